@@ -1,0 +1,15 @@
+# Libraries from Debian. Everything is header-only or linked statically, so that the program needs libstdc++ alone.
+find_package(Threads REQUIRED)
+
+find_library(OCTET_OPENBLAS NAMES libopenblas.a
+  PATH_SUFFIXES openblas-pthread REQUIRED
+  DOC "libopenblas-pthread-dev")
+find_path(OCTET_OPENBLAS_INCLUDE NAMES cblas.h
+  PATH_SUFFIXES openblas-pthread x86_64-linux-gnu/openblas-pthread aarch64-linux-gnu/openblas-pthread REQUIRED)
+
+find_path(OCTET_FMT_INCLUDE NAMES fmt/format-inl.h REQUIRED)
+find_path(OCTET_TOMLPP_INCLUDE NAMES toml++/toml.h REQUIRED)
+find_path(OCTET_CLI11_INCLUDE NAMES CLI/CLI.hpp REQUIRED)
+find_path(OCTET_JSON_INCLUDE NAMES nlohmann/json.hpp REQUIRED)
+find_path(OCTET_HIGHWAY_INCLUDE NAMES hwy/highway.h REQUIRED)
+find_path(OCTET_XXHASH_INCLUDE NAMES xxhash.h REQUIRED)

@@ -1,0 +1,76 @@
+// Engines for models small enough to differentiate by hand.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "octet/recipes/registry.h"
+#include "octet/train/engine.h"
+
+namespace octet::testing {
+
+inline models::DecoderConfig tiny_config() {
+  models::DecoderConfig config;
+  config.vocab = 32;
+  config.dim = 32;
+  config.ffn = 48;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.max_position = 64;
+  config.init_std = 0.2;  // large enough that every part of the model matters
+  return config;
+}
+
+// "fp64" is a recipe of the tests alone.
+inline Recipe recipe_named(const std::string& name, const recipes::Options& options = {}) {
+  if (name != "fp64") return recipes::make_recipe(name, options);
+  Recipe recipe;
+  recipe.name = name;
+  recipe.compute = Compute::fp64;
+  return recipe;
+}
+
+inline train::EngineOptions tiny_options(const std::string& recipe) {
+  train::EngineOptions options;
+  options.model = tiny_config();
+  options.recipe = recipe_named(recipe);
+  options.seq_len = 24;
+  options.micro_batch_size = 2;
+  return options;
+}
+
+inline std::unique_ptr<train::Engine> make_engine(const train::EngineOptions& options, std::uint64_t seed = 7) {
+  auto engine = std::make_unique<train::Engine>(options, DeviceKind::cpu);
+  engine->model().parameters().initialise(engine->queue(), seed);
+  engine->refresh();
+  return engine;
+}
+
+struct Tokens {
+  std::vector<std::int32_t> tokens, targets;
+  data::Batch batch() const { return {.first_sample = 0, .tokens = tokens, .targets = targets, .document_starts = {}}; }
+};
+
+inline Tokens random_tokens(std::int64_t count, std::int64_t vocab, std::uint32_t subject = 0) {
+  const Rng rng(99, RngStream::test, subject);
+  Tokens result;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto words = rng.words(static_cast<std::uint64_t>(i));
+    result.tokens.push_back(static_cast<std::int32_t>(words[0] % static_cast<std::uint32_t>(vocab)));
+    result.targets.push_back(words[2] % 11 == 0 ? -100 : static_cast<std::int32_t>(words[1] % static_cast<std::uint32_t>(vocab)));
+  }
+  return result;
+}
+
+inline std::vector<std::string> all_recipes() { return recipes::recipe_names(); }
+
+// The bytes of a tensor in host memory.
+inline std::vector<std::uint8_t> bytes_of_tensor(const Tensor& tensor) {
+  return {tensor.as_bytes(), tensor.as_bytes() + tensor.bytes()};
+}
+
+}  // namespace octet::testing
