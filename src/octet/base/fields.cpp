@@ -1,0 +1,106 @@
+#include "octet/base/fields.h"
+
+#include <cmath>
+#include <sstream>
+
+#include "octet/base/names.h"
+#include "octet/base/require.h"
+
+namespace octet {
+namespace {
+
+std::string number_text(double number) {
+  std::ostringstream out;
+  out.precision(15);
+  out << number;
+  return out.str();
+}
+
+std::string range_text(const Range& range) {
+  const bool low = std::isfinite(range.min), high = std::isfinite(range.max);
+  const std::string from = (range.above_min ? "above " : "at least ") + number_text(range.min);
+  const std::string to = (range.below_max ? "below " : "at most ") + number_text(range.max);
+  return low && high ? from + " and " + to : low ? from : to;
+}
+
+std::vector<std::string> cut_choices(const std::string& choices) {
+  std::vector<std::string> result;
+  for (std::size_t begin = 0; begin < choices.size();) {
+    const std::size_t bar = std::min(choices.find(" | ", begin), choices.size());
+    result.push_back(choices.substr(begin, bar - begin));
+    begin = bar + 3;
+  }
+  return result;
+}
+
+std::string value_text(const TomlNode& value) {
+  constexpr std::size_t kLongest = 80;
+  std::string text = to_toml(value);
+  if (text.size() > kLongest) {
+    std::size_t cut = kLongest;
+    while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;  // not within a UTF-8 character
+    text = text.substr(0, cut) + "...";
+  }
+  return text;
+}
+
+std::string file_and_line(const FieldSource& source, const TomlNode& value) {
+  return value.line > 0 && !source.is_override ? concat(source.name, ":", value.line) : source.name;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string result;
+  for (const char c : text) result += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
+  return result;
+}
+
+std::string place_of(const FieldSource& source, const std::string& path, const TomlNode& value) {
+  if (source.is_override) return source.name;
+  return file_and_line(source, value) + ": " + printable(path) + " = " + value_text(value);
+}
+
+void fail_unknown_key(const FieldSource& source, const std::string& path, const TomlNode& value) {
+  const std::string where = file_and_line(source, value);
+  fail(ExitCode::config, where, ": ", printable(path), ": unknown key", source.advise ? source.advise(path) : "");
+}
+
+void fail_wrong_type(const FieldSource& source, const std::string& path, const TomlNode& value, std::string_view wanted) {
+  const std::string_view kind = describe(value.kind);
+  const std::string found = kind == wanted || wanted.find(kind) == 0 ? "" : ", not " + std::string(kind);
+  fail(ExitCode::config, place_of(source, path, value), ": must be ", wanted, found);
+}
+
+void check_range(const FieldSource& source, const std::string& path, const TomlNode& value, const Range& range, double number) {
+  const bool inside = (range.above_min ? number > range.min : number >= range.min) &&
+                      (range.below_max ? number < range.max : number <= range.max) && std::isfinite(number);
+  if (inside) return;
+  const bool bounded = std::isfinite(range.min) || std::isfinite(range.max);
+  fail(ExitCode::config, place_of(source, path, value), ": must be ", std::isfinite(number) || bounded ? range_text(range) : "finite");
+}
+
+void check_choice(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& choices,
+                  const std::string& text) {
+  if (choices.empty()) return;
+  const std::vector<std::string> names = cut_choices(choices);
+  for (const std::string& name : names) {
+    if (name == text) return;
+  }
+  fail(ExitCode::config, place_of(source, path, value), ": must be one of ", choices, did_you_mean(text, names));
+}
+
+std::vector<TomlNode> split_list(const TomlNode& value) {
+  std::vector<TomlNode> result;
+  if (value.raw.empty()) return result;
+  // A value in quotes is one element, commas and all.
+  if (value.raw[0] == '"' || value.raw[0] == '\'' || value.kind == TomlNode::Kind::table) return {value};
+  for (std::size_t begin = 0; begin <= value.raw.size();) {
+    const std::size_t comma = std::min(value.raw.find(',', begin), value.raw.size());
+    result.push_back(parse_toml_value(value.raw.substr(begin, comma - begin), printable(value.raw)));
+    begin = comma + 1;
+  }
+  return result;
+}
+
+}  // namespace octet

@@ -1,0 +1,237 @@
+// One declaration of a struct's members serves reading, type checks, ranges, printing and suggestions:
+//     template <FieldsOf<Run> R> void visit_fields(R& run, auto&& visit) {
+//       visit(Field{.name = "seed", .help = "of everything random"}, run.seed);
+//     }
+// Members are bool, integers, double, std::string, records (structs with visit_fields), and std::optional, std::vector
+// and std::array of these.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "octet/base/toml.h"
+
+namespace octet {
+
+template <class T, class Record>
+concept FieldsOf = std::is_same_v<std::remove_const_t<T>, Record>;
+
+// Of a number, or of each number of a list.
+struct Range {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool above_min = false;  // min itself is outside
+  bool below_max = false;  // max itself is outside
+};
+inline constexpr Range kAnyNumber{};
+inline constexpr Range kPositive{.min = 0, .above_min = true};
+inline constexpr Range kNotNegative{.min = 0};
+inline constexpr Range kAtLeastOne{.min = 1};
+inline constexpr Range kFraction{.min = 0, .max = 1};
+
+struct Field {
+  std::string_view name;
+  std::string_view help = "";
+  std::string choices = "";  // of a string: "a | b | c", or "" for any
+  Range range = kAnyNumber;
+};
+
+// Where values come from, and what an unknown key is answered with.
+struct FieldSource {
+  std::string name;                                               // a file, or "--section.key=value"
+  bool is_override = false;
+  std::function<std::string(const std::string& path)> advise = {};  // of an unknown key's path: " (did you mean X?)" or ""
+};
+
+// The user's text in a message: control characters become '?', so that it stays one line.
+std::string printable(std::string_view text);
+
+// "FILE:12: section.key = value", "--section.key=value": the beginning of every message about a value.
+std::string place_of(const FieldSource& source, const std::string& path, const TomlNode& value);
+[[noreturn]] void fail_unknown_key(const FieldSource& source, const std::string& path, const TomlNode& value);
+[[noreturn]] void fail_wrong_type(const FieldSource& source, const std::string& path, const TomlNode& value, std::string_view wanted);
+void check_range(const FieldSource& source, const std::string& path, const TomlNode& value, const Range& range, double number);
+void check_choice(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& choices,
+                  const std::string& text);
+// The typed text of an override "a,b" cut at its commas.
+std::vector<TomlNode> split_list(const TomlNode& value);
+
+namespace detail {
+struct AnyVisitor {
+  template <class T> void operator()(const Field&, T&) const {}
+};
+template <class T> inline constexpr bool kIsOptional = false;
+template <class T> inline constexpr bool kIsOptional<std::optional<T>> = true;
+template <class T> inline constexpr bool kIsVector = false;
+template <class T> inline constexpr bool kIsVector<std::vector<T>> = true;
+template <class T> inline constexpr bool kIsArray = false;
+template <class T, std::size_t N> inline constexpr bool kIsArray<std::array<T, N>> = true;
+inline std::string join(const std::string& prefix, std::string_view name) {
+  return prefix.empty() ? std::string(name) : prefix + "." + std::string(name);
+}
+}  // namespace detail
+
+template <class T>
+concept Record = requires(T& record, detail::AnyVisitor visitor) { visit_fields(record, visitor); };
+
+template <class T>
+void read_field(T& member, const Field& field, const TomlNode& value, const FieldSource& source, const std::string& path);
+
+// Sets the members that `table` names and leaves the others. Throws Error{config}.
+template <Record R>
+void read_record(R& record, const TomlNode& table, const FieldSource& source, const std::string& path) {
+  if (table.kind != TomlNode::Kind::table) fail_wrong_type(source, path, table, "a table ([" + path + "])");
+  for (const TomlEntry& entry : table.entries) {
+    bool known = false;
+    visit_fields(record, [&](const Field& field, auto& member) {
+      if (field.name != entry.key) return;
+      known = true;
+      read_field(member, field, entry.value, source, detail::join(path, entry.key));
+    });
+    if (!known) fail_unknown_key(source, detail::join(path, entry.key), entry.value);
+  }
+}
+
+namespace detail {
+
+template <std::integral T>
+void read_integer(T& member, const Field& field, const TomlNode& value, const FieldSource& source, const std::string& path) {
+  if (value.kind != TomlNode::Kind::integer) fail_wrong_type(source, path, value, "a whole number");
+  Range range = field.range;
+  if (range.min < 0 && std::is_unsigned_v<T>) range.min = 0;
+  check_range(source, path, value, range, static_cast<double>(value.integer));
+  if (!std::in_range<T>(value.integer)) {
+    range = {.min = static_cast<double>(std::numeric_limits<T>::min()), .max = static_cast<double>(std::numeric_limits<T>::max())};
+    check_range(source, path, value, range, static_cast<double>(value.integer));
+  }
+  member = static_cast<T>(value.integer);
+}
+
+template <class T>
+void read_list(std::vector<T>& member, const Field& field, const TomlNode& value, const FieldSource& source, const std::string& path) {
+  if constexpr (Record<T>) {
+    // An override names an element by its number: data.source.0.path=...
+    if (source.is_override && value.kind == TomlNode::Kind::table) {
+      for (const TomlEntry& entry : value.entries) {
+        const bool next = entry.key == std::to_string(member.size());
+        std::size_t i = next ? member.size() : 0;
+        while (i < member.size() && entry.key != std::to_string(i)) ++i;
+        if (i == member.size() && !next) fail_unknown_key(source, join(path, entry.key), entry.value);
+        if (next) member.emplace_back();
+        read_record(member[i], entry.value, source, join(path, entry.key));
+      }
+      return;
+    }
+    if (value.kind != TomlNode::Kind::array) fail_wrong_type(source, path, value, "a list of tables ([[" + path + "]])");
+  }
+  const bool typed = source.is_override && value.kind != TomlNode::Kind::array;
+  if (!typed && value.kind != TomlNode::Kind::array) fail_wrong_type(source, path, value, "a list");
+  const std::vector<TomlNode> cut = typed ? split_list(value) : std::vector<TomlNode>();
+  std::vector<T> result;
+  for (const TomlNode& item : typed ? cut : value.items) {
+    if constexpr (Record<T>) {
+      read_record(result.emplace_back(), item, source, path);
+    } else {
+      T element{};
+      read_field(element, field, item, source, path);
+      result.push_back(std::move(element));
+    }
+  }
+  member = std::move(result);
+}
+
+}  // namespace detail
+
+template <class T>
+void read_field(T& member, const Field& field, const TomlNode& value, const FieldSource& source, const std::string& path) {
+  using Kind = TomlNode::Kind;
+  if constexpr (detail::kIsOptional<T>) {
+    if (!member) member.emplace();
+    read_field(*member, field, value, source, path);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (value.kind != Kind::boolean) fail_wrong_type(source, path, value, "true or false");
+    member = value.boolean;
+  } else if constexpr (std::is_integral_v<T>) {
+    detail::read_integer(member, field, value, source, path);
+  } else if constexpr (std::is_same_v<T, double>) {
+    if (value.kind != Kind::real && value.kind != Kind::integer) fail_wrong_type(source, path, value, "a number");
+    const double number = value.kind == Kind::real ? value.real : static_cast<double>(value.integer);
+    check_range(source, path, value, field.range, number);
+    member = number;
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    // `auto | true | false` may be written with or without quotes; an override's bare text is a string whatever it looks like.
+    std::string text = value.string;
+    if (value.kind == Kind::boolean && field.choices.find("true") != std::string::npos) {
+      text = value.boolean ? "true" : "false";
+    } else if (value.kind != Kind::string) {
+      if (value.raw.empty()) fail_wrong_type(source, path, value, "a string");
+      text = value.raw;
+    }
+    check_choice(source, path, value, field.choices, text);
+    member = std::move(text);
+  } else if constexpr (detail::kIsVector<T>) {
+    detail::read_list(member, field, value, source, path);
+  } else if constexpr (detail::kIsArray<T>) {
+    std::vector<typename T::value_type> list;
+    detail::read_list(list, field, value, source, path);
+    if (list.size() != member.size()) {
+      fail_wrong_type(source, path, value, "a list of " + std::to_string(member.size()));
+    }
+    for (std::size_t i = 0; i < list.size(); ++i) member[i] = list[i];
+  } else {
+    static_assert(Record<T>, "a member of a type that fields.h does not know");
+    read_record(member, value, source, path);
+  }
+}
+
+// The value as a tree; a record's fields in the order of their declaration, help as comments; empty optionals and lists of
+// records are absent.
+template <class T>
+TomlNode to_node(const T& value) {
+  TomlNode node;
+  if constexpr (detail::kIsOptional<T>) {
+    if (value) node = to_node(*value);
+  } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    node = TomlNode::of(static_cast<std::int64_t>(value));
+  } else if constexpr (detail::kIsVector<T> || detail::kIsArray<T>) {
+    if (Record<typename T::value_type> && value.empty()) return node;
+    node.kind = TomlNode::Kind::array;
+    for (const auto& item : value) node.items.push_back(to_node(item));
+  } else if constexpr (Record<const T>) {
+    node.kind = TomlNode::Kind::table;
+    visit_fields(value, [&](const Field& field, const auto& member) {
+      std::string comment(field.help);
+      if (!field.choices.empty()) comment = field.choices + (comment.empty() ? "" : "; " + comment);
+      node.entries.push_back({.key = std::string(field.name), .value = to_node(member), .comment = std::move(comment)});
+    });
+  } else {
+    node = TomlNode::of(value);
+  }
+  return node;
+}
+
+// Every key, "section.key". Those of a list of records are "section.list.key".
+template <class T>
+void collect_paths(std::vector<std::string>& paths, const std::string& prefix = "") {
+  if constexpr (detail::kIsOptional<T> || detail::kIsVector<T>) {
+    collect_paths<typename T::value_type>(paths, prefix);
+  } else if constexpr (Record<T>) {
+    const T record{};
+    visit_fields(record, [&](const Field& field, const auto& member) {
+      collect_paths<std::remove_cvref_t<decltype(member)>>(paths, detail::join(prefix, field.name));
+    });
+  } else {
+    paths.push_back(prefix);
+  }
+}
+
+}  // namespace octet

@@ -1,0 +1,141 @@
+#include "octet/base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "octet/base/require.h"
+
+namespace octet {
+namespace {
+constexpr std::size_t kBufferBytes = 1 << 20;
+
+std::string reason() { return std::strerror(errno); }
+
+// Writes all of it or throws.
+void write_all(int fd, const char* data, std::size_t size, const std::filesystem::path& path) {
+  while (size > 0) {
+    const ssize_t n = ::write(fd, data, size);
+    if (n < 0 && errno == EINTR) continue;
+    demand(n > 0, ExitCode::internal, path.string(), ": cannot write: ", reason());
+    data += n;
+    size -= static_cast<std::size_t>(n);
+  }
+}
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  demand(fd >= 0, ExitCode::data, path.string(), ": ", reason());
+  struct stat info {};
+  const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (!regular) {
+    ::close(fd);
+    fail(ExitCode::data, path.string(), ": not a regular file");
+  }
+  size_ = static_cast<std::size_t>(info.st_size);
+  if (size_ > 0) {
+    void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    const std::string why = reason();
+    ::close(fd);
+    demand(map != MAP_FAILED, ExitCode::data, path.string(), ": cannot map: ", why);
+    data_ = static_cast<const std::byte*>(map);
+  } else {
+    ::close(fd);
+  }
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+FileWriter::FileWriter(const std::filesystem::path& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  demand(fd_ >= 0, ExitCode::internal, path.string(), ": cannot create: ", reason());
+  buffer_.reserve(kBufferBytes);
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+  position_ += bytes.size();
+  if (buffer_.size() + bytes.size() > kBufferBytes) flush();
+  if (bytes.size() >= kBufferBytes) {
+    write_all(fd_, reinterpret_cast<const char*>(bytes.data()), bytes.size(), path_);
+  } else {
+    buffer_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+}
+
+void FileWriter::write_at(std::size_t offset, std::span<const std::byte> bytes) {
+  flush();
+  const char* data = reinterpret_cast<const char*>(bytes.data());
+  std::size_t size = bytes.size();
+  while (size > 0) {
+    const ssize_t n = ::pwrite(fd_, data, size, static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    demand(n > 0, ExitCode::internal, path_.string(), ": cannot write: ", reason());
+    data += n;
+    offset += static_cast<std::size_t>(n);
+    size -= static_cast<std::size_t>(n);
+  }
+}
+
+void FileWriter::flush() {
+  write_all(fd_, buffer_.data(), buffer_.size(), path_);
+  buffer_.clear();
+}
+
+void FileWriter::finish() {
+  flush();
+  demand(::fsync(fd_) == 0, ExitCode::internal, path_.string(), ": cannot flush to disk: ", reason());
+  demand(::close(std::exchange(fd_, -1)) == 0, ExitCode::internal, path_.string(), ": cannot close: ", reason());
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
+  std::filesystem::path temporary = path;
+  temporary += concat(".tmp-", ::getpid());
+  try {
+    FileWriter writer(temporary);
+    writer.write(text);
+    writer.finish();
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
+    throw;
+  }
+  demand(::rename(temporary.c_str(), path.c_str()) == 0, ExitCode::internal, path.string(), ": cannot rename: ", reason());
+  sync_directory(path.has_parent_path() ? path.parent_path() : ".");
+}
+
+void sync_directory(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;  // some file systems do not allow it; the rename itself has happened
+  ::fsync(fd);
+  ::close(fd);
+}
+
+}  // namespace octet

@@ -1,0 +1,24 @@
+#include "octet/base/log.h"
+
+#include <atomic>
+#include <cstdio>
+#include <string>
+
+namespace octet {
+namespace {
+std::atomic<bool> info_on{true};
+
+void write_line(std::string_view prefix, std::string_view line) {
+  std::string text(prefix);
+  text.append(line).push_back('\n');
+  std::fwrite(text.data(), 1, text.size(), stderr);  // one write: lines of several threads do not mix
+}
+}  // namespace
+
+void log_info(std::string_view line) {
+  if (info_on.load(std::memory_order_relaxed)) write_line("", line);
+}
+void log_warning(std::string_view line) { write_line("warning: ", line); }
+void set_log_info(bool on) { info_on.store(on, std::memory_order_relaxed); }
+
+}  // namespace octet

@@ -1,0 +1,112 @@
+#include "octet/base/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "octet/base/require.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / concat("octet-file-test-", ::getpid(), "-",
+                                                 testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::size_t entries() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+  fs::path folder_;
+};
+
+template <class F>
+std::pair<ExitCode, std::string> error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  return {ExitCode::done, ""};
+}
+
+TEST_F(FileTest, ReadsWhatWasWritten) {
+  const fs::path path = folder_ / "x";
+  std::string expected;
+  {
+    FileWriter writer(path);
+    // Pieces below, at and above the buffer of 1 MiB, so that every path of the writer is taken.
+    for (const std::size_t size : {std::size_t{3}, std::size_t{1} << 20, std::size_t{5}, (std::size_t{1} << 20) + 7, std::size_t{0}, std::size_t{1000}}) {
+      const std::string piece(size, static_cast<char>('a' + expected.size() % 26));
+      writer.write(piece);
+      expected += piece;
+      EXPECT_EQ(writer.position(), expected.size());
+    }
+    writer.write_at(2, std::as_bytes(std::span("XYZ", 3)));
+    expected.replace(2, 3, "XYZ");
+    writer.write("end");
+    expected += "end";
+    writer.finish();
+  }
+  EXPECT_TRUE(read_file(path) == expected);
+  const MappedFile map(path);
+  EXPECT_EQ(map.bytes().size(), expected.size());
+  EXPECT_EQ(static_cast<char>(map.bytes().back()), 'd');
+}
+
+TEST_F(FileTest, MapsMoveAndEmptyFilesAreEmpty) {
+  std::ofstream(folder_ / "empty").close();
+  EXPECT_EQ(read_file(folder_ / "empty"), "");
+  write_file_atomically(folder_ / "x", "abc");
+  MappedFile a(folder_ / "x");
+  MappedFile b(std::move(a));
+  EXPECT_EQ(a.bytes().size(), 0u);
+  a = std::move(b);
+  EXPECT_EQ(a.bytes().size(), 3u);
+}
+
+TEST_F(FileTest, SaysWhatIsWrong) {
+  EXPECT_EQ(error_of([&] { read_file(folder_ / "none"); }),
+            std::pair(ExitCode::data, (folder_ / "none").string() + ": No such file or directory"));
+  EXPECT_EQ(error_of([&] { read_file(folder_); }), std::pair(ExitCode::data, folder_.string() + ": not a regular file"));
+  EXPECT_EQ(error_of([&] { FileWriter writer(folder_ / "none" / "x"); }),
+            std::pair(ExitCode::internal, (folder_ / "none" / "x").string() + ": cannot create: No such file or directory"));
+}
+
+TEST_F(FileTest, AtomicWritesReplaceAndLeaveNothingBehind) {
+  const fs::path path = folder_ / "x";
+  write_file_atomically(path, "one");
+  write_file_atomically(path, "two");
+  EXPECT_EQ(read_file(path), "two");
+  EXPECT_EQ(entries(), 1u);
+}
+
+// A limit on the size of files stands for a full disk: write() fails in the middle.
+TEST_F(FileTest, AFullDiskLeavesTheOldFile) {
+  const fs::path path = folder_ / "x";
+  write_file_atomically(path, "old");
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  small.rlim_cur = 100000;
+  setrlimit(RLIMIT_FSIZE, &small);
+  const auto error = error_of([&] { write_file_atomically(path, std::string(3 << 20, 'x')); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(error.first, ExitCode::internal);
+  EXPECT_NE(error.second.find(": cannot write: File too large"), std::string::npos) << error.second;
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_EQ(entries(), 1u);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,63 @@
+#include "octet/base/names.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace octet {
+namespace {
+
+// The definition, by recursion.
+bool slow_glob(const std::string& pattern, const std::string& name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] == '*') return slow_glob(pattern.substr(1), name) || (!name.empty() && slow_glob(pattern, name.substr(1)));
+  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) && slow_glob(pattern.substr(1), name.substr(1));
+}
+
+TEST(Glob, MatchesWholeNames) {
+  EXPECT_TRUE(glob_match("model.layers.*.down_proj", "model.layers.0.mlp.down_proj"));
+  EXPECT_TRUE(glob_match("*", ""));
+  EXPECT_TRUE(glob_match("lm_head", "lm_head"));
+  EXPECT_FALSE(glob_match("lm_head", "lm_head.fused"));
+  EXPECT_FALSE(glob_match("down_proj", "mlp.down_proj"));
+  EXPECT_FALSE(glob_match("", "a"));
+  EXPECT_TRUE(glob_match("layers.?.x", "layers.3.x"));
+  EXPECT_FALSE(glob_match("layers.?.x", "layers.13.x"));
+  EXPECT_FALSE(glob_match("[ab]", "a"));  // no classes: brackets are themselves
+}
+
+TEST(Glob, AgreesWithItsDefinitionOnAllShortWords) {
+  const auto words = [](const std::string& letters, int longest) {
+    std::vector<std::string> result = {""};
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      if (result[i].size() == static_cast<std::size_t>(longest)) break;
+      for (const char c : letters) result.push_back(result[i] + c);
+    }
+    return result;
+  };
+  for (const std::string& pattern : words("ab*?", 4)) {
+    for (const std::string& name : words("ab", 5)) {
+      ASSERT_EQ(glob_match(pattern, name), slow_glob(pattern, name)) << "'" << pattern << "' on '" << name << "'";
+    }
+  }
+}
+
+TEST(Glob, ManyStarsStayFast) {
+  const std::string pattern = "*a*a*a*a*a*a*a*a*a*a*b", name(20000, 'a');
+  EXPECT_FALSE(glob_match(pattern, name));
+}
+
+TEST(NearestName, FindsTyposAndLeavesStrangersAlone) {
+  const std::vector<std::string> names = {"fp8_delayed", "fp8_current", "fp8_block", "bf16"};
+  EXPECT_EQ(nearest_name("fp8_delaid", names), "fp8_delayed");
+  EXPECT_EQ(nearest_name("fp8_blok", names), "fp8_block");
+  EXPECT_EQ(nearest_name("bf61", names), "bf16");
+  EXPECT_EQ(nearest_name("transformer", names), "");
+  EXPECT_EQ(nearest_name("x", {}), "");
+  EXPECT_EQ(did_you_mean("fp8_blok", names), " (did you mean fp8_block?)");
+  EXPECT_EQ(did_you_mean("transformer", names), "");
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,46 @@
+#include "octet/base/require.h"
+
+#include <gtest/gtest.h>
+
+namespace octet {
+namespace {
+
+TEST(Require, SaysValueFileAndLine) {
+  const int line = __LINE__ + 2;
+  try {
+    require(1 + 1 == 3, "rmsnorm: D must be a multiple of ", 8, ", got ", 7);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::internal);
+    const std::string text = error.what();
+    EXPECT_EQ(text.find("rmsnorm: D must be a multiple of 8, got 7 ["), 0u) << text;
+    EXPECT_NE(text.find("require_test.cpp:" + std::to_string(line) + "]"), std::string::npos) << text;
+  }
+}
+
+TEST(Require, ADemandIsTheWholeMessage) {
+  try {
+    demand(false, ExitCode::data, "corpus.idx", ": ", 12, " bytes");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::data);
+    EXPECT_STREQ(error.what(), "corpus.idx: 12 bytes");
+  }
+  EXPECT_NO_THROW(demand(true, ExitCode::data, "never"));
+  EXPECT_NO_THROW(require(true, "never"));
+}
+
+TEST(Require, ExitCodesAreTheContract) {
+  EXPECT_EQ(static_cast<int>(ExitCode::done), 0);
+  EXPECT_EQ(static_cast<int>(ExitCode::internal), 1);
+  EXPECT_EQ(static_cast<int>(ExitCode::config), 2);
+  EXPECT_EQ(static_cast<int>(ExitCode::does_not_fit), 3);
+  EXPECT_EQ(static_cast<int>(ExitCode::preempted), 75);
+  EXPECT_EQ(static_cast<int>(ExitCode::data), 76);
+  EXPECT_EQ(static_cast<int>(ExitCode::not_finite), 77);
+  EXPECT_EQ(static_cast<int>(ExitCode::peer), 78);
+  EXPECT_EQ(static_cast<int>(ExitCode::interrupted), 130);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,96 @@
+#include "octet/base/toml.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "octet/base/json.h"
+#include "octet/base/require.h"
+
+namespace octet {
+namespace {
+
+using Kind = TomlNode::Kind;
+
+std::string error_of(const std::string& text) {
+  try {
+    parse_toml(text, "run.toml");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::config);
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Toml, KeepsKindsLinesAndOrder) {
+  const TomlNode root = parse_toml("z = 1\n[b]\ny = 2.5\nx = 'text'\n\n[a]\nlist = [1, 'two']\nyes = true\n", "run.toml");
+  ASSERT_EQ(root.entries.size(), 3u);
+  EXPECT_EQ(root.entries[0].key, "z");
+  EXPECT_EQ(root.entries[1].key, "b");
+  EXPECT_EQ(root.entries[2].key, "a");
+  const TomlNode& b = root.entries[1].value;
+  EXPECT_EQ(b.entries[0].key, "y");
+  EXPECT_EQ(b.entries[0].value.kind, Kind::real);
+  EXPECT_EQ(b.entries[0].value.line, 3);
+  EXPECT_EQ(b.find("x")->string, "text");
+  EXPECT_EQ(b.find("none"), nullptr);
+  const TomlNode& a = root.entries[2].value;
+  EXPECT_EQ(a.find("list")->items[1].string, "two");
+  EXPECT_EQ(a.find("yes")->line, 8);
+  EXPECT_TRUE(a.find("yes")->boolean);
+}
+
+TEST(Toml, BrokenTextGetsOneLineWithItsPlace) {
+  EXPECT_EQ(error_of("[optimizer]\nlr == 3\n").rfind("run.toml:2: ", 0), 0u) << error_of("[optimizer]\nlr == 3\n");
+  EXPECT_EQ(error_of("a = 1\na = 2\n").rfind("run.toml:2: ", 0), 0u);
+  EXPECT_EQ(error_of("a = [1, 2\n").rfind("run.toml:", 0), 0u);
+  EXPECT_EQ(error_of("a = \"\xff\"\n").rfind("run.toml:1: ", 0), 0u);
+  EXPECT_EQ(error_of("day = 2024-01-01\n"), "run.toml:1: a date or time, which no key takes; put quotes around it");
+  EXPECT_NE(error_of("a = " + std::string(100000, '[')), "");  // nesting is limited: no stack overflow
+}
+
+TEST(Toml, ValuesOfOptions) {
+  const auto kind = [](const std::string& text) { return parse_toml_value(text, "--a=" + text).kind; };
+  EXPECT_EQ(kind("3"), Kind::integer);
+  EXPECT_EQ(kind("3e-4"), Kind::real);
+  EXPECT_EQ(kind("true"), Kind::boolean);
+  EXPECT_EQ(kind("fp8_block"), Kind::string);
+  EXPECT_EQ(kind("[1, 2]"), Kind::array);
+  EXPECT_EQ(kind("2024-01-01x"), Kind::string);
+  EXPECT_EQ(kind("1\nb = 2"), Kind::string);  // no second key is smuggled in
+  EXPECT_EQ(kind(""), Kind::string);
+  EXPECT_EQ(parse_toml_value("a=b # c", "").string, "a=b # c");
+  EXPECT_EQ(parse_toml_value("'quoted'", "").string, "quoted");
+  for (const char* broken : {"[1, 2", "\"abc", "{a = 1", "[1]\nb=2"}) EXPECT_THROW(parse_toml_value(broken, "--a"), Error) << broken;
+  EXPECT_THROW(parse_toml_value("\xff\xfe", "--a"), Error);
+}
+
+TEST(Toml, WritesWhatItReads) {
+  const std::string text =
+      "whole = -9223372036854775808\nreal = 0.1\nlist = [\"a\\\"b\\\\\", \"\\u0001\\n\\t\"]\n"
+      "[section]\nyes = false\n\"odd key\" = 1\n[section.inner]\nx = 1e300\n[[many]]\na = 1\n[[many]]\na = 2\n";
+  const TomlNode root = parse_toml(text, "a");
+  const std::string written = to_toml_document(root);
+  const TomlNode again = parse_toml(written, "b");
+  EXPECT_EQ(to_json(again), to_json(root)) << written;
+  EXPECT_EQ(to_toml_document(again), written);
+  EXPECT_EQ(again.find("whole")->integer, std::numeric_limits<std::int64_t>::min());
+}
+
+TEST(Toml, RealsKeepTheirBits) {
+  for (const double value : {0.1, 1.0, 1e-8, 3e-4, 1e300, 5e-324, -0.0, 1.0 / 3, 123456789012345680.0}) {
+    const TomlNode root = parse_toml("v = " + to_toml(TomlNode::of(value)), "a");
+    ASSERT_EQ(root.entries[0].value.kind, Kind::real) << value;
+    EXPECT_EQ(std::signbit(root.entries[0].value.real), std::signbit(value));
+    EXPECT_EQ(root.entries[0].value.real, value);
+  }
+}
+
+TEST(Toml, JsonHasNoNumbersThatAreNone) {
+  EXPECT_EQ(to_json(parse_toml("a = inf\nb = nan\nc = 1", "x")).dump(), R"({"a":null,"b":null,"c":1})");
+}
+
+}  // namespace
+}  // namespace octet
