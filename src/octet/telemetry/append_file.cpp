@@ -1,0 +1,55 @@
+#include "octet/telemetry/append_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "octet/base/require.h"
+
+namespace octet::telemetry {
+
+AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  demand(fd_ >= 0, ExitCode::internal, path_.string(), ": cannot open: ", std::strerror(errno));
+}
+
+AppendFile::~AppendFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+AppendFile::AppendFile(AppendFile&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+void AppendFile::append(std::string_view bytes) {
+  struct stat before {};
+  demand(::fstat(fd_, &before) == 0, ExitCode::internal, path_.string(), ": ", std::strerror(errno));
+  std::size_t written = 0;
+  while (written < bytes.size()) {
+    const ssize_t n = ::write(fd_, bytes.data() + written, bytes.size() - written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      const std::string reason = std::strerror(errno);
+      // A part of a record would spoil the record after it.
+      const bool restored = written == 0 || ::ftruncate(fd_, before.st_size) == 0;
+      fail(ExitCode::internal, path_.string(), ": cannot write: ", reason, restored ? "" : "; its last record is incomplete");
+    }
+    written += static_cast<std::size_t>(n);
+  }
+}
+
+void AppendFile::sync() {
+  // A pipe or a device such as /dev/null cannot be synced and need not be.
+  const bool synced = ::fsync(fd_) == 0 || errno == EINVAL || errno == ENOTSUP;
+  demand(synced, ExitCode::internal, path_.string(), ": cannot sync: ", std::strerror(errno));
+}
+
+}  // namespace octet::telemetry

@@ -1,0 +1,74 @@
+#include "octet/telemetry/format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace octet::telemetry {
+namespace {
+std::string group_digits(std::string digits) {
+  const std::size_t first = digits.starts_with('-') ? 1 : 0;
+  for (std::size_t end = digits.size(); end > first + 3;) {
+    end -= 3;
+    digits.insert(end, 1, ',');
+  }
+  return digits;
+}
+
+struct Unit {
+  double size;
+  const char* name;
+};
+template <std::size_t kCount>
+std::string with_unit(double value, const std::array<Unit, kCount>& units, const char* below) {
+  for (const auto& [size, name] : units) {
+    // 0.9995 of a unit already prints as 1.00 of it.
+    if (std::abs(value) >= 0.9995 * size) return format_significant(value / size, 3) + " " + name;
+  }
+  return fmt::format("{:.0f}{}", value, below);
+}
+}  // namespace
+
+std::string format_count(std::int64_t count) { return group_digits(std::to_string(count)); }
+
+std::string format_count(double count) {
+  if (!std::isfinite(count)) return fmt::format("{}", count);
+  const std::string digits = fmt::format("{:.0f}", count);
+  return digits == "-0" ? "0" : group_digits(digits);
+}
+
+std::string format_compact(double count) {
+  if (!std::isfinite(count)) return fmt::format("{}", count);
+  return with_unit(count, std::array<Unit, 4>{{{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "K"}}}, "");
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  return with_unit(static_cast<double>(bytes),
+                   std::array<Unit, 4>{{{0x1p40, "TiB"}, {0x1p30, "GiB"}, {0x1p20, "MiB"}, {0x1p10, "KiB"}}}, " B");
+}
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e10) return "?";
+  if (seconds < 9.95) return fmt::format("{:.1f}s", seconds);
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  const std::int64_t minutes = whole / 60;
+  if (minutes < 24 * 60) return fmt::format("{}h{:02}m", minutes / 60, minutes % 60);
+  const std::int64_t hours = minutes / 60;
+  return fmt::format("{}d{:02}h", hours / 24, hours % 24);
+}
+
+std::string format_significant(double value, int digits) {
+  if (!std::isfinite(value)) return fmt::format("{}", value);
+  if (value == 0) return fmt::format("{:.{}f}", 0.0, std::max(0, digits - 1));
+  // The magnitude after rounding decides: 9.996 with three digits is 10.0.
+  const std::string rounded = fmt::format("{:.{}e}", value, std::max(0, digits - 1));
+  const int exponent = std::stoi(rounded.substr(rounded.find('e') + 1));
+  if (exponent < -4 || exponent >= 6) return rounded;
+  return fmt::format("{:.{}f}", value, std::max(0, digits - 1 - exponent));
+}
+
+}  // namespace octet::telemetry

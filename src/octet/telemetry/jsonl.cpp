@@ -1,0 +1,231 @@
+#include "octet/telemetry/jsonl.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "octet/base/file.h"
+#include "octet/base/require.h"
+
+namespace octet::telemetry {
+namespace {
+using nlohmann::json;
+
+template <class Field>
+json to_value(const Field& field) {
+  return field;
+}
+json to_value(const std::optional<double>& field) { return field && std::isfinite(*field) ? json(*field) : json(nullptr); }
+json to_value(double field) { return std::isfinite(field) ? json(field) : json(nullptr); }
+
+template <class Record>
+std::string dump(const Record& record, int indent) {
+  nlohmann::ordered_json object;
+  visit_fields(record, [&](const FieldName& name, const auto& field) { object[name.json] = to_value(field); });
+  // A tensor or file name need not be UTF-8; the line must be.
+  return object.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+// Fills a record's fields from the events of nlohmann's SAX parser, so that a hostile line builds no tree. Returning false
+// ends the parse.
+template <class Record>
+class RecordReader : public nlohmann::json_sax<json> {
+ public:
+  explicit RecordReader(std::string_view required) : required_(required) {
+    visit_fields(record_, [](const FieldName&, auto& field) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(field)>, double>) field = kUnknown;
+    });
+  }
+  const Record& record() const { return record_; }
+  bool has_required() const { return has_required_; }
+
+  bool null() override {
+    return assign([](auto& field) {
+      using Field = std::decay_t<decltype(field)>;
+      if constexpr (std::is_same_v<Field, double>) field = kUnknown;
+      if constexpr (std::is_same_v<Field, std::optional<double>>) field.reset();
+      return std::is_same_v<Field, double> || std::is_same_v<Field, std::optional<double>>;
+    });
+  }
+  bool boolean(bool) override {
+    return assign([](auto&) { return false; });
+  }
+  bool number_integer(number_integer_t value) override { return number(value); }
+  bool number_unsigned(number_unsigned_t value) override {
+    const bool fits = value <= static_cast<number_unsigned_t>(std::numeric_limits<std::int64_t>::max());
+    return fits ? number(static_cast<std::int64_t>(value)) : number(static_cast<double>(value));
+  }
+  bool number_float(number_float_t value, const string_t&) override { return number(value); }
+  bool string(string_t& value) override {
+    return assign([&](auto& field) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::string>) {
+        field = value;
+        return true;
+      }
+      return false;
+    });
+  }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return open(); }
+  bool end_object() override { return --depth_, true; }
+  // An array as the line itself opens depth 1 without a key.
+  bool start_array(std::size_t) override { return depth_ > 0 && open(); }
+  bool end_array() override { return --depth_, true; }
+  bool key(string_t& value) override {
+    if (depth_ == 1) key_ = value;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const json::exception&) override { return false; }
+
+ private:
+  template <class Value>
+  bool number(Value value) {
+    return assign([&](auto& field) {
+      using Field = std::decay_t<decltype(field)>;
+      if constexpr (std::is_same_v<Field, double> || std::is_same_v<Field, std::optional<double>>) {
+        field = static_cast<double>(value);
+        return true;
+      } else if constexpr (std::is_same_v<Field, std::int64_t> && std::is_same_v<Value, std::int64_t>) {
+        field = value;
+        return true;
+      }
+      return false;
+    });
+  }
+  // Applies `set` to the field of the current key; false when it does not take the value. Values below an unknown key are
+  // passed over.
+  template <class Set>
+  bool assign(Set&& set) {
+    if (depth_ == 0) return false;  // the line is a bare value
+    if (depth_ > 1) return true;
+    bool fits = true;
+    visit_fields(record_, [&](const FieldName& name, auto& field) {
+      if (key_ == name.json) fits = set(field);
+    });
+    has_required_ |= key_ == required_;
+    return fits;
+  }
+  bool open() {
+    bool known = false;
+    if (depth_ == 1) {
+      visit_fields(record_, [&](const FieldName& name, const auto&) { known |= key_ == name.json; });
+    }
+    ++depth_;
+    return !known;
+  }
+
+  Record record_;
+  std::string_view required_;
+  bool has_required_ = false;
+  std::string key_;
+  int depth_ = 0;
+};
+
+template <class Record>
+std::optional<Record> parse_object(std::string_view text, std::string_view required) {
+  // The parser takes a NUL for the end of its input; a crash of the machine can leave them in a file.
+  if (text.find('\0') != std::string_view::npos) return std::nullopt;
+  RecordReader<Record> reader(required);
+  if (!json::sax_parse(text.begin(), text.end(), &reader) || !reader.has_required()) return std::nullopt;
+  return reader.record();
+}
+
+// Calls visit(line, whole) for each line that is not empty; the last is not whole when no newline ends it.
+template <class Visitor>
+void each_line(std::string_view text, Visitor&& visit) {
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const bool whole = end != std::string_view::npos;
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(whole ? end + 1 : text.size());
+    if (!line.empty()) visit(line, whole);
+  }
+}
+
+// Cuts `path` back to its whole lines with step <= last_step and opens it.
+template <class Record>
+AppendFile open_after(const std::filesystem::path& path, std::optional<std::int64_t> last_step) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) {
+    std::string kept;
+    const std::string text = read_file(path);
+    if (last_step) {
+      each_line(text, [&](std::string_view line, bool whole) {
+        const auto record = whole ? from_json_line<Record>(line) : std::nullopt;
+        if (record && record->step <= *last_step) kept.append(line).push_back('\n');
+      });
+    }
+    if (kept.size() != text.size()) write_file_atomically(path, kept);
+  }
+  return AppendFile(path);
+}
+}  // namespace
+
+template <class Record>
+std::string to_json_line(const Record& record) {
+  return dump(record, -1);
+}
+
+template <class Record>
+std::optional<Record> from_json_line(std::string_view line) {
+  std::optional<Record> record = parse_object<Record>(line, "step");
+  if (record && record->step < 0) record.reset();
+  return record;
+}
+
+template <class Record>
+JsonlContents<Record> parse_jsonl(std::string_view text) {
+  JsonlContents<Record> contents;
+  each_line(text, [&](std::string_view line, bool) {
+    if (auto record = from_json_line<Record>(line)) {
+      contents.records.push_back(std::move(*record));
+    } else {
+      ++contents.broken_lines;
+    }
+  });
+  return contents;
+}
+
+template <class Record>
+JsonlContents<Record> read_jsonl(const std::filesystem::path& path) {
+  return parse_jsonl<Record>(read_file(path));
+}
+
+template <class Record>
+JsonlWriter<Record>::JsonlWriter(std::filesystem::path path, std::optional<std::int64_t> last_step)
+    : file_(open_after<Record>(path, last_step)) {}
+
+template <class Record>
+void JsonlWriter<Record>::write(const Record* records, std::size_t count) {
+  std::string lines;
+  for (std::size_t i = 0; i < count; ++i) lines.append(to_json_line(records[i])).push_back('\n');
+  file_.append(lines);
+}
+
+template <class Record>
+void JsonlWriter<Record>::rewind(std::int64_t last_step) {
+  file_ = open_after<Record>(file_.path(), last_step);
+}
+
+template std::string to_json_line(const StepMetrics&);
+template std::string to_json_line(const HealthSample&);
+template std::optional<StepMetrics> from_json_line(std::string_view);
+template std::optional<HealthSample> from_json_line(std::string_view);
+template JsonlContents<StepMetrics> parse_jsonl(std::string_view);
+template JsonlContents<HealthSample> parse_jsonl(std::string_view);
+template JsonlContents<StepMetrics> read_jsonl(const std::filesystem::path&);
+template JsonlContents<HealthSample> read_jsonl(const std::filesystem::path&);
+template class JsonlWriter<StepMetrics>;
+template class JsonlWriter<HealthSample>;
+
+void write_run_info(const std::filesystem::path& path, const RunInfo& info) {
+  write_file_atomically(path, dump(info, 2) + "\n");
+}
+
+RunInfo read_run_info(const std::filesystem::path& path) {
+  const auto info = parse_object<RunInfo>(read_file(path), "name");
+  demand(info.has_value(), ExitCode::data, path.string(), ": not the description of a run (a JSON object with a name)");
+  return *info;
+}
+
+}  // namespace octet::telemetry

@@ -1,0 +1,143 @@
+// What a run says about itself: one record per logged step, one per sampled tensor, one for the run. The fields are
+// declared once, in visit_fields; every sink and reader walks that list, so a new metric is one member and one line.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+namespace octet::telemetry {
+
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// One logged step. Times and rates are means over the steps since the line before. A number that is not finite is written
+// as null and read back as NaN; an optional that is empty is written as null and read back empty.
+struct StepMetrics {
+  std::int64_t step = 0;                    // steps finished, so the first is 1
+  double loss = kUnknown;                   // mean over the tokens of this step, all ranks and micro-batches, nats
+  double grad_norm = kUnknown;              // global, before clipping
+  double lr = kUnknown;
+  std::int64_t tokens_seen = 0;             // by all ranks since the start of training, this step included
+  double step_time_s = kUnknown;
+  double data_time_s = kUnknown;            // the part of step_time_s that waited for data
+  double tokens_per_s = kUnknown;           // all ranks
+  double tokens_per_s_per_gpu = kUnknown;   // per rank; on the CPU per process
+  double tflops_per_gpu = kUnknown;         // FLOPs of the model (no recomputation), 1e12 per second and rank
+  std::optional<double> mfu{};                // fraction of the BF16 peak; unknown where the device's peak is
+  std::optional<double> mfu_fp8{};            // fraction of the peak that mixes FP8 and BF16 by fp8_flop_share
+  double memory_peak_gib = kUnknown;        // largest rank, 2^30 bytes
+  double fp8_flop_share = 0;                // fraction of the model's FLOPs done by FP8 products
+  std::optional<double> fp8_underflow_pct{};  // share of non-zero elements that became zero; sampled steps only
+  std::optional<double> fp8_saturated_pct{};  // share of elements clamped to the largest code; sampled steps only
+  std::int64_t skipped_steps = 0;           // since the start of training, for a loss or gradient not finite
+  double samples_per_s = kUnknown;          // sequences, all ranks
+  std::optional<double> comm_exposed_s{};     // communication that computation did not hide; unknown where not measured
+  std::optional<double> eval_loss{};          // mean over the held-out tokens, on the steps that evaluate
+};
+
+// One tensor of one sampled step. `tensor` is "<linear>.x" (input), "<linear>.w" (weight) or "<linear>.g" (output gradient).
+struct HealthSample {
+  std::int64_t step = 0;
+  std::string tensor{};
+  double amax = kUnknown;
+  double scale = kUnknown;          // codes = x * scale; where there are many scales, the smallest
+  double saturated_pct = kUnknown;  // of all elements, 0 to 100
+  double flushed_pct = kUnknown;    // of the non-zero elements, 0 to 100
+  double sqnr_db = kUnknown;        // 10 log10(sum x^2 / sum (x - decoded)^2)
+};
+
+// run.json: the facts of a run that its report needs. Written once, before the first step.
+struct RunInfo {
+  std::string name{};               // what tables call it: the recipe's name in a comparison
+  std::string recipe{};             // "bf16", "fp8_delayed", ...
+  std::string repeat_of{};          // the name of the run that this one repeats to show the spread, else ""
+  std::string device{};             // "cpu" or "cuda"
+  std::string device_name{};        // the processor or GPU
+  std::string model{};              // preset or directory
+  std::int64_t parameters = 0;
+  std::int64_t layers = 0;
+  std::int64_t processes = 1;     // ranks
+  std::int64_t seq_len = 0;
+  std::int64_t micro_batch_size = 0;
+  std::int64_t global_batch_size = 0;  // sequences per step
+  std::int64_t tokens_per_step = 0;
+  std::int64_t steps = 0;         // planned
+  std::int64_t seed = 0;
+  double lr = kUnknown;           // the peak of the schedule
+  std::string data{};               // the corpus, in words
+  std::string version{};            // of octet
+  std::string started{};            // UTC, ISO 8601
+};
+
+// How the sinks call a field. TensorBoard's tags are torchtitan's where it has the metric.
+struct FieldName {
+  const char* json;
+  const char* tensorboard = "";     // "": not in TensorBoard
+  double tensorboard_factor = 1;    // torchtitan counts in percent where the JSON has a fraction
+};
+
+// Calls visit(FieldName, member&) for each field in the order of the file. `Record` may be const.
+template <class Record, class Visitor>
+  requires std::is_same_v<std::remove_const_t<Record>, StepMetrics>
+void visit_fields(Record& r, Visitor&& visit) {
+  visit(FieldName{"step"}, r.step);
+  visit(FieldName{"loss", "loss_metrics/global_avg_loss"}, r.loss);
+  visit(FieldName{"grad_norm", "grad_norm"}, r.grad_norm);
+  visit(FieldName{"lr", "lr"}, r.lr);
+  visit(FieldName{"tokens_seen", "n_tokens_seen"}, r.tokens_seen);
+  visit(FieldName{"step_time_s", "time_metrics/end_to_end(s)"}, r.step_time_s);
+  visit(FieldName{"data_time_s", "time_metrics/data_loading(s)"}, r.data_time_s);
+  visit(FieldName{"tokens_per_s", "throughput_all_ranks(tps)"}, r.tokens_per_s);
+  visit(FieldName{"tokens_per_s_per_gpu", "throughput(tps)"}, r.tokens_per_s_per_gpu);
+  visit(FieldName{"tflops_per_gpu", "tflops"}, r.tflops_per_gpu);
+  visit(FieldName{"mfu", "mfu(%)", 100}, r.mfu);
+  visit(FieldName{"mfu_fp8", "mfu_fp8(%)", 100}, r.mfu_fp8);
+  visit(FieldName{"memory_peak_gib", "memory/max_reserved(GiB)"}, r.memory_peak_gib);
+  visit(FieldName{"fp8_flop_share", "fp8/flop_share(%)", 100}, r.fp8_flop_share);
+  visit(FieldName{"fp8_underflow_pct", "fp8/underflow(%)"}, r.fp8_underflow_pct);
+  visit(FieldName{"fp8_saturated_pct", "fp8/saturated(%)"}, r.fp8_saturated_pct);
+  visit(FieldName{"skipped_steps", "skipped_steps"}, r.skipped_steps);
+  visit(FieldName{"samples_per_s", "throughput(samples/s)"}, r.samples_per_s);
+  visit(FieldName{"comm_exposed_s", "time_metrics/comm_exposed(s)"}, r.comm_exposed_s);
+  visit(FieldName{"eval_loss", "validation_metrics/global_avg_loss"}, r.eval_loss);
+}
+
+template <class Record, class Visitor>
+  requires std::is_same_v<std::remove_const_t<Record>, HealthSample>
+void visit_fields(Record& r, Visitor&& visit) {
+  visit(FieldName{"step"}, r.step);
+  visit(FieldName{"tensor"}, r.tensor);
+  visit(FieldName{"amax"}, r.amax);
+  visit(FieldName{"scale"}, r.scale);
+  visit(FieldName{"saturated_pct"}, r.saturated_pct);
+  visit(FieldName{"flushed_pct"}, r.flushed_pct);
+  visit(FieldName{"sqnr_db"}, r.sqnr_db);
+}
+
+template <class Record, class Visitor>
+  requires std::is_same_v<std::remove_const_t<Record>, RunInfo>
+void visit_fields(Record& r, Visitor&& visit) {
+  visit(FieldName{"name"}, r.name);
+  visit(FieldName{"recipe"}, r.recipe);
+  visit(FieldName{"repeat_of"}, r.repeat_of);
+  visit(FieldName{"device"}, r.device);
+  visit(FieldName{"device_name"}, r.device_name);
+  visit(FieldName{"model"}, r.model);
+  visit(FieldName{"parameters"}, r.parameters);
+  visit(FieldName{"layers"}, r.layers);
+  visit(FieldName{"processes"}, r.processes);
+  visit(FieldName{"seq_len"}, r.seq_len);
+  visit(FieldName{"micro_batch_size"}, r.micro_batch_size);
+  visit(FieldName{"global_batch_size"}, r.global_batch_size);
+  visit(FieldName{"tokens_per_step"}, r.tokens_per_step);
+  visit(FieldName{"steps"}, r.steps);
+  visit(FieldName{"seed"}, r.seed);
+  visit(FieldName{"lr"}, r.lr);
+  visit(FieldName{"data"}, r.data);
+  visit(FieldName{"version"}, r.version);
+  visit(FieldName{"started"}, r.started);
+}
+
+}  // namespace octet::telemetry

@@ -1,0 +1,92 @@
+#include "octet/telemetry/recorder.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <system_error>
+#include <utility>
+
+#include "octet/base/file.h"
+#include "octet/base/require.h"
+#include "octet/telemetry/format.h"
+#include "octet/telemetry/jsonl.h"
+#include "octet/telemetry/tensorboard.h"
+
+namespace octet::telemetry {
+
+std::string console_line(const StepMetrics& metrics, const ConsoleContext& context) {
+  std::string line = fmt::format("step {}/{}  loss {:.3f}", metrics.step, context.total_steps, metrics.loss);
+  if (!std::isnan(metrics.grad_norm)) {
+    line += "  grad " + (std::abs(metrics.grad_norm) >= 0.1 ? fmt::format("{:.2f}", metrics.grad_norm)
+                                                             : format_significant(metrics.grad_norm, 2));
+  }
+  if (!std::isnan(metrics.lr)) line += fmt::format("  lr {:.1e}", metrics.lr);
+  if (!std::isnan(metrics.tokens_per_s_per_gpu)) {
+    line += fmt::format("  {} tok/s/{}", format_count(metrics.tokens_per_s_per_gpu), context.per);
+  }
+  if (!std::isnan(metrics.tflops_per_gpu)) line += fmt::format("  {} TFLOPS", format_significant(metrics.tflops_per_gpu, 3));
+  if (metrics.mfu) line += fmt::format("  mfu {:.1f}%", 100 * *metrics.mfu);
+  if (!std::isnan(metrics.memory_peak_gib)) line += fmt::format("  {} GiB", format_significant(metrics.memory_peak_gib, 3));
+  if (!std::isnan(context.eta_s)) line += "  eta " + format_duration(context.eta_s);
+  if (metrics.eval_loss) line += fmt::format("  eval {:.3f}", *metrics.eval_loss);
+  if (metrics.skipped_steps > 0) line += fmt::format("  skipped {}", format_count(metrics.skipped_steps));
+  return line;
+}
+
+struct Recorder::Sinks {
+  explicit Sinks(const Options& from)
+      : options(from),
+        metrics(from.directory / "metrics.jsonl", from.last_step),
+        health(from.directory / "fp8_health.jsonl", from.last_step) {
+    if (from.tensorboard) tensorboard = std::make_unique<TensorBoardWriter>(from.directory / "tensorboard", from.last_step);
+  }
+  Options options;
+  JsonlWriter<StepMetrics> metrics;
+  JsonlWriter<HealthSample> health;
+  std::unique_ptr<TensorBoardWriter> tensorboard;
+};
+
+Recorder::Recorder(const Options& options) {
+  if (options.rank != 0) return;
+  std::error_code error;
+  std::filesystem::create_directories(options.directory, error);
+  demand(!error, ExitCode::internal, options.directory.string(), ": cannot create: ", error.message());
+  sinks_ = std::make_unique<Sinks>(options);
+}
+Recorder::~Recorder() = default;
+Recorder::Recorder(Recorder&&) noexcept = default;
+Recorder& Recorder::operator=(Recorder&&) noexcept = default;
+
+void Recorder::write_run_info(const RunInfo& info) {
+  if (sinks_) telemetry::write_run_info(sinks_->options.directory / "run.json", info);
+}
+
+void Recorder::write(const StepMetrics& metrics, double eta_s) {
+  if (!sinks_) return;
+  sinks_->metrics.write(metrics);
+  if (sinks_->tensorboard) sinks_->tensorboard->write(metrics);
+  if (sinks_->options.console) {
+    const ConsoleContext context{.total_steps = sinks_->options.total_steps, .eta_s = eta_s, .per = sinks_->options.per};
+    sinks_->options.console(console_line(metrics, context));
+  }
+}
+
+void Recorder::write(std::span<const HealthSample> samples) {
+  if (sinks_) sinks_->health.write(samples.data(), samples.size());
+}
+
+void Recorder::rewind(std::int64_t last_step) {
+  if (!sinks_) return;
+  sinks_->metrics.rewind(last_step);
+  sinks_->health.rewind(last_step);
+  if (sinks_->tensorboard) sinks_->tensorboard->rewind(last_step);
+}
+
+void Recorder::sync() {
+  if (!sinks_) return;
+  sinks_->metrics.sync();
+  sinks_->health.sync();
+  sync_directory(sinks_->options.directory);
+}
+
+}  // namespace octet::telemetry

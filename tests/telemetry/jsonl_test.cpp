@@ -1,0 +1,197 @@
+#include "octet/telemetry/jsonl.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "octet/base/file.h"
+#include "octet/base/require.h"
+#include "support/folder.h"
+
+namespace octet::telemetry {
+namespace {
+using testing::TempFolder;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+StepMetrics metrics_at(std::int64_t step) {
+  StepMetrics m;
+  m.step = step;
+  m.loss = 5.0 / static_cast<double>(step);
+  m.grad_norm = 0.1;
+  m.lr = 3e-4;
+  m.tokens_seen = step * 2048;
+  if (step % 2 == 0) m.eval_loss = 4.5;
+  return m;
+}
+
+std::vector<std::int64_t> steps_in(const std::filesystem::path& path) {
+  std::vector<std::int64_t> steps;
+  for (const auto& record : read_jsonl<StepMetrics>(path).records) steps.push_back(record.step);
+  return steps;
+}
+using Steps = std::vector<std::int64_t>;
+
+TEST(Jsonl, TheFieldsAreThoseOfTheContract) {
+  EXPECT_EQ(to_json_line(StepMetrics{.step = 3}),
+            R"({"step":3,"loss":null,"grad_norm":null,"lr":null,"tokens_seen":0,"step_time_s":null,"data_time_s":null,)"
+            R"("tokens_per_s":null,"tokens_per_s_per_gpu":null,"tflops_per_gpu":null,"mfu":null,"mfu_fp8":null,)"
+            R"("memory_peak_gib":null,"fp8_flop_share":0.0,"fp8_underflow_pct":null,"fp8_saturated_pct":null,)"
+            R"("skipped_steps":0,"samples_per_s":null,"comm_exposed_s":null,"eval_loss":null})");
+  EXPECT_EQ(to_json_line(HealthSample{.step = 1, .tensor = "a\"b.x", .amax = 2, .scale = 0.5, .saturated_pct = 0, .flushed_pct = 1.5}),
+            R"({"step":1,"tensor":"a\"b.x","amax":2.0,"scale":0.5,"saturated_pct":0.0,"flushed_pct":1.5,"sqnr_db":null})");
+}
+
+TEST(Jsonl, EveryFieldSurvivesTheRoundTripBitwise) {
+  StepMetrics m;
+  double next = 0.1;
+  const auto fill = [&](const FieldName&, auto& field) {
+    using Field = std::decay_t<decltype(field)>;
+    next = next * 1.37 + 1.0 / 3.0;
+    if constexpr (std::is_same_v<Field, std::int64_t>) {
+      field = static_cast<std::int64_t>(next * 1e6);
+    } else {
+      field = next;
+    }
+  };
+  visit_fields(m, fill);
+  const auto back = from_json_line<StepMetrics>(to_json_line(m));
+  ASSERT_TRUE(back.has_value());
+  EXPECT_EQ(to_json_line(*back), to_json_line(m));
+  EXPECT_EQ(back->eval_loss, m.eval_loss);
+  EXPECT_EQ(back->loss, m.loss);
+  EXPECT_EQ(back->step, m.step);
+}
+
+TEST(Jsonl, NumbersThatAreNotFiniteAreNull) {
+  StepMetrics m = metrics_at(4);
+  m.loss = kInf;
+  m.grad_norm = std::nan("");
+  m.eval_loss = -kInf;
+  const auto back = from_json_line<StepMetrics>(to_json_line(m));
+  ASSERT_TRUE(back.has_value());
+  EXPECT_TRUE(std::isnan(back->loss));
+  EXPECT_TRUE(std::isnan(back->grad_norm));
+  EXPECT_FALSE(back->eval_loss.has_value());
+}
+
+TEST(Jsonl, HostileLinesAreRefused) {
+  const std::vector<std::string> hostile = {
+      "", " ", "null", "3", "\"step\"", "[]", "[1]", "{}", R"({"loss":1})", R"({"step":-1})", R"({"step":1.5})", R"({"step":1e300})",
+      R"({"step":"1"})", R"({"step":null})", R"({"step":true})", R"({"step":{}})", R"({"step":[1]})", R"({"step":9223372036854775808})",
+      R"({"step":18446744073709551616})", R"({"step":1,"loss":"x"})", R"({"step":1,"loss":1e999})", R"({"step":1,"loss":[1]})",
+      R"({"step":1,"loss":{"step":1}})", R"({"step":1)", R"({"step":1}})", R"({"step":1} {"step":2})", R"({"step":1,})", R"({step:1})",
+      R"({"step":1,"loss":NaN})", R"({"a":{"step":1}})", "{\"step\":1,\"x\":\"\xff\xfe\"}", std::string("{\"step\":1}\0", 11),
+      std::string(100000, '['), std::string(100000, '{')};
+  for (const std::string& line : hostile) EXPECT_FALSE(from_json_line<StepMetrics>(line).has_value()) << line.substr(0, 80);
+  EXPECT_FALSE(from_json_line<HealthSample>(R"({"step":1,"tensor":3})").has_value());
+}
+
+TEST(Jsonl, UnknownFieldsArePassedOver) {
+  const auto m = from_json_line<StepMetrics>(R"({"new":{"step":9,"loss":[1,{"loss":2}]},"step":7,"flag":true,"text":"t","loss":2})");
+  ASSERT_TRUE(m.has_value());
+  EXPECT_EQ(m->step, 7);
+  EXPECT_EQ(m->loss, 2);
+  const std::string deep = R"({"step":1,"deep":)" + std::string(50000, '[') + std::string(50000, ']') + "}";
+  EXPECT_TRUE(from_json_line<StepMetrics>(deep).has_value());
+}
+
+TEST(Jsonl, AppendsAndResumesWithoutShowingAStepTwice) {
+  const TempFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  {
+    JsonlWriter<StepMetrics> writer(path, std::nullopt);
+    for (int step = 1; step <= 6; ++step) writer.write(metrics_at(step));
+    writer.sync();
+  }
+  EXPECT_EQ(steps_in(path), (Steps{1, 2, 3, 4, 5, 6}));
+  {
+    JsonlWriter<StepMetrics> writer(path, 4);
+    EXPECT_EQ(steps_in(path), (Steps{1, 2, 3, 4}));
+    writer.write(metrics_at(5));
+  }
+  EXPECT_EQ(steps_in(path), (Steps{1, 2, 3, 4, 5}));
+  const std::string before = read_file(path);
+  { JsonlWriter<StepMetrics> writer(path, 100); }
+  EXPECT_EQ(read_file(path), before);
+  { JsonlWriter<StepMetrics> writer(path, std::nullopt); }
+  EXPECT_EQ(read_file(path), "");
+}
+
+TEST(Jsonl, ALineCutAtAnyByteIsDroppedOnResume) {
+  const TempFolder folder;
+  const std::string first = to_json_line(metrics_at(1)) + "\n";
+  const std::string second = to_json_line(metrics_at(2)) + "\n";
+  for (std::size_t cut = 0; cut < second.size(); ++cut) {
+    const auto path = folder.write("metrics.jsonl", first + second.substr(0, cut));
+    JsonlWriter<StepMetrics> writer(path, 2);
+    writer.write(metrics_at(2));
+    ASSERT_EQ(read_file(path), first + second) << "cut at byte " << cut;
+  }
+}
+
+TEST(Jsonl, RewindForgetsAndGoesOn) {
+  const TempFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  JsonlWriter<StepMetrics> writer(path, std::nullopt);
+  for (int step = 1; step <= 5; ++step) writer.write(metrics_at(step));
+  writer.rewind(2);
+  writer.write(metrics_at(3));
+  EXPECT_EQ(steps_in(path), (Steps{1, 2, 3}));
+}
+
+TEST(Jsonl, ReaderCountsBrokenLines) {
+  const auto contents = parse_jsonl<StepMetrics>("{\"step\":1}\n\nrubbish\n{\"step\":2}\r\n{\"step\":3}\n{\"step\":4,\"lo");
+  ASSERT_EQ(contents.records.size(), 3u);
+  EXPECT_EQ(contents.records[2].step, 3);
+  EXPECT_EQ(contents.broken_lines, 2);
+}
+
+TEST(Jsonl, AFullDiskIsOneClearLine) {
+  JsonlWriter<StepMetrics> writer("/dev/full", 0);
+  try {
+    writer.write(metrics_at(1));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::internal);
+    EXPECT_EQ(std::string(error.what()), "/dev/full: cannot write: No space left on device");
+  }
+  EXPECT_THROW((JsonlWriter<StepMetrics>("/nowhere/at/all.jsonl", 0)), Error);
+  EXPECT_THROW(read_jsonl<StepMetrics>("/nowhere/at/all.jsonl"), Error);
+}
+
+TEST(RunInfo, RoundTripAndRefusals) {
+  const TempFolder folder;
+  RunInfo info;
+  info.name = "fp8_delayed";
+  info.recipe = "fp8_delayed";
+  info.model = "\xff<b>\n";
+  info.parameters = 918272;
+  info.lr = 3e-3;
+  write_run_info(folder / "run.json", info);
+  const RunInfo back = read_run_info(folder / "run.json");
+  EXPECT_EQ(back.name, info.name);
+  EXPECT_EQ(back.parameters, info.parameters);
+  EXPECT_EQ(back.lr, info.lr);
+  EXPECT_EQ(back.model, "\xEF\xBF\xBD<b>\n");
+  for (const char* text : {"", "[]", "{}", R"({"name":3})", R"({"name":"a","steps":"b"})"}) {
+    const auto path = folder.write("bad.json", text);
+    EXPECT_THROW(read_run_info(path), Error) << text;
+  }
+}
+
+TEST(Fields, NamesAreUnique) {
+  std::set<std::string> json, tensorboard;
+  const StepMetrics metrics;
+  visit_fields(metrics, [&](const FieldName& name, const auto&) {
+    EXPECT_TRUE(json.insert(name.json).second) << name.json;
+    if (*name.tensorboard) {
+      EXPECT_TRUE(tensorboard.insert(name.tensorboard).second) << name.tensorboard;
+    }
+  });
+  EXPECT_EQ(json.size(), 20u);
+}
+
+}  // namespace
+}  // namespace octet::telemetry

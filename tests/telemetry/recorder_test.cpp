@@ -1,0 +1,85 @@
+#include "octet/telemetry/recorder.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "octet/base/require.h"
+#include "octet/telemetry/jsonl.h"
+#include "support/folder.h"
+
+namespace octet::telemetry {
+namespace {
+using testing::TempFolder;
+
+StepMetrics full_line() {
+  StepMetrics m;
+  m.step = 120;
+  m.loss = 4.8123;
+  m.grad_norm = 0.8349;
+  m.lr = 2.9e-4;
+  m.tokens_per_s_per_gpu = 17011.8;
+  m.tflops_per_gpu = 874.9;
+  m.mfu = 0.8851;
+  m.memory_peak_gib = 61.23;
+  return m;
+}
+
+TEST(Console, TheLineOfTheContract) {
+  EXPECT_EQ(console_line(full_line(), {.total_steps = 1000, .eta_s = 192}),
+            "step 120/1000  loss 4.812  grad 0.83  lr 2.9e-04  17,012 tok/s/gpu  875 TFLOPS  mfu 88.5%  61.2 GiB  eta 3m12s");
+}
+
+TEST(Console, WhatIsUnknownIsLeftOut) {
+  StepMetrics m = full_line();
+  m.mfu.reset();
+  m.tflops_per_gpu = 0.04712;
+  m.memory_peak_gib = 0.05213;
+  m.grad_norm = 0.00123;
+  m.eval_loss = 4.7;
+  m.skipped_steps = 2;
+  EXPECT_EQ(console_line(m, {.total_steps = 1000, .eta_s = kUnknown, .per = "process"}),
+            "step 120/1000  loss 4.812  grad 0.0012  lr 2.9e-04  17,012 tok/s/process  0.0471 TFLOPS  0.0521 GiB  eval 4.700  skipped 2");
+  StepMetrics bad;
+  bad.step = 1;
+  EXPECT_EQ(console_line(bad, {.total_steps = 3}), "step 1/3  loss nan");
+}
+
+TEST(Recorder, OneCallReachesEverySink) {
+  const TempFolder folder;
+  std::vector<std::string> lines;
+  Recorder recorder({.directory = folder / "run", .console = [&](std::string_view line) { lines.emplace_back(line); }, .total_steps = 200});
+  recorder.write_run_info({.name = "bf16"});
+  recorder.write(full_line(), 5);
+  const std::vector<HealthSample> samples{{.step = 120, .tensor = "a.x", .amax = 1}, {.step = 120, .tensor = "a.w", .amax = 2}};
+  recorder.write(samples);
+  recorder.sync();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].substr(0, 12), "step 120/200");
+  EXPECT_EQ(read_jsonl<StepMetrics>(folder / "run/metrics.jsonl").records.at(0).loss, 4.8123);
+  EXPECT_EQ(read_jsonl<HealthSample>(folder / "run/fp8_health.jsonl").records.at(1).tensor, "a.w");
+  EXPECT_EQ(read_run_info(folder / "run/run.json").name, "bf16");
+  EXPECT_FALSE(std::filesystem::is_empty(folder / "run/tensorboard"));
+  recorder.rewind(100);
+  EXPECT_TRUE(read_jsonl<StepMetrics>(folder / "run/metrics.jsonl").records.empty());
+  EXPECT_TRUE(read_jsonl<HealthSample>(folder / "run/fp8_health.jsonl").records.empty());
+}
+
+TEST(Recorder, OtherRanksWriteNothing) {
+  const TempFolder folder;
+  Recorder recorder({.directory = folder / "run", .rank = 1, .console = [](std::string_view) { FAIL(); }});
+  recorder.write_run_info({.name = "bf16"});
+  recorder.write(full_line(), 5);
+  recorder.rewind(1);
+  recorder.sync();
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+
+TEST(Recorder, AFileWhereTheFolderShouldBe) {
+  const TempFolder folder;
+  const auto file = folder.write("file", "");
+  EXPECT_THROW(Recorder({.directory = file / "run"}), Error);
+}
+
+}  // namespace
+}  // namespace octet::telemetry
