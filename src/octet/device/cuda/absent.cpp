@@ -1,0 +1,13 @@
+// Linked where the CUDA backend is not built.
+#include "octet/base/require.h"
+#include "octet/device/cuda/cuda_device.h"
+
+namespace octet {
+
+std::unique_ptr<Device> make_cuda_device() {
+  fail(ExitCode::config, "run.device = \"cuda\": this build of octet has no CUDA backend; use run.device = \"cpu\"");
+}
+
+bool cuda_is_available() { return false; }
+
+}  // namespace octet

@@ -1,0 +1,95 @@
+// Where memory lives and work runs. Three kinds: cpu computes here, cuda on a GPU, meta nowhere: it owns no memory, computes
+// nothing and adds up what the same program would allocate and do.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "octet/device/buffer.h"
+
+namespace octet {
+
+enum class DeviceKind : std::uint8_t { cpu, cuda, meta };
+std::string_view name_of(DeviceKind kind);
+
+class Queue;
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceKind kind() const = 0;
+
+  // Zero-filled memory, aligned to kAlignment, counted under `category` until the Buffer dies.
+  Buffer allocate(std::size_t bytes, MemoryCategory category);
+  const MemoryMeter& memory() const { return *memory_; }
+
+  virtual std::unique_ptr<Queue> make_queue() = 0;
+
+  static constexpr std::size_t kAlignment = 256;
+
+ protected:
+  friend class Buffer;
+  // Zero-filled. Throws Error{does_not_fit} when there is not so much.
+  virtual void* acquire(std::size_t bytes) = 0;
+  virtual void release(void* memory, std::size_t bytes) = 0;
+
+ private:
+  std::unique_ptr<MemoryMeter> memory_ = std::make_unique<MemoryMeter>();
+};
+
+// Throws Error{config} for cuda where this build has no CUDA backend.
+std::unique_ptr<Device> make_device(DeviceKind kind);
+
+// The floating-point operations and bytes of memory traffic of work, as the algorithm needs them (not as caches see them).
+struct Work {
+  double flops = 0;
+  double fp8_flops = 0;  // the part of `flops` done by FP8 products
+  double bytes = 0;
+  Work& operator+=(const Work& other) {
+    flops += other.flops;
+    fp8_flops += other.fp8_flops;
+    bytes += other.bytes;
+    return *this;
+  }
+};
+
+// A point in a queue's order of work.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
+// Work in order. Ops are enqueued by the functions of kernels/; on the CPU they have run when the function returns.
+class Queue {
+ public:
+  explicit Queue(Device& device) : device_(device) {}
+  virtual ~Queue() = default;
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  Device& device() const { return device_; }
+  DeviceKind kind() const { return device_.kind(); }
+
+  // All work enqueued so far, counted by each op.
+  void count(const Work& work) { work_ += work; }
+  const Work& work() const { return work_; }
+  void reset_work() { work_ = {}; }
+
+  virtual std::unique_ptr<Event> record() = 0;    // after all work enqueued so far
+  virtual void wait(const Event& event) = 0;      // later work of this queue starts after `event`; the host does not wait
+  virtual void synchronize() = 0;                 // the host waits until the queue is empty
+  // Copies bytes in queue order. Host memory must stay valid until then.
+  virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void zero(void* device, std::size_t bytes) = 0;
+
+ private:
+  Device& device_;
+  Work work_;
+};
+
+}  // namespace octet

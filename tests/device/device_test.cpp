@@ -1,0 +1,186 @@
+#include "octet/device/device.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "octet/base/require.h"
+#include "octet/device/arena.h"
+
+namespace octet {
+namespace {
+
+bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % Device::kAlignment == 0; }
+
+class Devices : public testing::TestWithParam<DeviceKind> {
+ protected:
+  std::unique_ptr<Device> device_ = make_device(GetParam());
+};
+
+// Sizes are counted as they are taken: in whole units of kAlignment, on every kind of device.
+TEST_P(Devices, TheMeterCountsByCategoryUntilBuffersDie) {
+  const MemoryMeter& meter = device_->memory();
+  const auto bytes = [&](MemoryCategory category) { return meter.bytes[static_cast<std::size_t>(category)]; };
+  EXPECT_EQ(device_->kind(), GetParam());
+  {
+    Buffer weights = device_->allocate(1000, MemoryCategory::weights);
+    EXPECT_TRUE(aligned(weights.data()));
+    EXPECT_EQ(weights.bytes(), 1024u);
+    {
+      const Buffer moments = device_->allocate(512, MemoryCategory::moments);
+      EXPECT_EQ(bytes(MemoryCategory::weights), 1024u);
+      EXPECT_EQ(bytes(MemoryCategory::moments), 512u);
+      EXPECT_EQ(meter.total, 1536u);
+    }
+    EXPECT_EQ(bytes(MemoryCategory::moments), 0u);
+    Buffer moved = std::move(weights);
+    EXPECT_EQ(meter.total, 1024u);
+    {
+      Buffer other = device_->allocate(1, MemoryCategory::state);
+      other = std::move(moved);
+      EXPECT_EQ(other.bytes(), 1024u);
+      EXPECT_EQ(meter.total, 1280u);
+    }
+  }
+  EXPECT_EQ(meter.total, 0u);
+  EXPECT_EQ(meter.total_peak, 1536u);
+  EXPECT_EQ(meter.peak[static_cast<std::size_t>(MemoryCategory::moments)], 512u);
+  EXPECT_EQ(meter.allocations, 3u);
+}
+
+TEST_P(Devices, ArenasGiveAndTakeBackInOrder) {
+  Arena arena(*device_, MemoryCategory::workspace, 4096);
+  void* first = arena.allocate(1);
+  EXPECT_TRUE(aligned(first));
+  EXPECT_EQ(arena.used(), Device::kAlignment);
+  void* second = nullptr;
+  {
+    const ArenaScope scope(arena);
+    second = arena.allocate(300);
+    EXPECT_EQ(static_cast<char*>(second) - static_cast<char*>(first), static_cast<std::ptrdiff_t>(Device::kAlignment));
+    {
+      const ArenaScope inner(arena);
+      arena.allocate(1024);
+      EXPECT_EQ(arena.used(), 256u + 512u + 1024u);
+    }
+    EXPECT_EQ(arena.used(), 256u + 512u);
+  }
+  EXPECT_EQ(arena.used(), 256u);
+  EXPECT_EQ(arena.high_water(), 1792u);
+  EXPECT_EQ(arena.allocate(8), second);  // the same place again
+  EXPECT_THROW(arena.release_to(100000), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Devices, testing::Values(DeviceKind::cpu, DeviceKind::meta),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST(CpuDevice, MemoryIsZeroAndCopiesAreDone) {
+  const auto device = make_device(DeviceKind::cpu);
+  const auto queue = device->make_queue();
+  const Buffer a = device->allocate(10000, MemoryCategory::workspace), b = device->allocate(10000, MemoryCategory::workspace);
+  for (std::size_t i = 0; i < 10000; ++i) ASSERT_EQ(static_cast<const char*>(a.data())[i], 0);
+  std::vector<char> host(10000, 'x'), back(10000);
+  queue->copy_to_device(a.data(), host.data(), host.size());
+  queue->copy(b.data(), a.data(), 9999);
+  queue->copy_to_host(back.data(), b.data(), back.size());
+  queue->synchronize();
+  EXPECT_EQ(back[9998], 'x');
+  EXPECT_EQ(back[9999], 0);
+  queue->zero(b.data(), 5);
+  EXPECT_EQ(static_cast<const char*>(b.data())[4], 0);
+  EXPECT_EQ(static_cast<const char*>(b.data())[5], 'x');
+  queue->wait(*queue->record());
+}
+
+TEST(CpuDevice, RefusesWhatDoesNotFit) {
+  const auto device = make_device(DeviceKind::cpu);
+  try {
+    device->allocate(std::size_t{1} << 60, MemoryCategory::weights);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::does_not_fit);
+  }
+  EXPECT_EQ(device->memory().total, 0u);
+}
+
+TEST(CpuDevice, AFullArenaSaysSo) {
+  const auto device = make_device(DeviceKind::cpu);
+  Arena arena(*device, MemoryCategory::workspace, 512);
+  arena.allocate(512);
+  EXPECT_THROW(arena.allocate(1), Error);
+  EXPECT_EQ(arena.used(), 512u);
+}
+
+TEST(MetaDevice, HoldsNothingHoweverMuchIsAsked) {
+  const auto device = make_device(DeviceKind::meta);
+  const auto queue = device->make_queue();
+  const Buffer huge = device->allocate(std::size_t{1} << 45, MemoryCategory::weights);
+  const Buffer next = device->allocate(64, MemoryCategory::weights);
+  EXPECT_NE(huge.data(), next.data());
+  EXPECT_EQ(device->memory().total, (std::size_t{1} << 45) + Device::kAlignment);
+  char byte = 'x';
+  queue->copy_to_device(huge.data(), &byte, 1);  // nothing is followed
+  queue->copy_to_host(&byte, huge.data(), 1);
+  queue->zero(huge.data(), std::size_t{1} << 45);
+  queue->synchronize();
+  EXPECT_EQ(byte, 'x');
+}
+
+TEST(MetaDevice, AnArenaHasNoLimitAndItsHighWaterMarkIsTheCapacityToGive) {
+  const auto meta = make_device(DeviceKind::meta);
+  const auto cpu = make_device(DeviceKind::cpu);
+  const auto play = [](Arena& arena) {
+    arena.allocate(100);
+    {
+      const ArenaScope scope(arena);
+      arena.allocate(100000);
+    }
+    arena.allocate(5000);
+    return arena.high_water();
+  };
+  Arena measuring(*meta, MemoryCategory::workspace, 0);
+  const std::size_t needed = play(measuring);
+  Arena exact(*cpu, MemoryCategory::workspace, needed);
+  EXPECT_EQ(play(exact), needed);
+  Arena short_by_one(*cpu, MemoryCategory::workspace, needed - Device::kAlignment);
+  EXPECT_THROW(play(short_by_one), Error);
+}
+
+// Following an address of the meta device is a fault at once, never a quiet read of somebody's memory.
+TEST(MetaDeviceDeathTest, ItsAddressesFault) {
+  const auto device = make_device(DeviceKind::meta);
+  const Buffer buffer = device->allocate(64, MemoryCategory::weights);
+  EXPECT_DEATH(
+      {
+        volatile char* p = static_cast<char*>(buffer.data());
+        *p = 1;
+      },
+      "");
+}
+
+TEST(Queue, AddsUpWork) {
+  const auto device = make_device(DeviceKind::meta);
+  const auto queue = device->make_queue();
+  queue->count({.flops = 10, .fp8_flops = 4, .bytes = 3});
+  queue->count({.flops = 5, .fp8_flops = 0, .bytes = 1});
+  EXPECT_EQ(queue->work().flops, 15);
+  EXPECT_EQ(queue->work().fp8_flops, 4);
+  EXPECT_EQ(queue->work().bytes, 4);
+  queue->reset_work();
+  EXPECT_EQ(queue->work().flops, 0);
+}
+
+TEST(CudaDevice, IsRefusedInASentenceWhereItIsAbsent) {
+  try {
+    make_device(DeviceKind::cuda);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::config);
+    EXPECT_NE(std::string(error.what()).find("CUDA"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace octet
