@@ -1,0 +1,54 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <ostream>
+#include <string>
+
+#include "octet/base/require.h"
+
+namespace octet {
+
+// Up to four dims.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> dims) {
+    for (const std::int64_t dim : dims) push_back(dim);
+  }
+  void push_back(std::int64_t dim) {
+    require(rank_ < 4, "a shape has at most 4 dims");
+    dims_[static_cast<std::size_t>(rank_++)] = dim;
+  }
+  int rank() const { return rank_; }
+  std::int64_t operator[](int i) const { return dims_[static_cast<std::size_t>(i)]; }
+  std::int64_t& operator[](int i) { return dims_[static_cast<std::size_t>(i)]; }
+  std::int64_t elements() const {
+    std::int64_t product = 1;
+    for (int i = 0; i < rank_; ++i) product *= (*this)[i];
+    return product;
+  }
+  // Not defaulted: dims beyond the rank are not compared, because g++ 12 at -O2 does not always leave them 0 (its SLP vectoriser
+  // turns Shape{n, n} into four copies of n in places).
+  bool operator==(const Shape& other) const {
+    if (rank_ != other.rank_) return false;
+    for (int i = 0; i < rank_; ++i) {
+      if ((*this)[i] != other[i]) return false;
+    }
+    return true;
+  }
+  // "[2, 3]"
+  std::string text() const {
+    std::string result = "[";
+    for (int i = 0; i < rank_; ++i) result += (i ? ", " : "") + std::to_string((*this)[i]);
+    return result + "]";
+  }
+  friend std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.text(); }
+
+ private:
+  std::array<std::int64_t, 4> dims_{};
+  int rank_ = 0;
+};
+
+}  // namespace octet
