@@ -1,0 +1,134 @@
+#include "octet/kernels/adamw/adamw_cpu.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "octet/base/rng.h"
+#include "octet/base/threads.h"
+#include "octet/kernels/adamw/stochastic_rounding.h"
+
+namespace octet::kernels::cpu {
+namespace {
+
+constexpr std::int64_t kElementsPerTask = 1 << 14;
+// Elements are worked on in pieces that stay in the first-level cache, as R whatever their storage.
+constexpr std::int64_t kPiece = 1024;
+
+template <class R>
+struct Factors {
+  R grad_scale, keep_weight, beta2, one_minus_beta1, one_minus_beta2, minus_step_size, sqrt_correction2, epsilon;
+
+  Factors(const AdamW& op, const StepScalars& scalars)
+      : grad_scale(static_cast<R>(scalars.grad_scale)),
+        keep_weight(static_cast<R>(1.0 - scalars.learning_rate * op.weight_decay)),
+        beta2(static_cast<R>(op.beta2)),
+        one_minus_beta1(static_cast<R>(1.0 - op.beta1)),
+        one_minus_beta2(static_cast<R>(1.0 - op.beta2)),
+        minus_step_size(static_cast<R>(-(scalars.learning_rate / scalars.bias_correction1))),
+        sqrt_correction2(static_cast<R>(std::sqrt(scalars.bias_correction2))),
+        epsilon(static_cast<R>(op.epsilon)) {}
+};
+
+// torch/optim/adamw.py, single tensor: mul_, lerp_, mul_ and addcmul_, sqrt and div and add_, addcdiv_.
+template <class R>
+void update(const R* __restrict grad, R* __restrict weight, R* __restrict moment1, R* __restrict moment2, std::int64_t count,
+            const Factors<R>& f) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const R g = grad[i] * f.grad_scale;
+    const R w = weight[i] * f.keep_weight;
+    const R m = moment1[i] + f.one_minus_beta1 * (g - moment1[i]);
+    const R v = moment2[i] * f.beta2 + f.one_minus_beta2 * g * g;
+    const R denominator = std::sqrt(v) / f.sqrt_correction2 + f.epsilon;
+    moment1[i] = m;
+    moment2[i] = v;
+    weight[i] = w + f.minus_step_size * m / denominator;
+  }
+}
+
+// Elements [begin, begin + count) of `tensor` as R: where they are when they are R, else copied to `buffer`.
+template <class R>
+R* load(const Tensor& tensor, std::int64_t begin, std::int64_t count, R* buffer) {
+  if (tensor.dtype == kDTypeOf<R>) return tensor.as<R>() + begin;
+  visit_float(tensor.dtype, [&]<class T>() {
+    const T* values = tensor.as<T>() + begin;
+    for (std::int64_t i = 0; i < count; ++i) buffer[i] = static_cast<R>(static_cast<Real<T>>(values[i]));
+  });
+  return buffer;
+}
+
+// Rounds stochastically what `load` copied; what it did not copy has been updated in place.
+template <class R>
+void store(const Tensor& tensor, std::int64_t begin, std::int64_t count, const R* values, const AdamW& op, RngStream stream) {
+  if (tensor.dtype != DType::bf16) return;
+  const Rng rng(op.seed, stream, op.subject);
+  BFloat16* out = tensor.as<BFloat16>() + begin;
+  const auto first = static_cast<std::uint64_t>(op.first_element + begin);
+  std::uint16_t bits[kRoundingRun];
+  for (std::int64_t done = 0; done < count;) {
+    const std::uint64_t element = first + static_cast<std::uint64_t>(done);
+    const auto skip = static_cast<std::int64_t>(element % 8);
+    rounding_run(rng, element - element % 8, op.scalars->step, bits);
+    const std::int64_t n = std::min(count - done, kRoundingRun - skip);
+    for (std::int64_t i = 0; i < n; ++i) {
+      out[done + i] = BFloat16::stochastic(static_cast<float>(values[done + i]), bits[skip + i]);
+    }
+    done += n;
+  }
+}
+
+template <class R>
+void update_range(const AdamW& op, const Factors<R>& factors, std::int64_t begin, std::int64_t end) {
+  R grad_buffer[kPiece], weight_buffer[kPiece], moment1_buffer[kPiece], moment2_buffer[kPiece];
+  for (std::int64_t first = begin; first < end; first += kPiece) {
+    const std::int64_t count = std::min(kPiece, end - first);
+    const R* grad = load(op.grad, first, count, grad_buffer);
+    R* weight = load(op.weight, first, count, weight_buffer);
+    R* moment1 = load(op.moment1, first, count, moment1_buffer);
+    R* moment2 = load(op.moment2, first, count, moment2_buffer);
+    update(grad, weight, moment1, moment2, count, factors);
+    store(op.weight, first, count, weight, op, RngStream::round_weight);
+    store(op.moment1, first, count, moment1, op, RngStream::round_moment1);
+    store(op.moment2, first, count, moment2, op, RngStream::round_moment2);
+    if (op.value) {
+      BFloat16* value = op.value.as<BFloat16>() + first;
+      for (std::int64_t i = 0; i < count; ++i) value[i] = static_cast<BFloat16>(static_cast<float>(weight[i]));
+    }
+  }
+}
+
+}  // namespace
+
+void adamw(const AdamW& op) {
+  if (op.scalars->found_inf != 0.0f) return;
+  const auto run = [&]<class R>() {
+    const Factors<R> factors(op, *op.scalars);
+    parallel_ranges(op.weight.elements(), kElementsPerTask,
+                    [&](std::int64_t begin, std::int64_t end) { update_range<R>(op, factors, begin, end); });
+  };
+  if (op.weight.dtype == DType::f64) {
+    run.template operator()<double>();
+  } else {
+    run.template operator()<float>();
+  }
+}
+
+void prepare_step(const PrepareStep& op) {
+  StepScalars& s = *op.scalars;
+  s.loss_sum = op.loss_total[0];
+  s.token_count = op.loss_total[1];
+  const double mean = 1.0 / s.token_count;
+  s.grad_norm = std::sqrt(*op.sum_squares) * mean;
+  const bool moves = std::isfinite(s.loss_sum) && std::isfinite(s.grad_norm) && s.token_count > 0;
+  const double clip = op.max_grad_norm > 0 ? std::min(1.0, op.max_grad_norm / (s.grad_norm + 1e-6)) : 1.0;
+  s.found_inf = moves ? 0.0f : 1.0f;
+  s.grad_scale = clip * mean;
+  s.learning_rate = op.learning_rate;
+  const std::int32_t t = *op.updates + 1;
+  s.bias_correction1 = 1.0 - std::pow(op.beta1, t);
+  s.bias_correction2 = 1.0 - std::pow(op.beta2, t);
+  s.step = op.step;
+  if (moves) *op.updates = t;
+  s.updates = *op.updates;
+}
+
+}  // namespace octet::kernels::cpu

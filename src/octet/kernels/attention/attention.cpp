@@ -1,0 +1,138 @@
+#include "octet/kernels/attention/attention.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "octet/base/math.h"
+#include "octet/kernels/attention/attention_plan.h"
+#include "octet/kernels/gemm/lanes.h"
+
+namespace octet::kernels {
+namespace {
+
+void check_shape(const AttentionShape& s) {
+  require(s.batch > 0 && s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0, "attention: batch ", s.batch, ", heads ", s.heads,
+          ", kv_heads ", s.kv_heads, ", head_dim ", s.head_dim, " must be positive");
+  require(s.heads % s.kv_heads == 0, "attention: ", s.heads, " query heads on ", s.kv_heads, " key/value heads");
+}
+
+void check_rows(const char* name, const Tensor& x, const Tensor& like, std::int64_t rows, std::int64_t cols) {
+  require(x.shape == Shape({rows, cols}), "attention: ", name, " has shape ", x.shape, ", not ", Shape({rows, cols}));
+  require(x.dtype == like.dtype, "attention: ", name, " is ", name_of(x.dtype), ", q ", name_of(like.dtype));
+}
+
+AttentionPlan check_and_plan(const AttentionShape& s, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                             const Tensor& lse) {
+  check_shape(s);
+  require(q.shape.rank() == 2 && k.shape.rank() == 2, "attention: q ", q.shape, " and k ", k.shape, " must have two dims");
+  require(q.rows() % s.batch == 0 && k.rows() % s.batch == 0, "attention: q ", q.shape, " and k ", k.shape, " are not of ",
+          s.batch, " sequences");
+  require(q.dtype == DType::bf16 || q.dtype == DType::f32 || q.dtype == DType::f64, "attention: q is ", name_of(q.dtype));
+  check_rows("q", q, q, q.rows(), s.heads * s.head_dim);
+  check_rows("k", k, q, k.rows(), s.kv_heads * s.head_dim);
+  check_rows("v", v, q, k.rows(), s.kv_heads * s.head_dim);
+  check_rows("o", o, q, q.rows(), s.heads * s.head_dim);
+  require(lse.shape == Shape({s.heads, q.rows()}), "attention: lse has shape ", lse.shape, ", not ", Shape({s.heads, q.rows()}));
+  require(lse.dtype == (q.dtype == DType::f64 ? DType::f64 : DType::f32), "attention: lse is ", name_of(lse.dtype));
+
+  // Tall tiles waste products above the diagonal, small ones calls of BLAS; measured for head dims 32 to 128.
+  constexpr std::int64_t kQueryBlock = 64, kKeyBlock = 256;
+  AttentionPlan plan{};
+  plan.batch = s.batch;
+  plan.heads = s.heads;
+  plan.kv_heads = s.kv_heads;
+  plan.head_dim = s.head_dim;
+  plan.sq = q.rows() / s.batch;
+  plan.sk = k.rows() / s.batch;
+  plan.q_block = std::min(kQueryBlock, plan.sq);
+  plan.k_block = std::min(kKeyBlock, plan.sk);
+  plan.converts = q.dtype == DType::bf16;
+  // Backward needs several tasks to occupy several cores; with few key/value heads they come from the query heads.
+  constexpr std::int64_t kTasks = 8;
+  const std::int64_t group = s.heads / s.kv_heads;
+  plan.parts = 1;
+  while (plan.parts < group && (s.batch * s.kv_heads * plan.parts < kTasks || group % plan.parts != 0)) ++plan.parts;
+  return plan;
+}
+
+// Pairs of query and key that see each other, of one sequence and head.
+double visible_pairs(const AttentionPlan& plan) {
+  const auto sq = static_cast<double>(plan.sq), sk = static_cast<double>(plan.sk);
+  return sq <= sk ? sq * (sk - sq) + sq * (sq + 1) / 2 : sk * (sk + 1) / 2;
+}
+
+double bytes_of(std::initializer_list<const Tensor*> tensors) {
+  double bytes = 0;
+  for (const Tensor* tensor : tensors) bytes += static_cast<double>(tensor->bytes());
+  return bytes;
+}
+
+AttentionScratch take_scratch(Arena& arena, DType dtype, std::int64_t tasks, std::int64_t lane_elements, std::int64_t partials) {
+  const std::int64_t size = dtype == DType::f64 ? 8 : 4;
+  AttentionScratch scratch;
+  scratch.lanes = cpu::lanes_for(tasks);
+  scratch.lane = arena.allocate(static_cast<std::size_t>(scratch.lanes * lane_elements * size));
+  if (partials > 0) scratch.partials = arena.allocate(static_cast<std::size_t>(partials * size));
+  return scratch;
+}
+
+}  // namespace
+
+std::int64_t AttentionPlan::q_blocks() const { return q_block > 0 ? ceil_div(sq, q_block) : 0; }
+
+std::int64_t AttentionPlan::row_length() const { return round_up(k_block, 16); }
+std::int64_t AttentionPlan::forward_lane() const {
+  const std::int64_t converted = converts ? (q_block + 2 * k_block) * head_dim : 0;
+  return converted + q_block * (head_dim + row_length() + 2);
+}
+std::int64_t AttentionPlan::backward_lane() const {
+  const std::int64_t converted = converts ? (2 * q_block + 2 * sk) * head_dim : 0;
+  const std::int64_t accumulated = (parts == 1 ? 2 * sk : 0) * head_dim;
+  return converted + accumulated + q_block * (head_dim + 2 * row_length() + 1);
+}
+std::int64_t AttentionPlan::backward_partials() const { return parts == 1 ? 0 : backward_tasks() * 2 * sk * head_dim; }
+
+// Two products of head_dim for each visible pair.
+void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op) {
+  const AttentionPlan plan = check_and_plan(op.shape, op.q, op.k, op.v, op.o, op.lse);
+  queue.count({.flops = 4 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
+               .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse})});
+  if (plan.sq == 0) return;
+  const ArenaScope scope(scratch);
+  const AttentionScratch memory = take_scratch(scratch, op.q.dtype, plan.forward_tasks(), plan.forward_lane(), 0);
+  switch (queue.kind()) {
+    case DeviceKind::cpu:
+      cpu::attention_forward(op, plan, memory);
+      break;
+    case DeviceKind::meta:
+      break;
+    case DeviceKind::cuda:
+      fail(ExitCode::internal, "attention_forward: no CUDA kernel");
+  }
+}
+
+// Five products for each visible pair, S computed again among them.
+void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
+  const AttentionPlan plan = check_and_plan(op.shape, op.q, op.k, op.v, op.o, op.lse);
+  check_rows("go", op.go, op.q, op.q.rows(), op.q.cols());
+  check_rows("gq", op.gq, op.q, op.q.rows(), op.q.cols());
+  check_rows("gk", op.gk, op.q, op.k.rows(), op.k.cols());
+  check_rows("gv", op.gv, op.q, op.k.rows(), op.k.cols());
+  queue.count({.flops = 10 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
+               .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse, &op.go, &op.gq, &op.gk, &op.gv})});
+  if (plan.sq == 0 && plan.sk == 0) return;
+  const ArenaScope scope(scratch);
+  const AttentionScratch memory =
+      take_scratch(scratch, op.q.dtype, plan.backward_tasks(), plan.backward_lane(), plan.backward_partials());
+  switch (queue.kind()) {
+    case DeviceKind::cpu:
+      cpu::attention_backward(op, plan, memory);
+      break;
+    case DeviceKind::meta:
+      break;
+    case DeviceKind::cuda:
+      fail(ExitCode::internal, "attention_backward: no CUDA kernel");
+  }
+}
+
+}  // namespace octet::kernels

@@ -1,0 +1,40 @@
+// Causal grouped-query attention, blocked: memory is linear in the sequence (Dao et al., FlashAttention-2, 2023).
+//   S = scale * Q Kᵀ (masked), P = softmax(S), O = P V, lse = log sum exp S.
+// Token i of q may see token j of k when j <= i + (Sk - Sq): bottom-right alignment for unequal lengths. A query that
+// sees no key has o = 0, lse = -inf and no gradient. Work counts visible pairs only: 2 products forward, 5 backward.
+#pragma once
+
+#include "octet/device/arena.h"
+#include "octet/device/device.h"
+#include "octet/tensor/tensor.h"
+
+namespace octet::kernels {
+
+struct AttentionShape {
+  std::int64_t batch = 1;     // B sequences; rows of q are B x Sq, rows of k and v B x Sk
+  std::int64_t heads = 1;     // H query heads
+  std::int64_t kv_heads = 1;  // G, divides H: query head h reads key/value head h / (H / G)
+  std::int64_t head_dim = 1;  // K
+  double scale = 1.0;         // usually 1 / sqrt(K)
+};
+
+struct AttentionForward {
+  AttentionShape shape;
+  Tensor q;    // [B Sq, H K]  BF16, F32 or F64; rows may be strided (a slice of packed QKV), so too k and v
+  Tensor k;    // [B Sk, G K]
+  Tensor v;    // [B Sk, G K]
+  Tensor o;    // [B Sq, H K]  overwritten
+  Tensor lse;  // [H, B Sq]    F32 (F64 for F64); overwritten; natural logarithm
+};
+void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op);
+
+// gV = Pᵀ gO, dP = gO Vᵀ, dS = P (dP - rowsum(gO O)), gQ = scale dS K, gK = scale dSᵀ Q. Deterministic on the CPU.
+struct AttentionBackward {
+  AttentionShape shape;
+  Tensor q, k, v, o, lse;  // as in forward
+  Tensor go;               // [B Sq, H K]
+  Tensor gq, gk, gv;       // as q, k, v; overwritten; rows may be strided
+};
+void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op);
+
+}  // namespace octet::kernels

@@ -1,0 +1,21 @@
+#include "octet/kernels/elementwise/cast_cpu.h"
+#include "octet/kernels/elementwise/elementwise.h"
+
+namespace octet::kernels {
+namespace {
+
+bool is_castable(DType dtype) {
+  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
+}  // namespace
+
+void cast(Queue& queue, const Cast& op) {
+  require(op.x.shape == op.y.shape, "cast: x ", op.x.shape, " to y ", op.y.shape);
+  require(is_castable(op.x.dtype) && is_castable(op.y.dtype), "cast: no conversion from ", name_of(op.x.dtype), " to ",
+          name_of(op.y.dtype));
+  queue.count({.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes() + op.y.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::cast(op);
+}
+
+}  // namespace octet::kernels

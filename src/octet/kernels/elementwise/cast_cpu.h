@@ -1,0 +1,8 @@
+// The CPU backend of elementwise.h.
+#pragma once
+
+#include "octet/kernels/elementwise/elementwise.h"
+
+namespace octet::kernels::cpu {
+void cast(const Cast& op);
+}  // namespace octet::kernels::cpu

@@ -1,0 +1,40 @@
+#include "octet/kernels/embedding/embedding.h"
+
+#include <algorithm>
+
+#include "octet/kernels/embedding/embedding_cpu.h"
+
+namespace octet::kernels {
+namespace {
+
+void check_operands(const char* name, const Tensor& tokens, const char* rows_name, const Tensor& rows, const char* table_name,
+                    const Tensor& table) {
+  require(tokens.dtype == DType::i32 && tokens.shape.rank() == 1, name, ": tokens must be I32 [T], got ", name_of(tokens.dtype),
+          " ", tokens.shape);
+  require(table.shape.rank() == 2, name, ": ", table_name, " must be [V, D], got ", table.shape);
+  require(rows.shape == Shape{tokens.rows(), table.cols()}, name, ": ", rows_name, " must be [", tokens.rows(), ", ",
+          table.cols(), "], got ", rows.shape);
+}
+
+}  // namespace
+
+void embedding_forward(Queue& queue, const EmbeddingForward& op) {
+  check_operands("embedding_forward", op.tokens, "y", op.y, "table", op.table);
+  require(op.y.dtype == op.table.dtype, "embedding_forward: the table is ", name_of(op.table.dtype), ", y ", name_of(op.y.dtype));
+  queue.count({.bytes = static_cast<double>(op.tokens.bytes() + 2 * op.y.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::embedding_forward(op);
+}
+
+void embedding_backward(Queue& queue, Arena& scratch, const EmbeddingBackward& op) {
+  check_operands("embedding_backward", op.tokens, "gy", op.gy, "gtable", op.gtable);
+  const ArenaScope scope(scratch);
+  const Tensor order = allocate(scratch, DType::i64, {op.tokens.rows()});
+  const double table_rows = static_cast<double>(std::min(op.tokens.rows(), op.gtable.rows()));
+  queue.count(
+      {.flops = static_cast<double>(op.gy.elements()),
+       .bytes = static_cast<double>(op.tokens.bytes() + op.gy.bytes()) +
+                2.0 * table_rows * static_cast<double>(op.gtable.cols()) * static_cast<double>(size_of(op.gtable.dtype))});
+  if (queue.kind() == DeviceKind::cpu) cpu::embedding_backward(op, order.as<std::int64_t>());
+}
+
+}  // namespace octet::kernels

@@ -1,0 +1,163 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "octet/base/math.h"
+#include "octet/base/threads.h"
+#include "octet/kernels/gemm/blas.h"
+#include "octet/kernels/gemm/decode.h"
+#include "octet/kernels/gemm/gemm_plan.h"
+#include "octet/kernels/gemm/lanes.h"
+#include "octet/kernels/vector_math.h"
+
+namespace octet::kernels::cpu {
+namespace {
+
+using Layout = GemmOperand::Layout;
+
+// A part of an operand: rows [row, row + rows), [k, k + length) of K.
+struct Part {
+  std::int64_t row, rows, k, length;
+};
+
+// FP32 of a part of an FP8 operand, [rows, length]; codes alone for tensor and row tiles.
+template <Fp8Format kFormat>
+void decode_fp8(const GemmOperand& x, const Part& part, float* out) {
+  const std::int64_t all_rows = x.values.shape[0], blocks = ceil_div(x.values.shape[1], std::max(1, tile_width(x.tile)));
+  const auto* scales = static_cast<const float*>(x.scale_inv.data);
+  const auto scale_of = [&](std::int64_t row, std::int64_t block) {
+    switch (x.tile) {
+      case ScaleTile::block_1x128:
+        return scales[block * all_rows + row];
+      case ScaleTile::block_128x128:
+        return scales[row / 128 * blocks + block];
+      default:
+        return decode_e8m0(x.scale_inv.as_bytes()[row * blocks + block]);
+    }
+  };
+  for (std::int64_t row = part.row; row < part.row + part.rows; ++row, out += part.length) {
+    const std::uint8_t* codes = x.values.as_bytes() + row * x.values.row_stride + part.k;
+    const std::int64_t width = tile_width(x.tile);
+    if (width == 0) {
+      decode_codes<kFormat>(out, codes, part.length);
+      continue;
+    }
+    for (std::int64_t i = 0; i < part.length; i += width) {
+      decode_codes<kFormat>(out + i, codes + i, std::min(width, part.length - i), scale_of(row, (part.k + i) / width));
+    }
+  }
+}
+
+// A part as BLAS reads it, with K in the columns (`wanted` is k_last) or in the rows.
+template <class T>
+BlasMatrix<T> matrix(const GemmOperand& x, const Part& part, Layout wanted, [[maybe_unused]] T* memory) {
+  const Order order = x.layout == wanted ? Order::as_stored : Order::transposed;
+  const bool k_last = x.layout == Layout::k_last;
+  const std::int64_t first = k_last ? part.row : part.k, lines = k_last ? part.rows : part.length;
+  const std::int64_t column = k_last ? part.k : part.row, length = k_last ? part.length : part.rows;
+  if constexpr (std::is_same_v<T, float>) {
+    switch (x.values.dtype) {
+      case DType::f8_e4m3:
+        decode_fp8<Fp8Format::e4m3>(x, part, memory);
+        return {memory, length, order};
+      case DType::f8_e5m2:
+        decode_fp8<Fp8Format::e5m2>(x, part, memory);
+        return {memory, length, order};
+      case DType::bf16: {
+        const BFloat16* from = x.values.as<BFloat16>() + first * x.values.row_stride + column;
+        for (std::int64_t i = 0; i < lines; ++i) load_row(memory + i * length, from + i * x.values.row_stride, length);
+        return {memory, length, order};
+      }
+      default:
+        break;
+    }
+  }
+  const std::int64_t stride = std::max(x.values.row_stride, x.values.shape[1]);
+  return {x.values.as<T>() + first * stride + column, stride, order};
+}
+
+// row[j] = (row[j] * a's scale) * b's scale of column j.
+void scale_row(float* row, std::int64_t n, float a, const float* b, std::int64_t b_step) {
+  if (b_step == 0) {
+    const float factor = *b;
+    for (std::int64_t j = 0; j < n; ++j) row[j] = (row[j] * a) * factor;
+  } else {
+    for (std::int64_t j = 0; j < n; ++j) row[j] = (row[j] * a) * b[j];
+  }
+}
+
+struct Tile {
+  std::int64_t row, rows, column, columns;
+};
+
+// T is what is multiplied, Out what D holds. The sums are made beside D: written with D's stride, which tends to be a power of
+// 2, they would fall on each other in the caches (a tenth of the speed, measured).
+template <class T, class Out>
+void multiply_tile(const Gemm& op, const GemmPlan& plan, const Tile& tile, T* memory) {
+  T* const a_memory = memory;
+  T* const b_memory = a_memory + plan.chunk_k * plan.tile_m;
+  T* const sums = b_memory + plan.chunk_k * plan.tile_n;
+  if (plan.k == 0) std::fill_n(sums, tile.rows * tile.columns, T(0));
+  const std::int64_t chunk = plan.chunk_k > 0 ? plan.chunk_k : plan.k;
+  for (std::int64_t k = 0; k < plan.k; k += chunk) {
+    const std::int64_t length = std::min(chunk, plan.k - k);
+    multiply(Product<T>{.m = tile.rows,
+                        .n = tile.columns,
+                        .k = length,
+                        .a = matrix(op.a, {tile.row, tile.rows, k, length}, Layout::k_last, a_memory),
+                        .b = matrix(op.b, {tile.column, tile.columns, k, length}, Layout::k_first, b_memory),
+                        .beta = k == 0 ? T(0) : T(1),
+                        .d = sums,
+                        .d_stride = tile.columns});
+  }
+  [[maybe_unused]] const auto step = [](const GemmOperand& x) { return x.tile == ScaleTile::row ? 1 : 0; };
+  [[maybe_unused]] const bool scaled = size_of(op.a.values.dtype) == 1 && tile_width(op.a.tile) == 0;
+  for (std::int64_t i = 0; i < tile.rows; ++i) {
+    T* const row = sums + i * tile.columns;
+    if constexpr (std::is_same_v<T, float>) {
+      if (scaled) {
+        const float a_scale = op.a.scale_inv.as<float>()[(tile.row + i) * step(op.a)];
+        scale_row(row, tile.columns, a_scale, op.b.scale_inv.as<float>() + tile.column * step(op.b), step(op.b));
+      }
+    }
+    if (op.c) {
+      const Out* c = op.c.as<Out>() + (tile.row + i) * op.c.row_stride + tile.column;
+      for (std::int64_t j = 0; j < tile.columns; ++j) row[j] += static_cast<T>(c[j]);
+    }
+    store_row(op.d.as<Out>() + (tile.row + i) * op.d.row_stride + tile.column, row, tile.columns);
+  }
+}
+
+template <class T, class Out>
+void multiply_tiles(const Gemm& op, const GemmPlan& plan, std::int64_t lanes, T* memory) {
+  const std::int64_t across = ceil_div(plan.n, plan.tile_n);
+  for_each_task(lanes, plan.tiles(), [&](std::int64_t lane, std::int64_t i) {
+    const std::int64_t row = i / across * plan.tile_m, column = i % across * plan.tile_n;
+    const Tile tile{row, std::min(plan.tile_m, plan.m - row), column, std::min(plan.tile_n, plan.n - column)};
+    multiply_tile<T, Out>(op, plan, tile, memory + lane * plan.lane_elements());
+  });
+}
+
+}  // namespace
+
+void gemm(const Gemm& op, const GemmPlan& plan, std::int64_t lanes, void* memory) {
+  constexpr double kWorthThreads = 5e5;  // multiply-adds: less is done before another thread has woken
+  const double macs = static_cast<double>(plan.m) * static_cast<double>(plan.n) * static_cast<double>(plan.k);
+  if (macs < kWorthThreads) lanes = 1;
+  switch (op.d.dtype) {
+    case DType::f64:
+      multiply_tiles<double, double>(op, plan, lanes, static_cast<double*>(memory));
+      break;
+    case DType::f32:
+      multiply_tiles<float, float>(op, plan, lanes, static_cast<float*>(memory));
+      break;
+    default:
+      multiply_tiles<float, BFloat16>(op, plan, lanes, static_cast<float*>(memory));
+      break;
+  }
+}
+
+}  // namespace octet::kernels::cpu
+
+namespace octet::kernels {
+const char* gemm_core_name() { return cpu::blas_core_name(); }
+}  // namespace octet::kernels

@@ -1,0 +1,130 @@
+#include "octet/kernels/quantize/quantize.h"
+
+#include "octet/base/math.h"
+#include "octet/kernels/quantize/quantize_cpu.h"
+#include "octet/numerics/scale.h"
+
+namespace octet::kernels {
+namespace {
+
+void check_source(const char* op, const Tensor& x) {
+  require(x.shape.rank() == 2, op, ": x must be 2-D, got ", x.shape);
+  require(x.dtype == DType::bf16 || x.dtype == DType::f32, op, ": x must be BF16 or F32, got ", name_of(x.dtype));
+}
+
+void check_scales(const char* what, const Tensor& scales, ScaleTile tile, std::int64_t rows, std::int64_t k) {
+  require(static_cast<bool>(scales), "quantize: ", what, " is missing");
+  require(scales.dtype == scale_dtype(tile) && scales.shape == scale_shape(tile, rows, k), "quantize: ", what, " must be ",
+          name_of(scale_dtype(tile)), " ", scale_shape(tile, rows, k), ", got ", name_of(scales.dtype), " ", scales.shape);
+}
+
+void check(const Quantize& op) {
+  check_source("quantize", op.x);
+  const Quantized& out = op.out;
+  const std::int64_t rows = op.x.rows(), cols = op.x.shape[1];
+  require(out.format == op.spec.format && out.tile == op.spec.tile, "quantize: the output is of another format or tile");
+  require(op.spec.tile != ScaleTile::mx_1x32 || op.spec.format == Fp8Format::e4m3, "quantize: MX scales are defined for E4M3");
+  const bool per_tensor = op.spec.tile == ScaleTile::tensor;
+  const bool from_history = per_tensor && op.spec.source == ScaleSource::history;
+  require(from_history == (op.scale != nullptr),
+          "quantize: a scale is given with the history of a per-tensor tile, and only then");
+  require(from_history || !op.amax, "quantize: amax is recorded for the history of a per-tensor tile");
+  require(op.spec.tile == ScaleTile::tensor || op.spec.source == ScaleSource::tensor,
+          "quantize: only a per-tensor tile has a history");
+  require(out.codes || out.codes_t || op.x.elements() == 0, "quantize: neither codes nor codes_t is asked for");
+  if (out.codes) {
+    require(out.codes.shape == op.x.shape && out.codes.dtype == dtype_of(out.format), "quantize: codes must be ",
+            name_of(dtype_of(out.format)), " ", op.x.shape, ", got ", name_of(out.codes.dtype), " ", out.codes.shape);
+    if (!per_tensor) check_scales("scale_inv", out.scale_inv, out.tile, rows, cols);
+  }
+  if (out.codes_t) {
+    const Shape& shape = out.codes_t.shape;
+    require(shape.rank() == 2 && shape[0] == cols && shape[1] >= rows && shape[1] <= padded_k(rows, out.tile) &&
+                out.codes_t.dtype == dtype_of(out.format),
+            "quantize: codes_t must be ", name_of(dtype_of(out.format)), " [", cols, ", ", rows, " to ", padded_k(rows, out.tile),
+            "], got ", name_of(out.codes_t.dtype), " ", shape);
+    if (!per_tensor) check_scales("scale_inv_t", out.scale_inv_t, out.tile, cols, shape[1]);
+  }
+  if (per_tensor) {
+    require(out.scale_inv || out.scale_inv_t, "quantize: scale_inv is missing");
+    if (out.scale_inv) check_scales("scale_inv", out.scale_inv, out.tile, rows, cols);
+    if (out.scale_inv_t) check_scales("scale_inv_t", out.scale_inv_t, out.tile, cols, rows);
+  }
+}
+
+// x is read once, and once more where its amax is needed before its cast.
+Work work_of(const Quantize& op) {
+  const bool twice = op.spec.tile == ScaleTile::tensor && op.spec.source == ScaleSource::tensor;
+  double bytes = static_cast<double>(op.x.bytes()) * (twice ? 2 : 1);
+  if (op.out.codes) bytes += static_cast<double>(op.out.codes.bytes() + op.out.scale_inv.bytes());
+  if (op.out.codes_t) bytes += static_cast<double>(op.out.codes_t.bytes() + op.out.scale_inv_t.bytes());
+  return {.flops = 0, .fp8_flops = 0, .bytes = bytes};
+}
+
+void run_cpu(const Quantize& op, float* current_amax) {
+  switch (op.spec.tile) {
+    case ScaleTile::tensor:
+      if (op.spec.source == ScaleSource::history) {
+        cpu::quantize_tensor(op.x, op.out, *op.scale, op.amax);
+      } else {
+        cpu::amax(op.x, current_amax);
+        cpu::quantize_tensor(op.x, op.out, scale_from_amax(*current_amax, op.spec), nullptr);
+      }
+      break;
+    case ScaleTile::block_128x128:
+      cpu::quantize_blocks(op.x, op.spec, op.out);
+      break;
+    case ScaleTile::row:
+    case ScaleTile::block_1x128:
+    case ScaleTile::mx_1x32:
+      if (op.out.codes) cpu::quantize_along_rows(op.x, op.spec, op.out);
+      if (op.out.codes_t) cpu::quantize_along_columns(op.x, op.spec, op.out);
+      break;
+  }
+  if (op.out.codes_t) cpu::pad_transposed(op.x, op.out);
+}
+
+}  // namespace
+
+void quantize(Queue& queue, Arena& scratch, const Quantize& op) {
+  check(op);
+  queue.count(work_of(op));
+  const ArenaScope scope(scratch);
+  const bool current = op.spec.tile == ScaleTile::tensor && op.spec.source == ScaleSource::tensor;
+  float* const amax = current ? static_cast<float*>(scratch.allocate(sizeof(float))) : nullptr;
+  if (queue.kind() == DeviceKind::cpu) run_cpu(op, amax);
+}
+
+void amax(Queue& queue, Arena&, const Amax& op) {
+  check_source("amax", op.x);
+  queue.count({.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::amax(op.x, op.amax);
+}
+
+void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op) {
+  const Shape& shape = op.amax_history.shape;
+  require(shape.rank() == 2 && shape[1] >= 1 && op.amax_history.dtype == DType::f32, "amax_history must be F32 [n, len], got ",
+          name_of(op.amax_history.dtype), " ", shape);
+  const Shape each{shape[0]};
+  require(op.scale.shape == each && op.scale.dtype == DType::f32, "scale must be F32 ", each, ", got ", op.scale.shape);
+  require(op.format.shape == each && op.format.dtype == DType::u8, "format must be U8 ", each, ", got ", op.format.shape);
+  require(op.is_weight.shape == each && op.is_weight.dtype == DType::u8, "is_weight must be U8 ", each, ", got ",
+          op.is_weight.shape);
+  queue.count({.flops = 0, .fp8_flops = 0, .bytes = 2.0 * static_cast<double>(op.amax_history.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::update_delayed_scales(op);
+}
+
+void quantize_health(Queue& queue, Arena& scratch, const QuantizeHealth& op) {
+  check_source("quantize_health", op.x);
+  require(op.q.codes && op.q.codes.shape == op.x.shape, "quantize_health: codes must be ", op.x.shape, ", got ",
+          op.q.codes.shape);
+  check_scales("scale_inv", op.q.scale_inv, op.q.tile, op.x.rows(), op.x.shape[1]);
+  queue.count(
+      {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes() + op.q.codes.bytes() + op.q.scale_inv.bytes())});
+  const ArenaScope scope(scratch);
+  const auto runs = static_cast<std::size_t>(ceil_div(op.x.rows(), cpu::kHealthRows));
+  auto* const sums = static_cast<cpu::HealthSums*>(scratch.allocate(runs * sizeof(cpu::HealthSums)));
+  if (queue.kind() == DeviceKind::cpu) cpu::quantize_health(op, sums);
+}
+
+}  // namespace octet::kernels

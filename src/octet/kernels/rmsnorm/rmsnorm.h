@@ -1,0 +1,32 @@
+// Root-mean-square norm (Zhang and Sennrich, 2019):  y = x * rstd * weight,  rstd = 1 / sqrt(mean(x^2) + epsilon) per row.
+// Inside in FP32 (F64 for F64).
+#pragma once
+
+#include "octet/device/arena.h"
+#include "octet/device/device.h"
+#include "octet/tensor/tensor.h"
+
+namespace octet::kernels {
+
+struct RmsNormForward {
+  Tensor x;       // [T, D] BF16, F32 or F64
+  Tensor weight;  // [D] of x's dtype
+  double epsilon = 1e-5;
+  Tensor y;       // [T, D] of x's dtype; overwritten
+  Tensor rstd;    // [T] F32 (F64 for F64); overwritten
+};
+void rmsnorm_forward(Queue& queue, const RmsNormForward& op);
+
+// With n = x * rstd:  gx += rstd * (gy * weight - n * mean(gy * weight * n)),  gweight += sum over rows of gy * n.
+// The sum over rows is in a fixed order, whatever the number of threads.
+struct RmsNormBackward {
+  Tensor gy;       // [T, D]
+  Tensor x;        // [T, D]
+  Tensor weight;   // [D]
+  Tensor rstd;     // [T]
+  Tensor gx;       // [T, D] of x's dtype; added to (the residual branch's gradient is there already)
+  Tensor gweight;  // [D] F32, BF16 or F64; added to
+};
+void rmsnorm_backward(Queue& queue, Arena& scratch, const RmsNormBackward& op);
+
+}  // namespace octet::kernels

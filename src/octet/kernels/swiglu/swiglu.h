@@ -1,0 +1,22 @@
+// SwiGLU (Shazeer, 2020):  y = silu(gate) * up,  silu(z) = z / (1 + exp(-z)). Inside in FP32 (F64 for F64).
+#pragma once
+
+#include "octet/device/device.h"
+#include "octet/tensor/tensor.h"
+
+namespace octet::kernels {
+
+struct SwigluForward {
+  Tensor gate_up;  // [T, 2F] BF16, F32 or F64: gate in columns [0, F), up in [F, 2F)
+  Tensor y;        // [T, F] overwritten
+};
+void swiglu_forward(Queue& queue, const SwigluForward& op);
+
+struct SwigluBackward {
+  Tensor gate_up;    // [T, 2F]
+  Tensor gy;         // [T, F]
+  Tensor ggate_up;   // [T, 2F] overwritten; may be gate_up itself
+};
+void swiglu_backward(Queue& queue, const SwigluBackward& op);
+
+}  // namespace octet::kernels

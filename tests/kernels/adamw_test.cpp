@@ -1,0 +1,314 @@
+#include "octet/kernels/adamw/adamw.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/op_fixture.h"
+#include "octet/kernels/adamw/stochastic_rounding.h"
+#include "octet/numerics/bounds.h"
+
+namespace octet::kernels {
+namespace {
+
+using testing::near;
+using testing::same_bytes;
+using testing::values_of;
+
+constexpr std::uint64_t kSeed = 1234567890123ull;
+constexpr std::uint32_t kSubject = name_id("model.layers.0.mlp.down_proj.weight");
+
+struct AdamWTest : testing::OpTest {
+  struct Operands {
+    Tensor grad, weight, moment1, moment2, value;
+  };
+  Operands operands(std::int64_t count, DType grad, DType weight, DType moment) {
+    Operands o{.grad = random(grad, {count}, 100.0),
+               .weight = random(weight, {count}),
+               .moment1 = random(moment, {count}, 0.01),
+               .moment2 = random(moment, {count}, 0.01),
+               .value = {}};
+    visit_float(moment, [&]<class T>() {
+      for (std::int64_t i = 0; i < count; ++i) {
+        o.moment2.as<T>()[i] = static_cast<T>(std::abs(static_cast<Real<T>>(o.moment2.as<T>()[i])));
+      }
+    });
+    if (weight == DType::f32) o.value = zeros(DType::bf16, {count});
+    return o;
+  }
+  Operands copy_of(const Operands& o) {
+    return {.grad = copy(o.grad),
+            .weight = copy(o.weight),
+            .moment1 = copy(o.moment1),
+            .moment2 = copy(o.moment2),
+            .value = o.value ? copy(o.value) : Tensor{}};
+  }
+  static StepScalars scalars() {
+    return {.loss_sum = 1,
+            .token_count = 100,
+            .grad_norm = 1,
+            .grad_scale = 0.8 / 100,
+            .learning_rate = 0.01,
+            .bias_correction1 = 1 - std::pow(0.9, 5),
+            .bias_correction2 = 1 - std::pow(0.95, 5),
+            .found_inf = 0,
+            .step = 6,
+            .updates = 5};
+  }
+  AdamW op(const Operands& o, const StepScalars& s) {
+    return {.grad = o.grad,
+            .weight = o.weight,
+            .moment1 = o.moment1,
+            .moment2 = o.moment2,
+            .value = o.value,
+            .weight_decay = 0.1,
+            .seed = kSeed,
+            .subject = kSubject,
+            .scalars = &s};
+  }
+};
+
+// The formula in F64. Values of BF16 tensors are those before rounding.
+struct Expected {
+  std::vector<double> weight, moment1, moment2;
+};
+Expected formula(const std::vector<double>& grad, std::vector<double> w, std::vector<double> m, std::vector<double> v,
+                 const StepScalars& s) {
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const double g = grad[i] * s.grad_scale;
+    w[i] -= s.learning_rate * 0.1 * w[i];
+    m[i] = 0.9 * m[i] + 0.1 * g;
+    v[i] = 0.95 * v[i] + 0.05 * g * g;
+    w[i] -= s.learning_rate / s.bias_correction1 * m[i] / (std::sqrt(v[i]) / std::sqrt(s.bias_correction2) + 1e-8);
+  }
+  return {w, m, v};
+}
+
+TEST_F(AdamWTest, IsTheFormula) {
+  for (const DType weight : {DType::f64, DType::f32}) {
+    for (const DType grad : testing::kFloatTypes) {
+      const Operands o = operands(3001, grad, weight, weight);
+      const StepScalars s = scalars();
+      const auto w0 = values_of(o.weight), m0 = values_of(o.moment1), g0 = values_of(o.grad);
+      const Expected expected = formula(g0, w0, m0, values_of(o.moment2), s);
+      adamw(*queue, op(o, s));
+      // Each result is a chain of at most 16 rounded operations on the magnitudes that are added. A step is at most
+      // lr / bias_correction1 * (|m| + |g|) / (sqrt(v) / ...), which is what `step` bounds.
+      const double chain = gamma(16, testing::compute_roundoff(weight));
+      EXPECT_TRUE(near(o.moment2, expected.moment2, {.relative = chain})) << name_of(weight);
+      EXPECT_TRUE(near(values_of(o.moment1), expected.moment1, [&](std::size_t i) {
+        return chain * (std::abs(m0[i]) + std::abs(g0[i]) * s.grad_scale);
+      })) << name_of(weight);
+      EXPECT_TRUE(near(values_of(o.weight), expected.weight,
+                       [&](std::size_t i) {
+                         const double step = s.learning_rate / s.bias_correction1 *
+                                             (std::abs(m0[i]) + std::abs(g0[i]) * s.grad_scale) /
+                                             std::sqrt(expected.moment2[i] / s.bias_correction2);
+                         return chain * (std::abs(w0[i]) + step);
+                       }))
+          << name_of(weight) << " gradient " << name_of(grad);
+      if (o.value) {
+        for (std::int64_t i = 0; i < 3001; ++i) ASSERT_EQ(o.value.as<BFloat16>()[i], BFloat16(o.weight.as<float>()[i])) << i;
+      }
+    }
+  }
+}
+
+TEST_F(AdamWTest, Bf16StateIsRoundedStochasticallyFromTheFp32Result) {
+  for (const DType weight : {DType::f32, DType::bf16}) {
+    const std::int64_t count = 2000, first = 8 * 1000003 + 5;
+    const Operands o = operands(count, DType::f32, weight, DType::bf16), exact = [&] {
+      Operands wide = operands(count, DType::f32, DType::f32, DType::f32);
+      std::copy_n(o.grad.as<float>(), count, wide.grad.as<float>());
+      const auto w = values_of(o.weight), m = values_of(o.moment1), v = values_of(o.moment2);
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        wide.weight.as<float>()[i] = static_cast<float>(w[i]);
+        wide.moment1.as<float>()[i] = static_cast<float>(m[i]);
+        wide.moment2.as<float>()[i] = static_cast<float>(v[i]);
+      }
+      return wide;
+    }();
+    const StepScalars s = scalars();
+    adamw(*queue, op(exact, s));
+    AdamW narrow = op(o, s);
+    narrow.first_element = first;
+    adamw(*queue, narrow);
+    const auto check = [&](const Tensor& actual, const Tensor& fp32, RngStream stream) {
+      const Rng rng(kSeed, stream, kSubject);
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t bits = rounding_bits(rng, static_cast<std::uint64_t>(first + i), s.step);
+        ASSERT_EQ(actual.as<BFloat16>()[i], BFloat16::stochastic(fp32.as<float>()[i], bits)) << i;
+      }
+    };
+    check(o.moment1, exact.moment1, RngStream::round_moment1);
+    check(o.moment2, exact.moment2, RngStream::round_moment2);
+    if (weight == DType::bf16) {
+      check(o.weight, exact.weight, RngStream::round_weight);
+    } else {
+      EXPECT_TRUE(same_bytes(o.weight, exact.weight));
+    }
+  }
+}
+
+TEST_F(AdamWTest, AnyCutGivesTheSameBits) {
+  const std::int64_t count = 5000, first = 3;
+  for (const DType weight : {DType::f32, DType::bf16}) {
+    const Operands o = operands(count, DType::bf16, weight, DType::bf16);
+    const Operands whole = copy_of(o), cut = copy_of(o);
+    const StepScalars s = scalars();
+    AdamW all = op(whole, s);
+    all.first_element = first;
+    adamw(*queue, all);
+    const std::vector<std::int64_t> cuts = {0, 1, 8, 13, 700, 1723, 4999, count};
+    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+      const auto part = [&](const Tensor& tensor) { return tensor ? tensor.slice_rows(cuts[i], cuts[i + 1]) : tensor; };
+      AdamW piece = op({part(cut.grad), part(cut.weight), part(cut.moment1), part(cut.moment2), part(cut.value)}, s);
+      piece.first_element = first + cuts[i];
+      adamw(*queue, piece);
+    }
+    EXPECT_TRUE(same_bytes(cut.weight, whole.weight));
+    EXPECT_TRUE(same_bytes(cut.moment1, whole.moment1));
+    EXPECT_TRUE(same_bytes(cut.moment2, whole.moment2));
+    if (whole.value) {
+      EXPECT_TRUE(same_bytes(cut.value, whole.value));
+    }
+  }
+}
+
+TEST_F(AdamWTest, BitsDoNotDependOnThreads) {
+  for (const DType state : {DType::f32, DType::bf16}) {
+    const Operands o = operands(70001, DType::f32, state, state);
+    const StepScalars s = scalars();
+    expect_same_for_any_threads([&] {
+      const Operands fresh = copy_of(o);
+      adamw(*queue, op(fresh, s));
+      return std::vector<Tensor>{fresh.weight, fresh.moment1, fresh.moment2};
+    });
+  }
+}
+
+TEST_F(AdamWTest, ASkippedStepMovesNothing) {
+  const Operands o = operands(1000, DType::f32, DType::f32, DType::bf16), before = copy_of(o);
+  StepScalars s = scalars();
+  s.found_inf = 1;
+  s.grad_scale = std::nan("");
+  adamw(*queue, op(o, s));
+  EXPECT_TRUE(same_bytes(o.weight, before.weight));
+  EXPECT_TRUE(same_bytes(o.moment1, before.moment1));
+  EXPECT_TRUE(same_bytes(o.moment2, before.moment2));
+  EXPECT_TRUE(same_bytes(o.value, before.value));
+}
+
+TEST_F(AdamWTest, RefusesWhatItCannotUpdate) {
+  const StepScalars s = scalars();
+  const Operands o = operands(8, DType::f32, DType::f32, DType::f32);
+  Operands wrong = o;
+  wrong.moment2 = zeros(DType::bf16, {8});
+  expect_refusal([&] { adamw(*queue, op(wrong, s)); }, "moments of F32 and BF16");
+  wrong = o;
+  wrong.grad = zeros(DType::f32, {9});
+  expect_refusal([&] { adamw(*queue, op(wrong, s)); }, "grad must be 8 contiguous elements, got [9]");
+  wrong = o;
+  wrong.weight = zeros(DType::f64, {8});
+  expect_refusal([&] { adamw(*queue, op(wrong, s)); }, "weights of F64 with moments of F32");
+}
+
+TEST(StochasticRounding, RunsAreTheSingleNumbers) {
+  const Rng rng(99, RngStream::round_weight, 5);
+  for (const std::uint64_t first : {0ull, 8ull, (1ull << 35) - 64, (1ull << 40) + 24}) {
+    std::uint16_t bits[kRoundingRun];
+    rounding_run(rng, first, 17, bits);
+    for (std::int64_t i = 0; i < kRoundingRun; ++i) {
+      ASSERT_EQ(bits[i], rounding_bits(rng, first + static_cast<std::uint64_t>(i), 17)) << first << " + " << i;
+    }
+  }
+}
+
+TEST(StochasticRounding, IsUnbiasedBetweenExactNeighbours) {
+  const Rng rng(7, RngStream::round_weight, 1);
+  constexpr std::int64_t draws = 1 << 16;
+  for (const float value : {1.0f + 0x1p-9f, -3.14159f, 1e-20f, 0x1.fcp-127f * 0.3f, 1.0f}) {
+    const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
+    const float near_zero = std::bit_cast<float>(u & 0xFFFF0000u), far = std::bit_cast<float>((u & 0xFFFF0000u) + 0x10000u);
+    double sum = 0;
+    for (std::int64_t i = 0; i < draws; ++i) {
+      const float rounded = static_cast<float>(BFloat16::stochastic(value, rounding_bits(rng, static_cast<std::uint64_t>(i), 3)));
+      ASSERT_TRUE(rounded == near_zero || (rounded == far && value != near_zero)) << rounded;
+      sum += static_cast<double>(rounded);
+    }
+    // A choice between two neighbours d apart has a variance of p (1 - p) d^2.
+    const double distance = std::abs(static_cast<double>(far) - static_cast<double>(near_zero));
+    const double p = std::abs(static_cast<double>(value) - static_cast<double>(near_zero)) / distance;
+    const double sigma = distance * std::sqrt(p * (1 - p) / static_cast<double>(draws));
+    EXPECT_NEAR(sum / static_cast<double>(draws), static_cast<double>(value), 5 * sigma) << value;
+  }
+}
+
+TEST(StochasticRounding, IsKeyedBySeedStepAndSubject) {
+  const auto bits = [](std::uint64_t seed, RngStream stream, std::uint32_t subject, std::uint32_t step) {
+    std::uint16_t run[kRoundingRun];
+    rounding_run(Rng(seed, stream, subject), 0, step, run);
+    return std::vector<std::uint16_t>(run, run + kRoundingRun);
+  };
+  const auto base = bits(1, RngStream::round_weight, 2, 3);
+  EXPECT_EQ(base, bits(1, RngStream::round_weight, 2, 3));
+  EXPECT_NE(base, bits(2, RngStream::round_weight, 2, 3));
+  EXPECT_NE(base, bits(1, RngStream::round_moment1, 2, 3));
+  EXPECT_NE(base, bits(1, RngStream::round_weight, 3, 3));
+  EXPECT_NE(base, bits(1, RngStream::round_weight, 2, 4));
+}
+
+struct PrepareStepTest : testing::OpTest {
+  StepScalars prepare(double loss, double tokens, double squares, double max_norm, std::int32_t& updates) {
+    const double total[2] = {loss, tokens};
+    StepScalars s{};
+    prepare_step(*queue, {.loss_total = total,
+                          .sum_squares = &squares,
+                          .max_grad_norm = max_norm,
+                          .beta1 = 0.5,
+                          .beta2 = 0.75,
+                          .learning_rate = 0.125,
+                          .step = 9,
+                          .updates = &updates,
+                          .scalars = &s});
+    return s;
+  }
+};
+
+TEST_F(PrepareStepTest, ScalesByTheMeanAndClips) {
+  std::int32_t updates = 1;
+  StepScalars s = prepare(20, 8, 64 * 9.0, 0, updates);
+  EXPECT_EQ(s.loss_sum, 20);
+  EXPECT_EQ(s.token_count, 8);
+  EXPECT_EQ(s.grad_norm, 3);
+  EXPECT_EQ(s.grad_scale, 0.125);
+  EXPECT_EQ(s.found_inf, 0);
+  EXPECT_EQ(s.learning_rate, 0.125);
+  EXPECT_EQ(s.step, 9u);
+  EXPECT_EQ(updates, 2);
+  EXPECT_EQ(s.updates, 2);
+  EXPECT_EQ(s.bias_correction1, 1 - 0.25);
+  EXPECT_EQ(s.bias_correction2, 1 - 0.5625);
+  s = prepare(20, 8, 64 * 9.0, 1.5, updates);
+  EXPECT_DOUBLE_EQ(s.grad_scale, 1.5 / (3 + 1e-6) / 8);
+  s = prepare(20, 8, 64 * 9.0, 4.0, updates);
+  EXPECT_EQ(s.grad_scale, 0.125);
+}
+
+TEST_F(PrepareStepTest, SkipsWhatIsNotFiniteWithoutCountingAnUpdate) {
+  const double nan = std::nan("");
+  std::int32_t updates = 4;
+  for (const auto& [loss, tokens, squares] :
+       std::vector<std::array<double, 3>>{{nan, 8, 1}, {HUGE_VAL, 8, 1}, {1, 8, nan}, {1, 8, HUGE_VAL}, {0, 0, 0}, {0, 0, 1}}) {
+    const StepScalars s = prepare(loss, tokens, squares, 1.0, updates);
+    EXPECT_EQ(s.found_inf, 1) << loss << " " << tokens << " " << squares;
+    EXPECT_EQ(updates, 4);
+    EXPECT_EQ(s.updates, 4);
+  }
+  EXPECT_EQ(prepare(1, 8, 0, 1.0, updates).found_inf, 0);
+  EXPECT_EQ(updates, 5);
+}
+
+}  // namespace
+}  // namespace octet::kernels

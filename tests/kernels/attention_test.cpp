@@ -1,0 +1,463 @@
+#include "octet/kernels/attention/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "octet/kernels/attention/attention_plan.h"
+#include "op_fixture.h"
+#include "support/grad_check.h"
+#include "support/near.h"
+
+namespace octet {
+namespace {
+
+using kernels::AttentionBackward;
+using kernels::AttentionForward;
+using kernels::AttentionShape;
+using testing::gradient_agrees;
+using testing::near;
+using testing::same_bytes;
+using testing::values_of;
+
+struct Sizes {
+  std::int64_t batch, sq, sk, heads, kv_heads, dim;
+  std::string text() const {
+    return concat("batch ", batch, " tokens ", sq, "/", sk, " heads ", heads, "/", kv_heads, " dim ", dim);
+  }
+};
+
+class AttentionTest : public testing::OpTest {
+ protected:
+  struct Operands {
+    AttentionShape shape;
+    Tensor q, k, v, o, lse, go, gq, gk, gv;
+    AttentionForward forward() const { return {.shape = shape, .q = q, .k = k, .v = v, .o = o, .lse = lse}; }
+    AttentionBackward backward() const {
+      return {.shape = shape, .q = q, .k = k, .v = v, .o = o, .lse = lse, .go = go, .gq = gq, .gk = gk, .gv = gv};
+    }
+  };
+
+  Operands operands(DType dtype, const Sizes& s) {
+    Operands x;
+    x.shape = {.batch = s.batch,
+               .heads = s.heads,
+               .kv_heads = s.kv_heads,
+               .head_dim = s.dim,
+               .scale = 1 / std::sqrt(static_cast<double>(s.dim))};
+    const Shape q{s.batch * s.sq, s.heads * s.dim}, k{s.batch * s.sk, s.kv_heads * s.dim};
+    x.q = random(dtype, q);
+    x.k = random(dtype, k);
+    x.v = random(dtype, k);
+    x.go = random(dtype, q);
+    x.o = zeros(dtype, q);
+    x.lse = zeros(dtype == DType::f64 ? DType::f64 : DType::f32, {s.heads, s.batch * s.sq});
+    x.gq = zeros(dtype, q);
+    x.gk = zeros(dtype, k);
+    x.gv = zeros(dtype, k);
+    return x;
+  }
+
+  void run(const Operands& x) {
+    attention_forward(*queue, scratch, x.forward());
+    attention_backward(*queue, scratch, x.backward());
+  }
+};
+
+double at(const std::vector<double>& x, std::int64_t cols, std::int64_t row, std::int64_t column) {
+  return x[static_cast<std::size_t>(row * cols + column)];
+}
+
+// The whole op with dense matrices, and the bounds of an implementation with roundoff u in which every sum of n terms errs by
+// (n + 2) u times the sum of magnitudes, and exp and the division by 4 u.
+struct Dense {
+  std::vector<double> o, lse, gq, gk, gv, o_bound, lse_bound, gq_bound, gk_bound, gv_bound;
+};
+
+Dense dense(const AttentionBackward& op, double u, double store) {
+  const AttentionShape& s = op.shape;
+  const std::int64_t dim = s.head_dim, sq = op.q.rows() / s.batch, sk = op.k.rows() / s.batch, group = s.heads / s.kv_heads;
+  const std::int64_t q_cols = s.heads * dim, k_cols = s.kv_heads * dim;
+  const std::vector<double> q = values_of(op.q), k = values_of(op.k), v = values_of(op.v), go = values_of(op.go);
+  Dense out;
+  const std::size_t q_size = q.size(), k_size = k.size();
+  for (auto* x : {&out.o, &out.gq, &out.o_bound, &out.gq_bound}) x->assign(q_size, 0);
+  for (auto* x : {&out.gk, &out.gv, &out.gk_bound, &out.gv_bound}) x->assign(k_size, 0);
+  for (auto* x : {&out.lse, &out.lse_bound}) x->assign(static_cast<std::size_t>(s.heads * s.batch * sq), 0);
+  const double n_k = static_cast<double>(sk), n_d = static_cast<double>(dim);
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      for (std::int64_t i = 0; i < sq; ++i) {
+        const std::int64_t qi = b * sq + i, seen = std::clamp<std::int64_t>(i + 1 + sk - sq, 0, sk), g = h / group;
+        const auto q_at = [&](std::int64_t c) { return at(q, q_cols, qi, h * dim + c); };
+        const auto index = [&](std::int64_t cols, std::int64_t row, std::int64_t column) {
+          return static_cast<std::size_t>(row * cols + column);
+        };
+        std::vector<double> logit(static_cast<std::size_t>(seen)), p(logit.size()), relative(logit.size());
+        double largest = -std::numeric_limits<double>::infinity(), total = 0, worst = 0;
+        for (std::int64_t j = 0; j < seen; ++j) {
+          double sum = 0, magnitude = 0;
+          for (std::int64_t c = 0; c < dim; ++c) {
+            const double term = q_at(c) * at(k, k_cols, b * sk + j, g * dim + c) * s.scale;
+            sum += term;
+            magnitude += std::abs(term);
+          }
+          logit[static_cast<std::size_t>(j)] = sum;
+          worst = std::max(worst, (n_d + 3) * u * magnitude);
+          largest = std::max(largest, sum);
+        }
+        for (const double x : logit) total += std::exp(x - largest);
+        const double lse = largest + std::log(total);
+        const std::size_t l = index(s.batch * sq, h, qi);
+        out.lse[l] = lse;
+        // Subtracting the maximum (or lse) errs by u times the larger of the two.
+        double reach = std::abs(largest);
+        for (const double x : logit) reach = std::max(reach, std::abs(x));
+        const double p_error = 2 * (worst + 2 * u * (reach + std::abs(lse))) + (n_k + 16) * u;  // relative, of a probability
+        out.lse_bound[l] = p_error + 4 * u * std::abs(lse);
+        double delta = 0, delta_magnitude = 0;
+        for (std::int64_t c = 0; c < dim; ++c) {
+          double sum = 0, magnitude = 0;
+          for (std::int64_t j = 0; j < seen; ++j) {
+            p[static_cast<std::size_t>(j)] = std::exp(logit[static_cast<std::size_t>(j)] - lse);
+            const double term = p[static_cast<std::size_t>(j)] * at(v, k_cols, b * sk + j, g * dim + c);
+            sum += term;
+            magnitude += std::abs(term);
+          }
+          const std::size_t at_o = index(q_cols, qi, h * dim + c);
+          out.o[at_o] = sum;
+          out.o_bound[at_o] = (p_error + (n_k + 4) * u) * magnitude + store * std::abs(sum);
+          delta += sum * go[at_o];
+          delta_magnitude += magnitude * std::abs(go[at_o]);
+        }
+        for (std::int64_t j = 0; j < seen; ++j) {
+          double dp = 0, dp_magnitude = 0;
+          for (std::int64_t c = 0; c < dim; ++c) {
+            const double term = at(go, q_cols, qi, h * dim + c) * at(v, k_cols, b * sk + j, g * dim + c);
+            dp += term;
+            dp_magnitude += std::abs(term);
+          }
+          const double pj = p[static_cast<std::size_t>(j)], ds = pj * (dp - delta);
+          const double size = dp_magnitude + delta_magnitude;
+          // The relative error of P, of dP - delta with o as it was stored, of the sums.
+          const double ds_bound = pj * size * (2 * p_error + (n_d + n_k + 8) * u + store);
+          const double sums = (static_cast<double>(sq * group) + n_k + 8) * u;
+          for (std::int64_t c = 0; c < dim; ++c) {
+            const std::size_t kj = index(k_cols, b * sk + j, g * dim + c), qc = index(q_cols, qi, h * dim + c);
+            out.gv[kj] += pj * go[qc];
+            out.gv_bound[kj] += pj * std::abs(go[qc]) * (p_error + sums);
+            out.gq[qc] += s.scale * ds * k[kj];
+            out.gq_bound[qc] += s.scale * std::abs(k[kj]) * (ds_bound + pj * size * sums);
+            out.gk[kj] += s.scale * ds * q[qc];
+            out.gk_bound[kj] += s.scale * std::abs(q[qc]) * (ds_bound + pj * size * sums);
+          }
+        }
+      }
+    }
+  }
+  for (std::size_t i = 0; i < q_size; ++i) out.gq_bound[i] += store * std::abs(out.gq[i]);
+  for (std::size_t i = 0; i < k_size; ++i) {
+    out.gk_bound[i] += store * std::abs(out.gk[i]);
+    out.gv_bound[i] += store * std::abs(out.gv[i]);
+  }
+  return out;
+}
+
+::testing::AssertionResult within(const Tensor& actual, const std::vector<double>& expected, const std::vector<double>& bound) {
+  return near(
+      values_of(actual), expected, [&](std::size_t i) { return bound[i] + 1e-30; }, actual.cols());
+}
+
+const std::vector<Sizes>& many_sizes() {
+  static const std::vector<Sizes> sizes = {
+      {.batch = 2, .sq = 5, .sk = 5, .heads = 2, .kv_heads = 2, .dim = 4},
+      {.batch = 1, .sq = 1, .sk = 1, .heads = 1, .kv_heads = 1, .dim = 2},
+      {.batch = 2, .sq = 130, .sk = 130, .heads = 4, .kv_heads = 2, .dim = 24},  // GQA, blocks that end within
+      {.batch = 1, .sq = 70, .sk = 300, .heads = 6, .kv_heads = 1, .dim = 32},   // MQA, more keys than queries, two key blocks
+      {.batch = 2, .sq = 1, .sk = 270, .heads = 4, .kv_heads = 4, .dim = 80},    // one new token
+      {.batch = 1, .sq = 100, .sk = 30, .heads = 2, .kv_heads = 1, .dim = 6},    // 70 queries see nothing
+      {.batch = 1, .sq = 65, .sk = 129, .heads = 12, .kv_heads = 2, .dim = 10},  // a task of backward for each query head
+      {.batch = 2, .sq = 20, .sk = 33, .heads = 8, .kv_heads = 2, .dim = 8},     // for every two
+  };
+  return sizes;
+}
+
+TEST_F(AttentionTest, AgreesWithDenseMatrices) {
+  struct Precision {
+    DType dtype;
+    double u, store;
+  };
+  for (const Precision precision :
+       {Precision{DType::f64, 0x1p-53, 0}, Precision{DType::f32, 0x1p-24, 0}, Precision{DType::bf16, 0x1p-24, 0x1p-8}}) {
+    for (const Sizes& sizes : many_sizes()) {
+      const Operands x = operands(precision.dtype, sizes);
+      run(x);
+      const Dense expected = dense(x.backward(), precision.u, precision.store);
+      const std::string what = concat(name_of(precision.dtype), " ", sizes.text());
+      EXPECT_TRUE(within(x.o, expected.o, expected.o_bound)) << "o, " << what;
+      EXPECT_TRUE(within(x.lse, expected.lse, expected.lse_bound)) << "lse, " << what;
+      EXPECT_TRUE(within(x.gq, expected.gq, expected.gq_bound)) << "gq, " << what;
+      EXPECT_TRUE(within(x.gk, expected.gk, expected.gk_bound)) << "gk, " << what;
+      EXPECT_TRUE(within(x.gv, expected.gv, expected.gv_bound)) << "gv, " << what;
+      // The bounds tell a right answer from a wrong one.
+      if (sizes.sk > 1 && precision.dtype != DType::bf16) {
+        EXPECT_LT(testing::relative_frobenius(values_of(x.gq), expected.gq), precision.u * 1e3) << what;
+        EXPECT_LT(testing::relative_frobenius(values_of(x.gk), expected.gk), precision.u * 1e3) << what;
+      }
+    }
+  }
+}
+
+TEST_F(AttentionTest, BackwardAgreesWithFiniteDifferences) {
+  for (const Sizes& sizes :
+       {Sizes{2, 7, 7, 2, 2, 4}, Sizes{1, 66, 66, 4, 2, 6}, Sizes{1, 5, 9, 3, 1, 8}, Sizes{2, 9, 6, 2, 1, 4}}) {
+    const Operands x = operands(DType::f64, sizes);
+    run(x);
+    const auto loss = [&] {
+      attention_forward(*queue, scratch, x.forward());
+      double sum = 0;
+      for (std::int64_t i = 0; i < x.o.elements(); ++i) sum += x.o.as<double>()[i] * x.go.as<double>()[i];
+      return sum;
+    };
+    const auto check = [&](const std::string& name, const Tensor& of, const Tensor& gradient) {
+      EXPECT_TRUE(gradient_agrees({.name = name,
+                                   .x = of.as<double>(),
+                                   .gradient = gradient.as<double>(),
+                                   .count = of.elements(),
+                                   .f = loss,
+                                   .samples = 60,
+                                   .magnitude = static_cast<double>(x.o.elements())}))
+          << sizes.text();
+    };
+    check("q", x.q, x.gq);
+    check("k", x.k, x.gk);
+    check("v", x.v, x.gv);
+  }
+}
+
+TEST_F(AttentionTest, SameBitsForAnyNumberOfThreads) {
+  for (const DType dtype : {DType::bf16, DType::f32, DType::f64}) {
+    for (const Sizes& sizes : {Sizes{2, 130, 130, 4, 2, 24}, Sizes{1, 90, 300, 8, 1, 16}}) {
+      const Operands inputs = operands(dtype, sizes);
+      expect_same_for_any_threads([&] {
+        Operands x = inputs;
+        for (Tensor* result : {&x.o, &x.lse, &x.gq, &x.gk, &x.gv}) *result = zeros(result->dtype, result->shape);
+        run(x);
+        return std::vector<Tensor>{x.o, x.lse, x.gq, x.gk, x.gv};
+      });
+    }
+  }
+}
+
+// Slices of a packed [tokens, Q | K | V], as a fused projection writes it, and its gradient likewise.
+TEST_F(AttentionTest, PackedRows) {
+  const Sizes sizes{2, 70, 70, 4, 2, 8};
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    const Operands x = operands(dtype, sizes);
+    run(x);
+    const std::int64_t q_cols = x.q.cols(), k_cols = x.k.cols(), width = q_cols + 2 * k_cols;
+    Operands packed = x;
+    const Tensor qkv = zeros(dtype, {x.q.rows(), width}), gqkv = zeros(dtype, {x.q.rows(), width});
+    const auto place = [&](const Tensor& all, std::int64_t first, const Tensor& part) {
+      const Tensor slice = all.slice_cols(first, first + part.cols());
+      for (std::int64_t r = 0; r < part.rows(); ++r) {
+        std::memcpy(slice.slice_rows(r, r + 1).data, part.slice_rows(r, r + 1).data,
+                    static_cast<std::size_t>(part.cols()) * size_of(dtype));
+      }
+      return slice;
+    };
+    packed.q = place(qkv, 0, x.q);
+    packed.k = place(qkv, q_cols, x.k);
+    packed.v = place(qkv, q_cols + k_cols, x.v);
+    packed.gq = gqkv.slice_cols(0, q_cols);
+    packed.gk = gqkv.slice_cols(q_cols, q_cols + k_cols);
+    packed.gv = gqkv.slice_cols(q_cols + k_cols, width);
+    packed.o = zeros(dtype, x.o.shape);
+    run(packed);
+    EXPECT_TRUE(same_bytes(packed.o, x.o));
+    EXPECT_TRUE(same_bytes(packed.gq, x.gq));
+    EXPECT_TRUE(same_bytes(packed.gk, x.gk));
+    EXPECT_TRUE(same_bytes(packed.gv, x.gv));
+  }
+}
+
+// The keys and the first query rows of a longer call: a chunk of a sequence sees the prefix that ends with it.
+TEST_F(AttentionTest, AChunkOnItsPrefixIsTheRowsOfTheWhole) {
+  const Sizes sizes{1, 128, 128, 2, 1, 16};
+  const Operands whole = operands(DType::f64, sizes);
+  run(whole);
+  Operands chunk = whole;
+  chunk.q = whole.q.slice_rows(64, 96);
+  chunk.k = whole.k.slice_rows(0, 96);
+  chunk.v = whole.v.slice_rows(0, 96);
+  chunk.o = zeros(DType::f64, chunk.q.shape);
+  chunk.lse = zeros(DType::f64, {2, 32});
+  attention_forward(*queue, scratch, chunk.forward());
+  EXPECT_TRUE(near(chunk.o, values_of(whole.o.slice_rows(64, 96)), {.absolute = 1e-14}));
+}
+
+TEST_F(AttentionTest, LargeLogitsNeitherOverflowNorVanish) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    const Sizes sizes{1, 80, 80, 2, 1, 8};
+    const Operands x = operands(dtype, sizes);
+    // Logits of about 1e4: query i looks at key i / 2 alone.
+    visit_float(dtype, [&]<class T>() {
+      for (std::int64_t i = 0; i < 80; ++i) {
+        for (std::int64_t c = 0; c < 16; ++c) x.q.as<T>()[i * 16 + c] = static_cast<T>(static_cast<Real<T>>(0));
+        for (std::int64_t c = 0; c < 8; ++c) x.k.as<T>()[i * 8 + c] = static_cast<T>(static_cast<Real<T>>(0));
+        x.k.as<T>()[i * 8] = static_cast<T>(static_cast<Real<T>>(std::cos(0.04 * static_cast<double>(i)) * 128));
+        x.k.as<T>()[i * 8 + 1] = static_cast<T>(static_cast<Real<T>>(std::sin(0.04 * static_cast<double>(i)) * 128));
+        for (std::int64_t h = 0; h < 2; ++h) {
+          x.q.as<T>()[i * 16 + h * 8] = static_cast<T>(static_cast<Real<T>>(x.k.as<T>()[i / 2 * 8]));
+          x.q.as<T>()[i * 16 + h * 8 + 1] = static_cast<T>(static_cast<Real<T>>(x.k.as<T>()[i / 2 * 8 + 1]));
+        }
+      }
+    });
+    run(x);
+    const std::vector<double> q = values_of(x.q), k = values_of(x.k), lse = values_of(x.lse);
+    EXPECT_GT(lse[79], 5e3);
+    for (const Tensor& result : {x.o, x.lse, x.gq, x.gk, x.gv}) {
+      for (const double value : values_of(result)) ASSERT_TRUE(std::isfinite(value)) << name_of(dtype);
+    }
+    if (dtype == DType::f64) {
+      const Dense expected = dense(x.backward(), 0x1p-53, 0);
+      EXPECT_TRUE(within(x.o, expected.o, expected.o_bound));
+      EXPECT_TRUE(within(x.gq, expected.gq, expected.gq_bound));
+    }
+  }
+}
+
+TEST_F(AttentionTest, ARowWithOneKeyIsThatKeysValue) {
+  const Sizes sizes{2, 10, 10, 2, 2, 6};
+  const Operands x = operands(DType::f32, sizes);
+  run(x);
+  for (std::int64_t b = 0; b < 2; ++b) {
+    EXPECT_TRUE(same_bytes(x.o.slice_rows(b * 10, b * 10 + 1), x.v.slice_rows(b * 10, b * 10 + 1)));
+  }
+}
+
+TEST_F(AttentionTest, RowsThatSeeNothingAreZeroWithoutGradient) {
+  const Sizes sizes{1, 6, 2, 1, 1, 4};
+  const Operands x = operands(DType::f32, sizes);
+  run(x);
+  for (std::int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(values_of(x.lse)[static_cast<std::size_t>(i)], -std::numeric_limits<double>::infinity());
+    EXPECT_EQ(values_of(x.o.slice_rows(i, i + 1)), std::vector<double>(4, 0.0));
+    EXPECT_EQ(values_of(x.gq.slice_rows(i, i + 1)), std::vector<double>(4, 0.0));
+  }
+  for (const double value : values_of(x.gk)) EXPECT_TRUE(std::isfinite(value));
+}
+
+TEST_F(AttentionTest, NanStaysInItsSequence) {
+  const Sizes sizes{2, 40, 40, 2, 2, 4};
+  const Operands x = operands(DType::f32, sizes);
+  x.k.as<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  run(x);
+  const std::vector<double> o = values_of(x.o), gk = values_of(x.gk);
+  EXPECT_TRUE(std::isnan(o[0]));
+  for (std::size_t i = 0; i < 40 * 8; ++i) EXPECT_TRUE(std::isfinite(o[40 * 8 + i]) && std::isfinite(gk[40 * 8 + i]));
+}
+
+TEST_F(AttentionTest, MetaTakesTheSameScratchAndCountsUnmaskedWork) {
+  const auto meta = make_device(DeviceKind::meta);
+  const auto meta_queue = meta->make_queue();
+  for (const DType dtype : {DType::bf16, DType::f64}) {
+    for (const Sizes& sizes : {Sizes{2, 130, 130, 4, 2, 24}, Sizes{1, 20, 300, 8, 1, 16}}) {
+      Operands x = operands(dtype, sizes);
+      Arena here(*device, MemoryCategory::workspace, std::size_t{64} << 20), there(*meta, MemoryCategory::workspace, 0);
+      queue->reset_work();
+      attention_forward(*queue, here, x.forward());
+      EXPECT_EQ(here.used(), 0u);
+      const std::size_t forward_bytes = here.high_water();
+      attention_backward(*queue, here, x.backward());
+      // Nothing is written beyond what was asked for.
+      Arena marked(*device, MemoryCategory::workspace, std::size_t{16} << 20);
+      auto* memory = static_cast<std::uint8_t*>(marked.allocate(marked.capacity()));
+      const auto untouched_from = [&](std::size_t first) {
+        return std::all_of(memory + first, memory + marked.capacity(), [](std::uint8_t byte) { return byte == 0xAB; });
+      };
+      std::memset(memory, 0xAB, marked.capacity());
+      marked.release_to(0);
+      attention_forward(*queue, marked, x.forward());
+      EXPECT_TRUE(untouched_from(forward_bytes));
+      attention_backward(*queue, marked, x.backward());
+      EXPECT_TRUE(untouched_from(here.high_water()));
+      const Buffer nowhere = meta->allocate(std::size_t{1} << 20, MemoryCategory::workspace);
+      for (Tensor* t : {&x.q, &x.k, &x.v, &x.o, &x.lse, &x.go, &x.gq, &x.gk, &x.gv}) t->data = nowhere.data();
+      meta_queue->reset_work();
+      attention_forward(*meta_queue, there, x.forward());
+      EXPECT_EQ(there.high_water(), forward_bytes);
+      double pairs = 0;
+      for (std::int64_t i = 0; i < sizes.sq; ++i) pairs += static_cast<double>(i + 1 + sizes.sk - sizes.sq);
+      const double products = pairs * static_cast<double>(sizes.batch * sizes.heads * sizes.dim);
+      EXPECT_EQ(meta_queue->work().flops, 4 * products);
+      attention_backward(*meta_queue, there, x.backward());
+      EXPECT_EQ(there.high_water(), here.high_water());
+      EXPECT_EQ(meta_queue->work().flops, 14 * products);
+      EXPECT_EQ(2 * meta_queue->work().bytes, queue->work().bytes);  // done twice here
+    }
+  }
+}
+
+// Scratch grows with the sequence at most as fast as the sequence.
+TEST_F(AttentionTest, MemoryIsLinearInTheSequence) {
+  const auto meta = make_device(DeviceKind::meta);
+  const auto meta_queue = meta->make_queue();
+  const Buffer nowhere = meta->allocate(1, MemoryCategory::workspace);
+  const auto bytes = [&](std::int64_t tokens) {
+    const auto on_meta = [&](DType dtype, Shape shape) { return Tensor(nowhere.data(), dtype, shape); };
+    const Tensor q = on_meta(DType::bf16, {tokens, 8 * 64}), k = on_meta(DType::bf16, {tokens, 2 * 64});
+    const Tensor lse = on_meta(DType::f32, {8, tokens});
+    Arena arena(*meta, MemoryCategory::workspace, 0);
+    kernels::attention_backward(*meta_queue, arena,
+                                {.shape = {.batch = 1, .heads = 8, .kv_heads = 2, .head_dim = 64, .scale = 0.125},
+                                 .q = q,
+                                 .k = k,
+                                 .v = k,
+                                 .o = q,
+                                 .lse = lse,
+                                 .go = q,
+                                 .gq = q,
+                                 .gk = k,
+                                 .gv = k});
+    return arena.high_water();
+  };
+  EXPECT_LE(bytes(1 << 16), 2 * bytes(1 << 15));
+}
+
+TEST_F(AttentionTest, RefusesShapesThatDisagree) {
+  const Operands good = operands(DType::f32, {2, 4, 4, 4, 2, 8});
+  const auto refuses = [&](const Operands& x, const std::string& words) {
+    try {
+      attention_forward(*queue, scratch, x.forward());
+      attention_backward(*queue, scratch, x.backward());
+      ADD_FAILURE() << "accepted; expected: " << words;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  };
+  Operands x = good;
+  x.shape.heads = 3;
+  refuses(x, "3 query heads on 2");
+  x = good;
+  x.shape.batch = 3;
+  refuses(x, "not of 3 sequences");
+  x = good;
+  x.v = x.v.slice_rows(0, 4);
+  refuses(x, "v has shape [4, 16]");
+  x = good;
+  x.lse = x.lse.slice_rows(0, 2);
+  refuses(x, "lse has shape");
+  x = good;
+  x.gk = zeros(DType::bf16, x.gk.shape);
+  refuses(x, "gk is BF16");
+}
+
+}  // namespace
+}  // namespace octet

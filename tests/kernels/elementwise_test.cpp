@@ -1,0 +1,114 @@
+#include "octet/kernels/elementwise/elementwise.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <vector>
+
+namespace octet::kernels {
+namespace {
+
+class CastTest : public ::testing::Test {
+ protected:
+  CastTest() : device_(make_device(DeviceKind::cpu)), queue_(device_->make_queue()) {}
+
+  template <class To, class From>
+  std::vector<To> cast_all(std::vector<From> from) {
+    std::vector<To> to(from.size());
+    const auto n = static_cast<std::int64_t>(from.size());
+    cast(*queue_, {.x = Tensor(from.data(), kDTypeOf<From>, {1, n}), .y = Tensor(to.data(), kDTypeOf<To>, {1, n})});
+    return to;
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Queue> queue_;
+};
+
+std::vector<float> interesting_floats() {
+  std::vector<float> values;
+  for (std::uint32_t high = 0; high < 0x10000; ++high) {
+    for (const std::uint32_t low : {0u, 0x7FFFu, 0x8000u, 0x8001u}) values.push_back(std::bit_cast<float>((high << 16) | low));
+  }
+  return values;
+}
+
+template <class T>
+void expect_same(T a, T b, float from) {
+  ASSERT_EQ(std::memcmp(&a, &b, sizeof(T)), 0) << from;
+}
+
+TEST_F(CastTest, RoundsF32AsTheTypesDo) {
+  const std::vector<float> values = interesting_floats();
+  const auto bf16 = cast_all<BFloat16>(values);
+  const auto f16 = cast_all<Float16>(values);
+  const auto f64 = cast_all<double>(values);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    expect_same(bf16[i], BFloat16(values[i]), values[i]);
+    expect_same(f16[i], Float16(values[i]), values[i]);
+    if (!std::isnan(values[i])) {
+      ASSERT_EQ(f64[i], static_cast<double>(values[i]));
+    }
+  }
+}
+
+TEST_F(CastTest, WidensEvery16BitValueExactly) {
+  std::vector<BFloat16> bf16(65536);
+  std::vector<Float16> f16(65536);
+  for (std::size_t i = 0; i < 65536; ++i) bf16[i].bits = f16[i].bits = static_cast<std::uint16_t>(i);
+  const auto from_bf16 = cast_all<float>(bf16), from_f16 = cast_all<float>(f16);
+  for (std::size_t i = 0; i < 65536; ++i) {
+    expect_same(from_bf16[i], static_cast<float>(bf16[i]), static_cast<float>(i));
+    expect_same(from_f16[i], static_cast<float>(f16[i]), static_cast<float>(i));
+  }
+}
+
+// FP64 just beside the middle of two BF16 (FP16) values: rounding to FP32 first would make it the middle.
+TEST_F(CastTest, RoundsF64Once) {
+  for (const double sign : {1.0, -1.0}) {
+    for (const double beside : {-0x1p-50, 0.0, 0x1p-50}) {
+      const double bf16_middle = 1.0 + 0x1p-8, f16_middle = 1.0 + 0x1p-11;  // between an even code and an odd one
+      EXPECT_EQ(cast_all<BFloat16>(std::vector<double>{sign * (bf16_middle + beside)})[0],
+                BFloat16(static_cast<float>(sign * (beside > 0 ? 1.0 + 0x1p-7 : 1.0))));
+      EXPECT_EQ(cast_all<Float16>(std::vector<double>{sign * (f16_middle + beside)})[0],
+                Float16(static_cast<float>(sign * (beside > 0 ? 1.0 + 0x1p-10 : 1.0))));
+      const double odd_middle = 1.0 + 3 * 0x1p-8;  // between an odd code and an even one
+      EXPECT_EQ(cast_all<BFloat16>(std::vector<double>{sign * (odd_middle + beside)})[0],
+                BFloat16(static_cast<float>(sign * (beside < 0 ? 1.0 + 0x1p-7 : 1.0 + 0x1p-6))));
+    }
+  }
+  const auto extremes =
+      cast_all<BFloat16>(std::vector<double>{1e300, -1e300, 1e-300, -1e-300, HUGE_VAL, std::nan(""), 0x1.FEFp127});
+  EXPECT_EQ(extremes[0].bits, 0x7F80);
+  EXPECT_EQ(extremes[1].bits, 0xFF80);
+  EXPECT_EQ(extremes[2].bits, 0x0000);
+  EXPECT_EQ(extremes[3].bits, 0x8000);
+  EXPECT_EQ(extremes[4].bits, 0x7F80);
+  EXPECT_TRUE(std::isnan(static_cast<float>(extremes[5])));
+  EXPECT_EQ(extremes[6].bits, 0x7F7F);
+}
+
+TEST_F(CastTest, TakesStridedRowsAndLeavesGapsAlone) {
+  std::vector<float> x = {1, 2, 99, 3, 4, 99, 5, 6, 99};
+  std::vector<BFloat16> y(12, BFloat16(-7.0f));
+  cast(*queue_,
+       {.x = Tensor(x.data(), DType::f32, {3, 3}).slice_cols(0, 2), .y = Tensor(y.data(), DType::bf16, {3, 4}).slice_cols(1, 3)});
+  for (std::size_t r = 0; r < 3; ++r) {
+    EXPECT_EQ(static_cast<float>(y[4 * r]), -7.0f);
+    EXPECT_EQ(static_cast<float>(y[4 * r + 1]), x[3 * r]);
+    EXPECT_EQ(static_cast<float>(y[4 * r + 2]), x[3 * r + 1]);
+    EXPECT_EQ(static_cast<float>(y[4 * r + 3]), -7.0f);
+  }
+}
+
+TEST_F(CastTest, RefusesOtherTypesAndShapes) {
+  std::vector<float> x(6);
+  const Tensor a(x.data(), DType::f32, {2, 3}), b(x.data(), DType::i32, {2, 3}), c(x.data(), DType::f32, {3, 2});
+  EXPECT_THROW(cast(*queue_, {.x = a, .y = b}), Error);
+  EXPECT_THROW(cast(*queue_, {.x = a, .y = c}), Error);
+}
+
+}  // namespace
+}  // namespace octet::kernels

@@ -1,0 +1,446 @@
+#include "octet/kernels/gemm/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "octet/base/rng.h"
+#include "octet/base/threads.h"
+#include "octet/kernels/gemm/blas.h"
+#include "octet/kernels/gemm/decode.h"
+#include "octet/kernels/gemm/gemm_plan.h"
+#include "support/near.h"
+
+namespace octet {
+namespace {
+
+using kernels::Gemm;
+using kernels::GemmOperand;
+using testing::near;
+using testing::same_bytes;
+using testing::values_of;
+using Layout = GemmOperand::Layout;
+
+class GemmTest : public ::testing::Test {
+ protected:
+  void TearDown() override { set_num_threads(available_cores()); }
+
+  Tensor zeros(DType dtype, Shape shape) {
+    buffers_.push_back(device_->allocate(std::max<std::size_t>(1, bytes_of(dtype, shape)), MemoryCategory::workspace));
+    return view(buffers_.back(), dtype, shape);
+  }
+
+  // Values in (-1, 1), every finite code for FP8.
+  Tensor random(DType dtype, Shape shape, std::uint32_t subject) {
+    Tensor x = zeros(dtype, shape);
+    const Rng rng(1, RngStream::test, subject);
+    for (std::int64_t i = 0; i < x.elements(); ++i) {
+      const std::uint64_t word = rng.word64(static_cast<std::uint64_t>(i));
+      const double value = static_cast<double>(word >> 11) * 0x1p-52 - 1;
+      switch (dtype) {
+        case DType::f64:
+          x.as<double>()[i] = value;
+          break;
+        case DType::f32:
+          x.as<float>()[i] = static_cast<float>(value);
+          break;
+        case DType::bf16:
+          x.as<BFloat16>()[i] = BFloat16(static_cast<float>(value));
+          break;
+        case DType::f8_e4m3:
+          x.as_bytes()[i] = static_cast<std::uint8_t>((word % 0x7F) | ((word >> 32) & 0x80));
+          break;
+        case DType::f8_e5m2:
+          x.as_bytes()[i] = static_cast<std::uint8_t>((word % 0x7C) | ((word >> 32) & 0x80));
+          break;
+        case DType::e8m0:
+          x.as_bytes()[i] = static_cast<std::uint8_t>(119 + word % 17);
+          break;
+        default:
+          ADD_FAILURE() << name_of(dtype);
+      }
+    }
+    return x;
+  }
+
+  GemmOperand operand(DType dtype, std::int64_t rows, std::int64_t k, Layout layout, std::uint32_t subject) {
+    return {.values = random(dtype, layout == Layout::k_last ? Shape{rows, k} : Shape{k, rows}, subject), .layout = layout};
+  }
+
+  GemmOperand fp8_operand(Fp8Format format, ScaleTile tile, std::int64_t rows, std::int64_t k, std::uint32_t subject) {
+    GemmOperand x = operand(dtype_of(format), rows, k, Layout::k_last, subject);
+    x.tile = tile;
+    x.scale_inv = random(scale_dtype(tile), scale_shape(tile, rows, k), subject + 100);
+    if (tile != ScaleTile::mx_1x32) {
+      float* scales = x.scale_inv.as<float>();
+      for (std::int64_t i = 0; i < x.scale_inv.elements(); ++i)
+        scales[i] = std::ldexp(std::abs(scales[i]) + 0.5f, static_cast<int>(i % 5) - 8);
+    }
+    return x;
+  }
+
+  Queue& queue() { return *queue_; }
+  Arena& scratch() { return scratch_; }
+
+ private:
+  std::unique_ptr<Device> device_ = make_device(DeviceKind::cpu);
+  std::unique_ptr<Queue> queue_ = device_->make_queue();
+  Arena scratch_{*device_, MemoryCategory::workspace, std::size_t{256} << 20};
+  std::deque<Buffer> buffers_;
+};
+
+// The scale of element [row, k] as the layouts of tensor/quantized.h say it.
+double scale_at(const GemmOperand& x, std::int64_t row, std::int64_t k) {
+  const std::vector<double> scales = values_of(x.scale_inv);
+  const std::int64_t rows = x.values.shape[0], blocks = (x.values.shape[1] + 127) / 128;
+  const auto at = [&](std::int64_t i) { return scales[static_cast<std::size_t>(i)]; };
+  switch (x.tile) {
+    case ScaleTile::tensor:
+      return at(0);
+    case ScaleTile::row:
+      return at(row);
+    case ScaleTile::block_1x128:
+      return at(k / 128 * rows + row);
+    case ScaleTile::block_128x128:
+      return at(row / 128 * blocks + k / 128);
+    case ScaleTile::mx_1x32:
+      return std::exp2(at(row * ((x.values.shape[1] + 31) / 32) + k / 32) - 127);
+  }
+  return NAN;
+}
+
+// [rows, K] of an operand in F64.
+std::vector<double> decoded(const GemmOperand& x, std::int64_t rows, std::int64_t k) {
+  const std::vector<double> values = values_of(x.values);
+  const bool fp8 = x.values.dtype == DType::f8_e4m3 || x.values.dtype == DType::f8_e5m2;
+  // One look-up per tile of 32 along K.
+  std::vector<double> result(static_cast<std::size_t>(rows * k));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    double scale = 1;
+    for (std::int64_t c = 0; c < k; ++c) {
+      if (fp8 && c % 32 == 0) scale = scale_at(x, r, c);
+      const std::int64_t i = x.layout == Layout::k_last ? r * k + c : c * rows + r;
+      result[static_cast<std::size_t>(r * k + c)] = values[static_cast<std::size_t>(i)] * scale;
+    }
+  }
+  return result;
+}
+
+struct Reference {
+  std::vector<double> d;
+  std::vector<double> magnitude;  // sum of |terms|, C included
+};
+
+Reference reference(const Gemm& op, const std::vector<double>& c) {
+  const std::int64_t m = op.d.shape[0], n = op.d.shape[1];
+  const std::int64_t k = op.a.values.shape[op.a.layout == Layout::k_last ? 1 : 0];
+  const std::vector<double> a = decoded(op.a, m, k), b = decoded(op.b, n, k);
+  Reference result;
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (std::int64_t p = 0; p < k; ++p) {
+        const double term = a[static_cast<std::size_t>(i * k + p)] * b[static_cast<std::size_t>(j * k + p)];
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      const double addend = c.empty() ? 0 : c[static_cast<std::size_t>(i * n + j)];
+      result.d.push_back(sum + addend);
+      result.magnitude.push_back(magnitude + std::abs(addend));
+    }
+  }
+  return result;
+}
+
+// |error| <= ((K + 4) u / (1 - (K + 4) u)) * sum |terms| for a sum in any order (Higham, 2002, 3.1) of products in which each
+// operand was rounded once when its scale was applied, times two scales, plus C; and half a unit in the last place of D.
+::testing::AssertionResult agrees(const Gemm& op, const Reference& expected, std::int64_t k) {
+  const double u = op.d.dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
+  const double roundings = static_cast<double>(k + 4) * u, gamma = roundings / (1 - roundings);
+  const double store = op.d.dtype == DType::bf16 ? 0x1p-8 : 0;
+  return near(
+      values_of(op.d), expected.d,
+      [&](std::size_t i) {
+        const double sum = gamma * expected.magnitude[i];
+        return sum + store * (std::abs(expected.d[i]) + sum) + std::numeric_limits<float>::denorm_min();
+      },
+      op.d.shape[1]);
+}
+
+TEST(GemmDecode, EqualsTheScalarDecoderForAllCodes) {
+  for (int i = 0; i < 256; ++i) {
+    const auto code = static_cast<std::uint8_t>(i);
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(kernels::decode_code<Fp8Format::e4m3>(code)),
+              std::bit_cast<std::uint32_t>(decode_fp8(Fp8Format::e4m3, code)))
+        << i;
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(kernels::decode_code<Fp8Format::e5m2>(code)),
+              std::bit_cast<std::uint32_t>(decode_fp8(Fp8Format::e5m2, code)))
+        << i;
+  }
+}
+
+TEST_F(GemmTest, OpenBlasRunsOneThreadPerCallAndNoOutdatedKernel) {
+  EXPECT_STRNE(kernels::gemm_core_name(), "Prescott");
+  // Slower than any vector kernel, sanitizers and a busy machine included.
+  const double seconds = kernels::cpu::blas_seconds(128, 128, 128, 1);
+  EXPECT_GT(2.0 * 128 * 128 * 128 / seconds, 1e8);
+}
+
+TEST_F(GemmTest, EveryDtypeLayoutAndAddend) {
+  struct Types {
+    DType operand, result;
+  };
+  const std::int64_t m = 37, n = 50, k = 471;  // two chunks of K
+  for (const Types types : {Types{DType::f64, DType::f64}, Types{DType::f32, DType::f32}, Types{DType::f32, DType::bf16},
+                            Types{DType::bf16, DType::bf16}, Types{DType::bf16, DType::f32}}) {
+    for (const Layout la : {Layout::k_last, Layout::k_first}) {
+      for (const Layout lb : {Layout::k_last, Layout::k_first}) {
+        enum class Addend { none, other, itself };
+        for (const Addend addend : {Addend::none, Addend::other, Addend::itself}) {
+          Gemm op{.a = operand(types.operand, m, k, la, 1),
+                  .b = operand(types.operand, n, k, lb, 2),
+                  .d = random(types.result, {m, n}, 3)};
+          if (addend == Addend::other) op.c = random(types.result, {m, n}, 4);
+          if (addend == Addend::itself) op.c = op.d;
+          const Reference expected = reference(op, op.c ? values_of(op.c) : std::vector<double>());
+          gemm(queue(), scratch(), op);
+          EXPECT_TRUE(agrees(op, expected, k))
+              << name_of(types.operand) << " " << name_of(types.result) << " layouts " << static_cast<int>(la)
+              << static_cast<int>(lb) << " addend " << static_cast<int>(addend);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GemmTest, EveryScaleTile) {
+  struct Tiles {
+    ScaleTile a, b;
+  };
+  for (const Tiles tiles :
+       {Tiles{ScaleTile::tensor, ScaleTile::tensor}, Tiles{ScaleTile::row, ScaleTile::row},
+        Tiles{ScaleTile::block_1x128, ScaleTile::block_128x128}, Tiles{ScaleTile::block_128x128, ScaleTile::block_1x128},
+        Tiles{ScaleTile::block_1x128, ScaleTile::block_1x128}, Tiles{ScaleTile::mx_1x32, ScaleTile::mx_1x32}}) {
+    for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
+      for (const DType result : {DType::bf16, DType::f32}) {
+        for (const bool add : {false, true}) {
+          const std::int64_t m = 140, n = 133, k = 560;  // two chunks of K, last tiles shorter than 128 everywhere
+          Gemm op{.a = fp8_operand(format, tiles.a, m, k, 5),
+                  .b = fp8_operand(Fp8Format::e4m3, tiles.b, n, k, 6),
+                  .d = random(result, {m, n}, 7)};
+          if (add) op.c = op.d;
+          const Reference expected = reference(op, add ? values_of(op.c) : std::vector<double>());
+          gemm(queue(), scratch(), op);
+          EXPECT_TRUE(agrees(op, expected, k))
+              << "tiles " << static_cast<int>(tiles.a) << " " << static_cast<int>(tiles.b) << " " << name_of(result);
+        }
+      }
+    }
+  }
+}
+
+// K = 1 leaves no freedom of summation: the bits of (code * code) * a's scale * b's scale, in that order, C added last.
+TEST_F(GemmTest, OrderOfScalesIsExact) {
+  const std::int64_t m = 40, n = 50;
+  for (const ScaleTile tile : {ScaleTile::tensor, ScaleTile::row}) {
+    for (const bool add : {false, true}) {
+      Gemm op{.a = fp8_operand(Fp8Format::e5m2, tile, m, 1, 8),
+              .b = fp8_operand(Fp8Format::e4m3, tile, n, 1, 9),
+              .d = random(DType::f32, {m, n}, 10)};
+      if (add) op.c = random(DType::f32, {m, n}, 11);
+      gemm(queue(), scratch(), op);
+      for (std::int64_t i = 0; i < m; ++i) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          const float sum =
+              decode_fp8(Fp8Format::e5m2, op.a.values.as_bytes()[i]) * decode_fp8(Fp8Format::e4m3, op.b.values.as_bytes()[j]);
+          float expected = (sum * op.a.scale_inv.as<float>()[tile == ScaleTile::row ? i : 0]) *
+                           op.b.scale_inv.as<float>()[tile == ScaleTile::row ? j : 0];
+          if (add) expected += op.c.as<float>()[i * n + j];
+          ASSERT_EQ(op.d.as<float>()[i * n + j], expected) << i << " " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GemmTest, SameBitsForAnyNumberOfThreads) {
+  struct Case {
+    std::int64_t m, n, k;
+    DType operand, result;
+    Layout layout;
+  };
+  for (const Case& c :
+       {Case{300, 352, 128, DType::f8_e4m3, DType::bf16, Layout::k_last},
+        Case{352, 128, 500, DType::bf16, DType::f32, Layout::k_first}, Case{520, 300, 64, DType::f32, DType::f32, Layout::k_last},
+        Case{130, 260, 90, DType::f64, DType::f64, Layout::k_first},
+        Case{3, 1000, 400, DType::bf16, DType::bf16, Layout::k_last}}) {
+    Tensor first;
+    for (const int threads : {1, 2, 3, 5}) {
+      set_num_threads(threads);
+      const bool fp8 = c.operand == DType::f8_e4m3;
+      Gemm op{.a = fp8 ? fp8_operand(Fp8Format::e4m3, ScaleTile::row, c.m, c.k, 12) : operand(c.operand, c.m, c.k, c.layout, 12),
+              .b = fp8 ? fp8_operand(Fp8Format::e4m3, ScaleTile::row, c.n, c.k, 13) : operand(c.operand, c.n, c.k, c.layout, 13),
+              .d = random(c.result, {c.m, c.n}, 14)};
+      op.c = op.d;
+      gemm(queue(), scratch(), op);
+      if (threads == 1) {
+        first = op.d;
+      } else {
+        EXPECT_TRUE(same_bytes(op.d, first)) << threads << " threads, " << op.d.shape;
+      }
+    }
+  }
+}
+
+TEST_F(GemmTest, StridedRows) {
+  const std::int64_t m = 20, n = 30, k = 24;
+  const Tensor wide_a = random(DType::bf16, {m, 3 * k}, 15), wide_b = random(DType::bf16, {k, 2 * n}, 16),
+               wide_d = random(DType::f32, {m, 2 * n}, 17);
+  const std::vector<double> before = values_of(wide_d);
+  const Gemm op{.a = {.values = wide_a.slice_cols(k, 2 * k)},
+                .b = {.values = wide_b.slice_cols(n, 2 * n), .layout = Layout::k_first},
+                .d = wide_d.slice_cols(0, n)};
+  gemm(queue(), scratch(), op);
+  EXPECT_TRUE(agrees(op, reference(op, {}), k));
+  EXPECT_EQ(values_of(wide_d.slice_cols(n, 2 * n))[5], before[static_cast<std::size_t>(n + 5)]);
+}
+
+TEST_F(GemmTest, ScratchDoesNotGrowWithK) {
+  const auto meta = make_device(DeviceKind::meta);
+  const auto meta_queue = meta->make_queue();
+  const Buffer nowhere = meta->allocate(1, MemoryCategory::workspace);
+  const auto bytes = [&](std::int64_t k) {
+    Arena arena(*meta, MemoryCategory::workspace, 0);
+    const auto on_meta = [&](DType dtype, Shape shape) { return Tensor(nowhere.data(), dtype, shape); };
+    kernels::gemm(*meta_queue, arena,
+                  {.a = {.values = on_meta(DType::bf16, {4096, k})},
+                   .b = {.values = on_meta(DType::bf16, {4096, k})},
+                   .d = on_meta(DType::f32, {4096, 4096})});
+    return arena.high_water();
+  };
+  EXPECT_EQ(bytes(4096), bytes(1 << 20));
+  EXPECT_LE(bytes(1 << 20), static_cast<std::size_t>(num_threads()) * (std::size_t{4} << 20));
+}
+
+TEST_F(GemmTest, EmptyDims) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    const DType result = dtype;
+    const Tensor c = random(result, {3, 4}, 20);
+    Gemm op{.a = operand(dtype, 3, 0, Layout::k_last, 21),
+            .b = operand(dtype, 4, 0, Layout::k_last, 22),
+            .c = c,
+            .d = random(result, {3, 4}, 23)};
+    gemm(queue(), scratch(), op);
+    EXPECT_TRUE(same_bytes(op.d, c));
+    op.c = {};
+    gemm(queue(), scratch(), op);
+    EXPECT_EQ(values_of(op.d), std::vector<double>(12, 0.0));
+    const Gemm no_rows{
+        .a = operand(dtype, 0, 8, Layout::k_last, 21), .b = operand(dtype, 4, 8, Layout::k_last, 22), .d = zeros(result, {0, 4})};
+    gemm(queue(), scratch(), no_rows);
+    const Gemm no_columns{
+        .a = operand(dtype, 3, 8, Layout::k_last, 21), .b = operand(dtype, 0, 8, Layout::k_last, 22), .d = zeros(result, {3, 0})};
+    gemm(queue(), scratch(), no_columns);
+  }
+}
+
+TEST_F(GemmTest, NanAndInfinityPassThroughAndGarbageInDDoesNot) {
+  for (const DType result : {DType::f32, DType::bf16}) {
+    const std::int64_t m = 33, n = 34, k = 160;
+    Gemm op{.a = fp8_operand(Fp8Format::e5m2, ScaleTile::tensor, m, k, 24),
+            .b = fp8_operand(Fp8Format::e4m3, ScaleTile::tensor, n, k, 25),
+            .d = zeros(result, {m, n})};
+    std::memset(op.d.data, 0xFF, op.d.bytes());                // NaN in both
+    std::memset(op.b.values.data, 0x38, op.b.values.bytes());  // 1
+    op.a.values.as_bytes()[3 * k + 5] = 0x7C;                  // inf in row 3
+    op.a.values.as_bytes()[7 * k + 9] = 0x7F;                  // NaN in row 7
+    op.b.values.as_bytes()[11 * k + 2] = 0x7F;                 // NaN in column 11
+    gemm(queue(), scratch(), op);
+    const std::vector<double> d = values_of(op.d);
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        const double value = d[static_cast<std::size_t>(i * n + j)];
+        if (i == 7 || j == 11) {
+          EXPECT_TRUE(std::isnan(value)) << i << " " << j;
+        } else if (i == 3) {
+          EXPECT_EQ(value, std::numeric_limits<double>::infinity()) << j;
+        } else {
+          EXPECT_TRUE(std::isfinite(value)) << i << " " << j << ": " << value;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GemmTest, MetaTakesTheSameScratchAndCountsTheSameWork) {
+  const auto meta = make_device(DeviceKind::meta);
+  const auto meta_queue = meta->make_queue();
+  for (const DType result : {DType::f32, DType::bf16}) {
+    for (const bool add : {false, true}) {
+      const std::int64_t m = 300, n = 200, k = 2048;  // long enough for every lane to be used
+      Gemm op{.a = fp8_operand(Fp8Format::e4m3, ScaleTile::row, m, k, 26),
+              .b = fp8_operand(Fp8Format::e4m3, ScaleTile::row, n, k, 27),
+              .d = zeros(result, {m, n})};
+      if (add) op.c = op.d;
+      const auto device = make_device(DeviceKind::cpu);
+      Arena cpu_scratch(*device, MemoryCategory::workspace, std::size_t{64} << 20),
+          meta_scratch(*meta, MemoryCategory::workspace, 0);
+      Arena marked(*device, MemoryCategory::workspace, std::size_t{16} << 20);
+      auto* memory = static_cast<std::uint8_t*>(marked.allocate(marked.capacity()));
+      std::memset(memory, 0xAB, marked.capacity());
+      marked.release_to(0);
+      gemm(queue(), marked, op);
+      queue().reset_work();
+      gemm(queue(), cpu_scratch, op);
+      // Nothing is written beyond what was asked for.
+      EXPECT_TRUE(std::all_of(memory + cpu_scratch.high_water(), memory + marked.capacity(),
+                              [](std::uint8_t byte) { return byte == 0xAB; }));
+      const Buffer nowhere = meta->allocate(std::size_t{1} << 20, MemoryCategory::workspace);
+      for (Tensor* x : {&op.a.values, &op.a.scale_inv, &op.b.values, &op.b.scale_inv, &op.d}) x->data = nowhere.data();
+      if (add) op.c = op.d;
+      meta_queue->reset_work();
+      gemm(*meta_queue, meta_scratch, op);
+      EXPECT_EQ(meta_scratch.high_water(), cpu_scratch.high_water());
+      EXPECT_EQ(cpu_scratch.used(), 0u);
+      EXPECT_EQ(meta_queue->work().flops, 2.0 * static_cast<double>(m * n * k));
+      EXPECT_EQ(meta_queue->work().fp8_flops, meta_queue->work().flops);
+      EXPECT_EQ(meta_queue->work().bytes, queue().work().bytes);
+    }
+  }
+}
+
+TEST_F(GemmTest, RefusesWhatNoDeviceMultiplies) {
+  const Tensor d = zeros(DType::f32, {128, 128});
+  const auto fp8 = [&](ScaleTile tile) { return fp8_operand(Fp8Format::e4m3, tile, 128, 128, 28); };
+  const auto refuses = [&](const Gemm& op, const std::string& words) {
+    try {
+      gemm(queue(), scratch(), op);
+      ADD_FAILURE() << "accepted; expected: " << words;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::internal);
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  };
+  refuses({.a = fp8(ScaleTile::block_128x128), .b = fp8(ScaleTile::block_128x128), .d = d}, "128x128 and 128x128");
+  refuses({.a = fp8(ScaleTile::tensor), .b = fp8(ScaleTile::row), .d = d}, "tensor and row");
+  refuses({.a = fp8(ScaleTile::mx_1x32), .b = fp8(ScaleTile::block_1x128), .d = d}, "MX and 1x128");
+  refuses({.a = fp8(ScaleTile::tensor), .b = operand(DType::bf16, 128, 128, Layout::k_last, 29), .d = d}, "F8_E4M3 and BF16");
+  refuses({.a = operand(DType::f32, 128, 128, Layout::k_last, 29), .b = operand(DType::f32, 128, 64, Layout::k_last, 29), .d = d},
+          "differ in K");
+  refuses({.a = operand(DType::f32, 64, 128, Layout::k_last, 29), .b = operand(DType::f32, 128, 128, Layout::k_last, 29), .d = d},
+          "[64, 128]");
+  GemmOperand first = fp8(ScaleTile::tensor);
+  first.layout = Layout::k_first;
+  refuses({.a = first, .b = fp8(ScaleTile::tensor), .d = d}, "K last");
+}
+
+}  // namespace
+}  // namespace octet
