@@ -1,0 +1,189 @@
+#include "octet/data/corpus.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "octet/base/require.h"
+#include "octet/base/checksum.h"
+
+namespace octet::data {
+namespace {
+
+constexpr const char* kFormat = "octet corpus";
+constexpr int kVersion = 1;
+
+std::filesystem::path with_suffix(std::filesystem::path prefix, const char* suffix) { return prefix += suffix; }
+
+std::filesystem::path without_suffix(const std::filesystem::path& path) {
+  const std::string extension = path.extension().string();
+  const bool known = extension == ".bin" || extension == ".idx" || extension == ".json";
+  return known ? path.parent_path() / path.stem() : path;
+}
+
+MappedFile open_index(const CorpusPaths& paths) {
+  std::error_code error;
+  demand(std::filesystem::exists(paths.idx, error) || std::filesystem::exists(paths.bin, error), ExitCode::data,
+         paths.prefix.string(), ": no corpus here (", paths.idx.string(), " is missing); `octet data prepare` makes one");
+  return MappedFile(paths.idx);
+}
+
+std::optional<CorpusInfo> open_info(const CorpusPaths& paths) {
+  std::error_code error;
+  if (!std::filesystem::exists(paths.json, error)) return std::nullopt;
+  return parse_corpus_info(read_file(paths.json), paths.json.string());
+}
+
+// Widens tokens to 32 bits. A 64-bit value that does not fit becomes -1, which no vocabulary holds.
+template <class T>
+void widen(const std::byte* from, std::span<std::int32_t> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, from + i * sizeof(T), sizeof(T));
+    if constexpr (sizeof(T) == 8) {
+      out[i] = value < 0 || value > INT32_MAX ? -1 : static_cast<std::int32_t>(value);
+    } else {
+      out[i] = static_cast<std::int32_t>(value);
+    }
+  }
+}
+
+}  // namespace
+
+CorpusPaths::CorpusPaths(const std::filesystem::path& path)
+    : prefix(without_suffix(path)),
+      bin(with_suffix(prefix, ".bin")),
+      idx(with_suffix(prefix, ".idx")),
+      json(with_suffix(prefix, ".json")) {}
+
+std::string to_json(const CorpusInfo& info) {
+  nlohmann::ordered_json json;
+  json["format"] = kFormat;
+  json["version"] = kVersion;
+  json["tokenizer"] = info.tokenizer;
+  json["tokenizer_hash"] = info.tokenizer_hash;
+  json["vocab_size"] = info.vocab_size;
+  json["end_of_document"] =
+      info.end_of_document ? nlohmann::ordered_json(*info.end_of_document) : nlohmann::ordered_json(nullptr);
+  json["documents"] = info.documents;
+  json["sequences"] = info.sequences;
+  json["tokens"] = info.tokens;
+  json["dtype"] = token_type_name(info.type);
+  json["bin_xxh3"] = info.bin_xxh3;
+  json["idx_xxh3"] = info.idx_xxh3;
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  demand(json.is_object() && json.value("format", nlohmann::json()) == kFormat, ExitCode::data, name,
+         ": not the description of an octet corpus");
+  const auto field = [&](const char* key, bool (nlohmann::json::*is_type)() const noexcept) {
+    const auto found = json.find(key);
+    demand(found != json.end(), ExitCode::data, name, ": \"", key, "\" is missing");
+    demand(((*found).*is_type)(), ExitCode::data, name, ": \"", key, "\" is ", found->dump());
+    return *found;
+  };
+  const auto text_of = [&](const char* key) { return field(key, &nlohmann::json::is_string).get<std::string>(); };
+  const auto number_of = [&](const char* key) {
+    const auto value = field(key, &nlohmann::json::is_number_unsigned).get<std::uint64_t>();
+    demand(value <= INT64_MAX, ExitCode::data, name, ": \"", key, "\" is ", value);
+    return static_cast<std::int64_t>(value);
+  };
+  const auto version = number_of("version");
+  demand(version == kVersion, ExitCode::data, name, ": version ", version, " is not supported, only ", kVersion);
+  CorpusInfo info;
+  info.tokenizer = text_of("tokenizer");
+  info.tokenizer_hash = text_of("tokenizer_hash");
+  info.vocab_size = number_of("vocab_size");
+  demand(info.vocab_size >= 1 && info.vocab_size <= INT32_MAX, ExitCode::data, name, ": \"vocab_size\" is ", info.vocab_size);
+  if (const auto end = json.find("end_of_document"); end != json.end() && !end->is_null()) {
+    const auto id = number_of("end_of_document");
+    demand(id < info.vocab_size, ExitCode::data, name, ": \"end_of_document\" is ", id, ", not in the vocabulary");
+    info.end_of_document = static_cast<std::int32_t>(id);
+  }
+  info.documents = number_of("documents");
+  info.sequences = number_of("sequences");
+  info.tokens = number_of("tokens");
+  const std::string dtype = text_of("dtype");
+  bool known = false;
+  for (const TokenType type : {TokenType::u8, TokenType::i8, TokenType::i16, TokenType::i32, TokenType::i64, TokenType::u16}) {
+    if (dtype == token_type_name(type)) {
+      info.type = type;
+      known = true;
+    }
+  }
+  demand(known, ExitCode::data, name, ": \"dtype\" is \"", dtype, "\"");
+  info.bin_xxh3 = text_of("bin_xxh3");
+  info.idx_xxh3 = text_of("idx_xxh3");
+  return info;
+}
+
+Corpus::Corpus(const std::filesystem::path& prefix)
+    : paths_(prefix),
+      idx_(open_index(paths_)),
+      bin_(paths_.bin),
+      index_(idx_.bytes(), bin_.bytes().size(), paths_.idx.string(), paths_.bin.string()),
+      info_(open_info(paths_)) {
+  if (!info_) return;
+  const auto check = [&](const char* what, auto said, auto found) {
+    demand(said == found, ExitCode::data, paths_.json.string(), ": says ", said, " ", what, ", but ", paths_.idx.string(),
+           " has ", found);
+  };
+  check("documents", info_->documents, documents());
+  check("sequences", info_->sequences, sequences());
+  check("tokens", info_->tokens, tokens());
+  check("as dtype", token_type_name(info_->type), token_type_name(type()));
+}
+
+void Corpus::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab_size) const {
+  const auto count = static_cast<std::int64_t>(out.size());
+  require(first >= 0 && count <= tokens() && first <= tokens() - count, "corpus: tokens ", first, " to ", first + count, " of ",
+          tokens());
+  const std::byte* from = bin_.bytes().data() + first * token_type_bytes(type());
+  switch (type()) {
+    case TokenType::u8:
+      widen<std::uint8_t>(from, out);
+      break;
+    case TokenType::i8:
+      widen<std::int8_t>(from, out);
+      break;
+    case TokenType::i16:
+      widen<std::int16_t>(from, out);
+      break;
+    case TokenType::i32:
+      widen<std::int32_t>(from, out);
+      break;
+    case TokenType::i64:
+      widen<std::int64_t>(from, out);
+      break;
+    case TokenType::u16:
+      widen<std::uint16_t>(from, out);
+      break;
+  }
+  // As unsigned, negative tokens are the largest.
+  std::uint32_t largest = 0;
+  for (const std::int32_t token : out) largest = std::max(largest, static_cast<std::uint32_t>(token));
+  if (out.empty() || largest < vocab_size) return;
+  const auto wrong = std::find_if(out.begin(), out.end(), [&](std::int32_t token) { return token < 0 || token >= vocab_size; });
+  const std::int64_t position = first + (wrong - out.begin());
+  std::int64_t value = *wrong;
+  if (type() == TokenType::i64) std::memcpy(&value, bin_.bytes().data() + position * 8, 8);
+  fail(ExitCode::data, paths_.bin.string(), ": token ", value, " at position ", position, " (document ", document_at(position),
+       ") is outside the vocabulary of ", vocab_size);
+}
+
+bool Corpus::verify() const {
+  if (!info_) return false;
+  const auto check = [&](const MappedFile& file, const std::string& expected) {
+    RunningChecksum sum;
+    sum.update(file.bytes());
+    demand(sum.hex() == expected, ExitCode::data, file.path().string(), ": damaged: its XXH3 is ", sum.hex(), ", but ",
+           paths_.json.string(), " says ", expected);
+  };
+  check(bin_, info_->bin_xxh3);
+  check(idx_, info_->idx_xxh3);
+  return true;
+}
+
+}  // namespace octet::data

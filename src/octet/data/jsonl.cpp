@@ -1,0 +1,91 @@
+#include "octet/data/jsonl.h"
+
+#include <nlohmann/json.hpp>
+
+#include "octet/base/require.h"
+
+namespace octet::data {
+namespace {
+
+// Keeps one string and forgets everything else.
+class FieldReader final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit FieldReader(const std::string& field) : field_(field) {}
+
+  bool null() override { return value("null"); }
+  bool boolean(bool) override { return value("a boolean"); }
+  bool number_integer(number_integer_t) override { return value("a number"); }
+  bool number_unsigned(number_unsigned_t) override { return value("a number"); }
+  bool number_float(number_float_t, const string_t&) override { return value("a number"); }
+  bool binary(binary_t&) override { return value("binary"); }
+  bool string(string_t& text) override {
+    if (wanted()) {
+      found = true;
+      wrong_kind = nullptr;
+      result = std::move(text);
+    }
+    return value(nullptr);
+  }
+  bool start_object(std::size_t) override { return open("an object"); }
+  bool start_array(std::size_t) override {
+    if (depth_ == 0) top_is_object = false;
+    return open("an array");
+  }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (depth_ == 1) at_field_ = name == field_;
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+    error_column = position;
+    return false;
+  }
+
+  std::string result;
+  bool found = false;
+  bool top_is_object = true;
+  const char* wrong_kind = nullptr;
+  std::size_t error_column = 0;
+
+ private:
+  bool wanted() const { return depth_ == 1 && at_field_; }
+  // A value begins; `kind` says what it is unless it is a string.
+  bool value(const char* kind) {
+    if (depth_ == 0) top_is_object = false;
+    if (wanted() && kind) wrong_kind = kind;
+    return true;
+  }
+  bool open(const char* kind) {
+    if (wanted()) wrong_kind = kind;
+    ++depth_;
+    return true;
+  }
+  bool close() {
+    --depth_;
+    return true;
+  }
+
+  const std::string& field_;
+  std::int64_t depth_ = 0;
+  bool at_field_ = false;
+};
+
+}  // namespace
+
+std::string jsonl_text(std::string_view line, const std::string& field, const std::string& file, std::int64_t line_number) {
+  FieldReader reader(field);
+  const bool parsed = nlohmann::json::sax_parse(line.begin(), line.end(), &reader);
+  const auto check = [&](bool holds, const auto&... parts) {
+    demand(holds, ExitCode::data, file, ":", line_number, ": ", parts...);
+  };
+  check(parsed, "not valid JSON (column ", reader.error_column, ")");
+  check(reader.top_is_object, "not a JSON object");
+  check(reader.wrong_kind == nullptr, "field \"", field, "\" is ", reader.wrong_kind ? reader.wrong_kind : "", ", not a string");
+  check(reader.found, "no field \"", field, "\"");
+  return std::move(reader.result);
+}
+
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+
+}  // namespace octet::data

@@ -1,0 +1,152 @@
+#include "octet/data/prepare.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "octet/base/log.h"
+#include "octet/base/require.h"
+#include "octet/base/threads.h"
+#include "octet/data/corpus_writer.h"
+#include "octet/data/input.h"
+#include "octet/data/jsonl.h"
+#include "octet/data/ordered_pipeline.h"
+#include "octet/telemetry/format.h"
+
+namespace octet::data {
+using telemetry::format_bytes, telemetry::format_count, telemetry::format_duration;
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// What a worker makes of a task.
+struct Encoded {
+  struct Piece {
+    std::size_t tokens;
+    bool ends_document;
+  };
+  std::vector<std::int32_t> ids;
+  std::vector<Piece> pieces;
+  std::int64_t files = 0, skipped_files = 0, bytes_passed = 0, skipped_bytes = 0;
+};
+
+Encoded encode(const Task& task, const Tokenizer& tokenizer, const std::string& jsonl_field) {
+  Encoded encoded;
+  encoded.files = task.files;
+  encoded.skipped_files = task.skipped_files;
+  encoded.bytes_passed = task.bytes_passed;
+  encoded.skipped_bytes = task.skipped_bytes;
+  encoded.pieces.reserve(task.segments.size());
+  for (const Segment& segment : task.segments) {
+    const std::size_t before = encoded.ids.size();
+    const std::string_view bytes = std::string_view(task.bytes).substr(segment.begin, segment.end - segment.begin);
+    if (task.format == InputFormat::jsonl) {
+      tokenizer.encode(jsonl_text(bytes, jsonl_field, task.file, segment.line), encoded.ids);
+    } else {
+      tokenizer.encode(bytes, encoded.ids);
+    }
+    encoded.pieces.push_back({encoded.ids.size() - before, segment.ends_document});
+  }
+  return encoded;
+}
+
+std::string names_of(const std::vector<std::filesystem::path>& inputs) {
+  std::string names = inputs.front().string();
+  if (inputs.size() > 1) names += concat(" and ", inputs.size() - 1, " more");
+  return names;
+}
+
+}  // namespace
+
+PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer) {
+  demand(!options.inputs.empty(), ExitCode::config, "data prepare: no input given");
+  demand(options.workers >= 0, ExitCode::config, "data prepare: workers must not be negative, got ", options.workers);
+  const auto start = Clock::now();
+  const InputFiles files(options.inputs, CorpusPaths(options.output));
+  PrepareProgress progress;
+  for (InputFiles counted = files; const auto file = counted.next();) progress.bytes_total += file->bytes;
+
+  CorpusWriter writer(options.output, tokenizer);
+  TaskReader reader(files, tokenizer);
+  PrepareSummary summary;
+  double reported_s = 0;
+
+  const auto write = [&](Encoded& encoded) {
+    demand(options.stop == nullptr || !options.stop->load(), ExitCode::interrupted,
+           "data prepare: interrupted; nothing was written to ", options.output.string());
+    std::span<const std::int32_t> ids(encoded.ids);
+    for (const Encoded::Piece& piece : encoded.pieces) {
+      writer.append(ids.first(piece.tokens));
+      ids = ids.subspan(piece.tokens);
+      if (piece.ends_document && !writer.end_document()) ++summary.empty_documents;
+    }
+    summary.files += encoded.files;
+    summary.skipped_files += encoded.skipped_files;
+    summary.input_bytes += encoded.bytes_passed - encoded.skipped_bytes;
+    progress.bytes_done += encoded.bytes_passed;
+    progress.documents = writer.documents();
+    progress.tokens = writer.tokens();
+    progress.elapsed_s = seconds_since(start);
+    if (options.progress && progress.elapsed_s >= reported_s + 1) {
+      reported_s = progress.elapsed_s;
+      options.progress(progress);
+    }
+  };
+  const int workers = options.workers > 0 ? options.workers : available_cores();
+  OrderedPipeline<Task, Encoded> pipeline({.read = [&](Task& task) { return reader.next(task); },
+                                           .work = [&](Task& task) { return encode(task, tokenizer, options.jsonl_field); },
+                                           .write = write},
+                                          workers, 2 * workers + 2);
+  pipeline.run();
+
+  demand(writer.documents() > 0, ExitCode::data, names_of(options.inputs), ": no documents here: ", summary.files,
+         " text files, ", summary.empty_documents, " empty documents, ", summary.skipped_files, " files that are not UTF-8 text");
+  summary.corpus = writer.finish();
+  summary.elapsed_s = progress.elapsed_s = seconds_since(start);
+  progress.last = true;
+  if (options.progress) options.progress(progress);
+  return summary;
+}
+
+std::string to_text(const PrepareSummary& summary) {
+  const CorpusInfo& corpus = summary.corpus;
+  std::string text =
+      fmt::format("{} documents, {} tokens (tokenizer {}, vocabulary {}, {}) from {} files, {}, in {}\n",
+                  format_count(corpus.documents), format_count(corpus.tokens), corpus.tokenizer, format_count(corpus.vocab_size),
+                  token_type_name(corpus.type), format_count(summary.files),
+                  format_bytes(static_cast<std::uint64_t>(summary.input_bytes)), format_duration(summary.elapsed_s));
+  if (summary.skipped_files > 0)
+    text += fmt::format("skipped {} files that are not UTF-8 text\n", format_count(summary.skipped_files));
+  if (summary.empty_documents > 0) text += fmt::format("left out {} empty documents\n", format_count(summary.empty_documents));
+  return text;
+}
+
+void ConsoleProgress::operator()(const PrepareProgress& progress) {
+  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  const double interval_s = terminal ? 1 : 10;
+  if (!progress.last && progress.elapsed_s < next_s_) return;
+  if (progress.last && next_s_ == 0) return;  // too short a run for progress to have been shown
+  next_s_ = progress.elapsed_s + interval_s;
+  const double rate = static_cast<double>(progress.bytes_done) / std::max(progress.elapsed_s, 1e-9);
+  const double left_s = progress.bytes_done > 0 ? static_cast<double>(progress.bytes_total - progress.bytes_done) / rate : -1;
+  const double share =
+      progress.bytes_total > 0 ? static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total) : 1;
+  const std::string line =
+      fmt::format("prepare {:3.0f}%  {}  {}/s  {} documents  {} tokens  {}", 100 * share,
+                  format_bytes(static_cast<std::uint64_t>(progress.bytes_done)), format_bytes(static_cast<std::uint64_t>(rate)),
+                  format_count(progress.documents), format_count(progress.tokens),
+                  progress.last ? "done in " + format_duration(progress.elapsed_s) : "eta " + format_duration(left_s));
+  if (terminal) {
+    fmt::print(stderr, "\r{}\x1b[K{}", line, progress.last ? "\n" : "");
+    std::fflush(stderr);
+  } else {
+    log_info(line);
+  }
+}
+
+}  // namespace octet::data

@@ -1,0 +1,60 @@
+// `octet data prepare`: text files, folders and JSONL into a corpus. One document per text file or JSONL line.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "octet/data/corpus.h"
+#include "octet/data/tokenizer/tokenizer.h"
+
+namespace octet::data {
+
+struct PrepareProgress {
+  std::int64_t bytes_done = 0, bytes_total = 0;  // of input files
+  std::int64_t documents = 0, tokens = 0;
+  double elapsed_s = 0;
+  bool last = false;  // the final call
+};
+
+// One line to stderr, rewritten in place on a terminal, every ten seconds elsewhere.
+class ConsoleProgress {
+ public:
+  void operator()(const PrepareProgress& progress);
+
+ private:
+  double next_s_ = 0;
+};
+
+struct PrepareOptions {
+  // Files, or folders, which are gone through recursively in byte order of names. In folders, hidden entries, folders named
+  // `build` or `out`, links to folders and the output itself are left out. A file named *.jsonl or *.ndjson is JSONL; any other
+  // is text when all of it is valid UTF-8 without NUL bytes, and is otherwise skipped and counted.
+  std::vector<std::filesystem::path> inputs;
+  std::filesystem::path output;  // prefix
+  std::string jsonl_field = "text";
+  int workers = 0;                                            // 0: one per core; the output does not depend on it
+  std::function<void(const PrepareProgress&)> progress = {};  // called from this thread at most once a second, and at the end
+  const std::atomic<bool>* stop = nullptr;                    // set: removes what was written and throws Error{interrupted}
+};
+
+struct PrepareSummary {
+  CorpusInfo corpus;
+  std::int64_t files = 0;            // read
+  std::int64_t skipped_files = 0;    // not text
+  std::int64_t empty_documents = 0;  // not written
+  std::int64_t input_bytes = 0;      // of the files read
+  double elapsed_s = 0;
+};
+
+// Constant memory: a bounded number of pieces is under way. Throws Error{data} for input that is missing, has no documents or is
+// broken (FILE:LINE for JSONL), Error{internal} when the disk is full; a failed run leaves an earlier corpus as it was.
+PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer);
+
+// A few lines for the console.
+std::string to_text(const PrepareSummary& summary);
+
+}  // namespace octet::data

@@ -1,0 +1,84 @@
+#include "octet/data/inspect.h"
+
+#include <nlohmann/json.hpp>
+
+#include "data/files.h"
+
+namespace octet::data {
+namespace {
+
+TEST(Inspect, CountsAndSamples) {
+  const TempFolder folder;
+  write_corpus(folder / "c", {"a", "bc", "def", "ghijkl", "\x1b[31mcontrol\n", std::string(1000, 'z')});
+  const CorpusReport report = inspect(folder / "c", {.samples = 2, .sample_tokens = 4});
+  EXPECT_EQ(report.documents, 6);
+  EXPECT_EQ(report.tokens, 1 + 2 + 3 + 6 + 13 + 1000);
+  EXPECT_EQ(report.largest_token, 'z');
+  EXPECT_EQ(report.shortest, 1);
+  EXPECT_EQ(report.longest, 1000);
+  EXPECT_EQ(report.median, 2);
+  // Lengths 1 | 2, 3 | 6 | 13 | (none of 16 to 511) | 1000.
+  ASSERT_EQ(report.histogram.size(), 10u);
+  std::int64_t documents = 0, tokens = 0, edge = 1;
+  for (const LengthBucket& bucket : report.histogram) {
+    EXPECT_EQ(bucket.from, edge);
+    EXPECT_EQ(bucket.to, edge * 2);
+    edge *= 2;
+    documents += bucket.documents;
+    tokens += bucket.tokens;
+  }
+  EXPECT_EQ(documents, 6);
+  EXPECT_EQ(tokens, report.tokens);
+  EXPECT_EQ(report.histogram[1].documents, 2);
+  EXPECT_EQ(report.histogram[1].tokens, 5);
+  EXPECT_EQ(report.histogram[9].documents, 1);
+  ASSERT_EQ(report.samples.size(), 2u);
+  EXPECT_EQ(report.samples[0].document, 0);
+  EXPECT_EQ(report.samples[1].document, 3);
+  EXPECT_EQ(report.samples[1].tokens, 6);
+  EXPECT_EQ(report.samples[1].text, "ghij");
+
+  const std::string text = to_text(inspect(folder / "c", {.samples = 6}));
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_TRUE(contains(text, "\\x1b[31mcontrol\\n"));
+  EXPECT_TRUE(contains(text, "1,025 (uint16, "));
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["tokens"], 1025);
+  EXPECT_EQ(json["tokenizer"], "byte");
+  EXPECT_EQ(json["samples"][1]["text"], "ghij");
+  EXPECT_EQ(json["histogram"].size(), 10u);
+}
+
+TEST(Inspect, CutCharactersAndUnknownTokenizers) {
+  const TempFolder folder;
+  write_corpus(folder / "c", {"\xE2\x82\xAC"});
+  EXPECT_NO_THROW(nlohmann::json::parse(to_json(inspect(folder / "c", {.samples = 1, .sample_tokens = 2}))));
+  std::filesystem::remove(folder / "c.json");
+  const CorpusReport report = inspect(folder / "c");
+  EXPECT_FALSE(report.samples.at(0).text);
+  EXPECT_TRUE(contains(to_text(report), "226 130 172"));
+  EXPECT_TRUE(contains(to_text(report), "unknown"));
+  EXPECT_TRUE(nlohmann::json::parse(to_json(report))["tokenizer"].is_null());
+}
+
+TEST(Inspect, AnEmptyCorpusAndDamage) {
+  const TempFolder folder;
+  folder.write("e.bin", "");
+  folder.write("e.idx", HandMadeIndex(8, 2, {}, {}).bytes());
+  EXPECT_TRUE(contains(to_text(inspect(folder / "e")), "documents"));
+  folder.write("z.bin", "");
+  folder.write("z.idx", HandMadeIndex(8, 2, {0, 0}, {0, 1}).bytes());
+  const CorpusReport empty_documents = inspect(folder / "z");
+  ASSERT_EQ(empty_documents.histogram.size(), 1u);
+  EXPECT_EQ(empty_documents.histogram[0].documents, 2);
+  EXPECT_TRUE(contains(to_text(empty_documents), "0 to 0"));
+
+  write_corpus(folder / "c", {"text"});
+  std::string bytes = read_file(folder / "c.bin");
+  bytes[1] = 1;
+  folder.write("c.bin", bytes);
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { inspect(folder / "c"); }), "c.bin: damaged"));
+}
+
+}  // namespace
+}  // namespace octet::data

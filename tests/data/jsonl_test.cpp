@@ -1,0 +1,58 @@
+#include "octet/data/jsonl.h"
+
+#include "data/files.h"
+
+namespace octet::data {
+namespace {
+
+std::string text(const std::string& line) { return jsonl_text(line, "text", "f.jsonl", 12); }
+std::string refusal(const std::string& line) {
+  const std::string message = error_of(ExitCode::data, [&] { text(line); });
+  EXPECT_EQ(message.substr(0, 12), "f.jsonl:12: ") << line;
+  return message;
+}
+
+TEST(Jsonl, FindsTheField) {
+  EXPECT_EQ(text(R"({"text": "hello"})"), "hello");
+  EXPECT_EQ(text(R"({"id": 7, "text": "a\n\"b\" \u00e9 \ud83d\ude00", "meta": {"text": "inner"}})"),
+            "a\n\"b\" \xC3\xA9 \xF0\x9F\x98\x80");
+  EXPECT_EQ(text(R"({"meta": {"text": "inner"}, "list": ["text", {"text": 5}], "text": ""})"), "");
+  EXPECT_EQ(text(R"({"text": "first", "text": "last"})"), "last");
+  EXPECT_EQ(text("{\"text\": \"x\"}\r"), "x");
+  EXPECT_EQ(text(R"({"a": {}, "text": "after an object"})"), "after an object");
+  EXPECT_EQ(jsonl_text(R"({"text": 1, "body": "b"})", "body", "f", 1), "b");
+}
+
+TEST(Jsonl, SaysWhatIsWrong) {
+  EXPECT_TRUE(contains(refusal("{\"text\": \"x\""), "not valid JSON"));
+  EXPECT_TRUE(contains(refusal("nonsense"), "not valid JSON (column 2)"));
+  EXPECT_TRUE(contains(refusal("{\"text\": \"x\"} {}"), "not valid JSON"));
+  EXPECT_TRUE(contains(refusal("{\"text\": \"\xFF\"}"), "not valid JSON"));
+  EXPECT_TRUE(contains(refusal(R"({"text": "\ud83d"})"), "not valid JSON"));
+  EXPECT_TRUE(contains(refusal(R"({"title": "x"})"), "no field \"text\""));
+  EXPECT_TRUE(contains(refusal("{}"), "no field \"text\""));
+  EXPECT_TRUE(contains(refusal(R"(["text", "x"])"), "not a JSON object"));
+  EXPECT_TRUE(contains(refusal(R"([{"text": "x"}])"), "not a JSON object"));
+  EXPECT_TRUE(contains(refusal("\"text\""), "not a JSON object"));
+  EXPECT_TRUE(contains(refusal("17"), "not a JSON object"));
+  EXPECT_TRUE(contains(refusal(R"({"text": 3})"), "field \"text\" is a number, not a string"));
+  EXPECT_TRUE(contains(refusal(R"({"text": null})"), "is null"));
+  EXPECT_TRUE(contains(refusal(R"({"text": true})"), "is a boolean"));
+  EXPECT_TRUE(contains(refusal(R"({"text": ["x"]})"), "is an array"));
+  EXPECT_TRUE(contains(refusal(R"({"text": {"text": "x"}})"), "is an object"));
+}
+
+TEST(Jsonl, DeepNestingCostsNoStack) {
+  const std::string deep(2000000, '[');
+  refusal(deep);
+  EXPECT_EQ(text("{\"a\": " + deep + std::string(deep.size(), ']') + ", \"text\": \"x\"}"), "x");
+}
+
+TEST(Jsonl, Blank) {
+  EXPECT_TRUE(is_blank(""));
+  EXPECT_TRUE(is_blank(" \t\r"));
+  EXPECT_FALSE(is_blank(" x "));
+}
+
+}  // namespace
+}  // namespace octet::data

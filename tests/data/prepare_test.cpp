@@ -1,0 +1,167 @@
+#include "octet/data/prepare.h"
+
+#include "data/files.h"
+#include "octet/base/log.h"
+
+namespace octet::data {
+namespace {
+
+// A folder of small and large texts, JSONL, binary and empty files.
+void fill(const TempFolder& folder) {
+  for (int i = 0; i < 60; ++i) {
+    std::string text;
+    for (int w = 0; w < i * i; ++w) text += "w\xC3\xB6rd " + std::to_string(w * 7919 % (i + 1)) + (w % 9 == 0 ? "\n" : " ");
+    folder.write("in/" + std::to_string(i % 7) + "/" + std::to_string(i) + ".md", text);
+  }
+  std::string large;
+  while (large.size() < 3500000) large += "a long document, cut into several tasks " + std::to_string(large.size()) + " ";
+  folder.write("in/large.txt", large);
+  std::string lines;
+  for (int i = 0; i < 20000; ++i) {
+    lines +=
+        "{\"id\": " + std::to_string(i) + ", \"text\": \"line " + std::string(static_cast<std::size_t>(i % 200), 'y') + "\"}\n";
+  }
+  folder.write("in/lines.jsonl", lines + "{\"text\": \"\"}\n");
+  folder.write("in/image.png", std::string("\x89PNG\0", 5));
+}
+
+TEST(Prepare, TheSameBytesWhateverTheWorkers) {
+  const TempFolder folder;
+  fill(folder);
+  const auto run = [&](const std::string& output, int workers, const Tokenizer& tokenizer) {
+    return prepare({.inputs = {folder / "in"}, .output = folder / output, .workers = workers}, tokenizer);
+  };
+  for (const std::int32_t vocab_size : {300, 70000}) {
+    const LetterTokenizer tokenizer(vocab_size);
+    const PrepareSummary one = run("one", 1, tokenizer);
+    EXPECT_EQ(one.files, 62);
+    EXPECT_EQ(one.skipped_files, 1);
+    EXPECT_EQ(one.empty_documents, 2);  // 0.md and the last line
+    EXPECT_EQ(one.corpus.documents, 59 + 1 + 20000);
+    for (const int workers : {2, 4, 7}) {
+      run("many", workers, tokenizer);
+      for (const char* suffix : {".bin", ".idx", ".json"}) {
+        EXPECT_TRUE(read_file(folder / ("one" + std::string(suffix))) == read_file(folder / ("many" + std::string(suffix))))
+            << suffix << " with " << workers << " workers";
+      }
+    }
+  }
+  EXPECT_TRUE(Corpus(folder / "many").verify());
+}
+
+TEST(Prepare, DocumentsAreTheFiles) {
+  const TempFolder folder;
+  fill(folder);
+  const PrepareSummary summary =
+      prepare({.inputs = {folder / "in/large.txt", folder / "in/lines.jsonl", folder / "in/1/1.md"}, .output = folder / "c"},
+              ByteTokenizer());
+  const Corpus corpus(folder / "c");
+  EXPECT_EQ(corpus.documents(), 20002);
+  EXPECT_TRUE(text_of(corpus, 0) == read_file(folder / "in/large.txt"));
+  EXPECT_EQ(text_of(corpus, 1), "line ");
+  EXPECT_EQ(text_of(corpus, 1 + 19999), "line " + std::string(199, 'y'));
+  EXPECT_EQ(text_of(corpus, 20001), read_file(folder / "in/1/1.md"));
+  EXPECT_TRUE(contains(to_text(summary), "20,002 documents"));
+  EXPECT_TRUE(contains(to_text(summary), "from 3 files"));
+  EXPECT_TRUE(contains(to_text(summary), "left out 1 empty"));
+}
+
+TEST(Prepare, TakesAnotherField) {
+  const TempFolder folder;
+  const auto file = folder.write("a.jsonl", R"({"text": 5, "body": "b"})");
+  prepare({.inputs = {file}, .output = folder / "c", .jsonl_field = "body"}, ByteTokenizer());
+  EXPECT_EQ(text_of(Corpus(folder / "c"), 0), "b");
+}
+
+TEST(Prepare, IsIdempotentWithTheOutputAmongTheInputs) {
+  const TempFolder folder;
+  folder.write("a.txt", "text");
+  const auto run = [&] { return prepare({.inputs = {folder.path()}, .output = folder / "corpus"}, ByteTokenizer()); };
+  const CorpusInfo first = run().corpus, second = run().corpus;
+  EXPECT_EQ(to_json(first), to_json(second));
+  EXPECT_EQ(second.documents, 1);
+}
+
+TEST(Prepare, TheFirstBadLineIsNamedWhateverTheWorkers) {
+  const TempFolder folder;
+  std::string lines;
+  for (int i = 1; i <= 60000; ++i) {
+    lines += i == 41234                   ? "{\"text\": 1}\n"
+             : i > 41234 && i % 1000 == 0 ? "broken\n"
+                                          : "{\"text\": \"" + std::string(90, 'z') + "\"}\n";
+  }
+  const auto file = folder.write("a.jsonl", lines);
+  write_corpus(folder / "c", {"earlier"});
+  for (const int workers : {1, 4}) {
+    EXPECT_EQ(error_of(ExitCode::data,
+                       [&] { prepare({.inputs = {file}, .output = folder / "c", .workers = workers}, ByteTokenizer()); }),
+              file.string() + ":41234: field \"text\" is a number, not a string");
+  }
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a.jsonl", "c.bin", "c.idx", "c.json"}));
+  EXPECT_EQ(text_of(Corpus(folder / "c"), 0), "earlier");
+}
+
+TEST(Prepare, RefusesNothing) {
+  const TempFolder folder;
+  const auto refuse = [&](ExitCode code, const std::vector<std::filesystem::path>& inputs) {
+    const std::string message = error_of(code, [&] { prepare({.inputs = inputs, .output = folder / "c"}, ByteTokenizer()); });
+    EXPECT_FALSE(std::filesystem::exists(folder / "c.bin"));
+    return message;
+  };
+  refuse(ExitCode::config, {});
+  EXPECT_TRUE(contains(refuse(ExitCode::data, {folder / "none"}), "none: "));
+  std::filesystem::create_directory(folder / "empty");
+  EXPECT_TRUE(contains(refuse(ExitCode::data, {folder / "empty"}), "empty: no documents here: 0 text files"));
+  EXPECT_TRUE(contains(refuse(ExitCode::data, {folder.write("a.txt", "")}), "1 text files, 1 empty documents"));
+  EXPECT_TRUE(contains(refuse(ExitCode::data, {folder.write("bad/a.txt", "\xFF").parent_path()}), "1 files that are not UTF-8"));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a.txt", "bad", "empty"}));
+}
+
+TEST(Prepare, StopsWhenTold) {
+  const TempFolder folder;
+  fill(folder);
+  const std::atomic<bool> stop{true};
+  error_of(ExitCode::interrupted,
+           [&] { prepare({.inputs = {folder / "in"}, .output = folder / "c", .stop = &stop}, ByteTokenizer()); });
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"in"}));
+}
+
+TEST(Prepare, ReportsProgressToTheEnd) {
+  const TempFolder folder;
+  fill(folder);
+  std::vector<PrepareProgress> calls;
+  const PrepareSummary summary = prepare({.inputs = {folder / "in"},
+                                          .output = folder / "c",
+                                          .progress = [&](const PrepareProgress& progress) { calls.push_back(progress); }},
+                                         ByteTokenizer());
+  ASSERT_FALSE(calls.empty());
+  for (std::size_t i = 1; i + 1 < calls.size(); ++i) EXPECT_GE(calls[i].elapsed_s, calls[i - 1].elapsed_s + 1);
+  EXPECT_TRUE(calls.back().last);
+  EXPECT_EQ(calls.back().bytes_done, calls.back().bytes_total);
+  EXPECT_EQ(calls.back().bytes_done, summary.input_bytes + 5);
+  EXPECT_EQ(calls.back().documents, summary.corpus.documents);
+  EXPECT_EQ(calls.back().tokens, summary.corpus.tokens);
+}
+
+TEST(ConsoleProgress, IsRareWhereNobodyWatches) {
+  ::testing::internal::CaptureStderr();
+  ConsoleProgress console;
+  PrepareProgress progress{.bytes_done = 50, .bytes_total = 100, .documents = 3, .tokens = 12345};
+  for (int second = 1; second <= 25; ++second) {
+    progress.elapsed_s = second;
+    console(progress);
+  }
+  progress.last = true;
+  progress.bytes_done = 100;
+  console(progress);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);  // after 1, 11, 21 seconds and at the end
+  EXPECT_TRUE(contains(text, " 50%"));
+  EXPECT_TRUE(contains(text, "12,345 tokens"));
+  EXPECT_TRUE(contains(text, "eta 1"));
+  EXPECT_TRUE(contains(text, "100%"));
+  EXPECT_TRUE(contains(text, "done in 25s"));
+}
+
+}  // namespace
+}  // namespace octet::data

@@ -1,0 +1,74 @@
+#include "octet/data/text.h"
+
+#include "data/files.h"
+
+namespace octet::data {
+namespace {
+
+// The first wrong byte, or -1; the same whatever the pieces.
+std::int64_t wrong_at(const std::string& text) {
+  TextChecker whole;
+  whole.feed(text);
+  for (std::size_t piece = 1; piece <= 3; ++piece) {
+    TextChecker checker;
+    for (std::size_t i = 0; i < text.size(); i += piece) checker.feed(std::string_view(text).substr(i, piece));
+    EXPECT_EQ(checker.finish(), whole.finish()) << text;
+    EXPECT_EQ(checker.good_bytes(), whole.good_bytes()) << text;
+  }
+  return whole.finish() ? -1 : whole.good_bytes();
+}
+
+TEST(TextChecker, EveryCodePointAndNoOther) {
+  // The definition of UTF-8 itself, for all values including those that it forbids.
+  for (std::uint32_t c = 1; c < 0x120000; ++c) {
+    std::string text;
+    const auto tail = [&](int shift) { text.push_back(static_cast<char>(0x80 | ((c >> shift) & 0x3F))); };
+    if (c < 0x80) {
+      text.push_back(static_cast<char>(c));
+    } else if (c < 0x800) {
+      text.push_back(static_cast<char>(0xC0 | (c >> 6)));
+      tail(0);
+    } else if (c < 0x10000) {
+      text.push_back(static_cast<char>(0xE0 | (c >> 12)));
+      tail(6);
+      tail(0);
+    } else {
+      text.push_back(static_cast<char>(0xF0 | (c >> 18)));
+      tail(12);
+      tail(6);
+      tail(0);
+    }
+    TextChecker checker;
+    checker.feed(text);
+    const bool valid = c <= 0x10FFFF && !(c >= 0xD800 && c <= 0xDFFF);
+    ASSERT_EQ(checker.finish(), valid) << std::hex << c;
+  }
+}
+
+TEST(TextChecker, FindsTheWrongByte) {
+  EXPECT_EQ(wrong_at(""), -1);
+  EXPECT_EQ(wrong_at("plain text of more than eight bytes\n\t"), -1);
+  EXPECT_EQ(wrong_at("sch\xC3\xB6n, \xE2\x82\xAC, \xF0\x9F\x98\x80 and more"), -1);
+  EXPECT_EQ(wrong_at(std::string("0123456789\0abc", 14)), 10);
+  EXPECT_EQ(wrong_at(std::string("\0", 1)), 0);
+  EXPECT_EQ(wrong_at("0123456789abcdef\xFF"), 16);
+  EXPECT_EQ(wrong_at("latin \xE9t\xE9"), 7);  // the lead byte is plausible until the next one
+  EXPECT_EQ(wrong_at("overlong \xC0\xAF"), 9);
+  EXPECT_EQ(wrong_at("overlong \xE0\x80\xAF"), 10);
+  EXPECT_EQ(wrong_at("cut \xE2\x82"), 6);
+  EXPECT_EQ(wrong_at("tail alone \x80"), 11);
+}
+
+TEST(Printable, IsSafeOnATerminal) {
+  EXPECT_EQ(printable("a\nb\tc"), "a\\nb\\tc");
+  EXPECT_EQ(printable("\x1b[31mred\x7f"), "\\x1b[31mred\\x7f");
+  EXPECT_EQ(printable("sch\xC3\xB6n \xF0\x9F\x98\x80"), "sch\xC3\xB6n \xF0\x9F\x98\x80");
+  EXPECT_EQ(printable("\xC2\x9B"
+                      "31m"),
+            "\\xc2\\x9b31m");  // a control sequence in one character
+  EXPECT_EQ(printable("cut \xE2\x82"), "cut \\xe2\\x82");
+  EXPECT_EQ(printable(std::string("\0", 1)), "\\x00");
+}
+
+}  // namespace
+}  // namespace octet::data
