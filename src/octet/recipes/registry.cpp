@@ -1,0 +1,114 @@
+#include "octet/recipes/registry.h"
+
+#include <algorithm>
+#include <map>
+
+#include "octet/base/names.h"
+#include "octet/base/require.h"
+#include "octet/recipes/recipes.h"
+
+namespace octet::recipes {
+namespace {
+
+const std::map<std::string, Recipe (*)(const Options&), std::less<>>& makers() {
+  static const std::map<std::string, Recipe (*)(const Options&), std::less<>> table = {
+      {"bf16", make_bf16},           {"fp32", make_fp32},           {"fp8_block", make_fp8_block}, {"fp8_current", make_fp8_current},
+      {"fp8_delayed", make_fp8_delayed}, {"fp8_rowwise", make_fp8_rowwise}, {"mxfp8", make_mxfp8},
+  };
+  return table;
+}
+
+void check_choice(const char* key, const std::string& value, const std::vector<std::string>& choices) {
+  if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+  std::string list;
+  for (const std::string& choice : choices) list += (list.empty() ? "" : " | ") + choice;
+  fail(ExitCode::config, "precision.", key, " = \"", value, "\": must be ", list, did_you_mean(value, choices));
+}
+
+}  // namespace
+
+bool power_of_2(const Options& options, bool automatic) {
+  return options.power_of_2 == "auto" ? automatic : options.power_of_2 == "true";
+}
+
+void set_accumulation(Recipe& recipe, const Options& options) {
+  if (options.accumulation == "auto") return;
+  recipe.fprop = recipe.dgrad = recipe.wgrad = options.accumulation == "fast" ? Accumulation::fast : Accumulation::precise;
+}
+
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, maker] : makers()) names.push_back(name);
+  return names;
+}
+
+Recipe make_recipe(std::string_view name, const Options& options) {
+  const auto maker = makers().find(name);
+  if (maker == makers().end()) {
+    std::string list;
+    for (const std::string& known : recipe_names()) list += (list.empty() ? "" : ", ") + known;
+    fail(ExitCode::config, "precision.recipe = \"", name, "\": no such recipe", did_you_mean(name, recipe_names()),
+         "; there are ", list);
+  }
+  check_choice("format", options.format, {"hybrid", "e4m3"});
+  check_choice("amax_compute_algo", options.amax_compute_algo, {"max", "most_recent"});
+  check_choice("power_of_2", options.power_of_2, {"auto", "true", "false"});
+  check_choice("accumulation", options.accumulation, {"auto", "fast", "precise"});
+  check_choice("wgrad", options.wgrad, {"recipe", "bf16"});
+  check_choice("head", options.head, {"bf16", "recipe"});
+  demand(options.amax_history_len >= 1, ExitCode::config, "precision.amax_history_len = ", options.amax_history_len,
+         ": must be at least 1");
+  demand(options.margin >= -32 && options.margin <= 32, ExitCode::config, "precision.margin = ", options.margin,
+         ": must be between -32 and 32");
+  demand(options.amax_epsilon >= 0.0 && options.amax_epsilon <= 1e30, ExitCode::config, "precision.amax_epsilon = ",
+         options.amax_epsilon, ": must be between 0 and 1e30");
+  Recipe recipe = maker->second(options);
+  recipe.name = name;
+  recipe.wgrad_bf16 = recipe.is_fp8() && options.wgrad == "bf16";
+  recipe.head_fp8 = recipe.is_fp8() && options.head == "recipe";
+  recipe.skip = options.skip;
+  return recipe;
+}
+
+void check_device(const Recipe& recipe, DeviceKind device, bool emulate) {
+  if (device != DeviceKind::cuda) return;
+  demand(recipe.compute != Compute::fp32, ExitCode::config, "precision.recipe = \"fp32\" runs on the CPU only; use bf16 on a GPU");
+  demand(recipe.x.tile != ScaleTile::mx_1x32 || !recipe.is_fp8() || emulate, ExitCode::config,
+         "precision.recipe = \"mxfp8\" needs a GPU with MX tensor cores (sm_100); precision.emulate = true runs it slowly");
+}
+
+void check_shape(const Recipe& recipe, std::string_view layer, std::int64_t out, std::int64_t in) {
+  if (!recipe.is_fp8()) return;
+  demand(out % 16 == 0 && in % 16 == 0, ExitCode::config, layer, ": a weight [", out, ", ", in, "] cannot be quantised by ",
+         recipe.name, ": both dims must be multiples of 16 (precision.skip = [\"", layer, "\"] keeps it in BF16)");
+}
+
+Compute compute_of(const Recipe& recipe, const std::vector<std::string>& parts) {
+  if (!recipe.is_fp8()) return recipe.compute;
+  Compute compute = Compute::fp8;
+  for (const std::string& pattern : recipe.skip) {
+    std::size_t matched = 0;
+    std::string other;
+    for (const std::string& part : parts) {
+      if (glob_match(pattern, part)) {
+        ++matched;
+      } else {
+        other = part;
+      }
+    }
+    if (parts.size() > 1 && glob_match(pattern, parts.front() + ".fused")) matched = parts.size();
+    demand(matched == 0 || matched == parts.size(), ExitCode::config, "precision.skip: \"", pattern, "\" matches a part of ",
+           parts.front(), ".fused but not ", other, "; a fused linear is kept in BF16 whole or not at all");
+    if (matched > 0) compute = Compute::bf16;  // later patterns are still checked
+  }
+  return compute;
+}
+
+void check_skip_patterns(const Recipe& recipe, const std::vector<std::string>& layers) {
+  for (const std::string& pattern : recipe.skip) {
+    const bool used = std::any_of(layers.begin(), layers.end(), [&](const std::string& name) { return glob_match(pattern, name); });
+    demand(used, ExitCode::config, "precision.skip: \"", pattern, "\" matches no linear layer", did_you_mean(pattern, layers));
+  }
+}
+
+}  // namespace octet::recipes
