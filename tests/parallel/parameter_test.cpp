@@ -1,0 +1,211 @@
+#include "octet/parallel/parameter.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+
+#include "octet/base/require.h"
+#include "octet/base/threads.h"
+#include "octet/kernels/quantize/quantize.h"
+#include "octet/numerics/scale.h"
+#include "support/near.h"
+
+namespace octet::parallel {
+namespace {
+
+using testing::same_bytes;
+using testing::values_of;
+
+struct Parameters : ::testing::Test {
+  Tensor zeros(DType dtype, Shape shape) {
+    buffers.push_back(device->allocate(bytes_of(dtype, shape), MemoryCategory::workspace));
+    return view(buffers.back(), dtype, shape);
+  }
+  std::size_t taken(MemoryCategory category) const { return device->memory().bytes[static_cast<std::size_t>(category)]; }
+
+  std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
+  std::unique_ptr<Queue> queue = device->make_queue();
+  Arena scratch{*device, MemoryCategory::workspace, std::size_t{1} << 22};
+  std::deque<Buffer> buffers;
+};
+
+QuantSpec spec_of(ScaleTile tile, ScaleSource source = ScaleSource::tensor) { return {.tile = tile, .source = source}; }
+
+// Which copies exist: the memory of FP8 training.
+TEST_F(Parameters, StoreWhatIsReadAndNothingElse) {
+  struct Case {
+    DType compute;
+    bool master_weights, quantised, read_as_values;
+    bool master, value, codes;
+    DType primary;
+  };
+  const Case cases[] = {
+      {DType::bf16, true, false, false, true, true, false, DType::f32},    // a norm, an embedding, a BF16 linear
+      {DType::bf16, true, true, false, true, false, true, DType::f32},     // an FP8 linear: no BF16 copy
+      {DType::bf16, true, true, true, true, true, true, DType::f32},       // a tied embedding under an FP8 head
+      {DType::bf16, false, false, false, false, true, false, DType::bf16},  // BF16 weights
+      {DType::bf16, false, true, false, false, true, true, DType::bf16},
+      {DType::f32, true, false, false, false, true, false, DType::f32},  // the value is a master already
+      {DType::f64, true, false, false, false, true, false, DType::f64},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(concat(name_of(c.compute), " master ", c.master_weights, " quantised ", c.quantised, " values ", c.read_as_values));
+    auto store = std::make_unique<ParameterStore>();
+    Parameter& p = store->add({.name = "w", .shape = {32, 48}, .quant = {}, .read_as_values = c.read_as_values});
+    if (c.quantised) p.spec.quant = spec_of(ScaleTile::tensor);
+    store->materialise(*device, {.compute = c.compute, .master_weights = c.master_weights, .training = false});
+    EXPECT_EQ(static_cast<bool>(p.master), c.master);
+    EXPECT_EQ(static_cast<bool>(p.value), c.value);
+    EXPECT_EQ(static_cast<bool>(p.codes.codes), c.codes);
+    EXPECT_EQ(static_cast<bool>(p.codes.codes_t), c.codes);
+    EXPECT_EQ(p.primary().dtype, c.primary);
+    EXPECT_FALSE(p.grad);
+    EXPECT_EQ(taken(MemoryCategory::gradients) + taken(MemoryCategory::moments), 0u);
+    EXPECT_EQ(taken(MemoryCategory::master_weights), c.master ? 32u * 48 * 4 : 0u);
+    const std::size_t values = c.value ? 32 * 48 * size_of(c.compute) : 0, codes = c.codes ? 2 * 32 * 48 : 0;
+    EXPECT_GE(taken(MemoryCategory::weights), values + codes);
+    EXPECT_LE(taken(MemoryCategory::weights), values + codes + Device::kAlignment) << "a scale, aligned";
+  }
+}
+
+TEST_F(Parameters, GradientsAndMomentsHaveTheDTypesAskedFor) {
+  ParameterStore store;
+  Parameter& p = store.add({.name = "w", .shape = {16, 32}});
+  store.add({.name = "norm", .shape = {32}, .init = Init::ones});
+  EXPECT_EQ(store.elements(), 16 * 32 + 32);
+  store.materialise(*device, {.grad = DType::bf16, .moments = DType::f32});
+  EXPECT_EQ(p.grad.dtype, DType::bf16);
+  EXPECT_EQ(p.moment1.dtype, DType::f32);
+  EXPECT_EQ(p.moment2.shape, p.spec.shape);
+  EXPECT_NE(p.moment1.data, p.moment2.data);
+  p.grad.as<BFloat16>()[3] = BFloat16(1.0f);
+  store.zero_gradients(*queue);
+  EXPECT_EQ(values_of(p.grad), std::vector<double>(16 * 32, 0.0));
+  EXPECT_THROW(store.materialise(*device, {}), Error);
+}
+
+TEST_F(Parameters, ScalesOfEveryTileHaveTheirShape) {
+  for (const ScaleTile tile : {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_128x128, ScaleTile::mx_1x32}) {
+    ParameterStore store;
+    Parameter& p = store.add({.name = "w", .shape = {144, 272}, .quant = spec_of(tile)});
+    store.materialise(*device, {});
+    EXPECT_EQ(p.codes.tile, tile);
+    EXPECT_EQ(p.codes.codes.shape, (Shape{144, 272}));
+    EXPECT_EQ(p.codes.codes_t.shape, (Shape{272, 144})) << "dims of weights are multiples of 16: nothing is padded";
+    EXPECT_EQ(p.codes.scale_inv.shape, scale_shape(tile, 144, 272));
+    EXPECT_EQ(p.codes.scale_inv_t.shape, scale_shape(tile, 272, 144));
+    EXPECT_EQ(p.codes.scale_inv.data == p.codes.scale_inv_t.data, tile == ScaleTile::tensor);
+  }
+}
+
+// A pure function of seed, name and element: not of the order of parameters, of what else there is, of storage or threads.
+TEST_F(Parameters, InitialisationDependsOnSeedAndNameAlone) {
+  const Shape shape{300, 700};  // more than a thread's grain
+  const auto values = [&](std::vector<std::string> names, const std::string& of, std::uint64_t seed, Storage storage, int threads) {
+    set_num_threads(threads);
+    ParameterStore store;
+    const Parameter* wanted = nullptr;
+    for (const std::string& name : names) {
+      const Parameter& p = store.add({.name = name, .shape = shape, .init_std = 0.5});
+      if (name == of) wanted = &p;
+    }
+    storage.training = false;
+    store.materialise(*device, storage);
+    store.initialise(*queue, seed);
+    std::vector<double> result = values_of(wanted->primary());
+    set_num_threads(available_cores());
+    return result;
+  };
+  const std::vector<double> expected = values({"a", "b"}, "b", 5, {}, 1);
+  EXPECT_EQ(values({"b", "c", "a"}, "b", 5, {}, 3), expected);
+  EXPECT_EQ(values({"b"}, "b", 5, {.compute = DType::f32}, 2), expected);
+  EXPECT_NE(values({"a", "b"}, "a", 5, {}, 1), expected);
+  EXPECT_NE(values({"a", "b"}, "b", 6, {}, 1), expected);
+
+  // BF16 weights start from the rounding of the same numbers.
+  const std::vector<double> rounded = values({"b"}, "b", 5, {.master_weights = false}, 2);
+  double sum = 0, squares = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(rounded[i], static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(expected[i]))))) << i;
+    sum += expected[i];
+    squares += expected[i] * expected[i];
+  }
+  // Mean and variance of n normal numbers deviate by std / sqrt(n) and var * sqrt(2 / n); five of these.
+  const double n = static_cast<double>(expected.size());
+  EXPECT_NEAR(sum / n, 0, 5 * 0.5 / std::sqrt(n));
+  EXPECT_NEAR(squares / n, 0.25, 5 * 0.25 * std::sqrt(2 / n));
+}
+
+TEST_F(Parameters, NormsStartAtOne) {
+  ParameterStore store;
+  Parameter& p = store.add({.name = "norm", .shape = {33}, .init = Init::ones});
+  store.materialise(*device, {});
+  EXPECT_EQ(values_of(p.master), std::vector<double>(33, 0.0)) << "zero until initialised";
+  store.initialise(*queue, 1);
+  EXPECT_EQ(values_of(p.master), std::vector<double>(33, 1.0));
+  EXPECT_EQ(values_of(p.value), std::vector<double>(33, 0.0)) << "stale until refreshed";
+  store.refresh(*queue, scratch);
+  EXPECT_EQ(values_of(p.value), std::vector<double>(33, 1.0));
+}
+
+// Master, 16-bit and exported weights agree: codes are of the BF16 rounding.
+TEST_F(Parameters, RefreshQuantisesTheBf16RoundingOfTheMaster) {
+  for (const ScaleTile tile : {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_128x128, ScaleTile::mx_1x32}) {
+    ParameterStore store;
+    Parameter& p = store.add({.name = "w", .shape = {160, 272}, .init_std = 0.1, .quant = spec_of(tile), .read_as_values = true});
+    store.materialise(*device, {});
+    store.initialise(*queue, 11);
+    store.refresh(*queue, scratch);
+    const Tensor bf16 = zeros(DType::bf16, p.spec.shape);
+    for (std::int64_t i = 0; i < p.elements(); ++i) bf16.as<BFloat16>()[i] = BFloat16(p.master.as<float>()[i]);
+    EXPECT_TRUE(same_bytes(p.value, bf16));
+    Quantized q = p.codes;
+    q.codes = zeros(DType::f8_e4m3, p.codes.codes.shape);
+    q.codes_t = zeros(DType::f8_e4m3, p.codes.codes_t.shape);
+    q.scale_inv = zeros(p.codes.scale_inv.dtype, p.codes.scale_inv.shape);
+    q.scale_inv_t = tile == ScaleTile::tensor ? q.scale_inv : zeros(p.codes.scale_inv_t.dtype, p.codes.scale_inv_t.shape);
+    kernels::quantize(*queue, scratch, {.x = bf16, .spec = *p.spec.quant, .out = q});
+    EXPECT_TRUE(same_bytes(p.codes.codes, q.codes));
+    EXPECT_TRUE(same_bytes(p.codes.codes_t, q.codes_t));
+    EXPECT_TRUE(same_bytes(p.codes.scale_inv, q.scale_inv));
+    EXPECT_TRUE(same_bytes(p.codes.scale_inv_t, q.scale_inv_t));
+  }
+}
+
+// A cast with the scale of the slot, whose amax is of this cast alone, not the largest ever.
+TEST_F(Parameters, RefreshCastsWithTheDelayedScaleAndRecordsAnew) {
+  ParameterStore store;
+  Parameter& p = store.add({.name = "w", .shape = {16, 16}, .quant = spec_of(ScaleTile::tensor, ScaleSource::history)});
+  store.materialise(*device, {});
+  const float scale = 8.0f;
+  float amax = 100.0f;
+  p.scale_slot = {&scale, &amax};
+  for (std::int64_t i = 0; i < 256; ++i) p.master.as<float>()[i] = static_cast<float>(i - 200) * 0.125f;
+  store.refresh(*queue, scratch);
+  EXPECT_EQ(amax, 25.0f);
+  EXPECT_EQ(p.codes.scale_inv.as<float>()[0], 0.125f);
+  for (std::int64_t i = 0; i < 256; ++i) {
+    EXPECT_EQ(p.codes.codes.as_bytes()[i], encode_fp8(Fp8Format::e4m3, static_cast<float>(i - 200))) << i;
+    EXPECT_EQ(p.codes.codes_t.as_bytes()[i % 16 * 16 + i / 16], p.codes.codes.as_bytes()[i]) << i;
+  }
+  p.master.as<float>()[0] = 0.0f;
+  // Below halfway from 1.125 to 1.25, but BF16 rounds it to halfway, which goes to the even code.
+  p.master.as<float>()[1] = 1.1874f / scale;
+  store.refresh(*queue, scratch);
+  EXPECT_EQ(amax, 24.75f);
+  EXPECT_EQ(p.codes.codes.as_bytes()[1], encode_fp8(Fp8Format::e4m3, 1.25f));
+}
+
+TEST_F(Parameters, AreDescribedOnTheMetaDevice) {
+  const auto meta = make_device(DeviceKind::meta);
+  const auto meta_queue = meta->make_queue();
+  ParameterStore huge;
+  huge.add({.name = "w", .shape = {std::int64_t{1} << 20, std::int64_t{1} << 20}, .quant = spec_of(ScaleTile::block_128x128)});
+  huge.materialise(*meta, {});
+  huge.initialise(*meta_queue, 1);
+  EXPECT_EQ(meta->memory().bytes[static_cast<std::size_t>(MemoryCategory::master_weights)], std::size_t{1} << 42);
+}
+
+}  // namespace
+}  // namespace octet::parallel
