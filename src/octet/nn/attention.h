@@ -1,0 +1,50 @@
+// Self-attention with rotary positions: QKV in one linear, grouped-query attention, output linear.
+#pragma once
+
+#include <string>
+
+#include "octet/kernels/attention/attention.h"
+#include "octet/nn/linear.h"
+
+namespace octet::nn {
+
+// D model, H query heads, G key/value heads, K head dim.
+struct AttentionSaved {
+  LinearSaved qkv_in;
+  Tensor qkv;  // [T, (H + 2G) K], rotated
+  Tensor o;    // [T, H K]
+  Tensor lse;  // [H, T]
+  LinearSaved o_in;
+};
+
+class Attention {
+ public:
+  struct Options {
+    std::string name;  // "model.layers.0.self_attn"
+    std::int64_t dim = 0, heads = 0, kv_heads = 0, head_dim = 0;
+    double init_std = 0.02, output_init_std = 0.02;
+  };
+  Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
+
+  bool keeps_input() const { return qkv_.keeps_input(); }
+  // y = attention(h) + residual; y is overwritten, what backward needs goes to the stash. `rope_table` [positions, K] F32.
+  void forward(const Scope& scope, const Tensor& rope_table, const Tensor& h, const Tensor& residual, const Tensor& y,
+               AttentionSaved& saved) const;
+  // What selective checkpointing left out, from the same h.
+  void rebuild(const Scope& scope, const Tensor& h, AttentionSaved& saved) const;
+  // gh [T, D] is overwritten.
+  void backward(const Scope& scope, const Tensor& rope_table, const Tensor& gy, const AttentionSaved& saved, const Tensor& gh) const;
+
+  Linear& qkv() { return qkv_; }
+  Linear& output() { return output_; }
+
+ private:
+  kernels::AttentionShape shape(const Scope& scope) const;
+  std::int64_t q_cols() const { return options_.heads * options_.head_dim; }
+  std::int64_t kv_cols() const { return options_.kv_heads * options_.head_dim; }
+
+  Options options_;
+  Linear qkv_, output_;
+};
+
+}  // namespace octet::nn

@@ -1,0 +1,36 @@
+// Output head and cross-entropy, in chunks of tokens: the logits of a micro-batch never exist whole.
+#pragma once
+
+#include <string>
+
+#include "octet/nn/linear.h"
+
+namespace octet::nn {
+
+class HeadLoss {
+ public:
+  struct Options {
+    std::int64_t vocab = 0, dim = 0;
+    double init_std = 0.02;
+    parallel::Parameter* tied = nullptr;  // the embedding's weight
+  };
+  // The head computes in the recipe's precision when it says so (head_fp8), else in BF16; in FP32 for the fp32 recipe.
+  HeadLoss(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
+
+  // h [T, D], targets [T] I32. total[0] += sum of token losses, total[1] += tokens that count (device).
+  void loss(const Scope& scope, const Tensor& h, const Tensor& targets, double* total) const;
+  // The same, and gh [T, D] overwritten by, and the head's gradient increased by, the gradient of the *sum* of losses.
+  void loss_and_gradient(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const;
+  // logits [T, V] of h's dtype, overwritten.
+  void logits(const Scope& scope, const Tensor& h, const Tensor& logits) const;
+
+  Linear& head() { return head_; }
+
+ private:
+  void chunks(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const;
+
+  Options options_;
+  Linear head_;
+};
+
+}  // namespace octet::nn

@@ -1,0 +1,51 @@
+// What every layer receives: where it runs, where its memory comes from, how it computes and who watches.
+#pragma once
+
+#include <string_view>
+
+#include "octet/device/arena.h"
+#include "octet/device/device.h"
+#include "octet/numerics/recipe.h"
+#include "octet/tensor/quantized.h"
+#include "octet/tensor/tensor.h"
+
+namespace octet::nn {
+
+struct Scope;
+
+// Sees the operands and products of FP8 linears: health samples and dumps. Called in queue order; tensors are valid during the call.
+class LinearObserver {
+ public:
+  virtual ~LinearObserver() = default;
+  // `source` is what was quantised (BF16, or the weight's primary copy). A recompute calls again (scope.record is nothing), with
+  // the transposed part that the first pass of a checkpointed block leaves out.
+  virtual void operand(const Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) = 0;
+  // Whether products of this linear are wanted: they cost a GEMM each where the layer adds into something else.
+  virtual bool wants_products(std::string_view linear) const = 0;
+  // `which` is "y", "gx" or "gw"; the product alone in F32, without residual or accumulation.
+  virtual void product(const Scope& scope, std::string_view linear, std::string_view which, const Tensor& value) = 0;
+};
+
+// Whether delayed scaling may record: a recompute sees the same tensors again, an evaluation must leave no trace.
+enum class Record : std::uint8_t { amax, nothing };
+
+// What forward keeps for backward.
+enum class Checkpointing : std::uint8_t {
+  none,       // everything that backward reads
+  selective,  // all but what is cheap to rebuild: norm outputs, SwiGLU outputs and their codes
+  full,       // a block's input alone
+};
+
+struct Scope {
+  Queue& queue;
+  Arena& stash;    // lives from forward to backward
+  Arena& scratch;  // lives within an op or a block
+  DType dtype = DType::bf16;  // of activations
+  Record record = Record::amax;
+  Checkpointing checkpointing = Checkpointing::none;
+  LinearObserver* observer = nullptr;
+  std::int64_t batch = 1;  // sequences; T = batch * sequence length
+  Tensor positions;        // [T] I32, of each token in its sequence
+};
+
+}  // namespace octet::nn

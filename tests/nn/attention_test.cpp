@@ -1,0 +1,116 @@
+#include "octet/nn/attention.h"
+
+#include "nn/layer_fixture.h"
+#include "octet/kernels/rope/rope.h"
+
+namespace octet::nn {
+namespace {
+
+using testing::values_of;
+
+constexpr std::int64_t kBatch = 2, kLength = 5, kTokens = kBatch * kLength, kDim = 20, kHeads = 4, kKvHeads = 2, kHeadDim = 6;
+
+struct AttentionLayer : testing::LayerTest {
+  AttentionLayer() {
+    use(testing::fp64_recipe());
+    attention = std::make_unique<Attention>(
+        Attention::Options{.name = "attn", .dim = kDim, .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kHeadDim, .init_std = 0.5,
+                           .output_init_std = 0.5},
+        recipe, *parameters, *scales);
+    materialise({&attention->qkv(), &attention->output()});
+    table = filled(DType::f32, {kLength, kHeadDim}, [](std::int64_t) { return 0.0; });
+    const std::vector<float> angles = kernels::rope_table(kernels::rope_inverse_frequencies(kHeadDim, 100.0, std::nullopt), kLength);
+    queue->copy_to_device(table.data, angles.data(), table.bytes());
+    positions = integers({0, 1, 2, 3, 4, 0, 1, 2, 3, 4});
+    h = random(DType::f64, {kTokens, kDim});
+    residual = random(DType::f64, {kTokens, kDim});
+    y = zeros(DType::f64, {kTokens, kDim});
+  }
+  Scope attention_scope() {
+    Scope result = scope();
+    result.batch = kBatch;
+    result.positions = positions;
+    return result;
+  }
+  void forward() {
+    stash.release_to(0);
+    attention->forward(attention_scope(), table, h, residual, y, saved);
+  }
+
+  std::unique_ptr<Attention> attention;
+  AttentionSaved saved;
+  Tensor table, positions, h, residual, y;
+};
+
+TEST_F(AttentionLayer, BackwardIsTheDerivative) {
+  const Tensor gy = random(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
+  const auto loss = [&] {
+    forward();
+    return dot(y, gy);
+  };
+  loss();
+  attention->backward(attention_scope(), table, gy, saved, gh);
+  expect_gradient("h", h, gh, loss);
+  expect_gradient("qkv", attention->qkv().weight().value, copy(attention->qkv().weight().grad), loss);
+  expect_gradient("o", attention->output().weight().value, copy(attention->output().weight().grad), loss);
+}
+
+TEST_F(AttentionLayer, SeesNoLaterTokenAndNoOtherSequence) {
+  forward();
+  const std::vector<double> before = values_of(y);
+  for (std::int64_t i = 0; i < kDim; ++i) h.as<double>()[3 * kDim + i] += 1.0;  // token 3 of the first sequence
+  forward();
+  const std::vector<double> after = values_of(y);
+  for (std::int64_t t = 0; t < kTokens; ++t) {
+    bool same = true;
+    for (std::int64_t i = 0; i < kDim; ++i) {
+      const auto at = static_cast<std::size_t>(t * kDim + i);
+      same = same && before[at] == after[at];
+    }
+    EXPECT_EQ(same, t < 3 || t >= kLength) << "token " << t;
+  }
+}
+
+// Rotary positions: what is read depends on distances alone.
+TEST_F(AttentionLayer, KnowsWhereTokensAre) {
+  forward();
+  const std::vector<double> before = values_of(y);
+  positions = integers({0, 1, 3, 4, 2, 2, 3, 4, 0, 1});
+  forward();
+  const std::vector<double> after = values_of(y);
+  EXPECT_FALSE(testing::near_norm(after, before, 1e-6));
+  // A sequence moved as a whole is the same sequence, up to the FP32 angles of the table.
+  positions = integers({0, 1, 2, 3, 4, 0, 1, 2, 3, 4});
+  const Tensor shifted = table;
+  const std::vector<float> angles = kernels::rope_table(kernels::rope_inverse_frequencies(kHeadDim, 100.0, std::nullopt), kLength + 3);
+  queue->copy_to_device(shifted.data, angles.data() + 3 * kHeadDim, shifted.bytes());
+  forward();
+  EXPECT_TRUE(testing::near_norm(values_of(y), before, 0x1p-20));
+}
+
+TEST_F(AttentionLayer, SelectiveCheckpointingRebuildsWhatItLeftOut) {
+  for (const std::string name : {"bf16", "fp8_current", "fp8_block", "mxfp8"}) {
+    use(recipes::make_recipe(name, {}));
+    Attention layer({.name = "attn", .dim = 32, .heads = 2, .kv_heads = 1, .head_dim = 16}, recipe, *parameters, *scales);
+    materialise({&layer.qkv(), &layer.output()});
+    const Tensor angles = zeros(DType::f32, {kLength, 16}), out = zeros(DType::bf16, {kTokens, 32});
+    const Tensor x = random(DType::bf16, {kTokens, 32}), gy = random(DType::bf16, {kTokens, 32});
+    const auto gradient = [&](Checkpointing mode) {
+      Scope s = attention_scope();
+      s.checkpointing = mode;
+      s.dtype = dtype();
+      stash.release_to(0);
+      scratch.release_to(0);
+      AttentionSaved state;
+      layer.forward(s, angles, x, x, out, state);
+      if (mode == Checkpointing::selective) layer.rebuild(s, x, state);
+      const Tensor gh = zeros(DType::bf16, {kTokens, 32});
+      layer.backward(s, angles, gy, state, gh);
+      return gh;
+    };
+    EXPECT_TRUE(testing::same_bytes(gradient(Checkpointing::selective), gradient(Checkpointing::none))) << name;
+  }
+}
+
+}  // namespace
+}  // namespace octet::nn

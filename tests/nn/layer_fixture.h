@@ -1,0 +1,84 @@
+// What tests of single layers share: a store of parameters, scales, arenas and a scope; and a layer's derivative against its
+// finite differences.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/op_fixture.h"
+#include "octet/nn/linear.h"
+#include "octet/nn/scope.h"
+#include "octet/parallel/parameter.h"
+#include "octet/recipes/registry.h"
+#include "octet/recipes/scaler.h"
+#include "support/grad_check.h"
+
+namespace octet::testing {
+
+inline Recipe fp64_recipe() {
+  Recipe recipe;
+  recipe.name = "fp64";
+  recipe.compute = Compute::fp64;
+  return recipe;
+}
+
+class LayerTest : public OpTest {
+ protected:
+  // Before the layer is made. Where no scale has a history there is nothing to materialise.
+  void use(const Recipe& of) {
+    recipe = of;
+    scales = std::make_unique<recipes::ScaleState>(of);
+    parameters = std::make_unique<parallel::ParameterStore>();
+  }
+  // After it is made: random parameters, their codes, gradients of zero.
+  void materialise(const std::vector<nn::Linear*>& linears, DType grad = DType::f32) {
+    const bool f64 = recipe.compute == Compute::fp64;
+    parameters->materialise(*device, {.compute = dtype(), .grad = f64 ? DType::f64 : grad, .moments = DType::f32});
+    scales->materialise(*queue);
+    for (nn::Linear* linear : linears) linear->bind();
+    parameters->initialise(*queue, 3);
+    parameters->refresh(*queue, scratch);
+    parameters->zero_gradients(*queue);
+  }
+  DType dtype() const {
+    return recipe.compute == Compute::fp64 ? DType::f64 : recipe.compute == Compute::fp32 ? DType::f32 : DType::bf16;
+  }
+  nn::Scope scope() { return {.queue = *queue, .stash = stash, .scratch = scratch, .dtype = dtype()}; }
+
+  static double dot(const Tensor& a, const Tensor& b) {
+    const std::vector<double> x = values_of(a), y = values_of(b);
+    double sum = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
+    return sum;
+  }
+  // df/dx for a tensor in F64, at `samples` of its elements.
+  static void expect_gradient(const std::string& name, const Tensor& x, const Tensor& gradient, const std::function<double()>& f,
+                              std::int64_t samples = 64, double magnitude = 0) {
+    const std::vector<double> expected = values_of(gradient);
+    // Sums of up to thousands of terms: their rounding errors add up as a random walk.
+    EXPECT_TRUE(gradient_agrees({.name = name,
+                                 .x = x.as<double>(),
+                                 .gradient = expected.data(),
+                                 .count = x.elements(),
+                                 .f = f,
+                                 .samples = samples,
+                                 .noise = 1024 * std::numeric_limits<double>::epsilon(),
+                                 .magnitude = magnitude}));
+  }
+  // After `again`, which makes a gradient once more: it has been added to, so it is twice what it was.
+  static void expect_doubled(const Tensor& gradient, const std::function<void()>& again) {
+    std::vector<double> once = values_of(gradient);
+    again();
+    for (double& value : once) value *= 2;
+    double largest = 0;
+    for (const double value : once) largest = std::max(largest, std::abs(value));
+    EXPECT_TRUE(near(values_of(gradient), once, Tolerance{.absolute = 64 * std::numeric_limits<double>::epsilon() * largest}));
+  }
+
+  Recipe recipe;
+  std::unique_ptr<recipes::ScaleState> scales;
+  std::unique_ptr<parallel::ParameterStore> parameters;
+  Arena stash{*device, MemoryCategory::activations, std::size_t{1} << 24};
+};
+
+}  // namespace octet::testing

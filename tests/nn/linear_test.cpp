@@ -1,0 +1,103 @@
+#include "octet/nn/linear.h"
+
+#include "nn/layer_fixture.h"
+
+namespace octet::nn {
+namespace {
+
+using testing::fp64_recipe;
+
+struct LinearLayer : testing::LayerTest {
+  static Linear::Options options() { return {.parts = {"a.b"}, .out = 12, .in = 20, .init_std = 1.0}; }
+};
+
+TEST_F(LinearLayer, BackwardIsTheDerivative) {
+  use(fp64_recipe());
+  Linear linear(options(), recipe, *parameters, *scales);
+  materialise({&linear});
+  const Tensor x = random(DType::f64, {7, 20}), residual = random(DType::f64, {7, 12}), gy = random(DType::f64, {7, 12});
+  const Tensor y = zeros(DType::f64, {7, 12}), gx = random(DType::f64, {7, 20});
+  LinearSaved saved;
+  const auto loss = [&] {
+    linear.forward(scope(), x, residual, y, &saved);
+    return dot(y, gy);
+  };
+  loss();
+  EXPECT_EQ(saved.x.data, x.data) << "what backward reads is the caller's, not a copy";
+  linear.backward(scope(), gy, saved, gx);
+  expect_gradient("x", x, gx, loss);
+  expect_gradient("weight", linear.weight().value, copy(linear.weight().grad), loss);
+  expect_gradient("residual", residual, gy, loss);
+  // The weight's gradient is added to; without a gx to write, it is all that is computed.
+  expect_doubled(linear.weight().grad, [&] { linear.backward(scope(), gy, saved, {}); });
+}
+
+TEST_F(LinearLayer, TheResidualMayBeAbsent) {
+  use(fp64_recipe());
+  Linear linear(options(), recipe, *parameters, *scales);
+  materialise({&linear});
+  const Tensor x = random(DType::f64, {7, 20}), zero = zeros(DType::f64, {7, 12});
+  const Tensor with = zeros(DType::f64, {7, 12}), without = random(DType::f64, {7, 12});
+  linear.forward(scope(), x, zero, with, nullptr);
+  linear.forward(scope(), x, {}, without, nullptr);
+  EXPECT_TRUE(testing::same_bytes(without, with));
+}
+
+TEST_F(LinearLayer, SharesAWeight) {
+  use(fp64_recipe());
+  parallel::Parameter& table = parameters->add({.name = "table", .shape = {12, 20}});
+  Linear::Options shared = options();
+  shared.shared_weight = &table;
+  Linear linear(shared, recipe, *parameters, *scales);
+  EXPECT_EQ(parameters->parameters().size(), 1u);
+  EXPECT_EQ(&linear.weight(), &table);
+  shared.in = 24;
+  expect_refusal([&] { Linear(shared, recipe, *parameters, *scales); }, "a.b: weight [12, 20] shared as [12, 24]");
+}
+
+TEST_F(LinearLayer, IsNamedAfterItsFirstPart) {
+  use(recipes::make_recipe("bf16", {}));
+  Linear one({.parts = {"q"}, .out = 16, .in = 16}, recipe, *parameters, *scales);
+  Linear two({.parts = {"q", "k"}, .out = 16, .in = 16}, recipe, *parameters, *scales);
+  EXPECT_EQ(one.name(), "q");
+  EXPECT_EQ(one.weight().spec.name, "q.weight");
+  EXPECT_EQ(two.name(), "q.fused");
+  EXPECT_EQ(two.weight().spec.name, "q.fused.weight");
+}
+
+TEST_F(LinearLayer, KeepsItsInputWhereWgradReadsIt) {
+  const auto keeps = [&](const char* name, const recipes::Options& settings, const Recipe* given = nullptr) {
+    use(given ? *given : recipes::make_recipe(name, settings));
+    return Linear({.parts = {"a"}, .out = 16, .in = 32}, recipe, *parameters, *scales).keeps_input();
+  };
+  EXPECT_TRUE(keeps("bf16", {}));
+  EXPECT_TRUE(keeps("fp32", {}));
+  EXPECT_FALSE(keeps("fp8_delayed", {}));
+  EXPECT_FALSE(keeps("mxfp8", {}));
+  EXPECT_TRUE(keeps("fp8_rowwise", {.wgrad = "bf16"}));
+  EXPECT_TRUE(keeps("fp8_block", {.skip = {"a"}}));
+}
+
+TEST_F(LinearLayer, TellsTheStoreHowItsWeightIsRead) {
+  use(recipes::make_recipe("fp8_delayed", {}));
+  Linear linear({.parts = {"a"}, .out = 16, .in = 32}, recipe, *parameters, *scales);
+  ASSERT_TRUE(linear.weight().spec.quant);
+  EXPECT_EQ(linear.weight().spec.quant->source, ScaleSource::history);
+  EXPECT_FALSE(linear.weight().spec.read_as_values);
+  materialise({&linear});
+  std::vector<std::string> names;
+  for (const auto& named : scales->tensors()) names.push_back(named.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"fp8.a.x.scale", "fp8.a.x.amax_history", "fp8.a.w.scale", "fp8.a.w.amax_history",
+                                             "fp8.a.g.scale", "fp8.a.g.amax_history"}));
+  EXPECT_EQ(linear.weight().scale_slot.scale, scales->tensors()[2].tensor.data);
+  EXPECT_EQ(linear.weight().scale_slot.amax, scales->tensors()[3].tensor.data);
+
+  use(recipes::make_recipe("fp8_delayed", {.skip = {"a"}}));
+  Linear skipped({.parts = {"a"}, .out = 17, .in = 3}, recipe, *parameters, *scales);
+  EXPECT_FALSE(skipped.weight().spec.quant);
+  materialise({&skipped});
+  EXPECT_TRUE(scales->tensors().empty());
+}
+
+}  // namespace
+}  // namespace octet::nn
