@@ -1,0 +1,79 @@
+#include "octet/optim/optimizer.h"
+
+#include "octet/base/rng.h"
+#include "octet/kernels/norm/norm.h"
+
+namespace octet::optim {
+namespace {
+
+// What the optimizer keeps in device memory.
+struct State {
+  double loss_total[2];
+  double sum_squares;
+  kernels::StepScalars scalars;
+  std::int32_t updates;
+};
+
+State* state_of(const Buffer& buffer) { return static_cast<State*>(buffer.data()); }
+
+}  // namespace
+
+Optimizer::Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options)
+    : store_(store), options_(options), state_(device.allocate(sizeof(State), MemoryCategory::state)) {
+  for (const parallel::Parameter& p : store_.parameters()) {
+    require(p.grad && p.moment1 && p.moment2, "optimizer: ", p.spec.name, " has no gradient or no moments");
+  }
+}
+
+double* Optimizer::loss_total() const { return state_of(state_)->loss_total; }
+const kernels::StepScalars* Optimizer::scalars() const { return &state_of(state_)->scalars; }
+const float* Optimizer::found_inf() const { return &state_of(state_)->scalars.found_inf; }
+Tensor Optimizer::updates() const { return {&state_of(state_)->updates, DType::i32, {1}}; }
+
+void Optimizer::reset_loss(Queue& queue) { queue.zero(loss_total(), 2 * sizeof(double)); }
+
+void Optimizer::prepare(Queue& queue, Arena& scratch, const StepInput& input) {
+  State* state = state_of(state_);
+  queue.zero(&state->sum_squares, sizeof(double));
+  for (const parallel::Parameter& p : store_.parameters()) {
+    kernels::sum_squares(queue, scratch, {.x = p.grad, .total = &state->sum_squares});
+  }
+  kernels::prepare_step(queue, {.loss_total = state->loss_total,
+                                .sum_squares = &state->sum_squares,
+                                .max_grad_norm = options_.max_grad_norm,
+                                .beta1 = options_.beta1,
+                                .beta2 = options_.beta2,
+                                .learning_rate = input.learning_rate,
+                                .step = input.step,
+                                .updates = &state->updates,
+                                .scalars = &state->scalars});
+}
+
+void Optimizer::update(Queue& queue) {
+  for (const parallel::Parameter& p : store_.parameters()) {
+    kernels::adamw(queue, {.grad = p.grad,
+                           .weight = p.primary(),
+                           .moment1 = p.moment1,
+                           .moment2 = p.moment2,
+                           .value = p.master ? p.value : Tensor{},
+                           .beta1 = options_.beta1,
+                           .beta2 = options_.beta2,
+                           .epsilon = options_.epsilon,
+                           .weight_decay = p.spec.decay ? options_.weight_decay : 0.0,
+                           .seed = options_.seed,
+                           .subject = name_id(p.spec.name),
+                           .first_element = p.first_element,
+                           .scalars = scalars()});
+  }
+}
+
+void Optimizer::read(Queue& queue, kernels::StepScalars& host) const { queue.copy_to_host(&host, scalars(), sizeof host); }
+
+kernels::StepScalars Optimizer::read(Queue& queue) const {
+  kernels::StepScalars host{};
+  read(queue, host);
+  queue.synchronize();
+  return host;
+}
+
+}  // namespace octet::optim

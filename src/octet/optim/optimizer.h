@@ -1,0 +1,68 @@
+// AdamW over all parameters of a store, with clipping by the global norm. A step is two calls, between which the caller may move
+// what must move before the weights do (FP8 scales), predicated on found_inf():
+//     optimizer.reset_loss(queue);                      // then micro-batches add to loss_total() and to the gradients
+//     optimizer.prepare(queue, scratch, {...});         // norm, clip factor, found_inf, bias corrections
+//     ... update scales ...
+//     optimizer.update(queue);                          // every parameter
+// Nothing here waits for the device or allocates memory after construction.
+#pragma once
+
+#include <cstdint>
+
+#include "octet/device/arena.h"
+#include "octet/device/device.h"
+#include "octet/kernels/adamw/adamw.h"
+#include "octet/parallel/parameter.h"
+#include "octet/tensor/tensor.h"
+
+namespace octet::optim {
+
+struct OptimizerOptions {
+  double beta1 = 0.9, beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;   // of parameters whose spec.decay says so
+  double max_grad_norm = 1.0;  // 0: no clipping
+  std::uint64_t seed = 0;      // of stochastic rounding
+};
+
+// The host's part of a step.
+struct StepInput {
+  double learning_rate = 0.0;
+  std::uint32_t step = 0;  // number of this optimizer step, skipped ones included
+};
+
+class Optimizer {
+ public:
+  // Of a store that is materialised with gradients and moments; `store` must outlive the optimizer. Takes a few hundred bytes of
+  // MemoryCategory::state.
+  Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options);
+
+  // [2] device, F64: the sum of losses and the number of tokens of the step, added to by kernels::loss_sum.
+  double* loss_total() const;
+  void reset_loss(Queue& queue);
+
+  // After the last micro-batch: the sum of squares of every gradient, each parameter once, then kernels::prepare_step.
+  void prepare(Queue& queue, Arena& scratch, const StepInput& input);
+  // AdamW of every parameter with what `prepare` found. Values and codes are stale afterwards, except BF16 copies of
+  // masters, which are written here.
+  void update(Queue& queue);
+
+  // Device scalar: not 0 when this step is skipped. Valid from prepare on.
+  const float* found_inf() const;
+  const kernels::StepScalars* scalars() const;
+  // Enqueues a copy of the scalars to the host; `host` is valid after the queue has got there.
+  void read(Queue& queue, kernels::StepScalars& host) const;
+  // The same and a wait; all zero on the meta device.
+  kernels::StepScalars read(Queue& queue) const;
+
+  // [1] I32, device: how many updates were made (t of the bias correction; skipped steps do not count). Checkpoints keep it
+  // beside the moments.
+  Tensor updates() const;
+
+ private:
+  parallel::ParameterStore& store_;
+  OptimizerOptions options_;
+  Buffer state_;
+};
+
+}  // namespace octet::optim

@@ -1,0 +1,35 @@
+// The learning rate as a pure function of the step: nothing to save, nothing to drift after a resume.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace octet::optim {
+
+enum class Decay : std::uint8_t { cosine, linear, wsd, constant };
+// "cosine", "linear", "wsd", "constant".
+std::string_view name_of(Decay decay);
+// Throws Error{config} with the value and the nearest name.
+Decay parse_decay(std::string_view name);
+
+// The share of the steps after warm-up in which `wsd` decays.
+constexpr double kWsdDecayShare = 0.2;
+
+struct Schedule {
+  double lr = 3e-4;             // peak
+  std::int64_t steps = 1000;    // of the whole run
+  std::int64_t warmup_steps = 0;
+  Decay decay = Decay::cosine;
+  double min_lr_factor = 0.1;   // the last step's learning rate / lr (constant ignores it)
+};
+
+// Of `step` in [1, steps]; a later step has the learning rate of the last, and steps below 1 are an error of the caller.
+//   warm-up, step <= warmup_steps:  lr * step / warmup_steps, so step 1 gets lr / warmup_steps and step warmup_steps gets lr.
+// After it, with n = steps - warmup_steps, p = (step - warmup_steps) / n in (0, 1] and m = min_lr_factor:
+//   cosine    lr * (m + (1 - m) * (1 + cos(pi p)) / 2)
+//   linear    lr * (1 - (1 - m) * p)
+//   wsd       lr while p <= 1 - kWsdDecayShare, then lr * (1 - (1 - m) * (p - (1 - kWsdDecayShare)) / kWsdDecayShare)
+//   constant  lr
+double learning_rate(const Schedule& schedule, std::int64_t step);
+
+}  // namespace octet::optim
