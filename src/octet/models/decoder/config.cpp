@@ -1,0 +1,43 @@
+#include "octet/models/decoder/config.h"
+
+#include <utility>
+
+#include "octet/base/require.h"
+
+namespace octet::models {
+
+std::int64_t DecoderConfig::parameters() const {
+  const std::int64_t attention = dim * head_dim * (2 * heads + 2 * kv_heads);
+  const std::int64_t mlp = 3 * dim * ffn;
+  return layers * (attention + mlp + 2 * dim) + dim + vocab * dim * (tied_head ? 1 : 2);
+}
+
+double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const {
+  const std::int64_t matrices = layers * (dim * head_dim * (2 * heads + 2 * kv_heads) + 3 * dim * ffn) + vocab * dim;
+  // Q Kᵀ and P V: 2 products of 2 H K S operations per token forward and twice that backward, half of them masked.
+  const double attention = 12.0 * 0.5 * static_cast<double>(layers * heads * head_dim * seq_len);
+  return 6.0 * static_cast<double>(matrices) + attention;
+}
+
+void check(const DecoderConfig& c, const std::string& source) {
+  // Far beyond any model, and small enough that no size computed from them overflows.
+  const auto within = [&](const char* name, std::int64_t value, std::int64_t largest) {
+    demand(value > 0 && value <= largest, ExitCode::data, source, ": ", name, " = ", value, ": must be between 1 and ", largest);
+  };
+  within("vocab_size", c.vocab, 1 << 24);
+  within("hidden_size", c.dim, 1 << 20);
+  within("intermediate_size", c.ffn, 1 << 22);
+  within("num_hidden_layers", c.layers, 1 << 13);
+  within("num_attention_heads", c.heads, 1 << 12);
+  within("num_key_value_heads", c.kv_heads, 1 << 12);
+  within("head_dim", c.head_dim, 1 << 12);
+  within("max_position_embeddings", c.max_position, 1 << 30);
+  demand(c.heads % c.kv_heads == 0, ExitCode::data, source, ": num_attention_heads = ", c.heads,
+         " is not a multiple of num_key_value_heads = ", c.kv_heads);
+  demand(c.head_dim % 2 == 0, ExitCode::data, source, ": head_dim = ", c.head_dim, ": must be even (rotary halves)");
+  demand(c.rope_theta > 0, ExitCode::data, source, ": rope_theta = ", c.rope_theta, ": must be positive");
+  demand(c.norm_epsilon > 0, ExitCode::data, source, ": rms_norm_eps = ", c.norm_epsilon, ": must be positive");
+  demand(c.init_std >= 0, ExitCode::data, source, ": initializer_range = ", c.init_std, ": must not be negative");
+}
+
+}  // namespace octet::models

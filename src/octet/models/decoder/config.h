@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "octet/kernels/rope/rope.h"
+
+namespace octet::models {
+
+// The architecture of a pre-norm decoder.
+struct DecoderConfig {
+  std::string family = "llama";
+  std::int64_t vocab = 0;         // V
+  std::int64_t dim = 0;           // D
+  std::int64_t ffn = 0;           // F
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;         // H
+  std::int64_t kv_heads = 0;      // G
+  std::int64_t head_dim = 0;      // K
+  std::int64_t max_position = 0;  // longest sequence
+  double rope_theta = 10000.0;
+  std::optional<kernels::RopeScalingLlama3> rope_scaling;
+  double norm_epsilon = 1e-5;
+  bool tied_head = false;
+  double init_std = 0.02;         // of the normal distribution that matrices start from
+  std::string tokenizer;          // "byte", or empty: files beside config.json
+
+  // Trained numbers.
+  std::int64_t parameters() const;
+  // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight, and causal
+  // attention counted half. Recompute does not count.
+  double train_flops_per_token(std::int64_t seq_len) const;
+};
+
+// Throws Error{data} naming `source` for sizes that make no model (a head count that the key/value heads do not divide, an odd
+// head_dim, ...).
+void check(const DecoderConfig& config, const std::string& source);
+
+}  // namespace octet::models

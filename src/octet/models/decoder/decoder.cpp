@@ -1,0 +1,152 @@
+#include "octet/models/decoder/decoder.h"
+
+#include "octet/kernels/embedding/embedding.h"
+#include "octet/kernels/rope/rope.h"
+#include "octet/recipes/registry.h"
+
+namespace octet::models {
+
+Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe) : config_(config), recipe_(recipe), scales_(recipe) {
+  embedding_ = &parameters_.add(
+      {.name = "model.embed_tokens.weight", .shape = {config.vocab, config.dim}, .init_std = config.init_std});
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    blocks_.push_back(std::make_unique<Block>(config_, layer, recipe_, parameters_, scales_));
+  }
+  final_norm_ = std::make_unique<nn::RmsNorm>("model.norm", config.dim, config.norm_epsilon, parameters_);
+  head_ = std::make_unique<nn::HeadLoss>(nn::HeadLoss::Options{.vocab = config.vocab,
+                                                               .dim = config.dim,
+                                                               .init_std = config.init_std,
+                                                               .tied = config.tied_head ? embedding_ : nullptr},
+                                         recipe_, parameters_, scales_);
+  saved_.resize(blocks_.size());
+  std::vector<std::string> names;
+  for (const nn::Linear* linear : linears()) {
+    names.insert(names.end(), linear->parts().begin(), linear->parts().end());
+    if (linear->parts().size() > 1) names.push_back(linear->name());
+  }
+  recipes::check_skip_patterns(recipe_, names);
+}
+
+std::vector<nn::Linear*> Decoder::linears() {
+  std::vector<nn::Linear*> result;
+  for (const auto& block : blocks_) {
+    for (nn::Linear* linear : block->linears()) result.push_back(linear);
+  }
+  result.push_back(&head_->head());
+  return result;
+}
+
+void Decoder::materialise(Queue& queue, const parallel::Storage& storage, std::int64_t max_seq_len) {
+  parameters_.materialise(queue.device(), storage);
+  scales_.materialise(queue);
+  for (nn::Linear* linear : linears()) linear->bind();
+  const std::vector<float> table =
+      kernels::rope_table(kernels::rope_inverse_frequencies(config_.head_dim, config_.rope_theta, config_.rope_scaling), max_seq_len);
+  rope_buffer_ = queue.device().allocate(table.size() * sizeof(float), MemoryCategory::state);
+  rope_table_ = view(rope_buffer_, DType::f32, {max_seq_len, config_.head_dim});
+  queue.copy_to_device(rope_table_.data, table.data(), rope_table_.bytes());
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(max_seq_len));
+  for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
+  positions_buffer_ = queue.device().allocate(positions.size() * sizeof(std::int32_t), MemoryCategory::state);
+  positions_ = view(positions_buffer_, DType::i32, {max_seq_len});
+  queue.copy_to_device(positions_.data, positions.data(), positions_.bytes());
+  queue.synchronize();
+}
+
+// Positions of a micro-batch are laid out once per pass: [0, S) for each sequence.
+nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
+  require(batch.seq_len <= positions_.rows(), "a sequence of ", batch.seq_len, " tokens, but tables for ", positions_.rows());
+  nn::Scope result = scope;
+  result.batch = batch.batch;
+  result.positions = allocate(scope.stash, DType::i32, {batch.batch * batch.seq_len});
+  for (std::int64_t i = 0; i < batch.batch; ++i) {
+    const Tensor row = result.positions.slice_rows(i * batch.seq_len, (i + 1) * batch.seq_len);
+    scope.queue.copy(row.data, positions_.data, row.bytes());
+  }
+  return result;
+}
+
+void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, double* total) {
+  const ArenaScope step(outer.stash);
+  const nn::Scope scope = scope_of(outer, batch);
+  const bool full = scope.checkpointing == nn::Checkpointing::full;
+  nn::Scope first = scope, recompute = scope;
+  if (full) first.checkpointing = nn::Checkpointing::selective;  // nothing of it stays: keep the least
+  recompute.record = nn::Record::nothing;
+  const std::int64_t tokens = batch.batch * batch.seq_len;
+  const Shape wide{tokens, config_.dim};
+
+  Tensor x = allocate(scope.stash, scope.dtype, wide);
+  kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x});
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const Tensor y = allocate(scope.stash, scope.dtype, wide);
+    saved_[i] = {};
+    if (full) {
+      const ArenaScope forgotten(scope.stash);
+      blocks_[i]->forward(first, rope_table_, x, y, saved_[i]);
+    } else {
+      blocks_[i]->forward(scope, rope_table_, x, y, saved_[i]);
+    }
+    saved_[i].x = x;
+    x = y;
+  }
+
+  const Tensor g = allocate(scope.stash, scope.dtype, wide);
+  {
+    const ArenaScope temporaries(scope.scratch);
+    const Tensor h = allocate(scope.scratch, scope.dtype, wide);
+    const Tensor gh = allocate(scope.scratch, scope.dtype, wide);
+    const Tensor rstd = allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {tokens});
+    final_norm_->forward(scope, x, h, rstd);
+    head_->loss_and_gradient(scope, h, batch.targets, total, gh);
+    scope.queue.zero(g.data, g.bytes());
+    final_norm_->backward(scope, gh, x, rstd, g);
+  }
+
+  for (std::size_t i = blocks_.size(); i-- > 0;) {
+    const ArenaScope rebuilt(scope.stash);
+    if (full) blocks_[i]->forward(recompute, rope_table_, saved_[i].x, {}, saved_[i]);
+    blocks_[i]->backward(scope, rope_table_, g, saved_[i]);
+  }
+  kernels::embedding_backward(scope.queue, scope.scratch, {.tokens = batch.tokens, .gy = g, .gtable = embedding_->grad});
+}
+
+Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
+  const Shape wide{batch.batch * batch.seq_len, config_.dim};
+  Tensor x = allocate(scope.stash, scope.dtype, wide);
+  Tensor y = allocate(scope.stash, scope.dtype, wide);
+  kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x});
+  for (const auto& block : blocks_) {
+    const ArenaScope forgotten(scope.stash);
+    BlockSaved saved;
+    block->forward(scope, rope_table_, x, y, saved);
+    std::swap(x, y);
+  }
+  return x;
+}
+
+void Decoder::evaluate(const nn::Scope& outer, const Batch& batch, double* total) {
+  const ArenaScope step(outer.stash);
+  nn::Scope scope = scope_of(outer, batch);
+  scope.record = nn::Record::nothing;
+  scope.checkpointing = nn::Checkpointing::selective;  // keeps the least
+  const Tensor x = hidden(scope, batch);
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);
+  final_norm_->forward(scope, x, h, allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()}));
+  head_->loss(scope, h, batch.targets, total);
+}
+
+void Decoder::logits(const nn::Scope& outer, const Batch& batch, const Tensor& logits) {
+  const ArenaScope step(outer.stash);
+  nn::Scope scope = scope_of(outer, batch);
+  scope.record = nn::Record::nothing;
+  scope.checkpointing = nn::Checkpointing::selective;
+  const Tensor x = hidden(scope, batch);
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);
+  final_norm_->forward(scope, x, h, allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()}));
+  head_->logits(scope, h, logits);
+}
+
+}  // namespace octet::models

@@ -1,0 +1,66 @@
+// A pre-norm decoder: embedding, blocks, final norm, head. Described first, materialised on a device afterwards.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "octet/models/decoder/block.h"
+#include "octet/nn/head_loss.h"
+
+namespace octet::models {
+
+// One micro-batch in device memory: B sequences of S tokens.
+struct Batch {
+  std::int64_t batch = 1, seq_len = 0;
+  Tensor tokens;   // [B S] I32
+  Tensor targets;  // [B S] I32, -100 is ignored
+};
+
+class Decoder {
+ public:
+  Decoder(const DecoderConfig& config, const Recipe& recipe);
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  // Allocates parameters, scales and tables for sequences up to `max_seq_len`. Parameters are zero until initialised or loaded; call
+  // parameters().refresh() after that.
+  void materialise(Queue& queue, const parallel::Storage& storage, std::int64_t max_seq_len);
+
+  // total[0] += sum of token losses, total[1] += tokens that count (device scalars); gradients of the sum are added to the
+  // parameters'. Stash and scratch are as before when it returns.
+  void forward_backward(const nn::Scope& scope, const Batch& batch, double* total);
+  // The loss alone; records nothing.
+  void evaluate(const nn::Scope& scope, const Batch& batch, double* total);
+  // logits [T, V] of the activations' dtype, overwritten; records nothing.
+  void logits(const nn::Scope& scope, const Batch& batch, const Tensor& logits);
+
+  const DecoderConfig& config() const { return config_; }
+  const Recipe& recipe() const { return recipe_; }
+  parallel::ParameterStore& parameters() { return parameters_; }
+  recipes::ScaleState& scales() { return scales_; }
+  // Every linear in the order of the forward pass, the head last.
+  std::vector<nn::Linear*> linears();
+  Block& block(std::int64_t layer) { return *blocks_[static_cast<std::size_t>(layer)]; }
+  parallel::Parameter& embedding() { return *embedding_; }
+  nn::RmsNorm& final_norm() { return *final_norm_; }
+
+ private:
+  // Final hidden states before the final norm, for passes without backward: x and y alternate.
+  Tensor hidden(const nn::Scope& scope, const Batch& batch);
+  nn::Scope scope_of(const nn::Scope& scope, const Batch& batch) const;
+
+  DecoderConfig config_;
+  Recipe recipe_;
+  parallel::ParameterStore parameters_;
+  recipes::ScaleState scales_;
+  parallel::Parameter* embedding_ = nullptr;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::unique_ptr<nn::RmsNorm> final_norm_;
+  std::unique_ptr<nn::HeadLoss> head_;
+  Buffer rope_buffer_, positions_buffer_;
+  Tensor rope_table_;  // [positions, K] F32
+  Tensor positions_;   // [positions] I32: 0, 1, 2, ...
+  std::vector<BlockSaved> saved_;
+};
+
+}  // namespace octet::models

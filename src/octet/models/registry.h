@@ -1,0 +1,34 @@
+// Model families by the `model_type` of their config.json.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "octet/models/decoder/decoder.h"
+
+namespace octet::models {
+
+// A family: how its config.json is read and written, and its tensor names.
+struct Family {
+  std::string model_type;
+  DecoderConfig (*parse)(const nlohmann::json& config, const std::string& source);
+  nlohmann::ordered_json (*write)(const DecoderConfig& config);
+  parallel::NameTable (*names)(Decoder& model);
+};
+
+// Throws Error{data} naming `source` and the known families.
+const Family& family_of(const std::string& model_type, const std::string& source);
+
+// Reads config.json's contents; `source` is its path, for messages. Throws Error{data} for what is missing or not supported, by name.
+DecoderConfig parse_config(const nlohmann::json& config, const std::string& source);
+// Reads DIR/config.json.
+DecoderConfig read_config(const std::filesystem::path& directory);
+// Writes DIR/config.json.
+void write_config(const std::filesystem::path& directory, const DecoderConfig& config);
+
+// Hugging Face names of every tensor of the model.
+parallel::NameTable names_of(Decoder& model);
+
+}  // namespace octet::models

@@ -1,0 +1,301 @@
+#include "octet/models/decoder/decoder.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "octet/base/threads.h"
+#include "support/grad_check.h"
+#include "support/near.h"
+#include "support/tiny_model.h"
+
+namespace octet::testing {
+namespace {
+
+// Bytes of every gradient after one micro-batch.
+std::vector<std::vector<std::uint8_t>> gradients(train::Engine& engine, const Tokens& tokens) {
+  engine.zero_gradients();
+  engine.forward_backward(tokens.batch(), nullptr);
+  std::vector<std::vector<std::uint8_t>> result;
+  for (const parallel::Parameter& p : engine.model().parameters().parameters()) result.push_back(bytes_of_tensor(p.grad));
+  return result;
+}
+
+class DecoderGradient : public ::testing::TestWithParam<bool> {};
+
+// Every parameter of the whole model, kernels running in FP64: embedding, norms, QKV, RoPE, attention, SwiGLU, head and loss.
+TEST_P(DecoderGradient, AgreesWithFiniteDifferences) {
+  train::EngineOptions options = tiny_options("fp64");
+  options.model.tied_head = GetParam();
+  const auto engine = make_engine(options);
+  const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
+  gradients(*engine, tokens);
+  for (parallel::Parameter& p : engine->model().parameters().parameters()) {
+    std::vector<double> gradient(p.grad.as<double>(), p.grad.as<double>() + p.elements());
+    EXPECT_TRUE(gradient_agrees({.name = p.spec.name,
+                                 .x = p.value.as<double>(),
+                                 .gradient = gradient.data(),
+                                 .count = p.elements(),
+                                 .f = [&] { return engine->evaluate(tokens.tokens, tokens.targets)[0]; },
+                                 .samples = 24,
+                                 .noise = 1024 * std::numeric_limits<double>::epsilon()}));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Heads, DecoderGradient, ::testing::Bool(),
+                         [](const auto& param) { return param.param ? "Tied" : "Untied"; });
+
+// A recipe with its settings, and what else decides how a model computes and what it stores.
+struct Variant {
+  std::string name, recipe;
+  recipes::Options options = {};
+  bool tied_head = false;
+  DType grad_dtype = DType::f32;
+};
+
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+
+train::EngineOptions options_of(const Variant& variant) {
+  train::EngineOptions options = tiny_options(variant.recipe);
+  options.recipe = recipe_named(variant.recipe, variant.options);
+  options.model.tied_head = variant.tied_head;
+  options.grad_dtype = variant.grad_dtype;
+  return options;
+}
+
+std::vector<Variant> variants() {
+  std::vector<Variant> result;
+  for (const std::string& name : all_recipes()) {
+    result.push_back({.name = name, .recipe = name});
+    if (name.find("fp8") == std::string::npos) continue;
+    result.push_back({.name = name + "_head", .recipe = name, .options = {.head = "recipe"}});
+    result.push_back({.name = name + "_tied_head", .recipe = name, .options = {.head = "recipe"}, .tied_head = true});
+    result.push_back({.name = name + "_wgrad", .recipe = name, .options = {.wgrad = "bf16", .head = "recipe"}});
+  }
+  for (const std::string name : {"fp8_delayed", "fp8_current"}) {
+    result.push_back({.name = name + "_e4m3", .recipe = name, .options = {.format = "e4m3"}});
+  }
+  result.push_back({.name = "fp8_delayed_skip", .recipe = "fp8_delayed", .options = {.skip = {"model.layers.0.*", "*.down_proj"}}});
+  result.push_back({.name = "fp8_block_skip",
+                    .recipe = "fp8_block",
+                    .options = {.head = "recipe", .skip = {"lm_head", "model.layers.1.self_attn.q_proj.fused"}}});
+  for (const std::string name : {"bf16", "fp8_delayed", "fp8_rowwise"}) {
+    result.push_back({.name = name + "_bf16_gradients", .recipe = name, .grad_dtype = DType::bf16});
+  }
+  result.push_back({.name = "bf16_tied_head", .recipe = "bf16", .tied_head = true});
+  result.push_back({.name = "fp64", .recipe = "fp64"});
+  return result;
+}
+
+class EveryRecipe : public ::testing::TestWithParam<Variant> {
+ protected:
+  train::EngineOptions options = options_of(GetParam());
+  const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
+};
+
+TEST_P(EveryRecipe, CheckpointingGivesTheSameGradientsToTheBit) {
+  const auto expected = gradients(*make_engine(options), tokens);
+  for (const nn::Checkpointing mode : {nn::Checkpointing::selective, nn::Checkpointing::full}) {
+    options.checkpointing = mode;
+    EXPECT_EQ(gradients(*make_engine(options), tokens), expected) << "mode " << static_cast<int>(mode);
+  }
+}
+
+TEST_P(EveryRecipe, CheckpointingAndEvaluationRecordNoAmax) {
+  const auto state = [&](nn::Checkpointing mode, int evaluations) {
+    options.checkpointing = mode;
+    const auto engine = make_engine(options);
+    for (std::uint32_t step = 1; step <= 3; ++step) {
+      engine->zero_gradients();
+      engine->forward_backward(tokens.batch(), nullptr);
+      // Tokens of other activations, whose amax would show.
+      const Tokens others = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab, step);
+      for (int i = 0; i < evaluations; ++i) engine->evaluate(others.tokens, others.targets);
+      engine->apply(1e-2, step);
+    }
+    std::vector<std::vector<std::uint8_t>> result;
+    for (const auto& named : engine->model().scales().tensors()) result.push_back(bytes_of_tensor(named.tensor));
+    return result;
+  };
+  const auto expected = state(nn::Checkpointing::none, 0);
+  EXPECT_EQ(state(nn::Checkpointing::none, 1), expected);
+  EXPECT_EQ(state(nn::Checkpointing::selective, 1), expected);
+  EXPECT_EQ(state(nn::Checkpointing::full, 1), expected);
+}
+
+TEST_P(EveryRecipe, BitsDoNotDependOnTheNumberOfThreads) {
+  set_num_threads(1);
+  const auto expected = gradients(*make_engine(options), tokens);
+  for (const int threads : {2, 3}) {
+    set_num_threads(threads);
+    EXPECT_EQ(gradients(*make_engine(options), tokens), expected) << threads << " threads";
+  }
+  set_num_threads(available_cores());
+}
+
+TEST_P(EveryRecipe, TwoMicroBatchesAddUp) {
+  const auto whole = make_engine(options);
+  gradients(*whole, tokens);
+  options.micro_batch_size = 1;
+  const auto halves = make_engine(options);
+  halves->zero_gradients();
+  const auto half = static_cast<std::size_t>(options.seq_len);
+  for (const std::size_t begin : {std::size_t{0}, half}) {
+    halves->forward_backward({.tokens = std::span(tokens.tokens).subspan(begin, half),
+                              .targets = std::span(tokens.targets).subspan(begin, half)},
+                             nullptr);
+  }
+  double sums[2][2];
+  whole->queue().copy_to_host(sums[0], whole->optimizer().loss_total(), sizeof sums[0]);
+  halves->queue().copy_to_host(sums[1], halves->optimizer().loss_total(), sizeof sums[1]);
+  EXPECT_EQ(sums[0][1], sums[1][1]);
+  // The order of FP32 sums depends on the cut, so that a BF16 activation falls on the other side of a rounding here and there, at most
+  // 2^-8 away. In FP8 the scales depend on it too, so that each gradient has met other roundings of relative size 2^-3 at most. Without
+  // one of its two halves a gradient would be off by 0.7.
+  const bool fp8 = options.recipe.is_fp8(), exact = options.recipe.compute <= Compute::fp32;
+  const double limit = fp8 ? 0.3 : options.grad_dtype == DType::bf16 ? 0x1p-6 : exact ? 0x1p-16 : 0x1p-8;
+  EXPECT_NEAR(sums[0][0], sums[1][0], (fp8 ? 0x1p-4 : exact ? 0x1p-20 : 0x1p-8) * sums[0][0]);
+  const auto& all = whole->model().parameters().parameters();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& other = halves->model().parameters().parameters()[i];
+    EXPECT_TRUE(near_norm(values_of(other.grad), values_of(all[i].grad), limit)) << all[i].spec.name;
+  }
+}
+
+TEST_P(EveryRecipe, GradientsAreThoseOfFp32UpToTheRoundingOfOperands) {
+  const auto engine = make_engine(options);
+  gradients(*engine, tokens);
+  train::EngineOptions exact_options = tiny_options("fp32");
+  exact_options.model.tied_head = options.model.tied_head;
+  const auto exact = make_engine(exact_options);
+  gradients(*exact, tokens);
+  // Norm-wise, over the depth of this model: BF16 errs by about 2^-8 a step, E4M3 and E5M2 operands by 3 % to 7 % a product. A gradient
+  // that misses a term or a factor is off by far more.
+  const double limit = options.recipe.is_fp8() ? 0.35 : 0.05;
+  for (std::size_t i = 0; i < engine->model().parameters().parameters().size(); ++i) {
+    const parallel::Parameter& p = engine->model().parameters().parameters()[i];
+    EXPECT_TRUE(near_norm(values_of(p.grad), values_of(exact->model().parameters().parameters()[i].grad), limit)) << p.spec.name;
+  }
+}
+
+// Weights, moments, codes, scales and histories are after a step that is not finite what they were before it.
+TEST_P(EveryRecipe, ASkippedStepChangesNoBit) {
+  for (const bool master : {true, false}) {
+    options.master_weights = master;
+    const auto engine = make_engine(options);
+    const auto state = [&] {
+      std::vector<std::vector<std::uint8_t>> result;
+      for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
+        for (const Tensor& t : {p.master, p.value, p.moment1, p.moment2, p.codes.codes, p.codes.codes_t, p.codes.scale_inv,
+                                p.codes.scale_inv_t}) {
+          if (t) result.push_back(bytes_of_tensor(t));
+        }
+      }
+      for (const auto& named : engine->model().scales().tensors()) result.push_back(bytes_of_tensor(named.tensor));
+      result.push_back(bytes_of_tensor(engine->optimizer().updates()));
+      return result;
+    };
+    std::vector<std::vector<std::uint8_t>> before = state();
+    for (std::uint32_t step = 1; step <= 5; ++step) {
+      const bool bad = step == 1 || step == 4;
+      gradients(*engine, tokens);
+      const Tensor& grad = engine->model().parameters().parameters()[2].grad;
+      visit_float(grad.dtype, [&]<class T>() {
+        if (bad) grad.as<T>()[5] = static_cast<T>(step == 1 ? HUGE_VALF : NAN);
+      });
+      engine->apply(1e-2, step);
+      auto after = state();
+      EXPECT_EQ(after == before, bad) << "step " << step;
+      before = std::move(after);
+    }
+  }
+}
+
+TEST_P(EveryRecipe, ThePlanIsWhatTheEngineTakesToTheByte) {
+  for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
+    for (const bool master : {true, false}) {
+      options.checkpointing = mode;
+      options.master_weights = master;
+      options.moments_dtype = master ? DType::f32 : DType::bf16;
+      const train::MemoryPlan plan = train::measure(options);
+      const auto engine = make_engine(options);
+      const std::size_t before = engine->device().memory().allocations;
+      for (std::uint32_t step = 1; step <= 2; ++step) {
+        engine->zero_gradients();
+        engine->forward_backward(tokens.batch(), nullptr);
+        engine->apply(1e-3, step);
+        engine->evaluate(tokens.tokens, tokens.targets);
+      }
+      EXPECT_EQ(engine->device().memory().allocations, before) << "a step allocated memory";
+      for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+        EXPECT_EQ(engine->device().memory().peak[i], plan.bytes[i]) << name_of(static_cast<MemoryCategory>(i));
+      }
+      // And not a byte of the arenas is taken in vain.
+      EXPECT_EQ(engine->stash().high_water(), engine->stash().capacity());
+      EXPECT_EQ(engine->scratch().high_water(), engine->scratch().capacity());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, EveryRecipe, ::testing::ValuesIn(variants()),
+                         [](const auto& param) { return param.param.name; });
+
+TEST(Decoder, CountsItsParametersAndOperations) {
+  const models::DecoderConfig config = tiny_config();
+  models::Decoder model(config, recipe_named("bf16"));
+  EXPECT_EQ(model.parameters().elements(), config.parameters());
+  // The meta device counts the products of one micro-batch: 6 operations per weight and token, and causal attention.
+  const train::EngineOptions options = tiny_options("bf16");
+  const double tokens = static_cast<double>(options.seq_len * options.micro_batch_size);
+  const double counted = train::measure(options).step.flops / tokens;
+  EXPECT_GT(counted, config.train_flops_per_token(options.seq_len));
+  EXPECT_LT(counted, 1.5 * config.train_flops_per_token(options.seq_len));
+}
+
+TEST(Decoder, SkipKeepsLayersInBf16AndRefusesPatternsThatMissOrSplit) {
+  recipes::Options options;
+  options.skip = {"model.layers.0.*"};
+  models::Decoder model(tiny_config(), recipe_named("fp8_current", options));
+  for (const nn::Linear* linear : model.linears()) {
+    const bool first = linear->name().rfind("model.layers.0.", 0) == 0 || linear->name() == "lm_head";
+    EXPECT_EQ(linear->compute(), first ? Compute::bf16 : Compute::fp8) << linear->name();
+  }
+  const auto message = [](const std::string& pattern) -> std::string {
+    recipes::Options bad;
+    bad.skip = {pattern};
+    try {
+      models::Decoder refused(tiny_config(), recipe_named("fp8_current", bad));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::config);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(message("model.layers.7.*").find("precision.skip: \"model.layers.7.*\" matches no linear layer"), std::string::npos);
+  EXPECT_NE(message("*.q_proj").find("matches a part of model.layers.0.self_attn.q_proj.fused but not"), std::string::npos);
+}
+
+// Names as tables and messages print them.
+TEST(Decoder, SkipTakesTheNameOfAFusedLinear) {
+  recipes::Options options;
+  options.skip = {"model.layers.1.mlp.gate_proj.fused"};
+  models::Decoder model(tiny_config(), recipe_named("fp8_rowwise", options));
+  int bf16 = 0;
+  for (const nn::Linear* linear : model.linears()) bf16 += linear->compute() == Compute::bf16;
+  EXPECT_EQ(bf16, 2);  // it and the head
+}
+
+TEST(Decoder, RefusesWeightsThatTheRecipeCannotQuantise) {
+  models::DecoderConfig config = tiny_config();
+  config.ffn = 40;
+  try {
+    models::Decoder model(config, recipe_named("fp8_block"));
+    FAIL() << "a [80, 32] weight was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::config);
+    EXPECT_NE(std::string(error.what()).find("model.layers.0.mlp.down_proj: a weight [32, 40]"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace octet::testing

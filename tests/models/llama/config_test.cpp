@@ -1,0 +1,249 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "octet/base/require.h"
+#include "octet/models/registry.h"
+#include "support/program.h"
+
+namespace octet::models {
+namespace {
+
+using nlohmann::json;
+
+json tiny() {
+  return {{"model_type", "llama"},      {"vocab_size", 96},          {"hidden_size", 48},         {"intermediate_size", 80},
+          {"num_hidden_layers", 2},     {"num_attention_heads", 6}};
+}
+json with(const char* key, json value) {
+  json config = tiny();
+  config[key] = std::move(value);
+  return config;
+}
+
+// What is wrong with a config.json that is no model; "" when nothing is.
+std::string refusal(const json& config) {
+  try {
+    parse_config(config, "DIR/config.json");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::data) << error.what();
+    const std::string message = error.what();
+    EXPECT_EQ(message.rfind("DIR/config.json: ", 0), 0u) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    return message.substr(std::min(message.size(), std::string("DIR/config.json: ").size()));
+  }
+  return "";
+}
+
+void expect_equal(const DecoderConfig& a, const DecoderConfig& b) {
+  EXPECT_EQ(a.family, b.family);
+  EXPECT_EQ(a.vocab, b.vocab);
+  EXPECT_EQ(a.dim, b.dim);
+  EXPECT_EQ(a.ffn, b.ffn);
+  EXPECT_EQ(a.layers, b.layers);
+  EXPECT_EQ(a.heads, b.heads);
+  EXPECT_EQ(a.kv_heads, b.kv_heads);
+  EXPECT_EQ(a.head_dim, b.head_dim);
+  EXPECT_EQ(a.max_position, b.max_position);
+  EXPECT_EQ(a.rope_theta, b.rope_theta);
+  EXPECT_EQ(a.norm_epsilon, b.norm_epsilon);
+  EXPECT_EQ(a.tied_head, b.tied_head);
+  EXPECT_EQ(a.init_std, b.init_std);
+  EXPECT_EQ(a.tokenizer, b.tokenizer);
+  ASSERT_EQ(a.rope_scaling.has_value(), b.rope_scaling.has_value());
+  if (!a.rope_scaling) return;
+  EXPECT_EQ(a.rope_scaling->factor, b.rope_scaling->factor);
+  EXPECT_EQ(a.rope_scaling->low_freq_factor, b.rope_scaling->low_freq_factor);
+  EXPECT_EQ(a.rope_scaling->high_freq_factor, b.rope_scaling->high_freq_factor);
+  EXPECT_EQ(a.rope_scaling->original_max_position, b.rope_scaling->original_max_position);
+}
+
+TEST(LlamaConfig, DefaultsAreThoseOfTransformers) {
+  const DecoderConfig c = parse_config(tiny(), "x");
+  EXPECT_EQ(c.family, "llama");
+  EXPECT_EQ(c.vocab, 96);
+  EXPECT_EQ(c.dim, 48);
+  EXPECT_EQ(c.ffn, 80);
+  EXPECT_EQ(c.layers, 2);
+  EXPECT_EQ(c.heads, 6);
+  EXPECT_EQ(c.kv_heads, 6);
+  EXPECT_EQ(c.head_dim, 8);
+  EXPECT_EQ(c.max_position, 2048);
+  EXPECT_EQ(c.rope_theta, 10000.0);
+  EXPECT_EQ(c.norm_epsilon, 1e-6);
+  EXPECT_EQ(c.init_std, 0.02);
+  EXPECT_FALSE(c.tied_head);
+  EXPECT_FALSE(c.rope_scaling);
+  EXPECT_EQ(c.tokenizer, "");
+  // A null is a key that is not there.
+  json nulls = tiny();
+  for (const char* key : {"num_key_value_heads", "head_dim", "rope_scaling", "rope_parameters", "tie_word_embeddings", "attention_bias"}) {
+    nulls[key] = nullptr;
+  }
+  expect_equal(parse_config(nulls, "x"), c);
+}
+
+TEST(LlamaConfig, WhatIsWrittenIsReadBack) {
+  DecoderConfig c;
+  c.vocab = 128256;
+  c.dim = 4096;
+  c.ffn = 14336;
+  c.layers = 32;
+  c.heads = 32;
+  c.kv_heads = 8;
+  c.head_dim = 112;
+  c.max_position = 131072;
+  c.rope_theta = 500000.1;
+  c.norm_epsilon = 1.0 / 3e5;
+  c.init_std = 0.1 + 0.2;
+  for (const bool full : {false, true}) {
+    c.tied_head = full;
+    c.tokenizer = full ? "byte" : "";
+    if (full) {
+      c.rope_scaling = {.factor = 32.0 / 3.0, .low_freq_factor = 1.1, .high_freq_factor = 4.2, .original_max_position = 8191};
+    }
+    const testing::TemporaryFolder folder;
+    write_config(folder.path(), c);
+    expect_equal(read_config(folder.path()), c);
+    const json written = json::parse(std::ifstream(folder.path() / "config.json"));
+    EXPECT_EQ(written["architectures"], json({"LlamaForCausalLM"}));
+    EXPECT_EQ(written["attention_bias"], false);
+  }
+}
+
+TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
+  const json scaling = {{"rope_type", "llama3"},          {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 8192}};
+  EXPECT_EQ(parse_config(with("rope_scaling", scaling), "x").rope_scaling->factor, 8.0);
+  json old = scaling;
+  old.erase("rope_type");
+  old["type"] = "llama3";
+  EXPECT_EQ(parse_config(with("rope_scaling", old), "x").rope_scaling->original_max_position, 8192);
+  // transformers 5: one object, theta within.
+  json parameters = scaling;
+  parameters["rope_theta"] = 500000.0;
+  const DecoderConfig c = parse_config(with("rope_parameters", parameters), "x");
+  EXPECT_EQ(c.rope_theta, 500000.0);
+  EXPECT_EQ(c.rope_scaling->high_freq_factor, 4.0);
+  EXPECT_EQ(parse_config(with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7.0}}), "x").rope_theta, 7.0);
+  EXPECT_FALSE(parse_config(with("rope_scaling", {{"rope_type", "default"}}), "x").rope_scaling);
+
+  for (const char* missing : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+    json incomplete = scaling;
+    incomplete.erase(missing);
+    EXPECT_EQ(refusal(with("rope_scaling", incomplete)), concat("rope_scaling: no ", missing));
+  }
+  EXPECT_EQ(refusal(with("rope_scaling", {{"type", "yarn"}, {"factor", 2}})),
+            "rope_scaling: type \"yarn\" is not supported (default, llama3)");
+  EXPECT_EQ(refusal(with("rope_parameters", {{"rope_type", "dynamic"}})),
+            "rope_parameters: type \"dynamic\" is not supported (default, llama3)");
+  EXPECT_EQ(refusal(with("rope_scaling", 8)), "rope_scaling = 8: must be an object");
+  EXPECT_EQ(refusal(with("rope_parameters", "llama3")), "rope_parameters = \"llama3\": must be an object");
+  EXPECT_EQ(refusal(with("rope_scaling", {{"rope_type", 3}})), "rope_scaling: rope_type = 3: must be a string");
+  for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{
+           {"factor", 0.5}, {"low_freq_factor", 0}, {"high_freq_factor", 1.0}, {"original_max_position_embeddings", -1}}) {
+    json bad = scaling;
+    bad[key] = value;
+    EXPECT_NE(refusal(with("rope_scaling", bad)).find("must satisfy factor >= 1"), std::string::npos) << key;
+  }
+}
+
+TEST(LlamaConfig, RefusesWhatIsMissing) {
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
+    json config = tiny();
+    config.erase(key);
+    EXPECT_EQ(refusal(config), concat("no ", key));
+    config[key] = nullptr;
+    EXPECT_EQ(refusal(config), concat("no ", key));
+  }
+  json config = tiny();
+  config.erase("model_type");
+  EXPECT_EQ(refusal(config), "no model_type");
+  EXPECT_EQ(refusal(with("model_type", 3)), "no model_type");
+  EXPECT_EQ(refusal(with("model_type", "lama")), "model_type = \"lama\": not a family that octet knows (llama) (did you mean llama?)");
+  EXPECT_EQ(refusal(json::array()), "not a JSON object");
+  EXPECT_EQ(refusal(json("llama")), "not a JSON object");
+}
+
+TEST(LlamaConfig, RefusesWrongTypes) {
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                          "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
+    EXPECT_EQ(refusal(with(key, "12")), concat(key, " = \"12\": must be a whole number"));
+    EXPECT_EQ(refusal(with(key, 12.5)), concat(key, " = 12.5: must be a whole number"));
+    EXPECT_EQ(refusal(with(key, true)), concat(key, " = true: must be a whole number"));
+    EXPECT_EQ(refusal(with(key, {12})), concat(key, " = [12]: must be a whole number"));
+    EXPECT_EQ(refusal(with(key, std::uint64_t{1} << 63)), concat(key, " = 9223372036854775808: must be a whole number"));
+  }
+  for (const char* key : {"rms_norm_eps", "rope_theta", "initializer_range"}) {
+    EXPECT_EQ(refusal(with(key, "1e-5")), concat(key, " = \"1e-5\": must be a number"));
+    EXPECT_EQ(refusal(with(key, false)), concat(key, " = false: must be a number"));
+  }
+  EXPECT_EQ(refusal(with("tie_word_embeddings", 1)), "tie_word_embeddings = 1: must be true or false");
+  EXPECT_EQ(refusal(with("attention_bias", "no")), "attention_bias = \"no\": must be true or false");
+  EXPECT_EQ(refusal(with("tokenizer", 256)), "tokenizer = 256: must be a string");
+  EXPECT_EQ(refusal(with("hidden_act", json::object())), "hidden_act = {}: must be a string");
+}
+
+TEST(LlamaConfig, RefusesWhatOctetDoesNotCompute) {
+  EXPECT_EQ(refusal(with("hidden_act", "gelu")), "hidden_act = \"gelu\" is not supported (silu)");
+  EXPECT_EQ(refusal(with("attention_bias", true)), "attention_bias = true is not supported: octet's linears have no bias");
+  EXPECT_EQ(refusal(with("mlp_bias", true)), "mlp_bias = true is not supported: octet's linears have no bias");
+}
+
+TEST(LlamaConfig, RefusesSizesThatMakeNoModel) {
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                          "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
+    for (const std::int64_t value : {std::int64_t{0}, std::int64_t{-1}, std::numeric_limits<std::int64_t>::min(),
+                                     std::int64_t{1} << 31, std::numeric_limits<std::int64_t>::max()}) {
+      json config = with("head_dim", 8);  // so that the quotient of other two does not come first
+      config[key] = value;
+      EXPECT_EQ(refusal(config).rfind(concat(key, " = ", value, ": must be between 1 and "), 0), 0u) << refusal(config);
+    }
+  }
+  EXPECT_EQ(refusal(with("num_attention_heads", 5)),
+            "hidden_size = 48 is not a multiple of num_attention_heads = 5, and there is no head_dim");
+  EXPECT_NE(refusal(with("num_attention_heads", 0)), "");
+  EXPECT_EQ(refusal(with("num_key_value_heads", 4)), "num_attention_heads = 6 is not a multiple of num_key_value_heads = 4");
+  EXPECT_EQ(refusal(with("head_dim", 7)), "head_dim = 7: must be even (rotary halves)");
+  EXPECT_EQ(refusal(with("rope_theta", 0)), "rope_theta = 0: must be positive");
+  EXPECT_EQ(refusal(with("rms_norm_eps", -1e-5)), "rms_norm_eps = -1e-05: must be positive");
+  EXPECT_EQ(refusal(with("initializer_range", -1)), "initializer_range = -1: must not be negative");
+  EXPECT_EQ(refusal(with("head_dim", 100)), "") << "head_dim need not be a quotient";
+}
+
+// The largest sizes that are let through: everything computed from them stays a number.
+TEST(LlamaConfig, TheLargestModelOverflowsNothing) {
+  json config = tiny();
+  config.update({{"vocab_size", 1 << 24}, {"hidden_size", 1 << 20}, {"intermediate_size", 1 << 22}, {"num_hidden_layers", 1 << 13},
+                 {"num_attention_heads", 1 << 12}, {"num_key_value_heads", 1 << 12}, {"head_dim", 1 << 12}});
+  const DecoderConfig c = parse_config(config, "x");
+  const double attention = std::ldexp(1.0, 20 + 12 + 14), mlp = 3 * std::ldexp(1.0, 42);
+  const double expected = 8192 * (attention + mlp + 2 * 1048576.0) + 1048576.0 + std::ldexp(1.0, 45);
+  EXPECT_EQ(static_cast<double>(c.parameters()), expected);
+  EXPECT_LT(18 * expected, std::ldexp(1.0, 64)) << "bytes of master, value, gradient and moments";
+}
+
+TEST(LlamaConfig, RefusesFilesThatAreNoJson) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "config.json";
+  const auto message = [&] {
+    try {
+      read_config(folder.path());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message().find(path.string()), std::string::npos) << "there is none: " << message();
+  for (const char* text : {"", "{", "{\"model_type\": \"llama\",}", "{\"vocab_size\": 1e999}", "\xff\xfe", "nul"}) {
+    std::ofstream(path) << text;
+    EXPECT_EQ(message(), path.string() + ": not valid JSON") << text;
+  }
+  std::ofstream(path) << std::string(100000, '[');
+  EXPECT_EQ(message(), path.string() + ": not valid JSON");
+}
+
+}  // namespace
+}  // namespace octet::models

@@ -1,0 +1,61 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "octet/models/registry.h"
+#include "support/tiny_model.h"
+
+namespace octet::models {
+namespace {
+
+using testing::recipe_named;
+using testing::tiny_config;
+
+// Every row of every parameter has one name, and every name one place.
+TEST(LlamaNames, CoverEveryParameterOnce) {
+  for (const bool tied : {false, true}) {
+    DecoderConfig config = tiny_config();
+    config.tied_head = tied;
+    Decoder model(config, recipe_named("bf16"));
+    std::map<const parallel::Parameter*, std::int64_t> covered;
+    std::set<std::string> names;
+    for (const parallel::NameEntry& entry : names_of(model)) {
+      EXPECT_TRUE(names.insert(entry.external).second) << entry.external;
+      EXPECT_EQ(entry.row_begin, covered[entry.parameter]) << entry.external << ": parts stand in the order of their rows";
+      covered[entry.parameter] = entry.row_end;
+      EXPECT_EQ(entry.shape[0], entry.row_end - entry.row_begin) << entry.external;
+      EXPECT_EQ(entry.shape.rank(), entry.parameter->spec.shape.rank()) << entry.external;
+    }
+    for (const parallel::Parameter& p : model.parameters().parameters()) EXPECT_EQ(covered[&p], p.spec.shape[0]) << p.spec.name;
+    EXPECT_EQ(names.count("lm_head.weight"), tied ? 0u : 1u);
+    EXPECT_EQ(names.size(), tied ? 20u : 21u);  // nine of each layer, embedding, norm, head
+  }
+}
+
+TEST(LlamaNames, AreThoseOfTransformers) {
+  Decoder model(tiny_config(), recipe_named("bf16"));
+  std::map<std::string, Shape> shapes;
+  for (const parallel::NameEntry& entry : names_of(model)) shapes[entry.external] = entry.shape;
+  const std::map<std::string, Shape> expected = {
+      {"model.embed_tokens.weight", {32, 32}},
+      {"model.layers.1.input_layernorm.weight", {32}},
+      {"model.layers.1.self_attn.q_proj.weight", {32, 32}},
+      {"model.layers.1.self_attn.k_proj.weight", {16, 32}},
+      {"model.layers.1.self_attn.v_proj.weight", {16, 32}},
+      {"model.layers.1.self_attn.o_proj.weight", {32, 32}},
+      {"model.layers.1.post_attention_layernorm.weight", {32}},
+      {"model.layers.1.mlp.gate_proj.weight", {48, 32}},
+      {"model.layers.1.mlp.up_proj.weight", {48, 32}},
+      {"model.layers.1.mlp.down_proj.weight", {32, 48}},
+      {"model.norm.weight", {32}},
+      {"lm_head.weight", {32, 32}},
+  };
+  for (const auto& [name, shape] : expected) {
+    ASSERT_TRUE(shapes.count(name)) << name;
+    EXPECT_EQ(shapes[name], shape) << name;
+  }
+}
+
+}  // namespace
+}  // namespace octet::models
