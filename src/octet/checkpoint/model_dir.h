@@ -1,0 +1,61 @@
+// The weights of a model directory in the Hugging Face layout: model.safetensors, or model.safetensors.index.json and its shards.
+// config.json and tokenizer files belong to models/ and data/.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "octet/checkpoint/safetensors.h"
+#include "octet/device/device.h"
+#include "octet/parallel/parameter.h"
+
+namespace octet::checkpoint {
+
+// Whether `dir` holds weights at all (config.json alone means: start at random).
+bool has_weights(const std::filesystem::path& dir);
+
+class ModelWeights {
+ public:
+  // Throws Error{data}, one line with the file: no weights, an index that is not one, names a file outside the directory, a
+  // missing shard or a tensor that its shard does not hold, a tensor in two shards, a shard that is no safetensors file.
+  static ModelWeights open(const std::filesystem::path& dir);
+
+  const std::filesystem::path& dir() const { return dir_; }
+  const std::vector<std::string>& names() const { return names_; }  // sorted
+  // Null when there is no tensor of this name.
+  const TensorInfo* find(const std::string& name) const;
+  // A view of read-only host memory. Throws Error{data} for an unknown name.
+  Tensor get(const std::string& name) const;
+
+ private:
+  struct Place {
+    std::size_t file;
+    const TensorInfo* info;
+  };
+  std::filesystem::path dir_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, Place> places_;
+  std::vector<std::string> names_;
+};
+
+// Converts tensors (F64, F32, BF16, F16; to BF16 to nearest even, from F64 by way of F32) to the dtype of each parameter's
+// primary() and copies them into the elements of `table` that this rank holds; waits for the queue. Missing, extra and misshapen
+// tensors and dtypes that are no floats are all said in one Error{data}. Tensors of the directory that match one of the globs in
+// `ignorable` (a tied "lm_head.weight") are passed over, and so always are "*rotary_emb.inv_freq". On the meta device only the
+// checks are made.
+void load_weights(Queue& queue, const ModelWeights& weights, const parallel::NameTable& table,
+                  const std::vector<std::string>& ignorable = {});
+
+constexpr std::int64_t kMaxShardBytes = 5'000'000'000;  // as transformers cuts
+
+// Writes the primaries as `dtype` (F32, BF16, F16 or F64) into `dir`, made if need be: model.safetensors when they fit into
+// max_shard_bytes, else model-00001-of-0000N.safetensors and so on in the order of `table`, and an index. Files of
+// other shardings that stood there are removed. Each file appears complete or not at all, the index last. Throws
+// Error{internal} "PATH: reason" for a full disk and the like.
+void save_weights(Queue& queue, const std::filesystem::path& dir, const parallel::NameTable& table, DType dtype,
+                  std::int64_t max_shard_bytes = kMaxShardBytes);
+
+}  // namespace octet::checkpoint

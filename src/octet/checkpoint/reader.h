@@ -1,0 +1,56 @@
+// Reads checkpoints, whatever mesh wrote them and whatever mesh reads them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "octet/checkpoint/manifest.h"
+#include "octet/checkpoint/safetensors.h"
+#include "octet/checkpoint/steps.h"
+#include "octet/checkpoint/writer.h"
+#include "octet/device/device.h"
+
+namespace octet::checkpoint {
+
+class Reader {
+ public:
+  // One checkpoint. Everything is checked: the manifest, each file against it, each sum. Throws Error{data}, one line with the
+  // file, the tensor and the value.
+  static Reader open(const std::filesystem::path& step_directory);
+
+  // The newest one that passes. For each that does not, on_warning gets one line that says which file, why, and what is used
+  // in its place. Empty when there is no checkpoint at all; when none passes, Error{data}.
+  static std::optional<Reader> open_latest(const std::filesystem::path& root,
+                                           const std::function<void(std::string_view)>& on_warning);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::int64_t step() const { return manifest_.step; }
+  const nlohmann::json& meta() const { return manifest_.meta; }
+  const Manifest& manifest() const { return manifest_; }
+
+  // Fills the entries from whatever slices there are; waits for the queue. Tensors that the checkpoint lacks or has besides, and
+  // shapes and dtypes that differ, are all said in one Error{data}; nothing is written then. Tensors of the checkpoint that match
+  // a glob of `ignorable` are passed over. On the meta device only the checks are made.
+  void load(Queue& queue, std::span<const Entry> entries, const std::vector<std::string>& ignorable = {}) const;
+
+ private:
+  Reader(std::filesystem::path path, Manifest manifest) : path_(std::move(path)), manifest_(std::move(manifest)) {}
+  void open_files();
+  void check_sums() const;
+  void check_entries(std::span<const Entry> entries, const std::vector<std::string>& ignorable) const;
+  std::span<const std::byte> bytes(const StoredSlice& stored) const;
+
+  std::filesystem::path path_;
+  Manifest manifest_;
+  std::unordered_map<std::string, SafetensorsFile> files_;
+};
+
+}  // namespace octet::checkpoint

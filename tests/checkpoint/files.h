@@ -1,0 +1,88 @@
+// Folders, hand-made files and device memory for the tests of this room.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "octet/base/require.h"
+#include "octet/device/device.h"
+#include "octet/tensor/tensor.h"
+#include "support/folder.h"
+
+namespace octet::checkpoint {
+
+using testing::TempFolder;
+
+inline std::string slurp(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// The names in a folder, without those below.
+inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Runs `act`, which must throw an octet::Error with this exit code, and returns its message.
+inline std::string error_of(ExitCode code, const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    EXPECT_EQ(static_cast<int>(error.code()), static_cast<int>(code)) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+inline ::testing::AssertionResult contains(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
+}
+
+// A safetensors file of any header and data, as the format's definition has them.
+inline std::string safetensors_bytes(const std::string& header, const std::string& data) {
+  std::string file;
+  for (int i = 0; i < 8; ++i) file.push_back(static_cast<char>((header.size() >> (8 * i)) & 0xFF));
+  return file + header + data;
+}
+
+// Tensors on the CPU device that live as long as the object.
+class Memory {
+ public:
+  Memory() : device_(make_device(DeviceKind::cpu)), queue_(device_->make_queue()) {}
+
+  Queue& queue() { return *queue_; }
+  Tensor tensor(DType dtype, Shape shape) {
+    buffers_.push_back(device_->allocate(std::max<std::size_t>(1, bytes_of(dtype, shape)), MemoryCategory::weights));
+    return view(buffers_.back(), dtype, shape);
+  }
+  // With element i = first + i.
+  Tensor counting(const Shape& shape, std::int32_t first = 0) {
+    const Tensor result = tensor(DType::i32, shape);
+    for (std::int64_t i = 0; i < result.elements(); ++i) result.as<std::int32_t>()[i] = first + static_cast<std::int32_t>(i);
+    return result;
+  }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Queue> queue_;
+  std::vector<Buffer> buffers_;
+};
+
+}  // namespace octet::checkpoint

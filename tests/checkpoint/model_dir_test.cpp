@@ -1,0 +1,208 @@
+#include "octet/checkpoint/model_dir.h"
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/files.h"
+
+namespace octet::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using parallel::NameTable;
+using parallel::Parameter;
+
+// A fused parameter of two external matrices and a vector, as a model has them; values are 0 at first.
+struct SmallModel {
+  explicit SmallModel(DType dtype, std::int64_t first = 0, std::int64_t last = 40) {
+    fused.spec = {.name = "q", .shape = {10, 4}};
+    fused.first_element = first;
+    fused.value = memory.tensor(dtype, first == 0 && last == 40 ? Shape{10, 4} : Shape{last - first});
+    norm.spec = {.name = "norm", .shape = {4}};
+    norm.value = memory.tensor(dtype, {4});
+    table = {{"q.weight", &fused, 0, 6, {6, 4}}, {"k.weight", &fused, 6, 10, {4, 4}}, {"norm.weight", &norm, 0, 4, {4}}};
+  }
+  void count() {
+    float next = 1.0f;
+    for (const Tensor& tensor : {fused.value, norm.value}) {
+      visit_float(tensor.dtype, [&]<class T>() {
+        for (std::int64_t i = 0; i < tensor.elements(); ++i, next += 1.0f) tensor.as<T>()[i] = static_cast<T>(next * 0.37f);
+      });
+    }
+  }
+
+  Memory memory;
+  Parameter fused, norm;
+  NameTable table;
+};
+
+// Three tensors that fit SmallModel; q.weight[i] = i and so on.
+template <class T>
+void write_model(const fs::path& path, const std::vector<std::string>& names, DType dtype, T first) {
+  Memory memory;
+  std::vector<NamedTensor> tensors;
+  for (const std::string& name : names) {
+    const Tensor tensor = memory.tensor(dtype, name == "q.weight" ? Shape{6, 4} : name == "k.weight" ? Shape{4, 4} : Shape{4});
+    for (std::int64_t i = 0; i < tensor.elements(); ++i) {
+      static_cast<T*>(tensor.data)[i] = static_cast<T>(static_cast<float>(first) + static_cast<float>(i));
+    }
+    tensors.push_back({name, tensor});
+  }
+  write_safetensors(path, tensors, {{"format", "pt"}});
+}
+
+const std::vector<std::string> kNames = {"q.weight", "k.weight", "norm.weight"};
+
+TEST(ModelDir, LoadsEveryFloatIntoEveryPrimary) {
+  const TempFolder folder;
+  const auto check = [&](DType dtype) {
+    SmallModel model(dtype);
+    load_weights(model.memory.queue(), ModelWeights::open(folder.path()), model.table);
+    visit_float(dtype, [&]<class T>() {
+      for (int i = 0; i < 24; ++i) EXPECT_EQ(static_cast<float>(model.fused.value.as<T>()[i]), static_cast<float>(i + 1));
+      for (int i = 0; i < 16; ++i) EXPECT_EQ(static_cast<float>(model.fused.value.as<T>()[24 + i]), static_cast<float>(i + 1));
+      for (int i = 0; i < 4; ++i) EXPECT_EQ(static_cast<float>(model.norm.value.as<T>()[i]), static_cast<float>(i + 1));
+    });
+  };
+  const auto check_all = [&] {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) check(dtype);
+  };
+  write_model<double>(folder / "model.safetensors", kNames, DType::f64, 1);
+  check_all();
+  write_model<float>(folder / "model.safetensors", kNames, DType::f32, 1);
+  check_all();
+  write_model<BFloat16>(folder / "model.safetensors", kNames, DType::bf16, BFloat16(1.0f));
+  check_all();
+  write_model<Float16>(folder / "model.safetensors", kNames, DType::f16, Float16(1.0f));
+  check_all();
+}
+
+TEST(ModelDir, RoundsToNearestEven) {
+  const TempFolder folder;
+  Memory memory;
+  Parameter parameter;
+  parameter.spec = {.name = "w", .shape = {4}};
+  parameter.value = memory.tensor(DType::bf16, {4});
+  const Tensor source = memory.tensor(DType::f32, {4});
+  const float values[] = {1.00390625f, 1.01171875f, 3.4e38f, -0.0f};  // two ties, an overflow, a signed zero
+  std::memcpy(source.data, values, sizeof values);
+  write_safetensors(folder / "model.safetensors", {{"w", source}});
+  load_weights(memory.queue(), ModelWeights::open(folder.path()), {{"w", &parameter, 0, 4, {4}}});
+  const std::uint16_t expected[] = {0x3F80, 0x3F82, 0x7F80, 0x8000};
+  EXPECT_EQ(std::memcmp(parameter.value.data, expected, sizeof expected), 0);
+}
+
+TEST(ModelDir, ARankReadsItsOwnElements) {
+  const TempFolder folder;
+  write_model<float>(folder / "model.safetensors", kNames, DType::f32, 1);
+  for (const auto& [first, last] : std::vector<std::pair<int, int>>{{0, 13}, {13, 27}, {27, 40}, {20, 24}, {25, 25}}) {
+    SmallModel model(DType::f32, first, last);
+    load_weights(model.memory.queue(), ModelWeights::open(folder.path()), model.table);
+    for (int i = first; i < last; ++i) {
+      EXPECT_EQ(model.fused.value.as<float>()[i - first], static_cast<float>(i < 24 ? i + 1 : i - 23)) << i;
+    }
+  }
+}
+
+TEST(ModelDir, SaysAllThatIsWrongAtOnce) {
+  const TempFolder folder;
+  Memory memory;
+  write_safetensors(folder / "model.safetensors", {{"q.weights", memory.tensor(DType::f32, {6, 4})},
+                                                   {"k.weight", memory.tensor(DType::f32, {4, 5})},
+                                                   {"norm.weight", memory.tensor(DType::i32, {4})},
+                                                   {"layers.0.rotary_emb.inv_freq", memory.tensor(DType::f32, {8})},
+                                                   {"lm_head.weight", memory.tensor(DType::f32, {1})},
+                                                   {"surplus", memory.tensor(DType::f32, {1})}});
+  SmallModel model(DType::f32);
+  const ModelWeights weights = ModelWeights::open(folder.path());
+  const std::string message =
+      error_of(ExitCode::data, [&] { load_weights(model.memory.queue(), weights, model.table, {"lm_head.*"}); });
+  EXPECT_EQ(
+      message,
+      folder.path().string() +
+          ": 1 missing tensor: \"q.weight\" (did you mean q.weights?); 2 unexpected tensors: \"q.weights\", \"surplus\"; "
+          "2 unfit tensors: \"k.weight\" is [4, 5], expected [4, 4], \"norm.weight\" is I32, expected F32, BF16, F16 or F64");
+  const std::string untied = error_of(ExitCode::data, [&] { load_weights(model.memory.queue(), weights, model.table); });
+  EXPECT_TRUE(contains(untied, "3 unexpected tensors: \"lm_head.weight\", "));
+}
+
+TEST(ModelDir, RefusesIndexesThatLie) {
+  const TempFolder folder;
+  const auto with_map = [&](const std::string& weight_map) {
+    folder.write("model.safetensors.index.json", R"({"metadata":{"total_size":1},"weight_map":)" + weight_map + "}");
+    return error_of(ExitCode::data, [&] { ModelWeights::open(folder.path()); });
+  };
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { ModelWeights::open(folder.path()); }), "neither model.safetensors nor"));
+  EXPECT_FALSE(has_weights(folder.path()));
+  write_model<float>(folder / "one.safetensors", {"q.weight", "k.weight"}, DType::f32, 1);
+  write_model<float>(folder / "two.safetensors", {"norm.weight", "k.weight"}, DType::f32, 1);
+  folder.write("three.safetensors", "broken");
+  const std::string index = (folder / "model.safetensors.index.json").string();
+  EXPECT_TRUE(contains(with_map(R"({"q.weight":"absent.safetensors"})"),
+                       index + ": tensor \"q.weight\": its file \"absent.safetensors\" is missing"));
+  EXPECT_TRUE(contains(with_map(R"({"q.weight":"two.safetensors"})"), "two.safetensors: no tensor \"q.weight\""));
+  EXPECT_TRUE(
+      contains(with_map(R"({"q.weight":"../one.safetensors"})"), "\"../one.safetensors\" is not a file of this directory"));
+  EXPECT_TRUE(contains(with_map(R"({"q.weight":"/etc/passwd"})"), "\"/etc/passwd\" is not a file"));
+  EXPECT_TRUE(contains(with_map(R"({"q.weight":".."})"), "\"..\" is not a file"));
+  EXPECT_TRUE(contains(with_map(R"({"q.weight":7})"), "its file is not a string"));
+  EXPECT_TRUE(contains(with_map(R"({"q.weight":"one.safetensors","q.weight":"two.safetensors"})"), "\"q.weight\" stands twice"));
+  EXPECT_TRUE(contains(with_map(R"(["a"])"), index + ": no weight_map"));
+  EXPECT_TRUE(contains(with_map("{"), index + ": not JSON"));
+  EXPECT_TRUE(contains(with_map(R"({"q.weight":"three.safetensors"})"), "three.safetensors: 6 bytes are no safetensors file"));
+  EXPECT_TRUE(contains(with_map(R"({"q.weight":"one.safetensors","norm.weight":"two.safetensors"})"),
+                       "one.safetensors: tensor \"k.weight\" stands in two.safetensors as well"));
+  EXPECT_TRUE(has_weights(folder.path()));
+}
+
+TEST(ModelDir, WhatIsSavedIsLoadedFromAnyNumberOfShards) {
+  for (const std::int64_t shard_bytes : {std::int64_t{1}, std::int64_t{100}, std::int64_t{170}, kMaxShardBytes}) {
+    const TempFolder folder;
+    SmallModel model(DType::f32), other(DType::f32);
+    model.count();
+    save_weights(model.memory.queue(), folder / "model", model.table, DType::f32, shard_bytes);
+    const ModelWeights weights = ModelWeights::open(folder / "model");
+    EXPECT_EQ(weights.names(), (std::vector<std::string>{"k.weight", "norm.weight", "q.weight"}));
+    load_weights(other.memory.queue(), weights, other.table);
+    EXPECT_EQ(std::memcmp(model.fused.value.data, other.fused.value.data, 160), 0);
+    EXPECT_EQ(std::memcmp(model.norm.value.data, other.norm.value.data, 16), 0);
+  }
+}
+
+TEST(ModelDir, ShardsAreCutAndNamedAsTransformersDoes) {
+  const TempFolder folder;
+  SmallModel model(DType::f32);
+  model.count();
+  save_weights(model.memory.queue(), folder.path(), model.table, DType::bf16, 80);
+  EXPECT_EQ(names_in(folder.path()),
+            (std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                                      "model.safetensors.index.json"}));
+  const Json index = Json::parse(slurp(folder / "model.safetensors.index.json"));
+  EXPECT_EQ(index["metadata"]["total_size"], 88);
+  EXPECT_EQ(index["weight_map"], (Json{{"q.weight", "model-00001-of-00002.safetensors"},
+                                       {"k.weight", "model-00001-of-00002.safetensors"},
+                                       {"norm.weight", "model-00002-of-00002.safetensors"}}));
+  const auto shard = SafetensorsFile::open(folder / "model-00001-of-00002.safetensors");
+  EXPECT_EQ(shard.metadata(), (Metadata{{"format", "pt"}}));
+  EXPECT_EQ(shard.get("k.weight").as<BFloat16>()[0], BFloat16(25 * 0.37f));
+
+  // Another sharding leaves nothing of the one before.
+  save_weights(model.memory.queue(), folder.path(), model.table, DType::f16);
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"model.safetensors"});
+  EXPECT_EQ(static_cast<float>(static_cast<Float16*>(ModelWeights::open(folder.path()).get("norm.weight").data)[3]),
+            static_cast<float>(Float16(44 * 0.37f)));
+  save_weights(model.memory.queue(), folder.path(), model.table, DType::f32, 1);
+  EXPECT_EQ(names_in(folder.path()).size(), 4u);
+  EXPECT_EQ(ModelWeights::open(folder.path()).get("norm.weight").as<float>()[3], 44 * 0.37f);
+}
+
+TEST(ModelDir, UnknownNamesSuggestKnownOnes) {
+  const TempFolder folder;
+  write_model<float>(folder / "model.safetensors", kNames, DType::f32, 1);
+  const ModelWeights weights = ModelWeights::open(folder.path());
+  EXPECT_TRUE(
+      contains(error_of(ExitCode::data, [&] { weights.get("q.wieght"); }), "no tensor \"q.wieght\" (did you mean q.weight?)"));
+}
+
+}  // namespace
+}  // namespace octet::checkpoint

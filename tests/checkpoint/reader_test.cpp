@@ -1,0 +1,132 @@
+#include "octet/checkpoint/reader.h"
+
+#include "checkpoint/files.h"
+
+namespace octet::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+class ReaderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Writer writer({.root = folder_.path(), .mode = WriteMode::now});
+    for (const int step : {1, 2, 3}) {
+      writer.save(step, memory_.queue(),
+                  std::vector<Entry>{Entry::whole("a", memory_.counting({4, 5}, step)), Entry::whole("b", memory_.counting({3}))},
+                  {{"step", step}});
+    }
+  }
+  fs::path directory(int step) const { return folder_ / step_name(step); }
+  fs::path data_file(int step) const { return directory(step) / "rank-00000.safetensors"; }
+  // Flips one bit of a byte; negative positions count from the end.
+  static void damage(const fs::path& path, std::ptrdiff_t position) {
+    std::string bytes = slurp(path);
+    char& byte = position < 0 ? *(bytes.end() + position) : bytes[static_cast<std::size_t>(position)];
+    byte = static_cast<char>(byte ^ 1);
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  // The step of the checkpoint that open_latest takes; its warnings are kept.
+  std::int64_t latest() {
+    warnings_.clear();
+    const auto reader = Reader::open_latest(folder_.path(), [this](std::string_view line) { warnings_.emplace_back(line); });
+    return reader ? reader->step() : -1;
+  }
+
+  TempFolder folder_;
+  Memory memory_;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(ReaderTest, TakesTheNewest) {
+  EXPECT_EQ(latest(), 3);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(ReaderTest, NoCheckpointIsNoError) {
+  const TempFolder empty;
+  const auto none = [](std::string_view line) { ADD_FAILURE() << line; };
+  EXPECT_FALSE(Reader::open_latest(empty.path(), none).has_value());
+  EXPECT_FALSE(Reader::open_latest(empty / "absent", none).has_value());
+}
+
+TEST_F(ReaderTest, PassesOverADamagedOneAndSaysSo) {
+  damage(data_file(3), -1);
+  EXPECT_EQ(latest(), 2);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_TRUE(contains(warnings_[0], data_file(3).string() + ": tensor \"b\": its bytes are damaged"));
+  EXPECT_TRUE(contains(warnings_[0], "; using " + directory(2).string() + " in its place"));
+
+  fs::resize_file(data_file(2), fs::file_size(data_file(2)) - 1);
+  EXPECT_EQ(latest(), 1);
+  ASSERT_EQ(warnings_.size(), 2u);
+  EXPECT_TRUE(contains(warnings_[1], data_file(2).string() + ": "));
+  EXPECT_TRUE(contains(warnings_[1], "; using " + directory(1).string() + " in its place"));
+
+  fs::remove(directory(1) / kManifestName);
+  const std::string message = error_of(ExitCode::data, [&] { latest(); });
+  EXPECT_TRUE(contains(message, folder_.path().string() + ": no checkpoint of 3 can be read: "));
+  for (const int step : {1, 2, 3}) EXPECT_TRUE(contains(message, directory(step).string()));
+}
+
+TEST_F(ReaderTest, NoticesEveryDamagedByteOfTheData) {
+  const std::string whole = slurp(data_file(3));
+  std::uint64_t header = 0;
+  std::memcpy(&header, whole.data(), 8);
+  for (std::size_t i = 8 + header; i < whole.size(); ++i) {
+    damage(data_file(3), static_cast<std::ptrdiff_t>(i));
+    error_of(ExitCode::data, [&] { Reader::open(directory(3)); });
+    std::ofstream(data_file(3), std::ios::binary) << whole;
+  }
+  EXPECT_EQ(latest(), 3);
+}
+
+TEST_F(ReaderTest, NoticesFilesOfAnotherCheckpoint) {
+  fs::remove(data_file(3));
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Reader::open(directory(3)); }), data_file(3).string() + ": No such file"));
+  fs::copy_file(data_file(2), data_file(3));
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Reader::open(directory(3)); }), "tensor \"a\": its bytes are damaged"));
+  write_safetensors(data_file(3), {{"a", memory_.counting({5, 4})}, {"b", memory_.counting({3})}});
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Reader::open(directory(3)); }),
+                       "\"a\" is I32 [5, 4], the manifest says I32 [4, 5]"));
+  write_safetensors(data_file(3), {{"a", memory_.counting({4, 5})}});
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Reader::open(directory(3)); }), "no tensor \"b\""));
+}
+
+TEST_F(ReaderTest, SaysAllThatDiffersAtOnceAndWritesNothing) {
+  const Reader reader = Reader::open(directory(3));
+  const Tensor untouched = memory_.counting({3}, 100);
+  const std::vector<Entry> entries = {Entry::whole("b", untouched), Entry::whole("aa", memory_.counting({4, 5})),
+                                      Entry::whole("moment", memory_.counting({2}))};
+  const std::string message = error_of(ExitCode::data, [&] { reader.load(memory_.queue(), entries); });
+  EXPECT_EQ(message, (directory(3) / kManifestName).string() +
+                         ": 2 missing tensors: \"aa\" (did you mean a?), \"moment\"; 1 unexpected tensor: \"a\"");
+  EXPECT_EQ(untouched.as<std::int32_t>()[0], 100);
+
+  const std::vector<Entry> misshapen = {Entry::whole("b", memory_.counting({2})),
+                                        Entry::whole("a", memory_.tensor(DType::f32, {4, 5}))};
+  EXPECT_EQ(error_of(ExitCode::data, [&] { reader.load(memory_.queue(), misshapen); }),
+            (directory(3) / kManifestName).string() +
+                ": 2 unfit tensors: \"b\" is I32 [3], expected I32 [2], \"a\" is I32 [4, 5], expected F32 [4, 5]");
+
+  reader.load(memory_.queue(), std::vector<Entry>{Entry::whole("b", untouched)}, {"a*"});
+  EXPECT_EQ(untouched.as<std::int32_t>()[0], 0);
+}
+
+TEST_F(ReaderTest, TheMetaDeviceChecksAndCopiesNothing) {
+  const Reader reader = Reader::open(directory(3));
+  const auto device = make_device(DeviceKind::meta);
+  const auto queue = device->make_queue();
+  const std::vector<Entry> entries = {Entry::whole("a", Tensor(nullptr, DType::i32, {4, 5})),
+                                      Entry::whole("b", Tensor(nullptr, DType::i32, {3}))};
+  reader.load(*queue, entries);
+  error_of(ExitCode::data, [&] { reader.load(*queue, std::span(entries).first(1)); });
+  Writer writer({.root = folder_.path()});
+  writer.save(4, *queue, entries, Json::object());
+  writer.wait();
+  EXPECT_EQ(latest(), 3);
+}
+
+}  // namespace
+}  // namespace octet::checkpoint

@@ -1,0 +1,342 @@
+#include "octet/checkpoint/writer.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "checkpoint/files.h"
+#include "octet/base/rng.h"
+#include "octet/base/threads.h"
+#include "octet/checkpoint/reader.h"
+
+namespace octet::checkpoint {
+namespace {
+
+using Json = nlohmann::json;
+
+void fill(const Tensor& tensor, std::int32_t value) { std::fill_n(tensor.as<std::int32_t>(), tensor.elements(), value); }
+
+// The newest checkpoint; no warning may be needed to find it.
+Reader newest(const std::filesystem::path& root) {
+  std::optional<Reader> reader = Reader::open_latest(root, [](std::string_view line) { ADD_FAILURE() << line; });
+  if (!reader) throw std::runtime_error("no checkpoint in " + root.string());
+  return std::move(*reader);
+}
+
+class BothModes : public ::testing::TestWithParam<WriteMode> {};
+INSTANTIATE_TEST_SUITE_P(Writer, BothModes, ::testing::Values(WriteMode::behind, WriteMode::now),
+                         [](const auto& info) { return info.param == WriteMode::behind ? "behind" : "now"; });
+
+TEST_P(BothModes, WhatIsSavedComesBack) {
+  const TempFolder folder;
+  Memory memory;
+  const Tensor a = memory.counting({300, 17}), b = memory.tensor(DType::bf16, {5}), c = memory.tensor(DType::f64, {});
+  const Tensor large = memory.counting({3 << 20});  // several chunks
+  b.as<BFloat16>()[3] = BFloat16(2.5f);
+  c.as<double>()[0] = 1.0 / 3;
+  const Json meta = {{"cursor", 123}, {"mesh", {1, 2, 3}}};
+  {
+    Writer writer({.root = folder / "checkpoints", .mode = GetParam()});
+    const std::vector<Entry> entries = {Entry::whole("b", b), Entry::whole("a", a), Entry::whole("c", c),
+                                        Entry::whole("large", large)};
+    writer.save(1000, memory.queue(), entries, meta);
+    fill(a, -1);  // the snapshot has been taken
+    writer.wait();
+  }
+  EXPECT_EQ(names_in(folder / "checkpoints"), std::vector<std::string>{"step-00001000"});
+  EXPECT_EQ(names_in(folder / "checkpoints" / "step-00001000"),
+            (std::vector<std::string>{"manifest.json", "rank-00000.safetensors"}));
+  const Reader reader = newest(folder / "checkpoints");
+  EXPECT_EQ(reader.step(), 1000);
+  EXPECT_EQ(reader.meta(), meta);
+
+  const Tensor a2 = memory.tensor(DType::i32, {300, 17}), b2 = memory.tensor(DType::bf16, {5}),
+               c2 = memory.tensor(DType::f64, {});
+  const Tensor large2 = memory.tensor(DType::i32, {3 << 20});
+  reader.load(memory.queue(), std::vector<Entry>{Entry::whole("a", a2), Entry::whole("large", large2), Entry::whole("b", b2),
+                                                 Entry::whole("c", c2)});
+  for (std::int64_t i = 0; i < a2.elements(); ++i) ASSERT_EQ(a2.as<std::int32_t>()[i], i);
+  EXPECT_EQ(std::memcmp(large.data, large2.data, large.bytes()), 0);
+  EXPECT_EQ(static_cast<float>(b2.as<BFloat16>()[3]), 2.5f);
+  EXPECT_EQ(c2.as<double>()[0], 1.0 / 3);
+}
+
+// A cut of a tensor into `parts` slices, in a way drawn from `rng`: flat, by a dim, or by a dim and then flat.
+std::vector<Slice> random_cut(const Shape& global, std::int64_t parts, const Rng& rng, std::uint64_t& position) {
+  const auto below = [&](std::int64_t count) {
+    return static_cast<std::int64_t>(rng.word64(position++) % static_cast<std::uint64_t>(count));
+  };
+  const auto bounds = [&](std::int64_t size, std::int64_t count) {
+    std::vector<std::int64_t> result = {0, size};
+    while (static_cast<std::int64_t>(result.size()) < count + 1) result.push_back(below(size + 1));
+    std::sort(result.begin(), result.end());
+    return result;
+  };
+  const std::int64_t boxes = below(3) == 0 ? 1 : 1 + below(parts), flats = std::max<std::int64_t>(1, parts / boxes);
+  const int d = static_cast<int>(below(global.rank()));
+  std::vector<Slice> result;
+  const auto cuts = bounds(global[d], boxes);
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    Slice box = Slice::whole(global);
+    box.start[d] = cuts[i];
+    box.stop[d] = cuts[i + 1];
+    const auto ends = bounds(box.box_shape().elements(), flats);
+    for (std::size_t k = 0; k + 1 < ends.size(); ++k) {
+      box.begin = ends[k];
+      box.end = ends[k + 1];
+      result.push_back(box);
+    }
+  }
+  return result;
+}
+
+TEST_P(BothModes, AnyMeshReadsWhatAnyMeshWrote) {
+  const TempFolder folder;
+  const std::vector<Shape> shapes = {{97}, {16, 24}, {7, 5, 3}, {2, 3, 4, 5}, {1, 64}, {0, 8}};
+  const Rng rng(GetParam() == WriteMode::now ? 3 : 4, RngStream::test);
+  std::uint64_t position = 0;
+  for (std::int64_t from = 1; from <= 8; ++from) {
+    Memory memory;
+    // The element of global index i holds i: a slice is filled from one that is whole.
+    const auto entries_of = [&](std::int64_t parts, bool filled) {
+      std::vector<Entry> entries;
+      for (std::size_t k = 0; k < shapes.size(); ++k) {
+        const Tensor whole = memory.counting(shapes[k]);
+        for (const Slice& slice : random_cut(shapes[k], parts, rng, position)) {
+          const Tensor part = memory.tensor(DType::i32, stored_shape(slice));
+          if (filled) copy_overlap(shapes[k], Slice::whole(shapes[k]), whole.data, slice, part.data, 4);
+          if (!filled && part.elements() > 0) fill(part, -1);
+          entries.push_back({concat("tensor", k), part, shapes[k], slice});
+        }
+      }
+      return entries;
+    };
+    {
+      Writer writer({.root = folder.path(), .mode = GetParam()});
+      writer.save(from, memory.queue(), entries_of(from, true), Json::object());
+    }
+    const Reader reader = newest(folder.path());
+    for (std::int64_t to = 1; to <= 8; ++to) {
+      const std::vector<Entry> loaded = entries_of(to, false);
+      reader.load(memory.queue(), loaded);
+      for (const Entry& entry : loaded) {
+        const Tensor whole = memory.counting(entry.global), expected = memory.tensor(DType::i32, entry.tensor.shape);
+        copy_overlap(entry.global, Slice::whole(entry.global), whole.data, entry.slice, expected.data, 4);
+        ASSERT_EQ(std::memcmp(entry.tensor.data, expected.data, expected.bytes()), 0) << entry.name << " " << entry.slice.text();
+      }
+    }
+  }
+}
+
+TEST_P(BothModes, KeepsTheLatestAndNeverLosesTheOneJustWritten) {
+  const TempFolder folder;
+  Memory memory;
+  const std::vector<Entry> entries = {Entry::whole("a", memory.counting({10}))};
+  Writer writer({.root = folder.path(), .keep_latest_k = 2, .mode = GetParam()});
+  for (const std::int64_t step : {1, 2, 3, 10, 11}) writer.save(step, memory.queue(), entries, Json::object());
+  writer.wait();
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000010", "step-00000011"}));
+  writer.save(5, memory.queue(), entries, Json::object());
+  writer.wait();
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000005", "step-00000010", "step-00000011"}));
+  writer.rewind(5);
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"step-00000005"});
+  writer.save(123456789, memory.queue(), entries, Json::object());
+  writer.wait();
+  EXPECT_EQ(find_checkpoints(folder.path()).front().step, 123456789);
+}
+
+TEST_P(BothModes, ASecondCheckpointOfAStepTakesThePlaceOfTheFirst) {
+  const TempFolder folder;
+  Memory memory;
+  const Tensor a = memory.counting({10});
+  Writer writer({.root = folder.path(), .keep_latest_k = 1, .mode = GetParam()});
+  for (const int value : {7, 8}) {
+    fill(a, value);
+    writer.save(3, memory.queue(), std::vector<Entry>{Entry::whole("a", a)}, {{"value", value}});
+  }
+  writer.wait();
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"step-00000003"});
+  EXPECT_EQ(newest(folder.path()).meta(), (Json{{"value", 8}}));
+}
+
+TEST(Writer, KeepsAllWhenAskedTo) {
+  const TempFolder folder;
+  Memory memory;
+  Writer writer({.root = folder.path(), .keep_latest_k = 0});
+  for (int step = 0; step < 5; ++step) {
+    writer.save(step, memory.queue(), std::vector<Entry>{Entry::whole("a", memory.counting({2}))}, Json::object());
+  }
+  writer.wait();
+  EXPECT_EQ(find_checkpoints(folder.path()).size(), 5u);
+}
+
+TEST(Writer, RemovesWhatKilledRunsLeft) {
+  const TempFolder folder;
+  const pid_t dead = ::fork();
+  if (dead == 0) ::_exit(0);
+  ::waitpid(dead, nullptr, 0);
+  folder.write(concat("step-00000007.tmp-", dead, "/rank-00000.safetensors"), "half");
+  folder.write(concat("step-00000008.tmp-", dead, ".old/manifest.json"), "old");
+  folder.write(concat("step-00000009.tmp-", ::getpid(), "/x"), "an earlier process of the same number");
+  folder.write("step-00000010.tmp-1/x", "a running process");
+  folder.write("step-10/x", "not a name of ours");
+  folder.write("notes.txt", "the user's");
+  const Writer writer({.root = folder.path()});
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"notes.txt", "step-00000010.tmp-1", "step-10"}));
+  EXPECT_TRUE(find_checkpoints(folder.path()).empty());
+}
+
+TEST(Writer, RefusesSlicesThatDoNotCover) {
+  const TempFolder folder;
+  Memory memory;
+  Writer writer({.root = folder.path()});
+  const Tensor half = memory.counting({5});
+  const auto save = [&](const std::vector<Entry>& entries) { writer.save(1, memory.queue(), entries, Json::object()); };
+  const Entry first = {"a", half, {10}, Slice::flat({10}, 0, 5)}, second = {"a", half, {10}, Slice::flat({10}, 5, 10)};
+  EXPECT_TRUE(contains(error_of(ExitCode::internal, [&] { save({first}); }), "do not cover [10] once"));
+  EXPECT_TRUE(contains(error_of(ExitCode::internal, [&] { save({first, first}); }), "do not cover [10] once"));
+  EXPECT_TRUE(contains(error_of(ExitCode::internal, [&] { save({{"a", half, {10}, Slice::whole({10})}}); }), "is not the slice"));
+  save({first, second});
+}
+
+// --- full disks -------------------------------------------------------------------------------------------------------------
+
+// Runs `body` in a process of its own, whose limits and mounts may be changed; it returns whether all went well there.
+bool in_child(const std::function<bool()>& body) {
+  set_num_threads(1);  // fork copies no thread
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    bool well = false;
+    try {
+      well = body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    ::_exit(well ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// Saves step 1, then step 2 under `restrict`, which must fail without a trace, then step 3 under `release`.
+bool survives_a_full_disk(const std::filesystem::path& root, WriteMode mode, const std::function<void()>& restrict,
+                          const std::function<void()>& release) {
+  Memory memory;
+  const Tensor a = memory.counting({3 << 20});
+  const std::vector<Entry> entries = {Entry::whole("a", a)};
+  Writer writer({.root = root, .mode = mode});
+  writer.save(1, memory.queue(), entries, Json::object());
+  writer.wait();
+  restrict();
+  bool failed = false;
+  try {
+    writer.save(2, memory.queue(), entries, Json::object());
+    writer.wait();
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    failed = error.code() == ExitCode::internal && message.find("the checkpoint of step 2 is not saved: " + root.string()) == 0 &&
+             message.find("cannot write: ") != std::string::npos && message.find('\n') == std::string::npos;
+    if (!failed) std::fprintf(stderr, "%s\n", message.c_str());
+  }
+  const bool traceless = names_in(root) == std::vector<std::string>{"step-00000001"};
+  writer.wait();  // a failure is told once
+  release();
+  writer.save(3, memory.queue(), entries, Json::object());
+  writer.wait();
+  return failed && traceless && names_in(root) == std::vector<std::string>{"step-00000001", "step-00000003"} &&
+         Reader::open(root / "step-00000003").step() == 3;
+}
+
+TEST_P(BothModes, AFileSizeLimitIsOneLineAndCostsNothing) {
+  const TempFolder folder;
+  EXPECT_TRUE(in_child([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const auto limit = [](rlim_t bytes) {
+      rlimit value{};
+      ::getrlimit(RLIMIT_FSIZE, &value);
+      value.rlim_cur = std::min(bytes, value.rlim_max);
+      ::setrlimit(RLIMIT_FSIZE, &value);
+    };
+    return survives_a_full_disk(
+        folder.path(), GetParam(), [&] { limit(5 << 20); }, [&] { limit(RLIM_INFINITY); });
+  }));
+}
+
+TEST_P(BothModes, AFullDiskIsOneLineAndCostsNothing) {
+  const TempFolder folder;
+  const auto mount_small = [&] {
+    return ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+           ::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=32m") == 0;
+  };
+  if (!in_child(mount_small)) GTEST_SKIP() << "no permission to mount a small disk";
+  EXPECT_TRUE(in_child([&] {
+    mount_small();
+    const auto root = folder / "checkpoints";
+    const auto ballast = folder / "ballast";
+    return survives_a_full_disk(
+        root, GetParam(), [&] { folder.write("ballast", std::string(14 << 20, 'x')); },
+        [&] { std::filesystem::remove(ballast); });
+  }));
+}
+
+// --- kill -9 ----------------------------------------------------------------------------------------------------------------
+
+// Saves checkpoints whose every element is the step, for ever.
+[[noreturn]] void save_until_killed(const std::filesystem::path& root, std::int64_t step, WriteMode mode) {
+  Memory memory;
+  const Tensor a = memory.tensor(DType::i32, {200'000}), b = memory.tensor(DType::i32, {3, 5}),
+               c = memory.tensor(DType::i32, {50'000});
+  const std::vector<Entry> entries = {Entry::whole("a", a), Entry::whole("b", b), Entry::whole("c", c)};
+  Writer writer({.root = root, .keep_latest_k = 2, .mode = mode});
+  for (;; ++step) {
+    for (const Tensor& tensor : {a, b, c}) fill(tensor, static_cast<std::int32_t>(step));
+    writer.save(step, memory.queue(), entries, {{"value", step}});
+    if (step % 3 == 0) writer.save(step, memory.queue(), entries, {{"value", step}});  // in the place of the first
+  }
+}
+
+TEST(Writer, AKillAtAnyMomentLeavesTheNewestCheckpointWhole) {
+  const TempFolder folder;
+  set_num_threads(1);
+  const Rng rng(5, RngStream::test);
+  Memory memory;
+  const Tensor a = memory.tensor(DType::i32, {200'000}), b = memory.tensor(DType::i32, {3, 5}),
+               c = memory.tensor(DType::i32, {50'000});
+  std::int64_t last = 0;
+  for (std::uint64_t trial = 0; trial < 20; ++trial) {
+    const pid_t pid = ::fork();
+    if (pid == 0) save_until_killed(folder.path(), last + 1, trial % 2 == 0 ? WriteMode::behind : WriteMode::now);
+    // From the moment on when the child gets anywhere, so that slow machines test as much as fast ones.
+    while (find_checkpoints(folder.path()).empty() || find_checkpoints(folder.path()).front().step <= last) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(rng.word64(trial) % 30'000));
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+
+    const Reader reader = newest(folder.path());
+    EXPECT_GT(reader.step(), last);
+    last = reader.step();
+    EXPECT_EQ(reader.meta(), (Json{{"value", last}}));
+    reader.load(memory.queue(), std::vector<Entry>{Entry::whole("a", a), Entry::whole("b", b), Entry::whole("c", c)});
+    for (const Tensor& tensor : {a, b, c}) {
+      for (std::int64_t i = 0; i < tensor.elements(); ++i) ASSERT_EQ(tensor.as<std::int32_t>()[i], last);
+    }
+    for (const StepDirectory& older : find_checkpoints(folder.path())) EXPECT_EQ(Reader::open(older.path).step(), older.step);
+  }
+  const Writer cleans({.root = folder.path()});
+  EXPECT_LE(names_in(folder.path()).size(), 3u);  // two kept, and a third when the kill came before the pruning
+  EXPECT_EQ(names_in(folder.path()).size(), find_checkpoints(folder.path()).size());
+}
+
+}  // namespace
+}  // namespace octet::checkpoint
