@@ -1,0 +1,40 @@
+// When training goes wrong: steps that are not finite, and spikes.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include <nlohmann/json.hpp>
+
+namespace octet::train {
+
+class Anomaly {
+ public:
+  enum class Verdict : std::uint8_t {
+    fine,
+    skipped,    // the step was not finite and moved nothing
+    roll_back,  // kSkipsInARow skipped steps in a row, or a loss above kSpikeFactor times the mean of the last kWindow losses
+  };
+  static constexpr int kSkipsInARow = 10;
+  static constexpr double kSpikeFactor = 2.0;
+  static constexpr std::size_t kWindow = 100;
+  static constexpr std::size_t kFewest = 10;  // losses before a spike can be told
+
+  Verdict observe(double loss, bool found_inf);
+  std::int64_t skipped_steps() const { return skipped_; }
+  // Why the last verdict was roll_back.
+  const std::string& reason() const { return reason_; }
+
+  nlohmann::json state() const;
+  void restore(const nlohmann::json& state);
+  // After restore() to go back: a checkpoint made within a row of skips does not shorten the next row.
+  void begin_row() { in_a_row_ = 0; }
+
+ private:
+  std::deque<double> losses_;
+  std::int64_t skipped_ = 0;
+  int in_a_row_ = 0;
+  std::string reason_;
+};
+
+}  // namespace octet::train

@@ -1,0 +1,143 @@
+#include "octet/train/config.h"
+
+#include <cmath>
+
+#include "octet/base/file.h"
+#include "octet/base/require.h"
+#include "octet/recipes/registry.h"
+
+namespace octet::train {
+namespace {
+
+bool gives(const TomlNode& root, const char* key) {
+  const TomlNode* training = root.find("training");
+  return training && training->find(key);
+}
+
+// steps and epochs are two ways to say one thing: what is given last counts, and the other becomes 0.
+void read_into(Config& config, const TomlNode& root, const FieldSource& source) {
+  read_record(config, root, source, "");
+  TrainingConfig& training = config.training;
+  if (gives(root, "epochs") && training.epochs > 0) {
+    demand(!gives(root, "steps") || training.steps == 0, ExitCode::config, source.name, ": training.steps = ", training.steps,
+           " and training.epochs = ", training.epochs, ": give one of them");
+    training.steps = 0;
+  } else if (gives(root, "steps") && training.steps > 0) {
+    training.epochs = 0;
+  }
+}
+
+void walk(const std::string& path, const Json& before, const Json& now, std::vector<Difference>& out) {
+  const auto text = [](const Json& value) { return value.is_null() ? std::string() : value.dump(); };
+  if (!before.is_object() || !now.is_object()) {
+    if (before != now) out.push_back({.key = path, .before = text(before), .now = text(now)});
+    return;
+  }
+  const auto join = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+  for (const auto& [key, value] : now.items()) walk(join(key), before.contains(key) ? before[key] : Json(), value, out);
+  for (const auto& [key, value] : before.items()) {
+    if (!now.contains(key)) walk(join(key), value, Json(), out);
+  }
+}
+
+}  // namespace
+
+std::string recipe_choices() {
+  static const std::string choices = [] {
+    std::string text;
+    for (const std::string& name : recipes::recipe_names()) text += (text.empty() ? "" : " | ") + name;
+    return text;
+  }();
+  return choices;
+}
+
+Config parse_config(std::string_view text, const std::string& source) {
+  Config config;
+  config.file = source;
+  read_into(config, parse_toml(text, source), {.name = source, .advise = advise_key});
+  return config;
+}
+
+Config load_config(const std::filesystem::path& path, std::span<const std::string> overrides) {
+  std::string text;
+  try {
+    text = read_file(path);
+  } catch (const Error& error) {
+    fail(ExitCode::config, error.what());
+  }
+  Config config = parse_config(text, path.string());
+  for (const std::string& assignment : overrides) apply_override(config, assignment);
+  return config;
+}
+
+void apply_override(Config& config, const std::string& assignment) {
+  const std::size_t equals = assignment.find('=');
+  const std::string name = "--" + printable(assignment);
+  demand(equals != std::string::npos && equals > 0, ExitCode::config, name, ": must be --section.key=value");
+  const std::string path = assignment.substr(0, equals);
+  const FieldSource source{.name = name, .is_override = true, .advise = advise_key};
+  TomlNode node = parse_toml_value(assignment.substr(equals + 1), source.name);
+  for (std::size_t end = path.size(); end != std::string::npos;) {
+    const std::size_t dot = end == 0 ? std::string::npos : path.rfind('.', end - 1);
+    const std::size_t begin = dot == std::string::npos ? 0 : dot + 1;
+    TomlNode table;
+    table.kind = TomlNode::Kind::table;
+    table.entries.push_back({.key = path.substr(begin, end - begin), .value = std::move(node), .comment = {}});
+    node = std::move(table);
+    end = dot;
+  }
+  read_into(config, node, source);
+}
+
+void check_config(const Config& config, std::int64_t ranks) {
+  const std::string where = config.file.empty() ? "" : config.file + ": ";
+  const auto check = [&](bool holds, const auto&... parts) { demand(holds, ExitCode::config, where, parts...); };
+
+  const ModelConfig& model = config.model;
+  check(!model.config.empty() || !model.init_from.empty() || model.hidden_size.has_value(),
+        "no model: [model] needs config = \"PRESET\", init_from = \"DIRECTORY\" or an architecture (hidden_size, ...)");
+  check(model.config.empty() || model.init_from.empty(), "model.config = \"", model.config, "\" and model.init_from = \"",
+        model.init_from, "\": give one of them");
+  check(!config.data.source.empty(), "no data: add [[data.source]] with path = \"PREFIX\" of a corpus that `octet data prepare` made");
+  for (const SourceConfig& source : config.data.source) check(!source.path.empty(), "a [[data.source]] has no path");
+  const auto [train_share, held_out_share] = config.data.split;
+  check(std::abs(train_share + held_out_share - 1.0) < 1e-9, "data.split = [", train_share, ", ", held_out_share, "]: must add up to 1");
+
+  const TrainingConfig& training = config.training;
+  check(training.steps > 0 || training.epochs > 0, "training.steps = 0: must be at least 1, or give training.epochs");
+
+  const ParallelConfig& parallel = config.parallel;
+  const std::string own = ranks == 1 ? ": this process is 1 rank" : concat(": there are ", ranks, " ranks");
+  std::int64_t others = 1;
+  for (const auto& [axis, size] : {std::pair("replicate", parallel.replicate), std::pair("context", parallel.context),
+                                   std::pair("tensor", parallel.tensor)}) {
+    check(size <= ranks && ranks % size == 0, "parallel.", axis, " = ", size, own);
+    others *= size;
+    check(others <= ranks && ranks % others == 0, "parallel.", axis, " = ", size, own, ", and the axes before it take ", others / size);
+  }
+  check(parallel.shard != 0, "parallel.shard = 0: must be at least 1, or -1 for the ranks that remain");
+  const std::int64_t shard = parallel.shard == -1 ? ranks / others : parallel.shard;
+  check(others * shard == ranks, "parallel.shard = ", parallel.shard, own,
+        others == 1 ? "" : concat(", and the other axes take ", others));
+  check(shard % parallel.expert == 0, "parallel.expert = ", parallel.expert, ": must divide shard = ", shard, own);
+
+  const std::int64_t coordinates = parallel.replicate * shard;
+  const std::int64_t at_once = training.micro_batch_size * coordinates;
+  check(at_once > 0 && training.global_batch_size % at_once == 0, "training.global_batch_size = ", training.global_batch_size,
+        ": must be a multiple of training.micro_batch_size = ", training.micro_batch_size,
+        coordinates == 1 ? "" : concat(" times ", coordinates, " data-parallel ranks"));
+  check(config.precision.reduce_amax || ranks == 1, "precision.reduce_amax = false: refused with ", ranks,
+        " ranks, whose scales would differ");
+}
+
+std::string print_config(const Config& config) { return to_toml_document(to_node(config)); }
+
+Json to_json(const Config& config) { return octet::to_json(to_node(config)); }
+
+std::vector<Difference> differences(const Json& before, const Config& config) {
+  std::vector<Difference> result;
+  walk("", before, to_json(config), result);
+  return result;
+}
+
+}  // namespace octet::train

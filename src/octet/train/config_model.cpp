@@ -1,0 +1,84 @@
+// [model]: from a preset, a directory or the keys themselves to an architecture.
+#include <algorithm>
+
+#include "octet/base/file.h"
+#include "octet/base/names.h"
+#include "octet/base/require.h"
+#include "octet/models/registry.h"
+#include "octet/train/config.h"
+#include "octet/train/config_presets.h"
+
+namespace octet::train {
+namespace {
+
+// The keys of [model] that are a config.json's.
+Json architecture_keys(const ModelConfig& model) {
+  Json keys = octet::to_json(to_node(model));
+  keys.erase("config");
+  keys.erase("init_from");
+  return keys;
+}
+
+Json model_section(std::string_view toml, const std::string& source) {
+  const TomlNode root = parse_toml(toml, source);
+  const TomlNode* section = root.find("model");
+  demand(section, ExitCode::config, source, ": has no [model]");
+  ModelConfig model;
+  read_record(model, *section, {.name = source, .advise = advise_key}, "model");
+  demand(model.config.empty() && model.init_from.empty(), ExitCode::config, source,
+         ": its [model] names another model instead of giving an architecture");
+  return architecture_keys(model);
+}
+
+Json read_json(const std::filesystem::path& path) {
+  Json object = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  demand(object.is_object(), ExitCode::data, path.string(), ": not a JSON object");
+  return object;
+}
+
+// A preset, or a file.
+Json named_model(const std::string& name) {
+  for (const Preset& preset : presets()) {
+    if (preset.name == name) return model_section(preset.toml, "configs/" + name + ".toml");
+  }
+  const std::filesystem::path path = name;
+  if (path.extension() == ".toml") return model_section(read_file(path), name);
+  if (path.extension() == ".json") return read_json(path);
+  const std::vector<std::string> names = preset_names();
+  std::string list;
+  for (const std::string& preset : names) list += (list.empty() ? "" : ", ") + preset;
+  demand(!std::filesystem::is_directory(path), ExitCode::config, "model.config = \"", name,
+         "\": a directory; give it as model.init_from");
+  fail(ExitCode::config, "model.config = \"", name, "\": no such preset (", list, "), and not a .toml or .json file",
+       did_you_mean(name, names));
+}
+
+}  // namespace
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.emplace_back(preset.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+models::DecoderConfig decoder_config(const Config& config) {
+  const ModelConfig& model = config.model;
+  const auto parse = [&](Json object, const std::string& source) {
+    object.update(architecture_keys(model));
+    if (!object.contains("model_type")) object["model_type"] = "llama";
+    return models::parse_config(nlohmann::json(object), source);
+  };
+  if (!model.init_from.empty()) {
+    const std::filesystem::path path = std::filesystem::path(model.init_from) / "config.json";
+    return parse(read_json(path), path.string());
+  }
+  try {
+    const std::string file = config.file.empty() ? "model" : config.file + ": model";
+    return model.config.empty() ? parse(Json::object(), file) : parse(named_model(model.config), file + ".config = " + model.config);
+  } catch (const Error& error) {
+    fail(ExitCode::config, error.what());  // the run's own words, not a data set's
+  }
+}
+
+}  // namespace octet::train

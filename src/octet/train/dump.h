@@ -1,0 +1,33 @@
+// Every operand and product of the linears whose names match a pattern, on the host.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "octet/nn/scope.h"
+#include "octet/tensor/host_tensor.h"
+
+namespace octet::train {
+
+// Collects <step>.<micro>.<linear>.{x,w,g}.{values,codes,scale_inv,codes_t,scale_inv_t} and ....{y,gx,gw}. `values` is what was
+// quantised: BF16, or the FP32 master weight.
+class DumpObserver final : public nn::LinearObserver {
+ public:
+  explicit DumpObserver(std::string pattern) : pattern_(std::move(pattern)) {}
+
+  void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override;
+  bool wants_products(std::string_view linear) const override;
+  void product(const nn::Scope& scope, std::string_view linear, std::string_view which, const Tensor& value) override;
+
+  // What follows belongs to this micro-batch, counted from 0, of this step, counted from 1.
+  void begin(std::int64_t step, std::int64_t micro) { prefix_ = std::to_string(step) + "." + std::to_string(micro) + "."; }
+  std::map<std::string, HostTensor>& tensors() { return tensors_; }
+
+ private:
+  void add(const std::string& name, HostTensor tensor);
+
+  std::string pattern_, prefix_;
+  std::map<std::string, HostTensor> tensors_;
+};
+
+}  // namespace octet::train

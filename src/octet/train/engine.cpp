@@ -1,0 +1,146 @@
+#include "octet/train/engine.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "octet/kernels/cross_entropy/cross_entropy.h"
+
+namespace octet::train {
+namespace {
+
+parallel::Storage storage_of(const EngineOptions& options) {
+  return {.compute = compute_dtype(options.recipe),
+          .master_weights = options.master_weights,
+          .training = options.training,
+          .grad = options.recipe.compute == Compute::fp64 ? DType::f64 : options.grad_dtype,
+          .moments = options.recipe.compute == Compute::fp64 ? DType::f64 : options.moments_dtype};
+}
+
+}  // namespace
+
+DType compute_dtype(const Recipe& recipe) {
+  switch (recipe.compute) {
+    case Compute::fp64: return DType::f64;
+    case Compute::fp32: return DType::f32;
+    default: return DType::bf16;
+  }
+}
+
+std::size_t MemoryPlan::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); }
+
+Engine::Engine(const EngineOptions& options, DeviceKind device)
+    : Engine(options, make_device(device), device == DeviceKind::meta ? Capacity{} : capacity_of(options)) {}
+
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity)
+    : options_(options), device_(std::move(device)), queue_(device_->make_queue()) {
+  model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe);
+  model_->materialise(*queue_, storage_of(options_), options_.seq_len);
+  if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
+  const std::int64_t tokens = options_.micro_batch_size * options_.seq_len;
+  batch_ = device_->allocate(2 * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
+  evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
+  if (options_.whole_logits) {
+    logits_ = device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
+  }
+  stash_ = std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash);
+  scratch_ = std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch);
+}
+
+// One of everything that a run does, on the meta device.
+void Engine::dry_run() {
+  const auto tokens = static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len);
+  const std::vector<std::int32_t> ids(tokens);
+  refresh();
+  evaluate(ids, ids);
+  if (options_.whole_logits) logits(ids);
+  queue_->reset_work();
+  if (!options_.training) return;
+  forward_backward({.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}}, options_.observer);
+  apply(0.0, 1);
+}
+
+Engine::Capacity Engine::capacity_of(const EngineOptions& options) {
+  Engine meta(options, make_device(DeviceKind::meta), {});
+  meta.dry_run();
+  return {.stash = meta.stash_->high_water(), .scratch = meta.scratch_->high_water()};
+}
+
+MemoryPlan measure(const EngineOptions& options) {
+  Engine meta(options, make_device(DeviceKind::meta), {});
+  meta.dry_run();
+  MemoryPlan plan;
+  plan.bytes = meta.device().memory().bytes;
+  plan.bytes[static_cast<std::size_t>(MemoryCategory::activations)] += meta.stash_->high_water();
+  plan.bytes[static_cast<std::size_t>(MemoryCategory::workspace)] += meta.scratch_->high_water();
+  plan.step = meta.queue().work();
+  return plan;
+}
+
+nn::Scope Engine::scope(nn::LinearObserver* observer) {
+  return {.queue = *queue_,
+          .stash = *stash_,
+          .scratch = *scratch_,
+          .dtype = compute_dtype(options_.recipe),
+          .checkpointing = options_.checkpointing,
+          .observer = observer};
+}
+
+models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+  const std::int64_t count = options_.micro_batch_size * options_.seq_len;
+  require(static_cast<std::int64_t>(tokens.size()) == count && targets.size() == tokens.size(), "a micro-batch of ", tokens.size(),
+          " tokens and ", targets.size(), " targets, not ", options_.micro_batch_size, " x ", options_.seq_len);
+  models::Batch result{.batch = options_.micro_batch_size,
+                       .seq_len = options_.seq_len,
+                       .tokens = {batch_.data(), DType::i32, {count}},
+                       .targets = {static_cast<std::uint8_t*>(batch_.data()) + batch_.bytes() / 2, DType::i32, {count}}};
+  queue_->copy_to_device(result.tokens.data, tokens.data(), result.tokens.bytes());
+  queue_->copy_to_device(result.targets.data, targets.data(), result.targets.bytes());
+  return result;
+}
+
+void Engine::forward_backward(const data::Batch& batch, nn::LinearObserver* observer) {
+  model_->forward_backward(scope(observer), upload(batch.tokens, batch.targets), optimizer_->loss_total());
+}
+
+void Engine::zero_gradients() {
+  optimizer_->reset_loss(*queue_);
+  model_->parameters().zero_gradients(*queue_);
+}
+
+void Engine::apply(double learning_rate, std::uint32_t step) {
+  optimizer_->prepare(*queue_, *scratch_, {.learning_rate = learning_rate, .step = step});
+  model_->scales().update(*queue_, optimizer_->found_inf());
+  optimizer_->update(*queue_);
+  refresh();
+}
+
+std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+  // Rows that are missing are the first ones again, without targets: they count nothing and move no amax.
+  const auto whole = static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len);
+  require(!tokens.empty() && tokens.size() <= whole, "evaluation of ", tokens.size(), " tokens, but room for ", whole);
+  std::vector<std::int32_t> all_tokens(whole), all_targets(whole, kernels::kIgnoredTarget);
+  for (std::size_t i = 0; i < whole; ++i) all_tokens[i] = tokens[i % tokens.size()];
+  std::copy(targets.begin(), targets.end(), all_targets.begin());
+
+  auto* total = static_cast<double*>(evaluation_total_.data());
+  queue_->zero(total, 2 * sizeof(double));
+  model_->evaluate(scope(nullptr), upload(all_tokens, all_targets), total);
+  std::array<double, 2> result{};
+  queue_->copy_to_host(result.data(), total, sizeof result);
+  queue_->synchronize();
+  return result;
+}
+
+Tensor Engine::logits(std::span<const std::int32_t> tokens) {
+  // What follows the last token changes nothing before it: attention is causal.
+  const auto whole = static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len);
+  require(!tokens.empty() && tokens.size() <= whole, "logits of ", tokens.size(), " tokens, but room for ", whole);
+  std::vector<std::int32_t> all(tokens.begin(), tokens.end());
+  all.resize(whole, tokens.back());
+  const Tensor result(logits_.data(), compute_dtype(options_.recipe), {static_cast<std::int64_t>(whole), options_.model.vocab});
+  model_->logits(scope(nullptr), upload(all, all), result);
+  return result.slice_rows(0, static_cast<std::int64_t>(tokens.size()));
+}
+
+}  // namespace octet::train

@@ -1,0 +1,88 @@
+// Everything one rank computes with: device, model, optimizer and the memory of a step, which is measured on the meta device first.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "octet/data/loader.h"
+#include "octet/models/decoder/decoder.h"
+#include "octet/optim/optimizer.h"
+
+namespace octet::train {
+
+struct EngineOptions {
+  models::DecoderConfig model;
+  Recipe recipe;
+  bool training = true;  // false: no gradients and moments; evaluate() and logits() only
+  bool master_weights = true;
+  DType grad_dtype = DType::f32;
+  DType moments_dtype = DType::f32;
+  std::int64_t seq_len = 0;
+  std::int64_t micro_batch_size = 1;
+  nn::Checkpointing checkpointing = nn::Checkpointing::none;
+  optim::OptimizerOptions optimizer;
+  nn::LinearObserver* observer = nullptr;  // whose memory the plan must hold: the one that will watch some of the steps
+  bool whole_logits = false;               // room for the logits of a micro-batch (probe, generate)
+};
+
+// Bytes by category, to the byte what an Engine with these options takes of its device.
+struct MemoryPlan {
+  std::array<std::size_t, kMemoryCategories> bytes{};
+  std::size_t total() const;
+  Work step;  // of one micro-batch, forward and backward, and one optimizer step
+};
+
+MemoryPlan measure(const EngineOptions& options);
+
+class Engine {
+ public:
+  // Takes all memory now. Parameters are zero: initialise or load them, then call refresh().
+  Engine(const EngineOptions& options, DeviceKind device);
+
+  // The gradient of one micro-batch is added to the parameters', its loss to the optimizer's total.
+  void forward_backward(const data::Batch& batch, nn::LinearObserver* observer);
+  // The rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
+  void apply(double learning_rate, std::uint32_t step);
+  void zero_gradients();
+
+  // Every pass has the one shape that the memory was measured for: a whole micro-batch.
+  // {sum of losses, tokens} of at most a micro-batch of whole rows; records nothing.
+  std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+  // logits [tokens, V] in device memory until the next call; of whole rows, or of the beginning of one.
+  Tensor logits(std::span<const std::int32_t> tokens);
+
+  // After parameters or scales were loaded.
+  void refresh() { model_->parameters().refresh(*queue_, *scratch_); }
+
+  Device& device() { return *device_; }
+  Queue& queue() { return *queue_; }
+  models::Decoder& model() { return *model_; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
+  const Arena& stash() const { return *stash_; }
+  const Arena& scratch() const { return *scratch_; }
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  friend MemoryPlan measure(const EngineOptions& options);
+  struct Capacity {
+    std::size_t stash = 0, scratch = 0;
+  };
+  Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity);
+  static Capacity capacity_of(const EngineOptions& options);
+  void dry_run();
+  nn::Scope scope(nn::LinearObserver* observer);
+  models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+
+  EngineOptions options_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<models::Decoder> model_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<Arena> stash_, scratch_;
+  Buffer batch_, evaluation_total_, logits_;
+};
+
+// Of activations and of parameters' values.
+DType compute_dtype(const Recipe& recipe);
+
+}  // namespace octet::train

@@ -1,0 +1,44 @@
+#include "octet/train/generate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "octet/base/rng.h"
+#include "octet/tensor/host_tensor.h"
+
+namespace octet::train {
+namespace {
+
+std::int32_t sample(const std::vector<double>& logits, double temperature, double uniform) {
+  const auto likeliest = std::max_element(logits.begin(), logits.end());
+  if (temperature <= 0.0) return static_cast<std::int32_t>(likeliest - logits.begin());
+  std::vector<double> cumulative(logits.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) cumulative[i] = sum += std::exp((logits[i] - *likeliest) / temperature);
+  const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end(), uniform * sum);
+  return static_cast<std::int32_t>(std::min(chosen, cumulative.end() - 1) - cumulative.begin());
+}
+
+}  // namespace
+
+void generate(Engine& engine, std::vector<std::int32_t> ids, const GenerateOptions& options,
+              const std::function<bool(std::int32_t)>& on_token) {
+  require(!ids.empty(), "generate: no token to begin with");
+  const Rng rng(options.seed, RngStream::generate);
+  const auto window = static_cast<std::size_t>(engine.options().seq_len);
+  for (std::int64_t i = 0; i < options.max_tokens; ++i) {
+    const std::size_t seen = std::min(ids.size(), window);
+    const Tensor logits = engine.logits(std::span(ids).last(seen));
+    const HostTensor last = to_host(engine.queue(), logits.slice_rows(logits.rows() - 1, logits.rows()));
+    std::vector<double> values(static_cast<std::size_t>(logits.cols()));
+    visit_float(last.dtype(), [&]<class T>() {
+      const T* row = last.view().as<T>();
+      for (std::size_t v = 0; v < values.size(); ++v) values[v] = static_cast<double>(static_cast<Real<T>>(row[v]));
+    });
+    const std::int32_t id = sample(values, options.temperature, rng.uniform(static_cast<std::uint64_t>(i)));
+    ids.push_back(id);
+    if (!on_token(id)) return;
+  }
+}
+
+}  // namespace octet::train

@@ -1,0 +1,33 @@
+#include "octet/train/health.h"
+
+#include "octet/kernels/quantize/quantize.h"
+
+namespace octet::train {
+
+void HealthObserver::operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) {
+  if (scope.record == nn::Record::nothing) return;  // a recompute of what was measured before
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor out = allocate(scope.scratch, DType::f32, {5});
+  kernels::quantize_health(scope.queue, scope.scratch, {.x = source, .q = q, .out = static_cast<float*>(out.data)});
+  if (scope.queue.kind() == DeviceKind::meta) return;  // the plan of a run, which measures nothing
+  Sample& sample = samples_.emplace_back();
+  sample.tensor = concat(linear, ".", role_letter(role));
+  scope.queue.copy_to_host(sample.values.data(), out.data, out.bytes());
+}
+
+std::vector<telemetry::HealthSample> HealthObserver::take(std::int64_t step) {
+  std::vector<telemetry::HealthSample> result;
+  for (const Sample& s : samples_) {
+    result.push_back({.step = step,
+                      .tensor = s.tensor,
+                      .amax = s.values[0],
+                      .scale = s.values[1],
+                      .saturated_pct = 100.0 * static_cast<double>(s.values[2]),
+                      .flushed_pct = 100.0 * static_cast<double>(s.values[3]),
+                      .sqnr_db = s.values[4]});
+  }
+  samples_.clear();
+  return result;
+}
+
+}  // namespace octet::train

@@ -1,0 +1,166 @@
+#include "octet/train/probe.h"
+
+#include "octet/base/names.h"
+#include "octet/checkpoint/safetensors.h"
+#include "octet/kernels/cross_entropy/cross_entropy.h"
+#include "octet/models/registry.h"
+#include "octet/train/dump.h"
+#include "octet/train/model_files.h"
+
+namespace octet::train {
+namespace {
+
+using checkpoint::SafetensorsFile;
+
+struct Input {
+  std::int64_t batch = 0, seq_len = 0;
+  std::vector<std::int32_t> tokens, targets;
+
+  std::span<const std::int32_t> rows(const std::vector<std::int32_t>& of, std::int64_t begin, std::int64_t end) const {
+    return std::span(of).subspan(static_cast<std::size_t>(begin * seq_len), static_cast<std::size_t>((end - begin) * seq_len));
+  }
+};
+
+std::vector<std::int32_t> read_ids(const Tensor& tensor, const std::string& what, std::int64_t vocab, bool may_ignore) {
+  demand(tensor.shape.rank() == 2, ExitCode::data, what, " has shape ", tensor.shape, ": must be [B, T]");
+  demand(tensor.dtype == DType::i32 || tensor.dtype == DType::i64, ExitCode::data, what, " is ", name_of(tensor.dtype),
+         ": must be I32 or I64");
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(tensor.elements()));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::int64_t id = tensor.dtype == DType::i32 ? tensor.as<std::int32_t>()[i] : tensor.as<std::int64_t>()[i];
+    const bool ignored = may_ignore && id == kernels::kIgnoredTarget;
+    demand(ignored || (id >= 0 && id < vocab), ExitCode::data, what, ": id ", id, " at element ", i, " is outside the vocabulary of ",
+           vocab);
+    ids[i] = static_cast<std::int32_t>(id);
+  }
+  return ids;
+}
+
+Input read_input(const std::filesystem::path& path, const models::DecoderConfig& config) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const Tensor tokens = file.get("tokens");
+  Input input;
+  input.tokens = read_ids(tokens, path.string() + ": tokens", config.vocab, false);
+  input.batch = tokens.shape[0];
+  input.seq_len = tokens.shape[1];
+  demand(!input.tokens.empty(), ExitCode::data, path.string(), ": tokens has shape ", tokens.shape, ": nothing to compute");
+  demand(input.seq_len <= config.max_position, ExitCode::config, path.string(), ": ", input.seq_len,
+         " tokens a row, but the model's max_position_embeddings = ", config.max_position);
+  if (file.find("targets")) {
+    const Tensor targets = file.get("targets");
+    demand(targets.shape == tokens.shape, ExitCode::data, path.string(), ": targets ", targets.shape, " and tokens ", tokens.shape,
+           " differ in shape");
+    input.targets = read_ids(targets, path.string() + ": targets", config.vocab, true);
+  } else {  // the next token; the last position has none
+    input.targets.assign(input.tokens.begin() + 1, input.tokens.end());
+    input.targets.push_back(kernels::kIgnoredTarget);
+    for (std::int64_t row = 1; row <= input.batch; ++row) {
+      input.targets[static_cast<std::size_t>(row * input.seq_len - 1)] = kernels::kIgnoredTarget;
+    }
+  }
+  return input;
+}
+
+HostTensor as_f32(const HostTensor& x, double factor) {
+  HostTensor result(DType::f32, x.shape());
+  float* out = result.view().as<float>();
+  visit_float(x.dtype(), [&]<class T>() {
+    const T* in = x.view().as<T>();
+    for (std::int64_t i = 0; i < x.shape().elements(); ++i) {
+      out[i] = static_cast<float>(static_cast<double>(static_cast<Real<T>>(in[i])) * factor);
+    }
+  });
+  return result;
+}
+
+data::Batch rows_of(const Input& input, std::int64_t begin, std::int64_t end) {
+  return {.first_sample = begin, .tokens = input.rows(input.tokens, begin, end), .targets = input.rows(input.targets, begin, end)};
+}
+
+void add_grads(Engine& engine, const Input& input, std::map<std::string, HostTensor>& out) {
+  const std::int64_t micro = engine.options().micro_batch_size;
+  engine.zero_gradients();
+  for (std::int64_t row = 0; row < input.batch; row += micro) engine.forward_backward(rows_of(input, row, row + micro), nullptr);
+  std::array<double, 2> total{};
+  engine.queue().copy_to_host(total.data(), engine.optimizer().loss_total(), sizeof total);
+  engine.queue().synchronize();
+  for (const parallel::NameEntry& entry : models::names_of(engine.model())) {
+    const HostTensor grad = to_host(engine.queue(), entry.parameter->grad.slice_rows(entry.row_begin, entry.row_end));
+    out["grad." + entry.external] = as_f32(grad, 1.0 / total[1]);
+  }
+}
+
+void train_steps(Engine& engine, const ProbeOptions& options, const Input& input, DumpObserver* dump,
+                 std::map<std::string, HostTensor>& out) {
+  const std::int64_t micro = engine.options().micro_batch_size;
+  HostTensor losses(DType::f32, {options.steps});
+  for (std::int64_t step = 1; step <= options.steps; ++step) {
+    engine.zero_gradients();
+    for (std::int64_t row = 0; row < input.batch; row += micro) {
+      if (dump) dump->begin(step, row / micro);
+      engine.forward_backward(rows_of(input, row, row + micro), dump);
+    }
+    engine.apply(options.lr, static_cast<std::uint32_t>(step));
+    const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
+    losses.view().as<float>()[step - 1] = static_cast<float>(scalars.loss_sum / scalars.token_count);
+    if (!dump) continue;
+    for (const auto& [name, tensor] : engine.model().scales().tensors()) {
+      // fp8.<linear>.<role>.<what>
+      const std::string linear = name.substr(4, name.rfind('.', name.rfind('.') - 1) - 4);
+      if (glob_match(options.dump, linear)) out[std::to_string(step) + "." + name] = to_host(engine.queue(), tensor);
+    }
+  }
+  out["losses"] = std::move(losses);
+}
+
+}  // namespace
+
+void probe(const ProbeOptions& options) {
+  EngineOptions engine_options = options.engine;
+  engine_options.model = models::read_config(options.model);
+  const Input input = read_input(options.tokens, engine_options.model);
+  DumpObserver dump(options.dump);
+  const bool dumps = !options.dump.empty();
+  engine_options.training = options.grads || options.steps > 0;
+  engine_options.seq_len = input.seq_len;
+  engine_options.micro_batch_size = options.micro_batch_size > 0 ? options.micro_batch_size : input.batch;
+  demand(input.batch % engine_options.micro_batch_size == 0, ExitCode::config, options.tokens.string(), ": ", input.batch,
+         " rows are no multiple of training.micro_batch_size = ", engine_options.micro_batch_size);
+  engine_options.whole_logits = true;
+  engine_options.observer = dumps ? &dump : nullptr;
+  Engine engine(engine_options, options.device);
+  load_model(engine, options.model);
+  if (dumps) {
+    std::vector<std::string> names;
+    for (const nn::Linear* linear : engine.model().linears()) names.push_back(linear->name());
+    const bool any = std::any_of(names.begin(), names.end(), [&](const std::string& name) { return glob_match(options.dump, name); });
+    demand(any, ExitCode::config, "--dump ", options.dump, ": matches no linear", did_you_mean(options.dump, names));
+  }
+
+  std::map<std::string, HostTensor> out;
+  const std::int64_t micro = engine_options.micro_batch_size, vocab = engine_options.model.vocab;
+  HostTensor values(DType::f32, {input.batch, input.seq_len, vocab});
+  std::array<double, 2> total{};
+  for (std::int64_t row = 0; row < input.batch; row += micro) {
+    const data::Batch rows = rows_of(input, row, row + micro);
+    const HostTensor logits = as_f32(to_host(engine.queue(), engine.logits(rows.tokens)), 1.0);
+    std::copy_n(logits.view().as<float>(), logits.shape().elements(), values.view().as<float>() + row * input.seq_len * vocab);
+    const std::array<double, 2> loss_and_count = engine.evaluate(rows.tokens, rows.targets);
+    total[0] += loss_and_count[0];
+    total[1] += loss_and_count[1];
+  }
+  demand(total[1] > 0, ExitCode::data, options.tokens.string(), ": no target counts, so there is no loss");
+  HostTensor loss(DType::f32, {1});
+  loss.view().as<float>()[0] = static_cast<float>(total[0] / total[1]);
+  out["loss"] = std::move(loss);
+  if (options.grads) add_grads(engine, input, out);
+  if (options.steps > 0) train_steps(engine, options, input, dumps ? &dump : nullptr, out);
+  out.merge(dump.tensors());
+
+  std::vector<checkpoint::NamedTensor> named;
+  for (const auto& [name, tensor] : out) named.push_back({name, tensor.view()});
+  named.push_back({"logits", values.view()});
+  checkpoint::write_safetensors(options.output, std::move(named));
+}
+
+}  // namespace octet::train

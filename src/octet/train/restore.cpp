@@ -1,0 +1,85 @@
+#include "octet/train/restore.h"
+
+#include <limits>
+
+#include "octet/checkpoint/reader.h"
+#include "octet/models/registry.h"
+#include "octet/recipes/registry.h"
+#include "octet/train/model_files.h"
+#include "octet/train/setup.h"
+
+namespace octet::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_checkpoint(const fs::path& path) { return fs::exists(path / "manifest.json"); }
+
+std::int64_t load_weights(Engine& engine, const checkpoint::Reader& reader) {
+  const std::string recipe = reader.meta().value("recipe", "");
+  demand(recipe == engine.model().recipe().name, ExitCode::config, reader.path().string(), ": made with recipe ", recipe,
+         ", but precision.recipe = ", engine.model().recipe().name);
+  std::vector<checkpoint::Entry> entries;
+  for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
+    entries.push_back(checkpoint::Entry::whole(p.spec.name, p.primary()));
+  }
+  for (const auto& [name, tensor] : engine.model().scales().tensors()) entries.push_back(checkpoint::Entry::whole(name, tensor));
+  reader.load(engine.queue(), entries, {"*.moment1", "*.moment2", "optimizer.updates"});
+  engine.refresh();
+  return reader.step();
+}
+
+}  // namespace
+
+std::int64_t restore_weights(Engine& engine, const fs::path& path) {
+  return load_weights(engine, checkpoint::Reader::open(path));
+}
+
+std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std::int64_t max_tokens) {
+  EngineOptions options;
+  options.training = false;
+  options.whole_logits = true;
+  const auto make = [&] {
+    options.seq_len = std::min(options.model.max_position, max_tokens);
+    return std::make_unique<Engine>(options, device);
+  };
+  if (!is_checkpoint(path)) {
+    options.model = models::read_config(path);
+    options.recipe = recipes::make_recipe("bf16", {});
+    auto engine = make();
+    load_model(*engine, path);
+    return engine;
+  }
+  const checkpoint::Reader reader = checkpoint::Reader::open(path);
+  const std::string source = (path / "manifest.json").string();
+  const Config config = parse_config(reader.meta().value("toml", ""), source);
+  options.model = models::parse_config(reader.meta().value("model", nlohmann::json()), source);
+  options.recipe = recipe_of(config, device);
+  options.master_weights = config.optimizer.master_weights;
+  auto engine = make();
+  load_weights(*engine, reader);
+  return engine;
+}
+
+double evaluate(Engine& engine, const data::Dataset& dataset, std::int64_t sequences) {
+  const std::int64_t count = std::min(sequences, dataset.held_out_samples());
+  const std::int64_t length = dataset.seq_len(), rows = engine.options().micro_batch_size;
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(rows * length)), targets(tokens.size()), starts;
+  double loss = 0, weight = 0;
+  for (std::int64_t begin = 0; begin < count; begin += rows) {
+    const std::int64_t end = std::min(count, begin + rows);
+    starts.clear();
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto offset = static_cast<std::size_t>((i - begin) * length), width = static_cast<std::size_t>(length);
+      dataset.held_out_sample(
+          i, {.tokens = std::span(tokens).subspan(offset, width), .targets = std::span(targets).subspan(offset, width)}, starts);
+    }
+    const auto used = static_cast<std::size_t>((end - begin) * length);
+    const std::array<double, 2> total = engine.evaluate(std::span(tokens).first(used), std::span(targets).first(used));
+    loss += total[0];
+    weight += total[1];
+  }
+  return weight > 0 ? loss / weight : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace octet::train

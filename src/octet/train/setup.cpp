@@ -1,0 +1,135 @@
+#include "octet/train/setup.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/models/registry.h"
+#include "octet/recipes/registry.h"
+
+namespace octet::train {
+namespace {
+
+DType dtype_of_name(const std::string& name) { return name == "bf16" ? DType::bf16 : DType::f32; }
+
+nn::Checkpointing checkpointing_of(const std::string& mode) {
+  return mode == "full" ? nn::Checkpointing::full : mode == "selective" ? nn::Checkpointing::selective : nn::Checkpointing::none;
+}
+
+std::string describe(const QuantSpec& spec) {
+  const char* tile = "";
+  switch (spec.tile) {
+    case ScaleTile::tensor: tile = spec.source == ScaleSource::history ? "tensor, delayed" : "tensor, current"; break;
+    case ScaleTile::row: tile = "row"; break;
+    case ScaleTile::block_1x128: tile = "1x128"; break;
+    case ScaleTile::block_128x128: tile = "128x128"; break;
+    case ScaleTile::mx_1x32: tile = "1x32 E8M0"; break;
+  }
+  return fmt::format("{} ({})", spec.format == Fp8Format::e4m3 ? "E4M3" : "E5M2", tile);
+}
+
+// "model.layers.*.mlp.down_proj": layers of one kind share a line.
+std::string kind_of(const std::string& name) {
+  const std::string prefix = "model.layers.";
+  if (name.rfind(prefix, 0) != 0) return name;
+  return prefix + "*" + name.substr(name.find('.', prefix.size()));
+}
+
+}  // namespace
+
+DeviceKind device_of(const Config& config) {
+  if (config.run.device == "cuda") return DeviceKind::cuda;
+  if (config.run.device == "auto" && cuda_is_available()) return DeviceKind::cuda;
+  return DeviceKind::cpu;
+}
+
+Recipe recipe_of(const Config& config, DeviceKind device) {
+  const PrecisionConfig& p = config.precision;
+  const Recipe recipe = recipes::make_recipe(p.recipe, {.format = p.format,
+                                                        .amax_history_len = p.amax_history_len,
+                                                        .amax_compute_algo = p.amax_compute_algo,
+                                                        .margin = p.margin,
+                                                        .power_of_2 = p.power_of_2,
+                                                        .amax_epsilon = p.amax_epsilon,
+                                                        .accumulation = p.accumulation,
+                                                        .wgrad = p.wgrad,
+                                                        .head = p.head,
+                                                        .skip = p.skip});
+  recipes::check_device(recipe, device, p.emulate);
+  demand(p.attention == "bf16", ExitCode::config, "precision.attention = \"fp8\": FP8 attention runs on CUDA only");
+  return recipe;
+}
+
+EngineOptions optimizer_options(const Config& config, const Recipe& recipe) {
+  EngineOptions options;
+  options.recipe = recipe;
+  options.master_weights = config.optimizer.master_weights;
+  options.grad_dtype = dtype_of_name(config.training.grad_dtype);
+  options.moments_dtype = dtype_of_name(config.optimizer.state_dtype);
+  options.checkpointing = checkpointing_of(config.activation_checkpoint.mode);
+  options.optimizer = {.beta1 = config.optimizer.betas[0],
+                       .beta2 = config.optimizer.betas[1],
+                       .epsilon = config.optimizer.eps,
+                       .weight_decay = config.optimizer.weight_decay,
+                       .max_grad_norm = config.optimizer.max_grad_norm,
+                       .seed = config.run.seed};
+  return options;
+}
+
+EngineOptions engine_options(const Config& config, const Recipe& recipe) {
+  EngineOptions options = optimizer_options(config, recipe);
+  options.model = decoder_config(config);
+  options.seq_len = config.training.seq_len;
+  options.micro_batch_size = config.training.micro_batch_size;
+  demand(options.seq_len <= options.model.max_position, ExitCode::config, config.file, ": training.seq_len = ", options.seq_len,
+         " is beyond the model's max_position_embeddings = ", options.model.max_position);
+  return options;
+}
+
+data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab) {
+  data::DatasetOptions options;
+  for (const SourceConfig& source : config.data.source) options.sources.push_back({.path = source.path, .weight = source.weight});
+  options.seq_len = config.training.seq_len;
+  options.seed = config.run.seed;
+  options.split = config.data.split;
+  options.vocab_size = vocab;
+  return options;
+}
+
+std::int64_t accumulation_of(const Config& config) { return config.training.global_batch_size / config.training.micro_batch_size; }
+
+std::string precision_table(models::Decoder& model) {
+  struct Kind {
+    std::string shape, precision;
+    int layers = 0;
+  };
+  std::vector<std::pair<std::string, Kind>> kinds;
+  std::size_t width = 0;
+  for (const nn::Linear* linear : model.linears()) {
+    const Recipe& recipe = model.recipe();
+    std::string precision = linear->compute() == Compute::fp32 ? "FP32" : "BF16";
+    if (linear->is_fp8()) {
+      precision = fmt::format("X {}  W {}  G {}{}", describe(recipe.x), describe(recipe.w), describe(recipe.g),
+                              recipe.wgrad_bf16 ? "  wgrad BF16" : "");
+    }
+    // A layer that `skip` singles out has a line of its own.
+    std::string name = kind_of(linear->name());
+    const auto same = std::find_if(kinds.begin(), kinds.end(),
+                                   [&](const auto& kind) { return kind.first == name && kind.second.precision == precision; });
+    if (same == kinds.end()) {
+      const Shape shape = linear->weight().spec.shape;
+      kinds.push_back({name, {.shape = fmt::format("[{}, {}]", shape[0], shape[1]), .precision = precision, .layers = 1}});
+      width = std::max(width, name.size());
+    } else {
+      ++same->second.layers;
+    }
+  }
+  std::string table;
+  for (const auto& [name, kind] : kinds) {
+    table += fmt::format("  {:<{}}  {:>14}  x{:<3} {}\n", name, width, kind.shape, kind.layers, kind.precision);
+  }
+  return table;
+}
+
+}  // namespace octet::train

@@ -1,0 +1,25 @@
+// From a configuration to what an engine needs.
+#pragma once
+
+#include <string>
+
+#include "octet/train/config.h"
+#include "octet/train/engine.h"
+
+namespace octet::train {
+
+DeviceKind device_of(const Config& config);
+// The recipe of [precision], refused in a sentence where the device cannot run it.
+Recipe recipe_of(const Config& config, DeviceKind device);
+// The engine's dtypes, recipe, checkpointing and optimizer, without a model.
+EngineOptions optimizer_options(const Config& config, const Recipe& recipe);
+// The same with the model and the sizes of [training]. Throws Error{config} for a sequence longer than the model's.
+EngineOptions engine_options(const Config& config, const Recipe& recipe);
+data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab);
+// Micro-batches of an optimizer step.
+std::int64_t accumulation_of(const Config& config);
+
+// What every linear computes in, a line per kind of layer, so that nobody has to trust: name, shape, formats and tiles of X, W and G.
+std::string precision_table(models::Decoder& model);
+
+}  // namespace octet::train

@@ -1,0 +1,18 @@
+// SIGTERM and the first SIGINT ask for a checkpoint and an end; the second SIGINT ends the process at once.
+#pragma once
+
+namespace octet::train {
+
+// While it lives, its handlers are installed.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  // The name of the signal that asked to stop, or null.
+  static const char* requested();
+};
+
+}  // namespace octet::train

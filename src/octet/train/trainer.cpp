@@ -1,0 +1,326 @@
+#include "octet/train/trainer.h"
+
+#include <ctime>
+
+#include "octet/base/log.h"
+#include "octet/models/registry.h"
+#include "octet/optim/schedule.h"
+#include "octet/checkpoint/model_dir.h"
+#include "octet/train/model_files.h"
+#include "octet/train/restore.h"
+#include "octet/train/setup.h"
+#include "octet/train/signals.h"
+#include "octet/train/version.h"
+
+namespace octet::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+optim::Schedule schedule_of(const Config& config, std::int64_t steps) {
+  return {.lr = config.optimizer.lr,
+          .steps = steps,
+          .warmup_steps = config.lr_scheduler.warmup_steps,
+          .decay = optim::parse_decay(config.lr_scheduler.decay),
+          .min_lr_factor = config.lr_scheduler.min_lr_factor};
+}
+
+// What a run's engine is, health samples included.
+EngineOptions run_options(const Config& config, nn::LinearObserver* health) {
+  EngineOptions options = engine_options(config, recipe_of(config, device_of(config)));
+  if (config.metrics.health_freq > 0 && options.recipe.is_fp8()) options.observer = health;
+  return options;
+}
+
+bool every(std::int64_t interval, std::int64_t step) { return interval > 0 && step % interval == 0; }
+
+// Training survives a checkpoint that cannot be written.
+void warn_of_failure(const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::internal) throw;
+    log_warning(concat(error.what(), "; training goes on with the older ones"));
+  }
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields{};
+  gmtime_r(&now, &fields);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields);
+  return text;
+}
+
+}  // namespace
+
+MemoryPlan measure_run(const Config& config) {
+  HealthObserver health;
+  return measure(run_options(config, &health));
+}
+
+Trainer::Trainer(const TrainerOptions& options) : options_(options), config_(options_.config) {
+  device_ = device_of(config_);
+  engine_options_ = run_options(config_, &health_);
+  plan_ = measure(engine_options_);
+  dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
+  accumulation_ = accumulation_of(config_);
+  steps_ = config_.training.steps;
+  if (config_.training.epochs > 0) {
+    const double samples = config_.training.epochs * static_cast<double>(dataset_->samples_per_epoch());
+    steps_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(samples / static_cast<double>(config_.training.global_batch_size)));
+  }
+  start_engine();
+  loader_ = std::make_unique<data::Loader>(*dataset_, data::LoaderOptions{.micro_batch_size = config_.training.micro_batch_size});
+}
+
+void Trainer::start_engine() {
+  engine_.reset();  // before its successor takes memory
+  engine_ = std::make_unique<Engine>(engine_options_, device_);
+  if (!config_.model.init_from.empty() && checkpoint::has_weights(config_.model.init_from)) {
+    load_model(*engine_, config_.model.init_from);
+  } else {
+    engine_->model().parameters().initialise(engine_->queue(), config_.run.seed);
+    engine_->refresh();
+  }
+}
+
+std::vector<checkpoint::Entry> Trainer::entries() {
+  std::vector<checkpoint::Entry> result;
+  for (const parallel::Parameter& p : engine_->model().parameters().parameters()) {
+    result.push_back(checkpoint::Entry::whole(p.spec.name, p.primary()));
+    result.push_back(checkpoint::Entry::whole(p.spec.name + ".moment1", p.moment1));
+    result.push_back(checkpoint::Entry::whole(p.spec.name + ".moment2", p.moment2));
+  }
+  for (const auto& [name, tensor] : engine_->model().scales().tensors()) result.push_back(checkpoint::Entry::whole(name, tensor));
+  result.push_back(checkpoint::Entry::whole("optimizer.updates", engine_->optimizer().updates()));
+  return result;
+}
+
+nlohmann::json Trainer::meta() const {
+  return {{"octet", kVersion},
+          {"recipe", engine_options_.recipe.name},
+          {"cursor", loader_->position()},
+          {"seed", config_.run.seed},
+          {"tokens_seen", tokens_seen_},
+          {"rollbacks", rollbacks_},
+          {"anomaly", anomaly_.state()},
+          {"mesh", {{"replicate", 1}, {"shard", 1}, {"context", 1}, {"tensor", 1}}},
+          {"config", to_json(config_)},
+          {"toml", print_config(config_)},
+          {"model", models::family_of(engine_options_.model.family, "model").write(engine_options_.model)}};
+}
+
+void Trainer::save() {
+  if (saved_step_ == step_) return;
+  recorder_->sync();
+  writer_->save(step_, engine_->queue(), entries(), meta());
+  saved_step_ = step_;
+}
+
+// A disk that is full now may not be later: training goes on with the checkpoints there are. The writer tells the failure of a
+// save behind the steps when it is asked next, which is no failure of the next save.
+void Trainer::save_if_possible() {
+  warn_of_failure([&] { writer_->wait(); });
+  warn_of_failure([&] { save(); });
+}
+
+// The last checkpoint of this process: it is on the disk, or the process says that it is not.
+void Trainer::save_for_good() {
+  if (saved_step_ != step_) warn_of_failure([&] { writer_->wait(); });
+  save();
+  writer_->wait();
+}
+
+void Trainer::load(const checkpoint::Reader& reader) {
+  const nlohmann::json& meta = reader.meta();
+  const std::string recipe = meta.value("recipe", "");
+  demand(recipe == engine_options_.recipe.name, ExitCode::config, reader.path().string(), ": made with recipe ", recipe,
+         ", but precision.recipe = ", engine_options_.recipe.name, "; export it and start from model.init_from to change recipes");
+  reader.load(engine_->queue(), entries());
+  engine_->refresh();
+  step_ = saved_step_ = reader.step();
+  tokens_seen_ = meta.at("tokens_seen").get<std::int64_t>();
+  anomaly_.restore(meta.at("anomaly"));
+}
+
+void Trainer::resume() {
+  const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
+  std::optional<checkpoint::Reader> reader;
+  if (options_.resume == "auto") {
+    reader = checkpoint::Reader::open_latest(root, log_warning);
+  } else if (options_.resume != "none") {
+    reader = checkpoint::Reader::open(options_.resume);
+  }
+  if (!reader) {
+    writer_->rewind(0);  // a new history: what an earlier run left here must not be taken for its future
+    return;
+  }
+  load(*reader);
+  writer_->rewind(step_);
+  loader_->seek(reader->meta().at("cursor").get<std::int64_t>());
+  rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
+  log_info(concat("resuming after step ", step_, " from ", reader->path().string()));
+  for (const Difference& d : differences(Json(reader->meta().at("config")), config_)) {
+    if (d.key != "run.output_dir") log_info(concat("  changed since then: ", d.key, ": ", d.before, " -> ", d.now));
+  }
+}
+
+// The state goes back; the data does not: the batches that led here are not seen again.
+void Trainer::roll_back() {
+  demand(rollbacks_ < config_.anomaly.max_rollbacks, ExitCode::not_finite, "step ", step_, ": ", anomaly_.reason(), ", and all ",
+         config_.anomaly.max_rollbacks, " rollbacks of anomaly.max_rollbacks are used up");
+  ++rollbacks_;
+  const std::int64_t failed = step_;
+  const std::string reason = anomaly_.reason();
+  warn_of_failure([&] { writer_->wait(); });
+  const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
+  if (const auto reader = checkpoint::Reader::open_latest(root, log_warning)) {
+    load(*reader);
+    anomaly_.begin_row();
+  } else {
+    start_engine();
+    step_ = 0;
+    saved_step_ = -1;
+    tokens_seen_ = 0;
+    anomaly_ = {};
+  }
+  recorder_->rewind(step_);
+  writer_->rewind(step_);
+  log_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ", loader_->position(),
+                     " (rollback ", rollbacks_, " of ", config_.anomaly.max_rollbacks, ")"));
+}
+
+// One optimizer step: the walk of docs/walk.md.
+kernels::StepScalars Trainer::step(bool sample_health) {
+  engine_->zero_gradients();
+  for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
+    const data::Batch batch = loader_->next();
+    engine_->forward_backward(batch, sample_health && micro == 0 ? &health_ : nullptr);
+    tokens_seen_ += static_cast<std::int64_t>(batch.tokens.size());
+  }
+  ++step_;
+  engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_));
+  return engine_->optimizer().read(engine_->queue());
+}
+
+void Trainer::log(const kernels::StepScalars& scalars, double eval_loss, bool sampled) {
+  telemetry::StepMetrics m;
+  const telemetry::StepMeter::Interval interval = meter_->take();
+  m.step = step_;
+  m.loss = scalars.loss_sum / scalars.token_count;
+  m.grad_norm = scalars.grad_norm;
+  m.lr = static_cast<double>(scalars.learning_rate);
+  m.tokens_seen = tokens_seen_;
+  m.step_time_s = interval.step_time_s;
+  m.data_time_s = interval.data_time_s;
+  m.tokens_per_s = interval.tokens_per_s;
+  m.tokens_per_s_per_gpu = interval.tokens_per_s_per_process;
+  m.tflops_per_gpu = interval.tokens_per_s_per_process * engine_options_.model.train_flops_per_token(config_.training.seq_len) * 1e-12;
+  m.memory_peak_gib = static_cast<double>(engine_->device().memory().total_peak) * 0x1p-30;
+  m.fp8_flop_share = plan_.step.flops > 0 ? plan_.step.fp8_flops / plan_.step.flops : 0.0;
+  m.skipped_steps = anomaly_.skipped_steps();
+  m.samples_per_s = interval.samples_per_s;
+  if (eval_loss == eval_loss) m.eval_loss = eval_loss;
+  if (sampled) {
+    const std::vector<telemetry::HealthSample> samples = health_.take(step_);
+    double flushed = 0, saturated = 0;
+    for (const telemetry::HealthSample& s : samples) {
+      flushed += s.flushed_pct;
+      saturated += s.saturated_pct;
+    }
+    if (!samples.empty()) {
+      m.fp8_underflow_pct = flushed / static_cast<double>(samples.size());
+      m.fp8_saturated_pct = saturated / static_cast<double>(samples.size());
+    }
+    recorder_->write(samples);
+  }
+  recorder_->write(m, meter_->eta_s());
+}
+
+telemetry::RunInfo Trainer::run_info() const {
+  telemetry::RunInfo info;
+  info.name = options_.label.empty() ? config_.run.name : options_.label;
+  info.recipe = engine_options_.recipe.name;
+  info.repeat_of = options_.repeat_of;
+  info.device = std::string(name_of(device_));
+  info.device_name = device_name(device_);
+  info.model = !config_.model.config.empty() ? config_.model.config
+               : !config_.model.init_from.empty() ? config_.model.init_from : config_.run.name;
+  info.parameters = engine_options_.model.parameters();
+  info.layers = engine_options_.model.layers;
+  info.seq_len = config_.training.seq_len;
+  info.micro_batch_size = config_.training.micro_batch_size;
+  info.global_batch_size = config_.training.global_batch_size;
+  info.tokens_per_step = config_.training.global_batch_size * config_.training.seq_len;
+  info.steps = steps_;
+  info.seed = static_cast<std::int64_t>(config_.run.seed);
+  info.lr = config_.optimizer.lr;
+  for (const SourceConfig& source : config_.data.source) info.data += (info.data.empty() ? "" : ", ") + source.path;
+  info.version = kVersion;
+  info.started = utc_now();
+  return info;
+}
+
+ExitCode Trainer::run() {
+  const StopSignals signals;
+  const fs::path directory = config_.run.output_dir;
+  writer_ = std::make_unique<checkpoint::Writer>(checkpoint::WriterOptions{
+      .root = directory / "checkpoints",
+      .keep_latest_k = static_cast<int>(config_.checkpoint.keep_latest_k),
+      .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now});
+  resume();
+  recorder_ = std::make_unique<telemetry::Recorder>(
+      telemetry::Recorder::Options{.directory = directory,
+                                   .last_step = step_ > 0 ? std::optional(step_) : std::nullopt,
+                                   .tensorboard = config_.metrics.tensorboard,
+                                   .console = options_.console,
+                                   .total_steps = steps_});
+  recorder_->write_run_info(run_info());
+  meter_ = std::make_unique<telemetry::StepMeter>(telemetry::StepMeter::Options{.total_steps = steps_, .first_step = step_});
+
+  while (step_ < steps_) {
+    const std::int64_t next = step_ + 1;
+    const bool sample = engine_options_.observer && (every(config_.metrics.health_freq, next) || next == 1);
+    const std::int64_t tokens_before = tokens_seen_;
+    const kernels::StepScalars scalars = step(sample);
+    meter_->add_data_time(loader_->take_wait_s());
+    meter_->add_step(tokens_seen_ - tokens_before, config_.training.global_batch_size);
+
+    const Anomaly::Verdict verdict =
+        anomaly_.observe(scalars.loss_sum / scalars.token_count, scalars.found_inf != 0.0f);
+    if (verdict == Anomaly::Verdict::roll_back) {
+      const telemetry::PausedMeter paused(*meter_);
+      health_.take(step_);
+      roll_back();
+      continue;
+    }
+    if (verdict == Anomaly::Verdict::skipped) log_warning(concat("step ", step_, ": loss or gradient not finite; skipped"));
+
+    double eval_loss = telemetry::kUnknown;
+    if (every(config_.evaluation.interval, step_) || step_ == steps_) {
+      const telemetry::PausedMeter paused(*meter_);
+      eval_loss = evaluate(*engine_, *dataset_, config_.evaluation.sequences);
+    }
+    if (every(config_.metrics.log_freq, step_) || step_ == steps_ || step_ == 1 || sample || eval_loss == eval_loss) {
+      log(scalars, eval_loss, sample);
+    }
+    const char* stop = StopSignals::requested();
+    if (every(config_.checkpoint.interval, step_) && step_ < steps_ && !stop) {
+      const telemetry::PausedMeter paused(*meter_);
+      save_if_possible();
+    }
+    if (stop && step_ < steps_) {
+      save_for_good();
+      log_info(concat(stop, ": saved step ", step_, " of ", steps_, " in ", (directory / "checkpoints").string(),
+                      "; the same command goes on from there"));
+      return ExitCode::preempted;
+    }
+  }
+  save_for_good();
+  save_model(*engine_, directory / "model");
+  return ExitCode::done;
+}
+
+}  // namespace octet::train

@@ -1,0 +1,78 @@
+// A whole run: data, steps, evaluation, metrics, checkpoints, and what to do when something goes wrong.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "octet/checkpoint/reader.h"
+#include "octet/checkpoint/writer.h"
+#include "octet/data/loader.h"
+#include "octet/telemetry/meter.h"
+#include "octet/telemetry/recorder.h"
+#include "octet/train/anomaly.h"
+#include "octet/train/config.h"
+#include "octet/train/engine.h"
+#include "octet/train/health.h"
+
+namespace octet::train {
+
+struct TrainerOptions {
+  Config config;
+  std::string resume = "auto";  // auto | none | PATH of a checkpoint
+  std::string label{};          // what tables call the run; empty: run.name
+  std::string repeat_of{};      // label of the run that this one repeats
+  std::function<void(std::string_view line)> console{};  // a line per logged step; empty: quiet
+};
+
+// What a run of this configuration takes, to the byte.
+MemoryPlan measure_run(const Config& config);
+
+class Trainer {
+ public:
+  explicit Trainer(const TrainerOptions& options);
+
+  // Trains to the last step. `preempted` when a signal asked to stop: everything is saved. Throws Error{not_finite} when the
+  // rollbacks are used up.
+  ExitCode run();
+
+  Engine& engine() { return *engine_; }
+  const MemoryPlan& plan() const { return plan_; }
+  std::int64_t steps() const { return steps_; }
+
+ private:
+  void start_engine();
+  void resume();
+  void load(const checkpoint::Reader& reader);
+  void save();
+  void save_if_possible();
+  void save_for_good();
+  void roll_back();
+  kernels::StepScalars step(bool sample_health);
+  void log(const kernels::StepScalars& scalars, double eval_loss, bool sampled);
+  std::vector<checkpoint::Entry> entries();
+  nlohmann::json meta() const;
+  telemetry::RunInfo run_info() const;
+
+  TrainerOptions options_;
+  const Config& config_;
+  EngineOptions engine_options_;
+  DeviceKind device_;
+  MemoryPlan plan_;
+  std::unique_ptr<data::Dataset> dataset_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<telemetry::Recorder> recorder_;
+  std::unique_ptr<checkpoint::Writer> writer_;
+  std::unique_ptr<telemetry::StepMeter> meter_;
+  HealthObserver health_;
+  Anomaly anomaly_;
+  std::int64_t steps_ = 0;         // of the whole run
+  std::int64_t accumulation_ = 1;
+  std::int64_t step_ = 0;          // finished
+  std::int64_t tokens_seen_ = 0;
+  std::int64_t rollbacks_ = 0;
+  std::int64_t saved_step_ = -1;
+};
+
+}  // namespace octet::train

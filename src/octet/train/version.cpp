@@ -1,0 +1,16 @@
+#include "octet/train/version.h"
+
+#include <fstream>
+
+namespace octet::train {
+
+std::string device_name(DeviceKind device) {
+  if (device != DeviceKind::cpu) return std::string(name_of(device));
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "CPU";
+}
+
+}  // namespace octet::train

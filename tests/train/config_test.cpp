@@ -1,0 +1,354 @@
+#include "octet/train/config.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "octet/base/file.h"
+#include "octet/base/require.h"
+#include "octet/models/decoder/config.h"
+#include "octet/recipes/registry.h"
+
+namespace octet::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::config) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    return error.what();
+  }
+  return "";
+}
+std::string parse_error(const std::string& text) {
+  return error_of([&] { parse_config(text, "run.toml"); });
+}
+std::string override_error(const std::string& assignment) {
+  return error_of([&] {
+    Config config;
+    apply_override(config, assignment);
+  });
+}
+std::string check_error(const std::string& text, std::int64_t ranks = 1) {
+  return error_of([&] { check_config(parse_config(text, "run.toml"), ranks); });
+}
+
+const std::string kWhole = "[model]\nhidden_size = 64\n[[data.source]]\npath = \"corpus\"\n";
+
+TEST(Config, DefaultsAreTheContract) {
+  const Json c = to_json(Config{});
+  const auto at = [&](const char* pointer) { return c.at(nlohmann::ordered_json::json_pointer(pointer)).dump(); };
+  EXPECT_EQ(at("/run/seed"), "42");
+  EXPECT_EQ(at("/run/device"), "\"auto\"");
+  EXPECT_EQ(at("/run/deterministic"), "false");
+  EXPECT_EQ(at("/run/threads"), "0");
+  EXPECT_EQ(at("/training"),
+            R"({"seq_len":8192,"micro_batch_size":1,"global_batch_size":64,"steps":1000,"epochs":0.0,"grad_dtype":"fp32","reduce_dtype":"fp32"})");
+  EXPECT_EQ(at("/optimizer"),
+            R"({"lr":0.0003,"betas":[0.9,0.95],"eps":1e-08,"weight_decay":0.1,"max_grad_norm":1.0,"state_dtype":"fp32","master_weights":true})");
+  EXPECT_EQ(at("/lr_scheduler"), R"({"warmup_steps":100,"decay":"cosine","min_lr_factor":0.1})");
+  EXPECT_EQ(at("/precision"),
+            R"({"recipe":"fp8_delayed","format":"hybrid","amax_history_len":1024,"amax_compute_algo":"max","margin":0,"reduce_amax":true,)"
+            R"("power_of_2":"auto","amax_epsilon":0.0,"accumulation":"auto","wgrad":"recipe","head":"bf16","attention":"bf16","skip":[],)"
+            R"("emulate":false})");
+  EXPECT_EQ(at("/data"), R"({"document_mask":false,"split":[0.98,0.02]})");
+  EXPECT_EQ(at("/evaluation"), R"({"interval":100,"sequences":64})");
+  EXPECT_EQ(at("/parallel"),
+            R"({"replicate":1,"shard":-1,"context":1,"tensor":1,"expert":1,"reshard_after_forward":"auto","gradients":"auto"})");
+  EXPECT_EQ(at("/activation_checkpoint"), R"({"mode":"none"})");
+  EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"resume":"auto","async":true})");
+  EXPECT_EQ(at("/anomaly"), R"({"max_rollbacks":3})");
+  EXPECT_EQ(at("/metrics"), R"({"log_freq":10,"tensorboard":true,"health_freq":100})");
+}
+
+// [precision] and recipes::Options say the same defaults.
+TEST(Config, PrecisionDefaultsAreThoseOfTheRecipes) {
+  const PrecisionConfig config;
+  const recipes::Options options;
+  EXPECT_EQ(config.format, options.format);
+  EXPECT_EQ(config.amax_history_len, options.amax_history_len);
+  EXPECT_EQ(config.amax_compute_algo, options.amax_compute_algo);
+  EXPECT_EQ(config.margin, options.margin);
+  EXPECT_EQ(config.power_of_2, options.power_of_2);
+  EXPECT_EQ(config.amax_epsilon, options.amax_epsilon);
+  EXPECT_EQ(config.accumulation, options.accumulation);
+  EXPECT_EQ(config.wgrad, options.wgrad);
+  EXPECT_EQ(config.head, options.head);
+}
+
+TEST(Config, ReadsEverySection) {
+  const Config c = parse_config(
+      "[run]\nname = 'a'\nseed = 7\n[model]\nconfig = 'llama3.1-8b'\n[[data.source]]\npath = 'x'\n[[data.source]]\npath = 'y'\nweight = 3\n"
+      "[training]\nepochs = 2\n[precision]\nrecipe = 'fp8_block'\npower_of_2 = true\nskip = ['lm_head', '*.down_proj']\n"
+      "[parallel]\nreshard_after_forward = false\n[optimizer]\nlr = 1\n",
+      "run.toml");
+  EXPECT_EQ(c.run.name, "a");
+  EXPECT_EQ(c.run.seed, 7u);
+  EXPECT_EQ(c.model.config, "llama3.1-8b");
+  ASSERT_EQ(c.data.source.size(), 2u);
+  EXPECT_EQ(c.data.source[1].path, "y");
+  EXPECT_EQ(c.data.source[1].weight, 3.0);
+  EXPECT_EQ(c.training.epochs, 2.0);
+  EXPECT_EQ(c.training.steps, 0);
+  EXPECT_EQ(c.precision.power_of_2, "true");
+  EXPECT_EQ(c.precision.skip, (std::vector<std::string>{"lm_head", "*.down_proj"}));
+  EXPECT_EQ(c.parallel.reshard_after_forward, "false");
+  EXPECT_EQ(c.optimizer.lr, 1.0);
+  EXPECT_EQ(c.file, "run.toml");
+}
+
+TEST(Config, PrintsEveryKeyAndReadsItBack) {
+  Config c = parse_config(kWhole + "[optimizer]\nlr = 0.1\n[model.rope_scaling]\nfactor = 32\n[training]\nepochs = 0.5\n", "run.toml");
+  c.run.name = "quotes \" and \\ and\nnew lines";
+  const std::string printed = print_config(c);
+  const Config again = parse_config(printed, "printed");
+  EXPECT_EQ(to_json(again), to_json(c)) << printed;
+  EXPECT_EQ(print_config(again), printed);
+  std::vector<std::string> paths;
+  collect_paths<Config>(paths);
+  EXPECT_GT(paths.size(), 75u);
+  for (const std::string& path : paths) {
+    const std::string name = path.substr(path.rfind('.') + 1);
+    EXPECT_NE(printed.find(name), std::string::npos) << path;
+  }
+}
+
+TEST(Config, TheDocumentedDefaultsAreTheTrueOnes) {
+  const std::string page = read_file(fs::path(OCTET_SOURCE_DIR) / "docs" / "config.md");
+  EXPECT_NE(page.find("```toml\n" + print_config(Config{}) + "```\n"), std::string::npos) << print_config(Config{});
+}
+
+TEST(Config, WrongTypesNameKeyValueWantedTypeFileAndLine) {
+  EXPECT_EQ(parse_error("[optimizer]\nlr = \"fast\"\n"), "run.toml:2: optimizer.lr = \"fast\": must be a number, not a string");
+  EXPECT_EQ(parse_error("[training]\n\nsteps = 10.5\n"), "run.toml:3: training.steps = 10.5: must be a whole number, not a number");
+  EXPECT_EQ(parse_error("[run]\nname = 3\n"), "run.toml:2: run.name = 3: must be a string, not a whole number");
+  EXPECT_EQ(parse_error("[run]\ndeterministic = 'yes'\n"), "run.toml:2: run.deterministic = \"yes\": must be true or false, not a string");
+  EXPECT_EQ(parse_error("[precision]\nskip = 'lm_head'\n"), "run.toml:2: precision.skip = \"lm_head\": must be a list, not a string");
+  EXPECT_EQ(parse_error("[precision]\nrecipe = true\n"), "run.toml:2: precision.recipe = true: must be a string, not true or false");
+  EXPECT_EQ(parse_error("optimizer = 3\n"), "run.toml:1: optimizer = 3: must be a table ([optimizer]), not a whole number");
+  EXPECT_EQ(parse_error("[data.source]\npath = 'x'\n"),
+            "run.toml:1: data.source = { path = \"x\" }: must be a list of tables ([[data.source]]), not a table");
+}
+
+TEST(Config, ValuesOutsideTheirRangeOrChoices) {
+  EXPECT_EQ(parse_error("[training]\nseq_len = 0\n"), "run.toml:2: training.seq_len = 0: must be at least 1");
+  EXPECT_EQ(parse_error("[optimizer]\nlr = -1\n"), "run.toml:2: optimizer.lr = -1: must be at least 0");
+  EXPECT_EQ(parse_error("[optimizer]\nlr = nan\n"), "run.toml:2: optimizer.lr = nan: must be at least 0");
+  EXPECT_EQ(parse_error("[optimizer]\nlr = inf\n"), "run.toml:2: optimizer.lr = inf: must be at least 0");
+  EXPECT_EQ(parse_error("[optimizer]\nbetas = [0.9, 1.0]\n"), "run.toml:2: optimizer.betas = 1.0: must be at least 0 and below 1");
+  EXPECT_EQ(parse_error("[optimizer]\nbetas = [0.9]\n"), "run.toml:2: optimizer.betas = [0.9]: must be a list of 2");
+  EXPECT_EQ(parse_error("[precision]\namax_history_len = 0\n"),
+            "run.toml:2: precision.amax_history_len = 0: must be at least 1 and at most 1048576");
+  EXPECT_EQ(parse_error("[lr_scheduler]\ndecay = 'cosin'\n"),
+            "run.toml:2: lr_scheduler.decay = \"cosin\": must be one of cosine | linear | wsd | constant (did you mean cosine?)");
+  EXPECT_EQ(parse_error("[precision]\nrecipe = 'fp8_blok'\n"),
+            "run.toml:2: precision.recipe = \"fp8_blok\": must be one of bf16 | fp32 | fp8_block | fp8_current | fp8_delayed | "
+            "fp8_rowwise | mxfp8 (did you mean fp8_block?)");
+  EXPECT_EQ(parse_error("[run]\nseed = -1\n"), "run.toml:2: run.seed = -1: must be at least 0");
+}
+
+TEST(Config, BrokenTomlNamesItsLine) {
+  EXPECT_EQ(parse_error("[run]\nname = \"a\n").rfind("run.toml:2: ", 0), 0u) << parse_error("[run]\nname = \"a\n");
+  EXPECT_EQ(parse_error("[run\n").rfind("run.toml:1: ", 0), 0u);
+  EXPECT_EQ(parse_error("[run]\nseed = 1\nseed = 2\n").rfind("run.toml:3: ", 0), 0u);
+}
+
+TEST(Config, UnknownKeysSuggestOurs) {
+  EXPECT_EQ(parse_error("[optimizer]\nlearning_rate = 1\n"), "run.toml:2: optimizer.learning_rate: unknown key (did you mean optimizer.lr?)");
+  EXPECT_EQ(parse_error("learning_rate = 1\n"), "run.toml:1: learning_rate: unknown key (did you mean optimizer.lr?)");
+  EXPECT_EQ(parse_error("[training]\nseq_length = 1\n"), "run.toml:2: training.seq_length: unknown key (did you mean training.seq_len?)");
+  EXPECT_EQ(parse_error("[trainning]\nsteps = 1\n"), "run.toml:1: trainning: unknown key (did you mean training?)");
+  EXPECT_EQ(parse_error("[precision]\nrecepie = 1\n"), "run.toml:2: precision.recepie: unknown key (did you mean precision.recipe?)");
+  EXPECT_EQ(parse_error("[training]\nlr = 1\n"), "run.toml:2: training.lr: unknown key (did you mean optimizer.lr?)");
+  EXPECT_EQ(parse_error("[run]\nqqqqqqqqqq = 1\n"), "run.toml:2: run.qqqqqqqqqq: unknown key");
+}
+
+TEST(Config, OtherProgramsNamesAreKnown) {
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {"learning_rate", "optimizer.lr"},
+      {"per_device_train_batch_size", "training.micro_batch_size"},
+      {"gradient_accumulation_steps", "training.global_batch_size"},
+      {"num_train_epochs", "training.epochs"},
+      {"sequence_len", "training.seq_len"},
+      {"max_seq_length", "training.seq_len"},
+      {"lr-warmup-iters", "lr_scheduler.warmup_steps"},
+      {"global-batch-size", "training.global_batch_size"},
+      {"--micro-batch-size", "training.micro_batch_size"},
+      {"train-iters", "training.steps"},
+      {"clip-grad", "optimizer.max_grad_norm"},
+      {"tensor-model-parallel-size", "parallel.tensor"},
+      {"fp8-format", "precision.format"},
+      {"base_model", "model.init_from"},
+      {"save_steps", "checkpoint.interval"},
+      {"warmup_steps", "lr_scheduler.warmup_steps"},
+      {"data_parallel_shard_degree", "parallel.shard"},
+      {"n_layers", "model.num_hidden_layers"},
+  };
+  std::vector<std::string> paths;
+  collect_paths<Config>(paths);
+  for (const auto& [name, ours] : names) {
+    EXPECT_EQ(advise_key(name), " (did you mean " + ours + "?)") << name;
+    EXPECT_NE(std::find(paths.begin(), paths.end(), ours), paths.end()) << ours;
+  }
+}
+
+TEST(Config, OverridesTakeTomlAndBareText) {
+  Config c;
+  for (const char* assignment :
+       {"optimizer.lr=1e-4", "run.name=42", "precision.recipe=fp8_block", "precision.recipe=\"fp8_current\"", "run.deterministic=true",
+        "optimizer.betas=[0.8, 0.9]", "precision.skip=lm_head,*.down_proj", "model.config=llama2-7b", "precision.power_of_2=false",
+        "data.source.0.path=a=b", "data.source.1.path=c", "data.source.0.weight=2", "model.rope_scaling.factor=4", "model.vocab_size=512",
+        "checkpoint.resume=out/x/step-00000100"}) {
+    apply_override(c, assignment);
+  }
+  EXPECT_EQ(c.optimizer.lr, 1e-4);
+  EXPECT_EQ(c.run.name, "42");
+  EXPECT_EQ(c.precision.recipe, "fp8_current");
+  EXPECT_TRUE(c.run.deterministic);
+  EXPECT_EQ(c.optimizer.betas, (std::array<double, 2>{0.8, 0.9}));
+  EXPECT_EQ(c.precision.skip, (std::vector<std::string>{"lm_head", "*.down_proj"}));
+  EXPECT_EQ(c.precision.power_of_2, "false");
+  ASSERT_EQ(c.data.source.size(), 2u);
+  EXPECT_EQ(c.data.source[0].path, "a=b");
+  EXPECT_EQ(c.data.source[0].weight, 2.0);
+  EXPECT_EQ(c.model.rope_scaling->factor, 4.0);
+  EXPECT_EQ(*c.model.vocab_size, 512);
+  apply_override(c, "precision.skip=[]");
+  EXPECT_TRUE(c.precision.skip.empty());
+  apply_override(c, "precision.skip=[\"a\", \"b\"]");
+  EXPECT_EQ(c.precision.skip.size(), 2u);
+  apply_override(c, "optimizer.betas=0.7,0.8");
+  EXPECT_EQ(c.optimizer.betas[1], 0.8);
+  apply_override(c, "data.source=[{path = \"z\"}]");
+  EXPECT_EQ(c.data.source.size(), 1u);
+}
+
+TEST(Config, WrongOverridesNameThemselves) {
+  EXPECT_EQ(override_error("optimizer.lr=fast"), "--optimizer.lr=fast: must be a number, not a string");
+  EXPECT_EQ(override_error("optimizer.lr"), "--optimizer.lr: must be --section.key=value");
+  EXPECT_EQ(override_error("=3"), "--=3: must be --section.key=value");
+  EXPECT_EQ(override_error("optimizer.learning_rate=1"), "--optimizer.learning_rate=1: optimizer.learning_rate: unknown key (did you mean optimizer.lr?)");
+  EXPECT_EQ(override_error("precision.skip=[a"), "--precision.skip=[a: not a TOML value");
+  EXPECT_EQ(override_error("training.seq_len=0"), "--training.seq_len=0: must be at least 1");
+  EXPECT_EQ(override_error("data.source.2.path=x"), "--data.source.2.path=x: data.source.2: unknown key (did you mean data.source.path?)");
+  EXPECT_EQ(override_error("run.name=\xff"), "--run.name=\xff: not UTF-8 text");
+  EXPECT_NE(override_error("training.steps=1\nseed=3"), "");
+}
+
+TEST(Config, StepsAndEpochsAreOneThing) {
+  EXPECT_EQ(parse_error("[training]\nsteps = 10\nepochs = 2\n"), "run.toml: training.steps = 10 and training.epochs = 2: give one of them");
+  Config c = parse_config("[training]\nepochs = 2\n", "x");
+  apply_override(c, "training.steps=5");
+  EXPECT_EQ(c.training.steps, 5);
+  EXPECT_EQ(c.training.epochs, 0.0);
+  apply_override(c, "training.epochs=0.5");
+  EXPECT_EQ(c.training.steps, 0);
+  EXPECT_EQ(check_error(kWhole + "[training]\nsteps = 0\n"), "run.toml: training.steps = 0: must be at least 1, or give training.epochs");
+}
+
+TEST(Config, ChecksWhatOnlyMakesSenseTogether) {
+  EXPECT_EQ(check_error(kWhole), "");
+  EXPECT_EQ(check_error("[[data.source]]\npath = 'x'\n"),
+            "run.toml: no model: [model] needs config = \"PRESET\", init_from = \"DIRECTORY\" or an architecture (hidden_size, ...)");
+  EXPECT_EQ(check_error("[model]\nconfig = 'a'\ninit_from = 'b'\n"), "run.toml: model.config = \"a\" and model.init_from = \"b\": give one of them");
+  EXPECT_EQ(check_error("[model]\nhidden_size = 64\n"),
+            "run.toml: no data: add [[data.source]] with path = \"PREFIX\" of a corpus that `octet data prepare` made");
+  EXPECT_EQ(check_error("[model]\nhidden_size = 64\n[[data.source]]\nweight = 1\n"), "run.toml: a [[data.source]] has no path");
+  EXPECT_EQ(check_error(kWhole + "[data]\nsplit = [0.9, 0.2]\n"), "run.toml: data.split = [0.9, 0.2]: must add up to 1");
+  EXPECT_EQ(check_error(kWhole + "[training]\nmicro_batch_size = 3\n"),
+            "run.toml: training.global_batch_size = 64: must be a multiple of training.micro_batch_size = 3");
+}
+
+TEST(Config, AxesBeyondOneRankAreRefusedByName) {
+  EXPECT_EQ(check_error(kWhole + "[parallel]\ntensor = 2\n"), "run.toml: parallel.tensor = 2: this process is 1 rank");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nreplicate = 4\n"), "run.toml: parallel.replicate = 4: this process is 1 rank");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\ncontext = 2\n"), "run.toml: parallel.context = 2: this process is 1 rank");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 8\n"), "run.toml: parallel.shard = 8: this process is 1 rank");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nexpert = 2\n"), "run.toml: parallel.expert = 2: must divide shard = 1: this process is 1 rank");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 0\n"), "run.toml: parallel.shard = 0: must be at least 1, or -1 for the ranks that remain");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 1\n"), "");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nreplicate = 2\ntensor = 2\n", 8), "");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 4\ntensor = 2\n", 16),
+            "run.toml: parallel.shard = 4: there are 16 ranks, and the other axes take 2");
+  EXPECT_EQ(check_error(kWhole + "[precision]\nreduce_amax = false\n", 8),
+            "run.toml: precision.reduce_amax = false: refused with 8 ranks, whose scales would differ");
+}
+
+TEST(Config, DifferencesAreListedByKey) {
+  Config c = parse_config(kWhole, "x");
+  const Json before = to_json(c);
+  EXPECT_TRUE(differences(before, c).empty());
+  c.optimizer.lr = 1;
+  c.model.head_dim = 16;
+  c.model.hidden_size.reset();
+  const auto found = differences(before, c);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].key + " " + found[0].before + " " + found[0].now, "model.head_dim  16");
+  EXPECT_EQ(found[1].key + " " + found[1].before + " " + found[1].now, "model.hidden_size 64 ");
+  EXPECT_EQ(found[2].key + " " + found[2].before + " " + found[2].now, "optimizer.lr 0.0003 1.0");
+}
+
+TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
+  const fs::path path = fs::temp_directory_path() / concat("octet-config-test-", ::getpid(), ".toml");
+  std::ofstream(path) << kWhole;
+  const std::vector<std::string> overrides = {"optimizer.lr=0.5"};
+  EXPECT_EQ(load_config(path, overrides).optimizer.lr, 0.5);
+  fs::remove(path);
+  EXPECT_EQ(error_of([&] { load_config(path); }), path.string() + ": No such file or directory");
+}
+
+// Published sizes of the models (parameters; Hugging Face model cards and config.json).
+TEST(Presets, AreTheModelsThatTheyName) {
+  EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-8b", "llama3.2-1b", "quickstart"}));
+  const std::vector<std::pair<std::string, std::int64_t>> sizes = {
+      {"llama2-7b", 6738415616}, {"llama3-70b", 70553706496}, {"llama3.1-8b", 8030261248}, {"llama3.2-1b", 1235814400}};
+  for (const auto& [name, parameters] : sizes) {
+    Config c;
+    c.model.config = name;
+    EXPECT_EQ(decoder_config(c).parameters(), parameters) << name;
+  }
+}
+
+TEST(Presets, AreWholeRuns) {
+  for (const std::string& name : preset_names()) {
+    const Config c = load_config(fs::path(OCTET_SOURCE_DIR) / "configs" / (name + ".toml"));
+    EXPECT_NO_THROW(check_config(c)) << name;
+    EXPECT_GE(decoder_config(c).max_position, c.training.seq_len) << name;
+  }
+}
+
+TEST(ModelConfig, KeysReplaceThoseOfAPreset) {
+  Config c;
+  c.model.config = "llama3.1-8b";
+  c.model.num_hidden_layers = 2;
+  const models::DecoderConfig model = decoder_config(c);
+  EXPECT_EQ(model.layers, 2);
+  EXPECT_EQ(model.dim, 4096);
+  ASSERT_TRUE(model.rope_scaling);
+  EXPECT_EQ(model.rope_scaling->factor, 8.0);
+}
+
+TEST(ModelConfig, MistakesAreNamed) {
+  Config c;
+  c.file = "run.toml";
+  c.model.config = "llama3.1-8";
+  EXPECT_EQ(error_of([&] { decoder_config(c); }),
+            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-8b, llama3.2-1b, quickstart), and not a .toml or "
+            ".json file (did you mean llama3.1-8b?)");
+  c.model.config = "/tmp";
+  EXPECT_EQ(error_of([&] { decoder_config(c); }), "model.config = \"/tmp\": a directory; give it as model.init_from");
+  c.model.config = "none.toml";
+  EXPECT_EQ(error_of([&] { decoder_config(c); }), "none.toml: No such file or directory");
+  c.model.config = "";
+  c.model.hidden_size = 64;
+  EXPECT_EQ(error_of([&] { decoder_config(c); }), "run.toml: model: no vocab_size");
+}
+
+}  // namespace
+}  // namespace octet::train

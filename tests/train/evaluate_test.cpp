@@ -1,0 +1,111 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "octet/train/restore.h"
+#include "support/tiny_model.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+class Evaluate : public ::testing::TestWithParam<std::string> {
+ protected:
+  Evaluate() { write_corpus(folder_ / "corpus", tiny_documents(8, 60)); }
+
+  data::Dataset dataset(double held_out) const {
+    return data::Dataset(
+        {.sources = {{.path = folder_ / "corpus"}}, .seq_len = 24, .split = {1 - held_out, held_out}, .vocab_size = 256});
+  }
+  train::EngineOptions options(std::int64_t micro_batch_size) const {
+    train::EngineOptions options = tiny_options(GetParam());
+    options.model.vocab = 256;
+    options.micro_batch_size = micro_batch_size;
+    return options;
+  }
+  // After a few steps, so that delayed scales are not 1; the steps are the same whatever the micro-batch.
+  std::unique_ptr<train::Engine> trained(std::int64_t micro_batch_size) const {
+    const auto source = make_engine(options(1));
+    for (std::uint32_t step = 1; step <= 2; ++step) {
+      source->zero_gradients();
+      for (std::uint32_t sequence = 0; sequence < 3; ++sequence) {
+        source->forward_backward(random_tokens(24, 256, 10 * step + sequence).batch(), nullptr);
+      }
+      source->apply(1e-3, step);
+    }
+    auto engine = make_engine(options(micro_batch_size));
+    const auto& from = source->model().parameters().parameters();
+    auto& to = engine->model().parameters().parameters();
+    for (std::size_t i = 0; i < to.size(); ++i) std::memcpy(to[i].primary().data, from[i].primary().data, to[i].primary().bytes());
+    const auto from_scales = source->model().scales().tensors(), to_scales = engine->model().scales().tensors();
+    for (std::size_t i = 0; i < to_scales.size(); ++i) {
+      std::memcpy(to_scales[i].tensor.data, from_scales[i].tensor.data, to_scales[i].tensor.bytes());
+    }
+    engine->refresh();
+    return engine;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_P(Evaluate, IsTheMeanOverHeldOutTokens) {
+  const data::Dataset data = dataset(0.2);
+  const std::int64_t sequences = 5;
+  ASSERT_GT(data.held_out_samples(), sequences);
+  const auto engine = trained(1);
+  double loss = 0, tokens = 0;
+  std::vector<std::int32_t> ids(24), targets(24), starts;
+  for (std::int64_t i = 0; i < sequences; ++i) {
+    data.held_out_sample(i, {.tokens = ids, .targets = targets}, starts);
+    const auto [sum, count] = engine->evaluate(ids, targets);
+    loss += sum;
+    tokens += count;
+  }
+  EXPECT_EQ(tokens, static_cast<double>(sequences * 24));
+  EXPECT_EQ(train::evaluate(*engine, data, sequences), loss / tokens);
+  // More than there are means all.
+  EXPECT_EQ(train::evaluate(*engine, data, 1 << 30), train::evaluate(*engine, data, data.held_out_samples()));
+}
+
+TEST_P(Evaluate, DoesNotDependOnTheMicroBatchBeyondItsRounding) {
+  const data::Dataset data = dataset(0.2);
+  const double one = train::evaluate(*trained(1), data, 7);
+  const double three = train::evaluate(*trained(3), data, 7);  // the last micro-batch is not full
+  // Current per-tensor scales see other tokens; the others compute each token alike.
+  const bool by_tensor = GetParam() == "fp8_current";
+  EXPECT_NEAR(one, three, (by_tensor ? 0x1p-6 : 0x1p-20) * one);
+}
+
+TEST_P(Evaluate, LeavesNoTrace) {
+  const data::Dataset data = dataset(0.2);
+  const auto engine = trained(2);
+  const auto state = [&] {
+    std::vector<std::vector<std::uint8_t>> bytes;
+    for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
+      for (const Tensor& tensor : {p.primary(), p.grad, p.moment1, p.moment2, p.codes.codes}) {
+        if (tensor) bytes.push_back(bytes_of_tensor(tensor));
+      }
+    }
+    for (const auto& [name, tensor] : engine->model().scales().tensors()) bytes.push_back(bytes_of_tensor(tensor));
+    double total[2];
+    engine->queue().copy_to_host(total, engine->optimizer().loss_total(), sizeof total);
+    engine->queue().synchronize();
+    const auto* raw = reinterpret_cast<const std::uint8_t*>(total);
+    bytes.emplace_back(raw, raw + sizeof total);
+    return bytes;
+  };
+  const auto before = state();
+  train::evaluate(*engine, data, 9);
+  EXPECT_EQ(state(), before);
+}
+
+TEST_P(Evaluate, NothingHeldOutIsNoNumber) {
+  EXPECT_TRUE(std::isnan(train::evaluate(*trained(1), dataset(0.0), 5)));
+  EXPECT_TRUE(std::isnan(train::evaluate(*trained(1), dataset(0.2), 0)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, Evaluate, ::testing::ValuesIn(all_recipes()), [](const auto& param) { return param.param; });
+
+}  // namespace
+}  // namespace octet::testing

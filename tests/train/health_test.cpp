@@ -1,0 +1,132 @@
+#include "octet/train/health.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "octet/tensor/host_tensor.h"
+#include "support/near.h"
+#include "support/tiny_model.h"
+
+namespace octet::testing {
+namespace {
+
+// Measures in FP64, from what a dump would hold, what the observer beside it measures on the device.
+class Witness final : public nn::LinearObserver {
+ public:
+  struct Measured {
+    double amax = 0, saturated_pct = 0, flushed_pct = 0, sqnr_db = 0;
+  };
+  explicit Witness(train::HealthObserver& health) : health_(health) {}
+
+  void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override {
+    health_.operand(scope, linear, role, source, q);
+    const HostQuantized host = to_host(scope.queue, q, source.rows(), source.cols());
+    const std::vector<double> values = values_of(source), codes = values_of(host.codes.view());
+    const Tensor scales = host.scale_inv.view();
+    const std::int64_t rows = source.rows(), cols = source.cols();
+    const std::int64_t scale_rows = scales.shape.rank() > 1 ? scales.rows() : 1;
+    const std::int64_t scale_cols = scales.shape.rank() > 1 ? scales.cols() : 1;
+    Measured m;
+    double signal = 0, noise = 0, nonzero = 0, saturated = 0, flushed = 0;
+    for (std::int64_t i = 0; i < rows * cols; ++i) {
+      // Every quantisation has a BF16 source.
+      const double x = static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(values[static_cast<std::size_t>(i)]))));
+      const double code = codes[static_cast<std::size_t>(i)];
+      const std::int64_t tile_rows = (rows + scale_rows - 1) / scale_rows > 1 && scale_rows > 1 ? 128 : 1;
+      const std::int64_t tile_cols = q.tile == ScaleTile::mx_1x32 ? 32 : 128;
+      const std::int64_t r = scale_rows == 1 ? 0 : scale_rows == rows ? i / cols : i / cols / tile_rows;
+      const std::int64_t c = scale_cols == 1 ? 0 : i % cols / tile_cols;
+      const std::int64_t at = r * scale_cols + c;
+      const double scale_inv =
+          q.tile == ScaleTile::mx_1x32 ? std::exp2(scales.as_bytes()[at] - 127.0) : static_cast<double>(scales.as<float>()[at]);
+      const double largest = static_cast<double>(fp8_max(q.format));
+      m.amax = std::max(m.amax, std::abs(x));
+      nonzero += x != 0;
+      saturated += std::abs(x) > largest * scale_inv * (1 + 0x1p-12);
+      flushed += x != 0 && code == 0;
+      signal += x * x;
+      noise += (x - code * scale_inv) * (x - code * scale_inv);
+    }
+    m.saturated_pct = 100 * saturated / static_cast<double>(rows * cols);
+    m.flushed_pct = nonzero > 0 ? 100 * flushed / nonzero : 0;
+    m.sqnr_db = 10 * std::log10(signal / noise);
+    measured.emplace_back(concat(linear, ".", role_letter(role)), m);
+  }
+  bool wants_products(std::string_view) const override { return false; }
+  void product(const nn::Scope&, std::string_view, std::string_view, const Tensor&) override {}
+
+  std::vector<std::pair<std::string, Measured>> measured;
+
+ private:
+  train::HealthObserver& health_;
+};
+
+struct Case {
+  std::string recipe;
+  nn::Checkpointing checkpointing;
+};
+
+class Health : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
+  train::HealthObserver health;
+  Witness witness(health);
+  train::EngineOptions options = tiny_options(GetParam().recipe);
+  options.checkpointing = GetParam().checkpointing;
+  options.observer = &health;
+  const auto engine = make_engine(options);  // measures its memory with the observer
+  EXPECT_TRUE(health.take(1).empty()) << "samples of the dry run";
+  engine->zero_gradients();
+  engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &witness);
+  engine->queue().synchronize();
+  const std::vector<telemetry::HealthSample> samples = health.take(12);
+  EXPECT_TRUE(health.take(12).empty());
+
+  std::set<std::string> names;
+  for (const telemetry::HealthSample& s : samples) {
+    EXPECT_EQ(s.step, 12);
+    EXPECT_TRUE(names.insert(s.tensor).second) << s.tensor << " twice";
+    EXPECT_GT(s.scale, 0.0) << s.tensor;
+  }
+  std::set<std::string> expected;
+  for (const nn::Linear* linear : engine->model().linears()) {
+    if (!linear->is_fp8()) continue;
+    for (const char* role : {".x", ".w", ".g"}) expected.insert(linear->name() + role);
+  }
+  EXPECT_EQ(names, expected);
+
+  for (const telemetry::HealthSample& s : samples) {
+    const auto found =
+        std::find_if(witness.measured.begin(), witness.measured.end(), [&](const auto& m) { return m.first == s.tensor; });
+    ASSERT_NE(found, witness.measured.end()) << s.tensor;
+    const Witness::Measured& m = found->second;
+    EXPECT_EQ(s.amax, m.amax) << s.tensor;
+    // Shares are FP32 on the device, and decibels of sums of FP32 products.
+    EXPECT_NEAR(s.saturated_pct, m.saturated_pct, 1e-4) << s.tensor;
+    EXPECT_NEAR(s.flushed_pct, m.flushed_pct, 1e-4) << s.tensor;
+    EXPECT_NEAR(s.sqnr_db, m.sqnr_db, 1e-3) << s.tensor;
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> result;
+  for (const std::string& recipe : all_recipes()) {
+    if (!recipe_named(recipe).is_fp8()) continue;
+    for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
+      result.push_back({recipe, mode});
+    }
+  }
+  return result;
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<Case>& param) {
+  const char* const modes[] = {"_none", "_selective", "_full"};
+  return param.param.recipe + modes[static_cast<std::size_t>(param.param.checkpointing)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, Health, ::testing::ValuesIn(cases()), name_of_case);
+
+}  // namespace
+}  // namespace octet::testing

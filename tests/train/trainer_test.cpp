@@ -1,0 +1,120 @@
+#include "octet/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include "octet/base/log.h"
+#include "octet/base/threads.h"
+#include "support/tiny_model.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+class Run : public ::testing::Test {
+ protected:
+  Run() {
+    set_log_info(false);
+    set_num_threads(1);
+    write_corpus(folder_ / "corpus", tiny_documents());
+  }
+  ~Run() override {
+    set_log_info(true);
+    set_num_threads(available_cores());
+  }
+
+  train::Config config(const std::vector<std::string>& overrides = {}) const {
+    train::Config config = train::parse_config(tiny_toml(), "run.toml");
+    config.data.source[0].path = (folder_ / "corpus").string();
+    config.run.output_dir = (folder_ / "out").string();
+    for (const std::string& o : overrides) train::apply_override(config, o);
+    return config;
+  }
+
+  TemporaryFolder folder_;
+};
+
+class RunOf : public Run, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(RunOf, TakesWhatThePlanSaysAndNothingAfterItsFirstMoment) {
+  for (const char* mode : {"none", "full"}) {
+    train::Trainer trainer({.config = config({"precision.emulate=true", "precision.recipe=" + GetParam(),
+                                              concat("activation_checkpoint.mode=", mode)}),
+                            .resume = "none"});
+    const std::size_t before = trainer.engine().device().memory().allocations;
+    ASSERT_EQ(trainer.run(), ExitCode::done);  // evaluations, health samples and checkpoints among its steps
+    const MemoryMeter& use = trainer.engine().device().memory();
+    EXPECT_EQ(use.allocations, before);
+    for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+      EXPECT_EQ(use.peak[i], trainer.plan().bytes[i]) << name_of(static_cast<MemoryCategory>(i));
+    }
+    EXPECT_EQ(use.total_peak, trainer.plan().total());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, RunOf, ::testing::ValuesIn(all_recipes()), [](const auto& param) { return param.param; });
+
+TEST_F(Run, EpochsDecideTheStepsWhenAsked) {
+  const std::int64_t samples = train::Trainer({.config = config(), .resume = "none"}).steps();
+  EXPECT_EQ(samples, 24);
+  const train::Config epochs = config({"training.epochs=0.5"});
+  const data::Dataset dataset({.sources = {{.path = folder_ / "corpus"}}, .seq_len = 32, .split = {0.9, 0.1}, .vocab_size = 256});
+  EXPECT_EQ(train::Trainer({.config = epochs, .resume = "none"}).steps(), dataset.samples_per_epoch() / 2 / 4);
+  // Never none.
+  EXPECT_EQ(train::Trainer({.config = config({"training.epochs=0.000001"}), .resume = "none"}).steps(), 1);
+}
+
+TEST_F(Run, RefusesALongerSequenceThanTheModels) {
+  try {
+    train::Trainer trainer({.config = config({"training.seq_len=65"}), .resume = "none"});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::config);
+    EXPECT_STREQ(error.what(), "run.toml: training.seq_len = 65 is beyond the model's max_position_embeddings = 64");
+  }
+}
+
+TEST_F(Run, LogsWhatItWasAskedTo) {
+  std::vector<std::string> console;
+  train::Trainer trainer({.config = config({"metrics.log_freq=6", "evaluation.interval=8", "metrics.health_freq=11"}),
+                          .resume = "none",
+                          .label = "a label",
+                          .repeat_of = "another",
+                          .console = [&](std::string_view line) { console.emplace_back(line); }});
+  ASSERT_EQ(trainer.run(), ExitCode::done);
+  const auto metrics = metrics_of(folder_ / "out");
+  std::vector<std::int64_t> steps, evaluated, sampled;
+  for (const auto& [step, line] : metrics) {
+    steps.push_back(step);
+    if (!line["eval_loss"].is_null()) evaluated.push_back(step);
+    if (!line["fp8_underflow_pct"].is_null()) sampled.push_back(step);
+    EXPECT_EQ(line["tokens_seen"], step * 4 * 32);
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 6, 8, 11, 12, 16, 18, 22, 24}));
+  EXPECT_EQ(evaluated, (std::vector<std::int64_t>{8, 16, 24}));
+  EXPECT_EQ(sampled, (std::vector<std::int64_t>{1, 11, 22}));
+  EXPECT_EQ(console.size(), steps.size());
+  // Three operands of eight linears for each sample.
+  EXPECT_EQ(read_lines(folder_ / "out/fp8_health.jsonl").size(), 3u * 8 * 3);
+  const Json info = Json::parse(read_file(folder_ / "out/run.json"));
+  EXPECT_EQ(info["name"], "a label");
+  EXPECT_EQ(info["repeat_of"], "another");
+  EXPECT_EQ(info["recipe"], "fp8_delayed");
+}
+
+TEST_F(Run, KeepsAsManyCheckpointsAsAskedAndTheLast) {
+  const auto kept = [&](const std::vector<std::string>& overrides) {
+    train::Trainer trainer({.config = config(overrides), .resume = "none"});
+    EXPECT_EQ(trainer.run(), ExitCode::done);
+    std::vector<std::int64_t> steps;
+    for (const auto& directory : checkpoint::find_checkpoints(folder_ / "out/checkpoints")) steps.push_back(directory.step);
+    return steps;
+  };
+  EXPECT_EQ(kept({}), (std::vector<std::int64_t>{24, 20, 15}));
+  EXPECT_EQ(kept({"checkpoint.keep_latest_k=1"}), (std::vector<std::int64_t>{24}));
+  EXPECT_EQ(kept({"checkpoint.keep_latest_k=0"}), (std::vector<std::int64_t>{24, 20, 15, 10, 5}));
+  EXPECT_EQ(kept({"checkpoint.interval=0"}), (std::vector<std::int64_t>{24}));
+  EXPECT_EQ(kept({"checkpoint.interval=12", "checkpoint.async=false"}), (std::vector<std::int64_t>{24, 12}));
+}
+
+}  // namespace
+}  // namespace octet::testing
