@@ -1,0 +1,24 @@
+#include "octet/plan/memory_table.h"
+
+#include <fmt/format.h>
+
+#include "octet/telemetry/format.h"
+
+namespace octet::plan {
+
+std::string memory_table(const std::array<std::size_t, kMemoryCategories>& bytes) {
+  std::string table;
+  std::size_t total = 0;
+  const auto line = [&](std::string_view name, std::size_t amount) {
+    table += fmt::format("  {:<15} {:>18} bytes  {:>10}\n", name, telemetry::format_count(static_cast<std::int64_t>(amount)),
+                         telemetry::format_bytes(amount));
+  };
+  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+    line(name_of(static_cast<MemoryCategory>(i)), bytes[i]);
+    total += bytes[i];
+  }
+  line("total", total);
+  return table;
+}
+
+}  // namespace octet::plan

@@ -1,0 +1,316 @@
+#include "octet/report/health.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <unordered_map>
+
+#include "octet/report/svg.h"
+#include "octet/telemetry/format.h"
+
+namespace octet::report {
+namespace {
+using telemetry::HealthSample;
+using telemetry::kUnknown;
+
+constexpr int kShades = 9;  // classes h0 to h8 (quiet) and t0 to t8 (trouble) of style.h
+
+double value_of(const HealthSample& sample, HealthMetric metric) {
+  switch (metric) {
+    case HealthMetric::amax: return sample.amax;
+    case HealthMetric::scale: return sample.scale;
+    case HealthMetric::saturated: return sample.saturated_pct;
+    case HealthMetric::flushed: return sample.flushed_pct;
+    case HealthMetric::sqnr: return sample.sqnr_db;
+  }
+  return kUnknown;
+}
+
+// Of two samples that share a cell, the one that a reader must not miss.
+double worse(HealthMetric metric, double a, double b) {
+  if (!std::isfinite(a)) return b;
+  if (!std::isfinite(b)) return a;
+  return metric == HealthMetric::sqnr || metric == HealthMetric::scale ? std::min(a, b) : std::max(a, b);
+}
+
+struct Look {
+  const char* title;
+  // Lower bounds of the shades 1 to 8, in the order in which they grow worse; empty: each strip has its own logarithmic range.
+  std::vector<double> bounds;
+  const char* unit;
+};
+const Look& look(HealthMetric metric) {
+  static const Look kAmax{"largest magnitude", {}, ""};
+  static const Look kScale{"scale", {}, ""};
+  static const Look kSaturated{"saturated", {1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1, 5}, " %"};
+  static const Look kFlushed{"flushed to zero", {1e-2, 0.1, 0.3, 1, 3, 10, 25, 50}, " %"};
+  // E4M3 rounds to about 31 dB, E5M2 to about 25 dB.
+  static const Look kSqnr{"signal to noise", {30, 28, 26, 24, 22, 19, 16, 12}, " dB"};
+  switch (metric) {
+    case HealthMetric::amax: return kAmax;
+    case HealthMetric::scale: return kScale;
+    case HealthMetric::saturated: return kSaturated;
+    case HealthMetric::flushed: return kFlushed;
+    case HealthMetric::sqnr: return kSqnr;
+  }
+  return kAmax;
+}
+
+int shade(const Look& look, double value) {
+  const bool falling = look.bounds.front() > look.bounds.back();
+  return static_cast<int>(
+      std::count_if(look.bounds.begin(), look.bounds.end(), [&](double bound) { return falling ? value < bound : value >= bound; }));
+}
+
+std::pair<std::string, std::string> split_operand(const std::string& tensor) {
+  if (tensor.size() > 2 && tensor[tensor.size() - 2] == '.' && std::string_view("xwg").find(tensor.back()) != std::string_view::npos) {
+    return {tensor.substr(0, tensor.size() - 2), tensor.substr(tensor.size() - 1)};
+  }
+  return {tensor, ""};
+}
+
+HealthRow parse_row(const std::string& name) {
+  HealthRow row{name, -1, name};
+  std::string_view rest = name;
+  while (!rest.empty()) {
+    const std::string_view part = rest.substr(0, rest.find('.'));
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    if (error == std::errc() && end == part.data() + part.size() && number >= 0 && !rest.empty()) {
+      row.layer = number;
+      row.label = rest;
+      break;
+    }
+  }
+  return row;
+}
+
+// Shortens each label to its last part where that is unique in its layer.
+void shorten_labels(std::vector<HealthRow>& rows) {
+  const auto last_part = [](const HealthRow& row) { return row.label.substr(row.label.rfind('.') + 1); };
+  std::map<std::pair<std::int64_t, std::string>, int> count;
+  for (const HealthRow& row : rows) ++count[{row.layer, last_part(row)}];
+  for (HealthRow& row : rows) {
+    std::string last = last_part(row);
+    if (!last.empty() && count[{row.layer, last}] == 1) row.label = std::move(last);
+  }
+}
+
+std::string power_of_two(double value) {
+  static constexpr std::array<const char*, 10> kDigits{"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
+  std::string text = "2";
+  for (const char c : std::to_string(std::lround(std::log2(value)))) text += c == '-' ? "⁻" : kDigits[static_cast<std::size_t>(c - '0')];
+  return text;
+}
+
+const char* operand_word(const std::string& operand) {
+  return operand == "x" ? "input" : operand == "w" ? "weight" : operand == "g" ? "gradient" : "tensor";
+}
+
+std::string value_text(HealthMetric metric, double value) {
+  return std::isfinite(value) ? telemetry::format_significant(value, 3) + look(metric).unit : "unknown";
+}
+
+template <class... Args>
+void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
+  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
+}
+
+struct Geometry {
+  double row_height, strip_width, group_width;
+  std::vector<double> row_top;
+  double bottom;
+};
+constexpr double kWidth = 1080, kGutter = 104, kGroupGap = 18, kStripGap = 5, kTop = 48;
+
+Geometry lay_out(const HealthSheet& sheet) {
+  Geometry g;
+  const auto rows = static_cast<double>(sheet.rows.size());
+  const auto strips = static_cast<double>(sheet.operands.size());
+  const double groups = static_cast<double>(kHealthMetrics.size());
+  g.row_height = rows <= 45 ? 13 : rows <= 80 ? 10 : std::max(3.0, std::floor(800 / rows));
+  g.group_width = (kWidth - kGutter - (groups - 1) * kGroupGap) / groups;
+  g.strip_width = (g.group_width - (strips - 1) * kStripGap) / strips;
+  double top = kTop;
+  for (std::size_t row = 0; row < sheet.rows.size(); ++row) {
+    if (row > 0 && sheet.rows[row].layer != sheet.rows[row - 1].layer) top += g.row_height >= 8 ? 5 : 1;
+    g.row_top.push_back(top);
+    top += g.row_height;
+  }
+  g.bottom = top;
+  return g;
+}
+
+void draw_labels(std::string& out, const HealthSheet& sheet, const Geometry& g) {
+  const bool names = g.row_height >= 10;
+  double last_number = -100;
+  for (std::size_t row = 0; row < sheet.rows.size(); ++row) {
+    const HealthRow& r = sheet.rows[row];
+    const double baseline = g.row_top[row] + 0.5 * g.row_height + 3.5;
+    const bool first = row == 0 || r.layer != sheet.rows[row - 1].layer;
+    if (first && r.layer >= 0 && baseline - last_number >= 11) {
+      put(out, "<text class=\"layer\" x=\"0\" y=\"{:.1f}\">{}</text>", baseline, r.layer);
+      last_number = baseline;
+    }
+    // 13 characters fill the gutter; the strip's tip has the whole name.
+    const std::string label = r.label.size() > 13 ? r.label.substr(0, 6) + "…" + r.label.substr(r.label.size() - 6) : r.label;
+    if (names) put(out, "<text class=\"tick\" text-anchor=\"end\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", kGutter - 12, baseline, escape(label));
+  }
+}
+
+// One strip: the cells of one shade are one path.
+void draw_strip(std::string& out, const HealthSheet& sheet, const Geometry& g, HealthMetric metric, std::size_t operand, double left) {
+  const auto& values = sheet.values[static_cast<std::size_t>(metric)][operand];
+  const std::size_t columns = sheet.columns;
+  const Look& style = look(metric);
+  double low = INFINITY, high = 0;
+  for (const double value : values) {
+    if (!std::isfinite(value) || value <= 0) continue;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  const auto shade_of = [&](double value) {
+    if (!style.bounds.empty()) return shade(style, value);
+    if (value <= 0 || !(high > low)) return value > 0 ? kShades / 2 : 0;
+    return static_cast<int>(std::lround(std::log(value / low) / std::log(high / low) * (kShades - 1)));
+  };
+  std::array<std::string, kShades> paths;
+  for (std::size_t row = 0; row < sheet.rows.size(); ++row) {
+    int open_shade = -1;
+    double open_from = 0;
+    const auto close = [&](double to) {
+      if (open_shade < 0) return;
+      put(paths[static_cast<std::size_t>(open_shade)], "M{:.1f} {:.1f}h{:.1f}v{:.1f}h{:.1f}z", open_from, g.row_top[row], to - open_from,
+          g.row_height - (g.row_height >= 8 ? 1 : 0), open_from - to);
+    };
+    for (std::size_t column = 0; column < columns; ++column) {
+      const double value = values[row * columns + column];
+      const int next = std::isfinite(value) ? shade_of(value) : -1;
+      const double from = left + g.strip_width * static_cast<double>(column) / static_cast<double>(columns);
+      if (next == open_shade) continue;
+      close(from);
+      open_shade = next;
+      open_from = from;
+    }
+    close(left + g.strip_width);
+  }
+  put(out, "<rect class=\"empty\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>", left, kTop, g.strip_width,
+      g.bottom - kTop - (g.row_height >= 8 ? 1 : 0));
+  for (int i = 0; i < kShades; ++i) {
+    const auto& path = paths[static_cast<std::size_t>(i)];
+    if (!path.empty()) put(out, "<path class=\"{}{}\" d=\"{}\"/>", style.bounds.empty() ? 'h' : 't', i, path);
+  }
+  if (style.bounds.empty() && high > 0) {
+    put(out, "<text class=\"fine\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", left + 0.5 * g.strip_width, g.bottom + 13,
+        power_of_two(low) + "–" + power_of_two(high));
+  }
+  for (std::size_t row = 0; row < sheet.rows.size(); ++row) {
+    double last = kUnknown, least = INFINITY, most = -INFINITY;
+    for (std::size_t column = 0; column < columns; ++column) {
+      const double value = values[row * columns + column];
+      if (!std::isfinite(value)) continue;
+      last = value;
+      least = std::min(least, value);
+      most = std::max(most, value);
+    }
+    if (!std::isfinite(last)) continue;
+    put(out, "<rect class=\"hit\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"><title>{} {}\n{}: {} at the end, {} to {}</title></rect>",
+        left, g.row_top[row], g.strip_width, g.row_height, escape(sheet.rows[row].name), operand_word(sheet.operands[operand]), style.title,
+        value_text(metric, last), value_text(metric, least), value_text(metric, most));
+  }
+}
+
+void draw_legend(std::string& out, const Look& look, const Geometry& g, double left) {
+  if (look.bounds.empty()) return;
+  const double width = g.group_width / kShades;
+  for (int i = 0; i < kShades; ++i) {
+    put(out, "<rect class=\"t{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"5\"/>", i, left + i * width, g.bottom + 6, width);
+  }
+  const auto label = [&](int bound, const char* unit) {
+    put(out, "<text class=\"fine\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{:g}{}</text>", left + (bound + 1) * width, g.bottom + 23,
+        look.bounds[static_cast<std::size_t>(bound)], unit);
+  };
+  for (const int bound : {0, 2, 4, 6}) label(bound, bound == 6 ? look.unit : "");
+}
+}  // namespace
+
+HealthSheet health_sheet(const Run& run) {
+  HealthSheet sheet;
+  std::vector<std::int64_t> steps;
+  std::unordered_map<std::string, std::size_t> row_of;
+  std::array<bool, 4> occurs{};
+  static const std::array<std::string, 4> kOperands{"x", "w", "g", ""};
+  for (const HealthSample& sample : run.health) {
+    if (steps.empty() || steps.back() < sample.step) steps.push_back(sample.step);
+    const auto [name, operand] = split_operand(sample.tensor);
+    if (row_of.emplace(name, sheet.rows.size()).second) sheet.rows.push_back(parse_row(name));
+    occurs[static_cast<std::size_t>(std::find(kOperands.begin(), kOperands.end(), operand) - kOperands.begin())] = true;
+  }
+  if (steps.empty()) return sheet;
+  sheet.columns = std::min(steps.size(), kMaxHealthColumns);
+  sheet.first_step = steps.front();
+  sheet.last_step = steps.back();
+  shorten_labels(sheet.rows);
+  const auto key = [](const HealthRow& row) { return row.layer < 0 ? std::numeric_limits<std::int64_t>::max() : row.layer; };
+  std::stable_sort(sheet.rows.begin(), sheet.rows.end(), [&](const HealthRow& a, const HealthRow& b) { return key(a) < key(b); });
+  for (std::size_t row = 0; row < sheet.rows.size(); ++row) row_of[sheet.rows[row].name] = row;
+
+  std::unordered_map<std::string, std::size_t> operand_of;
+  for (std::size_t i = 0; i < kOperands.size(); ++i) {
+    if (!occurs[i]) continue;
+    operand_of[kOperands[i]] = sheet.operands.size();
+    sheet.operands.push_back(kOperands[i]);
+  }
+  for (auto& by_operand : sheet.values) {
+    by_operand.assign(sheet.operands.size(), std::vector<double>(sheet.rows.size() * sheet.columns, kUnknown));
+  }
+  for (const HealthSample& sample : run.health) {
+    const auto [name, operand] = split_operand(sample.tensor);
+    const auto step = static_cast<std::size_t>(std::lower_bound(steps.begin(), steps.end(), sample.step) - steps.begin());
+    const std::size_t cell = row_of[name] * sheet.columns + step * sheet.columns / steps.size();
+    for (const HealthMetric metric : kHealthMetrics) {
+      double& value = sheet.values[static_cast<std::size_t>(metric)][operand_of[operand]][cell];
+      value = worse(metric, value, value_of(sample, metric));
+    }
+  }
+  return sheet;
+}
+
+WorstSample worst_sample(const Run& run, HealthMetric metric) {
+  WorstSample worst;
+  for (const HealthSample& sample : run.health) {
+    const double value = value_of(sample, metric);
+    if (!std::isfinite(value) || (!worst.tensor.empty() && worse(metric, worst.value, value) == worst.value)) continue;
+    worst = {sample.tensor, sample.step, value};
+  }
+  return worst;
+}
+
+std::string draw(const HealthSheet& sheet, const std::string& description) {
+  if (sheet.rows.empty() || sheet.columns == 0) return "";
+  const Geometry g = lay_out(sheet);
+  std::string out = fmt::format("<svg class=\"chart sheet\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">", kWidth, g.bottom + 30,
+                                escape(description));
+  draw_labels(out, sheet, g);
+  double left = kGutter;
+  for (const HealthMetric metric : kHealthMetrics) {
+    put(out, "<text class=\"name\" x=\"{:.1f}\" y=\"14\">{}</text>", left, look(metric).title);
+    for (std::size_t operand = 0; operand < sheet.operands.size(); ++operand) {
+      const double at = left + static_cast<double>(operand) * (g.strip_width + kStripGap);
+      put(out, "<text class=\"fine\" x=\"{:.1f}\" y=\"36\">{}</text>", at, operand_word(sheet.operands[operand]));
+      draw_strip(out, sheet, g, metric, operand, at);
+    }
+    draw_legend(out, look(metric), g, left);
+    left += g.group_width + kGroupGap;
+  }
+  return out + "</svg>";
+}
+
+}  // namespace octet::report

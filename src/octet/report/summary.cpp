@@ -1,0 +1,201 @@
+#include "octet/report/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "octet/telemetry/format.h"
+
+namespace octet::report {
+namespace {
+using telemetry::kUnknown;
+using telemetry::StepMetrics;
+
+double median(std::vector<double> values) {
+  if (values.empty()) return kUnknown;
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? kUnknown : sum / static_cast<double>(values.size());
+}
+
+// The finite values of `get(line)` over the lines after step `after`.
+template <class Get>
+std::vector<double> finite_values(const Run& run, double after, Get&& get) {
+  std::vector<double> values;
+  for (const StepMetrics& line : run.metrics) {
+    const double value = get(line);
+    if (static_cast<double>(line.step) > after && std::isfinite(value)) values.push_back(value);
+  }
+  return values;
+}
+
+double higher_pct(double value, double reference) {
+  return std::isfinite(value) && std::isfinite(reference) && reference != 0 ? 100 * (value / reference - 1) : kUnknown;
+}
+
+std::string text_number(double value, int decimals) { return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "-"; }
+std::string text_percent(double value, int decimals) {
+  return std::isfinite(value) ? fmt::format("{:+.{}f} %", value, decimals) : "-";
+}
+nlohmann::ordered_json number(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+}
+}  // namespace
+
+Summary summarize(const Run& run) {
+  Summary summary;
+  summary.name = run.info.name;
+  summary.recipe = run.info.recipe;
+  summary.repeat_of = run.info.repeat_of;
+  summary.device = run.info.device;
+  summary.final_loss = kUnknown;
+  if (!run.metrics.empty()) {
+    const StepMetrics& last = run.metrics.back();
+    summary.steps = last.step;
+    summary.tokens = last.tokens_seen;
+    summary.skipped_steps = last.skipped_steps;
+    summary.final_loss = last.loss;
+  }
+  const auto steps = static_cast<double>(summary.steps);
+  // The first steps pay for first touches and for filling caches.
+  const auto settled = [&](auto&& get) {
+    const double value = median(finite_values(run, 0.1 * steps, get));
+    return std::isnan(value) ? median(finite_values(run, -1, get)) : value;
+  };
+  summary.tokens_per_s_per_process = settled([](const StepMetrics& m) { return m.tokens_per_s_per_gpu; });
+  summary.tflops_per_process = settled([](const StepMetrics& m) { return m.tflops_per_gpu; });
+  summary.mfu = settled([](const StepMetrics& m) { return m.mfu.value_or(kUnknown); });
+  summary.mean_loss = mean(finite_values(run, 0.9 * steps, [](const StepMetrics& m) { return m.loss; }));
+  summary.saturated_pct = mean(finite_values(run, -1, [](const StepMetrics& m) { return m.fp8_saturated_pct.value_or(kUnknown); }));
+  summary.flushed_pct = mean(finite_values(run, -1, [](const StepMetrics& m) { return m.fp8_underflow_pct.value_or(kUnknown); }));
+  const auto evaluations = finite_values(run, -1, [](const StepMetrics& m) { return m.eval_loss.value_or(kUnknown); });
+  summary.eval_loss = evaluations.empty() ? kUnknown : evaluations.back();
+  const auto memory = finite_values(run, -1, [](const StepMetrics& m) { return m.memory_peak_gib; });
+  summary.memory_peak_gib = memory.empty() ? kUnknown : *std::max_element(memory.begin(), memory.end());
+  // A line's time is the mean over the steps since the line before.
+  std::int64_t previous = 0;
+  for (const StepMetrics& line : run.metrics) {
+    if (std::isfinite(line.step_time_s)) summary.train_time_s += line.step_time_s * static_cast<double>(line.step - previous);
+    previous = line.step;
+  }
+  return summary;
+}
+
+Comparison compare(std::span<const Run> runs, std::string_view baseline) {
+  Comparison comparison;
+  for (const Run& run : runs) {
+    Row row;
+    row.summary = summarize(run);
+    row.is_repeat = !run.info.repeat_of.empty();
+    row.is_baseline = !row.is_repeat && comparison.baseline.empty() && run.info.name == baseline;
+    if (row.is_baseline) comparison.baseline = run.info.name;
+    comparison.rows.push_back(std::move(row));
+  }
+  std::stable_partition(comparison.rows.begin(), comparison.rows.end(), [](const Row& row) { return !row.is_repeat; });
+  const auto base = std::find_if(comparison.rows.begin(), comparison.rows.end(), [](const Row& row) { return row.is_baseline; });
+  const bool has_base = base != comparison.rows.end();
+  const Summary reference = has_base ? base->summary : Summary{};
+  for (Row& row : comparison.rows) {
+    const bool compared = has_base && !row.is_baseline;
+    const auto against = [&](double Summary::*field) { return compared ? higher_pct(row.summary.*field, reference.*field) : kUnknown; };
+    row.faster_pct = against(&Summary::tokens_per_s_per_process);
+    row.final_loss_pct = against(&Summary::final_loss);
+    row.mean_loss_pct = against(&Summary::mean_loss);
+    row.eval_loss_pct = against(&Summary::eval_loss);
+    if (row.is_repeat && has_base && row.summary.repeat_of == comparison.baseline && !comparison.spread) {
+      comparison.spread = Spread{comparison.baseline, std::abs(row.mean_loss_pct), std::abs(row.eval_loss_pct)};
+    }
+  }
+  return comparison;
+}
+
+std::string spread_sentence(const Comparison& comparison) {
+  if (!comparison.spread || !std::isfinite(comparison.spread->mean_loss_pct)) return "";
+  std::string sentence = fmt::format("{} trained twice on the same batches, summed in another order, differs from itself by {:.2f} % "
+                                     "in mean loss over the last tenth",
+                                     comparison.spread->of, comparison.spread->mean_loss_pct);
+  if (std::isfinite(comparison.spread->eval_loss_pct)) {
+    sentence += fmt::format(" and by {:.2f} % on held-out text", comparison.spread->eval_loss_pct);
+  }
+  return sentence + ".";
+}
+
+std::string render_text(const Comparison& comparison) {
+  const bool on_gpu = std::any_of(comparison.rows.begin(), comparison.rows.end(), [](const Row& r) { return r.summary.device == "cuda"; });
+  using Line = std::array<std::string, 9>;
+  std::vector<Line> lines{{"recipe", on_gpu ? "tok/s/gpu" : "tok/s/process", "faster", "final loss", "higher", "last tenth", "higher",
+                           "held-out", "higher"}};
+  for (const Row& row : comparison.rows) {
+    const Summary& s = row.summary;
+    lines.push_back({s.name, std::isfinite(s.tokens_per_s_per_process) ? telemetry::format_count(s.tokens_per_s_per_process) : "-",
+                     text_percent(row.faster_pct, 1), text_number(s.final_loss, 4), text_percent(row.final_loss_pct, 2),
+                     text_number(s.mean_loss, 4), text_percent(row.mean_loss_pct, 2), text_number(s.eval_loss, 4),
+                     text_percent(row.eval_loss_pct, 2)});
+  }
+  std::array<std::size_t, 9> widths{};
+  for (const Line& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
+  std::string text;
+  for (std::size_t n = 0; n < lines.size(); ++n) {
+    text += fmt::format("{:<{}}", lines[n][0], widths[0]);
+    for (std::size_t i = 1; i < widths.size(); ++i) text += fmt::format("  {:>{}}", lines[n][i], widths[i]);
+    text += '\n';
+    if (n == 0) {
+      std::size_t total = 0;
+      for (const std::size_t width : widths) total += width + 2;
+      text += std::string(total - 2, '-') + "\n";
+    }
+  }
+  const std::string spread = spread_sentence(comparison);
+  return spread.empty() ? text : text + spread + "\n";
+}
+
+std::string render_json(const Comparison& comparison) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Row& row : comparison.rows) {
+    const Summary& s = row.summary;
+    rows.push_back({{"name", s.name},
+                    {"recipe", s.recipe},
+                    {"repeat_of", s.repeat_of},
+                    {"device", s.device},
+                    {"is_baseline", row.is_baseline},
+                    {"is_repeat", row.is_repeat},
+                    {"steps", s.steps},
+                    {"tokens", s.tokens},
+                    {"skipped_steps", s.skipped_steps},
+                    {"tokens_per_s_per_process", number(s.tokens_per_s_per_process)},
+                    {"faster_pct", number(row.faster_pct)},
+                    {"final_loss", number(s.final_loss)},
+                    {"final_loss_pct", number(row.final_loss_pct)},
+                    {"mean_loss", number(s.mean_loss)},
+                    {"mean_loss_pct", number(row.mean_loss_pct)},
+                    {"eval_loss", number(s.eval_loss)},
+                    {"eval_loss_pct", number(row.eval_loss_pct)},
+                    {"tflops_per_process", number(s.tflops_per_process)},
+                    {"mfu", number(s.mfu)},
+                    {"memory_peak_gib", number(s.memory_peak_gib)},
+                    {"saturated_pct", number(s.saturated_pct)},
+                    {"flushed_pct", number(s.flushed_pct)},
+                    {"train_time_s", number(s.train_time_s)}});
+  }
+  nlohmann::ordered_json spread = nullptr;
+  if (comparison.spread) {
+    spread = {{"of", comparison.spread->of},
+              {"mean_loss_pct", number(comparison.spread->mean_loss_pct)},
+              {"eval_loss_pct", number(comparison.spread->eval_loss_pct)}};
+  }
+  const nlohmann::ordered_json document = {{"baseline", comparison.baseline}, {"rows", rows}, {"spread", spread}};
+  return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace octet::report

@@ -1,0 +1,66 @@
+// The numbers of a comparison, computed once; the console table, report.json and report.html all show these.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octet/report/run.h"
+
+namespace octet::report {
+
+// A number that the run does not give is NaN.
+struct Summary {
+  std::string name, recipe, repeat_of, device;
+  std::int64_t steps = 0;                  // the last step logged
+  std::int64_t tokens = 0;                 // seen by then
+  std::int64_t skipped_steps = 0;
+  double tokens_per_s_per_process = 0;     // median over the lines after the first tenth of the steps
+  double tflops_per_process = 0;           // likewise
+  double mfu = 0;                          // likewise
+  double memory_peak_gib = 0;              // largest
+  double final_loss = 0;                   // of the last step logged
+  double mean_loss = 0;                    // mean over the last tenth: lines with step > 0.9 * steps and a finite loss
+  double eval_loss = 0;                    // the last held-out loss
+  double saturated_pct = 0, flushed_pct = 0;  // mean over the sampled steps
+  double train_time_s = 0;                 // sum of the steps' times
+};
+Summary summarize(const Run& run);
+
+// Percentages against the baseline: 100 * (x / x_baseline - 1). NaN for the baseline itself and where either is unknown.
+struct Row {
+  Summary summary;
+  bool is_baseline = false;
+  bool is_repeat = false;
+  double faster_pct = 0;        // tokens_per_s_per_process
+  double final_loss_pct = 0;    // final_loss
+  double mean_loss_pct = 0;     // mean_loss
+  double eval_loss_pct = 0;     // eval_loss
+};
+
+// How far the baseline is from itself: its repeat (the same batches, summed in another order) against it, as magnitudes.
+struct Spread {
+  std::string of;         // the baseline's name
+  double mean_loss_pct = 0;
+  double eval_loss_pct = 0;
+};
+
+struct Comparison {
+  std::string baseline;   // "" when no run has that name
+  std::vector<Row> rows;  // in the order given; the repeats last
+  std::optional<Spread> spread;
+};
+// A run whose info.repeat_of is set is a repeat of that run; one repeat of the baseline gives the spread.
+Comparison compare(std::span<const Run> runs, std::string_view baseline = "bf16");
+
+// The table for a terminal, with the line about the spread. Ends with a newline.
+std::string render_text(const Comparison& comparison);
+// report.json: {"baseline", "rows": [{every field of Summary and Row}], "spread"}; unknown numbers are null.
+std::string render_json(const Comparison& comparison);
+// The line about the spread, or "" when it is unknown.
+std::string spread_sentence(const Comparison& comparison);
+
+}  // namespace octet::report

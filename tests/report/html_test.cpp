@@ -1,0 +1,158 @@
+#include "octet/report/html.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "octet/base/file.h"
+#include "octet/base/require.h"
+#include "report/runs.h"
+#include "support/folder.h"
+
+namespace octet::report {
+namespace {
+using testing::TempFolder;
+
+// Every element that opens closes in order; attributes are quoted; no '<' or bare '&' in text. Says what is wrong, or "".
+std::string markup_fault(const std::string& html) {
+  static const std::set<std::string> kVoid{"meta", "br", "!doctype"};
+  std::vector<std::string> open;
+  for (std::size_t i = 0; i < html.size();) {
+    if (html[i] == '&') {
+      const std::size_t end = html.find(';', i);
+      if (end == std::string::npos || end - i > 7) return "bare & at " + html.substr(i, 40);
+    }
+    if (html[i] != '<') {
+      ++i;
+      continue;
+    }
+    std::size_t end = i + 1;
+    for (char quote = 0; end < html.size() && (quote || html[end] != '>'); ++end) {
+      if (html[end] == '"') quote = quote ? 0 : '"';
+      if (!quote && html[end] == '<') return "'<' inside a tag: " + html.substr(i, 60);
+    }
+    if (end >= html.size()) return "a tag does not end: " + html.substr(i, 60);
+    const std::string tag = html.substr(i + 1, end - i - 1);
+    const std::string name = tag.substr(0, tag.find_first_of(" \n/", 1));
+    i = end + 1;
+    if (tag[0] == '/') {
+      if (open.empty() || "/" + open.back() != tag) return "</" + tag + " closes " + (open.empty() ? "nothing" : open.back());
+      open.pop_back();
+    } else if (tag.back() != '/' && !kVoid.count(name)) {
+      open.push_back(name);
+      if (name == "style") i = html.find("</style>", i);
+    }
+  }
+  return open.empty() ? "" : "never closed: " + open.back();
+}
+
+std::string render(const std::vector<report::Run>& runs) { return render_html("A title", runs, compare(runs)); }
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+std::vector<report::Run> six_runs() {
+  std::vector<report::Run> runs;
+  double factor = 1;
+  for (const char* recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8"}) {
+    runs.push_back(make_run(recipe, recipe, 300, factor, 1000));
+    if (factor != 1) add_health(runs.back(), 4, {1, 100, 200, 300});
+    factor += 0.001;
+  }
+  runs.push_back(make_run("bf16 (repeat)", "bf16", 300, 0.9995, 900));
+  runs.back().info.repeat_of = "bf16";
+  return runs;
+}
+
+TEST(Html, ShowsTheNumbersOfTheComparison) {
+  const std::string html = render(six_runs());
+  EXPECT_EQ(markup_fault(html), "");
+  EXPECT_NE(html.find("All 4 recipes end within 0.40 % of bf16"), std::string::npos);
+  EXPECT_NE(html.find("bf16 itself moves by 0.05 %"), std::string::npos);
+  EXPECT_NE(html.find("+0.10 %"), std::string::npos);
+  EXPECT_NE(html.find("Distance from bf16"), std::string::npos);
+  EXPECT_EQ(count_of(html, "<details open>"), 4u);
+  EXPECT_EQ(html.find("nan"), std::string::npos);
+}
+
+TEST(Html, NeedsNoNetworkAndNoScript) {
+  const std::string html = render(six_runs());
+  for (const char* forbidden : {"http:", "https:", "<script", "<link", "@import", "url(", "src=", "javascript:"}) {
+    EXPECT_EQ(html.find(forbidden), std::string::npos) << forbidden;
+  }
+  EXPECT_NE(html.find("prefers-color-scheme: dark"), std::string::npos);
+}
+
+TEST(Html, TextOfTheRunsIsEscaped) {
+  std::vector<report::Run> runs{make_run("<script>alert(1)</script>", "\"><img>", 30, 1, 100), make_run("bf16", "bf16", 30, 1, 100)};
+  runs[0].info.model = "</dd><b>&";
+  runs[1].info.data = "\xff\x01'";
+  runs[0].health.push_back({.step = 1, .tensor = "<i>\"'&.x", .amax = 1, .sqnr_db = 3});
+  const std::string html = render_html("</title><script>", runs, compare(runs));
+  EXPECT_EQ(markup_fault(html), "");
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+  EXPECT_EQ(html.find("<img"), std::string::npos);
+  EXPECT_EQ(html.find("<i>"), std::string::npos);
+}
+
+TEST(Html, OddRunsDoNotBreakIt) {
+  const double inf = std::numeric_limits<double>::infinity();
+  std::vector<report::Run> odd(3);
+  odd[0].info.name = "bf16";  // no line at all
+  odd[1] = make_run("wild", "", 40, 1, 0);
+  for (std::size_t i = 0; i < odd[1].metrics.size(); ++i) {
+    auto& m = odd[1].metrics[i];
+    m.loss = i % 4 == 0 ? std::nan("") : i % 4 == 1 ? inf : i % 4 == 2 ? -1e300 : 1e300;
+    m.grad_norm = i % 2 ? -1 : 0;
+    m.memory_peak_gib = i % 2 ? -1 : inf;
+    m.step_time_s = -inf;
+    m.tokens_per_s_per_gpu = i % 2 ? inf : -5;
+    m.eval_loss = -inf;
+    m.step = std::numeric_limits<std::int64_t>::max() - 40 + static_cast<std::int64_t>(i);
+  }
+  odd[1].health.push_back({.step = 1, .tensor = "", .amax = -1, .scale = inf, .saturated_pct = 1e300, .flushed_pct = -1, .sqnr_db = -inf});
+  odd[2] = make_run("one", "fp32", 1, 0, 100);
+  for (const auto& runs : {std::vector<report::Run>{}, std::vector<report::Run>{odd[0]}, std::vector<report::Run>{odd[1]}, std::vector<report::Run>{odd[2]}, odd,
+                           std::vector<report::Run>{odd[2], odd[2], odd[2]}}) {
+    const std::string html = render(runs);
+    EXPECT_EQ(markup_fault(html), "") << runs.size();
+    EXPECT_EQ(html.find("NaN"), std::string::npos);
+    for (const char* unfit : {"\"nan", "\"inf", "\"-inf", " nan", "Mnan", "Lnan"}) EXPECT_EQ(html.find(unfit), std::string::npos) << unfit;
+  }
+}
+
+TEST(Html, ManyRunsAndManyTensors) {
+  std::vector<report::Run> runs;
+  for (int i = 0; i < 12; ++i) runs.push_back(make_run("run " + std::to_string(i), i % 2 ? "fp8_delayed" : "bf16", 20, 1, 100));
+  add_health(runs[0], 100, {1, 2, 3});
+  const std::string html = render(runs);
+  EXPECT_EQ(markup_fault(html), "");
+  for (int colour = 0; colour < 8; ++colour) {
+    EXPECT_NE(html.find("swatch c" + std::to_string(colour)), std::string::npos) << "eight colours before one comes twice: " << colour;
+  }
+}
+
+TEST(Html, AColourBelongsToARecipe) {
+  const std::vector<report::Run> runs{make_run("x", "fp8_block", 20, 1, 100), make_run("y", "bf16", 20, 1, 100)};
+  const std::string html = render(runs);
+  EXPECT_NE(html.find("swatch c3\"></span>x"), std::string::npos);
+  EXPECT_NE(html.find("swatch c0\"></span>y"), std::string::npos);
+}
+
+TEST(Html, WritesBothFiles) {
+  const TempFolder folder;
+  const std::vector<report::Run> runs = six_runs();
+  const Comparison comparison = compare(runs);
+  write_report(folder / "out/deep", "t", runs, comparison);
+  EXPECT_EQ(read_file(folder / "out/deep/report.html"), render_html("t", runs, comparison));
+  EXPECT_EQ(read_file(folder / "out/deep/report.json"), render_json(comparison));
+  EXPECT_THROW(write_report(folder.write("file", "") / "below", "t", runs, comparison), Error);
+}
+
+}  // namespace
+}  // namespace octet::report

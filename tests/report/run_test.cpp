@@ -1,0 +1,58 @@
+#include "octet/report/run.h"
+
+#include <gtest/gtest.h>
+
+#include "octet/base/require.h"
+#include "support/folder.h"
+
+namespace octet::report {
+namespace {
+using testing::TempFolder;
+
+TEST(ReadRun, FilesAndFolderName) {
+  const TempFolder folder;
+  folder.write("a/metrics.jsonl", "{\"step\":1,\"loss\":5}\n{\"step\":2,\"loss\":4}\nrubbish\n");
+  report::Run run = read_run(folder / "a/");
+  EXPECT_EQ(run.info.name, "a");
+  EXPECT_EQ(run.metrics.size(), 2u);
+  EXPECT_TRUE(run.health.empty());
+  EXPECT_EQ(run.broken_lines, 1);
+  folder.write("a/run.json", R"({"name":"bf16","recipe":"bf16","tokens_per_step":2048})");
+  folder.write("a/fp8_health.jsonl", "{\"step\":1,\"tensor\":\"l.x\",\"amax\":3}\n");
+  run = read_run(folder / "a");
+  EXPECT_EQ(run.info.name, "bf16");
+  EXPECT_EQ(run.info.tokens_per_step, 2048);
+  ASSERT_EQ(run.health.size(), 1u);
+  EXPECT_EQ(run.health[0].amax, 3);
+}
+
+TEST(ReadRun, TheLaterRecordOfAStepCounts) {
+  const TempFolder folder;
+  folder.write("metrics.jsonl", "{\"step\":1,\"loss\":5}\n{\"step\":2,\"loss\":4}\n{\"step\":3,\"loss\":9}\n{\"step\":2,\"loss\":3}\n");
+  const report::Run run = read_run(folder.path());
+  ASSERT_EQ(run.metrics.size(), 2u);
+  EXPECT_EQ(run.metrics[1].step, 2);
+  EXPECT_EQ(run.metrics[1].loss, 3);
+}
+
+TEST(ReadRun, WhatIsNoRunSaysSo) {
+  const TempFolder folder;
+  const auto message = [&](const std::string& name) -> std::string {
+    try {
+      read_run(folder / name);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(message("absent").find("absent/metrics.jsonl: No such file"), std::string::npos) << message("absent");
+  folder.write("empty/metrics.jsonl", "{\"step\":1,\"lo");
+  EXPECT_NE(message("empty").find("empty/metrics.jsonl: holds no step"), std::string::npos) << message("empty");
+  folder.write("bad/metrics.jsonl", "{\"step\":1}\n");
+  folder.write("bad/run.json", "{");
+  EXPECT_NE(message("bad").find("bad/run.json: "), std::string::npos) << message("bad");
+}
+
+}  // namespace
+}  // namespace octet::report

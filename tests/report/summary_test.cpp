@@ -1,0 +1,113 @@
+#include "octet/report/summary.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "report/runs.h"
+
+namespace octet::report {
+namespace {
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+TEST(Summarize, LastTenthMedianAndLastValues) {
+  report::Run run = make_run("a", "bf16", 20, 1, 100);
+  run.metrics[0].tokens_per_s_per_gpu = 1;      // the first tenth: steps 1 and 2
+  run.metrics[1].tokens_per_s_per_gpu = 1;
+  run.metrics[2].tokens_per_s_per_gpu = 1e9;    // one hiccup leaves a median alone
+  run.metrics[5].memory_peak_gib = 7;
+  const Summary s = summarize(run);
+  EXPECT_EQ(s.steps, 20);
+  EXPECT_EQ(s.tokens, 20000);
+  EXPECT_EQ(s.tokens_per_s_per_process, 100);
+  EXPECT_DOUBLE_EQ(s.final_loss, 2 + 3.0 / 20);
+  EXPECT_DOUBLE_EQ(s.mean_loss, 2 + 0.5 * (3.0 / 19 + 3.0 / 20));  // steps 19 and 20
+  EXPECT_DOUBLE_EQ(s.eval_loss, 1.1 * (2 + 3.0 / 20));
+  EXPECT_EQ(s.memory_peak_gib, 7);
+  EXPECT_DOUBLE_EQ(s.train_time_s, 10);
+  EXPECT_TRUE(std::isnan(s.mfu));
+}
+
+TEST(Summarize, LinesThatAreNotEveryStep) {
+  report::Run run = make_run("a", "bf16", 100, 1, 100);
+  std::erase_if(run.metrics, [](const auto& m) { return m.step % 10 != 0; });
+  const Summary s = summarize(run);
+  EXPECT_DOUBLE_EQ(s.mean_loss, 2.03);      // step 100 alone is later than 90
+  EXPECT_DOUBLE_EQ(s.train_time_s, 50);     // each line stands for ten steps
+}
+
+TEST(Summarize, NothingAndNotFinite) {
+  const Summary none = summarize(report::Run{});
+  EXPECT_TRUE(std::isnan(none.mean_loss) && std::isnan(none.final_loss) && std::isnan(none.tokens_per_s_per_process));
+  report::Run run = make_run("a", "bf16", 20, 1, 100);
+  run.metrics[19].loss = kInf;
+  EXPECT_DOUBLE_EQ(summarize(run).mean_loss, 2 + 3.0 / 19);
+  EXPECT_FALSE(std::isfinite(summarize(run).final_loss));
+  run.metrics.resize(1);
+  EXPECT_EQ(summarize(run).tokens_per_s_per_process, 100);
+}
+
+std::vector<report::Run> three_runs() {
+  std::vector<report::Run> runs{make_run("bf16 (repeat)", "bf16", 100, 0.999, 90), make_run("bf16", "bf16", 100, 1, 100),
+                        make_run("fp8_delayed", "fp8_delayed", 100, 1.002, 150)};
+  runs[0].info.repeat_of = "bf16";
+  return runs;
+}
+
+TEST(Compare, PercentagesAgainstTheBaselineAndTheSpread) {
+  const Comparison c = compare(three_runs());
+  EXPECT_EQ(c.baseline, "bf16");
+  ASSERT_EQ(c.rows.size(), 3u);
+  EXPECT_TRUE(c.rows[0].is_baseline);
+  EXPECT_TRUE(std::isnan(c.rows[0].faster_pct));
+  EXPECT_EQ(c.rows[1].summary.name, "fp8_delayed");
+  EXPECT_NEAR(c.rows[1].faster_pct, 50, 1e-9);
+  EXPECT_NEAR(c.rows[1].mean_loss_pct, 0.2, 1e-9);
+  EXPECT_NEAR(c.rows[1].final_loss_pct, 0.2, 1e-9);
+  EXPECT_NEAR(c.rows[1].eval_loss_pct, 0.2, 1e-9);
+  EXPECT_TRUE(c.rows[2].is_repeat);
+  ASSERT_TRUE(c.spread.has_value());
+  EXPECT_NEAR(c.spread->mean_loss_pct, 0.1, 1e-9);
+  EXPECT_NEAR(c.spread->eval_loss_pct, 0.1, 1e-9);
+}
+
+TEST(Compare, WithoutABaseline) {
+  std::vector<report::Run> runs = three_runs();
+  runs[1].info.name = "other";
+  const Comparison c = compare(runs);
+  EXPECT_EQ(c.baseline, "");
+  EXPECT_FALSE(c.spread.has_value());
+  for (const Row& row : c.rows) EXPECT_TRUE(std::isnan(row.mean_loss_pct));
+  EXPECT_EQ(spread_sentence(c), "");
+  EXPECT_TRUE(compare({}).rows.empty());
+}
+
+TEST(RenderText, TheTable) {
+  EXPECT_EQ(render_text(compare(three_runs())),
+            "recipe         tok/s/gpu   faster  final loss   higher  last tenth   higher  held-out   higher\n"
+            "----------------------------------------------------------------------------------------------\n"
+            "bf16                 100        -      2.0300        -      2.0314        -    2.2330        -\n"
+            "fp8_delayed          150  +50.0 %      2.0341  +0.20 %      2.0355  +0.20 %    2.2375  +0.20 %\n"
+            "bf16 (repeat)         90  -10.0 %      2.0280  -0.10 %      2.0294  -0.10 %    2.2308  -0.10 %\n"
+            "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10 % in mean loss over the "
+            "last tenth and by 0.10 % on held-out text.\n");
+}
+
+TEST(RenderJson, ParsesAndSaysTheSame) {
+  std::vector<report::Run> runs = three_runs();
+  runs[2].metrics.back().loss = std::nan("");
+  runs[2].info.name = "\xff\"";
+  const auto json = nlohmann::json::parse(render_json(compare(runs)));
+  EXPECT_EQ(json["baseline"], "bf16");
+  ASSERT_EQ(json["rows"].size(), 3u);
+  EXPECT_EQ(json["rows"][0]["faster_pct"], nullptr);
+  EXPECT_NEAR(json["rows"][1]["faster_pct"].get<double>(), 50, 1e-9);
+  EXPECT_EQ(json["rows"][1]["final_loss"], nullptr);
+  EXPECT_NEAR(json["spread"]["mean_loss_pct"].get<double>(), 0.1, 1e-9);
+  EXPECT_EQ(nlohmann::json::parse(render_json(compare({})))["spread"], nullptr);
+}
+
+}  // namespace
+}  // namespace octet::report
