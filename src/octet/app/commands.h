@@ -1,0 +1,123 @@
+// The commands: one struct of options and one function each, in a file of its own. A function returns the exit code; what goes
+// wrong is thrown as Error. Results go to stdout, everything else to stderr.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octet::app {
+
+// A run's TOML file and the --section.key=value options behind it.
+struct RunFile {
+  std::filesystem::path path;
+  std::vector<std::string> overrides;  // "section.key=value"
+};
+
+struct DoctorArgs {
+  bool json = false;
+};
+int run_doctor(const DoctorArgs& args);
+
+struct DataPrepareArgs {
+  std::vector<std::filesystem::path> inputs;
+  std::string tokenizer = "byte";
+  std::filesystem::path output;
+  std::string field = "text";  // of a JSONL line
+  int workers = 0;             // 0: one per core
+  bool json = false;
+};
+int run_data_prepare(const DataPrepareArgs& args);
+
+struct DataInspectArgs {
+  std::filesystem::path prefix;
+  std::int64_t samples = 3;
+  bool json = false;
+};
+int run_data_inspect(const DataInspectArgs& args);
+
+struct TrainArgs {
+  RunFile run;
+  std::string resume;  // auto | none | PATH; "" when not given: checkpoint.resume decides
+  bool dry_run = false;
+  bool print_config = false;
+};
+int run_train(const TrainArgs& args);
+
+struct EvalArgs {
+  RunFile run;
+  std::filesystem::path checkpoint;
+  bool json = false;
+};
+int run_eval(const EvalArgs& args);
+
+struct CompareArgs {
+  RunFile run;
+  std::vector<std::string> recipes;
+  std::filesystem::path output;     // "" when not given: run.output_dir
+  double time_budget_s = 0;         // above 0: training.steps is lowered, by a rule that is printed, to fit
+  bool json = false;
+};
+int run_compare(const CompareArgs& args);
+
+struct ReportArgs {
+  std::vector<std::filesystem::path> directories;
+  std::filesystem::path output;     // folder of report.html; "" when not given: the first directory
+  std::string baseline = "bf16";
+  std::string title;
+  bool json = false;
+};
+int run_report(const ReportArgs& args);
+
+struct GenerateArgs {
+  std::filesystem::path model;      // Hugging Face directory or checkpoint
+  std::string prompt;
+  std::int64_t max_tokens = 128;
+  double temperature = 0.8;         // 0: always the likeliest
+  std::uint64_t seed = 42;
+};
+int run_generate(const GenerateArgs& args);
+
+struct ProbeArgs {
+  std::filesystem::path model;
+  std::filesystem::path tokens;
+  std::string recipe;
+  std::string device = "cpu";
+  std::filesystem::path output;
+  bool grads = false;
+  std::int64_t steps = 0;
+  std::string dump;                 // pattern of linears; "" for none
+  std::vector<std::string> set;     // "section.key=value" of a run's TOML
+};
+int run_probe(const ProbeArgs& args);
+
+struct QuantizeArgs {
+  std::filesystem::path input;
+  std::string recipe;
+  std::string role;                 // activation | weight | gradient
+  std::optional<double> scale;
+  std::filesystem::path output;
+  std::string device = "cpu";
+  std::vector<std::string> set;     // "precision.key=value"
+  std::filesystem::path state, state_out;  // "" when not given
+};
+int run_quantize(const QuantizeArgs& args);
+
+struct BenchArgs {
+  std::filesystem::path json;       // file to write; "" when not given
+};
+int run_bench_gemm(const BenchArgs& args);
+int run_bench_quantize(const BenchArgs& args);
+int run_bench_attention(const BenchArgs& args);
+int run_bench_step(const BenchArgs& args);
+
+struct ConvertExportArgs {
+  std::filesystem::path checkpoint;  // step-00001000
+  std::filesystem::path output;      // Hugging Face directory
+  std::string dtype = "bf16";        // bf16 | fp32
+};
+int run_convert_export(const ConvertExportArgs& args);
+
+}  // namespace octet::app

@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "octet/app/commands.h"
+#include "octet/app/threads.h"
+#include "octet/base/log.h"
+#include "octet/recipes/registry.h"
+#include "octet/report/html.h"
+#include "octet/telemetry/format.h"
+#include "octet/train/setup.h"
+#include "octet/train/trainer.h"
+
+namespace octet::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Plan {
+  std::string label, recipe, repeat_of;
+  train::Config config;
+};
+
+// Every recipe on the same data, seed and steps; the baseline a second time with its micro-batches halved, which adds the same
+// numbers in another order and so shows what difference means nothing.
+std::vector<Plan> plan_runs(const train::Config& config, const std::vector<std::string>& recipes, const fs::path& output) {
+  std::vector<Plan> plans;
+  const auto add = [&](const std::string& label, const std::string& recipe, const std::string& repeat_of) -> train::Config& {
+    plans.push_back({.label = label, .recipe = recipe, .repeat_of = repeat_of, .config = config});
+    train::Config& c = plans.back().config;
+    c.precision.recipe = recipe;
+    c.run.output_dir = (output / label).string();
+    c.metrics.log_freq = 1;  // the mean over the last tenth is over every step
+    return c;
+  };
+  for (const std::string& recipe : recipes) add(recipe, recipe, "");
+  const bool has_baseline = std::find(recipes.begin(), recipes.end(), "bf16") != recipes.end();
+  if (has_baseline && config.training.micro_batch_size % 2 == 0) {
+    train::Config& repeat = add("bf16-repeat", "bf16", "bf16");
+    repeat.training.micro_batch_size /= 2;
+  }
+  return plans;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Seconds of a step, from a few steps of the configuration that are thrown away.
+double time_a_step(const train::Config& config, DeviceKind device) {
+  const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
+  train::Engine engine(options, device);
+  engine.model().parameters().initialise(engine.queue(), config.run.seed);
+  engine.refresh();
+  const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len), 1);
+  std::vector<double> times;
+  for (std::uint32_t step = 1; step <= 4; ++step) {
+    const auto start = std::chrono::steady_clock::now();
+    engine.zero_gradients();
+    for (std::int64_t micro = 0; micro < train::accumulation_of(config); ++micro) {
+      engine.forward_backward({.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}}, nullptr);
+    }
+    engine.apply(1e-3, step);
+    engine.queue().synchronize();
+    times.push_back(seconds_since(start));
+  }
+  return *std::min_element(times.begin() + 1, times.end());
+}
+
+// Lowers training.steps so that all runs take about `budget_s`.
+void fit_budget(std::vector<Plan>& plans, double budget_s, DeviceKind device) {
+  double per_step = 0;
+  for (const Plan& plan : plans) per_step += time_a_step(plan.config, device);
+  constexpr double kOverhead = 1.25;  // evaluation, health samples, checkpoints, and a machine that is busy at times
+  const auto affordable = static_cast<std::int64_t>(budget_s / (per_step * kOverhead));
+  const std::int64_t wanted = plans.front().config.training.steps;
+  const std::int64_t steps = std::clamp<std::int64_t>(affordable, std::min<std::int64_t>(wanted, 20), wanted);
+  fmt::print("steps: {} of {} (budget {} / (one step of all {} runs {:.2f} s x {}) = {}; at most training.steps)\n", steps, wanted,
+             telemetry::format_duration(budget_s), plans.size(), per_step, kOverhead, affordable);
+  for (Plan& plan : plans) plan.config.training.steps = steps;
+}
+
+// On a terminal one line that is rewritten, elsewhere a line every tenth of the run.
+class Progress {
+ public:
+  Progress(std::string label, std::int64_t steps) : label_(std::move(label)), every_(std::max<std::int64_t>(1, steps / 10)) {}
+  void operator()(std::string_view line) {
+    ++lines_;
+    if (isatty(STDOUT_FILENO)) {
+      fmt::print("\r\x1b[K{:<12} {}", label_, line);
+    } else if (lines_ == 1 || lines_ % every_ == 0) {
+      fmt::print("{:<12} {}\n", label_, line);
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  std::string label_;
+  std::int64_t every_, lines_ = 0;
+};
+
+// The names given, or every recipe, the baseline first.
+std::vector<std::string> recipes_of(const CompareArgs& args) {
+  if (args.recipes != std::vector<std::string>{"all"}) return args.recipes;
+  std::vector<std::string> all = recipes::recipe_names();
+  std::stable_partition(all.begin(), all.end(), [](const std::string& name) { return name == "bf16"; });
+  return all;
+}
+
+}  // namespace
+
+int run_compare(const CompareArgs& args) {
+  const train::Config config = train::load_config(args.run.path, args.run.overrides);
+  train::check_config(config);
+  use_threads(config);
+  demand(!args.recipes.empty(), ExitCode::config, "--recipes: name at least one recipe");
+  const fs::path output = args.output.empty() ? fs::path(config.run.output_dir) : args.output;
+  std::vector<Plan> plans = plan_runs(config, recipes_of(args), output);
+  for (const Plan& plan : plans) {  // refusals before the first step of the first run
+    train::check_config(plan.config);
+    train::engine_options(plan.config, train::recipe_of(plan.config, train::device_of(plan.config)));
+  }
+  if (args.time_budget_s > 0) fit_budget(plans, args.time_budget_s, train::device_of(config));
+
+  std::vector<report::Run> runs;
+  for (const Plan& plan : plans) {
+    const auto progress = std::make_shared<Progress>(plan.label, plan.config.training.steps);
+    train::Trainer trainer({.config = plan.config,
+                            .resume = "none",
+                            .label = plan.label,
+                            .repeat_of = plan.repeat_of,
+                            .console = [progress](std::string_view line) { (*progress)(line); }});
+    const ExitCode code = trainer.run();
+    if (isatty(STDOUT_FILENO)) fmt::print("\n");
+    if (code != ExitCode::done) return static_cast<int>(code);
+    runs.push_back(report::read_run(plan.config.run.output_dir));
+  }
+  const report::Comparison comparison = report::compare(runs, "bf16");
+  report::write_report(output, config.run.name, runs, comparison);
+  fmt::print("\n{}", args.json ? report::render_json(comparison) : report::render_text(comparison));
+  fmt::print("\nreport: {}\n", (output / "report.html").string());
+  return 0;
+}
+
+}  // namespace octet::app

@@ -1,0 +1,57 @@
+#include <csignal>
+#include <cstdio>
+
+#include <atomic>
+
+#include "octet/app/commands.h"
+#include "octet/base/json.h"
+#include "octet/base/require.h"
+#include "octet/data/inspect.h"
+#include "octet/data/prepare.h"
+
+namespace octet::app {
+namespace {
+
+std::atomic<bool> stop_asked{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
+
+void ask_to_stop(int signal) {
+  stop_asked.store(true);
+  std::signal(signal, SIG_DFL);  // the second one ends the program at once
+}
+
+}  // namespace
+
+int run_data_prepare(const DataPrepareArgs& args) {
+  std::signal(SIGINT, ask_to_stop);
+  std::signal(SIGTERM, ask_to_stop);
+  const auto tokenizer = data::make_tokenizer(args.tokenizer);
+  data::PrepareOptions options{.inputs = args.inputs, .output = args.output, .jsonl_field = args.field, .workers = args.workers};
+  options.stop = &stop_asked;
+  data::ConsoleProgress console;
+  if (!args.json) options.progress = [&](const data::PrepareProgress& progress) { console(progress); };
+  const data::PrepareSummary summary = data::prepare(options, *tokenizer);
+  if (args.json) {
+    const Json object = {{"output", args.output.string()},
+                         {"files", summary.files},
+                         {"skipped_files", summary.skipped_files},
+                         {"empty_documents", summary.empty_documents},
+                         {"documents", summary.corpus.documents},
+                         {"tokens", summary.corpus.tokens},
+                         {"input_bytes", summary.input_bytes},
+                         {"elapsed_s", summary.elapsed_s}};
+    std::puts(object.dump().c_str());
+  } else {
+    std::fputs(data::to_text(summary).c_str(), stdout);
+  }
+  return 0;
+}
+
+int run_data_inspect(const DataInspectArgs& args) {
+  const data::CorpusReport report = data::inspect(args.prefix, {.samples = args.samples});
+  std::fputs((args.json ? data::to_json(report) : data::to_text(report)).c_str(), stdout);
+  if (args.json) std::fputc('\n', stdout);
+  return 0;
+}
+
+}  // namespace octet::app

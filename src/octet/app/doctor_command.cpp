@@ -1,0 +1,62 @@
+#include <fmt/format.h>
+
+#include "octet/app/commands.h"
+#include "octet/app/machine.h"
+#include "octet/app/self_test.h"
+#include "octet/base/json.h"
+#include "octet/base/require.h"
+#include "octet/base/threads.h"
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/gemm/gemm.h"
+#include "octet/train/version.h"
+
+namespace octet::app {
+namespace {
+
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+// g++ gives its number alone.
+std::string compiler() {
+  const std::string version = __VERSION__;
+  return version[0] >= '0' && version[0] <= '9' ? "g++ " + version : version;
+}
+
+}  // namespace
+
+int run_doctor(const DoctorArgs& args) {
+  const Machine machine = describe_machine();
+  const std::string core = kernels::gemm_core_name();
+  // OpenBLAS takes this for a processor that it does not know; the same processor does about ten times as much.
+  const bool slow_core = core == "Prescott" && machine.simd.rfind("AVX", 0) == 0;
+  const double gflops = measure_gemm_gflops();
+  const SelfTest test = fp8_self_test();
+  const bool cuda = cuda_is_available();
+  const bool healthy = test.failure.empty();
+
+  if (args.json) {
+    const Json object = {{"octet", train::kVersion},
+                         {"compiler", compiler()},
+                         {"cpu", {{"name", machine.processor}, {"simd", machine.simd}, {"cores", machine.cores}, {"threads", num_threads()}}},
+                         {"memory_bytes", machine.memory_bytes},
+                         {"memory_free_bytes", machine.memory_free_bytes},
+                         {"disk_free_bytes", machine.disk_free_bytes},
+                         {"gemm", {{"library", "OpenBLAS"}, {"core", core}, {"gflops_fp32", gflops}, {"core_fits", !slow_core}}},
+                         {"cuda", cuda},
+                         {"fp8_self_test", {{"passed", healthy}, {"checks", test.checks}, {"failure", test.failure}}}};
+    fmt::print("{}\n", object.dump());
+  } else {
+    fmt::print("octet      {}, built by {}\n", train::kVersion, compiler());
+    fmt::print("processor  {}, {}, {} core{} for this process\n", machine.processor, machine.simd, machine.cores,
+               machine.cores == 1 ? "" : "s");
+    fmt::print("memory     {:.1f} GiB, {:.1f} GiB free\n", gib(machine.memory_bytes), gib(machine.memory_free_bytes));
+    fmt::print("disk       {:.1f} GiB free here\n", gib(machine.disk_free_bytes));
+    fmt::print("GEMM       OpenBLAS, {} kernels, {:.0f} GFLOP/s in FP32 on {} thread{}{}\n", core, gflops, num_threads(),
+               num_threads() == 1 ? "" : "s", slow_core ? " (too old kernels for this processor: about a tenth of its speed)" : "");
+    fmt::print("GPU        {}\n", cuda ? "CUDA is at hand" : "none: this build has no CUDA backend; everything runs on the CPU");
+    fmt::print("FP8        {}\n", healthy ? fmt::format("self-test passed, {} checks", test.checks) : "SELF-TEST FAILED: " + test.failure);
+  }
+  demand(healthy, ExitCode::internal, "FP8 self-test failed: ", test.failure);
+  return 0;
+}
+
+}  // namespace octet::app

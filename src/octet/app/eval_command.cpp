@@ -1,0 +1,35 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "octet/app/commands.h"
+#include "octet/app/threads.h"
+#include "octet/base/json.h"
+#include "octet/train/restore.h"
+#include "octet/train/setup.h"
+#include "octet/train/trainer.h"
+
+namespace octet::app {
+
+int run_eval(const EvalArgs& args) {
+  train::Config config = train::load_config(args.run.path, args.run.overrides);
+  train::check_config(config);
+  use_threads(config);
+  const DeviceKind device = train::device_of(config);
+  train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
+  options.training = false;
+  train::Engine engine(options, device);
+  const std::int64_t step = train::restore_weights(engine, args.checkpoint);
+  const data::Dataset dataset(train::dataset_options(config, options.model.vocab));
+  const double loss = train::evaluate(engine, dataset, config.evaluation.sequences);
+  demand(std::isfinite(loss), ExitCode::data, args.checkpoint.string(), ": no held-out loss: data.split holds nothing out");
+  if (args.json) {
+    fmt::print("{}\n", Json({{"checkpoint", args.checkpoint.string()}, {"step", step}, {"eval_loss", loss}}).dump());
+  } else {
+    fmt::print("{}: step {}, held-out loss {:.4f} over {} sequences (perplexity {:.3f})\n", args.checkpoint.string(), step, loss,
+               std::min(config.evaluation.sequences, dataset.held_out_samples()), std::exp(loss));
+  }
+  return 0;
+}
+
+}  // namespace octet::app

@@ -1,0 +1,65 @@
+#include <fmt/format.h>
+
+#include "octet/app/commands.h"
+#include "octet/app/threads.h"
+#include "octet/data/tokenizer/tokenizer.h"
+#include "octet/train/generate.h"
+#include "octet/train/restore.h"
+
+namespace octet::app {
+namespace {
+
+// Prints bytes as they come; those that are no UTF-8 yet wait for the rest of their character.
+class Utf8Printer {
+ public:
+  void add(std::string_view bytes) {
+    pending_ += bytes;
+    std::size_t whole = pending_.size();
+    for (std::size_t back = 1; back <= 3 && back <= pending_.size(); ++back) {
+      const auto byte = static_cast<unsigned char>(pending_[pending_.size() - back]);
+      if (byte < 0x80) break;
+      if (byte >= 0xC0) {  // the first of a character of 2, 3 or 4 bytes
+        const std::size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
+        if (length > back) whole = pending_.size() - back;
+        break;
+      }
+    }
+    std::fwrite(pending_.data(), 1, whole, stdout);
+    std::fflush(stdout);
+    pending_.erase(0, whole);
+  }
+
+ private:
+  std::string pending_;
+};
+
+}  // namespace
+
+int run_generate(const GenerateArgs& args) {
+  use_threads({});
+  demand(!args.prompt.empty(), ExitCode::config, "--prompt \"\": there must be something to go on from");
+  const auto window = static_cast<std::int64_t>(args.prompt.size()) + args.max_tokens;
+  const auto engine = train::open_model(args.model, DeviceKind::cpu, window);
+  const std::string& spec = engine->model().config().tokenizer;
+  const auto tokenizer = data::make_tokenizer(spec.empty() ? args.model.string() : spec);
+  std::vector<std::int32_t> ids;
+  tokenizer->encode(args.prompt, ids);
+  for (const std::int32_t id : ids) {
+    demand(id < engine->model().config().vocab, ExitCode::data, args.model.string(), ": token ", id,
+           " of the prompt is outside the model's vocabulary of ", engine->model().config().vocab);
+  }
+  Utf8Printer printer;
+  printer.add(args.prompt);
+  train::generate(*engine, ids, {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
+                  [&](std::int32_t id) {
+                    if (tokenizer->end_of_document() == id) return false;
+                    std::string text;
+                    tokenizer->decode(std::span(&id, 1), text);
+                    printer.add(text);
+                    return true;
+                  });
+  fmt::print("\n");
+  return 0;
+}
+
+}  // namespace octet::app

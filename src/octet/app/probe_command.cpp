@@ -1,0 +1,35 @@
+#include "octet/app/commands.h"
+#include "octet/app/threads.h"
+#include "octet/train/probe.h"
+#include "octet/train/setup.h"
+
+namespace octet::app {
+
+int run_probe(const ProbeArgs& args) {
+  // A plain optimizer, so that the update is easily made elsewhere; --set changes it.
+  train::Config config;
+  config.precision.recipe = args.recipe;
+  config.run.device = args.device;
+  config.optimizer.lr = 1e-3;
+  config.optimizer.weight_decay = 0.0;
+  config.optimizer.max_grad_norm = 0.0;
+  config.training.micro_batch_size = 0;
+  for (const std::string& assignment : args.set) train::apply_override(config, assignment);
+  use_threads(config);
+  const DeviceKind device = train::device_of(config);
+  train::ProbeOptions options{.model = args.model,
+                              .tokens = args.tokens,
+                              .output = args.output,
+                              .device = device,
+                              .grads = args.grads,
+                              .steps = args.steps,
+                              .dump = args.dump,
+                              .micro_batch_size = config.training.micro_batch_size,
+                              .lr = config.optimizer.lr,
+                              .engine = train::optimizer_options(config, train::recipe_of(config, device))};
+  demand(args.dump.empty() || args.steps > 0, ExitCode::config, "--dump ", args.dump, " needs --steps");
+  train::probe(options);
+  return 0;
+}
+
+}  // namespace octet::app

@@ -1,0 +1,81 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "octet/app/commands.h"
+#include "octet/app/threads.h"
+#include "octet/base/log.h"
+#include "octet/plan/memory_table.h"
+#include "octet/telemetry/format.h"
+#include "octet/train/setup.h"
+#include "octet/train/trainer.h"
+
+namespace octet::app {
+namespace {
+
+void print_line(std::string_view line) {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+// Bytes of memory this machine can still give, or 0 where it does not say.
+std::size_t available_memory() {
+  std::ifstream info("/proc/meminfo");
+  for (std::string key, rest; info >> key && std::getline(info, rest);) {
+    if (key == "MemAvailable:") return std::stoull(rest) * 1024;
+  }
+  return 0;
+}
+
+void check_fits(const train::MemoryPlan& plan, const train::EngineOptions& options) {
+  const std::size_t available = available_memory();
+  if (available == 0 || plan.total() <= available) return;
+  std::string advice;
+  if (options.checkpointing != nn::Checkpointing::full) advice += ", activation_checkpoint.mode = \"full\"";
+  if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
+  if (options.micro_batch_size > 1) advice += ", a smaller training.micro_batch_size";
+  fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(plan.total()), " and the machine has ",
+       telemetry::format_bytes(available), " left:\n", plan::memory_table(plan.bytes), "what helps: a shorter training.seq_len", advice);
+}
+
+}  // namespace
+
+int run_train(const TrainArgs& args) {
+  train::Config config = train::load_config(args.run.path, args.run.overrides);
+  if (args.print_config) {
+    fmt::print("{}", train::print_config(config));
+    return 0;
+  }
+  train::check_config(config);
+  use_threads(config);
+  const DeviceKind device = train::device_of(config);
+  const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
+  {
+    models::Decoder model(options.model, options.recipe);
+    fmt::print("{}: {} parameters on {}, recipe {}\n", config.run.name, telemetry::format_compact(static_cast<double>(options.model.parameters())),
+               name_of(device), options.recipe.name);
+    fmt::print("precision of the linear layers\n{}", train::precision_table(model));
+  }
+  if (args.dry_run) {
+    fmt::print("memory plan\n{}", plan::memory_table(train::measure_run(config).bytes));
+    return 0;
+  }
+  train::TrainerOptions trainer_options{.config = config, .console = print_line};
+  trainer_options.resume = args.resume.empty() ? config.checkpoint.resume : args.resume;
+  check_fits(train::measure_run(config), options);
+  train::Trainer trainer(trainer_options);
+  fmt::print("memory plan\n{}", plan::memory_table(trainer.plan().bytes));
+  fmt::print("{} steps of {} sequences of {} tokens: {} micro-batches of {} to a step\n", trainer.steps(),
+             config.training.global_batch_size, config.training.seq_len, train::accumulation_of(config),
+             config.training.micro_batch_size);
+  std::fflush(stdout);
+  const ExitCode code = trainer.run();
+  if (code == ExitCode::done) {
+    log_info(concat("done: the model is in ", config.run.output_dir, "/model, `octet report ", config.run.output_dir,
+                    "` draws the curves"));
+  }
+  return static_cast<int>(code);
+}
+
+}  // namespace octet::app

@@ -1,0 +1,93 @@
+// tools/check_layers.py finds what it is for.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "support/program.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+using octet::testing::TemporaryFolder;
+
+class Layers : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* folder : {"docs", "src/octet/base", "src/octet/low", "src/octet/left", "src/octet/right", "src/octet/top"}) {
+      fs::create_directories(root_.path() / folder);
+    }
+    write("docs/layers.md", "# Layers\n\n    2 top\n    1 left | right\n    0 base\n");
+    write("src/octet/CMakeLists.txt", "octet_room(base)\noctet_room(left base)\noctet_room(right base)\noctet_room(top left)\n");
+    fs::remove(root_.path() / "src/octet/low");
+    write("src/octet/base/a.h", "#include <vector>\n");
+    write("src/octet/left/a.cpp", "#include \"octet/base/a.h\"\n#include \"octet/left/b.h\"\n");
+    write("src/octet/top/a.cpp", "#include \"octet/left/a.h\"\n");
+  }
+  void write(const std::string& path, const std::string& text) { std::ofstream(root_.path() / path) << text; }
+
+  std::string check() {
+    const std::string command = std::string("python3 '") + OCTET_SOURCE_DIR + "/tools/check_layers.py' '" + root_.path().string() + "' 2>&1";
+    FILE* pipe = ::popen(command.c_str(), "r");
+    std::string out;
+    char buffer[4096];
+    for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) out.append(buffer, n);
+    code_ = WEXITSTATUS(::pclose(pipe));
+    return out;
+  }
+  void expect_finding(const std::string& text) {
+    const std::string out = check();
+    EXPECT_EQ(code_, 1) << out;
+    EXPECT_NE(out.find(text), std::string::npos) << out;
+  }
+
+  TemporaryFolder root_;
+  int code_ = -1;
+};
+
+TEST_F(Layers, AGoodTreePasses) {
+  const std::string out = check();
+  EXPECT_EQ(code_, 0) << out;
+}
+
+TEST_F(Layers, UpwardInclude) {
+  write("src/octet/base/a.h", "\n#include \"octet/top/a.h\"\n");
+  expect_finding("base/a.h:2: base (layer 0) includes top (layer 2)");
+}
+
+TEST_F(Layers, SidewaysInclude) {
+  write("src/octet/left/a.cpp", "#include <octet/right/a.h>\n");
+  expect_finding("left/a.cpp:1: left (layer 1) includes right (layer 1)");
+}
+
+TEST_F(Layers, RelativeInclude) {
+  write("src/octet/left/deep.cpp", "#include \"../right/a.h\"\n");
+  expect_finding("left/deep.cpp:1: left (layer 1) includes right (layer 1)");
+}
+
+TEST_F(Layers, IncludeWithoutLink) {
+  write("src/octet/top/a.cpp", "#include \"octet/right/a.h\"\n");
+  expect_finding("top/a.cpp:1: top includes right without linking it");
+}
+
+TEST_F(Layers, UpwardAndSidewaysLinks) {
+  write("src/octet/CMakeLists.txt", "octet_room(base top)\noctet_room(left right)\noctet_room(right base)\noctet_room(top left)\n");
+  expect_finding("CMakeLists.txt:1: base (layer 0) links top (layer 2)");
+  expect_finding("CMakeLists.txt:2: left (layer 1) links right (layer 1)");
+}
+
+TEST_F(Layers, UnknownRoom) {
+  write("src/octet/left/a.cpp", "#include \"octet/nowhere/a.h\"\n");
+  expect_finding("left/a.cpp:1: includes octet/nowhere, which is not in the table");
+}
+
+TEST_F(Layers, LongFile) {
+  write("src/octet/base/long.h", std::string(600, '\n'));
+  check();
+  EXPECT_EQ(code_, 0);
+  write("src/octet/base/long.h", std::string(601, '\n'));
+  expect_finding("base/long.h: 601 lines, more than 600");
+}
+
+}  // namespace
+}  // namespace octet
