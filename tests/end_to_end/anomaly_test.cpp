@@ -1,0 +1,189 @@
+// Losses that are not finite, and spikes: what a run does about them and what it says.
+#include <cmath>
+#include <limits>
+
+#include "octet/checkpoint/safetensors.h"
+#include "octet/tensor/host_tensor.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> lines_with(const std::string& text, const std::string& part) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.find(part) != std::string::npos) lines.push_back(line);
+  }
+  return lines;
+}
+
+// Makes the first element of a tensor in a BF16 model directory a NaN.
+void spoil(const fs::path& model, const std::string& name) {
+  const fs::path path = model / "model.safetensors";
+  std::vector<HostTensor> owned;
+  std::vector<checkpoint::NamedTensor> tensors;
+  {
+    const checkpoint::SafetensorsFile file = checkpoint::SafetensorsFile::open(path);
+    for (const checkpoint::TensorInfo& info : file.tensors()) {
+      const Tensor tensor = file.get(info);
+      HostTensor copy(tensor.dtype, tensor.shape);
+      std::memcpy(copy.data(), tensor.data, tensor.bytes());
+      if (info.name == name) copy.view().as<BFloat16>()[0] = BFloat16(std::numeric_limits<float>::quiet_NaN());
+      tensors.push_back({info.name, copy.view()});
+      owned.push_back(std::move(copy));
+    }
+  }
+  checkpoint::write_safetensors(path, tensors);
+}
+
+TEST(NotFinite, StepsAreSkippedThenRolledBackThenGivenUp) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=2 --checkpoint.interval=0").code, 0);
+  spoil(run / "out/model", "model.norm.weight");
+  const ProgramResult result = run.train(
+      "--model.init_from=out/model --run.output_dir=bad --training.steps=100 --checkpoint.interval=4 --anomaly.max_rollbacks=2");
+  EXPECT_EQ(result.code, 77);
+  // Nine skips, then the tenth goes back; three times, the third for good.
+  EXPECT_EQ(lines_with(result.err, "loss or gradient not finite; skipped").size(), 27u) << result.err;
+  const auto back = lines_with(result.err, "; back to step ");
+  ASSERT_EQ(back.size(), 2u) << result.err;
+  EXPECT_EQ(back[0],
+            "warning: step 10: 10 steps in a row had a loss or gradient that is not finite; back to step 8, past the batches up "
+            "to sample 40 (rollback 1 of 2)");
+  const auto error = lines_with(result.err, "octet: ");
+  ASSERT_EQ(error.size(), 1u) << result.err;
+  EXPECT_NE(error[0].find("10 steps in a row had a loss or gradient that is not finite, and all 2 rollbacks of "
+                          "anomaly.max_rollbacks are used up"),
+            std::string::npos)
+      << error[0];
+  EXPECT_EQ(result.err.substr(result.err.size() - error[0].size() - 1), error[0] + "\n") << "the last line";
+  EXPECT_FALSE(fs::exists(run / "bad/model"));
+
+  // What was skipped left every weight, moment, scale and history as it was: the checkpoints differ in nothing.
+  const auto checkpoints = checkpoint::find_checkpoints(run / "bad/checkpoints");
+  ASSERT_GE(checkpoints.size(), 2u);
+  const auto one = tensors_of(checkpoints[0].path / "rank-00000.safetensors");
+  const auto other = tensors_of(checkpoints[1].path / "rank-00000.safetensors");
+  EXPECT_EQ(one, other);
+  for (const auto& [name, bytes] : one) {
+    const bool never_moved = name.find("moment") != std::string::npos || name == "optimizer.updates";
+    EXPECT_TRUE(!never_moved || bytes == std::string(bytes.size(), '\0')) << name;
+  }
+  for (const auto& [step, line] : metrics_of(run / "bad")) EXPECT_TRUE(line["loss"].is_null()) << step;
+}
+
+TEST(NotFinite, SkippedStepsAreCounted) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=2 --checkpoint.interval=0").code, 0);
+  spoil(run / "out/model", "model.norm.weight");
+  const std::string options = "--model.init_from=out/model --run.output_dir=bad --training.steps=6 --checkpoint.interval=0 ";
+  const ProgramResult result = run.train(options);
+  ASSERT_EQ(result.code, 0) << result.err;
+  for (const auto& [step, line] : metrics_of(run / "bad")) EXPECT_EQ(line["skipped_steps"], step);
+  EXPECT_NE(result.out.find("step 6/6  loss nan"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("skipped 6"), std::string::npos) << result.out;
+}
+
+// Mostly one letter, which a model learns at once, and a few windows of noise, at which its loss leaps.
+class Spike : public ::testing::Test {
+ protected:
+  static std::vector<std::string> documents() {
+    const Rng rng(3, RngStream::test);
+    std::vector<std::string> result;
+    for (std::uint64_t d = 0; d < 60; ++d) {
+      std::string text(160, 'a');
+      if (d % 20 == 10) {
+        for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + rng.word64(d * 1000 + i) % 26);
+      }
+      result.push_back(text);
+    }
+    return result;
+  }
+  ProgramResult train(const std::string& options) const {
+    return run_.train(
+        "--training.steps=90 --training.global_batch_size=2 --optimizer.lr=1e-2 --checkpoint.interval=6 "
+        "--evaluation.interval=0 --metrics.tensorboard=false " +
+        options);
+  }
+  TinyRun run_{documents()};
+};
+
+TEST_F(Spike, GoesBackPastTheBatches) {
+  const ProgramResult result = train("--anomaly.max_rollbacks=50");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto back = lines_with(result.err, "; back to step ");
+  ASSERT_GE(back.size(), 2u) << result.err;
+  // "warning: step 31: loss 2.5 is above 2 times 1.1, the mean of the last 30 steps; back to step 30, past the batches up to
+  // sample 64 (rollback 1 of 50)"
+  std::int64_t redone = 0, number = 0;
+  for (const std::string& line : back) {
+    long long failed = 0, to = 0, sample = 0, rollback = 0;
+    double loss = 0, mean = 0;
+    ASSERT_EQ(
+        std::sscanf(line.c_str(),
+                    "warning: step %lld: loss %lf is above 2 times %lf, the mean of the last %*d steps; back to step %lld, past "
+                    "the batches up to sample %lld (rollback %lld of 50)",
+                    &failed, &loss, &mean, &to, &sample, &rollback),
+        6)
+        << line;
+    EXPECT_GT(loss, 2 * mean);
+    EXPECT_EQ(to, (failed - 1) / 6 * 6);  // the last checkpoint before
+    EXPECT_EQ(rollback, ++number);
+    redone += failed - to;
+    EXPECT_EQ(sample, 2 * (to + redone)) << "the data does not go back";
+  }
+  const auto metrics = metrics_of(run_ / "out");  // each step once
+  EXPECT_EQ(metrics.size(), 90u);
+  double highest = 0;
+  for (const auto& [step, line] : metrics) {
+    if (step > 30) highest = std::max(highest, line["loss"].get<double>());
+  }
+  EXPECT_LT(highest, 3.0) << "no batch of noise was learnt from";
+  const auto meta = checkpoint::parse_manifest(read_file(last_checkpoint(run_ / "out") / "manifest.json"), "manifest").meta;
+  EXPECT_EQ(meta.at("cursor"), 2 * (90 + redone));
+  EXPECT_EQ(meta.at("rollbacks"), back.size());
+}
+
+// (After SIGTERM it may go back less far: to the checkpoint that the signal made.)
+TEST_F(Spike, KilledRunsGoBackAlike) {
+  const std::string options = "--anomaly.max_rollbacks=50 ";
+  ASSERT_EQ(train(options + "--run.output_dir=reference").code, 0);
+  std::int64_t step = 0;
+  for (int i = 0; i < 4; ++i) {
+    Process process(
+        "train run.toml --training.steps=90 --training.global_batch_size=2 --optimizer.lr=1e-2 --checkpoint.interval=6 "
+        "--evaluation.interval=0 --metrics.tensorboard=false " +
+            options,
+        run_.path());
+    if (!process.read_to_step(step += 17)) break;
+    process.send(SIGKILL);
+    process.wait();
+  }
+  const ProgramResult result = train(options);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+}
+
+TEST_F(Spike, WithoutRollbacksTheFirstEndsTheRun) {
+  const ProgramResult result = train("--anomaly.max_rollbacks=0");
+  EXPECT_TRUE(refused(result, 77, "the mean of the last", "all 0 rollbacks of anomaly.max_rollbacks are used up"));
+  EXPECT_FALSE(checkpoint::find_checkpoints(run_ / "out/checkpoints").empty()) << "what there was stays";
+}
+
+// Before the first checkpoint there is only the beginning to go back to.
+TEST_F(Spike, WithoutCheckpointsTheRunBeginsAnewPastTheBatches) {
+  const ProgramResult result = train("--checkpoint.interval=0 --anomaly.max_rollbacks=2");
+  ASSERT_EQ(result.code, 77) << result.err;
+  const auto back = lines_with(result.err, "; back to step 0, past");
+  ASSERT_EQ(back.size(), 2u) << result.err;
+  const auto metrics = metrics_of(run_ / "out");  // of the third beginning alone
+  EXPECT_NEAR(metrics.at(1)["loss"].get<double>(), std::log(256.0), 0.15);
+  EXPECT_EQ(metrics.at(1)["tokens_seen"], 64);
+  EXPECT_EQ(lines_with(result.err, "octet: step " + std::to_string(metrics.size() + 1) + ": ").size(), 1u) << result.err;
+}
+
+}  // namespace
+}  // namespace octet::testing

@@ -1,0 +1,122 @@
+// `octet compare`: the same model, data, seed and steps with each recipe; a table, report.json and report.html.
+#include <cmath>
+
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Compare : public ::testing::Test {
+ protected:
+  ProgramResult compare(const std::string& options) const {
+    return run_.run("compare run.toml --training.steps=20 --checkpoint.interval=0 " + options);
+  }
+  Json report(const fs::path& folder) const { return Json::parse(read_file(run_ / folder.string() / "report.json")); }
+  TinyRun run_;
+};
+
+// The mean loss of the last tenth of the steps, from metrics.jsonl.
+double last_tenth(const fs::path& run) {
+  double sum = 0;
+  int count = 0;
+  for (const auto& [step, line] : metrics_of(run)) {
+    if (step <= 18) continue;
+    sum += line["loss"].get<double>();
+    ++count;
+  }
+  EXPECT_EQ(count, 2);
+  return sum / count;
+}
+
+TEST_F(Compare, TrainsEachRecipeAndRepeatsTheBaseline) {
+  const ProgramResult result = compare("--recipes bf16,fp8_delayed,fp8_block --output side --metrics.log_freq=7");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json report = this->report("side");
+  std::map<std::string, Json> rows;
+  for (const Json& row : report.at("rows")) rows[row.at("name").get<std::string>()] = row;
+  ASSERT_EQ(rows.size(), 4u) << report;
+  for (const std::string name : {"bf16", "bf16-repeat", "fp8_delayed", "fp8_block"}) {
+    ASSERT_TRUE(rows.count(name)) << name << " " << report;
+    const fs::path folder = run_ / "side" / name;
+    const Json info = Json::parse(read_file(folder / "run.json"));
+    EXPECT_EQ(info["recipe"], name == "bf16-repeat" ? "bf16" : name);
+    EXPECT_EQ(info["repeat_of"], name == "bf16-repeat" ? "bf16" : "");
+    EXPECT_EQ(info["micro_batch_size"], name == "bf16-repeat" ? 1 : 2);
+    EXPECT_EQ(metrics_of(folder).size(), 20u) << "every step is logged";
+    EXPECT_DOUBLE_EQ(rows[name]["mean_loss"].get<double>(), last_tenth(folder)) << name;
+    EXPECT_EQ(rows[name]["final_loss"], metrics_of(folder).at(20)["loss"]) << name;
+    EXPECT_EQ(rows[name]["eval_loss"], metrics_of(folder).at(20)["eval_loss"]) << name;
+    EXPECT_NE(result.out.find(name), std::string::npos) << result.out;
+  }
+  // A run of a comparison is the run that `octet train` makes.
+  ASSERT_EQ(run_.train("--training.steps=20 --checkpoint.interval=0 --run.output_dir=alone").code, 0);
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "side/fp8_delayed"), outcome_of(run_ / "alone")));
+  // The repeat adds the same numbers in another order: near, not equal.
+  const double once = last_tenth(run_ / "side/bf16"), again = last_tenth(run_ / "side/bf16-repeat");
+  EXPECT_NE(once, again);
+  EXPECT_NEAR(once, again, 0.02 * once);
+  EXPECT_NEAR(report.at("spread").at("mean_loss_pct").get<double>(), 100 * std::abs(again / once - 1), 1e-9);
+  EXPECT_NE(result.out.find("bf16 trained twice on the same batches"), std::string::npos) << result.out;
+
+  const std::string html = read_file(run_ / "side/report.html");
+  EXPECT_EQ(html.rfind("<!doctype html>", 0), 0u) << html.substr(0, 100);
+  EXPECT_NE(html.find("<svg"), std::string::npos);
+  for (const char* part : {"bf16", "fp8_delayed", "fp8_block"}) EXPECT_NE(html.find(part), std::string::npos) << part;
+  EXPECT_EQ(html.find("src="), std::string::npos) << "opens without a network";
+  EXPECT_NE(result.out.find("report: side/report.html"), std::string::npos) << result.out;
+}
+
+TEST_F(Compare, PrintsItsTableAsJson) {
+  const ProgramResult result = compare("--recipes bf16,fp8_current --json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::size_t begin = result.out.find("\n{");
+  ASSERT_NE(begin, std::string::npos) << result.out;
+  const std::string json = result.out.substr(begin, result.out.find("\nreport: ", begin) - begin);
+  EXPECT_EQ(Json::parse(json).dump(), report("out").dump());
+}
+
+TEST_F(Compare, AnOddMicroBatchHasNoRepeat) {
+  const ProgramResult result = compare("--recipes bf16,fp8_current --training.micro_batch_size=1");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_FALSE(fs::exists(run_ / "out/bf16-repeat"));
+  EXPECT_EQ(report("out").at("rows").size(), 2u);
+  EXPECT_EQ(result.out.find("trained twice"), std::string::npos) << result.out;
+}
+
+TEST_F(Compare, ATimeBudgetLowersTheStepsByARuleThatIsPrinted) {
+  const ProgramResult result = run_.run(
+      "compare run.toml --recipes bf16,fp8_current --training.steps=1000000 --time-budget 0.3 --checkpoint.interval=0 "
+      "--evaluation.interval=0 --metrics.tensorboard=false");
+  ASSERT_EQ(result.code, 0) << result.err;
+  long long steps = 0, of = 0;
+  const std::size_t at = result.out.find("steps: ");
+  ASSERT_NE(at, std::string::npos) << result.out;
+  ASSERT_EQ(std::sscanf(result.out.c_str() + at, "steps: %lld of %lld (budget ", &steps, &of), 2) << result.out;
+  EXPECT_EQ(of, 1000000);
+  EXPECT_GE(steps, 20);
+  EXPECT_LT(steps, 1000000);
+  for (const char* name : {"bf16", "bf16-repeat", "fp8_current"}) {
+    EXPECT_EQ(metrics_of(run_ / "out" / name).rbegin()->first, steps) << name;
+  }
+}
+
+TEST_F(Compare, RefusesBeforeTheFirstStep) {
+  EXPECT_TRUE(refused(compare("--recipes bf16,fp8_current --precision.skip=nothing"), 2, "nothing", "matches no linear layer"));
+  EXPECT_TRUE(refused(compare("--recipes bf16,fp8_curent"), 2, "fp8_curent", "did you mean fp8_current?"));
+  EXPECT_TRUE(refused(compare("--recipes bf16 --data.source.0.path=nowhere"), 76, "nowhere"));
+  EXPECT_FALSE(fs::exists(run_ / "out/bf16/metrics.jsonl"));
+}
+
+TEST_F(Compare, SigtermStopsTheWhole) {
+  Process process("compare run.toml --recipes bf16,fp8_current --training.steps=100000 --checkpoint.interval=0", run_.path());
+  ASSERT_TRUE(process.read_line());  // its first step is done
+  process.send(SIGTERM);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_FALSE(fs::exists(run_ / "out/fp8_current"));
+}
+
+}  // namespace
+}  // namespace octet::testing

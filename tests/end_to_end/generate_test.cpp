@@ -1,0 +1,88 @@
+// `octet generate` and `octet convert export`: what a run leaves can be used.
+#include "octet/checkpoint/model_dir.h"
+#include "support/near.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+class Model : public ::testing::Test {
+ protected:
+  Model() { EXPECT_EQ(run_.train("--training.steps=30").code, 0); }
+  std::string generate(const std::string& options, const std::string& model = "out/model") const {
+    const ProgramResult result = run_.run("generate --model " + model + " " + options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.err, "");
+    return result.out;
+  }
+  TinyRun run_;
+};
+
+TEST_F(Model, WritesOnFromThePromptByItsSeed) {
+  const std::string options = "--prompt 'the model ' --max-tokens 40 ";
+  const std::string text = generate(options + "--seed 1");
+  EXPECT_EQ(text.rfind("the model ", 0), 0u) << text;
+  EXPECT_EQ(text.back(), '\n');
+  EXPECT_GE(text.size(), std::string("the model \n").size() + 10);
+  EXPECT_EQ(generate(options + "--seed 1"), text);
+  EXPECT_NE(generate(options + "--seed 2"), text);
+  // Without randomness the seed says nothing, and the letters are those of the corpus.
+  const std::string likeliest = generate(options + "--temperature 0 --seed 1");
+  EXPECT_EQ(generate(options + "--temperature 0 --seed 2"), likeliest);
+  EXPECT_EQ(likeliest.size(), std::string("the model \n").size() + 40);
+  // Fewer tokens are the beginning of more.
+  const std::string fewer = generate("--prompt 'the model ' --max-tokens 10 --seed 1 --temperature 0");
+  EXPECT_EQ(likeliest.rfind(fewer.substr(0, fewer.size() - 1), 0), 0u) << fewer << likeliest;
+}
+
+TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
+  const std::string longer(200, 'a');  // the model's longest sequence has 64 tokens
+  EXPECT_EQ(generate("--prompt " + longer + " --max-tokens 5").rfind(longer, 0), 0u);
+  EXPECT_EQ(generate("--prompt 'ä→😀' --max-tokens 5").rfind("ä→😀", 0), 0u);
+  EXPECT_TRUE(refused(run_.run("generate --model out/model --prompt ''"), 2, "--prompt"));
+}
+
+TEST_F(Model, ACheckpointSpeaksToo) {
+  const std::string text = generate("--prompt 'the ' --max-tokens 20 --temperature 0", "out/checkpoints/step-00000030");
+  EXPECT_EQ(text.rfind("the ", 0), 0u) << text;
+}
+
+TEST_F(Model, ExportsTheWeightsThatTheRunLeft) {
+  const ProgramResult result = run_.run("convert export --checkpoint out/checkpoints/step-00000030 --output exported");
+  ASSERT_EQ(result.code, 0) << result.err;
+  for (const char* name : {"model.safetensors", "config.json"}) {
+    EXPECT_EQ(read_file(run_ / "exported" / name), read_file(run_ / "out/model" / name)) << name;
+  }
+  // In FP32 they are the master weights, whose BF16 rounding the model directory holds.
+  ASSERT_EQ(run_.run("convert export --checkpoint out/checkpoints/step-00000030 --output wide --dtype fp32").code, 0);
+  const auto wide = checkpoint::ModelWeights::open(run_ / "wide"), narrow = checkpoint::ModelWeights::open(run_ / "out/model");
+  ASSERT_EQ(wide.names(), narrow.names());
+  bool differs = false;
+  for (const std::string& name : wide.names()) {
+    ASSERT_EQ(wide.get(name).dtype, DType::f32);
+    const std::vector<double> master = values_of(wide.get(name)), rounded = values_of(narrow.get(name));
+    ASSERT_EQ(master.size(), rounded.size());
+    for (std::size_t i = 0; i < master.size(); ++i) {
+      ASSERT_EQ(static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(master[i])))), rounded[i]) << name;
+      differs |= master[i] != rounded[i];
+    }
+  }
+  EXPECT_TRUE(differs);
+  EXPECT_TRUE(refused(run_.run("convert export --checkpoint nowhere --output x"), 76, "nowhere"));
+}
+
+TEST_F(Model, ExportsEveryKindOfStorage) {
+  for (const std::string options :
+       {"--precision.recipe=fp32", "--optimizer.master_weights=false", "--model.tie_word_embeddings=true"}) {
+    ASSERT_EQ(run_.train("--resume none --training.steps=3 " + options).code, 0);
+    const std::string dtype = options.find("fp32") != std::string::npos ? "fp32" : "bf16";
+    ASSERT_EQ(run_.run("convert export --checkpoint out/checkpoints/step-00000003 --output exported --dtype " + dtype).code, 0);
+    EXPECT_EQ(read_file(run_ / "exported/model.safetensors"), read_file(run_ / "out/model/model.safetensors")) << options;
+    EXPECT_EQ(read_file(run_ / "exported/config.json"), read_file(run_ / "out/model/config.json")) << options;
+    EXPECT_EQ(generate("--prompt x --max-tokens 8 --temperature 0", "exported"),
+              generate("--prompt x --max-tokens 8 --temperature 0"));
+  }
+}
+
+}  // namespace
+}  // namespace octet::testing

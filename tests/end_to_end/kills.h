@@ -1,0 +1,48 @@
+// Runs that are killed again and again, and what must come of them all the same.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+#include "octet/base/rng.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+
+// A run of run.toml with `options`, killed up to `kills` times and started anew with the same command: a first time while it
+// starts, then a few steps after each start, from the line of a step to some steps later. Returns how often it died.
+inline int train_with_kills(const TinyRun& run, const std::string& options, int kills, std::uint32_t seed) {
+  const Rng rng(seed, RngStream::test);
+  std::int64_t step = 0;
+  int died = 0;
+  for (int i = 0; i < kills; ++i) {
+    Process process("train run.toml " + options, run.path());
+    const auto words = rng.words(static_cast<std::uint64_t>(i));
+    if (i > 0) {
+      // Beyond the step of the kill before, so that the run gets on.
+      step += 1 + words[0] % 6;
+      if (!process.read_to_step(step)) break;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(words[1] % 12'000));
+    process.send(SIGKILL);
+    if (process.wait().code != 128 + SIGKILL) break;
+    ++died;
+  }
+  const ProgramResult last = run.train(options);
+  EXPECT_EQ(last.code, 0) << last.err;
+  return died;
+}
+
+// The same outcome as a run that nobody touched. `options` must be for all runs.
+inline void expect_kills_to_change_nothing(const std::string& options, int kills, std::uint32_t seed) {
+  const TinyRun run;
+  const std::string all = options + " --training.steps=60 --checkpoint.interval=4 --metrics.tensorboard=false ";
+  const ProgramResult reference = run.train(all + "--run.output_dir=reference");
+  ASSERT_EQ(reference.code, 0) << reference.err;
+  EXPECT_GE(train_with_kills(run, all, kills, seed), (kills + 1) / 2) << "too few kills met a living run";
+  EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
+}
+
+}  // namespace octet::testing

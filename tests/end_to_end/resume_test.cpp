@@ -1,0 +1,239 @@
+// Which checkpoint a run goes on from, and what it does when one is broken or cannot be written.
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Two runs of 20 steps with checkpoints of steps 5, 10, 15 and 20: one to play with and one that stays as it is.
+class Resume : public ::testing::Test {
+ protected:
+  Resume() {
+    EXPECT_EQ(train().code, 0);
+    fs::copy(run_ / "out", run_ / "reference", fs::copy_options::recursive);
+  }
+  ProgramResult train(const std::string& options = "", const std::string& how = "exec") const {
+    return run_.run("train run.toml --training.steps=20 --checkpoint.keep_latest_k=0 " + options, how);
+  }
+  fs::path checkpoint(std::int64_t step) const { return run_ / "out/checkpoints" / checkpoint::step_name(step); }
+  // Flips a bit in the middle of a file.
+  static void corrupt(const fs::path& file) {
+    std::string bytes = read_file(file);
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+    write_text(file, bytes);
+  }
+  // Forgets that the run had come to its end.
+  void drop(std::int64_t step) const {
+    fs::remove_all(checkpoint(step));
+    fs::remove_all(run_ / "out/model");
+  }
+  ::testing::AssertionResult ended_alike() const {
+    return same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference"));
+  }
+
+  TinyRun run_;
+};
+
+::testing::AssertionResult says(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "no \"" << part << "\" in:\n" << text;
+}
+
+TEST_F(Resume, ABrokenCheckpointGivesWayToTheOneBefore) {
+  struct Damage {
+    const char* name;
+    std::function<void(const fs::path&)> inflict;
+  };
+  const std::vector<Damage> damages = {
+      {"a flipped bit in the tensors", [](const fs::path& p) { corrupt(p / "rank-00000.safetensors"); }},
+      {"truncated tensors", [](const fs::path& p) { fs::resize_file(p / "rank-00000.safetensors", 5000); }},
+      {"no tensors", [](const fs::path& p) { fs::remove(p / "rank-00000.safetensors"); }},
+      {"a flipped bit in the manifest", [](const fs::path& p) { corrupt(p / "manifest.json"); }},
+      {"an empty manifest", [](const fs::path& p) { write_text(p / "manifest.json", ""); }},
+      {"no manifest", [](const fs::path& p) { fs::remove(p / "manifest.json"); }},
+  };
+  for (const Damage& damage : damages) {
+    damage.inflict(checkpoint(20));
+    fs::remove_all(run_ / "out/model");
+    const ProgramResult result = train();
+    ASSERT_EQ(result.code, 0) << damage.name << "\n" << result.err;
+    EXPECT_EQ(result.err.rfind("warning: out/checkpoints/step-00000020", 0), 0u) << damage.name << "\n" << result.err;
+    EXPECT_TRUE(says(result.err.substr(0, result.err.find('\n')), "step-00000015")) << damage.name;
+    EXPECT_TRUE(says(result.err, "resuming after step 15 from out/checkpoints/step-00000015")) << damage.name;
+    EXPECT_TRUE(ended_alike()) << damage.name;
+  }
+}
+
+TEST_F(Resume, SeveralBrokenCheckpointsGiveWayInTurn) {
+  corrupt(checkpoint(20) / "manifest.json");
+  corrupt(checkpoint(15) / "rank-00000.safetensors");
+  corrupt(checkpoint(10) / "rank-00000.safetensors");
+  const ProgramResult result = train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "resuming after step 5 from"));
+  EXPECT_TRUE(ended_alike());
+}
+
+TEST_F(Resume, WhenAllAreBrokenNothingIsTouched) {
+  for (const std::int64_t step : {5, 10, 15, 20}) corrupt(checkpoint(step) / "rank-00000.safetensors");
+  const std::string metrics = read_file(run_ / "out/metrics.jsonl");
+  const ProgramResult result = train();
+  EXPECT_EQ(result.code, 76) << result.err;
+  const std::string last_line = result.err.substr(result.err.rfind('\n', result.err.size() - 2) + 1);
+  EXPECT_EQ(last_line.rfind("octet: out/checkpoints", 0), 0u) << result.err;
+  EXPECT_EQ(read_file(run_ / "out/metrics.jsonl"), metrics);
+  EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), 4u);
+}
+
+TEST_F(Resume, ACheckpointOfAnotherRecipeIsRefused) {
+  for (const std::string recipe : {"bf16", "fp8_block"}) {
+    EXPECT_TRUE(refused(train("--precision.recipe=" + recipe), 2, "out/checkpoints/step-00000020", "made with recipe fp8_delayed",
+                        "precision.recipe = " + recipe));
+  }
+  EXPECT_TRUE(refused(run_.run("eval run.toml --precision.recipe=bf16 --checkpoint out/checkpoints/step-00000020"), 2,
+                      "out/checkpoints/step-00000020", "made with recipe fp8_delayed"));
+}
+
+TEST_F(Resume, ACheckpointOfAnotherModelIsRefused) {
+  EXPECT_TRUE(refused(train("--model.num_hidden_layers=3"), 76, "out/checkpoints/step-00000020", "model.layers.2."));
+  EXPECT_TRUE(refused(train("--model.hidden_size=64"), 76, "out/checkpoints/step-00000020", "[256, 32]"));
+  EXPECT_TRUE(refused(train("--optimizer.state_dtype=bf16"), 76, "out/checkpoints/step-00000020", "moment1"));
+  EXPECT_TRUE(refused(train("--precision.amax_history_len=16"), 76, "out/checkpoints/step-00000020", "amax_history"));
+  EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), 4u);
+}
+
+TEST_F(Resume, AnOlderCheckpointMayBeNamed) {
+  const ProgramResult result = train("--resume out/checkpoints/step-00000010");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "resuming after step 10 from out/checkpoints/step-00000010\n"));
+  EXPECT_TRUE(ended_alike());
+  // As a key of the file, too.
+  const ProgramResult key = train("--checkpoint.resume=out/checkpoints/step-00000005");
+  ASSERT_EQ(key.code, 0) << key.err;
+  EXPECT_TRUE(says(key.err, "resuming after step 5 from"));
+  EXPECT_TRUE(ended_alike());
+}
+
+// Killed soon after, the run must not go on from what the history before has left at later steps.
+TEST_F(Resume, AnOlderCheckpointEndsTheHistoryBehindIt) {
+  ASSERT_EQ(train("--resume out/checkpoints/step-00000005 --training.steps=7 --checkpoint.interval=0").code, 0);
+  std::vector<std::int64_t> steps;
+  for (const auto& directory : checkpoint::find_checkpoints(run_ / "out/checkpoints")) steps.push_back(directory.step);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{7, 5}));
+  EXPECT_EQ(metrics_of(run_ / "out").rbegin()->first, 7);
+}
+
+TEST_F(Resume, ACheckpointOfAnotherFolderBeginsABranch) {
+  const ProgramResult result = train("--resume reference/checkpoints/step-00000010 --run.output_dir=branch");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(metrics_of(run_ / "branch").begin()->first, 11);
+  auto branch = outcome_of(run_ / "branch"), reference = outcome_of(run_ / "reference");
+  for (std::int64_t step = 1; step <= 10; ++step) reference.erase("metrics.jsonl, step " + std::to_string(step));
+  for (auto* outcome : {&branch, &reference}) outcome->erase("fp8_health.jsonl");
+  EXPECT_TRUE(same_outcome(branch, reference));
+  EXPECT_EQ(checkpoint::find_checkpoints(run_ / "reference/checkpoints").size(), 4u);
+}
+
+TEST_F(Resume, NoneBeginsAnew) {
+  const ProgramResult result = train("--resume none --run.seed=5");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err.find("resuming"), std::string::npos) << result.err;
+  ASSERT_EQ(train("--run.seed=5 --run.output_dir=five").code, 0);
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "five")));
+  // Killed early, it does not take what the first run left for its own future.
+  ASSERT_EQ(train("--resume none --run.seed=7 --training.steps=3 --checkpoint.interval=0").code, 0);
+  EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), 1u);
+}
+
+TEST_F(Resume, AFinishedRunIsLeftAsItIs) {
+  const ProgramResult result = train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(ended_alike());
+}
+
+TEST_F(Resume, MoreStepsGoOnAndSayWhatChanged) {
+  const ProgramResult result = run_.run("train run.toml --training.steps=24 --optimizer.lr=0.001 --checkpoint.keep_latest_k=0");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "  changed since then: training.steps: 20 -> 24\n"));
+  EXPECT_TRUE(says(result.err, "  changed since then: optimizer.lr: 0.003 -> 0.001\n"));
+  EXPECT_EQ(metrics_of(run_ / "out").size(), 24u);
+}
+
+TEST_F(Resume, WhatIsNoCheckpointIsRefused) {
+  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "nowhere"));
+  EXPECT_TRUE(refused(train("--resume out/model"), 76, "out/model"));
+  corrupt(checkpoint(10) / "rank-00000.safetensors");
+  EXPECT_TRUE(refused(train("--resume out/checkpoints/step-00000010"), 76, "step-00000010"));
+  EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), 4u);
+}
+
+// --- A disk that is full ----------------------------------------------------------------------------------------------------
+
+// Files of more than 100 kB cannot be written: metrics can, checkpoints (about 430 kB) cannot.
+constexpr const char* kSmallFiles = "trap '' XFSZ; ulimit -f 200; exec";
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_F(Resume, ACheckpointThatCannotBeWrittenCostsNothingElse) {
+  for (const std::string async : {"true", "false"}) {
+    drop(20);
+    drop(15);
+    const std::string options = "--checkpoint.async=" + async;
+    const ProgramResult full = train(options, kSmallFiles);
+    EXPECT_EQ(full.code, 1) << full.err;
+    const std::vector<std::string> lines = lines_of(full.err);
+    ASSERT_GE(lines.size(), 3u) << full.err;
+    // One line of the interval's checkpoint, which is a warning, and one of the last, which is an error.
+    std::vector<std::string> about;
+    for (const std::string& line : lines) {
+      if (line.find("is not saved") != std::string::npos) about.push_back(line);
+    }
+    ASSERT_EQ(about.size(), 2u) << full.err;
+    EXPECT_EQ(about[0].rfind("warning: the checkpoint of step 15 is not saved: out/checkpoints/", 0), 0u) << about[0];
+    EXPECT_EQ(about[1].rfind("octet: the checkpoint of step 20 is not saved: out/checkpoints/", 0), 0u) << about[1];
+    EXPECT_EQ(lines.back(), about[1]);
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(run_ / "out/checkpoints")) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    EXPECT_EQ(names, (std::vector<std::string>{"step-00000005", "step-00000010"}));
+    // With room again, the same command goes on.
+    const ProgramResult result = train(options);
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(says(result.err, "resuming after step 10 from"));
+    EXPECT_TRUE(ended_alike());
+  }
+}
+
+TEST_F(Resume, AFullDiskCostsNothingButTime) {
+  if (std::system("unshare -m true 2>/dev/null") != 0) GTEST_SKIP() << "no permission to mount a small disk";
+  // Room for the metrics and two checkpoints of 430 kB, not for three.
+  write_text(run_ / "on_a_small_disk.sh", R"(
+    mkdir small && mount -t tmpfs -o size=1100k tmpfs small || exit 99
+    "$@"
+    code=$?
+    ls small/checkpoints > listing
+    cp -r small kept
+    exit $code
+  )");
+  const ProgramResult full = train("--run.output_dir=small --metrics.tensorboard=false", "exec unshare -m sh on_a_small_disk.sh");
+  ASSERT_NE(full.code, 99) << full.err;
+  EXPECT_EQ(full.code, 1) << full.err;
+  EXPECT_TRUE(says(full.err, "warning: the checkpoint of step 15 is not saved: small/checkpoints/"));
+  EXPECT_TRUE(says(full.err, "No space left on device; training goes on with the older ones\n"));
+  EXPECT_TRUE(says(full.err, "octet: the checkpoint of step 20 is not saved: small/checkpoints/"));
+  EXPECT_EQ(read_file(run_ / "listing"), "step-00000005\nstep-00000010\n");
+  fs::rename(run_ / "kept", run_ / "large");
+  const ProgramResult result = train("--run.output_dir=large");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "resuming after step 10 from"));
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "large"), outcome_of(run_ / "reference")));
+}
+
+}  // namespace
+}  // namespace octet::testing

@@ -1,0 +1,174 @@
+// `octet train` from the outside: what it promises before a run is what the run does.
+#include <cmath>
+
+#include "octet/recipes/registry.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+// The lines of a memory plan, "memory plan" to "total".
+std::string plan_in(const std::string& output) {
+  const std::size_t begin = output.find("memory plan\n"), total = output.find("\n  total ", begin);
+  if (begin == std::string::npos || total == std::string::npos) return "";
+  return output.substr(begin, output.find('\n', total + 1) - begin + 1);
+}
+
+// "  total    894,720 bytes": 894720.
+std::int64_t total_of(const std::string& plan) {
+  std::string digits;
+  for (std::size_t i = plan.find("\n  total ") + 9; i < plan.size() && plan[i] != 'b'; ++i) {
+    if (std::isdigit(static_cast<unsigned char>(plan[i]))) digits += plan[i];
+  }
+  return std::stoll(digits);
+}
+
+double mean_loss(const std::map<std::int64_t, Json>& metrics, std::int64_t first, std::int64_t last) {
+  double sum = 0;
+  for (std::int64_t step = first; step <= last; ++step) sum += metrics.at(step)["loss"].get<double>();
+  return sum / static_cast<double>(last - first + 1);
+}
+
+class EveryRecipe : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::string recipe() const { return "--precision.emulate=true --precision.recipe=" + GetParam() + " "; }
+};
+INSTANTIATE_TEST_SUITE_P(Recipes, EveryRecipe, ::testing::ValuesIn(recipes::recipe_names()),
+                         [](const auto& param) { return param.param; });
+
+TEST_P(EveryRecipe, ThePlanOfADryRunIsWhatTheRunTakesToTheByte) {
+  const TinyRun run;
+  for (const std::string options :
+       {"", "--activation_checkpoint.mode=full --optimizer.state_dtype=bf16 --optimizer.master_weights=false --run.threads=2"}) {
+    const std::string all = recipe() + "--training.steps=3 --run.output_dir=" + (options.empty() ? "a " : "b ") + options;
+    const ProgramResult dry = run.train(all + " --dry-run");
+    ASSERT_EQ(dry.code, 0) << dry.err;
+    EXPECT_EQ(dry.err, "");
+    EXPECT_FALSE(std::filesystem::exists(run / (options.empty() ? "a" : "b"))) << "a dry run leaves nothing";
+    const ProgramResult real = run.train(all);
+    ASSERT_EQ(real.code, 0) << real.err;
+    ASSERT_NE(plan_in(dry.out), "") << dry.out;
+    EXPECT_EQ(plan_in(real.out), plan_in(dry.out));
+    EXPECT_EQ(real.out.substr(0, real.out.find("memory plan")), dry.out.substr(0, dry.out.find("memory plan")));
+    for (const auto& [step, line] : metrics_of(run / (options.empty() ? "a" : "b"))) {
+      EXPECT_EQ(line["memory_peak_gib"].get<double>() * 0x1p30, static_cast<double>(total_of(plan_in(dry.out)))) << step;
+    }
+  }
+}
+
+TEST_P(EveryRecipe, LearnsAndIsTheSameWithTwoThreadsAndWhenRepeated) {
+  const TinyRun run;
+  const std::string options = recipe() + "--training.steps=40 --checkpoint.interval=0 ";
+  ASSERT_EQ(run.train(options).code, 0);
+  const auto metrics = metrics_of(run / "out");
+  ASSERT_EQ(metrics.size(), 40u);
+  // Random weights know nothing: log 256. Forty steps find the letters that occur, and that most of the 256 do not.
+  EXPECT_NEAR(metrics.at(1)["loss"].get<double>(), std::log(256.0), 0.15);
+  EXPECT_LT(mean_loss(metrics, 37, 40), 0.75 * mean_loss(metrics, 1, 4));
+  EXPECT_LT(metrics.at(40)["eval_loss"].get<double>(), metrics.at(10)["eval_loss"].get<double>());
+  const bool fp8 = GetParam() != "bf16" && GetParam() != "fp32";
+  EXPECT_EQ(metrics.at(40)["fp8_flop_share"].get<double>() > 0.3, fp8);
+  EXPECT_EQ(!metrics.at(7)["fp8_saturated_pct"].is_null(), fp8);
+
+  const auto outcome = outcome_of(run / "out");
+  ASSERT_EQ(run.train(options + "--run.output_dir=again").code, 0);
+  EXPECT_TRUE(same_outcome(outcome_of(run / "again"), outcome));
+  ASSERT_EQ(run.train(options + "--run.output_dir=threads --run.threads=2").code, 0);
+  EXPECT_TRUE(same_outcome(outcome_of(run / "threads"), outcome));
+}
+
+TEST_P(EveryRecipe, EvalOfTheLastCheckpointSaysWhatTheRunSaid) {
+  const TinyRun run;
+  const std::string options = recipe() + "--training.steps=9 --run.output_dir=out ";
+  ASSERT_EQ(run.train(options).code, 0);
+  const ProgramResult eval = run.run("eval run.toml " + options + "--json --checkpoint out/checkpoints/step-00000009");
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  const Json said = Json::parse(eval.out);
+  EXPECT_EQ(said["step"], 9);
+  EXPECT_EQ(said["eval_loss"].dump(), metrics_of(run / "out").at(9)["eval_loss"].dump());
+}
+
+// Small enough changes of the sum's order, in FP32, move a loss by roundings alone.
+TEST(Run, HalfTheMicroBatchGivesTheSameLosses) {
+  const TinyRun run;
+  const std::string options =
+      "--precision.recipe=fp32 --training.steps=8 --training.global_batch_size=8 --metrics.tensorboard=false ";
+  const std::vector<std::int64_t> sizes = {8, 4, 2, 1};
+  std::vector<std::map<std::int64_t, Json>> metrics;
+  for (const std::int64_t size : sizes) {
+    const std::string name = "micro" + std::to_string(size);
+    const ProgramResult result =
+        run.train(options + "--run.output_dir=" + name + " --training.micro_batch_size=" + std::to_string(size));
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.out.find(std::to_string(8 / size) + " micro-batches of " + std::to_string(size)), std::string::npos);
+    metrics.push_back(metrics_of(run / name));
+  }
+  for (std::size_t i = 1; i < sizes.size(); ++i) {
+    for (const auto& [step, line] : metrics[0]) {
+      const double expected = line["loss"].get<double>();
+      EXPECT_NEAR(metrics[i].at(step)["loss"].get<double>(), expected, 1e-6 * expected) << sizes[i] << " step " << step;
+    }
+  }
+}
+
+TEST(Run, RecomputingActivationsChangesNothing) {
+  const TinyRun run;
+  ASSERT_EQ(run.train().code, 0);
+  const auto expected = outcome_of(run / "out");
+  const Json first = metrics_of(run / "out").at(1);
+  for (const std::string mode : {"selective", "full"}) {
+    ASSERT_EQ(run.train("--activation_checkpoint.mode=" + mode + " --run.output_dir=" + mode).code, 0);
+    EXPECT_LT(metrics_of(run / mode).at(1)["memory_peak_gib"].get<double>(), first["memory_peak_gib"].get<double>());
+    auto outcome = outcome_of(run / mode);
+    for (auto& [name, value] : outcome) {
+      if (name.rfind("metrics.jsonl", 0) != 0) continue;
+      Json line = Json::parse(value);
+      for (const char* of_the_plan : {"memory_peak_gib", "fp8_flop_share"}) line[of_the_plan] = first[of_the_plan];
+      value = line.dump();
+    }
+    EXPECT_TRUE(same_outcome(outcome, expected)) << mode;
+  }
+}
+
+TEST(Run, PrintConfigReadsBackToItself) {
+  const TinyRun run;
+  const ProgramResult first = run.train("--print-config --optimizer.lr=0.1 --precision.skip='*.down_proj,*.o_proj'");
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(first.err, "");
+  write_text(run / "printed.toml", first.out);
+  const ProgramResult second = run.run("train printed.toml --print-config");
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(second.out, first.out);
+  // And it is the same run.
+  const std::string short_run = " --training.steps=3";
+  ASSERT_EQ(run.run("train printed.toml --run.output_dir=printed" + short_run).code, 0);
+  ASSERT_EQ(run.train("--optimizer.lr=0.1 --precision.skip='*.down_proj,*.o_proj'" + short_run).code, 0);
+  EXPECT_TRUE(same_outcome(outcome_of(run / "printed"), outcome_of(run / "out")));
+}
+
+TEST(Run, SkippedLayersAreInBf16AndSaidToBe) {
+  const TinyRun run;
+  const ProgramResult result = run.train("--dry-run --precision.skip='*.0.mlp.*'");
+  ASSERT_EQ(result.code, 0) << result.err;
+  std::istringstream lines(result.out);
+  int bf16 = 0, fp8 = 0;
+  for (std::string line; std::getline(lines, line);) {
+    bf16 += line.find("mlp") != std::string::npos && line.find("x1   BF16") != std::string::npos;
+    fp8 += line.find("mlp") != std::string::npos && line.find("x1   X E4M3") != std::string::npos;
+  }
+  EXPECT_EQ(bf16, 2) << result.out;
+  EXPECT_EQ(fp8, 2) << result.out;
+}
+
+TEST(Run, ContinuesAModelDirectory) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=20").code, 0);
+  const double reached = metrics_of(run / "out").at(20)["eval_loss"].get<double>();
+  const ProgramResult more = run.train("--model.init_from=out/model --run.output_dir=more --training.steps=1 --optimizer.lr=0");
+  ASSERT_EQ(more.code, 0) << more.err;
+  // The same weights as bf16; the scales of delayed scaling start anew, at 1, which suits weights of 0.02 to some ten percent.
+  EXPECT_NEAR(metrics_of(run / "more").at(1)["eval_loss"].get<double>(), reached, 0.05 * reached);
+}
+
+}  // namespace
+}  // namespace octet::testing

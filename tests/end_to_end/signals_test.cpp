@@ -1,0 +1,72 @@
+// SIGTERM and SIGINT: save, exit 75, go on later as if nothing had happened. A second SIGINT: out, at once.
+#include <thread>
+
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+class Signalled : public ::testing::TestWithParam<std::pair<const char*, int>> {};
+
+TEST_P(Signalled, ARunSavesAndGoesOn) {
+  const auto [name, signal] = GetParam();
+  const TinyRun run;
+  const std::string options = "--training.steps=60 --checkpoint.interval=0 ";  // nothing but the signal saves
+  ASSERT_EQ(run.train(options + "--run.output_dir=reference").code, 0);
+  int stops = 0;
+  for (const std::int64_t step : {1, 9, 20}) {
+    Process process("train run.toml " + options, run.path());
+    ASSERT_TRUE(process.read_to_step(step));
+    process.send(signal);
+    const ProgramResult result = process.wait();
+    ASSERT_EQ(result.code, 75) << result.err;
+    const std::string last_line = result.err.substr(result.err.rfind('\n', result.err.size() - 2) + 1);
+    EXPECT_EQ(last_line.rfind(std::string(name) + ": saved step ", 0), 0u) << result.err;
+    EXPECT_NE(last_line.find(" of 60 in out/checkpoints; the same command goes on from there\n"), std::string::npos)
+        << result.err;
+    const auto saved = checkpoint::find_checkpoints(run / "out/checkpoints");
+    ASSERT_FALSE(saved.empty());
+    EXPECT_GE(saved.front().step, step);
+    EXPECT_EQ(metrics_of(run / "out").rbegin()->first, saved.front().step);
+    EXPECT_FALSE(std::filesystem::exists(run / "out/model"));
+    ++stops;
+  }
+  EXPECT_EQ(stops, 3);
+  const ProgramResult end = run.train(options);
+  ASSERT_EQ(end.code, 0) << end.err;
+  EXPECT_NE(end.err.find("resuming after step "), std::string::npos) << end.err;
+  // All checkpoints but the last were made by hand at other steps; the last one and everything else agree.
+  EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, Signalled, ::testing::Values(std::pair("SIGTERM", SIGTERM), std::pair("SIGINT", SIGINT)),
+                         [](const auto& param) { return param.param.first; });
+
+TEST(Signals, ASecondInterruptEndsTheRunAtOnce) {
+  const TinyRun run;
+  // Nobody reads its output: the run waits in the middle of a line for ever, so that no step can end before the second signal.
+  Process process("train run.toml --training.steps=100000 --checkpoint.interval=0", run.path());
+  ASSERT_TRUE(process.read_to_step(2));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  process.send(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  process.send(SIGINT);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 130) << result.err;
+  EXPECT_TRUE(checkpoint::find_checkpoints(run / "out/checkpoints").empty());
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(Signals, AnInterruptAfterATerminationIsTheFirst) {
+  const TinyRun run;
+  Process process("train run.toml --training.steps=100000 --checkpoint.interval=0", run.path());
+  ASSERT_TRUE(process.read_to_step(2));
+  process.send(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  process.send(SIGINT);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+}
+
+}  // namespace
+}  // namespace octet::testing
