@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Checks the sources against the table of docs/layers.md; what it checks is said there. Exit code 1 with one line per finding."""
+
+import argparse
+import pathlib
+import re
+import sys
+
+LONGEST_FILE = 600
+SOURCES = {".h", ".cpp", ".cu", ".cuh", ".py", ".cmake", ".txt", ""}
+
+
+def read_layers(page):
+    """Room -> number, from the indented lines `9 app` of the page."""
+    layers = {}
+    for line in page.read_text().splitlines():
+        match = re.fullmatch(r"    (\d+) ((?:\w+ *\|? *)+)", line)
+        if not match:
+            continue
+        for room in re.split(r"[ |]+", match[2].strip()):
+            if room in layers:
+                sys.exit(f"{page}: {room} stands twice in the table")
+            layers[room] = int(match[1])
+    if not layers:
+        sys.exit(f"{page}: no table of layers")
+    return layers
+
+
+def read_links(cmake):
+    """Room -> (line number, rooms it links), from the octet_room(...) lines."""
+    links = {}
+    for number, line in enumerate(cmake.read_text().splitlines(), 1):
+        match = re.match(r"octet_room\(([\w ]+)\)", line)
+        if match:
+            room, *lower = match[1].split()
+            links[room] = (number, lower)
+    return links
+
+
+def reachable(room, links):
+    seen, todo = set(), [room]
+    while todo:
+        for lower in links.get(todo.pop(), (0, []))[1]:
+            if lower not in seen:
+                seen.add(lower)
+                todo.append(lower)
+    return seen
+
+
+def check_links(cmake, links, layers, findings):
+    for room, (line, lower) in links.items():
+        if room not in layers:
+            findings.append(f"{cmake}:{line}: room {room} is not in the table")
+            continue
+        for other in lower:
+            if other not in layers:
+                findings.append(f"{cmake}:{line}: {room} links {other}, which is not in the table")
+            elif layers[other] >= layers[room]:
+                findings.append(f"{cmake}:{line}: {room} (layer {layers[room]}) links {other} (layer {layers[other]})")
+
+
+def check_includes(root, links, layers, findings):
+    for path in sorted(root.glob("*/**/*")):
+        if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
+            continue
+        room = path.relative_to(root).parts[0]
+        if room not in layers:
+            findings.append(f"{path}: room {room} is not in the table")
+            continue
+        linked = reachable(room, links)
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s*[<"](?:\.\./)*(octet/)?(\w+)/', line)
+            if not match or (not match[1] and match[2] not in layers):
+                continue
+            other = match[2]
+            if other == room:
+                continue
+            if other not in layers:
+                findings.append(f"{path}:{number}: includes octet/{other}, which is not in the table")
+            elif layers[other] >= layers[room]:
+                findings.append(f"{path}:{number}: {room} (layer {layers[room]}) includes {other} (layer {layers[other]})")
+            elif other not in linked:
+                findings.append(f"{path}:{number}: {room} includes {other} without linking it")
+
+
+def check_lengths(repository, findings):
+    for folder in ("src", "tests", "bench", "tools", "cmake"):
+        for path in sorted((repository / folder).rglob("*")):
+            if path.is_file() and path.suffix in SOURCES and "golden" not in path.parts and "seeds" not in path.parts:
+                lines = len(path.read_text(errors="replace").splitlines())
+                if lines > LONGEST_FILE:
+                    findings.append(f"{path}: {lines} lines, more than {LONGEST_FILE}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("repository", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    repository = parser.parse_args().repository
+    layers = read_layers(repository / "docs" / "layers.md")
+    cmake = repository / "src" / "octet" / "CMakeLists.txt"
+    links = read_links(cmake)
+    findings = []
+    check_links(cmake, links, layers, findings)
+    check_includes(repository / "src" / "octet", links, layers, findings)
+    check_lengths(repository, findings)
+    for finding in findings:
+        print(finding)
+    if findings:
+        return 1
+    print(f"{len(layers)} rooms in {max(layers.values()) + 1} layers, nothing looks up or sideways")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Makes tests/golden/llama/: small random Llama models with the logits, loss and gradients that transformers computes in FP32.
+
+    pip install torch transformers safetensors
+    python tools/make_llama_goldens.py
+
+Each folder NAME holds model/ (config.json, model.safetensors), tokens.safetensors and expected.safetensors, the input and the
+output of `octet probe --recipe fp32 --grads`.
+"""
+import json
+import pathlib
+
+import torch
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+BASE = dict(vocab_size=48, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+            max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=10000.0)
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+CASES = {
+    "mha": dict(num_key_value_heads=4),
+    "gqa": dict(num_key_value_heads=2, rms_norm_eps=1e-6),
+    "mqa": dict(num_key_value_heads=1, tie_word_embeddings=True),
+    "gqa-tied": dict(num_key_value_heads=2, tie_word_embeddings=True, rope_theta=500000.0),
+    "llama3-rope": dict(num_key_value_heads=2, rope_theta=500000.0, rope_scaling=LLAMA3),
+    "head-dim-24": dict(num_key_value_heads=2, head_dim=24),
+    "head-dim-80": dict(num_attention_heads=2, num_key_value_heads=1, head_dim=80, num_hidden_layers=1),
+    "bf16-sharded": dict(num_key_value_heads=2),
+}
+BATCH, LENGTH = 2, 45
+
+
+def write(out, name, index, overrides):
+    folder = out / name
+    (folder / "model").mkdir(parents=True, exist_ok=True)
+    settings = {**BASE, **overrides}
+    config = LlamaConfig(**settings, attn_implementation="eager")
+    torch.manual_seed(1000 + index)
+    model = LlamaForCausalLM(config).float()
+    with torch.no_grad():
+        for parameter in model.parameters():  # larger than a usual start, so that every gradient says something
+            parameter.copy_(torch.randn_like(parameter) * (0.25 if parameter.dim() > 1 else 0.1) + (parameter.dim() == 1))
+        if name == "bf16-sharded":
+            for parameter in model.parameters():
+                parameter.copy_(parameter.bfloat16().float())
+    tokens = torch.randint(0, config.vocab_size, (BATCH, LENGTH))
+    targets = torch.randint(0, config.vocab_size, (BATCH, LENGTH))
+    targets[0, :7] = -100
+    logits = model(input_ids=tokens).logits
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, config.vocab_size), targets.reshape(-1), ignore_index=-100)
+    loss.backward()
+    expected = {"logits": logits.detach(), "loss": loss.detach().reshape(1)}
+    for key, parameter in model.named_parameters():
+        expected["grad." + key] = parameter.grad
+    weights = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}
+    hf = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+          "num_key_value_heads": 4, "tie_word_embeddings": False, **settings}
+    (folder / "model" / "config.json").write_text(json.dumps(hf, indent=2) + "\n")
+    if name == "bf16-sharded":
+        weights = {key: value.bfloat16() for key, value in weights.items()}
+        keys = sorted(weights)
+        shards = [keys[::2], keys[1::2]]
+        index_map = {}
+        for i, shard in enumerate(shards, 1):
+            file = f"model-{i:05d}-of-{len(shards):05d}.safetensors"
+            save_file({key: weights[key] for key in shard}, folder / "model" / file, metadata={"format": "pt"})
+            index_map.update({key: file for key in shard})
+        index_json = {"metadata": {"total_size": sum(2 * weights[key].numel() for key in keys)}, "weight_map": index_map}
+        (folder / "model" / "model.safetensors.index.json").write_text(json.dumps(index_json, indent=1) + "\n")
+    else:
+        save_file(weights, folder / "model" / "model.safetensors", metadata={"format": "pt"})
+    save_file({"tokens": tokens, "targets": targets}, folder / "tokens.safetensors")
+    save_file(expected, folder / "expected.safetensors")
+    print(name, "loss", float(loss))
+
+
+def main():
+    out = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "llama"
+    for index, (name, overrides) in enumerate(CASES.items()):
+        write(out, name, index, overrides)
+
+
+main()

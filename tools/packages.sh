@@ -1,0 +1,55 @@
+# shellcheck shell=bash disable=SC2034
+# For `source`: installs Debian packages, those that are missing only, and says clearly what stands in the way.
+# The caller defines say (a line for the user) and give_up (a last line, and exit).
+
+build_packages="g++ cmake ninja-build libopenblas-pthread-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libhwy-dev libxxhash-dev"
+
+missing_packages() {
+  local package
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
+  done
+}
+
+# free_mb FOLDER: megabytes that can still be written there.
+free_mb() { df -Pk "$1" | awk 'NR == 2 {print int($4 / 1024)}'; }
+
+need_disk() {
+  local folder=$1 needed=$2 free
+  free=$(free_mb "$folder")
+  [ "$free" -ge "$needed" ] || give_up "the disk of $folder is nearly full: $free MB free, about $needed MB are needed. Nothing was changed."
+}
+
+# install_packages PACKAGE...
+install_packages() {
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    say "This is no Debian or Ubuntu; install these yourself if the build misses them: $*"
+    return
+  fi
+  local missing as_root=() log
+  missing=$(missing_packages "$@" | tr '\n' ' ')
+  [ -n "$missing" ] || return 0
+  say "Installing packages: $missing"
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || give_up "packages are missing, and this is neither root nor is there sudo. As root: apt-get install $missing"
+    if ! sudo -n true 2>/dev/null; then
+      [ -t 0 ] || give_up "packages are missing, and sudo asks for a password. By hand: sudo apt-get install $missing"
+      sudo -v || give_up "packages are missing, and sudo refused. As root: apt-get install $missing"
+    fi
+    as_root=(sudo)
+  fi
+  need_disk /usr 700
+  log=$(mktemp)
+  if ! "${as_root[@]}" apt-get -qq -o Acquire::Retries=2 update >"$log" 2>&1 || grep -q "^[WE]: Failed to fetch" "$log"; then
+    tail -n 3 "$log" >&2
+    give_up "the package lists cannot be fetched: is there a network? Needed: $missing"
+  fi
+  # The names are words without blanks.
+  # shellcheck disable=SC2086
+  if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends install $missing >"$log" 2>&1; then
+    tail -n 5 "$log" >&2
+    [ "$(free_mb /usr)" -ge 20 ] || give_up "the disk is full; free about 700 MB and run this again"
+    give_up "apt-get could not install: $missing (its last words stand above)"
+  fi
+  rm -f "$log"
+}
