@@ -164,8 +164,8 @@ TEST(MetaDeviceDeathTest, ItsAddressesFault) {
 TEST(Queue, AddsUpWork) {
   const auto device = make_device(DeviceKind::meta);
   const auto queue = device->make_queue();
-  queue->count({.flops = 10, .fp8_flops = 4, .bytes = 3});
-  queue->count({.flops = 5, .fp8_flops = 0, .bytes = 1});
+  queue->count("op", {.flops = 10, .fp8_flops = 4, .bytes = 3});
+  queue->count("op", {.flops = 5, .fp8_flops = 0, .bytes = 1});
   EXPECT_EQ(queue->work().flops, 15);
   EXPECT_EQ(queue->work().fp8_flops, 4);
   EXPECT_EQ(queue->work().bytes, 4);
@@ -180,6 +180,29 @@ TEST(CudaDevice, IsRefusedInASentenceWhereItIsAbsent) {
     EXPECT_EQ(error.code(), ExitCode::config);
     EXPECT_NE(std::string(error.what()).find("CUDA"), std::string::npos) << error.what();
   }
+}
+
+TEST(Profile, AddsUpCallsOfOneNameAndShape) {
+  const auto device = make_device(DeviceKind::cpu);
+  const auto queue = device->make_queue();
+  queue->count("before", {.flops = 1});
+  queue->start_profile();
+  queue->count("gemm", {.flops = 2, .shape = {1, 2, 3}});
+  queue->count("norm", {.bytes = 4});
+  queue->count("gemm", {.flops = 2, .shape = {1, 2, 3}});
+  queue->count("gemm", {.flops = 5, .shape = {1, 2, 4}});
+  const std::vector<OpTime> profile = queue->take_profile();
+  ASSERT_EQ(profile.size(), 3u);
+  EXPECT_EQ(std::string(profile[0].op), "gemm");
+  EXPECT_EQ(profile[0].calls, 2);
+  EXPECT_EQ(profile[0].work.flops, 4.0);
+  EXPECT_EQ(profile[0].work.shape[2], 3);
+  EXPECT_EQ(std::string(profile[1].op), "norm");
+  EXPECT_EQ(profile[2].work.flops, 5.0);
+  for (const OpTime& t : profile) EXPECT_GE(t.seconds, 0.0);
+  queue->count("after", {.flops = 1});
+  queue->start_profile();
+  EXPECT_TRUE(queue->take_profile().empty());
 }
 
 }  // namespace

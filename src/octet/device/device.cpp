@@ -8,7 +8,6 @@
 #include "octet/base/require.h"
 #include "octet/device/cpu/cpu_device.h"
 #include "octet/device/cuda/cuda_device.h"
-#include "octet/device/meta/meta_device.h"
 
 namespace octet {
 
@@ -68,11 +67,42 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
+void Queue::start_profile() {
+  synchronize();
+  take_stamps();
+  marks_.clear();
+  profile_ = true;
+}
+
+void Queue::mark(const char* op, const Work& work) {
+  stamp();
+  marks_.push_back({op, work});
+}
+
+std::vector<OpTime> Queue::take_profile() {
+  stamp();  // the end of the last op
+  profile_ = false;
+  synchronize();
+  const std::vector<double> seconds = take_stamps();
+  std::vector<OpTime> result;
+  for (std::size_t i = 0; i < marks_.size(); ++i) {
+    const Mark& m = marks_[i];
+    const auto same = [&](const OpTime& t) { return std::string_view(t.op) == m.op && t.work.shape == m.work.shape; };
+    auto found = std::find_if(result.begin(), result.end(), same);
+    if (found == result.end()) found = result.insert(result.end(), {.op = m.op, .work = {.shape = m.work.shape}});
+    found->work += m.work;
+    ++found->calls;
+    found->seconds += seconds[i + 1] - seconds[i];
+  }
+  marks_.clear();
+  return result;
+}
+
 std::unique_ptr<Device> make_device(DeviceKind kind) {
   switch (kind) {
     case DeviceKind::cpu: return make_cpu_device();
     case DeviceKind::cuda: return make_cuda_device();
-    case DeviceKind::meta: return make_meta_device();
+    case DeviceKind::meta: return make_meta_device(DeviceKind::cpu);
   }
   fail(ExitCode::internal, "unknown device kind");
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "octet/device/buffer.h"
 
@@ -21,6 +22,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
+  // The kind whose program runs here: the meta device follows that of the device it stands for, and its own kind otherwise.
+  virtual DeviceKind target() const { return kind(); }
 
   // Zero-filled memory, aligned to kAlignment, counted under `category` until the Buffer dies.
   Buffer allocate(std::size_t bytes, MemoryCategory category);
@@ -40,20 +43,31 @@ class Device {
   std::unique_ptr<MemoryMeter> memory_ = std::make_unique<MemoryMeter>();
 };
 
-// Throws Error{config} for cuda where this build has no CUDA backend.
+// Throws Error{config} for cuda where this build has no CUDA backend. A meta device stands for the CPU.
 std::unique_ptr<Device> make_device(DeviceKind kind);
+// Counts what the program would take and do on a device of kind `target`.
+std::unique_ptr<Device> make_meta_device(DeviceKind target);
 
 // The floating-point operations and bytes of memory traffic of work, as the algorithm needs them (not as caches see them).
 struct Work {
   double flops = 0;
   double fp8_flops = 0;  // the part of `flops` done by FP8 products
   double bytes = 0;
+  std::array<std::int64_t, 3> shape{};  // of a product: M, N, K; tells products apart in a profile, else 0
   Work& operator+=(const Work& other) {
     flops += other.flops;
     fp8_flops += other.fp8_flops;
     bytes += other.bytes;
     return *this;
   }
+};
+
+// Of a profile: what all calls of an op took.
+struct OpTime {
+  const char* op = "";
+  Work work;
+  std::int64_t calls = 0;
+  double seconds = 0;
 };
 
 // A point in a queue's order of work.
@@ -72,9 +86,14 @@ class Queue {
 
   Device& device() const { return device_; }
   DeviceKind kind() const { return device_.kind(); }
+  DeviceKind target() const { return device_.target(); }
 
-  // All work enqueued so far, counted by each op.
-  void count(const Work& work) { work_ += work; }
+  // Called by each op once, before it enqueues its work. `op` is a literal.
+  void count(const char* op, const Work& work) {
+    work_ += work;
+    if (profile_) mark(op, work);
+  }
+  // All work enqueued so far.
   const Work& work() const { return work_; }
   void reset_work() { work_ = {}; }
 
@@ -87,9 +106,27 @@ class Queue {
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* device, std::size_t bytes) = 0;
 
+  // From here until take_profile() the time from each op to the next is attributed to it, so gaps belong to the op before them.
+  void start_profile();
+  // Waits for the queue. Ops of one name and shape are added up, in the order of their first call.
+  std::vector<OpTime> take_profile();
+
+ protected:
+  // A moment in the order of the queue, as seconds after the profile's start, once the queue has got there.
+  virtual void stamp() = 0;
+  virtual std::vector<double> take_stamps() = 0;
+
  private:
+  struct Mark {
+    const char* op;
+    Work work;
+  };
+  void mark(const char* op, const Work& work);
+
   Device& device_;
   Work work_;
+  bool profile_ = false;
+  std::vector<Mark> marks_;
 };
 
 }  // namespace octet

@@ -32,6 +32,11 @@ HostTensor scales_to_host(Queue& queue, const Tensor& scales, ScaleTile tile, st
 
 HostTensor to_host(Queue& queue, const Tensor& tensor) {
   HostTensor result(tensor.dtype, tensor.shape);
+  if (tensor.contiguous()) {
+    queue.copy_to_host(result.data(), tensor.data, tensor.bytes());
+    queue.synchronize();
+    return result;
+  }
   const std::size_t row_bytes = static_cast<std::size_t>(tensor.cols()) * size_of(tensor.dtype);
   for (std::int64_t r = 0; r < tensor.rows(); ++r) {
     queue.copy_to_host(result.data() + static_cast<std::size_t>(r) * row_bytes, tensor.slice_rows(r, r + 1).data, row_bytes);

@@ -2,7 +2,9 @@
 
 #include <sys/mman.h>
 
+#include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "octet/base/require.h"
 
@@ -24,6 +26,15 @@ class CpuQueue final : public Queue {
   void zero(void* device, std::size_t bytes) override {
     if (bytes > 0) std::memset(device, 0, bytes);
   }
+
+ protected:
+  void stamp() override {
+    stamps_.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count());
+  }
+  std::vector<double> take_stamps() override { return std::exchange(stamps_, {}); }
+
+ private:
+  std::vector<double> stamps_;
 };
 
 class CpuDevice final : public Device {
