@@ -2,11 +2,14 @@
 add_library(octet_flags INTERFACE)
 target_include_directories(octet_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 # No FMA contraction anywhere: casts, scale laws and ordered sums must have the same bits on every processor.
-target_compile_options(octet_flags INTERFACE -Wall -Wextra -Wconversion -Wno-missing-field-initializers -ffp-contract=off)
+target_compile_options(octet_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wno-missing-field-initializers
+  -ffp-contract=off> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers,-ffp-contract=off>)
 # g++ 12 sees an overlap that is not there in "text" + std::string (its bug 105651).
-target_compile_options(octet_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+target_compile_options(octet_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 if(OCTET_NATIVE)
-  target_compile_options(octet_flags INTERFACE -march=native)
+  target_compile_options(octet_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
+elseif(OCTET_MARCH)
+  target_compile_options(octet_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${OCTET_MARCH}>)
 endif()
 if(OCTET_SANITIZE)
   target_compile_options(octet_flags INTERFACE -fsanitize=${OCTET_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
@@ -15,11 +18,17 @@ endif()
 if(OCTET_FUZZ)
   target_compile_options(octet_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
-target_link_libraries(octet_flags INTERFACE Threads::Threads)
+target_link_libraries(octet_flags INTERFACE Threads::Threads octet_cuda)
 
 # octet_room(name LOWER...): a static library of every source below the folder `name`, seeing only the rooms named after it.
+# x_cuda.cpp and x_cuda.cu belong to the CUDA backend; cuda/absent.cpp stands in for it.
 function(octet_room name)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
+  if(OCTET_HAS_CUDA)
+    list(FILTER sources EXCLUDE REGEX "/cuda/absent\\.cpp$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "_cuda\\.(cpp|cu)$")
+  endif()
   if(sources)
     add_library(octet_${name} STATIC ${sources})
     set(scope PUBLIC)

@@ -9,5 +9,6 @@ std::unique_ptr<Device> make_cuda_device() {
 }
 
 bool cuda_is_available() { return false; }
+CudaProperties cuda_properties() { return {}; }
 
 }  // namespace octet

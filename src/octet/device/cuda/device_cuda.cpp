@@ -1,0 +1,238 @@
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <unordered_map>
+#include <vector>
+
+#include "octet/device/cuda/cuda.h"
+#include "octet/device/cuda/cuda_device.h"
+
+namespace octet {
+namespace {
+
+using cuda::check;
+
+std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+// Page-locked memory through which small copies go in stream order, so that no copy of the host's pageable memory makes it wait.
+// Slots are used in turn; a slot waits for its last copy only when the ring has come round.
+class StagingRing {
+ public:
+  static constexpr std::size_t kSlotBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kSlots = 16;
+
+  StagingRing() {
+    check(cudaMallocHost(&memory_, kSlotBytes * kSlots), "cudaMallocHost");
+    for (cudaEvent_t& event : events_) check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  ~StagingRing() {
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
+    cudaFreeHost(memory_);
+  }
+  StagingRing(const StagingRing&) = delete;
+  StagingRing& operator=(const StagingRing&) = delete;
+
+  // Free memory of kSlotBytes; `enqueue(slot)` puts the copy that uses it on `stream`.
+  template <class Enqueue>
+  void use(cudaStream_t stream, Enqueue enqueue) {
+    const std::size_t slot = next_++ % kSlots;
+    check(cudaEventSynchronize(events_[slot]), "cudaEventSynchronize");
+    enqueue(static_cast<std::byte*>(memory_) + slot * kSlotBytes);
+    check(cudaEventRecord(events_[slot], stream), "cudaEventRecord");
+  }
+
+ private:
+  void* memory_ = nullptr;
+  std::array<cudaEvent_t, kSlots> events_{};
+  std::size_t next_ = 0;
+};
+
+class CudaEvent final : public Event {
+ public:
+  CudaEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate"); }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+struct HostCopy {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
+
+void CUDART_CB finish_host_copy(void* argument) {
+  const std::unique_ptr<HostCopy> copy(static_cast<HostCopy*>(argument));
+  std::memcpy(copy->to, copy->from, copy->bytes);
+}
+
+class CudaQueue final : public Queue {
+ public:
+  explicit CudaQueue(Device& device) : Queue(device) {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  ~CudaQueue() override {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+  cudaStream_t stream() const { return stream_; }
+
+  std::unique_ptr<Event> record() override {
+    auto event = std::make_unique<CudaEvent>();
+    check(cudaEventRecord(event->get(), stream_), "cudaEventRecord");
+    return event;
+  }
+  void wait(const Event& event) override {
+    check(cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).get(), 0), "cudaStreamWaitEvent");
+  }
+  void synchronize() override { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    for (std::size_t done = 0; done < bytes; done += StagingRing::kSlotBytes) {
+      const std::size_t piece = std::min(StagingRing::kSlotBytes, bytes - done);
+      staging_.use(stream_, [&](void* slot) {
+        std::memcpy(slot, static_cast<const std::byte*>(host) + done, piece);
+        check(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, slot, piece, cudaMemcpyHostToDevice, stream_),
+              "cudaMemcpyAsync");
+      });
+    }
+  }
+  // What fits a slot does not make the host wait; what does not is copied at once.
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override {
+    if (bytes == 0) return;
+    if (bytes > StagingRing::kSlotBytes) {
+      check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
+      return;
+    }
+    staging_.use(stream_, [&](void* slot) {
+      check(cudaMemcpyAsync(slot, device, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
+      auto copy = std::make_unique<HostCopy>(HostCopy{host, slot, bytes});
+      check(cudaLaunchHostFunc(stream_, finish_host_copy, copy.get()), "cudaLaunchHostFunc");
+      copy.release();  // finish_host_copy owns it
+    });
+  }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "cudaMemcpyAsync");
+  }
+  void zero(void* device, std::size_t bytes) override {
+    if (bytes == 0) return;
+    count("zero", {.bytes = static_cast<double>(bytes)});
+    check(cudaMemsetAsync(device, 0, bytes, stream_), "cudaMemsetAsync");
+  }
+
+ protected:
+  void stamp() override {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event), "cudaEventCreate");
+    check(cudaEventRecord(event, stream_), "cudaEventRecord");
+    stamps_.push_back(event);
+  }
+  std::vector<double> take_stamps() override {
+    std::vector<double> seconds;
+    for (cudaEvent_t event : stamps_) {
+      float milliseconds = 0;
+      check(cudaEventElapsedTime(&milliseconds, stamps_.front(), event), "cudaEventElapsedTime");
+      seconds.push_back(static_cast<double>(milliseconds) * 1e-3);
+    }
+    for (cudaEvent_t event : stamps_) check(cudaEventDestroy(event), "cudaEventDestroy");
+    stamps_.clear();
+    return seconds;
+  }
+
+ private:
+  std::vector<cudaEvent_t> stamps_;
+  cudaStream_t stream_ = nullptr;
+  StagingRing staging_;
+};
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice() {
+    int count = 0;
+    const cudaError_t found = cudaGetDeviceCount(&count);
+    demand(found == cudaSuccess && count > 0, ExitCode::config,
+           "run.device = \"cuda\": this machine has no GPU that CUDA can use (", cudaGetErrorString(found), ")");
+    check(cudaSetDevice(0), "cudaSetDevice");
+    check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
+  }
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  std::unique_ptr<Queue> make_queue() override { return std::make_unique<CudaQueue>(*this); }
+
+  int multiprocessors() const { return multiprocessors_; }
+  std::unordered_map<std::type_index, std::unique_ptr<cuda::Extension>> extensions;
+
+ protected:
+  void* acquire(std::size_t bytes) override {
+    if (bytes == 0) return nullptr;
+    void* memory = nullptr;
+    const cudaError_t code = cudaMalloc(&memory, bytes);
+    if (code == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      std::size_t free = 0, total = 0;
+      cudaMemGetInfo(&free, &total);
+      fail(ExitCode::does_not_fit, "cuda: cannot allocate ", bytes, " bytes; ", free, " of ", total, " are free");
+    }
+    check(code, "cudaMalloc");
+    check(cudaMemset(memory, 0, bytes), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // queues do not wait for the default stream
+    return memory;
+  }
+  void release(void* memory, std::size_t) override { cudaFree(memory); }
+
+ private:
+  int multiprocessors_ = 0;
+};
+
+}  // namespace
+
+namespace cuda {
+
+void check(cudaError_t code, const char* call) {
+  if (code != cudaSuccess) fail(ExitCode::internal, call, ": ", cudaGetErrorString(code), " (", cudaGetErrorName(code), ")");
+}
+
+cudaStream_t stream_of(Queue& queue) {
+  require(queue.kind() == DeviceKind::cuda, "a CUDA kernel on a queue of device ", name_of(queue.kind()));
+  return static_cast<CudaQueue&>(queue).stream();
+}
+
+int multiprocessors_of(Queue& queue) { return static_cast<CudaDevice&>(queue.device()).multiprocessors(); }
+
+std::unique_ptr<Extension>& extension_slot(Device& device, std::type_index type) {
+  return static_cast<CudaDevice&>(device).extensions[type];
+}
+
+}  // namespace cuda
+
+std::unique_ptr<Device> make_cuda_device() { return std::make_unique<CudaDevice>(); }
+
+bool cuda_is_available() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+CudaProperties cuda_properties() {
+  if (!cuda_is_available()) return {};
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  int driver = 0, runtime = 0;
+  check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  std::size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return {.name = properties.name,
+          .compute_capability = properties.major * 10 + properties.minor,
+          .multiprocessors = properties.multiProcessorCount,
+          .memory_bytes = total,
+          .memory_free_bytes = free,
+          .driver_version = version_text(driver),
+          .runtime_version = version_text(runtime)};
+}
+
+}  // namespace octet
