@@ -2,8 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numbers>
 #include <set>
+
+#include "octet/base/normal.h"
 
 namespace octet {
 namespace {
@@ -62,6 +68,42 @@ TEST(Rng, UniformAndNormalHaveTheirMoments) {
   EXPECT_NEAR(sum / kDraws, 0, 5 / root);
   EXPECT_NEAR(squares / kDraws, 1, 5 * std::sqrt(2.0) / root);
   EXPECT_NEAR(fourth / kDraws, 3, 5 * std::sqrt(96.0) / root);
+}
+
+// Against long double, where draws come from: u = (w + 1) / 2^32, v = w / 2^32 of a turn.
+TEST(Normal, LogarithmAndCosineAreThoseOfTheLibrary) {
+  constexpr long double kUlp = std::numeric_limits<double>::epsilon();  // of a result at the lower end of its binade
+  // The angle v of the expectation is rounded to 64 bits, up to 2^-61 for pi and for the product.
+  constexpr long double kAngle = 0x1p-61L;
+  long double worst_log = 0, worst_cos = 0;
+  const auto look = [&](std::uint32_t w) {
+    const double u = (static_cast<double>(w) + 1.0) * 0x1p-32;
+    const long double log = std::log(static_cast<long double>(u));
+    if (u < 1) worst_log = std::max(worst_log, std::abs((static_cast<long double>(portable_log(u)) - log) / log));
+    const long double cosine = std::cos(2 * std::numbers::pi_v<long double> * static_cast<long double>(w) * 0x1p-32L);
+    const long double error = std::abs(static_cast<long double>(portable_cos(w)) - cosine);
+    if (w % (1u << 30) != 0) worst_cos = std::max(worst_cos, (error - kAngle) / std::abs(cosine));
+  };
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    for (std::uint32_t eighth = 0; eighth < 8; ++eighth) look((eighth << 29) + i - 500);
+  }
+  const Rng rng(3, RngStream::test);
+  for (std::uint64_t i = 0; i < 200000; ++i) look(rng.words(i)[0]);
+  EXPECT_LE(worst_log, kUlp);
+  EXPECT_LE(worst_cos, 2 * kUlp) << "one of the polynomial, one of the angle";
+  EXPECT_EQ(portable_log(1.0), 0.0);
+  EXPECT_EQ(portable_cos(0), 1.0);
+  EXPECT_EQ(portable_cos(1u << 30), 0.0);
+  EXPECT_EQ(portable_cos(1u << 31), -1.0);
+  EXPECT_EQ(portable_cos(3u << 30), 0.0);
+}
+
+// The same bits on every machine, and in every release: a run's initial values follow from its seed.
+TEST(Normal, BitsArePinned) {
+  const Rng rng(1, RngStream::init, name_id("model.embed_tokens.weight"));
+  EXPECT_EQ(rng.normal(0), 0x1.6cae1202ddab9p-3);
+  EXPECT_EQ(rng.normal(1), -0x1.a8dfa4c61898cp+0);
+  EXPECT_EQ(rng.normal(1ull << 40), -0x1.61b99a00125ebp-2);
 }
 
 TEST(NameId, IsFnv1a) {

@@ -31,7 +31,7 @@ struct RmsNormTest : testing::OpTest {
                .gy = random(dtype, {rows, d}),
                .gx = random(dtype, {rows, d}),
                .gweight = random(grad, {d})};
-    rmsnorm_forward(*queue, {.x = o.x, .weight = o.weight, .y = o.y, .rstd = o.rstd});
+    rmsnorm_forward(*queue, scratch, {.x = o.x, .weight = o.weight, .y = o.y, .rstd = o.rstd});
     return o;
   }
   void backward(const Operands& o) {
@@ -112,7 +112,7 @@ TEST_F(RmsNormTest, BackwardIsTheDerivative) {
   backward(o);
   const Tensor rstd = zeros(DType::f64, {rows});
   const auto f = [&] {
-    rmsnorm_forward(*queue, {.x = o.x, .weight = o.weight, .y = o.y, .rstd = rstd});
+    rmsnorm_forward(*queue, scratch, {.x = o.x, .weight = o.weight, .y = o.y, .rstd = rstd});
     double sum = 0;
     for (std::int64_t i = 0; i < rows * d; ++i) sum += o.y.as<double>()[i] * o.gy.as<double>()[i];
     return sum;
@@ -133,7 +133,7 @@ TEST_F(RmsNormTest, BitsDoNotDependOnThreads) {
       fresh.rstd = zeros(o.rstd.dtype, {rows});
       fresh.gx = copy(o.gx);
       fresh.gweight = copy(o.gweight);
-      rmsnorm_forward(*queue, {.x = o.x, .weight = o.weight, .y = fresh.y, .rstd = fresh.rstd});
+      rmsnorm_forward(*queue, scratch, {.x = o.x, .weight = o.weight, .y = fresh.y, .rstd = fresh.rstd});
       backward(fresh);
       return std::vector<Tensor>{fresh.y, fresh.rstd, fresh.gx, fresh.gweight};
     });
@@ -149,7 +149,7 @@ TEST_F(RmsNormTest, HostileRows) {
   });
   const Tensor weight = filled(DType::f32, {d}, [](std::int64_t) { return 1.0; });
   const Tensor y = zeros(DType::f32, {4, d}), rstd = zeros(DType::f32, {4});
-  rmsnorm_forward(*queue, {.x = x, .weight = weight, .epsilon = 1e-6, .y = y, .rstd = rstd});
+  rmsnorm_forward(*queue, scratch, {.x = x, .weight = weight, .epsilon = 1e-6, .y = y, .rstd = rstd});
   for (std::int64_t i = 0; i < d; ++i) {
     EXPECT_EQ(y.as<float>()[i], 0.0f);
     EXPECT_NEAR(y.as<float>()[d + i], 1e-27f, 1e-27 * gamma(static_cast<double>(d) + 8, kUnitRoundoffF32));
@@ -173,11 +173,11 @@ TEST_F(RmsNormTest, MetaAllocatesWhatCpuDoes) {
 
 TEST_F(RmsNormTest, RefusesWhatDoesNotFit) {
   Operands o = operands(DType::f32, 4, 8, DType::f32);
-  expect_refusal([&] { rmsnorm_forward(*queue, {.x = o.x, .weight = zeros(DType::f32, {9}), .y = o.y, .rstd = o.rstd}); },
+  expect_refusal([&] { rmsnorm_forward(*queue, scratch, {.x = o.x, .weight = zeros(DType::f32, {9}), .y = o.y, .rstd = o.rstd}); },
                  "weight must be [8], got [9]");
   expect_refusal(
       [&] {
-        rmsnorm_forward(*queue, {.x = o.x, .weight = o.weight, .y = zeros(DType::bf16, {4, 8}), .rstd = o.rstd});
+        rmsnorm_forward(*queue, scratch, {.x = o.x, .weight = o.weight, .y = zeros(DType::bf16, {4, 8}), .rstd = o.rstd});
       },
       "x is F32, y BF16");
 }

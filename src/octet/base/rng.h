@@ -79,6 +79,10 @@ class Rng {
       key1 += kPhiloxWeyl1;
     }
   }
+  // The two key words of a round, 0 to 9.
+  constexpr std::array<std::uint32_t, 2> round_key(std::uint32_t round) const {
+    return {key0_ + round * kPhiloxWeyl0, key1_ + round * kPhiloxWeyl1};
+  }
   constexpr std::uint64_t word64(std::uint64_t position, std::uint32_t step = 0) const {
     const Philox4 w = words(position, step);
     return (std::uint64_t{w[1]} << 32) | w[0];

@@ -1,6 +1,8 @@
 #include "octet/kernels/adamw/adamw.h"
 
+#include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/adamw/adamw_cpu.h"
+#include "octet/kernels/adamw/adamw_cuda.h"
 
 namespace octet::kernels {
 namespace {
@@ -32,15 +34,22 @@ void adamw(Queue& queue, const AdamW& op) {
   check_dtypes(op);
   require(op.scalars != nullptr, "adamw: no scalars");
   require(op.first_element >= 0, "adamw: first_element is ", op.first_element);
-  queue.count({.flops = 16.0 * static_cast<double>(count),
+  queue.count("adamw",
+              {.flops = 16.0 * static_cast<double>(count),
                .bytes = static_cast<double>(op.grad.bytes() + 2 * (op.weight.bytes() + op.moment1.bytes() + op.moment2.bytes()) +
                                             (op.value ? op.value.bytes() : 0))});
   if (queue.kind() == DeviceKind::cpu) cpu::adamw(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::adamw(queue, op);
+  }
 }
 
 void prepare_step(Queue& queue, const PrepareStep& op) {
   require(op.loss_total && op.sum_squares && op.updates && op.scalars, "prepare_step: a device pointer is missing");
   if (queue.kind() == DeviceKind::cpu) cpu::prepare_step(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::prepare_step(queue, op);
+  }
 }
 
 }  // namespace octet::kernels

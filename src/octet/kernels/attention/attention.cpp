@@ -4,6 +4,8 @@
 #include <initializer_list>
 
 #include "octet/base/math.h"
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/attention/attention_cuda.h"
 #include "octet/kernels/attention/attention_plan.h"
 #include "octet/kernels/gemm/lanes.h"
 
@@ -95,20 +97,20 @@ std::int64_t AttentionPlan::backward_partials() const { return parts == 1 ? 0 : 
 // Two products of head_dim for each visible pair.
 void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op) {
   const AttentionPlan plan = check_and_plan(op.shape, op.q, op.k, op.v, op.o, op.lse);
-  queue.count({.flops = 4 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
+  queue.count("attention_forward",
+              {.flops = 4 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
                .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse})});
   if (plan.sq == 0) return;
   const ArenaScope scope(scratch);
-  const AttentionScratch memory = take_scratch(scratch, op.q.dtype, plan.forward_tasks(), plan.forward_lane(), 0);
-  switch (queue.kind()) {
-    case DeviceKind::cpu:
-      cpu::attention_forward(op, plan, memory);
-      break;
-    case DeviceKind::meta:
-      break;
-    case DeviceKind::cuda:
-      fail(ExitCode::internal, "attention_forward: no CUDA kernel");
+  if constexpr (kCudaBackend) {
+    if (queue.target() == DeviceKind::cuda) {
+      void* const memory = scratch.allocate(cuda::attention_forward_bytes(op));
+      if (queue.kind() == DeviceKind::cuda) cuda::attention_forward(queue, op, memory);
+      return;
+    }
   }
+  const AttentionScratch memory = take_scratch(scratch, op.q.dtype, plan.forward_tasks(), plan.forward_lane(), 0);
+  if (queue.kind() == DeviceKind::cpu) cpu::attention_forward(op, plan, memory);
 }
 
 // Five products for each visible pair, S computed again among them.
@@ -118,21 +120,26 @@ void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& o
   check_rows("gq", op.gq, op.q, op.q.rows(), op.q.cols());
   check_rows("gk", op.gk, op.q, op.k.rows(), op.k.cols());
   check_rows("gv", op.gv, op.q, op.k.rows(), op.k.cols());
-  queue.count({.flops = 10 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
+  queue.count("attention_backward",
+              {.flops = 10 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
                .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse, &op.go, &op.gq, &op.gk, &op.gv})});
   if (plan.sq == 0 && plan.sk == 0) return;
   const ArenaScope scope(scratch);
+  if constexpr (kCudaBackend) {
+    if (queue.target() == DeviceKind::cuda) {
+      void* const memory = scratch.allocate(cuda::attention_backward_bytes(op));
+      if (queue.kind() == DeviceKind::cuda) cuda::attention_backward(queue, op, memory);
+      return;
+    }
+  }
   const AttentionScratch memory =
       take_scratch(scratch, op.q.dtype, plan.backward_tasks(), plan.backward_lane(), plan.backward_partials());
-  switch (queue.kind()) {
-    case DeviceKind::cpu:
-      cpu::attention_backward(op, plan, memory);
-      break;
-    case DeviceKind::meta:
-      break;
-    case DeviceKind::cuda:
-      fail(ExitCode::internal, "attention_backward: no CUDA kernel");
-  }
+  if (queue.kind() == DeviceKind::cpu) cpu::attention_backward(op, plan, memory);
+}
+
+std::string attention_library_version() {
+  if constexpr (kCudaBackend) return cuda::attention_library_version();
+  return {};
 }
 
 }  // namespace octet::kernels

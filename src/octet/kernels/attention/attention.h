@@ -2,7 +2,10 @@
 //   S = scale * Q Kᵀ (masked), P = softmax(S), O = P V, lse = log sum exp S.
 // Token i of q may see token j of k when j <= i + (Sk - Sq): bottom-right alignment for unequal lengths. A query that
 // sees no key has o = 0, lse = -inf and no gradient. Work counts visible pairs only: 2 products forward, 5 backward.
+// On CUDA: BF16 alone, head_dim a multiple of 8 up to 256, Sq <= Sk, and rows that begin at multiples of 16 bytes.
 #pragma once
+
+#include <string>
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
@@ -16,6 +19,9 @@ struct AttentionShape {
   std::int64_t kv_heads = 1;  // G, divides H: query head h reads key/value head h / (H / G)
   std::int64_t head_dim = 1;  // K
   double scale = 1.0;         // usually 1 / sqrt(K)
+  // On CUDA: the backward pass that gives the same bits every time; slower, and its scratch grows with the square of the
+  // sequence. The CPU always is.
+  bool deterministic = false;
 };
 
 struct AttentionForward {
@@ -24,7 +30,8 @@ struct AttentionForward {
   Tensor k;    // [B Sk, G K]
   Tensor v;    // [B Sk, G K]
   Tensor o;    // [B Sq, H K]  overwritten
-  Tensor lse;  // [H, B Sq]    F32 (F64 for F64); overwritten; natural logarithm
+  Tensor lse;  // [H, B Sq]    F32 (F64 for F64); overwritten; natural logarithm. CUDA keeps it as [B, H, Sq] in the same memory:
+               //              only attention_backward on the same device reads it
 };
 void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op);
 
@@ -36,5 +43,8 @@ struct AttentionBackward {
   Tensor gq, gk, gv;       // as q, k, v; overwritten; rows may be strided
 };
 void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op);
+
+// "cuDNN 9.19.0"; empty without the CUDA backend.
+std::string attention_library_version();
 
 }  // namespace octet::kernels

@@ -18,7 +18,7 @@ struct CrossEntropy {
 };
 void cross_entropy(Queue& queue, const CrossEntropy& op);
 
-// total[0] += sum of losses (in F64, in the order of t), total[1] += the number of targets not ignored.
+// total[0] += sum of losses (in F64, in a fixed order), total[1] += the number of targets not ignored.
 struct LossSum {
   Tensor loss;     // [T]
   Tensor targets;  // [T] I32

@@ -1,4 +1,6 @@
+#include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/elementwise/cast_cpu.h"
+#include "octet/kernels/elementwise/cast_cuda.h"
 #include "octet/kernels/elementwise/elementwise.h"
 
 namespace octet::kernels {
@@ -14,8 +16,11 @@ void cast(Queue& queue, const Cast& op) {
   require(op.x.shape == op.y.shape, "cast: x ", op.x.shape, " to y ", op.y.shape);
   require(is_castable(op.x.dtype) && is_castable(op.y.dtype), "cast: no conversion from ", name_of(op.x.dtype), " to ",
           name_of(op.y.dtype));
-  queue.count({.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes() + op.y.bytes())});
+  queue.count("cast", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes() + op.y.bytes())});
   if (queue.kind() == DeviceKind::cpu) cpu::cast(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::cast(queue, op);
+  }
 }
 
 }  // namespace octet::kernels

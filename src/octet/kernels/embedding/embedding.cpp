@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/embedding/embedding_cpu.h"
+#include "octet/kernels/embedding/embedding_cuda.h"
 
 namespace octet::kernels {
 namespace {
@@ -21,20 +23,31 @@ void check_operands(const char* name, const Tensor& tokens, const char* rows_nam
 void embedding_forward(Queue& queue, const EmbeddingForward& op) {
   check_operands("embedding_forward", op.tokens, "y", op.y, "table", op.table);
   require(op.y.dtype == op.table.dtype, "embedding_forward: the table is ", name_of(op.table.dtype), ", y ", name_of(op.y.dtype));
-  queue.count({.bytes = static_cast<double>(op.tokens.bytes() + 2 * op.y.bytes())});
+  queue.count("embedding_forward", {.bytes = static_cast<double>(op.tokens.bytes() + 2 * op.y.bytes())});
   if (queue.kind() == DeviceKind::cpu) cpu::embedding_forward(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::embedding_forward(queue, op);
+  }
 }
 
 void embedding_backward(Queue& queue, Arena& scratch, const EmbeddingBackward& op) {
   check_operands("embedding_backward", op.tokens, "gy", op.gy, "gtable", op.gtable);
   const ArenaScope scope(scratch);
-  const Tensor order = allocate(scratch, DType::i64, {op.tokens.rows()});
+  const bool on_gpu = kCudaBackend && queue.target() == DeviceKind::cuda;
+  std::size_t bytes = static_cast<std::size_t>(op.tokens.rows()) * sizeof(std::int64_t);
+  if constexpr (kCudaBackend) {
+    if (on_gpu) bytes = cuda::embedding_scratch_bytes(op.tokens.rows());
+  }
+  void* const order = scratch.allocate(bytes);
   const double table_rows = static_cast<double>(std::min(op.tokens.rows(), op.gtable.rows()));
-  queue.count(
-      {.flops = static_cast<double>(op.gy.elements()),
-       .bytes = static_cast<double>(op.tokens.bytes() + op.gy.bytes()) +
-                2.0 * table_rows * static_cast<double>(op.gtable.cols()) * static_cast<double>(size_of(op.gtable.dtype))});
-  if (queue.kind() == DeviceKind::cpu) cpu::embedding_backward(op, order.as<std::int64_t>());
+  queue.count("embedding_backward", {.flops = static_cast<double>(op.gy.elements()),
+                                     .bytes = static_cast<double>(op.tokens.bytes() + op.gy.bytes()) +
+                                              2.0 * table_rows * static_cast<double>(op.gtable.cols()) *
+                                                  static_cast<double>(size_of(op.gtable.dtype))});
+  if (queue.kind() == DeviceKind::cpu) cpu::embedding_backward(op, static_cast<std::int64_t*>(order));
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::embedding_backward(queue, op, order);
+  }
 }
 
 }  // namespace octet::kernels

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "octet/base/math.h"
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/gemm/gemm_cuda.h"
 #include "octet/kernels/gemm/gemm_plan.h"
 #include "octet/kernels/gemm/lanes.h"
 
@@ -17,22 +19,6 @@ bool is_fp8(DType dtype) { return dtype == DType::f8_e4m3 || dtype == DType::f8_
 bool may_multiply(ScaleTile a, ScaleTile b) {
   if (is_block(a) && is_block(b)) return a == ScaleTile::block_1x128 || b == ScaleTile::block_1x128;
   return a == b;
-}
-
-const char* name_of(ScaleTile tile) {
-  switch (tile) {
-    case ScaleTile::tensor:
-      return "tensor";
-    case ScaleTile::row:
-      return "row";
-    case ScaleTile::block_1x128:
-      return "1x128";
-    case ScaleTile::block_128x128:
-      return "128x128";
-    case ScaleTile::mx_1x32:
-      return "MX";
-  }
-  return "?";
 }
 
 std::int64_t rows_of(const GemmOperand& x) { return x.values.shape[x.layout == GemmOperand::Layout::k_last ? 0 : 1]; }
@@ -75,6 +61,19 @@ void check(const Gemm& op) {
   }
 }
 
+// Of a profile: what decides how fast a product can be.
+const char* profile_name(const Gemm& op) {
+  const bool fast = op.accumulation == Accumulation::fast;
+  const DType a = op.a.values.dtype;
+  if (!is_fp8(a)) return a == DType::bf16 ? "gemm bf16" : "gemm fp32";
+  switch (op.a.tile) {
+    case ScaleTile::tensor: return fast ? "gemm fp8 fast" : "gemm fp8 precise";
+    case ScaleTile::row: return fast ? "gemm fp8 row fast" : "gemm fp8 row precise";
+    case ScaleTile::mx_1x32: return "gemm mxfp8";
+    default: return op.a.tile == op.b.tile ? "gemm fp8 1x128 1x128" : "gemm fp8 1x128 128x128";
+  }
+}
+
 std::int64_t floor_power_of_2(std::int64_t x) {
   return x < 1 ? 1 : static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(x)));
 }
@@ -113,6 +112,22 @@ Work work_of(const Gemm& op, const GemmPlan& plan) {
 
 }  // namespace
 
+const char* name_of(ScaleTile tile) {
+  switch (tile) {
+    case ScaleTile::tensor:
+      return "tensor";
+    case ScaleTile::row:
+      return "row";
+    case ScaleTile::block_1x128:
+      return "1x128";
+    case ScaleTile::block_128x128:
+      return "128x128";
+    case ScaleTile::mx_1x32:
+      return "MX";
+  }
+  return "?";
+}
+
 std::int64_t GemmPlan::tiles() const { return m == 0 || n == 0 ? 0 : ceil_div(m, tile_m) * ceil_div(n, tile_n); }
 
 GemmPlan plan_gemm(const Gemm& op) {
@@ -132,22 +147,32 @@ GemmPlan plan_gemm(const Gemm& op) {
 void gemm(Queue& queue, Arena& scratch, const Gemm& op) {
   check(op);
   const GemmPlan plan = plan_gemm(op);
-  queue.count(work_of(op, plan));
+  queue.count(profile_name(op), work_of(op, plan));
   if (plan.tiles() == 0) return;
 
   const ArenaScope scope(scratch);
+  if constexpr (kCudaBackend) {
+    if (queue.target() == DeviceKind::cuda) {
+      void* const memory = scratch.allocate(cuda::gemm_scratch_bytes(op));
+      if (queue.kind() == DeviceKind::cuda) cuda::gemm(queue, op, memory);
+      return;
+    }
+  }
   const std::int64_t lanes = cpu::lanes_for(plan.tiles());
   const std::size_t size = op.d.dtype == DType::f64 ? sizeof(double) : sizeof(float);
   void* memory = scratch.allocate(static_cast<std::size_t>(lanes * plan.lane_elements()) * size);
 
-  switch (queue.kind()) {
-    case DeviceKind::cpu:
-      cpu::gemm(op, plan, lanes, memory);
-      break;
-    case DeviceKind::meta:
-      break;
-    case DeviceKind::cuda:
-      fail(ExitCode::internal, "gemm: no CUDA kernel");
+  if (queue.kind() == DeviceKind::cpu) cpu::gemm(op, plan, lanes, memory);
+}
+
+std::string gemm_library_version() {
+  if constexpr (kCudaBackend) return cuda::gemm_library_version();
+  return {};
+}
+
+void tune_gemms(Queue& queue, Arena& scratch, const GemmTuning& tuning) {
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::tune_gemms(queue, scratch, tuning);
   }
 }
 

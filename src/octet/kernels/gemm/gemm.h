@@ -1,6 +1,8 @@
 // Matrix product  D = A · Bᵀ (+ C), both operands with the summed dim K last ("K-major").
 #pragma once
 
+#include <string>
+
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
 #include "octet/numerics/recipe.h"
@@ -34,12 +36,14 @@ struct Gemm {
 // Deterministic on the CPU, whatever the number of threads. The CPU decodes BF16 and FP8 operands to FP32, a piece of a few MiB
 // per thread at a time in `scratch`: codes alone for tensor and row tiles, code * scale_inv for block and MX tiles. It sums in
 // FP32 (F64 for F64); then comes (sum * a.scale_inv) * b.scale_inv for tensor and row tiles, then + C, then the one rounding to
-// D's dtype.
+// D's dtype. On CUDA some of cuBLASLt's algorithms round a product to BF16 once more before they add a C in BF16.
 // Both tiles are of one kind: tensor, row, block or MX. Throws Error{internal} for shapes, dtypes or tiles that do not fit, also
 // for 128x128 with 128x128, which no device multiplies.
 void gemm(Queue& queue, Arena& scratch, const Gemm& op);
 
 // The kernel family that OpenBLAS runs on this processor ("SkylakeX", "Haswell", ...), for `octet doctor`.
 const char* gemm_core_name();
+// "cuBLASLt 13.1.0"; empty without the CUDA backend.
+std::string gemm_library_version();
 
 }  // namespace octet::kernels

@@ -19,6 +19,8 @@ struct GemmPlan {
 };
 GemmPlan plan_gemm(const Gemm& op);
 
+const char* name_of(ScaleTile tile);  // for messages
+
 namespace cpu {
 // `memory` has room for `lanes` times lane_elements().
 void gemm(const Gemm& op, const GemmPlan& plan, std::int64_t lanes, void* memory);

@@ -7,7 +7,7 @@
 
 namespace octet::kernels {
 
-// total[0] += sum x^2, in F64 over fixed pieces of x added in order: the same bits for any number of threads.
+// total[0] += sum x^2, in F64 over fixed pieces of x, added in a fixed order: on one device the same bits every time.
 struct SumSquares {
   Tensor x;  // any shape, contiguous; F32, BF16 or F64
   double* total = nullptr;  // device

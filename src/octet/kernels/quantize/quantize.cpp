@@ -1,7 +1,9 @@
 #include "octet/kernels/quantize/quantize.h"
 
 #include "octet/base/math.h"
+#include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/quantize/quantize_cpu.h"
+#include "octet/kernels/quantize/quantize_cuda.h"
 #include "octet/numerics/scale.h"
 
 namespace octet::kernels {
@@ -54,8 +56,7 @@ void check(const Quantize& op) {
 
 // x is read once, and once more where its amax is needed before its cast.
 Work work_of(const Quantize& op) {
-  const bool twice = op.spec.tile == ScaleTile::tensor && op.spec.source == ScaleSource::tensor;
-  double bytes = static_cast<double>(op.x.bytes()) * (twice ? 2 : 1);
+  double bytes = static_cast<double>(op.x.bytes()) * (needs_amax_first(op.spec) ? 2 : 1);
   if (op.out.codes) bytes += static_cast<double>(op.out.codes.bytes() + op.out.scale_inv.bytes());
   if (op.out.codes_t) bytes += static_cast<double>(op.out.codes_t.bytes() + op.out.scale_inv_t.bytes());
   return {.flops = 0, .fp8_flops = 0, .bytes = bytes};
@@ -88,17 +89,32 @@ void run_cpu(const Quantize& op, float* current_amax) {
 
 void quantize(Queue& queue, Arena& scratch, const Quantize& op) {
   check(op);
-  queue.count(work_of(op));
+  queue.count("quantize", work_of(op));
   const ArenaScope scope(scratch);
-  const bool current = op.spec.tile == ScaleTile::tensor && op.spec.source == ScaleSource::tensor;
-  float* const amax = current ? static_cast<float*>(scratch.allocate(sizeof(float))) : nullptr;
-  if (queue.kind() == DeviceKind::cpu) run_cpu(op, amax);
+  float* const amaxes = cuda::allocate_amaxes(scratch, op.spec, op.x.rows(), op.x.shape[1]);
+  if (queue.kind() == DeviceKind::cpu) run_cpu(op, amaxes);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::quantize(queue, op, amaxes);
+  }
+}
+
+bool fuses_on_cuda(const QuantizeTo& to) { return to.spec.tile != ScaleTile::mx_1x32; }
+
+std::size_t written_bytes(const QuantizeTo& to) {
+  std::size_t bytes = 0;
+  for (const Tensor* part : {&to.out.codes, &to.out.scale_inv, &to.out.codes_t, &to.out.scale_inv_t}) {
+    if (*part) bytes += part->bytes();
+  }
+  return bytes;
 }
 
 void amax(Queue& queue, Arena&, const Amax& op) {
   check_source("amax", op.x);
-  queue.count({.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes())});
+  queue.count("amax", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes())});
   if (queue.kind() == DeviceKind::cpu) cpu::amax(op.x, op.amax);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::amax(queue, op);
+  }
 }
 
 void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op) {
@@ -110,8 +126,11 @@ void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op) {
   require(op.format.shape == each && op.format.dtype == DType::u8, "format must be U8 ", each, ", got ", op.format.shape);
   require(op.is_weight.shape == each && op.is_weight.dtype == DType::u8, "is_weight must be U8 ", each, ", got ",
           op.is_weight.shape);
-  queue.count({.flops = 0, .fp8_flops = 0, .bytes = 2.0 * static_cast<double>(op.amax_history.bytes())});
+  queue.count("update_delayed_scales", {.flops = 0, .fp8_flops = 0, .bytes = 2.0 * static_cast<double>(op.amax_history.bytes())});
   if (queue.kind() == DeviceKind::cpu) cpu::update_delayed_scales(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::update_delayed_scales(queue, op);
+  }
 }
 
 void quantize_health(Queue& queue, Arena& scratch, const QuantizeHealth& op) {
@@ -120,11 +139,15 @@ void quantize_health(Queue& queue, Arena& scratch, const QuantizeHealth& op) {
           op.q.codes.shape);
   check_scales("scale_inv", op.q.scale_inv, op.q.tile, op.x.rows(), op.x.shape[1]);
   queue.count(
+      "quantize_health",
       {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes() + op.q.codes.bytes() + op.q.scale_inv.bytes())});
   const ArenaScope scope(scratch);
   const auto runs = static_cast<std::size_t>(ceil_div(op.x.rows(), cpu::kHealthRows));
   auto* const sums = static_cast<cpu::HealthSums*>(scratch.allocate(runs * sizeof(cpu::HealthSums)));
   if (queue.kind() == DeviceKind::cpu) cpu::quantize_health(op, sums);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::quantize_health(queue, op, sums);
+  }
 }
 
 }  // namespace octet::kernels

@@ -21,8 +21,28 @@ struct Quantize {
   float* amax = nullptr;         // device scalar, optional: becomes max(*amax, amax of x), NaN winning
 };
 // The transposed version of row, 1x128 and MX tiles is quantised from x itself, with scales along R.
-// ScaleSource::tensor with the per-tensor tile reads x twice (amax, then cast).
 void quantize(Queue& queue, Arena& scratch, const Quantize& op);
+
+// Where an op that makes an operand of FP8 GEMMs puts its result y when codes are wanted and y itself is not: the fields of
+// Quantize without its x. The codes and scales are those of quantising y rounded to BF16, byte for byte; where device and recipe
+// have a fused kernel, y never exists.
+struct QuantizeTo {
+  QuantSpec spec;
+  Quantized out;  // no parts: codes are not wanted
+  const float* scale = nullptr;
+  float* amax = nullptr;
+
+  explicit operator bool() const { return out.codes || out.codes_t; }
+  Quantize of(const Tensor& x) const { return {.x = x, .spec = spec, .out = out, .scale = scale, .amax = amax}; }
+};
+// Whether a producer's CUDA kernels write these codes without y: all but those of MX.
+bool fuses_on_cuda(const QuantizeTo& to);
+// Whether scales are made of amaxes of the very tensor beyond 128 x 128 of it: its sources are then read twice.
+constexpr bool needs_amax_first(const QuantSpec& spec) {
+  return spec.tile == ScaleTile::row || (spec.tile == ScaleTile::tensor && spec.source == ScaleSource::tensor);
+}
+// Bytes of the codes and scales that are wanted.
+std::size_t written_bytes(const QuantizeTo& to);
 
 // amax[0] = max |x|, NaN winning. x [R, C] BF16 or F32 (rounded to BF16 first).
 struct Amax {

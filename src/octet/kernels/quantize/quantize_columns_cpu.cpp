@@ -46,7 +46,7 @@ class Stripe {
   const QuantSpec& spec_;
   const Quantized& out_;
   std::int64_t col_, width_;
-  Buffer16<size(kPanelRows * kPanelCols)> buffer_;
+  Buffer16<size(kPanelRows* kPanelCols)> buffer_;
   Panel panel_;
 };
 

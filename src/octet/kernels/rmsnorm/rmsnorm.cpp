@@ -1,6 +1,9 @@
 #include "octet/kernels/rmsnorm/rmsnorm.h"
 
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/quantize/quantize_cuda.h"
 #include "octet/kernels/rmsnorm/rmsnorm_cpu.h"
+#include "octet/kernels/rmsnorm/rmsnorm_cuda.h"
 
 namespace octet::kernels {
 namespace {
@@ -23,12 +26,30 @@ void check_like_x(const char* name, const char* operand, const Tensor& tensor, c
 
 }  // namespace
 
-void rmsnorm_forward(Queue& queue, const RmsNormForward& op) {
+void rmsnorm_forward(Queue& queue, Arena& scratch, const RmsNormForward& op) {
   check_operands("rmsnorm_forward", op.x, op.weight, op.rstd);
-  check_like_x("rmsnorm_forward", "y", op.y, op.x);
-  queue.count({.flops = 4.0 * static_cast<double>(op.x.elements()),
-               .bytes = static_cast<double>(op.x.bytes() + op.y.bytes() + op.weight.bytes() + op.rstd.bytes())});
+  const bool fused = queue.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
+  if (op.codes && !fused) {
+    const ArenaScope scope(scratch);
+    RmsNormForward plain = op;
+    if (!plain.y) plain.y = allocate(scratch, op.x.dtype, op.x.shape);
+    plain.codes = {};
+    rmsnorm_forward(queue, scratch, plain);
+    quantize(queue, scratch, op.codes.of(plain.y));
+    return;
+  }
+  if (!fused) check_like_x("rmsnorm_forward", "y", op.y, op.x);
+  const int reads = fused && needs_amax_first(op.codes.spec) ? 2 : 1;
+  queue.count("rmsnorm_forward", {.flops = 4.0 * static_cast<double>(op.x.elements()),
+                                  .bytes = reads * static_cast<double>(op.x.bytes()) +
+                                           static_cast<double>(fused ? written_bytes(op.codes) : op.y.bytes()) +
+                                           static_cast<double>(op.weight.bytes() + op.rstd.bytes())});
+  const ArenaScope scope(scratch);
+  float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, op.x.rows(), op.x.cols()) : nullptr;
   if (queue.kind() == DeviceKind::cpu) cpu::rmsnorm_forward(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::rmsnorm_forward(queue, op, amaxes);
+  }
 }
 
 void rmsnorm_backward(Queue& queue, Arena& scratch, const RmsNormBackward& op) {
@@ -37,12 +58,28 @@ void rmsnorm_backward(Queue& queue, Arena& scratch, const RmsNormBackward& op) {
   check_like_x("rmsnorm_backward", "gx", op.gx, op.x);
   require(op.gweight.shape == op.weight.shape, "rmsnorm_backward: gweight must be ", op.weight.shape, ", got ", op.gweight.shape);
   const ArenaScope scope(scratch);
-  const std::int64_t parts = ceil_div(op.x.rows(), cpu::rmsnorm_rows_per_partial(op.x.rows()));
-  const Tensor partials = allocate(scratch, op.rstd.dtype, {parts, op.x.cols()});
-  queue.count({.flops = 12.0 * static_cast<double>(op.x.elements()),
-               .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + 2 * op.gx.bytes() + op.rstd.bytes() +
-                                            op.weight.bytes() + 2 * op.gweight.bytes())});
+  const bool on_gpu = queue.target() == DeviceKind::cuda;
+  const bool fused = on_gpu && op.codes && fuses_on_cuda(op.codes);
+  const std::int64_t rows = op.x.rows(), cols = op.x.cols();
+  const std::int64_t parts = on_gpu ? cuda::rmsnorm_partials(rows) : ceil_div(rows, cpu::rmsnorm_rows_per_partial(rows));
+  const Tensor partials = allocate(scratch, op.rstd.dtype, {parts, cols});
+  queue.count("rmsnorm_backward", {.flops = 12.0 * static_cast<double>(op.x.elements()),
+                                   .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + 2 * op.gx.bytes() +
+                                                                op.rstd.bytes() + op.weight.bytes() + 2 * op.gweight.bytes())});
+  if (fused) {
+    const int reads = needs_amax_first(op.codes.spec) ? 2 : 1;
+    queue.count("rmsnorm_backward", {.bytes = static_cast<double>(reads * op.gx.bytes() + written_bytes(op.codes))});
+  }
   if (queue.kind() == DeviceKind::cpu) cpu::rmsnorm_backward(op, partials);
+  float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, rows, cols) : nullptr;
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) {
+      RmsNormBackward kernels = op;
+      if (!fused) kernels.codes = {};
+      cuda::rmsnorm_backward(queue, kernels, partials, amaxes);
+    }
+  }
+  if (op.codes && !fused) quantize(queue, scratch, op.codes.of(op.gx));
 }
 
 }  // namespace octet::kernels

@@ -4,6 +4,7 @@
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
+#include "octet/kernels/quantize/quantize.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::kernels {
@@ -12,10 +13,11 @@ struct RmsNormForward {
   Tensor x;       // [T, D] BF16, F32 or F64
   Tensor weight;  // [D] of x's dtype
   double epsilon = 1e-5;
-  Tensor y;       // [T, D] of x's dtype; overwritten
+  Tensor y;       // [T, D] of x's dtype; overwritten; unspecified or absent when `codes` are wanted
+  QuantizeTo codes = {};  // of y, in its place
   Tensor rstd;    // [T] F32 (F64 for F64); overwritten
 };
-void rmsnorm_forward(Queue& queue, const RmsNormForward& op);
+void rmsnorm_forward(Queue& queue, Arena& scratch, const RmsNormForward& op);
 
 // With n = x * rstd:  gx += rstd * (gy * weight - n * mean(gy * weight * n)),  gweight += sum over rows of gy * n.
 // The sum over rows is in a fixed order, whatever the number of threads.
@@ -26,6 +28,7 @@ struct RmsNormBackward {
   Tensor rstd;     // [T]
   Tensor gx;       // [T, D] of x's dtype; added to (the residual branch's gradient is there already)
   Tensor gweight;  // [D] F32, BF16 or F64; added to
+  QuantizeTo codes = {};  // of the new gx, beside it; optional
 };
 void rmsnorm_backward(Queue& queue, Arena& scratch, const RmsNormBackward& op);
 

@@ -6,7 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include "octet/device/arena.h"
 #include "octet/device/device.h"
+#include "octet/kernels/quantize/quantize.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::kernels {
@@ -27,12 +29,15 @@ std::vector<float> rope_inverse_frequencies(std::int64_t head_dim, double theta,
 std::vector<float> rope_table(const std::vector<float>& inverse_frequencies, std::int64_t count);
 
 struct Rope {
-  Tensor x;          // [T, heads K] BF16, F32 or F64; rows may be strided; rotated in place
+  Tensor x;          // [T, heads K] BF16, F32 or F64; rows may be strided; rotated in place; unspecified afterwards when `codes`
+                     // are wanted
+  std::int64_t rotated = 0;  // columns [0, rotated) are rotated, the rest (the values of packed QKV) kept; 0: all
   std::int64_t head_dim = 0;
   Tensor table;      // [positions, K] F32: cos [K/2], sin [K/2]
   Tensor positions;  // [T] I32, each below the table's rows
   enum class Direction : std::uint8_t { forward, backward } direction = Direction::forward;  // backward: the inverse rotation
+  QuantizeTo codes = {};  // of the whole result
 };
-void rope(Queue& queue, const Rope& op);
+void rope(Queue& queue, Arena& scratch, const Rope& op);
 
 }  // namespace octet::kernels

@@ -1,22 +1,26 @@
 // SwiGLU (Shazeer, 2020):  y = silu(gate) * up,  silu(z) = z / (1 + exp(-z)). Inside in FP32 (F64 for F64).
 #pragma once
 
+#include "octet/device/arena.h"
 #include "octet/device/device.h"
+#include "octet/kernels/quantize/quantize.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::kernels {
 
 struct SwigluForward {
   Tensor gate_up;  // [T, 2F] BF16, F32 or F64: gate in columns [0, F), up in [F, 2F)
-  Tensor y;        // [T, F] overwritten
+  Tensor y;        // [T, F] overwritten; unspecified or absent when `codes` are wanted
+  QuantizeTo codes = {};  // of y, in its place
 };
-void swiglu_forward(Queue& queue, const SwigluForward& op);
+void swiglu_forward(Queue& queue, Arena& scratch, const SwigluForward& op);
 
 struct SwigluBackward {
   Tensor gate_up;    // [T, 2F]
   Tensor gy;         // [T, F]
-  Tensor ggate_up;   // [T, 2F] overwritten; may be gate_up itself
+  Tensor ggate_up;   // [T, 2F] overwritten; may be gate_up itself; unspecified or absent when `codes` are wanted
+  QuantizeTo codes = {};  // of ggate_up, in its place
 };
-void swiglu_backward(Queue& queue, const SwigluBackward& op);
+void swiglu_backward(Queue& queue, Arena& scratch, const SwigluBackward& op);
 
 }  // namespace octet::kernels

@@ -1,0 +1,306 @@
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "octet/base/math.h"
+#include "octet/base/rng.h"
+#include "octet/device/cuda/cuda.h"
+#include "octet/kernels/adamw/adamw_cuda.h"
+#include "octet/kernels/block_cuda.h"
+
+namespace octet::kernels::cuda {
+namespace {
+
+using octet::cuda::check_launch;
+using octet::cuda::stream_of;
+
+constexpr int kThreads = 256;
+// Blocks on a multiprocessor at a time: of FP32 a group is in more registers.
+template <class... T>
+constexpr int kBlocks = ((sizeof(T) == sizeof(float)) || ...) ? 3 : 4;
+
+// The key words of every round of Philox, for RngStream::round_weight, round_moment1 and round_moment2, whose first words agree.
+// They are parameters of the kernel and not worked out in it: a sum for each round would be a tenth of its instructions.
+struct Keys {
+  static constexpr std::uint32_t kRounds = 10;
+  std::uint32_t first[kRounds], weight[kRounds], moment1[kRounds], moment2[kRounds];
+
+  explicit Keys(const AdamW& op) {
+    for (std::uint32_t round = 0; round < kRounds; ++round) {
+      const auto key = [&](RngStream stream) { return Rng(op.seed, stream, op.subject).round_key(round); };
+      first[round] = key(RngStream::round_weight)[0];
+      weight[round] = key(RngStream::round_weight)[1];
+      moment1[round] = key(RngStream::round_moment1)[1];
+      moment2[round] = key(RngStream::round_moment2)[1];
+    }
+  }
+};
+
+// G, W and M are float or BFloat16.
+template <class G, class W, class M>
+struct Arguments {
+  const G* grad;
+  W* weight;
+  M *moment1, *moment2;
+  BFloat16* value;  // or null
+  std::int64_t count;
+  // Groups are of kWidth *global* elements, those of one Philox block; the first one begins `skip` elements before element 0.
+  std::int64_t skip, groups;
+  std::uint64_t first_block;
+  bool aligned;
+  double beta1, beta2, epsilon, weight_decay;
+  Keys keys;
+  std::uint32_t subject;
+  const StepScalars* scalars;
+};
+
+// The quotients of update_fast are of numbers scaled by these.
+constexpr float kRootScale = 0x1p40f, kStepScale = 0x1p48f;
+
+struct Factors {
+  float grad_scale, keep_weight, beta2, one_minus_beta1, one_minus_beta2, minus_step_size, sqrt_correction2, epsilon;
+  float scaled_step, scaled_correction, inverse_correction;  // of update_fast
+  bool fast;
+};
+
+template <class A>
+__device__ Factors factors_of(const A& a) {
+  const StepScalars& s = *a.scalars;
+  Factors f{.grad_scale = static_cast<float>(s.grad_scale),
+            .keep_weight = static_cast<float>(1.0 - s.learning_rate * a.weight_decay),
+            .beta2 = static_cast<float>(a.beta2),
+            .one_minus_beta1 = static_cast<float>(1.0 - a.beta1),
+            .one_minus_beta2 = static_cast<float>(1.0 - a.beta2),
+            .minus_step_size = static_cast<float>(-(s.learning_rate / s.bias_correction1)),
+            .sqrt_correction2 = static_cast<float>(sqrt(s.bias_correction2)),
+            .epsilon = static_cast<float>(a.epsilon)};
+  f.scaled_step = f.minus_step_size * kStepScale;
+  f.scaled_correction = f.sqrt_correction2 * kRootScale;
+  f.inverse_correction = __frcp_rn(f.sqrt_correction2) / kRootScale;
+  f.fast = 0x1p-16f <= f.sqrt_correction2 && f.sqrt_correction2 <= 1.0f && 0x1p-60f <= f.epsilon && f.epsilon <= 0x1p60f;
+  return f;
+}
+
+// The operations of adamw_cpu.cpp, in their order.
+__device__ void update_moments(float g, float& moment1, float& moment2, const Factors& f) {
+  g *= f.grad_scale;
+  moment1 = moment1 + f.one_minus_beta1 * (g - moment1);
+  moment2 = moment2 * f.beta2 + f.one_minus_beta2 * g * g;
+}
+__device__ void update(float g, float& weight, float& moment1, float& moment2, const Factors& f) {
+  update_moments(g, moment1, moment2, f);
+  const float denominator = __fdiv_rn(__fsqrt_rn(moment2), f.sqrt_correction2) + f.epsilon;
+  weight = weight * f.keep_weight + __fdiv_rn(f.minus_step_size * moment1, denominator);
+}
+
+__device__ float approximate_rsqrt(float x) {
+  float result;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ float approximate_reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// The same bits without a branch, when `f.fast` and this returns true. The root and the quotient are those of __fsqrt_rn and
+// __fdiv_rn where these need no care of the range; the quotient by the constant correction is Markstein's, whose reciprocal is
+// rounded correctly. Care of the range is not needed because:
+// - The root is of v 2^80, at least 2^-69 for any v > 0, on which the 2^-126 added is lost. Of v = 0 it leaves a root below half
+//   a unit of epsilon's last place. Of v < 0, NaN or beyond 2^48 it makes NaN.
+// - The step is scaled by 2^48, so that no remainder underflows unless the step is below 2^-126 before the division and 2^-66
+//   after it. Whatever its bits then are, they are lost on a weight of 2^-40 and more. A step that overflows becomes NaN.
+__device__ bool update_fast(float g, float& weight, float& moment1, float& moment2, const Factors& f) {
+  update_moments(g, moment1, moment2, f);
+  const float scaled = fmaf(moment2, kRootScale * kRootScale, 0x1p-126f);
+  const float rsqrt = approximate_rsqrt(scaled);
+  float root = scaled * rsqrt;
+  root = fmaf(fmaf(-root, root, scaled), 0.5f * rsqrt, root);
+  float corrected = root * f.inverse_correction;
+  corrected = fmaf(fmaf(-corrected, f.scaled_correction, root), f.inverse_correction, corrected);
+  const float denominator = corrected + f.epsilon;
+  float inverse = approximate_reciprocal(denominator);
+  inverse = fmaf(fmaf(-denominator, inverse, 1.0f), inverse, inverse);
+  const float numerator = f.scaled_step * moment1;
+  float step = numerator * inverse;
+  step = fmaf(fmaf(-denominator, step, numerator), inverse, step);
+  weight = fmaf(step, 1.0f / kStepScale, weight * f.keep_weight);
+  return fabsf(weight) >= 0x1p-40f;
+}
+
+// Rng::words.
+__device__ Philox4 random_words(std::uint64_t block, std::uint32_t step, std::uint32_t subject,
+                                const std::uint32_t (&first)[Keys::kRounds], const std::uint32_t (&second)[Keys::kRounds]) {
+  Philox4 c{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step, subject};
+  for (std::uint32_t round = 0; round < Keys::kRounds; ++round) philox_round(c[0], c[1], c[2], c[3], first[round], second[round]);
+  return c;
+}
+
+// Bits whose upper half is BFloat16::stochastic(value, half `i` % 2 of word `i` / 2), of any value but NaN.
+__device__ std::uint32_t stochastic_bits(float value, const Philox4& words, int i) {
+  const std::uint32_t bits = __float_as_uint(value), word = words[i / 2];
+  return i % 2 == 0 ? __dp2a_lo(word, 1u, bits) : bits + (word >> 16);
+}
+
+// As it is stored: FP32, or rounded to BF16 with the half-words of the group's Philox block (stochastic_rounding.h).
+template <class T, class A>
+__device__ Eight<T> rounded(const float (&values)[kWidth], const A& a, std::uint64_t block, std::uint32_t step,
+                            const std::uint32_t (&keys)[Keys::kRounds]) {
+  if constexpr (std::is_same_v<T, float>) {
+    return narrow<T>(values);
+  } else {
+    const Philox4 words = random_words(block, step, a.subject, a.keys.first, keys);
+    std::uint32_t pairs[4];
+    for (int i = 0; i < 4; ++i) {
+      pairs[i] =
+          __byte_perm(stochastic_bits(values[2 * i], words, 2 * i), stochastic_bits(values[2 * i + 1], words, 2 * i + 1), 0x7632);
+    }
+    return {{{pairs[0], pairs[1], pairs[2], pairs[3]}}};
+  }
+}
+
+// A whole aligned group; false, and nothing is written, when update_fast does not serve.
+template <class A>
+__device__ bool update_group(const A& a, const Factors& factors, std::int64_t begin, std::uint64_t block, std::uint32_t step) {
+  using W = std::remove_pointer_t<decltype(a.weight)>;
+  using M = std::remove_pointer_t<decltype(a.moment1)>;
+  float g[kWidth], w[kWidth], m[kWidth], v[kWidth];
+  const auto grad = load_eight(a.grad + begin);
+  const auto weight = load_eight(a.weight + begin);
+  const auto moment1 = load_eight(a.moment1 + begin), moment2 = load_eight(a.moment2 + begin);
+  widen(g, grad);
+  widen(w, weight);
+  widen(m, moment1);
+  widen(v, moment2);
+  bool fast = factors.fast;
+  for (int i = 0; i < kWidth; ++i) fast &= update_fast(g[i], w[i], m[i], v[i], factors);
+  if (!fast) return false;
+  store_eight(a.weight + begin, rounded<W>(w, a, block, step, a.keys.weight));
+  store_eight(a.moment1 + begin, rounded<M>(m, a, block, step, a.keys.moment1));
+  store_eight(a.moment2 + begin, rounded<M>(v, a, block, step, a.keys.moment2));
+  if (a.value != nullptr) store_eight(a.value + begin, narrow<BFloat16>(w));
+  return true;
+}
+
+template <class T>
+__device__ void store_rounded(T* to, float value, const Philox4& words, int i) {
+  if constexpr (std::is_same_v<T, float>) {
+    *to = value;
+  } else {
+    *to = isnan(value) ? to_bf16(value) : BFloat16::from_bits(static_cast<std::uint16_t>(stochastic_bits(value, words, i) >> 16));
+  }
+}
+
+// Any group.
+template <class A>
+__device__ __noinline__ void update_singly(const A& a, const Factors& factors, std::int64_t begin, std::uint64_t block,
+                                           std::uint32_t step) {
+  const auto words = [&](const std::uint32_t(&keys)[Keys::kRounds]) {
+    return random_words(block, step, a.subject, a.keys.first, keys);
+  };
+  const Philox4 weight_words = words(a.keys.weight), words1 = words(a.keys.moment1), words2 = words(a.keys.moment2);
+#pragma unroll 1
+  for (int i = 0; i < kWidth; ++i) {
+    const std::int64_t at = begin + i;
+    if (at < 0 || at >= a.count) continue;
+    auto w = static_cast<float>(a.weight[at]), m = static_cast<float>(a.moment1[at]), v = static_cast<float>(a.moment2[at]);
+    update(static_cast<float>(a.grad[at]), w, m, v, factors);
+    store_rounded(a.weight + at, w, weight_words, i);
+    store_rounded(a.moment1 + at, m, words1, i);
+    store_rounded(a.moment2 + at, v, words2, i);
+    if (a.value != nullptr) a.value[at] = to_bf16(w);
+  }
+}
+
+template <class G, class W, class M>
+__global__ void __launch_bounds__(kThreads, kBlocks<G, W, M>) adamw_kernel(const __grid_constant__ Arguments<G, W, M> a) {
+  if (a.scalars->found_inf != 0.0f) return;
+  __shared__ Factors shared;
+  if (threadIdx.x == 0) shared = factors_of(a);
+  __syncthreads();
+  const Factors factors = shared;
+  const std::uint32_t step = a.scalars->step;
+  const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
+#pragma unroll 1
+  for (std::int64_t group = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; group < a.groups; group += stride) {
+    const std::int64_t begin = group * kWidth - a.skip;
+    const std::uint64_t block = a.first_block + static_cast<std::uint64_t>(group);
+    const bool whole = a.aligned && begin + kWidth <= a.count;
+    if (!whole || !update_group(a, factors, begin, block, step)) update_singly(a, shared, begin, block, step);
+  }
+}
+
+// The formulas of adamw_cpu.cpp.
+__global__ void prepare_step_kernel(const PrepareStep op) {
+  StepScalars& s = *op.scalars;
+  s.loss_sum = op.loss_total[0];
+  s.token_count = op.loss_total[1];
+  const double mean = 1.0 / s.token_count;
+  s.grad_norm = sqrt(*op.sum_squares) * mean;
+  const bool moves = isfinite(s.loss_sum) && isfinite(s.grad_norm) && s.token_count > 0;
+  const double clip = op.max_grad_norm > 0 ? std::min(1.0, op.max_grad_norm / (s.grad_norm + 1e-6)) : 1.0;
+  s.found_inf = moves ? 0.0f : 1.0f;
+  s.grad_scale = clip * mean;
+  s.learning_rate = op.learning_rate;
+  const std::int32_t t = *op.updates + 1;
+  s.bias_correction1 = 1.0 - pow(op.beta1, static_cast<double>(t));
+  s.bias_correction2 = 1.0 - pow(op.beta2, static_cast<double>(t));
+  s.step = op.step;
+  if (moves) *op.updates = t;
+  s.updates = *op.updates;
+}
+
+// Calls f.template operator()<T>() for the types of a training state on a GPU.
+template <class F>
+void visit_state(const char* operand, DType dtype, F&& f) {
+  if (dtype == DType::f32) return f.template operator()<float>();
+  require(dtype == DType::bf16, "adamw on CUDA: ", operand, " is ", name_of(dtype), ", not F32 or BF16");
+  f.template operator()<BFloat16>();
+}
+
+template <class G, class W, class M>
+void launch(Queue& queue, const AdamW& op) {
+  const std::int64_t count = op.weight.elements(), skip = op.first_element % kWidth;
+  Arguments<G, W, M> a{.grad = op.grad.as<G>(),
+                       .weight = op.weight.as<W>(),
+                       .moment1 = op.moment1.as<M>(),
+                       .moment2 = op.moment2.as<M>(),
+                       .value = op.value ? op.value.as<BFloat16>() : nullptr,
+                       .count = count,
+                       .skip = skip,
+                       .groups = ceil_div(count + skip, std::int64_t{kWidth}),
+                       .first_block = static_cast<std::uint64_t>(op.first_element / kWidth),
+                       .aligned = false,
+                       .beta1 = op.beta1,
+                       .beta2 = op.beta2,
+                       .epsilon = op.epsilon,
+                       .weight_decay = op.weight_decay,
+                       .keys = Keys(op),
+                       .subject = op.subject,
+                       .scalars = op.scalars};
+  a.aligned = skip == 0 && are_aligned(a.grad, a.weight, a.moment1, a.moment2, a.value);
+  const std::int64_t blocks = std::min(ceil_div(a.groups, std::int64_t{kThreads}),
+                                       std::int64_t{kBlocks<G, W, M>} * octet::cuda::multiprocessors_of(queue));
+  adamw_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(queue)>>>(a);
+  check_launch("adamw");
+}
+
+}  // namespace
+
+void adamw(Queue& queue, const AdamW& op) {
+  if (op.weight.elements() == 0) return;
+  visit_state("grad", op.grad.dtype, [&]<class G>() {
+    visit_state("weight", op.weight.dtype,
+                [&]<class W>() { visit_state("a moment", op.moment1.dtype, [&]<class M>() { launch<G, W, M>(queue, op); }); });
+  });
+}
+
+void prepare_step(Queue& queue, const PrepareStep& op) {
+  prepare_step_kernel<<<1, 1, 0, stream_of(queue)>>>(op);
+  check_launch("prepare_step");
+}
+
+}  // namespace octet::kernels::cuda

@@ -1,0 +1,11 @@
+// The CUDA backend of adamw.h. Checked and counted in adamw.cpp.
+#pragma once
+
+#include "octet/kernels/adamw/adamw.h"
+
+namespace octet::kernels::cuda {
+
+void adamw(Queue& queue, const AdamW& op);
+void prepare_step(Queue& queue, const PrepareStep& op);
+
+}  // namespace octet::kernels::cuda

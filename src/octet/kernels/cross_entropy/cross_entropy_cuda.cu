@@ -1,0 +1,262 @@
+#include <cooperative_groups.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "octet/base/math.h"
+#include "octet/device/cuda/cuda.h"
+#include "octet/kernels/block_cuda.h"
+#include "octet/kernels/cross_entropy/cross_entropy_cuda.h"
+
+namespace octet::kernels::cuda {
+namespace {
+
+using octet::cuda::check;
+using octet::cuda::check_launch;
+using octet::cuda::stream_of;
+
+constexpr int kThreads = 512;
+constexpr int kBlocks = 3;  // on a multiprocessor at a time: some read their row while others write it
+constexpr int kBatch = 4;   // 16-byte loads that a thread has in flight
+constexpr int kBatchVectors = kBatch * kThreads;
+// A row that is written is kept in shared memory from the first pass to the second, shared out over a cluster of blocks.
+constexpr int kCacheVectors = 2 * kBatchVectors;
+constexpr int kMostBlocksPerRow = 8;
+constexpr int kSumThreads = 1024;
+
+// Of some logits: the largest, `top`, and the sum of e^(x - top). NaN is passed over in `top` and is in `sum`.
+struct Softmax {
+  float top = -std::numeric_limits<float>::infinity(), sum = 0;
+};
+
+// What is subtracted before exp: of logits that are all -inf (or none), 0, so that they add 0 and not NaN.
+__device__ float shift_of(float top) { return top == -std::numeric_limits<float>::infinity() ? 0.0f : top; }
+
+constexpr float kLog2E = 0x1.715476p+0f;
+
+// With 0 for results below FP32's normal range, which saves the scaling of __expf and exp2f.
+__device__ float exp2_of(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+__device__ float exp_of(float x) { return exp2_of(x * kLog2E); }
+
+__device__ __nv_bfloat162 max_of(const Eight<BFloat16>& x) {
+  const auto pair = [](const std::uint32_t& word) { return reinterpret_cast<const __nv_bfloat162&>(word); };
+  const uint4& p = x.parts[0];
+  return __hmax2(__hmax2(pair(p.x), pair(p.y)), __hmax2(pair(p.z), pair(p.w)));
+}
+
+template <int N>
+__device__ void add(Softmax& s, const Eight<BFloat16> (&vectors)[N]) {
+  __nv_bfloat162 largest = max_of(vectors[0]);
+  for (int i = 1; i < N; ++i) largest = __hmax2(largest, max_of(vectors[i]));
+  const float top = fmaxf(s.top, fmaxf(__low2float(largest), __high2float(largest))), shift = shift_of(top);
+  float sum = s.sum * exp_of(s.top - shift);
+  for (const Eight<BFloat16>& vector : vectors) {
+    float x[kWidth], part = 0;
+    widen(x, vector);
+    for (const float value : x) part += exp_of(value - shift);
+    sum += part;
+  }
+  s = {top, sum};
+}
+
+__device__ Softmax merge(const Softmax& a, const Softmax& b) {
+  const float top = fmaxf(a.top, b.top), shift = shift_of(top);
+  return {top, a.sum * exp_of(a.top - shift) + b.sum * exp_of(b.top - shift)};
+}
+
+// Over the block, in every thread: a fixed tree.
+__device__ Softmax block_merge(Softmax s) {
+  __shared__ float tops[32], sums[32];
+  const auto over_warp = [](Softmax t) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+      t = merge(t, {__shfl_xor_sync(~0u, t.top, lanes), __shfl_xor_sync(~0u, t.sum, lanes)});
+    }
+    return t;
+  };
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  s = over_warp(s);
+  if (lane == 0) {
+    tops[warp] = s.top;
+    sums[warp] = s.sum;
+  }
+  __syncthreads();
+  return over_warp(lane < static_cast<int>(blockDim.x) / 32 ? Softmax{tops[lane], sums[lane]} : Softmax{});
+}
+
+// Over the blocks of a row, in their order, in every thread.
+__device__ Softmax row_merge(const Softmax& of_block) {
+  const auto cluster = cooperative_groups::this_cluster();
+  const unsigned blocks = cluster.num_blocks();
+  if (blocks == 1) return of_block;
+  __shared__ Softmax mine;
+  if (threadIdx.x == 0) mine = of_block;
+  cluster.sync();
+  Softmax s;
+  for (unsigned block = 0; block < blocks; ++block) s = merge(s, *cluster.map_shared_rank(&mine, block));
+  cluster.sync();  // `mine` is there until all have read it
+  return s;
+}
+
+// A row cut into a head and a tail of single logits and aligned vectors between them. `count` vectors from `share` on are this
+// block's; the single logits are the first block's.
+struct Row {
+  BFloat16 *logits, *share;
+  int size, head, vectors, block, count;
+
+  __device__ Row(BFloat16* first, int columns, int blocks) : logits(first), size(columns) {
+    const int before = static_cast<int>((16 - reinterpret_cast<std::uintptr_t>(first) % 16) % 16 / sizeof(BFloat16));
+    head = min(before, size);
+    vectors = (size - head) / kWidth;
+    block = static_cast<int>(blockIdx.x) % blocks;
+    const int most = (vectors + blocks - 1) / blocks, begin = min(block * most, vectors);
+    share = logits + head + begin * kWidth;
+    count = min(most, vectors - begin);
+  }
+  __device__ BFloat16* vector(int i) const { return share + i * kWidth; }
+  // The single logit of this thread, or null.
+  __device__ BFloat16* single() const {
+    const int i = static_cast<int>(threadIdx.x);
+    const int index = i < head ? i : i + vectors * kWidth;
+    return block == 0 && index < size ? logits + index : nullptr;
+  }
+  __device__ bool has(int index) const {
+    const BFloat16* at = logits + index;
+    const bool in_vectors = head <= index && index < head + vectors * kWidth;
+    return in_vectors ? share <= at && at < share + count * kWidth : block == 0;
+  }
+};
+
+template <bool kWrites>
+__device__ void ignore_row(const Row& row, float* loss) {
+  if (row.block == 0 && threadIdx.x == 0) *loss = 0;
+  if constexpr (kWrites) {
+    for (int i = static_cast<int>(threadIdx.x); i < row.count; i += kThreads) store_eight(row.vector(i), Eight<BFloat16>{});
+    if (BFloat16* single = row.single()) *single = BFloat16(0.0f);
+  }
+}
+
+// One cluster of blocks, one token. The first kCacheVectors of a block's share stay in shared memory; the others are read twice.
+template <bool kWrites>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    cross_entropy_kernel(BFloat16* logits, std::int64_t row_stride, int vocabulary, const std::int32_t* targets, float* losses,
+                         int blocks) {
+  extern __shared__ Eight<BFloat16> cache[];
+  const std::int64_t token = blockIdx.x / static_cast<unsigned>(blocks);
+  const Row row(logits + token * row_stride, vocabulary, blocks);
+  const std::int32_t target = targets[token];
+  if (target == kIgnoredTarget) return ignore_row<kWrites>(row, losses + token);
+  // A target outside the vocabulary makes the loss NaN, which skips the step.
+  const bool known = 0 <= target && target < vocabulary;
+  const float chosen = known ? static_cast<float>(row.logits[target]) : std::numeric_limits<float>::quiet_NaN();
+
+  Softmax s;
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int first = thread; first < row.count; first += kBatchVectors) {
+    constexpr std::uint32_t kLowest = 0xFF80FF80u;  // a pair of -inf, which adds nothing
+    Eight<BFloat16> batch[kBatch];
+    for (int b = 0; b < kBatch; ++b) {
+      const int i = first + b * kThreads;
+      batch[b] = i < row.count ? load_eight(row.vector(i)) : Eight<BFloat16>{{{kLowest, kLowest, kLowest, kLowest}}};
+    }
+    if (kWrites && first < kCacheVectors) {
+      for (int b = 0; b < kBatch; ++b) cache[first + b * kThreads] = batch[b];
+    }
+    add(s, batch);
+  }
+  if (const BFloat16* single = row.single()) {
+    const float x = static_cast<float>(*single);
+    s = merge(s, isnan(x) ? Softmax{.sum = x} : Softmax{x, 1.0f});
+  }
+  s = row_merge(block_merge(s));
+  if (row.block == 0 && thread == 0) losses[token] = logf(s.sum) - (chosen - s.top);
+
+  if constexpr (kWrites) {
+    const auto probability = [top = s.top, scale = -log2f(s.sum)](float x) { return exp2_of(fmaf(x - top, kLog2E, scale)); };
+    for (int first = thread; first < row.count; first += kBatchVectors) {
+      Eight<BFloat16> batch[kBatch];
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = first + b * kThreads;
+        if (first < kCacheVectors) {
+          batch[b] = cache[i];
+        } else if (i < row.count) {
+          batch[b] = load_eight(row.vector(i));
+        }
+      }
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = first + b * kThreads;
+        float x[kWidth];
+        widen(x, batch[b]);
+        for (float& value : x) value = probability(value);
+        if (i < row.count) store_eight(row.vector(i), narrow<BFloat16>(x));
+      }
+    }
+    if (BFloat16* single = row.single()) *single = to_bf16(probability(static_cast<float>(*single)));
+    __syncthreads();
+    if (thread == 0 && known && row.has(target)) row.logits[target] = to_bf16(probability(chosen) - 1.0f);
+  }
+}
+
+__global__ void __launch_bounds__(kSumThreads)
+    loss_sum_kernel(const float* loss, const std::int32_t* targets, std::int64_t count, double* total) {
+  double sum = 0, tokens = 0;
+  for (std::int64_t t = threadIdx.x; t < count; t += kSumThreads) {
+    sum += static_cast<double>(loss[t]);
+    tokens += targets[t] != kIgnoredTarget;
+  }
+  sum = block_sum(sum);
+  tokens = block_sum(tokens);
+  if (threadIdx.x == 0) {
+    total[0] += sum;
+    total[1] += tokens;
+  }
+}
+
+template <bool kWrites>
+void launch(cudaStream_t stream, const CrossEntropy& op) {
+  const std::int64_t vocabulary = op.logits.cols(), vectors = vocabulary / kWidth;
+  int blocks = 1;  // of a row
+  while (kWrites && blocks < kMostBlocksPerRow && vectors > std::int64_t{blocks} * kCacheVectors) blocks *= 2;
+  const std::int64_t share = round_up(ceil_div(vectors, std::int64_t{blocks}), std::int64_t{kBatchVectors});
+  const std::size_t cache = kWrites ? std::min(share, std::int64_t{kCacheVectors}) * sizeof(Eight<BFloat16>) : 0;
+  const auto kernel = cross_entropy_kernel<kWrites>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(cache)),
+        "cudaFuncSetAttribute");
+  cudaLaunchAttribute cluster{.id = cudaLaunchAttributeClusterDimension};
+  cluster.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
+  cudaLaunchConfig_t config{.gridDim = static_cast<unsigned>(op.logits.rows() * blocks),
+                            .blockDim = kThreads,
+                            .dynamicSmemBytes = cache,
+                            .stream = stream,
+                            .attrs = &cluster,
+                            .numAttrs = 1};
+  check(cudaLaunchKernelEx(&config, kernel, op.logits.as<BFloat16>(), op.logits.row_stride, static_cast<int>(vocabulary),
+                           op.targets.as<std::int32_t>(), op.loss.as<float>(), blocks),
+        "cross_entropy");
+}
+
+}  // namespace
+
+void cross_entropy(Queue& queue, const CrossEntropy& op) {
+  require(op.logits.dtype == DType::bf16, "cross_entropy on CUDA: logits are ", name_of(op.logits.dtype), ", not BF16");
+  if (op.logits.rows() == 0) return;
+  if (op.gradient == CrossEntropy::Gradient::in_place) {
+    launch<true>(stream_of(queue), op);
+  } else {
+    launch<false>(stream_of(queue), op);
+  }
+}
+
+void loss_sum(Queue& queue, const LossSum& op) {
+  require(op.loss.dtype == DType::f32, "loss_sum on CUDA: losses are ", name_of(op.loss.dtype), ", not F32");
+  loss_sum_kernel<<<1, kSumThreads, 0, stream_of(queue)>>>(op.loss.as<float>(), op.targets.as<std::int32_t>(), op.loss.rows(),
+                                                           op.total);
+  check_launch("loss_sum");
+}
+
+}  // namespace octet::kernels::cuda

@@ -1,0 +1,55 @@
+// Conversion of one number between dtypes, rounded once to nearest even: the same bits on every device.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "octet/numerics/bfloat16.h"
+#include "octet/tensor/dtype.h"
+
+namespace octet::kernels {
+
+// FP64 to FP32 rounded to odd: an inexact result has its last bit set, so that a second rounding to 16 bits is right.
+constexpr float round_to_odd(double value) {
+  const float nearest = static_cast<float>(value);
+  const double back = nearest;
+  if (back == value || value != value) return nearest;
+  std::uint32_t bits = std::bit_cast<std::uint32_t>(nearest);
+  if ((back > value) == (value > 0)) --bits;  // rounded away from zero: one step back
+  return std::bit_cast<float>(bits | 1u);
+}
+
+// To and From are double, float, BFloat16 or Float16.
+template <class To, class From>
+constexpr To convert(From value) {
+  if constexpr (std::is_same_v<To, From>) {
+    return value;
+  } else if constexpr (sizeof(To) == 2) {
+    if constexpr (std::is_same_v<From, double>)
+      return To(round_to_odd(value));
+    else
+      return To(static_cast<float>(value));
+  } else if constexpr (sizeof(From) == 2) {
+    return static_cast<float>(value);
+  } else {
+    return static_cast<To>(value);
+  }
+}
+
+// Calls f.template operator()<T>() for the type of a dtype that casts know.
+template <class F>
+void visit_castable(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f64:
+      return f.template operator()<double>();
+    case DType::f32:
+      return f.template operator()<float>();
+    case DType::bf16:
+      return f.template operator()<BFloat16>();
+    default:
+      return f.template operator()<Float16>();
+  }
+}
+
+}  // namespace octet::kernels

@@ -1,0 +1,19 @@
+#include "octet/kernels/fill/fill.h"
+
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/fill/fill_cpu.h"
+#include "octet/kernels/fill/fill_cuda.h"
+
+namespace octet::kernels {
+
+void fill_normal(Queue& queue, const FillNormal& op) {
+  require(op.x.contiguous(), "fill_normal: x ", op.x.shape, " must be contiguous, its row stride is ", op.x.row_stride);
+  require(op.first_element >= 0, "fill_normal: first_element is ", op.first_element);
+  queue.count("fill_normal", {.bytes = static_cast<double>(op.x.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::fill_normal(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::fill_normal(queue, op);
+  }
+}
+
+}  // namespace octet::kernels

@@ -1,0 +1,26 @@
+#include "octet/kernels/fill/fill_cpu.h"
+
+#include "octet/base/rng.h"
+#include "octet/base/threads.h"
+
+namespace octet::kernels::cpu {
+namespace {
+
+constexpr std::int64_t kElementsPerTask = 1 << 16;
+
+}  // namespace
+
+void fill_normal(const FillNormal& op) {
+  const Rng rng(op.seed, RngStream::init, op.subject);
+  visit_float(op.x.dtype, [&]<class T>() {
+    T* x = op.x.as<T>();
+    parallel_ranges(op.x.elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const double value = op.mean + op.deviation * rng.normal(static_cast<std::uint64_t>(op.first_element + i));
+        x[i] = static_cast<T>(static_cast<float>(value));
+      }
+    });
+  });
+}
+
+}  // namespace octet::kernels::cpu

@@ -1,0 +1,7 @@
+#pragma once
+
+#include "octet/kernels/fill/fill.h"
+
+namespace octet::kernels::cpu {
+void fill_normal(const FillNormal& op);
+}  // namespace octet::kernels::cpu

@@ -1,0 +1,147 @@
+#include "octet/kernels/gemm/gemm_cuda.h"
+
+#include <algorithm>
+
+#include "octet/base/math.h"
+#include "octet/kernels/gemm/gemm_library_cuda.h"
+#include "octet/kernels/gemm/gemm_mx_cuda.h"
+
+namespace octet::kernels::cuda {
+namespace {
+
+using Layout = GemmOperand::Layout;
+
+std::int64_t rows_of(const GemmOperand& x) { return x.values.shape[x.layout == Layout::k_last ? 0 : 1]; }
+std::int64_t k_of(const GemmOperand& x) { return x.values.shape[x.layout == Layout::k_last ? 1 : 0]; }
+bool is_fp8(const GemmOperand& x) { return size_of(x.values.dtype) == 1; }
+
+// FP32 scales from row to row of 128x128 blocks, as cuBLASLt wants them.
+std::int64_t padded_blocks(std::int64_t k) { return round_up(ceil_div(k, 128), 4); }
+bool needs_padded_scales(const GemmOperand& x) {
+  return is_fp8(x) && x.tile == ScaleTile::block_128x128 && ceil_div(k_of(x), 128) % 4 != 0;
+}
+
+std::size_t operand_scratch_bytes(const GemmOperand& x) {
+  const std::int64_t rows = rows_of(x), k = k_of(x);
+  std::size_t bytes = 0;
+  if (needs_padded_scales(x)) {
+    bytes = static_cast<std::size_t>(ceil_div(rows, 128) * padded_blocks(k)) * sizeof(float);
+  } else if (is_fp8(x) && x.tile == ScaleTile::mx_1x32) {
+    bytes = std::max(static_cast<std::size_t>(rows * decoded_mx_stride(k)) * sizeof(BFloat16), tiled_mx_scale_bytes(rows, k));
+  }
+  return (bytes + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
+}
+
+// The operand as cuBLASLt takes it; what has to be laid out anew goes to `memory`.
+GemmOperand prepared(Queue& queue, const GemmOperand& x, bool multiplies_mx, void* memory) {
+  GemmOperand result = x;
+  if (needs_padded_scales(x)) {
+    const std::int64_t lines = ceil_div(rows_of(x), 128), blocks = ceil_div(k_of(x), 128);
+    const std::size_t width = static_cast<std::size_t>(blocks) * sizeof(float);
+    const std::size_t padded = static_cast<std::size_t>(padded_blocks(k_of(x))) * sizeof(float);
+    queue.zero(memory, static_cast<std::size_t>(lines) * padded);
+    octet::cuda::check(cudaMemcpy2DAsync(memory, padded, x.scale_inv.data, width, width, static_cast<std::size_t>(lines),
+                                         cudaMemcpyDeviceToDevice, octet::cuda::stream_of(queue)),
+                       "cudaMemcpy2DAsync");
+    result.scale_inv.data = memory;
+  } else if (is_fp8(x) && x.tile == ScaleTile::mx_1x32 && multiplies_mx) {
+    tile_mx_scales(queue, x, static_cast<std::uint8_t*>(memory));
+    result.scale_inv.data = memory;
+  } else if (is_fp8(x) && x.tile == ScaleTile::mx_1x32) {
+    decode_mx(queue, x, static_cast<BFloat16*>(memory));
+    result = {.values = Tensor(memory, DType::bf16, {rows_of(x), k_of(x)})};
+    result.values.row_stride = decoded_mx_stride(k_of(x));
+  }
+  return result;
+}
+
+// Few classes, so that slices of one buffer share a plan: 16 bytes is what the fast copies need.
+int alignment_of(const void* pointer) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  for (const int alignment : {256, 16, 8, 4, 2}) {
+    if (address % static_cast<std::uintptr_t>(alignment) == 0) return alignment;
+  }
+  return 1;
+}
+
+ProductKey::Matrix matrix_of(const Tensor& x) { return {x.dtype, std::max(x.row_stride, x.shape[1]), alignment_of(x.data)}; }
+
+ProductKey key_of(const GemmOperand& a, const GemmOperand& b, const Gemm& op) {
+  ProductKey key{.m = rows_of(a),
+                 .n = rows_of(b),
+                 .k = k_of(a),
+                 .a = matrix_of(a.values),
+                 .b = matrix_of(b.values),
+                 .c = matrix_of(op.c ? op.c : op.d),
+                 .d = matrix_of(op.d),
+                 .a_layout = a.layout,
+                 .b_layout = b.layout};
+  if (op.c) key.addend = op.c.data == op.d.data ? ProductKey::Addend::d : ProductKey::Addend::other;
+  if (key.fp8()) {
+    key.a_tile = a.tile;
+    key.b_tile = b.tile;
+    // Products of blocks promote their sums at every block.
+    key.fast = op.accumulation == Accumulation::fast && (a.tile == ScaleTile::tensor || a.tile == ScaleTile::row);
+  }
+  return key;
+}
+
+// What cuBLASLt would not say in these words, or not at all.
+void check(const ProductKey& key, const GemmOperand& a, const GemmOperand& b) {
+  const char* problem = nullptr;
+  if (!key.fp8()) {
+    if (key.a.dtype != DType::bf16) problem = "operands on CUDA must be BF16 or FP8";
+  } else if (std::min(alignment_of(a.scale_inv.data), alignment_of(b.scale_inv.data)) < 16) {
+    problem = "scales must start at a multiple of 16 bytes";
+  } else if (is_block(key.a_tile) && (key.m % 4 != 0 || key.n % 4 != 0)) {
+    problem = "M and N must be multiples of 4 for block tiles";
+  }
+  if (problem) fail(ExitCode::internal, "gemm: ", problem, ": ", key.text());
+}
+
+// D = C, or 0: the product over nothing.
+void store_addend(Queue& queue, const Gemm& op) {
+  const std::size_t size = size_of(op.d.dtype), width = static_cast<std::size_t>(op.d.shape[1]) * size;
+  const auto pitch = [&](const Tensor& x) { return static_cast<std::size_t>(std::max(x.row_stride, x.shape[1])) * size; };
+  const auto rows = static_cast<std::size_t>(op.d.shape[0]);
+  const cudaStream_t stream = octet::cuda::stream_of(queue);
+  if (!op.c) {
+    octet::cuda::check(cudaMemset2DAsync(op.d.data, pitch(op.d), 0, width, rows, stream), "cudaMemset2DAsync");
+  } else if (op.c.data != op.d.data) {
+    octet::cuda::check(
+        cudaMemcpy2DAsync(op.d.data, pitch(op.d), op.c.data, pitch(op.c), width, rows, cudaMemcpyDeviceToDevice, stream),
+        "cudaMemcpy2DAsync");
+  }
+}
+
+}  // namespace
+
+std::size_t gemm_scratch_bytes(const Gemm& op) {
+  return kWorkspaceBytes + operand_scratch_bytes(op.a) + operand_scratch_bytes(op.b);
+}
+
+void gemm(Queue& queue, const Gemm& op, void* scratch) {
+  if (k_of(op.a) == 0) return store_addend(queue, op);
+  auto& library = octet::cuda::extension<GemmLibrary>(queue);
+  auto* const memory = static_cast<std::byte*>(scratch) + kWorkspaceBytes;
+  const GemmOperand a = prepared(queue, op.a, library.multiplies_mx(), memory);
+  const GemmOperand b = prepared(queue, op.b, library.multiplies_mx(), memory + operand_scratch_bytes(op.a));
+  const ProductKey key = key_of(a, b, op);
+  check(key, a, b);
+  library.multiply(key,
+                   {.a = a.values.data,
+                    .a_scales = a.scale_inv.data,
+                    .b = b.values.data,
+                    .b_scales = b.scale_inv.data,
+                    .c = op.c ? op.c.data : op.d.data,
+                    .d = op.d.data,
+                    .workspace = scratch},
+                   octet::cuda::stream_of(queue));
+}
+
+std::string gemm_library_version() {
+  const std::size_t version = cublasLtGetVersion();  // 130100: 13.1.0
+  return concat("cuBLASLt ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+}  // namespace octet::kernels::cuda

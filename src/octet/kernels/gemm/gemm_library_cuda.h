@@ -1,0 +1,105 @@
+// cuBLASLt's plans: one per kind of product, made at its first use and kept as long as the device.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <compare>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "octet/device/cuda/cuda.h"
+#include "octet/kernels/gemm/gemm.h"
+
+namespace octet::kernels::cuda {
+
+constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
+
+// All that the choice of an algorithm depends on.
+struct ProductKey {
+  struct Matrix {
+    DType dtype = DType::bf16;
+    std::int64_t stride = 0;  // elements from row to row
+    int alignment = 0;        // bytes
+    std::strong_ordering operator<=>(const Matrix&) const = default;
+  };
+  enum class Addend : std::uint8_t { none, d, other };
+
+  std::int64_t m = 0, n = 0, k = 0;
+  Matrix a, b, c, d;  // c is d where there is no other addend
+  GemmOperand::Layout a_layout{}, b_layout{};
+  ScaleTile a_tile{}, b_tile{};  // of FP8 operands
+  Addend addend = Addend::none;
+  bool fast = false;
+  std::strong_ordering operator<=>(const ProductKey&) const = default;
+
+  bool fp8() const { return size_of(a.dtype) == 1; }
+  // Names shape and mode; differs where keys differ.
+  std::string text() const;
+};
+
+// Where a product finds its operands; scales as cuBLASLt reads them, null for BF16.
+struct ProductMemory {
+  const void *a = nullptr, *a_scales = nullptr;
+  const void *b = nullptr, *b_scales = nullptr;
+  const void* c = nullptr;
+  void* d = nullptr;
+  void* workspace = nullptr;  // kWorkspaceBytes
+};
+
+class ProductPlan {
+ public:
+  // `memory` gives the scales, without which cuBLASLt proposes nothing.
+  ProductPlan(cublasLtHandle_t library, const ProductKey& key, const ProductMemory& memory);
+
+  // At most `count`, the fastest by cuBLASLt's estimate first.
+  std::vector<cublasLtMatmulAlgo_t> proposals(int count) const;
+  // Whether this version of the library can run the algorithm for this product on this GPU.
+  bool accepts(const cublasLtMatmulAlgo_t& algorithm) const;
+  cublasStatus_t run(const ProductMemory& memory, const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const;
+
+  cublasLtMatmulAlgo_t algorithm{};
+  bool tuned = false;
+
+ private:
+  template <auto kDestroy>
+  struct Destroy {
+    template <class T>
+    void operator()(T* object) const {
+      kDestroy(object);
+    }
+  };
+  using Operation = std::unique_ptr<cublasLtMatmulDescOpaque_t, Destroy<cublasLtMatmulDescDestroy>>;
+  using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Destroy<cublasLtMatrixLayoutDestroy>>;
+  using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy<cublasLtMatmulPreferenceDestroy>>;
+
+  static Layout make_layout(const ProductKey::Matrix& matrix, std::int64_t rows, std::int64_t columns);
+  void set_scales(const ProductMemory& memory) const;
+
+  cublasLtHandle_t library_;
+  ProductKey key_;
+  Operation operation_;
+  Layout a_, b_, c_, d_;
+  Preference preference_;
+};
+
+class GemmLibrary final : public octet::cuda::Extension {
+ public:
+  explicit GemmLibrary(Device&);
+  ~GemmLibrary() override;
+  GemmLibrary(const GemmLibrary&) = delete;
+  GemmLibrary& operator=(const GemmLibrary&) = delete;
+
+  void multiply(const ProductKey& key, const ProductMemory& memory, cudaStream_t stream);
+  std::map<ProductKey, ProductPlan>& plans() { return plans_; }
+  // Whether the tensor cores multiply MX operands.
+  bool multiplies_mx() const { return multiplies_mx_; }
+
+ private:
+  cublasLtHandle_t handle_ = nullptr;
+  bool multiplies_mx_ = false;
+  std::map<ProductKey, ProductPlan> plans_;
+};
+
+}  // namespace octet::kernels::cuda

@@ -1,0 +1,83 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "octet/device/cuda/cuda.h"
+#include "octet/kernels/gemm/gemm_mx_cuda.h"
+
+namespace octet::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kGroup = 16;  // codes of a thread: a 16-byte load, half a scale's block
+
+// A block of threads decodes a row.
+template <__nv_fp8_interpretation_t kFormat>
+__global__ void __launch_bounds__(kThreads) decode_rows(const std::uint8_t* codes, std::int64_t stride,
+                                                        const std::uint8_t* scales, std::int64_t k, bool aligned, uint4* out) {
+  const std::int64_t row = blockIdx.x, groups = ceil_div(k, kGroup);
+  codes += row * stride;
+  scales += row * ceil_div(k, 32);
+  out += row * groups * 2;
+  for (std::int64_t group = threadIdx.x; group < groups; group += kThreads) {
+    union {
+      uint4 vector;
+      std::uint8_t bytes[kGroup];
+      __nv_fp8x2_storage_t pairs[kGroup / 2];
+    } in;
+    if (aligned && (group + 1) * kGroup <= k) {
+      in.vector = reinterpret_cast<const uint4*>(codes)[group];
+    } else {
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) in.bytes[i] = group * kGroup + i < k ? codes[group * kGroup + i] : std::uint8_t{0};
+    }
+    union Decoded {
+      uint4 vectors[2];
+      __nv_bfloat162 pairs[kGroup / 2];
+      __device__ Decoded() {}
+    } decoded;
+    const float scale = decode_e8m0(scales[group / 2]);
+#pragma unroll
+    for (int i = 0; i < kGroup / 2; ++i) {
+      const float2 pair = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(in.pairs[i], kFormat)));
+      decoded.pairs[i] = __floats2bfloat162_rn(pair.x * scale, pair.y * scale);
+    }
+    out[2 * group] = decoded.vectors[0];
+    out[2 * group + 1] = decoded.vectors[1];
+  }
+}
+
+// A thread places the scales of 4 blocks of a row; row r of a tile stands in its 16-byte line r % 32, in the word r / 32.
+__global__ void __launch_bounds__(kThreads)
+    tile_scales(const std::uint8_t* scales, std::int64_t rows, std::int64_t blocks, std::uint32_t* out) {
+  const std::int64_t row = blockIdx.x, quads = ceil_div(blocks, 4);
+  for (std::int64_t quad = threadIdx.x; quad < quads; quad += kThreads) {
+    std::uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::int64_t block = quad * 4 + i;
+      if (row < rows && block < blocks) word |= std::uint32_t{scales[row * blocks + block]} << (8 * i);
+    }
+    out[(row / 128 * quads + quad) * 128 + row % 32 * 4 + row % 128 / 32] = word;
+  }
+}
+
+}  // namespace
+
+void decode_mx(Queue& queue, const GemmOperand& x, BFloat16* out) {
+  const std::uint8_t* codes = x.values.as_bytes();
+  const bool aligned = reinterpret_cast<std::uintptr_t>(codes) % 16 == 0 && x.values.row_stride % 16 == 0;
+  const auto kernel = x.values.dtype == DType::f8_e4m3 ? decode_rows<__NV_E4M3> : decode_rows<__NV_E5M2>;
+  kernel<<<static_cast<unsigned>(x.values.rows()), kThreads, 0, octet::cuda::stream_of(queue)>>>(
+      codes, x.values.row_stride, x.scale_inv.as_bytes(), x.values.cols(), aligned, reinterpret_cast<uint4*>(out));
+  octet::cuda::check_launch("decode_mx");
+}
+
+void tile_mx_scales(Queue& queue, const GemmOperand& x, std::uint8_t* out) {
+  const std::int64_t rows = x.values.rows();
+  tile_scales<<<static_cast<unsigned>(round_up(rows, 128)), kThreads, 0, octet::cuda::stream_of(queue)>>>(
+      x.scale_inv.as_bytes(), rows, ceil_div(x.values.cols(), 32), reinterpret_cast<std::uint32_t*>(out));
+  octet::cuda::check_launch("tile_mx_scales");
+}
+
+}  // namespace octet::kernels::cuda

@@ -1,0 +1,509 @@
+// What becomes of a tile of BF16 in registers (tiles_cuda.cuh): codes and scales of every recipe, its largest magnitudes, or
+// values in memory.
+// Magnitudes of BF16 compare as their 15 low bits, NaN above infinity; two of them share a register.
+#pragma once
+
+#include <cuda_fp8.h>
+
+#include "octet/kernels/quantize/quantize.h"
+#include "octet/kernels/quantize/tiles_cuda.cuh"
+#include "octet/numerics/scale.h"
+
+namespace octet::kernels::cuda {
+
+__device__ inline unsigned max_pair(unsigned a, unsigned b) { return __vmaxu2(a, b); }
+__device__ inline unsigned magnitudes(const Chunk& chunk) {
+  constexpr unsigned kMask = 0x7FFF7FFFu;
+  return max_pair(max_pair(chunk.x & kMask, chunk.y & kMask), max_pair(chunk.z & kMask, chunk.w & kMask));
+}
+__device__ inline float magnitude_value(unsigned bits) { return __uint_as_float(bits << 16); }
+
+__device__ inline void raise(float* amax, float value) { atomicMax(reinterpret_cast<unsigned*>(amax), __float_as_uint(value)); }
+
+// The largest magnitude of the warp's chunks, its bits.
+__device__ inline unsigned warp_magnitude(const Chunk (&values)[kTileRows]) {
+  unsigned largest = 0;
+#pragma unroll
+  for (int i = 0; i < kTileRows; ++i) largest = max_pair(largest, magnitudes(values[i]));
+  return __reduce_max_sync(kAllLanes, max(largest & 0xFFFFu, largest >> 16));
+}
+
+// Of the thread's rows, two in a word (row 2 i low), over the 8 kSpan columns of kSpan neighbouring lanes.
+template <int kSpan>
+__device__ void row_magnitudes(const Chunk (&values)[kTileRows], unsigned (&pairs)[kTileRows / 2]) {
+#pragma unroll
+  for (int i = 0; i < kTileRows / 2; ++i) {
+    const unsigned even = magnitudes(values[2 * i]), odd = magnitudes(values[2 * i + 1]);
+    pairs[i] = max_pair(__byte_perm(even, odd, 0x5410), __byte_perm(even, odd, 0x7632));
+#pragma unroll
+    for (int lane = kSpan / 2; lane > 0; lane /= 2) pairs[i] = max_pair(pairs[i], __shfl_xor_sync(kAllLanes, pairs[i], lane));
+  }
+}
+__device__ inline unsigned row_of_pairs(const unsigned (&pairs)[kTileRows / 2], int i) {
+  const unsigned pair = i & 4 ? (i & 2 ? pairs[3] : pairs[2]) : (i & 2 ? pairs[1] : pairs[0]);
+  return i & 1 ? pair >> 16 : pair & 0xFFFFu;
+}
+
+// Of the columns of each warp's 16 rows.
+struct ColumnMagnitudes {
+  Chunk warps[kTileThreads / 32][kTile / kChunk];
+
+  // Needs a barrier before it is read.
+  __device__ void put(const Tile& tile, const Chunk (&values)[kTileRows]) {
+    constexpr unsigned kMask = 0x7FFF7FFFu;
+    Chunk largest{};
+#pragma unroll
+    for (int i = 0; i < kTileRows; ++i) {
+      largest.x = max_pair(largest.x, values[i].x & kMask);
+      largest.y = max_pair(largest.y, values[i].y & kMask);
+      largest.z = max_pair(largest.z, values[i].z & kMask);
+      largest.w = max_pair(largest.w, values[i].w & kMask);
+    }
+    largest.x = max_pair(largest.x, __shfl_xor_sync(kAllLanes, largest.x, 16));
+    largest.y = max_pair(largest.y, __shfl_xor_sync(kAllLanes, largest.y, 16));
+    largest.z = max_pair(largest.z, __shfl_xor_sync(kAllLanes, largest.z, 16));
+    largest.w = max_pair(largest.w, __shfl_xor_sync(kAllLanes, largest.w, 16));
+    if (tile.lane() < 16) warps[tile.warp()][tile.chunk()] = largest;
+  }
+  // Over warps [first, first + count).
+  template <int kCount>
+  __device__ unsigned get(int column, int first = 0) const {
+    unsigned largest = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      largest = max(largest, unsigned{reinterpret_cast<const std::uint16_t*>(warps[first + i])[column]});
+    }
+    return largest;
+  }
+};
+
+template <Fp8Format kFormat>
+__device__ unsigned encode_pair(unsigned pair, float low_scale, float high_scale) {
+  constexpr __nv_fp8_interpretation_t kKind = kFormat == Fp8Format::e4m3 ? __NV_E4M3 : __NV_E5M2;
+  return __nv_cvt_float2_to_fp8x2({low_of(pair) * low_scale, high_of(pair) * high_scale}, __NV_SATFINITE, kKind);
+}
+template <Fp8Format kFormat>
+__device__ uint2 encode(const Chunk& v, float scale) {
+  return {encode_pair<kFormat>(v.x, scale, scale) | encode_pair<kFormat>(v.y, scale, scale) << 16,
+          encode_pair<kFormat>(v.z, scale, scale) | encode_pair<kFormat>(v.w, scale, scale) << 16};
+}
+template <Fp8Format kFormat>
+__device__ uint2 encode(const Chunk& v, const float4 (&scales)[2]) {
+  const float4 a = scales[0], b = scales[1];
+  return {encode_pair<kFormat>(v.x, a.x, a.y) | encode_pair<kFormat>(v.y, a.z, a.w) << 16,
+          encode_pair<kFormat>(v.z, b.x, b.y) | encode_pair<kFormat>(v.w, b.z, b.w) << 16};
+}
+
+// Where codes go; null parts are absent.
+struct Codes {
+  std::uint8_t* rows = nullptr;
+  std::int64_t rows_stride = 0;
+  std::uint8_t* columns = nullptr;  // transposed
+  std::int64_t columns_stride = 0;
+  int columns_width = 0;  // with padding
+  bool wide_rows = false, wide_columns = false;
+
+  // `part_cols`: where a part of the source begins.
+  Codes(const Quantized& out, std::int64_t part_cols)
+      : rows(out.codes.as_bytes()),
+        rows_stride(out.codes.row_stride),
+        columns(out.codes_t.as_bytes()),
+        columns_stride(out.codes_t.row_stride),
+        columns_width(out.codes_t ? static_cast<int>(out.codes_t.shape[1]) : 0),
+        wide_rows(on_multiple(rows, kChunk) && rows_stride % kChunk == 0 && part_cols % kChunk == 0),
+        wide_columns(on_multiple(columns, 16) && columns_stride % 16 == 0) {}
+
+  __device__ void store_row(const Tile& tile, int i, uint2 codes) const {
+    const int row = tile.row(i), col = tile.col();
+    if (row >= tile.rows || col >= tile.cols) return;
+    std::uint8_t* const at = rows + row * rows_stride + col;
+    if (wide_rows && col + kChunk <= tile.cols) {
+      *reinterpret_cast<uint2*>(at) = codes;
+      return;
+    }
+#pragma unroll 1
+    for (int k = 0; k < min(kChunk, tile.cols - col); ++k) {
+      at[k] = static_cast<std::uint8_t>(codes.x);
+      codes = {__funnelshift_r(codes.x, codes.y, 8), codes.y >> 8};
+    }
+  }
+};
+
+// A tile of codes on its way from rows to columns. Column c is 32 words of four rows each, of which word w stands at
+// w ^ 2 (c / 8 % 16): lanes of different chunks and both halves of a warp meet all banks, and pairs of words stay together.
+struct TransposedTile {
+  unsigned words[kTile * kTile / 4];
+
+  // Four rows of the thread, rows 4 step and on.
+  __device__ void put(const Tile& tile, int step, const uint2 (&codes)[4]) {
+    put_half(tile, step, 0, codes[0].x, codes[1].x, codes[2].x, codes[3].x);
+    put_half(tile, step, 4, codes[0].y, codes[1].y, codes[2].y, codes[3].y);
+  }
+  // After a barrier: 16 rows of a column in one piece, codes behind the last row 0.
+  __device__ void store(const Tile& tile, const Codes& out) const {
+#pragma unroll
+    for (int k = 0; k < kTile * kTile / 16 / kTileThreads; ++k) {
+      const int piece = k * kTileThreads + static_cast<int>(threadIdx.x);
+      const int column = piece / 8, part = piece % 8, chunk = column / kChunk;
+      uint4 codes = *reinterpret_cast<const uint4*>(&words[column * 32 + 4 * (part ^ (chunk / 2))]);
+      if (chunk % 2) codes = {codes.z, codes.w, codes.x, codes.y};
+      const int row = tile.row0 + part * 16, col = tile.col0 + column;
+      if (col >= tile.cols || row >= out.columns_width) continue;
+      if (row + 16 > tile.rows) {
+        codes = {first_bytes(codes.x, tile.rows - row), first_bytes(codes.y, tile.rows - row - 4),
+                 first_bytes(codes.z, tile.rows - row - 8), first_bytes(codes.w, tile.rows - row - 12)};
+      }
+      std::uint8_t* const at = out.columns + col * out.columns_stride + row;
+      if (out.wide_columns && row + 16 <= out.columns_width) {
+        *reinterpret_cast<uint4*>(at) = codes;
+        continue;
+      }
+#pragma unroll 1
+      for (int i = 0; i < min(16, out.columns_width - row); ++i) {
+        at[i] = static_cast<std::uint8_t>(codes.x);
+        codes = {__funnelshift_r(codes.x, codes.y, 8), __funnelshift_r(codes.y, codes.z, 8), __funnelshift_r(codes.z, codes.w, 8),
+                 codes.w >> 8};
+      }
+    }
+  }
+
+ private:
+  // a, b, c, d: four columns of one row each.
+  __device__ void put_half(const Tile& tile, int step, int first, unsigned a, unsigned b, unsigned c, unsigned d) {
+    const unsigned ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140);
+    const unsigned ab_high = __byte_perm(a, b, 0x7362), cd_high = __byte_perm(c, d, 0x7362);
+    const int word = (tile.warp() * 4 + step * 2 + tile.lane() / 16) ^ (2 * tile.chunk());
+    unsigned* const at = &words[(tile.chunk() * kChunk + first) * 32 + word];
+    at[0] = __byte_perm(ab, cd, 0x5410);
+    at[32] = __byte_perm(ab, cd, 0x7632);
+    at[64] = __byte_perm(ab_high, cd_high, 0x5410);
+    at[96] = __byte_perm(ab_high, cd_high, 0x7632);
+  }
+  static __device__ unsigned first_bytes(unsigned word, int count) {
+    return count <= 0 ? 0u : count >= 4 ? word : word & ((1u << (8 * count)) - 1u);
+  }
+};
+
+// Codes of one scale, both ways.
+template <Fp8Format kFormat>
+__device__ void write_codes(const Tile& tile, const Chunk (&values)[kTileRows], float scale, const Codes& out,
+                            TransposedTile& transposed) {
+#pragma unroll
+  for (int step = 0; step < kTileRows / 4; ++step) {
+    uint2 codes[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      codes[i] = encode<kFormat>(values[4 * step + i], scale);
+      if (out.rows) out.store_row(tile, 4 * step + i, codes[i]);
+    }
+    if (out.columns) transposed.put(tile, step, codes);
+  }
+  if (!out.columns) return;
+  __syncthreads();
+  transposed.store(tile, out);
+}
+
+// Transposed codes with a scale per column.
+template <Fp8Format kFormat>
+__device__ void write_columns(const Tile& tile, const Chunk (&values)[kTileRows], const float* column_scales, const Codes& out,
+                              TransposedTile& transposed) {
+  const float4* const at = reinterpret_cast<const float4*>(column_scales + tile.chunk() * kChunk);
+  const float4 scales[] = {at[0], at[1]};
+#pragma unroll
+  for (int step = 0; step < kTileRows / 4; ++step) {
+    uint2 codes[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) codes[i] = encode<kFormat>(values[4 * step + i], scales);
+    transposed.put(tile, step, codes);
+  }
+  __syncthreads();
+  transposed.store(tile, out);
+}
+
+// Part p of the source in columns [p cols, (p + 1) cols).
+struct ValuesTail {
+  struct Shared {};
+  struct State {};
+  std::uint16_t* out;
+  std::int64_t stride;
+  bool wide;
+
+  ValuesTail(const Tensor& to, int part_cols)
+      : out(reinterpret_cast<std::uint16_t*>(to.as<BFloat16>())),
+        stride(to.row_stride),
+        wide(is_wide(to) && part_cols % kChunk == 0) {}
+
+  __device__ State begin() const { return {}; }
+  __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], State, Shared&) const { store(tile, values); }
+  __device__ void store(const Tile& tile, const Chunk (&values)[kTileRows]) const {
+    const int col = tile.col();
+#pragma unroll
+    for (int i = 0; i < kTileRows; ++i) {
+      if (tile.row(i) >= tile.rows || col >= tile.cols) continue;
+      std::uint16_t* const at = out + tile.row(i) * stride + col;
+      if (wide) {
+        *reinterpret_cast<Chunk*>(at) = values[i];
+        continue;
+      }
+      Chunk left = values[i];
+#pragma unroll 1
+      for (int k = 0; k < min(kChunk, tile.cols - col); ++k) {
+        at[k] = static_cast<std::uint16_t>(left.x);
+        left = pop_front(left);
+      }
+    }
+  }
+};
+
+// The largest magnitudes of the tensor, its rows and its columns; each may be absent. They are zero before.
+struct AmaxTail {
+  using Shared = ColumnMagnitudes;
+  using State = unsigned;  // the tensor's so far, so that few warps raise it
+  float* whole = nullptr;
+  float* rows = nullptr;
+  float* columns = nullptr;
+
+  __device__ State begin() const { return whole ? __float_as_uint(*whole) : 0u; }
+  __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], State so_far, Shared& shared) const {
+    if (whole) {
+      const unsigned largest = warp_magnitude(values) << 16;
+      if (tile.lane() == 0 && largest > so_far) raise(whole, __uint_as_float(largest));
+    }
+    if (rows) {
+      unsigned pairs[kTileRows / 2];
+      row_magnitudes<16>(values, pairs);
+      const int mine = tile.lane() % kTileRows, row = tile.row(mine);
+      if (tile.chunk() == mine && row < tile.rows) raise(rows + row, magnitude_value(row_of_pairs(pairs, mine)));
+    }
+    if (columns) {
+      shared.put(tile, values);
+      __syncthreads();
+      const int column = static_cast<int>(threadIdx.x), col = tile.col0 + column;
+      if (column < kTile && col < tile.cols) raise(columns + col, magnitude_value(shared.get<kTileThreads / 32>(column)));
+    }
+  }
+};
+
+// One scale for the whole tensor: `scale`, or that of its own `current_amax`.
+template <Fp8Format kFormat>
+struct TensorTail {
+  using Shared = TransposedTile;
+  struct State {
+    float scale_or_amax;
+    unsigned amax;  // recorded so far, so that few warps raise it
+  };
+  Codes codes;
+  QuantSpec spec;
+  const float* scale;
+  const float* current_amax;
+  float* amax;
+  float* scale_inv;
+  float* scale_inv_t;
+
+  __device__ State begin() const {
+    return {.scale_or_amax = scale ? *scale : *current_amax, .amax = amax ? __float_as_uint(*amax) : 0u};
+  }
+  __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], const State& state, Shared& shared) const {
+    const float factor = scale ? state.scale_or_amax : scale_from_amax(state.scale_or_amax, spec);
+    if (tile.row0 == 0 && tile.col0 == 0 && threadIdx.x == 0) {
+      if (scale_inv) *scale_inv = 1.0f / factor;
+      if (scale_inv_t) *scale_inv_t = 1.0f / factor;
+    }
+    if (amax) {
+      const unsigned largest = warp_magnitude(values) << 16;
+      if (tile.lane() == 0 && largest > state.amax) raise(amax, __uint_as_float(largest));
+    }
+    write_codes<kFormat>(tile, values, factor, codes, shared);
+  }
+};
+
+// One scale per tile.
+template <Fp8Format kFormat>
+struct BlockTail {
+  struct Shared {
+    TransposedTile transposed;
+    unsigned warps[kTileThreads / 32];
+  };
+  struct State {};
+  Codes codes;
+  QuantSpec spec;
+  float* scale_inv;
+  std::int64_t stride;
+  float* scale_inv_t;
+  std::int64_t stride_t;
+
+  __device__ State begin() const { return {}; }
+  __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], const State&, Shared& shared) const {
+    const unsigned of_warp = warp_magnitude(values);
+    if (tile.lane() == 0) shared.warps[tile.warp()] = of_warp;
+    __syncthreads();
+    unsigned largest = 0;
+#pragma unroll
+    for (int i = 0; i < kTileThreads / 32; ++i) largest = max(largest, shared.warps[i]);
+    const float scale = scale_from_amax(magnitude_value(largest), spec);
+    if (threadIdx.x == 0) {
+      const int down = tile.row0 / kTile, across = tile.col0 / kTile;
+      if (codes.rows) scale_inv[down * stride + across] = 1.0f / scale;
+      if (codes.columns) scale_inv_t[across * stride_t + down] = 1.0f / scale;
+    }
+    write_codes<kFormat>(tile, values, scale, codes, shared.transposed);
+  }
+};
+
+// One scale per row of the tile for codes, one per column for codes_t: those of 1x128 blocks or, where the magnitudes of whole
+// rows and columns are given, theirs.
+template <Fp8Format kFormat>
+struct LineTail {
+  struct Shared {
+    TransposedTile transposed;
+    ColumnMagnitudes magnitudes;
+    alignas(16) float scales[kTile];
+  };
+  struct State {};
+  Codes codes;
+  QuantSpec spec;
+  const float* row_amax;
+  const float* column_amax;
+  float* scale_inv;
+  std::int64_t stride;  // from one column of tiles to the next; 0 where a row has one scale
+  float* scale_inv_t;
+  std::int64_t stride_t;
+
+  __device__ State begin() const { return {}; }
+  __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], const State&, Shared& shared) const {
+    if (codes.rows) rows(tile, values);
+    if (codes.columns) columns(tile, values, shared);
+  }
+
+ private:
+  // Each lane makes the scale of one row and gets the others' by shuffles.
+  __device__ void rows(const Tile& tile, const Chunk (&values)[kTileRows]) const {
+    const int mine = tile.lane() % kTileRows, row = tile.row(mine);
+    float amax = 0.0f;
+    if (row_amax) {
+      if (row < tile.rows) amax = row_amax[row];
+    } else {
+      unsigned pairs[kTileRows / 2];
+      row_magnitudes<16>(values, pairs);
+      amax = magnitude_value(row_of_pairs(pairs, mine));
+    }
+    const float scale = scale_from_amax(amax, spec);
+    if (tile.chunk() == mine && row < tile.rows) scale_inv[tile.col0 / kTile * stride + row] = 1.0f / scale;
+#pragma unroll
+    for (int i = 0; i < kTileRows; ++i) {
+      const float of_row = __shfl_sync(kAllLanes, scale, (tile.lane() & 16) | i);
+      codes.store_row(tile, i, encode<kFormat>(values[i], of_row));
+    }
+  }
+  __device__ void columns(const Tile& tile, const Chunk (&values)[kTileRows], Shared& shared) const {
+    if (!column_amax) {
+      shared.magnitudes.put(tile, values);
+      __syncthreads();
+    }
+    const int column = static_cast<int>(threadIdx.x), col = tile.col0 + column;
+    if (column < kTile) {
+      float amax = 0.0f;
+      if (!column_amax) {
+        amax = magnitude_value(shared.magnitudes.template get<kTileThreads / 32>(column));
+      } else if (col < tile.cols) {
+        amax = column_amax[col];
+      }
+      const float scale = scale_from_amax(amax, spec);
+      shared.scales[column] = scale;
+      if (col < tile.cols) scale_inv_t[tile.row0 / kTile * stride_t + col] = 1.0f / scale;
+    }
+    __syncthreads();
+    write_columns<kFormat>(tile, values, shared.scales, codes, shared.transposed);
+  }
+};
+
+template <class F>
+void visit_format(Fp8Format format, F f) {
+  if (format == Fp8Format::e4m3) {
+    f.template operator()<Fp8Format::e4m3>();
+  } else {
+    f.template operator()<Fp8Format::e5m2>();
+  }
+}
+
+inline float* scales_of(const Tensor& scales) { return scales ? scales.as<float>() : nullptr; }
+
+// With to.scale or, where that is null, the scale of `current_amax`.
+template <class Source>
+void write_tensor_codes(Queue& queue, const Source& source, const QuantizeTo& to, const float* current_amax) {
+  visit_format(to.spec.format, [&]<Fp8Format kFormat>() {
+    launch_tiles(queue, source,
+                 TensorTail<kFormat>{.codes = {to.out, source.cols},
+                                     .spec = to.spec,
+                                     .scale = to.scale,
+                                     .current_amax = current_amax,
+                                     .amax = to.amax,
+                                     .scale_inv = scales_of(to.out.scale_inv),
+                                     .scale_inv_t = scales_of(to.out.scale_inv_t)});
+  });
+}
+
+// Scales of 1x128, or of rows where their magnitudes and those of the columns are given.
+template <class Source>
+void write_line_codes(Queue& queue, const Source& source, const QuantizeTo& to, const float* row_amax, const float* column_amax) {
+  const bool blocks = to.spec.tile == ScaleTile::block_1x128;
+  if (blocks && (source.rows == 0 || source.cols == 0)) return;
+  visit_format(to.spec.format, [&]<Fp8Format kFormat>() {
+    launch_tiles(queue, source,
+                 LineTail<kFormat>{.codes = {to.out, source.cols},
+                                   .spec = to.spec,
+                                   .row_amax = row_amax,
+                                   .column_amax = column_amax,
+                                   .scale_inv = scales_of(to.out.scale_inv),
+                                   .stride = blocks ? to.out.scale_inv.row_stride : 0,
+                                   .scale_inv_t = scales_of(to.out.scale_inv_t),
+                                   .stride_t = blocks ? to.out.scale_inv_t.row_stride : 0});
+  });
+}
+
+template <class Source>
+void write_block_codes(Queue& queue, const Source& source, const QuantizeTo& to) {
+  if (source.rows == 0 || source.cols == 0) return;
+  visit_format(to.spec.format, [&]<Fp8Format kFormat>() {
+    launch_tiles(queue, source,
+                 BlockTail<kFormat>{.codes = {to.out, source.cols},
+                                    .spec = to.spec,
+                                    .scale_inv = scales_of(to.out.scale_inv),
+                                    .stride = to.out.scale_inv.row_stride,
+                                    .scale_inv_t = scales_of(to.out.scale_inv_t),
+                                    .stride_t = to.out.scale_inv_t.row_stride});
+  });
+}
+
+inline void zero(Queue& queue, float* at, std::int64_t count) {
+  octet::cuda::check(cudaMemsetAsync(at, 0, static_cast<std::size_t>(count) * sizeof(float), octet::cuda::stream_of(queue)),
+                     "cudaMemsetAsync");
+}
+
+// The codes of what `first` makes. Where amaxes are needed before, `first` gives those and `second`, the same values, the codes:
+// making values twice moves no more bytes than keeping them in between.
+template <class First, class Second>
+void write_codes(Queue& queue, const First& first, const Second& second, const QuantizeTo& to, float* amaxes) {
+  switch (to.spec.tile) {
+    case ScaleTile::tensor:
+      if (to.scale) return write_tensor_codes(queue, first, to, nullptr);
+      zero(queue, amaxes, 1);
+      launch_tiles(queue, first, AmaxTail{.whole = amaxes});
+      return write_tensor_codes(queue, second, to, amaxes);
+    case ScaleTile::row: {
+      float* const columns = amaxes + first.rows;
+      zero(queue, amaxes, first.rows + first.cols * First::kParts);
+      launch_tiles(queue, first,
+                   AmaxTail{.rows = to.out.codes ? amaxes : nullptr, .columns = to.out.codes_t ? columns : nullptr});
+      return write_line_codes(queue, second, to, amaxes, columns);
+    }
+    case ScaleTile::block_1x128:
+      return write_line_codes(queue, first, to, nullptr, nullptr);
+    case ScaleTile::block_128x128:
+      return write_block_codes(queue, first, to);
+    case ScaleTile::mx_1x32:
+      fail(ExitCode::internal, "no producer writes MX codes");
+  }
+}
+
+}  // namespace octet::kernels::cuda

@@ -1,0 +1,374 @@
+#include "octet/kernels/quantize/tails_cuda.cuh"
+#include "octet/kernels/rmsnorm/rmsnorm_cuda.h"
+
+namespace octet::kernels::cuda {
+namespace {
+
+// A block to a row: 256 threads with as many chunks as that takes, up to 512 for the longest rows.
+constexpr int kMostChunks = 8;
+constexpr int most_threads(int chunks) { return chunks == kMostChunks ? 512 : 256; }
+
+__device__ float normalise(float x, float rstd, float weight) { return x * rstd * weight; }
+
+__device__ Chunk normalise(const Chunk& x, float rstd, const Chunk& weight) {
+  float values[kChunk], factors[kChunk];
+  unpack(x, values);
+  unpack(weight, factors);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) values[i] = normalise(values[i], rstd, factors[i]);
+  return pack(values);
+}
+
+// The sum of `value` over the block, in a fixed order; every thread gets it. Calls that follow each other alternate `turn`.
+__device__ float block_total(float value, int turn) {
+  __shared__ float shares[2][most_threads(kMostChunks) / 32];
+  float* const warps = shares[turn];
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane == 0) warps[warp] = value;
+  __syncthreads();
+  float total = lane < static_cast<int>(blockDim.x) / 32 ? warps[lane] : 0.0f;
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) total += __shfl_xor_sync(kAllLanes, total, distance);
+  return total;
+}
+
+// Rows of a BF16 matrix, chunk by chunk; element by element where 16-byte accesses are impossible.
+struct Rows {
+  std::uint16_t* at;
+  std::int64_t stride;
+  int cols;
+  bool wide;
+
+  __device__ Chunk load(int row, int col) const {
+    const std::uint16_t* const from = at + row * stride + col;
+    if (wide) return col < cols ? load_chunk(from) : Chunk{};
+    Chunk chunk = {};
+#pragma unroll 1
+    for (int i = kChunk - 1; i >= 0; --i) chunk = push_front(chunk, col + i < cols ? from[i] : std::uint16_t{0});
+    return chunk;
+  }
+  __device__ void store(int row, int col, Chunk chunk) const {
+    std::uint16_t* const to = at + row * stride + col;
+    if (wide) {
+      if (col < cols) *reinterpret_cast<Chunk*>(to) = chunk;
+      return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < kChunk && col + i < cols; ++i) {
+      to[i] = static_cast<std::uint16_t>(chunk.x);
+      chunk = pop_front(chunk);
+    }
+  }
+};
+
+// A block to a row; thread t has chunks t, t + blockDim.x, ... y is written where it is wanted.
+template <int kChunks>
+__global__ void __launch_bounds__(most_threads(kChunks))
+    forward_kernel(const Rows x, const Rows weight, const Rows y, float epsilon, float* rstds) {
+  // The last rows last: a fused kernel then begins with them while they are in the cache.
+  const int row = static_cast<int>(blockIdx.x);
+  Chunk chunks[kChunks];
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i)
+    chunks[i] = x.load(row, (static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x)) * kChunk);
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    float values[kChunk];
+    unpack(chunks[i], values);
+#pragma unroll
+    for (int k = 0; k < kChunk; ++k) squares = fmaf(values[k], values[k], squares);
+  }
+  const float rstd = 1.0f / sqrtf(block_total(squares, 0) / static_cast<float>(x.cols) + epsilon);
+  if (threadIdx.x == 0) rstds[row] = rstd;
+  if (!y.at) return;
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const int col = (static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x)) * kChunk;
+    y.store(row, col, normalise(chunks[i], rstd, weight.load(0, col)));
+  }
+}
+
+__device__ float gradient(float before, float rstd, float gy, float weight, float n, float mean) {
+  return before + rstd * (gy * weight - n * mean);
+}
+
+// The part of a row's backward that one thread does: its chunks of weight, and of gweight what its rows have added up to.
+template <int kChunks>
+struct BackwardThread {
+  Chunk weights[kChunks];
+  float shares[kChunks][kChunk];
+
+  static __device__ int col_of(int i) { return (static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x)) * kChunk; }
+
+  __device__ explicit BackwardThread(const Rows& weight) : shares{} {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) weights[i] = weight.load(0, col_of(i));
+  }
+  // gxs becomes the new gx.
+  __device__ void row(const Chunk (&gys)[kChunks], const Chunk (&xs)[kChunks], Chunk (&gxs)[kChunks], float rstd, int cols,
+                      int turn) {
+    float dot = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      float g[kChunk], v[kChunk], w[kChunk];
+      unpack(gys[i], g);
+      unpack(xs[i], v);
+      unpack(weights[i], w);
+#pragma unroll
+      for (int k = 0; k < kChunk; ++k) dot = fmaf(g[k] * w[k], v[k] * rstd, dot);
+    }
+    const float mean = block_total(dot, turn) / static_cast<float>(cols);
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      float g[kChunk], v[kChunk], w[kChunk], before[kChunk];
+      unpack(gys[i], g);
+      unpack(xs[i], v);
+      unpack(weights[i], w);
+      unpack(gxs[i], before);
+#pragma unroll
+      for (int k = 0; k < kChunk; ++k) {
+        const float n = v[k] * rstd;
+        shares[i][k] = fmaf(g[k], n, shares[i][k]);
+        before[k] = gradient(before[k], rstd, g[k], w[k], n, mean);
+      }
+      gxs[i] = pack(before);
+    }
+  }
+  __device__ void store_shares(float* partial, int cols) const {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+#pragma unroll
+      for (int k = 0; k < kChunk; ++k) {
+        if (col_of(i) + k < cols) partial[col_of(i) + k] = shares[i][k];
+      }
+    }
+  }
+};
+
+// A block to `rows_per_block` rows; its share of gweight goes to row blockIdx.x of `partials`.
+struct Backward {
+  Rows gy, x, weight, gx;
+  const float* rstds;
+  int rows, rows_per_block;
+  float* partials;
+  __device__ float* partial() const { return partials + std::int64_t{blockIdx.x} * x.cols; }
+};
+
+template <int kChunks>
+__global__ void __launch_bounds__(most_threads(kChunks), kChunks <= 2   ? 4
+                                                         : kChunks == 4 ? 2
+                                                                        : 1) backward_kernel(const Backward op) {
+  const int begin = static_cast<int>(blockIdx.x) * op.rows_per_block, end = min(op.rows, begin + op.rows_per_block);
+  BackwardThread<kChunks> thread(op.weight);
+#pragma unroll 1
+  for (int row = begin; row < end; ++row) {
+    Chunk gys[kChunks], xs[kChunks], gxs[kChunks];
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      gys[i] = op.gy.load(row, thread.col_of(i));
+      xs[i] = op.x.load(row, thread.col_of(i));
+      gxs[i] = op.gx.load(row, thread.col_of(i));
+    }
+    thread.row(gys, xs, gxs, op.rstds[row], op.x.cols, row % 2);
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) op.gx.store(row, thread.col_of(i), gxs[i]);
+  }
+  thread.store_shares(op.partial(), op.x.cols);
+}
+
+// The same for rows of whole chunks, of which two are on their way to shared memory while one is worked on: the sum over a row
+// makes everybody wait, and nothing would move meanwhile.
+constexpr int kStages = 3;
+
+constexpr std::size_t staged_bytes(std::int64_t cols) { return static_cast<std::size_t>(kStages * 3 * cols * 2); }
+
+template <int kChunks>
+__global__ void __launch_bounds__(most_threads(kChunks), 3) staged_backward_kernel(const Backward op) {
+  extern __shared__ Chunk stages[];  // [kStages][gy, x, gx][chunks of a row]
+  const int chunks = op.x.cols / kChunk;
+  const int begin = static_cast<int>(blockIdx.x) * op.rows_per_block, end = min(op.rows, begin + op.rows_per_block);
+  BackwardThread<kChunks> thread(op.weight);
+  const auto slot = [&](int row, int tensor) { return stages + ((row - begin) % kStages * 3 + tensor) * chunks; };
+  // A thread loads what it reads itself, so no barrier is needed.
+  const auto fetch = [&](int row) {
+    if (row < end) {
+      const auto copy = [&](const Rows& from, int tensor) {
+#pragma unroll
+        for (int i = 0; i < kChunks; ++i) {
+          const int col = thread.col_of(i);
+          if (col >= op.x.cols) continue;
+          const auto to = static_cast<unsigned>(__cvta_generic_to_shared(slot(row, tensor) + col / kChunk));
+          asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from.at + row * from.stride + col) : "memory");
+        }
+      };
+      copy(op.gy, 0);
+      copy(op.x, 1);
+      copy(op.gx, 2);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+#pragma unroll
+  for (int i = 0; i + 1 < kStages; ++i) fetch(begin + i);
+#pragma unroll 1
+  for (int row = begin; row < end; ++row) {
+    fetch(row + kStages - 1);
+    const float rstd = op.rstds[row];
+    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
+    Chunk gys[kChunks] = {}, xs[kChunks] = {}, gxs[kChunks] = {};
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      const int at = thread.col_of(i) / kChunk;
+      if (at >= chunks) continue;
+      gys[i] = slot(row, 0)[at];
+      xs[i] = slot(row, 1)[at];
+      gxs[i] = slot(row, 2)[at];
+    }
+    thread.row(gys, xs, gxs, rstd, op.x.cols, row % 2);
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) op.gx.store(row, thread.col_of(i), gxs[i]);
+  }
+  thread.store_shares(op.partial(), op.x.cols);
+}
+
+// y, with rstd from memory.
+struct RmsNormSource : Extent {
+  static constexpr int kParts = 1, kAhead = 8, kBlocks = 3, kAcross = 1;
+  using Column = Chunk;  // of weight
+  struct Raw {
+    Chunk x;
+    float rstd;
+  };
+  Bf16Source x, weight;
+  const float* rstd;
+
+  __device__ Column column(int col) const { return weight.fetch(0, col, {}); }
+  __device__ Raw fetch(int row, int col, const Column&) const { return {x.fetch(row, col, {}), rstd[row]}; }
+  __device__ void make(const Raw& raw, const Column& weights, Chunk (&made)[1]) const {
+    made[0] = normalise(raw.x, raw.rstd, weights);
+  }
+  __device__ void element(int row, int col, std::uint16_t (&made)[1]) const {
+    made[0] = to_bf16(normalise(value_of(x.x[row * x.stride + col]), rstd[row], value_of(weight.x[col])));
+  }
+};
+
+// gweight += the partial sums: 16 runs of them side by side, then the runs in order.
+constexpr int kSumColumns = 32, kSumRuns = 16;
+
+__device__ float as_float(float value) { return value; }
+__device__ float as_float(std::uint16_t bits) { return value_of(bits); }
+__device__ void store(float* at, float value) { *at = value; }
+__device__ void store(std::uint16_t* at, float value) { *at = to_bf16(value); }
+
+template <class T>
+__global__ void __launch_bounds__(kSumColumns* kSumRuns)
+    add_partials_kernel(const float* partials, int parts, int cols, T* gweight) {
+  __shared__ float runs[kSumRuns][kSumColumns];
+  const int col = static_cast<int>(blockIdx.x) * kSumColumns + static_cast<int>(threadIdx.x), run = static_cast<int>(threadIdx.y);
+  float sum = 0.0f;
+  if (col < cols) {
+#pragma unroll 8
+    for (int part = run * parts / kSumRuns; part < (run + 1) * parts / kSumRuns; ++part) {
+      sum += partials[std::int64_t{part} * cols + col];
+    }
+  }
+  runs[run][threadIdx.x] = sum;
+  __syncthreads();
+  if (run > 0 || col >= cols) return;
+  for (int other = 1; other < kSumRuns; ++other) sum += runs[other][threadIdx.x];
+  store(gweight + col, as_float(gweight[col]) + sum);
+}
+
+// Those that several tensors share.
+template <class... Tensors>
+Extent extent_of(const Tensor& x, const Tensors&... others) {
+  require(x.dtype == DType::bf16, "rmsnorm: activations on CUDA are BF16, got ", name_of(x.dtype));
+  return {.rows = static_cast<int>(x.rows()),
+          .cols = static_cast<int>(x.cols()),
+          .wide = is_wide(x) && (is_wide(others) && ...) && x.cols() % kChunk == 0};
+}
+
+Tensor as_row(const Tensor& weight) { return weight.reshape({1, weight.shape[0]}); }
+
+Rows rows_of(const Tensor& x, bool wide) {
+  if (!x) return {};
+  return {
+      .at = const_cast<std::uint16_t*>(bf16_bits(x)), .stride = x.row_stride, .cols = static_cast<int>(x.shape[1]), .wide = wide};
+}
+
+// Calls launch<kChunks>(threads) for rows of `cols`.
+template <class Launch>
+void with_chunks(int cols, Launch launch) {
+  const int chunks = std::max(1, (cols + kChunk - 1) / kChunk);
+  require(chunks <= kMostChunks * most_threads(kMostChunks), "rmsnorm: rows of ", cols,
+          " elements are too long for the CUDA kernel");
+  const auto threads = [&](int each) { return static_cast<unsigned>(((chunks + each - 1) / each + 31) / 32 * 32); };
+  if (threads(1) <= 256) return launch.template operator()<1>(threads(1));
+  if (threads(2) <= 256) return launch.template operator()<2>(threads(2));
+  if (threads(4) <= 256) return launch.template operator()<4>(threads(4));
+  launch.template operator()<kMostChunks>(threads(kMostChunks));
+}
+
+}  // namespace
+
+void rmsnorm_forward(Queue& queue, const RmsNormForward& op, float* amaxes) {
+  const Tensor y = op.codes ? Tensor{} : op.y, weight = as_row(op.weight);
+  const Extent extent = extent_of(op.x, weight, y);
+  if (extent.rows == 0) return;
+  with_chunks(extent.cols, [&]<int kChunks>(unsigned threads) {
+    forward_kernel<kChunks><<<static_cast<unsigned>(extent.rows), threads, 0, octet::cuda::stream_of(queue)>>>(
+        rows_of(op.x, extent.wide), rows_of(weight, extent.wide), rows_of(y, extent.wide), static_cast<float>(op.epsilon),
+        op.rstd.as<float>());
+  });
+  octet::cuda::check_launch("rmsnorm_forward");
+  if (!op.codes) return;
+  const RmsNormSource source{extent, Bf16Source(op.x), Bf16Source(weight), op.rstd.as<float>()};
+  write_codes(queue, source, source, op.codes, amaxes);
+}
+
+void rmsnorm_backward(Queue& queue, const RmsNormBackward& op, const Tensor& partials, float* amaxes) {
+  const Tensor weight = as_row(op.weight);
+  const Extent extent = extent_of(op.x, op.gy, op.gx, weight);
+  if (extent.rows == 0) return;
+  const Backward kernel{.gy = rows_of(op.gy, extent.wide),
+                        .x = rows_of(op.x, extent.wide),
+                        .weight = rows_of(weight, extent.wide),
+                        .gx = rows_of(op.gx, extent.wide),
+                        .rstds = op.rstd.as<float>(),
+                        .rows = extent.rows,
+                        .rows_per_block = static_cast<int>(rmsnorm_rows_per_partial(extent.rows)),
+                        .partials = partials.as<float>()};
+  with_chunks(extent.cols, [&]<int kChunks>(unsigned threads) {
+    const auto blocks = static_cast<unsigned>(partials.rows());
+    const cudaStream_t stream = octet::cuda::stream_of(queue);
+    if constexpr (kChunks <= 2) {  // longer rows keep enough under way by themselves
+      if (extent.wide) {
+        const std::size_t bytes = staged_bytes(extent.cols);
+        octet::cuda::check(cudaFuncSetAttribute(staged_backward_kernel<kChunks>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                static_cast<int>(bytes)),
+                           "cudaFuncSetAttribute");
+        staged_backward_kernel<kChunks><<<blocks, threads, bytes, stream>>>(kernel);
+        return;
+      }
+    }
+    backward_kernel<kChunks><<<blocks, threads, 0, stream>>>(kernel);
+  });
+  octet::cuda::check_launch("rmsnorm_backward");
+  const auto add = [&](auto* gweight) {
+    add_partials_kernel<<<static_cast<unsigned>(ceil_div(extent.cols, kSumColumns)), dim3(kSumColumns, kSumRuns), 0,
+                          octet::cuda::stream_of(queue)>>>(partials.as<float>(), static_cast<int>(partials.rows()), extent.cols,
+                                                           gweight);
+    octet::cuda::check_launch("rmsnorm_backward: gweight");
+  };
+  if (op.gweight.dtype == DType::bf16) {
+    add(reinterpret_cast<std::uint16_t*>(op.gweight.as<BFloat16>()));
+  } else {
+    add(op.gweight.as<float>());
+  }
+  const Bf16Source gx(op.gx);
+  if (op.codes) write_codes(queue, gx, gx, op.codes, amaxes);
+}
+
+}  // namespace octet::kernels::cuda

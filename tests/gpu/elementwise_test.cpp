@@ -1,0 +1,84 @@
+#include "octet/kernels/elementwise/elementwise.h"
+
+#include <bit>
+#include <cmath>
+
+#include "gpu/twins.h"
+
+namespace octet::kernels {
+namespace {
+
+using testing::Twin;
+
+constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
+
+class CastOnGpu : public testing::TwinTest {
+ protected:
+  // Random bits, so every exponent, subnormals and infinities. NaN keeps its bits between types of up to 32 bits; F64 has none
+  // here, and neither has what becomes F64, since processors differ in what they make of NaN. F64 is near FP32, so that results
+  // are rounded.
+  Twin bits(DType dtype, Shape shape, bool with_nan) {
+    const Twin t = zeros(dtype, shape);
+    const Rng rng(23, RngStream::test, ++draws_);
+    for (std::int64_t i = 0; i < t.cpu.elements(); ++i) {
+      const std::uint64_t word = rng.word64(static_cast<std::uint64_t>(i));
+      const auto low = static_cast<std::uint16_t>(word);
+      const float narrow = std::bit_cast<float>(static_cast<std::uint32_t>(word));
+      if (dtype == DType::f64) {
+        const double half = static_cast<double>(static_cast<float>(Float16(narrow)));
+        const double value = i % 2 == 0 ? static_cast<double>(narrow) : half + half * 0x1p-11;  // halfway between two FP16
+        t.cpu.as<double>()[i] = std::isnan(value) ? 0.0 : value * (1.0 + static_cast<double>(word >> 61) * 0x1p-40);
+      } else if (dtype == DType::f32) {
+        t.cpu.as<float>()[i] = std::isnan(narrow) && !with_nan ? 0.0f : narrow;
+      } else if (dtype == DType::bf16) {
+        const BFloat16 value = BFloat16::from_bits(low);
+        t.cpu.as<BFloat16>()[i] = std::isnan(static_cast<float>(value)) && !with_nan ? BFloat16(0.0f) : value;
+      } else {
+        Float16 value;
+        value.bits = low;
+        t.cpu.as<Float16>()[i] = std::isnan(static_cast<float>(value)) && !with_nan ? Float16(0.0f) : value;
+      }
+    }
+    upload(t);
+    return t;
+  }
+  void run(const Twin& x, const Twin& y) {
+    cast(*cpu_queue, {.x = x.cpu, .y = y.cpu});
+    cast(*gpu_queue, {.x = x.gpu, .y = y.gpu});
+  }
+
+ private:
+  std::uint32_t draws_ = 0;
+};
+
+TEST_F(CastOnGpu, HasTheBitsOfTheCpu) {
+  for (const DType from : kTypes) {
+    for (const DType to : kTypes) {
+      const std::string what = concat(name_of(from), " to ", name_of(to));
+      const bool with_nan = from != DType::f64 && to != DType::f64;
+      for (const Shape& shape : {Shape{1}, Shape{7}, Shape{300, 1001}, Shape{64, 4096}}) {
+        const Twin x = bits(from, shape, with_nan), y = poisoned(to, shape);
+        run(x, y);
+        expect_same_bytes(y, concat(what, " ", shape));
+      }
+    }
+  }
+}
+
+TEST_F(CastOnGpu, TakesRowsWithGapsAndLeavesThemAlone) {
+  struct Case {
+    std::int64_t rows, cols, offset;
+  };
+  for (const Case& c : {Case{50, 1000, 8}, Case{50, 1000, 3}, Case{33, 13, 8}, Case{70000, 3, 1}}) {
+    for (const DType to : {DType::bf16, DType::f32}) {
+      const Twin x = bits(DType::f32, {c.rows, c.cols + 16}, true), y = poisoned(to, {c.rows, c.cols + 24});
+      const std::int64_t end = c.offset + c.cols;
+      run({x.cpu.slice_cols(c.offset, end), x.gpu.slice_cols(c.offset, end)},
+          {y.cpu.slice_cols(c.offset, end), y.gpu.slice_cols(c.offset, end)});
+      expect_same_bytes(y, concat(c.rows, " x ", c.cols, " at ", c.offset, " to ", name_of(to)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::kernels

@@ -1,0 +1,56 @@
+#include "octet/kernels/norm/norm.h"
+
+#include <cmath>
+#include <limits>
+
+#include "gpu/twins.h"
+#include "octet/numerics/bounds.h"
+
+namespace octet::kernels {
+namespace {
+
+using testing::Twin;
+
+class SumSquaresOnGpu : public testing::TwinTest {
+ protected:
+  // Added to 0.5 on both sides.
+  struct Sums {
+    double cpu, gpu;
+  };
+  Sums sums(const Twin& x) {
+    const Twin total = filled(DType::f64, {1}, [](std::int64_t) { return 0.5; });
+    sum_squares(*cpu_queue, cpu_scratch, {.x = x.cpu, .total = total.cpu.as<double>()});
+    sum_squares(*gpu_queue, gpu_scratch, {.x = x.gpu, .total = total.gpu.as<double>()});
+    return {total.cpu.as<double>()[0], testing::values_of(fetch(total.gpu).view())[0]};
+  }
+};
+
+TEST_F(SumSquaresOnGpu, IsThatOfTheCpu) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t count : {1, 7, 8, 255, 32767, 32768, 32769, 1000003}) {
+      const Twin x = random(dtype, {count + 1}, 1e18);
+      // Squares of FP32 numbers are exact in F64; the sum, of terms of one sign, in any order, is within gamma of itself.
+      const double relative = 2 * gamma(static_cast<double>(count), kUnitRoundoffF64);
+      const Sums whole = sums(x), part = sums({x.cpu.slice_rows(1, count + 1), x.gpu.slice_rows(1, count + 1)});
+      EXPECT_NEAR(whole.gpu, whole.cpu, relative * whole.cpu) << name_of(dtype) << " " << count;
+      EXPECT_NEAR(part.gpu, part.cpu, relative * part.cpu) << name_of(dtype) << " " << count;
+      EXPECT_EQ(sums(x).gpu, whole.gpu) << "the same bits every time";
+    }
+  }
+}
+
+TEST_F(SumSquaresOnGpu, LosesNoHostileValue) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto one = [&](double hostile) {
+    return sums(filled(DType::f32, {100000}, [=](std::int64_t i) { return i == 77777 ? hostile : 0.0; })).gpu;
+  };
+  EXPECT_EQ(one(-inf), inf);
+  EXPECT_TRUE(std::isnan(one(std::nan(""))));
+  const double largest = std::numeric_limits<float>::max(), smallest = std::numeric_limits<float>::denorm_min();
+  EXPECT_EQ(one(-largest), largest * largest);
+  EXPECT_EQ(one(smallest), 0.5);
+  EXPECT_EQ(one(0.0), 0.5);
+}
+
+}  // namespace
+}  // namespace octet::kernels

@@ -1,0 +1,169 @@
+// Whole training steps of every recipe on the GPU, against the CPU.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "octet/tensor/host_tensor.h"
+#include "support/near.h"
+#include "support/tiny_model.h"
+
+namespace octet::testing {
+namespace {
+
+struct Variant {
+  std::string name, recipe;
+  recipes::Options options = {};
+  bool tied_head = false, master_weights = true;
+  DType grad = DType::f32, moments = DType::f32;
+};
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+
+std::vector<Variant> variants() {
+  std::vector<Variant> result;
+  for (const std::string& recipe : all_recipes()) {
+    if (recipe != "fp32") result.push_back({.name = recipe, .recipe = recipe});
+  }
+  result.push_back({.name = "delayed_head", .recipe = "fp8_delayed", .options = {.head = "recipe"}});
+  result.push_back({.name = "delayed_wgrad_bf16", .recipe = "fp8_delayed", .options = {.wgrad = "bf16"}});
+  result.push_back({.name = "block_tied_head", .recipe = "fp8_block", .options = {.head = "recipe"}, .tied_head = true});
+  result.push_back({.name = "current_skip", .recipe = "fp8_current", .options = {.skip = {"model.layers.1.mlp.down_proj"}}});
+  result.push_back(
+      {.name = "delayed_16_bit", .recipe = "fp8_delayed", .master_weights = false, .grad = DType::bf16, .moments = DType::bf16});
+  return result;
+}
+
+// The model is a little wider than the CPU tests' own: 128 tokens, so that padding and whole tiles both occur.
+train::EngineOptions options_of(const Variant& v) {
+  train::EngineOptions options = tiny_options(v.recipe);
+  options.recipe = recipe_named(v.recipe, v.options);
+  options.model.dim = 64;
+  options.model.head_dim = 16;
+  options.model.ffn = 160;
+  options.model.tied_head = v.tied_head;
+  options.seq_len = 70;
+  options.master_weights = v.master_weights;
+  options.grad_dtype = v.grad;
+  options.moments_dtype = v.moments;
+  options.deterministic = true;
+  return options;
+}
+
+std::vector<double> gradients(train::Engine& engine, const Tokens& tokens) {
+  engine.zero_gradients();
+  engine.forward_backward(tokens.batch(), nullptr);
+  std::vector<double> result;
+  for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
+    const std::vector<double> values = values_of(to_host(engine.queue(), p.grad).view());
+    result.insert(result.end(), values.begin(), values.end());
+  }
+  return result;
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
+
+class GpuStep : public ::testing::TestWithParam<Variant> {
+ protected:
+  train::EngineOptions options = options_of(GetParam());
+  Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
+};
+
+// Initial values are a pure function of the seed on every device.
+TEST_P(GpuStep, BeginsWithTheSameBits) {
+  const auto cpu = make_engine(options), gpu = make_engine(options, 7, DeviceKind::cuda);
+  auto expected = cpu->model().parameters().parameters().begin();
+  for (const parallel::Parameter& p : gpu->model().parameters().parameters()) {
+    EXPECT_TRUE(same_bytes(to_host(gpu->queue(), p.primary()).view(), expected->primary())) << p.spec.name;
+    if (p.codes.codes) {
+      EXPECT_TRUE(same_bytes(to_host(gpu->queue(), p.codes.codes).view(), expected->codes.codes)) << p.spec.name;
+      EXPECT_TRUE(same_bytes(to_host(gpu->queue(), p.codes.codes_t).view(), expected->codes.codes_t)) << p.spec.name;
+    }
+    ++expected;
+  }
+}
+
+// Both devices round the same arithmetic, each in its own order, so neither can be much farther from the other than from exact
+// arithmetic: the CPU's FP64 gradient of the same weights.
+TEST_P(GpuStep, GradientsAreAsNearAsRoundingAllows) {
+  const auto cpu = make_engine(options), gpu = make_engine(options, 7, DeviceKind::cuda);
+  train::EngineOptions exact_options = options;
+  exact_options.recipe = recipe_named("fp64");
+  const auto exact = make_engine(exact_options);
+  auto from = cpu->model().parameters().parameters().begin();
+  for (parallel::Parameter& p : exact->model().parameters().parameters()) {
+    const std::vector<double> bf16 = values_of(from->primary());
+    for (std::size_t i = 0; i < bf16.size(); ++i) {
+      p.value.as<double>()[i] = static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(bf16[i]))));
+    }
+    ++from;
+  }
+  // Two passes, so that delayed scales are those of the first.
+  for (std::uint32_t step = 1; step <= 2; ++step) {
+    const std::vector<double> on_cpu = gradients(*cpu, tokens), on_gpu = gradients(*gpu, tokens),
+                              truth = gradients(*exact, tokens);
+    EXPECT_LE(distance(on_gpu, on_cpu), 1.5 * distance(on_cpu, truth)) << "step " << step;
+    EXPECT_LE(distance(on_gpu, truth), 1.25 * distance(on_cpu, truth)) << "step " << step;
+    EXPECT_GE(distance(on_gpu, truth), 0.5 * distance(on_cpu, truth)) << "step " << step << ": more exact than the recipe can be";
+    for (train::Engine* engine : {cpu.get(), gpu.get()}) engine->apply(0.0, step);
+  }
+}
+
+// Losses of a run stay together: what a step does to the weights is right, too.
+TEST_P(GpuStep, LearnsAlike) {
+  const auto cpu = make_engine(options), gpu = make_engine(options, 7, DeviceKind::cuda);
+  double loss[2] = {}, first = 0;
+  for (std::uint32_t step = 1; step <= 20; ++step) {
+    std::size_t i = 0;
+    for (train::Engine* engine : {cpu.get(), gpu.get()}) {
+      engine->zero_gradients();
+      engine->forward_backward(tokens.batch(), nullptr);
+      engine->apply(3e-3, step);
+      const kernels::StepScalars scalars = engine->optimizer().read(engine->queue());
+      loss[i++] = scalars.loss_sum / scalars.token_count;
+      EXPECT_EQ(scalars.found_inf, 0.0f);
+    }
+    if (step == 1) first = loss[0];
+  }
+  EXPECT_LT(loss[0], 0.8 * first);
+  EXPECT_NEAR(loss[1], loss[0], 0.05 * (first - loss[0])) << "of a fall of " << first - loss[0];
+}
+
+TEST_P(GpuStep, IsTheSameEveryTimeAndInEveryCheckpointingMode) {
+  std::vector<double> expected;
+  for (const nn::Checkpointing mode :
+       {nn::Checkpointing::none, nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
+    options.checkpointing = mode;
+    const auto gpu = make_engine(options, 7, DeviceKind::cuda);
+    gradients(*gpu, tokens);
+    gpu->apply(1e-3, 1);
+    const std::vector<double> actual = gradients(*gpu, tokens);
+    if (expected.empty()) expected = actual;
+    EXPECT_EQ(distance(actual, expected), 0.0) << "mode " << static_cast<int>(mode);
+  }
+}
+
+TEST_P(GpuStep, ThePlanIsWhatTheEngineTakesToTheByte) {
+  for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
+    options.checkpointing = mode;
+    const train::MemoryPlan plan = train::measure(options, DeviceKind::cuda);
+    const auto gpu = make_engine(options, 7, DeviceKind::cuda);
+    const std::size_t before = gpu->device().memory().allocations;
+    gradients(*gpu, tokens);
+    gpu->apply(1e-3, 1);
+    gpu->evaluate(tokens.tokens, tokens.targets);
+    EXPECT_EQ(gpu->device().memory().allocations, before) << "a step allocated memory";
+    for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+      EXPECT_EQ(gpu->device().memory().peak[i], plan.bytes[i]) << name_of(static_cast<MemoryCategory>(i));
+    }
+    EXPECT_EQ(gpu->stash().high_water(), gpu->stash().capacity());
+    EXPECT_EQ(gpu->scratch().high_water(), gpu->scratch().capacity());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, GpuStep, ::testing::ValuesIn(variants()), [](const auto& param) { return param.param.name; });
+
+}  // namespace
+}  // namespace octet::testing

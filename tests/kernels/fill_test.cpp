@@ -1,0 +1,46 @@
+#include "octet/kernels/fill/fill.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/op_fixture.h"
+
+namespace octet::kernels {
+namespace {
+
+using testing::same_bytes;
+
+struct FillTest : testing::OpTest {};
+
+TEST_F(FillTest, IsARoundedFunctionOfTheGlobalElement) {
+  const std::int64_t count = 5000, first = (std::int64_t{1} << 33) + 3;
+  const Rng rng(5, RngStream::init, 77);
+  for (const DType dtype : testing::kFloatTypes) {
+    const Tensor x = zeros(dtype, {count});
+    fill_normal(*queue, {.x = x, .mean = 0.25, .deviation = 0.02, .seed = 5, .subject = 77, .first_element = first});
+    const Tensor expected = filled(dtype, {count}, [&](std::int64_t i) {
+      return static_cast<float>(0.25 + 0.02 * rng.normal(static_cast<std::uint64_t>(first + i)));
+    });
+    EXPECT_TRUE(same_bytes(x, expected)) << name_of(dtype);
+  }
+}
+
+TEST_F(FillTest, BitsDoNotDependOnThreadsOrCuts) {
+  expect_same_for_any_threads([&] {
+    const Tensor x = zeros(DType::f32, {300, 700}), cut = zeros(DType::f32, {300, 700});
+    fill_normal(*queue, {.x = x, .seed = 9});
+    for (const auto& [begin, end] : {std::pair{0, 101}, std::pair{101, 300}}) {
+      fill_normal(*queue, {.x = cut.slice_rows(begin, end), .seed = 9, .first_element = begin * 700});
+    }
+    EXPECT_TRUE(same_bytes(cut, x));
+    return std::vector<Tensor>{x};
+  });
+}
+
+TEST_F(FillTest, RefusesGaps) {
+  const Tensor x = zeros(DType::f32, {4, 8});
+  expect_refusal([&] { fill_normal(*queue, {.x = x.slice_cols(0, 4)}); }, "must be contiguous");
+  expect_refusal([&] { fill_normal(*queue, {.x = x, .first_element = -1}); }, "first_element is -1");
+}
+
+}  // namespace
+}  // namespace octet::kernels
