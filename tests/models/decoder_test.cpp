@@ -217,7 +217,7 @@ TEST_P(EveryRecipe, ThePlanIsWhatTheEngineTakesToTheByte) {
       options.checkpointing = mode;
       options.master_weights = master;
       options.moments_dtype = master ? DType::f32 : DType::bf16;
-      const train::MemoryPlan plan = train::measure(options);
+      const train::MemoryPlan plan = train::measure(options, DeviceKind::cpu);
       const auto engine = make_engine(options);
       const std::size_t before = engine->device().memory().allocations;
       for (std::uint32_t step = 1; step <= 2; ++step) {
@@ -247,7 +247,7 @@ TEST(Decoder, CountsItsParametersAndOperations) {
   // The meta device counts the products of one micro-batch: 6 operations per weight and token, and causal attention.
   const train::EngineOptions options = tiny_options("bf16");
   const double tokens = static_cast<double>(options.seq_len * options.micro_batch_size);
-  const double counted = train::measure(options).step.flops / tokens;
+  const double counted = train::measure(options, DeviceKind::cpu).step.flops / tokens;
   EXPECT_GT(counted, config.train_flops_per_token(options.seq_len));
   EXPECT_LT(counted, 1.5 * config.train_flops_per_token(options.seq_len));
 }

@@ -34,7 +34,9 @@ struct AttentionLayer : testing::LayerTest {
   }
   void forward() {
     stash.release_to(0);
-    attention->forward(attention_scope(), table, h, residual, y, saved);
+    scratch.release_to(0);
+    const Scope s = attention_scope();
+    attention->forward(s, table, made(attention->input(s, kTokens, saved), h), residual, y, saved);
   }
 
   std::unique_ptr<Attention> attention;
@@ -49,7 +51,7 @@ TEST_F(AttentionLayer, BackwardIsTheDerivative) {
     return dot(y, gy);
   };
   loss();
-  attention->backward(attention_scope(), table, gy, saved, gh);
+  attention->backward(attention_scope(), table, {.values = gy}, saved, gh);
   expect_gradient("h", h, gh, loss);
   expect_gradient("qkv", attention->qkv().weight().value, copy(attention->qkv().weight().grad), loss);
   expect_gradient("o", attention->output().weight().value, copy(attention->output().weight().grad), loss);
@@ -102,10 +104,10 @@ TEST_F(AttentionLayer, SelectiveCheckpointingRebuildsWhatItLeftOut) {
       stash.release_to(0);
       scratch.release_to(0);
       AttentionSaved state;
-      layer.forward(s, angles, x, x, out, state);
-      if (mode == Checkpointing::selective) layer.rebuild(s, x, state);
+      layer.forward(s, angles, made(layer.input(s, kTokens, state), x), x, out, state);
+      if (mode == Checkpointing::selective) layer.rebuild(s, made(layer.rebuild_input(s, kTokens), x), state);
       const Tensor gh = zeros(DType::bf16, {kTokens, 32});
-      layer.backward(s, angles, gy, state, gh);
+      layer.backward(s, angles, made(layer.output().gradient(s, gy), gy), state, gh);
       return gh;
     };
     EXPECT_TRUE(testing::same_bytes(gradient(Checkpointing::selective), gradient(Checkpointing::none))) << name;

@@ -45,6 +45,13 @@ class LayerTest : public OpTest {
   }
   nn::Scope scope() { return {.queue = *queue, .stash = stash, .scratch = scratch, .dtype = dtype()}; }
 
+  // Plays the producer of an operand: x, or its codes.
+  nn::LinearOperand made(const nn::LinearOperand& operand, const Tensor& x) {
+    if (operand.codes) kernels::quantize(*queue, scratch, operand.codes.of(x));
+    if (!operand.codes) queue->copy(operand.values.data, x.data, x.bytes());
+    return operand;
+  }
+
   static double dot(const Tensor& a, const Tensor& b) {
     const std::vector<double> x = values_of(a), y = values_of(b);
     double sum = 0;

@@ -2,6 +2,7 @@
 // themselves, from which it must be as far as its formats say.
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "nn/layer_fixture.h"
 #include "octet/nn/linear.h"
@@ -252,6 +253,7 @@ TEST_P(Fp8Linear, AddsTheResidualAndAccumulatesTheGradient) {
   const Tensor residual = random(DType::bf16, {kTokens, kOut});
   const Tensor before = random(DType::f32, {kOut, kIn});
   queue->copy(linear->weight().grad.data, before.data, before.bytes());
+  linear->weight().grad_is_stale = false;  // another micro-batch of this step has written it
   run(&watcher, residual);
   const std::vector<double> r = values_of(residual), b = values_of(before);
   std::vector<double> sum = watcher.products["y"].values, gradient = watcher.products["gw"].values;
@@ -261,6 +263,17 @@ TEST_P(Fp8Linear, AddsTheResidualAndAccumulatesTheGradient) {
   // A BF16 wgrad's sum starts from what is there: its order differs.
   const double tokens = static_cast<double>(kTokens);
   EXPECT_TRUE(near(values_of(linear->weight().grad), gradient, {.absolute = gamma(tokens, kUnitRoundoffF32) * 16}));
+}
+
+TEST_P(Fp8Linear, OverwritesTheGradientOfTheStepBefore) {
+  make(recipes::make_recipe(GetParam().recipe, GetParam().options));
+  Watcher watcher;
+  for (float& g : std::span(linear->weight().grad.as<float>(), static_cast<std::size_t>(kOut * kIn))) g = 1e30f;
+  ASSERT_TRUE(linear->weight().grad_is_stale);
+  run(&watcher, {});
+  EXPECT_FALSE(linear->weight().grad_is_stale);
+  const double tokens = static_cast<double>(kTokens);
+  EXPECT_TRUE(near(values_of(linear->weight().grad), watcher.products["gw"].values, {.absolute = gamma(tokens, kUnitRoundoffF32) * 16}));
 }
 
 // The one scale of a tensor, and what is kept of X, are the same from a forward and from a rebuild.

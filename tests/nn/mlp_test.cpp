@@ -28,11 +28,11 @@ TEST_F(MlpLayer, BackwardIsTheDerivative) {
   MlpSaved saved;
   const auto loss = [&] {
     stash.release_to(0);
-    mlp->forward(scope(), h, residual, y, saved);
+    mlp->forward(scope(), made(mlp->input(scope(), kTokens, saved), h), residual, y, saved);
     return dot(y, gy);
   };
   loss();
-  mlp->backward(scope(), gy, saved, gh);
+  mlp->backward(scope(), made(mlp->down().gradient(scope(), gy), gy), saved, gh);
   expect_gradient("h", h, gh, loss);
   expect_gradient("gate_up", mlp->gate_up().weight().value, copy(mlp->gate_up().weight().grad), loss);
   expect_gradient("down", mlp->down().weight().value, copy(mlp->down().weight().grad), loss);
@@ -52,10 +52,10 @@ TEST_F(MlpLayer, AllWaysToBackwardGiveTheSameBits) {
         Scope s = scope();
         s.checkpointing = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
         s.record = way == Way::without_y ? Record::nothing : Record::amax;
-        mlp->forward(s, h, residual, way == Way::without_y ? Tensor{} : y, saved);
-        if (way == Way::rebuilt) mlp->rebuild(s, h, saved);
+        mlp->forward(s, made(mlp->input(s, kTokens, saved), h), residual, way == Way::without_y ? Tensor{} : y, saved);
+        if (way == Way::rebuilt) mlp->rebuild(s, made(mlp->rebuild_input(s, kTokens), h), saved);
         const Tensor gh = zeros(dtype(), {kTokens, kDim});
-        mlp->backward(s, gy, saved, gh);
+        mlp->backward(s, made(mlp->down().gradient(s, gy), gy), saved, gh);
         return gh;
       };
       const Tensor expected = gradient(Way::forward);

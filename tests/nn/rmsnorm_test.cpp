@@ -22,15 +22,15 @@ TEST_F(RmsNormLayer, BackwardIsTheDerivativeAndAddsUp) {
   const Tensor x = random(DType::f64, {9, 24}), gy = random(DType::f64, {9, 24});
   const Tensor y = zeros(DType::f64, {9, 24}), rstd = zeros(DType::f64, {9}), gx = zeros(DType::f64, {9, 24});
   const auto loss = [&] {
-    norm.forward(scope(), x, y, rstd);
+    norm.forward(scope(), x, {.values = y}, rstd);
     return dot(y, gy);
   };
   loss();
-  norm.backward(scope(), gy, x, rstd, gx);
+  norm.backward(scope(), gy, x, rstd, {.values = gx});
   expect_gradient("x", x, copy(gx), loss);
   expect_gradient("weight", weight.value, copy(weight.grad), loss);
   loss();
-  expect_doubled(gx, [&] { norm.backward(scope(), gy, x, rstd, gx); });
+  expect_doubled(gx, [&] { norm.backward(scope(), gy, x, rstd, {.values = gx}); });
 }
 
 TEST(StatisticsDType, IsF32ExceptInF64) {

@@ -43,8 +43,9 @@ inline train::EngineOptions tiny_options(const std::string& recipe) {
   return options;
 }
 
-inline std::unique_ptr<train::Engine> make_engine(const train::EngineOptions& options, std::uint64_t seed = 7) {
-  auto engine = std::make_unique<train::Engine>(options, DeviceKind::cpu);
+inline std::unique_ptr<train::Engine> make_engine(const train::EngineOptions& options, std::uint64_t seed = 7,
+                                                  DeviceKind device = DeviceKind::cpu) {
+  auto engine = std::make_unique<train::Engine>(options, device);
   engine->model().parameters().initialise(engine->queue(), seed);
   engine->refresh();
   return engine;

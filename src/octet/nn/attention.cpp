@@ -14,29 +14,33 @@ Attention::Attention(const Options& options, const Recipe& recipe, parallel::Par
             .in = options.dim,
             .init_std = options.init_std},
            recipe, store, scales),
-      output_({.parts = {options.name + ".o_proj"}, .out = options.dim, .in = q_cols(), .init_std = options.output_init_std}, recipe,
-              store, scales) {}
+      output_({.parts = {options.name + ".o_proj"}, .out = options.dim, .in = q_cols(), .init_std = options.output_init_std},
+              recipe, store, scales) {}
 
 kernels::AttentionShape Attention::shape(const Scope& scope) const {
   return {.batch = scope.batch,
           .heads = options_.heads,
           .kv_heads = options_.kv_heads,
           .head_dim = options_.head_dim,
-          .scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim))};
+          .scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim)),
+          .deterministic = scope.deterministic};
 }
 
-void Attention::forward(const Scope& scope, const Tensor& rope_table, const Tensor& h, const Tensor& residual, const Tensor& y,
-                        AttentionSaved& saved) const {
-  const std::int64_t tokens = h.rows(), q = q_cols(), kv = kv_cols();
+LinearOperand Attention::input(const Scope& scope, std::int64_t tokens, const AttentionSaved& saved) const {
+  return qkv_.input(scope, tokens, scope.checkpointing == Checkpointing::selective ? nullptr : &saved.qkv_in);
+}
+
+void Attention::forward(const Scope& scope, const Tensor& rope_table, const LinearOperand& h, const Tensor& residual,
+                        const Tensor& y, AttentionSaved& saved) const {
+  const std::int64_t tokens = residual.rows(), q = q_cols(), kv = kv_cols();
   const bool keep = scope.checkpointing != Checkpointing::selective;
   saved.qkv = allocate(scope.stash, scope.dtype, {tokens, q + 2 * kv});
   saved.o = allocate(scope.stash, scope.dtype, {tokens, q});
   saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {options_.heads, tokens});
   qkv_.forward(scope, h, {}, saved.qkv, keep ? &saved.qkv_in : nullptr);
-  kernels::rope(scope.queue, {.x = saved.qkv.slice_cols(0, q + kv),
-                              .head_dim = options_.head_dim,
-                              .table = rope_table,
-                              .positions = scope.positions});
+  kernels::rope(
+      scope.queue, scope.scratch,
+      {.x = saved.qkv, .rotated = q + kv, .head_dim = options_.head_dim, .table = rope_table, .positions = scope.positions});
   kernels::attention_forward(scope.queue, scope.scratch,
                              {.shape = shape(scope),
                               .q = saved.qkv.slice_cols(0, q),
@@ -47,14 +51,14 @@ void Attention::forward(const Scope& scope, const Tensor& rope_table, const Tens
   output_.forward(scope, saved.o, residual, y, keep ? &saved.o_in : nullptr);
 }
 
-void Attention::rebuild(const Scope& scope, const Tensor& h, AttentionSaved& saved) const {
-  qkv_.rebuild(scope, scope.scratch, h, saved.qkv_in);
+void Attention::rebuild(const Scope& scope, const LinearOperand& h, AttentionSaved& saved) const {
+  qkv_.rebuild(scope, h, saved.qkv_in);
   output_.rebuild(scope, scope.scratch, saved.o, saved.o_in);
 }
 
-void Attention::backward(const Scope& scope, const Tensor& rope_table, const Tensor& gy, const AttentionSaved& saved,
+void Attention::backward(const Scope& scope, const Tensor& rope_table, const LinearOperand& gy, const AttentionSaved& saved,
                          const Tensor& gh) const {
-  const std::int64_t tokens = gy.rows(), q = q_cols(), kv = kv_cols();
+  const std::int64_t tokens = gh.rows(), q = q_cols(), kv = kv_cols();
   const ArenaScope temporaries(scope.scratch);
   const Tensor go = allocate(scope.scratch, scope.dtype, {tokens, q});
   output_.backward(scope, gy, saved.o_in, go);
@@ -70,12 +74,16 @@ void Attention::backward(const Scope& scope, const Tensor& rope_table, const Ten
                                .gq = gqkv.slice_cols(0, q),
                                .gk = gqkv.slice_cols(q, q + kv),
                                .gv = gqkv.slice_cols(q + kv, q + 2 * kv)});
-  kernels::rope(scope.queue, {.x = gqkv.slice_cols(0, q + kv),
-                              .head_dim = options_.head_dim,
-                              .table = rope_table,
-                              .positions = scope.positions,
-                              .direction = kernels::Rope::Direction::backward});
-  qkv_.backward(scope, gqkv, saved.qkv_in, gh);
+  const LinearOperand g = qkv_.gradient(scope, gqkv);
+  kernels::rope(scope.queue, scope.scratch,
+                {.x = gqkv,
+                 .rotated = q + kv,
+                 .head_dim = options_.head_dim,
+                 .table = rope_table,
+                 .positions = scope.positions,
+                 .direction = kernels::Rope::Direction::backward,
+                 .codes = g.codes});
+  qkv_.backward(scope, g, saved.qkv_in, gh);
 }
 
 }  // namespace octet::nn

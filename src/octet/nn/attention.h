@@ -26,17 +26,23 @@ class Attention {
   };
   Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  bool keeps_input() const { return qkv_.keeps_input(); }
+  // h for its producer; `saved` as in forward.
+  LinearOperand input(const Scope& scope, std::int64_t tokens, const AttentionSaved& saved) const;
   // y = attention(h) + residual; y is overwritten, what backward needs goes to the stash. `rope_table` [positions, K] F32.
-  void forward(const Scope& scope, const Tensor& rope_table, const Tensor& h, const Tensor& residual, const Tensor& y,
+  void forward(const Scope& scope, const Tensor& rope_table, const LinearOperand& h, const Tensor& residual, const Tensor& y,
                AttentionSaved& saved) const;
-  // What selective checkpointing left out, from the same h.
-  void rebuild(const Scope& scope, const Tensor& h, AttentionSaved& saved) const;
-  // gh [T, D] is overwritten.
-  void backward(const Scope& scope, const Tensor& rope_table, const Tensor& gy, const AttentionSaved& saved, const Tensor& gh) const;
+  // What selective checkpointing left out: the same h for its producer, then the rest.
+  LinearOperand rebuild_input(const Scope& scope, std::int64_t tokens) const {
+    return qkv_.rebuild_input(scope, scope.scratch, tokens);
+  }
+  void rebuild(const Scope& scope, const LinearOperand& h, AttentionSaved& saved) const;
+  // gh [T, D] is overwritten. gy comes from output().gradient().
+  void backward(const Scope& scope, const Tensor& rope_table, const LinearOperand& gy, const AttentionSaved& saved,
+                const Tensor& gh) const;
 
   Linear& qkv() { return qkv_; }
   Linear& output() { return output_; }
+  const Linear& output() const { return output_; }
 
  private:
   kernels::AttentionShape shape(const Scope& scope) const;

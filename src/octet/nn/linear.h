@@ -2,13 +2,15 @@
 //   fprop  Y[T, out]  = X[T, in]  · W[out, in]ᵀ (+ residual)
 //   dgrad  gX[T, in]  = G[T, out] · W[out, in]
 //   wgrad  gW[out, in] += Gᵀ[out, T] · X[T, in]
-// In FP8 the operands are quantised here (X and G; W by parallel::ParameterStore::refresh), row-wise for the product that sums over
-// columns and transposed for the one that sums over tokens, and only the transposed X is kept for backward.
+// In FP8 the operands are codes, row-wise for the product that sums over columns and transposed for the one that sums over
+// tokens. W is quantised by parallel::ParameterStore::refresh. X and G are quantised by the op that makes them (a norm, SwiGLU,
+// ...) where nobody reads their values, else here. Only the transposed X is kept for backward.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "octet/kernels/quantize/quantize.h"
 #include "octet/nn/scope.h"
 #include "octet/parallel/parameter.h"
 #include "octet/recipes/scaler.h"
@@ -21,10 +23,17 @@ struct LinearSaved {
   Quantized q;  // codes_t and scale_inv_t in the stash
 };
 
+// X or G of a linear, given out before the op that makes it runs. That op fills `values`, or writes `codes` in their place.
+struct LinearOperand {
+  Tensor values;                   // [T, cols]; absent, or working memory of its producer, when `codes` are wanted
+  Quantized q = {};                // FP8: what the products read
+  kernels::QuantizeTo codes = {};  // for the producer; without parts when the linear itself quantises the values
+};
+
 class Linear {
  public:
-  // Registers the weight [out, in] in `store` and the delayed scales in `scales`. `parts` are the Hugging Face module names of the
-  // linears fused in this one, in the order of their rows.
+  // Registers the weight [out, in] in `store` and the delayed scales in `scales`. `parts` are the Hugging Face module names of
+  // the linears fused in this one, in the order of their rows.
   struct Options {
     std::vector<std::string> parts;
     std::int64_t out = 0, in = 0;
@@ -46,16 +55,35 @@ class Linear {
   // After scales and parameters are materialised: the weight learns its scale.
   void bind();
 
-  // y is overwritten; `residual` (of y's shape and dtype) is optional. `saved` is filled when given (codes in the stash).
+  // X [tokens, in] for its producer, then y, which is overwritten; `residual` (of y's shape and dtype) is optional. `saved`, the
+  // same in both calls, is filled when given. What is kept lies in the stash, the rest in the scratch of the caller's scope.
+  LinearOperand input(const Scope& scope, std::int64_t tokens, const LinearSaved* saved) const;
+  void forward(const Scope& scope, const LinearOperand& x, const Tensor& residual, const Tensor& y, LinearSaved* saved) const;
+  // Of an X that exists.
   void forward(const Scope& scope, const Tensor& x, const Tensor& residual, const Tensor& y, LinearSaved* saved) const;
-  // Fills `saved` from X as forward did, bit for bit, recording nothing; codes come from `arena`.
+
+  // Fills `saved` as forward did, bit for bit, recording nothing: X for its producer, from `arena`, then the rest.
+  LinearOperand rebuild_input(const Scope& scope, Arena& arena, std::int64_t tokens) const;
+  void rebuild(const Scope& scope, const LinearOperand& x, LinearSaved& saved) const;
+  // Of an X that exists.
   void rebuild(const Scope& scope, Arena& arena, const Tensor& x, LinearSaved& saved) const;
-  // gx is overwritten (absent: not computed); the weight's gradient is added to.
+
+  // G for its producer, with `values` as its values or working memory; codes lie in `memory` where given (of another linear of
+  // this recipe and width), else in the scratch. Then gx, which is overwritten (absent: not computed), and the weight's gradient,
+  // which is added to.
+  LinearOperand gradient(const Scope& scope, const Tensor& values, const Quantized* memory = nullptr) const;
+  void backward(const Scope& scope, const LinearOperand& gy, const LinearSaved& saved, const Tensor& gx) const;
+  // Of a G that exists.
   void backward(const Scope& scope, const Tensor& gy, const LinearSaved& saved, const Tensor& gx) const;
 
  private:
-  void add_transposed(Arena& arena, const QuantSpec& spec, std::int64_t tokens, std::int64_t cols, Quantized& q) const;
-  void quantize(const Scope& scope, Role role, const Tensor& x, const Quantized& out, Record record) const;
+  Quantized empty(Role role) const;
+  void add_rows(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const;
+  void add_transposed(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const;
+  Quantized input_codes(const Scope& scope, std::int64_t tokens, const LinearSaved* saved) const;
+  Quantized gradient_codes(const Scope& scope, std::int64_t tokens) const;
+  kernels::QuantizeTo to(Role role, const Quantized& out, Record record) const;
+  void quantize(const Scope& scope, Role role, const LinearOperand& operand, Record record) const;
 
   std::string name_;
   std::vector<std::string> parts_;

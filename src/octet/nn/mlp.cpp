@@ -11,38 +11,44 @@ Mlp::Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore&
                 .in = options.dim,
                 .init_std = options.init_std},
                recipe, store, scales),
-      down_({.parts = {options.name + ".down_proj"}, .out = options.dim, .in = options.ffn, .init_std = options.output_init_std}, recipe,
-            store, scales) {}
+      down_({.parts = {options.name + ".down_proj"}, .out = options.dim, .in = options.ffn, .init_std = options.output_init_std},
+            recipe, store, scales) {}
 
-void Mlp::forward(const Scope& scope, const Tensor& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const {
-  const std::int64_t tokens = h.rows();
+LinearOperand Mlp::input(const Scope& scope, std::int64_t tokens, const MlpSaved& saved) const {
+  return gate_up_.input(scope, tokens, scope.checkpointing == Checkpointing::selective ? nullptr : &saved.gate_up_in);
+}
+
+void Mlp::forward(const Scope& scope, const LinearOperand& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const {
+  const std::int64_t tokens = residual.rows();
   const bool keep = scope.checkpointing != Checkpointing::selective;
   saved.gate_up = allocate(scope.stash, scope.dtype, {tokens, 2 * options_.ffn});
   gate_up_.forward(scope, h, {}, saved.gate_up, keep ? &saved.gate_up_in : nullptr);
-  Arena& arena = keep && down_.keeps_input() ? scope.stash : scope.scratch;
   const ArenaScope temporaries(scope.scratch);
-  const Tensor a = allocate(arena, scope.dtype, {tokens, options_.ffn});
-  kernels::swiglu_forward(scope.queue, {.gate_up = saved.gate_up, .y = a});
+  LinearSaved* const down_in = keep ? &saved.down_in : nullptr;
+  const LinearOperand a = y ? down_.input(scope, tokens, down_in) : down_.rebuild_input(scope, scope.stash, tokens);
+  kernels::swiglu_forward(scope.queue, scope.scratch, {.gate_up = saved.gate_up, .y = a.values, .codes = a.codes});
   if (y) {
-    down_.forward(scope, a, residual, y, keep ? &saved.down_in : nullptr);
+    down_.forward(scope, a, residual, y, down_in);
   } else {
-    down_.rebuild(scope, scope.stash, a, saved.down_in);
+    down_.rebuild(scope, a, saved.down_in);
   }
 }
 
-void Mlp::rebuild(const Scope& scope, const Tensor& h, MlpSaved& saved) const {
-  gate_up_.rebuild(scope, scope.scratch, h, saved.gate_up_in);
-  const Tensor a = allocate(scope.scratch, scope.dtype, {h.rows(), options_.ffn});
-  kernels::swiglu_forward(scope.queue, {.gate_up = saved.gate_up, .y = a});
-  down_.rebuild(scope, scope.scratch, a, saved.down_in);
+void Mlp::rebuild(const Scope& scope, const LinearOperand& h, MlpSaved& saved) const {
+  gate_up_.rebuild(scope, h, saved.gate_up_in);
+  const LinearOperand a = down_.rebuild_input(scope, scope.scratch, saved.gate_up.rows());
+  kernels::swiglu_forward(scope.queue, scope.scratch, {.gate_up = saved.gate_up, .y = a.values, .codes = a.codes});
+  down_.rebuild(scope, a, saved.down_in);
 }
 
-void Mlp::backward(const Scope& scope, const Tensor& gy, const MlpSaved& saved, const Tensor& gh) const {
+void Mlp::backward(const Scope& scope, const LinearOperand& gy, const MlpSaved& saved, const Tensor& gh) const {
   const ArenaScope temporaries(scope.scratch);
-  const Tensor ga = allocate(scope.scratch, scope.dtype, {gy.rows(), options_.ffn});
+  const Tensor ga = allocate(scope.scratch, scope.dtype, {gh.rows(), options_.ffn});
   down_.backward(scope, gy, saved.down_in, ga);
-  kernels::swiglu_backward(scope.queue, {.gate_up = saved.gate_up, .gy = ga, .ggate_up = saved.gate_up});
-  gate_up_.backward(scope, saved.gate_up, saved.gate_up_in, gh);
+  const LinearOperand g = gate_up_.gradient(scope, saved.gate_up);
+  kernels::swiglu_backward(scope.queue, scope.scratch,
+                           {.gate_up = saved.gate_up, .gy = ga, .ggate_up = g.values, .codes = g.codes});
+  gate_up_.backward(scope, g, saved.gate_up_in, gh);
 }
 
 }  // namespace octet::nn

@@ -22,16 +22,21 @@ class Mlp {
   };
   Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  bool keeps_input() const { return gate_up_.keeps_input(); }
+  // h for its producer; `saved` as in forward.
+  LinearOperand input(const Scope& scope, std::int64_t tokens, const MlpSaved& saved) const;
   // y = mlp(h) + residual; y is overwritten. An absent y is not computed: a recompute needs `saved` alone.
-  void forward(const Scope& scope, const Tensor& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const;
-  // What selective checkpointing left out, from the same h; SwiGLU's output is made again.
-  void rebuild(const Scope& scope, const Tensor& h, MlpSaved& saved) const;
-  // gh [T, D] is overwritten.
-  void backward(const Scope& scope, const Tensor& gy, const MlpSaved& saved, const Tensor& gh) const;
+  void forward(const Scope& scope, const LinearOperand& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const;
+  // What selective checkpointing left out: the same h for its producer, then the rest; SwiGLU's output is made again.
+  LinearOperand rebuild_input(const Scope& scope, std::int64_t tokens) const {
+    return gate_up_.rebuild_input(scope, scope.scratch, tokens);
+  }
+  void rebuild(const Scope& scope, const LinearOperand& h, MlpSaved& saved) const;
+  // gh [T, D] is overwritten. gy comes from down().gradient().
+  void backward(const Scope& scope, const LinearOperand& gy, const MlpSaved& saved, const Tensor& gh) const;
 
   Linear& gate_up() { return gate_up_; }
   Linear& down() { return down_; }
+  const Linear& down() const { return down_; }
 
  private:
   Options options_;

@@ -8,13 +8,16 @@ RmsNorm::RmsNorm(const std::string& name, std::int64_t dim, double epsilon, para
     : weight_(&store.add({.name = name + ".weight", .shape = {dim}, .init = parallel::Init::ones, .decay = false})),
       epsilon_(epsilon) {}
 
-void RmsNorm::forward(const Scope& scope, const Tensor& x, const Tensor& y, const Tensor& rstd) const {
-  kernels::rmsnorm_forward(scope.queue, {.x = x, .weight = weight_->value, .epsilon = epsilon_, .y = y, .rstd = rstd});
+void RmsNorm::forward(const Scope& scope, const Tensor& x, const LinearOperand& y, const Tensor& rstd) const {
+  kernels::rmsnorm_forward(
+      scope.queue, scope.scratch,
+      {.x = x, .weight = weight_->value, .epsilon = epsilon_, .y = y.values, .codes = y.codes, .rstd = rstd});
 }
 
-void RmsNorm::backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& rstd, const Tensor& gx) const {
-  kernels::rmsnorm_backward(scope.queue, scope.scratch,
-                            {.gy = gy, .x = x, .weight = weight_->value, .rstd = rstd, .gx = gx, .gweight = weight_->grad});
+void RmsNorm::backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& rstd, const LinearOperand& gx) const {
+  kernels::rmsnorm_backward(
+      scope.queue, scope.scratch,
+      {.gy = gy, .x = x, .weight = weight_->value, .rstd = rstd, .gx = gx.values, .gweight = weight_->grad, .codes = gx.codes});
 }
 
 }  // namespace octet::nn

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "octet/nn/linear.h"
 #include "octet/nn/scope.h"
 #include "octet/parallel/parameter.h"
 
@@ -13,10 +14,10 @@ class RmsNorm {
   RmsNorm(const std::string& name, std::int64_t dim, double epsilon, parallel::ParameterStore& store);
 
   parallel::Parameter& weight() const { return *weight_; }
-  // y [T, D] and rstd [T] are overwritten.
-  void forward(const Scope& scope, const Tensor& x, const Tensor& y, const Tensor& rstd) const;
-  // gx is added to, and so is the weight's gradient.
-  void backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& rstd, const Tensor& gx) const;
+  // y (values or codes) and rstd [T] are overwritten.
+  void forward(const Scope& scope, const Tensor& x, const LinearOperand& y, const Tensor& rstd) const;
+  // The values of gx are added to, and so is the weight's gradient; codes of gx, where wanted, are of the sum.
+  void backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& rstd, const LinearOperand& gx) const;
 
  private:
   parallel::Parameter* weight_;

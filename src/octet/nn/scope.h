@@ -13,7 +13,8 @@ namespace octet::nn {
 
 struct Scope;
 
-// Sees the operands and products of FP8 linears: health samples and dumps. Called in queue order; tensors are valid during the call.
+// Sees the operands and products of FP8 linears: health samples and dumps. Called in queue order; tensors are valid during the
+// call.
 class LinearObserver {
  public:
   virtual ~LinearObserver() = default;
@@ -38,14 +39,15 @@ enum class Checkpointing : std::uint8_t {
 
 struct Scope {
   Queue& queue;
-  Arena& stash;    // lives from forward to backward
-  Arena& scratch;  // lives within an op or a block
+  Arena& stash;               // lives from forward to backward
+  Arena& scratch;             // lives within an op or a block
   DType dtype = DType::bf16;  // of activations
   Record record = Record::amax;
   Checkpointing checkpointing = Checkpointing::none;
   LinearObserver* observer = nullptr;
-  std::int64_t batch = 1;  // sequences; T = batch * sequence length
-  Tensor positions;        // [T] I32, of each token in its sequence
+  bool deterministic = false;  // CUDA: ops that would not give the same bits every time take their slower way that does
+  std::int64_t batch = 1;      // sequences; T = batch * sequence length
+  Tensor positions;            // [T] I32, of each token in its sequence
 };
 
 }  // namespace octet::nn

@@ -1,30 +1,13 @@
 #include "octet/parallel/parameter.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "octet/base/rng.h"
-#include "octet/base/threads.h"
 #include "octet/kernels/elementwise/elementwise.h"
+#include "octet/kernels/fill/fill.h"
 #include "octet/kernels/quantize/quantize.h"
 
 namespace octet::parallel {
-namespace {
-
-constexpr std::int64_t kInitGrain = 1 << 16;
-
-// Values of [begin, end) of a parameter, on the host.
-void initial_values(const ParameterSpec& spec, const Rng& rng, std::int64_t begin, std::int64_t end, DType dtype, void* out) {
-  visit_float(dtype, [&]<class T>() {
-    T* values = static_cast<T*>(out);
-    for (std::int64_t i = begin; i < end; ++i) {
-      const double value = spec.init == Init::ones ? 1.0 : spec.init_std * rng.normal(static_cast<std::uint64_t>(i));
-      values[i - begin] = static_cast<T>(static_cast<float>(value));
-    }
-  });
-}
-
-}  // namespace
 
 Parameter& ParameterStore::add(ParameterSpec spec) {
   parameters_.emplace_back();
@@ -73,35 +56,39 @@ void ParameterStore::materialise(Device& device, const Storage& storage) {
 }
 
 void ParameterStore::initialise(Queue& queue, std::uint64_t seed) {
-  if (queue.kind() == DeviceKind::meta) return;
-  for (Parameter& p : parameters_) {
-    const Tensor& primary = p.primary();
-    const Rng rng(seed, RngStream::init, name_id(p.spec.name));
-    std::vector<std::byte> host(primary.bytes());
-    const std::size_t width = size_of(primary.dtype);
-    parallel_ranges(p.elements(), kInitGrain, [&](std::int64_t begin, std::int64_t end) {
-      initial_values(p.spec, rng, p.first_element + begin, p.first_element + end, primary.dtype,
-                     host.data() + static_cast<std::size_t>(begin) * width);
-    });
-    queue.copy_to_device(primary.data, host.data(), host.size());
-    queue.synchronize();  // `host` goes; start-up only
+  for (const Parameter& p : parameters_) {
+    const bool ones = p.spec.init == Init::ones;
+    kernels::fill_normal(queue, {.x = p.primary(),
+                                 .mean = ones ? 1.0 : 0.0,
+                                 .deviation = ones ? 0.0 : p.spec.init_std,
+                                 .seed = seed,
+                                 .subject = name_id(p.spec.name),
+                                 .first_element = p.first_element});
   }
 }
 
 void ParameterStore::refresh(Queue& queue, Arena& scratch) {
   for (Parameter& p : parameters_) {
     if (p.master && p.value) kernels::cast(queue, {.x = p.master, .y = p.value});
-    if (p.spec.quant) {
-      if (p.scale_slot.amax) queue.zero(p.scale_slot.amax, sizeof(float));
-      kernels::quantize(queue, scratch,
-                        {.x = p.primary(), .spec = *p.spec.quant, .out = p.codes, .scale = p.scale_slot.scale,
-                         .amax = p.scale_slot.amax});
-    }
+  }
+  refresh_codes(queue, scratch);
+}
+
+void ParameterStore::refresh_codes(Queue& queue, Arena& scratch) {
+  for (Parameter& p : parameters_) {
+    if (!p.spec.quant) continue;
+    if (p.scale_slot.amax) queue.zero(p.scale_slot.amax, sizeof(float));
+    kernels::quantize(queue, scratch,
+                      {.x = p.primary(), .spec = *p.spec.quant, .out = p.codes, .scale = p.scale_slot.scale,
+                       .amax = p.scale_slot.amax});
   }
 }
 
 void ParameterStore::zero_gradients(Queue& queue) {
-  for (Parameter& p : parameters_) queue.zero(p.grad.data, p.grad.bytes());
+  for (Parameter& p : parameters_) {
+    p.grad_is_stale = p.spec.grad_from_product;
+    if (!p.grad_is_stale) queue.zero(p.grad.data, p.grad.bytes());
+  }
 }
 
 }  // namespace octet::parallel

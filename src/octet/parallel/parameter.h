@@ -25,6 +25,7 @@ struct ParameterSpec {
   double init_std = 0.02;
   bool decay = true;  // weight decay: matrices yes, norms no
   std::optional<QuantSpec> quant;  // as operand W of an FP8 linear
+  bool grad_from_product = false;  // the first product of a step writes the gradient, so nobody needs to zero it
   bool read_as_values = false;     // read as values even though it is quantised: a tied embedding under an FP8 head
 };
 
@@ -46,6 +47,7 @@ struct Parameter {
   Quantized codes; // present when spec.quant is
   ScaleSlot scale_slot;
   Tensor grad, moment1, moment2;
+  bool grad_is_stale = false;  // of the step before: to be overwritten, not added to
 
   // What the optimizer updates and checkpoints keep.
   const Tensor& primary() const { return master ? master : value; }
@@ -70,7 +72,10 @@ class ParameterStore {
   // Makes values and codes from the primaries, with each weight's current scale. Whenever a primary or a weight's scale has
   // moved, codes are stale until this runs.
   void refresh(Queue& queue, Arena& scratch);
+  // The codes alone: after the optimizer, which makes the values itself.
+  void refresh_codes(Queue& queue, Arena& scratch);
 
+  // Begins a step's gradients: zero, or stale where a product writes them.
   void zero_gradients(Queue& queue);
 
  private:

@@ -25,7 +25,11 @@ Block::Block(const DecoderConfig& c, std::int64_t layer, const Recipe& recipe, p
                   .output_init_std = output_std(c)},
                  recipe, store, scales),
       norm2_(layer_name(layer) + ".post_attention_layernorm", c.dim, c.norm_epsilon, store),
-      mlp_({.name = layer_name(layer) + ".mlp", .dim = c.dim, .ffn = c.ffn, .init_std = c.init_std, .output_init_std = output_std(c)},
+      mlp_({.name = layer_name(layer) + ".mlp",
+            .dim = c.dim,
+            .ffn = c.ffn,
+            .init_std = c.init_std,
+            .output_init_std = output_std(c)},
            recipe, store, scales) {}
 
 std::vector<nn::Linear*> Block::linears() { return {&attention_.qkv(), &attention_.output(), &mlp_.gate_up(), &mlp_.down()}; }
@@ -33,46 +37,48 @@ std::vector<nn::Linear*> Block::linears() { return {&attention_.qkv(), &attentio
 void Block::forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y, BlockSaved& saved) const {
   const Shape wide{x.rows(), dim_};
   const DType statistics = nn::statistics_dtype(scope.dtype);
-  const bool keep = scope.checkpointing != nn::Checkpointing::selective;
   saved.x = x;
   saved.rstd1 = allocate(scope.stash, statistics, {x.rows()});
   saved.x1 = allocate(scope.stash, scope.dtype, wide);
   saved.rstd2 = allocate(scope.stash, statistics, {x.rows()});
   {
     const ArenaScope temporaries(scope.scratch);
-    const Tensor h = allocate(keep && attention_.keeps_input() ? scope.stash : scope.scratch, scope.dtype, wide);
+    const nn::LinearOperand h = attention_.input(scope, x.rows(), saved.attention);
     norm1_.forward(scope, x, h, saved.rstd1);
     attention_.forward(scope, rope_table, h, x, saved.x1, saved.attention);
   }
   const ArenaScope temporaries(scope.scratch);
-  const Tensor h = allocate(keep && mlp_.keeps_input() ? scope.stash : scope.scratch, scope.dtype, wide);
+  const nn::LinearOperand h = mlp_.input(scope, x.rows(), saved.mlp);
   norm2_.forward(scope, saved.x1, h, saved.rstd2);
   mlp_.forward(scope, h, saved.x1, y, saved.mlp);
 }
 
-void Block::backward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& g, BlockSaved& saved) const {
-  const Shape wide{g.rows(), dim_};
+void Block::backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy, const nn::LinearOperand& gx,
+                     BlockSaved& saved) const {
+  const std::int64_t tokens = gy.values.rows();
+  const Shape wide{tokens, dim_};
   const bool rebuild = scope.checkpointing == nn::Checkpointing::selective;
+  const ArenaScope temporaries(scope.scratch);
+  const nn::LinearOperand gx1 = attention_.output().gradient(scope, gy.values);
   {
-    const ArenaScope temporaries(scope.scratch);
+    const ArenaScope of_mlp(scope.scratch);
     const Tensor gh = allocate(scope.scratch, scope.dtype, wide);
     if (rebuild) {
-      const Tensor h = allocate(scope.scratch, scope.dtype, wide);
+      const nn::LinearOperand h = mlp_.rebuild_input(scope, tokens);
       norm2_.forward(scope, saved.x1, h, saved.rstd2);
       mlp_.rebuild(scope, h, saved.mlp);
     }
-    mlp_.backward(scope, g, saved.mlp, gh);
-    norm2_.backward(scope, gh, saved.x1, saved.rstd2, g);
+    mlp_.backward(scope, gy, saved.mlp, gh);
+    norm2_.backward(scope, gh, saved.x1, saved.rstd2, gx1);
   }
-  const ArenaScope temporaries(scope.scratch);
   const Tensor gh = allocate(scope.scratch, scope.dtype, wide);
   if (rebuild) {
-    const Tensor h = allocate(scope.scratch, scope.dtype, wide);
+    const nn::LinearOperand h = attention_.rebuild_input(scope, tokens);
     norm1_.forward(scope, saved.x, h, saved.rstd1);
     attention_.rebuild(scope, h, saved.attention);
   }
-  attention_.backward(scope, rope_table, g, saved.attention, gh);
-  norm1_.backward(scope, gh, saved.x, saved.rstd1, g);
+  attention_.backward(scope, rope_table, gx1, saved.attention, gh);
+  norm1_.backward(scope, gh, saved.x, saved.rstd1, gx);
 }
 
 }  // namespace octet::models

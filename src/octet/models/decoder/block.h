@@ -25,8 +25,14 @@ class Block {
 
   // y [T, D] is overwritten; an absent y is not computed (a recompute for backward). `saved` lives in the stash.
   void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y, BlockSaved& saved) const;
-  // g [T, D]: gradient of y on entry, of x on return.
-  void backward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& g, BlockSaved& saved) const;
+  // gy: gradient of y, from output_gradient() of this block. gx: gradient of x, from that of the block before; its values [T, D]
+  // are gy's own, overwritten.
+  void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy, const nn::LinearOperand& gx,
+                BlockSaved& saved) const;
+  // The gradient of y, whose values are `g`, for its producer; `memory` as in nn::Linear::gradient.
+  nn::LinearOperand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const {
+    return mlp_.down().gradient(scope, g, memory);
+  }
 
   // The four linears, in the order of the forward pass.
   std::vector<nn::Linear*> linears();

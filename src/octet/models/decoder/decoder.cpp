@@ -7,17 +7,16 @@
 namespace octet::models {
 
 Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe) : config_(config), recipe_(recipe), scales_(recipe) {
-  embedding_ = &parameters_.add(
-      {.name = "model.embed_tokens.weight", .shape = {config.vocab, config.dim}, .init_std = config.init_std});
+  embedding_ =
+      &parameters_.add({.name = "model.embed_tokens.weight", .shape = {config.vocab, config.dim}, .init_std = config.init_std});
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     blocks_.push_back(std::make_unique<Block>(config_, layer, recipe_, parameters_, scales_));
   }
   final_norm_ = std::make_unique<nn::RmsNorm>("model.norm", config.dim, config.norm_epsilon, parameters_);
-  head_ = std::make_unique<nn::HeadLoss>(nn::HeadLoss::Options{.vocab = config.vocab,
-                                                               .dim = config.dim,
-                                                               .init_std = config.init_std,
-                                                               .tied = config.tied_head ? embedding_ : nullptr},
-                                         recipe_, parameters_, scales_);
+  head_ = std::make_unique<nn::HeadLoss>(
+      nn::HeadLoss::Options{
+          .vocab = config.vocab, .dim = config.dim, .init_std = config.init_std, .tied = config.tied_head ? embedding_ : nullptr},
+      recipe_, parameters_, scales_);
   saved_.resize(blocks_.size());
   std::vector<std::string> names;
   for (const nn::Linear* linear : linears()) {
@@ -40,8 +39,8 @@ void Decoder::materialise(Queue& queue, const parallel::Storage& storage, std::i
   parameters_.materialise(queue.device(), storage);
   scales_.materialise(queue);
   for (nn::Linear* linear : linears()) linear->bind();
-  const std::vector<float> table =
-      kernels::rope_table(kernels::rope_inverse_frequencies(config_.head_dim, config_.rope_theta, config_.rope_scaling), max_seq_len);
+  const std::vector<float> table = kernels::rope_table(
+      kernels::rope_inverse_frequencies(config_.head_dim, config_.rope_theta, config_.rope_scaling), max_seq_len);
   rope_buffer_ = queue.device().allocate(table.size() * sizeof(float), MemoryCategory::state);
   rope_table_ = view(rope_buffer_, DType::f32, {max_seq_len, config_.head_dim});
   queue.copy_to_device(rope_table_.data, table.data(), rope_table_.bytes());
@@ -91,22 +90,30 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
     x = y;
   }
 
+  const ArenaScope gradients(scope.scratch);
   const Tensor g = allocate(scope.stash, scope.dtype, wide);
+  // The gradient that passes from block to block: its values, and its codes in memory that every FP8 block uses in turn.
+  Quantized memory;
+  for (std::size_t i = 0; i < blocks_.size() && !memory.codes; ++i) memory = blocks_[i]->output_gradient(scope, g, nullptr).q;
+  const auto gradient_of = [&](std::size_t i) { return blocks_[i]->output_gradient(scope, g, memory.codes ? &memory : nullptr); };
+  nn::LinearOperand gy = gradient_of(blocks_.size() - 1);
   {
     const ArenaScope temporaries(scope.scratch);
     const Tensor h = allocate(scope.scratch, scope.dtype, wide);
     const Tensor gh = allocate(scope.scratch, scope.dtype, wide);
     const Tensor rstd = allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {tokens});
-    final_norm_->forward(scope, x, h, rstd);
+    final_norm_->forward(scope, x, {.values = h}, rstd);
     head_->loss_and_gradient(scope, h, batch.targets, total, gh);
     scope.queue.zero(g.data, g.bytes());
-    final_norm_->backward(scope, gh, x, rstd, g);
+    final_norm_->backward(scope, gh, x, rstd, gy);
   }
 
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     const ArenaScope rebuilt(scope.stash);
     if (full) blocks_[i]->forward(recompute, rope_table_, saved_[i].x, {}, saved_[i]);
-    blocks_[i]->backward(scope, rope_table_, g, saved_[i]);
+    const nn::LinearOperand gx = i > 0 ? gradient_of(i - 1) : nn::LinearOperand{.values = g};
+    blocks_[i]->backward(scope, rope_table_, gy, gx, saved_[i]);
+    gy = gx;
   }
   kernels::embedding_backward(scope.queue, scope.scratch, {.tokens = batch.tokens, .gy = g, .gtable = embedding_->grad});
 }
@@ -133,7 +140,7 @@ void Decoder::evaluate(const nn::Scope& outer, const Batch& batch, double* total
   const Tensor x = hidden(scope, batch);
   const ArenaScope temporaries(scope.scratch);
   const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);
-  final_norm_->forward(scope, x, h, allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()}));
+  final_norm_->forward(scope, x, {.values = h}, allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()}));
   head_->loss(scope, h, batch.targets, total);
 }
 
@@ -145,7 +152,7 @@ void Decoder::logits(const nn::Scope& outer, const Batch& batch, const Tensor& l
   const Tensor x = hidden(scope, batch);
   const ArenaScope temporaries(scope.scratch);
   const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);
-  final_norm_->forward(scope, x, h, allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()}));
+  final_norm_->forward(scope, x, {.values = h}, allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()}));
   head_->logits(scope, h, logits);
 }
 
