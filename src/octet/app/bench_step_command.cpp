@@ -37,6 +37,7 @@ double seconds_of_step(const std::string& recipe) {
 }  // namespace
 
 int run_bench_step(const BenchArgs& args) {
+  if (!args.run.path.empty()) return run_bench_run(args);
   const train::EngineOptions options = options_of("bf16");
   const double tokens = static_cast<double>(options.seq_len * options.micro_batch_size);
   const double bf16 = seconds_of_step("bf16");

@@ -227,11 +227,16 @@ class CommandLine {
     const auto add_kind = [&](const std::string& name, const std::string& description, int (*command)(const BenchArgs&)) {
       CLI::App& kind = add(bench, name, description, "octet bench " + name, [this, command] { return command(bench_); });
       kind.add_option("--json", bench_.json, "File to write the numbers to");
+      return &kind;
     };
     add_kind("gemm", "Matrix products, in BF16 and FP8", run_bench_gemm);
     add_kind("quantize", "Casts to FP8 with their amax", run_bench_quantize);
     add_kind("attention", "Attention, forward and backward", run_bench_attention);
-    add_kind("step", "A whole training step, recipe by recipe", run_bench_step);
+    add_kind("kernels", "The memory-bound ops of a step, on a GPU", run_bench_kernels);
+    CLI::App& step = *add_kind("step", "A training step: of every recipe, or of a run, op by op", run_bench_step);
+    step.add_option("RUN.toml", bench_.run.path, "A run: its step is timed op by op; without it every recipe of a small model");
+    step.add_option("--seconds", bench_.seconds, "How long a run's steps are timed")->capture_default_str();
+    overrides_[&step] = &bench_.run.overrides;
   }
 
   const CLI::App& chosen() const {

@@ -106,12 +106,16 @@ struct QuantizeArgs {
 int run_quantize(const QuantizeArgs& args);
 
 struct BenchArgs {
+  RunFile run;              // step only; no path: the quickstart's model
+  double seconds = 10;      // step of a run: how long
   std::filesystem::path json;       // file to write; "" when not given
 };
 int run_bench_gemm(const BenchArgs& args);
 int run_bench_quantize(const BenchArgs& args);
 int run_bench_attention(const BenchArgs& args);
+int run_bench_kernels(const BenchArgs& args);
 int run_bench_step(const BenchArgs& args);
+int run_bench_run(const BenchArgs& args);  // `bench step` with a RUN.toml
 
 struct ConvertExportArgs {
   std::filesystem::path checkpoint;  // step-00001000

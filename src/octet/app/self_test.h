@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "octet/device/device.h"
+
 namespace octet::app {
 
 struct SelfTest {
@@ -11,7 +13,7 @@ struct SelfTest {
   std::string failure;  // the first, with its values; "" when all is well
 };
 
-// Every code of E4M3, E5M2 and E8M0 decoded; every BF16 value cast, alone and by the vectorised kernel; subnormals kept.
-SelfTest fp8_self_test();
+// Every code of E4M3, E5M2 and E8M0 decoded; every BF16 value cast, alone and by the device's kernel; subnormals kept.
+SelfTest fp8_self_test(DeviceKind device);
 
 }  // namespace octet::app

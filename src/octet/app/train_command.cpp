@@ -6,6 +6,7 @@
 #include "octet/app/commands.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
+#include "octet/device/cuda/cuda_device.h"
 #include "octet/plan/memory_table.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
@@ -19,8 +20,9 @@ void print_line(std::string_view line) {
   std::fflush(stdout);
 }
 
-// Bytes of memory this machine can still give, or 0 where it does not say.
-std::size_t available_memory() {
+// Bytes of memory the device can still give, or 0 where it does not say.
+std::size_t available_memory(DeviceKind device) {
+  if (device == DeviceKind::cuda) return cuda_properties().memory_free_bytes;
   std::ifstream info("/proc/meminfo");
   for (std::string key, rest; info >> key && std::getline(info, rest);) {
     if (key == "MemAvailable:") return std::stoull(rest) * 1024;
@@ -28,14 +30,14 @@ std::size_t available_memory() {
   return 0;
 }
 
-void check_fits(const train::MemoryPlan& plan, const train::EngineOptions& options) {
-  const std::size_t available = available_memory();
+void check_fits(const train::MemoryPlan& plan, const train::EngineOptions& options, DeviceKind device) {
+  const std::size_t available = available_memory(device);
   if (available == 0 || plan.total() <= available) return;
   std::string advice;
   if (options.checkpointing != nn::Checkpointing::full) advice += ", activation_checkpoint.mode = \"full\"";
   if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
   if (options.micro_batch_size > 1) advice += ", a smaller training.micro_batch_size";
-  fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(plan.total()), " and the machine has ",
+  fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(plan.total()), device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ",
        telemetry::format_bytes(available), " left:\n", plan::memory_table(plan.bytes), "what helps: a shorter training.seq_len", advice);
 }
 
@@ -63,7 +65,7 @@ int run_train(const TrainArgs& args) {
   }
   train::TrainerOptions trainer_options{.config = config, .console = print_line};
   trainer_options.resume = args.resume.empty() ? config.checkpoint.resume : args.resume;
-  check_fits(train::measure_run(config), options);
+  check_fits(train::measure_run(config), options, device);
   train::Trainer trainer(trainer_options);
   fmt::print("memory plan\n{}", plan::memory_table(trainer.plan().bytes));
   fmt::print("{} steps of {} sequences of {} tokens: {} micro-batches of {} to a step\n", trainer.steps(),

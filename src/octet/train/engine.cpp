@@ -30,7 +30,7 @@ DType compute_dtype(const Recipe& recipe) {
 std::size_t MemoryPlan::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); }
 
 Engine::Engine(const EngineOptions& options, DeviceKind device)
-    : Engine(options, make_device(device), device == DeviceKind::meta ? Capacity{} : capacity_of(options)) {}
+    : Engine(options, make_device(device), device == DeviceKind::meta ? Capacity{} : capacity_of(options, device)) {}
 
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity)
     : options_(options), device_(std::move(device)), queue_(device_->make_queue()) {
@@ -60,14 +60,14 @@ void Engine::dry_run() {
   apply(0.0, 1);
 }
 
-Engine::Capacity Engine::capacity_of(const EngineOptions& options) {
-  Engine meta(options, make_device(DeviceKind::meta), {});
+Engine::Capacity Engine::capacity_of(const EngineOptions& options, DeviceKind device) {
+  Engine meta(options, make_meta_device(device), {});
   meta.dry_run();
   return {.stash = meta.stash_->high_water(), .scratch = meta.scratch_->high_water()};
 }
 
-MemoryPlan measure(const EngineOptions& options) {
-  Engine meta(options, make_device(DeviceKind::meta), {});
+MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
+  Engine meta(options, make_meta_device(device), {});
   meta.dry_run();
   MemoryPlan plan;
   plan.bytes = meta.device().memory().bytes;
@@ -83,7 +83,8 @@ nn::Scope Engine::scope(nn::LinearObserver* observer) {
           .scratch = *scratch_,
           .dtype = compute_dtype(options_.recipe),
           .checkpointing = options_.checkpointing,
-          .observer = observer};
+          .observer = observer,
+          .deterministic = options_.deterministic};
 }
 
 models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
@@ -103,6 +104,20 @@ void Engine::forward_backward(const data::Batch& batch, nn::LinearObserver* obse
   model_->forward_backward(scope(observer), upload(batch.tokens, batch.targets), optimizer_->loss_total());
 }
 
+void Engine::tune(const kernels::GemmTuning& tuning) {
+  if (device_->kind() != DeviceKind::cuda) return;
+  const std::vector<std::int32_t> ids(static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len));
+  if (options_.training) {
+    nn::Scope traceless = scope(nullptr);
+    traceless.record = nn::Record::nothing;
+    model_->forward_backward(traceless, upload(ids, ids), optimizer_->loss_total());
+    zero_gradients();
+  } else {
+    evaluate(ids, ids);
+  }
+  kernels::tune_gemms(*queue_, *scratch_, tuning);
+}
+
 void Engine::zero_gradients() {
   optimizer_->reset_loss(*queue_);
   model_->parameters().zero_gradients(*queue_);
@@ -112,7 +127,7 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
   optimizer_->prepare(*queue_, *scratch_, {.learning_rate = learning_rate, .step = step});
   model_->scales().update(*queue_, optimizer_->found_inf());
   optimizer_->update(*queue_);
-  refresh();
+  model_->parameters().refresh_codes(*queue_, *scratch_);
 }
 
 std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {

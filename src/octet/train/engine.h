@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "octet/data/loader.h"
+#include "octet/kernels/gemm/gemm_tuning.h"
 #include "octet/models/decoder/decoder.h"
 #include "octet/optim/optimizer.h"
 
@@ -20,6 +21,7 @@ struct EngineOptions {
   std::int64_t seq_len = 0;
   std::int64_t micro_batch_size = 1;
   nn::Checkpointing checkpointing = nn::Checkpointing::none;
+  bool deterministic = false;  // the same bits every time on a GPU, too
   optim::OptimizerOptions optimizer;
   nn::LinearObserver* observer = nullptr;  // whose memory the plan must hold: the one that will watch some of the steps
   bool whole_logits = false;               // room for the logits of a micro-batch (probe, generate)
@@ -32,7 +34,7 @@ struct MemoryPlan {
   Work step;  // of one micro-batch, forward and backward, and one optimizer step
 };
 
-MemoryPlan measure(const EngineOptions& options);
+MemoryPlan measure(const EngineOptions& options, DeviceKind device);
 
 class Engine {
  public:
@@ -51,6 +53,10 @@ class Engine {
   // logits [tokens, V] in device memory until the next call; of whole rows, or of the beginning of one.
   Tensor logits(std::span<const std::int32_t> tokens);
 
+  // On a GPU: gives every product of a step its fastest algorithm, the one of `tuning`'s file where it is known. Runs a micro-batch
+  // that leaves no trace. Before the first step; elsewhere nothing.
+  void tune(const kernels::GemmTuning& tuning);
+
   // After parameters or scales were loaded.
   void refresh() { model_->parameters().refresh(*queue_, *scratch_); }
 
@@ -63,12 +69,12 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
  private:
-  friend MemoryPlan measure(const EngineOptions& options);
+  friend MemoryPlan measure(const EngineOptions& options, DeviceKind device);
   struct Capacity {
     std::size_t stash = 0, scratch = 0;
   };
   Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity);
-  static Capacity capacity_of(const EngineOptions& options);
+  static Capacity capacity_of(const EngineOptions& options, DeviceKind device);
   void dry_run();
   nn::Scope scope(nn::LinearObserver* observer);
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);

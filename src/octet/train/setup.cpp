@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 
+#include "octet/base/log.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/models/registry.h"
 #include "octet/recipes/registry.h"
@@ -64,6 +67,7 @@ Recipe recipe_of(const Config& config, DeviceKind device) {
 EngineOptions optimizer_options(const Config& config, const Recipe& recipe) {
   EngineOptions options;
   options.recipe = recipe;
+  options.deterministic = config.run.deterministic;
   options.master_weights = config.optimizer.master_weights;
   options.grad_dtype = dtype_of_name(config.training.grad_dtype);
   options.moments_dtype = dtype_of_name(config.optimizer.state_dtype);
@@ -85,6 +89,19 @@ EngineOptions engine_options(const Config& config, const Recipe& recipe) {
   demand(options.seq_len <= options.model.max_position, ExitCode::config, config.file, ": training.seq_len = ", options.seq_len,
          " is beyond the model's max_position_embeddings = ", options.model.max_position);
   return options;
+}
+
+kernels::GemmTuning gemm_tuning() {
+  namespace fs = std::filesystem;
+  kernels::GemmTuning tuning;
+  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+  const fs::path folder = cache && *cache ? fs::path(cache) : home && *home ? fs::path(home) / ".cache" : fs::path();
+  std::error_code error;
+  if (!folder.empty() && (fs::create_directories(folder / "octet", error), !error)) tuning.cache_file = folder / "octet" / "gemm.json";
+  tuning.progress = [](int done, int total) {
+    if (done == 0 || done == total) log_info(concat("choosing algorithms of matrix products: ", done, " of ", total));
+  };
+  return tuning;
 }
 
 data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab) {

@@ -15,6 +15,9 @@ Recipe recipe_of(const Config& config, DeviceKind device);
 EngineOptions optimizer_options(const Config& config, const Recipe& recipe);
 // The same with the model and the sizes of [training]. Throws Error{config} for a sequence longer than the model's.
 EngineOptions engine_options(const Config& config, const Recipe& recipe);
+// Where the choices of GEMM algorithms are kept, and the progress of making them on stderr: octet/gemm.json in the user's cache
+// folder (XDG_CACHE_HOME, or ~/.cache); without either nothing is kept.
+kernels::GemmTuning gemm_tuning();
 data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab);
 // Micro-batches of an optimizer step.
 std::int64_t accumulation_of(const Config& config);

@@ -57,13 +57,13 @@ std::string utc_now() {
 
 MemoryPlan measure_run(const Config& config) {
   HealthObserver health;
-  return measure(run_options(config, &health));
+  return measure(run_options(config, &health), device_of(config));
 }
 
 Trainer::Trainer(const TrainerOptions& options) : options_(options), config_(options_.config) {
   device_ = device_of(config_);
   engine_options_ = run_options(config_, &health_);
-  plan_ = measure(engine_options_);
+  plan_ = measure(engine_options_, device_);
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
   accumulation_ = accumulation_of(config_);
   steps_ = config_.training.steps;
@@ -84,6 +84,7 @@ void Trainer::start_engine() {
     engine_->model().parameters().initialise(engine_->queue(), config_.run.seed);
     engine_->refresh();
   }
+  engine_->tune(gemm_tuning());
 }
 
 std::vector<checkpoint::Entry> Trainer::entries() {

@@ -1,0 +1,214 @@
+// `octet bench kernels`: the memory-bound ops of a training step on a GPU, each beside copying what it must read and write.
+#include <fmt/format.h>
+
+#include "octet/app/bench.h"
+#include "octet/app/ceilings.h"
+#include "octet/app/commands.h"
+#include "octet/base/require.h"
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/adamw/adamw.h"
+#include "octet/kernels/cross_entropy/cross_entropy.h"
+#include "octet/kernels/embedding/embedding.h"
+#include "octet/kernels/fill/fill.h"
+#include "octet/kernels/norm/norm.h"
+#include "octet/kernels/quantize/quantize.h"
+#include "octet/kernels/rmsnorm/rmsnorm.h"
+#include "octet/kernels/rope/rope.h"
+#include "octet/kernels/swiglu/swiglu.h"
+
+namespace octet::app {
+namespace {
+
+// Llama 3.1 8B at 8192 tokens.
+constexpr std::int64_t kTokens = 8192, kDim = 4096, kFfn = 14336, kHeadDim = 128, kQkv = 6144, kRotated = 5120;
+constexpr std::int64_t kVocab = 128256, kLogitRows = 2048, kParameters = std::int64_t{1} << 28;
+
+class KernelBench {
+ public:
+  void run() {
+    for (const auto& [name, spec] : kSpecs) {
+      cast_of(name, spec);
+      producers_of(name, spec);
+    }
+    values();
+    optimizer();
+  }
+  const std::vector<BenchRow>& rows() const { return rows_; }
+
+ private:
+  static constexpr std::pair<const char*, QuantSpec> kSpecs[] = {
+      {"delayed", {.tile = ScaleTile::tensor, .source = ScaleSource::history}},
+      {"current", {.tile = ScaleTile::tensor}},
+      {"row", {.tile = ScaleTile::row}},
+      {"1x128", {.tile = ScaleTile::block_1x128, .power_of_2 = true}},
+  };
+
+  Tensor random(DType dtype, Shape shape) {
+    const Tensor x = allocate(data_, dtype, shape);
+    kernels::fill_normal(*queue_, {.x = Tensor(x.data, dtype, {x.elements()}), .deviation = 1.0, .seed = 1, .subject = ++draws_});
+    return x;
+  }
+  Tensor empty(DType dtype, Shape shape) { return allocate(data_, dtype, shape); }
+  kernels::QuantizeTo codes(const QuantSpec& spec, std::int64_t rows, std::int64_t cols) {
+    kernels::QuantizeTo to{.spec = spec, .out = {.format = spec.format, .tile = spec.tile}};
+    to.out.codes = empty(dtype_of(spec.format), {rows, cols});
+    to.out.scale_inv = empty(scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
+    to.out.codes_t = empty(dtype_of(spec.format), {cols, rows});
+    to.out.scale_inv_t =
+        spec.tile == ScaleTile::tensor ? to.out.scale_inv : empty(scale_dtype(spec.tile), scale_shape(spec.tile, cols, rows));
+    if (spec.source == ScaleSource::history) {
+      const float one = 1.0f;
+      const Tensor scale = empty(DType::f32, {1}), amax = empty(DType::f32, {1});
+      queue_->copy_to_device(scale.data, &one, sizeof one);
+      queue_->zero(amax.data, amax.bytes());
+      to.scale = scale.as<float>();
+      to.amax = amax.as<float>();
+    }
+    return to;
+  }
+  // The mean of 20 calls after 3 others, by the GPU's clock.
+  void time(const std::string& name, double bytes, const std::function<void()>& op) {
+    constexpr int kCalls = 20;
+    for (int i = 0; i < 3; ++i) op();
+    queue_->start_profile();
+    for (int i = 0; i < kCalls; ++i) op();
+    double seconds = 0;
+    for (const OpTime& t : queue_->take_profile()) seconds += t.seconds / kCalls;
+    rows_.push_back({.name = name,
+                     .seconds = seconds,
+                     .rate = bytes / seconds * 1e-9,
+                     .unit = "GB/s",
+                     .ceiling = kCopyBytesPerSecond * 1e-9,
+                     .against = "copy"});
+  }
+
+  // Bytes: x once, codes both ways round.
+  void cast_of(const std::string& name, const QuantSpec& spec) {
+    for (const std::int64_t cols : {kDim, kFfn, 2 * kFfn}) {
+      const ArenaScope used(data_);
+      const Tensor x = random(DType::bf16, {kTokens, cols});
+      const kernels::QuantizeTo to = codes(spec, kTokens, cols);
+      time(fmt::format("cast + transpose {} [{}, {}]", name, kTokens, cols), static_cast<double>(x.bytes() + written_bytes(to)),
+           [&] { kernels::quantize(*queue_, scratch_, to.of(x)); });
+    }
+  }
+
+  void producers_of(const std::string& name, const QuantSpec& spec) {
+    {
+      const ArenaScope used(data_);
+      const Tensor x = random(DType::bf16, {kTokens, kDim}), weight = random(DType::bf16, {kDim});
+      const Tensor rstd = empty(DType::f32, {kTokens}), gy = random(DType::bf16, {kTokens, kDim});
+      const Tensor gx = random(DType::bf16, {kTokens, kDim}), gweight = empty(DType::f32, {kDim});
+      const kernels::QuantizeTo to = codes(spec, kTokens, kDim);
+      const auto bytes = static_cast<double>(x.bytes());
+      time("rmsnorm to " + name, 2 * bytes,
+           [&] { kernels::rmsnorm_forward(*queue_, scratch_, {.x = x, .weight = weight, .y = {}, .codes = to, .rstd = rstd}); });
+      time("rmsnorm backward to " + name, 5 * bytes, [&] {
+        kernels::rmsnorm_backward(*queue_, scratch_,
+                                  {.gy = gy, .x = x, .weight = weight, .rstd = rstd, .gx = gx, .gweight = gweight, .codes = to});
+      });
+    }
+    {
+      const ArenaScope used(data_);
+      const Tensor gate_up = random(DType::bf16, {kTokens, 2 * kFfn}), gy = random(DType::bf16, {kTokens, kFfn});
+      const auto bytes = static_cast<double>(gy.bytes());
+      const kernels::QuantizeTo to = codes(spec, kTokens, kFfn), both = codes(spec, kTokens, 2 * kFfn);
+      time("swiglu to " + name, 3 * bytes,
+           [&] { kernels::swiglu_forward(*queue_, scratch_, {.gate_up = gate_up, .y = {}, .codes = to}); });
+      time("swiglu backward to " + name, 5 * bytes,
+           [&] { kernels::swiglu_backward(*queue_, scratch_, {.gate_up = gate_up, .gy = gy, .ggate_up = {}, .codes = both}); });
+    }
+    const ArenaScope used(data_);
+    const kernels::QuantizeTo to = codes(spec, kTokens, kQkv);
+    const kernels::Rope rope = backward_rope();
+    time("rope backward to " + name, 2 * static_cast<double>(rope.x.bytes()), [&] {
+      kernels::Rope op = rope;
+      op.codes = to;
+      kernels::rope(*queue_, scratch_, op);
+    });
+  }
+
+  kernels::Rope backward_rope() {
+    std::vector<std::int32_t> places(static_cast<std::size_t>(kTokens));
+    for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int32_t>(i);
+    const Tensor positions = empty(DType::i32, {kTokens});
+    queue_->copy_to_device(positions.data, places.data(), positions.bytes());
+    return {.x = random(DType::bf16, {kTokens, kQkv}),
+            .rotated = kRotated,
+            .head_dim = kHeadDim,
+            .table = random(DType::f32, {kTokens, kHeadDim}),
+            .positions = positions,
+            .direction = kernels::Rope::Direction::backward};
+  }
+
+  void values() {
+    {
+      const ArenaScope used(data_);
+      const kernels::Rope op = backward_rope();
+      time("rope in place", 2.0 * kTokens * kRotated * 2, [&] { kernels::rope(*queue_, scratch_, op); });
+    }
+    {
+      const ArenaScope used(data_);
+      const Tensor x = random(DType::bf16, {kTokens, kDim}), weight = random(DType::bf16, {kDim});
+      const Tensor y = empty(DType::bf16, {kTokens, kDim}), rstd = empty(DType::f32, {kTokens});
+      time("rmsnorm to BF16", 2 * static_cast<double>(x.bytes()),
+           [&] { kernels::rmsnorm_forward(*queue_, scratch_, {.x = x, .weight = weight, .y = y, .codes = {}, .rstd = rstd}); });
+    }
+    const ArenaScope used(data_);
+    const Tensor logits = random(DType::bf16, {kLogitRows, kVocab}), loss = empty(DType::f32, {kLogitRows});
+    const Tensor targets = empty(DType::i32, {kLogitRows});
+    queue_->zero(targets.data, targets.bytes());
+    time("cross-entropy in place", 2 * static_cast<double>(logits.bytes()), [&] {
+      kernels::cross_entropy(
+          *queue_, {.logits = logits, .targets = targets, .loss = loss, .gradient = kernels::CrossEntropy::Gradient::in_place});
+    });
+  }
+
+  void optimizer() {
+    for (const bool wide : {false, true}) {
+      const ArenaScope used(data_);
+      const DType dtype = wide ? DType::f32 : DType::bf16;
+      const Tensor w = random(dtype, {kParameters}), m = random(dtype, {kParameters}), v = empty(dtype, {kParameters});
+      const Tensor g = random(dtype, {kParameters}), total = empty(DType::f64, {1});
+      queue_->zero(v.data, v.bytes());
+      const kernels::StepScalars host{.token_count = 1,
+                                      .grad_scale = 1,
+                                      .learning_rate = 1e-5,
+                                      .bias_correction1 = 0.1,
+                                      .bias_correction2 = 0.05,
+                                      .step = 1,
+                                      .updates = 1};
+      const Tensor scalars = empty(DType::u8, {static_cast<std::int64_t>(sizeof host)});
+      queue_->copy_to_device(scalars.data, &host, sizeof host);
+      const std::string state = wide ? "FP32" : "16-bit";
+      time("adamw, " + state + " states", 7 * static_cast<double>(w.bytes()), [&] {
+        kernels::adamw(*queue_, {.grad = g,
+                                 .weight = w,
+                                 .moment1 = m,
+                                 .moment2 = v,
+                                 .scalars = static_cast<const kernels::StepScalars*>(scalars.data)});
+      });
+      time("sum of squares, " + state, static_cast<double>(g.bytes()),
+           [&] { kernels::sum_squares(*queue_, scratch_, {.x = g, .total = total.as<double>()}); });
+    }
+  }
+
+  std::unique_ptr<Device> device_ = make_device(DeviceKind::cuda);
+  std::unique_ptr<Queue> queue_ = device_->make_queue();
+  Arena data_{*device_, MemoryCategory::activations, std::size_t{12} << 30};
+  Arena scratch_{*device_, MemoryCategory::workspace, std::size_t{4} << 30};
+  std::vector<BenchRow> rows_;
+  std::uint32_t draws_ = 0;
+};
+
+}  // namespace
+
+int run_bench_kernels(const BenchArgs& args) {
+  KernelBench bench;
+  bench.run();
+  fmt::print("memory-bound ops on {}; bytes: what must be read and written, once each\n", cuda_properties().name);
+  show_bench(bench.rows(), args.json);
+  return 0;
+}
+
+}  // namespace octet::app

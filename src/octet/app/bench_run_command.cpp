@@ -1,0 +1,122 @@
+// `octet bench step RUN.toml`: the steps of a run on random tokens, timed as a whole and then op by op.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "octet/app/bench.h"
+#include "octet/app/ceilings.h"
+#include "octet/app/commands.h"
+#include "octet/app/threads.h"
+#include "octet/base/file.h"
+#include "octet/base/json.h"
+#include "octet/base/rng.h"
+#include "octet/train/setup.h"
+
+namespace octet::app {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocab) {
+  const Rng rng(1, RngStream::test);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<std::int32_t>(rng.word64(i) % static_cast<std::uint64_t>(vocab));
+  }
+  return tokens;
+}
+
+std::string name_of(const OpTime& time) {
+  const auto& s = time.work.shape;
+  return s[0] > 0 ? fmt::format("{} {} x {} x {}", time.op, s[0], s[1], s[2]) : time.op;
+}
+
+Json show_profile(const std::vector<OpTime>& profile, double tokens) {
+  Json list = Json::array();
+  double total = 0, floors = 0;
+  fmt::print("{:<44} {:>7} {:>10} {:>8} {:>12} {:>7}\n", "op, of one step", "calls", "us/token", "floor", "rate", "share");
+  for (const OpTime& t : profile) {
+    const double floor = floor_seconds(t.op, t.work);
+    const bool computes = ceiling_flops(t.op) > 0;
+    const double rate = (computes ? t.work.flops * 1e-12 : t.work.bytes * 1e-9) / t.seconds;
+    fmt::print("{:<44} {:>7} {:>10.3f} {:>8.3f} {:>7.0f} {:<4} {:>6.2f}\n", name_of(t), t.calls, t.seconds / tokens * 1e6,
+               floor / tokens * 1e6, rate, computes ? "TF/s" : "GB/s", floor / t.seconds);
+    list.push_back({{"op", name_of(t)}, {"calls", t.calls}, {"seconds", t.seconds}, {"floor_seconds", floor}, {"rate", rate}});
+    total += t.seconds;
+    floors += floor;
+  }
+  fmt::print("{:<44} {:>7} {:>10.3f} {:>8.3f} {:>12} {:>6.2f}\n", "all", "", total / tokens * 1e6, floors / tokens * 1e6, "",
+             floors / total);
+  return list;
+}
+
+}  // namespace
+
+int run_bench_run(const BenchArgs& args) {
+  const Clock::time_point launched = Clock::now();
+  const train::Config config = train::load_config(args.run.path, args.run.overrides);
+  train::check_config(config);
+  use_threads(config);
+  const DeviceKind device = train::device_of(config);
+  const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
+  train::Engine engine(options, device);
+  engine.model().parameters().initialise(engine.queue(), config.run.seed);
+  engine.refresh();
+  engine.tune(train::gemm_tuning());
+
+  const std::int64_t accumulation = train::accumulation_of(config);
+  const auto micro_tokens = options.seq_len * options.micro_batch_size;
+  const std::vector<std::int32_t> ids = random_tokens(micro_tokens * accumulation + 1, options.model.vocab);
+  std::uint32_t step = 0;
+  const auto run_step = [&] {
+    engine.zero_gradients();
+    for (std::int64_t micro = 0; micro < accumulation; ++micro) {
+      const std::span all(ids);
+      const auto at = static_cast<std::size_t>(micro * micro_tokens), count = static_cast<std::size_t>(micro_tokens);
+      engine.forward_backward({.tokens = all.subspan(at, count), .targets = all.subspan(at + 1, count)}, nullptr);
+    }
+    engine.apply(1e-5, ++step);
+  };
+  const auto finish = [&] { return engine.optimizer().read(engine.queue()); };
+
+  run_step();
+  finish();
+  const double launch_s = seconds_since(launched);
+  run_step();
+  kernels::StepScalars scalars = finish();
+  const Clock::time_point start = Clock::now();
+  std::int64_t steps = 0;
+  do {
+    run_step();
+    scalars = finish();
+    ++steps;
+  } while (seconds_since(start) < args.seconds);
+  const double tokens = static_cast<double>(micro_tokens * accumulation);
+  const double seconds = seconds_since(start) / static_cast<double>(steps);
+  const double flops = tokens * options.model.train_flops_per_token(options.seq_len) / seconds;
+  const double memory_gib = static_cast<double>(engine.device().memory().total_peak) * 0x1p-30;
+  fmt::print("{} on {}, recipe {}: {} steps of {} x ({} x {}) tokens\n", config.run.name, octet::name_of(device),
+             options.recipe.name, steps, accumulation, options.micro_batch_size, options.seq_len);
+  fmt::print(
+      "{:.0f} tok/s, {:.1f} ms a step, {:.0f} TFLOPS, mfu {:.1f}% of BF16's peak, {:.1f}% of FP8's, {:.1f} GiB, first step "
+      "{:.1f} s "
+      "after the start, loss {:.3f}, grad {:.3f}\n",
+      tokens / seconds, seconds * 1e3, flops * 1e-12, 100 * flops / kPeakBf16Flops, 100 * flops / kPeakFp8Flops, memory_gib,
+      launch_s, scalars.loss_sum / scalars.token_count, scalars.grad_norm);
+
+  engine.queue().start_profile();
+  run_step();
+  const Json profile = show_profile(engine.queue().take_profile(), tokens);
+  if (!args.json.empty()) {
+    const Json result = {{"tokens_per_s", tokens / seconds}, {"step_seconds", seconds}, {"tflops", flops * 1e-12},
+                         {"memory_gib", memory_gib},         {"launch_s", launch_s},    {"ops", profile}};
+    write_file_atomically(args.json, result.dump(2) + "\n");
+  }
+  return 0;
+}
+
+}  // namespace octet::app

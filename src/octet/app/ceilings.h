@@ -1,0 +1,42 @@
+// What an H200 can do, measured by ourselves (docs/performance.md says how and when): what a profile is held against.
+#pragma once
+
+#include <string_view>
+
+#include "octet/device/device.h"
+
+namespace octet::app {
+
+inline constexpr double kCopyBytesPerSecond = 4.3e12;
+inline constexpr double kPeakBf16Flops = 989e12, kPeakFp8Flops = 1979e12;  // of the data sheet, for MFU
+
+// Operations per second that an op of a profile reaches at best; 0 for ops that memory bounds.
+constexpr double ceiling_flops(std::string_view op) {
+  struct Ceiling {
+    std::string_view op;
+    double teraflops;
+  };
+  constexpr Ceiling kCeilings[] = {
+      {"gemm bf16", 690},
+      {"gemm fp8 fast", 1330},
+      {"gemm fp8 precise", 1190},
+      {"gemm fp8 row fast", 1270},
+      {"gemm fp8 row precise", 1170},
+      {"gemm fp8 1x128 128x128", 1060},
+      {"gemm fp8 1x128 1x128", 890},
+      {"attention_forward", 620},
+      {"attention_backward", 525},
+  };
+  for (const Ceiling& c : kCeilings) {
+    if (c.op == op) return c.teraflops * 1e12;
+  }
+  return 0;
+}
+
+// The shortest time that this work can take there.
+inline double floor_seconds(std::string_view op, const Work& work) {
+  const double flops = ceiling_flops(op);
+  return flops > 0 ? work.flops / flops : work.bytes / kCopyBytesPerSecond;
+}
+
+}  // namespace octet::app
