@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests, sanitize, kernels, rows (the speed table of
+# docs/performance.md), or row:NAME for one of its rows.
+# The programs octet and octet_test_gpu are taken from OCTET_BIN (default build/release), which may have been built elsewhere:
+# cuBLAS and cuDNN are found in the system's folders or in Python's nvidia/*/lib. Logs go to OUT (default out/gpu). The last lines
+# are a verdict, a line a part.
+set -uo pipefail
+cd "$(dirname "$(realpath "$0")")/.."
+bin=${OCTET_BIN:-build/release}
+out=${OUT:-out/gpu}
+mkdir -p "$out"
+folders=$(python3 -c 'import glob, site, sys; print(":".join(f for p in sys.path if p for f in glob.glob(p + "/nvidia/*/lib")))' 2>/dev/null)
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$folders"
+
+verdict=()
+part() {
+  local name=$1 start=$SECONDS status
+  shift
+  printf '\n== %s\n' "$name"
+  "$@"
+  status=$?
+  verdict+=("$([ $status -eq 0 ] && echo PASS || echo FAIL) $name ($((SECONDS - start)) s)")
+  [ $status -eq 0 ]
+}
+test_program() { find "$bin" -name octet_test_gpu -type f | head -n 1; }
+
+run_tests() {
+  "$(test_program)" --gtest_brief=1 >"$out/tests.log" 2>&1
+  local status=$?
+  grep -E '^\[  FAILED|^\[  PASSED|tests ran' "$out/tests.log" | sort -u | tail -n 40
+  return $status
+}
+# Without the products and whole steps, which take long under it and run the libraries' kernels.
+sanitize() {
+  compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 5 "$(test_program)" --gtest_brief=1 \
+    --gtest_filter='-*Gemm*:*GpuStep*:*Attention*' >"$out/$1.log" 2>&1
+  local status=$?
+  tail -n 4 "$out/$1.log"
+  return $status
+}
+
+# The states of the rows: BF16 weights with stochastic rounding, BF16 moments and gradients; or FP32 everywhere.
+narrow="--training.grad_dtype=bf16 --optimizer.state_dtype=bf16 --optimizer.master_weights=false"
+long="--training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=8"
+short="--training.seq_len=1024 --training.micro_batch_size=16 --training.global_batch_size=64"
+all="--precision.recipe=fp8_delayed --precision.head=recipe --precision.accumulation=fast"
+eight="--model.num_hidden_layers=8 --training.seq_len=8192 --training.micro_batch_size=2 --training.global_batch_size=2"
+small="--training.seq_len=8192 --training.micro_batch_size=2 --training.global_batch_size=8"
+rows=(
+  "8b-delayed llama3.1-8b $narrow $long --precision.recipe=fp8_delayed"
+  "8b-bf16 llama3.1-8b $narrow $long --precision.recipe=bf16"
+  "8b-current llama3.1-8b $narrow $long --precision.recipe=fp8_current"
+  "8b-rowwise llama3.1-8b $narrow $long --precision.recipe=fp8_rowwise"
+  "8b-block llama3.1-8b $narrow $long --precision.recipe=fp8_block"
+  "8b-all llama3.1-8b $narrow $long $all"
+  "8b-short-delayed llama3.1-8b $narrow $short --precision.recipe=fp8_delayed"
+  "8b-short-bf16 llama3.1-8b $narrow $short --precision.recipe=bf16"
+  "8b-short-all llama3.1-8b $narrow $short $all"
+  "8b-each-delayed llama3.1-8b $narrow $long --training.global_batch_size=1 --precision.recipe=fp8_delayed"
+  "8b-each-bf16 llama3.1-8b $narrow $long --training.global_batch_size=1 --precision.recipe=bf16"
+  "8-layers-delayed llama3.1-8b $eight --precision.recipe=fp8_delayed"
+  "8-layers-bf16 llama3.1-8b $eight --precision.recipe=bf16"
+  "1b-delayed llama3.2-1b $narrow $small --precision.recipe=fp8_delayed"
+  "1b-bf16 llama3.2-1b $narrow $small --precision.recipe=bf16"
+)
+run_row() {
+  local name=$1 config=$2
+  shift 2
+  timeout 120 "$bin/octet" bench step "configs/$config.toml" --run.device=cuda "$@" --seconds 10 >"$out/$name.log" 2>&1
+  local status=$?
+  grep -E "tok/s,|octet:" "$out/$name.log" | sed "s/^/$name: /"
+  return $status
+}
+
+for name in "$@"; do
+  case $name in
+    tests) part tests run_tests ;;
+    sanitize) for tool in memcheck racecheck initcheck; do part "$tool" sanitize "$tool"; done ;;
+    kernels) part kernels "$bin/octet" bench kernels --json "$out/kernels.json" ;;
+    rows) for row in "${rows[@]}"; do part "${row%% *}" run_row $row; done ;;
+    row:*) for row in "${rows[@]}"; do if [ "${row%% *}" = "${name#row:}" ]; then part "${row%% *}" run_row $row; fi; done ;;
+    *) echo "tools/gpu.sh: unknown part $name" >&2; exit 2 ;;
+  esac
+done
+printf '\n'
+printf '%s\n' "${verdict[@]}"
+! printf '%s\n' "${verdict[@]}" | grep -q ^FAIL
