@@ -48,6 +48,11 @@ TEST_F(BadInput, FilesThatAreNoConfiguration) {
   EXPECT_TRUE(refused(run_.train(), 2, "run.toml", "model"));
 }
 
+TEST_F(BadInput, DevicesThatAreNone) {
+  EXPECT_TRUE(refused(run_.train("--run.device=tpu"), 2, "tpu"));
+  EXPECT_TRUE(refused(run_.run("generate --model nowhere --prompt a --device tpu"), 2, "\"tpu\": must be auto | cpu | cuda"));
+}
+
 TEST_F(BadInput, KeysAndValues) {
   edit("lr = 3e-3", "learning_rate = 3e-3");
   EXPECT_TRUE(refused(run_.train(), 2, line("lr = "), "learning_rate", "did you mean optimizer.lr?"));

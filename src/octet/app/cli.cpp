@@ -178,6 +178,7 @@ class CommandLine {
     generate.add_option("--max-tokens", generate_.max_tokens, "To write")->capture_default_str()->check(CLI::PositiveNumber);
     generate.add_option("--temperature", generate_.temperature, "0: always the likeliest")->capture_default_str()->check(CLI::NonNegativeNumber);
     generate.add_option("--seed", generate_.seed, "Of the sampling")->capture_default_str();
+    generate.add_option("--device", generate_.device, "auto, cpu or cuda")->capture_default_str();
 
     CLI::App& convert = add(root_, "convert", "Between checkpoints and Hugging Face directories",
                             "octet convert export --checkpoint out/run/checkpoints/step-00001000 --output out/model");

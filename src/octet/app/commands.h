@@ -77,6 +77,7 @@ struct GenerateArgs {
   std::int64_t max_tokens = 128;
   double temperature = 0.8;         // 0: always the likeliest
   std::uint64_t seed = 42;
+  std::string device = "auto";
 };
 int run_generate(const GenerateArgs& args);
 

@@ -5,6 +5,7 @@
 #include "octet/data/tokenizer/tokenizer.h"
 #include "octet/train/generate.h"
 #include "octet/train/restore.h"
+#include "octet/train/setup.h"
 
 namespace octet::app {
 namespace {
@@ -36,10 +37,12 @@ class Utf8Printer {
 }  // namespace
 
 int run_generate(const GenerateArgs& args) {
-  use_threads({});
+  train::Config config;
+  config.run.device = args.device;
+  use_threads(config);
   demand(!args.prompt.empty(), ExitCode::config, "--prompt \"\": there must be something to go on from");
   const auto window = static_cast<std::int64_t>(args.prompt.size()) + args.max_tokens;
-  const auto engine = train::open_model(args.model, DeviceKind::cpu, window);
+  const auto engine = train::open_model(args.model, train::device_of(config), window);
   const std::string& spec = engine->model().config().tokenizer;
   const auto tokenizer = data::make_tokenizer(spec.empty() ? args.model.string() : spec);
   std::vector<std::int32_t> ids;

@@ -110,7 +110,7 @@ class Quantizer {
         spec_(recipe.spec(role)),
         device_(make_device(device)),
         queue_(device_->make_queue()),
-        scratch_(*device_, MemoryCategory::workspace, std::size_t{1} << 20) {
+        scratch_(*device_, MemoryCategory::workspace, std::size_t{1} << 26) {
     if (fixed) {
       spec_.source = ScaleSource::history;
       fixed_ = upload(&*fixed, DType::f32, {1});

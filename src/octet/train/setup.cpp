@@ -42,9 +42,9 @@ std::string kind_of(const std::string& name) {
 }  // namespace
 
 DeviceKind device_of(const Config& config) {
-  if (config.run.device == "cuda") return DeviceKind::cuda;
-  if (config.run.device == "auto" && cuda_is_available()) return DeviceKind::cuda;
-  return DeviceKind::cpu;
+  const std::string& name = config.run.device;
+  demand(name == "cpu" || name == "cuda" || name == "auto", ExitCode::config, "run.device = \"", name, "\": must be auto | cpu | cuda");
+  return name == "cuda" || (name == "auto" && cuda_is_available()) ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
 Recipe recipe_of(const Config& config, DeviceKind device) {

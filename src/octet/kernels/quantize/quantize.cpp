@@ -91,7 +91,9 @@ void quantize(Queue& queue, Arena& scratch, const Quantize& op) {
   check(op);
   queue.count("quantize", work_of(op));
   const ArenaScope scope(scratch);
-  float* const amaxes = cuda::allocate_amaxes(scratch, op.spec, op.x.rows(), op.x.shape[1]);
+  // The CPU makes the scales of rows one by one.
+  const bool ahead = op.spec.tile == ScaleTile::tensor || queue.target() == DeviceKind::cuda;
+  float* const amaxes = ahead ? cuda::allocate_amaxes(scratch, op.spec, op.x.rows(), op.x.shape[1]) : nullptr;
   if (queue.kind() == DeviceKind::cpu) run_cpu(op, amaxes);
   if constexpr (kCudaBackend) {
     if (queue.kind() == DeviceKind::cuda) cuda::quantize(queue, op, amaxes);
