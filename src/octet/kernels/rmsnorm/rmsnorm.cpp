@@ -63,13 +63,12 @@ void rmsnorm_backward(Queue& queue, Arena& scratch, const RmsNormBackward& op) {
   const std::int64_t rows = op.x.rows(), cols = op.x.cols();
   const std::int64_t parts = on_gpu ? cuda::rmsnorm_partials(rows) : ceil_div(rows, cpu::rmsnorm_rows_per_partial(rows));
   const Tensor partials = allocate(scratch, op.rstd.dtype, {parts, cols});
+  // Codes are made of the new gx, which is read again for them.
+  const std::size_t reads = !fused ? 0 : needs_amax_first(op.codes.spec) ? 2 : 1;
   queue.count("rmsnorm_backward", {.flops = 12.0 * static_cast<double>(op.x.elements()),
-                                   .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + 2 * op.gx.bytes() +
-                                                                op.rstd.bytes() + op.weight.bytes() + 2 * op.gweight.bytes())});
-  if (fused) {
-    const int reads = needs_amax_first(op.codes.spec) ? 2 : 1;
-    queue.count("rmsnorm_backward", {.bytes = static_cast<double>(reads * op.gx.bytes() + written_bytes(op.codes))});
-  }
+                                   .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() +
+                                                                op.rstd.bytes() + op.weight.bytes() + 2 * op.gweight.bytes() +
+                                                                (fused ? written_bytes(op.codes) : 0))});
   if (queue.kind() == DeviceKind::cpu) cpu::rmsnorm_backward(op, partials);
   float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, rows, cols) : nullptr;
   if constexpr (kCudaBackend) {
