@@ -107,7 +107,8 @@ Work work_of(const Gemm& op, const GemmPlan& plan) {
   std::size_t bytes = op.a.values.bytes() + op.b.values.bytes() + op.d.bytes() + (op.c ? op.c.bytes() : 0);
   const bool fp8 = is_fp8(op.a.values.dtype);
   if (fp8) bytes += op.a.scale_inv.bytes() + op.b.scale_inv.bytes();
-  return {.flops = flops, .fp8_flops = fp8 ? flops : 0, .bytes = static_cast<double>(bytes)};
+  return {
+      .flops = flops, .fp8_flops = fp8 ? flops : 0, .bytes = static_cast<double>(bytes), .shape = {plan.m, plan.n, plan.k}};
 }
 
 }  // namespace
