@@ -160,6 +160,13 @@ class CommandLine {
         ->check(CLI::NonNegativeNumber);
     compare.add_flag("--json", compare_.json, "For programs");
 
+    CLI::App& advise = add(root_, "advise", "What each recipe costs a run, linear by linear, and which one to take",
+                           "octet advise configs/llama3.1-8b.toml --health out/llama3.1-8b-fp8", [this] { return run_advise(advise_); });
+    add_run(advise, advise_.run);
+    advise.add_option("--health", advise_.health, "fp8_health.jsonl or the folder of a run: names layers to keep in BF16");
+    advise.add_option("--device", advise_.device, "auto, cpu or cuda: on a GPU the times are measured, too")->capture_default_str();
+    advise.add_flag("--json", advise_.json, "For programs");
+
     CLI::App& report = add(root_, "report", "Draws report.html of one run, or of several side by side",
                            "octet report out/quickstart/bf16 out/quickstart/fp8_block", [this] { return run_report(report_); });
     report.add_option("DIR", report_.directories, "Folders of runs, or one folder that holds several")->required()->expected(1, -1);
@@ -290,6 +297,7 @@ class CommandLine {
   DataInspectArgs inspect_;
   TrainArgs train_;
   EvalArgs eval_;
+  AdviseArgs advise_;
   CompareArgs compare_;
   ReportArgs report_;
   GenerateArgs generate_;

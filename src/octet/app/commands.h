@@ -53,6 +53,14 @@ struct EvalArgs {
 };
 int run_eval(const EvalArgs& args);
 
+struct AdviseArgs {
+  RunFile run;
+  std::filesystem::path health;  // fp8_health.jsonl or the folder of a run; "" when not given
+  std::string device = "auto";   // auto | cpu | cuda: whether a GPU measures
+  bool json = false;
+};
+int run_advise(const AdviseArgs& args);
+
 struct CompareArgs {
   RunFile run;
   std::vector<std::string> recipes;

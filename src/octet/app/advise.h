@@ -1,0 +1,43 @@
+// What `octet advise` knows before it speaks.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "octet/plan/advice.h"
+#include "octet/plan/health.h"
+
+namespace octet::app {
+
+struct AdvisedRecipe {
+  std::string name;
+  std::string refusal;                                // why this model or configuration cannot run it; then nothing else is known
+  std::vector<plan::LinearTime> predicted, measured;  // of each kind of linear; `measured` is empty without a GPU
+  std::vector<std::int64_t> fp8_layers;               // of each kind
+  std::size_t memory_bytes = 0;
+
+  // By its measured times where there are any.
+  plan::Candidate candidate() const { return {name, measured.empty() ? predicted : measured, fp8_layers, memory_bytes}; }
+};
+
+struct Advice {
+  std::string run;
+  std::string gpu;                   // that measured; "" when none did
+  std::size_t gpu_memory_bytes = 0;  // of that one, or of an H200
+  plan::LinearSetting setting;
+  std::vector<plan::LinearKind> kinds;
+  std::vector<AdvisedRecipe> recipes;  // bf16 first
+  std::vector<plan::HealthFinding> findings;
+  std::optional<std::string> health;  // the file that was read
+  plan::Recommendation recommendation;
+};
+
+// Times a linear on the GPU of `queue`, its products with the fastest algorithms. `ops` is what the meta device counted.
+plan::LinearTime measure_linear(Queue& queue, const plan::LinearKind& kind, const Recipe& recipe,
+                                const plan::LinearSetting& setting, const plan::LinearOps& ops);
+
+std::string advice_text(const Advice& advice);
+std::string advice_json(const Advice& advice);
+
+}  // namespace octet::app

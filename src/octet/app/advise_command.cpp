@@ -1,0 +1,148 @@
+// `octet advise`: what each recipe costs a run, and which one it should take.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "octet/app/advise.h"
+#include "octet/app/ceilings.h"
+#include "octet/app/commands.h"
+#include "octet/app/threads.h"
+#include "octet/base/log.h"
+#include "octet/base/names.h"
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/recipes/registry.h"
+#include "octet/telemetry/jsonl.h"
+#include "octet/train/setup.h"
+#include "octet/train/trainer.h"
+
+namespace octet::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kH200MemoryBytes = std::size_t{139} << 30;
+
+constexpr const char* kRecipes[] = {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"};
+
+std::vector<telemetry::HealthSample> read_health(const fs::path& given, std::string& path) {
+  std::error_code ignored;
+  const fs::path file = fs::is_directory(given, ignored) ? given / "fp8_health.jsonl" : given;
+  path = file.string();
+  auto health = telemetry::read_jsonl<telemetry::HealthSample>(file);
+  if (health.broken_lines > 0) log_warning(concat(path, ": ", health.broken_lines, " broken lines passed over"));
+  demand(!health.records.empty(), ExitCode::data, path, ": holds no health sample");
+  return std::move(health.records);
+}
+
+void check_layers(const std::vector<telemetry::HealthSample>& samples, models::Decoder& model, const std::string& path) {
+  std::vector<std::string> tensors;
+  for (const nn::Linear* linear : model.linears()) {
+    for (const char* operand : {".x", ".w", ".g"}) tensors.push_back(linear->name() + operand);
+  }
+  const std::set<std::string> known(tensors.begin(), tensors.end());
+  for (const telemetry::HealthSample& sample : samples) {
+    demand(known.count(sample.tensor) > 0, ExitCode::data, path, ": tensor \"", sample.tensor, "\" is of no linear of this model",
+           did_you_mean(sample.tensor, tensors));
+  }
+}
+
+// Predictions are for a GPU, whatever machine makes them; so is the memory plan.
+train::Config config_for(const train::Config& config, const std::string& recipe) {
+  train::Config result = config;
+  result.run.device = "cuda";
+  result.precision.recipe = recipe;
+  return result;
+}
+
+plan::LinearSetting setting_of(const train::Config& config, const train::EngineOptions& options) {
+  return {.model = options.model,
+          .batch = options.micro_batch_size,
+          .seq_len = options.seq_len,
+          .micro_batches = train::accumulation_of(config),
+          .storage = {.compute = DType::bf16,
+                      .master_weights = options.master_weights,
+                      .training = true,
+                      .grad = options.grad_dtype,
+                      .moments = options.moments_dtype}};
+}
+
+class Adviser {
+ public:
+  // `queue`: of the GPU that measures; null without one.
+  Adviser(const train::Config& config, Queue* queue) : config_(config), queue_(queue) {}
+
+  void add(Advice& advice, const std::string& recipe_name) const {
+    AdvisedRecipe result{.name = recipe_name};
+    try {
+      const train::Config config = config_for(config_, recipe_name);
+      const Recipe recipe = train::recipe_of(config, DeviceKind::cuda);
+      models::Decoder model(advice.setting.model, recipe);
+      result.fp8_layers = plan::fp8_layers(model, advice.kinds);
+      result.memory_bytes = train::measure_run(config).total();
+      const Recipe bf16 = recipes::make_recipe("bf16", {});
+      for (const plan::LinearKind& kind : advice.kinds) {
+        add_linear(result, kind, kind.quantisable ? recipe : bf16, advice.setting);
+      }
+    } catch (const Error& error) {  // of this recipe alone: the run's own has been accepted
+      if (error.code() != ExitCode::config || recipe_name == "bf16") throw;
+      result = {.name = recipe_name, .refusal = error.what()};
+    }
+    advice.recipes.push_back(std::move(result));
+  }
+
+ private:
+  void add_linear(AdvisedRecipe& result, const plan::LinearKind& kind, const Recipe& recipe,
+                  const plan::LinearSetting& setting) const {
+    constexpr plan::Machine kH200{.flops = ceiling_flops, .copy_bytes_per_s = kCopyBytesPerSecond};
+    const plan::LinearOps ops = plan::count_linear(kind, recipe, setting);
+    result.predicted.push_back(plan::predicted_time(kH200, ops, kind, recipe, setting));
+    if (!queue_) return;
+    log_info(concat("measuring ", kind.name, " in ", recipe.name));
+    result.measured.push_back(measure_linear(*queue_, kind, recipe, setting, ops));
+  }
+
+  const train::Config& config_;
+  Queue* queue_;
+};
+
+}  // namespace
+
+int run_advise(const AdviseArgs& args) {
+  if (args.json) set_log_info(false);
+  const train::Config config = train::load_config(args.run.path, args.run.overrides);
+  train::check_config(config);
+  use_threads(config);
+  train::Config measuring;
+  measuring.run.device = args.device;
+  std::unique_ptr<Device> device;
+  if (train::device_of(measuring) == DeviceKind::cuda) device = make_device(DeviceKind::cuda);
+  const std::unique_ptr<Queue> queue = device ? device->make_queue() : nullptr;
+
+  // As the run itself would be refused.
+  const Recipe own = train::recipe_of(config, DeviceKind::cpu);
+  const train::EngineOptions options = train::engine_options(config, own);
+  models::Decoder model(options.model, own);
+  Advice advice{.run = config.run.name,
+                .gpu = queue ? cuda_properties().name : "",
+                .gpu_memory_bytes = queue ? cuda_properties().memory_bytes : kH200MemoryBytes,
+                .setting = setting_of(config, options)};
+  advice.kinds = plan::linear_kinds(model);
+  if (!args.health.empty()) {
+    advice.health.emplace();
+    const auto samples = read_health(args.health, *advice.health);
+    check_layers(samples, model, *advice.health);
+    advice.findings = plan::find_unhealthy(samples);
+  }
+
+  const Adviser adviser(config, queue.get());
+  for (const char* recipe : kRecipes) adviser.add(advice, recipe);
+  std::vector<plan::Candidate> candidates;
+  for (const AdvisedRecipe& recipe : advice.recipes) {
+    if (recipe.refusal.empty()) candidates.push_back(recipe.candidate());
+  }
+  advice.recommendation = plan::recommend(advice.kinds, candidates, config.precision.skip, plan::layers_of(advice.findings));
+  fmt::print("{}", args.json ? advice_json(advice) : advice_text(advice));
+  return 0;
+}
+
+}  // namespace octet::app

@@ -1,0 +1,174 @@
+// What `octet advise` says, for people and for programs.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "octet/app/advise.h"
+#include "octet/base/json.h"
+#include "octet/telemetry/format.h"
+
+namespace octet::app {
+namespace {
+
+constexpr const char* kNotes =
+    "the linears alone: attention and the rest take the same time in every recipe; the head as precision.head has it\n"
+    "mxfp8 is emulated on Hopper, slower than BF16: not among the recipes\n";
+
+// Of a linear of kind `i`, as predicted or as measured.
+struct Cost {
+  double products_s, casts_s, total_s, gain_pct;
+
+  Cost(const std::vector<plan::LinearTime>& times, const std::vector<plan::LinearTime>& bf16, std::size_t i)
+      : products_s(times[i].products_s),
+        casts_s(plan::casts_seconds(times[i], bf16[i])),
+        total_s(plan::total_seconds(times[i], bf16[i])),
+        gain_pct(plan::gain_pct(total_s, bf16[i].products_s)) {}
+};
+
+bool has_row(const plan::LinearKind& kind, const AdvisedRecipe& recipe) {
+  return recipe.refusal.empty() && (kind.quantisable || recipe.name == "bf16");
+}
+
+std::string cost_text(const Cost& cost) {
+  return fmt::format("{:>10.1f}{:>8.1f}{:>10.1f}{:>+8.1f} %", cost.products_s * 1e6, cost.casts_s * 1e6, cost.total_s * 1e6,
+                     cost.gain_pct);
+}
+
+Json cost_json(const Cost& cost) {
+  return {{"products_s", cost.products_s}, {"casts_s", cost.casts_s}, {"total_s", cost.total_s}, {"gain_pct", cost.gain_pct}};
+}
+
+plan::Outcome outcome_of(const Advice& advice, const AdvisedRecipe& recipe) {
+  return plan::outcome_of(advice.kinds, recipe.candidate(), advice.recipes.front().candidate(), plan::layers_of(advice.findings));
+}
+
+std::string linears_text(const Advice& advice) {
+  const AdvisedRecipe& bf16 = advice.recipes.front();
+  constexpr const char* kColumns = "  products   casts     total      gain";
+  std::string text = fmt::format("microseconds of one linear and one micro-batch\n{:<47}{:<38}{}\n{:<47}{}{}\n", "",
+                                 "  predicted for an H200", bf16.measured.empty() ? "" : "  measured on " + advice.gpu,
+                                 "linear   [out, in]           layers  recipe", kColumns, bf16.measured.empty() ? "" : kColumns);
+  for (std::size_t i = 0; i < advice.kinds.size(); ++i) {
+    const plan::LinearKind& kind = advice.kinds[i];
+    std::string label = fmt::format("{:<9}{:<20}{:>6}", kind.name, fmt::format("[{}, {}]", kind.out, kind.in), kind.layers);
+    for (const AdvisedRecipe& recipe : advice.recipes) {
+      if (!has_row(kind, recipe)) continue;
+      text += fmt::format("{:<35}  {:<10}{}", label, recipe.name, cost_text({recipe.predicted, bf16.predicted, i}));
+      if (!recipe.measured.empty()) text += cost_text({recipe.measured, bf16.measured, i});
+      text += "\n";
+      label.clear();
+    }
+  }
+  return text;
+}
+
+std::string recipes_text(const Advice& advice) {
+  std::string text = fmt::format("\n{:<13}{:>20}{:>12}{:>20}{:>12}{:>12}\n", "recipe", "ms a micro-batch", "gain",
+                                 "with advised skip", "gain", "memory");
+  for (const AdvisedRecipe& recipe : advice.recipes) {
+    if (!recipe.refusal.empty()) {
+      text += fmt::format("{:<13}    refused: {}\n", recipe.name, recipe.refusal);
+      continue;
+    }
+    const plan::Outcome outcome = outcome_of(advice, recipe);
+    text += fmt::format("{:<13}{:>20.3f}{:>+10.1f} %{:>20.3f}{:>+10.1f} %{:>12}", recipe.name, outcome.as_is.seconds * 1e3,
+                        outcome.as_is.gain_pct, outcome.advised.seconds * 1e3, outcome.advised.gain_pct,
+                        telemetry::format_bytes(recipe.memory_bytes));
+    if (recipe.memory_bytes > advice.gpu_memory_bytes) {
+      text += fmt::format("  more than the GPU's {}", telemetry::format_bytes(advice.gpu_memory_bytes));
+    }
+    text += "\n";
+  }
+  return text + kNotes;
+}
+
+// Per kind the recipes that lose on it.
+std::string slower_text(const Advice& advice) {
+  std::string text;
+  for (const plan::LinearKind& kind : advice.kinds) {
+    std::string losers;
+    for (const AdvisedRecipe& recipe : advice.recipes) {
+      if (!recipe.refusal.empty()) continue;
+      const std::vector<std::string> slower = outcome_of(advice, recipe).slower;
+      if (std::find(slower.begin(), slower.end(), kind.pattern) != slower.end()) losers += " " + recipe.name;
+    }
+    if (!losers.empty()) text += fmt::format("  {:<9}precision.skip = [\"{}\"]  with{}\n", kind.name, kind.pattern, losers);
+  }
+  return text.empty() ? text : "\nlinears that FP8 makes slower than BF16: advised to skip\n" + text;
+}
+
+std::string health_text(const Advice& advice) {
+  if (!advice.health) return "";
+  std::string text = fmt::format("\nhealth, medians of {}\n", *advice.health);
+  for (const plan::HealthFinding& f : advice.findings) {
+    text += fmt::format("  keep {} in BF16: {} of its {} is {} {}, the limit {} {}\n", f.layer, f.figure, f.operand,
+                        telemetry::format_significant(f.value, 3), f.unit, telemetry::format_significant(f.limit, 3), f.unit);
+  }
+  return advice.findings.empty() ? text + "  every layer is well represented\n" : text;
+}
+
+Json recipe_json(const Advice& advice, const AdvisedRecipe& recipe) {
+  if (!recipe.refusal.empty()) return {{"recipe", recipe.name}, {"refused", recipe.refusal}};
+  const plan::Outcome outcome = outcome_of(advice, recipe);
+  return {{"recipe", recipe.name},
+          {"seconds", outcome.as_is.seconds},
+          {"gain_pct", outcome.as_is.gain_pct},
+          {"advised_seconds", outcome.advised.seconds},
+          {"advised_gain_pct", outcome.advised.gain_pct},
+          {"slower", outcome.slower},
+          {"memory_bytes", recipe.memory_bytes}};
+}
+
+Json linear_json(const Advice& advice, std::size_t i) {
+  const plan::LinearKind& kind = advice.kinds[i];
+  const AdvisedRecipe& bf16 = advice.recipes.front();
+  Json recipes = Json::array();
+  for (const AdvisedRecipe& recipe : advice.recipes) {
+    if (!has_row(kind, recipe)) continue;
+    Json entry = {{"recipe", recipe.name},
+                  {"layers", recipe.fp8_layers[i]},
+                  {"predicted", cost_json({recipe.predicted, bf16.predicted, i})}};
+    if (!recipe.measured.empty()) entry["measured"] = cost_json({recipe.measured, bf16.measured, i});
+    recipes.push_back(entry);
+  }
+  return {{"name", kind.name}, {"pattern", kind.pattern}, {"out", kind.out},
+          {"in", kind.in},     {"layers", kind.layers},   {"recipes", recipes}};
+}
+
+}  // namespace
+
+std::string advice_text(const Advice& advice) {
+  const plan::LinearSetting& setting = advice.setting;
+  std::string text = fmt::format("{}: micro-batches of {} x {} tokens, {} to a step\n", advice.run, setting.batch,
+                                 setting.seq_len, setting.micro_batches);
+  text += linears_text(advice) + recipes_text(advice) + slower_text(advice) + health_text(advice);
+  return text + fmt::format("\nadvice: {}\n\n{}", advice.recommendation.reason, advice.recommendation.toml);
+}
+
+std::string advice_json(const Advice& advice) {
+  const plan::LinearSetting& setting = advice.setting;
+  Json linears = Json::array(), recipes = Json::array(), health = Json::array();
+  for (std::size_t i = 0; i < advice.kinds.size(); ++i) linears.push_back(linear_json(advice, i));
+  for (const AdvisedRecipe& recipe : advice.recipes) recipes.push_back(recipe_json(advice, recipe));
+  for (const plan::HealthFinding& f : advice.findings) {
+    health.push_back({{"layer", f.layer},
+                      {"operand", std::string(1, f.operand)},
+                      {"figure", f.figure},
+                      {"unit", f.unit},
+                      {"value", f.value},
+                      {"limit", f.limit}});
+  }
+  const plan::Recommendation& r = advice.recommendation;
+  const Json result = {{"run", advice.run},
+                       {"gpu", advice.gpu},
+                       {"micro_batch_size", setting.batch},
+                       {"seq_len", setting.seq_len},
+                       {"micro_batches", setting.micro_batches},
+                       {"linears", linears},
+                       {"recipes", recipes},
+                       {"health", health},
+                       {"recommendation", {{"recipe", r.recipe}, {"skip", r.skip}, {"reason", r.reason}, {"toml", r.toml}}}};
+  return result.dump(2) + "\n";
+}
+
+}  // namespace octet::app

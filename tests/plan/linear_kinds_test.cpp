@@ -1,0 +1,50 @@
+#include "octet/plan/linear_kinds.h"
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_model.h"
+
+namespace octet::plan {
+namespace {
+
+using octet::testing::recipe_named;
+using octet::testing::tiny_config;
+
+TEST(LinearKinds, AreTheFusedLinearsOfABlockAndTheHead) {
+  models::Decoder model(tiny_config(), recipe_named("bf16"));
+  const std::vector<LinearKind> kinds = linear_kinds(model);
+  ASSERT_EQ(kinds.size(), 5u);
+  // D 32, F 48, 4 heads and 2 key/value heads of 8, V 32, 2 layers.
+  const auto expect = [&](std::size_t i, const char* name, const char* pattern, std::int64_t out, std::int64_t in, int layers) {
+    EXPECT_EQ(kinds[i].name, name);
+    EXPECT_EQ(kinds[i].pattern, pattern);
+    EXPECT_EQ(kinds[i].out, out) << name;
+    EXPECT_EQ(kinds[i].in, in) << name;
+    EXPECT_EQ(kinds[i].layers, layers) << name;
+  };
+  expect(0, "qkv", "model.layers.*.self_attn.q_proj.fused", 64, 32, 2);
+  expect(1, "o", "model.layers.*.self_attn.o_proj", 32, 32, 2);
+  expect(2, "gate_up", "model.layers.*.mlp.gate_proj.fused", 96, 32, 2);
+  expect(3, "down", "model.layers.*.mlp.down_proj", 32, 48, 2);
+  expect(4, "head", "lm_head", 32, 32, 1);
+  for (const LinearKind& kind : kinds) EXPECT_TRUE(kind.quantisable) << kind.name;
+  models::DecoderConfig odd = tiny_config();
+  odd.vocab = 33;
+  models::Decoder other(odd, recipe_named("bf16"));
+  EXPECT_FALSE(linear_kinds(other)[4].quantisable);
+}
+
+TEST(LinearKinds, CountWhatIsInFp8) {
+  const auto counts = [](const recipes::Options& options) {
+    models::Decoder model(tiny_config(), recipe_named("fp8_block", options));
+    return fp8_layers(model, linear_kinds(model));
+  };
+  using Counts = std::vector<std::int64_t>;
+  EXPECT_EQ(counts({}), (Counts{2, 2, 2, 2, 0}));
+  EXPECT_EQ(counts({.head = "recipe", .skip = {"model.layers.1.mlp.*"}}), (Counts{2, 2, 1, 1, 1}));
+  // The patterns of kinds are what precision.skip takes.
+  EXPECT_EQ(counts({.skip = {"model.layers.*.self_attn.q_proj.fused", "lm_head"}}), (Counts{0, 2, 2, 2, 0}));
+}
+
+}  // namespace
+}  // namespace octet::plan

@@ -1,0 +1,100 @@
+#include "octet/plan/linear_run.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/tiny_model.h"
+
+namespace octet::plan {
+namespace {
+
+using octet::testing::recipe_named;
+using octet::testing::tiny_config;
+
+std::vector<LinearKind> tiny_kinds() {
+  models::Decoder model(tiny_config(), recipe_named("bf16"));
+  return linear_kinds(model);
+}
+
+LinearSetting tiny_setting() { return {.model = tiny_config(), .batch = 2, .seq_len = 16, .micro_batches = 4, .storage = {}}; }
+
+double other_bytes(const std::vector<OpTime>& profile) {
+  double bytes = 0;
+  for (const OpTime& op : profile) {
+    if (!std::string_view(op.op).starts_with("gemm")) bytes += op.work.bytes;
+  }
+  return bytes;
+}
+
+TEST(LinearRun, MultipliesThreeTimes) {
+  const LinearKind qkv = tiny_kinds()[0];  // [64, 32]
+  std::vector<std::array<std::int64_t, 3>> shapes;
+  for (const OpTime& op : count_linear(qkv, recipe_named("fp8_delayed"), tiny_setting()).micro_batch) {
+    if (std::string_view(op.op).starts_with("gemm fp8")) shapes.push_back(op.work.shape);
+  }
+  // 32 tokens: fprop [T, out] over in, dgrad [T, in] over out, wgrad [out, in] over T.
+  EXPECT_EQ(shapes, (std::vector<std::array<std::int64_t, 3>>{{32, 64, 32}, {32, 32, 64}, {64, 32, 32}}));
+}
+
+// n elements of X and G each; bytes beside BF16, without scales of a few bytes.
+TEST(LinearRun, CastsCountWhatTheyMoveBesideBf16) {
+  const std::vector<LinearKind> kinds = tiny_kinds();
+  const auto beside_bf16 = [&](std::size_t kind, const char* recipe) {
+    const LinearOps fp8 = count_linear(kinds[kind], recipe_named(recipe), tiny_setting());
+    const LinearOps bf16 = count_linear(kinds[kind], recipe_named("bf16"), tiny_setting());
+    return other_bytes(fp8.micro_batch) - other_bytes(bf16.micro_batch);
+  };
+  constexpr double kTokens = 32, kScales = 64;
+  // qkv: RMSNorm's codes take BF16's place (2 n written either way). Rotary backward reads 16 columns of values more than BF16,
+  // which has only the rotated 48 of 64 to move, and writes them.
+  EXPECT_NEAR(beside_bf16(0, "fp8_delayed"), kTokens * 16 * 2 * 2, kScales);
+  // o: X is read again and cast (2 n + 2 n); so is G, whose values RMSNorm's backward pass has to leave (2 n + 2 n).
+  EXPECT_NEAR(beside_bf16(1, "fp8_delayed"), kTokens * 32 * 4 + kTokens * 32 * 4, kScales);
+  // down: SwiGLU's codes take BF16's place, G's stand beside values.
+  EXPECT_NEAR(beside_bf16(3, "fp8_delayed"), kTokens * 32 * 4, kScales);
+  // Current scales read their sources once more: gate and up [T, 2 in] of SwiGLU, G's values [T, out].
+  EXPECT_NEAR(beside_bf16(3, "fp8_current") - beside_bf16(3, "fp8_delayed"), kTokens * (2 * 48 * 2 + 32 * 2), kScales);
+}
+
+TEST(LinearRun, AWeightIsCastFromItsMaster) {
+  const LinearKind o = tiny_kinds()[1];  // 1024 elements: FP32 read, codes written both ways round
+  EXPECT_NEAR(other_bytes(count_linear(o, recipe_named("fp8_delayed"), tiny_setting()).weight), 1024 * (4 + 2), 64);
+  EXPECT_EQ(count_linear(o, recipe_named("bf16"), tiny_setting()).weight.size(), 0u);
+  LinearSetting without = tiny_setting();
+  without.storage.master_weights = false;
+  EXPECT_NEAR(other_bytes(count_linear(o, recipe_named("fp8_delayed"), without).weight), 1024 * (2 + 2), 64);
+}
+
+TEST(LinearRun, TheHeadIsCutAsInTraining) {
+  LinearSetting setting = tiny_setting();
+  setting.batch = 4096;  // 65,536 tokens
+  LinearKind head = tiny_kinds()[4];
+  head.out = 128256;
+  EXPECT_EQ(tokens_at_a_time(head, setting), 4096);  // 2^29 / 128256 = 4186, in whole 128s
+  head.out = 256;
+  EXPECT_EQ(tokens_at_a_time(head, setting), 65536);
+  EXPECT_EQ(tokens_at_a_time(tiny_kinds()[0], setting), 65536);
+}
+
+// The meta device only counts; here every kind computes in every recipe.
+TEST(LinearRun, RunsOnADevice) {
+  const auto device = make_device(DeviceKind::cpu);
+  const auto queue = device->make_queue();
+  for (const char* recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"}) {
+    for (const LinearKind& kind : tiny_kinds()) {
+      constexpr std::size_t kPlenty = std::size_t{64} << 20;
+      LinearRun run(*queue, kind, recipe_named(recipe), tiny_setting(), {kPlenty, kPlenty});
+      const LinearRun::Capacity before = run.used();
+      run.micro_batch();
+      run.update_scales();
+      run.cast_weight();
+      run.micro_batch();
+      EXPECT_GT(run.used().stash, 0u) << recipe << " " << kind.name;
+      EXPECT_GE(run.used().scratch, before.scratch);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::plan
