@@ -132,6 +132,11 @@ struct Row {
   }
 };
 
+__device__ void copy_async(Eight<BFloat16>* to, const BFloat16* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
+               : "memory");
+}
+
 template <bool kWrites>
 __device__ void ignore_row(const Row& row, float* loss) {
   if (row.block == 0 && threadIdx.x == 0) *loss = 0;
@@ -157,15 +162,38 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 
   Softmax s;
   const int thread = static_cast<int>(threadIdx.x);
-  for (int first = thread; first < row.count; first += kBatchVectors) {
+  const auto lowest = [] {
     constexpr std::uint32_t kLowest = 0xFF80FF80u;  // a pair of -inf, which adds nothing
+    return Eight<BFloat16>{{{kLowest, kLowest, kLowest, kLowest}}};
+  };
+  if constexpr (kWrites) {
+    // All that shared memory holds is asked for at once.
+    for (int first = thread; first < kCacheVectors; first += kBatchVectors) {
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = first + b * kThreads;
+        if (i < row.count) copy_async(cache + i, row.vector(i));
+      }
+      asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    for (int first = thread; first < min(row.count, kCacheVectors); first += kBatchVectors) {
+      if (first < kBatchVectors) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(kCacheVectors / kBatchVectors - 1) : "memory");
+      } else {
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+      }
+      Eight<BFloat16> batch[kBatch];
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = first + b * kThreads;
+        batch[b] = i < row.count ? cache[i] : lowest();
+      }
+      add(s, batch);
+    }
+  }
+  for (int first = kWrites ? thread + kCacheVectors : thread; first < row.count; first += kBatchVectors) {
     Eight<BFloat16> batch[kBatch];
     for (int b = 0; b < kBatch; ++b) {
       const int i = first + b * kThreads;
-      batch[b] = i < row.count ? load_eight(row.vector(i)) : Eight<BFloat16>{{{kLowest, kLowest, kLowest, kLowest}}};
-    }
-    if (kWrites && first < kCacheVectors) {
-      for (int b = 0; b < kBatch; ++b) cache[first + b * kThreads] = batch[b];
+      batch[b] = i < row.count ? load_eight(row.vector(i)) : lowest();
     }
     add(s, batch);
   }
