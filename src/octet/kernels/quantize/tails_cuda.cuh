@@ -18,6 +18,15 @@ __device__ inline unsigned magnitudes(const Chunk& chunk) {
 }
 __device__ inline float magnitude_value(unsigned bits) { return __uint_as_float(bits << 16); }
 
+// scale_from_amax without its division in F64, which only constant evaluation needs.
+__device__ inline float device_scale(float amax, const QuantSpec& spec) {
+  if (amax < spec.epsilon) amax = spec.epsilon;
+  if (amax == 0.0f || !is_finite(amax)) return 1.0f;
+  const float quotient = fp8_max(spec.format) / amax;
+  const float scale = is_finite(quotient) ? quotient : is_block(spec.tile) ? kBf16Max : std::numeric_limits<float>::max();
+  return spec.power_of_2 ? __uint_as_float(__float_as_uint(scale) & 0xFF800000u) : scale;
+}
+
 __device__ inline void raise(float* amax, float value) { atomicMax(reinterpret_cast<unsigned*>(amax), __float_as_uint(value)); }
 
 // The largest magnitude of the warp's chunks, its bits.
@@ -113,6 +122,17 @@ struct Codes {
         wide_rows(on_multiple(rows, kChunk) && rows_stride % kChunk == 0 && part_cols % kChunk == 0),
         wide_columns(on_multiple(columns, 16) && columns_stride % 16 == 0) {}
 
+  // Rows 4 step and on of the thread.
+  __device__ void store_rows(const Tile& tile, int step, const uint2 (&codes)[4]) const {
+    if (wide_rows && tile.is_full()) {
+      std::uint8_t* const at = rows + tile.row(4 * step) * rows_stride + tile.col();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) *reinterpret_cast<uint2*>(at + i * rows_stride) = codes[i];
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) store_row(tile, 4 * step + i, codes[i]);
+  }
   __device__ void store_row(const Tile& tile, int i, uint2 codes) const {
     const int row = tile.row(i), col = tile.col();
     if (row >= tile.rows || col >= tile.cols) return;
@@ -141,12 +161,22 @@ struct TransposedTile {
   }
   // After a barrier: 16 rows of a column in one piece, codes behind the last row 0.
   __device__ void store(const Tile& tile, const Codes& out) const {
+    constexpr int kPieces = kTile * kTile / 16 / kTileThreads;
+    if (out.wide_columns && tile.is_full()) {
+      const int column = static_cast<int>(threadIdx.x) / 8, part = static_cast<int>(threadIdx.x) % 8;
+      std::uint8_t* const at = out.columns + (tile.col0 + column) * out.columns_stride + tile.row0 + part * 16;
 #pragma unroll
-    for (int k = 0; k < kTile * kTile / 16 / kTileThreads; ++k) {
+      for (int k = 0; k < kPieces; ++k) {
+        constexpr int kColumns = kTileThreads / 8;
+        *reinterpret_cast<uint4*>(at + k * kColumns * out.columns_stride) = piece_of(k * kColumns + column, part);
+      }
+      return;
+    }
+#pragma unroll 1
+    for (int k = 0; k < kPieces; ++k) {
       const int piece = k * kTileThreads + static_cast<int>(threadIdx.x);
-      const int column = piece / 8, part = piece % 8, chunk = column / kChunk;
-      uint4 codes = *reinterpret_cast<const uint4*>(&words[column * 32 + 4 * (part ^ (chunk / 2))]);
-      if (chunk % 2) codes = {codes.z, codes.w, codes.x, codes.y};
+      const int column = piece / 8, part = piece % 8;
+      uint4 codes = piece_of(column, part);
       const int row = tile.row0 + part * 16, col = tile.col0 + column;
       if (col >= tile.cols || row >= out.columns_width) continue;
       if (row + 16 > tile.rows) {
@@ -168,6 +198,11 @@ struct TransposedTile {
   }
 
  private:
+  __device__ uint4 piece_of(int column, int part) const {
+    const int chunk = column / kChunk;
+    const uint4 codes = *reinterpret_cast<const uint4*>(&words[column * 32 + 4 * (part ^ (chunk / 2))]);
+    return chunk % 2 ? uint4{codes.z, codes.w, codes.x, codes.y} : codes;
+  }
   // a, b, c, d: four columns of one row each.
   __device__ void put_half(const Tile& tile, int step, int first, unsigned a, unsigned b, unsigned c, unsigned d) {
     const unsigned ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140);
@@ -194,8 +229,8 @@ __device__ void write_codes(const Tile& tile, const Chunk (&values)[kTileRows], 
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       codes[i] = encode<kFormat>(values[4 * step + i], scale);
-      if (out.rows) out.store_row(tile, 4 * step + i, codes[i]);
     }
+    if (out.rows) out.store_rows(tile, step, codes);
     if (out.columns) transposed.put(tile, step, codes);
   }
   if (!out.columns) return;
@@ -304,7 +339,7 @@ struct TensorTail {
     return {.scale_or_amax = scale ? *scale : *current_amax, .amax = amax ? __float_as_uint(*amax) : 0u};
   }
   __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], const State& state, Shared& shared) const {
-    const float factor = scale ? state.scale_or_amax : scale_from_amax(state.scale_or_amax, spec);
+    const float factor = scale ? state.scale_or_amax : device_scale(state.scale_or_amax, spec);
     if (tile.row0 == 0 && tile.col0 == 0 && threadIdx.x == 0) {
       if (scale_inv) *scale_inv = 1.0f / factor;
       if (scale_inv_t) *scale_inv_t = 1.0f / factor;
@@ -340,7 +375,7 @@ struct BlockTail {
     unsigned largest = 0;
 #pragma unroll
     for (int i = 0; i < kTileThreads / 32; ++i) largest = max(largest, shared.warps[i]);
-    const float scale = scale_from_amax(magnitude_value(largest), spec);
+    const float scale = device_scale(magnitude_value(largest), spec);
     if (threadIdx.x == 0) {
       const int down = tile.row0 / kTile, across = tile.col0 / kTile;
       if (codes.rows) scale_inv[down * stride + across] = 1.0f / scale;
@@ -387,12 +422,17 @@ struct LineTail {
       row_magnitudes<16>(values, pairs);
       amax = magnitude_value(row_of_pairs(pairs, mine));
     }
-    const float scale = scale_from_amax(amax, spec);
+    const float scale = device_scale(amax, spec);
     if (tile.chunk() == mine && row < tile.rows) scale_inv[tile.col0 / kTile * stride + row] = 1.0f / scale;
 #pragma unroll
-    for (int i = 0; i < kTileRows; ++i) {
-      const float of_row = __shfl_sync(kAllLanes, scale, (tile.lane() & 16) | i);
-      codes.store_row(tile, i, encode<kFormat>(values[i], of_row));
+    for (int step = 0; step < kTileRows / 4; ++step) {
+      uint2 of_rows[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float of_row = __shfl_sync(kAllLanes, scale, (tile.lane() & 16) | (4 * step + i));
+        of_rows[i] = encode<kFormat>(values[4 * step + i], of_row);
+      }
+      codes.store_rows(tile, step, of_rows);
     }
   }
   __device__ void columns(const Tile& tile, const Chunk (&values)[kTileRows], Shared& shared) const {
@@ -408,7 +448,7 @@ struct LineTail {
       } else if (col < tile.cols) {
         amax = column_amax[col];
       }
-      const float scale = scale_from_amax(amax, spec);
+      const float scale = device_scale(amax, spec);
       shared.scales[column] = scale;
       if (col < tile.cols) scale_inv_t[tile.row0 / kTile * stride_t + col] = 1.0f / scale;
     }

@@ -98,6 +98,7 @@ struct Tile {
   __device__ int row(int i) const { return row(i, lane() / 16); }
   __device__ int row(int i, int half) const { return row0 + warp() * 16 + i / 4 * 8 + half * 4 + i % 4; }
   __device__ int col() const { return col0 + chunk() * kChunk; }
+  __device__ bool is_full() const { return row0 + kTile <= rows && col0 + kTile <= cols; }
 };
 
 // Element by element.
