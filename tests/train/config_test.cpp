@@ -55,7 +55,7 @@ TEST(Config, DefaultsAreTheContract) {
   EXPECT_EQ(at("/lr_scheduler"), R"({"warmup_steps":100,"decay":"cosine","min_lr_factor":0.1})");
   EXPECT_EQ(at("/precision"),
             R"({"recipe":"fp8_delayed","format":"hybrid","amax_history_len":1024,"amax_compute_algo":"max","margin":0,"reduce_amax":true,)"
-            R"("power_of_2":"auto","amax_epsilon":0.0,"accumulation":"auto","wgrad":"recipe","head":"bf16","attention":"bf16","skip":[],)"
+            R"("power_of_2":"auto","amax_epsilon":0.0,"accumulation":"auto","wgrad":"recipe","head":"bf16","attention":"bf16","weight_transpose_cache":true,"skip":[],)"
             R"("emulate":false})");
   EXPECT_EQ(at("/data"), R"({"document_mask":false,"split":[0.98,0.02]})");
   EXPECT_EQ(at("/evaluation"), R"({"interval":100,"sequences":64})");
@@ -305,7 +305,7 @@ TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
 
 // Published sizes of the models (parameters; Hugging Face model cards and config.json).
 TEST(Presets, AreTheModelsThatTheyName) {
-  EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-8b", "llama3.2-1b", "quickstart"}));
+  EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-8b", "llama3.2-1b", "quality-380m", "quickstart"}));
   const std::vector<std::pair<std::string, std::int64_t>> sizes = {
       {"llama2-7b", 6738415616}, {"llama3-70b", 70553706496}, {"llama3.1-8b", 8030261248}, {"llama3.2-1b", 1235814400}};
   for (const auto& [name, parameters] : sizes) {
@@ -339,7 +339,7 @@ TEST(ModelConfig, MistakesAreNamed) {
   c.file = "run.toml";
   c.model.config = "llama3.1-8";
   EXPECT_EQ(error_of([&] { decoder_config(c); }),
-            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-8b, llama3.2-1b, quickstart), and not a .toml or "
+            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-8b, llama3.2-1b, quality-380m, quickstart), and not a .toml or "
             ".json file (did you mean llama3.1-8b?)");
   c.model.config = "/tmp";
   EXPECT_EQ(error_of([&] { decoder_config(c); }), "model.config = \"/tmp\": a directory; give it as model.init_from");
