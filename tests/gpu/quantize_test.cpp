@@ -141,6 +141,25 @@ TEST_F(QuantizeGpuTest, ALayersWorth) {
   }
 }
 
+TEST_F(QuantizeGpuTest, TransposedCodes) {
+  for (const auto& [rows, cols] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {37, 129}, {256, 144}, {130, 64}, {512, 1024}}) {
+    for (const ScaleTile tile : {ScaleTile::tensor, ScaleTile::block_128x128}) {
+      const Twin x = source(DType::bf16, rows, cols, Fill::normal, 0);
+      const QuantSpec spec{.format = Fp8Format::e4m3, .tile = tile};
+      const QuantizedTwin out = output(spec, rows, cols, Parts::both, false), made = output(spec, rows, cols, Parts::both, false);
+      quantize(*gpu_queue, gpu_scratch, {.x = x.gpu, .spec = spec, .out = out.gpu});
+      Quantized rows_alone = made.gpu;
+      rows_alone.codes_t = rows_alone.scale_inv_t = {};
+      quantize(*gpu_queue, gpu_scratch, {.x = x.gpu, .spec = spec, .out = rows_alone});
+      transpose_codes(*gpu_queue, made.gpu);
+      const std::string what = concat("tile ", static_cast<int>(tile), " of [", rows, ", ", cols, "]");
+      expect_same_bytes(to_host(*gpu_queue, out.gpu.codes_t).view(), made.gpu.codes_t, what);
+      expect_same_bytes(to_host(*gpu_queue, out.gpu.scale_inv_t).view(), made.gpu.scale_inv_t, what + " scales");
+    }
+  }
+}
+
 TEST_F(QuantizeGpuTest, TensorsWithoutElements) {
   for (const auto& [rows, cols] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 48}, {48, 0}}) {
     const Twin x = zeros(DType::bf16, {rows, cols});

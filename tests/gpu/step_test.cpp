@@ -143,6 +143,13 @@ TEST_P(GpuStep, IsTheSameEveryTimeAndInEveryCheckpointingMode) {
     if (expected.empty()) expected = actual;
     EXPECT_EQ(distance(actual, expected), 0.0) << "mode " << static_cast<int>(mode);
   }
+  const ScaleTile of_weights = options.recipe.w.tile;
+  if (!options.recipe.is_fp8() || (of_weights != ScaleTile::tensor && of_weights != ScaleTile::block_128x128)) return;
+  options.recipe.weight_transpose_cache = false;
+  const auto gpu = make_engine(options, 7, DeviceKind::cuda);
+  gradients(*gpu, tokens);
+  gpu->apply(1e-3, 1);
+  EXPECT_EQ(distance(gradients(*gpu, tokens), expected), 0.0) << "transposed weights made in backward";
 }
 
 TEST_P(GpuStep, ThePlanIsWhatTheEngineTakesToTheByte) {

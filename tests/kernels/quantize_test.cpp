@@ -358,6 +358,35 @@ TEST_F(QuantizeTest, AmaxLetsNanWin) {
   }
 }
 
+TEST_F(QuantizeTest, TransposesCodesToWhatItWouldHaveMade) {
+  for (const ScaleTile tile : {ScaleTile::tensor, ScaleTile::block_128x128}) {
+    for (const auto& [rows, cols] :
+         std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {37, 129}, {256, 144}, {130, 64}}) {
+      const Tensor x = upload(make_matrix(rows, cols, Fill::wide), DType::bf16);
+      const std::int64_t padded = padded_k(rows, tile);
+      const Quantized expected = make_output(spec_of(tile), rows, cols, Parts::both, padded);
+      Quantized q = make_output(spec_of(tile), rows, cols, Parts::both, padded);
+      quantize(*queue_, scratch_, {.x = x, .spec = spec_of(tile), .out = expected});
+      Quantized rows_alone = q;
+      rows_alone.codes_t = rows_alone.scale_inv_t = {};
+      quantize(*queue_, scratch_, {.x = x, .spec = spec_of(tile), .out = rows_alone});
+      transpose_codes(*queue_, q);
+      for (std::int64_t c = 0; c < cols; ++c) {
+        ASSERT_EQ(std::memcmp(q.codes_t.as_bytes() + c * q.codes_t.row_stride,
+                              expected.codes_t.as_bytes() + c * expected.codes_t.row_stride, static_cast<std::size_t>(padded)),
+                  0)
+            << "column " << c << " of [" << rows << ", " << cols << "]";
+      }
+      // Of the rows of x: quantize() says 1 for tiles of padding alone, of which a weight has none.
+      for (std::int64_t i = 0; i < expected.scale_inv.elements(); ++i) {
+        const std::int64_t across = tile == ScaleTile::tensor ? 1 : expected.scale_inv.shape[1];
+        EXPECT_EQ(scale_at(q.scale_inv_t, tile, i % across, i / across),
+                  scale_at(expected.scale_inv_t, tile, i % across, i / across));
+      }
+    }
+  }
+}
+
 TEST_F(QuantizeTest, MetaAsksForTheSameScratchAndCountsTheSameWork) {
   const std::unique_ptr<Device> meta = make_device(DeviceKind::meta);
   const std::unique_ptr<Queue> meta_queue = meta->make_queue();

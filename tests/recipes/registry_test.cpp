@@ -140,6 +140,12 @@ TEST(Recipes, RefuseWhatTheyDoNotKnow) {
   EXPECT_EQ(refusal("bf16", {.amax_epsilon = -1}), "precision.amax_epsilon = -1: must be between 0 and 1e30");
   EXPECT_NE(refusal("bf16", {.amax_epsilon = std::numeric_limits<double>::quiet_NaN()}), "");
   EXPECT_EQ(refusal("bf16", {.margin = 32}), "");
+  for (const char* name : {"fp8_rowwise", "mxfp8"}) {
+    EXPECT_EQ(refusal(name, {.weight_transpose_cache = false}),
+              concat("precision.weight_transpose_cache = false: ", name,
+                     " scales the rows and the columns of a weight apart, so that its transposed codes cannot be made of its codes"));
+  }
+  for (const char* name : {"bf16", "fp8_delayed", "fp8_current", "fp8_block"}) EXPECT_EQ(refusal(name, {.weight_transpose_cache = false}), "");
 }
 
 TEST(Recipes, RefuseDevicesWithoutAPath) {

@@ -35,6 +35,11 @@ void check_fits(const train::MemoryPlan& plan, const train::EngineOptions& optio
   if (available == 0 || plan.total() <= available) return;
   std::string advice;
   if (options.checkpointing != nn::Checkpointing::full) advice += ", activation_checkpoint.mode = \"full\"";
+  const ScaleTile of_weights = options.recipe.w.tile;
+  if (options.recipe.is_fp8() && options.recipe.weight_transpose_cache &&
+      (of_weights == ScaleTile::tensor || of_weights == ScaleTile::block_128x128)) {
+    advice += ", precision.weight_transpose_cache = false";
+  }
   if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
   if (options.micro_batch_size > 1) advice += ", a smaller training.micro_batch_size";
   fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(plan.total()), device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ",

@@ -34,6 +34,7 @@ Linear::Linear(const Options& options, const Recipe& recipe, parallel::Parameter
   if (!is_fp8()) return;
   recipes::check_shape(recipe_, name_, out_, in_);
   weight_->spec.quant = recipe_.w;
+  weight_->spec.keeps_transpose = recipe_.weight_transpose_cache;
   weight_->spec.read_as_values = options.shared_weight != nullptr;
   if (recipe_.delayed()) {
     x_slot_ = scales.add(name_, Role::activation);
@@ -162,6 +163,16 @@ void Linear::rebuild(const Scope& scope, const LinearOperand& x, LinearSaved& sa
   }
 }
 
+Quantized Linear::weight_transposed(const Scope& scope) const {
+  Quantized q = weight_->codes;
+  if (q.codes_t) return q;
+  q.codes_t = allocate(scope.scratch, q.codes.dtype, {in_, out_});
+  q.scale_inv_t =
+      q.tile == ScaleTile::tensor ? q.scale_inv : allocate(scope.scratch, q.scale_inv.dtype, scale_shape(q.tile, in_, out_));
+  kernels::transpose_codes(scope.queue, q);
+  return q;
+}
+
 Quantized Linear::gradient_codes(const Scope& scope, std::int64_t tokens) const {
   Quantized q = empty(Role::gradient);
   add_rows(scope.scratch, tokens, out_, q);
@@ -202,7 +213,8 @@ void Linear::backward(const Scope& scope, const LinearOperand& gy, const LinearS
   const std::int64_t tokens = q.codes.rows();
   const bool watched = scope.observer && scope.observer->wants_products(name_);
   if (gx) {
-    const GemmOperand a = kernels::row_operand(q), b = kernels::transposed_operand(weight_->codes);
+    const ArenaScope of_dgrad(scope.scratch);
+    const GemmOperand a = kernels::row_operand(q), b = kernels::transposed_operand(weight_transposed(scope));
     kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = gx, .accumulation = recipe_.dgrad});
     if (watched) {
       const Tensor exact = allocate(scope.scratch, DType::f32, {tokens, in_});

@@ -81,6 +81,8 @@ class Linear {
   void add_rows(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const;
   void add_transposed(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const;
   Quantized input_codes(const Scope& scope, std::int64_t tokens, const LinearSaved* saved) const;
+  // The weight's codes with their transposed part, made in the scratch where the parameter does not keep it.
+  Quantized weight_transposed(const Scope& scope) const;
   Quantized gradient_codes(const Scope& scope, std::int64_t tokens) const;
   kernels::QuantizeTo to(Role role, const Quantized& out, Record record) const;
   void quantize(const Scope& scope, Role role, const LinearOperand& operand, Record record) const;

@@ -63,6 +63,7 @@ struct Recipe {
   int amax_history_len = 1024;
   bool amax_most_recent = false;
   bool head_fp8 = false;
+  bool weight_transpose_cache = true;  // false: the transposed codes of W are made where dgrad reads them
   std::vector<std::string> skip;  // globs of linears kept in BF16
 
   const QuantSpec& spec(Role role) const { return role == Role::activation ? x : role == Role::weight ? w : g; }

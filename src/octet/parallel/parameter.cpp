@@ -33,7 +33,8 @@ void ParameterStore::materialise(Device& device, const Storage& storage) {
   for (Parameter& p : parameters_) {
     const Shape shape = p.spec.shape;
     if (master) p.master = allocate(device, MemoryCategory::master_weights, DType::f32, shape);
-    if (!master || !p.spec.quant || p.spec.read_as_values) p.value = allocate(device, MemoryCategory::weights, storage.compute, shape);
+    if (!master || !p.spec.quant || p.spec.read_as_values)
+      p.value = allocate(device, MemoryCategory::weights, storage.compute, shape);
     if (p.spec.quant) {
       const QuantSpec& spec = *p.spec.quant;
       const std::int64_t rows = shape[0], cols = shape[1];
@@ -41,11 +42,13 @@ void ParameterStore::materialise(Device& device, const Storage& storage) {
       q.format = spec.format;
       q.tile = spec.tile;
       q.codes = allocate(device, MemoryCategory::weights, dtype_of(spec.format), {rows, cols});
-      q.codes_t = allocate(device, MemoryCategory::weights, dtype_of(spec.format), {cols, rows});
       q.scale_inv = allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
-      q.scale_inv_t = spec.tile == ScaleTile::tensor
-                          ? q.scale_inv
-                          : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, cols, rows));
+      if (p.spec.keeps_transpose) {
+        q.codes_t = allocate(device, MemoryCategory::weights, dtype_of(spec.format), {cols, rows});
+        q.scale_inv_t = spec.tile == ScaleTile::tensor ? q.scale_inv
+                                                       : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile),
+                                                                  scale_shape(spec.tile, cols, rows));
+      }
     }
     if (storage.training) {
       p.grad = allocate(device, MemoryCategory::gradients, storage.grad, shape);
@@ -78,9 +81,9 @@ void ParameterStore::refresh_codes(Queue& queue, Arena& scratch) {
   for (Parameter& p : parameters_) {
     if (!p.spec.quant) continue;
     if (p.scale_slot.amax) queue.zero(p.scale_slot.amax, sizeof(float));
-    kernels::quantize(queue, scratch,
-                      {.x = p.primary(), .spec = *p.spec.quant, .out = p.codes, .scale = p.scale_slot.scale,
-                       .amax = p.scale_slot.amax});
+    kernels::quantize(
+        queue, scratch,
+        {.x = p.primary(), .spec = *p.spec.quant, .out = p.codes, .scale = p.scale_slot.scale, .amax = p.scale_slot.amax});
   }
 }
 

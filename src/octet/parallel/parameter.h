@@ -26,6 +26,7 @@ struct ParameterSpec {
   bool decay = true;  // weight decay: matrices yes, norms no
   std::optional<QuantSpec> quant;  // as operand W of an FP8 linear
   bool grad_from_product = false;  // the first product of a step writes the gradient, so nobody needs to zero it
+  bool keeps_transpose = true;     // false: codes have no transposed part; a reader makes it with kernels::transpose_codes
   bool read_as_values = false;     // read as values even though it is quantised: a tied embedding under an FP8 head
 };
 

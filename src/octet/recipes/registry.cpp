@@ -12,8 +12,13 @@ namespace {
 
 const std::map<std::string, Recipe (*)(const Options&), std::less<>>& makers() {
   static const std::map<std::string, Recipe (*)(const Options&), std::less<>> table = {
-      {"bf16", make_bf16},           {"fp32", make_fp32},           {"fp8_block", make_fp8_block}, {"fp8_current", make_fp8_current},
-      {"fp8_delayed", make_fp8_delayed}, {"fp8_rowwise", make_fp8_rowwise}, {"mxfp8", make_mxfp8},
+      {"bf16", make_bf16},
+      {"fp32", make_fp32},
+      {"fp8_block", make_fp8_block},
+      {"fp8_current", make_fp8_current},
+      {"fp8_delayed", make_fp8_delayed},
+      {"fp8_rowwise", make_fp8_rowwise},
+      {"mxfp8", make_mxfp8},
   };
   return table;
 }
@@ -60,19 +65,25 @@ Recipe make_recipe(std::string_view name, const Options& options) {
          ": must be at least 1");
   demand(options.margin >= -32 && options.margin <= 32, ExitCode::config, "precision.margin = ", options.margin,
          ": must be between -32 and 32");
-  demand(options.amax_epsilon >= 0.0 && options.amax_epsilon <= 1e30, ExitCode::config, "precision.amax_epsilon = ",
-         options.amax_epsilon, ": must be between 0 and 1e30");
+  demand(options.amax_epsilon >= 0.0 && options.amax_epsilon <= 1e30, ExitCode::config,
+         "precision.amax_epsilon = ", options.amax_epsilon, ": must be between 0 and 1e30");
   Recipe recipe = maker->second(options);
   recipe.name = name;
   recipe.wgrad_bf16 = recipe.is_fp8() && options.wgrad == "bf16";
   recipe.head_fp8 = recipe.is_fp8() && options.head == "recipe";
+  recipe.weight_transpose_cache = options.weight_transpose_cache;
+  demand(!recipe.is_fp8() || recipe.weight_transpose_cache || recipe.w.tile == ScaleTile::tensor ||
+             recipe.w.tile == ScaleTile::block_128x128,
+         ExitCode::config, "precision.weight_transpose_cache = false: ", name,
+         " scales the rows and the columns of a weight apart, so that its transposed codes cannot be made of its codes");
   recipe.skip = options.skip;
   return recipe;
 }
 
 void check_device(const Recipe& recipe, DeviceKind device, bool emulate) {
   if (device != DeviceKind::cuda) return;
-  demand(recipe.compute != Compute::fp32, ExitCode::config, "precision.recipe = \"fp32\" runs on the CPU only; use bf16 on a GPU");
+  demand(recipe.compute != Compute::fp32, ExitCode::config,
+         "precision.recipe = \"fp32\" runs on the CPU only; use bf16 on a GPU");
   demand(recipe.x.tile != ScaleTile::mx_1x32 || !recipe.is_fp8() || emulate, ExitCode::config,
          "precision.recipe = \"mxfp8\" needs a GPU with MX tensor cores (sm_100); precision.emulate = true runs it slowly");
 }
@@ -106,7 +117,8 @@ Compute compute_of(const Recipe& recipe, const std::vector<std::string>& parts) 
 
 void check_skip_patterns(const Recipe& recipe, const std::vector<std::string>& layers) {
   for (const std::string& pattern : recipe.skip) {
-    const bool used = std::any_of(layers.begin(), layers.end(), [&](const std::string& name) { return glob_match(pattern, name); });
+    const bool used =
+        std::any_of(layers.begin(), layers.end(), [&](const std::string& name) { return glob_match(pattern, name); });
     demand(used, ExitCode::config, "precision.skip: \"", pattern, "\" matches no linear layer", did_you_mean(pattern, layers));
   }
 }

@@ -21,6 +21,7 @@ struct Options {
   std::string accumulation = "auto";       // auto | fast | precise
   std::string wgrad = "recipe";            // recipe | bf16
   std::string head = "bf16";               // bf16 | recipe
+  bool weight_transpose_cache = true;
   std::vector<std::string> skip;
 };
 

@@ -60,8 +60,8 @@ struct ModelConfig {
   std::string config;     // "" when not used
   std::string init_from;  // "" when not used
   std::optional<std::string> model_type;
-  std::optional<std::int64_t> vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads,
-      head_dim, max_position_embeddings;
+  std::optional<std::int64_t> vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
+      num_key_value_heads, head_dim, max_position_embeddings;
   std::optional<double> rope_theta, rms_norm_eps, initializer_range;
   std::optional<bool> tie_word_embeddings;
   std::optional<std::string> tokenizer;
@@ -70,7 +70,8 @@ struct ModelConfig {
 template <FieldsOf<ModelConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "config", .help = "a preset of configs/, a run's .toml or a config.json"}, c.config);
-  visit(Field{.name = "init_from", .help = "Hugging Face directory; with config.json alone the weights start at random"}, c.init_from);
+  visit(Field{.name = "init_from", .help = "Hugging Face directory; with config.json alone the weights start at random"},
+        c.init_from);
   visit(Field{.name = "model_type", .help = "family, \"llama\""}, c.model_type);
   visit(Field{.name = "vocab_size", .range = kAtLeastOne}, c.vocab_size);
   visit(Field{.name = "hidden_size", .range = kAtLeastOne}, c.hidden_size);
@@ -180,6 +181,7 @@ struct PrecisionConfig {
   std::string wgrad = "recipe";
   std::string head = "bf16";
   std::string attention = "bf16";
+  bool weight_transpose_cache = true;
   std::vector<std::string> skip;
   bool emulate = false;
 };
@@ -198,6 +200,8 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "wgrad", .choices = "recipe | bf16"}, c.wgrad);
   visit(Field{.name = "head", .choices = "bf16 | recipe"}, c.head);
   visit(Field{.name = "attention", .choices = "bf16 | fp8"}, c.attention);
+  visit(Field{.name = "weight_transpose_cache", .help = "false: a byte less a weight, and a pass over its codes a micro-batch"},
+        c.weight_transpose_cache);
   visit(Field{.name = "skip", .help = "patterns of layer names kept in BF16"}, c.skip);
   visit(Field{.name = "emulate", .help = "let a recipe run where the device has no path for it, slowly"}, c.emulate);
 }

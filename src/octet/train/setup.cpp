@@ -23,11 +23,21 @@ nn::Checkpointing checkpointing_of(const std::string& mode) {
 std::string describe(const QuantSpec& spec) {
   const char* tile = "";
   switch (spec.tile) {
-    case ScaleTile::tensor: tile = spec.source == ScaleSource::history ? "tensor, delayed" : "tensor, current"; break;
-    case ScaleTile::row: tile = "row"; break;
-    case ScaleTile::block_1x128: tile = "1x128"; break;
-    case ScaleTile::block_128x128: tile = "128x128"; break;
-    case ScaleTile::mx_1x32: tile = "1x32 E8M0"; break;
+    case ScaleTile::tensor:
+      tile = spec.source == ScaleSource::history ? "tensor, delayed" : "tensor, current";
+      break;
+    case ScaleTile::row:
+      tile = "row";
+      break;
+    case ScaleTile::block_1x128:
+      tile = "1x128";
+      break;
+    case ScaleTile::block_128x128:
+      tile = "128x128";
+      break;
+    case ScaleTile::mx_1x32:
+      tile = "1x32 E8M0";
+      break;
   }
   return fmt::format("{} ({})", spec.format == Fp8Format::e4m3 ? "E4M3" : "E5M2", tile);
 }
@@ -43,7 +53,8 @@ std::string kind_of(const std::string& name) {
 
 DeviceKind device_of(const Config& config) {
   const std::string& name = config.run.device;
-  demand(name == "cpu" || name == "cuda" || name == "auto", ExitCode::config, "run.device = \"", name, "\": must be auto | cpu | cuda");
+  demand(name == "cpu" || name == "cuda" || name == "auto", ExitCode::config, "run.device = \"", name,
+         "\": must be auto | cpu | cuda");
   return name == "cuda" || (name == "auto" && cuda_is_available()) ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
@@ -58,6 +69,7 @@ Recipe recipe_of(const Config& config, DeviceKind device) {
                                                         .accumulation = p.accumulation,
                                                         .wgrad = p.wgrad,
                                                         .head = p.head,
+                                                        .weight_transpose_cache = p.weight_transpose_cache,
                                                         .skip = p.skip});
   recipes::check_device(recipe, device, p.emulate);
   demand(p.attention == "bf16", ExitCode::config, "precision.attention = \"fp8\": FP8 attention runs on CUDA only");
@@ -97,7 +109,8 @@ kernels::GemmTuning gemm_tuning() {
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
   const fs::path folder = cache && *cache ? fs::path(cache) : home && *home ? fs::path(home) / ".cache" : fs::path();
   std::error_code error;
-  if (!folder.empty() && (fs::create_directories(folder / "octet", error), !error)) tuning.cache_file = folder / "octet" / "gemm.json";
+  if (!folder.empty() && (fs::create_directories(folder / "octet", error), !error))
+    tuning.cache_file = folder / "octet" / "gemm.json";
   tuning.progress = [](int done, int total) {
     if (done == 0 || done == total) log_info(concat("choosing algorithms of matrix products: ", done, " of ", total));
   };
@@ -114,7 +127,9 @@ data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab) {
   return options;
 }
 
-std::int64_t accumulation_of(const Config& config) { return config.training.global_batch_size / config.training.micro_batch_size; }
+std::int64_t accumulation_of(const Config& config) {
+  return config.training.global_batch_size / config.training.micro_batch_size;
+}
 
 std::string precision_table(models::Decoder& model) {
   struct Kind {

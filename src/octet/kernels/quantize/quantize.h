@@ -9,19 +9,24 @@
 
 namespace octet::kernels {
 
-// For each tile: scale from amax (numerics/scale.h) or from `scale`; code = encode(float(bf16(x)) * scale); scale_inv = 1 / scale.
+// For each tile: scale from amax (numerics/scale.h) or from `scale`; code = encode(float(bf16(x)) * scale); scale_inv = 1 /
+// scale.
 struct Quantize {
-  Tensor x;        // [R, C] BF16, or F32 which is rounded to BF16 first; rows may be strided
+  Tensor x;  // [R, C] BF16, or F32 which is rounded to BF16 first; rows may be strided
   QuantSpec spec;
-  Quantized out;   // overwritten; the parts that are present (codes, codes_t or both, each with its scales) are made.
-                   // codes_t is [C, R to padded_k(R)] wide: columns from R on become zero codes (and their scales, where a tile
-                   // has none of x, 1).
+  Quantized out;  // overwritten; the parts that are present (codes, codes_t or both, each with its scales) are made.
+                  // codes_t is [C, R to padded_k(R)] wide: columns from R on become zero codes (and their scales, where a tile
+                  // has none of x, 1).
   // Per-tensor tile with ScaleSource::history only:
   const float* scale = nullptr;  // device scalar; the scale to cast with
   float* amax = nullptr;         // device scalar, optional: becomes max(*amax, amax of x), NaN winning
 };
 // The transposed version of row, 1x128 and MX tiles is quantised from x itself, with scales along R.
 void quantize(Queue& queue, Arena& scratch, const Quantize& op);
+
+// The transposed part of codes that have it not, byte for byte what quantize() makes: for the tiles that are square, tensor and
+// 128x128. codes [R, C] and scale_inv are read; codes_t [C, at least R], columns from R on zero, and scale_inv_t are overwritten.
+void transpose_codes(Queue& queue, const Quantized& q);
 
 // Where an op that makes an operand of FP8 GEMMs puts its result y when codes are wanted and y itself is not: the fields of
 // Quantize without its x. The codes and scales are those of quantising y rounded to BF16, byte for byte; where device and recipe
@@ -65,8 +70,8 @@ void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op);
 
 // How well codes represent x: one pass, for health samples.
 struct QuantizeHealth {
-  Tensor x;       // [R, C] as given to quantize
-  Quantized q;    // its row-wise codes and scales
+  Tensor x;              // [R, C] as given to quantize
+  Quantized q;           // its row-wise codes and scales
   float* out = nullptr;  // [5] F32 device: amax of x; scale (1/scale_inv; the geometric mean over many tiles); share of elements
                          // whose scaled magnitude exceeds the format's largest; share of non-zero elements with a zero code;
                          // signal to quantisation noise in dB (10 log10(sum x^2 / sum (x - decoded)^2)) of finite elements,

@@ -25,6 +25,8 @@ void quantize_blocks(const Tensor& x, const QuantSpec& spec, const Quantized& ou
 // The zero codes behind x's rows in codes_t, and scale 1 for tiles that hold none of x.
 void pad_transposed(const Tensor& x, const Quantized& out);
 
+void transpose_codes(const Quantized& q);
+
 void update_delayed_scales(const UpdateDelayedScales& op);
 
 // Sums of one run of rows; added up in order of the runs, so that the result does not depend on threads.

@@ -15,6 +15,7 @@ inline float* allocate_amaxes(Arena& scratch, const QuantSpec& spec, std::int64_
 }
 void quantize(Queue& queue, const Quantize& op, float* amaxes);
 void amax(Queue& queue, const Amax& op);
+void transpose_codes(Queue& queue, const Quantized& q);
 void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op);
 // One entry of `sums` for each cpu::kHealthRows rows, in device memory.
 void quantize_health(Queue& queue, const QuantizeHealth& op, cpu::HealthSums* sums);

@@ -1,0 +1,67 @@
+#include "octet/kernels/quantize/quantize_cuda.h"
+#include "octet/kernels/quantize/tails_cuda.cuh"
+
+namespace octet::kernels::cuda {
+namespace {
+
+struct TransposeCodes : Extent {
+  const std::uint8_t* codes;
+  std::int64_t stride;
+  Codes out;  // its columns
+
+  __device__ uint2 load(int row, int col) const {
+    if (row >= rows || col >= cols) return {};
+    const std::uint8_t* const at = codes + row * stride + col;
+    if (wide) return *reinterpret_cast<const uint2*>(at);
+    uint2 chunk = {};
+#pragma unroll 1
+    for (int i = min(kChunk, cols - col) - 1; i >= 0; --i) chunk = {chunk.x << 8 | at[i], __funnelshift_l(chunk.x, chunk.y, 8)};
+    return chunk;
+  }
+};
+
+__global__ void __launch_bounds__(kTileThreads) codes_kernel(const TransposeCodes op) {
+  __shared__ TransposedTile transposed;
+  const Tile tile{.row0 = static_cast<int>(blockIdx.y) * kTile,
+                  .col0 = static_cast<int>(blockIdx.x) * kTile,
+                  .rows = op.rows,
+                  .cols = op.cols};
+  uint2 codes[kTileRows / 4][4];
+#pragma unroll
+  for (int i = 0; i < kTileRows; ++i) codes[i / 4][i % 4] = op.load(tile.row(i), tile.col());
+#pragma unroll
+  for (int step = 0; step < kTileRows / 4; ++step) transposed.put(tile, step, codes[step]);
+  __syncthreads();
+  transposed.store(tile, op.out);
+}
+
+// x [rows, cols]
+__global__ void scales_kernel(const float* x, std::int64_t stride, int rows, int cols, float* y, std::int64_t y_stride) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i < rows * cols) y[i % cols * y_stride + i / cols] = x[i / cols * stride + i % cols];
+}
+
+}  // namespace
+
+void transpose_codes(Queue& queue, const Quantized& q) {
+  const auto rows = static_cast<int>(q.codes.rows()), cols = static_cast<int>(q.codes.shape[1]);
+  const cudaStream_t stream = octet::cuda::stream_of(queue);
+  const std::uint8_t* const codes = q.codes.as_bytes();
+  const bool wide = on_multiple(codes, kChunk) && q.codes.row_stride % kChunk == 0 && cols % kChunk == 0;
+  const TransposeCodes op{{.rows = rows, .cols = cols, .wide = wide}, codes, q.codes.row_stride, Codes(q, 0)};
+  const dim3 grid(static_cast<unsigned>(ceil_div(cols, kTile)),
+                  static_cast<unsigned>(ceil_div(static_cast<int>(q.codes_t.shape[1]), kTile)));
+  if (rows > 0 && cols > 0) codes_kernel<<<grid, kTileThreads, 0, stream>>>(op);
+  octet::cuda::check_launch("transpose_codes");
+  if (q.scale_inv_t.data == q.scale_inv.data) return;
+  const bool one = q.tile == ScaleTile::tensor;
+  const int scale_rows = one ? 1 : static_cast<int>(q.scale_inv.rows()),
+            scale_cols = one ? 1 : static_cast<int>(q.scale_inv.shape[1]);
+  constexpr int kThreads = 256;
+  scales_kernel<<<static_cast<unsigned>(ceil_div(scale_rows * scale_cols, kThreads)), kThreads, 0, stream>>>(
+      q.scale_inv.as<float>(), q.scale_inv.row_stride, scale_rows, scale_cols, q.scale_inv_t.as<float>(),
+      q.scale_inv_t.row_stride);
+  octet::cuda::check_launch("transpose_codes: scales");
+}
+
+}  // namespace octet::kernels::cuda
