@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -106,6 +107,10 @@ class Queue {
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* device, std::size_t bytes) = 0;
 
+  // Names what is enqueued until end_range(), for profilers that show it (NVTX); ranges nest. See TraceRange.
+  virtual void begin_range(const std::string&) {}
+  virtual void end_range() {}
+
   // From here until take_profile() the time from each op to the next is attributed to it, so gaps belong to the op before them.
   void start_profile();
   // Waits for the queue. Ops of one name and shape are added up, in the order of their first call.
@@ -127,6 +132,18 @@ class Queue {
   Work work_;
   bool profile_ = false;
   std::vector<Mark> marks_;
+};
+
+// A named stretch of a queue's work, as long as it lives.
+class TraceRange {
+ public:
+  TraceRange(Queue& queue, const std::string& name) : queue_(queue) { queue_.begin_range(name); }
+  ~TraceRange() { queue_.end_range(); }
+  TraceRange(const TraceRange&) = delete;
+  TraceRange& operator=(const TraceRange&) = delete;
+
+ private:
+  Queue& queue_;
 };
 
 }  // namespace octet

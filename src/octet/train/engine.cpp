@@ -105,7 +105,7 @@ void Engine::forward_backward(const data::Batch& batch, nn::LinearObserver* obse
 }
 
 void Engine::tune(const kernels::GemmTuning& tuning) {
-  if (device_->kind() != DeviceKind::cuda) return;
+  if (device_->kind() != DeviceKind::cuda || options_.deterministic) return;
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len));
   if (options_.training) {
     nn::Scope traceless = scope(nullptr);
@@ -124,6 +124,7 @@ void Engine::zero_gradients() {
 }
 
 void Engine::apply(double learning_rate, std::uint32_t step) {
+  const TraceRange range(*queue_, "optimizer");
   optimizer_->prepare(*queue_, *scratch_, {.learning_rate = learning_rate, .step = step});
   model_->scales().update(*queue_, optimizer_->found_inf());
   optimizer_->update(*queue_);

@@ -54,7 +54,8 @@ class Engine {
   Tensor logits(std::span<const std::int32_t> tokens);
 
   // On a GPU: gives every product of a step its fastest algorithm, the one of `tuning`'s file where it is known. Runs a micro-batch
-  // that leaves no trace. Before the first step; elsewhere nothing.
+  // that leaves no trace. Before the first step. Elsewhere nothing, nor in deterministic mode: what was fastest today need not be
+  // so when the run is resumed, so products then keep the library's own choice, a function of shape, GPU and version.
   void tune(const kernels::GemmTuning& tuning);
 
   // After parameters or scales were loaded.

@@ -72,7 +72,7 @@ Recipe recipe_of(const Config& config, DeviceKind device) {
                                                         .weight_transpose_cache = p.weight_transpose_cache,
                                                         .skip = p.skip});
   recipes::check_device(recipe, device, p.emulate);
-  demand(p.attention == "bf16", ExitCode::config, "precision.attention = \"fp8\": FP8 attention runs on CUDA only");
+  demand(p.attention == "bf16", ExitCode::config, "precision.attention = \"fp8\": attention in FP8 does not exist yet; \"bf16\" does");
   return recipe;
 }
 

@@ -1,4 +1,5 @@
 #include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
 #include <array>
@@ -92,6 +93,8 @@ class CudaQueue final : public Queue {
     check(cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).get(), 0), "cudaStreamWaitEvent");
   }
   void synchronize() override { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  void begin_range(const std::string& name) override { nvtxRangePushA(name.c_str()); }
+  void end_range() override { nvtxRangePop(); }
 
   void copy_to_device(void* device, const void* host, std::size_t bytes) override {
     for (std::size_t done = 0; done < bytes; done += StagingRing::kSlotBytes) {

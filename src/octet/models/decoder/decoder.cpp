@@ -1,5 +1,6 @@
 #include "octet/models/decoder/decoder.h"
 
+#include "octet/base/require.h"
 #include "octet/kernels/embedding/embedding.h"
 #include "octet/kernels/rope/rope.h"
 #include "octet/recipes/registry.h"
@@ -78,6 +79,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   Tensor x = allocate(scope.stash, scope.dtype, wide);
   kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x});
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const TraceRange range(scope.queue, concat("layer ", i, " forward"));
     const Tensor y = allocate(scope.stash, scope.dtype, wide);
     saved_[i] = {};
     if (full) {
@@ -98,6 +100,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   const auto gradient_of = [&](std::size_t i) { return blocks_[i]->output_gradient(scope, g, memory.codes ? &memory : nullptr); };
   nn::LinearOperand gy = gradient_of(blocks_.size() - 1);
   {
+    const TraceRange range(scope.queue, "head");
     const ArenaScope temporaries(scope.scratch);
     const Tensor h = allocate(scope.scratch, scope.dtype, wide);
     const Tensor gh = allocate(scope.scratch, scope.dtype, wide);
@@ -109,6 +112,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   }
 
   for (std::size_t i = blocks_.size(); i-- > 0;) {
+    const TraceRange range(scope.queue, concat("layer ", i, " backward"));
     const ArenaScope rebuilt(scope.stash);
     if (full) blocks_[i]->forward(recompute, rope_table_, saved_[i].x, {}, saved_[i]);
     const nn::LinearOperand gx = i > 0 ? gradient_of(i - 1) : nn::LinearOperand{.values = g};
