@@ -406,8 +406,11 @@ struct LineTail {
 
   __device__ State begin() const { return {}; }
   __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], const State&, Shared& shared) const {
-    if (codes.rows) rows(tile, values);
-    if (codes.columns) columns(tile, values, shared);
+    if (codes.columns) column_scales(tile, values, shared);
+    if (codes.rows) rows(tile, values);  // while half of the warps make the columns' scales
+    if (!codes.columns) return;
+    __syncthreads();
+    write_columns<kFormat>(tile, values, shared.scales, codes, shared.transposed);
   }
 
  private:
@@ -435,7 +438,8 @@ struct LineTail {
       codes.store_rows(tile, step, of_rows);
     }
   }
-  __device__ void columns(const Tile& tile, const Chunk (&values)[kTileRows], Shared& shared) const {
+  // Needs a barrier before they are read.
+  __device__ void column_scales(const Tile& tile, const Chunk (&values)[kTileRows], Shared& shared) const {
     if (!column_amax) {
       shared.magnitudes.put(tile, values);
       __syncthreads();
@@ -452,8 +456,6 @@ struct LineTail {
       shared.scales[column] = scale;
       if (col < tile.cols) scale_inv_t[tile.row0 / kTile * stride_t + col] = 1.0f / scale;
     }
-    __syncthreads();
-    write_columns<kFormat>(tile, values, shared.scales, codes, shared.transposed);
   }
 };
 
