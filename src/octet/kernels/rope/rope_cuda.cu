@@ -9,7 +9,7 @@ namespace {
 __device__ float turn(float mine, float other, float cos, float sin) { return mine * cos + other * sin; }
 
 struct RopeSource : Extent {
-  static constexpr int kParts = 1, kAhead = 2, kBlocks = 3, kAcross = 4;  // the rows of the table stay in the first cache
+  static constexpr int kParts = 1, kBlocks = 3, kAcross = 1;
   std::uint16_t* x;
   std::int64_t stride;
   int rotated, head_dim;
@@ -29,63 +29,109 @@ struct RopeSource : Extent {
   }
 };
 
-__device__ Chunk load_past_cache(const std::uint16_t* at) {
-  Chunk chunk;
-  asm("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(chunk.x), "=r"(chunk.y), "=r"(chunk.z), "=r"(chunk.w)
-      : "l"(at));
-  return chunk;
-}
-
 // Four pairs.
-__device__ void rotate(uint2& first, uint2& second, const float4& cos, const float4& sin, float sign) {
+__device__ void rotate(uint2& first, uint2& second, const float4& cos, const float4& sin) {
   const auto turn_pair = [](unsigned mine, unsigned other, float c0, float c1, float s0, float s1) {
     return to_bf16(turn(low_of(mine), low_of(other), c0, s0), turn(high_of(mine), high_of(other), c1, s1));
   };
   const uint2 a = first, b = second;
-  first = {turn_pair(a.x, b.x, cos.x, cos.y, -sign * sin.x, -sign * sin.y),
-           turn_pair(a.y, b.y, cos.z, cos.w, -sign * sin.z, -sign * sin.w)};
-  second = {turn_pair(b.x, a.x, cos.x, cos.y, sign * sin.x, sign * sin.y),
-            turn_pair(b.y, a.y, cos.z, cos.w, sign * sin.z, sign * sin.w)};
+  first = {turn_pair(a.x, b.x, cos.x, cos.y, -sin.x, -sin.y), turn_pair(a.y, b.y, cos.z, cos.w, -sin.z, -sin.w)};
+  second = {turn_pair(b.x, a.x, cos.x, cos.y, sin.x, sin.y), turn_pair(b.y, a.y, cos.z, cos.w, sin.z, sin.w)};
+}
+__device__ float4 times(const float4& a, float b) { return {a.x * b, a.y * b, a.z * b, a.w * b}; }
+
+__device__ void gather(const RopeSource& op, const Tile& tile, Chunk (&made)[1][kTileRows]) { gather_elements(op, tile, made); }
+
+// Where heads are wide and tiles hold whole ones.
+struct WideRopeSource : RopeSource {};
+
+constexpr int kTileChunks = kTile / kChunk;
+constexpr int kAcross = 6;  // tiles of a block
+
+// What a thread needs of the table, for every tile of its rows. The two halves of a head are in lanes some way apart. The lower
+// lane turns the first four columns of both chunks, the upper lane the last four, so that each needs half of their cos and sin.
+struct Turns {
+  float4 cos[kTileRows], sin[kTileRows];
+  int lanes, from;  // of eight bytes each: where the thread's first columns stand in its row of the tile
+  bool upper;
+
+  __device__ Turns(const RopeSource& op, const Tile& tile) : lanes(op.head_dim / 2 / kChunk), upper(tile.chunk() & lanes) {
+    from = 2 * (tile.chunk() - (upper ? lanes : 0)) + upper;
+    const int index = tile.chunk() % lanes * kChunk + (upper ? kChunk / 2 : 0);
+#pragma unroll
+    for (int i = 0; i < kTileRows; ++i) {
+      const float* const at = op.cos_at(tile.row(i) < op.rows ? op.positions[tile.row(i)] : 0) + index;
+      cos[i] = *reinterpret_cast<const float4*>(at);
+      sin[i] = times(*reinterpret_cast<const float4*>(at + op.head_dim / 2), op.sign);
+    }
+  }
+  // The thread's chunk of a row in shared memory, turned.
+  __device__ Chunk turned(const Chunk* row, int i) const {
+    const auto* const at = reinterpret_cast<const uint2*>(row) + from;
+    uint2 first = at[0], second = at[2 * lanes];
+    rotate(first, second, cos[i], sin[i]);
+    const uint2 sent = upper ? first : second;
+    const uint2 got = {__shfl_xor_sync(kAllLanes, sent.x, lanes), __shfl_xor_sync(kAllLanes, sent.y, lanes)};
+    return upper ? Chunk{got.x, got.y, second.x, second.y} : Chunk{first.x, first.y, got.x, got.y};
+  }
+};
+
+// A block to kAcross tiles, side by side, of which the next is on its way to shared memory while one is worked on. The rows that
+// a warp reads are those that it loads.
+template <class Tail>
+__global__ void __launch_bounds__(kTileThreads, 2) rope_tiles(const WideRopeSource op, const Tail tail) {
+  extern __shared__ Chunk stage[];  // [kTile][kTileChunks]
+  __shared__ typename Tail::Shared shared;
+  // The last rows first: they are what the kernel before has left in the cache.
+  Tile tile{.row0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kTile,
+            .col0 = static_cast<int>(blockIdx.x) * kAcross * kTile,
+            .rows = op.rows,
+            .cols = op.cols};
+  const int end = min(op.cols, tile.col0 + kAcross * kTile), rows_left = op.rows - tile.row(0);
+  const auto row_of = [](int i) { return i / 4 * 8 + i % 4; };  // from the thread's first row
+  Chunk* const rows = stage + (tile.row(0) - tile.row0) * kTileChunks;
+  const std::uint16_t* const x = op.x + tile.row(0) * op.stride;
+  const auto fetch = [&](int col) {
+#pragma unroll
+    for (int i = 0; i < kTileRows; ++i) {
+      if (row_of(i) < rows_left && col < end) {
+        const auto to = static_cast<unsigned>(__cvta_generic_to_shared(rows + row_of(i) * kTileChunks + tile.chunk()));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(x + row_of(i) * op.stride + col) : "memory");
+      }
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  };
+  fetch(tile.col());
+  const typename Tail::State state = tail.begin();
+  const Turns turns(op, tile);
+#pragma unroll 1
+  for (; tile.col0 < end; tile.col0 += kTile) {
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncwarp();
+    Chunk made[kTileRows];
+#pragma unroll
+    for (int i = 0; i < kTileRows; ++i) {
+      const Chunk* const row = rows + row_of(i) * kTileChunks;
+      made[i] = tile.col0 < op.rotated ? turns.turned(row, i) : Chunk{};
+      if (tile.col() >= op.rotated) made[i] = row[tile.chunk()];
+      if (row_of(i) >= rows_left || tile.col() >= end) made[i] = {};
+    }
+    __syncwarp();
+    fetch(tile.col() + kTile);
+    tail.finish(tile, made, state, shared);
+    __syncthreads();
+  }
 }
 
-// Where heads are wide and a tile holds whole ones, the two halves of a head are in lanes some way apart. The lower lane turns
-// the first four columns of both chunks, the upper lane the last four, so that each needs half of their cos and sin.
-__device__ void gather(const RopeSource& op, const Tile& tile, Chunk (&made)[1][kTileRows]) {
-  if (!op.wide) return gather_elements(op, tile, made);
-  const int col = tile.col(), lanes = op.head_dim / 2 / kChunk;
-  const bool upper = tile.chunk() & lanes;
-  const int index = tile.chunk() % lanes * kChunk + (upper ? kChunk / 2 : 0);
-#pragma unroll
-  for (int i = 0; i < kTileRows; ++i) {
-    if (tile.row(i) < op.rows && col < op.cols) made[0][i] = load_past_cache(op.x + tile.row(i) * op.stride + col);
-  }
-  if (tile.col0 >= op.rotated) return;
-  const int row_of_lane = tile.row(tile.lane() % kTileRows), position = row_of_lane < op.rows ? op.positions[row_of_lane] : 0;
-  const auto swap = [&](uint2 mine) {
-    return uint2{__shfl_xor_sync(kAllLanes, mine.x, lanes), __shfl_xor_sync(kAllLanes, mine.y, lanes)};
-  };
-#pragma unroll
-  for (int ahead = 0; ahead < kTileRows; ahead += RopeSource::kAhead) {
-    float4 cos[RopeSource::kAhead], sin[RopeSource::kAhead];
-#pragma unroll
-    for (int i = 0; i < RopeSource::kAhead; ++i) {
-      const float* const at = op.cos_at(__shfl_sync(kAllLanes, position, (tile.lane() & 16) | (ahead + i))) + index;
-      cos[i] = *reinterpret_cast<const float4*>(at);
-      sin[i] = *reinterpret_cast<const float4*>(at + op.head_dim / 2);
-    }
-#pragma unroll
-    for (int i = 0; i < RopeSource::kAhead; ++i) {
-      Chunk& chunk = made[0][ahead + i];
-      const uint2 low = {chunk.x, chunk.y}, high = {chunk.z, chunk.w};
-      const uint2 kept = upper ? high : low, got = swap(upper ? low : high);
-      uint2 first = upper ? got : kept, second = upper ? kept : got;
-      rotate(first, second, cos[i], sin[i], op.sign);
-      const uint2 own = upper ? second : first, back = swap(upper ? first : second);
-      if (col >= op.rotated) continue;
-      chunk = upper ? Chunk{back.x, back.y, own.x, own.y} : Chunk{own.x, own.y, back.x, back.y};
-    }
-  }
+template <class Tail>
+void launch_tiles(Queue& queue, const WideRopeSource& op, const Tail& tail) {
+  constexpr std::size_t kBytes = kTile * kTileChunks * sizeof(Chunk);
+  const dim3 grid(static_cast<unsigned>(ceil_div(op.cols, kTile * kAcross)), static_cast<unsigned>(ceil_div(op.rows, kTile)));
+  octet::cuda::check(
+      cudaFuncSetAttribute(rope_tiles<Tail>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)),
+      "cudaFuncSetAttribute");
+  rope_tiles<<<grid, kTileThreads, kBytes, octet::cuda::stream_of(queue)>>>(op, tail);
+  octet::cuda::check_launch("rope_tiles");
 }
 
 // In place: a thread takes both halves of its pairs.
@@ -105,7 +151,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeSource op) {
       const auto* const s = reinterpret_cast<const float4*>(cos + half + index);
       const Chunk a = load_chunk(at), b = load_chunk(at + half);
       uint2 first[] = {{a.x, a.y}, {a.z, a.w}}, second[] = {{b.x, b.y}, {b.z, b.w}};
-      for (int k = 0; k < 2; ++k) rotate(first[k], second[k], c[k], s[k], op.sign);
+      for (int k = 0; k < 2; ++k) rotate(first[k], second[k], c[k], times(s[k], op.sign));
       *reinterpret_cast<Chunk*>(at) = {first[0].x, first[0].y, first[1].x, first[1].y};
       *reinterpret_cast<Chunk*>(at + half) = {second[0].x, second[0].y, second[1].x, second[1].y};
     } else {
@@ -125,16 +171,19 @@ void rope(Queue& queue, const Rope& op, float* amaxes) {
                       .cols = static_cast<int>(op.x.cols()),
                       .wide = is_wide(op.x) && is_wide(op.table) && op.head_dim % (2 * kChunk) == 0};
   RopeSource source{extent,
-                          reinterpret_cast<std::uint16_t*>(op.x.as<BFloat16>()),
-                          op.x.row_stride,
-                          static_cast<int>(op.rotated),
-                          static_cast<int>(op.head_dim),
-                          op.table.as<float>(),
-                          op.table.row_stride,
-                          op.positions.as<std::int32_t>(),
-                          op.direction == Rope::Direction::forward ? 1.0f : -1.0f};
+                    reinterpret_cast<std::uint16_t*>(op.x.as<BFloat16>()),
+                    op.x.row_stride,
+                    static_cast<int>(op.rotated),
+                    static_cast<int>(op.head_dim),
+                    op.table.as<float>(),
+                    op.table.row_stride,
+                    op.positions.as<std::int32_t>(),
+                    op.direction == Rope::Direction::forward ? 1.0f : -1.0f};
   if (op.codes) {
-    source.wide = source.wide && kTile % op.head_dim == 0;
+    if (source.wide && kTile % op.head_dim == 0) {
+      const WideRopeSource wide{source};
+      return write_codes(queue, wide, wide, op.codes, amaxes);
+    }
     return write_codes(queue, source, source, op.codes, amaxes);
   }
   rope_kernel<<<static_cast<unsigned>(ceil_div(extent.rows, kRows)), kThreads, 0, octet::cuda::stream_of(queue)>>>(source);
