@@ -1,6 +1,7 @@
 // The shape of every CUDA kernel that makes FP8 codes. A block of threads makes tiles of 128 x 128: a Source computes them in
 // registers, rounded to BF16; a Tail makes codes, scales and amax of them, or stores them (tails_cuda.cuh). All forms of an op
-// have one source, and so the same bits.
+// have one source, and so the same bits. Kernels that get their tiles in another way end in the same tails: they are behind
+// overloads of launch_tiles.
 //
 //   struct Source : Extent {
 //     static constexpr int kParts;   // results of one element: in columns c, cols + c, ...

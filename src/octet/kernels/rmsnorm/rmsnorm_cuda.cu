@@ -1,4 +1,5 @@
 #include "octet/kernels/quantize/tails_cuda.cuh"
+#include "octet/kernels/rmsnorm/backward_slabs_cuda.cuh"
 #include "octet/kernels/rmsnorm/rmsnorm_cuda.h"
 
 namespace octet::kernels::cuda {
@@ -19,10 +20,9 @@ __device__ Chunk normalise(const Chunk& x, float rstd, const Chunk& weight) {
   return pack(values);
 }
 
-// The sum of `value` over the block, in a fixed order; every thread gets it. Calls that follow each other alternate `turn`.
-__device__ float block_total(float value, int turn) {
-  __shared__ float shares[2][most_threads(kMostChunks) / 32];
-  float* const warps = shares[turn];
+// The sum of `value` over the block, in a fixed order; every thread gets it.
+__device__ float block_total(float value) {
+  __shared__ float warps[most_threads(kMostChunks) / 32];
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -32,6 +32,29 @@ __device__ float block_total(float value, int turn) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) total += __shfl_xor_sync(kAllLanes, total, distance);
   return total;
+}
+
+// The sum over a row in backward's order (backward_row_cuda.cuh) of `sums`, of which each thread has one for each of its chunks;
+// every thread gets it. Calls that follow each other alternate `turn`.
+template <int kChunks>
+__device__ float row_total(const float (&sums)[kChunks], int turn) {
+  constexpr int kTiles = kChunks * most_threads(kChunks) / kTileChunks, kLeaves = kTiles <= 32 ? 1 : kTiles / 32;
+  __shared__ float shares[2][kLeaves * 32];
+  float* const tiles = shares[turn];
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x), lane = thread % 32;
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const float of_tile = tree_sum<kTileChunks>(sums[i]);
+    if (lane % kTileChunks == 0) tiles[(i * threads + thread) / kTileChunks] = of_tile;
+  }
+  __syncthreads();
+  float leaves[kLeaves];
+#pragma unroll
+  for (int i = 0; i < kLeaves; ++i) {
+    const int tile = lane * kLeaves + i;
+    leaves[i] = tile < kChunks * threads / kTileChunks ? tiles[tile] : 0.0f;
+  }
+  return tree_sum<32>(tree_sum(leaves));
 }
 
 // Rows of a BF16 matrix, chunk by chunk; element by element where 16-byte accesses are impossible.
@@ -81,7 +104,7 @@ __global__ void __launch_bounds__(most_threads(kChunks))
 #pragma unroll
     for (int k = 0; k < kChunk; ++k) squares = fmaf(values[k], values[k], squares);
   }
-  const float rstd = 1.0f / sqrtf(block_total(squares, 0) / static_cast<float>(x.cols) + epsilon);
+  const float rstd = 1.0f / sqrtf(block_total(squares) / static_cast<float>(x.cols) + epsilon);
   if (threadIdx.x == 0) rstds[row] = rstd;
   if (!y.at) return;
 #pragma unroll
@@ -89,10 +112,6 @@ __global__ void __launch_bounds__(most_threads(kChunks))
     const int col = (static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x)) * kChunk;
     y.store(row, col, normalise(chunks[i], rstd, weight.load(0, col)));
   }
-}
-
-__device__ float gradient(float before, float rstd, float gy, float weight, float n, float mean) {
-  return before + rstd * (gy * weight - n * mean);
 }
 
 // The part of a row's backward that one thread does: its chunks of weight, and of gweight what its rows have added up to.
@@ -110,32 +129,12 @@ struct BackwardThread {
   // gxs becomes the new gx.
   __device__ void row(const Chunk (&gys)[kChunks], const Chunk (&xs)[kChunks], Chunk (&gxs)[kChunks], float rstd, int cols,
                       int turn) {
-    float dot = 0.0f;
+    float dots[kChunks];
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      float g[kChunk], v[kChunk], w[kChunk];
-      unpack(gys[i], g);
-      unpack(xs[i], v);
-      unpack(weights[i], w);
+    for (int i = 0; i < kChunks; ++i) dots[i] = dot_of(gys[i], xs[i], weights[i], rstd);
+    const float mean = row_total(dots, turn) / static_cast<float>(cols);
 #pragma unroll
-      for (int k = 0; k < kChunk; ++k) dot = fmaf(g[k] * w[k], v[k] * rstd, dot);
-    }
-    const float mean = block_total(dot, turn) / static_cast<float>(cols);
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      float g[kChunk], v[kChunk], w[kChunk], before[kChunk];
-      unpack(gys[i], g);
-      unpack(xs[i], v);
-      unpack(weights[i], w);
-      unpack(gxs[i], before);
-#pragma unroll
-      for (int k = 0; k < kChunk; ++k) {
-        const float n = v[k] * rstd;
-        shares[i][k] = fmaf(g[k], n, shares[i][k]);
-        before[k] = gradient(before[k], rstd, g[k], w[k], n, mean);
-      }
-      gxs[i] = pack(before);
-    }
+    for (int i = 0; i < kChunks; ++i) add_gradient(gys[i], xs[i], weights[i], rstd, mean, gxs[i], shares[i]);
   }
   __device__ void store_shares(float* partial, int cols) const {
 #pragma unroll
@@ -200,15 +199,14 @@ __global__ void __launch_bounds__(most_threads(kChunks), 3) staged_backward_kern
         for (int i = 0; i < kChunks; ++i) {
           const int col = thread.col_of(i);
           if (col >= op.x.cols) continue;
-          const auto to = static_cast<unsigned>(__cvta_generic_to_shared(slot(row, tensor) + col / kChunk));
-          asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from.at + row * from.stride + col) : "memory");
+          copy_async(slot(row, tensor) + col / kChunk, from.at + row * from.stride + col);
         }
       };
       copy(op.gy, 0);
       copy(op.x, 1);
       copy(op.gx, 2);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    end_copies();
   };
 #pragma unroll
   for (int i = 0; i + 1 < kStages; ++i) fetch(begin + i);
@@ -216,7 +214,7 @@ __global__ void __launch_bounds__(most_threads(kChunks), 3) staged_backward_kern
   for (int row = begin; row < end; ++row) {
     fetch(row + kStages - 1);
     const float rstd = op.rstds[row];
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
+    wait_for_copies<kStages - 1>();
     Chunk gys[kChunks] = {}, xs[kChunks] = {}, gxs[kChunks] = {};
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
@@ -311,27 +309,9 @@ void with_chunks(int cols, Launch launch) {
   launch.template operator()<kMostChunks>(threads(kMostChunks));
 }
 
-}  // namespace
-
-void rmsnorm_forward(Queue& queue, const RmsNormForward& op, float* amaxes) {
-  const Tensor y = op.codes ? Tensor{} : op.y, weight = as_row(op.weight);
-  const Extent extent = extent_of(op.x, weight, y);
-  if (extent.rows == 0) return;
-  with_chunks(extent.cols, [&]<int kChunks>(unsigned threads) {
-    forward_kernel<kChunks><<<static_cast<unsigned>(extent.rows), threads, 0, octet::cuda::stream_of(queue)>>>(
-        rows_of(op.x, extent.wide), rows_of(weight, extent.wide), rows_of(y, extent.wide), static_cast<float>(op.epsilon),
-        op.rstd.as<float>());
-  });
-  octet::cuda::check_launch("rmsnorm_forward");
-  if (!op.codes) return;
-  const RmsNormSource source{extent, Bf16Source(op.x), Bf16Source(weight), op.rstd.as<float>()};
-  write_codes(queue, source, source, op.codes, amaxes);
-}
-
-void rmsnorm_backward(Queue& queue, const RmsNormBackward& op, const Tensor& partials, float* amaxes) {
-  const Tensor weight = as_row(op.weight);
-  const Extent extent = extent_of(op.x, op.gy, op.gx, weight);
-  if (extent.rows == 0) return;
+// The new gx and the partial sums.
+void launch_backward(Queue& queue, const RmsNormBackward& op, const Tensor& weight, const Extent& extent,
+                     const Tensor& partials) {
   const Backward kernel{.gy = rows_of(op.gy, extent.wide),
                         .x = rows_of(op.x, extent.wide),
                         .weight = rows_of(weight, extent.wide),
@@ -356,10 +336,42 @@ void rmsnorm_backward(Queue& queue, const RmsNormBackward& op, const Tensor& par
     backward_kernel<kChunks><<<blocks, threads, 0, stream>>>(kernel);
   });
   octet::cuda::check_launch("rmsnorm_backward");
+}
+
+}  // namespace
+
+void rmsnorm_forward(Queue& queue, const RmsNormForward& op, float* amaxes) {
+  const Tensor y = op.codes ? Tensor{} : op.y, weight = as_row(op.weight);
+  const Extent extent = extent_of(op.x, weight, y);
+  if (extent.rows == 0) return;
+  with_chunks(extent.cols, [&]<int kChunks>(unsigned threads) {
+    forward_kernel<kChunks><<<static_cast<unsigned>(extent.rows), threads, 0, octet::cuda::stream_of(queue)>>>(
+        rows_of(op.x, extent.wide), rows_of(weight, extent.wide), rows_of(y, extent.wide), static_cast<float>(op.epsilon),
+        op.rstd.as<float>());
+  });
+  octet::cuda::check_launch("rmsnorm_forward");
+  if (!op.codes) return;
+  const RmsNormSource source{extent, Bf16Source(op.x), Bf16Source(weight), op.rstd.as<float>()};
+  write_codes(queue, source, source, op.codes, amaxes);
+}
+
+void rmsnorm_backward(Queue& queue, const RmsNormBackward& op, const Tensor& partials, float* amaxes) {
+  const Tensor weight = as_row(op.weight);
+  const Extent extent = extent_of(op.x, op.gy, op.gx, weight);
+  if (extent.rows == 0) return;
+  const Bf16Source gx(op.gx);
+  const Slabs slabs(extent);
+  const bool at_once = op.codes && slabs.fit();
+  const int parts = at_once ? slabs.clusters : static_cast<int>(partials.rows());
+  if (at_once) {
+    const RmsNormBackwardSlabs source{slabs, op.gy, op.x, weight, op.gx, op.rstd.as<float>(), partials.as<float>()};
+    write_codes(queue, source, gx, op.codes, amaxes);
+  } else {
+    launch_backward(queue, op, weight, extent, partials);
+  }
   const auto add = [&](auto* gweight) {
     add_partials_kernel<<<static_cast<unsigned>(ceil_div(extent.cols, kSumColumns)), dim3(kSumColumns, kSumRuns), 0,
-                          octet::cuda::stream_of(queue)>>>(partials.as<float>(), static_cast<int>(partials.rows()), extent.cols,
-                                                           gweight);
+                          octet::cuda::stream_of(queue)>>>(partials.as<float>(), parts, extent.cols, gweight);
     octet::cuda::check_launch("rmsnorm_backward: gweight");
   };
   if (op.gweight.dtype == DType::bf16) {
@@ -367,8 +379,7 @@ void rmsnorm_backward(Queue& queue, const RmsNormBackward& op, const Tensor& par
   } else {
     add(op.gweight.as<float>());
   }
-  const Bf16Source gx(op.gx);
-  if (op.codes) write_codes(queue, gx, gx, op.codes, amaxes);
+  if (op.codes && !at_once) write_codes(queue, gx, gx, op.codes, amaxes);
 }
 
 }  // namespace octet::kernels::cuda

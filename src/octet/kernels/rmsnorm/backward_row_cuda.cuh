@@ -1,0 +1,72 @@
+// What every form of RMSNorm's backward does with a row, so that all have the same bits. The sum over it has one order: the
+// columns of a chunk one after the other, the 16 chunks of a tile in a tree, the tiles of the row in a tree, with zeros behind
+// the last.
+#pragma once
+
+#include "octet/kernels/quantize/tiles_cuda.cuh"
+
+namespace octet::kernels::cuda {
+
+constexpr int kTileChunks = kTile / kChunk;
+
+// Of neighbours, then of neighbouring pairs, and so on, over kLanes lanes; every lane gets it.
+template <int kLanes>
+__device__ float tree_sum(float value) {
+#pragma unroll
+  for (int distance = 1; distance < kLanes; distance *= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
+  return value;
+}
+// The same in registers.
+template <int kCount>
+__device__ float tree_sum(const float (&values)[kCount]) {
+  if constexpr (kCount == 1) {
+    return values[0];
+  } else {
+    float pairs[kCount / 2];
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) pairs[i] = values[2 * i] + values[2 * i + 1];
+    return tree_sum(pairs);
+  }
+}
+
+// Of gy * weight * n, with n = x * rstd.
+__device__ inline float dot_of(const Chunk& gy, const Chunk& x, const Chunk& weight, float rstd) {
+  float g[kChunk], v[kChunk], w[kChunk], sum = 0.0f;
+  unpack(gy, g);
+  unpack(x, v);
+  unpack(weight, w);
+#pragma unroll
+  for (int k = 0; k < kChunk; ++k) sum = fmaf(g[k] * w[k], v[k] * rstd, sum);
+  return sum;
+}
+
+// gx becomes the new gx; gy * n is added to `shares`, which are gweight's.
+__device__ inline void add_gradient(const Chunk& gy, const Chunk& x, const Chunk& weight, float rstd, float mean, Chunk& gx,
+                                    float (&shares)[kChunk]) {
+  float g[kChunk], v[kChunk], w[kChunk], before[kChunk];
+  unpack(gy, g);
+  unpack(x, v);
+  unpack(weight, w);
+  unpack(gx, before);
+#pragma unroll
+  for (int k = 0; k < kChunk; ++k) {
+    const float n = v[k] * rstd;
+    shares[k] = fmaf(g[k], n, shares[k]);
+    before[k] += rstd * (g[k] * w[k] - n * mean);
+  }
+  gx = pack(before);
+}
+
+// On its way to shared memory until wait_for_copies.
+__device__ inline void copy_async(Chunk* to, const std::uint16_t* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
+               : "memory");
+}
+__device__ inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until at most kPending groups of this thread's copies are under way.
+template <int kPending>
+__device__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace octet::kernels::cuda

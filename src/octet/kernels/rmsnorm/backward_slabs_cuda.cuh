@@ -1,0 +1,283 @@
+// RMSNorm's backward that makes codes, with every byte moved once. A cluster of blocks has slabs of 128 rows, each block some
+// tiles of them side by side, of which it keeps the new gx until it makes codes of it; gy and x pass through a ring. Each warp
+// goes down its rows by itself, a lane to a chunk or two, and tells the same warp of the cluster's other blocks its share of a
+// row's sum while it works on the row before. gy and x of the next slab are on their way while codes are made.
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include "octet/kernels/quantize/tails_cuda.cuh"
+#include "octet/kernels/rmsnorm/backward_row_cuda.cuh"
+
+namespace octet::kernels::cuda {
+
+constexpr int kMostSlabBlocks = 16;   // of a cluster; more than 8 must be asked for
+constexpr int kFewestSlabBlocks = 8;  // shorter rows are faster in two kernels
+// Groups of multiprocessors that a cluster cannot leave, and the multiprocessors of each: of an H200 seven have 16 or more. More
+// clusters than there is room for would wait for the first to end.
+constexpr int kGroups = 7, kGroupProcessors = 16;
+
+// How a matrix is dealt out.
+struct Slabs : Extent {
+  int slabs = 0, blocks = 1, clusters = 1;
+  int tiles = 1;  // of a block, a power of two: they are then a branch of the row's tree of sums
+
+  explicit Slabs(const Extent& extent) : Extent(extent), slabs(static_cast<int>(ceil_div(extent.rows, kTile))) {
+    const int across = static_cast<int>(ceil_div(cols, kTile));
+    tiles = across <= 2 * kMostSlabBlocks ? 2 : 4;
+    blocks = static_cast<int>(ceil_div(across, tiles));
+    clusters = std::min(slabs, kGroups * (room() / blocks));
+  }
+  // Where clusters fill most of the multiprocessors.
+  bool fit() const {
+    return wide && kFewestSlabBlocks <= blocks && blocks <= kMostSlabBlocks && room() / blocks * blocks * 8 >= room() * 7;
+  }
+  // Blocks of a group.
+  int room() const { return kGroupProcessors * (tiles == 2 ? 2 : 1); }
+
+  __device__ int rank() const { return static_cast<int>(blockIdx.x) % blocks; }
+  __device__ int col0() const { return rank() * tiles * kTile; }
+};
+
+// Whole rows of chunks.
+struct ChunkRows {
+  std::uint16_t* at;
+  std::int64_t stride;
+
+  ChunkRows(const Tensor& x) : at(const_cast<std::uint16_t*>(bf16_bits(x))), stride(x.row_stride) {}
+  __device__ std::uint16_t* chunk(int row, int col) const { return at + row * stride + col; }
+};
+
+struct RmsNormBackwardSlabs : Slabs {
+  static constexpr int kParts = 1;
+  ChunkRows gy, x, weight, gx;
+  const float* rstd;
+  float* partials;  // of gweight, a row for each cluster
+};
+
+constexpr int kSlabWarps = kTileThreads / 32;
+constexpr int kRowsOfWarp = kTile / kSlabWarps;
+constexpr int kRing = 5;  // rows of a warp that are there or on their way
+constexpr int kTurns = 4;  // row r + 4 takes the place of row r: no block is more than two rows ahead of another
+
+template <int kTiles>
+struct BackwardShared {
+  static constexpr int kChunks = kTiles * kTileChunks;  // of a row
+  Chunk gx[kTiles][kTile][kTileChunks];                 // the tail's workings take the place of the first tile
+  Chunk ring[kRing][kSlabWarps][2][kChunks];            // gy, x
+  float dots[kTurns][kSlabWarps][kMostSlabBlocks];
+  std::uint64_t told[kTurns][kSlabWarps];
+};
+
+// Barriers of the warps of a cluster: a phase ends when its bytes have arrived.
+__device__ inline unsigned shared_address(const void* at) { return static_cast<unsigned>(__cvta_generic_to_shared(at)); }
+__device__ inline void init_barrier(std::uint64_t* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
+__device__ inline void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ inline void expect_bytes(std::uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+__device__ inline void wait_phase(std::uint64_t* barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+// To the same place of another block of the cluster, and 4 bytes to its barrier.
+__device__ inline void tell(int block, float* at, std::uint64_t* barrier, float value) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 to, told;\n"
+      "mapa.shared::cluster.u32 to, %0, %2;\n"
+      "mapa.shared::cluster.u32 told, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [to], %3, [told];\n"
+      "}\n" ::"r"(shared_address(at)),
+      "r"(shared_address(barrier)), "r"(block), "r"(__float_as_uint(value))
+      : "memory");
+}
+
+template <int kTiles, class Tail>
+__global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
+    backward_slabs(const RmsNormBackwardSlabs op, const Tail tail) {
+  using Shared = BackwardShared<kTiles>;
+  constexpr int kEach = Shared::kChunks / 32;
+  extern __shared__ __align__(128) unsigned char memory[];
+  auto& shared = *reinterpret_cast<Shared*>(memory);
+  const auto cluster = cooperative_groups::this_cluster();
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int rank = op.rank(), cluster_of_grid = static_cast<int>(blockIdx.x) / op.blocks;
+  // The last rows first: they are what the kernel before has left in the cache.
+  int slab = op.slabs - 1 - cluster_of_grid, row0 = slab * kTile;
+  if (lane == 0) {
+    for (int turn = 0; turn < kTurns; ++turn) init_barrier(&shared.told[turn][warp]);
+    fence_barriers();
+  }
+  cluster.barrier_arrive();
+
+  // Row r of the warp is row warp + 8 r of the slab. A lane loads what it reads itself, so no barrier is needed.
+  const auto row_of = [&](int r) { return warp + r * kSlabWarps; };
+  const auto chunk_of = [&](int j) { return lane + j * 32; };
+  const auto has = [&](int r, int j) { return row0 + row_of(r) < op.rows && op.col0() + chunk_of(j) * kChunk < op.cols; };
+  const auto gx_of = [&](int r, int j) { return &shared.gx[chunk_of(j) / kTileChunks][row_of(r)][chunk_of(j) % kTileChunks]; };
+  const auto fetch_ring = [&](int r) {
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      if (!has(r, j)) continue;
+      const int row = row0 + row_of(r), col = op.col0() + chunk_of(j) * kChunk;
+      copy_async(&shared.ring[r % kRing][warp][0][chunk_of(j)], op.gy.chunk(row, col));
+      copy_async(&shared.ring[r % kRing][warp][1][chunk_of(j)], op.x.chunk(row, col));
+    }
+  };
+  const auto fetch_gx = [&](int r) {
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      if (has(r, j)) copy_async(gx_of(r, j), op.gx.chunk(row0 + row_of(r), op.col0() + chunk_of(j) * kChunk));
+    }
+  };
+  float rstds;  // of the rows of the warp, a lane each
+  const auto begin_slab = [&] {
+#pragma unroll
+    for (int r = 0; r < kRing; ++r) {
+      fetch_ring(r);
+      end_copies();
+    }
+    const int row = row0 + row_of(lane % kRowsOfWarp);
+    rstds = row < op.rows ? op.rstd[row] : 0.0f;
+  };
+  begin_slab();
+
+  const typename Tail::State state = tail.begin();
+  Chunk weights[kEach];
+  float shares[kEach][kChunk] = {};
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    const int col = op.col0() + chunk_of(j) * kChunk;
+    weights[j] = col < op.cols ? load_chunk(op.weight.chunk(0, col)) : Chunk{};
+  }
+  cluster.barrier_wait();  // all blocks and their barriers are there
+
+  const auto load = [&](int r, int j, Chunk& gy, Chunk& x) {
+    const bool there = has(r, j);
+    gy = there ? shared.ring[r % kRing][warp][0][chunk_of(j)] : Chunk{};
+    x = there ? shared.ring[r % kRing][warp][1][chunk_of(j)] : Chunk{};
+  };
+  const auto tell_dot = [&](int r) {
+    const float rstd = __shfl_sync(kAllLanes, rstds, r);
+    float dots[kEach];
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      Chunk gy, x;
+      load(r, j, gy, x);
+      dots[j] = tree_sum<32>(dot_of(gy, x, weights[j], rstd));
+    }
+    const float dot = tree_sum(dots);
+    std::uint64_t* const told = &shared.told[r % kTurns][warp];
+    if (lane == 0) expect_bytes(told, op.blocks * 4);
+    if (lane < op.blocks) tell(lane, &shared.dots[r % kTurns][warp][rank], told, dot);
+  };
+#pragma unroll 1
+  while (true) {
+#pragma unroll
+    for (int r = 0; r < kRing; ++r) fetch_gx(r);
+    end_copies();
+    wait_for_copies<kRing>();
+    tell_dot(0);
+#pragma unroll 1
+    for (int r = 0; r < kRowsOfWarp; ++r) {
+      wait_for_copies<kRing - 2>();
+      if (r + 1 < kRowsOfWarp) tell_dot(r + 1);
+      wait_phase(&shared.told[r % kTurns][warp], r / kTurns % 2);
+      const int block = lane % kMostSlabBlocks;
+      const float dot = tree_sum<kMostSlabBlocks>(block < op.blocks ? shared.dots[r % kTurns][warp][block] : 0.0f);
+      const float mean = dot / static_cast<float>(op.cols), rstd = __shfl_sync(kAllLanes, rstds, r);
+      if (r == 0) wait_for_copies<0>();
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        Chunk gy, x;
+        load(r, j, gy, x);
+        if (!has(r, j)) continue;
+        Chunk* const gx = gx_of(r, j);
+        Chunk next = *gx;
+        add_gradient(gy, x, weights[j], rstd, mean, next, shares[j]);
+        *gx = next;
+        *reinterpret_cast<Chunk*>(op.gx.chunk(row0 + row_of(r), op.col0() + chunk_of(j) * kChunk)) = next;
+      }
+      if (r + kRing < kRowsOfWarp) {
+        fetch_ring(r + kRing);
+        fetch_gx(r + kRing);
+      }
+      end_copies();
+    }
+    const Tile first{.row0 = row0, .col0 = op.col0(), .rows = op.rows, .cols = op.cols};
+    const bool last = slab < op.clusters;
+    slab -= op.clusters;
+    row0 = slab * kTile;
+    if (!last) begin_slab();
+
+    __syncthreads();
+#pragma unroll 1
+    for (int t = 0; t < kTiles; ++t) {
+      Tile tile = first;
+      tile.col0 += t * kTile;
+      if (tile.col0 >= op.cols) break;
+      Chunk made[kTileRows];
+#pragma unroll
+      for (int i = 0; i < kTileRows; ++i) {
+        const bool there = tile.row(i) < tile.rows && tile.col() < tile.cols;
+        made[i] = there ? shared.gx[t][tile.row(i) - tile.row0][tile.chunk()] : Chunk{};
+      }
+      __syncthreads();
+      static_assert(sizeof(typename Tail::Shared) <= sizeof(shared.gx[0]));
+      tail.finish(tile, made, state, *reinterpret_cast<typename Tail::Shared*>(shared.gx[0]));
+    }
+    __syncthreads();
+    if (last) break;
+  }
+
+  auto* const of_warps = reinterpret_cast<float(*)[Shared::kChunks * kChunk]>(shared.ring);
+  static_assert(sizeof(float) * kSlabWarps * Shared::kChunks * kChunk <= sizeof(shared.ring));
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    auto* const to = reinterpret_cast<float4*>(&of_warps[warp][chunk_of(j) * kChunk]);
+    to[0] = {shares[j][0], shares[j][1], shares[j][2], shares[j][3]};
+    to[1] = {shares[j][4], shares[j][5], shares[j][6], shares[j][7]};
+  }
+  __syncthreads();
+  for (int i = thread; i < Shared::kChunks * kChunk; i += kTileThreads) {
+    const int col = op.col0() + i;
+    float sum = of_warps[0][i];
+    for (int w = 1; w < kSlabWarps; ++w) sum += of_warps[w][i];
+    if (col < op.cols) op.partials[std::int64_t{cluster_of_grid} * op.cols + col] = sum;
+  }
+}
+
+template <class Kernel, class... Args>
+void launch_slabs(Queue& queue, const Slabs& slabs, Kernel* kernel, std::size_t bytes, const Args&... args) {
+  using octet::cuda::check;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), "cudaFuncSetAttribute");
+  cudaLaunchAttribute cluster{.id = cudaLaunchAttributeClusterDimension};
+  cluster.val.clusterDim = {static_cast<unsigned>(slabs.blocks), 1, 1};
+  cudaLaunchConfig_t config{.gridDim = static_cast<unsigned>(slabs.clusters * slabs.blocks),
+                            .blockDim = kTileThreads,
+                            .dynamicSmemBytes = bytes,
+                            .stream = octet::cuda::stream_of(queue),
+                            .attrs = &cluster,
+                            .numAttrs = 1};
+  check(cudaLaunchKernelEx(&config, kernel, args...), "rmsnorm_backward");
+}
+
+template <class Tail>
+void launch_tiles(Queue& queue, const RmsNormBackwardSlabs& op, const Tail& tail) {
+  if (op.tiles == 2) return launch_slabs(queue, op, backward_slabs<2, Tail>, sizeof(BackwardShared<2>), op, tail);
+  launch_slabs(queue, op, backward_slabs<4, Tail>, sizeof(BackwardShared<4>), op, tail);
+}
+
+}  // namespace octet::kernels::cuda
