@@ -63,8 +63,8 @@ void rmsnorm_backward(Queue& queue, Arena& scratch, const RmsNormBackward& op) {
   const std::int64_t rows = op.x.rows(), cols = op.x.cols();
   const std::int64_t parts = on_gpu ? cuda::rmsnorm_partials(rows) : ceil_div(rows, cpu::rmsnorm_rows_per_partial(rows));
   const Tensor partials = allocate(scratch, op.rstd.dtype, {parts, cols});
-  // Codes are made of the new gx, which is read again for them.
-  const std::size_t reads = !fused ? 0 : needs_amax_first(op.codes.spec) ? 2 : 1;
+  // Codes whose scales need the amax of the whole new gx are made of it once more.
+  const std::size_t reads = fused && needs_amax_first(op.codes.spec) ? 1 : 0;
   queue.count("rmsnorm_backward", {.flops = 12.0 * static_cast<double>(op.x.elements()),
                                    .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() +
                                                                 op.rstd.bytes() + op.weight.bytes() + 2 * op.gweight.bytes() +
