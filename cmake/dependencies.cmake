@@ -1,4 +1,4 @@
-# Libraries from Debian. Everything is header-only or linked statically, so that the program needs libstdc++ alone.
+# Libraries from Debian. Header-only or linked statically but for Gloo, so that the program needs libstdc++ and that.
 find_package(Threads REQUIRED)
 
 find_library(OCTET_OPENBLAS NAMES libopenblas.a
@@ -6,6 +6,10 @@ find_library(OCTET_OPENBLAS NAMES libopenblas.a
   DOC "libopenblas-pthread-dev")
 find_path(OCTET_OPENBLAS_INCLUDE NAMES cblas.h
   PATH_SUFFIXES openblas-pthread x86_64-linux-gnu/openblas-pthread aarch64-linux-gnu/openblas-pthread REQUIRED)
+
+# Collectives between processes without a GPU; shared, for Debian has no other.
+find_library(OCTET_GLOO NAMES gloo REQUIRED DOC "libgloo-dev")
+find_path(OCTET_GLOO_INCLUDE NAMES gloo/context.h REQUIRED)
 
 find_path(OCTET_FMT_INCLUDE NAMES fmt/format-inl.h REQUIRED)
 find_path(OCTET_TOMLPP_INCLUDE NAMES toml++/toml.h REQUIRED)

@@ -1,0 +1,126 @@
+#include "octet/comm/group.h"
+
+#include <numeric>
+#include <utility>
+
+#include "octet/base/math.h"
+
+namespace octet::comm {
+namespace {
+
+void check_flat(const char* op, const char* operand, const Tensor& x) {
+  require(x.contiguous(), op, ": ", operand, " ", x.shape, " is not contiguous");
+}
+
+void check_reducible(const char* op, const Tensor& x) {
+  check_flat(op, "x", x);
+  require(x.dtype == DType::bf16 || x.dtype == DType::f32 || x.dtype == DType::f64, op, ": cannot reduce ", name_of(x.dtype));
+}
+
+// `whole` is `size` times `part`.
+void check_parts(const char* op, const Tensor& part, const Tensor& whole, int size) {
+  require(part.dtype == whole.dtype, op, ": ", name_of(part.dtype), " and ", name_of(whole.dtype));
+  require(whole.elements() == size * part.elements(), op, ": ", whole.elements(), " elements are not ", size, " times ",
+          part.elements());
+}
+
+class SilentGroup final : public Group {
+ public:
+  using Group::Group;
+
+ private:
+  [[noreturn]] void refuse() const { fail(ExitCode::internal, "group ", name(), " of ", size(), " ranks has no transport"); }
+  void run(Queue&, const AllGather&) override { refuse(); }
+  void run(Queue&, const ReduceScatter&, const Tensor&) override { refuse(); }
+  void run(Queue&, const AllReduce&, const Tensor&) override { refuse(); }
+  void run(Queue&, const AllToAll&) override { refuse(); }
+  void run(Queue&, const Broadcast&) override { refuse(); }
+  void run_barrier(Queue&) override { refuse(); }
+};
+
+}  // namespace
+
+Group::Group(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {
+  require(size >= 1 && rank >= 0 && rank < size, "group ", name_, ": rank ", rank, " of ", size);
+}
+
+bool Group::begin(Queue& queue, const char* op, double bytes) {
+  queue.count(op, {.bytes = bytes});
+  if (size_ == 1) return false;
+  traffic_.bytes += bytes;
+  ++traffic_.messages;
+  return queue.kind() != DeviceKind::meta;
+}
+
+// NCCL needs none.
+Tensor Group::parts_for(Arena& scratch, Queue& queue, const Tensor& x) const {
+  if (size_ == 1 || queue.target() == DeviceKind::cuda) return {};
+  return allocate(scratch, x.dtype, {size_, ceil_div(x.elements(), size_)});
+}
+
+void Group::all_gather(Queue& queue, Arena&, const AllGather& op) {
+  check_flat("all_gather", "x", op.x);
+  check_flat("all_gather", "y", op.y);
+  check_parts("all_gather", op.x, op.y, size_);
+  const bool sends = begin(queue, "all_gather", static_cast<double>(op.y.bytes() - op.x.bytes()));
+  if (sends) return run(queue, op);
+  if (size_ == 1 && op.y.data != op.x.data) queue.copy(op.y.data, op.x.data, op.x.bytes());
+}
+
+void Group::reduce_scatter(Queue& queue, Arena& scratch, const ReduceScatter& op) {
+  check_reducible("reduce_scatter", op.x);
+  check_flat("reduce_scatter", "y", op.y);
+  check_parts("reduce_scatter", op.y, op.x, size_);
+  const ArenaScope scope(scratch);
+  const Tensor parts = parts_for(scratch, queue, op.x);
+  const bool sends = begin(queue, "reduce_scatter", static_cast<double>(op.x.bytes() - op.y.bytes()));
+  if (sends) return run(queue, op, parts);
+  if (size_ == 1 && op.y.data != op.x.data) queue.copy(op.y.data, op.x.data, op.x.bytes());
+}
+
+void Group::all_reduce(Queue& queue, Arena& scratch, const AllReduce& op) {
+  check_reducible("all_reduce", op.x);
+  const ArenaScope scope(scratch);
+  const Tensor parts = parts_for(scratch, queue, op.x);
+  if (begin(queue, "all_reduce", 2.0 * (size_ - 1) / size_ * static_cast<double>(op.x.bytes()))) run(queue, op, parts);
+}
+
+void Group::all_to_all(Queue& queue, Arena&, const AllToAll& op) {
+  check_flat("all_to_all", "x", op.x);
+  check_flat("all_to_all", "y", op.y);
+  require(op.x.dtype == op.y.dtype, "all_to_all: ", name_of(op.x.dtype), " and ", name_of(op.y.dtype));
+  AllToAll whole = op;
+  const auto complete = [&](std::vector<std::int64_t>& counts, const Tensor& x) {
+    if (counts.empty()) {
+      require(x.elements() % size_ == 0, "all_to_all: ", x.elements(), " elements in ", size_, " equal parts");
+      counts.assign(static_cast<std::size_t>(size_), x.elements() / size_);
+    }
+    require(counts.size() == static_cast<std::size_t>(size_) &&
+                std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == x.elements(),
+            "all_to_all: the parts of ", x.elements(), " elements do not add up");
+  };
+  complete(whole.sent, op.x);
+  complete(whole.received, op.y);
+  const auto self = static_cast<std::size_t>(rank_);
+  require(whole.sent[self] == whole.received[self], "all_to_all: ", whole.sent[self], " elements to itself, ",
+          whole.received[self], " from itself");
+  const double bytes = static_cast<double>(op.x.elements() - whole.sent[self]) * static_cast<double>(size_of(op.x.dtype));
+  if (begin(queue, "all_to_all", bytes)) return run(queue, whole);
+  if (size_ == 1) queue.copy(op.y.data, op.x.data, op.x.bytes());
+}
+
+void Group::broadcast(Queue& queue, const Broadcast& op) {
+  check_flat("broadcast", "x", op.x);
+  require(op.root >= 0 && op.root < size_, "broadcast from rank ", op.root, " of ", size_);
+  if (begin(queue, "broadcast", op.root == rank_ ? (size_ - 1) * static_cast<double>(op.x.bytes()) : 0)) run(queue, op);
+}
+
+void Group::barrier(Queue& queue) {
+  if (begin(queue, "barrier", 0)) run_barrier(queue);
+}
+
+std::unique_ptr<Group> make_silent_group(std::string name, int rank, int size) {
+  return std::make_unique<SilentGroup>(std::move(name), rank, size);
+}
+
+}  // namespace octet::comm

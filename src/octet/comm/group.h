@@ -1,0 +1,96 @@
+// Groups of ranks and their collectives. Every rank of a group calls the same operations in the same order with the same sizes;
+// they join the order of the queue. Tensors are contiguous and seen as flat; n is the elements of a rank's part.
+//   all_gather      y [size * n] = x of rank 0, x of rank 1, ...
+//   reduce_scatter  y [n] = reduction over the ranks of part `rank` of their x [size * n]
+//   all_reduce      x [n] = reduction over the ranks of x
+//   all_to_all      y = part `rank` of rank 0's x, of rank 1's x, ...
+//   broadcast       x = x of rank `root`
+// On the CPU a reduction goes over the ranks in their order, in FP32 for BF16 and rounded once, so that its bits depend on the
+// size of the group alone. A failure or a timeout ends the group: Error{peer} that names the operation and who is to blame.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "octet/device/arena.h"
+#include "octet/device/device.h"
+#include "octet/tensor/tensor.h"
+
+namespace octet::comm {
+
+enum class Reduction : std::uint8_t { sum, max };  // max: NaN wins, as in an amax
+
+struct AllGather {
+  Tensor x;  // [n], any dtype; may be part `rank` of y
+  Tensor y;  // [size * n], overwritten
+};
+struct ReduceScatter {
+  Tensor x;  // [size * n] BF16, F32 or F64
+  Tensor y;  // [n] of x's dtype, overwritten; may be part `rank` of x
+  Reduction reduction = Reduction::sum;
+};
+struct AllReduce {
+  Tensor x;  // BF16, F32 or F64; overwritten
+  Reduction reduction = Reduction::sum;
+};
+struct AllToAll {
+  Tensor x, y;                                         // any dtype; y is overwritten and is not x
+  std::vector<std::int64_t> sent = {}, received = {};  // elements to and from each rank; empty: equal parts
+};
+struct Broadcast {
+  Tensor x;  // any dtype; overwritten on all ranks but root
+  int root = 0;
+};
+
+// What has left this rank, counted as the algorithms that send least do: (size - 1) n for all_gather and reduce_scatter, twice
+// (size - 1) / size of all_reduce's x, what all_to_all sends to others, (size - 1) n from broadcast's root.
+struct Traffic {
+  double bytes = 0;
+  std::int64_t messages = 0;  // operations
+};
+
+class Group {
+ public:
+  Group(std::string name, int rank, int size);
+  virtual ~Group() = default;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const Traffic& traffic() const { return traffic_; }
+
+  void all_gather(Queue& queue, Arena& scratch, const AllGather& op);
+  void reduce_scatter(Queue& queue, Arena& scratch, const ReduceScatter& op);
+  void all_reduce(Queue& queue, Arena& scratch, const AllReduce& op);
+  void all_to_all(Queue& queue, Arena& scratch, const AllToAll& op);
+  void broadcast(Queue& queue, const Broadcast& op);
+  void barrier(Queue& queue);
+
+ protected:
+  // For groups of several ranks, on devices that compute; operands have been checked, scratch given out and traffic counted.
+  // `parts`: memory for size * n elements of x, where the transport needs it.
+  virtual void run(Queue& queue, const AllGather& op) = 0;
+  virtual void run(Queue& queue, const ReduceScatter& op, const Tensor& parts) = 0;
+  virtual void run(Queue& queue, const AllReduce& op, const Tensor& parts) = 0;
+  virtual void run(Queue& queue, const AllToAll& op) = 0;
+  virtual void run(Queue& queue, const Broadcast& op) = 0;
+  virtual void run_barrier(Queue& queue) = 0;
+
+ private:
+  // Whether there is something to send, and to whom.
+  bool begin(Queue& queue, const char* op, double bytes);
+  Tensor parts_for(Arena& scratch, Queue& queue, const Tensor& x) const;
+
+  std::string name_;
+  int rank_, size_;
+  Traffic traffic_;
+};
+
+// Sends nothing: a group of one rank, whose collectives copy, or any rank of any group on the meta device, which only counts.
+std::unique_ptr<Group> make_silent_group(std::string name, int rank = 0, int size = 1);
+
+}  // namespace octet::comm
