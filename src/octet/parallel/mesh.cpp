@@ -1,0 +1,49 @@
+#include "octet/parallel/mesh.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "octet/base/require.h"
+
+namespace octet::parallel {
+
+const char* name_of(Axis axis) {
+  constexpr const char* kNames[] = {"replicate", "shard", "context", "tensor"};
+  return kNames[static_cast<std::size_t>(axis)];
+}
+
+Mesh::Mesh(const std::array<int, kAxes>& sizes) : sizes_(sizes) {
+  for (std::size_t i = 0; i < kAxes; ++i) require(sizes[i] >= 1, "a mesh of ", sizes[i], " on axis ", name_of(Axis(i)));
+}
+
+int Mesh::ranks() const { return std::accumulate(sizes_.begin(), sizes_.end(), 1, std::multiplies<>()); }
+
+int Mesh::size(std::initializer_list<Axis> axes) const {
+  int product = 1;
+  for (const Axis axis : axes) product *= size(axis);
+  return product;
+}
+
+int Mesh::coordinate(Axis axis, int rank) const {
+  require(rank >= 0 && rank < ranks(), "rank ", rank, " of ", ranks());
+  int faster = 1;
+  for (std::size_t i = static_cast<std::size_t>(axis) + 1; i < kAxes; ++i) faster *= sizes_[i];
+  return rank / faster % size(axis);
+}
+
+std::vector<int> Mesh::group(std::initializer_list<Axis> axes, int rank) const {
+  std::vector<int> result;
+  for (int other = 0; other < ranks(); ++other) {
+    bool together = true;
+    for (std::size_t i = 0; i < kAxes; ++i) {
+      const auto axis = static_cast<Axis>(i);
+      const bool free = std::find(axes.begin(), axes.end(), axis) != axes.end();
+      together = together && (free || coordinate(axis, other) == coordinate(axis, rank));
+    }
+    if (together) result.push_back(other);
+  }
+  return result;
+}
+
+}  // namespace octet::parallel
