@@ -6,6 +6,7 @@
 #include <iostream>
 #include <map>
 #include <new>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -62,6 +63,7 @@ class CommandLine {
   }
 
   int run(int argc, const char* const* argv) {
+    argc = take_launched(argc, argv);
     try {
       root_.parse(argc, argv);
     } catch (const CLI::CallForVersion&) {
@@ -97,6 +99,14 @@ class CommandLine {
       command.require_subcommand(0, 1);
     }
     return command;
+  }
+
+  // What `launch` starts stands after `--` and is read by the ranks, not here. Returns the arguments that are left.
+  int take_launched(int argc, const char* const* argv) {
+    if (argc < 2 || argv[1] != std::string_view("launch")) return argc;
+    const auto mark = std::find(argv + 2, argv + argc, std::string_view("--"));
+    if (mark != argv + argc) launch_.command.assign(mark + 1, argv + argc);
+    return static_cast<int>(mark - argv);
   }
 
   // RUN.toml, and the --section.key=value options behind it.
@@ -159,6 +169,17 @@ class CommandLine {
     compare.add_option("--time-budget", compare_.time_budget_s, "Seconds: fewer steps on a slow machine, by a rule that is printed")
         ->check(CLI::NonNegativeNumber);
     compare.add_flag("--json", compare_.json, "For programs");
+
+    CLI::App& launch = add(root_, "launch", "Runs a command of octet as several ranks on this machine: launch -n N -- COMMAND ...",
+                           "octet launch -n 8 -- train configs/llama3.1-8b.toml --training.steps=100",
+                           [this] { return run_launch(launch_); });
+    launch.add_option("-n", launch_.ranks, "How many ranks")->required();
+    launch.add_option("--grace", launch_.grace_s, "Seconds from the failure of one rank until the others are killed")
+        ->capture_default_str();
+    launch.footer(launch.get_footer() +
+                  "\nEach rank gets torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, ...). Rank 0 is heard as if it ran alone, the\n"
+                  "lines of the others begin with [rank]. Signals go to every rank; the exit code is that of the first rank to fail.\n"
+                  "Under torchrun, srun and mpirun call the command itself.\n");
 
     CLI::App& advise = add(root_, "advise", "What each recipe costs a run, linear by linear, and which one to take",
                            "octet advise configs/llama3.1-8b.toml --health out/llama3.1-8b-fp8", [this] { return run_advise(advise_); });
@@ -283,7 +304,8 @@ class CommandLine {
       if (!names.empty()) {
         fail(ExitCode::config, place_of(command), "unknown command ", extra, did_you_mean(extra, names));
       }
-      fail(ExitCode::config, place_of(command), "unexpected argument ", extra);
+      fail(ExitCode::config, place_of(command), "unexpected argument ", extra,
+           command.get_name() == "launch" ? "; what the ranks run stands after `--`" : "");
     }
     for (CLI::App* child : command.get_subcommands()) refuse_extras(*child);
   }
@@ -299,6 +321,7 @@ class CommandLine {
   EvalArgs eval_;
   AdviseArgs advise_;
   CompareArgs compare_;
+  LaunchArgs launch_;
   ReportArgs report_;
   GenerateArgs generate_;
   ProbeArgs probe_;

@@ -70,6 +70,13 @@ struct CompareArgs {
 };
 int run_compare(const CompareArgs& args);
 
+struct LaunchArgs {
+  int ranks = 0;
+  double grace_s = 20;               // what the other ranks have to end by themselves after one failed
+  std::vector<std::string> command;  // what stands after `--`: arguments of this same program
+};
+int run_launch(const LaunchArgs& args);
+
 struct ReportArgs {
   std::vector<std::filesystem::path> directories;
   std::filesystem::path output;     // folder of report.html; "" when not given: the first directory

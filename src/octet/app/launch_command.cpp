@@ -1,0 +1,109 @@
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "octet/app/commands.h"
+#include "octet/app/process_group.h"
+#include "octet/base/require.h"
+
+namespace octet::app {
+namespace {
+
+constexpr int kMostRanks = 1024;
+constexpr double kLongestGraceS = 7 * 24 * 3600;
+
+// What the ranks say, on this process's own stdout and stderr: rank 0 byte for byte, the others in whole lines with "[rank] ".
+class Console {
+ public:
+  void line(int rank, Stream stream, std::string_view text) {
+    if (rank == 0) {
+      write(stream, text);
+      rank_0_is_within_a_line_[index(stream)] = text.back() != '\n';
+      return;
+    }
+    write_line(stream, fmt::format("[{}] {}", rank, text));
+  }
+
+  void note(std::string_view sentence) { write_line(Stream::err, fmt::format("octet launch: {}", sentence)); }
+
+  // A full disk under the log must not end a run, as it does not end one without `launch`; it is said at the end.
+  bool stdout_failed() const { return failed_[index(Stream::out)]; }
+
+ private:
+  static std::size_t index(Stream stream) { return static_cast<std::size_t>(stream); }
+
+  void write_line(Stream stream, std::string text) {
+    if (text.back() != '\n') text += '\n';
+    if (std::exchange(rank_0_is_within_a_line_[index(stream)], false)) text.insert(0, 1, '\n');
+    write(stream, text);
+  }
+
+  void write(Stream stream, std::string_view text) {
+    const int fd = stream == Stream::out ? STDOUT_FILENO : STDERR_FILENO;
+    while (!text.empty() && !failed_[index(stream)]) {
+      const ssize_t n = ::write(fd, text.data(), text.size());
+      if (n >= 0) {
+        text.remove_prefix(static_cast<std::size_t>(n));
+      } else if (errno == EAGAIN) {  // whoever shares it made it non-blocking
+        pollfd writable = {.fd = fd, .events = POLLOUT, .revents = 0};
+        ::poll(&writable, 1, -1);
+      } else if (errno != EINTR) {
+        failed_[index(stream)] = true;
+      }
+    }
+  }
+
+  std::array<bool, 2> rank_0_is_within_a_line_{}, failed_{};
+};
+
+// A port of this machine that nobody has at this moment.
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool found = fd >= 0 && ::bind(fd, generic, size) == 0 && ::getsockname(fd, generic, &size) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  demand(found, ExitCode::internal, "launch: no free port on 127.0.0.1: ", std::strerror(error));
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
+
+int run_launch(const LaunchArgs& args) {
+  demand(args.ranks >= 1 && args.ranks <= kMostRanks, ExitCode::config, "launch: -n must be 1 to ", kMostRanks, ", not ",
+         args.ranks);
+  demand(args.grace_s >= 0 && args.grace_s <= kLongestGraceS, ExitCode::config, "launch: --grace must be 0 to ", kLongestGraceS,
+         " seconds, not ", args.grace_s);
+  demand(!args.command.empty(), ExitCode::config,
+         "launch: nothing to run; a command stands after `--`, as in `octet launch -n 2 -- train RUN.toml`");
+  demand(args.command.front() != "launch", ExitCode::config, "launch: the ranks cannot run `launch` themselves");
+
+  Console console;
+  ProcessGroupOptions options{.program = "/proc/self/exe", .arguments = {"octet"}};
+  options.arguments.insert(options.arguments.end(), args.command.begin(), args.command.end());
+  const int port = free_port();
+  for (int rank = 0; rank < args.ranks; ++rank) {
+    options.environment.push_back({fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", args.ranks),
+                                   fmt::format("LOCAL_RANK={}", rank), fmt::format("LOCAL_WORLD_SIZE={}", args.ranks),
+                                   "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port)});
+  }
+  options.grace_s = args.grace_s;
+  options.output = [&](int rank, Stream stream, std::string_view line) { console.line(rank, stream, line); };
+  options.note = [&](std::string_view sentence) { console.note(sentence); };
+  const int code = ProcessGroup(std::move(options)).run();
+  demand(code != 0 || !console.stdout_failed(), ExitCode::internal, "cannot write to stdout");
+  return code;
+}
+
+}  // namespace octet::app

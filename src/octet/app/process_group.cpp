@@ -1,0 +1,247 @@
+#include "octet/app/process_group.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "octet/base/require.h"
+
+namespace octet::app {
+namespace {
+
+constexpr int kPreempted = static_cast<int>(ExitCode::preempted), kPeer = static_cast<int>(ExitCode::peer);
+
+// "NAME" of "NAME=value".
+std::string_view name_of(std::string_view variable) { return variable.substr(0, variable.find('=')); }
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  result.reserve(texts.size() + 1);
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string> environment_with(const std::vector<std::string>& own) {
+  std::vector<std::string> all = own;
+  for (char** inherited = environ; *inherited; ++inherited) {
+    const auto same = [&](const std::string& variable) { return name_of(variable) == name_of(*inherited); };
+    if (std::none_of(own.begin(), own.end(), same)) all.emplace_back(*inherited);
+  }
+  return all;
+}
+
+// The ends of a pipe, above stdin, stdout and stderr even where this process was started without them.
+std::array<int, 2> make_pipe() {
+  std::array<int, 2> low{}, ends{};
+  demand(::pipe2(low.data(), O_CLOEXEC) == 0, ExitCode::internal,
+         "cannot make a pipe for a rank's output: ", std::strerror(errno));
+  for (std::size_t i = 0; i < 2; ++i) {
+    ends[i] = ::fcntl(low[i], F_DUPFD_CLOEXEC, 3);
+    ::close(low[i]);
+  }
+  demand(ends[0] >= 0 && ends[1] >= 0, ExitCode::internal, "cannot make a pipe for a rank's output: too many open files");
+  // For reading only: a rank that writes more than fits must wait.
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  return ends;
+}
+
+// All signals are held back while it lives: between fork and exec a child has its parent's handlers.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsHeld() { release(); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+  void release() const { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+std::string describe_end(std::size_t rank, int status, int code) {
+  if (!WIFSIGNALED(status)) return concat("rank ", rank, " ended with code ", code);
+  const char* name = ::sigabbrev_np(WTERMSIG(status));
+  return concat("rank ", rank, " was killed by signal ", WTERMSIG(status), name ? concat(" (SIG", name, ")") : "");
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(ProcessGroupOptions options)
+    : options_(std::move(options)), ranks_(options_.environment.size()), buffer_(LineSplitter::kLongest) {}
+
+ProcessGroup::~ProcessGroup() {
+  signal_all(SIGKILL);
+  for (const Rank& rank : ranks_) {
+    for (const Pipe& pipe : rank.pipes) {
+      if (pipe.fd >= 0) ::close(pipe.fd);
+    }
+    if (rank.pid > 0) ::waitpid(rank.pid, nullptr, 0);
+  }
+}
+
+int ProcessGroup::run() {
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) start(rank);
+  while (running()) wait();
+  if (code_ == kPreempted && !noted_) options_.note("the run was pre-empted (code 75)");
+  return code_;
+}
+
+// Between fork and exec only calls that are safe in a signal handler: another thread may have held a lock of malloc.
+void ProcessGroup::start(std::size_t rank) {
+  std::vector<std::string> environment = environment_with(options_.environment[rank]);
+  const std::vector<char*> argv = pointers(options_.arguments), envp = pointers(environment);
+  const std::string complaint = concat("cannot run ", options_.program, "\n");
+  const std::array<int, 2> out = make_pipe();
+  ranks_[rank].pipes[0].fd = out[0];
+  const std::array<int, 2> err = make_pipe();
+  ranks_[rank].pipes[1].fd = err[0];
+
+  const pid_t parent = ::getpid();
+  const SignalsHeld held;
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(128 + SIGKILL);  // it died before the call above
+    if (rank > 0) {
+      const int null = ::open("/dev/null", O_RDONLY);
+      if (null > 0) ::dup2(null, STDIN_FILENO);
+      if (null > 2) ::close(null);
+    }
+    ::dup2(out[1], STDOUT_FILENO);
+    ::dup2(err[1], STDERR_FILENO);
+    signals_.restore_handlers();
+    ::signal(SIGCHLD, SIG_DFL);
+    held.release();
+    ::execve(options_.program.c_str(), argv.data(), envp.data());
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, complaint.data(), complaint.size());
+    ::_exit(127);
+  }
+  const int error = errno;
+  ::close(out[1]);
+  ::close(err[1]);
+  demand(pid > 0, ExitCode::internal, "cannot start rank ", rank, ": ", std::strerror(error));
+  ::setpgid(pid, pid);  // here, too: a signal may have to be passed on before the child gets that far
+  ranks_[rank].pid = pid;
+}
+
+// Until something happens; then deals with it.
+void ProcessGroup::wait() {
+  std::vector<pollfd> polled = {{.fd = signals_.fd(), .events = POLLIN, .revents = 0}};
+  for (const Rank& rank : ranks_) {
+    for (const Pipe& pipe : rank.pipes) polled.push_back({.fd = pipe.fd, .events = POLLIN, .revents = 0});  // -1 is skipped
+  }
+  int timeout_ms = -1;
+  if (kill_at_) {
+    const std::chrono::duration<double, std::milli> left = *kill_at_ - std::chrono::steady_clock::now();
+    timeout_ms = static_cast<int>(std::clamp(std::ceil(left.count()), 0.0, 1e9));
+  }
+  const int ready = ::poll(polled.data(), polled.size(), timeout_ms);
+  demand(ready >= 0 || errno == EINTR, ExitCode::internal, "cannot wait for the ranks: ", std::strerror(errno));
+
+  bool ended = false;
+  for (const int signal : signals_.take()) {
+    if (signal == SIGCHLD) {
+      ended = true;
+    } else {
+      signal_all(signal);
+      asked_to_end_ = asked_to_end_ || signal == SIGTERM || signal == SIGINT;
+    }
+  }
+  if (ready > 0) {
+    for (std::size_t i = 1; i < polled.size(); ++i) {
+      if (polled[i].revents != 0) read((i - 1) / 2, static_cast<Stream>((i - 1) % 2));
+    }
+  }
+  if (ended) reap();
+  if (kill_at_ && std::chrono::steady_clock::now() >= *kill_at_) {
+    signal_all(SIGKILL);
+    kill_at_.reset();
+  }
+}
+
+bool ProcessGroup::read(std::size_t rank, Stream stream) {
+  Pipe& pipe = ranks_[rank].pipes[static_cast<std::size_t>(stream)];
+  if (pipe.fd < 0) return false;
+  const ssize_t n = ::read(pipe.fd, buffer_.data(), buffer_.size());
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return errno == EINTR;
+  if (n <= 0) {
+    close(rank, stream);
+    return false;
+  }
+  pipe.lines.feed({buffer_.data(), static_cast<std::size_t>(n)},
+                  [&](std::string_view line) { options_.output(static_cast<int>(rank), stream, line); });
+  return true;
+}
+
+void ProcessGroup::close(std::size_t rank, Stream stream) {
+  Pipe& pipe = ranks_[rank].pipes[static_cast<std::size_t>(stream)];
+  if (pipe.fd < 0) return;
+  ::close(pipe.fd);
+  pipe.fd = -1;
+  pipe.lines.finish([&](std::string_view line) { options_.output(static_cast<int>(rank), stream, line); });
+}
+
+void ProcessGroup::reap() {
+  std::vector<End> ends;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    siginfo_t info{};
+    if (rank.pid < 0 || ::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) continue;
+    if (info.si_pid != rank.pid) continue;
+    ::kill(-rank.pid, SIGKILL);  // what it left behind, before the number of its process group can belong to others
+    int status = 0;
+    ::waitpid(rank.pid, &status, 0);
+    rank.pid = -1;
+    // Its last words come before the sentence about its end.
+    for (const Stream stream : {Stream::out, Stream::err}) {
+      while (read(i, stream)) {
+      }
+      close(i, stream);
+    }
+    ends.push_back({.rank = i, .status = status, .code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status)});
+  }
+  // Of ranks found ended together, those that miss a peer were not the first.
+  std::stable_partition(ends.begin(), ends.end(), [](const End& end) { return end.code != kPeer; });
+  for (const End& end : ends) judge(end);
+}
+
+void ProcessGroup::judge(const End& end) {
+  if (end.code == 0) return;
+  const bool first = code_ == 0;
+  if (first) {
+    code_ = end.code;
+    // A rank that was asked, has saved and is on its way out may no longer catch a second SIGTERM.
+    if (end.code != kPreempted || !asked_to_end_) signal_all(SIGTERM);
+    kill_at_ = std::chrono::steady_clock::now() +
+               std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.grace_s));
+  }
+  // Being pre-empted is no failure, and the rest may end by the SIGTERM above.
+  if (noted_ || end.code == kPreempted || (code_ == kPreempted && end.code == 128 + SIGTERM)) return;
+  noted_ = true;
+  options_.note(concat(describe_end(end.rank, end.status, end.code), first ? "" : " after others were pre-empted (code 75)"));
+}
+
+void ProcessGroup::signal_all(int signal) const {
+  for (const Rank& rank : ranks_) {
+    if (rank.pid > 0) ::kill(-rank.pid, signal);
+  }
+}
+
+bool ProcessGroup::running() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.pid > 0; });
+}
+
+}  // namespace octet::app

@@ -1,0 +1,80 @@
+// Processes of this machine that work on one thing, as ranks 0 to N-1: started together, heard line by line, ended together.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octet/app/line_splitter.h"
+#include "octet/app/signal_pipe.h"
+
+namespace octet::app {
+
+enum class Stream { out, err };
+
+struct ProcessGroupOptions {
+  std::string program;                                // path of what every rank runs
+  std::vector<std::string> arguments;                 // its argv, the name included
+  std::vector<std::vector<std::string>> environment;  // of each rank, "NAME=value", over this process's own
+  double grace_s = 20;                                // from the SIGTERM after a failure to the SIGKILL
+  // A line that a rank wrote, with its end; without one: part of a very long line, or the last of the stream.
+  std::function<void(int rank, Stream stream, std::string_view line)> output;
+  std::function<void(std::string_view sentence)> note;  // which rank failed, and how; once
+};
+
+// Rank 0 has this process's stdin, the others have /dev/null. Each rank is a process group of its own, so that a terminal's
+// Ctrl-C reaches it once, through here; what a rank started ends with it. All ranks die with this process, however it ends:
+// therefore the thread that calls run() must be the main one (PR_SET_PDEATHSIG goes by the thread).
+class ProcessGroup {
+ public:
+  explicit ProcessGroup(ProcessGroupOptions options);
+  ~ProcessGroup();  // kills the ranks that still live
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  // Starts all ranks and returns when the last has ended: 0, or the exit code of the first that failed (128 + the signal that
+  // killed it). SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank. When a rank fails, the others get
+  // SIGTERM, and SIGKILL after the grace.
+  int run();
+
+ private:
+  struct Pipe {
+    int fd = -1;  // -1: at its end
+    LineSplitter lines;
+  };
+  struct Rank {
+    pid_t pid = -1;  // -1: not running
+    std::array<Pipe, 2> pipes;
+  };
+  struct End {
+    std::size_t rank;
+    int status, code;
+  };
+
+  void start(std::size_t rank);
+  void wait();
+  // Reads once; false when there is nothing to read for now or ever.
+  bool read(std::size_t rank, Stream stream);
+  void close(std::size_t rank, Stream stream);
+  void reap();
+  void judge(const End& end);
+  void signal_all(int signal) const;
+  bool running() const;
+
+  ProcessGroupOptions options_;
+  SignalPipe signals_;
+  std::vector<Rank> ranks_;
+  std::vector<char> buffer_;
+  std::optional<std::chrono::steady_clock::time_point> kill_at_;
+  bool asked_to_end_ = false;  // SIGTERM or SIGINT has been passed on
+  int code_ = 0;               // of the first failure
+  bool noted_ = false;         // the sentence about it has been said
+};
+
+}  // namespace octet::app

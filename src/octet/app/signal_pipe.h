@@ -1,0 +1,34 @@
+// Signals as data: what this process receives can be read from a file descriptor, next to everything else that poll waits for.
+#pragma once
+
+#include <signal.h>
+
+#include <array>
+#include <vector>
+
+namespace octet::app {
+
+// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGCHLD arrive here; one at a time in a process. A second SIGINT
+// ends the process at once with code 130: from the handler, because the process may be waiting in a write that nobody reads.
+class SignalPipe {
+ public:
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+
+  SignalPipe();
+  ~SignalPipe();
+  SignalPipe(const SignalPipe&) = delete;
+  SignalPipe& operator=(const SignalPipe&) = delete;
+
+  int fd() const { return read_; }
+  // What has arrived since the last call; never waits.
+  std::vector<int> take() const;
+  // The handlers of before. Also for a child between fork and exec, so that what was ignored stays ignored (nohup).
+  void restore_handlers() const;
+
+ private:
+  int read_ = -1, write_ = -1;
+  std::array<struct sigaction, kSignals.size()> before_{};
+  sigset_t mask_before_{};
+};
+
+}  // namespace octet::app

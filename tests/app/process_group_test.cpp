@@ -1,0 +1,307 @@
+// Ranks that are shell scripts: what is heard of them, how they end, and that nothing is left of them.
+#include "octet/app/process_group.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+#include <utility>
+
+#include "support/program.h"
+
+namespace octet::app {
+namespace {
+
+using octet::testing::TemporaryFolder;
+using Clock = std::chrono::steady_clock;
+
+struct Heard {
+  int code = -1;
+  std::map<std::pair<int, Stream>, std::vector<std::string>> lines;
+  std::vector<std::string> notes;
+
+  const std::vector<std::string>& out(int rank) { return lines[{rank, Stream::out}]; }
+  const std::vector<std::string>& err(int rank) { return lines[{rank, Stream::err}]; }
+  std::int64_t count(const std::string& line) const {
+    std::int64_t n = 0;
+    for (const auto& [stream, all] : lines) n += std::count(all.begin(), all.end(), line);
+    return n;
+  }
+};
+
+struct Scripts {
+  int ranks = 2;
+  std::string script;  // for all: they differ by $RANK, and may meet in the folder $DIR
+  double grace_s = 20;
+  std::function<void(const Heard&)> after_line;
+  std::string program = "/bin/sh";
+};
+
+Heard run(const Scripts& scripts) {
+  const TemporaryFolder folder;
+  Heard heard;
+  ProcessGroupOptions options{.program = scripts.program, .arguments = {"sh", "-c", scripts.script}};
+  for (int rank = 0; rank < scripts.ranks; ++rank) {
+    options.environment.push_back({"RANK=" + std::to_string(rank), "DIR=" + folder.path().string()});
+  }
+  options.grace_s = scripts.grace_s;
+  options.output = [&](int rank, Stream stream, std::string_view line) {
+    heard.lines[{rank, stream}].emplace_back(line);
+    if (scripts.after_line) scripts.after_line(heard);
+  };
+  options.note = [&](std::string_view sentence) { heard.notes.emplace_back(sentence); };
+  heard.code = ProcessGroup(std::move(options)).run();
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
+  EXPECT_EQ(errno, ECHILD);
+  return heard;
+}
+
+std::string wait_for(const std::string& file) { return "while [ ! -e $DIR/" + file + " ]; do sleep 0.01; done; "; }
+
+using Lines = std::vector<std::string>;
+
+TEST(LineSplitter, LinesAreWholeHoweverTheyArrive) {
+  const std::string limit(LineSplitter::kLongest, 'x');
+  const std::string text = "a\n\nbc\n" + limit + "\n" + limit + "y\n" + limit + limit + "\nend";
+  const Lines expected = {"a\n", "\n", "bc\n", limit + "\n", limit, "y\n", limit, limit + "\n", "end"};
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, std::size_t{4096}, text.size()}) {
+    LineSplitter splitter;
+    Lines lines;
+    const auto sink = [&](std::string_view line) { lines.emplace_back(line); };
+    for (std::size_t at = 0; at < text.size(); at += piece) splitter.feed(std::string_view(text).substr(at, piece), sink);
+    splitter.finish(sink);
+    splitter.finish(sink);
+    EXPECT_EQ(lines, expected) << "in pieces of " << piece;
+  }
+}
+
+TEST(ProcessGroup, EveryLineOfEveryRankIsWholeAndInOrder) {
+  Heard heard =
+      run({.ranks = 8, .script = "i=0; while [ $i -lt 1000 ]; do echo rank $RANK line $i; echo error $i >&2; i=$((i+1)); done"});
+  EXPECT_EQ(heard.code, 0);
+  EXPECT_EQ(heard.notes, Lines());
+  for (int rank = 0; rank < 8; ++rank) {
+    ASSERT_EQ(heard.out(rank).size(), 1000u);
+    ASSERT_EQ(heard.err(rank).size(), 1000u);
+    for (std::size_t i = 0; i < 1000; ++i) {
+      ASSERT_EQ(heard.out(rank)[i], "rank " + std::to_string(rank) + " line " + std::to_string(i) + "\n");
+      ASSERT_EQ(heard.err(rank)[i], "error " + std::to_string(i) + "\n");
+    }
+  }
+}
+
+TEST(ProcessGroup, LongLinesComeInPartsAndTheLastMayLackItsEnd) {
+  Heard heard =
+      run({.ranks = 2, .script = "head -c 200000 /dev/zero | tr '\\0' x; echo; printf 'no end'; printf 'nor here' >&2"});
+  const std::string part(LineSplitter::kLongest, 'x'), rest(200000 - 3 * part.size(), 'x');
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(heard.out(rank), Lines({part, part, part, rest + "\n", "no end"}));
+    EXPECT_EQ(heard.err(rank), Lines({"nor here"}));
+  }
+}
+
+TEST(ProcessGroup, RanksHaveTheirEnvironmentAndOnlyRankZeroTheStdin) {
+  ::setenv("RANK", "inherited", 1);
+  ::setenv("OCTET_TEST_INHERITED", "yes", 1);
+  Heard heard = run({.ranks = 3, .script = "echo $RANK $OCTET_TEST_INHERITED; readlink /proc/$$/fd/0"});
+  ::unsetenv("RANK");
+  const std::string mine = std::filesystem::read_symlink("/proc/self/fd/0").string();
+  EXPECT_EQ(heard.out(0), Lines({"0 yes\n", mine + "\n"}));
+  EXPECT_EQ(heard.out(1), Lines({"1 yes\n", "/dev/null\n"}));
+  EXPECT_EQ(heard.out(2), Lines({"2 yes\n", "/dev/null\n"}));
+}
+
+TEST(ProcessGroup, TheFirstFailureEndsTheOthers) {
+  const Heard code = run({.ranks = 3, .script = "if [ $RANK = 1 ]; then exit 3; fi; exec sleep 100"});
+  EXPECT_EQ(code.code, 3);
+  EXPECT_EQ(code.notes, Lines({"rank 1 ended with code 3"}));
+  const Heard killed = run({.ranks = 3, .script = "if [ $RANK = 2 ]; then kill -9 $$; fi; exec sleep 100"});
+  EXPECT_EQ(killed.code, 128 + SIGKILL);
+  EXPECT_EQ(killed.notes, Lines({"rank 2 was killed by signal 9 (SIGKILL)"}));
+  const Heard missing = run({.script = "", .program = "/nowhere/octet"});
+  EXPECT_EQ(missing.code, 127);
+  EXPECT_GE(missing.count("cannot run /nowhere/octet\n"), 1);
+}
+
+TEST(ProcessGroup, TheLastWordsOfAFailedRankComeBeforeTheSentence) {
+  Lines order;
+  ProcessGroupOptions options{
+      .program = "/bin/sh", .arguments = {"sh", "-c", "echo last words >&2; exit 7"}, .environment = {{}}};
+  options.output = [&](int, Stream, std::string_view line) { order.emplace_back(line); };
+  options.note = [&](std::string_view sentence) { order.emplace_back(sentence); };
+  EXPECT_EQ(ProcessGroup(std::move(options)).run(), 7);
+  EXPECT_EQ(order, Lines({"last words\n", "rank 0 ended with code 7"}));
+}
+
+TEST(ProcessGroup, TheOthersMayEndByThemselvesWithinTheGrace) {
+  const Heard heard = run({.script = "if [ $RANK = 1 ]; then " + wait_for("ready") +
+                                     "exit 3; fi; trap 'echo saved; exit 0' TERM; : > $DIR/ready; while :; do sleep 0.01; done"});
+  EXPECT_EQ(heard.code, 3);
+  EXPECT_EQ(heard.count("saved\n"), 1);
+}
+
+TEST(ProcessGroup, WhoDoesNotEndWithinTheGraceIsKilled) {
+  const auto start = Clock::now();
+  const Heard heard = run({.script = "if [ $RANK = 1 ]; then " + wait_for("ready") +
+                                     "exit 5; fi; trap '' TERM; : > $DIR/ready; while :; do sleep 0.01; done",
+                           .grace_s = 0.2});
+  EXPECT_EQ(heard.code, 5);
+  EXPECT_EQ(heard.notes, Lines({"rank 1 ended with code 5"}));
+  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(200));
+}
+
+TEST(ProcessGroup, BeingPreemptedIsNoFailure) {
+  const Lines sentence = {"the run was pre-empted (code 75)"};
+  const std::string work = ": > $DIR/$RANK; while :; do sleep 0.01; done";
+  // One rank first, by itself; the others by the SIGTERM that follows, caught or not.
+  for (const std::string trap : {"trap 'exit 75' TERM; ", "trap 'exit 0' TERM; ", ""}) {
+    const std::string first = "if [ $RANK = 2 ]; then " + wait_for("0") + wait_for("1") + "exit 75; fi; ";
+    const Heard all = run({.ranks = 3, .script = trap + first + work});
+    EXPECT_EQ(all.code, 75) << trap;
+    EXPECT_EQ(all.notes, sentence) << trap;
+  }
+  const Heard some = run({.script = "trap 'exit 9' TERM; if [ $RANK = 1 ]; then " + wait_for("0") + "exit 75; fi; " + work});
+  EXPECT_EQ(some.code, 75);
+  EXPECT_EQ(some.notes, Lines({"rank 0 ended with code 9 after others were pre-empted (code 75)"}));
+}
+
+TEST(ProcessGroup, RanksThatWereAskedAreNotAskedAgain) {
+  bool sent = false;
+  // Rank 0 ends first; rank 1 goes on for a while and would count a second SIGTERM.
+  const std::string script =
+      "n=0; trap 'n=$((n+1))' TERM; echo ready; while [ $n = 0 ]; do sleep 0.01; done; if [ $RANK = 0 ]; then exit 75; fi; "
+      "i=0; while [ $i -lt 20 ]; do sleep 0.01; i=$((i+1)); done; echo asked $n; exit 75";
+  const Heard heard = run({.script = script, .after_line = [&](const Heard& now) {
+                             if (now.count("ready\n") == 2 && !std::exchange(sent, true)) ::kill(::getpid(), SIGTERM);
+                           }});
+  EXPECT_EQ(heard.code, 75);
+  EXPECT_EQ(heard.count("asked 1\n"), 1);
+  EXPECT_EQ(heard.notes, Lines({"the run was pre-empted (code 75)"}));
+}
+
+TEST(ProcessGroup, ARankThatMissesAPeerWasNotTheFirst) {
+  const TemporaryFolder folder;
+  const std::string go = (folder / "go").string();
+  // Nothing is read while the test waits for both to end, so that they are found together.
+  const auto wait_for_both = [&](const Heard& heard) {
+    if (heard.lines.size() < 2 || std::filesystem::exists(go)) return;
+    std::ofstream(go).put('\n');
+    for (const auto& [stream, lines] : heard.lines) {
+      siginfo_t info{};
+      ::waitid(P_PID, static_cast<id_t>(std::stol(lines.front())), &info, WEXITED | WNOWAIT);
+    }
+  };
+  const Heard heard =
+      run({.script = "echo $$; while [ ! -e " + go + " ]; do sleep 0.01; done; if [ $RANK = 0 ]; then exit 78; fi; kill -9 $$",
+           .after_line = wait_for_both});
+  EXPECT_EQ(heard.code, 128 + SIGKILL);
+  EXPECT_EQ(heard.notes, Lines({"rank 1 was killed by signal 9 (SIGKILL)"}));
+}
+
+TEST(ProcessGroup, SignalsReachEveryRank) {
+  const std::map<std::string, int> signals = {
+      {"INT", SIGINT}, {"TERM", SIGTERM}, {"HUP", SIGHUP}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}};
+  for (const auto& [name, signal] : signals) {
+    bool sent = false;
+    const auto send_once = [&sent, signal = signal](const Heard& now) {
+      if (now.count("ready\n") == 3 && !std::exchange(sent, true)) ::kill(::getpid(), signal);
+    };
+    const std::string script = "trap 'echo got " + name + "; exit 0' " + name + "; echo ready; while :; do sleep 0.01; done";
+    const Heard heard = run({.ranks = 3, .script = script, .after_line = send_once});
+    EXPECT_EQ(heard.code, 0) << name;
+    EXPECT_EQ(heard.count("got " + name + "\n"), 3) << name;
+  }
+}
+
+TEST(ProcessGroup, WorksWhereSignalsAreIgnoredAndHeldBack) {
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const auto child_before = ::signal(SIGCHLD, SIG_IGN);
+  const auto hang_up_before = ::signal(SIGHUP, SIG_IGN);
+  const Heard heard = run({.script = "kill -HUP $$; echo here"});  // still ignored, as under nohup
+  EXPECT_EQ(::signal(SIGHUP, hang_up_before), SIG_IGN);
+  EXPECT_EQ(::signal(SIGCHLD, child_before), SIG_IGN);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_EQ(heard.code, 0);
+  EXPECT_EQ(heard.count("here\n"), 2);
+}
+
+// A pipe whose reader learns when the last process that inherited its other end is gone.
+class Witness {
+ public:
+  Witness() { EXPECT_EQ(::pipe(ends_.data()), 0); }
+  ~Witness() {
+    ::close(ends_[0]);
+    close_here();
+  }
+  void close_here() { ::close(std::exchange(ends_[1], -1)); }
+  bool all_gone() {
+    close_here();
+    pollfd end = {.fd = ends_[0], .events = POLLIN, .revents = 0};
+    return ::poll(&end, 1, 20'000) == 1 && (end.revents & POLLHUP) != 0;
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+// The wait status of a process that runs three ranks and does `last` to itself when all of them are ready.
+int status_of_launcher(Witness& witness, void (*last)()) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const auto after_line = [&](const Heard& heard) {
+      if (heard.count("ready\n") == 3) last();
+    };
+    run({.ranks = 3, .script = "trap '' INT TERM HUP; echo ready; exec sleep 100", .after_line = after_line});
+    ::_exit(0);
+  }
+  witness.close_here();
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return status;
+}
+
+TEST(ProcessGroup, RanksDieWithAKilledLauncher) {
+  Witness witness;
+  const int status = status_of_launcher(witness, [] { ::kill(::getpid(), SIGKILL); });
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  EXPECT_TRUE(witness.all_gone());
+}
+
+TEST(ProcessGroup, ASecondInterruptKillsAtOnce) {
+  Witness witness;
+  const int status = status_of_launcher(witness, [] {
+    ::kill(::getpid(), SIGINT);
+    ::kill(::getpid(), SIGINT);
+  });
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 130) << status;
+  EXPECT_TRUE(witness.all_gone());
+}
+
+TEST(ProcessGroup, WhatARankStartedEndsWithIt) {
+  Witness witness;
+  const Heard heard = run({.script = "sleep 100 & echo started"});
+  EXPECT_EQ(heard.code, 0);
+  EXPECT_EQ(heard.count("started\n"), 2);
+  EXPECT_TRUE(witness.all_gone());
+}
+
+TEST(ProcessGroup, AnExceptionOfTheSinkLeavesNobodyBehind) {
+  Witness witness;
+  const auto fail = [](const Heard&) { throw std::runtime_error("the sink is full"); };
+  EXPECT_THROW(run({.ranks = 3, .script = "echo line; exec sleep 100", .after_line = fail}), std::runtime_error);
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_TRUE(witness.all_gone());
+}
+
+}  // namespace
+}  // namespace octet::app

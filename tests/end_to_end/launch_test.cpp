@@ -1,0 +1,145 @@
+// `octet launch` with octet's own commands as ranks.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+// A child of a process, or -1: /proc/PID/stat is "PID (name) state parent ...".
+pid_t child_of(pid_t parent) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::string stat;
+    std::getline(std::ifstream(entry.path() / "stat"), stat);
+    const std::size_t name_end = stat.rfind(") ");
+    if (name_end != std::string::npos && std::stol(stat.substr(name_end + 4)) == parent) return std::stoi(stat);
+  }
+  return -1;
+}
+
+// A run that goes on until it is stopped, under `launch`; the first line of its output is the launcher's pid.
+const std::string kTrainForLong = "launch -n 1 -- train run.toml --training.steps=100000 --checkpoint.interval=0";
+const std::string kSayPid = "echo $$; exec";
+
+TEST(Launch, RankZeroSoundsAsIfAloneTheOthersSayTheirNumber) {
+  const ProgramResult version = run_program("launch -n 3 -- --version");
+  EXPECT_EQ(version.code, 0);
+  EXPECT_EQ(version.err, "");
+  const std::string line = run_program("--version").out.substr(0, run_program("--version").out.find('\n'));
+  EXPECT_EQ(sorted_lines(version.out), std::vector<std::string>({"[1] " + line, "[2] " + line, line}));
+
+  const ProgramResult doctor = run_program("launch -n 2 -- doctor --json");
+  EXPECT_EQ(doctor.code, 0) << doctor.err;
+  const std::vector<std::string> lines = sorted_lines(doctor.out);
+  ASSERT_EQ(lines.size(), 2u) << doctor.out;
+  ASSERT_EQ(lines[0].substr(0, 5), "[1] {") << doctor.out;
+  EXPECT_TRUE(Json::parse(lines[0].substr(4))["fp8_self_test"]["passed"]);
+  EXPECT_TRUE(Json::parse(lines[1])["fp8_self_test"]["passed"]);
+}
+
+TEST(Launch, EndsWithTheCodeOfTheRankThatFailed) {
+  const ProgramResult result = run_program("launch -n 1 -- train missing.toml");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err, run_program("train missing.toml").err + "octet launch: rank 0 ended with code 2\n");
+  const ProgramResult several = run_program("launch -n 3 -- train missing.toml");
+  EXPECT_EQ(several.code, 2);
+  EXPECT_NE(several.err.find(" ended with code 2\n"), std::string::npos) << several.err;
+}
+
+TEST(Launch, RefusesWhatItCannotRun) {
+  for (const char* ranks : {"0", "-3", "1025"}) {
+    EXPECT_TRUE(refused(run_program(std::string("launch -n ") + ranks + " -- doctor"), 2, "-n must be 1 to 1024, not ", ranks));
+  }
+  EXPECT_TRUE(refused(run_program("launch -n some -- doctor"), 2, "-n"));
+  EXPECT_TRUE(refused(run_program("launch -- doctor"), 2, "-n is required"));
+  for (const char* nothing : {"launch -n 2", "launch -n 2 --"})
+    EXPECT_TRUE(refused(run_program(nothing), 2, "nothing to run", "`--`"));
+  EXPECT_TRUE(refused(run_program("launch -n 2 -- launch -n 2 -- doctor"), 2, "cannot run `launch`"));
+  EXPECT_TRUE(refused(run_program("launch -n 2 train run.toml"), 2, "unexpected argument train", "after `--`"));
+  for (const char* grace : {"-1", "nan", "1e9"}) {
+    EXPECT_TRUE(refused(run_program(std::string("launch -n 1 --grace ") + grace + " -- doctor"), 2, "--grace must be"));
+  }
+}
+
+TEST(Launch, AFullStdoutIsAnError) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  const ProgramResult result = run_program("launch -n 2 -- --version >/dev/full");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.err, "octet: cannot write to stdout\n");
+}
+
+TEST(Launch, ATerminatedRunSaves) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const TinyRun run;
+    Process process(kTrainForLong, run.path());
+    ASSERT_TRUE(process.read_to_step(5));
+    process.send(signal);
+    const ProgramResult result = process.wait();
+    EXPECT_EQ(result.code, 75) << result.err;
+    EXPECT_NE(result.err.find(": saved step "), std::string::npos) << result.err;
+    const std::string last = "octet launch: the run was pre-empted (code 75)\n";
+    ASSERT_GE(result.err.size(), last.size());
+    EXPECT_EQ(result.err.substr(result.err.size() - last.size()), last);
+    EXPECT_FALSE(checkpoint::find_checkpoints(run / "out/checkpoints").empty());
+  }
+}
+
+TEST(Launch, GivesTorchrunsVariables) {
+  const TinyRun run;
+  Process process(kTrainForLong, run.path(), kSayPid);
+  const pid_t launcher = std::stoi(process.read_line().value_or("-1"));
+  ASSERT_TRUE(process.read_to_step(1));
+  std::stringstream environment;  // a file of /proc has no size to read it by
+  environment << '\0' << std::ifstream("/proc/" + std::to_string(child_of(launcher)) + "/environ").rdbuf();
+  const std::string text = environment.str();
+  for (const char* variable : {"RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1"}) {
+    EXPECT_NE(text.find(std::string(1, '\0') + variable + std::string(1, '\0')), std::string::npos) << variable;
+  }
+  const std::size_t port = text.find("MASTER_PORT=");
+  ASSERT_NE(port, std::string::npos);
+  EXPECT_GT(std::atoi(text.c_str() + port + 12), 0);
+}
+
+TEST(Launch, SaysWhichSignalKilledARank) {
+  const TinyRun run;
+  Process process(kTrainForLong, run.path(), kSayPid);
+  const pid_t launcher = std::stoi(process.read_line().value_or("-1"));
+  ASSERT_TRUE(process.read_to_step(1));
+  const pid_t rank = child_of(launcher);
+  ASSERT_GT(rank, 1);
+  ::kill(rank, SIGKILL);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 128 + SIGKILL);
+  EXPECT_NE(result.err.find("octet launch: rank 0 was killed by signal 9 (SIGKILL)\n"), std::string::npos) << result.err;
+}
+
+TEST(Launch, AKilledLauncherLeavesNoRank) {
+  const TinyRun run;
+  // The rank inherits descriptor 9; the FIFO ends for its reader when nobody has it any more.
+  ASSERT_EQ(::mkfifo((run / "witness").c_str(), 0600), 0);
+  const int witness = ::open((run / "witness").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(witness, 0);
+  Process process(kTrainForLong, run.path(), "exec 9>witness; exec");
+  ASSERT_TRUE(process.read_to_step(2));
+  pollfd end = {.fd = witness, .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&end, 1, 0), 0);
+  process.send(SIGKILL);
+  EXPECT_EQ(process.wait().code, 128 + SIGKILL);
+  EXPECT_EQ(::poll(&end, 1, 20'000), 1);
+  EXPECT_TRUE(end.revents & POLLHUP);
+  ::close(witness);
+}
+
+}  // namespace
+}  // namespace octet::testing
