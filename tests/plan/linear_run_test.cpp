@@ -49,10 +49,10 @@ TEST(LinearRun, CastsCountWhatTheyMoveBesideBf16) {
   // qkv: RMSNorm's codes take BF16's place (2 n written either way). Rotary backward reads 16 columns of values more than BF16,
   // which has only the rotated 48 of 64 to move, and writes them.
   EXPECT_NEAR(beside_bf16(0, "fp8_delayed"), kTokens * 16 * 2 * 2, kScales);
-  // o: X is read again and cast (2 n + 2 n); so is G, whose values RMSNorm's backward pass has to leave (2 n + 2 n).
-  EXPECT_NEAR(beside_bf16(1, "fp8_delayed"), kTokens * 32 * 4 + kTokens * 32 * 4, kScales);
+  // o: X is read again and cast (2 n + 2 n); G's codes stand beside the values that RMSNorm's backward pass has to leave (2 n).
+  EXPECT_NEAR(beside_bf16(1, "fp8_delayed"), kTokens * 32 * 4 + kTokens * 32 * 2, kScales);
   // down: SwiGLU's codes take BF16's place, G's stand beside values.
-  EXPECT_NEAR(beside_bf16(3, "fp8_delayed"), kTokens * 32 * 4, kScales);
+  EXPECT_NEAR(beside_bf16(3, "fp8_delayed"), kTokens * 32 * 2, kScales);
   // Current scales read their sources once more: gate and up [T, 2 in] of SwiGLU, G's values [T, out].
   EXPECT_NEAR(beside_bf16(3, "fp8_current") - beside_bf16(3, "fp8_delayed"), kTokens * (2 * 48 * 2 + 32 * 2), kScales);
 }
