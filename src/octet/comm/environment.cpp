@@ -1,0 +1,276 @@
+#include "octet/comm/environment.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "octet/base/json.h"
+#include "octet/base/require.h"
+
+namespace octet::comm {
+namespace {
+
+// The whole text as a number from 0.
+template <class T>
+std::optional<T> number_of(std::string_view text) {
+  T value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+// A variable that is set, and not to nothing.
+struct Variable {
+  const char* name;
+  std::string value;
+};
+
+class Variables {
+ public:
+  explicit Variables(const std::function<const char*(const char*)>& get) : get_(get) {}
+
+  std::optional<Variable> find(std::initializer_list<const char*> names) const {
+    for (const char* name : names) {
+      const char* value = get_(name);
+      if (value && *value) return Variable{name, value};
+    }
+    return std::nullopt;
+  }
+  bool has(const char* name) const { return find({name}).has_value(); }
+
+  // `because` is a variable that is set and makes no sense without this one.
+  Variable need(std::initializer_list<const char*> names, const char* because) const {
+    if (auto variable = find(names)) return *std::move(variable);
+    const auto set = find({because});
+    fail(ExitCode::config, because, "=", set ? set->value : "", " is set, but ", *names.begin(), " is not");
+  }
+  int need_number(std::initializer_list<const char*> names, const char* because) const { return number(need(names, because)); }
+
+  std::optional<int> find_number(std::initializer_list<const char*> names) const {
+    const auto variable = find(names);
+    return variable ? std::optional(number(*variable)) : std::nullopt;
+  }
+
+  std::optional<int> find_port() const {
+    const auto variable = find({"MASTER_PORT"});
+    if (!variable) return std::nullopt;
+    const int port = number(*variable);
+    demand(port >= 1 && port <= 65535, ExitCode::config, "MASTER_PORT=", variable->value, " is not a port (1 to 65535)");
+    return port;
+  }
+
+ private:
+  static int number(const Variable& variable) {
+    const auto value = number_of<int>(variable.value);
+    demand(value.has_value(), ExitCode::config, variable.name, "=", variable.value, " is not a number from 0");
+    return *value;
+  }
+  const std::function<const char*(const char*)>& get_;
+};
+
+// The four numbers agree with each other.
+RankEnvironment checked(RankEnvironment ranks, const char* rank_name, const char* size_name) {
+  demand(ranks.size >= 1, ExitCode::config, size_name, "=", ranks.size, ": there must be at least one rank");
+  demand(ranks.rank < ranks.size, ExitCode::config, rank_name, "=", ranks.rank, " is not below ", size_name, "=", ranks.size);
+  demand(ranks.local_size >= 1 && ranks.local_size <= ranks.size, ExitCode::config, ranks.source, " says ", ranks.local_size,
+         " ranks on this host, of ", size_name, "=", ranks.size);
+  demand(ranks.local_rank < ranks.local_size, ExitCode::config, ranks.source, " says rank ", ranks.local_rank,
+         " on this host, of ", ranks.local_size, " there");
+  return ranks;
+}
+
+int port_of_job(std::uint64_t number) { return kFirstPort + static_cast<int>(number % static_cast<std::uint64_t>(kPorts)); }
+
+// FNV-1a: the same on every rank, whatever its library.
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t value = 0xcbf29ce484222325;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return value;
+}
+
+// "4(x2),3": tasks on the first, second and third host.
+std::optional<int> tasks_on_host(const Variable& variable, int host) {
+  std::string_view rest = variable.value;
+  while (!rest.empty()) {
+    const std::string_view part = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    const std::size_t open = part.find("(x");
+    const auto tasks = number_of<int>(part.substr(0, open));
+    const auto hosts = open == part.npos ? 1 : number_of<int>(part.substr(open + 2, part.size() - open - 3));
+    demand(tasks && hosts, ExitCode::config, variable.name, "=", variable.value, " is not a list such as 4(x2),3");
+    if (host < *hosts) return tasks;
+    host -= *hosts;
+  }
+  return std::nullopt;
+}
+
+RankEnvironment from_torchrun(const Variables& variables) {
+  RankEnvironment ranks{.source = "torchrun"};
+  ranks.rank = variables.need_number({"RANK"}, "WORLD_SIZE");
+  ranks.size = variables.need_number({"WORLD_SIZE"}, "RANK");
+  const auto local_rank = variables.find_number({"LOCAL_RANK"});
+  if (ranks.size > 1) {
+    variables.need({"LOCAL_RANK"}, "WORLD_SIZE");
+    variables.need({"MASTER_ADDR"}, "WORLD_SIZE");
+    variables.need({"MASTER_PORT"}, "WORLD_SIZE");
+  }
+  ranks.local_rank = local_rank.value_or(0);
+  ranks.local_size = variables.find_number({"LOCAL_WORLD_SIZE"}).value_or(ranks.local_rank + 1);
+  if (const auto host = variables.find({"MASTER_ADDR"})) ranks.host = host->value;
+  ranks.port = variables.find_port().value_or(0);
+  return checked(ranks, "RANK", "WORLD_SIZE");
+}
+
+bool started_by_slurm(const Variables& variables) {
+  const auto rank = variables.find({"SLURM_PROCID"}), size = variables.find({"SLURM_NTASKS"});
+  // The shell of an allocation has SLURM_NTASKS alone, and a batch script outside srun may have SLURM_PROCID=0 alone.
+  if (!rank || (!size && rank->value == "0")) return false;
+  // mpirun in a Slurm job hands on the variables of the batch script or of its own daemons, which are not its ranks'.
+  const auto mpi_rank = variables.find({"OMPI_COMM_WORLD_RANK", "PMI_RANK"});
+  const auto mpi_size = variables.find({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
+  const bool mpirun = mpi_rank && mpi_size && (mpi_rank->value != rank->value || !size || mpi_size->value != size->value);
+  return !mpirun;
+}
+
+RankEnvironment from_slurm(const Variables& variables) {
+  RankEnvironment ranks{.source = "Slurm"};
+  ranks.rank = variables.need_number({"SLURM_PROCID"}, "SLURM_NTASKS");
+  ranks.size = variables.need_number({"SLURM_NTASKS"}, "SLURM_PROCID");
+  ranks.local_rank = ranks.size > 1 ? variables.need_number({"SLURM_LOCALID"}, "SLURM_NTASKS")
+                                    : variables.find_number({"SLURM_LOCALID"}).value_or(0);
+  ranks.local_size = ranks.local_rank + 1;
+  const auto tasks = variables.find({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
+  const auto node = variables.find_number({"SLURM_NODEID"});
+  if (tasks && node) ranks.local_size = tasks_on_host(*tasks, *node).value_or(ranks.local_size);
+  if (ranks.size == 1) return checked(ranks, "SLURM_PROCID", "SLURM_NTASKS");
+
+  if (const auto host = variables.find({"MASTER_ADDR"})) {
+    ranks.host = host->value;
+  } else {
+    // Rank 0 is on the first host of the step, which may be part of the job.
+    const Variable list = variables.need({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}, "SLURM_NTASKS");
+    try {
+      ranks.host = first_host(list.value);
+    } catch (const Error& error) {
+      fail(ExitCode::config, list.name, "=", error.what());
+    }
+  }
+  if (const auto port = variables.find_port()) {
+    ranks.port = *port;
+  } else {
+    const Variable job = variables.need({"SLURM_JOB_ID", "SLURM_JOBID"}, "SLURM_NTASKS");
+    const auto number = number_of<std::int64_t>(job.value);
+    demand(number.has_value(), ExitCode::config, job.name, "=", job.value, " is not a number from 0");
+    // Steps of one job may run side by side on one host; 7 keeps the first few of them apart from the next job's.
+    const int step = variables.find_number({"SLURM_STEP_ID"}).value_or(0);
+    ranks.port = port_of_job(static_cast<std::uint64_t>(*number) * 7 + static_cast<std::uint64_t>(step));
+  }
+  return checked(ranks, "SLURM_PROCID", "SLURM_NTASKS");
+}
+
+// MPI launchers tell no rank where rank 0 is; that is known only where all ranks are on one host.
+void find_mpi_master(const Variables& variables, std::initializer_list<const char*> job, RankEnvironment& ranks) {
+  if (ranks.size == 1) return;
+  if (const auto host = variables.find({"MASTER_ADDR"})) {
+    ranks.host = host->value;
+  } else {
+    demand(ranks.local_size == ranks.size, ExitCode::config, ranks.source, " started ", ranks.size,
+           " ranks on more than one host (", ranks.local_size,
+           " on this one) and does not say where rank 0 is: set MASTER_ADDR to its host for every rank");
+    ranks.host = "127.0.0.1";
+  }
+  const auto name = variables.find(job);
+  ranks.port = variables.find_port().value_or(name ? port_of_job(hash(name->value)) : kDefaultPort);
+}
+
+RankEnvironment from_open_mpi(const Variables& variables) {
+  RankEnvironment ranks{.source = "Open MPI"};
+  ranks.rank = variables.need_number({"OMPI_COMM_WORLD_RANK"}, "OMPI_COMM_WORLD_SIZE");
+  ranks.size = variables.need_number({"OMPI_COMM_WORLD_SIZE"}, "OMPI_COMM_WORLD_RANK");
+  if (ranks.size > 1) {
+    ranks.local_rank = variables.need_number({"OMPI_COMM_WORLD_LOCAL_RANK"}, "OMPI_COMM_WORLD_SIZE");
+    ranks.local_size = variables.need_number({"OMPI_COMM_WORLD_LOCAL_SIZE"}, "OMPI_COMM_WORLD_SIZE");
+  }
+  checked(ranks, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+  find_mpi_master(variables, {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}, ranks);
+  return ranks;
+}
+
+RankEnvironment from_pmi(const Variables& variables) {
+  RankEnvironment ranks{.source = "PMI"};
+  ranks.rank = variables.need_number({"PMI_RANK"}, "PMI_SIZE");
+  ranks.size = variables.need_number({"PMI_SIZE"}, "PMI_RANK");
+  if (ranks.size > 1) {
+    ranks.local_rank = variables.need_number({"MPI_LOCALRANKID"}, "PMI_SIZE");
+    ranks.local_size = variables.find_number({"MPI_LOCALNRANKS"}).value_or(ranks.local_rank + 1);
+  }
+  checked(ranks, "PMI_RANK", "PMI_SIZE");
+  find_mpi_master(variables, {"PMI_JOBID", "PMI_PORT"}, ranks);
+  return ranks;
+}
+
+// One process to a host; torchrun or our own launcher starts more, and sets torchrun's variables.
+RankEnvironment from_sagemaker(const Variables& variables) {
+  RankEnvironment ranks{.source = "SageMaker"};
+  const Variable list = variables.need({"SM_HOSTS"}, "SM_CURRENT_HOST");
+  const Variable here = variables.need({"SM_CURRENT_HOST"}, "SM_HOSTS");
+  const Json json = Json::parse(list.value, nullptr, false);
+  const auto is_text = [](const Json& host) { return host.is_string(); };
+  demand(json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_text), ExitCode::config,
+         "SM_HOSTS=", list.value, R"( is not a list such as ["algo-1","algo-2"])");
+  const auto hosts = json.get<std::vector<std::string>>();
+  const auto found = std::find(hosts.begin(), hosts.end(), here.value);
+  demand(found != hosts.end(), ExitCode::config, "SM_CURRENT_HOST=", here.value, " is not in SM_HOSTS=", list.value);
+  ranks.rank = static_cast<int>(found - hosts.begin());
+  ranks.size = static_cast<int>(hosts.size());
+  if (ranks.size == 1) return ranks;
+  const auto master = variables.find({"MASTER_ADDR"});
+  ranks.host = master ? master->value : hosts.front();
+  ranks.port = variables.find_port().value_or(kDefaultPort);
+  return ranks;
+}
+
+}  // namespace
+
+std::string first_host(std::string_view list) {
+  std::string host;
+  bool sound = true, inside = false, skipping = false;  // inside: brackets; skipping: what follows the first number there
+  char last = 0;
+  for (const char c : list) {
+    const bool digit = c >= '0' && c <= '9';
+    if (inside && c == ']') {
+      sound = sound && last != '[';
+      inside = skipping = false;
+    } else if (inside) {
+      sound = sound && (digit || (last != '[' && (c == '-' || c == ',')));
+      skipping = skipping || !digit;
+      if (!skipping) host += c;
+    } else if (c == '[') {
+      inside = true;
+    } else if (c == ',') {
+      break;
+    } else {
+      host += c;
+    }
+    last = c;
+  }
+  demand(sound && !inside && !host.empty() && host.find(']') == host.npos, ExitCode::config, list,
+         " is not a list of hosts such as node[003-005,9]");
+  return host;
+}
+
+RankEnvironment rank_environment(const std::function<const char*(const char*)>& get) {
+  const Variables variables(get);
+  if (variables.has("RANK") || variables.has("WORLD_SIZE")) return from_torchrun(variables);
+  if (started_by_slurm(variables)) return from_slurm(variables);
+  if (variables.has("OMPI_COMM_WORLD_RANK") || variables.has("OMPI_COMM_WORLD_SIZE")) return from_open_mpi(variables);
+  if (variables.has("PMI_RANK") || variables.has("PMI_SIZE")) return from_pmi(variables);
+  if (variables.has("SM_HOSTS") || variables.has("SM_CURRENT_HOST")) return from_sagemaker(variables);
+  return {.source = "one process"};
+}
+
+}  // namespace octet::comm

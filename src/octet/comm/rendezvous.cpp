@@ -1,0 +1,78 @@
+#include "octet/comm/rendezvous.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "octet/base/require.h"
+#include "octet/comm/rendezvous_client.h"
+#include "octet/comm/rendezvous_server.h"
+#include "octet/comm/socket.h"
+
+namespace octet::comm {
+namespace {
+
+const std::string& checked_key(const std::string& key) {
+  require(key.size() <= kMaxKey, "rendezvous: a key of ", key.size(), " bytes, more than ", kMaxKey);
+  return key;
+}
+
+Descriptor connect_to_rank_0(const Rendezvous::Options& options) {
+  try {
+    return connect_to(options.host, options.port, Clock::now() + seconds(options.timeout_s));
+  } catch (const Error& error) {
+    fail(ExitCode::peer, "rank ", options.rank, " cannot reach rank 0 at ", options.host, " port ", options.port, " within ",
+         options.timeout_s, " s: ", error.what());
+  }
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(const Options& options)
+    : rank_(options.rank), size_(options.size), port_(options.port), timeout_s_(options.timeout_s) {
+  require(size_ >= 1 && rank_ >= 0 && rank_ < size_, "rendezvous: rank ", rank_, " of ", size_);
+  Options connecting = options;
+  if (rank_ == 0) {
+    Descriptor listener = listen_at(options.host, options.port);
+    connecting.port = port_ = port_of(listener);
+    connecting.host = loopback_of(listener);
+    server_ = std::make_unique<RendezvousServer>(std::move(listener), size_, options.silence_s);
+    if (options.listening) options.listening(port_);
+  }
+  client_ = std::make_unique<RendezvousClient>(connect_to_rank_0(connecting), rank_, size_, timeout_s_, options.silence_s);
+  client_->await_ready();
+}
+
+Rendezvous::~Rendezvous() = default;
+
+void Rendezvous::set(const std::string& key, std::string_view value) {
+  require(value.size() <= kMaxValue, "rendezvous: ", key, ": ", value.size(), " bytes, more than ", kMaxValue);
+  client_->post({Message::set, 0, 0, checked_key(key), std::string(value)});
+}
+
+std::string Rendezvous::get(const std::string& key) { return get(key, timeout_s_); }
+
+std::string Rendezvous::get(const std::string& key, double timeout_s) {
+  return client_->request({Message::get, 0, milliseconds_of(timeout_s), checked_key(key)});
+}
+
+void Rendezvous::wait(const std::vector<std::string>& keys, double timeout_s) {
+  const auto deadline = Clock::now() + seconds(timeout_s);
+  for (const std::string& key : keys) {
+    const double left_s = std::chrono::duration<double>(deadline - Clock::now()).count();
+    client_->request({Message::wait, 0, milliseconds_of(std::max(0.0, left_s)), checked_key(key)});
+  }
+}
+
+void Rendezvous::barrier(const std::string& name) { meet("barrier \"" + name + "\"", ""); }
+
+void Rendezvous::agree(const std::string& what, const std::string& value) { meet("agreement on " + what, value); }
+
+void Rendezvous::meet(const std::string& name, const std::string& value) {
+  client_->request({Message::meet, 0, milliseconds_of(timeout_s_), checked_key(name), value});
+}
+
+std::vector<int> Rendezvous::lost(double wait_s) const { return client_->lost(wait_s); }
+
+std::string Rendezvous::lost_text(double wait_s) const { return client_->lost_text(wait_s); }
+
+}  // namespace octet::comm

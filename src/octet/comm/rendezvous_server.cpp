@@ -1,0 +1,258 @@
+#include "octet/comm/rendezvous_server.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "octet/base/require.h"
+#include "octet/comm/rank_list.h"
+
+namespace octet::comm {
+namespace {
+
+constexpr std::size_t kStrangers = 64;  // connections at a time beyond the ranks'
+constexpr double kHelloSeconds = 5;     // by when a connection must have said who it is
+constexpr double kGoodbyeSeconds = 1;
+
+// The end of a stream reads as input for ever, so one that is not read any more is not asked for it.
+short events_of(const Connection& connection, bool last) {
+  return static_cast<short>((last ? 0 : POLLIN) | (connection.has_output() ? POLLOUT : 0));
+}
+
+}  // namespace
+
+Clock::duration beat_for(double silence_s) { return seconds(std::min(1.0, silence_s / 4)); }
+
+RendezvousServer::RendezvousServer(Descriptor listener, int size, double silence_s)
+    : size_(size),
+      silence_(seconds(silence_s)),
+      beat_(beat_for(silence_s)),
+      listener_(std::move(listener)),
+      ranks_(static_cast<std::size_t>(size)),
+      came_(static_cast<std::size_t>(size)),
+      last_beat_(Clock::now()),
+      last_turn_(last_beat_),
+      store_(size, [this](int rank, const Frame& frame) { answer(rank, frame); }),
+      thread_([this] { run(); }) {}
+
+RendezvousServer::~RendezvousServer() {
+  stopping_ = true;
+  wake_.poke();
+  thread_.join();
+}
+
+void RendezvousServer::run() {
+  std::vector<pollfd> polled;
+  while (!stopping_) {
+    polled.clear();
+    polled.push_back({wake_.fd(), POLLIN, 0});
+    polled.push_back({accepting_ ? listener_.get() : -1, POLLIN, 0});
+    for (const Peer& peer : peers_) {
+      polled.push_back({peer.connection.fd(), events_of(peer.connection, peer.last), 0});
+    }
+    ::poll(polled.data(), polled.size(), milliseconds_until(next_turn(last_turn_)));
+    wake_.clear();
+
+    const auto now = Clock::now();
+    if (now - last_turn_ > beat_ + silence_ / 2) {
+      // This process itself was stopped; what the others did meanwhile is still to be read.
+      for (Peer& peer : peers_) peer.heard = now;
+    }
+    last_turn_ = now;
+    std::size_t i = 2;
+    for (Peer& peer : peers_) {
+      if (polled[i++].revents != 0 && !peer.last) read(peer, now);
+    }
+    if (accepting_ && polled[1].revents != 0) accept_new(now);
+    look_at_clocks(now);
+    flush();
+  }
+  say_goodbye();
+}
+
+void RendezvousServer::accept_new(Clock::time_point now) {
+  while (true) {
+    Descriptor client = accept_from(listener_);
+    if (!client.open()) {
+      // Out of descriptors: the listener would wake us at once, again and again; the next beat tries again.
+      accepting_ = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
+      return;
+    }
+    if (peers_.size() >= static_cast<std::size_t>(size_) + kStrangers) continue;
+    peers_.push_back({.connection = Connection(std::move(client)), .since = now, .heard = now});
+  }
+}
+
+void RendezvousServer::read(Peer& peer, Clock::time_point now) {
+  const bool alive = peer.connection.receive();
+  peer.heard = now;
+  try {
+    while (!peer.last) {
+      auto frame = peer.rank < 0 ? peer.connection.next(kMaxHello) : peer.connection.next();
+      if (!frame) break;
+      handle(peer, *std::move(frame), now);
+    }
+  } catch (const Error& error) {
+    drop(peer, error.what());
+  }
+  if (!alive && !peer.last) drop(peer, "closed its connection");
+}
+
+void RendezvousServer::flush() {
+  for (Peer& peer : peers_) {
+    const bool alive = peer.connection.flush();
+    if (!alive && !peer.last) drop(peer, "closed its connection");
+    if (alive && !(peer.last && !peer.connection.has_output())) continue;
+    peer.connection.close();
+    if (peer.rank >= 0) ranks_[static_cast<std::size_t>(peer.rank)] = nullptr;
+  }
+  peers_.remove_if([](const Peer& peer) { return !peer.connection.open(); });
+}
+
+void RendezvousServer::handle(Peer& peer, Frame&& frame, Clock::time_point now) {
+  if (peer.rank < 0) {
+    // What a stranger says may end up in a sentence of ours.
+    const bool number = !frame.value.empty() && frame.value.find_first_not_of("0123456789") == frame.value.npos;
+    demand(frame.kind == Message::hello && number, ExitCode::peer, "did not say hello");
+    return welcome(peer, frame, now);
+  }
+  switch (frame.kind) {
+    case Message::ping:
+      return;
+    case Message::goodbye:
+      peer.last = true;
+      if (stage_ == Stage::gathering) abandon(concat("rank ", peer.rank, " left before all ", size_, " ranks had come"));
+      return store_.leave(peer.rank);
+    case Message::failure:
+      return drop(peer, "ended with an error");
+    case Message::set:
+    case Message::get:
+    case Message::wait:
+    case Message::meet:
+      return store_.serve(peer.rank, std::move(frame), now);
+    default:
+      fail(ExitCode::peer, "sent a message that is not a rank's");
+  }
+}
+
+void RendezvousServer::welcome(Peer& peer, const Frame& hello, Clock::time_point now) {
+  const std::uint64_t rank = hello.id;
+  if (hello.value != std::to_string(size_)) {
+    return refuse(peer, concat("rank ", rank, " was started with ", hello.value, " ranks, rank 0 with ", size_));
+  }
+  if (rank >= static_cast<std::uint64_t>(size_)) return refuse(peer, concat("there is no rank ", rank, " of ", size_));
+  if (stage_ == Stage::abandoned) return refuse(peer, abandoned_);
+  if (came_[rank]) return refuse(peer, concat("rank ", rank, " was started twice"));
+  peer.rank = static_cast<int>(rank);
+  peer.timeout_ms = hello.timeout_ms;
+  peer.deadline = now + std::chrono::milliseconds(hello.timeout_ms);
+  ranks_[rank] = &peer;
+  came_[rank] = true;
+  if (++count_ < size_) return;
+  stage_ = Stage::running;
+  send_all({Message::ready});
+}
+
+void RendezvousServer::refuse(Peer& peer, const std::string& why) {
+  refused_ = why;
+  peer.connection.send({Message::refused, 0, 0, {}, why});
+  peer.last = true;
+}
+
+void RendezvousServer::drop(Peer& peer, const std::string& how) {
+  peer.last = true;
+  lose(peer, how);
+}
+
+void RendezvousServer::lose(Peer& peer, const std::string& how) {
+  if (peer.rank < 0 || peer.lost) return;
+  peer.lost = true;
+  if (stage_ == Stage::gathering) abandon(concat("rank ", peer.rank, " ", how, " before all ", size_, " ranks had come"));
+  send_all({Message::lost, static_cast<std::uint64_t>(peer.rank), 0, {}, how});
+  store_.lose(peer.rank, how);
+}
+
+void RendezvousServer::abandon(const std::string& why) {
+  stage_ = Stage::abandoned;
+  abandoned_ = why;
+  send_all({Message::refused, 0, 0, {}, why});
+}
+
+void RendezvousServer::look_at_clocks(Clock::time_point now) {
+  const bool beat = now - last_beat_ >= beat_;
+  if (beat) last_beat_ = now;
+  accepting_ = accepting_ || beat;
+  for (Peer& peer : peers_) {
+    if (peer.last) continue;
+    if (peer.rank < 0) {
+      peer.last = now - peer.since > seconds(kHelloSeconds);
+      continue;
+    }
+    if (stage_ == Stage::gathering && peer.deadline <= now) {
+      const std::vector<int> absent = missing();
+      abandon(concat(rank_list(absent), " of ", size_, absent.size() == 1 ? " has" : " have", " not come within ",
+                     peer.timeout_ms / 1e3, " s", refused_.empty() ? "" : "; " + refused_));
+    }
+    if (now - peer.heard > silence_) {
+      lose(peer, concat("has been silent for ", std::chrono::duration<double>(silence_).count(), " s"));
+    }
+    // A rank that does not read gets no more of them than one.
+    if (beat && !peer.connection.has_output()) peer.connection.send({});
+  }
+  store_.expire(now);
+}
+
+Clock::time_point RendezvousServer::next_turn(Clock::time_point now) const {
+  auto next = std::min(now + beat_, store_.next_deadline());
+  if (stage_ == Stage::gathering) {
+    for (const Peer& peer : peers_) next = std::min(next, peer.deadline);
+  }
+  return next;
+}
+
+void RendezvousServer::send_all(const Frame& frame) {
+  for (Peer& peer : peers_) {
+    if (peer.rank >= 0 && !peer.last) peer.connection.send(frame);
+  }
+}
+
+void RendezvousServer::answer(int rank, const Frame& frame) {
+  if (Peer* peer = ranks_[static_cast<std::size_t>(rank)]) peer->connection.send(frame);
+}
+
+std::vector<int> RendezvousServer::missing() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!came_[static_cast<std::size_t>(rank)]) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+void RendezvousServer::say_goodbye() {
+  listener_.close();
+  // Whoever has been silent would not answer.
+  peers_.remove_if([](const Peer& peer) { return peer.rank < 0 || peer.lost; });
+  for (Peer& peer : peers_) peer.connection.send({Message::goodbye});
+  const auto deadline = Clock::now() + seconds(kGoodbyeSeconds);
+  std::vector<pollfd> polled;
+  while (!peers_.empty() && Clock::now() < deadline) {
+    for (Peer& peer : peers_) {
+      // Closing before the other end has closed could cut off what is on its way to it.
+      const bool alive = peer.connection.flush() && peer.connection.receive();
+      if (!alive)
+        peer.connection.close();
+      else if (!peer.connection.has_output())
+        peer.connection.shut_sending();
+    }
+    peers_.remove_if([](const Peer& peer) { return !peer.connection.open(); });
+    polled.clear();
+    for (const Peer& peer : peers_) {
+      polled.push_back({peer.connection.fd(), events_of(peer.connection, false), 0});
+    }
+    if (!polled.empty()) ::poll(polled.data(), polled.size(), milliseconds_until(deadline));
+  }
+}
+
+}  // namespace octet::comm

@@ -1,0 +1,75 @@
+// The thread in rank 0's process that serves the rendezvous: it takes the ranks' connections, answers them out of a KeyStore
+// and notices who is gone.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "octet/comm/connection.h"
+#include "octet/comm/key_store.h"
+
+namespace octet::comm {
+
+class RendezvousServer {
+ public:
+  RendezvousServer(Descriptor listener, int size, double silence_s);
+  ~RendezvousServer();  // says goodbye to the ranks and waits for theirs, a second at most
+  RendezvousServer(const RendezvousServer&) = delete;
+  RendezvousServer& operator=(const RendezvousServer&) = delete;
+
+ private:
+  enum class Stage { gathering, running, abandoned };
+  // A rank, or a stranger as long as it has not said hello.
+  struct Peer {
+    Connection connection;
+    int rank = -1;
+    Clock::time_point since, heard;
+    Clock::time_point deadline = Clock::time_point::max();  // by which the ranks must be complete for this one
+    std::uint32_t timeout_ms = 0;
+    bool lost = false;  // the others have been told; one that is silent stays connected, and may yet hear of it
+    bool last = false;  // nothing more is read; what is queued is sent, and the connection closed
+  };
+
+  void run();
+  void accept_new(Clock::time_point now);
+  void read(Peer& peer, Clock::time_point now);
+  void handle(Peer& peer, Frame&& frame, Clock::time_point now);
+  void welcome(Peer& peer, const Frame& hello, Clock::time_point now);
+  void refuse(Peer& peer, const std::string& why);
+  void drop(Peer& peer, const std::string& how);
+  void lose(Peer& peer, const std::string& how);
+  void abandon(const std::string& why);
+  void look_at_clocks(Clock::time_point now);
+  Clock::time_point next_turn(Clock::time_point now) const;
+  void flush();
+  void send_all(const Frame& frame);
+  void answer(int rank, const Frame& frame);
+  std::vector<int> missing() const;
+  void say_goodbye();
+
+  const int size_;
+  const Clock::duration silence_, beat_;
+  Descriptor listener_;
+  Wakeup wake_;
+  std::atomic<bool> stopping_ = false;
+  // The rest belongs to the thread.
+  Stage stage_ = Stage::gathering;
+  std::string abandoned_;  // why
+  std::string refused_;    // the last rank that was, for the sentence about those that are missing
+  std::list<Peer> peers_;
+  std::vector<Peer*> ranks_;  // by rank; null: not connected
+  std::vector<bool> came_;
+  int count_ = 0;  // ranks that came
+  Clock::time_point last_beat_, last_turn_;
+  bool accepting_ = true;
+  KeyStore store_;
+  std::thread thread_;
+};
+
+// How often a rank and the server send each other a sign of life.
+Clock::duration beat_for(double silence_s);
+
+}  // namespace octet::comm

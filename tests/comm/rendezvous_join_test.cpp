@@ -1,0 +1,191 @@
+// How ranks find each other, and who is not let in.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <future>
+#include <thread>
+
+#include "comm/meeting_point.h"
+#include "octet/comm/connection.h"
+#include "octet/comm/rendezvous.h"
+#include "support/ranks.h"
+
+namespace octet::comm {
+namespace {
+
+using ::octet::testing::errors_of_ranks;
+using ::octet::testing::peer_error_of;
+using ::octet::testing::Port;
+using ::octet::testing::run_ranks;
+
+// A stranger's connection.
+Descriptor stranger(int port) { return connect_to("127.0.0.1", port, Clock::now() + seconds(10)); }
+
+// What the server answers to a stranger until it closes.
+std::string refusal(int port, const Frame& hello) {
+  Connection connection(stranger(port));
+  connection.send(hello);
+  const auto deadline = Clock::now() + seconds(10);
+  while (connection.flush() && Clock::now() < deadline) {
+    const bool alive = connection.receive();
+    while (const auto frame = connection.next()) {
+      if (frame->kind == Message::refused) return frame->value;
+    }
+    if (!alive) return "closed";
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return "nothing";
+}
+
+TEST(RendezvousJoin, RanksThatDoNotComeAreNamed) {
+  Port port;
+  const std::vector<std::string> errors = errors_of_ranks(3, [&](int thread) {
+    const int rank = thread == 2 ? 3 : thread;
+    Rendezvous rendezvous(port.options(rank, 6, rank == 0 ? 0.5 : 30));
+  });
+  EXPECT_EQ(errors[0], "rank 0 cannot join: ranks 2, 4 and 5 of 6 have not come within 0.5 s");
+  EXPECT_EQ(errors[1], "rank 1 cannot join: ranks 2, 4 and 5 of 6 have not come within 0.5 s");
+  EXPECT_EQ(errors[2], "rank 3 cannot join: ranks 2, 4 and 5 of 6 have not come within 0.5 s");
+}
+
+TEST(RendezvousJoin, ARankZeroThatIsNotThereIsNamed) {
+  const int port = port_of(listen_at("127.0.0.1", 0));
+  EXPECT_EQ(peer_error_of([&] { Rendezvous({.rank = 1, .size = 2, .port = port, .timeout_s = 0.3}); }),
+            concat("rank 1 cannot reach rank 0 at 127.0.0.1 port ", port, " within 0.3 s: Connection refused"));
+  const std::string unknown =
+      peer_error_of([&] { Rendezvous({.rank = 1, .size = 2, .host = "no.such.host.invalid", .port = port, .timeout_s = 0.3}); });
+  EXPECT_EQ(unknown.find("rank 1 cannot reach rank 0 at no.such.host.invalid"), 0u) << unknown;
+}
+
+TEST(RendezvousJoin, RankZeroMayComeLast) {
+  const int number = port_of(listen_at("127.0.0.1", 0));
+  run_ranks(2, [&](int rank) {
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    Rendezvous rendezvous({.rank = rank, .size = 2, .port = number, .timeout_s = 30});
+    EXPECT_EQ(rendezvous.port(), number);
+    rendezvous.barrier("end");
+  });
+}
+
+TEST(RendezvousJoin, APortThatIsTakenIsNamed) {
+  const Descriptor taken = listen_at("127.0.0.1", 0);
+  EXPECT_EQ(peer_error_of([&] { Rendezvous({.port = port_of(taken)}); }),
+            concat("rank 0 cannot listen at 127.0.0.1 port ", port_of(taken), ": Address already in use"));
+}
+
+TEST(RendezvousJoin, ARankOfAnotherRunIsRefused) {
+  Port port;
+  std::promise<void> complete, tried;
+  const auto after = tried.get_future().share();
+  run_ranks(3, [&](int thread) {
+    if (thread < 2) {
+      Rendezvous rendezvous(port.options(thread, 2));
+      if (thread == 0) complete.set_value();
+      after.wait();
+      // Those who are here do not notice.
+      rendezvous.barrier("end");
+      EXPECT_TRUE(rendezvous.lost().empty());
+    } else {
+      const int number = port.get();
+      EXPECT_EQ(peer_error_of([&] { Rendezvous({.rank = 2, .size = 3, .port = number}); }),
+                "rank 2 cannot join: rank 2 was started with 3 ranks, rank 0 with 2");
+      complete.get_future().wait();
+      EXPECT_EQ(peer_error_of([&] { Rendezvous({.rank = 1, .size = 2, .port = number}); }),
+                "rank 1 cannot join: rank 1 was started twice");
+      EXPECT_EQ(refusal(number, {Message::hello, 2, 0, {}, "2"}), "there is no rank 2 of 2");
+      EXPECT_EQ(refusal(number, {Message::hello, ~std::uint64_t{0}, 0, {}, "2"}),
+                concat("there is no rank ", ~std::uint64_t{0}, " of 2"));
+      tried.set_value();
+    }
+  });
+}
+
+TEST(RendezvousJoin, TwoRanksOfOneNumber) {
+  Port port;
+  const std::vector<std::string> errors = errors_of_ranks(
+      3, [&](int thread) { Rendezvous rendezvous(port.options(thread == 0 ? 0 : 1, 3, thread == 0 ? 0.5 : 30)); });
+  const bool first = errors[1] == "rank 1 cannot join: rank 1 was started twice";
+  EXPECT_EQ(errors[first ? 1 : 2], "rank 1 cannot join: rank 1 was started twice");
+  EXPECT_EQ(errors[first ? 2 : 1], "rank 1 cannot join: rank 2 of 3 has not come within 0.5 s; rank 1 was started twice");
+  EXPECT_EQ(errors[0], "rank 0 cannot join: rank 2 of 3 has not come within 0.5 s; rank 1 was started twice");
+}
+
+TEST(RendezvousJoin, StrangersAreDroppedAndHarmNobody) {
+  Port port;
+  std::promise<void> tried;
+  const auto after = tried.get_future().share();
+  run_ranks(3, [&](int thread) {
+    if (thread < 2) {
+      Rendezvous rendezvous(port.options(thread, 2));
+      after.wait();
+      rendezvous.agree("health", "good");
+      return;
+    }
+    const std::string greeting = "OctetRv1", huge("\xff\xff\xff\xff", 4);
+    const std::string pieces[] = {"GET / HTTP/1.1\r\n\r\n",
+                                  std::string(1 << 20, 'x'),
+                                  std::string(100, '\0'),
+                                  greeting,
+                                  greeting + huge,
+                                  greeting + std::string(4, '\0'),
+                                  greeting + std::string("\x11\0\0\0", 4) + std::string(17, '\xee'),
+                                  "OctetRv2",
+                                  ""};
+    std::vector<Descriptor> kept;
+    for (int i = 0; i < 90; ++i) {  // more than are let in at a time
+      Descriptor socket = stranger(port.get());
+      const std::string& piece = pieces[static_cast<std::size_t>(i) % std::size(pieces)];
+      [[maybe_unused]] const auto sent = ::send(socket.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
+      if (i % 2 == 0) kept.push_back(std::move(socket));
+    }
+    EXPECT_EQ(refusal(port.get(), {Message::set, 1, 0, "key", "value"}), "closed");
+    tried.set_value();
+  });
+}
+
+TEST(RendezvousJoin, StrangersDoNotKeepRanksOut) {
+  Port port;
+  run_ranks(3, [&](int thread) {
+    if (thread == 0) {
+      Rendezvous rendezvous(port.options(0, 2));
+      rendezvous.barrier("end");
+    } else if (thread == 1) {
+      std::vector<Descriptor> idle;
+      for (int i = 0; i < 20; ++i) idle.push_back(stranger(port.get()));
+      EXPECT_EQ(refusal(port.get(), {Message::hello, 1, 0, {}, "3"}), "rank 1 was started with 3 ranks, rank 0 with 2");
+      Rendezvous rendezvous(port.options(1, 2));
+      rendezvous.barrier("end");
+    }
+  });
+}
+
+TEST(RendezvousJoin, AnotherServiceIsNotTakenForRankZero) {
+  const Descriptor service = listen_at("127.0.0.1", 0);
+  std::thread answering([&] {
+    pollfd polled{service.get(), POLLIN, 0};
+    ::poll(&polled, 1, 10000);
+    const Descriptor client = accept_from(service);
+    ::send(client.get(), "220 mail.example ESMTP\r\n", 24, MSG_NOSIGNAL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  });
+  EXPECT_EQ(peer_error_of([&] { Rendezvous({.rank = 1, .size = 2, .port = port_of(service), .timeout_s = 10}); }),
+            "rank 1 cannot join: rank 0 does not speak the language of this version of Octet");
+  answering.join();
+}
+
+TEST(RendezvousJoin, NamesAndAddressesOfBothKinds) {
+  for (const char* host : {"localhost", "::1", "0.0.0.0", "127.0.0.2"}) {
+    if (std::string(host) == "::1" && !Descriptor(::socket(AF_INET6, SOCK_STREAM, 0)).open()) continue;
+    Port port;
+    run_ranks(2, [&](int rank) {
+      Rendezvous::Options options = port.options(rank, 2);
+      options.host = host;
+      Rendezvous rendezvous(options);
+      rendezvous.barrier("end");
+    });
+  }
+}
+
+}  // namespace
+}  // namespace octet::comm
