@@ -46,6 +46,19 @@ void check_fits(const train::MemoryPlan& plan, const train::EngineOptions& optio
        telemetry::format_bytes(available), " left:\n", plan::memory_table(plan.bytes), "what helps: a shorter training.seq_len", advice);
 }
 
+std::string resume_of(const TrainArgs& args, const train::Config& config) {
+  return args.resume.empty() ? config.checkpoint.resume : args.resume;
+}
+
+// A rank that is not the first: the same run, silently.
+int train_beside(const TrainArgs& args, const train::Config& config, const comm::RankEnvironment& where) {
+  if (args.dry_run) return 0;
+  set_log_info(false);
+  train::World world(where, config);
+  train::Trainer trainer({.config = config, .resume = resume_of(args, config), .world = &world});
+  return static_cast<int>(trainer.run());
+}
+
 }  // namespace
 
 int run_train(const TrainArgs& args) {
@@ -54,9 +67,14 @@ int run_train(const TrainArgs& args) {
     fmt::print("{}", train::print_config(config));
     return 0;
   }
-  train::check_config(config);
-  use_threads(config);
+  const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
+  train::check_config(config, where.size);
+  const parallel::Mesh mesh = train::mesh_of(config, where.size);
+  use_threads(config, where.local_size);
   const DeviceKind device = train::device_of(config);
+  demand(where.size == 1 || device == DeviceKind::cpu, ExitCode::config, config.file, ": run.device = \"", name_of(device), "\": ",
+         where.size, " ranks train together on CPUs only in this version");
+  if (where.rank > 0) return train_beside(args, config, where);
   const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
   {
     models::Decoder model(options.model, options.recipe);
@@ -65,16 +83,18 @@ int run_train(const TrainArgs& args) {
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));
   }
   if (args.dry_run) {
-    fmt::print("memory plan\n{}", plan::memory_table(train::measure_run(config).bytes));
+    fmt::print("memory plan\n{}", plan::memory_table(train::measure_run(config, mesh).bytes));
     return 0;
   }
-  train::TrainerOptions trainer_options{.config = config, .console = print_line};
-  trainer_options.resume = args.resume.empty() ? config.checkpoint.resume : args.resume;
-  check_fits(train::measure_run(config), options, device);
+  check_fits(train::measure_run(config, mesh), options, device);
+  if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: parallel.replicate = ", config.parallel.replicate));
+  train::World world(where, config);
+  train::TrainerOptions trainer_options{.config = config, .console = print_line, .world = &world};
+  trainer_options.resume = resume_of(args, config);
   train::Trainer trainer(trainer_options);
   fmt::print("memory plan\n{}", plan::memory_table(trainer.plan().bytes));
   fmt::print("{} steps of {} sequences of {} tokens: {} micro-batches of {} to a step\n", trainer.steps(),
-             config.training.global_batch_size, config.training.seq_len, train::accumulation_of(config),
+             config.training.global_batch_size, config.training.seq_len, train::accumulation_of(config, mesh.data_coordinates()),
              config.training.micro_batch_size);
   std::fflush(stdout);
   const ExitCode code = trainer.run();

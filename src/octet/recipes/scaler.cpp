@@ -41,6 +41,21 @@ ScaleSlot ScaleState::slot(int index) const {
   return {static_cast<float*>(scale_.data) + index, static_cast<float*>(history_.data) + index * history_.row_stride};
 }
 
+void ScaleState::reduce(Queue& queue, Arena& scratch, comm::Group& ranks) {
+  if (operands_.empty() || ranks.size() == 1) return;
+  const ArenaScope scope(scratch);
+  const Tensor amaxes = allocate(scratch, DType::f32, {history_.rows()});
+  const auto copy_each = [&](bool back) {
+    for (std::int64_t i = 0; i < history_.rows(); ++i) {
+      const Tensor one = amaxes.slice_rows(i, i + 1), first = history_.slice_rows(i, i + 1);
+      queue.copy(back ? first.data : one.data, back ? one.data : first.data, sizeof(float));
+    }
+  };
+  copy_each(false);
+  ranks.all_reduce(queue, scratch, {.x = amaxes, .reduction = comm::Reduction::max});
+  copy_each(true);
+}
+
 void ScaleState::update(Queue& queue, const float* found_inf) {
   if (operands_.empty()) return;
   kernels::update_delayed_scales(queue, {.amax_history = history_,

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "octet/comm/group.h"
+#include "octet/device/arena.h"
 #include "octet/device/device.h"
 #include "octet/numerics/recipe.h"
 #include "octet/tensor/quantized.h"
@@ -21,6 +23,8 @@ class ScaleState {
   void materialise(Queue& queue);
 
   ScaleSlot slot(int index) const;
+  // This step's amaxes become the largest of all ranks, which must cast alike. Before update().
+  void reduce(Queue& queue, Arena& scratch, comm::Group& ranks);
   // After an optimizer step whose found_inf is known: docs/numerics.md, "Delayed scaling".
   void update(Queue& queue, const float* found_inf);
 

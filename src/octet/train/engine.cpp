@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "octet/kernels/cross_entropy/cross_entropy.h"
+#include "octet/parallel/replicas.h"
 
 namespace octet::train {
 namespace {
@@ -29,17 +30,25 @@ DType compute_dtype(const Recipe& recipe) {
 
 std::size_t MemoryPlan::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); }
 
-Engine::Engine(const EngineOptions& options, DeviceKind device)
-    : Engine(options, make_device(device), device == DeviceKind::meta ? Capacity{} : capacity_of(options, device)) {}
+Engine::Engine(const EngineOptions& options, DeviceKind device, comm::Group* replicas)
+    : Engine(options, make_device(device), device == DeviceKind::meta ? Capacity{} : capacity_of(options, device), replicas) {}
 
-Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity)
-    : options_(options), device_(std::move(device)), queue_(device_->make_queue()) {
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity, comm::Group* replicas)
+    : options_(options), device_(std::move(device)), queue_(device_->make_queue()), replicas_(replicas) {
+  const int copies = options_.mesh.size(parallel::Axis::replicate);
+  if (!replicas_) {
+    require(copies == 1 || device_->kind() == DeviceKind::meta, "an engine of ", copies, " replicas has no group");
+    alone_ = comm::make_silent_group("replicate", options_.mesh.coordinate(parallel::Axis::replicate, options_.rank), copies);
+    replicas_ = alone_.get();
+  }
+  require(replicas_->size() == copies, "a group of ", replicas_->size(), " ranks for ", copies, " replicas");
   model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe);
   model_->materialise(*queue_, storage_of(options_), options_.seq_len);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len;
   batch_ = device_->allocate(2 * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
+  vote_ = device_->allocate(sizeof(float), MemoryCategory::state);
   if (options_.whole_logits) {
     logits_ = device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
   }
@@ -58,16 +67,17 @@ void Engine::dry_run() {
   if (!options_.training) return;
   forward_backward({.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}}, options_.observer);
   apply(0.0, 1);
+  any_rank(false);
 }
 
 Engine::Capacity Engine::capacity_of(const EngineOptions& options, DeviceKind device) {
-  Engine meta(options, make_meta_device(device), {});
+  Engine meta(options, make_meta_device(device), {}, nullptr);
   meta.dry_run();
   return {.stash = meta.stash_->high_water(), .scratch = meta.scratch_->high_water()};
 }
 
 MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
-  Engine meta(options, make_meta_device(device), {});
+  Engine meta(options, make_meta_device(device), {}, nullptr);
   meta.dry_run();
   MemoryPlan plan;
   plan.bytes = meta.device().memory().bytes;
@@ -125,10 +135,23 @@ void Engine::zero_gradients() {
 
 void Engine::apply(double learning_rate, std::uint32_t step) {
   const TraceRange range(*queue_, "optimizer");
+  parallel::reduce_gradients(*queue_, *scratch_, *replicas_, model_->parameters());
+  replicas_->all_reduce(*queue_, *scratch_, {.x = {optimizer_->loss_total(), DType::f64, {2}}});
+  model_->scales().reduce(*queue_, *scratch_, *replicas_);
   optimizer_->prepare(*queue_, *scratch_, {.learning_rate = learning_rate, .step = step});
   model_->scales().update(*queue_, optimizer_->found_inf());
   optimizer_->update(*queue_);
   model_->parameters().refresh_codes(*queue_, *scratch_);
+}
+
+bool Engine::any_rank(bool says) {
+  if (replicas_->size() == 1) return says;
+  float vote = says ? 1.0f : 0.0f;
+  queue_->copy_to_device(vote_.data(), &vote, sizeof vote);
+  replicas_->all_reduce(*queue_, *scratch_, {.x = {vote_.data(), DType::f32, {1}}, .reduction = comm::Reduction::max});
+  queue_->copy_to_host(&vote, vote_.data(), sizeof vote);
+  queue_->synchronize();
+  return vote != 0.0f;
 }
 
 std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {

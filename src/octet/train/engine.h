@@ -5,9 +5,11 @@
 #include <memory>
 
 #include "octet/data/loader.h"
+#include "octet/comm/group.h"
 #include "octet/kernels/gemm/gemm_tuning.h"
 #include "octet/models/decoder/decoder.h"
 #include "octet/optim/optimizer.h"
+#include "octet/parallel/mesh.h"
 
 namespace octet::train {
 
@@ -24,6 +26,8 @@ struct EngineOptions {
   bool deterministic = false;  // the same bits every time on a GPU, too
   optim::OptimizerOptions optimizer;
   nn::LinearObserver* observer = nullptr;  // whose memory the plan must hold: the one that will watch some of the steps
+  parallel::Mesh mesh = {};                // of all ranks; this is `rank`
+  int rank = 0;
   bool whole_logits = false;               // room for the logits of a micro-batch (probe, generate)
 };
 
@@ -38,14 +42,18 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device);
 
 class Engine {
  public:
-  // Takes all memory now. Parameters are zero: initialise or load them, then call refresh().
-  Engine(const EngineOptions& options, DeviceKind device);
+  // Takes all memory now. Parameters are zero: initialise or load them, then call refresh(). `replicas`: this rank's group on
+  // the replicate axis, which outlives the engine; absent where that axis has one rank.
+  Engine(const EngineOptions& options, DeviceKind device, comm::Group* replicas = nullptr);
 
   // The gradient of one micro-batch is added to the parameters', its loss to the optimizer's total.
   void forward_backward(const data::Batch& batch, nn::LinearObserver* observer);
   // The rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
   void apply(double learning_rate, std::uint32_t step);
   void zero_gradients();
+
+  // Whether any rank says so. All ranks ask together.
+  bool any_rank(bool says);
 
   // Every pass has the one shape that the memory was measured for: a whole micro-batch.
   // {sum of losses, tokens} of at most a micro-batch of whole rows; records nothing.
@@ -74,7 +82,7 @@ class Engine {
   struct Capacity {
     std::size_t stash = 0, scratch = 0;
   };
-  Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity);
+  Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity, comm::Group* replicas);
   static Capacity capacity_of(const EngineOptions& options, DeviceKind device);
   void dry_run();
   nn::Scope scope(nn::LinearObserver* observer);
@@ -86,7 +94,9 @@ class Engine {
   std::unique_ptr<models::Decoder> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> stash_, scratch_;
-  Buffer batch_, evaluation_total_, logits_;
+  std::unique_ptr<comm::Group> alone_;  // stands for the group that was not given
+  comm::Group* replicas_;
+  Buffer batch_, evaluation_total_, vote_, logits_;
 };
 
 // Of activations and of parameters' values.

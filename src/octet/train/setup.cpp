@@ -127,8 +127,8 @@ data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab) {
   return options;
 }
 
-std::int64_t accumulation_of(const Config& config) {
-  return config.training.global_batch_size / config.training.micro_batch_size;
+std::int64_t accumulation_of(const Config& config, std::int64_t coordinates) {
+  return config.training.global_batch_size / (config.training.micro_batch_size * coordinates);
 }
 
 std::string precision_table(models::Decoder& model) {

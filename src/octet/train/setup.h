@@ -19,8 +19,8 @@ EngineOptions engine_options(const Config& config, const Recipe& recipe);
 // folder (XDG_CACHE_HOME, or ~/.cache); without either nothing is kept.
 kernels::GemmTuning gemm_tuning();
 data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab);
-// Micro-batches of an optimizer step.
-std::int64_t accumulation_of(const Config& config);
+// Micro-batches of an optimizer step, where so many data-parallel coordinates share it.
+std::int64_t accumulation_of(const Config& config, std::int64_t coordinates = 1);
 
 // What every linear computes in, a line per kind of layer, so that nobody has to trust: name, shape, formats and tiles of X, W and G.
 std::string precision_table(models::Decoder& model);

@@ -26,8 +26,10 @@ optim::Schedule schedule_of(const Config& config, std::int64_t steps) {
 }
 
 // What a run's engine is, health samples included.
-EngineOptions run_options(const Config& config, nn::LinearObserver* health) {
+EngineOptions run_options(const Config& config, const parallel::Mesh& mesh, int rank, nn::LinearObserver* health) {
   EngineOptions options = engine_options(config, recipe_of(config, device_of(config)));
+  options.mesh = mesh;
+  options.rank = rank;
   if (config.metrics.health_freq > 0 && options.recipe.is_fp8()) options.observer = health;
   return options;
 }
@@ -55,29 +57,32 @@ std::string utc_now() {
 
 }  // namespace
 
-MemoryPlan measure_run(const Config& config) {
+MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh) {
   HealthObserver health;
-  return measure(run_options(config, &health), device_of(config));
+  return measure(run_options(config, mesh, 0, &health), device_of(config));
 }
 
-Trainer::Trainer(const TrainerOptions& options) : options_(options), config_(options_.config) {
+Trainer::Trainer(const TrainerOptions& options)
+    : options_(options), config_(options_.config), world_(options_.world ? *options_.world : alone_) {
   device_ = device_of(config_);
-  engine_options_ = run_options(config_, &health_);
+  engine_options_ = run_options(config_, world_.mesh(), world_.rank(), &health_);
   plan_ = measure(engine_options_, device_);
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
-  accumulation_ = accumulation_of(config_);
+  accumulation_ = accumulation_of(config_, world_.mesh().data_coordinates());
   steps_ = config_.training.steps;
   if (config_.training.epochs > 0) {
     const double samples = config_.training.epochs * static_cast<double>(dataset_->samples_per_epoch());
     steps_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(samples / static_cast<double>(config_.training.global_batch_size)));
   }
   start_engine();
-  loader_ = std::make_unique<data::Loader>(*dataset_, data::LoaderOptions{.micro_batch_size = config_.training.micro_batch_size});
+  loader_ = std::make_unique<data::Loader>(*dataset_, data::LoaderOptions{.coordinate = world_.mesh().data_coordinate(world_.rank()),
+                                                                                .coordinates = world_.mesh().data_coordinates(),
+                                                                                .micro_batch_size = config_.training.micro_batch_size});
 }
 
 void Trainer::start_engine() {
   engine_.reset();  // before its successor takes memory
-  engine_ = std::make_unique<Engine>(engine_options_, device_);
+  engine_ = std::make_unique<Engine>(engine_options_, device_, world_.replicas());
   if (!config_.model.init_from.empty() && checkpoint::has_weights(config_.model.init_from)) {
     load_model(*engine_, config_.model.init_from);
   } else {
@@ -107,7 +112,11 @@ nlohmann::json Trainer::meta() const {
           {"tokens_seen", tokens_seen_},
           {"rollbacks", rollbacks_},
           {"anomaly", anomaly_.state()},
-          {"mesh", {{"replicate", 1}, {"shard", 1}, {"context", 1}, {"tensor", 1}}},
+          {"mesh",
+           {{"replicate", world_.mesh().size(parallel::Axis::replicate)},
+            {"shard", world_.mesh().size(parallel::Axis::shard)},
+            {"context", world_.mesh().size(parallel::Axis::context)},
+            {"tensor", world_.mesh().size(parallel::Axis::tensor)}}},
           {"config", to_json(config_)},
           {"toml", print_config(config_)},
           {"model", models::family_of(engine_options_.model.family, "model").write(engine_options_.model)}};
@@ -116,22 +125,32 @@ nlohmann::json Trainer::meta() const {
 void Trainer::save() {
   if (saved_step_ == step_) return;
   recorder_->sync();
-  writer_->save(step_, engine_->queue(), entries(), meta());
+  if (writer_) writer_->save(step_, engine_->queue(), entries(), meta());
   saved_step_ = step_;
 }
 
 // A disk that is full now may not be later: training goes on with the checkpoints there are. The writer tells the failure of a
 // save behind the steps when it is asked next, which is no failure of the next save.
 void Trainer::save_if_possible() {
-  warn_of_failure([&] { writer_->wait(); });
+  warn_of_failure([&] { wait_for_writer(); });
   warn_of_failure([&] { save(); });
 }
 
 // The last checkpoint of this process: it is on the disk, or the process says that it is not.
 void Trainer::save_for_good() {
-  if (saved_step_ != step_) warn_of_failure([&] { writer_->wait(); });
+  if (saved_step_ != step_) warn_of_failure([&] { wait_for_writer(); });
   save();
-  writer_->wait();
+  wait_for_writer();
+}
+
+void Trainer::wait_for_writer() {
+  if (writer_) writer_->wait();
+}
+
+// All ranks have read what they need; now the first one may delete what training will write anew.
+void Trainer::rewind_writer() {
+  world_.barrier("read");
+  if (writer_) writer_->rewind(step_);
 }
 
 void Trainer::load(const checkpoint::Reader& reader) {
@@ -154,12 +173,10 @@ void Trainer::resume() {
   } else if (options_.resume != "none") {
     reader = checkpoint::Reader::open(options_.resume);
   }
-  if (!reader) {
-    writer_->rewind(0);  // a new history: what an earlier run left here must not be taken for its future
-    return;
-  }
+  world_.agree("the checkpoint to resume from", reader ? concat("step ", reader->step()) : "none");
+  if (!reader) return rewind_writer();  // a new history: what an earlier run left here must not be taken for its future
   load(*reader);
-  writer_->rewind(step_);
+  rewind_writer();
   loader_->seek(reader->meta().at("cursor").get<std::int64_t>());
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
   log_info(concat("resuming after step ", step_, " from ", reader->path().string()));
@@ -175,7 +192,8 @@ void Trainer::roll_back() {
   ++rollbacks_;
   const std::int64_t failed = step_;
   const std::string reason = anomaly_.reason();
-  warn_of_failure([&] { writer_->wait(); });
+  warn_of_failure([&] { wait_for_writer(); });
+  world_.barrier("written");
   const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
   if (const auto reader = checkpoint::Reader::open_latest(root, log_warning)) {
     load(*reader);
@@ -188,18 +206,19 @@ void Trainer::roll_back() {
     anomaly_ = {};
   }
   recorder_->rewind(step_);
-  writer_->rewind(step_);
+  rewind_writer();
   log_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ", loader_->position(),
                      " (rollback ", rollbacks_, " of ", config_.anomaly.max_rollbacks, ")"));
 }
 
 // One optimizer step: the walk of docs/walk.md.
 kernels::StepScalars Trainer::step(bool sample_health) {
+  world_.at_step(step_);
   engine_->zero_gradients();
   for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
     const data::Batch batch = loader_->next();
     engine_->forward_backward(batch, sample_health && micro == 0 ? &health_ : nullptr);
-    tokens_seen_ += static_cast<std::int64_t>(batch.tokens.size());
+    tokens_seen_ += static_cast<std::int64_t>(batch.tokens.size()) * world_.mesh().data_coordinates();
   }
   ++step_;
   engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_));
@@ -250,6 +269,7 @@ telemetry::RunInfo Trainer::run_info() const {
   info.model = !config_.model.config.empty() ? config_.model.config
                : !config_.model.init_from.empty() ? config_.model.init_from : config_.run.name;
   info.parameters = engine_options_.model.parameters();
+  info.processes = world_.size();
   info.layers = engine_options_.model.layers;
   info.seq_len = config_.training.seq_len;
   info.micro_batch_size = config_.training.micro_batch_size;
@@ -267,19 +287,23 @@ telemetry::RunInfo Trainer::run_info() const {
 ExitCode Trainer::run() {
   const StopSignals signals;
   const fs::path directory = config_.run.output_dir;
-  writer_ = std::make_unique<checkpoint::Writer>(checkpoint::WriterOptions{
-      .root = directory / "checkpoints",
-      .keep_latest_k = static_cast<int>(config_.checkpoint.keep_latest_k),
-      .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now});
+  if (world_.is_first()) {
+    writer_ = std::make_unique<checkpoint::Writer>(checkpoint::WriterOptions{
+        .root = directory / "checkpoints",
+        .keep_latest_k = static_cast<int>(config_.checkpoint.keep_latest_k),
+        .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now});
+  }
   resume();
   recorder_ = std::make_unique<telemetry::Recorder>(
       telemetry::Recorder::Options{.directory = directory,
+                                   .rank = world_.rank(),
                                    .last_step = step_ > 0 ? std::optional(step_) : std::nullopt,
                                    .tensorboard = config_.metrics.tensorboard,
                                    .console = options_.console,
                                    .total_steps = steps_});
   recorder_->write_run_info(run_info());
-  meter_ = std::make_unique<telemetry::StepMeter>(telemetry::StepMeter::Options{.total_steps = steps_, .first_step = step_});
+  meter_ = std::make_unique<telemetry::StepMeter>(telemetry::StepMeter::Options{
+      .total_steps = steps_, .first_step = step_, .processes = world_.size()});
 
   while (step_ < steps_) {
     const std::int64_t next = step_ + 1;
@@ -308,6 +332,7 @@ ExitCode Trainer::run() {
       log(scalars, eval_loss, sample);
     }
     const char* stop = StopSignals::requested();
+    if (engine_->any_rank(stop != nullptr) && !stop) stop = "another rank was asked to stop";
     if (every(config_.checkpoint.interval, step_) && step_ < steps_ && !stop) {
       const telemetry::PausedMeter paused(*meter_);
       save_if_possible();
@@ -316,11 +341,13 @@ ExitCode Trainer::run() {
       save_for_good();
       log_info(concat(stop, ": saved step ", step_, " of ", steps_, " in ", (directory / "checkpoints").string(),
                       "; the same command goes on from there"));
+      world_.barrier("done");
       return ExitCode::preempted;
     }
   }
   save_for_good();
-  save_model(*engine_, directory / "model");
+  if (world_.is_first()) save_model(*engine_, directory / "model");
+  world_.barrier("done");
   return ExitCode::done;
 }
 

@@ -14,6 +14,7 @@
 #include "octet/train/config.h"
 #include "octet/train/engine.h"
 #include "octet/train/health.h"
+#include "octet/train/world.h"
 
 namespace octet::train {
 
@@ -23,10 +24,11 @@ struct TrainerOptions {
   std::string label{};          // what tables call the run; empty: run.name
   std::string repeat_of{};      // label of the run that this one repeats
   std::function<void(std::string_view line)> console{};  // a line per logged step; empty: quiet
+  World* world = nullptr;       // the other ranks; null: none
 };
 
-// What a run of this configuration takes, to the byte.
-MemoryPlan measure_run(const Config& config);
+// What a rank of a run of this configuration takes, to the byte.
+MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh = {});
 
 class Trainer {
  public:
@@ -47,6 +49,8 @@ class Trainer {
   void save();
   void save_if_possible();
   void save_for_good();
+  void wait_for_writer();
+  void rewind_writer();
   void roll_back();
   kernels::StepScalars step(bool sample_health);
   void log(const kernels::StepScalars& scalars, double eval_loss, bool sampled);
@@ -56,6 +60,8 @@ class Trainer {
 
   TrainerOptions options_;
   const Config& config_;
+  World alone_;
+  World& world_;
   EngineOptions engine_options_;
   DeviceKind device_;
   MemoryPlan plan_;
@@ -63,7 +69,7 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<telemetry::Recorder> recorder_;
-  std::unique_ptr<checkpoint::Writer> writer_;
+  std::unique_ptr<checkpoint::Writer> writer_;  // of the first rank
   std::unique_ptr<telemetry::StepMeter> meter_;
   HealthObserver health_;
   Anomaly anomaly_;

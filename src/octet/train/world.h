@@ -1,0 +1,50 @@
+// This process among the ranks of a run: its place on the mesh and its groups.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "octet/comm/environment.h"
+#include "octet/comm/group.h"
+#include "octet/comm/rendezvous.h"
+#include "octet/parallel/mesh.h"
+#include "octet/train/config.h"
+
+namespace octet::train {
+
+// The mesh that [parallel] asks for with so many ranks. The configuration has been checked for them.
+parallel::Mesh mesh_of(const Config& config, int ranks);
+
+class World {
+ public:
+  // One process.
+  World() = default;
+  // Meets the other ranks. Throws Error{peer} when one does not come, or runs another version or configuration.
+  World(const comm::RankEnvironment& where, const Config& config);
+
+  int rank() const { return rank_; }
+  int size() const { return mesh_.ranks(); }
+  // Rank 0 alone writes files and speaks.
+  bool is_first() const { return rank_ == 0; }
+  const parallel::Mesh& mesh() const { return mesh_; }
+  // This rank's group on the replicate axis; null where that has one rank.
+  comm::Group* replicas() { return replicas_.get(); }
+
+  // Returns when all ranks have come.
+  void barrier(const std::string& name);
+  // Throws Error{peer} unless all ranks say the same.
+  void agree(const std::string& what, const std::string& value);
+  // What an error is to name.
+  void at_step(std::int64_t step) { step_ = step; }
+
+ private:
+  int rank_ = 0;
+  parallel::Mesh mesh_;
+  std::atomic<std::int64_t> step_ = 0;
+  std::unique_ptr<comm::Rendezvous> rendezvous_;
+  std::unique_ptr<comm::Group> replicas_;
+};
+
+}  // namespace octet::train

@@ -1,0 +1,121 @@
+// Several processes train together: the run of one, faster or slower, whatever happens to them.
+#include <cmath>
+#include <csignal>
+
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string together(int ranks, const std::string& options = "") {
+  return concat("launch -n ", ranks, " -- train run.toml --training.micro_batch_size=1 --parallel.replicate=", ranks, " ",
+                options);
+}
+
+// Gradients are added up in another order, so weights and then FP8 codes differ in their last bits: the first loss is the same,
+// the others drift apart slowly.
+::testing::AssertionResult same_curve(const fs::path& actual, const fs::path& expected) {
+  const auto a = metrics_of(actual), b = metrics_of(expected);
+  if (a.size() != b.size()) return ::testing::AssertionFailure() << a.size() << " steps, not " << b.size();
+  for (const auto& [step, line] : b) {
+    const double got = a.at(step)["loss"], wanted = line["loss"], share = step == 1 ? 1e-12 : 0.01;
+    if (std::abs(got - wanted) > share * wanted)
+      return ::testing::AssertionFailure() << "step " << step << ": " << got << ", not " << wanted;
+    if (a.at(step)["tokens_seen"] != line["tokens_seen"]) return ::testing::AssertionFailure() << "tokens at step " << step;
+  }
+  return ::testing::AssertionSuccess();
+}
+
+TEST(Ranks, TrainTheRunOfOne) {
+  for (const char* recipe : {"bf16", "fp8_delayed"}) {
+    const TinyRun run;
+    const std::string options = concat("--training.steps=12 --precision.recipe=", recipe);
+    for (const int ranks : {1, 2, 4}) {
+      const std::string out = concat("out-", ranks);
+      const ProgramResult result = run.run(together(ranks, concat(options, " --run.output_dir=", out)));
+      ASSERT_EQ(result.code, 0) << result.err;
+      EXPECT_TRUE(same_curve(run / out, run / "out-1")) << recipe << " on " << ranks << " ranks";
+      EXPECT_EQ(Json::parse(read_file(run / out / "run.json"))["processes"], ranks);
+      EXPECT_EQ(result.out.find("[1]"), std::string::npos) << "rank 0 speaks for all:\n" << result.out;
+    }
+    // The same mesh repeats to the bit.
+    ASSERT_EQ(run.run(together(2, options + " --run.output_dir=again")).code, 0);
+    EXPECT_TRUE(same_outcome(outcome_of(run / "again"), outcome_of(run / "out-2"))) << recipe;
+  }
+}
+
+TEST(Ranks, ACheckpointResumesOnAnotherNumberOfThem) {
+  const TinyRun run;
+  ASSERT_EQ(run.run(together(1, "--run.output_dir=whole")).code, 0);
+  ASSERT_EQ(run.run(together(2, "--training.steps=10 --lr_scheduler.decay=constant")).code, 0);
+  const ProgramResult first = run.run(together(4, "--training.steps=15 --lr_scheduler.decay=constant"));
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_NE(first.err.find("resuming after step 10"), std::string::npos) << first.err;
+  const ProgramResult second = run.run(together(1, "--lr_scheduler.decay=constant"));
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_NE(second.err.find("parallel.replicate: 4 -> 1"), std::string::npos) << second.err;
+  EXPECT_EQ(metrics_of(run / "out").size(), 24u);
+  EXPECT_EQ(metrics_of(run / "out").at(24)["tokens_seen"], metrics_of(run / "whole").at(24)["tokens_seen"]);
+}
+
+TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
+  const TinyRun run;
+  Process process(together(3, "--training.global_batch_size=3 --training.steps=100000 --checkpoint.interval=0"), run.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  pid_t victim = -1;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    std::stringstream environment;
+    environment << '\0' << std::ifstream(entry.path() / "environ").rdbuf();
+    std::error_code error;
+    const bool here = fs::read_symlink(entry.path() / "cwd", error) == fs::canonical(run.path());
+    if (here && environment.str().find(std::string("\0RANK=2\0", 8)) != std::string::npos)
+      victim = std::stoi(entry.path().filename());
+  }
+  ASSERT_GT(victim, 1);
+  ::kill(victim, SIGKILL);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 128 + SIGKILL);
+  EXPECT_NE(result.err.find("octet launch: rank 2 was killed by signal 9 (SIGKILL)\n"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("octet: rank 0: all_reduce of group replicate failed: step "), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(": rank 2 closed its connection; "), std::string::npos) << result.err;
+}
+
+TEST(Ranks, ASignalSavesAndTheRunGoesOn) {
+  const TinyRun run;
+  Process process(together(2, "--training.steps=100000 --checkpoint.interval=0"), run.path());
+  ASSERT_TRUE(process.read_to_step(5));
+  process.send(SIGTERM);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 75) << result.err;
+  ASSERT_EQ(checkpoint::find_checkpoints(run / "out/checkpoints").size(), 1u);
+  const std::int64_t saved = checkpoint::find_checkpoints(run / "out/checkpoints").front().step;
+  const ProgramResult resumed = run.run(together(2, concat("--training.steps=", saved + 3)));
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(metrics_of(run / "out").rbegin()->first, saved + 3);
+}
+
+TEST(Ranks, RefuseWhatTheyCannotDo) {
+  const TinyRun run;
+  const auto refused_with = [&](const std::string& arguments, const std::string& part) {
+    const ProgramResult result = run.run(arguments);
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
+  };
+  refused_with("launch -n 2 -- train run.toml",
+               "run.toml: parallel.shard = 2: this version has the replicate axis alone; parallel.replicate = 2 ");
+  refused_with("launch -n 2 -- train run.toml --parallel.replicate=3", "run.toml: parallel.replicate = 3: there are 2 ranks\n");
+  refused_with("launch -n 2 -- train run.toml --parallel.context=2", "run.toml: parallel.context = 2: ");
+  // Started by hand with different settings.
+  const std::string other =
+      "exec sh -c 'MASTER_ADDR=127.0.0.1 MASTER_PORT=29611 WORLD_SIZE=2; export MASTER_ADDR MASTER_PORT WORLD_SIZE; "
+      "RANK=1 LOCAL_RANK=1 \"$@\" --optimizer.lr=1e-4 2>other.err & RANK=0 LOCAL_RANK=0 \"$@\"; code=$?; wait; exit $code' sh";
+  const ProgramResult result = run.run("train run.toml --parallel.replicate=2", other);
+  EXPECT_EQ(result.code, 78) << result.err;
+  EXPECT_NE(result.err.find("configuration"), std::string::npos) << result.err;
+  EXPECT_NE(read_file(run / "other.err").find("configuration"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace octet::testing
