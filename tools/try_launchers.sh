@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# tools/try_launchers.sh OCTET: two ranks under Open MPI's mpirun and, where this is root, under Slurm's srun, all on this machine:
+# the losses must be those of `octet launch`. Slurm's daemons run from a folder of their own and end with this script.
+# Packages: openmpi-bin slurmctld slurmd slurm-client munge
+set -euo pipefail
+octet=$(realpath "$1")
+work=$(mktemp -d)
+started=()
+finish() {
+  for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
+  wait
+  rm -rf "$work"
+}
+trap finish EXIT
+
+cd "$(dirname "$(realpath "$0")")/.."
+"$octet" data prepare --input docs README.md --tokenizer byte --output "$work/corpus" >/dev/null 2>&1
+train=("$octet" train configs/quickstart.toml "--data.source=[{path=\"$work/corpus\"}]" --parallel.replicate=2 --training.micro_batch_size=8
+  --training.steps=4 --evaluation.interval=0)
+losses() { sed -nE 's/.*"step":([0-9]+),"loss":([0-9.e-]+).*/\1 \2/p' "$work/$1/metrics.jsonl"; }
+try() {
+  local name=$1
+  shift
+  "$@" "--run.output_dir=$work/$name" >"$work/$name.log" 2>&1 || { tail -n 20 "$work/$name.log"; echo "FAIL $name"; exit 1; }
+  [ "$(losses "$name")" = "$(losses launch)" ] || { echo "FAIL $name: other losses than octet launch"; exit 1; }
+  [ -n "$(losses "$name")" ] || { echo "FAIL $name: no losses"; exit 1; }
+  echo "PASS $name"
+}
+
+try launch "$octet" launch -n 2 -- "${train[@]:1}"
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 try mpirun mpirun --oversubscribe -n 2 "${train[@]}"
+
+if [ "$(id -u)" -ne 0 ]; then
+  echo "SKIP srun: Slurm's daemons need root"
+  exit 0
+fi
+host=$(hostname -s)
+mkdir -p "$work/munge" "$work/state" "$work/spool"
+head -c 1024 /dev/urandom >"$work/munge/key"
+chmod 700 "$work/munge"
+chmod 400 "$work/munge/key"
+chmod 755 "$work"
+munged --foreground --force --key-file="$work/munge/key" --socket="$work/munge.socket" --pid-file="$work/munge/pid" \
+  --seed-file="$work/munge/seed" --log-file="$work/munge/log" >/dev/null 2>&1 &
+started+=($!)
+cat >"$work/slurm.conf" <<TEXT
+ClusterName=here
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+SlurmctldPort=16817
+SlurmdPort=16818
+AuthType=auth/munge
+AuthInfo=socket=$work/munge.socket
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+MpiDefault=none
+ReturnToService=2
+StateSaveLocation=$work/state
+SlurmdSpoolDir=$work/spool
+SlurmctldPidFile=$work/slurmctld.pid
+SlurmdPidFile=$work/slurmd.pid
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+PartitionName=all Nodes=$host Default=YES State=UP OverSubscribe=FORCE:4
+TEXT
+export SLURM_CONF=$work/slurm.conf
+sleep 1
+slurmctld -D >"$work/slurmctld.log" 2>&1 &
+started+=($!)
+slurmd -D >"$work/slurmd.log" 2>&1 &
+started+=($!)
+for ((i = 0; i < 30; ++i)); do
+  ! sinfo -h -o %T 2>/dev/null | grep -q idle || break
+  sleep 1
+done
+try srun timeout 120 srun -n 2 --overcommit "${train[@]}"
