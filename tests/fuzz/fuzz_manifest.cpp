@@ -25,7 +25,7 @@ std::string with_sum(std::string_view text) {
   const std::string body = document.dump();
   char sum[17];
   std::snprintf(sum, sizeof sum, "%016llx",
-                static_cast<unsigned long long>(octet::checkpoint::checksum(std::as_bytes(std::span(body.data(), body.size())))));
+                static_cast<unsigned long long>(octet::checksum(std::as_bytes(std::span(body.data(), body.size())))));
   document["xxh3"] = sum;
   return document.dump();
 }
