@@ -107,6 +107,8 @@ TEST(Ranks, RefuseWhatTheyCannotDo) {
                "run.toml: parallel.shard = 2: this version has the replicate axis alone; parallel.replicate = 2 ");
   refused_with("launch -n 2 -- train run.toml --parallel.replicate=3", "run.toml: parallel.replicate = 3: there are 2 ranks\n");
   refused_with("launch -n 2 -- train run.toml --parallel.context=2", "run.toml: parallel.context = 2: ");
+  refused_with("launch -n 2 -- compare run.toml --recipes bf16,fp8_block",
+               "compare: 2 ranks, as torchrun says, but it runs in one process");
   // Started by hand with different settings.
   const std::string other =
       "exec sh -c 'MASTER_ADDR=127.0.0.1 MASTER_PORT=29611 WORLD_SIZE=2; export MASTER_ADDR MASTER_PORT WORLD_SIZE; "

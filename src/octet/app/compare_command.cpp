@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 #include "octet/app/commands.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
+#include "octet/comm/environment.h"
 #include "octet/recipes/registry.h"
 #include "octet/report/html.h"
 #include "octet/telemetry/format.h"
@@ -112,6 +114,9 @@ std::vector<std::string> recipes_of(const CompareArgs& args) {
 }  // namespace
 
 int run_compare(const CompareArgs& args) {
+  const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
+  demand(where.size == 1, ExitCode::config, "compare: ", where.size, " ranks, as ", where.source,
+         " says, but it runs in one process; `octet train` each recipe and `octet report` the runs");
   const train::Config config = train::load_config(args.run.path, args.run.overrides);
   train::check_config(config);
   use_threads(config);

@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 
 #include "octet/app/commands.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
+#include "octet/comm/environment.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/plan/memory_table.h"
 #include "octet/telemetry/format.h"
