@@ -2,7 +2,8 @@
 # tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests, sanitize, kernels, rows (the speed table of
 # docs/performance.md), or row:NAME for one of its rows.
 # The programs octet and octet_test_gpu are taken from OCTET_BIN (default build/release), which may have been built elsewhere:
-# cuBLAS and cuDNN are found in the system's folders or in Python's nvidia/*/lib. Logs go to OUT (default out/gpu). The last lines
+# cuBLAS and cuDNN are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried along (Gloo) in
+# OCTET_BIN/lib. Logs go to OUT (default out/gpu). The last lines
 # are a verdict, a line a part.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
@@ -10,7 +11,7 @@ bin=${OCTET_BIN:-build/release}
 out=${OUT:-out/gpu}
 mkdir -p "$out"
 folders=$(python3 -c 'import glob, site, sys; print(":".join(f for p in sys.path if p for f in glob.glob(p + "/nvidia/*/lib")))' 2>/dev/null)
-export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$folders"
+export LD_LIBRARY_PATH="$bin/lib:${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$folders"
 
 verdict=()
 part() {
