@@ -64,15 +64,7 @@ TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
   const TinyRun run;
   Process process(together(3, "--training.global_batch_size=3 --training.steps=100000 --checkpoint.interval=0"), run.path());
   ASSERT_TRUE(process.read_to_step(3));
-  pid_t victim = -1;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    std::stringstream environment;
-    environment << '\0' << std::ifstream(entry.path() / "environ").rdbuf();
-    std::error_code error;
-    const bool here = fs::read_symlink(entry.path() / "cwd", error) == fs::canonical(run.path());
-    if (here && environment.str().find(std::string("\0RANK=2\0", 8)) != std::string::npos)
-      victim = std::stoi(entry.path().filename());
-  }
+  const pid_t victim = run.pid_of_rank(2);
   ASSERT_GT(victim, 1);
   ::kill(victim, SIGKILL);
   const ProgramResult result = process.wait();

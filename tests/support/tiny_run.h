@@ -111,6 +111,18 @@ class TinyRun {
     return run_program(arguments, folder_.path(), how);
   }
   ProgramResult train(const std::string& options = "") const { return run("train run.toml " + options); }
+  // The process of a rank that `octet launch` has started here, or -1.
+  pid_t pid_of_rank(int rank) const {
+    const std::string variable = std::string(1, '\0') + "RANK=" + std::to_string(rank) + std::string(1, '\0');
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      std::error_code error;
+      if (std::filesystem::read_symlink(entry.path() / "cwd", error) != std::filesystem::canonical(folder_.path())) continue;
+      std::stringstream environment;  // a file of /proc has no size to read it by
+      environment << '\0' << std::ifstream(entry.path() / "environ").rdbuf();
+      if (environment.str().find(variable) != std::string::npos) return std::stoi(entry.path().filename());
+    }
+    return -1;
+  }
 
  private:
   TemporaryFolder folder_;

@@ -1,0 +1,42 @@
+// Three ranks of which one is killed, again and again: the run ends as if nothing had happened.
+#include <csignal>
+#include <thread>
+
+#include "octet/base/rng.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+TEST(KilledRanksLong, RunsEndAsIfNothingHadHappened) {
+  constexpr int kKills = 50, kRanks = 3;
+  const TinyRun run;
+  const std::string command =
+      "launch -n 3 -- train run.toml --parallel.replicate=3 --training.global_batch_size=6 --training.steps=240 "
+      "--checkpoint.interval=4 --metrics.tensorboard=false";
+  ASSERT_EQ(run.run(command + " --run.output_dir=reference").code, 0);
+  const Rng rng(17, RngStream::test);
+  std::int64_t step = 0;
+  int died = 0;
+  for (int i = 0; i < kKills; ++i) {
+    Process process(command, run.path());
+    const auto words = rng.words(static_cast<std::uint64_t>(i));
+    step += 1 + words[0] % 6;
+    if (!process.read_to_step(step)) break;
+    std::this_thread::sleep_for(std::chrono::microseconds(words[1] % 12'000));
+    const pid_t victim = run.pid_of_rank(static_cast<int>(words[2] % kRanks));
+    if (victim <= 1) break;
+    ::kill(victim, SIGKILL);
+    const ProgramResult result = process.wait();
+    if (result.code == 0) break;
+    EXPECT_EQ(result.code, 128 + SIGKILL) << result.err;
+    ++died;
+  }
+  EXPECT_GE(died, kKills / 2) << "too few kills met a living run";
+  const ProgramResult last = run.run(command);
+  ASSERT_EQ(last.code, 0) << last.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
+}
+
+}  // namespace
+}  // namespace octet::testing
