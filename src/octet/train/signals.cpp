@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <exception>
 
 #include "octet/base/require.h"
 
@@ -34,7 +35,11 @@ StopSignals::StopSignals() {
   install(on_signal);
 }
 
-StopSignals::~StopSignals() { install(SIG_DFL); }
+// During an exception the process is about to end with words and a code of its own, which the SIGTERM of a launcher that has seen
+// another rank fail must not take away.
+StopSignals::~StopSignals() {
+  if (std::uncaught_exceptions() == 0) install(SIG_DFL);
+}
 
 const char* StopSignals::requested() {
   return stop_signal == SIGTERM ? "SIGTERM" : stop_signal == SIGINT ? "SIGINT" : nullptr;

@@ -3,7 +3,7 @@
 
 namespace octet::train {
 
-// While it lives, its handlers are installed.
+// While it lives, its handlers are installed; an exception that ends it leaves them.
 class StopSignals {
  public:
   StopSignals();
