@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -169,6 +170,8 @@ class GlooGroup final : public Group {
 
 std::unique_ptr<Group> make_gloo_group(const GlooOptions& options) {
   if (options.size == 1) return make_silent_group(options.name);
+  // Gloo writes to sockets without MSG_NOSIGNAL: a peer that is gone would end this process without a word.
+  std::signal(SIGPIPE, SIG_IGN);
   return std::make_unique<GlooGroup>(options);
 }
 

@@ -21,7 +21,7 @@ struct GlooOptions {
   std::function<std::string()> blame;  // who or what an error is to name, asked when an operation failed; may be absent
 };
 
-// Returns when all ranks are connected. Throws Error{peer} when they are not within the timeout.
+// Returns when all ranks are connected; from then on the process ignores SIGPIPE. Throws Error{peer} when they are not within the timeout.
 std::unique_ptr<Group> make_gloo_group(const GlooOptions& options);
 
 }  // namespace octet::comm
