@@ -45,8 +45,8 @@ Group::Group(std::string name, int rank, int size) : name_(std::move(name)), ran
 }
 
 bool Group::begin(Queue& queue, const char* op, double bytes) {
-  queue.count(op, {.bytes = bytes});
   if (size_ == 1) return false;
+  queue.count(op, {.bytes = bytes});
   traffic_.bytes += bytes;
   ++traffic_.messages;
   return queue.kind() != DeviceKind::meta;
