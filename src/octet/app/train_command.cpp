@@ -32,9 +32,10 @@ std::size_t available_memory(DeviceKind device) {
   return 0;
 }
 
-void check_fits(const train::MemoryPlan& plan, const train::EngineOptions& options, DeviceKind device) {
-  const std::size_t available = available_memory(device);
-  if (available == 0 || plan.total() <= available) return;
+// `ranks`: of this machine, which share its memory.
+void check_fits(const train::MemoryPlan& plan, const train::EngineOptions& options, DeviceKind device, int ranks) {
+  const std::size_t available = available_memory(device), needed = plan.total() * static_cast<std::size_t>(ranks);
+  if (available == 0 || needed <= available) return;
   std::string advice;
   if (options.checkpointing != nn::Checkpointing::full) advice += ", activation_checkpoint.mode = \"full\"";
   const ScaleTile of_weights = options.recipe.w.tile;
@@ -44,8 +45,10 @@ void check_fits(const train::MemoryPlan& plan, const train::EngineOptions& optio
   }
   if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
   if (options.micro_batch_size > 1) advice += ", a smaller training.micro_batch_size";
-  fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(plan.total()), device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ",
-       telemetry::format_bytes(available), " left:\n", plan::memory_table(plan.bytes), "what helps: a shorter training.seq_len", advice);
+  fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(needed),
+       ranks == 1 ? "" : concat(" (", ranks, " ranks)"), device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ",
+       telemetry::format_bytes(available), " left", ranks == 1 ? "" : "; each rank", ":\n", plan::memory_table(plan.bytes),
+       "what helps: a shorter training.seq_len", advice, ranks == 1 ? "" : ", fewer ranks a machine");
 }
 
 std::string resume_of(const TrainArgs& args, const train::Config& config) {
@@ -88,7 +91,7 @@ int run_train(const TrainArgs& args) {
     fmt::print("memory plan\n{}", plan::memory_table(train::measure_run(config, mesh).bytes));
     return 0;
   }
-  check_fits(train::measure_run(config, mesh), options, device);
+  check_fits(train::measure_run(config, mesh), options, device, where.local_size);
   if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: parallel.replicate = ", config.parallel.replicate));
   train::World world(where, config);
   train::TrainerOptions trainer_options{.config = config, .console = print_line, .world = &world};
