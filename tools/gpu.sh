@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests, sanitize, kernels, rows (the speed table of
-# docs/performance.md), or row:NAME for one of its rows.
+# tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests; sanitize, or one of its tools; kernels; rows (the
+# speed table of docs/performance.md), or row:NAME for one of them.
 # The programs octet and octet_test_gpu are taken from OCTET_BIN (default build/release), which may have been built elsewhere:
 # cuBLAS and cuDNN are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried along (Gloo) in
 # OCTET_BIN/lib. Logs go to OUT (default out/gpu). The last lines
@@ -31,10 +31,10 @@ run_tests() {
   grep -E '^\[  FAILED|^\[  PASSED|tests ran' "$out/tests.log" | sort -u | tail -n 40
   return $status
 }
-# Without the products and whole steps, which take long under it and run the libraries' kernels.
+# Without the products, what times them and whole steps, which take long under it and run the libraries' kernels.
 sanitize() {
   compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 5 "$(test_program)" --gtest_brief=1 \
-    --gtest_filter='-*Gemm*:*GpuStep*:*Attention*' >"$out/$1.log" 2>&1
+    --gtest_filter='-*Gemm*:*GpuStep*:*Attention*:Advise*' >"$out/$1.log" 2>&1
   local status=$?
   tail -n 4 "$out/$1.log"
   return $status
@@ -77,6 +77,7 @@ for name in "$@"; do
   case $name in
     tests) part tests run_tests ;;
     sanitize) for tool in memcheck racecheck initcheck; do part "$tool" sanitize "$tool"; done ;;
+    memcheck | racecheck | initcheck) part "$name" sanitize "$name" ;;
     kernels) part kernels "$bin/octet" bench kernels --json "$out/kernels.json" ;;
     rows) for row in "${rows[@]}"; do part "${row%% *}" run_row $row; done ;;
     row:*) for row in "${rows[@]}"; do if [ "${row%% *}" = "${name#row:}" ]; then part "${row%% *}" run_row $row; fi; done ;;

@@ -32,8 +32,7 @@ TEST(Advise, MeasuresEveryKindInEveryRecipe) {
       for (const char* name : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"}) {
         const Recipe recipe = recipes::make_recipe(name, {});
         const plan::LinearTime time = measure_linear(*queue, kind, recipe, setting, plan::count_linear(kind, recipe, setting));
-        EXPECT_GT(time.products_s, 1e-6) << kind.name << " " << name;
-        EXPECT_LT(time.products_s, 1e-2) << kind.name << " " << name;
+        EXPECT_GT(time.products_s, 0) << kind.name << " " << name;
         EXPECT_EQ(time.others_s > 0, kind.name != "head" || recipe.is_fp8()) << kind.name << " " << name;
       }
     }
