@@ -43,7 +43,7 @@ class LayerTest : public OpTest {
   DType dtype() const {
     return recipe.compute == Compute::fp64 ? DType::f64 : recipe.compute == Compute::fp32 ? DType::f32 : DType::bf16;
   }
-  nn::Scope scope() { return {.queue = *queue, .stash = stash, .scratch = scratch, .dtype = dtype()}; }
+  nn::Scope scope() { return {.queue = *queue, .stash = stash, .scratch = scratch, .dtype = dtype(), .context = *alone}; }
 
   // Plays the producer of an operand: x, or its codes.
   nn::LinearOperand made(const nn::LinearOperand& operand, const Tensor& x) {
@@ -86,6 +86,7 @@ class LayerTest : public OpTest {
   std::unique_ptr<recipes::ScaleState> scales;
   std::unique_ptr<parallel::ParameterStore> parameters;
   Arena stash{*device, MemoryCategory::activations, std::size_t{1} << 24};
+  std::unique_ptr<comm::Group> alone = comm::make_silent_group("context");
 };
 
 }  // namespace octet::testing

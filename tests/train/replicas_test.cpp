@@ -4,9 +4,8 @@
 #include <cmath>
 
 #include "octet/base/threads.h"
-#include "octet/comm/gloo.h"
+#include "support/mesh_ranks.h"
 #include "support/near.h"
-#include "support/ranks.h"
 #include "support/tiny_model.h"
 
 namespace octet::testing {
@@ -63,22 +62,17 @@ class Replicas : public ::testing::TestWithParam<std::string> {
     std::vector<State> states(static_cast<std::size_t>(ranks));
     ThreadStore store;
     run_ranks(ranks, [&](int rank) {
-      const auto group =
-          comm::make_gloo_group({.name = "replicate",
-                                 .rank = rank,
-                                 .size = ranks,
-                                 .set = [&](const std::string& key, std::string_view value) { store.set(key, value); },
-                                 .get = [&](const std::string& key) { return store.get(key); },
-                                 .blame = {}});
+      const parallel::Mesh mesh({ranks, 1, 1, 1});
+      const parallel::Groups groups = thread_groups(store, mesh, rank);
       train::EngineOptions options = options_;
-      options.mesh = parallel::Mesh({ranks, 1, 1, 1});
+      options.mesh = mesh;
       options.rank = rank;
-      train::Engine engine(options, DeviceKind::cpu, group.get());
+      train::Engine engine(options, DeviceKind::cpu, &groups);
       engine.model().parameters().initialise(engine.queue(), 7);
       engine.refresh();
       train(engine, steps, rank, ranks);
       states[static_cast<std::size_t>(rank)] = state_of(engine);
-      states[static_cast<std::size_t>(rank)].bytes_sent = group->traffic().bytes;
+      states[static_cast<std::size_t>(rank)].bytes_sent = groups.replicas->traffic().bytes;
       EXPECT_EQ(engine.device().memory().total_peak, train::measure(options, DeviceKind::cpu).total());
       EXPECT_EQ(engine.any_rank(rank == ranks - 1), true);
       EXPECT_EQ(engine.any_rank(false), false);

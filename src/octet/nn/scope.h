@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "octet/comm/group.h"
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
 #include "octet/numerics/recipe.h"
@@ -46,6 +47,7 @@ struct Scope {
   Checkpointing checkpointing = Checkpointing::none;
   LinearObserver* observer = nullptr;
   bool deterministic = false;  // CUDA: ops that would not give the same bits every time take their slower way that does
+  comm::Group& context;        // ranks that hold the other parts of the same sequences
   std::int64_t batch = 1;      // sequences; T = batch * sequence length
   Tensor positions;            // [T] I32, of each token in its sequence
 };

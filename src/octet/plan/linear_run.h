@@ -66,6 +66,7 @@ class LinearRun {
   nn::Linear linear_;
   nn::RmsNorm norm_x_, norm_g_;
   Arena stash_, scratch_;
+  std::unique_ptr<comm::Group> alone_ = comm::make_silent_group("context");
   Sources sources_;
   std::uint32_t draws_ = 0;
 };

@@ -30,18 +30,20 @@ DType compute_dtype(const Recipe& recipe) {
 
 std::size_t MemoryPlan::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); }
 
-Engine::Engine(const EngineOptions& options, DeviceKind device, comm::Group* replicas)
-    : Engine(options, make_device(device), device == DeviceKind::meta ? Capacity{} : capacity_of(options, device), replicas) {}
+Engine::Engine(const EngineOptions& options, DeviceKind device, const parallel::Groups* groups)
+    : Engine(options, make_device(device), device == DeviceKind::meta ? Capacity{} : capacity_of(options, device), groups) {}
 
-Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity, comm::Group* replicas)
-    : options_(options), device_(std::move(device)), queue_(device_->make_queue()), replicas_(replicas) {
-  const int copies = options_.mesh.size(parallel::Axis::replicate);
-  if (!replicas_) {
-    require(copies == 1 || device_->kind() == DeviceKind::meta, "an engine of ", copies, " replicas has no group");
-    alone_ = comm::make_silent_group("replicate", options_.mesh.coordinate(parallel::Axis::replicate, options_.rank), copies);
-    replicas_ = alone_.get();
-  }
-  require(replicas_->size() == copies, "a group of ", replicas_->size(), " ranks for ", copies, " replicas");
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity, const parallel::Groups* groups)
+    : options_(options),
+      device_(std::move(device)),
+      queue_(device_->make_queue()),
+      silent_(parallel::silent_groups(options_.mesh, options_.rank)),
+      groups_(groups ? *groups : silent_) {
+  require(groups || options_.mesh.ranks() == 1 || device_->kind() == DeviceKind::meta, "an engine of ", options_.mesh.ranks(),
+          " ranks has no groups");
+  require(groups_.replicas->size() == silent_.replicas->size() && groups_.shards->size() == silent_.shards->size() &&
+              groups_.context->size() == silent_.context->size() && groups_.tensor->size() == silent_.tensor->size(),
+          "groups of another mesh");
   model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe);
   model_->materialise(*queue_, storage_of(options_), options_.seq_len);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
@@ -94,7 +96,8 @@ nn::Scope Engine::scope(nn::LinearObserver* observer) {
           .dtype = compute_dtype(options_.recipe),
           .checkpointing = options_.checkpointing,
           .observer = observer,
-          .deterministic = options_.deterministic};
+          .deterministic = options_.deterministic,
+          .context = *groups_.context};
 }
 
 models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
@@ -135,9 +138,10 @@ void Engine::zero_gradients() {
 
 void Engine::apply(double learning_rate, std::uint32_t step) {
   const TraceRange range(*queue_, "optimizer");
-  parallel::reduce_gradients(*queue_, *scratch_, *replicas_, model_->parameters());
-  replicas_->all_reduce(*queue_, *scratch_, {.x = {optimizer_->loss_total(), DType::f64, {2}}});
-  model_->scales().reduce(*queue_, *scratch_, *replicas_);
+  parallel::reduce_gradients(*queue_, *scratch_, *groups_.replicas, model_->parameters());
+  for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})  // tensor ranks have seen the same tokens
+    group->all_reduce(*queue_, *scratch_, {.x = {optimizer_->loss_total(), DType::f64, {2}}});
+  for (comm::Group* group : groups_.all()) model_->scales().reduce(*queue_, *scratch_, *group);
   optimizer_->prepare(*queue_, *scratch_, {.learning_rate = learning_rate, .step = step});
   model_->scales().update(*queue_, optimizer_->found_inf());
   optimizer_->update(*queue_);
@@ -145,10 +149,11 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
 }
 
 bool Engine::any_rank(bool says) {
-  if (replicas_->size() == 1) return says;
+  if (options_.mesh.ranks() == 1) return says;
   float vote = says ? 1.0f : 0.0f;
   queue_->copy_to_device(vote_.data(), &vote, sizeof vote);
-  replicas_->all_reduce(*queue_, *scratch_, {.x = {vote_.data(), DType::f32, {1}}, .reduction = comm::Reduction::max});
+  for (comm::Group* group : groups_.all())
+    group->all_reduce(*queue_, *scratch_, {.x = {vote_.data(), DType::f32, {1}}, .reduction = comm::Reduction::max});
   queue_->copy_to_host(&vote, vote_.data(), sizeof vote);
   queue_->synchronize();
   return vote != 0.0f;

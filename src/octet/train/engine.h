@@ -9,7 +9,7 @@
 #include "octet/kernels/gemm/gemm_tuning.h"
 #include "octet/models/decoder/decoder.h"
 #include "octet/optim/optimizer.h"
-#include "octet/parallel/mesh.h"
+#include "octet/parallel/groups.h"
 
 namespace octet::train {
 
@@ -42,9 +42,9 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device);
 
 class Engine {
  public:
-  // Takes all memory now. Parameters are zero: initialise or load them, then call refresh(). `replicas`: this rank's group on
-  // the replicate axis, which outlives the engine; absent where that axis has one rank.
-  Engine(const EngineOptions& options, DeviceKind device, comm::Group* replicas = nullptr);
+  // Takes all memory now. Parameters are zero: initialise or load them, then call refresh(). `groups`: this rank's on the mesh,
+  // which outlive the engine; absent where the mesh has one rank.
+  Engine(const EngineOptions& options, DeviceKind device, const parallel::Groups* groups = nullptr);
 
   // The gradient of one micro-batch is added to the parameters', its loss to the optimizer's total.
   void forward_backward(const data::Batch& batch, nn::LinearObserver* observer);
@@ -82,7 +82,7 @@ class Engine {
   struct Capacity {
     std::size_t stash = 0, scratch = 0;
   };
-  Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity, comm::Group* replicas);
+  Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity, const parallel::Groups* groups);
   static Capacity capacity_of(const EngineOptions& options, DeviceKind device);
   void dry_run();
   nn::Scope scope(nn::LinearObserver* observer);
@@ -94,8 +94,8 @@ class Engine {
   std::unique_ptr<models::Decoder> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> stash_, scratch_;
-  std::unique_ptr<comm::Group> alone_;  // stands for the group that was not given
-  comm::Group* replicas_;
+  parallel::Groups silent_;  // stand for the groups that were not given
+  const parallel::Groups& groups_;
   Buffer batch_, evaluation_total_, vote_, logits_;
 };
 

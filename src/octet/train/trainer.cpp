@@ -82,7 +82,7 @@ Trainer::Trainer(const TrainerOptions& options)
 
 void Trainer::start_engine() {
   engine_.reset();  // before its successor takes memory
-  engine_ = std::make_unique<Engine>(engine_options_, device_, world_.replicas());
+  engine_ = std::make_unique<Engine>(engine_options_, device_, &world_.groups());
   if (!config_.model.init_from.empty() && checkpoint::has_weights(config_.model.init_from)) {
     load_model(*engine_, config_.model.init_from);
   } else {

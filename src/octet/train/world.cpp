@@ -1,5 +1,7 @@
 #include "octet/train/world.h"
 
+#include <algorithm>
+
 #include "octet/base/checksum.h"
 #include "octet/comm/gloo.h"
 #include "octet/train/version.h"
@@ -36,23 +38,25 @@ parallel::Mesh mesh_of(const Config& config, int ranks) {
 }
 
 World::World(const comm::RankEnvironment& where, const Config& config) : rank_(where.rank), mesh_(mesh_of(config, where.size)) {
-  if (where.size == 1) return;
-  rendezvous_ = std::make_unique<comm::Rendezvous>(comm::Rendezvous::Options{
-      .rank = where.rank, .size = where.size, .host = where.host, .port = where.port, .timeout_s = kTimeoutS});
-  agree("the version of octet", kVersion);
-  agree("the configuration (its checksum)", sum_of(print_config(config)));
-  replicas_ =
-      comm::make_gloo_group({.name = "replicate",
-                             .rank = where.rank,
-                             .size = where.size,
-                             .timeout_s = kTimeoutS,
-                             .set = [this](const std::string& key, std::string_view value) { rendezvous_->set(key, value); },
-                             .get = [this](const std::string& key) { return rendezvous_->get(key); },
-                             .blame =
-                                 [this] {
-                                   const std::string lost = rendezvous_->lost_text(kNewsS);
-                                   return concat("step ", step_ + 1, lost.empty() ? "" : ": ", lost);
-                                 }});
+  if (where.size > 1) {
+    rendezvous_ = std::make_unique<comm::Rendezvous>(comm::Rendezvous::Options{
+        .rank = where.rank, .size = where.size, .host = where.host, .port = where.port, .timeout_s = kTimeoutS});
+    agree("the version of octet", kVersion);
+    agree("the configuration (its checksum)", sum_of(print_config(config)));
+  }
+  groups_ = parallel::make_groups(mesh_, rank_, [this](const std::string& name, const std::vector<int>& ranks) {
+    return comm::make_gloo_group({.name = name,
+                                  .rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin()),
+                                  .size = static_cast<int>(ranks.size()),
+                                  .timeout_s = kTimeoutS,
+                                  .set = [this](const std::string& key, std::string_view value) { rendezvous_->set(key, value); },
+                                  .get = [this](const std::string& key) { return rendezvous_->get(key); },
+                                  .blame =
+                                      [this] {
+                                        const std::string lost = rendezvous_->lost_text(kNewsS);
+                                        return concat("step ", step_ + 1, lost.empty() ? "" : ": ", lost);
+                                      }});
+  });
 }
 
 void World::barrier(const std::string& name) {

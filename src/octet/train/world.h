@@ -7,9 +7,8 @@
 #include <string>
 
 #include "octet/comm/environment.h"
-#include "octet/comm/group.h"
 #include "octet/comm/rendezvous.h"
-#include "octet/parallel/mesh.h"
+#include "octet/parallel/groups.h"
 #include "octet/train/config.h"
 
 namespace octet::train {
@@ -20,7 +19,7 @@ parallel::Mesh mesh_of(const Config& config, int ranks);
 class World {
  public:
   // One process.
-  World() = default;
+  World() : groups_(parallel::silent_groups(mesh_, rank_)) {}
   // Meets the other ranks. Throws Error{peer} when one does not come, or runs another version or configuration.
   World(const comm::RankEnvironment& where, const Config& config);
 
@@ -29,8 +28,7 @@ class World {
   // Rank 0 alone writes files and speaks.
   bool is_first() const { return rank_ == 0; }
   const parallel::Mesh& mesh() const { return mesh_; }
-  // This rank's group on the replicate axis; null where that has one rank.
-  comm::Group* replicas() { return replicas_.get(); }
+  const parallel::Groups& groups() const { return groups_; }
 
   // Returns when all ranks have come.
   void barrier(const std::string& name);
@@ -44,7 +42,7 @@ class World {
   parallel::Mesh mesh_;
   std::atomic<std::int64_t> step_ = 0;
   std::unique_ptr<comm::Rendezvous> rendezvous_;
-  std::unique_ptr<comm::Group> replicas_;
+  parallel::Groups groups_;
 };
 
 }  // namespace octet::train
