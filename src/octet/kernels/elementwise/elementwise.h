@@ -13,4 +13,12 @@ struct Cast {
 };
 void cast(Queue& queue, const Cast& op);
 
+// y = y + x (F64, F32, BF16 each): summed in FP32, in FP64 where either is F64, and then rounded to y's dtype, to nearest even.
+// Rows may be strided.
+struct Add {
+  Tensor x;
+  Tensor y;  // of x's shape; accumulated into
+};
+void add(Queue& queue, const Add& op);
+
 }  // namespace octet::kernels

@@ -24,8 +24,10 @@ struct Quantize {
 // The transposed version of row, 1x128 and MX tiles is quantised from x itself, with scales along R.
 void quantize(Queue& queue, Arena& scratch, const Quantize& op);
 
-// The transposed part of codes that have it not, byte for byte what quantize() makes: for the tiles that are square, tensor and
-// 128x128. codes [R, C] and scale_inv are read; codes_t [C, at least R], columns from R on zero, and scale_inv_t are overwritten.
+// The transposed part of codes that have it not, byte for byte what quantize() makes: codes_t [C, at least R], columns from R on
+// zero, are overwritten from codes [R, C].
+// Square tiles, tensor and 128x128: scale_inv is read and scale_inv_t overwritten, too.
+// Row and MX: codes are those along columns, made with the scales of scale_inv_t (shard.h); no scale is read or written.
 void transpose_codes(Queue& queue, const Quantized& q);
 
 // Where an op that makes an operand of FP8 GEMMs puts its result y when codes are wanted and y itself is not: the fields of
