@@ -5,4 +5,5 @@
 
 namespace octet::kernels::cpu {
 void cast(const Cast& op);
+void add(const Add& op);
 }  // namespace octet::kernels::cpu

@@ -6,5 +6,6 @@
 namespace octet::kernels::cuda {
 
 void cast(Queue& queue, const Cast& op);
+void add(Queue& queue, const Add& op);
 
 }  // namespace octet::kernels::cuda

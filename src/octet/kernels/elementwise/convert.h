@@ -37,6 +37,13 @@ constexpr To convert(From value) {
   }
 }
 
+// y + x as Add says: double, float or BFloat16 each.
+template <class To, class From>
+constexpr To sum(To y, From x) {
+  using Compute = std::conditional_t<std::is_same_v<To, double> || std::is_same_v<From, double>, double, float>;
+  return convert<To>(convert<Compute>(y) + convert<Compute>(x));
+}
+
 // Calls f.template operator()<T>() for the type of a dtype that casts know.
 template <class F>
 void visit_castable(DType dtype, F&& f) {

@@ -24,9 +24,12 @@ struct Quantize {
 // The transposed version of row, 1x128 and MX tiles is quantised from x itself, with scales along R.
 void quantize(Queue& queue, Arena& scratch, const Quantize& op);
 
+// Whether tiles are the same of the transposed tensor.
+constexpr bool is_square(ScaleTile tile) { return tile == ScaleTile::tensor || tile == ScaleTile::block_128x128; }
+
 // The transposed part of codes that have it not, byte for byte what quantize() makes: codes_t [C, at least R], columns from R on
 // zero, are overwritten from codes [R, C].
-// Square tiles, tensor and 128x128: scale_inv is read and scale_inv_t overwritten, too.
+// Square tiles: scale_inv is read and scale_inv_t overwritten, too.
 // Row and MX: codes are those along columns, made with the scales of scale_inv_t (shard.h); no scale is read or written.
 void transpose_codes(Queue& queue, const Quantized& q);
 

@@ -28,6 +28,7 @@ void transpose_codes(const Quantized& q) {
         std::fill(to + c * q.codes_t.row_stride + rows, to + c * q.codes_t.row_stride + width, std::uint8_t{0});
     }
   });
+  if (!is_square(q.tile)) return;
   if (q.tile == ScaleTile::tensor) {
     *q.scale_inv_t.as<float>() = *q.scale_inv.as<float>();
     return;

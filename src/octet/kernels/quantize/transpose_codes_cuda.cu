@@ -53,7 +53,7 @@ void transpose_codes(Queue& queue, const Quantized& q) {
                   static_cast<unsigned>(ceil_div(static_cast<int>(q.codes_t.shape[1]), kTile)));
   if (rows > 0 && cols > 0) codes_kernel<<<grid, kTileThreads, 0, stream>>>(op);
   octet::cuda::check_launch("transpose_codes");
-  if (q.scale_inv_t.data == q.scale_inv.data) return;
+  if (!is_square(q.tile) || q.scale_inv_t.data == q.scale_inv.data) return;
   const bool one = q.tile == ScaleTile::tensor;
   const int scale_rows = one ? 1 : static_cast<int>(q.scale_inv.rows()),
             scale_cols = one ? 1 : static_cast<int>(q.scale_inv.shape[1]);

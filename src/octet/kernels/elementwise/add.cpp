@@ -1,0 +1,23 @@
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/elementwise/cast_cpu.h"
+#include "octet/kernels/elementwise/cast_cuda.h"
+#include "octet/kernels/elementwise/elementwise.h"
+
+namespace octet::kernels {
+namespace {
+
+bool is_addable(DType dtype) { return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16; }
+
+}  // namespace
+
+void add(Queue& queue, const Add& op) {
+  require(op.x.shape == op.y.shape, "add: x ", op.x.shape, " to y ", op.y.shape);
+  require(is_addable(op.x.dtype) && is_addable(op.y.dtype), "add: no sum of ", name_of(op.x.dtype), " and ", name_of(op.y.dtype));
+  queue.count("add", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes() + 2 * op.y.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::add(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::add(queue, op);
+  }
+}
+
+}  // namespace octet::kernels
