@@ -1,7 +1,7 @@
 #include "octet/device/cuda/cuda_device.h"
-#include "octet/kernels/elementwise/cast_cpu.h"
-#include "octet/kernels/elementwise/cast_cuda.h"
 #include "octet/kernels/elementwise/elementwise.h"
+#include "octet/kernels/elementwise/elementwise_cpu.h"
+#include "octet/kernels/elementwise/elementwise_cuda.h"
 
 namespace octet::kernels {
 namespace {

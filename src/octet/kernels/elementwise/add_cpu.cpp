@@ -1,5 +1,5 @@
-#include "octet/kernels/elementwise/cast_cpu.h"
 #include "octet/kernels/elementwise/convert.h"
+#include "octet/kernels/elementwise/elementwise_cpu.h"
 #include "octet/kernels/elementwise/runs_cpu.h"
 
 namespace octet::kernels::cpu {

@@ -1,11 +1,9 @@
 #include "octet/kernels/quantize/quantize_cuda.h"
-
 #include "octet/kernels/quantize/tails_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
 
-// Rounded as the CPU does, payloads of NaN included: amax shows them.
 struct F32Source : Extent {
   static constexpr int kParts = 1, kAhead = 4, kBlocks = 4, kAcross = 1;
   struct Column {};
@@ -20,14 +18,8 @@ struct F32Source : Extent {
     const auto* const at = reinterpret_cast<const float4*>(x + row * stride + col);
     return {at[0], at[1]};
   }
-  __device__ void make(const Raw& raw, Column, Chunk (&made)[1]) const {
-    made[0] = {pair(raw.low.x, raw.low.y), pair(raw.low.z, raw.low.w), pair(raw.high.x, raw.high.y),
-               pair(raw.high.z, raw.high.w)};
-  }
+  __device__ void make(const Raw& raw, Column, Chunk (&made)[1]) const { made[0] = round_like_cpu(raw.low, raw.high); }
   __device__ void element(int row, int col, std::uint16_t (&made)[1]) const { made[0] = BFloat16(x[row * stride + col]).bits; }
-
- private:
-  static __device__ unsigned pair(float low, float high) { return BFloat16(low).bits | unsigned{BFloat16(high).bits} << 16; }
 };
 
 struct MxTail {

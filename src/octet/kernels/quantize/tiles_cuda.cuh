@@ -77,6 +77,15 @@ __device__ inline Chunk pack(const float (&values)[kChunk]) {
           to_bf16(values[6], values[7])};
 }
 
+// Rounded as the CPU does, payloads of NaN included: amax shows them.
+__device__ inline unsigned round_like_cpu(float low, float high) {
+  return BFloat16(low).bits | unsigned{BFloat16(high).bits} << 16;
+}
+__device__ inline Chunk round_like_cpu(const float4& low, const float4& high) {
+  return {round_like_cpu(low.x, low.y), round_like_cpu(low.z, low.w), round_like_cpu(high.x, high.y),
+          round_like_cpu(high.z, high.w)};
+}
+
 // Shifts an element in at column 0; the last one drops out.
 __device__ inline Chunk push_front(const Chunk& chunk, std::uint16_t bits) {
   return {chunk.x << 16 | bits, __funnelshift_l(chunk.x, chunk.y, 16), __funnelshift_l(chunk.y, chunk.z, 16),

@@ -1,0 +1,314 @@
+#include <limits>
+
+#include "octet/kernels/quantize/shard_cuda.h"
+#include "octet/kernels/quantize/tails_cuda.cuh"
+
+namespace octet::kernels::cuda {
+namespace {
+
+constexpr int kBlock = 128, kMx = 32;
+constexpr int kThreads = 256;
+
+__device__ inline Chunk load_rounded(const BFloat16* at) { return *reinterpret_cast<const Chunk*>(at); }
+__device__ inline Chunk load_rounded(const float* at) {
+  const auto* const halves = reinterpret_cast<const float4*>(at);
+  return round_like_cpu(halves[0], halves[1]);
+}
+__device__ inline std::uint16_t rounded_bits(BFloat16 value) { return value.bits; }
+__device__ inline std::uint16_t rounded_bits(float value) { return BFloat16(value).bits; }
+
+template <class F>
+void visit_source(DType dtype, F f) {
+  if (dtype == DType::bf16) return f.template operator()<BFloat16>();
+  f.template operator()<float>();
+}
+
+// Rows [first_row, first_row + rows) of W, of tiles that hold elements of the shard; zeros where they are another's.
+template <class T>
+struct ShardSource : Extent {
+  static constexpr int kParts = 1, kAhead = sizeof(T) == 2 ? 8 : 4, kBlocks = 4, kAcross = 1;
+  struct Column {};
+  struct Raw {
+    uint4 parts[sizeof(T) / 2];
+  };
+  const T* x;
+  std::int64_t first, count;  // of the shard, in elements after the extent's first
+  std::int64_t first_row;
+
+  explicit ShardSource(const Shard& shard) : x(shard.x.as<T>()), count(shard.x.elements()) {
+    const std::int64_t width = shard.whole[1], end = shard.first + count;
+    first_row = shard.first / width / kTile * kTile;
+    first = shard.first - first_row * width;
+    rows = static_cast<int>(ceil_div(end, width) - first_row);
+    cols = static_cast<int>(width);
+    wide = on_multiple(x, 16) && width % kChunk == 0;  // shards are cut at whole chunks of such rows
+  }
+
+  __device__ Column column(int) const { return {}; }
+  __device__ Raw fetch(int row, int col, Column) const {
+    const std::int64_t at = offset(row, col);
+    return at >= 0 && at < count ? *reinterpret_cast<const Raw*>(x + at) : Raw{};
+  }
+  __device__ void make(const Raw& raw, Column, Chunk (&made)[1]) const {
+    made[0] = load_rounded(reinterpret_cast<const T*>(&raw));
+  }
+  __device__ void element(int row, int col, std::uint16_t (&made)[1]) const {
+    const std::int64_t at = offset(row, col);
+    made[0] = at >= 0 && at < count ? rounded_bits(x[at]) : std::uint16_t{0};
+  }
+
+ private:
+  __device__ std::int64_t offset(int row, int col) const { return std::int64_t{row} * cols + col - first; }
+};
+
+// Largest magnitudes of 128x128 blocks.
+struct BlockAmaxTail {
+  struct Shared {};
+  struct State {};
+  float* amax;  // of the extent's first block
+  std::int64_t stride;
+
+  __device__ State begin() const { return {}; }
+  __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], State, Shared&) const {
+    const float largest = magnitude_value(warp_magnitude(values));
+    if (tile.lane() == 0) raise(amax + tile.row0 / kBlock * stride + tile.col0 / kBlock, largest);
+  }
+};
+
+// Largest magnitudes of 32 columns of a row, and of 32 rows of a column; each may be absent.
+struct MxAmaxTail {
+  static constexpr int kGroups = kTile / kMx, kWarps = kTileThreads / 32 / kGroups;  // warps of a group of rows
+  using Shared = ColumnMagnitudes;
+  struct State {};
+  float* rows;
+  std::int64_t rows_stride;
+  float* columns;
+  std::int64_t columns_stride;
+
+  __device__ State begin() const { return {}; }
+  __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], State, Shared& shared) const {
+    if (rows) {
+      unsigned pairs[kTileRows / 2];
+      row_magnitudes<kMx / kChunk>(values, pairs);
+#pragma unroll
+      for (int i = 0; i < kTileRows; ++i) {
+        const int row = tile.row(i), col = tile.col();
+        if (col % kMx == 0 && row < tile.rows && col < tile.cols) {
+          raise(rows + row * rows_stride + col / kMx, magnitude_value(row_of_pairs(pairs, i)));
+        }
+      }
+    }
+    if (columns) {
+      shared.put(tile, values);
+      __syncthreads();
+      const int column = static_cast<int>(threadIdx.x) % kTile, col = tile.col0 + column;
+      for (int group = static_cast<int>(threadIdx.x) / kTile; group < kGroups; group += kTileThreads / kTile) {
+        const int row = tile.row0 + group * kMx;
+        if (row >= tile.rows || col >= tile.cols) continue;
+        raise(columns + row / kMx * columns_stride + col, magnitude_value(shared.get<kWarps>(column, group * kWarps)));
+      }
+    }
+  }
+};
+
+// A thread per scale, in the order in which they stand in scale_inv.
+struct Scales {
+  const float* amax;
+  QuantSpec spec;
+  float* multipliers;
+  void* scale_inv;
+  std::int64_t rows, cols, stride;  // of scale_inv
+  bool transposed;                  // amaxes [down, rows]; scales from `down` on are padding
+  std::int64_t down;
+};
+
+__global__ void __launch_bounds__(kThreads) scales_kernel(const Scales op) {
+  constexpr std::uint8_t kOne = 127;
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= op.rows * op.cols) return;
+  const std::int64_t row = i / op.cols, k = i % op.cols, at = row * op.stride + k;
+  const bool padding = op.transposed && k >= op.down;
+  const std::int64_t from = op.transposed ? k * op.rows + row : i;
+  if (op.spec.tile == ScaleTile::mx_1x32) {
+    const std::uint8_t code = padding ? kOne : mx_scale_code(op.amax[from]);
+    static_cast<std::uint8_t*>(op.scale_inv)[at] = code;
+    if (!padding) op.multipliers[from] = e8m0_reciprocal(code);
+    return;
+  }
+  const float scale = device_scale(op.amax[from], op.spec);
+  static_cast<float*>(op.scale_inv)[at] = 1.0f / scale;
+  op.multipliers[from] = scale;
+}
+
+// Each thread casts chunks kThreads apart. Where `wide`, chunks are whole, lie on multiples of their size, and their elements
+// stand in one row of W.
+template <class T>
+struct Cast {
+  static constexpr int kAhead = sizeof(T) == 2 ? 4 : 2;  // chunks of a thread, their loads in flight at a time
+  const T* x;
+  std::int64_t first, count, cols;
+  ScaleTile tile;
+  std::uint8_t* codes;
+  const float* multipliers;
+  std::int64_t stride;  // of multipliers
+  std::uint8_t* column_codes;
+  const float* column_multipliers;
+  float* scale_inv;
+  float* amax;
+  bool wide;
+
+  // The index of the multiplier of an element, and of that along columns.
+  template <class Integer>
+  __device__ std::int64_t by_rows(Integer row, Integer col) const {
+    switch (tile) {
+      case ScaleTile::row:
+        return row;
+      case ScaleTile::block_128x128:
+        return row / kBlock * stride + col / kBlock;
+      case ScaleTile::mx_1x32:
+        return row * stride + col / kMx;
+      default:
+        return 0;
+    }
+  }
+  template <class Integer>
+  __device__ std::int64_t by_columns(Integer row, Integer col) const {
+    return tile == ScaleTile::row ? col : row / kMx * cols + col;
+  }
+};
+
+// The chunk at element `at` of the shard, which begins in `chunk`s of W.
+template <Fp8Format kFormat, class T>
+__device__ void cast_chunk(const Cast<T>& op, const Chunk& values, std::int64_t at, unsigned chunk) {
+  unsigned row = 0, col = 0;
+  if (op.tile != ScaleTile::tensor) {
+    const unsigned per_row = static_cast<unsigned>(op.cols) / kChunk;
+    row = chunk / per_row;
+    col = chunk % per_row * kChunk;
+  }
+  if (op.codes)
+    *reinterpret_cast<uint2*>(op.codes + at) = encode<kFormat>(values, op.multipliers[op.by_rows<std::int64_t>(row, col)]);
+  if (op.column_codes) {
+    const auto* const from = reinterpret_cast<const float4*>(op.column_multipliers + op.by_columns<std::int64_t>(row, col));
+    const float4 scales[] = {from[0], from[1]};
+    *reinterpret_cast<uint2*>(op.column_codes + at) = encode<kFormat>(values, scales);
+  }
+}
+
+// Returns the magnitude's bits.
+template <Fp8Format kFormat, class T>
+__device__ unsigned cast_element(const Cast<T>& op, std::int64_t at) {
+  const std::int64_t row = (op.first + at) / op.cols, col = (op.first + at) % op.cols;
+  const unsigned bits = rounded_bits(op.x[at]);
+  const auto code = [&](float scale) { return static_cast<std::uint8_t>(encode_pair<kFormat>(bits, scale, scale)); };
+  if (op.codes) op.codes[at] = code(op.multipliers[op.by_rows(row, col)]);
+  if (op.column_codes) op.column_codes[at] = code(op.column_multipliers[op.by_columns(row, col)]);
+  return bits & 0x7FFFu;
+}
+
+template <Fp8Format kFormat, class T>
+__global__ void __launch_bounds__(kThreads) cast_kernel(const Cast<T> op) {
+  constexpr int kAhead = Cast<T>::kAhead;
+  if (op.scale_inv && blockIdx.x == 0 && threadIdx.x == 0) *op.scale_inv = 1.0f / *op.multipliers;
+  const unsigned so_far = op.amax ? __float_as_uint(*op.amax) : 0u;  // so that few warps raise it
+  const std::int64_t begin = (std::int64_t{blockIdx.x} * kAhead * kThreads + threadIdx.x) * kChunk;
+  unsigned largest = 0;
+  if (op.wide) {
+    Chunk values[kAhead] = {};
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const std::int64_t at = begin + i * kThreads * kChunk;
+      if (at + kChunk <= op.count) values[i] = load_rounded(op.x + at);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const std::int64_t at = begin + i * kThreads * kChunk;
+      if (at + kChunk > op.count) continue;
+      largest = max_pair(largest, magnitudes(values[i]));
+      cast_chunk<kFormat>(op, values[i], at, static_cast<unsigned>((op.first + at) / kChunk));
+    }
+    largest = max(largest & 0xFFFFu, largest >> 16);
+  }
+#pragma unroll 1
+  for (int i = 0; i < kAhead; ++i) {
+    const std::int64_t at = begin + i * kThreads * kChunk,
+                       end = min(static_cast<long long>(at + kChunk), static_cast<long long>(op.count));
+    if (op.wide && at + kChunk <= op.count) continue;
+    for (std::int64_t k = at; k < end; ++k) largest = max(largest, cast_element<kFormat>(op, k));
+  }
+  if (!op.amax) return;
+  largest = __reduce_max_sync(kAllLanes, largest) << 16;
+  if (threadIdx.x % 32 == 0 && largest > so_far) raise(op.amax, __uint_as_float(largest));
+}
+
+}  // namespace
+
+void shard_amax(Queue& queue, const ShardAmax& op) {
+  visit_source(op.shard.x.dtype, [&]<class T>() {
+    const ShardSource<T> source(op.shard);
+    float* const rows = scales_of(op.rows);
+    float* const columns = scales_of(op.columns);
+    const std::int64_t stride = op.rows ? op.rows.cols() : 0, cols = op.shard.whole[1];
+    switch (op.tile) {
+      case ScaleTile::tensor:
+        return launch_tiles(queue, source, AmaxTail{.whole = rows});
+      case ScaleTile::row:
+        return launch_tiles(queue, source, AmaxTail{.rows = rows ? rows + source.first_row : nullptr, .columns = columns});
+      case ScaleTile::block_128x128:
+        return launch_tiles(queue, source, BlockAmaxTail{.amax = rows + source.first_row / kBlock * stride, .stride = stride});
+      default:  // MX
+        launch_tiles(queue, source,
+                     MxAmaxTail{.rows = rows ? rows + source.first_row * stride : nullptr,
+                                .rows_stride = stride,
+                                .columns = columns ? columns + source.first_row / kMx * cols : nullptr,
+                                .columns_stride = cols});
+    }
+  });
+}
+
+void scales_from_amax(Queue& queue, const ScalesFromAmax& op) {
+  const Tensor& scales = op.scale_inv;
+  const Scales all{.amax = op.amax.as<float>(),
+                   .spec = op.spec,
+                   .multipliers = op.multipliers.as<float>(),
+                   .scale_inv = scales.data,
+                   .rows = scales.rows(),
+                   .cols = scales.cols(),
+                   .stride = scales.row_stride,
+                   .transposed = op.along == Along::columns && op.spec.tile == ScaleTile::mx_1x32,
+                   .down = op.amax.rows()};
+  const auto blocks = static_cast<unsigned>(ceil_div(all.rows * all.cols, kThreads));
+  scales_kernel<<<blocks, kThreads, 0, octet::cuda::stream_of(queue)>>>(all);
+  octet::cuda::check_launch("scales_from_amax");
+}
+
+void cast_shard(Queue& queue, const CastShard& op) {
+  const std::int64_t count = op.shard.x.elements();
+  if (count == 0 && !op.scale) return;
+  visit_source(op.shard.x.dtype, [&]<class T>() {
+    const std::int64_t cols = op.shard.whole[1];
+    const bool rows_are_chunks = op.spec.tile == ScaleTile::tensor || cols % kChunk == 0;
+    const bool countable = op.shard.whole.elements() / kChunk <= std::numeric_limits<unsigned>::max();
+    const Cast<T> all{.x = op.shard.x.as<T>(),
+                      .first = op.shard.first,
+                      .count = count,
+                      .cols = cols,
+                      .tile = op.spec.tile,
+                      .codes = op.codes.as_bytes(),
+                      .multipliers = op.scale ? op.scale : scales_of(op.multipliers),
+                      .stride = op.multipliers ? op.multipliers.cols() : 0,
+                      .column_codes = op.column_codes.as_bytes(),
+                      .column_multipliers = scales_of(op.column_multipliers),
+                      .scale_inv = scales_of(op.scale_inv),
+                      .amax = op.amax,
+                      .wide = rows_are_chunks && countable && on_multiple(op.shard.x.data, 16) &&
+                              on_multiple(op.codes.data, kChunk) && on_multiple(op.column_codes.data, kChunk) &&
+                              on_multiple(op.column_multipliers.data, 16)};
+    const auto blocks = static_cast<unsigned>(std::max<std::int64_t>(1, ceil_div(count, Cast<T>::kAhead * kThreads * kChunk)));
+    visit_format(op.spec.format,
+                 [&]<Fp8Format kFormat>() { cast_kernel<kFormat><<<blocks, kThreads, 0, octet::cuda::stream_of(queue)>>>(all); });
+    octet::cuda::check_launch("cast_shard");
+  });
+}
+
+}  // namespace octet::kernels::cuda
