@@ -54,7 +54,8 @@ struct OptimizerTest : ::testing::Test {
     optimizer->reset_loss(*queue);
     optimizer->loss_total()[0] = loss;
     optimizer->loss_total()[1] = tokens;
-    optimizer->prepare(*queue, scratch, {.learning_rate = 0.01, .step = number});
+    optimizer->sum_squares(*queue, scratch);
+    optimizer->prepare(*queue, {.learning_rate = 0.01, .step = number});
     optimizer->update(*queue);
   }
   // All that a step may move.
@@ -101,7 +102,8 @@ TEST_F(OptimizerTest, TenStepsAreTorchs) {
     optimizer->loss_total()[1] = golden.get("tokens").as<double>()[number - 1];
     const double lr = learning_rate(schedule, number), torch_lr = golden.get("lr").as<double>()[number - 1];
     EXPECT_NEAR(lr, torch_lr, 32 * 0x1p-53 * schedule.lr) << "step " << number;  // torch multiplies its way from step to step
-    optimizer->prepare(*queue, scratch, {.learning_rate = lr, .step = number});
+    optimizer->sum_squares(*queue, scratch);
+    optimizer->prepare(*queue, {.learning_rate = lr, .step = number});
     optimizer->update(*queue);
     const kernels::StepScalars scalars = optimizer->read(*queue);
     EXPECT_NEAR(scalars.grad_norm, golden.get("grad_norm").as<double>()[number - 1], limit * scalars.grad_norm);
@@ -169,7 +171,8 @@ TEST_F(OptimizerTest, ResumesFromWeightsMomentsAndUpdates) {
   first->reset_loss(*queue);
   first->loss_total()[0] = 1;
   first->loss_total()[1] = 4;
-  first->prepare(*queue, scratch, {.learning_rate = 0.01, .step = 4});
+  first->sum_squares(*queue, scratch);
+  first->prepare(*queue, {.learning_rate = 0.01, .step = 4});
   first->update(*queue);
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(same_bytes(store.parameters()[i].value, other.parameters()[i].value));
@@ -218,7 +221,8 @@ TEST_F(OptimizerTest, StepsAllocateNothingAndMetaSaysTheSame) {
   Optimizer planned(*meta, described, {});
   Arena meta_scratch(*meta, MemoryCategory::workspace, 0);
   planned.reset_loss(*meta_queue);
-  planned.prepare(*meta_queue, meta_scratch, {.learning_rate = 0.01, .step = 1});
+  planned.sum_squares(*meta_queue, meta_scratch);
+  planned.prepare(*meta_queue, {.learning_rate = 0.01, .step = 1});
   planned.update(*meta_queue);
   EXPECT_EQ(planned.read(*meta_queue).step, 0u);
   EXPECT_EQ(meta_scratch.high_water(), scratch.high_water());

@@ -167,8 +167,12 @@ Quantized Linear::weight_transposed(const Scope& scope) const {
   Quantized q = weight_->codes;
   if (q.codes_t) return q;
   q.codes_t = allocate(scope.scratch, q.codes.dtype, {in_, out_});
-  q.scale_inv_t =
-      q.tile == ScaleTile::tensor ? q.scale_inv : allocate(scope.scratch, q.scale_inv.dtype, scale_shape(q.tile, in_, out_));
+  if (weight_->column_codes) {  // whose scales are there
+    q.codes = weight_->column_codes;
+  } else {
+    q.scale_inv_t =
+        q.tile == ScaleTile::tensor ? q.scale_inv : allocate(scope.scratch, q.scale_inv.dtype, scale_shape(q.tile, in_, out_));
+  }
   kernels::transpose_codes(scope.queue, q);
   return q;
 }

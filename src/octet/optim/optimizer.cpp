@@ -21,7 +21,7 @@ State* state_of(const Buffer& buffer) { return static_cast<State*>(buffer.data()
 Optimizer::Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options)
     : store_(store), options_(options), state_(device.allocate(sizeof(State), MemoryCategory::state)) {
   for (const parallel::Parameter& p : store_.parameters()) {
-    require(p.grad && p.moment1 && p.moment2, "optimizer: ", p.spec.name, " has no gradient or no moments");
+    require(p.grad_part && p.moment1 && p.moment2, "optimizer: ", p.spec.name, " has no gradient or no moments");
   }
 }
 
@@ -32,12 +32,17 @@ Tensor Optimizer::updates() const { return {&state_of(state_)->updates, DType::i
 
 void Optimizer::reset_loss(Queue& queue) { queue.zero(loss_total(), 2 * sizeof(double)); }
 
-void Optimizer::prepare(Queue& queue, Arena& scratch, const StepInput& input) {
+Tensor Optimizer::sum_squares(Queue& queue, Arena& scratch) {
   State* state = state_of(state_);
   queue.zero(&state->sum_squares, sizeof(double));
   for (const parallel::Parameter& p : store_.parameters()) {
-    kernels::sum_squares(queue, scratch, {.x = p.grad, .total = &state->sum_squares});
+    kernels::sum_squares(queue, scratch, {.x = p.grad_part, .total = &state->sum_squares});
   }
+  return {&state->sum_squares, DType::f64, {1}};
+}
+
+void Optimizer::prepare(Queue& queue, const StepInput& input) {
+  State* state = state_of(state_);
   kernels::prepare_step(queue, {.loss_total = state->loss_total,
                                 .sum_squares = &state->sum_squares,
                                 .max_grad_norm = options_.max_grad_norm,
@@ -51,11 +56,11 @@ void Optimizer::prepare(Queue& queue, Arena& scratch, const StepInput& input) {
 
 void Optimizer::update(Queue& queue) {
   for (const parallel::Parameter& p : store_.parameters()) {
-    kernels::adamw(queue, {.grad = p.grad,
+    kernels::adamw(queue, {.grad = p.grad_part,
                            .weight = p.primary(),
                            .moment1 = p.moment1,
                            .moment2 = p.moment2,
-                           .value = p.master ? p.value : Tensor{},
+                           .value = p.master ? p.value_part : Tensor{},
                            .beta1 = options_.beta1,
                            .beta2 = options_.beta2,
                            .epsilon = options_.epsilon,

@@ -1,17 +1,27 @@
 #include "octet/parallel/parameter.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "octet/base/math.h"
 #include "octet/base/rng.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/fill/fill.h"
 #include "octet/kernels/quantize/quantize.h"
+#include "octet/kernels/quantize/shard.h"
 
 namespace octet::parallel {
 
+using kernels::Along;
+using kernels::Shard;
+
+int ParameterStore::begin_unit() { return unit_ = units_++; }
+
 Parameter& ParameterStore::add(ParameterSpec spec) {
+  if (units_ == 0) begin_unit();
   parameters_.emplace_back();
   parameters_.back().spec = std::move(spec);
+  parameters_.back().unit = unit_;
   return parameters_.back();
 }
 
@@ -21,41 +31,89 @@ std::int64_t ParameterStore::elements() const {
   return sum;
 }
 
+Tensor part_of(const Parameter& p, const Tensor& padded, int rank) {
+  return padded.slice_rows(rank * p.stride, rank * p.stride + p.part_elements);
+}
+
 Tensor ParameterStore::allocate(Device& device, MemoryCategory category, DType dtype, Shape shape) {
   buffers_.push_back(device.allocate(bytes_of(dtype, shape), category));
   return view(buffers_.back(), dtype, shape);
 }
 
-void ParameterStore::materialise(Device& device, const Storage& storage) {
+Tensor ParameterStore::allocate_part(Device& device, MemoryCategory category, DType dtype, const Parameter& p) {
+  if (parts() == 1) return allocate(device, category, dtype, p.spec.shape);
+  return allocate(device, category, dtype, {p.stride}).slice_rows(0, p.part_elements);
+}
+
+void ParameterStore::allocate_whole(Device& device, MemoryCategory category, DType dtype, const Parameter& p, Tensor& whole,
+                                    Tensor& part) {
+  if (parts() == 1) {
+    whole = part = allocate(device, category, dtype, p.spec.shape);
+    return;
+  }
+  const Tensor padded = allocate(device, category, dtype, {parts() * p.stride});
+  whole = {padded.data, dtype, p.spec.shape};
+  part = part_of(p, padded, ranks_->rank());
+}
+
+void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights weights) {
+  const QuantSpec& spec = *p.spec.quant;
+  const std::int64_t rows = p.spec.shape[0], cols = p.spec.shape[1];
+  const DType dtype = dtype_of(spec.format);
+  const bool square = kernels::is_square(spec.tile);
+  Quantized& q = p.codes;
+  q.format = spec.format;
+  q.tile = spec.tile;
+  q.scale_inv = allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
+  const bool transposed = parts() == 1 ? p.spec.keeps_transpose : !square;
+  if (transposed) {
+    q.scale_inv_t = spec.tile == ScaleTile::tensor ? q.scale_inv
+                                                   : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile),
+                                                              scale_shape(spec.tile, cols, rows));
+  }
+  if (parts() == 1) {
+    q.codes = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
+    if (transposed) q.codes_t = allocate(device, MemoryCategory::weights, dtype, {cols, rows});
+  } else if (weights == Weights::kept) {
+    allocate_whole(device, MemoryCategory::weights, dtype, p, q.codes, p.codes_part);
+    if (transposed) allocate_whole(device, MemoryCategory::weights, dtype, p, p.column_codes, p.column_codes_part);
+  } else {
+    p.codes_part = allocate_part(device, MemoryCategory::weights, dtype, p);
+    if (transposed) p.column_codes_part = allocate_part(device, MemoryCategory::weights, dtype, p);
+  }
+}
+
+void ParameterStore::materialise(Device& device, const Storage& storage, comm::Group* ranks, Weights weights, Gradients gradients) {
   require(buffers_.empty(), "parameters are materialised once");
   storage_ = storage;
+  ranks_ = ranks;
   const bool master = storage.compute == DType::bf16 && storage.master_weights;
+  std::int64_t amaxes = 0;
   for (Parameter& p : parameters_) {
-    const Shape shape = p.spec.shape;
-    if (master) p.master = allocate(device, MemoryCategory::master_weights, DType::f32, shape);
-    if (!master || !p.spec.quant || p.spec.read_as_values)
-      p.value = allocate(device, MemoryCategory::weights, storage.compute, shape);
-    if (p.spec.quant) {
-      const QuantSpec& spec = *p.spec.quant;
-      const std::int64_t rows = shape[0], cols = shape[1];
-      Quantized& q = p.codes;
-      q.format = spec.format;
-      q.tile = spec.tile;
-      q.codes = allocate(device, MemoryCategory::weights, dtype_of(spec.format), {rows, cols});
-      q.scale_inv = allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
-      if (p.spec.keeps_transpose) {
-        q.codes_t = allocate(device, MemoryCategory::weights, dtype_of(spec.format), {cols, rows});
-        q.scale_inv_t = spec.tile == ScaleTile::tensor ? q.scale_inv
-                                                       : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile),
-                                                                  scale_shape(spec.tile, cols, rows));
-      }
+    const std::int64_t rank = ranks_ ? ranks_->rank() : 0;
+    p.stride = parts() == 1 ? p.elements() : round_up(ceil_div(p.elements(), std::int64_t{parts()}), kShardMultiple);
+    p.first_element = std::min(p.elements(), rank * p.stride);
+    p.part_elements = std::min(p.elements(), p.first_element + p.stride) - p.first_element;
+    if (master) p.master = allocate_part(device, MemoryCategory::master_weights, DType::f32, p);
+    const bool read = p.reads_values(), primary = !master;
+    if ((read && weights == Weights::kept) || ((read || primary) && parts() == 1)) {
+      allocate_whole(device, MemoryCategory::weights, storage.compute, p, p.value, p.value_part);
+    } else if (read || primary) {
+      p.value_part = allocate_part(device, MemoryCategory::weights, storage.compute, p);
     }
+    if (p.spec.quant) materialise_codes(device, p, weights);
+    if (p.spec.quant && parts() > 1) amax_grids(p, amaxes);
     if (storage.training) {
-      p.grad = allocate(device, MemoryCategory::gradients, storage.grad, shape);
-      p.moment1 = allocate(device, MemoryCategory::moments, storage.moments, shape);
-      p.moment2 = allocate(device, MemoryCategory::moments, storage.moments, shape);
+      if (gradients == Gradients::whole || parts() == 1) {
+        allocate_whole(device, MemoryCategory::gradients, storage.grad, p, p.grad, p.grad_part);
+      } else {
+        p.grad_part = allocate_part(device, MemoryCategory::gradients, storage.grad, p);
+      }
+      p.moment1 = allocate_part(device, MemoryCategory::moments, storage.moments, p);
+      p.moment2 = allocate_part(device, MemoryCategory::moments, storage.moments, p);
     }
   }
+  if (amaxes > 0) amaxes_ = allocate(device, MemoryCategory::state, DType::f32, {amaxes});
 }
 
 void ParameterStore::initialise(Queue& queue, std::uint64_t seed) {
@@ -72,23 +130,92 @@ void ParameterStore::initialise(Queue& queue, std::uint64_t seed) {
 
 void ParameterStore::refresh(Queue& queue, Arena& scratch) {
   for (Parameter& p : parameters_) {
-    if (p.master && p.value) kernels::cast(queue, {.x = p.master, .y = p.value});
+    if (p.master && p.value_part) kernels::cast(queue, {.x = p.master, .y = p.value_part});
   }
   refresh_codes(queue, scratch);
 }
 
 void ParameterStore::refresh_codes(Queue& queue, Arena& scratch) {
   for (Parameter& p : parameters_) {
+    if (p.spec.quant && p.scale_slot.amax) queue.zero(p.scale_slot.amax, sizeof(float));
+  }
+  if (parts() > 1) return cast_parts(queue, scratch);
+  for (Parameter& p : parameters_) {
     if (!p.spec.quant) continue;
-    if (p.scale_slot.amax) queue.zero(p.scale_slot.amax, sizeof(float));
     kernels::quantize(
         queue, scratch,
         {.x = p.primary(), .spec = *p.spec.quant, .out = p.codes, .scale = p.scale_slot.scale, .amax = p.scale_slot.amax});
   }
 }
 
+// The grids of a weight in amaxes_, which is laid out in the order of the parameters: those from element `at` on, which moves past
+// them. None where scales come from history.
+ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, std::int64_t& at) const {
+  const QuantSpec& spec = *p.spec.quant;
+  if (spec.source == ScaleSource::history) return {};
+  const auto next = [&](Along along) {
+    const Shape shape = kernels::amax_shape(spec.tile, along, p.spec.shape);
+    const Tensor grid = amaxes_ ? amaxes_.slice_rows(at, at + shape.elements()).reshape(shape) : Tensor{};
+    at += shape.elements();
+    return grid;
+  };
+  AmaxGrids grids{.rows = next(Along::rows), .columns = {}};
+  if (!kernels::is_square(spec.tile)) grids.columns = next(Along::columns);
+  return grids;
+}
+
+// Each rank finds the amaxes of its parts, one exchange makes them those of the whole weights, and each casts its parts.
+void ParameterStore::cast_parts(Queue& queue, Arena& scratch) {
+  const auto each = [&](auto&& visit) {
+    std::int64_t at = 0;
+    for (const Parameter& p : parameters_) {
+      if (!p.spec.quant) continue;
+      visit(p, *p.spec.quant, Shard{.x = p.primary(), .first = p.first_element, .whole = p.spec.shape}, amax_grids(p, at));
+    }
+  };
+  if (amaxes_) {
+    queue.zero(amaxes_.data, amaxes_.bytes());
+    each([&](const Parameter&, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
+      kernels::shard_amax(queue, {.shard = shard, .tile = spec.tile, .rows = amax.rows, .columns = amax.columns});
+    });
+    ranks_->all_reduce(queue, scratch, {.x = amaxes_, .reduction = comm::Reduction::max});
+  }
+  each([&](const Parameter& p, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
+    if (spec.source == ScaleSource::history) {
+      kernels::cast_shard(queue, {.shard = shard,
+                                  .spec = spec,
+                                  .codes = p.codes_part,
+                                  .multipliers = {},
+                                  .column_codes = {},
+                                  .column_multipliers = {},
+                                  .scale = p.scale_slot.scale,
+                                  .scale_inv = p.codes.scale_inv,
+                                  .amax = p.scale_slot.amax});
+      return;
+    }
+    const auto scales = [&](const Tensor& grid, Along along, const Tensor& scale_inv) {
+      kernels::scales_from_amax(queue, {.amax = grid,
+                                        .spec = spec,
+                                        .along = along,
+                                        .whole = p.spec.shape,
+                                        .multipliers = grid,
+                                        .scale_inv = scale_inv});
+    };
+    scales(amax.rows, Along::rows, p.codes.scale_inv);
+    if (amax.columns) scales(amax.columns, Along::columns, p.codes.scale_inv_t);
+    kernels::cast_shard(queue, {.shard = shard,
+                                .spec = spec,
+                                .codes = p.codes_part,
+                                .multipliers = amax.rows,
+                                .column_codes = p.column_codes_part,
+                                .column_multipliers = amax.columns,
+                                .scale_inv = {}});
+  });
+}
+
 void ParameterStore::zero_gradients(Queue& queue) {
   for (Parameter& p : parameters_) {
+    if (!p.grad) continue;
     p.grad_is_stale = p.spec.grad_from_product;
     if (!p.grad_is_stale) queue.zero(p.grad.data, p.grad.bytes());
   }

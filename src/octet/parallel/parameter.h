@@ -1,5 +1,10 @@
 // Parameters: what a model is made of, how it is stored, and its quantised copies. A model is described first (names and shapes,
 // no memory) and materialised afterwards on a device, which may be the meta device (delayed initialisation).
+//
+// Every parameter is cut flat over the ranks of a group: rank r of n holds elements [r s, (r + 1) s) of its row-major order, where
+// s = ceil(elements / n) rounded up to kShardMultiple; the last ranks may hold less, or nothing. A rank updates its part alone.
+// What layers read and write is the whole parameter, which parallel/units.h puts together and takes apart. One rank's part is
+// the whole.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "octet/comm/group.h"
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
 #include "octet/numerics/recipe.h"
+#include "octet/parallel/layout.h"
 #include "octet/tensor/quantized.h"
 #include "octet/tensor/tensor.h"
 
@@ -39,53 +46,89 @@ struct Storage {
   DType moments = DType::f32;
 };
 
+// Parts have the shape of the parameter on one rank and are flat, [part_elements], on several.
 struct Parameter {
   ParameterSpec spec;
-  // Global index, in row-major order of spec.shape, of this rank's first element; it holds `elements` of them.
-  std::int64_t first_element = 0;
-  Tensor master;   // F32; absent without master weights or when compute is not BF16
-  Tensor value;    // compute dtype; absent when a master exists and every reader wants codes
-  Quantized codes; // present when spec.quant is
-  ScaleSlot scale_slot;
-  Tensor grad, moment1, moment2;
-  bool grad_is_stale = false;  // of the step before: to be overwritten, not added to
+  int unit = 0;
+  // This rank's part: global index of its first element in row-major order, and how many there are.
+  std::int64_t first_element = 0, part_elements = 0;
+  std::int64_t stride = 0;  // elements of a part and its padding: the whole lies in n x stride of them, padding last
+  Tensor master;            // part, F32; absent without master weights or when compute is not BF16
+  Tensor value_part;        // compute dtype; absent when a master exists and every reader wants codes
+  Tensor codes_part;        // of the quantised: this rank's codes, on several ranks
+  Tensor column_codes_part; // the same scaled along columns, of row and MX tiles
+  Tensor grad_part, moment1, moment2;
 
-  // What the optimizer updates and checkpoints keep.
-  const Tensor& primary() const { return master ? master : value; }
+  // Whole, [spec.shape]. On several ranks present while the unit is held, or always (Weights::kept, Gradients::whole).
+  Tensor value;         // absent when every reader wants codes
+  Quantized codes;      // present when spec.quant is; codes_t on one rank alone, and where spec.keeps_transpose
+  Tensor column_codes;  // row and MX tiles on several ranks: codes scaled along columns, in the order of rows
+  Tensor grad;
+  bool grad_is_stale = false;  // of the step before: to be overwritten, not added to
+  ScaleSlot scale_slot;
+
+  // What the optimizer updates and checkpoints keep: a part.
+  const Tensor& primary() const { return master ? master : value_part; }
   std::int64_t elements() const { return spec.shape.elements(); }
+  bool reads_values() const { return !spec.quant || spec.read_as_values; }
 };
+inline constexpr std::int64_t kShardMultiple = 128;
 
 // Owns the memory of all parameters of a model; references to parameters stay valid.
 class ParameterStore {
  public:
+  // Parameters that are added from here on form a unit: they are gathered and reduced together. Returns its index; without a
+  // call there is one unit. resume_unit adds to one that was begun before.
+  int begin_unit();
+  void resume_unit(int unit) { unit_ = unit; }
+  int unit_count() const { return units_; }
   Parameter& add(ParameterSpec spec);
   std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
   std::int64_t elements() const;
 
-  // Allocates everything. Values are zero until initialised or loaded.
-  void materialise(Device& device, const Storage& storage);
+  // Allocates everything but what units.h gathers and reduces in passing. Values are zero until initialised or loaded. `ranks`
+  // hold the parts, outlive the store, and are absent where one rank holds all.
+  void materialise(Device& device, const Storage& storage, comm::Group* ranks = nullptr, Weights weights = Weights::kept,
+                   Gradients gradients = Gradients::whole);
   const Storage& storage() const { return storage_; }
+  int parts() const { return ranks_ ? ranks_->size() : 1; }
 
   // Fills the primaries: a pure function of (seed, name, element), equal on any mesh and device.
   void initialise(Queue& queue, std::uint64_t seed);
 
-  // Makes values and codes from the primaries, with each weight's current scale. Whenever a primary or a weight's scale has
-  // moved, codes are stale until this runs.
+  // Makes the parts of values and codes from the primaries, with each weight's current scale. Whenever a primary or a weight's
+  // scale has moved, codes are stale until this runs. All ranks call together.
   void refresh(Queue& queue, Arena& scratch);
   // The codes alone: after the optimizer, which makes the values itself.
   void refresh_codes(Queue& queue, Arena& scratch);
 
-  // Begins a step's gradients: zero, or stale where a product writes them.
+  // Begins gradients that exist whole: zero, or stale where a product writes them.
   void zero_gradients(Queue& queue);
 
  private:
   Tensor allocate(Device& device, MemoryCategory category, DType dtype, Shape shape);
+  // A part [p.part_elements] with room for p.stride, or the whole's shape on one rank.
+  Tensor allocate_part(Device& device, MemoryCategory category, DType dtype, const Parameter& p);
+  // All of `whole`, whose memory has room for the padding, and this rank's part of it.
+  void allocate_whole(Device& device, MemoryCategory category, DType dtype, const Parameter& p, Tensor& whole, Tensor& part);
+  void materialise_codes(Device& device, Parameter& p, Weights weights);
+  void cast_parts(Queue& queue, Arena& scratch);
+  struct AmaxGrids {
+    Tensor rows, columns;
+  };
+  AmaxGrids amax_grids(const Parameter& p, std::int64_t& at) const;
 
   std::deque<Parameter> parameters_;
+  int units_ = 0, unit_ = 0;
   std::vector<Buffer> buffers_;
   Storage storage_;
+  comm::Group* ranks_ = nullptr;
+  Tensor amaxes_;  // [n] F32: of all weights whose scales are made of this very tensor, on several ranks
 };
+
+// What a rank holds of whole memory [ranks x p.stride]: [p.part_elements], flat.
+Tensor part_of(const Parameter& p, const Tensor& padded, int rank);
 
 // One tensor of a Hugging Face model directory and where it lives in ours: rows [row_begin, row_end) of a parameter.
 struct NameEntry {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "octet/kernels/cross_entropy/cross_entropy.h"
-#include "octet/parallel/replicas.h"
 
 namespace octet::train {
 namespace {
@@ -37,15 +36,16 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> device, Cap
     : options_(options),
       device_(std::move(device)),
       queue_(device_->make_queue()),
-      silent_(parallel::silent_groups(options_.mesh, options_.rank)),
+      silent_(parallel::silent_groups(options_.layout.mesh, options_.rank)),
       groups_(groups ? *groups : silent_) {
-  require(groups || options_.mesh.ranks() == 1 || device_->kind() == DeviceKind::meta, "an engine of ", options_.mesh.ranks(),
-          " ranks has no groups");
+  require(groups || options_.layout.mesh.ranks() == 1 || device_->kind() == DeviceKind::meta, "an engine of ",
+          options_.layout.mesh.ranks(), " ranks has no groups");
   require(groups_.replicas->size() == silent_.replicas->size() && groups_.shards->size() == silent_.shards->size() &&
               groups_.context->size() == silent_.context->size() && groups_.tensor->size() == silent_.tensor->size(),
           "groups of another mesh");
   model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe);
-  model_->materialise(*queue_, storage_of(options_), options_.seq_len);
+  if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
+  model_->materialise(*queue_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len;
   batch_ = device_->allocate(2 * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
@@ -67,8 +67,10 @@ void Engine::dry_run() {
   if (options_.whole_logits) logits(ids);
   queue_->reset_work();
   if (!options_.training) return;
+  zero_gradients();
   forward_backward({.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}}, options_.observer);
   apply(0.0, 1);
+  settle_scales();
   any_rank(false);
 }
 
@@ -123,6 +125,7 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
   if (options_.training) {
     nn::Scope traceless = scope(nullptr);
     traceless.record = nn::Record::nothing;
+    zero_gradients(2);  // not the last one: nothing is reduced
     model_->forward_backward(traceless, upload(ids, ids), optimizer_->loss_total());
     zero_gradients();
   } else {
@@ -131,29 +134,42 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
   kernels::tune_gemms(*queue_, *scratch_, tuning);
 }
 
-void Engine::zero_gradients() {
+void Engine::zero_gradients(std::int64_t micro_batches) {
   optimizer_->reset_loss(*queue_);
-  model_->parameters().zero_gradients(*queue_);
+  model_->units().begin_step(micro_batches);
 }
 
 void Engine::apply(double learning_rate, std::uint32_t step) {
   const TraceRange range(*queue_, "optimizer");
-  parallel::reduce_gradients(*queue_, *scratch_, *groups_.replicas, model_->parameters());
-  for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})  // tensor ranks have seen the same tokens
-    group->all_reduce(*queue_, *scratch_, {.x = {optimizer_->loss_total(), DType::f64, {2}}});
-  for (comm::Group* group : groups_.all()) model_->scales().reduce(*queue_, *scratch_, *group);
-  optimizer_->prepare(*queue_, *scratch_, {.learning_rate = learning_rate, .step = step});
+  parallel::Units& units = model_->units();
+  units.finish_gradients();
+  const Tensor sum_squares = optimizer_->sum_squares(*queue_, *scratch_);
+  units.exchange([&](Queue& wire) {
+    groups_.shards->all_reduce(wire, *scratch_, {.x = sum_squares});
+    for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})  // tensor ranks have seen the same tokens
+      group->all_reduce(wire, *scratch_, {.x = {optimizer_->loss_total(), DType::f64, {2}}});
+    for (comm::Group* group : groups_.all()) model_->scales().reduce(wire, *scratch_, *group);
+  });
+  optimizer_->prepare(*queue_, {.learning_rate = learning_rate, .step = step});
   model_->scales().update(*queue_, optimizer_->found_inf());
   optimizer_->update(*queue_);
-  model_->parameters().refresh_codes(*queue_, *scratch_);
+  units.refresh_codes(*scratch_);
+}
+
+void Engine::settle_scales() {
+  model_->units().exchange([&](Queue& wire) {
+    for (comm::Group* group : groups_.all()) model_->scales().reduce(wire, *scratch_, *group);
+  });
 }
 
 bool Engine::any_rank(bool says) {
-  if (options_.mesh.ranks() == 1) return says;
+  if (options_.layout.mesh.ranks() == 1) return says;
   float vote = says ? 1.0f : 0.0f;
   queue_->copy_to_device(vote_.data(), &vote, sizeof vote);
-  for (comm::Group* group : groups_.all())
-    group->all_reduce(*queue_, *scratch_, {.x = {vote_.data(), DType::f32, {1}}, .reduction = comm::Reduction::max});
+  model_->units().exchange([&](Queue& wire) {
+    for (comm::Group* group : groups_.all())
+      group->all_reduce(wire, *scratch_, {.x = {vote_.data(), DType::f32, {1}}, .reduction = comm::Reduction::max});
+  });
   queue_->copy_to_host(&vote, vote_.data(), sizeof vote);
   queue_->synchronize();
   return vote != 0.0f;

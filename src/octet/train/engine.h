@@ -26,7 +26,7 @@ struct EngineOptions {
   bool deterministic = false;  // the same bits every time on a GPU, too
   optim::OptimizerOptions optimizer;
   nn::LinearObserver* observer = nullptr;  // whose memory the plan must hold: the one that will watch some of the steps
-  parallel::Mesh mesh = {};                // of all ranks; this is `rank`
+  parallel::Layout layout = {};            // of the mesh of all ranks; this is `rank`
   int rank = 0;
   bool whole_logits = false;               // room for the logits of a micro-batch (probe, generate)
 };
@@ -50,8 +50,12 @@ class Engine {
   void forward_backward(const data::Batch& batch, nn::LinearObserver* observer);
   // The rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
   void apply(double learning_rate, std::uint32_t step);
-  void zero_gradients();
+  // Begins a step of so many micro-batches on this rank; on one rank the number does not matter.
+  void zero_gradients(std::int64_t micro_batches = 1);
 
+  // Between steps each rank knows the amax of its own part of a weight; this makes scales and histories those of all ranks, as a
+  // checkpoint holds them.
+  void settle_scales();
   // Whether any rank says so. All ranks ask together.
   bool any_rank(bool says);
 
@@ -67,7 +71,7 @@ class Engine {
   void tune(const kernels::GemmTuning& tuning);
 
   // After parameters or scales were loaded.
-  void refresh() { model_->parameters().refresh(*queue_, *scratch_); }
+  void refresh() { model_->units().refresh(*scratch_); }
 
   Device& device() { return *device_; }
   Queue& queue() { return *queue_; }

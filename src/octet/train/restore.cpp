@@ -21,7 +21,7 @@ std::int64_t load_weights(Engine& engine, const checkpoint::Reader& reader) {
          ", but precision.recipe = ", engine.model().recipe().name);
   std::vector<checkpoint::Entry> entries;
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
-    entries.push_back(checkpoint::Entry::whole(p.spec.name, p.primary()));
+    entries.push_back(part_entry(p, "", p.primary()));
   }
   for (const auto& [name, tensor] : engine.model().scales().tensors()) entries.push_back(checkpoint::Entry::whole(name, tensor));
   reader.load(engine.queue(), entries, {"*.moment1", "*.moment2", "optimizer.updates"});
@@ -30,6 +30,13 @@ std::int64_t load_weights(Engine& engine, const checkpoint::Reader& reader) {
 }
 
 }  // namespace
+
+checkpoint::Entry part_entry(const parallel::Parameter& p, const char* suffix, const Tensor& part) {
+  return {.name = p.spec.name + suffix,
+          .tensor = part,
+          .global = p.spec.shape,
+          .slice = checkpoint::Slice::flat(p.spec.shape, p.first_element, p.first_element + p.part_elements)};
+}
 
 std::int64_t restore_weights(Engine& engine, const fs::path& path) {
   return load_weights(engine, checkpoint::Reader::open(path));

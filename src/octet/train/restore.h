@@ -4,10 +4,14 @@
 #include <filesystem>
 #include <memory>
 
+#include "octet/checkpoint/writer.h"
 #include "octet/data/dataset.h"
 #include "octet/train/engine.h"
 
 namespace octet::train {
+
+// This rank's part of a parameter, or of what goes with it, as a checkpoint names it.
+checkpoint::Entry part_entry(const parallel::Parameter& p, const char* suffix, const Tensor& part);
 
 // Fills an engine that does not train with the weights and scales of a checkpoint; returns its step. Throws Error{data} where the
 // checkpoint is of another model, Error{config} where it is of another recipe.

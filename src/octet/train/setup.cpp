@@ -117,6 +117,13 @@ kernels::GemmTuning gemm_tuning() {
   return tuning;
 }
 
+parallel::Layout layout_of(const Config& config, const parallel::Mesh& mesh) {
+  return {.mesh = mesh,
+          .weights = config.parallel.reshard_after_forward == "true" ? parallel::Weights::resharded : parallel::Weights::kept,
+          .gradients = config.parallel.gradients == "sharded" ? parallel::Gradients::sharded : parallel::Gradients::whole,
+          .reduce = config.training.reduce_dtype == "bf16" ? DType::bf16 : DType::f32};
+}
+
 data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab) {
   data::DatasetOptions options;
   for (const SourceConfig& source : config.data.source) options.sources.push_back({.path = source.path, .weight = source.weight});

@@ -11,6 +11,8 @@ namespace octet::train {
 DeviceKind device_of(const Config& config);
 // The recipe of [precision], refused in a sentence where the device cannot run it.
 Recipe recipe_of(const Config& config, DeviceKind device);
+// How [parallel] lays the model out on the mesh; where it leaves the choice, everything is kept.
+parallel::Layout layout_of(const Config& config, const parallel::Mesh& mesh);
 // The engine's dtypes, recipe, checkpointing and optimizer, without a model.
 EngineOptions optimizer_options(const Config& config, const Recipe& recipe);
 // The same with the model and the sizes of [training]. Throws Error{config} for a sequence longer than the model's.

@@ -28,7 +28,7 @@ optim::Schedule schedule_of(const Config& config, std::int64_t steps) {
 // What a run's engine is, health samples included.
 EngineOptions run_options(const Config& config, const parallel::Mesh& mesh, int rank, nn::LinearObserver* health) {
   EngineOptions options = engine_options(config, recipe_of(config, device_of(config)));
-  options.mesh = mesh;
+  options.layout = layout_of(config, mesh);
   options.rank = rank;
   if (config.metrics.health_freq > 0 && options.recipe.is_fp8()) options.observer = health;
   return options;
@@ -95,9 +95,9 @@ void Trainer::start_engine() {
 std::vector<checkpoint::Entry> Trainer::entries() {
   std::vector<checkpoint::Entry> result;
   for (const parallel::Parameter& p : engine_->model().parameters().parameters()) {
-    result.push_back(checkpoint::Entry::whole(p.spec.name, p.primary()));
-    result.push_back(checkpoint::Entry::whole(p.spec.name + ".moment1", p.moment1));
-    result.push_back(checkpoint::Entry::whole(p.spec.name + ".moment2", p.moment2));
+    result.push_back(part_entry(p, "", p.primary()));
+    result.push_back(part_entry(p, ".moment1", p.moment1));
+    result.push_back(part_entry(p, ".moment2", p.moment2));
   }
   for (const auto& [name, tensor] : engine_->model().scales().tensors()) result.push_back(checkpoint::Entry::whole(name, tensor));
   result.push_back(checkpoint::Entry::whole("optimizer.updates", engine_->optimizer().updates()));
@@ -214,7 +214,7 @@ void Trainer::roll_back() {
 // One optimizer step: the walk of docs/walk.md.
 kernels::StepScalars Trainer::step(bool sample_health) {
   world_.at_step(step_);
-  engine_->zero_gradients();
+  engine_->zero_gradients(accumulation_);
   for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
     const data::Batch batch = loader_->next();
     engine_->forward_backward(batch, sample_health && micro == 0 ? &health_ : nullptr);

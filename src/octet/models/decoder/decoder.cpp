@@ -7,12 +7,20 @@
 
 namespace octet::models {
 
+using parallel::Need;
+using parallel::Use;
+
 Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe) : config_(config), recipe_(recipe), scales_(recipe) {
+  embedding_unit_ = parameters_.begin_unit();
   embedding_ =
       &parameters_.add({.name = "model.embed_tokens.weight", .shape = {config.vocab, config.dim}, .init_std = config.init_std});
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    const int unit = parameters_.begin_unit();
+    if (layer == 0) first_block_unit_ = unit;
     blocks_.push_back(std::make_unique<Block>(config_, layer, recipe_, parameters_, scales_));
   }
+  if (config.tied_head) parameters_.resume_unit(embedding_unit_);
+  head_unit_ = config.tied_head ? embedding_unit_ : parameters_.begin_unit();
   final_norm_ = std::make_unique<nn::RmsNorm>("model.norm", config.dim, config.norm_epsilon, parameters_);
   head_ = std::make_unique<nn::HeadLoss>(
       nn::HeadLoss::Options{
@@ -36,8 +44,11 @@ std::vector<nn::Linear*> Decoder::linears() {
   return result;
 }
 
-void Decoder::materialise(Queue& queue, const parallel::Storage& storage, std::int64_t max_seq_len) {
-  parameters_.materialise(queue.device(), storage);
+void Decoder::materialise(Queue& queue, const parallel::Storage& storage, std::int64_t max_seq_len,
+                          const parallel::Groups& groups, const parallel::Layout& layout) {
+  comm::Group* const parts = groups.shards->size() > 1 ? groups.shards.get() : nullptr;
+  parameters_.materialise(queue.device(), storage, parts, layout.weights, layout.gradients);
+  units_ = std::make_unique<parallel::Units>(queue, parameters_, groups, layout, std::vector<int>{embedding_unit_, head_unit_});
   scales_.materialise(queue);
   for (nn::Linear* linear : linears()) linear->bind();
   const std::vector<float> table = kernels::rope_table(
@@ -77,17 +88,27 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   const Shape wide{tokens, config_.dim};
 
   Tensor x = allocate(scope.stash, scope.dtype, wide);
-  kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x});
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+  units_->begin_micro_batch();
+  const int blocks = static_cast<int>(blocks_.size());
+  const auto block_need = [&](int i, Use use) { return Need{first_block_unit_ + i, use}; };
+  const Need head_need{head_unit_, Use::both};
+  units_->with(scope.scratch, {embedding_unit_, Use::forward}, block_need(0, Use::forward), [&] {
+    kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x});
+  });
+  for (int layer = 0; layer < blocks; ++layer) {
+    const auto i = static_cast<std::size_t>(layer);
     const TraceRange range(scope.queue, concat("layer ", i, " forward"));
     const Tensor y = allocate(scope.stash, scope.dtype, wide);
     saved_[i] = {};
-    if (full) {
-      const ArenaScope forgotten(scope.stash);
-      blocks_[i]->forward(first, rope_table_, x, y, saved_[i]);
-    } else {
-      blocks_[i]->forward(scope, rope_table_, x, y, saved_[i]);
-    }
+    const Need next = layer + 1 < blocks ? block_need(layer + 1, Use::forward) : head_need;
+    units_->with(scope.scratch, block_need(layer, Use::forward), next, [&] {
+      if (full) {
+        const ArenaScope forgotten(scope.stash);
+        blocks_[i]->forward(first, rope_table_, x, y, saved_[i]);
+      } else {
+        blocks_[i]->forward(scope, rope_table_, x, y, saved_[i]);
+      }
+    });
     saved_[i].x = x;
     x = y;
   }
@@ -99,7 +120,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   for (std::size_t i = 0; i < blocks_.size() && !memory.codes; ++i) memory = blocks_[i]->output_gradient(scope, g, nullptr).q;
   const auto gradient_of = [&](std::size_t i) { return blocks_[i]->output_gradient(scope, g, memory.codes ? &memory : nullptr); };
   nn::LinearOperand gy = gradient_of(blocks_.size() - 1);
-  {
+  const auto head_pass = [&] {
     const TraceRange range(scope.queue, "head");
     const ArenaScope temporaries(scope.scratch);
     const Tensor h = allocate(scope.scratch, scope.dtype, wide);
@@ -109,28 +130,52 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
     head_->loss_and_gradient(scope, h, batch.targets, total, gh);
     scope.queue.zero(g.data, g.bytes());
     final_norm_->backward(scope, gh, x, rstd, gy);
+  };
+  const Use backward = full ? Use::both : Use::backward;
+  const auto block_passes = [&] {
+    for (int layer = blocks; layer-- > 0;) {
+      const auto i = static_cast<std::size_t>(layer);
+      const TraceRange range(scope.queue, concat("layer ", i, " backward"));
+      const nn::LinearOperand gx = i > 0 ? gradient_of(i - 1) : nn::LinearOperand{.values = g};
+      units_->with(scope.scratch, block_need(layer, backward), layer > 0 ? block_need(layer - 1, backward) : Need{}, [&] {
+        const ArenaScope rebuilt(scope.stash);
+        if (full) blocks_[i]->forward(recompute, rope_table_, saved_[i].x, {}, saved_[i]);
+        blocks_[i]->backward(scope, rope_table_, gy, gx, saved_[i]);
+      });
+      gy = gx;
+    }
+  };
+  const auto embedding_pass = [&] {
+    kernels::embedding_backward(scope.queue, scope.scratch, {.tokens = batch.tokens, .gy = g, .gtable = embedding_->grad});
+  };
+  if (head_unit_ == embedding_unit_) {  // one gradient, which the head begins and the embedding completes
+    units_->with(scope.scratch, head_need, block_need(blocks - 1, backward), [&] {
+      head_pass();
+      block_passes();
+      embedding_pass();
+    });
+  } else {
+    units_->with(scope.scratch, head_need, block_need(blocks - 1, backward), head_pass);
+    block_passes();
+    units_->with(scope.scratch, {embedding_unit_, Use::gradients}, {}, embedding_pass);
   }
-
-  for (std::size_t i = blocks_.size(); i-- > 0;) {
-    const TraceRange range(scope.queue, concat("layer ", i, " backward"));
-    const ArenaScope rebuilt(scope.stash);
-    if (full) blocks_[i]->forward(recompute, rope_table_, saved_[i].x, {}, saved_[i]);
-    const nn::LinearOperand gx = i > 0 ? gradient_of(i - 1) : nn::LinearOperand{.values = g};
-    blocks_[i]->backward(scope, rope_table_, gy, gx, saved_[i]);
-    gy = gx;
-  }
-  kernels::embedding_backward(scope.queue, scope.scratch, {.tokens = batch.tokens, .gy = g, .gtable = embedding_->grad});
 }
 
 Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
   const Shape wide{batch.batch * batch.seq_len, config_.dim};
   Tensor x = allocate(scope.stash, scope.dtype, wide);
   Tensor y = allocate(scope.stash, scope.dtype, wide);
-  kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x});
-  for (const auto& block : blocks_) {
-    const ArenaScope forgotten(scope.stash);
-    BlockSaved saved;
-    block->forward(scope, rope_table_, x, y, saved);
+  const int blocks = static_cast<int>(blocks_.size());
+  const auto block_need = [&](int i) { return i < blocks ? Need{first_block_unit_ + i} : Need{head_unit_}; };
+  units_->with(scope.scratch, {embedding_unit_}, block_need(0), [&] {
+    kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x});
+  });
+  for (int i = 0; i < blocks; ++i) {
+    units_->with(scope.scratch, block_need(i), block_need(i + 1), [&] {
+      const ArenaScope forgotten(scope.stash);
+      BlockSaved saved;
+      blocks_[static_cast<std::size_t>(i)]->forward(scope, rope_table_, x, y, saved);
+    });
     std::swap(x, y);
   }
   return x;
@@ -144,8 +189,11 @@ void Decoder::evaluate(const nn::Scope& outer, const Batch& batch, double* total
   const Tensor x = hidden(scope, batch);
   const ArenaScope temporaries(scope.scratch);
   const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);
-  final_norm_->forward(scope, x, {.values = h}, allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()}));
-  head_->loss(scope, h, batch.targets, total);
+  const Tensor rstd = allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()});
+  units_->with(scope.scratch, {head_unit_}, {}, [&] {
+    final_norm_->forward(scope, x, {.values = h}, rstd);
+    head_->loss(scope, h, batch.targets, total);
+  });
 }
 
 void Decoder::logits(const nn::Scope& outer, const Batch& batch, const Tensor& logits) {
@@ -156,8 +204,11 @@ void Decoder::logits(const nn::Scope& outer, const Batch& batch, const Tensor& l
   const Tensor x = hidden(scope, batch);
   const ArenaScope temporaries(scope.scratch);
   const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);
-  final_norm_->forward(scope, x, {.values = h}, allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()}));
-  head_->logits(scope, h, logits);
+  const Tensor rstd = allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()});
+  units_->with(scope.scratch, {head_unit_}, {}, [&] {
+    final_norm_->forward(scope, x, {.values = h}, rstd);
+    head_->logits(scope, h, logits);
+  });
 }
 
 }  // namespace octet::models

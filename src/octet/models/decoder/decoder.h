@@ -6,6 +6,7 @@
 
 #include "octet/models/decoder/block.h"
 #include "octet/nn/head_loss.h"
+#include "octet/parallel/units.h"
 
 namespace octet::models {
 
@@ -22,9 +23,10 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  // Allocates parameters, scales and tables for sequences up to `max_seq_len`. Parameters are zero until initialised or loaded; call
-  // parameters().refresh() after that.
-  void materialise(Queue& queue, const parallel::Storage& storage, std::int64_t max_seq_len);
+  // Allocates this rank's parts of parameters, scales and tables for sequences up to `max_seq_len`. Parameters are zero until
+  // initialised or loaded; call units().refresh() after that. `groups` outlive the decoder.
+  void materialise(Queue& queue, const parallel::Storage& storage, std::int64_t max_seq_len, const parallel::Groups& groups,
+                   const parallel::Layout& layout);
 
   // total[0] += sum of token losses, total[1] += tokens that count (device scalars); gradients of the sum are added to the
   // parameters'. Stash and scratch are as before when it returns.
@@ -37,6 +39,8 @@ class Decoder {
   const DecoderConfig& config() const { return config_; }
   const Recipe& recipe() const { return recipe_; }
   parallel::ParameterStore& parameters() { return parameters_; }
+  // The embedding, each block, the final norm with the head (a tied head's with the embedding) are a unit.
+  parallel::Units& units() { return *units_; }
   recipes::ScaleState& scales() { return scales_; }
   // Every linear in the order of the forward pass, the head last.
   std::vector<nn::Linear*> linears();
@@ -53,6 +57,8 @@ class Decoder {
   Recipe recipe_;
   parallel::ParameterStore parameters_;
   recipes::ScaleState scales_;
+  std::unique_ptr<parallel::Units> units_;
+  int embedding_unit_ = 0, first_block_unit_ = 0, head_unit_ = 0;
   parallel::Parameter* embedding_ = nullptr;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::unique_ptr<nn::RmsNorm> final_norm_;

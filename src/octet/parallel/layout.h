@@ -1,0 +1,29 @@
+// How a model lies on the ranks of a mesh.
+#pragma once
+
+#include <cstdint>
+
+#include "octet/parallel/mesh.h"
+#include "octet/tensor/dtype.h"
+
+namespace octet::parallel {
+
+// What ranks of shard x context keep of weights that they do not update.
+enum class Weights : std::uint8_t {
+  kept,      // all: gathered once after each optimizer step
+  resharded, // nothing: a unit is gathered before it is used, forward and backward, and dropped
+};
+// And of gradients.
+enum class Gradients : std::uint8_t {
+  whole,    // all: reduced once, after the last micro-batch
+  sharded,  // a rank's part: a unit's gradient is reduced after its backward in every micro-batch
+};
+
+struct Layout {
+  Mesh mesh = {};
+  Weights weights = Weights::kept;
+  Gradients gradients = Gradients::whole;
+  DType reduce = DType::f32;  // what gradients cross the wire in
+};
+
+}  // namespace octet::parallel

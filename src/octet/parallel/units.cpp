@@ -1,0 +1,288 @@
+#include "octet/parallel/units.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "octet/base/math.h"
+#include "octet/base/require.h"
+#include "octet/kernels/elementwise/elementwise.h"
+
+namespace octet::parallel {
+namespace {
+
+// Where the pieces of a unit stand in a slot.
+class Pieces {
+ public:
+  explicit Pieces(void* memory) : memory_(memory) {}
+  Tensor next(DType dtype, std::int64_t elements) {
+    const Tensor piece(static_cast<std::uint8_t*>(memory_) + bytes_, dtype, {elements});
+    bytes_ += round_up(piece.bytes(), Device::kAlignment);
+    return piece;
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void* memory_;
+  std::size_t bytes_ = 0;
+};
+
+// A parameter's whole weights with their padding.
+struct Whole {
+  Tensor value, codes, column_codes;
+};
+Whole whole_in(Pieces& pieces, const Parameter& p, DType compute, int parts) {
+  Whole whole;
+  if (p.reads_values()) whole.value = pieces.next(compute, parts * p.stride);
+  if (p.spec.quant) {
+    whole.codes = pieces.next(dtype_of(p.codes.format), parts * p.stride);
+    if (p.column_codes_part) whole.column_codes = pieces.next(whole.codes.dtype, parts * p.stride);
+  }
+  return whole;
+}
+
+// A part with its padding, and the whole that the part belongs to with its own.
+Tensor padded(const Tensor& x, std::int64_t elements) { return {x.data, x.dtype, {elements}}; }
+Tensor flat(const Tensor& x) { return x.reshape({x.elements()}); }
+
+}  // namespace
+
+// Units that are held one after the other take turns in two slots, those at the edges in a third.
+template <class Bytes>
+Units::Slots Units::make_slots(Keep keep, const std::vector<int>& edges, MemoryCategory category, Bytes bytes_of_unit) {
+  Slots result;
+  const std::size_t count = units_.size();
+  if (keep == Keep::all) {
+    result.slots.resize(count);
+    for (std::size_t i = 0; i < count; ++i) result.index.push_back(i);
+    return result;
+  }
+  std::size_t bytes[3] = {}, turn = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool edge = std::find(edges.begin(), edges.end(), static_cast<int>(i)) != edges.end();
+    result.index.push_back(edge ? 2 : turn++ % 2);
+    bytes[result.index.back()] = std::max(bytes[result.index.back()], bytes_of_unit(units_[i]));
+  }
+  result.slots.resize(3);
+  for (std::size_t i = 0; i < 3; ++i) result.slots[i].memory = compute_.device().allocate(bytes[i], category);
+  return result;
+}
+
+Units::Units(Queue& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges)
+    : compute_(compute), store_(store), groups_(groups), layout_(layout), wire_(&compute) {
+  if (groups.shards->size() > 1 || groups.replicas->size() > 1 || groups.tensor->size() > 1) {
+    own_wire_ = compute.device().make_queue();
+    wire_ = own_wire_.get();
+  }
+  units_.resize(static_cast<std::size_t>(store.unit_count()));
+  for (Parameter& p : store.parameters()) units_[static_cast<std::size_t>(p.unit)].push_back(&p);
+  fresh_.assign(units_.size(), 1);
+  const Storage& storage = store.storage();
+  weights_ = make_slots(layout.weights == Weights::kept || parts() == 1 ? Keep::all : Keep::held, edges, MemoryCategory::weights,
+                        [&](const std::vector<Parameter*>& unit) {
+                          Pieces pieces(nullptr);
+                          for (const Parameter* p : unit) whole_in(pieces, *p, storage.compute, parts());
+                          return pieces.bytes();
+                        });
+  if (!storage.training) return;
+  const auto gradient_bytes = [&](const std::vector<Parameter*>& unit, DType dtype) {
+    Pieces pieces(nullptr);
+    for (const Parameter* p : unit) pieces.next(dtype, parts() * p->stride);
+    return pieces.bytes();
+  };
+  gradients_ = make_slots(layout.gradients == Gradients::whole || parts() == 1 ? Keep::all : Keep::held, edges,
+                          MemoryCategory::gradients,
+                          [&](const std::vector<Parameter*>& unit) { return gradient_bytes(unit, storage.grad); });
+  if (storage.grad == layout.reduce || (parts() == 1 && groups.replicas->size() == 1)) return;
+  std::size_t most = 0;
+  for (const auto& unit : units_) most = std::max(most, gradient_bytes(unit, layout.reduce));
+  cast_ = compute.device().allocate(most, MemoryCategory::gradients);
+}
+
+void Units::wire_after_compute() {
+  if (wire_ != &compute_) wire_->wait(*compute_.record());
+}
+void Units::compute_after_wire() {
+  if (wire_ != &compute_) compute_.wait(*wire_->record());
+}
+
+void Units::exchange(const std::function<void(Queue&)>& exchange) {
+  wire_after_compute();
+  exchange(*wire_);
+  compute_after_wire();
+}
+
+void Units::begin_step(std::int64_t micro_batches) {
+  require(micro_batches >= 1, "a step of ", micro_batches, " micro-batches");
+  micro_batches_ = micro_batches;
+  seen_ = 0;
+  fresh_.assign(units_.size(), 1);
+  store_.zero_gradients(compute_);
+}
+
+void Units::begin_micro_batch() { ++seen_; }
+
+void Units::finish_gradients() {
+  require(seen_ == micro_batches_ || wire_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ", seen_);
+  compute_after_wire();
+}
+
+void Units::forget_weights() {
+  for (Slot& slot : weights_.slots) slot.forward = slot.backward = false;
+}
+
+// On several parts casts follow the optimizer beside the computation, and gathers follow them.
+void Units::refresh(Arena& scratch) {
+  forget_weights();
+  if (parts() == 1) return store_.refresh(compute_, scratch);
+  wire_after_compute();
+  store_.refresh(*wire_, scratch);
+}
+
+void Units::refresh_codes(Arena& scratch) {
+  forget_weights();
+  if (parts() == 1) return store_.refresh_codes(compute_, scratch);
+  wire_after_compute();
+  store_.refresh_codes(*wire_, scratch);
+}
+
+void Units::with(Arena& scratch, Need now, Need next, const std::function<void()>& body) {
+  hold(scratch, now);
+  if (next.unit >= 0) gather(scratch, next);
+  body();
+  release(scratch, now);
+}
+
+void Units::gather(Arena& scratch, Need need) {
+  if (parts() == 1 || need.use == Use::gradients) return;
+  Slot& slot = weights_.of(need.unit);
+  const bool there = slot.unit == need.unit;
+  const bool forward = reads_forward(need.use) && !(there && slot.forward);
+  const bool backward = reads_backward(need.use) && !(there && slot.backward);
+  if (!forward && !backward) return;
+  if (slot.held && !there) return;  // when it is free
+  if (slot.free) wire_->wait(*slot.free);
+  const bool values = !there || !(slot.forward || slot.backward);
+  if (!there) slot.forward = slot.backward = false;
+  slot.unit = need.unit;
+  const TraceRange range(*wire_, concat("gather unit ", need.unit));
+  Pieces pieces(slot.memory.data());
+  const auto all_gather = [&](const Tensor& part, const Tensor& whole, const Parameter& p) {
+    groups_.shards->all_gather(*wire_, scratch, {.x = padded(part, p.stride), .y = whole});
+  };
+  for (const Parameter* p : unit(need.unit)) {
+    Whole whole;
+    if (slot.memory.bytes() > 0) {
+      whole = whole_in(pieces, *p, store_.storage().compute, parts());
+    } else {
+      whole = {.value = padded(p->value, parts() * p->stride),
+               .codes = padded(p->codes.codes, parts() * p->stride),
+               .column_codes = padded(p->column_codes, parts() * p->stride)};
+    }
+    const bool square = !p->column_codes_part;
+    if (values && p->reads_values()) all_gather(p->value_part, whole.value, *p);
+    if (p->spec.quant && (square ? values : forward)) all_gather(p->codes_part, whole.codes, *p);
+    if (p->spec.quant && !square && backward) all_gather(p->column_codes_part, whole.column_codes, *p);
+  }
+  slot.forward = slot.forward || forward;
+  slot.backward = slot.backward || backward;
+  slot.ready = wire_->record();
+}
+
+void Units::hold(Arena& scratch, Need need) {
+  if (parts() == 1) return;
+  if (need.use != Use::gradients) {
+    gather(scratch, need);
+    Slot& slot = weights_.of(need.unit);
+    require(slot.unit == need.unit, "unit ", need.unit, " cannot be held beside unit ", slot.unit);
+    compute_.wait(*slot.ready);
+    slot.held = true;
+    Pieces pieces(slot.memory.data());
+    for (Parameter* p : unit(need.unit)) {
+      if (slot.memory.bytes() == 0) break;
+      const Whole whole = whole_in(pieces, *p, store_.storage().compute, parts());
+      const auto shaped = [&](const Tensor& x) { return x ? Tensor(x.data, x.dtype, p->spec.shape) : Tensor{}; };
+      p->value = shaped(whole.value);
+      p->codes.codes = shaped(whole.codes);
+      p->column_codes = shaped(whole.column_codes);
+    }
+  }
+  if (!writes_gradients(need.use) || layout_.gradients == Gradients::whole) return;
+  Slot& slot = gradients_.of(need.unit);
+  if (slot.free) compute_.wait(*slot.free);
+  Pieces pieces(slot.memory.data());
+  for (Parameter* p : unit(need.unit)) {
+    p->grad = {pieces.next(store_.storage().grad, parts() * p->stride).data, store_.storage().grad, p->spec.shape};
+    p->grad_is_stale = p->spec.grad_from_product;
+    if (!p->grad_is_stale) compute_.zero(p->grad.data, p->grad.bytes());
+  }
+}
+
+void Units::release(Arena& scratch, Need need) {
+  if (writes_gradients(need.use)) reduce(scratch, need.unit);
+  if (parts() == 1) return;
+  if (need.use != Use::gradients) {
+    Slot& slot = weights_.of(need.unit);
+    slot.held = false;
+    if (slot.memory.bytes() > 0) slot.free = compute_.record();
+  }
+  if (writes_gradients(need.use) && layout_.gradients == Gradients::sharded) gradients_.of(need.unit).free = wire_->record();
+}
+
+void Units::reduce(Arena& scratch, int index) {
+  const bool last = seen_ == micro_batches_, sharded = layout_.gradients == Gradients::sharded && parts() > 1;
+  comm::Group &shards = *groups_.shards, &replicas = *groups_.replicas;
+  if ((shards.size() == 1 && replicas.size() == 1) || !(last || sharded)) return;
+  wire_after_compute();
+  const TraceRange range(*wire_, concat("reduce unit ", index));
+  const bool casts = cast_.bytes() > 0;
+  const bool fresh = std::exchange(fresh_[static_cast<std::size_t>(index)], char{0}) != 0;
+  // One operation of all parameters before the next: `x` is what crosses, in memory of layout.reduce where that differs.
+  const auto each = [&](auto&& visit) {
+    Pieces pieces(cast_.data());
+    for (const Parameter* p : unit(index)) {
+      visit(*p, casts ? pieces.next(layout_.reduce, parts() * p->stride) : Tensor{});
+    }
+  };
+  if (shards.size() > 1) {
+    const auto on_wire = [&](const Parameter& p, const Tensor& cast) {
+      return casts ? cast : padded(p.grad, parts() * p.stride);
+    };
+    const auto reduced = [&](const Parameter& p, const Tensor& cast) {
+      return on_wire(p, cast).slice_rows(shards.rank() * p.stride, (shards.rank() + 1) * p.stride);
+    };
+    if (casts) {
+      each([&](const Parameter& p, const Tensor& cast) {
+        kernels::cast(*wire_, {.x = flat(p.grad), .y = cast.slice_rows(0, p.elements())});
+      });
+    }
+    each([&](const Parameter& p, const Tensor& cast) {
+      shards.reduce_scatter(*wire_, scratch, {.x = on_wire(p, cast), .y = reduced(p, cast)});
+    });
+    each([&](const Parameter& p, const Tensor& cast) {
+      const Tensor part = reduced(p, cast).slice_rows(0, p.part_elements);
+      if (part.data == p.grad_part.data) return;
+      if (fresh || !sharded) {
+        kernels::cast(*wire_, {.x = part, .y = p.grad_part});
+      } else {
+        kernels::add(*wire_, {.x = part, .y = p.grad_part});
+      }
+    });
+  }
+  if (replicas.size() == 1 || !last) return;
+  const auto on_wire = [&](const Parameter& p, const Tensor& cast) {
+    return casts ? cast.slice_rows(0, p.part_elements) : flat(p.grad_part);
+  };
+  if (casts) {
+    each([&](const Parameter& p, const Tensor& cast) {
+      kernels::cast(*wire_, {.x = flat(p.grad_part), .y = on_wire(p, cast)});
+    });
+  }
+  each([&](const Parameter& p, const Tensor& cast) { replicas.all_reduce(*wire_, scratch, {.x = on_wire(p, cast)}); });
+  if (casts) {
+    each([&](const Parameter& p, const Tensor& cast) {
+      kernels::cast(*wire_, {.x = on_wire(p, cast), .y = flat(p.grad_part)});
+    });
+  }
+}
+
+}  // namespace octet::parallel

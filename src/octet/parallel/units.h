@@ -1,0 +1,108 @@
+// Units: what is gathered, used and reduced together, usually a block of the model. On ranks that hold parts of parameters a unit
+// is put together before it is used and, where the layout says so, dropped afterwards; gradients are added up over the ranks and
+// cut into parts (Zhao et al., PyTorch FSDP, 2023; Rajbhandari et al., ZeRO, 2020). All of it runs on a queue of its own beside
+// the computation, which waits for what it needs:
+//   weights    all_gather over shard x context of codes (one byte an element) and of values that are read as such
+//   gradients  reduce_scatter over shard x context, then, after a step's last micro-batch, all_reduce over replicate
+// Order of the exchanges is that of the calls, the same on all ranks. One rank exchanges nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "octet/device/arena.h"
+#include "octet/device/device.h"
+#include "octet/parallel/groups.h"
+#include "octet/parallel/parameter.h"
+
+namespace octet::parallel {
+
+// What a pass needs of a unit. With `backward` on, its gradients are to be written.
+enum class Use : std::uint8_t {
+  forward,    // weights as the forward products read them
+  backward,   // as dgrad reads them
+  both,
+  gradients,  // no weights
+};
+constexpr bool reads_forward(Use use) { return use == Use::forward || use == Use::both; }
+constexpr bool reads_backward(Use use) { return use == Use::backward || use == Use::both; }
+constexpr bool writes_gradients(Use use) { return use != Use::forward; }
+
+struct Need {
+  int unit = -1;  // -1: none
+  Use use = Use::forward;
+};
+
+class Units {
+ public:
+  // Of a store that is materialised over groups.shards and outlives this, as do queue and groups. Takes the memory that units
+  // lie in while they are held. `edges`: units that are held before and after the others and never together; the rest are
+  // held one at a time, the next one being gathered.
+  Units(Queue& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges);
+
+  // A step of `micro_batches` passes with gradients begins; all gradients are nothing.
+  void begin_step(std::int64_t micro_batches);
+  // One of them begins.
+  void begin_micro_batch();
+
+  // Holds `now` during body(); `next`, which is held after it, is gathered meanwhile. Gradients are reduced afterwards. Units may
+  // be held within one another.
+  void with(Arena& scratch, Need now, Need next, const std::function<void()>& body);
+
+  // The parts of gradients are complete, for the queue of the computation. All micro-batches must have run.
+  void finish_gradients();
+
+  // exchange(queue) with what the computation has enqueued so far behind it and what it enqueues later before it.
+  void exchange(const std::function<void(Queue&)>& exchange);
+
+  // After loading or initialising, and after the optimizer: ParameterStore::refresh and refresh_codes; what was gathered is stale.
+  void refresh(Arena& scratch);
+  void refresh_codes(Arena& scratch);
+
+  // What is enqueued beside the computation; the computation's own where there is one rank.
+  Queue& wire() { return *wire_; }
+
+ private:
+  // Memory that units lie in, one at a time; without memory of its own where the store keeps the unit for ever.
+  struct Slot {
+    Buffer memory;
+    int unit = -1;
+    bool forward = false, backward = false;  // weights: what of them is there or on its way
+    bool held = false;
+    std::unique_ptr<Event> ready, free;
+  };
+  struct Slots {
+    std::vector<Slot> slots;
+    std::vector<std::size_t> index;  // of each unit
+    Slot& of(int unit) { return slots[index[static_cast<std::size_t>(unit)]]; }
+  };
+  enum class Keep : std::uint8_t { all, held };
+  template <class Bytes>
+  Slots make_slots(Keep keep, const std::vector<int>& edges, MemoryCategory category, Bytes bytes_of_unit);
+
+  int parts() const { return store_.parts(); }
+  const std::vector<Parameter*>& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
+  void gather(Arena& scratch, Need need);
+  void hold(Arena& scratch, Need need);
+  void release(Arena& scratch, Need need);
+  void reduce(Arena& scratch, int unit);
+  void forget_weights();
+  void wire_after_compute();
+  void compute_after_wire();
+
+  Queue& compute_;
+  ParameterStore& store_;
+  const Groups& groups_;
+  Layout layout_;
+  std::unique_ptr<Queue> own_wire_;
+  Queue* wire_;
+  std::vector<std::vector<Parameter*>> units_;
+  Slots weights_, gradients_;
+  std::vector<char> fresh_;  // of each unit: no micro-batch of this step has reduced its gradient
+  Buffer cast_;              // a unit's gradients in layout.reduce, where that is not their own dtype
+  std::int64_t micro_batches_ = 1, seen_ = 0;
+};
+
+}  // namespace octet::parallel
