@@ -110,5 +110,92 @@ TEST_F(CastTest, RefusesOtherTypesAndShapes) {
   EXPECT_THROW(cast(*queue_, {.x = a, .y = c}), Error);
 }
 
+// To nearest even by the definition: in units of the last of `bits` bits, for normal numbers.
+double rounded(double value, int bits) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const int unit = std::ilogb(value) - bits + 1;
+  return std::ldexp(std::nearbyint(std::ldexp(value, -unit)), unit);
+}
+
+template <class T>
+constexpr int kBits = std::is_same_v<T, BFloat16> ? 8
+                      : std::is_same_v<T, float>  ? 24
+                                                  : 53;
+
+class AddTest : public CastTest {
+ protected:
+  template <class To, class From>
+  void expect_sums(const std::vector<double>& olds, const std::vector<double>& added) {
+    std::vector<To> y;
+    std::vector<From> x;
+    for (const double a : olds) {
+      for (const double b : added) {
+        y.push_back(static_cast<To>(static_cast<Real<To>>(a)));
+        x.push_back(static_cast<From>(static_cast<Real<From>>(b)));
+      }
+    }
+    const std::vector<To> before = y;
+    const auto n = static_cast<std::int64_t>(y.size());
+    add(*queue_, {.x = Tensor(x.data(), kDTypeOf<From>, {n}), .y = Tensor(y.data(), kDTypeOf<To>, {n})});
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const auto a = static_cast<double>(static_cast<Real<To>>(before[i])),
+                 b = static_cast<double>(static_cast<Real<From>>(x[i]));
+      // The FP64 sum of two FP32 numbers, rounded to FP32, is their sum rounded once.
+      const bool wide = std::is_same_v<To, double> || std::is_same_v<From, double>;
+      const double expected = rounded(wide ? a + b : rounded(a + b, 24), kBits<To>);
+      ASSERT_EQ(static_cast<double>(static_cast<Real<To>>(y[i])), expected) << a << " + " << b << " to " << name_of(kDTypeOf<To>);
+    }
+  }
+};
+
+TEST_F(AddTest, RoundsTheSumOnceForEveryPairOfTypes) {
+  std::vector<double> olds = {0, 1, -1, 1 + 0x1p-7, 1 + 0x1p-23, -1 - 0x1p-7, 3, 1e20, -1e-20};
+  std::vector<double> added = {0, 1, -1, 1e-3, 1e30, -1e10};
+  // Ties of BF16, FP32 and FP64, and what lies beside them.
+  for (const int bits : {8, 24, 53}) {
+    for (const double factor : {0.5, 1.0, 1.5, 3.0}) {
+      for (const double beside : {0.0, 0x1p-7, -0x1p-7}) {
+        added.push_back(std::ldexp(factor, -bits) * (1 + beside));
+        added.push_back(-added.back());
+      }
+    }
+  }
+  for (int i = 1; i < 200; ++i) olds.push_back(std::ldexp(std::sin(i), i % 40 - 20));
+  for (int i = 1; i < 200; ++i) added.push_back(std::ldexp(std::cos(i), i % 30 - 20));
+  const auto of_types = [&]<class To>() {
+    expect_sums<To, double>(olds, added);
+    expect_sums<To, float>(olds, added);
+    expect_sums<To, BFloat16>(olds, added);
+  };
+  of_types.operator()<double>();
+  of_types.operator()<float>();
+  of_types.operator()<BFloat16>();
+}
+
+TEST_F(AddTest, KeepsInfinityAndNan) {
+  std::vector<float> x = {HUGE_VALF, -HUGE_VALF, std::nanf(""), 0x1.FEp127f};
+  std::vector<BFloat16> y = {BFloat16(1.0f), BFloat16(HUGE_VALF), BFloat16(1.0f), BFloat16(0x1.FEp127f)};
+  add(*queue_, {.x = Tensor(x.data(), DType::f32, {4}), .y = Tensor(y.data(), DType::bf16, {4})});
+  EXPECT_EQ(static_cast<float>(y[0]), HUGE_VALF);
+  EXPECT_TRUE(std::isnan(static_cast<float>(y[1])));
+  EXPECT_TRUE(std::isnan(static_cast<float>(y[2])));
+  EXPECT_EQ(static_cast<float>(y[3]), HUGE_VALF);
+}
+
+TEST_F(AddTest, TakesStridedRowsAndLeavesGapsAlone) {
+  std::vector<float> x = {1, 2, 99, 3, 4, 99};
+  std::vector<float> y(8, -7.0f);
+  add(*queue_,
+      {.x = Tensor(x.data(), DType::f32, {2, 3}).slice_cols(0, 2), .y = Tensor(y.data(), DType::f32, {2, 4}).slice_cols(1, 3)});
+  EXPECT_EQ(y, (std::vector<float>{-7, -6, -5, -7, -7, -4, -3, -7}));
+}
+
+TEST_F(AddTest, RefusesOtherTypesAndShapes) {
+  std::vector<float> x(6);
+  const Tensor a(x.data(), DType::f32, {2, 3}), b(x.data(), DType::f16, {2, 3}), c(x.data(), DType::f32, {3, 2});
+  EXPECT_THROW(add(*queue_, {.x = a, .y = b}), Error);
+  EXPECT_THROW(add(*queue_, {.x = a, .y = c}), Error);
+}
+
 }  // namespace
 }  // namespace octet::kernels

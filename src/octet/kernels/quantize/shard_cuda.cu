@@ -157,9 +157,8 @@ struct Cast {
   float* amax;
   bool wide;
 
-  // The index of the multiplier of an element, and of that along columns.
-  template <class Integer>
-  __device__ std::int64_t by_rows(Integer row, Integer col) const {
+  // Where the multiplier of an element stands, and that along columns.
+  __device__ std::int64_t by_rows(std::int64_t row, std::int64_t col) const {
     switch (tile) {
       case ScaleTile::row:
         return row;
@@ -171,13 +170,12 @@ struct Cast {
         return 0;
     }
   }
-  template <class Integer>
-  __device__ std::int64_t by_columns(Integer row, Integer col) const {
+  __device__ std::int64_t by_columns(std::int64_t row, std::int64_t col) const {
     return tile == ScaleTile::row ? col : row / kMx * cols + col;
   }
 };
 
-// The chunk at element `at` of the shard, which begins in `chunk`s of W.
+// The chunk at element `at` of the shard, a `chunk` of W.
 template <Fp8Format kFormat, class T>
 __device__ void cast_chunk(const Cast<T>& op, const Chunk& values, std::int64_t at, unsigned chunk) {
   unsigned row = 0, col = 0;
@@ -186,10 +184,9 @@ __device__ void cast_chunk(const Cast<T>& op, const Chunk& values, std::int64_t 
     row = chunk / per_row;
     col = chunk % per_row * kChunk;
   }
-  if (op.codes)
-    *reinterpret_cast<uint2*>(op.codes + at) = encode<kFormat>(values, op.multipliers[op.by_rows<std::int64_t>(row, col)]);
+  if (op.codes) *reinterpret_cast<uint2*>(op.codes + at) = encode<kFormat>(values, op.multipliers[op.by_rows(row, col)]);
   if (op.column_codes) {
-    const auto* const from = reinterpret_cast<const float4*>(op.column_multipliers + op.by_columns<std::int64_t>(row, col));
+    const auto* const from = reinterpret_cast<const float4*>(op.column_multipliers + op.by_columns(row, col));
     const float4 scales[] = {from[0], from[1]};
     *reinterpret_cast<uint2*>(op.column_codes + at) = encode<kFormat>(values, scales);
   }
