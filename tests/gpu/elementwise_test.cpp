@@ -80,5 +80,45 @@ TEST_F(CastOnGpu, TakesRowsWithGapsAndLeavesThemAlone) {
   }
 }
 
+class AddOnGpu : public CastOnGpu {
+ protected:
+  void check(const Twin& x, const Twin& y, const std::string& what) {
+    add(*cpu_queue, {.x = x.cpu, .y = y.cpu});
+    add(*gpu_queue, {.x = x.gpu, .y = y.gpu});
+    expect_same_bytes(y, what);
+  }
+  // Finite, and near enough to each other for sums that are rounded.
+  Twin terms(DType dtype, Shape shape) {
+    const Rng rng(29, RngStream::test, ++draws_);
+    return filled(dtype, shape, [&](std::int64_t i) {
+      const auto at = static_cast<std::uint64_t>(i);
+      return std::ldexp(rng.normal(at), static_cast<int>(rng.word64(at) % 30) - 15);
+    });
+  }
+
+ private:
+  std::uint32_t draws_ = 0;
+};
+
+TEST_F(AddOnGpu, HasTheBitsOfTheCpu) {
+  for (const DType from : {DType::f64, DType::f32, DType::bf16}) {
+    for (const DType to : {DType::f64, DType::f32, DType::bf16}) {
+      for (const Shape& shape : {Shape{1}, Shape{7}, Shape{300, 1001}, Shape{64, 4096}}) {
+        check(terms(from, shape), terms(to, shape), concat(name_of(from), " to ", name_of(to), " ", shape));
+      }
+    }
+  }
+}
+
+TEST_F(AddOnGpu, TakesRowsWithGapsAndLeavesThemAlone) {
+  for (const std::int64_t offset : {3, 8}) {
+    const Twin x = terms(DType::bf16, {50, 1016}), y = terms(DType::f32, {50, 1024});
+    const std::int64_t end = offset + 1000;
+    add(*cpu_queue, {.x = x.cpu.slice_cols(offset, end), .y = y.cpu.slice_cols(offset, end)});
+    add(*gpu_queue, {.x = x.gpu.slice_cols(offset, end), .y = y.gpu.slice_cols(offset, end)});
+    expect_same_bytes(y, concat("at ", offset));
+  }
+}
+
 }  // namespace
 }  // namespace octet::kernels

@@ -8,10 +8,12 @@
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/adamw/adamw.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
+#include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/embedding/embedding.h"
 #include "octet/kernels/fill/fill.h"
 #include "octet/kernels/norm/norm.h"
 #include "octet/kernels/quantize/quantize.h"
+#include "octet/kernels/quantize/shard.h"
 #include "octet/kernels/rmsnorm/rmsnorm.h"
 #include "octet/kernels/rope/rope.h"
 #include "octet/kernels/swiglu/swiglu.h"
@@ -32,6 +34,8 @@ class KernelBench {
     }
     values();
     optimizer();
+    for (const auto& [name, spec] : kWeightSpecs) shards_of(name, spec);
+    sums();
   }
   const std::vector<BenchRow>& rows() const { return rows_; }
 
@@ -41,6 +45,14 @@ class KernelBench {
       {"current", {.tile = ScaleTile::tensor}},
       {"row", {.tile = ScaleTile::row}},
       {"1x128", {.tile = ScaleTile::block_1x128, .power_of_2 = true}},
+  };
+
+  static constexpr std::pair<const char*, QuantSpec> kWeightSpecs[] = {
+      {"delayed", {.tile = ScaleTile::tensor, .source = ScaleSource::history}},
+      {"current", {.tile = ScaleTile::tensor}},
+      {"row", {.tile = ScaleTile::row}},
+      {"128x128", {.tile = ScaleTile::block_128x128, .power_of_2 = true}},
+      {"MX", {.tile = ScaleTile::mx_1x32}},
   };
 
   Tensor random(DType dtype, Shape shape) {
@@ -190,6 +202,51 @@ class KernelBench {
       });
       time("sum of squares, " + state, static_cast<double>(g.bytes()),
            [&] { kernels::sum_squares(*queue_, scratch_, {.x = g, .total = total.as<double>()}); });
+    }
+  }
+
+  // The first of two shards of an MLP's fused weight; row and MX codes both ways.
+  void shards_of(const std::string& name, const QuantSpec& spec) {
+    const Shape whole{2 * kFfn, kDim};
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      const ArenaScope used(data_);
+      const kernels::Shard shard{.x = random(dtype, {whole.elements() / 2}), .first = 0, .whole = whole};
+      const auto bytes = static_cast<double>(shard.x.bytes());
+      const auto grid = [&](kernels::Along along) {
+        const Tensor amax = empty(DType::f32, amax_shape(spec.tile, along, whole));
+        queue_->zero(amax.data, amax.bytes());
+        return amax;
+      };
+      const bool history = spec.source == ScaleSource::history, both = !kernels::is_square(spec.tile);
+      const Tensor rows = grid(kernels::Along::rows), columns = both ? grid(kernels::Along::columns) : Tensor();
+      const std::string from = fmt::format("{} from {}", name, name_of(dtype));
+      if (!history) {
+        time("shard_amax " + from, bytes,
+             [&] { kernels::shard_amax(*queue_, {.shard = shard, .tile = spec.tile, .rows = rows, .columns = columns}); });
+      }
+      const Tensor scale = random(DType::f32, {1}), codes = empty(dtype_of(spec.format), shard.x.shape);
+      const kernels::CastShard op{.shard = shard,
+                                  .spec = spec,
+                                  .codes = codes,
+                                  .multipliers = history ? Tensor() : rows,
+                                  .column_codes = both ? empty(codes.dtype, codes.shape) : Tensor(),
+                                  .column_multipliers = columns,
+                                  .scale = history ? scale.as<float>() : nullptr,
+                                  .scale_inv = history ? empty(DType::f32, {1}) : Tensor(),
+                                  .amax = history ? rows.as<float>() : nullptr};
+      time("cast_shard " + from, bytes + static_cast<double>(codes.bytes()) * (both ? 2 : 1),
+           [&] { kernels::cast_shard(*queue_, op); });
+    }
+  }
+
+  void sums() {
+    for (const DType from : {DType::bf16, DType::f32}) {
+      for (const DType to : {DType::bf16, DType::f32}) {
+        const ArenaScope used(data_);
+        const Tensor x = random(from, {kParameters}), y = random(to, {kParameters});
+        time(fmt::format("add {} to {}", name_of(from), name_of(to)), static_cast<double>(x.bytes() + 2 * y.bytes()),
+             [&] { kernels::add(*queue_, {.x = x, .y = y}); });
+      }
     }
   }
 

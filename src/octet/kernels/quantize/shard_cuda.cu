@@ -9,10 +9,24 @@ namespace {
 constexpr int kBlock = 128, kMx = 32;
 constexpr int kThreads = 256;
 
-__device__ inline Chunk load_rounded(const BFloat16* at) { return *reinterpret_cast<const Chunk*>(at); }
-__device__ inline Chunk load_rounded(const float* at) {
-  const auto* const halves = reinterpret_cast<const float4*>(at);
-  return round_like_cpu(halves[0], halves[1]);
+// A chunk as it lies in memory.
+template <class T>
+struct RawChunk {
+  uint4 parts[sizeof(T) / 2];
+};
+template <class T>
+__device__ RawChunk<T> load_raw(const T* at) {
+  RawChunk<T> raw;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) raw.parts[i] = reinterpret_cast<const uint4*>(at)[i];
+  return raw;
+}
+__device__ inline Chunk rounded(const RawChunk<BFloat16>& raw) { return raw.parts[0]; }
+__device__ inline Chunk rounded(const RawChunk<float>& raw) {
+  const auto floats = [](const uint4& part) {
+    return float4{__uint_as_float(part.x), __uint_as_float(part.y), __uint_as_float(part.z), __uint_as_float(part.w)};
+  };
+  return round_like_cpu(floats(raw.parts[0]), floats(raw.parts[1]));
 }
 __device__ inline std::uint16_t rounded_bits(BFloat16 value) { return value.bits; }
 __device__ inline std::uint16_t rounded_bits(float value) { return BFloat16(value).bits; }
@@ -28,9 +42,7 @@ template <class T>
 struct ShardSource : Extent {
   static constexpr int kParts = 1, kAhead = sizeof(T) == 2 ? 8 : 4, kBlocks = 4, kAcross = 1;
   struct Column {};
-  struct Raw {
-    uint4 parts[sizeof(T) / 2];
-  };
+  using Raw = RawChunk<T>;
   const T* x;
   std::int64_t first, count;  // of the shard, in elements after the extent's first
   std::int64_t first_row;
@@ -47,11 +59,9 @@ struct ShardSource : Extent {
   __device__ Column column(int) const { return {}; }
   __device__ Raw fetch(int row, int col, Column) const {
     const std::int64_t at = offset(row, col);
-    return at >= 0 && at < count ? *reinterpret_cast<const Raw*>(x + at) : Raw{};
+    return at >= 0 && at < count ? load_raw(x + at) : Raw{};
   }
-  __device__ void make(const Raw& raw, Column, Chunk (&made)[1]) const {
-    made[0] = load_rounded(reinterpret_cast<const T*>(&raw));
-  }
+  __device__ void make(const Raw& raw, Column, Chunk (&made)[1]) const { made[0] = rounded(raw); }
   __device__ void element(int row, int col, std::uint16_t (&made)[1]) const {
     const std::int64_t at = offset(row, col);
     made[0] = at >= 0 && at < count ? rounded_bits(x[at]) : std::uint16_t{0};
@@ -184,10 +194,10 @@ __device__ void cast_chunk(const Cast<T>& op, const Chunk& values, std::int64_t 
     row = chunk / per_row;
     col = chunk % per_row * kChunk;
   }
-  if (op.codes) *reinterpret_cast<uint2*>(op.codes + at) = encode<kFormat>(values, op.multipliers[op.by_rows(row, col)]);
+  if (op.codes) *reinterpret_cast<uint2*>(op.codes + at) = encode<kFormat>(values, __ldg(op.multipliers + op.by_rows(row, col)));
   if (op.column_codes) {
     const auto* const from = reinterpret_cast<const float4*>(op.column_multipliers + op.by_columns(row, col));
-    const float4 scales[] = {from[0], from[1]};
+    const float4 scales[] = {__ldg(from), __ldg(from + 1)};
     *reinterpret_cast<uint2*>(op.column_codes + at) = encode<kFormat>(values, scales);
   }
 }
@@ -204,25 +214,26 @@ __device__ unsigned cast_element(const Cast<T>& op, std::int64_t at) {
 }
 
 template <Fp8Format kFormat, class T>
-__global__ void __launch_bounds__(kThreads) cast_kernel(const Cast<T> op) {
+__global__ void __launch_bounds__(kThreads, 4) cast_kernel(const Cast<T> op) {
   constexpr int kAhead = Cast<T>::kAhead;
   if (op.scale_inv && blockIdx.x == 0 && threadIdx.x == 0) *op.scale_inv = 1.0f / *op.multipliers;
   const unsigned so_far = op.amax ? __float_as_uint(*op.amax) : 0u;  // so that few warps raise it
   const std::int64_t begin = (std::int64_t{blockIdx.x} * kAhead * kThreads + threadIdx.x) * kChunk;
   unsigned largest = 0;
   if (op.wide) {
-    Chunk values[kAhead] = {};
+    RawChunk<T> raw[kAhead] = {};
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const std::int64_t at = begin + i * kThreads * kChunk;
-      if (at + kChunk <= op.count) values[i] = load_rounded(op.x + at);
+      if (at + kChunk <= op.count) raw[i] = load_raw(op.x + at);
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const std::int64_t at = begin + i * kThreads * kChunk;
       if (at + kChunk > op.count) continue;
-      largest = max_pair(largest, magnitudes(values[i]));
-      cast_chunk<kFormat>(op, values[i], at, static_cast<unsigned>((op.first + at) / kChunk));
+      const Chunk values = rounded(raw[i]);
+      largest = max_pair(largest, magnitudes(values));
+      cast_chunk<kFormat>(op, values, at, static_cast<unsigned>((op.first + at) / kChunk));
     }
     largest = max(largest & 0xFFFFu, largest >> 16);
   }

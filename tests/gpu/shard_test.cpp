@@ -1,0 +1,178 @@
+#include "octet/kernels/quantize/shard.h"
+
+#include <cmath>
+#include <vector>
+
+#include "gpu/twins.h"
+#include "octet/base/math.h"
+#include "octet/kernels/quantize/quantize.h"
+
+namespace octet::kernels {
+namespace {
+
+using testing::Twin;
+
+enum class Fill { normal, wide, zero, infinite, nan, every_pattern };
+constexpr Fill kFills[] = {Fill::normal, Fill::wide, Fill::zero, Fill::infinite, Fill::nan, Fill::every_pattern};
+
+struct ShardGpuTest : testing::TwinTest {
+  Twin source(DType dtype, const Shape& shape, Fill fill) {
+    const Rng rng(17, RngStream::test, static_cast<std::uint32_t>(fill));
+    return filled(dtype, {shape.elements()}, [&](std::int64_t i) -> double {
+      const auto at = static_cast<std::uint64_t>(i);
+      const double normal = rng.normal(at);
+      switch (fill) {
+        case Fill::normal:
+          return normal;
+        case Fill::wide:
+          return std::ldexp(normal, static_cast<int>(rng.word64(at) % 240) - 120);
+        case Fill::zero:
+          return i % 2 ? -0.0 : 0.0;
+        case Fill::infinite:
+          return i % 997 == 5 ? -HUGE_VAL : i % 61 == 3 ? 3e38 : normal;
+        case Fill::nan:
+          return i % 1211 == 17 ? std::nan("") : i % 89 == 3 ? HUGE_VAL : normal;
+        case Fill::every_pattern:
+          return static_cast<double>(static_cast<float>(BFloat16::from_bits(static_cast<std::uint16_t>(at * 40503u))));
+      }
+      return 0;
+    });
+  }
+
+  static Twin part(const Twin& whole, std::int64_t first, std::int64_t end) {
+    return {whole.cpu.slice_rows(first, end), whole.gpu.slice_rows(first, end)};
+  }
+
+  // op(queue, side): `side` picks a twin's tensor.
+  template <class Op>
+  void on_both(Op op) {
+    op(*cpu_queue, [](const Twin& twin) { return twin.cpu; });
+    op(*gpu_queue, [](const Twin& twin) { return twin.gpu; });
+  }
+
+  struct Scales {
+    Twin amax, multipliers, scale_inv;
+  };
+  Scales scales(const QuantSpec& spec, Along along, const Shape& whole) {
+    const bool rows = along == Along::rows;
+    const Shape grid = amax_shape(spec.tile, along, whole);
+    const std::int64_t k = rows ? whole[1] : padded_k(whole[0], spec.tile);
+    return {.amax = zeros(DType::f32, grid),
+            .multipliers = poisoned(DType::f32, grid),
+            .scale_inv = poisoned(scale_dtype(spec.tile), scale_shape(spec.tile, whole[rows ? 0 : 1], k))};
+  }
+
+  // The shards of a run of this many ranks, one after the other, into one grid; then the same with codes.
+  void check(const Twin& x, const Shape& whole, const QuantSpec& spec, std::int64_t ranks, const std::string& what) {
+    const bool history = spec.source == ScaleSource::history, square = is_square(spec.tile);
+    const std::int64_t all = whole.elements(), size = round_up(ceil_div(all, ranks), 128);
+    const Scales rows = scales(spec, Along::rows, whole), columns = square ? Scales() : scales(spec, Along::columns, whole);
+    const Twin codes = poisoned(dtype_of(spec.format), {all});
+    const Twin column_codes = square ? Twin() : poisoned(dtype_of(spec.format), {all});
+    const Twin scale = filled(DType::f32, {1}, [](std::int64_t) { return 37.5; });
+    const Twin amax = filled(DType::f32, {1}, [](std::int64_t) { return 0.25; });
+    const auto for_shards = [&](auto body) {
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        const std::int64_t first = std::min(all, rank * size);
+        body(first, std::min(all, first + size));
+      }
+    };
+    for_shards([&](std::int64_t first, std::int64_t end) {
+      on_both([&](Queue& queue, auto side) {
+        shard_amax(queue, {.shard = {.x = side(part(x, first, end)), .first = first, .whole = whole},
+                           .tile = spec.tile,
+                           .rows = side(rows.amax),
+                           .columns = side(columns.amax)});
+      });
+    });
+    for (const auto& [made, along] : {std::pair{&rows, Along::rows}, std::pair{&columns, Along::columns}}) {
+      if (!made->amax.cpu) continue;
+      const std::string where = what + (along == Along::rows ? " rows" : " columns");
+      expect_same_bytes(made->amax, where + " amax");
+      if (history) continue;
+      on_both([&](Queue& queue, auto side) {
+        scales_from_amax(queue, {.amax = side(made->amax),
+                                 .spec = spec,
+                                 .along = along,
+                                 .whole = whole,
+                                 .multipliers = side(made->multipliers),
+                                 .scale_inv = side(made->scale_inv)});
+      });
+      expect_same_bytes(made->multipliers, where + " multipliers");
+    }
+    for_shards([&](std::int64_t first, std::int64_t end) {
+      on_both([&](Queue& queue, auto side) {
+        cast_shard(queue, {.shard = {.x = side(part(x, first, end)), .first = first, .whole = whole},
+                           .spec = spec,
+                           .codes = side(part(codes, first, end)),
+                           .multipliers = history ? Tensor() : side(rows.multipliers),
+                           .column_codes = square ? Tensor() : side(part(column_codes, first, end)),
+                           .column_multipliers = side(columns.multipliers),
+                           .scale = history ? side(scale).template as<float>() : nullptr,
+                           .scale_inv = history ? side(rows.scale_inv) : Tensor(),
+                           .amax = history ? side(amax).template as<float>() : nullptr});
+      });
+    });
+    expect_same_bytes(codes, what + " codes");
+    expect_same_bytes(rows.scale_inv, what + " scale_inv");
+    if (history) expect_same_bytes(amax, what + " recorded amax");
+    if (square) return;
+    expect_same_bytes(column_codes, what + " column codes");
+    expect_same_bytes(columns.scale_inv, what + " scale_inv_t");
+    const Twin codes_t = poisoned(dtype_of(spec.format), {whole[1], padded_k(whole[0], spec.tile)});
+    on_both([&](Queue& queue, auto side) {
+      transpose_codes(queue, {.format = spec.format,
+                              .tile = spec.tile,
+                              .codes = side(column_codes).reshape(whole),
+                              .scale_inv = {},
+                              .codes_t = side(codes_t),
+                              .scale_inv_t = side(columns.scale_inv)});
+    });
+    expect_same_bytes(codes_t, what + " codes_t");
+    expect_same_bytes(columns.scale_inv, what + " scale_inv_t after transposing");
+  }
+};
+
+std::vector<QuantSpec> all_specs() {
+  return {{.tile = ScaleTile::tensor, .source = ScaleSource::history},
+          {.format = Fp8Format::e5m2, .tile = ScaleTile::tensor, .source = ScaleSource::history},
+          {.tile = ScaleTile::tensor},
+          {.format = Fp8Format::e5m2, .tile = ScaleTile::tensor, .power_of_2 = true, .epsilon = 2.5f},
+          {.tile = ScaleTile::row},
+          {.format = Fp8Format::e5m2, .tile = ScaleTile::row, .power_of_2 = true, .epsilon = 0.5f},
+          {.tile = ScaleTile::block_128x128, .power_of_2 = true},
+          {.format = Fp8Format::e5m2, .tile = ScaleTile::block_128x128},
+          {.tile = ScaleTile::mx_1x32}};
+}
+
+TEST_F(ShardGpuTest, TheSameBytesForEveryTileShapeAndValue) {
+  for (const Shape& whole : {Shape{64, 48}, Shape{256, 384}, Shape{130, 272}, Shape{16, 16}, Shape{1, 4096}, Shape{300, 8},
+                             Shape{37, 45}, Shape{200, 257}}) {
+    for (const Fill fill : kFills) {
+      for (const DType dtype : {DType::bf16, DType::f32}) {
+        const Twin x = source(dtype, whole, fill);
+        for (const QuantSpec& spec : all_specs()) {
+          for (const std::int64_t ranks : {1, 3, 8}) {
+            check(x, whole, spec, ranks,
+                  concat("tile ", static_cast<int>(spec.tile), " format ", static_cast<int>(spec.format), " of ", whole, " ",
+                         octet::name_of(dtype), " fill ", static_cast<int>(fill), " on ", ranks, " ranks"));
+            if (HasFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ShardGpuTest, ALayersWorth) {
+  const Shape whole{1000, 4096};
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    const Twin x = source(dtype, whole, Fill::normal);
+    for (const QuantSpec& spec : all_specs()) {
+      check(x, whole, spec, 7, concat("tile ", static_cast<int>(spec.tile), " of ", octet::name_of(dtype)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::kernels
