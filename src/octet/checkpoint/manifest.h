@@ -6,7 +6,7 @@
 //                       ..]}, ..},
 //    "meta": {..}, "xxh3": "of the rest of this document, as compact JSON with sorted keys"}
 // A slice lies in `file` under `name`: in the shape of its box when it is all of it, otherwise with one dim. `xxh3` is XXH3-64
-// (seed 0) of its bytes. The slices of a tensor cover it, each element once.
+// (seed 0) of its bytes. The slices of a tensor cover it, each element once; a tensor without elements may have none.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +46,16 @@ struct Manifest {
 // The shape under which a slice lies in its file.
 Shape stored_shape(const Slice& slice);
 
+// What ranks have written of one checkpoint, as one manifest with the first part's meta. Throws Error{internal} with the
+// tensor's name where the parts differ over its dtype or shape, or where all slices together do not cover it once; no tensor
+// where they are of different steps.
+Manifest merge_manifests(std::vector<Manifest> parts);
+
 std::string to_json(const Manifest& manifest);
 // Throws Error{data}, one line "SOURCE: ..." with the tensor and the value, for anything that is not such a manifest: a wrong sum
 // included, and slices that leave their tensor, overlap or do not cover it, and files outside the directory.
 Manifest parse_manifest(std::string_view text, const std::string& source);
+// The same for what one rank has written: slices that do not cover their tensor are let pass.
+Manifest parse_manifest_part(std::string_view text, const std::string& source);
 
 }  // namespace octet::checkpoint

@@ -1,4 +1,4 @@
-// Writes checkpoints: named slices of global tensors and a JSON object, complete or absent whatever happens to the process.
+// Writes checkpoints: named slices of global tensors and a JSON object, complete or absent whatever happens to any process.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,15 @@
 #include <utility>
 
 #include "octet/checkpoint/manifest.h"
+#include "octet/checkpoint/ranks.h"
 #include "octet/checkpoint/slice.h"
 #include "octet/device/device.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::checkpoint {
 
-// A piece of a global tensor in device memory. Several entries may be slices of one tensor; together they must cover it.
+// A piece of a global tensor in device memory. Several entries may be slices of one tensor; together, those of all ranks, they
+// must cover it, each element once.
 struct Entry {
   std::string name;
   Tensor tensor;  // contiguous; slice.elements() elements
@@ -36,17 +38,23 @@ enum class WriteMode : std::uint8_t {
 };
 
 struct WriterOptions {
-  std::filesystem::path root;  // .../checkpoints, made if need be
+  std::filesystem::path root;  // .../checkpoints, made if need be; on many ranks in a file system that all of them see
   int keep_latest_k = 3;       // 0: all
   WriteMode mode = WriteMode::behind;
+  Ranks ranks = {};            // all else is the same on every rank
 };
 
-// A checkpoint is written as step-00001000.tmp-PID, synced, its manifest last, and renamed last; an older one of the same step
-// is exchanged for it. After that the checkpoints beyond the keep_latest_k highest steps go, never the one just written; whatever
-// is deleted is renamed away first. One writer per root.
+// A checkpoint is written as step-00001000.tmp-PID.TOKEN, synced, its manifest last, and renamed last; an older one of the same
+// step is exchanged for it. After that the checkpoints beyond the keep_latest_k highest steps go, never the one just written;
+// whatever is deleted is renamed away first. One writer per root.
+//
+// Many ranks have a Writer each and make the same calls in the same order. Each writes the slices that it holds to a file of
+// its own; rank 0 makes the folder, writes the manifest when all ranks have said that their file is on the disk, renames,
+// deletes, and tells the others what became of it. Nobody else makes, renames or deletes a folder, so no constructor needs to
+// wait for another.
 class Writer {
  public:
-  // Removes what killed runs left half-written in the root. Throws Error{internal} "PATH: reason".
+  // Rank 0 removes what killed runs left half-written in the root. Throws Error{internal} "PATH: reason".
   explicit Writer(WriterOptions options);
   // Waits; a failure that nobody asked for becomes a warning.
   ~Writer();
@@ -54,20 +62,25 @@ class Writer {
   Writer& operator=(const Writer&) = delete;
 
   // Waits for the save before and throws its failure, if any, instead of saving: call again to save. When it returns the
-  // entries may change. Failures to write (a full disk) throw Error{internal}, one line: here with WriteMode::now, otherwise
-  // from the next save or wait; nothing of a failed checkpoint stays behind, the older ones stay, and training may go on.
-  // `meta` must be an object. On the meta device nothing happens.
+  // entries may change. Failures (a full disk, slices that do not cover) throw Error{internal}, one line: here with
+  // WriteMode::now, otherwise from the next save or wait; nothing of a failed checkpoint stays behind, the older ones stay, and
+  // training may go on. A failure of one rank is told on every rank, with its number. When a rank is lost the error is the
+  // store's, Error{peer}, and what lies half-written may be left to the constructor of the next run.
+  // `entries` are the slices that this rank holds, perhaps none. `meta` must be an object; rank 0's is kept. On the meta device
+  // nothing happens.
   void save(std::int64_t step, Queue& queue, std::span<const Entry> entries, const nlohmann::json& meta);
-  // Returns when the last save is on the disk, or throws its failure, once.
+  // Returns when the last save of all ranks is on the disk, or throws its failure, once.
   void wait();
 
-  // Deletes checkpoints with a step above last_step: training went back and another history begins.
+  // Deletes checkpoints with a step above last_step: training went back and another history begins. Rank 0 deletes, the others
+  // return at once: a barrier before it lets all ranks read what they still need.
   void rewind(std::int64_t last_step);
 
  private:
   WriterOptions options_;
   std::unique_ptr<std::byte[]> snapshot_;
   std::size_t snapshot_bytes_ = 0;
+  std::int64_t saves_ = 0;  // begun, failed ones included: the same on every rank
   std::future<void> pending_;
 };
 
