@@ -2,6 +2,8 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <iterator>
+#include <utility>
 
 #include "octet/base/require.h"
 #include "octet/base/checksum.h"
@@ -106,13 +108,21 @@ StoredTensor read_tensor(const Json& entry, const std::string& where) {
   for (int d = 0; d < tensor.shape.rank(); ++d) overflow |= __builtin_mul_overflow(bytes, tensor.shape[d], &bytes);
   demand(!overflow, ExitCode::data, where, ": shape ", tensor.shape, " overflows 64 bits");
 
-  std::vector<Slice> slices;
-  for (const Json& slice : fields.array("slices", SIZE_MAX)) {
-    tensor.slices.push_back(read_slice(slice, tensor.shape, where));
-    slices.push_back(tensor.slices.back().slice);
-  }
-  demand(tile_exactly(tensor.shape, slices), ExitCode::data, where, ": its slices do not cover ", tensor.shape, " once");
+  for (const Json& slice : fields.array("slices", SIZE_MAX)) tensor.slices.push_back(read_slice(slice, tensor.shape, where));
   return tensor;
+}
+
+std::string text_of(const StoredTensor& tensor) { return concat(name_of(tensor.dtype), " ", tensor.shape); }
+
+void check_cover(const StoredTensor& tensor, ExitCode code, const std::string& where) {
+  std::vector<Slice> slices;
+  std::int64_t elements = 0;
+  for (const StoredSlice& stored : tensor.slices) {
+    slices.push_back(stored.slice);
+    elements += stored.slice.elements();
+  }
+  demand(tile_exactly(tensor.shape, slices), code, where, ": its slices do not cover ", tensor.shape, " once: there are ",
+         slices.size(), ", with ", elements, " of ", tensor.shape.elements(), " elements");
 }
 
 }  // namespace
@@ -120,6 +130,24 @@ StoredTensor read_tensor(const Json& entry, const std::string& where) {
 Shape stored_shape(const Slice& slice) {
   const Shape box = slice.box_shape();
   return slice.elements() == box.elements() ? box : Shape{slice.elements()};
+}
+
+Manifest merge_manifests(std::vector<Manifest> parts) {
+  Manifest merged = std::move(parts.at(0));
+  for (std::size_t rank = 1; rank < parts.size(); ++rank) {
+    demand(parts[rank].step == merged.step, ExitCode::internal, "step ", merged.step, " is step ", parts[rank].step, " on rank ",
+           rank);
+    for (auto& [name, part] : parts[rank].tensors) {
+      const auto [place, added] = merged.tensors.try_emplace(name, std::move(part));
+      if (added) continue;
+      StoredTensor& tensor = place->second;
+      demand(text_of(tensor) == text_of(part), ExitCode::internal, "tensor ", in_quotes(name), ": ", text_of(tensor), " is ",
+             text_of(part), " on rank ", rank);
+      std::move(part.slices.begin(), part.slices.end(), std::back_inserter(tensor.slices));
+    }
+  }
+  for (const auto& [name, tensor] : merged.tensors) check_cover(tensor, ExitCode::internal, "tensor " + in_quotes(name));
+  return merged;
 }
 
 std::string to_json(const Manifest& manifest) {
@@ -147,7 +175,7 @@ std::string to_json(const Manifest& manifest) {
   return document.dump(1) + "\n";
 }
 
-Manifest parse_manifest(std::string_view text, const std::string& source) {
+Manifest parse_manifest_part(std::string_view text, const std::string& source) {
   Json document = parse_json(text, source, kManifestDepth);
   std::string sum;
   {
@@ -172,6 +200,12 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
   for (const auto& [name, entry] : tensors.items()) {
     manifest.tensors.emplace(name, read_tensor(entry, source + ": tensor " + in_quotes(name)));
   }
+  return manifest;
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& source) {
+  Manifest manifest = parse_manifest_part(text, source);
+  for (const auto& [name, tensor] : manifest.tensors) check_cover(tensor, ExitCode::data, source + ": tensor " + in_quotes(name));
   return manifest;
 }
 

@@ -138,24 +138,53 @@ std::vector<EntryRange> cut_shards(const parallel::NameTable& table, DType dtype
   return shards;
 }
 
-void write_shard(Queue& queue, const fs::path& path, std::span<const parallel::NameEntry> entries, DType dtype) {
+// The parameters of a table, one at a time, in its order.
+class WholeParameters {
+ public:
+  WholeParameters(const parallel::NameTable& table, const WholeParameter& whole) : table_(table), whole_(whole) {
+    std::unordered_set<const parallel::Parameter*> seen;
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      if (begins(i)) require(seen.insert(table[i].parameter).second, table[i].external, ": apart from the rest of its parameter");
+    }
+  }
+
+  // That of entry i; entries are asked for in order.
+  const Tensor& at(std::size_t i) {
+    if (!begins(i)) return current_;
+    next_ = table_.size();  // should this call fail, there are no more
+    current_ = whole_(*table_[i].parameter);
+    next_ = i + 1;
+    return current_;
+  }
+  // Makes the calls that have not been made.
+  void finish() {
+    for (std::size_t i = next_; i < table_.size(); ++i) at(i);
+  }
+
+ private:
+  bool begins(std::size_t i) const { return i == 0 || table_[i].parameter != table_[i - 1].parameter; }
+
+  const parallel::NameTable& table_;
+  const WholeParameter& whole_;
+  Tensor current_;
+  std::size_t next_ = 0;
+};
+
+void write_shard(const fs::path& path, const parallel::NameTable& table, EntryRange range, DType dtype, WholeParameters& whole) {
   std::vector<TensorDeclaration> declarations;
-  for (const parallel::NameEntry& entry : entries) declarations.push_back({entry.external, dtype, entry.shape});
+  for (std::size_t i = range.first; i < range.second; ++i) declarations.push_back({table[i].external, dtype, table[i].shape});
   SafetensorsWriter writer(path, declarations, {{"format", "pt"}});
-  const auto host = std::make_unique_for_overwrite<std::byte[]>(kChunkElements * sizeof(double));
   const auto converted = std::make_unique_for_overwrite<std::byte[]>(kChunkElements * sizeof(double));
-  for (const parallel::NameEntry& entry : entries) {
-    const Tensor& primary = entry.parameter->primary();
-    require(primary.contiguous() && primary.elements() == entry.parameter->elements(), entry.external,
+  for (std::size_t i = range.first; i < range.second; ++i) {
+    const parallel::NameEntry& entry = table[i];
+    const Tensor& source = whole.at(i);
+    require(source.contiguous() && source.elements() == entry.parameter->elements(), entry.external,
             ": only a part of it is here");
     const auto [begin, end] = global_range(entry);
     for (std::int64_t at = begin; at < end; at += kChunkElements) {
       const std::int64_t count = std::min(kChunkElements, end - at);
-      const std::size_t element = size_of(primary.dtype);
-      queue.copy_to_host(host.get(), primary.as_bytes() + static_cast<std::size_t>(at) * element,
-                         static_cast<std::size_t>(count) * element);
-      queue.synchronize();
-      convert(primary.dtype, host.get(), dtype, converted.get(), count);
+      convert(source.dtype, source.as_bytes() + static_cast<std::size_t>(at) * size_of(source.dtype), dtype, converted.get(),
+              count);
       writer.write({converted.get(), static_cast<std::size_t>(count) * size_of(dtype)});
     }
   }
@@ -166,6 +195,43 @@ void remove_file(const fs::path& path) {
   std::error_code error;
   fs::remove(path, error);
   demand(!error, ExitCode::internal, path.string(), ": cannot remove: ", error.message());
+}
+
+// All files of the directory; those of other shardings that stood there go.
+void write_directory(const fs::path& dir, const parallel::NameTable& table, DType dtype, WholeParameters& whole,
+                     std::int64_t max_shard_bytes) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  demand(!error, ExitCode::internal, dir.string(), ": cannot create: ", error.message());
+
+  const std::vector<EntryRange> shards = cut_shards(table, dtype, max_shard_bytes);
+  std::set<std::string> written;
+  nlohmann::json weight_map = nlohmann::json::object();
+  std::size_t total = 0;
+  for (std::size_t k = 0; k < shards.size(); ++k) {
+    const std::string name = shards.size() == 1 ? kSingleFile : shard_name(k + 1, shards.size());
+    // An index must not describe a mixture of old and new shards.
+    if (shards.size() > 1 && fs::exists(dir / name)) remove_file(dir / kIndexFile);
+    write_shard(dir / name, table, shards[k], dtype, whole);
+    written.insert(name);
+    for (std::size_t i = shards[k].first; i < shards[k].second; ++i) {
+      weight_map[table[i].external] = name;
+      total += stored_bytes(table[i], dtype);
+    }
+  }
+  if (shards.size() > 1) {
+    nlohmann::ordered_json index;
+    index["metadata"]["total_size"] = total;
+    index["weight_map"] = std::move(weight_map);
+    write_file_atomically(dir / kIndexFile, index.dump(2) + "\n");
+    written.insert(kIndexFile);
+  }
+  for (const fs::directory_entry& file : fs::directory_iterator(dir)) {
+    const std::string name = file.path().filename().string();
+    const bool ours = name == kSingleFile || name == kIndexFile || glob_match(kShardGlob, name);
+    if (ours && !written.contains(name)) remove_file(file.path());
+  }
+  sync_directory(dir);
 }
 
 }  // namespace
@@ -248,42 +314,33 @@ void load_weights(Queue& queue, const ModelWeights& weights, const parallel::Nam
   }
 }
 
-void save_weights(Queue& queue, const fs::path& dir, const parallel::NameTable& table, DType dtype,
+void save_weights(const fs::path& dir, const parallel::NameTable& table, DType dtype, const WholeParameter& whole,
                   std::int64_t max_shard_bytes) {
   require(is_float(dtype) && max_shard_bytes > 0, "save_weights: ", name_of(dtype), ", ", max_shard_bytes);
-  if (queue.kind() == DeviceKind::meta) return;
-  std::error_code error;
-  fs::create_directories(dir, error);
-  demand(!error, ExitCode::internal, dir.string(), ": cannot create: ", error.message());
-
-  const std::vector<EntryRange> shards = cut_shards(table, dtype, max_shard_bytes);
-  std::set<std::string> written;
-  nlohmann::json weight_map = nlohmann::json::object();
-  std::size_t total = 0;
-  for (std::size_t k = 0; k < shards.size(); ++k) {
-    const std::string name = shards.size() == 1 ? kSingleFile : shard_name(k + 1, shards.size());
-    // An index must not describe a mixture of old and new shards.
-    if (shards.size() > 1 && fs::exists(dir / name)) remove_file(dir / kIndexFile);
-    write_shard(queue, dir / name, std::span(table).subspan(shards[k].first, shards[k].second - shards[k].first), dtype);
-    written.insert(name);
-    for (std::size_t i = shards[k].first; i < shards[k].second; ++i) {
-      weight_map[table[i].external] = name;
-      total += stored_bytes(table[i], dtype);
-    }
+  WholeParameters parameters(table, whole);
+  try {
+    write_directory(dir, table, dtype, parameters, max_shard_bytes);
+  } catch (const std::exception&) {
+    parameters.finish();
+    throw;
   }
-  if (shards.size() > 1) {
-    nlohmann::ordered_json index;
-    index["metadata"]["total_size"] = total;
-    index["weight_map"] = std::move(weight_map);
-    write_file_atomically(dir / kIndexFile, index.dump(2) + "\n");
-    written.insert(kIndexFile);
-  }
-  for (const fs::directory_entry& file : fs::directory_iterator(dir)) {
-    const std::string name = file.path().filename().string();
-    const bool ours = name == kSingleFile || name == kIndexFile || glob_match(kShardGlob, name);
-    if (ours && !written.contains(name)) remove_file(file.path());
-  }
-  sync_directory(dir);
 }
+
+void save_weights(Queue& queue, const fs::path& dir, const parallel::NameTable& table, DType dtype,
+                  std::int64_t max_shard_bytes) {
+  if (queue.kind() == DeviceKind::meta) return;
+  std::unique_ptr<std::byte[]> host;
+  const auto copy = [&](const parallel::Parameter& parameter) {
+    const Tensor& primary = parameter.primary();
+    require(primary.contiguous(), parameter.spec.name, ": not contiguous");
+    host = std::make_unique_for_overwrite<std::byte[]>(primary.bytes());
+    queue.copy_to_host(host.get(), primary.data, primary.bytes());
+    queue.synchronize();
+    return Tensor(host.get(), primary.dtype, primary.shape);
+  };
+  save_weights(dir, table, dtype, copy, max_shard_bytes);
+}
+
+void join_save_weights(const parallel::NameTable& table, const WholeParameter& whole) { WholeParameters(table, whole).finish(); }
 
 }  // namespace octet::checkpoint

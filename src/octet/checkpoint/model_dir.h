@@ -54,8 +54,6 @@ void load_weights(Queue& queue, const ModelWeights& weights, const parallel::Nam
 // Gives all elements of a parameter's primary, in its own dtype and any shape, contiguous in host memory that stays as it is
 // until the next call.
 using WholeParameter = std::function<Tensor(const parallel::Parameter& parameter)>;
-// Of primaries that lie whole on the device of `queue`: copies of them, one at a time.
-WholeParameter whole_on_device(Queue& queue);
 
 constexpr std::int64_t kMaxShardBytes = 5'000'000'000;  // as transformers cuts
 
@@ -67,6 +65,9 @@ constexpr std::int64_t kMaxShardBytes = 5'000'000'000;  // as transformers cuts
 // it may be collective. Then one rank saves and the others join; when the disk is full all calls are made all the same, so
 // that nobody is left waiting.
 void save_weights(const std::filesystem::path& dir, const parallel::NameTable& table, DType dtype, const WholeParameter& whole,
+                  std::int64_t max_shard_bytes = kMaxShardBytes);
+// Of primaries that lie whole on the device of `queue`. On the meta device nothing happens.
+void save_weights(Queue& queue, const std::filesystem::path& dir, const parallel::NameTable& table, DType dtype,
                   std::int64_t max_shard_bytes = kMaxShardBytes);
 // The calls of `whole` that save_weights makes, and nothing else.
 void join_save_weights(const parallel::NameTable& table, const WholeParameter& whole);

@@ -26,8 +26,11 @@ std::vector<std::string> gather(const Ranks& ranks, const std::string& what, std
 // Rank 0's value, on every rank. All ranks call with the same new `what`.
 std::string broadcast(const Ranks& ranks, const std::string& what, std::string value);
 
-// One line about the failures of ranks: "rank 1: TEXT; ranks 2, 5 failed as well", TEXT alone when there is one rank, and ""
-// when all are "".
+// One line about the failures of all ranks, "" for none: "rank 1: TEXT (2 more ranks failed as well)", or TEXT alone where there
+// is one rank.
 std::string failure_of(const std::vector<std::string>& failures);
+
+// The failure of all ranks from each rank's own, on every rank. All ranks call with the same new `what`.
+std::string common_failure(const Ranks& ranks, const std::string& what, std::string failure);
 
 }  // namespace octet::checkpoint

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <sstream>
 
 #include "octet/base/file.h"
 #include "octet/base/names.h"
@@ -13,23 +14,37 @@
 
 namespace octet::checkpoint {
 
-Reader Reader::open(const std::filesystem::path& step_directory) {
-  const std::filesystem::path path = step_directory / kManifestName;
-  Reader reader(step_directory, parse_manifest(read_file(path), path.string()));
-  reader.open_files();
-  reader.check_sums();
-  return reader;
+Reader Reader::open(const std::filesystem::path& step_directory, const Ranks& ranks) {
+  std::optional<Reader> reader;
+  std::string failure;
+  try {
+    const std::filesystem::path path = step_directory / kManifestName;
+    reader = Reader(step_directory, parse_manifest(read_file(path), path.string()));
+    reader->check_share(ranks.rank, ranks.size);
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  failure = common_failure(ranks, "open/" + step_directory.filename().string(), failure);
+  demand(failure.empty(), ExitCode::data, failure);
+  return std::move(*reader);
 }
 
 std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
-                                          const std::function<void(std::string_view)>& on_warning) {
+                                          const std::function<void(std::string_view)>& on_warning, const Ranks& ranks) {
+  std::string steps;  // "30 20 10"
+  if (ranks.rank == 0) {
+    for (const StepDirectory& found : find_checkpoints(root)) steps += concat(found.step, " ");
+  }
+  std::istringstream candidates(broadcast(ranks, "checkpoints", steps));
   std::vector<std::string> reasons;
-  for (const StepDirectory& candidate : find_checkpoints(root)) {
+  for (std::int64_t step; candidates >> step;) {
+    const std::filesystem::path candidate = root / step_name(step);
     try {
-      Reader reader = open(candidate.path);
-      for (const std::string& reason : reasons) on_warning(concat(reason, "; using ", candidate.path.string(), " in its place"));
+      Reader reader = open(candidate, ranks);
+      for (const std::string& reason : reasons) on_warning(concat(reason, "; using ", candidate.string(), " in its place"));
       return reader;
     } catch (const Error& error) {
+      if (error.code() != ExitCode::data) throw;
       reasons.emplace_back(error.what());
     }
   }
@@ -39,42 +54,56 @@ std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
   fail(ExitCode::data, root.string(), ": no checkpoint of ", reasons.size(), " can be read: ", all);
 }
 
-std::span<const std::byte> Reader::bytes(const StoredSlice& stored) const {
-  const SafetensorsFile& file = files_.at(stored.file);
-  return file.bytes(*file.find(stored.name));
+// The data of a slice, whose file is opened if need be and checked against the manifest.
+std::span<const std::byte> Reader::bytes(const StoredTensor& tensor, const StoredSlice& stored) const {
+  auto found = files_.find(stored.file);
+  if (found == files_.end()) found = files_.emplace(stored.file, SafetensorsFile::open(path_ / stored.file)).first;
+  const SafetensorsFile& file = found->second;
+  const TensorInfo* info = file.find(stored.name);
+  demand(info != nullptr, ExitCode::data, file.path().string(), ": no tensor ", in_quotes(stored.name),
+         ", which the manifest names");
+  const Shape shape = stored_shape(stored.slice);
+  bool fits = info->dtype == tensor.dtype && info->dims.size() == static_cast<std::size_t>(shape.rank());
+  for (int d = 0; fits && d < shape.rank(); ++d) fits = info->dims[static_cast<std::size_t>(d)] == shape[d];
+  demand(fits, ExitCode::data, file.path().string(), ": tensor ", in_quotes(stored.name), " is ", info->dtype_name, " ",
+         info->shape_text(), ", the manifest says ", name_of(tensor.dtype), " ", shape);
+  return file.bytes(*info);
 }
 
-void Reader::open_files() {
+void Reader::check_share(int rank, int size) const {
+  struct Stored {
+    const StoredTensor* tensor;
+    const StoredSlice* slice;
+    std::uint64_t bytes;
+  };
+  std::vector<Stored> all;
+  std::uint64_t total = 0;
   for (const auto& [name, tensor] : manifest_.tensors) {
-    for (const StoredSlice& stored : tensor.slices) {
-      const std::filesystem::path path = path_ / stored.file;
-      auto found = files_.find(stored.file);
-      if (found == files_.end()) found = files_.emplace(stored.file, SafetensorsFile::open(path)).first;
-      const TensorInfo* info = found->second.find(stored.name);
-      demand(info != nullptr, ExitCode::data, path.string(), ": no tensor ", in_quotes(stored.name),
-             ", which the manifest names");
-      const Shape shape = stored_shape(stored.slice);
-      bool fits = info->dtype == tensor.dtype && info->dims.size() == static_cast<std::size_t>(shape.rank());
-      for (int d = 0; fits && d < shape.rank(); ++d) fits = info->dims[static_cast<std::size_t>(d)] == shape[d];
-      demand(fits, ExitCode::data, path.string(), ": tensor ", in_quotes(stored.name), " is ", info->dtype_name, " ",
-             info->shape_text(), ", the manifest says ", name_of(tensor.dtype), " ", shape);
+    for (const StoredSlice& slice : tensor.slices) {
+      all.push_back({&tensor, &slice, static_cast<std::uint64_t>(slice.slice.elements()) * size_of(tensor.dtype)});
+      total += all.back().bytes;
     }
   }
-}
+  std::stable_sort(all.begin(), all.end(), [](const Stored& a, const Stored& b) { return a.slice->file < b.slice->file; });
 
-void Reader::check_sums() const {
-  std::vector<const StoredSlice*> slices;
-  for (const auto& [name, tensor] : manifest_.tensors) {
-    for (const StoredSlice& stored : tensor.slices) slices.push_back(&stored);
+  std::vector<Stored> share;
+  const auto ranks = static_cast<std::uint64_t>(size);
+  for (std::uint64_t at = 0; const Stored& stored : all) {
+    const std::uint64_t owner = total > 0 ? std::min(ranks - 1, at * ranks / total) : 0;
+    if (owner == static_cast<std::uint64_t>(rank)) share.push_back(stored);
+    at += stored.bytes;
   }
-  std::vector<std::uint64_t> sums(slices.size());
-  parallel_for(static_cast<std::int64_t>(slices.size()), [&](std::int64_t i) {
+  std::vector<std::span<const std::byte>> data;
+  for (const Stored& stored : share) data.push_back(bytes(*stored.tensor, *stored.slice));
+  std::vector<std::uint64_t> sums(share.size());
+  parallel_for(static_cast<std::int64_t>(share.size()), [&](std::int64_t i) {
     const auto k = static_cast<std::size_t>(i);
-    sums[k] = checksum(bytes(*slices[k]));
+    sums[k] = checksum(data[k]);
   });
-  for (std::size_t k = 0; k < slices.size(); ++k) {
-    demand(sums[k] == slices[k]->sum, ExitCode::data, (path_ / slices[k]->file).string(), ": tensor ", in_quotes(slices[k]->name),
-           ": its bytes are damaged (XXH3 sum ", sums[k], ", the manifest says ", slices[k]->sum, ")");
+  for (std::size_t k = 0; k < share.size(); ++k) {
+    const StoredSlice& slice = *share[k].slice;
+    demand(sums[k] == slice.sum, ExitCode::data, (path_ / slice.file).string(), ": tensor ", in_quotes(slice.name),
+           ": its bytes are damaged (XXH3 sum ", sums[k], ", the manifest says ", slice.sum, ")");
   }
 }
 
@@ -107,10 +136,11 @@ void Reader::load(Queue& queue, std::span<const Entry> entries, const std::vecto
   std::size_t staging_bytes = 0;
   for (const Entry& entry : entries) {
     const StoredTensor& tensor = manifest_.tensors.at(entry.name);
+    if (entry.tensor.elements() == 0) continue;
     const auto same = std::find_if(tensor.slices.begin(), tensor.slices.end(),
                                    [&](const StoredSlice& stored) { return stored.slice == entry.slice; });
     if (same != tensor.slices.end()) {
-      queue.copy_to_device(entry.tensor.data, bytes(*same).data(), entry.tensor.bytes());
+      queue.copy_to_device(entry.tensor.data, bytes(tensor, *same).data(), entry.tensor.bytes());
       continue;
     }
     queue.synchronize();  // the staging memory may still be on its way
@@ -120,7 +150,9 @@ void Reader::load(Queue& queue, std::span<const Entry> entries, const std::vecto
     }
     std::int64_t copied = 0;
     for (const StoredSlice& stored : tensor.slices) {
-      copied += copy_overlap(tensor.shape, stored.slice, bytes(stored).data(), entry.slice, staging.get(), size_of(tensor.dtype));
+      if (!overlap(tensor.shape, stored.slice, entry.slice)) continue;
+      copied += copy_overlap(tensor.shape, stored.slice, bytes(tensor, stored).data(), entry.slice, staging.get(),
+                             size_of(tensor.dtype));
     }
     require(copied == entry.slice.elements(), "checkpoint: ", entry.name, ": ", copied, " of ", entry.slice.elements(),
             " elements found");

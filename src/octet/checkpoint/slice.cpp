@@ -176,6 +176,10 @@ bool tile_exactly(const Shape& global, std::span<const Slice> slices) {
   return true;
 }
 
+bool overlap(const Shape& global, const Slice& a, const Slice& b) {
+  return a.elements() > 0 && b.elements() > 0 && Overlap(global, extent_of(global, a), extent_of(global, b)).next() > 0;
+}
+
 std::int64_t copy_overlap(const Shape& global, const Slice& from, const void* from_data, const Slice& to, void* to_data,
                           std::size_t element_bytes) {
   require(is_within(from, global) && is_within(to, global), "slices ", from.text(), " and ", to.text(), " of ", global);

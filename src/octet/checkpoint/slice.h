@@ -34,6 +34,9 @@ bool is_within(const Slice& slice, const Shape& global);
 // Whether the slices cover a tensor of shape `global`, each element once.
 bool tile_exactly(const Shape& global, std::span<const Slice> slices);
 
+// Whether two slices of a tensor of shape `global` have an element in common.
+bool overlap(const Shape& global, const Slice& a, const Slice& b);
+
 // Copies the elements that both slices of a tensor of shape `global` hold, of `element_bytes` each, and returns how many those
 // are. `from_data` and `to_data` hold the slices' elements in order.
 std::int64_t copy_overlap(const Shape& global, const Slice& from, const void* from_data, const Slice& to, void* to_data,

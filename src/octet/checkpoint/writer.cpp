@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <optional>
+#include <random>
 #include <system_error>
 #include <vector>
 
@@ -24,7 +26,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kChunkBytes = 4 << 20;  // summed while still in cache, then written
-constexpr const char* kSliceFile = "rank-00000.safetensors";
+
+std::string slice_file(int rank) {
+  char name[32];
+  std::snprintf(name, sizeof name, "rank-%05d.safetensors", rank);
+  return name;
+}
 
 // A slice on its way into the file.
 struct Piece {
@@ -35,36 +42,30 @@ struct Piece {
   std::size_t snapshot_offset = 0;
 };
 
-struct Checkpoint {
+// What this rank adds to a checkpoint.
+struct Part {
   Manifest manifest;          // sums to be filled in
   std::vector<Piece> pieces;  // in the order of the file
   std::vector<TensorDeclaration> declarations;
 };
 
-Checkpoint describe(std::int64_t step, std::span<const Entry> entries, const nlohmann::json& meta) {
-  Checkpoint result;
+Part describe(int rank, std::int64_t step, std::span<const Entry> entries, const nlohmann::json& meta) {
+  Part result;
   result.manifest.step = step;
-  result.manifest.meta = meta;
+  if (rank == 0) result.manifest.meta = meta;
   for (const Entry& entry : entries) {
-    StoredTensor& tensor = result.manifest.tensors[entry.name];
-    if (tensor.slices.empty()) {
-      tensor.dtype = entry.tensor.dtype;
-      tensor.shape = entry.global;
-    }
+    const StoredTensor first = {entry.tensor.dtype, entry.global, {}};
+    StoredTensor& tensor = result.manifest.tensors.try_emplace(entry.name, first).first->second;
     require(tensor.dtype == entry.tensor.dtype && tensor.shape == entry.global, "checkpoint: slices of ", entry.name,
             " disagree");
     require(
         entry.tensor.contiguous() && is_within(entry.slice, entry.global) && entry.slice.elements() == entry.tensor.elements(),
         "checkpoint: ", entry.name, " ", entry.tensor.shape, " is not the slice ", entry.slice.text(), " of ", entry.global);
+    if (entry.slice.elements() == 0) continue;
     const std::size_t number = tensor.slices.size();
     const std::string stored_name = number == 0 ? entry.name : concat(entry.name, "#", number);
-    tensor.slices.push_back({kSliceFile, stored_name, entry.slice, 0});
+    tensor.slices.push_back({slice_file(rank), stored_name, entry.slice, 0});
     result.pieces.push_back({entry.name, number, entry.tensor.data, entry.tensor.bytes(), 0});
-  }
-  for (const auto& [name, tensor] : result.manifest.tensors) {
-    std::vector<Slice> slices;
-    for (const StoredSlice& stored : tensor.slices) slices.push_back(stored.slice);
-    require(tile_exactly(tensor.shape, slices), "checkpoint: the slices of ", name, " do not cover ", tensor.shape, " once");
   }
 
   // Wide dtypes first: all data are aligned.
@@ -86,20 +87,20 @@ Checkpoint describe(std::int64_t step, std::span<const Entry> entries, const nlo
 // Gives `bytes` bytes of a piece from `offset` on, until the next call.
 using Source = std::function<std::span<const std::byte>(const Piece& piece, std::size_t offset, std::size_t bytes)>;
 
-void write_files(const fs::path& directory, Checkpoint& checkpoint, const Source& source) {
-  SafetensorsWriter file(directory / kSliceFile, checkpoint.declarations);
+void write_slices(const fs::path& folder, int rank, Part& part, const Source& source) {
+  if (part.pieces.empty()) return;
+  SafetensorsWriter file(folder / slice_file(rank), part.declarations);
   RunningChecksum sum;
-  for (const Piece& piece : checkpoint.pieces) {
+  for (const Piece& piece : part.pieces) {
     sum.reset();
     for (std::size_t offset = 0; offset < piece.bytes; offset += kChunkBytes) {
       const auto bytes = source(piece, offset, std::min(kChunkBytes, piece.bytes - offset));
       sum.update(bytes);
       file.write(bytes);
     }
-    checkpoint.manifest.tensors[piece.tensor].slices[piece.slice].sum = sum.value();
+    part.manifest.tensors[piece.tensor].slices[piece.slice].sum = sum.value();
   }
   file.finish();
-  write_file_atomically(directory / kManifestName, to_json(checkpoint.manifest));
 }
 
 // Gives `from` the name `to`; what stood there is gone afterwards.
@@ -123,32 +124,106 @@ void replace_directory(const fs::path& from, const fs::path& to) {
   fs::remove_all(away, ignored);
 }
 
-void write_checkpoint(const WriterOptions& options, Checkpoint& checkpoint, const Source& source) {
-  const fs::path final_path = options.root / step_name(checkpoint.manifest.step);
-  const fs::path temporary = unfinished_name(final_path);
-  std::error_code error;
-  try {
-    fs::remove_all(temporary, error);
-    demand(fs::create_directories(temporary, error) && !error, ExitCode::internal, temporary.string(),
-           ": cannot create: ", error.message());
-    write_files(temporary, checkpoint, source);
-    replace_directory(temporary, final_path);
-  } catch (const Error& failure) {
-    fs::remove_all(temporary, error);
-    fail(ExitCode::internal, "the checkpoint of step ", checkpoint.manifest.step, " is not saved: ", failure.what());
+// A new folder for what is not finished; goes with all that is in it.
+class UnfinishedFolder {
+ public:
+  // The name is new in every save, so that a rank of a run that has ended, if it still writes, writes nothing into another's.
+  explicit UnfinishedFolder(const fs::path& step_directory)
+      : path_(unfinished_name(step_directory).concat(concat(".", std::random_device()()))) {
+    std::error_code error;
+    demand(fs::create_directories(path_, error) && !error, ExitCode::internal, path_.string(), ": cannot create: ",
+           error.message());
   }
-  sync_directory(options.root);
+  ~UnfinishedFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  UnfinishedFolder(const UnfinishedFolder&) = delete;
+  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
+  const fs::path& path() const { return path_; }
 
+ private:
+  fs::path path_;
+};
+
+void prune(const WriterOptions& options, std::int64_t written) {
   if (options.keep_latest_k <= 0) return;
   const std::vector<StepDirectory> all = find_checkpoints(options.root);
   for (std::size_t i = static_cast<std::size_t>(options.keep_latest_k); i < all.size(); ++i) {
-    if (all[i].step != checkpoint.manifest.step) discard_checkpoint(all[i].path);
+    if (all[i].step != written) discard_checkpoint(all[i].path);
   }
+}
+
+// One save, as this rank knows it.
+struct Save {
+  std::string key;  // what is said about it
+  std::int64_t step = 0;
+  Part part;
+  std::string failure;  // of this rank
+};
+
+// Does what may fail, unless something has failed before.
+void attempt(std::string& failure, const std::function<void()>& act) {
+  if (!failure.empty()) return;
+  try {
+    act();
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+}
+
+// Rank 0's share of a save; returns the failure of all ranks, and nothing is left of a save that failed.
+std::string lead(const WriterOptions& options, Save& save, const Source& source) {
+  const fs::path final_path = options.root / step_name(save.step);
+  std::optional<UnfinishedFolder> folder;
+  attempt(save.failure, [&] { folder.emplace(final_path); });
+  broadcast(options.ranks, save.key + "/folder", folder ? folder->path().filename().string() : "");
+  attempt(save.failure, [&] { write_slices(folder->path(), 0, save.part, source); });
+  // Also when this rank has failed: the folder must not go while others write in it.
+  std::string failure = failure_of(gather(options.ranks, save.key + "/failure", save.failure));
+  const std::vector<std::string> texts = gather(options.ranks, save.key + "/part", "");
+  attempt(failure, [&] {
+    std::vector<Manifest> parts = {std::move(save.part.manifest)};
+    for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+      parts.push_back(parse_manifest_part(texts[rank], concat("the part of rank ", rank)));
+    }
+    write_file_atomically(folder->path() / kManifestName, to_json(merge_manifests(std::move(parts))));
+    replace_directory(folder->path(), final_path);
+    sync_directory(options.root);
+    prune(options, save.step);
+  });
+  return failure;
+}
+
+// Another rank's.
+void follow(const WriterOptions& options, Save& save, const Source& source) {
+  const std::string folder = broadcast(options.ranks, save.key + "/folder", "");
+  if (!folder.empty()) {
+    attempt(save.failure, [&] { write_slices(options.root / folder, options.ranks.rank, save.part, source); });
+  }
+  gather(options.ranks, save.key + "/failure", save.failure);
+  gather(options.ranks, save.key + "/part", save.failure.empty() ? to_json(save.part.manifest) : "");
+}
+
+void write_checkpoint(const WriterOptions& options, Save& save, const Source& source) {
+  std::string failure;
+  try {
+    if (options.ranks.rank == 0) {
+      failure = lead(options, save, source);
+    } else {
+      follow(options, save, source);
+    }
+    failure = broadcast(options.ranks, save.key + "/outcome", failure);
+  } catch (const Error& error) {
+    fail(error.code(), "while the checkpoint of step ", save.step, " was written: ", error.what());
+  }
+  demand(failure.empty(), ExitCode::internal, "the checkpoint of step ", save.step, " is not saved: ", failure);
 }
 
 }  // namespace
 
 Writer::Writer(WriterOptions options) : options_(std::move(options)) {
+  if (options_.ranks.rank != 0) return;
   std::error_code error;
   std::filesystem::create_directories(options_.root, error);
   demand(!error, ExitCode::internal, options_.root.string(), ": cannot create: ", error.message());
@@ -167,31 +242,36 @@ void Writer::save(std::int64_t step, Queue& queue, std::span<const Entry> entrie
   require(step >= 0 && meta.is_object(), "checkpoint: step ", step, ", meta must be an object");
   wait();
   if (queue.kind() == DeviceKind::meta) return;
-  Checkpoint checkpoint = describe(step, entries, meta);
-
-  std::size_t wanted = kChunkBytes;
-  if (options_.mode == WriteMode::behind && !checkpoint.pieces.empty()) {
-    wanted = checkpoint.pieces.back().snapshot_offset + checkpoint.pieces.back().bytes;
-  }
-  if (wanted > snapshot_bytes_) {
-    snapshot_.reset();
-    snapshot_ = std::make_unique_for_overwrite<std::byte[]>(wanted);
-    snapshot_bytes_ = wanted;
-  }
+  Save save = {.key = concat("save ", saves_++), .step = step};
+  // A failure here, too, is one of all ranks, which are about to wait for this one.
+  attempt(save.failure, [&] {
+    save.part = describe(options_.ranks.rank, step, entries, meta);
+    std::size_t wanted = kChunkBytes;
+    if (options_.mode == WriteMode::behind && !save.part.pieces.empty()) {
+      wanted = save.part.pieces.back().snapshot_offset + save.part.pieces.back().bytes;
+    }
+    if (wanted > snapshot_bytes_) {
+      snapshot_bytes_ = 0;
+      snapshot_.reset();
+      snapshot_ = std::make_unique_for_overwrite<std::byte[]>(wanted);
+      snapshot_bytes_ = wanted;
+    }
+    if (options_.mode == WriteMode::now) return;
+    for (const Piece& piece : save.part.pieces)
+      queue.copy_to_host(snapshot_.get() + piece.snapshot_offset, piece.device, piece.bytes);
+    queue.synchronize();
+  });
 
   if (options_.mode == WriteMode::now) {
-    write_checkpoint(options_, checkpoint, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
+    write_checkpoint(options_, save, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
       queue.copy_to_host(snapshot_.get(), static_cast<const std::byte*>(piece.device) + offset, bytes);
       queue.synchronize();
       return std::span<const std::byte>(snapshot_.get(), bytes);
     });
     return;
   }
-  for (const Piece& piece : checkpoint.pieces)
-    queue.copy_to_host(snapshot_.get() + piece.snapshot_offset, piece.device, piece.bytes);
-  queue.synchronize();
-  pending_ = std::async(std::launch::async, [this, checkpoint = std::move(checkpoint)]() mutable {
-    write_checkpoint(options_, checkpoint, [this](const Piece& piece, std::size_t offset, std::size_t bytes) {
+  pending_ = std::async(std::launch::async, [this, save = std::move(save)]() mutable {
+    write_checkpoint(options_, save, [this](const Piece& piece, std::size_t offset, std::size_t bytes) {
       return std::span<const std::byte>(snapshot_.get() + piece.snapshot_offset + offset, bytes);
     });
   });
@@ -203,6 +283,7 @@ void Writer::wait() {
 
 void Writer::rewind(std::int64_t last_step) {
   wait();
+  if (options_.ranks.rank != 0) return;
   for (const StepDirectory& checkpoint : find_checkpoints(options_.root)) {
     if (checkpoint.step > last_step) discard_checkpoint(checkpoint.path);
   }
