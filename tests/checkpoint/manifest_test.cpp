@@ -111,5 +111,63 @@ TEST(Manifest, RefusesLies) {
   EXPECT_TRUE(contains(error_of(ExitCode::data, [] { parse_manifest(std::string(9999, '['), "m.json"); }), "nested deeper"));
 }
 
+// The slices of one tensor that a rank has written, elements [begin, end) of so many.
+Manifest part(int rank, std::int64_t begin, std::int64_t end, const Shape& shape = {10}, DType dtype = DType::f32) {
+  Manifest manifest;
+  manifest.step = 5;
+  manifest.meta = {{"rank", rank}};
+  StoredTensor& tensor = manifest.tensors["a\n"] = {dtype, shape, {}};
+  const auto sum = static_cast<std::uint64_t>(rank);
+  if (end > begin) tensor.slices.push_back({concat("rank-0000", rank, ".safetensors"), "a\n", Slice::flat(shape, begin, end), sum});
+  return manifest;
+}
+
+std::string merge_error(std::vector<Manifest> parts) {
+  return error_of(ExitCode::internal, [&] { merge_manifests(std::move(parts)); });
+}
+
+TEST(Manifest, PartsMerge) {
+  Manifest last = part(3, 4, 10);
+  last.tensors["b"] = {DType::bf16, Shape{0, 4}, {}};
+  Manifest nothing;
+  nothing.step = 5;
+  const Manifest merged = merge_manifests({part(0, 0, 3), nothing, part(2, 3, 4), last, part(4, 0, 0)});
+  EXPECT_EQ(merged.step, 5);
+  EXPECT_EQ(merged.meta, (Json{{"rank", 0}}));
+  ASSERT_EQ(merged.tensors.size(), 2u);
+  const std::vector<StoredSlice>& slices = merged.tensors.at("a\n").slices;
+  ASSERT_EQ(slices.size(), 3u);
+  for (std::size_t k = 0; k < 3; ++k) {
+    const std::uint64_t rank = std::vector<std::uint64_t>{0, 2, 3}[k];
+    EXPECT_EQ(slices[k].sum, rank);
+    EXPECT_EQ(slices[k].file, concat("rank-0000", rank, ".safetensors"));
+  }
+  const Manifest read = parse_manifest(to_json(merged), "manifest.json");
+  EXPECT_EQ(read.tensors.at("b").shape, (Shape{0, 4}));
+  EXPECT_TRUE(read.tensors.at("b").slices.empty());
+  EXPECT_EQ(merge_manifests({example()}).tensors.size(), 2u);
+}
+
+TEST(Manifest, PartsThatDoNotFitAreRefusedByName) {
+  const std::string once = "tensor \"a\\x0a\": its slices do not cover [10] once: there are ";
+  EXPECT_EQ(merge_error({part(0, 0, 3), part(1, 4, 10)}), once + "2, with 9 of 10 elements");
+  EXPECT_EQ(merge_error({part(0, 0, 5), part(1, 4, 10)}), once + "2, with 11 of 10 elements");
+  EXPECT_EQ(merge_error({part(0, 0, 5), part(1, 4, 9)}), once + "2, with 10 of 10 elements");
+  EXPECT_EQ(merge_error({part(0, 0, 10), part(1, 0, 10)}), once + "2, with 20 of 10 elements");
+  EXPECT_EQ(merge_error({part(0, 0, 0), part(1, 0, 0)}), once + "0, with 0 of 10 elements");
+  EXPECT_EQ(merge_error({part(0, 0, 5), part(1, 5, 10), part(2, 0, 0, {2, 5})}),
+            "tensor \"a\\x0a\": F32 [10] is F32 [2, 5] on rank 2");
+  EXPECT_EQ(merge_error({part(0, 0, 5), part(1, 5, 10, {10}, DType::bf16)}), "tensor \"a\\x0a\": F32 [10] is BF16 [10] on rank 1");
+  Manifest other = part(1, 5, 10);
+  other.step = 6;
+  EXPECT_EQ(merge_error({part(0, 0, 5), other}), "step 5 is step 6 on rank 1");
+}
+
+TEST(Manifest, APartNeedNotCover) {
+  const std::string text = to_json(part(1, 4, 10));
+  EXPECT_EQ(parse_manifest_part(text, "part").tensors.at("a\n").slices[0].slice, Slice::flat({10}, 4, 10));
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { parse_manifest(text, "manifest.json"); }), "do not cover [10] once"));
+}
+
 }  // namespace
 }  // namespace octet::checkpoint

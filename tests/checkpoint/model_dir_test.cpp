@@ -104,6 +104,77 @@ TEST(ModelDir, ARankReadsItsOwnElements) {
   }
 }
 
+// Parameters that ranks hold flat parts of, some of them nothing: what they load is what the file holds, and gathered they give
+// the file again.
+TEST(ModelDir, FlatShardsLoadAndSave) {
+  const TempFolder folder;
+  SmallModel whole(DType::f32);
+  whole.count();
+  save_weights(whole.memory.queue(), folder / "whole", whole.table, DType::f32);
+  const ModelWeights weights = ModelWeights::open(folder / "whole");
+  for (const int ranks : {2, 3, 5, 9}) {
+    std::vector<std::unique_ptr<SmallModel>> shards;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::int64_t step = ranks == 9 ? 6 : (40 + ranks - 1) / ranks;  // of nine ranks two have nothing
+      const std::int64_t first = std::min<std::int64_t>(40, rank * step), last = std::min<std::int64_t>(40, first + step);
+      auto& shard = *shards.emplace_back(std::make_unique<SmallModel>(DType::f32, first, last));
+      // The vector is cut as well: a row range of it is a range of elements.
+      shard.norm.first_element = std::min(rank, 4);
+      shard.norm.value = shard.memory.tensor(DType::f32, {rank >= 4 ? 0 : rank == ranks - 1 ? 4 - rank : 1});
+      load_weights(shard.memory.queue(), weights, shard.table);
+      const auto expect_part = [&](const Parameter& part, const Parameter& of) {
+        EXPECT_EQ(std::memcmp(part.value.data, of.value.as<float>() + part.first_element, part.value.bytes()), 0)
+            << part.spec.name << " of rank " << rank << " of " << ranks;
+      };
+      expect_part(shard.fused, whole.fused);
+      expect_part(shard.norm, whole.norm);
+    }
+
+    Memory memory;
+    std::vector<std::string> asked;
+    const WholeParameter gather = [&](const Parameter& parameter) {
+      asked.push_back(parameter.spec.name);
+      const Tensor all = memory.tensor(DType::f32, {parameter.elements()});
+      for (const auto& shard : shards) {
+        const Parameter& part = parameter.spec.name == "q" ? shard->fused : shard->norm;
+        std::memcpy(all.as<float>() + part.first_element, part.value.data, part.value.bytes());
+      }
+      return all;
+    };
+    for (const std::int64_t shard_bytes : {std::int64_t{1}, kMaxShardBytes}) {
+      asked.clear();
+      save_weights(folder / "gathered", shards[0]->table, DType::f32, gather, shard_bytes);
+      EXPECT_EQ(asked, (std::vector<std::string>{"q", "norm"}));
+    }
+    EXPECT_EQ(slurp(folder / "gathered" / "model.safetensors"), slurp(folder / "whole" / "model.safetensors"));
+    asked.clear();
+    join_save_weights(shards[1]->table, gather);
+    EXPECT_EQ(asked, (std::vector<std::string>{"q", "norm"}));
+  }
+}
+
+TEST(ModelDir, AFailureToWriteLeavesNobodyWaiting) {
+  const TempFolder folder;
+  folder.write("file", "");
+  SmallModel model(DType::f32);
+  std::vector<std::string> asked;
+  bool lost = false;
+  const WholeParameter whole = [&](const Parameter& parameter) {
+    asked.push_back(parameter.spec.name);
+    demand(!lost, ExitCode::peer, "rank 1 is lost");
+    return parameter.value;
+  };
+  error_of(ExitCode::internal, [&] { save_weights(folder / "file", model.table, DType::f32, whole); });
+  EXPECT_EQ(asked, (std::vector<std::string>{"q", "norm"}));
+  lost = true;
+  asked.clear();
+  error_of(ExitCode::peer, [&] { save_weights(folder / "model", model.table, DType::f32, whole); });
+  EXPECT_EQ(asked, std::vector<std::string>{"q"});
+  EXPECT_TRUE(names_in(folder / "model").empty());
+  std::swap(model.table[1], model.table[2]);
+  EXPECT_TRUE(contains(error_of(ExitCode::internal, [&] { join_save_weights(model.table, whole); }), "apart from the rest"));
+}
+
 TEST(ModelDir, SaysAllThatIsWrongAtOnce) {
   const TempFolder folder;
   Memory memory;

@@ -185,6 +185,8 @@ TEST(Writer, RemovesWhatKilledRunsLeft) {
   ::waitpid(dead, nullptr, 0);
   folder.write(concat("step-00000007.tmp-", dead, "/rank-00000.safetensors"), "half");
   folder.write(concat("step-00000008.tmp-", dead, ".old/manifest.json"), "old");
+  folder.write(concat("step-00000008.tmp-", dead, ".1234.old/manifest.json"), "old");
+  folder.write(concat("step-00000008.tmp-", dead, ".1234/manifest.json"), "half");
   folder.write(concat("step-00000009.tmp-", ::getpid(), "/x"), "an earlier process of the same number");
   folder.write("step-00000010.tmp-1/x", "a running process");
   folder.write("step-10/x", "not a name of ours");
@@ -199,7 +201,10 @@ TEST(Writer, RefusesSlicesThatDoNotCover) {
   Memory memory;
   Writer writer({.root = folder.path()});
   const Tensor half = memory.counting({5});
-  const auto save = [&](const std::vector<Entry>& entries) { writer.save(1, memory.queue(), entries, Json::object()); };
+  const auto save = [&](const std::vector<Entry>& entries) {
+    writer.save(1, memory.queue(), entries, Json::object());
+    writer.wait();
+  };
   const Entry first = {"a", half, {10}, Slice::flat({10}, 0, 5)}, second = {"a", half, {10}, Slice::flat({10}, 5, 10)};
   EXPECT_TRUE(contains(error_of(ExitCode::internal, [&] { save({first}); }), "do not cover [10] once"));
   EXPECT_TRUE(contains(error_of(ExitCode::internal, [&] { save({first, first}); }), "do not cover [10] once"));
