@@ -118,7 +118,8 @@ Manifest part(int rank, std::int64_t begin, std::int64_t end, const Shape& shape
   manifest.meta = {{"rank", rank}};
   StoredTensor& tensor = manifest.tensors["a\n"] = {dtype, shape, {}};
   const auto sum = static_cast<std::uint64_t>(rank);
-  if (end > begin) tensor.slices.push_back({concat("rank-0000", rank, ".safetensors"), "a\n", Slice::flat(shape, begin, end), sum});
+  if (end > begin)
+    tensor.slices.push_back({concat("rank-0000", rank, ".safetensors"), "a\n", Slice::flat(shape, begin, end), sum});
   return manifest;
 }
 
@@ -157,7 +158,8 @@ TEST(Manifest, PartsThatDoNotFitAreRefusedByName) {
   EXPECT_EQ(merge_error({part(0, 0, 0), part(1, 0, 0)}), once + "0, with 0 of 10 elements");
   EXPECT_EQ(merge_error({part(0, 0, 5), part(1, 5, 10), part(2, 0, 0, {2, 5})}),
             "tensor \"a\\x0a\": F32 [10] is F32 [2, 5] on rank 2");
-  EXPECT_EQ(merge_error({part(0, 0, 5), part(1, 5, 10, {10}, DType::bf16)}), "tensor \"a\\x0a\": F32 [10] is BF16 [10] on rank 1");
+  EXPECT_EQ(merge_error({part(0, 0, 5), part(1, 5, 10, {10}, DType::bf16)}),
+            "tensor \"a\\x0a\": F32 [10] is BF16 [10] on rank 1");
   Manifest other = part(1, 5, 10);
   other.step = 6;
   EXPECT_EQ(merge_error({part(0, 0, 5), other}), "step 5 is step 6 on rank 1");

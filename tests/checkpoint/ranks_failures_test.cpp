@@ -71,8 +71,9 @@ TEST_P(FailingRanks, OverlapsAreRefusedByName) {
   const std::string error = failure_of_step_2([](Memory& memory, int rank) {
     return std::vector<Entry>{entry_of(memory, "a", {10}, Slice::flat({10}, 3 * rank, 3 * rank + 4), 0, true)};
   });
-  EXPECT_EQ(error, "the checkpoint of step 2 is not saved: tensor \"a\": its slices do not cover [10] once: "
-                   "there are 3, with 12 of 10 elements");
+  EXPECT_EQ(error,
+            "the checkpoint of step 2 is not saved: tensor \"a\": its slices do not cover [10] once: "
+            "there are 3, with 12 of 10 elements");
 }
 
 TEST_P(FailingRanks, GapsAreRefusedByName) {
@@ -277,7 +278,8 @@ TEST(Ranks, AKillOfAnyProcessAtAnyMomentLeavesTheNewestCheckpointWhole) {
       processes.push_back(::fork());
       if (processes.back() != 0) continue;
       try {
-        save_until_killed(root, last + 1, trial % 2 == 0 ? WriteMode::behind : WriteMode::now, ranks_over_files(store, rank, kRanks));
+        save_until_killed(root, last + 1, trial % 2 == 0 ? WriteMode::behind : WriteMode::now,
+                          ranks_over_files(store, rank, kRanks));
       } catch (const Error& error) {
         ::_exit(static_cast<int>(error.code()));
       }

@@ -111,7 +111,8 @@ TEST_P(RanksInBothModes, KeepTheLatestGoBackAndReplace) {
     Memory memory;
     Writer writer({.root = folder.path(), .keep_latest_k = 2, .mode = GetParam(), .ranks = ranks_of(store, rank, 3)});
     const auto save = [&](std::int64_t step, int value) {
-      writer.save(step, memory.queue(), std::vector<Entry>{entry_of(memory, "a", {10}, slice_of({10}, Cut::flat, rank, 3), value, true)},
+      writer.save(step, memory.queue(),
+                  std::vector<Entry>{entry_of(memory, "a", {10}, slice_of({10}, Cut::flat, rank, 3), value, true)},
                   {{"value", value}});
     };
     for (const int step : {1, 2, 3, 10, 11}) save(step, step);
@@ -160,7 +161,8 @@ TEST_F(RankReading, WhatOneRankFindsDamagedNobodyUses) {
           folder_.path(), [&](std::string_view line) { warnings.emplace_back(line); }, ranks_of(store, rank, kRanks));
       EXPECT_EQ(reader->step(), 1);
       ASSERT_EQ(warnings.size(), 1u);
-      EXPECT_TRUE(contains(warnings[0], concat("rank ", damaged, ": ", file(2, damaged).string(), ": tensor \"a\": its bytes are")));
+      EXPECT_TRUE(
+          contains(warnings[0], concat("rank ", damaged, ": ", file(2, damaged).string(), ": tensor \"a\": its bytes are")));
       EXPECT_TRUE(contains(warnings[0], "; using " + (folder_ / "step-00000001").string() + " in its place"));
     });
     std::ofstream(file(2, damaged), std::ios::binary) << whole;
@@ -170,9 +172,8 @@ TEST_F(RankReading, WhatOneRankFindsDamagedNobodyUses) {
 TEST_F(RankReading, WhenNonePassesAllSaySo) {
   for (const int step : {1, 2}) fs::remove(file(step, 2));
   LosableStore store;
-  const auto errors = errors_of_ranks(kRanks, [&](int rank) {
-    Reader::open_latest(folder_.path(), no_warning, ranks_of(store, rank, kRanks));
-  });
+  const auto errors =
+      errors_of_ranks(kRanks, [&](int rank) { Reader::open_latest(folder_.path(), no_warning, ranks_of(store, rank, kRanks)); });
   for (const std::string& error : errors) {
     EXPECT_EQ(error, errors[0]);
     EXPECT_TRUE(contains(error, ": no checkpoint of 2 can be read: rank 2: " + file(2, 2).string() + ": No such file"));

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <utility>
 
-#include "octet/base/require.h"
 #include "octet/base/checksum.h"
+#include "octet/base/require.h"
 #include "octet/checkpoint/safetensors.h"
 #include "octet/checkpoint/untrusted.h"
 

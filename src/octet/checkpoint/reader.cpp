@@ -4,11 +4,11 @@
 #include <memory>
 #include <sstream>
 
+#include "octet/base/checksum.h"
 #include "octet/base/file.h"
 #include "octet/base/names.h"
 #include "octet/base/require.h"
 #include "octet/base/threads.h"
-#include "octet/base/checksum.h"
 #include "octet/checkpoint/mismatch.h"
 #include "octet/checkpoint/untrusted.h"
 

@@ -45,6 +45,45 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
+// Refuses what the library lets pass. A pass of its own: the parser that calls back goes through all members of an object at the
+// end of each of them, minutes for many tensors.
+class Guard : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  Guard(const std::string& source, int max_depth) : source_(source), max_depth_(static_cast<std::size_t>(max_depth)) {}
+
+  bool start_object(std::size_t) override { return open(); }
+  bool start_array(std::size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(std::string& name) override {
+    demand(keys_.back().insert(name).second, ExitCode::data, source_, ": ", in_quotes(name), " stands twice");
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(std::int64_t) override { return true; }
+  bool number_unsigned(std::uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
+
+ private:
+  bool open() {
+    keys_.emplace_back();
+    demand(keys_.size() <= max_depth_, ExitCode::data, source_, ": JSON nested deeper than ", max_depth_);
+    return true;
+  }
+  bool close() {
+    keys_.pop_back();
+    return true;
+  }
+
+  const std::string& source_;
+  std::size_t max_depth_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of the objects and arrays that are open
+};
+
 }  // namespace
 
 std::string in_quotes(std::string_view text) { return "\"" + escaped(text) + "\""; }
@@ -56,31 +95,10 @@ bool is_file_name(std::string_view name) {
 
 nlohmann::json parse_json(std::string_view text, const std::string& source, int max_depth) {
   using Json = nlohmann::json;
-  std::vector<std::unordered_set<std::string>> keys;  // of the objects and arrays that are open
-  const auto check = [&](int, Json::parse_event_t event, Json& value) {
-    switch (event) {
-      case Json::parse_event_t::object_start:
-      case Json::parse_event_t::array_start:
-        keys.emplace_back();
-        demand(keys.size() <= static_cast<std::size_t>(max_depth), ExitCode::data, source, ": JSON nested deeper than ",
-               max_depth);
-        break;
-      case Json::parse_event_t::object_end:
-      case Json::parse_event_t::array_end:
-        keys.pop_back();
-        break;
-      case Json::parse_event_t::key: {
-        const auto& key = value.get_ref<const std::string&>();
-        demand(keys.back().insert(key).second, ExitCode::data, source, ": ", in_quotes(key), " stands twice");
-        break;
-      }
-      case Json::parse_event_t::value:
-        break;
-    }
-    return true;
-  };
+  Guard guard(source, max_depth);
+  Json::sax_parse(text.begin(), text.end(), &guard);  // a syntax error is told below
   try {
-    return Json::parse(text.begin(), text.end(), check);
+    return Json::parse(text.begin(), text.end());
   } catch (const Json::exception& error) {
     std::string_view reason = error.what();  // "[json.exception.parse_error.101] parse error at line 1, ..."
     if (const std::size_t bracket = reason.find("] "); bracket != std::string_view::npos) reason.remove_prefix(bracket + 2);

@@ -13,10 +13,10 @@
 #include <system_error>
 #include <vector>
 
+#include "octet/base/checksum.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
-#include "octet/base/checksum.h"
 #include "octet/checkpoint/safetensors.h"
 #include "octet/checkpoint/steps.h"
 
@@ -131,8 +131,8 @@ class UnfinishedFolder {
   explicit UnfinishedFolder(const fs::path& step_directory)
       : path_(unfinished_name(step_directory).concat(concat(".", std::random_device()()))) {
     std::error_code error;
-    demand(fs::create_directories(path_, error) && !error, ExitCode::internal, path_.string(), ": cannot create: ",
-           error.message());
+    demand(fs::create_directories(path_, error) && !error, ExitCode::internal, path_.string(),
+           ": cannot create: ", error.message());
   }
   ~UnfinishedFolder() {
     std::error_code ignored;

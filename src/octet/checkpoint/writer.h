@@ -41,7 +41,7 @@ struct WriterOptions {
   std::filesystem::path root;  // .../checkpoints, made if need be; on many ranks in a file system that all of them see
   int keep_latest_k = 3;       // 0: all
   WriteMode mode = WriteMode::behind;
-  Ranks ranks = {};            // all else is the same on every rank
+  Ranks ranks = {};  // all else is the same on every rank
 };
 
 // A checkpoint is written as step-00001000.tmp-PID.TOKEN, synced, its manifest last, and renamed last; an older one of the same
