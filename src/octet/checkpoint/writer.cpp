@@ -201,8 +201,10 @@ void follow(const WriterOptions& options, Save& save, const Source& source) {
   if (!folder.empty()) {
     attempt(save.failure, [&] { write_slices(options.root / folder, options.ranks.rank, save.part, source); });
   }
+  std::string part;
+  attempt(save.failure, [&] { part = to_json(save.part.manifest); });
   gather(options.ranks, save.key + "/failure", save.failure);
-  gather(options.ranks, save.key + "/part", save.failure.empty() ? to_json(save.part.manifest) : "");
+  gather(options.ranks, save.key + "/part", part);
 }
 
 void write_checkpoint(const WriterOptions& options, Save& save, const Source& source) {
