@@ -98,10 +98,10 @@ std::vector<OpTime> Queue::take_profile() {
   return result;
 }
 
-std::unique_ptr<Device> make_device(DeviceKind kind) {
+std::unique_ptr<Device> make_device(DeviceKind kind, int index) {
   switch (kind) {
     case DeviceKind::cpu: return make_cpu_device();
-    case DeviceKind::cuda: return make_cuda_device();
+    case DeviceKind::cuda: return make_cuda_device(index);
     case DeviceKind::meta: return make_meta_device(DeviceKind::cpu);
   }
   fail(ExitCode::internal, "unknown device kind");

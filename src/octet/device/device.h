@@ -44,8 +44,10 @@ class Device {
   std::unique_ptr<MemoryMeter> memory_ = std::make_unique<MemoryMeter>();
 };
 
-// Throws Error{config} for cuda where this build has no CUDA backend. A meta device stands for the CPU.
-std::unique_ptr<Device> make_device(DeviceKind kind);
+// `index`: which of the machine's GPUs; the other kinds have one device. The thread that makes a device enqueues its work: ranks
+// that are threads of one process make one each. Throws Error{config} for cuda where this build has no CUDA backend or this
+// machine no such GPU. A meta device stands for the CPU.
+std::unique_ptr<Device> make_device(DeviceKind kind, int index = 0);
 // Counts what the program would take and do on a device of kind `target`.
 std::unique_ptr<Device> make_meta_device(DeviceKind target);
 

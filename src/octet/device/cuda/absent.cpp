@@ -4,11 +4,12 @@
 
 namespace octet {
 
-std::unique_ptr<Device> make_cuda_device() {
+std::unique_ptr<Device> make_cuda_device(int) {
   fail(ExitCode::config, "run.device = \"cuda\": this build of octet has no CUDA backend; use run.device = \"cpu\"");
 }
 
 bool cuda_is_available() { return false; }
+int cuda_device_count() { return 0; }
 CudaProperties cuda_properties() { return {}; }
 
 }  // namespace octet

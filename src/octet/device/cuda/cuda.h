@@ -18,8 +18,11 @@ void check(cudaError_t code, const char* call);
 // After a kernel launch.
 inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
+// Makes the queue's device the thread's current one, where kernels are launched.
 cudaStream_t stream_of(Queue& queue);
 int multiprocessors_of(Queue& queue);
+// Which of the machine's GPUs.
+int index_of(Device& device);
 
 // State of a library (a handle, a cache of plans) that is made at its first use on a device and lives as long as the device.
 class Extension {

@@ -11,9 +11,11 @@ namespace octet {
 // (kCudaBackend)`.
 inline constexpr bool kCudaBackend = OCTET_HAS_CUDA != 0;
 
-std::unique_ptr<Device> make_cuda_device();
+std::unique_ptr<Device> make_cuda_device(int index);
 // Whether this build has the CUDA backend and this machine a GPU it can use.
 bool cuda_is_available();
+// GPUs that this process can use.
+int cuda_device_count();
 
 // The first GPU, for doctor and reports; empty and zero where there is none.
 struct CudaProperties {

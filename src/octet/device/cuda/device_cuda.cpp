@@ -75,18 +75,24 @@ void CUDART_CB finish_host_copy(void* argument) {
 
 class CudaQueue final : public Queue {
  public:
-  explicit CudaQueue(Device& device) : Queue(device) {
+  // The device is the thread's current one.
+  CudaQueue(Device& device, int index) : Queue(device), index_(index) {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   }
   ~CudaQueue() override {
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
   }
-  cudaStream_t stream() const { return stream_; }
+  // CUDA keeps a current device per thread: events are made on it, and kernels start on no other.
+  cudaStream_t stream() const {
+    check(cudaSetDevice(index_), "cudaSetDevice");
+    return stream_;
+  }
 
   std::unique_ptr<Event> record() override {
+    const cudaStream_t at = stream();
     auto event = std::make_unique<CudaEvent>();
-    check(cudaEventRecord(event->get(), stream_), "cudaEventRecord");
+    check(cudaEventRecord(event->get(), at), "cudaEventRecord");
     return event;
   }
   void wait(const Event& event) override {
@@ -126,14 +132,15 @@ class CudaQueue final : public Queue {
   void zero(void* device, std::size_t bytes) override {
     if (bytes == 0) return;
     count("zero", {.bytes = static_cast<double>(bytes)});
-    check(cudaMemsetAsync(device, 0, bytes, stream_), "cudaMemsetAsync");
+    check(cudaMemsetAsync(device, 0, bytes, stream()), "cudaMemsetAsync");
   }
 
  protected:
   void stamp() override {
+    const cudaStream_t at = stream();
     cudaEvent_t event = nullptr;
     check(cudaEventCreate(&event), "cudaEventCreate");
-    check(cudaEventRecord(event, stream_), "cudaEventRecord");
+    check(cudaEventRecord(event, at), "cudaEventRecord");
     stamps_.push_back(event);
   }
   std::vector<double> take_stamps() override {
@@ -150,29 +157,39 @@ class CudaQueue final : public Queue {
 
  private:
   std::vector<cudaEvent_t> stamps_;
+  int index_;
   cudaStream_t stream_ = nullptr;
   StagingRing staging_;
 };
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice() {
+  explicit CudaDevice(int index) : index_(index) {
     int count = 0;
     const cudaError_t found = cudaGetDeviceCount(&count);
     demand(found == cudaSuccess && count > 0, ExitCode::config,
            "run.device = \"cuda\": this machine has no GPU that CUDA can use (", cudaGetErrorString(found), ")");
-    check(cudaSetDevice(0), "cudaSetDevice");
-    check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
+    demand(index >= 0 && index < count, ExitCode::config, "run.device = \"cuda\": there is no GPU ", index, ": this machine has ",
+           count, ", counted from 0");
+    enter();
+    check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, index), "cudaDeviceGetAttribute");
   }
+  // Makes this the thread's current device.
+  void enter() const { check(cudaSetDevice(index_), "cudaSetDevice"); }
   DeviceKind kind() const override { return DeviceKind::cuda; }
-  std::unique_ptr<Queue> make_queue() override { return std::make_unique<CudaQueue>(*this); }
+  std::unique_ptr<Queue> make_queue() override {
+    enter();
+    return std::make_unique<CudaQueue>(*this, index_);
+  }
 
+  int index() const { return index_; }
   int multiprocessors() const { return multiprocessors_; }
   std::unordered_map<std::type_index, std::unique_ptr<cuda::Extension>> extensions;
 
  protected:
   void* acquire(std::size_t bytes) override {
     if (bytes == 0) return nullptr;
+    enter();
     void* memory = nullptr;
     const cudaError_t code = cudaMalloc(&memory, bytes);
     if (code == cudaErrorMemoryAllocation) {
@@ -189,6 +206,7 @@ class CudaDevice final : public Device {
   void release(void* memory, std::size_t) override { cudaFree(memory); }
 
  private:
+  int index_;
   int multiprocessors_ = 0;
 };
 
@@ -207,18 +225,26 @@ cudaStream_t stream_of(Queue& queue) {
 
 int multiprocessors_of(Queue& queue) { return static_cast<CudaDevice&>(queue.device()).multiprocessors(); }
 
+int index_of(Device& device) {
+  require(device.kind() == DeviceKind::cuda, "the GPU of device ", name_of(device.kind()));
+  return static_cast<CudaDevice&>(device).index();
+}
+
 std::unique_ptr<Extension>& extension_slot(Device& device, std::type_index type) {
+  static_cast<CudaDevice&>(device).enter();  // handles of libraries belong to the device on which they are made
   return static_cast<CudaDevice&>(device).extensions[type];
 }
 
 }  // namespace cuda
 
-std::unique_ptr<Device> make_cuda_device() { return std::make_unique<CudaDevice>(); }
+std::unique_ptr<Device> make_cuda_device(int index) { return std::make_unique<CudaDevice>(index); }
 
-bool cuda_is_available() {
+int cuda_device_count() {
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
+
+bool cuda_is_available() { return cuda_device_count() > 0; }
 
 CudaProperties cuda_properties() {
   if (!cuda_is_available()) return {};
