@@ -11,18 +11,21 @@ if(OCTET_CUDA STREQUAL ON OR (OCTET_CUDA STREQUAL AUTO AND EXISTS /dev/nvidia0))
   find_program(OCTET_NVCC nvcc HINTS ENV CUDA_HOME PATH_SUFFIXES bin PATHS /usr/local/cuda)
   cmake_path(GET OCTET_NVCC PARENT_PATH toolkit)
   cmake_path(GET toolkit PARENT_PATH toolkit)
-  foreach(library cublasLt cudnn nvrtc)  # cuDNN's frontend calls nvrtc
+  foreach(library cublasLt cudnn nvrtc nccl)  # cuDNN's frontend calls nvrtc
     string(TOUPPER ${library} variable)
-    find_library(OCTET_${variable} NAMES ${library} lib${library}.so.13 lib${library}.so.9
+    find_library(OCTET_${variable} NAMES ${library} lib${library}.so.13 lib${library}.so.9 lib${library}.so.2
       HINTS ${toolkit} ${nvidia_folders} PATH_SUFFIXES lib64 lib)
   endforeach()
   find_path(OCTET_CUDNN_INCLUDE NAMES cudnn.h HINTS ${toolkit} ${nvidia_folders} PATH_SUFFIXES include)
+  find_path(OCTET_NCCL_INCLUDE NAMES nccl.h HINTS ${toolkit} ${nvidia_folders} PATH_SUFFIXES include)
   # Headers only, from PyPI (nvidia-cudnn-frontend).
   find_path(OCTET_CUDNN_FRONTEND_INCLUDE NAMES cudnn_frontend.h HINTS ${PROJECT_SOURCE_DIR}/build/cudnn-frontend/include)
 
   set(missing "")
   foreach(part "OCTET_NVCC:nvcc of the CUDA toolkit" "OCTET_CUBLASLT:cuBLASLt" "OCTET_CUDNN:cuDNN" "OCTET_NVRTC:NVRTC"
-      "OCTET_CUDNN_INCLUDE:cudnn.h" "OCTET_CUDNN_FRONTEND_INCLUDE:cudnn_frontend.h (tools/cudnn_frontend.sh fetches it)")
+      "OCTET_NCCL:NCCL"
+      "OCTET_CUDNN_INCLUDE:cudnn.h" "OCTET_NCCL_INCLUDE:nccl.h"
+      "OCTET_CUDNN_FRONTEND_INCLUDE:cudnn_frontend.h (tools/cudnn_frontend.sh fetches it)")
     string(REGEX MATCH "^([^:]*):(.*)$" part "${part}")
     if(NOT ${CMAKE_MATCH_1})
       list(APPEND missing "${CMAKE_MATCH_2}")

@@ -6,10 +6,13 @@
 //   all_to_all      y = part `rank` of rank 0's x, of rank 1's x, ...
 //   broadcast       x = x of rank `root`
 // On the CPU a reduction goes over the ranks in their order, in FP32 for BF16 and rounded once, so that its bits depend on the
-// size of the group alone. A failure or a timeout ends the group: Error{peer} that names the operation and who is to blame.
+// size of the group alone. On GPUs the order is NCCL's and BF16 is rounded at every hop; all ranks of an all_reduce get the same
+// bits. A failure or a timeout ends the group: Error{peer} that names the operation and who is to blame. On GPUs an operation has
+// only been enqueued when it returns, so a failure in it is thrown by a later one, or by check().
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +23,8 @@
 
 namespace octet::comm {
 
-enum class Reduction : std::uint8_t { sum, max };  // max: NaN wins, as in an amax
+// max: NaN wins, as in an amax. Between GPUs it is of F32 alone, of numbers that are not negative and not -0, or NaN.
+enum class Reduction : std::uint8_t { sum, max };
 
 struct AllGather {
   Tensor x;  // [n], any dtype; may be part `rank` of y
@@ -68,7 +72,12 @@ class Group {
   void all_reduce(Queue& queue, Arena& scratch, const AllReduce& op);
   void all_to_all(Queue& queue, Arena& scratch, const AllToAll& op);
   void broadcast(Queue& queue, const Broadcast& op);
+  // The host waits, too.
   void barrier(Queue& queue);
+
+  // Throws Error{peer} if the group has failed. To be called after a queue was synchronised and before what its collectives wrote is
+  // kept: a GPU's queue becomes empty, too, when the group fails.
+  virtual void check() {}
 
  protected:
   // For groups of several ranks, on devices that compute; operands have been checked, scratch given out and traffic counted.
@@ -79,8 +88,13 @@ class Group {
   virtual void run(Queue& queue, const AllToAll& op) = 0;
   virtual void run(Queue& queue, const Broadcast& op) = 0;
   virtual void run_barrier(Queue& queue) = 0;
+  // See Batch.
+  virtual void begin_batch() {}
+  virtual void end_batch() noexcept {}
+  virtual void drop_batch() noexcept {}
 
  private:
+  friend class Batch;
   // Whether there is something to send, and to whom.
   bool begin(Queue& queue, const char* op, double bytes);
   Tensor parts_for(Arena& scratch, Queue& queue, const Tensor& x) const;
@@ -88,6 +102,22 @@ class Group {
   std::string name_;
   int rank_, size_;
   Traffic traffic_;
+};
+
+// The operations of a group between its beginning and its end, barriers excepted, are one launch where the transport has launches
+// (NCCL): the all-gathers of a layer cost the latency of one. None may depend on another, all may run at the batch's end, and their
+// memory must not be touched before. It never throws at its end: what fails there is thrown by the group's next operation or
+// check(). During an exception nothing is launched. Batches of a group do not nest.
+class Batch {
+ public:
+  explicit Batch(Group& group) : group_(group), exceptions_(std::uncaught_exceptions()) { group_.begin_batch(); }
+  ~Batch() { std::uncaught_exceptions() > exceptions_ ? group_.drop_batch() : group_.end_batch(); }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+ private:
+  Group& group_;
+  int exceptions_;
 };
 
 // Sends nothing: a group of one rank, whose collectives copy, or any rank of any group on the meta device, which only counts.

@@ -1,0 +1,12 @@
+// Linked where the CUDA backend is not built.
+#include "octet/comm/nccl.h"
+
+namespace octet::comm {
+
+std::unique_ptr<Group> make_nccl_group(Device&, const NcclOptions& options) {
+  fail(ExitCode::config, "group ", options.name, ": this build of octet has no CUDA backend, so no NCCL");
+}
+
+std::string nccl_version() { return {}; }
+
+}  // namespace octet::comm

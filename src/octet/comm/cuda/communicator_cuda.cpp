@@ -1,0 +1,232 @@
+#include "octet/comm/cuda/communicator.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "octet/device/cuda/cuda.h"
+
+namespace octet::comm {
+namespace {
+
+// How soon a lost rank and an operation that has ended are noticed.
+constexpr std::chrono::milliseconds kWatchEvery{100};
+// Where a failure meets no operation: whoever asks next names his own.
+constexpr const char* kSomeOp = "an operation";
+
+void leave_multicast_alone() {
+  static std::once_flag once;
+  // NVLink multicast (NVLS) gains little here, and NCCL fails where a shared host does not let it be set up. NCCL has no other switch
+  // for it; who has set the variable decides.
+  std::call_once(once, [] { ::setenv("NCCL_NVLS_ENABLE", "0", 0); });
+}
+
+// Rank 0 makes it, the others read it.
+ncclUniqueId shared_id(const NcclOptions& options) {
+  const std::string key = options.name + "/nccl";
+  ncclUniqueId id;
+  if (options.rank == 0) {
+    const ncclResult_t code = ncclGetUniqueId(&id);
+    demand(code == ncclSuccess, ExitCode::peer, "rank 0: connecting of group ", options.name, " failed: ncclGetUniqueId: ",
+           ncclGetErrorString(code));
+    options.set(key, std::string_view(id.internal, sizeof id.internal));
+    return id;
+  }
+  const std::string text = options.get(key);
+  require(text.size() == sizeof id.internal, key, ": ", text.size(), " bytes");
+  std::memcpy(id.internal, text.data(), sizeof id.internal);
+  return id;
+}
+
+bool failed(ncclResult_t code) { return code != ncclSuccess && code != ncclInProgress; }
+
+// ncclGetLastError adds what the code does not say, or nothing.
+std::string words_of(ncclResult_t code, ncclComm_t handle) {
+  const std::string detail = handle ? ncclGetLastError(handle) : "";
+  return concat("NCCL: ", ncclGetErrorString(code), detail.empty() ? "" : ": ", detail.substr(0, detail.find('\n')));
+}
+
+}  // namespace
+
+Communicator::Communicator(int device, const NcclOptions& options)
+    : options_(options), device_(device), exceptions_(std::uncaught_exceptions()) {
+  leave_multicast_alone();
+  const ncclUniqueId id = shared_id(options_);
+  cuda::check(cudaSetDevice(device_), "cudaSetDevice");
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.commName = options_.name.c_str();
+  const ncclResult_t code = ncclCommInitRankConfig(&handle_, options_.size, id, options_.rank, &config);
+  if (failed(code)) {
+    const std::string words = words_of(code, nullptr);
+    if (handle_) ncclCommAbort(handle_);
+    fail(ExitCode::peer, "rank ", options_.rank, ": connecting of group ", options_.name, " failed: ", words);
+  }
+  watchdog_ = std::thread([this] { watch(); });
+}
+
+Communicator::~Communicator() {
+  if (std::uncaught_exceptions() > exceptions_) {
+    abort("closing", "an exception has ended this rank");
+  } else {
+    finish();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    changed_.notify_all();
+  }
+  watchdog_.join();  // which may have been aborting
+  if (handle_) ncclCommDestroy(handle_);
+  for (const Launched& launched : launched_) cudaEventDestroy(launched.end);
+  for (const cudaEvent_t event : unused_) cudaEventDestroy(event);
+}
+
+void Communicator::finish() noexcept {
+  try {
+    ncclResult_t code;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!handle_) return;
+      code = ncclCommFinalize(handle_);
+    }
+    if (failed(code)) give_up("closing", words_of(code, nullptr));
+    settle("closing");
+  } catch (const Error&) {  // has been aborted instead
+  }
+}
+
+void Communicator::connect() { settle("connecting"); }
+
+void Communicator::launch(const char* op, const Calls& calls, cudaStream_t stream) {
+  std::string reason;
+  {
+    const std::lock_guard lock(mutex_);
+    throw_if_failed(op);
+    ncclResult_t code = ncclGroupStart();
+    for (const auto& call : calls) {
+      if (!failed(code)) code = call(handle_);
+    }
+    const ncclResult_t end = ncclGroupEnd();  // also after a failure, which it returns
+    if (!failed(code)) code = end;
+    if (failed(code)) reason = words_of(code, handle_);
+  }
+  if (!reason.empty()) give_up(op, reason);
+  settle(op);  // a thread of NCCL launches; what the caller enqueues next must come behind
+  const std::lock_guard lock(mutex_);
+  throw_if_failed(op);
+  record(op, stream);
+}
+
+void Communicator::check() {
+  std::string reason;
+  const char* op;
+  {
+    const std::lock_guard lock(mutex_);
+    throw_if_failed(kSomeOp);
+    reason = trouble();
+    op = current_op();
+  }
+  if (!reason.empty()) give_up(op, reason);
+}
+
+void Communicator::settle(const char* op) {
+  const Clock::time_point begin = Clock::now();
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    std::string reason;
+    {
+      const std::lock_guard lock(mutex_);
+      throw_if_failed(op);
+      const ncclResult_t code = ncclCommGetAsyncError(handle_, &state);
+      if (failed(code) || failed(state)) reason = words_of(failed(code) ? code : state, handle_);
+    }
+    if (!reason.empty()) give_up(op, reason);
+    if (state == ncclSuccess) return;
+    const double waited_s = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (waited_s > options_.timeout_s) give_up(op, concat("the other ranks have not come within ", options_.timeout_s, " s"));
+    // Launches take microseconds, connections seconds.
+    if (waited_s < 1e-3) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+}
+
+void Communicator::abort(const char* op, const std::string& reason) {
+  const std::string blamed = options_.blame ? options_.blame() : "";
+  ncclComm_t handle;
+  {
+    const std::lock_guard lock(mutex_);
+    handle = std::exchange(handle_, nullptr);
+    if (!handle) return;
+    failed_op_ = op;
+    failure_ = blamed.empty() ? reason : blamed.find(reason) != std::string::npos ? blamed : concat(blamed, "; ", reason);
+  }
+  // Nobody is in a call or can begin one. Kernels end, and with them what waits for their streams: after failure_ was written.
+  ncclCommAbort(handle);
+}
+
+void Communicator::give_up(const char* op, const std::string& reason) {
+  abort(op, reason);
+  const std::lock_guard lock(mutex_);
+  throw_if_failed(op);
+  fail(ExitCode::internal, "unreachable");
+}
+
+void Communicator::throw_if_failed(const char* op) const {
+  if (handle_) return;
+  fail(ExitCode::peer, "rank ", options_.rank, ": ", failed_op_ == kSomeOp ? op : failed_op_, " of group ", options_.name,
+       " failed: ", failure_);
+}
+
+const char* Communicator::current_op() const { return launched_.empty() ? kSomeOp : launched_.front().op; }
+
+void Communicator::watch() {
+  cudaSetDevice(device_);
+  for (;;) {
+    const std::string lost = options_.lost ? options_.lost() : "";
+    std::string reason;
+    const char* op;
+    {
+      std::unique_lock lock(mutex_);
+      if (closing_ || !handle_) return;
+      reason = lost.empty() ? trouble() : lost;
+      op = current_op();
+      if (reason.empty() && changed_.wait_for(lock, kWatchEvery, [&] { return closing_; })) return;
+    }
+    if (!reason.empty()) return abort(op, reason);
+  }
+}
+
+std::string Communicator::trouble() {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t code = ncclCommGetAsyncError(handle_, &state);
+  if (failed(code) || failed(state)) return words_of(failed(code) ? code : state, handle_);
+  const Clock::time_point now = Clock::now();
+  while (!launched_.empty() && cudaEventQuery(launched_.front().end) != cudaErrorNotReady) {
+    unused_.push_back(launched_.front().end);
+    launched_.pop_front();
+    progress_ = now;
+  }
+  if (launched_.empty()) return "";
+  const std::chrono::duration<double> still = now - std::max(progress_, launched_.front().at);
+  return still.count() > options_.timeout_s ? concat("it has not ended within ", options_.timeout_s, " s") : "";
+}
+
+void Communicator::record(const char* op, cudaStream_t stream) {
+  cudaEvent_t end = nullptr;
+  if (unused_.empty()) {
+    cuda::check(cudaEventCreateWithFlags(&end, cudaEventDisableTiming), "cudaEventCreate");
+  } else {
+    end = unused_.back();
+    unused_.pop_back();
+  }
+  launched_.push_back({op, end, Clock::now()});
+  cuda::check(cudaEventRecord(end, stream), "cudaEventRecord");
+}
+
+}  // namespace octet::comm

@@ -1,0 +1,161 @@
+#include "octet/comm/nccl.h"
+
+#include <memory>
+#include <utility>
+
+#include "octet/comm/cuda/communicator.h"
+#include "octet/device/cuda/cuda.h"
+
+namespace octet::comm {
+namespace {
+
+struct Reducing {
+  ncclDataType_t type;
+  ncclRedOp_t op;
+};
+
+Reducing reducing(const Tensor& x, Reduction reduction) {
+  if (reduction == Reduction::max) {
+    require(x.dtype == DType::f32, "NCCL: the maximum of ", name_of(x.dtype), ", where it is of F32 alone");
+    return {ncclUint32, ncclMax};
+  }
+  return {x.dtype == DType::bf16 ? ncclBfloat16 : x.dtype == DType::f32 ? ncclFloat32 : ncclFloat64, ncclSum};
+}
+
+std::size_t count_of(const Tensor& x) { return static_cast<std::size_t>(x.elements()); }
+
+// One element on the device, which the barrier sums. Not counted as the program's memory, as NCCL's own buffers are not.
+class Token {
+ public:
+  explicit Token(int device) {
+    cuda::check(cudaSetDevice(device), "cudaSetDevice");
+    cuda::check(cudaMalloc(&memory_, sizeof(float)), "cudaMalloc");
+  }
+  ~Token() { cudaFree(memory_); }
+  Token(const Token&) = delete;
+  Token& operator=(const Token&) = delete;
+  void* get() const { return memory_; }
+
+ private:
+  void* memory_ = nullptr;
+};
+
+class NcclGroup final : public Group {
+ public:
+  NcclGroup(Device& device, const NcclOptions& options)
+      : Group(options.name, options.rank, options.size),
+        token_(cuda::index_of(device)),
+        communicator_(cuda::index_of(device), options) {
+    communicator_.connect();
+  }
+  void check() override { communicator_.check(); }
+
+ private:
+  using Calls = Communicator::Calls;
+
+  void run(Queue& queue, const AllGather& op) override {
+    if (op.x.elements() == 0) return;
+    const cudaStream_t stream = cuda::stream_of(queue);
+    enqueue("all_gather", stream, {[=](ncclComm_t group) {
+              return ncclAllGather(op.x.data, op.y.data, op.x.bytes(), ncclUint8, group, stream);
+            }});
+  }
+  void run(Queue& queue, const ReduceScatter& op, const Tensor&) override {
+    if (op.y.elements() == 0) return;
+    const cudaStream_t stream = cuda::stream_of(queue);
+    const Reducing how = reducing(op.x, op.reduction);
+    enqueue("reduce_scatter", stream, {[=](ncclComm_t group) {
+              return ncclReduceScatter(op.x.data, op.y.data, count_of(op.y), how.type, how.op, group, stream);
+            }});
+  }
+  void run(Queue& queue, const AllReduce& op, const Tensor&) override {
+    if (op.x.elements() == 0) return;
+    const cudaStream_t stream = cuda::stream_of(queue);
+    const Reducing how = reducing(op.x, op.reduction);
+    enqueue("all_reduce", stream, {[=](ncclComm_t group) {
+              return ncclAllReduce(op.x.data, op.x.data, count_of(op.x), how.type, how.op, group, stream);
+            }});
+  }
+  // A rank's part for itself goes the same way.
+  void run(Queue& queue, const AllToAll& op) override {
+    const cudaStream_t stream = cuda::stream_of(queue);
+    const std::size_t size_of_one = size_of(op.x.dtype);
+    const std::uint8_t* from = op.x.as_bytes();
+    std::uint8_t* to = op.y.as_bytes();
+    Calls calls;
+    for (int peer = 0; peer < size(); ++peer) {
+      const auto r = static_cast<std::size_t>(peer);
+      const std::size_t sent = static_cast<std::size_t>(op.sent[r]) * size_of_one;
+      const std::size_t received = static_cast<std::size_t>(op.received[r]) * size_of_one;
+      if (sent > 0) calls.push_back([=](ncclComm_t group) { return ncclSend(from, sent, ncclUint8, peer, group, stream); });
+      if (received > 0) calls.push_back([=](ncclComm_t group) { return ncclRecv(to, received, ncclUint8, peer, group, stream); });
+      from += sent;
+      to += received;
+    }
+    if (!calls.empty()) enqueue("all_to_all", stream, std::move(calls));
+  }
+  void run(Queue& queue, const Broadcast& op) override {
+    if (op.x.elements() == 0) return;
+    const cudaStream_t stream = cuda::stream_of(queue);
+    enqueue("broadcast", stream, {[=](ncclComm_t group) {
+              return ncclBroadcast(op.x.data, op.x.data, op.x.bytes(), ncclUint8, op.root, group, stream);
+            }});
+  }
+  void run_barrier(Queue& queue) override {
+    require(!batching_, "group ", name(), ": a barrier in a batch");
+    const cudaStream_t stream = cuda::stream_of(queue);
+    enqueue("barrier", stream, {[=, this](ncclComm_t group) {
+              return ncclAllReduce(token_.get(), token_.get(), 1, ncclUint32, ncclSum, group, stream);
+            }});
+    queue.synchronize();
+    communicator_.check();
+  }
+
+  // The operations of a batch are kept until its end: the communicator is not held while the caller's code runs.
+  void begin_batch() override {
+    require(!batching_, "group ", name(), ": a batch in a batch");
+    batching_ = true;
+  }
+  void end_batch() noexcept override {
+    batching_ = false;
+    const Calls calls = std::exchange(batch_, {});
+    if (calls.empty()) return;
+    try {
+      communicator_.launch(batch_op_, calls, batch_stream_);
+    } catch (const Error&) {  // the communicator has kept it
+    }
+  }
+  void drop_batch() noexcept override {
+    batching_ = false;
+    batch_.clear();
+  }
+
+  void enqueue(const char* op, cudaStream_t stream, Calls calls) {
+    if (!batching_) return communicator_.launch(op, calls, stream);
+    batch_op_ = op;
+    batch_stream_ = stream;  // NCCL ends a launch for all of its streams at once
+    for (auto& call : calls) batch_.push_back(std::move(call));
+  }
+
+  Token token_;
+  Communicator communicator_;
+  bool batching_ = false;
+  Calls batch_;
+  const char* batch_op_ = nullptr;  // of its last operation
+  cudaStream_t batch_stream_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Group> make_nccl_group(Device& device, const NcclOptions& options) {
+  if (options.size == 1) return make_silent_group(options.name);
+  return std::make_unique<NcclGroup>(device, options);
+}
+
+std::string nccl_version() {
+  int version = 0;  // 22809: 2.28.9
+  if (ncclGetVersion(&version) != ncclSuccess) return "NCCL";
+  return concat("NCCL ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+}  // namespace octet::comm
