@@ -1,0 +1,91 @@
+// A rank that is a thread of this process: its device, queues, memory and group.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "octet/comm/gloo.h"
+#include "octet/comm/nccl.h"
+#include "octet/device/arena.h"
+#include "octet/tensor/tensor.h"
+#include "support/ranks.h"
+
+namespace octet::testing {
+
+struct GroupRank {
+  struct Options {
+    DeviceKind kind = DeviceKind::cpu;  // Gloo on the CPU; on GPUs, one a rank, NCCL
+    int rank = 0, size = 1;
+    double timeout_s = 30;
+    std::function<std::string()> blame = {}, lost = {};
+  };
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Queue> queue, other_queue;
+  Arena tensors, scratch;
+  std::unique_ptr<comm::Group> group;
+
+  GroupRank(ThreadStore& store, const Options& options)
+      : device(make_device(options.kind, options.kind == DeviceKind::cuda ? options.rank : 0)),
+        queue(device->make_queue()),
+        other_queue(device->make_queue()),
+        tensors(*device, MemoryCategory::workspace, 1 << 23),
+        scratch(*device, MemoryCategory::workspace, 1 << 22) {
+    const auto set = [&store](const std::string& key, std::string_view value) { store.set(key, value); };
+    const auto get = [&store](const std::string& key) { return store.get(key); };
+    if (options.kind == DeviceKind::cuda) {
+      group = comm::make_nccl_group(*device, {.name = "test",
+                                              .rank = options.rank,
+                                              .size = options.size,
+                                              .timeout_s = options.timeout_s,
+                                              .set = set,
+                                              .get = get,
+                                              .blame = options.blame,
+                                              .lost = options.lost});
+    } else {
+      group = comm::make_gloo_group({.name = "test",
+                                     .rank = options.rank,
+                                     .size = options.size,
+                                     .timeout_s = options.timeout_s,
+                                     .set = set,
+                                     .get = get,
+                                     .blame = options.blame});
+    }
+  }
+
+  // [n] elements of the type T of the dtype.
+  template <class T>
+  Tensor tensor(std::int64_t n, const std::function<double(std::int64_t)>& value, DType dtype = kDTypeOf<T>) {
+    std::vector<T> host(static_cast<std::size_t>(n));
+    for (std::int64_t i = 0; i < n; ++i) host[static_cast<std::size_t>(i)] = static_cast<T>(static_cast<float>(value(i)));
+    const Tensor result = allocate(tensors, dtype, {n});
+    queue->copy_to_device(result.data, host.data(), result.bytes());
+    queue->synchronize();
+    return result;
+  }
+  // What it holds once the queue has got here.
+  template <class T>
+  std::vector<double> values(const Tensor& x) {
+    std::vector<T> host(static_cast<std::size_t>(x.elements()));
+    queue->copy_to_host(host.data(), x.data, x.bytes());
+    queue->synchronize();
+    group->check();
+    std::vector<double> result;
+    for (const T& v : host) result.push_back(static_cast<double>(static_cast<float>(v)));
+    return result;
+  }
+  // Whether element i is expected(i), for all i.
+  template <class T>
+  ::testing::AssertionResult holds(const Tensor& x, const std::function<double(std::int64_t)>& expected) {
+    const std::vector<double> actual = values<T>(x);
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      const double e = expected(static_cast<std::int64_t>(i));
+      if (actual[i] != e) return ::testing::AssertionFailure() << "element " << i << " is " << actual[i] << ", not " << e;
+    }
+    return ::testing::AssertionSuccess();
+  }
+};
+
+}  // namespace octet::testing
