@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests; sanitize, or one of its tools; kernels; rows (the
-# speed table of docs/performance.md), or row:NAME for one of them.
-# The programs octet and octet_test_gpu are taken from OCTET_BIN (default build/release), which may have been built elsewhere:
-# cuBLAS and cuDNN are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried along (Gloo) in
+# speed table of docs/performance.md), or row:NAME for one of them; ranks, between all GPUs of the machine.
+# The programs octet, octet_test_gpu and octet_test_gpu_ranks are taken from OCTET_BIN (default build/release), which may have been built elsewhere:
+# cuBLAS, cuDNN and NCCL are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried along (Gloo) in
 # OCTET_BIN/lib. Logs go to OUT (default out/gpu). The last lines
 # are a verdict, a line a part.
 set -uo pipefail
@@ -23,12 +23,18 @@ part() {
   verdict+=("$([ $status -eq 0 ] && echo PASS || echo FAIL) $name ($((SECONDS - start)) s)")
   [ $status -eq 0 ]
 }
-test_program() { find "$bin" -name octet_test_gpu -type f | head -n 1; }
+test_program() { find "$bin" -name "${1:-octet_test_gpu}" -type f | head -n 1; }
 
 run_tests() {
   "$(test_program)" --gtest_brief=1 >"$out/tests.log" 2>&1
   local status=$?
   grep -E '^\[  FAILED|^\[  PASSED|tests ran' "$out/tests.log" | sort -u | tail -n 40
+  return $status
+}
+run_ranks() {
+  "$(test_program octet_test_gpu_ranks)" --gtest_brief=1 >"$out/ranks.log" 2>&1
+  local status=$?
+  grep -E '^\[  FAILED|^\[  PASSED|^\[  SKIPPED|tests ran' "$out/ranks.log" | sort -u | tail -n 40
   return $status
 }
 # Without the products, what times them and whole steps, which take long under it and run the libraries' kernels.
@@ -79,6 +85,10 @@ for name in "$@"; do
     sanitize) for tool in memcheck racecheck initcheck; do part "$tool" sanitize "$tool"; done ;;
     memcheck | racecheck | initcheck) part "$name" sanitize "$name" ;;
     kernels) part kernels "$bin/octet" bench kernels --json "$out/kernels.json" ;;
+    ranks)
+      part ranks run_ranks
+      part bench-comm "$bin/octet" bench comm --json "$out/comm.json"
+      ;;
     rows) for row in "${rows[@]}"; do part "${row%% *}" run_row $row; done ;;
     row:*) for row in "${rows[@]}"; do if [ "${row%% *}" = "${name#row:}" ]; then part "${row%% *}" run_row $row; fi; done ;;
     *) echo "tools/gpu.sh: unknown part $name" >&2; exit 2 ;;

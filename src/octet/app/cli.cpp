@@ -262,6 +262,9 @@ class CommandLine {
     add_kind("quantize", "Casts to FP8 with their amax", run_bench_quantize);
     add_kind("attention", "Attention, forward and backward", run_bench_attention);
     add_kind("kernels", "The memory-bound ops of a step, on a GPU", run_bench_kernels);
+    CLI::App& comm = *add_kind("comm", "Collectives between GPUs over NCCL, or on the CPU over Gloo", run_bench_comm);
+    comm.add_option("-n,--ranks", bench_.ranks, "Ranks, threads of this process: all GPUs, or two on the CPU");
+    comm.add_option("--device", bench_.device, "auto, cpu or cuda")->capture_default_str();
     CLI::App& step = *add_kind("step", "A training step: of every recipe, or of a run, op by op", run_bench_step);
     step.add_option("RUN.toml", bench_.run.path, "A run: its step is timed op by op; without it every recipe of a small model");
     step.add_option("--seconds", bench_.seconds, "How long a run's steps are timed")->capture_default_str();

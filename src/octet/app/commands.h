@@ -124,12 +124,15 @@ int run_quantize(const QuantizeArgs& args);
 struct BenchArgs {
   RunFile run;              // step only; no path: the quickstart's model
   double seconds = 10;      // step of a run: how long
+  int ranks = 0;            // comm only; 0: all GPUs, or two on the CPU
+  std::string device = "auto";      // comm only: auto | cpu | cuda
   std::filesystem::path json;       // file to write; "" when not given
 };
 int run_bench_gemm(const BenchArgs& args);
 int run_bench_quantize(const BenchArgs& args);
 int run_bench_attention(const BenchArgs& args);
 int run_bench_kernels(const BenchArgs& args);
+int run_bench_comm(const BenchArgs& args);
 int run_bench_step(const BenchArgs& args);
 int run_bench_run(const BenchArgs& args);  // `bench step` with a RUN.toml
 

@@ -6,6 +6,7 @@
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/base/threads.h"
+#include "octet/comm/nccl.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/attention/attention.h"
 #include "octet/kernels/gemm/gemm.h"
@@ -25,10 +26,10 @@ std::string compiler() {
 std::string describe(const CudaProperties& gpu) {
   if (!kCudaBackend) return "none: this build has no CUDA backend; everything runs on the CPU";
   if (gpu.name.empty()) return "none that CUDA can use; everything runs on the CPU";
-  return fmt::format("{}, sm_{}, {:.1f} GiB, {:.1f} GiB free; CUDA {} on a driver for {}, {}, {}{}", gpu.name,
+  return fmt::format("{}, sm_{}, {:.1f} GiB, {:.1f} GiB free; CUDA {} on a driver for {}, {}, {}, {}{}", gpu.name,
                      gpu.compute_capability, gib(static_cast<std::int64_t>(gpu.memory_bytes)),
                      gib(static_cast<std::int64_t>(gpu.memory_free_bytes)), gpu.runtime_version, gpu.driver_version,
-                     kernels::gemm_library_version(), kernels::attention_library_version(),
+                     kernels::gemm_library_version(), kernels::attention_library_version(), comm::nccl_version(),
                      gpu.compute_capability < 89 ? "; FP8 needs sm_89 or newer" : "");
 }
 
@@ -68,7 +69,8 @@ int run_doctor(const DoctorArgs& args) {
           {"cuda_driver", gpu.driver_version},
           {"cuda_runtime", gpu.runtime_version},
           {"gemm", kernels::gemm_library_version()},
-          {"attention", kernels::attention_library_version()}}},
+          {"attention", kernels::attention_library_version()},
+          {"collectives", comm::nccl_version()}}},
         {"fp8_self_test", {{"passed", healthy}, {"checks", test.checks}, {"failure", test.failure}}}};
     fmt::print("{}\n", object.dump());
   } else {

@@ -194,7 +194,8 @@ void Communicator::watch() {
     {
       std::unique_lock lock(mutex_);
       if (closing_ || !handle_) return;
-      reason = lost.empty() ? trouble() : lost;
+      reason = trouble();
+      if (!lost.empty()) reason = lost;  // the likely cause of any other
       op = current_op();
       if (reason.empty() && changed_.wait_for(lock, kWatchEvery, [&] { return closing_; })) return;
     }

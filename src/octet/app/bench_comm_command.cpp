@@ -1,0 +1,177 @@
+// `octet bench comm`: collectives between ranks that are threads of this process, a GPU each (NCCL), or on the CPU (Gloo). The bus
+// rate is what leaves a rank, counted as comm/group.h does, over the time of the slowest rank: comparable between operations and
+// numbers of ranks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "octet/app/bench.h"
+#include "octet/app/ceilings.h"
+#include "octet/app/commands.h"
+#include "octet/base/require.h"
+#include "octet/comm/gloo.h"
+#include "octet/comm/nccl.h"
+#include "octet/comm/thread_store.h"
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/train/setup.h"
+
+namespace octet::app {
+namespace {
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr int kRounds = 3;  // of which the shortest counts
+
+// Of one rank. `whole` is the larger of an operation's tensors, and all of them where they are alike.
+using Operation = void (*)(comm::Group&, Queue&, Arena& scratch, const Tensor& whole, const Tensor& other);
+constexpr std::pair<const char*, Operation> kOperations[] = {
+    {"all_gather",
+     [](comm::Group& group, Queue& queue, Arena& scratch, const Tensor& whole, const Tensor&) {
+       const std::int64_t n = whole.elements() / group.size();
+       group.all_gather(queue, scratch, {.x = whole.slice_rows(group.rank() * n, (group.rank() + 1) * n), .y = whole});
+     }},
+    {"reduce_scatter",
+     [](comm::Group& group, Queue& queue, Arena& scratch, const Tensor& whole, const Tensor&) {
+       const std::int64_t n = whole.elements() / group.size();
+       group.reduce_scatter(queue, scratch, {.x = whole, .y = whole.slice_rows(group.rank() * n, (group.rank() + 1) * n)});
+     }},
+    {"all_reduce", [](comm::Group& group, Queue& queue, Arena& scratch, const Tensor& whole,
+                      const Tensor&) { group.all_reduce(queue, scratch, {.x = whole}); }},
+    {"all_to_all", [](comm::Group& group, Queue& queue, Arena& scratch, const Tensor& whole,
+                      const Tensor& other) { group.all_to_all(queue, scratch, {.x = whole, .y = other}); }},
+};
+
+class CommBench {
+ public:
+  CommBench(DeviceKind kind, int ranks) : kind_(kind), ranks_(ranks) {
+    for (std::int64_t mib = 1; mib <= (kind == DeviceKind::cuda ? 1024 : 64); mib *= 4) sizes_.push_back(mib);
+    cases_.resize(std::size(kOperations) * sizes_.size());
+  }
+
+  std::vector<BenchRow> run() {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      threads.emplace_back([this, rank] {
+        try {
+          measure(rank);
+        } catch (...) {
+          const std::lock_guard lock(mutex_);
+          if (!error_) error_ = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (error_) std::rethrow_exception(error_);
+    return rows();
+  }
+
+ private:
+  // What all ranks write, under the mutex.
+  struct Case {
+    std::array<double, kRounds> seconds{};  // of the slowest rank
+    double bytes = 0;                       // that leave a rank
+  };
+
+  std::unique_ptr<comm::Group> make_group(Device& device, int rank) {
+    const auto set = [this](const std::string& key, std::string_view value) { store_.set(key, value); };
+    const auto get = [this](const std::string& key) { return store_.get(key); };
+    if (kind_ == DeviceKind::cpu) {
+      return comm::make_gloo_group({.name = "bench", .rank = rank, .size = ranks_, .set = set, .get = get});
+    }
+    const auto lost = [this] {
+      const std::lock_guard lock(mutex_);
+      return std::string(error_ ? "another rank has failed" : "");
+    };
+    return comm::make_nccl_group(device, {.name = "bench", .rank = rank, .size = ranks_, .set = set, .get = get, .lost = lost});
+  }
+
+  void measure(int rank) {
+    const auto device = make_device(kind_, kind_ == DeviceKind::cuda ? rank : 0);
+    const auto queue = device->make_queue();
+    const auto most = static_cast<std::size_t>(sizes_.back() * kMiB);
+    Arena tensors(*device, MemoryCategory::workspace, 2 * most + 1024), scratch(*device, MemoryCategory::workspace, most + kMiB);
+    const auto group = make_group(*device, rank);
+    std::size_t at = 0;
+    for (const auto& [name, operation] : kOperations) {
+      for (const std::int64_t mib : sizes_) {
+        const ArenaScope scope(tensors);
+        // BF16, as gradients and gathered weights are.
+        const std::int64_t elements = mib * kMiB / 2 / ranks_ * ranks_;
+        const Tensor whole = allocate(tensors, DType::bf16, {elements}), other = allocate(tensors, DType::bf16, {elements});
+        time(cases_[at++], *group, *queue, mib, [&] { operation(*group, *queue, scratch, whole, other); });
+      }
+    }
+  }
+  // All ranks make the same number of calls: about as many bytes for every size.
+  void time(Case& result, comm::Group& group, Queue& queue, std::int64_t mib, const std::function<void()>& operation) {
+    using Clock = std::chrono::steady_clock;
+    const std::int64_t calls = kind_ == DeviceKind::cuda ? std::clamp<std::int64_t>(8192 / mib, 10, 100)
+                                                         : std::clamp<std::int64_t>(64 / mib, 1, 20);
+    const double before = group.traffic().bytes;
+    operation();  // connects the ranks
+    const double bytes = group.traffic().bytes - before;
+    for (int round = 0; round < kRounds; ++round) {
+      group.barrier(queue);
+      const auto begin = Clock::now();
+      for (std::int64_t call = 0; call < calls; ++call) operation();
+      queue.synchronize();
+      group.check();
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(calls);
+      const std::lock_guard lock(mutex_);
+      double& slowest = result.seconds[static_cast<std::size_t>(round)];
+      slowest = std::max(slowest, seconds);
+      result.bytes = bytes;
+    }
+  }
+
+  std::vector<BenchRow> rows() const {
+    std::vector<BenchRow> rows;
+    for (const auto& [name, operation] : kOperations) {
+      for (const std::int64_t mib : sizes_) {
+        const Case& measured = cases_[rows.size()];
+        const double seconds = *std::min_element(measured.seconds.begin(), measured.seconds.end());
+        rows.push_back({.name = fmt::format("{:<14} {:>4} MiB", name, mib),
+                        .seconds = seconds,
+                        .rate = measured.bytes / seconds * 1e-9,
+                        .unit = "GB/s",
+                        .ceiling = kind_ == DeviceKind::cuda ? kNvlinkBytesPerSecond * 1e-9 : 0,
+                        .against = "NCCL's best over NVLink"});
+      }
+    }
+    return rows;
+  }
+
+  const DeviceKind kind_;
+  const int ranks_;
+  std::vector<std::int64_t> sizes_;  // MiB of the larger tensor
+  comm::ThreadStore store_;
+  std::mutex mutex_;
+  std::exception_ptr error_;  // the first
+  std::vector<Case> cases_;   // operations, sizes within
+};
+
+}  // namespace
+
+int run_bench_comm(const BenchArgs& args) {
+  train::Config config;
+  config.run.device = args.device;
+  const DeviceKind kind = train::device_of(config);
+  const int gpus = cuda_device_count();
+  demand(kind == DeviceKind::cpu || gpus >= 2, ExitCode::config, "bench comm: two GPUs are needed, this machine has ", gpus,
+         "; --device cpu measures Gloo");
+  const int ranks = args.ranks != 0 ? args.ranks : kind == DeviceKind::cuda ? gpus : 2;
+  const int most = kind == DeviceKind::cuda ? gpus : 64;
+  demand(ranks >= 2 && ranks <= most, ExitCode::config, "bench comm: -n ", ranks, ": must be 2 to ", most);
+  CommBench bench(kind, ranks);
+  const std::vector<BenchRow> rows = bench.run();
+  fmt::print("collectives of {} ranks over {}, BF16; size: of the larger tensor of a rank; rate: bytes that leave a rank\n", ranks,
+             kind == DeviceKind::cuda ? comm::nccl_version() : "Gloo on this host");
+  show_bench(rows, args.json);
+  return 0;
+}
+
+}  // namespace octet::app

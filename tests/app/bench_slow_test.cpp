@@ -1,0 +1,34 @@
+// The bench commands as a user meets them.
+#include "octet/base/json.h"
+#include "support/program.h"
+
+namespace octet {
+namespace {
+
+using octet::testing::refused;
+using octet::testing::run_program;
+
+TEST(Bench, TimesCollectivesOnTheCpu) {
+  const octet::testing::TemporaryFolder folder;
+  const octet::testing::ProgramResult result = run_program("bench comm --device cpu -n 3 --json comm.json", folder.path());
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("collectives of 3 ranks over Gloo"), std::string::npos) << result.out;
+  const Json rows = Json::parse(std::ifstream(folder.path() / "comm.json"));
+  ASSERT_EQ(rows.size(), 16u);
+  for (const Json& row : rows) {
+    const std::string name = row["name"];
+    EXPECT_NE(result.out.find(name), std::string::npos) << name;
+    // Two thirds of the larger tensor leave a rank, in an all_reduce twice; thirds are rounded to whole elements.
+    const double mib = std::stod(name.substr(name.find(' '))), times = name.rfind("all_reduce", 0) == 0 ? 2 : 1;
+    EXPECT_NEAR(row["rate"].get<double>() * 1e9 * row["seconds"].get<double>(), times * mib * 0x1p20 * 2 / 3, 16) << name;
+  }
+}
+
+TEST(Bench, RefusesGroupsThatCannotBe) {
+  EXPECT_TRUE(refused(run_program("bench comm --device cpu -n 1"), 2, "-n 1: must be 2 to 64"));
+  EXPECT_TRUE(refused(run_program("bench comm --device cuda -n 1000"), 2, "bench comm: "));
+  EXPECT_TRUE(refused(run_program("bench comm --device tpu"), 2, "\"tpu\": must be auto | cpu | cuda"));
+}
+
+}  // namespace
+}  // namespace octet
