@@ -52,6 +52,7 @@ class Communicator {
   void abort(const char* op, const std::string& reason);
   [[noreturn]] void give_up(const char* op, const std::string& reason);  // aborts and throws
   void watch();
+  std::string lost_ranks() const;
 
   // Under the mutex.
   void throw_if_failed(const char* op) const;

@@ -157,14 +157,15 @@ void Communicator::settle(const char* op) {
 }
 
 void Communicator::abort(const char* op, const std::string& reason) {
-  const std::string blamed = options_.blame ? options_.blame() : "";
+  const std::string lost = lost_ranks(), blamed = options_.blame ? options_.blame() : "";
+  const std::string& cause = lost.empty() ? reason : lost;  // what NCCL says then is how the loss looks from here
   ncclComm_t handle;
   {
     const std::lock_guard lock(mutex_);
     handle = std::exchange(handle_, nullptr);
     if (!handle) return;
     failed_op_ = op;
-    failure_ = blamed.empty() ? reason : blamed.find(reason) != std::string::npos ? blamed : concat(blamed, "; ", reason);
+    failure_ = blamed.empty() ? cause : blamed.find(cause) != std::string::npos ? blamed : concat(blamed, "; ", cause);
   }
   // Nobody is in a call or can begin one. Kernels end, and with them what waits for their streams: after failure_ was written.
   ncclCommAbort(handle);
@@ -177,6 +178,8 @@ void Communicator::give_up(const char* op, const std::string& reason) {
   fail(ExitCode::internal, "unreachable");
 }
 
+std::string Communicator::lost_ranks() const { return options_.lost ? options_.lost() : ""; }
+
 void Communicator::throw_if_failed(const char* op) const {
   if (handle_) return;
   fail(ExitCode::peer, "rank ", options_.rank, ": ", failed_op_ == kSomeOp ? op : failed_op_, " of group ", options_.name,
@@ -188,14 +191,14 @@ const char* Communicator::current_op() const { return launched_.empty() ? kSomeO
 void Communicator::watch() {
   cudaSetDevice(device_);
   for (;;) {
-    const std::string lost = options_.lost ? options_.lost() : "";
+    const std::string lost = lost_ranks();
     std::string reason;
     const char* op;
     {
       std::unique_lock lock(mutex_);
       if (closing_ || !handle_) return;
       reason = trouble();
-      if (!lost.empty()) reason = lost;  // the likely cause of any other
+      if (!lost.empty()) reason = lost;
       op = current_op();
       if (reason.empty() && changed_.wait_for(lock, kWatchEvery, [&] { return closing_; })) return;
     }
