@@ -23,8 +23,7 @@ if(OCTET_CUDA STREQUAL ON OR (OCTET_CUDA STREQUAL AUTO AND EXISTS /dev/nvidia0))
 
   set(missing "")
   foreach(part "OCTET_NVCC:nvcc of the CUDA toolkit" "OCTET_CUBLASLT:cuBLASLt" "OCTET_CUDNN:cuDNN" "OCTET_NVRTC:NVRTC"
-      "OCTET_NCCL:NCCL"
-      "OCTET_CUDNN_INCLUDE:cudnn.h" "OCTET_NCCL_INCLUDE:nccl.h"
+      "OCTET_NCCL:NCCL" "OCTET_CUDNN_INCLUDE:cudnn.h" "OCTET_NCCL_INCLUDE:nccl.h"
       "OCTET_CUDNN_FRONTEND_INCLUDE:cudnn_frontend.h (tools/cudnn_frontend.sh fetches it)")
     string(REGEX MATCH "^([^:]*):(.*)$" part "${part}")
     if(NOT ${CMAKE_MATCH_1})

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests; sanitize, or one of its tools; kernels; rows (the
 # speed table of docs/performance.md), or row:NAME for one of them; ranks, between all GPUs of the machine.
-# The programs octet, octet_test_gpu and octet_test_gpu_ranks are taken from OCTET_BIN (default build/release), which may have been built elsewhere:
-# cuBLAS, cuDNN and NCCL are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried along (Gloo) in
-# OCTET_BIN/lib. Logs go to OUT (default out/gpu). The last lines
-# are a verdict, a line a part.
+# The programs octet, octet_test_gpu and octet_test_gpu_ranks are taken from OCTET_BIN (default build/release), which may have been
+# built elsewhere: cuBLAS, cuDNN and NCCL are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried
+# along (Gloo) in OCTET_BIN/lib. Logs go to OUT (default out/gpu). The last lines are a verdict, a line a part.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 bin=${OCTET_BIN:-build/release}

@@ -12,8 +12,8 @@ namespace {
 using octet::testing::errors_of_ranks;
 using octet::testing::ThreadStore;
 
-constexpr GroupSize kSizes[] = {{DeviceKind::cuda, 1}, {DeviceKind::cuda, 2}, {DeviceKind::cuda, 3}, {DeviceKind::cuda, 4},
-                                {DeviceKind::cuda, 8}};
+constexpr GroupSize kSizes[] = {
+    {DeviceKind::cuda, 1}, {DeviceKind::cuda, 2}, {DeviceKind::cuda, 3}, {DeviceKind::cuda, 4}, {DeviceKind::cuda, 8}};
 INSTANTIATE_TEST_SUITE_P(Nccl, GroupCases, ::testing::ValuesIn(kSizes), name_of_size);
 
 // With all GPUs there are.
@@ -162,8 +162,8 @@ TEST(CudaDevices, RefusesAnIndexThatIsNone) {
       ADD_FAILURE() << index;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::config);
-      EXPECT_EQ(std::string(error.what()), concat("run.device = \"cuda\": there is no GPU ", index, ": this machine has ", count,
-                                                  ", counted from 0"));
+      EXPECT_EQ(std::string(error.what()),
+                concat("run.device = \"cuda\": there is no GPU ", index, ": this machine has ", count, ", counted from 0"));
     }
   }
 }

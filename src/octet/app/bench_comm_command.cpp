@@ -1,6 +1,6 @@
-// `octet bench comm`: collectives between ranks that are threads of this process, a GPU each (NCCL), or on the CPU (Gloo). The bus
-// rate is what leaves a rank, counted as comm/group.h does, over the time of the slowest rank: comparable between operations and
-// numbers of ranks.
+// `octet bench comm`: collectives between ranks that are threads of this process, a GPU each (NCCL), or on the CPU (Gloo). The
+// bus rate is what leaves a rank, counted as comm/group.h does, over the time of the slowest rank: comparable between operations
+// and numbers of ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -109,8 +109,8 @@ class CommBench {
   // All ranks make the same number of calls: about as many bytes for every size.
   void time(Case& result, comm::Group& group, Queue& queue, std::int64_t mib, const std::function<void()>& operation) {
     using Clock = std::chrono::steady_clock;
-    const std::int64_t calls = kind_ == DeviceKind::cuda ? std::clamp<std::int64_t>(8192 / mib, 10, 100)
-                                                         : std::clamp<std::int64_t>(64 / mib, 1, 20);
+    const std::int64_t calls =
+        kind_ == DeviceKind::cuda ? std::clamp<std::int64_t>(8192 / mib, 10, 100) : std::clamp<std::int64_t>(64 / mib, 1, 20);
     const double before = group.traffic().bytes;
     operation();  // connects the ranks
     const double bytes = group.traffic().bytes - before;
@@ -168,8 +168,8 @@ int run_bench_comm(const BenchArgs& args) {
   demand(ranks >= 2 && ranks <= most, ExitCode::config, "bench comm: -n ", ranks, ": must be 2 to ", most);
   CommBench bench(kind, ranks);
   const std::vector<BenchRow> rows = bench.run();
-  fmt::print("collectives of {} ranks over {}, BF16; size: of the larger tensor of a rank; rate: bytes that leave a rank\n", ranks,
-             kind == DeviceKind::cuda ? comm::nccl_version() : "Gloo on this host");
+  fmt::print("collectives of {} ranks over {}, BF16; size: of the larger tensor of a rank; rate: bytes that leave a rank\n",
+             ranks, kind == DeviceKind::cuda ? comm::nccl_version() : "Gloo on this host");
   show_bench(rows, args.json);
   return 0;
 }

@@ -75,8 +75,8 @@ class Group {
   // The host waits, too.
   void barrier(Queue& queue);
 
-  // Throws Error{peer} if the group has failed. To be called after a queue was synchronised and before what its collectives wrote is
-  // kept: a GPU's queue becomes empty, too, when the group fails.
+  // Throws Error{peer} if the group has failed. To be called after a queue was synchronised and before what its collectives wrote
+  // is kept: a GPU's queue becomes empty, too, when the group fails.
   virtual void check() {}
 
  protected:
@@ -105,9 +105,9 @@ class Group {
 };
 
 // The operations of a group between its beginning and its end, barriers excepted, are one launch where the transport has launches
-// (NCCL): the all-gathers of a layer cost the latency of one. None may depend on another, all may run at the batch's end, and their
-// memory must not be touched before. It never throws at its end: what fails there is thrown by the group's next operation or
-// check(). During an exception nothing is launched. Batches of a group do not nest.
+// (NCCL): the all-gathers of a layer cost the latency of one. None may depend on another, all may run at the batch's end, and
+// their memory must not be touched before. It never throws at its end: what fails there is thrown by the group's next operation
+// or check(). During an exception nothing is launched. Batches of a group do not nest.
 class Batch {
  public:
   explicit Batch(Group& group) : group_(group), exceptions_(std::uncaught_exceptions()) { group_.begin_batch(); }

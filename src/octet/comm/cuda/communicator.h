@@ -22,7 +22,7 @@ class Communicator {
  public:
   // Begins to connect; connect() waits for it.
   Communicator(int device, const NcclOptions& options);
-  // Peers may still be at the last operation: ends it in order, with the timeout. After a failure, or during an exception, aborts.
+  // In order, within the timeout; after a failure or during an exception aborts.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

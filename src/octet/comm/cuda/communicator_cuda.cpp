@@ -18,8 +18,8 @@ constexpr const char* kSomeOp = "an operation";
 
 void leave_multicast_alone() {
   static std::once_flag once;
-  // NVLink multicast (NVLS) gains little here, and NCCL fails where a shared host does not let it be set up. NCCL has no other switch
-  // for it; who has set the variable decides.
+  // NVLink multicast (NVLS) gains little here, and NCCL fails where a shared host does not let it be set up. NCCL has no other
+  // switch for it; who has set the variable decides.
   std::call_once(once, [] { ::setenv("NCCL_NVLS_ENABLE", "0", 0); });
 }
 
@@ -29,8 +29,8 @@ ncclUniqueId shared_id(const NcclOptions& options) {
   ncclUniqueId id;
   if (options.rank == 0) {
     const ncclResult_t code = ncclGetUniqueId(&id);
-    demand(code == ncclSuccess, ExitCode::peer, "rank 0: connecting of group ", options.name, " failed: ncclGetUniqueId: ",
-           ncclGetErrorString(code));
+    demand(code == ncclSuccess, ExitCode::peer, "rank 0: connecting of group ", options.name,
+           " failed: ncclGetUniqueId: ", ncclGetErrorString(code));
     options.set(key, std::string_view(id.internal, sizeof id.internal));
     return id;
   }

@@ -56,9 +56,8 @@ class NcclGroup final : public Group {
   void run(Queue& queue, const AllGather& op) override {
     if (op.x.elements() == 0) return;
     const cudaStream_t stream = cuda::stream_of(queue);
-    enqueue("all_gather", stream, {[=](ncclComm_t group) {
-              return ncclAllGather(op.x.data, op.y.data, op.x.bytes(), ncclUint8, group, stream);
-            }});
+    enqueue("all_gather", stream,
+            {[=](ncclComm_t group) { return ncclAllGather(op.x.data, op.y.data, op.x.bytes(), ncclUint8, group, stream); }});
   }
   void run(Queue& queue, const ReduceScatter& op, const Tensor&) override {
     if (op.y.elements() == 0) return;
