@@ -276,6 +276,9 @@ TEST(Config, AxesBeyondOneRankAreRefusedByName) {
   EXPECT_EQ(check_error(kWhole + "[parallel]\nreplicate = 2\ntensor = 2\n", 8), "");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 4\ntensor = 2\n", 16),
             "run.toml: parallel.shard = 4: there are 16 ranks, and the other axes take 2");
+  EXPECT_EQ(check_error(kWhole + "[training]\nseq_len = 12\n[parallel]\nreplicate = 2\ncontext = 2\n", 4), "");
+  EXPECT_EQ(check_error(kWhole + "[training]\nseq_len = 12\n[parallel]\ncontext = 4\n", 4),
+            "run.toml: training.seq_len = 12: must be a multiple of 8, two chunks for each of parallel.context = 4");
   EXPECT_EQ(check_error(kWhole + "[precision]\nreduce_amax = false\n", 8),
             "run.toml: precision.reduce_amax = false: refused with 8 ranks, whose scales would differ");
 }

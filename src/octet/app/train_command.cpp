@@ -92,7 +92,8 @@ int run_train(const TrainArgs& args) {
     return 0;
   }
   check_fits(train::measure_run(config, mesh), options, device, where.local_size);
-  if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: parallel.replicate = ", config.parallel.replicate));
+  if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: parallel.replicate = ", config.parallel.replicate,
+                                       ", parallel.context = ", config.parallel.context));
   train::World world(where, config);
   train::TrainerOptions trainer_options{.config = config, .console = print_line, .world = &world};
   trainer_options.resume = resume_of(args, config);

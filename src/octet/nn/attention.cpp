@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "octet/kernels/rope/rope.h"
+#include "octet/nn/context_attention.h"
 #include "octet/nn/rmsnorm.h"
 
 namespace octet::nn {
@@ -41,13 +42,7 @@ void Attention::forward(const Scope& scope, const Tensor& rope_table, const Line
   kernels::rope(
       scope.queue, scope.scratch,
       {.x = saved.qkv, .rotated = q + kv, .head_dim = options_.head_dim, .table = rope_table, .positions = scope.positions});
-  kernels::attention_forward(scope.queue, scope.scratch,
-                             {.shape = shape(scope),
-                              .q = saved.qkv.slice_cols(0, q),
-                              .k = saved.qkv.slice_cols(q, q + kv),
-                              .v = saved.qkv.slice_cols(q + kv, q + 2 * kv),
-                              .o = saved.o,
-                              .lse = saved.lse});
+  context_attention_forward(scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse});
   output_.forward(scope, saved.o, residual, y, keep ? &saved.o_in : nullptr);
 }
 
@@ -63,17 +58,8 @@ void Attention::backward(const Scope& scope, const Tensor& rope_table, const Lin
   const Tensor go = allocate(scope.scratch, scope.dtype, {tokens, q});
   output_.backward(scope, gy, saved.o_in, go);
   const Tensor gqkv = allocate(scope.scratch, scope.dtype, {tokens, q + 2 * kv});
-  kernels::attention_backward(scope.queue, scope.scratch,
-                              {.shape = shape(scope),
-                               .q = saved.qkv.slice_cols(0, q),
-                               .k = saved.qkv.slice_cols(q, q + kv),
-                               .v = saved.qkv.slice_cols(q + kv, q + 2 * kv),
-                               .o = saved.o,
-                               .lse = saved.lse,
-                               .go = go,
-                               .gq = gqkv.slice_cols(0, q),
-                               .gk = gqkv.slice_cols(q, q + kv),
-                               .gv = gqkv.slice_cols(q + kv, q + 2 * kv)});
+  context_attention_backward(
+      scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = go, .gqkv = gqkv});
   const LinearOperand g = qkv_.gradient(scope, gqkv);
   kernels::rope(scope.queue, scope.scratch,
                 {.x = gqkv,

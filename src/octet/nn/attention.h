@@ -1,4 +1,5 @@
-// Self-attention with rotary positions: QKV in one linear, grouped-query attention, output linear.
+// Self-attention with rotary positions: QKV in one linear, grouped-query attention, output linear. Tokens are this rank's part of
+// each sequence; attention alone sees what the other ranks of scope.context hold (context_attention.h).
 #pragma once
 
 #include <string>
@@ -13,7 +14,7 @@ struct AttentionSaved {
   LinearSaved qkv_in;
   Tensor qkv;  // [T, (H + 2G) K], rotated
   Tensor o;    // [T, H K]
-  Tensor lse;  // [H, T]
+  Tensor lse;  // [H, T], as context_attention.h lays it out
   LinearSaved o_in;
 };
 

@@ -121,6 +121,9 @@ void check_config(const Config& config, std::int64_t ranks) {
         others == 1 ? "" : concat(", and the other axes take ", others));
   check(shard % parallel.expert == 0, "parallel.expert = ", parallel.expert, ": must divide shard = ", shard, own);
 
+  check(parallel.context == 1 || training.seq_len % (2 * parallel.context) == 0, "training.seq_len = ", training.seq_len,
+        ": must be a multiple of ", 2 * parallel.context, ", two chunks for each of parallel.context = ", parallel.context);
+
   const std::int64_t coordinates = parallel.replicate * shard;
   const std::int64_t at_once = training.micro_batch_size * coordinates;
   check(at_once > 0 && training.global_batch_size % at_once == 0, "training.global_batch_size = ", training.global_batch_size,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "octet/kernels/cross_entropy/cross_entropy.h"
+#include "octet/parallel/context.h"
 
 namespace octet::train {
 namespace {
@@ -47,7 +48,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> device, Cap
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
   model_->materialise(*queue_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
-  const std::int64_t tokens = options_.micro_batch_size * options_.seq_len;
+  const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
   batch_ = device_->allocate(2 * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
   vote_ = device_->allocate(sizeof(float), MemoryCategory::state);
@@ -106,12 +107,17 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
   const std::int64_t count = options_.micro_batch_size * options_.seq_len;
   require(static_cast<std::int64_t>(tokens.size()) == count && targets.size() == tokens.size(), "a micro-batch of ", tokens.size(),
           " tokens and ", targets.size(), " targets, not ", options_.micro_batch_size, " x ", options_.seq_len);
+  const auto part = [&](std::span<const std::int32_t> whole) {
+    return parallel::context_part(whole, options_.seq_len, groups_.context->rank(), groups_.context->size());
+  };
+  const std::vector<std::int32_t> own_tokens = part(tokens), own_targets = part(targets);
+  const auto held = static_cast<std::int64_t>(own_tokens.size());
   models::Batch result{.batch = options_.micro_batch_size,
                        .seq_len = options_.seq_len,
-                       .tokens = {batch_.data(), DType::i32, {count}},
-                       .targets = {static_cast<std::uint8_t*>(batch_.data()) + batch_.bytes() / 2, DType::i32, {count}}};
-  queue_->copy_to_device(result.tokens.data, tokens.data(), result.tokens.bytes());
-  queue_->copy_to_device(result.targets.data, targets.data(), result.targets.bytes());
+                       .tokens = {batch_.data(), DType::i32, {held}},
+                       .targets = {static_cast<std::uint8_t*>(batch_.data()) + batch_.bytes() / 2, DType::i32, {held}}};
+  queue_->copy_to_device(result.tokens.data, own_tokens.data(), result.tokens.bytes());
+  queue_->copy_to_device(result.targets.data, own_targets.data(), result.targets.bytes());
   return result;
 }
 
@@ -186,6 +192,7 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
   auto* total = static_cast<double*>(evaluation_total_.data());
   queue_->zero(total, 2 * sizeof(double));
   model_->evaluate(scope(nullptr), upload(all_tokens, all_targets), total);
+  groups_.context->all_reduce(*queue_, *scratch_, {.x = {total, DType::f64, {2}}});
   std::array<double, 2> result{};
   queue_->copy_to_host(result.data(), total, sizeof result);
   queue_->synchronize();
@@ -194,6 +201,7 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
 
 Tensor Engine::logits(std::span<const std::int32_t> tokens) {
   // What follows the last token changes nothing before it: attention is causal.
+  require(groups_.context->size() == 1, "logits of sequences that ", groups_.context->size(), " ranks hold in parts");
   const auto whole = static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len);
   require(!tokens.empty() && tokens.size() <= whole, "logits of ", tokens.size(), " tokens, but room for ", whole);
   std::vector<std::int32_t> all(tokens.begin(), tokens.end());

@@ -46,6 +46,7 @@ class Engine {
   // which outlive the engine; absent where the mesh has one rank.
   Engine(const EngineOptions& options, DeviceKind device, const parallel::Groups* groups = nullptr);
 
+  // All ranks of a context group are given the same, whole sequences, of which each takes its part.
   // The gradient of one micro-batch is added to the parameters', its loss to the optimizer's total.
   void forward_backward(const data::Batch& batch, nn::LinearObserver* observer);
   // The rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
@@ -60,9 +61,10 @@ class Engine {
   bool any_rank(bool says);
 
   // Every pass has the one shape that the memory was measured for: a whole micro-batch.
-  // {sum of losses, tokens} of at most a micro-batch of whole rows; records nothing.
+  // {sum of losses, tokens} of at most a micro-batch of whole rows, on all ranks of a context group alike; records nothing.
   std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
-  // logits [tokens, V] in device memory until the next call; of whole rows, or of the beginning of one.
+  // logits [tokens, V] in device memory until the next call; of whole rows, or of the beginning of one. Refused where the
+  // context axis has several ranks.
   Tensor logits(std::span<const std::int32_t> tokens);
 
   // On a GPU: gives every product of a step its fastest algorithm, the one of `tuning`'s file where it is known. Runs a micro-batch

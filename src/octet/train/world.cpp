@@ -28,11 +28,10 @@ parallel::Mesh mesh_of(const Config& config, int ranks) {
   const std::int64_t shard = p.shard == -1 ? ranks / (p.replicate * p.context * p.tensor) : p.shard;
   const auto refuse = [&](const char* axis, std::int64_t size) {
     demand(size == 1, ExitCode::config, config.file, ": parallel.", axis, " = ", size,
-           ": this version has the axes replicate and shard alone");
+           ": this version has the axes replicate, shard and context");
   };
-  refuse("context", p.context);
   refuse("tensor", p.tensor);
-  return parallel::Mesh({static_cast<int>(p.replicate), static_cast<int>(shard), 1, 1});
+  return parallel::Mesh({static_cast<int>(p.replicate), static_cast<int>(shard), static_cast<int>(p.context), 1});
 }
 
 World::World(const comm::RankEnvironment& where, const Config& config) : rank_(where.rank), mesh_(mesh_of(config, where.size)) {

@@ -3,6 +3,7 @@
 #include "octet/base/require.h"
 #include "octet/kernels/embedding/embedding.h"
 #include "octet/kernels/rope/rope.h"
+#include "octet/parallel/context.h"
 #include "octet/recipes/registry.h"
 
 namespace octet::models {
@@ -64,15 +65,19 @@ void Decoder::materialise(Queue& queue, const parallel::Storage& storage, std::i
   queue.synchronize();
 }
 
-// Positions of a micro-batch are laid out once per pass: [0, S) for each sequence.
+// Positions of a micro-batch are laid out once per pass: of this rank's part of each sequence.
 nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   require(batch.seq_len <= positions_.rows(), "a sequence of ", batch.seq_len, " tokens, but tables for ", positions_.rows());
   nn::Scope result = scope;
   result.batch = batch.batch;
-  result.positions = allocate(scope.stash, DType::i32, {batch.batch * batch.seq_len});
+  result.positions = allocate(scope.stash, DType::i32, {batch.tokens.rows()});
+  std::int64_t at = 0;
   for (std::int64_t i = 0; i < batch.batch; ++i) {
-    const Tensor row = result.positions.slice_rows(i * batch.seq_len, (i + 1) * batch.seq_len);
-    scope.queue.copy(row.data, positions_.data, row.bytes());
+    for (const parallel::TokenRange& range : parallel::context_ranges(batch.seq_len, scope.context.rank(), scope.context.size())) {
+      const Tensor part = result.positions.slice_rows(at, at + range.count());
+      scope.queue.copy(part.data, positions_.slice_rows(range.begin, range.end).data, part.bytes());
+      at += range.count();
+    }
   }
   return result;
 }
@@ -84,7 +89,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   nn::Scope first = scope, recompute = scope;
   if (full) first.checkpointing = nn::Checkpointing::selective;  // nothing of it stays: keep the least
   recompute.record = nn::Record::nothing;
-  const std::int64_t tokens = batch.batch * batch.seq_len;
+  const std::int64_t tokens = batch.tokens.rows();
   const Shape wide{tokens, config_.dim};
 
   Tensor x = allocate(scope.stash, scope.dtype, wide);
@@ -162,7 +167,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
 }
 
 Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
-  const Shape wide{batch.batch * batch.seq_len, config_.dim};
+  const Shape wide{batch.tokens.rows(), config_.dim};
   Tensor x = allocate(scope.stash, scope.dtype, wide);
   Tensor y = allocate(scope.stash, scope.dtype, wide);
   const int blocks = static_cast<int>(blocks_.size());

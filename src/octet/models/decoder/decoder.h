@@ -10,11 +10,11 @@
 
 namespace octet::models {
 
-// One micro-batch in device memory: B sequences of S tokens.
+// One micro-batch in device memory: B sequences of S tokens, of which this rank holds T = B S / ranks of scope.context.
 struct Batch {
   std::int64_t batch = 1, seq_len = 0;
-  Tensor tokens;   // [B S] I32
-  Tensor targets;  // [B S] I32, -100 is ignored
+  Tensor tokens;   // [T] I32, as parallel::context_part cuts them
+  Tensor targets;  // [T] I32, -100 is ignored
 };
 
 class Decoder {

@@ -1,0 +1,183 @@
+#include "octet/nn/context_attention.h"
+
+#include <array>
+#include <vector>
+
+#include "octet/kernels/elementwise/elementwise.h"
+#include "octet/parallel/context.h"
+
+namespace octet::nn {
+namespace {
+
+using parallel::TokenRange;
+
+// The columns of packed QKV, and of K and V beside each other.
+struct Columns {
+  std::int64_t q, kv;
+  explicit Columns(const kernels::AttentionShape& s) : q(s.heads * s.head_dim), kv(s.kv_heads * s.head_dim) {}
+  Tensor q_of(const Tensor& qkv) const { return qkv.slice_cols(0, q); }
+  Tensor kv_of(const Tensor& qkv) const { return qkv.slice_cols(q, q + 2 * kv); }
+  Tensor k_of(const Tensor& both) const { return both.slice_cols(0, kv); }
+  Tensor v_of(const Tensor& both) const { return both.slice_cols(kv, 2 * kv); }
+};
+
+// One range of one sequence: tokens [begin, end) of this rank, which see the first `keys` tokens of the sequence.
+struct Call {
+  std::int64_t number, begin, end, keys;
+  Tensor tokens(const Tensor& x) const { return x.slice_rows(begin, end); }
+  // [H, end - begin]: all calls are of one length.
+  Tensor statistics(const Tensor& lse) const {
+    const std::int64_t heads = lse.rows(), count = end - begin;
+    return lse.reshape({lse.elements() / count, count}).slice_rows(number * heads, (number + 1) * heads);
+  }
+};
+
+// Where tokens are. K and V of all ranks [B S, 2 G K] lie by rank, [c, B, S / c], or by sequence, [B, S].
+struct Layout {
+  const comm::Group& group;
+  std::int64_t batch, held, seq_len;  // sequences; tokens that a rank holds of each; tokens of each
+
+  Layout(const comm::Group& context, const kernels::AttentionShape& shape, std::int64_t tokens)
+      : group(context), batch(shape.batch), held(tokens / shape.batch), seq_len(held * context.size()) {}
+
+  std::array<Call, 2> calls(std::int64_t sequence) const {
+    const std::vector<TokenRange> ranges = parallel::context_ranges(seq_len, group.rank(), group.size());
+    const std::int64_t first = sequence * held, middle = first + ranges[0].count();
+    return {Call{2 * sequence, first, middle, ranges[0].end}, Call{2 * sequence + 1, middle, first + held, ranges[1].end}};
+  }
+  Tensor own(const Tensor& by_rank) const {
+    return by_rank.slice_rows(group.rank() * batch * held, (group.rank() + 1) * batch * held);
+  }
+  Tensor sequence(const Tensor& by_sequence, std::int64_t i) const {
+    return by_sequence.slice_rows(i * seq_len, (i + 1) * seq_len);
+  }
+  // visit(rows by rank, the same rows of the sequence) for each range of each rank.
+  template <class Visit>
+  void each_range(std::int64_t sequence, const Tensor& by_rank, const Tensor& rows, Visit&& visit) const {
+    for (int rank = 0; rank < group.size(); ++rank) {
+      std::int64_t at = (rank * batch + sequence) * held;
+      for (const TokenRange& range : parallel::context_ranges(seq_len, rank, group.size())) {
+        visit(by_rank.slice_rows(at, at + range.count()), rows.slice_rows(range.begin, range.end));
+        at += range.count();
+      }
+    }
+  }
+};
+
+void copy_rows(Queue& queue, const Tensor& from, const Tensor& to) { queue.copy(to.data, from.data, from.bytes()); }
+
+// K and V of all ranks: both are overwritten.
+void gather(const Scope& scope, const Layout& layout, const Tensor& kv, const Tensor& by_rank, const Tensor& by_sequence) {
+  kernels::cast(scope.queue, {.x = kv, .y = layout.own(by_rank)});
+  scope.context.all_gather(scope.queue, scope.scratch, {.x = layout.own(by_rank), .y = by_rank});
+  for (std::int64_t i = 0; i < layout.batch; ++i) {
+    layout.each_range(i, by_rank, layout.sequence(by_sequence, i),
+                      [&](const Tensor& from, const Tensor& to) { copy_rows(scope.queue, from, to); });
+  }
+}
+
+kernels::AttentionShape of_one_sequence(kernels::AttentionShape shape) {
+  shape.batch = 1;
+  return shape;
+}
+
+// gkv [S, 2 G K] by sequence, overwritten; gq in its columns of op.gqkv.
+void backward_sequence(const Scope& scope, const ContextAttentionBackward& op, const std::array<Call, 2>& calls, const Tensor& kv,
+                       const Tensor& gkv) {
+  const Columns columns(op.shape);
+  const auto backward = [&](const Call& call, const Tensor& gseen) {
+    const Tensor qkv = call.tokens(op.qkv), seen = kv.slice_rows(0, call.keys);
+    kernels::attention_backward(scope.queue, scope.scratch,
+                                {.shape = of_one_sequence(op.shape),
+                                 .q = columns.q_of(qkv),
+                                 .k = columns.k_of(seen),
+                                 .v = columns.v_of(seen),
+                                 .o = call.tokens(op.o),
+                                 .lse = call.statistics(op.lse),
+                                 .go = call.tokens(op.go),
+                                 .gq = columns.q_of(call.tokens(op.gqkv)),
+                                 .gk = columns.k_of(gseen),
+                                 .gv = columns.v_of(gseen)});
+  };
+  // The later range sees all keys that the earlier one sees: it writes, the other's share is added.
+  const auto& [earlier, later] = calls;
+  backward(later, gkv.slice_rows(0, later.keys));
+  const Tensor unseen = gkv.slice_rows(later.keys, gkv.rows());
+  scope.queue.zero(unseen.data, unseen.bytes());
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor share = allocate(scope.scratch, gkv.dtype, {earlier.keys, gkv.cols()});
+  backward(earlier, share);
+  kernels::add(scope.queue, {.x = share, .y = gkv.slice_rows(0, earlier.keys)});
+}
+
+}  // namespace
+
+void context_attention_forward(const Scope& scope, const ContextAttentionForward& op) {
+  const Columns columns(op.shape);
+  const Tensor own_kv = columns.kv_of(op.qkv);
+  if (scope.context.size() == 1) {
+    return kernels::attention_forward(scope.queue, scope.scratch,
+                                      {.shape = op.shape,
+                                       .q = columns.q_of(op.qkv),
+                                       .k = columns.k_of(own_kv),
+                                       .v = columns.v_of(own_kv),
+                                       .o = op.o,
+                                       .lse = op.lse});
+  }
+  const Layout layout(scope.context, op.shape, op.qkv.rows());
+  const ArenaScope temporaries(scope.scratch);
+  const Shape whole{layout.batch * layout.seq_len, own_kv.cols()};
+  const Tensor kv = allocate(scope.scratch, op.qkv.dtype, whole);
+  {
+    const ArenaScope until_ordered(scope.scratch);
+    gather(scope, layout, own_kv, allocate(scope.scratch, op.qkv.dtype, whole), kv);
+  }
+  for (std::int64_t i = 0; i < layout.batch; ++i) {
+    for (const Call& call : layout.calls(i)) {
+      const Tensor seen = layout.sequence(kv, i).slice_rows(0, call.keys);
+      kernels::attention_forward(scope.queue, scope.scratch,
+                                 {.shape = of_one_sequence(op.shape),
+                                  .q = columns.q_of(call.tokens(op.qkv)),
+                                  .k = columns.k_of(seen),
+                                  .v = columns.v_of(seen),
+                                  .o = call.tokens(op.o),
+                                  .lse = call.statistics(op.lse)});
+    }
+  }
+}
+
+void context_attention_backward(const Scope& scope, const ContextAttentionBackward& op) {
+  const Columns columns(op.shape);
+  const Tensor own_kv = columns.kv_of(op.qkv), own_gkv = columns.kv_of(op.gqkv);
+  if (scope.context.size() == 1) {
+    return kernels::attention_backward(scope.queue, scope.scratch,
+                                       {.shape = op.shape,
+                                        .q = columns.q_of(op.qkv),
+                                        .k = columns.k_of(own_kv),
+                                        .v = columns.v_of(own_kv),
+                                        .o = op.o,
+                                        .lse = op.lse,
+                                        .go = op.go,
+                                        .gq = columns.q_of(op.gqkv),
+                                        .gk = columns.k_of(own_gkv),
+                                        .gv = columns.v_of(own_gkv)});
+  }
+  const Layout layout(scope.context, op.shape, op.qkv.rows());
+  const ArenaScope temporaries(scope.scratch);
+  const Shape whole{layout.batch * layout.seq_len, own_kv.cols()};
+  const Tensor by_rank = allocate(scope.scratch, op.qkv.dtype, whole);  // of K and V, then of their gradients
+  {
+    const ArenaScope until_summed(scope.scratch);
+    const Tensor kv = allocate(scope.scratch, op.qkv.dtype, whole);
+    gather(scope, layout, own_kv, by_rank, kv);
+    const Tensor gkv = allocate(scope.scratch, op.qkv.dtype, {layout.seq_len, own_kv.cols()});
+    for (std::int64_t i = 0; i < layout.batch; ++i) {
+      backward_sequence(scope, op, layout.calls(i), layout.sequence(kv, i), gkv);
+      layout.each_range(i, by_rank, gkv, [&](const Tensor& to, const Tensor& from) { copy_rows(scope.queue, from, to); });
+    }
+  }
+  scope.context.reduce_scatter(scope.queue, scope.scratch, {.x = by_rank, .y = layout.own(by_rank)});
+  kernels::cast(scope.queue, {.x = layout.own(by_rank), .y = own_gkv});
+}
+
+}  // namespace octet::nn
