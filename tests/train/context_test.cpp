@@ -17,6 +17,7 @@ using Sizes = std::array<int, parallel::kAxes>;
 constexpr Sizes kAlone = {1, 1, 1, 1};
 constexpr Sizes kMeshes[] = {{1, 1, 2, 1}, {1, 1, 4, 1}, {2, 1, 2, 1}};
 constexpr int kMicroBatches = 2;  // of a step
+constexpr double kLearningRate = 1e-3;
 
 std::string name_of_mesh(const Sizes& sizes) { return concat("replicate ", sizes[0], ", context ", sizes[2]); }
 
@@ -69,7 +70,7 @@ class Context : public ::testing::Test {
       for (int micro = options.mesh.data_coordinate(rank); micro < kMicroBatches; micro += options.mesh.data_coordinates()) {
         engine.forward_backward(micro_batch(options, step, micro).batch(), nullptr);
       }
-      engine.apply(1e-2, static_cast<std::uint32_t>(step));
+      engine.apply(kLearningRate, static_cast<std::uint32_t>(step));
       const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
       state.losses.push_back(scalars.loss_sum / scalars.token_count);
     }
@@ -213,9 +214,10 @@ TEST_P(ContextRecipes, RepeatsToTheBit) {
 
 // Scales per tensor, row or block are those of a rank's own operands, so codes differ; the curve does not.
 TEST_P(ContextRecipes, LearnsAsOneRank) {
-  const train::EngineOptions options = options_of(GetParam());
+  train::EngineOptions options = options_of(GetParam());
+  options.model.init_std = 0.1;  // with weights of 0.2, FP8's rounding alone parts two runs by more than 1 %
   const State one = alone(options, 20);
-  EXPECT_LT(one.losses.back(), 0.8 * one.losses.front()) << "a curve that goes nowhere tells nothing";
+  EXPECT_LT(one.losses.back(), 0.9 * one.losses.front()) << "a curve that goes nowhere tells nothing";
   for (const Sizes& mesh : kMeshes) {
     const State actual = together(options, mesh, 20)[0];
     for (std::size_t step = 0; step < one.losses.size(); ++step) {
