@@ -139,5 +139,17 @@ TEST(Group, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused([&] { make_silent_group("x", 2, 2); }));
 }
 
+TEST(Group, NcclIsRefusedInASentenceWhereItIsAbsent) {
+  if (kCudaBackend) GTEST_SKIP() << "this build has NCCL";
+  try {
+    make_nccl_group(*make_device(DeviceKind::cpu), {.name = "shard", .size = 2});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::config);
+    EXPECT_EQ(std::string(error.what()), "group shard: this build of octet has no CUDA backend, so no NCCL");
+  }
+  EXPECT_EQ(nccl_version(), "");
+}
+
 }  // namespace
 }  // namespace octet::comm
