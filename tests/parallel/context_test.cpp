@@ -38,7 +38,8 @@ TEST(Context, RanksHoldEveryTokenOnceAndAsMuchWork) {
         ASSERT_EQ(static_cast<std::int64_t>(part.size()), batch * kLength / ranks);
         for (std::size_t i = 0; i < part.size(); ++i) {
           ++seen[static_cast<std::size_t>(part[i] - 100)];
-          EXPECT_EQ((part[i] - 100) % kLength, positions[i % positions.size()]) << "rank " << rank << " of " << ranks << " token " << i;
+          EXPECT_EQ((part[i] - 100) % kLength, positions[i % positions.size()])
+              << "rank " << rank << " of " << ranks << " token " << i;
         }
         // Keys that its queries see.
         const std::int64_t work = std::accumulate(positions.begin(), positions.end(), kLength / ranks);

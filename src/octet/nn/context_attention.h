@@ -1,12 +1,12 @@
-// Causal attention of packed, rotated QKV over sequences whose parts the c ranks of scope.context hold (parallel/context.h); on one
-// rank kernels::attention_forward and _backward themselves.
+// Causal attention of packed, rotated QKV over sequences whose parts the c ranks of scope.context hold (parallel/context.h); on
+// one rank kernels::attention_forward and _backward themselves.
 //
-// Keys and values of all ranks are gathered for the time of a call, and put in the order of the sequences; nothing of them is kept, so
-// backward gathers them again. Each range of a sequence that a rank holds then is one call on the keys up to its end, aligned to the
-// bottom right. Gradients of keys and values are summed over a rank's ranges, rounded once, and over the ranks.
+// Keys and values of all ranks are gathered for the time of a call, and put in the order of the sequences; nothing of them is
+// kept, so backward gathers them again. Each range of a sequence that a rank holds then is one call on the keys up to its end,
+// aligned to the bottom right. Gradients of keys and values are summed over a rank's ranges, rounded once, and over the ranks.
 // Sent per call, n being the bytes of this rank's K and V [T, 2 G K]: forward (c - 1) n, backward 2 (c - 1) n.
-// Scratch beside that of the calls, N = c n being K and V of whole sequences: N forward, and N more before the first call; backward
-// 2 N and up to 1.5 N / B.
+// Scratch beside that of the calls, N = c n being K and V of whole sequences: N forward, and N more before the first call;
+// backward 2 N and up to 1.5 N / B.
 #pragma once
 
 #include "octet/kernels/attention/attention.h"

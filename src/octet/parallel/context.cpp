@@ -8,7 +8,8 @@ std::vector<TokenRange> context_ranges(std::int64_t seq_len, int rank, int ranks
   require(rank >= 0 && rank < ranks, "context: rank ", rank, " of ", ranks);
   if (ranks == 1) return {{0, seq_len}};
   const std::int64_t chunk = seq_len / (2 * ranks);
-  require(chunk > 0 && chunk * 2 * ranks == seq_len, "context: ", seq_len, " tokens cannot be cut into ", 2 * ranks, " equal chunks");
+  require(chunk > 0 && chunk * 2 * ranks == seq_len, "context: ", seq_len, " tokens cannot be cut into ", 2 * ranks,
+          " equal chunks");
   return {{rank * chunk, (rank + 1) * chunk}, {seq_len - (rank + 1) * chunk, seq_len - rank * chunk}};
 }
 
