@@ -17,14 +17,14 @@ struct SmallModel {
   explicit SmallModel(DType dtype, std::int64_t first = 0, std::int64_t last = 40) {
     fused.spec = {.name = "q", .shape = {10, 4}};
     fused.first_element = first;
-    fused.value = memory.tensor(dtype, first == 0 && last == 40 ? Shape{10, 4} : Shape{last - first});
+    fused.value_part = memory.tensor(dtype, first == 0 && last == 40 ? Shape{10, 4} : Shape{last - first});
     norm.spec = {.name = "norm", .shape = {4}};
-    norm.value = memory.tensor(dtype, {4});
+    norm.value_part = memory.tensor(dtype, {4});
     table = {{"q.weight", &fused, 0, 6, {6, 4}}, {"k.weight", &fused, 6, 10, {4, 4}}, {"norm.weight", &norm, 0, 4, {4}}};
   }
   void count() {
     float next = 1.0f;
-    for (const Tensor& tensor : {fused.value, norm.value}) {
+    for (const Tensor& tensor : {fused.value_part, norm.value_part}) {
       visit_float(tensor.dtype, [&]<class T>() {
         for (std::int64_t i = 0; i < tensor.elements(); ++i, next += 1.0f) tensor.as<T>()[i] = static_cast<T>(next * 0.37f);
       });
@@ -59,9 +59,9 @@ TEST(ModelDir, LoadsEveryFloatIntoEveryPrimary) {
     SmallModel model(dtype);
     load_weights(model.memory.queue(), ModelWeights::open(folder.path()), model.table);
     visit_float(dtype, [&]<class T>() {
-      for (int i = 0; i < 24; ++i) EXPECT_EQ(static_cast<float>(model.fused.value.as<T>()[i]), static_cast<float>(i + 1));
-      for (int i = 0; i < 16; ++i) EXPECT_EQ(static_cast<float>(model.fused.value.as<T>()[24 + i]), static_cast<float>(i + 1));
-      for (int i = 0; i < 4; ++i) EXPECT_EQ(static_cast<float>(model.norm.value.as<T>()[i]), static_cast<float>(i + 1));
+      for (int i = 0; i < 24; ++i) EXPECT_EQ(static_cast<float>(model.fused.value_part.as<T>()[i]), static_cast<float>(i + 1));
+      for (int i = 0; i < 16; ++i) EXPECT_EQ(static_cast<float>(model.fused.value_part.as<T>()[24 + i]), static_cast<float>(i + 1));
+      for (int i = 0; i < 4; ++i) EXPECT_EQ(static_cast<float>(model.norm.value_part.as<T>()[i]), static_cast<float>(i + 1));
     });
   };
   const auto check_all = [&] {
@@ -82,14 +82,14 @@ TEST(ModelDir, RoundsToNearestEven) {
   Memory memory;
   Parameter parameter;
   parameter.spec = {.name = "w", .shape = {4}};
-  parameter.value = memory.tensor(DType::bf16, {4});
+  parameter.value_part = memory.tensor(DType::bf16, {4});
   const Tensor source = memory.tensor(DType::f32, {4});
   const float values[] = {1.00390625f, 1.01171875f, 3.4e38f, -0.0f};  // two ties, an overflow, a signed zero
   std::memcpy(source.data, values, sizeof values);
   write_safetensors(folder / "model.safetensors", {{"w", source}});
   load_weights(memory.queue(), ModelWeights::open(folder.path()), {{"w", &parameter, 0, 4, {4}}});
   const std::uint16_t expected[] = {0x3F80, 0x3F82, 0x7F80, 0x8000};
-  EXPECT_EQ(std::memcmp(parameter.value.data, expected, sizeof expected), 0);
+  EXPECT_EQ(std::memcmp(parameter.value_part.data, expected, sizeof expected), 0);
 }
 
 TEST(ModelDir, ARankReadsItsOwnElements) {
@@ -99,7 +99,7 @@ TEST(ModelDir, ARankReadsItsOwnElements) {
     SmallModel model(DType::f32, first, last);
     load_weights(model.memory.queue(), ModelWeights::open(folder.path()), model.table);
     for (int i = first; i < last; ++i) {
-      EXPECT_EQ(model.fused.value.as<float>()[i - first], static_cast<float>(i < 24 ? i + 1 : i - 23)) << i;
+      EXPECT_EQ(model.fused.value_part.as<float>()[i - first], static_cast<float>(i < 24 ? i + 1 : i - 23)) << i;
     }
   }
 }
@@ -120,10 +120,10 @@ TEST(ModelDir, FlatShardsLoadAndSave) {
       auto& shard = *shards.emplace_back(std::make_unique<SmallModel>(DType::f32, first, last));
       // The vector is cut as well: a row range of it is a range of elements.
       shard.norm.first_element = std::min(rank, 4);
-      shard.norm.value = shard.memory.tensor(DType::f32, {rank >= 4 ? 0 : rank == ranks - 1 ? 4 - rank : 1});
+      shard.norm.value_part = shard.memory.tensor(DType::f32, {rank >= 4 ? 0 : rank == ranks - 1 ? 4 - rank : 1});
       load_weights(shard.memory.queue(), weights, shard.table);
       const auto expect_part = [&](const Parameter& part, const Parameter& of) {
-        EXPECT_EQ(std::memcmp(part.value.data, of.value.as<float>() + part.first_element, part.value.bytes()), 0)
+        EXPECT_EQ(std::memcmp(part.value_part.data, of.value_part.as<float>() + part.first_element, part.value_part.bytes()), 0)
             << part.spec.name << " of rank " << rank << " of " << ranks;
       };
       expect_part(shard.fused, whole.fused);
@@ -137,7 +137,7 @@ TEST(ModelDir, FlatShardsLoadAndSave) {
       const Tensor all = memory.tensor(DType::f32, {parameter.elements()});
       for (const auto& shard : shards) {
         const Parameter& part = parameter.spec.name == "q" ? shard->fused : shard->norm;
-        std::memcpy(all.as<float>() + part.first_element, part.value.data, part.value.bytes());
+        std::memcpy(all.as<float>() + part.first_element, part.value_part.data, part.value_part.bytes());
       }
       return all;
     };
@@ -162,7 +162,7 @@ TEST(ModelDir, AFailureToWriteLeavesNobodyWaiting) {
   const WholeParameter whole = [&](const Parameter& parameter) {
     asked.push_back(parameter.spec.name);
     demand(!lost, ExitCode::peer, "rank 1 is lost");
-    return parameter.value;
+    return parameter.value_part;
   };
   error_of(ExitCode::internal, [&] { save_weights(folder / "file", model.table, DType::f32, whole); });
   EXPECT_EQ(asked, (std::vector<std::string>{"q", "norm"}));
@@ -235,8 +235,8 @@ TEST(ModelDir, WhatIsSavedIsLoadedFromAnyNumberOfShards) {
     const ModelWeights weights = ModelWeights::open(folder / "model");
     EXPECT_EQ(weights.names(), (std::vector<std::string>{"k.weight", "norm.weight", "q.weight"}));
     load_weights(other.memory.queue(), weights, other.table);
-    EXPECT_EQ(std::memcmp(model.fused.value.data, other.fused.value.data, 160), 0);
-    EXPECT_EQ(std::memcmp(model.norm.value.data, other.norm.value.data, 16), 0);
+    EXPECT_EQ(std::memcmp(model.fused.value_part.data, other.fused.value_part.data, 160), 0);
+    EXPECT_EQ(std::memcmp(model.norm.value_part.data, other.norm.value_part.data, 16), 0);
   }
 }
 

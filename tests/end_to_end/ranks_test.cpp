@@ -60,11 +60,57 @@ TEST(Ranks, ACheckpointResumesOnAnotherNumberOfThem) {
   EXPECT_EQ(metrics_of(run / "out").at(24)["tokens_seen"], metrics_of(run / "whole").at(24)["tokens_seen"]);
 }
 
+// A run that moves from mesh to mesh is the run of one rank.
+TEST(Ranks, ACheckpointOfAnyMeshResumesOnAnyOther) {
+  const TinyRun run;
+  for (const char* recipe : {"fp8_delayed", "fp8_block"}) {
+    const std::string options =
+        concat("--training.micro_batch_size=1 --lr_scheduler.decay=constant --precision.recipe=", recipe, " ");
+    ASSERT_EQ(run.run("train run.toml --training.steps=24 --run.output_dir=one " + options).code, 0);
+    const char* const meshes[] = {
+        "launch -n 4 -- train run.toml --parallel.shard=4 --parallel.gradients=sharded --parallel.reshard_after_forward=true",
+        "launch -n 4 -- train run.toml --parallel.replicate=2 --parallel.shard=2",
+        "launch -n 4 -- train run.toml --parallel.shard=2 --parallel.context=2 --parallel.gradients=sharded",
+        "train run.toml",
+        "launch -n 2 -- train run.toml",
+        "launch -n 8 -- train run.toml --parallel.shard=4 --parallel.context=2 --parallel.reshard_after_forward=true",
+    };
+    int steps = 0;
+    for (const char* mesh : meshes) {
+      steps += 4;
+      const ProgramResult result = run.run(concat(mesh, " --training.steps=", steps, " --run.output_dir=many ", options));
+      ASSERT_EQ(result.code, 0) << mesh << "\n" << result.err;
+      EXPECT_EQ(result.err.find("resuming after step ") != std::string::npos, steps > 4) << result.err;
+    }
+    EXPECT_TRUE(same_curve(run / "many", run / "one", 1e-12)) << recipe;
+    fs::remove_all(run / "one");
+    fs::remove_all(run / "many");
+  }
+}
+
+// However a mesh keeps its weights and gradients, it computes the same, and writes the same model.
+TEST(Ranks, WriteTheModelOfTheirParts) {
+  const TinyRun run;
+  const auto sharded = [](const char* layout, const char* out) {
+    return concat("launch -n 4 -- train run.toml --training.micro_batch_size=1 --training.steps=5 ", layout,
+                  " --run.output_dir=", out);
+  };
+  ASSERT_EQ(run.run(sharded("", "kept")).code, 0);
+  ASSERT_EQ(run.run(sharded("--parallel.reshard_after_forward=true", "resharded")).code, 0);
+  EXPECT_EQ(read_file(run / "resharded/model/model.safetensors"), read_file(run / "kept/model/model.safetensors"));
+  // The exported weights are those of the checkpoint, rounded.
+  const ProgramResult evaluated = run.run(
+      concat("eval run.toml --checkpoint ", checkpoint::find_checkpoints(run / "kept/checkpoints").front().path.string()));
+  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+  EXPECT_EQ(run.run("generate --model kept/model --prompt the --max-tokens 4").code, 0);
+}
+
 // The parts of each sequence on two ranks, and again on four, of which two see other data.
 TEST(Ranks, HoldPartsOfSequences) {
   const auto context = [](int ranks, int replicas, const std::string& options) {
-    return concat("launch -n ", ranks, " -- train run.toml --training.micro_batch_size=1 --parallel.context=2 --parallel.replicate=",
-                  replicas, " --lr_scheduler.decay=constant ", options);
+    return concat("launch -n ", ranks,
+                  " -- train run.toml --training.micro_batch_size=1 --parallel.context=2 --parallel.replicate=", replicas,
+                  " --lr_scheduler.decay=constant ", options);
   };
   const TinyRun run;
   for (const char* recipe : {"bf16", "fp8_delayed"}) {
@@ -95,7 +141,8 @@ TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 128 + SIGKILL);
   EXPECT_NE(result.err.find("octet launch: rank 2 was killed by signal 9 (SIGKILL)\n"), std::string::npos) << result.err;
-  EXPECT_NE(result.err.find("octet: rank 0: all_reduce of group replicate of ranks 0, 1, 2 failed: step "), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("octet: rank 0: all_reduce of group replicate of ranks 0, 1, 2 failed: step "), std::string::npos)
+      << result.err;
   EXPECT_NE(result.err.find(": rank 2 closed its connection; "), std::string::npos) << result.err;
 }
 
@@ -120,8 +167,8 @@ TEST(Ranks, RefuseWhatTheyCannotDo) {
     EXPECT_EQ(result.code, 2) << result.err;
     EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
   };
-  refused_with("launch -n 2 -- train run.toml",
-               "run.toml: parallel.shard = 2: this version has the axes replicate and context alone; parallel.replicate = 2 ");
+  refused_with("launch -n 2 -- train run.toml --parallel.tensor=2",
+               "run.toml: parallel.tensor = 2: this version has the axes replicate, shard and context");
   refused_with("launch -n 2 -- train run.toml --parallel.replicate=3", "run.toml: parallel.replicate = 3: there are 2 ranks\n");
   refused_with("launch -n 2 -- train run.toml --parallel.context=2 --training.seq_len=30",
                "run.toml: training.seq_len = 30: must be a multiple of 4, two chunks for each of parallel.context = 2\n");

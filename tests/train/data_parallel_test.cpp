@@ -1,4 +1,5 @@
-// Data parallelism, ranks as threads: however many ranks share the micro-batches of a step and the parameters, it is the same step.
+// Data parallelism, ranks as threads: however many ranks share the micro-batches of a step and the parameters, it is the same
+// step.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -110,7 +111,8 @@ class DataParallel : public ::testing::TestWithParam<std::string> {
       const Sent before{groups.shards->traffic().bytes, groups.replicas->traffic().bytes};
       train(engine, steps, rank, ranks);
       engine.settle_scales();
-      if (sent && rank == 0) *sent = {groups.shards->traffic().bytes - before.shards, groups.replicas->traffic().bytes - before.replicas};
+      if (sent && rank == 0)
+        *sent = {groups.shards->traffic().bytes - before.shards, groups.replicas->traffic().bytes - before.replicas};
       EXPECT_EQ(engine.device().memory().total_peak, train::measure(options, DeviceKind::cpu).total());
       EXPECT_EQ(engine.any_rank(rank == ranks - 1), true);
       EXPECT_EQ(engine.any_rank(false), false);
@@ -220,7 +222,8 @@ class DataParallelNarrow : public DataParallel {
   }
 };
 
-// A step of one micro-batch on every rank alike, scaled so that sums are exact: the same gradients on every mesh give the same bits.
+// A step of one micro-batch on every rank alike, scaled so that sums are exact: the same gradients on every mesh give the same
+// bits.
 TEST_P(DataParallelNarrow, RoundsTheSameOnEveryMesh) {
   const State expected = alone(1);
   for (const Layout& layout : layouts()) {

@@ -22,9 +22,9 @@ void print_line(std::string_view line) {
   std::fflush(stdout);
 }
 
-// Bytes of memory the device can still give, or 0 where it does not say.
-std::size_t available_memory(DeviceKind device) {
-  if (device == DeviceKind::cuda) return cuda_properties().memory_free_bytes;
+// Bytes of memory the device of this rank can still give, or 0 where it does not say.
+std::size_t available_memory(DeviceKind device, const comm::RankEnvironment& where) {
+  if (device == DeviceKind::cuda) return cuda_properties(where.local_rank).memory_free_bytes;
   std::ifstream info("/proc/meminfo");
   for (std::string key, rest; info >> key && std::getline(info, rest);) {
     if (key == "MemAvailable:") return std::stoull(rest) * 1024;
@@ -32,10 +32,8 @@ std::size_t available_memory(DeviceKind device) {
   return 0;
 }
 
-// `ranks`: of this machine, which share its memory.
-void check_fits(const train::MemoryPlan& plan, const train::EngineOptions& options, DeviceKind device, int ranks) {
-  const std::size_t available = available_memory(device), needed = plan.total() * static_cast<std::size_t>(ranks);
-  if (available == 0 || needed <= available) return;
+[[noreturn]] void does_not_fit(const train::MemoryPlan& plan, const train::EngineOptions& options, DeviceKind device,
+                               std::size_t needed, std::size_t available, int ranks) {
   std::string advice;
   if (options.checkpointing != nn::Checkpointing::full) advice += ", activation_checkpoint.mode = \"full\"";
   const ScaleTile of_weights = options.recipe.w.tile;
@@ -45,23 +43,74 @@ void check_fits(const train::MemoryPlan& plan, const train::EngineOptions& optio
   }
   if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
   if (options.micro_batch_size > 1) advice += ", a smaller training.micro_batch_size";
+  advice += ", more ranks in parallel.shard, or in parallel.context for long sequences";
   fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(needed),
-       ranks == 1 ? "" : concat(" (", ranks, " ranks)"), device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ",
-       telemetry::format_bytes(available), " left", ranks == 1 ? "" : "; each rank", ":\n", plan::memory_table(plan.bytes),
-       "what helps: a shorter training.seq_len", advice, ranks == 1 ? "" : ", fewer ranks a machine");
+       ranks == 1 ? "" : concat(" (", ranks, " ranks)"),
+       device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ", telemetry::format_bytes(available), " left",
+       ranks == 1 ? "" : "; each rank", ":\n", plan::memory_table(plan.bytes), "what helps: a shorter training.seq_len", advice,
+       ranks == 1 ? "" : ", fewer ranks a machine");
+}
+
+// Settles what [parallel] leaves to the memory: the fastest layout that fits, which is the one that keeps most.
+train::Config settled(train::Config config, const parallel::Mesh& mesh, const train::EngineOptions& options, DeviceKind device,
+                      const comm::RankEnvironment& where) {
+  train::ParallelConfig& p = config.parallel;
+  struct Choice {
+    const char *reshard, *gradients;
+  };
+  std::vector<Choice> choices;
+  for (const Choice& c : {Choice{"false", "whole"}, {"false", "sharded"}, {"true", "sharded"}, {"true", "whole"}}) {
+    if ((p.reshard_after_forward == "auto" || p.reshard_after_forward == c.reshard) &&
+        (p.gradients == "auto" || p.gradients == c.gradients)) {
+      choices.push_back(c);
+    }
+  }
+  const bool shards = mesh.size({parallel::Axis::shard, parallel::Axis::context}) > 1;
+  if (!shards) choices.resize(1);                                          // they differ in nothing
+  const int together = device == DeviceKind::cuda ? 1 : where.local_size;  // ranks that share the memory
+  const std::size_t available = available_memory(device, where);
+  train::MemoryPlan plan;
+  for (const Choice& choice : choices) {
+    p.reshard_after_forward = choice.reshard;
+    p.gradients = choice.gradients;
+    plan = train::measure_run(config, mesh);
+    if (available == 0 || plan.total() * static_cast<std::size_t>(together) <= available) return config;
+  }
+  does_not_fit(plan, options, device, plan.total() * static_cast<std::size_t>(together), available, together);
 }
 
 std::string resume_of(const TrainArgs& args, const train::Config& config) {
   return args.resume.empty() ? config.checkpoint.resume : args.resume;
 }
 
+// What rank 0 has settled, on every rank.
+void share_layout(train::World& world, train::Config& config) {
+  config.parallel.reshard_after_forward =
+      world.from_first("parallel.reshard_after_forward", config.parallel.reshard_after_forward);
+  config.parallel.gradients = world.from_first("parallel.gradients", config.parallel.gradients);
+}
+
 // A rank that is not the first: the same run, silently.
-int train_beside(const TrainArgs& args, const train::Config& config, const comm::RankEnvironment& where) {
+int train_beside(const TrainArgs& args, train::Config config, const comm::RankEnvironment& where) {
   if (args.dry_run) return 0;
   set_log_info(false);
   train::World world(where, config);
+  share_layout(world, config);
   train::Trainer trainer({.config = config, .resume = resume_of(args, config), .world = &world});
   return static_cast<int>(trainer.run());
+}
+
+std::string mesh_text(const parallel::Mesh& mesh, const train::Config& config) {
+  std::string text;
+  for (const parallel::Axis axis :
+       {parallel::Axis::replicate, parallel::Axis::shard, parallel::Axis::context, parallel::Axis::tensor}) {
+    if (mesh.size(axis) > 1) text += concat(text.empty() ? "" : " x ", name_of(axis), " ", mesh.size(axis));
+  }
+  if (mesh.size({parallel::Axis::shard, parallel::Axis::context}) > 1) {
+    text += concat(", gradients ", config.parallel.gradients, ", weights ",
+                   config.parallel.reshard_after_forward == "true" ? "gathered for each use" : "kept");
+  }
+  return text;
 }
 
 }  // namespace
@@ -77,24 +126,23 @@ int run_train(const TrainArgs& args) {
   const parallel::Mesh mesh = train::mesh_of(config, where.size);
   use_threads(config, where.local_size);
   const DeviceKind device = train::device_of(config);
-  demand(where.size == 1 || device == DeviceKind::cpu, ExitCode::config, config.file, ": run.device = \"", name_of(device), "\": ",
-         where.size, " ranks train together on CPUs only in this version");
   if (where.rank > 0) return train_beside(args, config, where);
   const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
   {
     models::Decoder model(options.model, options.recipe);
-    fmt::print("{}: {} parameters on {}, recipe {}\n", config.run.name, telemetry::format_compact(static_cast<double>(options.model.parameters())),
-               name_of(device), options.recipe.name);
+    fmt::print("{}: {} parameters on {}, recipe {}\n", config.run.name,
+               telemetry::format_compact(static_cast<double>(options.model.parameters())), name_of(device), options.recipe.name);
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));
   }
   if (args.dry_run) {
-    fmt::print("memory plan\n{}", plan::memory_table(train::measure_run(config, mesh).bytes));
+    fmt::print("memory plan\n{}",
+               plan::memory_table(train::measure_run(settled(config, mesh, options, device, where), mesh).bytes));
     return 0;
   }
-  check_fits(train::measure_run(config, mesh), options, device, where.local_size);
-  if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: parallel.replicate = ", config.parallel.replicate,
-                                       ", parallel.context = ", config.parallel.context));
   train::World world(where, config);
+  config = settled(config, mesh, options, device, where);
+  share_layout(world, config);
+  if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: ", mesh_text(mesh, config)));
   train::TrainerOptions trainer_options{.config = config, .console = print_line, .world = &world};
   trainer_options.resume = resume_of(args, config);
   train::Trainer trainer(trainer_options);

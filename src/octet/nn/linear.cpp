@@ -109,7 +109,8 @@ void Linear::forward(const Scope& scope, const LinearOperand& x, const Tensor& r
   quantize(scope, Role::activation, x, scope.record);
   if (scope.observer) {
     scope.observer->operand(scope, name_, Role::activation, x.values, x.q);
-    scope.observer->operand(scope, name_, Role::weight, weight_->primary(), weight_->codes);
+    const bool whole = weight_->part_elements == weight_->elements();
+    scope.observer->operand(scope, name_, Role::weight, whole ? weight_->primary() : Tensor{}, weight_->codes);
   }
   const GemmOperand a = kernels::row_operand(x.q), b = kernels::row_operand(weight_->codes);
   kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = residual, .d = y, .accumulation = recipe_.fprop});

@@ -19,7 +19,7 @@ struct Scope;
 class LinearObserver {
  public:
   virtual ~LinearObserver() = default;
-  // `source` is what was quantised (BF16, or the weight's primary copy). A recompute calls again (scope.record is nothing), with
+  // `source` is what was quantised (BF16, or the weight's primary copy, absent where this rank holds a part of it). A recompute calls again (scope.record is nothing), with
   // the transposed part that the first pass of a checkpointed block leaves out.
   virtual void operand(const Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) = 0;
   // Whether products of this linear are wanted: they cost a GEMM each where the layer adds into something else.

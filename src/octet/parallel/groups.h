@@ -19,12 +19,18 @@ struct Groups {
 
   // From the fastest axis to the slowest, so that what is reduced over all of them is reduced over all ranks.
   std::vector<comm::Group*> all() const { return {tensor.get(), shards.get(), replicas.get()}; }
+
+  // Throws Error{peer} if one of them has failed: see comm::Group::check().
+  void check() const {
+    for (comm::Group* group : {replicas.get(), shards.get(), context.get(), tensor.get()}) group->check();
+  }
 };
 
 // `make` connects ranks (in the order of their numbers) under a name of their own; it is asked for groups of several ranks alone,
 // on all ranks in the same order.
-Groups make_groups(const Mesh& mesh, int rank,
-                   const std::function<std::unique_ptr<comm::Group>(const std::string& name, const std::vector<int>& ranks)>& make);
+Groups make_groups(
+    const Mesh& mesh, int rank,
+    const std::function<std::unique_ptr<comm::Group>(const std::string& name, const std::vector<int>& ranks)>& make);
 // Groups that send nothing: of one rank, or for the meta device.
 Groups silent_groups(const Mesh& mesh, int rank);
 

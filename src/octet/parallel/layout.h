@@ -10,8 +10,8 @@ namespace octet::parallel {
 
 // What ranks of shard x context keep of weights that they do not update.
 enum class Weights : std::uint8_t {
-  kept,      // all: gathered once after each optimizer step
-  resharded, // nothing: a unit is gathered before it is used, forward and backward, and dropped
+  kept,       // all: gathered once after each optimizer step
+  resharded,  // nothing: a unit is gathered before it is used, forward and backward, and dropped
 };
 // And of gradients.
 enum class Gradients : std::uint8_t {

@@ -67,9 +67,9 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights wei
   q.scale_inv = allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
   const bool transposed = parts() == 1 ? p.spec.keeps_transpose : !square;
   if (transposed) {
-    q.scale_inv_t = spec.tile == ScaleTile::tensor ? q.scale_inv
-                                                   : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile),
-                                                              scale_shape(spec.tile, cols, rows));
+    q.scale_inv_t = spec.tile == ScaleTile::tensor
+                        ? q.scale_inv
+                        : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, cols, rows));
   }
   if (parts() == 1) {
     q.codes = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
@@ -83,7 +83,8 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights wei
   }
 }
 
-void ParameterStore::materialise(Device& device, const Storage& storage, comm::Group* ranks, Weights weights, Gradients gradients) {
+void ParameterStore::materialise(Device& device, const Storage& storage, comm::Group* ranks, Weights weights,
+                                 Gradients gradients) {
   require(buffers_.empty(), "parameters are materialised once");
   storage_ = storage;
   ranks_ = ranks;
@@ -148,8 +149,8 @@ void ParameterStore::refresh_codes(Queue& queue, Arena& scratch) {
   }
 }
 
-// The grids of a weight in amaxes_, which is laid out in the order of the parameters: those from element `at` on, which moves past
-// them. None where scales come from history.
+// The grids of a weight in amaxes_, which is laid out in the order of the parameters: those from element `at` on, which moves
+// past them. None where scales come from history.
 ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, std::int64_t& at) const {
   const QuantSpec& spec = *p.spec.quant;
   if (spec.source == ScaleSource::history) return {};
@@ -194,12 +195,9 @@ void ParameterStore::cast_parts(Queue& queue, Arena& scratch) {
       return;
     }
     const auto scales = [&](const Tensor& grid, Along along, const Tensor& scale_inv) {
-      kernels::scales_from_amax(queue, {.amax = grid,
-                                        .spec = spec,
-                                        .along = along,
-                                        .whole = p.spec.shape,
-                                        .multipliers = grid,
-                                        .scale_inv = scale_inv});
+      kernels::scales_from_amax(
+          queue,
+          {.amax = grid, .spec = spec, .along = along, .whole = p.spec.shape, .multipliers = grid, .scale_inv = scale_inv});
     };
     scales(amax.rows, Along::rows, p.codes.scale_inv);
     if (amax.columns) scales(amax.columns, Along::columns, p.codes.scale_inv_t);

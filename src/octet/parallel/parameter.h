@@ -1,10 +1,10 @@
 // Parameters: what a model is made of, how it is stored, and its quantised copies. A model is described first (names and shapes,
 // no memory) and materialised afterwards on a device, which may be the meta device (delayed initialisation).
 //
-// Every parameter is cut flat over the ranks of a group: rank r of n holds elements [r s, (r + 1) s) of its row-major order, where
-// s = ceil(elements / n) rounded up to kShardMultiple; the last ranks may hold less, or nothing. A rank updates its part alone.
-// What layers read and write is the whole parameter, which parallel/units.h puts together and takes apart. One rank's part is
-// the whole.
+// Every parameter is cut flat over the ranks of a group: rank r of n holds elements [r s, (r + 1) s) of its row-major order,
+// where s = ceil(elements / n) rounded up to kShardMultiple; the last ranks may hold less, or nothing. A rank updates its part
+// alone. What layers read and write is the whole parameter, which parallel/units.h puts together and takes apart. One rank's part
+// is the whole.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ namespace octet::parallel {
 enum class Init : std::uint8_t { ones, normal };
 
 struct ParameterSpec {
-  std::string name;   // Hugging Face name; of a fused linear "model.layers.0.self_attn.q_proj.fused.weight"
-  Shape shape;        // global
+  std::string name;  // Hugging Face name; of a fused linear "model.layers.0.self_attn.q_proj.fused.weight"
+  Shape shape;       // global
   Init init = Init::normal;
   double init_std = 0.02;
-  bool decay = true;  // weight decay: matrices yes, norms no
+  bool decay = true;               // weight decay: matrices yes, norms no
   std::optional<QuantSpec> quant;  // as operand W of an FP8 linear
   bool grad_from_product = false;  // the first product of a step writes the gradient, so nobody needs to zero it
   bool keeps_transpose = true;     // false: codes have no transposed part; a reader makes it with kernels::transpose_codes
@@ -39,9 +39,9 @@ struct ParameterSpec {
 
 // How parameters are stored.
 struct Storage {
-  DType compute = DType::bf16;    // BF16 for the BF16 and FP8 recipes, F32 for fp32, F64 for tests
-  bool master_weights = true;     // FP32 primary copy beside BF16 values; without it BF16 values are primary
-  bool training = true;           // gradients and moments
+  DType compute = DType::bf16;  // BF16 for the BF16 and FP8 recipes, F32 for fp32, F64 for tests
+  bool master_weights = true;   // FP32 primary copy beside BF16 values; without it BF16 values are primary
+  bool training = true;         // gradients and moments
   DType grad = DType::f32;
   DType moments = DType::f32;
 };
@@ -52,11 +52,11 @@ struct Parameter {
   int unit = 0;
   // This rank's part: global index of its first element in row-major order, and how many there are.
   std::int64_t first_element = 0, part_elements = 0;
-  std::int64_t stride = 0;  // elements of a part and its padding: the whole lies in n x stride of them, padding last
-  Tensor master;            // part, F32; absent without master weights or when compute is not BF16
-  Tensor value_part;        // compute dtype; absent when a master exists and every reader wants codes
-  Tensor codes_part;        // of the quantised: this rank's codes, on several ranks
-  Tensor column_codes_part; // the same scaled along columns, of row and MX tiles
+  std::int64_t stride = 0;   // elements of a part and its padding: the whole lies in n x stride of them, padding last
+  Tensor master;             // part, F32; absent without master weights or when compute is not BF16
+  Tensor value_part;         // compute dtype; absent when a master exists and every reader wants codes
+  Tensor codes_part;         // of the quantised: this rank's codes, on several ranks
+  Tensor column_codes_part;  // the same scaled along columns, of row and MX tiles
   Tensor grad_part, moment1, moment2;
 
   // Whole, [spec.shape]. On several ranks present while the unit is held, or always (Weights::kept, Gradients::whole).

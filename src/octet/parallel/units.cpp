@@ -89,9 +89,9 @@ Units::Units(Queue& compute, ParameterStore& store, const Groups& groups, const 
     for (const Parameter* p : unit) pieces.next(dtype, parts() * p->stride);
     return pieces.bytes();
   };
-  gradients_ = make_slots(layout.gradients == Gradients::whole || parts() == 1 ? Keep::all : Keep::held, edges,
-                          MemoryCategory::gradients,
-                          [&](const std::vector<Parameter*>& unit) { return gradient_bytes(unit, storage.grad); });
+  gradients_ =
+      make_slots(layout.gradients == Gradients::whole || parts() == 1 ? Keep::all : Keep::held, edges, MemoryCategory::gradients,
+                 [&](const std::vector<Parameter*>& unit) { return gradient_bytes(unit, storage.grad); });
   if (storage.grad == layout.reduce || (parts() == 1 && groups.replicas->size() == 1)) return;
   std::size_t most = 0;
   for (const auto& unit : units_) most = std::max(most, gradient_bytes(unit, layout.reduce));
@@ -166,22 +166,25 @@ void Units::gather(Arena& scratch, Need need) {
   slot.unit = need.unit;
   const TraceRange range(*wire_, concat("gather unit ", need.unit));
   Pieces pieces(slot.memory.data());
-  const auto all_gather = [&](const Tensor& part, const Tensor& whole, const Parameter& p) {
-    groups_.shards->all_gather(*wire_, scratch, {.x = padded(part, p.stride), .y = whole});
-  };
-  for (const Parameter* p : unit(need.unit)) {
-    Whole whole;
-    if (slot.memory.bytes() > 0) {
-      whole = whole_in(pieces, *p, store_.storage().compute, parts());
-    } else {
-      whole = {.value = padded(p->value, parts() * p->stride),
-               .codes = padded(p->codes.codes, parts() * p->stride),
-               .column_codes = padded(p->column_codes, parts() * p->stride)};
+  {
+    const comm::Batch batch(*groups_.shards);
+    const auto all_gather = [&](const Tensor& part, const Tensor& whole, const Parameter& p) {
+      groups_.shards->all_gather(*wire_, scratch, {.x = padded(part, p.stride), .y = whole});
+    };
+    for (const Parameter* p : unit(need.unit)) {
+      Whole whole;
+      if (slot.memory.bytes() > 0) {
+        whole = whole_in(pieces, *p, store_.storage().compute, parts());
+      } else {
+        whole = {.value = padded(p->value, parts() * p->stride),
+                 .codes = padded(p->codes.codes, parts() * p->stride),
+                 .column_codes = padded(p->column_codes, parts() * p->stride)};
+      }
+      const bool square = !p->column_codes_part;
+      if (values && p->reads_values()) all_gather(p->value_part, whole.value, *p);
+      if (p->spec.quant && (square ? values : forward)) all_gather(p->codes_part, whole.codes, *p);
+      if (p->spec.quant && !square && backward) all_gather(p->column_codes_part, whole.column_codes, *p);
     }
-    const bool square = !p->column_codes_part;
-    if (values && p->reads_values()) all_gather(p->value_part, whole.value, *p);
-    if (p->spec.quant && (square ? values : forward)) all_gather(p->codes_part, whole.codes, *p);
-    if (p->spec.quant && !square && backward) all_gather(p->column_codes_part, whole.column_codes, *p);
   }
   slot.forward = slot.forward || forward;
   slot.backward = slot.backward || backward;
@@ -255,9 +258,12 @@ void Units::reduce(Arena& scratch, int index) {
         kernels::cast(*wire_, {.x = flat(p.grad), .y = cast.slice_rows(0, p.elements())});
       });
     }
-    each([&](const Parameter& p, const Tensor& cast) {
-      shards.reduce_scatter(*wire_, scratch, {.x = on_wire(p, cast), .y = reduced(p, cast)});
-    });
+    {
+      const comm::Batch batch(shards);
+      each([&](const Parameter& p, const Tensor& cast) {
+        shards.reduce_scatter(*wire_, scratch, {.x = on_wire(p, cast), .y = reduced(p, cast)});
+      });
+    }
     each([&](const Parameter& p, const Tensor& cast) {
       const Tensor part = reduced(p, cast).slice_rows(0, p.part_elements);
       if (part.data == p.grad_part.data) return;
@@ -273,15 +279,14 @@ void Units::reduce(Arena& scratch, int index) {
     return casts ? cast.slice_rows(0, p.part_elements) : flat(p.grad_part);
   };
   if (casts) {
-    each([&](const Parameter& p, const Tensor& cast) {
-      kernels::cast(*wire_, {.x = flat(p.grad_part), .y = on_wire(p, cast)});
-    });
+    each([&](const Parameter& p, const Tensor& cast) { kernels::cast(*wire_, {.x = flat(p.grad_part), .y = on_wire(p, cast)}); });
   }
-  each([&](const Parameter& p, const Tensor& cast) { replicas.all_reduce(*wire_, scratch, {.x = on_wire(p, cast)}); });
+  {
+    const comm::Batch batch(replicas);
+    each([&](const Parameter& p, const Tensor& cast) { replicas.all_reduce(*wire_, scratch, {.x = on_wire(p, cast)}); });
+  }
   if (casts) {
-    each([&](const Parameter& p, const Tensor& cast) {
-      kernels::cast(*wire_, {.x = on_wire(p, cast), .y = flat(p.grad_part)});
-    });
+    each([&](const Parameter& p, const Tensor& cast) { kernels::cast(*wire_, {.x = on_wire(p, cast), .y = flat(p.grad_part)}); });
   }
 }
 

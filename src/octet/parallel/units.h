@@ -21,8 +21,8 @@ namespace octet::parallel {
 
 // What a pass needs of a unit. With `backward` on, its gradients are to be written.
 enum class Use : std::uint8_t {
-  forward,    // weights as the forward products read them
-  backward,   // as dgrad reads them
+  forward,   // weights as the forward products read them
+  backward,  // as dgrad reads them
   both,
   gradients,  // no weights
 };
@@ -57,7 +57,8 @@ class Units {
   // exchange(queue) with what the computation has enqueued so far behind it and what it enqueues later before it.
   void exchange(const std::function<void(Queue&)>& exchange);
 
-  // After loading or initialising, and after the optimizer: ParameterStore::refresh and refresh_codes; what was gathered is stale.
+  // After loading or initialising, and after the optimizer: ParameterStore::refresh and refresh_codes; what was gathered is
+  // stale.
   void refresh(Arena& scratch);
   void refresh_codes(Arena& scratch);
 

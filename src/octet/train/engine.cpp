@@ -22,20 +22,29 @@ parallel::Storage storage_of(const EngineOptions& options) {
 
 DType compute_dtype(const Recipe& recipe) {
   switch (recipe.compute) {
-    case Compute::fp64: return DType::f64;
-    case Compute::fp32: return DType::f32;
-    default: return DType::bf16;
+    case Compute::fp64:
+      return DType::f64;
+    case Compute::fp32:
+      return DType::f32;
+    default:
+      return DType::bf16;
   }
 }
 
 std::size_t MemoryPlan::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); }
 
 Engine::Engine(const EngineOptions& options, DeviceKind device, const parallel::Groups* groups)
-    : Engine(options, make_device(device), device == DeviceKind::meta ? Capacity{} : capacity_of(options, device), groups) {}
+    : Engine(options, make_device(device), nullptr, device == DeviceKind::meta ? Capacity{} : capacity_of(options, device),
+             groups) {}
 
-Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity, const parallel::Groups* groups)
+Engine::Engine(const EngineOptions& options, Device& device, const parallel::Groups& groups)
+    : Engine(options, nullptr, &device, capacity_of(options, device.kind()), &groups) {}
+
+Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, Capacity capacity,
+               const parallel::Groups* groups)
     : options_(options),
-      device_(std::move(device)),
+      own_device_(std::move(own)),
+      device_(own_device_ ? own_device_.get() : device),
       queue_(device_->make_queue()),
       silent_(parallel::silent_groups(options_.layout.mesh, options_.rank)),
       groups_(groups ? *groups : silent_) {
@@ -53,7 +62,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> device, Cap
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
   vote_ = device_->allocate(sizeof(float), MemoryCategory::state);
   if (options_.whole_logits) {
-    logits_ = device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
+    logits_ =
+        device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
   }
   stash_ = std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash);
   scratch_ = std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch);
@@ -72,17 +82,18 @@ void Engine::dry_run() {
   forward_backward({.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}}, options_.observer);
   apply(0.0, 1);
   settle_scales();
+  whole(model_->embedding());
   any_rank(false);
 }
 
 Engine::Capacity Engine::capacity_of(const EngineOptions& options, DeviceKind device) {
-  Engine meta(options, make_meta_device(device), {}, nullptr);
+  Engine meta(options, make_meta_device(device), nullptr, {}, nullptr);
   meta.dry_run();
   return {.stash = meta.stash_->high_water(), .scratch = meta.scratch_->high_water()};
 }
 
 MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
-  Engine meta(options, make_meta_device(device), {}, nullptr);
+  Engine meta(options, make_meta_device(device), nullptr, {}, nullptr);
   meta.dry_run();
   MemoryPlan plan;
   plan.bytes = meta.device().memory().bytes;
@@ -105,8 +116,8 @@ nn::Scope Engine::scope(nn::LinearObserver* observer) {
 
 models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
   const std::int64_t count = options_.micro_batch_size * options_.seq_len;
-  require(static_cast<std::int64_t>(tokens.size()) == count && targets.size() == tokens.size(), "a micro-batch of ", tokens.size(),
-          " tokens and ", targets.size(), " targets, not ", options_.micro_batch_size, " x ", options_.seq_len);
+  require(static_cast<std::int64_t>(tokens.size()) == count && targets.size() == tokens.size(), "a micro-batch of ",
+          tokens.size(), " tokens and ", targets.size(), " targets, not ", options_.micro_batch_size, " x ", options_.seq_len);
   const auto part = [&](std::span<const std::int32_t> whole) {
     return parallel::context_part(whole, options_.seq_len, groups_.context->rank(), groups_.context->size());
   };
@@ -160,6 +171,35 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
   model_->scales().update(*queue_, optimizer_->found_inf());
   optimizer_->update(*queue_);
   units.refresh_codes(*scratch_);
+}
+
+// In pieces, so that no device has to hold it.
+Tensor Engine::whole(const parallel::Parameter& p) {
+  constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements of a rank's part
+  comm::Group& ranks = *groups_.shards;
+  const Tensor& primary = p.primary();
+  const bool first = options_.rank == 0;
+  const std::size_t width = size_of(primary.dtype);
+  if (first) whole_.resize(static_cast<std::size_t>(p.elements()) * width);
+  for (std::int64_t begin = 0; begin < p.stride; begin += kPiece) {
+    const ArenaScope scope(*scratch_);
+    const std::int64_t count = std::min(kPiece, p.stride - begin);
+    const Tensor part(static_cast<std::byte*>(primary.data) + static_cast<std::size_t>(begin) * width, primary.dtype, {count});
+    Tensor parts = part;
+    if (ranks.size() > 1) {
+      parts = allocate(*scratch_, primary.dtype, {ranks.size() * count});
+      model_->units().exchange([&](Queue& wire) { ranks.all_gather(wire, *scratch_, {.x = part, .y = parts}); });
+    }
+    if (!first || device_->kind() == DeviceKind::meta) continue;
+    for (std::int64_t r = 0; r < ranks.size(); ++r) {
+      const std::int64_t at = r * p.stride + begin, here = std::min(count, p.elements() - at);
+      if (here <= 0) break;
+      queue_->copy_to_host(whole_.data() + static_cast<std::size_t>(at) * width,
+                           parts.slice_rows(r * count, r * count + here).data, static_cast<std::size_t>(here) * width);
+    }
+    queue_->synchronize();
+  }
+  return first ? Tensor(whole_.data(), primary.dtype, p.spec.shape) : Tensor{};
 }
 
 void Engine::settle_scales() {

@@ -1,11 +1,13 @@
-// Everything one rank computes with: device, model, optimizer and the memory of a step, which is measured on the meta device first.
+// Everything one rank computes with: device, model, optimizer and the memory of a step, which is measured on the meta device
+// first.
 #pragma once
 
 #include <array>
 #include <memory>
+#include <vector>
 
-#include "octet/data/loader.h"
 #include "octet/comm/group.h"
+#include "octet/data/loader.h"
 #include "octet/kernels/gemm/gemm_tuning.h"
 #include "octet/models/decoder/decoder.h"
 #include "octet/optim/optimizer.h"
@@ -28,7 +30,7 @@ struct EngineOptions {
   nn::LinearObserver* observer = nullptr;  // whose memory the plan must hold: the one that will watch some of the steps
   parallel::Layout layout = {};            // of the mesh of all ranks; this is `rank`
   int rank = 0;
-  bool whole_logits = false;               // room for the logits of a micro-batch (probe, generate)
+  bool whole_logits = false;  // room for the logits of a micro-batch (probe, generate)
 };
 
 // Bytes by category, to the byte what an Engine with these options takes of its device.
@@ -45,6 +47,8 @@ class Engine {
   // Takes all memory now. Parameters are zero: initialise or load them, then call refresh(). `groups`: this rank's on the mesh,
   // which outlive the engine; absent where the mesh has one rank.
   Engine(const EngineOptions& options, DeviceKind device, const parallel::Groups* groups = nullptr);
+  // On a device that outlives the engine.
+  Engine(const EngineOptions& options, Device& device, const parallel::Groups& groups);
 
   // All ranks of a context group are given the same, whole sequences, of which each takes its part.
   // The gradient of one micro-batch is added to the parameters', its loss to the optimizer's total.
@@ -57,6 +61,13 @@ class Engine {
   // Between steps each rank knows the amax of its own part of a weight; this makes scales and histories those of all ranks, as a
   // checkpoint holds them.
   void settle_scales();
+  // All of a parameter's primary, in host memory that stays as it is until the next call; empty on ranks other than the first.
+  // All ranks call together.
+  Tensor whole(const parallel::Parameter& p);
+
+  // After the queue was synchronised and before results are kept: throws Error{peer} if a rank is gone.
+  void check_ranks() const { groups_.check(); }
+
   // Whether any rank says so. All ranks ask together.
   bool any_rank(bool says);
 
@@ -67,9 +78,9 @@ class Engine {
   // context axis has several ranks.
   Tensor logits(std::span<const std::int32_t> tokens);
 
-  // On a GPU: gives every product of a step its fastest algorithm, the one of `tuning`'s file where it is known. Runs a micro-batch
-  // that leaves no trace. Before the first step. Elsewhere nothing, nor in deterministic mode: what was fastest today need not be
-  // so when the run is resumed, so products then keep the library's own choice, a function of shape, GPU and version.
+  // On a GPU: gives every product of a step its fastest algorithm, the one of `tuning`'s file where it is known. Runs a
+  // micro-batch that leaves no trace. Before the first step. Elsewhere nothing, nor in deterministic mode: what was fastest today
+  // need not be so when the run is resumed, so products then keep the library's own choice, a function of shape, GPU and version.
   void tune(const kernels::GemmTuning& tuning);
 
   // After parameters or scales were loaded.
@@ -88,14 +99,16 @@ class Engine {
   struct Capacity {
     std::size_t stash = 0, scratch = 0;
   };
-  Engine(const EngineOptions& options, std::unique_ptr<Device> device, Capacity capacity, const parallel::Groups* groups);
+  Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, Capacity capacity,
+         const parallel::Groups* groups);
   static Capacity capacity_of(const EngineOptions& options, DeviceKind device);
   void dry_run();
   nn::Scope scope(nn::LinearObserver* observer);
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
 
   EngineOptions options_;
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> own_device_;
+  Device* device_;
   std::unique_ptr<Queue> queue_;
   std::unique_ptr<models::Decoder> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -103,6 +116,7 @@ class Engine {
   parallel::Groups silent_;  // stand for the groups that were not given
   const parallel::Groups& groups_;
   Buffer batch_, evaluation_total_, vote_, logits_;
+  std::vector<std::byte> whole_;
 };
 
 // Of activations and of parameters' values.

@@ -17,9 +17,11 @@ void load_model(Engine& engine, const std::filesystem::path& directory) {
 }
 
 void save_model(Engine& engine, const std::filesystem::path& directory) {
+  const parallel::NameTable names = models::names_of(engine.model());
+  const auto whole = [&](const parallel::Parameter& p) { return engine.whole(p); };
+  if (engine.options().rank > 0) return checkpoint::join_save_weights(names, whole);
   std::filesystem::create_directories(directory);
-  const DType dtype = compute_dtype(engine.model().recipe());
-  checkpoint::save_weights(engine.queue(), directory, models::names_of(engine.model()), dtype, kShardBytes);
+  checkpoint::save_weights(directory, names, compute_dtype(engine.model().recipe()), whole, kShardBytes);
   models::write_config(directory, engine.model().config());
 }
 

@@ -11,7 +11,7 @@ namespace octet::train {
 // all at once.
 void load_model(Engine& engine, const std::filesystem::path& directory);
 
-// Writes config.json and the weights in BF16 (F32 for the fp32 recipe).
+// Writes config.json and the weights in BF16 (F32 for the fp32 recipe). All ranks call together; the first one writes.
 void save_model(Engine& engine, const std::filesystem::path& directory);
 
 }  // namespace octet::train

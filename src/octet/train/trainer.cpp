@@ -63,7 +63,7 @@ MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh) {
 }
 
 Trainer::Trainer(const TrainerOptions& options)
-    : options_(options), config_(options_.config), world_(options_.world ? *options_.world : alone_) {
+    : options_(options), config_(options_.config), world_(options_.world ? *options_.world : alone_.emplace(comm::RankEnvironment{}, config_)) {
   device_ = device_of(config_);
   engine_options_ = run_options(config_, world_.mesh(), world_.rank(), &health_);
   plan_ = measure(engine_options_, device_);
@@ -82,7 +82,7 @@ Trainer::Trainer(const TrainerOptions& options)
 
 void Trainer::start_engine() {
   engine_.reset();  // before its successor takes memory
-  engine_ = std::make_unique<Engine>(engine_options_, device_, &world_.groups());
+  engine_ = std::make_unique<Engine>(engine_options_, world_.device(), world_.groups());
   if (!config_.model.init_from.empty() && checkpoint::has_weights(config_.model.init_from)) {
     load_model(*engine_, config_.model.init_from);
   } else {
@@ -101,6 +101,14 @@ std::vector<checkpoint::Entry> Trainer::entries() {
   }
   for (const auto& [name, tensor] : engine_->model().scales().tensors()) result.push_back(checkpoint::Entry::whole(name, tensor));
   result.push_back(checkpoint::Entry::whole("optimizer.updates", engine_->optimizer().updates()));
+  return result;
+}
+
+// Replicas hold the same; what is not cut at all comes from rank 0.
+std::vector<checkpoint::Entry> Trainer::written_entries() {
+  if (world_.mesh().coordinate(parallel::Axis::replicate, world_.rank()) > 0) return {};
+  std::vector<checkpoint::Entry> result = entries();
+  if (!world_.is_first()) result.resize(3 * engine_->model().parameters().parameters().size());
   return result;
 }
 
@@ -125,7 +133,8 @@ nlohmann::json Trainer::meta() const {
 void Trainer::save() {
   if (saved_step_ == step_) return;
   recorder_->sync();
-  if (writer_) writer_->save(step_, engine_->queue(), entries(), meta());
+  engine_->settle_scales();
+  writer_->save(step_, engine_->queue(), written_entries(), meta());
   saved_step_ = step_;
 }
 
@@ -144,13 +153,13 @@ void Trainer::save_for_good() {
 }
 
 void Trainer::wait_for_writer() {
-  if (writer_) writer_->wait();
+  writer_->wait();
 }
 
-// All ranks have read what they need; now the first one may delete what training will write anew.
+// All ranks have read what they need; now what training will write anew may go.
 void Trainer::rewind_writer() {
   world_.barrier("read");
-  if (writer_) writer_->rewind(step_);
+  writer_->rewind(step_);
 }
 
 void Trainer::load(const checkpoint::Reader& reader) {
@@ -169,9 +178,9 @@ void Trainer::resume() {
   const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
   std::optional<checkpoint::Reader> reader;
   if (options_.resume == "auto") {
-    reader = checkpoint::Reader::open_latest(root, log_warning);
+    reader = checkpoint::Reader::open_latest(root, log_warning, world_.checkpoint_ranks());
   } else if (options_.resume != "none") {
-    reader = checkpoint::Reader::open(options_.resume);
+    reader = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks());
   }
   world_.agree("the checkpoint to resume from", reader ? concat("step ", reader->step()) : "none");
   if (!reader) return rewind_writer();  // a new history: what an earlier run left here must not be taken for its future
@@ -195,7 +204,7 @@ void Trainer::roll_back() {
   warn_of_failure([&] { wait_for_writer(); });
   world_.barrier("written");
   const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
-  if (const auto reader = checkpoint::Reader::open_latest(root, log_warning)) {
+  if (const auto reader = checkpoint::Reader::open_latest(root, log_warning, world_.checkpoint_ranks())) {
     load(*reader);
     anomaly_.begin_row();
   } else {
@@ -222,7 +231,9 @@ kernels::StepScalars Trainer::step(bool sample_health) {
   }
   ++step_;
   engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_));
-  return engine_->optimizer().read(engine_->queue());
+  const kernels::StepScalars scalars = engine_->optimizer().read(engine_->queue());
+  engine_->check_ranks();
+  return scalars;
 }
 
 void Trainer::log(const kernels::StepScalars& scalars, double eval_loss, bool sampled) {
@@ -287,12 +298,11 @@ telemetry::RunInfo Trainer::run_info() const {
 ExitCode Trainer::run() {
   const StopSignals signals;
   const fs::path directory = config_.run.output_dir;
-  if (world_.is_first()) {
-    writer_ = std::make_unique<checkpoint::Writer>(checkpoint::WriterOptions{
-        .root = directory / "checkpoints",
-        .keep_latest_k = static_cast<int>(config_.checkpoint.keep_latest_k),
-        .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now});
-  }
+  writer_ = std::make_unique<checkpoint::Writer>(checkpoint::WriterOptions{
+      .root = directory / "checkpoints",
+      .keep_latest_k = static_cast<int>(config_.checkpoint.keep_latest_k),
+      .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now,
+      .ranks = world_.checkpoint_ranks()});
   resume();
   recorder_ = std::make_unique<telemetry::Recorder>(
       telemetry::Recorder::Options{.directory = directory,
@@ -346,7 +356,7 @@ ExitCode Trainer::run() {
     }
   }
   save_for_good();
-  if (world_.is_first()) save_model(*engine_, directory / "model");
+  save_model(*engine_, directory / "model");
   world_.barrier("done");
   return ExitCode::done;
 }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "octet/checkpoint/reader.h"
@@ -54,13 +55,15 @@ class Trainer {
   void roll_back();
   kernels::StepScalars step(bool sample_health);
   void log(const kernels::StepScalars& scalars, double eval_loss, bool sampled);
+  // What this rank holds of the run's state, and what of it this rank writes.
   std::vector<checkpoint::Entry> entries();
+  std::vector<checkpoint::Entry> written_entries();
   nlohmann::json meta() const;
   telemetry::RunInfo run_info() const;
 
   TrainerOptions options_;
   const Config& config_;
-  World alone_;
+  std::optional<World> alone_;
   World& world_;
   EngineOptions engine_options_;
   DeviceKind device_;
@@ -69,7 +72,7 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<telemetry::Recorder> recorder_;
-  std::unique_ptr<checkpoint::Writer> writer_;  // of the first rank
+  std::unique_ptr<checkpoint::Writer> writer_;
   std::unique_ptr<telemetry::StepMeter> meter_;
   HealthObserver health_;
   Anomaly anomaly_;

@@ -4,6 +4,8 @@
 
 #include "octet/base/checksum.h"
 #include "octet/comm/gloo.h"
+#include "octet/comm/nccl.h"
+#include "octet/train/setup.h"
 #include "octet/train/version.h"
 
 namespace octet::train {
@@ -12,6 +14,8 @@ namespace {
 // Of a collective, and for ranks to meet. Who dies is noticed at once; this is for what is merely slow, such as rank 0 at a
 // large checkpoint.
 constexpr double kTimeoutS = 300;
+// For the slowest rank to write or check its part of a checkpoint.
+constexpr double kCheckpointTimeoutS = 3600;
 // Between a connection that breaks here and the news of it from rank 0.
 constexpr double kNewsS = 2;
 
@@ -41,19 +45,46 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
     agree("the version of octet", kVersion);
     agree("the configuration (its checksum)", sum_of(print_config(config)));
   }
-  groups_ = parallel::make_groups(mesh_, rank_, [this](const std::string& name, const std::vector<int>& ranks) {
-    return comm::make_gloo_group({.name = name,
-                                  .rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin()),
-                                  .size = static_cast<int>(ranks.size()),
-                                  .timeout_s = kTimeoutS,
-                                  .set = [this](const std::string& key, std::string_view value) { rendezvous_->set(key, value); },
-                                  .get = [this](const std::string& key) { return rendezvous_->get(key); },
-                                  .blame =
-                                      [this] {
-                                        const std::string lost = rendezvous_->lost_text(kNewsS);
-                                        return concat("step ", step_ + 1, lost.empty() ? "" : ": ", lost);
-                                      }});
-  });
+  const DeviceKind kind = device_of(config);
+  device_ = make_device(kind, kind == DeviceKind::cuda ? where.local_rank : 0);
+  const auto set = [this](const std::string& key, std::string_view value) { rendezvous_->set(key, value); };
+  const auto get = [this](const std::string& key) { return rendezvous_->get(key); };
+  const auto blame = [this] {
+    const std::string lost = rendezvous_->lost_text(kNewsS);
+    return concat("step ", step_ + 1, lost.empty() ? "" : ": ", lost);
+  };
+  groups_ = parallel::make_groups(
+      mesh_, rank_, [&](const std::string& name, const std::vector<int>& ranks) -> std::unique_ptr<comm::Group> {
+        const int place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
+        const int size = static_cast<int>(ranks.size());
+        if (kind == DeviceKind::cuda) {
+          return comm::make_nccl_group(*device_, {.name = name,
+                                                  .rank = place,
+                                                  .size = size,
+                                                  .timeout_s = kTimeoutS,
+                                                  .set = set,
+                                                  .get = get,
+                                                  .blame = blame,
+                                                  .lost = [this] { return rendezvous_->lost_text(); }});
+        }
+        return comm::make_gloo_group(
+            {.name = name, .rank = place, .size = size, .timeout_s = kTimeoutS, .set = set, .get = get, .blame = blame});
+      });
+}
+
+checkpoint::Ranks World::checkpoint_ranks() {
+  if (!rendezvous_) return {};
+  return {.rank = rank_,
+          .size = size(),
+          .name = concat("checkpoint ", checkpoint_uses_++),
+          .set = [this](const std::string& key, std::string_view value) { rendezvous_->set(key, value); },
+          .get = [this](const std::string& key) { return rendezvous_->get(key, kCheckpointTimeoutS); }};
+}
+
+std::string World::from_first(const std::string& what, const std::string& value) {
+  if (!rendezvous_) return value;
+  if (is_first()) rendezvous_->set(what, value);
+  return rendezvous_->get(what);
 }
 
 void World::barrier(const std::string& name) {

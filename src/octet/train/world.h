@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "octet/checkpoint/ranks.h"
 #include "octet/comm/environment.h"
 #include "octet/comm/rendezvous.h"
 #include "octet/parallel/groups.h"
@@ -18,9 +19,7 @@ parallel::Mesh mesh_of(const Config& config, int ranks);
 
 class World {
  public:
-  // One process.
-  World() : groups_(parallel::silent_groups(mesh_, rank_)) {}
-  // Meets the other ranks. Throws Error{peer} when one does not come, or runs another version or configuration.
+  // Meets the other ranks, if any. Throws Error{peer} when one does not come, or runs another version or configuration.
   World(const comm::RankEnvironment& where, const Config& config);
 
   int rank() const { return rank_; }
@@ -28,10 +27,16 @@ class World {
   // Rank 0 alone writes files and speaks.
   bool is_first() const { return rank_ == 0; }
   const parallel::Mesh& mesh() const { return mesh_; }
+  // What this rank computes on: a GPU of its own.
+  Device& device() { return *device_; }
   const parallel::Groups& groups() const { return groups_; }
+  // For a checkpoint's writer or one opening of it: all ranks ask for them in the same order.
+  checkpoint::Ranks checkpoint_ranks();
 
   // Returns when all ranks have come.
   void barrier(const std::string& name);
+  // What rank 0 says.
+  std::string from_first(const std::string& what, const std::string& value);
   // Throws Error{peer} unless all ranks say the same.
   void agree(const std::string& what, const std::string& value);
   // What an error is to name.
@@ -42,6 +47,8 @@ class World {
   parallel::Mesh mesh_;
   std::atomic<std::int64_t> step_ = 0;
   std::unique_ptr<comm::Rendezvous> rendezvous_;
+  std::unique_ptr<Device> device_;
+  int checkpoint_uses_ = 0;
   parallel::Groups groups_;
 };
 

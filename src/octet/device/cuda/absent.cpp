@@ -10,6 +10,6 @@ std::unique_ptr<Device> make_cuda_device(int) {
 
 bool cuda_is_available() { return false; }
 int cuda_device_count() { return 0; }
-CudaProperties cuda_properties() { return {}; }
+CudaProperties cuda_properties(int) { return {}; }
 
 }  // namespace octet

@@ -25,6 +25,6 @@ struct CudaProperties {
   std::size_t memory_bytes = 0, memory_free_bytes = 0;
   std::string driver_version, runtime_version;
 };
-CudaProperties cuda_properties();
+CudaProperties cuda_properties(int index = 0);
 
 }  // namespace octet

@@ -246,15 +246,19 @@ int cuda_device_count() {
 
 bool cuda_is_available() { return cuda_device_count() > 0; }
 
-CudaProperties cuda_properties() {
-  if (!cuda_is_available()) return {};
+CudaProperties cuda_properties(int index) {
+  if (index >= cuda_device_count()) return {};
   cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+  check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
   int driver = 0, runtime = 0;
   check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
   std::size_t free = 0, total = 0;
+  int current = 0;  // of this thread, whose queues count on it
+  check(cudaGetDevice(&current), "cudaGetDevice");
+  check(cudaSetDevice(index), "cudaSetDevice");
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  check(cudaSetDevice(current), "cudaSetDevice");
   return {.name = properties.name,
           .compute_capability = properties.major * 10 + properties.minor,
           .multiprocessors = properties.multiProcessorCount,
