@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests; sanitize, or one of its tools; kernels; rows (the
-# speed table of docs/performance.md), or row:NAME for one of them; ranks, between all GPUs of the machine.
+# speed table of docs/performance.md), or row:NAME for one of them; ranks, between all GPUs of the machine; mesh:NAME:N for the
+# rows of N GPUs (states, fsdp, fsdp32, context).
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks are taken from OCTET_BIN (default build/release), which may have been
 # built elsewhere: cuBLAS, cuDNN and NCCL are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried
 # along (Gloo) in OCTET_BIN/lib. Logs go to OUT (default out/gpu). The last lines are a verdict, a line a part.
@@ -69,6 +70,30 @@ rows=(
   "1b-delayed llama3.2-1b $narrow $small --precision.recipe=fp8_delayed"
   "1b-bf16 llama3.2-1b $narrow $small --precision.recipe=bf16"
 )
+# Rows of several GPUs: mesh:NAME:N runs them on N, in FP8 and BF16. Sequences and optimizer steps grow with N as the data ranks do.
+mesh_rows() {
+  local n=$2 step="--training.seq_len=8192 --training.micro_batch_size=1 --training.reduce_dtype=bf16 --parallel.shard=$2"
+  local fsdp="--parallel.reshard_after_forward=true --parallel.gradients=sharded"
+  local eight=$((8 * n)) two=$((2 * n))
+  case $1 in
+    states) echo "$narrow $step --training.global_batch_size=$eight" ;;  # optimizer states sharded, all else kept
+    fsdp) echo "$narrow $step --training.global_batch_size=$eight $fsdp" ;;
+    fsdp32) echo "$step --training.global_batch_size=$two $fsdp" ;;  # FP32 master weights, moments and gradients
+    context)
+      echo "--training.seq_len=16384 --training.micro_batch_size=1 --training.global_batch_size=1 --training.reduce_dtype=bf16 \
+        --parallel.context=$n" ;;
+    *) return 1 ;;
+  esac
+}
+run_mesh() {
+  local name=$1 n=$2 recipe=$3 settings status
+  settings=$(mesh_rows "$name" "$n") || { echo "tools/gpu.sh: no rows $name" >&2; return 2; }
+  timeout 150 "$bin/octet" launch -n "$n" -- bench step configs/llama3.1-8b.toml --run.device=cuda $settings \
+    --precision.recipe="$recipe" --seconds 10 >"$out/$name-$n-$recipe.log" 2>&1
+  status=$?
+  grep -E "tok/s a rank,|octet:|wait for ranks" "$out/$name-$n-$recipe.log" | cut -c 1-250 | sed "s/^/$name-$n-$recipe: /"
+  return $status
+}
 run_row() {
   local name=$1 config=$2
   shift 2
@@ -90,6 +115,10 @@ for name in "$@"; do
       ;;
     rows) for row in "${rows[@]}"; do part "${row%% *}" run_row $row; done ;;
     row:*) for row in "${rows[@]}"; do if [ "${row%% *}" = "${name#row:}" ]; then part "${row%% *}" run_row $row; fi; done ;;
+    mesh:*:*)
+      row=${name#mesh:}
+      for recipe in fp8_delayed bf16; do part "${row%:*}-${row#*:}-$recipe" run_mesh "${row%:*}" "${row#*:}" "$recipe"; done
+      ;;
     *) echo "tools/gpu.sh: unknown part $name" >&2; exit 2 ;;
   esac
 done

@@ -1,8 +1,10 @@
-// `octet bench step RUN.toml`: the steps of a run on random tokens, timed as a whole and then op by op.
+// `octet bench step RUN.toml`: the steps of a run on random tokens, timed as a whole and then op by op; under a launcher, on all
+// its ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <vector>
 
 #include "octet/app/bench.h"
@@ -13,6 +15,7 @@
 #include "octet/base/json.h"
 #include "octet/base/rng.h"
 #include "octet/train/setup.h"
+#include "octet/train/world.h"
 
 namespace octet::app {
 namespace {
@@ -21,8 +24,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocab) {
-  const Rng rng(1, RngStream::test);
+std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocab, int coordinate) {
+  const Rng rng(1, RngStream::test, static_cast<std::uint32_t>(coordinate));
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = static_cast<std::int32_t>(rng.word64(i) % static_cast<std::uint64_t>(vocab));
@@ -59,21 +62,27 @@ Json show_profile(const std::vector<OpTime>& profile, double tokens) {
 int run_bench_run(const BenchArgs& args) {
   const Clock::time_point launched = Clock::now();
   const train::Config config = train::load_config(args.run.path, args.run.overrides);
-  train::check_config(config);
-  use_threads(config);
+  const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
+  train::check_config(config, where.size);
+  use_threads(config, where.local_size);
   const DeviceKind device = train::device_of(config);
-  const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
-  train::Engine engine(options, device);
+  train::World world(where, config);
+  const parallel::Mesh& mesh = world.mesh();
+  train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
+  options.layout = train::layout_of(config, mesh);
+  options.rank = world.rank();
+  train::Engine engine(options, world.device(), world.groups());
   engine.model().parameters().initialise(engine.queue(), config.run.seed);
   engine.refresh();
   engine.tune(train::gemm_tuning());
 
-  const std::int64_t accumulation = train::accumulation_of(config);
+  const std::int64_t accumulation = train::accumulation_of(config, mesh.data_coordinates());
   const auto micro_tokens = options.seq_len * options.micro_batch_size;
-  const std::vector<std::int32_t> ids = random_tokens(micro_tokens * accumulation + 1, options.model.vocab);
+  const std::vector<std::int32_t> ids =
+      random_tokens(micro_tokens * accumulation + 1, options.model.vocab, mesh.data_coordinate(world.rank()));
   std::uint32_t step = 0;
   const auto run_step = [&] {
-    engine.zero_gradients();
+    engine.zero_gradients(accumulation);
     for (std::int64_t micro = 0; micro < accumulation; ++micro) {
       const std::span all(ids);
       const auto at = static_cast<std::size_t>(micro * micro_tokens), count = static_cast<std::size_t>(micro_tokens);
@@ -81,7 +90,11 @@ int run_bench_run(const BenchArgs& args) {
     }
     engine.apply(1e-5, ++step);
   };
-  const auto finish = [&] { return engine.optimizer().read(engine.queue()); };
+  const auto finish = [&] {
+    const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
+    engine.check_ranks();
+    return scalars;
+  };
 
   run_step();
   finish();
@@ -94,23 +107,29 @@ int run_bench_run(const BenchArgs& args) {
     run_step();
     scalars = finish();
     ++steps;
-  } while (seconds_since(start) < args.seconds);
-  const double tokens = static_cast<double>(micro_tokens * accumulation);
+  } while (!engine.any_rank(seconds_since(start) >= args.seconds));
   const double seconds = seconds_since(start) / static_cast<double>(steps);
+  // Of this rank: what it shares with others counts once.
+  const double tokens = static_cast<double>(micro_tokens * accumulation * mesh.data_coordinates()) / mesh.ranks();
   const double flops = tokens * options.model.train_flops_per_token(options.seq_len) / seconds;
   const double memory_gib = static_cast<double>(engine.device().memory().total_peak) * 0x1p-30;
-  fmt::print("{} on {}, recipe {}: {} steps of {} x ({} x {}) tokens\n", config.run.name, octet::name_of(device),
-             options.recipe.name, steps, accumulation, options.micro_batch_size, options.seq_len);
-  fmt::print(
-      "{:.0f} tok/s, {:.1f} ms a step, {:.0f} TFLOPS, mfu {:.1f}% of BF16's peak, {:.1f}% of FP8's, {:.1f} GiB, first step "
-      "{:.1f} s "
-      "after the start, loss {:.3f}, grad {:.3f}\n",
-      tokens / seconds, seconds * 1e3, flops * 1e-12, 100 * flops / kPeakBf16Flops, 100 * flops / kPeakFp8Flops, memory_gib,
-      launch_s, scalars.loss_sum / scalars.token_count, scalars.grad_norm);
+  if (world.is_first()) {
+    fmt::print("{} on {}{}, recipe {}: {} steps of {} x ({} x {}) tokens\n", config.run.name, octet::name_of(device),
+               mesh.ranks() == 1 ? "" : fmt::format(" x {}", mesh.ranks()), options.recipe.name, steps, accumulation,
+               options.micro_batch_size, options.seq_len);
+    fmt::print(
+        "{:.0f} tok/s{}, {:.1f} ms a step, {:.0f} TFLOPS, mfu {:.1f}% of BF16's peak, {:.1f}% of FP8's, {:.1f} GiB, first step "
+        "{:.1f} s after the start, loss {:.3f}, grad {:.3f}\n",
+        tokens / seconds, mesh.ranks() == 1 ? "" : " a rank", seconds * 1e3, flops * 1e-12, 100 * flops / kPeakBf16Flops,
+        100 * flops / kPeakFp8Flops, memory_gib, launch_s, scalars.loss_sum / scalars.token_count, scalars.grad_norm);
+  }
 
   engine.queue().start_profile();
   run_step();
-  const Json profile = show_profile(engine.queue().take_profile(), tokens);
+  const std::vector<OpTime> times = engine.queue().take_profile();
+  world.barrier("profiled");
+  if (!world.is_first()) return 0;
+  const Json profile = show_profile(times, tokens);
   if (!args.json.empty()) {
     const Json result = {{"tokens_per_s", tokens / seconds}, {"step_seconds", seconds}, {"tflops", flops * 1e-12},
                          {"memory_gib", memory_gib},         {"launch_s", launch_s},    {"ops", profile}};

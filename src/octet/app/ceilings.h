@@ -37,7 +37,9 @@ constexpr double ceiling_flops(std::string_view op) {
 // The shortest time that this work can take there.
 inline double floor_seconds(std::string_view op, const Work& work) {
   const double flops = ceiling_flops(op);
-  return flops > 0 ? work.flops / flops : work.bytes / kCopyBytesPerSecond;
+  if (flops > 0) return work.flops / flops;
+  const bool sends = op == "all_gather" || op == "reduce_scatter" || op == "all_reduce" || op == "all_to_all";
+  return work.bytes / (sends ? kNvlinkBytesPerSecond : kCopyBytesPerSecond);
 }
 
 }  // namespace octet::app

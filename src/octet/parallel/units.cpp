@@ -102,7 +102,13 @@ void Units::wire_after_compute() {
   if (wire_ != &compute_) wire_->wait(*compute_.record());
 }
 void Units::compute_after_wire() {
-  if (wire_ != &compute_) compute_.wait(*wire_->record());
+  if (wire_ != &compute_) wait(*wire_->record());
+}
+
+// A profile shows as this op what the computation waited: communication that nothing hides.
+void Units::wait(const Event& event) {
+  compute_.count("wait for ranks", {});
+  compute_.wait(event);
 }
 
 void Units::exchange(const std::function<void(Queue&)>& exchange) {
@@ -197,7 +203,7 @@ void Units::hold(Arena& scratch, Need need) {
     gather(scratch, need);
     Slot& slot = weights_.of(need.unit);
     require(slot.unit == need.unit, "unit ", need.unit, " cannot be held beside unit ", slot.unit);
-    compute_.wait(*slot.ready);
+    wait(*slot.ready);
     slot.held = true;
     Pieces pieces(slot.memory.data());
     for (Parameter* p : unit(need.unit)) {
@@ -211,7 +217,7 @@ void Units::hold(Arena& scratch, Need need) {
   }
   if (!writes_gradients(need.use) || layout_.gradients == Gradients::whole) return;
   Slot& slot = gradients_.of(need.unit);
-  if (slot.free) compute_.wait(*slot.free);
+  if (slot.free) wait(*slot.free);
   Pieces pieces(slot.memory.data());
   for (Parameter* p : unit(need.unit)) {
     p->grad = {pieces.next(store_.storage().grad, parts() * p->stride).data, store_.storage().grad, p->spec.shape};

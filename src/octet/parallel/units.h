@@ -91,6 +91,7 @@ class Units {
   void reduce(Arena& scratch, int unit);
   void forget_weights();
   void wire_after_compute();
+  void wait(const Event& event);
   void compute_after_wire();
 
   Queue& compute_;
