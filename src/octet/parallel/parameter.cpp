@@ -65,21 +65,23 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights wei
   q.format = spec.format;
   q.tile = spec.tile;
   q.scale_inv = allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
-  const bool transposed = parts() == 1 ? p.spec.keeps_transpose : !square;
-  if (transposed) {
+  const bool keeps = p.spec.keeps_transpose && (parts() == 1 || weights == Weights::kept);
+  if (keeps || (parts() > 1 && !square)) {
     q.scale_inv_t = spec.tile == ScaleTile::tensor
                         ? q.scale_inv
                         : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, cols, rows));
   }
+  if (keeps) q.codes_t = allocate(device, MemoryCategory::weights, dtype, {cols, rows});
   if (parts() == 1) {
     q.codes = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
-    if (transposed) q.codes_t = allocate(device, MemoryCategory::weights, dtype, {cols, rows});
-  } else if (weights == Weights::kept) {
+    return;
+  }
+  if (weights == Weights::kept) {
     allocate_whole(device, MemoryCategory::weights, dtype, p, q.codes, p.codes_part);
-    if (transposed) allocate_whole(device, MemoryCategory::weights, dtype, p, p.column_codes, p.column_codes_part);
+    if (!square) allocate_whole(device, MemoryCategory::weights, dtype, p, p.column_codes, p.column_codes_part);
   } else {
     p.codes_part = allocate_part(device, MemoryCategory::weights, dtype, p);
-    if (transposed) p.column_codes_part = allocate_part(device, MemoryCategory::weights, dtype, p);
+    if (!square) p.column_codes_part = allocate_part(device, MemoryCategory::weights, dtype, p);
   }
 }
 

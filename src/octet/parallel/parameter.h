@@ -61,7 +61,7 @@ struct Parameter {
 
   // Whole, [spec.shape]. On several ranks present while the unit is held, or always (Weights::kept, Gradients::whole).
   Tensor value;         // absent when every reader wants codes
-  Quantized codes;      // present when spec.quant is; codes_t on one rank alone, and where spec.keeps_transpose
+  Quantized codes;      // present when spec.quant is; codes_t where spec.keeps_transpose and weights are kept
   Tensor column_codes;  // row and MX tiles on several ranks: codes scaled along columns, in the order of rows
   Tensor grad;
   bool grad_is_stale = false;  // of the step before: to be overwritten, not added to

@@ -6,6 +6,7 @@
 #include "octet/base/math.h"
 #include "octet/base/require.h"
 #include "octet/kernels/elementwise/elementwise.h"
+#include "octet/kernels/quantize/quantize.h"
 
 namespace octet::parallel {
 namespace {
@@ -162,8 +163,10 @@ void Units::gather(Arena& scratch, Need need) {
   if (parts() == 1 || need.use == Use::gradients) return;
   Slot& slot = weights_.of(need.unit);
   const bool there = slot.unit == need.unit;
-  const bool forward = reads_forward(need.use) && !(there && slot.forward);
-  const bool backward = reads_backward(need.use) && !(there && slot.backward);
+  const bool one_copy = std::none_of(unit(need.unit).begin(), unit(need.unit).end(),
+                                     [](const Parameter* p) { return static_cast<bool>(p->column_codes_part); });
+  const bool forward = (one_copy || reads_forward(need.use)) && !(there && slot.forward);
+  const bool backward = (one_copy || reads_backward(need.use)) && !(there && slot.backward);
   if (!forward && !backward) return;
   if (slot.held && !there) return;  // when it is free
   if (slot.free) wire_->wait(*slot.free);
@@ -191,6 +194,12 @@ void Units::gather(Arena& scratch, Need need) {
       if (p->spec.quant && (square ? values : forward)) all_gather(p->codes_part, whole.codes, *p);
       if (p->spec.quant && !square && backward) all_gather(p->column_codes_part, whole.column_codes, *p);
     }
+  }
+  for (const Parameter* p : unit(need.unit)) {
+    Quantized q = p->codes;
+    if (!q.codes_t || !(p->column_codes ? backward : values)) continue;
+    if (p->column_codes) q.codes = p->column_codes;
+    kernels::transpose_codes(*wire_, q);
   }
   slot.forward = slot.forward || forward;
   slot.backward = slot.backward || backward;

@@ -46,6 +46,8 @@ class Units {
   void begin_step(std::int64_t micro_batches);
   // One of them begins.
   void begin_micro_batch();
+  // Whether another one follows with the same weights.
+  bool more_follow() const { return seen_ < micro_batches_; }
 
   // Holds `now` during body(); `next`, which is held after it, is gathered meanwhile. Gradients are reduced afterwards. Units may
   // be held within one another.

@@ -102,11 +102,11 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   });
   for (int layer = 0; layer < blocks; ++layer) {
     const auto i = static_cast<std::size_t>(layer);
-    const TraceRange range(scope.queue, concat("layer ", i, " forward"));
     const Tensor y = allocate(scope.stash, scope.dtype, wide);
     saved_[i] = {};
     const Need next = layer + 1 < blocks ? block_need(layer + 1, Use::forward) : head_need;
     units_->with(scope.scratch, block_need(layer, Use::forward), next, [&] {
+      const TraceRange range(scope.queue, concat("layer ", i, " forward"));
       if (full) {
         const ArenaScope forgotten(scope.stash);
         blocks_[i]->forward(first, rope_table_, x, y, saved_[i]);
@@ -140,9 +140,11 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   const auto block_passes = [&] {
     for (int layer = blocks; layer-- > 0;) {
       const auto i = static_cast<std::size_t>(layer);
-      const TraceRange range(scope.queue, concat("layer ", i, " backward"));
       const nn::LinearOperand gx = i > 0 ? gradient_of(i - 1) : nn::LinearOperand{.values = g};
-      units_->with(scope.scratch, block_need(layer, backward), layer > 0 ? block_need(layer - 1, backward) : Need{}, [&] {
+      const Need again = units_->more_follow() ? Need{embedding_unit_, Use::forward} : Need{};
+      const Need next = layer > 0 ? block_need(layer - 1, backward) : again;
+      units_->with(scope.scratch, block_need(layer, backward), next, [&] {
+        const TraceRange range(scope.queue, concat("layer ", i, " backward"));
         const ArenaScope rebuilt(scope.stash);
         if (full) blocks_[i]->forward(recompute, rope_table_, saved_[i].x, {}, saved_[i]);
         blocks_[i]->backward(scope, rope_table_, gy, gx, saved_[i]);
