@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "octet/base/threads.h"
+#include "octet/numerics/bounds.h"
 #include "support/mesh_ranks.h"
 #include "support/near.h"
 #include "support/tiny_model.h"
@@ -185,6 +186,27 @@ TEST_P(DataParallel, RepeatsToTheBit) {
     EXPECT_TRUE(second.weights == first.weights);
     EXPECT_TRUE(second.scales == first.scales);
     EXPECT_NEAR(first.loss, alone(5).loss, 0.01 * first.loss);
+  }
+}
+
+// Gradients cross the wire in another dtype than they are kept in: one rounding of each rank's sum, and one of the sum of all.
+TEST_P(DataParallel, CrossesInTheDTypeAskedFor) {
+  const State expected = alone(1);
+  const std::vector<std::vector<double>> magnitude = magnitudes();
+  for (const auto& [kept, crosses] : {std::pair(DType::f32, DType::bf16), std::pair(DType::bf16, DType::f32)}) {
+    options_.grad_dtype = kept;
+    for (Layout layout : {layout_of(2, 2), layout_of(1, 4, Weights::resharded, Gradients::sharded), layout_of(2, 1)}) {
+      layout.reduce = crosses;
+      SCOPED_TRACE(concat(text(layout), ", kept in ", name_of(kept)));
+      const State actual = together(layout, 1);
+      // At most eight roundings to BF16 on the way of a number, of sums no larger than that of magnitudes.
+      for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
+        for (std::size_t e = 0; e < expected.gradients[i].size(); ++e) {
+          ASSERT_LE(std::abs(actual.gradients[i][e] - expected.gradients[i][e]), gamma(8, kUnitRoundoffBf16) * magnitude[i][e])
+              << "parameter " << i << " element " << e;
+        }
+      }
+    }
   }
 }
 

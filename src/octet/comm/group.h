@@ -75,6 +75,17 @@ class Group {
   // The host waits, too.
   void barrier(Queue& queue);
 
+  // Shows the others memory of this rank, of the same size and layout on all ranks, which call together. An all_gather whose x
+  // lies in it then may fetch the parts of others without their help (NCCL between GPUs of one machine: by copy engines, beside
+  // the computation). So such an x must be complete on all ranks before any of them gathers it, and stay as it is until all have
+  // it: between the two stands a fence(), or any all_reduce, on the queue that gathers. The memory outlives what is gathered; the
+  // next call replaces it.
+  virtual void share(Queue& queue, Arena& scratch, void* memory, std::size_t bytes);
+  // What any rank has enqueued before comes before what any rank enqueues after, as far as shared memory needs it. Nobody waits.
+  void fence(Queue& queue) {
+    if (size_ > 1 && queue.kind() != DeviceKind::meta) run_fence(queue);
+  }
+
   // Throws Error{peer} if the group has failed. To be called after a queue was synchronised and before what its collectives wrote
   // is kept: a GPU's queue becomes empty, too, when the group fails.
   virtual void check() {}
@@ -88,6 +99,7 @@ class Group {
   virtual void run(Queue& queue, const AllToAll& op) = 0;
   virtual void run(Queue& queue, const Broadcast& op) = 0;
   virtual void run_barrier(Queue& queue) = 0;
+  virtual void run_fence(Queue&) {}
   // See Batch.
   virtual void begin_batch() {}
   virtual void end_batch() noexcept {}

@@ -16,7 +16,8 @@ enum class Weights : std::uint8_t {
 // And of gradients.
 enum class Gradients : std::uint8_t {
   whole,    // all: reduced once, after the last micro-batch
-  sharded,  // a rank's part: a unit's gradient is reduced after its backward in every micro-batch
+  sharded,  // a rank's part: a unit's gradient, in the dtype that crosses the wire, is reduced after its backward in every
+            // micro-batch
 };
 
 struct Layout {

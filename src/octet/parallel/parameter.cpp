@@ -45,6 +45,27 @@ Tensor ParameterStore::allocate_part(Device& device, MemoryCategory category, DT
   return allocate(device, category, dtype, {p.stride}).slice_rows(0, p.part_elements);
 }
 
+Tensor ParameterStore::gathered_part(DType dtype, const Parameter& p) {
+  const Tensor part(behind(gathered_parts_.data(), gathered_used_), dtype, {p.part_elements});
+  gathered_used_ += round_up(bytes_of(dtype, {p.stride}), Device::kAlignment);
+  return part;
+}
+
+void ParameterStore::materialise_gathered_parts(Device& device) {
+  const auto place = [&] {
+    gathered_used_ = 0;
+    for (Parameter& p : parameters_) {
+      if (p.reads_values()) p.value_part = gathered_part(storage_.compute, p);
+      if (!p.spec.quant) continue;
+      p.codes_part = gathered_part(dtype_of(p.spec.quant->format), p);
+      if (!kernels::is_square(p.spec.quant->tile)) p.column_codes_part = gathered_part(p.codes_part.dtype, p);
+    }
+  };
+  place();
+  gathered_parts_ = device.allocate(gathered_used_, MemoryCategory::weights);
+  place();
+}
+
 void ParameterStore::allocate_whole(Device& device, MemoryCategory category, DType dtype, const Parameter& p, Tensor& whole,
                                     Tensor& part) {
   if (parts() == 1) {
@@ -79,9 +100,6 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights wei
   if (weights == Weights::kept) {
     allocate_whole(device, MemoryCategory::weights, dtype, p, q.codes, p.codes_part);
     if (!square) allocate_whole(device, MemoryCategory::weights, dtype, p, p.column_codes, p.column_codes_part);
-  } else {
-    p.codes_part = allocate_part(device, MemoryCategory::weights, dtype, p);
-    if (!square) p.column_codes_part = allocate_part(device, MemoryCategory::weights, dtype, p);
   }
 }
 
@@ -101,7 +119,7 @@ void ParameterStore::materialise(Device& device, const Storage& storage, comm::G
     const bool read = p.reads_values(), primary = !master;
     if ((read && weights == Weights::kept) || ((read || primary) && parts() == 1)) {
       allocate_whole(device, MemoryCategory::weights, storage.compute, p, p.value, p.value_part);
-    } else if (read || primary) {
+    } else if (!read && primary) {
       p.value_part = allocate_part(device, MemoryCategory::weights, storage.compute, p);
     }
     if (p.spec.quant) materialise_codes(device, p, weights);
@@ -116,6 +134,7 @@ void ParameterStore::materialise(Device& device, const Storage& storage, comm::G
       p.moment2 = allocate_part(device, MemoryCategory::moments, storage.moments, p);
     }
   }
+  if (parts() > 1 && weights == Weights::resharded) materialise_gathered_parts(device);
   if (amaxes > 0) amaxes_ = allocate(device, MemoryCategory::state, DType::f32, {amaxes});
 }
 

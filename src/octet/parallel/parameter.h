@@ -93,6 +93,8 @@ class ParameterStore {
                    Gradients gradients = Gradients::whole);
   const Storage& storage() const { return storage_; }
   int parts() const { return ranks_ ? ranks_->size() : 1; }
+  // Where the parts lie that are gathered again and again (Weights::resharded), for comm::Group::share; empty otherwise.
+  const Buffer& gathered_parts() const { return gathered_parts_; }
 
   // Fills the primaries: a pure function of (seed, name, element), equal on any mesh and device.
   void initialise(Queue& queue, std::uint64_t seed);
@@ -112,6 +114,9 @@ class ParameterStore {
   Tensor allocate_part(Device& device, MemoryCategory category, DType dtype, const Parameter& p);
   // All of `whole`, whose memory has room for the padding, and this rank's part of it.
   void allocate_whole(Device& device, MemoryCategory category, DType dtype, const Parameter& p, Tensor& whole, Tensor& part);
+  // The same in gathered_parts_, which is measured first: bytes alone are counted while it is empty.
+  Tensor gathered_part(DType dtype, const Parameter& p);
+  void materialise_gathered_parts(Device& device);
   void materialise_codes(Device& device, Parameter& p, Weights weights);
   void cast_parts(Queue& queue, Arena& scratch);
   struct AmaxGrids {
@@ -124,6 +129,8 @@ class ParameterStore {
   std::vector<Buffer> buffers_;
   Storage storage_;
   comm::Group* ranks_ = nullptr;
+  Buffer gathered_parts_;
+  std::size_t gathered_used_ = 0;
   Tensor amaxes_;  // [n] F32: of all weights whose scales are made of this very tensor, on several ranks
 };
 

@@ -16,7 +16,7 @@ class Pieces {
  public:
   explicit Pieces(void* memory) : memory_(memory) {}
   Tensor next(DType dtype, std::int64_t elements) {
-    const Tensor piece(static_cast<std::uint8_t*>(memory_) + bytes_, dtype, {elements});
+    const Tensor piece(behind(memory_, bytes_), dtype, {elements});
     bytes_ += round_up(piece.bytes(), Device::kAlignment);
     return piece;
   }
@@ -85,17 +85,18 @@ Units::Units(Queue& compute, ParameterStore& store, const Groups& groups, const 
                           return pieces.bytes();
                         });
   if (!storage.training) return;
-  const auto gradient_bytes = [&](const std::vector<Parameter*>& unit, DType dtype) {
+  const bool sharded = gradients() == Gradients::sharded;
+  const auto bytes_of_unit = [&](const std::vector<Parameter*>& unit, int parts) {
     Pieces pieces(nullptr);
-    for (const Parameter* p : unit) pieces.next(dtype, parts() * p->stride);
+    for (const Parameter* p : unit) pieces.next(layout_.reduce, parts * p->stride);
     return pieces.bytes();
   };
-  gradients_ =
-      make_slots(layout.gradients == Gradients::whole || parts() == 1 ? Keep::all : Keep::held, edges, MemoryCategory::gradients,
-                 [&](const std::vector<Parameter*>& unit) { return gradient_bytes(unit, storage.grad); });
-  if (storage.grad == layout.reduce || (parts() == 1 && groups.replicas->size() == 1)) return;
+  gradients_ = make_slots(sharded ? Keep::held : Keep::all, edges, MemoryCategory::gradients,
+                          [&](const std::vector<Parameter*>& unit) { return bytes_of_unit(unit, parts()); });
+  const bool whole_crosses = !sharded && parts() > 1;
+  if (storage.grad == layout.reduce || !(whole_crosses || groups.replicas->size() > 1)) return;
   std::size_t most = 0;
-  for (const auto& unit : units_) most = std::max(most, gradient_bytes(unit, layout.reduce));
+  for (const auto& unit : units_) most = std::max(most, bytes_of_unit(unit, whole_crosses ? parts() : 1));
   cast_ = compute.device().allocate(most, MemoryCategory::gradients);
 }
 
@@ -143,6 +144,7 @@ void Units::refresh(Arena& scratch) {
   if (parts() == 1) return store_.refresh(compute_, scratch);
   wire_after_compute();
   store_.refresh(*wire_, scratch);
+  groups_.shards->fence(*wire_);
 }
 
 void Units::refresh_codes(Arena& scratch) {
@@ -150,6 +152,7 @@ void Units::refresh_codes(Arena& scratch) {
   if (parts() == 1) return store_.refresh_codes(compute_, scratch);
   wire_after_compute();
   store_.refresh_codes(*wire_, scratch);
+  groups_.shards->fence(*wire_);
 }
 
 void Units::with(Arena& scratch, Need now, Need next, const std::function<void()>& body) {
@@ -224,12 +227,12 @@ void Units::hold(Arena& scratch, Need need) {
       p->column_codes = shaped(whole.column_codes);
     }
   }
-  if (!writes_gradients(need.use) || layout_.gradients == Gradients::whole) return;
+  if (!writes_gradients(need.use) || gradients() == Gradients::whole) return;
   Slot& slot = gradients_.of(need.unit);
   if (slot.free) wait(*slot.free);
   Pieces pieces(slot.memory.data());
   for (Parameter* p : unit(need.unit)) {
-    p->grad = {pieces.next(store_.storage().grad, parts() * p->stride).data, store_.storage().grad, p->spec.shape};
+    p->grad = {pieces.next(layout_.reduce, parts() * p->stride).data, layout_.reduce, p->spec.shape};
     p->grad_is_stale = p->spec.grad_from_product;
     if (!p->grad_is_stale) compute_.zero(p->grad.data, p->grad.bytes());
   }
@@ -243,65 +246,68 @@ void Units::release(Arena& scratch, Need need) {
     slot.held = false;
     if (slot.memory.bytes() > 0) slot.free = compute_.record();
   }
-  if (writes_gradients(need.use) && layout_.gradients == Gradients::sharded) gradients_.of(need.unit).free = wire_->record();
+  if (writes_gradients(need.use) && gradients() == Gradients::sharded) gradients_.of(need.unit).free = wire_->record();
 }
 
 void Units::reduce(Arena& scratch, int index) {
-  const bool last = seen_ == micro_batches_, sharded = layout_.gradients == Gradients::sharded && parts() > 1;
-  comm::Group &shards = *groups_.shards, &replicas = *groups_.replicas;
-  if ((shards.size() == 1 && replicas.size() == 1) || !(last || sharded)) return;
+  const bool last = seen_ == micro_batches_, sharded = gradients() == Gradients::sharded;
+  if (wire_ == &compute_ || !(last || sharded)) return;
   wire_after_compute();
   const TraceRange range(*wire_, concat("reduce unit ", index));
-  const bool casts = cast_.bytes() > 0;
+  if (parts() > 1) reduce_over_shards(scratch, index);
+  if (groups_.replicas->size() > 1 && last) reduce_over_replicas(scratch, index);
+}
+
+// Sharded gradients are written in the dtype that crosses, whole ones are cast to it.
+void Units::reduce_over_shards(Arena& scratch, int index) {
+  comm::Group& shards = *groups_.shards;
+  const bool sharded = gradients() == Gradients::sharded, casts = !sharded && store_.storage().grad != layout_.reduce;
   const bool fresh = std::exchange(fresh_[static_cast<std::size_t>(index)], char{0}) != 0;
-  // One operation of all parameters before the next: `x` is what crosses, in memory of layout.reduce where that differs.
-  const auto each = [&](auto&& visit) {
-    Pieces pieces(cast_.data());
-    for (const Parameter* p : unit(index)) {
-      visit(*p, casts ? pieces.next(layout_.reduce, parts() * p->stride) : Tensor{});
-    }
+  struct Crossing {
+    const Parameter* p;
+    Tensor whole, part;  // with their padding
   };
-  if (shards.size() > 1) {
-    const auto on_wire = [&](const Parameter& p, const Tensor& cast) {
-      return casts ? cast : padded(p.grad, parts() * p.stride);
-    };
-    const auto reduced = [&](const Parameter& p, const Tensor& cast) {
-      return on_wire(p, cast).slice_rows(shards.rank() * p.stride, (shards.rank() + 1) * p.stride);
-    };
-    if (casts) {
-      each([&](const Parameter& p, const Tensor& cast) {
-        kernels::cast(*wire_, {.x = flat(p.grad), .y = cast.slice_rows(0, p.elements())});
-      });
-    }
-    {
-      const comm::Batch batch(shards);
-      each([&](const Parameter& p, const Tensor& cast) {
-        shards.reduce_scatter(*wire_, scratch, {.x = on_wire(p, cast), .y = reduced(p, cast)});
-      });
-    }
-    each([&](const Parameter& p, const Tensor& cast) {
-      const Tensor part = reduced(p, cast).slice_rows(0, p.part_elements);
-      if (part.data == p.grad_part.data) return;
-      if (fresh || !sharded) {
-        kernels::cast(*wire_, {.x = part, .y = p.grad_part});
-      } else {
-        kernels::add(*wire_, {.x = part, .y = p.grad_part});
-      }
-    });
-  }
-  if (replicas.size() == 1 || !last) return;
-  const auto on_wire = [&](const Parameter& p, const Tensor& cast) {
-    return casts ? cast.slice_rows(0, p.part_elements) : flat(p.grad_part);
-  };
-  if (casts) {
-    each([&](const Parameter& p, const Tensor& cast) { kernels::cast(*wire_, {.x = flat(p.grad_part), .y = on_wire(p, cast)}); });
+  std::vector<Crossing> all;
+  Pieces pieces(cast_.data());
+  for (const Parameter* p : unit(index)) {
+    const std::int64_t elements = parts() * p->stride;
+    const Tensor whole = casts ? pieces.next(layout_.reduce, elements) : padded(p->grad, elements);
+    all.push_back({p, whole, whole.slice_rows(shards.rank() * p->stride, (shards.rank() + 1) * p->stride)});
+    if (casts) kernels::cast(*wire_, {.x = flat(p->grad), .y = whole.slice_rows(0, p->elements())});
   }
   {
-    const comm::Batch batch(replicas);
-    each([&](const Parameter& p, const Tensor& cast) { replicas.all_reduce(*wire_, scratch, {.x = on_wire(p, cast)}); });
+    const comm::Batch batch(shards);
+    for (const Crossing& c : all) shards.reduce_scatter(*wire_, scratch, {.x = c.whole, .y = c.part});
   }
-  if (casts) {
-    each([&](const Parameter& p, const Tensor& cast) { kernels::cast(*wire_, {.x = on_wire(p, cast), .y = flat(p.grad_part)}); });
+  for (const Crossing& c : all) {
+    const Tensor part = c.part.slice_rows(0, c.p->part_elements);
+    if (part.data == c.p->grad_part.data) continue;
+    if (fresh || !sharded) {
+      kernels::cast(*wire_, {.x = part, .y = c.p->grad_part});
+    } else {
+      kernels::add(*wire_, {.x = part, .y = c.p->grad_part});
+    }
+  }
+}
+
+void Units::reduce_over_replicas(Arena& scratch, int index) {
+  const bool casts = store_.storage().grad != layout_.reduce;
+  struct Crossing {
+    Tensor part, x;
+  };
+  std::vector<Crossing> all;
+  Pieces pieces(cast_.data());
+  for (const Parameter* p : unit(index)) {
+    const Tensor part = flat(p->grad_part);
+    all.push_back({part, casts ? pieces.next(layout_.reduce, p->stride).slice_rows(0, p->part_elements) : part});
+    if (casts) kernels::cast(*wire_, {.x = part, .y = all.back().x});
+  }
+  {
+    const comm::Batch batch(*groups_.replicas);
+    for (const Crossing& c : all) groups_.replicas->all_reduce(*wire_, scratch, {.x = c.x});
+  }
+  for (const Crossing& c : all) {
+    if (casts) kernels::cast(*wire_, {.x = c.x, .y = c.part});
   }
 }
 

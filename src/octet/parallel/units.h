@@ -86,11 +86,14 @@ class Units {
   Slots make_slots(Keep keep, const std::vector<int>& edges, MemoryCategory category, Bytes bytes_of_unit);
 
   int parts() const { return store_.parts(); }
+  Gradients gradients() const { return parts() > 1 ? layout_.gradients : Gradients::whole; }
   const std::vector<Parameter*>& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
   void gather(Arena& scratch, Need need);
   void hold(Arena& scratch, Need need);
   void release(Arena& scratch, Need need);
   void reduce(Arena& scratch, int unit);
+  void reduce_over_shards(Arena& scratch, int unit);
+  void reduce_over_replicas(Arena& scratch, int unit);
   void forget_weights();
   void wire_after_compute();
   void wait(const Event& event);
@@ -105,7 +108,7 @@ class Units {
   std::vector<std::vector<Parameter*>> units_;
   Slots weights_, gradients_;
   std::vector<char> fresh_;  // of each unit: no micro-batch of this step has reduced its gradient
-  Buffer cast_;              // a unit's gradients in layout.reduce, where that is not their own dtype
+  Buffer cast_;              // a unit's gradients in layout.reduce, where they are of another dtype
   std::int64_t micro_batches_ = 1, seen_ = 0;
 };
 

@@ -65,6 +65,11 @@ inline std::size_t bytes_of(DType dtype, const Shape& shape) { return static_cas
 
 inline Tensor allocate(Arena& arena, DType dtype, Shape shape) { return {arena.allocate(bytes_of(dtype, shape)), dtype, shape}; }
 
+// What lies `bytes` behind `memory`, which may be nobody's yet: where only sizes are counted.
+inline void* behind(void* memory, std::size_t bytes) {
+  return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(memory) + bytes);
+}
+
 inline Tensor view(const Buffer& buffer, DType dtype, Shape shape) {
   require(bytes_of(dtype, shape) <= buffer.bytes(), "a buffer of ", buffer.bytes(), " bytes viewed as ", shape);
   return {buffer.data(), dtype, shape};

@@ -67,6 +67,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   }
   stash_ = std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash);
   scratch_ = std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch);
+  const Buffer& parts = model_->parameters().gathered_parts();
+  if (parts.bytes() > 0) groups_.shards->share(model_->units().wire(), *scratch_, parts.data(), parts.bytes());
 }
 
 // One of everything that a run does, on the meta device.
@@ -162,6 +164,7 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
   units.finish_gradients();
   const Tensor sum_squares = optimizer_->sum_squares(*queue_, *scratch_);
   units.exchange([&](Queue& wire) {
+    // Also the fence after which parts that were gathered may change.
     groups_.shards->all_reduce(wire, *scratch_, {.x = sum_squares});
     for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})  // tensor ranks have seen the same tokens
       group->all_reduce(wire, *scratch_, {.x = {optimizer_->loss_total(), DType::f64, {2}}});

@@ -1,11 +1,10 @@
-#include "octet/comm/cuda/communicator.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <utility>
 
+#include "octet/comm/cuda/communicator.h"
 #include "octet/device/cuda/cuda.h"
 
 namespace octet::comm {

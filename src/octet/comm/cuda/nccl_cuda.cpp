@@ -1,9 +1,9 @@
-#include "octet/comm/nccl.h"
-
 #include <memory>
 #include <utility>
 
 #include "octet/comm/cuda/communicator.h"
+#include "octet/comm/cuda/peer_memory.h"
+#include "octet/comm/nccl.h"
 #include "octet/device/cuda/cuda.h"
 
 namespace octet::comm {
@@ -49,6 +49,11 @@ class NcclGroup final : public Group {
     communicator_.connect();
   }
   void check() override { communicator_.check(); }
+  void share(Queue& queue, Arena& scratch, void* memory, std::size_t bytes) override {
+    shared_.reset();  // so that the exchange is NCCL's
+    auto shared = std::make_unique<PeerMemory>(queue, scratch, *this, memory, bytes);
+    if (shared->reachable()) shared_ = std::move(shared);
+  }
 
  private:
   using Calls = Communicator::Calls;
@@ -56,6 +61,7 @@ class NcclGroup final : public Group {
   void run(Queue& queue, const AllGather& op) override {
     if (op.x.elements() == 0) return;
     const cudaStream_t stream = cuda::stream_of(queue);
+    if (shared_ && shared_->holds(op.x)) return shared_->fetch(stream, rank(), op);
     enqueue("all_gather", stream,
             {[=](ncclComm_t group) { return ncclAllGather(op.x.data, op.y.data, op.x.bytes(), ncclUint8, group, stream); }});
   }
@@ -100,6 +106,13 @@ class NcclGroup final : public Group {
               return ncclBroadcast(op.x.data, op.x.data, op.x.bytes(), ncclUint8, op.root, group, stream);
             }});
   }
+  void run_fence(Queue& queue) override {
+    if (!shared_) return;
+    const cudaStream_t stream = cuda::stream_of(queue);
+    enqueue("fence", stream, {[=, this](ncclComm_t group) {
+              return ncclAllReduce(token_.get(), token_.get(), 1, ncclUint32, ncclSum, group, stream);
+            }});
+  }
   void run_barrier(Queue& queue) override {
     require(!batching_, "group ", name(), ": a barrier in a batch");
     const cudaStream_t stream = cuda::stream_of(queue);
@@ -138,6 +151,7 @@ class NcclGroup final : public Group {
 
   Token token_;
   Communicator communicator_;
+  std::unique_ptr<PeerMemory> shared_;  // null: nobody's
   bool batching_ = false;
   Calls batch_;
   const char* batch_op_ = nullptr;  // of its last operation

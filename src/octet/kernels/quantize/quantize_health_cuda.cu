@@ -69,7 +69,7 @@ __device__ void block_sum(T& value, T (&memory)[kThreads]) {
     __syncthreads();
     if (threadIdx.x < half) Sum<T>{}(memory[threadIdx.x], memory[threadIdx.x + half]);
   }
-  value = memory[0];
+  if (threadIdx.x == 0) value = memory[0];
 }
 
 __global__ void __launch_bounds__(kThreads) health_sums_kernel(const Health op, HealthSums* sums) {

@@ -1,0 +1,114 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "octet/comm/cuda/peer_memory.h"
+#include "octet/device/cuda/cuda.h"
+
+namespace octet::comm {
+namespace {
+
+// What a rank tells the others of its memory.
+struct Card {
+  char host[64] = {};
+  std::int64_t process = 0;
+  int device = 0;
+  std::byte* memory = nullptr;
+  cudaIpcMemHandle_t handle{};
+  bool given = false;  // whether there is a handle
+};
+
+Card own_card(Device& device, std::byte* memory) {
+  Card card;
+  gethostname(card.host, sizeof card.host - 1);
+  card.process = getpid();
+  card.device = cuda::index_of(device);
+  card.memory = memory;
+  card.given = cudaIpcGetMemHandle(&card.handle, memory) == cudaSuccess;
+  if (!card.given) cudaGetLastError();  // forgotten: NCCL does it then
+  return card;
+}
+
+std::vector<Card> exchange(Queue& queue, Arena& scratch, Group& group, const Card& own) {
+  const ArenaScope scope(scratch);
+  const auto bytes = static_cast<std::int64_t>(sizeof own);
+  const Tensor all = allocate(scratch, DType::u8, {group.size() * bytes});
+  const Tensor mine = all.slice_rows(group.rank() * bytes, (group.rank() + 1) * bytes);
+  queue.copy_to_device(mine.data, &own, sizeof own);
+  group.all_gather(queue, scratch, {.x = mine, .y = all});
+  std::vector<Card> cards(static_cast<std::size_t>(group.size()));
+  queue.copy_to_host(cards.data(), all.data, all.bytes());
+  queue.synchronize();
+  group.check();
+  return cards;
+}
+
+// Whether no rank says so.
+bool nobody(Queue& queue, Arena& scratch, Group& group, bool says) {
+  const ArenaScope scope(scratch);
+  const Tensor vote = allocate(scratch, DType::f32, {1});
+  float value = says ? 1.0f : 0.0f;
+  queue.copy_to_device(vote.data, &value, sizeof value);
+  group.all_reduce(queue, scratch, {.x = vote, .reduction = Reduction::max});
+  queue.copy_to_host(&value, vote.data, sizeof value);
+  queue.synchronize();
+  group.check();
+  return value == 0.0f;
+}
+
+}  // namespace
+
+PeerMemory::PeerMemory(Queue& queue, Arena& scratch, Group& group, void* memory, std::size_t bytes)
+    : own_(static_cast<std::byte*>(memory)), bytes_(bytes) {
+  const Card own = own_card(queue.device(), own_);
+  bool failed = false;
+  for (const Card& card : exchange(queue, scratch, group, own)) {
+    Peer& peer = peers_.emplace_back();
+    if (std::strcmp(card.host, own.host) != 0) {
+      failed = true;
+    } else if (card.process != own.process) {
+      void* mapped = nullptr;
+      peer.opened = card.given && cudaIpcOpenMemHandle(&mapped, card.handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
+      peer.memory = static_cast<std::byte*>(mapped);
+      failed = failed || !peer.opened;
+    } else {
+      peer.memory = card.memory;
+      if (card.device == own.device) continue;
+      const cudaError_t code = cudaDeviceEnablePeerAccess(card.device, 0);
+      failed = failed || (code != cudaSuccess && code != cudaErrorPeerAccessAlreadyEnabled);
+    }
+  }
+  cudaGetLastError();  // of an access that was there, or is not to be had
+  reachable_ = nobody(queue, scratch, group, failed);
+  if (!reachable_) close();
+}
+
+PeerMemory::~PeerMemory() { close(); }
+
+void PeerMemory::close() noexcept {
+  for (Peer& peer : peers_) {
+    if (peer.opened) cudaIpcCloseMemHandle(peer.memory);
+  }
+  peers_.clear();
+}
+
+bool PeerMemory::holds(const Tensor& x) const {
+  const auto* begin = static_cast<const std::byte*>(x.data);
+  return begin >= own_ && begin + x.bytes() <= own_ + bytes_;
+}
+
+// The next rank's part first, so that not all ranks fetch from one.
+void PeerMemory::fetch(cudaStream_t stream, int rank, const AllGather& op) const {
+  const std::size_t part = op.x.bytes(), offset = static_cast<std::size_t>(static_cast<const std::byte*>(op.x.data) - own_);
+  const int size = static_cast<int>(peers_.size());
+  for (int i = 1; i <= size; ++i) {
+    const int peer = (rank + i) % size;
+    std::byte* const to = static_cast<std::byte*>(op.y.data) + static_cast<std::size_t>(peer) * part;
+    const std::byte* const from = (peer == rank ? own_ : peers_[static_cast<std::size_t>(peer)].memory) + offset;
+    if (to != from) cuda::check(cudaMemcpyAsync(to, from, part, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+  }
+}
+
+}  // namespace octet::comm
