@@ -76,6 +76,7 @@ Log log_of_step(parallel::Weights weights, parallel::Gradients gradients, bool t
   model.units().refresh(scratch);
   model.units().begin_step(2);
   for (int micro = 0; micro < 2; ++micro) model.forward_backward(scope, batch, total);
+  model.units().finish_gradients(scratch);
   return log;
 }
 
@@ -90,19 +91,19 @@ TEST(UnitsOrder, TheNextUnitIsGatheredBeforeAnyIsComputed) {
       "layer 1 forward",  //
       "gather unit 4",
       "layer 2 forward",  //
-      "head",
-      "reduce unit 4",  //
+      "head",             //
       "layer 2 backward",
-      "reduce unit 3",  // the last two blocks are still there
+      "reduce unit 4",  // the last two blocks are still there
       "gather unit 1",
       "layer 1 backward",
-      "reduce unit 2",  //
+      "reduce unit 3",
   };
   Log expected = {"gather unit 0", "gather unit 1", "gather unit 2"};
   expected.insert(expected.end(), once.begin(), once.end());
-  expected.insert(expected.end(), {"gather unit 0", "layer 0 backward", "reduce unit 1", "reduce unit 0"});
+  expected.insert(expected.end(), {"gather unit 0", "layer 0 backward", "reduce unit 2", "reduce unit 1"});
+  expected.insert(expected.end(), {"reduce unit 0"});         // which no attention follows
   expected.insert(expected.end(), once.begin(), once.end());  // the first two blocks are still there
-  expected.insert(expected.end(), {"layer 0 backward", "reduce unit 1", "reduce unit 0"});
+  expected.insert(expected.end(), {"layer 0 backward", "reduce unit 2", "reduce unit 1", "reduce unit 0"});
   EXPECT_EQ(log, expected);
 }
 

@@ -129,7 +129,8 @@ void Units::begin_step(std::int64_t micro_batches) {
 
 void Units::begin_micro_batch() { ++seen_; }
 
-void Units::finish_gradients() {
+void Units::finish_gradients(Arena& scratch) {
+  if (released_ >= 0) reduce_released(scratch, *complete_);
   require(seen_ == micro_batches_ || wire_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ", seen_);
   compute_after_wire();
 }
@@ -229,6 +230,7 @@ void Units::hold(Arena& scratch, Need need) {
   }
   if (!writes_gradients(need.use) || gradients() == Gradients::whole) return;
   Slot& slot = gradients_.of(need.unit);
+  if (released_ >= 0 && &gradients_.of(released_) == &slot) reduce_released(scratch, *complete_);
   if (slot.free) wait(*slot.free);
   Pieces pieces(slot.memory.data());
   for (Parameter* p : unit(need.unit)) {
@@ -239,23 +241,38 @@ void Units::hold(Arena& scratch, Need need) {
 }
 
 void Units::release(Arena& scratch, Need need) {
-  if (writes_gradients(need.use)) reduce(scratch, need.unit);
+  if (writes_gradients(need.use)) reduce_later(scratch, need.unit);
   if (parts() == 1) return;
   if (need.use != Use::gradients) {
     Slot& slot = weights_.of(need.unit);
     slot.held = false;
     if (slot.memory.bytes() > 0) slot.free = compute_.record();
   }
-  if (writes_gradients(need.use) && gradients() == Gradients::sharded) gradients_.of(need.unit).free = wire_->record();
+}
+
+void Units::reduce_later(Arena& scratch, int unit) {
+  if (released_ >= 0) reduce_released(scratch, *complete_);
+  const bool last = seen_ == micro_batches_;
+  if (wire_ == &compute_ || !(last || gradients() == Gradients::sharded)) return;
+  released_ = unit;
+  complete_ = compute_.record();
+}
+
+void Units::reduce_now(Arena& scratch) {
+  if (released_ >= 0) reduce_released(scratch, *compute_.record());
+}
+
+void Units::reduce_released(Arena& scratch, const Event& after) {
+  wire_->wait(after);
+  reduce(scratch, released_);
+  if (gradients() == Gradients::sharded) gradients_.of(released_).free = wire_->record();
+  released_ = -1;
 }
 
 void Units::reduce(Arena& scratch, int index) {
-  const bool last = seen_ == micro_batches_, sharded = gradients() == Gradients::sharded;
-  if (wire_ == &compute_ || !(last || sharded)) return;
-  wire_after_compute();
   const TraceRange range(*wire_, concat("reduce unit ", index));
   if (parts() > 1) reduce_over_shards(scratch, index);
-  if (groups_.replicas->size() > 1 && last) reduce_over_replicas(scratch, index);
+  if (groups_.replicas->size() > 1 && seen_ == micro_batches_) reduce_over_replicas(scratch, index);
 }
 
 // Sharded gradients are written in the dtype that crosses, whole ones are cast to it.

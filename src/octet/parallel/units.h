@@ -49,12 +49,16 @@ class Units {
   // Whether another one follows with the same weights.
   bool more_follow() const { return seen_ < micro_batches_; }
 
-  // Holds `now` during body(); `next`, which is held after it, is gathered meanwhile. Gradients are reduced afterwards. Units may
-  // be held within one another.
+  // Holds `now` during body(); `next`, which is held after it, is gathered meanwhile. Gradients are reduced afterwards: when the
+  // next unit's body says so, or at the latest when that is released. Units may be held within one another.
   void with(Arena& scratch, Need now, Need next, const std::function<void()>& body);
+  // A good moment for the reduction of the unit before: what is enqueued next leaves it room. The kernels of a reduction hold
+  // multiprocessors, for which a product would wait that counts on all of them; attention has many more blocks of threads than
+  // there are, and loses what is held and no more.
+  void reduce_now(Arena& scratch);
 
   // The parts of gradients are complete, for the queue of the computation. All micro-batches must have run.
-  void finish_gradients();
+  void finish_gradients(Arena& scratch);
 
   // exchange(queue) with what the computation has enqueued so far behind it and what it enqueues later before it.
   void exchange(const std::function<void(Queue&)>& exchange);
@@ -91,6 +95,8 @@ class Units {
   void gather(Arena& scratch, Need need);
   void hold(Arena& scratch, Need need);
   void release(Arena& scratch, Need need);
+  void reduce_later(Arena& scratch, int unit);
+  void reduce_released(Arena& scratch, const Event& after);
   void reduce(Arena& scratch, int unit);
   void reduce_over_shards(Arena& scratch, int unit);
   void reduce_over_replicas(Arena& scratch, int unit);
@@ -107,8 +113,10 @@ class Units {
   Queue* wire_;
   std::vector<std::vector<Parameter*>> units_;
   Slots weights_, gradients_;
-  std::vector<char> fresh_;  // of each unit: no micro-batch of this step has reduced its gradient
-  Buffer cast_;              // a unit's gradients in layout.reduce, where they are of another dtype
+  std::vector<char> fresh_;          // of each unit: no micro-batch of this step has reduced its gradient
+  Buffer cast_;                      // a unit's gradients in layout.reduce, where they are of another dtype
+  int released_ = -1;                // a unit whose gradient is complete and not yet reduced, ...
+  std::unique_ptr<Event> complete_;  // ... after this
   std::int64_t micro_batches_ = 1, seen_ = 0;
 };
 

@@ -161,7 +161,7 @@ void Engine::zero_gradients(std::int64_t micro_batches) {
 void Engine::apply(double learning_rate, std::uint32_t step) {
   const TraceRange range(*queue_, "optimizer");
   parallel::Units& units = model_->units();
-  units.finish_gradients();
+  units.finish_gradients(*scratch_);
   const Tensor sum_squares = optimizer_->sum_squares(*queue_, *scratch_);
   units.exchange([&](Queue& wire) {
     // Also the fence after which parts that were gathered may change.

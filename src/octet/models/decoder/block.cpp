@@ -54,7 +54,7 @@ void Block::forward(const nn::Scope& scope, const Tensor& rope_table, const Tens
 }
 
 void Block::backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy, const nn::LinearOperand& gx,
-                     BlockSaved& saved) const {
+                     BlockSaved& saved, const std::function<void()>& before_attention) const {
   const std::int64_t tokens = gy.values.rows();
   const Shape wide{tokens, dim_};
   const bool rebuild = scope.checkpointing == nn::Checkpointing::selective;
@@ -77,6 +77,7 @@ void Block::backward(const nn::Scope& scope, const Tensor& rope_table, const nn:
     norm1_.forward(scope, saved.x, h, saved.rstd1);
     attention_.rebuild(scope, h, saved.attention);
   }
+  before_attention();
   attention_.backward(scope, rope_table, gx1, saved.attention, gh);
   norm1_.backward(scope, gh, saved.x, saved.rstd1, gx);
 }

@@ -1,6 +1,8 @@
 // One pre-norm block:  x1 = x + attention(norm1(x)),  y = x1 + mlp(norm2(x1)).
 #pragma once
 
+#include <functional>
+
 #include "octet/models/decoder/config.h"
 #include "octet/nn/attention.h"
 #include "octet/nn/mlp.h"
@@ -26,9 +28,9 @@ class Block {
   // y [T, D] is overwritten; an absent y is not computed (a recompute for backward). `saved` lives in the stash.
   void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y, BlockSaved& saved) const;
   // gy: gradient of y, from output_gradient() of this block. gx: gradient of x, from that of the block before; its values [T, D]
-  // are gy's own, overwritten.
+  // are gy's own, overwritten. `before_attention` is called between the products of the MLP and the gradient of attention.
   void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy, const nn::LinearOperand& gx,
-                BlockSaved& saved) const;
+                BlockSaved& saved, const std::function<void()>& before_attention) const;
   // The gradient of y, whose values are `g`, for its producer; `memory` as in nn::Linear::gradient.
   nn::LinearOperand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const {
     return mlp_.down().gradient(scope, g, memory);

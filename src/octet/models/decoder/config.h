@@ -11,9 +11,9 @@ namespace octet::models {
 // The architecture of a pre-norm decoder.
 struct DecoderConfig {
   std::string family = "llama";
-  std::int64_t vocab = 0;         // V
-  std::int64_t dim = 0;           // D
-  std::int64_t ffn = 0;           // F
+  std::int64_t vocab = 0;  // V
+  std::int64_t dim = 0;    // D
+  std::int64_t ffn = 0;    // F
   std::int64_t layers = 0;
   std::int64_t heads = 0;         // H
   std::int64_t kv_heads = 0;      // G
@@ -23,8 +23,8 @@ struct DecoderConfig {
   std::optional<kernels::RopeScalingLlama3> rope_scaling;
   double norm_epsilon = 1e-5;
   bool tied_head = false;
-  double init_std = 0.02;         // of the normal distribution that matrices start from
-  std::string tokenizer;          // "byte", or empty: files beside config.json
+  double init_std = 0.02;  // of the normal distribution that matrices start from
+  std::string tokenizer;   // "byte", or empty: files beside config.json
 
   // Trained numbers.
   std::int64_t parameters() const;

@@ -73,7 +73,8 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   result.positions = allocate(scope.stash, DType::i32, {batch.tokens.rows()});
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < batch.batch; ++i) {
-    for (const parallel::TokenRange& range : parallel::context_ranges(batch.seq_len, scope.context.rank(), scope.context.size())) {
+    for (const parallel::TokenRange& range :
+         parallel::context_ranges(batch.seq_len, scope.context.rank(), scope.context.size())) {
       const Tensor part = result.positions.slice_rows(at, at + range.count());
       scope.queue.copy(part.data, positions_.slice_rows(range.begin, range.end).data, part.bytes());
       at += range.count();
@@ -97,9 +98,8 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   const int blocks = static_cast<int>(blocks_.size());
   const auto block_need = [&](int i, Use use) { return Need{first_block_unit_ + i, use}; };
   const Need head_need{head_unit_, Use::both};
-  units_->with(scope.scratch, {embedding_unit_, Use::forward}, block_need(0, Use::forward), [&] {
-    kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x});
-  });
+  units_->with(scope.scratch, {embedding_unit_, Use::forward}, block_need(0, Use::forward),
+               [&] { kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x}); });
   for (int layer = 0; layer < blocks; ++layer) {
     const auto i = static_cast<std::size_t>(layer);
     const Tensor y = allocate(scope.stash, scope.dtype, wide);
@@ -147,7 +147,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
         const TraceRange range(scope.queue, concat("layer ", i, " backward"));
         const ArenaScope rebuilt(scope.stash);
         if (full) blocks_[i]->forward(recompute, rope_table_, saved_[i].x, {}, saved_[i]);
-        blocks_[i]->backward(scope, rope_table_, gy, gx, saved_[i]);
+        blocks_[i]->backward(scope, rope_table_, gy, gx, saved_[i], [&] { units_->reduce_now(scope.scratch); });
       });
       gy = gx;
     }
@@ -166,6 +166,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
     block_passes();
     units_->with(scope.scratch, {embedding_unit_, Use::gradients}, {}, embedding_pass);
   }
+  units_->reduce_now(scope.scratch);
 }
 
 Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
@@ -174,9 +175,8 @@ Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
   Tensor y = allocate(scope.stash, scope.dtype, wide);
   const int blocks = static_cast<int>(blocks_.size());
   const auto block_need = [&](int i) { return i < blocks ? Need{first_block_unit_ + i} : Need{head_unit_}; };
-  units_->with(scope.scratch, {embedding_unit_}, block_need(0), [&] {
-    kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x});
-  });
+  units_->with(scope.scratch, {embedding_unit_}, block_need(0),
+               [&] { kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x}); });
   for (int i = 0; i < blocks; ++i) {
     units_->with(scope.scratch, block_need(i), block_need(i + 1), [&] {
       const ArenaScope forgotten(scope.stash);
