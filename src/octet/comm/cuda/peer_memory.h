@@ -20,7 +20,8 @@ class PeerMemory {
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  // Whether all ranks reach the memory of all: they are on one machine, whose GPUs reach each other. The same on every rank.
+  // Whether all ranks reach the memory of all: they are processes of one machine, whose GPUs reach each other. The same on every
+  // rank.
   bool reachable() const { return reachable_; }
   bool holds(const Tensor& x) const;
   // An all_gather whose x lies in this memory, without anybody's help.

@@ -14,18 +14,14 @@ namespace {
 struct Card {
   char host[64] = {};
   std::int64_t process = 0;
-  int device = 0;
-  std::byte* memory = nullptr;
   cudaIpcMemHandle_t handle{};
   bool given = false;  // whether there is a handle
 };
 
-Card own_card(Device& device, std::byte* memory) {
+Card own_card(std::byte* memory) {
   Card card;
   gethostname(card.host, sizeof card.host - 1);
   card.process = getpid();
-  card.device = cuda::index_of(device);
-  card.memory = memory;
   card.given = cudaIpcGetMemHandle(&card.handle, memory) == cudaSuccess;
   if (!card.given) cudaGetLastError();  // forgotten: NCCL does it then
   return card;
@@ -62,25 +58,25 @@ bool nobody(Queue& queue, Arena& scratch, Group& group, bool says) {
 
 PeerMemory::PeerMemory(Queue& queue, Arena& scratch, Group& group, void* memory, std::size_t bytes)
     : own_(static_cast<std::byte*>(memory)), bytes_(bytes) {
-  const Card own = own_card(queue.device(), own_);
+  const Card own = own_card(own_);
   bool failed = false;
+  int rank = 0;
   for (const Card& card : exchange(queue, scratch, group, own)) {
     Peer& peer = peers_.emplace_back();
-    if (std::strcmp(card.host, own.host) != 0) {
-      failed = true;
-    } else if (card.process != own.process) {
-      void* mapped = nullptr;
-      peer.opened = card.given && cudaIpcOpenMemHandle(&mapped, card.handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
-      peer.memory = static_cast<std::byte*>(mapped);
-      failed = failed || !peer.opened;
-    } else {
-      peer.memory = card.memory;
-      if (card.device == own.device) continue;
-      const cudaError_t code = cudaDeviceEnablePeerAccess(card.device, 0);
-      failed = failed || (code != cudaSuccess && code != cudaErrorPeerAccessAlreadyEnabled);
+    if (rank++ == group.rank()) {
+      peer.memory = own_;
+      continue;
     }
+    // Of threads of one process the driver would map all memory to all, and an allocation of one would wait for what waits for
+    // it.
+    const bool elsewhere = std::strcmp(card.host, own.host) == 0 && card.process != own.process;
+    void* mapped = nullptr;
+    peer.opened =
+        elsewhere && card.given && cudaIpcOpenMemHandle(&mapped, card.handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
+    peer.memory = static_cast<std::byte*>(mapped);
+    failed = failed || !peer.opened;
   }
-  cudaGetLastError();  // of an access that was there, or is not to be had
+  cudaGetLastError();  // of memory that is not to be had
   reachable_ = nobody(queue, scratch, group, failed);
   if (!reachable_) close();
 }
