@@ -188,6 +188,15 @@ class CommandLine {
     advise.add_option("--device", advise_.device, "auto, cpu or cuda: on a GPU the times are measured, too")->capture_default_str();
     advise.add_flag("--json", advise_.json, "For programs");
 
+    CLI::App& plan = add(root_, "plan", "What a run takes and how fast it should be on many GPUs; needs none",
+                         "octet plan configs/llama3.1-8b.toml --gpus 256xH100 --search --training.global_batch_size=512",
+                         [this] { return run_plan(plan_); });
+    add_run(plan, plan_.run);
+    plan.add_option("--gpus", plan_.gpus, "How many of what: 8xH100, 64xH200")->required();
+    plan.add_option("--nodes", plan_.nodes, "That they are in; default: 8 in a node")->check(CLI::PositiveNumber);
+    plan.add_flag("--search", plan_.search, "Try every layout: [parallel], checkpointing and micro-batch; print the best ten");
+    plan.add_flag("--json", plan_.json, "For programs");
+
     CLI::App& report = add(root_, "report", "Draws report.html of one run, or of several side by side",
                            "octet report out/quickstart/bf16 out/quickstart/fp8_block", [this] { return run_report(report_); });
     report.add_option("DIR", report_.directories, "Folders of runs, or one folder that holds several")->required()->expected(1, -1);
@@ -323,6 +332,7 @@ class CommandLine {
   TrainArgs train_;
   EvalArgs eval_;
   AdviseArgs advise_;
+  PlanArgs plan_;
   CompareArgs compare_;
   LaunchArgs launch_;
   ReportArgs report_;

@@ -61,6 +61,15 @@ struct AdviseArgs {
 };
 int run_advise(const AdviseArgs& args);
 
+struct PlanArgs {
+  RunFile run;
+  std::string gpus;  // "256xH100"
+  int nodes = 0;     // 0: of 8 GPUs
+  bool search = false;
+  bool json = false;
+};
+int run_plan(const PlanArgs& args);
+
 struct CompareArgs {
   RunFile run;
   std::vector<std::string> recipes;

@@ -46,7 +46,8 @@ Group::Group(std::string name, int rank, int size) : name_(std::move(name)), ran
 
 bool Group::begin(Queue& queue, const char* op, double bytes) {
   if (size_ == 1) return false;
-  queue.count(op, {.bytes = bytes});
+  queue.count(op, {.bytes = bytes, .group = name_, .joins = batched_ > 0});
+  if (batched_ >= 0) ++batched_;
   traffic_.bytes += bytes;
   ++traffic_.messages;
   return queue.kind() != DeviceKind::meta;

@@ -114,6 +114,7 @@ class Group {
   std::string name_;
   int rank_, size_;
   Traffic traffic_;
+  int batched_ = -1;  // operations of the batch that is open
 };
 
 // The operations of a group between its beginning and its end, barriers excepted, are one launch where the transport has launches
@@ -122,8 +123,14 @@ class Group {
 // or check(). During an exception nothing is launched. Batches of a group do not nest.
 class Batch {
  public:
-  explicit Batch(Group& group) : group_(group), exceptions_(std::uncaught_exceptions()) { group_.begin_batch(); }
-  ~Batch() { std::uncaught_exceptions() > exceptions_ ? group_.drop_batch() : group_.end_batch(); }
+  explicit Batch(Group& group) : group_(group), exceptions_(std::uncaught_exceptions()) {
+    group_.batched_ = 0;
+    group_.begin_batch();
+  }
+  ~Batch() {
+    std::uncaught_exceptions() > exceptions_ ? group_.drop_batch() : group_.end_batch();
+    group_.batched_ = -1;
+  }
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 

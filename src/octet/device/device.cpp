@@ -87,9 +87,11 @@ std::vector<OpTime> Queue::take_profile() {
   std::vector<OpTime> result;
   for (std::size_t i = 0; i < marks_.size(); ++i) {
     const Mark& m = marks_[i];
-    const auto same = [&](const OpTime& t) { return std::string_view(t.op) == m.op && t.work.shape == m.work.shape; };
+    const auto same = [&](const OpTime& t) {
+      return std::string_view(t.op) == m.op && t.work.shape == m.work.shape && t.work.group == m.work.group;
+    };
     auto found = std::find_if(result.begin(), result.end(), same);
-    if (found == result.end()) found = result.insert(result.end(), {.op = m.op, .work = {.shape = m.work.shape}});
+    if (found == result.end()) found = result.insert(result.end(), {.op = m.op, .work = {.shape = m.work.shape, .group = m.work.group}});
     found->work += m.work;
     ++found->calls;
     found->seconds += seconds[i + 1] - seconds[i];

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,8 +49,6 @@ class Device {
 // that are threads of one process make one each. Throws Error{config} for cuda where this build has no CUDA backend or this
 // machine no such GPU. A meta device stands for the CPU.
 std::unique_ptr<Device> make_device(DeviceKind kind, int index = 0);
-// Counts what the program would take and do on a device of kind `target`.
-std::unique_ptr<Device> make_meta_device(DeviceKind target);
 
 // The floating-point operations and bytes of memory traffic of work, as the algorithm needs them (not as caches see them).
 struct Work {
@@ -57,6 +56,8 @@ struct Work {
   double fp8_flops = 0;  // the part of `flops` done by FP8 products
   double bytes = 0;
   std::array<std::int64_t, 3> shape{};  // of a product: M, N, K; tells products apart in a profile, else 0
+  std::string_view group = {};          // of a collective: whose ranks; outlives the queue's profile
+  bool joins = false;                   // in one launch with the op before it
   Work& operator+=(const Work& other) {
     flops += other.flops;
     fp8_flops += other.fp8_flops;
@@ -73,10 +74,19 @@ struct OpTime {
   double seconds = 0;
 };
 
+// Counts what the program would take and do on a device of kind `target`.
+std::unique_ptr<Device> make_meta_device(DeviceKind target);
+// The same on queues that keep time while they are profiled: an op takes as long as `seconds` says, what waits for an event comes
+// after it, and queues run beside each other. Profiles have the time of the ops alone, without the waiting between them.
+using OpSeconds = std::function<double(const char* op, const Work& work)>;
+std::unique_ptr<Device> make_meta_device(DeviceKind target, OpSeconds seconds);
+
 // A point in a queue's order of work.
 class Event {
  public:
   virtual ~Event() = default;
+  // When it came, where queues keep time.
+  virtual double seconds() const { return 0; }
 };
 
 // Work in order. Ops are enqueued by the functions of kernels/; on the CPU they have run when the function returns.
@@ -115,19 +125,22 @@ class Queue {
 
   // From here until take_profile() the time from each op to the next is attributed to it, so gaps belong to the op before them.
   void start_profile();
-  // Waits for the queue. Ops of one name and shape are added up, in the order of their first call.
+  // Waits for the queue. Ops of one name, shape and group are added up, in the order of their first call.
   std::vector<OpTime> take_profile();
 
  protected:
+  struct Mark {
+    const char* op;
+    Work work;
+  };
+  // Of the profile so far.
+  const std::vector<Mark>& marks() const { return marks_; }
+
   // A moment in the order of the queue, as seconds after the profile's start, once the queue has got there.
   virtual void stamp() = 0;
   virtual std::vector<double> take_stamps() = 0;
 
  private:
-  struct Mark {
-    const char* op;
-    Work work;
-  };
   void mark(const char* op, const Work& work);
 
   Device& device_;

@@ -11,14 +11,6 @@ namespace {
 // The tile of Hopper's large products, and the shortest piece of K that is worth a sum afterwards.
 constexpr std::int64_t kTileM = 128, kTileN = 256, kPieceK = 512;
 
-double fill_of(const std::array<std::int64_t, 3>& shape, std::int64_t multiprocessors) {
-  const auto [m, n, k] = shape;
-  const std::int64_t tiles = ceil_div(m, kTileM) * ceil_div(n, kTileN);
-  const std::int64_t pieces = std::clamp<std::int64_t>(multiprocessors / tiles, 1, std::max<std::int64_t>(1, k / kPieceK));
-  const std::int64_t units = tiles * pieces;
-  return static_cast<double>(units) / static_cast<double>(multiprocessors * ceil_div(units, multiprocessors));
-}
-
 bool is_product(const OpTime& op) { return std::string_view(op.op).starts_with("gemm "); }
 
 LinearTime add_up(const LinearOps& ops, const LinearKind& kind, const LinearSetting& setting,
@@ -31,6 +23,14 @@ LinearTime add_up(const LinearOps& ops, const LinearKind& kind, const LinearSett
 }
 
 }  // namespace
+
+double fill_of(const std::array<std::int64_t, 3>& shape, std::int64_t multiprocessors) {
+  const auto [m, n, k] = shape;
+  const std::int64_t tiles = ceil_div(m, kTileM) * ceil_div(n, kTileN);
+  const std::int64_t pieces = std::clamp<std::int64_t>(multiprocessors / tiles, 1, std::max<std::int64_t>(1, k / kPieceK));
+  const std::int64_t units = tiles * pieces;
+  return static_cast<double>(units) / static_cast<double>(multiprocessors * ceil_div(units, multiprocessors));
+}
 
 double predicted_seconds(const Machine& machine, const OpTime& op, int kernels) {
   const double memory_s = op.work.bytes / machine.copy_bytes_per_s;

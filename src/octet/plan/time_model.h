@@ -6,6 +6,8 @@
 //   other     kernels x launch + bytes / copy
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string_view>
 
 #include "octet/plan/linear_run.h"
@@ -21,6 +23,9 @@ struct Machine {
   // those.
   double launch_s = 4e-6;
 };
+
+// The share of the multiprocessors that a product [M, N, K] keeps busy.
+double fill_of(const std::array<std::int64_t, 3>& shape, std::int64_t multiprocessors);
 
 // Of all calls of an op together. `kernels`: how many one call starts, where memory bounds it.
 double predicted_seconds(const Machine& machine, const OpTime& op, int kernels);

@@ -38,7 +38,7 @@ Engine::Engine(const EngineOptions& options, DeviceKind device, const parallel::
              groups) {}
 
 Engine::Engine(const EngineOptions& options, Device& device, const parallel::Groups& groups)
-    : Engine(options, nullptr, &device, capacity_of(options, device.kind()), &groups) {}
+    : Engine(options, nullptr, &device, device.kind() == DeviceKind::meta ? Capacity{} : capacity_of(options, device.kind()), &groups) {}
 
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, Capacity capacity,
                const parallel::Groups* groups)
@@ -183,7 +183,8 @@ Tensor Engine::whole(const parallel::Parameter& p) {
   const Tensor& primary = p.primary();
   const bool first = options_.rank == 0;
   const std::size_t width = size_of(primary.dtype);
-  if (first) whole_.resize(static_cast<std::size_t>(p.elements()) * width);
+  const bool exists = device_->kind() != DeviceKind::meta;
+  if (first && exists) whole_.resize(static_cast<std::size_t>(p.elements()) * width);
   for (std::int64_t begin = 0; begin < p.stride; begin += kPiece) {
     const ArenaScope scope(*scratch_);
     const std::int64_t count = std::min(kPiece, p.stride - begin);
@@ -193,7 +194,7 @@ Tensor Engine::whole(const parallel::Parameter& p) {
       parts = allocate(*scratch_, primary.dtype, {ranks.size() * count});
       model_->units().exchange([&](Queue& wire) { ranks.all_gather(wire, *scratch_, {.x = part, .y = parts}); });
     }
-    if (!first || device_->kind() == DeviceKind::meta) continue;
+    if (!first || !exists) continue;
     for (std::int64_t r = 0; r < ranks.size(); ++r) {
       const std::int64_t at = r * p.stride + begin, here = std::min(count, p.elements() - at);
       if (here <= 0) break;

@@ -57,9 +57,9 @@ std::string utc_now() {
 
 }  // namespace
 
-MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh) {
+MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh, int rank) {
   HealthObserver health;
-  return measure(run_options(config, mesh, 0, &health), device_of(config));
+  return measure(run_options(config, mesh, rank, &health), device_of(config));
 }
 
 Trainer::Trainer(const TrainerOptions& options)

@@ -29,7 +29,7 @@ struct TrainerOptions {
 };
 
 // What a rank of a run of this configuration takes, to the byte.
-MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh = {});
+MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh = {}, int rank = 0);
 
 class Trainer {
  public:

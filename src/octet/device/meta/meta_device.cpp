@@ -1,13 +1,14 @@
-// Addresses are numbers that nobody may follow; copies and zeros do nothing.
-#include "octet/device/device.h"
-
+// Addresses are numbers that nobody may follow; copies and zeros do nothing, and take no time where queues keep it.
+#include <algorithm>
 #include <cstdint>
 #include <utility>
+
+#include "octet/device/device.h"
 
 namespace octet {
 namespace {
 
-class MetaQueue final : public Queue {
+class MetaQueue : public Queue {
  public:
   using Queue::Queue;
   std::unique_ptr<Event> record() override { return std::make_unique<Event>(); }
@@ -26,12 +27,51 @@ class MetaQueue final : public Queue {
   std::size_t stamps_ = 0;
 };
 
+class TimedEvent final : public Event {
+ public:
+  explicit TimedEvent(double seconds) : seconds_(seconds) {}
+  double seconds() const override { return seconds_; }
+
+ private:
+  double seconds_;
+};
+
+// Ops have run when something asks what time it is.
+class TimedQueue final : public MetaQueue {
+ public:
+  TimedQueue(Device& device, const OpSeconds& seconds) : MetaQueue(device), seconds_(seconds) {}
+  std::unique_ptr<Event> record() override { return std::make_unique<TimedEvent>(run() + waited_); }
+  void wait(const Event& event) override { waited_ = std::max(waited_, event.seconds() - run()); }
+
+ protected:
+  void stamp() override { stamps_.push_back(run()); }
+  std::vector<double> take_stamps() override {
+    run();
+    done_ = 0;
+    return std::exchange(stamps_, {});
+  }
+
+ private:
+  double run() {
+    for (; done_ < marks().size(); ++done_) busy_ += seconds_(marks()[done_].op, marks()[done_].work);
+    return busy_;
+  }
+
+  const OpSeconds& seconds_;
+  double busy_ = 0, waited_ = 0;
+  std::size_t done_ = 0;
+  std::vector<double> stamps_;
+};
+
 class MetaDevice final : public Device {
  public:
-  explicit MetaDevice(DeviceKind target) : target_(target) {}
+  explicit MetaDevice(DeviceKind target, OpSeconds seconds = {}) : target_(target), seconds_(std::move(seconds)) {}
   DeviceKind kind() const override { return DeviceKind::meta; }
   DeviceKind target() const override { return target_; }
-  std::unique_ptr<Queue> make_queue() override { return std::make_unique<MetaQueue>(*this); }
+  std::unique_ptr<Queue> make_queue() override {
+    if (seconds_) return std::make_unique<TimedQueue>(*this, seconds_);
+    return std::make_unique<MetaQueue>(*this);
+  }
 
  protected:
   // Distinct addresses above what a process can map, so that following one by mistake faults at once.
@@ -44,11 +84,15 @@ class MetaDevice final : public Device {
 
  private:
   DeviceKind target_;
+  OpSeconds seconds_;
   std::uintptr_t next_ = std::uintptr_t{1} << 60;
 };
 
 }  // namespace
 
 std::unique_ptr<Device> make_meta_device(DeviceKind target) { return std::make_unique<MetaDevice>(target); }
+std::unique_ptr<Device> make_meta_device(DeviceKind target, OpSeconds seconds) {
+  return std::make_unique<MetaDevice>(target, std::move(seconds));
+}
 
 }  // namespace octet

@@ -1,0 +1,53 @@
+// What `octet plan` knows of a run on a cluster.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "octet/plan/layout_search.h"
+#include "octet/train/config.h"
+#include "octet/train/engine.h"
+
+namespace octet::app {
+
+// What the plan does not hold.
+struct Overhead {
+  std::size_t context = 0;  // CUDA and its libraries
+  std::size_t nccl = 0;     // buffers of the communicators
+  std::size_t total() const { return context + nccl; }
+};
+Overhead overhead_of(const parallel::Mesh& mesh);
+
+struct Exchange {
+  std::string group;  // "shard x context"
+  std::string op;     // "all_gather"
+  plan::Span span;
+  double bytes = 0, seconds = 0;  // of a step
+  plan::Sent sent;
+};
+
+struct PlannedRun {
+  std::string run, recipe;
+  double parameters = 0;
+  plan::Cluster cluster;
+  plan::LayoutChoice layout;
+  std::int64_t seq_len = 0, micro_batches = 0;  // of a step and data-parallel rank
+  train::MemoryPlan memory;                     // of the rank that takes most
+  Overhead overhead;
+  plan::Step step;
+  std::vector<Exchange> exchanges;
+
+  std::size_t needed() const { return memory.total() + overhead.total(); }
+  bool fits() const { return needed() <= cluster.gpu.memory_bytes; }
+};
+
+// The configuration has been checked for the cluster; its layout is settled.
+PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster);
+
+std::string plan_text(const PlannedRun& run);
+std::string plan_json(const PlannedRun& run);
+// Full plans, best first, at most ten of `found` layouts that fit.
+std::string search_text(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why);
+std::string search_json(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why);
+
+}  // namespace octet::app

@@ -1,0 +1,178 @@
+// `octet plan`: what a run takes and how fast it should be on a cluster, without one.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "octet/app/commands.h"
+#include "octet/app/gpus.h"
+#include "octet/app/plan.h"
+#include "octet/base/log.h"
+#include "octet/telemetry/format.h"
+#include "octet/train/setup.h"
+#include "octet/train/trainer.h"
+#include "octet/train/world.h"
+
+namespace octet::app {
+namespace {
+
+constexpr std::size_t kShown = 10;
+
+std::size_t memory_of(const train::Config& config, const plan::Cluster& cluster) {
+  const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
+  return train::measure_run(config, mesh).total() + overhead_of(mesh).total();
+}
+
+// As `octet train` settles it: the layout that keeps most of those that fit; where none fits, the one that keeps least.
+void settle(train::Config& config, const plan::Cluster& cluster) {
+  train::ParallelConfig& p = config.parallel;
+  const auto given = p;
+  struct Choice {
+    const char *reshard, *gradients;
+  };
+  for (const Choice& c : {Choice{"false", "whole"}, {"false", "sharded"}, {"true", "sharded"}, {"true", "whole"}}) {
+    const bool reshards = given.reshard_after_forward == "auto" || given.reshard_after_forward == c.reshard;
+    const bool reduces = given.gradients == "auto" || given.gradients == c.gradients;
+    if (!reshards || !reduces) continue;
+    const bool sharded_last = c.reshard == std::string_view("true") && c.gradients == std::string_view("whole") &&
+                              given.gradients == "auto" && p.gradients == "sharded";
+    if (sharded_last) break;
+    p.reshard_after_forward = c.reshard;
+    p.gradients = c.gradients;
+    if (memory_of(config, cluster) <= cluster.gpu.memory_bytes) return;
+  }
+}
+
+[[noreturn]] void does_not_fit(const PlannedRun& run, const train::Config& config, const plan::Cluster& cluster) {
+  std::string advice;
+  const auto suggest = [&](const std::string& what, const auto& change) {
+    train::Config other = config;
+    change(other);
+    try {
+      train::check_config(other, cluster.gpus);
+      const std::size_t bytes = memory_of(other, cluster);
+      if (bytes < run.needed())
+        advice += fmt::format("{}{} ({})", advice.empty() ? "" : ", ", what, telemetry::format_bytes(bytes));
+    } catch (const Error&) {  // the run does not divide so
+    }
+  };
+  suggest("activation_checkpoint.mode = \"full\"", [](train::Config& c) { c.activation_checkpoint.mode = "full"; });
+  suggest("precision.weight_transpose_cache = false", [](train::Config& c) { c.precision.weight_transpose_cache = false; });
+  suggest("optimizer.state_dtype = \"bf16\"", [](train::Config& c) { c.optimizer.state_dtype = "bf16"; });
+  suggest("half the micro-batch", [](train::Config& c) { c.training.micro_batch_size /= 2; });
+  suggest("parallel.replicate = 1", [](train::Config& c) {
+    c.parallel.replicate = 1;
+    c.parallel.shard = -1;
+  });
+  suggest("twice the context axis", [](train::Config& c) {
+    c.parallel.context *= 2;
+    c.parallel.shard = -1;
+  });
+  fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(run.needed()), " of a GPU, and an ", cluster.gpu.name,
+       " has ", telemetry::format_bytes(cluster.gpu.memory_bytes), "; what helps: ", advice.empty() ? "" : advice + ", ",
+       "more GPUs in parallel.shard; --search tries every layout");
+}
+
+const char* mode_name(nn::Checkpointing mode) {
+  return mode == nn::Checkpointing::full ? "full" : mode == nn::Checkpointing::selective ? "selective" : "none";
+}
+
+train::Config config_of(const train::Config& config, const plan::LayoutChoice& choice) {
+  using parallel::Axis;
+  train::Config result = config;
+  result.parallel.replicate = choice.mesh.size(Axis::replicate);
+  result.parallel.shard = choice.mesh.size(Axis::shard);
+  result.parallel.context = choice.mesh.size(Axis::context);
+  result.parallel.tensor = choice.mesh.size(Axis::tensor);
+  result.parallel.reshard_after_forward = choice.weights == parallel::Weights::resharded ? "true" : "false";
+  result.parallel.gradients = choice.gradients == parallel::Gradients::sharded ? "sharded" : "whole";
+  result.activation_checkpoint.mode = mode_name(choice.checkpointing);
+  result.training.micro_batch_size = choice.micro_batch;
+  return result;
+}
+
+// Everything of a layout is a first part and an equal part for each layer, once there are a few; so that a search runs few
+// layers.
+class Slices {
+ public:
+  Slices(const train::Config& config, const plan::Cluster& cluster)
+      : config_(config), cluster_(cluster), layers_(train::decoder_config(config).layers) {}
+
+  std::size_t memory_of(const plan::LayoutChoice& choice) const {
+    const auto bytes = [&](std::int64_t layers) { return static_cast<double>(app::memory_of(slice(choice, layers), cluster_)); };
+    if (whole()) return app::memory_of(config_of(config_, choice), cluster_);
+    return static_cast<std::size_t>(at_depth(bytes(kFew), bytes(kMore)));
+  }
+
+  plan::Step step_of(const plan::LayoutChoice& choice) const {
+    if (whole()) return plan_run(config_of(config_, choice), cluster_).step;
+    const plan::Step few = plan_run(slice(choice, kFew), cluster_).step, more = plan_run(slice(choice, kMore), cluster_).step;
+    plan::Step step = more;
+    for (double plan::Step::*part :
+         {&plan::Step::seconds, &plan::Step::compute_s, &plan::Step::memory_s, &plan::Step::exposed_s}) {
+      step.*part = at_depth(few.*part, more.*part);
+    }
+    step.tokens_per_s = more.tokens_per_s * more.seconds / step.seconds;
+    return step;
+  }
+
+ private:
+  static constexpr std::int64_t kFew = 4, kMore = 6;
+  // Patterns of layers may match nothing in a slice.
+  bool whole() const { return layers_ <= kMore || !config_.precision.skip.empty(); }
+  double at_depth(double few, double more) const {
+    return more + (more - few) * static_cast<double>(layers_ - kMore) / static_cast<double>(kMore - kFew);
+  }
+  train::Config slice(const plan::LayoutChoice& choice, std::int64_t layers) const {
+    train::Config result = config_of(config_, choice);
+    result.model.num_hidden_layers = layers;
+    return result;
+  }
+
+  const train::Config& config_;
+  const plan::Cluster& cluster_;
+  std::int64_t layers_;
+};
+
+int run_search(const train::Config& config, const plan::Cluster& cluster, bool json) {
+  const Slices slices(config, cluster);
+  const std::vector<plan::Found> found =
+      plan::search_layouts({.cluster = cluster,
+                            .seq_len = config.training.seq_len,
+                            .global_batch = config.training.global_batch_size,
+                            .memory_bytes = cluster.gpu.memory_bytes,
+                            .memory_of = [&](const plan::LayoutChoice& choice) { return slices.memory_of(choice); },
+                            .step_of = [&](const plan::LayoutChoice& choice) { return slices.step_of(choice); }});
+  demand(!found.empty(), ExitCode::does_not_fit, "no layout of ", cluster.gpus, " ", cluster.gpu.name,
+         " fits and divides training.global_batch_size = ", config.training.global_batch_size,
+         "; what helps: more GPUs, a shorter training.seq_len, optimizer.state_dtype = \"bf16\"");
+  std::vector<PlannedRun> best;
+  for (const plan::Found& f : found) {
+    if (best.size() == kShown) break;
+    PlannedRun run = plan_run(config_of(config, f.choice), cluster);
+    if (run.fits()) best.push_back(std::move(run));
+  }
+  std::stable_sort(best.begin(), best.end(),
+                   [](const PlannedRun& a, const PlannedRun& b) { return a.step.tokens_per_s > b.step.tokens_per_s; });
+  const std::string why = plan::why_first(found);
+  fmt::print("{}", json ? search_json(best, found.size(), why) : search_text(best, found.size(), why));
+  return 0;
+}
+
+}  // namespace
+
+int run_plan(const PlanArgs& args) {
+  if (args.json) set_log_info(false);
+  const plan::Cluster cluster = parse_cluster(args.gpus, args.nodes);
+  train::Config config = train::load_config(args.run.path, args.run.overrides);
+  config.run.device = "cuda";
+  if (args.search) return run_search(config, cluster, args.json);
+  train::check_config(config, cluster.gpus);
+  settle(config, cluster);
+  const PlannedRun run = plan_run(config, cluster);
+  fmt::print("{}", args.json ? plan_json(run) : plan_text(run));
+  std::fflush(stdout);
+  if (!run.fits()) does_not_fit(run, config, cluster);
+  return 0;
+}
+
+}  // namespace octet::app

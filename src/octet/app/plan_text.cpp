@@ -1,0 +1,164 @@
+// What `octet plan` says, for people and for programs.
+#include <fmt/format.h>
+
+#include "octet/app/ceilings.h"
+#include "octet/app/plan.h"
+#include "octet/base/json.h"
+#include "octet/plan/memory_table.h"
+#include "octet/telemetry/format.h"
+
+namespace octet::app {
+namespace {
+
+using parallel::Axis;
+using telemetry::format_bytes;
+
+double mfu_pct(const plan::Step& step) { return 100 * step.model_flops_per_s / kPeakBf16Flops; }
+
+std::string memory_text(const PlannedRun& run) {
+  std::string text = plan::memory_table(run.memory.bytes);
+  const auto line = [&](const char* name, std::size_t bytes, const std::string& note) {
+    text += fmt::format("  {:<40} {:>10}  {}\n", name, format_bytes(bytes), note);
+  };
+  line("beside it CUDA's context and libraries", run.overhead.context, "measured on an H200");
+  if (run.overhead.nccl > 0) line("and NCCL's buffers", run.overhead.nccl, "an estimate");
+  line("all", run.needed(),
+       fmt::format("{} the {} of an {}", run.fits() ? "fits" : "does not fit", format_bytes(run.cluster.gpu.memory_bytes),
+                   run.cluster.gpu.name));
+  return text;
+}
+
+std::string exchanges_text(const PlannedRun& run) {
+  std::string text;
+  for (const Exchange& e : run.exchanges) {
+    text += fmt::format("  {:<16} {:<15} {:>4} GPUs on {:>3} nodes {:>12} {:>12} {:>10.3f} ms\n", e.group, e.op, e.span.ranks,
+                        e.span.nodes, format_bytes(static_cast<std::uint64_t>(e.sent.nvlink_bytes)),
+                        format_bytes(static_cast<std::uint64_t>(e.sent.network_bytes)), 1e3 * e.seconds);
+  }
+  if (text.empty()) return text;
+  return fmt::format("\nexchanges: sent by a GPU in a step\n  {:<16} {:<33} {:>13} {:>12} {:>13}\n", "", "", "over NVLink",
+                     "over network", "wire") +
+         text;
+}
+
+Json layout_json(const PlannedRun& run) {
+  const plan::LayoutChoice& layout = run.layout;
+  Json axes;
+  for (std::size_t i = 0; i < parallel::kAxes; ++i) axes[parallel::name_of(Axis(i))] = layout.mesh.size(Axis(i));
+  axes["weights"] = layout.weights == parallel::Weights::kept ? "kept" : "resharded";
+  axes["gradients"] = layout.gradients == parallel::Gradients::whole ? "whole" : "sharded";
+  axes["activation_checkpoint"] = layout.checkpointing == nn::Checkpointing::full        ? "full"
+                                  : layout.checkpointing == nn::Checkpointing::selective ? "selective"
+                                                                                         : "none";
+  axes["micro_batch_size"] = layout.micro_batch;
+  axes["micro_batches"] = run.micro_batches;
+  return axes;
+}
+
+Json run_json(const PlannedRun& run) {
+  Json memory;
+  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+    memory[std::string(name_of(static_cast<MemoryCategory>(i)))] = run.memory.bytes[i];
+  }
+  memory["total"] = run.memory.total();
+  memory["context"] = run.overhead.context;
+  memory["nccl"] = run.overhead.nccl;
+  memory["needed"] = run.needed();
+  memory["of_gpu"] = run.cluster.gpu.memory_bytes;
+  Json exchanges = Json::array();
+  for (const Exchange& e : run.exchanges) {
+    exchanges.push_back({{"group", e.group},
+                         {"op", e.op},
+                         {"ranks", e.span.ranks},
+                         {"nodes", e.span.nodes},
+                         {"bytes", e.bytes},
+                         {"nvlink_bytes", e.sent.nvlink_bytes},
+                         {"network_bytes", e.sent.network_bytes},
+                         {"seconds", e.seconds}});
+  }
+  const plan::Step& step = run.step;
+  return {{"run", run.run},
+          {"recipe", run.recipe},
+          {"parameters", run.parameters},
+          {"gpu", run.cluster.gpu.name},
+          {"gpus", run.cluster.gpus},
+          {"nodes", run.cluster.nodes},
+          {"layout", layout_json(run)},
+          {"memory_bytes", memory},
+          {"fits", run.fits()},
+          {"flops", step.flops},
+          {"fp8_flops", step.fp8_flops},
+          {"memory_traffic_bytes", step.memory_bytes},
+          {"nvlink_bytes", step.sent.nvlink_bytes},
+          {"network_bytes", step.sent.network_bytes},
+          {"exchanges", exchanges},
+          {"predicted",
+           {{"step_s", step.seconds},
+            {"compute_s", step.compute_s},
+            {"memory_s", step.memory_s},
+            {"exposed_s", step.exposed_s},
+            {"wire_s", step.wire_s},
+            {"tokens_per_s_per_gpu", step.tokens_per_s},
+            {"tflops_per_gpu", step.model_flops_per_s * 1e-12},
+            {"mfu_pct", mfu_pct(step)},
+            {"bound", name_of(step.bound)}}}};
+}
+
+}  // namespace
+
+std::string plan_text(const PlannedRun& run) {
+  const plan::Cluster& cluster = run.cluster;
+  const plan::Step& step = run.step;
+  std::string text =
+      fmt::format("{}: {} parameters, {}, on {} {} in {} nodes of {}\n", run.run, telemetry::format_compact(run.parameters),
+                  run.recipe, cluster.gpus, cluster.gpu.name, cluster.nodes, cluster.per_node());
+  text += fmt::format("{}; {}\n{} micro-batches of {} x {} tokens to a step\n\n", plan::mesh_text(run.layout.mesh),
+                      plan::keeps_text(run.layout), run.micro_batches, run.layout.micro_batch, run.seq_len);
+  text += "memory of a GPU\n" + memory_text(run) + exchanges_text(run);
+  text += fmt::format("\na step of a GPU\n  operations          {:>10.1f} TFLOP, {:.1f} of them in FP8\n", step.flops * 1e-12,
+                      step.fp8_flops * 1e-12);
+  text += fmt::format("  to and from memory  {:>10}\n", format_bytes(static_cast<std::uint64_t>(step.memory_bytes)));
+  text += fmt::format("  over NVLink         {:>10}\n", format_bytes(static_cast<std::uint64_t>(step.sent.nvlink_bytes)));
+  text += fmt::format("  over the network    {:>10}\n", format_bytes(static_cast<std::uint64_t>(step.sent.network_bytes)));
+  text += "\npredicted, not measured (docs/plan.md)\n";
+  const auto time = [&](const char* name, double seconds, const std::string& note) {
+    text += fmt::format("  {:<24}{:>12.2f} ms{}\n", name, 1e3 * seconds, note);
+  };
+  time("products and attention", step.compute_s, "");
+  time("memory-bound ops", step.memory_s, "");
+  time("exchanges, not hidden", step.exposed_s, fmt::format("  of {:.2f} ms", 1e3 * step.wire_s));
+  time("a step", step.seconds, fmt::format("  bound by {}", name_of(step.bound)));
+  return text + fmt::format("  {} tok/s/gpu  {:.0f} TFLOPS  mfu {:.1f}%\n", telemetry::format_count(step.tokens_per_s),
+                            step.model_flops_per_s * 1e-12, mfu_pct(step));
+}
+
+std::string plan_json(const PlannedRun& run) { return run_json(run).dump(2) + "\n"; }
+
+std::string search_text(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why) {
+  const PlannedRun& first = best.front();
+  std::string text =
+      fmt::format("{} on {} {} in {} nodes of {}: {} layouts fit; predicted, not measured (docs/plan.md)\n", first.run,
+                  first.cluster.gpus, first.cluster.gpu.name, first.cluster.nodes, first.cluster.per_node(), found);
+  text +=
+      fmt::format("{:>9} {:>6} {:>8}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>6} {:>10}  {}\n", "replicate", "shard",
+                  "context", "weights", "grads", "checkpointing", "micro-batch", "memory", "tok/s", "mfu", "exposed", "bound");
+  for (const PlannedRun& run : best) {
+    const Json layout = layout_json(run);
+    const parallel::Mesh& mesh = run.layout.mesh;
+    text += fmt::format("{:>9} {:>6} {:>8}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>5.1f}% {:>8.1f} %  {}\n",
+                        mesh.size(Axis::replicate), mesh.size(Axis::shard), mesh.size(Axis::context),
+                        layout["weights"].get<std::string>(), layout["gradients"].get<std::string>(),
+                        layout["activation_checkpoint"].get<std::string>(), run.layout.micro_batch, format_bytes(run.needed()),
+                        telemetry::format_count(run.step.tokens_per_s), mfu_pct(run.step),
+                        100 * run.step.exposed_s / run.step.seconds, name_of(run.step.bound));
+  }
+  return text + "\n" + why + "\n";
+}
+
+std::string search_json(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why) {
+  Json layouts = Json::array();
+  for (const PlannedRun& run : best) layouts.push_back(run_json(run));
+  return Json{{"fitting", found}, {"best", layouts}, {"why", why}}.dump(2) + "\n";
+}
+
+}  // namespace octet::app

@@ -1,0 +1,139 @@
+#include "octet/plan/layout_search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "octet/base/require.h"
+
+namespace octet::plan {
+namespace {
+
+using nn::Checkpointing;
+using parallel::Axis;
+using parallel::Gradients;
+using parallel::Mesh;
+using parallel::Weights;
+
+// Of a GPU and micro-batch: products are as fast as they get long before.
+constexpr std::int64_t kMostTokens = 65536;
+
+std::vector<Mesh> meshes_of(const Search& search) {
+  const int gpus = search.cluster.gpus;
+  std::vector<Mesh> meshes;
+  for (int context = 1; context <= search.cluster.per_node(); ++context) {
+    if (search.cluster.per_node() % context != 0 || (context > 1 && search.seq_len % (2 * context) != 0)) continue;
+    const int coordinates = gpus / context;
+    if (search.global_batch % coordinates != 0) continue;
+    for (int replicate = 1; replicate <= coordinates; ++replicate) {
+      if (coordinates % replicate == 0) meshes.emplace_back(std::array{replicate, coordinates / replicate, context, 1});
+    }
+  }
+  return meshes;
+}
+
+// The first that fits of those that keep ever less.
+std::optional<Found> first_that_fits(const Search& search, LayoutChoice choice) {
+  struct Keeps {
+    Weights weights;
+    Gradients gradients;
+  };
+  constexpr Keeps kChoices[] = {{Weights::kept, Gradients::whole},
+                                {Weights::kept, Gradients::sharded},
+                                {Weights::resharded, Gradients::sharded},
+                                {Weights::resharded, Gradients::whole}};
+  const bool cut = choice.mesh.size({Axis::shard, Axis::context}) > 1;
+  for (const Keeps& keeps : kChoices) {
+    choice.weights = keeps.weights;
+    choice.gradients = keeps.gradients;
+    const std::size_t bytes = search.memory_of(choice);
+    if (bytes <= search.memory_bytes) return Found{choice, bytes, search.step_of(choice)};
+    if (!cut) break;
+  }
+  return std::nullopt;
+}
+
+bool keeps_all(const LayoutChoice& choice) { return choice.weights == Weights::kept && choice.gradients == Gradients::whole; }
+
+// False when nothing fits.
+bool add_micro_batch(const Search& search, const Mesh& mesh, std::int64_t micro_batch, std::vector<Found>& found) {
+  bool any = false;
+  for (const Checkpointing mode : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
+    const auto fits = first_that_fits(search, {.mesh = mesh, .checkpointing = mode, .micro_batch = micro_batch});
+    if (!fits) continue;
+    found.push_back(*fits);
+    any = true;
+    if (keeps_all(fits->choice)) break;
+  }
+  return any;
+}
+
+const char* name_of(Checkpointing mode) {
+  return mode == Checkpointing::full ? "full" : mode == Checkpointing::selective ? "selective" : "none";
+}
+
+bool same_kind(const LayoutChoice& a, const LayoutChoice& b) {
+  for (std::size_t i = 0; i < parallel::kAxes; ++i) {
+    if (a.mesh.size(Axis(i)) != b.mesh.size(Axis(i))) return false;
+  }
+  return a.weights == b.weights && a.gradients == b.gradients && a.checkpointing == b.checkpointing;
+}
+
+}  // namespace
+
+std::vector<Found> search_layouts(const Search& search) {
+  std::vector<Found> found;
+  for (const Mesh& mesh : meshes_of(search)) {
+    const std::int64_t share = search.global_batch / mesh.data_coordinates();
+    for (std::int64_t micro_batch = 1; micro_batch <= share; ++micro_batch) {
+      if (share % micro_batch != 0) continue;
+      if (micro_batch > 1 && micro_batch * search.seq_len / mesh.size(Axis::context) > kMostTokens) break;
+      if (!add_micro_batch(search, mesh, micro_batch, found)) break;
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Found& a, const Found& b) { return a.step.tokens_per_s > b.step.tokens_per_s; });
+  return found;
+}
+
+std::string mesh_text(const Mesh& mesh) {
+  std::string text;
+  for (std::size_t i = 0; i < parallel::kAxes; ++i) {
+    const int size = mesh.size(Axis(i));
+    if (size > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", parallel::name_of(Axis(i)), size);
+  }
+  return text.empty() ? "one GPU" : text;
+}
+
+std::string keeps_text(const LayoutChoice& choice) {
+  return fmt::format("weights {}, gradients {}, checkpointing {}", choice.weights == Weights::kept ? "kept" : "resharded",
+                     choice.gradients == Gradients::whole ? "whole" : "sharded", name_of(choice.checkpointing));
+}
+
+std::string why_first(const std::vector<Found>& found) {
+  require(!found.empty(), "plan: nothing was found");
+  const Found& best = found.front();
+  const auto other = std::find_if(found.begin(), found.end(), [&](const Found& f) { return !same_kind(f.choice, best.choice); });
+  const std::string what = fmt::format("{} with {}", mesh_text(best.choice.mesh), keeps_text(best.choice));
+  if (other == found.end()) return what + " is the only kind of layout that fits";
+  struct Part {
+    const char* name;
+    double saved;
+  };
+  // Per token, as the micro-batches may differ.
+  const auto saved = [&](double Step::*part) {
+    return other->step.*part / (other->step.tokens_per_s * other->step.seconds) -
+           best.step.*part / (best.step.tokens_per_s * best.step.seconds);
+  };
+  const Part parts[] = {{"products and attention", saved(&Step::compute_s)},
+                        {"ops that memory bounds", saved(&Step::memory_s)},
+                        {"exchanges that are not hidden", saved(&Step::exposed_s)}};
+  const Part& most =
+      *std::max_element(std::begin(parts), std::end(parts), [](const Part& a, const Part& b) { return a.saved < b.saved; });
+  return fmt::format("{} is {:.1f} % faster than {} with {}, most of all because {} take {:.2f} us a token less", what,
+                     100 * (best.step.tokens_per_s / other->step.tokens_per_s - 1), mesh_text(other->choice.mesh),
+                     keeps_text(other->choice), most.name, 1e6 * most.saved);
+}
+
+}  // namespace octet::plan

@@ -1,0 +1,45 @@
+// The time of a step on one GPU of a cluster, from what the meta device has counted of it (docs/plan.md says how, and what of it
+// is measured and what assumed).
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "octet/plan/cluster.h"
+
+namespace octet::plan {
+
+// How often an op that writes codes reads its source: where a scale is made of the tensor's amax first, twice.
+enum class Casts : std::uint8_t { one_pass, two_passes };
+Casts casts_of(const Recipe& recipe);
+
+// One call in the midst of a step.
+//   product    launch + max(flops / (rate x share x fill), bytes / copy); fill as in time_model.h
+//   attention  launch + flops / (rate x share) + bytes / (copy x share)
+//   exchange   cluster.h
+//   other      launches + bytes / (copy x share)
+double op_seconds(const Cluster& cluster, const Spans& spans, Casts casts, std::string_view op, const Work& work);
+
+enum class Bound : std::uint8_t { compute, memory, nvlink, network };
+std::string_view name_of(Bound bound);
+
+// Of a step and one GPU.
+struct Step {
+  double seconds = 0;
+  double compute_s = 0;  // products and attention
+  double memory_s = 0;   // everything else that computes
+  double exposed_s = 0;  // the computation waits for exchanges, or shares the GPU with them
+  double wire_s = 0;     // exchanges, hidden ones, too
+  double flops = 0, fp8_flops = 0, memory_bytes = 0;
+  Sent sent;
+  Bound bound = Bound::compute;
+  double tokens_per_s = 0;
+  double model_flops_per_s = 0;  // as MFU counts them
+};
+
+// `seconds`: of the two queues beside each other, each op as long as op_seconds() says. `tokens` of this GPU in the step, and the
+// operations that MFU counts for each.
+Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime> compute, std::span<const OpTime> wire,
+             double seconds, double tokens, double flops_per_token);
+
+}  // namespace octet::plan

@@ -1,0 +1,56 @@
+#include "octet/train/step_count.h"
+
+#include <algorithm>
+
+namespace octet::train {
+namespace {
+
+void add(std::vector<OpTime>& all, const std::vector<OpTime>& part, double times) {
+  for (const OpTime& op : part) {
+    const auto same = [&](const OpTime& known) {
+      return std::string_view(known.op) == op.op && known.work.shape == op.work.shape && known.work.group == op.work.group;
+    };
+    auto found = std::find_if(all.begin(), all.end(), same);
+    if (found == all.end()) {
+      found = all.insert(all.end(), {.op = op.op, .work = {.shape = op.work.shape, .group = op.work.group}});
+    }
+    found->work += {.flops = times * op.work.flops, .fp8_flops = times * op.work.fp8_flops, .bytes = times * op.work.bytes};
+    found->calls += static_cast<std::int64_t>(times) * op.calls;
+    found->seconds += times * op.seconds;
+  }
+}
+
+}  // namespace
+
+StepCount count_step(const EngineOptions& options, const parallel::Groups& groups, const OpSeconds& seconds,
+                     std::int64_t micro_batches) {
+  const auto device = make_meta_device(DeviceKind::cuda, seconds);
+  Engine engine(options, *device, groups);
+  Queue &compute = engine.queue(), &wire = engine.model().units().wire();
+  const auto now = [&] { return compute.record()->seconds(); };
+  const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len));
+  engine.refresh();
+
+  StepCount count;
+  const auto part = [&](double times, const auto& body) {
+    const double begin = now();
+    compute.start_profile();
+    if (&wire != &compute) wire.start_profile();
+    body();
+    add(count.compute, compute.take_profile(), times);
+    if (&wire != &compute) add(count.wire, wire.take_profile(), times);
+    count.seconds += times * (now() - begin);
+  };
+  const std::int64_t run = std::min<std::int64_t>(micro_batches, 3);
+  for (std::int64_t i = 0; i < run; ++i) {
+    part(run == 3 && i == 1 ? static_cast<double>(micro_batches - 2) : 1.0, [&] {
+      if (i == 0) engine.zero_gradients(run);
+      engine.forward_backward({.tokens = ids, .targets = ids}, nullptr);
+    });
+  }
+  part(1, [&] { engine.apply(0.0, 1); });
+  count.seconds += std::max(0.0, wire.record()->seconds() - now());
+  return count;
+}
+
+}  // namespace octet::train
