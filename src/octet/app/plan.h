@@ -36,6 +36,7 @@ struct PlannedRun {
   Overhead overhead;
   plan::Step step;
   std::vector<Exchange> exchanges;
+  std::vector<OpTime> ops;  // of the computation, with their predicted seconds in a step
 
   std::size_t needed() const { return memory.total() + overhead.total(); }
   bool fits() const { return needed() <= cluster.gpu.memory_bytes; }

@@ -54,7 +54,6 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
   options.layout = train::layout_of(config, mesh);
   const parallel::Groups groups = parallel::silent_groups(mesh, options.rank);
   const plan::Spans spans = plan::spans_of(mesh, groups, options.rank, cluster.per_node());
-  const plan::Casts casts = plan::casts_of(options.recipe);
   PlannedRun run{.run = config.run.name,
                  .recipe = options.recipe.name,
                  .parameters = static_cast<double>(options.model.parameters()),
@@ -73,13 +72,16 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
     const train::MemoryPlan other = train::measure_run(config, mesh, last);
     if (other.total() > run.memory.total()) run.memory = other;
   }
-  const auto seconds = [&](const char* op, const Work& work) { return plan::op_seconds(cluster, spans, casts, op, work); };
+  const auto seconds = [&](const char* op, const Work& work) { return plan::op_seconds(cluster, spans, op, work); };
   const train::StepCount count = train::count_step(options, groups, seconds, run.micro_batches);
   const double tokens =
       static_cast<double>(config.training.global_batch_size * options.seq_len) / static_cast<double>(cluster.gpus);
   run.step = plan::step_of(cluster, spans, count.compute, count.wire, count.seconds, tokens,
                            options.model.train_flops_per_token(options.seq_len));
   run.exchanges = exchanges_of(count, spans);
+  for (const OpTime& op : count.compute) {
+    if (op.work.group.empty()) run.ops.push_back(op);
+  }
   return run;
 }
 

@@ -76,6 +76,15 @@ Json run_json(const PlannedRun& run) {
                          {"network_bytes", e.sent.network_bytes},
                          {"seconds", e.seconds}});
   }
+  Json ops = Json::array();
+  for (const OpTime& op : run.ops) {
+    ops.push_back({{"op", op.op},
+                   {"shape", op.work.shape},
+                   {"calls", op.calls},
+                   {"flops", op.work.flops},
+                   {"bytes", op.work.bytes},
+                   {"seconds", op.seconds}});
+  }
   const plan::Step& step = run.step;
   return {{"run", run.run},
           {"recipe", run.recipe},
@@ -92,6 +101,7 @@ Json run_json(const PlannedRun& run) {
           {"nvlink_bytes", step.sent.nvlink_bytes},
           {"network_bytes", step.sent.network_bytes},
           {"exchanges", exchanges},
+          {"ops", ops},
           {"predicted",
            {{"step_s", step.seconds},
             {"compute_s", step.compute_s},

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "octet/kernels/quantize/quantize.h"
-
 namespace octet::plan {
 namespace {
 
@@ -12,38 +10,42 @@ namespace {
 // An assumption, until rows of several GPUs are measured.
 constexpr double kOverlap = 0.9;
 
-// Sources are read again, in a kernel of its own. Measured: docs/performance.md, shares of ops alone, delayed over current
-// scales.
-constexpr double kSecondPass = 1.6;
+// cuDNN is slower on short sequences. Its time is a part for each pair of tokens and one for each byte of its operands, the same
+// on every Hopper GPU: 490 and 409 TFLOP/s in the step at 8192 tokens (docs/performance.md), and what 8b-short-delayed leaves at
+// 1024.
+constexpr double kAttentionForwardBytesPerSecond = 2.9e12, kAttentionBackwardBytesPerSecond = 1.06e12;
 
-// The share of its ceiling that an op reaches in a step of 8B in fp8_delayed (docs/performance.md, "Where a token's time goes",
-// 2026-11-21).
+// The share of its ceiling that an op reaches in a step of 8B (docs/performance.md, "Where a token's time goes" and the rows of
+// the other recipes, 2026-11-21). Products reach more than theirs, which are means that hold last waves already.
 struct Share {
   std::string_view op;
-  double math = 1, memory = 1;
-  bool writes_codes = false;
+  double of_ceiling = 1;
 };
 constexpr double kOtherShare = 0.8;  // of ops without a line
 constexpr Share kShares[] = {
-    {"gemm bf16", 1.0},
-    {"gemm fp8 fast", 1.0},
-    {"gemm fp8 precise", 1.0},
-    {"attention_forward", 0.83, 0.68},
-    {"attention_backward", 0.845, 0.25},
-    {"swiglu_forward", 1, 0.78, true},
-    {"swiglu_backward", 1, 0.665, true},
-    {"rmsnorm_forward", 1, 0.52, true},
-    {"rmsnorm_backward", 1, 0.64, true},
-    {"rope", 1, 0.63, true},
-    {"quantize", 1, 0.81, true},
-    {"cross_entropy", 1, 0.63},
-    {"adamw", 1, 0.85},
-    {"sum_squares", 1, 1.0},
+    {"gemm bf16", 1.06},
+    {"gemm fp8 fast", 1.065},
+    {"gemm fp8 precise", 1.14},
+    {"gemm fp8 row fast", 1.09},
+    {"gemm fp8 row precise", 1.09},
+    {"gemm fp8 1x128 128x128", 1.12},
+    {"gemm fp8 1x128 1x128", 1.0},
+    {"attention_forward", 0.83},
+    {"attention_backward", 0.845},
+    {"swiglu_forward", 0.78},
+    {"swiglu_backward", 0.665},
+    {"rmsnorm_forward", 0.52},
+    {"rmsnorm_backward", 0.55},
+    {"rope", 0.63},
+    {"quantize", 0.81},
+    {"cross_entropy", 0.63},
+    {"adamw", 0.85},
+    {"sum_squares", 1.0},
 };
 
 Share share_of(std::string_view op) {
   const auto found = std::find_if(std::begin(kShares), std::end(kShares), [&](const Share& s) { return s.op == op; });
-  return found == std::end(kShares) ? Share{op, 1, kOtherShare} : *found;
+  return found == std::end(kShares) ? Share{op, kOtherShare} : *found;
 }
 
 bool is_product(std::string_view op) { return op.starts_with("gemm "); }
@@ -51,22 +53,20 @@ bool is_math(std::string_view op) { return is_product(op) || op.starts_with("att
 
 }  // namespace
 
-Casts casts_of(const Recipe& recipe) {
-  return recipe.is_fp8() && kernels::needs_amax_first(recipe.x) ? Casts::two_passes : Casts::one_pass;
-}
-
-double op_seconds(const Cluster& cluster, const Spans& spans, Casts casts, std::string_view op, const Work& work) {
+double op_seconds(const Cluster& cluster, const Spans& spans, std::string_view op, const Work& work) {
   if (!work.group.empty()) return exchange_seconds(cluster.gpu, find_span(spans, work.group), work.bytes, work.joins);
   const Machine& machine = cluster.gpu.machine;
   const Share share = share_of(op);
-  const double memory_s = work.bytes / machine.copy_bytes_per_s;
+  const double copy_s = work.bytes / machine.copy_bytes_per_s;
   if (is_product(op)) {
-    const double rate = machine.flops(op) * share.math * fill_of(work.shape, machine.multiprocessors);
-    return machine.launch_s + std::max(work.flops / rate, memory_s);
+    const double rate = machine.flops(op) * share.of_ceiling * fill_of(work.shape, machine.multiprocessors);
+    return machine.launch_s + std::max(work.flops / rate, copy_s);
   }
-  if (is_math(op)) return machine.launch_s + work.flops / (machine.flops(op) * share.math) + memory_s / share.memory;
-  const bool twice = casts == Casts::two_passes && share.writes_codes;
-  return (twice ? 2 : 1) * machine.launch_s + (twice ? kSecondPass : 1) * memory_s / share.memory;
+  if (is_math(op)) {
+    const double operands = op == "attention_forward" ? kAttentionForwardBytesPerSecond : kAttentionBackwardBytesPerSecond;
+    return machine.launch_s + work.flops / (machine.flops(op) * share.of_ceiling) + work.bytes / operands;
+  }
+  return machine.launch_s + copy_s / share.of_ceiling;
 }
 
 std::string_view name_of(Bound bound) {

@@ -9,16 +9,12 @@
 
 namespace octet::plan {
 
-// How often an op that writes codes reads its source: where a scale is made of the tensor's amax first, twice.
-enum class Casts : std::uint8_t { one_pass, two_passes };
-Casts casts_of(const Recipe& recipe);
-
 // One call in the midst of a step.
 //   product    launch + max(flops / (rate x share x fill), bytes / copy); fill as in time_model.h
-//   attention  launch + flops / (rate x share) + bytes / (copy x share)
+//   attention  launch + flops / (rate x share) + bytes / what cuDNN makes of its operands
 //   exchange   cluster.h
-//   other      launches + bytes / (copy x share)
-double op_seconds(const Cluster& cluster, const Spans& spans, Casts casts, std::string_view op, const Work& work);
+//   other      launch + bytes / (copy x share)
+double op_seconds(const Cluster& cluster, const Spans& spans, std::string_view op, const Work& work);
 
 enum class Bound : std::uint8_t { compute, memory, nvlink, network };
 std::string_view name_of(Bound bound);
