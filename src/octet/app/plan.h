@@ -42,7 +42,10 @@ struct PlannedRun {
   bool fits() const { return needed() <= cluster.gpu.memory_bytes; }
 };
 
-// The configuration has been checked for the cluster; its layout is settled.
+// These are of a configuration that was checked for the cluster, with a layout that is settled.
+// Of a GPU: the plan of the rank that takes most, and what is beside it.
+std::size_t memory_of(const train::Config& config, const plan::Cluster& cluster);
+plan::Step step_of(const train::Config& config, const plan::Cluster& cluster);
 PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster);
 
 std::string plan_text(const PlannedRun& run);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "octet/app/commands.h"
 #include "octet/app/gpus.h"
@@ -17,29 +18,26 @@ namespace {
 
 constexpr std::size_t kShown = 10;
 
-std::size_t memory_of(const train::Config& config, const plan::Cluster& cluster) {
-  const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
-  return train::measure_run(config, mesh).total() + overhead_of(mesh).total();
-}
-
-// As `octet train` settles it: the layout that keeps most of those that fit; where none fits, the one that keeps least.
-void settle(train::Config& config, const plan::Cluster& cluster) {
-  train::ParallelConfig& p = config.parallel;
-  const auto given = p;
+// As `octet train` settles it: the layout that keeps most of those that fit. Where none fits, the one that takes least.
+train::Config settled(const train::Config& given, const plan::Cluster& cluster) {
   struct Choice {
     const char *reshard, *gradients;
   };
+  train::Config least = given;
+  std::size_t least_bytes = std::numeric_limits<std::size_t>::max();
   for (const Choice& c : {Choice{"false", "whole"}, {"false", "sharded"}, {"true", "sharded"}, {"true", "whole"}}) {
-    const bool reshards = given.reshard_after_forward == "auto" || given.reshard_after_forward == c.reshard;
-    const bool reduces = given.gradients == "auto" || given.gradients == c.gradients;
-    if (!reshards || !reduces) continue;
-    const bool sharded_last = c.reshard == std::string_view("true") && c.gradients == std::string_view("whole") &&
-                              given.gradients == "auto" && p.gradients == "sharded";
-    if (sharded_last) break;
-    p.reshard_after_forward = c.reshard;
-    p.gradients = c.gradients;
-    if (memory_of(config, cluster) <= cluster.gpu.memory_bytes) return;
+    const train::ParallelConfig& p = given.parallel;
+    if (p.reshard_after_forward != "auto" && p.reshard_after_forward != c.reshard) continue;
+    if (p.gradients != "auto" && p.gradients != c.gradients) continue;
+    train::Config config = given;
+    config.parallel.reshard_after_forward = c.reshard;
+    config.parallel.gradients = c.gradients;
+    const std::size_t bytes = memory_of(config, cluster);
+    if (bytes <= cluster.gpu.memory_bytes) return config;
+    if (bytes < least_bytes) least = config;
+    least_bytes = std::min(bytes, least_bytes);
   }
+  return least;
 }
 
 [[noreturn]] void does_not_fit(const PlannedRun& run, const train::Config& config, const plan::Cluster& cluster) {
@@ -104,8 +102,8 @@ class Slices {
   }
 
   plan::Step step_of(const plan::LayoutChoice& choice) const {
-    if (whole()) return plan_run(config_of(config_, choice), cluster_).step;
-    const plan::Step few = plan_run(slice(choice, kFew), cluster_).step, more = plan_run(slice(choice, kMore), cluster_).step;
+    if (whole()) return app::step_of(config_of(config_, choice), cluster_);
+    const plan::Step few = app::step_of(slice(choice, kFew), cluster_), more = app::step_of(slice(choice, kMore), cluster_);
     plan::Step step = more;
     for (double plan::Step::*part :
          {&plan::Step::seconds, &plan::Step::compute_s, &plan::Step::memory_s, &plan::Step::exposed_s}) {
@@ -167,7 +165,7 @@ int run_plan(const PlanArgs& args) {
   config.run.device = "cuda";
   if (args.search) return run_search(config, cluster, args.json);
   train::check_config(config, cluster.gpus);
-  settle(config, cluster);
+  config = settled(config, cluster);
   const PlannedRun run = plan_run(config, cluster);
   fmt::print("{}", args.json ? plan_json(run) : plan_text(run));
   std::fflush(stdout);

@@ -48,38 +48,71 @@ Overhead overhead_of(const parallel::Mesh& mesh) {
   return {.context = kContextBytes, .nccl = communicators * kCommunicatorBytes};
 }
 
-PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
+namespace {
+
+// Ranks of a context group differ by the keys that their chunks see: the first or the last takes most.
+train::MemoryPlan most_memory(const train::Config& config, const parallel::Mesh& mesh) {
+  const train::MemoryPlan first = train::measure_run(config, mesh);
+  const int last = mesh.size({parallel::Axis::context, parallel::Axis::tensor}) - 1;
+  if (last == 0) return first;
+  const train::MemoryPlan other = train::measure_run(config, mesh, last);
+  return other.total() > first.total() ? other : first;
+}
+
+// A step of rank 0, with all that its names refer to.
+struct Counted {
+  train::EngineOptions options;
+  parallel::Groups groups;
+  plan::Spans spans;
+  train::StepCount count;
+  plan::Step step;
+};
+
+Counted count_run(const train::Config& config, const plan::Cluster& cluster) {
   const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
-  train::EngineOptions options = train::engine_options(config, train::recipe_of(config, DeviceKind::cuda));
-  options.layout = train::layout_of(config, mesh);
-  const parallel::Groups groups = parallel::silent_groups(mesh, options.rank);
-  const plan::Spans spans = plan::spans_of(mesh, groups, options.rank, cluster.per_node());
+  Counted c{.options = train::engine_options(config, train::recipe_of(config, DeviceKind::cuda)),
+            .groups = parallel::silent_groups(mesh, 0)};
+  c.options.layout = train::layout_of(config, mesh);
+  c.spans = plan::spans_of(mesh, c.groups, 0, cluster.per_node());
+  c.count = train::count_step(
+      c.options, c.groups, [&](const char* op, const Work& work) { return plan::op_seconds(cluster, c.spans, op, work); },
+      train::accumulation_of(config, mesh.data_coordinates()));
+  const double tokens =
+      static_cast<double>(config.training.global_batch_size * c.options.seq_len) / static_cast<double>(cluster.gpus);
+  c.step = plan::step_of(cluster, c.spans, c.count.compute, c.count.wire, c.count.seconds, tokens,
+                         c.options.model.train_flops_per_token(c.options.seq_len));
+  return c;
+}
+
+}  // namespace
+
+std::size_t memory_of(const train::Config& config, const plan::Cluster& cluster) {
+  const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
+  return most_memory(config, mesh).total() + overhead_of(mesh).total();
+}
+
+plan::Step step_of(const train::Config& config, const plan::Cluster& cluster) { return count_run(config, cluster).step; }
+
+PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
+  const Counted c = count_run(config, cluster);
+  const parallel::Mesh& mesh = c.options.layout.mesh;
   PlannedRun run{.run = config.run.name,
-                 .recipe = options.recipe.name,
-                 .parameters = static_cast<double>(options.model.parameters()),
+                 .recipe = c.options.recipe.name,
+                 .parameters = static_cast<double>(c.options.model.parameters()),
                  .cluster = cluster,
                  .layout = {.mesh = mesh,
-                            .weights = options.layout.weights,
-                            .gradients = options.layout.gradients,
-                            .checkpointing = options.checkpointing,
-                            .micro_batch = options.micro_batch_size},
-                 .seq_len = options.seq_len,
+                            .weights = c.options.layout.weights,
+                            .gradients = c.options.layout.gradients,
+                            .checkpointing = c.options.checkpointing,
+                            .micro_batch = c.options.micro_batch_size},
+                 .seq_len = c.options.seq_len,
                  .micro_batches = train::accumulation_of(config, mesh.data_coordinates()),
-                 .overhead = overhead_of(mesh)};
-  // Ranks of a context group differ by the keys that their chunks see: the first or the last takes most.
-  run.memory = train::measure_run(config, mesh);
-  if (const int last = mesh.size({parallel::Axis::context, parallel::Axis::tensor}) - 1; last > 0) {
-    const train::MemoryPlan other = train::measure_run(config, mesh, last);
-    if (other.total() > run.memory.total()) run.memory = other;
-  }
-  const auto seconds = [&](const char* op, const Work& work) { return plan::op_seconds(cluster, spans, op, work); };
-  const train::StepCount count = train::count_step(options, groups, seconds, run.micro_batches);
-  const double tokens =
-      static_cast<double>(config.training.global_batch_size * options.seq_len) / static_cast<double>(cluster.gpus);
-  run.step = plan::step_of(cluster, spans, count.compute, count.wire, count.seconds, tokens,
-                           options.model.train_flops_per_token(options.seq_len));
-  run.exchanges = exchanges_of(count, spans);
-  for (const OpTime& op : count.compute) {
+                 .memory = most_memory(config, mesh),
+                 .overhead = overhead_of(mesh),
+                 .step = c.step,
+                 .exchanges = exchanges_of(c.count, c.spans),
+                 .ops = {}};
+  for (const OpTime& op : c.count.compute) {
     if (op.work.group.empty()) run.ops.push_back(op);
   }
   return run;

@@ -13,6 +13,12 @@ namespace {
 using parallel::Axis;
 using telemetry::format_bytes;
 
+// "64 H100 in 8 nodes of 8"
+std::string cluster_text(const plan::Cluster& cluster) {
+  if (cluster.nodes == 1) return fmt::format("{} {} in one node", cluster.gpus, cluster.gpu.name);
+  return fmt::format("{} {} in {} nodes of {}", cluster.gpus, cluster.gpu.name, cluster.nodes, cluster.per_node());
+}
+
 double mfu_pct(const plan::Step& step) { return 100 * step.model_flops_per_s / kPeakBf16Flops; }
 
 std::string memory_text(const PlannedRun& run) {
@@ -31,7 +37,7 @@ std::string memory_text(const PlannedRun& run) {
 std::string exchanges_text(const PlannedRun& run) {
   std::string text;
   for (const Exchange& e : run.exchanges) {
-    text += fmt::format("  {:<16} {:<15} {:>4} GPUs on {:>3} nodes {:>12} {:>12} {:>10.3f} ms\n", e.group, e.op, e.span.ranks,
+    text += fmt::format("  {:<16} {:<15} {:>6} GPUs, nodes: {:<4} {:>12} {:>12} {:>10.3f} ms\n", e.group, e.op, e.span.ranks,
                         e.span.nodes, format_bytes(static_cast<std::uint64_t>(e.sent.nvlink_bytes)),
                         format_bytes(static_cast<std::uint64_t>(e.sent.network_bytes)), 1e3 * e.seconds);
   }
@@ -117,11 +123,9 @@ Json run_json(const PlannedRun& run) {
 }  // namespace
 
 std::string plan_text(const PlannedRun& run) {
-  const plan::Cluster& cluster = run.cluster;
   const plan::Step& step = run.step;
-  std::string text =
-      fmt::format("{}: {} parameters, {}, on {} {} in {} nodes of {}\n", run.run, telemetry::format_compact(run.parameters),
-                  run.recipe, cluster.gpus, cluster.gpu.name, cluster.nodes, cluster.per_node());
+  std::string text = fmt::format("{}: {} parameters, {}, on {}\n", run.run, telemetry::format_compact(run.parameters), run.recipe,
+                                 cluster_text(run.cluster));
   text += fmt::format("{}; {}\n{} micro-batches of {} x {} tokens to a step\n\n", plan::mesh_text(run.layout.mesh),
                       plan::keeps_text(run.layout), run.micro_batches, run.layout.micro_batch, run.seq_len);
   text += "memory of a GPU\n" + memory_text(run) + exchanges_text(run);
@@ -146,9 +150,8 @@ std::string plan_json(const PlannedRun& run) { return run_json(run).dump(2) + "\
 
 std::string search_text(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why) {
   const PlannedRun& first = best.front();
-  std::string text =
-      fmt::format("{} on {} {} in {} nodes of {}: {} layouts fit; predicted, not measured (docs/plan.md)\n", first.run,
-                  first.cluster.gpus, first.cluster.gpu.name, first.cluster.nodes, first.cluster.per_node(), found);
+  std::string text = fmt::format("{} on {}: {} layouts fit; predicted, not measured (docs/plan.md)\n", first.run,
+                                 cluster_text(first.cluster), found);
   text +=
       fmt::format("{:>9} {:>6} {:>8}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>6} {:>10}  {}\n", "replicate", "shard",
                   "context", "weights", "grads", "checkpointing", "micro-batch", "memory", "tok/s", "mfu", "exposed", "bound");

@@ -73,9 +73,10 @@ const char* name_of(Checkpointing mode) {
   return mode == Checkpointing::full ? "full" : mode == Checkpointing::selective ? "selective" : "none";
 }
 
+// On the same axes, however long, with the same of weights, gradients and activations kept.
 bool same_kind(const LayoutChoice& a, const LayoutChoice& b) {
   for (std::size_t i = 0; i < parallel::kAxes; ++i) {
-    if (a.mesh.size(Axis(i)) != b.mesh.size(Axis(i))) return false;
+    if ((a.mesh.size(Axis(i)) > 1) != (b.mesh.size(Axis(i)) > 1)) return false;
   }
   return a.weights == b.weights && a.gradients == b.gradients && a.checkpointing == b.checkpointing;
 }

@@ -42,7 +42,7 @@ std::string mesh_text(const parallel::Mesh& mesh);
 // The rest: "weights kept, gradients whole, checkpointing none".
 std::string keeps_text(const LayoutChoice& choice);
 
-// In a sentence, why the first is better than the best that lies otherwise on the mesh or keeps something else.
+// In a sentence, why the first is better than the best of another kind: on other axes, or keeping something else.
 std::string why_first(const std::vector<Found>& found);
 
 }  // namespace octet::plan

@@ -1,4 +1,4 @@
-// Addresses are numbers that nobody may follow; copies and zeros do nothing, and take no time where queues keep it.
+// Addresses are numbers that nobody may follow; copies and zeros do nothing.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -36,11 +36,13 @@ class TimedEvent final : public Event {
   double seconds_;
 };
 
-// Ops have run when something asks what time it is.
+// Ops have run when something asks what time it is. Copies and zeros are ops here.
 class TimedQueue final : public MetaQueue {
  public:
   TimedQueue(Device& device, const OpSeconds& seconds) : MetaQueue(device), seconds_(seconds) {}
   std::unique_ptr<Event> record() override { return std::make_unique<TimedEvent>(run() + waited_); }
+  void copy(void*, const void*, std::size_t bytes) override { count("copy", {.bytes = 2.0 * static_cast<double>(bytes)}); }
+  void zero(void*, std::size_t bytes) override { count("zero", {.bytes = static_cast<double>(bytes)}); }
   void wait(const Event& event) override { waited_ = std::max(waited_, event.seconds() - run()); }
 
  protected:

@@ -52,15 +52,17 @@ void Decoder::materialise(Queue& queue, const parallel::Storage& storage, std::i
   units_ = std::make_unique<parallel::Units>(queue, parameters_, groups, layout, std::vector<int>{embedding_unit_, head_unit_});
   scales_.materialise(queue);
   for (nn::Linear* linear : linears()) linear->bind();
+  const Shape table_shape{max_seq_len, config_.head_dim}, positions_shape{max_seq_len};
+  rope_buffer_ = queue.device().allocate(bytes_of(DType::f32, table_shape), MemoryCategory::state);
+  rope_table_ = view(rope_buffer_, DType::f32, table_shape);
+  positions_buffer_ = queue.device().allocate(bytes_of(DType::i32, positions_shape), MemoryCategory::state);
+  positions_ = view(positions_buffer_, DType::i32, positions_shape);
+  if (queue.kind() == DeviceKind::meta) return;  // the table takes longer than all else that is counted
   const std::vector<float> table = kernels::rope_table(
       kernels::rope_inverse_frequencies(config_.head_dim, config_.rope_theta, config_.rope_scaling), max_seq_len);
-  rope_buffer_ = queue.device().allocate(table.size() * sizeof(float), MemoryCategory::state);
-  rope_table_ = view(rope_buffer_, DType::f32, {max_seq_len, config_.head_dim});
   queue.copy_to_device(rope_table_.data, table.data(), rope_table_.bytes());
   std::vector<std::int32_t> positions(static_cast<std::size_t>(max_seq_len));
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
-  positions_buffer_ = queue.device().allocate(positions.size() * sizeof(std::int32_t), MemoryCategory::state);
-  positions_ = view(positions_buffer_, DType::i32, {max_seq_len});
   queue.copy_to_device(positions_.data, positions.data(), positions_.bytes());
   queue.synchronize();
 }
