@@ -33,7 +33,7 @@ TEST(CommandLine, AloneItExplainsItself) {
 }
 
 TEST(CommandLine, EveryCommandHasHelpWithAnExample) {
-  for (const char* command : {"doctor", "data", "data prepare", "data inspect", "train", "eval", "advise", "compare", "launch", "report", "generate",
+  for (const char* command : {"doctor", "data", "data prepare", "data inspect", "train", "eval", "advise", "plan", "compare", "launch", "report", "generate",
                               "probe", "quantize", "bench", "bench gemm", "bench quantize", "bench attention", "bench comm", "bench step", "convert",
                               "convert export"}) {
     const ProgramResult result = run_program(std::string(command) + " --help");

@@ -308,9 +308,14 @@ TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
 
 // Published sizes of the models (parameters; Hugging Face model cards and config.json).
 TEST(Presets, AreTheModelsThatTheyName) {
-  EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-8b", "llama3.2-1b", "quality-380m", "quickstart"}));
+  EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b",
+                                                       "quality-380m", "quickstart"}));
   const std::vector<std::pair<std::string, std::int64_t>> sizes = {
-      {"llama2-7b", 6738415616}, {"llama3-70b", 70553706496}, {"llama3.1-8b", 8030261248}, {"llama3.2-1b", 1235814400}};
+      {"llama2-7b", 6738415616},
+      {"llama3-70b", 70553706496},
+      {"llama3.1-405b", 405853388800},
+      {"llama3.1-8b", 8030261248},
+      {"llama3.2-1b", 1235814400}};
   for (const auto& [name, parameters] : sizes) {
     Config c;
     c.model.config = name;
@@ -324,6 +329,18 @@ TEST(Presets, AreWholeRuns) {
     EXPECT_NO_THROW(check_config(c)) << name;
     EXPECT_GE(decoder_config(c).max_position, c.training.seq_len) << name;
   }
+}
+
+TEST(Presets, RunsOnThemAreWhole) {
+  int runs = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(OCTET_SOURCE_DIR) / "configs" / "runs")) {
+    const Config c = load_config(entry.path());
+    EXPECT_NO_THROW(check_config(c, 8)) << entry.path();
+    EXPECT_EQ(c.run.name, entry.path().stem()) << entry.path();
+    EXPECT_GE(decoder_config(c).max_position, c.training.seq_len) << entry.path();
+    ++runs;
+  }
+  EXPECT_GE(runs, 2);
 }
 
 TEST(ModelConfig, KeysReplaceThoseOfAPreset) {
@@ -342,7 +359,7 @@ TEST(ModelConfig, MistakesAreNamed) {
   c.file = "run.toml";
   c.model.config = "llama3.1-8";
   EXPECT_EQ(error_of([&] { decoder_config(c); }),
-            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-8b, llama3.2-1b, quality-380m, quickstart), and not a .toml or "
+            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, llama3.2-1b, quality-380m, quickstart), and not a .toml or "
             ".json file (did you mean llama3.1-8b?)");
   c.model.config = "/tmp";
   EXPECT_EQ(error_of([&] { decoder_config(c); }), "model.config = \"/tmp\": a directory; give it as model.init_from");

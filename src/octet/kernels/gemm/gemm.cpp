@@ -158,6 +158,9 @@ void gemm(Queue& queue, Arena& scratch, const Gemm& op) {
       if (queue.kind() == DeviceKind::cuda) cuda::gemm(queue, op, memory);
       return;
     }
+  } else if (queue.target() == DeviceKind::cuda) {  // without the kilobytes of padded scales, and what MX is emulated in
+    scratch.allocate(cuda::kWorkspaceBytes);
+    return;
   }
   const std::int64_t lanes = cpu::lanes_for(plan.tiles());
   const std::size_t size = op.d.dtype == DType::f64 ? sizeof(double) : sizeof(float);

@@ -6,7 +6,10 @@
 
 namespace octet::kernels::cuda {
 
-// Scratch of a product: cuBLASLt's workspace, 128x128 scales whose rows must be padded and, for MX, both operands as BF16 or
+// cuBLASLt's.
+constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
+
+// Scratch of a product: the workspace, 128x128 scales whose rows must be padded and, for MX, both operands as BF16 or
 // their scales as MX tensor cores read them, whichever is more.
 std::size_t gemm_scratch_bytes(const Gemm& op);
 

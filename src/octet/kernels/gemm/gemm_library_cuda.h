@@ -10,11 +10,9 @@
 #include <vector>
 
 #include "octet/device/cuda/cuda.h"
-#include "octet/kernels/gemm/gemm.h"
+#include "octet/kernels/gemm/gemm_cuda.h"
 
 namespace octet::kernels::cuda {
-
-constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
 
 // All that the choice of an algorithm depends on.
 struct ProductKey {

@@ -1,0 +1,80 @@
+// A meta device whose queues keep time.
+#include <gtest/gtest.h>
+
+#include "octet/device/device.h"
+
+namespace octet {
+namespace {
+
+// A second for each byte.
+std::unique_ptr<Device> timed_device() {
+  return make_meta_device(DeviceKind::cuda, [](const char*, const Work& work) { return work.bytes; });
+}
+
+TEST(TimedQueue, OpsTakeTheirTimeInOrder) {
+  const auto device = timed_device();
+  EXPECT_EQ(device->kind(), DeviceKind::meta);
+  EXPECT_EQ(device->target(), DeviceKind::cuda);
+  const auto queue = device->make_queue();
+  queue->count("before the profile", {.bytes = 100});
+  queue->start_profile();
+  queue->count("a", {.bytes = 1});
+  EXPECT_EQ(queue->record()->seconds(), 1);
+  queue->count("b", {.bytes = 2});
+  queue->count("a", {.bytes = 3});
+  queue->zero(nullptr, 5);
+  queue->copy(nullptr, nullptr, 5);  // reads and writes
+  const std::vector<OpTime> profile = queue->take_profile();
+  ASSERT_EQ(profile.size(), 4u);
+  EXPECT_EQ(profile[0].seconds, 4);
+  EXPECT_EQ(profile[0].calls, 2);
+  EXPECT_EQ(profile[1].seconds, 2);
+  EXPECT_EQ(profile[2].seconds, 5);
+  EXPECT_EQ(profile[3].seconds, 10);
+  EXPECT_EQ(queue->record()->seconds(), 21);
+}
+
+TEST(TimedQueue, QueuesRunBesideEachOtherAndWait) {
+  const auto device = timed_device();
+  const auto compute = device->make_queue(), wire = device->make_queue();
+  compute->start_profile();
+  wire->start_profile();
+  wire->count("gather", {.bytes = 5});
+  const auto gathered = wire->record();
+  compute->count("product", {.bytes = 2});
+  compute->wait(*gathered);  // from 2 until 5
+  compute->count("product", {.bytes = 4});
+  const auto computed = compute->record();
+  EXPECT_EQ(computed->seconds(), 9);
+  wire->wait(*computed);
+  compute->wait(*gathered);  // long ago
+  wire->count("reduce", {.bytes = 1});
+  EXPECT_EQ(wire->record()->seconds(), 10);
+  EXPECT_EQ(compute->record()->seconds(), 9);
+  // Profiles leave the waiting out.
+  EXPECT_EQ(compute->take_profile().front().seconds, 6);
+  const std::vector<OpTime> sent = wire->take_profile();
+  EXPECT_EQ(sent[0].seconds, 5);
+  EXPECT_EQ(sent[1].seconds, 1);
+  // Clocks go on in the next profile.
+  compute->start_profile();
+  compute->count("product", {.bytes = 1});
+  EXPECT_EQ(compute->record()->seconds(), 10);
+}
+
+TEST(TimedQueue, ProfilesTellGroupsApart) {
+  const auto device = timed_device();
+  const auto queue = device->make_queue();
+  queue->start_profile();
+  queue->count("all_gather", {.bytes = 1, .group = "shard"});
+  queue->count("all_gather", {.bytes = 2, .group = "context"});
+  queue->count("all_gather", {.bytes = 4, .group = "shard", .joins = true});
+  const std::vector<OpTime> profile = queue->take_profile();
+  ASSERT_EQ(profile.size(), 2u);
+  EXPECT_EQ(profile[0].work.group, "shard");
+  EXPECT_EQ(profile[0].work.bytes, 5);
+  EXPECT_EQ(profile[1].work.bytes, 2);
+}
+
+}  // namespace
+}  // namespace octet

@@ -1,0 +1,151 @@
+// `octet plan`: memory, traffic and time of a run on GPUs that are not there.
+#include "octet/base/require.h"
+#include "octet/device/cuda/cuda_device.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+class Plan : public ::testing::Test {
+ protected:
+  ProgramResult plan(const std::string& options) const { return run_.run("plan run.toml " + options); }
+  Json plan_json(const std::string& options) const {
+    const ProgramResult result = plan("--json " + options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return Json::parse(result.out);
+  }
+  TinyRun run_;
+};
+
+std::string memory_part(const std::string& text) {
+  const std::size_t begin = text.find("  weights"), total = text.find("  total");
+  return text.substr(begin, text.find('\n', total) + 1 - begin);
+}
+
+ProgramResult plan_config(const std::string& arguments) { return run_program("plan " + arguments, OCTET_SOURCE_DIR); }
+
+TEST_F(Plan, SaysMemoryTrafficAndTime) {
+  const ProgramResult result = plan("--gpus 4xH100 --training.micro_batch_size=1");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  for (const char* part :
+       {"on 4 H100 in one node\n", "shard 4; weights kept, gradients whole, checkpointing none\n",
+        "micro-batches of 1 x 32 tokens to a step", "CUDA's context and libraries", "NCCL's buffers",
+        "fits the 79.1 GiB of an H100", "shard x context  reduce_scatter", "over the network", "tok/s/gpu", "bound by"}) {
+    EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.out;
+  }
+}
+
+// To the byte what the dry run of a rank says.
+TEST_F(Plan, MemoryIsThatOfTheDryRun) {
+  for (const std::string layout : {"--parallel.replicate=2 --parallel.shard=2", "--parallel.reshard_after_forward=true",
+                                   "--parallel.gradients=sharded --training.reduce_dtype=bf16"}) {
+    const std::string options = layout + " --training.micro_batch_size=1 --run.device=cuda";
+    const ProgramResult dry =
+        run_.run("train run.toml --dry-run " + options,
+                 "RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=1 exec env");
+    ASSERT_EQ(dry.code, 0) << dry.err;
+    EXPECT_EQ(memory_part(plan("--gpus 4xH200 " + options).out), memory_part(dry.out)) << layout;
+  }
+}
+
+TEST_F(Plan, IsJsonForPrograms) {
+  const Json plan = plan_json("--gpus 4xH100 --nodes 2 --training.micro_batch_size=1");
+  EXPECT_EQ(plan["gpu"], "H100");
+  EXPECT_EQ(plan["gpus"], 4);
+  EXPECT_EQ(plan["nodes"], 2);
+  EXPECT_EQ(plan["layout"]["shard"], 4);
+  EXPECT_EQ(plan["layout"]["weights"], "kept");
+  EXPECT_EQ(plan["layout"]["gradients"], "whole");
+  EXPECT_EQ(plan["layout"]["micro_batches"], 1);
+  EXPECT_TRUE(plan["fits"]);
+  const Json& memory = plan["memory_bytes"];
+  std::int64_t sum = 0;
+  for (const char* name : {"weights", "master weights", "moments", "gradients", "activations", "workspace", "state"}) {
+    sum += memory[name].get<std::int64_t>();
+  }
+  EXPECT_EQ(memory["total"], sum);
+  EXPECT_EQ(memory["needed"], sum + memory["context"].get<std::int64_t>() + memory["nccl"].get<std::int64_t>());
+  // A ring of two ranks a node leaves it in one of two places.
+  EXPECT_GT(plan["network_bytes"].get<double>(), 0);
+  EXPECT_DOUBLE_EQ(plan["network_bytes"].get<double>(), plan["nvlink_bytes"].get<double>());
+  double sent = 0;
+  for (const Json& exchange : plan["exchanges"]) sent += exchange["bytes"].get<double>();
+  EXPECT_DOUBLE_EQ(sent, plan["network_bytes"].get<double>() + plan["nvlink_bytes"].get<double>());
+  const Json& predicted = plan["predicted"];
+  EXPECT_NEAR(predicted["step_s"].get<double>(),
+              predicted["compute_s"].get<double>() + predicted["memory_s"].get<double>() + predicted["exposed_s"].get<double>(),
+              1e-12);
+  EXPECT_DOUBLE_EQ(predicted["tokens_per_s_per_gpu"].get<double>(), 4 * 32 / 4 / predicted["step_s"].get<double>());
+  for (const char* key : {"tflops_per_gpu", "mfu_pct", "wire_s"}) EXPECT_GT(predicted[key].get<double>(), 0) << key;
+  EXPECT_GT(plan["ops"].size(), 10u);
+  EXPECT_EQ(plan_json("--gpus 1xH100")["nvlink_bytes"], 0.0);
+}
+
+TEST_F(Plan, WhatDoesNotFitSaysWhatHelps) {
+  const ProgramResult result = plan_config("configs/llama3-70b.toml --gpus 8xH100 --activation_checkpoint.mode=none");
+  EXPECT_TRUE(refused(result, 3, "this run needs ",
+                      " of a GPU, and an H100 has 79.1 GiB; what helps: activation_checkpoint.mode = \"full\" (",
+                      "optimizer.state_dtype = \"bf16\" (", "more GPUs in parallel.shard"));
+  EXPECT_NE(result.out.find("does not fit the 79.1 GiB of an H100"), std::string::npos) << result.out;
+  const ProgramResult json = plan_config("configs/llama3-70b.toml --gpus 8xH100 --json");
+  EXPECT_EQ(json.code, 3);
+  EXPECT_FALSE(Json::parse(json.out)["fits"]);
+  EXPECT_TRUE(refused(plan_config("configs/llama3.1-405b.toml --gpus 8xH100 --search"), 3, "no layout of 8 H100 fits"));
+}
+
+TEST_F(Plan, RefusesInOneLine) {
+  EXPECT_TRUE(refused(plan(""), 2, "--gpus is required"));
+  EXPECT_TRUE(refused(plan("--gpus 8xA100"), 2, "unknown GPU A100; known are H100, H200 (did you mean H100?)"));
+  EXPECT_TRUE(refused(plan("--gpus 8"), 2, "must be a number, an x and a GPU, as in 8xH100"));
+  EXPECT_TRUE(refused(plan("--gpus 8xH100 --nodes 3"), 2, "--nodes 3: must divide the 8 GPUs"));
+  EXPECT_TRUE(refused(plan("--gpus 8xH100 --nodes 0"), 2, "--nodes"));
+  EXPECT_TRUE(refused(plan("--gpus 8xH100"), 2, "training.global_batch_size = 4", "8 data-parallel ranks"));
+  EXPECT_TRUE(refused(plan("--gpus 4xH100 --parallel.replicate=3"), 2, "parallel.replicate = 3: there are 4 ranks"));
+  EXPECT_TRUE(refused(plan("--gpus 4xH100 --serach"), 2, "did you mean --search?"));
+  EXPECT_TRUE(refused(run_.run("plan nowhere.toml --gpus 8xH100"), 2, "nowhere.toml"));
+}
+
+TEST_F(Plan, SearchRanksWhatFits) {
+  const std::string command = "configs/llama3.1-8b.toml --gpus 16xH100 --search --training.global_batch_size=32";
+  const ProgramResult json = plan_config(command + " --json");
+  ASSERT_EQ(json.code, 0) << json.err;
+  const Json search = Json::parse(json.out);
+  const Json& best = search["best"];
+  ASSERT_EQ(best.size(), 10u);
+  EXPECT_GE(search["fitting"], 10);
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    EXPECT_TRUE(best[i]["fits"]) << best[i]["layout"];
+    if (i == 0) continue;
+    EXPECT_LE(best[i]["predicted"]["tokens_per_s_per_gpu"].get<double>(),
+              best[i - 1]["predicted"]["tokens_per_s_per_gpu"].get<double>());
+  }
+  const ProgramResult text = plan_config(command);
+  EXPECT_EQ(text.code, 0);
+  EXPECT_NE(text.out.find(search["why"].get<std::string>() + "\n"), std::string::npos) << text.out;
+  // The first is a layout that the plan itself confirms.
+  const Json& layout = best[0]["layout"];
+  const ProgramResult plan = plan_config(
+      "configs/llama3.1-8b.toml --gpus 16xH100 --training.global_batch_size=32 --json" +
+      concat(" --parallel.replicate=", layout["replicate"], " --parallel.context=", layout["context"],
+             " --parallel.reshard_after_forward=", layout["weights"] == "kept" ? "false" : "true",
+             " --parallel.gradients=", layout["gradients"], " --activation_checkpoint.mode=", layout["activation_checkpoint"],
+             " --training.micro_batch_size=", layout["micro_batch_size"]));
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(Json::parse(plan.out)["predicted"], best[0]["predicted"]);
+}
+
+// The runs for eight H100, to the byte.
+TEST_F(Plan, MemoryOfTheRunsOfConfigs) {
+  if constexpr (kCudaBackend) GTEST_SKIP() << "with the CUDA backend cuDNN says itself what it takes";
+  const std::pair<const char*, const char*> runs[] = {{"llama3.1-8b-8xh100", "8xH100"}, {"llama3.1-8b-16k-8xh100", "8xH100"}};
+  for (const auto& [name, gpus] : runs) {
+    const ProgramResult result = plan_config(concat("configs/runs/", name, ".toml --gpus ", gpus));
+    ASSERT_EQ(result.code, 0) << result.err;
+    const std::string golden = concat(OCTET_TEST_DATA, "/plan/", name, ".txt");
+    EXPECT_EQ(memory_part(result.out), read_file(golden)) << golden;
+  }
+}
+
+}  // namespace
+}  // namespace octet::testing

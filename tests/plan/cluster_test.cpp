@@ -1,0 +1,57 @@
+#include "octet/plan/cluster.h"
+
+#include <gtest/gtest.h>
+
+#include "octet/base/require.h"
+
+namespace octet::plan {
+namespace {
+
+using parallel::Mesh;
+
+// 1 GB/s over NVLink, a quarter of it over the network.
+const Gpu kGpu{.name = "G", .nvlink_bytes_per_s = 1e9, .network_bytes_per_s = 0.25e9};
+
+TEST(Span, CountsTheNodesOfAGroup) {
+  EXPECT_EQ(span_of({0, 1, 2, 3}, 4), (Span{4, 1}));
+  EXPECT_EQ(span_of({0, 4, 8, 12}, 4), (Span{4, 4}));
+  EXPECT_EQ(span_of({6, 7, 8, 9}, 4), (Span{4, 2}));
+  EXPECT_EQ(span_of({5}, 4), (Span{1, 1}));
+}
+
+// Replicas of a hybrid mesh are in different nodes, the parts of a model and of a sequence beside each other.
+TEST(Span, OfEveryGroupOfARank) {
+  const Mesh mesh({4, 4, 2, 1});
+  const parallel::Groups groups = parallel::silent_groups(mesh, 9);
+  const Spans spans = spans_of(mesh, groups, 9, 8);
+  EXPECT_EQ(find_span(spans, groups.replicas->name()), (Span{4, 4}));
+  EXPECT_EQ(find_span(spans, groups.shards->name()), (Span{8, 1}));
+  EXPECT_EQ(find_span(spans, groups.context->name()), (Span{2, 1}));
+  EXPECT_EQ(find_span(spans, groups.tensor->name()), (Span{1, 1}));
+  EXPECT_EQ(find_span(spans_of(mesh, groups, 9, 4), groups.shards->name()), (Span{8, 2}));
+  EXPECT_THROW(find_span(spans, "nobody"), Error);
+}
+
+TEST(Sent, LeavesANodeInOnePlaceOfEachRing) {
+  EXPECT_EQ(sent_of({8, 1}, 800).nvlink_bytes, 800);
+  EXPECT_EQ(sent_of({8, 1}, 800).network_bytes, 0);
+  EXPECT_EQ(sent_of({16, 2}, 800).network_bytes, 100);  // a ring for each of 8 ranks in a node
+  EXPECT_EQ(sent_of({16, 2}, 800).nvlink_bytes, 700);
+  EXPECT_EQ(sent_of({4, 4}, 800).network_bytes, 800);  // alone in its node
+  EXPECT_EQ(sent_of({4, 4}, 800).nvlink_bytes, 0);
+}
+
+TEST(Exchange, TakesTheSlowerWayAndARoundOfTheRing) {
+  const double start = 8.4e-6, near = 3.4e-6, far = 9.6e-6;
+  EXPECT_EQ(exchange_seconds(kGpu, {1, 1}, 0, false), 0);
+  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {8, 1}, 1e6, false), start + 7 * near + 1e-3);
+  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {8, 1}, 1e6, true), 1e-3);
+  // 15 steps, one of them between the nodes; 0.875 ms over NVLink, 0.5 ms over the network.
+  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {16, 2}, 1e6, false), start + 14 * near + far + 0.875e-3);
+  EXPECT_FALSE(network_decides(kGpu, {16, 2}, 1e6));
+  EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {4, 4}, 1e6, false), start + 3 * far + 4e-3);
+  EXPECT_TRUE(network_decides(kGpu, {4, 4}, 1e6));
+}
+
+}  // namespace
+}  // namespace octet::plan

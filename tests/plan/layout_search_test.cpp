@@ -1,0 +1,112 @@
+#include "octet/plan/layout_search.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace octet::plan {
+namespace {
+
+using nn::Checkpointing;
+using parallel::Axis;
+using parallel::Gradients;
+using parallel::Weights;
+
+// 100 bytes of weights and of gradients, 40 of activations a sequence, a tenth of those with checkpointing.
+std::size_t memory_of(const LayoutChoice& c) {
+  const double parts = c.mesh.size({Axis::shard, Axis::context});
+  const double activations = 40.0 * static_cast<double>(c.micro_batch) / c.mesh.size(Axis::context);
+  return static_cast<std::size_t>(100 / (c.weights == Weights::kept ? 1 : parts) +
+                                  100 / (c.gradients == Gradients::whole ? 1 : parts) +
+                                  activations * (c.checkpointing == Checkpointing::none ? 1 : 0.1));
+}
+Step step_of(const LayoutChoice& c) {
+  Step step;
+  step.compute_s = c.checkpointing == Checkpointing::none ? 10 : 13;
+  step.memory_s = 1;
+  step.exposed_s = (c.weights == Weights::kept ? 0 : 1) + (c.gradients == Gradients::whole ? 0 : 0.5) +
+                   0.25 * (c.mesh.size(Axis::context) - 1) + 0.01 * c.mesh.size(Axis::replicate);
+  step.seconds = step.compute_s + step.memory_s + step.exposed_s;
+  step.tokens_per_s = 1000 / step.seconds;
+  return step;
+}
+Search search(std::size_t memory_bytes) {
+  return {.cluster = {.gpu = {}, .gpus = 8, .nodes = 2},
+          .seq_len = 16,
+          .global_batch = 16,
+          .memory_bytes = memory_bytes,
+          .memory_of = memory_of,
+          .step_of = step_of};
+}
+
+TEST(LayoutSearch, FindsTheFastestFirstAndOnlyWhatFits) {
+  for (const std::size_t memory : {1000, 230, 130, 60}) {
+    const std::vector<Found> found = search_layouts(search(memory));
+    ASSERT_FALSE(found.empty()) << memory;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const LayoutChoice& c = found[i].choice;
+      EXPECT_LE(found[i].memory_bytes, memory);
+      EXPECT_EQ(found[i].memory_bytes, memory_of(c));
+      EXPECT_EQ(c.mesh.ranks(), 8);
+      EXPECT_EQ(16 % (c.micro_batch * c.mesh.data_coordinates()), 0);
+      EXPECT_LE(c.mesh.size(Axis::context), 4) << "within a node";
+      if (i == 0) continue;
+      EXPECT_LE(found[i].step.tokens_per_s, found[i - 1].step.tokens_per_s);
+    }
+  }
+  EXPECT_TRUE(search_layouts(search(20)).empty());
+}
+
+TEST(LayoutSearch, KeepsWhatMemoryAllows) {
+  const LayoutChoice roomy = search_layouts(search(1000)).front().choice;
+  EXPECT_EQ(roomy.weights, Weights::kept);
+  EXPECT_EQ(roomy.gradients, Gradients::whole);
+  EXPECT_EQ(roomy.checkpointing, Checkpointing::none);
+  EXPECT_EQ(mesh_text(roomy.mesh), "shard 8");
+  // 160 bytes: not for whole gradients, but 100 + 12.5 + 40 without computing anything again.
+  const LayoutChoice tight = search_layouts(search(160)).front().choice;
+  EXPECT_EQ(tight.weights, Weights::kept);
+  EXPECT_EQ(tight.gradients, Gradients::sharded);
+  EXPECT_EQ(tight.checkpointing, Checkpointing::none);
+}
+
+// Where everything fits nothing is computed again, and each mesh appears once with each micro-batch.
+TEST(LayoutSearch, TriesNothingInVain) {
+  std::set<std::string> seen;
+  for (const Found& f : search_layouts(search(1000))) {
+    EXPECT_EQ(keeps_text(f.choice), "weights kept, gradients whole, checkpointing none");
+    EXPECT_TRUE(seen.insert(mesh_text(f.choice.mesh) + "," + std::to_string(f.choice.micro_batch)).second);
+  }
+  // Data coordinates 8, 4 and 2 in 4, 3 and 2 ways; micro-batches of divisors of 2, 4 and 8.
+  EXPECT_EQ(seen.size(), 4u * 2 + 3 * 3 + 2 * 4);
+}
+
+TEST(LayoutSearch, LayoutsDivideTheStepAndTheSequence) {
+  Search odd = search(1000);
+  odd.global_batch = 4;  // too few sequences for 8 data coordinates
+  for (const Found& f : search_layouts(odd)) EXPECT_GT(f.choice.mesh.size(Axis::context), 1);
+  odd.seq_len = 4;  // two chunks for each of two ranks, no more
+  for (const Found& f : search_layouts(odd)) EXPECT_EQ(f.choice.mesh.size(Axis::context), 2);
+  odd.seq_len = 6;
+  EXPECT_TRUE(search_layouts(odd).empty());
+}
+
+TEST(LayoutSearch, SaysWhyTheFirstIsFirst) {
+  EXPECT_EQ(
+      why_first(search_layouts(search(1000))),
+      "shard 8 with weights kept, gradients whole, checkpointing none is 0.1 % faster than replicate 2 x shard 4 with weights "
+      "kept, gradients whole, checkpointing none, most of all because exchanges that are not hidden take 10.00 us a token "
+      "less");
+  std::vector<Found> one = search_layouts(search(1000));
+  one.resize(1);
+  EXPECT_EQ(why_first(one),
+            "shard 8 with weights kept, gradients whole, checkpointing none is the only kind of layout that fits");
+}
+
+TEST(LayoutSearch, NamesMeshes) {
+  EXPECT_EQ(mesh_text(parallel::Mesh()), "one GPU");
+  EXPECT_EQ(mesh_text(parallel::Mesh({2, 4, 8, 1})), "replicate 2 x shard 4 x context 8");
+}
+
+}  // namespace
+}  // namespace octet::plan

@@ -1,0 +1,147 @@
+// A step as the meta device counts it: what is sent, in closed form, and how long queues beside each other take.
+#include "octet/train/step_count.h"
+
+#include <gtest/gtest.h>
+
+#include "support/tiny_model.h"
+
+namespace octet::testing {
+namespace {
+
+using parallel::Axis;
+using parallel::Gradients;
+using parallel::Layout;
+using parallel::Mesh;
+using parallel::Weights;
+using train::StepCount;
+
+constexpr std::int64_t kVocab = 1024, kDim = 512, kFfn = 1024, kLayers = 4, kHeads = 4, kKvHeads = 2, kHeadDim = 64;
+constexpr double kBlock = kDim * kHeadDim * (2 * kHeads + 2 * kKvHeads) + 3 * kDim * kFfn;  // weights of its linears
+constexpr double kNorm = kDim, kTable = kVocab * kDim;
+constexpr double kParameters = kLayers * (kBlock + 2 * kNorm) + kNorm + 2 * kTable;
+// Gathered: codes of linears, BF16 of the rest.
+constexpr double kBlockBytes = kBlock + 2 * 2 * kNorm, kEdgeBytes = 2 * kTable + 2 * kTable + 2 * kNorm;
+
+train::EngineOptions options_of(const Layout& layout) {
+  train::EngineOptions options = tiny_options("fp8_delayed");
+  options.model = {.vocab = kVocab,
+                   .dim = kDim,
+                   .ffn = kFfn,
+                   .layers = kLayers,
+                   .heads = kHeads,
+                   .kv_heads = kKvHeads,
+                   .head_dim = kHeadDim,
+                   .max_position = 128};
+  options.seq_len = 128;
+  options.layout = layout;
+  return options;
+}
+
+struct Result {
+  parallel::Groups groups;
+  StepCount count;
+  // Of one group's operations.
+  double bytes(const comm::Group& group, std::string_view op) const {
+    double sum = 0;
+    for (const auto* ops : {&count.compute, &count.wire}) {
+      for (const OpTime& time : *ops) {
+        if (time.work.group == group.name() && time.op == op) sum += time.work.bytes;
+      }
+    }
+    return sum;
+  }
+  double seconds(const std::vector<OpTime>& ops) const {
+    double sum = 0;
+    for (const OpTime& op : ops) sum += op.seconds;
+    return sum;
+  }
+};
+
+// A microsecond an op, and `wire_s` for an exchange.
+Result count(const Layout& layout, std::int64_t micro_batches, double wire_s = 1e-6) {
+  Result result{.groups = parallel::silent_groups(layout.mesh, 0), .count = {}};
+  result.count = train::count_step(
+      options_of(layout), result.groups, [&](const char*, const Work& work) { return work.group.empty() ? 1e-6 : wire_s; },
+      micro_batches);
+  return result;
+}
+
+TEST(StepCount, KeptWeightsAreGatheredAndWholeGradientsReducedOnceAStep) {
+  for (const std::int64_t micro_batches : {1, 2, 3, 7}) {
+    const Result r = count({.mesh = Mesh({1, 4, 1, 1})}, micro_batches);
+    EXPECT_EQ(r.bytes(*r.groups.shards, "all_gather"), 0.75 * (kLayers * kBlockBytes + kEdgeBytes)) << micro_batches;
+    EXPECT_EQ(r.bytes(*r.groups.shards, "reduce_scatter"), 0.75 * 4 * kParameters) << micro_batches;
+    EXPECT_EQ(r.bytes(*r.groups.replicas, "all_reduce"), 0) << micro_batches;
+  }
+}
+
+TEST(StepCount, ShardedGradientsAreReducedEveryMicroBatch) {
+  for (const std::int64_t micro_batches : {1, 2, 3, 7}) {
+    const Result r = count({.mesh = Mesh({1, 4, 1, 1}), .gradients = Gradients::sharded}, micro_batches);
+    EXPECT_EQ(r.bytes(*r.groups.shards, "reduce_scatter"), static_cast<double>(micro_batches) * 0.75 * 4 * kParameters);
+  }
+}
+
+// Two blocks lie in slots where forward ends and backward begins, and where backward ends and the next forward begins.
+TEST(StepCount, ReshardedWeightsAreGatheredForEachUse) {
+  for (const std::int64_t micro_batches : {1, 2, 3, 7}) {
+    const Result r = count({.mesh = Mesh({1, 4, 1, 1}), .weights = Weights::resharded}, micro_batches);
+    const auto m = static_cast<double>(micro_batches);
+    const double blocks = kLayers + (kLayers - 2) + (m - 1) * 2 * (kLayers - 2);
+    EXPECT_EQ(r.bytes(*r.groups.shards, "all_gather"), 0.75 * (blocks * kBlockBytes + m * kEdgeBytes)) << micro_batches;
+  }
+}
+
+TEST(StepCount, HybridMeshesReduceTheirPartsOverReplicasOnceAStep) {
+  const Layout layout{.mesh = Mesh({2, 4, 1, 1}), .gradients = Gradients::sharded, .reduce = DType::bf16};
+  const Result r = count(layout, 5);
+  EXPECT_EQ(r.bytes(*r.groups.shards, "reduce_scatter"), 5 * 0.75 * 2 * kParameters);
+  // Losses, amaxes and found_inf are the rest.
+  EXPECT_NEAR(r.bytes(*r.groups.replicas, "all_reduce"), 2 * kParameters / 4, 1e4);
+  EXPECT_GE(r.bytes(*r.groups.replicas, "all_reduce"), 2 * kParameters / 4);
+}
+
+// docs/parallelism.md: a rank's K and V are n = 2 G K B S / c numbers.
+TEST(StepCount, ContextGroupsExchangeKeysAndValuesEveryMicroBatch) {
+  const Result r = count({.mesh = Mesh({1, 1, 4, 1})}, 6);
+  const double n = 2.0 * kKvHeads * kHeadDim * 2 * 128 / 4 * 2;  // bytes, of two sequences
+  EXPECT_EQ(r.bytes(*r.groups.context, "all_gather"), 6 * kLayers * 2 * 3 * n);
+  EXPECT_EQ(r.bytes(*r.groups.context, "reduce_scatter"), 6 * kLayers * 3 * n);
+}
+
+TEST(StepCount, GroupsCountTheSame) {
+  const Layout layout{.mesh = Mesh({2, 2, 2, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded};
+  const Result r = count(layout, 2);
+  double bytes = 0, traffic = 0;
+  for (const auto* ops : {&r.count.compute, &r.count.wire}) {
+    for (const OpTime& op : *ops) bytes += op.work.group.empty() ? 0 : op.work.bytes;
+  }
+  for (comm::Group* group : {r.groups.replicas.get(), r.groups.shards.get(), r.groups.context.get()}) {
+    traffic += group->traffic().bytes;
+  }
+  EXPECT_EQ(bytes, traffic);
+}
+
+// One GPU sends nothing and its step is the sum of its ops; as many micro-batches more take as much time more.
+TEST(StepCount, OneRankTakesTheSumOfItsOps) {
+  const Result one = count({}, 1), two = count({}, 2), nine = count({}, 9);
+  EXPECT_TRUE(one.count.wire.empty());
+  EXPECT_NEAR(one.count.seconds, one.seconds(one.count.compute), 1e-12);
+  EXPECT_NEAR(nine.count.seconds - two.count.seconds, 7 * (two.count.seconds - one.count.seconds), 1e-9);
+}
+
+TEST(StepCount, ExchangesHideBehindTheComputationUntilTheyAreTooSlow) {
+  const Layout layout{.mesh = Mesh({1, 4, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded};
+  const auto waited = [&](double wire_s) {
+    const Result r = count(layout, 4, wire_s);
+    return r.count.seconds - r.seconds(r.count.compute);
+  };
+  const Result slow = count(layout, 4, 1.0);
+  const double wire = slow.seconds(slow.count.wire);
+  EXPECT_LT(waited(1e-7), 0.2 * count(layout, 4, 1e-7).seconds(slow.count.wire));
+  EXPECT_GT(slow.count.seconds, 0.999 * wire) << "the wire never rests";
+  EXPECT_LT(slow.count.seconds, 1.001 * wire);
+}
+
+}  // namespace
+}  // namespace octet::testing
