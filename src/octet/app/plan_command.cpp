@@ -133,24 +133,32 @@ class Slices {
 
 int run_search(const train::Config& config, const plan::Cluster& cluster, bool json) {
   const Slices slices(config, cluster);
-  const std::vector<plan::Found> found =
+  std::vector<plan::Found> found =
       plan::search_layouts({.cluster = cluster,
                             .seq_len = config.training.seq_len,
                             .global_batch = config.training.global_batch_size,
                             .memory_bytes = cluster.gpu.memory_bytes,
                             .memory_of = [&](const plan::LayoutChoice& choice) { return slices.memory_of(choice); },
                             .step_of = [&](const plan::LayoutChoice& choice) { return slices.step_of(choice); }});
-  demand(!found.empty(), ExitCode::does_not_fit, "no layout of ", cluster.gpus, " ", cluster.gpu.name,
+  // The first ones whole, in the order that they have then.
+  std::vector<PlannedRun> best;
+  for (std::size_t i = 0; i < found.size() && best.size() < kShown;) {
+    const train::Config whole = config_of(config, found[i].choice);
+    train::check_config(whole, cluster.gpus);
+    PlannedRun run = plan_run(whole, cluster);
+    if (!run.fits()) {
+      found.erase(found.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    found[i++].step = run.step;
+    best.push_back(std::move(run));
+  }
+  demand(!best.empty(), ExitCode::does_not_fit, "no layout of ", cluster.gpus, " ", cluster.gpu.name,
          " fits and divides training.global_batch_size = ", config.training.global_batch_size,
          "; what helps: more GPUs, a shorter training.seq_len, optimizer.state_dtype = \"bf16\"");
-  std::vector<PlannedRun> best;
-  for (const plan::Found& f : found) {
-    if (best.size() == kShown) break;
-    PlannedRun run = plan_run(config_of(config, f.choice), cluster);
-    if (run.fits()) best.push_back(std::move(run));
-  }
-  std::stable_sort(best.begin(), best.end(),
-                   [](const PlannedRun& a, const PlannedRun& b) { return a.step.tokens_per_s > b.step.tokens_per_s; });
+  const auto faster = [](const auto& a, const auto& b) { return a.step.tokens_per_s > b.step.tokens_per_s; };
+  std::stable_sort(best.begin(), best.end(), faster);
+  std::stable_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(best.size()), faster);
   const std::string why = plan::why_first(found);
   fmt::print("{}", json ? search_json(best, found.size(), why) : search_text(best, found.size(), why));
   return 0;

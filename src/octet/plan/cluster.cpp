@@ -8,9 +8,8 @@
 namespace octet::plan {
 namespace {
 
-// A collective's start, a step of its ring within a node and one between nodes: what NCCL's own tuning model has for rings with
-// its Simple protocol on Hopper (graph/tuning.cc). Our own: 16.7 us for 1 MiB between four H200, of which 2.4 are the bytes; this
-// says 18.6.
+// A collective's start, a step of its ring within a node and one between nodes: what NCCL's tuning model has for rings with its
+// Simple protocol (graph/tuning.cc). Our own: 1 MiB between four H200 took 16.7 us; this says 21.
 constexpr double kStartS = 8.4e-6, kNvlinkStepS = 3.4e-6, kNetworkStepS = 9.6e-6;
 
 }  // namespace
