@@ -72,6 +72,8 @@ TEST_F(Plan, IsJsonForPrograms) {
   double sent = 0;
   for (const Json& exchange : plan["exchanges"]) sent += exchange["bytes"].get<double>();
   EXPECT_DOUBLE_EQ(sent, plan["network_bytes"].get<double>() + plan["nvlink_bytes"].get<double>());
+  // Weights kept and gradients whole: nothing more for another micro-batch.
+  for (const Json& exchange : plan["exchanges"]) EXPECT_EQ(exchange["bytes_each_micro_batch"], 0.0) << exchange;
   const Json& predicted = plan["predicted"];
   EXPECT_NEAR(predicted["step_s"].get<double>(),
               predicted["compute_s"].get<double>() + predicted["memory_s"].get<double>() + predicted["exposed_s"].get<double>(),

@@ -79,6 +79,9 @@ TEST(StepCount, ShardedGradientsAreReducedEveryMicroBatch) {
   for (const std::int64_t micro_batches : {1, 2, 3, 7}) {
     const Result r = count({.mesh = Mesh({1, 4, 1, 1}), .gradients = Gradients::sharded}, micro_batches);
     EXPECT_EQ(r.bytes(*r.groups.shards, "reduce_scatter"), static_cast<double>(micro_batches) * 0.75 * 4 * kParameters);
+    if (micro_batches < 3) continue;
+    ASSERT_EQ(r.count.each.size(), 1u) << "kept weights are there";
+    EXPECT_EQ(r.count.each.front().work.bytes, 0.75 * 4 * kParameters);
   }
 }
 

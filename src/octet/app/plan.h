@@ -23,6 +23,7 @@ struct Exchange {
   std::string op;     // "all_gather"
   plan::Span span;
   double bytes = 0, seconds = 0;  // of a step
+  double each_bytes = 0;          // that one micro-batch more would add
   plan::Sent sent;
 };
 

@@ -18,8 +18,16 @@ constexpr std::size_t kCommunicatorBytes = std::size_t{400} << 20;
 // "shard x context of ranks 0, 1, ...": see parallel::make_groups.
 std::string axes_of(std::string_view group) { return std::string(group.substr(0, group.find(" of ranks "))); }
 
-std::vector<Exchange> exchanges_of(const train::StepCount& count, const plan::Spans& spans) {
+// `each`: exchanges of one micro-batch more.
+std::vector<Exchange> exchanges_of(const train::StepCount& count, const std::vector<OpTime>& each, const plan::Spans& spans) {
   std::vector<Exchange> result;
+  const auto each_bytes = [&](const OpTime& op) {
+    double bytes = 0;
+    for (const OpTime& e : each) {
+      if (e.work.group == op.work.group && std::string_view(e.op) == op.op) bytes += e.work.bytes;
+    }
+    return bytes;
+  };
   for (const auto* ops : {&count.compute, &count.wire}) {
     for (const OpTime& op : *ops) {
       if (op.work.group.empty()) continue;
@@ -29,6 +37,7 @@ std::vector<Exchange> exchanges_of(const train::StepCount& count, const plan::Sp
                         .span = span,
                         .bytes = op.work.bytes,
                         .seconds = op.seconds,
+                        .each_bytes = each_bytes(op),
                         .sent = plan::sent_of(span, op.work.bytes)});
     }
   }
@@ -66,6 +75,11 @@ struct Counted {
   plan::Spans spans;
   train::StepCount count;
   plan::Step step;
+
+  train::StepCount count_step(const plan::Cluster& cluster, std::int64_t micro_batches) const {
+    const auto seconds = [&](const char* op, const Work& work) { return plan::op_seconds(cluster, spans, op, work); };
+    return train::count_step(options, groups, seconds, micro_batches);
+  }
 };
 
 Counted count_run(const train::Config& config, const plan::Cluster& cluster) {
@@ -74,9 +88,7 @@ Counted count_run(const train::Config& config, const plan::Cluster& cluster) {
             .groups = parallel::silent_groups(mesh, 0)};
   c.options.layout = train::layout_of(config, mesh);
   c.spans = plan::spans_of(mesh, c.groups, 0, cluster.per_node());
-  c.count = train::count_step(
-      c.options, c.groups, [&](const char* op, const Work& work) { return plan::op_seconds(cluster, c.spans, op, work); },
-      train::accumulation_of(config, mesh.data_coordinates()));
+  c.count = c.count_step(cluster, train::accumulation_of(config, mesh.data_coordinates()));
   const double tokens =
       static_cast<double>(config.training.global_batch_size * c.options.seq_len) / static_cast<double>(cluster.gpus);
   c.step = plan::step_of(cluster, c.spans, c.count.compute, c.count.wire, c.count.seconds, tokens,
@@ -110,8 +122,9 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
                  .memory = most_memory(config, mesh),
                  .overhead = overhead_of(mesh),
                  .step = c.step,
-                 .exchanges = exchanges_of(c.count, c.spans),
+                 .exchanges = {},
                  .ops = {}};
+  run.exchanges = exchanges_of(c.count, run.micro_batches < 3 ? c.count_step(cluster, 3).each : c.count.each, c.spans);
   for (const OpTime& op : c.count.compute) {
     if (op.work.group.empty()) run.ops.push_back(op);
   }

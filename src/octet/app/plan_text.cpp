@@ -36,14 +36,15 @@ std::string memory_text(const PlannedRun& run) {
 
 std::string exchanges_text(const PlannedRun& run) {
   std::string text;
+  const auto bytes = [](double count) { return format_bytes(static_cast<std::uint64_t>(count)); };
   for (const Exchange& e : run.exchanges) {
-    text += fmt::format("  {:<16} {:<15} {:>6} GPUs, nodes: {:<4} {:>12} {:>12} {:>10.3f} ms\n", e.group, e.op, e.span.ranks,
-                        e.span.nodes, format_bytes(static_cast<std::uint64_t>(e.sent.nvlink_bytes)),
-                        format_bytes(static_cast<std::uint64_t>(e.sent.network_bytes)), 1e3 * e.seconds);
+    text +=
+        fmt::format("  {:<16} {:<15} {:>5} {:>6} {:>12} {:>12} {:>18} {:>10.3f} ms\n", e.group, e.op, e.span.ranks, e.span.nodes,
+                    bytes(e.sent.nvlink_bytes), bytes(e.sent.network_bytes), bytes(e.each_bytes), 1e3 * e.seconds);
   }
   if (text.empty()) return text;
-  return fmt::format("\nexchanges: sent by a GPU in a step\n  {:<16} {:<33} {:>13} {:>12} {:>13}\n", "", "", "over NVLink",
-                     "over network", "wire") +
+  return fmt::format("\nexchanges: sent by a GPU in a step\n  {:<32} {:>5} {:>6} {:>12} {:>12} {:>18} {:>13}\n", "", "GPUs",
+                     "nodes", "NVLink", "network", "each micro-batch", "wire") +
          text;
 }
 
@@ -80,6 +81,7 @@ Json run_json(const PlannedRun& run) {
                          {"bytes", e.bytes},
                          {"nvlink_bytes", e.sent.nvlink_bytes},
                          {"network_bytes", e.sent.network_bytes},
+                         {"bytes_each_micro_batch", e.each_bytes},
                          {"seconds", e.seconds}});
   }
   Json ops = Json::array();

@@ -1,6 +1,8 @@
 #include "octet/train/step_count.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 
 namespace octet::train {
 namespace {
@@ -37,16 +39,25 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     compute.start_profile();
     if (&wire != &compute) wire.start_profile();
     body();
-    add(count.compute, compute.take_profile(), times);
-    if (&wire != &compute) add(count.wire, wire.take_profile(), times);
+    const std::vector<OpTime> computed = compute.take_profile();
+    const std::vector<OpTime> sent = &wire == &compute ? std::vector<OpTime>() : wire.take_profile();
+    add(count.compute, computed, times);
+    add(count.wire, sent, times);
     count.seconds += times * (now() - begin);
+    return std::array{computed, sent};
   };
   const std::int64_t run = std::min<std::int64_t>(micro_batches, 3);
   for (std::int64_t i = 0; i < run; ++i) {
-    part(run == 3 && i == 1 ? static_cast<double>(micro_batches - 2) : 1.0, [&] {
+    const bool middle = run == 3 && i == 1;
+    const auto profiles = part(middle ? static_cast<double>(micro_batches - 2) : 1.0, [&] {
       if (i == 0) engine.zero_gradients(run);
       engine.forward_backward({.tokens = ids, .targets = ids}, nullptr);
     });
+    if (!middle) continue;
+    for (const auto& profile : profiles) {
+      std::copy_if(profile.begin(), profile.end(), std::back_inserter(count.each),
+                   [](const OpTime& op) { return !op.work.group.empty(); });
+    }
   }
   part(1, [&] { engine.apply(0.0, 1); });
   count.seconds += std::max(0.0, wire.record()->seconds() - now());

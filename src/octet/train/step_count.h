@@ -9,6 +9,7 @@ namespace octet::train {
 
 struct StepCount {
   std::vector<OpTime> compute, wire;  // of the step on either queue; ops of one name, shape and group added up
+  std::vector<OpTime> each;           // of these the exchanges of one micro-batch more; of three or more alone
   double seconds = 0;                 // from its beginning until both queues are empty
 };
 
