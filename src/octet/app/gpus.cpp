@@ -16,7 +16,8 @@ constexpr int kGpusOfANode = 8;
 constexpr int kMostGpus = 1 << 16;
 
 // Both have 132 multiprocessors and 700 W, and under a step's load it is the watts that set the clock (docs/performance.md), so
-// the H100's products are taken to run at the rates measured on an H200. Memory is what CUDA says it has.
+// the H100's products are taken to run at the rates measured on an H200. Memory is what CUDA reports: of the H200 as we saw it,
+// of the H100 as others report it. The H100's copying rate is not of a run of ours either.
 std::vector<plan::Gpu> known_gpus() {
   const auto gpu = [](const char* name, double memory_gib, double copy_bytes_per_s) {
     return plan::Gpu{.name = name,

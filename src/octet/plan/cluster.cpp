@@ -9,7 +9,8 @@ namespace octet::plan {
 namespace {
 
 // A collective's start, a step of its ring within a node and one between nodes: what NCCL's tuning model has for rings with its
-// Simple protocol (graph/tuning.cc). Our own: 1 MiB between four H200 took 16.7 us; this says 21.
+// Simple protocol (graph/tuning.cc; other versions differ between nodes). Our own: 1 MiB between four H200 took 16.7 us; this
+// says 21.
 constexpr double kStartS = 8.4e-6, kNvlinkStepS = 3.4e-6, kNetworkStepS = 9.6e-6;
 
 }  // namespace

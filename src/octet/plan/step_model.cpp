@@ -10,13 +10,14 @@ namespace {
 // An assumption, until rows of several GPUs are measured.
 constexpr double kOverlap = 0.9;
 
-// cuDNN is slower on short sequences. Its time is a part for each pair of tokens and one for each byte of its operands, the same
-// on every Hopper GPU: 490 and 409 TFLOP/s in the step at 8192 tokens (docs/performance.md), and what 8b-short-delayed leaves at
-// 1024.
+// cuDNN is slower on short sequences. Its time is taken as a part for each pair of tokens and one for each byte of its operands,
+// the same on every Hopper GPU; fitted to 490 and 403 TFLOP/s at 8192 tokens, 360 and 244 at 1024, in a skeleton of the step of
+// 8B (its products and attention alone) on an H200, 2026-11-20.
 constexpr double kAttentionForwardBytesPerSecond = 2.9e12, kAttentionBackwardBytesPerSecond = 1.06e12;
 
-// The share of its ceiling that an op reaches in a step of 8B (docs/performance.md, "Where a token's time goes" and the rows of
-// the other recipes, 2026-11-21). Products reach more than theirs, which are means that hold last waves already.
+// The share of its ceiling that an op reaches in a step of 8B: from "Where a token's time goes" in docs/performance.md,
+// 2026-11-21 (RMSNorm's backward after the ladder's last line); products in BF16 from the head there and the row 8b-bf16, those
+// with scales by row or block from the skeleton. Products reach more than theirs, which are means that hold last waves already.
 struct Share {
   std::string_view op;
   double of_ceiling = 1;
