@@ -94,6 +94,22 @@ run_mesh() {
   grep -E "tok/s a rank,|octet:|wait for ranks" "$out/$name-$n-$recipe.log" | cut -c 1-250 | sed "s/^/$name-$n-$recipe: /"
   return $status
 }
+# However weights and gradients are kept, two ranks write the same model: whether NCCL gathers or copy engines do.
+same_model() {
+  local corpus="$out/same-corpus" run status reshard=false
+  "$bin/octet" data prepare --input README.md docs --tokenizer byte --output "$corpus" >"$out/same.log" 2>&1 || return 1
+  for run in kept resharded; do
+    rm -rf "$out/same-$run"
+    "$bin/octet" launch -n 2 -- train configs/quickstart.toml --run.device=cuda --run.deterministic=true --training.steps=40 \
+      --training.micro_batch_size=2 --data.source="[{path=\"$corpus\"}]" --run.output_dir="$out/same-$run" \
+      --parallel.gradients=whole --parallel.reshard_after_forward=$reshard >>"$out/same.log" 2>&1 || return 1
+    reshard=true
+  done
+  cmp "$out/same-kept/model/model.safetensors" "$out/same-resharded/model/model.safetensors"
+  status=$?
+  rm -rf "$out"/same-*
+  return $status
+}
 run_row() {
   local name=$1 config=$2
   shift 2
@@ -111,6 +127,7 @@ for name in "$@"; do
     kernels) part kernels "$bin/octet" bench kernels --json "$out/kernels.json" ;;
     ranks)
       part ranks run_ranks
+      part same-model same_model
       part bench-comm "$bin/octet" bench comm --json "$out/comm.json"
       ;;
     rows) for row in "${rows[@]}"; do part "${row%% *}" run_row $row; done ;;
