@@ -60,16 +60,16 @@ class AdamWOnGpu : public testing::TwinTest {
             .scalars = static_cast<const StepScalars*>((scalars.*side).data)};
   }
   // Some steps from the same state on both sides.
-  void expect_same_steps(const State& s, std::int64_t first_element, const std::string& what, double epsilon = 1e-8) {
+  void expect_same_steps(const State& s, const GlobalElements& elements, const std::string& what, double epsilon = 1e-8) {
     const Twin scalars_at = zeros(DType::u8, {sizeof(StepScalars)});
     for (std::uint32_t step = 1; step <= 3; ++step) {
       set(scalars_at, scalars(step));
       AdamW on_cpu = op(s, scalars_at, &Twin::cpu), on_gpu = op(s, scalars_at, &Twin::gpu);
-      on_cpu.first_element = on_gpu.first_element = first_element;
+      on_cpu.elements = on_gpu.elements = elements;
       on_cpu.epsilon = on_gpu.epsilon = epsilon;
       adamw(*cpu_queue, on_cpu);
       adamw(*gpu_queue, on_gpu);
-      const std::string at = concat(what, " step ", step, " first element ", first_element);
+      const std::string at = concat(what, " step ", step, " first element ", elements.first);
       expect_same_bytes(s.weight, at + " weight");
       expect_same_bytes(s.moment1, at + " moment1");
       expect_same_bytes(s.moment2, at + " moment2");
@@ -90,8 +90,9 @@ TEST_F(AdamWOnGpu, HasTheBitsOfTheCpu) {
           if (weight == DType::f32 && count % 2 == 1) s.value = poisoned(DType::bf16, {count});
           const std::string what = concat(name_of(grad), " ", name_of(weight), " ", name_of(moment), " of ", count);
           for (const std::int64_t first : {std::int64_t{0}, std::int64_t{8} * 1000003, (std::int64_t{1} << 35) + 5}) {
-            expect_same_steps(s, first, what);
+            expect_same_steps(s, {.first = first}, what);
           }
+          expect_same_steps(s, {.first = 8 * 1003, .run = 24, .stride = 64, .skip = 16}, what + " in columns");
         }
       }
     }
@@ -115,7 +116,7 @@ TEST_F(AdamWOnGpu, HasTheBitsOfTheCpuOverTheWholeRange) {
           .moment1 = filled(dtype, {count}, [&](std::int64_t i) { return some(i, 3, wide(i + 2 * count, -140, 20)); }),
           .moment2 = filled(dtype, {count}, [&](std::int64_t i) { return some(i, 9, std::abs(wide(i + 3 * count, -148, 60))); }),
           .value = {}};
-      expect_same_steps(s, 0, concat("wide ", name_of(dtype), " epsilon ", epsilon), epsilon);
+      expect_same_steps(s, {}, concat("wide ", name_of(dtype), " epsilon ", epsilon), epsilon);
     }
   }
 }
@@ -126,8 +127,8 @@ TEST_F(AdamWOnGpu, UpdatesPartsThatAreNotAligned) {
     const State whole = state(count, dtype, dtype, dtype);
     const auto part = [&](const Twin& t) { return Twin{t.cpu.slice_rows(begin, count - 1), t.gpu.slice_rows(begin, count - 1)}; };
     const State s{part(whole.grad), part(whole.weight), part(whole.moment1), part(whole.moment2), {}};
-    expect_same_steps(s, begin, concat("part of ", name_of(dtype)));
-    expect_same_steps(s, 0, concat("part of ", name_of(dtype)));
+    expect_same_steps(s, {.first = begin}, concat("part of ", name_of(dtype)));
+    expect_same_steps(s, {}, concat("part of ", name_of(dtype)));
     expect_same_bytes(whole.weight, "the elements beside the part");
   }
 }

@@ -130,5 +130,47 @@ TEST_F(CrossEntropyOnGpu, SumsLossesInAFixedOrder) {
   }
 }
 
+TEST_F(CrossEntropyOnGpu, PartsAreThoseOfTheCpu) {
+  for (const std::int64_t width : {1, 9, 33, 1100, 16032, 40001}) {
+    const std::int64_t rows = 20, parts = 3, vocabulary = parts * width;
+    const Twin logits = random(DType::bf16, {rows, vocabulary}, 5.0), to = targets(rows, vocabulary);
+    const Twin statistics = zeros(DType::f32, {3 * parts, rows}), loss = poisoned(DType::f32, {rows});
+    const double relative = gamma(static_cast<double>(vocabulary) / 128 + 400, kUnitRoundoffF32);
+    const auto part_of = [&](const Tensor& x, std::int64_t p) { return x.slice_cols(p * width, (p + 1) * width); };
+    for (std::int64_t p = 0; p < parts; ++p) {
+      const auto one = [&](Queue& queue, Tensor Twin::*side) {
+        softmax_statistics(queue, {.logits = part_of(logits.*side, p),
+                                   .targets = to.*side,
+                                   .first = p * width,
+                                   .statistics = (statistics.*side).slice_rows(3 * p, 3 * p + 3)});
+      };
+      one(*cpu_queue, &Twin::cpu);
+      one(*gpu_queue, &Twin::gpu);
+    }
+    expect_near(statistics, {.relative = relative}, concat("statistics of ", width));
+    for (std::int64_t p = 0; p < parts; ++p) {
+      const auto one = [&](Queue& queue, Tensor Twin::*side) {
+        cross_entropy_of_part(queue, {.logits = part_of(logits.*side, p),
+                                      .targets = to.*side,
+                                      .first = p * width,
+                                      .vocabulary = vocabulary,
+                                      .statistics = statistics.*side,
+                                      .loss = loss.*side,
+                                      .gradient = kInPlace});
+      };
+      one(*cpu_queue, &Twin::cpu);
+      one(*gpu_queue, &Twin::gpu);
+      expect_near(loss, {.absolute = relative, .relative = 4 * kUnitRoundoffF32}, concat("loss of ", width));
+    }
+    const std::vector<double> expected = values_of(logits.cpu);
+    const auto allowed = [&](std::size_t i) {
+      const auto row = i / static_cast<std::size_t>(vocabulary), column = i % static_cast<std::size_t>(vocabulary);
+      const bool at_target = to.cpu.as<std::int32_t>()[row] == static_cast<std::int32_t>(column);
+      return (2 * relative + 2 * kUnitRoundoffBf16) * std::abs(expected[i]) + (at_target ? 2 * relative : 0x1p-132);
+    };
+    EXPECT_TRUE(testing::near(values_of(fetch(logits.gpu).view()), expected, allowed, vocabulary)) << width;
+  }
+}
+
 }  // namespace
 }  // namespace octet::kernels

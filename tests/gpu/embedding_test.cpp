@@ -80,5 +80,26 @@ TEST_F(EmbeddingOnGpu, NanStaysInItsRow) {
   expect_near(gtable, {}, "gtable");
 }
 
+TEST_F(EmbeddingOnGpu, PartsHaveTheBitsOfTheCpu) {
+  for (const std::int64_t rows : {8, 13, 64}) {
+    for (const std::int64_t first : {std::int64_t{0}, rows, 3 * rows}) {
+      const std::int64_t vocabulary = 4 * rows;
+      const Twin ids = tokens(3000, vocabulary), table = random(DType::bf16, {rows, 72}), y = poisoned(DType::bf16, {3000, 72});
+      const Twin gy = random(DType::bf16, {3000, 72}), gtable = zeros(DType::f32, {rows, 72});
+      const auto both = [&](Queue& queue, Arena& scratch, Tensor Twin::*side) {
+        embedding_forward(queue,
+                          {.tokens = ids.*side, .table = table.*side, .y = y.*side, .first = first, .vocabulary = vocabulary});
+        embedding_backward(
+            queue, scratch,
+            {.tokens = ids.*side, .gy = gy.*side, .gtable = gtable.*side, .first = first, .vocabulary = vocabulary});
+      };
+      both(*cpu_queue, cpu_scratch, &Twin::cpu);
+      both(*gpu_queue, gpu_scratch, &Twin::gpu);
+      expect_same_bytes(y, concat(rows, " rows from ", first));
+      expect_same_bytes(gtable, concat(rows, " rows from ", first));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet::kernels

@@ -17,7 +17,7 @@ TEST_F(FillOnGpu, HasTheBitsOfTheCpu) {
         const Twin x = poisoned(dtype, {count});
         const auto op = [&](const Tensor& side) {
           return FillNormal{
-              .x = side, .deviation = 0.02, .seed = 3, .subject = name_id("lm_head.weight"), .first_element = first};
+              .x = side, .deviation = 0.02, .seed = 3, .subject = name_id("lm_head.weight"), .elements = {.first = first}};
         };
         fill_normal(*cpu_queue, op(x.cpu));
         fill_normal(*gpu_queue, op(x.gpu));

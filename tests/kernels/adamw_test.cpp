@@ -132,7 +132,7 @@ TEST_F(AdamWTest, Bf16StateIsRoundedStochasticallyFromTheFp32Result) {
     const StepScalars s = scalars();
     adamw(*queue, op(exact, s));
     AdamW narrow = op(o, s);
-    narrow.first_element = first;
+    narrow.elements.first = first;
     adamw(*queue, narrow);
     const auto check = [&](const Tensor& actual, const Tensor& fp32, RngStream stream) {
       const Rng rng(kSeed, stream, kSubject);
@@ -158,13 +158,13 @@ TEST_F(AdamWTest, AnyCutGivesTheSameBits) {
     const Operands whole = copy_of(o), cut = copy_of(o);
     const StepScalars s = scalars();
     AdamW all = op(whole, s);
-    all.first_element = first;
+    all.elements.first = first;
     adamw(*queue, all);
     const std::vector<std::int64_t> cuts = {0, 1, 8, 13, 700, 1723, 4999, count};
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
       const auto part = [&](const Tensor& tensor) { return tensor ? tensor.slice_rows(cuts[i], cuts[i + 1]) : tensor; };
       AdamW piece = op({part(cut.grad), part(cut.weight), part(cut.moment1), part(cut.moment2), part(cut.value)}, s);
-      piece.first_element = first + cuts[i];
+      piece.elements.first = first + cuts[i];
       adamw(*queue, piece);
     }
     EXPECT_TRUE(same_bytes(cut.weight, whole.weight));
@@ -173,6 +173,31 @@ TEST_F(AdamWTest, AnyCutGivesTheSameBits) {
     if (whole.value) {
       EXPECT_TRUE(same_bytes(cut.value, whole.value));
     }
+  }
+}
+
+// Columns of a matrix [60, 72], from the middle of a row on.
+TEST_F(AdamWTest, ColumnsHaveTheBitsOfTheWhole) {
+  const std::int64_t rows = 60, cols = 72, from = 16, width = 40, begin = 3 * width + 8;
+  for (const DType weight : {DType::f32, DType::bf16}) {
+    const Operands whole = operands(rows * cols, DType::bf16, weight, DType::bf16);
+    const StepScalars s = scalars();
+    const auto columns = [&](const Tensor& tensor) {
+      if (!tensor) return tensor;
+      const Tensor all = copy(tensor.reshape({rows, cols}).slice_cols(from, from + width)).reshape({rows * width});
+      return all.slice_rows(begin, rows * width);
+    };
+    const Operands cut = {columns(whole.grad), columns(whole.weight), columns(whole.moment1), columns(whole.moment2),
+                          columns(whole.value)};
+    adamw(*queue, op(whole, s));
+    AdamW part = op(cut, s);
+    part.elements = {.first = 3 * cols + from + 8, .run = width, .stride = cols, .skip = 8};
+    adamw(*queue, part);
+    EXPECT_TRUE(same_bytes(cut.weight, columns(whole.weight)));
+    EXPECT_TRUE(same_bytes(cut.moment1, columns(whole.moment1)));
+    EXPECT_TRUE(same_bytes(cut.moment2, columns(whole.moment2)));
+    part.elements.run = 44;
+    expect_refusal([&] { adamw(*queue, part); }, "columns [44 of 72] are no multiples of 8");
   }
 }
 

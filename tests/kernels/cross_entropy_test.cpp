@@ -175,5 +175,90 @@ TEST_F(CrossEntropyTest, LossSumAddsInF64AndCountsTokens) {
   EXPECT_EQ(total.as<double>()[1], 13.0);
 }
 
+// The statistics of a part round once for each addition, exp and rescaling: the whole's bound, and 8 u a part.
+TEST_F(CrossEntropyTest, PartsAreTheWhole) {
+  for (const DType dtype : testing::kFloatTypes) {
+    for (const std::int64_t parts : {1, 2, 4}) {
+      const std::int64_t rows = 23, width = 75, vocabulary = parts * width;
+      const Tensor logits = random(dtype, {rows, vocabulary}, 5.0);
+      std::vector<std::int32_t> ids;
+      for (std::int64_t t = 0; t < rows; ++t) {
+        ids.push_back(t % 5 == 3 ? kIgnoredTarget : static_cast<std::int32_t>((t * 31) % vocabulary));
+      }
+      const Tensor targets = integers(ids), loss = zeros(real(dtype), {rows}), whole = copy(logits);
+      cross_entropy(*queue, {.logits = whole, .targets = targets, .loss = loss, .gradient = kInPlace});
+      const Tensor statistics = zeros(real(dtype), {3 * parts, rows}), cut = copy(logits);
+      const auto part_of = [&](std::int64_t p) { return cut.slice_cols(p * width, (p + 1) * width); };
+      for (std::int64_t p = 0; p < parts; ++p) {
+        softmax_statistics(*queue, {.logits = part_of(p),
+                                    .targets = targets,
+                                    .first = p * width,
+                                    .statistics = statistics.slice_rows(3 * p, 3 * p + 3)});
+      }
+      for (std::int64_t p = 0; p < parts; ++p) {
+        const Tensor of_part = zeros(real(dtype), {rows});
+        cross_entropy_of_part(*queue, {.logits = part_of(p),
+                                       .targets = targets,
+                                       .first = p * width,
+                                       .vocabulary = vocabulary,
+                                       .statistics = statistics,
+                                       .loss = of_part,
+                                       .gradient = kInPlace});
+        const double relative = gamma(static_cast<double>(vocabulary + 8 * parts) + 50, compute_roundoff(dtype));
+        const std::vector<double> expected = values_of(loss);
+        EXPECT_TRUE(near(values_of(of_part), expected, [&](std::size_t t) { return relative * (1 + std::abs(expected[t])); }));
+        if (parts == 1) {
+          EXPECT_TRUE(testing::same_bytes(of_part, loss)) << name_of(dtype);
+        }
+      }
+      const std::vector<double> expected = values_of(whole);
+      const double relative = 2 * gamma(static_cast<double>(vocabulary + 8 * parts) + 50, compute_roundoff(dtype));
+      EXPECT_TRUE(near(
+          values_of(cut), expected, [&](std::size_t i) { return relative + 2 * storage_roundoff(dtype) * std::abs(expected[i]); },
+          vocabulary))
+          << name_of(dtype) << " in " << parts;
+      if (parts == 1) {
+        EXPECT_TRUE(testing::same_bytes(cut, whole)) << name_of(dtype);
+      }
+    }
+  }
+}
+
+// A part without a finite logit adds nothing; NaN anywhere is in the loss of all.
+TEST_F(CrossEntropyTest, PartsTakeHostileLogits) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const Tensor logits = filled(DType::f32, {2, 4}, [&](std::int64_t i) {
+    return i == 2 ? std::nan("") : i < 4 ? 0.0 : i < 6 ? -inf : 1.0;
+  });
+  const Tensor targets = integers({0, 3}), statistics = zeros(DType::f32, {6, 2}), loss = zeros(DType::f32, {2});
+  for (std::int64_t p = 0; p < 2; ++p) {
+    softmax_statistics(*queue, {.logits = logits.slice_cols(2 * p, 2 * p + 2),
+                                .targets = targets,
+                                .first = 2 * p,
+                                .statistics = statistics.slice_rows(3 * p, 3 * p + 3)});
+  }
+  const auto part = [&](std::int64_t p) {
+    cross_entropy_of_part(*queue, {.logits = logits.slice_cols(2 * p, 2 * p + 2),
+                                   .targets = targets,
+                                   .first = 2 * p,
+                                   .vocabulary = 4,
+                                   .statistics = statistics,
+                                   .loss = loss,
+                                   .gradient = kInPlace});
+  };
+  part(0);
+  part(1);
+  EXPECT_TRUE(std::isnan(values_of(loss)[0]));
+  EXPECT_NEAR(values_of(loss)[1], std::log(2.0), 4 * kUnitRoundoffF32);
+  EXPECT_EQ(logits.as<float>()[4], 0.0f);
+  EXPECT_NEAR(static_cast<double>(logits.as<float>()[7]), -0.5, 4 * kUnitRoundoffF32);
+  expect_refusal(
+      [&] {
+        cross_entropy_of_part(
+            *queue, {.logits = logits, .targets = targets, .first = 1, .vocabulary = 4, .statistics = statistics, .loss = loss});
+      },
+      "columns [1, 5) of 4");
+}
+
 }  // namespace
 }  // namespace octet::kernels

@@ -116,5 +116,33 @@ TEST_F(EmbeddingTest, MetaAllocatesWhatCpuDoes) {
   EXPECT_EQ(meta_scratch.high_water(), scratch.high_water());
 }
 
+// Tokens of other parts give zeros and no gradient: the parts' sum is the whole, to the bit.
+TEST_F(EmbeddingTest, PartsOfATableAreTheWhole) {
+  for (const DType dtype : testing::kFloatTypes) {
+    const Tensor table = random(dtype, {24, 10}), ids = tokens(300, 24), gy = random(dtype, {300, 10});
+    const Tensor y = zeros(dtype, {300, 10}), gtable = random(dtype, {24, 10}), cut = copy(gtable);
+    embedding_forward(*queue, {.tokens = ids, .table = table, .y = y});
+    embedding_backward(*queue, scratch, {.tokens = ids, .gy = gy, .gtable = gtable});
+    std::vector<double> sum(3000, 0.0);
+    for (std::int64_t first = 0; first < 24; first += 8) {
+      const Tensor part = random(dtype, {300, 10});
+      embedding_forward(
+          *queue, {.tokens = ids, .table = table.slice_rows(first, first + 8), .y = part, .first = first, .vocabulary = 24});
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values_of(part)[i];
+      embedding_backward(*queue, scratch,
+                         {.tokens = ids, .gy = gy, .gtable = cut.slice_rows(first, first + 8), .first = first, .vocabulary = 24});
+    }
+    EXPECT_EQ(sum, values_of(y));
+    EXPECT_TRUE(testing::same_bytes(cut, gtable));
+  }
+  const Tensor table = random(DType::f32, {8, 4}), y = zeros(DType::f32, {1, 4});
+  expect_refusal(
+      [&] { embedding_forward(*queue, {.tokens = integers({24}), .table = table, .y = y, .first = 8, .vocabulary = 24}); },
+      "token 24 at 0");
+  expect_refusal(
+      [&] { embedding_forward(*queue, {.tokens = integers({1}), .table = table, .y = y, .first = 17, .vocabulary = 24}); },
+      "rows [17, 25) of a vocabulary of 24");
+}
+
 }  // namespace
 }  // namespace octet::kernels

@@ -33,7 +33,9 @@ void adamw(Queue& queue, const AdamW& op) {
   if (op.value) check_count("value", op.value, count);
   check_dtypes(op);
   require(op.scalars != nullptr, "adamw: no scalars");
-  require(op.first_element >= 0, "adamw: first_element is ", op.first_element);
+  require(op.elements.valid(), "adamw: no element has the index ", op.elements.first);
+  require(op.elements.consecutive() || op.elements.in_groups_of(8), "adamw: columns [", op.elements.run, " of ",
+          op.elements.stride, "] are no multiples of 8");
   queue.count("adamw",
               {.flops = 16.0 * static_cast<double>(count),
                .bytes = static_cast<double>(op.grad.bytes() + 2 * (op.weight.bytes() + op.moment1.bytes() + op.moment2.bytes()) +

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "octet/device/device.h"
+#include "octet/kernels/global_elements.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::kernels {
@@ -33,8 +34,8 @@ struct AdamW {
   double weight_decay = 0.0;
   // Stochastic rounding is keyed by (seed, step, subject, global element): any cut of a parameter gives the same bits.
   std::uint64_t seed = 0;
-  std::uint32_t subject = 0;        // name_id of the parameter
-  std::int64_t first_element = 0;   // global index of element 0
+  std::uint32_t subject = 0;             // name_id of the parameter
+  GlobalElements elements = {};          // runs of columns in groups of 8
   const StepScalars* scalars = nullptr;  // device
 };
 // With g = grad * grad_scale:  w -= lr * decay * w;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;

@@ -62,13 +62,12 @@ void store(const Tensor& tensor, std::int64_t begin, std::int64_t count, const R
   if (tensor.dtype != DType::bf16) return;
   const Rng rng(op.seed, stream, op.subject);
   BFloat16* out = tensor.as<BFloat16>() + begin;
-  const auto first = static_cast<std::uint64_t>(op.first_element + begin);
   std::uint16_t bits[kRoundingRun];
   for (std::int64_t done = 0; done < count;) {
-    const std::uint64_t element = first + static_cast<std::uint64_t>(done);
+    const auto element = static_cast<std::uint64_t>(op.elements.at(begin + done));
     const auto skip = static_cast<std::int64_t>(element % 8);
     rounding_run(rng, element - element % 8, op.scalars->step, bits);
-    const std::int64_t n = std::min(count - done, kRoundingRun - skip);
+    const std::int64_t n = std::min({count - done, kRoundingRun - skip, op.elements.consecutive_from(begin + done)});
     for (std::int64_t i = 0; i < n; ++i) {
       out[done + i] = BFloat16::stochastic(static_cast<float>(values[done + i]), bits[skip + i]);
     }

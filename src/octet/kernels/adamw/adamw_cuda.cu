@@ -49,6 +49,7 @@ struct Arguments {
   // Groups are of kWidth *global* elements, those of one Philox block; the first one begins `skip` elements before element 0.
   std::int64_t skip, groups;
   std::uint64_t first_block;
+  GlobalElements elements;  // of kColumns
   bool aligned;
   double beta1, beta2, epsilon, weight_decay;
   Keys keys;
@@ -215,7 +216,8 @@ __device__ __noinline__ void update_singly(const A& a, const Factors& factors, s
   }
 }
 
-template <class G, class W, class M>
+// kColumns: the groups stand in runs, those of some columns of a matrix.
+template <bool kColumns, class G, class W, class M>
 __global__ void __launch_bounds__(kThreads, kBlocks<G, W, M>) adamw_kernel(const __grid_constant__ Arguments<G, W, M> a) {
   if (a.scalars->found_inf != 0.0f) return;
   __shared__ Factors shared;
@@ -227,7 +229,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks<G, W, M>) adamw_kernel(const
 #pragma unroll 1
   for (std::int64_t group = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; group < a.groups; group += stride) {
     const std::int64_t begin = group * kWidth - a.skip;
-    const std::uint64_t block = a.first_block + static_cast<std::uint64_t>(group);
+    const std::uint64_t block =
+        kColumns ? static_cast<std::uint64_t>(a.elements.at(begin)) / kWidth : a.first_block + static_cast<std::uint64_t>(group);
     const bool whole = a.aligned && begin + kWidth <= a.count;
     if (!whole || !update_group(a, factors, begin, block, step)) update_singly(a, shared, begin, block, step);
   }
@@ -263,7 +266,7 @@ void visit_state(const char* operand, DType dtype, F&& f) {
 
 template <class G, class W, class M>
 void launch(Queue& queue, const AdamW& op) {
-  const std::int64_t count = op.weight.elements(), skip = op.first_element % kWidth;
+  const std::int64_t count = op.weight.elements(), skip = op.elements.first % kWidth;
   Arguments<G, W, M> a{.grad = op.grad.as<G>(),
                        .weight = op.weight.as<W>(),
                        .moment1 = op.moment1.as<M>(),
@@ -272,7 +275,8 @@ void launch(Queue& queue, const AdamW& op) {
                        .count = count,
                        .skip = skip,
                        .groups = ceil_div(count + skip, std::int64_t{kWidth}),
-                       .first_block = static_cast<std::uint64_t>(op.first_element / kWidth),
+                       .first_block = static_cast<std::uint64_t>(op.elements.first / kWidth),
+                       .elements = op.elements,
                        .aligned = false,
                        .beta1 = op.beta1,
                        .beta2 = op.beta2,
@@ -284,7 +288,8 @@ void launch(Queue& queue, const AdamW& op) {
   a.aligned = skip == 0 && are_aligned(a.grad, a.weight, a.moment1, a.moment2, a.value);
   const std::int64_t blocks = std::min(ceil_div(a.groups, std::int64_t{kThreads}),
                                        std::int64_t{kBlocks<G, W, M>} * octet::cuda::multiprocessors_of(queue));
-  adamw_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(queue)>>>(a);
+  const auto kernel = op.elements.consecutive() ? adamw_kernel<false, G, W, M> : adamw_kernel<true, G, W, M>;
+  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(queue)>>>(a);
   check_launch("adamw");
 }
 

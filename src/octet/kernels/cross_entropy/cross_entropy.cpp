@@ -12,14 +12,23 @@ void check_targets(const char* name, const Tensor& targets, std::int64_t tokens)
           name_of(targets.dtype), " ", targets.shape);
 }
 
+DType statistics_of(const Tensor& logits) { return logits.dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+void check_logits(const char* name, const Tensor& logits) {
+  require(logits.shape.rank() == 2 && logits.cols() > 0, name, ": logits must be [T, V], got ", logits.shape);
+}
+
+void check_rows(const char* name, const char* operand, const Tensor& x, DType dtype, const Shape& shape) {
+  require(x.dtype == dtype && x.shape == shape && x.contiguous(), name, ": ", operand, " must be ", name_of(dtype), " ", shape,
+          ", got ", name_of(x.dtype), " ", x.shape);
+}
+
 }  // namespace
 
 void cross_entropy(Queue& queue, const CrossEntropy& op) {
-  require(op.logits.shape.rank() == 2 && op.logits.cols() > 0, "cross_entropy: logits must be [T, V], got ", op.logits.shape);
+  check_logits("cross_entropy", op.logits);
   check_targets("cross_entropy", op.targets, op.logits.rows());
-  const DType loss = op.logits.dtype == DType::f64 ? DType::f64 : DType::f32;
-  require(op.loss.dtype == loss && op.loss.shape == Shape{op.logits.rows()}, "cross_entropy: loss must be ", name_of(loss), " [",
-          op.logits.rows(), "], got ", name_of(op.loss.dtype), " ", op.loss.shape);
+  check_rows("cross_entropy", "loss", op.loss, statistics_of(op.logits), {op.logits.rows()});
   const bool writes = op.gradient == CrossEntropy::Gradient::in_place;
   queue.count("cross_entropy",
               {.flops = (writes ? 5.0 : 3.0) * static_cast<double>(op.logits.elements()),
@@ -27,6 +36,39 @@ void cross_entropy(Queue& queue, const CrossEntropy& op) {
   if (queue.kind() == DeviceKind::cpu) cpu::cross_entropy(op);
   if constexpr (kCudaBackend) {
     if (queue.kind() == DeviceKind::cuda) cuda::cross_entropy(queue, op);
+  }
+}
+
+void softmax_statistics(Queue& queue, const SoftmaxStatistics& op) {
+  const std::int64_t tokens = op.logits.rows();
+  check_logits("softmax_statistics", op.logits);
+  check_targets("softmax_statistics", op.targets, tokens);
+  check_rows("softmax_statistics", "statistics", op.statistics, statistics_of(op.logits), {3, tokens});
+  queue.count("softmax_statistics",
+              {.flops = 3.0 * static_cast<double>(op.logits.elements()),
+               .bytes = static_cast<double>(op.logits.bytes() + op.targets.bytes() + op.statistics.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::softmax_statistics(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::softmax_statistics(queue, op);
+  }
+}
+
+void cross_entropy_of_part(Queue& queue, const CrossEntropyOfPart& op) {
+  const std::int64_t tokens = op.logits.rows(), end = op.first + op.logits.cols();
+  check_logits("cross_entropy_of_part", op.logits);
+  check_targets("cross_entropy_of_part", op.targets, tokens);
+  require(0 <= op.first && end <= op.vocabulary, "cross_entropy_of_part: columns [", op.first, ", ", end, ") of ", op.vocabulary);
+  require(op.statistics.shape.rank() == 2 && op.statistics.rows() > 0 && op.statistics.rows() % 3 == 0,
+          "cross_entropy_of_part: statistics must be [3 n, T], got ", op.statistics.shape);
+  check_rows("cross_entropy_of_part", "statistics", op.statistics, statistics_of(op.logits), {op.statistics.rows(), tokens});
+  check_rows("cross_entropy_of_part", "loss", op.loss, statistics_of(op.logits), {tokens});
+  const bool writes = op.gradient == CrossEntropy::Gradient::in_place;
+  queue.count("cross_entropy_of_part", {.flops = (writes ? 2.0 : 0.0) * static_cast<double>(op.logits.elements()),
+                                        .bytes = static_cast<double>((writes ? 2 : 0) * op.logits.bytes() + op.targets.bytes() +
+                                                                     op.statistics.bytes() + op.loss.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::cross_entropy_of_part(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::cross_entropy_of_part(queue, op);
   }
 }
 

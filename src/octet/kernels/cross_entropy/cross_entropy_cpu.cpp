@@ -24,31 +24,67 @@ void for_pieces(const T* row, std::int64_t count, const Visit& visit) {
   }
 }
 
+// Of some logits, the sum being of e^(x - top). NaN is passed over in `top` and is in `sum`.
+template <class R>
+struct Softmax {
+  R top = -std::numeric_limits<R>::infinity(), sum = 0;
+};
+
+// What is subtracted before exp: of logits that are all -inf, 0, so that they add 0 and not NaN.
+template <class R>
+R shift_of(R top) {
+  return top == -std::numeric_limits<R>::infinity() ? R{0} : top;
+}
+
+template <class T>
+Softmax<Real<T>> softmax_of(const T* logits, std::int64_t count) {
+  using R = Real<T>;
+  Softmax<R> s;
+  for_pieces(logits, count, [&s](std::int64_t, const R* x, std::int64_t n) { s.top = max_row(x, n, s.top); });
+  for_pieces(logits, count,
+             [&s, shift = shift_of(s.top)](std::int64_t, const R* x, std::int64_t n) { s.sum += sum_exp_row(x, n, shift); });
+  return s;
+}
+
+// x = e^(x - top) / sum.
+template <class T>
+void to_probabilities(T* logits, std::int64_t count, const Softmax<Real<T>>& s) {
+  using R = Real<T>;
+  const R scale = R{1} / s.sum;
+  for_pieces(logits, count, [=](std::int64_t first, R* x, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) x[i] = exp_of(x[i] - s.top) * scale;
+    store_row(logits + first, x, n);
+  });
+}
+
+template <class T>
+void to_zeros(T* logits, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) logits[i] = static_cast<T>(Real<T>{0});
+}
+
 // The loss of one token; its logits become the gradient when `writes`.
 template <class T>
 Real<T> one_token(T* logits, std::int64_t count, std::int32_t target, bool writes) {
   using R = Real<T>;
   if (target == kIgnoredTarget) {
-    if (writes) {
-      for (std::int64_t i = 0; i < count; ++i) logits[i] = static_cast<T>(R{0});
-    }
+    if (writes) to_zeros(logits, count);
     return 0;
   }
-  // NaN is passed over in the maximum and comes back through the sum.
-  R shift = -std::numeric_limits<R>::infinity();
-  for_pieces(logits, count, [&shift](std::int64_t, const R* x, std::int64_t n) { shift = max_row(x, n, shift); });
-  R sum = 0;
-  for_pieces(logits, count, [&sum, shift](std::int64_t, const R* x, std::int64_t n) { sum += sum_exp_row(x, n, shift); });
-  const R chosen = static_cast<R>(logits[target]) - shift;
+  const Softmax<R> s = softmax_of(logits, count);
+  const R chosen = static_cast<R>(logits[target]) - s.top;
   if (writes) {
-    const R scale = R{1} / sum;
-    for_pieces(logits, count, [=](std::int64_t first, R* x, std::int64_t n) {
-      for (std::int64_t i = 0; i < n; ++i) x[i] = exp_of(x[i] - shift) * scale;
-      store_row(logits + first, x, n);
-    });
-    logits[target] = static_cast<T>(exp_of(chosen) * scale - R{1});
+    to_probabilities(logits, count, s);
+    logits[target] = static_cast<T>(exp_of(chosen) * (R{1} / s.sum) - R{1});
   }
-  return std::log(sum) - chosen;
+  return std::log(s.sum) - chosen;
+}
+
+void check_targets(const Tensor& targets, std::int64_t vocabulary) {
+  const std::int32_t* target = targets.as<std::int32_t>();
+  for (std::int64_t t = 0; t < targets.rows(); ++t) {
+    require(target[t] == kIgnoredTarget || (0 <= target[t] && target[t] < vocabulary), "cross_entropy: target ", target[t],
+            " of token ", t, " is outside the vocabulary of ", vocabulary);
+  }
 }
 
 }  // namespace
@@ -56,10 +92,7 @@ Real<T> one_token(T* logits, std::int64_t count, std::int32_t target, bool write
 void cross_entropy(const CrossEntropy& op) {
   const std::int64_t vocabulary = op.logits.cols();
   const std::int32_t* targets = op.targets.as<std::int32_t>();
-  for (std::int64_t t = 0; t < op.logits.rows(); ++t) {
-    require(targets[t] == kIgnoredTarget || (0 <= targets[t] && targets[t] < vocabulary), "cross_entropy: target ", targets[t],
-            " of token ", t, " is outside the vocabulary of ", vocabulary);
-  }
+  check_targets(op.targets, vocabulary);
   const bool writes = op.gradient == CrossEntropy::Gradient::in_place;
   visit_float(op.logits.dtype, [&]<class T>() {
     parallel_ranges(op.logits.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
@@ -67,6 +100,64 @@ void cross_entropy(const CrossEntropy& op) {
         T* logits = op.logits.as<T>() + t * op.logits.row_stride;
         op.loss.as<Real<T>>()[t] = one_token<T>(logits, vocabulary, targets[t], writes);
       }
+    });
+  });
+}
+
+void softmax_statistics(const SoftmaxStatistics& op) {
+  const std::int64_t tokens = op.logits.rows(), columns = op.logits.cols();
+  const std::int32_t* targets = op.targets.as<std::int32_t>();
+  visit_float(op.logits.dtype, [&]<class T>() {
+    using R = Real<T>;
+    R* const top = op.statistics.as<R>();
+    R *const sum = top + tokens, *const chosen = sum + tokens;
+    parallel_ranges(tokens, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        const T* logits = op.logits.as<T>() + t * op.logits.row_stride;
+        const std::int64_t target = targets[t] - op.first;
+        const bool counts = targets[t] != kIgnoredTarget, here = counts && 0 <= target && target < columns;
+        const Softmax<R> s = counts ? softmax_of(logits, columns) : Softmax<R>{0, 0};
+        top[t] = s.top;
+        sum[t] = s.sum;
+        chosen[t] = here ? static_cast<R>(logits[target]) : R{0};
+      }
+    });
+  });
+}
+
+void cross_entropy_of_part(const CrossEntropyOfPart& op) {
+  check_targets(op.targets, op.vocabulary);
+  const std::int64_t tokens = op.logits.rows(), columns = op.logits.cols(), parts = op.statistics.rows() / 3;
+  const std::int32_t* targets = op.targets.as<std::int32_t>();
+  const bool writes = op.gradient == CrossEntropy::Gradient::in_place;
+  visit_float(op.logits.dtype, [&]<class T>() {
+    using R = Real<T>;
+    const auto statistic = [&](std::int64_t part, std::int64_t which, std::int64_t t) {
+      return op.statistics.as<R>()[(3 * part + which) * tokens + t];
+    };
+    const auto one = [&](std::int64_t t) {
+      T* logits = op.logits.as<T>() + t * op.logits.row_stride;
+      if (targets[t] == kIgnoredTarget) {
+        if (writes) to_zeros(logits, columns);
+        return R{0};
+      }
+      Softmax<R> s;
+      for (std::int64_t part = 0; part < parts; ++part) s.top = std::max(s.top, statistic(part, 0, t));
+      R chosen = 0;
+      for (std::int64_t part = 0; part < parts; ++part) {
+        s.sum += statistic(part, 1, t) * exp_of(statistic(part, 0, t) - shift_of(s.top));
+        chosen += statistic(part, 2, t);
+      }
+      chosen -= s.top;
+      if (writes) {
+        to_probabilities(logits, columns, s);
+        const std::int64_t target = targets[t] - op.first;
+        if (0 <= target && target < columns) logits[target] = static_cast<T>(exp_of(chosen) * (R{1} / s.sum) - R{1});
+      }
+      return std::log(s.sum) - chosen;
+    };
+    parallel_ranges(tokens, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) op.loss.as<R>()[t] = one(t);
     });
   });
 }

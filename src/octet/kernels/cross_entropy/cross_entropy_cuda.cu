@@ -146,6 +146,27 @@ __device__ void ignore_row(const Row& row, float* loss) {
   }
 }
 
+__device__ Eight<BFloat16> lowest() {
+  constexpr std::uint32_t kLowest = 0xFF80FF80u;  // a pair of -inf, which adds nothing
+  return {{{kLowest, kLowest, kLowest, kLowest}}};
+}
+
+// Adds this thread's vectors of the row from `first` on, and its single logit.
+__device__ void add_rest(Softmax& s, const Row& row, int first) {
+  for (; first < row.count; first += kBatchVectors) {
+    Eight<BFloat16> batch[kBatch];
+    for (int b = 0; b < kBatch; ++b) {
+      const int i = first + b * kThreads;
+      batch[b] = i < row.count ? load_eight(row.vector(i)) : lowest();
+    }
+    add(s, batch);
+  }
+  if (const BFloat16* single = row.single()) {
+    const float x = static_cast<float>(*single);
+    s = merge(s, isnan(x) ? Softmax{.sum = x} : Softmax{x, 1.0f});
+  }
+}
+
 // One cluster of blocks, one token. The first kCacheVectors of a block's share stay in shared memory; the others are read twice.
 template <bool kWrites>
 __global__ void __launch_bounds__(kThreads, kBlocks)
@@ -162,10 +183,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 
   Softmax s;
   const int thread = static_cast<int>(threadIdx.x);
-  const auto lowest = [] {
-    constexpr std::uint32_t kLowest = 0xFF80FF80u;  // a pair of -inf, which adds nothing
-    return Eight<BFloat16>{{{kLowest, kLowest, kLowest, kLowest}}};
-  };
   if constexpr (kWrites) {
     // All that shared memory holds is asked for at once.
     for (int first = thread; first < kCacheVectors; first += kBatchVectors) {
@@ -189,18 +206,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       add(s, batch);
     }
   }
-  for (int first = kWrites ? thread + kCacheVectors : thread; first < row.count; first += kBatchVectors) {
-    Eight<BFloat16> batch[kBatch];
-    for (int b = 0; b < kBatch; ++b) {
-      const int i = first + b * kThreads;
-      batch[b] = i < row.count ? load_eight(row.vector(i)) : lowest();
-    }
-    add(s, batch);
-  }
-  if (const BFloat16* single = row.single()) {
-    const float x = static_cast<float>(*single);
-    s = merge(s, isnan(x) ? Softmax{.sum = x} : Softmax{x, 1.0f});
-  }
+  add_rest(s, row, kWrites ? thread + kCacheVectors : thread);
   s = row_merge(block_merge(s));
   if (row.block == 0 && thread == 0) losses[token] = logf(s.sum) - (chosen - s.top);
 
@@ -227,6 +233,60 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     if (BFloat16* single = row.single()) *single = to_bf16(probability(static_cast<float>(*single)));
     __syncthreads();
     if (thread == 0 && known && row.has(target)) row.logits[target] = to_bf16(probability(chosen) - 1.0f);
+  }
+}
+
+// One block, one token of a part.
+__global__ void __launch_bounds__(kThreads)
+    softmax_statistics_kernel(BFloat16* logits, std::int64_t row_stride, int columns, const std::int32_t* targets,
+                              std::int64_t first, float* statistics) {
+  const std::int64_t token = blockIdx.x, tokens = gridDim.x;
+  const std::int32_t target = targets[token];
+  Softmax s{0, 0};
+  float chosen = 0;
+  if (target != kIgnoredTarget) {
+    const Row row(logits + token * row_stride, columns, 1);
+    s = {};
+    add_rest(s, row, static_cast<int>(threadIdx.x));
+    s = block_merge(s);
+    const std::int64_t here = target - first;
+    if (0 <= here && here < columns) chosen = static_cast<float>(row.logits[here]);
+  }
+  if (threadIdx.x > 0) return;
+  statistics[token] = s.top;
+  statistics[tokens + token] = s.sum;
+  statistics[2 * tokens + token] = chosen;
+}
+
+template <bool kWrites>
+__global__ void __launch_bounds__(kThreads)
+    cross_entropy_of_part_kernel(BFloat16* logits, std::int64_t row_stride, int columns, const std::int32_t* targets,
+                                 std::int64_t first, std::int64_t vocabulary, const float* statistics, int parts, float* losses) {
+  const std::int64_t token = blockIdx.x, tokens = gridDim.x;
+  const Row row(logits + token * row_stride, columns, 1);
+  const std::int32_t target = targets[token];
+  if (target == kIgnoredTarget) return ignore_row<kWrites>(row, losses + token);
+  Softmax s;
+  float chosen = 0 <= target && target < vocabulary ? 0.0f : std::numeric_limits<float>::quiet_NaN();
+  for (int part = 0; part < parts; ++part) {
+    const float* of_part = statistics + 3 * part * tokens + token;
+    s = merge(s, {of_part[0], of_part[tokens]});
+    chosen += of_part[2 * tokens];
+  }
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) losses[token] = logf(s.sum) - (chosen - s.top);
+  if constexpr (kWrites) {
+    const auto probability = [top = s.top, scale = -log2f(s.sum)](float x) { return exp2_of(fmaf(x - top, kLog2E, scale)); };
+    for (int i = thread; i < row.count; i += kThreads) {
+      float x[kWidth];
+      widen(x, load_eight(row.vector(i)));
+      for (float& value : x) value = probability(value);
+      store_eight(row.vector(i), narrow<BFloat16>(x));
+    }
+    if (BFloat16* single = row.single()) *single = to_bf16(probability(static_cast<float>(*single)));
+    __syncthreads();
+    const std::int64_t here = target - first;
+    if (thread == 0 && 0 <= here && here < columns) row.logits[here] = to_bf16(probability(chosen) - 1.0f);
   }
 }
 
@@ -278,6 +338,26 @@ void cross_entropy(Queue& queue, const CrossEntropy& op) {
   } else {
     launch<false>(stream_of(queue), op);
   }
+}
+
+void softmax_statistics(Queue& queue, const SoftmaxStatistics& op) {
+  require(op.logits.dtype == DType::bf16, "softmax_statistics on CUDA: logits are ", name_of(op.logits.dtype), ", not BF16");
+  if (op.logits.rows() == 0) return;
+  softmax_statistics_kernel<<<static_cast<unsigned>(op.logits.rows()), kThreads, 0, stream_of(queue)>>>(
+      op.logits.as<BFloat16>(), op.logits.row_stride, static_cast<int>(op.logits.cols()), op.targets.as<std::int32_t>(), op.first,
+      op.statistics.as<float>());
+  check_launch("softmax_statistics");
+}
+
+void cross_entropy_of_part(Queue& queue, const CrossEntropyOfPart& op) {
+  require(op.logits.dtype == DType::bf16, "cross_entropy_of_part on CUDA: logits are ", name_of(op.logits.dtype), ", not BF16");
+  if (op.logits.rows() == 0) return;
+  const auto kernel =
+      op.gradient == CrossEntropy::Gradient::in_place ? cross_entropy_of_part_kernel<true> : cross_entropy_of_part_kernel<false>;
+  kernel<<<static_cast<unsigned>(op.logits.rows()), kThreads, 0, stream_of(queue)>>>(
+      op.logits.as<BFloat16>(), op.logits.row_stride, static_cast<int>(op.logits.cols()), op.targets.as<std::int32_t>(), op.first,
+      op.vocabulary, op.statistics.as<float>(), static_cast<int>(op.statistics.rows() / 3), op.loss.as<float>());
+  check_launch("cross_entropy_of_part");
 }
 
 void loss_sum(Queue& queue, const LossSum& op) {

@@ -6,6 +6,8 @@
 namespace octet::kernels::cuda {
 
 void cross_entropy(Queue& queue, const CrossEntropy& op);
+void softmax_statistics(Queue& queue, const SoftmaxStatistics& op);
+void cross_entropy_of_part(Queue& queue, const CrossEntropyOfPart& op);
 void loss_sum(Queue& queue, const LossSum& op);
 
 }  // namespace octet::kernels::cuda

@@ -18,10 +18,16 @@ void check_operands(const char* name, const Tensor& tokens, const char* rows_nam
           table.cols(), "], got ", rows.shape);
 }
 
+void check_part(const char* name, const Tensor& table, std::int64_t first, std::int64_t vocabulary) {
+  require(vocabulary == 0 ? first == 0 : 0 <= first && first + table.rows() <= vocabulary, name, ": rows [", first, ", ",
+          first + table.rows(), ") of a vocabulary of ", vocabulary);
+}
+
 }  // namespace
 
 void embedding_forward(Queue& queue, const EmbeddingForward& op) {
   check_operands("embedding_forward", op.tokens, "y", op.y, "table", op.table);
+  check_part("embedding_forward", op.table, op.first, op.vocabulary);
   require(op.y.dtype == op.table.dtype, "embedding_forward: the table is ", name_of(op.table.dtype), ", y ", name_of(op.y.dtype));
   queue.count("embedding_forward", {.bytes = static_cast<double>(op.tokens.bytes() + 2 * op.y.bytes())});
   if (queue.kind() == DeviceKind::cpu) cpu::embedding_forward(op);
@@ -32,6 +38,7 @@ void embedding_forward(Queue& queue, const EmbeddingForward& op) {
 
 void embedding_backward(Queue& queue, Arena& scratch, const EmbeddingBackward& op) {
   check_operands("embedding_backward", op.tokens, "gy", op.gy, "gtable", op.gtable);
+  check_part("embedding_backward", op.gtable, op.first, op.vocabulary);
   const ArenaScope scope(scratch);
   const bool on_gpu = kCudaBackend && queue.target() == DeviceKind::cuda;
   std::size_t bytes = static_cast<std::size_t>(op.tokens.rows()) * sizeof(std::int64_t);

@@ -20,11 +20,13 @@ void check_tokens(const Tensor& tokens, std::int64_t vocabulary) {
   }
 }
 
-// Columns [begin, end) of gtable. `order` lists the tokens by id, and by place among equals: each number is id * 2^32 + place.
+// Columns [begin, end) of gtable. `order` lists `count` tokens by row, and by place among equals: each number is row * 2^32 +
+// place.
 template <class T, class G>
-void backward_columns(const EmbeddingBackward& op, const std::int64_t* order, std::int64_t begin, std::int64_t end) {
+void backward_columns(const EmbeddingBackward& op, const std::int64_t* order, std::int64_t count, std::int64_t begin,
+                      std::int64_t end) {
   using R = std::common_type_t<Real<T>, Real<G>>;
-  const std::int64_t count = op.tokens.rows(), width = end - begin;
+  const std::int64_t width = end - begin;
   for (std::int64_t i = 0; i < count;) {
     R sums[kColumnsPerTask] = {};
     const std::int64_t id = order[i] >> 32;
@@ -42,28 +44,36 @@ void backward_columns(const EmbeddingBackward& op, const std::int64_t* order, st
 }  // namespace
 
 void embedding_forward(const EmbeddingForward& op) {
-  check_tokens(op.tokens, op.table.rows());
+  check_tokens(op.tokens, op.vocabulary > 0 ? op.vocabulary : op.table.rows());
   const std::int32_t* tokens = op.tokens.as<std::int32_t>();
   const std::size_t width = size_of(op.table.dtype);
   parallel_ranges(op.tokens.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
-      std::memcpy(op.y.as_bytes() + static_cast<std::size_t>(t * op.y.row_stride) * width,
-                  op.table.as_bytes() + static_cast<std::size_t>(tokens[t] * op.table.row_stride) * width,
-                  static_cast<std::size_t>(op.table.cols()) * width);
+      std::uint8_t* const y = op.y.as_bytes() + static_cast<std::size_t>(t * op.y.row_stride) * width;
+      const std::size_t bytes = static_cast<std::size_t>(op.table.cols()) * width;
+      const std::int64_t row = tokens[t] - op.first;
+      if (row < 0 || row >= op.table.rows()) {
+        std::memset(y, 0, bytes);
+      } else {
+        std::memcpy(y, op.table.as_bytes() + static_cast<std::size_t>(row * op.table.row_stride) * width, bytes);
+      }
     }
   });
 }
 
 void embedding_backward(const EmbeddingBackward& op, std::int64_t* order) {
-  check_tokens(op.tokens, op.gtable.rows());
+  check_tokens(op.tokens, op.vocabulary > 0 ? op.vocabulary : op.gtable.rows());
   const std::int32_t* tokens = op.tokens.as<std::int32_t>();
-  const std::int64_t count = op.tokens.rows();
-  for (std::int64_t t = 0; t < count; ++t) order[t] = (std::int64_t{tokens[t]} << 32) | t;
+  std::int64_t count = 0;
+  for (std::int64_t t = 0; t < op.tokens.rows(); ++t) {
+    const std::int64_t row = tokens[t] - op.first;
+    if (0 <= row && row < op.gtable.rows()) order[count++] = (row << 32) | t;
+  }
   std::sort(order, order + count);
   visit_float(op.gy.dtype, [&]<class T>() {
     visit_float(op.gtable.dtype, [&]<class G>() {
       parallel_ranges(op.gtable.cols(), kColumnsPerTask,
-                      [&](std::int64_t begin, std::int64_t end) { backward_columns<T, G>(op, order, begin, end); });
+                      [&](std::int64_t begin, std::int64_t end) { backward_columns<T, G>(op, order, count, begin, end); });
     });
   });
 }

@@ -29,30 +29,34 @@ using Piece = std::conditional_t<kLanes == kWidth, Eight<BFloat16>, BFloat16>;
 
 __device__ void widen(float (&out)[1], BFloat16 in) { out[0] = static_cast<float>(in); }
 
-// A token outside the vocabulary gives a row of NaN, which shows in the loss.
+// A token outside the vocabulary gives a row of NaN, which shows in the loss; one of another part of the table, zeros.
 template <int kLanes>
 __global__ void __launch_bounds__(kForwardThreads)
-    forward_kernel(const std::int32_t* tokens, const BFloat16* table, std::int64_t table_stride, std::int64_t vocabulary,
-                   BFloat16* y, std::int64_t y_stride, std::int64_t width) {
-  const std::int64_t t = blockIdx.x, token = tokens[t];
-  const bool known = 0 <= token && token < vocabulary;
-  const auto* from = reinterpret_cast<const Piece<kLanes>*>(table + token * table_stride);
+    forward_kernel(const std::int32_t* tokens, const BFloat16* table, std::int64_t table_stride, std::int64_t rows,
+                   std::int64_t first, std::int64_t vocabulary, BFloat16* y, std::int64_t y_stride, std::int64_t width) {
+  const std::int64_t t = blockIdx.x, token = tokens[t], row = token - first;
+  const bool known = 0 <= row && row < rows, elsewhere = 0 <= token && token < vocabulary;
+  const auto* from = reinterpret_cast<const Piece<kLanes>*>(table + row * table_stride);
   auto* to = reinterpret_cast<Piece<kLanes>*>(y + t * y_stride);
   const int pieces = static_cast<int>(width / kLanes);
   for (int i = static_cast<int>(threadIdx.x); i < pieces; i += kForwardThreads) {
     if (known) {
       to[i] = from[i];
     } else {
-      for (int j = 0; j < kLanes; ++j) reinterpret_cast<BFloat16*>(to + i)[j] = BFloat16::from_bits(kNan);
+      for (int j = 0; j < kLanes; ++j) reinterpret_cast<BFloat16*>(to + i)[j] = BFloat16::from_bits(elsewhere ? 0 : kNan);
     }
   }
 }
 
-// Token t as id * 2^32 + t: sorted by id alone, stably, they stand by id and in the order of t.
+// Token t as id * 2^32 + t: sorted by id alone, stably, they stand by id and in the order of t. Ids count from the table's first
+// row; all that are of another part have the one after its last.
 __global__ void __launch_bounds__(kOrderThreads)
-    order_kernel(const std::int32_t* tokens, std::int64_t count, std::uint64_t* order) {
+    order_kernel(const std::int32_t* tokens, std::int64_t count, std::int64_t first, std::int64_t rows, std::uint64_t* order) {
   const std::int64_t t = std::int64_t{blockIdx.x} * kOrderThreads + threadIdx.x;
-  if (t < count) order[t] = (std::uint64_t{static_cast<std::uint32_t>(tokens[t])} << 32) | static_cast<std::uint64_t>(t);
+  if (t >= count) return;
+  const std::int64_t row = tokens[t] - first;
+  const auto id = static_cast<std::uint64_t>(0 <= row && row < rows ? row : rows);
+  order[t] = (id << 32) | static_cast<std::uint64_t>(t);
 }
 
 template <class G>
@@ -127,11 +131,12 @@ const std::uint64_t* sorted(cudaStream_t stream, const EmbeddingBackward& op, vo
   const Scratch scratch(count);
   auto* bytes = static_cast<std::uint8_t*>(memory);
   auto* order = reinterpret_cast<std::uint64_t*>(bytes);
-  order_kernel<<<static_cast<unsigned>(ceil_div(count, kOrderThreads)), kOrderThreads, 0, stream>>>(op.tokens.as<std::int32_t>(),
-                                                                                                    count, order);
+  order_kernel<<<static_cast<unsigned>(ceil_div(count, kOrderThreads)), kOrderThreads, 0, stream>>>(
+      op.tokens.as<std::int32_t>(), count, op.first, op.gtable.rows(), order);
   check_launch("embedding_backward");
   cub::DoubleBuffer<std::uint64_t> buffers(order, reinterpret_cast<std::uint64_t*>(bytes + scratch.order));
-  const int last_bit = 32 + std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(op.gtable.rows() - 1))));
+  const std::int64_t last = op.vocabulary > 0 ? op.gtable.rows() : op.gtable.rows() - 1;
+  const int last_bit = 32 + std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(last))));
   std::size_t wanted = 0;
   check(cub::DeviceRadixSort::SortKeys(nullptr, wanted, buffers, count, 32, last_bit, stream), "DeviceRadixSort::SortKeys");
   require(wanted <= scratch.sort, "embedding_backward: the sort of ", count, " tokens wants ", wanted, " bytes of scratch for ",
@@ -176,8 +181,8 @@ void embedding_forward(Queue& queue, const EmbeddingForward& op) {
                        op.table.row_stride % kWidth == 0 && op.y.row_stride % kWidth == 0;
   const auto kernel = vectors ? forward_kernel<kWidth> : forward_kernel<1>;
   kernel<<<static_cast<unsigned>(count), kForwardThreads, 0, stream_of(queue)>>>(
-      op.tokens.as<std::int32_t>(), op.table.as<BFloat16>(), op.table.row_stride, op.table.rows(), op.y.as<BFloat16>(),
-      op.y.row_stride, width);
+      op.tokens.as<std::int32_t>(), op.table.as<BFloat16>(), op.table.row_stride, op.table.rows(), op.first, op.vocabulary,
+      op.y.as<BFloat16>(), op.y.row_stride, width);
   check_launch("embedding_forward");
 }
 

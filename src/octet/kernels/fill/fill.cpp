@@ -8,7 +8,7 @@ namespace octet::kernels {
 
 void fill_normal(Queue& queue, const FillNormal& op) {
   require(op.x.contiguous(), "fill_normal: x ", op.x.shape, " must be contiguous, its row stride is ", op.x.row_stride);
-  require(op.first_element >= 0, "fill_normal: first_element is ", op.first_element);
+  require(op.elements.valid(), "fill_normal: no element has the index ", op.elements.first);
   queue.count("fill_normal", {.bytes = static_cast<double>(op.x.bytes())});
   if (queue.kind() == DeviceKind::cpu) cpu::fill_normal(op);
   if constexpr (kCudaBackend) {

@@ -4,18 +4,19 @@
 #include <cstdint>
 
 #include "octet/device/device.h"
+#include "octet/kernels/global_elements.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::kernels {
 
-// x[i] = mean + deviation * n, n the standard normal number of (seed, RngStream::init, subject, first_element + i): in F64, then
+// x[i] = mean + deviation * n, n the standard normal number of (seed, RngStream::init, subject, elements.at(i)): in F64, then
 // rounded to FP32 and from there to x's dtype. The same bits on every device and for any cut of a parameter.
 struct FillNormal {
   Tensor x;  // any shape, contiguous; F32, BF16 or F64; overwritten
   double mean = 0.0, deviation = 1.0;
   std::uint64_t seed = 0;
-  std::uint32_t subject = 0;       // name_id of the parameter
-  std::int64_t first_element = 0;  // global index of element 0
+  std::uint32_t subject = 0;  // name_id of the parameter
+  GlobalElements elements = {};
 };
 void fill_normal(Queue& queue, const FillNormal& op);
 

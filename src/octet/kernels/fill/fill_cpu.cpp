@@ -16,7 +16,7 @@ void fill_normal(const FillNormal& op) {
     T* x = op.x.as<T>();
     parallel_ranges(op.x.elements(), kElementsPerTask, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
-        const double value = op.mean + op.deviation * rng.normal(static_cast<std::uint64_t>(op.first_element + i));
+        const double value = op.mean + op.deviation * rng.normal(static_cast<std::uint64_t>(op.elements.at(i)));
         x[i] = static_cast<T>(static_cast<float>(value));
       }
     });

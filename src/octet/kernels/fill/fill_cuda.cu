@@ -15,10 +15,10 @@ using octet::cuda::stream_of;
 constexpr int kThreads = 256;
 
 template <class T>
-__global__ void fill_normal_kernel(T* x, std::int64_t count, double mean, double deviation, Rng rng, std::uint64_t first) {
+__global__ void fill_normal_kernel(T* x, std::int64_t count, double mean, double deviation, Rng rng, GlobalElements elements) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= count) return;
-  const Philox4 w = rng.words(first + static_cast<std::uint64_t>(i));
+  const Philox4 w = rng.words(static_cast<std::uint64_t>(elements.at(i)));
   const BoxMuller n = box_muller(w[0], w[1]);
   const double value = mean + deviation * (sqrt(n.radius_squared) * n.cosine);
   x[i] = static_cast<T>(static_cast<float>(value));
@@ -31,8 +31,7 @@ void fill_normal(Queue& queue, const FillNormal& op) {
   if (count == 0) return;
   visit_float(op.x.dtype, [&]<class T>() {
     fill_normal_kernel<<<static_cast<unsigned>(ceil_div(count, kThreads)), kThreads, 0, stream_of(queue)>>>(
-        op.x.as<T>(), count, op.mean, op.deviation, Rng(op.seed, RngStream::init, op.subject),
-        static_cast<std::uint64_t>(op.first_element));
+        op.x.as<T>(), count, op.mean, op.deviation, Rng(op.seed, RngStream::init, op.subject), op.elements);
   });
   check_launch("fill_normal");
 }
