@@ -16,9 +16,11 @@ using parallel::Parameter;
 struct SmallModel {
   explicit SmallModel(DType dtype, std::int64_t first = 0, std::int64_t last = 40) {
     fused.spec = {.name = "q", .shape = {10, 4}};
+    fused.cut = parallel::TensorCut({10, 4});
     fused.first_element = first;
     fused.value_part = memory.tensor(dtype, first == 0 && last == 40 ? Shape{10, 4} : Shape{last - first});
     norm.spec = {.name = "norm", .shape = {4}};
+    norm.cut = parallel::TensorCut({4});
     norm.value_part = memory.tensor(dtype, {4});
     table = {{"q.weight", &fused, 0, 6, {6, 4}}, {"k.weight", &fused, 6, 10, {4, 4}}, {"norm.weight", &norm, 0, 4, {4}}};
   }
@@ -82,6 +84,7 @@ TEST(ModelDir, RoundsToNearestEven) {
   Memory memory;
   Parameter parameter;
   parameter.spec = {.name = "w", .shape = {4}};
+  parameter.cut = parallel::TensorCut({4});
   parameter.value_part = memory.tensor(DType::bf16, {4});
   const Tensor source = memory.tensor(DType::f32, {4});
   const float values[] = {1.00390625f, 1.01171875f, 3.4e38f, -0.0f};  // two ties, an overflow, a signed zero

@@ -66,12 +66,14 @@ TEST(Ranks, ACheckpointOfAnyMeshResumesOnAnyOther) {
   for (const char* recipe : {"fp8_delayed", "fp8_block"}) {
     const std::string options =
         concat("--training.micro_batch_size=1 --lr_scheduler.decay=constant --precision.recipe=", recipe, " ");
-    ASSERT_EQ(run.run("train run.toml --training.steps=24 --run.output_dir=one " + options).code, 0);
+    ASSERT_EQ(run.run("train run.toml --training.steps=32 --run.output_dir=one " + options).code, 0);
     const char* const meshes[] = {
         "launch -n 4 -- train run.toml --parallel.shard=4 --parallel.gradients=sharded --parallel.reshard_after_forward=true",
         "launch -n 4 -- train run.toml --parallel.replicate=2 --parallel.shard=2",
         "launch -n 4 -- train run.toml --parallel.shard=2 --parallel.context=2 --parallel.gradients=sharded",
+        "launch -n 2 -- train run.toml --parallel.tensor=2",
         "train run.toml",
+        "launch -n 4 -- train run.toml --parallel.shard=2 --parallel.tensor=2 --parallel.reshard_after_forward=true",
         "launch -n 2 -- train run.toml",
         "launch -n 8 -- train run.toml --parallel.shard=4 --parallel.context=2 --parallel.reshard_after_forward=true",
     };
@@ -97,6 +99,10 @@ TEST(Ranks, WriteTheModelOfTheirParts) {
   };
   ASSERT_EQ(run.run(sharded("", "kept")).code, 0);
   ASSERT_EQ(run.run(sharded("--parallel.reshard_after_forward=true", "resharded")).code, 0);
+  ASSERT_EQ(run.run(sharded("--parallel.tensor=2", "tensor")).code, 0);
+  // What a checkpoint of many ranks holds is the model they write.
+  ASSERT_EQ(run.run("convert export --checkpoint tensor/checkpoints/step-00000005 --output exported").code, 0);
+  EXPECT_EQ(read_file(run / "exported/model.safetensors"), read_file(run / "tensor/model/model.safetensors"));
   EXPECT_EQ(read_file(run / "resharded/model/model.safetensors"), read_file(run / "kept/model/model.safetensors"));
   // The exported weights are those of the checkpoint, rounded.
   const ProgramResult evaluated = run.run(
@@ -167,8 +173,20 @@ TEST(Ranks, RefuseWhatTheyCannotDo) {
     EXPECT_EQ(result.code, 2) << result.err;
     EXPECT_NE(result.err.find(part), std::string::npos) << result.err;
   };
-  refused_with("launch -n 2 -- train run.toml --parallel.tensor=2",
-               "run.toml: parallel.tensor = 2: this version has the axes replicate, shard and context");
+  const auto tensor_refused_with = [&](int ranks, const std::string& options, const std::string& part) {
+    refused_with(concat("launch -n ", ranks, " -- train run.toml --parallel.tensor=", ranks, " ", options),
+                 "run.toml: " + part + "\n");
+  };
+  tensor_refused_with(8, "", "num_attention_heads = 4: must be a multiple of parallel.tensor = 8");
+  tensor_refused_with(3, "--model.num_attention_heads=12 --model.hidden_size=96",
+                      "num_key_value_heads = 2: must be a multiple of parallel.tensor = 3, or divide it");
+  tensor_refused_with(4, "", "num_attention_heads x head_dim = 32: must be a multiple of 16 x parallel.tensor = 4");
+  tensor_refused_with(2, "--model.intermediate_size=48",
+                      "intermediate_size = 48: must be a multiple of 16 x parallel.tensor = 2");
+  tensor_refused_with(2, "--model.vocab_size=257", "vocab_size = 257: must be a multiple of parallel.tensor = 2");
+  tensor_refused_with(2, "--training.seq_len=31 --training.micro_batch_size=1",
+                      "training.micro_batch_size x training.seq_len / parallel.context = 31: must be a multiple of "
+                      "parallel.tensor = 2");
   refused_with("launch -n 2 -- train run.toml --parallel.replicate=3", "run.toml: parallel.replicate = 3: there are 2 ranks\n");
   refused_with("launch -n 2 -- train run.toml --parallel.context=2 --training.seq_len=30",
                "run.toml: training.seq_len = 30: must be a multiple of 4, two chunks for each of parallel.context = 2\n");

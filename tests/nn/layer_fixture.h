@@ -43,7 +43,9 @@ class LayerTest : public OpTest {
   DType dtype() const {
     return recipe.compute == Compute::fp64 ? DType::f64 : recipe.compute == Compute::fp32 ? DType::f32 : DType::bf16;
   }
-  nn::Scope scope() { return {.queue = *queue, .stash = stash, .scratch = scratch, .dtype = dtype(), .context = *alone}; }
+  nn::Scope scope() {
+    return {.queue = *queue, .stash = stash, .scratch = scratch, .dtype = dtype(), .context = *alone, .tensor = *alone};
+  }
 
   // Plays the producer of an operand: x, or its codes.
   nn::LinearOperand made(const nn::LinearOperand& operand, const Tensor& x) {

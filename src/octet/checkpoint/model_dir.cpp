@@ -79,12 +79,31 @@ void convert(DType from, const void* in, DType to, void* out, std::int64_t count
 
 // Elements of the parameter, in its global row-major order, that the entry stands for.
 std::pair<std::int64_t, std::int64_t> global_range(const parallel::NameEntry& entry) {
-  const Shape& shape = entry.parameter->spec.shape;
+  const Shape& shape = entry.parameter->cut.global();
   const std::int64_t cols = shape.rank() > 1 && shape[0] > 0 ? shape.elements() / shape[0] : 1;
   require((entry.row_end - entry.row_begin) * cols == entry.shape.elements(), entry.external, ": rows [", entry.row_begin, ", ",
           entry.row_end, ") of ", shape, " are not ", entry.shape);
   return {entry.row_begin * cols, entry.row_end * cols};
 }
+
+// Calls visit(element of the entry, element of the parameter's primary, count) for each run of consecutive elements of the entry
+// that this rank holds, in the order of the primary.
+template <class Visit>
+void for_entry_runs(const parallel::NameEntry& entry, const Visit& visit) {
+  const parallel::Parameter& p = *entry.parameter;
+  const auto [begin, end] = global_range(entry);
+  for (const parallel::TensorPiece& piece : p.cut.pieces(p.first_element, p.primary().elements())) {
+    parallel::for_runs(piece, p.cut.global(), [&](std::int64_t global, std::int64_t local, std::int64_t count) {
+      const std::int64_t from = std::max(global, begin), to = std::min(global + count, end);
+      if (from < to) visit(from - begin, local + from - global - p.first_element, to - from);
+    });
+  }
+}
+
+// What of a parameter's primary waits in staging memory.
+struct Staged {
+  std::int64_t begin = 0, count = 0;
+};
 
 void check_names(const ModelWeights& weights, const parallel::NameTable& table, const std::vector<std::string>& ignorable) {
   Mismatch mismatch;
@@ -178,7 +197,7 @@ void write_shard(const fs::path& path, const parallel::NameTable& table, EntryRa
   for (std::size_t i = range.first; i < range.second; ++i) {
     const parallel::NameEntry& entry = table[i];
     const Tensor& source = whole.at(i);
-    require(source.contiguous() && source.elements() == entry.parameter->elements(), entry.external,
+    require(source.contiguous() && source.elements() == entry.parameter->cut.global().elements(), entry.external,
             ": only a part of it is here");
     const auto [begin, end] = global_range(entry);
     for (std::int64_t at = begin; at < end; at += kChunkElements) {
@@ -300,17 +319,26 @@ void load_weights(Queue& queue, const ModelWeights& weights, const parallel::Nam
     const Tensor source = weights.get(entry.external);
     const Tensor& primary = entry.parameter->primary();
     require(primary.contiguous(), entry.external, ": the parameter is not contiguous");
-    const std::int64_t local = entry.parameter->first_element;
-    const auto [global_begin, global_end] = global_range(entry);
-    const std::int64_t begin = std::max(global_begin, local), end = std::min(global_end, local + primary.elements());
-    for (std::int64_t at = begin; at < end; at += kChunkElements) {
-      const std::int64_t count = std::min(kChunkElements, end - at);
-      convert(source.dtype, source.as_bytes() + static_cast<std::size_t>(at - global_begin) * size_of(source.dtype),
-              primary.dtype, staging.get(), count);
-      queue.copy_to_device(primary.as_bytes() + static_cast<std::size_t>(at - local) * size_of(primary.dtype), staging.get(),
-                           static_cast<std::size_t>(count) * size_of(primary.dtype));
+    const std::size_t from_width = size_of(source.dtype), width = size_of(primary.dtype);
+    Staged staged;
+    const auto flush = [&] {
+      queue.copy_to_device(primary.as_bytes() + static_cast<std::size_t>(staged.begin) * width, staging.get(),
+                           static_cast<std::size_t>(staged.count) * width);
       queue.synchronize();
-    }
+      staged = {};
+    };
+    for_entry_runs(entry, [&](std::int64_t at, std::int64_t local, std::int64_t run) {
+      for (std::int64_t done = 0; done < run;) {
+        if (staged.count == kChunkElements || (staged.count > 0 && staged.begin + staged.count != local + done)) flush();
+        if (staged.count == 0) staged.begin = local + done;
+        const std::int64_t count = std::min(run - done, kChunkElements - staged.count);
+        convert(source.dtype, source.as_bytes() + static_cast<std::size_t>(at + done) * from_width, primary.dtype,
+                staging.get() + static_cast<std::size_t>(staged.count) * width, count);
+        staged.count += count;
+        done += count;
+      }
+    });
+    if (staged.count > 0) flush();
   }
 }
 

@@ -43,16 +43,16 @@ class ModelWeights {
 };
 
 // Converts tensors (F64, F32, BF16, F16; to BF16 to nearest even, from F64 by way of F32) to the dtype of each parameter's
-// primary() and copies them into the elements of `table` that this rank holds, [first_element, first_element +
-// primary().elements()) of each parameter whatever the shape of primary(), perhaps none; waits for the queue. Missing, extra and
+// primary() and copies them into what of `table` this rank holds, the pieces of each parameter whatever the shape of primary(),
+// perhaps none; waits for the queue. Missing, extra and
 // misshapen tensors and dtypes that are no floats are all said in one Error{data}. Tensors of the directory that match one of the
 // globs in `ignorable` (a tied "lm_head.weight") are passed over, and so always are "*rotary_emb.inv_freq". On the meta device
 // only the checks are made.
 void load_weights(Queue& queue, const ModelWeights& weights, const parallel::NameTable& table,
                   const std::vector<std::string>& ignorable = {});
 
-// Gives all elements of a parameter's primary, in its own dtype and any shape, contiguous in host memory that stays as it is
-// until the next call.
+// Gives all elements of a global parameter's primary, in its own dtype and any shape, contiguous in host memory that stays as it
+// is until the next call.
 using WholeParameter = std::function<Tensor(const parallel::Parameter& parameter)>;
 
 constexpr std::int64_t kMaxShardBytes = 5'000'000'000;  // as transformers cuts

@@ -1,5 +1,6 @@
 #include "octet/nn/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "octet/kernels/rope/rope.h"
@@ -10,18 +11,28 @@ namespace octet::nn {
 
 Attention::Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
     : options_(options),
+      heads_(options.heads / store.place().size),
+      kv_heads_(std::max<std::int64_t>(1, options.kv_heads / store.place().size)),
       qkv_({.parts = {options.name + ".q_proj", options.name + ".k_proj", options.name + ".v_proj"},
-            .out = q_cols() + 2 * kv_cols(),
+            .out = (options.heads + 2 * options.kv_heads) * options.head_dim,
             .in = options.dim,
+            .cut = {.along = parallel::Cut::rows,
+                    .part_rows = {options.heads * options.head_dim, options.kv_heads * options.head_dim,
+                                  options.kv_heads * options.head_dim},
+                    .least_rows = options.head_dim},
             .init_std = options.init_std},
            recipe, store, scales),
-      output_({.parts = {options.name + ".o_proj"}, .out = options.dim, .in = q_cols(), .init_std = options.output_init_std},
+      output_({.parts = {options.name + ".o_proj"},
+               .out = options.dim,
+               .in = options.heads * options.head_dim,
+               .cut = {.along = parallel::Cut::columns},
+               .init_std = options.output_init_std},
               recipe, store, scales) {}
 
 kernels::AttentionShape Attention::shape(const Scope& scope) const {
   return {.batch = scope.batch,
-          .heads = options_.heads,
-          .kv_heads = options_.kv_heads,
+          .heads = heads_,
+          .kv_heads = kv_heads_,
           .head_dim = options_.head_dim,
           .scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim)),
           .deterministic = scope.deterministic};
@@ -33,11 +44,11 @@ LinearOperand Attention::input(const Scope& scope, std::int64_t tokens, const At
 
 void Attention::forward(const Scope& scope, const Tensor& rope_table, const LinearOperand& h, const Tensor& residual,
                         const Tensor& y, AttentionSaved& saved) const {
-  const std::int64_t tokens = residual.rows(), q = q_cols(), kv = kv_cols();
+  const std::int64_t tokens = scope.tensor.size() * residual.rows(), q = q_cols(), kv = kv_cols();
   const bool keep = scope.checkpointing != Checkpointing::selective;
   saved.qkv = allocate(scope.stash, scope.dtype, {tokens, q + 2 * kv});
   saved.o = allocate(scope.stash, scope.dtype, {tokens, q});
-  saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {options_.heads, tokens});
+  saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, tokens});
   qkv_.forward(scope, h, {}, saved.qkv, keep ? &saved.qkv_in : nullptr);
   kernels::rope(
       scope.queue, scope.scratch,
@@ -53,7 +64,7 @@ void Attention::rebuild(const Scope& scope, const LinearOperand& h, AttentionSav
 
 void Attention::backward(const Scope& scope, const Tensor& rope_table, const LinearOperand& gy, const AttentionSaved& saved,
                          const Tensor& gh) const {
-  const std::int64_t tokens = gh.rows(), q = q_cols(), kv = kv_cols();
+  const std::int64_t tokens = scope.tensor.size() * gh.rows(), q = q_cols(), kv = kv_cols();
   const ArenaScope temporaries(scope.scratch);
   const Tensor go = allocate(scope.scratch, scope.dtype, {tokens, q});
   output_.backward(scope, gy, saved.o_in, go);

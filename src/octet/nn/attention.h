@@ -9,7 +9,8 @@
 
 namespace octet::nn {
 
-// D model, H query heads, G key/value heads, K head dim.
+// D model, H query heads, G key/value heads, K head dim. On the t ranks of the tensor axis H and G are of this rank, each of
+// which sees all T tokens; h, y, residual and their gradients are its share of them, [T / t, D].
 struct AttentionSaved {
   LinearSaved qkv_in;
   Tensor qkv;  // [T, (H + 2G) K], rotated
@@ -22,7 +23,7 @@ class Attention {
  public:
   struct Options {
     std::string name;  // "model.layers.0.self_attn"
-    std::int64_t dim = 0, heads = 0, kv_heads = 0, head_dim = 0;
+    std::int64_t dim = 0, heads = 0, kv_heads = 0, head_dim = 0;  // of the whole layer
     double init_std = 0.02, output_init_std = 0.02;
   };
   Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
@@ -47,10 +48,11 @@ class Attention {
 
  private:
   kernels::AttentionShape shape(const Scope& scope) const;
-  std::int64_t q_cols() const { return options_.heads * options_.head_dim; }
-  std::int64_t kv_cols() const { return options_.kv_heads * options_.head_dim; }
+  std::int64_t q_cols() const { return heads_ * options_.head_dim; }
+  std::int64_t kv_cols() const { return kv_heads_ * options_.head_dim; }
 
   Options options_;
+  std::int64_t heads_, kv_heads_;  // of this rank
   Linear qkv_, output_;
 };
 

@@ -2,16 +2,29 @@
 
 #include <algorithm>
 
-#include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/nn/rmsnorm.h"
+#include "octet/nn/tokens.h"
 
 namespace octet::nn {
 namespace {
 
-// Logits held at a time: on a GPU enough of them to fill it; a multiple of 128 tokens, so that chunks cut no scale tile.
+// Logits held at a time: on a GPU enough of them to fill it; a multiple of 128 tokens, so that chunks cut no scale tile. On t
+// ranks of the tensor axis a chunk is so many tokens of each share, and a t-th of the vocabulary of all.
 std::int64_t chunk_tokens(DeviceKind device, std::int64_t vocab) {
   const std::int64_t elements = std::int64_t{1} << (device == DeviceKind::cuda ? 29 : 25);
   return std::max<std::int64_t>(128, elements / vocab / 128 * 128);
+}
+
+// Targets of tokens [begin, end) of each rank's share, as gather_tokens orders them.
+Tensor gather_targets(const Scope& scope, const Tensor& targets, std::int64_t begin, std::int64_t end) {
+  if (scope.tensor.size() == 1) return targets.slice_rows(begin, end);
+  const std::int64_t share = targets.rows() / scope.tensor.size(), count = end - begin;
+  const Tensor result = allocate(scope.scratch, targets.dtype, {scope.tensor.size() * count});
+  for (int rank = 0; rank < scope.tensor.size(); ++rank) {
+    const Tensor from = targets.slice_rows(rank * share + begin, rank * share + end);
+    scope.queue.copy(result.slice_rows(rank * count, (rank + 1) * count).data, from.data, from.bytes());
+  }
+  return result;
 }
 
 Recipe head_recipe(const Recipe& recipe) {
@@ -27,9 +40,30 @@ HeadLoss::HeadLoss(const Options& options, const Recipe& recipe, parallel::Param
       head_({.parts = {"lm_head"},
              .out = options.vocab,
              .in = options.dim,
+             .cut = {.along = parallel::Cut::rows},
              .init_std = options.init_std,
              .shared_weight = options.tied},
             head_recipe(recipe), store, scales) {}
+
+void HeadLoss::cross_entropy(const Scope& scope, const Tensor& logits, const Tensor& targets, const Tensor& loss,
+                             kernels::CrossEntropy::Gradient gradient) const {
+  if (scope.tensor.size() == 1) {
+    return kernels::cross_entropy(scope.queue, {.logits = logits, .targets = targets, .loss = loss, .gradient = gradient});
+  }
+  const std::int64_t ranks = scope.tensor.size(), first = scope.tensor.rank() * logits.cols();
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor all = allocate(scope.scratch, loss.dtype, {3 * ranks, logits.rows()});
+  const Tensor own = all.slice_rows(3 * scope.tensor.rank(), 3 * scope.tensor.rank() + 3);
+  kernels::softmax_statistics(scope.queue, {.logits = logits, .targets = targets, .first = first, .statistics = own});
+  scope.tensor.all_gather(scope.queue, scope.scratch, {.x = own, .y = all});
+  kernels::cross_entropy_of_part(scope.queue, {.logits = logits,
+                                               .targets = targets,
+                                               .first = first,
+                                               .vocabulary = options_.vocab,
+                                               .statistics = all,
+                                               .loss = loss,
+                                               .gradient = gradient});
+}
 
 void HeadLoss::chunks(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const {
   const std::int64_t tokens = h.rows(), step = chunk_tokens(scope.queue.target(), options_.vocab);
@@ -37,16 +71,14 @@ void HeadLoss::chunks(const Scope& scope, const Tensor& h, const Tensor& targets
     const std::int64_t end = std::min(tokens, begin + step);
     const ArenaScope kept(scope.stash);
     const ArenaScope temporaries(scope.scratch);
-    const Tensor logits = allocate(scope.scratch, scope.dtype, {end - begin, options_.vocab});
-    const Tensor loss = allocate(scope.scratch, statistics_dtype(scope.dtype), {end - begin});
-    const Tensor chunk_targets = targets.slice_rows(begin, end);
+    const std::int64_t rows = scope.tensor.size() * (end - begin);
+    const Tensor logits = allocate(scope.scratch, scope.dtype, {rows, head_.weight().spec.shape[0]});
+    const Tensor loss = allocate(scope.scratch, statistics_dtype(scope.dtype), {rows});
+    const Tensor chunk_targets = gather_targets(scope, targets, begin, end);
     LinearSaved saved;
     head_.forward(scope, h.slice_rows(begin, end), {}, logits, gh ? &saved : nullptr);
-    kernels::cross_entropy(scope.queue,
-                           {.logits = logits,
-                            .targets = chunk_targets,
-                            .loss = loss,
-                            .gradient = gh ? kernels::CrossEntropy::Gradient::in_place : kernels::CrossEntropy::Gradient::none});
+    cross_entropy(scope, logits, chunk_targets, loss,
+                  gh ? kernels::CrossEntropy::Gradient::in_place : kernels::CrossEntropy::Gradient::none);
     kernels::loss_sum(scope.queue, {.loss = loss, .targets = chunk_targets, .total = total});
     if (gh) head_.backward(scope, logits, saved, gh.slice_rows(begin, end));
   }

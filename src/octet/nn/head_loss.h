@@ -1,8 +1,10 @@
-// Output head and cross-entropy, in chunks of tokens: the logits of a micro-batch never exist whole.
+// Output head and cross-entropy, in chunks of tokens: the logits of a micro-batch never exist whole. On the t ranks of the tensor
+// axis each has the logits of a part of the vocabulary for all T tokens, and a share [T / t, D] of what they are made of.
 #pragma once
 
 #include <string>
 
+#include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/nn/linear.h"
 
 namespace octet::nn {
@@ -17,16 +19,19 @@ class HeadLoss {
   // The head computes in the recipe's precision when it says so (head_fp8), else in BF16; in FP32 for the fp32 recipe.
   HeadLoss(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  // h [T, D], targets [T] I32. total[0] += sum of token losses, total[1] += tokens that count (device).
+  // h [T / t, D], targets [T] I32. total[0] += sum of token losses, total[1] += tokens that count (device).
   void loss(const Scope& scope, const Tensor& h, const Tensor& targets, double* total) const;
-  // The same, and gh [T, D] overwritten by, and the head's gradient increased by, the gradient of the *sum* of losses.
+  // The same, and gh [T / t, D] overwritten by, and the head's gradient increased by, the gradient of the *sum* of losses.
   void loss_and_gradient(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const;
-  // logits [T, V] of h's dtype, overwritten.
+  // logits [T, V] of h's dtype, overwritten; on one rank of the tensor axis.
   void logits(const Scope& scope, const Tensor& h, const Tensor& logits) const;
 
   Linear& head() { return head_; }
 
  private:
+  // loss [T], and in `logits`, where `gradient` says so, the gradient.
+  void cross_entropy(const Scope& scope, const Tensor& logits, const Tensor& targets, const Tensor& loss,
+                     kernels::CrossEntropy::Gradient gradient) const;
   void chunks(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const;
 
   Options options_;

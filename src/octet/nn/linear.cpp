@@ -4,6 +4,7 @@
 
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/kernels/quantize/quantize.h"
+#include "octet/nn/tokens.h"
 #include "octet/recipes/registry.h"
 
 namespace octet::nn {
@@ -21,15 +22,17 @@ Linear::Linear(const Options& options, const Recipe& recipe, parallel::Parameter
       parts_(options.parts),
       recipe_(recipe),
       compute_(recipes::compute_of(recipe, options.parts)),
-      out_(options.out),
-      in_(options.in),
+      along_(options.cut.along),
       weight_(options.shared_weight),
       scales_(&scales) {
   if (!weight_) {
-    weight_ = &store.add({.name = name_ + ".weight", .shape = {out_, in_}, .init_std = options.init_std});
+    weight_ = &store.add(
+        {.name = name_ + ".weight", .shape = {options.out, options.in}, .cut = options.cut, .init_std = options.init_std});
   }
-  require(weight_->spec.shape == Shape({out_, in_}), name_, ": weight ", weight_->spec.shape, " shared as [", out_, ", ", in_,
-          "]");
+  require(weight_->cut.global() == Shape({options.out, options.in}) && weight_->spec.cut.along == along_, name_, ": weight ",
+          weight_->cut.global(), " shared as [", options.out, ", ", options.in, "]");
+  out_ = weight_->spec.shape[0];
+  in_ = weight_->spec.shape[1];
   weight_->spec.grad_from_product = true;
   if (!is_fp8()) return;
   recipes::check_shape(recipe_, name_, out_, in_);
@@ -87,6 +90,7 @@ Quantized Linear::input_codes(const Scope& scope, std::int64_t tokens, const Lin
 
 LinearOperand Linear::input(const Scope& scope, std::int64_t tokens, const LinearSaved* saved) const {
   LinearOperand x;
+  if (gathers(scope, parallel::Cut::rows)) return {.values = allocate(scope.scratch, scope.dtype, {tokens, in_})};
   const bool kept = saved && keeps_input();
   if (kept || !is_fp8() || scope.observer) x.values = allocate(kept ? scope.stash : scope.scratch, scope.dtype, {tokens, in_});
   if (is_fp8()) x.q = input_codes(scope, tokens, saved);
@@ -96,15 +100,23 @@ LinearOperand Linear::input(const Scope& scope, std::int64_t tokens, const Linea
 
 void Linear::forward(const Scope& scope, const Tensor& x, const Tensor& residual, const Tensor& y, LinearSaved* saved) const {
   const ArenaScope temporaries(scope.scratch);
-  forward(scope, {.values = x, .q = is_fp8() ? input_codes(scope, x.rows(), saved) : Quantized{}}, residual, y, saved);
+  const bool quantised_here = is_fp8() && !gathers(scope, parallel::Cut::rows);
+  forward(scope, {.values = x, .q = quantised_here ? input_codes(scope, x.rows(), saved) : Quantized{}}, residual, y, saved);
 }
 
-void Linear::forward(const Scope& scope, const LinearOperand& x, const Tensor& residual, const Tensor& y,
+void Linear::forward(const Scope& scope, const LinearOperand& share, const Tensor& residual, const Tensor& y,
                      LinearSaved* saved) const {
+  const ArenaScope temporaries(scope.scratch);
+  LinearOperand x = share;
+  if (gathers(scope, parallel::Cut::rows)) {
+    x.values = gather_tokens(scope, saved && keeps_input() ? scope.stash : scope.scratch, share.values);
+    if (is_fp8()) x.q = input_codes(scope, x.values.rows(), saved);
+  }
+  const TokenSum out = along_ == parallel::Cut::columns ? TokenSum(scope, residual, y) : TokenSum::none(residual, y);
   if (!is_fp8()) {
     if (saved) saved->x = x.values;
-    kernels::gemm(scope.queue, scope.scratch, {.a = values(x.values), .b = values(weight_->value), .c = residual, .d = y});
-    return;
+    kernels::gemm(scope.queue, scope.scratch, {.a = values(x.values), .b = values(weight_->value), .c = out.c, .d = out.d});
+    return out.finish(scope);
   }
   quantize(scope, Role::activation, x, scope.record);
   if (scope.observer) {
@@ -113,13 +125,14 @@ void Linear::forward(const Scope& scope, const LinearOperand& x, const Tensor& r
     scope.observer->operand(scope, name_, Role::weight, whole ? weight_->primary() : Tensor{}, weight_->codes);
   }
   const GemmOperand a = kernels::row_operand(x.q), b = kernels::row_operand(weight_->codes);
-  kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = residual, .d = y, .accumulation = recipe_.fprop});
+  kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = out.c, .d = out.d, .accumulation = recipe_.fprop});
   if (scope.observer && scope.observer->wants_products(name_)) {
     const ArenaScope temporaries(scope.scratch);
-    const Tensor alone = allocate(scope.scratch, DType::f32, y.shape);
+    const Tensor alone = allocate(scope.scratch, DType::f32, out.d.shape);
     kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = alone, .accumulation = recipe_.fprop});
     scope.observer->product(scope, name_, "y", alone);
   }
+  out.finish(scope);
   if (saved) {
     if (recipe_.wgrad_bf16) saved->x = x.values;
     saved->q = x.q;
@@ -129,6 +142,7 @@ void Linear::forward(const Scope& scope, const LinearOperand& x, const Tensor& r
 
 LinearOperand Linear::rebuild_input(const Scope& scope, Arena& arena, std::int64_t tokens) const {
   LinearOperand x;
+  if (gathers(scope, parallel::Cut::rows)) return {.values = allocate(scope.scratch, scope.dtype, {tokens, in_})};
   if (!keeps_input()) {
     x.q = empty(Role::activation);
     add_transposed(arena, tokens, in_, x.q);
@@ -143,14 +157,29 @@ LinearOperand Linear::rebuild_input(const Scope& scope, Arena& arena, std::int64
 
 void Linear::rebuild(const Scope& scope, Arena& arena, const Tensor& x, LinearSaved& saved) const {
   LinearOperand operand{.values = x};
+  if (gathers(scope, parallel::Cut::rows)) return rebuild(scope, operand, saved);
   if (!keeps_input()) {
     operand.q = empty(Role::activation);
     add_transposed(arena, x.rows(), in_, operand.q);
   }
-  rebuild(scope, operand, saved);
+  keep(scope, operand, saved);
 }
 
-void Linear::rebuild(const Scope& scope, const LinearOperand& x, LinearSaved& saved) const {
+void Linear::rebuild(const Scope& scope, const LinearOperand& share, LinearSaved& saved) const {
+  if (!gathers(scope, parallel::Cut::rows)) return keep(scope, share, saved);
+  LinearOperand x;
+  if (keeps_input()) {
+    x.values = gather_tokens(scope, scope.scratch, share.values);
+    return keep(scope, x, saved);
+  }
+  x.q = empty(Role::activation);
+  add_transposed(scope.scratch, scope.tensor.size() * share.values.rows(), in_, x.q);
+  const ArenaScope temporaries(scope.scratch);
+  x.values = gather_tokens(scope, scope.scratch, share.values);
+  keep(scope, x, saved);
+}
+
+void Linear::keep(const Scope& scope, const LinearOperand& x, LinearSaved& saved) const {
   if (keeps_input()) {
     saved.x = x.values;
     return;
@@ -187,7 +216,7 @@ Quantized Linear::gradient_codes(const Scope& scope, std::int64_t tokens) const 
 
 LinearOperand Linear::gradient(const Scope& scope, const Tensor& values, const Quantized* memory) const {
   LinearOperand gy{.values = values};
-  if (!is_fp8()) return gy;
+  if (!is_fp8() || gathers(scope, parallel::Cut::columns)) return gy;
   gy.q = memory ? *memory : gradient_codes(scope, values.rows());
   if (!recipe_.wgrad_bf16 && !scope.observer) gy.codes = to(Role::gradient, gy.q, scope.record);
   return gy;
@@ -195,22 +224,31 @@ LinearOperand Linear::gradient(const Scope& scope, const Tensor& values, const Q
 
 void Linear::backward(const Scope& scope, const Tensor& gy, const LinearSaved& saved, const Tensor& gx) const {
   const ArenaScope temporaries(scope.scratch);
-  backward(scope, LinearOperand{.values = gy, .q = is_fp8() ? gradient_codes(scope, gy.rows()) : Quantized{}}, saved, gx);
+  const bool quantised_here = is_fp8() && !gathers(scope, parallel::Cut::columns);
+  backward(scope, LinearOperand{.values = gy, .q = quantised_here ? gradient_codes(scope, gy.rows()) : Quantized{}}, saved, gx);
 }
 
-void Linear::backward(const Scope& scope, const LinearOperand& gy, const LinearSaved& saved, const Tensor& gx) const {
+void Linear::backward(const Scope& scope, const LinearOperand& share, const LinearSaved& saved, const Tensor& gx) const {
+  const ArenaScope temporaries(scope.scratch);
+  LinearOperand gy = share;
+  if (gathers(scope, parallel::Cut::columns)) {
+    gy.values = gather_tokens(scope, scope.scratch, share.values);
+    if (is_fp8()) gy.q = gradient_codes(scope, gy.values.rows());
+  }
+  const auto sum_of_gx = [&] { return along_ == parallel::Cut::rows ? TokenSum(scope, {}, gx) : TokenSum::none({}, gx); };
   const Tensor& gw = weight_->grad;
   const Tensor before = std::exchange(weight_->grad_is_stale, false) ? Tensor{} : gw;
   if (!is_fp8()) {
     if (gx) {
+      const TokenSum sum = sum_of_gx();
       kernels::gemm(scope.queue, scope.scratch,
-                    {.a = values(gy.values), .b = transposed_values(weight_->value), .c = {}, .d = gx});
+                    {.a = values(gy.values), .b = transposed_values(weight_->value), .c = {}, .d = sum.d});
+      sum.finish(scope);
     }
     kernels::gemm(scope.queue, scope.scratch,
                   {.a = transposed_values(gy.values), .b = transposed_values(saved.x), .c = before, .d = gw});
     return;
   }
-  const ArenaScope temporaries(scope.scratch);
   const Quantized& q = gy.q;
   quantize(scope, Role::gradient, gy, scope.record);
   if (scope.observer) scope.observer->operand(scope, name_, Role::gradient, gy.values, q);
@@ -219,8 +257,10 @@ void Linear::backward(const Scope& scope, const LinearOperand& gy, const LinearS
   const bool watched = scope.observer && scope.observer->wants_products(name_);
   if (gx) {
     const ArenaScope of_dgrad(scope.scratch);
+    const TokenSum sum = sum_of_gx();
     const GemmOperand a = kernels::row_operand(q), b = kernels::transposed_operand(weight_transposed(scope));
-    kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = gx, .accumulation = recipe_.dgrad});
+    kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = sum.d, .accumulation = recipe_.dgrad});
+    sum.finish(scope);
     if (watched) {
       const Tensor exact = allocate(scope.scratch, DType::f32, {tokens, in_});
       kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = exact, .accumulation = recipe_.dgrad});

@@ -5,6 +5,11 @@
 // In FP8 the operands are codes, row-wise for the product that sums over columns and transposed for the one that sums over
 // tokens. W is quantised by parallel::ParameterStore::refresh. X and G are quantised by the op that makes them (a norm, SwiGLU,
 // ...) where nobody reads their values, else here. Only the transposed X is kept for backward.
+//
+// On the t ranks of the tensor axis a linear is cut by rows, its X and gX being shares of the tokens [T / t, in] and its Y and G
+// some columns of all [T, out / t], or by columns, the other way round. What is shared out is gathered before it is multiplied,
+// as values, so that codes and scales are those of all tokens whatever the tile; partial sums of products are scattered
+// (tokens.h).
 #pragma once
 
 #include <string>
@@ -37,6 +42,7 @@ class Linear {
   struct Options {
     std::vector<std::string> parts;
     std::int64_t out = 0, in = 0;
+    parallel::CutRule cut = {};  // of the weight on the tensor axis
     double init_std = 0.02;
     parallel::Parameter* shared_weight = nullptr;  // a tied head reads the embedding's
   };
@@ -55,8 +61,9 @@ class Linear {
   // After scales and parameters are materialised: the weight learns its scale.
   void bind();
 
-  // X [tokens, in] for its producer, then y, which is overwritten; `residual` (of y's shape and dtype) is optional. `saved`, the
-  // same in both calls, is filled when given. What is kept lies in the stash, the rest in the scratch of the caller's scope.
+  // X [tokens, in] for its producer (a share, where it is gathered), then y, which is overwritten; `residual` (of y's shape and
+  // dtype) is optional. `saved`, the same in both calls, is filled when given. What is kept lies in the stash, the rest in the
+  // scratch of the caller's scope.
   LinearOperand input(const Scope& scope, std::int64_t tokens, const LinearSaved* saved) const;
   void forward(const Scope& scope, const LinearOperand& x, const Tensor& residual, const Tensor& y, LinearSaved* saved) const;
   // Of an X that exists.
@@ -77,6 +84,9 @@ class Linear {
   void backward(const Scope& scope, const Tensor& gy, const LinearSaved& saved, const Tensor& gx) const;
 
  private:
+  // Whether that is shared out which a cut along this dim gathers: X of rows, G of columns.
+  bool gathers(const Scope& scope, parallel::Cut along) const { return along_ == along && scope.tensor.size() > 1; }
+  void keep(const Scope& scope, const LinearOperand& x, LinearSaved& saved) const;
   Quantized empty(Role role) const;
   void add_rows(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const;
   void add_transposed(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const;
@@ -91,7 +101,8 @@ class Linear {
   std::vector<std::string> parts_;
   Recipe recipe_;
   Compute compute_;
-  std::int64_t out_, in_;
+  std::int64_t out_ = 0, in_ = 0;  // of this rank's weight
+  parallel::Cut along_;
   parallel::Parameter* weight_;
   recipes::ScaleState* scales_;
   int x_slot_ = -1, w_slot_ = -1, g_slot_ = -1;

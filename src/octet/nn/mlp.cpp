@@ -5,13 +5,18 @@
 namespace octet::nn {
 
 Mlp::Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
-    : options_(options),
+    : ffn_(options.ffn / store.place().size),
       gate_up_({.parts = {options.name + ".gate_proj", options.name + ".up_proj"},
                 .out = 2 * options.ffn,
                 .in = options.dim,
+                .cut = {.along = parallel::Cut::rows, .part_rows = {options.ffn, options.ffn}},
                 .init_std = options.init_std},
                recipe, store, scales),
-      down_({.parts = {options.name + ".down_proj"}, .out = options.dim, .in = options.ffn, .init_std = options.output_init_std},
+      down_({.parts = {options.name + ".down_proj"},
+             .out = options.dim,
+             .in = options.ffn,
+             .cut = {.along = parallel::Cut::columns},
+             .init_std = options.output_init_std},
             recipe, store, scales) {}
 
 LinearOperand Mlp::input(const Scope& scope, std::int64_t tokens, const MlpSaved& saved) const {
@@ -19,9 +24,9 @@ LinearOperand Mlp::input(const Scope& scope, std::int64_t tokens, const MlpSaved
 }
 
 void Mlp::forward(const Scope& scope, const LinearOperand& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const {
-  const std::int64_t tokens = residual.rows();
+  const std::int64_t tokens = scope.tensor.size() * residual.rows();
   const bool keep = scope.checkpointing != Checkpointing::selective;
-  saved.gate_up = allocate(scope.stash, scope.dtype, {tokens, 2 * options_.ffn});
+  saved.gate_up = allocate(scope.stash, scope.dtype, {tokens, 2 * ffn_});
   gate_up_.forward(scope, h, {}, saved.gate_up, keep ? &saved.gate_up_in : nullptr);
   const ArenaScope temporaries(scope.scratch);
   LinearSaved* const down_in = keep ? &saved.down_in : nullptr;
@@ -43,7 +48,7 @@ void Mlp::rebuild(const Scope& scope, const LinearOperand& h, MlpSaved& saved) c
 
 void Mlp::backward(const Scope& scope, const LinearOperand& gy, const MlpSaved& saved, const Tensor& gh) const {
   const ArenaScope temporaries(scope.scratch);
-  const Tensor ga = allocate(scope.scratch, scope.dtype, {gh.rows(), options_.ffn});
+  const Tensor ga = allocate(scope.scratch, scope.dtype, {saved.gate_up.rows(), ffn_});
   down_.backward(scope, gy, saved.down_in, ga);
   const LinearOperand g = gate_up_.gradient(scope, saved.gate_up);
   kernels::swiglu_backward(scope.queue, scope.scratch,

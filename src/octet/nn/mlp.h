@@ -7,6 +7,8 @@
 
 namespace octet::nn {
 
+// On the t ranks of the tensor axis F is this rank's part of the layer, for all T tokens; h, y, residual and their gradients are
+// its share of the tokens, [T / t, D].
 struct MlpSaved {
   LinearSaved gate_up_in;
   Tensor gate_up;  // [T, 2F]; backward overwrites it with its gradient
@@ -17,7 +19,7 @@ class Mlp {
  public:
   struct Options {
     std::string name;  // "model.layers.0.mlp"
-    std::int64_t dim = 0, ffn = 0;
+    std::int64_t dim = 0, ffn = 0;  // of the whole layer
     double init_std = 0.02, output_init_std = 0.02;
   };
   Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
@@ -39,7 +41,7 @@ class Mlp {
   const Linear& down() const { return down_; }
 
  private:
-  Options options_;
+  std::int64_t ffn_;  // of this rank
   Linear gate_up_, down_;
 };
 

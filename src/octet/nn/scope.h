@@ -48,6 +48,7 @@ struct Scope {
   LinearObserver* observer = nullptr;
   bool deterministic = false;  // CUDA: ops that would not give the same bits every time take their slower way that does
   comm::Group& context;        // ranks that hold the other parts of the same sequences
+  comm::Group& tensor;         // ranks that hold the other parts of the same layers, and other tokens between them (tokens.h)
   std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
   Tensor positions;            // [T] I32, of each token in its sequence
 };

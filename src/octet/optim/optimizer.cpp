@@ -36,7 +36,9 @@ Tensor Optimizer::sum_squares(Queue& queue, Arena& scratch) {
   State* state = state_of(state_);
   queue.zero(&state->sum_squares, sizeof(double));
   for (const parallel::Parameter& p : store_.parameters()) {
-    kernels::sum_squares(queue, scratch, {.x = p.grad_part, .total = &state->sum_squares});
+    for (const parallel::TensorPiece& piece : p.own_pieces()) {
+      kernels::sum_squares(queue, scratch, {.x = p.of_part(p.grad_part, piece), .total = &state->sum_squares});
+    }
   }
   return {&state->sum_squares, DType::f64, {1}};
 }
@@ -56,19 +58,22 @@ void Optimizer::prepare(Queue& queue, const StepInput& input) {
 
 void Optimizer::update(Queue& queue) {
   for (const parallel::Parameter& p : store_.parameters()) {
-    kernels::adamw(queue, {.grad = p.grad_part,
-                           .weight = p.primary(),
-                           .moment1 = p.moment1,
-                           .moment2 = p.moment2,
-                           .value = p.master ? p.value_part : Tensor{},
-                           .beta1 = options_.beta1,
-                           .beta2 = options_.beta2,
-                           .epsilon = options_.epsilon,
-                           .weight_decay = p.spec.decay ? options_.weight_decay : 0.0,
-                           .seed = options_.seed,
-                           .subject = name_id(p.spec.name),
-                           .first_element = p.first_element,
-                           .scalars = scalars()});
+    for (const parallel::TensorPiece& piece : p.pieces()) {
+      const bool copies = p.master && p.value_part;
+      kernels::adamw(queue, {.grad = p.of_part(p.grad_part, piece),
+                             .weight = p.of_part(p.primary(), piece),
+                             .moment1 = p.of_part(p.moment1, piece),
+                             .moment2 = p.of_part(p.moment2, piece),
+                             .value = copies ? p.of_part(p.value_part, piece) : Tensor{},
+                             .beta1 = options_.beta1,
+                             .beta2 = options_.beta2,
+                             .epsilon = options_.epsilon,
+                             .weight_decay = p.spec.decay ? options_.weight_decay : 0.0,
+                             .seed = options_.seed,
+                             .subject = name_id(p.spec.name),
+                             .elements = piece.global_elements(p.cut.global()),
+                             .scalars = scalars()});
+    }
   }
 }
 

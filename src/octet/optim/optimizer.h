@@ -42,7 +42,8 @@ class Optimizer {
   void reset_loss(Queue& queue);
 
   // After the last micro-batch: the sum of squares of this rank's parts of gradients, a device scalar in F64, to be added up over
-  // the ranks that hold the other parts; then kernels::prepare_step with it.
+  // the ranks that hold the other parts (of what several ranks of the tensor axis hold, one counts it); then
+  // kernels::prepare_step with it.
   Tensor sum_squares(Queue& queue, Arena& scratch);
   void prepare(Queue& queue, const StepInput& input);
   // AdamW of every parameter with what `prepare` found. Values and codes are stale afterwards, except BF16 copies of

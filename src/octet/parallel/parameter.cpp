@@ -20,9 +20,12 @@ int ParameterStore::begin_unit() { return unit_ = units_++; }
 Parameter& ParameterStore::add(ParameterSpec spec) {
   if (units_ == 0) begin_unit();
   parameters_.emplace_back();
-  parameters_.back().spec = std::move(spec);
-  parameters_.back().unit = unit_;
-  return parameters_.back();
+  Parameter& p = parameters_.back();
+  p.cut = TensorCut(spec.shape, spec.cut, place_);
+  p.spec = std::move(spec);
+  p.spec.shape = p.cut.local();
+  p.unit = unit_;
+  return p;
 }
 
 std::int64_t ParameterStore::elements() const {
@@ -86,13 +89,23 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights wei
   q.format = spec.format;
   q.tile = spec.tile;
   q.scale_inv = allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
-  const bool keeps = p.spec.keeps_transpose && (parts() == 1 || weights == Weights::kept);
-  if (keeps || (parts() > 1 && !square)) {
+  // Between parts of the axis and those of a layer only Units transposes, what it keeps.
+  const bool keeps = p.spec.keeps_transpose && (!casts_parts() || (parts() > 1 && weights == Weights::kept));
+  if (keeps || (casts_parts() && !square)) {
     q.scale_inv_t = spec.tile == ScaleTile::tensor
                         ? q.scale_inv
                         : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, cols, rows));
   }
   if (keeps) q.codes_t = allocate(device, MemoryCategory::weights, dtype, {cols, rows});
+  if (parts() == 1 && casts_parts()) {
+    const auto whole_part = [&](Tensor& whole, Tensor& part) {
+      whole = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
+      part = whole.reshape({p.elements()});
+    };
+    whole_part(q.codes, p.codes_part);
+    if (!square) whole_part(p.column_codes, p.column_codes_part);
+    return;
+  }
   if (parts() == 1) {
     q.codes = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
     return;
@@ -103,13 +116,14 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights wei
   }
 }
 
-void ParameterStore::materialise(Device& device, const Storage& storage, comm::Group* ranks, Weights weights,
-                                 Gradients gradients) {
+void ParameterStore::materialise(Device& device, const Storage& storage, comm::Group* ranks, Weights weights, Gradients gradients,
+                                 comm::Group* tensor) {
   require(buffers_.empty(), "parameters are materialised once");
   storage_ = storage;
   ranks_ = ranks;
+  tensor_ = tensor;
+  require((tensor ? tensor->size() : 1) == place_.size, "parameters of a tensor axis of ", place_.size, " ranks");
   const bool master = storage.compute == DType::bf16 && storage.master_weights;
-  std::int64_t amaxes = 0;
   for (Parameter& p : parameters_) {
     const std::int64_t rank = ranks_ ? ranks_->rank() : 0;
     p.stride = parts() == 1 ? p.elements() : round_up(ceil_div(p.elements(), std::int64_t{parts()}), kShardMultiple);
@@ -123,7 +137,7 @@ void ParameterStore::materialise(Device& device, const Storage& storage, comm::G
       p.value_part = allocate_part(device, MemoryCategory::weights, storage.compute, p);
     }
     if (p.spec.quant) materialise_codes(device, p, weights);
-    if (p.spec.quant && parts() > 1) amax_grids(p, amaxes);
+    if (p.spec.quant && casts_parts()) amax_grids(p, amax_count_);
     if (storage.training) {
       if (gradients == Gradients::whole || parts() == 1) {
         allocate_whole(device, MemoryCategory::gradients, storage.grad, p, p.grad, p.grad_part);
@@ -135,18 +149,21 @@ void ParameterStore::materialise(Device& device, const Storage& storage, comm::G
     }
   }
   if (parts() > 1 && weights == Weights::resharded) materialise_gathered_parts(device);
+  const std::int64_t amaxes = amax_count_.shared + amax_count_.own;
   if (amaxes > 0) amaxes_ = allocate(device, MemoryCategory::state, DType::f32, {amaxes});
 }
 
 void ParameterStore::initialise(Queue& queue, std::uint64_t seed) {
   for (const Parameter& p : parameters_) {
     const bool ones = p.spec.init == Init::ones;
-    kernels::fill_normal(queue, {.x = p.primary(),
-                                 .mean = ones ? 1.0 : 0.0,
-                                 .deviation = ones ? 0.0 : p.spec.init_std,
-                                 .seed = seed,
-                                 .subject = name_id(p.spec.name),
-                                 .first_element = p.first_element});
+    for (const TensorPiece& piece : p.pieces()) {
+      kernels::fill_normal(queue, {.x = p.of_part(p.primary(), piece),
+                                   .mean = ones ? 1.0 : 0.0,
+                                   .deviation = ones ? 0.0 : p.spec.init_std,
+                                   .seed = seed,
+                                   .subject = name_id(p.spec.name),
+                                   .elements = piece.global_elements(p.cut.global())});
+    }
   }
 }
 
@@ -161,7 +178,7 @@ void ParameterStore::refresh_codes(Queue& queue, Arena& scratch) {
   for (Parameter& p : parameters_) {
     if (p.spec.quant && p.scale_slot.amax) queue.zero(p.scale_slot.amax, sizeof(float));
   }
-  if (parts() > 1) return cast_parts(queue, scratch);
+  if (casts_parts()) return cast_parts(queue, scratch);
   for (Parameter& p : parameters_) {
     if (!p.spec.quant) continue;
     kernels::quantize(
@@ -170,15 +187,20 @@ void ParameterStore::refresh_codes(Queue& queue, Arena& scratch) {
   }
 }
 
-// The grids of a weight in amaxes_, which is laid out in the order of the parameters: those from element `at` on, which moves
-// past them. None where scales come from history.
-ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, std::int64_t& at) const {
+// The grids of a weight in amaxes_, each section of which is laid out in the order of the parameters: those from `at` on, which
+// moves past them. None where scales come from history. What the ranks of the tensor axis cut through are the one tile of a
+// tensor, its rows where columns are cut, and its columns where rows are; blocks are those of what a rank holds.
+ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, AmaxCount& at) const {
   const QuantSpec& spec = *p.spec.quant;
   if (spec.source == ScaleSource::history) return {};
   const auto next = [&](Along along) {
     const Shape shape = kernels::amax_shape(spec.tile, along, p.spec.shape);
-    const Tensor grid = amaxes_ ? amaxes_.slice_rows(at, at + shape.elements()).reshape(shape) : Tensor{};
-    at += shape.elements();
+    const bool across = p.spec.cut.along == (along == Along::rows ? Cut::columns : Cut::rows);
+    const bool shared = spec.tile == ScaleTile::tensor || (spec.tile == ScaleTile::row && across);
+    std::int64_t& count = shared ? at.shared : at.own;
+    const std::int64_t begin = shared ? count : amax_count_.shared + count;
+    const Tensor grid = amaxes_ ? amaxes_.slice_rows(begin, begin + shape.elements()).reshape(shape) : Tensor{};
+    count += shape.elements();
     return grid;
   };
   AmaxGrids grids{.rows = next(Along::rows), .columns = {}};
@@ -189,10 +211,11 @@ ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, std::in
 // Each rank finds the amaxes of its parts, one exchange makes them those of the whole weights, and each casts its parts.
 void ParameterStore::cast_parts(Queue& queue, Arena& scratch) {
   const auto each = [&](auto&& visit) {
-    std::int64_t at = 0;
+    AmaxCount at;
     for (const Parameter& p : parameters_) {
       if (!p.spec.quant) continue;
-      visit(p, *p.spec.quant, Shard{.x = p.primary(), .first = p.first_element, .whole = p.spec.shape}, amax_grids(p, at));
+      const Tensor part = p.primary().reshape({p.part_elements});
+      visit(p, *p.spec.quant, Shard{.x = part, .first = p.first_element, .whole = p.spec.shape}, amax_grids(p, at));
     }
   };
   if (amaxes_) {
@@ -200,7 +223,11 @@ void ParameterStore::cast_parts(Queue& queue, Arena& scratch) {
     each([&](const Parameter&, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
       kernels::shard_amax(queue, {.shard = shard, .tile = spec.tile, .rows = amax.rows, .columns = amax.columns});
     });
-    ranks_->all_reduce(queue, scratch, {.x = amaxes_, .reduction = comm::Reduction::max});
+    if (ranks_) ranks_->all_reduce(queue, scratch, {.x = amaxes_, .reduction = comm::Reduction::max});
+    const Tensor shared = amaxes_.slice_rows(0, amax_count_.shared);
+    if (tensor_ && shared.elements() > 0) {
+      tensor_->all_reduce(queue, scratch, {.x = shared, .reduction = comm::Reduction::max});
+    }
   }
   each([&](const Parameter& p, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
     if (spec.source == ScaleSource::history) {

@@ -1,7 +1,8 @@
 // Parameters: what a model is made of, how it is stored, and its quantised copies. A model is described first (names and shapes,
 // no memory) and materialised afterwards on a device, which may be the meta device (delayed initialisation).
 //
-// Every parameter is cut flat over the ranks of a group: rank r of n holds elements [r s, (r + 1) s) of its row-major order,
+// A rank of the tensor axis holds some rows or columns of a parameter (tensor_cut.h), which for all that follows is the
+// parameter. That is cut flat over the ranks of a group: rank r of n holds elements [r s, (r + 1) s) of its row-major order,
 // where s = ceil(elements / n) rounded up to kShardMultiple; the last ranks may hold less, or nothing. A rank updates its part
 // alone. What layers read and write is the whole parameter, which parallel/units.h puts together and takes apart. One rank's part
 // is the whole.
@@ -18,6 +19,7 @@
 #include "octet/device/device.h"
 #include "octet/numerics/recipe.h"
 #include "octet/parallel/layout.h"
+#include "octet/parallel/tensor_cut.h"
 #include "octet/tensor/quantized.h"
 #include "octet/tensor/tensor.h"
 
@@ -27,7 +29,8 @@ enum class Init : std::uint8_t { ones, normal };
 
 struct ParameterSpec {
   std::string name;  // Hugging Face name; of a fused linear "model.layers.0.self_attn.q_proj.fused.weight"
-  Shape shape;       // global
+  Shape shape;       // global as it is added, then what a rank of the tensor axis holds
+  CutRule cut = {};  // on the tensor axis
   Init init = Init::normal;
   double init_std = 0.02;
   bool decay = true;               // weight decay: matrices yes, norms no
@@ -49,8 +52,9 @@ struct Storage {
 // Parts have the shape of the parameter on one rank and are flat, [part_elements], on several.
 struct Parameter {
   ParameterSpec spec;
+  TensorCut cut;  // where the elements of spec.shape stand in the global tensor
   int unit = 0;
-  // This rank's part: global index of its first element in row-major order, and how many there are.
+  // This rank's part: index of its first element in the row-major order of spec.shape, and how many there are.
   std::int64_t first_element = 0, part_elements = 0;
   std::int64_t stride = 0;   // elements of a part and its padding: the whole lies in n x stride of them, padding last
   Tensor master;             // part, F32; absent without master weights or when compute is not BF16
@@ -62,7 +66,8 @@ struct Parameter {
   // Whole, [spec.shape]. On several ranks present while the unit is held, or always (Weights::kept, Gradients::whole).
   Tensor value;         // absent when every reader wants codes
   Quantized codes;      // present when spec.quant is; codes_t where spec.keeps_transpose and weights are kept
-  Tensor column_codes;  // row and MX tiles on several ranks: codes scaled along columns, in the order of rows
+  Tensor column_codes;  // row and MX tiles on several ranks, of the tensor axis, too: codes scaled along columns, in the order of
+                        // rows
   Tensor grad;
   bool grad_is_stale = false;  // of the step before: to be overwritten, not added to
   ScaleSlot scale_slot;
@@ -70,6 +75,19 @@ struct Parameter {
   // What the optimizer updates and checkpoints keep: a part.
   const Tensor& primary() const { return master ? master : value_part; }
   std::int64_t elements() const { return spec.shape.elements(); }
+  // This rank's part in the global tensor.
+  std::vector<TensorPiece> pieces() const { return cut.pieces(first_element, part_elements); }
+  // Those that no rank before this one on the tensor axis holds as well: what it writes, and counts in a norm.
+  std::vector<TensorPiece> own_pieces() const {
+    std::vector<TensorPiece> result = pieces();
+    std::erase_if(result, [](const TensorPiece& piece) { return piece.holder > 0; });
+    return result;
+  }
+  // The elements of a piece of it in a tensor that holds this rank's part.
+  Tensor of_part(const Tensor& part, const TensorPiece& piece) const {
+    const std::int64_t begin = piece.local - first_element;
+    return part.reshape({part.elements()}).slice_rows(begin, begin + piece.elements());
+  }
   bool reads_values() const { return !spec.quant || spec.read_as_values; }
 };
 inline constexpr std::int64_t kShardMultiple = 128;
@@ -77,6 +95,11 @@ inline constexpr std::int64_t kShardMultiple = 128;
 // Owns the memory of all parameters of a model; references to parameters stay valid.
 class ParameterStore {
  public:
+  ParameterStore() = default;
+  // Of a rank at this place on the tensor axis.
+  explicit ParameterStore(TensorPlace place) : place_(place) {}
+  TensorPlace place() const { return place_; }
+
   // Parameters that are added from here on form a unit: they are gathered and reduced together. Returns its index; without a
   // call there is one unit. resume_unit adds to one that was begun before.
   int begin_unit();
@@ -88,9 +111,9 @@ class ParameterStore {
   std::int64_t elements() const;
 
   // Allocates everything but what units.h gathers and reduces in passing. Values are zero until initialised or loaded. `ranks`
-  // hold the parts, outlive the store, and are absent where one rank holds all.
+  // hold the parts, `tensor` those of the tensor axis; both outlive the store, and are absent where there is one rank.
   void materialise(Device& device, const Storage& storage, comm::Group* ranks = nullptr, Weights weights = Weights::kept,
-                   Gradients gradients = Gradients::whole);
+                   Gradients gradients = Gradients::whole, comm::Group* tensor = nullptr);
   const Storage& storage() const { return storage_; }
   int parts() const { return ranks_ ? ranks_->size() : 1; }
   // Where the parts lie that are gathered again and again (Weights::resharded), for comm::Group::share; empty otherwise.
@@ -122,22 +145,30 @@ class ParameterStore {
   struct AmaxGrids {
     Tensor rows, columns;
   };
-  AmaxGrids amax_grids(const Parameter& p, std::int64_t& at) const;
+  // Elements of the two sections of amaxes_: of tiles that several ranks of the tensor axis hold a part of, and of the others.
+  struct AmaxCount {
+    std::int64_t shared = 0, own = 0;
+  };
+  AmaxGrids amax_grids(const Parameter& p, AmaxCount& at) const;
+  // Whether weights are cast piece by piece, with amaxes of all ranks.
+  bool casts_parts() const { return parts() > 1 || place_.size > 1; }
 
+  TensorPlace place_;
   std::deque<Parameter> parameters_;
   int units_ = 0, unit_ = 0;
   std::vector<Buffer> buffers_;
   Storage storage_;
-  comm::Group* ranks_ = nullptr;
+  comm::Group *ranks_ = nullptr, *tensor_ = nullptr;
   Buffer gathered_parts_;
   std::size_t gathered_used_ = 0;
   Tensor amaxes_;  // [n] F32: of all weights whose scales are made of this very tensor, on several ranks
+  AmaxCount amax_count_;
 };
 
 // What a rank holds of whole memory [ranks x p.stride]: [p.part_elements], flat.
 Tensor part_of(const Parameter& p, const Tensor& padded, int rank);
 
-// One tensor of a Hugging Face model directory and where it lives in ours: rows [row_begin, row_end) of a parameter.
+// One tensor of a Hugging Face model directory and where it lives in ours: rows [row_begin, row_end) of a global parameter.
 struct NameEntry {
   std::string external;
   Parameter* parameter = nullptr;

@@ -70,7 +70,7 @@ Units::Slots Units::make_slots(Keep keep, const std::vector<int>& edges, MemoryC
 
 Units::Units(Queue& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges)
     : compute_(compute), store_(store), groups_(groups), layout_(layout), wire_(&compute) {
-  if (groups.shards->size() > 1 || groups.replicas->size() > 1 || groups.tensor->size() > 1) {
+  if (groups.shards->size() > 1 || groups.replicas->size() > 1) {
     own_wire_ = compute.device().make_queue();
     wire_ = own_wire_.get();
   }
@@ -133,6 +133,43 @@ void Units::finish_gradients(Arena& scratch) {
   if (released_ >= 0) reduce_released(scratch, *complete_);
   require(seen_ == micro_batches_ || wire_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ", seen_);
   compute_after_wire();
+  sum_over_holders(scratch);
+}
+
+// Each rank of the tensor axis knows what its own tokens, or its own heads, say of a piece that others hold as well. Where these
+// are a part of the axis, every set of holders has a row of its own in what is summed over all. On the queue of the computation,
+// as all that the group does in a micro-batch.
+void Units::sum_over_holders(Arena& scratch) {
+  comm::Group& tensor = *groups_.tensor;
+  if (tensor.size() == 1) return;
+  struct Sum {
+    Tensor mine, summed, slot;
+  };
+  std::vector<Sum> sums;
+  const ArenaScope temporaries(scratch);
+  for (const Parameter& p : store_.parameters()) {
+    for (const TensorPiece& piece : p.pieces()) {
+      if (piece.holders == 1 || piece.elements() == 0) continue;
+      const Tensor mine = p.of_part(p.grad_part, piece);
+      const std::int64_t sets = tensor.size() / piece.holders, set = tensor.rank() / piece.holders, count = piece.elements();
+      if (sets == 1) {
+        sums.push_back({mine, mine, mine});
+        continue;
+      }
+      const Tensor summed = allocate(scratch, mine.dtype, {sets * count}),
+                   slot = summed.slice_rows(set * count, (set + 1) * count);
+      compute_.zero(summed.data, summed.bytes());
+      compute_.copy(slot.data, mine.data, mine.bytes());
+      sums.push_back({mine, summed, slot});
+    }
+  }
+  {
+    const comm::Batch batch(tensor);
+    for (const Sum& sum : sums) tensor.all_reduce(compute_, scratch, {.x = sum.summed});
+  }
+  for (const Sum& sum : sums) {
+    if (sum.slot.data != sum.mine.data) compute_.copy(sum.mine.data, sum.slot.data, sum.mine.bytes());
+  }
 }
 
 void Units::forget_weights() {

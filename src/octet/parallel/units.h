@@ -4,6 +4,7 @@
 // the computation, which waits for what it needs:
 //   weights    all_gather over shard x context of codes (one byte an element) and of values that are read as such
 //   gradients  reduce_scatter over shard x context, then, after a step's last micro-batch, all_reduce over replicate
+// What several ranks of the tensor axis hold alike (norms) is small: its gradient is summed over them once a step.
 // Order of the exchanges is that of the calls, the same on all ranks. One rank exchanges nothing.
 #pragma once
 
@@ -100,6 +101,7 @@ class Units {
   void reduce(Arena& scratch, int unit);
   void reduce_over_shards(Arena& scratch, int unit);
   void reduce_over_replicas(Arena& scratch, int unit);
+  void sum_over_holders(Arena& scratch);
   void forget_weights();
   void wire_after_compute();
   void wait(const Event& event);

@@ -45,7 +45,7 @@ std::vector<LinearKind> linear_kinds(models::Decoder& model) {
     const auto role =
         std::find_if(std::begin(kRoles), std::end(kRoles), [&](const Role& r) { return pattern.ends_with(r.ending); });
     require(role != std::end(kRoles), "plan: no kind for linear ", linear->name());
-    const Shape shape = linear->weight().spec.shape;
+    const Shape shape = linear->weight().cut.global();
     kinds.push_back({.name = role->name,
                      .pattern = pattern,
                      .out = shape[0],

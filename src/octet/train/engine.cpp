@@ -1,6 +1,7 @@
 #include "octet/train/engine.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -53,7 +54,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   require(groups_.replicas->size() == silent_.replicas->size() && groups_.shards->size() == silent_.shards->size() &&
               groups_.context->size() == silent_.context->size() && groups_.tensor->size() == silent_.tensor->size(),
           "groups of another mesh");
-  model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe);
+  model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe,
+                                             parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()});
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
   model_->materialise(*queue_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
@@ -78,13 +80,15 @@ void Engine::dry_run() {
   refresh();
   evaluate(ids, ids);
   if (options_.whole_logits) logits(ids);
+  if (options_.training) {
+    for (const parallel::Parameter& p : model_->parameters().parameters()) whole(p);
+  }
   queue_->reset_work();
   if (!options_.training) return;
   zero_gradients();
   forward_backward({.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}}, options_.observer);
   apply(0.0, 1);
   settle_scales();
-  whole(model_->embedding());
   any_rank(false);
 }
 
@@ -113,7 +117,8 @@ nn::Scope Engine::scope(nn::LinearObserver* observer) {
           .checkpointing = options_.checkpointing,
           .observer = observer,
           .deterministic = options_.deterministic,
-          .context = *groups_.context};
+          .context = *groups_.context,
+          .tensor = *groups_.tensor};
 }
 
 models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
@@ -165,7 +170,8 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
   const Tensor sum_squares = optimizer_->sum_squares(*queue_, *scratch_);
   units.exchange([&](Queue& wire) {
     // Also the fence after which parts that were gathered may change.
-    groups_.shards->all_reduce(wire, *scratch_, {.x = sum_squares});
+    for (comm::Group* group : {groups_.shards.get(), groups_.tensor.get()})
+      group->all_reduce(wire, *scratch_, {.x = sum_squares});
     for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})  // tensor ranks have seen the same tokens
       group->all_reduce(wire, *scratch_, {.x = {optimizer_->loss_total(), DType::f64, {2}}});
     for (comm::Group* group : groups_.all()) model_->scales().reduce(wire, *scratch_, *group);
@@ -179,31 +185,43 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
 // In pieces, so that no device has to hold it.
 Tensor Engine::whole(const parallel::Parameter& p) {
   constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements of a rank's part
-  comm::Group& ranks = *groups_.shards;
+  comm::Group &ranks = *groups_.shards, &tensor = *groups_.tensor;
   const Tensor& primary = p.primary();
-  const bool first = options_.rank == 0;
+  const Shape& global = p.cut.global();
+  const bool first = options_.rank == 0 && device_->kind() != DeviceKind::meta;
   const std::size_t width = size_of(primary.dtype);
-  const bool exists = device_->kind() != DeviceKind::meta;
-  if (first && exists) whole_.resize(static_cast<std::size_t>(p.elements()) * width);
+  if (first) whole_.resize(static_cast<std::size_t>(global.elements()) * width);
   for (std::int64_t begin = 0; begin < p.stride; begin += kPiece) {
     const ArenaScope scope(*scratch_);
     const std::int64_t count = std::min(kPiece, p.stride - begin);
     const Tensor part(static_cast<std::byte*>(primary.data) + static_cast<std::size_t>(begin) * width, primary.dtype, {count});
-    Tensor parts = part;
-    if (ranks.size() > 1) {
-      parts = allocate(*scratch_, primary.dtype, {ranks.size() * count});
-      model_->units().exchange([&](Queue& wire) { ranks.all_gather(wire, *scratch_, {.x = part, .y = parts}); });
+    Tensor parts = part;  // [t, n, count], of ranks of the tensor axis and of those that share theirs
+    for (comm::Group* group : {&ranks, &tensor}) {
+      if (group->size() == 1) continue;
+      const Tensor own = parts;
+      parts = allocate(*scratch_, primary.dtype, {group->size() * own.rows()});
+      model_->units().exchange([&](Queue& wire) { group->all_gather(wire, *scratch_, {.x = own, .y = parts}); });
     }
-    if (!first || !exists) continue;
-    for (std::int64_t r = 0; r < ranks.size(); ++r) {
-      const std::int64_t at = r * p.stride + begin, here = std::min(count, p.elements() - at);
-      if (here <= 0) break;
-      queue_->copy_to_host(whole_.data() + static_cast<std::size_t>(at) * width,
-                           parts.slice_rows(r * count, r * count + here).data, static_cast<std::size_t>(here) * width);
-    }
+    if (!first) continue;
+    staging_.resize(parts.bytes());
+    queue_->copy_to_host(staging_.data(), parts.data, parts.bytes());
     queue_->synchronize();
+    const std::byte* from = staging_.data();
+    for (int t = 0; t < tensor.size(); ++t) {
+      const parallel::TensorCut cut(global, p.spec.cut, {t, tensor.size()});
+      for (std::int64_t r = 0; r < ranks.size(); ++r, from += static_cast<std::size_t>(count) * width) {
+        const std::int64_t at = r * p.stride + begin, here = std::min(count, p.elements() - at);
+        if (here <= 0) continue;
+        for (const parallel::TensorPiece& piece : cut.pieces(at, here)) {
+          parallel::for_runs(piece, global, [&](std::int64_t element, std::int64_t local, std::int64_t elements) {
+            std::memcpy(whole_.data() + static_cast<std::size_t>(element) * width,
+                        from + static_cast<std::size_t>(local - at) * width, static_cast<std::size_t>(elements) * width);
+          });
+        }
+      }
+    }
   }
-  return first ? Tensor(whole_.data(), primary.dtype, p.spec.shape) : Tensor{};
+  return first ? Tensor(whole_.data(), primary.dtype, global) : Tensor{};
 }
 
 void Engine::settle_scales() {
@@ -246,6 +264,7 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
 Tensor Engine::logits(std::span<const std::int32_t> tokens) {
   // What follows the last token changes nothing before it: attention is causal.
   require(groups_.context->size() == 1, "logits of sequences that ", groups_.context->size(), " ranks hold in parts");
+  require(groups_.tensor->size() == 1, "logits of a vocabulary that ", groups_.tensor->size(), " ranks hold in parts");
   const auto whole = static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len);
   require(!tokens.empty() && tokens.size() <= whole, "logits of ", tokens.size(), " tokens, but room for ", whole);
   std::vector<std::int32_t> all(tokens.begin(), tokens.end());

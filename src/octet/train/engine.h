@@ -50,7 +50,7 @@ class Engine {
   // On a device that outlives the engine.
   Engine(const EngineOptions& options, Device& device, const parallel::Groups& groups);
 
-  // All ranks of a context group are given the same, whole sequences, of which each takes its part.
+  // All ranks of context and tensor groups are given the same, whole sequences, of which each takes its part.
   // The gradient of one micro-batch is added to the parameters', its loss to the optimizer's total.
   void forward_backward(const data::Batch& batch, nn::LinearObserver* observer);
   // The rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
@@ -61,8 +61,8 @@ class Engine {
   // Between steps each rank knows the amax of its own part of a weight; this makes scales and histories those of all ranks, as a
   // checkpoint holds them.
   void settle_scales();
-  // All of a parameter's primary, in host memory that stays as it is until the next call; empty on ranks other than the first.
-  // All ranks call together.
+  // All of a global parameter's primary, in host memory that stays as it is until the next call; empty on ranks other than the
+  // first. All ranks call together.
   Tensor whole(const parallel::Parameter& p);
 
   // After the queue was synchronised and before results are kept: throws Error{peer} if a rank is gone.
@@ -75,7 +75,7 @@ class Engine {
   // {sum of losses, tokens} of at most a micro-batch of whole rows, on all ranks of a context group alike; records nothing.
   std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
   // logits [tokens, V] in device memory until the next call; of whole rows, or of the beginning of one. Refused where the
-  // context axis has several ranks.
+  // context or the tensor axis has several ranks.
   Tensor logits(std::span<const std::int32_t> tokens);
 
   // On a GPU: gives every product of a step its fastest algorithm, the one of `tuning`'s file where it is known. Runs a
@@ -116,7 +116,7 @@ class Engine {
   parallel::Groups silent_;  // stand for the groups that were not given
   const parallel::Groups& groups_;
   Buffer batch_, evaluation_total_, vote_, logits_;
-  std::vector<std::byte> whole_;
+  std::vector<std::byte> whole_, staging_;
 };
 
 // Of activations and of parameters' values.

@@ -21,7 +21,7 @@ std::int64_t load_weights(Engine& engine, const checkpoint::Reader& reader) {
          ", but precision.recipe = ", engine.model().recipe().name);
   std::vector<checkpoint::Entry> entries;
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
-    entries.push_back(part_entry(p, "", p.primary()));
+    add_entries(entries, p, "", p.primary(), p.pieces());
   }
   for (const auto& [name, tensor] : engine.model().scales().tensors()) entries.push_back(checkpoint::Entry::whole(name, tensor));
   reader.load(engine.queue(), entries, {"*.moment1", "*.moment2", "optimizer.updates"});
@@ -31,11 +31,14 @@ std::int64_t load_weights(Engine& engine, const checkpoint::Reader& reader) {
 
 }  // namespace
 
-checkpoint::Entry part_entry(const parallel::Parameter& p, const char* suffix, const Tensor& part) {
-  return {.name = p.spec.name + suffix,
-          .tensor = part,
-          .global = p.spec.shape,
-          .slice = checkpoint::Slice::flat(p.spec.shape, p.first_element, p.first_element + p.part_elements)};
+void add_entries(std::vector<checkpoint::Entry>& entries, const parallel::Parameter& p, const char* suffix, const Tensor& part,
+                 const std::vector<parallel::TensorPiece>& pieces) {
+  for (const parallel::TensorPiece& piece : pieces) {
+    checkpoint::Slice slice = checkpoint::Slice::box(piece.start, piece.stop);
+    slice.begin = piece.begin;
+    slice.end = piece.end;
+    entries.push_back({.name = p.spec.name + suffix, .tensor = p.of_part(part, piece), .global = p.cut.global(), .slice = slice});
+  }
 }
 
 std::int64_t restore_weights(Engine& engine, const fs::path& path) {

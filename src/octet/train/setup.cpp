@@ -157,7 +157,7 @@ std::string precision_table(models::Decoder& model) {
     const auto same = std::find_if(kinds.begin(), kinds.end(),
                                    [&](const auto& kind) { return kind.first == name && kind.second.precision == precision; });
     if (same == kinds.end()) {
-      const Shape shape = linear->weight().spec.shape;
+      const Shape shape = linear->weight().cut.global();
       kinds.push_back({name, {.shape = fmt::format("[{}, {}]", shape[0], shape[1]), .precision = precision, .layers = 1}});
       width = std::max(width, name.size());
     } else {

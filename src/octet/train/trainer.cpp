@@ -92,23 +92,33 @@ void Trainer::start_engine() {
   engine_->tune(gemm_tuning());
 }
 
-std::vector<checkpoint::Entry> Trainer::entries() {
+std::vector<checkpoint::Entry> Trainer::parameter_entries(Pieces pieces) {
   std::vector<checkpoint::Entry> result;
   for (const parallel::Parameter& p : engine_->model().parameters().parameters()) {
-    result.push_back(part_entry(p, "", p.primary()));
-    result.push_back(part_entry(p, ".moment1", p.moment1));
-    result.push_back(part_entry(p, ".moment2", p.moment2));
+    add_entries(result, p, "", p.primary(), (p.*pieces)());
+    add_entries(result, p, ".moment1", p.moment1, (p.*pieces)());
+    add_entries(result, p, ".moment2", p.moment2, (p.*pieces)());
   }
-  for (const auto& [name, tensor] : engine_->model().scales().tensors()) result.push_back(checkpoint::Entry::whole(name, tensor));
-  result.push_back(checkpoint::Entry::whole("optimizer.updates", engine_->optimizer().updates()));
+  return result;
+}
+
+void Trainer::add_state(std::vector<checkpoint::Entry>& entries) {
+  for (const auto& [name, tensor] : engine_->model().scales().tensors())
+    entries.push_back(checkpoint::Entry::whole(name, tensor));
+  entries.push_back(checkpoint::Entry::whole("optimizer.updates", engine_->optimizer().updates()));
+}
+
+std::vector<checkpoint::Entry> Trainer::entries() {
+  std::vector<checkpoint::Entry> result = parameter_entries(&parallel::Parameter::pieces);
+  add_state(result);
   return result;
 }
 
 // Replicas hold the same; what is not cut at all comes from rank 0.
 std::vector<checkpoint::Entry> Trainer::written_entries() {
   if (world_.mesh().coordinate(parallel::Axis::replicate, world_.rank()) > 0) return {};
-  std::vector<checkpoint::Entry> result = entries();
-  if (!world_.is_first()) result.resize(3 * engine_->model().parameters().parameters().size());
+  std::vector<checkpoint::Entry> result = parameter_entries(&parallel::Parameter::own_pieces);
+  if (world_.is_first()) add_state(result);
   return result;
 }
 

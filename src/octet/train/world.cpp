@@ -19,6 +19,24 @@ constexpr double kCheckpointTimeoutS = 3600;
 // Between a connection that breaks here and the news of it from rank 0.
 constexpr double kNewsS = 2;
 
+// What each rank of the tensor axis holds a part of must divide.
+void check_tensor_axis(const Config& config) {
+  const models::DecoderConfig model = decoder_config(config);
+  const std::int64_t ranks = config.parallel.tensor;
+  const auto divides = [&](const char* name, std::int64_t size, std::int64_t least = 1) {
+    demand(size % (least * ranks) == 0, ExitCode::config, config.file, ": ", name, " = ", size, ": must be a multiple of ",
+           least == 1 ? "" : concat(least, " x "), "parallel.tensor = ", ranks);
+  };
+  divides("num_attention_heads", model.heads);
+  demand(model.kv_heads % ranks == 0 || ranks % model.kv_heads == 0, ExitCode::config, config.file,
+         ": num_key_value_heads = ", model.kv_heads, ": must be a multiple of parallel.tensor = ", ranks, ", or divide it");
+  divides("num_attention_heads x head_dim", model.heads * model.head_dim, 16);
+  divides("intermediate_size", model.ffn, 16);
+  divides("vocab_size", model.vocab);
+  divides("training.micro_batch_size x training.seq_len / parallel.context",
+          config.training.micro_batch_size * config.training.seq_len / config.parallel.context);
+}
+
 std::string sum_of(const std::string& text) {
   RunningChecksum sum;
   sum.update(text);
@@ -30,12 +48,9 @@ std::string sum_of(const std::string& text) {
 parallel::Mesh mesh_of(const Config& config, int ranks) {
   const ParallelConfig& p = config.parallel;
   const std::int64_t shard = p.shard == -1 ? ranks / (p.replicate * p.context * p.tensor) : p.shard;
-  const auto refuse = [&](const char* axis, std::int64_t size) {
-    demand(size == 1, ExitCode::config, config.file, ": parallel.", axis, " = ", size,
-           ": this version has the axes replicate, shard and context");
-  };
-  refuse("tensor", p.tensor);
-  return parallel::Mesh({static_cast<int>(p.replicate), static_cast<int>(shard), static_cast<int>(p.context), 1});
+  if (p.tensor > 1) check_tensor_axis(config);
+  return parallel::Mesh(
+      {static_cast<int>(p.replicate), static_cast<int>(shard), static_cast<int>(p.context), static_cast<int>(p.tensor)});
 }
 
 World::World(const comm::RankEnvironment& where, const Config& config) : rank_(where.rank), mesh_(mesh_of(config, where.size)) {

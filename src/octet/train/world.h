@@ -14,7 +14,8 @@
 
 namespace octet::train {
 
-// The mesh that [parallel] asks for with so many ranks. The configuration has been checked for them.
+// The mesh that [parallel] asks for with so many ranks. The configuration has been checked for them. Throws Error{config} where
+// the tensor axis cannot cut the model.
 parallel::Mesh mesh_of(const Config& config, int ranks);
 
 class World {

@@ -1,4 +1,5 @@
-// One pre-norm block:  x1 = x + attention(norm1(x)),  y = x1 + mlp(norm2(x1)).
+// One pre-norm block:  x1 = x + attention(norm1(x)),  y = x1 + mlp(norm2(x1)). T is this rank's share of the tokens
+// (nn/tokens.h).
 #pragma once
 
 #include <functional>

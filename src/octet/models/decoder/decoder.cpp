@@ -1,8 +1,8 @@
 #include "octet/models/decoder/decoder.h"
 
 #include "octet/base/require.h"
-#include "octet/kernels/embedding/embedding.h"
 #include "octet/kernels/rope/rope.h"
+#include "octet/nn/tokens.h"
 #include "octet/parallel/context.h"
 #include "octet/recipes/registry.h"
 
@@ -11,10 +11,10 @@ namespace octet::models {
 using parallel::Need;
 using parallel::Use;
 
-Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe) : config_(config), recipe_(recipe), scales_(recipe) {
+Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place)
+    : config_(config), recipe_(recipe), parameters_(place), scales_(recipe) {
   embedding_unit_ = parameters_.begin_unit();
-  embedding_ =
-      &parameters_.add({.name = "model.embed_tokens.weight", .shape = {config.vocab, config.dim}, .init_std = config.init_std});
+  embedding_ = std::make_unique<nn::Embedding>("model.embed_tokens", config.vocab, config.dim, config.init_std, parameters_);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const int unit = parameters_.begin_unit();
     if (layer == 0) first_block_unit_ = unit;
@@ -23,10 +23,11 @@ Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe) : config_(co
   if (config.tied_head) parameters_.resume_unit(embedding_unit_);
   head_unit_ = config.tied_head ? embedding_unit_ : parameters_.begin_unit();
   final_norm_ = std::make_unique<nn::RmsNorm>("model.norm", config.dim, config.norm_epsilon, parameters_);
-  head_ = std::make_unique<nn::HeadLoss>(
-      nn::HeadLoss::Options{
-          .vocab = config.vocab, .dim = config.dim, .init_std = config.init_std, .tied = config.tied_head ? embedding_ : nullptr},
-      recipe_, parameters_, scales_);
+  head_ = std::make_unique<nn::HeadLoss>(nn::HeadLoss::Options{.vocab = config.vocab,
+                                                               .dim = config.dim,
+                                                               .init_std = config.init_std,
+                                                               .tied = config.tied_head ? &embedding() : nullptr},
+                                         recipe_, parameters_, scales_);
   saved_.resize(blocks_.size());
   std::vector<std::string> names;
   for (const nn::Linear* linear : linears()) {
@@ -47,8 +48,9 @@ std::vector<nn::Linear*> Decoder::linears() {
 
 void Decoder::materialise(Queue& queue, const parallel::Storage& storage, std::int64_t max_seq_len,
                           const parallel::Groups& groups, const parallel::Layout& layout) {
-  comm::Group* const parts = groups.shards->size() > 1 ? groups.shards.get() : nullptr;
-  parameters_.materialise(queue.device(), storage, parts, layout.weights, layout.gradients);
+  const auto several = [](const std::unique_ptr<comm::Group>& group) { return group->size() > 1 ? group.get() : nullptr; };
+  parameters_.materialise(queue.device(), storage, several(groups.shards), layout.weights, layout.gradients,
+                          several(groups.tensor));
   units_ = std::make_unique<parallel::Units>(queue, parameters_, groups, layout, std::vector<int>{embedding_unit_, head_unit_});
   scales_.materialise(queue);
   for (nn::Linear* linear : linears()) linear->bind();
@@ -92,7 +94,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   nn::Scope first = scope, recompute = scope;
   if (full) first.checkpointing = nn::Checkpointing::selective;  // nothing of it stays: keep the least
   recompute.record = nn::Record::nothing;
-  const std::int64_t tokens = batch.tokens.rows();
+  const std::int64_t tokens = nn::share_of_tokens(scope, batch.tokens.rows());
   const Shape wide{tokens, config_.dim};
 
   Tensor x = allocate(scope.stash, scope.dtype, wide);
@@ -101,7 +103,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   const auto block_need = [&](int i, Use use) { return Need{first_block_unit_ + i, use}; };
   const Need head_need{head_unit_, Use::both};
   units_->with(scope.scratch, {embedding_unit_, Use::forward}, block_need(0, Use::forward),
-               [&] { kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x}); });
+               [&] { embedding_->forward(scope, batch.tokens, x); });
   for (int layer = 0; layer < blocks; ++layer) {
     const auto i = static_cast<std::size_t>(layer);
     const Tensor y = allocate(scope.stash, scope.dtype, wide);
@@ -154,9 +156,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
       gy = gx;
     }
   };
-  const auto embedding_pass = [&] {
-    kernels::embedding_backward(scope.queue, scope.scratch, {.tokens = batch.tokens, .gy = g, .gtable = embedding_->grad});
-  };
+  const auto embedding_pass = [&] { embedding_->backward(scope, batch.tokens, g); };
   if (head_unit_ == embedding_unit_) {  // one gradient, which the head begins and the embedding completes
     units_->with(scope.scratch, head_need, block_need(blocks - 1, backward), [&] {
       head_pass();
@@ -172,13 +172,12 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
 }
 
 Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
-  const Shape wide{batch.tokens.rows(), config_.dim};
+  const Shape wide{nn::share_of_tokens(scope, batch.tokens.rows()), config_.dim};
   Tensor x = allocate(scope.stash, scope.dtype, wide);
   Tensor y = allocate(scope.stash, scope.dtype, wide);
   const int blocks = static_cast<int>(blocks_.size());
   const auto block_need = [&](int i) { return i < blocks ? Need{first_block_unit_ + i} : Need{head_unit_}; };
-  units_->with(scope.scratch, {embedding_unit_}, block_need(0),
-               [&] { kernels::embedding_forward(scope.queue, {.tokens = batch.tokens, .table = embedding_->value, .y = x}); });
+  units_->with(scope.scratch, {embedding_unit_}, block_need(0), [&] { embedding_->forward(scope, batch.tokens, x); });
   for (int i = 0; i < blocks; ++i) {
     units_->with(scope.scratch, block_need(i), block_need(i + 1), [&] {
       const ArenaScope forgotten(scope.stash);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "octet/models/decoder/block.h"
+#include "octet/nn/embedding.h"
 #include "octet/nn/head_loss.h"
 #include "octet/parallel/units.h"
 
@@ -19,7 +20,8 @@ struct Batch {
 
 class Decoder {
  public:
-  Decoder(const DecoderConfig& config, const Recipe& recipe);
+  // The part of a rank at this place on the tensor axis.
+  Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place = {});
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
@@ -33,7 +35,7 @@ class Decoder {
   void forward_backward(const nn::Scope& scope, const Batch& batch, double* total);
   // The loss alone; records nothing.
   void evaluate(const nn::Scope& scope, const Batch& batch, double* total);
-  // logits [T, V] of the activations' dtype, overwritten; records nothing.
+  // logits [T, V] of the activations' dtype, overwritten; records nothing. On one rank of the tensor axis.
   void logits(const nn::Scope& scope, const Batch& batch, const Tensor& logits);
 
   const DecoderConfig& config() const { return config_; }
@@ -45,7 +47,7 @@ class Decoder {
   // Every linear in the order of the forward pass, the head last.
   std::vector<nn::Linear*> linears();
   Block& block(std::int64_t layer) { return *blocks_[static_cast<std::size_t>(layer)]; }
-  parallel::Parameter& embedding() { return *embedding_; }
+  parallel::Parameter& embedding() { return embedding_->weight(); }
   nn::RmsNorm& final_norm() { return *final_norm_; }
 
  private:
@@ -59,7 +61,7 @@ class Decoder {
   recipes::ScaleState scales_;
   std::unique_ptr<parallel::Units> units_;
   int embedding_unit_ = 0, first_block_unit_ = 0, head_unit_ = 0;
-  parallel::Parameter* embedding_ = nullptr;
+  std::unique_ptr<nn::Embedding> embedding_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::unique_ptr<nn::RmsNorm> final_norm_;
   std::unique_ptr<nn::HeadLoss> head_;

@@ -6,7 +6,8 @@ parallel::NameTable llama_names(Decoder& model) {
   const DecoderConfig& c = model.config();
   parallel::NameTable table;
   const auto whole = [&](parallel::Parameter& p, const std::string& name) {
-    table.push_back({.external = name, .parameter = &p, .row_begin = 0, .row_end = p.spec.shape[0], .shape = p.spec.shape});
+    const Shape& shape = p.cut.global();
+    table.push_back({.external = name, .parameter = &p, .row_begin = 0, .row_end = shape[0], .shape = shape});
   };
   // A fused linear: its parts are runs of rows.
   const auto fused = [&](nn::Linear& linear, const std::vector<std::int64_t>& rows) {
@@ -16,7 +17,7 @@ parallel::NameTable llama_names(Decoder& model) {
                        .parameter = &linear.weight(),
                        .row_begin = begin,
                        .row_end = begin + rows[i],
-                       .shape = {rows[i], linear.weight().spec.shape[1]}});
+                       .shape = {rows[i], linear.weight().cut.global()[1]}});
       begin += rows[i];
     }
   };

@@ -1,0 +1,32 @@
+#include "octet/nn/embedding.h"
+
+#include "octet/kernels/embedding/embedding.h"
+#include "octet/nn/tokens.h"
+
+namespace octet::nn {
+
+Embedding::Embedding(const std::string& name, std::int64_t vocab, std::int64_t dim, double init_std,
+                     parallel::ParameterStore& store)
+    : vocab_(vocab),
+      rank_(store.place().rank),
+      weight_(&store.add(
+          {.name = name + ".weight", .shape = {vocab, dim}, .cut = {.along = parallel::Cut::rows}, .init_std = init_std})) {}
+
+std::int64_t Embedding::first() const { return rank_ * weight_->spec.shape[0]; }
+
+void Embedding::forward(const Scope& scope, const Tensor& tokens, const Tensor& x) const {
+  const ArenaScope temporaries(scope.scratch);
+  const TokenSum sum(scope, {}, x);
+  kernels::embedding_forward(scope.queue,
+                             {.tokens = tokens, .table = weight_->value, .y = sum.d, .first = first(), .vocabulary = vocab_});
+  sum.finish(scope);
+}
+
+void Embedding::backward(const Scope& scope, const Tensor& tokens, const Tensor& gx) const {
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor g = gather_tokens(scope, scope.scratch, gx);
+  kernels::embedding_backward(scope.queue, scope.scratch,
+                              {.tokens = tokens, .gy = g, .gtable = weight_->grad, .first = first(), .vocabulary = vocab_});
+}
+
+}  // namespace octet::nn

@@ -1,0 +1,29 @@
+// Token embedding, kernels/embedding. A rank of the tensor axis holds a part of the vocabulary.
+#pragma once
+
+#include <string>
+
+#include "octet/nn/scope.h"
+#include "octet/parallel/parameter.h"
+
+namespace octet::nn {
+
+class Embedding {
+ public:
+  Embedding(const std::string& name, std::int64_t vocab, std::int64_t dim, double init_std, parallel::ParameterStore& store);
+
+  parallel::Parameter& weight() const { return *weight_; }
+  // tokens [T] I32; x [T / t, D], this rank's share of them, is overwritten.
+  void forward(const Scope& scope, const Tensor& tokens, const Tensor& x) const;
+  // The weight's gradient is added to. gx [T / t, D].
+  void backward(const Scope& scope, const Tensor& tokens, const Tensor& gx) const;
+
+ private:
+  std::int64_t first() const;
+
+  std::int64_t vocab_;
+  int rank_;
+  parallel::Parameter* weight_;
+};
+
+}  // namespace octet::nn

@@ -1,0 +1,32 @@
+#include "octet/nn/tokens.h"
+
+#include "octet/kernels/elementwise/elementwise.h"
+
+namespace octet::nn {
+
+std::int64_t share_of_tokens(const Scope& scope, std::int64_t tokens) {
+  const int ranks = scope.tensor.size();
+  require(tokens % ranks == 0, tokens, " tokens cannot be shared out to the ", ranks, " ranks of the tensor axis");
+  return tokens / ranks;
+}
+
+Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x) {
+  if (scope.tensor.size() == 1) return x;
+  const Tensor all = allocate(arena, x.dtype, {scope.tensor.size() * x.rows(), x.cols()});
+  scope.tensor.all_gather(scope.queue, scope.scratch, {.x = x, .y = all});
+  return all;
+}
+
+TokenSum::TokenSum(const Scope& scope, const Tensor& residual, const Tensor& y) : TokenSum(residual, y) {
+  if (scope.tensor.size() == 1) return;
+  c = {};
+  d = allocate(scope.scratch, y.dtype, {scope.tensor.size() * y.rows(), y.cols()});
+}
+
+void TokenSum::finish(const Scope& scope) const {
+  if (d.data == y_.data) return;
+  scope.tensor.reduce_scatter(scope.queue, scope.scratch, {.x = d, .y = y_});
+  if (residual_) kernels::add(scope.queue, {.x = residual_, .y = y_});
+}
+
+}  // namespace octet::nn
