@@ -137,6 +137,31 @@ TEST(Ranks, HoldPartsOfSequences) {
   }
 }
 
+// The parts of each layer on two ranks, and again beside the parts of sequences and of parameters on eight.
+TEST(Ranks, HoldPartsOfLayers) {
+  const TinyRun run;
+  for (const char* recipe : {"bf16", "fp8_delayed", "fp8_rowwise"}) {
+    const std::string options =
+        concat("--training.steps=12 --precision.recipe=", recipe, " --lr_scheduler.decay=constant --run.output_dir=out-", recipe);
+    const std::string tensor = "launch -n 2 -- train run.toml --training.micro_batch_size=1 --parallel.tensor=2 " + options;
+    ASSERT_EQ(run.run(together(1, options + "-1")).code, 0);
+    const ProgramResult result = run.run(tensor + "-2");
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(same_curve(run / concat("out-", recipe, "-2"), run / concat("out-", recipe, "-1"), 1e-3)) << recipe;
+    // The same mesh repeats to the bit, and resumes on other ones.
+    ASSERT_EQ(run.run(tensor + "-again").code, 0);
+    EXPECT_TRUE(same_outcome(outcome_of(run / concat("out-", recipe, "-again")), outcome_of(run / concat("out-", recipe, "-2"))))
+        << recipe;
+    const ProgramResult resumed =
+        run.run(concat("launch -n 8 -- train run.toml --training.micro_batch_size=1 --parallel.context=2 --parallel.tensor=2 ",
+                       options, "-2 --training.steps=16"));
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_NE(resumed.err.find("resuming after step 12"), std::string::npos) << resumed.err;
+    ASSERT_EQ(run.run(together(1, options + "-2 --training.steps=18")).code, 0);
+    EXPECT_EQ(metrics_of(run / concat("out-", recipe, "-2")).rbegin()->first, 18);
+  }
+}
+
 TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
   const TinyRun run;
   Process process(together(3, "--training.global_batch_size=3 --training.steps=100000 --checkpoint.interval=0"), run.path());

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <map>
 
@@ -144,7 +145,7 @@ class Tensors : public ::testing::Test {
     for (int step = 1; step <= steps; ++step) {
       engine.zero_gradients(kMicroBatches / mesh.data_coordinates());
       for (int micro = mesh.data_coordinate(rank); micro < kMicroBatches; micro += mesh.data_coordinates()) {
-        engine.forward_backward(micro_batch(options, step, micro).batch(), nullptr);
+        engine.forward_backward(micro_batch(options, step, micro).batch(), options.observer);
       }
       engine.apply(learning_rate, static_cast<std::uint32_t>(step));
       const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
@@ -317,30 +318,65 @@ TEST_F(Tensors, RoundTheSameOnEveryMesh) {
   }
 }
 
-// With n bytes in a rank's share of activations: a layer gathers or scatters four times forward and four times backward, the
-// embedding and the head twice each, and the head's statistics are gathered; once a step the gradients of norms, and of heads
-// that several ranks hold, are summed, and so is the gradient's norm.
+// What is gathered as codes has the bits of what is gathered as values, which an observer is shown.
+TEST_F(Tensors, CodesAreThoseOfGatheredValues) {
+  struct Observer : nn::LinearObserver {
+    void operand(const nn::Scope&, std::string_view, Role, const Tensor& source, const Quantized&) override { seen += !!source; }
+    bool wants_products(std::string_view) const override { return false; }
+    void product(const nn::Scope&, std::string_view, std::string_view, const Tensor&) override {}
+    std::atomic<int> seen = 0;
+  } observer;
+  for (const std::string recipe : {"fp8_delayed", "fp8_current"}) {
+    for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
+      train::EngineOptions options = options_of(recipe);
+      options.checkpointing = mode;
+      const State codes = together(options, kFour, 2);
+      options.observer = &observer;
+      const State values = together(options, kFour, 2);
+      EXPECT_GT(observer.seen, 0);
+      EXPECT_LT(codes.sent.bytes, values.sent.bytes) << recipe;
+      EXPECT_TRUE(codes.weights == values.weights) << recipe;
+      EXPECT_TRUE(codes.gradients == values.gradients) << recipe;
+      EXPECT_TRUE(codes.scales == values.scales) << recipe;
+    }
+  }
+}
+
+// A layer gathers twice forward and twice backward, codes where a scale serves the whole tensor, and scatters as often; embedding
+// and head do each once, in BF16, and the head's statistics are gathered. Once a step the gradients of norms, and of heads that
+// several ranks hold, are summed, and so is the norm of the gradient. Scales of history are settled once a step; of this very
+// tensor, with every gather, and of all weights once a step.
 TEST_F(Tensors, SendWhatTheyMust) {
+  struct Again {
+    nn::Checkpointing mode;
+    int gathers, scatters;  // more in a layer
+  };
   const int steps = 2;
-  const std::map<nn::Checkpointing, int> again = {
-      {nn::Checkpointing::none, 0}, {nn::Checkpointing::selective, 2}, {nn::Checkpointing::full, 3}};
-  for (const auto& [mode, more] : again) {
-    train::EngineOptions options = options_of("bf16");
-    options.checkpointing = mode;
-    const models::DecoderConfig& model = options.model;
-    for (const Layout& layout : {kTwo, kFour}) {
-      const int t = layout.mesh.size(parallel::Axis::tensor);
-      const std::int64_t tokens = options.micro_batch_size * options.seq_len;
-      const std::int64_t activations = kMicroBatches * (model.layers * (8 + more) + 4);
-      const double share = static_cast<double>(tokens / t * model.dim * 2), statistics = static_cast<double>(3 * tokens * 4);
-      const std::int64_t norms = 2 * model.layers + 1, heads = t > model.kv_heads ? 2 * model.layers : 0;
-      const double summed =
-          static_cast<double>(norms * model.dim * 4 + heads * model.kv_heads * model.head_dim * model.dim * 4 + 8);
-      const State state = together(options, layout, steps);
-      EXPECT_EQ(state.sent.messages, steps * (activations + kMicroBatches + norms + heads + 1)) << text(layout);
-      EXPECT_EQ(state.sent.bytes,
-                steps * (t - 1) * (static_cast<double>(activations) * share + kMicroBatches * statistics + 2.0 / t * summed))
-          << text(layout);
+  for (const Again& again :
+       {Again{nn::Checkpointing::none, 0, 0}, Again{nn::Checkpointing::selective, 2, 0}, Again{nn::Checkpointing::full, 2, 1}}) {
+    for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_block"}) {
+      train::EngineOptions options = options_of(recipe);
+      options.checkpointing = again.mode;
+      const models::DecoderConfig& model = options.model;
+      const bool delayed = recipe == "fp8_delayed", current = recipe == "fp8_current";
+      for (const Layout& layout : {kTwo, kFour}) {
+        const int t = layout.mesh.size(parallel::Axis::tensor);
+        const std::int64_t tokens = options.micro_batch_size * options.seq_len, share = tokens / t * model.dim;
+        const std::int64_t gathers = kMicroBatches * model.layers * (4 + again.gathers);
+        const std::int64_t others = kMicroBatches * (model.layers * (4 + again.scatters) + 4), statistics = kMicroBatches;
+        const std::int64_t gathered_bytes = gathers * share * (delayed || current ? 1 : 2) + others * share * 2 +
+                                            statistics * 3 * tokens * static_cast<std::int64_t>(sizeof(float));
+        const std::int64_t norms = 2 * model.layers + 1, heads = t > model.kv_heads ? 2 * model.layers : 0;
+        std::int64_t sums = norms + heads + 1,
+                     summed = norms * model.dim + heads * model.kv_heads * model.head_dim * model.dim + 2;
+        if (delayed) sums += 1, summed += 3 * 4 * model.layers;
+        if (current) sums += 1 + gathers, summed += 4 * model.layers + gathers;
+        const State state = together(options, layout, steps);
+        EXPECT_EQ(state.sent.messages, steps * (gathers + others + statistics + sums)) << recipe << ", " << text(layout);
+        EXPECT_EQ(state.sent.bytes,
+                  steps * (t - 1) * (static_cast<double>(gathered_bytes) + 2.0 / t * 4.0 * static_cast<double>(summed)))
+            << recipe << ", " << text(layout);
+      }
     }
   }
 }

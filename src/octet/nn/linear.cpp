@@ -4,6 +4,7 @@
 
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/kernels/quantize/quantize.h"
+#include "octet/kernels/quantize/shard.h"
 #include "octet/nn/tokens.h"
 #include "octet/recipes/registry.h"
 
@@ -88,9 +89,55 @@ Quantized Linear::input_codes(const Scope& scope, std::int64_t tokens, const Lin
   return q;
 }
 
+// An observer wants values, and so does a wgrad in BF16.
+bool Linear::gathers_codes(const Scope& scope, Role role) const {
+  return is_fp8() && recipe_.spec(role).tile == ScaleTile::tensor && !recipe_.wgrad_bf16 && !scope.observer;
+}
+bool Linear::takes_share_of_codes(const Scope& scope, Role role) const {
+  return gathers_codes(scope, role) && recipe_.spec(role).source == ScaleSource::history;
+}
+
+Quantized Linear::own_rows(const Scope& scope, const Quantized& whole) const {
+  const std::int64_t share = share_of_tokens(scope, whole.codes.rows());
+  Quantized own = whole;
+  own.codes = whole.codes.slice_rows(scope.tensor.rank() * share, (scope.tensor.rank() + 1) * share);
+  own.codes_t = own.scale_inv_t = {};
+  return own;
+}
+
+// A scale of this very tensor is that of all ranks' shares.
+void Linear::quantize_share(const Scope& scope, const kernels::QuantizeTo& to, const Tensor& values) const {
+  if (to.spec.source == ScaleSource::history) return kernels::quantize(scope.queue, scope.scratch, to.of(values));
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor scale = allocate(scope.scratch, DType::f32, {1});
+  kernels::amax(scope.queue, scope.scratch, {.x = values, .amax = static_cast<float*>(scale.data)});
+  scope.tensor.all_reduce(scope.queue, scope.scratch, {.x = scale, .reduction = comm::Reduction::max});
+  kernels::scales_from_amax(
+      scope.queue, {.amax = scale, .spec = to.spec, .whole = values.shape, .multipliers = scale, .scale_inv = to.out.scale_inv});
+  kernels::Quantize cast = to.of(values);
+  cast.spec.source = ScaleSource::history;
+  cast.scale = static_cast<const float*>(scale.data);
+  kernels::quantize(scope.queue, scope.scratch, cast);
+}
+
+LinearOperand Linear::gather(const Scope& scope, Role role, const LinearOperand& share, const Quantized& whole, Arena& arena,
+                             Record record) const {
+  if (!gathers_codes(scope, role)) return {.values = gather_tokens(scope, arena, share.values), .q = whole};
+  const kernels::QuantizeTo own = to(role, own_rows(scope, whole), record);
+  if (!share.codes) quantize_share(scope, own, share.values);
+  scope.tensor.all_gather(scope.queue, scope.scratch, {.x = own.out.codes, .y = whole.codes});
+  if (whole.codes_t) kernels::transpose_codes(scope.queue, whole);
+  return {.values = {}, .q = whole, .codes = own};
+}
+
 LinearOperand Linear::input(const Scope& scope, std::int64_t tokens, const LinearSaved* saved) const {
   LinearOperand x;
-  if (gathers(scope, parallel::Cut::rows)) return {.values = allocate(scope.scratch, scope.dtype, {tokens, in_})};
+  if (gathers(scope, parallel::Cut::rows)) {
+    if (!takes_share_of_codes(scope, Role::activation)) return {.values = allocate(scope.scratch, scope.dtype, {tokens, in_})};
+    x.q = input_codes(scope, scope.tensor.size() * tokens, saved);
+    x.codes = to(Role::activation, own_rows(scope, x.q), scope.record);
+    return x;
+  }
   const bool kept = saved && keeps_input();
   if (kept || !is_fp8() || scope.observer) x.values = allocate(kept ? scope.stash : scope.scratch, scope.dtype, {tokens, in_});
   if (is_fp8()) x.q = input_codes(scope, tokens, saved);
@@ -109,8 +156,8 @@ void Linear::forward(const Scope& scope, const LinearOperand& share, const Tenso
   const ArenaScope temporaries(scope.scratch);
   LinearOperand x = share;
   if (gathers(scope, parallel::Cut::rows)) {
-    x.values = gather_tokens(scope, saved && keeps_input() ? scope.stash : scope.scratch, share.values);
-    if (is_fp8()) x.q = input_codes(scope, x.values.rows(), saved);
+    if (is_fp8() && !x.q.codes) x.q = input_codes(scope, scope.tensor.size() * share.values.rows(), saved);
+    x = gather(scope, Role::activation, share, x.q, saved && keeps_input() ? scope.stash : scope.scratch, scope.record);
   }
   const TokenSum out = along_ == parallel::Cut::columns ? TokenSum(scope, residual, y) : TokenSum::none(residual, y);
   if (!is_fp8()) {
@@ -142,7 +189,14 @@ void Linear::forward(const Scope& scope, const LinearOperand& share, const Tenso
 
 LinearOperand Linear::rebuild_input(const Scope& scope, Arena& arena, std::int64_t tokens) const {
   LinearOperand x;
-  if (gathers(scope, parallel::Cut::rows)) return {.values = allocate(scope.scratch, scope.dtype, {tokens, in_})};
+  if (gathers(scope, parallel::Cut::rows)) {
+    if (!takes_share_of_codes(scope, Role::activation)) return {.values = allocate(scope.scratch, scope.dtype, {tokens, in_})};
+    x.q = empty(Role::activation);
+    add_transposed(scope.scratch, scope.tensor.size() * tokens, in_, x.q);
+    add_rows(scope.scratch, scope.tensor.size() * tokens, in_, x.q);
+    x.codes = to(Role::activation, own_rows(scope, x.q), Record::nothing);
+    return x;
+  }
   if (!keeps_input()) {
     x.q = empty(Role::activation);
     add_transposed(arena, tokens, in_, x.q);
@@ -167,16 +221,17 @@ void Linear::rebuild(const Scope& scope, Arena& arena, const Tensor& x, LinearSa
 
 void Linear::rebuild(const Scope& scope, const LinearOperand& share, LinearSaved& saved) const {
   if (!gathers(scope, parallel::Cut::rows)) return keep(scope, share, saved);
-  LinearOperand x;
-  if (keeps_input()) {
-    x.values = gather_tokens(scope, scope.scratch, share.values);
-    return keep(scope, x, saved);
+  if (keeps_input()) return keep(scope, {.values = gather_tokens(scope, scope.scratch, share.values)}, saved);
+  Quantized q = share.q;
+  if (!q.codes_t) {
+    q = empty(Role::activation);
+    add_transposed(scope.scratch, scope.tensor.size() * share.values.rows(), in_, q);
   }
-  x.q = empty(Role::activation);
-  add_transposed(scope.scratch, scope.tensor.size() * share.values.rows(), in_, x.q);
   const ArenaScope temporaries(scope.scratch);
-  x.values = gather_tokens(scope, scope.scratch, share.values);
-  keep(scope, x, saved);
+  if (gathers_codes(scope, Role::activation) && !q.codes)
+    add_rows(scope.scratch, scope.tensor.size() * share.values.rows(), in_, q);
+  keep(scope, gather(scope, Role::activation, share, q, scope.scratch, Record::nothing), saved);
+  saved.q.codes = saved.q.scale_inv = {};
 }
 
 void Linear::keep(const Scope& scope, const LinearOperand& x, LinearSaved& saved) const {
@@ -216,7 +271,13 @@ Quantized Linear::gradient_codes(const Scope& scope, std::int64_t tokens) const 
 
 LinearOperand Linear::gradient(const Scope& scope, const Tensor& values, const Quantized* memory) const {
   LinearOperand gy{.values = values};
-  if (!is_fp8() || gathers(scope, parallel::Cut::columns)) return gy;
+  if (!is_fp8()) return gy;
+  if (gathers(scope, parallel::Cut::columns)) {
+    if (!takes_share_of_codes(scope, Role::gradient)) return gy;
+    gy.q = memory ? *memory : gradient_codes(scope, scope.tensor.size() * values.rows());
+    gy.codes = to(Role::gradient, own_rows(scope, gy.q), scope.record);
+    return gy;
+  }
   gy.q = memory ? *memory : gradient_codes(scope, values.rows());
   if (!recipe_.wgrad_bf16 && !scope.observer) gy.codes = to(Role::gradient, gy.q, scope.record);
   return gy;
@@ -232,8 +293,8 @@ void Linear::backward(const Scope& scope, const LinearOperand& share, const Line
   const ArenaScope temporaries(scope.scratch);
   LinearOperand gy = share;
   if (gathers(scope, parallel::Cut::columns)) {
-    gy.values = gather_tokens(scope, scope.scratch, share.values);
-    if (is_fp8()) gy.q = gradient_codes(scope, gy.values.rows());
+    if (is_fp8() && !gy.q.codes) gy.q = gradient_codes(scope, scope.tensor.size() * share.values.rows());
+    gy = gather(scope, Role::gradient, share, gy.q, scope.scratch, scope.record);
   }
   const auto sum_of_gx = [&] { return along_ == parallel::Cut::rows ? TokenSum(scope, {}, gx) : TokenSum::none({}, gx); };
   const Tensor& gw = weight_->grad;

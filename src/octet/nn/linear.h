@@ -8,8 +8,9 @@
 //
 // On the t ranks of the tensor axis a linear is cut by rows, its X and gX being shares of the tokens [T / t, in] and its Y and G
 // some columns of all [T, out / t], or by columns, the other way round. What is shared out is gathered before it is multiplied,
-// as values, so that codes and scales are those of all tokens whatever the tile; partial sums of products are scattered
-// (tokens.h).
+// and its codes and scales are those of all tokens: with a scale per tensor, which all ranks know, each casts its share and the
+// codes are gathered; finer tiles stand along the tokens in one of the two versions, so values are gathered and then quantised.
+// Partial sums of products are scattered (tokens.h).
 #pragma once
 
 #include <string>
@@ -32,7 +33,7 @@ struct LinearSaved {
 struct LinearOperand {
   Tensor values;                   // [T, cols]; absent, or working memory of its producer, when `codes` are wanted
   Quantized q = {};                // FP8: what the products read
-  kernels::QuantizeTo codes = {};  // for the producer; without parts when the linear itself quantises the values
+  kernels::QuantizeTo codes = {};  // for the producer, of its tokens; without parts when the linear itself quantises the values
 };
 
 class Linear {
@@ -86,6 +87,14 @@ class Linear {
  private:
   // Whether that is shared out which a cut along this dim gathers: X of rows, G of columns.
   bool gathers(const Scope& scope, parallel::Cut along) const { return along_ == along && scope.tensor.size() > 1; }
+  // Whether that is gathered as codes; and whether its producer can make them.
+  bool gathers_codes(const Scope& scope, Role role) const;
+  bool takes_share_of_codes(const Scope& scope, Role role) const;
+  Quantized own_rows(const Scope& scope, const Quantized& whole) const;
+  void quantize_share(const Scope& scope, const kernels::QuantizeTo& to, const Tensor& values) const;
+  // All tokens: values from `arena`, to be quantised to `whole`, or the codes of `whole`.
+  LinearOperand gather(const Scope& scope, Role role, const LinearOperand& share, const Quantized& whole, Arena& arena,
+                       Record record) const;
   void keep(const Scope& scope, const LinearOperand& x, LinearSaved& saved) const;
   Quantized empty(Role role) const;
   void add_rows(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const;

@@ -80,13 +80,16 @@ void Engine::dry_run() {
   refresh();
   evaluate(ids, ids);
   if (options_.whole_logits) logits(ids);
+  const data::Batch batch{.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}};
   if (options_.training) {
     for (const parallel::Parameter& p : model_->parameters().parameters()) whole(p);
+    zero_gradients(2);
+    forward_backward(batch, nullptr);  // steps that nobody watches gather codes in other memory than that of values
   }
   queue_->reset_work();
   if (!options_.training) return;
   zero_gradients();
-  forward_backward({.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}}, options_.observer);
+  forward_backward(batch, options_.observer);
   apply(0.0, 1);
   settle_scales();
   any_rank(false);

@@ -1,0 +1,118 @@
+// The edges of layers that the tensor axis cuts, ranks as threads.
+#include "octet/nn/tokens.h"
+
+#include "nn/layer_fixture.h"
+#include "octet/nn/head_loss.h"
+#include "octet/numerics/bounds.h"
+#include "support/mesh_ranks.h"
+
+namespace octet::nn {
+namespace {
+
+using testing::values_of;
+
+// What a layer of one rank needs.
+struct Rank {
+  std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
+  std::unique_ptr<Queue> queue = device->make_queue();
+  Arena stash{*device, MemoryCategory::activations, 1 << 22}, scratch{*device, MemoryCategory::workspace, std::size_t{1} << 28};
+  const parallel::Groups& groups;
+
+  explicit Rank(const parallel::Groups& of) : groups(of) {}
+  Scope scope(DType dtype) {
+    return {.queue = *queue,
+            .stash = stash,
+            .scratch = scratch,
+            .dtype = dtype,
+            .context = *groups.context,
+            .tensor = *groups.tensor};
+  }
+};
+
+template <class Body>
+void on_ranks(int ranks, const Body& body) {
+  testing::ThreadStore store;
+  testing::run_ranks(ranks, [&](int rank) {
+    const parallel::Groups groups = testing::thread_groups(store, parallel::Mesh({1, 1, 1, ranks}), rank);
+    Rank at(groups);
+    body(rank, at);
+  });
+}
+
+struct Tokens : testing::OpTest {};
+
+// Numbers that no sum rounds.
+TEST_F(Tokens, AreGatheredAndSummedInTheOrderOfRanks) {
+  for (const int ranks : {1, 2, 4}) {
+    on_ranks(ranks, [&](int rank, Rank& at) {
+      const Scope scope = at.scope(DType::bf16);
+      EXPECT_EQ(share_of_tokens(scope, 8), 8 / ranks);
+      const Tensor x = allocate(at.stash, DType::bf16, {2, 3}), y = allocate(at.stash, DType::bf16, {2, 3});
+      for (int i = 0; i < 6; ++i) x.as<BFloat16>()[i] = BFloat16(static_cast<float>(6 * rank + i));
+      const Tensor all = gather_tokens(scope, at.scratch, x);
+      EXPECT_EQ(all.data == x.data, ranks == 1);
+      const std::vector<double> gathered = values_of(all);
+      for (std::size_t i = 0; i < gathered.size(); ++i) EXPECT_EQ(gathered[i], static_cast<double>(i));
+      for (const Tensor& residual : {Tensor{}, x}) {
+        const TokenSum sum(scope, residual, y);
+        EXPECT_EQ(sum.d.rows(), 2 * ranks);
+        for (std::int64_t i = 0; i < sum.d.elements(); ++i) {
+          const float c = sum.c ? static_cast<float>(sum.c.as<BFloat16>()[i]) : 0.0f;
+          sum.d.as<BFloat16>()[i] = BFloat16(static_cast<float>(i + rank) + c);
+        }
+        sum.finish(scope);
+        for (int i = 0; i < 6; ++i) {
+          const int place = 6 * rank + i, expected = ranks * place + ranks * (ranks - 1) / 2 + (residual ? place : 0);
+          EXPECT_EQ(static_cast<float>(y.as<BFloat16>()[i]), static_cast<float>(expected)) << "of " << ranks;
+        }
+      }
+      if (ranks > 1) {
+        EXPECT_THROW(share_of_tokens(scope, 9), Error);
+      }
+    });
+  }
+}
+
+// A vocabulary so large that the logits of all tokens are never held at once: each chunk has tokens of both shares.
+TEST_F(Tokens, HeadAndLossAddUpInChunks) {
+  constexpr std::int64_t kVocab = (1 << 17) + 16, kTokens = 300, kDim = 2;
+  const Tensor h = random(DType::f32, {kTokens, kDim}), gh = zeros(DType::f32, {kTokens, kDim}), together = copy(gh);
+  const Tensor gw = zeros(DType::f32, {kVocab, kDim}), gw_together = copy(gw);
+  std::vector<std::int32_t> ids;
+  for (std::int32_t t = 0; t < kTokens; ++t) ids.push_back(t % 7 == 3 ? -100 : t * 431);
+  const Tensor targets = integers(ids);
+  double expected[2] = {0, 0};
+  for (const int ranks : {1, 2}) {
+    on_ranks(ranks, [&](int rank, Rank& at) {
+      const Recipe recipe = recipes::make_recipe("fp32", {});
+      parallel::ParameterStore store(parallel::TensorPlace{rank, ranks});
+      recipes::ScaleState scales(recipe);
+      HeadLoss head({.vocab = kVocab, .dim = kDim, .init_std = 0.5}, recipe, store, scales);
+      store.materialise(*at.device, {.compute = DType::f32}, nullptr, parallel::Weights::kept, parallel::Gradients::whole,
+                        ranks > 1 ? at.groups.tensor.get() : nullptr);
+      head.head().bind();
+      store.initialise(*at.queue, 3);
+      store.zero_gradients(*at.queue);
+      const std::int64_t share = kTokens / ranks;
+      const Tensor& gradient = ranks == 1 ? gh : together;
+      double total[2] = {0, 0};
+      head.loss_and_gradient(at.scope(DType::f32), h.slice_rows(rank * share, (rank + 1) * share), targets, total,
+                             gradient.slice_rows(rank * share, (rank + 1) * share));
+      EXPECT_LT(at.scratch.high_water(), sizeof(float) * static_cast<std::size_t>(kVocab * kTokens / ranks));
+      const Tensor& g = head.head().weight().grad;
+      std::memcpy((ranks == 1 ? gw : gw_together).slice_rows(rank * g.rows(), (rank + 1) * g.rows()).data, g.data, g.bytes());
+      if (ranks == 1) {
+        std::copy(total, total + 2, expected);
+        return;
+      }
+      // The same numbers in other orders: exponentials of FP32 logits, and sums of two terms of the ranks.
+      EXPECT_NEAR(total[0], expected[0], gamma(64, kUnitRoundoffF32) * expected[0]);
+      EXPECT_EQ(total[1], expected[1]);
+    });
+  }
+  EXPECT_TRUE(testing::near_norm(values_of(together), values_of(gh), gamma(1024, kUnitRoundoffF32)));
+  EXPECT_TRUE(testing::near_norm(values_of(gw_together), values_of(gw), gamma(1024, kUnitRoundoffF32)));
+}
+
+}  // namespace
+}  // namespace octet::nn
