@@ -418,5 +418,42 @@ TEST_P(TensorRecipes, LearnAsOneRank) {
 INSTANTIATE_TEST_SUITE_P(Recipes, TensorRecipes,
                          ::testing::Values("fp32", "bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8"));
 
+// What else changes how a linear reads and keeps its operands: the head in FP8, a tied one that is read as values and as codes,
+// wgrad in BF16, a layer in BF16 between others, and 16-bit states.
+TEST_F(Tensors, LearnWhateverIsInFp8) {
+  struct Variant {
+    std::string recipe;
+    recipes::Options options = {};
+    bool tied_head = false, master_weights = true;
+    DType state = DType::f32;
+  };
+  for (const Variant& v : {Variant{"fp8_delayed", {.head = "recipe"}}, Variant{"fp8_current", {.head = "recipe"}},
+                           Variant{"fp8_delayed", {.head = "recipe"}, true}, Variant{"fp8_rowwise", {.head = "recipe"}, true},
+                           Variant{"fp8_delayed", {.wgrad = "bf16"}}, Variant{"fp8_rowwise", {.wgrad = "bf16"}},
+                           Variant{"fp8_current", {.skip = {"model.layers.1.mlp.down_proj"}}},
+                           Variant{"fp8_delayed", {}, false, false, DType::bf16}}) {
+    train::EngineOptions options = options_of(v.recipe);
+    options.recipe = recipe_named(v.recipe, v.options);
+    options.model.vocab = 64;  // 16 rows of the head to a rank
+    options.model.init_std = 0.1;
+    options.model.tied_head = v.tied_head;
+    options.master_weights = v.master_weights;
+    options.grad_dtype = options.moments_dtype = v.state;
+    const State one = alone(options, 6);
+    for (const Layout& layout : {kFour, layout_of({1, 2, 1, 2}, Weights::resharded, Gradients::sharded)}) {
+      SCOPED_TRACE(concat(v.recipe, v.tied_head ? ", tied, " : ", ", text(layout)));
+      const State actual = together(options, layout, 6);
+      for (std::size_t step = 0; step < one.losses.size(); ++step) {
+        EXPECT_NEAR(actual.losses[step], one.losses[step], 0.01 * one.losses[step]) << "step " << step + 1;
+      }
+      for (const nn::Checkpointing mode : {nn::Checkpointing::selective, nn::Checkpointing::full}) {
+        train::EngineOptions again = options;
+        again.checkpointing = mode;
+        EXPECT_TRUE(together(again, layout, 6).weights == actual.weights);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet::testing
