@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests; sanitize, or one of its tools; kernels; rows (the
 # speed table of docs/performance.md), or row:NAME for one of them; ranks, between all GPUs of the machine; mesh:NAME:N for the
-# rows of N GPUs (states, fsdp, fsdp32, context).
+# rows of N GPUs (states, fsdp, fsdp32, context, tensor).
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks are taken from OCTET_BIN (default build/release), which may have been
 # built elsewhere: cuBLAS, cuDNN and NCCL are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried
-# along (Gloo) in OCTET_BIN/lib. Logs go to OUT (default out/gpu). The last lines are a verdict, a line a part.
+# along (Gloo) in OCTET_BIN/lib. SHARDS: processes that a sanitizer's tests are shared out to (default 4). Logs go to OUT (default out/gpu). The last lines are a verdict, a line a part.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 bin=${OCTET_BIN:-build/release}
@@ -37,12 +37,21 @@ run_ranks() {
   grep -E '^\[  FAILED|^\[  PASSED|^\[  SKIPPED|tests ran' "$out/ranks.log" | sort -u | tail -n 40
   return $status
 }
-# Without the products, what times them and whole steps, which take long under it and run the libraries' kernels.
+# Without the products, what times them and whole steps, which take long under it and run the libraries' kernels. In SHARDS processes
+# beside each other, on all GPUs in turn: the tool leaves a GPU idle most of the time.
 sanitize() {
-  compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 5 "$(test_program)" --gtest_brief=1 \
-    --gtest_filter='-*Gemm*:*GpuStep*:*Attention*:Advise*' >"$out/$1.log" 2>&1
-  local status=$?
-  tail -n 4 "$out/$1.log"
+  local tool=$1 shards=${SHARDS:-4} gpus shard pids=() status=0
+  gpus=$(nvidia-smi --list-gpus | wc -l)
+  for ((shard = 0; shard < shards; ++shard)); do
+    CUDA_VISIBLE_DEVICES=$((shard % gpus)) GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \
+      compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 "$(test_program)" \
+      --gtest_filter='-*Gemm*:*GpuStep*:*Attention*:Advise*' >"$out/$tool-$shard.log" 2>&1 &
+    pids+=($!)
+  done
+  for ((shard = 0; shard < shards; ++shard)); do
+    wait "${pids[shard]}" || status=1
+    grep -E '^\[  PASSED|^\[  FAILED|SUMMARY|Race reported' "$out/$tool-$shard.log" | sort -u | cut -c 1-250 | head -n 6
+  done
   return $status
 }
 
@@ -82,6 +91,7 @@ mesh_rows() {
     context)
       echo "--training.seq_len=16384 --training.micro_batch_size=1 --training.global_batch_size=1 --training.reduce_dtype=bf16 \
         --parallel.context=$n" ;;
+    tensor) echo "$narrow $long --training.global_batch_size=8 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;
     *) return 1 ;;
   esac
 }

@@ -61,7 +61,7 @@ struct Sum<HealthSums> {
   }
 };
 
-// In a fixed tree; thread 0 has the sum of the block.
+// In a fixed tree; every thread has the sum of the block.
 template <class T>
 __device__ void block_sum(T& value, T (&memory)[kThreads]) {
   memory[threadIdx.x] = value;
@@ -69,7 +69,8 @@ __device__ void block_sum(T& value, T (&memory)[kThreads]) {
     __syncthreads();
     if (threadIdx.x < half) Sum<T>{}(memory[threadIdx.x], memory[threadIdx.x + half]);
   }
-  if (threadIdx.x == 0) value = memory[0];
+  __syncthreads();
+  value = memory[0];
 }
 
 __global__ void __launch_bounds__(kThreads) health_sums_kernel(const Health op, HealthSums* sums) {
