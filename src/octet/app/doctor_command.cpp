@@ -23,12 +23,12 @@ std::string compiler() {
   return version[0] >= '0' && version[0] <= '9' ? "g++ " + version : version;
 }
 
-std::string describe(const CudaProperties& gpu) {
+std::string describe(const CudaProperties& gpu, std::size_t free) {
   if (!kCudaBackend) return "none: this build has no CUDA backend; everything runs on the CPU";
   if (gpu.name.empty()) return "none that CUDA can use; everything runs on the CPU";
   return fmt::format("{}, sm_{}, {:.1f} GiB, {:.1f} GiB free; CUDA {} on a driver for {}, {}, {}, {}{}", gpu.name,
                      gpu.compute_capability, gib(static_cast<std::int64_t>(gpu.memory_bytes)),
-                     gib(static_cast<std::int64_t>(gpu.memory_free_bytes)), gpu.runtime_version, gpu.driver_version,
+                     gib(static_cast<std::int64_t>(free)), gpu.runtime_version, gpu.driver_version,
                      kernels::gemm_library_version(), kernels::attention_library_version(), comm::nccl_version(),
                      gpu.compute_capability < 89 ? "; FP8 needs sm_89 or newer" : "");
 }
@@ -44,6 +44,7 @@ int run_doctor(const DoctorArgs& args) {
   SelfTest test = fp8_self_test(DeviceKind::cpu);
   const CudaProperties gpu = cuda_properties();
   const bool cuda = !gpu.name.empty();
+  const std::size_t gpu_free = cuda ? cuda_free_memory(0) : 0;
   if (cuda && test.failure.empty()) {
     const SelfTest on_gpu = fp8_self_test(DeviceKind::cuda);
     test.checks += on_gpu.checks;
@@ -65,7 +66,7 @@ int run_doctor(const DoctorArgs& args) {
          {{"name", gpu.name},
           {"compute_capability", gpu.compute_capability},
           {"memory_bytes", gpu.memory_bytes},
-          {"memory_free_bytes", gpu.memory_free_bytes},
+          {"memory_free_bytes", gpu_free},
           {"cuda_driver", gpu.driver_version},
           {"cuda_runtime", gpu.runtime_version},
           {"gemm", kernels::gemm_library_version()},
@@ -82,7 +83,7 @@ int run_doctor(const DoctorArgs& args) {
     fmt::print("GEMM       OpenBLAS, {} kernels, {:.0f} GFLOP/s in FP32 on {} thread{}{}\n", core, gflops, num_threads(),
                num_threads() == 1 ? "" : "s",
                slow_core ? " (too old kernels for this processor: about a tenth of its speed)" : "");
-    fmt::print("GPU        {}\n", describe(gpu));
+    fmt::print("GPU        {}\n", describe(gpu, gpu_free));
     fmt::print("FP8        {}\n",
                healthy ? fmt::format("self-test passed, {} checks", test.checks) : "SELF-TEST FAILED: " + test.failure);
   }

@@ -24,7 +24,7 @@ void print_line(std::string_view line) {
 
 // Bytes of memory the device of this rank can still give, or 0 where it does not say.
 std::size_t available_memory(DeviceKind device, const comm::RankEnvironment& where) {
-  if (device == DeviceKind::cuda) return cuda_properties(where.local_rank).memory_free_bytes;
+  if (device == DeviceKind::cuda) return cuda_free_memory(train::gpu_of(where));
   std::ifstream info("/proc/meminfo");
   for (std::string key, rest; info >> key && std::getline(info, rest);) {
     if (key == "MemAvailable:") return std::stoull(rest) * 1024;

@@ -5,6 +5,7 @@
 #include "octet/base/checksum.h"
 #include "octet/comm/gloo.h"
 #include "octet/comm/nccl.h"
+#include "octet/device/cuda/cuda_device.h"
 #include "octet/train/setup.h"
 #include "octet/train/version.h"
 
@@ -53,6 +54,10 @@ parallel::Mesh mesh_of(const Config& config, int ranks) {
       {static_cast<int>(p.replicate), static_cast<int>(shard), static_cast<int>(p.context), static_cast<int>(p.tensor)});
 }
 
+int gpu_of(const comm::RankEnvironment& where) {
+  return where.source != "torchrun" && cuda_device_count() == 1 ? 0 : where.local_rank;
+}
+
 World::World(const comm::RankEnvironment& where, const Config& config) : rank_(where.rank), mesh_(mesh_of(config, where.size)) {
   if (where.size > 1) {
     rendezvous_ = std::make_unique<comm::Rendezvous>(comm::Rendezvous::Options{
@@ -61,7 +66,7 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
     agree("the configuration (its checksum)", sum_of(print_config(config)));
   }
   const DeviceKind kind = device_of(config);
-  device_ = make_device(kind, kind == DeviceKind::cuda ? where.local_rank : 0);
+  device_ = make_device(kind, kind == DeviceKind::cuda ? gpu_of(where) : 0);
   const auto set = [this](const std::string& key, std::string_view value) { rendezvous_->set(key, value); };
   const auto get = [this](const std::string& key) { return rendezvous_->get(key); };
   const auto blame = [this] {

@@ -18,6 +18,9 @@ namespace octet::train {
 // the tensor axis cannot cut the model.
 parallel::Mesh mesh_of(const Config& config, int ranks);
 
+// The GPU of this rank: each of a host's ranks has its own, unless its launcher (Slurm, MPI) shows each of them one alone.
+int gpu_of(const comm::RankEnvironment& where);
+
 class World {
  public:
   // Meets the other ranks, if any. Throws Error{peer} when one does not come, or runs another version or configuration.

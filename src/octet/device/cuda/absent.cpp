@@ -11,5 +11,6 @@ std::unique_ptr<Device> make_cuda_device(int) {
 bool cuda_is_available() { return false; }
 int cuda_device_count() { return 0; }
 CudaProperties cuda_properties(int) { return {}; }
+std::size_t cuda_free_memory(int) { return 0; }
 
 }  // namespace octet

@@ -17,14 +17,16 @@ bool cuda_is_available();
 // GPUs that this process can use.
 int cuda_device_count();
 
-// The first GPU, for doctor and reports; empty and zero where there is none.
+// What a GPU is, without making a context on it; empty and zero where there is none.
 struct CudaProperties {
   std::string name;
   int compute_capability = 0;  // 90 for Hopper
   int multiprocessors = 0;
-  std::size_t memory_bytes = 0, memory_free_bytes = 0;
+  std::size_t memory_bytes = 0;
   std::string driver_version, runtime_version;
 };
 CudaProperties cuda_properties(int index = 0);
+// What it can still give, with a context of this process on it.
+std::size_t cuda_free_memory(int index);
 
 }  // namespace octet

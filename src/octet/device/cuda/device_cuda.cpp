@@ -253,19 +253,22 @@ CudaProperties cuda_properties(int index) {
   int driver = 0, runtime = 0;
   check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  return {.name = properties.name,
+          .compute_capability = properties.major * 10 + properties.minor,
+          .multiprocessors = properties.multiProcessorCount,
+          .memory_bytes = properties.totalGlobalMem,
+          .driver_version = version_text(driver),
+          .runtime_version = version_text(runtime)};
+}
+
+std::size_t cuda_free_memory(int index) {
   std::size_t free = 0, total = 0;
   int current = 0;  // of this thread, whose queues count on it
   check(cudaGetDevice(&current), "cudaGetDevice");
   check(cudaSetDevice(index), "cudaSetDevice");
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   check(cudaSetDevice(current), "cudaSetDevice");
-  return {.name = properties.name,
-          .compute_capability = properties.major * 10 + properties.minor,
-          .multiprocessors = properties.multiProcessorCount,
-          .memory_bytes = total,
-          .memory_free_bytes = free,
-          .driver_version = version_text(driver),
-          .runtime_version = version_text(runtime)};
+  return free;
 }
 
 }  // namespace octet

@@ -47,8 +47,8 @@ std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text) {
 // The choices of all GPUs and versions in a file, {"GPU, version": {"product": "algorithm"}}.
 class ChoiceFile {
  public:
-  explicit ChoiceFile(std::filesystem::path path)
-      : path_(std::move(path)), machine_(concat(cuda_properties().name, ", cuBLASLt ", cublasLtGetVersion())) {
+  ChoiceFile(std::filesystem::path path, int gpu)
+      : path_(std::move(path)), machine_(concat(cuda_properties(gpu).name, ", cuBLASLt ", cublasLtGetVersion())) {
     if (path_.empty() || !std::filesystem::exists(path_)) return;
     all_ = Json::parse(read_file(path_), nullptr, /*allow_exceptions=*/false);
     if (!all_.is_object() || (all_.contains(machine_) && !all_[machine_].is_object())) {
@@ -265,7 +265,7 @@ class Tuner {
 
 void tune_gemms(Queue& queue, Arena& scratch, const GemmTuning& tuning) {
   auto& plans = octet::cuda::extension<GemmLibrary>(queue).plans();
-  ChoiceFile choices(tuning.cache_file);
+  ChoiceFile choices(tuning.cache_file, octet::cuda::index_of(queue.device()));
   std::vector<std::pair<const ProductKey, ProductPlan>*> unknown;
   for (auto& entry : plans) {
     ProductPlan& plan = entry.second;

@@ -151,7 +151,8 @@ cublasStatus_t ProductPlan::run(const ProductMemory& memory, const cublasLtMatmu
                         memory.d, d_.get(), &chosen, memory.workspace, kWorkspaceBytes, stream);
 }
 
-GemmLibrary::GemmLibrary(Device&) : multiplies_mx_(cuda_properties().compute_capability >= 100) {
+GemmLibrary::GemmLibrary(Device& device)
+    : multiplies_mx_(cuda_properties(octet::cuda::index_of(device)).compute_capability >= 100) {
   check(cublasLtCreate(&handle_), "cublasLtCreate");
 }
 
