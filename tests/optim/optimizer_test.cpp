@@ -54,7 +54,7 @@ struct OptimizerTest : ::testing::Test {
     optimizer->reset_loss(*queue);
     optimizer->loss_total()[0] = loss;
     optimizer->loss_total()[1] = tokens;
-    optimizer->sum_squares(*queue, scratch);
+    optimizer->sums(*queue, scratch);
     optimizer->prepare(*queue, {.learning_rate = 0.01, .step = number});
     optimizer->update(*queue);
   }
@@ -102,7 +102,7 @@ TEST_F(OptimizerTest, TenStepsAreTorchs) {
     optimizer->loss_total()[1] = golden.get("tokens").as<double>()[number - 1];
     const double lr = learning_rate(schedule, number), torch_lr = golden.get("lr").as<double>()[number - 1];
     EXPECT_NEAR(lr, torch_lr, 32 * 0x1p-53 * schedule.lr) << "step " << number;  // torch multiplies its way from step to step
-    optimizer->sum_squares(*queue, scratch);
+    optimizer->sums(*queue, scratch);
     optimizer->prepare(*queue, {.learning_rate = lr, .step = number});
     optimizer->update(*queue);
     const kernels::StepScalars scalars = optimizer->read(*queue);
@@ -171,7 +171,7 @@ TEST_F(OptimizerTest, ResumesFromWeightsMomentsAndUpdates) {
   first->reset_loss(*queue);
   first->loss_total()[0] = 1;
   first->loss_total()[1] = 4;
-  first->sum_squares(*queue, scratch);
+  first->sums(*queue, scratch);
   first->prepare(*queue, {.learning_rate = 0.01, .step = 4});
   first->update(*queue);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -221,7 +221,7 @@ TEST_F(OptimizerTest, StepsAllocateNothingAndMetaSaysTheSame) {
   Optimizer planned(*meta, described, {});
   Arena meta_scratch(*meta, MemoryCategory::workspace, 0);
   planned.reset_loss(*meta_queue);
-  planned.sum_squares(*meta_queue, meta_scratch);
+  planned.sums(*meta_queue, meta_scratch);
   planned.prepare(*meta_queue, {.learning_rate = 0.01, .step = 1});
   planned.update(*meta_queue);
   EXPECT_EQ(planned.read(*meta_queue).step, 0u);

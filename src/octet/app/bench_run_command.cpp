@@ -127,6 +127,7 @@ int run_bench_run(const BenchArgs& args) {
   engine.queue().start_profile();
   run_step();
   const std::vector<OpTime> times = engine.queue().take_profile();
+  engine.close();
   world.barrier("profiled");
   if (!world.is_first()) return 0;
   const Json profile = show_profile(times, tokens);

@@ -78,9 +78,10 @@ class Group {
   // Shows the others memory of this rank, of the same size and layout on all ranks, which call together. An all_gather whose x
   // lies in it then may fetch the parts of others without their help (NCCL between GPUs of one machine: by copy engines, beside
   // the computation). So such an x must be complete on all ranks before any of them gathers it, and stay as it is until all have
-  // it: between the two stands a fence(), or any all_reduce, on the queue that gathers. The memory outlives what is gathered; the
-  // next call replaces it.
+  // it: between the two stands a fence(), or any all_reduce, on the queue that gathers. The next call replaces the memory.
   virtual void share(Queue& queue, Arena& scratch, void* memory, std::size_t bytes);
+  // Nothing is shared any more; all ranks call together, and wait for each other, before any of them frees what it had shown.
+  virtual void unshare(Queue&) {}
   // What any rank has enqueued before comes before what any rank enqueues after, as far as shared memory needs it. Nobody waits.
   void fence(Queue& queue) {
     if (size_ > 1 && queue.kind() != DeviceKind::meta) run_fence(queue);

@@ -6,7 +6,7 @@
 namespace octet::optim {
 namespace {
 
-// What the optimizer keeps in device memory.
+// What the optimizer keeps in device memory. The first two are sums().
 struct State {
   double loss_total[2];
   double sum_squares;
@@ -32,7 +32,7 @@ Tensor Optimizer::updates() const { return {&state_of(state_)->updates, DType::i
 
 void Optimizer::reset_loss(Queue& queue) { queue.zero(loss_total(), 2 * sizeof(double)); }
 
-Tensor Optimizer::sum_squares(Queue& queue, Arena& scratch) {
+Tensor Optimizer::sums(Queue& queue, Arena& scratch) {
   State* state = state_of(state_);
   queue.zero(&state->sum_squares, sizeof(double));
   for (const parallel::Parameter& p : store_.parameters()) {
@@ -40,7 +40,7 @@ Tensor Optimizer::sum_squares(Queue& queue, Arena& scratch) {
       kernels::sum_squares(queue, scratch, {.x = p.of_part(p.grad_part, piece), .total = &state->sum_squares});
     }
   }
-  return {&state->sum_squares, DType::f64, {1}};
+  return {state->loss_total, DType::f64, {3}};
 }
 
 void Optimizer::prepare(Queue& queue, const StepInput& input) {

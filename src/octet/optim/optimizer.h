@@ -1,7 +1,8 @@
 // AdamW over all parameters of a store, with clipping by the global norm. A step is two calls, between which the caller may move
 // what must move before the weights do (FP8 scales), predicated on found_inf():
 //     optimizer.reset_loss(queue);                      // then micro-batches add to loss_total() and to the gradients
-//     optimizer.prepare(queue, scratch, {...});         // norm, clip factor, found_inf, bias corrections
+//     optimizer.sums(queue, scratch);                   // to be added up over ranks
+//     optimizer.prepare(queue, {...});                  // norm, clip factor, found_inf, bias corrections
 //     ... update scales ...
 //     optimizer.update(queue);                          // every parameter
 // Nothing here waits for the device or allocates memory after construction.
@@ -41,10 +42,10 @@ class Optimizer {
   double* loss_total() const;
   void reset_loss(Queue& queue);
 
-  // After the last micro-batch: the sum of squares of this rank's parts of gradients, a device scalar in F64, to be added up over
-  // the ranks that hold the other parts (of what several ranks of the tensor axis hold, one counts it); then
-  // kernels::prepare_step with it.
-  Tensor sum_squares(Queue& queue, Arena& scratch);
+  // After the last micro-batch: [3] F64, device, what the step is known by, to be added up over ranks before prepare(). The first
+  // two are loss_total(), over the ranks that saw other tokens; the third is the sum of squares of this rank's parts of gradients,
+  // over those that hold the other parts (of what several ranks of the tensor axis hold, one counts it).
+  Tensor sums(Queue& queue, Arena& scratch);
   void prepare(Queue& queue, const StepInput& input);
   // AdamW of every parameter with what `prepare` found. Values and codes are stale afterwards, except BF16 copies of
   // masters, which are written here.

@@ -1,5 +1,8 @@
 #include "octet/recipes/scaler.h"
 
+#include <algorithm>
+
+#include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/quantize/quantize.h"
 
 namespace octet::recipes {
@@ -41,19 +44,14 @@ ScaleSlot ScaleState::slot(int index) const {
   return {static_cast<float*>(scale_.data) + index, static_cast<float*>(history_.data) + index * history_.row_stride};
 }
 
-void ScaleState::reduce(Queue& queue, Arena& scratch, comm::Group& ranks) {
-  if (operands_.empty() || ranks.size() == 1) return;
+void ScaleState::reduce(Queue& queue, Arena& scratch, const std::vector<comm::Group*>& groups) {
+  const bool alone = std::all_of(groups.begin(), groups.end(), [](const comm::Group* group) { return group->size() == 1; });
+  if (operands_.empty() || alone) return;
   const ArenaScope scope(scratch);
-  const Tensor amaxes = allocate(scratch, DType::f32, {history_.rows()});
-  const auto copy_each = [&](bool back) {
-    for (std::int64_t i = 0; i < history_.rows(); ++i) {
-      const Tensor one = amaxes.slice_rows(i, i + 1), first = history_.slice_rows(i, i + 1);
-      queue.copy(back ? first.data : one.data, back ? one.data : first.data, sizeof(float));
-    }
-  };
-  copy_each(false);
-  ranks.all_reduce(queue, scratch, {.x = amaxes, .reduction = comm::Reduction::max});
-  copy_each(true);
+  const Tensor now = history_.slice_cols(0, 1), packed = allocate(scratch, DType::f32, now.shape);
+  kernels::cast(queue, {.x = now, .y = packed});
+  for (comm::Group* group : groups) group->all_reduce(queue, scratch, {.x = packed, .reduction = comm::Reduction::max});
+  kernels::cast(queue, {.x = packed, .y = now});
 }
 
 void ScaleState::update(Queue& queue, const float* found_inf) {

@@ -23,8 +23,8 @@ class ScaleState {
   void materialise(Queue& queue);
 
   ScaleSlot slot(int index) const;
-  // This step's amaxes become the largest of all ranks, which must cast alike. Before update().
-  void reduce(Queue& queue, Arena& scratch, comm::Group& ranks);
+  // This step's amaxes become the largest of all ranks of all groups, which must cast alike. Before update().
+  void reduce(Queue& queue, Arena& scratch, const std::vector<comm::Group*>& groups);
   // After an optimizer step whose found_inf is known: docs/numerics.md, "Delayed scaling".
   void update(Queue& queue, const float* found_inf);
 

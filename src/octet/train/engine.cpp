@@ -170,14 +170,12 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
   const TraceRange range(*queue_, "optimizer");
   parallel::Units& units = model_->units();
   units.finish_gradients(*scratch_);
-  const Tensor sum_squares = optimizer_->sum_squares(*queue_, *scratch_);
+  const Tensor sums = optimizer_->sums(*queue_, *scratch_);
   units.exchange([&](Queue& wire) {
-    // Also the fence after which parts that were gathered may change.
-    for (comm::Group* group : {groups_.shards.get(), groups_.tensor.get()})
-      group->all_reduce(wire, *scratch_, {.x = sum_squares});
-    for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})  // tensor ranks have seen the same tokens
-      group->all_reduce(wire, *scratch_, {.x = {optimizer_->loss_total(), DType::f64, {2}}});
-    for (comm::Group* group : groups_.all()) model_->scales().reduce(wire, *scratch_, *group);
+    groups_.shards->all_reduce(wire, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
+    groups_.tensor->all_reduce(wire, *scratch_, {.x = sums.slice_rows(2, 3)});    // which have seen the same tokens
+    groups_.replicas->all_reduce(wire, *scratch_, {.x = sums.slice_rows(0, 2)});  // which hold the same gradients
+    model_->scales().reduce(wire, *scratch_, groups_.all());
   });
   optimizer_->prepare(*queue_, {.learning_rate = learning_rate, .step = step});
   model_->scales().update(*queue_, optimizer_->found_inf());
@@ -209,6 +207,7 @@ Tensor Engine::whole(const parallel::Parameter& p) {
     staging_.resize(parts.bytes());
     queue_->copy_to_host(staging_.data(), parts.data, parts.bytes());
     queue_->synchronize();
+    check_ranks();
     const std::byte* from = staging_.data();
     for (int t = 0; t < tensor.size(); ++t) {
       const parallel::TensorCut cut(global, p.spec.cut, {t, tensor.size()});
@@ -228,9 +227,14 @@ Tensor Engine::whole(const parallel::Parameter& p) {
 }
 
 void Engine::settle_scales() {
-  model_->units().exchange([&](Queue& wire) {
-    for (comm::Group* group : groups_.all()) model_->scales().reduce(wire, *scratch_, *group);
-  });
+  if (options_.layout.mesh.ranks() == 1) return;
+  model_->units().exchange([&](Queue& wire) { model_->scales().reduce(wire, *scratch_, groups_.all()); });
+  queue_->synchronize();
+  check_ranks();
+}
+
+void Engine::close() {
+  groups_.shards->unshare(model_->units().wire());
 }
 
 bool Engine::any_rank(bool says) {
@@ -243,6 +247,7 @@ bool Engine::any_rank(bool says) {
   });
   queue_->copy_to_host(&vote, vote_.data(), sizeof vote);
   queue_->synchronize();
+  check_ranks();
   return vote != 0.0f;
 }
 
@@ -264,6 +269,7 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
   return result;
 }
 
+  check_ranks();
 Tensor Engine::logits(std::span<const std::int32_t> tokens) {
   // What follows the last token changes nothing before it: attention is causal.
   require(groups_.context->size() == 1, "logits of sequences that ", groups_.context->size(), " ranks hold in parts");

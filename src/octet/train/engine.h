@@ -59,11 +59,14 @@ class Engine {
   void zero_gradients(std::int64_t micro_batches = 1);
 
   // Between steps each rank knows the amax of its own part of a weight; this makes scales and histories those of all ranks, as a
-  // checkpoint holds them.
+  // checkpoint holds them. Waits.
   void settle_scales();
   // All of a global parameter's primary, in host memory that stays as it is until the next call; empty on ranks other than the
   // first. All ranks call together.
   Tensor whole(const parallel::Parameter& p);
+
+  // Before an engine on other ranks' groups goes while they go on: all ranks call together. Nothing runs on it afterwards.
+  void close();
 
   // After the queue was synchronised and before results are kept: throws Error{peer} if a rank is gone.
   void check_ranks() const { groups_.check(); }

@@ -81,6 +81,7 @@ Trainer::Trainer(const TrainerOptions& options)
 }
 
 void Trainer::start_engine() {
+  if (engine_) engine_->close();
   engine_.reset();  // before its successor takes memory
   engine_ = std::make_unique<Engine>(engine_options_, world_.device(), world_.groups());
   if (!config_.model.init_from.empty() && checkpoint::has_weights(config_.model.init_from)) {
@@ -361,12 +362,14 @@ ExitCode Trainer::run() {
       save_for_good();
       log_info(concat(stop, ": saved step ", step_, " of ", steps_, " in ", (directory / "checkpoints").string(),
                       "; the same command goes on from there"));
+      engine_->close();
       world_.barrier("done");
       return ExitCode::preempted;
     }
   }
   save_for_good();
   save_model(*engine_, directory / "model");
+  engine_->close();
   world_.barrier("done");
   return ExitCode::done;
 }

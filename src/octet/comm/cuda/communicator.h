@@ -48,9 +48,12 @@ class Communicator {
   void finish() noexcept;
   // Waits until NCCL has done what was asked for.
   void settle(const char* op);
-  // Ends the communicator for a reason; the first one counts.
-  void abort(const char* op, const std::string& reason);
-  [[noreturn]] void give_up(const char* op, const std::string& reason);  // aborts and throws
+  // Ends the communicator for a cause; the first one counts.
+  void abort(const char* op, const std::string& cause);
+  // Aborts and throws.
+  [[noreturn]] void give_up(const char* op, const std::string& reason);
+  // The reason, or the rank behind it; may take as long as blame() does.
+  std::string cause_of(const std::string& reason) const;
   void watch();
   std::string lost_ranks() const;
 

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <set>
 #include <utility>
 
 #include "octet/comm/cuda/communicator.h"
@@ -39,6 +40,14 @@ ncclUniqueId shared_id(const NcclOptions& options) {
   return id;
 }
 
+// NCCL keeps the pointer, and frees what communicators of one process share with the last of them.
+const char* lasting(const std::string& name) {
+  static std::mutex mutex;
+  static std::set<std::string> names;
+  const std::lock_guard lock(mutex);
+  return names.insert(name).first->c_str();
+}
+
 bool failed(ncclResult_t code) { return code != ncclSuccess && code != ncclInProgress; }
 
 // ncclGetLastError adds what the code does not say, or nothing.
@@ -56,7 +65,7 @@ Communicator::Communicator(int device, const NcclOptions& options)
   cuda::check(cudaSetDevice(device_), "cudaSetDevice");
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.commName = options_.name.c_str();
+  config.commName = lasting(options_.name);
   const ncclResult_t code = ncclCommInitRankConfig(&handle_, options_.size, id, options_.rank, &config);
   if (failed(code)) {
     const std::string words = words_of(code, nullptr);
@@ -155,26 +164,30 @@ void Communicator::settle(const char* op) {
   }
 }
 
-void Communicator::abort(const char* op, const std::string& reason) {
-  const std::string lost = lost_ranks(), blamed = options_.blame ? options_.blame() : "";
-  const std::string& cause = lost.empty() ? reason : lost;  // what NCCL says then is how the loss looks from here
+void Communicator::abort(const char* op, const std::string& cause) {
   ncclComm_t handle;
   {
     const std::lock_guard lock(mutex_);
     handle = std::exchange(handle_, nullptr);
     if (!handle) return;
     failed_op_ = op;
-    failure_ = blamed.empty() ? cause : blamed.find(cause) != std::string::npos ? blamed : concat(blamed, "; ", cause);
+    failure_ = cause;
   }
   // Nobody is in a call or can begin one. Kernels end, and with them what waits for their streams: after failure_ was written.
   ncclCommAbort(handle);
 }
 
 void Communicator::give_up(const char* op, const std::string& reason) {
-  abort(op, reason);
+  abort(op, cause_of(reason));
   const std::lock_guard lock(mutex_);
   throw_if_failed(op);
   fail(ExitCode::internal, "unreachable");
+}
+
+std::string Communicator::cause_of(const std::string& reason) const {
+  const std::string lost = lost_ranks(), blamed = options_.blame ? options_.blame() : "";
+  const std::string& cause = lost.empty() ? reason : lost;  // what NCCL says then is how the loss looks from here
+  return blamed.empty() ? cause : blamed.find(cause) != std::string::npos ? blamed : concat(blamed, "; ", cause);
 }
 
 std::string Communicator::lost_ranks() const { return options_.lost ? options_.lost() : ""; }
@@ -201,7 +214,7 @@ void Communicator::watch() {
       op = current_op();
       if (reason.empty() && changed_.wait_for(lock, kWatchEvery, [&] { return closing_; })) return;
     }
-    if (!reason.empty()) return abort(op, reason);
+    if (!reason.empty()) return abort(op, cause_of(reason));
   }
 }
 

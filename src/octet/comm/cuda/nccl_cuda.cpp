@@ -54,6 +54,12 @@ class NcclGroup final : public Group {
     auto shared = std::make_unique<PeerMemory>(queue, scratch, *this, memory, bytes);
     if (shared->reachable()) shared_ = std::move(shared);
   }
+  void unshare(Queue& queue) override {
+    if (!shared_) return;
+    queue.synchronize();
+    shared_.reset();
+    barrier(queue);
+  }
 
  private:
   using Calls = Communicator::Calls;
@@ -61,7 +67,7 @@ class NcclGroup final : public Group {
   void run(Queue& queue, const AllGather& op) override {
     if (op.x.elements() == 0) return;
     const cudaStream_t stream = cuda::stream_of(queue);
-    if (shared_ && shared_->holds(op.x)) return shared_->fetch(stream, rank(), op);
+    if (shared_ && shared_->holds(op.x)) return shared_->fetch(stream, op);
     enqueue("all_gather", stream,
             {[=](ncclComm_t group) { return ncclAllGather(op.x.data, op.y.data, op.x.bytes(), ncclUint8, group, stream); }});
   }
@@ -107,20 +113,19 @@ class NcclGroup final : public Group {
             }});
   }
   void run_fence(Queue& queue) override {
-    if (!shared_) return;
-    const cudaStream_t stream = cuda::stream_of(queue);
-    enqueue("fence", stream, {[=, this](ncclComm_t group) {
-              return ncclAllReduce(token_.get(), token_.get(), 1, ncclUint32, ncclSum, group, stream);
-            }});
+    if (shared_) meet("fence", queue);
   }
   void run_barrier(Queue& queue) override {
     require(!batching_, "group ", name(), ": a barrier in a batch");
-    const cudaStream_t stream = cuda::stream_of(queue);
-    enqueue("barrier", stream, {[=, this](ncclComm_t group) {
-              return ncclAllReduce(token_.get(), token_.get(), 1, ncclUint32, ncclSum, group, stream);
-            }});
+    meet("barrier", queue);
     queue.synchronize();
     communicator_.check();
+  }
+  void meet(const char* op, Queue& queue) {
+    const cudaStream_t stream = cuda::stream_of(queue);
+    enqueue(op, stream, {[=, this](ncclComm_t group) {
+              return ncclAllReduce(token_.get(), token_.get(), 1, ncclUint32, ncclSum, group, stream);
+            }});
   }
 
   // The operations of a batch are kept until its end: the communicator is not held while the caller's code runs.

@@ -25,7 +25,7 @@ class PeerMemory {
   bool reachable() const { return reachable_; }
   bool holds(const Tensor& x) const;
   // An all_gather whose x lies in this memory, without anybody's help.
-  void fetch(cudaStream_t stream, int rank, const AllGather& op) const;
+  void fetch(cudaStream_t stream, const AllGather& op) const;
 
  private:
   struct Peer {
@@ -34,6 +34,7 @@ class PeerMemory {
   };
   void close() noexcept;
 
+  int rank_;
   std::byte* own_;
   std::size_t bytes_;
   std::vector<Peer> peers_;

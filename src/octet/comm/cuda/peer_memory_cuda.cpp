@@ -57,13 +57,13 @@ bool nobody(Queue& queue, Arena& scratch, Group& group, bool says) {
 }  // namespace
 
 PeerMemory::PeerMemory(Queue& queue, Arena& scratch, Group& group, void* memory, std::size_t bytes)
-    : own_(static_cast<std::byte*>(memory)), bytes_(bytes) {
+    : rank_(group.rank()), own_(static_cast<std::byte*>(memory)), bytes_(bytes) {
   const Card own = own_card(own_);
   bool failed = false;
   int rank = 0;
   for (const Card& card : exchange(queue, scratch, group, own)) {
     Peer& peer = peers_.emplace_back();
-    if (rank++ == group.rank()) {
+    if (rank++ == rank_) {
       peer.memory = own_;
       continue;
     }
@@ -96,13 +96,13 @@ bool PeerMemory::holds(const Tensor& x) const {
 }
 
 // The next rank's part first, so that not all ranks fetch from one.
-void PeerMemory::fetch(cudaStream_t stream, int rank, const AllGather& op) const {
+void PeerMemory::fetch(cudaStream_t stream, const AllGather& op) const {
   const std::size_t part = op.x.bytes(), offset = static_cast<std::size_t>(static_cast<const std::byte*>(op.x.data) - own_);
   const int size = static_cast<int>(peers_.size());
   for (int i = 1; i <= size; ++i) {
-    const int peer = (rank + i) % size;
+    const int peer = (rank_ + i) % size;
     std::byte* const to = static_cast<std::byte*>(op.y.data) + static_cast<std::size_t>(peer) * part;
-    const std::byte* const from = (peer == rank ? own_ : peers_[static_cast<std::size_t>(peer)].memory) + offset;
+    const std::byte* const from = (peer == rank_ ? own_ : peers_[static_cast<std::size_t>(peer)].memory) + offset;
     if (to != from) cuda::check(cudaMemcpyAsync(to, from, part, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
   }
 }
