@@ -262,14 +262,17 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
   auto* total = static_cast<double*>(evaluation_total_.data());
   queue_->zero(total, 2 * sizeof(double));
   model_->evaluate(scope(nullptr), upload(all_tokens, all_targets), total);
-  groups_.context->all_reduce(*queue_, *scratch_, {.x = {total, DType::f64, {2}}});
+  model_->units().exchange([&](Queue& wire) {  // ranks of the tensor axis have all seen the same tokens
+    for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})
+      group->all_reduce(wire, *scratch_, {.x = {total, DType::f64, {2}}});
+  });
   std::array<double, 2> result{};
   queue_->copy_to_host(result.data(), total, sizeof result);
   queue_->synchronize();
+  check_ranks();
   return result;
 }
 
-  check_ranks();
 Tensor Engine::logits(std::span<const std::int32_t> tokens) {
   // What follows the last token changes nothing before it: attention is causal.
   require(groups_.context->size() == 1, "logits of sequences that ", groups_.context->size(), " ranks hold in parts");

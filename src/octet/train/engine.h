@@ -75,7 +75,8 @@ class Engine {
   bool any_rank(bool says);
 
   // Every pass has the one shape that the memory was measured for: a whole micro-batch.
-  // {sum of losses, tokens} of at most a micro-batch of whole rows, on all ranks of a context group alike; records nothing.
+  // {sum of losses, tokens} of all ranks, each data coordinate with at most a micro-batch of whole rows of its own; records
+  // nothing. Targets that are kernels::kIgnoredTarget count nothing.
   std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
   // logits [tokens, V] in device memory until the next call; of whole rows, or of the beginning of one. Refused where the
   // context or the tensor axis has several ranks.

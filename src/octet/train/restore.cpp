@@ -1,8 +1,10 @@
 #include "octet/train/restore.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "octet/checkpoint/reader.h"
+#include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/models/registry.h"
 #include "octet/recipes/registry.h"
 #include "octet/train/model_files.h"
@@ -74,17 +76,22 @@ std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std:
 double evaluate(Engine& engine, const data::Dataset& dataset, std::int64_t sequences) {
   const std::int64_t count = std::min(sequences, dataset.held_out_samples());
   const std::int64_t length = dataset.seq_len(), rows = engine.options().micro_batch_size;
+  const parallel::Mesh& mesh = engine.options().layout.mesh;
+  const std::int64_t coordinate = mesh.data_coordinate(engine.options().rank), coordinates = mesh.data_coordinates();
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(rows * length)), targets(tokens.size()), starts;
   double loss = 0, weight = 0;
-  for (std::int64_t begin = 0; begin < count; begin += rows) {
-    const std::int64_t end = std::min(count, begin + rows);
+  for (std::int64_t dealt = 0; dealt < count; dealt += rows * coordinates) {
+    const std::int64_t begin = std::min(count, dealt + coordinate * rows), end = std::min(count, begin + rows);
+    const bool none = begin == end;  // all ranks work together: this one on a row that counts nothing
     starts.clear();
-    for (std::int64_t i = begin; i < end; ++i) {
+    for (std::int64_t i = begin; i < end || (none && i == begin); ++i) {
       const auto offset = static_cast<std::size_t>((i - begin) * length), width = static_cast<std::size_t>(length);
       dataset.held_out_sample(
-          i, {.tokens = std::span(tokens).subspan(offset, width), .targets = std::span(targets).subspan(offset, width)}, starts);
+          none ? 0 : i, {.tokens = std::span(tokens).subspan(offset, width), .targets = std::span(targets).subspan(offset, width)},
+          starts);
     }
-    const auto used = static_cast<std::size_t>((end - begin) * length);
+    const auto used = static_cast<std::size_t>((none ? 1 : end - begin) * length);
+    if (none) std::fill_n(targets.begin(), used, kernels::kIgnoredTarget);
     const std::array<double, 2> total = engine.evaluate(std::span(tokens).first(used), std::span(targets).first(used));
     loss += total[0];
     weight += total[1];

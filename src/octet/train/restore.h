@@ -23,7 +23,8 @@ std::int64_t restore_weights(Engine& engine, const std::filesystem::path& checkp
 // or a checkpoint in its own recipe.
 std::unique_ptr<Engine> open_model(const std::filesystem::path& path, DeviceKind device, std::int64_t max_tokens);
 
-// Mean loss over so many held-out sequences, or all there are; NaN where none is held out.
+// Mean loss over so many held-out sequences, or all there are, which are dealt out to the data coordinates of the mesh; NaN where
+// none is held out. All ranks call together.
 double evaluate(Engine& engine, const data::Dataset& dataset, std::int64_t sequences);
 
 }  // namespace octet::train
