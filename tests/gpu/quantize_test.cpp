@@ -6,45 +6,24 @@
 
 #include "gpu/twins.h"
 #include "octet/numerics/bounds.h"
+#include "support/quantize_cases.h"
 
 namespace octet::kernels {
 namespace {
 
+using testing::Fill;
+using testing::kFills;
+using testing::quant_specs;
 using testing::QuantizedTwin;
 using testing::Twin;
-
-enum class Fill { normal, wide, zero, tiny, infinite, nan, every_pattern };
-constexpr Fill kFills[] = {Fill::normal, Fill::wide, Fill::zero, Fill::tiny, Fill::infinite, Fill::nan, Fill::every_pattern};
-
-double value_of(Fill fill, std::int64_t i) {
-  const auto at = static_cast<std::uint64_t>(i);
-  const Rng rng(5, RngStream::test, static_cast<std::uint32_t>(fill));
-  const double normal = rng.normal(at);
-  switch (fill) {
-    case Fill::normal:
-      return normal;
-    case Fill::wide:
-      return std::ldexp(normal, static_cast<int>(rng.word64(at) % 240) - 120);
-    case Fill::zero:
-      return i % 2 ? -0.0 : 0.0;
-    case Fill::tiny:
-      return normal * 1e-39;
-    case Fill::infinite:
-      return i % 97 == 5 ? -HUGE_VAL : i % 61 == 3 ? static_cast<double>(std::numeric_limits<float>::max()) : normal;
-    case Fill::nan:
-      return i % 1211 == 17 ? std::nan("") : i % 89 == 3 ? HUGE_VAL : normal;
-    case Fill::every_pattern:
-      return static_cast<double>(static_cast<float>(BFloat16::from_bits(static_cast<std::uint16_t>(at * 40503u))));
-  }
-  return 0;
-}
 
 struct QuantizeGpuTest : testing::TwinTest {
   enum class Parts { rows, columns, both };
 
   // Rows `gap` elements further apart than they are long.
   Twin source(DType dtype, std::int64_t rows, std::int64_t cols, Fill fill, std::int64_t gap) {
-    const Twin whole = filled(dtype, {rows, cols + gap}, [&](std::int64_t i) { return value_of(fill, i); });
+    const Twin whole =
+        filled(dtype, {rows, cols + gap}, [&](std::int64_t i) { return testing::fill_value(fill, i, rows * (cols + gap)); });
     return {whole.cpu.slice_cols(0, cols), whole.gpu.slice_cols(0, cols)};
   }
 
@@ -89,23 +68,8 @@ struct QuantizeGpuTest : testing::TwinTest {
   }
 };
 
-std::vector<QuantSpec> all_specs() {
-  return {{.format = Fp8Format::e4m3, .tile = ScaleTile::tensor, .source = ScaleSource::history},
-          {.format = Fp8Format::e5m2, .tile = ScaleTile::tensor, .source = ScaleSource::history},
-          {.format = Fp8Format::e4m3, .tile = ScaleTile::tensor},
-          {.format = Fp8Format::e5m2, .tile = ScaleTile::tensor, .power_of_2 = true, .epsilon = 2.5f},
-          {.format = Fp8Format::e4m3, .tile = ScaleTile::row},
-          {.format = Fp8Format::e5m2, .tile = ScaleTile::row, .power_of_2 = true, .epsilon = 0.5f},
-          {.format = Fp8Format::e4m3, .tile = ScaleTile::block_1x128, .power_of_2 = true},
-          {.format = Fp8Format::e5m2, .tile = ScaleTile::block_1x128, .epsilon = 0.5f},
-          {.format = Fp8Format::e4m3, .tile = ScaleTile::block_128x128, .power_of_2 = true},
-          {.format = Fp8Format::e5m2, .tile = ScaleTile::block_128x128},
-          {.format = Fp8Format::e4m3, .tile = ScaleTile::mx_1x32}};
-}
-
 std::string name_of(const QuantSpec& spec, const Twin& x, Fill fill) {
-  return concat("tile ", static_cast<int>(spec.tile), " format ", static_cast<int>(spec.format), " of ", x.cpu.shape, " ",
-                octet::name_of(x.cpu.dtype), " fill ", static_cast<int>(fill));
+  return testing::case_name(spec, x.cpu.shape, x.cpu.dtype, fill);
 }
 
 TEST_F(QuantizeGpuTest, TheSameBytesForEveryTileShapeAndValue) {
@@ -114,7 +78,7 @@ TEST_F(QuantizeGpuTest, TheSameBytesForEveryTileShapeAndValue) {
     for (const Fill fill : kFills) {
       for (const DType dtype : {DType::bf16, DType::f32}) {
         const Twin x = source(dtype, rows, cols, fill, fill == Fill::wide ? 7 : fill == Fill::nan ? 8 : 0);
-        for (const QuantSpec& spec : all_specs()) {
+        for (const QuantSpec& spec : quant_specs()) {
           check(x, spec, Parts::both, fill == Fill::normal, name_of(spec, x, fill));
           if (HasFailure()) return;
         }
@@ -126,7 +90,7 @@ TEST_F(QuantizeGpuTest, TheSameBytesForEveryTileShapeAndValue) {
 TEST_F(QuantizeGpuTest, EachPartAlone) {
   for (const auto& [rows, cols] : std::vector<std::pair<std::int64_t, std::int64_t>>{{200, 136}, {61, 45}}) {
     const Twin x = source(DType::bf16, rows, cols, Fill::nan, 0);
-    for (const QuantSpec& spec : all_specs()) {
+    for (const QuantSpec& spec : quant_specs()) {
       check(x, spec, Parts::rows, false, name_of(spec, x, Fill::nan) + " rows alone");
       check(x, spec, Parts::columns, false, name_of(spec, x, Fill::nan) + " columns alone");
     }
@@ -135,7 +99,7 @@ TEST_F(QuantizeGpuTest, EachPartAlone) {
 
 TEST_F(QuantizeGpuTest, ALayersWorth) {
   const Twin x = source(DType::bf16, 300, 4096, Fill::every_pattern, 0), w = source(DType::f32, 512, 1024, Fill::normal, 0);
-  for (const QuantSpec& spec : all_specs()) {
+  for (const QuantSpec& spec : quant_specs()) {
     check(x, spec, Parts::both, false, name_of(spec, x, Fill::every_pattern));
     check(w, spec, Parts::both, false, name_of(spec, w, Fill::normal));
   }
@@ -163,7 +127,7 @@ TEST_F(QuantizeGpuTest, TransposedCodes) {
 TEST_F(QuantizeGpuTest, TensorsWithoutElements) {
   for (const auto& [rows, cols] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 48}, {48, 0}}) {
     const Twin x = zeros(DType::bf16, {rows, cols});
-    for (const QuantSpec& spec : all_specs()) {
+    for (const QuantSpec& spec : quant_specs()) {
       if (spec.tile != ScaleTile::tensor) continue;
       check(x, spec, Parts::both, false, name_of(spec, x, Fill::zero));
     }
@@ -241,7 +205,7 @@ TEST_F(QuantizeGpuTest, DelayedScalesOverSteps) {
 TEST_F(QuantizeGpuTest, Health) {
   for (const Fill fill : {Fill::normal, Fill::wide, Fill::zero, Fill::nan}) {
     const Twin x = source(DType::bf16, 201, 300, fill, 4);
-    for (const QuantSpec& spec : all_specs()) {
+    for (const QuantSpec& spec : quant_specs()) {
       if (spec.source == ScaleSource::history) continue;
       const QuantizedTwin q = quantized(spec, 201, 300);
       const Twin health = poisoned(DType::f32, {5});

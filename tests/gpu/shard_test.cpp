@@ -6,37 +6,18 @@
 #include "gpu/twins.h"
 #include "octet/base/math.h"
 #include "octet/kernels/quantize/quantize.h"
+#include "support/quantize_cases.h"
 
 namespace octet::kernels {
 namespace {
 
+using testing::Fill;
 using testing::Twin;
-
-enum class Fill { normal, wide, zero, infinite, nan, every_pattern };
-constexpr Fill kFills[] = {Fill::normal, Fill::wide, Fill::zero, Fill::infinite, Fill::nan, Fill::every_pattern};
 
 struct ShardGpuTest : testing::TwinTest {
   Twin source(DType dtype, const Shape& shape, Fill fill) {
-    const Rng rng(17, RngStream::test, static_cast<std::uint32_t>(fill));
-    return filled(dtype, {shape.elements()}, [&](std::int64_t i) -> double {
-      const auto at = static_cast<std::uint64_t>(i);
-      const double normal = rng.normal(at);
-      switch (fill) {
-        case Fill::normal:
-          return normal;
-        case Fill::wide:
-          return std::ldexp(normal, static_cast<int>(rng.word64(at) % 240) - 120);
-        case Fill::zero:
-          return i % 2 ? -0.0 : 0.0;
-        case Fill::infinite:
-          return i % 997 == 5 ? -HUGE_VAL : i % 61 == 3 ? 3e38 : normal;
-        case Fill::nan:
-          return i % 1211 == 17 ? std::nan("") : i % 89 == 3 ? HUGE_VAL : normal;
-        case Fill::every_pattern:
-          return static_cast<double>(static_cast<float>(BFloat16::from_bits(static_cast<std::uint16_t>(at * 40503u))));
-      }
-      return 0;
-    });
+    const std::int64_t count = shape.elements();
+    return filled(dtype, {count}, [&](std::int64_t i) { return testing::fill_value(fill, i, count); });
   }
 
   static Twin part(const Twin& whole, std::int64_t first, std::int64_t end) {
@@ -133,29 +114,15 @@ struct ShardGpuTest : testing::TwinTest {
   }
 };
 
-std::vector<QuantSpec> all_specs() {
-  return {{.tile = ScaleTile::tensor, .source = ScaleSource::history},
-          {.format = Fp8Format::e5m2, .tile = ScaleTile::tensor, .source = ScaleSource::history},
-          {.tile = ScaleTile::tensor},
-          {.format = Fp8Format::e5m2, .tile = ScaleTile::tensor, .power_of_2 = true, .epsilon = 2.5f},
-          {.tile = ScaleTile::row},
-          {.format = Fp8Format::e5m2, .tile = ScaleTile::row, .power_of_2 = true, .epsilon = 0.5f},
-          {.tile = ScaleTile::block_128x128, .power_of_2 = true},
-          {.format = Fp8Format::e5m2, .tile = ScaleTile::block_128x128},
-          {.tile = ScaleTile::mx_1x32}};
-}
-
 TEST_F(ShardGpuTest, TheSameBytesForEveryTileShapeAndValue) {
   for (const Shape& whole : {Shape{64, 48}, Shape{256, 384}, Shape{130, 272}, Shape{16, 16}, Shape{1, 4096}, Shape{300, 8},
                              Shape{37, 45}, Shape{200, 257}}) {
-    for (const Fill fill : kFills) {
+    for (const Fill fill : testing::kFills) {
       for (const DType dtype : {DType::bf16, DType::f32}) {
         const Twin x = source(dtype, whole, fill);
-        for (const QuantSpec& spec : all_specs()) {
+        for (const QuantSpec& spec : testing::weight_specs()) {
           for (const std::int64_t ranks : {1, 3, 8}) {
-            check(x, whole, spec, ranks,
-                  concat("tile ", static_cast<int>(spec.tile), " format ", static_cast<int>(spec.format), " of ", whole, " ",
-                         octet::name_of(dtype), " fill ", static_cast<int>(fill), " on ", ranks, " ranks"));
+            check(x, whole, spec, ranks, concat(testing::case_name(spec, whole, dtype, fill), " on ", ranks, " ranks"));
             if (HasFailure()) return;
           }
         }
@@ -168,8 +135,8 @@ TEST_F(ShardGpuTest, ALayersWorth) {
   const Shape whole{1000, 4096};
   for (const DType dtype : {DType::bf16, DType::f32}) {
     const Twin x = source(dtype, whole, Fill::normal);
-    for (const QuantSpec& spec : all_specs()) {
-      check(x, whole, spec, 7, concat("tile ", static_cast<int>(spec.tile), " of ", octet::name_of(dtype)));
+    for (const QuantSpec& spec : testing::weight_specs()) {
+      check(x, whole, spec, 7, testing::case_name(spec, whole, dtype, Fill::normal));
     }
   }
 }

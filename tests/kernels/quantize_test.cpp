@@ -9,15 +9,16 @@
 #include <memory>
 #include <vector>
 
-#include "octet/base/rng.h"
 #include "octet/base/threads.h"
 #include "octet/kernels/quantize/cast_rows.h"
 #include "octet/kernels/quantize/decode_table.h"
 #include "octet/numerics/scale.h"
+#include "support/quantize_cases.h"
 
 namespace octet::kernels {
 namespace {
 
+using testing::Fill;
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr ScaleTile kTiles[] = {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_1x128, ScaleTile::block_128x128,
@@ -30,41 +31,12 @@ struct Matrix {
   float at(std::int64_t r, std::int64_t c) const { return values[static_cast<std::size_t>(r * stride + c)]; }
 };
 
-enum class Fill { normal, wide, zero, tiny, infinite, nan, every_pattern };
-
 Matrix make_matrix(std::int64_t rows, std::int64_t cols, Fill fill, std::int64_t gap = 0) {
   Matrix m{rows, cols, cols + gap, {}};
   m.values.resize(static_cast<std::size_t>(rows * m.stride), 1e30f);  // what lies in the gap must not be seen
-  const Rng rng(11, RngStream::test, static_cast<std::uint32_t>(fill));
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t c = 0; c < cols; ++c) {
-      const auto i = static_cast<std::uint64_t>(r * cols + c);
-      const auto normal = static_cast<float>(rng.normal(i));
-      float& v = m.values[static_cast<std::size_t>(r * m.stride + c)];
-      switch (fill) {
-        case Fill::normal:
-          v = normal;
-          break;
-        case Fill::wide:
-          v = std::ldexp(normal, static_cast<int>(rng.word64(i) % 240) - 120);
-          break;
-        case Fill::zero:
-          v = i % 2 ? -0.0f : 0.0f;
-          break;
-        case Fill::tiny:
-          v = normal * 1e-39f;
-          break;
-        case Fill::infinite:
-          v = i % 97 == 5 ? -HUGE_VALF : normal;
-          break;
-        case Fill::nan:
-          v = i % 211 == 17 ? std::nanf("") : i % 89 == 3 ? HUGE_VALF : normal;
-          break;
-        case Fill::every_pattern:
-          v = static_cast<float>(BFloat16::from_bits(static_cast<std::uint16_t>(i * 40503u)));
-          break;
-      }
-    }
+  for (std::int64_t i = 0; i < rows * cols; ++i) {
+    m.values[static_cast<std::size_t>(i / cols * m.stride + i % cols)] =
+        static_cast<float>(testing::fill_value(fill, i, rows * cols));
   }
   return m;
 }
@@ -224,7 +196,7 @@ TEST_F(QuantizeTest, FollowsTheContractForEveryTileShapeAndValue) {
   const std::pair<std::int64_t, std::int64_t> shapes[] = {{1, 1}, {17, 33}, {64, 64}, {130, 257}, {31, 300}, {1, 700}, {300, 1}};
   for (const ScaleTile tile : kTiles) {
     for (const auto& [rows, cols] : shapes) {
-      for (const Fill fill : {Fill::normal, Fill::wide, Fill::zero, Fill::tiny, Fill::infinite, Fill::nan}) {
+      for (const Fill fill : testing::kFills) {
         const Matrix m = make_matrix(rows, cols, fill, fill == Fill::wide ? 7 : 0);
         for (const Parts parts : {Parts::rows, Parts::columns, Parts::both}) {
           check(m, spec_of(tile), DType::bf16, parts, padded_k(rows, tile));

@@ -1,53 +1,25 @@
 #include "octet/kernels/quantize/shard.h"
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "kernels/op_fixture.h"
 #include "octet/base/math.h"
 #include "octet/kernels/quantize/quantize.h"
 #include "octet/numerics/scale.h"
+#include "support/quantize_cases.h"
 
 namespace octet::kernels {
 namespace {
 
+using testing::Fill;
 using testing::same_bytes;
 
 constexpr ScaleTile kTiles[] = {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_128x128, ScaleTile::mx_1x32};
 
-enum class Fill { normal, wide, zero, tiny, huge_element, infinite_at_the_end, nan, every_pattern };
-constexpr Fill kFills[] = {Fill::normal, Fill::wide,         Fill::zero,
-                           Fill::tiny,   Fill::huge_element, Fill::infinite_at_the_end,
-                           Fill::nan,    Fill::every_pattern};
-
 struct ShardTest : testing::OpTest {
   Tensor source(DType dtype, const Shape& shape, Fill fill) {
-    const Rng rng(13, RngStream::test, static_cast<std::uint32_t>(fill));
-    const std::int64_t last = shape.elements() - 1;
-    return filled(dtype, shape, [&](std::int64_t i) -> double {
-      const auto at = static_cast<std::uint64_t>(i);
-      const double normal = rng.normal(at);
-      switch (fill) {
-        case Fill::normal:
-          return normal;
-        case Fill::wide:
-          return std::ldexp(normal, static_cast<int>(rng.word64(at) % 240) - 120);
-        case Fill::zero:
-          return i % 2 ? -0.0 : 0.0;
-        case Fill::tiny:
-          return normal * 1e-39;
-        case Fill::huge_element:
-          return i == last / 3 ? 1e30 : normal;
-        case Fill::infinite_at_the_end:  // finite shards whose multipliers come from what another has
-          return i == last ? -HUGE_VAL : i % 7 == 1 ? 3e38 : i % 5 == 1 ? -450.0 : normal;
-        case Fill::nan:
-          return i % 1211 == 17 ? std::nan("") : i % 89 == 3 ? HUGE_VAL : normal;
-        case Fill::every_pattern:
-          return static_cast<double>(static_cast<float>(BFloat16::from_bits(static_cast<std::uint16_t>(at * 40503u))));
-      }
-      return 0;
-    });
+    return filled(dtype, shape, [&](std::int64_t i) { return testing::fill_value(fill, i, shape.elements()); });
   }
 
   Quantized output(const QuantSpec& spec, const Shape& whole, std::int64_t width) {
@@ -148,29 +120,14 @@ struct ShardTest : testing::OpTest {
   }
 };
 
-std::vector<QuantSpec> specs() {
-  std::vector<QuantSpec> all = {{.tile = ScaleTile::tensor, .source = ScaleSource::history},
-                                {.format = Fp8Format::e5m2, .tile = ScaleTile::tensor, .source = ScaleSource::history},
-                                {.tile = ScaleTile::mx_1x32}};
-  for (const ScaleTile tile : {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_128x128}) {
-    all.push_back({.tile = tile});
-    all.push_back({.format = Fp8Format::e5m2, .tile = tile});
-    all.push_back({.tile = tile, .power_of_2 = true});
-    all.push_back({.format = Fp8Format::e5m2, .tile = tile, .power_of_2 = true, .epsilon = 2.5f});
-  }
-  return all;
-}
-
 TEST_F(ShardTest, TogetherHaveTheBytesOfTheWhole) {
   for (const Shape& shape : {Shape{64, 48}, Shape{256, 384}, Shape{130, 272}, Shape{16, 16}, Shape{1, 4096}, Shape{37, 45}}) {
-    for (const Fill fill : kFills) {
+    for (const Fill fill : testing::kFills) {
       for (const DType dtype : {DType::bf16, DType::f32}) {
         const Tensor x = source(dtype, shape, fill);
-        for (const QuantSpec& spec : specs()) {
+        for (const QuantSpec& spec : testing::weight_specs()) {
           for (const std::int64_t ranks : {1, 2, 3, 4, 8}) {
-            check(x, spec, ranks,
-                  concat("tile ", static_cast<int>(spec.tile), " format ", static_cast<int>(spec.format), " of ", shape, " ",
-                         name_of(dtype), " fill ", static_cast<int>(fill), " on ", ranks, " ranks"));
+            check(x, spec, ranks, concat(testing::case_name(spec, shape, dtype, fill), " on ", ranks, " ranks"));
             if (HasFailure()) return;
           }
         }
