@@ -3,12 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "octet/numerics/bounds.h"
 #include "support/tiny_model.h"
 
 namespace octet::testing {
 namespace {
 
-using parallel::Axis;
 using parallel::Gradients;
 using parallel::Layout;
 using parallel::Mesh;
@@ -99,9 +99,9 @@ TEST(StepCount, HybridMeshesReduceTheirPartsOverReplicasOnceAStep) {
   const Layout layout{.mesh = Mesh({2, 4, 1, 1}), .gradients = Gradients::sharded, .reduce = DType::bf16};
   const Result r = count(layout, 5);
   EXPECT_EQ(r.bytes(*r.groups.shards, "reduce_scatter"), 5 * 0.75 * 2 * kParameters);
-  // Losses, amaxes and found_inf are the rest.
-  EXPECT_NEAR(r.bytes(*r.groups.replicas, "all_reduce"), 2 * kParameters / 4, 1e4);
-  EXPECT_GE(r.bytes(*r.groups.replicas, "all_reduce"), 2 * kParameters / 4);
+  // The loss and its tokens, in F64; amaxes of the operands of four linears a block.
+  const double scalars = 2 * sizeof(double), amaxes = kLayers * 4 * 3 * sizeof(float);
+  EXPECT_EQ(r.bytes(*r.groups.replicas, "all_reduce"), 2 * kParameters / 4 + scalars + amaxes);
 }
 
 // docs/parallelism.md: a rank's K and V are n = 2 G K B S / c numbers.
@@ -113,13 +113,15 @@ TEST(StepCount, ContextGroupsExchangeKeysAndValuesEveryMicroBatch) {
 }
 
 TEST(StepCount, GroupsCountTheSame) {
-  const Layout layout{.mesh = Mesh({2, 2, 2, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded};
+  const Layout layout{.mesh = Mesh({2, 2, 2, 2}), .weights = Weights::resharded, .gradients = Gradients::sharded};
   const Result r = count(layout, 2);
   double bytes = 0, traffic = 0;
   for (const auto* ops : {&r.count.compute, &r.count.wire}) {
     for (const OpTime& op : *ops) bytes += op.work.group.empty() ? 0 : op.work.bytes;
   }
-  for (comm::Group* group : {r.groups.replicas.get(), r.groups.shards.get(), r.groups.context.get()}) {
+  const parallel::Groups& g = r.groups;
+  for (comm::Group* group : {g.replicas.get(), g.shards.get(), g.context.get(), g.tensor.get()}) {
+    EXPECT_GT(group->traffic().bytes, 0) << group->name();
     traffic += group->traffic().bytes;
   }
   EXPECT_EQ(bytes, traffic);
@@ -129,21 +131,25 @@ TEST(StepCount, GroupsCountTheSame) {
 TEST(StepCount, OneRankTakesTheSumOfItsOps) {
   const Result one = count({}, 1), two = count({}, 2), nine = count({}, 9);
   EXPECT_TRUE(one.count.wire.empty());
-  EXPECT_NEAR(one.count.seconds, one.seconds(one.count.compute), 1e-12);
-  EXPECT_NEAR(nine.count.seconds - two.count.seconds, 7 * (two.count.seconds - one.count.seconds), 1e-9);
+  // Sums of as many numbers as there are ops, once by name and once by time.
+  double ops = 0;
+  for (const OpTime& op : nine.count.compute) ops += static_cast<double>(op.calls);
+  const double rounding = 2 * gamma(ops, kUnitRoundoffF64) * nine.count.seconds;
+  EXPECT_NEAR(one.count.seconds, one.seconds(one.count.compute), rounding);
+  EXPECT_NEAR(nine.count.seconds - two.count.seconds, 7 * (two.count.seconds - one.count.seconds), 8 * rounding);
 }
 
+// Between the ends of a step all exchanges hide: they take time of it that fetch the embedding and the first block (6) and reduce
+// their gradients, and the three sums of the optimizer.
 TEST(StepCount, ExchangesHideBehindTheComputationUntilTheyAreTooSlow) {
   const Layout layout{.mesh = Mesh({1, 4, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded};
-  const auto waited = [&](double wire_s) {
-    const Result r = count(layout, 4, wire_s);
-    return r.count.seconds - r.seconds(r.count.compute);
-  };
+  const double fast = 1e-7;
+  EXPECT_LE(count(layout, 4, 2 * fast).count.seconds - count(layout, 4, fast).count.seconds, (2 * (1 + 6) + 3) * fast);
   const Result slow = count(layout, 4, 1.0);
   const double wire = slow.seconds(slow.count.wire);
-  EXPECT_LT(waited(1e-7), 0.2 * count(layout, 4, 1e-7).seconds(slow.count.wire));
-  EXPECT_GT(slow.count.seconds, 0.999 * wire) << "the wire never rests";
-  EXPECT_LT(slow.count.seconds, 1.001 * wire);
+  EXPECT_GE(slow.count.seconds, wire) << "the wire never rests";
+  EXPECT_LE(slow.count.seconds, wire + slow.seconds(slow.count.compute));
+  EXPECT_GT(wire, 200) << "exchanges";
 }
 
 }  // namespace
