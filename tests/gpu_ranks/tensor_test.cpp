@@ -1,20 +1,14 @@
 // Layers cut over the GPUs of one machine, ranks as threads of this process: the steps of one GPU.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "octet/comm/nccl.h"
 #include "octet/device/cuda/cuda_device.h"
-#include "support/ranks.h"
-#include "support/tiny_model.h"
+#include "support/mesh_run.h"
 
 namespace octet::testing {
 namespace {
 
-struct Outcome {
-  std::vector<double> losses;
+struct State : RunState {
   std::array<double, 2> evaluation{};
-  std::vector<std::vector<std::byte>> weights;  // as rank 0 writes them
 };
 
 class TensorOnGpus : public ::testing::TestWithParam<std::string> {
@@ -33,67 +27,30 @@ class TensorOnGpus : public ::testing::TestWithParam<std::string> {
     options.deterministic = true;
     return options;
   }
-  static Outcome run(train::Engine& engine, const parallel::Mesh& mesh, int rank, int steps) {
-    const train::EngineOptions& options = engine.options();
-    engine.model().parameters().initialise(engine.queue(), 7);
-    engine.refresh();
-    Outcome result;
-    for (int step = 1; step <= steps; ++step) {
-      const int coordinates = mesh.data_coordinates();
-      engine.zero_gradients(2 / coordinates);
-      for (int micro = mesh.data_coordinate(rank); micro < 2; micro += coordinates) {
-        const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab,
-                                            static_cast<std::uint32_t>(step % 3 * 2 + micro));
-        engine.forward_backward(tokens.batch(), nullptr);
-      }
-      engine.apply(1e-3, static_cast<std::uint32_t>(step));
-      const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
-      engine.check_ranks();
-      result.losses.push_back(scalars.loss_sum / scalars.token_count);
-    }
-    const Tokens one = random_tokens(options.seq_len, options.model.vocab, 77);
-    result.evaluation = engine.evaluate(one.tokens, one.targets);
-    for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
-      const Tensor whole = engine.whole(p);
-      const auto* bytes = static_cast<const std::byte*>(whole.data);
-      if (whole) result.weights.emplace_back(bytes, bytes + whole.bytes());
-    }
-    EXPECT_EQ(engine.device().memory().total_peak, train::measure(options, DeviceKind::cuda).total()) << "rank " << rank;
-    return result;
+  State together(const parallel::Mesh& mesh, int steps) const {
+    State state;
+    ByName<std::uint8_t> exported;
+    std::mutex mutex;
+    on_engines(
+        options_of(GetParam()), {.mesh = mesh},
+        [&](train::Engine& engine, const parallel::Groups&) {
+          const int rank = engine.options().rank;
+          const Taken taken = take(engine, {.count = steps});
+          engine.settle_scales();
+          const std::array<double, 2> evaluation = evaluate_a_row(engine);
+          const ByName<std::uint8_t> of_rank = exported_weights(engine);
+          const std::lock_guard lock(mutex);
+          EXPECT_TRUE(state.ranks == 0 || state.evaluation == evaluation) << "rank " << rank;
+          if (rank == 0) exported = of_rank;
+          state.add(engine, taken);
+          state.evaluation = evaluation;
+        },
+        DeviceKind::cuda);
+    state.weights.expect_whole();
+    EXPECT_TRUE(exported == state.weights.by_name()) << "what the first rank writes is what all hold";
+    return state;
   }
-  Outcome alone(int steps) const {
-    train::Engine engine(options_of(GetParam()), DeviceKind::cuda);
-    return run(engine, parallel::Mesh(), 0, steps);
-  }
-  Outcome together(const parallel::Mesh& mesh, int steps) const {
-    std::vector<Outcome> outcomes(static_cast<std::size_t>(mesh.ranks()));
-    ThreadStore store;
-    run_ranks(mesh.ranks(), [&](int rank) {
-      const auto device = make_device(DeviceKind::cuda, rank);
-      const parallel::Groups groups =
-          parallel::make_groups(mesh, rank, [&](const std::string& name, const std::vector<int>& ranks) {
-            return comm::make_nccl_group(
-                *device, {.name = name,
-                          .rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()),
-                          .size = static_cast<int>(ranks.size()),
-                          .timeout_s = 60,
-                          .set = [&store](const std::string& key, std::string_view value) { store.set(key, value); },
-                          .get = [&store](const std::string& key) { return store.get(key); },
-                          .blame = {},
-                          .lost = {}});
-          });
-      train::EngineOptions options = options_of(GetParam());
-      options.layout.mesh = mesh;
-      options.rank = rank;
-      train::Engine engine(options, *device, groups);
-      outcomes[static_cast<std::size_t>(rank)] = run(engine, mesh, rank, steps);
-    });
-    for (const Outcome& outcome : outcomes) {
-      EXPECT_EQ(outcome.losses, outcomes[0].losses);
-      EXPECT_EQ(outcome.evaluation, outcomes[0].evaluation);
-    }
-    return outcomes[0];
-  }
+  State alone(int steps) const { return together({}, steps); }
   static std::vector<parallel::Mesh> meshes() {
     std::vector<parallel::Mesh> result;
     for (const std::array<int, parallel::kAxes>& sizes :
@@ -106,18 +63,17 @@ class TensorOnGpus : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(TensorOnGpus, BeginWithTheBitsOfOne) {
-  const Outcome one = alone(0);
+  const State one = alone(0);
   for (const parallel::Mesh& mesh : meshes()) EXPECT_TRUE(together(mesh, 0).weights == one.weights) << mesh.ranks() << " ranks";
 }
 
 TEST_P(TensorOnGpus, LearnAsOne) {
-  const Outcome one = alone(12);
+  const State one = alone(12);
   for (const parallel::Mesh& mesh : meshes()) {
-    const Outcome actual = together(mesh, 12);
-    for (std::size_t step = 0; step < one.losses.size(); ++step) {
-      EXPECT_NEAR(actual.losses[step], one.losses[step], 0.01 * one.losses[step]) << mesh.ranks() << " ranks, step " << step + 1;
-    }
-    EXPECT_NEAR(actual.evaluation[0], one.evaluation[0], 0.01 * one.evaluation[0]) << mesh.ranks() << " ranks";
+    SCOPED_TRACE(text(parallel::Layout{.mesh = mesh}));
+    const State actual = together(mesh, 12);
+    expect_same_curve(actual, one);
+    EXPECT_NEAR(actual.evaluation[0], one.evaluation[0], 0.01 * one.evaluation[0]);
     EXPECT_EQ(actual.evaluation[1], one.evaluation[1]);
   }
 }

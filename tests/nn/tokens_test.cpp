@@ -16,9 +16,8 @@ struct Rank {
   std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
   std::unique_ptr<Queue> queue = device->make_queue();
   Arena stash{*device, MemoryCategory::activations, 1 << 22}, scratch{*device, MemoryCategory::workspace, std::size_t{1} << 28};
-  const parallel::Groups& groups;
+  parallel::Groups groups;
 
-  explicit Rank(const parallel::Groups& of) : groups(of) {}
   Scope scope(DType dtype) {
     return {.queue = *queue,
             .stash = stash,
@@ -33,8 +32,8 @@ template <class Body>
 void on_ranks(int ranks, const Body& body) {
   testing::ThreadStore store;
   testing::run_ranks(ranks, [&](int rank) {
-    const parallel::Groups groups = testing::thread_groups(store, parallel::Mesh({1, 1, 1, ranks}), rank);
-    Rank at(groups);
+    Rank at;
+    at.groups = testing::thread_groups(store, parallel::Mesh({1, 1, 1, ranks}), rank, *at.device);
     body(rank, at);
   });
 }
