@@ -60,6 +60,8 @@ TEST(Context, RanksHoldEveryTokenOnceAndAsMuchWork) {
 TEST(Context, RefusesWhatItCannotCut) {
   EXPECT_THROW(context_ranges(10, 0, 2), Error);
   EXPECT_THROW(context_ranges(2, 0, 2), Error);
+  EXPECT_THROW(context_ranges(0, 0, 2), Error);
+  EXPECT_THROW(context_ranges(8, -1, 2), Error);
   EXPECT_THROW(context_ranges(8, 2, 2), Error);
   EXPECT_THROW(context_part(count_up(0, 10), 8, 0, 2), Error);
   EXPECT_EQ(context_ranges(7, 0, 1), (std::vector<TokenRange>{{0, 7}}));

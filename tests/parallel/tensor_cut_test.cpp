@@ -105,6 +105,7 @@ TEST(TensorCut, RefusesUnequalParts) {
   EXPECT_THROW(TensorCut({4, 6}, {.along = Cut::columns}, {0, 4}), Error);
   EXPECT_THROW(TensorCut({8, 2}, {.along = Cut::rows, .part_rows = {4, 2}}, {0, 2}), Error);
   EXPECT_THROW(TensorCut({6, 2}, {.along = Cut::rows, .part_rows = {6}, .least_rows = 2}, {0, 4}), Error);
+  EXPECT_THROW(TensorCut({1, 2}, {.along = Cut::rows, .least_rows = 2}, {0, 2}), Error);
   EXPECT_THROW(TensorCut({4, 4}, {}, {2, 2}), Error);
 }
 
