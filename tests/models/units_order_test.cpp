@@ -1,7 +1,8 @@
-// In which order a step gathers, computes and reduces: on a device that writes it down instead.
+// In which order a step gathers, computes and reduces, and what waits for what: on a device that writes it down instead.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "octet/models/decoder/decoder.h"
 #include "octet/recipes/registry.h"
@@ -11,38 +12,68 @@ namespace {
 
 using Log = std::vector<std::string>;
 
+// Ranges in the order in which they were enqueued, and for each those that have ended when it begins, however slow a queue is.
+struct Trace {
+  Log log;
+  std::vector<std::set<std::size_t>> ended;
+
+  // The last of these before entry i; the number of entries where there is none.
+  std::size_t last(std::size_t i, const std::set<std::string>& names) const {
+    while (i-- > 0) {
+      if (names.contains(log[i])) return i;
+    }
+    return log.size();
+  }
+};
+
+struct Moment final : Event {
+  std::set<std::size_t> ended;
+};
+
 class LoggingQueue final : public Queue {
  public:
-  LoggingQueue(Device& device, Log& log) : Queue(device), log_(log) {}
-  std::unique_ptr<Event> record() override { return std::make_unique<Event>(); }
-  void wait(const Event&) override {}
+  LoggingQueue(Device& device, Trace& trace) : Queue(device), trace_(trace) {}
+  std::unique_ptr<Event> record() override {
+    auto moment = std::make_unique<Moment>();
+    moment->ended = ended_;
+    return moment;
+  }
+  void wait(const Event& event) override {
+    const auto& ended = dynamic_cast<const Moment&>(event).ended;
+    ended_.insert(ended.begin(), ended.end());
+  }
   void synchronize() override {}
   void copy_to_device(void*, const void*, std::size_t) override {}
   void copy_to_host(void*, const void*, std::size_t) override {}
   void copy(void*, const void*, std::size_t) override {}
   void zero(void*, std::size_t) override {}
-  void begin_range(const std::string& name) override { log_.push_back(name); }
+  void begin_range(const std::string& name) override {
+    ended_.insert(trace_.log.size());
+    trace_.log.push_back(name);
+    trace_.ended.push_back(ended_);
+  }
 
  protected:
   void stamp() override {}
   std::vector<double> take_stamps() override { return {}; }
 
  private:
-  Log& log_;
+  Trace& trace_;
+  std::set<std::size_t> ended_;  // what this queue has enqueued and waited for
 };
 
 class LoggingDevice final : public Device {
  public:
-  explicit LoggingDevice(Log& log) : log_(log) {}
+  explicit LoggingDevice(Trace& trace) : trace_(trace) {}
   DeviceKind kind() const override { return DeviceKind::meta; }
-  std::unique_ptr<Queue> make_queue() override { return std::make_unique<LoggingQueue>(*this, log_); }
+  std::unique_ptr<Queue> make_queue() override { return std::make_unique<LoggingQueue>(*this, trace_); }
 
  protected:
   void* acquire(std::size_t) override { return reinterpret_cast<void*>(std::uintptr_t{1} << 40); }
   void release(void*, std::size_t) override {}
 
  private:
-  Log& log_;
+  Trace& trace_;
 };
 
 DecoderConfig config_of(bool tied) {
@@ -59,10 +90,10 @@ DecoderConfig config_of(bool tied) {
   return config;
 }
 
-// Of a step of two micro-batches on four parts.
-Log log_of_step(parallel::Weights weights, parallel::Gradients gradients, bool tied = false) {
-  Log log;
-  LoggingDevice device(log);
+// Of steps of two micro-batches on four parts, with an optimizer between them.
+Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients gradients, bool tied = false) {
+  Trace trace;
+  LoggingDevice device(trace);
   const auto queue = device.make_queue();
   const parallel::Layout layout{.mesh = parallel::Mesh({1, 4, 1, 1}), .weights = weights, .gradients = gradients};
   const parallel::Groups groups = parallel::silent_groups(layout.mesh, 0);
@@ -75,10 +106,19 @@ Log log_of_step(parallel::Weights weights, parallel::Gradients gradients, bool t
   const Batch batch{.seq_len = 64, .tokens = view(ids, DType::i32, {64}), .targets = view(ids, DType::i32, {64})};
   double total[2];
   model.units().refresh(scratch);
-  model.units().begin_step(2);
-  for (int micro = 0; micro < 2; ++micro) model.forward_backward(scope, batch, total);
-  model.units().finish_gradients(scratch);
-  return log;
+  for (int step = 0; step < steps; ++step) {
+    if (step > 0) {
+      const TraceRange range(*queue, "optimizer");
+      model.units().refresh_codes(scratch);
+    }
+    model.units().begin_step(2);
+    for (int micro = 0; micro < 2; ++micro) model.forward_backward(scope, batch, total);
+    model.units().finish_gradients(scratch);
+  }
+  return trace;
+}
+Log log_of_step(parallel::Weights weights, parallel::Gradients gradients, bool tied = false) {
+  return trace_of_steps(1, weights, gradients, tied).log;
 }
 
 std::ptrdiff_t count(const Log& log, const std::string& what) { return std::count(log.begin(), log.end(), what); }
@@ -125,6 +165,74 @@ TEST(UnitsOrder, ATiedHeadIsReducedWithTheEmbedding) {
   EXPECT_EQ(count(log, "gather unit 0"), 1);
   EXPECT_EQ(count(log, "reduce unit 0"), 2);
   EXPECT_EQ(log.back(), "reduce unit 0");
+}
+
+// Two units at the edges take turns in one slot, and nothing else makes the first give it up.
+TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
+  Trace trace;
+  LoggingDevice device(trace);
+  const auto queue = device.make_queue();
+  const parallel::Layout layout{
+      .mesh = parallel::Mesh({1, 4, 1, 1}), .weights = parallel::Weights::resharded, .gradients = parallel::Gradients::sharded};
+  const parallel::Groups groups = parallel::silent_groups(layout.mesh, 0);
+  parallel::ParameterStore store;
+  for (const char* name : {"first", "second"}) {
+    store.begin_unit();
+    store.add({.name = name, .shape = {64, 64}, .quant = {}});
+  }
+  store.materialise(device, {}, groups.shards.get(), layout.weights, layout.gradients);
+  parallel::Units units(*queue, store, groups, layout, {0, 1});
+  Arena scratch(device, MemoryCategory::workspace, 0);
+  const auto use = [&](const char* name) { return [&queue, name] { const TraceRange range(*queue, name); }; };
+  units.begin_step(2);
+  units.begin_micro_batch();
+  units.with(scratch, {0, parallel::Use::both}, {1, parallel::Use::both}, use("first"));
+  units.with(scratch, {1, parallel::Use::both}, {}, use("second"));
+  EXPECT_THROW(units.finish_gradients(scratch), Error) << "a micro-batch is missing";
+  EXPECT_THROW(units.begin_step(0), Error);
+  EXPECT_EQ(trace.log, (Log{"gather unit 0", "first", "gather unit 1", "reduce unit 0", "second", "reduce unit 1"}));
+}
+
+// What shares memory of units: those at the edges, blocks that are odd and blocks that are even.
+bool share_slot(int a, int b) { return a % 4 == 0 || b % 4 == 0 ? a % 4 == b % 4 : a % 2 == b % 2; }
+
+TEST(UnitsOrder, QueuesWaitForWhatTheyReadAndOverwrite) {
+  const std::set<std::string> uses[] = {{},
+                                        {"layer 0 forward", "layer 0 backward"},
+                                        {"layer 1 forward", "layer 1 backward"},
+                                        {"layer 2 forward", "layer 2 backward"},
+                                        {"head"}};
+  for (const auto weights : {parallel::Weights::kept, parallel::Weights::resharded}) {
+    for (const auto gradients : {parallel::Gradients::whole, parallel::Gradients::sharded}) {
+      const Trace trace = trace_of_steps(2, weights, gradients);
+      // Entry i begins when the last of these before it has ended.
+      const auto expect_after = [&](std::size_t i, const std::set<std::string>& names) {
+        const std::size_t last = trace.last(i, names);
+        if (last == trace.log.size()) return;
+        EXPECT_TRUE(trace.ended[i].contains(last))
+            << i << ": " << trace.log[i] << " need not wait for " << last << ": " << trace.log[last];
+      };
+      for (std::size_t i = 0; i < trace.log.size(); ++i) {
+        const std::string& what = trace.log[i];
+        if (what == "optimizer") {
+          EXPECT_EQ(trace.ended[i].size(), i + 1) << "reads and overwrites what all exchanges have used";
+        }
+        for (int unit = 0; unit < 5; ++unit) {
+          if (uses[unit].contains(what)) expect_after(i, {concat("gather unit ", unit)});
+          if (what == concat("gather unit ", unit)) expect_after(i, {"optimizer"});
+          if (what == concat("reduce unit ", unit)) expect_after(i, uses[unit]);
+          for (int other = 0; other < 5; ++other) {
+            if (!share_slot(unit, other)) continue;
+            if (weights == parallel::Weights::resharded && what == concat("gather unit ", unit)) expect_after(i, uses[other]);
+            if (gradients == parallel::Gradients::sharded && uses[unit].contains(what) &&
+                what.find("forward") == std::string::npos) {
+              expect_after(i, {concat("reduce unit ", other)});
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
