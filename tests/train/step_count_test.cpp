@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "octet/numerics/bounds.h"
 #include "support/tiny_model.h"
 
@@ -22,8 +24,8 @@ constexpr double kParameters = kLayers * (kBlock + 2 * kNorm) + kNorm + 2 * kTab
 // Gathered: codes of linears, BF16 of the rest.
 constexpr double kBlockBytes = kBlock + 2 * 2 * kNorm, kEdgeBytes = 2 * kTable + 2 * kTable + 2 * kNorm;
 
-train::EngineOptions options_of(const Layout& layout) {
-  train::EngineOptions options = tiny_options("fp8_delayed");
+train::EngineOptions options_of(const Layout& layout, const char* recipe) {
+  train::EngineOptions options = tiny_options(recipe);
   options.model = {.vocab = kVocab,
                    .dim = kDim,
                    .ffn = kFfn,
@@ -58,11 +60,11 @@ struct Result {
 };
 
 // A microsecond an op, and `wire_s` for an exchange.
-Result count(const Layout& layout, std::int64_t micro_batches, double wire_s = 1e-6) {
+Result count(const Layout& layout, std::int64_t micro_batches, double wire_s = 1e-6, const char* recipe = "fp8_delayed") {
   Result result{.groups = parallel::silent_groups(layout.mesh, 0), .count = {}};
   result.count = train::count_step(
-      options_of(layout), result.groups, [&](const char*, const Work& work) { return work.group.empty() ? 1e-6 : wire_s; },
-      micro_batches);
+      options_of(layout, recipe), result.groups,
+      [&](const char*, const Work& work) { return work.group.empty() ? 1e-6 : wire_s; }, micro_batches);
   return result;
 }
 
@@ -73,6 +75,12 @@ TEST(StepCount, KeptWeightsAreGatheredAndWholeGradientsReducedOnceAStep) {
     EXPECT_EQ(r.bytes(*r.groups.shards, "reduce_scatter"), 0.75 * 4 * kParameters) << micro_batches;
     EXPECT_EQ(r.bytes(*r.groups.replicas, "all_reduce"), 0) << micro_batches;
   }
+}
+
+// Codes of either orientation, whenever they are read first; the values with whichever comes first.
+TEST(StepCount, RowwiseWeightsAreGatheredOnceInEitherOrientation) {
+  const Result r = count({.mesh = Mesh({1, 4, 1, 1})}, 3, 1e-6, "fp8_rowwise");
+  EXPECT_EQ(r.bytes(*r.groups.shards, "all_gather"), 0.75 * (kLayers * (kBlock + kBlockBytes) + kEdgeBytes));
 }
 
 TEST(StepCount, ShardedGradientsAreReducedEveryMicroBatch) {
@@ -150,6 +158,8 @@ TEST(StepCount, ExchangesHideBehindTheComputationUntilTheyAreTooSlow) {
   EXPECT_GE(slow.count.seconds, wire) << "the wire never rests";
   EXPECT_LE(slow.count.seconds, wire + slow.seconds(slow.count.compute));
   EXPECT_GT(wire, 200) << "exchanges";
+  const auto waits = [](const OpTime& op) { return std::string_view(op.op) == "wait for ranks"; };
+  EXPECT_TRUE(std::any_of(slow.count.compute.begin(), slow.count.compute.end(), waits)) << "what a profile says of them";
 }
 
 }  // namespace
