@@ -53,6 +53,9 @@ TEST_P(BothModes, WhatIsSavedComesBack) {
   EXPECT_EQ(names_in(folder / "checkpoints"), std::vector<std::string>{"step-00001000"});
   EXPECT_EQ(names_in(folder / "checkpoints" / "step-00001000"),
             (std::vector<std::string>{"manifest.json", "rank-00000.safetensors"}));
+  const auto file = SafetensorsFile::open(folder / "checkpoints/step-00001000/rank-00000.safetensors");
+  for (const TensorInfo& info : file.tensors())
+    EXPECT_EQ(info.begin % size_of(*info.dtype), 0u) << info.name << " is not aligned";
   const Reader reader = newest(folder / "checkpoints");
   EXPECT_EQ(reader.step(), 1000);
   EXPECT_EQ(reader.meta(), meta);
