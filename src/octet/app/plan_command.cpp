@@ -18,23 +18,14 @@ namespace {
 
 constexpr std::size_t kShown = 10;
 
-// As `octet train` settles it: the layout that keeps most of those that fit. Where none fits, the one that takes least.
+// As `octet train` settles it: the first layout that fits. Where none does, the one that takes least.
 train::Config settled(const train::Config& given, const plan::Cluster& cluster) {
-  struct Choice {
-    const char *reshard, *gradients;
-  };
   train::Config least = given;
   std::size_t least_bytes = std::numeric_limits<std::size_t>::max();
-  for (const Choice& c : {Choice{"false", "whole"}, {"false", "sharded"}, {"true", "sharded"}, {"true", "whole"}}) {
-    const train::ParallelConfig& p = given.parallel;
-    if (p.reshard_after_forward != "auto" && p.reshard_after_forward != c.reshard) continue;
-    if (p.gradients != "auto" && p.gradients != c.gradients) continue;
-    train::Config config = given;
-    config.parallel.reshard_after_forward = c.reshard;
-    config.parallel.gradients = c.gradients;
-    const std::size_t bytes = memory_of(config, cluster);
-    if (bytes <= cluster.gpu.memory_bytes) return config;
-    if (bytes < least_bytes) least = config;
+  for (const train::Config& layout : train::layouts_allowed(given, train::mesh_of(given, cluster.gpus))) {
+    const std::size_t bytes = memory_of(layout, cluster);
+    if (bytes <= cluster.gpu.memory_bytes) return layout;
+    if (bytes < least_bytes) least = layout;
     least_bytes = std::min(bytes, least_bytes);
   }
   return least;

@@ -51,30 +51,15 @@ std::size_t available_memory(DeviceKind device, const comm::RankEnvironment& whe
        ranks == 1 ? "" : ", fewer ranks a machine");
 }
 
-// Settles what [parallel] leaves to the memory: the fastest layout that fits, which is the one that keeps most.
-train::Config settled(train::Config config, const parallel::Mesh& mesh, const train::EngineOptions& options, DeviceKind device,
-                      const comm::RankEnvironment& where) {
-  train::ParallelConfig& p = config.parallel;
-  struct Choice {
-    const char *reshard, *gradients;
-  };
-  std::vector<Choice> choices;
-  for (const Choice& c : {Choice{"false", "whole"}, {"false", "sharded"}, {"true", "sharded"}, {"true", "whole"}}) {
-    if ((p.reshard_after_forward == "auto" || p.reshard_after_forward == c.reshard) &&
-        (p.gradients == "auto" || p.gradients == c.gradients)) {
-      choices.push_back(c);
-    }
-  }
-  const bool shards = mesh.size({parallel::Axis::shard, parallel::Axis::context}) > 1;
-  if (!shards) choices.resize(1);                                          // they differ in nothing
+// Settles what [parallel] leaves to the memory: the first layout that fits.
+train::Config settled(const train::Config& config, const parallel::Mesh& mesh, const train::EngineOptions& options,
+                      DeviceKind device, const comm::RankEnvironment& where) {
   const int together = device == DeviceKind::cuda ? 1 : where.local_size;  // ranks that share the memory
   const std::size_t available = available_memory(device, where);
   train::MemoryPlan plan;
-  for (const Choice& choice : choices) {
-    p.reshard_after_forward = choice.reshard;
-    p.gradients = choice.gradients;
-    plan = train::measure_run(config, mesh);
-    if (available == 0 || plan.total() * static_cast<std::size_t>(together) <= available) return config;
+  for (const train::Config& layout : train::layouts_allowed(config, mesh)) {
+    plan = train::measure_run(layout, mesh);
+    if (available == 0 || plan.total() * static_cast<std::size_t>(together) <= available) return layout;
   }
   does_not_fit(plan, options, device, plan.total() * static_cast<std::size_t>(together), available, together);
 }

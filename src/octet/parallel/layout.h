@@ -1,6 +1,7 @@
 // How a model lies on the ranks of a mesh.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "octet/parallel/mesh.h"
@@ -19,6 +20,16 @@ enum class Gradients : std::uint8_t {
   sharded,  // a rank's part: a unit's gradient, in the dtype that crosses the wire, is reduced after its backward in every
             // micro-batch
 };
+
+// Both, in the order in which they are tried: the first that fits is the fastest, as who keeps more sends less.
+struct Kept {
+  Weights weights;
+  Gradients gradients;
+};
+inline constexpr std::array<Kept, 4> kKeptOrder = {Kept{Weights::kept, Gradients::whole},
+                                                   {Weights::kept, Gradients::sharded},
+                                                   {Weights::resharded, Gradients::sharded},
+                                                   {Weights::resharded, Gradients::whole}};
 
 struct Layout {
   Mesh mesh = {};

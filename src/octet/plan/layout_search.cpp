@@ -35,18 +35,10 @@ std::vector<Mesh> meshes_of(const Search& search) {
 
 // The first that fits of those that keep ever less.
 std::optional<Found> first_that_fits(const Search& search, LayoutChoice choice) {
-  struct Keeps {
-    Weights weights;
-    Gradients gradients;
-  };
-  constexpr Keeps kChoices[] = {{Weights::kept, Gradients::whole},
-                                {Weights::kept, Gradients::sharded},
-                                {Weights::resharded, Gradients::sharded},
-                                {Weights::resharded, Gradients::whole}};
   const bool cut = choice.mesh.size({Axis::shard, Axis::context}) > 1;
-  for (const Keeps& keeps : kChoices) {
-    choice.weights = keeps.weights;
-    choice.gradients = keeps.gradients;
+  for (const parallel::Kept& kept : parallel::kKeptOrder) {
+    choice.weights = kept.weights;
+    choice.gradients = kept.gradients;
     const std::size_t bytes = search.memory_of(choice);
     if (bytes <= search.memory_bytes) return Found{choice, bytes, search.step_of(choice)};
     if (!cut) break;

@@ -72,7 +72,8 @@ Recipe recipe_of(const Config& config, DeviceKind device) {
                                                         .weight_transpose_cache = p.weight_transpose_cache,
                                                         .skip = p.skip});
   recipes::check_device(recipe, device, p.emulate);
-  demand(p.attention == "bf16", ExitCode::config, "precision.attention = \"fp8\": attention in FP8 does not exist yet; \"bf16\" does");
+  demand(p.attention == "bf16", ExitCode::config,
+         "precision.attention = \"fp8\": attention in FP8 does not exist yet; \"bf16\" does");
   return recipe;
 }
 
@@ -122,6 +123,22 @@ parallel::Layout layout_of(const Config& config, const parallel::Mesh& mesh) {
           .weights = config.parallel.reshard_after_forward == "true" ? parallel::Weights::resharded : parallel::Weights::kept,
           .gradients = config.parallel.gradients == "sharded" ? parallel::Gradients::sharded : parallel::Gradients::whole,
           .reduce = config.training.reduce_dtype == "bf16" ? DType::bf16 : DType::f32};
+}
+
+std::vector<Config> layouts_allowed(const Config& config, const parallel::Mesh& mesh) {
+  const auto allows = [](const std::string& given, const char* value) { return given == "auto" || given == value; };
+  std::vector<Config> layouts;
+  for (const parallel::Kept& kept : parallel::kKeptOrder) {
+    const char* const reshard = kept.weights == parallel::Weights::resharded ? "true" : "false";
+    const char* const gradients = kept.gradients == parallel::Gradients::sharded ? "sharded" : "whole";
+    const ParallelConfig& given = config.parallel;
+    if (!allows(given.reshard_after_forward, reshard) || !allows(given.gradients, gradients)) continue;
+    Config& layout = layouts.emplace_back(config);
+    layout.parallel.reshard_after_forward = reshard;
+    layout.parallel.gradients = gradients;
+  }
+  if (mesh.size({parallel::Axis::shard, parallel::Axis::context}) == 1) layouts.resize(1);
+  return layouts;
 }
 
 data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab) {
