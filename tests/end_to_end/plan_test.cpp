@@ -1,4 +1,6 @@
 // `octet plan`: memory, traffic and time of a run on GPUs that are not there.
+#include <set>
+
 #include "octet/base/require.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "support/tiny_run.h"
@@ -129,12 +131,38 @@ TEST_F(Plan, SearchRanksWhatFits) {
   const Json& layout = best[0]["layout"];
   const ProgramResult plan = plan_config(
       "configs/llama3.1-8b.toml --gpus 16xH100 --training.global_batch_size=32 --json" +
-      concat(" --parallel.replicate=", layout["replicate"], " --parallel.context=", layout["context"],
-             " --parallel.reshard_after_forward=", layout["weights"] == "kept" ? "false" : "true",
+      concat(" --parallel.replicate=", layout["replicate"], " --parallel.context=", layout["context"], " --parallel.tensor=",
+             layout["tensor"], " --parallel.reshard_after_forward=", layout["weights"] == "kept" ? "false" : "true",
              " --parallel.gradients=", layout["gradients"], " --activation_checkpoint.mode=", layout["activation_checkpoint"],
              " --training.micro_batch_size=", layout["micro_batch_size"]));
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_EQ(Json::parse(plan.out)["predicted"], best[0]["predicted"]);
+}
+
+// Two sequences for eight GPUs: each has to be cut, by its tokens or by the layers, if their heads can be shared out.
+TEST_F(Plan, SearchCutsLayersWhereTheRunAllowsIt) {
+  const auto tensor_sizes = [](const std::string& options) {
+    const ProgramResult result =
+        plan_config("configs/llama3.1-8b.toml --gpus 8xH100 --search --json --training.global_batch_size=2 " + options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    std::set<std::int64_t> sizes;
+    const Json search = Json::parse(result.out);
+    for (const Json& run : search["best"]) {
+      const Json& layout = run["layout"];
+      sizes.insert(layout["tensor"].get<std::int64_t>());
+      EXPECT_EQ(layout["replicate"].get<int>() * layout["shard"].get<int>() * layout["context"].get<int>() *
+                    layout["tensor"].get<int>(),
+                8);
+    }
+    return sizes;
+  };
+  EXPECT_EQ(tensor_sizes(""), std::set<std::int64_t>({1, 2, 4}));
+  EXPECT_EQ(tensor_sizes("--model.num_attention_heads=40 --model.num_key_value_heads=5"), std::set<std::int64_t>({1}));
+}
+
+// What is wrong with a run on any GPUs is said, not searched.
+TEST_F(Plan, SearchRefusesWhatNoLayoutChanges) {
+  EXPECT_TRUE(refused(plan("--gpus 4xH100 --search --training.steps=0"), 2, "training.steps = 0"));
 }
 
 // The runs for eight H100, to the byte.

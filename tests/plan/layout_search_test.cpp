@@ -12,29 +12,39 @@ using parallel::Axis;
 using parallel::Gradients;
 using parallel::Weights;
 
-// 100 bytes of weights and of gradients, 40 of activations a sequence, a tenth of those with checkpointing.
+// 100 bytes of weights and of gradients, 40 of activations a sequence, a tenth of those with checkpointing; on the tensor axis
+// half of all.
 std::size_t memory_of(const LayoutChoice& c) {
   const double parts = c.mesh.size({Axis::shard, Axis::context});
   const double activations = 40.0 * static_cast<double>(c.micro_batch) / c.mesh.size(Axis::context);
-  return static_cast<std::size_t>(100 / (c.weights == Weights::kept ? 1 : parts) +
-                                  100 / (c.gradients == Gradients::whole ? 1 : parts) +
-                                  activations * (c.checkpointing == Checkpointing::none ? 1 : 0.1));
+  return static_cast<std::size_t>((100 / (c.weights == Weights::kept ? 1 : parts) +
+                                   100 / (c.gradients == Gradients::whole ? 1 : parts) +
+                                   activations * (c.checkpointing == Checkpointing::none ? 1 : 0.1)) /
+                                  c.mesh.size(Axis::tensor));
 }
 Step step_of(const LayoutChoice& c) {
   Step step;
   step.compute_s = c.checkpointing == Checkpointing::none ? 10 : 13;
   step.memory_s = 1;
   step.exposed_s = (c.weights == Weights::kept ? 0 : 1) + (c.gradients == Gradients::whole ? 0 : 0.5) +
-                   0.25 * (c.mesh.size(Axis::context) - 1) + 0.01 * c.mesh.size(Axis::replicate);
+                   0.25 * (c.mesh.size(Axis::context) - 1) + 2 * (c.mesh.size(Axis::tensor) - 1) +
+                   0.01 * c.mesh.size(Axis::replicate);
   step.seconds = step.compute_s + step.memory_s + step.exposed_s;
   step.tokens_per_s = 1000 / step.seconds;
   return step;
 }
-Search search(std::size_t memory_bytes) {
+// Of a run with two heads.
+Search search(std::size_t memory_bytes, std::int64_t seq_len = 16, std::int64_t global_batch = 16) {
+  const auto divides = [seq_len, global_batch](const LayoutChoice& c) {
+    const int context = c.mesh.size(Axis::context);
+    return global_batch % (c.micro_batch * c.mesh.data_coordinates()) == 0 && 2 % c.mesh.size(Axis::tensor) == 0 &&
+           (context == 1 || seq_len % (2 * context) == 0);
+  };
   return {.cluster = {.gpu = {}, .gpus = 8, .nodes = 2},
-          .seq_len = 16,
-          .global_batch = 16,
+          .seq_len = seq_len,
+          .global_batch = global_batch,
           .memory_bytes = memory_bytes,
+          .divides = divides,
           .memory_of = memory_of,
           .step_of = step_of};
 }
@@ -49,12 +59,12 @@ TEST(LayoutSearch, FindsTheFastestFirstAndOnlyWhatFits) {
       EXPECT_EQ(found[i].memory_bytes, memory_of(c));
       EXPECT_EQ(c.mesh.ranks(), 8);
       EXPECT_EQ(16 % (c.micro_batch * c.mesh.data_coordinates()), 0);
-      EXPECT_LE(c.mesh.size(Axis::context), 4) << "within a node";
+      EXPECT_LE(c.mesh.size({Axis::context, Axis::tensor}), 4) << "within a node";
       if (i == 0) continue;
       EXPECT_LE(found[i].step.tokens_per_s, found[i - 1].step.tokens_per_s);
     }
   }
-  EXPECT_TRUE(search_layouts(search(20)).empty());
+  EXPECT_TRUE(search_layouts(search(10)).empty());
 }
 
 TEST(LayoutSearch, KeepsWhatMemoryAllows) {
@@ -77,18 +87,33 @@ TEST(LayoutSearch, TriesNothingInVain) {
     EXPECT_EQ(keeps_text(f.choice), "weights kept, gradients whole, checkpointing none");
     EXPECT_TRUE(seen.insert(mesh_text(f.choice.mesh) + "," + std::to_string(f.choice.micro_batch)).second);
   }
-  // Data coordinates 8, 4 and 2 in 4, 3 and 2 ways; micro-batches of divisors of 2, 4 and 8.
-  EXPECT_EQ(seen.size(), 4u * 2 + 3 * 3 + 2 * 4);
+  // Data coordinates 8, 4 and 2 in 4, 3 and 2 ways; micro-batches of divisors of 2, 4 and 8. Twice where both context and tensor
+  // can take the factor.
+  EXPECT_EQ(seen.size(), 4u * 2 + 2 * 3 * 3 + 2 * 2 * 4);
+}
+
+// A sequence that cannot be cut, of 4 bytes at least: with eight parts of all else 25 + 4, with half the parts and half the layers
+// 50 / 2 + 4 / 2.
+TEST(LayoutSearch, CutsLayersWhereNothingElseFits) {
+  EXPECT_EQ(search_layouts(search(1000)).front().choice.mesh.size(Axis::tensor), 1);
+  EXPECT_EQ(search_layouts(search(29, 6)).front().choice.mesh.size(Axis::tensor), 1);
+  const std::vector<Found> tight = search_layouts(search(28, 6));
+  ASSERT_FALSE(tight.empty());
+  for (const Found& f : tight) EXPECT_EQ(f.choice.mesh.size(Axis::tensor), 2) << mesh_text(f.choice.mesh);
 }
 
 TEST(LayoutSearch, LayoutsDivideTheStepAndTheSequence) {
-  Search odd = search(1000);
-  odd.global_batch = 4;  // too few sequences for 8 data coordinates
-  for (const Found& f : search_layouts(odd)) EXPECT_GT(f.choice.mesh.size(Axis::context), 1);
-  odd.seq_len = 4;  // two chunks for each of two ranks, no more
-  for (const Found& f : search_layouts(odd)) EXPECT_EQ(f.choice.mesh.size(Axis::context), 2);
-  odd.seq_len = 6;
-  EXPECT_TRUE(search_layouts(odd).empty());
+  const auto found = [](std::int64_t seq_len, std::int64_t global_batch) {
+    const std::vector<Found> all = search_layouts(search(1000, seq_len, global_batch));
+    EXPECT_FALSE(all.empty());
+    return all;
+  };
+  // Too few sequences for 8 data coordinates.
+  for (const Found& f : found(16, 4)) EXPECT_GT(f.choice.mesh.size({Axis::context, Axis::tensor}), 1);
+  // Two chunks for each of two ranks, no more.
+  for (const Found& f : found(4, 4)) EXPECT_LE(f.choice.mesh.size(Axis::context), 2);
+  for (const Found& f : found(6, 4)) EXPECT_EQ(f.choice.mesh.size(Axis::context), 1);
+  EXPECT_TRUE(search_layouts(search(1000, 16, 1)).empty());
 }
 
 TEST(LayoutSearch, SaysWhyTheFirstIsFirst) {
@@ -106,6 +131,7 @@ TEST(LayoutSearch, SaysWhyTheFirstIsFirst) {
 TEST(LayoutSearch, NamesMeshes) {
   EXPECT_EQ(mesh_text(parallel::Mesh()), "one GPU");
   EXPECT_EQ(mesh_text(parallel::Mesh({2, 4, 8, 1})), "replicate 2 x shard 4 x context 8");
+  EXPECT_EQ(mesh_text(parallel::Mesh({1, 4, 1, 2})), "shard 4 x tensor 2");
 }
 
 }  // namespace

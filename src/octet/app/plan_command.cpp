@@ -31,18 +31,27 @@ train::Config settled(const train::Config& given, const plan::Cluster& cluster) 
   return least;
 }
 
+// As the run's own checks say.
+bool divides(const train::Config& config, const plan::Cluster& cluster) {
+  try {
+    train::check_config(config, cluster.gpus);
+    train::mesh_of(config, cluster.gpus);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::config) throw;
+    return false;
+  }
+}
+
 [[noreturn]] void does_not_fit(const PlannedRun& run, const train::Config& config, const plan::Cluster& cluster) {
   std::string advice;
   const auto suggest = [&](const std::string& what, const auto& change) {
     train::Config other = config;
     change(other);
-    try {
-      train::check_config(other, cluster.gpus);
-      const std::size_t bytes = memory_of(other, cluster);
-      if (bytes < run.needed())
-        advice += fmt::format("{}{} ({})", advice.empty() ? "" : ", ", what, telemetry::format_bytes(bytes));
-    } catch (const Error&) {  // the run does not divide so
-    }
+    if (!divides(other, cluster)) return;
+    const std::size_t bytes = memory_of(other, cluster);
+    if (bytes < run.needed())
+      advice += fmt::format("{}{} ({})", advice.empty() ? "" : ", ", what, telemetry::format_bytes(bytes));
   };
   suggest("activation_checkpoint.mode = \"full\"", [](train::Config& c) { c.activation_checkpoint.mode = "full"; });
   suggest("precision.weight_transpose_cache = false", [](train::Config& c) { c.precision.weight_transpose_cache = false; });
@@ -54,6 +63,10 @@ train::Config settled(const train::Config& given, const plan::Cluster& cluster) 
   });
   suggest("twice the context axis", [](train::Config& c) {
     c.parallel.context *= 2;
+    c.parallel.shard = -1;
+  });
+  suggest("twice the tensor axis", [](train::Config& c) {
+    c.parallel.tensor *= 2;
     c.parallel.shard = -1;
   });
   fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(run.needed()), " of a GPU, and an ", cluster.gpu.name,
@@ -123,19 +136,20 @@ class Slices {
 };
 
 int run_search(const train::Config& config, const plan::Cluster& cluster, bool json) {
+  train::check_config(config_of(config, {}));  // what no layout would change
   const Slices slices(config, cluster);
-  std::vector<plan::Found> found =
-      plan::search_layouts({.cluster = cluster,
-                            .seq_len = config.training.seq_len,
-                            .global_batch = config.training.global_batch_size,
-                            .memory_bytes = cluster.gpu.memory_bytes,
-                            .memory_of = [&](const plan::LayoutChoice& choice) { return slices.memory_of(choice); },
-                            .step_of = [&](const plan::LayoutChoice& choice) { return slices.step_of(choice); }});
+  std::vector<plan::Found> found = plan::search_layouts(
+      {.cluster = cluster,
+       .seq_len = config.training.seq_len,
+       .global_batch = config.training.global_batch_size,
+       .memory_bytes = cluster.gpu.memory_bytes,
+       .divides = [&](const plan::LayoutChoice& choice) { return divides(config_of(config, choice), cluster); },
+       .memory_of = [&](const plan::LayoutChoice& choice) { return slices.memory_of(choice); },
+       .step_of = [&](const plan::LayoutChoice& choice) { return slices.step_of(choice); }});
   // The first ones whole, in the order that they have then.
   std::vector<PlannedRun> best;
   for (std::size_t i = 0; i < found.size() && best.size() < kShown;) {
     const train::Config whole = config_of(config, found[i].choice);
-    train::check_config(whole, cluster.gpus);
     PlannedRun run = plan_run(whole, cluster);
     if (!run.fits()) {
       found.erase(found.begin() + static_cast<std::ptrdiff_t>(i));

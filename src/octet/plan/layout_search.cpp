@@ -19,15 +19,23 @@ using parallel::Weights;
 // Of a GPU and micro-batch: products are as fast as they get long before.
 constexpr std::int64_t kMostTokens = 65536;
 
-std::vector<Mesh> meshes_of(const Search& search) {
-  const int gpus = search.cluster.gpus;
+std::vector<int> divisors(int size) {
+  std::vector<int> result;
+  for (int i = 1; i <= size; ++i) {
+    if (size % i == 0) result.push_back(i);
+  }
+  return result;
+}
+
+// The group of context x tensor in one node. Whether a mesh divides the run depends on the micro-batch, too.
+std::vector<Mesh> meshes_of(const Cluster& cluster) {
   std::vector<Mesh> meshes;
-  for (int context = 1; context <= search.cluster.per_node(); ++context) {
-    if (search.cluster.per_node() % context != 0 || (context > 1 && search.seq_len % (2 * context) != 0)) continue;
-    const int coordinates = gpus / context;
-    if (search.global_batch % coordinates != 0) continue;
-    for (int replicate = 1; replicate <= coordinates; ++replicate) {
-      if (coordinates % replicate == 0) meshes.emplace_back(std::array{replicate, coordinates / replicate, context, 1});
+  for (const int tensor : divisors(cluster.per_node())) {
+    for (const int context : divisors(cluster.per_node() / tensor)) {
+      const int coordinates = cluster.gpus / (context * tensor);
+      for (const int replicate : divisors(coordinates)) {
+        meshes.emplace_back(std::array{replicate, coordinates / replicate, context, tensor});
+      }
     }
   }
   return meshes;
@@ -77,11 +85,11 @@ bool same_kind(const LayoutChoice& a, const LayoutChoice& b) {
 
 std::vector<Found> search_layouts(const Search& search) {
   std::vector<Found> found;
-  for (const Mesh& mesh : meshes_of(search)) {
+  for (const Mesh& mesh : meshes_of(search.cluster)) {
     const std::int64_t share = search.global_batch / mesh.data_coordinates();
     for (std::int64_t micro_batch = 1; micro_batch <= share; ++micro_batch) {
-      if (share % micro_batch != 0) continue;
       if (micro_batch > 1 && micro_batch * search.seq_len / mesh.size(Axis::context) > kMostTokens) break;
+      if (!search.divides({.mesh = mesh, .micro_batch = micro_batch})) continue;
       if (!add_micro_batch(search, mesh, micro_batch, found)) break;
     }
   }
