@@ -34,6 +34,7 @@ TEST(StepModel, OpsTakeTheirShareOfTheCeiling) {
   EXPECT_DOUBLE_EQ(seconds("attention_backward", {.flops = 1e9, .bytes = 1.06e9}), 1e-6 + 1e-3 / 0.845 + 1e-3);
   EXPECT_DOUBLE_EQ(seconds("swiglu_forward", {.flops = 9e9, .bytes = 78e3}), 1e-6 + 100e-6);
   EXPECT_DOUBLE_EQ(seconds("something else", {.bytes = 80e3}), 1e-6 + 100e-6);
+  EXPECT_EQ(seconds("wait for ranks", {}), 0);
   EXPECT_DOUBLE_EQ(seconds("all_gather", {.bytes = 1e6, .group = "near"}), 8.4e-6 + 3.4e-6 + 1e-3);
   EXPECT_DOUBLE_EQ(seconds("all_gather", {.bytes = 1e6, .group = "far", .joins = true}), 1e-2);
 }
@@ -45,20 +46,22 @@ TEST(StepModel, AddsUpAStep) {
       op("gemm fp8 fast", 3, {.flops = 100, .fp8_flops = 90, .bytes = 10}), op("attention_forward", 1, {.flops = 20, .bytes = 5}),
       op("swiglu_forward", 2, {.flops = 1, .bytes = 40}), op("all_gather", 0.5, {.bytes = 7, .group = "near"})};
   const std::vector<OpTime> wire = {op("reduce_scatter", 2.5, {.bytes = 30, .group = "far"}), op("cast", 0.1, {.bytes = 3})};
-  // Of 3 seconds of exchanges the computation waits one: two are hidden, a tenth of which is not free.
+  // Of 3 seconds of exchanges the computation waits one: two are hidden, and not for nothing.
   const Step step = step_of(kCluster, kSpans, compute, wire, 7, 36, 50);
   EXPECT_EQ(step.compute_s, 4);
   EXPECT_EQ(step.memory_s, 2);
   EXPECT_EQ(step.wire_s, 3);
-  EXPECT_DOUBLE_EQ(step.exposed_s, 1.2);
-  EXPECT_DOUBLE_EQ(step.seconds, 7.2);
+  const double exposed = 1 + (1 - kOverlap) * 2;
+  EXPECT_EQ(step.waited_s, 1);
+  EXPECT_DOUBLE_EQ(step.exposed_s, exposed);
+  EXPECT_DOUBLE_EQ(step.seconds, 6 + exposed);
   EXPECT_EQ(step.flops, 121);
   EXPECT_EQ(step.fp8_flops, 90);
   EXPECT_EQ(step.memory_bytes, 58);
   EXPECT_EQ(step.sent.nvlink_bytes, 7);
   EXPECT_EQ(step.sent.network_bytes, 30);
-  EXPECT_DOUBLE_EQ(step.tokens_per_s, 5);
-  EXPECT_DOUBLE_EQ(step.model_flops_per_s, 250);
+  EXPECT_DOUBLE_EQ(step.tokens_per_s, 36 / (6 + exposed));
+  EXPECT_DOUBLE_EQ(step.model_flops_per_s, 50 * 36 / (6 + exposed));
   EXPECT_EQ(step.bound, Bound::compute);
 }
 

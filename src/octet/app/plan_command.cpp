@@ -109,8 +109,8 @@ class Slices {
     if (whole()) return app::step_of(config_of(config_, choice), cluster_);
     const plan::Step few = app::step_of(slice(choice, kFew), cluster_), more = app::step_of(slice(choice, kMore), cluster_);
     plan::Step step = more;
-    for (double plan::Step::*part :
-         {&plan::Step::seconds, &plan::Step::compute_s, &plan::Step::memory_s, &plan::Step::exposed_s}) {
+    for (double plan::Step::*part : {&plan::Step::seconds, &plan::Step::compute_s, &plan::Step::memory_s, &plan::Step::waited_s,
+                                     &plan::Step::exposed_s, &plan::Step::wire_s}) {
       step.*part = at_depth(few.*part, more.*part);
     }
     step.tokens_per_s = more.tokens_per_s * more.seconds / step.seconds;

@@ -114,6 +114,7 @@ Json run_json(const PlannedRun& run) {
            {{"step_s", step.seconds},
             {"compute_s", step.compute_s},
             {"memory_s", step.memory_s},
+            {"waited_s", step.waited_s},
             {"exposed_s", step.exposed_s},
             {"wire_s", step.wire_s},
             {"tokens_per_s_per_gpu", step.tokens_per_s},
@@ -142,7 +143,8 @@ std::string plan_text(const PlannedRun& run) {
   };
   time("products and attention", step.compute_s, "");
   time("memory-bound ops", step.memory_s, "");
-  time("exchanges, not hidden", step.exposed_s, fmt::format("  of {:.2f} ms", 1e3 * step.wire_s));
+  time("exchanges, not hidden", step.exposed_s,
+       fmt::format("  of {:.2f} ms; {:.2f} ms waited", 1e3 * step.wire_s, 1e3 * step.waited_s));
   time("a step", step.seconds, fmt::format("  bound by {}", name_of(step.bound)));
   return text + fmt::format("  {} tok/s/gpu  {:.0f} TFLOPS  mfu {:.1f}%\n", telemetry::format_count(step.tokens_per_s),
                             step.model_flops_per_s * 1e-12, mfu_pct(step));

@@ -6,10 +6,6 @@
 namespace octet::plan {
 namespace {
 
-// Of what hides behind the computation so much costs nothing; the rest is what NCCL's kernels take of multiprocessors and memory.
-// An assumption, until rows of several GPUs are measured.
-constexpr double kOverlap = 0.9;
-
 // cuDNN is slower on short sequences. Its time is taken as a part for each pair of tokens and one for each byte of its operands,
 // the same on every Hopper GPU; fitted to 490 and 403 TFLOP/s at 8192 tokens, 360 and 244 at 1024, in a skeleton of the step of
 // 8B (its products and attention alone) on an H200, 2026-11-20.
@@ -55,6 +51,7 @@ bool is_math(std::string_view op) { return is_product(op) || op.starts_with("att
 }  // namespace
 
 double op_seconds(const Cluster& cluster, const Spans& spans, std::string_view op, const Work& work) {
+  if (op == "wait for ranks") return 0;  // a mark in profiles, nothing that runs
   if (!work.group.empty()) return exchange_seconds(cluster.gpu, find_span(spans, work.group), work.bytes, work.joins);
   const Machine& machine = cluster.gpu.machine;
   const Share share = share_of(op);
@@ -105,9 +102,8 @@ Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime>
       send(op);
     }
   }
-  const double waited = std::max(0.0, seconds - step.compute_s - step.memory_s);
-  const double hidden = std::max(0.0, step.wire_s - waited);
-  step.exposed_s = waited + (1 - kOverlap) * hidden;
+  step.waited_s = std::max(0.0, seconds - step.compute_s - step.memory_s);
+  step.exposed_s = step.waited_s + (1 - kOverlap) * std::max(0.0, step.wire_s - step.waited_s);
   step.seconds = step.compute_s + step.memory_s + step.exposed_s;
   const double on_network = step.wire_s > 0 ? step.exposed_s * network_s / step.wire_s : 0;
   const std::array<double, 4> shares = {step.compute_s, step.memory_s, step.exposed_s - on_network, on_network};

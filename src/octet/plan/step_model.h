@@ -9,6 +9,10 @@
 
 namespace octet::plan {
 
+// What of a hidden second of exchanges costs nothing; the rest is what NCCL's kernels take of multiprocessors and memory from the
+// computation. The least squares of six rows of two H200 (docs/plan.md); tests/app/plan_rows_test.cpp fits it again.
+inline constexpr double kOverlap = 0.44;
+
 // One call in the midst of a step.
 //   product    launch + max(flops / (rate x share x fill), bytes / copy); fill as in time_model.h
 //   attention  launch + flops / (rate x share) + bytes / what cuDNN makes of its operands
@@ -24,7 +28,8 @@ struct Step {
   double seconds = 0;
   double compute_s = 0;  // products and attention
   double memory_s = 0;   // everything else that computes
-  double exposed_s = 0;  // the computation waits for exchanges, or shares the GPU with them
+  double waited_s = 0;   // the computation waits for exchanges, or they run on its queue
+  double exposed_s = 0;  // waited_s and what the hidden ones cost: waited_s + (1 - kOverlap) (wire_s - waited_s)
   double wire_s = 0;     // exchanges, hidden ones, too
   double flops = 0, fp8_flops = 0, memory_bytes = 0;
   Sent sent;
