@@ -18,6 +18,13 @@ struct Overhead {
 };
 Overhead overhead_of(const parallel::Mesh& mesh);
 
+// What cuDNN takes for the largest of the run's attention calls; a part of the plan's workspace.
+struct LibraryWorkspace {
+  std::size_t bytes = 0;
+  std::string version;  // of the table's row; empty: the shape has none, and this is an estimate
+  std::string shape;    // "32 heads on 8, of 128; 1 x 8192 queries on 8192 keys"
+};
+
 struct Exchange {
   std::string group;  // "shard x context"
   std::string op;     // "all_gather"
@@ -35,6 +42,7 @@ struct PlannedRun {
   std::int64_t seq_len = 0, micro_batches = 0;  // of a step and data-parallel rank
   train::MemoryPlan memory;                     // of the rank that takes most
   Overhead overhead;
+  LibraryWorkspace attention;
   plan::Step step;
   std::vector<Exchange> exchanges;
   std::vector<OpTime> ops;  // of the computation, with their predicted seconds in a step

@@ -1,7 +1,10 @@
 // A run on a cluster: its memory and its step, both from the meta device.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "octet/app/plan.h"
+#include "octet/kernels/attention/attention_workspace.h"
 #include "octet/train/setup.h"
 #include "octet/train/step_count.h"
 #include "octet/train/trainer.h"
@@ -68,6 +71,23 @@ train::MemoryPlan most_memory(const train::Config& config, const parallel::Mesh&
   return other.total() > first.total() ? other : first;
 }
 
+// The last chunk of a sequence sees all of it.
+LibraryWorkspace attention_of(const train::EngineOptions& options) {
+  using parallel::Axis;
+  const std::int64_t tensor = options.layout.mesh.size(Axis::tensor), context = options.layout.mesh.size(Axis::context);
+  const kernels::AttentionShape shape{.batch = context > 1 ? 1 : options.micro_batch_size,
+                                      .heads = options.model.heads / tensor,
+                                      .kv_heads = std::max<std::int64_t>(1, options.model.kv_heads / tensor),
+                                      .head_dim = options.model.head_dim,
+                                      .deterministic = options.deterministic};
+  const std::int64_t sk = options.seq_len, sq = context > 1 ? sk / (2 * context) : sk;
+  const kernels::AttentionWorkspaceRow* row = kernels::find_attention_workspace(shape, sq, sk);
+  return {.bytes = kernels::attention_backward_workspace(shape, sq, sk),
+          .version = row ? std::string(row->version) : "",
+          .shape = fmt::format("{} heads on {}, of {}; {} x {} queries on {} keys{}", shape.heads, shape.kv_heads, shape.head_dim,
+                               shape.batch, sq, sk, shape.deterministic ? ", deterministic" : "")};
+}
+
 // A step of rank 0, with all that its names refer to.
 struct Counted {
   train::EngineOptions options;
@@ -121,6 +141,7 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
                  .micro_batches = train::accumulation_of(config, mesh.data_coordinates()),
                  .memory = most_memory(config, mesh),
                  .overhead = overhead_of(mesh),
+                 .attention = attention_of(c.options),
                  .step = c.step,
                  .exchanges = {},
                  .ops = {}};

@@ -26,6 +26,9 @@ std::string memory_text(const PlannedRun& run) {
   const auto line = [&](const char* name, std::size_t bytes, const std::string& note) {
     text += fmt::format("  {:<40} {:>10}  {}\n", name, format_bytes(bytes), note);
   };
+  line("of the workspace cuDNN's", run.attention.bytes,
+       run.attention.version.empty() ? concat("an estimate: cuDNN was not asked for ", run.attention.shape)
+                                     : concat("measured, cuDNN ", run.attention.version));
   line("beside it CUDA's context and libraries", run.overhead.context, "measured on an H200");
   if (run.overhead.nccl > 0) line("and NCCL's buffers", run.overhead.nccl, "an estimate");
   line("all", run.needed(),
@@ -68,6 +71,8 @@ Json run_json(const PlannedRun& run) {
     memory[std::string(name_of(static_cast<MemoryCategory>(i)))] = run.memory.bytes[i];
   }
   memory["total"] = run.memory.total();
+  memory["attention_workspace"] = run.attention.bytes;
+  memory["attention_workspace_measured"] = !run.attention.version.empty();
   memory["context"] = run.overhead.context;
   memory["nccl"] = run.overhead.nccl;
   memory["needed"] = run.needed();

@@ -7,6 +7,7 @@
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/attention/attention_cuda.h"
 #include "octet/kernels/attention/attention_plan.h"
+#include "octet/kernels/attention/attention_workspace.h"
 #include "octet/kernels/gemm/lanes.h"
 
 namespace octet::kernels {
@@ -78,14 +79,6 @@ AttentionScratch take_scratch(Arena& arena, DType dtype, std::int64_t tasks, std
   return scratch;
 }
 
-// What cuDNN 9.19 takes backward on a Hopper GPU, for builds that cannot ask it: the gradient of Q in F32, those of K and V for
-// every query head, a statistic of each query. Measured on an H200: 257 MiB for 32 heads of 128 on 8 and 8192 tokens, 514 for
-// twice the tokens or sequences, 320 for the last 4096 of 16384. Its deterministic pass takes more. Without grouped queries
-// nobody has measured it; its forward pass is taken to need none.
-std::size_t usual_backward_bytes(const AttentionPlan& plan) {
-  return static_cast<std::size_t>(plan.batch * plan.heads * (plan.sq * 4 * (plan.head_dim + 1) + plan.sk * 4 * plan.head_dim));
-}
-
 }  // namespace
 
 std::int64_t AttentionPlan::q_blocks() const { return q_block > 0 ? ceil_div(sq, q_block) : 0; }
@@ -117,6 +110,7 @@ void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op)
       return;
     }
   } else if (queue.target() == DeviceKind::cuda) {
+    scratch.allocate(attention_forward_workspace());
     return;
   }
   const AttentionScratch memory = take_scratch(scratch, op.q.dtype, plan.forward_tasks(), plan.forward_lane(), 0);
@@ -142,7 +136,7 @@ void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& o
       return;
     }
   } else if (queue.target() == DeviceKind::cuda) {
-    scratch.allocate(usual_backward_bytes(plan));
+    scratch.allocate(attention_backward_workspace(op.shape, plan.sq, plan.sk));
     return;
   }
   const AttentionScratch memory =

@@ -15,6 +15,7 @@
 
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda.h"
+#include "octet/kernels/attention/attention_workspace.h"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -182,25 +183,17 @@ void run(Queue& queue, const Problem& p, Operands x, void* scratch, std::size_t 
   octet::cuda::extension<AttentionLibrary>(queue).run(queue, p, x, scratch, scratch_bytes);
 }
 
-constexpr std::int64_t kSlack = std::int64_t{1} << 20;  // cuDNN asks for a few hundred bytes beside what is counted here
-
 }  // namespace
 
 std::size_t attention_forward_bytes(const AttentionForward& op) {
   check_supported(Problem(op.shape, op.q, op.k), op.q.dtype);
-  return kSlack;
+  return attention_forward_workspace();
 }
 
-// What cuDNN 9.19 takes on Hopper for each query head: rowsum(gO O); gQ in FP32, which blocks of keys add to in any order, or
-// all of dS in BF16 in whole tiles, which makes the order fixed; and with fewer key/value heads gK and gV before their sum.
 std::size_t attention_backward_bytes(const AttentionBackward& op) {
   const Problem p(op.shape, op.q, op.k);
   check_supported(p, op.q.dtype);
-  const AttentionShape& s = op.shape;
-  std::int64_t bytes = p.sq * 4;
-  bytes += s.deterministic ? round_up(p.sq, 64) * round_up(p.sk, 128) * 2 : p.sq * s.head_dim * 4;
-  if (s.kv_heads < s.heads) bytes += 2 * p.sk * s.head_dim * 2;
-  return static_cast<std::size_t>(s.batch * s.heads * bytes + kSlack);
+  return attention_backward_workspace(op.shape, p.sq, p.sk);
 }
 
 void attention_forward(Queue& queue, const AttentionForward& op, void* scratch) {

@@ -1,0 +1,44 @@
+#include "octet/kernels/attention/attention_workspace.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "octet/base/math.h"
+
+namespace octet::kernels {
+namespace {
+
+constexpr std::int64_t kSlack = std::int64_t{1} << 20;  // cuDNN asks for a few hundred bytes beside what is counted here
+
+// Backward passes in BF16 on an H200, 2026-11-20.
+constexpr AttentionWorkspaceRow kTable[] = {
+    {"9.19", 1, 32, 8, 128, 8192, 8192, false, 257},   {"9.19", 2, 32, 8, 128, 8192, 8192, false, 514},
+    {"9.19", 1, 32, 8, 128, 16384, 16384, false, 514}, {"9.19", 2, 32, 8, 128, 16384, 16384, false, 1028},
+    {"9.19", 1, 32, 8, 128, 4096, 16384, false, 320},  {"9.19", 2, 32, 8, 128, 4096, 16384, false, 641},
+    {"9.19", 1, 32, 8, 128, 8192, 8192, true, 4225},   {"9.19", 1, 32, 8, 128, 16384, 16384, true, 16642},
+};
+
+}  // namespace
+
+std::span<const AttentionWorkspaceRow> attention_workspace_table() { return kTable; }
+
+const AttentionWorkspaceRow* find_attention_workspace(const AttentionShape& s, std::int64_t sq, std::int64_t sk) {
+  const auto found = std::find_if(std::begin(kTable), std::end(kTable), [&](const AttentionWorkspaceRow& row) {
+    return row.batch == s.batch && row.heads == s.heads && row.kv_heads == s.kv_heads && row.head_dim == s.head_dim &&
+           row.sq == sq && row.sk == sk && row.deterministic == s.deterministic;
+  });
+  return found == std::end(kTable) ? nullptr : found;
+}
+
+std::size_t attention_forward_workspace() { return kSlack; }
+
+// For each query head: rowsum(gO O); gQ in FP32, which blocks of keys add to in any order, or all of dS in BF16 in whole tiles,
+// which makes the order fixed; and with fewer key/value heads gK and gV before their sum.
+std::size_t attention_backward_workspace(const AttentionShape& s, std::int64_t sq, std::int64_t sk) {
+  std::int64_t bytes = sq * 4;
+  bytes += s.deterministic ? round_up(sq, 64) * round_up(sk, 128) * 2 : sq * s.head_dim * 4;
+  if (s.kv_heads < s.heads) bytes += 2 * sk * s.head_dim * 2;
+  return static_cast<std::size_t>(s.batch * s.heads * bytes + kSlack);
+}
+
+}  // namespace octet::kernels
