@@ -18,6 +18,7 @@
 #include "octet/comm/nccl.h"
 #include "octet/comm/thread_store.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
 
 namespace octet::app {
@@ -68,6 +69,8 @@ class CommBench {
     if (error_) std::rethrow_exception(error_);
     return rows();
   }
+  // Of GPU 0 that its group has taken for itself, once all operations have run: the library's buffers and kernels.
+  std::size_t group_bytes() const { return group_bytes_; }
 
  private:
   // What all ranks write, under the mutex.
@@ -94,6 +97,7 @@ class CommBench {
     const auto queue = device->make_queue();
     const auto most = static_cast<std::size_t>(sizes_.back() * kMiB);
     Arena tensors(*device, MemoryCategory::workspace, 2 * most + 1024), scratch(*device, MemoryCategory::workspace, most + kMiB);
+    const std::size_t free_before = free_memory(rank);
     const auto group = make_group(*device, rank);
     std::size_t at = 0;
     for (const auto& [name, operation] : kOperations) {
@@ -105,7 +109,10 @@ class CommBench {
         time(cases_[at++], *group, *queue, mib, [&] { operation(*group, *queue, scratch, whole, other); });
       }
     }
+    const std::size_t free_after = free_memory(rank);
+    if (rank == 0 && free_after < free_before) group_bytes_ = free_before - free_after;
   }
+  std::size_t free_memory(int rank) const { return kind_ == DeviceKind::cuda ? cuda_properties(rank).memory_free_bytes : 0; }
   // All ranks make the same number of calls: about as many bytes for every size.
   void time(Case& result, comm::Group& group, Queue& queue, std::int64_t mib, const std::function<void()>& operation) {
     using Clock = std::chrono::steady_clock;
@@ -152,6 +159,7 @@ class CommBench {
   std::mutex mutex_;
   std::exception_ptr error_;  // the first
   std::vector<Case> cases_;   // operations, sizes within
+  std::size_t group_bytes_ = 0;
 };
 
 }  // namespace
@@ -171,6 +179,7 @@ int run_bench_comm(const BenchArgs& args) {
   fmt::print("collectives of {} ranks over {}, BF16; size: of the larger tensor of a rank; rate: bytes that leave a rank\n",
              ranks, kind == DeviceKind::cuda ? comm::nccl_version() : "Gloo on this host");
   show_bench(rows, args.json);
+  if (bench.group_bytes() > 0) fmt::print("NCCL took {} of GPU 0\n", telemetry::format_bytes(bench.group_bytes()));
   return 0;
 }
 
