@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""tools/plan_tables.py [OCTET]: writes the tables of docs/plan.md anew, each between its marks, with what `octet plan` (default
+build/release/octet) says today. Measured rows are those of tests/golden/plan/measured.tsv."""
+
+import datetime
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OCTET = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/release/octet").resolve()
+SHARDED = "--parallel.reshard_after_forward=true --parallel.gradients=sharded"
+NARROW = "--training.grad_dtype=bf16 --optimizer.state_dtype=bf16 --optimizer.master_weights=false --training.reduce_dtype=bf16"
+BF16 = "--precision.recipe=bf16"
+
+
+def plan(arguments):
+    command = [str(OCTET), "plan", *arguments.split(), "--json"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if result.returncode not in (0, 3):  # 3: does not fit, which the plan says
+        sys.exit(f"{' '.join(command)}: {result.stderr.strip()}")
+    return json.loads(result.stdout)
+
+
+def speed(run):
+    return run["predicted"]["tokens_per_s_per_gpu"]
+
+
+def cell(run):
+    return f"{speed(run):,.0f}" + ("" if run["fits"] else " (does not fit)")
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(c) for c in line) + " |" for line in lines)
+
+
+def written():
+    return f"`tools/plan_tables.py` wrote the tables below on {datetime.date.today()}."
+
+
+def measured():
+    lines = (ROOT / "tests/golden/plan/measured.tsv").read_text().splitlines()[1:]
+    names = lines[0].split("\t")
+    rows = []
+    for line in lines[1:]:
+        row = dict(zip(names, line.split("\t")))
+        run = plan(f"configs/{row['preset']}.toml --gpus {row['gpus']}xH200 {row['settings']}")
+        seen = float(row["tokens_per_s_per_gpu"])
+        used = "" if row["used"] == "-" else row["used"]
+        rows.append([row["name"], row["gpus"], cell(run), f"{seen:,.0f}", f"{100 * (speed(run) / seen - 1):+.1f} %", used])
+    return table(["row", "GPUs", "predicted", "measured", "", "gave"], rows)
+
+
+def published():
+    context = "configs/runs/llama3.1-8b-16k-8xh100.toml --gpus 8xH100"
+    seventy = "configs/llama3-70b.toml --gpus 64xH100 --training.global_batch_size=512 --training.micro_batch_size=2"
+    most = ("configs/llama3.1-405b.toml --gpus 512xH100 --training.global_batch_size=512 --training.micro_batch_size=2 "
+            f"--parallel.tensor=2 {SHARDED}")
+    rows = []
+    for name, command, figures in (
+        ("8B, 8 H100", "configs/runs/llama3.1-8b-8xh100.toml --gpus 8xH100", "14,451 / - (NeMo, 8 GPUs)"),
+        ("8B at 16K, context 8", context, ""),
+        ("the same, one sequence a step", context + " --training.global_batch_size=1", "6,246 / 4,157 (AWS)"),
+        ("70B, 64 H100", seventy, "1,664 / -, FP8 1.43 of BF16"),
+        ("405B, 512 H100", most, "328 / - (NeMo), FP8 1.53 of BF16"),
+    ):
+        fp8, bf16 = plan(command), plan(f"{command} {BF16}")
+        memory = " / ".join(f"{run['memory_bytes']['needed'] / 2**30:.1f}" for run in (fp8, bf16))
+        rows.append([name, f"`{command}`", f"{cell(fp8)} / {cell(bf16)}", f"{speed(fp8) / speed(bf16):.2f}", memory, figures])
+    return table(["run", "command: `octet plan` ...", "predicted, FP8 / BF16", "FP8 / BF16", "GiB", "published, FP8 / BF16"], rows)
+
+
+def nodes():
+    rows = []
+    for count in (1, 2, 4, 8, 16, 32):
+        gpus = 8 * count
+        small = (f"configs/llama3.2-1b.toml --training.seq_len=4096 --training.micro_batch_size=4 "
+                 f"--training.global_batch_size={4 * gpus} --gpus {gpus}xH100")
+        large = f"configs/llama2-7b.toml --training.global_batch_size={gpus} --gpus {gpus}xH100"
+        kept = f"{large} --parallel.reshard_after_forward=false --parallel.gradients=whole"
+        rows.append([count, cell(plan(small)), cell(plan(kept)), cell(plan(f"{kept} {BF16}")), cell(plan(f"{large} {SHARDED}"))])
+    rows.append(["published (AWS), 1 to 32", "40,800 to 38,000", "11,000 to 9,700", "9,350", ""])
+    return table(["nodes", "1B", "7B, weights kept", "7B in BF16, kept", "7B, resharded"], rows)
+
+
+def four():
+    kept = "--parallel.reshard_after_forward=false --parallel.gradients=whole"
+    rows = []
+    for name, options in (
+        ("16-bit, 8 x (1 x 8192) a GPU, weights kept, gradients whole", f"{NARROW} --training.global_batch_size=32 {kept}"),
+        ("the same, weights resharded, gradients sharded", f"{NARROW} --training.global_batch_size=32 {SHARDED}"),
+        ("FP32, 2 x 8192 a GPU and step, resharded and sharded",
+         f"--training.reduce_dtype=bf16 --training.global_batch_size=8 {SHARDED}"),
+        ("FP32, context 4, one sequence of 16384 a step",
+         "--training.reduce_dtype=bf16 --training.seq_len=16384 --training.global_batch_size=1 --parallel.context=4"),
+        ("16-bit, tensor 2 on two GPUs, 1 x 8192 a step",
+         f"--gpus 2xH200 {NARROW} --training.global_batch_size=1 --parallel.tensor=2"),
+        ("16-bit, tensor 4, 1 x 8192 a step", f"{NARROW} --training.global_batch_size=1 --parallel.tensor=4"),
+    ):
+        own = options if "--gpus" in options else f"--gpus 4xH200 {options}"
+        command = f"configs/llama3.1-8b.toml --training.seq_len=8192 --training.micro_batch_size=1 {own}"
+        fp8, bf16 = plan(command), plan(f"{command} {BF16}")
+        share = " / ".join(f"{100 * run['predicted']['waited_s'] / run['predicted']['step_s']:.1f}" for run in (fp8, bf16))
+        shown = own.replace(NARROW, "$narrow").replace(SHARDED, "$fsdp")
+        rows.append([name, f"`{shown}`", f"{cell(fp8)} / {cell(bf16)}", share])
+    return table(["run", "`octet plan configs/llama3.1-8b.toml --training.seq_len=8192 --training.micro_batch_size=1` ...",
+                  "FP8 / BF16", "waited, %"], rows)
+
+
+def search():
+    arguments = "configs/llama3.1-8b.toml --gpus 256xH100 --search --training.global_batch_size=512"
+    result = subprocess.run([str(OCTET), "plan", *arguments.split()], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = result.stdout.rstrip().splitlines()
+    return f"`octet plan {arguments}`:\n\n```\n" + "\n".join([*lines[:6], "...", *lines[-2:]]) + "\n```"
+
+
+def main():
+    page = ROOT / "docs/plan.md"
+    text = page.read_text()
+    for make in (written, measured, published, nodes, four, search):
+        mark = re.compile(rf"(<!-- {make.__name__} -->\n).*?(<!-- end -->)", re.DOTALL)
+        body = make()
+        text, found = mark.subn(lambda match: f"{match[1]}{body}\n{match[2]}", text)
+        if found != 1:
+            sys.exit(f"docs/plan.md: {found} marks <!-- {make.__name__} -->")
+    page.write_text(text)
+
+
+main()
