@@ -51,8 +51,9 @@ TEST(PlanRows, AreWithinTenPerCentOfWhatWasMeasured) {
     const plan::Step step = predicted(row);
     EXPECT_NEAR(step.tokens_per_s / row.tokens_per_s, 1, 0.1) << row.name << ": " << step.tokens_per_s;
     EXPECT_EQ(step.bound, plan::Bound::compute) << row.name;
-    if (row.gpus == 1) EXPECT_EQ(step.wire_s, 0) << row.name;
-    if (row.gpus == 1) EXPECT_NEAR(step.exposed_s, 0, 1e-12) << row.name;
+    if (row.gpus > 1) continue;
+    EXPECT_EQ(step.wire_s, 0) << row.name;
+    EXPECT_NEAR(step.exposed_s, 0, 1e-12) << row.name;
   }
 }
 

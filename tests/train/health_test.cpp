@@ -6,6 +6,7 @@
 #include <set>
 
 #include "octet/tensor/host_tensor.h"
+#include "support/mesh_ranks.h"
 #include "support/near.h"
 #include "support/tiny_model.h"
 
@@ -110,10 +111,71 @@ TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
   }
 }
 
+// However weights are cut over ranks, their samples are those of one rank: to the bit, as the same pass measures the same values.
+class HealthOfShards : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(HealthOfShards, IsThatOfWholeWeights) {
+  train::EngineOptions options = tiny_options(GetParam());
+  const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
+  const auto samples_of = [&](train::Engine& engine, train::HealthObserver& health) {
+    engine.model().parameters().initialise(engine.queue(), 7);
+    engine.refresh();
+    health.take(0);
+    for (std::uint32_t step = 1; step <= 2; ++step) {
+      engine.zero_gradients(2);
+      engine.forward_backward(tokens.batch(), &health);
+      engine.observe_weights(health);
+      engine.forward_backward(tokens.batch(), nullptr);
+      engine.apply(0.0, step);  // moves scales, and no weight
+    }
+    engine.queue().synchronize();
+    return health.take(1);
+  };
+  train::HealthObserver observer;
+  options.observer = &observer;
+  train::Engine alone(options, DeviceKind::cpu);
+  const std::vector<telemetry::HealthSample> expected = samples_of(alone, observer);
+
+  for (const parallel::Weights weights : {parallel::Weights::kept, parallel::Weights::resharded}) {
+    const parallel::Layout layout{.mesh = parallel::Mesh({1, 3, 1, 1}), .weights = weights};
+    ThreadStore store;
+    run_ranks(3, [&](int rank) {
+      const parallel::Groups groups = thread_groups(store, layout.mesh, rank);
+      train::HealthObserver own;
+      train::EngineOptions part = options;
+      part.layout = layout;
+      part.rank = rank;
+      part.observer = &own;
+      train::Engine engine(part, DeviceKind::cpu, &groups);
+      const std::vector<telemetry::HealthSample> samples = samples_of(engine, own);
+      EXPECT_EQ(engine.device().memory().total_peak, train::measure(part, DeviceKind::cpu).total());
+      ASSERT_EQ(samples.size(), expected.size()) << "each operand once a step";
+      std::size_t of_weights = 0;
+      for (const telemetry::HealthSample& s : samples) {
+        if (!s.tensor.ends_with(".w")) continue;
+        const auto same = [&](const telemetry::HealthSample& e) {
+          return e.tensor == s.tensor && e.amax == s.amax && e.scale == s.scale && e.saturated_pct == s.saturated_pct &&
+                 e.flushed_pct == s.flushed_pct && e.sqnr_db == s.sqnr_db;
+        };
+        EXPECT_TRUE(std::any_of(expected.begin(), expected.end(), same)) << s.tensor << " amax " << s.amax << " " << s.sqnr_db;
+        ++of_weights;
+      }
+      EXPECT_GT(of_weights, 0u);
+    });
+  }
+}
+
+std::vector<std::string> fp8_recipes() {
+  std::vector<std::string> result = all_recipes();
+  std::erase_if(result, [](const std::string& recipe) { return !recipe_named(recipe).is_fp8(); });
+  return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, HealthOfShards, ::testing::ValuesIn(fp8_recipes()));
+
 std::vector<Case> cases() {
   std::vector<Case> result;
-  for (const std::string& recipe : all_recipes()) {
-    if (!recipe_named(recipe).is_fp8()) continue;
+  for (const std::string& recipe : fp8_recipes()) {
     for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
       result.push_back({recipe, mode});
     }

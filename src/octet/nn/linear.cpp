@@ -168,8 +168,8 @@ void Linear::forward(const Scope& scope, const LinearOperand& share, const Tenso
   quantize(scope, Role::activation, x, scope.record);
   if (scope.observer) {
     scope.observer->operand(scope, name_, Role::activation, x.values, x.q);
-    const bool whole = weight_->part_elements == weight_->elements();
-    scope.observer->operand(scope, name_, Role::weight, whole ? weight_->primary() : Tensor{}, weight_->codes);
+    const bool whole = weight_->primary().shape == weight_->spec.shape;
+    if (whole) scope.observer->operand(scope, name_, Role::weight, weight_->primary(), weight_->codes);
   }
   const GemmOperand a = kernels::row_operand(x.q), b = kernels::row_operand(weight_->codes);
   kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = out.c, .d = out.d, .accumulation = recipe_.fprop});

@@ -19,8 +19,9 @@ struct Scope;
 class LinearObserver {
  public:
   virtual ~LinearObserver() = default;
-  // `source` is what was quantised (BF16, or the weight's primary copy, absent where this rank holds a part of it). A recompute calls again (scope.record is nothing), with
-  // the transposed part that the first pass of a checkpointed block leaves out.
+  // `source` is what was quantised: BF16, or the weight's primary copy. A weight that this rank holds a part of is not seen in a
+  // pass: train::Engine::observe_weights shows it. A recompute calls again (scope.record is nothing), with the transposed part
+  // that the first pass of a checkpointed block leaves out.
   virtual void operand(const Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) = 0;
   // Whether products of this linear are wanted: they cost a GEMM each where the layer adds into something else.
   virtual bool wants_products(std::string_view linear) const = 0;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "octet/kernels/cross_entropy/cross_entropy.h"
+#include "octet/kernels/elementwise/elementwise.h"
 #include "octet/parallel/context.h"
 
 namespace octet::train {
@@ -90,6 +91,7 @@ void Engine::dry_run() {
   if (!options_.training) return;
   zero_gradients();
   forward_backward(batch, options_.observer);
+  if (options_.observer) observe_weights(*options_.observer);
   apply(0.0, 1);
   settle_scales();
   any_rank(false);
@@ -181,6 +183,24 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
   model_->scales().update(*queue_, optimizer_->found_inf());
   optimizer_->update(*queue_);
   units.refresh_codes(*scratch_);
+}
+
+void Engine::observe_weights(nn::LinearObserver& observer) {
+  comm::Group& shards = *groups_.shards;
+  if (shards.size() == 1) return;
+  parallel::Units& units = model_->units();
+  for (const nn::Linear* linear : model_->linears()) {
+    if (!linear->is_fp8()) continue;
+    const parallel::Parameter& p = linear->weight();
+    units.with(*scratch_, {.unit = p.unit, .use = parallel::Use::forward}, {}, [&] {
+      const ArenaScope temporaries(*scratch_);
+      const Tensor whole = allocate(*scratch_, compute_dtype(options_.recipe), {shards.size() * p.stride});
+      const Tensor part = whole.slice_rows(shards.rank() * p.stride, (shards.rank() + 1) * p.stride);
+      kernels::cast(*queue_, {.x = p.primary(), .y = part.slice_rows(0, p.part_elements)});
+      units.exchange([&](Queue& wire) { shards.all_gather(wire, *scratch_, {.x = part, .y = whole}); });
+      observer.operand(scope(&observer), linear->name(), Role::weight, {whole.data, whole.dtype, p.spec.shape}, p.codes);
+    });
+  }
 }
 
 // In pieces, so that no device has to hold it.

@@ -58,6 +58,10 @@ class Engine {
   // Begins a step of so many micro-batches on this rank; on one rank the number does not matter.
   void zero_gradients(std::int64_t micro_batches = 1);
 
+  // Shows the FP8 weights that ranks hold parts of, whole and in BF16, as they are cast, one at a time: the first micro-batch of
+  // a watched step shows everything else. All ranks call together.
+  void observe_weights(nn::LinearObserver& observer);
+
   // Between steps each rank knows the amax of its own part of a weight; this makes scales and histories those of all ranks, as a
   // checkpoint holds them. Waits.
   void settle_scales();

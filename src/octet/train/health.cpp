@@ -6,7 +6,6 @@ namespace octet::train {
 
 void HealthObserver::operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) {
   if (scope.record == nn::Record::nothing) return;  // a recompute of what was measured before
-  if (!source) return;                              // a weight that nobody holds whole
   const ArenaScope temporaries(scope.scratch);
   const Tensor out = allocate(scope.scratch, DType::f32, {5});
   kernels::quantize_health(scope.queue, scope.scratch, {.x = source, .q = q, .out = static_cast<float*>(out.data)});

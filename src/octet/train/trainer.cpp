@@ -237,7 +237,9 @@ kernels::StepScalars Trainer::step(bool sample_health) {
   engine_->zero_gradients(accumulation_);
   for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
     const data::Batch batch = loader_->next();
-    engine_->forward_backward(batch, sample_health && micro == 0 ? &health_ : nullptr);
+    const bool watched = sample_health && micro == 0;
+    engine_->forward_backward(batch, watched ? &health_ : nullptr);
+    if (watched) engine_->observe_weights(health_);
     tokens_seen_ += static_cast<std::int64_t>(batch.tokens.size()) * world_.mesh().data_coordinates();
   }
   ++step_;
