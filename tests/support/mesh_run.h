@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "octet/base/threads.h"
+#include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/numerics/bounds.h"
 #include "octet/tensor/host_tensor.h"
 #include "support/mesh_ranks.h"
@@ -104,9 +105,12 @@ inline Taken take(train::Engine& engine, const Steps& steps) {
   return taken;
 }
 
-// Of one row, which is less than a micro-batch. All ranks call together.
+// Of one row, which is less than a micro-batch, on the first data coordinate; the others' rows count nothing. All ranks call
+// together.
 inline std::array<double, 2> evaluate_a_row(train::Engine& engine) {
-  const Tokens one = random_tokens(engine.options().seq_len, engine.options().model.vocab, 77);
+  const train::EngineOptions& options = engine.options();
+  Tokens one = random_tokens(options.seq_len, options.model.vocab, 77);
+  if (options.layout.mesh.data_coordinate(options.rank) > 0) one.targets.assign(one.targets.size(), kernels::kIgnoredTarget);
   return engine.evaluate(one.tokens, one.targets);
 }
 

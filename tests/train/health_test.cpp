@@ -140,13 +140,14 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
     const parallel::Layout layout{.mesh = parallel::Mesh({1, 3, 1, 1}), .weights = weights};
     ThreadStore store;
     run_ranks(3, [&](int rank) {
-      const parallel::Groups groups = thread_groups(store, layout.mesh, rank);
+      const auto device = make_device(DeviceKind::cpu);
+      const parallel::Groups groups = thread_groups(store, layout.mesh, rank, *device);
       train::HealthObserver own;
       train::EngineOptions part = options;
       part.layout = layout;
       part.rank = rank;
       part.observer = &own;
-      train::Engine engine(part, DeviceKind::cpu, &groups);
+      train::Engine engine(part, *device, groups);
       const std::vector<telemetry::HealthSample> samples = samples_of(engine, own);
       EXPECT_EQ(engine.device().memory().total_peak, train::measure(part, DeviceKind::cpu).total());
       ASSERT_EQ(samples.size(), expected.size()) << "each operand once a step";

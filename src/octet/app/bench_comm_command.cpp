@@ -112,7 +112,7 @@ class CommBench {
     const std::size_t free_after = free_memory(rank);
     if (rank == 0 && free_after < free_before) group_bytes_ = free_before - free_after;
   }
-  std::size_t free_memory(int rank) const { return kind_ == DeviceKind::cuda ? cuda_properties(rank).memory_free_bytes : 0; }
+  std::size_t free_memory(int rank) const { return kind_ == DeviceKind::cuda ? cuda_free_memory(rank) : 0; }
   // All ranks make the same number of calls: about as many bytes for every size.
   void time(Case& result, comm::Group& group, Queue& queue, std::int64_t mib, const std::function<void()>& operation) {
     using Clock = std::chrono::steady_clock;

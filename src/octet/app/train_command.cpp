@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "octet/app/commands.h"
+#include "octet/app/plan.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
 #include "octet/comm/environment.h"
@@ -44,8 +45,9 @@ std::size_t available_memory(DeviceKind device, const comm::RankEnvironment& whe
   if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
   if (options.micro_batch_size > 1) advice += ", a smaller training.micro_batch_size";
   advice += ", more ranks in parallel.shard, or in parallel.context for long sequences";
+  const std::size_t nccl = needed - plan.total() * static_cast<std::size_t>(ranks);
   fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(needed),
-       ranks == 1 ? "" : concat(" (", ranks, " ranks)"),
+       ranks == 1 ? "" : concat(" (", ranks, " ranks)"), nccl == 0 ? "" : concat(", ", telemetry::format_bytes(nccl), " of it for NCCL,"),
        device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ", telemetry::format_bytes(available), " left",
        ranks == 1 ? "" : "; each rank", ":\n", plan::memory_table(plan.bytes), "what helps: a shorter training.seq_len", advice,
        ranks == 1 ? "" : ", fewer ranks a machine");
@@ -55,13 +57,15 @@ std::size_t available_memory(DeviceKind device, const comm::RankEnvironment& whe
 train::Config settled(const train::Config& config, const parallel::Mesh& mesh, const train::EngineOptions& options,
                       DeviceKind device, const comm::RankEnvironment& where) {
   const int together = device == DeviceKind::cuda ? 1 : where.local_size;  // ranks that share the memory
-  const std::size_t available = available_memory(device, where);
+  const std::size_t available = available_memory(device, where), nccl = device == DeviceKind::cuda ? overhead_of(mesh).nccl : 0;
   train::MemoryPlan plan;
+  std::size_t needed = 0;
   for (const train::Config& layout : train::layouts_allowed(config, mesh)) {
     plan = train::measure_run(layout, mesh);
-    if (available == 0 || plan.total() * static_cast<std::size_t>(together) <= available) return layout;
+    needed = plan.total() * static_cast<std::size_t>(together) + nccl;
+    if (available == 0 || needed <= available) return layout;
   }
-  does_not_fit(plan, options, device, plan.total() * static_cast<std::size_t>(together), available, together);
+  does_not_fit(plan, options, device, needed, available, together);
 }
 
 std::string resume_of(const TrainArgs& args, const train::Config& config) {

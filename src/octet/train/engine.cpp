@@ -35,9 +35,9 @@ DType compute_dtype(const Recipe& recipe) {
 
 std::size_t MemoryPlan::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); }
 
-Engine::Engine(const EngineOptions& options, DeviceKind device, const parallel::Groups* groups)
+Engine::Engine(const EngineOptions& options, DeviceKind device)
     : Engine(options, make_device(device), nullptr, device == DeviceKind::meta ? Capacity{} : capacity_of(options, device),
-             groups) {}
+             nullptr) {}
 
 Engine::Engine(const EngineOptions& options, Device& device, const parallel::Groups& groups)
     : Engine(options, nullptr, &device, device.kind() == DeviceKind::meta ? Capacity{} : capacity_of(options, device.kind()), &groups) {}

@@ -44,10 +44,9 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device);
 
 class Engine {
  public:
-  // Takes all memory now. Parameters are zero: initialise or load them, then call refresh(). `groups`: this rank's on the mesh,
-  // which outlive the engine; absent where the mesh has one rank.
-  Engine(const EngineOptions& options, DeviceKind device, const parallel::Groups* groups = nullptr);
-  // On a device that outlives the engine.
+  // Of one rank, or on the meta device. Takes all memory now. Parameters are zero: initialise or load them, then call refresh().
+  Engine(const EngineOptions& options, DeviceKind device);
+  // On a device that outlives the engine, as this rank's groups on the mesh do.
   Engine(const EngineOptions& options, Device& device, const parallel::Groups& groups);
 
   // All ranks of context and tensor groups are given the same, whole sequences, of which each takes its part.
