@@ -31,7 +31,7 @@ void draw_axes(std::string& out, const LineChart& chart, const Frame& frame, con
     put(out, "<text class=\"tick\" text-anchor=\"end\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", frame.left - 10, y(tick) + 4,
         tick_label(tick, y_ticks));
   }
-  const std::vector<double> x_ticks = x.ticks(chart.width / 110);
+  const std::vector<double> x_ticks = chart.x_ticks.empty() ? x.ticks(chart.width / 110) : chart.x_ticks;
   for (const double tick : x_ticks) {
     put(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", x(tick), frame.bottom + 22,
         tick_label(tick, x_ticks));
@@ -80,7 +80,8 @@ std::string draw(const LineChart& chart) {
     }
   }
   x_high = std::max(x_high, chart.x_high);
-  const Scale x(ScaleKind::linear, x_low < 0.05 * x_high ? std::min(0.0, x_low) : x_low, x_high, frame.left, frame.right);
+  if (chart.x_kind == ScaleKind::linear && x_low < 0.05 * x_high) x_low = std::min(0.0, x_low);
+  const Scale x(chart.x_kind, x_low, x_high, frame.left, frame.right);
   const Scale y(chart.y_kind, chart.y_low, chart.y_high, frame.bottom, frame.top);
 
   std::string out = begin_svg(chart.description, chart.width, chart.height, "chart");
@@ -91,9 +92,9 @@ std::string draw(const LineChart& chart) {
         std::max(0.0, bottom - top));
   }
   draw_axes(out, chart, frame, x, y);
-  // An inner <svg> cuts what leaves the plot.
-  put(out, "<svg x=\"{0:.1f}\" y=\"{1:.1f}\" width=\"{2:.1f}\" height=\"{3:.1f}\" viewBox=\"{0:.1f} {1:.1f} {2:.1f} {3:.1f}\">", frame.left,
-      frame.top - 2, frame.right - frame.left + 8, frame.bottom - frame.top + 4);
+  // An inner <svg> cuts what leaves the plot; a dot at its edge stays whole.
+  put(out, "<svg x=\"{0:.1f}\" y=\"{1:.1f}\" width=\"{2:.1f}\" height=\"{3:.1f}\" viewBox=\"{0:.1f} {1:.1f} {2:.1f} {3:.1f}\">", frame.left - 5,
+      frame.top - 2, frame.right - frame.left + 13, frame.bottom - frame.top + 4);
   for (const Series& series : chart.series) {
     if (!series.raw.empty()) put(out, "<path class=\"raw {}\" d=\"{}\"/>", series.colour, path_data(series.raw, x, y));
   }

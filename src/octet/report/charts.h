@@ -23,9 +23,10 @@ struct LineChart {
   std::string description;     // for readers that do not see
   std::vector<Series> series;  // the first is drawn lowest
   std::string x_label, y_label;
-  ScaleKind y_kind = ScaleKind::linear;
+  ScaleKind x_kind = ScaleKind::linear, y_kind = ScaleKind::linear;
   double y_low, y_high;
   double x_high = 0;           // the axis reaches at least this far
+  std::vector<double> x_ticks{};  // empty: round numbers
   double band = 0;             // shades [-band, band]
   bool zero_line = false;
   std::function<std::string(double)> x_text, y_text;  // of a value in the tip

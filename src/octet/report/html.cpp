@@ -12,12 +12,13 @@
 #include "octet/base/require.h"
 #include "octet/report/charts.h"
 #include "octet/report/health.h"
+#include "octet/report/page.h"
+#include "octet/report/scaling.h"
 #include "octet/report/style.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::report {
 namespace {
-using telemetry::format_bytes;
 using telemetry::format_compact;
 using telemetry::format_count;
 using telemetry::format_duration;
@@ -28,23 +29,6 @@ using telemetry::StepMetrics;
 
 constexpr std::size_t kMaxPoints = 900;
 constexpr int kColours = 8;
-
-template <class... Args>
-void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
-}
-
-std::string number(double value, int decimals) { return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "–"; }
-
-// "+0.12 %", "−0.12 %"; a difference that rounds to nothing has no sign.
-std::string percent(double value, int decimals) {
-  if (!std::isfinite(value)) return "";
-  const std::string digits = fmt::format("{:.{}f}", std::abs(value), decimals);
-  const bool zero = digits.find_first_not_of("0.") == std::string::npos;
-  return (zero ? "±" : value < 0 ? "−" : "+") + digits + " %";
-}
-
-std::string count_or_dash(double value) { return std::isfinite(value) ? format_count(value) : "–"; }
 
 // A run and how it is shown everywhere. Runs are in the order of the comparison's rows.
 struct Shown {
@@ -78,7 +62,9 @@ std::vector<Shown> shown_runs(std::span<const Run> runs, const Comparison& compa
     const Row& row = comparison.rows[i];
     std::string colour = preferred_colour(ordered[i]->info.recipe);
     if (row.is_repeat) {
-      const auto original = std::find_if(shown.begin(), shown.end(), [&](const Shown& s) { return s.row->summary.name == row.summary.repeat_of; });
+      const auto original = std::find_if(shown.begin(), shown.end(), [&](const Shown& s) {
+        return s.row->summary.name == row.summary.repeat_of && s.row->summary.processes == row.summary.processes;
+      });
       if (original != shown.end()) colour = original->colour;
     } else if (colour.empty() || used.count(colour) > 0) {
       for (int tries = 0; tries < kColours; ++tries) {
@@ -102,7 +88,7 @@ std::string swatch(const Shown& s) { return fmt::format("<span class=\"swatch {}
 
 std::string legend(const std::vector<Shown>& shown, const std::string& more) {
   std::string out = "<ul class=\"legend\">";
-  for (const Shown& s : shown) put(out, "<li>{}{}</li>", swatch(s), escape(s.row->summary.name));
+  for (const Shown& s : shown) put(out, "<li>{}{}</li>", swatch(s), escape(s.row->label));
   return out + more + "</ul>";
 }
 
@@ -127,12 +113,14 @@ double last_step(const std::vector<Shown>& shown) {
 }
 std::string step_label(const std::vector<Shown>& shown) {
   const std::int64_t tokens = shown.empty() ? 0 : shown.front().run->info.tokens_per_step;
-  return tokens > 0 ? fmt::format("step, {} tokens each", format_count(tokens)) : "step";
+  const bool same = std::all_of(shown.begin(), shown.end(), [&](const Shown& s) { return s.run->info.tokens_per_step == tokens; });
+  return same && tokens > 0 ? fmt::format("step, {} tokens each", format_count(tokens)) : "step";
 }
 std::string step_text(double step) { return "step " + format_count(step); }
 
 // The sentences under the title: what a reader wants to know first.
 std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) {
+  if (comparison.scales) return scaling_lead(comparison);
   std::string out;
   const Row* farthest = nullptr;
   const Row* fastest = nullptr;
@@ -141,7 +129,7 @@ std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) 
     const Row& row = *s.row;
     if (row.is_baseline || row.is_repeat || comparison.baseline.empty()) continue;
     if (!std::isfinite(row.summary.mean_loss) || !std::isfinite(row.summary.final_loss)) {
-      put(out, "<strong>{} ends without a finite loss.</strong> ", escape(row.summary.name));
+      put(out, "<strong>{} ends without a finite loss.</strong> ", escape(row.label));
     }
     if (!std::isfinite(row.mean_loss_pct)) continue;
     ++compared;
@@ -168,13 +156,6 @@ std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) 
     put(out, "{} steps, {} tokens, in {}.", format_count(s.steps), format_compact(static_cast<double>(s.tokens)), format_duration(s.train_time_s));
   }
   return out;
-}
-
-// A value with, below it, how it compares. Faster is good, a higher loss is bad; what the spread explains has no colour.
-std::string cell(const std::string& value, double pct, int decimals, double sign, double noise) {
-  if (!std::isfinite(pct)) return fmt::format("<td>{}<small>&nbsp;</small></td>", value);
-  const char* css_class = std::abs(pct) <= noise ? "" : pct * sign > 0 ? "good" : "bad";
-  return fmt::format("<td>{}<small class=\"{}\">{}</small></td>", value, css_class, percent(pct, decimals));
 }
 
 double gap_limit(const std::vector<Shown>& shown, double band) {
@@ -204,7 +185,7 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
   for (const Shown& s : shown) {
     const Row& row = *s.row;
     const Summary& sum = row.summary;
-    put(out, "<tr{}><td class=\"name\">{}{}</td>", row.is_repeat ? " class=\"repeat\"" : "", swatch(s), escape(sum.name));
+    put(out, "<tr{}><td class=\"name\">{}{}</td>", row.is_repeat ? " class=\"repeat\"" : "", swatch(s), escape(row.label));
     out += cell(count_or_dash(sum.tokens_per_s_per_process), row.is_repeat ? kUnknown : row.faster_pct, 1, 1, on_gpu(shown) ? 1 : INFINITY);
     out += cell(number(sum.final_loss, 4), row.final_loss_pct, 2, -1, noise);
     out += cell(number(sum.mean_loss, 4), row.mean_loss_pct, 2, -1, noise);
@@ -213,9 +194,7 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
       const GapPlot plot{s.colour, row.is_baseline ? 0 : row.mean_loss_pct, row.is_baseline ? kUnknown : row.eval_loss_pct, band, limit};
       put(out, "<td class=\"middle\">{}</td>", draw(plot));
     }
-    put(out, "<td>{}</td>", std::isfinite(sum.memory_peak_gib) && sum.memory_peak_gib >= 0
-                                   ? format_bytes(static_cast<std::uint64_t>(std::min(sum.memory_peak_gib, 1e9) * 0x1p30))
-                                   : "–");
+    put(out, "<td>{}</td>", gib_or_dash(sum.memory_peak_gib));
     if (on_gpu(shown)) {
       put(out, "<td>{}<small>{}</small></td>", number(sum.tflops_per_process, 0), std::isfinite(sum.mfu) ? fmt::format("{:.1f} %", 100 * sum.mfu) : "");
     }
@@ -284,7 +263,7 @@ std::string loss_section(const std::vector<Shown>& shown) {
   bool evaluated = false;
   for (const Shown& s : shown) {
     const std::vector<Point> loss = points_of(*s.run, loss_of);
-    Series series{.name = s.row->summary.name, .colour = s.colour, .style = s.dashed ? "dashed" : s.row->is_baseline ? "thick" : "",
+    Series series{.name = s.row->label, .colour = s.colour, .style = s.dashed ? "dashed" : s.row->is_baseline ? "thick" : "",
                   .raw = thin(loss, kMaxPoints), .line = smooth_line(loss)};
     if (s.dashed) series.raw.clear();
     for (const StepMetrics& line : s.run->metrics) {
@@ -314,8 +293,8 @@ std::vector<Point> gap_points(const Run& run, const Run& baseline) {
 }
 
 std::string gap_section(const std::vector<Shown>& shown, const Comparison& comparison) {
-  const auto base = std::find_if(shown.begin(), shown.end(), [](const Shown& s) { return s.row->is_baseline; });
-  if (base == shown.end() || shown.size() < 2) return "";
+  const auto compared = [](const Shown& s) { return s.row->baseline && !s.row->is_baseline; };
+  if (std::none_of(shown.begin(), shown.end(), compared)) return "";
   LineChart chart{.description = "difference in training loss from the baseline over the steps", .series = {}, .x_label = step_label(shown),
                   .y_label = "% above " + comparison.baseline, .y_low = 0, .y_high = 0, .x_high = last_step(shown),
                   .band = comparison.spread && std::isfinite(comparison.spread->mean_loss_pct) ? comparison.spread->mean_loss_pct : 0,
@@ -323,9 +302,9 @@ std::string gap_section(const std::vector<Shown>& shown, const Comparison& compa
   std::vector<double> late;
   std::vector<Shown> listed;
   for (const Shown& s : shown) {
-    if (s.row->is_baseline) continue;
-    const std::vector<Point> gap = gap_points(*s.run, *base->run);
-    chart.series.push_back({.name = s.row->summary.name, .colour = s.colour, .style = s.dashed ? "dashed" : "",
+    if (!compared(s)) continue;
+    const std::vector<Point> gap = gap_points(*s.run, *shown[*s.row->baseline].run);
+    chart.series.push_back({.name = s.row->label, .colour = s.colour, .style = s.dashed ? "dashed" : "",
                             .raw = {}, .line = smooth_line(gap, 0.025)});
     const auto& line = chart.series.back().line;
     // The first steps fall so fast that any two runs are far apart there.
@@ -348,9 +327,9 @@ std::string speed_section(const std::vector<Shown>& shown) {
   for (const Shown& s : shown) {
     if (s.row->is_repeat) continue;
     const double speed = s.row->summary.tokens_per_s_per_process;
-    bars.bars.push_back({s.row->summary.name, s.colour, speed, count_or_dash(speed), percent(s.row->faster_pct, 1)});
+    bars.bars.push_back({s.row->label, s.colour, speed, count_or_dash(speed), percent(s.row->faster_pct, 1)});
     const std::vector<Point> norm = points_of(*s.run, grad_norm_of);
-    norms.series.push_back({.name = s.row->summary.name, .colour = s.colour, .style = "", .raw = {}, .line = smooth_line(norm)});
+    norms.series.push_back({.name = s.row->label, .colour = s.colour, .style = "", .raw = {}, .line = smooth_line(norm)});
   }
   std::tie(norms.y_low, norms.y_high) = value_range(norms.series, norms.y_kind);
   return fmt::format("<section class=\"pair\"><div><h2>Throughput</h2><p class=\"hint\">{}, median after the first tenth.</p><figure>{}</figure></div>"
@@ -371,12 +350,12 @@ std::string health_section(const std::vector<Shown>& shown) {
   for (const Shown& s : shown) {
     if (s.run->health.empty() || s.row->is_repeat) continue;
     const HealthSheet sheet = health_sheet(*s.run);
-    const std::string name = escape(s.row->summary.name);
+    const std::string name = escape(s.row->label);
     put(rows, "<tr><td class=\"name\">{}{}</td>{}{}{}</tr>", swatch(s), name, worst_cell(*s.run, HealthMetric::sqnr, "dB"),
         worst_cell(*s.run, HealthMetric::saturated, "%"), worst_cell(*s.run, HealthMetric::flushed, "%"));
     put(sheets, "<details open><summary>{}{}<span>{} linear layers; each strip runs from step {} to {}</span></summary>", swatch(s), name,
         format_count(static_cast<std::int64_t>(sheet.rows.size())), format_count(sheet.first_step), format_count(sheet.last_step));
-    put(sheets, "<figure class=\"scroll\"><div class=\"wide\">{}</div></figure></details>", draw(sheet, "FP8 health of " + s.row->summary.name));
+    put(sheets, "<figure class=\"scroll\"><div class=\"wide\">{}</div></figure></details>", draw(sheet, "FP8 health of " + s.row->label));
   }
   if (rows.empty()) return "";
   return fmt::format("<section><h2>FP8 health</h2><p class=\"hint\">What the casts did to inputs, weights and output gradients of every linear layer. "
@@ -422,7 +401,7 @@ std::string facts_section(const std::vector<Shown>& shown) {
     }
   }
   for (std::size_t i = 0; !different.empty() && i < shown.size(); ++i) {
-    put(body, "<tr><td class=\"name\">{}{}</td>", swatch(shown[i]), escape(shown[i].row->summary.name));
+    put(body, "<tr><td class=\"name\">{}{}</td>", swatch(shown[i]), escape(shown[i].row->label));
     for (const Fact* fact : different) put(body, "<td class=\"words\">{}</td>", fact->values[i].empty() ? "–" : fact->values[i]);
     body += "</tr>";
   }
@@ -440,6 +419,8 @@ std::string facts_section(const std::vector<Shown>& shown) {
 
 std::string render_html(std::string_view title, std::span<const Run> runs, const Comparison& comparison) {
   const std::vector<Shown> shown = shown_runs(runs, comparison);
+  std::vector<std::string> colours;
+  for (const Shown& s : shown) colours.push_back(s.colour);
   std::string out = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
                     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">";
   put(out, "<title>{}</title><style>{}</style></head>\n<body><main>", escape(title), kStyle);
@@ -448,7 +429,7 @@ std::string render_html(std::string_view title, std::span<const Run> runs, const
   if (shown.empty()) {
     out += "<section><p>No runs.</p></section>";
   } else {
-    for (const std::string& section : {table_section(shown, comparison), loss_section(shown), gap_section(shown, comparison), speed_section(shown),
+    for (const std::string& section : {scaling_section(comparison, colours), table_section(shown, comparison), loss_section(shown), gap_section(shown, comparison), speed_section(shown),
                                        health_section(shown), facts_section(shown)}) {
       out += section;
       out += '\n';

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "octet/telemetry/format.h"
+#include "octet/report/scaling.h"
+#include "octet/report/text_table.h"
 
 namespace octet::report {
 namespace {
@@ -42,13 +42,55 @@ double higher_pct(double value, double reference) {
   return std::isfinite(value) && std::isfinite(reference) && reference != 0 ? 100 * (value / reference - 1) : kUnknown;
 }
 
-std::string text_number(double value, int decimals) { return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "-"; }
-std::string text_percent(double value, int decimals) {
-  return std::isfinite(value) ? fmt::format("{:+.{}f} %", value, decimals) : "-";
-}
 nlohmann::ordered_json number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
 }
+
+// Whether some name has rows on several numbers of ranks; if so labels say them.
+bool label_rows(std::vector<Row>& rows) {
+  const bool scales = std::any_of(rows.begin(), rows.end(), [&](const Row& a) {
+    return std::any_of(rows.begin(), rows.end(), [&](const Row& b) {
+      return a.summary.name == b.summary.name && a.summary.processes != b.summary.processes;
+    });
+  });
+  for (Row& row : rows) {
+    row.label = scales ? fmt::format("{} x{}", row.summary.name, row.summary.processes) : row.summary.name;
+  }
+  return scales;
+}
+
+// Of each number of ranks the first row of that name. A baseline that was run on one number serves all rows.
+void assign_baselines(std::vector<Row>& rows, std::string_view name) {
+  std::vector<std::size_t> baselines;
+  const auto on = [&](std::int64_t processes) {
+    return std::find_if(baselines.begin(), baselines.end(), [&](std::size_t i) { return rows[i].summary.processes == processes; });
+  };
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].is_repeat || rows[i].summary.name != name || on(rows[i].summary.processes) != baselines.end()) continue;
+    rows[i].is_baseline = true;
+    baselines.push_back(i);
+  }
+  for (Row& row : rows) {
+    const auto own = on(row.summary.processes);
+    if (own != baselines.end()) {
+      row.baseline = *own;
+    } else if (baselines.size() == 1) {
+      row.baseline = baselines.front();
+    }
+  }
+}
+
+// That of the run of the same name on the fewest ranks; a repeat is no run of its own.
+double decrease_pct(const std::vector<Row>& rows, const Row& row) {
+  const Row* fewest = &row;
+  for (const Row& other : rows) {
+    const bool same = other.summary.name == row.summary.name && !other.is_repeat && !row.is_repeat;
+    if (same && other.summary.processes < fewest->summary.processes) fewest = &other;
+  }
+  if (fewest == &row) return kUnknown;
+  return -higher_pct(row.summary.tokens_per_s_per_process, fewest->summary.tokens_per_s_per_process);
+}
+
 }  // namespace
 
 Summary summarize(const Run& run) {
@@ -57,6 +99,7 @@ Summary summarize(const Run& run) {
   summary.recipe = run.info.recipe;
   summary.repeat_of = run.info.repeat_of;
   summary.device = run.info.device;
+  summary.processes = run.info.processes;
   summary.final_loss = kUnknown;
   if (!run.metrics.empty()) {
     const StepMetrics& last = run.metrics.back();
@@ -74,6 +117,7 @@ Summary summarize(const Run& run) {
   summary.tokens_per_s_per_process = settled([](const StepMetrics& m) { return m.tokens_per_s_per_gpu; });
   summary.tflops_per_process = settled([](const StepMetrics& m) { return m.tflops_per_gpu; });
   summary.mfu = settled([](const StepMetrics& m) { return m.mfu.value_or(kUnknown); });
+  summary.exposed_pct = settled([](const StepMetrics& m) { return 100 * m.comm_exposed_s.value_or(kUnknown) / m.step_time_s; });
   summary.mean_loss = mean(finite_values(run, 0.9 * steps, [](const StepMetrics& m) { return m.loss; }));
   summary.saturated_pct = mean(finite_values(run, -1, [](const StepMetrics& m) { return m.fp8_saturated_pct.value_or(kUnknown); }));
   summary.flushed_pct = mean(finite_values(run, -1, [](const StepMetrics& m) { return m.fp8_underflow_pct.value_or(kUnknown); }));
@@ -92,27 +136,29 @@ Summary summarize(const Run& run) {
 
 Comparison compare(std::span<const Run> runs, std::string_view baseline) {
   Comparison comparison;
+  std::vector<Row>& rows = comparison.rows;
   for (const Run& run : runs) {
     Row row;
     row.summary = summarize(run);
     row.is_repeat = !run.info.repeat_of.empty();
-    row.is_baseline = !row.is_repeat && comparison.baseline.empty() && run.info.name == baseline;
-    if (row.is_baseline) comparison.baseline = run.info.name;
-    comparison.rows.push_back(std::move(row));
+    rows.push_back(std::move(row));
   }
-  std::stable_partition(comparison.rows.begin(), comparison.rows.end(), [](const Row& row) { return !row.is_repeat; });
-  const auto base = std::find_if(comparison.rows.begin(), comparison.rows.end(), [](const Row& row) { return row.is_baseline; });
-  const bool has_base = base != comparison.rows.end();
-  const Summary reference = has_base ? base->summary : Summary{};
-  for (Row& row : comparison.rows) {
-    const bool compared = has_base && !row.is_baseline;
-    const auto against = [&](double Summary::*field) { return compared ? higher_pct(row.summary.*field, reference.*field) : kUnknown; };
+  std::stable_partition(rows.begin(), rows.end(), [](const Row& row) { return !row.is_repeat; });
+  comparison.scales = label_rows(rows);
+  assign_baselines(rows, baseline);
+  for (Row& row : rows) {
+    if (row.is_baseline) comparison.baseline = row.summary.name;
+    const bool compared = row.baseline && !row.is_baseline;
+    const auto against = [&](double Summary::*field) {
+      return compared ? higher_pct(row.summary.*field, rows[*row.baseline].summary.*field) : kUnknown;
+    };
     row.faster_pct = against(&Summary::tokens_per_s_per_process);
     row.final_loss_pct = against(&Summary::final_loss);
     row.mean_loss_pct = against(&Summary::mean_loss);
     row.eval_loss_pct = against(&Summary::eval_loss);
-    if (row.is_repeat && has_base && row.summary.repeat_of == comparison.baseline && !comparison.spread) {
-      comparison.spread = Spread{comparison.baseline, std::abs(row.mean_loss_pct), std::abs(row.eval_loss_pct)};
+    row.decrease_pct = decrease_pct(rows, row);
+    if (row.is_repeat && compared && row.summary.repeat_of == rows[*row.baseline].summary.name && !comparison.spread) {
+      comparison.spread = Spread{rows[*row.baseline].summary.name, std::abs(row.mean_loss_pct), std::abs(row.eval_loss_pct)};
     }
   }
   return comparison;
@@ -130,34 +176,18 @@ std::string spread_sentence(const Comparison& comparison) {
 }
 
 std::string render_text(const Comparison& comparison) {
+  if (comparison.scales) return render_scaling(comparison);
   const bool on_gpu = std::any_of(comparison.rows.begin(), comparison.rows.end(), [](const Row& r) { return r.summary.device == "cuda"; });
-  using Line = std::array<std::string, 9>;
-  std::vector<Line> lines{{"recipe", on_gpu ? "tok/s/gpu" : "tok/s/process", "faster", "final loss", "higher", "last tenth", "higher",
-                           "held-out", "higher"}};
+  std::vector<std::vector<std::string>> lines{{"recipe", on_gpu ? "tok/s/gpu" : "tok/s/process", "faster", "final loss", "higher",
+                                               "last tenth", "higher", "held-out", "higher"}};
   for (const Row& row : comparison.rows) {
     const Summary& s = row.summary;
-    lines.push_back({s.name, std::isfinite(s.tokens_per_s_per_process) ? telemetry::format_count(s.tokens_per_s_per_process) : "-",
-                     text_percent(row.faster_pct, 1), text_number(s.final_loss, 4), text_percent(row.final_loss_pct, 2),
-                     text_number(s.mean_loss, 4), text_percent(row.mean_loss_pct, 2), text_number(s.eval_loss, 4),
-                     text_percent(row.eval_loss_pct, 2)});
-  }
-  std::array<std::size_t, 9> widths{};
-  for (const Line& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-  }
-  std::string text;
-  for (std::size_t n = 0; n < lines.size(); ++n) {
-    text += fmt::format("{:<{}}", lines[n][0], widths[0]);
-    for (std::size_t i = 1; i < widths.size(); ++i) text += fmt::format("  {:>{}}", lines[n][i], widths[i]);
-    text += '\n';
-    if (n == 0) {
-      std::size_t total = 0;
-      for (const std::size_t width : widths) total += width + 2;
-      text += std::string(total - 2, '-') + "\n";
-    }
+    lines.push_back({s.name, text_count(s.tokens_per_s_per_process), text_percent(row.faster_pct, 1), text_number(s.final_loss, 4),
+                     text_percent(row.final_loss_pct, 2), text_number(s.mean_loss, 4), text_percent(row.mean_loss_pct, 2),
+                     text_number(s.eval_loss, 4), text_percent(row.eval_loss_pct, 2)});
   }
   const std::string spread = spread_sentence(comparison);
-  return spread.empty() ? text : text + spread + "\n";
+  return text_table(lines) + (spread.empty() ? "" : spread + "\n");
 }
 
 std::string render_json(const Comparison& comparison) {
@@ -168,12 +198,14 @@ std::string render_json(const Comparison& comparison) {
                     {"recipe", s.recipe},
                     {"repeat_of", s.repeat_of},
                     {"device", s.device},
+                    {"processes", s.processes},
                     {"is_baseline", row.is_baseline},
                     {"is_repeat", row.is_repeat},
                     {"steps", s.steps},
                     {"tokens", s.tokens},
                     {"skipped_steps", s.skipped_steps},
                     {"tokens_per_s_per_process", number(s.tokens_per_s_per_process)},
+                    {"decrease_pct", number(row.decrease_pct)},
                     {"faster_pct", number(row.faster_pct)},
                     {"final_loss", number(s.final_loss)},
                     {"final_loss_pct", number(row.final_loss_pct)},
@@ -184,6 +216,7 @@ std::string render_json(const Comparison& comparison) {
                     {"tflops_per_process", number(s.tflops_per_process)},
                     {"mfu", number(s.mfu)},
                     {"memory_peak_gib", number(s.memory_peak_gib)},
+                    {"exposed_pct", number(s.exposed_pct)},
                     {"saturated_pct", number(s.saturated_pct)},
                     {"flushed_pct", number(s.flushed_pct)},
                     {"train_time_s", number(s.train_time_s)}});

@@ -1,0 +1,32 @@
+#include "octet/report/page.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "octet/telemetry/format.h"
+
+namespace octet::report {
+
+std::string number(double value, int decimals) { return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "–"; }
+
+std::string count_or_dash(double value) { return std::isfinite(value) ? telemetry::format_count(value) : "–"; }
+
+std::string gib_or_dash(double gib) {
+  const bool known = std::isfinite(gib) && gib >= 0;
+  return known ? telemetry::format_bytes(static_cast<std::uint64_t>(std::min(gib, 1e9) * 0x1p30)) : "–";
+}
+
+std::string percent(double value, int decimals) {
+  if (!std::isfinite(value)) return "";
+  const std::string digits = fmt::format("{:.{}f}", std::abs(value), decimals);
+  const bool zero = digits.find_first_not_of("0.") == std::string::npos;
+  return (zero ? "±" : value < 0 ? "−" : "+") + digits + " %";
+}
+
+std::string cell(const std::string& value, double pct, int decimals, double sign, double noise) {
+  if (!std::isfinite(pct)) return fmt::format("<td>{}<small>&nbsp;</small></td>", value);
+  const char* css_class = std::abs(pct) <= noise ? "" : pct * sign > 0 ? "good" : "bad";
+  return fmt::format("<td>{}<small class=\"{}\">{}</small></td>", value, css_class, percent(pct, decimals));
+}
+
+}  // namespace octet::report

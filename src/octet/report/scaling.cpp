@@ -1,0 +1,187 @@
+#include "octet/report/scaling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "octet/report/charts.h"
+#include "octet/report/page.h"
+#include "octet/report/text_table.h"
+#include "octet/telemetry/format.h"
+
+namespace octet::report {
+namespace {
+
+bool on_gpu(const Comparison& comparison) {
+  return std::any_of(comparison.rows.begin(), comparison.rows.end(), [](const Row& r) { return r.summary.device == "cuda"; });
+}
+const char* ranks_word(const Comparison& comparison) { return on_gpu(comparison) ? "GPUs" : "ranks"; }
+const char* speed_word(const Comparison& comparison) { return on_gpu(comparison) ? "tokens/s/GPU" : "tokens/s/rank"; }
+
+// Indices of the rows that are no repeats, by the number of ranks.
+std::vector<std::size_t> by_ranks(const Comparison& comparison) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < comparison.rows.size(); ++i) {
+    if (!comparison.rows[i].is_repeat) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return comparison.rows[a].summary.processes < comparison.rows[b].summary.processes;
+  });
+  return order;
+}
+
+std::string unsigned_percent(double value) { return std::isfinite(value) ? fmt::format("{:.1f} %", value) : "-"; }
+
+std::string what_is_compared(const Comparison& comparison) {
+  std::string text =
+      fmt::format("Loss: mean over the last tenth of the steps. Decrease: of {}, from the same recipe's on the fewest {}.",
+                  speed_word(comparison), ranks_word(comparison));
+  if (!comparison.baseline.empty()) {
+    text += fmt::format(" Faster, and loss higher: than {} on the same number.", comparison.baseline);
+  }
+  return text;
+}
+
+// The rows of one name, by the number of ranks.
+struct Line {
+  std::string name, colour;
+  std::vector<const Row*> rows;
+};
+std::vector<Line> lines_of(const Comparison& comparison, std::span<const std::string> colours) {
+  std::vector<Line> lines;
+  for (const std::size_t i : by_ranks(comparison)) {
+    const Row& row = comparison.rows[i];
+    auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.name == row.summary.name; });
+    if (line == lines.end()) line = lines.insert(line, {row.summary.name, colours.empty() ? "" : colours[i], {}});
+    line->rows.push_back(&row);
+  }
+  return lines;
+}
+
+// From zero for rates, whose shares of one another the eye then sees; losses fill their chart.
+enum class Range { from_zero, of_values };
+
+std::string chart_over_ranks(const Comparison& comparison, const std::vector<Line>& lines, double Summary::*field, Range range,
+                             LineChart chart) {
+  std::set<double> ranks;
+  double low = INFINITY, high = -INFINITY;
+  for (const Line& line : lines) {
+    Series series{.name = line.name, .colour = line.colour, .raw = {}, .line = {}};
+    for (const Row* row : line.rows) {
+      const Point point{static_cast<double>(row->summary.processes), row->summary.*field};
+      if (!std::isfinite(point.y)) continue;
+      ranks.insert(point.x);
+      low = std::min(low, point.y);
+      high = std::max(high, point.y);
+      series.line.push_back(point);
+    }
+    series.marks = series.line;
+    chart.series.push_back(std::move(series));
+  }
+  const double margin = range == Range::from_zero ? 0.08 * high : std::max(0.1 * (high - low), 0.002 * std::abs(high));
+  chart.y_low = range == Range::from_zero ? 0 : low - margin;
+  chart.y_high = high + margin;
+  chart.x_kind = ScaleKind::logarithmic;
+  chart.x_ticks.assign(ranks.begin(), ranks.end());
+  chart.x_label = ranks_word(comparison);
+  chart.x_text = [word = ranks_word(comparison)](double x) { return fmt::format("{} {}", telemetry::format_count(x), word); };
+  chart.width = 520;
+  chart.height = 320;
+  return draw(chart);
+}
+
+std::string table(const Comparison& comparison, std::span<const std::string> colours) {
+  std::string out;
+  put(out,
+      "<div class=\"scroll\"><table><thead><tr><th>{}</th><th class=\"words\">recipe</th><th>{}<br>% "
+      "faster</th><th>%<br>decrease</th>"
+      "<th>loss<br>% "
+      "higher</th><th>TFLOPS<br>MFU</th><th>peak<br>memory</th><th>exposed<br>communication</th></tr></thead><tbody>",
+      ranks_word(comparison), speed_word(comparison));
+  for (const std::size_t i : by_ranks(comparison)) {
+    const Row& row = comparison.rows[i];
+    const Summary& s = row.summary;
+    put(out, "<tr><td>{}</td><td class=\"name words\"><span class=\"swatch {}\"></span>{}</td>",
+        telemetry::format_count(s.processes), colours[i], escape(s.name));
+    // Speed on a CPU and gaps in loss below half a percent are no verdict on a recipe.
+    out += cell(count_or_dash(s.tokens_per_s_per_process), row.faster_pct, 1, 1, on_gpu(comparison) ? 1 : INFINITY);
+    put(out, "<td>{}</td>", number(row.decrease_pct, 1));
+    out += cell(number(s.mean_loss, 4), row.mean_loss_pct, 2, -1, 0.5);
+    put(out, "<td>{}<small>{}</small></td><td>{}</td><td>{}</td></tr>",
+        std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "–",
+        std::isfinite(s.mfu) ? fmt::format("{:.1f} %", 100 * s.mfu) : "&nbsp;", gib_or_dash(s.memory_peak_gib),
+        std::isfinite(s.exposed_pct) ? fmt::format("{:.1f} %", s.exposed_pct) : "–");
+  }
+  return out + "</tbody></table></div>";
+}
+
+}  // namespace
+
+std::string render_scaling(const Comparison& comparison) {
+  std::vector<std::vector<std::string>> lines{{ranks_word(comparison), "recipe", on_gpu(comparison) ? "tok/s/gpu" : "tok/s/rank",
+                                               "decrease", "faster", "loss", "higher", "TFLOPS", "MFU", "GiB", "exposed"}};
+  for (const std::size_t i : by_ranks(comparison)) {
+    const Row& row = comparison.rows[i];
+    const Summary& s = row.summary;
+    lines.push_back({telemetry::format_count(s.processes), s.name, text_count(s.tokens_per_s_per_process),
+                     unsigned_percent(row.decrease_pct), text_percent(row.faster_pct, 1), text_number(s.mean_loss, 4),
+                     text_percent(row.mean_loss_pct, 2),
+                     std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "-",
+                     unsigned_percent(100 * s.mfu),
+                     std::isfinite(s.memory_peak_gib) ? telemetry::format_significant(s.memory_peak_gib, 3) : "-",
+                     unsigned_percent(s.exposed_pct)});
+  }
+  return text_table(lines, 2) + what_is_compared(comparison) + "\n";
+}
+
+std::string scaling_lead(const Comparison& comparison) {
+  std::string out;
+  for (const Line& line : lines_of(comparison, {})) {
+    const Row& last = *line.rows.back();
+    const std::string name = escape(line.name), most = fmt::format("{} {}", last.summary.processes, ranks_word(comparison));
+    if (std::isfinite(last.decrease_pct)) {
+      put(out, "<strong>From {} to {}, {} {} {:.1f} %</strong> of its {}", line.rows.front()->summary.processes, most, name,
+          last.decrease_pct < 0 ? "gains" : "loses", std::abs(last.decrease_pct), speed_word(comparison));
+    } else {
+      put(out, "<strong>{} on {}</strong>", name, most);
+    }
+    if (std::isfinite(last.faster_pct) && std::isfinite(last.mean_loss_pct)) {
+      put(out, "; there it is {:.0f} % {} than {} and its loss {:.2f} % {}", std::abs(last.faster_pct),
+          last.faster_pct < 0 ? "slower" : "faster", escape(comparison.baseline), std::abs(last.mean_loss_pct),
+          last.mean_loss_pct < 0 ? "lower" : "higher");
+    }
+    out += ". ";
+  }
+  if (!on_gpu(comparison))
+    out += "On a CPU, FP8 is emulated and ranks share the cores: what this shows is the loss, not the speed of GPUs.";
+  return out;
+}
+
+std::string scaling_section(const Comparison& comparison, std::span<const std::string> colours) {
+  if (!comparison.scales) return "";
+  const std::vector<Line> lines = lines_of(comparison, colours);
+  std::string legend = "<ul class=\"legend\">";
+  for (const Line& line : lines) put(legend, "<li><span class=\"swatch {}\"></span>{}</li>", line.colour, escape(line.name));
+  legend += "</ul>";
+  const std::string speed = chart_over_ranks(comparison, lines, &Summary::tokens_per_s_per_process, Range::from_zero,
+                                             {.description = "throughput over the number of ranks",
+                                              .series = {},
+                                              .y_label = speed_word(comparison),
+                                              .y_low = 0,
+                                              .y_high = 0,
+                                              .y_text = [](double y) { return telemetry::format_count(y); }});
+  const std::string loss = chart_over_ranks(comparison, lines, &Summary::mean_loss, Range::of_values,
+                                            {.description = "loss over the number of ranks",
+                                             .series = {},
+                                             .y_label = "loss, mean of the last tenth",
+                                             .y_low = 0,
+                                             .y_high = 0,
+                                             .y_text = [](double y) { return number(y, 4); }});
+  return fmt::format(
+      "<section><h2>On more {}</h2><p class=\"hint\">{}</p>{}</section><section>{}<div class=\"pair\"><figure>{}</figure>"
+      "<figure>{}</figure></div></section>",
+      ranks_word(comparison), escape(what_is_compared(comparison)), table(comparison, colours), legend, speed, loss);
+}
+
+}  // namespace octet::report
