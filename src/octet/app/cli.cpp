@@ -165,10 +165,16 @@ class CommandLine {
                             });
     add_run(compare, compare_.run);
     compare.add_option("--recipes", compare_.recipes, "Names with commas between, or `all`")->required()->delimiter(',');
+    compare.add_option("--gpus", compare_.gpus, "1,2,4: train on each of these numbers of GPUs (on a CPU: of ranks) and compare these, too")
+        ->delimiter(',');
     compare.add_option("--output", compare_.output, "Folder of the runs and the report; default: run.output_dir");
     compare.add_option("--time-budget", compare_.time_budget_s, "Seconds: fewer steps on a slow machine, by a rule that is printed")
         ->check(CLI::NonNegativeNumber);
     compare.add_flag("--json", compare_.json, "For programs");
+    compare.footer(compare.get_footer() +
+                   "\nWith --gpus the scaling is weak, as articles print it: every GPU keeps its batch. training.global_batch_size is that of the\n"
+                   "smallest number and grows with it, while steps and learning rate stay, so losses are compared on the same number only.\n"
+                   "Samples come in one order: a step of four GPUs has those of four steps of one. Stopped, the same command goes on.\n");
 
     CLI::App& launch = add(root_, "launch", "Runs a command of octet as several ranks on this machine: launch -n N -- COMMAND ...",
                            "octet launch -n 8 -- train configs/llama3.1-8b.toml --training.steps=100",

@@ -73,6 +73,7 @@ int run_plan(const PlanArgs& args);
 struct CompareArgs {
   RunFile run;
   std::vector<std::string> recipes;
+  std::vector<int> gpus;            // numbers of ranks, each with every recipe; empty: in this process
   std::filesystem::path output;     // "" when not given: run.output_dir
   double time_budget_s = 0;         // above 0: training.steps is lowered, by a rule that is printed, to fit
   bool json = false;

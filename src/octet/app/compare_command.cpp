@@ -1,15 +1,15 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 
 #include "octet/app/commands.h"
+#include "octet/app/compare.h"
+#include "octet/app/progress.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
 #include "octet/comm/environment.h"
-#include "octet/recipes/registry.h"
 #include "octet/report/html.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
@@ -84,45 +84,30 @@ void fit_budget(std::vector<Plan>& plans, double budget_s, DeviceKind device) {
   for (Plan& plan : plans) plan.config.training.steps = steps;
 }
 
-// On a terminal one line that is rewritten, elsewhere a line every tenth of the run.
-class Progress {
- public:
-  Progress(std::string label, std::int64_t steps) : label_(std::move(label)), every_(std::max<std::int64_t>(1, steps / 10)) {}
-  void operator()(std::string_view line) {
-    ++lines_;
-    if (isatty(STDOUT_FILENO)) {
-      fmt::print("\r\x1b[K{:<12} {}", label_, line);
-    } else if (lines_ == 1 || lines_ % every_ == 0) {
-      fmt::print("{:<12} {}\n", label_, line);
-    }
-    std::fflush(stdout);
-  }
+}  // namespace
 
- private:
-  std::string label_;
-  std::int64_t every_, lines_ = 0;
-};
-
-// The names given, or every recipe, the baseline first.
-std::vector<std::string> recipes_of(const CompareArgs& args) {
-  if (args.recipes != std::vector<std::string>{"all"}) return args.recipes;
-  std::vector<std::string> all = recipes::recipe_names();
-  std::stable_partition(all.begin(), all.end(), [](const std::string& name) { return name == "bf16"; });
-  return all;
+fs::path output_of(const CompareArgs& args, const train::Config& config) {
+  return args.output.empty() ? fs::path(config.run.output_dir) : args.output;
 }
 
-}  // namespace
+void show_comparison(const CompareArgs& args, const train::Config& config, const std::vector<report::Run>& runs) {
+  const report::Comparison comparison = report::compare(runs, "bf16");
+  const fs::path output = output_of(args, config);
+  report::write_report(output, config.run.name, runs, comparison);
+  fmt::print("\n{}", args.json ? report::render_json(comparison) : report::render_text(comparison));
+  fmt::print("\nreport: {}\n", (output / "report.html").string());
+}
 
 int run_compare(const CompareArgs& args) {
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
   demand(where.size == 1, ExitCode::config, "compare: ", where.size, " ranks, as ", where.source,
          " says, but it runs in one process; `octet train` each recipe and `octet report` the runs");
+  demand(!args.recipes.empty(), ExitCode::config, "--recipes: name at least one recipe");
   const train::Config config = train::load_config(args.run.path, args.run.overrides);
+  if (!args.gpus.empty()) return compare_ranks(args, config);
   train::check_config(config);
   use_threads(config);
-  demand(!args.recipes.empty(), ExitCode::config, "--recipes: name at least one recipe");
-  const fs::path output = args.output.empty() ? fs::path(config.run.output_dir) : args.output;
-  std::vector<Plan> plans = plan_runs(config, recipes_of(args), output);
+  std::vector<Plan> plans = plan_runs(config, args.recipes, output_of(args, config));
   for (const Plan& plan : plans) {  // refusals before the first step of the first run
     train::check_config(plan.config);
     train::engine_options(plan.config, train::recipe_of(plan.config, train::device_of(plan.config)));
@@ -138,14 +123,11 @@ int run_compare(const CompareArgs& args) {
                             .repeat_of = plan.repeat_of,
                             .console = [progress](std::string_view line) { (*progress)(line); }});
     const ExitCode code = trainer.run();
-    if (isatty(STDOUT_FILENO)) fmt::print("\n");
+    progress->end();
     if (code != ExitCode::done) return static_cast<int>(code);
     runs.push_back(report::read_run(plan.config.run.output_dir));
   }
-  const report::Comparison comparison = report::compare(runs, "bf16");
-  report::write_report(output, config.run.name, runs, comparison);
-  fmt::print("\n{}", args.json ? report::render_json(comparison) : report::render_text(comparison));
-  fmt::print("\nreport: {}\n", (output / "report.html").string());
+  show_comparison(args, config, runs);
   return 0;
 }
 

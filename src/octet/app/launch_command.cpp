@@ -1,22 +1,18 @@
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "octet/app/commands.h"
-#include "octet/app/process_group.h"
+#include "octet/app/local_ranks.h"
 #include "octet/base/require.h"
 
 namespace octet::app {
 namespace {
 
-constexpr int kMostRanks = 1024;
 constexpr double kLongestGraceS = 7 * 24 * 3600;
 
 // What the ranks say, on this process's own stdout and stderr: rank 0 byte for byte, the others in whole lines with "[rank] ".
@@ -63,21 +59,6 @@ class Console {
   std::array<bool, 2> rank_0_is_within_a_line_{}, failed_{};
 };
 
-// A port of this machine that nobody has at this moment.
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool found = fd >= 0 && ::bind(fd, generic, size) == 0 && ::getsockname(fd, generic, &size) == 0;
-  const int error = errno;
-  if (fd >= 0) ::close(fd);
-  demand(found, ExitCode::internal, "launch: no free port on 127.0.0.1: ", std::strerror(error));
-  return ntohs(address.sin_port);
-}
-
 }  // namespace
 
 int run_launch(const LaunchArgs& args) {
@@ -90,14 +71,7 @@ int run_launch(const LaunchArgs& args) {
   demand(args.command.front() != "launch", ExitCode::config, "launch: the ranks cannot run `launch` themselves");
 
   Console console;
-  ProcessGroupOptions options{.program = "/proc/self/exe", .arguments = {"octet"}};
-  options.arguments.insert(options.arguments.end(), args.command.begin(), args.command.end());
-  const int port = free_port();
-  for (int rank = 0; rank < args.ranks; ++rank) {
-    options.environment.push_back({fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", args.ranks),
-                                   fmt::format("LOCAL_RANK={}", rank), fmt::format("LOCAL_WORLD_SIZE={}", args.ranks),
-                                   "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port)});
-  }
+  ProcessGroupOptions options = local_ranks(args.ranks, args.command);
   options.grace_s = args.grace_s;
   options.output = [&](int rank, Stream stream, std::string_view line) { console.line(rank, stream, line); };
   options.note = [&](std::string_view sentence) { console.note(sentence); };

@@ -42,6 +42,8 @@ class ProcessGroup {
   // killed it). SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank. When a rank fails, the others get
   // SIGTERM, and SIGKILL after the grace.
   int run();
+  // Whether a SIGINT or SIGTERM was among what was passed on; the ranks may have come to their end all the same.
+  bool asked_to_end() const { return asked_to_end_; }
 
  private:
   struct Pipe {

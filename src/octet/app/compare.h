@@ -1,0 +1,24 @@
+// The parts of `octet compare` that both of its ways share: in one process, and on several numbers of ranks.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "octet/app/commands.h"
+#include "octet/report/run.h"
+#include "octet/train/config.h"
+
+namespace octet::app {
+
+// Folder of the runs and the report.
+std::filesystem::path output_of(const CompareArgs& args, const train::Config& config);
+
+// Writes the report beside the runs and prints its table.
+void show_comparison(const CompareArgs& args, const train::Config& config, const std::vector<report::Run>& runs);
+
+// Every recipe on every number of ranks of args.gpus, each run as `octet launch -n N -- train` makes it. The batch of a rank is
+// kept: training.global_batch_size is that of the smallest number and grows with the ranks. A run that was stopped goes on, one
+// that was made with other settings starts anew. Returns the exit code.
+int compare_ranks(const CompareArgs& args, const train::Config& config);
+
+}  // namespace octet::app

@@ -1,0 +1,142 @@
+// `octet compare --gpus`: each recipe on several numbers of ranks, a group of processes for each run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "octet/app/compare.h"
+#include "octet/app/local_ranks.h"
+#include "octet/app/progress.h"
+#include "octet/base/file.h"
+#include "octet/base/log.h"
+#include "octet/base/require.h"
+#include "octet/checkpoint/manifest.h"
+#include "octet/checkpoint/steps.h"
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/train/setup.h"
+#include "octet/train/world.h"
+
+namespace octet::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Plan {
+  std::string label;  // "bf16 x2"
+  int ranks;
+  std::vector<std::string> overrides;  // behind the file, as the user's
+  train::Config config;
+};
+
+std::vector<int> sorted_numbers(std::vector<int> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  const auto twice = std::adjacent_find(numbers.begin(), numbers.end());
+  demand(twice == numbers.end(), ExitCode::config, "--gpus: ", twice == numbers.end() ? 0 : *twice, " is given twice");
+  for (const int n : {numbers.front(), numbers.back()}) {
+    demand(n >= 1 && n <= kMostRanks, ExitCode::config, "--gpus: must be 1 to ", kMostRanks, ", not ", n);
+  }
+  return numbers;
+}
+
+Plan plan_run(const CompareArgs& args, const train::Config& base, const std::string& recipe, int ranks, int fewest) {
+  const std::int64_t sequences = base.training.global_batch_size * ranks;
+  demand(sequences % fewest == 0, ExitCode::config, base.file, ": training.global_batch_size = ", base.training.global_batch_size,
+         " is that of ", fewest, " ranks; for ", ranks, " it would be ", sequences, " / ", fewest);
+  Plan plan{.label = fmt::format("{} x{}", recipe, ranks), .ranks = ranks, .overrides = args.run.overrides, .config = {}};
+  const fs::path folder = output_of(args, base) / fmt::format("{}-x{}", recipe, ranks);
+  for (const std::string& own : {"run.name=" + Json(recipe).dump(), "run.output_dir=" + Json(folder.string()).dump(),
+                                 "precision.recipe=" + recipe, fmt::format("training.global_batch_size={}", sequences / fewest),
+                                 std::string("metrics.log_freq=1")}) {  // the mean over the last tenth is over every step
+    plan.overrides.push_back(own);
+  }
+  plan.config = train::load_config(args.run.path, plan.overrides);
+  return plan;
+}
+
+// What can be refused is, before the first step of the first run.
+void check(const Plan& plan) {
+  train::check_config(plan.config, plan.ranks);
+  train::mesh_of(plan.config, plan.ranks);
+  const DeviceKind device = train::device_of(plan.config);
+  train::engine_options(plan.config, train::recipe_of(plan.config, device));
+  if (device != DeviceKind::cuda) return;
+  const int there = cuda_device_count();
+  demand(plan.ranks <= there, ExitCode::config, "--gpus: ", plan.ranks, ", but this machine has ", there);
+}
+
+// A key that differs between this run and the one whose checkpoints are there, if any: a table must not mix two configurations.
+// What [parallel] leaves to the memory was settled there.
+std::optional<train::Difference> made_with_other_settings(const Plan& plan) {
+  const auto checkpoints = checkpoint::find_checkpoints(fs::path(plan.config.run.output_dir) / "checkpoints");
+  if (checkpoints.empty()) return std::nullopt;
+  const fs::path manifest = checkpoints.front().path / "manifest.json";
+  const nlohmann::json meta = checkpoint::parse_manifest(read_file(manifest), manifest.string()).meta;
+  for (const train::Difference& d : train::differences(Json(meta.at("config")), plan.config)) {
+    const bool settled = d.key == "parallel.reshard_after_forward" || d.key == "parallel.gradients";
+    if (!settled || d.now != "\"auto\"") return d;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> command_of(const CompareArgs& args, const Plan& plan) {
+  std::vector<std::string> command{"train", args.run.path.string(), "--resume=auto"};
+  if (const auto other = made_with_other_settings(plan)) {
+    log_info(concat(plan.config.run.output_dir, ": was made with ", other->key, " = ", other->before, ", not ", other->now,
+                    "; starts anew"));
+    command.back() = "--resume=none";
+  }
+  for (const std::string& override : plan.overrides) command.push_back("--" + override);
+  return command;
+}
+
+// Returns the exit code. Of the ranks' stdout only the lines of steps are shown, all that they say on stderr.
+int run(const CompareArgs& args, const Plan& plan) {
+  Progress progress(plan.label, plan.config.training.steps);
+  ProcessGroupOptions options = local_ranks(plan.ranks, command_of(args, plan));
+  options.output = [&](int rank, Stream stream, std::string_view line) {
+    if (stream == Stream::err) {
+      progress.clear();
+      fmt::print(stderr, "{}{}", rank == 0 ? "" : fmt::format("[{}] ", rank), line);
+    } else if (rank == 0 && line.rfind("step ", 0) == 0) {
+      line.remove_suffix(line.back() == '\n' ? 1 : 0);
+      progress(line);
+    }
+  };
+  const auto say = [&](std::string_view sentence) {
+    progress.clear();
+    fmt::print(stderr, "octet compare: {}: {}\n", plan.label, sentence);
+  };
+  options.note = say;
+  ProcessGroup group(std::move(options));
+  const int code = group.run();
+  progress.end();
+  if (code != 0 || !group.asked_to_end()) return code;
+  say("asked to stop after its last step");
+  return static_cast<int>(ExitCode::preempted);
+}
+
+}  // namespace
+
+int compare_ranks(const CompareArgs& args, const train::Config& config) {
+  demand(args.time_budget_s == 0, ExitCode::config,
+         "--time-budget times steps in one process; with --gpus give --training.steps");
+  const std::vector<int> numbers = sorted_numbers(args.gpus);
+  std::vector<Plan> plans;
+  for (const int ranks : numbers) {
+    for (const std::string& recipe : args.recipes) plans.push_back(plan_run(args, config, recipe, ranks, numbers.front()));
+  }
+  for (const Plan& plan : plans) check(plan);
+  std::vector<report::Run> runs;
+  for (const Plan& plan : plans) {
+    if (const int code = run(args, plan)) return code;
+    runs.push_back(report::read_run(plan.config.run.output_dir));
+  }
+  show_comparison(args, config, runs);
+  return 0;
+}
+
+}  // namespace octet::app
