@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "octet/base/require.h"
@@ -203,6 +204,66 @@ TEST(Profile, AddsUpCallsOfOneNameAndShape) {
   queue->count("after", {.flops = 1});
   queue->start_profile();
   EXPECT_TRUE(queue->take_profile().empty());
+}
+
+// A queue whose clock says the next of the moments it was given.
+class ScriptedQueue final : public Queue {
+ public:
+  ScriptedQueue(Device& device, std::vector<double> moments) : Queue(device), moments_(std::move(moments)) {}
+  std::unique_ptr<Event> record() override { return std::make_unique<Event>(); }
+  void wait(const Event&) override { ++waits; }
+  void synchronize() override {}
+  void copy_to_device(void*, const void*, std::size_t) override {}
+  void copy_to_host(void*, const void*, std::size_t) override {}
+  void copy(void*, const void*, std::size_t) override {}
+  void zero(void*, std::size_t) override {}
+  std::size_t stamped = 0;
+  int waits = 0;
+
+ protected:
+  void stamp() override { stamps_.push_back(moments_.at(stamped++)); }
+  std::vector<double> take_stamps() override { return std::exchange(stamps_, {}); }
+
+ private:
+  std::vector<double> moments_, stamps_;
+};
+
+TEST(Waits, AreAddedUpWhileTheyAreWatched) {
+  const auto device = make_device(DeviceKind::cpu);
+  ScriptedQueue queue(*device, {1, 1.5, 10, 14, 100, 100.25});
+  const auto event = queue.record();
+  queue.wait_for_ranks(*event);
+  EXPECT_EQ(queue.stamped, 0u) << "it costs nothing while nobody watches";
+  queue.start_waits();
+  queue.wait_for_ranks(*event);  // 1 to 1.5
+  queue.begin_wait();            // 10 to 14, with what is within
+  queue.count("all_reduce", {.bytes = 1});
+  queue.wait_for_ranks(*event);
+  queue.end_wait();
+  EXPECT_EQ(queue.take_waits(), 4.5);
+  queue.begin_wait();
+  queue.end_wait();
+  EXPECT_EQ(queue.stamped, 4u);
+  EXPECT_EQ(queue.waits, 3);
+
+  // What an exception left open does not reach the next.
+  queue.start_waits();
+  queue.begin_wait();  // at 100
+  queue.start_waits();
+  EXPECT_EQ(queue.take_waits(), 0);
+}
+
+TEST(Waits, AProfileShowsThemAsAnOpAndIsNotTakenBesideThem) {
+  const auto device = make_device(DeviceKind::cpu);
+  const auto queue = device->make_queue();
+  queue->start_profile();
+  queue->wait_for_ranks(*queue->record());
+  EXPECT_THROW(queue->start_waits(), std::exception);
+  const std::vector<OpTime> profile = queue->take_profile();
+  ASSERT_EQ(profile.size(), 1u);
+  EXPECT_EQ(std::string(profile[0].op), "wait for ranks");
+  queue->start_waits();
+  EXPECT_THROW(queue->start_profile(), std::exception);
 }
 
 }  // namespace

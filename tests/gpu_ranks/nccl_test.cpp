@@ -107,7 +107,7 @@ TEST_F(NcclGroup, ALossBetweenOperationsIsToldByTheNextOne) {
     if (++idle == size_) gone = true;
     std::this_thread::sleep_for(std::chrono::seconds(1));
     {
-      const Batch batch(*at.group);
+      const Batch batch(*at.group, *at.queue);
       at.group->broadcast(*at.queue, {.x = x});
     }
     at.group->all_reduce(*at.queue, at.scratch, {.x = x});

@@ -144,6 +144,16 @@ TEST(Html, AColourBelongsToARecipe) {
   EXPECT_NE(html.find("swatch c0\"></span>y"), std::string::npos);
 }
 
+TEST(Html, ShowsExposedCommunicationWhereThereAreRanks) {
+  std::vector<report::Run> runs{make_run("bf16", "bf16", 20, 1, 100), make_run("fp8_block", "fp8_block", 20, 1, 100)};
+  for (auto& m : runs[1].metrics) m.comm_exposed_s = 0.0625;  // of steps of half a second
+  EXPECT_EQ(render(runs).find("exposed"), std::string::npos);
+  runs[1].info.processes = 2;
+  const std::string html = render(runs);
+  EXPECT_NE(html.find("<th>exposed<br>communication</th>"), std::string::npos);
+  EXPECT_EQ(count_of(html, "<td>12.5 %</td>"), 1u);
+}
+
 TEST(Html, WritesBothFiles) {
   const TempFolder folder;
   const std::vector<report::Run> runs = six_runs();

@@ -184,7 +184,7 @@ TEST_P(GroupCases, ABatchDoesWhatItsOperationsDo) {
       const Tensor scattered = at.tensor<BFloat16>(8 * size, own), part = at.tensor<BFloat16>(8, untouched);
       const Tensor reduced = at.tensor<double>(5, own), x = at.tensor<float>(size, own), y = at.tensor<float>(size, untouched);
       {
-        const Batch batch(*at.group);
+        const Batch batch(*at.group, *at.queue);
         for (std::size_t i = 0; i < parts.size(); ++i) {
           at.group->all_gather(*at.queue, at.scratch, {.x = parts[i], .y = wholes[i]});
         }
@@ -200,7 +200,29 @@ TEST_P(GroupCases, ABatchDoesWhatItsOperationsDo) {
       EXPECT_TRUE(at.holds<double>(reduced, [&](std::int64_t i) { return sum(i); }));
       EXPECT_TRUE(at.holds<float>(y, [&](std::int64_t i) { return value(static_cast<int>(i), rank); }));
     }
-    { const Batch empty(*at.group); }
+    { const Batch empty(*at.group, *at.queue); }
+  });
+}
+
+// The queue that is watched counts what it does for others, alone or in a batch; with nobody there is nothing.
+TEST_P(GroupCases, TheQueueKnowsWhatItWaited) {
+  on_ranks([&](GroupRank& at) {
+    const Tensor x = at.tensor<float>(1000, [](std::int64_t) { return 1; });
+    const auto waited = [&](const std::function<void()>& body) {
+      at.queue->start_waits();
+      body();
+      return at.queue->take_waits();
+    };
+    const auto reduce = [&] { at.group->all_reduce(*at.queue, at.scratch, {.x = x}); };
+    const auto batch = [&] {
+      const Batch batch(*at.group, *at.queue);
+      reduce();
+      reduce();
+    };
+    const bool alone = at.group->size() == 1;
+    EXPECT_EQ(waited(reduce) > 0, !alone);
+    EXPECT_EQ(waited(batch) > 0, !alone);
+    EXPECT_EQ(waited([&] { at.queue->zero(x.data, x.bytes()); }), 0);
   });
 }
 
@@ -208,7 +230,7 @@ TEST_P(GroupCases, AnExceptionInABatchLeavesTheGroupWhole) {
   on_ranks([&](GroupRank& at) {
     const Tensor x = at.tensor<float>(4, [](std::int64_t) { return 1; });
     try {
-      const Batch batch(*at.group);
+      const Batch batch(*at.group, *at.queue);
       at.group->broadcast(*at.queue, {.x = x});
       throw std::logic_error("on every rank");
     } catch (const std::logic_error&) {

@@ -53,6 +53,13 @@ bool Group::begin(Queue& queue, const char* op, double bytes) {
   return queue.kind() != DeviceKind::meta;
 }
 
+template <class... Operands>
+void Group::send(Queue& queue, const Operands&... operands) {
+  queue.begin_wait();
+  run(queue, operands...);
+  queue.end_wait();
+}
+
 // NCCL needs none.
 Tensor Group::parts_for(Arena& scratch, Queue& queue, const Tensor& x) const {
   if (size_ == 1 || queue.target() == DeviceKind::cuda) return {};
@@ -64,7 +71,7 @@ void Group::all_gather(Queue& queue, Arena&, const AllGather& op) {
   check_flat("all_gather", "y", op.y);
   check_parts("all_gather", op.x, op.y, size_);
   const bool sends = begin(queue, "all_gather", static_cast<double>(op.y.bytes() - op.x.bytes()));
-  if (sends) return run(queue, op);
+  if (sends) return send(queue, op);
   if (size_ == 1 && op.y.data != op.x.data) queue.copy(op.y.data, op.x.data, op.x.bytes());
 }
 
@@ -75,7 +82,7 @@ void Group::reduce_scatter(Queue& queue, Arena& scratch, const ReduceScatter& op
   const ArenaScope scope(scratch);
   const Tensor parts = parts_for(scratch, queue, op.x);
   const bool sends = begin(queue, "reduce_scatter", static_cast<double>(op.x.bytes() - op.y.bytes()));
-  if (sends) return run(queue, op, parts);
+  if (sends) return send(queue, op, parts);
   if (size_ == 1 && op.y.data != op.x.data) queue.copy(op.y.data, op.x.data, op.x.bytes());
 }
 
@@ -83,7 +90,7 @@ void Group::all_reduce(Queue& queue, Arena& scratch, const AllReduce& op) {
   check_reducible("all_reduce", op.x);
   const ArenaScope scope(scratch);
   const Tensor parts = parts_for(scratch, queue, op.x);
-  if (begin(queue, "all_reduce", 2.0 * (size_ - 1) / size_ * static_cast<double>(op.x.bytes()))) run(queue, op, parts);
+  if (begin(queue, "all_reduce", 2.0 * (size_ - 1) / size_ * static_cast<double>(op.x.bytes()))) send(queue, op, parts);
 }
 
 void Group::all_to_all(Queue& queue, Arena&, const AllToAll& op) {
@@ -106,14 +113,14 @@ void Group::all_to_all(Queue& queue, Arena&, const AllToAll& op) {
   require(whole.sent[self] == whole.received[self], "all_to_all: ", whole.sent[self], " elements to itself, ",
           whole.received[self], " from itself");
   const double bytes = static_cast<double>(op.x.elements() - whole.sent[self]) * static_cast<double>(size_of(op.x.dtype));
-  if (begin(queue, "all_to_all", bytes)) return run(queue, whole);
+  if (begin(queue, "all_to_all", bytes)) return send(queue, whole);
   if (size_ == 1) queue.copy(op.y.data, op.x.data, op.x.bytes());
 }
 
 void Group::broadcast(Queue& queue, const Broadcast& op) {
   check_flat("broadcast", "x", op.x);
   require(op.root >= 0 && op.root < size_, "broadcast from rank ", op.root, " of ", size_);
-  if (begin(queue, "broadcast", op.root == rank_ ? (size_ - 1) * static_cast<double>(op.x.bytes()) : 0)) run(queue, op);
+  if (begin(queue, "broadcast", op.root == rank_ ? (size_ - 1) * static_cast<double>(op.x.bytes()) : 0)) send(queue, op);
 }
 
 // A transport that sends by itself needs nobody's memory.
@@ -121,6 +128,23 @@ void Group::share(Queue&, Arena&, void*, std::size_t) {}
 
 void Group::barrier(Queue& queue) {
   if (begin(queue, "barrier", 0)) run_barrier(queue);
+}
+
+Batch::Batch(Group& group, Queue& queue) : group_(group), queue_(queue), exceptions_(std::uncaught_exceptions()) {
+  group_.batched_ = 0;
+  group_.begin_batch();
+  if (group_.size() > 1) queue_.begin_wait();
+}
+
+Batch::~Batch() {
+  const bool failed = std::uncaught_exceptions() > exceptions_;
+  failed ? group_.drop_batch() : group_.end_batch();
+  group_.batched_ = -1;
+  if (failed || group_.size() == 1) return;
+  try {
+    queue_.end_wait();
+  } catch (const Error&) {  // the device is gone, and its next call says so, too
+  }
 }
 
 std::unique_ptr<Group> make_silent_group(std::string name, int rank, int size) {

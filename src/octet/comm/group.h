@@ -110,6 +110,9 @@ class Group {
   friend class Batch;
   // Whether there is something to send, and to whom.
   bool begin(Queue& queue, const char* op, double bytes);
+  // run(queue, operands...), which the queue waits for.
+  template <class... Operands>
+  void send(Queue& queue, const Operands&... operands);
   Tensor parts_for(Arena& scratch, Queue& queue, const Tensor& x) const;
 
   std::string name_;
@@ -118,25 +121,20 @@ class Group {
   int batched_ = -1;  // operations of the batch that is open
 };
 
-// The operations of a group between its beginning and its end, barriers excepted, are one launch where the transport has launches
+// The operations of a group on one queue between its beginning and its end, barriers excepted, are one launch where the transport has launches
 // (NCCL): the all-gathers of a layer cost the latency of one. None may depend on another, all may run at the batch's end, and
 // their memory must not be touched before. It never throws at its end: what fails there is thrown by the group's next operation
 // or check(). During an exception nothing is launched. Batches of a group do not nest.
 class Batch {
  public:
-  explicit Batch(Group& group) : group_(group), exceptions_(std::uncaught_exceptions()) {
-    group_.batched_ = 0;
-    group_.begin_batch();
-  }
-  ~Batch() {
-    std::uncaught_exceptions() > exceptions_ ? group_.drop_batch() : group_.end_batch();
-    group_.batched_ = -1;
-  }
+  Batch(Group& group, Queue& queue);
+  ~Batch();
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
  private:
   Group& group_;
+  Queue& queue_;
   int exceptions_;
 };
 

@@ -68,6 +68,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 void Queue::start_profile() {
+  require(!waits_, "a profile while waits are timed");
   synchronize();
   take_stamps();
   marks_.clear();
@@ -98,6 +99,22 @@ std::vector<OpTime> Queue::take_profile() {
   }
   marks_.clear();
   return result;
+}
+
+void Queue::start_waits() {
+  require(!profile_, "waits are timed outside of a profile");
+  take_stamps();
+  waits_ = true;
+  depth_ = 0;
+}
+
+double Queue::take_waits() {
+  waits_ = false;
+  synchronize();
+  const std::vector<double> seconds = take_stamps();
+  double sum = 0;
+  for (std::size_t i = 0; i + 1 < seconds.size(); i += 2) sum += seconds[i + 1] - seconds[i];
+  return sum;
 }
 
 std::unique_ptr<Device> make_device(DeviceKind kind, int index) {

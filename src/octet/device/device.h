@@ -128,6 +128,25 @@ class Queue {
   // Waits for the queue. Ops of one name, shape and group are added up, in the order of their first call.
   std::vector<OpTime> take_profile();
 
+  // What this queue does for other ranks alone stands between begin_wait and end_wait, which nest: it waits for what they send.
+  void begin_wait() {
+    if (waits_ && depth_++ == 0) stamp();
+  }
+  void end_wait() {
+    if (waits_ && --depth_ == 0) stamp();
+  }
+  // Waits for an event of the queue that sends and receives. A profile shows it as an op.
+  void wait_for_ranks(const Event& event) {
+    count("wait for ranks", {});
+    begin_wait();
+    wait(event);
+    end_wait();
+  }
+  // From here until take_waits() the waits are timed, outside of a profile.
+  void start_waits();
+  // Their seconds. Waits for the queue.
+  double take_waits();
+
  protected:
   struct Mark {
     const char* op;
@@ -136,7 +155,7 @@ class Queue {
   // Of the profile so far.
   const std::vector<Mark>& marks() const { return marks_; }
 
-  // A moment in the order of the queue, as seconds after the profile's start, once the queue has got there.
+  // A moment in the order of the queue, as seconds after the first one, once the queue has got there.
   virtual void stamp() = 0;
   virtual std::vector<double> take_stamps() = 0;
 
@@ -145,7 +164,8 @@ class Queue {
 
   Device& device_;
   Work work_;
-  bool profile_ = false;
+  bool profile_ = false, waits_ = false;
+  int depth_ = 0;  // of waits
   std::vector<Mark> marks_;
 };
 

@@ -104,19 +104,22 @@ void Units::wire_after_compute() {
   if (wire_ != &compute_) wire_->wait(*compute_.record());
 }
 void Units::compute_after_wire() {
-  if (wire_ != &compute_) wait(*wire_->record());
-}
-
-// A profile shows as this op what the computation waited: communication that nothing hides.
-void Units::wait(const Event& event) {
-  compute_.count("wait for ranks", {});
-  compute_.wait(event);
+  if (wire_ != &compute_) compute_.wait_for_ranks(*wire_->record());
 }
 
 void Units::exchange(const std::function<void(Queue&)>& exchange) {
   wire_after_compute();
   exchange(*wire_);
   compute_after_wire();
+}
+
+void Units::start_waits() {
+  compute_.start_waits();
+  if (wire_ != &compute_ && wire_->kind() == DeviceKind::cpu) wire_->start_waits();
+}
+
+double Units::take_waits() {
+  return compute_.take_waits() + (wire_ != &compute_ && wire_->kind() == DeviceKind::cpu ? wire_->take_waits() : 0.0);
 }
 
 void Units::begin_step(std::int64_t micro_batches) {
@@ -164,7 +167,7 @@ void Units::sum_over_holders(Arena& scratch) {
     }
   }
   {
-    const comm::Batch batch(tensor);
+    const comm::Batch batch(tensor, compute_);
     for (const Sum& sum : sums) tensor.all_reduce(compute_, scratch, {.x = sum.summed});
   }
   for (const Sum& sum : sums) {
@@ -217,7 +220,7 @@ void Units::gather(Arena& scratch, Need need) {
   const TraceRange range(*wire_, concat("gather unit ", need.unit));
   Pieces pieces(slot.memory.data());
   {
-    const comm::Batch batch(*groups_.shards);
+    const comm::Batch batch(*groups_.shards, *wire_);
     const auto all_gather = [&](const Tensor& part, const Tensor& whole, const Parameter& p) {
       groups_.shards->all_gather(*wire_, scratch, {.x = padded(part, p.stride), .y = whole});
     };
@@ -253,7 +256,7 @@ void Units::hold(Arena& scratch, Need need) {
     gather(scratch, need);
     Slot& slot = weights_.of(need.unit);
     require(slot.unit == need.unit, "unit ", need.unit, " cannot be held beside unit ", slot.unit);
-    wait(*slot.ready);
+    compute_.wait_for_ranks(*slot.ready);
     slot.held = true;
     Pieces pieces(slot.memory.data());
     for (Parameter* p : unit(need.unit)) {
@@ -268,7 +271,7 @@ void Units::hold(Arena& scratch, Need need) {
   if (!writes_gradients(need.use) || gradients() == Gradients::whole) return;
   Slot& slot = gradients_.of(need.unit);
   if (released_ >= 0 && &gradients_.of(released_) == &slot) reduce_released(scratch, *complete_);
-  if (slot.free) wait(*slot.free);
+  if (slot.free) compute_.wait_for_ranks(*slot.free);
   Pieces pieces(slot.memory.data());
   for (Parameter* p : unit(need.unit)) {
     p->grad = {pieces.next(layout_.reduce, parts() * p->stride).data, layout_.reduce, p->spec.shape};
@@ -330,7 +333,7 @@ void Units::reduce_over_shards(Arena& scratch, int index) {
     if (casts) kernels::cast(*wire_, {.x = flat(p->grad), .y = whole.slice_rows(0, p->elements())});
   }
   {
-    const comm::Batch batch(shards);
+    const comm::Batch batch(shards, *wire_);
     for (const Crossing& c : all) shards.reduce_scatter(*wire_, scratch, {.x = c.whole, .y = c.part});
   }
   for (const Crossing& c : all) {
@@ -357,7 +360,7 @@ void Units::reduce_over_replicas(Arena& scratch, int index) {
     if (casts) kernels::cast(*wire_, {.x = part, .y = all.back().x});
   }
   {
-    const comm::Batch batch(*groups_.replicas);
+    const comm::Batch batch(*groups_.replicas, *wire_);
     for (const Crossing& c : all) groups_.replicas->all_reduce(*wire_, scratch, {.x = c.x});
   }
   for (const Crossing& c : all) {

@@ -69,6 +69,11 @@ class Units {
   void refresh(Arena& scratch);
   void refresh_codes(Arena& scratch);
 
+  // Times what the computation waits for other ranks, from here until take_waits(), which returns the seconds and waits for it: the
+  // communication that nothing hides. On the CPU queues run in the order of the program, so that is all communication.
+  void start_waits();
+  double take_waits();
+
   // What is enqueued beside the computation; the computation's own where there is one rank.
   Queue& wire() { return *wire_; }
 
@@ -104,7 +109,6 @@ class Units {
   void sum_over_holders(Arena& scratch);
   void forget_weights();
   void wire_after_compute();
-  void wait(const Event& event);
   void compute_after_wire();
 
   Queue& compute_;

@@ -181,7 +181,10 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
   put(out, "<th>{}{}</th><th>final loss</th><th>mean of the<br>last tenth</th><th>held-out<br>loss</th>", per_process(shown),
       compared ? "<br>% faster" : "");
   if (compared) put(out, "<th class=\"middle\">gap to {}<br>−{:g} % to +{:g} %</th>", escape(comparison.baseline), limit, limit);
-  put(out, "<th>peak<br>memory</th>{}<th>time</th></tr></thead><tbody>", on_gpu(shown) ? "<th>TFLOPS<br>MFU</th>" : "");
+  // Where all are alone, nobody waits for others.
+  const bool together = std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.row->summary.processes > 1; });
+  put(out, "<th>peak<br>memory</th>{}{}<th>time</th></tr></thead><tbody>", on_gpu(shown) ? "<th>TFLOPS<br>MFU</th>" : "",
+      together ? "<th>exposed<br>communication</th>" : "");
   for (const Shown& s : shown) {
     const Row& row = *s.row;
     const Summary& sum = row.summary;
@@ -198,6 +201,7 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
     if (on_gpu(shown)) {
       put(out, "<td>{}<small>{}</small></td>", number(sum.tflops_per_process, 0), std::isfinite(sum.mfu) ? fmt::format("{:.1f} %", 100 * sum.mfu) : "");
     }
+    if (together) put(out, "<td>{}</td>", share_or_dash(sum.exposed_pct));
     put(out, "<td>{}</td></tr>", sum.train_time_s > 0 ? format_duration(sum.train_time_s) : "–");
   }
   out += "</tbody></table></div><p class=\"hint\">";

@@ -16,6 +16,8 @@ std::string gib_or_dash(double gib) {
   return known ? telemetry::format_bytes(static_cast<std::uint64_t>(std::min(gib, 1e9) * 0x1p30)) : "–";
 }
 
+std::string share_or_dash(double pct) { return std::isfinite(pct) ? fmt::format("{:.1f} %", pct) : "–"; }
+
 std::string percent(double value, int decimals) {
   if (!std::isfinite(value)) return "";
   const std::string digits = fmt::format("{:.{}f}", std::abs(value), decimals);

@@ -18,6 +18,7 @@ void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
 std::string number(double value, int decimals);
 std::string count_or_dash(double value);
 std::string gib_or_dash(double gib);
+std::string share_or_dash(double pct);  // "5.0 %"
 // "+0.12 %", "−0.12 %"; a difference that rounds to nothing has no sign.
 std::string percent(double value, int decimals);
 

@@ -111,7 +111,7 @@ std::string table(const Comparison& comparison, std::span<const std::string> col
     put(out, "<td>{}<small>{}</small></td><td>{}</td><td>{}</td></tr>",
         std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "–",
         std::isfinite(s.mfu) ? fmt::format("{:.1f} %", 100 * s.mfu) : "&nbsp;", gib_or_dash(s.memory_peak_gib),
-        std::isfinite(s.exposed_pct) ? fmt::format("{:.1f} %", s.exposed_pct) : "–");
+        share_or_dash(s.exposed_pct));
   }
   return out + "</tbody></table></div>";
 }

@@ -33,7 +33,8 @@ struct StepMetrics {
   std::optional<double> fp8_saturated_pct{};  // share of elements clamped to the largest code; sampled steps only
   std::int64_t skipped_steps = 0;           // since the start of training, for a loss or gradient not finite
   double samples_per_s = kUnknown;          // sequences, all ranks
-  std::optional<double> comm_exposed_s{};     // communication that computation did not hide; unknown where not measured
+  // Of this step alone, on rank 0: what computation waited for other ranks, communication that it did not hide. 0 on one rank.
+  std::optional<double> comm_exposed_s{};
   std::optional<double> eval_loss{};          // mean over the held-out tokens, on the steps that evaluate
 };
 

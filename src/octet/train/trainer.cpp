@@ -232,12 +232,13 @@ void Trainer::roll_back() {
 }
 
 // One optimizer step: the walk of docs/walk.md.
-kernels::StepScalars Trainer::step(bool sample_health) {
+kernels::StepScalars Trainer::step(Watch watch) {
   world_.at_step(step_);
+  if (watch.waits) engine_->model().units().start_waits();
   engine_->zero_gradients(accumulation_);
   for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
     const data::Batch batch = loader_->next();
-    const bool watched = sample_health && micro == 0;
+    const bool watched = watch.health && micro == 0;
     engine_->forward_backward(batch, watched ? &health_ : nullptr);
     if (watched) engine_->observe_weights(health_);
     tokens_seen_ += static_cast<std::int64_t>(batch.tokens.size()) * world_.mesh().data_coordinates();
@@ -246,6 +247,7 @@ kernels::StepScalars Trainer::step(bool sample_health) {
   engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_));
   const kernels::StepScalars scalars = engine_->optimizer().read(engine_->queue());
   engine_->check_ranks();
+  if (watch.waits) waited_s_ = engine_->model().units().take_waits();  // the queue is empty
   return scalars;
 }
 
@@ -266,6 +268,7 @@ void Trainer::log(const kernels::StepScalars& scalars, double eval_loss, bool sa
   m.fp8_flop_share = plan_.step.flops > 0 ? plan_.step.fp8_flops / plan_.step.flops : 0.0;
   m.skipped_steps = anomaly_.skipped_steps();
   m.samples_per_s = interval.samples_per_s;
+  m.comm_exposed_s = waited_s_;
   if (eval_loss == eval_loss) m.eval_loss = eval_loss;
   if (sampled) {
     const std::vector<telemetry::HealthSample> samples = health_.take(step_);
@@ -331,8 +334,10 @@ ExitCode Trainer::run() {
   while (step_ < steps_) {
     const std::int64_t next = step_ + 1;
     const bool sample = engine_options_.observer && (every(config_.metrics.health_freq, next) || next == 1);
+    const bool evaluates = every(config_.evaluation.interval, next) || next == steps_;
+    const bool logs = every(config_.metrics.log_freq, next) || next == 1 || sample || evaluates;
     const std::int64_t tokens_before = tokens_seen_;
-    const kernels::StepScalars scalars = step(sample);
+    const kernels::StepScalars scalars = step({.health = sample, .waits = logs});
     meter_->add_data_time(loader_->take_wait_s());
     meter_->add_step(tokens_seen_ - tokens_before, config_.training.global_batch_size);
 
@@ -347,13 +352,11 @@ ExitCode Trainer::run() {
     if (verdict == Anomaly::Verdict::skipped) log_warning(concat("step ", step_, ": loss or gradient not finite; skipped"));
 
     double eval_loss = telemetry::kUnknown;
-    if (every(config_.evaluation.interval, step_) || step_ == steps_) {
+    if (evaluates) {
       const telemetry::PausedMeter paused(*meter_);
       eval_loss = evaluate(*engine_, *dataset_, config_.evaluation.sequences);
     }
-    if (every(config_.metrics.log_freq, step_) || step_ == steps_ || step_ == 1 || sample || eval_loss == eval_loss) {
-      log(scalars, eval_loss, sample);
-    }
+    if (logs) log(scalars, eval_loss, sample);
     const char* stop = StopSignals::requested();
     if (engine_->any_rank(stop != nullptr) && !stop) stop = "another rank was asked to stop";
     if (every(config_.checkpoint.interval, step_) && step_ < steps_ && !stop) {

@@ -53,7 +53,10 @@ class Trainer {
   void wait_for_writer();
   void rewind_writer();
   void roll_back();
-  kernels::StepScalars step(bool sample_health);
+  struct Watch {
+    bool health, waits;
+  };
+  kernels::StepScalars step(Watch watch);
   void log(const kernels::StepScalars& scalars, double eval_loss, bool sampled);
   // What this rank holds of the run's state, and what of it this rank writes.
   using Pieces = std::vector<parallel::TensorPiece> (parallel::Parameter::*)() const;
@@ -85,6 +88,7 @@ class Trainer {
   std::int64_t tokens_seen_ = 0;
   std::int64_t rollbacks_ = 0;
   std::int64_t saved_step_ = -1;
+  double waited_s_ = 0;            // for other ranks, in the last step whose waits were watched
 };
 
 }  // namespace octet::train
