@@ -60,7 +60,8 @@ TEST_F(CompareRanks, EveryRankKeepsItsBatchAndEveryRowItsBaseline) {
       EXPECT_EQ(metrics.at(20)["tokens_seen"], 20 * 4 * ranks * 32);
       for (const auto& [step, line] : metrics) {
         const double exposed = line["comm_exposed_s"], all = line["step_time_s"];
-        EXPECT_TRUE(ranks == 1 ? exposed == 0 : exposed > 0 && exposed < all) << "step " << step << ": " << exposed << " of " << all;
+        EXPECT_TRUE(ranks == 1 ? exposed == 0 : exposed > 0 && exposed < all)
+            << "step " << step << ": " << exposed << " of " << all;
       }
       EXPECT_DOUBLE_EQ(rows[concat(recipe, " x", ranks)]["mean_loss"].get<double>(), mean_loss(folder, 18));
     }

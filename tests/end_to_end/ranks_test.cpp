@@ -46,6 +46,21 @@ TEST(Ranks, TrainTheRunOfOne) {
   }
 }
 
+TEST(Ranks, WhatAllWouldSayTheFirstSays) {
+  const TinyRun run;
+  const ProgramResult result =
+      run.run(together(4, "--training.steps=4 --model.vocab_size=240 --optimizer.lr=1e30 --checkpoint.interval=0"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto count = [&](const std::string& part) {
+    int found = 0;
+    for (std::size_t at = result.err.find(part); at != std::string::npos; at = result.err.find(part, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("its vocabulary has 256 tokens, the model's 240"), 1) << result.err;
+  EXPECT_EQ(count("step 3: loss or gradient not finite; skipped"), 1) << result.err;
+  EXPECT_EQ(count("[1] ") + count("[2] ") + count("[3] "), 0) << result.err;
+}
+
 TEST(Ranks, ACheckpointResumesOnAnotherNumberOfThem) {
   const TinyRun run;
   ASSERT_EQ(run.run(together(1, "--run.output_dir=whole")).code, 0);

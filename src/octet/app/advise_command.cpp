@@ -108,7 +108,7 @@ class Adviser {
 }  // namespace
 
 int run_advise(const AdviseArgs& args) {
-  if (args.json) set_log_info(false);
+  if (args.json) set_log(Log::warnings);
   const train::Config config = train::load_config(args.run.path, args.run.overrides);
   train::check_config(config);
   use_threads(config);

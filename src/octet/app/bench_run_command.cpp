@@ -13,6 +13,7 @@
 #include "octet/app/threads.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
+#include "octet/base/log.h"
 #include "octet/base/rng.h"
 #include "octet/train/setup.h"
 #include "octet/train/world.h"
@@ -66,6 +67,7 @@ int run_bench_run(const BenchArgs& args) {
   train::check_config(config, where.size);
   use_threads(config, where.local_size);
   const DeviceKind device = train::device_of(config);
+  if (where.rank > 0) set_log(Log::own_warnings);
   train::World world(where, config);
   const parallel::Mesh& mesh = world.mesh();
   train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));

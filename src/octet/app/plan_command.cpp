@@ -172,7 +172,7 @@ int run_search(const train::Config& config, const plan::Cluster& cluster, bool j
 }  // namespace
 
 int run_plan(const PlanArgs& args) {
-  if (args.json) set_log_info(false);
+  if (args.json) set_log(Log::warnings);
   const plan::Cluster cluster = parse_cluster(args.gpus, args.nodes);
   train::Config config = train::load_config(args.run.path, args.run.overrides);
   config.run.device = "cuda";

@@ -79,10 +79,10 @@ void share_layout(train::World& world, train::Config& config) {
   config.parallel.gradients = world.from_first("parallel.gradients", config.parallel.gradients);
 }
 
-// A rank that is not the first: the same run, silently.
+// A rank that is not the first: the same run, silent but for what it alone has to say.
 int train_beside(const TrainArgs& args, train::Config config, const comm::RankEnvironment& where) {
   if (args.dry_run) return 0;
-  set_log_info(false);
+  set_log(Log::own_warnings);
   train::World world(where, config);
   share_layout(world, config);
   train::Trainer trainer({.config = config, .resume = resume_of(args, config), .world = &world});

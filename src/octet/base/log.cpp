@@ -6,7 +6,7 @@
 
 namespace octet {
 namespace {
-std::atomic<bool> info_on{true};
+std::atomic<Log> printed{Log::all};
 
 void write_line(std::string_view prefix, std::string_view line) {
   std::string text(prefix);
@@ -16,9 +16,12 @@ void write_line(std::string_view prefix, std::string_view line) {
 }  // namespace
 
 void log_info(std::string_view line) {
-  if (info_on.load(std::memory_order_relaxed)) write_line("", line);
+  if (printed.load(std::memory_order_relaxed) == Log::all) write_line("", line);
 }
 void log_warning(std::string_view line) { write_line("warning: ", line); }
-void set_log_info(bool on) { info_on.store(on, std::memory_order_relaxed); }
+void log_shared_warning(std::string_view line) {
+  if (printed.load(std::memory_order_relaxed) != Log::own_warnings) log_warning(line);
+}
+void set_log(Log log) { printed.store(log, std::memory_order_relaxed); }
 
 }  // namespace octet

@@ -236,7 +236,7 @@ Writer::~Writer() {
   try {
     wait();
   } catch (const std::exception& error) {
-    log_warning(error.what());
+    log_shared_warning(error.what());
   }
 }
 

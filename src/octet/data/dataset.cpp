@@ -31,8 +31,8 @@ Dataset::Dataset(DatasetOptions options) : options_(std::move(options)), train_m
     const Windows windows(*corpus, options_.seq_len);
     const Split split(windows.count(), options_.split);
     if (corpus->info() && corpus->info()->vocab_size > options_.vocab_size) {
-      log_warning(concat(corpus->paths().json.string(), ": its vocabulary has ", corpus->info()->vocab_size,
-                         " tokens, the model's ", options_.vocab_size, "; a token beyond it will stop the run"));
+      log_shared_warning(concat(corpus->paths().json.string(), ": its vocabulary has ", corpus->info()->vocab_size,
+                                " tokens, the model's ", options_.vocab_size, "; a token beyond it will stop the run"));
     }
     for (const PreparedSource& earlier : sources_) check_tokenizers(*earlier.corpus, *corpus);
     if (split.count(Part::held_out) > 0) {

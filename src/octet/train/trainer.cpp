@@ -42,7 +42,7 @@ void warn_of_failure(const std::function<void()>& write) {
     write();
   } catch (const Error& error) {
     if (error.code() != ExitCode::internal) throw;
-    log_warning(concat(error.what(), "; training goes on with the older ones"));
+    log_shared_warning(concat(error.what(), "; training goes on with the older ones"));
   }
 }
 
@@ -189,7 +189,7 @@ void Trainer::resume() {
   const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
   std::optional<checkpoint::Reader> reader;
   if (options_.resume == "auto") {
-    reader = checkpoint::Reader::open_latest(root, log_warning, world_.checkpoint_ranks());
+    reader = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks());
   } else if (options_.resume != "none") {
     reader = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks());
   }
@@ -215,7 +215,7 @@ void Trainer::roll_back() {
   warn_of_failure([&] { wait_for_writer(); });
   world_.barrier("written");
   const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
-  if (const auto reader = checkpoint::Reader::open_latest(root, log_warning, world_.checkpoint_ranks())) {
+  if (const auto reader = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks())) {
     load(*reader);
     anomaly_.begin_row();
   } else {
@@ -227,8 +227,8 @@ void Trainer::roll_back() {
   }
   recorder_->rewind(step_);
   rewind_writer();
-  log_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ", loader_->position(),
-                     " (rollback ", rollbacks_, " of ", config_.anomaly.max_rollbacks, ")"));
+  log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
+                            loader_->position(), " (rollback ", rollbacks_, " of ", config_.anomaly.max_rollbacks, ")"));
 }
 
 // One optimizer step: the walk of docs/walk.md.
@@ -349,7 +349,9 @@ ExitCode Trainer::run() {
       roll_back();
       continue;
     }
-    if (verdict == Anomaly::Verdict::skipped) log_warning(concat("step ", step_, ": loss or gradient not finite; skipped"));
+    if (verdict == Anomaly::Verdict::skipped) {
+      log_shared_warning(concat("step ", step_, ": loss or gradient not finite; skipped"));
+    }
 
     double eval_loss = telemetry::kUnknown;
     if (evaluates) {

@@ -52,7 +52,7 @@ class ChoiceFile {
     if (path_.empty() || !std::filesystem::exists(path_)) return;
     all_ = Json::parse(read_file(path_), nullptr, /*allow_exceptions=*/false);
     if (!all_.is_object() || (all_.contains(machine_) && !all_[machine_].is_object())) {
-      log_warning(concat(path_.string(), ": not a file of GEMM choices; written anew"));
+      log_shared_warning(concat(path_.string(), ": not a file of GEMM choices; written anew"));
       all_ = Json::object();
     }
   }
