@@ -15,6 +15,7 @@
 #include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/rng.h"
+#include "octet/train/peak.h"
 #include "octet/train/setup.h"
 #include "octet/train/world.h"
 
@@ -122,8 +123,9 @@ int run_bench_run(const BenchArgs& args) {
     fmt::print(
         "{:.0f} tok/s{}, {:.1f} ms a step, {:.0f} TFLOPS, mfu {:.1f}% of BF16's peak, {:.1f}% of FP8's, {:.1f} GiB, first step "
         "{:.1f} s after the start, loss {:.3f}, grad {:.3f}\n",
-        tokens / seconds, mesh.ranks() == 1 ? "" : " a rank", seconds * 1e3, flops * 1e-12, 100 * flops / kPeakBf16Flops,
-        100 * flops / kPeakFp8Flops, memory_gib, launch_s, scalars.loss_sum / scalars.token_count, scalars.grad_norm);
+        tokens / seconds, mesh.ranks() == 1 ? "" : " a rank", seconds * 1e3, flops * 1e-12,
+        100 * flops / train::kHopperPeak.bf16_flops, 100 * flops / train::kHopperPeak.fp8_flops, memory_gib, launch_s,
+        scalars.loss_sum / scalars.token_count, scalars.grad_norm);
   }
 
   engine.queue().start_profile();

@@ -9,7 +9,6 @@ namespace octet::app {
 
 inline constexpr double kCopyBytesPerSecond = 4.3e12;
 inline constexpr double kNvlinkBytesPerSecond = 324e9;  // of the bus, in NCCL's all-gather of 1 GiB between four
-inline constexpr double kPeakBf16Flops = 989e12, kPeakFp8Flops = 1979e12;  // of the data sheet, for MFU
 
 // Operations per second that an op of a profile reaches at best; 0 for ops that memory bounds.
 constexpr double ceiling_flops(std::string_view op) {

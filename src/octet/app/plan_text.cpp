@@ -1,11 +1,11 @@
 // What `octet plan` says, for people and for programs.
 #include <fmt/format.h>
 
-#include "octet/app/ceilings.h"
 #include "octet/app/plan.h"
 #include "octet/base/json.h"
 #include "octet/plan/memory_table.h"
 #include "octet/telemetry/format.h"
+#include "octet/train/peak.h"
 
 namespace octet::app {
 namespace {
@@ -19,7 +19,7 @@ std::string cluster_text(const plan::Cluster& cluster) {
   return fmt::format("{} {} in {} nodes of {}", cluster.gpus, cluster.gpu.name, cluster.nodes, cluster.per_node());
 }
 
-double mfu_pct(const plan::Step& step) { return 100 * step.model_flops_per_s / kPeakBf16Flops; }
+double mfu_pct(const plan::Step& step) { return 100 * step.model_flops_per_s / train::kHopperPeak.bf16_flops; }
 
 std::string memory_text(const PlannedRun& run) {
   std::string text = plan::memory_table(run.memory.bytes);

@@ -264,8 +264,12 @@ void Trainer::log(const kernels::StepScalars& scalars, double eval_loss, bool sa
   m.tokens_per_s = interval.tokens_per_s;
   m.tokens_per_s_per_gpu = interval.tokens_per_s_per_process;
   m.tflops_per_gpu = interval.tokens_per_s_per_process * engine_options_.model.train_flops_per_token(config_.training.seq_len) * 1e-12;
-  m.memory_peak_gib = static_cast<double>(engine_->device().memory().total_peak) * 0x1p-30;
   m.fp8_flop_share = plan_.step.flops > 0 ? plan_.step.fp8_flops / plan_.step.flops : 0.0;
+  if (peak_) {
+    m.mfu = m.tflops_per_gpu * 1e12 / peak_->bf16_flops;
+    m.mfu_fp8 = m.tflops_per_gpu * 1e12 / peak_->mixed_flops(m.fp8_flop_share);
+  }
+  m.memory_peak_gib = static_cast<double>(engine_->device().memory().total_peak) * 0x1p-30;
   m.skipped_steps = anomaly_.skipped_steps();
   m.samples_per_s = interval.samples_per_s;
   m.comm_exposed_s = waited_s_;
@@ -327,7 +331,11 @@ ExitCode Trainer::run() {
                                    .tensorboard = config_.metrics.tensorboard,
                                    .console = options_.console,
                                    .total_steps = steps_});
-  recorder_->write_run_info(run_info());
+  if (world_.is_first()) {
+    const telemetry::RunInfo info = run_info();
+    recorder_->write_run_info(info);
+    peak_ = peak_of(info.device_name);
+  }
   meter_ = std::make_unique<telemetry::StepMeter>(telemetry::StepMeter::Options{
       .total_steps = steps_, .first_step = step_, .processes = world_.size()});
 

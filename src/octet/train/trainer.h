@@ -15,6 +15,7 @@
 #include "octet/train/config.h"
 #include "octet/train/engine.h"
 #include "octet/train/health.h"
+#include "octet/train/peak.h"
 #include "octet/train/world.h"
 
 namespace octet::train {
@@ -88,6 +89,7 @@ class Trainer {
   std::int64_t tokens_seen_ = 0;
   std::int64_t rollbacks_ = 0;
   std::int64_t saved_step_ = -1;
+  std::optional<Peak> peak_;       // on the first rank
   double waited_s_ = 0;            // for other ranks, in the last step whose waits were watched
 };
 

@@ -2,9 +2,12 @@
 
 #include <fstream>
 
+#include "octet/device/cuda/cuda_device.h"
+
 namespace octet::train {
 
 std::string device_name(DeviceKind device) {
+  if (device == DeviceKind::cuda) return cuda_properties().name;
   if (device != DeviceKind::cpu) return std::string(name_of(device));
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
