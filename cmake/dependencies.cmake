@@ -17,3 +17,9 @@ find_path(OCTET_CLI11_INCLUDE NAMES CLI/CLI.hpp REQUIRED)
 find_path(OCTET_JSON_INCLUDE NAMES nlohmann/json.hpp REQUIRED)
 find_path(OCTET_HIGHWAY_INCLUDE NAMES hwy/highway.h REQUIRED)
 find_path(OCTET_XXHASH_INCLUDE NAMES xxhash.h REQUIRED)
+
+# Packed texts.
+find_library(OCTET_ZLIB NAMES libz.a REQUIRED DOC "zlib1g-dev")
+find_path(OCTET_ZLIB_INCLUDE NAMES zlib.h REQUIRED)
+find_library(OCTET_ZSTD NAMES libzstd.a REQUIRED DOC "libzstd-dev")
+find_path(OCTET_ZSTD_INCLUDE NAMES zstd.h REQUIRED)

@@ -126,12 +126,14 @@ class CommandLine {
 
   void add_data() {
     CLI::App& data = add(root_, "data", "Corpora: prepare texts, inspect a corpus", "octet data prepare --input ~/my-texts --output data/corpus");
-    CLI::App& prepare = add(data, "prepare", "Turns text files, folders and JSONL into a corpus",
+    CLI::App& prepare = add(data, "prepare", "Turns texts and JSONL, packed or not, into a corpus",
                             "octet data prepare --input ~/my-texts notes.jsonl --tokenizer byte --output data/corpus",
                             [this] { return run_data_prepare(prepare_); });
-    prepare.add_option("--input", prepare_.inputs, "Files or folders")->required()->expected(1, -1);
+    prepare.add_option("--input", prepare_.inputs, "Files, folders, 'patterns*', .gz and .zst of them; - is standard input")->required()->expected(1, -1);
     prepare.add_option("--tokenizer", prepare_.tokenizer, "byte, a model directory or a tokenizer file")->capture_default_str();
     prepare.add_option("--output", prepare_.output, "Prefix: PREFIX.bin, PREFIX.idx, PREFIX.json")->required();
+    prepare.add_option("--format", prepare_.format, "Of every input: text or jsonl; auto goes by the name")
+        ->capture_default_str()->check(CLI::IsMember({"auto", "text", "jsonl"}));
     prepare.add_option("--field", prepare_.field, "Of a JSONL line, that holds the text")->capture_default_str();
     prepare.add_option("--workers", prepare_.workers, "Threads; 0: one per core")->capture_default_str()->check(CLI::NonNegativeNumber);
     prepare.add_flag("--json", prepare_.json, "For programs");

@@ -25,7 +25,8 @@ struct DataPrepareArgs {
   std::vector<std::filesystem::path> inputs;
   std::string tokenizer = "byte";
   std::filesystem::path output;
-  std::string field = "text";  // of a JSONL line
+  std::string format = "auto";  // auto | text | jsonl
+  std::string field = "text";   // of a JSONL line
   int workers = 0;             // 0: one per core
   bool json = false;
 };

@@ -1,7 +1,6 @@
+#include <atomic>
 #include <csignal>
 #include <cstdio>
-
-#include <atomic>
 
 #include "octet/app/commands.h"
 #include "octet/base/json.h"
@@ -20,26 +19,31 @@ void ask_to_stop(int signal) {
   std::signal(signal, SIG_DFL);  // the second one ends the program at once
 }
 
+data::InputFormat format_of(const std::string& name) {
+  if (name == "text") return data::InputFormat::text;
+  return name == "jsonl" ? data::InputFormat::jsonl : data::InputFormat::automatic;
+}
+
 }  // namespace
 
 int run_data_prepare(const DataPrepareArgs& args) {
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
   const auto tokenizer = data::make_tokenizer(args.tokenizer);
-  data::PrepareOptions options{.inputs = args.inputs, .output = args.output, .jsonl_field = args.field, .workers = args.workers};
+  data::PrepareOptions options{.inputs = args.inputs,
+                               .format = format_of(args.format),
+                               .output = args.output,
+                               .jsonl_field = args.field,
+                               .workers = args.workers};
   options.stop = &stop_asked;
   data::ConsoleProgress console;
   if (!args.json) options.progress = [&](const data::PrepareProgress& progress) { console(progress); };
   const data::PrepareSummary summary = data::prepare(options, *tokenizer);
   if (args.json) {
-    const Json object = {{"output", args.output.string()},
-                         {"files", summary.files},
-                         {"skipped_files", summary.skipped_files},
-                         {"empty_documents", summary.empty_documents},
-                         {"documents", summary.corpus.documents},
-                         {"tokens", summary.corpus.tokens},
-                         {"input_bytes", summary.input_bytes},
-                         {"elapsed_s", summary.elapsed_s}};
+    const Json object = {{"output", args.output.string()},         {"files", summary.files},
+                         {"skipped_files", summary.skipped_files}, {"empty_documents", summary.empty_documents},
+                         {"documents", summary.corpus.documents},  {"tokens", summary.corpus.tokens},
+                         {"input_bytes", summary.input_bytes},     {"elapsed_s", summary.elapsed_s}};
     std::puts(object.dump().c_str());
   } else {
     std::fputs(data::to_text(summary).c_str(), stdout);

@@ -11,9 +11,9 @@
 #include "octet/base/require.h"
 #include "octet/base/threads.h"
 #include "octet/data/corpus_writer.h"
-#include "octet/data/input.h"
 #include "octet/data/jsonl.h"
 #include "octet/data/ordered_pipeline.h"
+#include "octet/data/task_reader.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::data {
@@ -69,10 +69,13 @@ PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer
   const auto start = Clock::now();
   const InputFiles files(options.inputs, CorpusPaths(options.output));
   PrepareProgress progress;
-  for (InputFiles counted = files; const auto file = counted.next();) progress.bytes_total += file->bytes;
+  for (InputFiles counted = files; const auto file = counted.next();) {
+    progress.bytes_total += file->bytes;
+    progress.endless = progress.endless || file->is_standard_input();
+  }
 
   CorpusWriter writer(options.output, tokenizer);
-  TaskReader reader(files, tokenizer);
+  TaskReader reader(files, tokenizer, {.format = options.format});
   PrepareSummary summary;
   double reported_s = 0;
 
@@ -136,11 +139,16 @@ void ConsoleProgress::operator()(const PrepareProgress& progress) {
   const double left_s = progress.bytes_done > 0 ? static_cast<double>(progress.bytes_total - progress.bytes_done) / rate : -1;
   const double share =
       progress.bytes_total > 0 ? static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total) : 1;
-  const std::string line =
-      fmt::format("prepare {:3.0f}%  {}  {}/s  {} documents  {} tokens  {}", 100 * share,
-                  format_bytes(static_cast<std::uint64_t>(progress.bytes_done)), format_bytes(static_cast<std::uint64_t>(rate)),
-                  format_count(progress.documents), format_count(progress.tokens),
-                  progress.last ? "done in " + format_duration(progress.elapsed_s) : "eta " + format_duration(left_s));
+  std::string line = "prepare";
+  if (!progress.endless || progress.last) line += fmt::format(" {:3.0f}%", 100 * (progress.endless ? 1 : share));
+  line += fmt::format("  {}  {}/s  {} documents  {} tokens", format_bytes(static_cast<std::uint64_t>(progress.bytes_done)),
+                      format_bytes(static_cast<std::uint64_t>(rate)), format_count(progress.documents),
+                      format_count(progress.tokens));
+  if (progress.last) {
+    line += "  done in " + format_duration(progress.elapsed_s);
+  } else if (!progress.endless) {
+    line += "  eta " + format_duration(left_s);
+  }
   if (terminal) {
     fmt::print(stderr, "\r{}\x1b[K{}", line, progress.last ? "\n" : "");
     std::fflush(stderr);

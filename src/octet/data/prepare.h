@@ -1,4 +1,4 @@
-// `octet data prepare`: text files, folders and JSONL into a corpus. One document per text file or JSONL line.
+// `octet data prepare`: texts and JSONL, packed or not, into a corpus. One document per text file or JSONL line.
 #pragma once
 
 #include <atomic>
@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "octet/data/corpus.h"
+#include "octet/data/input_files.h"
 #include "octet/data/tokenizer/tokenizer.h"
 
 namespace octet::data {
 
 struct PrepareProgress {
-  std::int64_t bytes_done = 0, bytes_total = 0;  // of input files
+  std::int64_t bytes_done = 0, bytes_total = 0;  // of input files as they lie
+  bool endless = false;                          // standard input is among them: the total is not known
   std::int64_t documents = 0, tokens = 0;
   double elapsed_s = 0;
   bool last = false;  // the final call
@@ -30,10 +32,12 @@ class ConsoleProgress {
 };
 
 struct PrepareOptions {
-  // Files, or folders, which are gone through recursively in byte order of names. In folders, hidden entries, folders named
-  // `build` or `out`, links to folders and the output itself are left out. A file named *.jsonl or *.ndjson is JSONL; any other
-  // is text when all of it is valid UTF-8 without NUL bytes, and is otherwise skipped and counted.
+  // Files, patterns of files (* ? [...]), folders, and "-" for standard input, once. Folders are gone through recursively in byte
+  // order of names; hidden entries, folders named `build` or `out`, links to folders and the output itself are left out. Files
+  // named .gz and .zst are unpacked. A file is read as `format` says, by default by its name (input_files.h). Text is a file of
+  // which all is valid UTF-8 without NUL bytes; another is skipped and counted, on standard input it is an error.
   std::vector<std::filesystem::path> inputs;
+  InputFormat format = InputFormat::automatic;
   std::filesystem::path output;  // prefix
   std::string jsonl_field = "text";
   int workers = 0;                                            // 0: one per core; the output does not depend on it
@@ -46,12 +50,13 @@ struct PrepareSummary {
   std::int64_t files = 0;            // read
   std::int64_t skipped_files = 0;    // not text
   std::int64_t empty_documents = 0;  // not written
-  std::int64_t input_bytes = 0;      // of the files read
+  std::int64_t input_bytes = 0;      // of the files read, as they lie
   double elapsed_s = 0;
 };
 
 // Constant memory: a bounded number of pieces is under way. Throws Error{data} for input that is missing, has no documents or is
-// broken (FILE:LINE for JSONL), Error{internal} when the disk is full; a failed run leaves an earlier corpus as it was.
+// broken (FILE:LINE for JSONL) or damaged, Error{internal} when the disk is full; a failed run leaves an earlier corpus as it
+// was.
 PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer);
 
 // A few lines for the console.

@@ -1,43 +1,10 @@
-#include "octet/data/input.h"
+#include "octet/data/task_reader.h"
 
 #include "data/files.h"
+#include "data/packed.h"
 
 namespace octet::data {
 namespace {
-
-std::vector<std::string> files_of(const TempFolder& folder, const std::vector<std::filesystem::path>& inputs) {
-  InputFiles files(inputs, CorpusPaths(folder / "corpus"));
-  std::vector<std::string> names;
-  while (const auto file = files.next()) names.push_back(file->path.lexically_relative(folder.path()).string());
-  return names;
-}
-
-TEST(InputFiles, WalksInByteOrderAndLeavesOut) {
-  const TempFolder folder;
-  for (const char* name :
-       {"b.txt", "a/z.txt", "a/B.txt", "a/build/x", "a/b/out/x", "a/b/deep.txt", ".hidden", ".git/config", "out/x", "build",
-        "a.txt", "corpus.bin", "corpus.idx", "corpus.json", "corpus.bin.tmp-12", "a/corpus.json", "\xC3\xA4.txt"}) {
-    folder.write(name, "text");
-  }
-  std::filesystem::create_directory_symlink(folder.path(), folder / "cycle");
-  std::filesystem::create_symlink(folder / "b.txt", folder / "link.txt");
-  std::filesystem::create_symlink(folder / "nowhere", folder / "broken.txt");
-  // `build` is left out as a folder, not as a file.
-  const std::vector<std::string> expected = {"a/B.txt", "a/b/deep.txt", "a/corpus.json", "a/z.txt",     "a.txt",
-                                             "b.txt",   "build",        "link.txt",      "\xC3\xA4.txt"};
-  EXPECT_EQ(files_of(folder, {folder.path()}), expected);
-  EXPECT_EQ(files_of(folder, {folder / "b.txt", folder / "a/b", folder / ".hidden", folder / "b.txt"}),
-            (std::vector<std::string>{"b.txt", "a/b/deep.txt", ".hidden", "b.txt"}));
-}
-
-TEST(InputFiles, RefusesWhatIsNotThere) {
-  const TempFolder folder;
-  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { files_of(folder, {folder / "none.txt"}); }), "none.txt: "));
-  EXPECT_TRUE(
-      contains(error_of(ExitCode::data, [&] { files_of(folder, {"/dev/null"}); }), "/dev/null: neither a file nor a folder"));
-  folder.write("corpus.json", "{}");
-  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { files_of(folder, {folder / "corpus.json"}); }), "both input and output"));
-}
 
 struct Documents {
   std::vector<std::string> texts;
@@ -48,7 +15,8 @@ struct Documents {
 // All documents, put together again from tasks of about `task_bytes`.
 Documents documents_of(const TempFolder& folder, const std::vector<std::filesystem::path>& inputs, const Tokenizer& tokenizer,
                        std::size_t task_bytes, std::size_t max_piece = 1 << 20) {
-  TaskReader reader(InputFiles(inputs, CorpusPaths(folder / "corpus")), tokenizer, task_bytes, max_piece);
+  TaskReader reader(InputFiles(inputs, CorpusPaths(folder / "corpus")), tokenizer,
+                    {.task_bytes = task_bytes, .max_piece = max_piece});
   Documents documents;
   std::string current;
   for (;;) {
@@ -147,7 +115,8 @@ TEST(TaskReader, NumbersLines) {
   const TempFolder folder;
   const auto file = folder.write("a.jsonl", "1\n\n3\n4\n\n\n7");
   for (const std::size_t task_bytes : std::vector<std::size_t>{1, 3, 100}) {
-    TaskReader reader(InputFiles({file}, CorpusPaths(folder / "corpus")), ByteTokenizer(), task_bytes);
+    const ByteTokenizer tokenizer;
+    TaskReader reader(InputFiles({file}, CorpusPaths(folder / "corpus")), tokenizer, {.task_bytes = task_bytes});
     std::vector<std::int64_t> lines;
     for (;;) {
       Task task;
@@ -162,12 +131,106 @@ TEST(TaskReader, NumbersLines) {
   }
 }
 
-TEST(TaskReader, NamesFormatsThatItCannotRead) {
+TEST(TaskReader, UnpacksAsItReads) {
   const TempFolder folder;
-  const auto file = folder.write("in/a.txt.gz", std::string("\x1F\x8B\0", 3));
-  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { documents_of(folder, {file}, ByteTokenizer(), 100); }),
-                       ".gz input is not supported"));
-  EXPECT_EQ(documents_of(folder, {folder / "in"}, ByteTokenizer(), 100).skipped_files, 1);
+  std::string text, lines;
+  for (int i = 0; i < 30000; ++i) {
+    text += "word" + std::to_string(i * 7919 % 1000) + " ";
+    lines += "{\"text\": " + std::to_string(i) + "}\n";
+  }
+  folder.write("plain/a.md", text);
+  folder.write("plain/b.jsonl", lines);
+  folder.write("packed/a.md.gz", gzipped(text));
+  folder.write("packed/b.jsonl.zst", zstandard(lines));
+  folder.write("packed/c.tar.gz", gzipped(std::string("binary\0", 7)));
+  const std::size_t packed_bytes = gzipped(text).size() + zstandard(lines).size();
+  for (const std::size_t task_bytes : std::vector<std::size_t>{100, 5000, 1 << 20}) {
+    const Documents plain = documents_of(folder, {folder / "plain"}, LetterTokenizer(), task_bytes);
+    const Documents packed = documents_of(folder, {folder / "packed"}, LetterTokenizer(), task_bytes);
+    ASSERT_EQ(packed.texts.size(), 30001u);
+    EXPECT_TRUE(packed.texts == plain.texts);
+    EXPECT_EQ(packed.files, 2);
+    EXPECT_EQ(packed.skipped_files, 1);
+    EXPECT_EQ(packed.bytes_passed - packed.skipped_bytes, static_cast<std::int64_t>(packed_bytes));
+  }
+}
+
+TEST(TaskReader, DamagedFilesAreNamedWithTheLine) {
+  const TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 1000; ++i) lines += std::to_string(i * 7919 % 100003) + "\n";
+  const std::string packed = gzipped(lines);
+  const auto message = [&](const std::string& name, const std::string& bytes) {
+    const auto file = folder.write(name, bytes);
+    return error_of(ExitCode::data, [&] { documents_of(folder, {file}, ByteTokenizer(), 100); });
+  };
+  EXPECT_TRUE(contains(message("a.txt.gz", packed.substr(0, packed.size() / 2)), "a.txt.gz: truncated gzip data"));
+  const std::string cut = message("a.jsonl.gz", packed.substr(0, packed.size() / 2));
+  EXPECT_TRUE(contains(cut, ": truncated gzip data here or after it"));
+  // Half of the file holds about half of the lines.
+  const int line = std::stoi(cut.substr(cut.find("gz:") + 3));
+  EXPECT_GT(line, 300);
+  EXPECT_LT(line, 700);
+  EXPECT_TRUE(contains(message("b.jsonl.gz", "no gzip"), "b.jsonl.gz:1: damaged gzip data"));
+}
+
+TEST(TaskReader, GoesOnBehindAnyTask) {
+  const TempFolder folder;
+  std::string text, lines;
+  for (int i = 0; i < 300; ++i) {
+    text += "word" + std::to_string(i * 31 % 100) + " ";
+    lines += i % 7 == 0 ? "\n" : std::to_string(i) + "\n";
+  }
+  folder.write("in/a.txt", text);
+  folder.write("in/b.png", std::string(900, '\0'));
+  folder.write("in/c.jsonl", lines);
+  folder.write("in/d.jsonl.gz", gzipped(lines));
+  folder.write("in/e.txt.zst", zstandard(text));
+  folder.write("in/f.txt", "");
+  folder.write("in/g.txt", "end");
+  const LetterTokenizer tokenizer;
+  const auto segments_from = [&](const InputPosition& from, std::vector<InputPosition>* ends) {
+    TaskReader reader(InputFiles({folder / "in"}, CorpusPaths(folder / "c")), tokenizer, {.task_bytes = 100, .from = from});
+    std::vector<std::string> segments;
+    for (;;) {
+      Task task;
+      if (!reader.next(task)) return segments;
+      if (ends) ends->push_back(task.end);
+      for (const Segment& s : task.segments) {
+        segments.push_back(task.file + std::to_string(s.line) + (s.ends_document ? "." : "-") +
+                           task.bytes.substr(s.begin, s.end - s.begin));
+      }
+    }
+  };
+  const auto joined = [](const std::vector<std::string>& texts, std::size_t first) {
+    std::string all;
+    for (std::size_t i = first; i < texts.size(); ++i) all += texts[i] + "|";
+    return all;
+  };
+  std::vector<InputPosition> ends;
+  const std::vector<std::string> whole = segments_from({}, &ends);
+  ASSERT_GT(ends.size(), 30u);
+  std::size_t passed = 0;
+  for (const InputPosition& end : ends) {
+    const std::vector<std::string> rest = segments_from(end, nullptr);
+    ASSERT_LE(rest.size(), whole.size());
+    EXPECT_GE(whole.size() - rest.size(), passed);
+    passed = whole.size() - rest.size();
+    EXPECT_TRUE(joined(rest, 0) == joined(whole, passed)) << end.files << " files, " << end.bytes << " bytes";
+  }
+  EXPECT_EQ(passed, whole.size());
+}
+
+TEST(TaskReader, StandardInputIsReadOnce) {
+  const TempFolder folder;
+  const std::string text(300000, 'x');
+  {
+    const StandardInput input(folder.write("stream", text));
+    EXPECT_TRUE(documents_of(folder, {"-"}, ByteTokenizer(), 1000).texts == std::vector<std::string>{text});
+  }
+  const StandardInput input(folder.write("stream", text + "\xFF"));
+  EXPECT_EQ(error_of(ExitCode::data, [&] { documents_of(folder, {"-"}, ByteTokenizer(), 1000); }),
+            "standard input: not UTF-8 text, wrong from byte 300000 on");
 }
 
 }  // namespace

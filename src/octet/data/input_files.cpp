@@ -1,0 +1,145 @@
+#include "octet/data/input_files.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <array>
+
+#include "octet/base/require.h"
+#include "octet/data/byte_source.h"
+
+namespace octet::data {
+namespace fs = std::filesystem;
+namespace {
+
+bool starts_with(std::string_view text, std::string_view begin) { return text.substr(0, begin.size()) == begin; }
+
+fs::path canonical_folder(const fs::path& path) {
+  std::error_code error;
+  fs::path result = fs::weakly_canonical(path.empty() ? fs::path(".") : path, error);
+  return error ? path : result;
+}
+
+bool is_left_out(const fs::path& name, bool folder) {
+  const std::string text = name.string();
+  return starts_with(text, ".") || (folder && (text == "build" || text == "out"));
+}
+
+bool before(const fs::path& a, const fs::path& b) { return a.native() < b.native(); }
+
+// The files and folders that a pattern of the shell's kind matches, in byte order.
+std::vector<fs::path> matches_of(const fs::path& pattern) {
+  glob_t found{};
+  const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
+  std::vector<fs::path> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  demand(result == 0, ExitCode::data, pattern.string(), ": ",
+         result == GLOB_NOMATCH ? "no file or folder matches this" : "cannot read a folder of this pattern");
+  std::sort(paths.begin(), paths.end(), before);
+  return paths;
+}
+
+// Patterns replaced by what they match. A file that is really called so comes first.
+std::vector<fs::path> without_patterns(const std::vector<fs::path>& inputs) {
+  std::vector<fs::path> paths;
+  for (const fs::path& input : inputs) {
+    std::error_code error;
+    if (input.native().find_first_of("*?[") == std::string::npos || fs::exists(input, error)) {
+      paths.push_back(input);
+    } else {
+      for (const fs::path& match : matches_of(input)) paths.push_back(match);
+    }
+  }
+  return paths;
+}
+
+}  // namespace
+
+InputFormat input_format(const fs::path& path, InputFormat chosen) {
+  if (chosen != InputFormat::automatic) return chosen;
+  const std::string extension = lower_extension(unpacked_name(path));
+  return extension == ".jsonl" || extension == ".ndjson" ? InputFormat::jsonl : InputFormat::text;
+}
+
+std::string unreadable_kind(const fs::path& path) {
+  const std::string extension = lower_extension(path);
+  if (extension == ".parquet") return "Parquet is not supported by this version of Octet; write the texts as JSONL";
+  constexpr std::array<std::string_view, 7> kPacked = {".xz", ".bz2", ".zip", ".7z", ".tar", ".tgz", ".arrow"};
+  const bool packed = std::find(kPacked.begin(), kPacked.end(), extension) != kPacked.end();
+  return packed ? concat(extension, " input is not supported; unpack it first") : "";
+}
+
+InputFiles::InputFiles(std::vector<fs::path> inputs, const CorpusPaths& output)
+    : inputs_(without_patterns(inputs)),
+      output_folder_(canonical_folder(output.bin.parent_path())),
+      output_names_({output.bin.filename().string(), output.idx.filename().string(), output.json.filename().string()}) {
+  demand(std::count(inputs_.begin(), inputs_.end(), "-") <= 1, ExitCode::config,
+         "data prepare: standard input (-) is given twice");
+  for (const fs::path& input : inputs_) {
+    if (input == "-") continue;
+    std::error_code error;
+    const fs::file_status status = fs::status(input, error);
+    demand(fs::exists(status), ExitCode::data, input.string(), ": ", error ? error.message() : "no such file or folder");
+    demand(fs::is_directory(status) || fs::is_regular_file(status), ExitCode::data, input.string(),
+           ": neither a file nor a folder");
+    demand(fs::is_directory(status) || !is_output(input), ExitCode::config, input.string(), ": is both input and output");
+    const std::string why = fs::is_directory(status) ? "" : unreadable_kind(input);
+    demand(why.empty(), ExitCode::config, input.string(), ": ", why);
+  }
+}
+
+bool InputFiles::is_output(const fs::path& path) const {
+  const std::string name = path.filename().string();
+  const bool named_so = std::any_of(output_names_.begin(), output_names_.end(), [&](const std::string& output) {
+    return name == output || starts_with(name, output + ".tmp-");
+  });
+  return named_so && canonical_folder(path.parent_path()) == output_folder_;
+}
+
+void InputFiles::enter(const fs::path& folder) {
+  Folder opened;
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      const bool inner_folder = entry.is_directory();
+      if (is_left_out(entry.path().filename(), inner_folder)) continue;
+      if (inner_folder ? entry.is_symlink() : !entry.is_regular_file()) continue;  // a link to a folder may be a cycle
+      if (!inner_folder && is_output(entry.path())) continue;
+      opened.entries.push_back(entry.path());
+    }
+  } catch (const fs::filesystem_error& error) {
+    fail(ExitCode::data, folder.string(), ": ", error.code().message());
+  }
+  std::sort(opened.entries.begin(), opened.entries.end(), before);
+  open_.push_back(std::move(opened));
+}
+
+std::optional<InputFiles::File> InputFiles::next() {
+  for (;;) {
+    fs::path path;
+    bool named = false;
+    if (!open_.empty()) {
+      Folder& folder = open_.back();
+      if (folder.next == folder.entries.size()) {
+        open_.pop_back();
+        continue;
+      }
+      path = folder.entries[folder.next++];
+    } else if (next_input_ < inputs_.size()) {
+      path = inputs_[next_input_++];
+      named = true;
+    } else {
+      return std::nullopt;
+    }
+    if (path == "-") return File{path, 0, named};
+    std::error_code error;
+    if (fs::is_directory(path, error)) {
+      enter(path);
+      continue;
+    }
+    const auto bytes = fs::file_size(path, error);
+    demand(!error, ExitCode::data, path.string(), ": ", error.message());
+    return File{path, static_cast<std::int64_t>(bytes), named};
+  }
+}
+
+}  // namespace octet::data

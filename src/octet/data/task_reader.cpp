@@ -1,0 +1,200 @@
+#include "octet/data/task_reader.h"
+
+#include <algorithm>
+
+#include "octet/base/log.h"
+#include "octet/base/require.h"
+#include "octet/data/jsonl.h"
+
+namespace octet::data {
+namespace {
+
+constexpr std::size_t kScanBytes = 1 << 18;
+
+}  // namespace
+
+TaskReader::TaskReader(InputFiles files, const Tokenizer& tokenizer, const Options& options)
+    : files_(std::move(files)), tokenizer_(tokenizer), options_(options) {
+  go_to(options.from);
+}
+
+// What lies before has been in tasks: nothing of it is checked or counted again.
+void TaskReader::go_to(const InputPosition& position) {
+  for (; position_.files < position.files; ++position_.files) {
+    demand(files_.next().has_value(), ExitCode::data, "data prepare: the inputs have fewer files than before");
+  }
+  if (position.bytes == 0) return;
+  file_ = files_.next();
+  demand(file_.has_value(), ExitCode::data, "data prepare: the inputs have fewer files than before");
+  open();
+  skip(position.bytes);
+  reported_ = source_->consumed();
+  position_ = position;
+}
+
+bool TaskReader::next(Task& task) {
+  const InputPosition before = position_;
+  // Also bounded by what it has passed over, so that a folder of videos shows progress.
+  const auto full = [&] {
+    return task.bytes.size() >= options_.task_bytes || task.bytes_passed >= static_cast<std::int64_t>(64 * options_.task_bytes);
+  };
+  while (!full()) {
+    if (!file_ && !open_next(task)) break;
+    if (!file_) continue;
+    const InputFormat format = input_format(file_->path, options_.format);
+    const bool mixed = !task.segments.empty() && (task.format != format || format == InputFormat::jsonl);
+    if (mixed) break;
+    task.format = format;
+    format == InputFormat::text ? read_text(task) : read_jsonl(task);
+  }
+  task.end = position_;
+  return position_.files > before.files || position_.bytes > before.bytes;
+}
+
+// Opens the next file, or passes over one that is not text (then no file is open). False at the end of the input.
+bool TaskReader::open_next(Task& task) {
+  file_ = files_.next();
+  if (!file_) return false;
+  open();
+  const std::string why = unreadable_kind(file_->path);
+  if (!why.empty()) log_warning(concat(file_->name(), ": skipped: ", why));
+  const bool checked = !file_->is_standard_input() && input_format(file_->path, options_.format) == InputFormat::text;
+  if (!why.empty() || (checked && !is_text())) {
+    ++task.skipped_files;
+    task.bytes_passed += file_->bytes;
+    task.skipped_bytes += file_->bytes;
+    ++position_.files;
+    file_.reset();
+  }
+  return true;
+}
+
+void TaskReader::open() {
+  try {
+    source_ = open_source(file_->path);
+  } catch (const Error& error) {
+    fail(error.code(), file_->name(), ": ", error.what());
+  }
+  at_end_ = false;
+  rest_.clear();
+  reported_ = 0;
+  position_.bytes = position_.lines = 0;
+  stream_checker_ = {};
+}
+
+void TaskReader::skip(std::int64_t bytes) {
+  std::string passed;
+  for (std::int64_t left = bytes; left > 0 && !at_end_; left -= static_cast<std::int64_t>(passed.size())) {
+    passed.clear();
+    read_more(passed, static_cast<std::size_t>(std::min<std::int64_t>(left, kScanBytes)));
+  }
+}
+
+std::size_t TaskReader::read_more(std::string& to, std::size_t bytes) {
+  const std::size_t before = to.size();
+  to.resize(before + bytes);
+  std::size_t got = 0;
+  try {
+    got = source_->read(to.data() + before, bytes);
+  } catch (const Error& error) {
+    if (input_format(file_->path, options_.format) != InputFormat::jsonl) fail(error.code(), file_->name(), ": ", error.what());
+    const auto lines = std::count(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(before), '\n');
+    fail(error.code(), file_->name(), ":", position_.lines + lines + 1, ": ", error.what(), " here or after it");
+  }
+  to.resize(before + got);
+  if (got < bytes) at_end_ = true;
+  if (file_->is_standard_input() && input_format(file_->path, options_.format) == InputFormat::text) {
+    const bool good = stream_checker_.feed(std::string_view(to).substr(before));
+    demand(good && (!at_end_ || stream_checker_.finish()), ExitCode::data, file_->name(), ": not UTF-8 text, wrong from byte ",
+           stream_checker_.good_bytes(), " on");
+  }
+  return got;
+}
+
+// Looks at the whole file before any of it goes into the corpus. Small files are kept in rest_ and not read again.
+bool TaskReader::is_text() {
+  TextChecker checker;
+  const std::size_t block = std::min(kScanBytes, options_.task_bytes);
+  read_more(rest_, block);
+  bool good = checker.feed(rest_);
+  if (good && !at_end_) {
+    std::string more;
+    while (good && !at_end_) {
+      more.clear();
+      read_more(more, block);
+      good = checker.feed(more);
+    }
+    if (checker.finish()) open();
+  }
+  if (checker.finish()) return true;
+  if (file_->named) {
+    log_warning(concat(file_->name(), ": skipped: not UTF-8 text, wrong from byte ", checker.good_bytes(), " on"));
+  }
+  return false;
+}
+
+// The first `bytes` unpacked bytes that were not in a task are now; what else was read is in rest_.
+void TaskReader::end_piece(Task& task, std::size_t bytes, bool last) {
+  position_.bytes += static_cast<std::int64_t>(bytes);
+  task.bytes_passed += source_->consumed() - reported_;
+  reported_ = source_->consumed();
+  if (!last) return;
+  ++task.files;
+  ++position_.files;
+  position_.bytes = position_.lines = 0;
+  file_.reset();
+}
+
+void TaskReader::read_text(Task& task) {
+  const std::size_t begin = task.bytes.size();
+  task.bytes += rest_;
+  rest_.clear();
+  std::size_t wanted = std::max(options_.task_bytes, begin + 1);
+  std::size_t end = begin;
+  while (end == begin) {
+    while (!at_end_ && task.bytes.size() < wanted) read_more(task.bytes, std::max(wanted - task.bytes.size(), std::size_t{1}));
+    if (at_end_) {
+      end = task.bytes.size();
+      break;
+    }
+    const std::string_view piece = std::string_view(task.bytes).substr(begin);
+    end = begin + tokenizer_.cut(piece);
+    demand(end > begin || piece.size() < options_.max_piece, ExitCode::data, file_->name(), ": ", piece.size(),
+           " bytes without a place where tokenizer ", tokenizer_.name(), " may be cut");
+    wanted += piece.size();
+  }
+  const bool last = at_end_ && end == task.bytes.size();
+  task.segments.push_back({begin, end, last, 0});
+  rest_.assign(task.bytes, end, std::string::npos);
+  task.bytes.resize(end);
+  end_piece(task, end - begin, last);
+}
+
+void TaskReader::read_jsonl(Task& task) {
+  task.file = file_->name();
+  task.bytes = std::move(rest_);
+  rest_.clear();
+  std::size_t wanted = options_.task_bytes;
+  std::size_t end = 0;  // of the last whole line
+  while (end == 0) {
+    while (!at_end_ && task.bytes.size() < wanted) read_more(task.bytes, wanted - task.bytes.size());
+    const std::size_t newline = task.bytes.rfind('\n');
+    end = at_end_ ? task.bytes.size() : newline == std::string::npos ? 0 : newline + 1;
+    if (at_end_) break;
+    demand(end > 0 || task.bytes.size() < options_.max_piece, ExitCode::data, task.file, ":", position_.lines + 1,
+           ": a line of more than ", options_.max_piece, " bytes");
+    wanted += task.bytes.size();
+  }
+  rest_.assign(task.bytes, end, std::string::npos);
+  task.bytes.resize(end);
+  for (std::size_t begin = 0; begin < end;) {
+    const std::size_t newline = task.bytes.find('\n', begin);
+    const std::size_t stop = newline == std::string::npos ? end : newline;
+    const std::int64_t line = ++position_.lines;
+    if (!is_blank(std::string_view(task.bytes).substr(begin, stop - begin))) task.segments.push_back({begin, stop, true, line});
+    begin = stop + 1;
+  }
+  end_piece(task, end, at_end_ && rest_.empty());
+}
+
+}  // namespace octet::data

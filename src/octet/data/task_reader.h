@@ -1,0 +1,83 @@
+// Cuts the inputs of `octet data prepare` into tasks. Constant memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "octet/data/byte_source.h"
+#include "octet/data/input_files.h"
+#include "octet/data/text.h"
+#include "octet/data/tokenizer/tokenizer.h"
+
+namespace octet::data {
+
+// A piece of a document (text) or one line (JSONL) in `Task::bytes`.
+struct Segment {
+  std::size_t begin = 0, end = 0;
+  bool ends_document = true;
+  std::int64_t line = 0;  // JSONL: from 1
+};
+
+// How far the inputs have been put into tasks.
+struct InputPosition {
+  std::int64_t files = 0;  // passed
+  std::int64_t bytes = 0;  // of the file after them, unpacked
+  std::int64_t lines = 0;  // of that file, when it is JSONL
+};
+
+struct Task {
+  InputFormat format = InputFormat::text;
+  std::string bytes;
+  std::vector<Segment> segments;
+  std::string file;        // JSONL: all segments are of this file
+  std::int64_t files = 0;  // files that end in this task
+  std::int64_t skipped_files = 0;
+  std::int64_t bytes_passed = 0;   // of the input as it lies, skipped files included
+  std::int64_t skipped_bytes = 0;  // of skipped files
+  InputPosition end;               // behind this task
+};
+
+// Fills tasks one after another.
+class TaskReader {
+ public:
+  struct Options {
+    InputFormat format = InputFormat::automatic;
+    std::size_t task_bytes = std::size_t{1} << 20;
+    // A JSONL line, and a piece of text between two places where it may be cut, may have at most this many bytes (else
+    // Error{data}).
+    std::size_t max_piece = std::size_t{1} << 30;
+    InputPosition from = {};  // an earlier Task::end of the same inputs
+  };
+  // The tokenizer says where a document may be cut.
+  TaskReader(InputFiles files, const Tokenizer& tokenizer, const Options& options);
+
+  // False when all input has been passed. Throws Error{data} "FILE:LINE: reason" or "FILE: reason".
+  bool next(Task& task);
+
+ private:
+  void go_to(const InputPosition& position);
+  bool open_next(Task& task);
+  void open();
+  void read_text(Task& task);
+  void read_jsonl(Task& task);
+  bool is_text();
+  void skip(std::int64_t bytes);
+  std::size_t read_more(std::string& to, std::size_t bytes);
+  void end_piece(Task& task, std::size_t bytes, bool last);
+
+  InputFiles files_;
+  const Tokenizer& tokenizer_;
+  const Options options_;
+  std::optional<InputFiles::File> file_;
+  std::unique_ptr<ByteSource> source_;
+  InputPosition position_;      // of what is in tasks
+  std::int64_t reported_ = 0;   // of source_->consumed(), in Task::bytes_passed
+  bool at_end_ = false;         // of the current file's bytes
+  std::string rest_;            // read, but not yet in a task
+  TextChecker stream_checker_;  // of standard input, which cannot be read twice
+};
+
+}  // namespace octet::data

@@ -1,0 +1,85 @@
+#include "octet/data/input_files.h"
+
+#include "data/files.h"
+
+namespace octet::data {
+namespace {
+
+std::vector<std::string> files_of(const TempFolder& folder, const std::vector<std::filesystem::path>& inputs) {
+  InputFiles files(inputs, CorpusPaths(folder / "corpus"));
+  std::vector<std::string> names;
+  while (const auto file = files.next()) names.push_back(file->path.lexically_relative(folder.path()).string());
+  return names;
+}
+
+TEST(InputFiles, WalksInByteOrderAndLeavesOut) {
+  const TempFolder folder;
+  for (const char* name :
+       {"b.txt", "a/z.txt", "a/B.txt", "a/build/x", "a/b/out/x", "a/b/deep.txt", ".hidden", ".git/config", "out/x", "build",
+        "a.txt", "corpus.bin", "corpus.idx", "corpus.json", "corpus.bin.tmp-12", "a/corpus.json", "\xC3\xA4.txt"}) {
+    folder.write(name, "text");
+  }
+  std::filesystem::create_directory_symlink(folder.path(), folder / "cycle");
+  std::filesystem::create_symlink(folder / "b.txt", folder / "link.txt");
+  std::filesystem::create_symlink(folder / "nowhere", folder / "broken.txt");
+  // `build` is left out as a folder, not as a file.
+  const std::vector<std::string> expected = {"a/B.txt", "a/b/deep.txt", "a/corpus.json", "a/z.txt",     "a.txt",
+                                             "b.txt",   "build",        "link.txt",      "\xC3\xA4.txt"};
+  EXPECT_EQ(files_of(folder, {folder.path()}), expected);
+  EXPECT_EQ(files_of(folder, {folder / "b.txt", folder / "a/b", folder / ".hidden", folder / "b.txt"}),
+            (std::vector<std::string>{"b.txt", "a/b/deep.txt", ".hidden", "b.txt"}));
+}
+
+TEST(InputFiles, RefusesWhatIsNotThere) {
+  const TempFolder folder;
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { files_of(folder, {folder / "none.txt"}); }), "none.txt: "));
+  EXPECT_TRUE(
+      contains(error_of(ExitCode::data, [&] { files_of(folder, {"/dev/null"}); }), "/dev/null: neither a file nor a folder"));
+  folder.write("corpus.json", "{}");
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { files_of(folder, {folder / "corpus.json"}); }), "both input and output"));
+}
+
+TEST(InputFiles, PatternsMatchInByteOrder) {
+  const TempFolder folder;
+  for (const char* name : {"b1.txt", "a/z.txt", "B2.txt", "b10.txt", "b[1].txt", "c.md"}) folder.write(name, "text");
+  EXPECT_EQ(files_of(folder, {folder / "[bB]*.txt"}), (std::vector<std::string>{"B2.txt", "b1.txt", "b10.txt", "b[1].txt"}));
+  EXPECT_EQ(files_of(folder, {folder / "?", folder / "b?.*"}), (std::vector<std::string>{"a/z.txt", "b1.txt"}));
+  EXPECT_EQ(files_of(folder, {folder / "b[1].txt"}), (std::vector<std::string>{"b[1].txt"}));  // it is called so
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { files_of(folder, {folder / "*.jsonl"}); }),
+                       "*.jsonl: no file or folder matches this"));
+}
+
+TEST(InputFiles, StandardInputHasNoSize) {
+  const TempFolder folder;
+  InputFiles files({"-"}, CorpusPaths(folder / "corpus"));
+  const auto file = files.next();
+  ASSERT_TRUE(file);
+  EXPECT_TRUE(file->is_standard_input());
+  EXPECT_EQ(file->bytes, 0);
+  EXPECT_FALSE(files.next());
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { files_of(folder, {"-", "-"}); }), "given twice"));
+}
+
+TEST(InputFiles, NamesKindsThatCannotBeRead) {
+  const TempFolder folder;
+  const auto refusal = [&](const char* name) {
+    const auto file = folder.write(std::string("in/") + name, "PAR1");
+    return error_of(ExitCode::config, [&] { files_of(folder, {file}); });
+  };
+  EXPECT_TRUE(contains(refusal("a.parquet"), "a.parquet: Parquet is not supported"));
+  EXPECT_TRUE(contains(refusal("a.tar.XZ"), "a.tar.XZ: .xz input is not supported; unpack it first"));
+  // In a folder the reader says so and passes over them.
+  EXPECT_EQ(files_of(folder, {folder / "in"}).size(), 2u);
+}
+
+TEST(InputFormat, GoesByTheNameUnlessToldOtherwise) {
+  for (const char* name : {"a.jsonl", "a.NDJSON", "a.jsonl.gz", "d/a.ndjson.ZST"})
+    EXPECT_EQ(input_format(name, InputFormat::automatic), InputFormat::jsonl) << name;
+  for (const char* name : {"a.json", "a.json.gz", "jsonl", "a.gz", "a.jsonl.txt", "-"}) {
+    EXPECT_EQ(input_format(name, InputFormat::automatic), InputFormat::text) << name;
+    EXPECT_EQ(input_format(name, InputFormat::jsonl), InputFormat::jsonl) << name;
+  }
+}
+
+}  // namespace
+}  // namespace octet::data
