@@ -21,5 +21,22 @@ TEST(Checksum, IsXxh3) {
   EXPECT_EQ(sum.value(), 0x2D06800538D394C2u);
 }
 
+// The published test vector of XXH3-128 for no bytes and seed 0; a copy goes on by itself.
+TEST(Checksum, WideAndCopied) {
+  RunningChecksum sum;
+  EXPECT_EQ(sum.wide(), (Checksum128{0x99AA06D3014798D8u, 0x6001C324468D497Fu}));
+  sum.update(std::string(1000, 'x'));
+  RunningChecksum copy = sum;
+  sum.update("a");
+  copy.update("b");
+  RunningChecksum whole;
+  whole.update(std::string(1000, 'x') + "b");
+  EXPECT_EQ(copy.wide(), whole.wide());
+  EXPECT_EQ(copy.hex(), whole.hex());
+  EXPECT_NE(sum.wide(), whole.wide());
+  sum = copy;
+  EXPECT_EQ(sum.wide(), whole.wide());
+}
+
 }  // namespace
 }  // namespace octet

@@ -62,6 +62,46 @@ TEST_F(FileTest, ReadsWhatWasWritten) {
   EXPECT_EQ(static_cast<char>(map.bytes().back()), 'd');
 }
 
+TEST_F(FileTest, GoesOnAndTakesBack) {
+  const fs::path path = folder_ / "x";
+  const std::string large(3 << 20, 'l');
+  { FileWriter(path).write("lost: the buffer was not flushed"); }
+  EXPECT_EQ(read_file(path), "");
+  {
+    FileWriter writer(path);
+    writer.write("kept, cut");
+    writer.flush();
+    EXPECT_EQ(read_file(path), "kept, cut");
+  }
+  FileWriter writer(path, 4);
+  EXPECT_EQ(writer.position(), 4u);
+  writer.write(" and more");
+  writer.truncate(8);  // in the buffer
+  writer.write(large);
+  writer.truncate(9);  // in the file
+  EXPECT_EQ(writer.position(), 9u);
+  writer.write(large);
+  writer.write("!");
+  writer.truncate(9 + large.size());
+  writer.write("?");
+  writer.finish();
+  EXPECT_TRUE(read_file(path) == "kept andl" + large + "?");
+  EXPECT_EQ(error_of([&] { FileWriter missing(folder_ / "none", 0); }).first, ExitCode::internal);
+}
+
+TEST_F(FileTest, ALockIsHeldByOne) {
+  const fs::path path = folder_ / "x";
+  {
+    FileLock lock(path);
+    const FileLock moved(std::move(lock));
+    EXPECT_EQ(error_of([&] { FileLock second(path); }),
+              std::pair(ExitCode::config, path.string() + ": another process is writing this"));
+    fs::rename(path, folder_ / "y");
+    const FileLock of_a_new_file(path);
+  }
+  const FileLock again(path), other(folder_ / "y");
+}
+
 TEST_F(FileTest, MapsMoveAndEmptyFilesAreEmpty) {
   std::ofstream(folder_ / "empty").close();
   EXPECT_EQ(read_file(folder_ / "empty"), "");

@@ -20,10 +20,10 @@ TEST(CorpusWriter, LargeVocabulariesTakeFourBytes) {
   const TempFolder folder;
   CorpusWriter writer(folder / "c", LetterTokenizer(70000));
   writer.append(std::vector<std::int32_t>{69999, 1});
-  EXPECT_TRUE(writer.end_document());
-  EXPECT_FALSE(writer.end_document());  // empty: no token of its own either
+  EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::document);
+  EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::empty);  // empty: no token of its own either
   writer.append(std::vector<std::int32_t>{2});
-  EXPECT_TRUE(writer.end_document());
+  EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::document);
   writer.finish();
   std::string tokens;
   for (const std::int32_t token : {69999, 1, 0, 2, 0}) put(tokens, token);
@@ -33,7 +33,7 @@ TEST(CorpusWriter, LargeVocabulariesTakeFourBytes) {
 
 TEST(CorpusWriter, LongDocumentsBecomeSeveralSequences) {
   const TempFolder folder;
-  CorpusWriter writer(folder / "c", ByteTokenizer(), 4);
+  CorpusWriter writer(folder / "c", ByteTokenizer(), {.max_sequence = 4});
   for (const std::string document : {"ab", "0123456789", "wxyz", "c"}) {
     for (const char c : document) writer.append(std::vector<std::int32_t>{c});
     writer.end_document();
@@ -92,13 +92,134 @@ TEST(CorpusWriter, AKilledRunLeavesNoCorpusAndIsClearedUp) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
-  const auto left = names_in(folder.path());
-  ASSERT_EQ(left.size(), 2u);
-  for (const std::string& name : left) EXPECT_TRUE(contains(name, ".tmp-"));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"c.bin.part", "c.idx.part"}));
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "c"); }), "no corpus here"));
-  folder.write("c.bin.tmp-notes", "a name that is not ours");
   write_corpus(folder / "c", {"later"});
-  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"c.bin", "c.bin.tmp-notes", "c.idx", "c.json"}));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"c.bin", "c.idx", "c.json"}));
+}
+
+TEST(CorpusWriter, OnlyOneProcessWritesACorpus) {
+  const TempFolder folder;
+  CorpusWriter writer(folder / "c", ByteTokenizer());
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { CorpusWriter(folder / "c", ByteTokenizer()); }),
+                       "c.bin.part: another process is writing this"));
+  writer.append(ids_of("text"));
+  writer.end_document();
+  writer.finish();
+  EXPECT_EQ(text_of(Corpus(folder / "c"), 0), "text");
+}
+
+// Pieces of documents; an empty one ends a document.
+std::vector<std::string> pieces_for_resuming() {
+  std::vector<std::string> pieces;
+  for (int d = 0; d < 40; ++d) {
+    for (int p = 0; p < d % 4; ++p)
+      pieces.push_back(std::string(static_cast<std::size_t>(1 + d % 5), static_cast<char>('a' + p)));
+    pieces.push_back("");
+  }
+  return pieces;
+}
+
+void write_pieces(CorpusWriter& writer, const std::vector<std::string>& pieces, std::size_t from, std::size_t to) {
+  for (std::size_t i = from; i < to; ++i) {
+    if (pieces[i].empty()) {
+      writer.end_document();
+    } else {
+      writer.append(ids_of(pieces[i]));
+    }
+  }
+}
+
+// Stopped anywhere, also in the middle of a document of several sequences and of one that is dropped, it goes on to the same
+// bytes.
+TEST(CorpusWriter, GoesOnWithItsParts) {
+  const std::vector<std::string> pieces = pieces_for_resuming();
+  for (const Duplicates duplicates : {Duplicates::ignore, Duplicates::count, Duplicates::drop}) {
+    const TempFolder folder;
+    const CorpusWriter::Options options{.max_sequence = 3, .duplicates = duplicates};
+    const auto finish = [&](const std::string& name, std::size_t stop) {
+      WriterState state;
+      {
+        CorpusWriter first(folder / name, ByteTokenizer(), options);
+        write_pieces(first, pieces, 0, stop);
+        state = first.flush();
+        write_pieces(first, pieces, stop, std::min(stop + 4, pieces.size()));  // lost again
+        first.keep();
+      }
+      while (stop > 0 && !pieces[stop - 1].empty()) --stop;
+      CorpusWriter::Options onwards = options;
+      onwards.resume = &state;
+      CorpusWriter second(folder / name, ByteTokenizer(), onwards);
+      EXPECT_TRUE(second.resumed());
+      write_pieces(second, pieces, stop, pieces.size());
+      const auto found = second.duplicates();
+      second.finish();
+      return found;
+    };
+    const auto expected = finish("whole", 0);
+    EXPECT_EQ(expected > 0, duplicates != Duplicates::ignore);
+    for (std::size_t stop = 1; stop <= pieces.size(); stop += 3) {
+      EXPECT_EQ(finish("c", stop), expected);
+      for (const char* suffix : {".bin", ".idx", ".json"})
+        EXPECT_EQ(read_file(folder / (std::string("c") + suffix)), read_file(folder / (std::string("whole") + suffix))) << stop;
+      EXPECT_EQ(names_in(folder.path()).size(), 6u);
+    }
+  }
+}
+
+TEST(CorpusWriter, BeginsAnewWhenItsPartsAreOthers) {
+  const std::vector<std::string> pieces = pieces_for_resuming();
+  for (const std::string damaged : {"c.bin.part", "c.idx.part", "c.seen.part"}) {
+    for (const bool shorter : {false, true}) {
+      const TempFolder folder;
+      WriterState state;
+      {
+        CorpusWriter first(folder / "c", ByteTokenizer(), {.duplicates = Duplicates::count});
+        write_pieces(first, pieces, 0, pieces.size());
+        state = first.flush();
+        first.keep();
+      }
+      std::string bytes = read_file(folder / damaged);
+      // The last byte; of the sums of documents, one becomes another that is there.
+      if (shorter)
+        bytes.pop_back();
+      else if (damaged == "c.seen.part")
+        bytes.replace(0, 16, bytes.substr(16, 16));
+      else
+        bytes.back() = static_cast<char>(bytes.back() ^ 1);
+      folder.write(damaged, bytes);
+      CorpusWriter second(folder / "c", ByteTokenizer(), {.duplicates = Duplicates::count, .resume = &state});
+      EXPECT_FALSE(second.resumed()) << damaged;
+      EXPECT_EQ(second.tokens(), 0);
+      second.append(ids_of("new"));
+      EXPECT_EQ(second.end_document(), CorpusWriter::Ended::document);
+      EXPECT_EQ(second.finish().tokens, 3);
+      EXPECT_TRUE(Corpus(folder / "c").verify());
+    }
+  }
+}
+
+// Documents by hand: a duplicate is the second of the same tokens, whatever pieces they came in.
+TEST(CorpusWriter, FindsDuplicates) {
+  const std::vector<std::vector<std::string>> documents = {{"ab"}, {"a", "b"}, {"abc"}, {"ab"}, {"c", "ab"}, {"abc"}};
+  const std::vector<std::string> all = {"ab", "ab", "abc", "ab", "cab", "abc"}, unique = {"ab", "abc", "cab"};
+  for (const Duplicates duplicates : {Duplicates::ignore, Duplicates::count, Duplicates::drop}) {
+    const TempFolder folder;
+    CorpusWriter writer(folder / "c", LetterTokenizer(), {.duplicates = duplicates});
+    for (const auto& document : documents) {
+      for (const std::string& piece : document) writer.append(std::vector<std::int32_t>(piece.begin(), piece.end()));
+      writer.end_document();
+    }
+    EXPECT_EQ(writer.duplicates(), duplicates == Duplicates::ignore ? 0 : 3);
+    writer.finish();
+    std::string tokens;
+    for (const std::string& document : duplicates == Duplicates::drop ? unique : all) {
+      for (const char c : document) put(tokens, static_cast<std::int16_t>(c));
+      put(tokens, std::int16_t{0});
+    }
+    EXPECT_EQ(read_file(folder / "c.bin"), tokens);
+    EXPECT_TRUE(Corpus(folder / "c").verify());
+  }
 }
 
 TEST(CorpusWriter, RefusesTokensThatItsTokenizerCannotGive) {

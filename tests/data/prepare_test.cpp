@@ -1,6 +1,12 @@
 #include "octet/data/prepare.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
 #include "data/files.h"
+#include "data/packed.h"
 #include "octet/base/log.h"
 
 namespace octet::data {
@@ -117,13 +123,144 @@ TEST(Prepare, RefusesNothing) {
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a.txt", "bad", "empty"}));
 }
 
-TEST(Prepare, StopsWhenTold) {
+// A tokenizer that does something at a certain call: an interruption in the middle, whatever the machine does meanwhile.
+class ActingTokenizer final : public Tokenizer {
+ public:
+  ActingTokenizer(int calls, std::function<void()> act) : calls_(calls), act_(std::move(act)) {}
+  std::string name() const override { return letters_.name(); }
+  std::string hash() const override { return letters_.hash(); }
+  std::int32_t vocab_size() const override { return letters_.vocab_size(); }
+  std::optional<std::int32_t> end_of_document() const override { return letters_.end_of_document(); }
+  void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
+    if (--calls_ == 0) act_();
+    letters_.encode(text, ids);
+  }
+  void decode(std::span<const std::int32_t> ids, std::string& text) const override { letters_.decode(ids, text); }
+  std::size_t cut(std::string_view text) const override { return letters_.cut(text); }
+
+ private:
+  LetterTokenizer letters_;
+  mutable std::atomic<int> calls_;
+  std::function<void()> act_;
+};
+
+std::vector<std::string> files_of_corpus(const std::filesystem::path& prefix) {
+  std::vector<std::string> files;
+  for (const char* suffix : {".bin", ".idx", ".json"}) files.push_back(read_file(prefix.string() + suffix));
+  return files;
+}
+
+TEST(Prepare, GoesOnWhereItWasInterrupted) {
   const TempFolder folder;
   fill(folder);
+  folder.write("in/1/more.txt.gz", gzipped(read_file(folder / "in/large.txt") + "."));
+  for (const Duplicates duplicates : {Duplicates::count, Duplicates::drop}) {
+    const PrepareSummary whole =
+        prepare({.inputs = {folder / "in"}, .output = folder / "whole", .duplicates = duplicates}, LetterTokenizer());
+    EXPECT_GT(whole.duplicates, 10000);  // lines of the same text
+    int interruptions = 0;
+    PrepareSummary last;
+    for (bool done = false; !done;) {
+      std::atomic<bool> stop{false};
+      const ActingTokenizer tokenizer(400 + interruptions * 1000, [&] { stop.store(true); });
+      try {
+        last = prepare({.inputs = {folder / "in"},
+                        .output = folder / "c",
+                        .duplicates = duplicates,
+                        .workers = 1 + interruptions % 3,
+                        .stop = &stop},
+                       tokenizer);
+        done = true;
+      } catch (const Error& error) {
+        ASSERT_EQ(error.code(), ExitCode::interrupted) << error.what();
+        ASSERT_TRUE(contains(error.what(), "the same command goes on from there"));
+        ASSERT_LT(++interruptions, 40);
+      }
+    }
+    EXPECT_GE(interruptions, 3);
+    EXPECT_TRUE(files_of_corpus(folder / "c") == files_of_corpus(folder / "whole"));
+    EXPECT_EQ(last.duplicates, whole.duplicates);
+    EXPECT_EQ(last.files, whole.files);
+    EXPECT_EQ(last.skipped_files, whole.skipped_files);
+    EXPECT_EQ(last.empty_documents, whole.empty_documents);
+    EXPECT_EQ(last.input_bytes, whole.input_bytes);
+    EXPECT_EQ(names_in(folder.path()).size(), 7u);
+  }
+}
+
+// kill -9 in the middle, again and again.
+TEST(Prepare, GoesOnWhereItWasKilled) {
+  const TempFolder folder;
+  fill(folder);
+  PrepareOptions options{.inputs = {folder / "in"}, .output = folder / "whole", .duplicates = Duplicates::drop};
+  prepare(options, LetterTokenizer());
+  options.output = folder / "c";
+  options.journal_interval_s = 0;
+  int kills = 0, status = 0;
+  for (;; ++kills) {
+    ASSERT_LT(kills, 40);
+    options.workers = 1 + kills % 3;
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      prepare(options, ActingTokenizer(3000 + kills * 1000, [] { ::raise(SIGKILL); }));
+      ::_exit(0);
+    }
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    if (WIFEXITED(status)) break;
+    ASSERT_EQ(WTERMSIG(status), SIGKILL);
+    EXPECT_FALSE(std::filesystem::exists(folder / "c.bin"));
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_GE(kills, 3);
+  // Calls of a run grow by 1,000: without going on, one would have to make all of them.
+  EXPECT_LT(3000 + kills * 1000, 20000);
+  EXPECT_TRUE(files_of_corpus(folder / "c") == files_of_corpus(folder / "whole"));
+  EXPECT_EQ(names_in(folder.path()).size(), 7u);
+}
+
+TEST(Prepare, StartsOverWhenItIsAnotherJob) {
+  const TempFolder folder;
+  fill(folder);
+  const auto interrupt = [&] {
+    std::atomic<bool> stop{false};
+    error_of(ExitCode::interrupted, [&] {
+      prepare({.inputs = {folder / "in"}, .output = folder / "c", .workers = 1, .stop = &stop},
+              ActingTokenizer(5000, [&] { stop.store(true); }));
+    });
+    EXPECT_EQ(names_in(folder.path()).size(), 5u);
+  };
+  const auto expect_fresh = [&](const PrepareOptions& options, const Tokenizer& tokenizer) {
+    PrepareOptions other = options;
+    prepare(options, tokenizer);
+    other.output = folder / "fresh";
+    prepare(other, tokenizer);
+    EXPECT_TRUE(files_of_corpus(folder / "c") == files_of_corpus(folder / "fresh"));
+    for (const char* name : {"c", "fresh"}) {
+      for (const char* suffix : {".bin", ".idx", ".json"}) std::filesystem::remove(folder / (std::string(name) + suffix));
+    }
+    EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"in"});
+  };
+  const PrepareOptions options{.inputs = {folder / "in"}, .output = folder / "c"};
+  interrupt();
+  expect_fresh(options, ByteTokenizer());
+  interrupt();
+  folder.write("in/0/0.md", "a file that was empty is not now");
+  expect_fresh(options, LetterTokenizer());
+  interrupt();
+  folder.write("c.json.part", "{\"job\": 5");
+  expect_fresh(options, LetterTokenizer());
+}
+
+TEST(Prepare, StandardInputCannotBeResumed) {
+  const TempFolder folder;
+  const StandardInput input(folder.write("lines", "{\"text\": \"a\"}\n"));
   const std::atomic<bool> stop{true};
-  error_of(ExitCode::interrupted,
-           [&] { prepare({.inputs = {folder / "in"}, .output = folder / "c", .stop = &stop}, ByteTokenizer()); });
-  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"in"}));
+  const std::string message = error_of(ExitCode::interrupted, [&] {
+    prepare({.inputs = {"-"}, .format = InputFormat::jsonl, .output = folder / "c", .stop = &stop}, ByteTokenizer());
+  });
+  EXPECT_TRUE(contains(message, "nothing was written"));
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"lines"});
 }
 
 TEST(Prepare, ReportsProgressToTheEnd) {

@@ -27,7 +27,8 @@ struct DataPrepareArgs {
   std::filesystem::path output;
   std::string format = "auto";  // auto | text | jsonl
   std::string field = "text";   // of a JSONL line
-  int workers = 0;             // 0: one per core
+  std::string duplicates = "count";  // count | drop | ignore
+  int workers = 0;                   // 0: one per core
   bool json = false;
 };
 int run_data_prepare(const DataPrepareArgs& args);

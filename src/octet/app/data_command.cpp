@@ -24,6 +24,11 @@ data::InputFormat format_of(const std::string& name) {
   return name == "jsonl" ? data::InputFormat::jsonl : data::InputFormat::automatic;
 }
 
+data::Duplicates duplicates_of(const std::string& name) {
+  if (name == "drop") return data::Duplicates::drop;
+  return name == "count" ? data::Duplicates::count : data::Duplicates::ignore;
+}
+
 }  // namespace
 
 int run_data_prepare(const DataPrepareArgs& args) {
@@ -34,6 +39,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
                                .format = format_of(args.format),
                                .output = args.output,
                                .jsonl_field = args.field,
+                               .duplicates = duplicates_of(args.duplicates),
                                .workers = args.workers};
   options.stop = &stop_asked;
   data::ConsoleProgress console;
@@ -42,8 +48,9 @@ int run_data_prepare(const DataPrepareArgs& args) {
   if (args.json) {
     const Json object = {{"output", args.output.string()},         {"files", summary.files},
                          {"skipped_files", summary.skipped_files}, {"empty_documents", summary.empty_documents},
-                         {"documents", summary.corpus.documents},  {"tokens", summary.corpus.tokens},
-                         {"input_bytes", summary.input_bytes},     {"elapsed_s", summary.elapsed_s}};
+                         {"duplicates", summary.duplicates},       {"documents", summary.corpus.documents},
+                         {"tokens", summary.corpus.tokens},        {"input_bytes", summary.input_bytes},
+                         {"elapsed_s", summary.elapsed_s}};
     std::puts(object.dump().c_str());
   } else {
     std::fputs(data::to_text(summary).c_str(), stdout);

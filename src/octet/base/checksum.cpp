@@ -23,10 +23,22 @@ std::uint64_t checksum(std::span<const std::byte> bytes) { return XXH3_64bits(by
 
 RunningChecksum::RunningChecksum() : state_(std::make_unique<State>()) { reset(); }
 RunningChecksum::~RunningChecksum() = default;
+RunningChecksum::RunningChecksum(const RunningChecksum& other) : state_(std::make_unique<State>()) { *this = other; }
+RunningChecksum& RunningChecksum::operator=(const RunningChecksum& other) {
+  XXH3_copyState(&state_->xxh3, &other.state_->xxh3);
+  return *this;
+}
 
 void RunningChecksum::reset() { XXH3_64bits_reset(&state_->xxh3); }
 void RunningChecksum::update(std::span<const std::byte> bytes) { XXH3_64bits_update(&state_->xxh3, bytes.data(), bytes.size()); }
 std::uint64_t RunningChecksum::value() const { return XXH3_64bits_digest(&state_->xxh3); }
+
+
+Checksum128 RunningChecksum::wide() const {
+  // The state of both widths is one and the same.
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state_->xxh3);
+  return {hash.high64, hash.low64};
+}
 
 std::string RunningChecksum::hex() const {
   std::array<char, 17> text{};

@@ -1,4 +1,4 @@
-// XXH3-64 with seed 0, whole or in pieces, at memory speed.
+// XXH3 with seed 0, of 64 or 128 bits, whole or in pieces, at memory speed.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,17 @@ namespace octet {
 
 std::uint64_t checksum(std::span<const std::byte> bytes);
 
+struct Checksum128 {
+  std::uint64_t high = 0, low = 0;
+  bool operator==(const Checksum128&) const = default;
+};
+
 class RunningChecksum {
  public:
   RunningChecksum();
   ~RunningChecksum();
-  RunningChecksum(const RunningChecksum&) = delete;
-  RunningChecksum& operator=(const RunningChecksum&) = delete;
+  RunningChecksum(const RunningChecksum& other);
+  RunningChecksum& operator=(const RunningChecksum& other);
 
   void reset();
   void update(std::span<const std::byte> bytes);
@@ -25,6 +30,8 @@ class RunningChecksum {
   // Of what came since the last reset; hex() in 16 digits.
   std::uint64_t value() const;
   std::string hex() const;
+  // XXH3-128 of the same bytes.
+  Checksum128 wide() const;
 
  private:
   struct State;

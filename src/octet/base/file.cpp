@@ -1,6 +1,7 @@
 #include "octet/base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -76,6 +77,16 @@ FileWriter::FileWriter(const std::filesystem::path& path) : path_(path) {
   buffer_.reserve(kBufferBytes);
 }
 
+FileWriter::FileWriter(const std::filesystem::path& path, std::size_t keep) : path_(path), position_(keep) {
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  demand(fd_ >= 0, ExitCode::internal, path.string(), ": cannot open: ", reason());
+  const bool cut = ::ftruncate(fd_, static_cast<off_t>(keep)) == 0 && ::lseek(fd_, 0, SEEK_END) >= 0;
+  const std::string why = cut ? "" : reason();
+  if (!cut) ::close(std::exchange(fd_, -1));
+  demand(cut, ExitCode::internal, path.string(), ": cannot cut: ", why);
+  buffer_.reserve(kBufferBytes);
+}
+
 FileWriter::~FileWriter() {
   if (fd_ >= 0) ::close(fd_);
 }
@@ -104,6 +115,19 @@ void FileWriter::write_at(std::size_t offset, std::span<const std::byte> bytes) 
   }
 }
 
+void FileWriter::truncate(std::size_t size) {
+  require(size <= position_, "file writer: ", size, " bytes of ", position_);
+  const std::size_t written = position_ - buffer_.size();
+  if (size >= written) {
+    buffer_.resize(size - written);
+  } else {
+    buffer_.clear();
+    const bool cut = ::ftruncate(fd_, static_cast<off_t>(size)) == 0 && ::lseek(fd_, static_cast<off_t>(size), SEEK_SET) >= 0;
+    demand(cut, ExitCode::internal, path_.string(), ": cannot cut: ", reason());
+  }
+  position_ = size;
+}
+
 void FileWriter::flush() {
   write_all(fd_, buffer_.data(), buffer_.size(), path_);
   buffer_.clear();
@@ -113,6 +137,36 @@ void FileWriter::finish() {
   flush();
   demand(::fsync(fd_) == 0, ExitCode::internal, path_.string(), ": cannot flush to disk: ", reason());
   demand(::close(std::exchange(fd_, -1)) == 0, ExitCode::internal, path_.string(), ": cannot close: ", reason());
+}
+
+FileLock::FileLock(const std::filesystem::path& path) {
+  for (;;) {
+    fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    demand(fd_ >= 0, ExitCode::internal, path.string(), ": cannot create: ", reason());
+    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      const int why = errno;
+      ::close(std::exchange(fd_, -1));
+      demand(why != EWOULDBLOCK, ExitCode::config, path.string(), ": another process is writing this");
+      fail(ExitCode::internal, path.string(), ": cannot lock: ", std::strerror(why));
+    }
+    // Whoever held the lock may have renamed or removed the file meanwhile.
+    struct stat locked {}, named {};
+    const bool same = ::fstat(fd_, &locked) == 0 && ::stat(path.c_str(), &named) == 0 && locked.st_ino == named.st_ino &&
+                      locked.st_dev == named.st_dev;
+    if (same) return;
+    ::close(std::exchange(fd_, -1));
+  }
+}
+
+FileLock::~FileLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+FileLock& FileLock::operator=(FileLock&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {

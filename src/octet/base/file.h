@@ -33,6 +33,8 @@ class MappedFile {
 class FileWriter {
  public:
   explicit FileWriter(const std::filesystem::path& path);
+  // Goes on with a file that exists, behind its first `keep` bytes, which are all that stays of it.
+  FileWriter(const std::filesystem::path& path, std::size_t keep);
   ~FileWriter();  // closes; a writer not finished leaves its file as it is
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
@@ -41,15 +43,31 @@ class FileWriter {
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
   // Overwrites bytes already written at `offset`.
   void write_at(std::size_t offset, std::span<const std::byte> bytes);
+  // Takes back everything behind the first `size` bytes, of at least that many.
+  void truncate(std::size_t size);
   std::size_t position() const { return position_; }
+  // Hands all of it to the system: it outlives this program, but not a power cut.
+  void flush();
   // Flushes, fsyncs and closes.
   void finish();
 
  private:
-  void flush();
   std::filesystem::path path_;
   std::string buffer_;
-  std::size_t position_ = 0;
+  std::size_t position_ = 0;  // the buffer included
+  int fd_ = -1;
+};
+
+// The right to write a file, among all processes of this machine, for as long as this lives. Creates the file when it is missing.
+class FileLock {
+ public:
+  // Throws Error{config} "PATH: another process is writing this".
+  explicit FileLock(const std::filesystem::path& path);
+  ~FileLock();
+  FileLock(FileLock&& other) noexcept;
+  FileLock& operator=(FileLock&& other) noexcept;
+
+ private:
   int fd_ = -1;
 };
 

@@ -1,11 +1,8 @@
 #include "octet/data/corpus_writer.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 
@@ -20,85 +17,113 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-std::string temporary_mark() { return ".tmp-"; }
-
-fs::path temporary_name(const fs::path& final_name) {
-  fs::path name = final_name;
-  return name += concat(temporary_mark(), ::getpid());
-}
-
-fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
-
-// Temporary files of `final_name` whose process is gone.
-void remove_stale(const fs::path& final_name) {
-  const std::string begin = final_name.filename().string() + temporary_mark();
-  std::error_code error;
-  std::vector<fs::path> stale;
-  for (const auto& entry : fs::directory_iterator(folder_of(final_name), error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.compare(0, begin.size(), begin) != 0) continue;
-    pid_t process = 0;
-    const char* end = name.data() + name.size();
-    const auto parsed = std::from_chars(name.data() + begin.size(), end, process);
-    if (parsed.ec != std::errc() || parsed.ptr != end || process <= 0) continue;
-    if (::kill(process, 0) != 0 && errno == ESRCH) stale.push_back(entry.path());
-  }
-  for (const fs::path& path : stale) fs::remove(path, error);
-}
-
 void rename_file(const fs::path& from, const fs::path& to) {
   demand(::rename(from.c_str(), to.c_str()) == 0, ExitCode::internal, to.string(), ": cannot rename: ", std::strerror(errno));
 }
 
+// The bytes of a part; none when it is too short, or not there.
+std::optional<MappedFile> open_part(const fs::path& path, std::int64_t bytes) {
+  std::error_code error;
+  const auto size = fs::file_size(path, error);
+  if (error || size < static_cast<std::uintmax_t>(bytes)) return std::nullopt;
+  return MappedFile(path);
+}
+
 }  // namespace
 
-CorpusWriter::CorpusWriter(const fs::path& prefix, const Tokenizer& tokenizer, std::int64_t max_sequence)
-    : paths_(prefix),
-      bin_temporary_(temporary_name(paths_.bin)),
-      idx_temporary_(temporary_name(paths_.idx)),
-      max_sequence_(max_sequence) {
-  require(max_sequence >= 1 && max_sequence <= INT32_MAX, "corpus writer: max_sequence ", max_sequence);
-  demand(paths_.prefix.has_filename(), ExitCode::config, "output prefix \"", prefix.string(),
-         "\" must end in a name, as in data/corpus");
-  std::error_code error;
-  fs::create_directories(folder_of(paths_.bin), error);
-  demand(fs::is_directory(folder_of(paths_.bin)), ExitCode::config, folder_of(paths_.bin).string(),
-         ": cannot create this folder: ", error.message());
-  remove_stale(paths_.bin);
-  remove_stale(paths_.idx);
+CorpusWriter::CorpusWriter(CorpusParts parts, const Tokenizer& tokenizer, const Options& options)
+    : parts_(std::move(parts)), options_(options) {
+  require(options.max_sequence >= 1 && options.max_sequence <= INT32_MAX, "corpus writer: max_sequence ", options.max_sequence);
   info_.tokenizer = tokenizer.name();
   info_.tokenizer_hash = tokenizer.hash();
   info_.vocab_size = tokenizer.vocab_size();
   info_.end_of_document = tokenizer.end_of_document();
   info_.type = token_type_for(info_.vocab_size);
   try {
-    bin_ = std::make_unique<FileWriter>(bin_temporary_);
-    idx_ = std::make_unique<FileWriter>(idx_temporary_);
-    // The header is written by finish(); lengths go straight behind it.
-    const std::array<std::byte, kIndexHeaderBytes> header{};
-    idx_->write(header);
+    resumed_ = options.resume != nullptr && resume(*options.resume);
+    options_.resume = nullptr;
+    if (!resumed_) start();
   } catch (...) {
-    remove_temporaries();
+    parts_.remove();
     throw;
   }
 }
 
 CorpusWriter::~CorpusWriter() {
-  if (!finished_) remove_temporaries();
+  if (!finished_ && !kept_) parts_.remove();
 }
 
-void CorpusWriter::remove_temporaries() {
+void CorpusWriter::start() {
   std::error_code ignored;
-  fs::remove(bin_temporary_, ignored);
-  fs::remove(idx_temporary_, ignored);
+  fs::remove(parts_.journal(), ignored);  // of other files from here on
+  bin_ = std::make_unique<FileWriter>(parts_.bin());
+  idx_ = std::make_unique<FileWriter>(parts_.idx());
+  if (options_.duplicates != Duplicates::ignore) seen_ = std::make_unique<FileWriter>(parts_.seen());
+  // The header is written by finish(); lengths go straight behind it.
+  const std::array<std::byte, kIndexHeaderBytes> header{};
+  idx_->write(header);
+  begin_document();
+}
+
+bool CorpusWriter::resume(const WriterState& state) {
+  const bool looks = options_.duplicates != Duplicates::ignore;
+  constexpr std::int64_t kSum = sizeof(Checksum128), kHeader = kIndexHeaderBytes;
+  const std::int64_t bin_bytes = state.tokens * width(), idx_bytes = kHeader + 4 * state.sequences;
+  const std::int64_t seen_bytes = kSum * state.seen;
+  const auto bin = open_part(parts_.bin(), bin_bytes), idx = open_part(parts_.idx(), idx_bytes);
+  const auto seen = looks ? open_part(parts_.seen(), seen_bytes) : std::nullopt;
+  if (!bin || !idx || (looks && !seen)) return false;
+
+  bin_sum_.update(bin->bytes().first(static_cast<std::size_t>(bin_bytes)));
+  lengths_sum_.update(idx->bytes().first(static_cast<std::size_t>(idx_bytes)).subspan(kHeader));
+  for (std::int64_t at = 0; looks && at < seen_bytes; at += kSum) {
+    Checksum128 sum;
+    std::memcpy(&sum, seen->bytes().data() + at, sizeof sum);
+    documents_.insert(sum);
+  }
+  const bool good =
+      bin_sum_.hex() == state.bin_xxh3 && lengths_sum_.hex() == state.lengths_xxh3 && (!looks || documents_.size() == state.seen);
+  if (!good) {
+    bin_sum_.reset();
+    lengths_sum_.reset();
+    documents_ = {};
+    return false;
+  }
+  info_.documents = state.documents;
+  info_.sequences = state.sequences;
+  info_.tokens = state.tokens;
+  duplicates_ = state.duplicates;
+  continued_ = state.continued;
+  bin_ = std::make_unique<FileWriter>(parts_.bin(), static_cast<std::size_t>(bin_bytes));
+  idx_ = std::make_unique<FileWriter>(parts_.idx(), static_cast<std::size_t>(idx_bytes));
+  if (looks) seen_ = std::make_unique<FileWriter>(parts_.seen(), static_cast<std::size_t>(seen_bytes));
+  begin_document();
+  return true;
+}
+
+WriterState CorpusWriter::flush() {
+  for (const auto* file : {&bin_, &idx_, &seen_}) {
+    if (*file) (*file)->flush();
+  }
+  WriterState state{.documents = info_.documents,
+                    .sequences = first_sequence_,
+                    .tokens = info_.tokens,
+                    .duplicates = duplicates_,
+                    .seen = documents_.size(),
+                    .bin_xxh3 = bin_sum_before_.hex(),
+                    .lengths_xxh3 = lengths_sum_before_.hex()};
+  for (const std::int64_t sequence : continued_) {
+    if (sequence < first_sequence_) state.continued.push_back(sequence);
+  }
+  return state;
 }
 
 void CorpusWriter::append(std::span<const std::int32_t> ids) {
   while (!ids.empty()) {
-    if (sequence_tokens_ == max_sequence_) end_sequence();
-    const auto room = static_cast<std::size_t>(max_sequence_ - sequence_tokens_);
+    if (sequence_tokens_ == options_.max_sequence) end_sequence();
+    const auto room = static_cast<std::size_t>(options_.max_sequence - sequence_tokens_);
     const auto now = ids.first(std::min(room, ids.size()));
-    const auto width = static_cast<std::size_t>(token_type_bytes(info_.type));
+    const auto width = static_cast<std::size_t>(this->width());
     packed_.resize(now.size() * width);
     std::uint32_t largest = 0;  // as unsigned, negative ids are the largest
     for (const std::int32_t id : now) largest = std::max(largest, static_cast<std::uint32_t>(id));
@@ -114,6 +139,7 @@ void CorpusWriter::append(std::span<const std::int32_t> ids) {
     }
     const auto bytes = std::as_bytes(std::span(packed_));
     bin_sum_.update(bytes);
+    if (options_.duplicates != Duplicates::ignore) document_sum_.update(bytes);
     bin_->write(bytes);
     sequence_tokens_ += static_cast<std::int64_t>(now.size());
     document_tokens_ += static_cast<std::int64_t>(now.size());
@@ -123,20 +149,55 @@ void CorpusWriter::append(std::span<const std::int32_t> ids) {
 
 void CorpusWriter::end_sequence() {
   if (info_.sequences > first_sequence_) continued_.push_back(info_.sequences);
-  idx_->write(bytes_of(static_cast<std::int32_t>(sequence_tokens_)));
+  const auto length = static_cast<std::int32_t>(sequence_tokens_);
+  lengths_sum_.update(bytes_of(length));
+  idx_->write(bytes_of(length));
   ++info_.sequences;
   sequence_tokens_ = 0;
 }
 
-bool CorpusWriter::end_document() {
-  if (document_tokens_ == 0) return false;
+CorpusWriter::Ended CorpusWriter::end_document() {
+  if (document_tokens_ == 0) return Ended::empty;
+  const bool duplicate = is_duplicate();
+  if (duplicate && options_.duplicates == Duplicates::drop) {
+    take_document_back();
+    return Ended::duplicate;
+  }
   if (info_.end_of_document) append(std::span(&*info_.end_of_document, 1));
   end_sequence();
   ++info_.documents;
   info_.tokens += document_tokens_;
-  document_tokens_ = 0;
-  first_sequence_ = info_.sequences;
+  begin_document();
+  return duplicate ? Ended::duplicate : Ended::document;
+}
+
+bool CorpusWriter::is_duplicate() {
+  if (options_.duplicates == Duplicates::ignore) return false;
+  const Checksum128 sum = document_sum_.wide();
+  if (documents_.insert(sum)) {
+    seen_->write(bytes_of(sum));
+    return false;
+  }
+  ++duplicates_;
   return true;
+}
+
+void CorpusWriter::take_document_back() {
+  bin_->truncate(static_cast<std::size_t>(info_.tokens * width()));
+  idx_->truncate(kIndexHeaderBytes + static_cast<std::size_t>(4 * first_sequence_));
+  bin_sum_ = bin_sum_before_;
+  lengths_sum_ = lengths_sum_before_;
+  while (!continued_.empty() && continued_.back() > first_sequence_) continued_.pop_back();
+  info_.sequences = first_sequence_;
+  begin_document();
+}
+
+void CorpusWriter::begin_document() {
+  sequence_tokens_ = document_tokens_ = 0;
+  first_sequence_ = info_.sequences;
+  if (options_.duplicates != Duplicates::ignore) document_sum_.reset();
+  bin_sum_before_ = bin_sum_;
+  lengths_sum_before_ = lengths_sum_;
 }
 
 // Behind the lengths, which are read back rather than kept in memory: pointers, then the document index.
@@ -150,14 +211,14 @@ void CorpusWriter::write_index() {
   put(26, static_cast<std::uint64_t>(info_.documents + 1));
   idx_->write_at(0, header);
 
-  std::ifstream lengths(idx_temporary_, std::ios::binary);
+  std::ifstream lengths(parts_.idx(), std::ios::binary);
   lengths.seekg(kIndexHeaderBytes);
   std::vector<std::int32_t> some(std::size_t{1} << 16);
   std::int64_t pointer = 0;
   for (std::int64_t done = 0; done < info_.sequences;) {
     const auto now = std::min(info_.sequences - done, static_cast<std::int64_t>(some.size()));
     lengths.read(reinterpret_cast<char*>(some.data()), now * 4);
-    demand(lengths.good(), ExitCode::internal, idx_temporary_.string(), ": cannot read back");
+    demand(lengths.good(), ExitCode::internal, parts_.idx().string(), ": cannot read back");
     for (std::int64_t i = 0; i < now; ++i) {
       idx_->write(bytes_of(pointer));
       pointer += some[static_cast<std::size_t>(i)] * token_type_bytes(info_.type);
@@ -180,20 +241,23 @@ CorpusInfo CorpusWriter::finish() {
   write_index();
   bin_->finish();
   idx_->finish();
+  seen_.reset();
   info_.bin_xxh3 = bin_sum_.hex();
   RunningChecksum idx_sum;
-  idx_sum.update(MappedFile(idx_temporary_).bytes());
+  idx_sum.update(MappedFile(parts_.idx()).bytes());
   info_.idx_xxh3 = idx_sum.hex();
+  const CorpusPaths& finals = parts_.finals();
   // An earlier corpus loses its index first: at no moment does one file of each stand under the final names.
-  for (const fs::path& path : {paths_.json, paths_.idx}) {
+  for (const fs::path& path : {finals.json, finals.idx}) {
     std::error_code error;
     fs::remove(path, error);
     demand(!error, ExitCode::internal, path.string(), ": cannot replace: ", error.message());
   }
-  rename_file(bin_temporary_, paths_.bin);
-  rename_file(idx_temporary_, paths_.idx);
+  rename_file(parts_.bin(), finals.bin);
+  rename_file(parts_.idx(), finals.idx);
   finished_ = true;
-  write_file_atomically(paths_.json, to_json(info_));
+  parts_.remove();
+  write_file_atomically(finals.json, to_json(info_));
   return info_;
 }
 

@@ -7,6 +7,7 @@
 
 #include "octet/base/require.h"
 #include "octet/data/byte_source.h"
+#include "octet/data/corpus_parts.h"
 
 namespace octet::data {
 namespace fs = std::filesystem;
@@ -72,7 +73,8 @@ std::string unreadable_kind(const fs::path& path) {
 InputFiles::InputFiles(std::vector<fs::path> inputs, const CorpusPaths& output)
     : inputs_(without_patterns(inputs)),
       output_folder_(canonical_folder(output.bin.parent_path())),
-      output_names_({output.bin.filename().string(), output.idx.filename().string(), output.json.filename().string()}) {
+      output_names_({output.bin.filename().string(), output.idx.filename().string(), output.json.filename().string(),
+                     output.prefix.filename().string() + ".seen"}) {
   demand(std::count(inputs_.begin(), inputs_.end(), "-") <= 1, ExitCode::config,
          "data prepare: standard input (-) is given twice");
   for (const fs::path& input : inputs_) {
@@ -91,7 +93,7 @@ InputFiles::InputFiles(std::vector<fs::path> inputs, const CorpusPaths& output)
 bool InputFiles::is_output(const fs::path& path) const {
   const std::string name = path.filename().string();
   const bool named_so = std::any_of(output_names_.begin(), output_names_.end(), [&](const std::string& output) {
-    return name == output || starts_with(name, output + ".tmp-");
+    return name == output || starts_with(name, output + kPartSuffix) || starts_with(name, output + ".tmp-");
   });
   return named_so && canonical_folder(path.parent_path()) == output_folder_;
 }

@@ -43,7 +43,7 @@ class InputFiles {
   std::size_t next_input_ = 0;
   std::vector<Folder> open_;  // from an input down to the folder being read
   std::filesystem::path output_folder_;
-  std::vector<std::string> output_names_;
+  std::vector<std::string> output_names_;  // and those of what stands in for them meanwhile
 };
 
 // Why a file of this name cannot be read, "" when it may be: Parquet and archives, which a user may expect to work.

@@ -13,6 +13,7 @@
 #include "octet/data/corpus_writer.h"
 #include "octet/data/jsonl.h"
 #include "octet/data/ordered_pipeline.h"
+#include "octet/data/prepare_journal.h"
 #include "octet/data/task_reader.h"
 #include "octet/telemetry/format.h"
 
@@ -33,6 +34,7 @@ struct Encoded {
   std::vector<std::int32_t> ids;
   std::vector<Piece> pieces;
   std::int64_t files = 0, skipped_files = 0, bytes_passed = 0, skipped_bytes = 0;
+  InputPosition end;
 };
 
 Encoded encode(const Task& task, const Tokenizer& tokenizer, const std::string& jsonl_field) {
@@ -41,6 +43,7 @@ Encoded encode(const Task& task, const Tokenizer& tokenizer, const std::string& 
   encoded.skipped_files = task.skipped_files;
   encoded.bytes_passed = task.bytes_passed;
   encoded.skipped_bytes = task.skipped_bytes;
+  encoded.end = task.end;
   encoded.pieces.reserve(task.segments.size());
   for (const Segment& segment : task.segments) {
     const std::size_t before = encoded.ids.size();
@@ -74,23 +77,45 @@ PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer
     progress.endless = progress.endless || file->is_standard_input();
   }
 
-  CorpusWriter writer(options.output, tokenizer);
-  TaskReader reader(files, tokenizer, {.format = options.format});
-  PrepareSummary summary;
-  double reported_s = 0;
+  const std::string job = job_of(options, tokenizer, files);
+  CorpusParts parts(options.output);
+  const auto earlier = read_journal(parts, job);
+  CorpusWriter writer(std::move(parts), tokenizer,
+                      {.duplicates = options.duplicates, .resume = earlier ? &earlier->writer : nullptr});
+  PrepareJournal journal{.job = job};
+  if (writer.resumed()) {
+    journal = *earlier;
+    progress.bytes_done = progress.bytes_before = journal.bytes_done;
+    log_info(concat("data prepare: going on behind ", format_count(writer.documents()), " documents of an interrupted run"));
+  } else if (earlier) {
+    log_warning(concat(options.output.string(), ": what the interrupted run left is damaged; starting over"));
+  }
+  // Up to the document under way, which is a text and its file then: it will be read again from its beginning.
+  const auto save = [&] {
+    PrepareJournal now = journal;
+    now.writer = writer.flush();
+    now.bytes_done = progress.bytes_done;
+    if (writer.in_document()) {
+      now.input_bytes -= journal.position.open_bytes;
+      now.bytes_done -= journal.position.open_bytes;
+      now.position = {.files = journal.position.files};
+    }
+    write_journal(writer.parts(), now);
+  };
 
+  TaskReader reader(files, tokenizer, {.format = options.format, .from = journal.position});
+  double reported_s = 0, saved_s = 0;
   const auto write = [&](Encoded& encoded) {
-    demand(options.stop == nullptr || !options.stop->load(), ExitCode::interrupted,
-           "data prepare: interrupted; nothing was written to ", options.output.string());
     std::span<const std::int32_t> ids(encoded.ids);
     for (const Encoded::Piece& piece : encoded.pieces) {
       writer.append(ids.first(piece.tokens));
       ids = ids.subspan(piece.tokens);
-      if (piece.ends_document && !writer.end_document()) ++summary.empty_documents;
+      if (piece.ends_document && writer.end_document() == CorpusWriter::Ended::empty) ++journal.empty_documents;
     }
-    summary.files += encoded.files;
-    summary.skipped_files += encoded.skipped_files;
-    summary.input_bytes += encoded.bytes_passed - encoded.skipped_bytes;
+    journal.position = encoded.end;
+    journal.files += encoded.files;
+    journal.skipped_files += encoded.skipped_files;
+    journal.input_bytes += encoded.bytes_passed - encoded.skipped_bytes;
     progress.bytes_done += encoded.bytes_passed;
     progress.documents = writer.documents();
     progress.tokens = writer.tokens();
@@ -99,6 +124,16 @@ PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer
       reported_s = progress.elapsed_s;
       options.progress(progress);
     }
+    if (!job.empty() && progress.elapsed_s >= saved_s + options.journal_interval_s) {
+      saved_s = progress.elapsed_s;
+      save();
+    }
+    if (options.stop == nullptr || !options.stop->load()) return;
+    demand(!job.empty(), ExitCode::interrupted, "data prepare: interrupted; nothing was written to ", options.output.string());
+    save();
+    writer.keep();
+    fail(ExitCode::interrupted, "data prepare: interrupted behind ", writer.documents(),
+         " documents; the same command goes on from there");
   };
   const int workers = options.workers > 0 ? options.workers : available_cores();
   OrderedPipeline<Task, Encoded> pipeline({.read = [&](Task& task) { return reader.next(task); },
@@ -107,9 +142,17 @@ PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer
                                           workers, 2 * workers + 2);
   pipeline.run();
 
-  demand(writer.documents() > 0, ExitCode::data, names_of(options.inputs), ": no documents here: ", summary.files,
-         " text files, ", summary.empty_documents, " empty documents, ", summary.skipped_files, " files that are not UTF-8 text");
-  summary.corpus = writer.finish();
+  demand(writer.documents() > 0, ExitCode::data, names_of(options.inputs), ": no documents here: ", journal.files,
+         " text files, ", journal.empty_documents, " empty documents, ", journal.skipped_files, " files that are not UTF-8 text");
+  PrepareSummary summary{.corpus = writer.finish(),
+                         .files = journal.files,
+                         .skipped_files = journal.skipped_files,
+                         .empty_documents = journal.empty_documents,
+                         .duplicates = writer.duplicates(),
+                         .duplicates_were = options.duplicates,
+                         .input_bytes = journal.input_bytes};
+  progress.documents = summary.corpus.documents;
+  progress.tokens = summary.corpus.tokens;
   summary.elapsed_s = progress.elapsed_s = seconds_since(start);
   progress.last = true;
   if (options.progress) options.progress(progress);
@@ -126,6 +169,10 @@ std::string to_text(const PrepareSummary& summary) {
   if (summary.skipped_files > 0)
     text += fmt::format("skipped {} files that are not UTF-8 text\n", format_count(summary.skipped_files));
   if (summary.empty_documents > 0) text += fmt::format("left out {} empty documents\n", format_count(summary.empty_documents));
+  if (summary.duplicates > 0) {
+    text += fmt::format("{} documents are the same as an earlier one{}\n", format_count(summary.duplicates),
+                        summary.duplicates_were == Duplicates::drop ? ": dropped" : "; --duplicates drop leaves them out");
+  }
   return text;
 }
 
@@ -135,8 +182,9 @@ void ConsoleProgress::operator()(const PrepareProgress& progress) {
   if (!progress.last && progress.elapsed_s < next_s_) return;
   if (progress.last && next_s_ == 0) return;  // too short a run for progress to have been shown
   next_s_ = progress.elapsed_s + interval_s;
-  const double rate = static_cast<double>(progress.bytes_done) / std::max(progress.elapsed_s, 1e-9);
-  const double left_s = progress.bytes_done > 0 ? static_cast<double>(progress.bytes_total - progress.bytes_done) / rate : -1;
+  const std::int64_t bytes_now = progress.bytes_done - progress.bytes_before;
+  const double rate = static_cast<double>(bytes_now) / std::max(progress.elapsed_s, 1e-9);
+  const double left_s = bytes_now > 0 ? static_cast<double>(progress.bytes_total - progress.bytes_done) / rate : -1;
   const double share =
       progress.bytes_total > 0 ? static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total) : 1;
   std::string line = "prepare";

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "octet/data/corpus.h"
+#include "octet/data/corpus_writer.h"
 #include "octet/data/input_files.h"
 #include "octet/data/tokenizer/tokenizer.h"
 
@@ -18,6 +19,7 @@ struct PrepareProgress {
   std::int64_t bytes_done = 0, bytes_total = 0;  // of input files as they lie
   bool endless = false;                          // standard input is among them: the total is not known
   std::int64_t documents = 0, tokens = 0;
+  std::int64_t bytes_before = 0;  // of bytes_done, by the interrupted run that this one goes on with
   double elapsed_s = 0;
   bool last = false;  // the final call
 };
@@ -40,9 +42,11 @@ struct PrepareOptions {
   InputFormat format = InputFormat::automatic;
   std::filesystem::path output;  // prefix
   std::string jsonl_field = "text";
+  Duplicates duplicates = Duplicates::count;
   int workers = 0;                                            // 0: one per core; the output does not depend on it
   std::function<void(const PrepareProgress&)> progress = {};  // called from this thread at most once a second, and at the end
-  const std::atomic<bool>* stop = nullptr;                    // set: removes what was written and throws Error{interrupted}
+  const std::atomic<bool>* stop = nullptr;                    // set: throws Error{interrupted}
+  double journal_interval_s = 10;                             // what a killed run loses at most
 };
 
 struct PrepareSummary {
@@ -50,13 +54,17 @@ struct PrepareSummary {
   std::int64_t files = 0;            // read
   std::int64_t skipped_files = 0;    // not text
   std::int64_t empty_documents = 0;  // not written
-  std::int64_t input_bytes = 0;      // of the files read, as they lie
+  std::int64_t duplicates = 0;       // documents of the tokens of an earlier one; with Duplicates::drop not written
+  Duplicates duplicates_were = Duplicates::count;
+  std::int64_t input_bytes = 0;  // of the files read, as they lie
   double elapsed_s = 0;
 };
 
-// Constant memory: a bounded number of pieces is under way. Throws Error{data} for input that is missing, has no documents or is
-// broken (FILE:LINE for JSONL) or damaged, Error{internal} when the disk is full; a failed run leaves an earlier corpus as it
-// was.
+// Constant memory but for Duplicates (document_set.h): a bounded number of pieces is under way. A run that was killed or
+// interrupted left its parts and a journal: with the same options and the same inputs, unchanged, this goes on from there and
+// gives the same bytes. With others it starts over, and so it does with standard input. Throws Error{data} for input that is
+// missing, has no documents, is broken (FILE:LINE for JSONL) or damaged, Error{internal} when the disk is full, Error{config}
+// when another process prepares this corpus; a failed run leaves an earlier corpus as it was.
 PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer);
 
 // A few lines for the console.

@@ -28,7 +28,6 @@ void TaskReader::go_to(const InputPosition& position) {
   demand(file_.has_value(), ExitCode::data, "data prepare: the inputs have fewer files than before");
   open();
   skip(position.bytes);
-  reported_ = source_->consumed();
   position_ = position;
 }
 
@@ -77,8 +76,7 @@ void TaskReader::open() {
   }
   at_end_ = false;
   rest_.clear();
-  reported_ = 0;
-  position_.bytes = position_.lines = 0;
+  position_.bytes = position_.lines = position_.open_bytes = 0;
   stream_checker_ = {};
 }
 
@@ -136,12 +134,12 @@ bool TaskReader::is_text() {
 // The first `bytes` unpacked bytes that were not in a task are now; what else was read is in rest_.
 void TaskReader::end_piece(Task& task, std::size_t bytes, bool last) {
   position_.bytes += static_cast<std::int64_t>(bytes);
-  task.bytes_passed += source_->consumed() - reported_;
-  reported_ = source_->consumed();
+  task.bytes_passed += source_->consumed() - position_.open_bytes;
+  position_.open_bytes = source_->consumed();
   if (!last) return;
   ++task.files;
   ++position_.files;
-  position_.bytes = position_.lines = 0;
+  position_.bytes = position_.lines = position_.open_bytes = 0;
   file_.reset();
 }
 

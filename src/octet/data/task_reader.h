@@ -23,9 +23,10 @@ struct Segment {
 
 // How far the inputs have been put into tasks.
 struct InputPosition {
-  std::int64_t files = 0;  // passed
-  std::int64_t bytes = 0;  // of the file after them, unpacked
-  std::int64_t lines = 0;  // of that file, when it is JSONL
+  std::int64_t files = 0;       // passed
+  std::int64_t bytes = 0;       // of the file after them, unpacked
+  std::int64_t lines = 0;       // of that file, when it is JSONL
+  std::int64_t open_bytes = 0;  // of Task::bytes_passed so far, those of that file
 };
 
 struct Task {
@@ -74,7 +75,6 @@ class TaskReader {
   std::optional<InputFiles::File> file_;
   std::unique_ptr<ByteSource> source_;
   InputPosition position_;      // of what is in tasks
-  std::int64_t reported_ = 0;   // of source_->consumed(), in Task::bytes_passed
   bool at_end_ = false;         // of the current file's bytes
   std::string rest_;            // read, but not yet in a task
   TextChecker stream_checker_;  // of standard input, which cannot be read twice

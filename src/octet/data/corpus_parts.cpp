@@ -1,0 +1,46 @@
+#include "octet/data/corpus_parts.h"
+
+#include <vector>
+
+#include "octet/base/require.h"
+
+namespace octet::data {
+namespace fs = std::filesystem;
+namespace {
+
+fs::path part_of(fs::path path, const char* suffix = "") { return path += std::string(suffix) + kPartSuffix; }
+
+fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
+
+FileLock lock_of(const CorpusPaths& finals) {
+  demand(finals.prefix.has_filename(), ExitCode::config, "output prefix \"", finals.prefix.string(),
+         "\" must end in a name, as in data/corpus");
+  const fs::path folder = folder_of(finals.bin);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  demand(fs::is_directory(folder), ExitCode::config, folder.string(), ": cannot create this folder: ", error.message());
+  return FileLock(part_of(finals.bin));
+}
+
+}  // namespace
+
+CorpusParts::CorpusParts(const fs::path& prefix)
+    : finals_(prefix),
+      bin_(part_of(finals_.bin)),
+      idx_(part_of(finals_.idx)),
+      seen_(part_of(finals_.prefix, ".seen")),
+      journal_(part_of(finals_.json)),
+      lock_(lock_of(finals_)) {}
+
+void CorpusParts::remove() const {
+  std::error_code ignored;
+  // A journal that was being written when the program was killed.
+  const std::string half_written = journal_.filename().string() + ".tmp-";
+  std::vector<fs::path> gone = {journal_, seen_, idx_, bin_};
+  for (const auto& entry : fs::directory_iterator(folder_of(bin_), ignored)) {
+    if (entry.path().filename().string().compare(0, half_written.size(), half_written) == 0) gone.push_back(entry.path());
+  }
+  for (const fs::path& path : gone) fs::remove(path, ignored);
+}
+
+}  // namespace octet::data

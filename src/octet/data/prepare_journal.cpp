@@ -1,0 +1,97 @@
+#include "octet/data/prepare_journal.h"
+
+#include <nlohmann/json.hpp>
+
+#include "octet/base/checksum.h"
+#include "octet/base/log.h"
+#include "octet/base/require.h"
+
+namespace octet::data {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Raised when the same inputs would become another corpus.
+constexpr int kVersion = 1;
+
+// visit(name, member) for every number of the journal: written and read in one place.
+template <class Journal, class Visit>
+void visit_numbers(Journal& j, Visit&& visit) {
+  visit("position_files", j.position.files);
+  visit("position_bytes", j.position.bytes);
+  visit("position_lines", j.position.lines);
+  visit("position_open_bytes", j.position.open_bytes);
+  visit("documents", j.writer.documents);
+  visit("sequences", j.writer.sequences);
+  visit("tokens", j.writer.tokens);
+  visit("duplicates", j.writer.duplicates);
+  visit("seen", j.writer.seen);
+  visit("files", j.files);
+  visit("skipped_files", j.skipped_files);
+  visit("empty_documents", j.empty_documents);
+  visit("input_bytes", j.input_bytes);
+  visit("bytes_done", j.bytes_done);
+}
+
+}  // namespace
+
+std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, InputFiles files) {
+  RunningChecksum sum;
+  const auto add = [&](const auto& part) { sum.update(concat(part, '\0')); };
+  add(kVersion);
+  add(tokenizer.name());
+  add(tokenizer.hash());
+  add(options.jsonl_field);
+  add(static_cast<int>(options.format));
+  add(static_cast<int>(options.duplicates));
+  while (const auto file = files.next()) {
+    if (file->is_standard_input()) return "";
+    std::error_code error;
+    const auto time = fs::last_write_time(file->path, error);
+    demand(!error, ExitCode::data, file->name(), ": ", error.message());
+    add(file->name());
+    add(file->bytes);
+    add(time.time_since_epoch().count());
+  }
+  return sum.hex();
+}
+
+void write_journal(const CorpusParts& parts, const PrepareJournal& journal) {
+  Json json;
+  json["job"] = journal.job;
+  visit_numbers(journal, [&](const char* name, std::int64_t value) { json[name] = value; });
+  json["continued"] = journal.writer.continued;
+  json["bin_xxh3"] = journal.writer.bin_xxh3;
+  json["lengths_xxh3"] = journal.writer.lengths_xxh3;
+  write_file_atomically(parts.journal(), json.dump() + "\n");
+}
+
+std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::string& job) {
+  std::error_code error;
+  if (!fs::exists(parts.journal(), error)) return std::nullopt;
+  PrepareJournal journal;
+  try {
+    const Json json = Json::parse(read_file(parts.journal()));
+    journal.job = json.at("job").get<std::string>();
+    if (job.empty() || journal.job != job) {
+      log_info(concat(parts.journal().string(), ": the inputs or options of the interrupted run were others; starting over"));
+      return std::nullopt;
+    }
+    bool sensible = true;
+    visit_numbers(journal, [&](const char* name, std::int64_t& value) {
+      value = json.at(name).get<std::int64_t>();
+      sensible = sensible && value >= 0 && value < (std::int64_t{1} << 56);
+    });
+    journal.writer.continued = json.at("continued").get<std::vector<std::int64_t>>();
+    journal.writer.bin_xxh3 = json.at("bin_xxh3").get<std::string>();
+    journal.writer.lengths_xxh3 = json.at("lengths_xxh3").get<std::string>();
+    if (sensible) return journal;
+  } catch (const Json::exception&) {
+    // as below
+  }
+  log_warning(concat(parts.journal().string(), ": not a journal of Octet; starting over"));
+  return std::nullopt;
+}
+
+}  // namespace octet::data
