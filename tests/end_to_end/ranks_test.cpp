@@ -152,6 +152,18 @@ TEST(Ranks, HoldPartsOfSequences) {
   }
 }
 
+TEST(Ranks, KeepDocumentsApart) {
+  const TinyRun run;
+  const std::string options = "--training.steps=6 --training.micro_batch_size=1 --lr_scheduler.decay=constant --precision.recipe=bf16 ";
+  const std::string masked = options + "--data.document_mask=true --run.output_dir=";
+  ASSERT_EQ(run.run(together(1, options + "--run.output_dir=without")).code, 0);
+  ASSERT_EQ(run.run(together(1, masked + "one")).code, 0);
+  const ProgramResult result = run.run("launch -n 2 -- train run.toml --parallel.context=2 " + masked + "two");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(same_curve(run / "two", run / "one", 1e-3));
+  EXPECT_FALSE(same_curve(run / "without", run / "one", 1e-6));
+}
+
 // The parts of each layer on two ranks, and again beside the parts of sequences and of parameters on eight.
 TEST(Ranks, HoldPartsOfLayers) {
   const TinyRun run;

@@ -37,10 +37,22 @@ class AttentionTest : public testing::OpTest {
  protected:
   struct Operands {
     AttentionShape shape;
-    Tensor q, k, v, o, lse, go, gq, gk, gv;
-    AttentionForward forward() const { return {.shape = shape, .q = q, .k = k, .v = v, .o = o, .lse = lse}; }
+    Tensor q, k, v, first_keys, o, lse, go, gq, gk, gv;
+    AttentionForward forward() const {
+      return {.shape = shape, .q = q, .k = k, .v = v, .first_keys = first_keys, .o = o, .lse = lse};
+    }
     AttentionBackward backward() const {
-      return {.shape = shape, .q = q, .k = k, .v = v, .o = o, .lse = lse, .go = go, .gq = gq, .gk = gk, .gv = gv};
+      return {.shape = shape,
+              .q = q,
+              .k = k,
+              .v = v,
+              .first_keys = first_keys,
+              .o = o,
+              .lse = lse,
+              .go = go,
+              .gq = gq,
+              .gk = gk,
+              .gv = gv};
     }
   };
 
@@ -62,6 +74,23 @@ class AttentionTest : public testing::OpTest {
     x.gk = zeros(dtype, k);
     x.gv = zeros(dtype, k);
     return x;
+  }
+
+  // Documents that begin at random keys, some of them behind the query: such a query sees nothing.
+  Tensor random_documents(const Sizes& s) {
+    const Tensor first_keys = zeros(DType::i32, {s.batch * s.sq});
+    const Tensor choices = random(DType::f64, {s.batch * s.sq});
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+      std::int32_t first = 0;
+      for (std::int64_t i = 0; i < s.sq; ++i) {
+        const double choice = choices.as<double>()[b * s.sq + i];
+        const auto own = static_cast<std::int32_t>(std::max<std::int64_t>(i + s.sk - s.sq, 0));
+        if (choice > 1.3) first = own;                  // a document begins here
+        if (choice < -1.5 && own > 0) first = own / 2;  // any other beginning that lies before
+        first_keys.as<std::int32_t>()[b * s.sq + i] = choice > 2 ? own + 1 : first;
+      }
+    }
+    return first_keys;
   }
 
   void run(const Operands& x) {
@@ -95,20 +124,21 @@ Dense dense(const AttentionBackward& op, double u, double store) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
       for (std::int64_t i = 0; i < sq; ++i) {
         const std::int64_t qi = b * sq + i, seen = std::clamp<std::int64_t>(i + 1 + sk - sq, 0, sk), g = h / group;
+        const std::int64_t from = op.first_keys ? std::min<std::int64_t>(op.first_keys.as<std::int32_t>()[qi], seen) : 0;
         const auto q_at = [&](std::int64_t c) { return at(q, q_cols, qi, h * dim + c); };
         const auto index = [&](std::int64_t cols, std::int64_t row, std::int64_t column) {
           return static_cast<std::size_t>(row * cols + column);
         };
-        std::vector<double> logit(static_cast<std::size_t>(seen)), p(logit.size()), relative(logit.size());
+        std::vector<double> logit(static_cast<std::size_t>(seen - from)), p(logit.size());
         double largest = -std::numeric_limits<double>::infinity(), total = 0, worst = 0;
-        for (std::int64_t j = 0; j < seen; ++j) {
+        for (std::int64_t j = from; j < seen; ++j) {
           double sum = 0, magnitude = 0;
           for (std::int64_t c = 0; c < dim; ++c) {
             const double term = q_at(c) * at(k, k_cols, b * sk + j, g * dim + c) * s.scale;
             sum += term;
             magnitude += std::abs(term);
           }
-          logit[static_cast<std::size_t>(j)] = sum;
+          logit[static_cast<std::size_t>(j - from)] = sum;
           worst = std::max(worst, (n_d + 3) * u * magnitude);
           largest = std::max(largest, sum);
         }
@@ -124,9 +154,9 @@ Dense dense(const AttentionBackward& op, double u, double store) {
         double delta = 0, delta_magnitude = 0;
         for (std::int64_t c = 0; c < dim; ++c) {
           double sum = 0, magnitude = 0;
-          for (std::int64_t j = 0; j < seen; ++j) {
-            p[static_cast<std::size_t>(j)] = std::exp(logit[static_cast<std::size_t>(j)] - lse);
-            const double term = p[static_cast<std::size_t>(j)] * at(v, k_cols, b * sk + j, g * dim + c);
+          for (std::int64_t j = from; j < seen; ++j) {
+            p[static_cast<std::size_t>(j - from)] = std::exp(logit[static_cast<std::size_t>(j - from)] - lse);
+            const double term = p[static_cast<std::size_t>(j - from)] * at(v, k_cols, b * sk + j, g * dim + c);
             sum += term;
             magnitude += std::abs(term);
           }
@@ -136,14 +166,14 @@ Dense dense(const AttentionBackward& op, double u, double store) {
           delta += sum * go[at_o];
           delta_magnitude += magnitude * std::abs(go[at_o]);
         }
-        for (std::int64_t j = 0; j < seen; ++j) {
+        for (std::int64_t j = from; j < seen; ++j) {
           double dp = 0, dp_magnitude = 0;
           for (std::int64_t c = 0; c < dim; ++c) {
             const double term = at(go, q_cols, qi, h * dim + c) * at(v, k_cols, b * sk + j, g * dim + c);
             dp += term;
             dp_magnitude += std::abs(term);
           }
-          const double pj = p[static_cast<std::size_t>(j)], ds = pj * (dp - delta);
+          const double pj = p[static_cast<std::size_t>(j - from)], ds = pj * (dp - delta);
           const double size = dp_magnitude + delta_magnitude;
           // The relative error of P, of dP - delta with o as it was stored, of the sums.
           const double ds_bound = pj * size * (2 * p_error + (n_d + n_k + 8) * u + store);
@@ -195,11 +225,13 @@ TEST_F(AttentionTest, AgreesWithDenseMatrices) {
   };
   for (const Precision precision :
        {Precision{DType::f64, 0x1p-53, 0}, Precision{DType::f32, 0x1p-24, 0}, Precision{DType::bf16, 0x1p-24, 0x1p-8}}) {
-    for (const Sizes& sizes : many_sizes()) {
-      const Operands x = operands(precision.dtype, sizes);
+    for (std::size_t i = 0; i < 2 * many_sizes().size(); ++i) {
+      const Sizes& sizes = many_sizes()[i / 2];
+      Operands x = operands(precision.dtype, sizes);
+      if (i % 2 == 1) x.first_keys = random_documents(sizes);
       run(x);
       const Dense expected = dense(x.backward(), precision.u, precision.store);
-      const std::string what = concat(name_of(precision.dtype), " ", sizes.text());
+      const std::string what = concat(name_of(precision.dtype), " ", sizes.text(), i % 2 == 1 ? ", documents" : "");
       EXPECT_TRUE(within(x.o, expected.o, expected.o_bound)) << "o, " << what;
       EXPECT_TRUE(within(x.lse, expected.lse, expected.lse_bound)) << "lse, " << what;
       EXPECT_TRUE(within(x.gq, expected.gq, expected.gq_bound)) << "gq, " << what;
@@ -215,9 +247,10 @@ TEST_F(AttentionTest, AgreesWithDenseMatrices) {
 }
 
 TEST_F(AttentionTest, BackwardAgreesWithFiniteDifferences) {
-  for (const Sizes& sizes :
-       {Sizes{2, 7, 7, 2, 2, 4}, Sizes{1, 66, 66, 4, 2, 6}, Sizes{1, 5, 9, 3, 1, 8}, Sizes{2, 9, 6, 2, 1, 4}}) {
-    const Operands x = operands(DType::f64, sizes);
+  for (const Sizes& sizes : {Sizes{2, 6, 6, 2, 2, 4}, Sizes{2, 7, 7, 2, 2, 4}, Sizes{1, 66, 66, 4, 2, 6}, Sizes{1, 5, 9, 3, 1, 8},
+                             Sizes{2, 9, 6, 2, 1, 4}}) {
+    Operands x = operands(DType::f64, sizes);
+    if (sizes.sq >= 7) x.first_keys = random_documents(sizes);
     run(x);
     const auto loss = [&] {
       attention_forward(*queue, scratch, x.forward());
@@ -244,7 +277,8 @@ TEST_F(AttentionTest, BackwardAgreesWithFiniteDifferences) {
 TEST_F(AttentionTest, SameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::bf16, DType::f32, DType::f64}) {
     for (const Sizes& sizes : {Sizes{2, 130, 130, 4, 2, 24}, Sizes{1, 90, 300, 8, 1, 16}}) {
-      const Operands inputs = operands(dtype, sizes);
+      Operands inputs = operands(dtype, sizes);
+      if (sizes.sq == 90) inputs.first_keys = random_documents(sizes);
       expect_same_for_any_threads([&] {
         Operands x = inputs;
         for (Tensor* result : {&x.o, &x.lse, &x.gq, &x.gk, &x.gv}) *result = zeros(result->dtype, result->shape);
@@ -300,6 +334,40 @@ TEST_F(AttentionTest, AChunkOnItsPrefixIsTheRowsOfTheWhole) {
   chunk.lse = zeros(DType::f64, {2, 32});
   attention_forward(*queue, scratch, chunk.forward());
   EXPECT_TRUE(near(chunk.o, values_of(whole.o.slice_rows(64, 96)), {.absolute = 1e-14}));
+}
+
+// Documents of one sequence are sequences of their own, also where a document fills several tiles of keys.
+TEST_F(AttentionTest, DocumentsAreAsIfAlone) {
+  const std::vector<std::int64_t> bounds = {0, 1, 70, 71, 700, 720};
+  const Operands whole = [&] {
+    Operands x = operands(DType::f64, {1, 720, 720, 2, 1, 8});
+    x.first_keys = zeros(DType::i32, {720});
+    for (std::size_t d = 0; d + 1 < bounds.size(); ++d) {
+      for (std::int64_t i = bounds[d]; i < bounds[d + 1]; ++i)
+        x.first_keys.as<std::int32_t>()[i] = static_cast<std::int32_t>(bounds[d]);
+    }
+    return x;
+  }();
+  run(whole);
+  for (std::size_t d = 0; d + 1 < bounds.size(); ++d) {
+    const auto own = [&](const Tensor& x) { return x.slice_rows(bounds[d], bounds[d + 1]); };
+    const std::int64_t tokens = bounds[d + 1] - bounds[d];
+    Operands alone = operands(DType::f64, {1, tokens, tokens, 2, 1, 8});
+    alone.q = own(whole.q);
+    alone.k = own(whole.k);
+    alone.v = own(whole.v);
+    alone.go = own(whole.go);
+    run(alone);
+    const Dense bound = dense(alone.backward(), 0x1p-53, 0);  // of either, so twice for their difference
+    const auto agree = [&](const Tensor& actual, const Tensor& expected, const std::vector<double>& error) {
+      return near(
+          values_of(own(actual)), values_of(expected), [&](std::size_t i) { return 2 * error[i] + 1e-30; }, actual.cols());
+    };
+    EXPECT_TRUE(agree(whole.o, alone.o, bound.o_bound)) << "o of document " << d;
+    EXPECT_TRUE(agree(whole.gq, alone.gq, bound.gq_bound)) << "gq of document " << d;
+    EXPECT_TRUE(agree(whole.gk, alone.gk, bound.gk_bound)) << "gk of document " << d;
+    EXPECT_TRUE(agree(whole.gv, alone.gv, bound.gv_bound)) << "gv of document " << d;
+  }
 }
 
 TEST_F(AttentionTest, LargeLogitsNeitherOverflowNorVanish) {
@@ -457,6 +525,9 @@ TEST_F(AttentionTest, RefusesShapesThatDisagree) {
   x = good;
   x.gk = zeros(DType::bf16, x.gk.shape);
   refuses(x, "gk is BF16");
+  x = good;
+  x.first_keys = zeros(DType::i32, {4});
+  refuses(x, "first_keys is I32 [4], not I32 [8]");
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ struct AttentionLayer : testing::LayerTest {
     Scope result = scope();
     result.batch = kBatch;
     result.positions = positions;
+    result.first_keys = first_keys;
     return result;
   }
   void forward() {
@@ -41,7 +42,7 @@ struct AttentionLayer : testing::LayerTest {
 
   std::unique_ptr<Attention> attention;
   AttentionSaved saved;
-  Tensor table, positions, h, residual, y;
+  Tensor table, positions, first_keys, h, residual, y;
 };
 
 TEST_F(AttentionLayer, BackwardIsTheDerivative) {
@@ -71,6 +72,40 @@ TEST_F(AttentionLayer, SeesNoLaterTokenAndNoOtherSequence) {
     }
     EXPECT_EQ(same, t < 3 || t >= kLength) << "token " << t;
   }
+}
+
+TEST_F(AttentionLayer, SeesNoOtherDocument) {
+  first_keys = integers({0, 0, 2, 2, 2, 0, 1, 2, 3, 3});
+  const std::vector<std::int64_t> document = {0, 0, 1, 1, 1, 2, 3, 4, 5, 5};
+  forward();
+  const std::vector<double> before = values_of(y);
+  for (std::int64_t changed = 0; changed < kTokens; ++changed) {
+    const Tensor unchanged = h;
+    h = copy(h);
+    for (std::int64_t i = 0; i < kDim; ++i) h.as<double>()[changed * kDim + i] += 1.0;
+    forward();
+    h = unchanged;
+    const std::vector<double> after = values_of(y);
+    for (std::int64_t t = 0; t < kTokens; ++t) {
+      const auto at = static_cast<std::ptrdiff_t>(t * kDim);
+      const bool same = std::equal(before.begin() + at, before.begin() + at + kDim, after.begin() + at);
+      const bool sees = t >= changed && document[static_cast<std::size_t>(t)] == document[static_cast<std::size_t>(changed)];
+      EXPECT_EQ(same, !sees) << "token " << t << " when " << changed << " changes";
+    }
+  }
+}
+
+TEST_F(AttentionLayer, BackwardIsTheDerivativeWithDocuments) {
+  first_keys = integers({0, 0, 2, 2, 2, 0, 1, 2, 3, 3});
+  const Tensor gy = random(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
+  const auto loss = [&] {
+    forward();
+    return dot(y, gy);
+  };
+  loss();
+  attention->backward(attention_scope(), table, {.values = gy}, saved, gh);
+  expect_gradient("h", h, gh, loss);
+  expect_gradient("qkv", attention->qkv().weight().value, copy(attention->qkv().weight().grad), loss);
 }
 
 // Rotary positions: what is read depends on distances alone.

@@ -74,8 +74,11 @@ struct Steps {
 
 // Steps repeat after the third, so that there is something to learn.
 inline Tokens micro_batch(const train::EngineOptions& options, const Steps& steps, int step, int micro) {
-  return random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab,
-                       static_cast<std::uint32_t>(step % 3 * steps.micro_batches + micro));
+  const auto subject = static_cast<std::uint32_t>(step % 3 * steps.micro_batches + micro);
+  const std::int64_t count = options.seq_len * options.micro_batch_size;
+  Tokens tokens = random_tokens(count, options.model.vocab, subject);
+  tokens.document_starts = random_document_starts(count, options.seq_len, subject);
+  return tokens;
 }
 
 // What ranks know of the steps they took.
@@ -111,7 +114,7 @@ inline std::array<double, 2> evaluate_a_row(train::Engine& engine) {
   const train::EngineOptions& options = engine.options();
   Tokens one = random_tokens(options.seq_len, options.model.vocab, 77);
   if (options.layout.mesh.data_coordinate(options.rank) > 0) one.targets.assign(one.targets.size(), kernels::kIgnoredTarget);
-  return engine.evaluate(one.tokens, one.targets);
+  return engine.evaluate(one.tokens, one.targets, random_document_starts(options.seq_len, options.seq_len, 77));
 }
 
 // What all ranks hold after their steps.

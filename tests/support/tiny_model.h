@@ -52,8 +52,10 @@ inline std::unique_ptr<train::Engine> make_engine(const train::EngineOptions& op
 }
 
 struct Tokens {
-  std::vector<std::int32_t> tokens, targets;
-  data::Batch batch() const { return {.first_sample = 0, .tokens = tokens, .targets = targets, .document_starts = {}}; }
+  std::vector<std::int32_t> tokens, targets, document_starts;
+  data::Batch batch() const {
+    return {.first_sample = 0, .tokens = tokens, .targets = targets, .document_starts = document_starts};
+  }
 };
 
 inline Tokens random_tokens(std::int64_t count, std::int64_t vocab, std::uint32_t subject = 0) {
@@ -65,6 +67,19 @@ inline Tokens random_tokens(std::int64_t count, std::int64_t vocab, std::uint32_
     result.targets.push_back(words[2] % 11 == 0 ? -100 : static_cast<std::int32_t>(words[1] % static_cast<std::uint32_t>(vocab)));
   }
   return result;
+}
+
+// Documents of 1 to 15 tokens, and one at the beginning of every sequence.
+inline std::vector<std::int32_t> random_document_starts(std::int64_t count, std::int64_t seq_len, std::uint32_t subject = 0) {
+  const Rng rng(98, RngStream::test, subject);
+  std::vector<std::int32_t> starts;
+  std::int64_t next = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i % seq_len != 0 && i != next) continue;
+    starts.push_back(static_cast<std::int32_t>(i));
+    next = i + 1 + static_cast<std::int64_t>(rng.words(static_cast<std::uint64_t>(i))[0] % 15);
+  }
+  return starts;
 }
 
 inline std::vector<std::string> all_recipes() { return recipes::recipe_names(); }

@@ -71,6 +71,7 @@ class Context : public MeshTest {
 TEST_F(Context, TakesTheStepOfOneRank) {
   for (const bool long_batch : {false, true}) {
     train::EngineOptions options = options_of("fp64");
+    options.document_mask = long_batch;
     if (long_batch) options.micro_batch_size = 3;
     const State expected = alone(options, 1);
     for (const Layout& layout : kLayouts) {
@@ -109,8 +110,11 @@ TEST_F(Context, ScalesAreThoseOfOneRank) {
 
 TEST_F(Context, EvaluatesAsOneRankOnAllRanks) {
   const double bound = 2 * gamma(4096, kUnitRoundoffF64);
-  const train::EngineOptions options = options_of("fp64");
+  train::EngineOptions options = options_of("fp64");
+  const double without_mask = alone(options, 0).evaluation[0];
+  options.document_mask = true;
   const State one = alone(options, 0);
+  EXPECT_NE(one.evaluation[0], without_mask);
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(text(layout));
     const State actual = run(options, layout, 0);
@@ -144,6 +148,7 @@ class ContextRecipes : public Context, public ::testing::WithParamInterface<std:
 // The same mesh, whatever backward computes again.
 TEST_P(ContextRecipes, RepeatsToTheBit) {
   train::EngineOptions options = options_of(GetParam());
+  options.document_mask = true;
   const auto compare = [&](const Layout& layout, const State& first) {
     SCOPED_TRACE(text(layout));
     const State state = run(options, layout, 3);

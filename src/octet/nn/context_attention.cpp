@@ -24,7 +24,7 @@ struct Columns {
 // One range of one sequence: tokens [begin, end) of this rank, which see the first `keys` tokens of the sequence.
 struct Call {
   std::int64_t number, begin, end, keys;
-  Tensor tokens(const Tensor& x) const { return x.slice_rows(begin, end); }
+  Tensor tokens(const Tensor& x) const { return x ? x.slice_rows(begin, end) : x; }
   // [H, end - begin]: all calls are of one length.
   Tensor statistics(const Tensor& lse) const {
     const std::int64_t heads = lse.rows(), count = end - begin;
@@ -92,6 +92,7 @@ void backward_sequence(const Scope& scope, const ContextAttentionBackward& op, c
                                  .q = columns.q_of(qkv),
                                  .k = columns.k_of(seen),
                                  .v = columns.v_of(seen),
+                                 .first_keys = call.tokens(scope.first_keys),
                                  .o = call.tokens(op.o),
                                  .lse = call.statistics(op.lse),
                                  .go = call.tokens(op.go),
@@ -121,6 +122,7 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
                                        .q = columns.q_of(op.qkv),
                                        .k = columns.k_of(own_kv),
                                        .v = columns.v_of(own_kv),
+                                       .first_keys = scope.first_keys,
                                        .o = op.o,
                                        .lse = op.lse});
   }
@@ -140,6 +142,7 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
                                   .q = columns.q_of(call.tokens(op.qkv)),
                                   .k = columns.k_of(seen),
                                   .v = columns.v_of(seen),
+                                  .first_keys = call.tokens(scope.first_keys),
                                   .o = call.tokens(op.o),
                                   .lse = call.statistics(op.lse)});
     }
@@ -155,6 +158,7 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
                                         .q = columns.q_of(op.qkv),
                                         .k = columns.k_of(own_kv),
                                         .v = columns.v_of(own_kv),
+                                        .first_keys = scope.first_keys,
                                         .o = op.o,
                                         .lse = op.lse,
                                         .go = op.go,

@@ -52,6 +52,7 @@ struct Scope {
   comm::Group& tensor;         // ranks that hold the other parts of the same layers, and other tokens between them (tokens.h)
   std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
   Tensor positions;            // [T] I32, of each token in its sequence
+  Tensor first_keys;           // [T] I32, where the document of each token begins in its sequence; or absent: it sees all before
 };
 
 }  // namespace octet::nn

@@ -55,13 +55,16 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   require(groups_.replicas->size() == silent_.replicas->size() && groups_.shards->size() == silent_.shards->size() &&
               groups_.context->size() == silent_.context->size() && groups_.tensor->size() == silent_.tensor->size(),
           "groups of another mesh");
+  demand(!options_.document_mask || queue_->target() != DeviceKind::cuda, ExitCode::config,
+         "data.document_mask = true: attention on CUDA cannot keep documents apart yet; run.device = \"cpu\" can, and false trains "
+         "without");
   model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe,
                                              parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()});
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
   model_->materialise(*queue_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
-  batch_ = device_->allocate(2 * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
+  batch_ = device_->allocate((options_.document_mask ? 3 : 2) * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
   vote_ = device_->allocate(sizeof(float), MemoryCategory::state);
   if (options_.whole_logits) {
@@ -126,26 +129,47 @@ nn::Scope Engine::scope(nn::LinearObserver* observer) {
           .tensor = *groups_.tensor};
 }
 
-models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+// Of each token, where in its sequence its document begins.
+std::vector<std::int32_t> Engine::first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const {
+  if (!options_.document_mask) return {};
+  std::vector<std::int32_t> first_keys(tokens, 0);
+  const auto length = static_cast<std::size_t>(options_.seq_len);
+  for (std::size_t d = 0; d < document_starts.size(); ++d) {
+    const auto begin = static_cast<std::size_t>(document_starts[d]);
+    const std::size_t end = d + 1 < document_starts.size() ? static_cast<std::size_t>(document_starts[d + 1]) : tokens;
+    require(begin <= end && end <= tokens, "document ", d, " has the tokens ", begin, " to ", end, " of ", tokens);
+    std::fill(first_keys.begin() + static_cast<std::ptrdiff_t>(begin), first_keys.begin() + static_cast<std::ptrdiff_t>(end),
+              static_cast<std::int32_t>(begin % length));
+  }
+  return first_keys;
+}
+
+models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                             std::span<const std::int32_t> first_keys) {
   const std::int64_t count = options_.micro_batch_size * options_.seq_len;
   require(static_cast<std::int64_t>(tokens.size()) == count && targets.size() == tokens.size(), "a micro-batch of ",
           tokens.size(), " tokens and ", targets.size(), " targets, not ", options_.micro_batch_size, " x ", options_.seq_len);
-  const auto part = [&](std::span<const std::int32_t> whole) {
-    return parallel::context_part(whole, options_.seq_len, groups_.context->rank(), groups_.context->size());
+  require(first_keys.size() == (options_.document_mask ? tokens.size() : 0), "a micro-batch of ", first_keys.size(),
+          " tokens with documents, of ", tokens.size());
+  models::Batch result{.batch = options_.micro_batch_size, .seq_len = options_.seq_len};
+  auto* memory = static_cast<std::uint8_t*>(batch_.data());
+  const auto place = [&](std::span<const std::int32_t> whole) {
+    const std::vector<std::int32_t> own =
+        parallel::context_part(whole, options_.seq_len, groups_.context->rank(), groups_.context->size());
+    const Tensor part(memory, DType::i32, {static_cast<std::int64_t>(own.size())});
+    queue_->copy_to_device(part.data, own.data(), part.bytes());
+    memory += part.bytes();
+    return part;
   };
-  const std::vector<std::int32_t> own_tokens = part(tokens), own_targets = part(targets);
-  const auto held = static_cast<std::int64_t>(own_tokens.size());
-  models::Batch result{.batch = options_.micro_batch_size,
-                       .seq_len = options_.seq_len,
-                       .tokens = {batch_.data(), DType::i32, {held}},
-                       .targets = {static_cast<std::uint8_t*>(batch_.data()) + batch_.bytes() / 2, DType::i32, {held}}};
-  queue_->copy_to_device(result.tokens.data, own_tokens.data(), result.tokens.bytes());
-  queue_->copy_to_device(result.targets.data, own_targets.data(), result.targets.bytes());
+  result.tokens = place(tokens);
+  result.targets = place(targets);
+  if (options_.document_mask) result.first_keys = place(first_keys);
   return result;
 }
 
 void Engine::forward_backward(const data::Batch& batch, nn::LinearObserver* observer) {
-  model_->forward_backward(scope(observer), upload(batch.tokens, batch.targets), optimizer_->loss_total());
+  const std::vector<std::int32_t> first_keys = first_keys_of(batch.document_starts, batch.tokens.size());
+  model_->forward_backward(scope(observer), upload(batch.tokens, batch.targets, first_keys), optimizer_->loss_total());
 }
 
 void Engine::tune(const kernels::GemmTuning& tuning) {
@@ -155,7 +179,7 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
     nn::Scope traceless = scope(nullptr);
     traceless.record = nn::Record::nothing;
     zero_gradients(2);  // not the last one: nothing is reduced
-    model_->forward_backward(traceless, upload(ids, ids), optimizer_->loss_total());
+    model_->forward_backward(traceless, upload(ids, ids, first_keys_of({}, ids.size())), optimizer_->loss_total());
     zero_gradients();
   } else {
     evaluate(ids, ids);
@@ -271,17 +295,22 @@ bool Engine::any_rank(bool says) {
   return vote != 0.0f;
 }
 
-std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets) {
+std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                                       std::span<const std::int32_t> document_starts) {
   // Rows that are missing are the first ones again, without targets: they count nothing and move no amax.
   const auto whole = static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len);
   require(!tokens.empty() && tokens.size() <= whole, "evaluation of ", tokens.size(), " tokens, but room for ", whole);
   std::vector<std::int32_t> all_tokens(whole), all_targets(whole, kernels::kIgnoredTarget);
   for (std::size_t i = 0; i < whole; ++i) all_tokens[i] = tokens[i % tokens.size()];
   std::copy(targets.begin(), targets.end(), all_targets.begin());
+  std::vector<std::int32_t> first_keys = first_keys_of(document_starts, tokens.size());
+  const std::size_t known = first_keys.size();
+  if (known > 0) first_keys.resize(whole);
+  for (std::size_t i = known; i < first_keys.size(); ++i) first_keys[i] = first_keys[i % known];
 
   auto* total = static_cast<double*>(evaluation_total_.data());
   queue_->zero(total, 2 * sizeof(double));
-  model_->evaluate(scope(nullptr), upload(all_tokens, all_targets), total);
+  model_->evaluate(scope(nullptr), upload(all_tokens, all_targets, first_keys), total);
   model_->units().exchange([&](Queue& wire) {  // ranks of the tensor axis have all seen the same tokens
     for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})
       group->all_reduce(wire, *scratch_, {.x = {total, DType::f64, {2}}});
@@ -302,7 +331,7 @@ Tensor Engine::logits(std::span<const std::int32_t> tokens) {
   std::vector<std::int32_t> all(tokens.begin(), tokens.end());
   all.resize(whole, tokens.back());
   const Tensor result(logits_.data(), compute_dtype(options_.recipe), {static_cast<std::int64_t>(whole), options_.model.vocab});
-  model_->logits(scope(nullptr), upload(all, all), result);
+  model_->logits(scope(nullptr), upload(all, all, first_keys_of({}, all.size())), result);
   return result.slice_rows(0, static_cast<std::int64_t>(tokens.size()));
 }
 

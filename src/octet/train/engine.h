@@ -30,6 +30,7 @@ struct EngineOptions {
   nn::LinearObserver* observer = nullptr;  // whose memory the plan must hold: the one that will watch some of the steps
   parallel::Layout layout = {};            // of the mesh of all ranks; this is `rank`
   int rank = 0;
+  bool document_mask = false;              // no token sees another document; the CPU alone
   bool whole_logits = false;  // room for the logits of a micro-batch (probe, generate)
 };
 
@@ -79,8 +80,10 @@ class Engine {
 
   // Every pass has the one shape that the memory was measured for: a whole micro-batch.
   // {sum of losses, tokens} of all ranks, each data coordinate with at most a micro-batch of whole rows of its own; records
-  // nothing. Targets that are kernels::kIgnoredTarget count nothing.
-  std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+  // nothing. Targets that are kernels::kIgnoredTarget count nothing. `document_starts` as in data::Batch; empty: every row is one
+  // document.
+  std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                                 std::span<const std::int32_t> document_starts = {});
   // logits [tokens, V] in device memory until the next call; of whole rows, or of the beginning of one. Refused where the
   // context or the tensor axis has several ranks.
   Tensor logits(std::span<const std::int32_t> tokens);
@@ -111,7 +114,10 @@ class Engine {
   static Capacity capacity_of(const EngineOptions& options, DeviceKind device);
   void dry_run();
   nn::Scope scope(nn::LinearObserver* observer);
-  models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+  std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
+  // `first_keys`: of whole sequences, as tokens; empty without a document mask.
+  models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
+                       std::span<const std::int32_t> first_keys);
 
   EngineOptions options_;
   std::unique_ptr<Device> own_device_;

@@ -88,11 +88,11 @@ double evaluate(Engine& engine, const data::Dataset& dataset, std::int64_t seque
       const auto offset = static_cast<std::size_t>((i - begin) * length), width = static_cast<std::size_t>(length);
       dataset.held_out_sample(
           none ? 0 : i, {.tokens = std::span(tokens).subspan(offset, width), .targets = std::span(targets).subspan(offset, width)},
-          starts);
+          starts, static_cast<std::int32_t>(offset));
     }
     const auto used = static_cast<std::size_t>((none ? 1 : end - begin) * length);
     if (none) std::fill_n(targets.begin(), used, kernels::kIgnoredTarget);
-    const std::array<double, 2> total = engine.evaluate(std::span(tokens).first(used), std::span(targets).first(used));
+    const std::array<double, 2> total = engine.evaluate(std::span(tokens).first(used), std::span(targets).first(used), starts);
     loss += total[0];
     weight += total[1];
   }

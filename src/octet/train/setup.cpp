@@ -99,6 +99,7 @@ EngineOptions engine_options(const Config& config, const Recipe& recipe) {
   options.model = decoder_config(config);
   options.seq_len = config.training.seq_len;
   options.micro_batch_size = config.training.micro_batch_size;
+  options.document_mask = config.data.document_mask;
   demand(options.seq_len <= options.model.max_position, ExitCode::config, config.file, ": training.seq_len = ", options.seq_len,
          " is beyond the model's max_position_embeddings = ", options.model.max_position);
   return options;

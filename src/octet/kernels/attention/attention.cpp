@@ -24,8 +24,8 @@ void check_rows(const char* name, const Tensor& x, const Tensor& like, std::int6
   require(x.dtype == like.dtype, "attention: ", name, " is ", name_of(x.dtype), ", q ", name_of(like.dtype));
 }
 
-AttentionPlan check_and_plan(const AttentionShape& s, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
-                             const Tensor& lse) {
+AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const Tensor& q, const Tensor& k, const Tensor& v,
+                             const Tensor& first_keys, const Tensor& o, const Tensor& lse) {
   check_shape(s);
   require(q.shape.rank() == 2 && k.shape.rank() == 2, "attention: q ", q.shape, " and k ", k.shape, " must have two dims");
   require(q.rows() % s.batch == 0 && k.rows() % s.batch == 0, "attention: q ", q.shape, " and k ", k.shape, " are not of ",
@@ -37,6 +37,11 @@ AttentionPlan check_and_plan(const AttentionShape& s, const Tensor& q, const Ten
   check_rows("o", o, q, q.rows(), s.heads * s.head_dim);
   require(lse.shape == Shape({s.heads, q.rows()}), "attention: lse has shape ", lse.shape, ", not ", Shape({s.heads, q.rows()}));
   require(lse.dtype == (q.dtype == DType::f64 ? DType::f64 : DType::f32), "attention: lse is ", name_of(lse.dtype));
+  if (first_keys) {
+    require(first_keys.shape == Shape({q.rows()}) && first_keys.dtype == DType::i32, "attention: first_keys is ",
+            name_of(first_keys.dtype), " ", first_keys.shape, ", not I32 ", Shape({q.rows()}));
+    require(queue.target() != DeviceKind::cuda, "attention: first_keys on CUDA");
+  }
 
   // Tall tiles waste products above the diagonal, small ones calls of BLAS; measured for head dims 32 to 128.
   constexpr std::int64_t kQueryBlock = 64, kKeyBlock = 256;
@@ -97,7 +102,7 @@ std::int64_t AttentionPlan::backward_partials() const { return parts == 1 ? 0 : 
 
 // Two products of head_dim for each visible pair.
 void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op) {
-  const AttentionPlan plan = check_and_plan(op.shape, op.q, op.k, op.v, op.o, op.lse);
+  const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.o, op.lse);
   queue.count("attention_forward",
               {.flops = 4 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
                .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse})});
@@ -119,7 +124,7 @@ void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op)
 
 // Five products for each visible pair, S computed again among them.
 void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
-  const AttentionPlan plan = check_and_plan(op.shape, op.q, op.k, op.v, op.o, op.lse);
+  const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.o, op.lse);
   check_rows("go", op.go, op.q, op.q.rows(), op.q.cols());
   check_rows("gq", op.gq, op.q, op.q.rows(), op.q.cols());
   check_rows("gk", op.gk, op.q, op.k.rows(), op.k.cols());

@@ -2,7 +2,10 @@
 //   S = scale * Q Kᵀ (masked), P = softmax(S), O = P V, lse = log sum exp S.
 // Token i of q may see token j of k when j <= i + (Sk - Sq): bottom-right alignment for unequal lengths. A query that
 // sees no key has o = 0, lse = -inf and no gradient. Work counts visible pairs only: 2 products forward, 5 backward.
-// On CUDA: BF16 alone, head_dim a multiple of 8 up to 256, Sq <= Sk, and rows that begin at multiples of 16 bytes.
+// `first_keys` hides the beginning of the keys as well, so that documents of one sequence do not see each other. The CPU then
+// passes over tiles of keys that no query of a block sees. Work is counted as without: it depends on the data.
+// On CUDA: no `first_keys`, BF16 alone, head_dim a multiple of 8 up to 256, Sq <= Sk, and rows that begin at multiples of 16
+// bytes.
 #pragma once
 
 #include <string>
@@ -26,10 +29,11 @@ struct AttentionShape {
 
 struct AttentionForward {
   AttentionShape shape;
-  Tensor q;    // [B Sq, H K]  BF16, F32 or F64; rows may be strided (a slice of packed QKV), so too k and v
-  Tensor k;    // [B Sk, G K]
-  Tensor v;    // [B Sk, G K]
-  Tensor o;    // [B Sq, H K]  overwritten
+  Tensor q;           // [B Sq, H K]  BF16, F32 or F64; rows may be strided (a slice of packed QKV), so too k and v
+  Tensor k;           // [B Sk, G K]
+  Tensor v;           // [B Sk, G K]
+  Tensor first_keys;  // [B Sq] I32, or absent: token i of q sees no key of its sequence before this one
+  Tensor o;           // [B Sq, H K]  overwritten
   Tensor lse;  // [H, B Sq]    F32 (F64 for F64); overwritten; natural logarithm. CUDA keeps it as [B, H, Sq] in the same memory:
                //              only attention_backward on the same device reads it
 };
@@ -38,9 +42,9 @@ void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op)
 // gV = Pᵀ gO, dP = gO Vᵀ, dS = P (dP - rowsum(gO O)), gQ = scale dS K, gK = scale dSᵀ Q. Deterministic on the CPU.
 struct AttentionBackward {
   AttentionShape shape;
-  Tensor q, k, v, o, lse;  // as in forward
-  Tensor go;               // [B Sq, H K]
-  Tensor gq, gk, gv;       // as q, k, v; overwritten; rows may be strided
+  Tensor q, k, v, first_keys, o, lse;  // as in forward
+  Tensor go;                           // [B Sq, H K]
+  Tensor gq, gk, gv;                   // as q, k, v; overwritten; rows may be strided
 };
 void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op);
 

@@ -62,17 +62,43 @@ BlasMatrix<R> from_row(BlasMatrix<R> x, std::int64_t row) {
   return x;
 }
 
-// How many of the keys [first, first + width) query `i` sees.
-std::int64_t visible_keys(const AttentionPlan& plan, std::int64_t i, std::int64_t first, std::int64_t width) {
-  return std::clamp<std::int64_t>(i + plan.offset() + 1 - first, 0, width);
-}
+// Which of the keys of a tile a query sees: [begin, end), {0, 0} for none.
+struct SeenKeys {
+  std::int64_t begin, end;
+};
 
-// Logits behind the last visible one become -inf up to a whole number of vectors, whose exp is 0: a tail would cost as much as
-// several vectors. The length up to there.
+// What the queries of a sequence see.
+class Mask {
+ public:
+  Mask(const AttentionPlan& plan, const Tensor& first_keys, std::int64_t b)
+      : plan_(plan), first_keys_(first_keys ? first_keys.as<std::int32_t>() + b * plan.sq : nullptr) {}
+
+  // Of the keys [first, first + width), by query `i`.
+  SeenKeys operator()(std::int64_t i, std::int64_t first, std::int64_t width) const {
+    const std::int64_t end = std::clamp<std::int64_t>(i + plan_.offset() + 1 - first, 0, width);
+    const std::int64_t begin = first_keys_ ? std::max<std::int64_t>(first_keys_[i] - first, 0) : 0;
+    return begin < end ? SeenKeys{begin, end} : SeenKeys{0, 0};
+  }
+  // Where the first tile begins of which the queries [begin, begin + rows) see something. Tiles are where they are without a
+  // mask.
+  std::int64_t first_tile(std::int64_t begin, std::int64_t rows) const {
+    if (!first_keys_) return 0;
+    const std::int64_t first = *std::min_element(first_keys_ + begin, first_keys_ + begin + rows);
+    return std::max<std::int64_t>(first, 0) / plan_.k_block * plan_.k_block;
+  }
+
+ private:
+  const AttentionPlan& plan_;
+  const std::int32_t* first_keys_;
+};
+
+// Logits before the first visible one and behind the last become -inf up to a whole number of vectors, whose exp is 0: a tail
+// would cost as much as several vectors. The length up to there.
 template <class R>
-std::int64_t pad_row(R* row, std::int64_t seen) {
-  const std::int64_t padded = round_up(seen, kSumLanes);
-  std::fill(row + seen, row + padded, -std::numeric_limits<R>::infinity());
+std::int64_t pad_row(R* row, SeenKeys seen) {
+  const std::int64_t padded = round_up(seen.end, kSumLanes);
+  std::fill(row, row + seen.begin, -std::numeric_limits<R>::infinity());
+  std::fill(row + seen.end, row + padded, -std::numeric_limits<R>::infinity());
   return padded;
 }
 
@@ -96,8 +122,9 @@ void forward_block(const AttentionForward& op, const AttentionPlan& plan, std::i
   std::fill_n(sum, rows, R(0));
 
   const BlasMatrix<R> q = matrix(Rows<T>(op.q, b * plan.sq + begin, h * dim), rows, dim, q_memory);
+  const Mask mask(plan, op.first_keys, b);
   const std::int64_t end = std::min(plan.sk, begin + rows + plan.offset());
-  for (std::int64_t first = 0; first < end; first += plan.k_block) {
+  for (std::int64_t first = mask.first_tile(begin, rows); first < end; first += plan.k_block) {
     const std::int64_t width = std::min(plan.k_block, end - first);
     const BlasMatrix<R> k = matrix(Rows<T>(op.k, b * plan.sk + first, g * dim), width, dim, k_memory);
     multiply(Product<R>{.m = rows,
@@ -110,10 +137,10 @@ void forward_block(const AttentionForward& op, const AttentionPlan& plan, std::i
                         .d_stride = plan.row_length()});
     for (std::int64_t i = 0; i < rows; ++i) {
       R* const row = p + i * plan.row_length();
-      const std::int64_t seen = visible_keys(plan, begin + i, first, width);
+      const SeenKeys seen = mask(begin + i, first, width);
       const std::int64_t padded = pad_row(row, seen);
       std::fill(row + padded, row + std::max(padded, width), R(0));
-      if (seen == 0) continue;
+      if (seen.end == 0) continue;
       const R shift = max_row(row, padded, largest[i]);
       // Only -inf so far: any finite shift makes each term 0.
       const R added = exp_and_sum_row(row, padded, std::isinf(shift) && shift < 0 ? R(0) : shift);
@@ -166,8 +193,9 @@ void backward_block(const AttentionBackward& op, const AttentionPlan& plan, std:
   for (std::int64_t i = 0; i < rows; ++i) memory.delta[i] = dot_row(go.data + i * go.stride, o.data + i * o.stride, dim);
   std::fill_n(memory.gq, rows * dim, R(0));
 
+  const Mask mask(plan, op.first_keys, b);
   const std::int64_t end = std::min(plan.sk, begin + rows + plan.offset());
-  for (std::int64_t first = 0; first < end; first += plan.k_block) {
+  for (std::int64_t first = mask.first_tile(begin, rows); first < end; first += plan.k_block) {
     const std::int64_t width = std::min(plan.k_block, end - first);
     const BlasMatrix<R> k = from_row(memory.k, first), v = from_row(memory.v, first);
     multiply(Product<R>{
@@ -178,15 +206,16 @@ void backward_block(const AttentionBackward& op, const AttentionPlan& plan, std:
       R* const dp = memory.dp + i * stride;
       // A row of which forward saw only -inf has no gradient, like one that sees nothing.
       const bool empty = std::isinf(lse[i]) && lse[i] < 0;
-      const std::int64_t seen = empty ? 0 : visible_keys(plan, begin + i, first, width);
+      const SeenKeys seen = empty ? SeenKeys{0, 0} : mask(begin + i, first, width);
       const R delta = memory.delta[i], shift = lse[i];
       const std::int64_t padded = pad_row(p, seen);
       for (std::int64_t j = 0; j < padded; ++j) {
         p[j] = exp_of(p[j] - shift);
         dp[j] = p[j] * (dp[j] - delta);
       }
-      std::fill(p + seen, p + width, R(0));
-      std::fill(dp + seen, dp + width, R(0));  // what stood there may be anything
+      std::fill(p + seen.end, p + width, R(0));
+      std::fill(dp, dp + seen.begin, R(0));  // what stood there may be anything
+      std::fill(dp + seen.end, dp + width, R(0));
     }
     const BlasMatrix<R> p{memory.p, stride}, ds{memory.dp, stride};
     multiply(Product<R>{

@@ -74,6 +74,7 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   require(batch.seq_len <= positions_.rows(), "a sequence of ", batch.seq_len, " tokens, but tables for ", positions_.rows());
   nn::Scope result = scope;
   result.batch = batch.batch;
+  result.first_keys = batch.first_keys;
   result.positions = allocate(scope.stash, DType::i32, {batch.tokens.rows()});
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < batch.batch; ++i) {

@@ -16,6 +16,7 @@ struct Batch {
   std::int64_t batch = 1, seq_len = 0;
   Tensor tokens;   // [T] I32, as parallel::context_part cuts them
   Tensor targets;  // [T] I32, -100 is ignored
+  Tensor first_keys;  // [T] I32, where the document of each token begins in its sequence; absent: documents see each other
 };
 
 class Decoder {

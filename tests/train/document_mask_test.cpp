@@ -1,0 +1,127 @@
+// data.document_mask: no token sees another document.
+#include <gtest/gtest.h>
+
+#include "octet/numerics/bounds.h"
+#include "support/near.h"
+#include "support/tiny_model.h"
+
+namespace octet::testing {
+namespace {
+
+constexpr std::int64_t kLength = 24;
+
+train::EngineOptions masked(const std::string& recipe, bool mask = true) {
+  train::EngineOptions options = tiny_options(recipe);
+  options.micro_batch_size = 1;
+  options.document_mask = mask;
+  return options;
+}
+
+struct Outcome {
+  double loss;
+  std::vector<std::vector<double>> gradients;
+};
+
+// Of one sequence, without an optimizer step.
+Outcome outcome_of(const train::EngineOptions& options, const Tokens& tokens) {
+  const auto engine = make_engine(options);
+  engine->zero_gradients();
+  engine->forward_backward(tokens.batch(), nullptr);
+  Outcome outcome{};
+  for (const parallel::Parameter& p : engine->model().parameters().parameters())
+    outcome.gradients.push_back(values_of(p.grad_part));
+  outcome.loss = engine->optimizer().loss_total()[0];
+  return outcome;
+}
+
+// Only the tokens of [from, to) are scored.
+Tokens scored(Tokens tokens, std::int64_t from, std::int64_t to) {
+  for (std::int64_t i = 0; i < kLength; ++i) {
+    if (i < from || i >= to) tokens.targets[static_cast<std::size_t>(i)] = -100;
+  }
+  return tokens;
+}
+
+// What stands in other documents changes not one bit of the loss of a document, nor of what it teaches; without a mask it does.
+TEST(DocumentMask, OtherDocumentsDoNotMatter) {
+  for (const std::string recipe : {"fp32", "bf16"}) {
+    for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
+      Tokens one = scored(random_tokens(kLength, 32, 1), 10, 17);
+      one.document_starts = {0, 10, 17};
+      Tokens other = one;
+      for (const std::size_t i : {3u, 9u, 20u}) other.tokens[i] = (other.tokens[i] + 5) % 32;
+      for (const bool mask : {true, false}) {
+        train::EngineOptions options = masked(recipe, mask);
+        options.checkpointing = mode;
+        const Outcome a = outcome_of(options, one), b = outcome_of(options, other);
+        EXPECT_EQ(a.loss == b.loss, mask) << recipe;
+        EXPECT_EQ(a.gradients == b.gradients, mask) << recipe;
+      }
+    }
+  }
+}
+
+// Each document as the beginning of a sequence of its own: RoPE knows distances alone, so that positions which go on through the
+// sequence change nothing. Its table is of F32, whence the bound: two rotations and some products of each of two layers.
+TEST(DocumentMask, DocumentsAreAsIfAlone) {
+  const double bound = gamma(64, kUnitRoundoffF32);
+  Tokens packed = random_tokens(kLength, 32, 2);
+  packed.document_starts = {0, 1, 9, 20};
+  const Outcome whole = outcome_of(masked("fp64"), packed);
+  Outcome sum{};
+  for (std::size_t d = 0; d < 4; ++d) {
+    const std::int64_t begin = packed.document_starts[d], end = d + 1 < 4 ? packed.document_starts[d + 1] : kLength;
+    Tokens alone = random_tokens(kLength, 32, 3);
+    for (std::int64_t i = begin; i < end; ++i) {
+      alone.tokens[static_cast<std::size_t>(i - begin)] = packed.tokens[static_cast<std::size_t>(i)];
+      alone.targets[static_cast<std::size_t>(i - begin)] = packed.targets[static_cast<std::size_t>(i)];
+    }
+    const Outcome part = outcome_of(masked("fp64", false), scored(alone, 0, end - begin));
+    sum.loss += part.loss;
+    sum.gradients.resize(part.gradients.size());
+    for (std::size_t p = 0; p < part.gradients.size(); ++p) {
+      sum.gradients[p].resize(part.gradients[p].size());
+      for (std::size_t i = 0; i < part.gradients[p].size(); ++i) sum.gradients[p][i] += part.gradients[p][i];
+    }
+  }
+  EXPECT_NEAR(whole.loss, sum.loss, bound * sum.loss);
+  for (std::size_t p = 0; p < sum.gradients.size(); ++p) EXPECT_TRUE(near_norm(whole.gradients[p], sum.gradients[p], bound)) << p;
+  EXPECT_GT(std::abs(outcome_of(masked("fp64", false), packed).loss - sum.loss), 1e3 * bound * sum.loss);
+}
+
+// An evaluation that has fewer rows than a micro-batch masks them alike.
+TEST(DocumentMask, EvaluatesAsItTrains) {
+  train::EngineOptions options = masked("fp64");
+  Tokens tokens = random_tokens(kLength, 32, 4);
+  tokens.document_starts = {0, 5, 6};
+  const Outcome trained = outcome_of(options, tokens);
+  options.micro_batch_size = 3;
+  const auto engine = make_engine(options);
+  const double bound = gamma(256, kUnitRoundoffF64);
+  EXPECT_NEAR(engine->evaluate(tokens.tokens, tokens.targets, tokens.document_starts)[0], trained.loss, bound * trained.loss);
+}
+
+TEST(DocumentMask, ThePlanIsExactAndTheDeviceSaysNo) {
+  for (const std::string recipe : {"bf16", "fp8_delayed"}) {
+    const train::EngineOptions with = masked(recipe), without = masked(recipe, false);
+    const auto engine = make_engine(with);
+    Tokens tokens = random_tokens(kLength, 32, 5);
+    tokens.document_starts = {0, 3};
+    engine->zero_gradients();
+    engine->forward_backward(tokens.batch(), nullptr);
+    engine->apply(1e-3, 1);
+    EXPECT_EQ(engine->device().memory().total_peak, train::measure(with, DeviceKind::cpu).total());
+    EXPECT_GE(train::measure(with, DeviceKind::cpu).total(), train::measure(without, DeviceKind::cpu).total() + 4 * kLength);
+    try {
+      train::measure(with, DeviceKind::cuda);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::config);
+      EXPECT_NE(std::string(error.what()).find("data.document_mask = true: attention on CUDA"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::testing
