@@ -162,7 +162,7 @@ TEST(Prepare, GoesOnWhereItWasInterrupted) {
     PrepareSummary last;
     for (bool done = false; !done;) {
       std::atomic<bool> stop{false};
-      const ActingTokenizer tokenizer(400 + interruptions * 1000, [&] { stop.store(true); });
+      const ActingTokenizer tokenizer(6000, [&] { stop.store(true); });  // of 20,000: one run does not get there
       try {
         last = prepare({.inputs = {folder / "in"},
                         .output = folder / "c",
@@ -177,7 +177,7 @@ TEST(Prepare, GoesOnWhereItWasInterrupted) {
         ASSERT_LT(++interruptions, 40);
       }
     }
-    EXPECT_GE(interruptions, 3);
+    EXPECT_GE(interruptions, 2);
     EXPECT_TRUE(files_of_corpus(folder / "c") == files_of_corpus(folder / "whole"));
     EXPECT_EQ(last.duplicates, whole.duplicates);
     EXPECT_EQ(last.files, whole.files);
@@ -196,7 +196,7 @@ TEST(Prepare, GoesOnWhereItWasKilled) {
   prepare(options, LetterTokenizer());
   options.output = folder / "c";
   options.journal_interval_s = 0;
-  int kills = 0, status = 0;
+  int kills = 0, journals = 0, status = 0;
   for (;; ++kills) {
     ASSERT_LT(kills, 40);
     options.workers = 1 + kills % 3;
@@ -210,11 +210,13 @@ TEST(Prepare, GoesOnWhereItWasKilled) {
     if (WIFEXITED(status)) break;
     ASSERT_EQ(WTERMSIG(status), SIGKILL);
     EXPECT_FALSE(std::filesystem::exists(folder / "c.bin"));
+    const bool behind = std::filesystem::exists(folder / "c.json.part") &&
+                        read_file(folder / "c.json.part").find("\"documents\":0,") == std::string::npos;
+    journals += behind ? 1 : 0;
   }
   EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_GE(kills, 3);
-  // Calls of a run grow by 1,000: without going on, one would have to make all of them.
-  EXPECT_LT(3000 + kills * 1000, 20000);
+  EXPECT_GE(journals, 1) << "no run was killed behind its first document";
   EXPECT_TRUE(files_of_corpus(folder / "c") == files_of_corpus(folder / "whole"));
   EXPECT_EQ(names_in(folder.path()).size(), 7u);
 }

@@ -23,9 +23,9 @@ int run_doctor(const DoctorArgs& args);
 
 struct DataPrepareArgs {
   std::vector<std::filesystem::path> inputs;
-  std::string tokenizer = "byte";
+  std::string tokenizer;  // "": byte for texts, unknown for tokens
   std::filesystem::path output;
-  std::string format = "auto";  // auto | text | jsonl
+  std::string format = "auto";  // auto | text | jsonl | llmc | nanogpt
   std::string field = "text";   // of a JSONL line
   std::string duplicates = "count";  // count | drop | ignore
   int workers = 0;                   // 0: one per core

@@ -21,6 +21,8 @@ void ask_to_stop(int signal) {
 
 data::InputFormat format_of(const std::string& name) {
   if (name == "text") return data::InputFormat::text;
+  if (name == "llmc") return data::InputFormat::llmc;
+  if (name == "nanogpt") return data::InputFormat::nanogpt;
   return name == "jsonl" ? data::InputFormat::jsonl : data::InputFormat::automatic;
 }
 
@@ -34,7 +36,6 @@ data::Duplicates duplicates_of(const std::string& name) {
 int run_data_prepare(const DataPrepareArgs& args) {
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
-  const auto tokenizer = data::make_tokenizer(args.tokenizer);
   data::PrepareOptions options{.inputs = args.inputs,
                                .format = format_of(args.format),
                                .output = args.output,
@@ -44,7 +45,10 @@ int run_data_prepare(const DataPrepareArgs& args) {
   options.stop = &stop_asked;
   data::ConsoleProgress console;
   if (!args.json) options.progress = [&](const data::PrepareProgress& progress) { console(progress); };
-  const data::PrepareSummary summary = data::prepare(options, *tokenizer);
+  const bool unknown = args.tokenizer.empty() && data::holds_tokens(options.format);
+  const data::PrepareSummary summary =
+      unknown ? data::prepare_tokens(options)
+              : data::prepare(options, *data::make_tokenizer(args.tokenizer.empty() ? "byte" : args.tokenizer));
   if (args.json) {
     const Json object = {{"output", args.output.string()},         {"files", summary.files},
                          {"skipped_files", summary.skipped_files}, {"empty_documents", summary.empty_documents},

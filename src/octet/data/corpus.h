@@ -17,7 +17,7 @@ namespace octet::data {
 
 // PREFIX.json.
 struct CorpusInfo {
-  std::string tokenizer;       // what make_tokenizer() was given
+  std::string tokenizer;       // what make_tokenizer() was given; "" when nobody knows, and the hash likewise
   std::string tokenizer_hash;  // Tokenizer::hash()
   std::int64_t vocab_size = 0;
   std::optional<std::int32_t> end_of_document;

@@ -38,7 +38,7 @@ CorpusWriter::CorpusWriter(CorpusParts parts, const Tokenizer& tokenizer, const 
   info_.tokenizer_hash = tokenizer.hash();
   info_.vocab_size = tokenizer.vocab_size();
   info_.end_of_document = tokenizer.end_of_document();
-  info_.type = token_type_for(info_.vocab_size);
+  info_.type = info_.tokenizer.empty() && info_.vocab_size <= 65536 ? TokenType::u16 : token_type_for(info_.vocab_size);
   try {
     resumed_ = options.resume != nullptr && resume(*options.resume);
     options_.resume = nullptr;
@@ -93,6 +93,7 @@ bool CorpusWriter::resume(const WriterState& state) {
   info_.sequences = state.sequences;
   info_.tokens = state.tokens;
   duplicates_ = state.duplicates;
+  largest_token_ = state.largest_token;
   continued_ = state.continued;
   bin_ = std::make_unique<FileWriter>(parts_.bin(), static_cast<std::size_t>(bin_bytes));
   idx_ = std::make_unique<FileWriter>(parts_.idx(), static_cast<std::size_t>(idx_bytes));
@@ -109,6 +110,7 @@ WriterState CorpusWriter::flush() {
                     .sequences = first_sequence_,
                     .tokens = info_.tokens,
                     .duplicates = duplicates_,
+                    .largest_token = largest_token_,
                     .seen = documents_.size(),
                     .bin_xxh3 = bin_sum_before_.hex(),
                     .lengths_xxh3 = lengths_sum_before_.hex()};
@@ -129,6 +131,7 @@ void CorpusWriter::append(std::span<const std::int32_t> ids) {
     for (const std::int32_t id : now) largest = std::max(largest, static_cast<std::uint32_t>(id));
     require(largest < info_.vocab_size, "tokenizer ", info_.tokenizer, " gave token ", static_cast<std::int32_t>(largest), " of ",
             info_.vocab_size);
+    largest_token_ = std::max(largest_token_, std::int64_t{largest});
     if (width == 2) {
       for (std::size_t i = 0; i < now.size(); ++i) {
         const auto narrow = static_cast<std::uint16_t>(now[i]);
@@ -238,6 +241,7 @@ void CorpusWriter::write_index() {
 
 CorpusInfo CorpusWriter::finish() {
   require(document_tokens_ == 0, "corpus writer: the last document was not ended");
+  if (info_.tokenizer.empty()) info_.vocab_size = largest_token_ + 1;
   write_index();
   bin_->finish();
   idx_->finish();

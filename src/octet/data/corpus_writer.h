@@ -26,8 +26,9 @@ struct WriterState {
   std::int64_t documents = 0, sequences = 0, tokens = 0;
   std::int64_t duplicates = 0;
   std::vector<std::int64_t> continued;  // sequences that continue the document of the one before them
-  std::int64_t seen = 0;                // documents in the set
-  std::string bin_xxh3, lengths_xxh3;   // of the parts up to here
+  std::int64_t largest_token = 0;
+  std::int64_t seen = 0;               // documents in the set
+  std::string bin_xxh3, lengths_xxh3;  // of the parts up to here
 };
 
 class CorpusWriter {
@@ -40,6 +41,7 @@ class CorpusWriter {
     const WriterState* resume = nullptr;  // of parts that another writer left
   };
 
+  // A tokenizer without a name: it is not known who made the tokens, and the vocabulary is what occurs.
   CorpusWriter(CorpusParts parts, const Tokenizer& tokenizer, const Options& options);
   CorpusWriter(CorpusParts parts, const Tokenizer& tokenizer) : CorpusWriter(std::move(parts), tokenizer, Options()) {}
   ~CorpusWriter();  // without finish() or keep(): removes the parts
@@ -82,7 +84,7 @@ class CorpusWriter {
   CorpusParts parts_;
   Options options_;
   CorpusInfo info_;
-  std::int64_t duplicates_ = 0;
+  std::int64_t duplicates_ = 0, largest_token_ = 0;
   std::int64_t sequence_tokens_ = 0, document_tokens_ = 0, first_sequence_ = 0;
   std::vector<std::int64_t> continued_;
   std::vector<char> packed_;

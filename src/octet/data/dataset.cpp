@@ -14,7 +14,7 @@ std::vector<double> weights_of(const std::vector<Source>& sources) {
 
 // Two corpora whose tokenizers are known must agree.
 void check_tokenizers(const Corpus& a, const Corpus& b) {
-  if (!a.info() || !b.info()) return;
+  if (!a.info() || !b.info() || a.info()->tokenizer.empty() || b.info()->tokenizer.empty()) return;
   demand(a.info()->tokenizer_hash == b.info()->tokenizer_hash, ExitCode::data, b.paths().json.string(),
          ": prepared with tokenizer ", b.info()->tokenizer, " (", b.info()->tokenizer_hash, "), but ", a.paths().json.string(),
          " with ", a.info()->tokenizer, " (", a.info()->tokenizer_hash, ")");

@@ -12,7 +12,9 @@
 namespace octet::data {
 
 // What --format names. `automatic` goes by the name, without .gz or .zst: *.jsonl and *.ndjson are JSONL, the rest is text.
-enum class InputFormat { automatic, text, jsonl };
+// Tokens (token_file.h) must be named.
+enum class InputFormat { automatic, text, jsonl, llmc, nanogpt };
+inline bool holds_tokens(InputFormat format) { return format == InputFormat::llmc || format == InputFormat::nanogpt; }
 InputFormat input_format(const std::filesystem::path& path, InputFormat chosen);
 
 // The files of some inputs, in order; the rules are those of PrepareOptions::inputs.

@@ -60,7 +60,7 @@ void measure_lengths(const Corpus& corpus, CorpusReport& report) {
 
 // The tokenizer of PREFIX.json, when it can still be had.
 std::unique_ptr<Tokenizer> tokenizer_of(const Corpus& corpus) {
-  if (!corpus.info()) return nullptr;
+  if (!corpus.info() || corpus.info()->tokenizer.empty()) return nullptr;
   try {
     auto tokenizer = make_tokenizer(corpus.info()->tokenizer);
     return tokenizer->hash() == corpus.info()->tokenizer_hash ? std::move(tokenizer) : nullptr;
@@ -108,7 +108,10 @@ std::string to_text(const CorpusReport& report) {
   line("tokens", fmt::format("{} ({}, {})", format_count(report.tokens), token_type_name(report.type),
                              format_bytes(static_cast<std::uint64_t>(report.bin_bytes))));
   line("largest token", format_count(std::int64_t{report.largest_token}));
-  if (report.info) {
+  if (report.info && report.info->tokenizer.empty()) {
+    line("tokenizer", "unknown (the tokens came as they are)");
+    line("sums", "match");
+  } else if (report.info) {
     line("tokenizer", fmt::format("{} (vocabulary {}, XXH3 {})", printable(report.info->tokenizer),
                                   format_count(report.info->vocab_size), printable(report.info->tokenizer_hash)));
     line("sums", "match");

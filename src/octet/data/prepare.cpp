@@ -37,6 +37,35 @@ struct Encoded {
   InputPosition end;
 };
 
+// Stands for the tokenizer of ids that came as they are: nothing is added to a document.
+class GivenTokens final : public Tokenizer {
+ public:
+  explicit GivenTokens(std::int64_t limit) : limit_(static_cast<std::int32_t>(limit)) {}
+  explicit GivenTokens(const Tokenizer& maker) : name_(maker.name()), hash_(maker.hash()), limit_(maker.vocab_size()) {}
+  std::string name() const override { return name_; }
+  std::string hash() const override { return hash_; }
+  std::int32_t vocab_size() const override { return limit_; }
+  std::optional<std::int32_t> end_of_document() const override { return std::nullopt; }
+  void encode(std::string_view, std::vector<std::int32_t>&) const override {
+    fail(ExitCode::internal, "tokens need no encoding");
+  }
+  void decode(std::span<const std::int32_t>, std::string&) const override { fail(ExitCode::internal, "tokens stay as they are"); }
+  std::size_t cut(std::string_view) const override { return 0; }
+
+ private:
+  std::string name_, hash_;
+  std::int32_t limit_;
+};
+
+void read_tokens(const Task& task, const Tokenizer& tokenizer, Encoded& encoded) {
+  std::vector<std::size_t> documents;
+  for (const Segment& segment : task.segments) {
+    read_documents(task.tokens, std::string_view(task.bytes).substr(segment.begin, segment.end - segment.begin),
+                   tokenizer.vocab_size(), task.file, segment.line, encoded.ids, documents);
+  }
+  for (const std::size_t tokens : documents) encoded.pieces.push_back({tokens, true});
+}
+
 Encoded encode(const Task& task, const Tokenizer& tokenizer, const std::string& jsonl_field) {
   Encoded encoded;
   encoded.files = task.files;
@@ -44,6 +73,10 @@ Encoded encode(const Task& task, const Tokenizer& tokenizer, const std::string& 
   encoded.bytes_passed = task.bytes_passed;
   encoded.skipped_bytes = task.skipped_bytes;
   encoded.end = task.end;
+  if (holds_tokens(task.format)) {
+    read_tokens(task, tokenizer, encoded);
+    return encoded;
+  }
   encoded.pieces.reserve(task.segments.size());
   for (const Segment& segment : task.segments) {
     const std::size_t before = encoded.ids.size();
@@ -64,9 +97,7 @@ std::string names_of(const std::vector<std::filesystem::path>& inputs) {
   return names;
 }
 
-}  // namespace
-
-PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer) {
+PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
   demand(!options.inputs.empty(), ExitCode::config, "data prepare: no input given");
   demand(options.workers >= 0, ExitCode::config, "data prepare: workers must not be negative, got ", options.workers);
   const auto start = Clock::now();
@@ -159,13 +190,31 @@ PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer
   return summary;
 }
 
+}  // namespace
+
+PrepareSummary prepare_tokens(const PrepareOptions& options) {
+  require(holds_tokens(options.format), "data prepare: no format of tokens");
+  demand(!options.inputs.empty(), ExitCode::config, "data prepare: no input given");
+  InputFiles files(options.inputs, CorpusPaths(options.output));
+  std::int64_t limit = 1;
+  while (const auto file = files.next()) {
+    demand(!file->is_standard_input(), ExitCode::config, "data prepare: tokens cannot come from standard input");
+    limit = std::max(limit, token_file_of(*file, options.format).vocab_limit());
+  }
+  return run(options, GivenTokens(limit));
+}
+
+PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer) {
+  return holds_tokens(options.format) ? run(options, GivenTokens(tokenizer)) : run(options, tokenizer);
+}
+
 std::string to_text(const PrepareSummary& summary) {
   const CorpusInfo& corpus = summary.corpus;
-  std::string text =
-      fmt::format("{} documents, {} tokens (tokenizer {}, vocabulary {}, {}) from {} files, {}, in {}\n",
-                  format_count(corpus.documents), format_count(corpus.tokens), corpus.tokenizer, format_count(corpus.vocab_size),
-                  token_type_name(corpus.type), format_count(summary.files),
-                  format_bytes(static_cast<std::uint64_t>(summary.input_bytes)), format_duration(summary.elapsed_s));
+  std::string text = fmt::format(
+      "{} documents, {} tokens (tokenizer {}, vocabulary {}, {}) from {} files, {}, in {}\n", format_count(corpus.documents),
+      format_count(corpus.tokens), corpus.tokenizer.empty() ? "unknown" : corpus.tokenizer, format_count(corpus.vocab_size),
+      token_type_name(corpus.type), format_count(summary.files), format_bytes(static_cast<std::uint64_t>(summary.input_bytes)),
+      format_duration(summary.elapsed_s));
   if (summary.skipped_files > 0)
     text += fmt::format("skipped {} files that are not UTF-8 text\n", format_count(summary.skipped_files));
   if (summary.empty_documents > 0) text += fmt::format("left out {} empty documents\n", format_count(summary.empty_documents));

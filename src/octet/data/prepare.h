@@ -65,7 +65,10 @@ struct PrepareSummary {
 // gives the same bytes. With others it starts over, and so it does with standard input. Throws Error{data} for input that is
 // missing, has no documents, is broken (FILE:LINE for JSONL) or damaged, Error{internal} when the disk is full, Error{config}
 // when another process prepares this corpus; a failed run leaves an earlier corpus as it was.
+// Where `format` holds tokens, the tokenizer is the one that made them: its vocabulary is checked, nothing else is done with it.
 PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer);
+// The same for tokens of which nobody knows who made them.
+PrepareSummary prepare_tokens(const PrepareOptions& options);
 
 // A few lines for the console.
 std::string to_text(const PrepareSummary& summary);

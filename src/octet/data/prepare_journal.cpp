@@ -27,6 +27,7 @@ void visit_numbers(Journal& j, Visit&& visit) {
   visit("tokens", j.writer.tokens);
   visit("duplicates", j.writer.duplicates);
   visit("seen", j.writer.seen);
+  visit("largest_token", j.writer.largest_token);
   visit("files", j.files);
   visit("skipped_files", j.skipped_files);
   visit("empty_documents", j.empty_documents);

@@ -41,10 +41,16 @@ bool TaskReader::next(Task& task) {
     if (!file_ && !open_next(task)) break;
     if (!file_) continue;
     const InputFormat format = input_format(file_->path, options_.format);
-    const bool mixed = !task.segments.empty() && (task.format != format || format == InputFormat::jsonl);
+    const bool mixed = !task.segments.empty() && (task.format != format || format != InputFormat::text);
     if (mixed) break;
     task.format = format;
-    format == InputFormat::text ? read_text(task) : read_jsonl(task);
+    if (format == InputFormat::text) {
+      read_text(task);
+    } else if (format == InputFormat::jsonl) {
+      read_jsonl(task);
+    } else {
+      read_tokens(task);
+    }
   }
   task.end = position_;
   return position_.files > before.files || position_.bytes > before.bytes;
@@ -71,6 +77,7 @@ bool TaskReader::open_next(Task& task) {
 void TaskReader::open() {
   try {
     source_ = open_source(file_->path);
+    if (holds_tokens(options_.format)) tokens_ = open_tokens(*source_, options_.format);
   } catch (const Error& error) {
     fail(error.code(), file_->name(), ": ", error.what());
   }
@@ -191,6 +198,35 @@ void TaskReader::read_jsonl(Task& task) {
     const std::int64_t line = ++position_.lines;
     if (!is_blank(std::string_view(task.bytes).substr(begin, stop - begin))) task.segments.push_back({begin, stop, true, line});
     begin = stop + 1;
+  }
+  end_piece(task, end, at_end_ && rest_.empty());
+}
+
+void TaskReader::read_tokens(Task& task) {
+  task.file = file_->name();
+  task.tokens = tokens_;
+  task.bytes = std::move(rest_);
+  rest_.clear();
+  std::size_t wanted = options_.task_bytes;
+  std::size_t end = 0;  // of the last whole document
+  while (end == 0) {
+    while (!at_end_ && task.bytes.size() < wanted) read_more(task.bytes, wanted - task.bytes.size());
+    end = at_end_ ? task.bytes.size() : tokens_.whole_documents(task.bytes);
+    if (at_end_) break;
+    demand(end > 0 || task.bytes.size() < options_.max_piece, ExitCode::data, task.file, ": a document of more than ",
+           options_.max_piece, " bytes");
+    wanted += task.bytes.size();
+  }
+  rest_.assign(task.bytes, end, std::string::npos);
+  task.bytes.resize(end);
+  const std::int64_t first = position_.bytes / tokens_.width;
+  if (end > 0) task.segments.push_back({0, end, true, first});
+  if (at_end_ && rest_.empty()) {
+    const std::int64_t bytes = position_.bytes + static_cast<std::int64_t>(end), tokens = bytes / tokens_.width;
+    demand(bytes % tokens_.width == 0, ExitCode::data, task.file, ": ", bytes, " bytes are no whole number of tokens of ",
+           tokens_.width, " bytes");
+    demand(!tokens_.tokens || *tokens_.tokens == tokens, ExitCode::data, task.file, ": its header promises ",
+           tokens_.tokens.value_or(0), " tokens, it holds ", tokens);
   }
   end_piece(task, end, at_end_ && rest_.empty());
 }

@@ -10,21 +10,22 @@
 #include "octet/data/byte_source.h"
 #include "octet/data/input_files.h"
 #include "octet/data/text.h"
+#include "octet/data/token_file.h"
 #include "octet/data/tokenizer/tokenizer.h"
 
 namespace octet::data {
 
-// A piece of a document (text) or one line (JSONL) in `Task::bytes`.
+// In `Task::bytes`: a piece of a document (text), one line (JSONL), or several whole documents (tokens).
 struct Segment {
   std::size_t begin = 0, end = 0;
   bool ends_document = true;
-  std::int64_t line = 0;  // JSONL: from 1
+  std::int64_t line = 0;  // JSONL: from 1; tokens: the number of the first in its file
 };
 
 // How far the inputs have been put into tasks.
 struct InputPosition {
   std::int64_t files = 0;       // passed
-  std::int64_t bytes = 0;       // of the file after them, unpacked
+  std::int64_t bytes = 0;       // of the file after them, unpacked, behind the header
   std::int64_t lines = 0;       // of that file, when it is JSONL
   std::int64_t open_bytes = 0;  // of Task::bytes_passed so far, those of that file
 };
@@ -33,7 +34,8 @@ struct Task {
   InputFormat format = InputFormat::text;
   std::string bytes;
   std::vector<Segment> segments;
-  std::string file;        // JSONL: all segments are of this file
+  std::string file;        // JSONL and tokens: all segments are of this file
+  TokenFile tokens;        // of that file, when it holds tokens
   std::int64_t files = 0;  // files that end in this task
   std::int64_t skipped_files = 0;
   std::int64_t bytes_passed = 0;   // of the input as it lies, skipped files included
@@ -64,6 +66,7 @@ class TaskReader {
   void open();
   void read_text(Task& task);
   void read_jsonl(Task& task);
+  void read_tokens(Task& task);
   bool is_text();
   void skip(std::int64_t bytes);
   std::size_t read_more(std::string& to, std::size_t bytes);
@@ -76,6 +79,7 @@ class TaskReader {
   std::unique_ptr<ByteSource> source_;
   InputPosition position_;      // of what is in tasks
   bool at_end_ = false;         // of the current file's bytes
+  TokenFile tokens_;            // of the current file
   std::string rest_;            // read, but not yet in a task
   TextChecker stream_checker_;  // of standard input, which cannot be read twice
 };
