@@ -24,6 +24,18 @@ TEST(Bench, TimesCollectivesOnTheCpu) {
   }
 }
 
+// How fast is the machine's affair; that 8 ranks get batches and nothing is left behind is ours.
+TEST(Bench, FeedsEightRanks) {
+  const octet::testing::TemporaryFolder folder;
+  const octet::testing::ProgramResult result = run_program("bench loader --json loader.json", folder.path());
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("at that speed a rank waits "), std::string::npos) << result.out;
+  const Json rows = Json::parse(std::ifstream(folder.path() / "loader.json"));
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0]["ceiling"], 160000.0);
+  EXPECT_NEAR(rows[0]["rate"].get<double>() * rows[0]["seconds"].get<double>(), 8 * 8192, 1e-3);
+}
+
 TEST(Bench, RefusesGroupsThatCannotBe) {
   EXPECT_TRUE(refused(run_program("bench comm --device cpu -n 1"), 2, "-n 1: must be 2 to 64"));
   EXPECT_TRUE(refused(run_program("bench comm --device cuda -n 1000"), 2, "bench comm: "));

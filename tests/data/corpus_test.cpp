@@ -122,5 +122,32 @@ TEST(CorpusInfo, RefusesBrokenDescriptions) {
   }
 }
 
+// Damage that leaves size and time as they were is what the sums are for; once compared, nobody reads the files again.
+TEST(Corpus, VerifiesOnce) {
+  namespace fs = std::filesystem;
+  const TempFolder folder;
+  write_corpus(folder / "c", {"some text", "more"});
+  const auto damage = [&] {
+    const auto time = fs::last_write_time(folder / "c.bin");
+    std::string bytes = read_file(folder / "c.bin");
+    bytes[2] = static_cast<char>(bytes[2] ^ 1);
+    folder.write("c.bin", bytes);
+    fs::last_write_time(folder / "c.bin", time);
+  };
+  damage();
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "c").verify_once(); }), "c.bin: damaged"));
+  EXPECT_FALSE(fs::exists(folder / "c.checked"));
+  damage();  // and whole again
+  EXPECT_TRUE(Corpus(folder / "c").verify_once());
+  EXPECT_TRUE(fs::exists(folder / "c.checked"));
+  damage();
+  EXPECT_TRUE(Corpus(folder / "c").verify_once());  // not read
+  // A file of another time is compared again.
+  fs::last_write_time(folder / "c.bin", fs::last_write_time(folder / "c.bin") + std::chrono::seconds(1));
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "c").verify_once(); }), "c.bin: damaged"));
+  fs::remove(folder / "c.json");
+  EXPECT_FALSE(Corpus(folder / "c").verify_once());
+}
+
 }  // namespace
 }  // namespace octet::data

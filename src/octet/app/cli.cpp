@@ -281,6 +281,7 @@ class CommandLine {
     add_kind("quantize", "Casts to FP8 with their amax", run_bench_quantize);
     add_kind("attention", "Attention, forward and backward", run_bench_attention);
     add_kind("kernels", "The memory-bound ops of a step, on a GPU", run_bench_kernels);
+    add_kind("loader", "Batches of a corpus for 8 ranks of this host", run_bench_loader);
     CLI::App& comm = *add_kind("comm", "Collectives between GPUs over NCCL, or on the CPU over Gloo", run_bench_comm);
     comm.add_option("-n,--ranks", bench_.ranks, "Ranks, threads of this process: all GPUs, or two on the CPU");
     comm.add_option("--device", bench_.device, "auto, cpu or cuda")->capture_default_str();

@@ -145,6 +145,7 @@ int run_bench_quantize(const BenchArgs& args);
 int run_bench_attention(const BenchArgs& args);
 int run_bench_kernels(const BenchArgs& args);
 int run_bench_comm(const BenchArgs& args);
+int run_bench_loader(const BenchArgs& args);
 int run_bench_step(const BenchArgs& args);
 int run_bench_run(const BenchArgs& args);  // `bench step` with a RUN.toml
 

@@ -4,8 +4,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "octet/base/require.h"
 #include "octet/base/checksum.h"
+#include "octet/base/log.h"
+#include "octet/base/require.h"
 
 namespace octet::data {
 namespace {
@@ -54,7 +55,8 @@ CorpusPaths::CorpusPaths(const std::filesystem::path& path)
     : prefix(without_suffix(path)),
       bin(with_suffix(prefix, ".bin")),
       idx(with_suffix(prefix, ".idx")),
-      json(with_suffix(prefix, ".json")) {}
+      json(with_suffix(prefix, ".json")),
+      checked(with_suffix(prefix, ".checked")) {}
 
 std::string to_json(const CorpusInfo& info) {
   nlohmann::ordered_json json;
@@ -171,6 +173,30 @@ void Corpus::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t 
   if (type() == TokenType::i64) std::memcpy(&value, bin_.bytes().data() + position * 8, 8);
   fail(ExitCode::data, paths_.bin.string(), ": token ", value, " at position ", position, " (document ", document_at(position),
        ") is outside the vocabulary of ", vocab_size);
+}
+
+bool Corpus::verify_once() const {
+  if (!info_) return false;
+  namespace fs = std::filesystem;
+  std::string now;
+  for (const auto& [path, sum] : {std::pair(paths_.bin, info_->bin_xxh3), std::pair(paths_.idx, info_->idx_xxh3)}) {
+    std::error_code error;
+    const auto time = fs::last_write_time(path, error);
+    now +=
+        concat(path.filename().string(), " ", fs::file_size(path, error), " ", time.time_since_epoch().count(), " ", sum, "\n");
+    demand(!error, ExitCode::data, path.string(), ": ", error.message());
+  }
+  std::error_code error;
+  if (fs::exists(paths_.checked, error) && read_file(paths_.checked) == now) return true;
+  constexpr std::int64_t kLong = std::int64_t{4} << 30;  // a few seconds
+  if (bin_bytes() > kLong) log_info(concat(paths_.bin.string(), ": comparing ", bin_bytes() >> 30, " GiB with their sum, once"));
+  verify();
+  try {
+    write_file_atomically(paths_.checked, now);
+  } catch (const Error&) {
+    // A folder that cannot be written: the next run compares again.
+  }
+  return true;
 }
 
 bool Corpus::verify() const {

@@ -33,10 +33,10 @@ std::string to_json(const CorpusInfo& info);
 // Throws Error{data} "NAME: reason".
 CorpusInfo parse_corpus_info(std::string_view json, const std::string& name);
 
-// PREFIX.bin, PREFIX.idx, PREFIX.json. A prefix that already ends in one of these suffixes means the same corpus.
+// PREFIX.bin, PREFIX.idx, PREFIX.json, PREFIX.checked. A prefix that already ends in one of these suffixes means the same corpus.
 struct CorpusPaths {
   explicit CorpusPaths(const std::filesystem::path& prefix);
-  std::filesystem::path prefix, bin, idx, json;
+  std::filesystem::path prefix, bin, idx, json, checked;
 };
 
 // Read-only and mapped; every function may be called from many threads at once.
@@ -65,6 +65,9 @@ class Corpus {
   // Compares both files with the sums of PREFIX.json, which reads them whole. False when there is no PREFIX.json;
   // throws Error{data} when a sum differs.
   bool verify() const;
+  // The same, unless PREFIX.checked says that it was done with files of these sizes, times and sums; afterwards it says so, if
+  // the folder can be written.
+  bool verify_once() const;
 
  private:
   CorpusPaths paths_;

@@ -46,6 +46,10 @@ Dataset::Dataset(DatasetOptions options) : options_(std::move(options)), train_m
 
 const Corpus& Dataset::corpus(std::int64_t source) const { return *sources_.at(static_cast<std::size_t>(source)).corpus; }
 
+void Dataset::verify_once() const {
+  for (const PreparedSource& source : sources_) source.corpus->verify_once();
+}
+
 std::int64_t Dataset::train_windows(std::int64_t source) const {
   return sources_.at(static_cast<std::size_t>(source)).split.count(Part::train);
 }

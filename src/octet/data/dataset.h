@@ -41,6 +41,8 @@ class Dataset {
   std::int64_t sources() const { return static_cast<std::int64_t>(sources_.size()); }
   const Corpus& corpus(std::int64_t source) const;
   std::int64_t train_windows(std::int64_t source) const;
+  // Corpus::verify_once() of every source.
+  void verify_once() const;
 
   // Training windows of all sources together: the samples of one epoch. With several sources their weights decide how often
   // each window is seen meanwhile.
