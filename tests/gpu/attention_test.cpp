@@ -152,7 +152,8 @@ TEST_F(AttentionGpuTest, AgreesWithTheCpu) {
       // P, and o as both sides store it.
       EXPECT_TRUE(near_norm(on_gpu(x.o), values_of(x.o.cpu), bf16_noise(3))) << "o";
       // P or dS, o as it was stored, a head's share before the sum over a group, and the results; of either side.
-      EXPECT_TRUE(near_norm(on_gpu(x.gq), values_of(x.gq.cpu), bf16_noise(6))) << "gq";
+      const int halves = sizes.batch == 1 && sizes.sq < sizes.sk ? 2 : 0;  // of the keys, whose shares of gq are rounded before their sum
+      EXPECT_TRUE(near_norm(on_gpu(x.gq), values_of(x.gq.cpu), bf16_noise(6 + halves))) << "gq";
       EXPECT_TRUE(near_norm(on_gpu(x.gk), values_of(x.gk.cpu), bf16_noise(6))) << "gk";
       EXPECT_TRUE(near_norm(on_gpu(x.gv), values_of(x.gv.cpu), bf16_noise(6))) << "gv";
     }

@@ -80,7 +80,8 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
                                       .kv_heads = std::max<std::int64_t>(1, options.model.kv_heads / tensor),
                                       .head_dim = options.model.head_dim,
                                       .deterministic = options.deterministic};
-  const std::int64_t sk = options.seq_len, sq = context > 1 ? sk / (2 * context) : sk;
+  const std::int64_t sq = context > 1 ? options.seq_len / (2 * context) : options.seq_len;
+  const std::int64_t sk = kernels::attention_backward_keys(shape, sq, options.seq_len);
   const kernels::AttentionWorkspaceRow* row = kernels::find_attention_workspace(shape, sq, sk);
   return {.bytes = kernels::attention_backward_workspace(shape, sq, sk),
           .version = row ? std::string(row->version) : "",

@@ -8,6 +8,7 @@
 #include "octet/kernels/attention/attention_cuda.h"
 #include "octet/kernels/attention/attention_plan.h"
 #include "octet/kernels/attention/attention_workspace.h"
+#include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/gemm/lanes.h"
 
 namespace octet::kernels {
@@ -64,8 +65,9 @@ AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const 
 }
 
 // Pairs of query and key that see each other, of one sequence and head.
-double visible_pairs(const AttentionPlan& plan) {
+double visible_pairs(const AttentionPlan& plan, Visible visible = Visible::causal) {
   const auto sq = static_cast<double>(plan.sq), sk = static_cast<double>(plan.sk);
+  if (visible == Visible::all) return sq * sk;
   return sq <= sk ? sq * (sk - sq) + sq * (sq + 1) / 2 : sk * (sk + 1) / 2;
 }
 
@@ -122,22 +124,24 @@ void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op)
   if (queue.kind() == DeviceKind::cpu) cpu::attention_forward(op, plan, memory);
 }
 
+namespace {
+
 // Five products for each visible pair, S computed again among them.
-void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
+void run_backward(Queue& queue, Arena& scratch, const AttentionBackward& op, Visible visible) {
   const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.o, op.lse);
   check_rows("go", op.go, op.q, op.q.rows(), op.q.cols());
   check_rows("gq", op.gq, op.q, op.q.rows(), op.q.cols());
   check_rows("gk", op.gk, op.q, op.k.rows(), op.k.cols());
   check_rows("gv", op.gv, op.q, op.k.rows(), op.k.cols());
   queue.count("attention_backward",
-              {.flops = 10 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
+              {.flops = 10 * visible_pairs(plan, visible) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
                .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse, &op.go, &op.gq, &op.gk, &op.gv})});
   if (plan.sq == 0 && plan.sk == 0) return;
   const ArenaScope scope(scratch);
   if constexpr (kCudaBackend) {
     if (queue.target() == DeviceKind::cuda) {
-      void* const memory = scratch.allocate(cuda::attention_backward_bytes(op));
-      if (queue.kind() == DeviceKind::cuda) cuda::attention_backward(queue, op, memory);
+      void* const memory = scratch.allocate(cuda::attention_backward_bytes(op, visible));
+      if (queue.kind() == DeviceKind::cuda) cuda::attention_backward(queue, op, visible, memory);
       return;
     }
   } else if (queue.target() == DeviceKind::cuda) {
@@ -147,6 +151,33 @@ void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& o
   const AttentionScratch memory =
       take_scratch(scratch, op.q.dtype, plan.backward_tasks(), plan.backward_lane(), plan.backward_partials());
   if (queue.kind() == DeviceKind::cpu) cpu::attention_backward(op, plan, memory);
+}
+
+// The keys that all queries see, then those of the queries' own tokens; P is known from all of them by lse.
+void run_backward_in_two(Queue& queue, Arena& scratch, const AttentionBackward& op) {
+  const std::int64_t before = op.k.rows() - op.q.rows(), keys = op.k.rows();
+  AttentionBackward part = op;
+  const auto take = [&](std::int64_t begin, std::int64_t end) {
+    part.k = op.k.slice_rows(begin, end);
+    part.v = op.v.slice_rows(begin, end);
+    part.gk = op.gk.slice_rows(begin, end);
+    part.gv = op.gv.slice_rows(begin, end);
+  };
+  take(0, before);
+  run_backward(queue, scratch, part, Visible::all);
+  const ArenaScope scope(scratch);
+  take(before, keys);
+  part.gq = allocate(scratch, op.gq.dtype, op.gq.shape);
+  run_backward(queue, scratch, part, Visible::causal);
+  add(queue, {.x = part.gq, .y = op.gq});
+}
+
+}  // namespace
+
+void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
+  const bool in_two =
+      queue.target() == DeviceKind::cuda && op.k.rows() != attention_backward_keys(op.shape, op.q.rows(), op.k.rows());
+  return in_two ? run_backward_in_two(queue, scratch, op) : run_backward(queue, scratch, op, Visible::causal);
 }
 
 std::string attention_library_version() {

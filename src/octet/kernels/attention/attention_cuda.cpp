@@ -34,13 +34,16 @@ const Tensor& of(Operands x, Operand operand) { return x[static_cast<std::size_t
 struct Problem {
   AttentionShape shape;
   std::int64_t sq, sk;  // tokens of a sequence in q, in k and v
+  Visible visible;
 
-  Problem(const AttentionShape& s, const Tensor& q, const Tensor& k) : shape(s), sq(q.rows() / s.batch), sk(k.rows() / s.batch) {}
+  Problem(const AttentionShape& s, const Tensor& q, const Tensor& k, Visible keys = Visible::causal)
+      : shape(s), sq(q.rows() / s.batch), sk(k.rows() / s.batch), visible(keys) {}
 };
 std::ostream& operator<<(std::ostream& out, const Problem& p) {
   const AttentionShape& s = p.shape;
   return out << "batch " << s.batch << ", heads " << s.heads << "/" << s.kv_heads << ", head_dim " << s.head_dim << ", tokens "
-             << p.sq << "/" << p.sk << (s.deterministic ? ", deterministic" : "");
+             << p.sq << "/" << p.sk << (p.visible == Visible::all ? ", all seen" : "")
+             << (s.deterministic ? ", deterministic" : "");
 }
 
 void check(cudnnStatus_t status, const char* call) {
@@ -55,7 +58,7 @@ void check(fe::error_t result, const Problem& p, Operands x) {
 // What can be known without a GPU, so that the meta device says it before any step.
 void check_supported(const Problem& p, DType dtype) {
   require(dtype == DType::bf16, "attention on CUDA reads bf16, not ", octet::name_of(dtype));
-  require(0 < p.sq && p.sq <= p.sk, "attention on CUDA: ", p, ": a query sees no key");
+  require(0 < p.sq && (p.sq <= p.sk || p.visible == Visible::all), "attention on CUDA: ", p, ": a query sees no key");
   demand(p.shape.head_dim % 8 == 0 && p.shape.head_dim <= 256, ExitCode::config,
          "attention on CUDA: head_dim = ", p.shape.head_dim, " is not a multiple of 8 up to 256");
 }
@@ -80,8 +83,9 @@ Description& describe_lse(Description& to, const Problem& p) {
 // With equal lengths both alignments are the same mask; the first is the common one.
 template <class Attributes>
 Attributes masked(const Problem& p) {
-  return Attributes()
-      .set_attn_scale(static_cast<float>(p.shape.scale))
+  const Attributes all = Attributes().set_attn_scale(static_cast<float>(p.shape.scale));
+  if (p.visible == Visible::all) return all;
+  return Attributes(all)
       .set_diagonal_alignment(p.sq == p.sk ? fe::DiagonalAlignment_t::TOP_LEFT : fe::DiagonalAlignment_t::BOTTOM_RIGHT)
       .set_diagonal_band_right_bound(0);
 }
@@ -136,7 +140,15 @@ class AttentionLibrary final : public octet::cuda::Extension {
 
   static Key key_of(const Problem& p, Operands x) {
     const AttentionShape& s = p.shape;
-    Key key{s.batch, s.heads, s.kv_heads, s.head_dim, std::bit_cast<std::int64_t>(s.scale), s.deterministic, p.sq, p.sk};
+    Key key{s.batch,
+            s.heads,
+            s.kv_heads,
+            s.head_dim,
+            std::bit_cast<std::int64_t>(s.scale),
+            s.deterministic,
+            p.sq,
+            p.sk,
+            p.visible == Visible::all};
     for (const Tensor& operand : x) key.push_back(operand.row_stride);
     return key;
   }
@@ -190,8 +202,8 @@ std::size_t attention_forward_bytes(const AttentionForward& op) {
   return attention_forward_workspace();
 }
 
-std::size_t attention_backward_bytes(const AttentionBackward& op) {
-  const Problem p(op.shape, op.q, op.k);
+std::size_t attention_backward_bytes(const AttentionBackward& op, Visible visible) {
+  const Problem p(op.shape, op.q, op.k, visible);
   check_supported(p, op.q.dtype);
   return attention_backward_workspace(op.shape, p.sq, p.sk);
 }
@@ -200,9 +212,9 @@ void attention_forward(Queue& queue, const AttentionForward& op, void* scratch) 
   run(queue, Problem(op.shape, op.q, op.k), std::array{op.q, op.k, op.v, op.o, op.lse}, scratch, attention_forward_bytes(op));
 }
 
-void attention_backward(Queue& queue, const AttentionBackward& op, void* scratch) {
-  run(queue, Problem(op.shape, op.q, op.k), std::array{op.q, op.k, op.v, op.o, op.lse, op.go, op.gq, op.gk, op.gv}, scratch,
-      attention_backward_bytes(op));
+void attention_backward(Queue& queue, const AttentionBackward& op, Visible visible, void* scratch) {
+  run(queue, Problem(op.shape, op.q, op.k, visible), std::array{op.q, op.k, op.v, op.o, op.lse, op.go, op.gq, op.gk, op.gv},
+      scratch, attention_backward_bytes(op, visible));
 }
 
 std::string attention_library_version() {
