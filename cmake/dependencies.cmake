@@ -17,6 +17,8 @@ find_path(OCTET_CLI11_INCLUDE NAMES CLI/CLI.hpp REQUIRED)
 find_path(OCTET_JSON_INCLUDE NAMES nlohmann/json.hpp REQUIRED)
 find_path(OCTET_HIGHWAY_INCLUDE NAMES hwy/highway.h REQUIRED)
 find_path(OCTET_XXHASH_INCLUDE NAMES xxhash.h REQUIRED)
+find_library(OCTET_PCRE2 NAMES libpcre2-8.a REQUIRED DOC "libpcre2-dev")
+find_path(OCTET_PCRE2_INCLUDE NAMES pcre2.h REQUIRED)
 
 # Packed texts.
 find_library(OCTET_ZLIB NAMES libz.a REQUIRED DOC "zlib1g-dev")

@@ -2,7 +2,7 @@
 # For `source`: installs Debian packages, those that are missing only, and says clearly what stands in the way.
 # The caller defines say (a line for the user) and give_up (a last line, and exit).
 
-build_packages="g++ cmake ninja-build libopenblas-pthread-dev libgloo-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libhwy-dev libxxhash-dev zlib1g-dev libzstd-dev"
+build_packages="g++ cmake ninja-build libopenblas-pthread-dev libgloo-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libhwy-dev libxxhash-dev libpcre2-dev zlib1g-dev libzstd-dev"
 
 missing_packages() {
   local package

@@ -31,6 +31,29 @@ TEST(CorpusWriter, LargeVocabulariesTakeFourBytes) {
   EXPECT_EQ(read_file(folder / "c.idx"), HandMadeIndex(4, 4, {3, 2}, {0, 1}).bytes());
 }
 
+TEST(CorpusWriter, DocumentsBeginWithThePrefix) {
+  class Prefixed final : public LetterTokenizer {
+   public:
+    std::span<const std::int32_t> prefix() const override { return ids_; }
+
+   private:
+    std::vector<std::int32_t> ids_ = {1, 3};
+  };
+  const TempFolder folder;
+  CorpusWriter writer(folder / "c", Prefixed());
+  EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::empty);
+  writer.append(ids_of("a"));
+  writer.append({});
+  writer.append(ids_of("b"));
+  EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::document);
+  writer.append(ids_of("c"));
+  EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::document);
+  EXPECT_EQ(writer.finish().tokens, 9);
+  const Corpus corpus(folder / "c");
+  EXPECT_EQ(text_of(corpus, 0), std::string("\1\3" "ab\0", 5));
+  EXPECT_EQ(text_of(corpus, 1), std::string("\1\3" "c\0", 4));
+}
+
 TEST(CorpusWriter, LongDocumentsBecomeSeveralSequences) {
   const TempFolder folder;
   CorpusWriter writer(folder / "c", ByteTokenizer(), {.max_sequence = 4});

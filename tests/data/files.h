@@ -117,7 +117,7 @@ struct HandMadeIndex {
 };
 
 // Token = byte + 1; may be cut only after a space; ends documents with 0.
-class LetterTokenizer final : public Tokenizer {
+class LetterTokenizer : public Tokenizer {
  public:
   explicit LetterTokenizer(std::int32_t vocab_size = 300) : vocab_size_(vocab_size) {}
   std::string name() const override { return "letters"; }

@@ -131,6 +131,8 @@ class CommandLine {
                             [this] { return run_data_prepare(prepare_); });
     prepare.add_option("--input", prepare_.inputs, "Files, folders, 'patterns*', .gz and .zst of them; - is standard input")->required()->expected(1, -1);
     prepare.add_option("--tokenizer", prepare_.tokenizer, "byte (the default), a model directory or a tokenizer file; with tokens the one that made them, or none");
+    prepare.add_flag("--append-eod,!--no-append-eod", prepare_.append_eod,
+                     "End each document with the tokenizer's eos token, if it has one (the default)");
     prepare.add_option("--output", prepare_.output, "Prefix: PREFIX.bin, PREFIX.idx, PREFIX.json")->required();
     prepare.add_option("--format", prepare_.format, "Of every input: text, jsonl, or tokens of llmc or nanogpt; auto goes by the name")
         ->capture_default_str()->check(CLI::IsMember({"auto", "text", "jsonl", "llmc", "nanogpt"}));

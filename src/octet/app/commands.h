@@ -23,7 +23,8 @@ int run_doctor(const DoctorArgs& args);
 
 struct DataPrepareArgs {
   std::vector<std::filesystem::path> inputs;
-  std::string tokenizer;  // "": byte for texts, unknown for tokens
+  std::string tokenizer;   // "": byte for texts, unknown for tokens
+  bool append_eod = true;  // where the tokenizer has an end-of-document token
   std::filesystem::path output;
   std::string format = "auto";  // auto | text | jsonl | llmc | nanogpt
   std::string field = "text";   // of a JSONL line

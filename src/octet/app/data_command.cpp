@@ -45,10 +45,11 @@ int run_data_prepare(const DataPrepareArgs& args) {
   options.stop = &stop_asked;
   data::ConsoleProgress console;
   if (!args.json) options.progress = [&](const data::PrepareProgress& progress) { console(progress); };
+  const data::DocumentEnd end = args.append_eod ? data::DocumentEnd::token : data::DocumentEnd::none;
   const bool unknown = args.tokenizer.empty() && data::holds_tokens(options.format);
   const data::PrepareSummary summary =
       unknown ? data::prepare_tokens(options)
-              : data::prepare(options, *data::make_tokenizer(args.tokenizer.empty() ? "byte" : args.tokenizer));
+              : data::prepare(options, *data::make_tokenizer(args.tokenizer.empty() ? "byte" : args.tokenizer, end));
   if (args.json) {
     const Json object = {{"output", args.output.string()},         {"files", summary.files},
                          {"skipped_files", summary.skipped_files}, {"empty_documents", summary.empty_documents},

@@ -32,7 +32,7 @@ std::optional<MappedFile> open_part(const fs::path& path, std::int64_t bytes) {
 }  // namespace
 
 CorpusWriter::CorpusWriter(CorpusParts parts, const Tokenizer& tokenizer, const Options& options)
-    : parts_(std::move(parts)), options_(options) {
+    : parts_(std::move(parts)), options_(options), prefix_(tokenizer.prefix().begin(), tokenizer.prefix().end()) {
   require(options.max_sequence >= 1 && options.max_sequence <= INT32_MAX, "corpus writer: max_sequence ", options.max_sequence);
   info_.tokenizer = tokenizer.name();
   info_.tokenizer_hash = tokenizer.hash();
@@ -121,6 +121,11 @@ WriterState CorpusWriter::flush() {
 }
 
 void CorpusWriter::append(std::span<const std::int32_t> ids) {
+  if (document_tokens_ == 0 && !ids.empty()) put(prefix_);
+  put(ids);
+}
+
+void CorpusWriter::put(std::span<const std::int32_t> ids) {
   while (!ids.empty()) {
     if (sequence_tokens_ == options_.max_sequence) end_sequence();
     const auto room = static_cast<std::size_t>(options_.max_sequence - sequence_tokens_);
@@ -166,7 +171,7 @@ CorpusWriter::Ended CorpusWriter::end_document() {
     take_document_back();
     return Ended::duplicate;
   }
-  if (info_.end_of_document) append(std::span(&*info_.end_of_document, 1));
+  if (info_.end_of_document) put(std::span(&*info_.end_of_document, 1));
   end_sequence();
   ++info_.documents;
   info_.tokens += document_tokens_;

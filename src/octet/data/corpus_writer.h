@@ -52,7 +52,7 @@ class CorpusWriter {
   // anew.
   bool resumed() const { return resumed_; }
 
-  // More tokens of the current document, each in [0, vocab_size).
+  // More tokens of the current document, each in [0, vocab_size). The tokenizer's prefix goes before the first.
   void append(std::span<const std::int32_t> ids);
   // Ends the current document with the tokenizer's end-of-document token, if it has one. `empty`: nothing was appended to it,
   // it is no document. `duplicate`: with Duplicates::drop it is taken back, with count it is a document like others.
@@ -75,6 +75,7 @@ class CorpusWriter {
   void start();
   bool resume(const WriterState& state);
   std::int64_t width() const { return token_type_bytes(info_.type); }
+  void put(std::span<const std::int32_t> ids);
   void end_sequence();
   void write_index();
   bool is_duplicate();
@@ -87,6 +88,7 @@ class CorpusWriter {
   std::int64_t duplicates_ = 0, largest_token_ = 0;
   std::int64_t sequence_tokens_ = 0, document_tokens_ = 0, first_sequence_ = 0;
   std::vector<std::int64_t> continued_;
+  std::vector<std::int32_t> prefix_;  // of every document
   std::vector<char> packed_;
   // Of the .bin and of the lengths in the .idx; of the current document; of the two at its beginning.
   RunningChecksum bin_sum_, lengths_sum_, document_sum_, bin_sum_before_, lengths_sum_before_;

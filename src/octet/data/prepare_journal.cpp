@@ -43,6 +43,7 @@ std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, In
   add(kVersion);
   add(tokenizer.name());
   add(tokenizer.hash());
+  add(tokenizer.end_of_document().value_or(-1));  // which other files say, and the caller
   add(options.jsonl_field);
   add(static_cast<int>(options.format));
   add(static_cast<int>(options.duplicates));

@@ -18,8 +18,8 @@ struct PrepareJournal {
   std::int64_t bytes_done = 0;                                                      // of PrepareProgress
 };
 
-// XXH3 of the options, the tokenizer and the name, size and time of every input file. "" for standard input, which cannot be
-// read again.
+// XXH3 of the options, the tokenizer, its end-of-document token and the name, size and time of every input file. "" for standard
+// input, which cannot be read again.
 std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, InputFiles files);
 
 void write_journal(const CorpusParts& parts, const PrepareJournal& journal);

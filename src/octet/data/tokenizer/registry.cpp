@@ -6,6 +6,11 @@
 #include "octet/base/names.h"
 #include "octet/base/require.h"
 #include "octet/data/tokenizer/byte.h"
+#include "octet/data/tokenizer/files.h"
+#include "octet/data/tokenizer/hugging_face.h"
+#include "octet/data/tokenizer/sentence_piece.h"
+#include "octet/data/tokenizer/special_tokens.h"
+#include "octet/data/tokenizer/tiktoken.h"
 #include "octet/data/tokenizer/tokenizer.h"
 
 namespace octet::data {
@@ -47,9 +52,25 @@ std::unique_ptr<Tokenizer> from_config(const std::filesystem::path& path) {
   return tokenizer;
 }
 
+// By what it holds: names say little ("tokenizer.model" is a file of SentencePiece, or ranks as tiktoken writes them).
+BpeDefinition read_definition(std::string_view bytes, const std::string& file) {
+  const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
+  demand(begin != std::string_view::npos, ExitCode::data, file, ": an empty file");
+  if (bytes[begin] == '{') return read_hugging_face(bytes, file);
+  return looks_like_tiktoken(bytes) ? read_tiktoken(bytes, file) : read_sentence_piece(bytes, file);
+}
+
+std::unique_ptr<Tokenizer> from_file(const std::filesystem::path& path, std::string_view spec, DocumentEnd end) {
+  const std::string bytes = read_file(path);
+  BpeDefinition definition = read_definition(bytes, path.string());
+  const auto last = end_of_document(path.parent_path(), definition);
+  definition.end_of_document = end == DocumentEnd::token ? last : std::nullopt;
+  return std::make_unique<BpeTokenizer>(std::move(definition), std::string(spec), tokenizer_hash(path));
+}
+
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_tokenizer(std::string_view spec) {
+std::unique_ptr<Tokenizer> make_tokenizer(std::string_view spec, DocumentEnd end) {
   if (auto tokenizer = find_builtin(spec)) return tokenizer;
   namespace fs = std::filesystem;
   const fs::path path(spec);
@@ -65,13 +86,9 @@ std::unique_ptr<Tokenizer> make_tokenizer(std::string_view spec) {
   if (config.filename() == "config.json" && fs::exists(config, error)) {
     if (auto tokenizer = from_config(config)) return tokenizer;
   }
-  if (!fs::is_directory(status)) {
-    fail(ExitCode::config, path.string(), ": this kind of tokenizer file is not supported; supported: byte");
-  }
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
-    demand(!fs::exists(path / name, error), ExitCode::config, (path / name).string(),
-           ": this kind of tokenizer is not supported; supported: byte");
-  }
+  if (const auto file = tokenizer_file(spec)) return from_file(*file, spec, end);
+  demand(!fs::exists(path / "vocab.json", error), ExitCode::config, (path / "vocab.json").string(),
+         ": this kind of tokenizer is not supported; supported: tokenizer.json, tokenizer.model");
   fail(ExitCode::data, path.string(), ": no tokenizer in this directory (config.json names none)");
 }
 

@@ -1,0 +1,184 @@
+#include "octet/data/tokenizer/bpe_tokenizer.h"
+
+#include <algorithm>
+
+#include "octet/base/require.h"
+#include "octet/data/tokenizer/byte_characters.h"
+#include "octet/data/tokenizer/utf8.h"
+#include "octet/data/tokenizer/word_cache.h"
+
+namespace octet::data {
+
+struct BpeTokenizer::Worker {
+  WordCache cache;
+  Bpe::Scratch scratch;
+  SplitPattern::Matcher matcher;
+  std::string valid, piece, word;  // what has to be written anew
+};
+
+// A worker of this tokenizer for the length of a call. There are as many as there were ever calls at once.
+class BpeTokenizer::Borrowed {
+ public:
+  explicit Borrowed(const BpeTokenizer& owner) : owner_(owner) {
+    {
+      const std::scoped_lock lock(owner_.mutex_);
+      if (!owner_.idle_.empty()) {
+        worker_ = std::move(owner_.idle_.back());
+        owner_.idle_.pop_back();
+      }
+    }
+    if (!worker_) worker_ = std::make_unique<Worker>();
+  }
+  ~Borrowed() {
+    const std::scoped_lock lock(owner_.mutex_);
+    owner_.idle_.push_back(std::move(worker_));
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  Worker& operator*() const { return *worker_; }
+
+ private:
+  const BpeTokenizer& owner_;
+  std::unique_ptr<Worker> worker_;
+};
+
+BpeTokenizer::BpeTokenizer(BpeDefinition definition, std::string name, std::string hash)
+    : name_(std::move(name)),
+      hash_(std::move(hash)),
+      pieces_(std::move(definition.pieces)),
+      verbatim_(pieces_.size()),
+      prefix_(std::move(definition.prefix)),
+      end_of_document_(definition.end_of_document),
+      metaspace_(definition.metaspace),
+      bpe_(definition.model),
+      added_(definition.added),
+      normalized_(definition.normalized) {
+  if (!definition.pattern.empty()) pattern_.emplace(definition.pattern, definition.file);
+  const Borrowed worker(*this);
+  for (const auto* tokens : {&definition.added, &definition.normalized}) {
+    for (const AddedTokens::Token& token : *tokens) {
+      verbatim_.at(static_cast<std::size_t>(token.id)) = true;
+      // A text must not be cut inside a token.
+      for (std::size_t at = 1; at < token.text.size(); ++at) can_cut_ = can_cut_ && !may_cut(token.text, at, *worker);
+    }
+  }
+  if (!pattern_ && metaspace_.space == Metaspace::Space::doubled) can_cut_ = false;  // what follows would get a space of its own
+}
+BpeTokenizer::~BpeTokenizer() = default;
+
+void BpeTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
+  const Borrowed borrowed(*this);
+  Worker& worker = *borrowed;
+  if (valid_utf8(text) < text.size()) {
+    worker.valid.clear();
+    append_replacing_invalid(text, worker.valid);
+    text = worker.valid;
+  }
+  for (std::size_t at = 0; at < text.size();) {
+    const AddedTokens::Match match = added_.find(text, at);
+    if (match.begin > at) encode_piece(text.substr(at, match.begin - at), at == 0, worker, ids);
+    if (match.end > match.begin) ids.push_back(match.id);
+    at = match.end;
+  }
+}
+
+void BpeTokenizer::encode_piece(std::string_view piece, bool first, Worker& worker, std::vector<std::int32_t>& ids) const {
+  const bool normalizes = !pattern_ && metaspace_.space == Metaspace::Space::doubled;
+  bool space = normalizes;
+  const bool marks = !pattern_ && piece.find(kSpaceMark) != std::string_view::npos;
+  if (marks || (normalizes && !normalized_.empty())) {
+    worker.piece.assign(normalizes && !normalized_.empty() ? " " : "");
+    append_spaced(piece, worker.piece);
+    if (!normalized_.empty()) space = false;  // it stands there
+    piece = worker.piece;
+  }
+  for (std::size_t at = 0; at < piece.size();) {
+    const AddedTokens::Match match = normalized_.find(piece, at);
+    if (match.begin > at) {
+      const std::string_view section = piece.substr(at, match.begin - at);
+      if (pattern_) {
+        encode_split(section, worker, ids);
+      } else {
+        encode_spaced(section, normalizes ? space : puts_space(section, first && at == 0), worker, ids);
+      }
+    }
+    if (match.end > match.begin) ids.push_back(match.id);
+    at = match.end;
+  }
+}
+
+bool BpeTokenizer::puts_space(std::string_view piece, bool first) const {
+  if (piece.front() == ' ') return false;
+  return metaspace_.space == Metaspace::Space::always || (metaspace_.space == Metaspace::Space::first && first);
+}
+
+void BpeTokenizer::encode_split(std::string_view text, Worker& worker, std::vector<std::int32_t>& ids) const {
+  SplitPattern::Words words = pattern_->words(text, worker.matcher);
+  for (std::string_view word; words.next(word);) encode_word(word, worker, ids);
+}
+
+// Words end where no merge reaches across: the ids are those of the text as one word, and short words are met again.
+void BpeTokenizer::encode_spaced(std::string_view text, bool space, Worker& worker, std::vector<std::int32_t>& ids) const {
+  const bool always = metaspace_.words == Metaspace::Words::spaced;
+  std::size_t begin = 0;
+  const auto give = [&](std::size_t end) {
+    std::string_view word = text.substr(begin, end - begin);
+    if (space) {
+      worker.word.assign(" ").append(word);
+      word = worker.word;
+    }
+    if (!word.empty()) encode_word(word, worker, ids);
+    space = false;
+    begin = end;
+  };
+  char before = ' ';
+  for (std::size_t at = 0; at < text.size(); before = text[at++]) {
+    const bool inside = (text[at] & 0xC0) == 0x80;  // a character
+    if (!inside && (!bpe_.joins(before, text[at]) || (always && text[at] == ' '))) give(at);
+  }
+  give(text.size());
+}
+
+void BpeTokenizer::encode_word(std::string_view word, Worker& worker, std::vector<std::int32_t>& ids) const {
+  if (const auto known = worker.cache.find(word); !known.empty()) {
+    ids.insert(ids.end(), known.begin(), known.end());
+    return;
+  }
+  const std::size_t before = ids.size();
+  bpe_.encode(word, worker.scratch, ids);
+  worker.cache.insert(word, std::span(ids).subspan(before));
+}
+
+void BpeTokenizer::decode(std::span<const std::int32_t> ids, std::string& text) const {
+  using Space = Metaspace::Space;
+  const bool spaces = !pattern_ && metaspace_.space != Space::never;
+  bool begins = text.empty();
+  for (const std::int32_t id : ids) {
+    demand(id >= 0 && id < vocab_size(), ExitCode::data, "tokenizer ", name_, ": token ", id, " is not in [0, ", vocab_size(),
+           ")");
+    const auto index = static_cast<std::size_t>(id);
+    std::string_view piece = pieces_[index];
+    if (spaces && begins && !verbatim_[index] && !piece.empty() && piece.front() == ' ') piece.remove_prefix(1);
+    text += piece;
+    begins = verbatim_[index] && metaspace_.space != Space::first;
+  }
+}
+
+bool BpeTokenizer::may_cut(std::string_view text, std::size_t at, Worker& worker) const {
+  if (pattern_) return pattern_->ends_word(text, at, worker.matcher);
+  // Before a space, for elsewhere the rest could get one put before it.
+  const char before = text[at - 1];
+  return text[at] == ' ' && before != ' ' && (before & 0x80) == 0 &&
+         (metaspace_.words == Metaspace::Words::spaced || !bpe_.joins(before, ' '));
+}
+
+std::size_t BpeTokenizer::cut(std::string_view text) const {
+  if (!can_cut_ || text.empty()) return 0;
+  const Borrowed worker(*this);
+  for (std::size_t at = text.size() - 1; at > 0; --at) {
+    if (may_cut(text, at, *worker)) return at;
+  }
+  return 0;
+}
+
+}  // namespace octet::data

@@ -1,0 +1,41 @@
+#include "octet/data/tokenizer/files.h"
+
+#include <span>
+
+#include "octet/base/checksum.h"
+#include "octet/base/file.h"
+
+namespace octet::data {
+namespace fs = std::filesystem;
+
+std::optional<fs::path> tokenizer_file(std::string_view spec) {
+  if (spec.empty()) return std::nullopt;  // of a corpus whose tokens somebody else made; not the working directory
+  const fs::path path(spec);
+  std::error_code error;
+  if (fs::is_regular_file(path, error) && path.filename() != "config.json") return path;
+  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    if (fs::is_regular_file(path / name, error)) return path / name;
+  }
+  return std::nullopt;
+}
+
+std::string tokenizer_hash(const fs::path& file) {
+  RunningChecksum sum;
+  sum.update(read_file(file));
+  return sum.hex();
+}
+
+void copy_tokenizer_files(const fs::path& file, const fs::path& directory) {
+  const std::string bytes = read_file(file);
+  const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
+  const std::string name = begin != std::string::npos && bytes[begin] == '{' ? "tokenizer.json" : "tokenizer.model";
+  write_file_atomically(directory / name, bytes);
+  for (const char* beside : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+                             "added_tokens.json", "chat_template.jinja"}) {
+    const fs::path from = file.parent_path() / beside;
+    std::error_code error;
+    if (beside != name && fs::is_regular_file(from, error)) write_file_atomically(directory / beside, read_file(from));
+  }
+}
+
+}  // namespace octet::data

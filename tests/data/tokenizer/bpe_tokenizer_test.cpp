@@ -1,0 +1,114 @@
+#include "octet/data/tokenizer/bpe_tokenizer.h"
+
+#include <random>
+
+#include "data/files.h"
+#include "data/tokenizer/definitions.h"
+#include "octet/base/threads.h"
+#include "octet/data/tokenizer/utf8.h"
+
+namespace octet::data {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// Text of what these tokenizers know, special tokens, rare characters and white space, beginning with no space.
+std::string random_text(std::mt19937& random, const std::vector<std::string>& parts) {
+  std::string text = "x";
+  for (std::size_t i = 1 + random() % 60; i > 0; --i) text += parts[random() % parts.size()];
+  return text;
+}
+
+const std::vector<std::string>& byte_parts() {
+  static const std::vector<std::string> parts = {"hello",   " hello", " world", "or", "'LL",    "  ",       "\n",
+                                                 " ",       "12345",  "日本",   "ä",  "\r\n",   "😀",        "!",
+                                                 "<|end|>", "<|",     "\u180e", "ſ",  "\u00a0", "<|begin|>"};
+  return parts;
+}
+const std::vector<std::string>& metaspace_parts() {
+  static const std::vector<std::string> parts = {"abc", " abc", "ab",   " ",   "   ", "a",  "c", "\n",
+                                                 "é",   "😀",    "</s>", "<s>", "<",   "\t", "!"};
+  return parts;
+}
+
+TEST(BpeTokenizer, WhatIsEncodedComesBack) {
+  std::mt19937 random(1);
+  const BpeTokenizer byte_level = tokenizer_of(byte_level_json());
+  const BpeTokenizer doubled = tokenizer_of(metaspace_json()), first = tokenizer_of(metaspace_json("first", false)),
+                     never = tokenizer_of(metaspace_json("never", true));
+  for (int i = 0; i < 300; ++i) {
+    const std::string text = random_text(random, byte_parts());
+    ASSERT_EQ(text_of(byte_level, ids_of(byte_level, text)), text);
+    const std::string spaced = random_text(random, metaspace_parts());
+    for (const BpeTokenizer* tokenizer : {&doubled, &first, &never}) {
+      ASSERT_EQ(text_of(*tokenizer, ids_of(*tokenizer, spaced)), spaced);
+    }
+    ASSERT_EQ(text_of(doubled, ids_of(doubled, "  " + spaced)), "  " + spaced);
+    ASSERT_EQ(text_of(never, ids_of(never, "  " + spaced)), "  " + spaced);
+  }
+}
+
+TEST(BpeTokenizer, DecodingGoesOnWhereATextStands) {
+  const BpeTokenizer tokenizer = tokenizer_of(metaspace_json());
+  const Ids ids = ids_of(tokenizer, "abc abc");
+  std::string text;
+  for (const std::int32_t id : ids) tokenizer.decode(std::span(&id, 1), text);
+  EXPECT_EQ(text, "abc abc");
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { text_of(tokenizer, Ids{268}); }), "token 268"));
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { text_of(tokenizer, Ids{-1}); }), "token -1"));
+}
+
+TEST(BpeTokenizer, ATextMayBeCutWhereItSays) {
+  std::mt19937 random(2);
+  const auto check = [&](const BpeTokenizer& tokenizer, const std::vector<std::string>& parts) {
+    int cuts = 0;
+    for (int i = 0; i < 500; ++i) {
+      const std::string text = random_text(random, parts);
+      const std::size_t at = tokenizer.cut(text);
+      if (at == 0) continue;
+      ++cuts;
+      for (const std::string& more : {std::string(), random_text(random, parts)}) {
+        Ids ids = ids_of(tokenizer, text.substr(0, at));
+        tokenizer.encode(text.substr(at) + more, ids);
+        ASSERT_EQ(ids, ids_of(tokenizer, text + more)) << text << " at " << at;
+      }
+    }
+    EXPECT_GT(cuts, 100);
+  };
+  check(tokenizer_of(byte_level_json()), byte_parts());
+  check(tokenizer_of(metaspace_json("first", false)), metaspace_parts());
+  check(tokenizer_of(metaspace_json("always", true)), metaspace_parts());
+}
+
+TEST(BpeTokenizer, CutsNothingWhereItCannotKnow) {
+  EXPECT_EQ(tokenizer_of(metaspace_json()).cut("abc abc abc"), 0u);  // what follows would get a space
+  Json json = byte_level_json();
+  json["added_tokens"].push_back(added_token("<|no way|>", 265));
+  EXPECT_EQ(tokenizer_of(json).cut("hello hello"), 0u);  // a token that a cut could fall into
+  EXPECT_EQ(ids_of(tokenizer_of(json), "<|no way|>"), Ids{265});
+}
+
+TEST(BpeTokenizer, WrongBytesAreReplacementCharacters) {
+  const BpeTokenizer tokenizer = tokenizer_of(byte_level_json());
+  for (const std::string text : {"\xFF", "hello\xE6\x97 hello", "\xC0\x80\xED\xA0\x80", "\xF0\x9F\x98"}) {
+    std::string replaced;
+    append_replacing_invalid(text, replaced);
+    EXPECT_EQ(ids_of(tokenizer, text), ids_of(tokenizer, replaced));
+  }
+}
+
+TEST(BpeTokenizer, ManyThreadsAtOnce) {
+  const BpeTokenizer tokenizer = tokenizer_of(byte_level_json());
+  std::mt19937 random(5);
+  std::vector<std::string> texts;
+  std::vector<Ids> expected, ids(200);
+  for (std::size_t i = 0; i < ids.size(); ++i) texts.push_back(random_text(random, byte_parts()));
+  for (const std::string& text : texts) expected.push_back(ids_of(tokenizer, text));
+  set_num_threads(4);
+  parallel_for(200,
+               [&](std::int64_t i) { tokenizer.encode(texts[static_cast<std::size_t>(i)], ids[static_cast<std::size_t>(i)]); });
+  EXPECT_EQ(ids, expected);
+}
+
+}  // namespace
+}  // namespace octet::data

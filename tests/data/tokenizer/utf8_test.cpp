@@ -1,0 +1,60 @@
+#include "octet/data/tokenizer/utf8.h"
+
+#include <gtest/gtest.h>
+
+namespace octet::data {
+namespace {
+
+std::string replaced(std::string_view text) {
+  std::string result;
+  append_replacing_invalid(text, result);
+  return result;
+}
+
+constexpr const char* kMark = "\xEF\xBF\xBD";
+
+std::string marks(int count) {
+  std::string result;
+  for (int i = 0; i < count; ++i) result += kMark;
+  return result;
+}
+
+TEST(Utf8, TheExampleOfTheStandard) {  // The Unicode Standard 15, table 3-11
+  EXPECT_EQ(replaced("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),
+            "a" + marks(3) + "b" + marks(1) + "c" + marks(2) + "d");
+}
+
+TEST(Utf8, WrongPartsAreReplacedOneByOne) {
+  EXPECT_EQ(replaced("\xC0\x80"), marks(2));             // overlong
+  EXPECT_EQ(replaced("\xED\xA0\x80"), marks(3));         // a surrogate
+  EXPECT_EQ(replaced("\xF4\x90\x80\x80"), marks(4));     // beyond U+10FFFF
+  EXPECT_EQ(replaced("\xE0\x80\xAF"), marks(3));         // overlong
+  EXPECT_EQ(replaced("x\xF0\x9F\x98"), "x" + marks(1));  // the end is missing
+  EXPECT_EQ(replaced("\xFF"
+                     "abcdefghij\xFE"),
+            marks(1) + "abcdefghij" + marks(1));
+}
+
+TEST(Utf8, EveryCharacterIsValidAndHasItsLength) {
+  for (std::uint32_t c = 0; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    std::string text;
+    if (c < 0x80) {
+      text = {static_cast<char>(c)};
+    } else if (c < 0x800) {
+      text = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
+    } else if (c < 0x10000) {
+      text = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+    } else {
+      text = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
+              static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+    }
+    const Utf8Char found = utf8_char(text, 0);
+    ASSERT_TRUE(found.valid && found.bytes == text.size()) << std::hex << c;
+    ASSERT_EQ(valid_utf8("12345678" + text + "x"), 9 + text.size()) << std::hex << c;
+    for (std::size_t cut = 1; cut < text.size(); ++cut) ASSERT_EQ(valid_utf8(text.substr(0, cut)), 0u) << std::hex << c;
+  }
+}
+
+}  // namespace
+}  // namespace octet::data
