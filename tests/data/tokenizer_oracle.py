@@ -1,0 +1,104 @@
+"""Ids of `octet data prepare` against PyPI's tokenizers, sentencepiece and tiktoken, on tokenizers trained here. An argument
+behind the program is the number of megabytes of text."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import sentencepiece
+from tokenizers import Tokenizer
+
+import tokenizer_cases as cases
+from corpus_oracle import read_documents
+
+
+def run(octet, *arguments, expect=0):
+    done = subprocess.run([octet, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == expect, (arguments, done.returncode, done.stdout[-500:], done.stderr[-500:])
+    return done
+
+
+def prepare(octet, folder, texts, tokenizer, *options):
+    lines = folder / "documents.jsonl"
+    if not lines.exists():
+        with lines.open("w") as out:
+            for text in texts:
+                out.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+    run(octet, "data", "prepare", "--input", lines, "--tokenizer", tokenizer, "--output", folder / "corpus", *options)
+    return read_documents(folder / "corpus")[1]
+
+
+def compare(name, texts, documents, expected):
+    assert len(documents) == len(texts), (name, len(documents), len(texts))
+    tokens = 0
+    for i, (document, ids) in enumerate(zip(documents, expected, strict=True)):
+        tokens += len(ids)
+        if np.array_equal(document, ids):
+            continue
+        at = next((k for k, (a, b) in enumerate(zip(document, ids)) if a != b), min(len(document), len(ids)))
+        sys.exit(f"{name}: document {i} differs from token {at} on: {document[at:at + 8]} and {ids[at:at + 8]} in {texts[i][:80]!r}")
+    size = sum(len(text.encode()) for text in texts)
+    print(f"{name}: {len(texts)} documents, {size / 1e6:.1f} MB, {tokens} tokens, the same ids", flush=True)
+
+
+def check_samples(octet, folder, texts, before, after):
+    """The program decodes what it encoded: documents that fit into a sample come back to the letter. "\u2581" and space have the
+    same ids in metaspace tokenizers, and come back as space."""
+    report = json.loads(run(octet, "data", "inspect", folder / "corpus", "--samples", 10_000, "--json").stdout)
+    whole = [sample for sample in report["samples"] if sample["tokens"] == len(sample["ids"])]
+    assert len(whole) > 200, len(whole)
+    for sample in whole:
+        text = texts[sample["document"]]
+        assert sample["text"] == before + text + after, (sample["document"], sample["text"], text)
+
+
+def main():
+    octet, megabytes = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 1.5
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        texts = cases.documents(int(megabytes * 1e6))
+        training = cases.training_text(3_000_000)
+        folders = cases.byte_level(folder / "byte_level", training)
+        llama3 = folders[0]
+        for tokenizer_folder in folders + cases.metaspace(folder / "metaspace", training):
+            tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
+            documents = prepare(octet, folder, texts, tokenizer_folder, "--workers", 4)
+            config = tokenizer_folder / "tokenizer_config.json"
+            end = [tokenizer.token_to_id(json.loads(config.read_text())["eos_token"]["content"])] if config.exists() else []
+            expected = (encoding.ids + end for encoding in tokenizer.encode_batch_fast(texts))
+            compare(tokenizer_folder.name, texts, documents, expected)
+            if tokenizer_folder.name in ("llama3", "llama2"):
+                before, after = ("<|begin_of_text|>", "<|end_of_text|>") if tokenizer_folder.name == "llama3" else ("<s>", "</s>")
+                there = texts if tokenizer_folder.name == "llama3" else [text.replace(cases.LINE, " ") for text in texts]
+                check_samples(octet, folder, there, before, after)
+
+        for byte_level in folders:
+            tokenizer_folder, edge_texts = cases.edges(folder / "edges", byte_level)
+            (folder / byte_level.name).mkdir()
+            tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
+            compare(tokenizer_folder.name, edge_texts, prepare(octet, folder / byte_level.name, edge_texts, tokenizer_folder),
+                    (encoding.ids for encoding in tokenizer.encode_batch_fast(edge_texts)))
+
+        # Tokens that end documents are a choice, those that begin them are the template's.
+        few = folder / "few"
+        few.mkdir()
+        tokenizer = Tokenizer.from_file(str(llama3 / "tokenizer.json"))
+        compare("--no-append-eod", texts[:20], prepare(octet, few, texts[:20], llama3 / "tokenizer.json", "--no-append-eod"),
+                [tokenizer.encode(text).ids for text in texts[:20]])
+
+        model = cases.sentence_piece(folder / "sentencepiece", training)
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        begin, end = processor.bos_id(), processor.eos_id()
+        compare("sentencepiece", texts, prepare(octet, folder, texts, model), ([begin, *ids, end] for ids in map(processor.encode, texts)))
+
+        model, encoding = cases.tiktoken_ranks(folder / "tiktoken", llama3)
+        begin = encoding.n_vocab
+        compare("tiktoken", texts, prepare(octet, folder, texts, model),
+                ([begin, *encoding.encode_ordinary(text), begin + 1] for text in texts))
+
+
+if __name__ == "__main__":
+    main()
