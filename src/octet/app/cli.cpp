@@ -284,6 +284,12 @@ class CommandLine {
     add_kind("attention", "Attention, forward and backward", run_bench_attention);
     add_kind("kernels", "The memory-bound ops of a step, on a GPU", run_bench_kernels);
     add_kind("loader", "Batches of a corpus for 8 ranks of this host", run_bench_loader);
+    CLI::App& tokenize = add(bench, "tokenize", "A tokenizer, on one core and on all",
+                             "octet bench tokenize --tokenizer models/llama3 --input documents.jsonl",
+                             [this] { return run_bench_tokenize(tokenize_); });
+    tokenize.add_option("--tokenizer", tokenize_.tokenizer, "byte, a model directory or a tokenizer file")->required();
+    tokenize.add_option("--input", tokenize_.input, "JSONL whose lines have a \"text\"")->required();
+    tokenize.add_option("--json", tokenize_.json, "File to write the numbers to");
     CLI::App& comm = *add_kind("comm", "Collectives between GPUs over NCCL, or on the CPU over Gloo", run_bench_comm);
     comm.add_option("-n,--ranks", bench_.ranks, "Ranks, threads of this process: all GPUs, or two on the CPU");
     comm.add_option("--device", bench_.device, "auto, cpu or cuda")->capture_default_str();
@@ -353,6 +359,7 @@ class CommandLine {
   ProbeArgs probe_;
   QuantizeArgs quantize_;
   BenchArgs bench_;
+  BenchTokenizeArgs tokenize_;
   ConvertExportArgs export_;
 };
 

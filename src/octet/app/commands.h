@@ -150,6 +150,13 @@ int run_bench_loader(const BenchArgs& args);
 int run_bench_step(const BenchArgs& args);
 int run_bench_run(const BenchArgs& args);  // `bench step` with a RUN.toml
 
+struct BenchTokenizeArgs {
+  std::string tokenizer;
+  std::filesystem::path input;      // JSONL with "text"
+  std::filesystem::path json;       // file to write; "" when not given
+};
+int run_bench_tokenize(const BenchTokenizeArgs& args);
+
 struct ConvertExportArgs {
   std::filesystem::path checkpoint;  // step-00001000
   std::filesystem::path output;      // Hugging Face directory
