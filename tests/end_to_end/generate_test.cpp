@@ -1,4 +1,5 @@
 // `octet generate` and `octet convert export`: what a run leaves can be used.
+#include "data/tokenizer/definitions.h"
 #include "octet/checkpoint/model_dir.h"
 #include "support/near.h"
 #include "support/tiny_run.h"
@@ -82,6 +83,44 @@ TEST_F(Model, ExportsEveryKindOfStorage) {
     EXPECT_EQ(generate("--prompt x --max-tokens 8 --temperature 0", "exported"),
               generate("--prompt x --max-tokens 8 --temperature 0"));
   }
+}
+
+// From texts to text with a tokenizer.json: it goes along with the model, and its ids begin and end documents.
+TEST(Tokenizers, GoAlongWithTheModel) {
+  const TinyRun run;
+  std::filesystem::create_directories(run / "hf");
+  write_text(run / "hf/tokenizer.json", data::byte_level_json({"t h", "th e", "Ġ the", "e r"}).dump());
+  write_text(run / "hf/tokenizer_config.json", R"({"eos_token": "<|end|>"})");
+  std::string lines;
+  for (const std::string& document : tiny_documents()) lines += Json({{"text", document}}).dump() + "\n";
+  write_text(run / "lines.jsonl", lines);
+  const ProgramResult prepared = run.run("data prepare --input lines.jsonl --tokenizer hf --output corpus");
+  ASSERT_EQ(prepared.code, 0) << prepared.err;
+  std::string toml = read_file(run / "run.toml");
+  toml.replace(toml.find("vocab_size = 256"), 16, "vocab_size = 272");
+  toml.erase(toml.find("tokenizer = \"byte\""), 18);
+  write_text(run / "run.toml", toml);
+  const ProgramResult trained = run.train("--training.steps=10");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const ProgramResult exported = run.run("convert export --checkpoint out/checkpoints/step-00000010 --output exported");
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    EXPECT_EQ(read_file(run / "out/model" / name), read_file(run / "hf" / name)) << name;
+    EXPECT_EQ(read_file(run / "exported" / name), read_file(run / "hf" / name)) << name;
+  }
+  const std::string options = "--prompt 'the ä' --max-tokens 12 --temperature 0 --model ";
+  const ProgramResult text = run.run("generate " + options + "out/model");
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.rfind("the ä", 0), 0u) << text.out;
+  EXPECT_EQ(run.run("generate " + options + "exported").out, text.out);
+  EXPECT_EQ(run.run("generate " + options + "out/checkpoints/step-00000010").code, 0);
+
+  // What is gone is said, and what has changed is not taken for the same.
+  write_text(run / "hf/tokenizer.json", data::byte_level_json({"o f"}).dump());
+  const ProgramResult changed = run.run("convert export --checkpoint out/checkpoints/step-00000010 --output changed");
+  EXPECT_EQ(changed.code, 0);
+  EXPECT_NE(changed.err.find("not the tokenizer any more"), std::string::npos) << changed.err;
+  EXPECT_FALSE(std::filesystem::exists(run / "changed/tokenizer.json"));
 }
 
 }  // namespace

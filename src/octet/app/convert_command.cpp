@@ -5,6 +5,7 @@
 #include "octet/checkpoint/model_dir.h"
 #include "octet/models/registry.h"
 #include "octet/train/restore.h"
+#include "octet/train/tokenizer.h"
 
 namespace octet::app {
 
@@ -16,6 +17,7 @@ int run_convert_export(const ConvertExportArgs& args) {
   checkpoint::save_weights(engine->queue(), args.output, models::names_of(engine->model()),
                            args.dtype == "bf16" ? DType::bf16 : DType::f32);
   models::write_config(args.output, engine->model().config());
+  train::copy_tokenizer(train::tokenizer_of_model(args.checkpoint, engine->model().config()), args.output);
   fmt::print("{}: config.json and weights in {}\n", args.output.string(), args.dtype);
   return 0;
 }

@@ -6,6 +6,7 @@
 #include "octet/train/generate.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
+#include "octet/train/tokenizer.h"
 
 namespace octet::app {
 namespace {
@@ -41,24 +42,27 @@ int run_generate(const GenerateArgs& args) {
   config.run.device = args.device;
   use_threads(config);
   demand(!args.prompt.empty(), ExitCode::config, "--prompt \"\": there must be something to go on from");
-  const auto window = static_cast<std::int64_t>(args.prompt.size()) + args.max_tokens;
+  // No token is less than a byte, but for some that a tokenizer puts before a text.
+  const auto window = static_cast<std::int64_t>(args.prompt.size()) + 16 + args.max_tokens;
   const auto engine = train::open_model(args.model, train::device_of(config), window);
-  const std::string& spec = engine->model().config().tokenizer;
-  const auto tokenizer = data::make_tokenizer(spec.empty() ? args.model.string() : spec);
-  std::vector<std::int32_t> ids;
+  const std::string spec = train::tokenizer_of_model(args.model, engine->model().config());
+  demand(!spec.empty(), ExitCode::data, args.model.string(), ": nothing says which tokenizer this model has");
+  const auto tokenizer = data::make_tokenizer(spec);
+  std::vector<std::int32_t> ids(tokenizer->prefix().begin(), tokenizer->prefix().end());
   tokenizer->encode(args.prompt, ids);
   for (const std::int32_t id : ids) {
     demand(id < engine->model().config().vocab, ExitCode::data, args.model.string(), ": token ", id,
            " of the prompt is outside the model's vocabulary of ", engine->model().config().vocab);
   }
   Utf8Printer printer;
-  printer.add(args.prompt);
+  std::string text = args.prompt;  // what is decoded goes on from there
+  printer.add(text);
   train::generate(*engine, ids, {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
                   [&](std::int32_t id) {
                     if (tokenizer->end_of_document() == id) return false;
-                    std::string text;
+                    const std::size_t before = text.size();
                     tokenizer->decode(std::span(&id, 1), text);
-                    printer.add(text);
+                    printer.add(std::string_view(text).substr(before));
                     return true;
                   });
   fmt::print("\n");

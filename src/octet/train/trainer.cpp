@@ -10,6 +10,7 @@
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/signals.h"
+#include "octet/train/tokenizer.h"
 #include "octet/train/version.h"
 
 namespace octet::train {
@@ -385,6 +386,7 @@ ExitCode Trainer::run() {
   }
   save_for_good();
   save_model(*engine_, directory / "model");
+  if (world_.rank() == 0) copy_tokenizer(tokenizer_of_run(config_, engine_options_.model), directory / "model");
   engine_->close();
   world_.barrier("done");
   return ExitCode::done;

@@ -1,0 +1,49 @@
+#include "octet/train/tokenizer.h"
+
+#include "octet/base/log.h"
+#include "octet/base/require.h"
+#include "octet/checkpoint/reader.h"
+#include "octet/data/corpus.h"
+#include "octet/data/tokenizer/files.h"
+
+namespace octet::train {
+namespace fs = std::filesystem;
+namespace {
+
+// Of a prepared corpus, when it says so and the tokenizer is still the same.
+std::string tokenizer_of_corpus(const fs::path& prefix) {
+  const fs::path json = data::CorpusPaths(prefix).json;
+  std::error_code error;
+  if (!fs::exists(json, error)) return "";
+  const data::CorpusInfo info = data::parse_corpus_info(read_file(json), json.string());
+  const auto file = data::tokenizer_file(info.tokenizer);
+  if (file && data::tokenizer_hash(*file) != info.tokenizer_hash) {
+    log_warning(concat(file->string(), ": not the tokenizer any more that ", json.string(), " was made with"));
+    return "";
+  }
+  return info.tokenizer;
+}
+
+}  // namespace
+
+std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& model) {
+  if (!model.tokenizer.empty()) return model.tokenizer;
+  if (!config.model.init_from.empty() && data::tokenizer_file(config.model.init_from)) return config.model.init_from;
+  return config.data.source.empty() ? "" : tokenizer_of_corpus(config.data.source.front().path);
+}
+
+std::string tokenizer_of_model(const fs::path& path, const models::DecoderConfig& model) {
+  if (!model.tokenizer.empty()) return model.tokenizer;
+  if (!fs::exists(path / "manifest.json")) return path.string();
+  const auto reader = checkpoint::Reader::open(path);
+  return tokenizer_of_run(parse_config(reader.meta().value("toml", ""), (path / "manifest.json").string()), model);
+}
+
+void copy_tokenizer(const std::string& tokenizer, const fs::path& directory) {
+  if (const auto file = data::tokenizer_file(tokenizer)) return data::copy_tokenizer_files(*file, directory);
+  if (tokenizer.find('/') != std::string::npos) {
+    log_warning(concat(directory.string(), ": without the files of tokenizer ", tokenizer, ", which holds none now"));
+  }
+}
+
+}  // namespace octet::train

@@ -1,0 +1,21 @@
+// The tokenizer that belongs to a model.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "octet/models/decoder/config.h"
+#include "octet/train/config.h"
+
+namespace octet::train {
+
+// What data::make_tokenizer() takes, or "" when nobody knows. Of a run: what its config.json names, the model directory it began
+// with, or what its first corpus was made with.
+std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& model);
+// Of a Hugging Face directory or a checkpoint.
+std::string tokenizer_of_model(const std::filesystem::path& path, const models::DecoderConfig& model);
+
+// Puts the files of such a tokenizer, if it has any, into a model directory. Warns where they have gone.
+void copy_tokenizer(const std::string& tokenizer, const std::filesystem::path& directory);
+
+}  // namespace octet::train
