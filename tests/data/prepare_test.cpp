@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "data/acting_tokenizer.h"
 #include "data/files.h"
 #include "data/packed.h"
 #include "octet/base/log.h"
@@ -123,26 +124,7 @@ TEST(Prepare, RefusesNothing) {
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a.txt", "bad", "empty"}));
 }
 
-// A tokenizer that does something at a certain call: an interruption in the middle, whatever the machine does meanwhile.
-class ActingTokenizer final : public Tokenizer {
- public:
-  ActingTokenizer(int calls, std::function<void()> act) : calls_(calls), act_(std::move(act)) {}
-  std::string name() const override { return letters_.name(); }
-  std::string hash() const override { return letters_.hash(); }
-  std::int32_t vocab_size() const override { return letters_.vocab_size(); }
-  std::optional<std::int32_t> end_of_document() const override { return letters_.end_of_document(); }
-  void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
-    if (--calls_ == 0) act_();
-    letters_.encode(text, ids);
-  }
-  void decode(std::span<const std::int32_t> ids, std::string& text) const override { letters_.decode(ids, text); }
-  std::size_t cut(std::string_view text) const override { return letters_.cut(text); }
-
- private:
-  LetterTokenizer letters_;
-  mutable std::atomic<int> calls_;
-  std::function<void()> act_;
-};
+const LetterTokenizer kLetters;
 
 std::vector<std::string> files_of_corpus(const std::filesystem::path& prefix) {
   std::vector<std::string> files;
@@ -162,7 +144,7 @@ TEST(Prepare, GoesOnWhereItWasInterrupted) {
     PrepareSummary last;
     for (bool done = false; !done;) {
       std::atomic<bool> stop{false};
-      const ActingTokenizer tokenizer(6000, [&] { stop.store(true); });  // of 20,000: one run does not get there
+      const ActingTokenizer tokenizer(kLetters, 6000, [&] { stop.store(true); });  // of 20,000: one run does not get there
       try {
         last = prepare({.inputs = {folder / "in"},
                         .output = folder / "c",
@@ -203,7 +185,7 @@ TEST(Prepare, GoesOnWhereItWasKilled) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      prepare(options, ActingTokenizer(3000 + kills * 1000, [] { ::raise(SIGKILL); }));
+      prepare(options, ActingTokenizer(kLetters, 3000 + kills * 1000, [] { ::raise(SIGKILL); }));
       ::_exit(0);
     }
     ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -228,7 +210,7 @@ TEST(Prepare, StartsOverWhenItIsAnotherJob) {
     std::atomic<bool> stop{false};
     error_of(ExitCode::interrupted, [&] {
       prepare({.inputs = {folder / "in"}, .output = folder / "c", .workers = 1, .stop = &stop},
-              ActingTokenizer(5000, [&] { stop.store(true); }));
+              ActingTokenizer(kLetters, 5000, [&] { stop.store(true); }));
     });
     EXPECT_EQ(names_in(folder.path()).size(), 5u);
   };
