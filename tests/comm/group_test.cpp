@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "octet/base/rng.h"
+#include "octet/comm/nccl.h"
 #include "octet/numerics/bfloat16.h"
 #include "support/group_cases.h"
 

@@ -6,8 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "octet/comm/gloo.h"
-#include "octet/comm/nccl.h"
+#include "octet/comm/transport.h"
 #include "octet/device/arena.h"
 #include "octet/tensor/tensor.h"
 #include "support/ranks.h"
@@ -33,26 +32,14 @@ struct GroupRank {
         other_queue(device->make_queue()),
         tensors(*device, MemoryCategory::workspace, 1 << 23),
         scratch(*device, MemoryCategory::workspace, 1 << 22) {
-    const auto set = [&store](const std::string& key, std::string_view value) { store.set(key, value); };
-    const auto get = [&store](const std::string& key) { return store.get(key); };
-    if (options.kind == DeviceKind::cuda) {
-      group = comm::make_nccl_group(*device, {.name = "test",
-                                              .rank = options.rank,
-                                              .size = options.size,
-                                              .timeout_s = options.timeout_s,
-                                              .set = set,
-                                              .get = get,
-                                              .blame = options.blame,
-                                              .lost = options.lost});
-    } else {
-      group = comm::make_gloo_group({.name = "test",
-                                     .rank = options.rank,
-                                     .size = options.size,
-                                     .timeout_s = options.timeout_s,
-                                     .set = set,
-                                     .get = get,
-                                     .blame = options.blame});
-    }
+    group = comm::make_group(*device, {.name = "test",
+                                       .rank = options.rank,
+                                       .size = options.size,
+                                       .timeout_s = options.timeout_s,
+                                       .set = [&store](const std::string& key, std::string_view value) { store.set(key, value); },
+                                       .get = [&store](const std::string& key) { return store.get(key); },
+                                       .blame = options.blame,
+                                       .lost = options.lost});
   }
 
   // [n] elements of the type T of the dtype.

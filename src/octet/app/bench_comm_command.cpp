@@ -14,7 +14,6 @@
 #include "octet/app/ceilings.h"
 #include "octet/app/commands.h"
 #include "octet/base/require.h"
-#include "octet/comm/gloo.h"
 #include "octet/comm/nccl.h"
 #include "octet/comm/thread_store.h"
 #include "octet/device/cuda/cuda_device.h"
@@ -80,16 +79,17 @@ class CommBench {
   };
 
   std::unique_ptr<comm::Group> make_group(Device& device, int rank) {
-    const auto set = [this](const std::string& key, std::string_view value) { store_.set(key, value); };
-    const auto get = [this](const std::string& key) { return store_.get(key); };
-    if (kind_ == DeviceKind::cpu) {
-      return comm::make_gloo_group({.name = "bench", .rank = rank, .size = ranks_, .set = set, .get = get});
-    }
-    const auto lost = [this] {
-      const std::lock_guard lock(mutex_);
-      return std::string(error_ ? "another rank has failed" : "");
-    };
-    return comm::make_nccl_group(device, {.name = "bench", .rank = rank, .size = ranks_, .set = set, .get = get, .lost = lost});
+    return comm::make_group(
+        device, {.name = "bench",
+                 .rank = rank,
+                 .size = ranks_,
+                 .set = [this](const std::string& key, std::string_view value) { store_.set(key, value); },
+                 .get = [this](const std::string& key) { return store_.get(key); },
+                 .lost =
+                     [this] {
+                       const std::lock_guard lock(mutex_);
+                       return std::string(error_ ? "another rank has failed" : "");
+                     }});
   }
 
   void measure(int rank) {

@@ -22,9 +22,11 @@
 namespace octet::comm {
 namespace {
 
+constexpr const char* kLoopback = "127.0.0.1";  // this version's ranks on CPUs are of one host
+
 class SharedStore final : public gloo::rendezvous::Store {
  public:
-  explicit SharedStore(const GlooOptions& options) : options_(options) {}
+  explicit SharedStore(const GroupOptions& options) : options_(options) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
     options_.set(path(key), std::string_view(data.data(), data.size()));
@@ -40,17 +42,17 @@ class SharedStore final : public gloo::rendezvous::Store {
 
  private:
   std::string path(const std::string& key) const { return options_.name + "/" + key; }
-  const GlooOptions& options_;
+  const GroupOptions& options_;
 };
 
 class GlooGroup final : public Group {
  public:
-  explicit GlooGroup(const GlooOptions& options) : Group(options.name, options.rank, options.size), blame_(options.blame) {
+  explicit GlooGroup(const GroupOptions& options) : Group(options.name, options.rank, options.size), blame_(options.blame) {
     attempt("connecting", [&] {
       const auto context = std::make_shared<gloo::rendezvous::Context>(rank(), size());
       context->setTimeout(std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1e3)));
       SharedStore store(options);
-      auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(options.address.c_str()));
+      auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(kLoopback));
       context->connectFullMesh(store, device);
       context_ = context;
     });
@@ -168,7 +170,7 @@ class GlooGroup final : public Group {
 
 }  // namespace
 
-std::unique_ptr<Group> make_gloo_group(const GlooOptions& options) {
+std::unique_ptr<Group> make_gloo_group(const GroupOptions& options) {
   if (options.size == 1) return make_silent_group(options.name);
   // Gloo writes to sockets without MSG_NOSIGNAL: a peer that is gone would end this process without a word.
   std::signal(SIGPIPE, SIG_IGN);

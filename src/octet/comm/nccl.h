@@ -6,30 +6,16 @@
 // and the next operation, or check(), throws Error{peer}.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
-#include "octet/comm/group.h"
+#include "octet/comm/transport.h"
 
 namespace octet::comm {
 
-struct NcclOptions {
-  std::string name;  // of the group; the same in all its ranks, and no other group's
-  int rank = 0, size = 1;
-  double timeout_s = 60;  // of connecting, and without an operation that ends while some are under way
-  // A store that all ranks share: `get` waits for the key, or throws.
-  std::function<void(const std::string& key, std::string_view value)> set;
-  std::function<std::string(const std::string& key)> get;
-  // Both may be absent; they are called from any thread until the group is gone.
-  std::function<std::string()> blame;  // who or what an error is to name, asked when an operation failed
-  std::function<std::string()> lost;   // a sentence once a rank is known to be gone, else ""; asked often, must not wait
-};
-
 // For a device of kind cuda, in the thread that made it. Returns when all ranks are connected; throws Error{peer} when they are
-// not within the timeout, Error{config} where this build has no CUDA backend. The device outlives the group.
-std::unique_ptr<Group> make_nccl_group(Device& device, const NcclOptions& options);
+// not within the timeout (which also ends what is under way while no operation ends), Error{config} where this build has no CUDA backend. The device outlives the group.
+std::unique_ptr<Group> make_nccl_group(Device& device, const GroupOptions& options);
 
 // "NCCL 2.28.9"; "" where this build has no CUDA backend.
 std::string nccl_version();

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "octet/base/checksum.h"
-#include "octet/comm/gloo.h"
-#include "octet/comm/nccl.h"
+#include "octet/comm/transport.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/train/setup.h"
 #include "octet/train/version.h"
@@ -73,23 +72,17 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
     const std::string lost = rendezvous_->lost_text(kNewsS);
     return concat("step ", step_ + 1, lost.empty() ? "" : ": ", lost);
   };
-  groups_ = parallel::make_groups(
-      mesh_, rank_, [&](const std::string& name, const std::vector<int>& ranks) -> std::unique_ptr<comm::Group> {
-        const int place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
-        const int size = static_cast<int>(ranks.size());
-        if (kind == DeviceKind::cuda) {
-          return comm::make_nccl_group(*device_, {.name = name,
-                                                  .rank = place,
-                                                  .size = size,
-                                                  .timeout_s = kTimeoutS,
-                                                  .set = set,
-                                                  .get = get,
-                                                  .blame = blame,
-                                                  .lost = [this] { return rendezvous_->lost_text(); }});
-        }
-        return comm::make_gloo_group(
-            {.name = name, .rank = place, .size = size, .timeout_s = kTimeoutS, .set = set, .get = get, .blame = blame});
-      });
+  const auto lost = [this] { return rendezvous_->lost_text(); };
+  groups_ = parallel::make_groups(mesh_, rank_, [&](const std::string& name, const std::vector<int>& ranks) {
+    return comm::make_group(*device_, {.name = name,
+                                       .rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin()),
+                                       .size = static_cast<int>(ranks.size()),
+                                       .timeout_s = kTimeoutS,
+                                       .set = set,
+                                       .get = get,
+                                       .blame = blame,
+                                       .lost = lost});
+  });
 }
 
 checkpoint::Ranks World::checkpoint_ranks() {

@@ -3,7 +3,7 @@
 
 namespace octet::comm {
 
-std::unique_ptr<Group> make_nccl_group(Device&, const NcclOptions& options) {
+std::unique_ptr<Group> make_nccl_group(Device&, const GroupOptions& options) {
   fail(ExitCode::config, "group ", options.name, ": this build of octet has no CUDA backend, so no NCCL");
 }
 

@@ -21,7 +21,7 @@ namespace octet::comm {
 class Communicator {
  public:
   // Begins to connect; connect() waits for it.
-  Communicator(int device, const NcclOptions& options);
+  Communicator(int device, const GroupOptions& options);
   // In order, within the timeout; after a failure or during an exception aborts.
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -64,7 +64,7 @@ class Communicator {
   const char* current_op() const;
   void record(const char* op, cudaStream_t stream);
 
-  const NcclOptions options_;
+  const GroupOptions options_;
   const int device_, exceptions_;
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;

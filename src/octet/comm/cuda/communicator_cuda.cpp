@@ -24,7 +24,7 @@ void leave_multicast_alone() {
 }
 
 // Rank 0 makes it, the others read it.
-ncclUniqueId shared_id(const NcclOptions& options) {
+ncclUniqueId shared_id(const GroupOptions& options) {
   const std::string key = options.name + "/nccl";
   ncclUniqueId id;
   if (options.rank == 0) {
@@ -58,7 +58,7 @@ std::string words_of(ncclResult_t code, ncclComm_t handle) {
 
 }  // namespace
 
-Communicator::Communicator(int device, const NcclOptions& options)
+Communicator::Communicator(int device, const GroupOptions& options)
     : options_(options), device_(device), exceptions_(std::uncaught_exceptions()) {
   leave_multicast_alone();
   const ncclUniqueId id = shared_id(options_);

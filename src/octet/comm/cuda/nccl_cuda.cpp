@@ -42,7 +42,7 @@ class Token {
 
 class NcclGroup final : public Group {
  public:
-  NcclGroup(Device& device, const NcclOptions& options)
+  NcclGroup(Device& device, const GroupOptions& options)
       : Group(options.name, options.rank, options.size),
         token_(cuda::index_of(device)),
         communicator_(cuda::index_of(device), options) {
@@ -165,7 +165,7 @@ class NcclGroup final : public Group {
 
 }  // namespace
 
-std::unique_ptr<Group> make_nccl_group(Device& device, const NcclOptions& options) {
+std::unique_ptr<Group> make_nccl_group(Device& device, const GroupOptions& options) {
   if (options.size == 1) return make_silent_group(options.name);
   return std::make_unique<NcclGroup>(device, options);
 }
