@@ -172,7 +172,8 @@ TEST_F(Plan, SaysWhoseWorkspaceWasMeasured) {
   EXPECT_NE(plan_config(run + "--training.seq_len=4096")
                 .out.find("an estimate: cuDNN was not asked for 32 heads on 8, of 128; 1 x 4096 queries on 4096 keys"),
             std::string::npos);
-  EXPECT_NE(plan_config(run + "--training.seq_len=16384 --parallel.context=2").out.find("measured, cuDNN 9.19"),
+  // The last of four chunks on those before it, which is a call of its own.
+  EXPECT_NE(plan_config(run + "--training.seq_len=16384 --parallel.context=2").out.find("1 x 4096 queries on 12288 keys"),
             std::string::npos);
 }
 

@@ -17,7 +17,7 @@ AttentionShape shape_of(const AttentionWorkspaceRow& row) {
 // beside.
 TEST(AttentionWorkspace, TheFormulaGivesWhatWasMeasured) {
   constexpr double kMib = 1 << 20;
-  ASSERT_GE(attention_workspace_table().size(), 8u);
+  ASSERT_GE(attention_workspace_table().size(), 7u);
   for (const AttentionWorkspaceRow& row : attention_workspace_table()) {
     const double mib = static_cast<double>(attention_backward_workspace(shape_of(row), row.sq, row.sk)) / kMib;
     EXPECT_GE(mib, row.backward_mib) << row.batch << " " << row.sq << " " << row.sk;

@@ -15,8 +15,8 @@ namespace {
 
 // What nvidia-smi shows beyond the plan on an H200: 0.3 to 0.6 GiB (docs/performance.md, "Memory against speed", 2026-11-21).
 constexpr std::size_t kContextBytes = std::size_t{512} << 20;
-// Of a communicator between GPUs. An estimate: nobody has measured it here.
-constexpr std::size_t kCommunicatorBytes = std::size_t{400} << 20;
+// Of a communicator between GPUs: two took 1.3 GiB beside that and the plan, by nvidia-smi, on two H200 (2026-11-22).
+constexpr std::size_t kCommunicatorBytes = std::size_t{680} << 20;
 
 // "shard x context of ranks 0, 1, ...": see parallel::make_groups.
 std::string axes_of(std::string_view group) { return std::string(group.substr(0, group.find(" of ranks "))); }
