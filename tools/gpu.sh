@@ -4,7 +4,7 @@
 # rows of N GPUs (states, fsdp, fsdp32, context, tensor).
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks are taken from OCTET_BIN (default build/release), which may have been
 # built elsewhere: cuBLAS, cuDNN and NCCL are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried
-# along (Gloo) in OCTET_BIN/lib. SHARDS: processes that a sanitizer's tests are shared out to (default 4). Logs go to OUT (default out/gpu). The last lines are a verdict, a line a part.
+# along (Gloo) in OCTET_BIN/lib. SHARDS: processes that a sanitizer's tests are shared out to (default 12). Logs go to OUT (default out/gpu). The last lines are a verdict, a line a part.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 bin=${OCTET_BIN:-build/release}
@@ -40,7 +40,7 @@ run_ranks() {
 # Without the products, what times them and whole steps, which take long under it and run the libraries' kernels. In SHARDS processes
 # beside each other, on all GPUs in turn: the tool leaves a GPU idle most of the time.
 sanitize() {
-  local tool=$1 shards=${SHARDS:-4} gpus shard pids=() status=0
+  local tool=$1 shards=${SHARDS:-12} gpus shard pids=() status=0
   gpus=$(nvidia-smi --list-gpus | wc -l)
   for ((shard = 0; shard < shards; ++shard)); do
     CUDA_VISIBLE_DEVICES=$((shard % gpus)) GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \

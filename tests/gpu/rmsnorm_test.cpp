@@ -161,9 +161,11 @@ TEST_F(RmsNormGpuTest, StridedRows) {
   }
 }
 
-TEST_F(RmsNormGpuTest, WritesTheCodesOfItsResult) {
-  for (const Size& size : kCodeSizes) check_codes(size);
-}
+// A test a size, so that sanitizers can share them out.
+struct RmsNormGpuCodes : RmsNormGpuTest, ::testing::WithParamInterface<Size> {};
+TEST_P(RmsNormGpuCodes, AreThoseOfItsResult) { check_codes(GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Sizes, RmsNormGpuCodes, ::testing::ValuesIn(kCodeSizes),
+                         [](const auto& param) { return concat(param.param.rows, "x", param.param.d); });
 
 TEST_F(RmsNormGpuTest, WritesTheCodesOfMoreSlabsThanClusters) {
   for (const Size& size : {Size{1930, 4096}, Size{3700, 2048}}) check_codes(size);

@@ -114,22 +114,26 @@ struct ShardGpuTest : testing::TwinTest {
   }
 };
 
-TEST_F(ShardGpuTest, TheSameBytesForEveryTileShapeAndValue) {
-  for (const Shape& whole : {Shape{64, 48}, Shape{256, 384}, Shape{130, 272}, Shape{16, 16}, Shape{1, 4096}, Shape{300, 8},
-                             Shape{37, 45}, Shape{200, 257}}) {
-    for (const Fill fill : testing::kFills) {
-      for (const DType dtype : {DType::bf16, DType::f32}) {
-        const Twin x = source(dtype, whole, fill);
-        for (const QuantSpec& spec : testing::weight_specs()) {
-          for (const std::int64_t ranks : {1, 3, 8}) {
-            check(x, whole, spec, ranks, concat(testing::case_name(spec, whole, dtype, fill), " on ", ranks, " ranks"));
-            if (HasFailure()) return;
-          }
+// A test a shape, so that sanitizers can share them out.
+struct ShardGpuShapes : ShardGpuTest, ::testing::WithParamInterface<Shape> {};
+TEST_P(ShardGpuShapes, TheSameBytesForEveryTileAndValue) {
+  const Shape whole = GetParam();
+  for (const Fill fill : testing::kFills) {
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      const Twin x = source(dtype, whole, fill);
+      for (const QuantSpec& spec : testing::weight_specs()) {
+        for (const std::int64_t ranks : {1, 3, 8}) {
+          check(x, whole, spec, ranks, concat(testing::case_name(spec, whole, dtype, fill), " on ", ranks, " ranks"));
+          if (HasFailure()) return;
         }
       }
     }
   }
 }
+INSTANTIATE_TEST_SUITE_P(Shapes, ShardGpuShapes,
+                         ::testing::Values(Shape{64, 48}, Shape{256, 384}, Shape{130, 272}, Shape{16, 16}, Shape{1, 4096},
+                                           Shape{300, 8}, Shape{37, 45}, Shape{200, 257}),
+                         [](const auto& param) { return concat(param.param[0], "x", param.param[1]); });
 
 TEST_F(ShardGpuTest, ALayersWorth) {
   const Shape whole{1000, 4096};
