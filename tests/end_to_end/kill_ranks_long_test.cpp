@@ -1,4 +1,4 @@
-// Three ranks of which one is killed, again and again: the run ends as if nothing had happened.
+// Ranks of which one is killed, again and again, however they share the work: the run ends as if nothing had happened.
 #include <csignal>
 #include <thread>
 
@@ -8,12 +8,20 @@
 namespace octet::testing {
 namespace {
 
-TEST(KilledRanksLong, RunsEndAsIfNothingHadHappened) {
-  constexpr int kKills = 50, kRanks = 3;
+struct Case {
+  const char* name;
+  int ranks;
+  const char* settings;
+};
+
+class KilledRanksLong : public ::testing::TestWithParam<Case> {};
+
+TEST_P(KilledRanksLong, RunsEndAsIfNothingHadHappened) {
+  constexpr int kKills = 50;
+  const int ranks = GetParam().ranks;
   const TinyRun run;
-  const std::string command =
-      "launch -n 3 -- train run.toml --parallel.replicate=3 --training.global_batch_size=6 --training.steps=240 "
-      "--checkpoint.interval=4 --metrics.tensorboard=false";
+  const std::string command = concat("launch -n ", ranks, " -- train run.toml ", GetParam().settings,
+                                     " --training.steps=240 --checkpoint.interval=4 --metrics.tensorboard=false");
   ASSERT_EQ(run.run(command + " --run.output_dir=reference").code, 0);
   const Rng rng(17, RngStream::test);
   std::int64_t step = 0;
@@ -24,7 +32,7 @@ TEST(KilledRanksLong, RunsEndAsIfNothingHadHappened) {
     step += 1 + words[0] % 6;
     if (!process.read_to_step(step)) break;
     std::this_thread::sleep_for(std::chrono::microseconds(words[1] % 12'000));
-    const pid_t victim = run.pid_of_rank(static_cast<int>(words[2] % kRanks));
+    const pid_t victim = run.pid_of_rank(static_cast<int>(words[2] % static_cast<unsigned>(ranks)));
     if (victim <= 1) break;
     ::kill(victim, SIGKILL);
     const ProgramResult result = process.wait();
@@ -37,6 +45,16 @@ TEST(KilledRanksLong, RunsEndAsIfNothingHadHappened) {
   ASSERT_EQ(last.code, 0) << last.err;
   EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, KilledRanksLong,
+    ::testing::Values(Case{"replicas", 3, "--parallel.replicate=3 --training.global_batch_size=6"},
+                      Case{"shards", 3,
+                           "--parallel.shard=3 --training.global_batch_size=6 --parallel.reshard_after_forward=true "
+                           "--parallel.gradients=sharded --precision.recipe=fp8_rowwise"},
+                      Case{"shards_of_contexts", 4, "--parallel.shard=2 --parallel.context=2 --precision.recipe=fp8_block"},
+                      Case{"shards_of_layers", 4, "--parallel.shard=2 --parallel.tensor=2 --precision.recipe=fp8_delayed"}),
+    [](const auto& param) { return param.param.name; });
 
 }  // namespace
 }  // namespace octet::testing
