@@ -22,6 +22,7 @@ TEST(InputFiles, WalksInByteOrderAndLeavesOut) {
   std::filesystem::create_directory_symlink(folder.path(), folder / "cycle");
   std::filesystem::create_symlink(folder / "b.txt", folder / "link.txt");
   std::filesystem::create_symlink(folder / "nowhere", folder / "broken.txt");
+  std::filesystem::create_symlink(folder / "itself.txt", folder / "itself.txt");
   // `build` is left out as a folder, not as a file.
   const std::vector<std::string> expected = {"a/B.txt", "a/b/deep.txt", "a/corpus.json", "a/z.txt",     "a.txt",
                                              "b.txt",   "build",        "link.txt",      "\xC3\xA4.txt"};

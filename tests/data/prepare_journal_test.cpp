@@ -148,7 +148,7 @@ TEST(PrepareJournal, AnotherEndOfDocumentIsAnotherJob) {
   job.options.output = job.folder / "c";
   std::atomic<bool> stop{false};
   job.options.stop = &stop;
-  error_of(ExitCode::interrupted, [&] { prepare(job.options, ActingTokenizer(*with, 9000, [&] { stop.store(true); })); });
+  error_of(ExitCode::preempted, [&] { prepare(job.options, ActingTokenizer(*with, 9000, [&] { stop.store(true); })); });
   EXPECT_TRUE(std::filesystem::exists(job.folder / "c.json.part"));
   job.options.stop = nullptr;
   prepare(job.options, *without);

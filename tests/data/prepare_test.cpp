@@ -154,7 +154,7 @@ TEST(Prepare, GoesOnWhereItWasInterrupted) {
                        tokenizer);
         done = true;
       } catch (const Error& error) {
-        ASSERT_EQ(error.code(), ExitCode::interrupted) << error.what();
+        ASSERT_EQ(error.code(), ExitCode::preempted) << error.what();
         ASSERT_TRUE(contains(error.what(), "the same command goes on from there"));
         ASSERT_LT(++interruptions, 40);
       }
@@ -208,7 +208,7 @@ TEST(Prepare, StartsOverWhenItIsAnotherJob) {
   fill(folder);
   const auto interrupt = [&] {
     std::atomic<bool> stop{false};
-    error_of(ExitCode::interrupted, [&] {
+    error_of(ExitCode::preempted, [&] {
       prepare({.inputs = {folder / "in"}, .output = folder / "c", .workers = 1, .stop = &stop},
               ActingTokenizer(kLetters, 5000, [&] { stop.store(true); }));
     });

@@ -147,6 +147,7 @@ TEST_F(CompareRanks, StoppedItSavesAndTheSameCommandGoesOn) {
 TEST_F(CompareRanks, RefusesBeforeTheFirstStep) {
   EXPECT_TRUE(refused(compare("--recipes bf16 --gpus 0,1"), 2, "--gpus: must be 1 to 1024, not 0"));
   EXPECT_TRUE(refused(compare("--recipes bf16 --gpus 2,1,2"), 2, "--gpus: 2 is given twice"));
+  EXPECT_TRUE(refused(compare("--recipes bf16,fp32,bf16 --gpus 1,2"), 2, "--recipes: bf16 is given twice"));
   EXPECT_TRUE(refused(compare("--recipes bf16 --gpus one"), 2, "--gpus"));
   EXPECT_TRUE(refused(compare("--recipes bf16,fp8_curent --gpus 1"), 2, "did you mean fp8_current?"));
   EXPECT_TRUE(refused(compare("--recipes bf16 --gpus 1,2 --parallel.shard=1"), 2, "parallel.shard = 1", "there are 2 ranks"));

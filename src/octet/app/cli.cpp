@@ -139,7 +139,7 @@ class CommandLine {
     prepare.add_option("--field", prepare_.field, "Of a JSONL line, that holds the text")->capture_default_str();
     prepare.add_option("--duplicates", prepare_.duplicates, "Documents of the same tokens: count, drop, or ignore, which saves 22 to 43 bytes a document")
         ->capture_default_str()->check(CLI::IsMember({"count", "drop", "ignore"}));
-    prepare.add_option("--workers", prepare_.workers, "Threads; 0: one per core")->capture_default_str()->check(CLI::NonNegativeNumber);
+    prepare.add_option("--workers", prepare_.workers, "Threads; 0: one per core")->capture_default_str()->check(CLI::Range(0, 1024));
     prepare.add_flag("--json", prepare_.json, "For programs");
     CLI::App& inspect = add(data, "inspect", "What a corpus holds, and whether it is whole", "octet data inspect data/corpus",
                             [this] { return run_data_inspect(inspect_); });

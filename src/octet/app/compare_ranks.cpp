@@ -124,6 +124,11 @@ int run(const CompareArgs& args, const Plan& plan) {
 int compare_ranks(const CompareArgs& args, const train::Config& config) {
   demand(args.time_budget_s == 0, ExitCode::config,
          "--time-budget times steps in one process; with --gpus give --training.steps");
+  std::vector<std::string> recipes = args.recipes;
+  std::sort(recipes.begin(), recipes.end());
+  const auto twice = std::adjacent_find(recipes.begin(), recipes.end());
+  demand(twice == recipes.end(), ExitCode::config, "--recipes: ", twice == recipes.end() ? "" : *twice,
+         " is given twice, and with --gpus each recipe is trained once on a number of ranks");
   const std::vector<int> numbers = sorted_numbers(args.gpus);
   std::vector<Plan> plans;
   for (const int ranks : numbers) {

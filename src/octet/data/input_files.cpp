@@ -102,9 +102,10 @@ void InputFiles::enter(const fs::path& folder) {
   Folder opened;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      const bool inner_folder = entry.is_directory();
+      std::error_code error;  // of a link to itself, say
+      const bool inner_folder = entry.is_directory(error);
       if (is_left_out(entry.path().filename(), inner_folder)) continue;
-      if (inner_folder ? entry.is_symlink() : !entry.is_regular_file()) continue;  // a link to a folder may be a cycle
+      if (inner_folder ? entry.is_symlink() : !entry.is_regular_file(error)) continue;  // a link to a folder may be a cycle
       if (!inner_folder && is_output(entry.path())) continue;
       opened.entries.push_back(entry.path());
     }

@@ -163,7 +163,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
     demand(!job.empty(), ExitCode::interrupted, "data prepare: interrupted; nothing was written to ", options.output.string());
     save();
     writer.keep();
-    fail(ExitCode::interrupted, "data prepare: interrupted behind ", writer.documents(),
+    fail(ExitCode::preempted, "data prepare: interrupted behind ", writer.documents(),
          " documents; the same command goes on from there");
   };
   const int workers = options.workers > 0 ? options.workers : available_cores();

@@ -45,7 +45,7 @@ struct PrepareOptions {
   Duplicates duplicates = Duplicates::count;
   int workers = 0;                                            // 0: one per core; the output does not depend on it
   std::function<void(const PrepareProgress&)> progress = {};  // called from this thread at most once a second, and at the end
-  const std::atomic<bool>* stop = nullptr;                    // set: throws Error{interrupted}
+  const std::atomic<bool>* stop = nullptr;                    // set: throws Error{preempted} where this can go on, else Error{interrupted}
   double journal_interval_s = 10;                             // what a killed run loses at most
 };
 

@@ -40,6 +40,7 @@ TEST(TokenizerFiles, GoAlongUnderTheirNames) {
   folder.write("from/mine.json", " {\"a\": 1}");
   folder.write("from/tokenizer_config.json", "{\"eos_token\": \"x\"}");
   folder.write("from/config.json", "stays");
+  folder.write("from/tokenizer.model", "of another tokenizer, perhaps");
   folder.write("from/model.safetensors", "stays");
   std::filesystem::create_directories(folder / "to");
   copy_tokenizer_files(folder / "from/mine.json", folder / "to");

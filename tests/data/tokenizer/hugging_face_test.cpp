@@ -74,6 +74,14 @@ TEST(HuggingFace, NormalizedTokensAreMetInNormalizedText) {
   EXPECT_EQ(ids_of(tokenizer, "c<a b>").size(), 7u);  // no space before it: text
 }
 
+TEST(HuggingFace, AnAddedTokenMayStandTwiceBehindTheVocabulary) {
+  Json json = metaspace_json();
+  constexpr int kFirst = 268, kCount = 20'000;
+  for (int i = 0; i < kCount; ++i) json["added_tokens"].push_back(added_token(concat("<t", i, ">"), kFirst + i, true));
+  json["added_tokens"].push_back(added_token(concat("<t", kCount - 1, ">"), kFirst + kCount - 1, true));
+  EXPECT_EQ(ids_of(tokenizer_of(json), concat("<t", kCount - 1, ">")), (Ids{kFirst + kCount - 1}));
+}
+
 TEST(HuggingFace, ATemplateMayEndInOneToken) {
   Json json = metaspace_json();
   json["post_processor"]["single"].push_back({{"SpecialToken", {{"id", "</s>"}, {"type_id", 0}}}});

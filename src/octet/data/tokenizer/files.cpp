@@ -30,11 +30,11 @@ void copy_tokenizer_files(const fs::path& file, const fs::path& directory) {
   const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
   const std::string name = begin != std::string::npos && bytes[begin] == '{' ? "tokenizer.json" : "tokenizer.model";
   write_file_atomically(directory / name, bytes);
-  for (const char* beside : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
-                             "added_tokens.json", "chat_template.jinja"}) {
+  // Not the definition's other form, which may be of another tokenizer.
+  for (const char* beside : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
     const fs::path from = file.parent_path() / beside;
     std::error_code error;
-    if (beside != name && fs::is_regular_file(from, error)) write_file_atomically(directory / beside, read_file(from));
+    if (fs::is_regular_file(from, error)) write_file_atomically(directory / beside, read_file(from));
   }
 }
 

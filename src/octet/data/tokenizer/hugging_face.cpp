@@ -221,7 +221,8 @@ class Reader : TokenizerJson {
       const auto known = ids_.find(content);
       const std::int32_t given = known != ids_.end() ? known->second : std::max(vocabulary, largest + 1);
       if (token_id != given) broken(concat(where, ": its id is ", token_id, ", but by its place it is ", given));
-      if (metaspace_ && known != ids_.end() && is_byte_[static_cast<std::size_t>(token_id)])
+      const auto at = static_cast<std::size_t>(token_id);  // an added token may stand behind the vocabulary
+      if (metaspace_ && known != ids_.end() && at < is_byte_.size() && is_byte_[at])
         refuse(where + ", which stands for a byte,");
       largest = std::max(largest, token_id);
       ids_.emplace(content, token_id);

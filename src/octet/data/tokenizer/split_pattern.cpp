@@ -4,6 +4,8 @@
 #include <pcre2.h>
 
 #include <array>
+#include <cstdint>
+#include <limits>
 
 #include "octet/base/require.h"
 #include "octet/data/text.h"
@@ -95,6 +97,8 @@ struct SplitPattern::Matcher::State {
   State() {
     if (data == nullptr || context == nullptr || stack == nullptr) throw std::bad_alloc();
     pcre2_jit_stack_assign(context, nullptr, stack);
+    // The patterns are linear in the length of a text, which may be long.
+    pcre2_set_match_limit(context, std::numeric_limits<std::uint32_t>::max());
   }
   ~State() {
     pcre2_jit_stack_free(stack);
