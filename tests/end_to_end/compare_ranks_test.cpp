@@ -111,7 +111,7 @@ TEST_F(CompareRanks, TheOrderOfSamplesIsThatOfOneRank) {
 }
 
 TEST_F(CompareRanks, StoppedItSavesAndTheSameCommandGoesOn) {
-  const std::string options = "--recipes bf16 --gpus 2,1 --training.steps=60 --lr_scheduler.decay=constant";
+  const std::string options = "--recipes bf16 --gpus 2,1 --training.steps=60 --lr_scheduler.decay=constant --checkpoint.interval=20";
   {
     Process process(kOptions + options, run_.path());
     bool two = false;
@@ -132,6 +132,10 @@ TEST_F(CompareRanks, StoppedItSavesAndTheSameCommandGoesOn) {
   ASSERT_EQ(second.code, 0) << second.err;
   EXPECT_NE(second.err.find("resuming after step 60 from out/bf16-x1"), std::string::npos) << second.err;
   EXPECT_EQ(metrics_of(run_ / "out/bf16-x1").at(60).dump(), done) << "what was done is not done again";
+  // What is damaged is for the run to judge, which falls back to an older checkpoint.
+  write_text(run_ / "out/bf16-x1/checkpoints/step-00000060/manifest.json", "damaged");
+  ASSERT_EQ(compare(options).code, 0);
+  EXPECT_EQ(metrics_of(run_ / "out/bf16-x1").at(60).at("loss"), Json::parse(done).at("loss"));
   ASSERT_EQ(compare(options + " --output fresh").code, 0);
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out/bf16-x2"), outcome_of(run_ / "fresh/bf16-x2")));
 

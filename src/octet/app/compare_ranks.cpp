@@ -68,14 +68,24 @@ void check(const Plan& plan) {
   demand(plan.ranks <= there, ExitCode::config, "--gpus: ", plan.ranks, ", but this machine has ", there);
 }
 
+// The configuration of the newest checkpoint that can be read; null without one. What is damaged is for the run itself to judge.
+nlohmann::json config_of_checkpoints(const fs::path& root) {
+  for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(root)) {
+    const fs::path manifest = found.path / "manifest.json";
+    try {
+      return checkpoint::parse_manifest(read_file(manifest), manifest.string()).meta.value("config", nlohmann::json());
+    } catch (const Error&) {
+    }
+  }
+  return {};
+}
+
 // A key that differs between this run and the one whose checkpoints are there, if any: a table must not mix two configurations.
 // What [parallel] leaves to the memory was settled there.
 std::optional<train::Difference> made_with_other_settings(const Plan& plan) {
-  const auto checkpoints = checkpoint::find_checkpoints(fs::path(plan.config.run.output_dir) / "checkpoints");
-  if (checkpoints.empty()) return std::nullopt;
-  const fs::path manifest = checkpoints.front().path / "manifest.json";
-  const nlohmann::json meta = checkpoint::parse_manifest(read_file(manifest), manifest.string()).meta;
-  for (const train::Difference& d : train::differences(Json(meta.at("config")), plan.config)) {
+  const nlohmann::json before = config_of_checkpoints(fs::path(plan.config.run.output_dir) / "checkpoints");
+  if (before.is_null()) return std::nullopt;
+  for (const train::Difference& d : train::differences(Json(before), plan.config)) {
     const bool settled = d.key == "parallel.reshard_after_forward" || d.key == "parallel.gradients";
     if (!settled || d.now != "\"auto\"") return d;
   }
