@@ -155,5 +155,27 @@ TEST(PrepareJournal, AnotherEndOfDocumentIsAnotherJob) {
   EXPECT_TRUE(job.corpus("c") == job.corpus("whole"));
 }
 
+// A file that comes while the inputs are read and is gone when the run goes on stood in the place of another.
+TEST(PrepareJournal, AFileThatCameAndWentLosesNoOther) {
+  const TempFolder folder;
+  folder.write("in/a", std::string(20 << 20, 'a'));
+  for (const char* name : {"in/b/1", "in/b/2", "in/b/3"}) folder.write(name, std::string(8 << 20, name[5]));
+  const PrepareOptions whole{.inputs = {folder / "in"}, .output = folder / "whole", .workers = 1};
+  prepare(whole, ByteTokenizer());
+  std::atomic<bool> stop{false};
+  PrepareOptions options{.inputs = {folder / "in"}, .output = folder / "c", .workers = 1, .stop = &stop};
+  const ByteTokenizer plain;
+  // A call a MiB: `a` has 20, the file that comes one. The writer is at most four tasks behind, in b/1.
+  const ActingTokenizer coming(plain, 2, [&] { folder.write("in/b/0", "before the others"); });  // long before the folder is read
+  error_of(ExitCode::preempted, [&] { prepare(options, ActingTokenizer(coming, 28, [&] { stop.store(true); })); });
+  EXPECT_TRUE(contains(read_file(folder / "c.json.part"), "\"position_files\":2"));  // a and 0
+  std::filesystem::remove(folder / "in/b/0");
+  options.stop = nullptr;
+  prepare(options, plain);
+  for (const char* end : {".bin", ".idx"}) {
+    EXPECT_TRUE(read_file(folder / concat("c", end)) == read_file(folder / concat("whole", end))) << end;
+  }
+}
+
 }  // namespace
 }  // namespace octet::data

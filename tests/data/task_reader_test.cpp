@@ -219,6 +219,15 @@ TEST(TaskReader, GoesOnBehindAnyTask) {
     EXPECT_TRUE(joined(rest, 0) == joined(whole, passed)) << end.files << " files, " << end.bytes << " bytes";
   }
   EXPECT_EQ(passed, whole.size());
+
+  // Another file among those that were passed or are open leads elsewhere, one behind them does not.
+  const auto leads = [&](const InputPosition& end) {
+    return leads_to(InputFiles({folder / "in"}, CorpusPaths(folder / "c")), end);
+  };
+  folder.write("in/z.txt", "later");
+  for (const InputPosition& end : ends) EXPECT_TRUE(leads(end)) << end.files;
+  folder.write("in/a.0", "earlier");
+  for (const InputPosition& end : ends) EXPECT_EQ(leads(end), end.files == 0 && end.bytes == 0) << end.files;
 }
 
 TEST(TaskReader, StandardInputIsReadOnce) {

@@ -110,7 +110,11 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
 
   const std::string job = job_of(options, tokenizer, files);
   CorpusParts parts(options.output);
-  const auto earlier = read_journal(parts, job);
+  auto earlier = read_journal(parts, job);
+  if (earlier && !leads_to(files, earlier->position)) {
+    log_info(concat(options.output.string(), ": the interrupted run met other files in its inputs; starting over"));
+    earlier.reset();
+  }
   CorpusWriter writer(std::move(parts), tokenizer,
                       {.duplicates = options.duplicates, .resume = earlier ? &earlier->writer : nullptr});
   PrepareJournal journal{.job = job};
@@ -129,7 +133,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
     if (writer.in_document()) {
       now.input_bytes -= journal.position.open_bytes;
       now.bytes_done -= journal.position.open_bytes;
-      now.position = {.files = journal.position.files};
+      now.position = {.files = journal.position.files, .files_sum = journal.position.files_sum};
     }
     write_journal(writer.parts(), now);
   };

@@ -22,6 +22,8 @@ void visit_numbers(Journal& j, Visit&& visit) {
   visit("position_bytes", j.position.bytes);
   visit("position_lines", j.position.lines);
   visit("position_open_bytes", j.position.open_bytes);
+  visit("position_files_sum", j.position.files_sum);
+  visit("position_open_sum", j.position.open_sum);
   visit("documents", j.writer.documents);
   visit("sequences", j.writer.sequences);
   visit("tokens", j.writer.tokens);

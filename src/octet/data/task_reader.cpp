@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "octet/base/checksum.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/data/jsonl.h"
@@ -11,7 +12,26 @@ namespace {
 
 constexpr std::size_t kScanBytes = 1 << 18;
 
+std::int64_t sum_with(std::int64_t before, const InputFiles::File& file) {
+  RunningChecksum sum;
+  sum.update(concat(before, '\0', file.name(), '\0', file.bytes));
+  return static_cast<std::int64_t>(sum.value() >> 8);
+}
+
 }  // namespace
+
+bool leads_to(InputFiles files, const InputPosition& position) {
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < position.files; ++i) {
+    const auto file = files.next();
+    if (!file) return false;
+    sum = sum_with(sum, *file);
+  }
+  if (sum != position.files_sum) return false;
+  if (position.bytes == 0) return true;
+  const auto open = files.next();
+  return open && sum_with(sum, *open) == position.open_sum;
+}
 
 TaskReader::TaskReader(InputFiles files, const Tokenizer& tokenizer, const Options& options)
     : files_(std::move(files)), tokenizer_(tokenizer), options_(options) {
@@ -20,8 +40,10 @@ TaskReader::TaskReader(InputFiles files, const Tokenizer& tokenizer, const Optio
 
 // What lies before has been in tasks: nothing of it is checked or counted again.
 void TaskReader::go_to(const InputPosition& position) {
-  for (; position_.files < position.files; ++position_.files) {
-    demand(files_.next().has_value(), ExitCode::data, "data prepare: the inputs have fewer files than before");
+  while (position_.files < position.files) {
+    file_ = files_.next();
+    demand(file_.has_value(), ExitCode::data, "data prepare: the inputs have fewer files than before");
+    pass();
   }
   if (position.bytes == 0) return;
   file_ = files_.next();
@@ -52,6 +74,7 @@ bool TaskReader::next(Task& task) {
       read_tokens(task);
     }
   }
+  if (position_.bytes > 0) position_.open_sum = sum_with(position_.files_sum, *file_);
   task.end = position_;
   return position_.files > before.files || position_.bytes > before.bytes;
 }
@@ -68,10 +91,14 @@ bool TaskReader::open_next(Task& task) {
     ++task.skipped_files;
     task.bytes_passed += file_->bytes;
     task.skipped_bytes += file_->bytes;
-    ++position_.files;
-    file_.reset();
+    pass();
   }
   return true;
+}
+
+void TaskReader::pass() {
+  position_ = {.files = position_.files + 1, .files_sum = sum_with(position_.files_sum, *file_)};
+  file_.reset();
 }
 
 void TaskReader::open() {
@@ -145,9 +172,7 @@ void TaskReader::end_piece(Task& task, std::size_t bytes, bool last) {
   position_.open_bytes = source_->consumed();
   if (!last) return;
   ++task.files;
-  ++position_.files;
-  position_.bytes = position_.lines = position_.open_bytes = 0;
-  file_.reset();
+  pass();
 }
 
 void TaskReader::read_text(Task& task) {

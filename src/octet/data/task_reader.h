@@ -28,7 +28,12 @@ struct InputPosition {
   std::int64_t bytes = 0;       // of the file after them, unpacked, behind the header
   std::int64_t lines = 0;       // of that file, when it is JSONL
   std::int64_t open_bytes = 0;  // of Task::bytes_passed so far, those of that file
+  // Of names and sizes: of all files passed, and of them with the file after them, 0 while bytes is. Below 2^56.
+  std::int64_t files_sum = 0, open_sum = 0;
 };
+
+// Whether these inputs begin with the files that led there: folders may have changed while they were read.
+bool leads_to(InputFiles files, const InputPosition& position);
 
 struct Task {
   InputFormat format = InputFormat::text;
@@ -64,6 +69,7 @@ class TaskReader {
   void go_to(const InputPosition& position);
   bool open_next(Task& task);
   void open();
+  void pass();  // behind the open file
   void read_text(Task& task);
   void read_jsonl(Task& task);
   void read_tokens(Task& task);
