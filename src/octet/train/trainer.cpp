@@ -70,6 +70,7 @@ Trainer::Trainer(const TrainerOptions& options)
   plan_ = measure(engine_options_, device_);
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
   if (world_.rank() == 0) dataset_->verify_once();
+  world_.from_first("the corpus", "has been compared with its sums");
   accumulation_ = accumulation_of(config_, world_.mesh().data_coordinates());
   steps_ = config_.training.steps;
   if (config_.training.epochs > 0) {

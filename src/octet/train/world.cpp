@@ -14,8 +14,8 @@ namespace {
 // Of a collective, and for ranks to meet. Who dies is noticed at once; this is for what is merely slow, such as rank 0 at a
 // large checkpoint.
 constexpr double kTimeoutS = 300;
-// For the slowest rank to write or check its part of a checkpoint.
-constexpr double kCheckpointTimeoutS = 3600;
+// For what reads or writes much: a rank's part of a checkpoint, rank 0's comparing of a corpus with its sums.
+constexpr double kFilesTimeoutS = 3600;
 // Between a connection that breaks here and the news of it from rank 0.
 constexpr double kNewsS = 2;
 
@@ -91,13 +91,13 @@ checkpoint::Ranks World::checkpoint_ranks() {
           .size = size(),
           .name = concat("checkpoint ", checkpoint_uses_++),
           .set = [this](const std::string& key, std::string_view value) { rendezvous_->set(key, value); },
-          .get = [this](const std::string& key) { return rendezvous_->get(key, kCheckpointTimeoutS); }};
+          .get = [this](const std::string& key) { return rendezvous_->get(key, kFilesTimeoutS); }};
 }
 
 std::string World::from_first(const std::string& what, const std::string& value) {
   if (!rendezvous_) return value;
   if (is_first()) rendezvous_->set(what, value);
-  return rendezvous_->get(what);
+  return rendezvous_->get(what, kFilesTimeoutS);
 }
 
 void World::barrier(const std::string& name) {

@@ -39,7 +39,7 @@ class World {
 
   // Returns when all ranks have come.
   void barrier(const std::string& name);
-  // What rank 0 says.
+  // What rank 0 says, which may have to read files first. Who dies is noticed meanwhile.
   std::string from_first(const std::string& what, const std::string& value);
   // Throws Error{peer} unless all ranks say the same.
   void agree(const std::string& what, const std::string& value);
