@@ -40,23 +40,26 @@ struct AttentionLayer : testing::LayerTest {
     attention->forward(s, table, made(attention->input(s, kTokens, saved), h), residual, y, saved);
   }
 
+  // Of the output with respect to the input and both weights.
+  void expect_derivative() {
+    const Tensor gy = random(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
+    const auto loss = [&] {
+      forward();
+      return dot(y, gy);
+    };
+    loss();
+    attention->backward(attention_scope(), table, {.values = gy}, saved, gh);
+    expect_gradient("h", h, gh, loss);
+    expect_gradient("qkv", attention->qkv().weight().value, copy(attention->qkv().weight().grad), loss);
+    expect_gradient("o", attention->output().weight().value, copy(attention->output().weight().grad), loss);
+  }
+
   std::unique_ptr<Attention> attention;
   AttentionSaved saved;
   Tensor table, positions, first_keys, h, residual, y;
 };
 
-TEST_F(AttentionLayer, BackwardIsTheDerivative) {
-  const Tensor gy = random(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
-  const auto loss = [&] {
-    forward();
-    return dot(y, gy);
-  };
-  loss();
-  attention->backward(attention_scope(), table, {.values = gy}, saved, gh);
-  expect_gradient("h", h, gh, loss);
-  expect_gradient("qkv", attention->qkv().weight().value, copy(attention->qkv().weight().grad), loss);
-  expect_gradient("o", attention->output().weight().value, copy(attention->output().weight().grad), loss);
-}
+TEST_F(AttentionLayer, BackwardIsTheDerivative) { expect_derivative(); }
 
 TEST_F(AttentionLayer, SeesNoLaterTokenAndNoOtherSequence) {
   forward();
@@ -97,15 +100,7 @@ TEST_F(AttentionLayer, SeesNoOtherDocument) {
 
 TEST_F(AttentionLayer, BackwardIsTheDerivativeWithDocuments) {
   first_keys = integers({0, 0, 2, 2, 2, 0, 1, 2, 3, 3});
-  const Tensor gy = random(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
-  const auto loss = [&] {
-    forward();
-    return dot(y, gy);
-  };
-  loss();
-  attention->backward(attention_scope(), table, {.values = gy}, saved, gh);
-  expect_gradient("h", h, gh, loss);
-  expect_gradient("qkv", attention->qkv().weight().value, copy(attention->qkv().weight().grad), loss);
+  expect_derivative();
 }
 
 // Rotary positions: what is read depends on distances alone.
