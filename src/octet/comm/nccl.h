@@ -14,7 +14,8 @@
 namespace octet::comm {
 
 // For a device of kind cuda, in the thread that made it. Returns when all ranks are connected; throws Error{peer} when they are
-// not within the timeout (which also ends what is under way while no operation ends), Error{config} where this build has no CUDA backend. The device outlives the group.
+// not within the timeout (which also ends what is under way while no operation ends), Error{config} where this build has no CUDA
+// backend.
 std::unique_ptr<Group> make_nccl_group(Device& device, const GroupOptions& options);
 
 // "NCCL 2.28.9"; "" where this build has no CUDA backend.

@@ -60,7 +60,7 @@ struct PrepareSummary {
   double elapsed_s = 0;
 };
 
-// Constant memory but for Duplicates (document_set.h): a bounded number of pieces is under way. A run that was killed or
+// Memory is that of a bounded number of pieces (task_reader.h) and of Duplicates (document_set.h). A run that was killed or
 // interrupted left its parts and a journal: with the same options and the same inputs, unchanged, this goes on from there and
 // gives the same bytes. With others it starts over, and so it does with standard input. Throws Error{data} for input that is
 // missing, has no documents, is broken (FILE:LINE for JSONL) or damaged, Error{internal} when the disk is full, Error{config}

@@ -1,4 +1,4 @@
-// Cuts the inputs of `octet data prepare` into tasks. Constant memory.
+// Cuts the inputs of `octet data prepare` into tasks. Memory is that of the longest line or text that cannot be cut.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 // `first_keys` hides the beginning of the keys as well, so that documents of one sequence do not see each other. The CPU then
 // passes over tiles of keys that no query of a block sees. Work is counted as without: it depends on the data.
 // On CUDA: no `first_keys`, BF16 alone, head_dim a multiple of 8 up to 256, Sq <= Sk, and rows that begin at multiples of 16
-// bytes.
+// bytes. Backward of one sequence with Sq < Sk is two passes there (attention_workspace.h): each rounds its share of gQ.
 #pragma once
 
 #include <string>
