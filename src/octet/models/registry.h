@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -10,9 +11,11 @@
 
 namespace octet::models {
 
-// A family: how its config.json is read and written, and its tensor names.
+// A family: its blocks, how its config.json is read and written, and its tensor names.
 struct Family {
   std::string model_type;
+  std::unique_ptr<Block> (*make_block)(const DecoderConfig& config, std::int64_t layer, const Recipe& recipe,
+                                       parallel::ParameterStore& store, recipes::ScaleState& scales);
   DecoderConfig (*parse)(const nlohmann::json& config, const std::string& source);
   nlohmann::ordered_json (*write)(const DecoderConfig& config);
   parallel::NameTable (*names)(Decoder& model);

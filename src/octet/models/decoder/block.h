@@ -1,54 +1,32 @@
-// One pre-norm block:  x1 = x + attention(norm1(x)),  y = x1 + mlp(norm2(x1)). T is this rank's share of the tokens
-// (nn/tokens.h).
+// A block of a decoder: what a family puts between the embedding and the final norm.
 #pragma once
 
 #include <functional>
+#include <vector>
 
-#include "octet/models/decoder/config.h"
-#include "octet/nn/attention.h"
-#include "octet/nn/mlp.h"
-#include "octet/nn/rmsnorm.h"
+#include "octet/nn/linear.h"
 
 namespace octet::models {
 
-// The memory bill of a block between forward and backward; T tokens, D model.
-struct BlockSaved {
-  Tensor x;      // [T, D], the caller's
-  Tensor rstd1;  // [T]
-  nn::AttentionSaved attention;
-  Tensor x1;     // [T, D]
-  Tensor rstd2;  // [T]
-  nn::MlpSaved mlp;
-};
-
+// What backward needs of forward stays in the block until the next forward: each kind says in a struct Saved what that is, the
+// block's memory bill. T is this rank's share of the tokens (nn/tokens.h), D model.
 class Block {
  public:
-  Block(const DecoderConfig& config, std::int64_t layer, const Recipe& recipe, parallel::ParameterStore& store,
-        recipes::ScaleState& scales);
+  virtual ~Block() = default;
 
-  // y [T, D] is overwritten; an absent y is not computed (a recompute for backward). `saved` lives in the stash.
-  void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y, BlockSaved& saved) const;
+  // y [T, D] is overwritten; an absent y is not computed (a recompute for backward). What is kept lies in the stash, and x is the
+  // caller's.
+  virtual void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y) = 0;
   // gy: gradient of y, from output_gradient() of this block. gx: gradient of x, from that of the block before; its values [T, D]
-  // are gy's own, overwritten. `before_attention` is called between the products of the MLP and the gradient of attention.
-  void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy, const nn::LinearOperand& gx,
-                BlockSaved& saved, const std::function<void()>& before_attention) const;
+  // are gy's own, overwritten. `before_attention` is called between the products of the feed-forward layer and the gradient of
+  // attention.
+  virtual void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy,
+                        const nn::LinearOperand& gx, const std::function<void()>& before_attention) = 0;
   // The gradient of y, whose values are `g`, for its producer; `memory` as in nn::Linear::gradient.
-  nn::LinearOperand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const {
-    return mlp_.down().gradient(scope, g, memory);
-  }
+  virtual nn::LinearOperand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const = 0;
 
-  // The four linears, in the order of the forward pass.
-  std::vector<nn::Linear*> linears();
-  nn::RmsNorm& norm1() { return norm1_; }
-  nn::RmsNorm& norm2() { return norm2_; }
-
- private:
-  std::int64_t dim_;
-  // In the order of the forward pass, which is the order of the parameters.
-  nn::RmsNorm norm1_;
-  nn::Attention attention_;
-  nn::RmsNorm norm2_;
-  nn::Mlp mlp_;
+  // In the order of the forward pass.
+  virtual std::vector<nn::Linear*> linears() = 0;
 };
 
 }  // namespace octet::models

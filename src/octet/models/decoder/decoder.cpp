@@ -2,6 +2,7 @@
 
 #include "octet/base/require.h"
 #include "octet/kernels/rope/rope.h"
+#include "octet/models/registry.h"
 #include "octet/nn/tokens.h"
 #include "octet/parallel/context.h"
 #include "octet/recipes/registry.h"
@@ -13,12 +14,13 @@ using parallel::Use;
 
 Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place)
     : config_(config), recipe_(recipe), parameters_(place), scales_(recipe) {
+  const Family& family = family_of(config.family, "model");
   embedding_unit_ = parameters_.begin_unit();
   embedding_ = std::make_unique<nn::Embedding>("model.embed_tokens", config.vocab, config.dim, config.init_std, parameters_);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const int unit = parameters_.begin_unit();
     if (layer == 0) first_block_unit_ = unit;
-    blocks_.push_back(std::make_unique<Block>(config_, layer, recipe_, parameters_, scales_));
+    blocks_.push_back(family.make_block(config_, layer, recipe_, parameters_, scales_));
   }
   if (config.tied_head) parameters_.resume_unit(embedding_unit_);
   head_unit_ = config.tied_head ? embedding_unit_ : parameters_.begin_unit();
@@ -26,9 +28,8 @@ Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::Te
   head_ = std::make_unique<nn::HeadLoss>(nn::HeadLoss::Options{.vocab = config.vocab,
                                                                .dim = config.dim,
                                                                .init_std = config.init_std,
-                                                               .tied = config.tied_head ? &embedding() : nullptr},
+                                                               .tied = config.tied_head ? &embedding_->weight() : nullptr},
                                          recipe_, parameters_, scales_);
-  saved_.resize(blocks_.size());
   std::vector<std::string> names;
   for (const nn::Linear* linear : linears()) {
     names.insert(names.end(), linear->parts().begin(), linear->parts().end());
@@ -101,6 +102,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   Tensor x = allocate(scope.stash, scope.dtype, wide);
   units_->begin_micro_batch();
   const int blocks = static_cast<int>(blocks_.size());
+  std::vector<Tensor> inputs(blocks_.size());  // of each block
   const auto block_need = [&](int i, Use use) { return Need{first_block_unit_ + i, use}; };
   const Need head_need{head_unit_, Use::both};
   units_->with(scope.scratch, {embedding_unit_, Use::forward}, block_need(0, Use::forward),
@@ -108,18 +110,17 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   for (int layer = 0; layer < blocks; ++layer) {
     const auto i = static_cast<std::size_t>(layer);
     const Tensor y = allocate(scope.stash, scope.dtype, wide);
-    saved_[i] = {};
+    inputs[i] = x;
     const Need next = layer + 1 < blocks ? block_need(layer + 1, Use::forward) : head_need;
     units_->with(scope.scratch, block_need(layer, Use::forward), next, [&] {
       const TraceRange range(scope.queue, concat("layer ", i, " forward"));
       if (full) {
         const ArenaScope forgotten(scope.stash);
-        blocks_[i]->forward(first, rope_table_, x, y, saved_[i]);
+        blocks_[i]->forward(first, rope_table_, x, y);
       } else {
-        blocks_[i]->forward(scope, rope_table_, x, y, saved_[i]);
+        blocks_[i]->forward(scope, rope_table_, x, y);
       }
     });
-    saved_[i].x = x;
     x = y;
   }
 
@@ -151,8 +152,8 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
       units_->with(scope.scratch, block_need(layer, backward), next, [&] {
         const TraceRange range(scope.queue, concat("layer ", i, " backward"));
         const ArenaScope rebuilt(scope.stash);
-        if (full) blocks_[i]->forward(recompute, rope_table_, saved_[i].x, {}, saved_[i]);
-        blocks_[i]->backward(scope, rope_table_, gy, gx, saved_[i], [&] { units_->reduce_now(scope.scratch); });
+        if (full) blocks_[i]->forward(recompute, rope_table_, inputs[i], {});
+        blocks_[i]->backward(scope, rope_table_, gy, gx, [&] { units_->reduce_now(scope.scratch); });
       });
       gy = gx;
     }
@@ -182,8 +183,7 @@ Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
   for (int i = 0; i < blocks; ++i) {
     units_->with(scope.scratch, block_need(i), block_need(i + 1), [&] {
       const ArenaScope forgotten(scope.stash);
-      BlockSaved saved;
-      blocks_[static_cast<std::size_t>(i)]->forward(scope, rope_table_, x, y, saved);
+      blocks_[static_cast<std::size_t>(i)]->forward(scope, rope_table_, x, y);
     });
     std::swap(x, y);
   }

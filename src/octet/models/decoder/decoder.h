@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "octet/models/decoder/block.h"
+#include "octet/models/decoder/config.h"
 #include "octet/nn/embedding.h"
 #include "octet/nn/head_loss.h"
+#include "octet/nn/rmsnorm.h"
 #include "octet/parallel/units.h"
 
 namespace octet::models {
@@ -47,9 +49,6 @@ class Decoder {
   recipes::ScaleState& scales() { return scales_; }
   // Every linear in the order of the forward pass, the head last.
   std::vector<nn::Linear*> linears();
-  Block& block(std::int64_t layer) { return *blocks_[static_cast<std::size_t>(layer)]; }
-  parallel::Parameter& embedding() { return embedding_->weight(); }
-  nn::RmsNorm& final_norm() { return *final_norm_; }
 
  private:
   // Final hidden states before the final norm, for passes without backward: x and y alternate.
@@ -69,7 +68,6 @@ class Decoder {
   Buffer rope_buffer_, positions_buffer_;
   Tensor rope_table_;  // [positions, K] F32
   Tensor positions_;   // [positions] I32: 0, 1, 2, ...
-  std::vector<BlockSaved> saved_;
 };
 
 }  // namespace octet::models

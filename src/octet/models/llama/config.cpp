@@ -1,6 +1,8 @@
 #include <limits>
 
 #include "octet/base/require.h"
+#include "octet/models/decoder/names.h"
+#include "octet/models/decoder/pre_norm_block.h"
 #include "octet/models/llama/llama.h"
 
 namespace octet::models {
@@ -136,6 +138,8 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 
 }  // namespace
 
-Family llama_family() { return {.model_type = "llama", .parse = parse, .write = write, .names = llama_names}; }
+Family llama_family() {
+  return {.model_type = "llama", .make_block = make_pre_norm_block, .parse = parse, .write = write, .names = parameter_names};
+}
 
 }  // namespace octet::models

@@ -6,6 +6,5 @@
 namespace octet::models {
 
 Family llama_family();
-parallel::NameTable llama_names(Decoder& model);
 
 }  // namespace octet::models

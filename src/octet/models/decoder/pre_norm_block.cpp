@@ -1,4 +1,4 @@
-#include "octet/models/decoder/block.h"
+#include "octet/models/decoder/pre_norm_block.h"
 
 #include <cmath>
 
@@ -12,8 +12,8 @@ double output_std(const DecoderConfig& c) { return c.init_std / std::sqrt(2.0 * 
 
 }  // namespace
 
-Block::Block(const DecoderConfig& c, std::int64_t layer, const Recipe& recipe, parallel::ParameterStore& store,
-             recipes::ScaleState& scales)
+PreNormBlock::PreNormBlock(const DecoderConfig& c, std::int64_t layer, const Recipe& recipe, parallel::ParameterStore& store,
+                           recipes::ScaleState& scales)
     : dim_(c.dim),
       norm1_(layer_name(layer) + ".input_layernorm", c.dim, c.norm_epsilon, store),
       attention_({.name = layer_name(layer) + ".self_attn",
@@ -32,12 +32,15 @@ Block::Block(const DecoderConfig& c, std::int64_t layer, const Recipe& recipe, p
             .output_init_std = output_std(c)},
            recipe, store, scales) {}
 
-std::vector<nn::Linear*> Block::linears() { return {&attention_.qkv(), &attention_.output(), &mlp_.gate_up(), &mlp_.down()}; }
+std::vector<nn::Linear*> PreNormBlock::linears() {
+  return {&attention_.qkv(), &attention_.output(), &mlp_.gate_up(), &mlp_.down()};
+}
 
-void Block::forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y, BlockSaved& saved) const {
+void PreNormBlock::forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y) {
   const Shape wide{x.rows(), dim_};
   const DType statistics = nn::statistics_dtype(scope.dtype);
-  saved.x = x;
+  Saved& saved = saved_;
+  saved = {.x = x};
   saved.rstd1 = allocate(scope.stash, statistics, {x.rows()});
   saved.x1 = allocate(scope.stash, scope.dtype, wide);
   saved.rstd2 = allocate(scope.stash, statistics, {x.rows()});
@@ -53,8 +56,9 @@ void Block::forward(const nn::Scope& scope, const Tensor& rope_table, const Tens
   mlp_.forward(scope, h, saved.x1, y, saved.mlp);
 }
 
-void Block::backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy, const nn::LinearOperand& gx,
-                     BlockSaved& saved, const std::function<void()>& before_attention) const {
+void PreNormBlock::backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy,
+                            const nn::LinearOperand& gx, const std::function<void()>& before_attention) {
+  Saved& saved = saved_;
   const std::int64_t tokens = gy.values.rows();
   const Shape wide{tokens, dim_};
   const bool rebuild = scope.checkpointing == nn::Checkpointing::selective;
@@ -80,6 +84,11 @@ void Block::backward(const nn::Scope& scope, const Tensor& rope_table, const nn:
   before_attention();
   attention_.backward(scope, rope_table, gx1, saved.attention, gh);
   norm1_.backward(scope, gh, saved.x, saved.rstd1, gx);
+}
+
+std::unique_ptr<Block> make_pre_norm_block(const DecoderConfig& config, std::int64_t layer, const Recipe& recipe,
+                                           parallel::ParameterStore& store, recipes::ScaleState& scales) {
+  return std::make_unique<PreNormBlock>(config, layer, recipe, store, scales);
 }
 
 }  // namespace octet::models

@@ -13,7 +13,7 @@ using testing::recipe_named;
 using testing::tiny_config;
 
 // Every row of every parameter has one name, and every name one place.
-TEST(LlamaNames, CoverEveryParameterOnce) {
+TEST(ParameterNames, CoverEveryParameterOnce) {
   for (const bool tied : {false, true}) {
     DecoderConfig config = tiny_config();
     config.tied_head = tied;
@@ -33,7 +33,7 @@ TEST(LlamaNames, CoverEveryParameterOnce) {
   }
 }
 
-TEST(LlamaNames, AreThoseOfTransformers) {
+TEST(ParameterNames, AreThoseOfTransformers) {
   Decoder model(tiny_config(), recipe_named("bf16"));
   std::map<std::string, Shape> shapes;
   for (const parallel::NameEntry& entry : names_of(model)) shapes[entry.external] = entry.shape;
