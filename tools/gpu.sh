@@ -38,14 +38,16 @@ run_ranks() {
   return $status
 }
 # Without the products, what times them and whole steps, which take long under it and run the libraries' kernels. In SHARDS processes
-# beside each other, on all GPUs in turn: the tool leaves a GPU idle most of the time.
+# beside each other, on all GPUs in turn: the tool leaves a GPU idle most of the time. racecheck leaves out one more, which takes it
+# hours: its kernel, with more slabs than clusters, is in RmsNormGpuTest.BackwardAgreesWithTheCpu, too.
 sanitize() {
-  local tool=$1 shards=${SHARDS:-12} gpus shard pids=() status=0
+  local tool=$1 shards=${SHARDS:-12} gpus shard pids=() status=0 without='*Gemm*:*GpuStep*:*Attention*:Advise*'
+  [ "$tool" = racecheck ] && without+=':*WritesTheCodesOfMoreSlabsThanClusters'
   gpus=$(nvidia-smi --list-gpus | wc -l)
   for ((shard = 0; shard < shards; ++shard)); do
     CUDA_VISIBLE_DEVICES=$((shard % gpus)) GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard \
       compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 "$(test_program)" \
-      --gtest_filter='-*Gemm*:*GpuStep*:*Attention*:Advise*' >"$out/$tool-$shard.log" 2>&1 &
+      --gtest_filter="-$without" >"$out/$tool-$shard.log" 2>&1 &
     pids+=($!)
   done
   for ((shard = 0; shard < shards; ++shard)); do
