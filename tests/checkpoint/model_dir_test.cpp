@@ -22,7 +22,7 @@ struct SmallModel {
     norm.spec = {.name = "norm", .shape = {4}};
     norm.cut = parallel::TensorCut({4});
     norm.value_part = memory.tensor(dtype, {4});
-    table = {{"q.weight", &fused, 0, 6, {6, 4}}, {"k.weight", &fused, 6, 10, {4, 4}}, {"norm.weight", &norm, 0, 4, {4}}};
+    table = {{"q.weight", &fused, {{0, 6}}, {6, 4}}, {"k.weight", &fused, {{6, 10}}, {4, 4}}, {"norm.weight", &norm, {{0, 4}}, {4}}};
   }
   void count() {
     float next = 1.0f;
@@ -90,7 +90,7 @@ TEST(ModelDir, RoundsToNearestEven) {
   const float values[] = {1.00390625f, 1.01171875f, 3.4e38f, -0.0f};  // two ties, an overflow, a signed zero
   std::memcpy(source.data, values, sizeof values);
   write_safetensors(folder / "model.safetensors", {{"w", source}});
-  load_weights(memory.queue(), ModelWeights::open(folder.path()), {{"w", &parameter, 0, 4, {4}}});
+  load_weights(memory.queue(), ModelWeights::open(folder.path()), {{"w", &parameter, {{0, 4}}, {4}}});
   const std::uint16_t expected[] = {0x3F80, 0x3F82, 0x7F80, 0x8000};
   EXPECT_EQ(std::memcmp(parameter.value_part.data, expected, sizeof expected), 0);
 }
@@ -154,6 +154,50 @@ TEST(ModelDir, FlatShardsLoadAndSave) {
     join_save_weights(shards[1]->table, gather);
     EXPECT_EQ(asked, (std::vector<std::string>{"q", "norm"}));
   }
+}
+
+// A tensor whose rows stand apart in the parameter, as those of query, key and value do that a file has head by head.
+TEST(ModelDir, RunsOfRowsLoadAndSave) {
+  const TempFolder folder;
+  Memory memory;
+  const std::vector<parallel::RowRun> rows = {{0, 2}, {4, 5}, {6, 7}, {2, 4}, {5, 6}, {7, 8}};
+  const std::vector<int> order = {0, 1, 4, 6, 2, 3, 5, 7};  // of the parameter's rows in the file
+  const Tensor source = memory.tensor(DType::f32, {8, 3}), bias = memory.tensor(DType::f32, {8});
+  for (int i = 0; i < 24; ++i) source.as<float>()[i] = static_cast<float>(i + 1);
+  for (int i = 0; i < 8; ++i) bias.as<float>()[i] = static_cast<float>(-i - 1);
+  write_safetensors(folder / "model.safetensors", {{"b", bias}, {"w", source}}, {{"format", "pt"}});
+  const ModelWeights weights = ModelWeights::open(folder.path());
+  for (const auto& [first, last] : std::vector<std::pair<int, int>>{{0, 24}, {0, 7}, {7, 20}, {20, 24}}) {
+    Parameter w, b;
+    w.spec = {.name = "w", .shape = {8, 3}};
+    w.cut = parallel::TensorCut({8, 3});
+    w.first_element = first;
+    w.value_part = memory.tensor(DType::f32, last - first == 24 ? Shape{8, 3} : Shape{last - first});
+    b.spec = {.name = "b", .shape = {8}};
+    b.cut = parallel::TensorCut({8});
+    b.value_part = memory.tensor(DType::f32, {8});
+    const NameTable table = {{"b", &b, rows, {8}}, {"w", &w, rows, {8, 3}}};
+    load_weights(memory.queue(), weights, table);
+    for (int at = 0; at < 8; ++at) {
+      const int row = order[static_cast<std::size_t>(at)];
+      EXPECT_EQ(b.value_part.as<float>()[row], bias.as<float>()[at]) << row;
+      for (int element = std::max(first, row * 3); element < std::min(last, row * 3 + 3); ++element) {
+        EXPECT_EQ(w.value_part.as<float>()[element - first], source.as<float>()[at * 3 + element - row * 3]) << element;
+      }
+    }
+    if (last - first < 24) continue;
+    save_weights(memory.queue(), folder / "saved", table, DType::f32);
+    EXPECT_EQ(slurp(folder / "saved" / "model.safetensors"), slurp(folder / "model.safetensors"));
+  }
+  Parameter w;
+  w.spec = {.name = "w", .shape = {8, 3}};
+  w.cut = parallel::TensorCut({8, 3});
+  w.value_part = memory.tensor(DType::f32, {8, 3});
+  const auto refusal = [&](std::vector<parallel::RowRun> runs) {
+    return error_of(ExitCode::internal, [&] { load_weights(memory.queue(), weights, {{"w", &w, std::move(runs), {8, 3}}}, {"b"}); });
+  };
+  EXPECT_TRUE(contains(refusal({{0, 4}, {4, 9}}), "w: rows [4, 9) of [8, 3]"));
+  EXPECT_TRUE(contains(refusal({{0, 4}, {4, 7}}), "w: rows of 21 elements are not [8, 3]"));
 }
 
 TEST(ModelDir, AFailureToWriteLeavesNobodyWaiting) {

@@ -22,9 +22,11 @@ TEST(ParameterNames, CoverEveryParameterOnce) {
     std::set<std::string> names;
     for (const parallel::NameEntry& entry : names_of(model)) {
       EXPECT_TRUE(names.insert(entry.external).second) << entry.external;
-      EXPECT_EQ(entry.row_begin, covered[entry.parameter]) << entry.external << ": parts stand in the order of their rows";
-      covered[entry.parameter] = entry.row_end;
-      EXPECT_EQ(entry.shape[0], entry.row_end - entry.row_begin) << entry.external;
+      ASSERT_EQ(entry.rows.size(), 1u) << entry.external;
+      const auto [begin, end] = entry.rows[0];
+      EXPECT_EQ(begin, covered[entry.parameter]) << entry.external << ": parts stand in the order of their rows";
+      covered[entry.parameter] = end;
+      EXPECT_EQ(entry.shape[0], end - begin) << entry.external;
       EXPECT_EQ(entry.shape.rank(), entry.parameter->spec.shape.rank()) << entry.external;
     }
     for (const parallel::Parameter& p : model.parameters().parameters()) EXPECT_EQ(covered[&p], p.spec.shape[0]) << p.spec.name;

@@ -77,25 +77,37 @@ void convert(DType from, const void* in, DType to, void* out, std::int64_t count
   });
 }
 
-// Elements of the parameter, in its global row-major order, that the entry stands for.
-std::pair<std::int64_t, std::int64_t> global_range(const parallel::NameEntry& entry) {
+// Elements [begin, end) of a parameter, in its global row-major order, which the entry has from element `at` on.
+struct ElementRun {
+  std::int64_t at, begin, end;
+};
+std::vector<ElementRun> global_runs(const parallel::NameEntry& entry) {
   const Shape& shape = entry.parameter->cut.global();
   const std::int64_t cols = shape.rank() > 1 && shape[0] > 0 ? shape.elements() / shape[0] : 1;
-  require((entry.row_end - entry.row_begin) * cols == entry.shape.elements(), entry.external, ": rows [", entry.row_begin, ", ",
-          entry.row_end, ") of ", shape, " are not ", entry.shape);
-  return {entry.row_begin * cols, entry.row_end * cols};
+  std::vector<ElementRun> runs;
+  std::int64_t at = 0;
+  for (const parallel::RowRun& rows : entry.rows) {
+    require(0 <= rows.begin && rows.begin <= rows.end && rows.end * cols <= shape.elements(), entry.external, ": rows [", rows.begin,
+            ", ", rows.end, ") of ", shape);
+    runs.push_back({.at = at, .begin = rows.begin * cols, .end = rows.end * cols});
+    at += (rows.end - rows.begin) * cols;
+  }
+  require(at == entry.shape.elements(), entry.external, ": rows of ", at, " elements are not ", entry.shape);
+  return runs;
 }
 
 // Calls visit(element of the entry, element of the parameter's primary, count) for each run of consecutive elements of the entry
-// that this rank holds, in the order of the primary.
+// that this rank holds.
 template <class Visit>
 void for_entry_runs(const parallel::NameEntry& entry, const Visit& visit) {
   const parallel::Parameter& p = *entry.parameter;
-  const auto [begin, end] = global_range(entry);
+  const std::vector<ElementRun> runs = global_runs(entry);
   for (const parallel::TensorPiece& piece : p.cut.pieces(p.first_element, p.primary().elements())) {
     parallel::for_runs(piece, p.cut.global(), [&](std::int64_t global, std::int64_t local, std::int64_t count) {
-      const std::int64_t from = std::max(global, begin), to = std::min(global + count, end);
-      if (from < to) visit(from - begin, local + from - global - p.first_element, to - from);
+      for (const ElementRun& run : runs) {
+        const std::int64_t from = std::max(global, run.begin), to = std::min(global + count, run.end);
+        if (from < to) visit(run.at + from - run.begin, local + from - global - p.first_element, to - from);
+      }
     });
   }
 }
@@ -199,12 +211,13 @@ void write_shard(const fs::path& path, const parallel::NameTable& table, EntryRa
     const Tensor& source = whole.at(i);
     require(source.contiguous() && source.elements() == entry.parameter->cut.global().elements(), entry.external,
             ": only a part of it is here");
-    const auto [begin, end] = global_range(entry);
-    for (std::int64_t at = begin; at < end; at += kChunkElements) {
-      const std::int64_t count = std::min(kChunkElements, end - at);
-      convert(source.dtype, source.as_bytes() + static_cast<std::size_t>(at) * size_of(source.dtype), dtype, converted.get(),
-              count);
-      writer.write({converted.get(), static_cast<std::size_t>(count) * size_of(dtype)});
+    for (const ElementRun& run : global_runs(entry)) {
+      for (std::int64_t at = run.begin; at < run.end; at += kChunkElements) {
+        const std::int64_t count = std::min(kChunkElements, run.end - at);
+        convert(source.dtype, source.as_bytes() + static_cast<std::size_t>(at) * size_of(source.dtype), dtype, converted.get(),
+                count);
+        writer.write({converted.get(), static_cast<std::size_t>(count) * size_of(dtype)});
+      }
     }
   }
   writer.finish();

@@ -168,11 +168,16 @@ class ParameterStore {
 // What a rank holds of whole memory [ranks x p.stride]: [p.part_elements], flat.
 Tensor part_of(const Parameter& p, const Tensor& padded, int rank);
 
-// One tensor of a Hugging Face model directory and where it lives in ours: rows [row_begin, row_end) of a global parameter.
+// Rows [begin, end) of a global parameter; of a vector, elements.
+struct RowRun {
+  std::int64_t begin = 0, end = 0;
+};
+// One tensor of a Hugging Face model directory and where it lives in ours: runs of rows of a global parameter, which one below the
+// other are that tensor.
 struct NameEntry {
   std::string external;
   Parameter* parameter = nullptr;
-  std::int64_t row_begin = 0, row_end = 0;
+  std::vector<RowRun> rows;
   Shape shape;  // external: [rows, cols], or [n] for a vector
 };
 using NameTable = std::vector<NameEntry>;

@@ -85,8 +85,14 @@ void add_grads(Engine& engine, const Input& input, std::map<std::string, HostTen
   engine.queue().copy_to_host(total.data(), engine.optimizer().loss_total(), sizeof total);
   engine.queue().synchronize();
   for (const parallel::NameEntry& entry : models::names_of(engine.model())) {
-    const HostTensor grad = to_host(engine.queue(), entry.parameter->grad.slice_rows(entry.row_begin, entry.row_end));
-    out["grad." + entry.external] = as_f32(grad, 1.0 / total[1]);
+    const Tensor& grad = entry.parameter->grad;
+    HostTensor external(grad.dtype, entry.shape);
+    std::byte* to = external.data();
+    for (const parallel::RowRun& rows : entry.rows) {
+      HostTensor run = to_host(engine.queue(), grad.slice_rows(rows.begin, rows.end));
+      to = std::copy_n(run.data(), run.bytes(), to);
+    }
+    out["grad." + entry.external] = as_f32(external, 1.0 / total[1]);
   }
 }
 

@@ -14,7 +14,7 @@ parallel::NameTable parameter_names(Decoder& model) {
     const Shape& shape = p.cut.global();
     const auto found = fused.find(&p);
     if (found == fused.end()) {
-      table.push_back({.external = p.spec.name, .parameter = &p, .row_begin = 0, .row_end = shape[0], .shape = shape});
+      table.push_back({.external = p.spec.name, .parameter = &p, .rows = {{0, shape[0]}}, .shape = shape});
       continue;
     }
     std::int64_t begin = 0;
@@ -22,8 +22,7 @@ parallel::NameTable parameter_names(Decoder& model) {
       const std::int64_t rows = p.spec.cut.part_rows[i];
       table.push_back({.external = found->second->parts()[i] + ".weight",
                        .parameter = &p,
-                       .row_begin = begin,
-                       .row_end = begin + rows,
+                       .rows = {{begin, begin + rows}},
                        .shape = {rows, shape[1]}});
       begin += rows;
     }
