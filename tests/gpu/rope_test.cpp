@@ -17,11 +17,12 @@ struct RopeGpuTest : testing::FusedTest {
 };
 
 struct Shape3 {
-  std::int64_t rows, head_dim, heads, kept;
+  std::int64_t rows, head_dim, heads, kept, rotary_dim = 0;
 };
 constexpr Shape3 kShapes[] = {{1, 16, 1, 0},  {5, 2, 3, 1},    {37, 10, 3, 2},   {33, 24, 2, 1},   {130, 64, 4, 2},
                               {67, 80, 5, 1}, {129, 96, 3, 2}, {200, 128, 6, 2}, {70, 256, 2, 1},  {300, 128, 10, 2},
-                              {90, 64, 3, 2}, {40, 16, 3, 3},  {140, 32, 7, 0},  {150, 128, 11, 4}};
+                              {90, 64, 3, 2}, {40, 16, 3, 3},  {140, 32, 7, 0},  {150, 128, 11, 4},
+                              {67, 64, 4, 2, 16}, {40, 80, 3, 1, 20}, {33, 20, 4, 2, 16}, {129, 128, 3, 2, 32}, {5, 10, 3, 1, 2}};
 
 // No operation is left to the compiler: products and sums round on both sides alike.
 TEST_F(RopeGpuTest, RotatesToTheSameBytes) {
@@ -29,20 +30,21 @@ TEST_F(RopeGpuTest, RotatesToTheSameBytes) {
     for (const auto direction : {Rope::Direction::forward, Rope::Direction::backward}) {
       for (const std::int64_t gap : {0, 3, 8}) {
         const Twin x = random(DType::bf16, {s.rows, (s.heads + s.kept) * s.head_dim + gap});
-        const Twin cos_sin = table(s.head_dim, 512), positions = tokens(s.rows, 512);
+        const Twin cos_sin = table(s.rotary_dim > 0 ? s.rotary_dim : s.head_dim, 512), positions = tokens(s.rows, 512);
         const std::int64_t cols = (s.heads + s.kept) * s.head_dim;
         const auto run = [&](Queue& queue, Arena& scratch, auto side) {
           rope(queue, scratch,
                {.x = side(x).slice_cols(0, cols),
                 .rotated = s.heads * s.head_dim,
                 .head_dim = s.head_dim,
+                .rotary_dim = s.rotary_dim,
                 .table = side(cos_sin),
                 .positions = side(positions),
                 .direction = direction});
         };
         run(*cpu_queue, cpu_scratch, [](const Twin& t) { return t.cpu; });
         run(*gpu_queue, gpu_scratch, [](const Twin& t) { return t.gpu; });
-        expect_same_bytes(x, concat("head_dim ", s.head_dim, " gap ", gap));
+        expect_same_bytes(x, concat("head_dim ", s.head_dim, " rotary ", s.rotary_dim, " gap ", gap));
       }
     }
   }
@@ -52,12 +54,13 @@ TEST_F(RopeGpuTest, WritesTheCodesOfItsResult) {
   for (const Shape3& s : kShapes) {
     const std::int64_t cols = (s.heads + s.kept) * s.head_dim;
     const Twin x = random(DType::bf16, {s.rows, cols}, 20.0);
-    const Twin cos_sin = table(s.head_dim, 512), positions = tokens(s.rows, 512);
+    const Twin cos_sin = table(s.rotary_dim > 0 ? s.rotary_dim : s.head_dim, 512), positions = tokens(s.rows, 512);
     const auto run = [&](const Tensor& tensor, const QuantizeTo& codes) {
       rope(*gpu_queue, gpu_scratch,
            {.x = tensor,
             .rotated = s.heads * s.head_dim,
             .head_dim = s.head_dim,
+            .rotary_dim = s.rotary_dim,
             .table = cos_sin.gpu,
             .positions = positions.gpu,
             .direction = Rope::Direction::backward,
@@ -69,7 +72,7 @@ TEST_F(RopeGpuTest, WritesTheCodesOfItsResult) {
           gpu_queue->copy(y.data, x.gpu.data, x.gpu.bytes());
           run(y, {});
         },
-        [&](const QuantizeTo& codes) { run(x.gpu, codes); }, concat("head_dim ", s.head_dim));
+        [&](const QuantizeTo& codes) { run(x.gpu, codes); }, concat("head_dim ", s.head_dim, " rotary ", s.rotary_dim));
     expect_same_bytes(x, "x is only read");
   }
 }

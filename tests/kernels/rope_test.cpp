@@ -80,20 +80,22 @@ struct RopeTest : testing::OpTest {
 
 TEST_F(RopeTest, RotatesHalvesOfStridedRows) {
   for (const DType dtype : testing::kFloatTypes) {
-    for (const std::int64_t k : {2, 24, 80}) {
+    for (const auto& [k, r] : std::vector<std::pair<std::int64_t, std::int64_t>>{{2, 2}, {24, 24}, {80, 80}, {24, 6}, {80, 2}}) {
       const std::int64_t heads = 3;
       const Tensor packed = random(dtype, {5, heads * k + 7});
       const Tensor before = copy(packed);
-      const Tensor positions = integers({9, 0, 3, 3, 1}), cos_sin = table(k, 10);
-      rope(*queue, scratch, {.x = packed.slice_cols(4, 4 + heads * k), .head_dim = k, .table = cos_sin, .positions = positions});
+      const Tensor positions = integers({9, 0, 3, 3, 1}), cos_sin = table(r, 10);
+      rope(*queue, scratch,
+           {.x = packed.slice_cols(4, 4 + heads * k), .head_dim = k, .rotary_dim = r, .table = cos_sin, .positions = positions});
       std::vector<double> expected = values_of(before), size = expected;
       const auto x = values_of(before), cs = values_of(cos_sin);
-      const std::size_t width = static_cast<std::size_t>(heads * k + 7), half = static_cast<std::size_t>(k / 2);
+      const std::size_t width = static_cast<std::size_t>(heads * k + 7), head = static_cast<std::size_t>(k),
+                        half = static_cast<std::size_t>(r / 2);
       for (std::size_t t = 0; t < 5; ++t) {
-        const auto row = static_cast<std::size_t>(positions.as<std::int32_t>()[t]) * static_cast<std::size_t>(k);
+        const auto row = static_cast<std::size_t>(positions.as<std::int32_t>()[t]) * 2 * half;
         for (std::size_t h = 0; h < heads; ++h) {
           for (std::size_t i = 0; i < half; ++i) {
-            const std::size_t a = t * width + 4 + h * 2 * half + i, b = a + half;
+            const std::size_t a = t * width + 4 + h * head + i, b = a + half;
             const double c = cs[row + i], s = cs[row + half + i];
             expected[a] = x[a] * c - x[b] * s;
             expected[b] = x[b] * c + x[a] * s;
@@ -102,29 +104,35 @@ TEST_F(RopeTest, RotatesHalvesOfStridedRows) {
           }
         }
       }
-      // Two products and one sum, then one rounding; columns outside the slice must be untouched, and are within any bound.
+      // Two products and one sum, then one rounding; columns outside the slice and dims from r on are untouched.
       EXPECT_TRUE(near(
           values_of(packed), expected,
           [&](std::size_t i) {
             const std::size_t column = i % width;
-            if (column < 4 || column >= width - 3) return 0.0;
+            if (column < 4 || column >= width - 3 || (column - 4) % head >= 2 * half) return 0.0;
             return gamma(2, compute_roundoff(dtype)) * size[i] + storage_roundoff(dtype) * std::abs(expected[i]);
           },
           static_cast<std::int64_t>(width)))
-          << name_of(dtype) << " K " << k;
+          << name_of(dtype) << " K " << k << " R " << r;
     }
   }
 }
 
 TEST_F(RopeTest, BackwardIsTheDerivative) {
-  const std::int64_t k = 10, heads = 2, rows = 4;
+  const std::int64_t k = 10, r = 6, heads = 2, rows = 4;
   const Tensor x = random(DType::f64, {rows, heads * k}), gy = random(DType::f64, {rows, heads * k});
-  const Tensor cos_sin = table(k, 50), positions = integers({0, 1, 49, 20});
+  const Tensor cos_sin = table(r, 50), positions = integers({0, 1, 49, 20});
   const Tensor gradient = copy(gy);
-  rope(*queue, scratch, {.x = gradient, .head_dim = k, .table = cos_sin, .positions = positions, .direction = Rope::Direction::backward});
+  rope(*queue, scratch,
+       {.x = gradient,
+        .head_dim = k,
+        .rotary_dim = r,
+        .table = cos_sin,
+        .positions = positions,
+        .direction = Rope::Direction::backward});
   const auto f = [&] {
     const Tensor y = copy(x);
-    rope(*queue, scratch, {.x = y, .head_dim = k, .table = cos_sin, .positions = positions});
+    rope(*queue, scratch, {.x = y, .head_dim = k, .rotary_dim = r, .table = cos_sin, .positions = positions});
     double sum = 0;
     for (std::int64_t i = 0; i < y.elements(); ++i) sum += y.as<double>()[i] * gy.as<double>()[i];
     return sum;
@@ -158,6 +166,18 @@ TEST_F(RopeTest, RefusesPositionsBeyondTheTable) {
       },
       "position -1");
   expect_refusal([&] { rope(*queue, scratch, {.x = x, .head_dim = 12, .table = cos_sin, .positions = integers({0, 1})}); }, "heads * 12");
+  for (const std::int64_t dims : {3, 18}) {
+    expect_refusal(
+        [&] {
+          rope(*queue, scratch, {.x = x, .head_dim = 16, .rotary_dim = dims, .table = cos_sin, .positions = integers({0, 1})});
+        },
+        concat(dims, " dims to rotate of heads of 16"));
+  }
+  expect_refusal(
+      [&] {
+        rope(*queue, scratch, {.x = x, .head_dim = 16, .rotary_dim = 4, .table = cos_sin, .positions = integers({0, 1})});
+      },
+      "table must be F32 [positions, 4]");
   EXPECT_TRUE(testing::same_bytes(x, before));
   EXPECT_THROW(rope_inverse_frequencies(7, 10000.0, {}), Error);
 }

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::int64_t kRowsPerTask = 32;
 
-// One head: x0 and x1 are its halves.
+// One head: x0 and x1 are the halves of what is rotated.
 template <class T>
 void rotate(T* __restrict x0, T* __restrict x1, const float* __restrict cos, const float* __restrict sin, Real<T> sign,
             std::int64_t half) {
@@ -23,7 +23,7 @@ void rotate(T* __restrict x0, T* __restrict x1, const float* __restrict cos, con
 }  // namespace
 
 void rope(const Rope& op) {
-  const std::int64_t half = op.head_dim / 2;
+  const std::int64_t half = op.rotary_dim / 2;
   const std::int32_t* positions = op.positions.as<std::int32_t>();
   const float* table = op.table.as<float>();
   for (std::int64_t row = 0; row < op.x.rows(); ++row) {
@@ -36,7 +36,7 @@ void rope(const Rope& op) {
       for (std::int64_t row = begin; row < end; ++row) {
         const float* cos = table + positions[row] * op.table.row_stride;
         T* x = op.x.as<T>() + row * op.x.row_stride;
-        for (std::int64_t head = 0; head < op.x.cols(); head += op.head_dim) {
+        for (std::int64_t head = 0; head < op.rotated; head += op.head_dim) {
           rotate<T>(x + head, x + head + half, cos, cos + half, sign, half);
         }
       }

@@ -12,7 +12,7 @@ struct RopeSource : Extent {
   static constexpr int kParts = 1, kBlocks = 3, kAcross = 1;
   std::uint16_t* x;
   std::int64_t stride;
-  int rotated, head_dim;
+  int rotated, head_dim, rotary_dim;
   const float* table;
   std::int64_t table_stride;
   const std::int32_t* positions;
@@ -21,11 +21,11 @@ struct RopeSource : Extent {
   __device__ const float* cos_at(int position) const { return table + position * table_stride; }
   __device__ void element(int row, int col, std::uint16_t (&made)[1]) const {
     const std::uint16_t* const at = x + row * stride + col;
-    const int half = head_dim / 2, in_head = col % head_dim, index = in_head % half;
+    const int half = rotary_dim / 2, in_head = col % head_dim, index = in_head % half;
     const float* const cos = cos_at(positions[row]) + index;
     const float sin = in_head < half ? -sign * cos[half] : sign * cos[half];
     const int other = in_head < half ? half : -half;
-    made[0] = col < rotated ? to_bf16(turn(value_of(at[0]), value_of(at[other]), cos[0], sin)) : at[0];
+    made[0] = col < rotated && in_head < rotary_dim ? to_bf16(turn(value_of(at[0]), value_of(at[other]), cos[0], sin)) : at[0];
   }
 };
 
@@ -42,7 +42,7 @@ __device__ float4 times(const float4& a, float b) { return {a.x * b, a.y * b, a.
 
 __device__ void gather(const RopeSource& op, const Tile& tile, Chunk (&made)[1][kTileRows]) { gather_elements(op, tile, made); }
 
-// Where heads are wide and tiles hold whole ones.
+// Where heads are wide, rotated whole, and tiles hold whole ones.
 struct WideRopeSource : RopeSource {};
 
 constexpr int kTileChunks = kTile / kChunk;
@@ -140,7 +140,7 @@ constexpr int kThreads = 256, kRows = 4, kRowThreads = kThreads / kRows;
 __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeSource op) {
   const int row = static_cast<int>(blockIdx.x) * kRows + static_cast<int>(threadIdx.x) / kRowThreads;
   if (row >= op.rows) return;
-  const int half = op.head_dim / 2, width = op.wide ? kChunk : 1, per_head = half / width;
+  const int half = op.rotary_dim / 2, width = op.wide ? kChunk : 1, per_head = half / width;
   const float* const cos = op.cos_at(op.positions[row]);
   std::uint16_t* const x = op.x + row * op.stride;
   for (int i = static_cast<int>(threadIdx.x) % kRowThreads; i < op.rotated / op.head_dim * per_head; i += kRowThreads) {
@@ -169,18 +169,20 @@ void rope(Queue& queue, const Rope& op, float* amaxes) {
   if (op.x.rows() == 0) return;
   const Extent extent{.rows = static_cast<int>(op.x.rows()),
                       .cols = static_cast<int>(op.x.cols()),
-                      .wide = is_wide(op.x) && is_wide(op.table) && op.head_dim % (2 * kChunk) == 0};
+                      .wide = is_wide(op.x) && is_wide(op.table) && op.rotary_dim % (2 * kChunk) == 0 &&
+                              op.head_dim % kChunk == 0};
   RopeSource source{extent,
                     reinterpret_cast<std::uint16_t*>(op.x.as<BFloat16>()),
                     op.x.row_stride,
                     static_cast<int>(op.rotated),
                     static_cast<int>(op.head_dim),
+                    static_cast<int>(op.rotary_dim),
                     op.table.as<float>(),
                     op.table.row_stride,
                     op.positions.as<std::int32_t>(),
                     op.direction == Rope::Direction::forward ? 1.0f : -1.0f};
   if (op.codes) {
-    if (source.wide && kTile % op.head_dim == 0) {
+    if (source.wide && op.rotary_dim == op.head_dim && kTile % op.head_dim == 0) {
       const WideRopeSource wide{source};
       return write_codes(queue, wide, wide, op.codes, amaxes);
     }

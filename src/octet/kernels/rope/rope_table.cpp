@@ -7,13 +7,13 @@ namespace octet::kernels {
 
 // Every step below is rounded to FP32 where the tensors of transformers are FP32; torch's pow, cos and sin are matched by the F64
 // functions rounded once (pow in all bits, cos and sin to 0.6 ulp).
-std::vector<float> rope_inverse_frequencies(std::int64_t head_dim, double theta,
+std::vector<float> rope_inverse_frequencies(std::int64_t rotary_dim, double theta,
                                             const std::optional<RopeScalingLlama3>& scaling) {
-  require(head_dim > 0 && head_dim % 2 == 0, "rope: head_dim must be even and positive, got ", head_dim);
+  require(rotary_dim > 0 && rotary_dim % 2 == 0, "rope: rotary_dim must be even and positive, got ", rotary_dim);
   require(theta > 0, "rope: theta must be positive, got ", theta);
   std::vector<float> result;
-  for (std::int64_t i = 0; i < head_dim; i += 2) {
-    const float exponent = static_cast<float>(i) / static_cast<float>(head_dim);
+  for (std::int64_t i = 0; i < rotary_dim; i += 2) {
+    const float exponent = static_cast<float>(i) / static_cast<float>(rotary_dim);
     const double base = static_cast<double>(static_cast<float>(theta));
     result.push_back(1.0f / static_cast<float>(std::pow(base, static_cast<double>(exponent))));
   }
