@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpu/twins.h"
+#include "octet/kernels/attention/attention_workspace.h"
 #include "octet/numerics/bounds.h"
 
 namespace octet {
@@ -24,10 +25,11 @@ using testing::values_of;
 struct Sizes {
   std::int64_t batch, heads, kv_heads, sq, sk, dim;
   bool deterministic = false;
+  std::int64_t window = 0;
 
   std::string text() const {
     return concat("batch ", batch, " heads ", heads, "/", kv_heads, " tokens ", sq, "/", sk, " dim ", dim,
-                  deterministic ? " deterministic" : "");
+                  deterministic ? " deterministic" : "", " window ", window);
   }
   AttentionShape shape() const {
     return {.batch = batch,
@@ -35,6 +37,7 @@ struct Sizes {
             .kv_heads = kv_heads,
             .head_dim = dim,
             .scale = 1 / std::sqrt(static_cast<double>(dim)),
+            .window = window,
             .deterministic = deterministic};
   }
 };
@@ -42,6 +45,21 @@ struct Sizes {
 Twin columns(const Twin& t, std::int64_t begin, std::int64_t end) {
   return {t.cpu.slice_cols(begin, end), t.gpu.slice_cols(begin, end)};
 }
+
+// The largest norm of `dim` adjacent elements, which are a head of a row.
+double largest_norm(const std::vector<double>& x, std::int64_t dim) {
+  double largest = 0;
+  for (std::size_t i = 0; i < x.size(); i += static_cast<std::size_t>(dim)) {
+    double sum = 0;
+    for (std::size_t c = i; c < i + static_cast<std::size_t>(dim); ++c) sum += x[c] * x[c];
+    largest = std::max(largest, std::sqrt(sum));
+  }
+  return largest;
+}
+
+// The distance that `roundings` independent roundings to BF16 make, each of which moves a result by its own share (the terms of
+// the sums have random signs); twice that, as product_noise() allows.
+double bf16_noise(int roundings) { return 2 * std::sqrt(roundings) * rounding_noise(kUnitRoundoffBf16).high; }
 
 class AttentionGpuTest : public testing::TwinTest {
  protected:
@@ -108,33 +126,8 @@ class AttentionGpuTest : public testing::TwinTest {
     }
     return result;
   }
-};
 
-// The largest norm of `dim` adjacent elements, which are a head of a row.
-double largest_norm(const std::vector<double>& x, std::int64_t dim) {
-  double largest = 0;
-  for (std::size_t i = 0; i < x.size(); i += static_cast<std::size_t>(dim)) {
-    double sum = 0;
-    for (std::size_t c = i; c < i + static_cast<std::size_t>(dim); ++c) sum += x[c] * x[c];
-    largest = std::max(largest, std::sqrt(sum));
-  }
-  return largest;
-}
-
-// The distance that `roundings` independent roundings to BF16 make, each of which moves a result by its own share (the terms of
-// the sums have random signs); twice that, as product_noise() allows.
-double bf16_noise(int roundings) { return 2 * std::sqrt(roundings) * rounding_noise(kUnitRoundoffBf16).high; }
-
-TEST_F(AttentionGpuTest, AgreesWithTheCpu) {
-  const std::vector<Sizes> cases = {
-      {1, 4, 4, 64, 64, 64},    {2, 4, 2, 96, 96, 64},       // GQA, more than one sequence
-      {1, 8, 2, 256, 256, 128}, {1, 4, 1, 1024, 1024, 128},  // MQA, many tiles
-      {2, 6, 3, 40, 40, 80},                                 // shorter than a tile, a head_dim between two
-      {3, 4, 2, 129, 129, 96},  {2, 2, 1, 77, 77, 8},
-      {1, 2, 1, 130, 130, 256}, {1, 4, 2, 64, 160, 64},  // a chunk on its prefix
-      {2, 4, 2, 100, 333, 128}, {2, 4, 4, 1, 70, 64},    // one new token
-  };
-  for (Sizes sizes : cases) {
+  void expect_agreement(Sizes sizes) {
     for (const bool deterministic : {false, true}) {
       sizes.deterministic = deterministic;
       SCOPED_TRACE(sizes.text());
@@ -152,12 +145,45 @@ TEST_F(AttentionGpuTest, AgreesWithTheCpu) {
       // P, and o as both sides store it.
       EXPECT_TRUE(near_norm(on_gpu(x.o), values_of(x.o.cpu), bf16_noise(3))) << "o";
       // P or dS, o as it was stored, a head's share before the sum over a group, and the results; of either side.
-      const int halves = sizes.batch == 1 && sizes.sq < sizes.sk ? 2 : 0;  // of the keys, whose shares of gq are rounded before their sum
+      const bool in_two = kernels::attention_backward_keys(sizes.shape(), sizes.sq, sizes.sk) != sizes.sk;
+      const int halves = in_two ? 2 : 0;  // of the keys, whose shares of gq are rounded before their sum
       EXPECT_TRUE(near_norm(on_gpu(x.gq), values_of(x.gq.cpu), bf16_noise(6 + halves))) << "gq";
       EXPECT_TRUE(near_norm(on_gpu(x.gk), values_of(x.gk.cpu), bf16_noise(6))) << "gk";
       EXPECT_TRUE(near_norm(on_gpu(x.gv), values_of(x.gv.cpu), bf16_noise(6))) << "gv";
     }
   }
+};
+
+TEST_F(AttentionGpuTest, AgreesWithTheCpu) {
+  const std::vector<Sizes> cases = {
+      {1, 4, 4, 64, 64, 64},    {2, 4, 2, 96, 96, 64},       // GQA, more than one sequence
+      {1, 8, 2, 256, 256, 128}, {1, 4, 1, 1024, 1024, 128},  // MQA, many tiles
+      {2, 6, 3, 40, 40, 80},                                 // shorter than a tile, a head_dim between two
+      {3, 4, 2, 129, 129, 96},  {2, 2, 1, 77, 77, 8},
+      {1, 2, 1, 130, 130, 256}, {1, 4, 2, 64, 160, 64},  // a chunk on its prefix
+      {2, 4, 2, 100, 333, 128}, {2, 4, 4, 1, 70, 64},    // one new token
+  };
+  for (const Sizes& sizes : cases) expect_agreement(sizes);
+}
+
+// Shorter than a tile, of some tiles, of one key less than all, of all and of more; alone and of a chunk on the keys that its
+// window shows, on more of them and on less.
+TEST_F(AttentionGpuTest, AgreesWithTheCpuOnWindows) {
+  const auto windowed = [](Sizes sizes, std::int64_t window) {
+    sizes.window = window;
+    return sizes;
+  };
+  for (const std::int64_t window : {2, 17, 128, 200, 255, 256, 1000}) {
+    expect_agreement(windowed({2, 4, 2, 256, 256, 64}, window));
+    expect_agreement(windowed({1, 8, 2, 256, 256, 128}, window));
+  }
+  for (const std::int64_t window : {64, 100, 333, 334}) {
+    expect_agreement(windowed({1, 4, 2, 128, 128 + window - 1, 128}, window));
+    expect_agreement(windowed({1, 4, 2, 128, 600, 128}, window));
+    expect_agreement(windowed({2, 4, 1, 77, 333, 64}, window));
+  }
+  expect_agreement(windowed({1, 4, 1, 2048, 2048, 128}, 512));
+  expect_agreement(windowed({1, 4, 4, 1001, 1001, 96}, 300));
 }
 
 TEST_F(AttentionGpuTest, DeterministicRunsHaveTheSameBits) {
@@ -183,7 +209,11 @@ TEST_F(AttentionGpuTest, TakesNoMoreScratchThanPlanned) {
                                                {8, 4, 4, 1001, 1001, 96},
                                                {8, 16, 4, 1001, 1001, 128},
                                                {1, 8, 2, 500, 9000, 192, true},
-                                               {1, 8, 2, 500, 9000, 64}}) {
+                                               {1, 8, 2, 500, 9000, 64},
+                                               {1, 8, 2, 4096, 4096, 128, false, 1024},
+                                               {1, 8, 2, 4096, 4096, 128, true, 1024},
+                                               {1, 8, 2, 1024, 2047, 128, false, 1024},
+                                               {1, 8, 2, 1024, 2047, 128, true, 1024}}) {
     const auto meta = make_meta_device(DeviceKind::cuda);
     const auto meta_queue = meta->make_queue();
     Arena planned(*meta, MemoryCategory::workspace, 0), taken(*gpu, MemoryCategory::workspace, std::size_t{1} << 30);

@@ -15,6 +15,7 @@ struct Variant {
   recipes::Options options = {};
   bool tied_head = false, master_weights = true;
   DType grad = DType::f32, moments = DType::f32;
+  std::int64_t window = 0;
 };
 void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
@@ -29,6 +30,7 @@ std::vector<Variant> variants() {
   result.push_back({.name = "current_skip", .recipe = "fp8_current", .options = {.skip = {"model.layers.1.mlp.down_proj"}}});
   result.push_back(
       {.name = "delayed_16_bit", .recipe = "fp8_delayed", .master_weights = false, .grad = DType::bf16, .moments = DType::bf16});
+  result.push_back({.name = "bf16_window", .recipe = "bf16", .window = 20});
   return result;
 }
 
@@ -40,6 +42,7 @@ train::EngineOptions options_of(const Variant& v) {
   options.model.head_dim = 16;
   options.model.ffn = 160;
   options.model.tied_head = v.tied_head;
+  options.model.sliding_window = v.window;
   options.seq_len = 70;
   options.master_weights = v.master_weights;
   options.grad_dtype = v.grad;

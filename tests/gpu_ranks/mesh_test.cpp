@@ -87,18 +87,21 @@ TEST_P(GpuMesh, TakesTheStepOfOneGpu) {
 // The truth is the step in FP64 on the CPU. Attention of a part of the sequence rounds as that of the whole; gradients of K and V
 // are rounded up to three times more.
 TEST_P(GpuMesh, HoldsPartsOfSequences) {
-  const train::EngineOptions options = options_of(GetParam());
-  train::EngineOptions exact = options;
-  exact.recipe = recipe_named("fp64");
-  const RunState truth = alone(exact, 1, DeviceKind::cpu), one = alone(options, 1);
-  for (const Layout& layout :
-       layouts({{.mesh = Mesh({1, 1, 2, 1})},
-                {.mesh = Mesh({1, 1, 4, 1})},
-                {.mesh = Mesh({1, 2, 2, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded}})) {
-    SCOPED_TRACE(text(layout));
-    const RunState actual = run(options, layout, 1);
-    EXPECT_NEAR(actual.taken.losses[0], one.taken.losses[0], 24 * kUnitRoundoffBf16 * one.taken.losses[0]);
-    expect_hardly_more_rounding(actual, one, truth);
+  for (const std::int64_t window : {0, 20}) {
+    train::EngineOptions options = options_of(GetParam());
+    options.model.sliding_window = window;
+    train::EngineOptions exact = options;
+    exact.recipe = recipe_named("fp64");
+    const RunState truth = alone(exact, 1, DeviceKind::cpu), one = alone(options, 1);
+    for (const Layout& layout :
+         layouts({{.mesh = Mesh({1, 1, 2, 1})},
+                  {.mesh = Mesh({1, 1, 4, 1})},
+                  {.mesh = Mesh({1, 2, 2, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded}})) {
+      SCOPED_TRACE(text(layout) + concat(", window ", window));
+      const RunState actual = run(options, layout, 1);
+      EXPECT_NEAR(actual.taken.losses[0], one.taken.losses[0], 24 * kUnitRoundoffBf16 * one.taken.losses[0]);
+      expect_hardly_more_rounding(actual, one, truth);
+    }
   }
 }
 

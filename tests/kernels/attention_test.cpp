@@ -27,9 +27,9 @@ using testing::same_bytes;
 using testing::values_of;
 
 struct Sizes {
-  std::int64_t batch, sq, sk, heads, kv_heads, dim;
+  std::int64_t batch, sq, sk, heads, kv_heads, dim, window = 0;
   std::string text() const {
-    return concat("batch ", batch, " tokens ", sq, "/", sk, " heads ", heads, "/", kv_heads, " dim ", dim);
+    return concat("batch ", batch, " tokens ", sq, "/", sk, " heads ", heads, "/", kv_heads, " dim ", dim, " window ", window);
   }
 };
 
@@ -62,7 +62,8 @@ class AttentionTest : public testing::OpTest {
                .heads = s.heads,
                .kv_heads = s.kv_heads,
                .head_dim = s.dim,
-               .scale = 1 / std::sqrt(static_cast<double>(s.dim))};
+               .scale = 1 / std::sqrt(static_cast<double>(s.dim)),
+               .window = s.window};
     const Shape q{s.batch * s.sq, s.heads * s.dim}, k{s.batch * s.sk, s.kv_heads * s.dim};
     x.q = random(dtype, q);
     x.k = random(dtype, k);
@@ -124,7 +125,9 @@ Dense dense(const AttentionBackward& op, double u, double store) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
       for (std::int64_t i = 0; i < sq; ++i) {
         const std::int64_t qi = b * sq + i, seen = std::clamp<std::int64_t>(i + 1 + sk - sq, 0, sk), g = h / group;
-        const std::int64_t from = op.first_keys ? std::min<std::int64_t>(op.first_keys.as<std::int32_t>()[qi], seen) : 0;
+        const std::int64_t document = op.first_keys ? op.first_keys.as<std::int32_t>()[qi] - op.keys_before : 0;
+        const std::int64_t behind = s.window > 0 ? i + sk - sq - s.window + 1 : 0;  // of the window
+        const std::int64_t from = std::clamp<std::int64_t>(std::max(document, behind), 0, seen);
         const auto q_at = [&](std::int64_t c) { return at(q, q_cols, qi, h * dim + c); };
         const auto index = [&](std::int64_t cols, std::int64_t row, std::int64_t column) {
           return static_cast<std::size_t>(row * cols + column);
@@ -214,6 +217,14 @@ const std::vector<Sizes>& many_sizes() {
       {.batch = 1, .sq = 100, .sk = 30, .heads = 2, .kv_heads = 1, .dim = 6},    // 70 queries see nothing
       {.batch = 1, .sq = 65, .sk = 129, .heads = 12, .kv_heads = 2, .dim = 10},  // a task of backward for each query head
       {.batch = 2, .sq = 20, .sk = 33, .heads = 8, .kv_heads = 2, .dim = 8},     // for every two
+      // Windows: of one token, of one key less than all, of all, of more, across blocks of keys, on more keys than queries.
+      {.batch = 2, .sq = 9, .sk = 9, .heads = 2, .kv_heads = 1, .dim = 6, .window = 1},
+      {.batch = 1, .sq = 40, .sk = 40, .heads = 2, .kv_heads = 2, .dim = 8, .window = 39},
+      {.batch = 1, .sq = 40, .sk = 40, .heads = 2, .kv_heads = 2, .dim = 8, .window = 40},
+      {.batch = 1, .sq = 40, .sk = 55, .heads = 4, .kv_heads = 2, .dim = 8, .window = 60},
+      {.batch = 2, .sq = 600, .sk = 600, .heads = 2, .kv_heads = 1, .dim = 16, .window = 130},
+      {.batch = 1, .sq = 70, .sk = 700, .heads = 4, .kv_heads = 2, .dim = 8, .window = 100},
+      {.batch = 1, .sq = 50, .sk = 30, .heads = 2, .kv_heads = 1, .dim = 6, .window = 7},
   };
   return sizes;
 }
@@ -248,7 +259,7 @@ TEST_F(AttentionTest, AgreesWithDenseMatrices) {
 
 TEST_F(AttentionTest, BackwardAgreesWithFiniteDifferences) {
   for (const Sizes& sizes : {Sizes{2, 6, 6, 2, 2, 4}, Sizes{2, 7, 7, 2, 2, 4}, Sizes{1, 66, 66, 4, 2, 6}, Sizes{1, 5, 9, 3, 1, 8},
-                             Sizes{2, 9, 6, 2, 1, 4}}) {
+                             Sizes{2, 9, 6, 2, 1, 4}, Sizes{2, 6, 6, 2, 1, 4, 3}, Sizes{1, 66, 70, 4, 2, 6, 20}}) {
     Operands x = operands(DType::f64, sizes);
     if (sizes.sq >= 7) x.first_keys = random_documents(sizes);
     run(x);
@@ -276,7 +287,7 @@ TEST_F(AttentionTest, BackwardAgreesWithFiniteDifferences) {
 
 TEST_F(AttentionTest, SameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::bf16, DType::f32, DType::f64}) {
-    for (const Sizes& sizes : {Sizes{2, 130, 130, 4, 2, 24}, Sizes{1, 90, 300, 8, 1, 16}}) {
+    for (const Sizes& sizes : {Sizes{2, 130, 130, 4, 2, 24}, Sizes{1, 90, 300, 8, 1, 16}, Sizes{1, 300, 300, 4, 1, 16, 70}}) {
       Operands inputs = operands(dtype, sizes);
       if (sizes.sq == 90) inputs.first_keys = random_documents(sizes);
       expect_same_for_any_threads([&] {
@@ -334,6 +345,44 @@ TEST_F(AttentionTest, AChunkOnItsPrefixIsTheRowsOfTheWhole) {
   chunk.lse = zeros(DType::f64, {2, 32});
   attention_forward(*queue, scratch, chunk.forward());
   EXPECT_TRUE(near(chunk.o, values_of(whole.o.slice_rows(64, 96)), {.absolute = 1e-14}));
+}
+
+// So does one with a window and documents on the keys that it sees, whose numbers in the sequence first_keys gives.
+TEST_F(AttentionTest, AChunkOnWhatItsWindowShowsIsTheRowsOfTheWhole) {
+  const Sizes sizes{1, 128, 128, 2, 1, 16, 30};
+  Operands whole = operands(DType::f64, sizes);
+  for (const bool documents : {false, true}) {
+    if (documents) {
+      whole.first_keys = zeros(DType::i32, {128});
+      for (std::int64_t i = 0; i < 128; ++i) whole.first_keys.as<std::int32_t>()[i] = i < 70 ? 50 : i < 80 ? 70 : 80;
+    }
+    run(whole);
+    Operands chunk = whole;
+    const std::int64_t unseen = kernels::attention_unseen_keys(whole.shape, 32, 96);
+    ASSERT_EQ(unseen, 35);  // the first query, 64, sees 35 to 64
+    chunk.q = whole.q.slice_rows(64, 96);
+    chunk.k = whole.k.slice_rows(unseen, 96);
+    chunk.v = whole.v.slice_rows(unseen, 96);
+    if (documents) chunk.first_keys = whole.first_keys.slice_rows(64, 96);
+    AttentionForward op = chunk.forward();
+    op.o = zeros(DType::f64, chunk.q.shape);
+    op.lse = zeros(DType::f64, {2, 32});
+    op.keys_before = unseen;
+    attention_forward(*queue, scratch, op);
+    EXPECT_TRUE(near(op.o, values_of(whole.o.slice_rows(64, 96)), {.absolute = 1e-14}));
+  }
+}
+
+TEST_F(AttentionTest, KeysThatNoQuerySees) {
+  const auto unseen = [](std::int64_t window, std::int64_t sq, std::int64_t sk) {
+    return kernels::attention_unseen_keys({.window = window}, sq, sk);
+  };
+  EXPECT_EQ(unseen(0, 4, 1000), 0);
+  EXPECT_EQ(unseen(5, 10, 10), 0);
+  EXPECT_EQ(unseen(5, 4, 100), 92);  // the first query is 96 and sees 92 to 96
+  EXPECT_EQ(unseen(96, 4, 100), 1);
+  EXPECT_EQ(unseen(97, 4, 100), 0);
+  EXPECT_EQ(unseen(500, 4, 100), 0);
 }
 
 // Documents of one sequence are sequences of their own, also where a document fills several tiles of keys.
@@ -436,7 +485,8 @@ TEST_F(AttentionTest, MetaTakesTheSameScratchAndCountsUnmaskedWork) {
   const auto meta = make_device(DeviceKind::meta);
   const auto meta_queue = meta->make_queue();
   for (const DType dtype : {DType::bf16, DType::f64}) {
-    for (const Sizes& sizes : {Sizes{2, 130, 130, 4, 2, 24}, Sizes{1, 20, 300, 8, 1, 16}}) {
+    for (const Sizes& sizes : {Sizes{2, 130, 130, 4, 2, 24}, Sizes{1, 20, 300, 8, 1, 16}, Sizes{2, 130, 130, 4, 2, 24, 50},
+                               Sizes{1, 20, 300, 8, 1, 16, 290}, Sizes{1, 20, 300, 8, 1, 16, 50}}) {
       Operands x = operands(dtype, sizes);
       Arena here(*device, MemoryCategory::workspace, std::size_t{64} << 20), there(*meta, MemoryCategory::workspace, 0);
       queue->reset_work();
@@ -462,7 +512,10 @@ TEST_F(AttentionTest, MetaTakesTheSameScratchAndCountsUnmaskedWork) {
       attention_forward(*meta_queue, there, x.forward());
       EXPECT_EQ(there.high_water(), forward_bytes);
       double pairs = 0;
-      for (std::int64_t i = 0; i < sizes.sq; ++i) pairs += static_cast<double>(i + 1 + sizes.sk - sizes.sq);
+      for (std::int64_t i = 0; i < sizes.sq; ++i) {
+        const std::int64_t seen = i + 1 + sizes.sk - sizes.sq;
+        pairs += static_cast<double>(sizes.window > 0 ? std::min(seen, sizes.window) : seen);
+      }
       const double products = pairs * static_cast<double>(sizes.batch * sizes.heads * sizes.dim);
       EXPECT_EQ(meta_queue->work().flops, 4 * products);
       attention_backward(*meta_queue, there, x.backward());
@@ -525,6 +578,9 @@ TEST_F(AttentionTest, RefusesShapesThatDisagree) {
   x = good;
   x.gk = zeros(DType::bf16, x.gk.shape);
   refuses(x, "gk is BF16");
+  x = good;
+  x.shape.window = -1;
+  refuses(x, "a window of -1 keys");
   x = good;
   x.first_keys = zeros(DType::i32, {4});
   refuses(x, "first_keys is I32 [4], not I32 [8]");

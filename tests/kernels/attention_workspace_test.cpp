@@ -32,7 +32,21 @@ TEST(AttentionWorkspace, FindsTheShapeItselfOrNothing) {
     other.heads *= 2;
     EXPECT_EQ(find_attention_workspace(other, row.sq, row.sk), nullptr);
     EXPECT_EQ(find_attention_workspace(shape_of(row), row.sq, row.sk + 128), nullptr);
+    AttentionShape windowed = shape_of(row);
+    windowed.window = row.sk - 1;
+    EXPECT_EQ(find_attention_workspace(windowed, row.sq, row.sk), nullptr);
+    windowed.window = row.sk;  // hides nothing
+    EXPECT_EQ(find_attention_workspace(windowed, row.sq, row.sk), &row);
   }
+}
+
+TEST(AttentionWorkspace, KeysOfTheLargestCall) {
+  EXPECT_EQ(attention_backward_keys({}, 100, 100), 100);
+  EXPECT_EQ(attention_backward_keys({}, 100, 400), 300);
+  EXPECT_EQ(attention_backward_keys({}, 100, 150), 100);
+  EXPECT_EQ(attention_backward_keys({.batch = 2}, 100, 400), 400);
+  EXPECT_EQ(attention_backward_keys({.window = 301}, 100, 400), 400);
+  EXPECT_EQ(attention_backward_keys({.window = 400}, 100, 400), 300);
 }
 
 }  // namespace

@@ -252,6 +252,27 @@ TEST(Decoder, CountsItsParametersAndOperations) {
   EXPECT_LT(counted, 1.5 * config.train_flops_per_token(options.seq_len));
 }
 
+TEST(Decoder, CountsWhatAWindowLeaves) {
+  train::EngineOptions options = tiny_options("bf16");
+  options.seq_len = 64;
+  const auto tokens = static_cast<double>(options.seq_len * options.micro_batch_size);
+  const double whole = train::measure(options, DeviceKind::cpu).step.flops / tokens;
+  models::DecoderConfig& model = options.model;
+  const double claimed = model.train_flops_per_token(options.seq_len);
+  for (const std::int64_t window : {1, 16, 63, 64, 100}) {
+    model.sliding_window = window;
+    // Pairs that are hidden, by enumeration: 14 operations of each head and its dims are not done, 12 without the recompute in
+    // attention's backward.
+    double hidden = 0;
+    for (std::int64_t i = 0; i < options.seq_len; ++i) hidden += static_cast<double>(std::max<std::int64_t>(0, i + 1 - window));
+    const double of_head = hidden / static_cast<double>(options.seq_len) * static_cast<double>(model.layers * model.heads * model.head_dim);
+    EXPECT_DOUBLE_EQ(train::measure(options, DeviceKind::cpu).step.flops / tokens, whole - 14 * of_head) << window;
+    // By area, the pairs of a token with itself aside.
+    const double aside = 12 * 0.5 * static_cast<double>(model.layers * model.heads * model.head_dim);
+    EXPECT_NEAR(model.train_flops_per_token(options.seq_len), claimed - 12 * of_head, aside) << window;
+  }
+}
+
 TEST(Decoder, SkipKeepsLayersInBf16AndRefusesPatternsThatMissOrSplit) {
   recipes::Options options;
   options.skip = {"model.layers.0.*"};

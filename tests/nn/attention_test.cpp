@@ -11,11 +11,11 @@ using testing::values_of;
 constexpr std::int64_t kBatch = 2, kLength = 5, kTokens = kBatch * kLength, kDim = 20, kHeads = 4, kKvHeads = 2, kHeadDim = 6;
 
 struct AttentionLayer : testing::LayerTest {
-  AttentionLayer() {
+  explicit AttentionLayer(std::int64_t window = 0) {
     use(testing::fp64_recipe());
     attention = std::make_unique<Attention>(
-        Attention::Options{.name = "attn", .dim = kDim, .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kHeadDim, .init_std = 0.5,
-                           .output_init_std = 0.5},
+        Attention::Options{.name = "attn", .dim = kDim, .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kHeadDim, .window = window,
+                           .init_std = 0.5, .output_init_std = 0.5},
         recipe, *parameters, *scales);
     materialise({&attention->qkv(), &attention->output()});
     table = filled(DType::f32, {kLength, kHeadDim}, [](std::int64_t) { return 0.0; });
@@ -100,6 +100,37 @@ TEST_F(AttentionLayer, SeesNoOtherDocument) {
 
 TEST_F(AttentionLayer, BackwardIsTheDerivativeWithDocuments) {
   first_keys = integers({0, 0, 2, 2, 2, 0, 1, 2, 3, 3});
+  expect_derivative();
+}
+
+struct WindowedAttentionLayer : AttentionLayer {
+  static constexpr std::int64_t kWindow = 3;
+  WindowedAttentionLayer() : AttentionLayer(kWindow) {}
+};
+
+TEST_F(WindowedAttentionLayer, SeesNoTokenBehindTheWindow) {
+  forward();
+  const std::vector<double> before = values_of(y);
+  for (std::int64_t changed = 0; changed < kTokens; ++changed) {
+    const Tensor unchanged = h;
+    h = copy(h);
+    for (std::int64_t i = 0; i < kDim; ++i) h.as<double>()[changed * kDim + i] += 1.0;
+    forward();
+    h = unchanged;
+    const std::vector<double> after = values_of(y);
+    for (std::int64_t t = 0; t < kTokens; ++t) {
+      const auto at = static_cast<std::ptrdiff_t>(t * kDim);
+      const bool same = std::equal(before.begin() + at, before.begin() + at + kDim, after.begin() + at);
+      EXPECT_EQ(same, !(t >= changed && t < changed + kWindow && t / kLength == changed / kLength))
+          << "token " << t << " when " << changed << " changes";
+    }
+  }
+}
+
+TEST_F(WindowedAttentionLayer, BackwardIsTheDerivative) { expect_derivative(); }
+
+TEST_F(WindowedAttentionLayer, BackwardIsTheDerivativeWithDocuments) {
+  first_keys = integers({0, 0, 0, 0, 4, 0, 1, 1, 1, 1});
   expect_derivative();
 }
 

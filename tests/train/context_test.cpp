@@ -81,6 +81,22 @@ TEST_F(Context, TakesTheStepOfOneRank) {
   }
 }
 
+// 24 tokens in chunks of 6 or 3: windows that end within the own chunk, within another, in none.
+TEST_F(Context, TakesTheStepOfOneRankWithAWindow) {
+  for (const std::int64_t window : {1, 4, 11, 23, 24}) {
+    for (const bool documents : {false, true}) {
+      train::EngineOptions options = options_of("fp64");
+      options.model.sliding_window = window;
+      options.document_mask = documents;
+      const State expected = alone(options, 1);
+      for (const Layout& layout : {kTwo, kFour}) {
+        SCOPED_TRACE(text(layout) + concat(", window ", window, documents ? ", documents" : ""));
+        expect_same_step(run(options, layout, 1), expected, 2 * gamma(4096, kUnitRoundoffF64));
+      }
+    }
+  }
+}
+
 // The gradients of K and V are rounded up to three times more than on one rank (a range's share, their sum, the sum over ranks).
 TEST_F(Context, RoundsHardlyMoreThanOneRank) {
   for (const std::string recipe : {"fp32", "bf16"}) {

@@ -71,7 +71,7 @@ train::MemoryPlan most_memory(const train::Config& config, const parallel::Mesh&
   return other.total() > first.total() ? other : first;
 }
 
-// The last chunk of a sequence sees all of it.
+// The last chunk of a sequence sees the most of it.
 LibraryWorkspace attention_of(const train::EngineOptions& options) {
   using parallel::Axis;
   const std::int64_t tensor = options.layout.mesh.size(Axis::tensor), context = options.layout.mesh.size(Axis::context);
@@ -79,9 +79,11 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
                                       .heads = options.model.heads / tensor,
                                       .kv_heads = std::max<std::int64_t>(1, options.model.kv_heads / tensor),
                                       .head_dim = options.model.head_dim,
+                                      .window = options.model.sliding_window,
                                       .deterministic = options.deterministic};
   const std::int64_t sq = context > 1 ? options.seq_len / (2 * context) : options.seq_len;
-  const std::int64_t sk = kernels::attention_backward_keys(shape, sq, options.seq_len);
+  const std::int64_t seen = options.seq_len - kernels::attention_unseen_keys(shape, sq, options.seq_len);
+  const std::int64_t sk = kernels::attention_backward_keys(shape, sq, seen);
   const kernels::AttentionWorkspaceRow* row = kernels::find_attention_workspace(shape, sq, sk);
   return {.bytes = kernels::attention_backward_workspace(shape, sq, sk),
           .version = row ? std::string(row->version) : "",

@@ -35,6 +35,7 @@ kernels::AttentionShape Attention::shape(const Scope& scope) const {
           .kv_heads = kv_heads_,
           .head_dim = options_.head_dim,
           .scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim)),
+          .window = options_.window,
           .deterministic = scope.deterministic};
 }
 

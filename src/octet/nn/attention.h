@@ -24,6 +24,7 @@ class Attention {
   struct Options {
     std::string name;  // "model.layers.0.self_attn"
     std::int64_t dim = 0, heads = 0, kv_heads = 0, head_dim = 0;  // of the whole layer
+    std::int64_t window = 0;  // tokens that a token sees at most, itself among them; 0: all before it
     double init_std = 0.02, output_init_std = 0.02;
   };
   Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);

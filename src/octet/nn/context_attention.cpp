@@ -21,9 +21,11 @@ struct Columns {
   Tensor v_of(const Tensor& both) const { return both.slice_cols(kv, 2 * kv); }
 };
 
-// One range of one sequence: tokens [begin, end) of this rank, which see the first `keys` tokens of the sequence.
+// One range of one sequence: tokens [begin, end) of this rank, which see its tokens `keys`.
 struct Call {
-  std::int64_t number, begin, end, keys;
+  std::int64_t number, begin, end;
+  TokenRange keys;
+  Tensor seen(const Tensor& sequence) const { return sequence.slice_rows(keys.begin, keys.end); }
   Tensor tokens(const Tensor& x) const { return x ? x.slice_rows(begin, end) : x; }
   // [H, end - begin]: all calls are of one length.
   Tensor statistics(const Tensor& lse) const {
@@ -35,15 +37,19 @@ struct Call {
 // Where tokens are. K and V of all ranks [B S, 2 G K] lie by rank, [c, B, S / c], or by sequence, [B, S].
 struct Layout {
   const comm::Group& group;
+  kernels::AttentionShape shape;
   std::int64_t batch, held, seq_len;  // sequences; tokens that a rank holds of each; tokens of each
 
-  Layout(const comm::Group& context, const kernels::AttentionShape& shape, std::int64_t tokens)
-      : group(context), batch(shape.batch), held(tokens / shape.batch), seq_len(held * context.size()) {}
+  Layout(const comm::Group& context, const kernels::AttentionShape& attention, std::int64_t tokens)
+      : group(context), shape(attention), batch(shape.batch), held(tokens / shape.batch), seq_len(held * context.size()) {}
 
   std::array<Call, 2> calls(std::int64_t sequence) const {
     const std::vector<TokenRange> ranges = parallel::context_ranges(seq_len, group.rank(), group.size());
     const std::int64_t first = sequence * held, middle = first + ranges[0].count();
-    return {Call{2 * sequence, first, middle, ranges[0].end}, Call{2 * sequence + 1, middle, first + held, ranges[1].end}};
+    const auto keys = [&](const TokenRange& range) {
+      return TokenRange{kernels::attention_unseen_keys(shape, range.count(), range.end), range.end};
+    };
+    return {Call{2 * sequence, first, middle, keys(ranges[0])}, Call{2 * sequence + 1, middle, first + held, keys(ranges[1])}};
   }
   Tensor own(const Tensor& by_rank) const {
     return by_rank.slice_rows(group.rank() * batch * held, (group.rank() + 1) * batch * held);
@@ -86,13 +92,14 @@ void backward_sequence(const Scope& scope, const ContextAttentionBackward& op, c
                        const Tensor& gkv) {
   const Columns columns(op.shape);
   const auto backward = [&](const Call& call, const Tensor& gseen) {
-    const Tensor qkv = call.tokens(op.qkv), seen = kv.slice_rows(0, call.keys);
+    const Tensor qkv = call.tokens(op.qkv), seen = call.seen(kv);
     kernels::attention_backward(scope.queue, scope.scratch,
                                 {.shape = of_one_sequence(op.shape),
                                  .q = columns.q_of(qkv),
                                  .k = columns.k_of(seen),
                                  .v = columns.v_of(seen),
                                  .first_keys = call.tokens(scope.first_keys),
+                                 .keys_before = call.keys.begin,
                                  .o = call.tokens(op.o),
                                  .lse = call.statistics(op.lse),
                                  .go = call.tokens(op.go),
@@ -100,15 +107,15 @@ void backward_sequence(const Scope& scope, const ContextAttentionBackward& op, c
                                  .gk = columns.k_of(gseen),
                                  .gv = columns.v_of(gseen)});
   };
-  // The later range sees all keys that the earlier one sees: it writes, the other's share is added.
+  // The later range sees most keys: it writes, what it does not see is zero, and the other's share is added.
   const auto& [earlier, later] = calls;
-  backward(later, gkv.slice_rows(0, later.keys));
-  const Tensor unseen = gkv.slice_rows(later.keys, gkv.rows());
-  scope.queue.zero(unseen.data, unseen.bytes());
+  backward(later, later.seen(gkv));
+  for (const Tensor& unseen : {gkv.slice_rows(0, later.keys.begin), gkv.slice_rows(later.keys.end, gkv.rows())})
+    scope.queue.zero(unseen.data, unseen.bytes());
   const ArenaScope temporaries(scope.scratch);
-  const Tensor share = allocate(scope.scratch, gkv.dtype, {earlier.keys, gkv.cols()});
+  const Tensor share = allocate(scope.scratch, gkv.dtype, {earlier.keys.count(), gkv.cols()});
   backward(earlier, share);
-  kernels::add(scope.queue, {.x = share, .y = gkv.slice_rows(0, earlier.keys)});
+  kernels::add(scope.queue, {.x = share, .y = earlier.seen(gkv)});
 }
 
 }  // namespace
@@ -136,13 +143,14 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
   }
   for (std::int64_t i = 0; i < layout.batch; ++i) {
     for (const Call& call : layout.calls(i)) {
-      const Tensor seen = layout.sequence(kv, i).slice_rows(0, call.keys);
+      const Tensor seen = call.seen(layout.sequence(kv, i));
       kernels::attention_forward(scope.queue, scope.scratch,
                                  {.shape = of_one_sequence(op.shape),
                                   .q = columns.q_of(call.tokens(op.qkv)),
                                   .k = columns.k_of(seen),
                                   .v = columns.v_of(seen),
                                   .first_keys = call.tokens(scope.first_keys),
+                                  .keys_before = call.keys.begin,
                                   .o = call.tokens(op.o),
                                   .lse = call.statistics(op.lse)});
     }

@@ -3,8 +3,8 @@
 //
 // Keys and values of all ranks are gathered for the time of a call, and put in the order of the sequences; nothing of them is
 // kept, so backward gathers them again. Each range of a sequence that a rank holds then is one call on the keys up to its end,
-// aligned to the bottom right; scope.first_keys counts from the beginning of the sequence, as these keys do. Gradients of keys
-// and values are summed over a rank's ranges, rounded once, and over the ranks.
+// from the first that its window shows, aligned to the bottom right. Gradients of keys and values are summed over a rank's ranges,
+// rounded once, and over the ranks.
 // Sent per call, n being the bytes of this rank's K and V [T, 2 G K]: forward (c - 1) n, backward 2 (c - 1) n.
 // Scratch beside that of the calls, N = c n being K and V of whole sequences: N forward, and N more before the first call;
 // backward 2 N and up to 1.5 N / B.

@@ -17,6 +17,7 @@ namespace {
 void check_shape(const AttentionShape& s) {
   require(s.batch > 0 && s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0, "attention: batch ", s.batch, ", heads ", s.heads,
           ", kv_heads ", s.kv_heads, ", head_dim ", s.head_dim, " must be positive");
+  require(s.window >= 0, "attention: a window of ", s.window, " keys");
   require(s.heads % s.kv_heads == 0, "attention: ", s.heads, " query heads on ", s.kv_heads, " key/value heads");
 }
 
@@ -53,6 +54,7 @@ AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const 
   plan.head_dim = s.head_dim;
   plan.sq = q.rows() / s.batch;
   plan.sk = k.rows() / s.batch;
+  plan.window = s.window;
   plan.q_block = std::min(kQueryBlock, plan.sq);
   plan.k_block = std::min(kKeyBlock, plan.sk);
   plan.converts = q.dtype == DType::bf16;
@@ -68,7 +70,11 @@ AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const 
 double visible_pairs(const AttentionPlan& plan, Visible visible = Visible::causal) {
   const auto sq = static_cast<double>(plan.sq), sk = static_cast<double>(plan.sk);
   if (visible == Visible::all) return sq * sk;
-  return sq <= sk ? sq * (sk - sq) + sq * (sq + 1) / 2 : sk * (sk + 1) / 2;
+  const double causal = sq <= sk ? sq * (sk - sq) + sq * (sq + 1) / 2 : sk * (sk + 1) / 2;
+  if (plan.window == 0) return causal;
+  // The last query has the most behind its window, each before it one less.
+  const double most = std::max(0.0, sk - static_cast<double>(plan.window)), queries = std::min({most, sq, sk});
+  return causal - (queries * most - queries * (queries - 1) / 2);
 }
 
 double bytes_of(std::initializer_list<const Tensor*> tensors) {
@@ -173,6 +179,10 @@ void run_backward_in_two(Queue& queue, Arena& scratch, const AttentionBackward& 
 }
 
 }  // namespace
+
+std::int64_t attention_unseen_keys(const AttentionShape& shape, std::int64_t sq, std::int64_t sk) {
+  return shape.window > 0 ? std::clamp<std::int64_t>(sk - sq + 1 - shape.window, 0, sk) : 0;
+}
 
 void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
   const bool in_two =

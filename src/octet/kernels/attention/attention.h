@@ -2,10 +2,12 @@
 //   S = scale * Q Kᵀ (masked), P = softmax(S), O = P V, lse = log sum exp S.
 // Token i of q may see token j of k when j <= i + (Sk - Sq): bottom-right alignment for unequal lengths. A query that
 // sees no key has o = 0, lse = -inf and no gradient. Work counts visible pairs only: 2 products forward, 5 backward.
-// `first_keys` hides the beginning of the keys as well, so that documents of one sequence do not see each other. The CPU then
-// passes over tiles of keys that no query of a block sees. Work is counted as without: it depends on the data.
+// `window` hides what lies further back: j > i + (Sk - Sq) - window, so that a query sees its own token and window - 1 before it
+// (Beltagy et al., Longformer, 2020). `first_keys` hides the beginning of the keys as well, so that documents of one sequence do
+// not see each other. The CPU passes over tiles of keys that no query of a block sees. Work is counted as without `first_keys`:
+// it depends on the data.
 // On CUDA: no `first_keys`, BF16 alone, head_dim a multiple of 8 up to 256, Sq <= Sk, and rows that begin at multiples of 16
-// bytes. Backward of one sequence with Sq < Sk is two passes there (attention_workspace.h): each rounds its share of gQ.
+// bytes. Backward of one sequence with Sq < Sk and no window is two passes there (attention_workspace.h): each rounds its share of gQ.
 #pragma once
 
 #include <string>
@@ -22,6 +24,7 @@ struct AttentionShape {
   std::int64_t kv_heads = 1;  // G, divides H: query head h reads key/value head h / (H / G)
   std::int64_t head_dim = 1;  // K
   double scale = 1.0;         // usually 1 / sqrt(K)
+  std::int64_t window = 0;    // keys that a query sees at most; 0: all before it
   // On CUDA: the backward pass that gives the same bits every time; slower, and its scratch grows with the square of the
   // sequence. The CPU always is.
   bool deterministic = false;
@@ -33,6 +36,7 @@ struct AttentionForward {
   Tensor k;           // [B Sk, G K]
   Tensor v;           // [B Sk, G K]
   Tensor first_keys;  // [B Sq] I32, or absent: token i of q sees no key of its sequence before this one
+  std::int64_t keys_before = 0;  // keys of the sequence that stand before the first of k: first_keys counts them
   Tensor o;           // [B Sq, H K]  overwritten
   Tensor lse;  // [H, B Sq]    F32 (F64 for F64); overwritten; natural logarithm. CUDA keeps it as [B, H, Sq] in the same memory:
                //              only attention_backward on the same device reads it
@@ -42,11 +46,16 @@ void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op)
 // gV = Pᵀ gO, dP = gO Vᵀ, dS = P (dP - rowsum(gO O)), gQ = scale dS K, gK = scale dSᵀ Q. Deterministic on the CPU.
 struct AttentionBackward {
   AttentionShape shape;
-  Tensor q, k, v, first_keys, o, lse;  // as in forward
+  Tensor q, k, v, first_keys;          // as in forward
+  std::int64_t keys_before = 0;
+  Tensor o, lse;
   Tensor go;                           // [B Sq, H K]
   Tensor gq, gk, gv;                   // as q, k, v; overwritten; rows may be strided
 };
 void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op);
+
+// How many of the first of sk keys no query of sq sees, because of the window.
+std::int64_t attention_unseen_keys(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
 
 // "cuDNN 9.19.0"; empty without the CUDA backend.
 std::string attention_library_version();

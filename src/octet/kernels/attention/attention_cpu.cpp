@@ -70,26 +70,33 @@ struct SeenKeys {
 // What the queries of a sequence see.
 class Mask {
  public:
-  Mask(const AttentionPlan& plan, const Tensor& first_keys, std::int64_t b)
-      : plan_(plan), first_keys_(first_keys ? first_keys.as<std::int32_t>() + b * plan.sq : nullptr) {}
+  template <class Op>
+  Mask(const AttentionPlan& plan, const Op& op, std::int64_t b)
+      : plan_(plan),
+        first_keys_(op.first_keys ? op.first_keys.template as<std::int32_t>() + b * plan.sq : nullptr),
+        keys_before_(op.keys_before) {}
 
   // Of the keys [first, first + width), by query `i`.
   SeenKeys operator()(std::int64_t i, std::int64_t first, std::int64_t width) const {
     const std::int64_t end = std::clamp<std::int64_t>(i + plan_.offset() + 1 - first, 0, width);
-    const std::int64_t begin = first_keys_ ? std::max<std::int64_t>(first_keys_[i] - first, 0) : 0;
+    const std::int64_t document = first_keys_ ? first_keys_[i] - keys_before_ : 0;
+    const std::int64_t begin = std::max<std::int64_t>(std::max(document, first_in_window(i)) - first, 0);
     return begin < end ? SeenKeys{begin, end} : SeenKeys{0, 0};
   }
   // Where the first tile begins of which the queries [begin, begin + rows) see something. Tiles are where they are without a
   // mask.
   std::int64_t first_tile(std::int64_t begin, std::int64_t rows) const {
-    if (!first_keys_) return 0;
-    const std::int64_t first = *std::min_element(first_keys_ + begin, first_keys_ + begin + rows);
-    return std::max<std::int64_t>(first, 0) / plan_.k_block * plan_.k_block;
+    const std::int64_t document =
+        first_keys_ ? *std::min_element(first_keys_ + begin, first_keys_ + begin + rows) - keys_before_ : 0;
+    return std::max<std::int64_t>({document, first_in_window(begin), 0}) / plan_.k_block * plan_.k_block;
   }
 
  private:
+  std::int64_t first_in_window(std::int64_t i) const { return plan_.window > 0 ? i + plan_.offset() + 1 - plan_.window : 0; }
+
   const AttentionPlan& plan_;
   const std::int32_t* first_keys_;
+  std::int64_t keys_before_;
 };
 
 // Logits before the first visible one and behind the last become -inf up to a whole number of vectors, whose exp is 0: a tail
@@ -122,7 +129,7 @@ void forward_block(const AttentionForward& op, const AttentionPlan& plan, std::i
   std::fill_n(sum, rows, R(0));
 
   const BlasMatrix<R> q = matrix(Rows<T>(op.q, b * plan.sq + begin, h * dim), rows, dim, q_memory);
-  const Mask mask(plan, op.first_keys, b);
+  const Mask mask(plan, op, b);
   const std::int64_t end = std::min(plan.sk, begin + rows + plan.offset());
   for (std::int64_t first = mask.first_tile(begin, rows); first < end; first += plan.k_block) {
     const std::int64_t width = std::min(plan.k_block, end - first);
@@ -193,7 +200,7 @@ void backward_block(const AttentionBackward& op, const AttentionPlan& plan, std:
   for (std::int64_t i = 0; i < rows; ++i) memory.delta[i] = dot_row(go.data + i * go.stride, o.data + i * o.stride, dim);
   std::fill_n(memory.gq, rows * dim, R(0));
 
-  const Mask mask(plan, op.first_keys, b);
+  const Mask mask(plan, op, b);
   const std::int64_t end = std::min(plan.sk, begin + rows + plan.offset());
   for (std::int64_t first = mask.first_tile(begin, rows); first < end; first += plan.k_block) {
     const std::int64_t width = std::min(plan.k_block, end - first);

@@ -35,15 +35,16 @@ struct Problem {
   AttentionShape shape;
   std::int64_t sq, sk;  // tokens of a sequence in q, in k and v
   Visible visible;
+  std::int64_t window;  // 0: none that hides a key
 
   Problem(const AttentionShape& s, const Tensor& q, const Tensor& k, Visible keys = Visible::causal)
-      : shape(s), sq(q.rows() / s.batch), sk(k.rows() / s.batch), visible(keys) {}
+      : shape(s), sq(q.rows() / s.batch), sk(k.rows() / s.batch), visible(keys), window(s.window < sk ? s.window : 0) {}
 };
 std::ostream& operator<<(std::ostream& out, const Problem& p) {
   const AttentionShape& s = p.shape;
   return out << "batch " << s.batch << ", heads " << s.heads << "/" << s.kv_heads << ", head_dim " << s.head_dim << ", tokens "
              << p.sq << "/" << p.sk << (p.visible == Visible::all ? ", all seen" : "")
-             << (s.deterministic ? ", deterministic" : "");
+             << (p.window > 0 ? concat(", window ", p.window) : "") << (s.deterministic ? ", deterministic" : "");
 }
 
 void check(cudnnStatus_t status, const char* call) {
@@ -80,14 +81,17 @@ Description& describe_lse(Description& to, const Problem& p) {
       .set_data_type(fe::DataType_t::FLOAT);
 }
 
-// With equal lengths both alignments are the same mask; the first is the common one.
+// With equal lengths both alignments are the same mask; the first is the common one. A left bound of n shows the n keys that end
+// with the diagonal.
 template <class Attributes>
 Attributes masked(const Problem& p) {
-  const Attributes all = Attributes().set_attn_scale(static_cast<float>(p.shape.scale));
-  if (p.visible == Visible::all) return all;
-  return Attributes(all)
-      .set_diagonal_alignment(p.sq == p.sk ? fe::DiagonalAlignment_t::TOP_LEFT : fe::DiagonalAlignment_t::BOTTOM_RIGHT)
+  Attributes attributes;
+  attributes.set_attn_scale(static_cast<float>(p.shape.scale));
+  if (p.visible == Visible::all) return attributes;
+  attributes.set_diagonal_alignment(p.sq == p.sk ? fe::DiagonalAlignment_t::TOP_LEFT : fe::DiagonalAlignment_t::BOTTOM_RIGHT)
       .set_diagonal_band_right_bound(0);
+  if (p.window > 0) attributes.set_diagonal_band_left_bound(static_cast<int>(p.window));
+  return attributes;
 }
 
 void add_forward(fe::graph::Graph& graph, const Problem& p, Operands x) {
@@ -148,7 +152,8 @@ class AttentionLibrary final : public octet::cuda::Extension {
             s.deterministic,
             p.sq,
             p.sk,
-            p.visible == Visible::all};
+            p.visible == Visible::all,
+            p.window};
     for (const Tensor& operand : x) key.push_back(operand.row_stride);
     return key;
   }

@@ -11,6 +11,7 @@ namespace octet::kernels {
 struct AttentionPlan {
   std::int64_t batch, heads, kv_heads, head_dim;
   std::int64_t sq, sk;            // tokens of a sequence in q, in k and v
+  std::int64_t window;            // keys that a query sees at most; 0: all before it
   std::int64_t q_block, k_block;  // S is made in tiles [q_block, k_block]
   bool converts;                  // storage is not what arithmetic is done in
   // Backward: the query heads of a key/value head are cut into `parts`, whose gK and gV are summed at the end.

@@ -18,6 +18,8 @@ constexpr AttentionWorkspaceRow kTable[] = {
     {"9.19", 1, 32, 8, 128, 16384, 16384, true, 16642},
 };
 
+bool hides_keys(const AttentionShape& s, std::int64_t sk) { return s.window > 0 && s.window < sk; }
+
 }  // namespace
 
 std::span<const AttentionWorkspaceRow> attention_workspace_table() { return kTable; }
@@ -25,13 +27,13 @@ std::span<const AttentionWorkspaceRow> attention_workspace_table() { return kTab
 const AttentionWorkspaceRow* find_attention_workspace(const AttentionShape& s, std::int64_t sq, std::int64_t sk) {
   const auto found = std::find_if(std::begin(kTable), std::end(kTable), [&](const AttentionWorkspaceRow& row) {
     return row.batch == s.batch && row.heads == s.heads && row.kv_heads == s.kv_heads && row.head_dim == s.head_dim &&
-           row.sq == sq && row.sk == sk && row.deterministic == s.deterministic;
+           row.sq == sq && row.sk == sk && row.deterministic == s.deterministic && !hides_keys(s, sk);
   });
   return found == std::end(kTable) ? nullptr : found;
 }
 
 std::int64_t attention_backward_keys(const AttentionShape& shape, std::int64_t sq, std::int64_t sk) {
-  return shape.batch == 1 && sq > 0 && sq < sk ? std::max(sq, sk - sq) : sk;
+  return shape.batch == 1 && sq > 0 && sq < sk && !hides_keys(shape, sk) ? std::max(sq, sk - sq) : sk;
 }
 
 std::size_t attention_forward_workspace() { return kSlack; }

@@ -1,5 +1,6 @@
 #include "octet/models/decoder/config.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "octet/base/require.h"
@@ -14,8 +15,12 @@ std::int64_t DecoderConfig::parameters() const {
 
 double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const {
   const std::int64_t matrices = layers * (dim * head_dim * (2 * heads + 2 * kv_heads) + 3 * dim * ffn) + vocab * dim;
-  // Q Kᵀ and P V: 2 products of 2 H K S operations per token forward and twice that backward, half of them masked.
-  const double attention = 12.0 * 0.5 * static_cast<double>(layers * heads * head_dim * seq_len);
+  // Tokens that a token sees, on average: half the sequence, without the triangle of those behind its window.
+  const auto length = static_cast<double>(seq_len);
+  const double behind = sliding_window > 0 ? std::max(0.0, length - static_cast<double>(sliding_window)) : 0.0;
+  const double seen = 0.5 * (length - behind * behind / length);
+  // Q Kᵀ and P V: 2 products of 2 H K operations per token and token seen forward, and twice that backward.
+  const double attention = 12.0 * static_cast<double>(layers * heads * head_dim) * seen;
   return 6.0 * static_cast<double>(matrices) + attention;
 }
 
@@ -32,6 +37,7 @@ void check(const DecoderConfig& c, const std::string& source) {
   within("num_key_value_heads", c.kv_heads, 1 << 12);
   within("head_dim", c.head_dim, 1 << 12);
   within("max_position_embeddings", c.max_position, 1 << 30);
+  if (c.sliding_window != 0) within("sliding_window", c.sliding_window, 1 << 30);
   demand(c.heads % c.kv_heads == 0, ExitCode::data, source, ": num_attention_heads = ", c.heads,
          " is not a multiple of num_key_value_heads = ", c.kv_heads);
   demand(c.head_dim % 2 == 0, ExitCode::data, source, ": head_dim = ", c.head_dim, ": must be even (rotary halves)");

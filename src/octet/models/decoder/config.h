@@ -19,6 +19,7 @@ struct DecoderConfig {
   std::int64_t kv_heads = 0;      // G
   std::int64_t head_dim = 0;      // K
   std::int64_t max_position = 0;  // longest sequence
+  std::int64_t sliding_window = 0;  // tokens that a token sees at most, itself among them; 0: all before it
   double rope_theta = 10000.0;
   std::optional<kernels::RopeScalingLlama3> rope_scaling;
   double norm_epsilon = 1e-5;
@@ -28,8 +29,8 @@ struct DecoderConfig {
 
   // Trained numbers.
   std::int64_t parameters() const;
-  // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight, and causal
-  // attention counted half. Recompute does not count.
+  // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight, and of attention
+  // what the causal mask and the window leave. Recompute does not count.
   double train_flops_per_token(std::int64_t seq_len) const;
 };
 

@@ -21,6 +21,7 @@ PreNormBlock::PreNormBlock(const DecoderConfig& c, std::int64_t layer, const Rec
                   .heads = c.heads,
                   .kv_heads = c.kv_heads,
                   .head_dim = c.head_dim,
+                  .window = c.sliding_window,
                   .init_std = c.init_std,
                   .output_init_std = output_std(c)},
                  recipe, store, scales),
