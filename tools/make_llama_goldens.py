@@ -1,9 +1,10 @@
-"""Makes tests/golden/llama/: small random Llama models with the logits, loss and gradients that transformers computes in FP32.
+"""Makes tests/golden/llama/ and mistral/: small random models with the logits, loss and gradients that transformers computes in
+FP32.
 
     pip install torch transformers safetensors
     python tools/make_llama_goldens.py
 
-Each folder NAME holds model/ (config.json, model.safetensors), tokens.safetensors and expected.safetensors, the input and the
+Each folder FAMILY/NAME holds model/ (config.json, model.safetensors), tokens.safetensors and expected.safetensors, the input and the
 output of `octet probe --recipe fp32 --grads`.
 """
 import json
@@ -11,12 +12,12 @@ import pathlib
 
 import torch
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 BASE = dict(vocab_size=48, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
             max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=10000.0)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
-CASES = {
+LLAMA = {
     "mha": dict(num_key_value_heads=4),
     "gqa": dict(num_key_value_heads=2, rms_norm_eps=1e-6),
     "mqa": dict(num_key_value_heads=1, tie_word_embeddings=True),
@@ -27,15 +28,29 @@ CASES = {
     "bf16-sharded": dict(num_key_value_heads=2),
 }
 BATCH, LENGTH = 2, 45
+# Windows of a part of the sequence, of one token less than it, of all of it and of more.
+MISTRAL = {
+    "window-8": dict(num_key_value_heads=2, sliding_window=8),
+    "window-44-head-dim-24": dict(num_key_value_heads=1, head_dim=24, sliding_window=LENGTH - 1, rope_theta=1e6),
+    "window-45": dict(num_key_value_heads=4, sliding_window=LENGTH),
+    "window-64": dict(num_key_value_heads=2, sliding_window=64, tie_word_embeddings=True),
+    "window-2": dict(num_key_value_heads=2, sliding_window=2, num_hidden_layers=1),
+    "window-null": dict(num_key_value_heads=2, sliding_window=None, head_dim=12, rope_theta=1e6),
+}
+FAMILIES = {
+    "llama": (LlamaConfig, LlamaForCausalLM, 1000, LLAMA),
+    "mistral": (MistralConfig, MistralForCausalLM, 2000, MISTRAL),
+}
 
 
-def write(out, name, index, overrides):
+def write(out, family, name, index, overrides):
+    make_config, make_model, seed, _ = FAMILIES[family]
     folder = out / name
     (folder / "model").mkdir(parents=True, exist_ok=True)
     settings = {**BASE, **overrides}
-    config = LlamaConfig(**settings, attn_implementation="eager")
-    torch.manual_seed(1000 + index)
-    model = LlamaForCausalLM(config).float()
+    config = make_config(**settings, attn_implementation="eager")
+    torch.manual_seed(seed + index)
+    model = make_model(config).float()
     with torch.no_grad():
         for parameter in model.parameters():  # larger than a usual start, so that every gradient says something
             parameter.copy_(torch.randn_like(parameter) * (0.25 if parameter.dim() > 1 else 0.1) + (parameter.dim() == 1))
@@ -52,7 +67,7 @@ def write(out, name, index, overrides):
     for key, parameter in model.named_parameters():
         expected["grad." + key] = parameter.grad
     weights = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}
-    hf = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+    hf = {"architectures": [make_model.__name__], "model_type": family, "hidden_act": "silu",
           "num_key_value_heads": 4, "tie_word_embeddings": False, **settings}
     (folder / "model" / "config.json").write_text(json.dumps(hf, indent=2) + "\n")
     if name == "bf16-sharded":
@@ -70,13 +85,14 @@ def write(out, name, index, overrides):
         save_file(weights, folder / "model" / "model.safetensors", metadata={"format": "pt"})
     save_file({"tokens": tokens, "targets": targets}, folder / "tokens.safetensors")
     save_file(expected, folder / "expected.safetensors")
-    print(name, "loss", float(loss))
+    print(family, name, "loss", float(loss))
 
 
 def main():
-    out = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "llama"
-    for index, (name, overrides) in enumerate(CASES.items()):
-        write(out, name, index, overrides)
+    out = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
+    for family, (_, _, _, cases) in FAMILIES.items():
+        for index, (name, overrides) in enumerate(cases.items()):
+            write(out / family, family, name, index, overrides)
 
 
 main()

@@ -26,7 +26,7 @@ double relative_distance(const std::vector<double>& a, const std::vector<double>
 class Golden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Golden, LogitsLossAndGradientsAgreeWithTransformers) {
-  const fs::path folder = fs::path(OCTET_TEST_DATA) / "llama" / GetParam();
+  const fs::path folder = fs::path(OCTET_TEST_DATA) / GetParam();
   const TemporaryFolder temporary;
   const fs::path output = temporary.path() / "out.safetensors";
   const ProgramResult run = run_program("probe --model '" + (folder / "model").string() + "' --tokens '" +
@@ -47,14 +47,17 @@ TEST_P(Golden, LogitsLossAndGradientsAgreeWithTransformers) {
 
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(fs::path(OCTET_TEST_DATA) / "llama")) names.push_back(entry.path().filename().string());
+  for (const std::string family : {"llama", "mistral"}) {
+    for (const auto& entry : fs::directory_iterator(fs::path(OCTET_TEST_DATA) / family))
+      names.push_back(family + "/" + entry.path().filename().string());
+  }
   std::sort(names.begin(), names.end());
   return names;
 }
 
 INSTANTIATE_TEST_SUITE_P(Transformers, Golden, ::testing::ValuesIn(golden_names()), [](const auto& param) {
   std::string name = param.param;
-  std::replace(name.begin(), name.end(), '-', '_');
+  std::replace_if(name.begin(), name.end(), [](char c) { return c == '-' || c == '/'; }, '_');
   return name;
 });
 

@@ -309,13 +309,14 @@ TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
 // Published sizes of the models (parameters; Hugging Face model cards and config.json).
 TEST(Presets, AreTheModelsThatTheyName) {
   EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b",
-                                                       "quality-380m", "quickstart"}));
+                                                       "mistral-7b", "quality-380m", "quickstart"}));
   const std::vector<std::pair<std::string, std::int64_t>> sizes = {
       {"llama2-7b", 6738415616},
       {"llama3-70b", 70553706496},
       {"llama3.1-405b", 405853388800},
       {"llama3.1-8b", 8030261248},
-      {"llama3.2-1b", 1235814400}};
+      {"llama3.2-1b", 1235814400},
+      {"mistral-7b", 7248023552}};
   for (const auto& [name, parameters] : sizes) {
     Config c;
     c.model.config = name;
@@ -354,12 +355,30 @@ TEST(ModelConfig, KeysReplaceThoseOfAPreset) {
   EXPECT_EQ(model.rope_scaling->factor, 8.0);
 }
 
+// A null of config.json is a 0 here.
+TEST(ModelConfig, AWindowIsOfMistral) {
+  Config c;
+  c.model.config = "mistral-7b";
+  EXPECT_EQ(decoder_config(c).family, "mistral");
+  EXPECT_EQ(decoder_config(c).sliding_window, 0);
+  c.model.sliding_window = 512;
+  EXPECT_EQ(decoder_config(c).sliding_window, 512);
+  c.model.config = "llama3.1-8b";
+  EXPECT_EQ(error_of([&] { decoder_config(c); }),
+            "model.config = llama3.1-8b: sliding_window = 512: Llama has none; model_type = \"mistral\" has one");
+  c.model.sliding_window = 0;
+  EXPECT_EQ(decoder_config(c).sliding_window, 0);
+  c.model.model_type = "mistral";
+  c.model.sliding_window.reset();
+  EXPECT_EQ(decoder_config(c).sliding_window, 4096);
+}
+
 TEST(ModelConfig, MistakesAreNamed) {
   Config c;
   c.file = "run.toml";
   c.model.config = "llama3.1-8";
   EXPECT_EQ(error_of([&] { decoder_config(c); }),
-            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, llama3.2-1b, quality-380m, quickstart), and not a .toml or "
+            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, llama3.2-1b, mistral-7b, quality-380m, quickstart), and not a .toml or "
             ".json file (did you mean llama3.1-8b?)");
   c.model.config = "/tmp";
   EXPECT_EQ(error_of([&] { decoder_config(c); }), "model.config = \"/tmp\": a directory; give it as model.init_from");

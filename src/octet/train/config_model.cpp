@@ -16,6 +16,7 @@ Json architecture_keys(const ModelConfig& model) {
   Json keys = octet::to_json(to_node(model));
   keys.erase("config");
   keys.erase("init_from");
+  if (model.sliding_window == 0) keys["sliding_window"] = nullptr;  // which TOML cannot say
   return keys;
 }
 

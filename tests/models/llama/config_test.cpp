@@ -78,7 +78,7 @@ TEST(LlamaConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(c.tokenizer, "");
   // A null is a key that is not there.
   json nulls = tiny();
-  for (const char* key : {"num_key_value_heads", "head_dim", "rope_scaling", "rope_parameters", "tie_word_embeddings", "attention_bias"}) {
+  for (const char* key : {"num_key_value_heads", "head_dim", "rope_scaling", "rope_parameters", "tie_word_embeddings", "attention_bias", "sliding_window"}) {
     nulls[key] = nullptr;
   }
   expect_equal(parse_config(nulls, "x"), c);
@@ -161,7 +161,7 @@ TEST(LlamaConfig, RefusesWhatIsMissing) {
   config.erase("model_type");
   EXPECT_EQ(refusal(config), "no model_type");
   EXPECT_EQ(refusal(with("model_type", 3)), "no model_type");
-  EXPECT_EQ(refusal(with("model_type", "lama")), "model_type = \"lama\": not a family that octet knows (llama) (did you mean llama?)");
+  EXPECT_EQ(refusal(with("model_type", "lama")), "model_type = \"lama\": not a family that octet knows (llama, mistral) (did you mean llama?)");
   EXPECT_EQ(refusal(json::array()), "not a JSON object");
   EXPECT_EQ(refusal(json("llama")), "not a JSON object");
 }
@@ -189,6 +189,7 @@ TEST(LlamaConfig, RefusesWhatOctetDoesNotCompute) {
   EXPECT_EQ(refusal(with("hidden_act", "gelu")), "hidden_act = \"gelu\" is not supported (silu)");
   EXPECT_EQ(refusal(with("attention_bias", true)), "attention_bias = true is not supported: octet's linears have no bias");
   EXPECT_EQ(refusal(with("mlp_bias", true)), "mlp_bias = true is not supported: octet's linears have no bias");
+  EXPECT_EQ(refusal(with("sliding_window", 4096)), "sliding_window = 4096: Llama has none; model_type = \"mistral\" has one");
 }
 
 TEST(LlamaConfig, RefusesSizesThatMakeNoModel) {

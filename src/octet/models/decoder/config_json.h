@@ -1,0 +1,45 @@
+// What the config.json of every family has in common: typed reading, and the keys that describe a DecoderConfig.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "octet/models/decoder/config.h"
+
+namespace octet::models {
+
+// Reads typed values of an object and says what is wrong with them: Error{data} naming the source. A null is a key that is not
+// there. Object and source outlive the reader.
+class JsonReader {
+ public:
+  JsonReader(const nlohmann::json& object, const std::string& source) : object_(object), source_(source) {}
+
+  bool has(const char* key) const;
+  bool has_null(const char* key) const;
+  std::int64_t integer(const char* key) const;
+  std::int64_t integer(const char* key, std::int64_t otherwise) const { return has(key) ? integer(key) : otherwise; }
+  double number(const char* key) const;
+  double number(const char* key, double otherwise) const { return has(key) ? number(key) : otherwise; }
+  bool boolean(const char* key, bool otherwise) const;
+  std::string string(const char* key, const std::string& otherwise) const;
+
+  const nlohmann::json& object() const { return object_; }
+  const std::string& source() const { return source_; }
+
+ private:
+  const nlohmann::json& object_;
+  const std::string& source_;
+};
+
+// What a family's class in transformers takes where its config.json says nothing.
+struct JsonDefaults {
+  std::int64_t kv_heads = 0;  // 0: as many as heads
+  std::int64_t max_position = 0;
+};
+
+// All but what the family adds; not checked yet. Throws Error{data} for what is missing or not supported, by name.
+DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, const JsonDefaults& defaults);
+nlohmann::ordered_json write_decoder(const DecoderConfig& config, const std::string& architecture);
+
+}  // namespace octet::models

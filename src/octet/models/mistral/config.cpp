@@ -1,0 +1,34 @@
+#include "octet/base/require.h"
+#include "octet/models/decoder/config_json.h"
+#include "octet/models/decoder/names.h"
+#include "octet/models/decoder/pre_norm_block.h"
+#include "octet/models/mistral/mistral.h"
+
+namespace octet::models {
+namespace {
+
+DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
+  const JsonReader read(object, source);
+  DecoderConfig c = parse_decoder(read, "mistral", {.kv_heads = 8, .max_position = 131072});
+  // Null is no window, and no word of it the one of version 0.1.
+  if (!read.has_null("sliding_window")) {
+    c.sliding_window = read.integer("sliding_window", 4096);
+    demand(c.sliding_window > 0, ExitCode::data, source, ": sliding_window = ", c.sliding_window, ": must be positive, or null");
+  }
+  check(c, source);
+  return c;
+}
+
+nlohmann::ordered_json write(const DecoderConfig& c) {
+  nlohmann::ordered_json object = write_decoder(c, "MistralForCausalLM");
+  object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nlohmann::ordered_json();
+  return object;
+}
+
+}  // namespace
+
+Family mistral_family() {
+  return {.model_type = "mistral", .make_block = make_pre_norm_block, .parse = parse, .write = write, .names = parameter_names};
+}
+
+}  // namespace octet::models
