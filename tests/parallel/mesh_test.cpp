@@ -5,6 +5,7 @@
 #include <set>
 
 #include "octet/base/require.h"
+#include "octet/parallel/groups.h"
 
 namespace octet::parallel {
 namespace {
@@ -49,7 +50,65 @@ TEST(Mesh, GroupsOfAnAxisAreAPartition) {
   }
 }
 
-TEST(Mesh, RefusesAnAxisOfNone) { EXPECT_THROW(Mesh({1, 0, 1, 1}), Error); }
+// Rank 13 is shard 2, context 1 of the second replica.
+TEST(Mesh, ExpertsAreExchangedBetweenNeighboursOnTheShardAxis) {
+  const Mesh mesh({2, 4, 2, 1}, 2);
+  EXPECT_EQ(mesh.ranks(), 16) << "expert is no factor of it";
+  EXPECT_EQ(mesh.expert_coordinate(13), 0);
+  EXPECT_EQ(mesh.expert_group(13), (Ranks{13, 15}));
+  EXPECT_EQ(mesh.expert_shards(13), (Ranks{8, 9, 12, 13}));
+  EXPECT_EQ(mesh.expert_coordinate(15), 1);
+  EXPECT_EQ(mesh.expert_shards(15), (Ranks{10, 11, 14, 15}));
+}
+
+// Between them they have every expert once, and what one holds the ranks of one coordinate share out.
+TEST(Mesh, ExpertGroupsAreAPartition) {
+  for (const Mesh& mesh : {Mesh({1, 4, 1, 1}), Mesh({1, 4, 1, 1}, 4), Mesh({2, 4, 1, 2}, 2), Mesh({1, 6, 2, 1}, 3)}) {
+    std::set<Ranks> groups, shards;
+    for (int rank = 0; rank < mesh.ranks(); ++rank) {
+      const Ranks group = mesh.expert_group(rank), parts = mesh.expert_shards(rank);
+      ASSERT_EQ(static_cast<int>(group.size()), mesh.expert());
+      EXPECT_EQ(static_cast<int>(parts.size()), mesh.size({Axis::shard, Axis::context}) / mesh.expert());
+      EXPECT_EQ(group[static_cast<std::size_t>(mesh.expert_coordinate(rank))], rank) << "in the order of their coordinates";
+      for (const int other : parts) EXPECT_EQ(mesh.expert_coordinate(other), mesh.expert_coordinate(rank));
+      groups.insert(group);
+      shards.insert(parts);
+    }
+    EXPECT_EQ(static_cast<int>(groups.size()) * mesh.expert(), mesh.ranks());
+    EXPECT_EQ(shards.size() * shards.begin()->size(), static_cast<std::size_t>(mesh.ranks()));
+  }
+}
+
+TEST(Mesh, RefusesAnAxisOfNone) {
+  EXPECT_THROW(Mesh({1, 0, 1, 1}), Error);
+  EXPECT_THROW(Mesh({1, 4, 1, 1}, 0), Error);
+  EXPECT_THROW(Mesh({1, 4, 3, 1}, 3), Error) << "no divisor of shard";
+}
+
+TEST(Experts, AreConsecutiveOnEachRank) {
+  const ExpertPlace place{.rank = 1, .size = 4};
+  EXPECT_EQ(place.begin(8), 2);
+  EXPECT_EQ(place.end(8), 4);
+  for (std::int64_t e = 0; e < 8; ++e) {
+    EXPECT_EQ(place.holder({e, 8}), e / 2);
+    EXPECT_EQ(place.holds({e, 8}), e == 2 || e == 3);
+  }
+  EXPECT_TRUE(place.holds({})) << "what is no expert's";
+}
+
+// A communicator between GPUs takes memory: there is one more only where other ranks hold an expert's parts than all others'.
+TEST(Groups, OfExpertsAreTheirOwnOnlyWhereTheyDiffer) {
+  const Groups one = silent_groups(Mesh({1, 4, 1, 1}), 1), two = silent_groups(Mesh({1, 4, 1, 1}, 2), 1);
+  EXPECT_EQ(&one.expert_shards(), one.shards.get());
+  EXPECT_EQ(one.all_shards().size(), 1u);
+  EXPECT_EQ(one.expert->size(), 1);
+  EXPECT_EQ(two.expert->size(), 2);
+  EXPECT_EQ(two.expert->rank(), 1);
+  EXPECT_EQ(two.expert_shards().size(), 2);
+  EXPECT_EQ(two.expert_shards().rank(), 0);
+  EXPECT_EQ(&two.shards_of({}), two.shards.get());
+  EXPECT_EQ(&two.shards_of({0, 4}), &two.expert_shards());
+}
 
 }  // namespace
 }  // namespace octet::parallel

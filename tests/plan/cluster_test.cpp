@@ -32,6 +32,15 @@ TEST(Span, OfEveryGroupOfARank) {
   EXPECT_THROW(find_span(spans, "nobody"), Error);
 }
 
+TEST(Span, OfRanksThatExchangeTokens) {
+  const Mesh mesh({1, 16, 1, 1}, 4);
+  const parallel::Groups groups = parallel::silent_groups(mesh, 9);
+  const Spans spans = spans_of(mesh, groups, 9, 8);
+  EXPECT_EQ(find_span(spans, groups.expert->name()), (Span{4, 1}));
+  EXPECT_EQ(find_span(spans, groups.expert_shards().name()), (Span{4, 2}));
+  EXPECT_EQ(find_span(spans, groups.shards->name()), (Span{16, 2}));
+}
+
 TEST(Sent, LeavesANodeInOnePlaceOfEachRing) {
   EXPECT_EQ(sent_of({8, 1}, 800).nvlink_bytes, 800);
   EXPECT_EQ(sent_of({8, 1}, 800).network_bytes, 0);

@@ -85,6 +85,7 @@ train::Config config_of(const train::Config& config, const plan::LayoutChoice& c
   result.parallel.shard = choice.mesh.size(Axis::shard);
   result.parallel.context = choice.mesh.size(Axis::context);
   result.parallel.tensor = choice.mesh.size(Axis::tensor);
+  result.parallel.expert = choice.mesh.expert();
   result.parallel.reshard_after_forward = choice.weights == parallel::Weights::resharded ? "true" : "false";
   result.parallel.gradients = choice.gradients == parallel::Gradients::sharded ? "sharded" : "whole";
   result.activation_checkpoint.mode = mode_name(choice.checkpointing);

@@ -53,8 +53,9 @@ std::vector<Exchange> exchanges_of(const train::StepCount& count, const std::vec
 Overhead overhead_of(const parallel::Mesh& mesh) {
   using parallel::Axis;
   std::size_t communicators = 0;
-  for (const int size :
-       {mesh.size(Axis::replicate), mesh.size({Axis::shard, Axis::context}), mesh.size(Axis::context), mesh.size(Axis::tensor)}) {
+  const int shards = mesh.size({Axis::shard, Axis::context}), expert = mesh.expert();
+  for (const int size : {mesh.size(Axis::replicate), shards, mesh.size(Axis::context), mesh.size(Axis::tensor), expert,
+                         expert > 1 ? shards / expert : 1}) {
     communicators += size > 1;
   }
   return {.context = kContextBytes, .nccl = communicators * kCommunicatorBytes};

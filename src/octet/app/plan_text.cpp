@@ -55,6 +55,7 @@ Json layout_json(const PlannedRun& run) {
   const plan::LayoutChoice& layout = run.layout;
   Json axes;
   for (std::size_t i = 0; i < parallel::kAxes; ++i) axes[parallel::name_of(Axis(i))] = layout.mesh.size(Axis(i));
+  axes["expert"] = layout.mesh.expert();
   axes["weights"] = layout.weights == parallel::Weights::kept ? "kept" : "resharded";
   axes["gradients"] = layout.gradients == parallel::Gradients::whole ? "whole" : "sharded";
   axes["activation_checkpoint"] = layout.checkpointing == nn::Checkpointing::full        ? "full"

@@ -95,6 +95,7 @@ std::string mesh_text(const parallel::Mesh& mesh, const train::Config& config) {
        {parallel::Axis::replicate, parallel::Axis::shard, parallel::Axis::context, parallel::Axis::tensor}) {
     if (mesh.size(axis) > 1) text += concat(text.empty() ? "" : " x ", name_of(axis), " ", mesh.size(axis));
   }
+  if (mesh.expert() > 1) text += concat(", expert ", mesh.expert());
   if (mesh.size({parallel::Axis::shard, parallel::Axis::context}) > 1) {
     text += concat(", gradients ", config.parallel.gradients, ", weights ",
                    config.parallel.reshard_after_forward == "true" ? "gathered for each use" : "kept");

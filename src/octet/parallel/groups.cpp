@@ -16,15 +16,16 @@ std::string group_name(const char* axes, const std::vector<int>& ranks) {
 
 Groups make_groups(const Mesh& mesh, int rank,
                    const std::function<std::unique_ptr<comm::Group>(const std::string&, const std::vector<int>&)>& make) {
-  const auto group = [&](const char* axes, std::initializer_list<Axis> free) {
-    const std::vector<int> ranks = mesh.group(free, rank);
+  const auto group = [&](const char* axes, const std::vector<int>& ranks) {
     if (ranks.size() == 1) return comm::make_silent_group(axes);
     return make(group_name(axes, ranks), ranks);
   };
-  return {.replicas = group("replicate", {Axis::replicate}),
-          .shards = group("shard x context", {Axis::shard, Axis::context}),
-          .context = group("context", {Axis::context}),
-          .tensor = group("tensor", {Axis::tensor})};
+  return {.replicas = group("replicate", mesh.group({Axis::replicate}, rank)),
+          .shards = group("shard x context", mesh.group({Axis::shard, Axis::context}, rank)),
+          .context = group("context", mesh.group({Axis::context}, rank)),
+          .tensor = group("tensor", mesh.group({Axis::tensor}, rank)),
+          .expert = group("expert", mesh.expert_group(rank)),
+          .apart = mesh.expert() > 1 ? group("expert shards", mesh.expert_shards(rank)) : nullptr};
 }
 
 Groups silent_groups(const Mesh& mesh, int rank) {

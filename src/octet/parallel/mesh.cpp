@@ -13,8 +13,9 @@ const char* name_of(Axis axis) {
   return kNames[static_cast<std::size_t>(axis)];
 }
 
-Mesh::Mesh(const std::array<int, kAxes>& sizes) : sizes_(sizes) {
+Mesh::Mesh(const std::array<int, kAxes>& sizes, int expert) : sizes_(sizes), expert_(expert) {
   for (std::size_t i = 0; i < kAxes; ++i) require(sizes[i] >= 1, "a mesh of ", sizes[i], " on axis ", name_of(Axis(i)));
+  require(expert >= 1 && size(Axis::shard) % expert == 0, "a mesh of ", size(Axis::shard), " on axis shard, expert ", expert);
 }
 
 int Mesh::ranks() const { return std::accumulate(sizes_.begin(), sizes_.end(), 1, std::multiplies<>()); }
@@ -43,6 +44,19 @@ std::vector<int> Mesh::group(std::initializer_list<Axis> axes, int rank) const {
     }
     if (together) result.push_back(other);
   }
+  return result;
+}
+
+std::vector<int> Mesh::expert_group(int rank) const {
+  std::vector<int> result = group({Axis::shard}, rank);
+  std::erase_if(result,
+                [&](int other) { return coordinate(Axis::shard, other) / expert_ != coordinate(Axis::shard, rank) / expert_; });
+  return result;
+}
+
+std::vector<int> Mesh::expert_shards(int rank) const {
+  std::vector<int> result = group({Axis::shard, Axis::context}, rank);
+  std::erase_if(result, [&](int other) { return expert_coordinate(other) != expert_coordinate(rank); });
   return result;
 }
 

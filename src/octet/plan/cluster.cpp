@@ -24,13 +24,15 @@ Span span_of(const std::vector<int>& ranks, int per_node) {
 Spans spans_of(const parallel::Mesh& mesh, const parallel::Groups& groups, int rank, int per_node) {
   using parallel::Axis;
   Spans spans;
-  const auto add = [&](const comm::Group& group, std::initializer_list<Axis> axes) {
-    spans.emplace_back(group.name(), span_of(mesh.group(axes, rank), per_node));
+  const auto add = [&](const comm::Group& group, const std::vector<int>& ranks) {
+    spans.emplace_back(group.name(), span_of(ranks, per_node));
   };
-  add(*groups.replicas, {Axis::replicate});
-  add(*groups.shards, {Axis::shard, Axis::context});
-  add(*groups.context, {Axis::context});
-  add(*groups.tensor, {Axis::tensor});
+  add(*groups.replicas, mesh.group({Axis::replicate}, rank));
+  add(*groups.shards, mesh.group({Axis::shard, Axis::context}, rank));
+  add(*groups.context, mesh.group({Axis::context}, rank));
+  add(*groups.tensor, mesh.group({Axis::tensor}, rank));
+  add(*groups.expert, mesh.expert_group(rank));
+  if (groups.apart) add(*groups.apart, mesh.expert_shards(rank));
   return spans;
 }
 

@@ -104,6 +104,7 @@ std::string mesh_text(const Mesh& mesh) {
     const int size = mesh.size(Axis(i));
     if (size > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", parallel::name_of(Axis(i)), size);
   }
+  if (mesh.expert() > 1) text += fmt::format(", expert {}", mesh.expert());
   return text.empty() ? "one GPU" : text;
 }
 
