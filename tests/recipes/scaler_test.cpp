@@ -145,5 +145,39 @@ TEST_F(Scaler, IsRegisteredBeforeItIsMaterialised) {
   EXPECT_THROW(early.slot(early.add("a", Role::weight)), Error);
 }
 
+// Experts' operands are those of the ranks that hold the expert.
+TEST(ScalerOfExperts, IsExchangedBetweenTheRanksThatHoldIt) {
+  const auto meta = make_device(DeviceKind::meta);
+  const auto queue = meta->make_queue();
+  ScaleState state(make_recipe("fp8_delayed", {.amax_history_len = 2}));
+  state.add("dense", Role::activation);
+  const int theirs = state.add("expert.0", Role::activation, HeldBy::elsewhere);
+  const int ours = state.add("expert.1", Role::activation, HeldBy::some);
+  state.add("expert.1", Role::gradient, HeldBy::some);
+  const int last = state.add("head", Role::weight);
+  state.add("head", Role::gradient);
+
+  Arena scratch(*meta, MemoryCategory::workspace, 1 << 10);
+  state.materialise(*queue);
+  EXPECT_EQ(state.slot(theirs).amax, nullptr);
+  EXPECT_EQ(state.slot(theirs).scale, nullptr);
+  EXPECT_NE(state.slot(ours).amax, state.slot(last).amax);
+  const auto tensors = state.tensors();
+  ASSERT_EQ(tensors.size(), 12u) << "names of all";
+  EXPECT_EQ(tensors[3].name, "fp8.expert.0.x.amax_history");
+  EXPECT_EQ(tensors[3].tensor.shape, Shape{2});
+  EXPECT_FALSE(tensors[3].tensor);
+  EXPECT_EQ(tensors[4].name, "fp8.expert.1.x.scale");
+  EXPECT_EQ(tensors[4].tensor.data, state.slot(ours).scale);
+
+  const auto same = comm::make_silent_group("same", 0, 2), all = comm::make_silent_group("all", 0, 2),
+             some = comm::make_silent_group("some", 0, 2);
+  state.reduce(*queue, scratch, {same.get(), all.get()}, {same.get(), some.get()});
+  // Between two ranks an all_reduce sends what it reduces once.
+  EXPECT_EQ(same->traffic().bytes, 5 * sizeof(float));
+  EXPECT_EQ(all->traffic().bytes, 3 * sizeof(float));
+  EXPECT_EQ(some->traffic().bytes, 2 * sizeof(float));
+}
+
 }  // namespace
 }  // namespace octet::recipes

@@ -31,7 +31,7 @@ std::map<std::string, std::vector<std::uint8_t>> state_of(train::Engine& engine)
     add(p.spec.name + " (transposed codes)", p.codes.codes_t);
     add(p.spec.name + " (transposed scale_inv)", p.codes.scale_inv_t);
   }
-  for (const auto& [name, tensor] : engine.model().scales().tensors()) add(name, tensor);
+  for (const auto& [name, tensor, held] : engine.model().scales().tensors()) add(name, tensor);
   add("updates", engine.optimizer().updates());
   return state;
 }

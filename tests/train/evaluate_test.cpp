@@ -87,7 +87,7 @@ TEST_P(Evaluate, LeavesNoTrace) {
         if (tensor) bytes.push_back(bytes_of_tensor(tensor));
       }
     }
-    for (const auto& [name, tensor] : engine->model().scales().tensors()) bytes.push_back(bytes_of_tensor(tensor));
+    for (const auto& [name, tensor, held] : engine->model().scales().tensors()) bytes.push_back(bytes_of_tensor(tensor));
     double total[2];
     engine->queue().copy_to_host(total, engine->optimizer().loss_total(), sizeof total);
     engine->queue().synchronize();

@@ -7,15 +7,25 @@
 
 namespace octet::recipes {
 
-int ScaleState::add(const std::string& layer, Role role) {
+int ScaleState::add(const std::string& layer, Role role, HeldBy held) {
   require(!scale_, "scales are registered before they are materialised");
-  operands_.push_back({layer, role});
+  operands_.push_back({layer, role, held});
   return static_cast<int>(operands_.size()) - 1;
 }
 
 void ScaleState::materialise(Queue& queue) {
-  if (operands_.empty()) return;
-  const auto n = static_cast<std::int64_t>(operands_.size());
+  std::int64_t n = 0;
+  std::vector<std::uint8_t> formats, weights;
+  for (const HeldBy held : {HeldBy::all, HeldBy::some}) {
+    for (Operand& operand : operands_) {
+      if (operand.held != held) continue;
+      operand.row = n++;
+      formats.push_back(static_cast<std::uint8_t>(recipe_.spec(operand.role).format));
+      weights.push_back(operand.role == Role::weight);
+    }
+    if (held == HeldBy::all) rows_of_all_ = n;
+  }
+  if (n == 0) return;
   Device& device = queue.device();
   const auto make = [&](Buffer& buffer, DType dtype, Shape shape) {
     buffer = device.allocate(bytes_of(dtype, shape), MemoryCategory::state);
@@ -25,12 +35,7 @@ void ScaleState::materialise(Queue& queue) {
   history_ = make(history_buffer_, DType::f32, {n, recipe_.amax_history_len});
   format_ = make(format_buffer_, DType::u8, {n});
   is_weight_ = make(weight_buffer_, DType::u8, {n});
-  std::vector<float> ones(operands_.size(), 1.0f);
-  std::vector<std::uint8_t> formats, weights;
-  for (const Operand& operand : operands_) {
-    formats.push_back(static_cast<std::uint8_t>(recipe_.spec(operand.role).format));
-    weights.push_back(operand.role == Role::weight);
-  }
+  const std::vector<float> ones(static_cast<std::size_t>(n), 1.0f);
   queue.copy_to_device(scale_.data, ones.data(), scale_.bytes());
   queue.copy_to_device(format_.data, formats.data(), format_.bytes());
   queue.copy_to_device(is_weight_.data, weights.data(), is_weight_.bytes());
@@ -40,22 +45,37 @@ void ScaleState::materialise(Queue& queue) {
 
 ScaleSlot ScaleState::slot(int index) const {
   if (index < 0) return {};
+  const Operand& operand = operands_.at(static_cast<std::size_t>(index));
+  if (operand.held == HeldBy::elsewhere) return {};
   require(static_cast<bool>(scale_), "a scale is used before it is materialised");
-  return {static_cast<float*>(scale_.data) + index, static_cast<float*>(history_.data) + index * history_.row_stride};
+  return {static_cast<float*>(scale_.data) + operand.row, static_cast<float*>(history_.data) + operand.row * history_.row_stride};
 }
 
-void ScaleState::reduce(Queue& queue, Arena& scratch, const std::vector<comm::Group*>& groups) {
-  const bool alone = std::all_of(groups.begin(), groups.end(), [](const comm::Group* group) { return group->size() == 1; });
-  if (operands_.empty() || alone) return;
+void ScaleState::reduce(Queue& queue, Arena& scratch, const std::vector<comm::Group*>& groups,
+                        const std::vector<comm::Group*>& groups_of_some) {
+  require(groups.size() == groups_of_some.size(), "amaxes over ", groups.size(), " groups, those of some ranks over ",
+          groups_of_some.size());
+  const auto alone = [](const std::vector<comm::Group*>& all) {
+    return std::all_of(all.begin(), all.end(), [](const comm::Group* group) { return group->size() == 1; });
+  };
+  if (!scale_ || (alone(groups) && alone(groups_of_some))) return;
   const ArenaScope scope(scratch);
   const Tensor now = history_.slice_cols(0, 1), packed = allocate(scratch, DType::f32, now.shape);
   kernels::cast(queue, {.x = now, .y = packed});
-  for (comm::Group* group : groups) group->all_reduce(queue, scratch, {.x = packed, .reduction = comm::Reduction::max});
+  const auto exchange = [&](comm::Group& group, std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;
+    group.all_reduce(queue, scratch, {.x = packed.slice_rows(begin, end), .reduction = comm::Reduction::max});
+  };
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const bool same = groups[i] == groups_of_some[i];
+    exchange(*groups[i], 0, same ? packed.rows() : rows_of_all_);
+    if (!same) exchange(*groups_of_some[i], rows_of_all_, packed.rows());
+  }
   kernels::cast(queue, {.x = packed, .y = now});
 }
 
 void ScaleState::update(Queue& queue, const float* found_inf) {
-  if (operands_.empty()) return;
+  if (!scale_) return;
   kernels::update_delayed_scales(queue, {.amax_history = history_,
                                          .scale = scale_,
                                          .format = format_,
@@ -67,12 +87,17 @@ void ScaleState::update(Queue& queue, const float* found_inf) {
 
 std::vector<ScaleState::Named> ScaleState::tensors() const {
   std::vector<Named> result;
-  for (std::size_t i = 0; i < operands_.size(); ++i) {
-    const auto row = static_cast<std::int64_t>(i);
-    const std::string name = "fp8." + operands_[i].layer + "." + role_letter(operands_[i].role);
-    result.push_back({name + ".scale", scale_.slice_rows(row, row + 1)});
-    Tensor history = history_.slice_rows(row, row + 1);
-    result.push_back({name + ".amax_history", Tensor(history.data, DType::f32, {recipe_.amax_history_len})});
+  for (const Operand& operand : operands_) {
+    const std::string name = "fp8." + operand.layer + "." + role_letter(operand.role);
+    const auto add = [&](const char* suffix, const Tensor& state, const Shape& shape) {
+      const bool here = operand.held != HeldBy::elsewhere;
+      result.push_back(
+          {.name = name + suffix,
+           .tensor = here ? state.slice_rows(operand.row, operand.row + 1).reshape(shape) : Tensor(nullptr, DType::f32, shape),
+           .held = operand.held});
+    };
+    add(".scale", scale_, {1});
+    add(".amax_history", history_, {recipe_.amax_history_len});
   }
   return result;
 }

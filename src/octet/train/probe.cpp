@@ -110,7 +110,7 @@ void train_steps(Engine& engine, const ProbeOptions& options, const Input& input
     const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
     losses.view().as<float>()[step - 1] = static_cast<float>(scalars.loss_sum / scalars.token_count);
     if (!dump) continue;
-    for (const auto& [name, tensor] : engine.model().scales().tensors()) {
+    for (const auto& [name, tensor, held] : engine.model().scales().tensors()) {
       // fp8.<linear>.<role>.<what>
       const std::string linear = name.substr(4, name.rfind('.', name.rfind('.') - 1) - 4);
       if (glob_match(options.dump, linear)) out[std::to_string(step) + "." + name] = to_host(engine.queue(), tensor);

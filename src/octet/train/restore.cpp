@@ -7,6 +7,7 @@
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/models/registry.h"
 #include "octet/recipes/registry.h"
+#include "octet/train/entries.h"
 #include "octet/train/model_files.h"
 #include "octet/train/setup.h"
 
@@ -21,27 +22,13 @@ std::int64_t load_weights(Engine& engine, const checkpoint::Reader& reader) {
   const std::string recipe = reader.meta().value("recipe", "");
   demand(recipe == engine.model().recipe().name, ExitCode::config, reader.path().string(), ": made with recipe ", recipe,
          ", but precision.recipe = ", engine.model().recipe().name);
-  std::vector<checkpoint::Entry> entries;
-  for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
-    add_entries(entries, p, "", p.primary(), p.pieces());
-  }
-  for (const auto& [name, tensor] : engine.model().scales().tensors()) entries.push_back(checkpoint::Entry::whole(name, tensor));
-  reader.load(engine.queue(), entries, {"*.moment1", "*.moment2", "optimizer.updates"});
+  reader.load(engine.queue(), read_entries(engine.model().parameters(), engine.model().scales(), nullptr),
+              {"*.moment1", "*.moment2", "optimizer.updates"});
   engine.refresh();
   return reader.step();
 }
 
 }  // namespace
-
-void add_entries(std::vector<checkpoint::Entry>& entries, const parallel::Parameter& p, const char* suffix, const Tensor& part,
-                 const std::vector<parallel::TensorPiece>& pieces) {
-  for (const parallel::TensorPiece& piece : pieces) {
-    checkpoint::Slice slice = checkpoint::Slice::box(piece.start, piece.stop);
-    slice.begin = piece.begin;
-    slice.end = piece.end;
-    entries.push_back({.name = p.spec.name + suffix, .tensor = p.of_part(part, piece), .global = p.cut.global(), .slice = slice});
-  }
-}
 
 std::int64_t restore_weights(Engine& engine, const fs::path& path) {
   return load_weights(engine, checkpoint::Reader::open(path));

@@ -3,17 +3,11 @@
 
 #include <filesystem>
 #include <memory>
-#include <vector>
 
-#include "octet/checkpoint/writer.h"
 #include "octet/data/dataset.h"
 #include "octet/train/engine.h"
 
 namespace octet::train {
-
-// Adds pieces of this rank's part of a parameter, or of what goes with it, as a checkpoint names them.
-void add_entries(std::vector<checkpoint::Entry>& entries, const parallel::Parameter& p, const char* suffix, const Tensor& part,
-                 const std::vector<parallel::TensorPiece>& pieces);
 
 // Fills an engine that does not train with the weights and scales of a checkpoint; returns its step. Throws Error{data} where the
 // checkpoint is of another model, Error{config} where it is of another recipe.

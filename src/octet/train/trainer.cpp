@@ -3,9 +3,10 @@
 #include <ctime>
 
 #include "octet/base/log.h"
+#include "octet/checkpoint/model_dir.h"
 #include "octet/models/registry.h"
 #include "octet/optim/schedule.h"
-#include "octet/checkpoint/model_dir.h"
+#include "octet/train/entries.h"
 #include "octet/train/model_files.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
@@ -96,36 +97,6 @@ void Trainer::start_engine() {
   engine_->tune(gemm_tuning());
 }
 
-std::vector<checkpoint::Entry> Trainer::parameter_entries(Pieces pieces) {
-  std::vector<checkpoint::Entry> result;
-  for (const parallel::Parameter& p : engine_->model().parameters().parameters()) {
-    add_entries(result, p, "", p.primary(), (p.*pieces)());
-    add_entries(result, p, ".moment1", p.moment1, (p.*pieces)());
-    add_entries(result, p, ".moment2", p.moment2, (p.*pieces)());
-  }
-  return result;
-}
-
-void Trainer::add_state(std::vector<checkpoint::Entry>& entries) {
-  for (const auto& [name, tensor] : engine_->model().scales().tensors())
-    entries.push_back(checkpoint::Entry::whole(name, tensor));
-  entries.push_back(checkpoint::Entry::whole("optimizer.updates", engine_->optimizer().updates()));
-}
-
-std::vector<checkpoint::Entry> Trainer::entries() {
-  std::vector<checkpoint::Entry> result = parameter_entries(&parallel::Parameter::pieces);
-  add_state(result);
-  return result;
-}
-
-// Replicas hold the same; what is not cut at all comes from rank 0.
-std::vector<checkpoint::Entry> Trainer::written_entries() {
-  if (world_.mesh().coordinate(parallel::Axis::replicate, world_.rank()) > 0) return {};
-  std::vector<checkpoint::Entry> result = parameter_entries(&parallel::Parameter::own_pieces);
-  if (world_.is_first()) add_state(result);
-  return result;
-}
-
 nlohmann::json Trainer::meta() const {
   return {{"octet", kVersion},
           {"recipe", engine_options_.recipe.name},
@@ -138,7 +109,8 @@ nlohmann::json Trainer::meta() const {
            {{"replicate", world_.mesh().size(parallel::Axis::replicate)},
             {"shard", world_.mesh().size(parallel::Axis::shard)},
             {"context", world_.mesh().size(parallel::Axis::context)},
-            {"tensor", world_.mesh().size(parallel::Axis::tensor)}}},
+            {"tensor", world_.mesh().size(parallel::Axis::tensor)},
+            {"expert", world_.mesh().expert()}}},
           {"config", to_json(config_)},
           {"toml", print_config(config_)},
           {"model", models::family_of(engine_options_.model.family, "model").write(engine_options_.model)}};
@@ -148,7 +120,9 @@ void Trainer::save() {
   if (saved_step_ == step_) return;
   recorder_->sync();
   engine_->settle_scales();
-  writer_->save(step_, engine_->queue(), written_entries(), meta());
+  models::Decoder& model = engine_->model();
+  writer_->save(step_, engine_->queue(),
+                written_entries(model.parameters(), model.scales(), engine_->optimizer(), world_.groups()), meta());
   saved_step_ = step_;
 }
 
@@ -181,7 +155,8 @@ void Trainer::load(const checkpoint::Reader& reader) {
   const std::string recipe = meta.value("recipe", "");
   demand(recipe == engine_options_.recipe.name, ExitCode::config, reader.path().string(), ": made with recipe ", recipe,
          ", but precision.recipe = ", engine_options_.recipe.name, "; export it and start from model.init_from to change recipes");
-  reader.load(engine_->queue(), entries());
+  models::Decoder& model = engine_->model();
+  reader.load(engine_->queue(), read_entries(model.parameters(), model.scales(), &engine_->optimizer()));
   engine_->refresh();
   step_ = saved_step_ = reader.step();
   tokens_seen_ = meta.at("tokens_seen").get<std::int64_t>();

@@ -59,12 +59,6 @@ class Trainer {
   };
   kernels::StepScalars step(Watch watch);
   void log(const kernels::StepScalars& scalars, double eval_loss, bool sampled);
-  // What this rank holds of the run's state, and what of it this rank writes.
-  using Pieces = std::vector<parallel::TensorPiece> (parallel::Parameter::*)() const;
-  std::vector<checkpoint::Entry> parameter_entries(Pieces pieces);
-  void add_state(std::vector<checkpoint::Entry>& entries);
-  std::vector<checkpoint::Entry> entries();
-  std::vector<checkpoint::Entry> written_entries();
   nlohmann::json meta() const;
   telemetry::RunInfo run_info() const;
 
