@@ -180,7 +180,7 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
     store.begin_unit();
     store.add({.name = name, .shape = {64, 64}, .quant = {}});
   }
-  store.materialise(device, {}, groups.shards.get(), layout.weights, layout.gradients);
+  store.materialise(device, {}, groups, layout);
   parallel::Units units(*queue, store, groups, layout, {0, 1});
   Arena scratch(device, MemoryCategory::workspace, 0);
   const auto use = [&](const char* name) { return [&queue, name] { const TraceRange range(*queue, name); }; };

@@ -87,8 +87,7 @@ TEST_F(Tokens, HeadAndLossAddUpInChunks) {
       parallel::ParameterStore store(parallel::TensorPlace{rank, ranks});
       recipes::ScaleState scales(recipe);
       HeadLoss head({.vocab = kVocab, .dim = kDim, .init_std = 0.5}, recipe, store, scales);
-      store.materialise(*at.device, {.compute = DType::f32}, nullptr, parallel::Weights::kept, parallel::Gradients::whole,
-                        ranks > 1 ? at.groups.tensor.get() : nullptr);
+      store.materialise(*at.device, {.compute = DType::f32}, at.groups, {});
       head.head().bind();
       store.initialise(*at.queue, 3);
       store.zero_gradients(*at.queue);

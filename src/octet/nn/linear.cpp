@@ -27,8 +27,11 @@ Linear::Linear(const Options& options, const Recipe& recipe, parallel::Parameter
       weight_(options.shared_weight),
       scales_(&scales) {
   if (!weight_) {
-    weight_ = &store.add(
-        {.name = name_ + ".weight", .shape = {options.out, options.in}, .cut = options.cut, .init_std = options.init_std});
+    weight_ = &store.add({.name = name_ + ".weight",
+                          .shape = {options.out, options.in},
+                          .cut = options.cut,
+                          .expert = options.expert,
+                          .init_std = options.init_std});
   }
   require(weight_->cut.global() == Shape({options.out, options.in}) && weight_->spec.cut.along == along_, name_, ": weight ",
           weight_->cut.global(), " shared as [", options.out, ", ", options.in, "]");
@@ -41,9 +44,12 @@ Linear::Linear(const Options& options, const Recipe& recipe, parallel::Parameter
   weight_->spec.keeps_transpose = recipe_.weight_transpose_cache;
   weight_->spec.read_as_values = options.shared_weight != nullptr;
   if (recipe_.delayed()) {
-    x_slot_ = scales.add(name_, Role::activation);
-    w_slot_ = scales.add(name_, Role::weight);
-    g_slot_ = scales.add(name_, Role::gradient);
+    const recipes::HeldBy held = !options.expert ? recipes::HeldBy::all
+                                 : weight_->held ? recipes::HeldBy::some
+                                                 : recipes::HeldBy::elsewhere;
+    x_slot_ = scales.add(name_, Role::activation, held);
+    w_slot_ = scales.add(name_, Role::weight, held);
+    g_slot_ = scales.add(name_, Role::gradient, held);
   }
 }
 

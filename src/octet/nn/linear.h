@@ -43,7 +43,8 @@ class Linear {
   struct Options {
     std::vector<std::string> parts;
     std::int64_t out = 0, in = 0;
-    parallel::CutRule cut = {};  // of the weight on the tensor axis
+    parallel::CutRule cut = {};    // of the weight on the tensor axis
+    parallel::Expert expert = {};  // whose linear it is; on ranks that do not hold the expert it is a name and never runs
     double init_std = 0.02;
     parallel::Parameter* shared_weight = nullptr;  // a tied head reads the embedding's
   };

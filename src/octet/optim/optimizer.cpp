@@ -21,7 +21,7 @@ State* state_of(const Buffer& buffer) { return static_cast<State*>(buffer.data()
 Optimizer::Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options)
     : store_(store), options_(options), state_(device.allocate(sizeof(State), MemoryCategory::state)) {
   for (const parallel::Parameter& p : store_.parameters()) {
-    require(p.grad_part && p.moment1 && p.moment2, "optimizer: ", p.spec.name, " has no gradient or no moments");
+    require(!p.held || (p.grad_part && p.moment1 && p.moment2), "optimizer: ", p.spec.name, " has no gradient or no moments");
   }
 }
 

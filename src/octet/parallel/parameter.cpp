@@ -21,6 +21,11 @@ Parameter& ParameterStore::add(ParameterSpec spec) {
   if (units_ == 0) begin_unit();
   parameters_.emplace_back();
   Parameter& p = parameters_.back();
+  if (spec.expert) {
+    require(spec.expert.index >= 0 && spec.expert.index < spec.expert.count && spec.expert.count % expert_place_.size == 0,
+            spec.name, ": expert ", spec.expert.index, " of ", spec.expert.count, " among ", expert_place_.size, " ranks");
+  }
+  p.held = expert_place_.holds(spec.expert);
   p.cut = TensorCut(spec.shape, spec.cut, place_);
   p.spec = std::move(spec);
   p.spec.shape = p.cut.local();
@@ -44,20 +49,22 @@ Tensor ParameterStore::allocate(Device& device, MemoryCategory category, DType d
 }
 
 Tensor ParameterStore::allocate_part(Device& device, MemoryCategory category, DType dtype, const Parameter& p) {
-  if (parts() == 1) return allocate(device, category, dtype, p.spec.shape);
+  if (p.parts() == 1) return allocate(device, category, dtype, p.spec.shape);
   return allocate(device, category, dtype, {p.stride}).slice_rows(0, p.part_elements);
 }
 
 Tensor ParameterStore::gathered_part(DType dtype, const Parameter& p) {
-  const Tensor part(behind(gathered_parts_.data(), gathered_used_), dtype, {p.part_elements});
-  gathered_used_ += round_up(bytes_of(dtype, {p.stride}), Device::kAlignment);
+  Gathered& gathered = gathered_[group_of(p)];
+  const Tensor part(behind(gathered.parts.data(), gathered.used), dtype, {p.part_elements});
+  gathered.used += round_up(bytes_of(dtype, {p.stride}), Device::kAlignment);
   return part;
 }
 
 void ParameterStore::materialise_gathered_parts(Device& device) {
   const auto place = [&] {
-    gathered_used_ = 0;
+    for (Gathered& gathered : gathered_) gathered.used = 0;
     for (Parameter& p : parameters_) {
+      if (p.parts() == 1) continue;
       if (p.reads_values()) p.value_part = gathered_part(storage_.compute, p);
       if (!p.spec.quant) continue;
       p.codes_part = gathered_part(dtype_of(p.spec.quant->format), p);
@@ -65,19 +72,19 @@ void ParameterStore::materialise_gathered_parts(Device& device) {
     }
   };
   place();
-  gathered_parts_ = device.allocate(gathered_used_, MemoryCategory::weights);
+  for (Gathered& gathered : gathered_) gathered.parts = device.allocate(gathered.used, MemoryCategory::weights);
   place();
 }
 
 void ParameterStore::allocate_whole(Device& device, MemoryCategory category, DType dtype, const Parameter& p, Tensor& whole,
                                     Tensor& part) {
-  if (parts() == 1) {
+  if (p.parts() == 1) {
     whole = part = allocate(device, category, dtype, p.spec.shape);
     return;
   }
-  const Tensor padded = allocate(device, category, dtype, {parts() * p.stride});
+  const Tensor padded = allocate(device, category, dtype, {p.parts() * p.stride});
   whole = {padded.data, dtype, p.spec.shape};
-  part = part_of(p, padded, ranks_->rank());
+  part = part_of(p, padded, p.shards->rank());
 }
 
 void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights weights) {
@@ -97,7 +104,7 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights wei
                         : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, cols, rows));
   }
   if (keeps) q.codes_t = allocate(device, MemoryCategory::weights, dtype, {cols, rows});
-  if (parts() == 1 && casts_parts()) {
+  if (p.parts() == 1 && casts_parts()) {
     const auto whole_part = [&](Tensor& whole, Tensor& part) {
       whole = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
       part = whole.reshape({p.elements()});
@@ -106,7 +113,7 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights wei
     if (!square) whole_part(p.column_codes, p.column_codes_part);
     return;
   }
-  if (parts() == 1) {
+  if (p.parts() == 1) {
     q.codes = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
     return;
   }
@@ -116,30 +123,48 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights wei
   }
 }
 
-void ParameterStore::materialise(Device& device, const Storage& storage, comm::Group* ranks, Weights weights, Gradients gradients,
-                                 comm::Group* tensor) {
+void ParameterStore::place(Parameter& p) const {
+  comm::Group* const group = groups_ ? &groups_->shards_of(p.spec.expert) : nullptr;
+  const std::int64_t parts = group ? group->size() : 1, rank = group ? group->rank() : 0;
+  p.stride = parts == 1 ? p.elements() : round_up(ceil_div(p.elements(), parts), kShardMultiple);
+  if (!p.held) {
+    p.first_element = p.elements();
+    return;
+  }
+  p.shards = parts > 1 ? group : nullptr;
+  p.first_element = std::min(p.elements(), rank * p.stride);
+  p.part_elements = std::min(p.elements(), p.first_element + p.stride) - p.first_element;
+}
+
+void ParameterStore::materialise(Device& device, const Storage& storage, const Groups* groups, const Layout& layout) {
   require(buffers_.empty(), "parameters are materialised once");
   storage_ = storage;
-  ranks_ = ranks;
-  tensor_ = tensor;
-  require((tensor ? tensor->size() : 1) == place_.size, "parameters of a tensor axis of ", place_.size, " ranks");
+  groups_ = groups;
+  require((groups ? groups->tensor->size() : 1) == place_.size, "parameters of a tensor axis of ", place_.size, " ranks");
+  require((groups ? groups->expert->size() : 1) == expert_place_.size, "parameters of experts on ", expert_place_.size, " ranks");
   const bool master = storage.compute == DType::bf16 && storage.master_weights;
+  const bool kept = layout.weights == Weights::kept;
   for (Parameter& p : parameters_) {
-    const std::int64_t rank = ranks_ ? ranks_->rank() : 0;
-    p.stride = parts() == 1 ? p.elements() : round_up(ceil_div(p.elements(), std::int64_t{parts()}), kShardMultiple);
-    p.first_element = std::min(p.elements(), rank * p.stride);
-    p.part_elements = std::min(p.elements(), p.first_element + p.stride) - p.first_element;
+    place(p);
+    if (!p.held) {
+      p.value_part = {nullptr, master ? DType::f32 : storage.compute, {0}};
+      if (storage.training) {
+        p.grad_part = {nullptr, storage.grad, {0}};
+        p.moment1 = p.moment2 = {nullptr, storage.moments, {0}};
+      }
+      continue;
+    }
     if (master) p.master = allocate_part(device, MemoryCategory::master_weights, DType::f32, p);
     const bool read = p.reads_values(), primary = !master;
-    if ((read && weights == Weights::kept) || ((read || primary) && parts() == 1)) {
+    if ((read && kept) || ((read || primary) && p.parts() == 1)) {
       allocate_whole(device, MemoryCategory::weights, storage.compute, p, p.value, p.value_part);
     } else if (!read && primary) {
       p.value_part = allocate_part(device, MemoryCategory::weights, storage.compute, p);
     }
-    if (p.spec.quant) materialise_codes(device, p, weights);
+    if (p.spec.quant) materialise_codes(device, p, layout.weights);
     if (p.spec.quant && casts_parts()) amax_grids(p, amax_count_);
     if (storage.training) {
-      if (gradients == Gradients::whole || parts() == 1) {
+      if (layout.gradients == Gradients::whole || p.parts() == 1) {
         allocate_whole(device, MemoryCategory::gradients, storage.grad, p, p.grad, p.grad_part);
       } else {
         p.grad_part = allocate_part(device, MemoryCategory::gradients, storage.grad, p);
@@ -148,8 +173,8 @@ void ParameterStore::materialise(Device& device, const Storage& storage, comm::G
       p.moment2 = allocate_part(device, MemoryCategory::moments, storage.moments, p);
     }
   }
-  if (parts() > 1 && weights == Weights::resharded) materialise_gathered_parts(device);
-  const std::int64_t amaxes = amax_count_.shared + amax_count_.own;
+  if (parts() > 1 && !kept) materialise_gathered_parts(device);
+  const std::int64_t amaxes = amax_count_[0].all() + amax_count_[1].all();
   if (amaxes > 0) amaxes_ = allocate(device, MemoryCategory::state, DType::f32, {amaxes});
 }
 
@@ -176,11 +201,11 @@ void ParameterStore::refresh(Queue& queue, Arena& scratch) {
 
 void ParameterStore::refresh_codes(Queue& queue, Arena& scratch) {
   for (Parameter& p : parameters_) {
-    if (p.spec.quant && p.scale_slot.amax) queue.zero(p.scale_slot.amax, sizeof(float));
+    if (p.held && p.spec.quant && p.scale_slot.amax) queue.zero(p.scale_slot.amax, sizeof(float));
   }
   if (casts_parts()) return cast_parts(queue, scratch);
   for (Parameter& p : parameters_) {
-    if (!p.spec.quant) continue;
+    if (!p.held || !p.spec.quant) continue;
     kernels::quantize(
         queue, scratch,
         {.x = p.primary(), .spec = *p.spec.quant, .out = p.codes, .scale = p.scale_slot.scale, .amax = p.scale_slot.amax});
@@ -188,17 +213,21 @@ void ParameterStore::refresh_codes(Queue& queue, Arena& scratch) {
 }
 
 // The grids of a weight in amaxes_, each section of which is laid out in the order of the parameters: those from `at` on, which
-// moves past them. None where scales come from history. What the ranks of the tensor axis cut through are the one tile of a
-// tensor, its rows where columns are cut, and its columns where rows are; blocks are those of what a rank holds.
-ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, AmaxCount& at) const {
+// moves past them. A group's two sections are neighbours, and so are those of both that the tensor axis shares. None where scales
+// come from history. What the ranks of the tensor axis cut through are the one tile of a tensor, its rows where columns are cut,
+// and its columns where rows are; blocks are those of what a rank holds.
+ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, AmaxCounts& at) const {
   const QuantSpec& spec = *p.spec.quant;
   if (spec.source == ScaleSource::history) return {};
   const auto next = [&](Along along) {
     const Shape shape = kernels::amax_shape(spec.tile, along, p.spec.shape);
     const bool across = p.spec.cut.along == (along == Along::rows ? Cut::columns : Cut::rows);
     const bool shared = spec.tile == ScaleTile::tensor || (spec.tile == ScaleTile::row && across);
-    std::int64_t& count = shared ? at.shared : at.own;
-    const std::int64_t begin = shared ? count : amax_count_.shared + count;
+    const std::size_t group = group_of(p);
+    std::int64_t& count = shared ? at[group].shared : at[group].own;
+    std::int64_t begin = count;
+    if (group == 0 && shared) begin += amax_count_[0].own;
+    if (group == 1) begin += amax_count_[0].all() + (shared ? 0 : amax_count_[1].shared);
     const Tensor grid = amaxes_ ? amaxes_.slice_rows(begin, begin + shape.elements()).reshape(shape) : Tensor{};
     count += shape.elements();
     return grid;
@@ -208,12 +237,23 @@ ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, AmaxCou
   return grids;
 }
 
+void ParameterStore::reduce_amaxes(Queue& queue, Arena& scratch) {
+  const auto reduce = [&](comm::Group& group, std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;
+    group.all_reduce(queue, scratch, {.x = amaxes_.slice_rows(begin, end), .reduction = comm::Reduction::max});
+  };
+  const std::int64_t dense = amax_count_[0].all();
+  reduce(*groups_->shards, 0, dense);
+  reduce(groups_->expert_shards(), dense, amaxes_.rows());
+  reduce(*groups_->tensor, amax_count_[0].own, dense + amax_count_[1].shared);
+}
+
 // Each rank finds the amaxes of its parts, one exchange makes them those of the whole weights, and each casts its parts.
 void ParameterStore::cast_parts(Queue& queue, Arena& scratch) {
   const auto each = [&](auto&& visit) {
-    AmaxCount at;
+    AmaxCounts at;
     for (const Parameter& p : parameters_) {
-      if (!p.spec.quant) continue;
+      if (!p.held || !p.spec.quant) continue;
       const Tensor part = p.primary().reshape({p.part_elements});
       visit(p, *p.spec.quant, Shard{.x = part, .first = p.first_element, .whole = p.spec.shape}, amax_grids(p, at));
     }
@@ -223,11 +263,7 @@ void ParameterStore::cast_parts(Queue& queue, Arena& scratch) {
     each([&](const Parameter&, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
       kernels::shard_amax(queue, {.shard = shard, .tile = spec.tile, .rows = amax.rows, .columns = amax.columns});
     });
-    if (ranks_) ranks_->all_reduce(queue, scratch, {.x = amaxes_, .reduction = comm::Reduction::max});
-    const Tensor shared = amaxes_.slice_rows(0, amax_count_.shared);
-    if (tensor_ && shared.elements() > 0) {
-      tensor_->all_reduce(queue, scratch, {.x = shared, .reduction = comm::Reduction::max});
-    }
+    reduce_amaxes(queue, scratch);
   }
   each([&](const Parameter& p, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
     if (spec.source == ScaleSource::history) {

@@ -6,18 +6,23 @@
 // where s = ceil(elements / n) rounded up to kShardMultiple; the last ranks may hold less, or nothing. A rank updates its part
 // alone. What layers read and write is the whole parameter, which parallel/units.h puts together and takes apart. One rank's part
 // is the whole.
+//
+// The group of a dense parameter is shard x context; that of an expert's is those of it that hold the expert (experts.h). Every
+// rank knows all parameters by name and shape, which checkpoints and model files need; of an expert that other ranks hold it has
+// nothing else.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "octet/comm/group.h"
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
 #include "octet/numerics/recipe.h"
+#include "octet/parallel/groups.h"
 #include "octet/parallel/layout.h"
 #include "octet/parallel/tensor_cut.h"
 #include "octet/tensor/quantized.h"
@@ -31,6 +36,7 @@ struct ParameterSpec {
   std::string name;  // Hugging Face name; of a fused linear "model.layers.0.self_attn.q_proj.fused.weight"
   Shape shape;       // global as it is added, then what a rank of the tensor axis holds
   CutRule cut = {};  // on the tensor axis
+  Expert expert = {};  // whose it is
   Init init = Init::normal;
   double init_std = 0.02;
   bool decay = true;               // weight decay: matrices yes, norms no
@@ -49,11 +55,14 @@ struct Storage {
   DType moments = DType::f32;
 };
 
-// Parts have the shape of the parameter on one rank and are flat, [part_elements], on several.
+// Parts have the shape of the parameter on one rank and are flat, [part_elements], on several. Where this rank does not hold the
+// parameter, there is no tensor; those of parts have no elements, but their dtype.
 struct Parameter {
   ParameterSpec spec;
   TensorCut cut;  // where the elements of spec.shape stand in the global tensor
   int unit = 0;
+  bool held = true;               // false: it is an expert's of other ranks
+  comm::Group* shards = nullptr;  // ranks that hold its parts; absent where that is one
   // This rank's part: index of its first element in the row-major order of spec.shape, and how many there are.
   std::int64_t first_element = 0, part_elements = 0;
   std::int64_t stride = 0;   // elements of a part and its padding: the whole lies in n x stride of them, padding last
@@ -75,8 +84,9 @@ struct Parameter {
   // What the optimizer updates and checkpoints keep: a part.
   const Tensor& primary() const { return master ? master : value_part; }
   std::int64_t elements() const { return spec.shape.elements(); }
-  // This rank's part in the global tensor.
-  std::vector<TensorPiece> pieces() const { return cut.pieces(first_element, part_elements); }
+  int parts() const { return shards ? shards->size() : 1; }
+  // This rank's part in the global tensor; none where the parameter is not held, else one at least.
+  std::vector<TensorPiece> pieces() const { return held ? cut.pieces(first_element, part_elements) : std::vector<TensorPiece>{}; }
   // Those that no rank before this one on the tensor axis holds as well: what it writes, and counts in a norm.
   std::vector<TensorPiece> own_pieces() const {
     std::vector<TensorPiece> result = pieces();
@@ -96,28 +106,34 @@ inline constexpr std::int64_t kShardMultiple = 128;
 class ParameterStore {
  public:
   ParameterStore() = default;
-  // Of a rank at this place on the tensor axis.
-  explicit ParameterStore(TensorPlace place) : place_(place) {}
+  // Of a rank at these places on the tensor axis and among the ranks that hold different experts.
+  explicit ParameterStore(TensorPlace place, ExpertPlace expert_place = {}) : place_(place), expert_place_(expert_place) {}
   TensorPlace place() const { return place_; }
+  ExpertPlace expert_place() const { return expert_place_; }
 
   // Parameters that are added from here on form a unit: they are gathered and reduced together. Returns its index; without a
   // call there is one unit. resume_unit adds to one that was begun before.
   int begin_unit();
   void resume_unit(int unit) { unit_ = unit; }
   int unit_count() const { return units_; }
+  // Parameter::held says whether the rank holds it. All ranks add the same, experts of others included, in the same order.
   Parameter& add(ParameterSpec spec);
   std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
   std::int64_t elements() const;
 
-  // Allocates everything but what units.h gathers and reduces in passing. Values are zero until initialised or loaded. `ranks`
-  // hold the parts, `tensor` those of the tensor axis; both outlive the store, and are absent where there is one rank.
-  void materialise(Device& device, const Storage& storage, comm::Group* ranks = nullptr, Weights weights = Weights::kept,
-                   Gradients gradients = Gradients::whole, comm::Group* tensor = nullptr);
+  // Allocates everything but what units.h gathers and reduces in passing. Values are zero until initialised or loaded. `groups`
+  // outlive the store. The first is for one rank.
+  void materialise(Device& device, const Storage& storage) { materialise(device, storage, nullptr, {}); }
+  void materialise(Device& device, const Storage& storage, const Groups& groups, const Layout& layout) {
+    materialise(device, storage, &groups, layout);
+  }
   const Storage& storage() const { return storage_; }
-  int parts() const { return ranks_ ? ranks_->size() : 1; }
-  // Where the parts lie that are gathered again and again (Weights::resharded), for comm::Group::share; empty otherwise.
-  const Buffer& gathered_parts() const { return gathered_parts_; }
+  // Of a dense parameter: the most.
+  int parts() const { return groups_ ? groups_->shards->size() : 1; }
+  // Where the parts lie that are gathered again and again over Groups::all_shards()[i] (Weights::resharded), for
+  // comm::Group::share; empty otherwise.
+  const Buffer& gathered_parts(std::size_t i) const { return gathered_[i].parts; }
 
   // Fills the primaries: a pure function of (seed, name, element), equal on any mesh and device.
   void initialise(Queue& queue, std::uint64_t seed);
@@ -132,12 +148,19 @@ class ParameterStore {
   void zero_gradients(Queue& queue);
 
  private:
+  // A dense parameter's group, or the other one that some experts have.
+  static constexpr std::size_t kGroups = 2;
+  std::size_t group_of(const Parameter& p) const { return p.spec.expert && groups_ && groups_->apart ? 1 : 0; }
+
+  void materialise(Device& device, const Storage& storage, const Groups* groups, const Layout& layout);
+  // Which part of it this rank has, and how large parts are.
+  void place(Parameter& p) const;
   Tensor allocate(Device& device, MemoryCategory category, DType dtype, Shape shape);
   // A part [p.part_elements] with room for p.stride, or the whole's shape on one rank.
   Tensor allocate_part(Device& device, MemoryCategory category, DType dtype, const Parameter& p);
   // All of `whole`, whose memory has room for the padding, and this rank's part of it.
   void allocate_whole(Device& device, MemoryCategory category, DType dtype, const Parameter& p, Tensor& whole, Tensor& part);
-  // The same in gathered_parts_, which is measured first: bytes alone are counted while it is empty.
+  // The same in gathered_, which is measured first: bytes alone are counted while it is empty.
   Tensor gathered_part(DType dtype, const Parameter& p);
   void materialise_gathered_parts(Device& device);
   void materialise_codes(Device& device, Parameter& p, Weights weights);
@@ -145,24 +168,32 @@ class ParameterStore {
   struct AmaxGrids {
     Tensor rows, columns;
   };
-  // Elements of the two sections of amaxes_: of tiles that several ranks of the tensor axis hold a part of, and of the others.
+  // Elements of sections of amaxes_, two of each group: of tiles that several ranks of the tensor axis hold a part of, and of the
+  // others.
   struct AmaxCount {
     std::int64_t shared = 0, own = 0;
+    std::int64_t all() const { return shared + own; }
   };
-  AmaxGrids amax_grids(const Parameter& p, AmaxCount& at) const;
+  using AmaxCounts = std::array<AmaxCount, kGroups>;
+  AmaxGrids amax_grids(const Parameter& p, AmaxCounts& at) const;
+  void reduce_amaxes(Queue& queue, Arena& scratch);
   // Whether weights are cast piece by piece, with amaxes of all ranks.
   bool casts_parts() const { return parts() > 1 || place_.size > 1; }
 
   TensorPlace place_;
+  ExpertPlace expert_place_;
   std::deque<Parameter> parameters_;
   int units_ = 0, unit_ = 0;
   std::vector<Buffer> buffers_;
   Storage storage_;
-  comm::Group *ranks_ = nullptr, *tensor_ = nullptr;
-  Buffer gathered_parts_;
-  std::size_t gathered_used_ = 0;
+  const Groups* groups_ = nullptr;
+  struct Gathered {
+    Buffer parts;
+    std::size_t used = 0;
+  };
+  std::array<Gathered, kGroups> gathered_;
   Tensor amaxes_;  // [n] F32: of all weights whose scales are made of this very tensor, on several ranks
-  AmaxCount amax_count_;
+  AmaxCounts amax_count_;
 };
 
 // What a rank holds of whole memory [ranks x p.stride]: [p.part_elements], flat.

@@ -1,6 +1,7 @@
 #include "octet/parallel/units.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "octet/base/math.h"
@@ -31,12 +32,12 @@ class Pieces {
 struct Whole {
   Tensor value, codes, column_codes;
 };
-Whole whole_in(Pieces& pieces, const Parameter& p, DType compute, int parts) {
+Whole whole_in(Pieces& pieces, const Parameter& p, DType compute) {
   Whole whole;
-  if (p.reads_values()) whole.value = pieces.next(compute, parts * p.stride);
+  if (p.reads_values()) whole.value = pieces.next(compute, p.parts() * p.stride);
   if (p.spec.quant) {
-    whole.codes = pieces.next(dtype_of(p.codes.format), parts * p.stride);
-    if (p.column_codes_part) whole.column_codes = pieces.next(whole.codes.dtype, parts * p.stride);
+    whole.codes = pieces.next(dtype_of(p.codes.format), p.parts() * p.stride);
+    if (p.column_codes_part) whole.column_codes = pieces.next(whole.codes.dtype, p.parts() * p.stride);
   }
   return whole;
 }
@@ -44,6 +45,16 @@ Whole whole_in(Pieces& pieces, const Parameter& p, DType compute, int parts) {
 // A part with its padding, and the whole that the part belongs to with its own.
 Tensor padded(const Tensor& x, std::int64_t elements) { return {x.data, x.dtype, {elements}}; }
 Tensor flat(const Tensor& x) { return x.reshape({x.elements()}); }
+
+// exchange(item, group) for each of `items`, which lie in the order of their groups: one batch for each group.
+template <class Item, class GroupOf, class Exchange>
+void in_batches(Queue& queue, const std::vector<Item>& items, const GroupOf& group_of, const Exchange& exchange) {
+  for (auto at = items.begin(); at != items.end();) {
+    comm::Group& group = *group_of(*at);
+    const comm::Batch batch(group, queue);
+    for (; at != items.end() && group_of(*at) == &group; ++at) exchange(*at, group);
+  }
+}
 
 }  // namespace
 
@@ -61,7 +72,7 @@ Units::Slots Units::make_slots(Keep keep, const std::vector<int>& edges, MemoryC
   for (std::size_t i = 0; i < count; ++i) {
     const bool edge = std::find(edges.begin(), edges.end(), static_cast<int>(i)) != edges.end();
     result.index.push_back(edge ? 2 : turn++ % 2);
-    bytes[result.index.back()] = std::max(bytes[result.index.back()], bytes_of_unit(units_[i]));
+    bytes[result.index.back()] = std::max(bytes[result.index.back()], bytes_of_unit(i));
   }
   result.slots.resize(3);
   for (std::size_t i = 0; i < 3; ++i) result.slots[i].memory = compute_.device().allocate(bytes[i], category);
@@ -75,29 +86,44 @@ Units::Units(Queue& compute, ParameterStore& store, const Groups& groups, const 
     wire_ = own_wire_.get();
   }
   units_.resize(static_cast<std::size_t>(store.unit_count()));
-  for (Parameter& p : store.parameters()) units_[static_cast<std::size_t>(p.unit)].push_back(&p);
+  cut_.resize(units_.size());
+  for (Parameter& p : store.parameters()) {
+    if (p.held) units_[static_cast<std::size_t>(p.unit)].push_back(&p);
+  }
+  for (comm::Group* group : groups.all_shards()) {
+    for (std::size_t i = 0; i < units_.size(); ++i) {
+      std::copy_if(units_[i].begin(), units_[i].end(), std::back_inserter(cut_[i]),
+                   [&](const Parameter* p) { return p->parts() > 1 && p->shards == group; });
+    }
+  }
   fresh_.assign(units_.size(), 1);
   const Storage& storage = store.storage();
   weights_ = make_slots(layout.weights == Weights::kept || parts() == 1 ? Keep::all : Keep::held, edges, MemoryCategory::weights,
-                        [&](const std::vector<Parameter*>& unit) {
+                        [&](std::size_t i) {
                           Pieces pieces(nullptr);
-                          for (const Parameter* p : unit) whole_in(pieces, *p, storage.compute, parts());
+                          for (const Parameter* p : cut_[i]) whole_in(pieces, *p, storage.compute);
                           return pieces.bytes();
                         });
   if (!storage.training) return;
   const bool sharded = gradients() == Gradients::sharded;
-  const auto bytes_of_unit = [&](const std::vector<Parameter*>& unit, int parts) {
+  const auto bytes_of_wholes = [&](std::size_t i) {
     Pieces pieces(nullptr);
-    for (const Parameter* p : unit) pieces.next(layout_.reduce, parts * p->stride);
+    for (const Parameter* p : cut_[i]) pieces.next(layout_.reduce, p->parts() * p->stride);
     return pieces.bytes();
   };
-  gradients_ = make_slots(sharded ? Keep::held : Keep::all, edges, MemoryCategory::gradients,
-                          [&](const std::vector<Parameter*>& unit) { return bytes_of_unit(unit, parts()); });
-  const bool whole_crosses = !sharded && parts() > 1;
-  if (storage.grad == layout.reduce || !(whole_crosses || groups.replicas->size() > 1)) return;
+  const auto bytes_of_parts = [&](std::size_t i) {
+    Pieces pieces(nullptr);
+    for (const Parameter* p : units_[i]) pieces.next(layout_.reduce, p->stride);
+    return pieces.bytes();
+  };
+  gradients_ = make_slots(sharded ? Keep::held : Keep::all, edges, MemoryCategory::gradients, bytes_of_wholes);
+  if (storage.grad == layout.reduce) return;
   std::size_t most = 0;
-  for (const auto& unit : units_) most = std::max(most, bytes_of_unit(unit, whole_crosses ? parts() : 1));
-  cast_ = compute.device().allocate(most, MemoryCategory::gradients);
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    if (!sharded) most = std::max(most, bytes_of_wholes(i));
+    if (groups.replicas->size() > 1) most = std::max(most, bytes_of_parts(i));
+  }
+  if (most > 0) cast_ = compute.device().allocate(most, MemoryCategory::gradients);
 }
 
 void Units::wire_after_compute() {
@@ -185,7 +211,7 @@ void Units::refresh(Arena& scratch) {
   if (parts() == 1) return store_.refresh(compute_, scratch);
   wire_after_compute();
   store_.refresh(*wire_, scratch);
-  groups_.shards->fence(*wire_);
+  fence_shards();
 }
 
 void Units::refresh_codes(Arena& scratch) {
@@ -193,7 +219,11 @@ void Units::refresh_codes(Arena& scratch) {
   if (parts() == 1) return store_.refresh_codes(compute_, scratch);
   wire_after_compute();
   store_.refresh_codes(*wire_, scratch);
-  groups_.shards->fence(*wire_);
+  fence_shards();
+}
+
+void Units::fence_shards() {
+  for (comm::Group* group : groups_.all_shards()) group->fence(*wire_);
 }
 
 void Units::with(Arena& scratch, Need now, Need next, const std::function<void()>& body) {
@@ -219,26 +249,24 @@ void Units::gather(Arena& scratch, Need need) {
   slot.unit = need.unit;
   const TraceRange range(*wire_, concat("gather unit ", need.unit));
   Pieces pieces(slot.memory.data());
-  {
-    const comm::Batch batch(*groups_.shards, *wire_);
-    const auto all_gather = [&](const Tensor& part, const Tensor& whole, const Parameter& p) {
-      groups_.shards->all_gather(*wire_, scratch, {.x = padded(part, p.stride), .y = whole});
+  const auto group_of = [](const Parameter* p) { return p->shards; };
+  in_batches(*wire_, cut(need.unit), group_of, [&](const Parameter* p, comm::Group& group) {
+    const auto all_gather = [&](const Tensor& part, const Tensor& whole) {
+      group.all_gather(*wire_, scratch, {.x = padded(part, p->stride), .y = whole});
     };
-    for (const Parameter* p : unit(need.unit)) {
-      Whole whole;
-      if (slot.memory.bytes() > 0) {
-        whole = whole_in(pieces, *p, store_.storage().compute, parts());
-      } else {
-        whole = {.value = padded(p->value, parts() * p->stride),
-                 .codes = padded(p->codes.codes, parts() * p->stride),
-                 .column_codes = padded(p->column_codes, parts() * p->stride)};
-      }
-      const bool square = !p->column_codes_part;
-      if (values && p->reads_values()) all_gather(p->value_part, whole.value, *p);
-      if (p->spec.quant && (square ? values : forward)) all_gather(p->codes_part, whole.codes, *p);
-      if (p->spec.quant && !square && backward) all_gather(p->column_codes_part, whole.column_codes, *p);
+    Whole whole;
+    if (slot.memory.bytes() > 0) {
+      whole = whole_in(pieces, *p, store_.storage().compute);
+    } else {
+      whole = {.value = padded(p->value, p->parts() * p->stride),
+               .codes = padded(p->codes.codes, p->parts() * p->stride),
+               .column_codes = padded(p->column_codes, p->parts() * p->stride)};
     }
-  }
+    const bool square = !p->column_codes_part;
+    if (values && p->reads_values()) all_gather(p->value_part, whole.value);
+    if (p->spec.quant && (square ? values : forward)) all_gather(p->codes_part, whole.codes);
+    if (p->spec.quant && !square && backward) all_gather(p->column_codes_part, whole.column_codes);
+  });
   for (const Parameter* p : unit(need.unit)) {
     Quantized q = p->codes;
     if (!q.codes_t || !(p->column_codes ? backward : values)) continue;
@@ -259,9 +287,9 @@ void Units::hold(Arena& scratch, Need need) {
     compute_.wait_for_ranks(*slot.ready);
     slot.held = true;
     Pieces pieces(slot.memory.data());
-    for (Parameter* p : unit(need.unit)) {
+    for (Parameter* p : cut(need.unit)) {
       if (slot.memory.bytes() == 0) break;
-      const Whole whole = whole_in(pieces, *p, store_.storage().compute, parts());
+      const Whole whole = whole_in(pieces, *p, store_.storage().compute);
       const auto shaped = [&](const Tensor& x) { return x ? Tensor(x.data, x.dtype, p->spec.shape) : Tensor{}; };
       p->value = shaped(whole.value);
       p->codes.codes = shaped(whole.codes);
@@ -273,20 +301,34 @@ void Units::hold(Arena& scratch, Need need) {
   if (released_ >= 0 && &gradients_.of(released_) == &slot) reduce_released(scratch, *complete_);
   if (slot.free) compute_.wait_for_ranks(*slot.free);
   Pieces pieces(slot.memory.data());
-  for (Parameter* p : unit(need.unit)) {
-    p->grad = {pieces.next(layout_.reduce, parts() * p->stride).data, layout_.reduce, p->spec.shape};
+  for (Parameter* p : cut(need.unit)) {
+    p->grad = {pieces.next(layout_.reduce, p->parts() * p->stride).data, layout_.reduce, p->spec.shape};
     p->grad_is_stale = p->spec.grad_from_product;
     if (!p->grad_is_stale) compute_.zero(p->grad.data, p->grad.bytes());
   }
 }
 
 void Units::release(Arena& scratch, Need need) {
-  if (writes_gradients(need.use)) reduce_later(scratch, need.unit);
+  if (writes_gradients(need.use)) {
+    finish_stale_gradients(need.unit);
+    reduce_later(scratch, need.unit);
+  }
   if (parts() == 1) return;
   if (need.use != Use::gradients) {
     Slot& slot = weights_.of(need.unit);
     slot.held = false;
     if (slot.memory.bytes() > 0) slot.free = compute_.record();
+  }
+}
+
+// A gradient that a product was to begin, and none has: of this micro-batch where it is about to be reduced and forgotten, of all
+// of them where it is kept.
+void Units::finish_stale_gradients(int index) {
+  for (Parameter* p : unit(index)) {
+    const bool goes = gradients() == Gradients::sharded && p->parts() > 1;
+    if (!p->grad_is_stale || !(goes || seen_ == micro_batches_)) continue;
+    compute_.zero(p->grad.data, p->grad.bytes());
+    p->grad_is_stale = false;
   }
 }
 
@@ -317,7 +359,6 @@ void Units::reduce(Arena& scratch, int index) {
 
 // Sharded gradients are written in the dtype that crosses, whole ones are cast to it.
 void Units::reduce_over_shards(Arena& scratch, int index) {
-  comm::Group& shards = *groups_.shards;
   const bool sharded = gradients() == Gradients::sharded, casts = !sharded && store_.storage().grad != layout_.reduce;
   const bool fresh = std::exchange(fresh_[static_cast<std::size_t>(index)], char{0}) != 0;
   struct Crossing {
@@ -326,16 +367,15 @@ void Units::reduce_over_shards(Arena& scratch, int index) {
   };
   std::vector<Crossing> all;
   Pieces pieces(cast_.data());
-  for (const Parameter* p : unit(index)) {
-    const std::int64_t elements = parts() * p->stride;
+  for (const Parameter* p : cut(index)) {
+    const std::int64_t elements = p->parts() * p->stride;
     const Tensor whole = casts ? pieces.next(layout_.reduce, elements) : padded(p->grad, elements);
-    all.push_back({p, whole, whole.slice_rows(shards.rank() * p->stride, (shards.rank() + 1) * p->stride)});
+    all.push_back({p, whole, whole.slice_rows(p->shards->rank() * p->stride, (p->shards->rank() + 1) * p->stride)});
     if (casts) kernels::cast(*wire_, {.x = flat(p->grad), .y = whole.slice_rows(0, p->elements())});
   }
-  {
-    const comm::Batch batch(shards, *wire_);
-    for (const Crossing& c : all) shards.reduce_scatter(*wire_, scratch, {.x = c.whole, .y = c.part});
-  }
+  const auto group_of = [](const Crossing& c) { return c.p->shards; };
+  in_batches(*wire_, all, group_of,
+             [&](const Crossing& c, comm::Group& group) { group.reduce_scatter(*wire_, scratch, {.x = c.whole, .y = c.part}); });
   for (const Crossing& c : all) {
     const Tensor part = c.part.slice_rows(0, c.p->part_elements);
     if (part.data == c.p->grad_part.data) continue;

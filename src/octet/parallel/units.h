@@ -4,6 +4,7 @@
 // the computation, which waits for what it needs:
 //   weights    all_gather over shard x context of codes (one byte an element) and of values that are read as such
 //   gradients  reduce_scatter over shard x context, then, after a step's last micro-batch, all_reduce over replicate
+// Of an expert it is the ranks of shard x context that hold it (experts.h); where that is one, its weights are always there.
 // What several ranks of the tensor axis hold alike (norms) is small: its gradient is summed over them once a step.
 // Order of the exchanges is that of the calls, the same on all ranks. One rank exchanges nothing.
 #pragma once
@@ -38,7 +39,7 @@ struct Need {
 
 class Units {
  public:
-  // Of a store that is materialised over groups.shards and outlives this, as do queue and groups. Takes the memory that units
+  // Of a store that is materialised over these groups and outlives this, as do queue and groups. Takes the memory that units
   // lie in while they are held. `edges`: units that are held before and after the others and never together; the rest are
   // held one at a time, the next one being gathered.
   Units(Queue& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges);
@@ -51,7 +52,8 @@ class Units {
   bool more_follow() const { return seen_ < micro_batches_; }
 
   // Holds `now` during body(); `next`, which is held after it, is gathered meanwhile. Gradients are reduced afterwards: when the
-  // next unit's body says so, or at the latest when that is released. Units may be held within one another.
+  // next unit's body says so, or at the latest when that is released; what no body has written (of an expert that no token came
+  // to) is zero. Units may be held within one another.
   void with(Arena& scratch, Need now, Need next, const std::function<void()>& body);
   // A good moment for the reduction of the unit before: what is enqueued next leaves it room. The kernels of a reduction hold
   // multiprocessors, for which a product would wait that counts on all of them; attention has many more blocks of threads than
@@ -97,10 +99,14 @@ class Units {
 
   int parts() const { return store_.parts(); }
   Gradients gradients() const { return parts() > 1 ? layout_.gradients : Gradients::whole; }
+  // What this rank holds of a unit, and what of that lies in parts, those of one group together.
   const std::vector<Parameter*>& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
+  const std::vector<Parameter*>& cut(int index) const { return cut_[static_cast<std::size_t>(index)]; }
+  void fence_shards();
   void gather(Arena& scratch, Need need);
   void hold(Arena& scratch, Need need);
   void release(Arena& scratch, Need need);
+  void finish_stale_gradients(int unit);
   void reduce_later(Arena& scratch, int unit);
   void reduce_released(Arena& scratch, const Event& after);
   void reduce(Arena& scratch, int unit);
@@ -117,7 +123,7 @@ class Units {
   Layout layout_;
   std::unique_ptr<Queue> own_wire_;
   Queue* wire_;
-  std::vector<std::vector<Parameter*>> units_;
+  std::vector<std::vector<Parameter*>> units_, cut_;
   Slots weights_, gradients_;
   std::vector<char> fresh_;          // of each unit: no micro-batch of this step has reduced its gradient
   Buffer cast_;                      // a unit's gradients in layout.reduce, where they are of another dtype

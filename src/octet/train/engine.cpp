@@ -1,7 +1,6 @@
 #include "octet/train/engine.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -53,13 +52,15 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   require(groups || options_.layout.mesh.ranks() == 1 || device_->kind() == DeviceKind::meta, "an engine of ",
           options_.layout.mesh.ranks(), " ranks has no groups");
   require(groups_.replicas->size() == silent_.replicas->size() && groups_.shards->size() == silent_.shards->size() &&
-              groups_.context->size() == silent_.context->size() && groups_.tensor->size() == silent_.tensor->size(),
+              groups_.context->size() == silent_.context->size() && groups_.tensor->size() == silent_.tensor->size() &&
+              groups_.expert->size() == silent_.expert->size(),
           "groups of another mesh");
   demand(!options_.document_mask || queue_->target() != DeviceKind::cuda, ExitCode::config,
          "data.document_mask = true: attention on CUDA cannot keep documents apart yet; run.device = \"cpu\" can, and false trains "
          "without");
   model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe,
-                                             parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()});
+                                             parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()},
+                                             parallel::ExpertPlace{groups_.expert->rank(), groups_.expert->size()});
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
   model_->materialise(*queue_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
@@ -71,10 +72,14 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
     logits_ =
         device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
   }
+  wholes_ = std::make_unique<parallel::Wholes>(*queue_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
   stash_ = std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash);
   scratch_ = std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch);
-  const Buffer& parts = model_->parameters().gathered_parts();
-  if (parts.bytes() > 0) groups_.shards->share(model_->units().wire(), *scratch_, parts.data(), parts.bytes());
+  const std::vector<comm::Group*> groups_of_parts = groups_.all_shards();
+  for (std::size_t i = 0; i < groups_of_parts.size(); ++i) {
+    const Buffer& parts = model_->parameters().gathered_parts(i);
+    if (parts.bytes() > 0) groups_of_parts[i]->share(model_->units().wire(), *scratch_, parts.data(), parts.bytes());
+  }
 }
 
 // One of everything that a run does, on the meta device.
@@ -201,7 +206,7 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
     groups_.shards->all_reduce(wire, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
     groups_.tensor->all_reduce(wire, *scratch_, {.x = sums.slice_rows(2, 3)});    // which have seen the same tokens
     groups_.replicas->all_reduce(wire, *scratch_, {.x = sums.slice_rows(0, 2)});  // which hold the same gradients
-    model_->scales().reduce(wire, *scratch_, groups_.all());
+    model_->scales().reduce(wire, *scratch_, groups_.all(), groups_.all_of_experts());
   });
   optimizer_->prepare(*queue_, {.learning_rate = learning_rate, .step = step});
   model_->scales().update(*queue_, optimizer_->found_inf());
@@ -210,12 +215,12 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
 }
 
 void Engine::observe_weights(nn::LinearObserver& observer) {
-  comm::Group& shards = *groups_.shards;
-  if (shards.size() == 1) return;
+  if (groups_.shards->size() == 1) return;
   parallel::Units& units = model_->units();
   for (const nn::Linear* linear : model_->linears()) {
-    if (!linear->is_fp8()) continue;
     const parallel::Parameter& p = linear->weight();
+    if (!linear->is_fp8() || p.parts() == 1) continue;
+    comm::Group& shards = *p.shards;
     units.with(*scratch_, {.unit = p.unit, .use = parallel::Use::forward}, {}, [&] {
       const ArenaScope temporaries(*scratch_);
       const Tensor whole = allocate(*scratch_, compute_dtype(options_.recipe), {shards.size() * p.stride});
@@ -227,58 +232,18 @@ void Engine::observe_weights(nn::LinearObserver& observer) {
   }
 }
 
-// In pieces, so that no device has to hold it.
-Tensor Engine::whole(const parallel::Parameter& p) {
-  constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements of a rank's part
-  comm::Group &ranks = *groups_.shards, &tensor = *groups_.tensor;
-  const Tensor& primary = p.primary();
-  const Shape& global = p.cut.global();
-  const bool first = options_.rank == 0 && device_->kind() != DeviceKind::meta;
-  const std::size_t width = size_of(primary.dtype);
-  if (first) whole_.resize(static_cast<std::size_t>(global.elements()) * width);
-  for (std::int64_t begin = 0; begin < p.stride; begin += kPiece) {
-    const ArenaScope scope(*scratch_);
-    const std::int64_t count = std::min(kPiece, p.stride - begin);
-    const Tensor part(static_cast<std::byte*>(primary.data) + static_cast<std::size_t>(begin) * width, primary.dtype, {count});
-    Tensor parts = part;  // [t, n, count], of ranks of the tensor axis and of those that share theirs
-    for (comm::Group* group : {&ranks, &tensor}) {
-      if (group->size() == 1) continue;
-      const Tensor own = parts;
-      parts = allocate(*scratch_, primary.dtype, {group->size() * own.rows()});
-      model_->units().exchange([&](Queue& wire) { group->all_gather(wire, *scratch_, {.x = own, .y = parts}); });
-    }
-    if (!first) continue;
-    staging_.resize(parts.bytes());
-    queue_->copy_to_host(staging_.data(), parts.data, parts.bytes());
-    queue_->synchronize();
-    check_ranks();
-    const std::byte* from = staging_.data();
-    for (int t = 0; t < tensor.size(); ++t) {
-      const parallel::TensorCut cut(global, p.spec.cut, {t, tensor.size()});
-      for (std::int64_t r = 0; r < ranks.size(); ++r, from += static_cast<std::size_t>(count) * width) {
-        const std::int64_t at = r * p.stride + begin, here = std::min(count, p.elements() - at);
-        if (here <= 0) continue;
-        for (const parallel::TensorPiece& piece : cut.pieces(at, here)) {
-          parallel::for_runs(piece, global, [&](std::int64_t element, std::int64_t local, std::int64_t elements) {
-            std::memcpy(whole_.data() + static_cast<std::size_t>(element) * width,
-                        from + static_cast<std::size_t>(local - at) * width, static_cast<std::size_t>(elements) * width);
-          });
-        }
-      }
-    }
-  }
-  return first ? Tensor(whole_.data(), primary.dtype, global) : Tensor{};
-}
+Tensor Engine::whole(const parallel::Parameter& p) { return wholes_->of(p, *scratch_); }
 
 void Engine::settle_scales() {
   if (options_.layout.mesh.ranks() == 1) return;
-  model_->units().exchange([&](Queue& wire) { model_->scales().reduce(wire, *scratch_, groups_.all()); });
+  model_->units().exchange(
+      [&](Queue& wire) { model_->scales().reduce(wire, *scratch_, groups_.all(), groups_.all_of_experts()); });
   queue_->synchronize();
   check_ranks();
 }
 
 void Engine::close() {
-  groups_.shards->unshare(model_->units().wire());
+  for (comm::Group* group : groups_.all_shards()) group->unshare(model_->units().wire());
 }
 
 bool Engine::any_rank(bool says) {

@@ -12,6 +12,7 @@
 #include "octet/models/decoder/decoder.h"
 #include "octet/optim/optimizer.h"
 #include "octet/parallel/groups.h"
+#include "octet/parallel/whole.h"
 
 namespace octet::train {
 
@@ -129,7 +130,7 @@ class Engine {
   parallel::Groups silent_;  // stand for the groups that were not given
   const parallel::Groups& groups_;
   Buffer batch_, evaluation_total_, vote_, logits_;
-  std::vector<std::byte> whole_, staging_;
+  std::unique_ptr<parallel::Wholes> wholes_;
 };
 
 // Of activations and of parameters' values.

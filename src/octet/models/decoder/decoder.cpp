@@ -12,8 +12,9 @@ namespace octet::models {
 using parallel::Need;
 using parallel::Use;
 
-Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place)
-    : config_(config), recipe_(recipe), parameters_(place), scales_(recipe) {
+Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place,
+                 parallel::ExpertPlace expert_place)
+    : config_(config), recipe_(recipe), parameters_(place, expert_place), scales_(recipe) {
   const Family& family = family_of(config.family, "model");
   embedding_unit_ = parameters_.begin_unit();
   embedding_ = std::make_unique<nn::Embedding>("model.embed_tokens", config.vocab, config.dim, config.init_std, parameters_);
@@ -49,9 +50,7 @@ std::vector<nn::Linear*> Decoder::linears() {
 
 void Decoder::materialise(Queue& queue, const parallel::Storage& storage, std::int64_t max_seq_len,
                           const parallel::Groups& groups, const parallel::Layout& layout) {
-  const auto several = [](const std::unique_ptr<comm::Group>& group) { return group->size() > 1 ? group.get() : nullptr; };
-  parameters_.materialise(queue.device(), storage, several(groups.shards), layout.weights, layout.gradients,
-                          several(groups.tensor));
+  parameters_.materialise(queue.device(), storage, groups, layout);
   units_ = std::make_unique<parallel::Units>(queue, parameters_, groups, layout, std::vector<int>{embedding_unit_, head_unit_});
   scales_.materialise(queue);
   for (nn::Linear* linear : linears()) linear->bind();

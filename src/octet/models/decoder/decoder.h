@@ -23,8 +23,9 @@ struct Batch {
 
 class Decoder {
  public:
-  // The part of a rank at this place on the tensor axis.
-  Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place = {});
+  // The part of a rank at these places on the tensor axis and among the ranks that hold different experts.
+  Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place = {},
+          parallel::ExpertPlace expert_place = {});
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 

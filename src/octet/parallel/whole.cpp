@@ -1,0 +1,75 @@
+#include "octet/parallel/whole.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace octet::parallel {
+namespace {
+
+constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements of a rank's part, so that no device has to hold it all
+
+}  // namespace
+
+// [t, n, count]: of ranks of the tensor axis, each with those that share its own out. Of an expert its ranks tell each other, and
+// they tell those that they exchange tokens with: rank 0 is among these somewhere.
+Tensor Wholes::gather(const Parameter& p, const Tensor& part, Arena& scratch) {
+  comm::Group &ranks = groups_.shards_of(p.spec.expert), &tensor = *groups_.tensor;
+  const auto all_gather = [&](comm::Group& group, const Tensor& x, const Tensor& y) {
+    units_.exchange([&](Queue& wire) { group.all_gather(wire, scratch, {.x = x, .y = y}); });
+  };
+  Tensor parts = part;
+  if (ranks.size() > 1 || !p.held) {
+    parts = allocate(scratch, part.dtype, {ranks.size() * part.rows()});
+    if (p.held) all_gather(ranks, part, parts);
+  }
+  if (p.spec.expert) {
+    const int holder = store_.expert_place().holder(p.spec.expert);
+    units_.exchange([&](Queue& wire) { groups_.expert->broadcast(wire, {.x = parts, .root = holder}); });
+  }
+  if (tensor.size() == 1) return parts;
+  const Tensor all = allocate(scratch, part.dtype, {tensor.size() * parts.rows()});
+  all_gather(tensor, parts, all);
+  return all;
+}
+
+// Elements [begin, begin + count) of all parts, which lie in staging_, to where they belong.
+void Wholes::place(const Parameter& p, std::int64_t begin, std::int64_t count, std::size_t width) {
+  const Shape& global = p.cut.global();
+  const int ranks = groups_.shards_of(p.spec.expert).size(), tensor = groups_.tensor->size();
+  const std::byte* from = staging_.data();
+  for (int t = 0; t < tensor; ++t) {
+    const TensorCut cut(global, p.spec.cut, {t, tensor});
+    for (std::int64_t r = 0; r < ranks; ++r, from += static_cast<std::size_t>(count) * width) {
+      const std::int64_t at = r * p.stride + begin, here = std::min(count, p.elements() - at);
+      if (here <= 0) continue;
+      for (const TensorPiece& piece : cut.pieces(at, here)) {
+        for_runs(piece, global, [&](std::int64_t element, std::int64_t local, std::int64_t elements) {
+          std::memcpy(whole_.data() + static_cast<std::size_t>(element) * width,
+                      from + static_cast<std::size_t>(local - at) * width, static_cast<std::size_t>(elements) * width);
+        });
+      }
+    }
+  }
+}
+
+Tensor Wholes::of(const Parameter& p, Arena& scratch) {
+  const Tensor& primary = p.primary();
+  const std::size_t width = size_of(primary.dtype);
+  const bool first = first_ && queue_.kind() != DeviceKind::meta;
+  if (first) whole_.resize(static_cast<std::size_t>(p.cut.global().elements()) * width);
+  for (std::int64_t begin = 0; begin < p.stride; begin += kPiece) {
+    const ArenaScope scope(scratch);
+    const std::int64_t count = std::min(kPiece, p.stride - begin);
+    const Tensor part(behind(primary.data, static_cast<std::size_t>(begin) * width), primary.dtype, {count});
+    const Tensor parts = gather(p, part, scratch);
+    if (!first) continue;
+    staging_.resize(parts.bytes());
+    queue_.copy_to_host(staging_.data(), parts.data, parts.bytes());
+    queue_.synchronize();
+    groups_.check();
+    place(p, begin, count, width);
+  }
+  return first ? Tensor(whole_.data(), primary.dtype, p.cut.global()) : Tensor{};
+}
+
+}  // namespace octet::parallel

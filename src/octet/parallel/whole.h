@@ -1,0 +1,37 @@
+// Whole parameters in host memory, put together from the parts of all ranks: for model files.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "octet/device/arena.h"
+#include "octet/device/device.h"
+#include "octet/parallel/groups.h"
+#include "octet/parallel/parameter.h"
+#include "octet/parallel/units.h"
+
+namespace octet::parallel {
+
+class Wholes {
+ public:
+  // On the first rank alone (`first`) anything is put together. All outlive this.
+  Wholes(Queue& queue, const ParameterStore& store, Units& units, const Groups& groups, bool first)
+      : queue_(queue), store_(store), units_(units), groups_(groups), first_(first) {}
+
+  // All of a global parameter's primary, that stays as it is until the next call; empty on ranks other than the first, and on the
+  // meta device. All ranks call together, those that hold nothing of an expert, too. Throws Error{peer} where a rank is gone.
+  Tensor of(const Parameter& p, Arena& scratch);
+
+ private:
+  Tensor gather(const Parameter& p, const Tensor& part, Arena& scratch);
+  void place(const Parameter& p, std::int64_t begin, std::int64_t count, std::size_t width);
+
+  Queue& queue_;
+  const ParameterStore& store_;
+  Units& units_;
+  const Groups& groups_;
+  bool first_;
+  std::vector<std::byte> whole_, staging_;
+};
+
+}  // namespace octet::parallel

@@ -1,0 +1,309 @@
+// A model of parameters alone, some of them experts', on ranks that are threads. A step's gradients are sums of small whole
+// numbers, exact in any order, so that every mesh must come to the bits of one rank.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "octet/base/rng.h"
+#include "octet/nn/linear.h"
+#include "octet/optim/optimizer.h"
+#include "octet/parallel/units.h"
+#include "octet/parallel/whole.h"
+#include "octet/recipes/registry.h"
+#include "support/mesh_ranks.h"
+
+namespace octet::testing {
+
+constexpr std::int64_t kExperts = 4;
+constexpr int kSources = 8;  // of tokens in a step: each is a micro-batch of one rank of the data and context axes
+
+struct PartsOptions {
+  std::string recipe = "fp8_delayed";
+  parallel::Layout layout = {};
+  parallel::Storage storage = {};
+};
+
+// Whole tensors by name, from what ranks hold of them. Nobody may differ, and nothing may be missing.
+class Globals {
+ public:
+  void add(const std::string& name, const parallel::Parameter& p, const std::vector<parallel::TensorPiece>& pieces,
+           std::int64_t first, const Tensor& held) {
+    const std::size_t width = size_of(held.dtype), count = static_cast<std::size_t>(p.cut.global().elements());
+    std::vector<std::uint8_t>& bytes = bytes_[name];
+    std::vector<bool>& known = known_[name];
+    bytes.resize(width * count);
+    known.resize(count);
+    for (const parallel::TensorPiece& piece : pieces) {
+      parallel::for_runs(piece, p.cut.global(), [&](std::int64_t global, std::int64_t local, std::int64_t run) {
+        for (std::int64_t i = 0; i < run; ++i) {
+          const auto to = static_cast<std::size_t>(global + i);
+          const std::uint8_t* from = held.as_bytes() + width * static_cast<std::size_t>(local + i - first);
+          if (known[to]) different_ += std::memcmp(bytes.data() + width * to, from, width) != 0;
+          std::memcpy(bytes.data() + width * to, from, width);
+          known[to] = true;
+        }
+      });
+    }
+  }
+  void add(const std::string& name, const Tensor& whole) {
+    const std::vector<std::uint8_t> bytes(whole.as_bytes(), whole.as_bytes() + whole.bytes());
+    const auto [at, fresh] = bytes_.try_emplace(name, bytes);
+    different_ += !fresh && at->second != bytes;
+  }
+  // The names whose bytes are not those of `other`, and what is wrong within this one; empty: nothing.
+  std::string difference(const Globals& other) const {
+    std::string text = different_ > 0 ? concat(different_, " elements of which ranks know different values; ") : "";
+    for (const auto& [name, known] : known_) {
+      const auto missing = std::count(known.begin(), known.end(), false);
+      if (missing > 0) text += concat(missing, " elements of ", name, " that nobody has; ");
+    }
+    for (const auto& [name, bytes] : other.bytes_) {
+      const auto found = bytes_.find(name);
+      if (found == bytes_.end() || found->second != bytes)
+        text += concat(name, found == bytes_.end() ? " is missing; " : " differs; ");
+    }
+    return text + (bytes_.size() == other.bytes_.size() ? "" : concat(bytes_.size(), " tensors, not ", other.bytes_.size()));
+  }
+
+ private:
+  std::map<std::string, std::vector<std::uint8_t>> bytes_;
+  std::map<std::string, std::vector<bool>> known_;
+  std::size_t different_ = 0;
+};
+
+struct SharedGlobals {
+  std::mutex mutex;
+  Globals globals;
+};
+
+// One rank's model.
+class ExpertParts {
+ public:
+  ExpertParts(Device& device, const parallel::Groups& groups, int rank, const PartsOptions& options)
+      : groups_(groups),
+        mesh_(options.layout.mesh),
+        rank_(rank),
+        queue_(device.make_queue()),
+        scratch_(device, MemoryCategory::workspace, std::size_t{1} << 22),
+        store_({groups.tensor->rank(), groups.tensor->size()}, {groups.expert->rank(), groups.expert->size()}),
+        scales_(recipes::make_recipe(options.recipe, {.amax_history_len = 3})) {
+    using parallel::Cut;
+    const Recipe recipe = recipes::make_recipe(options.recipe, {.amax_history_len = 3});
+    const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in, Cut along, parallel::Expert expert = {}) {
+      linears_.push_back(std::make_unique<nn::Linear>(
+          nn::Linear::Options{.parts = {name}, .out = out, .in = in, .cut = {.along = along}, .expert = expert, .init_std = 0.3},
+          recipe, store_, scales_));
+    };
+    store_.begin_unit();
+    store_.add({.name = "embed", .shape = {36, 24}});
+    for (int layer = 0; layer < 3; ++layer) {
+      store_.begin_unit();
+      linear(concat("layer.", layer, ".attention"), 48, 16, Cut::none);  // of four ranks the last has nothing
+      for (std::int64_t e = 0; e < kExperts; ++e) {
+        linear(concat("layer.", layer, ".", e, ".up"), 96, 48, Cut::rows, {e, kExperts});
+        if (layer == 0) linear(concat("layer.", layer, ".", e, ".down"), 48, 96, Cut::columns, {e, kExperts});
+      }
+      store_.add({.name = concat("layer.", layer, ".norm.weight"), .shape = {48}, .init = parallel::Init::ones, .decay = false});
+    }
+    store_.begin_unit();
+    linear("head", 32, 48, Cut::none);
+    store_.materialise(device, options.storage, groups, options.layout);
+    units_ =
+        std::make_unique<parallel::Units>(*queue_, store_, groups, options.layout, std::vector<int>{0, store_.unit_count() - 1});
+    scales_.materialise(*queue_);
+    for (const auto& l : linears_) l->bind();
+    optimizer_ = std::make_unique<optim::Optimizer>(device, store_, optim::OptimizerOptions{.max_grad_norm = 0.5, .seed = 3});
+  }
+
+  parallel::ParameterStore& store() { return store_; }
+  recipes::ScaleState& scales() { return scales_; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
+  parallel::Units& units() { return *units_; }
+  Queue& queue() { return *queue_; }
+  Arena& scratch() { return scratch_; }
+  const parallel::Groups& groups() const { return groups_; }
+  int rank() const { return rank_; }
+
+  void initialise() {
+    store_.initialise(*queue_, 5);
+    units_->refresh(scratch_);
+  }
+
+  // As train::Engine does, with gradients out of the air. `seen` hears of the weights as products read them, and of all that the
+  // rank holds afterwards.
+  void step(std::uint32_t number, SharedGlobals* seen = nullptr) {
+    const int ranks = mesh_.ranks() / mesh_.size(parallel::Axis::tensor);
+    optimizer_->reset_loss(*queue_);
+    units_->begin_step(kSources / ranks);
+    for (int micro = 0; micro < kSources / ranks; ++micro) micro_batch(number, micro * ranks, seen);
+    units_->finish_gradients(scratch_);
+    const Tensor sums = optimizer_->sums(*queue_, scratch_);
+    units_->exchange([&](Queue& wire) {
+      groups_.shards->all_reduce(wire, scratch_, {.x = sums});
+      groups_.tensor->all_reduce(wire, scratch_, {.x = sums.slice_rows(2, 3)});
+      groups_.replicas->all_reduce(wire, scratch_, {.x = sums.slice_rows(0, 2)});
+    });
+    settle_scales();
+    optimizer_->prepare(*queue_, {.learning_rate = 0.01, .step = number});
+    scales_.update(*queue_, optimizer_->found_inf());
+    optimizer_->update(*queue_);
+    units_->refresh_codes(scratch_);
+    if (seen) add_to(*seen);
+  }
+  void settle_scales() {
+    units_->exchange([&](Queue& wire) { scales_.reduce(wire, scratch_, groups_.all(), groups_.all_of_experts()); });
+  }
+
+  // All that it holds, the last step's gradient and its norm among it. All ranks call together.
+  void add_to(SharedGlobals& shared) {
+    settle_scales();
+    const std::lock_guard lock(shared.mutex);
+    for (const parallel::Parameter& p : store_.parameters()) {
+      const auto add = [&](const char* suffix, const Tensor& part) {
+        shared.globals.add(p.spec.name + suffix, p, p.pieces(), p.first_element, part);
+      };
+      add("", p.primary());
+      add(".gradient", p.grad_part);
+      add(".moment1", p.moment1);
+      add(".moment2", p.moment2);
+    }
+    for (const auto& [name, tensor, held] : scales_.tensors()) {
+      if (held != recipes::HeldBy::elsewhere) shared.globals.add(name, tensor);
+    }
+    kernels::StepScalars scalars = optimizer_->read(*queue_);
+    shared.globals.add("norm", Tensor(&scalars.grad_norm, DType::f64, {1}));
+  }
+
+  // What source `source` says in a step of element i of a parameter: nothing of the last expert, and of the one before it one
+  // source alone.
+  static bool says(const parallel::Expert& expert, int source) {
+    return !expert || expert.index < 2 || (expert.index == 2 && source == 5);
+  }
+  static double word(const std::string& name, std::int64_t element, std::uint32_t step, int source) {
+    const Rng rng(step * 100 + static_cast<std::uint32_t>(source), RngStream::test, name_id(name));
+    return static_cast<double>(rng.words(static_cast<std::uint64_t>(element))[0] % 7) - 3;
+  }
+
+ private:
+  // Of the ranks whose tokens a parameter's gradient on this one is of: their sources in a micro-batch that begins at `first`.
+  std::vector<int> sources_of(const parallel::Parameter& p, int first) const {
+    std::vector<int> sources;
+    const std::vector<int> ranks = p.spec.expert ? mesh_.expert_group(rank_) : std::vector<int>{rank_};
+    for (const int rank : ranks) {
+      const int source = first + rank / mesh_.size(parallel::Axis::tensor);
+      if (says(p.spec.expert, source)) sources.push_back(source);
+    }
+    return sources;
+  }
+
+  void micro_batch(std::uint32_t step, int first, SharedGlobals* seen) {
+    units_->begin_micro_batch();
+    const int last = store_.unit_count() - 1;
+    const auto see = [&](int unit, auto add) {
+      if (!seen) return;
+      const std::lock_guard lock(seen->mutex);
+      for (const parallel::Parameter& p : store_.parameters()) {
+        if (p.unit == unit && p.held) (this->*add)(seen->globals, p);
+      }
+    };
+    for (int unit = 0; unit <= last; ++unit) {
+      units_->with(scratch_, {unit}, {unit == last ? -1 : unit + 1}, [&] { see(unit, &ExpertParts::add_forward); });
+    }
+    for (int unit = last; unit >= 0; --unit) {
+      units_->with(scratch_, {unit, parallel::Use::backward}, {unit - 1, parallel::Use::backward}, [&] {
+        see(unit, &ExpertParts::add_backward);
+        for (parallel::Parameter& p : store_.parameters()) {
+          if (p.unit == unit && p.held) add_gradient(p, step, sources_of(p, first));
+        }
+      });
+    }
+    units_->reduce_now(scratch_);
+    for (const auto& l : linears_) {
+      if (l->weight().held) record_amaxes(*l, step, sources_of(l->weight(), first));
+    }
+    const int own = first + rank_ / mesh_.size(parallel::Axis::tensor);
+    optimizer_->loss_total()[0] += own + 1;
+    optimizer_->loss_total()[1] += 4;
+  }
+
+  // As a product: it begins a gradient that is stale, and does not run where there is no token. Of what several ranks of the
+  // tensor axis hold, the first hears it all.
+  void add_gradient(parallel::Parameter& p, std::uint32_t step, const std::vector<int>& sources) {
+    if (sources.empty()) return;
+    const bool begins = std::exchange(p.grad_is_stale, false);
+    for (const parallel::TensorPiece& piece : p.cut.pieces(0, p.elements())) {
+      parallel::for_runs(piece, p.cut.global(), [&](std::int64_t global, std::int64_t local, std::int64_t run) {
+        for (std::int64_t i = 0; i < run; ++i) {
+          double sum = 0;
+          for (const int source : sources) sum += piece.holder > 0 ? 0 : word(p.spec.name, global + i, step, source);
+          visit_float(p.grad.dtype, [&]<class T>() {
+            T& gradient = p.grad.as<T>()[local + i];
+            gradient = static_cast<T>(static_cast<float>(sum) + (begins ? 0.0f : static_cast<float>(gradient)));
+          });
+        }
+      });
+    }
+  }
+
+  // Of X and G.
+  void record_amaxes(const nn::Linear& linear, std::uint32_t step, const std::vector<int>& sources) {
+    for (const auto& [name, tensor, held] : scales_.tensors()) {
+      if (name != "fp8." + linear.name() + ".x.amax_history" && name != "fp8." + linear.name() + ".g.amax_history") continue;
+      for (const int source : sources) {
+        float& amax = tensor.as<float>()[0];
+        amax = std::max(amax, static_cast<float>(word(name, 0, step, source) + 4));
+      }
+    }
+  }
+
+  void add_forward(Globals& globals, const parallel::Parameter& p) {
+    const auto pieces = p.cut.pieces(0, p.elements());
+    if (p.reads_values()) globals.add(p.spec.name + ".value", p, pieces, 0, p.value);
+    if (!p.spec.quant) return;
+    globals.add(p.spec.name + ".codes", p, pieces, 0, p.codes.codes);
+    if (p.codes.tile == ScaleTile::tensor) globals.add(p.spec.name + ".scale_inv", p.codes.scale_inv);
+  }
+  // Transposed codes, turned back: where they are not kept, those along columns or rows, that they are made of.
+  void add_backward(Globals& globals, const parallel::Parameter& p) {
+    if (!p.spec.quant) return;
+    std::vector<std::uint8_t> turned(static_cast<std::size_t>(p.elements()));
+    const std::int64_t rows = p.spec.shape[0], cols = p.spec.shape[1];
+    const Tensor& other = p.column_codes ? p.column_codes : p.codes.codes;
+    for (std::int64_t i = 0; i < p.elements(); ++i) {
+      turned[static_cast<std::size_t>(i)] =
+          p.codes.codes_t ? p.codes.codes_t.as_bytes()[i % cols * rows + i / cols] : other.as_bytes()[i];
+    }
+    const Tensor codes(turned.data(), p.codes.codes.dtype, p.spec.shape);
+    globals.add(p.spec.name + ".column_codes", p, p.cut.pieces(0, p.elements()), 0, codes);
+  }
+
+  const parallel::Groups& groups_;
+  parallel::Mesh mesh_;
+  int rank_;
+  std::unique_ptr<Queue> queue_;
+  Arena scratch_;
+  parallel::ParameterStore store_;
+  recipes::ScaleState scales_;
+  std::vector<std::unique_ptr<nn::Linear>> linears_;
+  std::unique_ptr<parallel::Units> units_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+};
+
+// body(parts) on a thread of its own for each rank of the mesh.
+inline void on_parts(const PartsOptions& options, const std::function<void(ExpertParts&)>& body) {
+  ThreadStore store;
+  run_ranks(options.layout.mesh.ranks(), [&](int rank) {
+    const std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
+    const parallel::Groups groups = thread_groups(store, options.layout.mesh, rank, *device);
+    ExpertParts parts(*device, groups, rank, options);
+    body(parts);
+  });
+}
+
+}  // namespace octet::testing
