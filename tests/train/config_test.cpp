@@ -270,7 +270,7 @@ TEST(Config, AxesBeyondOneRankAreRefusedByName) {
   EXPECT_EQ(check_error(kWhole + "[parallel]\nreplicate = 4\n"), "run.toml: parallel.replicate = 4: this process is 1 rank");
   EXPECT_EQ(check_error(kWhole + "[parallel]\ncontext = 2\n"), "run.toml: parallel.context = 2: this process is 1 rank");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 8\n"), "run.toml: parallel.shard = 8: this process is 1 rank");
-  EXPECT_EQ(check_error(kWhole + "[parallel]\nexpert = 2\n"), "run.toml: parallel.expert = 2: must be 1: no family of this version has experts");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nexpert = 2\n"), "run.toml: parallel.expert = 2: must divide parallel.shard = 1");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 0\n"), "run.toml: parallel.shard = 0: must be at least 1, or -1 for the ranks that remain");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 1\n"), "");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nreplicate = 2\ntensor = 2\n", 8), "");

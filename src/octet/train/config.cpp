@@ -119,7 +119,8 @@ void check_config(const Config& config, std::int64_t ranks) {
   const std::int64_t shard = parallel.shard == -1 ? ranks / others : parallel.shard;
   check(others * shard == ranks, "parallel.shard = ", parallel.shard, own,
         others == 1 ? "" : concat(", and the other axes take ", others));
-  check(parallel.expert == 1, "parallel.expert = ", parallel.expert, ": must be 1: no family of this version has experts");
+  check(parallel.expert <= shard && shard % parallel.expert == 0, "parallel.expert = ", parallel.expert,
+        ": must divide parallel.shard = ", shard);
 
   check(parallel.context == 1 || training.seq_len % (2 * parallel.context) == 0, "training.seq_len = ", training.seq_len,
         ": must be a multiple of ", 2 * parallel.context, ", two chunks for each of parallel.context = ", parallel.context);

@@ -233,7 +233,9 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "shard", .help = "-1: the ranks that remain", .range = {.min = -1}}, c.shard);
   visit(Field{.name = "context", .help = "ranks that share each sequence; twice as many divide seq_len", .range = kAtLeastOne}, c.context);
   visit(Field{.name = "tensor", .help = "ranks that share each layer, neighbours: heads, vocabulary and tokens must divide", .range = kAtLeastOne}, c.tensor);
-  visit(Field{.name = "expert", .help = "1: no family of this version has experts", .range = kAtLeastOne}, c.expert);
+  visit(
+      Field{.name = "expert", .help = "ranks of shard that share the experts of a layer out; divides both", .range = kAtLeastOne},
+      c.expert);
   visit(Field{.name = "reshard_after_forward", .choices = "auto | true | false"}, c.reshard_after_forward);
   visit(Field{.name = "gradients", .choices = "auto | whole | sharded"}, c.gradients);
 }

@@ -37,6 +37,14 @@ void check_tensor_axis(const Config& config) {
           config.training.micro_batch_size * config.training.seq_len / config.parallel.context);
 }
 
+// Each of these ranks has as many experts of a layer.
+void check_experts(const Config& config) {
+  const std::int64_t experts = decoder_config(config).experts, ranks = config.parallel.expert;
+  demand(experts > 0, ExitCode::config, config.file, ": parallel.expert = ", ranks, ": the model has no experts");
+  demand(experts % ranks == 0, ExitCode::config, config.file, ": parallel.expert = ", ranks, ": must divide the ", experts,
+         " experts of a layer");
+}
+
 std::string sum_of(const std::string& text) {
   RunningChecksum sum;
   sum.update(text);
@@ -49,8 +57,10 @@ parallel::Mesh mesh_of(const Config& config, int ranks) {
   const ParallelConfig& p = config.parallel;
   const std::int64_t shard = p.shard == -1 ? ranks / (p.replicate * p.context * p.tensor) : p.shard;
   if (p.tensor > 1) check_tensor_axis(config);
+  if (p.expert > 1) check_experts(config);
   return parallel::Mesh(
-      {static_cast<int>(p.replicate), static_cast<int>(shard), static_cast<int>(p.context), static_cast<int>(p.tensor)});
+      {static_cast<int>(p.replicate), static_cast<int>(shard), static_cast<int>(p.context), static_cast<int>(p.tensor)},
+      static_cast<int>(p.expert));
 }
 
 int gpu_of(const comm::RankEnvironment& where) {

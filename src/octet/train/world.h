@@ -15,7 +15,7 @@
 namespace octet::train {
 
 // The mesh that [parallel] asks for with so many ranks. The configuration has been checked for them. Throws Error{config} where
-// the tensor axis cannot cut the model.
+// the tensor axis cannot cut the model, or its experts cannot be shared out.
 parallel::Mesh mesh_of(const Config& config, int ranks);
 
 // The GPU of this rank: each of a host's ranks has its own, unless its launcher (Slurm, MPI) shows each of them one alone.

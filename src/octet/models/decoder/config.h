@@ -14,6 +14,7 @@ struct DecoderConfig {
   std::int64_t vocab = 0;  // V
   std::int64_t dim = 0;    // D
   std::int64_t ffn = 0;    // F
+  std::int64_t experts = 0;  // E, of each layer's MLP; 0: none
   std::int64_t layers = 0;
   std::int64_t heads = 0;         // H
   std::int64_t kv_heads = 0;      // G
