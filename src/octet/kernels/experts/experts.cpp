@@ -1,0 +1,80 @@
+#include "octet/kernels/experts/experts.h"
+
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/experts/experts_cpu.h"
+#include "octet/kernels/experts/experts_cuda.h"
+
+namespace octet::kernels {
+namespace {
+
+void check_rows(const char* name, const Tensor& tokens, const Tensor& rows, const Tensor& packed) {
+  require(rows.dtype == DType::i32 && rows.shape.rank() == 2 && rows.contiguous(), name, ": rows must be [T, k] I32, got ",
+          rows.shape);
+  require(tokens.shape.rank() == 2 && tokens.rows() == rows.rows() && packed.shape.rank() == 2 &&
+              packed.cols() == tokens.cols() && packed.dtype == tokens.dtype,
+          name, ": ", tokens.shape, " tokens, ", packed.shape, " of the experts and ", rows.shape, " rows");
+}
+
+void check_weights(const char* name, const Tensor& weights, const Tensor& rows, DType dtype) {
+  const DType wanted = dtype == DType::f64 ? DType::f64 : DType::f32;
+  require(weights.dtype == wanted && weights.shape == rows.shape && weights.contiguous(), name, ": weights must be ", rows.shape,
+          " ", name_of(wanted), ", got ", weights.shape, " ", name_of(weights.dtype));
+}
+
+double bytes_of_rows(const Tensor& tokens, std::int64_t rows) {
+  return static_cast<double>(rows * tokens.cols()) * static_cast<double>(size_of(tokens.dtype));
+}
+
+}  // namespace
+
+void expert_order(Queue& queue, const ExpertOrder& op) {
+  constexpr const char* kName = "expert_order";
+  require(op.experts.dtype == DType::i32 && op.experts.shape.rank() == 2 && op.experts.contiguous(), kName,
+          ": experts must be [T, k] I32, got ", op.experts.shape);
+  require(op.rows.dtype == DType::i32 && op.rows.shape == op.experts.shape && op.rows.contiguous(), kName, ": rows must be ",
+          op.experts.shape, " I32, got ", op.rows.shape);
+  require(op.counts.dtype == DType::i32 && op.counts.shape.rank() == 1 && op.multiple > 0, kName,
+          ": counts must be [E] I32, got ", op.counts.shape);
+  queue.count(kName, {.bytes = static_cast<double>(2 * op.experts.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::expert_order(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::expert_order(queue, op);
+  }
+}
+
+void expert_scatter(Queue& queue, const ExpertScatter& op) {
+  constexpr const char* kName = "expert_scatter";
+  check_rows(kName, op.x, op.rows, op.y);
+  if (op.weights) check_weights(kName, op.weights, op.rows, op.x.dtype);
+  queue.count(kName, {.bytes = bytes_of_rows(op.x, op.x.rows() + op.rows.elements())});
+  if (queue.kind() == DeviceKind::cpu) cpu::expert_scatter(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::expert_scatter(queue, op);
+  }
+}
+
+void expert_combine(Queue& queue, const ExpertCombine& op) {
+  constexpr const char* kName = "expert_combine";
+  check_rows(kName, op.y, op.rows, op.x);
+  if (op.weights) check_weights(kName, op.weights, op.rows, op.x.dtype);
+  require(!op.residual || (op.residual.shape == op.y.shape && op.residual.dtype == op.y.dtype), kName, ": the residual is ",
+          op.residual.shape, ", y ", op.y.shape);
+  queue.count(kName, {.bytes = bytes_of_rows(op.y, (op.residual ? 2 : 1) * op.y.rows() + op.rows.elements())});
+  if (queue.kind() == DeviceKind::cpu) cpu::expert_combine(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::expert_combine(queue, op);
+  }
+}
+
+void expert_dot(Queue& queue, const ExpertDot& op) {
+  constexpr const char* kName = "expert_dot";
+  check_rows(kName, op.gy, op.rows, op.x);
+  check_weights(kName, op.gweights, op.rows, op.gy.dtype);
+  queue.count(kName, {.bytes = bytes_of_rows(op.gy, op.gy.rows() + op.rows.elements())});
+  if (queue.kind() == DeviceKind::cpu) cpu::expert_dot(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::expert_dot(queue, op);
+  }
+}
+
+}  // namespace octet::kernels

@@ -1,0 +1,107 @@
+#include "octet/kernels/experts/experts_cpu.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "octet/base/math.h"
+#include "octet/base/require.h"
+#include "octet/base/threads.h"
+
+namespace octet::kernels::cpu {
+namespace {
+
+constexpr std::int64_t kTokensPerTask = 16;
+
+void check_rows(const Tensor& rows, std::int64_t count) {
+  const std::int32_t* const row = rows.as<std::int32_t>();
+  for (std::int64_t i = 0; i < rows.elements(); ++i)
+    require(0 <= row[i] && row[i] < count, "experts: row ", row[i], " at ", i, ", of ", count);
+}
+
+// body(t) for every token.
+template <class Body>
+void for_tokens(std::int64_t tokens, Body body) {
+  parallel_ranges(tokens, kTokensPerTask, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) body(t);
+  });
+}
+
+}  // namespace
+
+void expert_order(const ExpertOrder& op) {
+  const std::int64_t experts = op.counts.rows(), assignments = op.experts.elements();
+  const std::int32_t* const expert = op.experts.as<std::int32_t>();
+  std::int32_t* const counts = op.counts.as<std::int32_t>();
+  std::fill(counts, counts + experts, 0);
+  for (std::int64_t i = 0; i < assignments; ++i) {
+    require(0 <= expert[i] && expert[i] < experts, "expert_order: expert ", expert[i], " at ", i, ", of ", experts);
+    ++counts[expert[i]];
+  }
+  std::vector<std::int64_t> next(static_cast<std::size_t>(experts));
+  for (std::int64_t e = 0, begin = 0; e < experts; ++e) {
+    next[static_cast<std::size_t>(e)] = begin;
+    begin += round_up(std::int64_t{counts[e]}, op.multiple);
+  }
+  for (std::int64_t i = 0; i < assignments; ++i)
+    op.rows.as<std::int32_t>()[i] = static_cast<std::int32_t>(next[static_cast<std::size_t>(expert[i])]++);
+}
+
+void expert_scatter(const ExpertScatter& op) {
+  check_rows(op.rows, op.y.rows());
+  visit_float(op.x.dtype, [&]<class T>() {
+    const std::int64_t k = op.rows.cols(), d = op.x.cols();
+    for_tokens(op.x.rows(), [&](std::int64_t t) {
+      const T* const x = op.x.as<T>() + t * op.x.row_stride;
+      for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
+        T* const y = op.y.as<T>() + op.rows.as<std::int32_t>()[i] * op.y.row_stride;
+        if (!op.weights) {
+          std::copy(x, x + d, y);
+          continue;
+        }
+        const Real<T> weight = op.weights.as<Real<T>>()[i];
+        for (std::int64_t c = 0; c < d; ++c) y[c] = static_cast<T>(weight * static_cast<Real<T>>(x[c]));
+      }
+    });
+  });
+}
+
+void expert_combine(const ExpertCombine& op) {
+  check_rows(op.rows, op.x.rows());
+  visit_float(op.y.dtype, [&]<class T>() {
+    using R = Real<T>;
+    const std::int64_t k = op.rows.cols(), d = op.y.cols();
+    for_tokens(op.y.rows(), [&](std::int64_t t) {
+      std::vector<R> sums(static_cast<std::size_t>(d));
+      if (op.residual) {
+        const T* const residual = op.residual.as<T>() + t * op.residual.row_stride;
+        for (std::int64_t c = 0; c < d; ++c) sums[static_cast<std::size_t>(c)] = static_cast<R>(residual[c]);
+      }
+      for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
+        const T* const x = op.x.as<T>() + op.rows.as<std::int32_t>()[i] * op.x.row_stride;
+        const R weight = op.weights ? op.weights.as<R>()[i] : R{1};
+        for (std::int64_t c = 0; c < d; ++c) sums[static_cast<std::size_t>(c)] += weight * static_cast<R>(x[c]);
+      }
+      T* const y = op.y.as<T>() + t * op.y.row_stride;
+      for (std::int64_t c = 0; c < d; ++c) y[c] = static_cast<T>(sums[static_cast<std::size_t>(c)]);
+    });
+  });
+}
+
+void expert_dot(const ExpertDot& op) {
+  check_rows(op.rows, op.x.rows());
+  visit_float(op.gy.dtype, [&]<class T>() {
+    using R = Real<T>;
+    const std::int64_t k = op.rows.cols(), d = op.gy.cols();
+    for_tokens(op.gy.rows(), [&](std::int64_t t) {
+      const T* const gy = op.gy.as<T>() + t * op.gy.row_stride;
+      for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
+        const T* const x = op.x.as<T>() + op.rows.as<std::int32_t>()[i] * op.x.row_stride;
+        R sum = 0;
+        for (std::int64_t c = 0; c < d; ++c) sum += static_cast<R>(gy[c]) * static_cast<R>(x[c]);
+        op.gweights.as<R>()[i] = sum;
+      }
+    });
+  });
+}
+
+}  // namespace octet::kernels::cpu

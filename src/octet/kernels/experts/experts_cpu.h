@@ -1,0 +1,13 @@
+// The CPU backend of experts.h.
+#pragma once
+
+#include "octet/kernels/experts/experts.h"
+
+namespace octet::kernels::cpu {
+
+void expert_order(const ExpertOrder& op);
+void expert_scatter(const ExpertScatter& op);
+void expert_combine(const ExpertCombine& op);
+void expert_dot(const ExpertDot& op);
+
+}  // namespace octet::kernels::cpu

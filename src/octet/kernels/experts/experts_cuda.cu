@@ -1,0 +1,193 @@
+#include <cuda_runtime.h>
+
+#include <cub/block/block_scan.cuh>
+#include <type_traits>
+
+#include "octet/base/math.h"
+#include "octet/device/cuda/cuda.h"
+#include "octet/kernels/block_cuda.h"
+#include "octet/kernels/experts/experts_cuda.h"
+
+namespace octet::kernels::cuda {
+namespace {
+
+using octet::cuda::check_launch;
+using octet::cuda::stream_of;
+
+constexpr int kOrderThreads = 1024;
+constexpr int kRowThreads = 128;
+
+// kLanes elements as one access.
+template <int kLanes>
+using Piece = std::conditional_t<kLanes == kWidth, Eight<BFloat16>, BFloat16>;
+
+__device__ void widen(float (&out)[1], BFloat16 in) { out[0] = static_cast<float>(in); }
+__device__ void store(BFloat16* to, const float (&values)[kWidth]) { store_eight(to, narrow<BFloat16>(values)); }
+__device__ void store(BFloat16* to, const float (&value)[1]) { *to = to_bf16(value[0]); }
+template <int kLanes>
+__device__ void load(float (&out)[kLanes], const BFloat16* from) {
+  widen(out, *reinterpret_cast<const Piece<kLanes>*>(from));
+}
+
+__global__ void __launch_bounds__(kOrderThreads)
+    count_kernel(const std::int32_t* experts, std::int64_t assignments, std::int32_t* counts) {
+  int count = 0;
+  for (std::int64_t i = threadIdx.x; i < assignments; i += kOrderThreads) count += experts[i] == static_cast<int>(blockIdx.x);
+  count = block_sum(count);
+  if (threadIdx.x == 0) counts[blockIdx.x] = count;
+}
+
+// A block an expert, which goes over all assignments in their order.
+__global__ void __launch_bounds__(kOrderThreads) order_kernel(const std::int32_t* experts, std::int64_t assignments,
+                                                              const std::int32_t* counts, int multiple, std::int32_t* rows) {
+  using Scan = cub::BlockScan<int, kOrderThreads>;
+  __shared__ typename Scan::TempStorage memory;
+  const int expert = static_cast<int>(blockIdx.x);
+  int next = 0;
+  for (int e = 0; e < expert; ++e) next += (counts[e] + multiple - 1) / multiple * multiple;
+  for (std::int64_t first = 0; first < assignments; first += kOrderThreads) {
+    const std::int64_t i = first + threadIdx.x;
+    const int mine = i < assignments && experts[i] == expert ? 1 : 0;
+    int before = 0, all = 0;
+    Scan(memory).ExclusiveSum(mine, before, all);
+    if (mine) rows[i] = next + before;
+    next += all;
+    __syncthreads();  // `memory` is used again
+  }
+}
+
+struct Rows {
+  const BFloat16* x;
+  std::int64_t x_stride;
+  const std::int32_t* rows;
+  const float* weights;      // or nullptr
+  const BFloat16* residual;  // or nullptr
+  std::int64_t residual_stride;
+  BFloat16* y;
+  std::int64_t y_stride;
+  int k, width;
+};
+
+// A block a token.
+template <int kLanes>
+__global__ void __launch_bounds__(kRowThreads) scatter_kernel(const Rows a) {
+  const std::int64_t t = blockIdx.x;
+  for (int col = static_cast<int>(threadIdx.x) * kLanes; col < a.width; col += kRowThreads * kLanes) {
+    const BFloat16* const from = a.x + t * a.x_stride + col;
+    const auto piece = *reinterpret_cast<const Piece<kLanes>*>(from);
+    for (int s = 0; s < a.k; ++s) {
+      BFloat16* const to = a.y + a.rows[t * a.k + s] * a.y_stride + col;
+      if (!a.weights) {
+        *reinterpret_cast<Piece<kLanes>*>(to) = piece;
+        continue;
+      }
+      float values[kLanes];
+      widen(values, piece);
+      for (float& value : values) value *= a.weights[t * a.k + s];
+      store(to, values);
+    }
+  }
+}
+
+template <int kLanes>
+__global__ void __launch_bounds__(kRowThreads) combine_kernel(const Rows a) {
+  const std::int64_t t = blockIdx.x;
+  for (int col = static_cast<int>(threadIdx.x) * kLanes; col < a.width; col += kRowThreads * kLanes) {
+    float sums[kLanes] = {};
+    if (a.residual) load<kLanes>(sums, a.residual + t * a.residual_stride + col);
+    for (int s = 0; s < a.k; ++s) {
+      float values[kLanes];
+      load<kLanes>(values, a.x + a.rows[t * a.k + s] * a.x_stride + col);
+      const float weight = a.weights ? a.weights[t * a.k + s] : 1.0f;
+      for (int i = 0; i < kLanes; ++i) sums[i] += weight * values[i];
+    }
+    store(a.y + t * a.y_stride + col, sums);
+  }
+}
+
+// A block an assignment.
+template <int kLanes>
+__global__ void __launch_bounds__(kRowThreads)
+    dot_kernel(const BFloat16* gy, std::int64_t gy_stride, const BFloat16* x, std::int64_t x_stride, const std::int32_t* rows,
+               int k, int width, float* gweights) {
+  const std::int64_t i = blockIdx.x;
+  gy += i / k * gy_stride;
+  x += rows[i] * x_stride;
+  float sum = 0;
+  for (int col = static_cast<int>(threadIdx.x) * kLanes; col < width; col += kRowThreads * kLanes) {
+    float a[kLanes], b[kLanes];
+    load<kLanes>(a, gy + col);
+    load<kLanes>(b, x + col);
+    for (int j = 0; j < kLanes; ++j) sum += a[j] * b[j];
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) gweights[i] = sum;
+}
+
+bool in_eights(const Tensor& x) { return are_aligned(x.as_bytes()) && x.row_stride % kWidth == 0 && x.cols() % kWidth == 0; }
+
+void require_bf16(const char* name, const Tensor& x) {
+  require(x.dtype == DType::bf16, name, " on CUDA: ", name_of(x.dtype), ", not BF16");
+}
+
+}  // namespace
+
+void expert_order(Queue& queue, const ExpertOrder& op) {
+  const std::int64_t assignments = op.experts.elements();
+  const auto experts = static_cast<unsigned>(op.counts.rows());
+  std::int32_t* const counts = op.counts.as<std::int32_t>();
+  count_kernel<<<experts, kOrderThreads, 0, stream_of(queue)>>>(op.experts.as<std::int32_t>(), assignments, counts);
+  check_launch("expert_order");
+  order_kernel<<<experts, kOrderThreads, 0, stream_of(queue)>>>(op.experts.as<std::int32_t>(), assignments, counts,
+                                                                static_cast<int>(op.multiple), op.rows.as<std::int32_t>());
+  check_launch("expert_order");
+}
+
+void expert_scatter(Queue& queue, const ExpertScatter& op) {
+  require_bf16("expert_scatter", op.x);
+  if (op.x.rows() == 0) return;
+  const Rows a{.x = op.x.as<BFloat16>(),
+               .x_stride = op.x.row_stride,
+               .rows = op.rows.as<std::int32_t>(),
+               .weights = op.weights ? op.weights.as<float>() : nullptr,
+               .residual = nullptr,
+               .residual_stride = 0,
+               .y = op.y.as<BFloat16>(),
+               .y_stride = op.y.row_stride,
+               .k = static_cast<int>(op.rows.cols()),
+               .width = static_cast<int>(op.x.cols())};
+  const auto kernel = in_eights(op.x) && in_eights(op.y) ? scatter_kernel<kWidth> : scatter_kernel<1>;
+  kernel<<<static_cast<unsigned>(op.x.rows()), kRowThreads, 0, stream_of(queue)>>>(a);
+  check_launch("expert_scatter");
+}
+
+void expert_combine(Queue& queue, const ExpertCombine& op) {
+  require_bf16("expert_combine", op.y);
+  if (op.y.rows() == 0) return;
+  const Rows a{.x = op.x.as<BFloat16>(),
+               .x_stride = op.x.row_stride,
+               .rows = op.rows.as<std::int32_t>(),
+               .weights = op.weights ? op.weights.as<float>() : nullptr,
+               .residual = op.residual ? op.residual.as<BFloat16>() : nullptr,
+               .residual_stride = op.residual ? op.residual.row_stride : 0,
+               .y = op.y.as<BFloat16>(),
+               .y_stride = op.y.row_stride,
+               .k = static_cast<int>(op.rows.cols()),
+               .width = static_cast<int>(op.y.cols())};
+  const bool eights = in_eights(op.x) && in_eights(op.y) && (!op.residual || in_eights(op.residual));
+  const auto kernel = eights ? combine_kernel<kWidth> : combine_kernel<1>;
+  kernel<<<static_cast<unsigned>(op.y.rows()), kRowThreads, 0, stream_of(queue)>>>(a);
+  check_launch("expert_combine");
+}
+
+void expert_dot(Queue& queue, const ExpertDot& op) {
+  require_bf16("expert_dot", op.gy);
+  if (op.rows.elements() == 0) return;
+  const auto kernel = in_eights(op.gy) && in_eights(op.x) ? dot_kernel<kWidth> : dot_kernel<1>;
+  kernel<<<static_cast<unsigned>(op.rows.elements()), kRowThreads, 0, stream_of(queue)>>>(
+      op.gy.as<BFloat16>(), op.gy.row_stride, op.x.as<BFloat16>(), op.x.row_stride, op.rows.as<std::int32_t>(),
+      static_cast<int>(op.rows.cols()), static_cast<int>(op.gy.cols()), op.gweights.as<float>());
+  check_launch("expert_dot");
+}
+
+}  // namespace octet::kernels::cuda

@@ -1,0 +1,13 @@
+// The CUDA backend of experts.h: activations in BF16 alone.
+#pragma once
+
+#include "octet/kernels/experts/experts.h"
+
+namespace octet::kernels::cuda {
+
+void expert_order(Queue& queue, const ExpertOrder& op);
+void expert_scatter(Queue& queue, const ExpertScatter& op);
+void expert_combine(Queue& queue, const ExpertCombine& op);
+void expert_dot(Queue& queue, const ExpertDot& op);
+
+}  // namespace octet::kernels::cuda

@@ -1,0 +1,77 @@
+#include "octet/kernels/router/router.h"
+
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/router/router_cpu.h"
+#include "octet/kernels/router/router_cuda.h"
+
+namespace octet::kernels {
+namespace {
+
+void check_logits(const char* name, const Tensor& logits) {
+  require(logits.shape.rank() == 2 && logits.contiguous(), name, ": logits must be [T, E] without gaps, got ", logits.shape);
+  require(logits.dtype == DType::f32 || logits.dtype == DType::f64, name, ": logits are ", name_of(logits.dtype),
+          ", not F32 or F64");
+}
+
+void check_choice(const char* name, const char* what, const Tensor& x, DType dtype, const Tensor& logits, std::int64_t k) {
+  require(x.dtype == dtype && x.shape == Shape({logits.rows(), k}) && x.contiguous(), name, ": ", what, " must be [",
+          logits.rows(), ", ", k, "] ", name_of(dtype), " without gaps, got ", x.shape, " ", name_of(x.dtype));
+}
+
+void check_statistics(const char* name, const Tensor& statistics, const Tensor& logits) {
+  require(statistics.shape.rank() == 2 && statistics.cols() == 2 * logits.cols() + 1 && statistics.dtype == logits.dtype &&
+              statistics.contiguous() && statistics.rows() > 0 && logits.rows() % statistics.rows() == 0,
+          name, ": statistics of ", logits.shape, " logits must be [B, ", 2 * logits.cols() + 1, "] of their dtype, got ",
+          statistics.shape);
+}
+
+}  // namespace
+
+void router_forward(Queue& queue, Arena& scratch, const RouterForward& op) {
+  constexpr const char* kName = "router_forward";
+  check_logits(kName, op.logits);
+  const std::int64_t k = op.experts.cols();
+  require(0 < k && k <= op.logits.cols(), kName, ": ", k, " experts a token, of ", op.logits.cols());
+  check_choice(kName, "experts", op.experts, DType::i32, op.logits, k);
+  check_choice(kName, "weights", op.weights, op.logits.dtype, op.logits, k);
+  check_statistics(kName, op.statistics, op.logits);
+  const ArenaScope scope(scratch);
+  void* const lse = scratch.allocate(static_cast<std::size_t>(op.logits.rows()) * sizeof(double));
+  queue.count(kName, {.bytes = static_cast<double>(2 * op.logits.bytes() + op.experts.bytes() + op.weights.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::router_forward(op, static_cast<double*>(lse));
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::router_forward(queue, op, static_cast<float*>(lse));
+  }
+}
+
+void router_losses(Queue& queue, const RouterLosses& op) {
+  require(op.statistics.shape.rank() == 2 && op.statistics.cols() % 2 == 1 && op.statistics.contiguous(),
+          "router_losses: statistics must be [B, 2E + 1], got ", op.statistics.shape);
+  require(op.seq_len > 0 && op.total, "router_losses: sequences of ", op.seq_len, " tokens");
+  queue.count("router_losses", {.bytes = static_cast<double>(op.statistics.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::router_losses(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::router_losses(queue, op);
+  }
+}
+
+void router_backward(Queue& queue, const RouterBackward& op) {
+  constexpr const char* kName = "router_backward";
+  check_logits(kName, op.logits);
+  const std::int64_t k = op.experts.cols();
+  check_choice(kName, "experts", op.experts, DType::i32, op.logits, k);
+  check_choice(kName, "weights", op.weights, op.logits.dtype, op.logits, k);
+  check_choice(kName, "gweights", op.gweights, op.logits.dtype, op.logits, k);
+  check_choice(kName, "glogits", op.glogits, op.logits.dtype, op.logits, op.logits.cols());
+  if (op.statistics) {
+    check_statistics(kName, op.statistics, op.logits);
+    require(op.seq_len > 0, kName, ": sequences of ", op.seq_len, " tokens");
+  }
+  queue.count(kName, {.bytes = static_cast<double>(2 * op.logits.bytes() + op.experts.bytes() + 2 * op.weights.bytes())});
+  if (queue.kind() == DeviceKind::cpu) cpu::router_backward(op);
+  if constexpr (kCudaBackend) {
+    if (queue.kind() == DeviceKind::cuda) cuda::router_backward(queue, op);
+  }
+}
+
+}  // namespace octet::kernels

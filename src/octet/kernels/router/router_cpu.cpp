@@ -1,0 +1,120 @@
+#include "octet/kernels/router/router_cpu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "octet/base/threads.h"
+
+namespace octet::kernels::cpu {
+namespace {
+
+constexpr std::int64_t kTokensPerTask = 256;
+
+// The k largest, each once, of equal ones the first.
+template <class R>
+void choose(const R* logits, std::int64_t count, std::int32_t* experts, std::int64_t k) {
+  for (std::int64_t s = 0; s < k; ++s) {
+    std::int32_t best = -1;
+    for (std::int32_t e = 0; e < count; ++e) {
+      const bool taken = std::find(experts, experts + s, e) != experts + s;
+      if (!taken && (best < 0 || logits[e] > logits[best])) best = e;
+    }
+    experts[s] = best;
+  }
+}
+
+template <class R>
+double log_sum_exp(const R* logits, std::int64_t count) {
+  double largest = static_cast<double>(logits[0]), sum = 0;
+  for (std::int64_t e = 1; e < count; ++e) largest = std::max(largest, static_cast<double>(logits[e]));
+  for (std::int64_t e = 0; e < count; ++e) sum += std::exp(static_cast<double>(logits[e]) - largest);
+  return largest + std::log(sum);
+}
+
+template <class R>
+void count_sequence(const RouterForward& op, const double* lse, std::int64_t sequence) {
+  const std::int64_t count = op.logits.cols(), k = op.experts.cols(), tokens = op.logits.rows() / op.statistics.rows();
+  std::vector<double> sums(static_cast<std::size_t>(2 * count + 1));
+  for (std::int64_t t = sequence * tokens; t < (sequence + 1) * tokens; ++t) {
+    const R* const logits = op.logits.as<R>() + t * count;
+    for (std::int64_t s = 0; s < k; ++s) ++sums[static_cast<std::size_t>(op.experts.as<std::int32_t>()[t * k + s])];
+    for (std::int64_t e = 0; e < count; ++e)
+      sums[static_cast<std::size_t>(count + e)] += std::exp(static_cast<double>(logits[e]) - lse[t]);
+    sums.back() += lse[t] * lse[t];
+  }
+  std::copy(sums.begin(), sums.end(), op.statistics.as<R>() + sequence * op.statistics.cols());
+}
+
+}  // namespace
+
+void router_forward(const RouterForward& op, double* lse) {
+  const auto run = [&]<class R>(R) {
+    const std::int64_t count = op.logits.cols(), k = op.experts.cols();
+    parallel_ranges(op.logits.rows(), kTokensPerTask, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        const R* const logits = op.logits.as<R>() + t * count;
+        std::int32_t* const experts = op.experts.as<std::int32_t>() + t * k;
+        R* const weights = op.weights.as<R>() + t * k;
+        choose(logits, count, experts, k);
+        R sum = 0;
+        for (std::int64_t s = 0; s < k; ++s) sum += weights[s] = std::exp(logits[experts[s]] - logits[experts[0]]);
+        for (std::int64_t s = 0; s < k; ++s) weights[s] /= sum;
+        lse[t] = log_sum_exp(logits, count);
+      }
+    });
+    parallel_for(op.statistics.rows(), [&](std::int64_t sequence) { count_sequence<R>(op, lse, sequence); });
+  };
+  if (op.logits.dtype == DType::f64) run(double{});
+  if (op.logits.dtype == DType::f32) run(float{});
+}
+
+void router_losses(const RouterLosses& op) {
+  const std::int64_t count = op.statistics.cols() / 2;
+  const auto run = [&]<class R>(R) {
+    for (std::int64_t b = 0; b < op.statistics.rows(); ++b) {
+      const R* const row = op.statistics.as<R>() + b * op.statistics.cols();
+      double dot = 0;
+      for (std::int64_t e = 0; e < count; ++e) dot += static_cast<double>(row[e]) * static_cast<double>(row[count + e]);
+      op.total[0] += static_cast<double>(count) / static_cast<double>(op.seq_len) * dot;
+      op.total[1] += static_cast<double>(row[2 * count]);
+    }
+  };
+  if (op.statistics.dtype == DType::f64) run(double{});
+  if (op.statistics.dtype == DType::f32) run(float{});
+}
+
+void router_backward(const RouterBackward& op) {
+  const auto run = [&]<class R>(R) {
+    const std::int64_t count = op.logits.cols(), k = op.experts.cols();
+    const std::int64_t tokens = op.statistics ? op.logits.rows() / op.statistics.rows() : 1;
+    const R balance =
+        static_cast<R>(op.statistics ? op.balance * static_cast<double>(count) / static_cast<double>(op.seq_len) : 0);
+    parallel_ranges(op.logits.rows(), kTokensPerTask, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        const R* const logits = op.logits.as<R>() + t * count;
+        R* const glogits = op.glogits.as<R>() + t * count;
+        std::fill(glogits, glogits + count, R{0});
+        if (op.statistics) {
+          const R* const assigned = op.statistics.as<R>() + t / tokens * op.statistics.cols();
+          const double lse = log_sum_exp(logits, count);
+          R mean = 0;
+          for (std::int64_t e = 0; e < count; ++e)
+            mean += (glogits[e] = static_cast<R>(std::exp(static_cast<double>(logits[e]) - lse))) * assigned[e];
+          const R by_z = static_cast<R>(2 * op.z * lse);
+          for (std::int64_t e = 0; e < count; ++e) glogits[e] *= balance * (assigned[e] - mean) + by_z;
+        }
+        const std::int32_t* const experts = op.experts.as<std::int32_t>() + t * k;
+        const R* const w = op.weights.as<R>() + t * k;
+        const R* const gw = op.gweights.as<R>() + t * k;
+        R mean = 0;
+        for (std::int64_t s = 0; s < k; ++s) mean += w[s] * gw[s];
+        for (std::int64_t s = 0; s < k; ++s) glogits[experts[s]] += w[s] * (gw[s] - mean);
+      }
+    });
+  };
+  if (op.logits.dtype == DType::f64) run(double{});
+  if (op.logits.dtype == DType::f32) run(float{});
+}
+
+}  // namespace octet::kernels::cpu

@@ -1,0 +1,168 @@
+#include <cuda_runtime.h>
+
+#include "octet/base/math.h"
+#include "octet/device/cuda/cuda.h"
+#include "octet/kernels/block_cuda.h"
+#include "octet/kernels/router/router_cuda.h"
+
+namespace octet::kernels::cuda {
+namespace {
+
+using octet::cuda::check_launch;
+using octet::cuda::stream_of;
+
+constexpr int kTokenThreads = 128;  // a thread a token: rows of logits are short
+constexpr int kSumThreads = 256;
+
+__device__ float log_sum_exp(const float* logits, int count) {
+  float largest = logits[0], sum = 0;
+  for (int e = 1; e < count; ++e) largest = fmaxf(largest, logits[e]);
+  for (int e = 0; e < count; ++e) sum += expf(logits[e] - largest);
+  return largest + logf(sum);
+}
+
+__device__ bool among(int e, const std::int32_t* experts, int n) {
+  for (int s = 0; s < n; ++s) {
+    if (experts[s] == e) return true;
+  }
+  return false;
+}
+
+__global__ void __launch_bounds__(kTokenThreads) choose_kernel(const float* all_logits, std::int64_t tokens, int count, int k,
+                                                               std::int32_t* all_experts, float* all_weights, float* lse) {
+  const std::int64_t t = std::int64_t{blockIdx.x} * kTokenThreads + threadIdx.x;
+  if (t >= tokens) return;
+  const float* const logits = all_logits + t * count;
+  std::int32_t* const experts = all_experts + t * k;
+  float* const weights = all_weights + t * k;
+  for (int s = 0; s < k; ++s) {
+    int best = -1;
+    for (int e = 0; e < count; ++e) {
+      if (!among(e, experts, s) && (best < 0 || logits[e] > logits[best])) best = e;
+    }
+    experts[s] = best;
+  }
+  float sum = 0;
+  for (int s = 0; s < k; ++s) sum += weights[s] = expf(logits[experts[s]] - logits[experts[0]]);
+  for (int s = 0; s < k; ++s) weights[s] /= sum;
+  lse[t] = log_sum_exp(logits, count);
+}
+
+// A block for each expert of each sequence; the last one sums lse^2.
+__global__ void __launch_bounds__(kSumThreads)
+    statistics_kernel(const float* logits, const std::int32_t* experts, const float* lse, std::int64_t tokens, int count, int k,
+                      float* statistics) {
+  const int e = static_cast<int>(blockIdx.x);
+  const std::int64_t first = std::int64_t{blockIdx.y} * tokens;
+  float* const out = statistics + std::int64_t{blockIdx.y} * (2 * count + 1);
+  float sum = 0;
+  int assigned = 0;
+  for (std::int64_t t = first + threadIdx.x; t < first + tokens; t += kSumThreads) {
+    if (e == count) {
+      sum += lse[t] * lse[t];
+    } else {
+      sum += expf(logits[t * count + e] - lse[t]);
+      assigned += among(e, experts + t * k, k);
+    }
+  }
+  sum = block_sum(sum);
+  assigned = block_sum(assigned);
+  if (threadIdx.x != 0) return;
+  out[count + e] = sum;
+  if (e < count) out[e] = static_cast<float>(assigned);
+}
+
+// One thread: a few sequences of a few experts.
+__global__ void losses_kernel(const float* statistics, std::int64_t sequences, int count, double scale, double* total) {
+  for (std::int64_t b = 0; b < sequences; ++b, statistics += 2 * count + 1) {
+    double dot = 0;
+    for (int e = 0; e < count; ++e) dot += static_cast<double>(statistics[e]) * static_cast<double>(statistics[count + e]);
+    total[0] += scale * dot;
+    total[1] += static_cast<double>(statistics[2 * count]);
+  }
+}
+
+struct Backward {
+  const float *logits, *weights, *gweights, *statistics;
+  const std::int32_t* experts;
+  float* glogits;
+  std::int64_t rows, tokens;  // of all sequences, of one
+  int count, k;
+  float balance, z;
+};
+
+__global__ void __launch_bounds__(kTokenThreads) backward_kernel(const Backward a) {
+  const std::int64_t t = std::int64_t{blockIdx.x} * kTokenThreads + threadIdx.x;
+  if (t >= a.rows) return;
+  const float* const logits = a.logits + t * a.count;
+  float* const glogits = a.glogits + t * a.count;
+  if (a.statistics) {
+    const float* const assigned = a.statistics + t / a.tokens * (2 * a.count + 1);
+    const float lse = log_sum_exp(logits, a.count), by_z = 2 * a.z * lse;
+    float mean = 0;
+    for (int e = 0; e < a.count; ++e) mean += (glogits[e] = expf(logits[e] - lse)) * assigned[e];
+    for (int e = 0; e < a.count; ++e) glogits[e] *= a.balance * (assigned[e] - mean) + by_z;
+  } else {
+    for (int e = 0; e < a.count; ++e) glogits[e] = 0;
+  }
+  const std::int32_t* const experts = a.experts + t * a.k;
+  const float *const w = a.weights + t * a.k, *const gw = a.gweights + t * a.k;
+  float mean = 0;
+  for (int s = 0; s < a.k; ++s) mean += w[s] * gw[s];
+  for (int s = 0; s < a.k; ++s) glogits[experts[s]] += w[s] * (gw[s] - mean);
+}
+
+unsigned blocks_of(std::int64_t tokens) { return static_cast<unsigned>(ceil_div(tokens, kTokenThreads)); }
+
+void require_f32(const char* name, const Tensor& x) {
+  require(x.dtype == DType::f32, name, " on CUDA: ", name_of(x.dtype), ", not F32");
+}
+
+}  // namespace
+
+void router_forward(Queue& queue, const RouterForward& op, float* lse) {
+  require_f32("router_forward", op.logits);
+  const std::int64_t tokens = op.logits.rows(), sequences = op.statistics.rows();
+  const int count = static_cast<int>(op.logits.cols()), k = static_cast<int>(op.experts.cols());
+  choose_kernel<<<blocks_of(tokens), kTokenThreads, 0, stream_of(queue)>>>(
+      op.logits.as<float>(), tokens, count, k, op.experts.as<std::int32_t>(), op.weights.as<float>(), lse);
+  check_launch("router_forward");
+  const dim3 blocks(static_cast<unsigned>(count + 1), static_cast<unsigned>(sequences));
+  statistics_kernel<<<blocks, kSumThreads, 0, stream_of(queue)>>>(op.logits.as<float>(), op.experts.as<std::int32_t>(), lse,
+                                                                  tokens / sequences, count, k, op.statistics.as<float>());
+  check_launch("router_forward");
+}
+
+void router_losses(Queue& queue, const RouterLosses& op) {
+  require_f32("router_losses", op.statistics);
+  const int count = static_cast<int>(op.statistics.cols() / 2);
+  losses_kernel<<<1, 1, 0, stream_of(queue)>>>(op.statistics.as<float>(), op.statistics.rows(), count,
+                                               static_cast<double>(count) / static_cast<double>(op.seq_len), op.total);
+  check_launch("router_losses");
+}
+
+void router_backward(Queue& queue, const RouterBackward& op) {
+  require_f32("router_backward", op.logits);
+  const int count = static_cast<int>(op.logits.cols());
+  Backward a{.logits = op.logits.as<float>(),
+             .weights = op.weights.as<float>(),
+             .gweights = op.gweights.as<float>(),
+             .statistics = nullptr,
+             .experts = op.experts.as<std::int32_t>(),
+             .glogits = op.glogits.as<float>(),
+             .rows = op.logits.rows(),
+             .tokens = 1,
+             .count = count,
+             .k = static_cast<int>(op.experts.cols()),
+             .balance = 0,
+             .z = static_cast<float>(op.z)};
+  if (op.statistics) {
+    a.statistics = op.statistics.as<float>();
+    a.tokens = op.logits.rows() / op.statistics.rows();
+    a.balance = static_cast<float>(op.balance * count / static_cast<double>(op.seq_len));
+  }
+  backward_kernel<<<blocks_of(a.rows), kTokenThreads, 0, stream_of(queue)>>>(a);
+  check_launch("router_backward");
+}
+
+}  // namespace octet::kernels::cuda

@@ -1,0 +1,119 @@
+#include "octet/kernels/router/router.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "gpu/fused.h"
+#include "octet/kernels/experts/experts.h"
+#include "octet/numerics/bounds.h"
+
+namespace octet::kernels {
+namespace {
+
+using testing::near;
+using testing::Twin;
+using testing::values_of;
+
+struct ExpertsGpuTest : testing::FusedTest {};
+
+// Logits agree to the bit, so choices do; the rest within the roundings of two sides (tests/kernels/router_test.cpp).
+TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
+  struct Case {
+    std::int64_t sequences, length, experts, k;
+  };
+  for (const auto& [sequences, length, experts, k] : {Case{1, 1, 1, 1}, {2, 300, 8, 2}, {3, 77, 64, 6}, {1, 2048, 16, 4}}) {
+    const std::int64_t tokens = sequences * length;
+    const std::int64_t e_count = experts;
+    const Twin logits = filled(DType::f32, {tokens, experts}, [&](std::int64_t i) {
+      const Rng rng(11, RngStream::test, 5);
+      const std::int64_t t = i / e_count;
+      if (t % 50 == 3) return 1.0;  // equal ones
+      return 2.0 * rng.normal(static_cast<std::uint64_t>(i));
+    });
+    const Twin chosen = zeros(DType::i32, {tokens, k}), weights = poisoned(DType::f32, {tokens, k});
+    const Twin statistics = poisoned(DType::f32, {sequences, 2 * experts + 1});
+    const Twin gweights = random(DType::f32, {tokens, k}), glogits = poisoned(DType::f32, {tokens, experts});
+    const auto run = [&](Queue& queue, Arena& scratch, auto side) {
+      router_forward(queue, scratch,
+                     {.logits = side(logits), .experts = side(chosen), .weights = side(weights), .statistics = side(statistics)});
+      router_backward(queue, {.logits = side(logits),
+                              .experts = side(chosen),
+                              .weights = side(weights),
+                              .gweights = side(gweights),
+                              .statistics = side(statistics),
+                              .seq_len = length,
+                              .balance = 0.7,
+                              .z = 0.3,
+                              .glogits = side(glogits)});
+    };
+    run(*cpu_queue, cpu_scratch, [](const Twin& t) { return t.cpu; });
+    run(*gpu_queue, gpu_scratch, [](const Twin& t) { return t.gpu; });
+    const std::string what = concat(tokens, " tokens, ", k, " of ", experts, " experts");
+    expect_same_bytes(chosen, "experts of " + what);
+    // exp within 2 ulp of an argument of at most 20, rounded once; sums of E or T terms in another order.
+    const double r = gamma(60 + static_cast<double>(experts) + static_cast<double>(length), kUnitRoundoffF32);
+    expect_near(weights, {.relative = 2 * r}, "weights of " + what);
+    expect_near(statistics, {.relative = 4 * r}, "statistics of " + what);
+    // Differences of terms that are no larger than these.
+    expect_near(glogits, {.absolute = 16 * r * (1 + 20 * 0.7 * static_cast<double>(experts)), .relative = 16 * r},
+                "glogits of " + what);
+  }
+}
+
+TEST_F(ExpertsGpuTest, ExpertOrderIsTheCpus) {
+  const Rng rng(12, RngStream::test, 6);
+  for (const auto& [tokens, experts, k] :
+       {std::array<std::int64_t, 3>{1, 1, 1}, {37, 4, 2}, {5000, 8, 2}, {1025, 64, 8}, {3000, 8, 1}}) {
+    for (const std::int64_t multiple : {1, 128}) {
+      const std::int64_t e = experts, count = k;
+      const Twin chosen = zeros(DType::i32, {tokens, k});
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        const auto first = static_cast<std::int64_t>(rng.uniform(static_cast<std::uint64_t>(t)) * static_cast<double>(e)) % e;
+        for (std::int64_t s = 0; s < count; ++s)
+          chosen.cpu.as<std::int32_t>()[t * count + s] = static_cast<std::int32_t>((first + s) % e);
+      }
+      upload(chosen);
+      const Twin counts = zeros(DType::i32, {experts}), rows = zeros(DType::i32, {tokens, k});
+      expert_order(*cpu_queue, {.experts = chosen.cpu, .multiple = multiple, .counts = counts.cpu, .rows = rows.cpu});
+      expert_order(*gpu_queue, {.experts = chosen.gpu, .multiple = multiple, .counts = counts.gpu, .rows = rows.gpu});
+      expect_same_bytes(counts, concat("counts of ", tokens, " tokens"));
+      expect_same_bytes(rows, concat("rows of ", tokens, " tokens"));
+    }
+  }
+}
+
+TEST_F(ExpertsGpuTest, MovesRowsAsTheCpu) {
+  for (const auto& [tokens, k, d] : {std::array<std::int64_t, 3>{1, 1, 8}, {37, 3, 45}, {200, 2, 1024}, {130, 2, 4096}}) {
+    const std::int64_t count = tokens * k + 100, all = tokens * k;
+    const Twin x = random(DType::bf16, {tokens, d}), packed = random(DType::bf16, {count, d}),
+               residual = random(DType::bf16, {tokens, d});
+    const Twin weights = random(DType::f32, {tokens, k}), rows = zeros(DType::i32, {tokens, k});
+    for (std::int64_t i = 0; i < all; ++i) rows.cpu.as<std::int32_t>()[i] = static_cast<std::int32_t>(all - 1 - i + 50);
+    upload(rows);
+    const Twin y = zeros(DType::bf16, {count, d}), plain = zeros(DType::bf16, {count, d}),
+               sums = poisoned(DType::bf16, {tokens, d});
+    const Twin dots = poisoned(DType::f32, {tokens, k});
+    const auto run = [&](Queue& queue, auto side) {
+      expert_scatter(queue, {.x = side(x), .rows = side(rows), .weights = side(weights), .y = side(y)});
+      expert_scatter(queue, {.x = side(x), .rows = side(rows), .weights = {}, .y = side(plain)});
+      expert_combine(
+          queue, {.x = side(packed), .rows = side(rows), .weights = side(weights), .residual = side(residual), .y = side(sums)});
+      expert_dot(queue, {.gy = side(x), .x = side(packed), .rows = side(rows), .gweights = side(dots)});
+    };
+    run(*cpu_queue, [](const Twin& t) { return t.cpu; });
+    run(*gpu_queue, [](const Twin& t) { return t.gpu; });
+    const std::string what = concat(tokens, " x ", d);
+    expect_same_bytes(y, "scaled " + what);  // one product, rounded once
+    expect_same_bytes(plain, "rows " + what);
+    // k products and sums of numbers within 6 deviations, and one rounding, on two sides.
+    expect_near(sums,
+                {.absolute = 2 * gamma(static_cast<double>(k) + 1, kUnitRoundoffF32) * 36.0 * static_cast<double>(k + 1),
+                 .relative = 2.1 * kUnitRoundoffBf16},
+                "sums " + what);
+    expect_near(dots, {.absolute = 2 * gamma(static_cast<double>(d), kUnitRoundoffF32) * static_cast<double>(d)}, "dots " + what);
+  }
+}
+
+}  // namespace
+}  // namespace octet::kernels

@@ -1,0 +1,132 @@
+#include "octet/kernels/experts/experts.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "kernels/op_fixture.h"
+#include "octet/numerics/bounds.h"
+
+namespace octet::kernels {
+namespace {
+
+using testing::compute_roundoff;
+using testing::near;
+using testing::same_bytes;
+using testing::storage_roundoff;
+using testing::values_of;
+
+struct ExpertsTest : testing::OpTest {
+  Tensor matrix(const std::vector<std::int32_t>& values, std::int64_t cols) {
+    return integers(values).reshape({static_cast<std::int64_t>(values.size()) / cols, cols});
+  }
+  // Different rows of `count` for each of `tokens` and `k`.
+  Tensor some_rows(std::int64_t tokens, std::int64_t k, std::int64_t count) {
+    std::vector<std::int32_t> rows(static_cast<std::size_t>(count));
+    std::iota(rows.begin(), rows.end(), 0);
+    for (std::size_t i = 0; i < rows.size(); ++i) std::swap(rows[i], rows[(i * 7919 + 13) % rows.size()]);
+    rows.resize(static_cast<std::size_t>(tokens * k));
+    return matrix(rows, k);
+  }
+};
+
+TEST_F(ExpertsTest, RowsStandByExpertAndToken) {
+  const Tensor experts = matrix({2, 0, 2, 3, 0, 2}, 2), counts = zeros(DType::i32, {4}), rows = zeros(DType::i32, {3, 2});
+  expert_order(*queue, {.experts = experts, .multiple = 1, .counts = counts, .rows = rows});
+  EXPECT_EQ(values_of(counts), (std::vector<double>{2, 0, 3, 1}));
+  EXPECT_EQ(values_of(rows), (std::vector<double>{2, 0, 3, 5, 1, 4}));
+  expert_order(*queue, {.experts = experts, .multiple = 4, .counts = counts, .rows = rows});
+  EXPECT_EQ(values_of(counts), (std::vector<double>{2, 0, 3, 1}));
+  EXPECT_EQ(values_of(rows), (std::vector<double>{4, 0, 5, 8, 1, 6}));
+  expect_refusal(
+      [&] {
+        expert_order(*queue, {.experts = matrix({4, 0}, 2), .counts = counts, .rows = zeros(DType::i32, {1, 2})});
+      },
+      "expert 4");
+}
+
+TEST_F(ExpertsTest, ScatterCombineAndDotAreTheFormulas) {
+  const std::int64_t tokens = 37, k = 3, d = 45, count = 140;
+  for (const DType dtype : testing::kFloatTypes) {
+    const DType real = dtype == DType::f64 ? DType::f64 : DType::f32;
+    const Tensor x = random(dtype, {tokens, d}), packed = random(dtype, {count, d}), residual = random(dtype, {tokens, d});
+    const Tensor weights = random(real, {tokens, k}), rows = some_rows(tokens, k, count);
+    const auto xs = values_of(x), ps = values_of(packed), ws = values_of(weights), rs = values_of(residual), at = values_of(rows);
+    const auto row = [&](std::int64_t t, std::int64_t s) {
+      return static_cast<std::size_t>(at[static_cast<std::size_t>(t * k + s)]);
+    };
+    const double u = compute_roundoff(dtype), stored = storage_roundoff(dtype);
+    const std::size_t width = d;
+
+    std::vector<double> scattered = ps, combined, size, dots, dot_size;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const auto first = static_cast<std::size_t>(t) * width;
+      for (std::size_t c = 0; c < width; ++c) {
+        double sum = rs[first + c], terms = std::abs(sum);
+        for (std::int64_t s = 0; s < k; ++s) {
+          const double w = ws[static_cast<std::size_t>(t * k + s)], p = ps[row(t, s) * width + c];
+          scattered[row(t, s) * width + c] = w * xs[first + c];
+          sum += w * p;
+          terms += std::abs(w * p);
+        }
+        combined.push_back(sum);
+        size.push_back(terms);
+      }
+      for (std::int64_t s = 0; s < k; ++s) {
+        double sum = 0, terms = 0;
+        for (std::size_t c = 0; c < width; ++c) {
+          const double product = xs[first + c] * ps[row(t, s) * width + c];
+          sum += product;
+          terms += std::abs(product);
+        }
+        dots.push_back(sum);
+        dot_size.push_back(terms);
+      }
+    }
+    const Tensor y = copy(packed), sums = zeros(dtype, {tokens, d}), gweights = zeros(real, {tokens, k});
+    expert_scatter(*queue, {.x = x, .rows = rows, .weights = weights, .y = y});
+    EXPECT_TRUE(near(y, scattered, {.relative = u + stored})) << name_of(dtype);
+    expert_combine(*queue, {.x = packed, .rows = rows, .weights = weights, .residual = residual, .y = sums});
+    EXPECT_TRUE(near(
+        values_of(sums), combined,
+        [&](std::size_t i) { return gamma(k + 1, u) * size[i] + stored * (std::abs(combined[i]) + gamma(k + 1, u) * size[i]); },
+        d))
+        << name_of(dtype);
+    expert_combine(*queue, {.x = packed, .rows = rows, .weights = weights, .residual = residual, .y = residual});
+    EXPECT_TRUE(same_bytes(residual, sums)) << "in place, " << name_of(dtype);
+    expert_dot(*queue, {.gy = x, .x = packed, .rows = rows, .gweights = gweights});
+    EXPECT_TRUE(near(
+        values_of(gweights), dots, [&](std::size_t i) { return gamma(d, u) * dot_size[i]; }, k))
+        << name_of(dtype);
+
+    // Without weights scatter copies, and combine undoes a scatter of the one row.
+    const Tensor one = some_rows(tokens, 1, count), there = copy(packed), back = zeros(dtype, {tokens, d});
+    expert_scatter(*queue, {.x = x, .rows = one, .weights = {}, .y = there});
+    expert_combine(*queue, {.x = there, .rows = one, .weights = {}, .residual = {}, .y = back});
+    EXPECT_TRUE(same_bytes(back, x)) << name_of(dtype);
+  }
+}
+
+TEST_F(ExpertsTest, BitsDoNotDependOnThreads) {
+  const std::int64_t tokens = 200, k = 2, d = 64, count = 512;
+  const Tensor x = random(DType::bf16, {tokens, d}), packed = random(DType::bf16, {count, d});
+  const Tensor weights = random(DType::f32, {tokens, k}), rows = some_rows(tokens, k, count);
+  expect_same_for_any_threads([&] {
+    const Tensor y = zeros(DType::bf16, {count, d}), sums = zeros(DType::bf16, {tokens, d}),
+                 dots = zeros(DType::f32, {tokens, k});
+    expert_scatter(*queue, {.x = x, .rows = rows, .weights = weights, .y = y});
+    expert_combine(*queue, {.x = packed, .rows = rows, .weights = weights, .residual = {}, .y = sums});
+    expert_dot(*queue, {.gy = x, .x = packed, .rows = rows, .gweights = dots});
+    return std::vector<Tensor>{y, sums, dots};
+  });
+}
+
+TEST_F(ExpertsTest, RowsThatDoNotExistAreRefused) {
+  const Tensor x = random(DType::f32, {2, 4}), rows = matrix({0, 3}, 1);
+  expect_refusal([&] { expert_scatter(*queue, {.x = x, .rows = rows, .weights = {}, .y = zeros(DType::f32, {3, 4})}); }, "row 3");
+}
+
+}  // namespace
+}  // namespace octet::kernels

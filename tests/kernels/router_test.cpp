@@ -1,0 +1,183 @@
+#include "octet/kernels/router/router.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "kernels/op_fixture.h"
+#include "octet/numerics/bounds.h"
+#include "support/grad_check.h"
+
+namespace octet::kernels {
+namespace {
+
+using testing::compute_roundoff;
+using testing::near;
+using testing::values_of;
+
+struct Routed {
+  Tensor experts, weights, statistics;
+};
+
+struct RouterTest : testing::OpTest {
+  Routed route(const Tensor& logits, std::int64_t k, std::int64_t sequences) {
+    const std::int64_t tokens = logits.rows();
+    const Routed r{.experts = zeros(DType::i32, {tokens, k}),
+                   .weights = zeros(logits.dtype, {tokens, k}),
+                   .statistics = zeros(logits.dtype, {sequences, 2 * logits.cols() + 1})};
+    router_forward(*queue, scratch, {.logits = logits, .experts = r.experts, .weights = r.weights, .statistics = r.statistics});
+    return r;
+  }
+};
+
+TEST_F(RouterTest, ForwardIsTheFormula) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    for (const auto& [experts, k] : {std::pair<std::int64_t, std::int64_t>{8, 2}, {3, 3}, {64, 6}, {1, 1}}) {
+      const std::int64_t sequences = 2, length = 150;
+      const Tensor logits = random(dtype, {sequences * length, experts}, 2.0);
+      const Routed r = route(logits, k, sequences);
+      const auto l = values_of(logits);
+      std::vector<double> chosen, weights, statistics(static_cast<std::size_t>(sequences * (2 * experts + 1)));
+      for (std::int64_t t = 0; t < sequences * length; ++t) {
+        const double* row = l.data() + t * experts;
+        double* sums = statistics.data() + t / length * (2 * experts + 1);
+        std::vector<int> order(static_cast<std::size_t>(experts));
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return row[a] > row[b]; });
+        double all = 0, best = 0;
+        for (std::int64_t e = 0; e < experts; ++e) all += std::exp(row[e]);
+        for (std::int64_t s = 0; s < k; ++s) best += std::exp(row[order[static_cast<std::size_t>(s)]]);
+        for (std::int64_t s = 0; s < k; ++s) {
+          const int e = order[static_cast<std::size_t>(s)];
+          chosen.push_back(e);
+          weights.push_back(std::exp(row[e]) / best);
+          sums[e] += 1;
+        }
+        for (std::int64_t e = 0; e < experts; ++e) sums[experts + e] += std::exp(row[e]) / all;
+        sums[2 * experts] += std::log(all) * std::log(all);
+      }
+      // exp within 2 ulp of an argument that is rounded once and is at most the spread of the logits.
+      const double spread =
+          2 * *std::max_element(l.begin(), l.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
+      const double roundoff = gamma(2 * std::abs(spread) + 8 + static_cast<double>(experts), compute_roundoff(dtype));
+      EXPECT_EQ(values_of(r.experts), chosen) << name_of(dtype) << " " << experts << " experts";
+      EXPECT_TRUE(near(r.weights, weights, {.relative = roundoff})) << name_of(dtype) << " " << experts << " experts";
+      EXPECT_TRUE(near(values_of(r.statistics), statistics, {.relative = 2 * roundoff})) << name_of(dtype) << " " << experts;
+    }
+  }
+}
+
+TEST_F(RouterTest, EqualLogitsGoToTheFirst) {
+  const Tensor logits = filled(DType::f32, {2, 5}, [](std::int64_t i) { return i < 5 ? 1.0 : static_cast<double>(i % 2); });
+  const Routed r = route(logits, 2, 1);
+  EXPECT_EQ(values_of(r.experts), (std::vector<double>{0, 1, 0, 2}));
+}
+
+// They must not become an index that nobody has.
+TEST_F(RouterTest, LogitsThatAreNotNumbersGoToDifferentExperts) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  const std::vector<double> rows = {nan, nan, nan, nan, nan, 1, nan, 2, -inf, -inf, -inf, -inf, inf, inf, 0, 0};
+  const Tensor logits = filled(DType::f32, {4, 4}, [&](std::int64_t i) { return rows[static_cast<std::size_t>(i)]; });
+  const auto experts = values_of(route(logits, 3, 1).experts);
+  for (std::size_t t = 0; t < 4; ++t) {
+    std::vector<double> row(experts.begin() + static_cast<std::ptrdiff_t>(3 * t),
+                            experts.begin() + static_cast<std::ptrdiff_t>(3 * t + 3));
+    std::sort(row.begin(), row.end());
+    EXPECT_TRUE(row[0] >= 0 && row[0] < row[1] && row[1] < row[2] && row[2] < 4) << "token " << t;
+  }
+}
+
+// Of f = sum of gweights * weights + balance + z, both as losses() has them. Assignments are constants.
+TEST_F(RouterTest, BackwardIsTheDerivative) {
+  const std::int64_t experts = 6, k = 2, sequences = 2, length = 7;
+  // Apart from each other, so that no difference changes a choice.
+  const Tensor logits = filled(DType::f64, {sequences * length, experts}, [&](std::int64_t i) {
+    const std::int64_t t = i / experts, e = i % experts;
+    return 0.4 * static_cast<double>((5 * e + t) % experts) + 0.01 * static_cast<double>((3 * t + e) % 11);
+  });
+  const Tensor gweights = random(DType::f64, {sequences * length, k});
+  for (const bool losses : {false, true}) {
+    const double balance = losses ? 0.7 : 0, z = losses ? 0.3 : 0;
+    const Routed r = route(logits, k, sequences);
+    const Tensor glogits = zeros(DType::f64, logits.shape);
+    router_backward(*queue, {.logits = logits,
+                             .experts = r.experts,
+                             .weights = r.weights,
+                             .gweights = gweights,
+                             .statistics = losses ? r.statistics : Tensor{},
+                             .seq_len = length,
+                             .balance = balance,
+                             .z = z,
+                             .glogits = glogits});
+    const auto f = [&] {
+      const Routed now = route(logits, k, sequences);
+      double total[2] = {}, sum = 0;
+      router_losses(*queue, {.statistics = now.statistics, .seq_len = length, .total = total});
+      for (std::int64_t i = 0; i < gweights.elements(); ++i) sum += gweights.as<double>()[i] * now.weights.as<double>()[i];
+      return sum + balance * total[0] + z * total[1];
+    };
+    EXPECT_TRUE(testing::gradient_agrees(
+        {.name = "logits", .x = logits.as<double>(), .gradient = glogits.as<double>(), .count = logits.elements(), .f = f}))
+        << (losses ? "with losses" : "without");
+  }
+}
+
+// All experts alike: the smallest balance, k; all tokens on one set: k E / k at most as probabilities follow.
+TEST_F(RouterTest, BalanceIsLeastWhenExpertsAreChosenAlike) {
+  const std::int64_t experts = 4, length = 8;
+  const auto balance = [&](const std::function<double(std::int64_t)>& logit) {
+    const Routed r = route(filled(DType::f64, {length, experts}, logit), 1, 1);
+    double total[2] = {};
+    router_losses(*queue, {.statistics = r.statistics, .seq_len = length, .total = total});
+    return total[0] / static_cast<double>(length);
+  };
+  EXPECT_NEAR(balance([&](std::int64_t i) { return i / experts % experts == i % experts ? 50.0 : 0.0; }), 1.0, 1e-12);
+  EXPECT_NEAR(balance([&](std::int64_t i) { return i % experts == 2 ? 50.0 : 0.0; }), 4.0, 1e-12);
+}
+
+TEST_F(RouterTest, BitsDoNotDependOnThreads) {
+  const Tensor logits = random(DType::f32, {1024, 8}), gweights = random(DType::f32, {1024, 2});
+  expect_same_for_any_threads([&] {
+    const Routed r = route(logits, 2, 4);
+    const Tensor glogits = zeros(DType::f32, logits.shape);
+    router_backward(*queue, {.logits = logits,
+                             .experts = r.experts,
+                             .weights = r.weights,
+                             .gweights = gweights,
+                             .statistics = r.statistics,
+                             .seq_len = 256,
+                             .balance = 1,
+                             .z = 1,
+                             .glogits = glogits});
+    return std::vector<Tensor>{r.experts, r.weights, r.statistics, glogits};
+  });
+}
+
+TEST_F(RouterTest, Refusals) {
+  const Tensor logits = random(DType::f32, {4, 3}), statistics = zeros(DType::f32, {1, 7});
+  expect_refusal(
+      [&] {
+        router_forward(*queue, scratch,
+                       {.logits = logits,
+                        .experts = zeros(DType::i32, {4, 5}),
+                        .weights = zeros(DType::f32, {4, 5}),
+                        .statistics = statistics});
+      },
+      "5 experts a token, of 3");
+  expect_refusal(
+      [&] {
+        router_forward(*queue, scratch,
+                       {.logits = logits,
+                        .experts = zeros(DType::i32, {4, 2}),
+                        .weights = zeros(DType::f32, {4, 2}),
+                        .statistics = zeros(DType::f32, {3, 7})});
+      },
+      "statistics");
+}
+
+}  // namespace
+}  // namespace octet::kernels
