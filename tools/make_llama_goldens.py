@@ -1,4 +1,4 @@
-"""Makes tests/golden/llama/ and mistral/: small random models with the logits, loss and gradients that transformers computes in
+"""Makes tests/golden/llama/, mistral/ and mixtral/: small random models with the logits, loss and gradients that transformers computes in
 FP32.
 
     pip install torch transformers safetensors
@@ -12,7 +12,9 @@ import pathlib
 
 import torch
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig,
+                          MixtralForCausalLM)
+from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 BASE = dict(vocab_size=48, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
             max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=10000.0)
@@ -37,10 +39,31 @@ MISTRAL = {
     "window-2": dict(num_key_value_heads=2, sliding_window=2, num_hidden_layers=1),
     "window-null": dict(num_key_value_heads=2, sliding_window=None, head_dim=12, rope_theta=1e6),
 }
+MIXTRAL = {
+    "top-2-of-8": dict(num_key_value_heads=2, num_local_experts=8),
+    "top-1-of-4": dict(num_key_value_heads=4, num_local_experts=4, num_experts_per_tok=1, head_dim=24, num_hidden_layers=1,
+                       output_router_logits=True, router_aux_loss_coef=0.1),  # all that the router of one expert a token learns
+    "all-of-3": dict(num_key_value_heads=2, num_local_experts=3, num_experts_per_tok=3, sliding_window=8),
+    "balance": dict(num_key_value_heads=2, num_local_experts=4, num_hidden_layers=1, output_router_logits=True,
+                    router_aux_loss_coef=0.5),
+}
 FAMILIES = {
     "llama": (LlamaConfig, LlamaForCausalLM, 1000, LLAMA),
     "mistral": (MistralConfig, MistralForCausalLM, 2000, MISTRAL),
+    "mixtral": (MixtralConfig, MixtralForCausalLM, 3000, MIXTRAL),
 }
+
+
+def on_disk(key, tensor):
+    """The tensors of a file that a parameter of transformers 5 stands for: it holds a layer's experts together."""
+    if ".mlp.experts." not in key:
+        yield key.replace(".mlp.gate.", ".block_sparse_moe.gate."), tensor
+        return
+    layer, kind = key.split(".mlp.experts.")
+    for expert, matrix in enumerate(tensor):
+        parts = dict(zip(("w1", "w3"), matrix.chunk(2))) if kind == "gate_up_proj" else {"w2": matrix}
+        for name, part in parts.items():
+            yield f"{layer}.block_sparse_moe.experts.{expert}.{name}.weight", part.contiguous()
 
 
 def write(out, family, name, index, overrides):
@@ -57,16 +80,24 @@ def write(out, family, name, index, overrides):
         if name == "bf16-sharded":
             for parameter in model.parameters():
                 parameter.copy_(parameter.bfloat16().float())
-    tokens = torch.randint(0, config.vocab_size, (BATCH, LENGTH))
-    targets = torch.randint(0, config.vocab_size, (BATCH, LENGTH))
-    targets[0, :7] = -100
-    logits = model(input_ids=tokens).logits
+    # The mean of a router's loss is over one sequence, all of whose tokens count.
+    balanced = overrides.get("output_router_logits", False)
+    tokens = torch.randint(0, config.vocab_size, (1 if balanced else BATCH, LENGTH))
+    targets = torch.randint(0, config.vocab_size, tokens.shape)
+    if not balanced:
+        targets[0, :7] = -100
+    result = model(input_ids=tokens)
+    logits = result.logits
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, config.vocab_size), targets.reshape(-1), ignore_index=-100)
+    if balanced:
+        loss = loss + config.router_aux_loss_coef * load_balancing_loss_func(
+            result.router_logits, config.num_local_experts, config.num_experts_per_tok)
     loss.backward()
     expected = {"logits": logits.detach(), "loss": loss.detach().reshape(1)}
+    weights = {}
     for key, parameter in model.named_parameters():
-        expected["grad." + key] = parameter.grad
-    weights = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}
+        expected.update({"grad." + name: part for name, part in on_disk(key, parameter.grad)})
+        weights.update({name: part.clone() for name, part in on_disk(key, parameter.detach())})
     hf = {"architectures": [make_model.__name__], "model_type": family, "hidden_act": "silu",
           "num_key_value_heads": 4, "tie_word_embeddings": False, **settings}
     (folder / "model" / "config.json").write_text(json.dumps(hf, indent=2) + "\n")

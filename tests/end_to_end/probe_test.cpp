@@ -47,7 +47,7 @@ TEST_P(Golden, LogitsLossAndGradientsAgreeWithTransformers) {
 
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
-  for (const std::string family : {"llama", "mistral"}) {
+  for (const std::string family : {"llama", "mistral", "mixtral"}) {
     for (const auto& entry : fs::directory_iterator(fs::path(OCTET_TEST_DATA) / family))
       names.push_back(family + "/" + entry.path().filename().string());
   }

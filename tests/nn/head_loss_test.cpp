@@ -66,7 +66,7 @@ TEST_F(HeadLossLayer, ChunksOfTokensAddUp) {
   std::vector<std::int32_t> ids;
   for (std::int32_t t = 0; t < kTokens; ++t) ids.push_back(t % 7 == 3 ? -100 : t * 871);
   Arena room(*device, MemoryCategory::workspace, std::size_t{1} << 28);
-  Scope s{.queue = *queue, .stash = stash, .scratch = room, .dtype = DType::f32, .context = *alone, .tensor = *alone};
+  Scope s{.queue = *queue, .stash = stash, .scratch = room, .dtype = DType::f32, .context = *alone, .tensor = *alone, .expert = *alone};
   double total[2] = {0, 0};
   head->loss_and_gradient(s, h, integers(ids), total, gh);
   EXPECT_LT(room.high_water(), sizeof(float) * static_cast<std::size_t>(kVocab * kTokens)) << "the logits exist whole";

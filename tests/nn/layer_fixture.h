@@ -44,7 +44,7 @@ class LayerTest : public OpTest {
     return recipe.compute == Compute::fp64 ? DType::f64 : recipe.compute == Compute::fp32 ? DType::f32 : DType::bf16;
   }
   nn::Scope scope() {
-    return {.queue = *queue, .stash = stash, .scratch = scratch, .dtype = dtype(), .context = *alone, .tensor = *alone};
+    return {.queue = *queue, .stash = stash, .scratch = scratch, .dtype = dtype(), .context = *alone, .tensor = *alone, .expert = *alone};
   }
 
   // Plays the producer of an operand: x, or its codes.

@@ -24,7 +24,8 @@ struct Rank {
             .scratch = scratch,
             .dtype = dtype,
             .context = *groups.context,
-            .tensor = *groups.tensor};
+            .tensor = *groups.tensor,
+            .expert = *groups.expert};
   }
 };
 

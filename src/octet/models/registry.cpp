@@ -6,11 +6,12 @@
 #include "octet/base/names.h"
 #include "octet/models/llama/llama.h"
 #include "octet/models/mistral/mistral.h"
+#include "octet/models/mixtral/mixtral.h"
 
 namespace octet::models {
 
 const Family& family_of(const std::string& model_type, const std::string& source) {
-  static const std::vector<Family> families = {llama_family(), mistral_family()};
+  static const std::vector<Family> families = {llama_family(), mistral_family(), mixtral_family()};
   std::vector<std::string> known;
   for (const Family& family : families) {
     if (family.model_type == model_type) return family;

@@ -81,7 +81,7 @@ void LinearRun::micro_batch() {
   const ArenaScope kept(stash_);
   const ArenaScope temporaries(scratch_);
   const nn::Scope scope{
-      .queue = queue_, .stash = stash_, .scratch = scratch_, .context = *alone_, .tensor = *alone_, .batch = setting_.batch};
+      .queue = queue_, .stash = stash_, .scratch = scratch_, .context = *alone_, .tensor = *alone_, .expert = *alone_, .batch = setting_.batch};
   // The first micro-batch of a step writes the weight's gradient, the others add to it.
   linear_.weight().grad_is_stale = setting_.micro_batches == 1;
   nn::LinearSaved saved;

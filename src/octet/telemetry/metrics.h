@@ -35,6 +35,8 @@ struct StepMetrics {
   double samples_per_s = kUnknown;          // sequences, all ranks
   // Of this step alone, on rank 0: what computation waited for other ranks, communication that it did not hide. 0 on one rank.
   std::optional<double> comm_exposed_s{};
+  std::optional<double> expert_balance{};     // of a mixture of experts, mean over tokens and layers: 1 when all are chosen alike
+  std::optional<double> router_z{};           // mean square of log sum exp of its router's logits
   std::optional<double> eval_loss{};          // mean over the held-out tokens, on the steps that evaluate
 };
 
@@ -102,6 +104,8 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{"skipped_steps", "skipped_steps"}, r.skipped_steps);
   visit(FieldName{"samples_per_s", "throughput(samples/s)"}, r.samples_per_s);
   visit(FieldName{"comm_exposed_s", "time_metrics/comm_exposed(s)"}, r.comm_exposed_s);
+  visit(FieldName{"expert_balance", "experts/balance"}, r.expert_balance);
+  visit(FieldName{"router_z", "experts/router_z"}, r.router_z);
   visit(FieldName{"eval_loss", "validation_metrics/global_avg_loss"}, r.eval_loss);
 }
 

@@ -61,8 +61,9 @@ struct ModelConfig {
   std::string init_from;  // "" when not used
   std::optional<std::string> model_type;
   std::optional<std::int64_t> vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
-      num_key_value_heads, head_dim, max_position_embeddings, sliding_window;
-  std::optional<double> rope_theta, rms_norm_eps, initializer_range;
+      num_key_value_heads, head_dim, max_position_embeddings, sliding_window, num_local_experts,
+      num_experts_per_tok;
+  std::optional<double> rope_theta, rms_norm_eps, initializer_range, router_aux_loss_coef, router_z_loss_coef;
   std::optional<bool> tie_word_embeddings;
   std::optional<std::string> tokenizer;
   std::optional<RopeScalingConfig> rope_scaling;
@@ -72,7 +73,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "config", .help = "a preset of configs/, a run's .toml or a config.json"}, c.config);
   visit(Field{.name = "init_from", .help = "Hugging Face directory; with config.json alone the weights start at random"},
         c.init_from);
-  visit(Field{.name = "model_type", .help = "family: \"llama\" or \"mistral\""}, c.model_type);
+  visit(Field{.name = "model_type", .help = "family: \"llama\", \"mistral\" or \"mixtral\""}, c.model_type);
   visit(Field{.name = "vocab_size", .range = kAtLeastOne}, c.vocab_size);
   visit(Field{.name = "hidden_size", .range = kAtLeastOne}, c.hidden_size);
   visit(Field{.name = "intermediate_size", .help = "of the MLP", .range = kAtLeastOne}, c.intermediate_size);
@@ -83,6 +84,12 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "max_position_embeddings", .help = "longest sequence", .range = kAtLeastOne}, c.max_position_embeddings);
   visit(Field{.name = "sliding_window", .help = "of Mistral: tokens that a token sees at most; 0: all before it", .range = kNotNegative},
         c.sliding_window);
+  visit(Field{.name = "num_local_experts", .help = "of Mixtral: in each layer", .range = kAtLeastOne}, c.num_local_experts);
+  visit(Field{.name = "num_experts_per_tok", .help = "of Mixtral: that a token goes to", .range = kAtLeastOne}, c.num_experts_per_tok);
+  visit(Field{.name = "router_aux_loss_coef", .help = "of Mixtral: how much balance between experts counts", .range = kNotNegative},
+        c.router_aux_loss_coef);
+  visit(Field{.name = "router_z_loss_coef", .help = "of Mixtral: how much large logits of the router count", .range = kNotNegative},
+        c.router_z_loss_coef);
   visit(Field{.name = "rope_theta", .range = kPositive}, c.rope_theta);
   visit(Field{.name = "rms_norm_eps", .range = kPositive}, c.rms_norm_eps);
   visit(Field{.name = "initializer_range", .help = "deviation of the first weights", .range = kNotNegative}, c.initializer_range);

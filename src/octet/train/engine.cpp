@@ -68,6 +68,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   batch_ = device_->allocate((options_.document_mask ? 3 : 2) * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
   vote_ = device_->allocate(sizeof(float), MemoryCategory::state);
+  if (options_.model.experts > 0) router_total_ = device_->allocate(4 * sizeof(double), MemoryCategory::state);
   if (options_.whole_logits) {
     logits_ =
         device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
@@ -131,7 +132,8 @@ nn::Scope Engine::scope(nn::LinearObserver* observer) {
           .observer = observer,
           .deterministic = options_.deterministic,
           .context = *groups_.context,
-          .tensor = *groups_.tensor};
+          .tensor = *groups_.tensor,
+          .expert = *groups_.expert};
 }
 
 // Of each token, where in its sequence its document begins.
@@ -174,7 +176,9 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
 
 void Engine::forward_backward(const data::Batch& batch, nn::LinearObserver* observer) {
   const std::vector<std::int32_t> first_keys = first_keys_of(batch.document_starts, batch.tokens.size());
-  model_->forward_backward(scope(observer), upload(batch.tokens, batch.targets, first_keys), optimizer_->loss_total());
+  nn::Scope training = scope(observer);
+  training.router_total = router_total(0);
+  model_->forward_backward(training, upload(batch.tokens, batch.targets, first_keys), optimizer_->loss_total());
 }
 
 void Engine::tune(const kernels::GemmTuning& tuning) {
@@ -194,6 +198,7 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
 
 void Engine::zero_gradients(std::int64_t micro_batches) {
   optimizer_->reset_loss(*queue_);
+  if (double* const total = router_total(0)) queue_->zero(total, 2 * sizeof(double));
   model_->units().begin_step(micro_batches);
 }
 
@@ -206,6 +211,10 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
     groups_.shards->all_reduce(wire, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
     groups_.tensor->all_reduce(wire, *scratch_, {.x = sums.slice_rows(2, 3)});    // which have seen the same tokens
     groups_.replicas->all_reduce(wire, *scratch_, {.x = sums.slice_rows(0, 2)});  // which hold the same gradients
+    if (double* const total = router_total(0)) {
+      for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})
+        group->all_reduce(wire, *scratch_, {.x = {total, DType::f64, {2}}});
+    }
     model_->scales().reduce(wire, *scratch_, groups_.all(), groups_.all_of_experts());
   });
   optimizer_->prepare(*queue_, {.learning_rate = learning_rate, .step = step});
@@ -233,6 +242,14 @@ void Engine::observe_weights(nn::LinearObserver& observer) {
 }
 
 Tensor Engine::whole(const parallel::Parameter& p) { return wholes_->of(p, *scratch_); }
+
+Engine::RouterLosses Engine::read_router_losses(int first) {
+  double total[2] = {};
+  if (const double* const from = router_total(first)) queue_->copy_to_host(total, from, sizeof total);
+  queue_->synchronize();
+  check_ranks();
+  return {.balance = total[0], .z = total[1]};
+}
 
 void Engine::settle_scales() {
   if (options_.layout.mesh.ranks() == 1) return;
@@ -275,7 +292,10 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
 
   auto* total = static_cast<double*>(evaluation_total_.data());
   queue_->zero(total, 2 * sizeof(double));
-  model_->evaluate(scope(nullptr), upload(all_tokens, all_targets, first_keys), total);
+  nn::Scope evaluation = scope(nullptr);
+  evaluation.router_total = router_total(2);
+  if (evaluation.router_total) queue_->zero(evaluation.router_total, 2 * sizeof(double));
+  model_->evaluate(evaluation, upload(all_tokens, all_targets, first_keys), total);
   model_->units().exchange([&](Queue& wire) {  // ranks of the tensor axis have all seen the same tokens
     for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})
       group->all_reduce(wire, *scratch_, {.x = {total, DType::f64, {2}}});

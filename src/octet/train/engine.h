@@ -85,6 +85,13 @@ class Engine {
   // document.
   std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                                  std::span<const std::int32_t> document_starts = {});
+  // Of a mixture of experts: the router's two losses, without their coefficients, summed over the tokens and the layers of the last
+  // step, of all ranks after apply(), or of the last evaluate() on this rank. Waits.
+  struct RouterLosses {
+    double balance = 0, z = 0;
+  };
+  RouterLosses router_losses_of_step() { return read_router_losses(0); }
+  RouterLosses router_losses_of_evaluation() { return read_router_losses(2); }
   // logits [tokens, V] in device memory until the next call; of whole rows, or of the beginning of one. Refused where the
   // context or the tensor axis has several ranks.
   Tensor logits(std::span<const std::int32_t> tokens);
@@ -114,6 +121,8 @@ class Engine {
          const parallel::Groups* groups);
   static Capacity capacity_of(const EngineOptions& options, DeviceKind device);
   void dry_run();
+  RouterLosses read_router_losses(int first);
+  double* router_total(int first) { return options_.model.experts > 0 ? static_cast<double*>(router_total_.data()) + first : nullptr; }
   nn::Scope scope(nn::LinearObserver* observer);
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
   // `first_keys`: of whole sequences, as tokens; empty without a document mask.
@@ -130,6 +139,7 @@ class Engine {
   parallel::Groups silent_;  // stand for the groups that were not given
   const parallel::Groups& groups_;
   Buffer batch_, evaluation_total_, vote_, logits_;
+  Buffer router_total_;  // [4] F64: of the step, of the last evaluation
   std::unique_ptr<parallel::Wholes> wholes_;
 };
 

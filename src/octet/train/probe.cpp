@@ -124,6 +124,7 @@ void train_steps(Engine& engine, const ProbeOptions& options, const Input& input
 void probe(const ProbeOptions& options) {
   EngineOptions engine_options = options.engine;
   engine_options.model = models::read_config(options.model);
+  if (!engine_options.model.output_router_logits) engine_options.model.router_balance = 0;  // as transformers
   const Input input = read_input(options.tokens, engine_options.model);
   DumpObserver dump(options.dump);
   const bool dumps = !options.dump.empty();
@@ -152,7 +153,10 @@ void probe(const ProbeOptions& options) {
     const HostTensor logits = as_f32(to_host(engine.queue(), engine.logits(rows.tokens)), 1.0);
     std::copy_n(logits.view().as<float>(), logits.shape().elements(), values.view().as<float>() + row * input.seq_len * vocab);
     const std::array<double, 2> loss_and_count = engine.evaluate(rows.tokens, rows.targets);
+    const Engine::RouterLosses router = engine.router_losses_of_evaluation();
+    const models::DecoderConfig& c = engine_options.model;
     total[0] += loss_and_count[0];
+    total[0] += (c.router_balance * router.balance + c.router_z * router.z) / static_cast<double>(c.layers);
     total[1] += loss_and_count[1];
   }
   demand(total[1] > 0, ExitCode::data, options.tokens.string(), ": no target counts, so there is no loss");

@@ -251,6 +251,12 @@ void Trainer::log(const kernels::StepScalars& scalars, double eval_loss, bool sa
   m.skipped_steps = anomaly_.skipped_steps();
   m.samples_per_s = interval.samples_per_s;
   m.comm_exposed_s = waited_s_;
+  if (const models::DecoderConfig& model = engine_options_.model; model.experts > 0) {
+    const Engine::RouterLosses router = engine_->router_losses_of_step();
+    const auto terms = static_cast<double>(config_.training.global_batch_size * config_.training.seq_len * model.layers);
+    m.expert_balance = router.balance / terms / static_cast<double>(model.experts_per_token);
+    m.router_z = router.z / terms;
+  }
   if (eval_loss == eval_loss) m.eval_loss = eval_loss;
   if (sampled) {
     const std::vector<telemetry::HealthSample> samples = health_.take(step_);

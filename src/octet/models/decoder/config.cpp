@@ -9,12 +9,13 @@ namespace octet::models {
 
 std::int64_t DecoderConfig::parameters() const {
   const std::int64_t attention = dim * head_dim * (2 * heads + 2 * kv_heads);
-  const std::int64_t mlp = 3 * dim * ffn;
+  const std::int64_t mlp = experts > 0 ? experts * (3 * dim * ffn + dim) : 3 * dim * ffn;
   return layers * (attention + mlp + 2 * dim) + dim + vocab * dim * (tied_head ? 1 : 2);
 }
 
 double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const {
-  const std::int64_t matrices = layers * (dim * head_dim * (2 * heads + 2 * kv_heads) + 3 * dim * ffn) + vocab * dim;
+  const std::int64_t mlp = experts > 0 ? experts_per_token * 3 * dim * ffn + experts * dim : 3 * dim * ffn;
+  const std::int64_t matrices = layers * (dim * head_dim * (2 * heads + 2 * kv_heads) + mlp) + vocab * dim;
   // Tokens that a token sees, on average: half the sequence, without the triangle of those behind its window.
   const auto length = static_cast<double>(seq_len);
   const double behind = sliding_window > 0 ? std::max(0.0, length - static_cast<double>(sliding_window)) : 0.0;
@@ -38,6 +39,12 @@ void check(const DecoderConfig& c, const std::string& source) {
   within("head_dim", c.head_dim, 1 << 12);
   within("max_position_embeddings", c.max_position, 1 << 30);
   if (c.sliding_window != 0) within("sliding_window", c.sliding_window, 1 << 30);
+  if (c.experts != 0) {
+    within("num_local_experts", c.experts, 1 << 12);
+    within("num_experts_per_tok", c.experts_per_token, c.experts);
+    demand(c.router_balance >= 0, ExitCode::data, source, ": router_aux_loss_coef = ", c.router_balance, ": must not be negative");
+    demand(c.router_z >= 0, ExitCode::data, source, ": router_z_loss_coef = ", c.router_z, ": must not be negative");
+  }
   demand(c.heads % c.kv_heads == 0, ExitCode::data, source, ": num_attention_heads = ", c.heads,
          " is not a multiple of num_key_value_heads = ", c.kv_heads);
   demand(c.head_dim % 2 == 0, ExitCode::data, source, ": head_dim = ", c.head_dim, ": must be even (rotary halves)");

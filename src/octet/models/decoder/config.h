@@ -14,7 +14,6 @@ struct DecoderConfig {
   std::int64_t vocab = 0;  // V
   std::int64_t dim = 0;    // D
   std::int64_t ffn = 0;    // F
-  std::int64_t experts = 0;  // E, of each layer's MLP; 0: none
   std::int64_t layers = 0;
   std::int64_t heads = 0;         // H
   std::int64_t kv_heads = 0;      // G
@@ -25,12 +24,16 @@ struct DecoderConfig {
   std::optional<kernels::RopeScalingLlama3> rope_scaling;
   double norm_epsilon = 1e-5;
   bool tied_head = false;
+  std::int64_t experts = 0;  // E of a mixture; 0: a dense feed-forward layer
+  std::int64_t experts_per_token = 0;
+  double router_balance = 0, router_z = 0;  // coefficients of the router's losses, of their mean over layers
+  bool output_router_logits = false;        // transformers adds the first of them to its loss when this is set
   double init_std = 0.02;  // of the normal distribution that matrices start from
   std::string tokenizer;   // "byte", or empty: files beside config.json
 
-  // Trained numbers.
+  // Trained numbers, of all experts.
   std::int64_t parameters() const;
-  // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight, and of attention
+  // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight that a token meets, and of attention
   // what the causal mask and the window leave. Recompute does not count.
   double train_flops_per_token(std::int64_t seq_len) const;
 };

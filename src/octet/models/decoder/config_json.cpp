@@ -84,7 +84,7 @@ DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, c
   c.tied_head = read.boolean("tie_word_embeddings", false);
   c.init_std = read.number("initializer_range", 0.02);
   c.tokenizer = read.string("tokenizer", "");
-  c.rope_theta = read.number("rope_theta", 10000.0);
+  c.rope_theta = read.number("rope_theta", defaults.rope_theta);
   if (read.has("rope_scaling")) c.rope_scaling = parse_rope_scaling(read, "rope_scaling");
   // transformers 5 keeps theta and scaling in one object.
   if (read.has("rope_parameters")) {

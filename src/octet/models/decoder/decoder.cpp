@@ -95,6 +95,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   nn::Scope first = scope, recompute = scope;
   if (full) first.checkpointing = nn::Checkpointing::selective;  // nothing of it stays: keep the least
   recompute.record = nn::Record::nothing;
+  recompute.router_total = nullptr;
   const std::int64_t tokens = nn::share_of_tokens(scope, batch.tokens.rows());
   const Shape wide{tokens, config_.dim};
 

@@ -12,8 +12,10 @@ double output_std(const DecoderConfig& c) { return c.init_std / std::sqrt(2.0 * 
 
 }  // namespace
 
-PreNormBlock::PreNormBlock(const DecoderConfig& c, std::int64_t layer, const Recipe& recipe, parallel::ParameterStore& store,
-                           recipes::ScaleState& scales)
+template <class FeedForward>
+PreNormBlock<FeedForward>::PreNormBlock(const DecoderConfig& c, std::int64_t layer,
+                                        const typename FeedForward::Options& feed_forward, const Recipe& recipe,
+                                        parallel::ParameterStore& store, recipes::ScaleState& scales)
     : dim_(c.dim),
       norm1_(layer_name(layer) + ".input_layernorm", c.dim, c.norm_epsilon, store),
       attention_({.name = layer_name(layer) + ".self_attn",
@@ -26,18 +28,18 @@ PreNormBlock::PreNormBlock(const DecoderConfig& c, std::int64_t layer, const Rec
                   .output_init_std = output_std(c)},
                  recipe, store, scales),
       norm2_(layer_name(layer) + ".post_attention_layernorm", c.dim, c.norm_epsilon, store),
-      mlp_({.name = layer_name(layer) + ".mlp",
-            .dim = c.dim,
-            .ffn = c.ffn,
-            .init_std = c.init_std,
-            .output_init_std = output_std(c)},
-           recipe, store, scales) {}
+      feed_forward_(feed_forward, recipe, store, scales) {}
 
-std::vector<nn::Linear*> PreNormBlock::linears() {
-  return {&attention_.qkv(), &attention_.output(), &mlp_.gate_up(), &mlp_.down()};
+template <class FeedForward>
+std::vector<nn::Linear*> PreNormBlock<FeedForward>::linears() {
+  std::vector<nn::Linear*> result = {&attention_.qkv(), &attention_.output()};
+  const std::vector<nn::Linear*> rest = feed_forward_.linears();
+  result.insert(result.end(), rest.begin(), rest.end());
+  return result;
 }
 
-void PreNormBlock::forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y) {
+template <class FeedForward>
+void PreNormBlock<FeedForward>::forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y) {
   const Shape wide{x.rows(), dim_};
   const DType statistics = nn::statistics_dtype(scope.dtype);
   Saved& saved = saved_;
@@ -52,12 +54,13 @@ void PreNormBlock::forward(const nn::Scope& scope, const Tensor& rope_table, con
     attention_.forward(scope, rope_table, h, x, saved.x1, saved.attention);
   }
   const ArenaScope temporaries(scope.scratch);
-  const nn::LinearOperand h = mlp_.input(scope, x.rows(), saved.mlp);
+  const nn::LinearOperand h = feed_forward_.input(scope, x.rows(), saved.feed_forward);
   norm2_.forward(scope, saved.x1, h, saved.rstd2);
-  mlp_.forward(scope, h, saved.x1, y, saved.mlp);
+  feed_forward_.forward(scope, h, saved.x1, y, saved.feed_forward);
 }
 
-void PreNormBlock::backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy,
+template <class FeedForward>
+void PreNormBlock<FeedForward>::backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy,
                             const nn::LinearOperand& gx, const std::function<void()>& before_attention) {
   Saved& saved = saved_;
   const std::int64_t tokens = gy.values.rows();
@@ -66,14 +69,14 @@ void PreNormBlock::backward(const nn::Scope& scope, const Tensor& rope_table, co
   const ArenaScope temporaries(scope.scratch);
   const nn::LinearOperand gx1 = attention_.output().gradient(scope, gy.values);
   {
-    const ArenaScope of_mlp(scope.scratch);
+    const ArenaScope of_feed_forward(scope.scratch);
     const Tensor gh = allocate(scope.scratch, scope.dtype, wide);
     if (rebuild) {
-      const nn::LinearOperand h = mlp_.rebuild_input(scope, tokens);
+      const nn::LinearOperand h = feed_forward_.rebuild_input(scope, tokens);
       norm2_.forward(scope, saved.x1, h, saved.rstd2);
-      mlp_.rebuild(scope, h, saved.mlp);
+      feed_forward_.rebuild(scope, h, saved.feed_forward);
     }
-    mlp_.backward(scope, gy, saved.mlp, gh);
+    feed_forward_.backward(scope, gy, saved.feed_forward, gh);
     norm2_.backward(scope, gh, saved.x1, saved.rstd2, gx1);
   }
   const Tensor gh = allocate(scope.scratch, scope.dtype, wide);
@@ -89,7 +92,27 @@ void PreNormBlock::backward(const nn::Scope& scope, const Tensor& rope_table, co
 
 std::unique_ptr<Block> make_pre_norm_block(const DecoderConfig& config, std::int64_t layer, const Recipe& recipe,
                                            parallel::ParameterStore& store, recipes::ScaleState& scales) {
-  return std::make_unique<PreNormBlock>(config, layer, recipe, store, scales);
+  const nn::Mlp::Options mlp{.name = layer_name(layer) + ".mlp",
+                             .dim = config.dim,
+                             .ffn = config.ffn,
+                             .init_std = config.init_std,
+                             .output_init_std = output_std(config)};
+  return std::make_unique<PreNormBlock<nn::Mlp>>(config, layer, mlp, recipe, store, scales);
+}
+
+std::unique_ptr<Block> make_mixture_block(const DecoderConfig& config, std::int64_t layer, const Recipe& recipe,
+                                          parallel::ParameterStore& store, recipes::ScaleState& scales) {
+  const auto layers = static_cast<double>(config.layers);
+  const nn::Moe::Options moe{.name = layer_name(layer) + ".block_sparse_moe",
+                             .dim = config.dim,
+                             .ffn = config.ffn,
+                             .experts = config.experts,
+                             .top_k = config.experts_per_token,
+                             .init_std = config.init_std,
+                             .output_init_std = output_std(config),
+                             .balance = config.router_balance / layers,
+                             .z = config.router_z / layers};
+  return std::make_unique<PreNormBlock<nn::Moe>>(config, layer, moe, recipe, store, scales);
 }
 
 }  // namespace octet::models

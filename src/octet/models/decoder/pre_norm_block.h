@@ -1,4 +1,4 @@
-// One pre-norm block:  x1 = x + attention(norm1(x)),  y = x1 + mlp(norm2(x1)).
+// One pre-norm block:  x1 = x + attention(norm1(x)),  y = x1 + feed_forward(norm2(x1)), of an Mlp or of a mixture of them.
 #pragma once
 
 #include <memory>
@@ -7,20 +7,23 @@
 #include "octet/models/decoder/config.h"
 #include "octet/nn/attention.h"
 #include "octet/nn/mlp.h"
+#include "octet/nn/moe.h"
 #include "octet/nn/rmsnorm.h"
 
 namespace octet::models {
 
+// FeedForward: nn::Mlp or nn::Moe.
+template <class FeedForward>
 class PreNormBlock : public Block {
  public:
-  PreNormBlock(const DecoderConfig& config, std::int64_t layer, const Recipe& recipe, parallel::ParameterStore& store,
-               recipes::ScaleState& scales);
+  PreNormBlock(const DecoderConfig& config, std::int64_t layer, const typename FeedForward::Options& feed_forward,
+               const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
   void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y) override;
   void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy, const nn::LinearOperand& gx,
                 const std::function<void()>& before_attention) override;
   nn::LinearOperand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const override {
-    return mlp_.down().gradient(scope, g, memory);
+    return feed_forward_.gradient(scope, g, memory);
   }
   std::vector<nn::Linear*> linears() override;
 
@@ -32,7 +35,7 @@ class PreNormBlock : public Block {
     nn::AttentionSaved attention;
     Tensor x1;     // [T, D]
     Tensor rstd2;  // [T]
-    nn::MlpSaved mlp;
+    typename FeedForward::Saved feed_forward;
   };
 
   std::int64_t dim_;
@@ -40,11 +43,14 @@ class PreNormBlock : public Block {
   nn::RmsNorm norm1_;
   nn::Attention attention_;
   nn::RmsNorm norm2_;
-  nn::Mlp mlp_;
+  FeedForward feed_forward_;
   Saved saved_;
 };
 
+// A dense block; one whose tokens choose between experts.
 std::unique_ptr<Block> make_pre_norm_block(const DecoderConfig& config, std::int64_t layer, const Recipe& recipe,
                                            parallel::ParameterStore& store, recipes::ScaleState& scales);
+std::unique_ptr<Block> make_mixture_block(const DecoderConfig& config, std::int64_t layer, const Recipe& recipe,
+                                          parallel::ParameterStore& store, recipes::ScaleState& scales);
 
 }  // namespace octet::models

@@ -1,0 +1,45 @@
+#include "octet/base/require.h"
+#include "octet/models/decoder/config_json.h"
+#include "octet/models/decoder/names.h"
+#include "octet/models/decoder/pre_norm_block.h"
+#include "octet/models/mixtral/mixtral.h"
+
+namespace octet::models {
+namespace {
+
+DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
+  const JsonReader read(object, source);
+  DecoderConfig c = parse_decoder(read, "mixtral", {.kv_heads = 8, .max_position = 131072, .rope_theta = 1e6});
+  c.sliding_window = read.integer("sliding_window", 0);
+  c.experts = read.integer("num_local_experts", 8);
+  c.experts_per_token = read.integer("num_experts_per_tok", 2);
+  c.router_balance = read.number("router_aux_loss_coef", 0.001);
+  c.router_z = read.number("router_z_loss_coef", 0.0);
+  c.output_router_logits = read.boolean("output_router_logits", false);
+  demand(c.experts > 0, ExitCode::data, source, ": num_local_experts = ", c.experts, ": must be positive");
+  for (const char* key : {"router_jitter_noise", "attention_dropout"}) {
+    const double value = read.number(key, 0.0);
+    demand(value == 0.0, ExitCode::data, source, ": ", key, " = ", value, " is not supported (0)");
+  }
+  check(c, source);
+  return c;
+}
+
+nlohmann::ordered_json write(const DecoderConfig& c) {
+  nlohmann::ordered_json object = write_decoder(c, "MixtralForCausalLM");
+  object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nlohmann::ordered_json();
+  object["num_local_experts"] = c.experts;
+  object["num_experts_per_tok"] = c.experts_per_token;
+  object["router_aux_loss_coef"] = c.router_balance;
+  if (c.router_z != 0) object["router_z_loss_coef"] = c.router_z;  // Octet's own
+  object["output_router_logits"] = c.output_router_logits;
+  return object;
+}
+
+}  // namespace
+
+Family mixtral_family() {
+  return {.model_type = "mixtral", .make_block = make_mixture_block, .parse = parse, .write = write, .names = parameter_names};
+}
+
+}  // namespace octet::models

@@ -1,0 +1,333 @@
+#include "octet/nn/moe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "octet/base/math.h"
+#include "octet/kernels/elementwise/elementwise.h"
+#include "octet/kernels/experts/experts.h"
+#include "octet/kernels/gemm/gemm.h"
+#include "octet/kernels/router/router.h"
+#include "octet/nn/expert_exchange.h"
+#include "octet/nn/rmsnorm.h"
+#include "octet/nn/tokens.h"
+
+namespace octet::nn {
+namespace {
+
+// Experts see whole rows of all ranks of the tensor axis, so none is gathered for them or scattered after them.
+Scope expert_scope(const Scope& scope, comm::Group& alone) {
+  return {.queue = scope.queue,
+          .stash = scope.stash,
+          .scratch = scope.scratch,
+          .dtype = scope.dtype,
+          .record = scope.record,
+          .checkpointing = scope.checkpointing,
+          .observer = scope.observer,
+          .deterministic = scope.deterministic,
+          .context = scope.context,
+          .tensor = alone,
+          .expert = scope.expert};
+}
+
+// On the meta device: the same, of which nothing is counted.
+struct Uncounted {
+  std::unique_ptr<Queue> queue;
+  std::unique_ptr<comm::Group> expert;
+  Arena stash;
+  explicit Uncounted(const Scope& scope)
+      : queue(scope.queue.device().make_queue()),
+        expert(comm::make_silent_group("uncounted", scope.expert.rank(), scope.expert.size())),
+        stash(scope.queue.device(), MemoryCategory::activations, 0) {}
+  Scope scope(const Scope& of, Arena& where) {
+    return {.queue = *queue,
+            .stash = where,
+            .scratch = of.scratch,
+            .dtype = of.dtype,
+            .record = of.record,
+            .checkpointing = of.checkpointing,
+            .observer = of.observer,
+            .deterministic = of.deterministic,
+            .context = of.context,
+            .tensor = of.tensor,
+            .expert = *expert};
+  }
+};
+
+// Runs `usual`, and makes what the arena then holds as much as `most` would have it hold.
+template <class Most, class Usual>
+void at_least(Arena& arena, Most most, Usual usual) {
+  const std::size_t before = arena.used();
+  most();
+  const std::size_t wanted = arena.used();
+  arena.release_to(before);
+  usual();
+  if (arena.used() < wanted) arena.allocate(wanted - arena.used());
+}
+
+// Of x in the dtype of the router's arithmetic.
+Tensor for_router(const Scope& scope, const Tensor& x) {
+  if (x.dtype == statistics_dtype(scope.dtype)) return x;
+  const Tensor result = allocate(scope.scratch, statistics_dtype(scope.dtype), x.shape);
+  kernels::cast(scope.queue, {.x = x, .y = result});
+  return result;
+}
+
+kernels::GemmOperand transposed_values(const Tensor& x) { return {.values = x, .layout = kernels::GemmOperand::Layout::k_first}; }
+
+}  // namespace
+
+Moe::Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
+    : options_(options),
+      place_(store.expert_place()),
+      router_(&store.add(
+          {.name = options.name + ".gate.weight", .shape = {options.experts, options.dim}, .init_std = options.init_std})),
+      alone_(comm::make_silent_group("one expert")) {
+  for (std::int64_t e = 0; e < options.experts; ++e) {
+    experts_.push_back(std::make_unique<Mlp>(Mlp::Options{.name = concat(options.name, ".experts.", e),
+                                                          .gate = "w1",
+                                                          .up = "w3",
+                                                          .down = "w2",
+                                                          .dim = options.dim,
+                                                          .ffn = options.ffn,
+                                                          .init_std = options.init_std,
+                                                          .output_init_std = options.output_init_std,
+                                                          .expert = {e, options.experts}},
+                                             recipe, store, scales));
+  }
+}
+
+std::vector<Linear*> Moe::linears() {
+  std::vector<Linear*> result;
+  for (const auto& expert : experts_) {
+    result.push_back(&expert->gate_up());
+    result.push_back(&expert->down());
+  }
+  return result;
+}
+
+// Where the tokens of several ranks are gathered, all of them are kept in place of this share.
+LinearOperand Moe::input(const Scope& scope, std::int64_t tokens, const MoeSaved&) const {
+  const bool kept = scope.tensor.size() == 1 && scope.checkpointing != Checkpointing::selective;
+  return {.values = allocate(kept ? scope.stash : scope.scratch, scope.dtype, {tokens, options_.dim})};
+}
+
+LinearOperand Moe::rebuild_input(const Scope& scope, std::int64_t tokens) const {
+  return {.values = allocate(scope.scratch, scope.dtype, {tokens, options_.dim})};
+}
+
+// Logits, experts and weights, where the rows stand, and what the losses need of whole sequences.
+void Moe::route(const Scope& scope, MoeSaved& saved) const {
+  const std::int64_t tokens = saved.h.rows(), k = options_.top_k;
+  const DType dtype = statistics_dtype(scope.dtype);
+  saved.logits = allocate(scope.stash, dtype, {tokens, options_.experts});
+  saved.experts = allocate(scope.stash, DType::i32, {tokens, k});
+  saved.weights = allocate(scope.stash, dtype, {tokens, k});
+  saved.statistics = allocate(scope.stash, dtype, {scope.batch, 2 * options_.experts + 1});
+  saved.rows = allocate(scope.stash, DType::i32, {tokens, k});
+  kernels::gemm(scope.queue, scope.scratch,
+                {.a = {.values = saved.h}, .b = {.values = router_->value}, .c = {}, .d = saved.logits});
+  kernels::router_forward(
+      scope.queue, scope.scratch,
+      {.logits = saved.logits, .experts = saved.experts, .weights = saved.weights, .statistics = saved.statistics});
+  if (scope.context.size() > 1) scope.context.all_reduce(scope.queue, scope.scratch, {.x = saved.statistics});
+  if (!scope.router_total) return;
+  kernels::router_losses(
+      scope.queue,
+      {.statistics = saved.statistics, .seq_len = tokens / scope.batch * scope.context.size(), .total = scope.router_total});
+}
+
+// Rows that a rank may have for another in one round.
+std::int64_t Moe::quota(const Scope& scope, std::int64_t tokens) const {
+  const std::int64_t all = tokens * options_.top_k;
+  return std::min(all, ceil_div(2 * all, std::int64_t{scope.expert.size()}));
+}
+
+ExpertRound Moe::fullest(const Scope& scope, std::int64_t tokens) const {
+  return fullest_round(quota(scope, tokens), tokens, scope.expert.size(), own_count());
+}
+
+// The numbers of rows are the one thing that the host waits for.
+std::vector<ExpertRound> Moe::count_rounds(const Scope& scope, const MoeSaved& saved) const {
+  const ArenaScope temporaries(scope.scratch);
+  const int ranks = scope.expert.size();
+  const std::int64_t tokens = saved.h.rows();
+  const Tensor counts = allocate(scope.scratch, DType::i32, {options_.experts});
+  const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.experts});
+  kernels::expert_order(
+      scope.queue, {.experts = saved.experts, .multiple = ranks > 1 ? 1 : kExpertRows, .counts = counts, .rows = saved.rows});
+  scope.expert.all_gather(scope.queue, scope.scratch, {.x = counts, .y = all});
+  if (scope.queue.kind() == DeviceKind::meta)
+    return {even_round(ceil_div(tokens * options_.top_k, std::int64_t{ranks}), ranks, own_count())};
+  std::vector<std::int32_t> host(static_cast<std::size_t>(all.elements()));
+  scope.queue.copy_to_host(host.data(), all.data, all.bytes());
+  scope.queue.synchronize();
+  scope.expert.check();
+  return expert_rounds(host, ranks, scope.expert.rank(), quota(scope, tokens));
+}
+
+// With one rank rows stand where its experts multiply them.
+std::int64_t Moe::rows_sent(const Scope& scope, const MoeSaved& saved, const ExpertRound& round) const {
+  return scope.expert.size() > 1 ? saved.rows.elements() : round.total();
+}
+
+Tensor Moe::received(const Scope& scope, Arena& arena, const MoeSaved& saved, const ExpertRound& round, const Tensor& x,
+                     const Tensor& weights) const {
+  const Tensor result = allocate(arena, scope.dtype, {round.total(), options_.dim});
+  if (scope.expert.size() == 1) {
+    kernels::expert_scatter(scope.queue, {.x = x, .rows = saved.rows, .weights = weights, .y = result});
+    fill_up(scope, round, result);
+    return result;
+  }
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor rows = allocate(scope.scratch, scope.dtype, {saved.rows.elements(), options_.dim});
+  kernels::expert_scatter(scope.queue, {.x = x, .rows = saved.rows, .weights = weights, .y = rows});
+  send_to_experts(scope, round, rows, result);
+  return result;
+}
+
+void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round, const Tensor& returned) const {
+  const ArenaScope temporaries(scope.scratch);
+  const bool alone = scope.expert.size() == 1;
+  const Tensor x = received(scope, keeps_rows(scope) ? scope.stash : scope.scratch, saved, round.plan, saved.h, {});
+  const Tensor made = alone ? returned : allocate(scope.scratch, scope.dtype, x.shape);
+  round.experts.assign(round.plan.rows.size(), {});
+  for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
+    const ArenaScope of_expert(scope.scratch);
+    own(e).forward(scope, x.slice_rows(begin, end), made.slice_rows(begin, end), round.experts[e]);
+  });
+  if (!alone) send_back(scope, round.plan, made, returned);
+}
+
+void Moe::run_forward(const Scope& scope, MoeSaved& saved, std::vector<ExpertRoundSaved>& rounds) const {
+  saved.returned = allocate(scope.stash, scope.dtype, {rows_sent(scope, saved, rounds.front().plan), options_.dim});
+  if (rounds.size() == 1) return run_round(scope, saved, rounds.front(), saved.returned);
+  Scope forgetful = scope;
+  forgetful.checkpointing = Checkpointing::selective;  // keeps the least
+  for (ExpertRoundSaved& round : rounds) {
+    const ArenaScope forgotten(scope.stash);
+    run_round(forgetful, saved, round, saved.returned);
+  }
+}
+
+void Moe::forward(const Scope& outer, const LinearOperand& h, const Tensor& residual, const Tensor& y, MoeSaved& saved) const {
+  const bool keep = outer.checkpointing != Checkpointing::selective;
+  saved = {};
+  saved.h = outer.tensor.size() == 1 ? h.values : gather_tokens(outer, keep ? outer.stash : outer.scratch, h.values);
+  route(outer, saved);
+  const Scope scope = expert_scope(outer, *alone_);
+  for (ExpertRound& round : count_rounds(scope, saved)) saved.rounds.push_back({.plan = std::move(round), .experts = {}});
+  if (scope.queue.kind() == DeviceKind::meta) {
+    Uncounted uncounted(scope);
+    saved.fullest.push_back({.plan = fullest(scope, saved.h.rows()), .experts = {}});
+    at_least(
+        scope.stash, [&] { run_forward(uncounted.scope(scope, scope.stash), saved, saved.fullest); },
+        [&] { run_forward(scope, saved, saved.rounds); });
+  } else {
+    run_forward(scope, saved, saved.rounds);
+  }
+  if (!y) return;
+  const ArenaScope temporaries(outer.scratch);
+  const TokenSum sum(outer, residual, y);
+  kernels::expert_combine(outer.queue,
+                          {.x = saved.returned, .rows = saved.rows, .weights = saved.weights, .residual = sum.c, .y = sum.d});
+  sum.finish(outer);
+}
+
+void Moe::rebuild_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
+  const Tensor x = received(scope, scope.scratch, saved, round.plan, saved.h, {});
+  for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
+    own(e).rebuild(scope, x.slice_rows(begin, end), round.experts[e]);
+  });
+}
+
+// Several rounds are made again by backward, one by one.
+void Moe::rebuild(const Scope& outer, const LinearOperand& h, MoeSaved& saved) const {
+  saved.h = gather_tokens(outer, outer.scratch, h.values);
+  if (saved.rounds.size() > 1) return;
+  const Scope scope = expert_scope(outer, *alone_);
+  if (scope.queue.kind() != DeviceKind::meta) return rebuild_round(scope, saved, saved.rounds.front());
+  Uncounted uncounted(scope);
+  at_least(
+      scope.scratch, [&] { rebuild_round(uncounted.scope(scope, scope.stash), saved, saved.fullest.front()); },
+      [&] { rebuild_round(scope, saved, saved.rounds.front()); });
+}
+
+Tensor Moe::backward_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round, const Tensor& gy) const {
+  const Tensor g = received(scope, scope.scratch, saved, round.plan, gy, saved.weights);
+  for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
+    const Tensor rows = g.slice_rows(begin, end);
+    own(e).backward(scope, rows, round.experts[e], rows);
+  });
+  return g;
+}
+
+// Of all rows [S, D], in the scratch.
+Tensor Moe::run_backward(const Scope& scope, const MoeSaved& saved, std::vector<ExpertRoundSaved>& rounds, const Tensor& gy,
+                         bool again) const {
+  if (scope.expert.size() == 1) return backward_round(scope, saved, rounds.front(), gy);
+  const Tensor result = allocate(scope.scratch, scope.dtype, saved.returned.shape);
+  Scope recompute = scope;
+  recompute.record = Record::nothing;
+  recompute.checkpointing = Checkpointing::none;
+  for (ExpertRoundSaved& round : rounds) {
+    const ArenaScope temporaries(scope.scratch), remade(scope.stash);
+    if (again) run_round(recompute, saved, round, saved.returned);
+    send_back(scope, round.plan, backward_round(scope, saved, round, gy), result);
+  }
+  return result;
+}
+
+// gh = what the router's logits give. Ranks of the tensor axis have parts of `gweights`, and so of all that follows from them.
+void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const {
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor glogits = allocate(scope.scratch, saved.logits.dtype, saved.logits.shape);
+  const bool losses = (options_.balance != 0 || options_.z != 0) && scope.tensor.rank() == 0;
+  kernels::router_backward(scope.queue, {.logits = saved.logits,
+                                         .experts = saved.experts,
+                                         .weights = saved.weights,
+                                         .gweights = gweights,
+                                         .statistics = losses ? saved.statistics : Tensor{},
+                                         .seq_len = saved.h.rows() / scope.batch * scope.context.size(),
+                                         .balance = options_.balance,
+                                         .z = options_.z,
+                                         .glogits = glogits});
+  kernels::gemm(scope.queue, scope.scratch,
+                {.a = {.values = glogits}, .b = transposed_values(for_router(scope, router_->value)), .c = {}, .d = gh});
+  kernels::gemm(scope.queue, scope.scratch,
+                {.a = transposed_values(glogits),
+                 .b = transposed_values(for_router(scope, saved.h)),
+                 .c = router_->grad,
+                 .d = router_->grad});
+}
+
+// Of experts that saw no token: a gradient that the first product of a step would have written.
+void Moe::write_unused_gradients(const Scope& scope) const {
+  for (std::int64_t e = 0; e < own_count(); ++e) {
+    for (const Linear* linear : {&own(e).gate_up(), &own(e).down()}) {
+      const parallel::Parameter& weight = linear->weight();
+      if (std::exchange(linear->weight().grad_is_stale, false)) scope.queue.zero(weight.grad.data, weight.grad.bytes());
+    }
+  }
+}
+
+void Moe::backward(const Scope& outer, const LinearOperand& share, MoeSaved& saved, const Tensor& gh) const {
+  const ArenaScope temporaries(outer.scratch);
+  const Scope scope = expert_scope(outer, *alone_);
+  const Tensor gy = gather_tokens(outer, outer.scratch, share.values);
+  const Tensor gweights = allocate(outer.scratch, saved.weights.dtype, saved.weights.shape);
+  kernels::expert_dot(outer.queue, {.gy = gy, .x = saved.returned, .rows = saved.rows, .gweights = gweights});
+  if (scope.queue.kind() == DeviceKind::meta) {
+    const ArenaScope most(scope.scratch);
+    Uncounted uncounted(scope);
+    run_backward(uncounted.scope(scope, uncounted.stash), saved, saved.fullest, gy, true);
+  }
+  const Tensor rows = run_backward(scope, saved, saved.rounds, gy, saved.rounds.size() > 1);
+  write_unused_gradients(scope);
+  const TokenSum sum(outer, {}, gh);
+  router_backward(outer, saved, gweights, sum.d);
+  kernels::expert_combine(outer.queue, {.x = rows, .rows = saved.rows, .weights = {}, .residual = sum.d, .y = sum.d});
+  sum.finish(outer);
+}
+
+}  // namespace octet::nn

@@ -1,0 +1,191 @@
+#include "octet/nn/moe.h"
+
+#include "nn/layer_fixture.h"
+#include "octet/kernels/router/router.h"
+
+namespace octet::nn {
+namespace {
+
+using testing::values_of;
+
+constexpr std::int64_t kTokens = 40, kDim = 16, kFfn = 32, kExperts = 4;
+
+double distance(const Tensor& a, const Tensor& b) {
+  const auto x = values_of(a), y = values_of(b);
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    difference += (x[i] - y[i]) * (x[i] - y[i]);
+    size += y[i] * y[i];
+  }
+  return std::sqrt(difference / size);
+}
+
+struct MoeLayer : testing::LayerTest {
+  void make(const Recipe& of, std::int64_t top_k = 2, double losses = 0) {
+    use(of);
+    moe = std::make_unique<Moe>(Moe::Options{.name = "moe",
+                                             .dim = kDim,
+                                             .ffn = kFfn,
+                                             .experts = kExperts,
+                                             .top_k = top_k,
+                                             .init_std = 0.5,
+                                             .output_init_std = 0.5,
+                                             .balance = 0.7 * losses,
+                                             .z = 0.3 * losses},
+                                recipe, *parameters, *scales);
+    materialise(moe->linears());
+    h = random(dtype(), {kTokens, kDim});
+    residual = random(dtype(), {kTokens, kDim});
+    gy = random(dtype(), {kTokens, kDim});
+  }
+  enum class Way { forward, without_y, rebuilt };
+  // y, and after backward gh.
+  std::pair<Tensor, Tensor> run(Way way = Way::forward) {
+    stash.release_to(0);
+    scratch.release_to(0);
+    MoeSaved saved;
+    Scope s = scope();
+    s.checkpointing = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
+    s.record = way == Way::without_y ? Record::nothing : Record::amax;
+    const Tensor y = zeros(dtype(), {kTokens, kDim}), gh = zeros(dtype(), {kTokens, kDim});
+    moe->forward(s, made(moe->input(s, kTokens, saved), h), residual, way == Way::without_y ? Tensor{} : y, saved);
+    if (way == Way::rebuilt) moe->rebuild(s, made(moe->rebuild_input(s, kTokens), h), saved);
+    moe->backward(s, {.values = gy}, saved, gh);
+    return {y, gh};
+  }
+  // All logits equal: tokens go to the first experts.
+  void blind_the_router() { queue->zero(moe->router().value.data, moe->router().value.bytes()); }
+
+  std::unique_ptr<Moe> moe;
+  Tensor h, residual, gy;
+};
+
+TEST_F(MoeLayer, BackwardIsTheDerivative) {
+  make(testing::fp64_recipe(), 2, 1.0);
+  const Tensor y = zeros(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
+  MoeSaved saved;
+  const auto loss = [&] {
+    stash.release_to(0);
+    double total[2] = {};
+    Scope s = scope();
+    s.router_total = total;
+    moe->forward(s, made(moe->input(s, kTokens, saved), h), residual, y, saved);
+    return dot(y, gy) + 0.7 * total[0] + 0.3 * total[1];
+  };
+  loss();
+  moe->backward(scope(), {.values = gy}, saved, gh);
+  expect_gradient("h", h, gh, loss);
+  expect_gradient("router", moe->router().value, copy(moe->router().grad), loss);
+  for (Linear* linear : moe->linears())
+    expect_gradient(linear->name(), linear->weight().value, copy(linear->weight().grad), loss);
+}
+
+// All that backward reads comes out the same from a full forward, from one without y, and from a selective one and its rebuild.
+TEST_F(MoeLayer, AllWaysToBackwardGiveTheSameBits) {
+  for (const std::string& name : recipes::recipe_names()) {
+    for (const std::string wgrad : {"recipe", "bf16"}) {
+      make(recipes::make_recipe(name, {.wgrad = wgrad}), 2, 1.0);
+      const Tensor expected = run(Way::forward).second;
+      EXPECT_TRUE(testing::same_bytes(run(Way::without_y).second, expected)) << name << " " << wgrad;
+      EXPECT_TRUE(testing::same_bytes(run(Way::rebuilt).second, expected)) << name << " " << wgrad;
+    }
+  }
+}
+
+// With every token on one expert the layer is that expert, and the rows that fill up its tile change nothing: codes that saw them
+// would differ by 2^-4 where these differ by two roundings to BF16 and the order of sums.
+TEST_F(MoeLayer, AllTokensOnOneExpert) {
+  constexpr double kAllowed = 0x1p-7;
+  for (const std::string& name : recipes::recipe_names()) {
+    make(recipes::make_recipe(name, {}), 1);
+    blind_the_router();
+    const Tensor nothing = zeros(dtype(), {kTokens, kDim});
+    residual = nothing;
+    const auto [y, gh] = run();
+    const auto experts = moe->linears();
+    const Tensor ggate_up = copy(experts[0]->weight().grad), gdown = copy(experts[1]->weight().grad);
+    for (std::size_t i = 2; i < experts.size(); ++i) {
+      const auto unused = values_of(experts[i]->weight().grad);
+      EXPECT_EQ(std::count(unused.begin(), unused.end(), 0.0), static_cast<std::ptrdiff_t>(unused.size())) << name << " " << i;
+    }
+
+    // The same weights in a layer of one.
+    const Tensor gate_up = copy(experts[0]->weight().primary()), down = copy(experts[1]->weight().primary());
+    const Tensor input = h, upstream = gy;
+    use(recipe);
+    Mlp mlp({.name = "mlp", .dim = kDim, .ffn = kFfn}, recipe, *parameters, *scales);
+    materialise({&mlp.gate_up(), &mlp.down()});
+    queue->copy(mlp.gate_up().weight().primary().data, gate_up.data, gate_up.bytes());
+    queue->copy(mlp.down().weight().primary().data, down.data, down.bytes());
+    parameters->refresh(*queue, scratch);
+    const Tensor y1 = zeros(dtype(), {kTokens, kDim}), gh1 = zeros(dtype(), {kTokens, kDim});
+    stash.release_to(0);
+    scratch.release_to(0);
+    MlpSaved saved;
+    mlp.forward(scope(), made(mlp.input(scope(), kTokens, saved), input), nothing, y1, saved);
+    mlp.backward(scope(), made(mlp.down().gradient(scope(), upstream), upstream), saved, gh1);
+    EXPECT_LT(distance(y, y1), kAllowed) << name;
+    EXPECT_LT(distance(gh, gh1), kAllowed) << name;
+    EXPECT_LT(distance(ggate_up, mlp.gate_up().weight().grad), kAllowed) << name;
+    EXPECT_LT(distance(gdown, mlp.down().weight().grad), kAllowed) << name;
+  }
+}
+
+// A gradient of the step before must not live on in an expert that nobody chose in this one.
+TEST_F(MoeLayer, ExpertsWithoutTokensHaveNoGradient) {
+  make(recipes::make_recipe("fp8_delayed", {}), 1);
+  run();
+  blind_the_router();
+  parameters->zero_gradients(*queue);
+  run();
+  const auto experts = moe->linears();
+  for (std::size_t i = 0; i < experts.size(); ++i) {
+    const auto gradient = values_of(experts[i]->weight().grad);
+    const bool zero = std::count(gradient.begin(), gradient.end(), 0.0) == static_cast<std::ptrdiff_t>(gradient.size());
+    EXPECT_EQ(zero, i >= 2) << experts[i]->name();
+  }
+}
+
+// What the meta device plans is enough however tokens choose.
+TEST_F(MoeLayer, TakesNoMoreMemoryThanPlanned) {
+  for (const std::string name : {"bf16", "fp8_delayed", "fp8_block", "mxfp8"}) {
+    for (const auto checkpointing : {Checkpointing::none, Checkpointing::selective}) {
+      for (const bool blind : {false, true}) {
+        make(recipes::make_recipe(name, {}));
+        if (blind) blind_the_router();
+        Arena real_stash(*device, MemoryCategory::activations, std::size_t{1} << 24);
+        Arena planned_stash(*meta, MemoryCategory::activations, 0), planned(*meta, MemoryCategory::workspace, 0);
+        Arena room(*device, MemoryCategory::workspace, std::size_t{1} << 24);
+        const auto pass = [&](Queue& on, Arena& st, Arena& sc) {
+          Scope s{.queue = on,
+                  .stash = st,
+                  .scratch = sc,
+                  .dtype = dtype(),
+                  .checkpointing = checkpointing,
+                  .context = *alone,
+                  .tensor = *alone,
+                  .expert = *alone};
+          MoeSaved saved;
+          const LinearOperand x = moe->input(s, kTokens, saved);
+          if (on.kind() == DeviceKind::cpu) on.copy(x.values.data, h.data, h.bytes());
+          moe->forward(s, x, residual, residual, saved);
+          if (checkpointing == Checkpointing::selective) {
+            const LinearOperand again = moe->rebuild_input(s, kTokens);
+            if (on.kind() == DeviceKind::cpu) on.copy(again.values.data, h.data, h.bytes());
+            moe->rebuild(s, again, saved);
+          }
+          moe->backward(s, {.values = gy}, saved, gy);
+        };
+        const std::unique_ptr<Device> like_cpu = make_meta_device(DeviceKind::cpu);
+        const std::unique_ptr<Queue> on_meta = like_cpu->make_queue();
+        pass(*on_meta, planned_stash, planned);
+        pass(*queue, real_stash, room);
+        EXPECT_LE(real_stash.high_water(), planned_stash.high_water()) << name << (blind ? " one set" : "");
+        EXPECT_LE(room.high_water(), planned.high_water()) << name << (blind ? " one set" : "");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::nn
