@@ -1,161 +1,12 @@
-#include "octet/kernels/attention/attention.h"
-
-#include <algorithm>
-#include <cmath>
 #include <limits>
-#include <string>
-#include <vector>
 
-#include "gpu/twins.h"
-#include "octet/kernels/attention/attention_workspace.h"
-#include "octet/numerics/bounds.h"
+#include "gpu/attention_fixture.h"
 
-namespace octet {
+namespace octet::testing {
 namespace {
 
-using kernels::AttentionBackward;
-using kernels::AttentionForward;
-using kernels::AttentionShape;
-using testing::near;
-using testing::near_norm;
-using testing::same_bytes;
-using testing::Twin;
-using testing::values_of;
-
-struct Sizes {
-  std::int64_t batch, heads, kv_heads, sq, sk, dim;
-  bool deterministic = false;
-  std::int64_t window = 0;
-
-  std::string text() const {
-    return concat("batch ", batch, " heads ", heads, "/", kv_heads, " tokens ", sq, "/", sk, " dim ", dim,
-                  deterministic ? " deterministic" : "", " window ", window);
-  }
-  AttentionShape shape() const {
-    return {.batch = batch,
-            .heads = heads,
-            .kv_heads = kv_heads,
-            .head_dim = dim,
-            .scale = 1 / std::sqrt(static_cast<double>(dim)),
-            .window = window,
-            .deterministic = deterministic};
-  }
-};
-
-Twin columns(const Twin& t, std::int64_t begin, std::int64_t end) {
-  return {t.cpu.slice_cols(begin, end), t.gpu.slice_cols(begin, end)};
-}
-
-// The largest norm of `dim` adjacent elements, which are a head of a row.
-double largest_norm(const std::vector<double>& x, std::int64_t dim) {
-  double largest = 0;
-  for (std::size_t i = 0; i < x.size(); i += static_cast<std::size_t>(dim)) {
-    double sum = 0;
-    for (std::size_t c = i; c < i + static_cast<std::size_t>(dim); ++c) sum += x[c] * x[c];
-    largest = std::max(largest, std::sqrt(sum));
-  }
-  return largest;
-}
-
-// The distance that `roundings` independent roundings to BF16 make, each of which moves a result by its own share (the terms of
-// the sums have random signs); twice that, as product_noise() allows.
-double bf16_noise(int roundings) { return 2 * std::sqrt(roundings) * rounding_noise(kUnitRoundoffBf16).high; }
-
-class AttentionGpuTest : public testing::TwinTest {
- protected:
-  struct Operands {
-    Sizes sizes;
-    Twin q, k, v, o, lse, go, gq, gk, gv;
-
-    AttentionForward forward(Tensor Twin::*side) const {
-      return {.shape = sizes.shape(), .q = q.*side, .k = k.*side, .v = v.*side, .o = o.*side, .lse = lse.*side};
-    }
-    AttentionBackward backward(Tensor Twin::*side) const {
-      return {.shape = sizes.shape(),
-              .q = q.*side,
-              .k = k.*side,
-              .v = v.*side,
-              .o = o.*side,
-              .lse = lse.*side,
-              .go = go.*side,
-              .gq = gq.*side,
-              .gk = gk.*side,
-              .gv = gv.*side};
-    }
-  };
-
-  // Q, K and V are slices of one matrix as a fused projection writes it; with unequal lengths, K and V of one.
-  Operands operands(const Sizes& s) {
-    const std::int64_t q = s.heads * s.dim, kv = s.kv_heads * s.dim, apart = s.sq == s.sk ? q : 0;
-    Operands x;
-    x.sizes = s;
-    const Shape packed{s.batch * s.sk, apart + 2 * kv}, of_q{s.batch * s.sq, q};
-    const Twin in = random(DType::bf16, packed), gradient = poisoned(DType::bf16, packed);
-    x.q = apart ? columns(in, 0, q) : random(DType::bf16, of_q);
-    x.gq = apart ? columns(gradient, 0, q) : poisoned(DType::bf16, of_q);
-    x.k = columns(in, apart, apart + kv);
-    x.gk = columns(gradient, apart, apart + kv);
-    x.v = columns(in, apart + kv, apart + 2 * kv);
-    x.gv = columns(gradient, apart + kv, apart + 2 * kv);
-    x.go = random(DType::bf16, of_q);
-    x.o = poisoned(DType::bf16, of_q);
-    x.lse = poisoned(DType::f32, {s.heads, s.batch * s.sq});
-    return x;
-  }
-
-  void run_cpu(const Operands& x) {
-    attention_forward(*cpu_queue, cpu_scratch, x.forward(&Twin::cpu));
-    attention_backward(*cpu_queue, cpu_scratch, x.backward(&Twin::cpu));
-  }
-  void run_gpu(const Operands& x) {
-    attention_forward(*gpu_queue, gpu_scratch, x.forward(&Twin::gpu));
-    attention_backward(*gpu_queue, gpu_scratch, x.backward(&Twin::gpu));
-  }
-
-  std::vector<double> on_gpu(const Twin& t) { return values_of(fetch(t.gpu).view()); }
-  // From [B, H, Sq] to the [H, B, Sq] of the CPU.
-  std::vector<double> lse_on_gpu(const Operands& x) {
-    const Sizes& s = x.sizes;
-    const std::vector<double> stored = on_gpu(x.lse);
-    std::vector<double> result;
-    for (std::int64_t h = 0; h < s.heads; ++h) {
-      for (std::int64_t b = 0; b < s.batch; ++b) {
-        const auto begin = stored.begin() + (b * s.heads + h) * s.sq;
-        result.insert(result.end(), begin, begin + s.sq);
-      }
-    }
-    return result;
-  }
-
-  void expect_agreement(Sizes sizes) {
-    for (const bool deterministic : {false, true}) {
-      sizes.deterministic = deterministic;
-      SCOPED_TRACE(sizes.text());
-      const Operands x = operands(sizes);
-      run_cpu(x);
-      run_gpu(x);
-      // Logits err as dot products, whose terms add up to at most |q| |k|; the sum of their exponentials by its length and the
-      // approximations of exp and log.
-      const double reach = largest_norm(values_of(x.q.cpu), sizes.dim) * largest_norm(values_of(x.k.cpu), sizes.dim);
-      const double logit_error = dot_error_bound(sizes.dim, reach * sizes.shape().scale, 3);
-      const double sum_error = gamma(static_cast<double>(sizes.sk + 64), kUnitRoundoffF32);
-      EXPECT_TRUE(near(lse_on_gpu(x), values_of(x.lse.cpu),
-                       {.absolute = 2 * (logit_error + sum_error), .relative = gamma(8, kUnitRoundoffF32)}))
-          << "lse";
-      // P, and o as both sides store it.
-      EXPECT_TRUE(near_norm(on_gpu(x.o), values_of(x.o.cpu), bf16_noise(3))) << "o";
-      // P or dS, o as it was stored, a head's share before the sum over a group, and the results; of either side.
-      const bool in_two = kernels::attention_backward_keys(sizes.shape(), sizes.sq, sizes.sk) != sizes.sk;
-      const int halves = in_two ? 2 : 0;  // of the keys, whose shares of gq are rounded before their sum
-      EXPECT_TRUE(near_norm(on_gpu(x.gq), values_of(x.gq.cpu), bf16_noise(6 + halves))) << "gq";
-      EXPECT_TRUE(near_norm(on_gpu(x.gk), values_of(x.gk.cpu), bf16_noise(6))) << "gk";
-      EXPECT_TRUE(near_norm(on_gpu(x.gv), values_of(x.gv.cpu), bf16_noise(6))) << "gv";
-    }
-  }
-};
-
 TEST_F(AttentionGpuTest, AgreesWithTheCpu) {
-  const std::vector<Sizes> cases = {
+  const std::vector<AttentionSizes> cases = {
       {1, 4, 4, 64, 64, 64},    {2, 4, 2, 96, 96, 64},       // GQA, more than one sequence
       {1, 8, 2, 256, 256, 128}, {1, 4, 1, 1024, 1024, 128},  // MQA, many tiles
       {2, 6, 3, 40, 40, 80},                                 // shorter than a tile, a head_dim between two
@@ -163,13 +14,13 @@ TEST_F(AttentionGpuTest, AgreesWithTheCpu) {
       {1, 2, 1, 130, 130, 256}, {1, 4, 2, 64, 160, 64},  // a chunk on its prefix
       {2, 4, 2, 100, 333, 128}, {2, 4, 4, 1, 70, 64},    // one new token
   };
-  for (const Sizes& sizes : cases) expect_agreement(sizes);
+  for (const AttentionSizes& sizes : cases) expect_agreement(sizes);
 }
 
 // Shorter than a tile, of some tiles, of one key less than all, of all and of more; alone and of a chunk on the keys that its
 // window shows, on more of them and on less.
 TEST_F(AttentionGpuTest, AgreesWithTheCpuOnWindows) {
-  const auto windowed = [](Sizes sizes, std::int64_t window) {
+  const auto windowed = [](AttentionSizes sizes, std::int64_t window) {
     sizes.window = window;
     return sizes;
   };
@@ -203,7 +54,7 @@ TEST_F(AttentionGpuTest, DeterministicRunsHaveTheSameBits) {
 
 // cuDNN's own number is checked when a plan is made.
 TEST_F(AttentionGpuTest, TakesNoMoreScratchThanPlanned) {
-  for (const Sizes& sizes : std::vector<Sizes>{{1, 8, 2, 4096, 4096, 64, true},
+  for (const AttentionSizes& sizes : std::vector<AttentionSizes>{{1, 8, 2, 4096, 4096, 64, true},
                                                {1, 8, 2, 4096, 4096, 128, true},
                                                {8, 4, 4, 1001, 1001, 96, true},
                                                {8, 4, 4, 1001, 1001, 96},
@@ -230,7 +81,7 @@ TEST_F(AttentionGpuTest, TakesNoMoreScratchThanPlanned) {
 // A tile that reaches beyond the end of a sequence does not see the next one.
 TEST_F(AttentionGpuTest, NanStaysInItsSequence) {
   for (const std::int64_t tokens : {40, 200}) {
-    const Sizes sizes{2, 4, 2, tokens, tokens, 64};
+    const AttentionSizes sizes{2, 4, 2, tokens, tokens, 64};
     const std::int64_t q = sizes.heads * sizes.dim, width = q + 2 * sizes.kv_heads * sizes.dim;
     Operands x = operands(sizes);
     const Twin in = filled(DType::bf16, {2 * tokens, width}, [&](std::int64_t i) {
@@ -268,4 +119,4 @@ TEST_F(AttentionGpuTest, RefusesBeforeAnyStep) {
 }
 
 }  // namespace
-}  // namespace octet
+}  // namespace octet::testing

@@ -87,9 +87,15 @@ TEST_P(GpuMesh, TakesTheStepOfOneGpu) {
 // The truth is the step in FP64 on the CPU. Attention of a part of the sequence rounds as that of the whole; gradients of K and V
 // are rounded up to three times more.
 TEST_P(GpuMesh, HoldsPartsOfSequences) {
-  for (const std::int64_t window : {0, 20}) {
+  struct Case {
+    std::int64_t window;
+    bool documents;
+  };
+  for (const auto& [window, documents] : {Case{0, false}, Case{20, false}, Case{0, true}, Case{20, true}}) {
     train::EngineOptions options = options_of(GetParam());
     options.model.sliding_window = window;
+    options.document_mask = documents;
+    options.deterministic = !documents;
     train::EngineOptions exact = options;
     exact.recipe = recipe_named("fp64");
     const RunState truth = alone(exact, 1, DeviceKind::cpu), one = alone(options, 1);
@@ -97,7 +103,7 @@ TEST_P(GpuMesh, HoldsPartsOfSequences) {
          layouts({{.mesh = Mesh({1, 1, 2, 1})},
                   {.mesh = Mesh({1, 1, 4, 1})},
                   {.mesh = Mesh({1, 2, 2, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded}})) {
-      SCOPED_TRACE(text(layout) + concat(", window ", window));
+      SCOPED_TRACE(text(layout) + concat(", window ", window, documents ? ", documents" : ""));
       const RunState actual = run(options, layout, 1);
       EXPECT_NEAR(actual.taken.losses[0], one.taken.losses[0], 24 * kUnitRoundoffBf16 * one.taken.losses[0]);
       expect_hardly_more_rounding(actual, one, truth);

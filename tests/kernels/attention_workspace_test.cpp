@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "octet/device/arena.h"
+
 namespace octet::kernels {
 namespace {
 
@@ -38,6 +40,38 @@ TEST(AttentionWorkspace, FindsTheShapeItselfOrNothing) {
     windowed.window = row.sk;  // hides nothing
     EXPECT_EQ(find_attention_workspace(windowed, row.sq, row.sk), &row);
   }
+}
+
+// The scratch of a call on documents is of its shape alone: meta device and GPU agree whatever the documents are.
+TEST(AttentionWorkspace, DocumentsTakeTheSameHoweverManyTheyAre) {
+  const auto meta = make_meta_device(DeviceKind::cuda);
+  const auto queue = meta->make_queue();
+  const Buffer nowhere = meta->allocate(1, MemoryCategory::workspace);
+  const auto bytes = [&](std::int64_t sq, std::int64_t sk, std::int64_t documents) {
+    const auto on_meta = [&](DType dtype, Shape shape) { return Tensor(nowhere.data(), dtype, shape); };
+    const Tensor q = on_meta(DType::bf16, {sq, 8 * 64}), k = on_meta(DType::bf16, {sk, 2 * 64});
+    Arena arena(*meta, MemoryCategory::workspace, 0);
+    attention_backward(*queue, arena,
+                       {.shape = {.batch = 1, .heads = 8, .kv_heads = 2, .head_dim = 64, .scale = 0.125},
+                        .q = q,
+                        .k = k,
+                        .v = k,
+                        .first_keys = documents > 0 ? on_meta(DType::i32, {sq}) : Tensor(),
+                        .documents = documents,
+                        .o = q,
+                        .lse = on_meta(DType::f32, {8, sq}),
+                        .go = q,
+                        .gq = q,
+                        .gk = k,
+                        .gv = k});
+    return arena.high_water();
+  };
+  EXPECT_EQ(bytes(1000, 1000, 1), bytes(1000, 1000, 1000));
+  EXPECT_EQ(bytes(500, 1000, 1), bytes(500, 1000, 77));
+  EXPECT_GT(bytes(1000, 1000, 1), bytes(1000, 1000, 0));
+  // gQ in FP32, gK and gV of every head, and of every key/value head before they are put in their place.
+  const std::int64_t least = 1000 * (8 * 64 * 4 + 2 * 8 * 64 * 4 + 2 * 2 * 64 * 2);
+  EXPECT_GE(bytes(1000, 1000, 1), static_cast<std::size_t>(least));
 }
 
 TEST(AttentionWorkspace, KeysOfTheLargestCall) {

@@ -101,7 +101,7 @@ TEST(DocumentMask, EvaluatesAsItTrains) {
   EXPECT_NEAR(engine->evaluate(tokens.tokens, tokens.targets, tokens.document_starts)[0], trained.loss, bound * trained.loss);
 }
 
-TEST(DocumentMask, ThePlanIsExactAndTheDeviceSaysNo) {
+TEST(DocumentMask, ThePlanIsExact) {
   for (const std::string recipe : {"bf16", "fp8_delayed"}) {
     const train::EngineOptions with = masked(recipe), without = masked(recipe, false);
     const auto engine = make_engine(with);
@@ -112,14 +112,23 @@ TEST(DocumentMask, ThePlanIsExactAndTheDeviceSaysNo) {
     engine->apply(1e-3, 1);
     EXPECT_EQ(engine->device().memory().total_peak, train::measure(with, DeviceKind::cpu).total());
     EXPECT_GE(train::measure(with, DeviceKind::cpu).total(), train::measure(without, DeviceKind::cpu).total() + 4 * kLength);
-    try {
-      train::measure(with, DeviceKind::cuda);
-      ADD_FAILURE() << "accepted";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::config);
-      EXPECT_NE(std::string(error.what()).find("data.document_mask = true: attention on CUDA"), std::string::npos)
-          << error.what();
-    }
+  }
+}
+
+// Said before any step, also by a plan on a machine without a GPU.
+TEST(DocumentMask, IsNotDeterministicOnCuda) {
+  train::EngineOptions options = masked("bf16");
+  options.model.head_dim = 16;
+  EXPECT_GT(train::measure(options, DeviceKind::cuda).total(), 0u);
+  options.deterministic = true;
+  EXPECT_GT(train::measure(options, DeviceKind::cpu).total(), 0u);
+  try {
+    train::measure(options, DeviceKind::cuda);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::config);
+    EXPECT_NE(std::string(error.what()).find("data.document_mask = true with run.deterministic = true"), std::string::npos)
+        << error.what();
   }
 }
 

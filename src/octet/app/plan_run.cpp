@@ -84,6 +84,13 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
                                       .deterministic = options.deterministic};
   const std::int64_t sq = context > 1 ? options.seq_len / (2 * context) : options.seq_len;
   const std::int64_t seen = options.seq_len - kernels::attention_unseen_keys(shape, sq, options.seq_len);
+  if (options.document_mask) {
+    const std::int64_t packed = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
+    return {.bytes = kernels::document_backward_workspace(shape, shape.batch * sq, shape.batch * seen, packed),
+            .version = "",
+            .shape = fmt::format("{} heads on {}, of {}; documents of {} x {} queries on {} keys", shape.heads, shape.kv_heads,
+                                 shape.head_dim, shape.batch, sq, seen)};
+  }
   const std::int64_t sk = kernels::attention_backward_keys(shape, sq, seen);
   const kernels::AttentionWorkspaceRow* row = kernels::find_attention_workspace(shape, sq, sk);
   return {.bytes = kernels::attention_backward_workspace(shape, sq, sk),

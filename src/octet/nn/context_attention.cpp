@@ -100,6 +100,7 @@ void backward_sequence(const Scope& scope, const ContextAttentionBackward& op, c
                                  .v = columns.v_of(seen),
                                  .first_keys = call.tokens(scope.first_keys),
                                  .keys_before = call.keys.begin,
+                                 .documents = scope.documents,
                                  .o = call.tokens(op.o),
                                  .lse = call.statistics(op.lse),
                                  .go = call.tokens(op.go),
@@ -130,6 +131,7 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
                                        .k = columns.k_of(own_kv),
                                        .v = columns.v_of(own_kv),
                                        .first_keys = scope.first_keys,
+                                       .documents = scope.documents,
                                        .o = op.o,
                                        .lse = op.lse});
   }
@@ -151,6 +153,7 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
                                   .v = columns.v_of(seen),
                                   .first_keys = call.tokens(scope.first_keys),
                                   .keys_before = call.keys.begin,
+                                  .documents = scope.documents,
                                   .o = call.tokens(op.o),
                                   .lse = call.statistics(op.lse)});
     }
@@ -167,6 +170,7 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
                                         .k = columns.k_of(own_kv),
                                         .v = columns.v_of(own_kv),
                                         .first_keys = scope.first_keys,
+                                        .documents = scope.documents,
                                         .o = op.o,
                                         .lse = op.lse,
                                         .go = op.go,

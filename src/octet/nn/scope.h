@@ -55,6 +55,7 @@ struct Scope {
   std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
   Tensor positions;            // [T] I32, of each token in its sequence
   Tensor first_keys;           // [T] I32, where the document of each token begins in its sequence; or absent: it sees all before
+  std::int64_t documents = 0;  // with first_keys: how many the sequences have together
 };
 
 }  // namespace octet::nn

@@ -115,7 +115,8 @@ struct DataConfig {
 };
 template <FieldsOf<DataConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "document_mask", .help = "true: no token sees another document"}, c.document_mask);
+  visit(Field{.name = "document_mask", .help = "true: no token sees another document; on CUDA not with run.deterministic"},
+        c.document_mask);
   visit(Field{.name = "split", .help = "train, held out", .range = kFraction}, c.split);
   visit(Field{.name = "source", .help = "one [[data.source]] for each corpus"}, c.source);
 }

@@ -55,9 +55,9 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
               groups_.context->size() == silent_.context->size() && groups_.tensor->size() == silent_.tensor->size() &&
               groups_.expert->size() == silent_.expert->size(),
           "groups of another mesh");
-  demand(!options_.document_mask || queue_->target() != DeviceKind::cuda, ExitCode::config,
-         "data.document_mask = true: attention on CUDA cannot keep documents apart yet; run.device = \"cpu\" can, and false trains "
-         "without");
+  demand(!options_.document_mask || !options_.deterministic || queue_->target() != DeviceKind::cuda, ExitCode::config,
+         "data.document_mask = true with run.deterministic = true: on CUDA attention that keeps documents apart does not give the "
+         "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
   model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe,
                                              parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()},
                                              parallel::ExpertPlace{groups_.expert->rank(), groups_.expert->size()});
@@ -170,7 +170,12 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
   };
   result.tokens = place(tokens);
   result.targets = place(targets);
-  if (options_.document_mask) result.first_keys = place(first_keys);
+  if (!options_.document_mask) return result;
+  result.first_keys = place(first_keys);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    result.documents += i % options_.seq_len == 0 || first_keys[at] != first_keys[at - 1];
+  }
   return result;
 }
 

@@ -31,7 +31,7 @@ struct EngineOptions {
   nn::LinearObserver* observer = nullptr;  // whose memory the plan must hold: the one that will watch some of the steps
   parallel::Layout layout = {};            // of the mesh of all ranks; this is `rank`
   int rank = 0;
-  bool document_mask = false;              // no token sees another document; the CPU alone
+  bool document_mask = false;              // no token sees another document; on CUDA not with `deterministic`
   bool whole_logits = false;  // room for the logits of a micro-batch (probe, generate)
 };
 

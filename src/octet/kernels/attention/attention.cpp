@@ -27,7 +27,7 @@ void check_rows(const char* name, const Tensor& x, const Tensor& like, std::int6
 }
 
 AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const Tensor& q, const Tensor& k, const Tensor& v,
-                             const Tensor& first_keys, const Tensor& o, const Tensor& lse) {
+                             const Tensor& first_keys, std::int64_t documents, const Tensor& o, const Tensor& lse) {
   check_shape(s);
   require(q.shape.rank() == 2 && k.shape.rank() == 2, "attention: q ", q.shape, " and k ", k.shape, " must have two dims");
   require(q.rows() % s.batch == 0 && k.rows() % s.batch == 0, "attention: q ", q.shape, " and k ", k.shape, " are not of ",
@@ -42,7 +42,7 @@ AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const 
   if (first_keys) {
     require(first_keys.shape == Shape({q.rows()}) && first_keys.dtype == DType::i32, "attention: first_keys is ",
             name_of(first_keys.dtype), " ", first_keys.shape, ", not I32 ", Shape({q.rows()}));
-    require(queue.target() != DeviceKind::cuda, "attention: first_keys on CUDA");
+    require(documents > 0 || queue.target() != DeviceKind::cuda, "attention on CUDA: first_keys without a number of documents");
   }
 
   // Tall tiles waste products above the diagonal, small ones calls of BLAS; measured for head dims 32 to 128.
@@ -110,7 +110,7 @@ std::int64_t AttentionPlan::backward_partials() const { return parts == 1 ? 0 : 
 
 // Two products of head_dim for each visible pair.
 void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op) {
-  const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.o, op.lse);
+  const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.documents, op.o, op.lse);
   queue.count("attention_forward",
               {.flops = 4 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
                .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse})});
@@ -123,7 +123,7 @@ void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op)
       return;
     }
   } else if (queue.target() == DeviceKind::cuda) {
-    scratch.allocate(attention_forward_workspace());
+    scratch.allocate(attention_forward_scratch(op));
     return;
   }
   const AttentionScratch memory = take_scratch(scratch, op.q.dtype, plan.forward_tasks(), plan.forward_lane(), 0);
@@ -134,7 +134,7 @@ namespace {
 
 // Five products for each visible pair, S computed again among them.
 void run_backward(Queue& queue, Arena& scratch, const AttentionBackward& op, Visible visible) {
-  const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.o, op.lse);
+  const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.documents, op.o, op.lse);
   check_rows("go", op.go, op.q, op.q.rows(), op.q.cols());
   check_rows("gq", op.gq, op.q, op.q.rows(), op.q.cols());
   check_rows("gk", op.gk, op.q, op.k.rows(), op.k.cols());
@@ -151,7 +151,7 @@ void run_backward(Queue& queue, Arena& scratch, const AttentionBackward& op, Vis
       return;
     }
   } else if (queue.target() == DeviceKind::cuda) {
-    scratch.allocate(attention_backward_workspace(op.shape, plan.sq, plan.sk));
+    scratch.allocate(attention_backward_scratch(op));
     return;
   }
   const AttentionScratch memory =
@@ -178,6 +178,21 @@ void run_backward_in_two(Queue& queue, Arena& scratch, const AttentionBackward& 
   add(queue, {.x = part.gq, .y = op.gq});
 }
 
+// cuDNN's backward on documents takes memory by the strides of gK and gV, which are small here, and writes no key that is of no
+// document.
+void run_backward_on_documents(Queue& queue, Arena& scratch, const AttentionBackward& op) {
+  const ArenaScope scope(scratch);
+  AttentionBackward part = op;
+  part.gk = allocate(scratch, op.gk.dtype, op.gk.shape);
+  part.gv = allocate(scratch, op.gv.dtype, op.gv.shape);
+  if (op.k.rows() > op.q.rows()) {
+    for (const Tensor& gradient : {part.gk, part.gv}) queue.zero(gradient.data, gradient.bytes());
+  }
+  run_backward(queue, scratch, part, Visible::causal);
+  cast(queue, {.x = part.gk, .y = op.gk});
+  cast(queue, {.x = part.gv, .y = op.gv});
+}
+
 }  // namespace
 
 std::int64_t attention_unseen_keys(const AttentionShape& shape, std::int64_t sq, std::int64_t sk) {
@@ -185,8 +200,9 @@ std::int64_t attention_unseen_keys(const AttentionShape& shape, std::int64_t sq,
 }
 
 void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
-  const bool in_two =
-      queue.target() == DeviceKind::cuda && op.k.rows() != attention_backward_keys(op.shape, op.q.rows(), op.k.rows());
+  const bool on_cuda = queue.target() == DeviceKind::cuda;
+  if (on_cuda && op.first_keys) return run_backward_on_documents(queue, scratch, op);
+  const bool in_two = on_cuda && op.k.rows() != attention_backward_keys(op.shape, op.q.rows(), op.k.rows());
   return in_two ? run_backward_in_two(queue, scratch, op) : run_backward(queue, scratch, op, Visible::causal);
 }
 

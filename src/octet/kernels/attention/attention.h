@@ -6,8 +6,10 @@
 // (Beltagy et al., Longformer, 2020). `first_keys` hides the beginning of the keys as well, so that documents of one sequence do
 // not see each other. The CPU passes over tiles of keys that no query of a block sees. Work is counted as without `first_keys`:
 // it depends on the data.
-// On CUDA: no `first_keys`, BF16 alone, head_dim a multiple of 8 up to 256, Sq <= Sk, and rows that begin at multiples of 16
-// bytes. Backward of one sequence with Sq < Sk and no window is two passes there (attention_workspace.h): each rounds its share of gQ.
+// On CUDA: BF16 alone, head_dim a multiple of 8 up to 256, Sq <= Sk, and rows that begin at multiples of 16 bytes. Backward of one
+// sequence with Sq < Sk and neither window nor first_keys is two passes there (attention_workspace.h): each rounds its share of gQ.
+// With first_keys queries of equal ones that follow each other are a document (attention_documents.h); documents share no key,
+// head_dim is a multiple of 16, and `deterministic` is refused.
 #pragma once
 
 #include <string>
@@ -37,9 +39,10 @@ struct AttentionForward {
   Tensor v;           // [B Sk, G K]
   Tensor first_keys;  // [B Sq] I32, or absent: token i of q sees no key of its sequence before this one
   std::int64_t keys_before = 0;  // keys of the sequence that stand before the first of k: first_keys counts them
+  std::int64_t documents = 0;    // with first_keys, which lie on the device: how many documents the call has at most
   Tensor o;           // [B Sq, H K]  overwritten
-  Tensor lse;  // [H, B Sq]    F32 (F64 for F64); overwritten; natural logarithm. CUDA keeps it as [B, H, Sq] in the same memory:
-               //              only attention_backward on the same device reads it
+  Tensor lse;  // [H, B Sq]    F32 (F64 for F64); overwritten; natural logarithm. CUDA keeps it as [B, H, Sq], or as [B Sq, H] with
+               //              first_keys, in the same memory: only attention_backward on the same device reads it
 };
 void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op);
 
@@ -47,7 +50,7 @@ void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op)
 struct AttentionBackward {
   AttentionShape shape;
   Tensor q, k, v, first_keys;          // as in forward
-  std::int64_t keys_before = 0;
+  std::int64_t keys_before = 0, documents = 0;
   Tensor o, lse;
   Tensor go;                           // [B Sq, H K]
   Tensor gq, gk, gv;                   // as q, k, v; overwritten; rows may be strided

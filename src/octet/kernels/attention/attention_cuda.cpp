@@ -15,6 +15,7 @@
 
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda.h"
+#include "octet/kernels/attention/attention_documents.h"
 #include "octet/kernels/attention/attention_workspace.h"
 
 namespace octet::kernels::cuda {
@@ -25,6 +26,9 @@ using Description = fe::graph::Tensor_attributes;
 
 // cuDNN knows a tensor by the number of its operand, and takes their pointers in this order.
 enum Operand : std::int64_t { kQ, kK, kV, kO, kLse, kGo, kGq, kGk, kGv };
+static_assert(kAttentionOperands == kGv + 1);
+// Of documents: how many queries and keys each has, and where it begins in each operand.
+constexpr std::int64_t kQueries = kGv + 1, kKeys = kQueries + 1, kOffsets = kKeys + 1;
 using Operands = std::span<const Tensor>;  // up to kLse forward, up to kGv backward
 
 bool is_backward(Operands x) { return x.size() > kGo; }
@@ -35,16 +39,24 @@ struct Problem {
   AttentionShape shape;
   std::int64_t sq, sk;  // tokens of a sequence in q, in k and v
   Visible visible;
-  std::int64_t window;  // 0: none that hides a key
+  std::int64_t window;   // 0: none that hides a key
+  std::int64_t entries;  // for documents; 0: without a document mask
 
-  Problem(const AttentionShape& s, const Tensor& q, const Tensor& k, Visible keys = Visible::causal)
-      : shape(s), sq(q.rows() / s.batch), sk(k.rows() / s.batch), visible(keys), window(s.window < sk ? s.window : 0) {}
+  template <class Op>
+  explicit Problem(const Op& op, Visible keys = Visible::causal)
+      : shape(op.shape),
+        sq(op.q.rows() / shape.batch),
+        sk(op.k.rows() / shape.batch),
+        visible(keys),
+        window(shape.window < sk ? shape.window : 0),
+        entries(op.first_keys ? document_entries(op.documents, op.q.rows()) : 0) {}
 };
 std::ostream& operator<<(std::ostream& out, const Problem& p) {
   const AttentionShape& s = p.shape;
   return out << "batch " << s.batch << ", heads " << s.heads << "/" << s.kv_heads << ", head_dim " << s.head_dim << ", tokens "
              << p.sq << "/" << p.sk << (p.visible == Visible::all ? ", all seen" : "")
-             << (p.window > 0 ? concat(", window ", p.window) : "") << (s.deterministic ? ", deterministic" : "");
+             << (p.window > 0 ? concat(", window ", p.window) : "")
+             << (p.entries > 0 ? concat(", up to ", p.entries, " documents") : "") << (s.deterministic ? ", deterministic" : "");
 }
 
 void check(cudnnStatus_t status, const char* call) {
@@ -62,24 +74,87 @@ void check_supported(const Problem& p, DType dtype) {
   require(0 < p.sq && (p.sq <= p.sk || p.visible == Visible::all), "attention on CUDA: ", p, ": a query sees no key");
   demand(p.shape.head_dim % 8 == 0 && p.shape.head_dim <= 256, ExitCode::config,
          "attention on CUDA: head_dim = ", p.shape.head_dim, " is not a multiple of 8 up to 256");
+  if (p.entries == 0) return;
+  demand(p.shape.head_dim % 16 == 0, ExitCode::config, "attention on CUDA with a document mask: head_dim = ", p.shape.head_dim,
+         " is not a multiple of 16");
+  demand(!p.shape.deterministic, ExitCode::config, "attention on CUDA with a document mask is not deterministic");
 }
 
-// Rows of heads side by side as cuDNN numbers them: [B, heads, tokens, head_dim].
-Description& describe_rows(Description& to, Operand operand, Operands x, const Problem& p) {
-  const Tensor& rows = of(x, operand);
-  const std::int64_t tokens = rows.rows() / p.shape.batch, dim = p.shape.head_dim;
-  return to.set_uid(operand)
-      .set_dim({p.shape.batch, rows.cols() / dim, tokens, dim})
-      .set_stride({tokens * rows.row_stride, dim, rows.row_stride, 1});
+bool has_keys(std::int64_t operand) { return operand == kK || operand == kV || operand == kGk || operand == kGv; }
+
+// Elements from a row of an operand to the next; the log-sum-exp of documents lies by token.
+std::int64_t row_stride(Operands x, std::int64_t operand) {
+  const Tensor& rows = x[static_cast<std::size_t>(operand)];
+  return operand == kLse ? rows.rows() : rows.row_stride;
 }
 
-// Before version 9.26 some of cuDNN's backward kernels read it as [B, H, Sq] whatever strides are declared.
-Description& describe_lse(Description& to, const Problem& p) {
-  return to.set_uid(kLse)
-      .set_dim({p.shape.batch, p.shape.heads, p.sq, 1})
-      .set_stride({p.shape.heads * p.sq, p.sq, 1, 1})
-      .set_data_type(fe::DataType_t::FLOAT);
+// The first operand whose offsets are this one's.
+std::int64_t offsets_of(Operands x, std::int64_t operand) {
+  std::int64_t same = 0;
+  while (has_keys(same) != has_keys(operand) || row_stride(x, same) != row_stride(x, operand)) ++same;
+  return same;
 }
+
+// A graph in the making: the tensors that say where documents are, each made once.
+class Builder {
+ public:
+  Builder(fe::graph::Graph& graph, const Problem& p, Operands x) : graph_(graph), problem_(p), operands_(x) {}
+
+  // Rows of heads side by side as cuDNN numbers them: [B, heads, tokens, head_dim], where a document is one of B.
+  Description& describe_rows(Description& to, Operand operand) {
+    const Tensor& rows = of(operands_, operand);
+    const std::int64_t tokens = rows.rows() / problem_.shape.batch, dim = problem_.shape.head_dim;
+    to.set_uid(operand)
+        .set_dim({batch(), rows.cols() / dim, tokens, dim})
+        .set_stride({tokens * rows.row_stride, dim, rows.row_stride, 1});
+    return with_offsets(to, operand);
+  }
+  // Before version 9.26 some of cuDNN's backward kernels read it as [B, H, Sq] whatever strides are declared, unless there are
+  // offsets: with them it is [tokens, H].
+  Description& describe_lse(Description& to) {
+    const std::int64_t heads = problem_.shape.heads, sq = problem_.sq;
+    to.set_uid(kLse).set_dim({batch(), heads, sq, 1}).set_data_type(fe::DataType_t::FLOAT);
+    if (problem_.entries == 0) return to.set_stride({heads * sq, sq, 1, 1});
+    return with_offsets(to.set_stride({heads * sq, 1, heads, 1}), kLse);
+  }
+  std::shared_ptr<Description> input(Operand operand) {
+    Description rows;
+    return graph_.tensor(describe_rows(rows, operand));
+  }
+  std::shared_ptr<Description> lse() {
+    Description statistics;
+    return graph_.tensor(describe_lse(statistics));
+  }
+  template <class Attributes>
+  void add_documents(Attributes& to) {
+    if (problem_.entries == 0) return;
+    to.set_padding_mask(true).set_seq_len_q(array(kQueries, problem_.entries)).set_seq_len_kv(array(kKeys, problem_.entries));
+  }
+
+ private:
+  std::int64_t batch() const { return problem_.entries > 0 ? problem_.entries : problem_.shape.batch; }
+
+  std::shared_ptr<Description> array(std::int64_t uid, std::int64_t length) {
+    std::shared_ptr<Description>& made = arrays_[uid];
+    if (!made) {
+      made = graph_.tensor(Description()
+                               .set_uid(uid)
+                               .set_dim({length, 1, 1, 1})
+                               .set_stride({1, 1, 1, 1})
+                               .set_data_type(uid >= kOffsets ? fe::DataType_t::INT64 : fe::DataType_t::INT32));
+    }
+    return made;
+  }
+  Description& with_offsets(Description& to, Operand operand) {
+    if (problem_.entries > 0) to.set_ragged_offset(array(kOffsets + offsets_of(operands_, operand), problem_.entries + 1));
+    return to;
+  }
+
+  fe::graph::Graph& graph_;
+  const Problem& problem_;
+  Operands operands_;
+  std::map<std::int64_t, std::shared_ptr<Description>> arrays_;
+};
 
 // With equal lengths both alignments are the same mask; the first is the common one. A left bound of n shows the n keys that end
 // with the diagonal.
@@ -95,29 +170,25 @@ Attributes masked(const Problem& p) {
 }
 
 void add_forward(fe::graph::Graph& graph, const Problem& p, Operands x) {
-  const auto input = [&](Operand operand) {
-    Description rows;
-    return graph.tensor(describe_rows(rows, operand, x, p));
-  };
-  const auto [o, lse] =
-      graph.sdpa(input(kQ), input(kK), input(kV), masked<fe::graph::SDPA_attributes>(p).set_generate_stats(true));
-  describe_rows(*o, kO, x, p).set_output(true);
-  describe_lse(*lse, p).set_output(true);
+  Builder builder(graph, p, x);
+  auto attributes = masked<fe::graph::SDPA_attributes>(p).set_generate_stats(true);
+  builder.add_documents(attributes);
+  const auto [o, lse] = graph.sdpa(builder.input(kQ), builder.input(kK), builder.input(kV), attributes);
+  builder.describe_rows(*o, kO).set_output(true);
+  builder.describe_lse(*lse).set_output(true);
 }
 
 void add_backward(fe::graph::Graph& graph, const Problem& p, Operands x) {
-  const auto input = [&](Operand operand) {
-    Description rows;
-    return graph.tensor(describe_rows(rows, operand, x, p));
-  };
-  Description statistics;
-  const auto lse = graph.tensor(describe_lse(statistics, p));
-  const auto [gq, gk, gv] =
-      graph.sdpa_backward(input(kQ), input(kK), input(kV), input(kO), input(kGo), lse,
-                          masked<fe::graph::SDPA_backward_attributes>(p).set_deterministic_algorithm(p.shape.deterministic));
-  describe_rows(*gq, kGq, x, p).set_output(true);
-  describe_rows(*gk, kGk, x, p).set_output(true);
-  describe_rows(*gv, kGv, x, p).set_output(true);
+  Builder builder(graph, p, x);
+  auto attributes = masked<fe::graph::SDPA_backward_attributes>(p).set_deterministic_algorithm(p.shape.deterministic);
+  builder.add_documents(attributes);
+  // Without these cuDNN takes memory for as many sequences as there are documents.
+  if (p.entries > 0) attributes.set_max_total_seq_len_q(of(x, kQ).rows()).set_max_total_seq_len_kv(of(x, kK).rows());
+  const auto [gq, gk, gv] = graph.sdpa_backward(builder.input(kQ), builder.input(kK), builder.input(kV), builder.input(kO),
+                                                builder.input(kGo), builder.lse(), attributes);
+  builder.describe_rows(*gq, kGq).set_output(true);
+  builder.describe_rows(*gk, kGk).set_output(true);
+  builder.describe_rows(*gv, kGv).set_output(true);
 }
 
 // cuDNN's handle and the plans made so far, one for each shape and placement of rows.
@@ -129,14 +200,21 @@ class AttentionLibrary final : public octet::cuda::Extension {
     handle_.reset(handle);
   }
 
-  // `scratch` has room for `bytes`.
-  void run(Queue& queue, const Problem& p, Operands x, void* scratch, std::size_t bytes) {
+  // `scratch` has room for `bytes`; `documents` is nullptr without a document mask.
+  void run(Queue& queue, const Problem& p, Operands x, const DocumentArrays* documents, void* scratch, std::size_t bytes) {
     std::unique_ptr<fe::graph::Graph>& plan = plans_[key_of(p, x)];
     if (!plan) plan = make_plan(p, x, bytes);
     check(cudnnSetStream(handle_.get(), octet::cuda::stream_of(queue)), "cudnnSetStream");
-    std::array<void*, kGv + 1> pointers{};
-    for (std::size_t i = 0; i < x.size(); ++i) pointers[i] = x[i].data;
-    check(plan->execute(handle_.get(), pointers.data(), static_cast<int>(x.size()), scratch), p, x);
+    std::vector<void*> pointers;  // by uid
+    for (const Tensor& operand : x) pointers.push_back(operand.data);
+    if (documents) {
+      pointers.insert(pointers.end(), {documents->queries, documents->keys});
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        if (offsets_of(x, static_cast<std::int64_t>(i)) == static_cast<std::int64_t>(i))
+          pointers.push_back(documents->offsets_of(i));
+      }
+    }
+    check(plan->execute(handle_.get(), pointers.data(), static_cast<int>(pointers.size()), scratch), p, x);
   }
 
  private:
@@ -153,7 +231,8 @@ class AttentionLibrary final : public octet::cuda::Extension {
             p.sq,
             p.sk,
             p.visible == Visible::all,
-            p.window};
+            p.window,
+            p.entries};
     for (const Tensor& operand : x) key.push_back(operand.row_stride);
     return key;
   }
@@ -195,31 +274,43 @@ void check_rows(Operands x) {
   }
 }
 
-void run(Queue& queue, const Problem& p, Operands x, void* scratch, std::size_t scratch_bytes) {
+template <class Op>
+void run(Queue& queue, const Problem& p, const Op& op, Operands x, void* scratch, std::size_t bytes) {
   check_rows(x);
-  octet::cuda::extension<AttentionLibrary>(queue).run(queue, p, x, scratch, scratch_bytes);
+  auto& library = octet::cuda::extension<AttentionLibrary>(queue);
+  if (p.entries == 0) return library.run(queue, p, x, nullptr, scratch, bytes);
+  FindDocuments find{.first_keys = op.first_keys,
+                     .keys_before = op.keys_before,
+                     .batch = p.shape.batch,
+                     .sq = p.sq,
+                     .sk = p.sk,
+                     .entries = p.entries};
+  for (std::size_t i = 0; i < x.size(); ++i) find.strides[i] = row_stride(x, static_cast<std::int64_t>(i));
+  const DocumentArrays documents(scratch, p.entries);
+  find_documents(queue, find, documents);
+  const std::size_t arrays = document_arrays_bytes(op.q.rows());
+  library.run(queue, p, x, &documents, static_cast<std::byte*>(scratch) + arrays, bytes - arrays);
 }
 
 }  // namespace
 
 std::size_t attention_forward_bytes(const AttentionForward& op) {
-  check_supported(Problem(op.shape, op.q, op.k), op.q.dtype);
-  return attention_forward_workspace();
+  check_supported(Problem(op), op.q.dtype);
+  return attention_forward_scratch(op);
 }
 
 std::size_t attention_backward_bytes(const AttentionBackward& op, Visible visible) {
-  const Problem p(op.shape, op.q, op.k, visible);
-  check_supported(p, op.q.dtype);
-  return attention_backward_workspace(op.shape, p.sq, p.sk);
+  check_supported(Problem(op, visible), op.q.dtype);
+  return attention_backward_scratch(op);
 }
 
 void attention_forward(Queue& queue, const AttentionForward& op, void* scratch) {
-  run(queue, Problem(op.shape, op.q, op.k), std::array{op.q, op.k, op.v, op.o, op.lse}, scratch, attention_forward_bytes(op));
+  run(queue, Problem(op), op, std::array{op.q, op.k, op.v, op.o, op.lse}, scratch, attention_forward_bytes(op));
 }
 
 void attention_backward(Queue& queue, const AttentionBackward& op, Visible visible, void* scratch) {
-  run(queue, Problem(op.shape, op.q, op.k, visible), std::array{op.q, op.k, op.v, op.o, op.lse, op.go, op.gq, op.gk, op.gv},
-      scratch, attention_backward_bytes(op, visible));
+  run(queue, Problem(op, visible), op, std::array{op.q, op.k, op.v, op.o, op.lse, op.go, op.gq, op.gk, op.gv}, scratch,
+      attention_backward_bytes(op, visible));
 }
 
 std::string attention_library_version() {

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "octet/base/math.h"
+#include "octet/kernels/attention/attention_documents.h"
 
 namespace octet::kernels {
 namespace {
@@ -45,6 +46,31 @@ std::size_t attention_backward_workspace(const AttentionShape& s, std::int64_t s
   bytes += s.deterministic ? round_up(sq, 64) * round_up(sk, 128) * 2 : sq * s.head_dim * 4;
   if (s.kv_heads < s.heads) bytes += 2 * sk * s.head_dim * 2;
   return static_cast<std::size_t>(s.batch * s.heads * bytes + kSlack);
+}
+
+// A KiB for each entry that there could be, a guess at what the kernels keep of each.
+std::size_t document_forward_workspace(std::int64_t queries) {
+  return static_cast<std::size_t>(kSlack + document_entries(queries, queries) * 1024);
+}
+
+// rowsum(gO O); gQ in FP32, which lies as gQ does; and with fewer key/value heads gK and gV before their sum, for which cuDNN
+// Frontend takes 4 bytes an element.
+std::size_t document_backward_workspace(const AttentionShape& s, std::int64_t queries, std::int64_t keys,
+                                        std::int64_t gq_stride) {
+  std::int64_t bytes = queries * (s.heads + gq_stride) * 4;
+  if (s.kv_heads < s.heads) bytes += 2 * keys * s.heads * s.head_dim * 4;
+  return static_cast<std::size_t>(bytes) + document_forward_workspace(queries);
+}
+
+std::size_t attention_forward_scratch(const AttentionForward& op) {
+  if (!op.first_keys) return attention_forward_workspace();
+  return document_arrays_bytes(op.q.rows()) + document_forward_workspace(op.q.rows());
+}
+
+std::size_t attention_backward_scratch(const AttentionBackward& op) {
+  const AttentionShape& s = op.shape;
+  if (!op.first_keys) return attention_backward_workspace(s, op.q.rows() / s.batch, op.k.rows() / s.batch);
+  return document_arrays_bytes(op.q.rows()) + document_backward_workspace(s, op.q.rows(), op.k.rows(), op.gq.row_stride);
 }
 
 }  // namespace octet::kernels

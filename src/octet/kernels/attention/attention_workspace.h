@@ -32,4 +32,13 @@ std::int64_t attention_backward_keys(const AttentionShape& shape, std::int64_t s
 std::size_t attention_forward_workspace();
 std::size_t attention_backward_workspace(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
 
+// On documents, however many they are; rows and row stride of op.q, op.k and op.gq. Nobody has measured them.
+std::size_t document_forward_workspace(std::int64_t queries);
+std::size_t document_backward_workspace(const AttentionShape& shape, std::int64_t queries, std::int64_t keys,
+                                        std::int64_t gq_stride);
+
+// All scratch of a call on CUDA: cuDNN's, and on documents their arrays (attention_documents.h) before it.
+std::size_t attention_forward_scratch(const AttentionForward& op);
+std::size_t attention_backward_scratch(const AttentionBackward& op);
+
 }  // namespace octet::kernels

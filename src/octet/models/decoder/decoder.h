@@ -19,6 +19,7 @@ struct Batch {
   Tensor tokens;   // [T] I32, as parallel::context_part cuts them
   Tensor targets;  // [T] I32, -100 is ignored
   Tensor first_keys;  // [T] I32, where the document of each token begins in its sequence; absent: documents see each other
+  std::int64_t documents = 0;  // with first_keys: how many the sequences have together
 };
 
 class Decoder {
