@@ -38,6 +38,26 @@ std::pair<ExitCode, std::string> error_of(F&& f) {
   return {ExitCode::done, ""};
 }
 
+TEST_F(FileTest, PiecesAreReadFromAnyPlace) {
+  const fs::path path = folder_ / "x";
+  const std::string text = "0123456789";
+  write_file_atomically(path, text);
+  FileReader first(path);
+  const FileReader reader = std::move(first);
+  EXPECT_EQ(reader.size(), 10u);
+  EXPECT_EQ(reader.path(), path);
+  std::string piece(4, ' ');
+  for (const std::size_t offset : {6u, 0u, 3u}) {
+    reader.read_at(offset, std::as_writable_bytes(std::span(piece)));
+    EXPECT_EQ(piece, text.substr(offset, 4));
+  }
+  reader.read_at(10, {});
+  EXPECT_EQ(error_of([&] { reader.read_at(8, std::as_writable_bytes(std::span(piece))); }),
+            std::pair(ExitCode::data, path.string() + ": ends at byte 10 of 10"));
+  EXPECT_EQ(error_of([&] { FileReader{folder_}; }), std::pair(ExitCode::data, folder_.string() + ": not a regular file"));
+  EXPECT_EQ(error_of([&] { FileReader{folder_ / "y"}; }).first, ExitCode::data);
+}
+
 TEST_F(FileTest, ReadsWhatWasWritten) {
   const fs::path path = folder_ / "x";
   std::string expected;

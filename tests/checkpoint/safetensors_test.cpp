@@ -194,6 +194,28 @@ TEST(Safetensors, TheHeaderIsPaddedToEightBytes) {
   }
 }
 
+TEST(SafetensorsWriter, PiecesMayComeInAnyOrder) {
+  const TempFolder folder;
+  const std::vector<TensorDeclaration> tensors = {{"a", DType::f32, {2}}, {"empty", DType::f32, {0}}, {"b", DType::u8, {5}}};
+  const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); };
+  {
+    SafetensorsWriter writer(folder / "order", tensors);
+    writer.write(bytes("01234567abcde"));
+    writer.finish();
+  }
+  SafetensorsWriter writer(folder / "x", tensors);
+  writer.write_at(2, 3, bytes("de"));
+  writer.write_at(0, 4, bytes("4567"));
+  for (const auto& [number, offset] : std::vector<std::pair<std::size_t, std::size_t>>{{2, 4}, {1, 0}, {3, 0}, {0, 9}}) {
+    EXPECT_TRUE(contains(error_of(ExitCode::internal, [&] { writer.write_at(number, offset, bytes("zz")); }), "more data")) << number;
+  }
+  writer.write_at(2, 0, bytes("abc"));
+  EXPECT_TRUE(contains(error_of(ExitCode::internal, [&] { writer.finish(); }), "4 bytes"));
+  writer.write_at(0, 0, bytes("0123"));
+  writer.finish();
+  EXPECT_EQ(slurp(folder / "x"), slurp(folder / "order"));
+}
+
 TEST(SafetensorsWriter, LeavesNothingUnlessFinished) {
   const TempFolder folder;
   folder.write("x", "old");

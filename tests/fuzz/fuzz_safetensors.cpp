@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!holds) std::abort();
   };
   try {
-    const auto header = octet::checkpoint::parse_safetensors_header(std::as_bytes(std::span(data, size)), "fuzz.safetensors");
+    const auto header = octet::checkpoint::parse_safetensors_header(std::as_bytes(std::span(data, size)), size, "fuzz.safetensors");
     std::size_t position = 0;
     for (const auto& tensor : header.tensors) {
       hold(tensor.begin == position && tensor.begin <= tensor.end);

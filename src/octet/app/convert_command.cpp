@@ -15,7 +15,7 @@ int run_convert_export(const ConvertExportArgs& args) {
   const auto engine = train::open_model(args.checkpoint, DeviceKind::cpu, 1);
   std::filesystem::create_directories(args.output);
   checkpoint::save_weights(engine->queue(), args.output, models::names_of(engine->model()),
-                           args.dtype == "bf16" ? DType::bf16 : DType::f32);
+                           {.dtype = args.dtype == "bf16" ? DType::bf16 : DType::f32});
   models::write_config(args.output, engine->model().config());
   train::copy_tokenizer(train::tokenizer_of_model(args.checkpoint, engine->model().config()), args.output);
   fmt::print("{}: config.json and weights in {}\n", args.output.string(), args.dtype);

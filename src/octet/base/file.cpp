@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "octet/base/require.h"
@@ -28,6 +29,19 @@ void write_all(int fd, const char* data, std::size_t size, const std::filesystem
     size -= static_cast<std::size_t>(n);
   }
 }
+
+// An open regular file and its size.
+std::pair<int, std::size_t> open_to_read(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  demand(fd >= 0, ExitCode::data, path.string(), ": ", reason());
+  struct stat info {};
+  const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (!regular) {
+    ::close(fd);
+    fail(ExitCode::data, path.string(), ": not a regular file");
+  }
+  return {fd, static_cast<std::size_t>(info.st_size)};
+}
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
@@ -37,15 +51,8 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  demand(fd >= 0, ExitCode::data, path.string(), ": ", reason());
-  struct stat info {};
-  const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-  if (!regular) {
-    ::close(fd);
-    fail(ExitCode::data, path.string(), ": not a regular file");
-  }
-  size_ = static_cast<std::size_t>(info.st_size);
+  const auto [fd, size] = open_to_read(path);
+  size_ = size;
   if (size_ > 0) {
     void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
     const std::string why = reason();
@@ -69,6 +76,33 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
+}
+
+FileReader::FileReader(const std::filesystem::path& path) : path_(path) { std::tie(fd_, size_) = open_to_read(path); }
+
+FileReader::~FileReader() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+FileReader::FileReader(FileReader&& other) noexcept
+    : path_(std::move(other.path_)), size_(std::exchange(other.size_, 0)), fd_(std::exchange(other.fd_, -1)) {}
+
+FileReader& FileReader::operator=(FileReader&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(size_, other.size_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+void FileReader::read_at(std::size_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    demand(n >= 0, ExitCode::data, path_.string(), ": cannot read: ", reason());
+    demand(n > 0, ExitCode::data, path_.string(), ": ends at byte ", offset, " of ", size_);
+    offset += static_cast<std::size_t>(n);
+    out = out.subspan(static_cast<std::size_t>(n));
+  }
 }
 
 FileWriter::FileWriter(const std::filesystem::path& path) : path_(path) {

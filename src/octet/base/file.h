@@ -1,4 +1,4 @@
-// Files: whole reads, memory maps, and writes that are complete or absent.
+// Files: whole reads, pieces, memory maps, and writes that are complete or absent.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +29,27 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
+// A file that is read in pieces: what is not asked for is not read, and nothing stays in memory.
+class FileReader {
+ public:
+  // Throws Error{data} "PATH: reason".
+  explicit FileReader(const std::filesystem::path& path);
+  ~FileReader();
+  FileReader(FileReader&& other) noexcept;
+  FileReader& operator=(FileReader&& other) noexcept;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::size_t size() const { return size_; }  // when it was opened
+  // Fills `out` with the bytes from `offset` on, from any thread. Throws Error{data} "PATH: reason", when the file has become
+  // shorter, too.
+  void read_at(std::size_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  std::size_t size_ = 0;
+  int fd_ = -1;
+};
+
 // A new file, written in order through a buffer. Every failure (a full disk included) throws Error{internal} "PATH: reason".
 class FileWriter {
  public:
@@ -41,7 +62,7 @@ class FileWriter {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  // Overwrites bytes already written at `offset`.
+  // Overwrites bytes at `offset`; beyond the end it leaves a gap of zeros before them. The position stays.
   void write_at(std::size_t offset, std::span<const std::byte> bytes);
   // Takes back everything behind the first `size` bytes, of at least that many.
   void truncate(std::size_t size);

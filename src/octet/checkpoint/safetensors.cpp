@@ -178,20 +178,21 @@ std::string TensorInfo::shape_text() const {
   return text + "]";
 }
 
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, const std::string& source) {
-  demand(file.size() >= kLengthBytes, ExitCode::data, source, ": ", file.size(), " bytes are no safetensors file");
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> beginning, std::size_t file_bytes,
+                                           const std::string& source) {
+  demand(file_bytes >= kLengthBytes, ExitCode::data, source, ": ", file_bytes, " bytes are no safetensors file");
   std::uint64_t length = 0;
-  std::memcpy(&length, file.data(), kLengthBytes);
+  std::memcpy(&length, beginning.data(), kLengthBytes);
   demand(length <= kMaxHeaderBytes, ExitCode::data, source, ": header length ", length, " is above the format's limit of ",
          kMaxHeaderBytes);
-  demand(length > 0 && length <= file.size() - kLengthBytes, ExitCode::data, source, ": header length ", length, " in a file of ",
-         file.size(), " bytes");
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, static_cast<std::size_t>(length));
+  demand(length > 0 && length <= file_bytes - kLengthBytes, ExitCode::data, source, ": header length ", length, " in a file of ",
+         file_bytes, " bytes");
+  const std::string_view text(reinterpret_cast<const char*>(beginning.data()) + kLengthBytes, static_cast<std::size_t>(length));
   demand(text[0] == '{', ExitCode::data, source, ": the header does not begin with { but with ", in_quotes(text.substr(0, 1)));
 
   SafetensorsHeader header;
   header.data_begin = kLengthBytes + static_cast<std::size_t>(length);
-  const std::size_t data_bytes = file.size() - header.data_begin;
+  const std::size_t data_bytes = file_bytes - header.data_begin;
   const nlohmann::json document = parse_json(text, source, kHeaderDepth);
   for (const auto& [name, entry] : document.items()) {
     if (name == kMetadataKey) {
@@ -216,9 +217,22 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, cons
   return header;
 }
 
+SafetensorsHeader read_safetensors_header(const FileReader& file) {
+  std::vector<std::byte> beginning(std::min(kLengthBytes, file.size()));
+  file.read_at(0, beginning);
+  std::uint64_t length = 0;
+  std::memcpy(&length, beginning.data(), beginning.size());
+  // A length beyond the limit or the file is refused by the parser, which then looks at nothing else.
+  if (length <= kMaxHeaderBytes && length <= file.size() - beginning.size()) {
+    beginning.resize(kLengthBytes + static_cast<std::size_t>(length));
+    file.read_at(kLengthBytes, std::span(beginning).subspan(kLengthBytes));
+  }
+  return parse_safetensors_header(beginning, file.size(), file.path().string());
+}
+
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   MappedFile file(path);
-  SafetensorsHeader header = parse_safetensors_header(file.bytes(), path.string());
+  SafetensorsHeader header = parse_safetensors_header(file.bytes(), file.bytes().size(), path.string());
   return {std::move(file), std::move(header)};
 }
 
@@ -266,8 +280,9 @@ Tensor SafetensorsFile::get(const TensorInfo& info) const {
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorDeclaration>& tensors,
                                      const Metadata& metadata)
     : path_(path), temporary_(path.string() + concat(".tmp-", ::getpid())) {
-  const std::string header = header_text(tensors, metadata, expected_);
-  expected_ += kLengthBytes + header.size();
+  const std::string header = header_text(tensors, metadata, missing_);
+  begins_ = {kLengthBytes + header.size()};
+  for (const TensorDeclaration& tensor : tensors) begins_.push_back(begins_.back() + bytes_of(tensor.dtype, tensor.shape));
   const std::uint64_t length = header.size();
   writer_ = std::make_unique<FileWriter>(temporary_);
   writer_->write(std::as_bytes(std::span(&length, 1)));
@@ -282,13 +297,21 @@ SafetensorsWriter::~SafetensorsWriter() {
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  require(bytes.size() <= expected_ - writer_->position(), path_.string(), ": more data than the tensors declared");
+  require(bytes.size() <= missing_, path_.string(), ": more data than the tensors declared");
   writer_->write(bytes);
+  missing_ -= bytes.size();
+}
+
+void SafetensorsWriter::write_at(std::size_t number, std::size_t offset, std::span<const std::byte> bytes) {
+  require(number + 1 < begins_.size() && offset <= begins_[number + 1] - begins_[number] &&
+              bytes.size() <= begins_[number + 1] - begins_[number] - offset && bytes.size() <= missing_,
+          path_.string(), ": more data than the tensors declared");
+  writer_->write_at(begins_[number] + offset, bytes);
+  missing_ -= bytes.size();
 }
 
 void SafetensorsWriter::finish() {
-  require(writer_->position() == expected_, path_.string(), ": ", expected_ - writer_->position(),
-          " bytes of the declared tensors missing");
+  require(missing_ == 0, path_.string(), ": ", missing_, " bytes of the declared tensors missing");
   writer_->finish();
   std::error_code error;
   std::filesystem::rename(temporary_, path_, error);

@@ -46,8 +46,12 @@ struct SafetensorsHeader {
   std::size_t data_begin = 0;       // of the file; the data section ends with the file
 };
 
-// Checks and reads the header of a whole file held in `file`; `source` names it in errors.
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, const std::string& source);
+// Checks and reads the header of a file of `file_bytes` bytes, of which `beginning` holds the header at least, or all that there
+// is; `source` names it in errors.
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> beginning, std::size_t file_bytes,
+                                           const std::string& source);
+// Reads no more of the file than that.
+SafetensorsHeader read_safetensors_header(const FileReader& file);
 
 // A file mapped into memory. Tensors and spans given out are valid as long as the object (moves included), and const: the
 // memory behind them is read-only.
@@ -83,9 +87,9 @@ struct TensorDeclaration {
   Shape shape;
 };
 
-// Writes a file of tensors declared beforehand, streaming: their data follow one another in the declared order, in pieces of
-// any size. The file appears under its name, complete and synced to the disk, in finish(); a writer that dies before leaves
-// nothing. A full disk and the like throw Error{internal} "PATH: reason".
+// Writes a file of tensors declared beforehand, whose data stand in the declared order. They come in pieces of any size: one after
+// the other (write), or each where it belongs (write_at), every byte once. The file appears under its name, complete and synced to
+// the disk, in finish(); a writer that dies before leaves nothing. A full disk and the like throw Error{internal} "PATH: reason".
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorDeclaration>& tensors,
@@ -95,12 +99,15 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   void write(std::span<const std::byte> bytes);
+  // Bytes [offset, offset + size) of the data of the tensor declared as `number`. Not together with write.
+  void write_at(std::size_t number, std::size_t offset, std::span<const std::byte> bytes);
   void finish();
 
  private:
   std::filesystem::path path_, temporary_;
   std::unique_ptr<FileWriter> writer_;  // null when finished
-  std::size_t expected_ = 0;            // size of the whole file
+  std::vector<std::size_t> begins_;     // where the data of each tensor begin in the file, and the end
+  std::size_t missing_ = 0;             // bytes of data
 };
 
 struct NamedTensor {

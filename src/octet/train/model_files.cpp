@@ -4,10 +4,6 @@
 #include "octet/models/registry.h"
 
 namespace octet::train {
-namespace {
-constexpr std::int64_t kShardBytes = std::int64_t{5} << 30;
-}  // namespace
-
 void load_model(Engine& engine, const std::filesystem::path& directory) {
   const checkpoint::ModelWeights weights = checkpoint::ModelWeights::open(directory);
   std::vector<std::string> ignorable = {"*.rotary_emb.inv_freq"};
@@ -21,7 +17,7 @@ void save_model(Engine& engine, const std::filesystem::path& directory) {
   const auto whole = [&](const parallel::Parameter& p) { return engine.whole(p); };
   if (engine.options().rank > 0) return checkpoint::join_save_weights(names, whole);
   std::filesystem::create_directories(directory);
-  checkpoint::save_weights(directory, names, compute_dtype(engine.model().recipe()), whole, kShardBytes);
+  checkpoint::save_weights(directory, names, {.dtype = compute_dtype(engine.model().recipe())}, whole);
   models::write_config(directory, engine.model().config());
 }
 

@@ -1,0 +1,204 @@
+#include "octet/checkpoint/model_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <system_error>
+#include <type_traits>
+#include <unordered_set>
+#include <utility>
+
+#include "octet/base/names.h"
+#include "octet/base/require.h"
+#include "octet/base/threads.h"
+#include "octet/checkpoint/block_fp8.h"
+#include "octet/checkpoint/untrusted.h"
+
+namespace octet::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kIndexDepth = 8, kConfigDepth = 32;
+constexpr std::int64_t kPieceElements = 1 << 20;  // bounds staging memory
+constexpr std::int64_t kGrain = 1 << 16;
+
+template <class F>
+void visit_stored_float(DType dtype, F&& f) {
+  if (dtype == DType::f16) {
+    f.template operator()<Float16>();
+  } else {
+    visit_float(dtype, std::forward<F>(f));
+  }
+}
+
+bool config_says_block_fp8(const fs::path& dir) {
+  const fs::path path = dir / "config.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return false;
+  return is_block_fp8(parse_json(read_file(path), path.string(), kConfigDepth), path.string());
+}
+
+}  // namespace
+
+bool is_stored_float(DType dtype) {
+  return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
+void convert(DType from, const void* in, DType to, void* out, std::int64_t count) {
+  visit_stored_float(from, [&]<class From>() {
+    visit_stored_float(to, [&]<class To>() {
+      const From* source = static_cast<const From*>(in);
+      To* target = static_cast<To*>(out);
+      parallel_ranges(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          if constexpr (std::is_same_v<From, To>) {
+            target[i] = source[i];
+          } else {
+            target[i] = static_cast<To>(static_cast<float>(source[i]));
+          }
+        }
+      });
+    });
+  });
+}
+
+std::map<std::string, std::string> parse_index(std::string_view text, const std::string& source) {
+  const nlohmann::json document = parse_json(text, source, kIndexDepth);
+  const bool has_map = document.is_object() && document.contains("weight_map") && document["weight_map"].is_object();
+  demand(has_map, ExitCode::data, source, ": no weight_map");
+  std::map<std::string, std::string> shards;
+  for (const auto& [name, file] : document["weight_map"].items()) {
+    demand(file.is_string(), ExitCode::data, source, ": tensor ", in_quotes(name), ": its file is not a string");
+    const auto& file_name = file.get_ref<const std::string&>();
+    demand(is_file_name(file_name), ExitCode::data, source, ": tensor ", in_quotes(name), ": ", in_quotes(file_name),
+           " is not a file of this directory");
+    shards.emplace(name, file_name);
+  }
+  return shards;
+}
+
+bool has_weights(const fs::path& dir) {
+  std::error_code ignored;
+  return fs::exists(dir / kSingleFile, ignored) || fs::exists(dir / kIndexFile, ignored);
+}
+
+void ModelWeights::add(const fs::path& path) {
+  FileReader file(path);
+  SafetensorsHeader header = read_safetensors_header(file);
+  shards_.push_back({std::move(file), std::move(header)});
+}
+
+ModelWeights ModelWeights::open(const fs::path& dir) {
+  demand(has_weights(dir), ExitCode::data, dir.string(), ": neither ", kSingleFile, " nor ", kIndexFile);
+  ModelWeights weights;
+  weights.dir_ = dir;
+  weights.block_fp8_ = config_says_block_fp8(dir);
+  std::map<std::string, std::string> index;
+  const fs::path index_path = dir / kIndexFile;
+  const bool single = fs::exists(dir / kSingleFile);
+  if (single) {
+    weights.add(dir / kSingleFile);
+  } else {
+    index = parse_index(read_file(index_path), index_path.string());
+    std::unordered_set<std::string> files;
+    for (const auto& [name, file] : index) {
+      if (!files.insert(file).second) continue;
+      demand(fs::exists(dir / file), ExitCode::data, index_path.string(), ": tensor ", in_quotes(name), ": its file ",
+             in_quotes(file), " is missing");
+      weights.add(dir / file);
+    }
+  }
+  for (std::size_t number = 0; number < weights.shards_.size(); ++number) {
+    const Shard& shard = weights.shards_[number];
+    for (const TensorInfo& info : shard.header.tensors) {
+      const auto [place, added] = weights.places_.emplace(info.name, Place{number, &info});
+      demand(added, ExitCode::data, shard.file.path().string(), ": tensor ", in_quotes(info.name), " stands in ",
+             weights.shards_[place->second.file].file.path().filename().string(), " as well");
+    }
+  }
+  for (const auto& [name, file] : index) {
+    const auto place = weights.places_.find(name);
+    const bool there = place != weights.places_.end() && weights.shards_[place->second.file].file.path().filename() == file;
+    demand(there, ExitCode::data, (dir / file).string(), ": no tensor ", in_quotes(name), ", which the index puts there");
+  }
+  for (const auto& [name, place] : weights.places_) {
+    demand(single || index.contains(name), ExitCode::data, weights.shards_[place.file].file.path().string(), ": tensor ",
+           in_quotes(name), " is not in the index");
+    const bool scale_of_another = weights.block_fp8_ && name.ends_with(scale_name("")) &&
+                                  weights.places_.contains(name.substr(0, name.size() - scale_name("").size()));
+    if (!scale_of_another) weights.names_.push_back(name);
+  }
+  return weights;
+}
+
+const TensorInfo* ModelWeights::find(const std::string& name) const {
+  const auto found = places_.find(name);
+  return found == places_.end() ? nullptr : found->second.info;
+}
+
+const ModelWeights::Place& ModelWeights::place_of(const std::string& name) const {
+  const auto found = places_.find(name);
+  demand(found != places_.end(), ExitCode::data, dir_.string(), ": no tensor ", in_quotes(name), did_you_mean(name, names_));
+  return found->second;
+}
+
+std::string ModelWeights::fault_of(const std::string& name) const {
+  const TensorInfo& info = *place_of(name).info;
+  const TensorInfo* scales = block_fp8_ ? find(scale_name(name)) : nullptr;
+  const std::string is = concat(in_quotes(name), " is ", info.dtype_name);
+  if (info.dtype && is_stored_float(*info.dtype)) {
+    return scales == nullptr ? "" : concat(is, ", yet there is ", in_quotes(scales->name));
+  }
+  if (info.dtype != DType::f8_e4m3) return concat(is, ", expected F32, BF16, F16 or F64");
+  if (!block_fp8_) return concat(is, ", but config.json has no quantization_config");
+  if (info.dims.size() != 2) return concat(is, " ", info.shape_text(), ", expected a matrix");
+  if (scales == nullptr) return concat(is, " without ", in_quotes(scale_name(name)));
+  const Shape expected = block_scale_shape(info.dims[0], info.dims[1]);
+  const bool fits =
+      scales->dtype == DType::f32 && scales->dims.size() == 2 && scales->dims[0] == expected[0] && scales->dims[1] == expected[1];
+  if (fits) return "";
+  return concat(in_quotes(scales->name), " is ", scales->dtype_name, " ", scales->shape_text(), ", expected F32 ", expected);
+}
+
+WeightReader::WeightReader(const ModelWeights& weights, const std::string& name)
+    : file_(weights.shards_[weights.place_of(name).file].file),
+      info_(*weights.place_of(name).info),
+      data_begin_(weights.shards_[weights.place_of(name).file].header.data_begin + info_.begin) {
+  require(weights.fault_of(name).empty(), weights.fault_of(name));
+  elements_ = static_cast<std::int64_t>((info_.end - info_.begin) / size_of(*info_.dtype));
+  if (is_stored_float(*info_.dtype)) return;
+  const ModelWeights::Place& place = weights.place_of(scale_name(name));
+  const ModelWeights::Shard& shard = weights.shards_[place.file];
+  scales_.resize((place.info->end - place.info->begin) / sizeof(float));
+  shard.file.read_at(shard.header.data_begin + place.info->begin, std::as_writable_bytes(std::span(scales_)));
+  for (std::size_t i = 0; i < scales_.size(); ++i) {
+    demand(std::isfinite(scales_[i]) && scales_[i] >= 0, ExitCode::data, shard.file.path().string(), ": tensor ",
+           in_quotes(place.info->name), ": element ", i, " is ", scales_[i], ", which is no scale");
+  }
+}
+
+void WeightReader::read(std::int64_t begin, std::int64_t count, DType to, void* out) {
+  require(0 <= begin && 0 <= count && count <= elements_ - begin, info_.name, ": elements [", begin, ", ", begin + count, ") of ",
+          elements_);
+  const std::size_t width = size_of(*info_.dtype);
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t piece = std::min(count - done, kPieceElements), at = begin + done;
+    void* target = static_cast<std::byte*>(out) + static_cast<std::size_t>(done) * size_of(to);
+    const bool as_stored = to == *info_.dtype;
+    if (!as_stored) stored_.resize(std::max(stored_.size(), static_cast<std::size_t>(piece) * width));
+    const std::span<std::byte> bytes(as_stored ? static_cast<std::byte*>(target) : stored_.data(),
+                                     static_cast<std::size_t>(piece) * width);
+    file_.read_at(data_begin_ + static_cast<std::size_t>(at) * width, bytes);
+    if (!scales_.empty()) {
+      decoded_.resize(std::max(decoded_.size(), static_cast<std::size_t>(piece)));
+      decode_blocks({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, at, info_.dims[1], scales_,
+                    decoded_.data());
+      convert(DType::f32, decoded_.data(), to, target, piece);
+    } else if (!as_stored) {
+      convert(*info_.dtype, bytes.data(), to, target, piece);
+    }
+    done += piece;
+  }
+}
+
+}  // namespace octet::checkpoint
