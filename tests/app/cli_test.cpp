@@ -35,7 +35,7 @@ TEST(CommandLine, AloneItExplainsItself) {
 TEST(CommandLine, EveryCommandHasHelpWithAnExample) {
   for (const char* command : {"doctor", "data", "data prepare", "data inspect", "train", "eval", "advise", "plan", "compare", "launch", "report", "generate",
                               "probe", "quantize", "bench", "bench gemm", "bench quantize", "bench attention", "bench comm", "bench step", "convert",
-                              "convert export"}) {
+                              "convert import", "convert export", "convert verify"}) {
     const ProgramResult result = run_program(std::string(command) + " --help");
     EXPECT_EQ(result.code, 0) << command;
     EXPECT_NE(result.out.find("Usage: octet " + std::string(command)), std::string::npos) << result.out;

@@ -229,16 +229,53 @@ class CommandLine {
     generate.add_option("--seed", generate_.seed, "Of the sampling")->capture_default_str();
     generate.add_option("--device", generate_.device, "auto, cpu or cuda")->capture_default_str();
 
+    add_convert();
+  }
+
+  void add_convert() {
     CLI::App& convert = add(root_, "convert", "Between checkpoints and Hugging Face directories",
                             "octet convert export --checkpoint out/run/checkpoints/step-00001000 --output out/model");
-    CLI::App& exporting = add(convert, "export", "A checkpoint's model as a Hugging Face directory",
-                              "octet convert export --checkpoint out/run/checkpoints/step-00001000 --output out/model",
+    const auto add_output = [](CLI::App& command, std::filesystem::path& output, std::int64_t& max_shard_size) {
+      command.add_option("--output", output, "Directory to write; it must not exist, and appears when it is complete")->required();
+      command.add_option("--max-shard-size", max_shard_size, "Of a file of weights: 500MB, 5GB, 4GiB; default 5GB")
+          ->transform(CLI::AsSizeValue(true))
+          ->check(CLI::PositiveNumber);
+    };
+    CLI::App& importing = add(convert, "import", "A Hugging Face directory in any form as plain weights",
+                              "octet convert import --input models/llama-fp8 --output models/llama-bf16",
+                              [this] { return run_convert_import(import_); });
+    importing.add_option("--input", import_.input, "Hugging Face directory")->required();
+    add_output(importing, import_.output, import_.max_shard_size);
+    importing.add_option("--dtype", import_.dtype, "Of the weights: bf16 or fp32")->capture_default_str()->check(CLI::IsMember({"bf16", "fp32"}));
+    importing.footer(importing.get_footer() +
+                     "\nTraining, evaluation and generation read every form by themselves ([model] init_from = DIR): one file or shards, in\n"
+                     "F32, BF16, F16, or FP8 with 128 x 128 scales. Import checks a directory without a run, and writes it in the one form that\n"
+                     "all programs read: BF16, to nearest even (F16 and F32 have values that BF16 has not).\n");
+    CLI::App& exporting = add(convert, "export", "The model of a checkpoint as a Hugging Face directory",
+                              "octet convert export --checkpoint out/run/checkpoints/step-00001000 --output out/model --dtype fp8",
                               [this] { return run_convert_export(export_); });
-    exporting.add_option("--checkpoint", export_.checkpoint, "Folder of a checkpoint")->required();
-    exporting.add_option("--output", export_.output, "Directory to write")->required();
-    exporting.add_option("--dtype", export_.dtype, "Of the weights: bf16 or fp32")
+    exporting.add_option("--checkpoint", export_.checkpoint, "Folder of a checkpoint, or a Hugging Face directory")->required();
+    add_output(exporting, export_.output, export_.max_shard_size);
+    exporting.add_option("--dtype", export_.dtype, "Of the weights: bf16, fp32 or fp8")
         ->capture_default_str()
-        ->check(CLI::IsMember({"bf16", "fp32"}));
+        ->check(CLI::IsMember({"bf16", "fp32", "fp8"}));
+    exporting.footer(exporting.get_footer() +
+                     "\nfp8: the linears of the blocks as E4M3 codes with 128 x 128 scales, as fp8_block trains, for inference servers; embedding,\n"
+                     "head and norms in BF16.\n");
+    CLI::App& verify = add(convert, "verify", "Whether two Hugging Face directories hold the same model",
+                           "octet convert verify out/model models/saved-by-transformers", [this] { return run_convert_verify(verify_); });
+    verify.add_option("A", verify_.a, "Hugging Face directory")->required();
+    verify.add_option("B", verify_.b, "Another")->required();
+    verify.add_option("--tolerance", verify_.tolerance, "Largest difference of each tensor, relative to its largest element")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    verify.add_option("--tokens", verify_.tokens, "safetensors with tokens [B, T]; default: random ones");
+    verify.add_option("--seed", verify_.seed, "Of the random tokens")->capture_default_str();
+    verify.add_flag("--weights-only", verify_.weights_only, "Compute nothing: for models that do not fit into memory in FP32");
+    verify.add_flag("--json", verify_.json, "Every tensor, for programs");
+    verify.footer(verify.get_footer() +
+                  "\nCompares architecture, names and weights, then logits, loss and all gradients in FP32 on the CPU. Exit code 1 names the\n"
+                  "worst tensor. A directory in FP8 beside its BF16 needs a larger tolerance.\n");
   }
 
   // The windows onto the numerics.
@@ -360,7 +397,9 @@ class CommandLine {
   QuantizeArgs quantize_;
   BenchArgs bench_;
   BenchTokenizeArgs tokenize_;
+  ConvertImportArgs import_;
   ConvertExportArgs export_;
+  ConvertVerifyArgs verify_;
 };
 
 int say(const char* message, ExitCode code) {

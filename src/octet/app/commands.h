@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "octet/checkpoint/weight_files.h"
+
 namespace octet::app {
 
 // A run's TOML file and the --section.key=value options behind it.
@@ -157,11 +159,30 @@ struct BenchTokenizeArgs {
 };
 int run_bench_tokenize(const BenchTokenizeArgs& args);
 
-struct ConvertExportArgs {
-  std::filesystem::path checkpoint;  // step-00001000
-  std::filesystem::path output;      // Hugging Face directory
+struct ConvertImportArgs {
+  std::filesystem::path input;       // Hugging Face directory
+  std::filesystem::path output;      // a new one
   std::string dtype = "bf16";        // bf16 | fp32
+  std::int64_t max_shard_size = checkpoint::kMaxShardBytes;
+};
+int run_convert_import(const ConvertImportArgs& args);
+
+struct ConvertExportArgs {
+  std::filesystem::path checkpoint;  // step-00001000, or a Hugging Face directory
+  std::filesystem::path output;      // a new Hugging Face directory
+  std::string dtype = "bf16";        // bf16 | fp32 | fp8
+  std::int64_t max_shard_size = checkpoint::kMaxShardBytes;
 };
 int run_convert_export(const ConvertExportArgs& args);
+
+struct ConvertVerifyArgs {
+  std::filesystem::path a, b;        // Hugging Face directories
+  double tolerance = 1e-4;
+  std::filesystem::path tokens;      // safetensors; "" when not given: random
+  std::uint64_t seed = 42;
+  bool weights_only = false;
+  bool json = false;
+};
+int run_convert_verify(const ConvertVerifyArgs& args);
 
 }  // namespace octet::app

@@ -1,25 +1,48 @@
 #include <fmt/format.h>
 
+#include "octet/app/byte_progress.h"
 #include "octet/app/commands.h"
 #include "octet/app/threads.h"
-#include "octet/checkpoint/model_dir.h"
-#include "octet/models/registry.h"
-#include "octet/train/restore.h"
-#include "octet/train/tokenizer.h"
+#include "octet/base/log.h"
+#include "octet/telemetry/format.h"
+#include "octet/train/convert.h"
 
 namespace octet::app {
+namespace {
+
+train::WeightType type_named(const std::string& dtype) {
+  return dtype == "fp8" ? train::WeightType::fp8 : dtype == "fp32" ? train::WeightType::fp32 : train::WeightType::bf16;
+}
+
+int convert(const std::filesystem::path& source, const std::filesystem::path& output, const std::string& dtype,
+            std::int64_t max_shard_size) {
+  use_threads({});
+  ByteProgress progress(output.string());
+  const train::Converted converted =
+      train::convert_model(source, {.output = output,
+                                    .type = type_named(dtype),
+                                    .max_shard_bytes = max_shard_size,
+                                    .progress = [&](std::int64_t done, std::int64_t total) { progress(done, total); }});
+  if (!converted.ragged.empty()) {
+    log_warning(concat(output.string(), ": dims of ", converted.ragged.size(), " FP8 matrices are no multiples of 128 (",
+                       converted.ragged.front(),
+                       "): programs that join or cut matrices, and transformers without a GPU, refuse or misread such"));
+  }
+  const std::string weights =
+      dtype == "fp8" ? fmt::format("{} matrices in fp8, the rest in bf16", converted.fp8_matrices) : dtype;
+  fmt::print("{}: config.json and weights, {} parameters, {}\n", output.string(),
+             telemetry::format_compact(static_cast<double>(converted.parameters)), weights);
+  return 0;
+}
+
+}  // namespace
+
+int run_convert_import(const ConvertImportArgs& args) {
+  return convert(args.input, args.output, args.dtype, args.max_shard_size);
+}
 
 int run_convert_export(const ConvertExportArgs& args) {
-  use_threads({});
-  demand(args.dtype == "bf16" || args.dtype == "fp32", ExitCode::config, "--dtype ", args.dtype, ": must be bf16 | fp32");
-  const auto engine = train::open_model(args.checkpoint, DeviceKind::cpu, 1);
-  std::filesystem::create_directories(args.output);
-  checkpoint::save_weights(engine->queue(), args.output, models::names_of(engine->model()),
-                           {.dtype = args.dtype == "bf16" ? DType::bf16 : DType::f32});
-  models::write_config(args.output, engine->model().config());
-  train::copy_tokenizer(train::tokenizer_of_model(args.checkpoint, engine->model().config()), args.output);
-  fmt::print("{}: config.json and weights in {}\n", args.output.string(), args.dtype);
-  return 0;
+  return convert(args.checkpoint, args.output, args.dtype, args.max_shard_size);
 }
 
 }  // namespace octet::app

@@ -18,6 +18,7 @@ enum class RngStream : std::uint32_t {
   round_moment2 = 5,   // stochastic rounding of BF16 second moments
   generate = 6,        // sampling of text
   test = 7,
+  probe = 8,           // tokens to compare models on
 };
 
 using Philox4 = std::array<std::uint32_t, 4>;

@@ -38,9 +38,18 @@ DecoderConfig read_config(const std::filesystem::path& directory) {
   return parse_config(config, path.string());
 }
 
-void write_config(const std::filesystem::path& directory, const DecoderConfig& config) {
-  const Family& family = family_of(config.family, "config");
-  write_file_atomically(directory / "config.json", family.write(config).dump(2) + "\n");
+nlohmann::ordered_json config_json(const DecoderConfig& config, DType dtype) {
+  nlohmann::ordered_json object = family_of(config.family, "config").write(config);
+  object["torch_dtype"] = dtype == DType::f32 ? "float32" : "bfloat16";
+  return object;
+}
+
+void write_config(const std::filesystem::path& directory, const DecoderConfig& config, DType dtype) {
+  write_file_atomically(directory / "config.json", config_json(config, dtype).dump(2) + "\n");
+}
+
+std::vector<std::string> ignorable_names(const DecoderConfig& config) {
+  return config.tied_head ? std::vector<std::string>{"lm_head.weight"} : std::vector<std::string>{};
 }
 
 parallel::NameTable names_of(Decoder& model) { return family_of(model.config().family, "model").names(model); }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -28,9 +29,13 @@ const Family& family_of(const std::string& model_type, const std::string& source
 DecoderConfig parse_config(const nlohmann::json& config, const std::string& source);
 // Reads DIR/config.json.
 DecoderConfig read_config(const std::filesystem::path& directory);
-// Writes DIR/config.json.
-void write_config(const std::filesystem::path& directory, const DecoderConfig& config);
+// A config.json for weights stored as `dtype`, BF16 or F32.
+nlohmann::ordered_json config_json(const DecoderConfig& config, DType dtype);
+// Writes it as DIR/config.json.
+void write_config(const std::filesystem::path& directory, const DecoderConfig& config, DType dtype = DType::bf16);
 
+// Globs of tensors that a model directory may hold though this model does not read them.
+std::vector<std::string> ignorable_names(const DecoderConfig& config);
 // Hugging Face names of every tensor of the model.
 parallel::NameTable names_of(Decoder& model);
 

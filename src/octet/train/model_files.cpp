@@ -6,9 +6,8 @@
 namespace octet::train {
 void load_model(Engine& engine, const std::filesystem::path& directory) {
   const checkpoint::ModelWeights weights = checkpoint::ModelWeights::open(directory);
-  std::vector<std::string> ignorable = {"*.rotary_emb.inv_freq"};
-  if (engine.model().config().tied_head) ignorable.emplace_back("lm_head.weight");
-  checkpoint::load_weights(engine.queue(), weights, models::names_of(engine.model()), ignorable);
+  checkpoint::load_weights(engine.queue(), weights, models::names_of(engine.model()),
+                           models::ignorable_names(engine.model().config()));
   engine.refresh();
 }
 
@@ -17,8 +16,9 @@ void save_model(Engine& engine, const std::filesystem::path& directory) {
   const auto whole = [&](const parallel::Parameter& p) { return engine.whole(p); };
   if (engine.options().rank > 0) return checkpoint::join_save_weights(names, whole);
   std::filesystem::create_directories(directory);
-  checkpoint::save_weights(directory, names, {.dtype = compute_dtype(engine.model().recipe())}, whole);
-  models::write_config(directory, engine.model().config());
+  const DType dtype = compute_dtype(engine.model().recipe());
+  checkpoint::save_weights(directory, names, {.dtype = dtype}, whole);
+  models::write_config(directory, engine.model().config(), dtype);
 }
 
 }  // namespace octet::train

@@ -1,6 +1,9 @@
 #include "octet/train/probe.h"
 
+#include <algorithm>
+
 #include "octet/base/names.h"
+#include "octet/base/rng.h"
 #include "octet/checkpoint/safetensors.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/models/registry.h"
@@ -11,15 +14,6 @@ namespace octet::train {
 namespace {
 
 using checkpoint::SafetensorsFile;
-
-struct Input {
-  std::int64_t batch = 0, seq_len = 0;
-  std::vector<std::int32_t> tokens, targets;
-
-  std::span<const std::int32_t> rows(const std::vector<std::int32_t>& of, std::int64_t begin, std::int64_t end) const {
-    return std::span(of).subspan(static_cast<std::size_t>(begin * seq_len), static_cast<std::size_t>((end - begin) * seq_len));
-  }
-};
 
 std::vector<std::int32_t> read_ids(const Tensor& tensor, const std::string& what, std::int64_t vocab, bool may_ignore) {
   demand(tensor.shape.rank() == 2, ExitCode::data, what, " has shape ", tensor.shape, ": must be [B, T]");
@@ -36,29 +30,13 @@ std::vector<std::int32_t> read_ids(const Tensor& tensor, const std::string& what
   return ids;
 }
 
-Input read_input(const std::filesystem::path& path, const models::DecoderConfig& config) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
-  const Tensor tokens = file.get("tokens");
-  Input input;
-  input.tokens = read_ids(tokens, path.string() + ": tokens", config.vocab, false);
-  input.batch = tokens.shape[0];
-  input.seq_len = tokens.shape[1];
-  demand(!input.tokens.empty(), ExitCode::data, path.string(), ": tokens has shape ", tokens.shape, ": nothing to compute");
-  demand(input.seq_len <= config.max_position, ExitCode::config, path.string(), ": ", input.seq_len,
-         " tokens a row, but the model's max_position_embeddings = ", config.max_position);
-  if (file.find("targets")) {
-    const Tensor targets = file.get("targets");
-    demand(targets.shape == tokens.shape, ExitCode::data, path.string(), ": targets ", targets.shape, " and tokens ", tokens.shape,
-           " differ in shape");
-    input.targets = read_ids(targets, path.string() + ": targets", config.vocab, true);
-  } else {  // the next token; the last position has none
-    input.targets.assign(input.tokens.begin() + 1, input.tokens.end());
-    input.targets.push_back(kernels::kIgnoredTarget);
-    for (std::int64_t row = 1; row <= input.batch; ++row) {
-      input.targets[static_cast<std::size_t>(row * input.seq_len - 1)] = kernels::kIgnoredTarget;
-    }
+// The next token; the last position of a row has none.
+void target_next_tokens(ProbeInput& input) {
+  input.targets.assign(input.tokens.begin() + 1, input.tokens.end());
+  input.targets.push_back(kernels::kIgnoredTarget);
+  for (std::int64_t row = 1; row <= input.batch; ++row) {
+    input.targets[static_cast<std::size_t>(row * input.seq_len - 1)] = kernels::kIgnoredTarget;
   }
-  return input;
 }
 
 HostTensor as_f32(const HostTensor& x, double factor) {
@@ -73,11 +51,11 @@ HostTensor as_f32(const HostTensor& x, double factor) {
   return result;
 }
 
-data::Batch rows_of(const Input& input, std::int64_t begin, std::int64_t end) {
+data::Batch rows_of(const ProbeInput& input, std::int64_t begin, std::int64_t end) {
   return {.first_sample = begin, .tokens = input.rows(input.tokens, begin, end), .targets = input.rows(input.targets, begin, end)};
 }
 
-void add_grads(Engine& engine, const Input& input, std::map<std::string, HostTensor>& out) {
+void add_grads(Engine& engine, const ProbeInput& input, std::map<std::string, HostTensor>& out) {
   const std::int64_t micro = engine.options().micro_batch_size;
   engine.zero_gradients();
   for (std::int64_t row = 0; row < input.batch; row += micro) engine.forward_backward(rows_of(input, row, row + micro), nullptr);
@@ -96,7 +74,7 @@ void add_grads(Engine& engine, const Input& input, std::map<std::string, HostTen
   }
 }
 
-void train_steps(Engine& engine, const ProbeOptions& options, const Input& input, DumpObserver* dump,
+void train_steps(Engine& engine, const ProbeOptions& options, const ProbeInput& input, DumpObserver* dump,
                  std::map<std::string, HostTensor>& out) {
   const std::int64_t micro = engine.options().micro_batch_size;
   HostTensor losses(DType::f32, {options.steps});
@@ -121,11 +99,72 @@ void train_steps(Engine& engine, const ProbeOptions& options, const Input& input
 
 }  // namespace
 
+ProbeInput read_probe_input(const std::filesystem::path& path, const models::DecoderConfig& config) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  const Tensor tokens = file.get("tokens");
+  ProbeInput input;
+  input.tokens = read_ids(tokens, path.string() + ": tokens", config.vocab, false);
+  input.batch = tokens.shape[0];
+  input.seq_len = tokens.shape[1];
+  demand(!input.tokens.empty(), ExitCode::data, path.string(), ": tokens has shape ", tokens.shape, ": nothing to compute");
+  demand(input.seq_len <= config.max_position, ExitCode::config, path.string(), ": ", input.seq_len,
+         " tokens a row, but the model's max_position_embeddings = ", config.max_position);
+  if (file.find("targets")) {
+    const Tensor targets = file.get("targets");
+    demand(targets.shape == tokens.shape, ExitCode::data, path.string(), ": targets ", targets.shape, " and tokens ", tokens.shape,
+           " differ in shape");
+    input.targets = read_ids(targets, path.string() + ": targets", config.vocab, true);
+  } else {
+    target_next_tokens(input);
+  }
+  return input;
+}
+
+ProbeInput random_probe_input(const models::DecoderConfig& config, std::uint64_t seed) {
+  const Rng rng(seed, RngStream::probe);
+  ProbeInput input{.batch = 2, .seq_len = std::min<std::int64_t>(64, config.max_position), .tokens = {}, .targets = {}};
+  for (std::int64_t i = 0; i < input.batch * input.seq_len; ++i) {
+    const std::uint64_t word = rng.word64(static_cast<std::uint64_t>(i));
+    input.tokens.push_back(static_cast<std::int32_t>(word % static_cast<std::uint64_t>(config.vocab)));
+  }
+  target_next_tokens(input);
+  return input;
+}
+
+void only_losses_of_transformers(models::DecoderConfig& model) {
+  if (!model.output_router_logits) model.router_balance = 0;
+}
+
+std::map<std::string, HostTensor> model_outputs(Engine& engine, const ProbeInput& input, bool grads, const std::string& source) {
+  std::map<std::string, HostTensor> out;
+  const std::int64_t micro = engine.options().micro_batch_size, vocab = engine.options().model.vocab;
+  HostTensor values(DType::f32, {input.batch, input.seq_len, vocab});
+  std::array<double, 2> total{};
+  for (std::int64_t row = 0; row < input.batch; row += micro) {
+    const data::Batch rows = rows_of(input, row, row + micro);
+    const HostTensor logits = as_f32(to_host(engine.queue(), engine.logits(rows.tokens)), 1.0);
+    std::copy_n(logits.view().as<float>(), logits.shape().elements(), values.view().as<float>() + row * input.seq_len * vocab);
+    const std::array<double, 2> loss_and_count = engine.evaluate(rows.tokens, rows.targets);
+    const Engine::RouterLosses router = engine.router_losses_of_evaluation();
+    const models::DecoderConfig& c = engine.options().model;
+    total[0] += loss_and_count[0];
+    total[0] += (c.router_balance * router.balance + c.router_z * router.z) / static_cast<double>(c.layers);
+    total[1] += loss_and_count[1];
+  }
+  demand(total[1] > 0, ExitCode::data, source, ": no target counts, so there is no loss");
+  HostTensor loss(DType::f32, {1});
+  loss.view().as<float>()[0] = static_cast<float>(total[0] / total[1]);
+  out["loss"] = std::move(loss);
+  out["logits"] = std::move(values);
+  if (grads) add_grads(engine, input, out);
+  return out;
+}
+
 void probe(const ProbeOptions& options) {
   EngineOptions engine_options = options.engine;
   engine_options.model = models::read_config(options.model);
-  if (!engine_options.model.output_router_logits) engine_options.model.router_balance = 0;  // as transformers
-  const Input input = read_input(options.tokens, engine_options.model);
+  only_losses_of_transformers(engine_options.model);
+  const ProbeInput input = read_probe_input(options.tokens, engine_options.model);
   DumpObserver dump(options.dump);
   const bool dumps = !options.dump.empty();
   engine_options.training = options.grads || options.steps > 0;
@@ -144,32 +183,12 @@ void probe(const ProbeOptions& options) {
     demand(any, ExitCode::config, "--dump ", options.dump, ": matches no linear", did_you_mean(options.dump, names));
   }
 
-  std::map<std::string, HostTensor> out;
-  const std::int64_t micro = engine_options.micro_batch_size, vocab = engine_options.model.vocab;
-  HostTensor values(DType::f32, {input.batch, input.seq_len, vocab});
-  std::array<double, 2> total{};
-  for (std::int64_t row = 0; row < input.batch; row += micro) {
-    const data::Batch rows = rows_of(input, row, row + micro);
-    const HostTensor logits = as_f32(to_host(engine.queue(), engine.logits(rows.tokens)), 1.0);
-    std::copy_n(logits.view().as<float>(), logits.shape().elements(), values.view().as<float>() + row * input.seq_len * vocab);
-    const std::array<double, 2> loss_and_count = engine.evaluate(rows.tokens, rows.targets);
-    const Engine::RouterLosses router = engine.router_losses_of_evaluation();
-    const models::DecoderConfig& c = engine_options.model;
-    total[0] += loss_and_count[0];
-    total[0] += (c.router_balance * router.balance + c.router_z * router.z) / static_cast<double>(c.layers);
-    total[1] += loss_and_count[1];
-  }
-  demand(total[1] > 0, ExitCode::data, options.tokens.string(), ": no target counts, so there is no loss");
-  HostTensor loss(DType::f32, {1});
-  loss.view().as<float>()[0] = static_cast<float>(total[0] / total[1]);
-  out["loss"] = std::move(loss);
-  if (options.grads) add_grads(engine, input, out);
+  std::map<std::string, HostTensor> out = model_outputs(engine, input, options.grads, options.tokens.string());
   if (options.steps > 0) train_steps(engine, options, input, dumps ? &dump : nullptr, out);
   out.merge(dump.tensors());
 
   std::vector<checkpoint::NamedTensor> named;
   for (const auto& [name, tensor] : out) named.push_back({name, tensor.view()});
-  named.push_back({"logits", values.view()});
   checkpoint::write_safetensors(options.output, std::move(named));
 }
 

@@ -1,0 +1,27 @@
+// How far a long file operation is, and when it will be done. Nothing is said of one that takes a moment.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace octet::app {
+
+// On stderr: on a terminal one line that is rewritten and goes in the end, elsewhere a line every ten seconds.
+// "reading  43%  3.1 GiB of 7.2 GiB  eta 12s"
+class ByteProgress {
+ public:
+  explicit ByteProgress(std::string label);
+  ~ByteProgress();
+  ByteProgress(const ByteProgress&) = delete;
+  ByteProgress& operator=(const ByteProgress&) = delete;
+  void operator()(std::int64_t done, std::int64_t total);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string label_;
+  bool terminal_, shown_ = false;
+  Clock::time_point start_, next_;
+};
+
+}  // namespace octet::app

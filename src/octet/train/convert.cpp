@@ -1,0 +1,203 @@
+#include "octet/train/convert.h"
+
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "octet/base/json.h"
+#include "octet/base/new_directory.h"
+#include "octet/checkpoint/block_fp8.h"
+#include "octet/checkpoint/model_dir.h"
+#include "octet/checkpoint/reader.h"
+#include "octet/checkpoint/untrusted.h"
+#include "octet/data/tokenizer/files.h"
+#include "octet/recipes/registry.h"
+#include "octet/tensor/host_tensor.h"
+#include "octet/train/config.h"
+#include "octet/train/model_files.h"
+#include "octet/train/tokenizer.h"
+
+namespace octet::train {
+namespace {
+
+namespace fs = std::filesystem;
+using parallel::NameEntry;
+using parallel::Parameter;
+
+constexpr int kConfigDepth = 32;
+constexpr const char* kGenerationConfig = "generation_config.json";
+
+// Which tensors become codes: those of the linears of the blocks.
+class Fp8Choice {
+ public:
+  Fp8Choice(models::Decoder& model, WeightType type) {
+    if (type != WeightType::fp8) return;
+    const std::vector<nn::Linear*> linears = model.linears();
+    for (std::size_t i = 0; i + 1 < linears.size(); ++i) chosen_.insert(&linears[i]->weight());  // the head is the last
+  }
+  bool operator()(const NameEntry& entry) const { return entry.shape.rank() == 2 && chosen_.contains(entry.parameter); }
+
+ private:
+  std::set<const Parameter*> chosen_;
+};
+
+// The modules that a reader would take for quantised linears if nobody said that they are not.
+std::vector<std::string> plain_modules(const DescribedModel& described, const Fp8Choice& is_fp8) {
+  const std::string suffix = ".weight";
+  std::vector<std::string> names;
+  for (const NameEntry& entry : described.names) {
+    if (entry.shape.rank() != 2 || is_fp8(entry) || !entry.external.ends_with(suffix)) continue;
+    names.push_back(entry.external.substr(0, entry.external.size() - suffix.size()));
+  }
+  // A tied head is no tensor of the files, but a linear of whoever reads them.
+  for (const std::string& tensor : models::ignorable_names(described.model->config())) {
+    if (tensor.find('*') == std::string::npos && tensor.ends_with(suffix))
+      names.push_back(tensor.substr(0, tensor.size() - suffix.size()));
+  }
+  return names;
+}
+
+// What is to be converted.
+struct Source {
+  virtual ~Source() = default;
+  virtual const models::DecoderConfig& config() const = 0;
+  // config.json before its dtype and quantisation are set.
+  virtual Json config_json() const = 0;
+  // A directory that a generation_config.json may stand in; perhaps empty.
+  virtual fs::path generation_config() const = 0;
+  virtual void write_weights(const fs::path& to, DescribedModel& model, const checkpoint::OutputForm& form,
+                             const Fp8Choice& is_fp8) const = 0;
+};
+
+class DirectorySource : public Source {
+ public:
+  explicit DirectorySource(const fs::path& path) : weights_(checkpoint::ModelWeights::open(path)) {
+    const std::string source = (path / "config.json").string();
+    const std::string text = read_file(path / "config.json");
+    config_ = models::parse_config(checkpoint::parse_json(text, source, kConfigDepth), source);
+    json_ = Json::parse(text);  // in the order of the file
+  }
+  const models::DecoderConfig& config() const override { return config_; }
+  Json config_json() const override {
+    Json json = json_;
+    json.erase("quantization_config");
+    return json;
+  }
+  fs::path generation_config() const override { return weights_.dir(); }
+  void write_weights(const fs::path& to, DescribedModel& model, const checkpoint::OutputForm& form,
+                     const Fp8Choice& is_fp8) const override {
+    checkpoint::check_weights(weights_, model.names, models::ignorable_names(config_));
+    std::vector<checkpoint::OutputWeight> outputs;
+    for (const NameEntry& entry : model.names) outputs.push_back({entry.external, entry.shape, is_fp8(entry)});
+    std::optional<checkpoint::WeightReader> reader;
+    std::size_t open = 0;
+    checkpoint::write_weight_files(to, outputs, form,
+                                   [&](std::size_t i, std::int64_t begin, std::int64_t count, DType dtype, void* out) {
+                                     if (!reader || open != i) reader.emplace(weights_, outputs[open = i].name);
+                                     reader->read(begin, count, dtype, out);
+                                   });
+  }
+
+ private:
+  checkpoint::ModelWeights weights_;
+  models::DecoderConfig config_;
+  Json json_;
+};
+
+class CheckpointSource : public Source {
+ public:
+  explicit CheckpointSource(const fs::path& path) : reader_(checkpoint::Reader::open(path)) {
+    const std::string source = (path / "manifest.json").string();
+    config_ = models::parse_config(reader_.meta().value("model", nlohmann::json()), source);
+    init_from_ = parse_config(reader_.meta().value("toml", ""), source).model.init_from;
+  }
+  const models::DecoderConfig& config() const override { return config_; }
+  Json config_json() const override { return models::config_json(config_, DType::bf16); }
+  fs::path generation_config() const override { return init_from_; }
+  void write_weights(const fs::path& to, DescribedModel& model, const checkpoint::OutputForm& form,
+                     const Fp8Choice& is_fp8) const override {
+    check(model);
+    const auto device = make_device(DeviceKind::cpu);
+    const auto queue = device->make_queue();
+    HostTensor held;
+    const auto whole = [&](const Parameter& p) {
+      held = HostTensor(dtype_of(p), p.cut.global());
+      const checkpoint::Entry entry = checkpoint::Entry::whole(p.spec.name, held.view());
+      reader_.load(*queue, std::span(&entry, 1), {"*"});
+      return held.view();
+    };
+    checkpoint::save_weights(to, model.names, form, whole, std::cref(is_fp8));
+  }
+
+ private:
+  // All that is missing, extra or of another shape, at once.
+  void check(DescribedModel& model) const {
+    const auto device = make_device(DeviceKind::meta);
+    const auto queue = device->make_queue();
+    std::vector<checkpoint::Entry> entries;
+    for (const Parameter& p : model.model->parameters().parameters()) {
+      entries.push_back(checkpoint::Entry::whole(p.spec.name, Tensor(nullptr, dtype_of(p), p.cut.global())));
+    }
+    reader_.load(*queue, entries, {"*.moment1", "*.moment2", "optimizer.updates", "fp8.*"});
+  }
+  DType dtype_of(const Parameter& p) const {
+    const auto stored = reader_.manifest().tensors.find(p.spec.name);
+    return stored == reader_.manifest().tensors.end() ? DType::f32 : stored->second.dtype;
+  }
+
+  checkpoint::Reader reader_;
+  models::DecoderConfig config_;
+  fs::path init_from_;
+};
+
+std::unique_ptr<Source> open_source(const fs::path& path) {
+  if (fs::exists(path / "manifest.json")) return std::make_unique<CheckpointSource>(path);
+  return std::make_unique<DirectorySource>(path);
+}
+
+Json config_of(const Source& source, const DescribedModel& model, const Fp8Choice& is_fp8, WeightType type) {
+  Json json = source.config_json();
+  // transformers 5 calls it dtype.
+  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = type == WeightType::fp32 ? "float32" : "bfloat16";
+  if (type == WeightType::fp8) json["quantization_config"] = checkpoint::block_fp8_config(plain_modules(model, is_fp8));
+  return json;
+}
+
+}  // namespace
+
+DescribedModel::DescribedModel(const models::DecoderConfig& config)
+    : model(std::make_unique<models::Decoder>(config, recipes::make_recipe("bf16", {}))), names(models::names_of(*model)) {}
+
+Converted convert_model(const fs::path& path, const ConvertOptions& options) {
+  const auto source = open_source(path);
+  DescribedModel model(source->config());
+  const Fp8Choice is_fp8(*model.model, options.type);
+  NewDirectory output(options.output);
+
+  checkpoint::OutputForm form;
+  form.dtype = options.type == WeightType::fp32 ? DType::f32 : DType::bf16;
+  form.fp8 = recipes::make_recipe("fp8_block", {}).w;
+  form.max_shard_bytes = options.max_shard_bytes;
+  form.progress = options.progress;
+  source->write_weights(output.path(), model, form, is_fp8);
+  write_file_atomically(output.path() / "config.json", config_of(*source, model, is_fp8, options.type).dump(2) + "\n");
+  const fs::path generation = source->generation_config() / kGenerationConfig;
+  if (!source->generation_config().empty() && fs::exists(generation)) {
+    write_file_atomically(output.path() / kGenerationConfig, read_file(generation));
+  }
+  const std::string tokenizer = tokenizer_of_model(path, source->config());
+  // A directory need not hold one; where a run's has gone, copy_tokenizer says so.
+  if (tokenizer != path.string() || data::tokenizer_file(tokenizer)) copy_tokenizer(tokenizer, output.path());
+  output.finish();
+
+  Converted result{.parameters = model.model->parameters().elements()};
+  for (const NameEntry& entry : model.names) {
+    if (!is_fp8(entry)) continue;
+    ++result.fp8_matrices;
+    if (entry.shape[0] % checkpoint::kBlock != 0 || entry.shape[1] % checkpoint::kBlock != 0)
+      result.ragged.push_back(entry.external);
+  }
+  return result;
+}
+
+}  // namespace octet::train

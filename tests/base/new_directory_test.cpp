@@ -1,0 +1,68 @@
+#include "octet/base/new_directory.h"
+
+#include <gtest/gtest.h>
+
+#include "octet/base/file.h"
+#include "octet/base/require.h"
+#include "support/folder.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::TempFolder;
+
+std::pair<ExitCode, std::string> error_of(const fs::path& path) {
+  try {
+    const NewDirectory made(path);
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  return {ExitCode::done, ""};
+}
+
+TEST(NewDirectory, AppearsWhenItIsComplete) {
+  const TempFolder folder;
+  for (const char* name : {"a/b", "c/"}) {
+    NewDirectory made(folder / name);
+    write_file_atomically(made.path() / "file", "text");
+    EXPECT_FALSE(fs::exists(folder / name));
+    made.finish();
+    EXPECT_EQ(read_file(folder.path() / name / "file"), "text");
+    EXPECT_FALSE(fs::exists(made.path()));
+  }
+  fs::create_directory(folder / "empty");
+  NewDirectory made(folder / "empty");
+  write_file_atomically(made.path() / "file", "text");
+  made.finish();
+  EXPECT_TRUE(fs::exists(folder / "empty/file"));
+}
+
+TEST(NewDirectory, LeavesNothingWhenItIsNotFinished) {
+  const TempFolder folder;
+  {
+    const NewDirectory made(folder / "a");
+    write_file_atomically(made.path() / "file", "text");
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(NewDirectory, TakesNobodysPlace) {
+  const TempFolder folder;
+  folder.write("full/file", "text");
+  folder.write("plain", "text");
+  fs::create_symlink(folder / "nowhere", folder / "link");
+  for (const char* name : {"full", "full/", "plain", "link"}) {
+    EXPECT_EQ(error_of(folder / name).first, ExitCode::config) << name;
+  }
+  EXPECT_EQ(error_of(folder / "full").second, (folder / "full").string() + ": exists already; remove it or give another name");
+  EXPECT_EQ(error_of(folder / "plain/below").first, ExitCode::internal);
+
+  NewDirectory made(folder / "late");
+  folder.write("late/file", "theirs");
+  EXPECT_THROW(made.finish(), Error);
+  EXPECT_EQ(read_file(folder / "late/file"), "theirs");
+}
+
+}  // namespace
+}  // namespace octet

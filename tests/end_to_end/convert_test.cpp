@@ -1,0 +1,170 @@
+// `octet convert`: what is refused and left alone, and what a run makes of directories in FP8. Values are convert_oracle.py's.
+#include "octet/checkpoint/model_dir.h"
+#include "octet/tensor/host_tensor.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kCheckpoint = "out/checkpoints/step-00000006";
+
+class Convert : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    made_ = std::make_unique<TinyRun>();
+    ASSERT_EQ(made_->train("--training.steps=6 --precision.recipe=fp8_block").code, 0);
+    ASSERT_EQ(made_->run("convert export --checkpoint " + kCheckpoint + " --output fp8 --dtype fp8").code, 0);
+  }
+  static void TearDownTestSuite() { made_.reset(); }
+  // A copy that a test may spoil.
+  fs::path copy(const std::string& name) const {
+    const fs::path path = folder_ / name;
+    fs::copy(*made_ / name, path, fs::copy_options::recursive);
+    return path;
+  }
+  ProgramResult run(const std::string& arguments) const { return made_->run(arguments); }
+
+  static std::unique_ptr<TinyRun> made_;
+  TemporaryFolder folder_;
+};
+std::unique_ptr<TinyRun> Convert::made_;
+
+TEST_F(Convert, NothingIsOverwritten) {
+  const std::string model = copy("fp8").string();
+  const std::string before = read_file(fs::path(model) / "model.safetensors");
+  for (const std::string command :
+       {"import --input fp8", "export --checkpoint fp8", "export --checkpoint out/model --dtype fp32"}) {
+    EXPECT_TRUE(refused(run("convert " + command + " --output " + model), 2, model, "exists already")) << command;
+  }
+  EXPECT_EQ(read_file(fs::path(model) / "model.safetensors"), before);
+  // An empty folder may be filled.
+  fs::create_directory(folder_ / "empty");
+  EXPECT_EQ(run("convert import --input fp8 --output " + (folder_ / "empty").string()).code, 0);
+  EXPECT_EQ(run("convert verify fp8 " + (folder_ / "empty").string()).code, 0);
+}
+
+TEST_F(Convert, SizesOfFilesAreReadAsPeopleWriteThem) {
+  for (const auto& [size, files] : std::vector<std::pair<std::string, int>>{{"35kb", 3}, {"35KiB", 2}, {"1", 21}}) {
+    const fs::path output = folder_ / size;
+    ASSERT_EQ(run("convert import --input fp8 --output " + output.string() + " --max-shard-size " + size).code, 0);
+    const checkpoint::ModelWeights weights = checkpoint::ModelWeights::open(output);
+    EXPECT_EQ(std::count_if(fs::directory_iterator(output), fs::directory_iterator(),
+                            [](const fs::directory_entry& file) { return file.path().extension() == ".safetensors"; }),
+              files)
+        << size;
+  }
+  for (const std::string size : {"0", "-1", "5XB", "x"}) {
+    EXPECT_TRUE(refused(run("convert import --input fp8 --output new --max-shard-size " + size), 2, "--max-shard-size")) << size;
+  }
+}
+
+TEST_F(Convert, AFailureLeavesNothing) {
+  const fs::path broken = copy("fp8");
+  fs::resize_file(broken / "model.safetensors", fs::file_size(broken / "model.safetensors") - 1);
+  EXPECT_TRUE(refused(run("convert import --input " + broken.string() + " --output " + (folder_ / "new").string()), 76,
+                      "model.safetensors"));
+  // A disk that is full halfway: files of at most 8 blocks of 512 bytes.
+  EXPECT_TRUE(
+      refused(made_->run("convert import --input fp8 --output " + (folder_ / "new").string(), "trap '' XFSZ; ulimit -f 8; exec"),
+              1, "cannot write"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()), 1);
+}
+
+TEST_F(Convert, EverythingWrongIsSaidAtOnce) {
+  const fs::path broken = copy("fp8");
+  checkpoint::SafetensorsFile file = checkpoint::SafetensorsFile::open(*made_ / "fp8/model.safetensors");
+  std::vector<checkpoint::NamedTensor> tensors;
+  HostTensor wrong(DType::f32, {2, 2});
+  for (const checkpoint::TensorInfo& info : file.tensors()) {
+    std::string name = info.name;
+    if (name == "model.norm.weight") name = "model.norn.weight";
+    tensors.push_back({name, info.name == "model.layers.0.mlp.up_proj.weight_scale_inv" ? wrong.view() : file.get(info)});
+  }
+  checkpoint::write_safetensors(broken / "model.safetensors", tensors);
+  for (const std::string command : {"convert import --output new --input ", "generate --prompt x --model "}) {
+    EXPECT_TRUE(refused(run(command + broken.string()), 76,
+                        "1 missing tensor: \"model.norm.weight\" (did you mean model.norn.weight?)",
+                        "1 unexpected tensor: \"model.norn.weight\"",
+                        "1 unfit tensor: \"model.layers.0.mlp.up_proj.weight_scale_inv\" is F32 [2, 2], expected F32 [1, 1]"))
+        << command;
+  }
+}
+
+TEST_F(Convert, OtherQuantisationsAreRefused) {
+  const fs::path other = copy("fp8");
+  Json config = Json::parse(read_file(other / "config.json"));
+  config["quantization_config"]["quant_method"] = "awq";
+  write_text(other / "config.json", config.dump());
+  for (const std::string command :
+       {"convert import --output new --input ", "convert verify fp8 ", "generate --prompt x --model "}) {
+    EXPECT_TRUE(refused(run(command + other.string()), 76, "quant_method = \"awq\" is not supported")) << command;
+  }
+}
+
+// A run begins with the values of the codes, in FP32 master weights and so in BF16.
+TEST_F(Convert, ARunBeginsWithADirectoryInFp8) {
+  ASSERT_EQ(run("convert import --input fp8 --output plain").code, 0);
+  const std::string toml = R"([run]
+device = "cpu"
+threads = 1
+[[data.source]]
+path = "corpus"
+[training]
+seq_len = 32
+global_batch_size = 2
+steps = 1
+[optimizer]
+lr = 0
+[precision]
+recipe = "bf16"
+)";
+  for (const std::string from : {"fp8", "plain"}) {
+    write_text(*made_ / (from + ".toml"), toml + "[model]\ninit_from = \"" + from + "\"\n");
+    const ProgramResult trained = run("train " + from + ".toml --run.output_dir=from-" + from);
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    EXPECT_EQ(run("convert verify --tolerance 0 plain from-" + from + "/model").code, 0) << from;
+  }
+  // Each of four ranks takes its parts of codes and scales, some of them columns.
+  const ProgramResult many =
+      run("launch -n 4 -- train fp8.toml --parallel.tensor=2 --training.micro_batch_size=1 --run.output_dir=many");
+  ASSERT_EQ(many.code, 0) << many.err;
+  EXPECT_EQ(run("convert verify --tolerance 0 plain many/model").code, 0);
+  EXPECT_EQ(run("generate --model fp8 --prompt 'the ' --max-tokens 8 --temperature 0").out,
+            run("generate --model plain --prompt 'the ' --max-tokens 8 --temperature 0").out);
+}
+
+TEST_F(Convert, TheFormIsSaid) {
+  const ProgramResult result =
+      run("convert export --checkpoint " + kCheckpoint + " --output " + (folder_ / "x").string() + " --dtype fp8");
+  EXPECT_NE(result.out.find("14 matrices in fp8, the rest in bf16"), std::string::npos) << result.out;
+  EXPECT_NE(result.err.find("dims of 14 FP8 matrices are no multiples of 128"), std::string::npos) << result.err;
+  EXPECT_EQ(run("convert verify out/model fp8 --weights-only --tolerance 0.07").code, 0);
+  EXPECT_TRUE(
+      refused(run("convert verify out/model fp8 --tolerance 0.001 --json"), 1, "out/model and fp8 differ: ", "above 0.001"));
+}
+
+TEST_F(Convert, VerifySaysWhichArchitectureDiffers) {
+  const fs::path other = copy("fp8");
+  Json config = Json::parse(read_file(other / "config.json"));
+  config["num_key_value_heads"] = 4;
+  config["rope_theta"] = 5000.0;
+  config["initializer_range"] = 0.5;  // says nothing of what is computed
+  write_text(other / "config.json", config.dump());
+  EXPECT_TRUE(refused(run("convert verify fp8 " + other.string()), 1,
+                      "are of two architectures: num_key_value_heads = 2 and 4, rope_theta = 10000.0 and 5000.0"));
+  EXPECT_TRUE(refused(run("convert verify fp8 nowhere"), 76, "nowhere"));
+}
+
+TEST_F(Convert, VerifyComputesOnGivenTokens) {
+  HostTensor tokens(DType::i32, {1, 70});
+  for (int i = 0; i < 70; ++i) tokens.view().as<std::int32_t>()[i] = i;
+  checkpoint::write_safetensors(folder_ / "long", {{"tokens", tokens.view()}});
+  checkpoint::write_safetensors(folder_ / "short", {{"tokens", tokens.view().reshape({2, 35})}});
+  EXPECT_TRUE(refused(run("convert verify fp8 fp8 --tokens " + (folder_ / "long").string()), 2, "70 tokens a row"));
+  EXPECT_EQ(run("convert verify fp8 fp8 --tokens " + (folder_ / "short").string()).code, 0);
+}
+
+}  // namespace
+}  // namespace octet::testing
