@@ -120,5 +120,21 @@ TEST_F(AddOnGpu, TakesRowsWithGapsAndLeavesThemAlone) {
   }
 }
 
+TEST_F(AddOnGpu, AddsOneRowToEveryRow) {
+  for (const std::int64_t cols : {7, 1001, 4096}) {
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      const Twin x = terms(dtype, {1, cols}), y = terms(DType::bf16, {70, cols});
+      const auto every = [&](Tensor row) {
+        row.shape[0] = 70;
+        row.row_stride = 0;
+        return row;
+      };
+      add(*cpu_queue, {.x = every(x.cpu), .y = y.cpu});
+      add(*gpu_queue, {.x = every(x.gpu), .y = y.gpu});
+      expect_same_bytes(y, concat(cols, " columns"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace octet::kernels

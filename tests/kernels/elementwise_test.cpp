@@ -190,6 +190,15 @@ TEST_F(AddTest, TakesStridedRowsAndLeavesGapsAlone) {
   EXPECT_EQ(y, (std::vector<float>{-7, -6, -5, -7, -7, -4, -3, -7}));
 }
 
+TEST_F(AddTest, AddsOneRowToEveryRow) {
+  std::vector<float> x = {1, 2, 3}, y(8, -7.0f);
+  Tensor row(x.data(), DType::f32, {1, 3});
+  row.shape[0] = 2;
+  row.row_stride = 0;
+  add(*queue_, {.x = row, .y = Tensor(y.data(), DType::f32, {2, 4}).slice_cols(1, 4)});
+  EXPECT_EQ(y, (std::vector<float>{-7, -6, -5, -4, -7, -6, -5, -4}));
+}
+
 TEST_F(AddTest, RefusesOtherTypesAndShapes) {
   std::vector<float> x(6);
   const Tensor a(x.data(), DType::f32, {2, 3}), b(x.data(), DType::f16, {2, 3}), c(x.data(), DType::f32, {3, 2});

@@ -14,7 +14,7 @@ struct Cast {
 void cast(Queue& queue, const Cast& op);
 
 // y = y + x (F64, F32, BF16 each): summed in FP32, in FP64 where either is F64, and then rounded to y's dtype, to nearest even.
-// Rows may be strided.
+// Rows may be strided; x of a row stride of 0 is one row, added to every row of y.
 struct Add {
   Tensor x;
   Tensor y;  // of x's shape; accumulated into

@@ -1,6 +1,8 @@
 #include "octet/kernels/rmsnorm/rmsnorm.h"
 
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/kernels/column_sums/column_sums_cpu.h"
+#include "octet/kernels/column_sums/column_sums_cuda.h"
 #include "octet/kernels/quantize/quantize_cuda.h"
 #include "octet/kernels/rmsnorm/rmsnorm_cpu.h"
 #include "octet/kernels/rmsnorm/rmsnorm_cuda.h"
@@ -61,7 +63,7 @@ void rmsnorm_backward(Queue& queue, Arena& scratch, const RmsNormBackward& op) {
   const bool on_gpu = queue.target() == DeviceKind::cuda;
   const bool fused = on_gpu && op.codes && fuses_on_cuda(op.codes);
   const std::int64_t rows = op.x.rows(), cols = op.x.cols();
-  const std::int64_t parts = on_gpu ? cuda::rmsnorm_partials(rows) : ceil_div(rows, cpu::rmsnorm_rows_per_partial(rows));
+  const std::int64_t parts = on_gpu ? cuda::column_partials(rows) : cpu::column_partials(rows);
   const Tensor partials = allocate(scratch, op.rstd.dtype, {parts, cols});
   // Codes whose scales need the amax of the whole new gx are made of it once more.
   const std::size_t reads = fused && needs_amax_first(op.codes.spec) ? 1 : 0;

@@ -1,16 +1,15 @@
 #include "octet/kernels/rmsnorm/rmsnorm_cpu.h"
 
 #include <cmath>
-#include <type_traits>
 
 #include "octet/base/threads.h"
+#include "octet/kernels/column_sums/column_sums_cpu.h"
 #include "octet/kernels/vector_math.h"
 
 namespace octet::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kRowsPerTask = 16;
-constexpr std::int64_t kColumnsPerTask = 512;
 
 template <class T>
 T* row_of(const Tensor& tensor, std::int64_t row) {
@@ -41,21 +40,6 @@ void backward_rows(const RmsNormBackward& op, std::int64_t begin, std::int64_t e
   }
 }
 
-// gweight[begin, end) += the partial sums in their order.
-template <class G, class R>
-void add_partials(const Tensor& partials, G* gweight, std::int64_t begin, std::int64_t end) {
-  using Wide = std::common_type_t<R, Real<G>>;
-  R sums[kColumnsPerTask] = {};
-  for (std::int64_t part = 0; part < partials.rows(); ++part) {
-    const R* row = partials.as<R>() + part * partials.row_stride + begin;
-    for (std::int64_t i = 0; i < end - begin; ++i) sums[i] += row[i];
-  }
-  for (std::int64_t i = 0; i < end - begin; ++i) {
-    const Wide sum = static_cast<Wide>(static_cast<Real<G>>(gweight[begin + i])) + static_cast<Wide>(sums[i]);
-    gweight[begin + i] = static_cast<G>(static_cast<Real<G>>(sum));
-  }
-}
-
 }  // namespace
 
 void rmsnorm_forward(const RmsNormForward& op) {
@@ -80,16 +64,12 @@ void rmsnorm_forward(const RmsNormForward& op) {
 void rmsnorm_backward(const RmsNormBackward& op, const Tensor& partials) {
   visit_float(op.x.dtype, [&]<class T>() {
     using R = Real<T>;
-    const std::int64_t rows_per_partial = rmsnorm_rows_per_partial(op.x.rows());
-    parallel_ranges(op.x.rows(), rows_per_partial, [&](std::int64_t begin, std::int64_t end) {
-      backward_rows<T>(op, begin, end, row_of<R>(partials, begin / rows_per_partial));
-    });
-    visit_float(op.gweight.dtype, [&]<class G>() {
-      parallel_ranges(op.x.cols(), kColumnsPerTask, [&](std::int64_t begin, std::int64_t end) {
-        add_partials<G, R>(partials, op.gweight.as<G>(), begin, end);
-      });
+    const std::int64_t step = rows_per_partial(op.x.rows());
+    parallel_ranges(op.x.rows(), step, [&](std::int64_t begin, std::int64_t end) {
+      backward_rows<T>(op, begin, end, row_of<R>(partials, begin / step));
     });
   });
+  add_partials(partials, op.gweight);
 }
 
 }  // namespace octet::kernels::cpu

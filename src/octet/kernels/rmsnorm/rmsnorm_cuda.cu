@@ -1,13 +1,11 @@
+#include "octet/kernels/column_sums/column_sums_cuda.h"
 #include "octet/kernels/quantize/tails_cuda.cuh"
 #include "octet/kernels/rmsnorm/backward_slabs_cuda.cuh"
 #include "octet/kernels/rmsnorm/rmsnorm_cuda.h"
+#include "octet/kernels/rows_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
-
-// A block to a row: 256 threads with as many chunks as that takes, up to 512 for the longest rows.
-constexpr int kMostChunks = 8;
-constexpr int most_threads(int chunks) { return chunks == kMostChunks ? 512 : 256; }
 
 __device__ float normalise(float x, float rstd, float weight) { return x * rstd * weight; }
 
@@ -18,20 +16,6 @@ __device__ Chunk normalise(const Chunk& x, float rstd, const Chunk& weight) {
 #pragma unroll
   for (int i = 0; i < kChunk; ++i) values[i] = normalise(values[i], rstd, factors[i]);
   return pack(values);
-}
-
-// The sum of `value` over the block, in a fixed order; every thread gets it.
-__device__ float block_total(float value) {
-  __shared__ float warps[most_threads(kMostChunks) / 32];
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  if (lane == 0) warps[warp] = value;
-  __syncthreads();
-  float total = lane < static_cast<int>(blockDim.x) / 32 ? warps[lane] : 0.0f;
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) total += __shfl_xor_sync(kAllLanes, total, distance);
-  return total;
 }
 
 // The sum over a row in backward's order (backward_row_cuda.cuh) of `sums`, of which each thread has one for each of its chunks;
@@ -56,35 +40,6 @@ __device__ float row_total(const float (&sums)[kChunks], int turn) {
   }
   return tree_sum<32>(tree_sum(leaves));
 }
-
-// Rows of a BF16 matrix, chunk by chunk; element by element where 16-byte accesses are impossible.
-struct Rows {
-  std::uint16_t* at;
-  std::int64_t stride;
-  int cols;
-  bool wide;
-
-  __device__ Chunk load(int row, int col) const {
-    const std::uint16_t* const from = at + row * stride + col;
-    if (wide) return col < cols ? load_chunk(from) : Chunk{};
-    Chunk chunk = {};
-#pragma unroll 1
-    for (int i = kChunk - 1; i >= 0; --i) chunk = push_front(chunk, col + i < cols ? from[i] : std::uint16_t{0});
-    return chunk;
-  }
-  __device__ void store(int row, int col, Chunk chunk) const {
-    std::uint16_t* const to = at + row * stride + col;
-    if (wide) {
-      if (col < cols) *reinterpret_cast<Chunk*>(to) = chunk;
-      return;
-    }
-#pragma unroll 1
-    for (int i = 0; i < kChunk && col + i < cols; ++i) {
-      to[i] = static_cast<std::uint16_t>(chunk.x);
-      chunk = pop_front(chunk);
-    }
-  }
-};
 
 // A block to a row; thread t has chunks t, t + blockDim.x, ... y is written where it is wanted.
 template <int kChunks>
@@ -252,63 +207,6 @@ struct RmsNormSource : Extent {
   }
 };
 
-// gweight += the partial sums: 16 runs of them side by side, then the runs in order.
-constexpr int kSumColumns = 32, kSumRuns = 16;
-
-__device__ float as_float(float value) { return value; }
-__device__ float as_float(std::uint16_t bits) { return value_of(bits); }
-__device__ void store(float* at, float value) { *at = value; }
-__device__ void store(std::uint16_t* at, float value) { *at = to_bf16(value); }
-
-template <class T>
-__global__ void __launch_bounds__(kSumColumns* kSumRuns)
-    add_partials_kernel(const float* partials, int parts, int cols, T* gweight) {
-  __shared__ float runs[kSumRuns][kSumColumns];
-  const int col = static_cast<int>(blockIdx.x) * kSumColumns + static_cast<int>(threadIdx.x), run = static_cast<int>(threadIdx.y);
-  float sum = 0.0f;
-  if (col < cols) {
-#pragma unroll 8
-    for (int part = run * parts / kSumRuns; part < (run + 1) * parts / kSumRuns; ++part) {
-      sum += partials[std::int64_t{part} * cols + col];
-    }
-  }
-  runs[run][threadIdx.x] = sum;
-  __syncthreads();
-  if (run > 0 || col >= cols) return;
-  for (int other = 1; other < kSumRuns; ++other) sum += runs[other][threadIdx.x];
-  store(gweight + col, as_float(gweight[col]) + sum);
-}
-
-// Those that several tensors share.
-template <class... Tensors>
-Extent extent_of(const Tensor& x, const Tensors&... others) {
-  require(x.dtype == DType::bf16, "rmsnorm: activations on CUDA are BF16, got ", name_of(x.dtype));
-  return {.rows = static_cast<int>(x.rows()),
-          .cols = static_cast<int>(x.cols()),
-          .wide = is_wide(x) && (is_wide(others) && ...) && x.cols() % kChunk == 0};
-}
-
-Tensor as_row(const Tensor& weight) { return weight.reshape({1, weight.shape[0]}); }
-
-Rows rows_of(const Tensor& x, bool wide) {
-  if (!x) return {};
-  return {
-      .at = const_cast<std::uint16_t*>(bf16_bits(x)), .stride = x.row_stride, .cols = static_cast<int>(x.shape[1]), .wide = wide};
-}
-
-// Calls launch<kChunks>(threads) for rows of `cols`.
-template <class Launch>
-void with_chunks(int cols, Launch launch) {
-  const int chunks = std::max(1, (cols + kChunk - 1) / kChunk);
-  require(chunks <= kMostChunks * most_threads(kMostChunks), "rmsnorm: rows of ", cols,
-          " elements are too long for the CUDA kernel");
-  const auto threads = [&](int each) { return static_cast<unsigned>(((chunks + each - 1) / each + 31) / 32 * 32); };
-  if (threads(1) <= 256) return launch.template operator()<1>(threads(1));
-  if (threads(2) <= 256) return launch.template operator()<2>(threads(2));
-  if (threads(4) <= 256) return launch.template operator()<4>(threads(4));
-  launch.template operator()<kMostChunks>(threads(kMostChunks));
-}
-
 // The new gx and the partial sums.
 void launch_backward(Queue& queue, const RmsNormBackward& op, const Tensor& weight, const Extent& extent,
                      const Tensor& partials) {
@@ -318,9 +216,9 @@ void launch_backward(Queue& queue, const RmsNormBackward& op, const Tensor& weig
                         .gx = rows_of(op.gx, extent.wide),
                         .rstds = op.rstd.as<float>(),
                         .rows = extent.rows,
-                        .rows_per_block = static_cast<int>(rmsnorm_rows_per_partial(extent.rows)),
+                        .rows_per_block = static_cast<int>(rows_per_partial(extent.rows)),
                         .partials = partials.as<float>()};
-  with_chunks(extent.cols, [&]<int kChunks>(unsigned threads) {
+  with_chunks("rmsnorm", extent.cols, [&]<int kChunks>(unsigned threads) {
     const auto blocks = static_cast<unsigned>(partials.rows());
     const cudaStream_t stream = octet::cuda::stream_of(queue);
     if constexpr (kChunks <= 2) {  // longer rows keep enough under way by themselves
@@ -342,9 +240,9 @@ void launch_backward(Queue& queue, const RmsNormBackward& op, const Tensor& weig
 
 void rmsnorm_forward(Queue& queue, const RmsNormForward& op, float* amaxes) {
   const Tensor y = op.codes ? Tensor{} : op.y, weight = as_row(op.weight);
-  const Extent extent = extent_of(op.x, weight, y);
+  const Extent extent = extent_of("rmsnorm", op.x, weight, y);
   if (extent.rows == 0) return;
-  with_chunks(extent.cols, [&]<int kChunks>(unsigned threads) {
+  with_chunks("rmsnorm", extent.cols, [&]<int kChunks>(unsigned threads) {
     forward_kernel<kChunks><<<static_cast<unsigned>(extent.rows), threads, 0, octet::cuda::stream_of(queue)>>>(
         rows_of(op.x, extent.wide), rows_of(weight, extent.wide), rows_of(y, extent.wide), static_cast<float>(op.epsilon),
         op.rstd.as<float>());
@@ -357,7 +255,7 @@ void rmsnorm_forward(Queue& queue, const RmsNormForward& op, float* amaxes) {
 
 void rmsnorm_backward(Queue& queue, const RmsNormBackward& op, const Tensor& partials, float* amaxes) {
   const Tensor weight = as_row(op.weight);
-  const Extent extent = extent_of(op.x, op.gy, op.gx, weight);
+  const Extent extent = extent_of("rmsnorm", op.x, op.gy, op.gx, weight);
   if (extent.rows == 0) return;
   const Bf16Source gx(op.gx);
   const Slabs slabs(extent);
@@ -369,16 +267,7 @@ void rmsnorm_backward(Queue& queue, const RmsNormBackward& op, const Tensor& par
   } else {
     launch_backward(queue, op, weight, extent, partials);
   }
-  const auto add = [&](auto* gweight) {
-    add_partials_kernel<<<static_cast<unsigned>(ceil_div(extent.cols, kSumColumns)), dim3(kSumColumns, kSumRuns), 0,
-                          octet::cuda::stream_of(queue)>>>(partials.as<float>(), parts, extent.cols, gweight);
-    octet::cuda::check_launch("rmsnorm_backward: gweight");
-  };
-  if (op.gweight.dtype == DType::bf16) {
-    add(reinterpret_cast<std::uint16_t*>(op.gweight.as<BFloat16>()));
-  } else {
-    add(op.gweight.as<float>());
-  }
+  add_partials(queue, partials.slice_rows(0, parts), op.gweight);
   if (op.codes && !at_once) write_codes(queue, gx, gx, op.codes, amaxes);
 }
 
