@@ -1,0 +1,228 @@
+#include "octet/kernels/column_sums/column_sums_cuda.h"
+#include "octet/kernels/layernorm/layernorm_cuda.h"
+#include "octet/kernels/quantize/tails_cuda.cuh"
+#include "octet/kernels/rows_cuda.cuh"
+
+namespace octet::kernels::cuda {
+namespace {
+
+__device__ float normalise(float x, float mean, float rstd, float weight, float bias) {
+  return fmaf((x - mean) * rstd, weight, bias);
+}
+
+__device__ Chunk normalise(const Chunk& x, float mean, float rstd, const Chunk& weight, const Chunk& bias) {
+  float values[kChunk], factors[kChunk], shifts[kChunk];
+  unpack(x, values);
+  unpack(weight, factors);
+  unpack(bias, shifts);
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) values[i] = normalise(values[i], mean, rstd, factors[i], shifts[i]);
+  return pack(values);
+}
+
+__device__ int col_of(int i) { return (static_cast<int>(threadIdx.x) + i * static_cast<int>(blockDim.x)) * kChunk; }
+
+struct Statistics {
+  float *mean, *rstd;
+};
+
+// A block to a row; thread t has chunks t, t + blockDim.x, ... y is written where it is wanted.
+template <int kChunks>
+__global__ void __launch_bounds__(most_threads(kChunks))
+    forward_kernel(const Rows x, const Rows weight, const Rows bias, const Rows y, float epsilon, const Statistics statistics) {
+  // The last rows last: a fused kernel then begins with them while they are in the cache.
+  const int row = static_cast<int>(blockIdx.x);
+  const float count = static_cast<float>(x.cols);
+  Chunk chunks[kChunks];
+  float sum = 0.0f, squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) chunks[i] = x.load(row, col_of(i));
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    float values[kChunk];
+    unpack(chunks[i], values);
+#pragma unroll
+    for (int k = 0; k < kChunk; ++k) sum += values[k];
+  }
+  const float mean = block_total(sum) / count;
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    float values[kChunk];
+    unpack(chunks[i], values);
+#pragma unroll
+    for (int k = 0; k < kChunk; ++k) {
+      const float centred = col_of(i) + k < x.cols ? values[k] - mean : 0.0f;
+      squares = fmaf(centred, centred, squares);
+    }
+  }
+  __syncthreads();
+  const float rstd = 1.0f / sqrtf(block_total(squares) / count + epsilon);
+  if (threadIdx.x == 0) {
+    statistics.mean[row] = mean;
+    statistics.rstd[row] = rstd;
+  }
+  if (!y.at) return;
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const int col = col_of(i);
+    y.store(row, col, normalise(chunks[i], mean, rstd, weight.load(0, col), bias.load(0, col)));
+  }
+}
+
+// Both sums over the block, in a fixed order; every thread gets them. Calls that follow each other alternate `turn`.
+__device__ float2 block_totals(float2 value, int turn) {
+  __shared__ float2 shares[2][most_threads(kMostChunks) / 32];
+  const auto add_lanes = [](float2 sum) {
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+      sum.x += __shfl_xor_sync(kAllLanes, sum.x, distance);
+      sum.y += __shfl_xor_sync(kAllLanes, sum.y, distance);
+    }
+    return sum;
+  };
+  float2* const warps = shares[turn];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  value = add_lanes(value);
+  if (lane == 0) warps[warp] = value;
+  __syncthreads();
+  return add_lanes(lane < static_cast<int>(blockDim.x) / 32 ? warps[lane] : float2{0.0f, 0.0f});
+}
+
+// A block to `rows_per_block` rows; its shares of gweight and gbias go to row blockIdx.x of the partial sums.
+struct Backward {
+  Rows gy, x, weight, gx;
+  const float *means, *rstds;
+  int rows, rows_per_block;
+  float *weight_partials, *bias_partials;
+};
+
+template <int kChunks>
+__global__ void __launch_bounds__(most_threads(kChunks)) backward_kernel(const Backward op) {
+  const int begin = static_cast<int>(blockIdx.x) * op.rows_per_block, end = min(op.rows, begin + op.rows_per_block);
+  Chunk weights[kChunks];
+  float of_weight[kChunks][kChunk] = {}, of_bias[kChunks][kChunk] = {};
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) weights[i] = op.weight.load(0, col_of(i));
+#pragma unroll 1
+  for (int row = begin; row < end; ++row) {
+    const float mean = op.means[row], rstd = op.rstds[row];
+    Chunk gys[kChunks], xs[kChunks];
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      gys[i] = op.gy.load(row, col_of(i));
+      xs[i] = op.x.load(row, col_of(i));
+    }
+    float2 sums = {0.0f, 0.0f};  // of gy * weight, and of that times n; beyond the row gy is 0
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      float g[kChunk], v[kChunk], w[kChunk];
+      unpack(gys[i], g);
+      unpack(xs[i], v);
+      unpack(weights[i], w);
+#pragma unroll
+      for (int k = 0; k < kChunk; ++k) {
+        sums.x = fmaf(g[k], w[k], sums.x);
+        sums.y = fmaf(g[k] * w[k], (v[k] - mean) * rstd, sums.y);
+      }
+    }
+    const float2 totals = block_totals(sums, row % 2);
+    const float mean_g = totals.x / static_cast<float>(op.x.cols), mean_dot = totals.y / static_cast<float>(op.x.cols);
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      float g[kChunk], v[kChunk], w[kChunk], before[kChunk];
+      unpack(gys[i], g);
+      unpack(xs[i], v);
+      unpack(weights[i], w);
+      unpack(op.gx.load(row, col_of(i)), before);
+#pragma unroll
+      for (int k = 0; k < kChunk; ++k) {
+        const float n = (v[k] - mean) * rstd;
+        before[k] += rstd * (g[k] * w[k] - mean_g - n * mean_dot);
+        of_weight[i][k] = fmaf(g[k], n, of_weight[i][k]);
+        of_bias[i][k] += g[k];
+      }
+      op.gx.store(row, col_of(i), pack(before));
+    }
+  }
+  const std::int64_t partial = std::int64_t{blockIdx.x} * op.x.cols;
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+#pragma unroll
+    for (int k = 0; k < kChunk; ++k) {
+      if (col_of(i) + k >= op.x.cols) continue;
+      op.weight_partials[partial + col_of(i) + k] = of_weight[i][k];
+      op.bias_partials[partial + col_of(i) + k] = of_bias[i][k];
+    }
+  }
+}
+
+// y, with the statistics from memory.
+struct LayerNormSource : Extent {
+  static constexpr int kParts = 1, kAhead = 4, kBlocks = 3, kAcross = 1;
+  struct Column {
+    Chunk weight, bias;
+  };
+  struct Raw {
+    Chunk x;
+    float mean, rstd;
+    bool there;  // beyond the last row a bias is nothing
+  };
+  Bf16Source x, weight, bias;
+  const float *mean, *rstd;
+
+  __device__ Column column(int col) const { return {weight.fetch(0, col, {}), bias.fetch(0, col, {})}; }
+  __device__ Raw fetch(int row, int col, const Column&) const { return {x.fetch(row, col, {}), mean[row], rstd[row], true}; }
+  __device__ void make(const Raw& raw, const Column& column, Chunk (&made)[1]) const {
+    made[0] = raw.there ? normalise(raw.x, raw.mean, raw.rstd, column.weight, column.bias) : Chunk{};
+  }
+  __device__ void element(int row, int col, std::uint16_t (&made)[1]) const {
+    made[0] = to_bf16(
+        normalise(value_of(x.x[row * x.stride + col]), mean[row], rstd[row], value_of(weight.x[col]), value_of(bias.x[col])));
+  }
+};
+
+}  // namespace
+
+void layernorm_forward(Queue& queue, const LayerNormForward& op, float* amaxes) {
+  const Tensor y = op.codes ? Tensor{} : op.y, weight = as_row(op.weight), bias = as_row(op.bias);
+  const Extent extent = extent_of("layernorm", op.x, weight, bias, y);
+  if (extent.rows == 0) return;
+  with_chunks("layernorm", extent.cols, [&]<int kChunks>(unsigned threads) {
+    forward_kernel<kChunks><<<static_cast<unsigned>(extent.rows), threads, 0, octet::cuda::stream_of(queue)>>>(
+        rows_of(op.x, extent.wide), rows_of(weight, extent.wide), rows_of(bias, extent.wide), rows_of(y, extent.wide),
+        static_cast<float>(op.epsilon), {op.mean.as<float>(), op.rstd.as<float>()});
+  });
+  octet::cuda::check_launch("layernorm_forward");
+  if (!op.codes) return;
+  const LayerNormSource source{extent,           Bf16Source(op.x),    Bf16Source(weight),
+                               Bf16Source(bias), op.mean.as<float>(), op.rstd.as<float>()};
+  write_codes(queue, source, source, op.codes, amaxes);
+}
+
+void layernorm_backward(Queue& queue, const LayerNormBackward& op, const Tensor& weight_partials, const Tensor& bias_partials,
+                        float* amaxes) {
+  const Tensor weight = as_row(op.weight);
+  const Extent extent = extent_of("layernorm", op.x, op.gy, op.gx, weight);
+  if (extent.rows == 0) return;
+  const Backward kernel{.gy = rows_of(op.gy, extent.wide),
+                        .x = rows_of(op.x, extent.wide),
+                        .weight = rows_of(weight, extent.wide),
+                        .gx = rows_of(op.gx, extent.wide),
+                        .means = op.mean.as<float>(),
+                        .rstds = op.rstd.as<float>(),
+                        .rows = extent.rows,
+                        .rows_per_block = static_cast<int>(rows_per_partial(extent.rows)),
+                        .weight_partials = weight_partials.as<float>(),
+                        .bias_partials = bias_partials.as<float>()};
+  with_chunks("layernorm", extent.cols, [&]<int kChunks>(unsigned threads) {
+    backward_kernel<kChunks>
+        <<<static_cast<unsigned>(weight_partials.rows()), threads, 0, octet::cuda::stream_of(queue)>>>(kernel);
+  });
+  octet::cuda::check_launch("layernorm_backward");
+  add_partials(queue, weight_partials, op.gweight);
+  add_partials(queue, bias_partials, op.gbias);
+  const Bf16Source gx(op.gx);
+  if (op.codes) write_codes(queue, gx, gx, op.codes, amaxes);
+}
+
+}  // namespace octet::kernels::cuda
