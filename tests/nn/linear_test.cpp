@@ -1,6 +1,8 @@
 #include "octet/nn/linear.h"
 
 #include "nn/layer_fixture.h"
+#include "octet/kernels/column_sums/column_sums.h"
+#include "octet/kernels/elementwise/elementwise.h"
 
 namespace octet::nn {
 namespace {
@@ -30,6 +32,75 @@ TEST_F(LinearLayer, BackwardIsTheDerivative) {
   expect_gradient("residual", residual, gy, loss);
   // The weight's gradient is added to; without a gx to write, it is all that is computed.
   expect_doubled(linear.weight().grad, [&] { linear.backward(scope(), gy, saved, {}); });
+}
+
+TEST_F(LinearLayer, ABiasIsAddedAndHasItsGradient) {
+  for (const parallel::Cut along : {parallel::Cut::none, parallel::Cut::rows, parallel::Cut::columns}) {
+    use(fp64_recipe());
+    Linear::Options with = options();
+    with.bias = true;
+    with.cut.along = along;
+    Linear linear(with, recipe, *parameters, *scales);
+    materialise({&linear});
+    const parallel::Parameter& bias = *linear.bias();
+    EXPECT_EQ(bias.spec.name, "a.b.bias");
+    EXPECT_FALSE(bias.spec.decay);
+    EXPECT_EQ(testing::values_of(bias.value), std::vector<double>(12, 0.0));
+    queue->copy_to_device(bias.value.data, random(DType::f64, {12}).data, bias.value.bytes());
+    const Tensor x = random(DType::f64, {7, 20}), residual = random(DType::f64, {7, 12}), gy = random(DType::f64, {7, 12});
+    const Tensor y = zeros(DType::f64, {7, 12}), gx = random(DType::f64, {7, 20});
+    LinearSaved saved;
+    const auto loss = [&] {
+      linear.forward(scope(), x, residual, y, &saved);
+      return dot(y, gy);
+    };
+    loss();
+    linear.backward(scope(), gy, saved, gx);
+    expect_gradient("x", x, gx, loss);
+    expect_gradient("bias", bias.value, copy(bias.grad), loss);
+    expect_doubled(bias.grad, [&] { linear.backward(scope(), gy, saved, {}); });
+  }
+}
+
+// Y is rounded, and then with the bias once more; G's values are summed, whatever is multiplied.
+TEST_F(LinearLayer, ABiasIsNotQuantised) {
+  for (const std::string& name : recipes::recipe_names()) {
+    for (const parallel::Cut along : {parallel::Cut::rows, parallel::Cut::columns}) {
+      const Tensor x = random(DType::f32, {9, 32}), values = random(DType::f32, {48}), g = random(DType::f32, {9, 48});
+      const auto run = [&](bool bias, Tensor& gradient) {
+        use(recipes::make_recipe(name, {}));
+        Linear linear({.parts = {"a"}, .out = 48, .in = 32, .cut = {.along = along}, .bias = bias}, recipe, *parameters, *scales);
+        materialise({&linear});
+        const auto stored = [&](const Tensor& from) {
+          const Tensor to = zeros(dtype(), from.shape);
+          kernels::cast(*queue, {.x = from, .y = to});
+          return to;
+        };
+        if (bias) kernels::cast(*queue, {.x = values, .y = linear.bias()->value});
+        const Tensor y = zeros(dtype(), {9, 48}), gy = stored(g);
+        LinearSaved saved;
+        linear.forward(scope(), stored(x), {}, y, &saved);
+        const LinearOperand operand = linear.gradient(scope(), gy);
+        const bool made_as_codes = linear.is_fp8() && (!bias || along == parallel::Cut::columns);
+        EXPECT_EQ(static_cast<bool>(operand.codes), made_as_codes) << name;
+        linear.backward(scope(), made(operand, gy), saved, {});
+        if (bias) gradient = copy(linear.bias()->grad);
+        stash.release_to(0);
+        scratch.release_to(0);
+        return y;
+      };
+      Tensor gradient;
+      const Tensor without = run(false, gradient), with = run(true, gradient);
+      const Tensor expected = copy(without), row = zeros(dtype(), {1, 48}), sums = zeros(DType::f32, {48}),
+                   gy = zeros(dtype(), {9, 48});
+      kernels::cast(*queue, {.x = values.reshape({1, 48}), .y = row});
+      kernels::cast(*queue, {.x = g, .y = gy});
+      for (std::int64_t t = 0; t < 9; ++t) kernels::add(*queue, {.x = row, .y = expected.slice_rows(t, t + 1)});
+      EXPECT_TRUE(testing::same_bytes(with, expected)) << name;
+      kernels::column_sums(*queue, scratch, {.x = gy, .y = sums});
+      EXPECT_TRUE(testing::same_bytes(gradient, sums)) << name;
+    }
+  }
 }
 
 TEST_F(LinearLayer, TheResidualMayBeAbsent) {

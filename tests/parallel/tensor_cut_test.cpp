@@ -50,6 +50,21 @@ TEST(TensorCut, HoldsAShareOfEachPartOfAFusedLinear) {
   EXPECT_EQ(TensorCut({8, 3}, rule, {0, 1}).pieces(0, 24).size(), 1u);
 }
 
+// The bias of a linear stands where its rows do.
+TEST(TensorCut, CutsAVectorAsTheRowsOfItsMatrix) {
+  for (const CutRule& rule : {CutRule{.along = Cut::rows}, CutRule{.along = Cut::rows, .part_rows = {8, 4, 4}, .least_rows = 2}}) {
+    for (int rank = 0; rank < 4; ++rank) {
+      const TensorCut matrix({16, 1}, rule, {rank, 4}), vector({16}, rule, {rank, 4});
+      EXPECT_EQ(vector.local(), (Shape{matrix.local()[0]}));
+      EXPECT_EQ(elements_of(vector), elements_of(matrix));
+      const auto of_matrix = matrix.pieces(1, 2), of_vector = vector.pieces(1, 2);
+      ASSERT_EQ(of_vector.size(), of_matrix.size());
+      for (std::size_t i = 0; i < of_vector.size(); ++i) EXPECT_EQ(of_vector[i].holders, of_matrix[i].holders);
+    }
+  }
+  EXPECT_THROW(TensorCut({16}, {.along = Cut::columns}, {0, 4}), Error);
+}
+
 // Heads of K and V that are fewer than the ranks: neighbours hold the same ones.
 TEST(TensorCut, NeighboursHoldWhatIsTooFew) {
   const CutRule rule{.along = Cut::rows, .part_rows = {8, 4, 4}, .least_rows = 2};

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "octet/kernels/column_sums/column_sums.h"
+#include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/kernels/quantize/quantize.h"
 #include "octet/kernels/quantize/shard.h"
@@ -38,6 +40,13 @@ Linear::Linear(const Options& options, const Recipe& recipe, parallel::Parameter
   out_ = weight_->spec.shape[0];
   in_ = weight_->spec.shape[1];
   weight_->spec.grad_from_product = true;
+  if (options.bias) {
+    bias_ = &store.add({.name = name_ + ".bias",
+                        .shape = {options.out},
+                        .cut = along_ == parallel::Cut::rows ? options.cut : parallel::CutRule{},
+                        .init_std = 0.0,
+                        .decay = false});
+  }
   if (!is_fp8()) return;
   recipes::check_shape(recipe_, name_, out_, in_);
   weight_->spec.quant = recipe_.w;
@@ -54,6 +63,18 @@ Linear::Linear(const Options& options, const Recipe& recipe, parallel::Parameter
 }
 
 void Linear::bind() { weight_->scale_slot = w_slot_ >= 0 ? scales_->slot(w_slot_) : weight_->scale_slot; }
+
+void Linear::add_bias(const Scope& scope, const Tensor& y) const {
+  if (!bias_) return;
+  Tensor rows = bias_->value.reshape({1, y.cols()});
+  rows.shape[0] = y.rows();
+  rows.row_stride = 0;
+  kernels::add(scope.queue, {.x = rows, .y = y});
+}
+
+void Linear::add_bias_gradient(const Scope& scope, const Tensor& g) const {
+  if (bias_) kernels::column_sums(scope.queue, scope.scratch, {.x = g, .y = bias_->grad});
+}
 
 Quantized Linear::empty(Role role) const {
   const QuantSpec& spec = recipe_.spec(role);
@@ -169,7 +190,8 @@ void Linear::forward(const Scope& scope, const LinearOperand& share, const Tenso
   if (!is_fp8()) {
     if (saved) saved->x = x.values;
     kernels::gemm(scope.queue, scope.scratch, {.a = values(x.values), .b = values(weight_->value), .c = out.c, .d = out.d});
-    return out.finish(scope);
+    out.finish(scope);
+    return add_bias(scope, y);
   }
   quantize(scope, Role::activation, x, scope.record);
   if (scope.observer) {
@@ -186,6 +208,7 @@ void Linear::forward(const Scope& scope, const LinearOperand& share, const Tenso
     scope.observer->product(scope, name_, "y", alone);
   }
   out.finish(scope);
+  add_bias(scope, y);
   if (saved) {
     if (recipe_.wgrad_bf16) saved->x = x.values;
     saved->q = x.q;
@@ -285,7 +308,8 @@ LinearOperand Linear::gradient(const Scope& scope, const Tensor& values, const Q
     return gy;
   }
   gy.q = memory ? *memory : gradient_codes(scope, values.rows());
-  if (!recipe_.wgrad_bf16 && !scope.observer) gy.codes = to(Role::gradient, gy.q, scope.record);
+  const bool summed = bias_ && along_ != parallel::Cut::columns;
+  if (!recipe_.wgrad_bf16 && !scope.observer && !summed) gy.codes = to(Role::gradient, gy.q, scope.record);
   return gy;
 }
 
@@ -298,6 +322,7 @@ void Linear::backward(const Scope& scope, const Tensor& gy, const LinearSaved& s
 void Linear::backward(const Scope& scope, const LinearOperand& share, const LinearSaved& saved, const Tensor& gx) const {
   const ArenaScope temporaries(scope.scratch);
   LinearOperand gy = share;
+  add_bias_gradient(scope, share.values);
   if (gathers(scope, parallel::Cut::columns)) {
     if (is_fp8() && !gy.q.codes) gy.q = gradient_codes(scope, scope.tensor.size() * share.values.rows());
     gy = gather(scope, Role::gradient, share, gy.q, scope.scratch, scope.record);

@@ -1,16 +1,18 @@
-// A linear layer without bias, Y = X Wᵀ, in the precision its recipe says: the only layer that interprets a recipe.
+// A linear layer, Y = X Wᵀ (+ b), in the precision its recipe says: the only layer that interprets a recipe.
 //   fprop  Y[T, out]  = X[T, in]  · W[out, in]ᵀ (+ residual)
 //   dgrad  gX[T, in]  = G[T, out] · W[out, in]
-//   wgrad  gW[out, in] += Gᵀ[out, T] · X[T, in]
+//   wgrad  gW[out, in] += Gᵀ[out, T] · X[T, in],  gb[out] += sum over tokens of G
 // In FP8 the operands are codes, row-wise for the product that sums over columns and transposed for the one that sums over
 // tokens. W is quantised by parallel::ParameterStore::refresh. X and G are quantised by the op that makes them (a norm, SwiGLU,
-// ...) where nobody reads their values, else here. Only the transposed X is kept for backward.
+// ...) where nobody reads their values, else here. Only the transposed X is kept for backward. A bias is added to Y as it is
+// stored, and its gradient is summed of G's values.
 //
 // On the t ranks of the tensor axis a linear is cut by rows, its X and gX being shares of the tokens [T / t, in] and its Y and G
 // some columns of all [T, out / t], or by columns, the other way round. What is shared out is gathered before it is multiplied,
 // and its codes and scales are those of all tokens: with a scale per tensor, which all ranks know, each casts its share and the
 // codes are gathered; finer tiles stand along the tokens in one of the two versions, so values are gathered and then quantised.
-// Partial sums of products are scattered (tokens.h).
+// Partial sums of products are scattered (tokens.h). A bias is cut with the rows; beside a cut by columns each rank adds all of it
+// to its share of the tokens.
 #pragma once
 
 #include <string>
@@ -46,6 +48,7 @@ class Linear {
     parallel::CutRule cut = {};    // of the weight on the tensor axis
     parallel::Expert expert = {};  // whose linear it is; on ranks that do not hold the expert it is a name and never runs
     double init_std = 0.02;
+    bool bias = false;  // starts at zero
     parallel::Parameter* shared_weight = nullptr;  // a tied head reads the embedding's
   };
   // Computes as the recipe does, or in BF16 where the recipe's skip list names the layer.
@@ -55,6 +58,7 @@ class Linear {
   const std::string& name() const { return name_; }
   const std::vector<std::string>& parts() const { return parts_; }
   parallel::Parameter& weight() const { return *weight_; }
+  parallel::Parameter* bias() const { return bias_; }  // or null
   bool is_fp8() const { return compute_ == Compute::fp8; }
   Compute compute() const { return compute_; }
   // Whether backward reads X itself, so that the caller must keep it from forward to backward.
@@ -77,7 +81,8 @@ class Linear {
   // Of an X that exists.
   void rebuild(const Scope& scope, Arena& arena, const Tensor& x, LinearSaved& saved) const;
 
-  // G for its producer, with `values` as its values or working memory; codes lie in `memory` where given (of another linear of
+  // G for its producer, with `values` as its values or working memory (of a linear with a bias that is cut by columns, which writes
+  // to the residual stream, its values in any case); codes lie in `memory` where given (of another linear of
   // this recipe and width), else in the scratch. Then gx, which is overwritten (absent: not computed), and the weight's gradient,
   // which is added to.
   LinearOperand gradient(const Scope& scope, const Tensor& values, const Quantized* memory = nullptr) const;
@@ -97,6 +102,9 @@ class Linear {
   LinearOperand gather(const Scope& scope, Role role, const LinearOperand& share, const Quantized& whole, Arena& arena,
                        Record record) const;
   void keep(const Scope& scope, const LinearOperand& x, LinearSaved& saved) const;
+  // y += bias, and its gradient += what G says.
+  void add_bias(const Scope& scope, const Tensor& y) const;
+  void add_bias_gradient(const Scope& scope, const Tensor& g) const;
   Quantized empty(Role role) const;
   void add_rows(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const;
   void add_transposed(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const;
@@ -114,6 +122,7 @@ class Linear {
   std::int64_t out_ = 0, in_ = 0;  // of this rank's weight
   parallel::Cut along_;
   parallel::Parameter* weight_;
+  parallel::Parameter* bias_ = nullptr;
   recipes::ScaleState* scales_;
   int x_slot_ = -1, w_slot_ = -1, g_slot_ = -1;
 };

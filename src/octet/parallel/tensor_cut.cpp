@@ -30,7 +30,7 @@ std::int64_t TensorCut::Box::elements() const {
 
 TensorCut::TensorCut(const Shape& global, const CutRule& rule, TensorPlace place) : global_(global), local_(global) {
   require(place.size >= 1 && place.rank >= 0 && place.rank < place.size, "tensor: rank ", place.rank, " of ", place.size);
-  require(global.rank() == 2 || (global.rank() == 1 && rule.along == Cut::none), "tensor: a cut of ", global);
+  require(global.rank() == 2 || (global.rank() == 1 && rule.along != Cut::columns), "tensor: a cut of ", global);
   Box all{.start = global, .stop = global};
   for (int d = 0; d < global.rank(); ++d) all.start[d] = 0;
   if (rule.along == Cut::none) {
@@ -55,8 +55,10 @@ TensorCut::TensorCut(const Shape& global, const CutRule& rule, TensorPlace place
           boxes_.back().holders == holders) {  // one rank's parts are the whole
         boxes_.back().stop[0] += share;
       } else {
-        boxes_.push_back(
-            {.start = {begin, 0}, .stop = {begin + share, global[1]}, .holder = place.rank % holders, .holders = holders});
+        Box box{.start = all.start, .stop = all.stop, .holder = place.rank % holders, .holders = holders};
+        box.start[0] = begin;
+        box.stop[0] = begin + share;
+        boxes_.push_back(box);
       }
       local_[0] += share;
       row += rows;

@@ -12,7 +12,7 @@ namespace octet::parallel {
 
 enum class Cut : std::uint8_t {
   none,     // every rank holds the same: norms
-  rows,     // linears whose outputs are cut, and the vocabulary of embedding and head
+  rows,     // linears whose outputs are cut, and the vocabulary of embedding and head; of a vector, elements: their biases
   columns,  // linears whose inputs are cut
 };
 
