@@ -12,19 +12,27 @@ constexpr std::int64_t kBatch = 2, kLength = 5, kTokens = kBatch * kLength, kDim
 
 struct AttentionLayer : testing::LayerTest {
   explicit AttentionLayer(std::int64_t window = 0) {
-    use(testing::fp64_recipe());
-    attention = std::make_unique<Attention>(
-        Attention::Options{.name = "attn", .dim = kDim, .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kHeadDim, .window = window,
-                           .init_std = 0.5, .output_init_std = 0.5},
-        recipe, *parameters, *scales);
-    materialise({&attention->qkv(), &attention->output()});
-    table = filled(DType::f32, {kLength, kHeadDim}, [](std::int64_t) { return 0.0; });
-    const std::vector<float> angles = kernels::rope_table(kernels::rope_inverse_frequencies(kHeadDim, 100.0, std::nullopt), kLength);
-    queue->copy_to_device(table.data, angles.data(), table.bytes());
+    make({.name = "attn",
+          .dim = kDim,
+          .heads = kHeads,
+          .kv_heads = kKvHeads,
+          .head_dim = kHeadDim,
+          .window = window,
+          .init_std = 0.5,
+          .output_init_std = 0.5});
     positions = integers({0, 1, 2, 3, 4, 0, 1, 2, 3, 4});
     h = random(DType::f64, {kTokens, kDim});
     residual = random(DType::f64, {kTokens, kDim});
     y = zeros(DType::f64, {kTokens, kDim});
+  }
+  void make(const Attention::Options& options) {
+    use(testing::fp64_recipe());
+    attention = std::make_unique<Attention>(options, recipe, *parameters, *scales);
+    materialise({&attention->qkv(), &attention->output()});
+    const std::int64_t dims = options.rotary_dim == 0 ? kHeadDim : options.rotary_dim;
+    table = zeros(DType::f32, {kLength, dims});
+    const std::vector<float> angles = kernels::rope_table(kernels::rope_inverse_frequencies(dims, 100.0, std::nullopt), kLength);
+    queue->copy_to_device(table.data, angles.data(), table.bytes());
   }
   Scope attention_scope() {
     Scope result = scope();
@@ -60,6 +68,38 @@ struct AttentionLayer : testing::LayerTest {
 };
 
 TEST_F(AttentionLayer, BackwardIsTheDerivative) { expect_derivative(); }
+
+// GPT-NeoX's: one module of Q, K and V, of which the first dims alone are rotated, and biases.
+TEST_F(AttentionLayer, BackwardIsTheDerivativeWithBiasesAndAPartRotated) {
+  make({.name = "attn",
+        .qkv = {"query_key_value"},
+        .output = "dense",
+        .dim = kDim,
+        .heads = kHeads,
+        .kv_heads = kHeads,
+        .head_dim = kHeadDim,
+        .rotary_dim = 4,
+        .bias = true,
+        .init_std = 0.5,
+        .output_init_std = 0.5});
+  EXPECT_EQ(attention->qkv().name(), "attn.query_key_value");
+  EXPECT_EQ(attention->output().name(), "attn.dense");
+  const parallel::Parameter &qkv = *attention->qkv().bias(), &output = *attention->output().bias();
+  for (const parallel::Parameter* bias : {&qkv, &output}) {
+    queue->copy_to_device(bias->value.data, random(DType::f64, bias->value.shape).data, bias->value.bytes());
+  }
+  const Tensor gy = random(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
+  const auto loss = [&] {
+    forward();
+    return dot(y, gy);
+  };
+  loss();
+  attention->backward(attention_scope(), table, {.values = gy}, saved, gh);
+  expect_gradient("h", h, gh, loss);
+  expect_gradient("qkv", attention->qkv().weight().value, copy(attention->qkv().weight().grad), loss);
+  expect_gradient("qkv bias", qkv.value, copy(qkv.grad), loss);
+  expect_gradient("output bias", output.value, copy(output.grad), loss);
+}
 
 TEST_F(AttentionLayer, SeesNoLaterTokenAndNoOtherSequence) {
   forward();
@@ -151,27 +191,31 @@ TEST_F(AttentionLayer, KnowsWhereTokensAre) {
   EXPECT_TRUE(testing::near_norm(values_of(y), before, 0x1p-20));
 }
 
-TEST_F(AttentionLayer, SelectiveCheckpointingRebuildsWhatItLeftOut) {
+TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
   for (const std::string name : {"bf16", "fp8_current", "fp8_block", "mxfp8"}) {
     use(recipes::make_recipe(name, {}));
     Attention layer({.name = "attn", .dim = 32, .heads = 2, .kv_heads = 1, .head_dim = 16}, recipe, *parameters, *scales);
     materialise({&layer.qkv(), &layer.output()});
     const Tensor angles = zeros(DType::f32, {kLength, 16}), out = zeros(DType::bf16, {kTokens, 32});
     const Tensor x = random(DType::bf16, {kTokens, 32}), gy = random(DType::bf16, {kTokens, 32});
-    const auto gradient = [&](Checkpointing mode) {
+    enum class Way { forward, without_y, rebuilt };
+    const auto gradient = [&](Way way) {
+      const Checkpointing mode = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
       Scope s = attention_scope();
       s.checkpointing = mode;
       s.dtype = dtype();
       stash.release_to(0);
       scratch.release_to(0);
       AttentionSaved state;
-      layer.forward(s, angles, made(layer.input(s, kTokens, state), x), x, out, state);
+      layer.forward(s, angles, made(layer.input(s, kTokens, state), x), x, way == Way::without_y ? Tensor{} : out, state);
       if (mode == Checkpointing::selective) layer.rebuild(s, made(layer.rebuild_input(s, kTokens), x), state);
       const Tensor gh = zeros(DType::bf16, {kTokens, 32});
       layer.backward(s, angles, made(layer.output().gradient(s, gy), gy), state, gh);
       return gh;
     };
-    EXPECT_TRUE(testing::same_bytes(gradient(Checkpointing::selective), gradient(Checkpointing::none))) << name;
+    const Tensor expected = gradient(Way::forward);
+    EXPECT_TRUE(testing::same_bytes(gradient(Way::rebuilt), expected)) << name;
+    EXPECT_TRUE(testing::same_bytes(gradient(Way::without_y), expected)) << name;
   }
 }
 

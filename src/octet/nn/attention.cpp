@@ -5,28 +5,38 @@
 
 #include "octet/kernels/rope/rope.h"
 #include "octet/nn/context_attention.h"
-#include "octet/nn/rmsnorm.h"
+#include "octet/nn/norm.h"
 
 namespace octet::nn {
+namespace {
+
+std::vector<std::string> within(const std::string& module, std::vector<std::string> parts) {
+  for (std::string& part : parts) part = module + "." + part;
+  return parts;
+}
+
+}  // namespace
 
 Attention::Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
     : options_(options),
       heads_(options.heads / store.place().size),
       kv_heads_(std::max<std::int64_t>(1, options.kv_heads / store.place().size)),
-      qkv_({.parts = {options.name + ".q_proj", options.name + ".k_proj", options.name + ".v_proj"},
+      qkv_({.parts = within(options.name, options.qkv),
             .out = (options.heads + 2 * options.kv_heads) * options.head_dim,
             .in = options.dim,
             .cut = {.along = parallel::Cut::rows,
                     .part_rows = {options.heads * options.head_dim, options.kv_heads * options.head_dim,
                                   options.kv_heads * options.head_dim},
                     .least_rows = options.head_dim},
-            .init_std = options.init_std},
+            .init_std = options.init_std,
+            .bias = options.bias},
            recipe, store, scales),
-      output_({.parts = {options.name + ".o_proj"},
+      output_({.parts = {options.name + "." + options.output},
                .out = options.dim,
                .in = options.heads * options.head_dim,
                .cut = {.along = parallel::Cut::columns},
-               .init_std = options.output_init_std},
+               .init_std = options.output_init_std,
+               .bias = options.bias},
               recipe, store, scales) {}
 
 kernels::AttentionShape Attention::shape(const Scope& scope) const {
@@ -51,11 +61,19 @@ void Attention::forward(const Scope& scope, const Tensor& rope_table, const Line
   saved.o = allocate(scope.stash, scope.dtype, {tokens, q});
   saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, tokens});
   qkv_.forward(scope, h, {}, saved.qkv, keep ? &saved.qkv_in : nullptr);
-  kernels::rope(
-      scope.queue, scope.scratch,
-      {.x = saved.qkv, .rotated = q + kv, .head_dim = options_.head_dim, .table = rope_table, .positions = scope.positions});
+  kernels::rope(scope.queue, scope.scratch,
+                {.x = saved.qkv,
+                 .rotated = q + kv,
+                 .head_dim = options_.head_dim,
+                 .rotary_dim = options_.rotary_dim,
+                 .table = rope_table,
+                 .positions = scope.positions});
   context_attention_forward(scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse});
-  output_.forward(scope, saved.o, residual, y, keep ? &saved.o_in : nullptr);
+  if (y) {
+    output_.forward(scope, saved.o, residual, y, keep ? &saved.o_in : nullptr);
+  } else {
+    output_.rebuild(scope, scope.stash, saved.o, saved.o_in);
+  }
 }
 
 void Attention::rebuild(const Scope& scope, const LinearOperand& h, AttentionSaved& saved) const {
@@ -70,13 +88,14 @@ void Attention::backward(const Scope& scope, const Tensor& rope_table, const Lin
   const Tensor go = allocate(scope.scratch, scope.dtype, {tokens, q});
   output_.backward(scope, gy, saved.o_in, go);
   const Tensor gqkv = allocate(scope.scratch, scope.dtype, {tokens, q + 2 * kv});
-  context_attention_backward(
-      scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = go, .gqkv = gqkv});
+  context_attention_backward(scope,
+                             {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = go, .gqkv = gqkv});
   const LinearOperand g = qkv_.gradient(scope, gqkv);
   kernels::rope(scope.queue, scope.scratch,
                 {.x = gqkv,
                  .rotated = q + kv,
                  .head_dim = options_.head_dim,
+                 .rotary_dim = options_.rotary_dim,
                  .table = rope_table,
                  .positions = scope.positions,
                  .direction = kernels::Rope::Direction::backward,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "octet/kernels/attention/attention.h"
 #include "octet/nn/linear.h"
@@ -22,16 +23,21 @@ struct AttentionSaved {
 class Attention {
  public:
   struct Options {
-    std::string name;  // "model.layers.0.self_attn"
+    std::string name;                                               // "model.layers.0.self_attn"
+    std::vector<std::string> qkv = {"q_proj", "k_proj", "v_proj"};  // its modules: these, or one of all three
+    std::string output = "o_proj";
     std::int64_t dim = 0, heads = 0, kv_heads = 0, head_dim = 0;  // of the whole layer
     std::int64_t window = 0;  // tokens that a token sees at most, itself among them; 0: all before it
+    std::int64_t rotary_dim = 0;                                  // of each head, rotated (kernels/rope); 0: all
+    bool bias = false;                                            // of both linears
     double init_std = 0.02, output_init_std = 0.02;
   };
   Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
   // h for its producer; `saved` as in forward.
   LinearOperand input(const Scope& scope, std::int64_t tokens, const AttentionSaved& saved) const;
-  // y = attention(h) + residual; y is overwritten, what backward needs goes to the stash. `rope_table` [positions, K] F32.
+  // y = attention(h) + residual; y is overwritten, what backward needs goes to the stash. `rope_table` [positions, R] F32, R
+  // being the dims that are rotated. An absent y is not computed: a recompute needs `saved` alone.
   void forward(const Scope& scope, const Tensor& rope_table, const LinearOperand& h, const Tensor& residual, const Tensor& y,
                AttentionSaved& saved) const;
   // What selective checkpointing left out: the same h for its producer, then the rest.

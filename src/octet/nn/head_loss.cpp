@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "octet/nn/rmsnorm.h"
+#include "octet/nn/norm.h"
 #include "octet/nn/tokens.h"
 
 namespace octet::nn {
@@ -37,7 +37,7 @@ Recipe head_recipe(const Recipe& recipe) {
 
 HeadLoss::HeadLoss(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
     : options_(options),
-      head_({.parts = {"lm_head"},
+      head_({.parts = {options.name},
              .out = options.vocab,
              .in = options.dim,
              .cut = {.along = parallel::Cut::rows},

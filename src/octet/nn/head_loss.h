@@ -12,6 +12,7 @@ namespace octet::nn {
 class HeadLoss {
  public:
   struct Options {
+    std::string name = "lm_head";
     std::int64_t vocab = 0, dim = 0;
     double init_std = 0.02;
     parallel::Parameter* tied = nullptr;  // the embedding's weight

@@ -8,6 +8,10 @@ RmsNorm::RmsNorm(const std::string& name, std::int64_t dim, double epsilon, para
     : weight_(&store.add({.name = name + ".weight", .shape = {dim}, .init = parallel::Init::ones, .decay = false})),
       epsilon_(epsilon) {}
 
+Tensor RmsNorm::allocate_statistics(const Scope& scope, Arena& arena, std::int64_t tokens) const {
+  return allocate(arena, statistics_dtype(scope.dtype), {tokens});
+}
+
 void RmsNorm::forward(const Scope& scope, const Tensor& x, const LinearOperand& y, const Tensor& rstd) const {
   kernels::rmsnorm_forward(
       scope.queue, scope.scratch,
