@@ -1,4 +1,4 @@
-// `octet probe` against transformers: logits, loss and every gradient of the goldens that tools/make_llama_goldens.py makes.
+// `octet probe` against transformers: logits, loss and every gradient of the goldens that tools/make_*_goldens.py make, a folder a family.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,7 +47,7 @@ TEST_P(Golden, LogitsLossAndGradientsAgreeWithTransformers) {
 
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
-  for (const std::string family : {"llama", "mistral", "mixtral"}) {
+  for (const std::string family : {"llama", "mistral", "mixtral", "gpt_neox"}) {
     for (const auto& entry : fs::directory_iterator(fs::path(OCTET_TEST_DATA) / family))
       names.push_back(family + "/" + entry.path().filename().string());
   }

@@ -16,13 +16,19 @@ struct Variant {
   bool tied_head = false, master_weights = true;
   DType grad = DType::f32, moments = DType::f32;
   std::int64_t window = 0;
+  std::optional<bool> gpt_neox = {};  // whether its residual branches are parallel
 };
 void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
 std::vector<Variant> variants() {
   std::vector<Variant> result;
   for (const std::string& recipe : all_recipes()) {
-    if (recipe != "fp32") result.push_back({.name = recipe, .recipe = recipe});
+    if (recipe == "fp32") continue;
+    result.push_back({.name = recipe, .recipe = recipe});
+    for (const bool parallel : {true, false}) {
+      result.push_back(
+          {.name = concat("gpt_neox_", parallel ? "parallel_" : "sequential_", recipe), .recipe = recipe, .gpt_neox = parallel});
+    }
   }
   result.push_back({.name = "delayed_head", .recipe = "fp8_delayed", .options = {.head = "recipe"}});
   result.push_back({.name = "delayed_wgrad_bf16", .recipe = "fp8_delayed", .options = {.wgrad = "bf16"}});
@@ -38,8 +44,10 @@ std::vector<Variant> variants() {
 train::EngineOptions options_of(const Variant& v) {
   train::EngineOptions options = tiny_options(v.recipe);
   options.recipe = recipe_named(v.recipe, v.options);
+  if (v.gpt_neox) options.model = tiny_gpt_neox_config(*v.gpt_neox);
   options.model.dim = 64;
   options.model.head_dim = 16;
+  if (v.gpt_neox) options.model.rotary_dim = *v.gpt_neox ? 4 : 16;
   options.model.ffn = 160;
   options.model.tied_head = v.tied_head;
   options.model.sliding_window = v.window;

@@ -16,8 +16,11 @@ class TensorOnGpus : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     if (cuda_device_count() < 2) GTEST_SKIP() << "needs 2 GPUs; this machine has " << cuda_device_count();
   }
-  static train::EngineOptions options_of(const std::string& recipe) {
-    train::EngineOptions options = tiny_options(recipe);
+  // "gpt_neox RECIPE", or Llama's.
+  static train::EngineOptions options_of(const std::string& name) {
+    const bool gpt_neox = name.starts_with("gpt_neox ");
+    train::EngineOptions options = tiny_options(gpt_neox ? name.substr(name.find(' ') + 1) : name);
+    if (gpt_neox) options.model = tiny_gpt_neox_config(true);
     options.model.dim = 64;
     options.model.head_dim = 16;
     options.model.ffn = 128;
@@ -84,7 +87,8 @@ TEST_P(TensorOnGpus, RepeatToTheBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, TensorOnGpus,
-                         ::testing::Values("bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8"));
+                         ::testing::Values("bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8", "gpt_neox bf16",
+                                           "gpt_neox fp8_delayed", "gpt_neox fp8_block"));
 
 }  // namespace
 }  // namespace octet::testing

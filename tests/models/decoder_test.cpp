@@ -21,12 +21,27 @@ std::vector<std::vector<std::uint8_t>> gradients(train::Engine& engine, const To
   return result;
 }
 
-class DecoderGradient : public ::testing::TestWithParam<bool> {};
+struct NamedModel {
+  std::string name;
+  models::DecoderConfig config;
+};
+std::vector<NamedModel> models_to_differentiate() {
+  std::vector<NamedModel> result = {{"Untied", tiny_config()},
+                                    {"Tied", tiny_config()},
+                                    {"GptNeoxParallel", tiny_gpt_neox_config(true)},
+                                    {"GptNeoxSequential", tiny_gpt_neox_config(false)},
+                                    {"GptNeoxTied", tiny_gpt_neox_config(true)}};
+  result[1].config.tied_head = result[4].config.tied_head = true;
+  result[4].config.attention_bias = false;
+  return result;
+}
+
+class DecoderGradient : public ::testing::TestWithParam<NamedModel> {};
 
 // Every parameter of the whole model, kernels running in FP64: embedding, norms, QKV, RoPE, attention, SwiGLU, head and loss.
 TEST_P(DecoderGradient, AgreesWithFiniteDifferences) {
   train::EngineOptions options = tiny_options("fp64");
-  options.model.tied_head = GetParam();
+  options.model = GetParam().config;
   const auto engine = make_engine(options);
   const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
   gradients(*engine, tokens);
@@ -42,8 +57,8 @@ TEST_P(DecoderGradient, AgreesWithFiniteDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Heads, DecoderGradient, ::testing::Bool(),
-                         [](const auto& param) { return param.param ? "Tied" : "Untied"; });
+INSTANTIATE_TEST_SUITE_P(Models, DecoderGradient, ::testing::ValuesIn(models_to_differentiate()),
+                         [](const auto& param) { return param.param.name; });
 
 // A recipe with its settings, and what else decides how a model computes and what it stores.
 struct Variant {
@@ -51,6 +66,7 @@ struct Variant {
   recipes::Options options = {};
   bool tied_head = false;
   DType grad_dtype = DType::f32;
+  std::optional<models::DecoderConfig> model = {};
 };
 
 void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
@@ -58,6 +74,7 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; 
 train::EngineOptions options_of(const Variant& variant) {
   train::EngineOptions options = tiny_options(variant.recipe);
   options.recipe = recipe_named(variant.recipe, variant.options);
+  if (variant.model) options.model = *variant.model;
   options.model.tied_head = variant.tied_head;
   options.grad_dtype = variant.grad_dtype;
   return options;
@@ -84,6 +101,15 @@ std::vector<Variant> variants() {
   }
   result.push_back({.name = "bf16_tied_head", .recipe = "bf16", .tied_head = true});
   result.push_back({.name = "fp64", .recipe = "fp64"});
+  for (const std::string& name : all_recipes()) {
+    for (const bool parallel : {true, false}) {
+      result.push_back({.name = concat("gpt_neox_", parallel ? "parallel_" : "sequential_", name),
+                        .recipe = name,
+                        .tied_head = !parallel,
+                        .model = tiny_gpt_neox_config(parallel)});
+    }
+  }
+  result.push_back({.name = "gpt_neox_wgrad", .recipe = "fp8_rowwise", .options = {.wgrad = "bf16"}, .model = tiny_gpt_neox_config(true)});
   return result;
 }
 
@@ -166,7 +192,7 @@ TEST_P(EveryRecipe, GradientsAreThoseOfFp32UpToTheRoundingOfOperands) {
   const auto engine = make_engine(options);
   gradients(*engine, tokens);
   train::EngineOptions exact_options = tiny_options("fp32");
-  exact_options.model.tied_head = options.model.tied_head;
+  exact_options.model = options.model;
   const auto exact = make_engine(exact_options);
   gradients(*exact, tokens);
   // Norm-wise, over the depth of this model: BF16 errs by about 2^-8 a step, E4M3 and E5M2 operands by 3 % to 7 % a product. A gradient
@@ -241,15 +267,17 @@ INSTANTIATE_TEST_SUITE_P(Recipes, EveryRecipe, ::testing::ValuesIn(variants()),
                          [](const auto& param) { return param.param.name; });
 
 TEST(Decoder, CountsItsParametersAndOperations) {
-  const models::DecoderConfig config = tiny_config();
-  models::Decoder model(config, recipe_named("bf16"));
-  EXPECT_EQ(model.parameters().elements(), config.parameters());
-  // The meta device counts the products of one micro-batch: 6 operations per weight and token, and causal attention.
-  const train::EngineOptions options = tiny_options("bf16");
-  const double tokens = static_cast<double>(options.seq_len * options.micro_batch_size);
-  const double counted = train::measure(options, DeviceKind::cpu).step.flops / tokens;
-  EXPECT_GT(counted, config.train_flops_per_token(options.seq_len));
-  EXPECT_LT(counted, 1.5 * config.train_flops_per_token(options.seq_len));
+  for (const auto& [name, config] : models_to_differentiate()) {
+    models::Decoder model(config, recipe_named("bf16"));
+    EXPECT_EQ(model.parameters().elements(), config.parameters()) << name;
+    // The meta device counts the products of one micro-batch: 6 operations per weight and token, and causal attention.
+    train::EngineOptions options = tiny_options("bf16");
+    options.model = config;
+    const double tokens = static_cast<double>(options.seq_len * options.micro_batch_size);
+    const double counted = train::measure(options, DeviceKind::cpu).step.flops / tokens;
+    EXPECT_GT(counted, config.train_flops_per_token(options.seq_len)) << name;
+    EXPECT_LT(counted, 1.5 * config.train_flops_per_token(options.seq_len)) << name;
+  }
 }
 
 TEST(Decoder, CountsWhatAWindowLeaves) {

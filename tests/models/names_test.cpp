@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "octet/models/decoder/names.h"
 #include "octet/models/registry.h"
 #include "support/tiny_model.h"
 
@@ -57,6 +58,12 @@ TEST(ParameterNames, AreThoseOfTransformers) {
     ASSERT_TRUE(shapes.count(name)) << name;
     EXPECT_EQ(shapes[name], shape) << name;
   }
+}
+
+TEST(KindPattern, StandsForAllLayers) {
+  EXPECT_EQ(kind_pattern("gpt_neox.layers.12.mlp.dense_4h_to_h"), "gpt_neox.layers.*.mlp.dense_4h_to_h");
+  EXPECT_EQ(kind_pattern("model.layers.3.mlp.down_proj"), "model.layers.*.mlp.down_proj");
+  EXPECT_EQ(kind_pattern("lm_head"), "lm_head");
 }
 
 }  // namespace

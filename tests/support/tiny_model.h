@@ -25,6 +25,19 @@ inline models::DecoderConfig tiny_config() {
   return config;
 }
 
+// GPT-NeoX: another norm, another feed-forward layer, biases, and a part of each head rotated.
+inline models::DecoderConfig tiny_gpt_neox_config(bool parallel_residual) {
+  models::DecoderConfig config = tiny_config();
+  config.family = "gpt_neox";
+  config.kv_heads = config.heads;
+  config.rotary_dim = parallel_residual ? 2 : config.head_dim;
+  config.norm = nn::NormKind::layer;
+  config.gelu = parallel_residual ? kernels::Gelu::exact : kernels::Gelu::tanh;
+  config.attention_bias = true;
+  config.parallel_residual = parallel_residual;
+  return config;
+}
+
 // "fp64" is a recipe of the tests alone.
 inline Recipe recipe_named(const std::string& name, const recipes::Options& options = {}) {
   if (name != "fp64") return recipes::make_recipe(name, options);

@@ -373,6 +373,40 @@ TEST(ModelConfig, AWindowIsOfMistral) {
   EXPECT_EQ(decoder_config(c).sliding_window, 4096);
 }
 
+TEST(ModelConfig, AFamilyHasItsOwnKeys) {
+  Config c;
+  c.file = "run.toml";
+  c.model.model_type = "gpt_neox";
+  c.model.vocab_size = 256;
+  c.model.hidden_size = 64;
+  c.model.intermediate_size = 256;
+  c.model.num_hidden_layers = 2;
+  c.model.num_attention_heads = 2;
+  c.model.tokenizer = "byte";
+  c.model.hidden_act = "gelu_new";
+  c.model.layer_norm_eps = 1e-3;
+  c.model.rotary_pct = 0.5;
+  c.model.rotary_emb_base = 700;
+  c.model.use_parallel_residual = false;
+  c.model.attention_bias = false;
+  const models::DecoderConfig model = decoder_config(c);
+  EXPECT_EQ(model.family, "gpt_neox");
+  EXPECT_EQ(model.gelu, kernels::Gelu::tanh);
+  EXPECT_EQ(model.norm_epsilon, 1e-3);
+  EXPECT_EQ(model.rotary_dim, 16);
+  EXPECT_EQ(model.rope_theta, 700);
+  EXPECT_FALSE(model.parallel_residual);
+  EXPECT_FALSE(model.attention_bias);
+  EXPECT_EQ(model.tokenizer, "byte");
+  c.model.rms_norm_eps = 1e-5;
+  EXPECT_EQ(error_of([&] { decoder_config(c); }), "run.toml: model.rms_norm_eps = 1e-05: not a key of gpt_neox");
+  c.model.rms_norm_eps.reset();
+  c.model.model_type = "llama";
+  EXPECT_NE(error_of([&] { decoder_config(c); }).find("hidden_act = \"gelu_new\" is not supported (silu)"), std::string::npos);
+  c.model.hidden_act.reset();
+  EXPECT_EQ(error_of([&] { decoder_config(c); }), "run.toml: model.layer_norm_eps = 0.001: not a key of llama");
+}
+
 TEST(ModelConfig, MistakesAreNamed) {
   Config c;
   c.file = "run.toml";

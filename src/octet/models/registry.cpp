@@ -4,6 +4,7 @@
 
 #include "octet/base/file.h"
 #include "octet/base/names.h"
+#include "octet/models/gpt_neox/gpt_neox.h"
 #include "octet/models/llama/llama.h"
 #include "octet/models/mistral/mistral.h"
 #include "octet/models/mixtral/mixtral.h"
@@ -11,7 +12,7 @@
 namespace octet::models {
 
 const Family& family_of(const std::string& model_type, const std::string& source) {
-  static const std::vector<Family> families = {llama_family(), mistral_family(), mixtral_family()};
+  static const std::vector<Family> families = {llama_family(), mistral_family(), mixtral_family(), gpt_neox_family()};
   std::vector<std::string> known;
   for (const Family& family : families) {
     if (family.model_type == model_type) return family;
@@ -49,7 +50,10 @@ void write_config(const std::filesystem::path& directory, const DecoderConfig& c
 }
 
 std::vector<std::string> ignorable_names(const DecoderConfig& config) {
-  return config.tied_head ? std::vector<std::string>{"lm_head.weight"} : std::vector<std::string>{};
+  const Family& family = family_of(config.family, "model");
+  std::vector<std::string> names = family.ignorable;
+  if (config.tied_head) names.push_back(family.modules.head + ".weight");
+  return names;
 }
 
 parallel::NameTable names_of(Decoder& model) { return family_of(model.config().family, "model").names(model); }

@@ -12,6 +12,11 @@
 
 namespace octet::models {
 
+// The modules of a family outside its blocks.
+struct DecoderModules {
+  std::string embedding = "model.embed_tokens", final_norm = "model.norm", head = "lm_head";
+};
+
 // A family: its blocks, how its config.json is read and written, and its tensor names.
 struct Family {
   std::string model_type;
@@ -20,6 +25,8 @@ struct Family {
   DecoderConfig (*parse)(const nlohmann::json& config, const std::string& source);
   nlohmann::ordered_json (*write)(const DecoderConfig& config);
   parallel::NameTable (*names)(Decoder& model);
+  DecoderModules modules = {};
+  std::vector<std::string> ignorable = {};  // globs of tensors in old checkpoints that follow from the config
 };
 
 // Throws Error{data} naming `source` and the known families.

@@ -65,7 +65,9 @@ struct ModelConfig {
       num_experts_per_tok;
   std::optional<double> rope_theta, rms_norm_eps, initializer_range, router_aux_loss_coef, router_z_loss_coef;
   std::optional<bool> tie_word_embeddings;
-  std::optional<std::string> tokenizer;
+  std::optional<std::string> tokenizer, hidden_act;
+  std::optional<double> layer_norm_eps, rotary_pct, rotary_emb_base;
+  std::optional<bool> use_parallel_residual, attention_bias;
   std::optional<RopeScalingConfig> rope_scaling;
 };
 template <FieldsOf<ModelConfig> C>
@@ -73,7 +75,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "config", .help = "a preset of configs/, a run's .toml or a config.json"}, c.config);
   visit(Field{.name = "init_from", .help = "Hugging Face directory; with config.json alone the weights start at random"},
         c.init_from);
-  visit(Field{.name = "model_type", .help = "family: \"llama\", \"mistral\" or \"mixtral\""}, c.model_type);
+  visit(Field{.name = "model_type", .help = "family: \"llama\" (default), \"mistral\", \"mixtral\" or \"gpt_neox\""}, c.model_type);
   visit(Field{.name = "vocab_size", .range = kAtLeastOne}, c.vocab_size);
   visit(Field{.name = "hidden_size", .range = kAtLeastOne}, c.hidden_size);
   visit(Field{.name = "intermediate_size", .help = "of the MLP", .range = kAtLeastOne}, c.intermediate_size);
@@ -95,6 +97,12 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "initializer_range", .help = "deviation of the first weights", .range = kNotNegative}, c.initializer_range);
   visit(Field{.name = "tie_word_embeddings", .help = "embedding and head share their weight"}, c.tie_word_embeddings);
   visit(Field{.name = "tokenizer", .help = "\"byte\"; otherwise files of the model directory"}, c.tokenizer);
+  visit(Field{.name = "hidden_act", .help = "gpt_neox: gelu (default), gelu_new, gelu_fast or gelu_pytorch_tanh"}, c.hidden_act);
+  visit(Field{.name = "layer_norm_eps", .help = "gpt_neox", .range = kPositive}, c.layer_norm_eps);
+  visit(Field{.name = "rotary_pct", .help = "gpt_neox: share of each head that is rotated", .range = kPositive}, c.rotary_pct);
+  visit(Field{.name = "rotary_emb_base", .help = "gpt_neox", .range = kPositive}, c.rotary_emb_base);
+  visit(Field{.name = "use_parallel_residual", .help = "gpt_neox: attention and MLP read the same input"}, c.use_parallel_residual);
+  visit(Field{.name = "attention_bias", .help = "gpt_neox: of attention's linears"}, c.attention_bias);
   visit(Field{.name = "rope_scaling"}, c.rope_scaling);
 }
 

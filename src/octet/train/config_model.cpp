@@ -31,6 +31,18 @@ Json model_section(std::string_view toml, const std::string& source) {
   return architecture_keys(model);
 }
 
+// A key of [model] that the family does not have would change nothing. What is optional in its config.json all families have, and
+// null is what is not there.
+void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, const std::string& file) {
+  const nlohmann::ordered_json known = models::family_of(decoder.family, file).write(decoder);
+  const Json keys = architecture_keys(model);
+  for (const auto& [key, value] : keys.items()) {
+    const bool has = known.contains(key) || key == "rope_scaling" || key == "tokenizer" || value.is_null();
+    demand(has, ExitCode::config, file.empty() ? "" : file + ": ", "model.", key, " = ", value.dump(), ": not a key of ",
+           decoder.family);
+  }
+}
+
 Json read_json(const std::filesystem::path& path) {
   Json object = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
   demand(object.is_object(), ExitCode::data, path.string(), ": not a JSON object");
@@ -68,7 +80,9 @@ models::DecoderConfig decoder_config(const Config& config) {
   const auto parse = [&](Json object, const std::string& source) {
     object.update(architecture_keys(model));
     if (!object.contains("model_type")) object["model_type"] = "llama";
-    return models::parse_config(nlohmann::json(object), source);
+    const models::DecoderConfig decoder = models::parse_config(nlohmann::json(object), source);
+    check_keys(decoder, model, config.file);
+    return decoder;
   };
   if (!model.init_from.empty()) {
     const std::filesystem::path path = std::filesystem::path(model.init_from) / "config.json";

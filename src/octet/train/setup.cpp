@@ -8,6 +8,7 @@
 
 #include "octet/base/log.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/models/decoder/names.h"
 #include "octet/models/registry.h"
 #include "octet/recipes/registry.h"
 
@@ -40,13 +41,6 @@ std::string describe(const QuantSpec& spec) {
       break;
   }
   return fmt::format("{} ({})", spec.format == Fp8Format::e4m3 ? "E4M3" : "E5M2", tile);
-}
-
-// "model.layers.*.mlp.down_proj": layers of one kind share a line.
-std::string kind_of(const std::string& name) {
-  const std::string prefix = "model.layers.";
-  if (name.rfind(prefix, 0) != 0) return name;
-  return prefix + "*" + name.substr(name.find('.', prefix.size()));
 }
 
 }  // namespace
@@ -171,7 +165,7 @@ std::string precision_table(models::Decoder& model) {
                               recipe.wgrad_bf16 ? "  wgrad BF16" : "");
     }
     // A layer that `skip` singles out has a line of its own.
-    std::string name = kind_of(linear->name());
+    std::string name = models::kind_pattern(linear->name());  // layers of one kind share a line
     const auto same = std::find_if(kinds.begin(), kinds.end(),
                                    [&](const auto& kind) { return kind.first == name && kind.second.precision == precision; });
     if (same == kinds.end()) {

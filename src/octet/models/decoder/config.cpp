@@ -1,28 +1,40 @@
 #include "octet/models/decoder/config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "octet/base/require.h"
 
 namespace octet::models {
 
+namespace {
+
+// Weights of a layer's matrices; of a mixture those of so many experts, and the router's.
+std::int64_t matrices(const DecoderConfig& c, std::int64_t experts) {
+  const std::int64_t mlp = (c.gelu ? 2 : 3) * c.dim * c.ffn;
+  return c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads) + (c.experts > 0 ? experts * mlp + c.experts * c.dim : mlp);
+}
+
+}  // namespace
+
+double DecoderConfig::output_init_std() const { return init_std / std::sqrt(2.0 * static_cast<double>(layers)); }
+
 std::int64_t DecoderConfig::parameters() const {
-  const std::int64_t attention = dim * head_dim * (2 * heads + 2 * kv_heads);
-  const std::int64_t mlp = experts > 0 ? experts * (3 * dim * ffn + dim) : 3 * dim * ffn;
-  return layers * (attention + mlp + 2 * dim) + dim + vocab * dim * (tied_head ? 1 : 2);
+  const std::int64_t a_norm = norm == nn::NormKind::layer ? 2 * dim : dim;
+  const std::int64_t biases = (attention_bias ? (heads + 2 * kv_heads) * head_dim + dim : 0) + (gelu ? ffn + dim : 0);
+  return layers * (matrices(*this, experts) + biases + 2 * a_norm) + a_norm + vocab * dim * (tied_head ? 1 : 2);
 }
 
 double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const {
-  const std::int64_t mlp = experts > 0 ? experts_per_token * 3 * dim * ffn + experts * dim : 3 * dim * ffn;
-  const std::int64_t matrices = layers * (dim * head_dim * (2 * heads + 2 * kv_heads) + mlp) + vocab * dim;
+  const std::int64_t weights = layers * matrices(*this, experts_per_token) + vocab * dim;
   // Tokens that a token sees, on average: half the sequence, without the triangle of those behind its window.
   const auto length = static_cast<double>(seq_len);
   const double behind = sliding_window > 0 ? std::max(0.0, length - static_cast<double>(sliding_window)) : 0.0;
   const double seen = 0.5 * (length - behind * behind / length);
   // Q Kᵀ and P V: 2 products of 2 H K operations per token and token seen forward, and twice that backward.
   const double attention = 12.0 * static_cast<double>(layers * heads * head_dim) * seen;
-  return 6.0 * static_cast<double>(matrices) + attention;
+  return 6.0 * static_cast<double>(weights) + attention;
 }
 
 void check(const DecoderConfig& c, const std::string& source) {
@@ -48,8 +60,12 @@ void check(const DecoderConfig& c, const std::string& source) {
   demand(c.heads % c.kv_heads == 0, ExitCode::data, source, ": num_attention_heads = ", c.heads,
          " is not a multiple of num_key_value_heads = ", c.kv_heads);
   demand(c.head_dim % 2 == 0, ExitCode::data, source, ": head_dim = ", c.head_dim, ": must be even (rotary halves)");
+  const std::int64_t rotary_dim = c.rotary_dim == 0 ? c.head_dim : c.rotary_dim;
+  demand(rotary_dim > 0 && rotary_dim % 2 == 0 && rotary_dim <= c.head_dim, ExitCode::data, source, ": ", rotary_dim,
+         " dims to rotate of heads of ", c.head_dim, ": must be even and positive, and no more than there are (rotary halves)");
   demand(c.rope_theta > 0, ExitCode::data, source, ": rope_theta = ", c.rope_theta, ": must be positive");
-  demand(c.norm_epsilon > 0, ExitCode::data, source, ": rms_norm_eps = ", c.norm_epsilon, ": must be positive");
+  demand(c.norm_epsilon > 0, ExitCode::data, source, ": ", c.norm == nn::NormKind::layer ? "layer_norm_eps" : "rms_norm_eps",
+         " = ", c.norm_epsilon, ": must be positive");
   demand(c.init_std >= 0, ExitCode::data, source, ": initializer_range = ", c.init_std, ": must not be negative");
 }
 

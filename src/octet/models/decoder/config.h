@@ -4,7 +4,9 @@
 #include <optional>
 #include <string>
 
+#include "octet/kernels/gelu/gelu.h"
 #include "octet/kernels/rope/rope.h"
+#include "octet/nn/norm.h"
 
 namespace octet::models {
 
@@ -20,9 +22,14 @@ struct DecoderConfig {
   std::int64_t head_dim = 0;      // K
   std::int64_t max_position = 0;  // longest sequence
   std::int64_t sliding_window = 0;  // tokens that a token sees at most, itself among them; 0: all before it
+  std::int64_t rotary_dim = 0;      // dims of each head that are rotated; 0: all
   double rope_theta = 10000.0;
   std::optional<kernels::RopeScalingLlama3> rope_scaling;
+  nn::NormKind norm = nn::NormKind::rms;
   double norm_epsilon = 1e-5;
+  std::optional<kernels::Gelu> gelu;  // of a feed-forward layer without a gate, with biases; absent: SwiGLU
+  bool attention_bias = false;
+  bool parallel_residual = false;  // attention and feed-forward layer read the same x
   bool tied_head = false;
   std::int64_t experts = 0;  // E of a mixture; 0: a dense feed-forward layer
   std::int64_t experts_per_token = 0;
@@ -31,6 +38,8 @@ struct DecoderConfig {
   double init_std = 0.02;  // of the normal distribution that matrices start from
   std::string tokenizer;   // "byte", or empty: files beside config.json
 
+  // Of the linears that write to the residual stream: smaller, so that its variance does not grow with depth (GPT-2).
+  double output_init_std() const;
   // Trained numbers, of all experts.
   std::int64_t parameters() const;
   // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight that a token meets, and of attention

@@ -40,8 +40,6 @@ std::string JsonReader::string(const char* key, const std::string& otherwise) co
   return object_[key].get<std::string>();
 }
 
-namespace {
-
 std::optional<kernels::RopeScalingLlama3> parse_rope_scaling(const JsonReader& parent, const char* key) {
   const json& scaling = parent.object()[key];
   const std::string where = parent.source() + ": " + key;
@@ -63,7 +61,13 @@ std::optional<kernels::RopeScalingLlama3> parse_rope_scaling(const JsonReader& p
   return result;
 }
 
-}  // namespace
+nlohmann::ordered_json write_rope_scaling(const kernels::RopeScalingLlama3& scaling) {
+  return {{"rope_type", "llama3"},
+          {"factor", scaling.factor},
+          {"low_freq_factor", scaling.low_freq_factor},
+          {"high_freq_factor", scaling.high_freq_factor},
+          {"original_max_position_embeddings", scaling.original_max_position}};
+}
 
 DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, const JsonDefaults& defaults) {
   const std::string& source = read.source();
@@ -116,13 +120,7 @@ nlohmann::ordered_json write_decoder(const DecoderConfig& c, const std::string& 
       {"initializer_range", c.init_std},
       {"torch_dtype", "bfloat16"},
   };
-  if (c.rope_scaling) {
-    object["rope_scaling"] = {{"rope_type", "llama3"},
-                              {"factor", c.rope_scaling->factor},
-                              {"low_freq_factor", c.rope_scaling->low_freq_factor},
-                              {"high_freq_factor", c.rope_scaling->high_freq_factor},
-                              {"original_max_position_embeddings", c.rope_scaling->original_max_position}};
-  }
+  if (c.rope_scaling) object["rope_scaling"] = write_rope_scaling(*c.rope_scaling);
   if (!c.tokenizer.empty()) object["tokenizer"] = c.tokenizer;
   return object;
 }

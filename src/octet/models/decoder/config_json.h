@@ -32,6 +32,10 @@ class JsonReader {
   const std::string& source_;
 };
 
+// The scaling under `key`, which is there; none for type "default".
+std::optional<kernels::RopeScalingLlama3> parse_rope_scaling(const JsonReader& parent, const char* key);
+nlohmann::ordered_json write_rope_scaling(const kernels::RopeScalingLlama3& scaling);
+
 // What a family's class in transformers takes where its config.json says nothing.
 struct JsonDefaults {
   std::int64_t kv_heads = 0;  // 0: as many as heads

@@ -17,7 +17,7 @@ Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::Te
     : config_(config), recipe_(recipe), parameters_(place, expert_place), scales_(recipe) {
   const Family& family = family_of(config.family, "model");
   embedding_unit_ = parameters_.begin_unit();
-  embedding_ = std::make_unique<nn::Embedding>("model.embed_tokens", config.vocab, config.dim, config.init_std, parameters_);
+  embedding_ = std::make_unique<nn::Embedding>(family.modules.embedding, config.vocab, config.dim, config.init_std, parameters_);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const int unit = parameters_.begin_unit();
     if (layer == 0) first_block_unit_ = unit;
@@ -25,8 +25,9 @@ Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::Te
   }
   if (config.tied_head) parameters_.resume_unit(embedding_unit_);
   head_unit_ = config.tied_head ? embedding_unit_ : parameters_.begin_unit();
-  final_norm_ = std::make_unique<nn::RmsNorm>("model.norm", config.dim, config.norm_epsilon, parameters_);
-  head_ = std::make_unique<nn::HeadLoss>(nn::HeadLoss::Options{.vocab = config.vocab,
+  final_norm_ = nn::make_norm(config.norm, family.modules.final_norm, config.dim, config.norm_epsilon, parameters_);
+  head_ = std::make_unique<nn::HeadLoss>(nn::HeadLoss::Options{.name = family.modules.head,
+                                                               .vocab = config.vocab,
                                                                .dim = config.dim,
                                                                .init_std = config.init_std,
                                                                .tied = config.tied_head ? &embedding_->weight() : nullptr},
@@ -54,14 +55,15 @@ void Decoder::materialise(Queue& queue, const parallel::Storage& storage, std::i
   units_ = std::make_unique<parallel::Units>(queue, parameters_, groups, layout, std::vector<int>{embedding_unit_, head_unit_});
   scales_.materialise(queue);
   for (nn::Linear* linear : linears()) linear->bind();
-  const Shape table_shape{max_seq_len, config_.head_dim}, positions_shape{max_seq_len};
+  const std::int64_t rotary_dim = config_.rotary_dim == 0 ? config_.head_dim : config_.rotary_dim;
+  const Shape table_shape{max_seq_len, rotary_dim}, positions_shape{max_seq_len};
   rope_buffer_ = queue.device().allocate(bytes_of(DType::f32, table_shape), MemoryCategory::state);
   rope_table_ = view(rope_buffer_, DType::f32, table_shape);
   positions_buffer_ = queue.device().allocate(bytes_of(DType::i32, positions_shape), MemoryCategory::state);
   positions_ = view(positions_buffer_, DType::i32, positions_shape);
   if (queue.kind() == DeviceKind::meta) return;  // the table takes longer than all else that is counted
-  const std::vector<float> table = kernels::rope_table(
-      kernels::rope_inverse_frequencies(config_.head_dim, config_.rope_theta, config_.rope_scaling), max_seq_len);
+  const std::vector<float> table =
+      kernels::rope_table(kernels::rope_inverse_frequencies(rotary_dim, config_.rope_theta, config_.rope_scaling), max_seq_len);
   queue.copy_to_device(rope_table_.data, table.data(), rope_table_.bytes());
   std::vector<std::int32_t> positions(static_cast<std::size_t>(max_seq_len));
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
@@ -137,11 +139,11 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
     const ArenaScope temporaries(scope.scratch);
     const Tensor h = allocate(scope.scratch, scope.dtype, wide);
     const Tensor gh = allocate(scope.scratch, scope.dtype, wide);
-    const Tensor rstd = allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {tokens});
-    final_norm_->forward(scope, x, {.values = h}, rstd);
+    const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, tokens);
+    final_norm_->forward(scope, x, {.values = h}, statistics);
     head_->loss_and_gradient(scope, h, batch.targets, total, gh);
     scope.queue.zero(g.data, g.bytes());
-    final_norm_->backward(scope, gh, x, rstd, gy);
+    final_norm_->backward(scope, gh, x, statistics, gy);
   };
   const Use backward = full ? Use::both : Use::backward;
   const auto block_passes = [&] {
@@ -199,9 +201,9 @@ void Decoder::evaluate(const nn::Scope& outer, const Batch& batch, double* total
   const Tensor x = hidden(scope, batch);
   const ArenaScope temporaries(scope.scratch);
   const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);
-  const Tensor rstd = allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()});
+  const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, x.rows());
   units_->with(scope.scratch, {head_unit_}, {}, [&] {
-    final_norm_->forward(scope, x, {.values = h}, rstd);
+    final_norm_->forward(scope, x, {.values = h}, statistics);
     head_->loss(scope, h, batch.targets, total);
   });
 }
@@ -214,9 +216,9 @@ void Decoder::logits(const nn::Scope& outer, const Batch& batch, const Tensor& l
   const Tensor x = hidden(scope, batch);
   const ArenaScope temporaries(scope.scratch);
   const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);
-  const Tensor rstd = allocate(scope.scratch, nn::statistics_dtype(scope.dtype), {x.rows()});
+  const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, x.rows());
   units_->with(scope.scratch, {head_unit_}, {}, [&] {
-    final_norm_->forward(scope, x, {.values = h}, rstd);
+    final_norm_->forward(scope, x, {.values = h}, statistics);
     head_->logits(scope, h, logits);
   });
 }

@@ -8,7 +8,7 @@
 #include "octet/models/decoder/config.h"
 #include "octet/nn/embedding.h"
 #include "octet/nn/head_loss.h"
-#include "octet/nn/rmsnorm.h"
+#include "octet/nn/norm.h"
 #include "octet/parallel/units.h"
 
 namespace octet::models {
@@ -65,10 +65,10 @@ class Decoder {
   int embedding_unit_ = 0, first_block_unit_ = 0, head_unit_ = 0;
   std::unique_ptr<nn::Embedding> embedding_;
   std::vector<std::unique_ptr<Block>> blocks_;
-  std::unique_ptr<nn::RmsNorm> final_norm_;
+  std::unique_ptr<nn::Norm> final_norm_;
   std::unique_ptr<nn::HeadLoss> head_;
   Buffer rope_buffer_, positions_buffer_;
-  Tensor rope_table_;  // [positions, K] F32
+  Tensor rope_table_;  // [positions, rotary_dim] F32
   Tensor positions_;   // [positions] I32: 0, 1, 2, ...
 };
 

@@ -1,13 +1,20 @@
 #include "octet/models/decoder/names.h"
 
 #include <map>
+#include <string_view>
 
 namespace octet::models {
 
 parallel::NameTable parameter_names(Decoder& model) {
-  std::map<const parallel::Parameter*, const nn::Linear*> fused;
+  struct Fused {
+    const nn::Linear* linear;
+    const char* what;
+  };
+  std::map<const parallel::Parameter*, Fused> fused;
   for (const nn::Linear* linear : model.linears()) {
-    if (linear->parts().size() > 1) fused[&linear->weight()] = linear;
+    if (linear->parts().size() == 1) continue;
+    fused[&linear->weight()] = {linear, ".weight"};
+    if (linear->bias()) fused[linear->bias()] = {linear, ".bias"};
   }
   parallel::NameTable table;
   for (parallel::Parameter& p : model.parameters().parameters()) {
@@ -17,17 +24,25 @@ parallel::NameTable parameter_names(Decoder& model) {
       table.push_back({.external = p.spec.name, .parameter = &p, .rows = {{0, shape[0]}}, .shape = shape});
       continue;
     }
+    const auto& [linear, what] = found->second;
     std::int64_t begin = 0;
-    for (std::size_t i = 0; i < found->second->parts().size(); ++i) {
-      const std::int64_t rows = p.spec.cut.part_rows[i];
-      table.push_back({.external = found->second->parts()[i] + ".weight",
-                       .parameter = &p,
-                       .rows = {{begin, begin + rows}},
-                       .shape = {rows, shape[1]}});
-      begin += rows;
+    for (std::size_t i = 0; i < linear->parts().size(); ++i) {
+      Shape part = shape;
+      part[0] = p.spec.cut.part_rows[i];
+      table.push_back(
+          {.external = linear->parts()[i] + what, .parameter = &p, .rows = {{begin, begin + part[0]}}, .shape = part});
+      begin += part[0];
     }
   }
   return table;
+}
+
+std::string kind_pattern(const std::string& module) {
+  constexpr std::string_view kLayers = ".layers.";
+  const std::size_t at = module.find(kLayers);
+  if (at == std::string::npos) return module;
+  const std::size_t number = at + kLayers.size();
+  return module.substr(0, number) + "*" + module.substr(module.find('.', number));
 }
 
 }  // namespace octet::models

@@ -7,4 +7,7 @@ namespace octet::models {
 // Every parameter by its name, which is that of its Hugging Face tensor; of a fused linear each part's, a run of rows.
 parallel::NameTable parameter_names(Decoder& model);
 
+// "model.layers.3.mlp.down_proj" -> "model.layers.*.mlp.down_proj": what layers of one kind share. A name without a layer stays.
+std::string kind_pattern(const std::string& module);
+
 }  // namespace octet::models

@@ -1,14 +1,9 @@
 #include "octet/models/decoder/pre_norm_block.h"
 
-#include <cmath>
-
 namespace octet::models {
 namespace {
 
 std::string layer_name(std::int64_t layer) { return "model.layers." + std::to_string(layer); }
-
-// The linears that write to the residual stream start smaller, so that its variance does not grow with depth (GPT-2).
-double output_std(const DecoderConfig& c) { return c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers)); }
 
 }  // namespace
 
@@ -25,7 +20,7 @@ PreNormBlock<FeedForward>::PreNormBlock(const DecoderConfig& c, std::int64_t lay
                   .head_dim = c.head_dim,
                   .window = c.sliding_window,
                   .init_std = c.init_std,
-                  .output_init_std = output_std(c)},
+                  .output_init_std = c.output_init_std()},
                  recipe, store, scales),
       norm2_(layer_name(layer) + ".post_attention_layernorm", c.dim, c.norm_epsilon, store),
       feed_forward_(feed_forward, recipe, store, scales) {}
@@ -96,7 +91,7 @@ std::unique_ptr<Block> make_pre_norm_block(const DecoderConfig& config, std::int
                              .dim = config.dim,
                              .ffn = config.ffn,
                              .init_std = config.init_std,
-                             .output_init_std = output_std(config)};
+                             .output_init_std = config.output_init_std()};
   return std::make_unique<PreNormBlock<nn::Mlp>>(config, layer, mlp, recipe, store, scales);
 }
 
@@ -109,7 +104,7 @@ std::unique_ptr<Block> make_mixture_block(const DecoderConfig& config, std::int6
                              .experts = config.experts,
                              .top_k = config.experts_per_token,
                              .init_std = config.init_std,
-                             .output_init_std = output_std(config),
+                             .output_init_std = config.output_init_std(),
                              .balance = config.router_balance / layers,
                              .z = config.router_z / layers};
   return std::make_unique<PreNormBlock<nn::Moe>>(config, layer, moe, recipe, store, scales);

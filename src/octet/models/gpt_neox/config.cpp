@@ -1,0 +1,118 @@
+#include <cmath>
+#include <map>
+
+#include "octet/base/require.h"
+#include "octet/models/decoder/config_json.h"
+#include "octet/models/gpt_neox/block.h"
+#include "octet/models/gpt_neox/gpt_neox.h"
+
+namespace octet::models {
+namespace {
+
+const std::map<std::string, kernels::Gelu>& activations() {
+  static const std::map<std::string, kernels::Gelu> known = {{"gelu", kernels::Gelu::exact},
+                                                             {"gelu_new", kernels::Gelu::tanh},
+                                                             {"gelu_fast", kernels::Gelu::tanh},
+                                                             {"gelu_pytorch_tanh", kernels::Gelu::tanh}};
+  return known;
+}
+
+DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
+  const JsonReader read(object, source);
+  DecoderConfig c;
+  c.family = "gpt_neox";
+  c.vocab = read.integer("vocab_size");
+  c.dim = read.integer("hidden_size");
+  c.ffn = read.integer("intermediate_size");
+  c.layers = read.integer("num_hidden_layers");
+  c.heads = c.kv_heads = read.integer("num_attention_heads");
+  demand(c.heads > 0 && c.dim % c.heads == 0, ExitCode::data, source, ": hidden_size = ", c.dim,
+         " is not a multiple of num_attention_heads = ", c.heads);
+  c.head_dim = c.dim / c.heads;
+  c.max_position = read.integer("max_position_embeddings", 2048);
+  c.norm = nn::NormKind::layer;
+  c.norm_epsilon = read.number("layer_norm_eps", 1e-5);
+  c.tied_head = read.boolean("tie_word_embeddings", false);
+  c.init_std = read.number("initializer_range", 0.02);
+  c.tokenizer = read.string("tokenizer", "");
+  c.parallel_residual = read.boolean("use_parallel_residual", true);
+  c.attention_bias = read.boolean("attention_bias", true);
+
+  double share = read.number("rotary_pct", 0.25);
+  c.rope_theta = read.number("rotary_emb_base", 10000.0);
+  if (read.has("rope_scaling")) c.rope_scaling = parse_rope_scaling(read, "rope_scaling");
+  // transformers 5 keeps all of it in one object.
+  if (read.has("rope_parameters")) {
+    c.rope_scaling = parse_rope_scaling(read, "rope_parameters");
+    const std::string where = source + ": rope_parameters";
+    const JsonReader rope(object["rope_parameters"], where);
+    c.rope_theta = rope.number("rope_theta", c.rope_theta);
+    share = rope.number("partial_rotary_factor", share);
+  }
+  demand(share > 0 && share <= 1, ExitCode::data, source, ": rotary_pct = ", share, ": must be above 0, and 1 at most");
+  c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * share);
+  demand(c.rotary_dim > 0, ExitCode::data, source, ": rotary_pct = ", share, ": rotates nothing of heads of ", c.head_dim);
+
+  const std::string activation = read.string("hidden_act", "gelu");
+  const auto gelu = activations().find(activation);
+  if (gelu == activations().end()) {
+    std::string list;
+    for (const auto& [name, kind] : activations()) list += (list.empty() ? "" : ", ") + name;
+    fail(ExitCode::data, source, ": hidden_act = \"", activation, "\" is not supported (", list, ")");
+  }
+  c.gelu = gelu->second;
+  for (const char* key : {"attention_dropout", "hidden_dropout"}) {
+    demand(read.number(key, 0.0) == 0.0, ExitCode::data, source, ": ", key, " = ", read.number(key, 0.0),
+           " is not supported: octet trains without dropout (0)");
+  }
+  check(c, source);
+  return c;
+}
+
+// The share of a head that is read back as so many dims: the quotient may be rounded below it.
+double share_of(std::int64_t dims, std::int64_t head_dim) {
+  double share = static_cast<double>(dims) / static_cast<double>(head_dim);
+  while (static_cast<std::int64_t>(share * static_cast<double>(head_dim)) < dims) share = std::nextafter(share, 2.0);
+  return share;
+}
+
+nlohmann::ordered_json write(const DecoderConfig& c) {
+  nlohmann::ordered_json object = {
+      {"architectures", {"GPTNeoXForCausalLM"}},
+      {"model_type", "gpt_neox"},
+      {"vocab_size", c.vocab},
+      {"hidden_size", c.dim},
+      {"intermediate_size", c.ffn},
+      {"num_hidden_layers", c.layers},
+      {"num_attention_heads", c.heads},
+      {"max_position_embeddings", c.max_position},
+      {"layer_norm_eps", c.norm_epsilon},
+      {"rotary_pct", share_of(c.rotary_dim, c.head_dim)},
+      {"rotary_emb_base", c.rope_theta},
+      {"use_parallel_residual", c.parallel_residual},
+      {"hidden_act", *c.gelu == kernels::Gelu::exact ? "gelu" : "gelu_pytorch_tanh"},
+      {"attention_bias", c.attention_bias},
+      {"attention_dropout", 0.0},
+      {"hidden_dropout", 0.0},
+      {"tie_word_embeddings", c.tied_head},
+      {"initializer_range", c.init_std},
+      {"torch_dtype", "bfloat16"},
+  };
+  if (c.rope_scaling) object["rope_scaling"] = write_rope_scaling(*c.rope_scaling);
+  if (!c.tokenizer.empty()) object["tokenizer"] = c.tokenizer;
+  return object;
+}
+
+}  // namespace
+
+Family gpt_neox_family() {
+  return {.model_type = "gpt_neox",
+          .make_block = make_gpt_neox_block,
+          .parse = parse,
+          .write = write,
+          .names = gpt_neox_names,
+          .modules = {.embedding = "gpt_neox.embed_in", .final_norm = "gpt_neox.final_layer_norm", .head = "embed_out"},
+          .ignorable = {"*.attention.bias", "*.attention.masked_bias"}};
+}
+
+}  // namespace octet::models

@@ -1,0 +1,85 @@
+// A run of another family than Llama: everything that a run leaves and that is made of it.
+#include "octet/checkpoint/model_dir.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string gpt_neox_toml(const std::string& model) {
+  const std::string toml = tiny_toml();
+  const std::size_t begin = toml.find("[model]\n"), end = toml.find("[[data.source]]");
+  return toml.substr(0, begin) + "[model]\n" + model + toml.substr(end);
+}
+
+class GptNeoxRun : public ::testing::Test {
+ protected:
+  GptNeoxRun() {
+    write_text(run_ / "run.toml", gpt_neox_toml(R"(model_type = "gpt_neox"
+vocab_size = 256
+hidden_size = 32
+intermediate_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+max_position_embeddings = 64
+rotary_pct = 0.5
+tokenizer = "byte"
+)"));
+    EXPECT_EQ(run_.train("--training.steps=20 --checkpoint.keep_latest_k=0").code, 0);
+  }
+  TinyRun run_;
+};
+
+TEST_F(GptNeoxRun, ResumesToTheBit) {
+  fs::copy(run_ / "out", run_ / "reference", fs::copy_options::recursive);
+  for (const std::int64_t step : {15, 20}) fs::remove_all(run_ / "out/checkpoints" / checkpoint::step_name(step));
+  fs::remove_all(run_ / "out/model");
+  const ProgramResult result = run_.train("--training.steps=20 --checkpoint.keep_latest_k=0");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.err.find("resuming after step 10"), std::string::npos) << result.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+}
+
+// Names and order of rows cross twice: what is written is what is read.
+TEST_F(GptNeoxRun, ExportsWhatItImports) {
+  const ProgramResult exported = run_.run("convert export --checkpoint out/checkpoints/step-00000020 --output exported");
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  for (const char* name : {"model.safetensors", "config.json"}) {
+    EXPECT_EQ(read_file(run_ / "exported" / name), read_file(run_ / "out/model" / name)) << name;
+  }
+  const auto names = checkpoint::ModelWeights::open(run_ / "exported").names();
+  EXPECT_NE(std::find(names.begin(), names.end(), "gpt_neox.layers.1.attention.query_key_value.bias"), names.end());
+  write_text(run_ / "again.toml", gpt_neox_toml("init_from = \"exported\"\n"));
+  const ProgramResult again =
+      run_.run("train again.toml --run.output_dir=again --training.steps=1 --optimizer.lr=0 --checkpoint.resume=none");
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_TRUE(tensors_of(run_ / "again/model/model.safetensors") == tensors_of(run_ / "exported/model.safetensors"));
+  EXPECT_EQ(read_file(run_ / "again/model/config.json"), read_file(run_ / "exported/config.json"));
+}
+
+TEST_F(GptNeoxRun, EvaluatesSpeaksAndIsPlanned) {
+  EXPECT_EQ(run_.run("eval run.toml --checkpoint out/checkpoints/step-00000020").code, 0);
+  const ProgramResult text = run_.run("generate --model out/model --prompt 'the model ' --max-tokens 20 --temperature 0");
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.out.rfind("the model ", 0), 0u) << text.out;
+  const ProgramResult plan = run_.run("plan run.toml --gpus 4xH100 --training.micro_batch_size=1 --parallel.tensor=2");
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_NE(plan.out.find("tok/s/gpu"), std::string::npos) << plan.out;
+  const ProgramResult advice = run_.run("advise run.toml --device cpu");
+  ASSERT_EQ(advice.code, 0) << advice.err;
+  EXPECT_NE(advice.out.find("up       [64, 32]"), std::string::npos) << advice.out;
+}
+
+TEST_F(GptNeoxRun, GoesOnOnOtherMeshes) {
+  for (const std::string mesh : {"--parallel.tensor=2", "--parallel.shard=2"}) {
+    const ProgramResult result = run_.run(
+        "launch -n 2 -- train run.toml --training.steps=22 --resume out/checkpoints/step-00000020 "
+        "--run.output_dir=out-" +
+        mesh.substr(mesh.find('.') + 1, 5) + " " + mesh);
+    ASSERT_EQ(result.code, 0) << mesh << "\n" << result.err;
+  }
+}
+
+}  // namespace
+}  // namespace octet::testing

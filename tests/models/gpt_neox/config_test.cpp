@@ -1,0 +1,167 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "octet/base/require.h"
+#include "octet/models/registry.h"
+#include "support/program.h"
+
+namespace octet::models {
+namespace {
+
+using nlohmann::json;
+
+json tiny() {
+  return {{"model_type", "gpt_neox"}, {"vocab_size", 96},       {"hidden_size", 48},
+          {"intermediate_size", 80},  {"num_hidden_layers", 2}, {"num_attention_heads", 3}};
+}
+json with(const char* key, json value) {
+  json config = tiny();
+  config[key] = std::move(value);
+  return config;
+}
+
+// What is wrong with a config.json that is no model; "" when nothing is.
+std::string refusal(const json& config) {
+  try {
+    parse_config(config, "DIR/config.json");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::data) << error.what();
+    const std::string message = error.what();
+    EXPECT_EQ(message.rfind("DIR/config.json: ", 0), 0u) << message;
+    return message.substr(std::min(message.size(), std::string("DIR/config.json: ").size()));
+  }
+  return "";
+}
+
+TEST(GptNeoxConfig, DefaultsAreThoseOfTransformers) {
+  const DecoderConfig c = parse_config(tiny(), "x");
+  EXPECT_EQ(c.family, "gpt_neox");
+  EXPECT_EQ(c.vocab, 96);
+  EXPECT_EQ(c.dim, 48);
+  EXPECT_EQ(c.ffn, 80);
+  EXPECT_EQ(c.layers, 2);
+  EXPECT_EQ(c.heads, 3);
+  EXPECT_EQ(c.kv_heads, 3);
+  EXPECT_EQ(c.head_dim, 16);
+  EXPECT_EQ(c.max_position, 2048);
+  EXPECT_EQ(c.rotary_dim, 4);
+  EXPECT_EQ(c.rope_theta, 10000.0);
+  EXPECT_EQ(c.norm, nn::NormKind::layer);
+  EXPECT_EQ(c.norm_epsilon, 1e-5);
+  EXPECT_EQ(c.init_std, 0.02);
+  EXPECT_EQ(c.gelu, kernels::Gelu::exact);
+  EXPECT_TRUE(c.parallel_residual);
+  EXPECT_TRUE(c.attention_bias);
+  EXPECT_FALSE(c.tied_head);
+  EXPECT_FALSE(c.rope_scaling);
+}
+
+TEST(GptNeoxConfig, WhatIsWrittenIsReadBack) {
+  for (const bool full : {false, true}) {
+    DecoderConfig c = parse_config(tiny(), "x");
+    c.max_position = 4096;
+    c.rope_theta = 500000.1;
+    c.norm_epsilon = 1.0 / 3e5;
+    c.init_std = 0.1 + 0.2;
+    c.tied_head = full;
+    c.parallel_residual = !full;
+    c.attention_bias = !full;
+    c.gelu = full ? kernels::Gelu::tanh : kernels::Gelu::exact;
+    c.tokenizer = full ? "byte" : "";
+    if (full) {
+      c.rope_scaling = {.factor = 32.0 / 3.0, .low_freq_factor = 1.1, .high_freq_factor = 4.2, .original_max_position = 8191};
+    }
+    const testing::TemporaryFolder folder;
+    write_config(folder.path(), c);
+    const DecoderConfig read = read_config(folder.path());
+    EXPECT_EQ(read.family, c.family);
+    EXPECT_EQ(read.vocab, c.vocab);
+    EXPECT_EQ(read.dim, c.dim);
+    EXPECT_EQ(read.ffn, c.ffn);
+    EXPECT_EQ(read.layers, c.layers);
+    EXPECT_EQ(read.heads, c.heads);
+    EXPECT_EQ(read.kv_heads, c.kv_heads);
+    EXPECT_EQ(read.head_dim, c.head_dim);
+    EXPECT_EQ(read.max_position, c.max_position);
+    EXPECT_EQ(read.rotary_dim, c.rotary_dim);
+    EXPECT_EQ(read.rope_theta, c.rope_theta);
+    EXPECT_EQ(read.norm, c.norm);
+    EXPECT_EQ(read.norm_epsilon, c.norm_epsilon);
+    EXPECT_EQ(read.gelu, c.gelu);
+    EXPECT_EQ(read.attention_bias, c.attention_bias);
+    EXPECT_EQ(read.parallel_residual, c.parallel_residual);
+    EXPECT_EQ(read.tied_head, c.tied_head);
+    EXPECT_EQ(read.init_std, c.init_std);
+    EXPECT_EQ(read.tokenizer, c.tokenizer);
+    ASSERT_EQ(read.rope_scaling.has_value(), full);
+    EXPECT_EQ(full ? read.rope_scaling->factor : 0.0, full ? c.rope_scaling->factor : 0.0);
+    const json written = json::parse(std::ifstream(folder.path() / "config.json"));
+    EXPECT_EQ(written["architectures"], json({"GPTNeoXForCausalLM"}));
+    EXPECT_EQ(written["hidden_act"], full ? "gelu_pytorch_tanh" : "gelu");
+  }
+}
+
+// A quotient of two whole numbers times the second, rounded down, may be one less than the first: 49 * (1.0 / 49) is.
+TEST(GptNeoxConfig, EveryRotaryShareIsReadBack) {
+  for (std::int64_t head_dim = 2; head_dim <= 256; head_dim += 2) {
+    for (std::int64_t dims = 2; dims <= head_dim; dims += 2) {
+      DecoderConfig c = parse_config(tiny(), "x");
+      c.heads = c.kv_heads = 1;
+      c.dim = c.head_dim = head_dim;
+      c.rotary_dim = dims;
+      const json written = family_of("gpt_neox", "x").write(c);
+      ASSERT_EQ(parse_config(written, "x").rotary_dim, dims) << "of " << head_dim;
+    }
+  }
+}
+
+TEST(GptNeoxConfig, ReadsRotationWhereverTransformersPutIt) {
+  EXPECT_EQ(parse_config(with("rotary_pct", 1.0), "x").rotary_dim, 16);
+  EXPECT_EQ(parse_config(with("rotary_pct", 0.4), "x").rotary_dim, 6) << "rounded down";
+  EXPECT_EQ(parse_config(with("rotary_emb_base", 500), "x").rope_theta, 500.0);
+  const DecoderConfig c = parse_config(
+      with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 700.0}, {"partial_rotary_factor", 0.5}}), "x");
+  EXPECT_EQ(c.rope_theta, 700.0);
+  EXPECT_EQ(c.rotary_dim, 8);
+  EXPECT_FALSE(c.rope_scaling);
+}
+
+TEST(GptNeoxConfig, KnowsActivationsByTheirNames) {
+  for (const char* name : {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"}) {
+    EXPECT_EQ(parse_config(with("hidden_act", name), "x").gelu, kernels::Gelu::tanh) << name;
+  }
+  EXPECT_EQ(parse_config(with("hidden_act", "gelu"), "x").gelu, kernels::Gelu::exact);
+  EXPECT_EQ(refusal(with("hidden_act", "relu")),
+            "hidden_act = \"relu\" is not supported (gelu, gelu_fast, gelu_new, gelu_pytorch_tanh)");
+}
+
+TEST(GptNeoxConfig, RefusesWhatOctetDoesNotCompute) {
+  EXPECT_EQ(refusal(with("attention_dropout", 0.1)),
+            "attention_dropout = 0.1 is not supported: octet trains without dropout (0)");
+  EXPECT_EQ(refusal(with("hidden_dropout", 0.5)), "hidden_dropout = 0.5 is not supported: octet trains without dropout (0)");
+  EXPECT_EQ(refusal(with("attention_dropout", 0.0)), "");
+  EXPECT_EQ(refusal(with("rope_scaling", {{"type", "yarn"}})), "rope_scaling: type \"yarn\" is not supported (default, llama3)");
+}
+
+TEST(GptNeoxConfig, RefusesWhatMakesNoModel) {
+  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
+    json config = tiny();
+    config.erase(key);
+    EXPECT_EQ(refusal(config), concat("no ", key));
+    EXPECT_EQ(refusal(with(key, "12")), concat(key, " = \"12\": must be a whole number"));
+  }
+  EXPECT_EQ(refusal(with("num_attention_heads", 5)), "hidden_size = 48 is not a multiple of num_attention_heads = 5");
+  EXPECT_NE(refusal(with("num_attention_heads", 0)), "");
+  EXPECT_NE(refusal(with("num_attention_heads", std::numeric_limits<std::int64_t>::min())), "");
+  EXPECT_EQ(refusal(with("layer_norm_eps", 0)), "layer_norm_eps = 0: must be positive");
+  EXPECT_EQ(refusal(with("rotary_pct", 0)), "rotary_pct = 0: must be above 0, and 1 at most");
+  EXPECT_EQ(refusal(with("rotary_pct", 1.5)), "rotary_pct = 1.5: must be above 0, and 1 at most");
+  EXPECT_EQ(refusal(with("rotary_pct", 0.01)), "rotary_pct = 0.01: rotates nothing of heads of 16");
+  EXPECT_EQ(refusal(with("rotary_pct", 0.2)),
+            "3 dims to rotate of heads of 16: must be even and positive, and no more than there are (rotary halves)");
+  EXPECT_EQ(refusal(with("use_parallel_residual", 1)), "use_parallel_residual = 1: must be true or false");
+}
+
+}  // namespace
+}  // namespace octet::models
