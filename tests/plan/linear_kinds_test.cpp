@@ -34,6 +34,24 @@ TEST(LinearKinds, AreTheFusedLinearsOfABlockAndTheHead) {
   EXPECT_FALSE(linear_kinds(other)[4].quantisable);
 }
 
+TEST(LinearKinds, KnowEveryFamily) {
+  for (const bool parallel : {true, false}) {
+    models::Decoder model(octet::testing::tiny_gpt_neox_config(parallel), recipe_named("bf16"));
+    const std::vector<LinearKind> kinds = linear_kinds(model);
+    ASSERT_EQ(kinds.size(), 5u);
+    const char* const names[] = {"qkv", "o", "up", "down", "head"};
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      EXPECT_EQ(kinds[i].name, names[i]);
+      EXPECT_EQ(kinds[i].bias, i < 4) << names[i];
+      EXPECT_EQ(kinds[i].layers, i < 4 ? 2 : 1) << names[i];
+    }
+    EXPECT_EQ(kinds[0].pattern, "gpt_neox.layers.*.attention.query_key_value");
+    EXPECT_EQ(kinds[4].pattern, "embed_out");
+    EXPECT_EQ(kinds[1].g, parallel ? Producer::none : Producer::norm_backward) << "two linears have one gradient";
+    EXPECT_EQ(kinds[3].g, Producer::norm_backward);
+  }
+}
+
 TEST(LinearKinds, CountWhatIsInFp8) {
   const auto counts = [](const recipes::Options& options) {
     models::Decoder model(tiny_config(), recipe_named("fp8_block", options));

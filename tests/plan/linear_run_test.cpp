@@ -12,8 +12,8 @@ namespace {
 using octet::testing::recipe_named;
 using octet::testing::tiny_config;
 
-std::vector<LinearKind> tiny_kinds() {
-  models::Decoder model(tiny_config(), recipe_named("bf16"));
+std::vector<LinearKind> tiny_kinds(const models::DecoderConfig& config = tiny_config()) {
+  models::Decoder model(config, recipe_named("bf16"));
   return linear_kinds(model);
 }
 
@@ -81,17 +81,22 @@ TEST(LinearRun, TheHeadIsCutAsInTraining) {
 TEST(LinearRun, RunsOnADevice) {
   const auto device = make_device(DeviceKind::cpu);
   const auto queue = device->make_queue();
-  for (const char* recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"}) {
-    for (const LinearKind& kind : tiny_kinds()) {
-      constexpr std::size_t kPlenty = std::size_t{64} << 20;
-      LinearRun run(*queue, kind, recipe_named(recipe), tiny_setting(), {kPlenty, kPlenty});
-      const LinearRun::Capacity before = run.used();
-      run.micro_batch();
-      run.update_scales();
-      run.cast_weight();
-      run.micro_batch();
-      EXPECT_GT(run.used().stash, 0u) << recipe << " " << kind.name;
-      EXPECT_GE(run.used().scratch, before.scratch);
+  for (const models::DecoderConfig& model :
+       {tiny_config(), octet::testing::tiny_gpt_neox_config(true), octet::testing::tiny_gpt_neox_config(false)}) {
+    LinearSetting setting = tiny_setting();
+    setting.model = model;
+    for (const char* recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"}) {
+      for (const LinearKind& kind : tiny_kinds(model)) {
+        constexpr std::size_t kPlenty = std::size_t{64} << 20;
+        LinearRun run(*queue, kind, recipe_named(recipe), setting, {kPlenty, kPlenty});
+        const LinearRun::Capacity before = run.used();
+        run.micro_batch();
+        run.update_scales();
+        run.cast_weight();
+        run.micro_batch();
+        EXPECT_GT(run.used().stash, 0u) << recipe << " " << kind.name;
+        EXPECT_GE(run.used().scratch, before.scratch);
+      }
     }
   }
 }

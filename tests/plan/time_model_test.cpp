@@ -65,7 +65,7 @@ TEST(TimeModel, SumsAMicroBatch) {
   EXPECT_DOUBLE_EQ(time.products_s, 3);
   EXPECT_DOUBLE_EQ(time.others_s, 7 + 8 / 4.0);
   // A head of 2^29 / 2048 = 262,144 tokens at a time runs four times.
-  kind.pattern = "lm_head";
+  kind.name = "head";
   kind.out = 2048;
   time = measured_time(ops, kind, setting);
   EXPECT_DOUBLE_EQ(time.products_s, 12);

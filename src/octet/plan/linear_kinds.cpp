@@ -5,6 +5,7 @@
 
 #include "octet/base/names.h"
 #include "octet/base/require.h"
+#include "octet/models/decoder/names.h"
 
 namespace octet::plan {
 namespace {
@@ -15,28 +16,26 @@ struct Role {
   Producer x, g;
   bool residual;
 };
-// Block, Attention, Mlp and HeadLoss of nn/ and models/ say the same in arithmetic.
+// The blocks of models/, Attention, Mlp, GeluMlp and HeadLoss of nn/ say the same in arithmetic.
 constexpr Role kRoles[] = {
     {".self_attn.q_proj.fused", "qkv", Producer::norm, Producer::rope_backward, false},
     {".self_attn.o_proj", "o", Producer::none, Producer::norm_backward, true},
     {".mlp.gate_proj.fused", "gate_up", Producer::norm, Producer::swiglu_backward, false},
     {".mlp.down_proj", "down", Producer::swiglu, Producer::norm_backward, true},
     {"lm_head", "head", Producer::none, Producer::none, false},
+    {".attention.query_key_value", "qkv", Producer::norm, Producer::rope_backward, false},
+    {".attention.dense", "o", Producer::none, Producer::norm_backward, true},
+    {".mlp.dense_h_to_4h", "up", Producer::norm, Producer::gelu_backward, false},
+    {".mlp.dense_4h_to_h", "down", Producer::gelu, Producer::norm_backward, true},
+    {"embed_out", "head", Producer::none, Producer::none, false},
 };
-
-// "model.layers.3.mlp.down_proj" -> "model.layers.*.mlp.down_proj".
-std::string pattern_of(const std::string& name) {
-  constexpr std::string_view kPrefix = "model.layers.";
-  if (name.rfind(kPrefix, 0) != 0) return name;
-  return std::string(kPrefix) + "*" + name.substr(name.find('.', kPrefix.size()));
-}
 
 }  // namespace
 
 std::vector<LinearKind> linear_kinds(models::Decoder& model) {
   std::vector<LinearKind> kinds;
   for (const nn::Linear* linear : model.linears()) {
-    const std::string pattern = pattern_of(linear->name());
+    const std::string pattern = models::kind_pattern(linear->name());
     const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const LinearKind& kind) { return kind.pattern == pattern; });
     if (known != kinds.end()) {
       ++known->layers;
@@ -46,14 +45,17 @@ std::vector<LinearKind> linear_kinds(models::Decoder& model) {
         std::find_if(std::begin(kRoles), std::end(kRoles), [&](const Role& r) { return pattern.ends_with(r.ending); });
     require(role != std::end(kRoles), "plan: no kind for linear ", linear->name());
     const Shape shape = linear->weight().cut.global();
+    // Beside a feed-forward layer, attention's output has that one's gradient: nobody makes codes of it for a second linear.
+    const bool shares_gradient = model.config().parallel_residual && role->name == std::string_view("o");
     kinds.push_back({.name = role->name,
                      .pattern = pattern,
                      .out = shape[0],
                      .in = shape[1],
                      .layers = 1,
                      .x = role->x,
-                     .g = role->g,
+                     .g = shares_gradient ? Producer::none : role->g,
                      .residual = role->residual,
+                     .bias = linear->bias() != nullptr,
                      .quantisable = shape[0] % 16 == 0 && shape[1] % 16 == 0});
   }
   return kinds;

@@ -12,20 +12,23 @@ namespace octet::plan {
 // The op before a linear, which writes codes of its result in the place of values where it can.
 enum class Producer : std::uint8_t {
   none,           // values that exist: the linear casts them itself
-  norm,           // RMSNorm forward
-  swiglu,         // SwiGLU forward
+  norm,           // forward
+  swiglu,         // forward
+  gelu,           // forward
   rope_backward,  // of packed QKV
   norm_backward,  // writes codes beside its values, which the residual stream needs
   swiglu_backward,
+  gelu_backward,
 };
 
 struct LinearKind {
-  std::string name;     // "qkv", "o", "gate_up", "down", "head"
+  std::string name;     // "qkv", "o", "gate_up", "up", "down", "head"
   std::string pattern;  // of its layers' names, as precision.skip takes it: "model.layers.*.self_attn.o_proj"
   std::int64_t out = 0, in = 0;
   std::int64_t layers = 0;  // linears of this kind
   Producer x = Producer::none, g = Producer::none;
   bool residual = false;    // adds to the residual stream
+  bool bias = false;
   bool quantisable = true;  // dims that FP8 takes; else its layers are in BF16 in every recipe
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "octet/kernels/fill/fill.h"
+#include "octet/kernels/gelu/gelu.h"
 #include "octet/kernels/rope/rope.h"
 #include "octet/kernels/swiglu/swiglu.h"
 
@@ -19,7 +20,7 @@ Recipe everywhere(const Recipe& recipe) {
 }  // namespace
 
 std::int64_t tokens_at_a_time(const LinearKind& kind, const LinearSetting& setting) {
-  if (kind.pattern != "lm_head") return setting.tokens();
+  if (kind.name != "head") return setting.tokens();
   constexpr std::int64_t kLogits = std::int64_t{1} << 29;  // as nn::HeadLoss cuts a micro-batch on a GPU
   return std::min(setting.tokens(), std::max<std::int64_t>(128, kLogits / kind.out / 128 * 128));
 }
@@ -30,9 +31,14 @@ LinearRun::LinearRun(Queue& queue, const LinearKind& kind, const Recipe& recipe,
       setting_(setting),
       tokens_(tokens_at_a_time(kind, setting)),
       scales_(recipe),
-      linear_({.parts = {kind.name}, .out = kind.out, .in = kind.in}, everywhere(recipe), parameters_, scales_),
-      norm_x_("x", kind.in, setting.model.norm_epsilon, parameters_),
-      norm_g_("g", kind.out, setting.model.norm_epsilon, parameters_),
+      linear_({.parts = {kind.name},
+               .out = kind.out,
+               .in = kind.in,
+               .cut = {.along = kind.residual ? parallel::Cut::columns : parallel::Cut::rows},
+               .bias = kind.bias},
+              everywhere(recipe), parameters_, scales_),
+      norm_x_(nn::make_norm(setting.model.norm, "x", kind.in, setting.model.norm_epsilon, parameters_)),
+      norm_g_(nn::make_norm(setting.model.norm, "g", kind.out, setting.model.norm_epsilon, parameters_)),
       stash_(queue.device(), MemoryCategory::activations, capacity.stash),
       scratch_(queue.device(), MemoryCategory::workspace, capacity.scratch) {
   parameters_.materialise(queue.device(), setting.storage);
@@ -46,31 +52,43 @@ LinearRun::LinearRun(Queue& queue, const LinearKind& kind, const Recipe& recipe,
   s.gradient = random(DType::bf16, {tokens_, kind.out});
   s.y = allocate(stash_, DType::bf16, {tokens_, kind.out});
   s.gx = allocate(stash_, DType::bf16, {tokens_, kind.in});
-  s.rstd = random(DType::f32, {tokens_});
+  const nn::Scope scope = scope_of_run();
+  s.statistics_x = filled(norm_x_->allocate_statistics(scope, stash_, tokens_));
+  s.statistics_g = filled(norm_g_->allocate_statistics(scope, stash_, tokens_));
   if (kind.residual) s.residual = random(DType::bf16, {tokens_, kind.out});
   if (kind.g == Producer::norm_backward) s.g = random(DType::bf16, {tokens_, kind.out});
   if (kind.g == Producer::swiglu_backward) {
     s.g = random(DType::bf16, {tokens_, kind.out / 2});
     s.gate_up = random(DType::bf16, {tokens_, kind.out});
   }
+  if (kind.g == Producer::gelu_backward) {
+    s.g = random(DType::bf16, {tokens_, kind.out});
+    s.gate_up = random(DType::bf16, {tokens_, kind.out});
+  }
   if (kind.g == Producer::rope_backward) make_rope_table();
 }
 
-Tensor LinearRun::random(DType dtype, Shape shape) {
-  const Tensor x = allocate(stash_, dtype, shape);
+Tensor LinearRun::random(DType dtype, Shape shape) { return filled(allocate(stash_, dtype, shape)); }
+
+Tensor LinearRun::filled(const Tensor& x) {
   kernels::fill_normal(queue_, {.x = x, .deviation = 1.0, .seed = 1, .subject = ++draws_});
   return x;
 }
 
+nn::Scope LinearRun::scope_of_run() {
+  return {.queue = queue_, .stash = stash_, .scratch = scratch_, .context = *alone_, .tensor = *alone_, .expert = *alone_, .batch = setting_.batch};
+}
+
 void LinearRun::make_rope_table() {
   const models::DecoderConfig& model = setting_.model;
+  const std::int64_t rotary_dim = model.rotary_dim == 0 ? model.head_dim : model.rotary_dim;
   const std::vector<float> table = kernels::rope_table(
-      kernels::rope_inverse_frequencies(model.head_dim, model.rope_theta, model.rope_scaling), setting_.seq_len);
+      kernels::rope_inverse_frequencies(rotary_dim, model.rope_theta, model.rope_scaling), setting_.seq_len);
   std::vector<std::int32_t> positions(static_cast<std::size_t>(tokens_));
   for (std::size_t i = 0; i < positions.size(); ++i) {
     positions[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % setting_.seq_len);
   }
-  sources_.table = allocate(stash_, DType::f32, {setting_.seq_len, model.head_dim});
+  sources_.table = allocate(stash_, DType::f32, {setting_.seq_len, rotary_dim});
   sources_.positions = allocate(stash_, DType::i32, {tokens_});
   queue_.copy_to_device(sources_.table.data, table.data(), sources_.table.bytes());
   queue_.copy_to_device(sources_.positions.data, positions.data(), sources_.positions.bytes());
@@ -80,8 +98,7 @@ void LinearRun::make_rope_table() {
 void LinearRun::micro_batch() {
   const ArenaScope kept(stash_);
   const ArenaScope temporaries(scratch_);
-  const nn::Scope scope{
-      .queue = queue_, .stash = stash_, .scratch = scratch_, .context = *alone_, .tensor = *alone_, .expert = *alone_, .batch = setting_.batch};
+  const nn::Scope scope = scope_of_run();
   // The first micro-batch of a step writes the weight's gradient, the others add to it.
   linear_.weight().grad_is_stale = setting_.micro_batches == 1;
   nn::LinearSaved saved;
@@ -97,9 +114,11 @@ void LinearRun::forward(const nn::Scope& scope, nn::LinearSaved& saved) {
   }
   const nn::LinearOperand x = linear_.input(scope, tokens_, &saved);
   if (kind_.x == Producer::norm) {
-    norm_x_.forward(scope, s.x, x, s.rstd);
-  } else {
+    norm_x_->forward(scope, s.x, x, s.statistics_x);
+  } else if (kind_.x == Producer::swiglu) {
     kernels::swiglu_forward(queue_, scratch_, {.gate_up = s.x, .y = x.values, .codes = x.codes});
+  } else {
+    kernels::gelu_forward(queue_, scratch_, {.kind = setting_.model.gelu.value(), .x = s.x, .y = x.values, .codes = x.codes});
   }
   linear_.forward(scope, x, s.residual, s.y, &saved);
 }
@@ -112,15 +131,20 @@ void LinearRun::backward(const nn::Scope& scope, const nn::LinearSaved& saved) {
   }
   const nn::LinearOperand g = linear_.gradient(scope, s.gradient);
   if (kind_.g == Producer::norm_backward) {
-    norm_g_.backward(scope, s.g, s.residual, s.rstd, g);
+    norm_g_->backward(scope, s.g, s.residual, s.statistics_g, g);
   } else if (kind_.g == Producer::swiglu_backward) {
     kernels::swiglu_backward(queue_, scratch_, {.gate_up = s.gate_up, .gy = s.g, .ggate_up = g.values, .codes = g.codes});
+  } else if (kind_.g == Producer::gelu_backward) {
+    kernels::gelu_backward(
+        queue_, scratch_,
+        {.kind = setting_.model.gelu.value(), .x = s.gate_up, .gy = s.g, .gx = g.values, .codes = g.codes});
   } else {
     const models::DecoderConfig& model = setting_.model;
     kernels::rope(queue_, scratch_,
                   {.x = s.gradient,
                    .rotated = (model.heads + model.kv_heads) * model.head_dim,
                    .head_dim = model.head_dim,
+                   .rotary_dim = model.rotary_dim,
                    .table = s.table,
                    .positions = s.positions,
                    .direction = kernels::Rope::Direction::backward,

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "octet/nn/rmsnorm.h"
+#include "octet/nn/norm.h"
 #include "octet/plan/linear_kinds.h"
 
 namespace octet::plan {
@@ -45,13 +45,15 @@ class LinearRun {
   struct Sources {
     Tensor x;         // of the producer of X: [T, in], or [T, 2 in] for SwiGLU
     Tensor g;         // of the producer of G: [T, out], or [T, out / 2] for SwiGLU, which reads gate_up, too
-    Tensor gate_up;   // [T, out]
-    Tensor rstd;      // [T] F32
+    Tensor gate_up;   // [T, out]: what SwiGLU or GELU has made X of
+    Tensor statistics_x, statistics_g;  // of the norms
     Tensor residual;  // [T, out]: the residual stream, of linears that add to it
     Tensor gradient;  // [T, out]: values of G
     Tensor y, gx;
     Tensor table, positions;
   };
+  nn::Scope scope_of_run();
+  Tensor filled(const Tensor& x);
   Tensor random(DType dtype, Shape shape);
   void make_rope_table();
   void forward(const nn::Scope& scope, nn::LinearSaved& saved);
@@ -64,7 +66,7 @@ class LinearRun {
   parallel::ParameterStore parameters_;
   recipes::ScaleState scales_;
   nn::Linear linear_;
-  nn::RmsNorm norm_x_, norm_g_;
+  std::unique_ptr<nn::Norm> norm_x_, norm_g_;
   Arena stash_, scratch_;
   std::unique_ptr<comm::Group> alone_ = comm::make_silent_group("context");
   Sources sources_;
