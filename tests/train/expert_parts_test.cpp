@@ -194,7 +194,7 @@ TEST_P(OnMesh, ExportsAndImportsWholeModels) {
     };
     const parallel::NameTable names = names_of(parts);
     if (parts.rank() > 0) return checkpoint::join_save_weights(names, whole);
-    checkpoint::save_weights(folder.path(), names, DType::f32, whole);
+    checkpoint::save_weights(folder.path(), names, {.dtype = DType::f32}, whole);
   });
   SharedGlobals seen;
   on_parts(options, [&](ExpertParts& parts) {
