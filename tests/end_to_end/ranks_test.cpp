@@ -105,6 +105,50 @@ TEST(Ranks, ACheckpointOfAnyMeshResumesOnAnyOther) {
   }
 }
 
+// Whoever holds the experts: each checkpoint is written by ranks that hold some of them, and read by others that hold others.
+TEST(Ranks, ShareExpertsOutAndResumeWithOthers) {
+  const TinyRun run;
+  const std::string options =
+      "--model.model_type=mixtral --model.num_local_experts=4 --model.num_experts_per_tok=2 --training.micro_batch_size=1 "
+      "--lr_scheduler.decay=constant --precision.recipe=fp8_delayed --metrics.health_freq=3 ";
+  ASSERT_EQ(run.run("train run.toml --training.steps=20 --run.output_dir=one " + options).code, 0);
+  const char* const meshes[] = {
+      "launch -n 4 -- train run.toml --parallel.expert=2 --parallel.gradients=sharded --parallel.reshard_after_forward=true",
+      "launch -n 4 -- train run.toml --parallel.expert=4",
+      "train run.toml",
+      "launch -n 4 -- train run.toml --parallel.replicate=2 --parallel.expert=2",
+      "launch -n 4 -- train run.toml --parallel.context=2 --parallel.expert=2 --parallel.reshard_after_forward=true",
+  };
+  int steps = 0;
+  for (const char* mesh : meshes) {
+    steps += 4;
+    const ProgramResult result = run.run(concat(mesh, " --training.steps=", steps, " --run.output_dir=many ", options));
+    ASSERT_EQ(result.code, 0) << mesh << "\n" << result.err;
+    EXPECT_EQ(result.err.find("resuming after step ") != std::string::npos, steps > 4) << result.err;
+    // The model that ranks tell rank 0 is the one in their checkpoint.
+    const std::string checkpoint = checkpoint::step_name(steps);
+    const ProgramResult exported =
+        run.run(concat("convert export --checkpoint many/checkpoints/", checkpoint, " --output ", checkpoint));
+    ASSERT_EQ(exported.code, 0) << exported.err;
+    EXPECT_EQ(read_file(run / checkpoint / "model.safetensors"), read_file(run / "many/model/model.safetensors")) << mesh;
+  }
+  EXPECT_TRUE(same_curve(run / "many", run / "one"));
+}
+
+TEST(Ranks, RefuseExpertsThatCannotBeSharedOut) {
+  const TinyRun run;
+  const auto refused = [&](const std::string& options) {
+    const ProgramResult result = run.run("plan run.toml --gpus 4xH100 --training.micro_batch_size=1 " + options);
+    EXPECT_EQ(result.code, static_cast<int>(ExitCode::config)) << options << "\n" << result.err;
+    return result.err;
+  };
+  EXPECT_NE(refused("--parallel.expert=2").find("parallel.expert = 2: the model has no experts"), std::string::npos);
+  const std::string six = "--model.model_type=mixtral --model.num_local_experts=6 --model.num_experts_per_tok=2 ";
+  EXPECT_NE(refused(six + "--parallel.expert=4").find("parallel.expert = 4: must divide the 6 experts of a layer"),
+            std::string::npos);
+  EXPECT_NE(refused(six + "--parallel.expert=3").find("parallel.expert = 3: must divide parallel.shard = 4"), std::string::npos);
+}
+
 // However a mesh keeps its weights and gradients, it computes the same, and writes the same model.
 TEST(Ranks, WriteTheModelOfTheirParts) {
   const TinyRun run;
