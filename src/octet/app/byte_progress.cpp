@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -12,6 +13,13 @@ namespace octet::app {
 namespace {
 using std::chrono::seconds;
 }  // namespace
+
+std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total, double elapsed_s) {
+  const double share = static_cast<double>(done) / static_cast<double>(total);
+  return fmt::format(
+      "{}  {:.0f}%  {} of {}  eta {}", label, std::floor(100 * share), telemetry::format_bytes(static_cast<std::uint64_t>(done)),
+      telemetry::format_bytes(static_cast<std::uint64_t>(total)), telemetry::format_duration(elapsed_s / share - elapsed_s));
+}
 
 ByteProgress::ByteProgress(std::string label)
     : label_(std::move(label)),
@@ -28,11 +36,7 @@ void ByteProgress::operator()(std::int64_t done, std::int64_t total) {
   if (now < next_ || done <= 0 || total <= 0) return;
   next_ = now + (terminal_ ? Clock::duration(seconds(1)) / 4 : Clock::duration(seconds(10)));
   shown_ = true;
-  const double elapsed = std::chrono::duration<double>(now - start_).count();
-  const double share = static_cast<double>(done) / static_cast<double>(total);
-  const std::string line = fmt::format(
-      "{}  {:.0f}%  {} of {}  eta {}", label_, 100 * share, telemetry::format_bytes(static_cast<std::uint64_t>(done)),
-      telemetry::format_bytes(static_cast<std::uint64_t>(total)), telemetry::format_duration(elapsed / share - elapsed));
+  const std::string line = progress_line(label_, done, total, std::chrono::duration<double>(now - start_).count());
   fmt::print(stderr, "{}{}{}", terminal_ ? "\r\x1b[K" : "", line, terminal_ ? "" : "\n");
   std::fflush(stderr);
 }

@@ -7,8 +7,10 @@
 
 namespace octet::app {
 
+// "reading  43%  3.1 GiB of 7.2 GiB  eta 12s", as if the rest took as long a byte. `done` and `total` are positive.
+std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total, double elapsed_s);
+
 // On stderr: on a terminal one line that is rewritten and goes in the end, elsewhere a line every ten seconds.
-// "reading  43%  3.1 GiB of 7.2 GiB  eta 12s"
 class ByteProgress {
  public:
   explicit ByteProgress(std::string label);

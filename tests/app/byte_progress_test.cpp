@@ -1,0 +1,26 @@
+#include "octet/app/byte_progress.h"
+
+#include <gtest/gtest.h>
+
+namespace octet::app {
+namespace {
+
+TEST(ByteProgress, SaysHowMuchIsLeft) {
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  EXPECT_EQ(progress_line("out", 3 * kGiB, 12 * kGiB, 20), "out  25%  3.00 GiB of 12.0 GiB  eta 1m00s");
+  EXPECT_EQ(progress_line("out", 999 * kGiB, 1000 * kGiB, 999), "out  99%  999 GiB of 1000 GiB  eta 1.0s");
+  EXPECT_EQ(progress_line("out", kGiB, kGiB, 5), "out  100%  1.00 GiB of 1.00 GiB  eta 0.0s");
+}
+
+// What takes a moment is silent.
+TEST(ByteProgress, SaysNothingOfAMoment) {
+  ::testing::internal::CaptureStderr();
+  {
+    ByteProgress progress("out");
+    for (int i = 0; i <= 100; ++i) progress(i, 100);
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+}  // namespace
+}  // namespace octet::app
