@@ -23,6 +23,8 @@ CASES = {
     "tied": dict(model_type="llama", num_attention_heads=2, num_key_value_heads=2, head_dim=128, tie_word_embeddings=True),
     "llama3": dict(model_type="llama", num_attention_heads=4, num_key_value_heads=4, head_dim=32, rope_parameters=LLAMA3),
     "window": dict(model_type="mistral", num_attention_heads=4, num_key_value_heads=2, head_dim=32, sliding_window=16),
+    "mixture": dict(model_type="mixtral", num_attention_heads=4, num_key_value_heads=2, head_dim=32, num_local_experts=4, num_experts_per_tok=2),
+    "neox": dict(model_type="gpt_neox", num_attention_heads=4, rotary_pct=0.25),
 }
 
 
@@ -80,7 +82,9 @@ def check(program, folder, name, settings):
     assert json.loads((fp8 / "config.json").read_text())["quantization_config"]["quant_method"] == "fp8"
     octet(program, "convert", "import", "--input", fp8, "--output", folder / "plain")
     octet(program, "convert", "verify", fp8, folder / "plain", "--tolerance", 1 / 256)
-    octet(program, "convert", "verify", fp8, imported, "--tolerance", 0.25)
+    octet(program, "convert", "verify", fp8, imported, "--tolerance", 0.07, "--weights-only")
+    if "num_local_experts" not in settings:  # a token that goes to another expert makes another gradient
+        octet(program, "convert", "verify", fp8, imported, "--tolerance", 0.25)
     if not importlib.util.find_spec("accelerate"):
         return
     by_transformers = AutoModelForCausalLM.from_pretrained(fp8).state_dict()
