@@ -7,10 +7,13 @@
 #include "octet/base/require.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/adamw/adamw.h"
+#include "octet/kernels/column_sums/column_sums.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/embedding/embedding.h"
 #include "octet/kernels/fill/fill.h"
+#include "octet/kernels/gelu/gelu.h"
+#include "octet/kernels/layernorm/layernorm.h"
 #include "octet/kernels/norm/norm.h"
 #include "octet/kernels/quantize/quantize.h"
 #include "octet/kernels/quantize/shard.h"
@@ -130,6 +133,7 @@ class KernelBench {
       time("swiglu backward to " + name, 5 * bytes,
            [&] { kernels::swiglu_backward(*queue_, scratch_, {.gate_up = gate_up, .gy = gy, .ggate_up = {}, .codes = both}); });
     }
+    gpt_neox_producers_of(name, spec);
     const ArenaScope used(data_);
     const kernels::QuantizeTo to = codes(spec, kTokens, kQkv);
     const kernels::Rope rope = backward_rope();
@@ -138,6 +142,40 @@ class KernelBench {
       op.codes = to;
       kernels::rope(*queue_, scratch_, op);
     });
+  }
+
+  void gpt_neox_producers_of(const std::string& name, const QuantSpec& spec) {
+    {
+      const ArenaScope used(data_);
+      const Tensor x = random(DType::bf16, {kTokens, kDim}), weight = random(DType::bf16, {kDim});
+      const Tensor mean = empty(DType::f32, {kTokens}), rstd = empty(DType::f32, {kTokens}),
+                   gy = random(DType::bf16, {kTokens, kDim});
+      const Tensor gx = random(DType::bf16, {kTokens, kDim}), gweight = empty(DType::f32, {kDim}),
+                   gbias = empty(DType::f32, {kDim});
+      const kernels::QuantizeTo to = codes(spec, kTokens, kDim);
+      const auto bytes = static_cast<double>(x.bytes());
+      time("layernorm to " + name, 2 * bytes, [&] {
+        kernels::layernorm_forward(*queue_, scratch_,
+                                   {.x = x, .weight = weight, .bias = weight, .y = {}, .codes = to, .mean = mean, .rstd = rstd});
+      });
+      time("layernorm backward to " + name, 5 * bytes, [&] {
+        kernels::layernorm_backward(*queue_, scratch_,
+                                    {.gy = gy,
+                                     .x = x,
+                                     .weight = weight,
+                                     .mean = mean,
+                                     .rstd = rstd,
+                                     .gx = gx,
+                                     .gweight = gweight,
+                                     .gbias = gbias,
+                                     .codes = to});
+      });
+    }
+    const ArenaScope used(data_);
+    const Tensor x = random(DType::bf16, {kTokens, kFfn});
+    const kernels::QuantizeTo to = codes(spec, kTokens, kFfn);
+    time("gelu to " + name, 2 * static_cast<double>(x.bytes()),
+         [&] { kernels::gelu_forward(*queue_, scratch_, {.x = x, .y = {}, .codes = to}); });
   }
 
   kernels::Rope backward_rope() {
@@ -165,6 +203,15 @@ class KernelBench {
       const Tensor y = empty(DType::bf16, {kTokens, kDim}), rstd = empty(DType::f32, {kTokens});
       time("rmsnorm to BF16", 2 * static_cast<double>(x.bytes()),
            [&] { kernels::rmsnorm_forward(*queue_, scratch_, {.x = x, .weight = weight, .y = y, .codes = {}, .rstd = rstd}); });
+    }
+    {  // a linear with a bias reads values
+      const ArenaScope used(data_);
+      const Tensor x = random(DType::bf16, {kTokens, kFfn}), gy = random(DType::bf16, {kTokens, kFfn});
+      const Tensor sums = empty(DType::f32, {kFfn});
+      const auto bytes = static_cast<double>(x.bytes());
+      time("gelu backward to BF16", 3 * bytes,
+           [&] { kernels::gelu_backward(*queue_, scratch_, {.x = x, .gy = gy, .gx = gy, .codes = {}}); });
+      time("column sums", bytes, [&] { kernels::column_sums(*queue_, scratch_, {.x = gy, .y = sums}); });
     }
     const ArenaScope used(data_);
     const Tensor logits = random(DType::bf16, {kLogitRows, kVocab}), loss = empty(DType::f32, {kLogitRows});
