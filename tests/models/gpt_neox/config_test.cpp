@@ -102,6 +102,29 @@ TEST(GptNeoxConfig, WhatIsWrittenIsReadBack) {
   }
 }
 
+// Parameters of the models of Biderman et al. (2023), in all and without embedding and head, as the table of their repository
+// says.
+TEST(GptNeoxConfig, CountsPythiasParameters) {
+  struct Size {
+    std::int64_t layers, dim, heads, vocab, all, without;
+  };
+  for (const Size& size :
+       {Size{6, 512, 8, 50304, 70426624, 18915328}, Size{12, 768, 12, 50304, 162322944, 85056000},
+        Size{24, 1024, 16, 50304, 405334016, 302311424}, Size{16, 2048, 8, 50304, 1011781632, 805736448},
+        Size{24, 2048, 16, 50304, 1414647808, 1208602624}, Size{32, 2560, 32, 50304, 2775208960, 2517652480},
+        Size{32, 4096, 32, 50432, 6857302016, 6444163072}, Size{36, 5120, 40, 50688, 11846072320, 11327027200}}) {
+    const DecoderConfig c = parse_config({{"model_type", "gpt_neox"},
+                                          {"vocab_size", size.vocab},
+                                          {"hidden_size", size.dim},
+                                          {"intermediate_size", 4 * size.dim},
+                                          {"num_hidden_layers", size.layers},
+                                          {"num_attention_heads", size.heads}},
+                                         "x");
+    EXPECT_EQ(c.parameters(), size.all) << size.dim;
+    EXPECT_EQ(c.parameters() - 2 * size.vocab * size.dim, size.without) << size.dim;
+  }
+}
+
 // A quotient of two whole numbers times the second, rounded down, may be one less than the first: 49 * (1.0 / 49) is.
 TEST(GptNeoxConfig, EveryRotaryShareIsReadBack) {
   for (std::int64_t head_dim = 2; head_dim <= 256; head_dim += 2) {
