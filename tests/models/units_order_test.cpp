@@ -100,8 +100,12 @@ Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients g
   Decoder model(config_of(tied), recipes::make_recipe("fp8_delayed", {}));
   model.materialise(*queue, {}, 64, groups, layout);
   Arena stash(device, MemoryCategory::activations, 0), scratch(device, MemoryCategory::workspace, 0);
-  const nn::Scope scope{
-      .queue = *queue, .stash = stash, .scratch = scratch, .context = *groups.context, .tensor = *groups.tensor};
+  const nn::Scope scope{.queue = *queue,
+                        .stash = stash,
+                        .scratch = scratch,
+                        .context = *groups.context,
+                        .tensor = *groups.tensor,
+                        .expert = *groups.expert};
   const Buffer ids = device.allocate(64 * 4, MemoryCategory::workspace);
   const Batch batch{.seq_len = 64, .tokens = view(ids, DType::i32, {64}), .targets = view(ids, DType::i32, {64})};
   double total[2];
