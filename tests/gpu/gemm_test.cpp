@@ -296,6 +296,26 @@ TEST_F(GpuGemm, MxScalesAtTheEndsOfTheirRange) {
   EXPECT_TRUE(testing::near(o.actual, o.expected, testing::Tolerance{}, n));
 }
 
+// What a router of experts multiplies: whole FP32, in the two layouts of its gradients.
+TEST_F(GpuGemm, Fp32) {
+  for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{300, 64, 8}, {8, 96, 300}, {37, 45, 5}}) {
+    for (const bool transposed : {false, true}) {
+      const Twin a = transposed ? random(DType::f32, {k, m}) : random(DType::f32, {m, k}), b = random(DType::f32, {k, n});
+      const Twin d = poisoned(DType::f32, {m, n});
+      const auto layout = transposed ? GemmOperand::Layout::k_first : GemmOperand::Layout::k_last;
+      const auto run = [&](Queue& queue, Arena& scratch, const Tensor& x, const Tensor& y, const Tensor& out) {
+        gemm(queue, scratch,
+             {.a = {.values = x, .layout = layout}, .b = {.values = y, .layout = GemmOperand::Layout::k_first}, .c = {}, .d = out});
+      };
+      run(*cpu_queue, cpu_scratch, a.cpu, b.cpu, d.cpu);
+      run(*gpu_queue, gpu_scratch, a.gpu, b.gpu, d.gpu);
+      // Terms are 0.64 on average, and sums of them below 4 k; TF32 would be off by 2^-11 of a term.
+      const auto terms = static_cast<double>(k);
+      expect_near(d, {.absolute = 2 * gamma(terms, kUnitRoundoffF32) * 4 * terms}, concat(m, " x ", n, " x ", k));
+    }
+  }
+}
+
 TEST_F(GpuGemm, FastAccumulationIsAnother) {
   const OperandTwin a = fp8(kE4m3, ScaleTile::tensor, 128, 8192), b = fp8(kE4m3, ScaleTile::tensor, 256, 8192);
   const auto distance = [&](Accumulation accumulation) {

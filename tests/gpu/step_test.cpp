@@ -17,6 +17,7 @@ struct Variant {
   DType grad = DType::f32, moments = DType::f32;
   std::int64_t window = 0;
   std::optional<bool> gpt_neox = {};  // whether its residual branches are parallel
+  std::int64_t experts = 0;           // tokens go to all of them: a choice would turn a rounding into another expert
 };
 void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
@@ -25,6 +26,7 @@ std::vector<Variant> variants() {
   for (const std::string& recipe : all_recipes()) {
     if (recipe == "fp32") continue;
     result.push_back({.name = recipe, .recipe = recipe});
+    result.push_back({.name = recipe + "_mixture", .recipe = recipe, .experts = 3});
     for (const bool parallel : {true, false}) {
       result.push_back(
           {.name = concat("gpt_neox_", parallel ? "parallel_" : "sequential_", recipe), .recipe = recipe, .gpt_neox = parallel});
@@ -49,6 +51,12 @@ train::EngineOptions options_of(const Variant& v) {
   options.model.head_dim = 16;
   if (v.gpt_neox) options.model.rotary_dim = *v.gpt_neox ? 4 : 16;
   options.model.ffn = 160;
+  if (v.experts > 0) {
+    options.model.family = "mixtral";
+    options.model.experts = options.model.experts_per_token = v.experts;
+    options.model.router_balance = 0.05;
+    options.model.router_z = 0.01;
+  }
   options.model.tied_head = v.tied_head;
   options.model.sliding_window = v.window;
   options.seq_len = 70;

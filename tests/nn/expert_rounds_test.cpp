@@ -30,7 +30,9 @@ void check_rounds(const std::vector<std::int32_t>& counts, int ranks, std::int64
       const ExpertRound& round = all[from][r];
       for (std::size_t to = 0; to < n; ++to) {
         EXPECT_LE(round.sent[to], quota);
-        if (round.sent[to] > 0) EXPECT_EQ(round.first[to], next[to]) << "round " << r;
+        if (round.sent[to] > 0) {
+          EXPECT_EQ(round.first[to], next[to]) << "round " << r;
+        }
         next[to] += round.sent[to];
         EXPECT_EQ(round.sent[to], all[to][r].received[from]);
         EXPECT_EQ(round.sent[to], sum(all[to][r].parts[from]));
@@ -88,6 +90,21 @@ TEST(ExpertRounds, TheFullestHoldsAsMuchForOneExpertAsThereCanBe) {
   EXPECT_EQ(full.rows[1], 512);
   EXPECT_EQ(full.total(), (1000 + 8 * 127) / 128 * 128);
   EXPECT_LE(even_round(1000, 1, 8).total(), full.total());
+  // Rows that arrive have room.
+  for (const int ranks : {1, 2, 8}) {
+    for (const std::int64_t experts : {1, 2, 4}) {
+      for (const ExpertRound& round : {fullest_round(1000, 300, ranks, experts), even_round(1000, ranks, experts)}) {
+        std::int64_t arrived = 0;
+        for (std::size_t e = 0; e < round.rows.size(); ++e) {
+          std::int64_t rows = 0;
+          for (const auto& parts : round.parts) rows += parts[e];
+          EXPECT_LE(rows, round.rows[e]) << ranks << " ranks, expert " << e;
+          arrived += rows;
+        }
+        EXPECT_LE(arrived, sum(round.received));
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -72,10 +72,13 @@ ExpertRound fullest_round(std::int64_t rows, std::int64_t rows_of_one, int ranks
   ExpertRound round = even_round(rows, ranks, experts);
   std::int64_t tiles = (ranks * rows + experts * (kExpertRows - 1)) / kExpertRows;
   const std::int64_t most = ceil_div(std::min(rows, rows_of_one) * ranks, kExpertRows);
-  for (std::int64_t& of_expert : round.rows) {
-    const std::int64_t here = std::min(tiles, most);
-    of_expert = here * kExpertRows;
+  std::int64_t left = rows;  // of each rank's
+  for (std::size_t e = 0; e < round.rows.size(); ++e) {
+    const std::int64_t here = std::min(tiles, most), part = std::min(left, here * kExpertRows / ranks);
+    round.rows[e] = here * kExpertRows;
+    for (std::vector<std::int64_t>& parts : round.parts) parts[e] = part;
     tiles -= here;
+    left -= part;
   }
   return round;
 }

@@ -292,23 +292,19 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
                                          .balance = options_.balance,
                                          .z = options_.z,
                                          .glogits = glogits});
-  kernels::gemm(scope.queue, scope.scratch,
-                {.a = {.values = glogits}, .b = transposed_values(for_router(scope, router_->value)), .c = {}, .d = gh});
-  kernels::gemm(scope.queue, scope.scratch,
-                {.a = transposed_values(glogits),
-                 .b = transposed_values(for_router(scope, saved.h)),
-                 .c = router_->grad,
-                 .d = router_->grad});
-}
-
-// Of experts that saw no token: a gradient that the first product of a step would have written.
-void Moe::write_unused_gradients(const Scope& scope) const {
-  for (std::int64_t e = 0; e < own_count(); ++e) {
-    for (const Linear* linear : {&own(e).gate_up(), &own(e).down()}) {
-      const parallel::Parameter& weight = linear->weight();
-      if (std::exchange(linear->weight().grad_is_stale, false)) scope.queue.zero(weight.grad.data, weight.grad.bytes());
-    }
+  // Both products in the router's dtype, and rounded where they go.
+  {
+    const ArenaScope of_tokens(scope.scratch);
+    const Tensor exact = gh.dtype == glogits.dtype ? gh : allocate(scope.scratch, glogits.dtype, gh.shape);
+    const Tensor weight = for_router(scope, router_->value);
+    kernels::gemm(scope.queue, scope.scratch, {.a = {.values = glogits}, .b = transposed_values(weight), .c = {}, .d = exact});
+    if (exact.data != gh.data) kernels::cast(scope.queue, {.x = exact, .y = gh});
   }
+  const Tensor gradient = allocate(scope.scratch, glogits.dtype, router_->grad.shape);
+  const Tensor h = for_router(scope, saved.h);
+  kernels::gemm(scope.queue, scope.scratch,
+                {.a = transposed_values(glogits), .b = transposed_values(h), .c = {}, .d = gradient});
+  kernels::add(scope.queue, {.x = gradient, .y = router_->grad});
 }
 
 void Moe::backward(const Scope& outer, const LinearOperand& share, MoeSaved& saved, const Tensor& gh) const {
@@ -323,7 +319,6 @@ void Moe::backward(const Scope& outer, const LinearOperand& share, MoeSaved& sav
     run_backward(uncounted.scope(scope, uncounted.stash), saved, saved.fullest, gy, true);
   }
   const Tensor rows = run_backward(scope, saved, saved.rounds, gy, saved.rounds.size() > 1);
-  write_unused_gradients(scope);
   const TokenSum sum(outer, {}, gh);
   router_backward(outer, saved, gweights, sum.d);
   kernels::expert_combine(outer.queue, {.x = rows, .rows = saved.rows, .weights = {}, .residual = sum.d, .y = sum.d});

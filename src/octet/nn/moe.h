@@ -54,7 +54,8 @@ class Moe {
   // What selective checkpointing left out: the same h for its producer, then the rest.
   LinearOperand rebuild_input(const Scope& scope, std::int64_t tokens) const;
   void rebuild(const Scope& scope, const LinearOperand& h, MoeSaved& saved) const;
-  // gh [T, D] is overwritten. The gradient is that of the router's losses, too.
+  // gh [T, D] is overwritten. The gradient is that of the router's losses, too. That of an expert without tokens is not touched:
+  // parallel::Units finds it stale.
   void backward(const Scope& scope, const LinearOperand& gy, MoeSaved& saved, const Tensor& gh) const;
   // The gradient of y, for its producer: values.
   LinearOperand gradient(const Scope&, const Tensor& values, const Quantized* = nullptr) const { return {.values = values}; }
@@ -81,7 +82,6 @@ class Moe {
   Tensor run_backward(const Scope& scope, const MoeSaved& saved, std::vector<ExpertRoundSaved>& rounds, const Tensor& gy,
                       bool again) const;
   void router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const;
-  void write_unused_gradients(const Scope& scope) const;
   // body(expert of this rank, its first row, its end) for those that have rows.
   template <class Body>
   void for_experts(const ExpertRound& round, Body body) const {

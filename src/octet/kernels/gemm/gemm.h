@@ -37,6 +37,7 @@ struct Gemm {
 // per thread at a time in `scratch`: codes alone for tensor and row tiles, code * scale_inv for block and MX tiles. It sums in
 // FP32 (F64 for F64); then comes (sum * a.scale_inv) * b.scale_inv for tensor and row tiles, then + C, then the one rounding to
 // D's dtype. On CUDA some of cuBLASLt's algorithms round a product to BF16 once more before they add a C in BF16.
+// F32 operands on CUDA: D in F32 alone, products in full FP32.
 // Both tiles are of one kind: tensor, row, block or MX. Throws Error{internal} for shapes, dtypes or tiles that do not fit, also
 // for 128x128 with 128x128, which no device multiplies.
 void gemm(Queue& queue, Arena& scratch, const Gemm& op);

@@ -90,7 +90,8 @@ ProductKey key_of(const GemmOperand& a, const GemmOperand& b, const Gemm& op) {
 void check(const ProductKey& key, const GemmOperand& a, const GemmOperand& b) {
   const char* problem = nullptr;
   if (!key.fp8()) {
-    if (key.a.dtype != DType::bf16) problem = "operands on CUDA must be BF16 or FP8";
+    const bool f32 = key.a.dtype == DType::f32 && key.d.dtype == DType::f32;
+    if (key.a.dtype != DType::bf16 && !f32) problem = "operands on CUDA must be BF16 or FP8, or F32 with D in F32";
   } else if (std::min(alignment_of(a.scale_inv.data), alignment_of(b.scale_inv.data)) < 16) {
     problem = "scales must start at a multiple of 16 bytes";
   } else if (is_block(key.a_tile) && (key.m % 4 != 0 || key.n % 4 != 0)) {
