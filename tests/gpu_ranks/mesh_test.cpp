@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "octet/device/cuda/cuda_device.h"
+#include "support/abort_trace.h"
 #include "support/mesh_run.h"
 
 namespace octet::testing {

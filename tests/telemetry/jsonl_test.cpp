@@ -190,7 +190,7 @@ TEST(Fields, NamesAreUnique) {
       EXPECT_TRUE(tensorboard.insert(name.tensorboard).second) << name.tensorboard;
     }
   });
-  EXPECT_EQ(json.size(), 20u);
+  EXPECT_EQ(json.size(), 22u);
 }
 
 }  // namespace
