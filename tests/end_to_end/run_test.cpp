@@ -170,5 +170,43 @@ TEST(Run, ContinuesAModelDirectory) {
   EXPECT_NEAR(metrics_of(run / "more").at(1)["eval_loss"].get<double>(), reached, 0.05 * reached);
 }
 
+TEST(Run, TheExampleOfContinuedTrainingRuns) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=20").code, 0);
+  std::filesystem::create_directory(run / "data");
+  write_corpus(run / "data/new", tiny_documents());
+  write_corpus(run / "data/replay", tiny_documents(12));
+  write_text(run / "continue.toml", read_file(std::filesystem::path(OCTET_SOURCE_DIR) / "examples" / "continue.toml"));
+  const ProgramResult more = run.run(
+      "train continue.toml --model.init_from=out/model --run.device=cpu --training.seq_len=16 --training.global_batch_size=8 "
+      "--training.steps=4 --lr_scheduler.warmup_steps=2");
+  ASSERT_EQ(more.code, 0) << more.err;
+  EXPECT_NE(more.err.find("before step 1"), std::string::npos) << more.err;
+  EXPECT_TRUE(std::filesystem::exists(run / "out/continue/model/model.safetensors"));
+}
+
+// What a run that goes on from weights starts with is the loss of these weights: in fp32 as `octet probe` computes it of the same
+// tokens, in bf16 within its rounding.
+TEST(Run, SaysTheLossOfTheWeightsItGoesOnFrom) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=20 --precision.recipe=fp32").code, 0);
+  const double reached = metrics_of(run / "out").at(20)["eval_loss"].get<double>();
+  const auto before = [&](const std::string& recipe) {
+    const ProgramResult more = run.train("--model.init_from=out/model --run.output_dir=more-" + recipe +
+                                         " --training.steps=1 --precision.recipe=" + recipe);
+    EXPECT_EQ(more.code, 0) << more.err;
+    const std::string says = "held-out loss of out/model before step 1, in " + recipe + ": ";
+    const std::size_t at = more.err.find(says);
+    if (at == std::string::npos) ADD_FAILURE() << more.err;
+    return at == std::string::npos ? 0.0 : std::stod(more.err.substr(at + says.size()));
+  };
+  // Six decimals, of the weights in FP32.
+  EXPECT_NEAR(before("fp32"), reached, 1e-4 * reached);
+  // Logits of BF16 weights and activations, each rounded by 2^-9 a few times a layer.
+  EXPECT_NEAR(before("bf16"), reached, 24 * 0x1p-9 * reached);
+  EXPECT_GT(before("fp8_current"), 0.0);
+  EXPECT_EQ(run.train("--run.output_dir=random --training.steps=1").err.find("before step 1"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace octet::testing

@@ -1,5 +1,7 @@
 #include "octet/train/trainer.h"
 
+#include <fmt/format.h>
+
 #include <ctime>
 
 #include "octet/base/log.h"
@@ -88,13 +90,17 @@ void Trainer::start_engine() {
   if (engine_) engine_->close();
   engine_.reset();  // before its successor takes memory
   engine_ = std::make_unique<Engine>(engine_options_, world_.device(), world_.groups());
-  if (!config_.model.init_from.empty() && checkpoint::has_weights(config_.model.init_from)) {
+  if (continues_weights()) {
     load_model(*engine_, config_.model.init_from);
   } else {
     engine_->model().parameters().initialise(engine_->queue(), config_.run.seed);
     engine_->refresh();
   }
   engine_->tune(gemm_tuning());
+}
+
+bool Trainer::continues_weights() const {
+  return !config_.model.init_from.empty() && checkpoint::has_weights(config_.model.init_from);
 }
 
 nlohmann::json Trainer::meta() const {
@@ -322,6 +328,11 @@ ExitCode Trainer::run() {
   }
   meter_ = std::make_unique<telemetry::StepMeter>(telemetry::StepMeter::Options{
       .total_steps = steps_, .first_step = step_, .processes = world_.size()});
+  if (step_ == 0 && continues_weights()) {
+    const telemetry::PausedMeter paused(*meter_);
+    const double loss = evaluate(*engine_, *dataset_, config_.evaluation.sequences);
+    log_info(fmt::format("held-out loss of {} before step 1, in {}: {:.6f}", config_.model.init_from, engine_options_.recipe.name, loss));
+  }
 
   while (step_ < steps_) {
     const std::int64_t next = step_ + 1;

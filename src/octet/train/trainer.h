@@ -46,6 +46,8 @@ class Trainer {
 
  private:
   void start_engine();
+  // Whether the run goes on from weights of a model directory, not from random ones.
+  bool continues_weights() const;
   void resume();
   void load(const checkpoint::Reader& reader);
   void save();
