@@ -1,0 +1,92 @@
+// A model of one's own from Octet's layers: a residual block with two FP8 linears learns what another network makes of random
+// numbers. `own-model RECIPE` (bf16, fp8_delayed, fp8_current, fp8_rowwise, fp8_block, mxfp8) prints the loss as it falls.
+#include <cstdio>
+#include <exception>
+#include <vector>
+
+#include "octet/base/require.h"
+#include "octet/base/rng.h"
+#include "octet/kernels/elementwise/elementwise.h"
+#include "octet/kernels/fill/fill.h"
+#include "octet/nn/head_loss.h"
+#include "octet/nn/mlp.h"
+#include "octet/nn/rmsnorm.h"
+#include "octet/optim/optimizer.h"
+#include "octet/recipes/registry.h"
+
+using namespace octet;
+
+constexpr std::int64_t kRows = 512, kDim = 64, kHidden = 256, kClasses = 16;
+constexpr int kSteps = 60;
+
+// Class logits = head(x + mlp(norm(x))), with forward and backward beside each other as everywhere in Octet.
+struct Model {
+  Model(const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
+      : norm("norm", kDim, 1e-5, store),
+        mlp({.name = "mlp", .dim = kDim, .ffn = kHidden, .init_std = 0.1, .output_init_std = 0.1}, recipe, store, scales),
+        head({.vocab = kClasses, .dim = kDim, .init_std = 0.1}, recipe, store, scales) {}
+
+  void step(const nn::Scope& scope, const Tensor& x, const Tensor& classes, double* total) {
+    const ArenaScope forgotten(scope.stash), temporaries(scope.scratch);
+    const Tensor y = allocate(scope.stash, scope.dtype, x.shape), gy = allocate(scope.stash, scope.dtype, x.shape);
+    const Tensor h = allocate(scope.stash, scope.dtype, x.shape), gh = allocate(scope.stash, scope.dtype, x.shape);
+    const Tensor rstd = norm.allocate_statistics(scope, scope.stash, x.rows());
+    nn::MlpSaved saved;
+    norm.forward(scope, x, {.values = h}, rstd);
+    mlp.forward(scope, h, y, saved);
+    kernels::add(scope.queue, {.x = x, .y = y});
+    head.loss_and_gradient(scope, y, classes, total, gy);
+    mlp.backward(scope, gy, saved, gh);
+    norm.backward(scope, gh, x, rstd, {.values = gy});  // adds to gy, which the residual has passed on
+  }
+
+  nn::RmsNorm norm;
+  nn::Mlp mlp;
+  nn::HeadLoss head;
+};
+
+void train(const char* name) {
+  const Recipe recipe = recipes::make_recipe(name, {});
+  const auto device = make_device(DeviceKind::cpu);
+  const auto queue = device->make_queue();
+  Arena stash(*device, MemoryCategory::activations, std::size_t{1} << 26), scratch(*device, MemoryCategory::workspace, std::size_t{1} << 26);
+  const auto alone = comm::make_silent_group("alone");
+  const nn::Scope scope{.queue = *queue, .stash = stash, .scratch = scratch, .context = *alone, .tensor = *alone, .expert = *alone};
+
+  parallel::ParameterStore store;
+  recipes::ScaleState scales(recipe);
+  Model model(recipe, store, scales);
+  store.materialise(*device, {});
+  scales.materialise(*queue);
+  for (nn::Linear* linear : {&model.mlp.gate_up(), &model.mlp.down(), &model.head.head()}) linear->bind();
+  store.initialise(*queue, 1);
+  optim::Optimizer optimizer(*device, store, {.weight_decay = 0.0});
+
+  const Tensor x = allocate(stash, DType::bf16, {kRows, kDim}), classes = allocate(stash, DType::i32, {kRows});
+  kernels::fill_normal(*queue, {.x = x, .deviation = 1.0, .seed = 2});
+  for (std::int64_t row = 0; row < kRows; ++row) {  // which of the first numbers is largest
+    std::int32_t best = 0;
+    for (std::int32_t i = 1; i < kClasses; ++i)
+      if (static_cast<float>(x.as<BFloat16>()[row * kDim + i]) > static_cast<float>(x.as<BFloat16>()[row * kDim + best])) best = i;
+    classes.as<std::int32_t>()[row] = best;
+  }
+  for (int step = 1; step <= kSteps; ++step) {
+    store.refresh(*queue, scratch);  // the FP8 weights
+    store.zero_gradients(*queue);
+    optimizer.reset_loss(*queue);
+    model.step(scope, x, classes, optimizer.loss_total());
+    optimizer.sums(*queue, scratch);
+    optimizer.prepare(*queue, {.learning_rate = 3e-3, .step = static_cast<std::uint32_t>(step)});
+    scales.update(*queue, optimizer.found_inf());
+    optimizer.update(*queue);
+    const kernels::StepScalars scalars = optimizer.read(*queue);
+    if (step == 1 || step % 10 == 0) std::printf("%s step %d loss %.4f\n", name, step, scalars.loss_sum / scalars.token_count);
+  }
+}
+
+int main(int argc, char** argv) try {
+  train(argc > 1 ? argv[1] : "fp8_current");
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "own-model: %s\n", error.what());
+  return 1;
+}

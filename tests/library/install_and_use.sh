@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# tests/library/install_and_use.sh BUILD SOURCE CXX: installs the build to a folder of its own, and sees that its headers need nothing
+# that is not installed, that examples/own-model is built against it alone, and that it learns. Derivatives are tested elsewhere.
+set -euo pipefail
+build=$1 source=$2 cxx=$3
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cmake --install "$build" --prefix "$folder/octet" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
+
+(cd "$folder/octet/include" && find octet -name '*.h' | sort | sed 's/.*/#include "&"/') >"$folder/all.cpp"
+echo "$(wc -l <"$folder/all.cpp") headers"
+"$cxx" -std=c++20 -fsyntax-only -DOCTET_HAS_CUDA=0 -I"$folder/octet/include" "$folder/all.cpp"
+
+cmake -S "$source/examples/own-model" -B "$folder/example" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER="$cxx" \
+  -DCMAKE_PREFIX_PATH="$folder/octet" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
+cmake --build "$folder/example" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
+for recipe in bf16 fp8_delayed fp8_current fp8_rowwise fp8_block mxfp8; do
+  "$folder/example/own-model" "$recipe" >"$folder/losses"
+  awk -v recipe="$recipe" 'NR == 1 { first = $NF } { last = $NF }
+    END { print recipe, first, last; exit !(first > 2 && last < first / 100) }' "$folder/losses" || { cat "$folder/losses"; exit 1; }
+done
+if "$folder/example/own-model" fp9 2>"$folder/log"; then exit 1; fi
+grep -q "fp9" "$folder/log"
