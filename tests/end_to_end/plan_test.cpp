@@ -25,6 +25,18 @@ std::string memory_part(const std::string& text) {
 
 ProgramResult plan_config(const std::string& arguments) { return run_program("plan " + arguments, OCTET_SOURCE_DIR); }
 
+// Every family's ops have a time.
+TEST_F(Plan, OfEveryFamilyIsInNumbers) {
+  for (const std::string arguments : {"mistral-7b.toml --gpus 4xH200", "pythia-1.4b.toml --gpus 1xH200",
+                                      "mixtral-8x7b.toml --gpus 8xH200 --activation_checkpoint.mode=full",
+                                      "mixtral-8x7b.toml --gpus 8xH200 --activation_checkpoint.mode=full --parallel.expert=8"}) {
+    const ProgramResult result = plan_config("configs/" + arguments);
+    EXPECT_EQ(result.code, 0) << arguments << result.err;
+    EXPECT_EQ(result.out.find("nan"), std::string::npos) << arguments << result.out;
+    EXPECT_NE(result.out.find(" tok/s/gpu"), std::string::npos) << arguments << result.out;
+  }
+}
+
 TEST_F(Plan, SaysMemoryTrafficAndTime) {
   const ProgramResult result = plan("--gpus 4xH100 --training.micro_batch_size=1");
   ASSERT_EQ(result.code, 0) << result.err;

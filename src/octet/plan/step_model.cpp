@@ -27,6 +27,7 @@ constexpr Share kShares[] = {
     {"gemm fp8 row precise", 1.09},
     {"gemm fp8 1x128 128x128", 1.12},
     {"gemm fp8 1x128 1x128", 1.0},
+    {"gemm fp32", 0.35},  // a router's, which memory bounds: 0.27 and 0.48 in Mixtral's step, 2026-11-22
     {"attention_forward", 0.83},
     {"attention_backward", 0.845},
     {"swiglu_forward", 0.78},
@@ -56,11 +57,11 @@ double op_seconds(const Cluster& cluster, const Spans& spans, std::string_view o
   const Machine& machine = cluster.gpu.machine;
   const Share share = share_of(op);
   const double copy_s = work.bytes / machine.copy_bytes_per_s;
-  if (is_product(op)) {
+  if (is_product(op) && machine.flops(op) > 0) {
     const double rate = machine.flops(op) * share.of_ceiling * fill_of(work.shape, machine.multiprocessors);
     return machine.launch_s + std::max(work.flops / rate, copy_s);
   }
-  if (is_math(op)) {
+  if (is_math(op) && machine.flops(op) > 0) {
     const double operands = op == "attention_forward" ? kAttentionForwardBytesPerSecond : kAttentionBackwardBytesPerSecond;
     return machine.launch_s + work.flops / (machine.flops(op) * share.of_ceiling) + work.bytes / operands;
   }

@@ -35,7 +35,7 @@ double fill_of(const std::array<std::int64_t, 3>& shape, std::int64_t multiproce
 double predicted_seconds(const Machine& machine, const OpTime& op, int kernels) {
   const double memory_s = op.work.bytes / machine.copy_bytes_per_s;
   const double launches_s = static_cast<double>(op.calls) * machine.launch_s;
-  if (!is_product(op)) return kernels * launches_s + memory_s;
+  if (!is_product(op) || machine.flops(op.op) == 0) return kernels * launches_s + memory_s;
   const double rate = machine.flops(op.op) * fill_of(op.work.shape, machine.multiprocessors);
   return launches_s + std::max(op.work.flops / rate, memory_s);
 }
