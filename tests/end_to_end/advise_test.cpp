@@ -31,6 +31,12 @@ TEST_F(Advise, ATinyModelIsFasterInBf16) {
   EXPECT_EQ(result.out.find("measured"), std::string::npos) << "nothing measures on a CPU";
 }
 
+TEST(AdviseOn, AMixtureIsRefusedByName) {
+  const ProgramResult result = run_program("advise configs/mixtral-8x7b.toml", OCTET_SOURCE_DIR);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.err.find("num_local_experts = 8"), std::string::npos) << result.err;
+}
+
 TEST_F(Advise, ALargeModelIsFasterInFp8) {
   const Json advice = advise_json(kLarge);
   EXPECT_EQ(advice["gpu"], "");

@@ -33,6 +33,8 @@ constexpr Role kRoles[] = {
 }  // namespace
 
 std::vector<LinearKind> linear_kinds(models::Decoder& model) {
+  demand(model.config().experts == 0, ExitCode::config, "octet advise knows no mixtures of experts (num_local_experts = ",
+         model.config().experts, "): `octet compare` measures their recipes");
   std::vector<LinearKind> kinds;
   for (const nn::Linear* linear : model.linears()) {
     const std::string pattern = models::kind_pattern(linear->name());
