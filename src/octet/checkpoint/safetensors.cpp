@@ -221,7 +221,7 @@ SafetensorsHeader read_safetensors_header(const FileReader& file) {
   std::vector<std::byte> beginning(std::min(kLengthBytes, file.size()));
   file.read_at(0, beginning);
   std::uint64_t length = 0;
-  std::memcpy(&length, beginning.data(), beginning.size());
+  if (!beginning.empty()) std::memcpy(&length, beginning.data(), beginning.size());
   // A length beyond the limit or the file is refused by the parser, which then looks at nothing else.
   if (length <= kMaxHeaderBytes && length <= file.size() - beginning.size()) {
     beginning.resize(kLengthBytes + static_cast<std::size_t>(length));

@@ -101,7 +101,7 @@ class GlooGroup final : public Group {
   void run(Queue&, const Broadcast& op) override {
     attempt("broadcast", [&] {
       gloo::BroadcastOptions options(context_);
-      if (rank() == op.root) options.setInput(op.x.as_bytes(), op.x.bytes());
+      // In place: an input is copied to the output while it is still being sent, even onto itself.
       options.setOutput(op.x.as_bytes(), op.x.bytes());
       options.setRoot(op.root);
       options.setTag(next_tag());
