@@ -49,9 +49,11 @@ void train(const char* name) {
   const Recipe recipe = recipes::make_recipe(name, {});
   const auto device = make_device(DeviceKind::cpu);
   const auto queue = device->make_queue();
-  Arena stash(*device, MemoryCategory::activations, std::size_t{1} << 26), scratch(*device, MemoryCategory::workspace, std::size_t{1} << 26);
+  Arena stash(*device, MemoryCategory::activations, std::size_t{1} << 26),
+      scratch(*device, MemoryCategory::workspace, std::size_t{1} << 26);
   const auto alone = comm::make_silent_group("alone");
-  const nn::Scope scope{.queue = *queue, .stash = stash, .scratch = scratch, .context = *alone, .tensor = *alone, .expert = *alone};
+  const nn::Scope scope{
+      .queue = *queue, .stash = stash, .scratch = scratch, .context = *alone, .tensor = *alone, .expert = *alone};
 
   parallel::ParameterStore store;
   recipes::ScaleState scales(recipe);
@@ -67,7 +69,8 @@ void train(const char* name) {
   for (std::int64_t row = 0; row < kRows; ++row) {  // which of the first numbers is largest
     std::int32_t best = 0;
     for (std::int32_t i = 1; i < kClasses; ++i)
-      if (static_cast<float>(x.as<BFloat16>()[row * kDim + i]) > static_cast<float>(x.as<BFloat16>()[row * kDim + best])) best = i;
+      if (static_cast<float>(x.as<BFloat16>()[row * kDim + i]) > static_cast<float>(x.as<BFloat16>()[row * kDim + best]))
+        best = i;
     classes.as<std::int32_t>()[row] = best;
   }
   for (int step = 1; step <= kSteps; ++step) {
@@ -84,9 +87,7 @@ void train(const char* name) {
   }
 }
 
-int main(int argc, char** argv) try {
-  train(argc > 1 ? argv[1] : "fp8_current");
-} catch (const std::exception& error) {
+int main(int argc, char** argv) try { train(argc > 1 ? argv[1] : "fp8_current"); } catch (const std::exception& error) {
   std::fprintf(stderr, "own-model: %s\n", error.what());
   return 1;
 }
