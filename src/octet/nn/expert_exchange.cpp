@@ -35,6 +35,9 @@ void for_parts(const ExpertRound& round, Body body) {
   }
 }
 
+// Whether this rank's rows all go at once: they then stand as they leave, for ranks stand in their order, and as they come back.
+bool goes_whole(const ExpertRound& round, const Tensor& rows) { return sum(round.sent) == rows.rows(); }
+
 // body(first row among those that leave, first row among this rank's, count) for each rank.
 template <class Body>
 void for_ranks(const ExpertRound& round, Body body) {
@@ -50,10 +53,14 @@ void for_ranks(const ExpertRound& round, Body body) {
 void send_to_experts(const Scope& scope, const ExpertRound& round, const Tensor& rows, const Tensor& received) {
   const ArenaScope temporaries(scope.scratch);
   const std::int64_t width = rows.cols();
-  const Tensor leaving = allocate(scope.scratch, rows.dtype, {sum(round.sent), width});
+  const bool whole = goes_whole(round, rows);
+  const Tensor leaving = whole ? rows : allocate(scope.scratch, rows.dtype, {sum(round.sent), width});
   const Tensor arriving = allocate(scope.scratch, rows.dtype, {sum(round.received), width});
-  for_ranks(round,
-            [&](std::int64_t at, std::int64_t first, std::int64_t count) { copy_rows(scope, rows, first, leaving, at, count); });
+  if (!whole) {
+    for_ranks(round, [&](std::int64_t at, std::int64_t first, std::int64_t count) {
+      copy_rows(scope, rows, first, leaving, at, count);
+    });
+  }
   scope.expert.all_to_all(
       scope.queue, scope.scratch,
       {.x = leaving, .y = arriving, .sent = in_elements(round.sent, width), .received = in_elements(round.received, width)});
@@ -66,13 +73,15 @@ void send_to_experts(const Scope& scope, const ExpertRound& round, const Tensor&
 void send_back(const Scope& scope, const ExpertRound& round, const Tensor& made, const Tensor& rows) {
   const ArenaScope temporaries(scope.scratch);
   const std::int64_t width = rows.cols();
+  const bool whole = goes_whole(round, rows);
   const Tensor leaving = allocate(scope.scratch, rows.dtype, {sum(round.received), width});
-  const Tensor arriving = allocate(scope.scratch, rows.dtype, {sum(round.sent), width});
+  const Tensor arriving = whole ? rows : allocate(scope.scratch, rows.dtype, {sum(round.sent), width});
   for_parts(round,
             [&](std::int64_t at, std::int64_t place, std::int64_t count) { copy_rows(scope, made, place, leaving, at, count); });
   scope.expert.all_to_all(
       scope.queue, scope.scratch,
       {.x = leaving, .y = arriving, .sent = in_elements(round.received, width), .received = in_elements(round.sent, width)});
+  if (whole) return;
   for_ranks(round,
             [&](std::int64_t at, std::int64_t first, std::int64_t count) { copy_rows(scope, arriving, at, rows, first, count); });
 }

@@ -15,10 +15,10 @@
 namespace octet::nn {
 namespace {
 
-// Experts see whole rows of all ranks of the tensor axis, so none is gathered for them or scattered after them.
-Scope expert_scope(const Scope& scope, comm::Group& alone) {
-  return {.queue = scope.queue,
-          .stash = scope.stash,
+// On another queue, with another stash and other groups: what an Mlp reads of a scope.
+Scope scope_on(const Scope& scope, Queue& queue, Arena& stash, comm::Group& tensor, comm::Group& expert) {
+  return {.queue = queue,
+          .stash = stash,
           .scratch = scope.scratch,
           .dtype = scope.dtype,
           .record = scope.record,
@@ -26,11 +26,16 @@ Scope expert_scope(const Scope& scope, comm::Group& alone) {
           .observer = scope.observer,
           .deterministic = scope.deterministic,
           .context = scope.context,
-          .tensor = alone,
-          .expert = scope.expert};
+          .tensor = tensor,
+          .expert = expert};
 }
 
-// On the meta device: the same, of which nothing is counted.
+// Experts see whole rows of all ranks of the tensor axis, so none is gathered for them or scattered after them.
+Scope expert_scope(const Scope& scope, comm::Group& alone) {
+  return scope_on(scope, scope.queue, scope.stash, alone, scope.expert);
+}
+
+// On the meta device: where nothing is counted.
 struct Uncounted {
   std::unique_ptr<Queue> queue;
   std::unique_ptr<comm::Group> expert;
@@ -39,19 +44,7 @@ struct Uncounted {
       : queue(scope.queue.device().make_queue()),
         expert(comm::make_silent_group("uncounted", scope.expert.rank(), scope.expert.size())),
         stash(scope.queue.device(), MemoryCategory::activations, 0) {}
-  Scope scope(const Scope& of, Arena& where) {
-    return {.queue = *queue,
-            .stash = where,
-            .scratch = of.scratch,
-            .dtype = of.dtype,
-            .record = of.record,
-            .checkpointing = of.checkpointing,
-            .observer = of.observer,
-            .deterministic = of.deterministic,
-            .context = of.context,
-            .tensor = of.tensor,
-            .expert = *expert};
-  }
+  Scope scope(const Scope& of, Arena& where) { return scope_on(of, *queue, where, of.tensor, *expert); }
 };
 
 // Runs `usual`, and makes what the arena then holds as much as `most` would have it hold.
