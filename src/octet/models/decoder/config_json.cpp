@@ -84,7 +84,7 @@ DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, c
          " is not a multiple of num_attention_heads = ", c.heads, ", and there is no head_dim");
   c.head_dim = read.has("head_dim") ? read.integer("head_dim") : c.dim / c.heads;
   c.max_position = read.integer("max_position_embeddings", defaults.max_position);
-  c.norm_epsilon = read.number("rms_norm_eps", 1e-6);
+  c.norm_epsilon = read.number("rms_norm_eps", defaults.norm_epsilon);
   c.tied_head = read.boolean("tie_word_embeddings", false);
   c.init_std = read.number("initializer_range", 0.02);
   c.tokenizer = read.string("tokenizer", "");

@@ -41,6 +41,7 @@ struct JsonDefaults {
   std::int64_t kv_heads = 0;  // 0: as many as heads
   std::int64_t max_position = 0;
   double rope_theta = 10000.0;
+  double norm_epsilon = 1e-6;
 };
 
 // All but what the family adds; not checked yet. Throws Error{data} for what is missing or not supported, by name.

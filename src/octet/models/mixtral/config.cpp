@@ -9,7 +9,7 @@ namespace {
 
 DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
-  DecoderConfig c = parse_decoder(read, "mixtral", {.kv_heads = 8, .max_position = 131072, .rope_theta = 1e6});
+  DecoderConfig c = parse_decoder(read, "mixtral", {.kv_heads = 8, .max_position = 131072, .rope_theta = 1e6, .norm_epsilon = 1e-5});
   c.sliding_window = read.integer("sliding_window", 0);
   c.experts = read.integer("num_local_experts", 8);
   c.experts_per_token = read.integer("num_experts_per_tok", 2);

@@ -1,0 +1,93 @@
+#include <gtest/gtest.h>
+
+#include "octet/base/require.h"
+#include "octet/models/registry.h"
+
+namespace octet::models {
+namespace {
+
+using nlohmann::json;
+
+json with(const json& keys) {
+  json config = {{"model_type", "mixtral"}, {"vocab_size", 96},       {"hidden_size", 64},
+                 {"intermediate_size", 80}, {"num_hidden_layers", 2}, {"num_attention_heads", 16}};
+  config.update(keys);
+  return config;
+}
+
+// Of MixtralConfig, in transformers 5.
+TEST(MixtralConfig, DefaultsAreThoseOfTransformers) {
+  const DecoderConfig c = parse_config(with(json::object()), "x");
+  EXPECT_EQ(c.kv_heads, 8);
+  EXPECT_EQ(c.max_position, 131072);
+  EXPECT_EQ(c.rope_theta, 1e6);
+  EXPECT_EQ(c.norm_epsilon, 1e-5);
+  EXPECT_EQ(c.sliding_window, 0);
+  EXPECT_EQ(c.experts, 8);
+  EXPECT_EQ(c.experts_per_token, 2);
+  EXPECT_EQ(c.router_balance, 0.001);
+  EXPECT_EQ(c.router_z, 0.0);
+  EXPECT_FALSE(c.output_router_logits);
+}
+
+// The published sizes: 46.7 and 140.6 billion parameters, of which a token meets 12.9 and 39.2, two of the eight experts.
+TEST(MixtralConfig, CountsParametersAndWork) {
+  const DecoderConfig small = parse_config(with({{"vocab_size", 32000},
+                                                 {"hidden_size", 4096},
+                                                 {"intermediate_size", 14336},
+                                                 {"num_hidden_layers", 32},
+                                                 {"num_attention_heads", 32}}),
+                                           "x");
+  EXPECT_EQ(small.parameters(), 46702792704);
+  const DecoderConfig large = parse_config(with({{"vocab_size", 32768},
+                                                 {"hidden_size", 6144},
+                                                 {"intermediate_size", 16384},
+                                                 {"num_hidden_layers", 56},
+                                                 {"num_attention_heads", 48}}),
+                                           "x");
+  EXPECT_EQ(large.parameters(), 140630071296);
+  // 6 per weight that a token meets, without the embedding's look-up and the norms; attention of one token is nothing.
+  const double met = 12879925248.0 - 32000.0 * 4096 - 65 * 4096;
+  EXPECT_NEAR(small.train_flops_per_token(1), 6 * met, 12.0 * 32 * 4096);
+}
+
+TEST(MixtralConfig, WhatIsWrittenIsRead) {
+  const DecoderConfig c = parse_config(with({{"num_local_experts", 3},
+                                             {"num_experts_per_tok", 3},
+                                             {"router_aux_loss_coef", 0.5},
+                                             {"router_z_loss_coef", 0.25},
+                                             {"output_router_logits", true},
+                                             {"sliding_window", 17}}),
+                                       "x");
+  const DecoderConfig again = parse_config(json::parse(config_json(c, DType::bf16).dump()), "x");
+  EXPECT_EQ(again.family, "mixtral");
+  EXPECT_EQ(again.experts, 3);
+  EXPECT_EQ(again.experts_per_token, 3);
+  EXPECT_EQ(again.router_balance, 0.5);
+  EXPECT_EQ(again.router_z, 0.25);
+  EXPECT_TRUE(again.output_router_logits);
+  EXPECT_EQ(again.sliding_window, 17);
+}
+
+TEST(MixtralConfig, WhatItCannotBeIsRefusedByName) {
+  for (const auto& [key, value] : std::vector<std::pair<std::string, json>>{{"num_local_experts", 0},
+                                                                            {"num_local_experts", -8},
+                                                                            {"num_experts_per_tok", 0},
+                                                                            {"num_experts_per_tok", 9},
+                                                                            {"router_aux_loss_coef", -1.0},
+                                                                            {"router_z_loss_coef", -1.0},
+                                                                            {"router_jitter_noise", 0.1},
+                                                                            {"attention_dropout", 0.1},
+                                                                            {"sliding_window", -1}}) {
+    try {
+      parse_config(with({{key, value}}), "DIR/config.json");
+      ADD_FAILURE() << key << " = " << value << " is taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_NE(std::string(error.what()).find("DIR/config.json: " + key), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace octet::models
