@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "gpu/gradients.h"
 #include "octet/tensor/host_tensor.h"
 #include "support/near.h"
 #include "support/tiny_model.h"
@@ -28,23 +29,6 @@ Tokens packed(const train::EngineOptions& options, std::uint32_t subject = 0) {
   Tokens tokens = random_tokens(count, options.model.vocab, subject);
   tokens.document_starts = random_document_starts(count, options.seq_len, subject);
   return tokens;
-}
-
-std::vector<double> gradients(train::Engine& engine, const Tokens& tokens) {
-  engine.zero_gradients();
-  engine.forward_backward(tokens.batch(), nullptr);
-  std::vector<double> result;
-  for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
-    const std::vector<double> values = values_of(to_host(engine.queue(), p.grad).view());
-    result.insert(result.end(), values.begin(), values.end());
-  }
-  return result;
-}
-
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-  return std::sqrt(sum);
 }
 
 // Of the same weights, those of BF16, in FP64.
