@@ -48,15 +48,21 @@ struct AttentionLayer : testing::LayerTest {
     attention->forward(s, table, made(attention->input(s, kTokens, saved), h), residual, y, saved);
   }
 
+  void backward(const Tensor& gy) {
+    const Scope s = attention_scope();
+    attention->backward(s, table, {.values = gy}, saved, attention->gather_ahead(s, saved), gh, [] {});
+  }
+
   // Of the output with respect to the input and both weights.
   void expect_derivative() {
-    const Tensor gy = random(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
+    const Tensor gy = random(DType::f64, {kTokens, kDim});
+    gh = random(DType::f64, {kTokens, kDim});
     const auto loss = [&] {
       forward();
       return dot(y, gy);
     };
     loss();
-    attention->backward(attention_scope(), table, {.values = gy}, saved, gh);
+    backward(gy);
     expect_gradient("h", h, gh, loss);
     expect_gradient("qkv", attention->qkv().weight().value, copy(attention->qkv().weight().grad), loss);
     expect_gradient("o", attention->output().weight().value, copy(attention->output().weight().grad), loss);
@@ -64,7 +70,7 @@ struct AttentionLayer : testing::LayerTest {
 
   std::unique_ptr<Attention> attention;
   AttentionSaved saved;
-  Tensor table, positions, first_keys, h, residual, y;
+  Tensor table, positions, first_keys, h, residual, y, gh;
 };
 
 TEST_F(AttentionLayer, BackwardIsTheDerivative) { expect_derivative(); }
@@ -88,13 +94,14 @@ TEST_F(AttentionLayer, BackwardIsTheDerivativeWithBiasesAndAPartRotated) {
   for (const parallel::Parameter* bias : {&qkv, &output}) {
     queue->copy_to_device(bias->value.data, random(DType::f64, bias->value.shape).data, bias->value.bytes());
   }
-  const Tensor gy = random(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
+  const Tensor gy = random(DType::f64, {kTokens, kDim});
+  gh = random(DType::f64, {kTokens, kDim});
   const auto loss = [&] {
     forward();
     return dot(y, gy);
   };
   loss();
-  attention->backward(attention_scope(), table, {.values = gy}, saved, gh);
+  backward(gy);
   expect_gradient("h", h, gh, loss);
   expect_gradient("qkv", attention->qkv().weight().value, copy(attention->qkv().weight().grad), loss);
   expect_gradient("qkv bias", qkv.value, copy(qkv.grad), loss);
@@ -185,7 +192,8 @@ TEST_F(AttentionLayer, KnowsWhereTokensAre) {
   // A sequence moved as a whole is the same sequence, up to the FP32 angles of the table.
   positions = integers({0, 1, 2, 3, 4, 0, 1, 2, 3, 4});
   const Tensor shifted = table;
-  const std::vector<float> angles = kernels::rope_table(kernels::rope_inverse_frequencies(kHeadDim, 100.0, std::nullopt), kLength + 3);
+  const std::vector<float> angles =
+      kernels::rope_table(kernels::rope_inverse_frequencies(kHeadDim, 100.0, std::nullopt), kLength + 3);
   queue->copy_to_device(shifted.data, angles.data() + 3 * kHeadDim, shifted.bytes());
   forward();
   EXPECT_TRUE(testing::near_norm(values_of(y), before, 0x1p-20));
@@ -210,7 +218,7 @@ TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
       layer.forward(s, angles, made(layer.input(s, kTokens, state), x), x, way == Way::without_y ? Tensor{} : out, state);
       if (mode == Checkpointing::selective) layer.rebuild(s, made(layer.rebuild_input(s, kTokens), x), state);
       const Tensor gh = zeros(DType::bf16, {kTokens, 32});
-      layer.backward(s, angles, made(layer.output().gradient(s, gy), gy), state, gh);
+      layer.backward(s, angles, made(layer.output().gradient(s, gy), gy), state, layer.gather_ahead(s, state), gh, [] {});
       return gh;
     };
     const Tensor expected = gradient(Way::forward);

@@ -123,6 +123,16 @@ void Group::broadcast(Queue& queue, const Broadcast& op) {
   if (begin(queue, "broadcast", op.root == rank_ ? (size_ - 1) * static_cast<double>(op.x.bytes()) : 0)) send(queue, op);
 }
 
+void Group::fetch(Queue& queue, const Fetch& op) {
+  require(reaches(op.x), "fetch: memory that is not shown");
+  require(op.y.size() == static_cast<std::size_t>(size_), "fetch: ", op.y.size(), " tensors of ", size_, " ranks");
+  for (const Tensor& y : op.y) {
+    require(y.dtype == op.x.dtype && y.rows() == op.x.rows() && y.cols() == op.x.cols(), "fetch: ", name_of(op.x.dtype),
+            op.x.shape, " into ", name_of(y.dtype), y.shape);
+  }
+  if (begin(queue, "fetch", (size_ - 1) * static_cast<double>(op.x.bytes()))) send(queue, op);
+}
+
 // A transport that sends by itself needs nobody's memory.
 void Group::share(Queue&, Arena&, void*, std::size_t) {}
 

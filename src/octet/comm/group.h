@@ -5,6 +5,7 @@
 //   all_reduce      x [n] = reduction over the ranks of x
 //   all_to_all      y = part `rank` of rank 0's x, of rank 1's x, ...
 //   broadcast       x = x of rank `root`
+//   fetch           y of each rank = x of that rank, without its help: where it has shown the others its memory
 // On the CPU a reduction goes over the ranks in their order, in FP32 for BF16 and rounded once, so that its bits depend on the
 // size of the group alone. On GPUs the order is NCCL's and BF16 is rounded at every hop; all ranks of an all_reduce get the same
 // bits. A failure or a timeout ends the group: Error{peer} that names the operation and who is to blame. On GPUs an operation has
@@ -43,13 +44,17 @@ struct AllToAll {
   Tensor x, y;                                         // any dtype; y is overwritten and is not x
   std::vector<std::int64_t> sent = {}, received = {};  // elements to and from each rank; empty: equal parts
 };
+struct Fetch {
+  Tensor x;               // [m, n] any dtype, of memory that reaches(); rows may be strided
+  std::vector<Tensor> y;  // of every rank, this one too, [m, n]: overwritten; rows may be strided
+};
 struct Broadcast {
   Tensor x;  // any dtype; overwritten on all ranks but root
   int root = 0;
 };
 
-// What has left this rank, counted as the algorithms that send least do: (size - 1) n for all_gather and reduce_scatter, twice
-// (size - 1) / size of all_reduce's x, what all_to_all sends to others, (size - 1) n from broadcast's root.
+// What has left this rank, counted as the algorithms that send least do: (size - 1) n for all_gather, fetch and reduce_scatter,
+// twice (size - 1) / size of all_reduce's x, what all_to_all sends to others, (size - 1) n from broadcast's root.
 struct Traffic {
   double bytes = 0;
   std::int64_t messages = 0;  // operations
@@ -72,14 +77,18 @@ class Group {
   void all_reduce(Queue& queue, Arena& scratch, const AllReduce& op);
   void all_to_all(Queue& queue, Arena& scratch, const AllToAll& op);
   void broadcast(Queue& queue, const Broadcast& op);
+  void fetch(Queue& queue, const Fetch& op);
   // The host waits, too.
   void barrier(Queue& queue);
 
   // Shows the others memory of this rank, of the same size and layout on all ranks, which call together. An all_gather whose x
   // lies in it then may fetch the parts of others without their help (NCCL between GPUs of one machine: by copy engines, beside
-  // the computation). So such an x must be complete on all ranks before any of them gathers it, and stay as it is until all have
-  // it: between the two stands a fence(), or any all_reduce, on the queue that gathers. The next call replaces the memory.
+  // the computation), as fetch() does. So such an x must be complete on all ranks before any of them gathers it, and stay as it
+  // is until all have it: between the two stands a fence(), or any collective that every rank has a share in, on the queue that
+  // gathers or one that it waits for. The next call replaces the memory.
   virtual void share(Queue& queue, Arena& scratch, void* memory, std::size_t bytes);
+  // Whether fetch() can have x of every rank.
+  virtual bool reaches(const Tensor&) const { return false; }
   // Nothing is shared any more; all ranks call together, and wait for each other, before any of them frees what it had shown.
   virtual void unshare(Queue&) {}
   // What any rank has enqueued before comes before what any rank enqueues after, as far as shared memory needs it. Nobody waits.
@@ -99,6 +108,7 @@ class Group {
   virtual void run(Queue& queue, const AllReduce& op, const Tensor& parts) = 0;
   virtual void run(Queue& queue, const AllToAll& op) = 0;
   virtual void run(Queue& queue, const Broadcast& op) = 0;
+  virtual void run(Queue&, const Fetch&) { fail(ExitCode::internal, "group ", name(), ": nobody's memory is shown"); }
   virtual void run_barrier(Queue& queue) = 0;
   virtual void run_fence(Queue&) {}
   // See Batch.
@@ -121,10 +131,10 @@ class Group {
   int batched_ = -1;  // operations of the batch that is open
 };
 
-// The operations of a group on one queue between its beginning and its end, barriers excepted, are one launch where the transport has launches
-// (NCCL): the all-gathers of a layer cost the latency of one. None may depend on another, all may run at the batch's end, and
-// their memory must not be touched before. It never throws at its end: what fails there is thrown by the group's next operation
-// or check(). During an exception nothing is launched. Batches of a group do not nest.
+// The operations of a group on one queue between its beginning and its end, barriers excepted, are one launch where the transport
+// has launches (NCCL): the all-gathers of a layer cost the latency of one. None may depend on another, all may run at the batch's
+// end, and their memory must not be touched before. It never throws at its end: what fails there is thrown by the group's next
+// operation or check(). During an exception nothing is launched. Batches of a group do not nest.
 class Batch {
  public:
   Batch(Group& group, Queue& queue);

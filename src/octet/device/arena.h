@@ -19,6 +19,7 @@ class Arena {
 
   std::size_t used() const { return used_; }
   std::size_t high_water() const { return high_water_; }
+  void* memory() const { return buffer_.data(); }
   std::size_t capacity() const { return buffer_.bytes(); }
   // Everything allocated after the arena had `used` bytes in use is taken back.
   void release_to(std::size_t used);

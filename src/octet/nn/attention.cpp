@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "octet/kernels/rope/rope.h"
-#include "octet/nn/context_attention.h"
 #include "octet/nn/norm.h"
 
 namespace octet::nn {
@@ -81,19 +80,24 @@ void Attention::rebuild(const Scope& scope, const LinearOperand& h, AttentionSav
   output_.rebuild(scope, scope.scratch, saved.o, saved.o_in);
 }
 
+WholeKv Attention::gather_ahead(const Scope& scope, const AttentionSaved& saved) const {
+  return nn::gather_ahead(scope, shape(scope), saved.qkv);
+}
+
 void Attention::backward(const Scope& scope, const Tensor& rope_table, const LinearOperand& gy, const AttentionSaved& saved,
-                         const Tensor& gh) const {
-  const std::int64_t tokens = scope.tensor.size() * gh.rows(), q = q_cols(), kv = kv_cols();
+                         const WholeKv& kv, const Tensor& gh, const std::function<void()>& between) const {
+  const std::int64_t tokens = scope.tensor.size() * gh.rows(), q = q_cols();
   const ArenaScope temporaries(scope.scratch);
   const Tensor go = allocate(scope.scratch, scope.dtype, {tokens, q});
   output_.backward(scope, gy, saved.o_in, go);
-  const Tensor gqkv = allocate(scope.scratch, scope.dtype, {tokens, q + 2 * kv});
-  context_attention_backward(scope,
-                             {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = go, .gqkv = gqkv});
+  between();
+  const Tensor gqkv = allocate(scope.scratch, scope.dtype, {tokens, q + 2 * kv_cols()});
+  context_attention_backward(
+      scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = go, .gqkv = gqkv, .kv = kv});
   const LinearOperand g = qkv_.gradient(scope, gqkv);
   kernels::rope(scope.queue, scope.scratch,
                 {.x = gqkv,
-                 .rotated = q + kv,
+                 .rotated = q + kv_cols(),
                  .head_dim = options_.head_dim,
                  .rotary_dim = options_.rotary_dim,
                  .table = rope_table,

@@ -2,10 +2,11 @@
 // each sequence; attention alone sees what the other ranks of scope.context hold (context_attention.h).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "octet/kernels/attention/attention.h"
+#include "octet/nn/context_attention.h"
 #include "octet/nn/linear.h"
 
 namespace octet::nn {
@@ -27,9 +28,9 @@ class Attention {
     std::vector<std::string> qkv = {"q_proj", "k_proj", "v_proj"};  // its modules: these, or one of all three
     std::string output = "o_proj";
     std::int64_t dim = 0, heads = 0, kv_heads = 0, head_dim = 0;  // of the whole layer
-    std::int64_t window = 0;  // tokens that a token sees at most, itself among them; 0: all before it
-    std::int64_t rotary_dim = 0;                                  // of each head, rotated (kernels/rope); 0: all
-    bool bias = false;                                            // of both linears
+    std::int64_t window = 0;      // tokens that a token sees at most, itself among them; 0: all before it
+    std::int64_t rotary_dim = 0;  // of each head, rotated (kernels/rope); 0: all
+    bool bias = false;            // of both linears
     double init_std = 0.02, output_init_std = 0.02;
   };
   Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
@@ -45,9 +46,12 @@ class Attention {
     return qkv_.rebuild_input(scope, scope.scratch, tokens);
   }
   void rebuild(const Scope& scope, const LinearOperand& h, AttentionSaved& saved) const;
-  // gh [T, D] is overwritten. gy comes from output().gradient().
+  // K and V of the ranks of scope.context, for backward, from which much may be enqueued before. Takes scratch.
+  WholeKv gather_ahead(const Scope& scope, const AttentionSaved& saved) const;
+  // gh [T, D] is overwritten. gy comes from output().gradient(). `between` is called behind the products of the output linear,
+  // before the gradient of attention itself.
   void backward(const Scope& scope, const Tensor& rope_table, const LinearOperand& gy, const AttentionSaved& saved,
-                const Tensor& gh) const;
+                const WholeKv& kv, const Tensor& gh, const std::function<void()>& between) const;
 
   Linear& qkv() { return qkv_; }
   Linear& output() { return output_; }

@@ -73,12 +73,27 @@ struct Layout {
 void copy_rows(Queue& queue, const Tensor& from, const Tensor& to) { queue.copy(to.data, from.data, from.bytes()); }
 
 // K and V of all ranks: both are overwritten.
-void gather(const Scope& scope, const Layout& layout, const Tensor& kv, const Tensor& by_rank, const Tensor& by_sequence) {
-  kernels::cast(scope.queue, {.x = kv, .y = layout.own(by_rank)});
-  scope.context.all_gather(scope.queue, scope.scratch, {.x = layout.own(by_rank), .y = by_rank});
+void gather(const Scope& scope, Queue& queue, const Layout& layout, const Tensor& kv, const Tensor& by_rank,
+            const Tensor& by_sequence) {
+  kernels::cast(queue, {.x = kv, .y = layout.own(by_rank)});
+  scope.context.all_gather(queue, scope.scratch, {.x = layout.own(by_rank), .y = by_rank});
   for (std::int64_t i = 0; i < layout.batch; ++i) {
     layout.each_range(i, by_rank, layout.sequence(by_sequence, i),
-                      [&](const Tensor& from, const Tensor& to) { copy_rows(scope.queue, from, to); });
+                      [&](const Tensor& from, const Tensor& to) { copy_rows(queue, from, to); });
+  }
+}
+
+// The same where every rank's own K and V are within reach. Those of forward have long been there.
+void fetch(const Scope& scope, Queue& queue, const Layout& layout, const Tensor& kv, const Tensor& by_sequence) {
+  const std::int64_t chunk = layout.held / 2;
+  for (std::int64_t part = 0; part < 2 * layout.batch; ++part) {
+    comm::Fetch op{.x = kv.slice_rows(part * chunk, (part + 1) * chunk), .y = {}};
+    for (int rank = 0; rank < layout.group.size(); ++rank) {
+      const TokenRange range =
+          parallel::context_ranges(layout.seq_len, rank, layout.group.size())[static_cast<std::size_t>(part % 2)];
+      op.y.push_back(layout.sequence(by_sequence, part / 2).slice_rows(range.begin, range.end));
+    }
+    scope.context.fetch(queue, op);
   }
 }
 
@@ -141,7 +156,7 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
   const Tensor kv = allocate(scope.scratch, op.qkv.dtype, whole);
   {
     const ArenaScope until_ordered(scope.scratch);
-    gather(scope, layout, own_kv, allocate(scope.scratch, op.qkv.dtype, whole), kv);
+    gather(scope, scope.queue, layout, own_kv, allocate(scope.scratch, op.qkv.dtype, whole), kv);
   }
   for (std::int64_t i = 0; i < layout.batch; ++i) {
     for (const Call& call : layout.calls(i)) {
@@ -158,6 +173,23 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
                                   .lse = call.statistics(op.lse)});
     }
   }
+}
+
+WholeKv gather_ahead(const Scope& scope, const kernels::AttentionShape& shape, const Tensor& qkv) {
+  if (scope.context.size() == 1) return {};
+  const Layout layout(scope.context, shape, qkv.rows());
+  const Tensor kv = Columns(shape).kv_of(qkv);
+  const Shape whole{layout.batch * layout.seq_len, kv.cols()};
+  WholeKv result{allocate(scope.scratch, qkv.dtype, whole), allocate(scope.scratch, qkv.dtype, whole), nullptr};
+  Queue& wire = scope.wire ? *scope.wire : scope.queue;
+  wire.wait(*scope.queue.record());  // whose memory this was
+  if (scope.context.reaches(kv)) {
+    fetch(scope, wire, layout, kv, result.by_sequence);
+  } else {
+    gather(scope, wire, layout, kv, result.by_rank, result.by_sequence);
+  }
+  result.ready = wire.record();
+  return result;
 }
 
 void context_attention_backward(const Scope& scope, const ContextAttentionBackward& op) {
@@ -179,16 +211,13 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
                                         .gv = columns.v_of(own_gkv)});
   }
   const Layout layout(scope.context, op.shape, op.qkv.rows());
-  const ArenaScope temporaries(scope.scratch);
-  const Shape whole{layout.batch * layout.seq_len, own_kv.cols()};
-  const Tensor by_rank = allocate(scope.scratch, op.qkv.dtype, whole);  // of K and V, then of their gradients
+  const Tensor& by_rank = op.kv.by_rank;  // of gradients from here on
+  scope.queue.wait_for_ranks(*op.kv.ready);
   {
     const ArenaScope until_summed(scope.scratch);
-    const Tensor kv = allocate(scope.scratch, op.qkv.dtype, whole);
-    gather(scope, layout, own_kv, by_rank, kv);
     const Tensor gkv = allocate(scope.scratch, op.qkv.dtype, {layout.seq_len, own_kv.cols()});
     for (std::int64_t i = 0; i < layout.batch; ++i) {
-      backward_sequence(scope, op, layout.calls(i), layout.sequence(kv, i), gkv);
+      backward_sequence(scope, op, layout.calls(i), layout.sequence(op.kv.by_sequence, i), gkv);
       layout.each_range(i, by_rank, gkv, [&](const Tensor& to, const Tensor& from) { copy_rows(scope.queue, from, to); });
     }
   }

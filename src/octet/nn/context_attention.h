@@ -2,13 +2,14 @@
 // one rank kernels::attention_forward and _backward themselves.
 //
 // Keys and values of all ranks are gathered for the time of a call, and put in the order of the sequences; nothing of them is
-// kept, so backward gathers them again. Each range of a sequence that a rank holds then is one call on the keys up to its end,
-// from the first that its window shows, aligned to the bottom right. Gradients of keys and values are summed over a rank's ranges,
-// rounded once, and over the ranks.
-// Sent per call, n being the bytes of this rank's K and V [T, 2 G K]: forward (c - 1) n, backward 2 (c - 1) n.
-// Scratch beside that of the calls, N = c n being K and V of whole sequences: N forward, and N more before the first call;
-// backward 2 N and up to 1.5 N / B.
+// kept, so backward gathers them again, beside what a block does before the gradient of its attention. Each range of a sequence
+// that a rank holds then is one call on the keys up to its end, from the first that its window shows, aligned to the bottom
+// right. Gradients of keys and values are summed over a rank's ranges, rounded once, and over the ranks. Sent per call, n being
+// the bytes of this rank's K and V [T, 2 G K]: forward (c - 1) n, backward 2 (c - 1) n. Scratch beside that of the calls, N = c n
+// being K and V of whole sequences: N forward, and N more before the first call; backward 2 N, and up to 1.5 N / B in the call.
 #pragma once
+
+#include <memory>
 
 #include "octet/kernels/attention/attention.h"
 #include "octet/nn/scope.h"
@@ -25,11 +26,21 @@ struct ContextAttentionForward {
 };
 void context_attention_forward(const Scope& scope, const ContextAttentionForward& op);
 
+// K and V of whole sequences on their way to this rank; nothing on one rank.
+struct WholeKv {
+  Tensor by_rank, by_sequence;  // [B S, 2 G K] each
+  std::unique_ptr<Event> ready;
+};
+// Of `qkv` as in forward, which has been enqueued on all ranks. On scope.wire; memory from scratch, for backward, which must come
+// before any rank overwrites its qkv.
+WholeKv gather_ahead(const Scope& scope, const kernels::AttentionShape& shape, const Tensor& qkv);
+
 struct ContextAttentionBackward {
   kernels::AttentionShape shape;
   Tensor qkv, o, lse;  // as in forward
   Tensor go;           // [T, H K]
   Tensor gqkv;         // [T, (H + 2G) K] overwritten
+  const WholeKv& kv;   // gathered ahead; its by_rank is overwritten
 };
 void context_attention_backward(const Scope& scope, const ContextAttentionBackward& op);
 

@@ -81,6 +81,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
     const Buffer& parts = model_->parameters().gathered_parts(i);
     if (parts.bytes() > 0) groups_of_parts[i]->share(model_->units().wire(), *scratch_, parts.data(), parts.bytes());
   }
+  if (options_.training && groups_.context->size() > 1)  // K and V
+    groups_.context->share(model_->units().wire(), *scratch_, stash_->memory(), stash_->capacity());
 }
 
 // One of everything that a run does, on the meta device.
@@ -266,6 +268,7 @@ void Engine::settle_scales() {
 
 void Engine::close() {
   for (comm::Group* group : groups_.all_shards()) group->unshare(model_->units().wire());
+  groups_.context->unshare(model_->units().wire());
 }
 
 bool Engine::any_rank(bool says) {

@@ -54,6 +54,7 @@ class NcclGroup final : public Group {
     auto shared = std::make_unique<PeerMemory>(queue, scratch, *this, memory, bytes);
     if (shared->reachable()) shared_ = std::move(shared);
   }
+  bool reaches(const Tensor& x) const override { return shared_ && shared_->holds(x); }
   void unshare(Queue& queue) override {
     if (!shared_) return;
     queue.synchronize();
@@ -67,7 +68,7 @@ class NcclGroup final : public Group {
   void run(Queue& queue, const AllGather& op) override {
     if (op.x.elements() == 0) return;
     const cudaStream_t stream = cuda::stream_of(queue);
-    if (shared_ && shared_->holds(op.x)) return shared_->fetch(stream, op);
+    if (reaches(op.x)) return shared_->fetch(stream, op);
     enqueue("all_gather", stream,
             {[=](ncclComm_t group) { return ncclAllGather(op.x.data, op.y.data, op.x.bytes(), ncclUint8, group, stream); }});
   }
@@ -112,6 +113,7 @@ class NcclGroup final : public Group {
               return ncclBroadcast(op.x.data, op.x.data, op.x.bytes(), ncclUint8, op.root, group, stream);
             }});
   }
+  void run(Queue& queue, const Fetch& op) override { shared_->fetch(cuda::stream_of(queue), op); }
   void run_fence(Queue& queue) override {
     if (shared_) meet("fence", queue);
   }

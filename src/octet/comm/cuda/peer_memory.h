@@ -24,8 +24,9 @@ class PeerMemory {
   // rank.
   bool reachable() const { return reachable_; }
   bool holds(const Tensor& x) const;
-  // An all_gather whose x lies in this memory, without anybody's help.
+  // Ops whose x lies in this memory, without anybody's help.
   void fetch(cudaStream_t stream, const AllGather& op) const;
+  void fetch(cudaStream_t stream, const Fetch& op) const;
 
  private:
   struct Peer {
@@ -33,6 +34,9 @@ class PeerMemory {
     bool opened = false;  // of another process, to be closed
   };
   void close() noexcept;
+  // Visits the ranks, the next one first, so that not all fetch from one: visit(rank, x as that rank has it).
+  template <class Visit>
+  void each_peer(const Tensor& x, Visit&& visit) const;
 
   int rank_;
   std::byte* own_;

@@ -92,19 +92,41 @@ void PeerMemory::close() noexcept {
 
 bool PeerMemory::holds(const Tensor& x) const {
   const auto* begin = static_cast<const std::byte*>(x.data);
-  return begin >= own_ && begin + x.bytes() <= own_ + bytes_;
+  const std::size_t bytes =
+      x.rows() > 0 ? static_cast<std::size_t>((x.rows() - 1) * x.row_stride + x.cols()) * size_of(x.dtype) : 0;
+  return begin >= own_ && begin + bytes <= own_ + bytes_;
 }
 
-// The next rank's part first, so that not all ranks fetch from one.
-void PeerMemory::fetch(cudaStream_t stream, const AllGather& op) const {
-  const std::size_t part = op.x.bytes(), offset = static_cast<std::size_t>(static_cast<const std::byte*>(op.x.data) - own_);
+template <class Visit>
+void PeerMemory::each_peer(const Tensor& x, Visit&& visit) const {
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(x.data) - own_);
   const int size = static_cast<int>(peers_.size());
   for (int i = 1; i <= size; ++i) {
     const int peer = (rank_ + i) % size;
-    std::byte* const to = static_cast<std::byte*>(op.y.data) + static_cast<std::size_t>(peer) * part;
-    const std::byte* const from = (peer == rank_ ? own_ : peers_[static_cast<std::size_t>(peer)].memory) + offset;
-    if (to != from) cuda::check(cudaMemcpyAsync(to, from, part, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+    Tensor theirs = x;
+    theirs.data = peers_[static_cast<std::size_t>(peer)].memory + offset;
+    visit(peer, theirs);
   }
+}
+
+void PeerMemory::fetch(cudaStream_t stream, const AllGather& op) const {
+  const std::size_t part = op.x.bytes();
+  each_peer(op.x, [&](int peer, const Tensor& theirs) {
+    void* const to = behind(op.y.data, static_cast<std::size_t>(peer) * part);
+    if (to != theirs.data)
+      cuda::check(cudaMemcpyAsync(to, theirs.data, part, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+  });
+}
+
+void PeerMemory::fetch(cudaStream_t stream, const Fetch& op) const {
+  const auto pitch = [](const Tensor& x) { return static_cast<std::size_t>(x.row_stride) * size_of(x.dtype); };
+  each_peer(op.x, [&](int peer, const Tensor& theirs) {
+    const Tensor& y = op.y[static_cast<std::size_t>(peer)];
+    cuda::check(
+        cudaMemcpy2DAsync(y.data, pitch(y), theirs.data, pitch(theirs), static_cast<std::size_t>(y.cols()) * size_of(y.dtype),
+                          static_cast<std::size_t>(y.rows()), cudaMemcpyDeviceToDevice, stream),
+        "cudaMemcpy2DAsync");
+  });
 }
 
 }  // namespace octet::comm

@@ -18,10 +18,10 @@ class Block {
   // caller's.
   virtual void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y) = 0;
   // gy: gradient of y, from output_gradient() of this block. gx: gradient of x, from that of the block before; its values [T, D]
-  // are gy's own, overwritten. `before_attention` is called between the products of the feed-forward layer and the gradient of
-  // attention.
+  // are gy's own, overwritten. `amid_attention` is called between the products of the output linear of
+  // attention and the gradient of attention itself.
   virtual void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy,
-                        const nn::LinearOperand& gx, const std::function<void()>& before_attention) = 0;
+                        const nn::LinearOperand& gx, const std::function<void()>& amid_attention) = 0;
   // The gradient of y, whose values are `g`, for its producer; `memory` as in nn::Linear::gradient.
   virtual nn::LinearOperand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const = 0;
 

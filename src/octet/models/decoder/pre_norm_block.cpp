@@ -56,12 +56,13 @@ void PreNormBlock<FeedForward>::forward(const nn::Scope& scope, const Tensor& ro
 
 template <class FeedForward>
 void PreNormBlock<FeedForward>::backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy,
-                            const nn::LinearOperand& gx, const std::function<void()>& before_attention) {
+                            const nn::LinearOperand& gx, const std::function<void()>& amid_attention) {
   Saved& saved = saved_;
   const std::int64_t tokens = gy.values.rows();
   const Shape wide{tokens, dim_};
   const bool rebuild = scope.checkpointing == nn::Checkpointing::selective;
   const ArenaScope temporaries(scope.scratch);
+  const nn::WholeKv kv = attention_.gather_ahead(scope, saved.attention);
   const nn::LinearOperand gx1 = attention_.output().gradient(scope, gy.values);
   {
     const ArenaScope of_feed_forward(scope.scratch);
@@ -80,8 +81,7 @@ void PreNormBlock<FeedForward>::backward(const nn::Scope& scope, const Tensor& r
     norm1_.forward(scope, saved.x, h, saved.rstd1);
     attention_.rebuild(scope, h, saved.attention);
   }
-  before_attention();
-  attention_.backward(scope, rope_table, gx1, saved.attention, gh);
+  attention_.backward(scope, rope_table, gx1, saved.attention, kv, gh, amid_attention);
   norm1_.backward(scope, gh, saved.x, saved.rstd1, gx);
 }
 

@@ -71,11 +71,12 @@ void GptNeoxBlock::rebuild_mlp(const nn::Scope& scope, std::int64_t tokens) {
 }
 
 void GptNeoxBlock::backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy,
-                            const nn::LinearOperand& gx, const std::function<void()>& before_attention) {
+                            const nn::LinearOperand& gx, const std::function<void()>& amid_attention) {
   const std::int64_t tokens = gy.values.rows();
   const Shape wide{tokens, dim_};
   const bool rebuild = scope.checkpointing == nn::Checkpointing::selective;
   const ArenaScope temporaries(scope.scratch);
+  const nn::WholeKv kv = attention_.gather_ahead(scope, saved_.attention);
   // Of x + attention(h1): one after another norm2 makes it; beside each other it is that of y, before a norm adds to its memory.
   nn::LinearOperand gsum = attention_.output().gradient(scope, gy.values);
   if (parallel_) gsum.codes = {};  // nobody makes it: the linear quantises it itself
@@ -89,8 +90,7 @@ void GptNeoxBlock::backward(const nn::Scope& scope, const Tensor& rope_table, co
   }
   const Tensor gh1 = allocate(scope.scratch, scope.dtype, wide);
   if (rebuild) rebuild_attention(scope, tokens);
-  before_attention();
-  attention_.backward(scope, rope_table, gsum, saved_.attention, gh1);
+  attention_.backward(scope, rope_table, gsum, saved_.attention, kv, gh1, amid_attention);
   if (parallel_) norm2_.backward(scope, gh2, saved_.x, saved_.statistics2, {.values = gx.values});
   norm1_.backward(scope, gh1, saved_.x, saved_.statistics1, gx);
 }

@@ -20,7 +20,7 @@ class GptNeoxBlock : public Block {
 
   void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y) override;
   void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy, const nn::LinearOperand& gx,
-                const std::function<void()>& before_attention) override;
+                const std::function<void()>& amid_attention) override;
   nn::LinearOperand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const override {
     return mlp_.down().gradient(scope, g, memory);
   }
