@@ -160,6 +160,29 @@ TEST(RendezvousJoin, StrangersDoNotKeepRanksOut) {
   });
 }
 
+TEST(RendezvousJoin, ARankBehindMoreStrangersThanAreLetInWaitsForThemToGo) {
+  Port port;
+  run_ranks(2, [&](int thread) {
+    if (thread == 0) {
+      Rendezvous rendezvous(port.options(0, 2));
+      return;
+    }
+    std::vector<Descriptor> idle;
+    for (int i = 0; i < 200; ++i) idle.push_back(stranger(port.get()));
+    Connection rank(stranger(port.get()));
+    rank.send({Message::hello, 1, 30000, {}, "2"});
+    EXPECT_TRUE(rank.flush());
+    idle.clear();
+    pollfd polled{rank.fd(), POLLIN, 0};
+    bool alive = true, ready = false;
+    while (alive && !ready && ::poll(&polled, 1, 20000) == 1) {
+      alive = rank.receive();
+      while (const auto frame = rank.next()) ready = ready || frame->kind == Message::ready;
+    }
+    EXPECT_TRUE(ready) << (alive ? "not let in" : "turned away");
+  });
+}
+
 TEST(RendezvousJoin, AnotherServiceIsNotTakenForRankZero) {
   const Descriptor service = listen_at("127.0.0.1", 0);
   std::thread answering([&] {

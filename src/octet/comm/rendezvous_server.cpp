@@ -48,7 +48,7 @@ void RendezvousServer::run() {
   while (!stopping_) {
     polled.clear();
     polled.push_back({wake_.fd(), POLLIN, 0});
-    polled.push_back({accepting_ ? listener_.get() : -1, POLLIN, 0});
+    polled.push_back({accepting_ && has_room() ? listener_.get() : -1, POLLIN, 0});
     for (const Peer& peer : peers_) {
       polled.push_back({peer.connection.fd(), events_of(peer.connection, peer.last), 0});
     }
@@ -65,22 +65,24 @@ void RendezvousServer::run() {
     for (Peer& peer : peers_) {
       if (polled[i++].revents != 0 && !peer.last) read(peer, now);
     }
-    if (accepting_ && polled[1].revents != 0) accept_new(now);
+    if (polled[1].revents != 0) accept_new(now);
     look_at_clocks(now);
     flush();
   }
   say_goodbye();
 }
 
+// Who finds no room waits with the system until strangers have gone: it may be a rank, which is not to be turned away.
+bool RendezvousServer::has_room() const { return peers_.size() < static_cast<std::size_t>(size_) + kStrangers; }
+
 void RendezvousServer::accept_new(Clock::time_point now) {
-  while (true) {
+  while (has_room()) {
     Descriptor client = accept_from(listener_);
     if (!client.open()) {
       // Out of descriptors: the listener would wake us at once, again and again; the next beat tries again.
       accepting_ = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
       return;
     }
-    if (peers_.size() >= static_cast<std::size_t>(size_) + kStrangers) continue;
     peers_.push_back({.connection = Connection(std::move(client)), .since = now, .heard = now});
   }
 }

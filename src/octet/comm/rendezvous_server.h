@@ -34,6 +34,7 @@ class RendezvousServer {
   };
 
   void run();
+  bool has_room() const;
   void accept_new(Clock::time_point now);
   void read(Peer& peer, Clock::time_point now);
   void handle(Peer& peer, Frame&& frame, Clock::time_point now);
