@@ -58,6 +58,15 @@ TEST(RendezvousJoin, ARankZeroThatIsNotThereIsNamed) {
   EXPECT_EQ(unknown.find("rank 1 cannot reach rank 0 at no.such.host.invalid"), 0u) << unknown;
 }
 
+TEST(RendezvousJoin, AWaitingRankIsNotConnectedToItself) {
+  // Linux gives out ports of one parity to sockets that connect and of the other to those that bind, each in turn: so many tries
+  // pass the port tried itself about twice.
+  const int port = port_of(listen_at("127.0.0.1", 0)) ^ 1;
+  for (int i = 0; i < 30000; ++i) {
+    ASSERT_NE(peer_error_of([&] { connect_to("127.0.0.1", port, Clock::now()); }), "no error") << "try " << i;
+  }
+}
+
 TEST(RendezvousJoin, RankZeroMayComeLast) {
   const int number = port_of(listen_at("127.0.0.1", 0));
   run_ranks(2, [&](int rank) {

@@ -47,6 +47,14 @@ sockaddr_storage address_of(const Descriptor& socket) {
   return address;
 }
 
+// Where nobody listens, the system may give the connecting socket the very port that it connects to: TCP then joins it to itself.
+bool is_connected_to_itself(const Descriptor& socket) {
+  const sockaddr_storage own = address_of(socket);
+  sockaddr_storage peer{};
+  socklen_t length = sizeof(peer);
+  return ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &length) == 0 && std::memcmp(&own, &peer, length) == 0;
+}
+
 // Not open, and the reason in errno, when it cannot.
 Descriptor listen_on(int family, const sockaddr* address, socklen_t length) {
   Descriptor listener(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -78,6 +86,7 @@ Descriptor connect_once(const addrinfo& address, Clock::time_point deadline) {
     else
       ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &reason, &length);
   }
+  if (reason == 0 && is_connected_to_itself(socket)) reason = ECONNREFUSED;
   if (reason != 0) socket.close();
   errno = reason;
   return socket;
