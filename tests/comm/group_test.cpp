@@ -1,6 +1,9 @@
 #include "octet/comm/group.h"
 
+#include <atomic>
 #include <cmath>
+#include <thread>
+#include <utility>
 
 #include "octet/base/rng.h"
 #include "octet/comm/nccl.h"
@@ -95,6 +98,26 @@ TEST(Group, ARankThatLeavesEndsTheOthersNotTheProcess) {
         << errors[static_cast<std::size_t>(r)];
   }
   EXPECT_EQ(errors[1], "");
+}
+
+TEST(Group, NoRankHasItsGroupBeforeAllAreConnected) {
+  ThreadStore store;
+  std::atomic<int> made = 0;
+  run_ranks(3, [&](int r) {
+    const auto device = make_device(DeviceKind::cpu);
+    bool connecting = true;
+    const auto get = [&](const std::string& key) {
+      std::string value = store.get(key);
+      if (r == 0 && std::exchange(connecting, false)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        EXPECT_EQ(made, 0);
+      }
+      return value;
+    };
+    const auto set = [&](const std::string& key, std::string_view value) { store.set(key, value); };
+    const auto group = make_group(*device, {.name = "test", .rank = r, .size = 3, .set = set, .get = get});
+    ++made;
+  });
 }
 
 TEST(Group, ARankThatHangsEndsTheOthersAtTheTimeout) {

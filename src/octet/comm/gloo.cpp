@@ -56,6 +56,10 @@ class GlooGroup final : public Group {
       context->connectFullMesh(store, device);
       context_ = context;
     });
+    // A rank may be connected to all before all are connected to it, and end: those would find it gone while they connect.
+    const auto key_of = [&](int r) { return concat(name(), "/connected/", r); };
+    options.set(key_of(rank()), "");
+    for (int r = 0; r < size(); ++r) options.get(key_of(r));
   }
 
  private:
