@@ -107,18 +107,34 @@ run_mesh() {
   return $status
 }
 # However weights and gradients are kept, two ranks write the same model: whether NCCL gathers or copy engines do.
+# Of parts of sequences on all GPUs the model is that of another run, and its loss that of one GPU: where a copy comes too early,
+# no two runs are the same.
 same_model() {
-  local corpus="$out/same-corpus" run status reshard=false
+  local corpus="$out/same-corpus" gpus status=0 train
+  gpus=$(nvidia-smi --list-gpus | wc -l)
   "$bin/octet" data prepare --input README.md docs --tokenizer byte --output "$corpus" >"$out/same.log" 2>&1 || return 1
-  for run in kept resharded; do
-    rm -rf "$out/same-$run"
-    "$bin/octet" launch -n 2 -- train configs/quickstart.toml --run.device=cuda --run.deterministic=true --training.steps=40 \
-      --training.micro_batch_size=2 --data.source="[{path=\"$corpus\"}]" --run.output_dir="$out/same-$run" \
-      --parallel.gradients=whole --parallel.reshard_after_forward=$reshard >>"$out/same.log" 2>&1 || return 1
-    reshard=true
-  done
-  cmp "$out/same-kept/model/model.safetensors" "$out/same-resharded/model/model.safetensors"
-  status=$?
+  train="train configs/quickstart.toml --run.device=cuda --run.deterministic=true --training.steps=40 --training.micro_batch_size=2"
+  same_run() {  # NAME RANKS OPTION...
+    local name=$1 ranks=$2
+    shift 2
+    rm -rf "$out/same-$name"
+    "$bin/octet" launch -n "$ranks" -- $train --data.source="[{path=\"$corpus\"}]" --run.output_dir="$out/same-$name" "$@" \
+      >>"$out/same.log" 2>&1
+  }
+  same_as() { cmp "$out/same-$1/model/model.safetensors" "$out/same-$2/model/model.safetensors" || status=1; }
+  last_loss() { grep -o '"loss":[0-9.]*' "$out/same-$1/metrics.jsonl" | tail -n 1 | cut -d : -f 2; }
+  local whole="--parallel.gradients=whole" global="--training.global_batch_size=$((2 * gpus))"
+  same_run kept 2 --training.global_batch_size=4 $whole --parallel.reshard_after_forward=false &&
+    same_run resharded 2 --training.global_batch_size=4 $whole --parallel.reshard_after_forward=true &&
+    same_run sharded 2 --training.global_batch_size=4 --parallel.gradients=sharded --parallel.reshard_after_forward=true &&
+    same_run context 1 $global --parallel.context=1 && for name in context-a context-b; do
+      same_run $name "$gpus" $global --parallel.context="$gpus" || break
+    done || status=1
+  same_as kept resharded
+  same_as kept sharded
+  same_as context-a context-b
+  echo "last loss: one GPU $(last_loss context), parts of sequences on $gpus $(last_loss context-a)"
+  awk -v a="$(last_loss context)" -v b="$(last_loss context-a)" 'BEGIN { exit !(a > 0 && b > 0 && (a - b) ^ 2 < (0.005 * a) ^ 2) }' || status=1
   rm -rf "$out"/same-*
   return $status
 }

@@ -54,6 +54,20 @@ bool nobody(Queue& queue, Arena& scratch, Group& group, bool says) {
   return value == 0.0f;
 }
 
+// Of one shape; to itself nothing is copied.
+void copy(cudaStream_t stream, const Tensor& from, const Tensor& to) {
+  if (from.data == to.data || from.elements() == 0) return;
+  if (from.contiguous() && to.contiguous()) {
+    cuda::check(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+    return;
+  }
+  const auto pitch = [](const Tensor& x) { return static_cast<std::size_t>(x.row_stride) * size_of(x.dtype); };
+  cuda::check(
+      cudaMemcpy2DAsync(to.data, pitch(to), from.data, pitch(from), static_cast<std::size_t>(to.cols()) * size_of(to.dtype),
+                        static_cast<std::size_t>(to.rows()), cudaMemcpyDeviceToDevice, stream),
+      "cudaMemcpy2DAsync");
+}
+
 }  // namespace
 
 PeerMemory::PeerMemory(Queue& queue, Arena& scratch, Group& group, void* memory, std::size_t bytes)
@@ -110,23 +124,13 @@ void PeerMemory::each_peer(const Tensor& x, Visit&& visit) const {
 }
 
 void PeerMemory::fetch(cudaStream_t stream, const AllGather& op) const {
-  const std::size_t part = op.x.bytes();
   each_peer(op.x, [&](int peer, const Tensor& theirs) {
-    void* const to = behind(op.y.data, static_cast<std::size_t>(peer) * part);
-    if (to != theirs.data)
-      cuda::check(cudaMemcpyAsync(to, theirs.data, part, cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+    copy(stream, theirs, {behind(op.y.data, static_cast<std::size_t>(peer) * op.x.bytes()), op.x.dtype, op.x.shape});
   });
 }
 
 void PeerMemory::fetch(cudaStream_t stream, const Fetch& op) const {
-  const auto pitch = [](const Tensor& x) { return static_cast<std::size_t>(x.row_stride) * size_of(x.dtype); };
-  each_peer(op.x, [&](int peer, const Tensor& theirs) {
-    const Tensor& y = op.y[static_cast<std::size_t>(peer)];
-    cuda::check(
-        cudaMemcpy2DAsync(y.data, pitch(y), theirs.data, pitch(theirs), static_cast<std::size_t>(y.cols()) * size_of(y.dtype),
-                          static_cast<std::size_t>(y.rows()), cudaMemcpyDeviceToDevice, stream),
-        "cudaMemcpy2DAsync");
-  });
+  each_peer(op.x, [&](int peer, const Tensor& theirs) { copy(stream, theirs, op.y[static_cast<std::size_t>(peer)]); });
 }
 
 }  // namespace octet::comm
