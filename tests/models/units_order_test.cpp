@@ -195,6 +195,7 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
   EXPECT_THROW(units.finish_gradients(scratch), Error) << "a micro-batch is missing";
   EXPECT_THROW(units.begin_step(0), Error);
   EXPECT_EQ(trace.log, (Log{"gather unit 0", "first", "gather unit 1", "reduce unit 0", "second", "reduce unit 1"}));
+  for (const parallel::Parameter& p : store.parameters()) EXPECT_FALSE(p.grad) << p.spec.name << ": others use its memory";
 }
 
 // What shares memory of units: those at the edges, blocks that are odd and blocks that are even.

@@ -347,7 +347,10 @@ void Units::reduce_now(Arena& scratch) {
 void Units::reduce_released(Arena& scratch, const Event& after) {
   wire_->wait(after);
   reduce(scratch, released_);
-  if (gradients() == Gradients::sharded) gradients_.of(released_).free = wire_->record();
+  if (gradients() == Gradients::sharded) {
+    gradients_.of(released_).free = wire_->record();
+    for (Parameter* p : cut(released_)) p->grad = {};  // whose memory is the next unit's
+  }
   released_ = -1;
 }
 
