@@ -6,75 +6,14 @@
 
 #include "octet/models/decoder/decoder.h"
 #include "octet/recipes/registry.h"
+#include "support/trace.h"
 
 namespace octet::models {
 namespace {
 
-using Log = std::vector<std::string>;
-
-// Ranges in the order in which they were enqueued, and for each those that have ended when it begins, however slow a queue is.
-struct Trace {
-  Log log;
-  std::vector<std::set<std::size_t>> ended;
-
-  // The last of these before entry i; the number of entries where there is none.
-  std::size_t last(std::size_t i, const std::set<std::string>& names) const {
-    while (i-- > 0) {
-      if (names.contains(log[i])) return i;
-    }
-    return log.size();
-  }
-};
-
-struct Moment final : Event {
-  std::set<std::size_t> ended;
-};
-
-class LoggingQueue final : public Queue {
- public:
-  LoggingQueue(Device& device, Trace& trace) : Queue(device), trace_(trace) {}
-  std::unique_ptr<Event> record() override {
-    auto moment = std::make_unique<Moment>();
-    moment->ended = ended_;
-    return moment;
-  }
-  void wait(const Event& event) override {
-    const auto& ended = dynamic_cast<const Moment&>(event).ended;
-    ended_.insert(ended.begin(), ended.end());
-  }
-  void synchronize() override {}
-  void copy_to_device(void*, const void*, std::size_t) override {}
-  void copy_to_host(void*, const void*, std::size_t) override {}
-  void copy(void*, const void*, std::size_t) override {}
-  void zero(void*, std::size_t) override {}
-  void begin_range(const std::string& name) override {
-    ended_.insert(trace_.log.size());
-    trace_.log.push_back(name);
-    trace_.ended.push_back(ended_);
-  }
-
- protected:
-  void stamp() override {}
-  std::vector<double> take_stamps() override { return {}; }
-
- private:
-  Trace& trace_;
-  std::set<std::size_t> ended_;  // what this queue has enqueued and waited for
-};
-
-class LoggingDevice final : public Device {
- public:
-  explicit LoggingDevice(Trace& trace) : trace_(trace) {}
-  DeviceKind kind() const override { return DeviceKind::meta; }
-  std::unique_ptr<Queue> make_queue() override { return std::make_unique<LoggingQueue>(*this, trace_); }
-
- protected:
-  void* acquire(std::size_t) override { return reinterpret_cast<void*>(std::uintptr_t{1} << 40); }
-  void release(void*, std::size_t) override {}
-
- private:
-  Trace& trace_;
-};
+using testing::Log;
+using testing::LoggingDevice;
+using testing::Trace;
 
 DecoderConfig config_of(bool tied) {
   DecoderConfig config;
@@ -111,13 +50,14 @@ Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients g
   double total[2];
   model.units().refresh(scratch);
   for (int step = 0; step < steps; ++step) {
-    if (step > 0) {
-      const TraceRange range(*queue, "optimizer");
-      model.units().refresh_codes(scratch);
+    for (const parallel::UnitRange units : model.units().forward_order()) {
+      if (step == 0) break;
+      { const TraceRange range(*queue, concat("update unit ", units.begin)); }
+      model.units().refresh_codes(scratch, units);
     }
     model.units().begin_step(2);
     for (int micro = 0; micro < 2; ++micro) model.forward_backward(scope, batch, total);
-    model.units().finish_gradients(scratch);
+    for (const parallel::UnitRange units : model.units().backward_order()) model.units().finish_gradients(scratch, units);
   }
   return trace;
 }
@@ -192,7 +132,7 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
   units.begin_micro_batch();
   units.with(scratch, {0, parallel::Use::both}, {1, parallel::Use::both}, use("first"));
   units.with(scratch, {1, parallel::Use::both}, {}, use("second"));
-  EXPECT_THROW(units.finish_gradients(scratch), Error) << "a micro-batch is missing";
+  EXPECT_THROW(units.finish_gradients(scratch, store.all_units()), Error) << "a micro-batch is missing";
   EXPECT_THROW(units.begin_step(0), Error);
   EXPECT_EQ(trace.log, (Log{"gather unit 0", "first", "gather unit 1", "reduce unit 0", "second", "reduce unit 1"}));
   for (const parallel::Parameter& p : store.parameters()) EXPECT_FALSE(p.grad) << p.spec.name << ": others use its memory";
@@ -219,12 +159,12 @@ TEST(UnitsOrder, QueuesWaitForWhatTheyReadAndOverwrite) {
       };
       for (std::size_t i = 0; i < trace.log.size(); ++i) {
         const std::string& what = trace.log[i];
-        if (what == "optimizer") {
+        if (what == "update unit 0") {
           EXPECT_EQ(trace.ended[i].size(), i + 1) << "reads and overwrites what all exchanges have used";
         }
         for (int unit = 0; unit < 5; ++unit) {
           if (uses[unit].contains(what)) expect_after(i, {concat("gather unit ", unit)});
-          if (what == concat("gather unit ", unit)) expect_after(i, {"optimizer"});
+          if (what == concat("gather unit ", unit)) expect_after(i, {unit < 3 ? "update unit 0" : "update unit 3"});
           if (what == concat("reduce unit ", unit)) expect_after(i, uses[unit]);
           for (int other = 0; other < 5; ++other) {
             if (!share_slot(unit, other)) continue;

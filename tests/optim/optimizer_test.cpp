@@ -51,12 +51,12 @@ struct OptimizerTest : ::testing::Test {
     }
   }
   void step(std::uint32_t number, double loss = 1.0, double tokens = 4.0) {
-    optimizer->reset_loss(*queue);
+    optimizer->reset_sums(*queue);
     optimizer->loss_total()[0] = loss;
     optimizer->loss_total()[1] = tokens;
-    optimizer->sums(*queue, scratch);
+    optimizer->add_squares(*queue, scratch, store.all_units());
     optimizer->prepare(*queue, {.learning_rate = 0.01, .step = number});
-    optimizer->update(*queue);
+    optimizer->update(*queue, store.all_units());
   }
   // All that a step may move.
   std::vector<std::byte> state() const {
@@ -98,13 +98,13 @@ TEST_F(OptimizerTest, TenStepsAreTorchs) {
   for (std::uint32_t number = 1; number <= 10; ++number) {
     const std::string prefix = std::to_string(number) + ".";
     for (Parameter& p : store.parameters()) load(p.grad, prefix + "grad." + p.spec.name);
-    optimizer->reset_loss(*queue);
+    optimizer->reset_sums(*queue);
     optimizer->loss_total()[1] = golden.get("tokens").as<double>()[number - 1];
     const double lr = learning_rate(schedule, number), torch_lr = golden.get("lr").as<double>()[number - 1];
     EXPECT_NEAR(lr, torch_lr, 32 * 0x1p-53 * schedule.lr) << "step " << number;  // torch multiplies its way from step to step
-    optimizer->sums(*queue, scratch);
+    optimizer->add_squares(*queue, scratch, store.all_units());
     optimizer->prepare(*queue, {.learning_rate = lr, .step = number});
-    optimizer->update(*queue);
+    optimizer->update(*queue, store.all_units());
     const kernels::StepScalars scalars = optimizer->read(*queue);
     EXPECT_NEAR(scalars.grad_norm, golden.get("grad_norm").as<double>()[number - 1], limit * scalars.grad_norm);
     EXPECT_EQ(scalars.updates, static_cast<std::int32_t>(number));
@@ -168,12 +168,12 @@ TEST_F(OptimizerTest, ResumesFromWeightsMomentsAndUpdates) {
   // `first` refers to the object `store`, which holds its own parameters again.
   optimizer = nullptr;
   fill_gradients(4);
-  first->reset_loss(*queue);
+  first->reset_sums(*queue);
   first->loss_total()[0] = 1;
   first->loss_total()[1] = 4;
-  first->sums(*queue, scratch);
+  first->add_squares(*queue, scratch, store.all_units());
   first->prepare(*queue, {.learning_rate = 0.01, .step = 4});
-  first->update(*queue);
+  first->update(*queue, store.all_units());
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(same_bytes(store.parameters()[i].value, other.parameters()[i].value));
     EXPECT_TRUE(same_bytes(store.parameters()[i].moment1, other.parameters()[i].moment1));
@@ -220,10 +220,10 @@ TEST_F(OptimizerTest, StepsAllocateNothingAndMetaSaysTheSame) {
   described.materialise(*meta, {.compute = DType::bf16});
   Optimizer planned(*meta, described, {});
   Arena meta_scratch(*meta, MemoryCategory::workspace, 0);
-  planned.reset_loss(*meta_queue);
-  planned.sums(*meta_queue, meta_scratch);
+  planned.reset_sums(*meta_queue);
+  planned.add_squares(*meta_queue, meta_scratch, described.all_units());
   planned.prepare(*meta_queue, {.learning_rate = 0.01, .step = 1});
-  planned.update(*meta_queue);
+  planned.update(*meta_queue, described.all_units());
   EXPECT_EQ(planned.read(*meta_queue).step, 0u);
   EXPECT_EQ(meta_scratch.high_water(), scratch.high_water());
   const auto state_bytes = static_cast<std::size_t>(MemoryCategory::state);

@@ -139,11 +139,14 @@ class ExpertParts {
   // rank holds afterwards.
   void step(std::uint32_t number, SharedGlobals* seen = nullptr) {
     const int ranks = mesh_.ranks() / mesh_.size(parallel::Axis::tensor);
-    optimizer_->reset_loss(*queue_);
+    optimizer_->reset_sums(*queue_);
     units_->begin_step(kSources / ranks);
     for (int micro = 0; micro < kSources / ranks; ++micro) micro_batch(number, micro * ranks, seen);
-    units_->finish_gradients(scratch_);
-    const Tensor sums = optimizer_->sums(*queue_, scratch_);
+    for (const parallel::UnitRange range : units_->backward_order()) {
+      units_->finish_gradients(scratch_, range);
+      optimizer_->add_squares(*queue_, scratch_, range);
+    }
+    const Tensor sums = optimizer_->sums();
     units_->exchange([&](Queue& wire) {
       groups_.shards->all_reduce(wire, scratch_, {.x = sums});
       groups_.tensor->all_reduce(wire, scratch_, {.x = sums.slice_rows(2, 3)});
@@ -152,8 +155,10 @@ class ExpertParts {
     settle_scales();
     optimizer_->prepare(*queue_, {.learning_rate = 0.01, .step = number});
     scales_.update(*queue_, optimizer_->found_inf());
-    optimizer_->update(*queue_);
-    units_->refresh_codes(scratch_);
+    for (const parallel::UnitRange range : units_->forward_order()) {
+      optimizer_->update(*queue_, range);
+      units_->refresh_codes(scratch_, range);
+    }
     if (seen) add_to(*seen);
   }
   void settle_scales() {

@@ -6,7 +6,7 @@
 namespace octet::optim {
 namespace {
 
-// What the optimizer keeps in device memory. The first two are sums().
+// What the optimizer keeps in device memory. The first three numbers are sums().
 struct State {
   double loss_total[2];
   double sum_squares;
@@ -30,17 +30,18 @@ const kernels::StepScalars* Optimizer::scalars() const { return &state_of(state_
 const float* Optimizer::found_inf() const { return &state_of(state_)->scalars.found_inf; }
 Tensor Optimizer::updates() const { return {&state_of(state_)->updates, DType::i32, {1}}; }
 
-void Optimizer::reset_loss(Queue& queue) { queue.zero(loss_total(), 2 * sizeof(double)); }
+Tensor Optimizer::sums() const { return {state_of(state_)->loss_total, DType::f64, {3}}; }
 
-Tensor Optimizer::sums(Queue& queue, Arena& scratch) {
-  State* state = state_of(state_);
-  queue.zero(&state->sum_squares, sizeof(double));
+void Optimizer::reset_sums(Queue& queue) { queue.zero(sums().data, sums().bytes()); }
+
+void Optimizer::add_squares(Queue& queue, Arena& scratch, parallel::UnitRange units) {
+  const TraceRange range(queue, concat("squares of units ", units.begin, " to ", units.end - 1));
   for (const parallel::Parameter& p : store_.parameters()) {
+    if (!units.contains(p.unit)) continue;
     for (const parallel::TensorPiece& piece : p.own_pieces()) {
-      kernels::sum_squares(queue, scratch, {.x = p.of_part(p.grad_part, piece), .total = &state->sum_squares});
+      kernels::sum_squares(queue, scratch, {.x = p.of_part(p.grad_part, piece), .total = &state_of(state_)->sum_squares});
     }
   }
-  return {state->loss_total, DType::f64, {3}};
 }
 
 void Optimizer::prepare(Queue& queue, const StepInput& input) {
@@ -56,8 +57,10 @@ void Optimizer::prepare(Queue& queue, const StepInput& input) {
                                 .scalars = &state->scalars});
 }
 
-void Optimizer::update(Queue& queue) {
+void Optimizer::update(Queue& queue, parallel::UnitRange units) {
+  const TraceRange range(queue, concat("update units ", units.begin, " to ", units.end - 1));
   for (const parallel::Parameter& p : store_.parameters()) {
+    if (!units.contains(p.unit)) continue;
     for (const parallel::TensorPiece& piece : p.pieces()) {
       const bool copies = p.master && p.value_part;
       kernels::adamw(queue, {.grad = p.of_part(p.grad_part, piece),

@@ -1,10 +1,11 @@
-// AdamW over all parameters of a store, with clipping by the global norm. A step is two calls, between which the caller may move
-// what must move before the weights do (FP8 scales), predicated on found_inf():
-//     optimizer.reset_loss(queue);                      // then micro-batches add to loss_total() and to the gradients
-//     optimizer.sums(queue, scratch);                   // to be added up over ranks
+// AdamW over all parameters of a store, with clipping by the global norm. A step has two halves, between which the caller may
+// move what must move before the weights do (FP8 scales), predicated on found_inf():
+//     optimizer.reset_sums(queue);                      // then micro-batches add to loss_total() and to the gradients
+//     optimizer.add_squares(queue, scratch, units);     // of all units
+//     ... add sums() up over ranks ...
 //     optimizer.prepare(queue, {...});                  // norm, clip factor, found_inf, bias corrections
 //     ... update scales ...
-//     optimizer.update(queue);                          // every parameter
+//     optimizer.update(queue, units);                   // of all units
 // Nothing here waits for the device or allocates memory after construction.
 #pragma once
 
@@ -40,16 +41,19 @@ class Optimizer {
 
   // [2] device, F64: the sum of losses and the number of tokens of the step, added to by kernels::loss_sum.
   double* loss_total() const;
-  void reset_loss(Queue& queue);
+  // All of sums() are nothing.
+  void reset_sums(Queue& queue);
 
-  // After the last micro-batch: [3] F64, device, what the step is known by, to be added up over ranks before prepare(). The first
-  // two are loss_total(), over the ranks that saw other tokens; the third is the sum of squares of this rank's parts of gradients,
-  // over those that hold the other parts (of what several ranks of the tensor axis hold, one counts it).
-  Tensor sums(Queue& queue, Arena& scratch);
+  // [3] F64, device, what the step is known by, to be added up over ranks before prepare(). The first two are loss_total(), over
+  // the ranks that saw other tokens; the third is the sum of squares of this rank's parts of gradients, over those that hold the
+  // other parts (of what several ranks of the tensor axis hold, one counts it).
+  Tensor sums() const;
+  // Adds the squares of these units' gradients to it; once in a step, when those are complete.
+  void add_squares(Queue& queue, Arena& scratch, parallel::UnitRange units);
   void prepare(Queue& queue, const StepInput& input);
-  // AdamW of every parameter with what `prepare` found. Values and codes are stale afterwards, except BF16 copies of
+  // AdamW of these units' parameters with what `prepare` found. Values and codes are stale afterwards, except BF16 copies of
   // masters, which are written here.
-  void update(Queue& queue);
+  void update(Queue& queue, parallel::UnitRange units);
 
   // Device scalar: not 0 when this step is skipped. Valid from prepare on.
   const float* found_inf() const;

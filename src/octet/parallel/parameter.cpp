@@ -196,16 +196,17 @@ void ParameterStore::refresh(Queue& queue, Arena& scratch) {
   for (Parameter& p : parameters_) {
     if (p.master && p.value_part) kernels::cast(queue, {.x = p.master, .y = p.value_part});
   }
-  refresh_codes(queue, scratch);
+  refresh_codes(queue, scratch, all_units());
 }
 
-void ParameterStore::refresh_codes(Queue& queue, Arena& scratch) {
+void ParameterStore::refresh_codes(Queue& queue, Arena& scratch, UnitRange units) {
+  const auto is_cast = [&](const Parameter& p) { return p.held && p.spec.quant && units.contains(p.unit); };
   for (Parameter& p : parameters_) {
-    if (p.held && p.spec.quant && p.scale_slot.amax) queue.zero(p.scale_slot.amax, sizeof(float));
+    if (is_cast(p) && p.scale_slot.amax) queue.zero(p.scale_slot.amax, sizeof(float));
   }
-  if (casts_parts()) return cast_parts(queue, scratch);
+  if (casts_parts()) return cast_parts(queue, scratch, units);
   for (Parameter& p : parameters_) {
-    if (!p.held || !p.spec.quant) continue;
+    if (!is_cast(p)) continue;
     kernels::quantize(
         queue, scratch,
         {.x = p.primary(), .spec = *p.spec.quant, .out = p.codes, .scale = p.scale_slot.scale, .amax = p.scale_slot.amax});
@@ -225,9 +226,7 @@ ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, AmaxCou
     const bool shared = spec.tile == ScaleTile::tensor || (spec.tile == ScaleTile::row && across);
     const std::size_t group = group_of(p);
     std::int64_t& count = shared ? at[group].shared : at[group].own;
-    std::int64_t begin = count;
-    if (group == 0 && shared) begin += amax_count_[0].own;
-    if (group == 1) begin += amax_count_[0].all() + (shared ? 0 : amax_count_[1].shared);
+    const std::int64_t begin = amax_place(group, shared, count);
     const Tensor grid = amaxes_ ? amaxes_.slice_rows(begin, begin + shape.elements()).reshape(shape) : Tensor{};
     count += shape.elements();
     return grid;
@@ -237,25 +236,51 @@ ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, AmaxCou
   return grids;
 }
 
-void ParameterStore::reduce_amaxes(Queue& queue, Arena& scratch) {
-  const auto reduce = [&](comm::Group& group, std::int64_t begin, std::int64_t end) {
-    if (begin == end) return;
-    group.all_reduce(queue, scratch, {.x = amaxes_.slice_rows(begin, end), .reduction = comm::Reduction::max});
+std::int64_t ParameterStore::amax_place(std::size_t group, bool shared, std::int64_t count) const {
+  if (group == 0) return count + (shared ? amax_count_[0].own : 0);
+  return count + amax_count_[0].all() + (shared ? 0 : amax_count_[1].shared);
+}
+
+// Of each section the stretch from the first grid of these units to the last.
+void ParameterStore::reduce_amaxes(Queue& queue, Arena& scratch, UnitRange units) {
+  AmaxCounts at, end;
+  std::optional<AmaxCounts> begin;
+  for (const Parameter& p : parameters_) {
+    if (!p.held || !p.spec.quant) continue;
+    const AmaxCounts before = at;
+    amax_grids(p, at);
+    if (!units.contains(p.unit)) continue;
+    if (!begin) begin = before;
+    end = at;
+  }
+  if (!begin) return;
+  const auto stretch = [&](std::size_t group, bool shared) {
+    const auto place = [&](const AmaxCounts& counts) {
+      return amax_place(group, shared, shared ? counts[group].shared : counts[group].own);
+    };
+    return amaxes_.slice_rows(place(*begin), place(end));
   };
-  const std::int64_t dense = amax_count_[0].all();
-  reduce(*groups_->shards, 0, dense);
-  reduce(groups_->expert_shards(), dense, amaxes_.rows());
-  reduce(*groups_->tensor, amax_count_[0].own, dense + amax_count_[1].shared);
+  const auto reduce = [&](comm::Group& group, const std::array<Tensor, 2>& stretches) {
+    const comm::Batch batch(group, queue);
+    for (const Tensor& x : stretches) {
+      if (x.elements() > 0) group.all_reduce(queue, scratch, {.x = x, .reduction = comm::Reduction::max});
+    }
+  };
+  reduce(*groups_->shards, {stretch(0, false), stretch(0, true)});
+  reduce(groups_->expert_shards(), {stretch(1, false), stretch(1, true)});
+  reduce(*groups_->tensor, {stretch(0, true), stretch(1, true)});
 }
 
 // Each rank finds the amaxes of its parts, one exchange makes them those of the whole weights, and each casts its parts.
-void ParameterStore::cast_parts(Queue& queue, Arena& scratch) {
+void ParameterStore::cast_parts(Queue& queue, Arena& scratch, UnitRange units) {
   const auto each = [&](auto&& visit) {
     AmaxCounts at;
     for (const Parameter& p : parameters_) {
       if (!p.held || !p.spec.quant) continue;
+      const AmaxGrids grids = amax_grids(p, at);
+      if (!units.contains(p.unit)) continue;
       const Tensor part = p.primary().reshape({p.part_elements});
-      visit(p, *p.spec.quant, Shard{.x = part, .first = p.first_element, .whole = p.spec.shape}, amax_grids(p, at));
+      visit(p, *p.spec.quant, Shard{.x = part, .first = p.first_element, .whole = p.spec.shape}, grids);
     }
   };
   if (amaxes_) {
@@ -263,7 +288,7 @@ void ParameterStore::cast_parts(Queue& queue, Arena& scratch) {
     each([&](const Parameter&, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
       kernels::shard_amax(queue, {.shard = shard, .tile = spec.tile, .rows = amax.rows, .columns = amax.columns});
     });
-    reduce_amaxes(queue, scratch);
+    reduce_amaxes(queue, scratch, units);
   }
   each([&](const Parameter& p, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
     if (spec.source == ScaleSource::history) {

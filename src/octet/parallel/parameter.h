@@ -102,6 +102,12 @@ struct Parameter {
 };
 inline constexpr std::int64_t kShardMultiple = 128;
 
+// Units [begin, end).
+struct UnitRange {
+  int begin = 0, end = 0;
+  bool contains(int unit) const { return begin <= unit && unit < end; }
+};
+
 // Owns the memory of all parameters of a model; references to parameters stay valid.
 class ParameterStore {
  public:
@@ -116,6 +122,7 @@ class ParameterStore {
   int begin_unit();
   void resume_unit(int unit) { unit_ = unit; }
   int unit_count() const { return units_; }
+  UnitRange all_units() const { return {0, units_}; }
   // Parameter::held says whether the rank holds it. All ranks add the same, experts of others included, in the same order.
   Parameter& add(ParameterSpec spec);
   std::deque<Parameter>& parameters() { return parameters_; }
@@ -141,8 +148,8 @@ class ParameterStore {
   // Makes the parts of values and codes from the primaries, with each weight's current scale. Whenever a primary or a weight's
   // scale has moved, codes are stale until this runs. All ranks call together.
   void refresh(Queue& queue, Arena& scratch);
-  // The codes alone: after the optimizer, which makes the values itself.
-  void refresh_codes(Queue& queue, Arena& scratch);
+  // The codes alone, of these units: after the optimizer, which makes the values itself.
+  void refresh_codes(Queue& queue, Arena& scratch, UnitRange units);
 
   // Begins gradients that exist whole: zero, or stale where a product writes them.
   void zero_gradients(Queue& queue);
@@ -164,7 +171,7 @@ class ParameterStore {
   Tensor gathered_part(DType dtype, const Parameter& p);
   void materialise_gathered_parts(Device& device);
   void materialise_codes(Device& device, Parameter& p, Weights weights);
-  void cast_parts(Queue& queue, Arena& scratch);
+  void cast_parts(Queue& queue, Arena& scratch, UnitRange units);
   struct AmaxGrids {
     Tensor rows, columns;
   };
@@ -176,7 +183,9 @@ class ParameterStore {
   };
   using AmaxCounts = std::array<AmaxCount, kGroups>;
   AmaxGrids amax_grids(const Parameter& p, AmaxCounts& at) const;
-  void reduce_amaxes(Queue& queue, Arena& scratch);
+  // Where the grid of `group` that `count` others of its section stand before begins in amaxes_.
+  std::int64_t amax_place(std::size_t group, bool shared, std::int64_t count) const;
+  void reduce_amaxes(Queue& queue, Arena& scratch, UnitRange units);
   // Whether weights are cast piece by piece, with amaxes of all ranks.
   bool casts_parts() const { return parts() > 1 || place_.size > 1; }
 

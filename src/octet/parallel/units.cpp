@@ -12,6 +12,8 @@
 namespace octet::parallel {
 namespace {
 
+constexpr std::size_t kSlots = 3;
+
 // Where the pieces of a unit stand in a slot.
 class Pieces {
  public:
@@ -68,14 +70,14 @@ Units::Slots Units::make_slots(Keep keep, const std::vector<int>& edges, MemoryC
     for (std::size_t i = 0; i < count; ++i) result.index.push_back(i);
     return result;
   }
-  std::size_t bytes[3] = {}, turn = 0;
+  std::size_t bytes[kSlots] = {}, turn = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const bool edge = std::find(edges.begin(), edges.end(), static_cast<int>(i)) != edges.end();
     result.index.push_back(edge ? 2 : turn++ % 2);
     bytes[result.index.back()] = std::max(bytes[result.index.back()], bytes_of_unit(i));
   }
-  result.slots.resize(3);
-  for (std::size_t i = 0; i < 3; ++i) result.slots[i].memory = compute_.device().allocate(bytes[i], category);
+  result.slots.resize(kSlots);
+  for (std::size_t i = 0; i < kSlots; ++i) result.slots[i].memory = compute_.device().allocate(bytes[i], category);
   return result;
 }
 
@@ -97,6 +99,7 @@ Units::Units(Queue& compute, ParameterStore& store, const Groups& groups, const 
     }
   }
   fresh_.assign(units_.size(), 1);
+  reduced_.resize(units_.size());
   const Storage& storage = store.storage();
   weights_ = make_slots(layout.weights == Weights::kept || parts() == 1 ? Keep::all : Keep::held, edges, MemoryCategory::weights,
                         [&](std::size_t i) {
@@ -104,6 +107,7 @@ Units::Units(Queue& compute, ParameterStore& store, const Groups& groups, const 
                           for (const Parameter* p : cut_[i]) whole_in(pieces, *p, storage.compute);
                           return pieces.bytes();
                         });
+  first_ = first_units();
   if (!storage.training) return;
   const bool sharded = gradients() == Gradients::sharded;
   const auto bytes_of_wholes = [&](std::size_t i) {
@@ -158,17 +162,40 @@ void Units::begin_step(std::int64_t micro_batches) {
 
 void Units::begin_micro_batch() { ++seen_; }
 
-void Units::finish_gradients(Arena& scratch) {
+// Those that can be gathered beside each other, as many as slots: the embedding and two blocks, whose forward pass hides what is
+// cast and gathered next. One rank hides nothing.
+UnitRange Units::first_units() const {
+  if (wire_ == &compute_) return store_.all_units();
+  const auto slots = weights_.index.begin(), most = slots + static_cast<std::ptrdiff_t>(std::min(kSlots, weights_.index.size()));
+  auto end = slots;
+  while (end != most && std::find(slots, end, *end) == end) ++end;
+  return {0, static_cast<int>(end - slots)};
+}
+
+std::vector<UnitRange> Units::forward_order() const {
+  const int end = store_.unit_count();
+  return first_.end < end ? std::vector<UnitRange>{first_, {first_.end, end}} : std::vector<UnitRange>{first_};
+}
+
+std::vector<UnitRange> Units::backward_order() const {
+  std::vector<UnitRange> order = forward_order();
+  std::reverse(order.begin(), order.end());
+  return order;
+}
+
+void Units::finish_gradients(Arena& scratch, UnitRange units) {
   if (released_ >= 0) reduce_released(scratch, *complete_);
   require(seen_ == micro_batches_ || wire_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ", seen_);
-  compute_after_wire();
-  sum_over_holders(scratch);
+  for (int unit = units.begin; unit < units.end; ++unit) {
+    if (const auto& reduced = reduced_[static_cast<std::size_t>(unit)]) compute_.wait_for_ranks(*reduced);
+  }
+  sum_over_holders(scratch, units);
 }
 
 // Each rank of the tensor axis knows what its own tokens, or its own heads, say of a piece that others hold as well. Where these
 // are a part of the axis, every set of holders has a row of its own in what is summed over all. On the queue of the computation,
 // as all that the group does in a micro-batch.
-void Units::sum_over_holders(Arena& scratch) {
+void Units::sum_over_holders(Arena& scratch, UnitRange units) {
   comm::Group& tensor = *groups_.tensor;
   if (tensor.size() == 1) return;
   struct Sum {
@@ -177,6 +204,7 @@ void Units::sum_over_holders(Arena& scratch) {
   std::vector<Sum> sums;
   const ArenaScope temporaries(scratch);
   for (const Parameter& p : store_.parameters()) {
+    if (!units.contains(p.unit)) continue;
     for (const TensorPiece& piece : p.pieces()) {
       if (piece.holders == 1 || piece.elements() == 0) continue;
       const Tensor mine = p.of_part(p.grad_part, piece);
@@ -201,29 +229,30 @@ void Units::sum_over_holders(Arena& scratch) {
   }
 }
 
-void Units::forget_weights() {
-  for (Slot& slot : weights_.slots) slot.forward = slot.backward = false;
-}
-
 // On several parts casts follow the optimizer beside the computation, and gathers follow them.
 void Units::refresh(Arena& scratch) {
-  forget_weights();
   if (parts() == 1) return store_.refresh(compute_, scratch);
   wire_after_compute();
   store_.refresh(*wire_, scratch);
-  fence_shards();
+  renew(scratch, store_.all_units());
 }
 
-void Units::refresh_codes(Arena& scratch) {
-  forget_weights();
-  if (parts() == 1) return store_.refresh_codes(compute_, scratch);
+void Units::refresh_codes(Arena& scratch, UnitRange units) {
+  if (parts() == 1) return store_.refresh_codes(compute_, scratch, units);
   wire_after_compute();
-  store_.refresh_codes(*wire_, scratch);
-  fence_shards();
+  store_.refresh_codes(*wire_, scratch, units);
+  renew(scratch, units);
 }
 
-void Units::fence_shards() {
+// The parts of these units have changed: what was gathered of them is stale, and each rank may fetch them when all have theirs.
+void Units::renew(Arena& scratch, UnitRange units) {
+  for (Slot& slot : weights_.slots) {
+    if (units.contains(slot.unit)) slot.forward = slot.backward = false;
+  }
   for (comm::Group* group : groups_.all_shards()) group->fence(*wire_);
+  for (int unit = first_.begin; unit < first_.end; ++unit) {
+    if (units.contains(unit)) gather(scratch, {unit, Use::forward});
+  }
 }
 
 void Units::with(Arena& scratch, Need now, Need next, const std::function<void()>& body) {
@@ -351,6 +380,7 @@ void Units::reduce_released(Arena& scratch, const Event& after) {
     gradients_.of(released_).free = wire_->record();
     for (Parameter* p : cut(released_)) p->grad = {};  // whose memory is the next unit's
   }
+  reduced_[static_cast<std::size_t>(released_)] = wire_->record();
   released_ = -1;
 }
 

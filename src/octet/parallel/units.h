@@ -60,16 +60,22 @@ class Units {
   // there are, and loses what is held and no more.
   void reduce_now(Arena& scratch);
 
-  // The parts of gradients are complete, for the queue of the computation. All micro-batches must have run.
-  void finish_gradients(Arena& scratch);
+  // All units in the order in which forward uses them, and in that in which backward is done with them, for the optimizer. Of
+  // several ranks these are two ranges, the first units and the others: gradients of the others are read while those of the first
+  // are on the wire, and the first are gathered for the next step while the others are updated.
+  std::vector<UnitRange> forward_order() const;
+  std::vector<UnitRange> backward_order() const;
+
+  // The parts of these units' gradients are complete, for the queue of the computation. All micro-batches must have run.
+  void finish_gradients(Arena& scratch, UnitRange units);
 
   // exchange(queue) with what the computation has enqueued so far behind it and what it enqueues later before it.
   void exchange(const std::function<void(Queue&)>& exchange);
 
   // After loading or initialising, and after the optimizer: ParameterStore::refresh and refresh_codes; what was gathered is
-  // stale.
+  // stale, and the first units are gathered anew for the next forward pass.
   void refresh(Arena& scratch);
-  void refresh_codes(Arena& scratch);
+  void refresh_codes(Arena& scratch, UnitRange units);
 
   // Times what the computation waits for other ranks, from here until take_waits(), which returns the seconds and waits for it: the
   // communication that nothing hides. On the CPU queues run in the order of the program, so that is all communication.
@@ -102,7 +108,8 @@ class Units {
   // What this rank holds of a unit, and what of that lies in parts, those of one group together.
   const std::vector<Parameter*>& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
   const std::vector<Parameter*>& cut(int index) const { return cut_[static_cast<std::size_t>(index)]; }
-  void fence_shards();
+  UnitRange first_units() const;
+  void renew(Arena& scratch, UnitRange units);
   void gather(Arena& scratch, Need need);
   void hold(Arena& scratch, Need need);
   void release(Arena& scratch, Need need);
@@ -112,8 +119,7 @@ class Units {
   void reduce(Arena& scratch, int unit);
   void reduce_over_shards(Arena& scratch, int unit);
   void reduce_over_replicas(Arena& scratch, int unit);
-  void sum_over_holders(Arena& scratch);
-  void forget_weights();
+  void sum_over_holders(Arena& scratch, UnitRange units);
   void wire_after_compute();
   void compute_after_wire();
 
@@ -125,10 +131,12 @@ class Units {
   Queue* wire_;
   std::vector<std::vector<Parameter*>> units_, cut_;
   Slots weights_, gradients_;
-  std::vector<char> fresh_;          // of each unit: no micro-batch of this step has reduced its gradient
-  Buffer cast_;                      // a unit's gradients in layout.reduce, where they are of another dtype
-  int released_ = -1;                // a unit whose gradient is complete and not yet reduced, ...
-  std::unique_ptr<Event> complete_;  // ... after this
+  UnitRange first_;
+  std::vector<std::unique_ptr<Event>> reduced_;  // of each unit: the end of its last reduction
+  std::vector<char> fresh_;                      // of each unit: no micro-batch of this step has reduced its gradient
+  Buffer cast_;                                  // a unit's gradients in layout.reduce, where they are of another dtype
+  int released_ = -1;                            // a unit whose gradient is complete and not yet reduced, ...
+  std::unique_ptr<Event> complete_;              // ... after this
   std::int64_t micro_batches_ = 1, seen_ = 0;
 };
 

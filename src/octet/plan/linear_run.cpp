@@ -153,7 +153,7 @@ void LinearRun::backward(const nn::Scope& scope, const nn::LinearSaved& saved) {
   linear_.backward(scope, g, saved, s.gx);
 }
 
-void LinearRun::cast_weight() { parameters_.refresh_codes(queue_, scratch_); }
+void LinearRun::cast_weight() { parameters_.refresh_codes(queue_, scratch_, parameters_.all_units()); }
 
 void LinearRun::update_scales() { scales_.update(queue_, nullptr); }
 

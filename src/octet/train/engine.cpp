@@ -204,7 +204,7 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
 }
 
 void Engine::zero_gradients(std::int64_t micro_batches) {
-  optimizer_->reset_loss(*queue_);
+  optimizer_->reset_sums(*queue_);
   if (double* const total = router_total(0)) queue_->zero(total, 2 * sizeof(double));
   model_->units().begin_step(micro_batches);
 }
@@ -212,8 +212,11 @@ void Engine::zero_gradients(std::int64_t micro_batches) {
 void Engine::apply(double learning_rate, std::uint32_t step) {
   const TraceRange range(*queue_, "optimizer");
   parallel::Units& units = model_->units();
-  units.finish_gradients(*scratch_);
-  const Tensor sums = optimizer_->sums(*queue_, *scratch_);
+  for (const parallel::UnitRange range : units.backward_order()) {
+    units.finish_gradients(*scratch_, range);
+    optimizer_->add_squares(*queue_, *scratch_, range);
+  }
+  const Tensor sums = optimizer_->sums();
   units.exchange([&](Queue& wire) {
     groups_.shards->all_reduce(wire, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
     groups_.tensor->all_reduce(wire, *scratch_, {.x = sums.slice_rows(2, 3)});    // which have seen the same tokens
@@ -226,8 +229,10 @@ void Engine::apply(double learning_rate, std::uint32_t step) {
   });
   optimizer_->prepare(*queue_, {.learning_rate = learning_rate, .step = step});
   model_->scales().update(*queue_, optimizer_->found_inf());
-  optimizer_->update(*queue_);
-  units.refresh_codes(*scratch_);
+  for (const parallel::UnitRange range : units.forward_order()) {
+    optimizer_->update(*queue_, range);
+    units.refresh_codes(*scratch_, range);
+  }
 }
 
 void Engine::observe_weights(nn::LinearObserver& observer) {

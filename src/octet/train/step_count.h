@@ -10,7 +10,7 @@ namespace octet::train {
 struct StepCount {
   std::vector<OpTime> compute, wire;  // of the step on either queue; ops of one name, shape and group added up
   std::vector<OpTime> each;           // of these the exchanges of one micro-batch more; of three or more alone
-  double seconds = 0;                 // from its beginning until both queues are empty
+  double seconds = 0;                 // from the end of the step before it, on the queue of the computation, to its own
 };
 
 // A step of `micro_batches` on a GPU. `groups`: silent ones of options.rank, to whose names the result refers. Of more than three
