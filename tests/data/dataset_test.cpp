@@ -111,6 +111,54 @@ TEST(Dataset, MixesByWeight) {
   EXPECT_NEAR(held_out['c'], 2, 1);
 }
 
+// How often each corpus, known by its mark, gives a sample.
+std::map<std::int32_t, int> marks(const Dataset& dataset, Part part, std::int64_t samples) {
+  std::map<std::int32_t, int> result;
+  for (std::int64_t i = 0; i < samples; ++i) ++result[sample(dataset, part, i).tokens[0]];
+  return result;
+}
+
+TEST(Dataset, ASourceForValidationIsHeldOutWholeAndNothingElseIs) {
+  const TempFolder folder;
+  write_counting(folder / "a", 100, 'a');
+  write_counting(folder / "v", 30, 'v');
+  write_counting(folder / "w", 60, 'w');
+  DatasetOptions named = options(folder, {{"v", 1.0}, {"a", 5.0}, {"w", 3.0}});
+  named.sources[0].use = named.sources[2].use = Use::validation;
+  const Dataset dataset(named);
+  EXPECT_EQ(dataset.samples_per_epoch(), 100);
+  EXPECT_EQ(dataset.held_out_samples(), 90);
+  std::set<Sample> seen;
+  for (std::int64_t p = 0; p < 100; ++p) seen.insert(sample(dataset, Part::train, p));
+  EXPECT_EQ(seen.size(), 100u);
+  EXPECT_EQ(marks(dataset, Part::train, 300), (std::map<std::int32_t, int>{{'a', 300}}));
+  // Weights count among the sources of a part: 1 to 3.
+  const auto held_out = marks(dataset, Part::held_out, 40);
+  EXPECT_EQ(held_out, (std::map<std::int32_t, int>{{'v', 10}, {'w', 30}}));
+}
+
+TEST(Dataset, ASourceForTrainingGivesNothingUp) {
+  const TempFolder folder;
+  write_counting(folder / "a", 100, 'a');
+  write_counting(folder / "b", 50, 'b');
+  DatasetOptions named = options(folder, {{"a", 1.0}, {"b", 1.0}});
+  named.sources[1].use = Use::train;
+  const Dataset dataset(named);
+  EXPECT_EQ(dataset.samples_per_epoch(), 80 + 50);
+  EXPECT_EQ(marks(dataset, Part::held_out, dataset.held_out_samples()), (std::map<std::int32_t, int>{{'a', 20}}));
+}
+
+TEST(Dataset, ASourceForValidationLeavesTheOrderOfTheOthersAlone) {
+  const TempFolder folder;
+  write_counting(folder / "a", 100, 'a');
+  write_counting(folder / "v", 30, 'v');
+  DatasetOptions whole = options(folder, {{"a", 1.0}}), named = options(folder, {{"a", 1.0}, {"v", 1.0}});
+  whole.split = {1, 0};
+  named.sources[1].use = Use::validation;
+  const Dataset expected(whole), dataset(named);
+  for (std::int64_t p = 0; p < 200; ++p) EXPECT_TRUE(sample(dataset, Part::train, p) == sample(expected, Part::train, p)) << p;
+}
+
 TEST(Dataset, RefusesWhatDoesNotFit) {
   const TempFolder folder;
   write_counting(folder / "a", 20, 'a');

@@ -135,6 +135,9 @@ TEST_F(LoaderTest, MeasuresWaiting) {
 TEST_F(LoaderTest, RefusesASplitWithoutTraining) {
   const Dataset none({.sources = {{folder_ / "a", 1.0}}, .seq_len = 16, .seed = 3, .split = {0, 1}, .vocab_size = 256});
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { Loader(none, {}); }), "leaves nothing to train on"));
+  const Dataset validation({.sources = {{folder_ / "a", 1.0, Use::validation}}, .seq_len = 16, .seed = 3, .vocab_size = 256});
+  EXPECT_EQ(error_of(ExitCode::config, [&] { Loader(validation, {}); }),
+            "data.source: all sources have split = \"validation\", which leaves nothing to train on");
 }
 
 }  // namespace

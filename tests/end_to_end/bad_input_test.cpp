@@ -101,6 +101,8 @@ TEST_F(BadInput, Options) {
 TEST_F(BadInput, Corpora) {
   EXPECT_TRUE(refused(run_.train("--data.source.0.path=nowhere"), 76, "nowhere"));
   EXPECT_TRUE(refused(run_.train("--training.seq_len=64 --data.split=0.0,1.0"), 2, "data.split"));
+  EXPECT_TRUE(refused(run_.train("--data.source.0.split=validation"), 2, "nothing to train on"));
+  EXPECT_TRUE(refused(run_.train("--data.source.0.split=held_out"), 2, "auto | train | validation"));
 
   for (const char* end : {".idx", ".bin", ".json"})
     fs::copy(run_ / (std::string("corpus") + end), run_ / (std::string("bad") + end));

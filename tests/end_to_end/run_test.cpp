@@ -170,6 +170,24 @@ TEST(Run, ContinuesAModelDirectory) {
   EXPECT_NEAR(metrics_of(run / "more").at(1)["eval_loss"].get<double>(), reached, 0.05 * reached);
 }
 
+TEST(Run, EvaluatesTheCorpusThatIsNamedForValidation) {
+  const TinyRun run;
+  write_corpus(run / "other", {std::string(2000, 'z')});
+  const std::string toml = read_file(run / "run.toml");
+  write_text(run / "named.toml", toml + "[[data.source]]\npath = \"other\"\nsplit = \"validation\"\n");
+  ASSERT_EQ(run.run("train named.toml --training.steps=5 --evaluation.interval=5").code, 0);
+  const Json said = metrics_of(run / "out").at(5)["eval_loss"];
+  // The same text by the other way: all of a corpus held out. It is none of the letters that were learnt.
+  const ProgramResult all =
+      run.run("eval run.toml --json --data.source.0.path=other --data.split=0,1 --checkpoint out/checkpoints/step-00000005");
+  ASSERT_EQ(all.code, 0) << all.err;
+  EXPECT_EQ(Json::parse(all.out)["eval_loss"].dump(), said.dump());
+  const ProgramResult held_out = run.run("eval run.toml --json --checkpoint out/checkpoints/step-00000005");
+  ASSERT_EQ(held_out.code, 0) << held_out.err;
+  EXPECT_LT(Json::parse(held_out.out)["eval_loss"].get<double>(), said.get<double>());
+  EXPECT_EQ(Json::parse(read_file(run / "out" / "run.json"))["data"], "corpus, other (validation)");
+}
+
 TEST(Run, TheExampleOfContinuedTrainingRuns) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=20").code, 0);

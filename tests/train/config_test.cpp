@@ -84,7 +84,8 @@ TEST(Config, PrecisionDefaultsAreThoseOfTheRecipes) {
 
 TEST(Config, ReadsEverySection) {
   const Config c = parse_config(
-      "[run]\nname = 'a'\nseed = 7\n[model]\nconfig = 'llama3.1-8b'\n[[data.source]]\npath = 'x'\n[[data.source]]\npath = 'y'\nweight = 3\n"
+      "[run]\nname = 'a'\nseed = 7\n[model]\nconfig = 'llama3.1-8b'\n[[data.source]]\npath = 'x'\n[[data.source]]\npath = "
+      "'y'\nweight = 3\nsplit = 'validation'\n"
       "[training]\nepochs = 2\n[precision]\nrecipe = 'fp8_block'\npower_of_2 = true\nskip = ['lm_head', '*.down_proj']\n"
       "[parallel]\nreshard_after_forward = false\n[optimizer]\nlr = 1\n",
       "run.toml");
@@ -94,6 +95,8 @@ TEST(Config, ReadsEverySection) {
   ASSERT_EQ(c.data.source.size(), 2u);
   EXPECT_EQ(c.data.source[1].path, "y");
   EXPECT_EQ(c.data.source[1].weight, 3.0);
+  EXPECT_EQ(c.data.source[0].split, "auto");
+  EXPECT_EQ(c.data.source[1].split, "validation");
   EXPECT_EQ(c.training.epochs, 2.0);
   EXPECT_EQ(c.training.steps, 0);
   EXPECT_EQ(c.precision.power_of_2, "true");
@@ -295,6 +298,20 @@ TEST(Config, DifferencesAreListedByKey) {
   EXPECT_EQ(found[0].key + " " + found[0].before + " " + found[0].now, "model.head_dim  16");
   EXPECT_EQ(found[1].key + " " + found[1].before + " " + found[1].now, "model.hidden_size 64 ");
   EXPECT_EQ(found[2].key + " " + found[2].before + " " + found[2].now, "optimizer.lr 0.0003 1.0");
+}
+
+TEST(Config, DifferencesOfSourcesAreListedByTheirNumber) {
+  Config c = parse_config(kWhole + "[[data.source]]\npath = 'b'\n", "x");
+  const Json before(nlohmann::json(to_json(c)));  // as a manifest has it, with keys in another order
+  EXPECT_TRUE(differences(before, c).empty());
+  c.data.source[1].split = "validation";
+  const auto found = differences(before, c);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].key + " " + found[0].before + " " + found[0].now, "data.source.1.split \"auto\" \"validation\"");
+  c.data.source.pop_back();
+  const auto fewer = differences(before, c);
+  ASSERT_EQ(fewer.size(), 1u);
+  EXPECT_EQ(fewer[0].key, "data.source");
 }
 
 TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {

@@ -22,7 +22,8 @@ int run_eval(const EvalArgs& args) {
   const std::int64_t step = train::restore_weights(engine, args.checkpoint);
   const data::Dataset dataset(train::dataset_options(config, options.model.vocab));
   const double loss = train::evaluate(engine, dataset, config.evaluation.sequences);
-  demand(std::isfinite(loss), ExitCode::data, args.checkpoint.string(), ": no held-out loss: data.split holds nothing out");
+  demand(std::isfinite(loss), ExitCode::data, args.checkpoint.string(),
+         ": no held-out loss: neither data.split nor a data.source holds anything out");
   if (args.json) {
     fmt::print("{}\n", Json({{"checkpoint", args.checkpoint.string()}, {"step", step}, {"eval_loss", loss}}).dump());
   } else {

@@ -1,5 +1,7 @@
 #include "octet/data/dataset.h"
 
+#include <algorithm>
+
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 
@@ -12,6 +14,14 @@ std::vector<double> weights_of(const std::vector<Source>& sources) {
   return weights;
 }
 
+// {train, held out} of one source.
+std::array<double, 2> fractions_of(const Source& source, const DatasetOptions& options) {
+  const bool named =
+      std::any_of(options.sources.begin(), options.sources.end(), [](const Source& s) { return s.use == Use::validation; });
+  if (source.use == Use::validation) return {0, 1};
+  return source.use == Use::train || named ? std::array<double, 2>{1, 0} : options.split;
+}
+
 // Two corpora whose tokenizers are known must agree.
 void check_tokenizers(const Corpus& a, const Corpus& b) {
   if (!a.info() || !b.info() || a.info()->tokenizer.empty() || b.info()->tokenizer.empty()) return;
@@ -22,26 +32,35 @@ void check_tokenizers(const Corpus& a, const Corpus& b) {
 
 }  // namespace
 
-Dataset::Dataset(DatasetOptions options) : options_(std::move(options)), train_mixture_(weights_of(options_.sources)) {
+Dataset::Dataset(DatasetOptions options) : options_(std::move(options)) {
   require(options_.seq_len >= 1 && options_.vocab_size >= 1, "dataset: seq_len ", options_.seq_len, ", vocab_size ",
           options_.vocab_size);
-  std::vector<double> held_out_weights;
+  Mixture(weights_of(options_.sources));  // refuses what makes no sense, by the number of the source
+  std::vector<std::int64_t> train, held_out;
   for (const Source& source : options_.sources) {
+    const auto number = static_cast<std::int64_t>(sources_.size());
     auto corpus = std::make_unique<Corpus>(source.path);
     const Windows windows(*corpus, options_.seq_len);
-    const Split split(windows.count(), options_.split);
+    const Split split(windows.count(), fractions_of(source, options_));
     if (corpus->info() && corpus->info()->vocab_size > options_.vocab_size) {
       log_shared_warning(concat(corpus->paths().json.string(), ": its vocabulary has ", corpus->info()->vocab_size,
                                 " tokens, the model's ", options_.vocab_size, "; a token beyond it will stop the run"));
     }
     for (const PreparedSource& earlier : sources_) check_tokenizers(*earlier.corpus, *corpus);
-    if (split.count(Part::held_out) > 0) {
-      held_out_sources_.push_back(static_cast<std::int64_t>(sources_.size()));
-      held_out_weights.push_back(source.weight);
-    }
+    if (trains_on(number)) train.push_back(number);
+    if (split.count(Part::held_out) > 0) held_out.push_back(number);
     sources_.push_back({std::move(corpus), windows, split});
   }
-  if (!held_out_weights.empty()) held_out_mixture_.emplace(held_out_weights);
+  train_ = drawn(train);
+  held_out_ = drawn(held_out);
+}
+
+Dataset::Drawn Dataset::drawn(const std::vector<std::int64_t>& sources) const {
+  Drawn result{.sources = sources, .mixture = {}};
+  std::vector<double> weights;
+  for (const std::int64_t s : sources) weights.push_back(options_.sources[static_cast<std::size_t>(s)].weight);
+  if (!weights.empty()) result.mixture.emplace(weights);
+  return result;
 }
 
 const Corpus& Dataset::corpus(std::int64_t source) const { return *sources_.at(static_cast<std::size_t>(source)).corpus; }
@@ -61,7 +80,9 @@ std::int64_t Dataset::count(Part part) const {
 }
 
 void Dataset::train_sample(std::int64_t position, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base) const {
-  const auto [number, ordinal] = train_mixture_(position);
+  require(train_.mixture.has_value(), "dataset: no training sources");
+  const auto [drawn, ordinal] = (*train_.mixture)(position);
+  const std::int64_t number = train_.sources[static_cast<std::size_t>(drawn)];
   const PreparedSource& source = sources_[static_cast<std::size_t>(number)];
   const std::int64_t windows = source.split.count(Part::train);
   require(windows > 0, "dataset: no training windows");
@@ -73,8 +94,8 @@ void Dataset::train_sample(std::int64_t position, Row row, std::vector<std::int3
 
 void Dataset::held_out_sample(std::int64_t i, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base) const {
   require(i >= 0 && i < held_out_samples(), "dataset: held-out sample ", i, " of ", held_out_samples());
-  const auto [number, ordinal] = (*held_out_mixture_)(i);
-  const PreparedSource& source = sources_[static_cast<std::size_t>(held_out_sources_[static_cast<std::size_t>(number)])];
+  const auto [drawn, ordinal] = (*held_out_.mixture)(i);
+  const PreparedSource& source = sources_[static_cast<std::size_t>(held_out_.sources[static_cast<std::size_t>(drawn)])];
   const std::int64_t window = source.split.window(Part::held_out, ordinal % source.split.count(Part::held_out));
   source.windows.read(window, options_.vocab_size, row, document_starts, base);
 }

@@ -18,14 +18,15 @@ namespace octet::data {
 
 struct Source {
   std::filesystem::path path;  // prefix of a prepared corpus
-  double weight = 1.0;         // share of the samples, relative to the other sources
+  double weight = 1.0;         // share of the samples, relative to the other sources of the same part
+  Use use = Use::unnamed;      // unnamed: cut by `split`
 };
 
 struct DatasetOptions {
   std::vector<Source> sources;
   std::int64_t seq_len = 0;
   std::uint64_t seed = 0;                      // of the order; the split does not depend on it
-  std::array<double, 2> split = {0.98, 0.02};  // train, held out
+  std::array<double, 2> split = {0.98, 0.02};  // train, held out; of every source where none is named validation
   std::int64_t vocab_size = 0;                 // of the model; a token beyond it is Error{data}
 };
 
@@ -41,6 +42,11 @@ class Dataset {
   std::int64_t sources() const { return static_cast<std::int64_t>(sources_.size()); }
   const Corpus& corpus(std::int64_t source) const;
   std::int64_t train_windows(std::int64_t source) const;
+  // Whether anything is trained on; whether this source is.
+  bool trains() const { return train_.mixture.has_value(); }
+  bool trains_on(std::int64_t source) const {
+    return options_.sources.at(static_cast<std::size_t>(source)).use != Use::validation;
+  }
   // Corpus::verify_once() of every source.
   void verify_once() const;
 
@@ -61,13 +67,17 @@ class Dataset {
     Windows windows;
     Split split;
   };
+  // The sources that give a part its samples, by weight.
+  struct Drawn {
+    std::vector<std::int64_t> sources;
+    std::optional<Mixture> mixture;  // none without sources
+  };
+  Drawn drawn(const std::vector<std::int64_t>& sources) const;
   std::int64_t count(Part part) const;
 
   DatasetOptions options_;
   std::vector<PreparedSource> sources_;
-  Mixture train_mixture_;
-  std::optional<Mixture> held_out_mixture_;  // over the sources that have held-out windows, whose numbers are:
-  std::vector<std::int64_t> held_out_sources_;
+  Drawn train_, held_out_;
 };
 
 }  // namespace octet::data

@@ -13,9 +13,11 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
               options.micro_batch_size >= 1 && options.position >= 0 && options.ahead >= 1,
           "loader: coordinate ", options.coordinate, " of ", options.coordinates, ", micro_batch_size ", options.micro_batch_size,
           ", position ", options.position, ", ahead ", options.ahead);
+  demand(dataset.trains(), ExitCode::config,
+         "data.source: all sources have split = \"validation\", which leaves nothing to train on");
   for (std::int64_t s = 0; s < dataset.sources(); ++s) {
-    demand(dataset.train_windows(s) > 0, ExitCode::config, dataset.corpus(s).paths().prefix.string(), ": data.split = [",
-           dataset.options().split[0], ", ", dataset.options().split[1], "] leaves nothing to train on");
+    demand(!dataset.trains_on(s) || dataset.train_windows(s) > 0, ExitCode::config, dataset.corpus(s).paths().prefix.string(),
+           ": data.split = [", dataset.options().split[0], ", ", dataset.options().split[1], "] leaves nothing to train on");
   }
   const std::int64_t tokens = options.micro_batch_size * dataset.seq_len();
   require(tokens <= INT32_MAX, "loader: a micro-batch of ", tokens, " tokens");

@@ -36,7 +36,7 @@ struct LoaderOptions {
 
 class Loader {
  public:
-  // The dataset must outlive this. Throws Error{config} when the split leaves nothing to train on.
+  // The dataset must outlive this. Throws Error{config} when a source that is trained on has nothing left for it, or none is.
   Loader(const Dataset& dataset, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;

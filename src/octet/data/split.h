@@ -11,6 +11,9 @@ namespace octet::data {
 
 enum class Part { train, held_out };
 
+// What a run names a source for. Where a source is named validation, those without a name are trained on as a whole.
+enum class Use { unnamed, train, validation };
+
 class Split {
  public:
   // `fractions` = {train, held_out}, as `data.split`: not negative, sum 1 (else Error{config}). A part whose fraction is

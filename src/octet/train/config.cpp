@@ -29,11 +29,16 @@ void read_into(Config& config, const TomlNode& root, const FieldSource& source) 
 
 void walk(const std::string& path, const Json& before, const Json& now, std::vector<Difference>& out) {
   const auto text = [](const Json& value) { return value.is_null() ? std::string() : value.dump(); };
+  const auto join = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+  const auto tables = [](const Json& list) { return list.is_array() && !list.empty() && list[0].is_object(); };
+  if (tables(before) && tables(now) && before.size() == now.size()) {
+    for (std::size_t i = 0; i < now.size(); ++i) walk(join(std::to_string(i)), before[i], now[i], out);
+    return;
+  }
   if (!before.is_object() || !now.is_object()) {
     if (before != now) out.push_back({.key = path, .before = text(before), .now = text(now)});
     return;
   }
-  const auto join = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
   for (const auto& [key, value] : now.items()) walk(join(key), before.contains(key) ? before[key] : Json(), value, out);
   for (const auto& [key, value] : before.items()) {
     if (!now.contains(key)) walk(join(key), value, Json(), out);

@@ -109,11 +109,16 @@ void visit_fields(C& c, auto&& visit) {
 struct SourceConfig {
   std::string path;
   double weight = 1.0;
+  std::string split = "auto";
 };
 template <FieldsOf<SourceConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "path", .help = "prefix of a prepared corpus"}, c.path);
   visit(Field{.name = "weight", .help = "share of the samples, relative to the other sources", .range = kPositive}, c.weight);
+  visit(Field{.name = "split",
+              .help = "auto: by data.split, or train where a source is for validation",
+              .choices = "auto | train | validation"},
+        c.split);
 }
 
 struct DataConfig {
@@ -125,8 +130,9 @@ template <FieldsOf<DataConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "document_mask", .help = "true: no token sees another document; on CUDA not with run.deterministic"},
         c.document_mask);
-  visit(Field{.name = "split", .help = "train, held out", .range = kFraction}, c.split);
-  visit(Field{.name = "source", .help = "one [[data.source]] for each corpus"}, c.source);
+  visit(Field{.name = "split", .help = "train, held out; of every source where none is for validation", .range = kFraction},
+        c.split);
+  visit(Field{.name = "source", .help = "one [[data.source]] for each corpus: path, weight, split"}, c.source);
 }
 
 struct TrainingConfig {

@@ -138,7 +138,12 @@ std::vector<Config> layouts_allowed(const Config& config, const parallel::Mesh& 
 
 data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab) {
   data::DatasetOptions options;
-  for (const SourceConfig& source : config.data.source) options.sources.push_back({.path = source.path, .weight = source.weight});
+  for (const SourceConfig& source : config.data.source) {
+    const data::Use use = source.split == "validation" ? data::Use::validation
+                          : source.split == "train"    ? data::Use::train
+                                                       : data::Use::unnamed;
+    options.sources.push_back({.path = source.path, .weight = source.weight, .use = use});
+  }
   options.seq_len = config.training.seq_len;
   options.seed = config.run.seed;
   options.split = config.data.split;

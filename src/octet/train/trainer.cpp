@@ -299,7 +299,9 @@ telemetry::RunInfo Trainer::run_info() const {
   info.steps = steps_;
   info.seed = static_cast<std::int64_t>(config_.run.seed);
   info.lr = config_.optimizer.lr;
-  for (const SourceConfig& source : config_.data.source) info.data += (info.data.empty() ? "" : ", ") + source.path;
+  for (const SourceConfig& source : config_.data.source) {
+    info.data += (info.data.empty() ? "" : ", ") + source.path + (source.split == "auto" ? "" : " (" + source.split + ")");
+  }
   info.version = kVersion;
   info.started = utc_now();
   return info;
