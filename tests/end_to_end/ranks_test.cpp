@@ -170,6 +170,28 @@ TEST(Ranks, WriteTheModelOfTheirParts) {
   EXPECT_EQ(run.run("generate --model kept/model --prompt the --max-tokens 4").code, 0);
 }
 
+// The loss of BF16 that an FP8 run says before its first step is that of one rank, on any mesh: sums in another order.
+TEST(Ranks, SayTheLossOfTheWeightsTheyGoOnFrom) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=5").code, 0);
+  const auto losses = [&](const std::string& how, const std::string& options) {
+    const ProgramResult result =
+        run.run(how +
+                "train run.toml --model.init_from=out/model --training.micro_batch_size=1 --training.steps=1 "
+                "--run.output_dir=more --checkpoint.resume=none --precision.recipe=fp8_current " +
+                options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return Json::parse(read_file(run / "more/run.json"));
+  };
+  const Json one = losses("", "");
+  for (const char* mesh :
+       {"", "--parallel.reshard_after_forward=true", "--parallel.tensor=2", "--parallel.context=2 --parallel.replicate=2"}) {
+    const Json four = losses("launch -n 4 -- ", mesh);
+    const double loss = one["initial_eval_loss_bf16"].get<double>();
+    EXPECT_NEAR(four["initial_eval_loss_bf16"].get<double>(), loss, 0x1p-9 * loss) << mesh;
+  }
+}
+
 // The parts of each sequence on two ranks, and again on four, of which two see other data.
 TEST(Ranks, HoldPartsOfSequences) {
   const auto context = [](int ranks, int replicas, const std::string& options) {

@@ -1,4 +1,6 @@
 // `octet train` from the outside: what it promises before a run is what the run does.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "octet/recipes/registry.h"
@@ -222,8 +224,42 @@ TEST(Run, SaysTheLossOfTheWeightsItGoesOnFrom) {
   EXPECT_NEAR(before("fp32"), reached, 1e-4 * reached);
   // Logits of BF16 weights and activations, each rounded by 2^-9 a few times a layer.
   EXPECT_NEAR(before("bf16"), reached, 24 * 0x1p-9 * reached);
-  EXPECT_GT(before("fp8_current"), 0.0);
-  EXPECT_EQ(run.train("--run.output_dir=random --training.steps=1").err.find("before step 1"), std::string::npos);
+  const Json random = (run.train("--run.output_dir=random --training.steps=1"), Json::parse(read_file(run / "random/run.json")));
+  EXPECT_TRUE(random["initial_eval_loss"].is_null() && random["initial_eval_loss_bf16"].is_null());
+}
+
+// An FP8 run says the loss of BF16 beside its own, which is to the bit what a BF16 run says, and keeps both.
+TEST(Run, SaysTheLossOfItsWeightsInBf16BesideThatInFp8) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=20").code, 0);
+  const auto more = [&](const std::string& options) {
+    return run.train("--model.init_from=out/model --training.steps=2 " + options);
+  };
+  const auto kept = [&](const char* folder) { return Json::parse(read_file(run / folder / "run.json")); };
+  ASSERT_EQ(more("--run.output_dir=bf16 --precision.recipe=bf16").code, 0);
+  const Json bf16 = kept("bf16");
+  EXPECT_TRUE(bf16["initial_eval_loss_bf16"].is_null());
+  for (const std::string recipe : {"fp8_current", "fp8_block"}) {
+    const ProgramResult result = more("--run.output_dir=fp8 --checkpoint.resume=none --precision.recipe=" + recipe);
+    ASSERT_EQ(result.code, 0) << result.err;
+    const Json fp8 = kept("fp8");
+    EXPECT_EQ(fp8["initial_eval_loss_bf16"].dump(), bf16["initial_eval_loss"].dump()) << recipe;
+    EXPECT_NE(fp8["initial_eval_loss"].dump(), bf16["initial_eval_loss"].dump()) << recipe;
+    const std::string says = fmt::format("held-out loss of out/model before step 1, in {}: {:.6f} (in bf16: {:.6f})", recipe,
+                                         fp8["initial_eval_loss"].get<double>(), bf16["initial_eval_loss"].get<double>());
+    EXPECT_NE(result.err.find(says), std::string::npos) << result.err;
+  }
+  // A run that is resumed does not evaluate again, and forgets neither.
+  const Json first = kept("fp8");
+  const ProgramResult resumed = more("--run.output_dir=fp8 --precision.recipe=fp8_block --training.steps=3");
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(resumed.err.find("before step 1"), std::string::npos) << resumed.err;
+  for (const char* loss : {"initial_eval_loss", "initial_eval_loss_bf16"})
+    EXPECT_EQ(kept("fp8")[loss].dump(), first[loss].dump());
+  // Without held-out text there is nothing to say.
+  const ProgramResult nothing = more("--run.output_dir=all --data.split=1,0");
+  ASSERT_EQ(nothing.code, 0) << nothing.err;
+  EXPECT_EQ(nothing.err.find("before step 1"), std::string::npos) << nothing.err;
 }
 
 }  // namespace

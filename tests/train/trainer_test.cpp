@@ -51,6 +51,17 @@ TEST_P(RunOf, TakesWhatThePlanSaysAndNothingAfterItsFirstMoment) {
   }
 }
 
+// Weights that a run goes on from are evaluated in BF16 first, in memory that is given back before the run takes its own.
+TEST_P(RunOf, TakesNoMoreWhenItGoesOnFromWeights) {
+  train::Trainer first({.config = config({"precision.recipe=bf16", "training.steps=1"}), .resume = "none"});
+  ASSERT_EQ(first.run(), ExitCode::done);
+  train::Trainer trainer({.config = config({"precision.emulate=true", "precision.recipe=" + GetParam(), "training.steps=1",
+                                            "model.init_from=" + (folder_ / "out/model").string()}),
+                          .resume = "none"});
+  ASSERT_EQ(trainer.run(), ExitCode::done);
+  EXPECT_EQ(trainer.engine().device().memory().total_peak, trainer.plan().total());
+}
+
 INSTANTIATE_TEST_SUITE_P(Recipes, RunOf, ::testing::ValuesIn(all_recipes()), [](const auto& param) { return param.param; });
 
 TEST_F(Run, EpochsDecideTheStepsWhenAsked) {

@@ -70,6 +70,9 @@ struct RunInfo {
   std::int64_t seed = 0;
   double lr = kUnknown;           // the peak of the schedule
   std::string data{};               // the corpus, in words
+  // Held-out loss before step 1 of the weights that the run goes on from, in its recipe; where that is FP8, in BF16 as well.
+  double initial_eval_loss = kUnknown;
+  double initial_eval_loss_bf16 = kUnknown;
   std::string version{};            // of octet
   std::string started{};            // UTC, ISO 8601
 };
@@ -141,6 +144,8 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{"seed"}, r.seed);
   visit(FieldName{"lr"}, r.lr);
   visit(FieldName{"data"}, r.data);
+  visit(FieldName{"initial_eval_loss"}, r.initial_eval_loss);
+  visit(FieldName{"initial_eval_loss_bf16"}, r.initial_eval_loss_bf16);
   visit(FieldName{"version"}, r.version);
   visit(FieldName{"started"}, r.started);
 }

@@ -9,6 +9,7 @@
 #include "octet/models/registry.h"
 #include "octet/optim/schedule.h"
 #include "octet/train/entries.h"
+#include "octet/train/initial_loss.h"
 #include "octet/train/model_files.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
@@ -80,10 +81,25 @@ Trainer::Trainer(const TrainerOptions& options)
     const double samples = config_.training.epochs * static_cast<double>(dataset_->samples_per_epoch());
     steps_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(samples / static_cast<double>(config_.training.global_batch_size)));
   }
+  find_checkpoint();
+  if (!resumed_ && has_initial_loss() && engine_options_.recipe.is_fp8()) {
+    initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), *dataset_,
+                                              config_.model.init_from, config_.evaluation.sequences);
+  }
   start_engine();
   loader_ = std::make_unique<data::Loader>(*dataset_, data::LoaderOptions{.coordinate = world_.mesh().data_coordinate(world_.rank()),
                                                                                 .coordinates = world_.mesh().data_coordinates(),
                                                                                 .micro_batch_size = config_.training.micro_batch_size});
+}
+
+void Trainer::find_checkpoint() {
+  const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
+  if (options_.resume == "auto") {
+    resumed_ = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks());
+  } else if (options_.resume != "none") {
+    resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks());
+  }
+  world_.agree("the checkpoint to resume from", resumed_ ? concat("step ", resumed_->step()) : "none");
 }
 
 void Trainer::start_engine() {
@@ -103,6 +119,10 @@ bool Trainer::continues_weights() const {
   return !config_.model.init_from.empty() && checkpoint::has_weights(config_.model.init_from);
 }
 
+bool Trainer::has_initial_loss() const {
+  return continues_weights() && config_.evaluation.sequences > 0 && dataset_->held_out_samples() > 0;
+}
+
 nlohmann::json Trainer::meta() const {
   return {{"octet", kVersion},
           {"recipe", engine_options_.recipe.name},
@@ -111,6 +131,8 @@ nlohmann::json Trainer::meta() const {
           {"tokens_seen", tokens_seen_},
           {"rollbacks", rollbacks_},
           {"anomaly", anomaly_.state()},
+          {"initial_eval_loss", initial_loss_},
+          {"initial_eval_loss_bf16", initial_loss_bf16_},
           {"mesh",
            {{"replicate", world_.mesh().size(parallel::Axis::replicate)},
             {"shard", world_.mesh().size(parallel::Axis::shard)},
@@ -167,17 +189,16 @@ void Trainer::load(const checkpoint::Reader& reader) {
   step_ = saved_step_ = reader.step();
   tokens_seen_ = meta.at("tokens_seen").get<std::int64_t>();
   anomaly_.restore(meta.at("anomaly"));
+  const auto known = [&](const char* name) {  // null, or absent in checkpoints of earlier versions
+    const nlohmann::json loss = meta.value(name, nlohmann::json());
+    return loss.is_number() ? loss.get<double>() : telemetry::kUnknown;
+  };
+  initial_loss_ = known("initial_eval_loss");
+  initial_loss_bf16_ = known("initial_eval_loss_bf16");
 }
 
 void Trainer::resume() {
-  const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
-  std::optional<checkpoint::Reader> reader;
-  if (options_.resume == "auto") {
-    reader = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks());
-  } else if (options_.resume != "none") {
-    reader = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks());
-  }
-  world_.agree("the checkpoint to resume from", reader ? concat("step ", reader->step()) : "none");
+  const std::optional<checkpoint::Reader> reader = std::exchange(resumed_, std::nullopt);
   if (!reader) return rewind_writer();  // a new history: what an earlier run left here must not be taken for its future
   load(*reader);
   rewind_writer();
@@ -302,9 +323,18 @@ telemetry::RunInfo Trainer::run_info() const {
   for (const SourceConfig& source : config_.data.source) {
     info.data += (info.data.empty() ? "" : ", ") + source.path + (source.split == "auto" ? "" : " (" + source.split + ")");
   }
+  info.initial_eval_loss = initial_loss_;
+  info.initial_eval_loss_bf16 = initial_loss_bf16_;
   info.version = kVersion;
   info.started = utc_now();
   return info;
+}
+
+void Trainer::evaluate_initial() {
+  initial_loss_ = evaluate(*engine_, *dataset_, config_.evaluation.sequences);
+  const std::string beside = engine_options_.recipe.is_fp8() ? fmt::format(" (in bf16: {:.6f})", initial_loss_bf16_) : "";
+  log_info(fmt::format("held-out loss of {} before step 1, in {}: {:.6f}{}", config_.model.init_from, engine_options_.recipe.name,
+                       initial_loss_, beside));
 }
 
 ExitCode Trainer::run() {
@@ -316,6 +346,7 @@ ExitCode Trainer::run() {
       .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now,
       .ranks = world_.checkpoint_ranks()});
   resume();
+  if (step_ == 0 && has_initial_loss()) evaluate_initial();
   recorder_ = std::make_unique<telemetry::Recorder>(
       telemetry::Recorder::Options{.directory = directory,
                                    .rank = world_.rank(),
@@ -328,13 +359,8 @@ ExitCode Trainer::run() {
     recorder_->write_run_info(info);
     peak_ = peak_of(info.device_name);
   }
-  meter_ = std::make_unique<telemetry::StepMeter>(telemetry::StepMeter::Options{
-      .total_steps = steps_, .first_step = step_, .processes = world_.size()});
-  if (step_ == 0 && continues_weights()) {
-    const telemetry::PausedMeter paused(*meter_);
-    const double loss = evaluate(*engine_, *dataset_, config_.evaluation.sequences);
-    log_info(fmt::format("held-out loss of {} before step 1, in {}: {:.6f}", config_.model.init_from, engine_options_.recipe.name, loss));
-  }
+  meter_ = std::make_unique<telemetry::StepMeter>(
+      telemetry::StepMeter::Options{.total_steps = steps_, .first_step = step_, .processes = world_.size()});
 
   while (step_ < steps_) {
     const std::int64_t next = step_ + 1;

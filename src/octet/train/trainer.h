@@ -45,9 +45,13 @@ class Trainer {
   std::int64_t steps() const { return steps_; }
 
  private:
+  void find_checkpoint();
   void start_engine();
   // Whether the run goes on from weights of a model directory, not from random ones.
   bool continues_weights() const;
+  bool has_initial_loss() const;
+  // The held-out loss of the weights that a run goes on from, before its first step.
+  void evaluate_initial();
   void resume();
   void load(const checkpoint::Reader& reader);
   void save();
@@ -72,6 +76,7 @@ class Trainer {
   DeviceKind device_;
   MemoryPlan plan_;
   std::unique_ptr<data::Dataset> dataset_;
+  std::optional<checkpoint::Reader> resumed_;  // until it is loaded
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<telemetry::Recorder> recorder_;
@@ -85,6 +90,7 @@ class Trainer {
   std::int64_t tokens_seen_ = 0;
   std::int64_t rollbacks_ = 0;
   std::int64_t saved_step_ = -1;
+  double initial_loss_ = telemetry::kUnknown, initial_loss_bf16_ = telemetry::kUnknown;  // of the weights it goes on from
   std::optional<Peak> peak_;       // on the first rank
   double waited_s_ = 0;            // for other ranks, in the last step whose waits were watched
 };

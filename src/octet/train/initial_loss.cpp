@@ -1,0 +1,27 @@
+#include "octet/train/initial_loss.h"
+
+#include "octet/recipes/registry.h"
+#include "octet/train/model_files.h"
+#include "octet/train/restore.h"
+
+namespace octet::train {
+
+EngineOptions evaluation_in_bf16(const EngineOptions& run) {
+  EngineOptions options = run;
+  options.recipe = recipes::make_recipe("bf16", {});
+  options.training = false;
+  options.observer = nullptr;
+  options.layout.weights = parallel::Weights::resharded;
+  return options;
+}
+
+double initial_loss_in_bf16(const EngineOptions& run, Device& device, const parallel::Groups& groups,
+                            const data::Dataset& dataset, const std::filesystem::path& directory, std::int64_t sequences) {
+  Engine engine(evaluation_in_bf16(run), device, groups);
+  load_model(engine, directory);
+  const double loss = evaluate(engine, dataset, sequences);
+  engine.close();
+  return loss;
+}
+
+}  // namespace octet::train
