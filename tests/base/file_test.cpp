@@ -112,14 +112,15 @@ TEST_F(FileTest, GoesOnAndTakesBack) {
 TEST_F(FileTest, ALockIsHeldByOne) {
   const fs::path path = folder_ / "x";
   {
-    FileLock lock(path);
+    FileLock lock(path, "the corpus");
     const FileLock moved(std::move(lock));
-    EXPECT_EQ(error_of([&] { FileLock second(path); }),
-              std::pair(ExitCode::config, path.string() + ": another process is writing this"));
-    fs::rename(path, folder_ / "y");
-    const FileLock of_a_new_file(path);
+    EXPECT_EQ(error_of([&] { FileLock second(path, "the corpus"); }),
+              std::pair(ExitCode::config, std::string("the corpus: another process is writing this")));
+    const FileLock other(folder_ / "y", "another");
   }
-  const FileLock again(path), other(folder_ / "y");
+  EXPECT_FALSE(fs::exists(path));
+  std::ofstream(path).close();  // as a killed process leaves it
+  const FileLock again(path, "the corpus");
 }
 
 TEST_F(FileTest, MapsMoveAndEmptyFilesAreEmpty) {

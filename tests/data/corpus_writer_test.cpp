@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "data/files.h"
 
 namespace octet::data {
@@ -94,7 +96,7 @@ TEST(CorpusWriter, AnUnfinishedOneLeavesTheEarlierCorpus) {
     CorpusWriter writer(folder / "c", ByteTokenizer());
     writer.append(ids_of("half"));
     EXPECT_EQ(writer.tokens(), 4);
-    EXPECT_EQ(names_in(folder.path()).size(), 5u);
+    EXPECT_EQ(names_in(folder.path()).size(), 6u);
   }
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"c.bin", "c.idx", "c.json"}));
   EXPECT_EQ(text_of(Corpus(folder / "c"), 0), "earlier");
@@ -115,7 +117,7 @@ TEST(CorpusWriter, AKilledRunLeavesNoCorpusAndIsClearedUp) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
-  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"c.bin.part", "c.idx.part"}));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"c.bin.part", "c.idx.part", "c.lock.part"}));
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "c"); }), "no corpus here"));
   write_corpus(folder / "c", {"later"});
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"c.bin", "c.idx", "c.json"}));
@@ -125,11 +127,47 @@ TEST(CorpusWriter, OnlyOneProcessWritesACorpus) {
   const TempFolder folder;
   CorpusWriter writer(folder / "c", ByteTokenizer());
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { CorpusWriter(folder / "c", ByteTokenizer()); }),
-                       "c.bin.part: another process is writing this"));
+                       "/c: another process is writing this"));
   writer.append(ids_of("text"));
   writer.end_document();
   writer.finish();
   EXPECT_EQ(text_of(Corpus(folder / "c"), 0), "text");
+}
+
+// Whoever comes while another one gives its files their names is refused, too: what stands there at the end is of one of them.
+TEST(CorpusWriter, TwoProcessesNeverWriteOneCorpusBetweenThem) {
+  const TempFolder folder;
+  const auto write_many = [&](const std::string& document) {
+    for (int written = 0; written < 25;) {
+      try {
+        write_corpus(folder / "c", {document});
+        ++written;
+      } catch (const Error& error) {
+        if (error.code() != ExitCode::config) throw;
+        std::this_thread::yield();
+      }
+    }
+  };
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    try {
+      write_many("of the child");
+      ::_exit(0);
+    } catch (...) {
+      ::_exit(1);
+    }
+  }
+  EXPECT_NO_THROW(write_many("a longer one, of the parent"));
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  const Corpus corpus(folder / "c");
+  corpus.verify_once();
+  const std::string text = text_of(corpus, 0);
+  EXPECT_TRUE(text == "of the child" || text == "a longer one, of the parent") << text;
+  EXPECT_EQ(corpus.info()->tokens, static_cast<std::int64_t>(text.size()));
 }
 
 // Pieces of documents; an empty one ends a document.

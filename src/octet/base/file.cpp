@@ -173,17 +173,17 @@ void FileWriter::finish() {
   demand(::close(std::exchange(fd_, -1)) == 0, ExitCode::internal, path_.string(), ": cannot close: ", reason());
 }
 
-FileLock::FileLock(const std::filesystem::path& path) {
+FileLock::FileLock(const std::filesystem::path& path, std::string_view what) : path_(path) {
   for (;;) {
     fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     demand(fd_ >= 0, ExitCode::internal, path.string(), ": cannot create: ", reason());
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       const int why = errno;
       ::close(std::exchange(fd_, -1));
-      demand(why != EWOULDBLOCK, ExitCode::config, path.string(), ": another process is writing this");
+      demand(why != EWOULDBLOCK, ExitCode::config, what, ": another process is writing this");
       fail(ExitCode::internal, path.string(), ": cannot lock: ", std::strerror(why));
     }
-    // Whoever held the lock may have renamed or removed the file meanwhile.
+    // Whoever held the lock may have removed the file meanwhile.
     struct stat locked {}, named {};
     const bool same = ::fstat(fd_, &locked) == 0 && ::stat(path.c_str(), &named) == 0 && locked.st_ino == named.st_ino &&
                       locked.st_dev == named.st_dev;
@@ -193,12 +193,15 @@ FileLock::FileLock(const std::filesystem::path& path) {
 }
 
 FileLock::~FileLock() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ < 0) return;
+  ::unlink(path_.c_str());  // before the lock goes: afterwards it may be another process's
+  ::close(fd_);
 }
 
-FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+FileLock::FileLock(FileLock&& other) noexcept : path_(other.path_), fd_(std::exchange(other.fd_, -1)) {}
 
 FileLock& FileLock::operator=(FileLock&& other) noexcept {
+  std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
   return *this;
 }

@@ -79,16 +79,18 @@ class FileWriter {
   int fd_ = -1;
 };
 
-// The right to write a file, among all processes of this machine, for as long as this lives. Creates the file when it is missing.
+// The right to write something, among all processes of this machine, for as long as this lives: a file at `path` that is there
+// for nothing else and is removed at the end. One that a killed process left is nobody's.
 class FileLock {
  public:
-  // Throws Error{config} "PATH: another process is writing this".
-  explicit FileLock(const std::filesystem::path& path);
+  // Throws Error{config} "WHAT: another process is writing this".
+  FileLock(const std::filesystem::path& path, std::string_view what);
   ~FileLock();
   FileLock(FileLock&& other) noexcept;
   FileLock& operator=(FileLock&& other) noexcept;
 
  private:
+  std::filesystem::path path_;
   int fd_ = -1;
 };
 

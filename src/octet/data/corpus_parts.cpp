@@ -19,7 +19,7 @@ FileLock lock_of(const CorpusPaths& finals) {
   std::error_code error;
   fs::create_directories(folder, error);
   demand(fs::is_directory(folder), ExitCode::config, folder.string(), ": cannot create this folder: ", error.message());
-  return FileLock(part_of(finals.bin));
+  return FileLock(part_of(finals.prefix, ".lock"), finals.prefix.string());
 }
 
 }  // namespace

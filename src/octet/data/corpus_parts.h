@@ -1,5 +1,5 @@
-// The files of a corpus that is being written: PREFIX.bin.part and so on. They are of one process at a time; what a killed one
-// left stays until somebody goes on with it or starts over.
+// The files of a corpus that is being written: PREFIX.bin.part and so on. They are of one process at a time, up to the
+// moment when the whole corpus has its final names; what a killed one left stays until somebody goes on with it or starts over.
 #pragma once
 
 #include <filesystem>
@@ -28,7 +28,7 @@ class CorpusParts {
  private:
   CorpusPaths finals_;
   std::filesystem::path bin_, idx_, seen_, journal_;
-  FileLock lock_;
+  FileLock lock_;  // of a file of its own: the others change their names one by one
 };
 
 }  // namespace octet::data
