@@ -1,6 +1,7 @@
 #include "octet/data/byte_source.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -18,7 +19,7 @@ namespace {
 
 class File final : public ByteSource {
  public:
-  explicit File(const fs::path& path) {
+  explicit File(const fs::path& path, const std::atomic<bool>* stop = nullptr) : stop_(stop) {
     fd_ = path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     demand(fd_ >= 0, ExitCode::data, "cannot open: ", std::strerror(errno));
   }
@@ -29,6 +30,7 @@ class File final : public ByteSource {
   std::size_t read(char* to, std::size_t size) override {
     std::size_t got = 0;
     while (got < size) {
+      wait();
       const ssize_t n = ::read(fd_, to + got, size - got);
       if (n < 0 && errno == EINTR) continue;
       demand(n >= 0, ExitCode::data, "cannot read: ", std::strerror(errno));
@@ -41,7 +43,19 @@ class File final : public ByteSource {
   std::int64_t consumed() const override { return consumed_; }
 
  private:
+  // Until there is something to read, or the end. A signal may be handled on any thread, so that none can rely on its own wait
+  // being broken off: it looks.
+  void wait() const {
+    if (stop_ == nullptr) return;
+    constexpr int kLookAgainMs = 50;
+    pollfd waited{.fd = fd_, .events = POLLIN, .revents = 0};
+    do {
+      demand(!stop_->load(), ExitCode::interrupted, "interrupted");
+    } while (::poll(&waited, 1, kLookAgainMs) <= 0);
+  }
+
   int fd_ = -1;
+  const std::atomic<bool>* stop_;
   std::int64_t consumed_ = 0;
 };
 
@@ -156,11 +170,11 @@ fs::path unpacked_name(const fs::path& path) {
   return extension == ".gz" || extension == ".zst" ? path.parent_path() / path.stem() : path;
 }
 
-std::unique_ptr<ByteSource> open_source(const fs::path& path) {
+std::unique_ptr<ByteSource> open_source(const fs::path& path, const std::atomic<bool>* stop) {
   const std::string extension = lower_extension(path);
   if (extension == ".gz") return std::make_unique<Gzip>(path);
   if (extension == ".zst") return std::make_unique<Zstd>(path);
-  return std::make_unique<File>(path);
+  return std::make_unique<File>(path, path == "-" ? stop : nullptr);
 }
 
 }  // namespace octet::data

@@ -138,7 +138,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
     write_journal(writer.parts(), now);
   };
 
-  TaskReader reader(files, tokenizer, {.format = options.format, .from = journal.position});
+  TaskReader reader(files, tokenizer, {.format = options.format, .from = journal.position, .stop = options.stop});
   double reported_s = 0, saved_s = 0;
   const auto write = [&](Encoded& encoded) {
     std::span<const std::int32_t> ids(encoded.ids);

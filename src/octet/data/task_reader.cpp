@@ -103,7 +103,7 @@ void TaskReader::pass() {
 
 void TaskReader::open() {
   try {
-    source_ = open_source(file_->path);
+    source_ = open_source(file_->path, options_.stop);
     if (holds_tokens(options_.format)) tokens_ = open_tokens(*source_, options_.format);
   } catch (const Error& error) {
     fail(error.code(), file_->name(), ": ", error.what());
@@ -129,6 +129,8 @@ std::size_t TaskReader::read_more(std::string& to, std::size_t bytes) {
   try {
     got = source_->read(to.data() + before, bytes);
   } catch (const Error& error) {
+    demand(error.code() != ExitCode::interrupted, error.code(), "data prepare: interrupted while reading ", file_->name(),
+           "; nothing was written");
     if (input_format(file_->path, options_.format) != InputFormat::jsonl) fail(error.code(), file_->name(), ": ", error.what());
     const auto lines = std::count(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(before), '\n');
     fail(error.code(), file_->name(), ":", position_.lines + lines + 1, ": ", error.what(), " here or after it");

@@ -1,6 +1,7 @@
 // Cuts the inputs of `octet data prepare` into tasks. Memory is that of the longest line or text that cannot be cut.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -58,6 +59,7 @@ class TaskReader {
     // Error{data}).
     std::size_t max_piece = std::size_t{1} << 30;
     InputPosition from = {};  // an earlier Task::end of the same inputs
+    const std::atomic<bool>* stop = nullptr;  // asks standard input to end, with Error{interrupted}
   };
   // The tokenizer says where a document may be cut.
   TaskReader(InputFiles files, const Tokenizer& tokenizer, const Options& options);
