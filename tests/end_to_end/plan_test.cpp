@@ -123,6 +123,15 @@ TEST_F(Plan, RefusesInOneLine) {
   EXPECT_TRUE(refused(run_.run("plan nowhere.toml --gpus 8xH100"), 2, "nowhere.toml"));
 }
 
+// The layout of a plan, as options of the run that takes it.
+std::string options_of(const Json& layout) {
+  return concat(" --parallel.replicate=", layout["replicate"], " --parallel.context=", layout["context"],
+                " --parallel.tensor=", layout["tensor"], " --parallel.expert=", layout["expert"],
+                " --parallel.reshard_after_forward=", layout["weights"] == "kept" ? "false" : "true",
+                " --parallel.gradients=", layout["gradients"], " --activation_checkpoint.mode=", layout["activation_checkpoint"],
+                " --training.micro_batch_size=", layout["micro_batch_size"]);
+}
+
 TEST_F(Plan, SearchRanksWhatFits) {
   const std::string command = "configs/llama3.1-8b.toml --gpus 16xH100 --search --training.global_batch_size=32";
   const ProgramResult json = plan_config(command + " --json");
@@ -141,15 +150,32 @@ TEST_F(Plan, SearchRanksWhatFits) {
   EXPECT_EQ(text.code, 0);
   EXPECT_NE(text.out.find(search["why"].get<std::string>() + "\n"), std::string::npos) << text.out;
   // The first is a layout that the plan itself confirms.
-  const Json& layout = best[0]["layout"];
-  const ProgramResult plan = plan_config(
-      "configs/llama3.1-8b.toml --gpus 16xH100 --training.global_batch_size=32 --json" +
-      concat(" --parallel.replicate=", layout["replicate"], " --parallel.context=", layout["context"], " --parallel.tensor=",
-             layout["tensor"], " --parallel.reshard_after_forward=", layout["weights"] == "kept" ? "false" : "true",
-             " --parallel.gradients=", layout["gradients"], " --activation_checkpoint.mode=", layout["activation_checkpoint"],
-             " --training.micro_batch_size=", layout["micro_batch_size"]));
+  const ProgramResult plan = plan_config("configs/llama3.1-8b.toml --gpus 16xH100 --training.global_batch_size=32 --json" +
+                                         options_of(best[0]["layout"]));
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_EQ(Json::parse(plan.out)["predicted"], best[0]["predicted"]);
+}
+
+// Experts are shared out where that is faster, and each layout that is offered is one that the run takes.
+TEST_F(Plan, SearchSharesExpertsOut) {
+  const std::string command = "configs/mixtral-8x7b.toml --gpus 16xH100 ";
+  const ProgramResult json = plan_config(command + "--search --json");
+  ASSERT_EQ(json.code, 0) << json.err;
+  const Json search = Json::parse(json.out);
+  std::set<std::int64_t> sizes;
+  for (const Json& run : search["best"]) {
+    const Json& layout = run["layout"];
+    const std::int64_t expert = layout["expert"].get<std::int64_t>();
+    sizes.insert(expert);
+    EXPECT_EQ(8 % expert, 0);
+    EXPECT_EQ(layout["shard"].get<std::int64_t>() % expert, 0);
+    const ProgramResult plan = plan_config(command + "--json" + options_of(layout));
+    ASSERT_EQ(plan.code, 0) << plan.err;
+    EXPECT_EQ(Json::parse(plan.out)["predicted"], run["predicted"]) << layout;
+  }
+  EXPECT_GT(*sizes.rbegin(), 1);
+  const ProgramResult text = plan_config(command + "--search");
+  EXPECT_NE(text.out.find(" tensor  expert  weights "), std::string::npos) << text.out;
 }
 
 // Two sequences for eight GPUs: each has to be cut, by its tokens or by the layers, if their heads can be shared out.

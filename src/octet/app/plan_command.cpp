@@ -143,6 +143,7 @@ int run_search(const train::Config& config, const plan::Cluster& cluster, bool j
       {.cluster = cluster,
        .seq_len = config.training.seq_len,
        .global_batch = config.training.global_batch_size,
+       .experts = std::max<std::int64_t>(1, train::decoder_config(config).experts),
        .memory_bytes = cluster.gpu.memory_bytes,
        .divides = [&](const plan::LayoutChoice& choice) { return divides(config_of(config, choice), cluster); },
        .memory_of = [&](const plan::LayoutChoice& choice) { return slices.memory_of(choice); },

@@ -162,15 +162,17 @@ std::string search_text(const std::vector<PlannedRun>& best, std::size_t found, 
   const PlannedRun& first = best.front();
   std::string text = fmt::format("{} on {}: {} layouts fit; predicted, not measured (docs/plan.md)\n", first.run,
                                  cluster_text(first.cluster), found);
-  text += fmt::format("{:>9} {:>6} {:>8} {:>7}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>6} {:>10}  {}\n", "replicate", "shard",
-                      "context", "tensor", "weights", "grads", "checkpointing", "micro-batch", "memory", "tok/s", "mfu",
-                      "exposed", "bound");
+  const bool shared = std::any_of(best.begin(), best.end(), [](const PlannedRun& run) { return run.layout.mesh.expert() > 1; });
+  const auto expert = [&](const auto& value) { return shared ? fmt::format(" {:>7}", value) : ""; };
+  text += fmt::format("{:>9} {:>6} {:>8} {:>7}{}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>6} {:>10}  {}\n", "replicate",
+                      "shard", "context", "tensor", expert("expert"), "weights", "grads", "checkpointing", "micro-batch",
+                      "memory", "tok/s", "mfu", "exposed", "bound");
   for (const PlannedRun& run : best) {
     const Json layout = layout_json(run);
     const parallel::Mesh& mesh = run.layout.mesh;
-    text += fmt::format("{:>9} {:>6} {:>8} {:>7}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>5.1f}% {:>8.1f} %  {}\n",
+    text += fmt::format("{:>9} {:>6} {:>8} {:>7}{}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>5.1f}% {:>8.1f} %  {}\n",
                         mesh.size(Axis::replicate), mesh.size(Axis::shard), mesh.size(Axis::context), mesh.size(Axis::tensor),
-                        layout["weights"].get<std::string>(), layout["gradients"].get<std::string>(),
+                        expert(mesh.expert()), layout["weights"].get<std::string>(), layout["gradients"].get<std::string>(),
                         layout["activation_checkpoint"].get<std::string>(), run.layout.micro_batch, format_bytes(run.needed()),
                         telemetry::format_count(run.step.tokens_per_s), mfu_pct(run.step),
                         100 * run.step.exposed_s / run.step.seconds, name_of(run.step.bound));

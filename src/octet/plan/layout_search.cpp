@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "octet/base/require.h"
@@ -28,13 +29,16 @@ std::vector<int> divisors(int size) {
 }
 
 // The group of context x tensor in one node. Whether a mesh divides the run depends on the micro-batch, too.
-std::vector<Mesh> meshes_of(const Cluster& cluster) {
+std::vector<Mesh> meshes_of(const Cluster& cluster, std::int64_t experts) {
   std::vector<Mesh> meshes;
   for (const int tensor : divisors(cluster.per_node())) {
     for (const int context : divisors(cluster.per_node() / tensor)) {
       const int coordinates = cluster.gpus / (context * tensor);
       for (const int replicate : divisors(coordinates)) {
-        meshes.emplace_back(std::array{replicate, coordinates / replicate, context, tensor});
+        const int shard = coordinates / replicate;
+        for (const int expert : divisors(static_cast<int>(std::gcd(std::int64_t{shard}, experts)))) {
+          meshes.emplace_back(std::array{replicate, shard, context, tensor}, expert);
+        }
       }
     }
   }
@@ -78,6 +82,7 @@ bool same_kind(const LayoutChoice& a, const LayoutChoice& b) {
   for (std::size_t i = 0; i < parallel::kAxes; ++i) {
     if ((a.mesh.size(Axis(i)) > 1) != (b.mesh.size(Axis(i)) > 1)) return false;
   }
+  if ((a.mesh.expert() > 1) != (b.mesh.expert() > 1)) return false;
   return a.weights == b.weights && a.gradients == b.gradients && a.checkpointing == b.checkpointing;
 }
 
@@ -85,7 +90,7 @@ bool same_kind(const LayoutChoice& a, const LayoutChoice& b) {
 
 std::vector<Found> search_layouts(const Search& search) {
   std::vector<Found> found;
-  for (const Mesh& mesh : meshes_of(search.cluster)) {
+  for (const Mesh& mesh : meshes_of(search.cluster, search.experts)) {
     const std::int64_t share = search.global_batch / mesh.data_coordinates();
     for (std::int64_t micro_batch = 1; micro_batch <= share; ++micro_batch) {
       if (micro_batch > 1 && micro_batch * search.seq_len / mesh.size(Axis::context) > kMostTokens) break;

@@ -28,14 +28,16 @@ struct Found {
 struct Search {
   Cluster cluster;
   std::int64_t seq_len = 0, global_batch = 0;
+  std::int64_t experts = 1;                          // of a layer; 1: none to share out
   std::size_t memory_bytes = 0;                      // that a GPU has for all of it
   std::function<bool(const LayoutChoice&)> divides;  // whether the run itself would take it
   std::function<std::size_t(const LayoutChoice&)> memory_of;
   std::function<Step(const LayoutChoice&)> step_of;
 };
 
-// Best first. Layers and sequences are cut within a node alone. What keeps more is faster on the same mesh, so of weights and
-// gradients the first choice that fits is taken, and activations are computed again only where something does not fit.
+// Best first. Layers and sequences are cut within a node alone; experts are shared out over all that divides them and the shards.
+// What keeps more is faster on the same mesh, so of weights and gradients the first choice that fits is taken, and activations
+// are computed again only where something does not fit.
 std::vector<Found> search_layouts(const Search& search);
 
 // "shard 8 x context 4"; "one GPU".
