@@ -208,6 +208,32 @@ TEST(ModelDir, RunsOfRowsLoadAndSave) {
   EXPECT_TRUE(contains(refusal({{0, 4}, {4, 7}}), "w: rows of 21 elements are not [8, 3]"));
 }
 
+// A file is written piece by piece; the ranks that hold the parts come together once a parameter.
+TEST(ModelDir, AsksForAParameterOnceHoweverManyPiecesItIsWrittenIn) {
+  constexpr std::int64_t kElements = (std::int64_t{5} << 20) / 2;
+  const TempFolder folder;
+  Memory memory;
+  Parameter large, small;
+  large.spec = {.name = "large", .shape = {kElements}};
+  large.cut = parallel::TensorCut({kElements});
+  large.value_part = memory.tensor(DType::f32, {kElements});
+  for (std::int64_t i = 0; i < kElements; ++i) large.value_part.as<float>()[i] = static_cast<float>(i);
+  small.spec = {.name = "small", .shape = {2}};
+  small.cut = parallel::TensorCut({2});
+  small.value_part = memory.tensor(DType::f32, {2});
+  const NameTable table = {{"large", &large, {{0, kElements}}, {kElements}}, {"small", &small, {{0, 2}}, {2}}};
+  std::vector<std::string> asked;
+  save_weights(folder.path(), table, {.dtype = DType::f32}, [&](const Parameter& parameter) {
+    asked.push_back(parameter.spec.name);
+    return parameter.value_part;
+  });
+  EXPECT_EQ(asked, (std::vector<std::string>{"large", "small"}));
+  const ModelWeights weights = ModelWeights::open(folder.path());
+  std::vector<float> read(static_cast<std::size_t>(kElements));
+  WeightReader(weights, "large").read(0, kElements, DType::f32, read.data());
+  EXPECT_EQ(std::memcmp(read.data(), large.value_part.data, large.value_part.bytes()), 0);
+}
+
 TEST(ModelDir, AFailureToWriteLeavesNobodyWaiting) {
   const TempFolder folder;
   folder.write("file", "");

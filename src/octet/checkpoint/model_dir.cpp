@@ -69,9 +69,9 @@ class WholeParameters {
     }
   }
 
-  // That of entry i; entries are asked for in order.
+  // That of entry i; entries are asked for in order, each as often as it is read in pieces.
   const Tensor& at(std::size_t i) {
-    if (!begins(i)) return current_;
+    if (i < next_ || !begins(i)) return current_;
     next_ = table_.size();  // should this call fail, there are no more
     current_ = whole_(*table_[i].parameter);
     next_ = i + 1;
