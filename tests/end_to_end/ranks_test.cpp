@@ -149,12 +149,13 @@ TEST(Ranks, RefuseExpertsThatCannotBeSharedOut) {
   EXPECT_NE(refused(six + "--parallel.expert=3").find("parallel.expert = 3: must divide parallel.shard = 4"), std::string::npos);
 }
 
-// However a mesh keeps its weights and gradients, it computes the same, and writes the same model.
+// However a mesh keeps its weights and gradients, it computes the same, and writes the same model; the feed-forward layer is
+// so wide that it is written in pieces.
 TEST(Ranks, WriteTheModelOfTheirParts) {
   const TinyRun run;
   const auto sharded = [](const char* layout, const char* out) {
-    return concat("launch -n 4 -- train run.toml --training.micro_batch_size=1 --training.steps=5 ", layout,
-                  " --run.output_dir=", out);
+    return concat("launch -n 4 -- train run.toml --training.micro_batch_size=1 --training.steps=5 --model.intermediate_size=40000 ",
+                  layout, " --run.output_dir=", out);
   };
   ASSERT_EQ(run.run(sharded("", "kept")).code, 0);
   ASSERT_EQ(run.run(sharded("--parallel.reshard_after_forward=true", "resharded")).code, 0);
@@ -164,8 +165,8 @@ TEST(Ranks, WriteTheModelOfTheirParts) {
   EXPECT_EQ(read_file(run / "exported/model.safetensors"), read_file(run / "tensor/model/model.safetensors"));
   EXPECT_EQ(read_file(run / "resharded/model/model.safetensors"), read_file(run / "kept/model/model.safetensors"));
   // The exported weights are those of the checkpoint, rounded.
-  const ProgramResult evaluated = run.run(
-      concat("eval run.toml --checkpoint ", checkpoint::find_checkpoints(run / "kept/checkpoints").front().path.string()));
+  const ProgramResult evaluated = run.run(concat("eval run.toml --model.intermediate_size=40000 --checkpoint ",
+                                                 checkpoint::find_checkpoints(run / "kept/checkpoints").front().path.string()));
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;
   EXPECT_EQ(run.run("generate --model kept/model --prompt the --max-tokens 4").code, 0);
 }
@@ -220,7 +221,8 @@ TEST(Ranks, HoldPartsOfSequences) {
 
 TEST(Ranks, KeepDocumentsApart) {
   const TinyRun run;
-  const std::string options = "--training.steps=6 --training.micro_batch_size=1 --lr_scheduler.decay=constant --precision.recipe=bf16 ";
+  const std::string options =
+      "--training.steps=6 --training.micro_batch_size=1 --lr_scheduler.decay=constant --precision.recipe=bf16 ";
   const std::string masked = options + "--data.document_mask=true --run.output_dir=";
   ASSERT_EQ(run.run(together(1, options + "--run.output_dir=without")).code, 0);
   ASSERT_EQ(run.run(together(1, masked + "one")).code, 0);
