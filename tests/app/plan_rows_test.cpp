@@ -1,4 +1,4 @@
-// The prediction beside what was measured on one H200 and on two: tests/golden/plan/measured.tsv.
+// The prediction beside what was measured on one H200, on two and on four: tests/golden/plan/measured.tsv.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -46,7 +46,7 @@ plan::Step predicted(const Row& row) {
 
 TEST(PlanRows, AreWithinTenPerCentOfWhatWasMeasured) {
   const std::vector<Row> rows = measured_rows();
-  EXPECT_EQ(rows.size(), 25u);
+  EXPECT_EQ(rows.size(), 35u);
   for (const Row& row : rows) {
     const plan::Step step = predicted(row);
     EXPECT_NEAR(step.tokens_per_s / row.tokens_per_s, 1, 0.1) << row.name << ": " << step.tokens_per_s;
