@@ -76,12 +76,12 @@ void train(const char* name) {
   for (int step = 1; step <= kSteps; ++step) {
     store.refresh(*queue, scratch);  // the FP8 weights
     store.zero_gradients(*queue);
-    optimizer.reset_loss(*queue);
+    optimizer.reset_sums(*queue);
     model.step(scope, x, classes, optimizer.loss_total());
-    optimizer.sums(*queue, scratch);
+    optimizer.add_squares(*queue, scratch, store.all_units());
     optimizer.prepare(*queue, {.learning_rate = 3e-3, .step = static_cast<std::uint32_t>(step)});
     scales.update(*queue, optimizer.found_inf());
-    optimizer.update(*queue);
+    optimizer.update(*queue, store.all_units());
     const kernels::StepScalars scalars = optimizer.read(*queue);
     if (step == 1 || step % 10 == 0) std::printf("%s step %d loss %.4f\n", name, step, scalars.loss_sum / scalars.token_count);
   }
