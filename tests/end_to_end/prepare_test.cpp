@@ -55,6 +55,12 @@ TEST(Prepare, AStalledInputIsInterrupted) {
   }
 }
 
+TEST(Prepare, AClosedInputIsNotAnEmptyOne) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(refused(run_program("data prepare --input - --output corpus", folder.path(), "exec <&-; exec"), 76,
+                      "standard input: cannot read"));
+}
+
 TEST(Prepare, AnInputThatComesInPiecesIsOne) {
   Stalled run("--tokenizer byte");
   run.write("one ");

@@ -262,5 +262,18 @@ TEST(Run, SaysTheLossOfItsWeightsInBf16BesideThatInFp8) {
   EXPECT_EQ(nothing.err.find("before step 1"), std::string::npos) << nothing.err;
 }
 
+// Started without stdin, stdout and stderr, as by some daemons: their numbers are not given to files of the run.
+TEST(Run, WhatNobodyHearsIsNotWrittenIntoItsFiles) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=6 --run.output_dir=heard").code, 0);
+  for (const char* closed : {"<&- >&-", "<&- >&- 2>&-"}) {
+    std::filesystem::remove_all(run / "out");
+    EXPECT_EQ(run.run("train run.toml --training.steps=6", concat("exec ", closed, "; exec")).code, 1) << closed;
+    for (const char* file : {"fp8_health.jsonl", "model/model.safetensors"})
+      EXPECT_TRUE(read_file(run / "out" / file) == read_file(run / "heard" / file)) << closed << " " << file;
+    EXPECT_EQ(metrics_of(run / "out").size(), 6u) << closed;
+  }
+}
+
 }  // namespace
 }  // namespace octet::testing

@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 
 #include "octet/app/commands.h"
+#include "octet/app/standard_streams.h"
 #include "octet/base/names.h"
 #include "octet/base/require.h"
 #include "octet/recipes/registry.h"
@@ -413,6 +414,7 @@ int say(const char* message, ExitCode code) {
 
 int run(int argc, const char* const* argv) {
   try {
+    hold_standard_streams();
     const int code = CommandLine().run(argc, argv);
     std::cout.flush();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) return say("cannot write to stdout", ExitCode::internal);
