@@ -122,6 +122,17 @@ TEST_F(BadInput, Corpora) {
   EXPECT_TRUE(nothing_written());
 }
 
+TEST_F(BadInput, EvaluationsThatGiveNoLossSayWhy) {
+  ASSERT_EQ(run_.train("--training.steps=1 --checkpoint.interval=0 --optimizer.lr=3.4e38 "
+                       "--lr_scheduler.warmup_steps=0 --lr_scheduler.decay=constant")
+                .code,
+            0);
+  const std::string eval = "eval run.toml --checkpoint out/checkpoints/step-00000001 ";
+  EXPECT_TRUE(refused(run_.run(eval + "--data.split=1,0"), 76, "neither data.split nor a data.source holds anything out"));
+  EXPECT_TRUE(refused(run_.run(eval + "--evaluation.sequences=0"), 2, "evaluation.sequences = 0"));
+  EXPECT_TRUE(refused(run_.run(eval), 77, "step-00000001: its held-out loss is not finite"));
+}
+
 TEST_F(BadInput, TextsToPrepare) {
   EXPECT_TRUE(refused(run_.run("data prepare --input nowhere --output new"), 76, "nowhere"));
   write_text(run_ / "empty.txt", "");

@@ -21,14 +21,17 @@ int run_eval(const EvalArgs& args) {
   train::Engine engine(options, device);
   const std::int64_t step = train::restore_weights(engine, args.checkpoint);
   const data::Dataset dataset(train::dataset_options(config, options.model.vocab));
-  const double loss = train::evaluate(engine, dataset, config.evaluation.sequences);
-  demand(std::isfinite(loss), ExitCode::data, args.checkpoint.string(),
+  const std::int64_t sequences = std::min(config.evaluation.sequences, dataset.held_out_samples());
+  demand(dataset.held_out_samples() > 0, ExitCode::data, args.checkpoint.string(),
          ": no held-out loss: neither data.split nor a data.source holds anything out");
+  demand(sequences > 0, ExitCode::config, args.checkpoint.string(), ": no held-out loss: evaluation.sequences = 0");
+  const double loss = train::evaluate(engine, dataset, sequences);
+  demand(std::isfinite(loss), ExitCode::not_finite, args.checkpoint.string(), ": its held-out loss is not finite");
   if (args.json) {
     fmt::print("{}\n", Json({{"checkpoint", args.checkpoint.string()}, {"step", step}, {"eval_loss", loss}}).dump());
   } else {
     fmt::print("{}: step {}, held-out loss {:.4f} over {} sequences (perplexity {:.3f})\n", args.checkpoint.string(), step, loss,
-               std::min(config.evaluation.sequences, dataset.held_out_samples()), std::exp(loss));
+               sequences, std::exp(loss));
   }
   return 0;
 }
