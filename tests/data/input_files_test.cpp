@@ -40,6 +40,16 @@ TEST(InputFiles, RefusesWhatIsNotThere) {
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { files_of(folder, {folder / "corpus.json"}); }), "both input and output"));
 }
 
+// What a corpus is written with ends in .part: a file of the same beginning may be anybody's.
+TEST(InputFiles, OnlyWhatPrepareWritesIsLeftOut) {
+  const TempFolder folder;
+  for (const char* name : {"corpus.lock", "corpus.seen", "corpus.lock.part", "corpus.seen.part", "corpus.json.part"})
+    folder.write(name, "text");
+  const std::vector<std::string> others = {"corpus.lock", "corpus.seen"};
+  EXPECT_EQ(files_of(folder, {folder.path()}), others);
+  EXPECT_EQ(files_of(folder, {folder / "corpus.lock", folder / "corpus.seen"}), others);
+}
+
 TEST(InputFiles, PatternsMatchInByteOrder) {
   const TempFolder folder;
   for (const char* name : {"b1.txt", "a/z.txt", "B2.txt", "b10.txt", "b[1].txt", "c.md"}) folder.write(name, "text");
