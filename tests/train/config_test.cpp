@@ -311,7 +311,13 @@ TEST(Config, DifferencesOfSourcesAreListedByTheirNumber) {
   c.data.source.pop_back();
   const auto fewer = differences(before, c);
   ASSERT_EQ(fewer.size(), 1u);
-  EXPECT_EQ(fewer[0].key, "data.source");
+  EXPECT_EQ(fewer[0].key + " " + fewer[0].now, "data.source.1 ");
+  apply_override(c, "data.source.1.path=b");
+  apply_override(c, "data.source.2.path=c");
+  const auto more = differences(before, c);
+  ASSERT_EQ(more.size(), 1u);
+  EXPECT_EQ(more[0].key + " " + more[0].before, "data.source.2 ");
+  EXPECT_EQ(Json::parse(more[0].now)["path"], "c");
 }
 
 TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {

@@ -1,5 +1,6 @@
 #include "octet/train/config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "octet/base/file.h"
@@ -31,8 +32,10 @@ void walk(const std::string& path, const Json& before, const Json& now, std::vec
   const auto text = [](const Json& value) { return value.is_null() ? std::string() : value.dump(); };
   const auto join = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
   const auto tables = [](const Json& list) { return list.is_array() && !list.empty() && list[0].is_object(); };
-  if (tables(before) && tables(now) && before.size() == now.size()) {
-    for (std::size_t i = 0; i < now.size(); ++i) walk(join(std::to_string(i)), before[i], now[i], out);
+  if (tables(before) && tables(now)) {
+    const auto element = [](const Json& list, std::size_t i) { return i < list.size() ? list[i] : Json(); };
+    for (std::size_t i = 0; i < std::max(before.size(), now.size()); ++i)
+      walk(join(std::to_string(i)), element(before, i), element(now, i), out);
     return;
   }
   if (!before.is_object() || !now.is_object()) {
