@@ -239,7 +239,10 @@ TEST(Config, WrongOverridesNameThemselves) {
   EXPECT_EQ(override_error("optimizer.learning_rate=1"), "--optimizer.learning_rate=1: optimizer.learning_rate: unknown key (did you mean optimizer.lr?)");
   EXPECT_EQ(override_error("precision.skip=[a"), "--precision.skip=[a: not a TOML value");
   EXPECT_EQ(override_error("training.seq_len=0"), "--training.seq_len=0: must be at least 1");
-  EXPECT_EQ(override_error("data.source.2.path=x"), "--data.source.2.path=x: data.source.2: unknown key (did you mean data.source.path?)");
+  EXPECT_EQ(override_error("data.source.2.path=x"),
+            "--data.source.2.path=x: no data.source.2: elements have numbers from 0, and a new one here is data.source.0");
+  EXPECT_EQ(override_error("data.source.path=x"),
+            "--data.source.path=x: no data.source.path: elements have numbers from 0, and a new one here is data.source.0");
   EXPECT_EQ(override_error("run.name=\xff"), "--run.name=\xff: not UTF-8 text");
   EXPECT_NE(override_error("training.steps=1\nseed=3"), "");
 }

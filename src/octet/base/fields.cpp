@@ -66,6 +66,11 @@ void fail_unknown_key(const FieldSource& source, const std::string& path, const 
   fail(ExitCode::config, where, ": ", printable(path), ": unknown key", source.advise ? source.advise(path) : "");
 }
 
+void fail_unknown_element(const FieldSource& source, const std::string& path, std::string_view key, std::size_t size) {
+  fail(ExitCode::config, source.name, ": no ", printable(path), ".", printable(key),
+       ": elements have numbers from 0, and a new one here is ", path, ".", size);
+}
+
 void fail_wrong_type(const FieldSource& source, const std::string& path, const TomlNode& value, std::string_view wanted) {
   const std::string_view kind = describe(value.kind);
   const std::string found = kind == wanted || wanted.find(kind) == 0 ? "" : ", not " + std::string(kind);

@@ -59,6 +59,8 @@ std::string printable(std::string_view text);
 std::string place_of(const FieldSource& source, const std::string& path, const TomlNode& value);
 [[noreturn]] void fail_unknown_key(const FieldSource& source, const std::string& path, const TomlNode& value);
 [[noreturn]] void fail_wrong_type(const FieldSource& source, const std::string& path, const TomlNode& value, std::string_view wanted);
+[[noreturn]] void fail_unknown_element(const FieldSource& source, const std::string& path, std::string_view key,
+                                       std::size_t size);
 void check_range(const FieldSource& source, const std::string& path, const TomlNode& value, const Range& range, double number);
 void check_choice(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& choices,
                   const std::string& text);
@@ -125,7 +127,7 @@ void read_list(std::vector<T>& member, const Field& field, const TomlNode& value
         const bool next = entry.key == std::to_string(member.size());
         std::size_t i = next ? member.size() : 0;
         while (i < member.size() && entry.key != std::to_string(i)) ++i;
-        if (i == member.size() && !next) fail_unknown_key(source, join(path, entry.key), entry.value);
+        if (i == member.size() && !next) fail_unknown_element(source, path, entry.key, member.size());
         if (next) member.emplace_back();
         read_record(member[i], entry.value, source, join(path, entry.key));
       }

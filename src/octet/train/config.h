@@ -114,7 +114,9 @@ struct SourceConfig {
 template <FieldsOf<SourceConfig> C>
 void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "path", .help = "prefix of a prepared corpus"}, c.path);
-  visit(Field{.name = "weight", .help = "share of the samples, relative to the other sources", .range = kPositive}, c.weight);
+  visit(
+      Field{.name = "weight", .help = "share of the samples, relative to the other sources of the same part", .range = kPositive},
+      c.weight);
   visit(Field{.name = "split",
               .help = "auto: by data.split, or train where a source is for validation",
               .choices = "auto | train | validation"},
