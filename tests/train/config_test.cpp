@@ -303,6 +303,21 @@ TEST(Config, DifferencesAreListedByKey) {
   EXPECT_EQ(found[2].key + " " + found[2].before + " " + found[2].now, "optimizer.lr 0.0003 1.0");
 }
 
+TEST(Config, KeysThatAnEarlierVersionDidNotHaveHadTheirDefaults) {
+  Config c = parse_config(kWhole, "x");
+  Json before = to_json(c);
+  before["data"]["source"][0].erase("split");
+  before["data"].erase("document_mask");
+  before.erase("anomaly");
+  EXPECT_TRUE(differences(before, c).empty());
+  c.data.source[0].split = "train";
+  const auto found = differences(before, c);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].key + " " + found[0].before, "data.source.0.split \"auto\"");
+  for (const Json& damaged : {Json(), Json("text"), Json::parse(R"({"data": {"source": ["a"]}})"), Json::parse(R"({"data": 1})")})
+    EXPECT_FALSE(differences(damaged, c).empty()) << damaged;
+}
+
 TEST(Config, DifferencesOfSourcesAreListedByTheirNumber) {
   Config c = parse_config(kWhole + "[[data.source]]\npath = 'b'\n", "x");
   const Json before(nlohmann::json(to_json(c)));  // as a manifest has it, with keys in another order

@@ -146,9 +146,27 @@ std::string print_config(const Config& config) { return to_toml_document(to_node
 
 Json to_json(const Config& config) { return octet::to_json(to_node(config)); }
 
+namespace {
+
+// The keys that an earlier version did not have, as they are where nobody gives them.
+Json with_defaults(const Json& before) {
+  const auto filled = [](Json defaults, const Json& given) {
+    defaults.merge_patch(given);
+    return defaults;
+  };
+  Json result = filled(to_json(Config{}), before);
+  const Json::json_pointer source("/data/source");
+  if (result.contains(source) && result[source].is_array()) {
+    for (Json& item : result[source]) item = filled(octet::to_json(to_node(SourceConfig{})), item);
+  }
+  return result;
+}
+
+}  // namespace
+
 std::vector<Difference> differences(const Json& before, const Config& config) {
   std::vector<Difference> result;
-  walk("", before, to_json(config), result);
+  walk("", with_defaults(before), to_json(config), result);
   return result;
 }
 

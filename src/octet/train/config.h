@@ -360,7 +360,8 @@ void check_config(const Config& config, std::int64_t ranks = 1);
 std::string print_config(const Config& config);
 Json to_json(const Config& config);
 
-// Keys whose values differ between `config` and an earlier to_json() of one, in the order of the file. For messages on resuming.
+// Keys whose values differ between `config` and an earlier to_json() of one, in the order of the file. A key that is
+// missing there, of an earlier version, had its default. For messages on resuming.
 struct Difference {
   std::string key;
   std::string before, now;  // as JSON; "" when not set
