@@ -32,7 +32,7 @@ struct WholeKv {
   std::unique_ptr<Event> ready;
 };
 // Of `qkv` as in forward, which has been enqueued on all ranks. On scope.wire; memory from scratch, for backward, which must come
-// before any rank overwrites its qkv.
+// before any rank overwrites its qkv. Where the group reaches that memory, it lies in one place on all ranks.
 WholeKv gather_ahead(const Scope& scope, const kernels::AttentionShape& shape, const Tensor& qkv);
 
 struct ContextAttentionBackward {

@@ -81,7 +81,10 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
     const Buffer& parts = model_->parameters().gathered_parts(i);
     if (parts.bytes() > 0) groups_of_parts[i]->share(model_->units().wire(), *scratch_, parts.data(), parts.bytes());
   }
-  if (options_.training && groups_.context->size() > 1)  // K and V
+  // K and V, where they lie in one place on all ranks. Rows of experts are as many as tokens have chosen them, and what a rank
+  // keeps of one layer moves what it keeps of the next, unless that is computed again.
+  const bool alike = options_.model.experts == 0 || options_.checkpointing == nn::Checkpointing::full;
+  if (options_.training && groups_.context->size() > 1 && alike)
     groups_.context->share(model_->units().wire(), *scratch_, stash_->memory(), stash_->capacity());
 }
 
