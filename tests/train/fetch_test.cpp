@@ -1,5 +1,5 @@
-// K and V that backward fetches from where forward left them on other ranks: ranks as threads, which do reach each other's
-// memory, take the step of ranks that gather, to the bit.
+// What ranks fetch from each other's memory, the parts of weights and the K and V that forward has left: ranks as threads, which
+// do reach each other's memory, take the steps of ranks that gather, to the bit.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -49,12 +49,20 @@ class ReachingGroup final : public comm::Group {
 
  private:
   static const std::byte* at(const Tensor& x) { return static_cast<const std::byte*>(x.data); }
-  void run(Queue& queue, const comm::AllGather& op) override { group_->all_gather(queue, scratch_, op); }
+  void run(Queue& queue, const comm::AllGather& op) override {
+    if (!reaches(op.x)) return group_->all_gather(queue, scratch_, op);
+    comm::Fetch parts{.x = op.x, .y = {}};
+    for (int peer = 0; peer < size(); ++peer) {
+      parts.y.push_back(op.y.slice_rows(peer * op.x.elements(), (peer + 1) * op.x.elements()));
+    }
+    run(queue, parts);
+  }
   void run(Queue& queue, const comm::ReduceScatter& op, const Tensor&) override { group_->reduce_scatter(queue, scratch_, op); }
   void run(Queue& queue, const comm::AllReduce& op, const Tensor&) override { group_->all_reduce(queue, scratch_, op); }
   void run(Queue& queue, const comm::AllToAll& op) override { group_->all_to_all(queue, scratch_, op); }
   void run(Queue& queue, const comm::Broadcast& op) override { group_->broadcast(queue, op); }
   void run_barrier(Queue& queue) override { group_->barrier(queue); }
+  void run_fence(Queue& queue) override { group_->barrier(queue); }
   void run(Queue&, const comm::Fetch& op) override {
     const auto offset = static_cast<std::size_t>(at(op.x) - own_);
     const std::size_t width = size_of(op.x.dtype);
@@ -92,7 +100,7 @@ Tokens dull_middle(const train::EngineOptions& options, std::uint32_t subject) {
   return tokens;
 }
 
-class ContextFetch : public MeshTest {
+class Fetched : public MeshTest {
  protected:
   // Two steps of two micro-batches each, each with an evaluation after it; `shown`, where given, is what ranks reach.
   static RunState run(const train::EngineOptions& of_all, const Layout& layout, Shown* shown) {
@@ -105,7 +113,10 @@ class ContextFetch : public MeshTest {
       options.rank = rank;
       const std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
       parallel::Groups groups = thread_groups(store, layout.mesh, rank, *device);
-      if (shown) groups.context = std::make_unique<ReachingGroup>(std::move(groups.context), *shown, *device);
+      for (auto* group : {&groups.context, &groups.shards, &groups.apart}) {
+        if (!shown || !*group || (*group)->size() == 1) continue;
+        *group = std::make_unique<ReachingGroup>(std::move(*group), *shown, *device);
+      }
       train::Engine engine(options, *device, groups);
       engine.model().parameters().initialise(engine.queue(), 7);
       engine.refresh();
@@ -144,7 +155,7 @@ class ContextFetch : public MeshTest {
 const Layout kTwo{.mesh = Mesh({1, 1, 2, 1})}, kFour{.mesh = Mesh({1, 1, 4, 1})},
     kShards{.mesh = Mesh({1, 2, 2, 1}), .weights = parallel::Weights::resharded, .gradients = parallel::Gradients::sharded};
 
-TEST_F(ContextFetch, TakesTheStepsOfRanksThatGather) {
+TEST_F(Fetched, TakesTheStepsOfRanksThatGather) {
   for (const models::DecoderConfig& model : {tiny_config(), tiny_gpt_neox_config(true)}) {
     for (const auto& [checkpointing, layout] :
          {std::pair{Checkpointing::none, kFour}, {Checkpointing::selective, kShards}, {Checkpointing::full, kTwo}}) {
@@ -159,21 +170,41 @@ TEST_F(ContextFetch, TakesTheStepsOfRanksThatGather) {
   }
 }
 
+train::EngineOptions mixture_options() {
+  train::EngineOptions options = tiny_options("bf16");
+  options.model.family = "mixtral";
+  options.model.ffn = 64;
+  options.model.experts = 4;
+  options.model.experts_per_token = 2;
+  return options;
+}
+
 // An expert has as many rows as tokens chose it, up to a multiple of 128: what a rank keeps of one layer moves what it keeps of
 // the next, and only what a block computes again lies in the same place on all ranks. Others gather.
-TEST_F(ContextFetch, OfAMixtureWhereRanksKeepThingsInTheSamePlaces) {
+TEST_F(Fetched, OfAMixtureWhereRanksKeepThingsInTheSamePlaces) {
   for (const auto checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
-    train::EngineOptions options = tiny_options("bf16");
-    options.model.family = "mixtral";
-    options.model.ffn = 64;
-    options.model.experts = 4;
-    options.model.experts_per_token = 2;
+    train::EngineOptions options = mixture_options();
     options.model.max_position = options.seq_len = 512;
     options.model.layers = 3;
     options.micro_batch_size = 1;
     options.checkpointing = checkpointing;
     SCOPED_TRACE(concat("checkpointing ", static_cast<int>(checkpointing)));
     EXPECT_EQ(takes_the_same_steps(options, kTwo), checkpointing == Checkpointing::full);
+  }
+}
+
+// Experts lie in parts of another group.
+TEST_F(Fetched, PartsOfWeightsAndOfExperts) {
+  for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_rowwise"}) {
+    for (const int expert : {1, 2}) {
+      train::EngineOptions options = mixture_options();
+      options.recipe = recipe_named(recipe);
+      options.micro_batch_size = 1;
+      SCOPED_TRACE(recipe + concat(", expert ", expert));
+      EXPECT_TRUE(takes_the_same_steps(options, {.mesh = Mesh({1, 4, 1, 1}, expert),
+                                                 .weights = parallel::Weights::resharded,
+                                                 .gradients = parallel::Gradients::sharded}));
+    }
   }
 }
 
