@@ -149,8 +149,8 @@ class ExpertParts {
     const Tensor sums = optimizer_->sums();
     units_->exchange([&](Queue& wire) {
       groups_.shards->all_reduce(wire, scratch_, {.x = sums});
-      groups_.tensor->all_reduce(wire, scratch_, {.x = sums.slice_rows(2, 3)});
-      groups_.replicas->all_reduce(wire, scratch_, {.x = sums.slice_rows(0, 2)});
+      groups_.tensor->all_reduce(wire, scratch_, {.x = sums.slice_rows(0, 2)});
+      groups_.replicas->all_reduce(wire, scratch_, {.x = sums.slice_rows(1, 4)});
     });
     settle_scales();
     optimizer_->prepare(*queue_, {.learning_rate = 0.01, .step = number});

@@ -99,9 +99,12 @@ inline Taken take(train::Engine& engine, const Steps& steps) {
     for (int micro = mesh.data_coordinate(options.rank); micro < steps.micro_batches; micro += coordinates) {
       engine.forward_backward(micro_batch(options, steps, step, micro).batch(), options.observer);
     }
-    engine.apply(steps.learning_rate, static_cast<std::uint32_t>(step));
+    // The last rank asks to stop after every other step.
+    const bool stops = step % 2 == 1;
+    engine.apply(steps.learning_rate, static_cast<std::uint32_t>(step), stops && options.rank == mesh.ranks() - 1);
     const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
     engine.check_ranks();
+    EXPECT_EQ(engine.stop_asked(), stops) << "rank " << options.rank << ", step " << step;
     taken.losses.push_back(scalars.loss_sum / scalars.token_count);
     taken.norm = scalars.grad_norm;
   }

@@ -109,8 +109,8 @@ TEST(StepCount, HybridMeshesReduceTheirPartsOverReplicasOnceAStep) {
   const Layout layout{.mesh = Mesh({2, 4, 1, 1}), .gradients = Gradients::sharded, .reduce = DType::bf16};
   const Result r = count(layout, 5);
   EXPECT_EQ(r.bytes(*r.groups.shards, "reduce_scatter"), 5 * 0.75 * 2 * kParameters);
-  // The loss and its tokens, in F64; amaxes of the operands of four linears a block.
-  const double scalars = 2 * sizeof(double), amaxes = kLayers * 4 * 3 * sizeof(float);
+  // The loss, its tokens and who asks to stop, in F64; amaxes of the operands of four linears a block.
+  const double scalars = 3 * sizeof(double), amaxes = kLayers * 4 * 3 * sizeof(float);
   EXPECT_EQ(r.bytes(*r.groups.replicas, "all_reduce"), 2 * kParameters / 4 + scalars + amaxes);
 }
 

@@ -84,14 +84,14 @@ int run_bench_run(const BenchArgs& args) {
   const std::vector<std::int32_t> ids =
       random_tokens(micro_tokens * accumulation + 1, options.model.vocab, mesh.data_coordinate(world.rank()));
   std::uint32_t step = 0;
-  const auto run_step = [&] {
+  const auto run_step = [&](bool is_last) {
     engine.zero_gradients(accumulation);
     for (std::int64_t micro = 0; micro < accumulation; ++micro) {
       const std::span all(ids);
       const auto at = static_cast<std::size_t>(micro * micro_tokens), count = static_cast<std::size_t>(micro_tokens);
       engine.forward_backward({.tokens = all.subspan(at, count), .targets = all.subspan(at + 1, count)}, nullptr);
     }
-    engine.apply(1e-5, ++step);
+    engine.apply(1e-5, ++step, is_last);
   };
   const auto finish = [&] {
     const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
@@ -99,18 +99,18 @@ int run_bench_run(const BenchArgs& args) {
     return scalars;
   };
 
-  run_step();
+  run_step(false);
   finish();
   const double launch_s = seconds_since(launched);
-  run_step();
+  run_step(false);
   kernels::StepScalars scalars = finish();
   const Clock::time_point start = Clock::now();
   std::int64_t steps = 0;
   do {
-    run_step();
+    run_step(seconds_since(start) >= args.seconds);
     scalars = finish();
     ++steps;
-  } while (!engine.any_rank(seconds_since(start) >= args.seconds));
+  } while (!engine.stop_asked());
   const double seconds = seconds_since(start) / static_cast<double>(steps);
   // Of this rank: what it shares with others counts once.
   const double tokens = static_cast<double>(micro_tokens * accumulation * mesh.data_coordinates()) / mesh.ranks();
@@ -129,7 +129,7 @@ int run_bench_run(const BenchArgs& args) {
   }
 
   engine.queue().start_profile();
-  run_step();
+  run_step(false);
   const std::vector<OpTime> times = engine.queue().take_profile();
   engine.close();
   world.barrier("profiled");

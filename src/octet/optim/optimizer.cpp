@@ -6,10 +6,11 @@
 namespace octet::optim {
 namespace {
 
-// What the optimizer keeps in device memory. The first three numbers are sums().
+// What the optimizer keeps in device memory. The first four numbers are sums().
 struct State {
-  double loss_total[2];
   double sum_squares;
+  double stops;
+  double loss_total[2];
   kernels::StepScalars scalars;
   std::int32_t updates;
 };
@@ -30,9 +31,14 @@ const kernels::StepScalars* Optimizer::scalars() const { return &state_of(state_
 const float* Optimizer::found_inf() const { return &state_of(state_)->scalars.found_inf; }
 Tensor Optimizer::updates() const { return {&state_of(state_)->updates, DType::i32, {1}}; }
 
-Tensor Optimizer::sums() const { return {state_of(state_)->loss_total, DType::f64, {3}}; }
+Tensor Optimizer::sums() const { return {state_of(state_), DType::f64, {4}}; }
 
 void Optimizer::reset_sums(Queue& queue) { queue.zero(sums().data, sums().bytes()); }
+
+void Optimizer::ask_to_stop(Queue& queue) {
+  static constexpr double kOne = 1.0;
+  queue.copy_to_device(&state_of(state_)->stops, &kOne, sizeof kOne);
+}
 
 void Optimizer::add_squares(Queue& queue, Arena& scratch, parallel::UnitRange units) {
   const TraceRange range(queue, concat("squares of units ", units.begin, " to ", units.end - 1));
@@ -87,6 +93,13 @@ kernels::StepScalars Optimizer::read(Queue& queue) const {
   read(queue, host);
   queue.synchronize();
   return host;
+}
+
+bool Optimizer::stop_asked(Queue& queue) const {
+  double stops = 0.0;
+  queue.copy_to_host(&stops, &state_of(state_)->stops, sizeof stops);
+  queue.synchronize();
+  return stops > 0.0;
 }
 
 }  // namespace octet::optim

@@ -39,15 +39,19 @@ class Optimizer {
   // MemoryCategory::state.
   Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options);
 
-  // [2] device, F64: the sum of losses and the number of tokens of the step, added to by kernels::loss_sum.
+  // [2] F64, device: the sum of losses and the number of tokens of the step, added to by kernels::loss_sum.
   double* loss_total() const;
   // All of sums() are nothing.
   void reset_sums(Queue& queue);
 
-  // [3] F64, device, what the step is known by, to be added up over ranks before prepare(). The first two are loss_total(), over
-  // the ranks that saw other tokens; the third is the sum of squares of this rank's parts of gradients, over those that hold the
-  // other parts (of what several ranks of the tensor axis hold, one counts it).
+  // [4] F64, device, what the step is known by, to be added up over ranks before prepare():
+  //   0     the sum of squares of this rank's parts of gradients, over the ranks that hold the other parts (of what several ranks
+  //         of the tensor axis hold, one counts it)
+  //   1     how many ranks ask to stop after this step, over all
+  //   2, 3  loss_total(), over the ranks that saw other tokens
   Tensor sums() const;
+  // This rank asks to stop.
+  void ask_to_stop(Queue& queue);
   // Adds the squares of these units' gradients to it; once in a step, when those are complete.
   void add_squares(Queue& queue, Arena& scratch, parallel::UnitRange units);
   void prepare(Queue& queue, const StepInput& input);
@@ -62,6 +66,8 @@ class Optimizer {
   void read(Queue& queue, kernels::StepScalars& host) const;
   // The same and a wait; all zero on the meta device.
   kernels::StepScalars read(Queue& queue) const;
+  // Whether any of the ranks that sums() were added up over asked to stop after this step. Waits.
+  bool stop_asked(Queue& queue) const;
 
   // [1] I32, device: how many updates were made (t of the bias correction; skipped steps do not count). Checkpoints keep it
   // beside the moments.

@@ -67,7 +67,6 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
   batch_ = device_->allocate((options_.document_mask ? 3 : 2) * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
-  vote_ = device_->allocate(sizeof(float), MemoryCategory::state);
   if (options_.model.experts > 0) router_total_ = device_->allocate(4 * sizeof(double), MemoryCategory::state);
   if (options_.whole_logits) {
     logits_ =
@@ -108,7 +107,6 @@ void Engine::dry_run() {
   if (options_.observer) observe_weights(*options_.observer);
   apply(0.0, 1);
   settle_scales();
-  any_rank(false);
 }
 
 Engine::Capacity Engine::capacity_of(const EngineOptions& options, DeviceKind device) {
@@ -212,18 +210,19 @@ void Engine::zero_gradients(std::int64_t micro_batches) {
   model_->units().begin_step(micro_batches);
 }
 
-void Engine::apply(double learning_rate, std::uint32_t step) {
+void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop) {
   const TraceRange range(*queue_, "optimizer");
   parallel::Units& units = model_->units();
   for (const parallel::UnitRange range : units.backward_order()) {
     units.finish_gradients(*scratch_, range);
     optimizer_->add_squares(*queue_, *scratch_, range);
   }
+  if (asks_to_stop) optimizer_->ask_to_stop(*queue_);
   const Tensor sums = optimizer_->sums();
   units.exchange([&](Queue& wire) {
     groups_.shards->all_reduce(wire, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
-    groups_.tensor->all_reduce(wire, *scratch_, {.x = sums.slice_rows(2, 3)});    // which have seen the same tokens
-    groups_.replicas->all_reduce(wire, *scratch_, {.x = sums.slice_rows(0, 2)});  // which hold the same gradients
+    groups_.tensor->all_reduce(wire, *scratch_, {.x = sums.slice_rows(0, 2)});    // which have seen the same tokens
+    groups_.replicas->all_reduce(wire, *scratch_, {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
     if (double* const total = router_total(0)) {
       for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})
         group->all_reduce(wire, *scratch_, {.x = {total, DType::f64, {2}}});
@@ -277,20 +276,6 @@ void Engine::settle_scales() {
 void Engine::close() {
   for (comm::Group* group : groups_.all_shards()) group->unshare(model_->units().wire());
   groups_.context->unshare(model_->units().wire());
-}
-
-bool Engine::any_rank(bool says) {
-  if (options_.layout.mesh.ranks() == 1) return says;
-  float vote = says ? 1.0f : 0.0f;
-  queue_->copy_to_device(vote_.data(), &vote, sizeof vote);
-  model_->units().exchange([&](Queue& wire) {
-    for (comm::Group* group : groups_.all())
-      group->all_reduce(wire, *scratch_, {.x = {vote_.data(), DType::f32, {1}}, .reduction = comm::Reduction::max});
-  });
-  queue_->copy_to_host(&vote, vote_.data(), sizeof vote);
-  queue_->synchronize();
-  check_ranks();
-  return vote != 0.0f;
 }
 
 std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,

@@ -55,7 +55,8 @@ class Engine {
   // The gradient of one micro-batch is added to the parameters', its loss to the optimizer's total.
   void forward_backward(const data::Batch& batch, nn::LinearObserver* observer);
   // The rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
-  void apply(double learning_rate, std::uint32_t step);
+  // `asks_to_stop`: this rank does; stop_asked() then says so to all ranks.
+  void apply(double learning_rate, std::uint32_t step, bool asks_to_stop = false);
   // Begins a step of so many micro-batches on this rank; on one rank the number does not matter.
   void zero_gradients(std::int64_t micro_batches = 1);
 
@@ -76,8 +77,8 @@ class Engine {
   // After the queue was synchronised and before results are kept: throws Error{peer} if a rank is gone.
   void check_ranks() const { groups_.check(); }
 
-  // Whether any rank says so. All ranks ask together.
-  bool any_rank(bool says);
+  // Whether any rank asked to stop in the last apply(). Waits.
+  bool stop_asked() { return optimizer_->stop_asked(*queue_); }
 
   // Every pass has the one shape that the memory was measured for: a whole micro-batch.
   // {sum of losses, tokens} of all ranks, each data coordinate with at most a micro-batch of whole rows of its own; records
@@ -138,7 +139,7 @@ class Engine {
   std::unique_ptr<Arena> stash_, scratch_;
   parallel::Groups silent_;  // stand for the groups that were not given
   const parallel::Groups& groups_;
-  Buffer batch_, evaluation_total_, vote_, logits_;
+  Buffer batch_, evaluation_total_, logits_;
   Buffer router_total_;  // [4] F64: of the step, of the last evaluation
   std::unique_ptr<parallel::Wholes> wholes_;
 };

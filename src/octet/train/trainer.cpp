@@ -249,7 +249,8 @@ kernels::StepScalars Trainer::step(Watch watch) {
     tokens_seen_ += static_cast<std::int64_t>(batch.tokens.size()) * world_.mesh().data_coordinates();
   }
   ++step_;
-  engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_));
+  engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_),
+                 StopSignals::requested() != nullptr);
   const kernels::StepScalars scalars = engine_->optimizer().read(engine_->queue());
   engine_->check_ranks();
   if (watch.waits) waited_s_ = engine_->model().units().take_waits();  // the queue is empty
@@ -390,8 +391,9 @@ ExitCode Trainer::run() {
       eval_loss = evaluate(*engine_, *dataset_, config_.evaluation.sequences);
     }
     if (logs) log(scalars, eval_loss, sample);
+    // Several ranks stop after the same step: one of which they all know that a rank had been asked when its optimizer was enqueued.
     const char* stop = StopSignals::requested();
-    if (engine_->any_rank(stop != nullptr) && !stop) stop = "another rank was asked to stop";
+    if (world_.size() > 1) stop = !engine_->stop_asked() ? nullptr : stop ? stop : "another rank was asked to stop";
     if (every(config_.checkpoint.interval, step_) && step_ < steps_ && !stop) {
       const telemetry::PausedMeter paused(*meter_);
       save_if_possible();
