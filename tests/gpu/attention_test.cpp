@@ -17,6 +17,14 @@ TEST_F(AttentionGpuTest, AgreesWithTheCpu) {
   for (const AttentionSizes& sizes : cases) expect_agreement(sizes);
 }
 
+TEST_F(AttentionGpuTest, AgreesWithTheCpuWhereAllIsVisible) {
+  for (AttentionSizes sizes : std::vector<AttentionSizes>{
+           {1, 8, 2, 256, 256, 128}, {1, 4, 1, 512, 1536, 128}, {1, 4, 2, 1024, 384, 64}, {2, 4, 2, 77, 333, 96}, {1, 4, 4, 130, 40, 64}}) {
+    sizes.visible = Visible::all;
+    expect_agreement(sizes);
+  }
+}
+
 // Shorter than a tile, of some tiles, of one key less than all, of all and of more; alone and of a chunk on the keys that its
 // window shows, on more of them and on less.
 TEST_F(AttentionGpuTest, AgreesWithTheCpuOnWindows) {
@@ -64,7 +72,11 @@ TEST_F(AttentionGpuTest, TakesNoMoreScratchThanPlanned) {
                                                {1, 8, 2, 4096, 4096, 128, false, 1024},
                                                {1, 8, 2, 4096, 4096, 128, true, 1024},
                                                {1, 8, 2, 1024, 2047, 128, false, 1024},
-                                               {1, 8, 2, 1024, 2047, 128, true, 1024}}) {
+                                               {1, 8, 2, 1024, 2047, 128, true, 1024},
+                                               {1, 32, 8, 2048, 14336, 128, false, 0, Visible::all},
+                                               {1, 32, 8, 4096, 2048, 128, false, 0, Visible::all},
+                                               {1, 8, 2, 4096, 500, 128, true, 0, Visible::all},
+                                               {4, 32, 8, 2048, 2048, 128}}) {
     const auto meta = make_meta_device(DeviceKind::cuda);
     const auto meta_queue = meta->make_queue();
     Arena planned(*meta, MemoryCategory::workspace, 0), taken(*gpu, MemoryCategory::workspace, std::size_t{1} << 30);

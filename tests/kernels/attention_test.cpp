@@ -21,6 +21,7 @@ namespace {
 using kernels::AttentionBackward;
 using kernels::AttentionForward;
 using kernels::AttentionShape;
+using kernels::Visible;
 using testing::gradient_agrees;
 using testing::near;
 using testing::same_bytes;
@@ -28,8 +29,10 @@ using testing::values_of;
 
 struct Sizes {
   std::int64_t batch, sq, sk, heads, kv_heads, dim, window = 0;
+  Visible visible = Visible::causal;
   std::string text() const {
-    return concat("batch ", batch, " tokens ", sq, "/", sk, " heads ", heads, "/", kv_heads, " dim ", dim, " window ", window);
+    return concat("batch ", batch, " tokens ", sq, "/", sk, " heads ", heads, "/", kv_heads, " dim ", dim, " window ", window,
+                  visible == Visible::all ? " all" : "");
   }
 };
 
@@ -63,14 +66,15 @@ class AttentionTest : public testing::OpTest {
                .kv_heads = s.kv_heads,
                .head_dim = s.dim,
                .scale = 1 / std::sqrt(static_cast<double>(s.dim)),
-               .window = s.window};
+               .window = s.window,
+               .visible = s.visible};
     const Shape q{s.batch * s.sq, s.heads * s.dim}, k{s.batch * s.sk, s.kv_heads * s.dim};
     x.q = random(dtype, q);
     x.k = random(dtype, k);
     x.v = random(dtype, k);
     x.go = random(dtype, q);
     x.o = zeros(dtype, q);
-    x.lse = zeros(dtype == DType::f64 ? DType::f64 : DType::f32, {s.heads, s.batch * s.sq});
+    x.lse = zeros(dtype == DType::f64 ? DType::f64 : DType::f32, {s.batch * s.heads, s.sq});
     x.gq = zeros(dtype, q);
     x.gk = zeros(dtype, k);
     x.gv = zeros(dtype, k);
@@ -124,7 +128,8 @@ Dense dense(const AttentionBackward& op, double u, double store) {
   for (std::int64_t b = 0; b < s.batch; ++b) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
       for (std::int64_t i = 0; i < sq; ++i) {
-        const std::int64_t qi = b * sq + i, seen = std::clamp<std::int64_t>(i + 1 + sk - sq, 0, sk), g = h / group;
+        const std::int64_t qi = b * sq + i, g = h / group;
+        const std::int64_t seen = s.visible == Visible::all ? sk : std::clamp<std::int64_t>(i + 1 + sk - sq, 0, sk);
         const std::int64_t document = op.first_keys ? op.first_keys.as<std::int32_t>()[qi] - op.keys_before : 0;
         const std::int64_t behind = s.window > 0 ? i + sk - sq - s.window + 1 : 0;  // of the window
         const std::int64_t from = std::clamp<std::int64_t>(std::max(document, behind), 0, seen);
@@ -147,7 +152,7 @@ Dense dense(const AttentionBackward& op, double u, double store) {
         }
         for (const double x : logit) total += std::exp(x - largest);
         const double lse = largest + std::log(total);
-        const std::size_t l = index(s.batch * sq, h, qi);
+        const std::size_t l = index(sq, b * s.heads + h, i);
         out.lse[l] = lse;
         // Subtracting the maximum (or lse) errs by u times the larger of the two.
         double reach = std::abs(largest);
@@ -225,6 +230,10 @@ const std::vector<Sizes>& many_sizes() {
       {.batch = 2, .sq = 600, .sk = 600, .heads = 2, .kv_heads = 1, .dim = 16, .window = 130},
       {.batch = 1, .sq = 70, .sk = 700, .heads = 4, .kv_heads = 2, .dim = 8, .window = 100},
       {.batch = 1, .sq = 50, .sk = 30, .heads = 2, .kv_heads = 1, .dim = 6, .window = 7},
+      // All visible: as many keys as queries, more, fewer.
+      {.batch = 2, .sq = 130, .sk = 130, .heads = 4, .kv_heads = 2, .dim = 24, .visible = Visible::all},
+      {.batch = 1, .sq = 70, .sk = 300, .heads = 6, .kv_heads = 1, .dim = 32, .visible = Visible::all},
+      {.batch = 2, .sq = 100, .sk = 30, .heads = 2, .kv_heads = 1, .dim = 6, .visible = Visible::all},
   };
   return sizes;
 }
@@ -239,10 +248,11 @@ TEST_F(AttentionTest, AgreesWithDenseMatrices) {
     for (std::size_t i = 0; i < 2 * many_sizes().size(); ++i) {
       const Sizes& sizes = many_sizes()[i / 2];
       Operands x = operands(precision.dtype, sizes);
-      if (i % 2 == 1) x.first_keys = random_documents(sizes);
+      const bool documents = i % 2 == 1 && sizes.visible == Visible::causal;
+      if (documents) x.first_keys = random_documents(sizes);
       run(x);
       const Dense expected = dense(x.backward(), precision.u, precision.store);
-      const std::string what = concat(name_of(precision.dtype), " ", sizes.text(), i % 2 == 1 ? ", documents" : "");
+      const std::string what = concat(name_of(precision.dtype), " ", sizes.text(), documents ? ", documents" : "");
       EXPECT_TRUE(within(x.o, expected.o, expected.o_bound)) << "o, " << what;
       EXPECT_TRUE(within(x.lse, expected.lse, expected.lse_bound)) << "lse, " << what;
       EXPECT_TRUE(within(x.gq, expected.gq, expected.gq_bound)) << "gq, " << what;
@@ -257,11 +267,35 @@ TEST_F(AttentionTest, AgreesWithDenseMatrices) {
   }
 }
 
+// Keys that all queries see and the queries' own, each with o and lse of both: what context_attention.h does.
+TEST_F(AttentionTest, GradientsOfPartsOfTheKeysAreThoseOfAll) {
+  const Sizes sizes{1, 32, 96, 4, 2, 16};
+  const Operands whole = operands(DType::f64, sizes);
+  run(whole);
+  std::vector<double> gq(static_cast<std::size_t>(whole.gq.elements()));
+  for (const bool before : {true, false}) {
+    Operands part = whole;
+    part.shape.visible = before ? Visible::all : Visible::causal;
+    const auto keys = [&](const Tensor& x) { return before ? x.slice_rows(0, 64) : x.slice_rows(64, 96); };
+    part.k = keys(whole.k);
+    part.v = keys(whole.v);
+    part.gq = zeros(DType::f64, whole.gq.shape);
+    part.gk = zeros(DType::f64, part.k.shape);
+    part.gv = zeros(DType::f64, part.k.shape);
+    attention_backward(*queue, scratch, part.backward());
+    EXPECT_TRUE(near(part.gk, values_of(keys(whole.gk)), {.absolute = 1e-14}));
+    EXPECT_TRUE(near(part.gv, values_of(keys(whole.gv)), {.absolute = 1e-14}));
+    for (std::size_t i = 0; i < gq.size(); ++i) gq[i] += part.gq.as<double>()[i];
+  }
+  EXPECT_TRUE(near(whole.gq, gq, {.absolute = 1e-14}));
+}
+
 TEST_F(AttentionTest, BackwardAgreesWithFiniteDifferences) {
   for (const Sizes& sizes : {Sizes{2, 6, 6, 2, 2, 4}, Sizes{2, 7, 7, 2, 2, 4}, Sizes{1, 66, 66, 4, 2, 6}, Sizes{1, 5, 9, 3, 1, 8},
-                             Sizes{2, 9, 6, 2, 1, 4}, Sizes{2, 6, 6, 2, 1, 4, 3}, Sizes{1, 66, 70, 4, 2, 6, 20}}) {
+                             Sizes{2, 9, 6, 2, 1, 4}, Sizes{2, 6, 6, 2, 1, 4, 3}, Sizes{1, 66, 70, 4, 2, 6, 20},
+                             Sizes{2, 9, 6, 4, 2, 4, 0, Visible::all}}) {
     Operands x = operands(DType::f64, sizes);
-    if (sizes.sq >= 7) x.first_keys = random_documents(sizes);
+    if (sizes.sq >= 7 && sizes.visible == Visible::causal) x.first_keys = random_documents(sizes);
     run(x);
     const auto loss = [&] {
       attention_forward(*queue, scratch, x.forward());
@@ -486,7 +520,8 @@ TEST_F(AttentionTest, MetaTakesTheSameScratchAndCountsUnmaskedWork) {
   const auto meta_queue = meta->make_queue();
   for (const DType dtype : {DType::bf16, DType::f64}) {
     for (const Sizes& sizes : {Sizes{2, 130, 130, 4, 2, 24}, Sizes{1, 20, 300, 8, 1, 16}, Sizes{2, 130, 130, 4, 2, 24, 50},
-                               Sizes{1, 20, 300, 8, 1, 16, 290}, Sizes{1, 20, 300, 8, 1, 16, 50}}) {
+                               Sizes{1, 20, 300, 8, 1, 16, 290}, Sizes{1, 20, 300, 8, 1, 16, 50},
+                               Sizes{1, 70, 30, 8, 1, 16, 0, Visible::all}}) {
       Operands x = operands(dtype, sizes);
       Arena here(*device, MemoryCategory::workspace, std::size_t{64} << 20), there(*meta, MemoryCategory::workspace, 0);
       queue->reset_work();
@@ -513,7 +548,7 @@ TEST_F(AttentionTest, MetaTakesTheSameScratchAndCountsUnmaskedWork) {
       EXPECT_EQ(there.high_water(), forward_bytes);
       double pairs = 0;
       for (std::int64_t i = 0; i < sizes.sq; ++i) {
-        const std::int64_t seen = i + 1 + sizes.sk - sizes.sq;
+        const std::int64_t seen = sizes.visible == Visible::all ? sizes.sk : i + 1 + sizes.sk - sizes.sq;
         pairs += static_cast<double>(sizes.window > 0 ? std::min(seen, sizes.window) : seen);
       }
       const double products = pairs * static_cast<double>(sizes.batch * sizes.heads * sizes.dim);
@@ -584,6 +619,13 @@ TEST_F(AttentionTest, RefusesShapesThatDisagree) {
   x = good;
   x.first_keys = zeros(DType::i32, {4});
   refuses(x, "first_keys is I32 [4], not I32 [8]");
+  x = good;
+  x.shape.visible = Visible::all;
+  x.shape.window = 3;
+  refuses(x, "a window where all keys are visible");
+  x.shape.window = 0;
+  x.first_keys = zeros(DType::i32, {8});
+  refuses(x, "first_keys where all keys are visible");
 }
 
 }  // namespace

@@ -74,14 +74,5 @@ TEST(AttentionWorkspace, DocumentsTakeTheSameHoweverManyTheyAre) {
   EXPECT_GE(bytes(1000, 1000, 1), static_cast<std::size_t>(least));
 }
 
-TEST(AttentionWorkspace, KeysOfTheLargestCall) {
-  EXPECT_EQ(attention_backward_keys({}, 100, 100), 100);
-  EXPECT_EQ(attention_backward_keys({}, 100, 400), 300);
-  EXPECT_EQ(attention_backward_keys({}, 100, 150), 100);
-  EXPECT_EQ(attention_backward_keys({.batch = 2}, 100, 400), 400);
-  EXPECT_EQ(attention_backward_keys({.window = 301}, 100, 400), 400);
-  EXPECT_EQ(attention_backward_keys({.window = 400}, 100, 400), 300);
-}
-
 }  // namespace
 }  // namespace octet::kernels

@@ -44,7 +44,7 @@ int run_bench_attention(const BenchArgs& args) {
                                         .scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim))};
     const Tensor q = make(q_cols, 1), k = make(kv_cols, 2), v = make(kv_cols, 3), o = make(q_cols, 4), go = make(q_cols, 5);
     const Tensor gq = make(q_cols, 6), gk = make(kv_cols, 7), gv = make(kv_cols, 8);
-    const Tensor lse = allocate(data, DType::f32, {c.heads, tokens});
+    const Tensor lse = allocate(data, DType::f32, {c.batch * c.heads, c.seq_len});
     // Unmasked elements of causal attention alone; forward two products, backward five.
     const double pairs = static_cast<double>(c.batch * c.heads) * 0.5 * static_cast<double>(c.seq_len * (c.seq_len + 1));
     const double product = 2.0 * pairs * static_cast<double>(c.head_dim);

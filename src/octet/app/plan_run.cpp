@@ -72,17 +72,18 @@ train::MemoryPlan most_memory(const train::Config& config, const parallel::Mesh&
   return other.total() > first.total() ? other : first;
 }
 
-// The last chunk of a sequence sees the most of it.
+// The call of backward that takes the most.
 LibraryWorkspace attention_of(const train::EngineOptions& options) {
   using parallel::Axis;
-  const std::int64_t tensor = options.layout.mesh.size(Axis::tensor), context = options.layout.mesh.size(Axis::context);
-  const kernels::AttentionShape shape{.batch = context > 1 ? 1 : options.micro_batch_size,
-                                      .heads = options.model.heads / tensor,
-                                      .kv_heads = std::max<std::int64_t>(1, options.model.kv_heads / tensor),
-                                      .head_dim = options.model.head_dim,
-                                      .window = options.model.sliding_window,
-                                      .deterministic = options.deterministic};
-  const std::int64_t sq = context > 1 ? options.seq_len / (2 * context) : options.seq_len;
+  const std::int64_t tensor = options.layout.mesh.size(Axis::tensor), c = options.layout.mesh.size(Axis::context);
+  kernels::AttentionShape shape{.batch = c > 1 ? 1 : options.micro_batch_size,
+                                .heads = options.model.heads / tensor,
+                                .kv_heads = std::max<std::int64_t>(1, options.model.kv_heads / tensor),
+                                .head_dim = options.model.head_dim,
+                                .window = options.model.sliding_window,
+                                .deterministic = options.deterministic};
+  std::int64_t sq = c > 1 ? options.seq_len / (2 * c) : options.seq_len;
+  // The last chunk of a sequence sees the most of it.
   const std::int64_t seen = options.seq_len - kernels::attention_unseen_keys(shape, sq, options.seq_len);
   if (options.document_mask) {
     const std::int64_t packed = (shape.heads + 2 * shape.kv_heads) * shape.head_dim;
@@ -91,7 +92,22 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
             .shape = fmt::format("{} heads on {}, of {}; documents of {} x {} queries on {} keys", shape.heads, shape.kv_heads,
                                  shape.head_dim, shape.batch, sq, seen)};
   }
-  const std::int64_t sk = kernels::attention_backward_keys(shape, sq, seen);
+  std::int64_t sk = seen;
+  if (c > 1 && sk == options.seq_len) {  // nn/context_attention.h: chunks on their own keys, the first rank's last one, the last's both
+    struct Call {
+      std::int64_t batch, sq, sk;
+    };
+    const auto bytes = [&](const Call& call) {
+      shape.batch = call.batch;
+      return kernels::attention_backward_workspace(shape, call.sq, call.sk);
+    };
+    const Call calls[] = {{2 * options.micro_batch_size, sq, sq}, {1, sq, (2 * c - 1) * sq}, {1, 2 * sq, (c - 1) * sq}};
+    const Call& largest = *std::max_element(std::begin(calls), std::end(calls),
+                                            [&](const Call& a, const Call& b) { return bytes(a) < bytes(b); });
+    shape.batch = largest.batch;
+    sq = largest.sq;
+    sk = largest.sk;
+  }
   const kernels::AttentionWorkspaceRow* row = kernels::find_attention_workspace(shape, sq, sk);
   return {.bytes = kernels::attention_backward_workspace(shape, sq, sk),
           .version = row ? std::string(row->version) : "",

@@ -21,16 +21,18 @@ struct Columns {
   Tensor v_of(const Tensor& both) const { return both.slice_cols(kv, 2 * kv); }
 };
 
+// [calls H, tokens of a call]
+Tensor by_calls(const Tensor& lse, std::int64_t tokens) { return lse.reshape({lse.elements() / tokens, tokens}); }
+
 // One range of one sequence: tokens [begin, end) of this rank, which see its tokens `keys`.
 struct Call {
   std::int64_t number, begin, end;
   TokenRange keys;
+  std::int64_t keys_before() const { return keys.end - (end - begin); }
   Tensor seen(const Tensor& sequence) const { return sequence.slice_rows(keys.begin, keys.end); }
   Tensor tokens(const Tensor& x) const { return x ? x.slice_rows(begin, end) : x; }
-  // [H, end - begin]: all calls are of one length.
   Tensor statistics(const Tensor& lse) const {
-    const std::int64_t heads = lse.rows(), count = end - begin;
-    return lse.reshape({lse.elements() / count, count}).slice_rows(number * heads, (number + 1) * heads);
+    return by_calls(lse, end - begin).slice_rows(number * lse.rows(), (number + 1) * lse.rows());
   }
 };
 
@@ -102,8 +104,67 @@ kernels::AttentionShape of_one_sequence(kernels::AttentionShape shape) {
   return shape;
 }
 
-// gkv [S, 2 G K] by sequence, overwritten; gq in its columns of op.gqkv.
-void backward_sequence(const Scope& scope, const ContextAttentionBackward& op, const std::array<Call, 2>& calls, const Tensor& kv,
+// Backward where every query sees all keys before its own. What the queries of a range see of its own keys, which are here.
+void backward_in_ranges(const Scope& scope, const Layout& layout, const ContextAttentionBackward& op) {
+  const Columns columns(op.shape);
+  kernels::AttentionShape shape = op.shape;
+  shape.batch = 2 * layout.batch;
+  const Tensor kv = columns.kv_of(op.qkv), gkv = columns.kv_of(op.gqkv);
+  kernels::attention_backward(scope.queue, scope.scratch,
+                              {.shape = shape,
+                               .q = columns.q_of(op.qkv),
+                               .k = columns.k_of(kv),
+                               .v = columns.v_of(kv),
+                               .o = op.o,
+                               .lse = by_calls(op.lse, layout.held / 2),
+                               .go = op.go,
+                               .gq = columns.q_of(op.gqkv),
+                               .gk = columns.k_of(gkv),
+                               .gv = columns.v_of(gkv)});
+}
+
+// The rest: what both ranges of a sequence see in one call, then what the later one alone does. gq is added to; gkv [S, 2 G K] by
+// sequence, overwritten.
+void backward_before_ranges(const Scope& scope, const ContextAttentionBackward& op, const std::array<Call, 2>& calls,
+                            const Tensor& kv, const Tensor& gkv) {
+  const Columns columns(op.shape);
+  kernels::AttentionShape shape = of_one_sequence(op.shape);
+  shape.window = 0;
+  shape.visible = kernels::Visible::all;
+  const auto backward = [&](std::int64_t begin, std::int64_t end, const Tensor& lse, const TokenRange& keys) {
+    const ArenaScope temporaries(scope.scratch);
+    const Tensor seen = kv.slice_rows(keys.begin, keys.end), gseen = gkv.slice_rows(keys.begin, keys.end);
+    const Tensor share = allocate(scope.scratch, op.gqkv.dtype, {end - begin, columns.q});
+    kernels::attention_backward(scope.queue, scope.scratch,
+                                {.shape = shape,
+                                 .q = columns.q_of(op.qkv.slice_rows(begin, end)),
+                                 .k = columns.k_of(seen),
+                                 .v = columns.v_of(seen),
+                                 .o = op.o.slice_rows(begin, end),
+                                 .lse = lse,
+                                 .go = op.go.slice_rows(begin, end),
+                                 .gq = share,
+                                 .gk = columns.k_of(gseen),
+                                 .gv = columns.v_of(gseen)});
+    kernels::add(scope.queue, {.x = share, .y = columns.q_of(op.gqkv.slice_rows(begin, end))});
+  };
+  const auto& [earlier, later] = calls;
+  if (earlier.keys_before() > 0) {
+    const ArenaScope temporaries(scope.scratch);
+    const std::int64_t middle = earlier.end - earlier.begin;
+    const Tensor both = allocate(scope.scratch, op.lse.dtype, {op.lse.rows(), 2 * middle});
+    kernels::cast(scope.queue, {.x = earlier.statistics(op.lse), .y = both.slice_cols(0, middle)});
+    kernels::cast(scope.queue, {.x = later.statistics(op.lse), .y = both.slice_cols(middle, 2 * middle)});
+    backward(earlier.begin, later.end, both, {0, earlier.keys_before()});
+  }
+  backward(later.begin, later.end, later.statistics(op.lse), {earlier.keys_before(), later.keys_before()});
+  const Tensor unseen = gkv.slice_rows(later.keys_before(), gkv.rows());
+  scope.queue.zero(unseen.data, unseen.bytes());
+}
+
+// Backward of one sequence with a window or documents, each range with all keys that it sees. gq in its columns of op.gqkv; gkv
+// [S, 2 G K] by sequence, overwritten.
+void backward_by_range(const Scope& scope, const ContextAttentionBackward& op, const std::array<Call, 2>& calls, const Tensor& kv,
                        const Tensor& gkv) {
   const Columns columns(op.shape);
   const auto backward = [&](const Call& call, const Tensor& gseen) {
@@ -148,7 +209,7 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
                                        .first_keys = scope.first_keys,
                                        .documents = scope.documents,
                                        .o = op.o,
-                                       .lse = op.lse});
+                                       .lse = by_calls(op.lse, op.qkv.rows() / op.shape.batch)});
   }
   const Layout layout(scope.context, op.shape, op.qkv.rows());
   const ArenaScope temporaries(scope.scratch);
@@ -204,7 +265,7 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
                                         .first_keys = scope.first_keys,
                                         .documents = scope.documents,
                                         .o = op.o,
-                                        .lse = op.lse,
+                                        .lse = by_calls(op.lse, op.qkv.rows() / op.shape.batch),
                                         .go = op.go,
                                         .gq = columns.q_of(op.gqkv),
                                         .gk = columns.k_of(own_gkv),
@@ -212,17 +273,28 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
   }
   const Layout layout(scope.context, op.shape, op.qkv.rows());
   const Tensor& by_rank = op.kv.by_rank;  // of gradients from here on
+  const bool all_before = !scope.first_keys && (op.shape.window == 0 || op.shape.window >= layout.seq_len);
+  if (all_before) backward_in_ranges(scope, layout, op);
   scope.queue.wait_for_ranks(*op.kv.ready);
   {
     const ArenaScope until_summed(scope.scratch);
     const Tensor gkv = allocate(scope.scratch, op.qkv.dtype, {layout.seq_len, own_kv.cols()});
     for (std::int64_t i = 0; i < layout.batch; ++i) {
-      backward_sequence(scope, op, layout.calls(i), layout.sequence(op.kv.by_sequence, i), gkv);
+      const Tensor kv = layout.sequence(op.kv.by_sequence, i);
+      if (all_before) {
+        backward_before_ranges(scope, op, layout.calls(i), kv, gkv);
+      } else {
+        backward_by_range(scope, op, layout.calls(i), kv, gkv);
+      }
       layout.each_range(i, by_rank, gkv, [&](const Tensor& to, const Tensor& from) { copy_rows(scope.queue, from, to); });
     }
   }
   scope.context.reduce_scatter(scope.queue, scope.scratch, {.x = by_rank, .y = layout.own(by_rank)});
-  kernels::cast(scope.queue, {.x = layout.own(by_rank), .y = own_gkv});
+  if (all_before) {
+    kernels::add(scope.queue, {.x = layout.own(by_rank), .y = own_gkv});
+  } else {
+    kernels::cast(scope.queue, {.x = layout.own(by_rank), .y = own_gkv});
+  }
 }
 
 }  // namespace octet::nn

@@ -18,6 +18,7 @@ void check_shape(const AttentionShape& s) {
   require(s.batch > 0 && s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0, "attention: batch ", s.batch, ", heads ", s.heads,
           ", kv_heads ", s.kv_heads, ", head_dim ", s.head_dim, " must be positive");
   require(s.window >= 0, "attention: a window of ", s.window, " keys");
+  require(s.visible == Visible::causal || s.window == 0, "attention: a window where all keys are visible");
   require(s.heads % s.kv_heads == 0, "attention: ", s.heads, " query heads on ", s.kv_heads, " key/value heads");
 }
 
@@ -37,9 +38,11 @@ AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const 
   check_rows("k", k, q, k.rows(), s.kv_heads * s.head_dim);
   check_rows("v", v, q, k.rows(), s.kv_heads * s.head_dim);
   check_rows("o", o, q, q.rows(), s.heads * s.head_dim);
-  require(lse.shape == Shape({s.heads, q.rows()}), "attention: lse has shape ", lse.shape, ", not ", Shape({s.heads, q.rows()}));
+  const Shape statistics{s.batch * s.heads, q.rows() / s.batch};
+  require(lse.shape == statistics, "attention: lse has shape ", lse.shape, ", not ", statistics);
   require(lse.dtype == (q.dtype == DType::f64 ? DType::f64 : DType::f32), "attention: lse is ", name_of(lse.dtype));
   if (first_keys) {
+    require(s.visible == Visible::causal, "attention: first_keys where all keys are visible");
     require(first_keys.shape == Shape({q.rows()}) && first_keys.dtype == DType::i32, "attention: first_keys is ",
             name_of(first_keys.dtype), " ", first_keys.shape, ", not I32 ", Shape({q.rows()}));
     require(documents > 0 || queue.target() != DeviceKind::cuda, "attention on CUDA: first_keys without a number of documents");
@@ -55,6 +58,7 @@ AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const 
   plan.sq = q.rows() / s.batch;
   plan.sk = k.rows() / s.batch;
   plan.window = s.window;
+  plan.visible = s.visible;
   plan.q_block = std::min(kQueryBlock, plan.sq);
   plan.k_block = std::min(kKeyBlock, plan.sk);
   plan.converts = q.dtype == DType::bf16;
@@ -67,9 +71,9 @@ AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const 
 }
 
 // Pairs of query and key that see each other, of one sequence and head.
-double visible_pairs(const AttentionPlan& plan, Visible visible = Visible::causal) {
+double visible_pairs(const AttentionPlan& plan) {
   const auto sq = static_cast<double>(plan.sq), sk = static_cast<double>(plan.sk);
-  if (visible == Visible::all) return sq * sk;
+  if (plan.visible == Visible::all) return sq * sk;
   const double causal = sq <= sk ? sq * (sk - sq) + sq * (sq + 1) / 2 : sk * (sk + 1) / 2;
   if (plan.window == 0) return causal;
   // The last query has the most behind its window, each before it one less.
@@ -133,21 +137,21 @@ void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op)
 namespace {
 
 // Five products for each visible pair, S computed again among them.
-void run_backward(Queue& queue, Arena& scratch, const AttentionBackward& op, Visible visible) {
+void run_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
   const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.documents, op.o, op.lse);
   check_rows("go", op.go, op.q, op.q.rows(), op.q.cols());
   check_rows("gq", op.gq, op.q, op.q.rows(), op.q.cols());
   check_rows("gk", op.gk, op.q, op.k.rows(), op.k.cols());
   check_rows("gv", op.gv, op.q, op.k.rows(), op.k.cols());
   queue.count("attention_backward",
-              {.flops = 10 * visible_pairs(plan, visible) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
+              {.flops = 10 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
                .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse, &op.go, &op.gq, &op.gk, &op.gv})});
   if (plan.sq == 0 && plan.sk == 0) return;
   const ArenaScope scope(scratch);
   if constexpr (kCudaBackend) {
     if (queue.target() == DeviceKind::cuda) {
-      void* const memory = scratch.allocate(cuda::attention_backward_bytes(op, visible));
-      if (queue.kind() == DeviceKind::cuda) cuda::attention_backward(queue, op, visible, memory);
+      void* const memory = scratch.allocate(cuda::attention_backward_bytes(op));
+      if (queue.kind() == DeviceKind::cuda) cuda::attention_backward(queue, op, memory);
       return;
     }
   } else if (queue.target() == DeviceKind::cuda) {
@@ -157,25 +161,6 @@ void run_backward(Queue& queue, Arena& scratch, const AttentionBackward& op, Vis
   const AttentionScratch memory =
       take_scratch(scratch, op.q.dtype, plan.backward_tasks(), plan.backward_lane(), plan.backward_partials());
   if (queue.kind() == DeviceKind::cpu) cpu::attention_backward(op, plan, memory);
-}
-
-// The keys that all queries see, then those of the queries' own tokens; P is known from all of them by lse.
-void run_backward_in_two(Queue& queue, Arena& scratch, const AttentionBackward& op) {
-  const std::int64_t before = op.k.rows() - op.q.rows(), keys = op.k.rows();
-  AttentionBackward part = op;
-  const auto take = [&](std::int64_t begin, std::int64_t end) {
-    part.k = op.k.slice_rows(begin, end);
-    part.v = op.v.slice_rows(begin, end);
-    part.gk = op.gk.slice_rows(begin, end);
-    part.gv = op.gv.slice_rows(begin, end);
-  };
-  take(0, before);
-  run_backward(queue, scratch, part, Visible::all);
-  const ArenaScope scope(scratch);
-  take(before, keys);
-  part.gq = allocate(scratch, op.gq.dtype, op.gq.shape);
-  run_backward(queue, scratch, part, Visible::causal);
-  add(queue, {.x = part.gq, .y = op.gq});
 }
 
 // cuDNN's backward on documents takes memory by the strides of gK and gV, which are small here, and writes no key that is of no
@@ -188,7 +173,7 @@ void run_backward_on_documents(Queue& queue, Arena& scratch, const AttentionBack
   if (op.k.rows() > op.q.rows()) {
     for (const Tensor& gradient : {part.gk, part.gv}) queue.zero(gradient.data, gradient.bytes());
   }
-  run_backward(queue, scratch, part, Visible::causal);
+  run_backward(queue, scratch, part);
   cast(queue, {.x = part.gk, .y = op.gk});
   cast(queue, {.x = part.gv, .y = op.gv});
 }
@@ -200,10 +185,8 @@ std::int64_t attention_unseen_keys(const AttentionShape& shape, std::int64_t sq,
 }
 
 void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
-  const bool on_cuda = queue.target() == DeviceKind::cuda;
-  if (on_cuda && op.first_keys) return run_backward_on_documents(queue, scratch, op);
-  const bool in_two = on_cuda && op.k.rows() != attention_backward_keys(op.shape, op.q.rows(), op.k.rows());
-  return in_two ? run_backward_in_two(queue, scratch, op) : run_backward(queue, scratch, op, Visible::causal);
+  if (queue.target() == DeviceKind::cuda && op.first_keys) return run_backward_on_documents(queue, scratch, op);
+  run_backward(queue, scratch, op);
 }
 
 std::string attention_library_version() {

@@ -5,9 +5,9 @@
 // `window` hides what lies further back: j > i + (Sk - Sq) - window, so that a query sees its own token and window - 1 before it
 // (Beltagy et al., Longformer, 2020). `first_keys` hides the beginning of the keys as well, so that documents of one sequence do
 // not see each other. The CPU passes over tiles of keys that no query of a block sees. Work is counted as without `first_keys`:
-// it depends on the data.
-// On CUDA: BF16 alone, head_dim a multiple of 8 up to 256, Sq <= Sk, and rows that begin at multiples of 16 bytes. Backward of one
-// sequence with Sq < Sk and neither window nor first_keys is two passes there (attention_workspace.h): each rounds its share of gQ.
+// it depends on the data. Gradients of part of the keys are those of a call on them with o and lse of all.
+// On CUDA: BF16 alone, head_dim a multiple of 8 up to 256, Sq <= Sk where not all is visible, and rows that begin at multiples of 16
+// bytes.
 // With first_keys queries of equal ones that follow each other are a document (attention_documents.h); documents share no key,
 // head_dim is a multiple of 16, and `deterministic` is refused.
 #pragma once
@@ -20,6 +20,11 @@
 
 namespace octet::kernels {
 
+enum class Visible : std::uint8_t {
+  causal,
+  all,  // every query sees every key; with neither window nor first_keys
+};
+
 struct AttentionShape {
   std::int64_t batch = 1;     // B sequences; rows of q are B x Sq, rows of k and v B x Sk
   std::int64_t heads = 1;     // H query heads
@@ -27,6 +32,7 @@ struct AttentionShape {
   std::int64_t head_dim = 1;  // K
   double scale = 1.0;         // usually 1 / sqrt(K)
   std::int64_t window = 0;    // keys that a query sees at most; 0: all before it
+  Visible visible = Visible::causal;
   // On CUDA: the backward pass that gives the same bits every time; slower, and its scratch grows with the square of the
   // sequence. The CPU always is.
   bool deterministic = false;
@@ -41,8 +47,8 @@ struct AttentionForward {
   std::int64_t keys_before = 0;  // keys of the sequence that stand before the first of k: first_keys counts them
   std::int64_t documents = 0;    // with first_keys, which lie on the device: how many documents the call has at most
   Tensor o;           // [B Sq, H K]  overwritten
-  Tensor lse;  // [H, B Sq]    F32 (F64 for F64); overwritten; natural logarithm. CUDA keeps it as [B, H, Sq], or as [B Sq, H] with
-               //              first_keys, in the same memory: only attention_backward on the same device reads it
+  Tensor lse;  // [B H, Sq]    F32 (F64 for F64); overwritten; natural logarithm. With first_keys CUDA keeps it as [B Sq, H] in the
+               //              same memory: only attention_backward on the same device reads it
 };
 void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op);
 

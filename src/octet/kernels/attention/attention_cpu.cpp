@@ -164,7 +164,7 @@ void forward_block(const AttentionForward& op, const AttentionPlan& plan, std::i
         Product<R>{.m = rows, .n = dim, .k = width, .a = {p, plan.row_length()}, .b = v, .beta = 1, .d = o, .d_stride = dim});
   }
   const Rows<T> out(op.o, b * plan.sq + begin, h * dim);
-  R* const lse = op.lse.as<R>() + h * op.lse.row_stride + b * plan.sq + begin;
+  R* const lse = op.lse.as<R>() + (b * plan.heads + h) * op.lse.row_stride + begin;
   for (std::int64_t i = 0; i < rows; ++i) {
     const R total = sum[i];
     if (total != 0) {  // NaN too
@@ -194,7 +194,7 @@ void backward_block(const AttentionBackward& op, const AttentionPlan& plan, std:
   const R scale = static_cast<R>(op.shape.scale);
   const BlasMatrix<R> q = matrix(Rows<T>(op.q, token, h * dim), rows, dim, memory.q);
   const BlasMatrix<R> go = matrix(Rows<T>(op.go, token, h * dim), rows, dim, memory.go);
-  const R* const lse = op.lse.as<R>() + h * op.lse.row_stride + token;
+  const R* const lse = op.lse.as<R>() + (b * plan.heads + h) * op.lse.row_stride + begin;
   // gQ's memory is free until the first product is added to it.
   const BlasMatrix<R> o = matrix(Rows<T>(op.o, token, h * dim), rows, dim, memory.gq);
   for (std::int64_t i = 0; i < rows; ++i) memory.delta[i] = dot_row(go.data + i * go.stride, o.data + i * o.stride, dim);

@@ -37,24 +37,22 @@ const Tensor& of(Operands x, Operand operand) { return x[static_cast<std::size_t
 
 struct Problem {
   AttentionShape shape;
-  std::int64_t sq, sk;  // tokens of a sequence in q, in k and v
-  Visible visible;
+  std::int64_t sq, sk;   // tokens of a sequence in q, in k and v
   std::int64_t window;   // 0: none that hides a key
   std::int64_t entries;  // for documents; 0: without a document mask
 
   template <class Op>
-  explicit Problem(const Op& op, Visible keys = Visible::causal)
+  explicit Problem(const Op& op)
       : shape(op.shape),
         sq(op.q.rows() / shape.batch),
         sk(op.k.rows() / shape.batch),
-        visible(keys),
         window(shape.window < sk ? shape.window : 0),
         entries(op.first_keys ? document_entries(op.documents, op.q.rows()) : 0) {}
 };
 std::ostream& operator<<(std::ostream& out, const Problem& p) {
   const AttentionShape& s = p.shape;
   return out << "batch " << s.batch << ", heads " << s.heads << "/" << s.kv_heads << ", head_dim " << s.head_dim << ", tokens "
-             << p.sq << "/" << p.sk << (p.visible == Visible::all ? ", all seen" : "")
+             << p.sq << "/" << p.sk << (s.visible == Visible::all ? ", all seen" : "")
              << (p.window > 0 ? concat(", window ", p.window) : "")
              << (p.entries > 0 ? concat(", up to ", p.entries, " documents") : "") << (s.deterministic ? ", deterministic" : "");
 }
@@ -71,7 +69,7 @@ void check(fe::error_t result, const Problem& p, Operands x) {
 // What can be known without a GPU, so that the meta device says it before any step.
 void check_supported(const Problem& p, DType dtype) {
   require(dtype == DType::bf16, "attention on CUDA reads bf16, not ", octet::name_of(dtype));
-  require(0 < p.sq && (p.sq <= p.sk || p.visible == Visible::all), "attention on CUDA: ", p, ": a query sees no key");
+  require(0 < p.sq && (p.sq <= p.sk || p.shape.visible == Visible::all), "attention on CUDA: ", p, ": a query sees no key");
   demand(p.shape.head_dim % 8 == 0 && p.shape.head_dim <= 256, ExitCode::config,
          "attention on CUDA: head_dim = ", p.shape.head_dim, " is not a multiple of 8 up to 256");
   if (p.entries == 0) return;
@@ -85,7 +83,7 @@ bool has_keys(std::int64_t operand) { return operand == kK || operand == kV || o
 // Elements from a row of an operand to the next; the log-sum-exp of documents lies by token.
 std::int64_t row_stride(Operands x, std::int64_t operand) {
   const Tensor& rows = x[static_cast<std::size_t>(operand)];
-  return operand == kLse ? rows.rows() : rows.row_stride;
+  return operand == kLse ? rows.elements() / of(x, kQ).rows() : rows.row_stride;
 }
 
 // The first operand whose offsets are this one's.
@@ -162,7 +160,7 @@ template <class Attributes>
 Attributes masked(const Problem& p) {
   Attributes attributes;
   attributes.set_attn_scale(static_cast<float>(p.shape.scale));
-  if (p.visible == Visible::all) return attributes;
+  if (p.shape.visible == Visible::all) return attributes;
   attributes.set_diagonal_alignment(p.sq == p.sk ? fe::DiagonalAlignment_t::TOP_LEFT : fe::DiagonalAlignment_t::BOTTOM_RIGHT)
       .set_diagonal_band_right_bound(0);
   if (p.window > 0) attributes.set_diagonal_band_left_bound(static_cast<int>(p.window));
@@ -230,7 +228,7 @@ class AttentionLibrary final : public octet::cuda::Extension {
             s.deterministic,
             p.sq,
             p.sk,
-            p.visible == Visible::all,
+            p.shape.visible == Visible::all,
             p.window,
             p.entries};
     for (const Tensor& operand : x) key.push_back(operand.row_stride);
@@ -299,8 +297,8 @@ std::size_t attention_forward_bytes(const AttentionForward& op) {
   return attention_forward_scratch(op);
 }
 
-std::size_t attention_backward_bytes(const AttentionBackward& op, Visible visible) {
-  check_supported(Problem(op, visible), op.q.dtype);
+std::size_t attention_backward_bytes(const AttentionBackward& op) {
+  check_supported(Problem(op), op.q.dtype);
   return attention_backward_scratch(op);
 }
 
@@ -308,9 +306,9 @@ void attention_forward(Queue& queue, const AttentionForward& op, void* scratch) 
   run(queue, Problem(op), op, std::array{op.q, op.k, op.v, op.o, op.lse}, scratch, attention_forward_bytes(op));
 }
 
-void attention_backward(Queue& queue, const AttentionBackward& op, Visible visible, void* scratch) {
-  run(queue, Problem(op, visible), op, std::array{op.q, op.k, op.v, op.o, op.lse, op.go, op.gq, op.gk, op.gv}, scratch,
-      attention_backward_bytes(op, visible));
+void attention_backward(Queue& queue, const AttentionBackward& op, void* scratch) {
+  run(queue, Problem(op), op, std::array{op.q, op.k, op.v, op.o, op.lse, op.go, op.gq, op.gk, op.gv}, scratch,
+      attention_backward_bytes(op));
 }
 
 std::string attention_library_version() {

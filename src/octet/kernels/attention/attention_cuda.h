@@ -5,17 +5,14 @@
 
 namespace octet::kernels {
 
-// Keys that a query of a call sees.
-enum class Visible : std::uint8_t { causal, all };
-
 namespace cuda {
 
 // Scratch from the shape alone, so that the meta device gives out the same; that cuDNN does not ask for more is checked.
 // Throws Error{config} for a head_dim that cuDNN has no kernels for: the meta device says so before any step.
 std::size_t attention_forward_bytes(const AttentionForward& op);
-std::size_t attention_backward_bytes(const AttentionBackward& op, Visible visible);
+std::size_t attention_backward_bytes(const AttentionBackward& op);
 void attention_forward(Queue& queue, const AttentionForward& op, void* scratch);
-void attention_backward(Queue& queue, const AttentionBackward& op, Visible visible, void* scratch);
+void attention_backward(Queue& queue, const AttentionBackward& op, void* scratch);
 
 std::string attention_library_version();
 

@@ -12,12 +12,13 @@ struct AttentionPlan {
   std::int64_t batch, heads, kv_heads, head_dim;
   std::int64_t sq, sk;            // tokens of a sequence in q, in k and v
   std::int64_t window;            // keys that a query sees at most; 0: all before it
+  Visible visible;
   std::int64_t q_block, k_block;  // S is made in tiles [q_block, k_block]
   bool converts;                  // storage is not what arithmetic is done in
   // Backward: the query heads of a key/value head are cut into `parts`, whose gK and gV are summed at the end.
   std::int64_t parts = 1;
 
-  std::int64_t offset() const { return sk - sq; }
+  std::int64_t offset() const { return visible == Visible::all ? sk : sk - sq; }  // query i sees keys up to i + offset
   std::int64_t q_blocks() const;
   std::int64_t row_length() const;  // k_block, padded to whole vectors
   std::int64_t heads_per_part() const { return heads / kv_heads / parts; }

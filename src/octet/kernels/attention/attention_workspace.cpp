@@ -33,10 +33,6 @@ const AttentionWorkspaceRow* find_attention_workspace(const AttentionShape& s, s
   return found == std::end(kTable) ? nullptr : found;
 }
 
-std::int64_t attention_backward_keys(const AttentionShape& shape, std::int64_t sq, std::int64_t sk) {
-  return shape.batch == 1 && sq > 0 && sq < sk && !hides_keys(shape, sk) ? std::max(sq, sk - sq) : sk;
-}
-
 std::size_t attention_forward_workspace() { return kSlack; }
 
 // For each query head: rowsum(gO O); gQ in FP32, which blocks of keys add to in any order, or all of dS in BF16 in whole tiles,

@@ -22,12 +22,6 @@ std::span<const AttentionWorkspaceRow> attention_workspace_table();
 // The row of these B sequences of sq queries on sk keys; nullptr where nobody has measured them.
 const AttentionWorkspaceRow* find_attention_workspace(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
 
-// How many keys the largest of a backward pass's calls reads. cuDNN 9.19 works through a rectangle whose corner is masked as if
-// it were not (on an H200, 4,096 queries: 12,288 keys take 1.49 times as long as 8,192, where 1.67 times as many pairs are
-// visible), so the pass of one sequence on keys before its own queries' is two calls: on those, all visible, and on the square. A
-// window hides the other corner as well: then it is one.
-std::int64_t attention_backward_keys(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
-
 // Of one call.
 std::size_t attention_forward_workspace();
 std::size_t attention_backward_workspace(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
