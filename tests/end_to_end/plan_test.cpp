@@ -38,7 +38,7 @@ TEST_F(Plan, OfEveryFamilyIsInNumbers) {
 }
 
 TEST_F(Plan, SaysMemoryTrafficAndTime) {
-  const ProgramResult result = plan("--gpus 4xH100 --training.micro_batch_size=1");
+  const ProgramResult result = plan("--gpus 4xH100 --training.micro_batch_size=1 --training.global_batch_size=8");
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.err, "");
   for (const char* part : {"on 4 H100 in one node\n", "shard 4; weights kept, gradients whole, checkpointing none\n",
@@ -63,14 +63,14 @@ TEST_F(Plan, MemoryIsThatOfTheDryRun) {
 }
 
 TEST_F(Plan, IsJsonForPrograms) {
-  const Json plan = plan_json("--gpus 4xH100 --nodes 2 --training.micro_batch_size=1");
+  const Json plan = plan_json("--gpus 4xH100 --nodes 2 --training.micro_batch_size=1 --training.global_batch_size=8");
   EXPECT_EQ(plan["gpu"], "H100");
   EXPECT_EQ(plan["gpus"], 4);
   EXPECT_EQ(plan["nodes"], 2);
   EXPECT_EQ(plan["layout"]["shard"], 4);
   EXPECT_EQ(plan["layout"]["weights"], "kept");
   EXPECT_EQ(plan["layout"]["gradients"], "whole");
-  EXPECT_EQ(plan["layout"]["micro_batches"], 1);
+  EXPECT_EQ(plan["layout"]["micro_batches"], 2);
   EXPECT_TRUE(plan["fits"]);
   const Json& memory = plan["memory_bytes"];
   std::int64_t sum = 0;
@@ -91,7 +91,7 @@ TEST_F(Plan, IsJsonForPrograms) {
   EXPECT_NEAR(predicted["step_s"].get<double>(),
               predicted["compute_s"].get<double>() + predicted["memory_s"].get<double>() + predicted["exposed_s"].get<double>(),
               1e-12);
-  EXPECT_DOUBLE_EQ(predicted["tokens_per_s_per_gpu"].get<double>(), 4 * 32 / 4 / predicted["step_s"].get<double>());
+  EXPECT_DOUBLE_EQ(predicted["tokens_per_s_per_gpu"].get<double>(), 8 * 32 / 4 / predicted["step_s"].get<double>());
   for (const char* key : {"tflops_per_gpu", "mfu_pct", "wire_s"}) EXPECT_GT(predicted[key].get<double>(), 0) << key;
   EXPECT_GT(plan["ops"].size(), 10u);
   EXPECT_EQ(plan_json("--gpus 1xH100")["nvlink_bytes"], 0.0);
@@ -211,8 +211,9 @@ TEST_F(Plan, SaysWhoseWorkspaceWasMeasured) {
   EXPECT_NE(plan_config(run + "--training.seq_len=4096")
                 .out.find("an estimate: cuDNN was not asked for 32 heads on 8, of 128; 1 x 4096 queries on 4096 keys"),
             std::string::npos);
-  // The last of four chunks on those before it, which is a call of its own.
-  EXPECT_NE(plan_config(run + "--training.seq_len=16384 --parallel.context=2").out.find("1 x 4096 queries on 12288 keys"),
+  // The last of eight chunks on those before it, which is a call of its own.
+  EXPECT_NE(plan_config("configs/llama3.1-8b.toml --gpus 4xH200 --training.seq_len=16384 --parallel.context=4")
+                .out.find("1 x 2048 queries on 14336 keys"),
             std::string::npos);
 }
 

@@ -50,7 +50,7 @@ void expect_bits_of_one_rank(PartsOptions options) {
   alone.layout = {.mesh = kOne, .reduce = options.layout.reduce};
   const auto expected = after_steps(alone, 2);
   EXPECT_EQ(expected->globals.difference(expected->globals), "");
-  for (const parallel::Kept& kept : parallel::kKeptOrder) {
+  for (const parallel::Kept& kept : parallel::kept_order(2, 2)) {
     options.layout.weights = kept.weights;
     options.layout.gradients = kept.gradients;
     EXPECT_EQ(after_steps(options, 2)->globals.difference(expected->globals), "")

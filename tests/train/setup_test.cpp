@@ -9,8 +9,10 @@ namespace {
 
 using Choices = std::vector<std::pair<std::string, std::string>>;
 
-Choices choices(const std::string& reshard, const std::string& gradients, std::int64_t ranks) {
+Choices choices(const std::string& reshard, const std::string& gradients, std::int64_t ranks, std::int64_t micro_batches = 2) {
   Config config;
+  config.training.micro_batch_size = 1;
+  config.training.global_batch_size = ranks * micro_batches;
   config.parallel.reshard_after_forward = reshard;
   config.parallel.gradients = gradients;
   Choices result;
@@ -28,8 +30,15 @@ TEST(Setup, LayoutsAreThoseAllowedFromTheOneThatKeepsMost) {
   EXPECT_EQ(choices("true", "whole", 4), Choices({{"true", "whole"}}));
 }
 
+TEST(Setup, OneMicroBatchGainsNothingByWholeGradients) {
+  EXPECT_EQ(choices("auto", "auto", 4, 1),
+            Choices({{"false", "sharded"}, {"true", "sharded"}, {"false", "whole"}, {"true", "whole"}}));
+  EXPECT_EQ(choices("auto", "whole", 4, 1), Choices({{"false", "whole"}, {"true", "whole"}}));
+}
+
 TEST(Setup, LayoutsDifferInNothingOnOneRank) {
   EXPECT_EQ(choices("auto", "auto", 1), Choices({{"false", "whole"}}));
+  EXPECT_EQ(choices("auto", "auto", 1, 1), Choices({{"false", "whole"}}));
   EXPECT_EQ(choices("auto", "sharded", 1), Choices({{"false", "sharded"}}));
 }
 

@@ -45,20 +45,23 @@ std::vector<Mesh> meshes_of(const Cluster& cluster, std::int64_t experts) {
   return meshes;
 }
 
+int parts_of(const Mesh& mesh) { return mesh.size({Axis::shard, Axis::context}); }
+
+auto kept_order(const Search& search, const LayoutChoice& choice) {
+  return parallel::kept_order(parts_of(choice.mesh), search.global_batch / (choice.micro_batch * choice.mesh.data_coordinates()));
+}
+
 // The first that fits of those that keep ever less.
 std::optional<Found> first_that_fits(const Search& search, LayoutChoice choice) {
-  const bool cut = choice.mesh.size({Axis::shard, Axis::context}) > 1;
-  for (const parallel::Kept& kept : parallel::kKeptOrder) {
+  for (const parallel::Kept& kept : kept_order(search, choice)) {
     choice.weights = kept.weights;
     choice.gradients = kept.gradients;
     const std::size_t bytes = search.memory_of(choice);
     if (bytes <= search.memory_bytes) return Found{choice, bytes, search.step_of(choice)};
-    if (!cut) break;
+    if (parts_of(choice.mesh) == 1) break;
   }
   return std::nullopt;
 }
-
-bool keeps_all(const LayoutChoice& choice) { return choice.weights == Weights::kept && choice.gradients == Gradients::whole; }
 
 // False when nothing fits.
 bool add_micro_batch(const Search& search, const Mesh& mesh, std::int64_t micro_batch, std::vector<Found>& found) {
@@ -68,7 +71,7 @@ bool add_micro_batch(const Search& search, const Mesh& mesh, std::int64_t micro_
     if (!fits) continue;
     found.push_back(*fits);
     any = true;
-    if (keeps_all(fits->choice)) break;
+    if (parallel::Kept{fits->choice.weights, fits->choice.gradients} == kept_order(search, fits->choice).front()) break;
   }
   return any;
 }

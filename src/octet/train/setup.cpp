@@ -114,16 +114,18 @@ kernels::GemmTuning gemm_tuning() {
 }
 
 parallel::Layout layout_of(const Config& config, const parallel::Mesh& mesh) {
+  const ParallelConfig first = layouts_allowed(config, mesh).front().parallel;
   return {.mesh = mesh,
-          .weights = config.parallel.reshard_after_forward == "true" ? parallel::Weights::resharded : parallel::Weights::kept,
-          .gradients = config.parallel.gradients == "sharded" ? parallel::Gradients::sharded : parallel::Gradients::whole,
+          .weights = first.reshard_after_forward == "true" ? parallel::Weights::resharded : parallel::Weights::kept,
+          .gradients = first.gradients == "sharded" ? parallel::Gradients::sharded : parallel::Gradients::whole,
           .reduce = config.training.reduce_dtype == "bf16" ? DType::bf16 : DType::f32};
 }
 
 std::vector<Config> layouts_allowed(const Config& config, const parallel::Mesh& mesh) {
   const auto allows = [](const std::string& given, const char* value) { return given == "auto" || given == value; };
+  const int parts = mesh.size({parallel::Axis::shard, parallel::Axis::context});
   std::vector<Config> layouts;
-  for (const parallel::Kept& kept : parallel::kKeptOrder) {
+  for (const parallel::Kept& kept : parallel::kept_order(parts, accumulation_of(config, mesh.data_coordinates()))) {
     const char* const reshard = kept.weights == parallel::Weights::resharded ? "true" : "false";
     const char* const gradients = kept.gradients == parallel::Gradients::sharded ? "sharded" : "whole";
     const ParallelConfig& given = config.parallel;
@@ -132,7 +134,7 @@ std::vector<Config> layouts_allowed(const Config& config, const parallel::Mesh& 
     layout.parallel.reshard_after_forward = reshard;
     layout.parallel.gradients = gradients;
   }
-  if (mesh.size({parallel::Axis::shard, parallel::Axis::context}) == 1) layouts.resize(1);
+  if (parts == 1) layouts.resize(1);
   return layouts;
 }
 

@@ -12,9 +12,9 @@ namespace octet::train {
 DeviceKind device_of(const Config& config);
 // The recipe of [precision], refused in a sentence where the device cannot run it.
 Recipe recipe_of(const Config& config, DeviceKind device);
-// How [parallel] lays the model out on the mesh; where it leaves the choice, everything is kept.
+// How [parallel] lays the model out on the mesh; where it leaves the choice, the first of layouts_allowed.
 parallel::Layout layout_of(const Config& config, const parallel::Mesh& mesh);
-// The run with each layout that its [parallel] allows, in the order of parallel::kKeptOrder; with one where the mesh cuts no
+// The run with each layout that its [parallel] allows, in the order of parallel::kept_order; with one where the mesh cuts no
 // parameters, as they differ in nothing.
 std::vector<Config> layouts_allowed(const Config& config, const parallel::Mesh& mesh);
 // The engine's dtypes, recipe, checkpointing and optimizer, without a model.
