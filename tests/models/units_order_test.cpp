@@ -30,11 +30,12 @@ DecoderConfig config_of(bool tied) {
 }
 
 // Of steps of two micro-batches on four parts, with an optimizer between them.
-Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients gradients, bool tied = false) {
+Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients gradients, bool tied = false,
+                     const parallel::Mesh& mesh = parallel::Mesh({1, 4, 1, 1})) {
   Trace trace;
   LoggingDevice device(trace);
   const auto queue = device.make_queue();
-  const parallel::Layout layout{.mesh = parallel::Mesh({1, 4, 1, 1}), .weights = weights, .gradients = gradients};
+  const parallel::Layout layout{.mesh = mesh, .weights = weights, .gradients = gradients};
   const parallel::Groups groups = parallel::silent_groups(layout.mesh, 0);
   Decoder model(config_of(tied), recipes::make_recipe("fp8_delayed", {}));
   model.materialise(*queue, {}, 64, groups, layout);
@@ -46,7 +47,8 @@ Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients g
                         .tensor = *groups.tensor,
                         .expert = *groups.expert};
   const Buffer ids = device.allocate(64 * 4, MemoryCategory::workspace);
-  const Batch batch{.seq_len = 64, .tokens = view(ids, DType::i32, {64}), .targets = view(ids, DType::i32, {64})};
+  const std::int64_t tokens = 64 / mesh.size(parallel::Axis::context);
+  const Batch batch{.seq_len = 64, .tokens = view(ids, DType::i32, {tokens}), .targets = view(ids, DType::i32, {tokens})};
   double total[2];
   model.units().refresh(scratch);
   for (int step = 0; step < steps; ++step) {
@@ -90,6 +92,18 @@ TEST(UnitsOrder, TheNextUnitIsGatheredBeforeAnyIsComputed) {
   expected.insert(expected.end(), once.begin(), once.end());  // the first two blocks are still there
   expected.insert(expected.end(), {"layer 0 backward", "reduce unit 2", "reduce unit 1", "reduce unit 0"});
   EXPECT_EQ(log, expected);
+}
+
+// Attention waits for what other ranks hold of its keys; the next unit has the rest of the block.
+TEST(UnitsOrder, ForwardGathersKeysBeforeTheNextUnit) {
+  const Trace trace =
+      trace_of_steps(1, parallel::Weights::resharded, parallel::Gradients::sharded, false, parallel::Mesh({1, 1, 4, 1}));
+  const Log begin(trace.log.begin(), trace.log.begin() + 11);
+  EXPECT_EQ(begin, (Log{"gather unit 0", "gather unit 1", "gather unit 2",      //
+                        "layer 0 forward", "gather keys",                       //
+                        "layer 1 forward", "gather keys", "gather unit 3",      //
+                        "layer 2 forward", "gather keys", "gather unit 4"}));
+  for (const std::size_t unit : {7, 10}) EXPECT_TRUE(trace.ended[unit].contains(unit - 1)) << trace.log[unit];
 }
 
 TEST(UnitsOrder, WhatIsKeptIsGatheredAndReducedOnceAStep) {

@@ -45,7 +45,7 @@ struct AttentionLayer : testing::LayerTest {
     stash.release_to(0);
     scratch.release_to(0);
     const Scope s = attention_scope();
-    attention->forward(s, table, made(attention->input(s, kTokens, saved), h), residual, y, saved);
+    attention->forward(s, table, made(attention->input(s, kTokens, saved), h), residual, y, saved, [] {});
   }
 
   void backward(const Tensor& gy) {
@@ -215,7 +215,7 @@ TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
       stash.release_to(0);
       scratch.release_to(0);
       AttentionSaved state;
-      layer.forward(s, angles, made(layer.input(s, kTokens, state), x), x, way == Way::without_y ? Tensor{} : out, state);
+      layer.forward(s, angles, made(layer.input(s, kTokens, state), x), x, way == Way::without_y ? Tensor{} : out, state, [] {});
       if (mode == Checkpointing::selective) layer.rebuild(s, made(layer.rebuild_input(s, kTokens), x), state);
       const Tensor gh = zeros(DType::bf16, {kTokens, 32});
       layer.backward(s, angles, made(layer.output().gradient(s, gy), gy), state, layer.gather_ahead(s, state), gh, [] {});

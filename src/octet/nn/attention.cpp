@@ -53,7 +53,7 @@ LinearOperand Attention::input(const Scope& scope, std::int64_t tokens, const At
 }
 
 void Attention::forward(const Scope& scope, const Tensor& rope_table, const LinearOperand& h, const Tensor& residual,
-                        const Tensor& y, AttentionSaved& saved) const {
+                        const Tensor& y, AttentionSaved& saved, const std::function<void()>& between) const {
   const std::int64_t tokens = scope.tensor.size() * residual.rows(), q = q_cols(), kv = kv_cols();
   const bool keep = scope.checkpointing != Checkpointing::selective;
   saved.qkv = allocate(scope.stash, scope.dtype, {tokens, q + 2 * kv});
@@ -67,7 +67,7 @@ void Attention::forward(const Scope& scope, const Tensor& rope_table, const Line
                  .rotary_dim = options_.rotary_dim,
                  .table = rope_table,
                  .positions = scope.positions});
-  context_attention_forward(scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse});
+  context_attention_forward(scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse}, between);
   if (y) {
     output_.forward(scope, saved.o, residual, y, keep ? &saved.o_in : nullptr);
   } else {

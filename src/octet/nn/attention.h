@@ -38,9 +38,10 @@ class Attention {
   // h for its producer; `saved` as in forward.
   LinearOperand input(const Scope& scope, std::int64_t tokens, const AttentionSaved& saved) const;
   // y = attention(h) + residual; y is overwritten, what backward needs goes to the stash. `rope_table` [positions, R] F32, R
-  // being the dims that are rotated. An absent y is not computed: a recompute needs `saved` alone.
+  // being the dims that are rotated. An absent y is not computed: a recompute needs `saved` alone. `between` is called when all
+  // keys and values are there, before attention itself.
   void forward(const Scope& scope, const Tensor& rope_table, const LinearOperand& h, const Tensor& residual, const Tensor& y,
-               AttentionSaved& saved) const;
+               AttentionSaved& saved, const std::function<void()>& between) const;
   // What selective checkpointing left out: the same h for its producer, then the rest.
   LinearOperand rebuild_input(const Scope& scope, std::int64_t tokens) const {
     return qkv_.rebuild_input(scope, scope.scratch, tokens);

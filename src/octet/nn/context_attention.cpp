@@ -77,6 +77,7 @@ void copy_rows(Queue& queue, const Tensor& from, const Tensor& to) { queue.copy(
 // K and V of all ranks: both are overwritten.
 void gather(const Scope& scope, Queue& queue, const Layout& layout, const Tensor& kv, const Tensor& by_rank,
             const Tensor& by_sequence) {
+  const TraceRange range(queue, "gather keys");
   kernels::cast(queue, {.x = kv, .y = layout.own(by_rank)});
   scope.context.all_gather(queue, scope.scratch, {.x = layout.own(by_rank), .y = by_rank});
   for (std::int64_t i = 0; i < layout.batch; ++i) {
@@ -197,10 +198,11 @@ void backward_by_range(const Scope& scope, const ContextAttentionBackward& op, c
 
 }  // namespace
 
-void context_attention_forward(const Scope& scope, const ContextAttentionForward& op) {
+void context_attention_forward(const Scope& scope, const ContextAttentionForward& op, const std::function<void()>& gathered) {
   const Columns columns(op.shape);
   const Tensor own_kv = columns.kv_of(op.qkv);
   if (scope.context.size() == 1) {
+    gathered();
     return kernels::attention_forward(scope.queue, scope.scratch,
                                       {.shape = op.shape,
                                        .q = columns.q_of(op.qkv),
@@ -219,6 +221,7 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
     const ArenaScope until_ordered(scope.scratch);
     gather(scope, scope.queue, layout, own_kv, allocate(scope.scratch, op.qkv.dtype, whole), kv);
   }
+  gathered();
   for (std::int64_t i = 0; i < layout.batch; ++i) {
     for (const Call& call : layout.calls(i)) {
       const Tensor seen = call.seen(layout.sequence(kv, i));

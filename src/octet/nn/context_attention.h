@@ -14,6 +14,7 @@
 // sequence, or 1.5 N / B with a window or documents.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "octet/kernels/attention/attention.h"
@@ -29,7 +30,8 @@ struct ContextAttentionForward {
   Tensor lse;                     // [H, T]    overwritten. Each sequence of a call has a piece of the memory, as it came: backward
                                   //           alone can read it
 };
-void context_attention_forward(const Scope& scope, const ContextAttentionForward& op);
+// `gathered` is called when all keys and values are there.
+void context_attention_forward(const Scope& scope, const ContextAttentionForward& op, const std::function<void()>& gathered);
 
 // K and V of whole sequences on their way to this rank; nothing on one rank.
 struct WholeKv {

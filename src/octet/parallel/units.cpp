@@ -262,6 +262,11 @@ void Units::with(Arena& scratch, Need now, Need next, const std::function<void()
   release(scratch, now);
 }
 
+void Units::gather_behind(Arena& scratch, Need need) {
+  wire_after_compute();
+  gather(scratch, need);
+}
+
 void Units::gather(Arena& scratch, Need need) {
   if (parts() == 1 || need.use == Use::gradients) return;
   Slot& slot = weights_.of(need.unit);

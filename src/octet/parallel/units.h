@@ -55,6 +55,8 @@ class Units {
   // next unit's body says so, or at the latest when that is released; what no body has written (of an expert that no token came
   // to) is zero. Units may be held within one another.
   void with(Arena& scratch, Need now, Need next, const std::function<void()>& body);
+  // Gathers it behind what the computation has enqueued so far, which is to have the links for itself.
+  void gather_behind(Arena& scratch, Need need);
   // A good moment for the reduction of the unit before: what is enqueued next leaves it room. The kernels of a reduction hold
   // multiprocessors, for which a product would wait that counts on all of them; attention has many more blocks of threads than
   // there are, and loses what is held and no more.

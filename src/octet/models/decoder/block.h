@@ -15,11 +15,12 @@ class Block {
   virtual ~Block() = default;
 
   // y [T, D] is overwritten; an absent y is not computed (a recompute for backward). What is kept lies in the stash, and x is the
-  // caller's.
-  virtual void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y) = 0;
+  // caller's. `amid_attention` is called when all keys and values are there, before attention itself.
+  virtual void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y,
+                       const std::function<void()>& amid_attention) = 0;
   // gy: gradient of y, from output_gradient() of this block. gx: gradient of x, from that of the block before; its values [T, D]
-  // are gy's own, overwritten. `amid_attention` is called between the products of the output linear of
-  // attention and the gradient of attention itself.
+  // are gy's own, overwritten. `amid_attention` is called between the products of the output linear of attention and the gradient
+  // of attention itself.
   virtual void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy,
                         const nn::LinearOperand& gx, const std::function<void()>& amid_attention) = 0;
   // The gradient of y, whose values are `g`, for its producer; `memory` as in nn::Linear::gradient.

@@ -116,13 +116,18 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
     const Tensor y = allocate(scope.stash, scope.dtype, wide);
     inputs[i] = x;
     const Need next = layer + 1 < blocks ? block_need(layer + 1, Use::forward) : head_need;
-    units_->with(scope.scratch, block_need(layer, Use::forward), next, [&] {
+    // What other ranks hold of the keys comes first: attention waits for it.
+    const bool keys_first = scope.context.size() > 1;
+    const auto amid_attention = [&] {
+      if (keys_first) units_->gather_behind(scope.scratch, next);
+    };
+    units_->with(scope.scratch, block_need(layer, Use::forward), keys_first ? Need{} : next, [&] {
       const TraceRange range(scope.queue, concat("layer ", i, " forward"));
       if (full) {
         const ArenaScope forgotten(scope.stash);
-        blocks_[i]->forward(first, rope_table_, x, y);
+        blocks_[i]->forward(first, rope_table_, x, y, amid_attention);
       } else {
-        blocks_[i]->forward(scope, rope_table_, x, y);
+        blocks_[i]->forward(scope, rope_table_, x, y, amid_attention);
       }
     });
     x = y;
@@ -156,7 +161,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
       units_->with(scope.scratch, block_need(layer, backward), next, [&] {
         const TraceRange range(scope.queue, concat("layer ", i, " backward"));
         const ArenaScope rebuilt(scope.stash);
-        if (full) blocks_[i]->forward(recompute, rope_table_, inputs[i], {});
+        if (full) blocks_[i]->forward(recompute, rope_table_, inputs[i], {}, [] {});
         blocks_[i]->backward(scope, rope_table_, gy, gx, [&] { units_->reduce_now(scope.scratch); });
       });
       gy = gx;
@@ -187,7 +192,7 @@ Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
   for (int i = 0; i < blocks; ++i) {
     units_->with(scope.scratch, block_need(i), block_need(i + 1), [&] {
       const ArenaScope forgotten(scope.stash);
-      blocks_[static_cast<std::size_t>(i)]->forward(scope, rope_table_, x, y);
+      blocks_[static_cast<std::size_t>(i)]->forward(scope, rope_table_, x, y, [] {});
     });
     std::swap(x, y);
   }

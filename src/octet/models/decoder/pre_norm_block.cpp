@@ -34,7 +34,8 @@ std::vector<nn::Linear*> PreNormBlock<FeedForward>::linears() {
 }
 
 template <class FeedForward>
-void PreNormBlock<FeedForward>::forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y) {
+void PreNormBlock<FeedForward>::forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y,
+                                        const std::function<void()>& amid_attention) {
   const Shape wide{x.rows(), dim_};
   const DType statistics = nn::statistics_dtype(scope.dtype);
   Saved& saved = saved_;
@@ -46,7 +47,7 @@ void PreNormBlock<FeedForward>::forward(const nn::Scope& scope, const Tensor& ro
     const ArenaScope temporaries(scope.scratch);
     const nn::LinearOperand h = attention_.input(scope, x.rows(), saved.attention);
     norm1_.forward(scope, x, h, saved.rstd1);
-    attention_.forward(scope, rope_table, h, x, saved.x1, saved.attention);
+    attention_.forward(scope, rope_table, h, x, saved.x1, saved.attention, amid_attention);
   }
   const ArenaScope temporaries(scope.scratch);
   const nn::LinearOperand h = feed_forward_.input(scope, x.rows(), saved.feed_forward);

@@ -19,7 +19,8 @@ class PreNormBlock : public Block {
   PreNormBlock(const DecoderConfig& config, std::int64_t layer, const typename FeedForward::Options& feed_forward,
                const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y) override;
+  void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y,
+               const std::function<void()>& amid_attention) override;
   void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy, const nn::LinearOperand& gx,
                 const std::function<void()>& amid_attention) override;
   nn::LinearOperand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const override {

@@ -36,7 +36,8 @@ GptNeoxBlock::GptNeoxBlock(const DecoderConfig& c, std::int64_t layer, const Rec
 
 std::vector<nn::Linear*> GptNeoxBlock::linears() { return {&attention_.qkv(), &attention_.output(), &mlp_.up(), &mlp_.down()}; }
 
-void GptNeoxBlock::forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y) {
+void GptNeoxBlock::forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y,
+                           const std::function<void()>& amid_attention) {
   const Shape wide{x.rows(), dim_};
   Saved& saved = saved_;
   saved = {.x = x};
@@ -51,7 +52,7 @@ void GptNeoxBlock::forward(const nn::Scope& scope, const Tensor& rope_table, con
     const ArenaScope temporaries(scope.scratch);
     const nn::LinearOperand h = attention_.input(scope, x.rows(), saved.attention);
     norm1_.forward(scope, x, h, saved.statistics1);
-    attention_.forward(scope, rope_table, h, x, sum, saved.attention);
+    attention_.forward(scope, rope_table, h, x, sum, saved.attention, amid_attention);
   }
   const nn::LinearOperand h = mlp_.input(scope, x.rows(), saved.mlp);
   norm2_.forward(scope, saved.x1, h, saved.statistics2);
