@@ -26,13 +26,14 @@ struct Kept {
   Gradients gradients;
   bool operator==(const Kept&) const = default;
 };
-// Both, in the order in which they are tried where parameters lie in `parts` and a step has so many micro-batches: the first that fits
-// is the fastest, as who keeps more sends less. In steps of one, whole gradients are sent no less often, and take more memory and
-// a cast.
+// Both, in the order in which they are tried where parameters lie in `parts` and a step has so many micro-batches: the first that
+// fits is the fastest, as who keeps more sends less. In steps of one, whole gradients are sent no less often, and take more memory
+// and a cast.
 constexpr std::array<Kept, 4> kept_order(int parts, std::int64_t micro_batches) {
   constexpr Kept kBoth{Weights::kept, Gradients::whole}, kWeights{Weights::kept, Gradients::sharded},
       kNone{Weights::resharded, Gradients::sharded}, kGradients{Weights::resharded, Gradients::whole};
-  return parts == 1 || micro_batches > 1 ? std::array{kBoth, kWeights, kNone, kGradients} : std::array{kWeights, kNone, kBoth, kGradients};
+  if (parts > 1 && micro_batches == 1) return {kWeights, kNone, kBoth, kGradients};
+  return {kBoth, kWeights, kNone, kGradients};
 }
 
 struct Layout {
