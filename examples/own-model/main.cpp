@@ -1,7 +1,8 @@
 // A model of one's own from Octet's layers: a residual block with two FP8 linears learns what another network makes of random
-// numbers. `own-model RECIPE` (bf16, fp8_delayed, fp8_current, fp8_rowwise, fp8_block, mxfp8) prints the loss as it falls.
+// numbers. `own-model RECIPE [cuda]` (bf16, fp8_delayed, fp8_current, fp8_rowwise, fp8_block, mxfp8) prints the loss as it falls.
 #include <cstdio>
 #include <exception>
+#include <string_view>
 #include <vector>
 
 #include "octet/base/require.h"
@@ -45,9 +46,9 @@ struct Model {
   nn::HeadLoss head;
 };
 
-void train(const char* name) {
+void train(const char* name, DeviceKind kind) {
   const Recipe recipe = recipes::make_recipe(name, {});
-  const auto device = make_device(DeviceKind::cpu);
+  const auto device = make_device(kind);
   const auto queue = device->make_queue();
   Arena stash(*device, MemoryCategory::activations, std::size_t{1} << 26),
       scratch(*device, MemoryCategory::workspace, std::size_t{1} << 26);
@@ -66,13 +67,15 @@ void train(const char* name) {
 
   const Tensor x = allocate(stash, DType::bf16, {kRows, kDim}), classes = allocate(stash, DType::i32, {kRows});
   kernels::fill_normal(*queue, {.x = x, .deviation = 1.0, .seed = 2});
-  for (std::int64_t row = 0; row < kRows; ++row) {  // which of the first numbers is largest
-    std::int32_t best = 0;
-    for (std::int32_t i = 1; i < kClasses; ++i)
-      if (static_cast<float>(x.as<BFloat16>()[row * kDim + i]) > static_cast<float>(x.as<BFloat16>()[row * kDim + best]))
-        best = i;
-    classes.as<std::int32_t>()[row] = best;
-  }
+  std::vector<BFloat16> numbers(kRows * kDim);
+  std::vector<std::int32_t> largest(kRows);  // of the first numbers of each row
+  queue->copy_to_host(numbers.data(), x.data, x.bytes());
+  queue->synchronize();
+  const auto number = [&](int row, int i) { return static_cast<float>(numbers[static_cast<std::size_t>(row * kDim + i)]); };
+  for (int row = 0; row < kRows; ++row)
+    for (int i = 1; i < kClasses; ++i)
+      if (int& best = largest[static_cast<std::size_t>(row)]; number(row, i) > number(row, best)) best = i;
+  queue->copy_to_device(classes.data, largest.data(), classes.bytes());
   for (int step = 1; step <= kSteps; ++step) {
     store.refresh(*queue, scratch);  // the FP8 weights
     store.zero_gradients(*queue);
@@ -87,7 +90,10 @@ void train(const char* name) {
   }
 }
 
-int main(int argc, char** argv) try { train(argc > 1 ? argv[1] : "fp8_current"); } catch (const std::exception& error) {
+int main(int argc, char** argv) try {
+  const bool on_gpu = argc > 2 && argv[2] == std::string_view("cuda");
+  train(argc > 1 ? argv[1] : "fp8_current", on_gpu ? DeviceKind::cuda : DeviceKind::cpu);
+} catch (const std::exception& error) {
   std::fprintf(stderr, "own-model: %s\n", error.what());
   return 1;
 }
