@@ -42,6 +42,10 @@ class DataParallel : public MeshTest, public ::testing::WithParamInterface<std::
   train::EngineOptions options_;
 };
 
+std::size_t gradient_bytes(const train::EngineOptions& options) {
+  return train::measure(options, DeviceKind::cpu).bytes[static_cast<std::size_t>(MemoryCategory::gradients)];
+}
+
 const std::vector<Layout>& layouts() {
   static const std::vector<Layout> all = {
       layout_of(2, 1),
@@ -106,6 +110,27 @@ TEST_P(DataParallel, IsTheSameInEveryLayoutOfAMesh) {
     const RunState resharded = run(layout_of(replicate, shard, Weights::resharded), 3);
     EXPECT_TRUE(resharded.weights == kept.weights);
     EXPECT_TRUE(resharded.gradients == kept.gradients);
+  }
+}
+
+// Of one micro-batch a part has nothing to be added to: it loses nothing where it stays as it crossed, and takes half the memory.
+TEST_P(DataParallel, PartsOfOneMicroBatchStayAsTheyCame) {
+  for (Layout layout : {layout_of(1, kMicroBatches, Weights::kept, Gradients::sharded),
+                        layout_of(2, kMicroBatches / 2, Weights::resharded, Gradients::sharded)}) {
+    SCOPED_TRACE(text(layout));
+    layout.reduce = DType::bf16;
+    const RunState added = run(layout, 3);
+    train::EngineOptions options = options_;
+    options.layout = layout;
+    const std::size_t bytes_added = gradient_bytes(options);
+    layout.accumulates = false;
+    const RunState stayed = run(layout, 3);
+    EXPECT_TRUE(stayed.weights == added.weights);
+    EXPECT_TRUE(stayed.gradients == added.gradients);
+    EXPECT_TRUE(stayed.scales == added.scales);
+    EXPECT_TRUE(stayed.taken == added.taken);
+    options.layout = layout;
+    EXPECT_LT(gradient_bytes(options), bytes_added);
   }
 }
 

@@ -41,6 +41,9 @@ struct Layout {
   Weights weights = Weights::kept;
   Gradients gradients = Gradients::whole;
   DType reduce = DType::f32;  // what gradients cross the wire in
+  // False: steps are of one micro-batch, and parts of sharded gradients stay as they came, which loses nothing. (Not on a tensor
+  // axis, whose ranks add up what several hold.)
+  bool accumulates = true;
 };
 
 }  // namespace octet::parallel

@@ -144,6 +144,7 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
   require((groups ? groups->expert->size() : 1) == expert_place_.size, "parameters of experts on ", expert_place_.size, " ranks");
   const bool master = storage.compute == DType::bf16 && storage.master_weights;
   const bool kept = layout.weights == Weights::kept;
+  const bool as_they_came = !layout.accumulates && place_.size == 1 && size_of(layout.reduce) < size_of(storage.grad);
   for (Parameter& p : parameters_) {
     place(p);
     if (!p.held) {
@@ -167,7 +168,7 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
       if (layout.gradients == Gradients::whole || p.parts() == 1) {
         allocate_whole(device, MemoryCategory::gradients, storage.grad, p, p.grad, p.grad_part);
       } else {
-        p.grad_part = allocate_part(device, MemoryCategory::gradients, storage.grad, p);
+        p.grad_part = allocate_part(device, MemoryCategory::gradients, as_they_came ? layout.reduce : storage.grad, p);
       }
       p.moment1 = allocate_part(device, MemoryCategory::moments, storage.moments, p);
       p.moment2 = allocate_part(device, MemoryCategory::moments, storage.moments, p);

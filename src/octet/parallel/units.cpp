@@ -117,7 +117,9 @@ Units::Units(Queue& compute, ParameterStore& store, const Groups& groups, const 
   };
   const auto bytes_of_parts = [&](std::size_t i) {
     Pieces pieces(nullptr);
-    for (const Parameter* p : units_[i]) pieces.next(layout_.reduce, p->stride);
+    for (const Parameter* p : units_[i]) {
+      if (p->grad_part.dtype != layout_.reduce) pieces.next(layout_.reduce, p->stride);
+    }
     return pieces.bytes();
   };
   gradients_ = make_slots(sharded ? Keep::held : Keep::all, edges, MemoryCategory::gradients, bytes_of_wholes);
@@ -395,7 +397,8 @@ void Units::reduce(Arena& scratch, int index) {
   if (groups_.replicas->size() > 1 && seen_ == micro_batches_) reduce_over_replicas(scratch, index);
 }
 
-// Sharded gradients are written in the dtype that crosses, whole ones are cast to it.
+// Sharded gradients are written in the dtype that crosses, whole ones are cast to it. A part that is kept in it, and is a step's first,
+// is reduced where it stays.
 void Units::reduce_over_shards(Arena& scratch, int index) {
   const bool sharded = gradients() == Gradients::sharded, casts = !sharded && store_.storage().grad != layout_.reduce;
   const bool fresh = std::exchange(fresh_[static_cast<std::size_t>(index)], char{0}) != 0;
@@ -408,7 +411,9 @@ void Units::reduce_over_shards(Arena& scratch, int index) {
   for (const Parameter* p : cut(index)) {
     const std::int64_t elements = p->parts() * p->stride;
     const Tensor whole = casts ? pieces.next(layout_.reduce, elements) : padded(p->grad, elements);
-    all.push_back({p, whole, whole.slice_rows(p->shards->rank() * p->stride, (p->shards->rank() + 1) * p->stride)});
+    const bool in_place = sharded && fresh && p->grad_part.dtype == layout_.reduce;
+    const std::int64_t first = p->shards->rank() * p->stride;
+    all.push_back({p, whole, in_place ? padded(p->grad_part, p->stride) : whole.slice_rows(first, first + p->stride)});
     if (casts) kernels::cast(*wire_, {.x = flat(p->grad), .y = whole.slice_rows(0, p->elements())});
   }
   const auto group_of = [](const Crossing& c) { return c.p->shards; };
@@ -426,7 +431,6 @@ void Units::reduce_over_shards(Arena& scratch, int index) {
 }
 
 void Units::reduce_over_replicas(Arena& scratch, int index) {
-  const bool casts = store_.storage().grad != layout_.reduce;
   struct Crossing {
     Tensor part, x;
   };
@@ -434,6 +438,7 @@ void Units::reduce_over_replicas(Arena& scratch, int index) {
   Pieces pieces(cast_.data());
   for (const Parameter* p : unit(index)) {
     const Tensor part = flat(p->grad_part);
+    const bool casts = part.dtype != layout_.reduce;
     all.push_back({part, casts ? pieces.next(layout_.reduce, p->stride).slice_rows(0, p->part_elements) : part});
     if (casts) kernels::cast(*wire_, {.x = part, .y = all.back().x});
   }
@@ -442,7 +447,7 @@ void Units::reduce_over_replicas(Arena& scratch, int index) {
     for (const Crossing& c : all) groups_.replicas->all_reduce(*wire_, scratch, {.x = c.x});
   }
   for (const Crossing& c : all) {
-    if (casts) kernels::cast(*wire_, {.x = c.x, .y = c.part});
+    if (c.x.dtype != c.part.dtype) kernels::cast(*wire_, {.x = c.x, .y = c.part});
   }
 }
 
