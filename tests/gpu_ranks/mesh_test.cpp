@@ -15,7 +15,7 @@ using parallel::Weights;
 
 constexpr int kMicroBatches = 4;
 
-Steps steps_of(int count) { return {.count = count, .micro_batches = kMicroBatches}; }
+Steps steps_of(int count, int micro_batches = kMicroBatches) { return {.count = count, .micro_batches = micro_batches}; }
 
 train::EngineOptions options_of(const std::string& recipe) {
   train::EngineOptions options = tiny_options(recipe);
@@ -28,13 +28,13 @@ train::EngineOptions options_of(const std::string& recipe) {
   return options;
 }
 
-RunState run(const train::EngineOptions& options, const Layout& layout, int steps, DeviceKind device = DeviceKind::cuda) {
+RunState run(const train::EngineOptions& options, const Layout& layout, const Steps& steps, DeviceKind device = DeviceKind::cuda) {
   RunState state;
   std::mutex mutex;
   on_engines(
       options, layout,
       [&](train::Engine& engine, const parallel::Groups&) {
-        const Taken taken = take(engine, steps_of(steps));
+        const Taken taken = take(engine, steps);
         engine.settle_scales();
         const std::lock_guard lock(mutex);
         state.add(engine, taken);
@@ -44,8 +44,9 @@ RunState run(const train::EngineOptions& options, const Layout& layout, int step
   state.weights.expect_whole();
   return state;
 }
+RunState run(const train::EngineOptions& options, const Layout& layout, int steps) { return run(options, layout, steps_of(steps)); }
 RunState alone(const train::EngineOptions& options, int steps, DeviceKind device = DeviceKind::cuda) {
-  return run(options, {}, steps, device);
+  return run(options, {}, steps_of(steps), device);
 }
 
 class GpuMesh : public ::testing::TestWithParam<std::string> {
@@ -81,6 +82,24 @@ TEST_P(GpuMesh, TakesTheStepOfOneGpu) {
     expect_same_loss(actual, expected, kMicroBatches * options.micro_batch_size * options.seq_len);
     EXPECT_TRUE(actual.scales == expected.scales) << "amaxes are maxima of the same numbers";
     expect_near_gradients(actual, expected, magnitudes, 2 * kMicroBatches * kUnitRoundoffF32);
+  }
+}
+
+// tests/train/data_parallel_test.cpp has the reason.
+TEST_P(GpuMesh, PartsOfOneMicroBatchStayAsTheyCame) {
+  const train::EngineOptions options = options_of(GetParam());
+  for (Layout layout :
+       layouts({{.mesh = Mesh({1, 2, 1, 1}), .gradients = Gradients::sharded, .reduce = DType::bf16},
+                {.mesh = Mesh({1, 1, 2, 1}), .gradients = Gradients::sharded, .reduce = DType::bf16},
+                {.mesh = Mesh({2, 2, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded, .reduce = DType::bf16}})) {
+    SCOPED_TRACE(text(layout));
+    const Steps steps = steps_of(3, layout.mesh.data_coordinates());
+    const RunState added = run(options, layout, steps);
+    layout.accumulates = false;
+    const RunState stayed = run(options, layout, steps);
+    EXPECT_TRUE(stayed.weights == added.weights);
+    EXPECT_TRUE(stayed.gradients == added.gradients);
+    EXPECT_TRUE(stayed.taken == added.taken);
   }
 }
 
