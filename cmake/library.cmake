@@ -1,7 +1,6 @@
 # The layers as a library for other people's models (docs/library.md): one archive of the rooms up to `nn` and `optim`, their public
 # headers, and a package that find_package(octet) finds. What a room keeps to itself (x_cpu.h, x_cuda.h) and what
 # needs other headers (JSON) is not installed.
-include(GNUInstallDirs)
 set(rooms base numerics telemetry device tensor kernels comm recipes parallel nn optim)
 add_library(octet_library STATIC)
 foreach(room IN LISTS rooms)

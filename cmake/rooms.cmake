@@ -21,9 +21,10 @@ endif()
 target_link_libraries(octet_flags INTERFACE Threads::Threads octet_cuda)
 
 # octet_room(name LOWER...): a static library of every source below the folder `name`, seeing only the rooms named after it.
-# x_cuda.cpp and x_cuda.cu belong to the CUDA backend; cuda/absent.cpp stands in for it.
+# x_cuda.cpp and x_cuda.cu belong to the CUDA backend; cuda/absent.cpp stands in for it. x_plugin.cpp is a library of its own.
 function(octet_room name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
+  list(FILTER sources EXCLUDE REGEX "_plugin\\.cpp$")
   if(OCTET_HAS_CUDA)
     list(FILTER sources EXCLUDE REGEX "/cuda/absent\\.cpp$")
   else()

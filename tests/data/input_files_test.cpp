@@ -77,7 +77,7 @@ TEST(InputFiles, NamesKindsThatCannotBeRead) {
     const auto file = folder.write(std::string("in/") + name, "PAR1");
     return error_of(ExitCode::config, [&] { files_of(folder, {file}); });
   };
-  EXPECT_TRUE(contains(refusal("a.parquet"), "a.parquet: Parquet is not supported"));
+  EXPECT_TRUE(contains(refusal("a.parquet.gz"), "a.parquet.gz: .gz around Parquet is not supported; unpack it first"));
   EXPECT_TRUE(contains(refusal("a.tar.XZ"), "a.tar.XZ: .xz input is not supported; unpack it first"));
   // In a folder the reader says so and passes over them.
   EXPECT_EQ(files_of(folder, {folder / "in"}).size(), 2u);
@@ -86,7 +86,11 @@ TEST(InputFiles, NamesKindsThatCannotBeRead) {
 TEST(InputFormat, GoesByTheNameUnlessToldOtherwise) {
   for (const char* name : {"a.jsonl", "a.NDJSON", "a.jsonl.gz", "d/a.ndjson.ZST"})
     EXPECT_EQ(input_format(name, InputFormat::automatic), InputFormat::jsonl) << name;
-  for (const char* name : {"a.json", "a.json.gz", "jsonl", "a.gz", "a.jsonl.txt", "-"}) {
+  for (const char* name : {"a.parquet", "d/a.PARQUET"}) {
+    EXPECT_EQ(input_format(name, InputFormat::automatic), InputFormat::parquet) << name;
+    EXPECT_EQ(input_format(name, InputFormat::text), InputFormat::text) << name;
+  }
+  for (const char* name : {"a.parquet.gz", "a.json", "a.json.gz", "jsonl", "a.gz", "a.jsonl.txt", "-"}) {
     EXPECT_EQ(input_format(name, InputFormat::automatic), InputFormat::text) << name;
     EXPECT_EQ(input_format(name, InputFormat::jsonl), InputFormat::jsonl) << name;
   }

@@ -76,7 +76,7 @@ TEST(Prepare, DocumentsAreTheFiles) {
 TEST(Prepare, TakesAnotherField) {
   const TempFolder folder;
   const auto file = folder.write("a.jsonl", R"({"text": 5, "body": "b"})");
-  prepare({.inputs = {file}, .output = folder / "c", .jsonl_field = "body"}, ByteTokenizer());
+  prepare({.inputs = {file}, .output = folder / "c", .field = "body"}, ByteTokenizer());
   EXPECT_EQ(text_of(Corpus(folder / "c"), 0), "b");
 }
 

@@ -7,6 +7,12 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cmake --install "$build" --prefix "$folder/octet" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
 
+# The installed program has the Parquet plugin of the build, or says that there is none.
+printf PAR1 >"$folder/noise.parquet"
+if "$folder/octet/bin/octet" data prepare --input "$folder/noise.parquet" --output "$folder/corpus" 2>"$folder/log"; then exit 1; fi
+if grep -q octet_parquet.so "$build/install_manifest.txt"; then reason="cannot read this Parquet"; else reason="there is no octet_parquet.so"; fi
+grep "$reason" "$folder/log" || { cat "$folder/log"; exit 1; }
+
 (cd "$folder/octet/include" && find octet -name '*.h' | sort | sed 's/.*/#include "&"/') >"$folder/all.cpp"
 echo "$(wc -l <"$folder/all.cpp") headers"
 "$cxx" -std=c++20 -fsyntax-only -DOCTET_HAS_CUDA=0 -I"$folder/octet/include" "$folder/all.cpp"

@@ -130,14 +130,14 @@ class CommandLine {
     CLI::App& prepare = add(data, "prepare", "Turns texts and JSONL, packed or not, into a corpus",
                             "octet data prepare --input ~/my-texts notes.jsonl --tokenizer byte --output data/corpus",
                             [this] { return run_data_prepare(prepare_); });
-    prepare.add_option("--input", prepare_.inputs, "Files, folders, 'patterns*', .gz and .zst of them; - is standard input")->required()->expected(1, -1);
+    prepare.add_option("--input", prepare_.inputs, "Files, folders, 'patterns*', .gz and .zst of them, .parquet; - is standard input")->required()->expected(1, -1);
     prepare.add_option("--tokenizer", prepare_.tokenizer, "byte (the default), a model directory or a tokenizer file; with tokens the one that made them, or none");
     prepare.add_flag("--append-eod,!--no-append-eod", prepare_.append_eod,
                      "End each document with the tokenizer's eos token, if it has one (the default)");
     prepare.add_option("--output", prepare_.output, "Prefix: PREFIX.bin, PREFIX.idx, PREFIX.json")->required();
     prepare.add_option("--format", prepare_.format, "Of every input: text, jsonl, or tokens of llmc or nanogpt; auto goes by the name")
         ->capture_default_str()->check(CLI::IsMember({"auto", "text", "jsonl", "llmc", "nanogpt"}));
-    prepare.add_option("--field", prepare_.field, "Of a JSONL line, that holds the text")->capture_default_str();
+    prepare.add_option("--field", prepare_.field, "Of a JSONL line, or column of Parquet, that holds the text")->capture_default_str();
     prepare.add_option("--duplicates", prepare_.duplicates, "Documents of the same tokens: count, drop, or ignore, which saves 22 to 43 bytes a document")
         ->capture_default_str()->check(CLI::IsMember({"count", "drop", "ignore"}));
     prepare.add_option("--workers", prepare_.workers, "Threads; 0: one per core")->capture_default_str()->check(CLI::Range(0, 1024));

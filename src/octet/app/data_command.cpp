@@ -39,7 +39,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
   data::PrepareOptions options{.inputs = args.inputs,
                                .format = format_of(args.format),
                                .output = args.output,
-                               .jsonl_field = args.field,
+                               .field = args.field,
                                .duplicates = duplicates_of(args.duplicates),
                                .workers = args.workers};
   options.stop = &stop_asked;

@@ -58,13 +58,15 @@ std::vector<fs::path> without_patterns(const std::vector<fs::path>& inputs) {
 
 InputFormat input_format(const fs::path& path, InputFormat chosen) {
   if (chosen != InputFormat::automatic) return chosen;
+  if (lower_extension(path) == ".parquet") return InputFormat::parquet;
   const std::string extension = lower_extension(unpacked_name(path));
   return extension == ".jsonl" || extension == ".ndjson" ? InputFormat::jsonl : InputFormat::text;
 }
 
 std::string unreadable_kind(const fs::path& path) {
   const std::string extension = lower_extension(path);
-  if (extension == ".parquet") return "Parquet is not supported by this version of Octet; write the texts as JSONL";
+  const bool packed_parquet = extension != ".parquet" && lower_extension(unpacked_name(path)) == ".parquet";
+  if (packed_parquet) return concat(extension, " around Parquet is not supported; unpack it first");
   constexpr std::array<std::string_view, 7> kPacked = {".xz", ".bz2", ".zip", ".7z", ".tar", ".tgz", ".arrow"};
   const bool packed = std::find(kPacked.begin(), kPacked.end(), extension) != kPacked.end();
   return packed ? concat(extension, " input is not supported; unpack it first") : "";

@@ -11,9 +11,9 @@
 
 namespace octet::data {
 
-// What --format names. `automatic` goes by the name, without .gz or .zst: *.jsonl and *.ndjson are JSONL, the rest is text.
-// Tokens (token_file.h) must be named.
-enum class InputFormat { automatic, text, jsonl, llmc, nanogpt };
+// What --format names. `automatic` goes by the name, without .gz or .zst: *.jsonl and *.ndjson are JSONL, *.parquet (as it is)
+// is Parquet, the rest is text. Tokens (token_file.h) must be named.
+enum class InputFormat { automatic, text, jsonl, parquet, llmc, nanogpt };
 inline bool holds_tokens(InputFormat format) { return format == InputFormat::llmc || format == InputFormat::nanogpt; }
 InputFormat input_format(const std::filesystem::path& path, InputFormat chosen);
 
@@ -48,7 +48,7 @@ class InputFiles {
   std::vector<std::string> output_names_;  // and those of what stands in for them meanwhile
 };
 
-// Why a file of this name cannot be read, "" when it may be: Parquet and archives, which a user may expect to work.
+// Why a file of this name cannot be read, "" when it may be: archives and packed Parquet, which a user may expect to work.
 std::string unreadable_kind(const std::filesystem::path& path);
 
 }  // namespace octet::data

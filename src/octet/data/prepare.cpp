@@ -13,8 +13,10 @@
 #include "octet/data/corpus_writer.h"
 #include "octet/data/jsonl.h"
 #include "octet/data/ordered_pipeline.h"
+#include "octet/data/parquet/parquet_file.h"
 #include "octet/data/prepare_journal.h"
 #include "octet/data/task_reader.h"
+#include "octet/data/tokenizer/utf8.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::data {
@@ -66,7 +68,7 @@ void read_tokens(const Task& task, const Tokenizer& tokenizer, Encoded& encoded)
   for (const std::size_t tokens : documents) encoded.pieces.push_back({tokens, true});
 }
 
-Encoded encode(const Task& task, const Tokenizer& tokenizer, const std::string& jsonl_field) {
+Encoded encode(const Task& task, const Tokenizer& tokenizer, const std::string& field) {
   Encoded encoded;
   encoded.files = task.files;
   encoded.skipped_files = task.skipped_files;
@@ -82,13 +84,27 @@ Encoded encode(const Task& task, const Tokenizer& tokenizer, const std::string& 
     const std::size_t before = encoded.ids.size();
     const std::string_view bytes = std::string_view(task.bytes).substr(segment.begin, segment.end - segment.begin);
     if (task.format == InputFormat::jsonl) {
-      tokenizer.encode(jsonl_text(bytes, jsonl_field, task.file, segment.line), encoded.ids);
+      tokenizer.encode(jsonl_text(bytes, field, task.file, segment.line), encoded.ids);
+    } else if (task.format == InputFormat::parquet) {
+      const std::size_t good = valid_utf8(bytes);
+      demand(good == bytes.size(), ExitCode::data, task.file, ":", segment.line, ": column \"", field,
+             "\" is not UTF-8, wrong from byte ", good, " on");
+      tokenizer.encode(bytes, encoded.ids);
     } else {
       tokenizer.encode(bytes, encoded.ids);
     }
     encoded.pieces.push_back({encoded.ids.size() - before, segment.ends_document});
   }
   return encoded;
+}
+
+// Before any work, for what would be left out is a part of the corpus.
+void demand_parquet(const std::string& file) {
+  try {
+    parquet_plugin();
+  } catch (const Error& error) {
+    fail(error.code(), file, ": ", error.what());
+  }
 }
 
 std::string names_of(const std::vector<std::filesystem::path>& inputs) {
@@ -106,6 +122,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
   for (InputFiles counted = files; const auto file = counted.next();) {
     progress.bytes_total += file->bytes;
     progress.endless = progress.endless || file->is_standard_input();
+    if (input_format(file->path, options.format) == InputFormat::parquet) demand_parquet(file->name());
   }
 
   const std::string job = job_of(options, tokenizer, files);
@@ -138,7 +155,8 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
     write_journal(writer.parts(), now);
   };
 
-  TaskReader reader(files, tokenizer, {.format = options.format, .from = journal.position, .stop = options.stop});
+  TaskReader reader(files, tokenizer,
+                    {.format = options.format, .field = options.field, .from = journal.position, .stop = options.stop});
   double reported_s = 0, saved_s = 0;
   const auto write = [&](Encoded& encoded) {
     std::span<const std::int32_t> ids(encoded.ids);
@@ -172,7 +190,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
   };
   const int workers = options.workers > 0 ? options.workers : available_cores();
   OrderedPipeline<Task, Encoded> pipeline({.read = [&](Task& task) { return reader.next(task); },
-                                           .work = [&](Task& task) { return encode(task, tokenizer, options.jsonl_field); },
+                                           .work = [&](Task& task) { return encode(task, tokenizer, options.field); },
                                            .write = write},
                                           workers, 2 * workers + 2);
   pipeline.run();

@@ -1,4 +1,4 @@
-// `octet data prepare`: texts and JSONL, packed or not, into a corpus. One document per text file or JSONL line.
+// `octet data prepare`: texts and JSONL, packed or not, and Parquet into a corpus. One document per text file, line or row.
 #pragma once
 
 #include <atomic>
@@ -41,12 +41,12 @@ struct PrepareOptions {
   std::vector<std::filesystem::path> inputs;
   InputFormat format = InputFormat::automatic;
   std::filesystem::path output;  // prefix
-  std::string jsonl_field = "text";
+  std::string field = "text";    // of a JSONL line; Parquet's column
   Duplicates duplicates = Duplicates::count;
   int workers = 0;                                            // 0: one per core; the output does not depend on it
   std::function<void(const PrepareProgress&)> progress = {};  // called from this thread at most once a second, and at the end
-  const std::atomic<bool>* stop = nullptr;                    // set: throws Error{preempted} where this can go on, else Error{interrupted}
-  double journal_interval_s = 10;                             // what a killed run loses at most
+  const std::atomic<bool>* stop = nullptr;  // set: throws Error{preempted} where this can go on, else Error{interrupted}
+  double journal_interval_s = 10;           // what a killed run loses at most
 };
 
 struct PrepareSummary {
@@ -63,9 +63,9 @@ struct PrepareSummary {
 // Memory is that of a bounded number of pieces (task_reader.h) and of Duplicates (document_set.h). A run that was killed or
 // interrupted left its parts and a journal: with the same options and the same inputs, unchanged, this goes on from there and
 // gives the same bytes. With others it starts over, and so it does with standard input. Throws Error{data} for input that is
-// missing, has no documents, is broken (FILE:LINE for JSONL) or damaged, Error{internal} when the disk is full, Error{config}
-// when another process prepares this corpus; a failed run leaves an earlier corpus as it was.
-// Where `format` holds tokens, the tokenizer is the one that made them: its vocabulary is checked, nothing else is done with it.
+// missing, has no documents, is broken (FILE:LINE for JSONL and rows of Parquet) or damaged, Error{internal} when the disk is
+// full, Error{config} when another process prepares this corpus; a failed run leaves an earlier corpus as it was. Where `format`
+// holds tokens, the tokenizer is the one that made them: its vocabulary is checked, nothing else is done with it.
 PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer);
 // The same for tokens of which nobody knows who made them.
 PrepareSummary prepare_tokens(const PrepareOptions& options);

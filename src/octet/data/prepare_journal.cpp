@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Raised when the same inputs would become another corpus.
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 // visit(name, member) for every number of the journal: written and read in one place.
 template <class Journal, class Visit>
@@ -46,7 +46,7 @@ std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, In
   add(tokenizer.name());
   add(tokenizer.hash());
   add(tokenizer.end_of_document().value_or(-1));  // which other files say, and the caller
-  add(options.jsonl_field);
+  add(options.field);
   add(static_cast<int>(options.format));
   add(static_cast<int>(options.duplicates));
   while (const auto file = files.next()) {

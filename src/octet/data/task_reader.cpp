@@ -70,6 +70,8 @@ bool TaskReader::next(Task& task) {
       read_text(task);
     } else if (format == InputFormat::jsonl) {
       read_jsonl(task);
+    } else if (format == InputFormat::parquet) {
+      read_parquet(task);
     } else {
       read_tokens(task);
     }
@@ -102,11 +104,12 @@ void TaskReader::pass() {
 }
 
 void TaskReader::open() {
-  try {
-    source_ = open_source(file_->path, options_.stop);
-    if (holds_tokens(options_.format)) tokens_ = open_tokens(*source_, options_.format);
-  } catch (const Error& error) {
-    fail(error.code(), file_->name(), ": ", error.what());
+  source_.reset();
+  parquet_.reset();
+  if (input_format(file_->path, options_.format) == InputFormat::parquet) {
+    parquet_ = std::make_unique<ParquetFile>(file_->path, options_.field);
+  } else {
+    open_bytes();
   }
   at_end_ = false;
   rest_.clear();
@@ -114,7 +117,18 @@ void TaskReader::open() {
   stream_checker_ = {};
 }
 
+void TaskReader::open_bytes() {
+  try {
+    source_ = open_source(file_->path, options_.stop);
+    if (holds_tokens(options_.format)) tokens_ = open_tokens(*source_, options_.format);
+  } catch (const Error& error) {
+    fail(error.code(), file_->name(), ": ", error.what());
+  }
+}
+
+// Bytes, or rows.
 void TaskReader::skip(std::int64_t bytes) {
+  if (parquet_) return parquet_->skip(bytes);
   std::string passed;
   for (std::int64_t left = bytes; left > 0 && !at_end_; left -= static_cast<std::int64_t>(passed.size())) {
     passed.clear();
@@ -138,9 +152,11 @@ std::size_t TaskReader::read_more(std::string& to, std::size_t bytes) {
   to.resize(before + got);
   if (got < bytes) at_end_ = true;
   if (file_->is_standard_input() && input_format(file_->path, options_.format) == InputFormat::text) {
-    const bool good = stream_checker_.feed(std::string_view(to).substr(before));
+    const std::string_view piece = std::string_view(to).substr(before);
+    const bool parquet = stream_checker_.good_bytes() == 0 && piece.starts_with("PAR1");
+    const bool good = stream_checker_.feed(piece);
     demand(good && (!at_end_ || stream_checker_.finish()), ExitCode::data, file_->name(), ": not UTF-8 text, wrong from byte ",
-           stream_checker_.good_bytes(), " on");
+           stream_checker_.good_bytes(), " on", parquet ? "; Parquet is read from files alone" : "");
   }
   return got;
 }
@@ -167,11 +183,19 @@ bool TaskReader::is_text() {
   return false;
 }
 
-// The first `bytes` unpacked bytes that were not in a task are now; what else was read is in rest_.
+// Of the file as it lies. What rows of Parquet take is not known: the file's share of them.
+std::int64_t TaskReader::consumed() const {
+  if (!parquet_) return source_->consumed();
+  if (parquet_->row() == parquet_->rows()) return file_->bytes;
+  return static_cast<std::int64_t>(static_cast<double>(file_->bytes) * static_cast<double>(parquet_->row()) /
+                                   static_cast<double>(parquet_->rows()));
+}
+
+// The first `bytes` unpacked bytes, or rows, that were not in a task are now; what else was read is in rest_.
 void TaskReader::end_piece(Task& task, std::size_t bytes, bool last) {
   position_.bytes += static_cast<std::int64_t>(bytes);
-  task.bytes_passed += source_->consumed() - position_.open_bytes;
-  position_.open_bytes = source_->consumed();
+  task.bytes_passed += consumed() - position_.open_bytes;
+  position_.open_bytes = consumed();
   if (!last) return;
   ++task.files;
   pass();
@@ -227,6 +251,21 @@ void TaskReader::read_jsonl(Task& task) {
     begin = stop + 1;
   }
   end_piece(task, end, at_end_ && rest_.empty());
+}
+
+void TaskReader::read_parquet(Task& task) {
+  constexpr std::size_t kMostRows = 1 << 16;  // of empty texts, say
+  task.file = file_->name();
+  std::size_t rows = 0;
+  for (; rows < kMostRows && task.bytes.size() < options_.task_bytes && parquet_->row() < parquet_->rows(); ++rows) {
+    const std::string_view text = *parquet_->next();
+    demand(text.size() <= options_.max_piece, ExitCode::data, task.file, ":", parquet_->row(), ": a text of more than ",
+           options_.max_piece, " bytes");
+    const std::size_t begin = task.bytes.size();
+    task.bytes += text;
+    task.segments.push_back({begin, task.bytes.size(), true, parquet_->row()});
+  }
+  end_piece(task, rows, parquet_->row() == parquet_->rows());
 }
 
 void TaskReader::read_tokens(Task& task) {

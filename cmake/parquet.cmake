@@ -1,0 +1,33 @@
+# The Parquet plugin, octet_parquet.so beside the program, built where OCTET_ARROW says. The program itself never links Arrow.
+set(OCTET_ARROW "" CACHE PATH "Folder of Apache Arrow (with include/ and lib/) or of Python's pyarrow, for the Parquet plugin; empty: none")
+if(NOT OCTET_ARROW)
+  return()
+endif()
+
+find_path(arrow_include NAMES parquet/file_reader.h PATHS ${OCTET_ARROW}/include NO_DEFAULT_PATH NO_CACHE)
+set(arrow_links "")
+foreach(library arrow parquet)
+  set(found "")
+  foreach(folder . lib lib64 lib/${CMAKE_LIBRARY_ARCHITECTURE})
+    file(GLOB here ${OCTET_ARROW}/${folder}/lib${library}.so*)  # pyarrow has libarrow.so.2600 and no libarrow.so
+    list(APPEND found ${here})
+  endforeach()
+  if(NOT arrow_include OR NOT found)
+    message(FATAL_ERROR "OCTET_ARROW=${OCTET_ARROW}: no include/parquet and lib${library}.so here; -DOCTET_ARROW= builds without Parquet")
+  endif()
+  list(GET found 0 first)
+  list(APPEND arrow_links ${first})
+endforeach()
+
+add_library(octet_parquet MODULE data/parquet/arrow_plugin.cpp)
+# octet_flags without what it links.
+target_compile_options(octet_parquet PRIVATE $<TARGET_PROPERTY:octet_flags,INTERFACE_COMPILE_OPTIONS>)
+# What Arrow lacks, for its age or its ABI, fails here and not when it is loaded.
+target_link_options(octet_parquet PRIVATE $<TARGET_PROPERTY:octet_flags,INTERFACE_LINK_OPTIONS> -Wl,--no-undefined)
+target_include_directories(octet_parquet PRIVATE ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(octet_parquet SYSTEM PRIVATE ${arrow_include})
+target_link_libraries(octet_parquet PRIVATE ${arrow_links})
+set_target_properties(octet_parquet PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR} INSTALL_RPATH_USE_LINK_PATH ON)
+add_dependencies(octet octet_parquet)
+install(TARGETS octet_parquet LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/octet)

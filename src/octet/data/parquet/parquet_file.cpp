@@ -1,0 +1,98 @@
+#include "octet/data/parquet/parquet_file.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "octet/base/require.h"
+#include "octet/data/text.h"
+
+namespace octet::data {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kPluginName = "octet_parquet.so";
+
+using Message = std::array<char, 1024>;
+
+// The first sentence without its full stop, which Arrow's have or not; on one line, whatever bytes of a file it cites.
+std::string reason(const Message& message) {
+  std::string text = printable(message.data());
+  text.resize(std::min(text.size(), text.find(". ")));
+  while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
+const OctetParquetPlugin* load(const fs::path& path) {
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
+  demand(library != nullptr, ExitCode::config, "the Parquet plugin ", path.string(),
+         " cannot be loaded: ", library ? "" : ::dlerror(), " (Arrow must lie where it was at the build: docs/data.md)");
+  const auto entry = reinterpret_cast<decltype(&octet_parquet_plugin)>(::dlsym(library, "octet_parquet_plugin"));
+  demand(entry != nullptr, ExitCode::config, path.string(), ": not a Parquet plugin of Octet");
+  const OctetParquetPlugin* plugin = entry();
+  demand(plugin->version == kOctetParquetVersion, ExitCode::config, path.string(), ": a Parquet plugin of version ",
+         plugin->version, ", this program needs version ", kOctetParquetVersion);
+  return plugin;
+}
+
+}  // namespace
+
+fs::path find_parquet_plugin(const std::string& named, const fs::path& program) {
+  if (!named.empty()) {
+    demand(fs::exists(named), ExitCode::config, "OCTET_PARQUET=", named, ": no such file");
+    return fs::absolute(named);
+  }
+  for (const fs::path& path : {program / kPluginName, program / OCTET_INSTALLED_PLUGINS / kPluginName}) {
+    if (fs::exists(path)) return path;
+  }
+  fail(ExitCode::config, "Parquet is read by a plugin, and there is no ", kPluginName, " beside the program in ",
+       program.string(),
+       "; install pyarrow or Apache Arrow and build Octet with -DOCTET_ARROW=its folder (docs/data.md), or write the texts as "
+       "JSONL");
+}
+
+const OctetParquetPlugin& parquet_plugin() {
+  static const OctetParquetPlugin* const plugin = [] {
+    const char* named = std::getenv("OCTET_PARQUET");
+    return load(find_parquet_plugin(named ? named : "", fs::read_symlink("/proc/self/exe").parent_path()));
+  }();
+  return *plugin;
+}
+
+ParquetFile::ParquetFile(const fs::path& path, const std::string& column)
+    : name_(path.string()), column_(column), plugin_(parquet_plugin()), file_(nullptr, plugin_.close) {
+  const bool readable = ::access(path.c_str(), R_OK) == 0;
+  demand(readable, ExitCode::data, name_, ": cannot open: ", std::strerror(errno));
+  Message message{};
+  file_.reset(plugin_.open(path.c_str(), column.c_str(), message.data(), message.size()));
+  demand(file_ != nullptr, ExitCode::data, name_, ": cannot read this Parquet: ", reason(message));
+  rows_ = plugin_.rows(file_.get());
+}
+
+void ParquetFile::skip(std::int64_t rows) {
+  demand(rows <= rows_ - row_, ExitCode::data, name_, ": cannot go to row ", row_ + rows + 1, " of ", rows_);
+  Message message{};
+  demand(plugin_.skip(file_.get(), rows, message.data(), message.size()) == 0, ExitCode::data, name_, ":", row_ + 1,
+         ": damaged Parquet here or after it: ", reason(message));
+  row_ += rows;
+}
+
+std::optional<std::string_view> ParquetFile::next() {
+  if (row_ == rows_) return std::nullopt;
+  const char* bytes = nullptr;
+  std::size_t size = 0;
+  Message message{};
+  const std::int32_t found = plugin_.next(file_.get(), &bytes, &size, message.data(), message.size());
+  ++row_;
+  demand(found >= 0, ExitCode::data, name_, ":", row_, ": damaged Parquet: ", reason(message));
+  demand(found > 0, ExitCode::data, name_, ":", row_, ": damaged Parquet: no more rows, ", rows_, " were promised");
+  demand(bytes != nullptr, ExitCode::data, name_, ":", row_, ": column \"", column_, "\" is null, not a string");
+  return std::string_view(bytes, size);
+}
+
+}  // namespace octet::data

@@ -1,0 +1,28 @@
+// The files that write_files.py writes. Tests that need them are skipped where the plugin or pyarrow is not.
+#pragma once
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "data/files.h"
+#include "octet/data/parquet/parquet_file.h"
+
+namespace octet::data {
+
+class ParquetTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::string(OCTET_TEST_PARQUET_PLUGIN).empty()) GTEST_SKIP() << "the Parquet plugin is not built (OCTET_ARROW)";
+    ASSERT_EQ(::setenv("OCTET_PARQUET", OCTET_TEST_PARQUET_PLUGIN, 1), 0);
+    const std::string script = "'" OCTET_PYTHON_PROGRAM "' '" OCTET_SOURCE_DIR "/tests/data/parquet/write_files.py' ";
+    const int status = std::system((script + folder_.path().string()).c_str());
+    constexpr int kNoPyarrow = 77;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kNoPyarrow) GTEST_SKIP() << "no pyarrow in " OCTET_PYTHON_PROGRAM;
+    ASSERT_EQ(status, 0);
+  }
+  std::filesystem::path file(const std::string& name) const { return folder_ / (name + ".parquet"); }
+
+  TempFolder folder_;
+};
+
+}  // namespace octet::data

@@ -1,0 +1,130 @@
+"""Writes Parquet with pyarrow, and compares what `octet data prepare` makes of it with the texts, token for token."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+from corpus_oracle import read_index, run
+
+try:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+except ImportError:
+    print("skipped: this Python has no pyarrow")
+    sys.exit(77)
+
+
+def prepare(octet, source, prefix, *more):
+    run(octet, "data", "prepare", "--input", source, "--tokenizer", "byte", "--output", prefix, "--workers", 2, *more)
+
+
+def compare(octet, folder, name, column, texts, more=(), **options):
+    """`column` holds `texts`, in some type of Arrow's."""
+    path = folder / f"{name}.parquet"
+    field = more[1] if more else "text"
+    pq.write_table(pa.table({"id": range(len(texts)), field: column}), path, **options)
+    prepare(octet, path, folder / name, *more)
+    dtype, lengths, _, firsts = read_index(folder / f"{name}.idx")
+    expected = [text.encode() for text in texts if text]
+    assert (lengths == [len(text) for text in expected]).all(), f"{name}: the documents have other lengths"
+    assert (firsts == np.arange(len(expected) + 1)).all(), f"{name}: the documents begin elsewhere"
+    tokens = np.fromfile(folder / f"{name}.bin", dtype)
+    assert tokens.astype(np.uint8).tobytes() == b"".join(expected), f"{name}: the documents have other tokens"
+
+
+def compare_damaged(octet, folder):
+    """One wrong byte: the texts are those that pyarrow reads, or there is one line of why not; never where pyarrow reads no error."""
+    whole, wrong = folder / "whole.parquet", folder / "wrong.parquet"
+    texts = [f"text {i} schön " + "wörd " * (i % 7) for i in range(400)]
+    pq.write_table(pa.table({"text": texts}), whole, row_group_size=150, compression="none")
+    data = whole.read_bytes()
+    random = np.random.default_rng(4)
+    read, refused = 0, 0
+    for at in random.integers(0, len(data), 60):
+        wrong.write_bytes(data[:at] + bytes([data[at] ^ int(random.integers(1, 256))]) + data[at + 1:])
+        try:
+            column = pq.read_table(wrong, columns=["text"])["text"]
+            column.validate(full=True)
+            expected = None if column.null_count else column.cast(pa.binary()).to_pylist()
+        except (pa.ArrowException, OSError, KeyError):
+            expected = None
+        command = [octet, "data", "prepare", "--input", wrong, "--tokenizer", "byte", "--output", folder / "wrong"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if expected is None:
+            refused += 1
+            assert done.returncode == 76 and len(done.stderr.splitlines()) == 1 and f"{wrong}:" in done.stderr, (at, done)
+        else:
+            read += 1
+            assert done.returncode == 0, (at, done)
+            tokens = np.fromfile(folder / "wrong.bin", np.uint16)
+            assert tokens.astype(np.uint8).tobytes() == b"".join(expected), at
+    print(f"of files with one wrong byte {read} are read as pyarrow reads them, {refused} are refused by both")
+
+
+# A child counts what its parent held when it was forked: this parent holds little.
+MEASURE = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+status, usage = os.wait4(child.pid, 0)[1:]
+print(usage.ru_maxrss * 1024)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def peak_bytes(octet, source, prefix):
+    """The most memory that `octet data prepare` held while it read this file."""
+    command = [octet, "data", "prepare", "--input", source, "--tokenizer", "byte", "--output", prefix, "--workers", "1",
+               "--duplicates", "ignore", "--json"]
+    done = subprocess.run([sys.executable, "-c", MEASURE, *map(str, command)], capture_output=True, text=True)
+    assert done.returncode == 0, (command, done.stderr)
+    return int(done.stdout)
+
+
+def main():
+    octet = sys.argv[1]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        noise = folder / "noise.parquet"
+        noise.write_bytes(b"PAR1")
+        done = subprocess.run([octet, "data", "prepare", "--input", noise, "--tokenizer", "byte", "--output", folder / "noise"],
+                              capture_output=True, text=True)
+        if "read by a plugin" in done.stderr:
+            print("skipped: octet has no Parquet plugin here (OCTET_ARROW)")
+            sys.exit(77)
+        assert done.returncode == 76 and len(done.stderr.splitlines()) == 1, done
+
+        three = ["one", "two\0\n", "schön 日本語 😀"]
+        compare(octet, folder, "three", three, three)
+        compare(octet, folder, "field", three, three, ("--field", "body"))
+        random = np.random.default_rng(9)
+        letters = np.array([chr(c) for c in random.integers(32, 0x2FFF, 5000)])
+        texts = ["".join(letters[random.integers(0, 5000, n)]) for n in random.integers(0, 120, 100_000)]
+        array = pa.array(texts)
+        for compression, column in [
+            ("snappy", array),
+            ("zstd", array.cast(pa.large_string())),
+            ("gzip", array.dictionary_encode()),
+        ]:
+            compare(octet, folder, compression, column, texts, compression=compression, row_group_size=int(random.integers(5_000, 40_000)))
+
+        compare_damaged(octet, folder)
+
+        # One row group: memory does not grow with it.
+        peaks, sizes = [], (20_000, 160_000)
+        for rows in sizes:
+            path = folder / f"rows-{rows}.parquet"
+            table = pa.table({"text": [f"{i} " + "a text without end " * 60 for i in range(rows)]})
+            pq.write_table(table, path, use_dictionary=False, compression="none", row_group_size=rows)
+            peaks.append(peak_bytes(octet, path, folder / "rows"))
+            size = path.stat().st_size
+        grown = peaks[1] - peaks[0]
+        print(f"peak of {size >> 20} MB in one row group: {peaks[1] >> 20} MB, {grown >> 20} MB more than of an eighth of it")
+        assert grown < size / 4, (peaks, size)
+    print("Parquet oracle: all documents agree")
+
+
+if __name__ == "__main__":
+    main()
