@@ -10,99 +10,19 @@
 #include <string>
 #include <vector>
 
+#include "kernels/attention_fixture.h"
 #include "octet/kernels/attention/attention_plan.h"
-#include "op_fixture.h"
 #include "support/grad_check.h"
 #include "support/near.h"
 
 namespace octet {
 namespace {
 
-using kernels::AttentionBackward;
-using kernels::AttentionForward;
-using kernels::AttentionShape;
-using kernels::Visible;
+using Sizes = AttentionSizes;
 using testing::gradient_agrees;
 using testing::near;
 using testing::same_bytes;
 using testing::values_of;
-
-struct Sizes {
-  std::int64_t batch, sq, sk, heads, kv_heads, dim, window = 0;
-  Visible visible = Visible::causal;
-  std::string text() const {
-    return concat("batch ", batch, " tokens ", sq, "/", sk, " heads ", heads, "/", kv_heads, " dim ", dim, " window ", window,
-                  visible == Visible::all ? " all" : "");
-  }
-};
-
-class AttentionTest : public testing::OpTest {
- protected:
-  struct Operands {
-    AttentionShape shape;
-    Tensor q, k, v, first_keys, o, lse, go, gq, gk, gv;
-    AttentionForward forward() const {
-      return {.shape = shape, .q = q, .k = k, .v = v, .first_keys = first_keys, .o = o, .lse = lse};
-    }
-    AttentionBackward backward() const {
-      return {.shape = shape,
-              .q = q,
-              .k = k,
-              .v = v,
-              .first_keys = first_keys,
-              .o = o,
-              .lse = lse,
-              .go = go,
-              .gq = gq,
-              .gk = gk,
-              .gv = gv};
-    }
-  };
-
-  Operands operands(DType dtype, const Sizes& s) {
-    Operands x;
-    x.shape = {.batch = s.batch,
-               .heads = s.heads,
-               .kv_heads = s.kv_heads,
-               .head_dim = s.dim,
-               .scale = 1 / std::sqrt(static_cast<double>(s.dim)),
-               .window = s.window,
-               .visible = s.visible};
-    const Shape q{s.batch * s.sq, s.heads * s.dim}, k{s.batch * s.sk, s.kv_heads * s.dim};
-    x.q = random(dtype, q);
-    x.k = random(dtype, k);
-    x.v = random(dtype, k);
-    x.go = random(dtype, q);
-    x.o = zeros(dtype, q);
-    x.lse = zeros(dtype == DType::f64 ? DType::f64 : DType::f32, {s.batch * s.heads, s.sq});
-    x.gq = zeros(dtype, q);
-    x.gk = zeros(dtype, k);
-    x.gv = zeros(dtype, k);
-    return x;
-  }
-
-  // Documents that begin at random keys, some of them behind the query: such a query sees nothing.
-  Tensor random_documents(const Sizes& s) {
-    const Tensor first_keys = zeros(DType::i32, {s.batch * s.sq});
-    const Tensor choices = random(DType::f64, {s.batch * s.sq});
-    for (std::int64_t b = 0; b < s.batch; ++b) {
-      std::int32_t first = 0;
-      for (std::int64_t i = 0; i < s.sq; ++i) {
-        const double choice = choices.as<double>()[b * s.sq + i];
-        const auto own = static_cast<std::int32_t>(std::max<std::int64_t>(i + s.sk - s.sq, 0));
-        if (choice > 1.3) first = own;                  // a document begins here
-        if (choice < -1.5 && own > 0) first = own / 2;  // any other beginning that lies before
-        first_keys.as<std::int32_t>()[b * s.sq + i] = choice > 2 ? own + 1 : first;
-      }
-    }
-    return first_keys;
-  }
-
-  void run(const Operands& x) {
-    attention_forward(*queue, scratch, x.forward());
-    attention_backward(*queue, scratch, x.backward());
-  }
-};
 
 double at(const std::vector<double>& x, std::int64_t cols, std::int64_t row, std::int64_t column) {
   return x[static_cast<std::size_t>(row * cols + column)];
@@ -513,78 +433,6 @@ TEST_F(AttentionTest, NanStaysInItsSequence) {
   const std::vector<double> o = values_of(x.o), gk = values_of(x.gk);
   EXPECT_TRUE(std::isnan(o[0]));
   for (std::size_t i = 0; i < 40 * 8; ++i) EXPECT_TRUE(std::isfinite(o[40 * 8 + i]) && std::isfinite(gk[40 * 8 + i]));
-}
-
-TEST_F(AttentionTest, MetaTakesTheSameScratchAndCountsUnmaskedWork) {
-  const auto meta = make_device(DeviceKind::meta);
-  const auto meta_queue = meta->make_queue();
-  for (const DType dtype : {DType::bf16, DType::f64}) {
-    for (const Sizes& sizes : {Sizes{2, 130, 130, 4, 2, 24}, Sizes{1, 20, 300, 8, 1, 16}, Sizes{2, 130, 130, 4, 2, 24, 50},
-                               Sizes{1, 20, 300, 8, 1, 16, 290}, Sizes{1, 20, 300, 8, 1, 16, 50},
-                               Sizes{1, 70, 30, 8, 1, 16, 0, Visible::all}}) {
-      Operands x = operands(dtype, sizes);
-      Arena here(*device, MemoryCategory::workspace, std::size_t{64} << 20), there(*meta, MemoryCategory::workspace, 0);
-      queue->reset_work();
-      attention_forward(*queue, here, x.forward());
-      EXPECT_EQ(here.used(), 0u);
-      const std::size_t forward_bytes = here.high_water();
-      attention_backward(*queue, here, x.backward());
-      // Nothing is written beyond what was asked for.
-      Arena marked(*device, MemoryCategory::workspace, std::size_t{16} << 20);
-      auto* memory = static_cast<std::uint8_t*>(marked.allocate(marked.capacity()));
-      const auto untouched_from = [&](std::size_t first) {
-        return std::all_of(memory + first, memory + marked.capacity(), [](std::uint8_t byte) { return byte == 0xAB; });
-      };
-      std::memset(memory, 0xAB, marked.capacity());
-      marked.release_to(0);
-      attention_forward(*queue, marked, x.forward());
-      EXPECT_TRUE(untouched_from(forward_bytes));
-      attention_backward(*queue, marked, x.backward());
-      EXPECT_TRUE(untouched_from(here.high_water()));
-      const Buffer nowhere = meta->allocate(std::size_t{1} << 20, MemoryCategory::workspace);
-      for (Tensor* t : {&x.q, &x.k, &x.v, &x.o, &x.lse, &x.go, &x.gq, &x.gk, &x.gv}) t->data = nowhere.data();
-      meta_queue->reset_work();
-      attention_forward(*meta_queue, there, x.forward());
-      EXPECT_EQ(there.high_water(), forward_bytes);
-      double pairs = 0;
-      for (std::int64_t i = 0; i < sizes.sq; ++i) {
-        const std::int64_t seen = sizes.visible == Visible::all ? sizes.sk : i + 1 + sizes.sk - sizes.sq;
-        pairs += static_cast<double>(sizes.window > 0 ? std::min(seen, sizes.window) : seen);
-      }
-      const double products = pairs * static_cast<double>(sizes.batch * sizes.heads * sizes.dim);
-      EXPECT_EQ(meta_queue->work().flops, 4 * products);
-      attention_backward(*meta_queue, there, x.backward());
-      EXPECT_EQ(there.high_water(), here.high_water());
-      EXPECT_EQ(meta_queue->work().flops, 14 * products);
-      EXPECT_EQ(2 * meta_queue->work().bytes, queue->work().bytes);  // done twice here
-    }
-  }
-}
-
-// Scratch grows with the sequence at most as fast as the sequence.
-TEST_F(AttentionTest, MemoryIsLinearInTheSequence) {
-  const auto meta = make_device(DeviceKind::meta);
-  const auto meta_queue = meta->make_queue();
-  const Buffer nowhere = meta->allocate(1, MemoryCategory::workspace);
-  const auto bytes = [&](std::int64_t tokens) {
-    const auto on_meta = [&](DType dtype, Shape shape) { return Tensor(nowhere.data(), dtype, shape); };
-    const Tensor q = on_meta(DType::bf16, {tokens, 8 * 64}), k = on_meta(DType::bf16, {tokens, 2 * 64});
-    const Tensor lse = on_meta(DType::f32, {8, tokens});
-    Arena arena(*meta, MemoryCategory::workspace, 0);
-    kernels::attention_backward(*meta_queue, arena,
-                                {.shape = {.batch = 1, .heads = 8, .kv_heads = 2, .head_dim = 64, .scale = 0.125},
-                                 .q = q,
-                                 .k = k,
-                                 .v = k,
-                                 .o = q,
-                                 .lse = lse,
-                                 .go = q,
-                                 .gq = q,
-                                 .gk = k,
-                                 .gv = k});
-    return arena.high_water();
-  };
-  EXPECT_LE(bytes(1 << 16), 2 * bytes(1 << 15));
 }
 
 TEST_F(AttentionTest, RefusesShapesThatDisagree) {
