@@ -70,6 +70,17 @@ TEST_F(ReaderTest, PassesOverADamagedOneAndSaysSo) {
   for (const int step : {1, 2, 3}) EXPECT_TRUE(contains(message, directory(step).string()));
 }
 
+TEST_F(ReaderTest, TheNewestMetaNeedsTheManifestAlone) {
+  damage(data_file(3), -1);
+  EXPECT_EQ(newest_meta(folder_.path()), Json({{"step", 3}}));
+  damage(directory(3) / kManifestName, -10);
+  fs::remove(directory(2) / kManifestName);
+  EXPECT_EQ(newest_meta(folder_.path()), Json({{"step", 1}}));
+  damage(directory(1) / kManifestName, 10);
+  EXPECT_EQ(newest_meta(folder_.path()), Json::object());
+  EXPECT_EQ(newest_meta(folder_ / "absent"), Json::object());
+}
+
 TEST_F(ReaderTest, NoticesEveryDamagedByteOfTheData) {
   const std::string whole = slurp(data_file(3));
   std::uint64_t header = 0;

@@ -168,6 +168,71 @@ TEST_F(Resume, WhatIsNoCheckpointIsRefused) {
   EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), 4u);
 }
 
+// --- A model directory that has gone ----------------------------------------------------------------------------------------
+
+// A run from the Hugging Face directory "published", with a tokenizer that is there alone.
+class ResumeFromWeights : public ::testing::Test {
+ protected:
+  ResumeFromWeights() {
+    EXPECT_EQ(run_.train("--training.steps=2 --checkpoint.interval=0 --run.output_dir=first").code, 0);
+    fs::rename(run_ / "first/model", run_ / "published");
+    Json config = Json::parse(read_file(run_ / "published/config.json"));
+    EXPECT_EQ(config.erase("tokenizer"), 1u);
+    write_text(run_ / "published/config.json", config.dump());
+    write_text(run_ / "published/tokenizer.json", kTokenizer);
+    std::string toml = tiny_toml();
+    const std::size_t begin = toml.find("[model]"), end = toml.find("[[data.source]]");
+    write_text(run_ / "from.toml", toml.replace(begin, end - begin, "[model]\ninit_from = \"published\"\n"));
+  }
+  ProgramResult train(const std::string& options = "") const { return run_.run("train from.toml " + options); }
+  void stop_early() const {
+    Process process("train from.toml", run_.path());
+    ASSERT_TRUE(process.read_to_step(7));
+    process.send(SIGTERM);
+    ASSERT_EQ(process.wait().code, 75);
+  }
+  static constexpr const char* kTokenizer = "{\"model\": \"of the directory\"}";
+  TinyRun run_;
+};
+
+TEST_F(ResumeFromWeights, NeedsTheDirectoryNoMore) {
+  ASSERT_EQ(train("--run.output_dir=reference").code, 0);
+  stop_early();
+  fs::remove_all(run_ / "published");
+  const ProgramResult result = train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "resuming after step "));
+  EXPECT_TRUE(says(result.err, "model.init_from = published is not there any more; the checkpoint holds the whole model\n"));
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+  EXPECT_EQ(read_file(run_ / "out/model/tokenizer.json"), kTokenizer);
+  EXPECT_EQ(Json::parse(read_file(run_ / "out/run.json"))["initial_eval_loss"].dump(),
+            Json::parse(read_file(run_ / "reference/run.json"))["initial_eval_loss"].dump());
+  const std::string newest = last_checkpoint(run_ / "out").string();
+  EXPECT_EQ(run_.run("eval from.toml --checkpoint " + newest).code, 0);
+  EXPECT_EQ(run_.run("convert export --checkpoint " + newest + " --output converted").code, 0);
+  EXPECT_EQ(read_file(run_ / "converted/tokenizer.json"), kTokenizer);
+  // From a checkpoint that is named, too; and a damaged one gives way.
+  EXPECT_EQ(train("--resume out/checkpoints/step-00000020 --run.output_dir=branch").code, 0);
+  EXPECT_EQ(read_file(run_ / "branch/model/model.safetensors"), read_file(run_ / "reference/model/model.safetensors"));
+  write_text(last_checkpoint(run_ / "out") / "manifest.json", "{}");
+  const ProgramResult before = train();
+  ASSERT_EQ(before.code, 0) << before.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+}
+
+TEST_F(ResumeFromWeights, ButStartsOnlyFromIt) {
+  stop_early();
+  fs::remove_all(run_ / "published");
+  const auto checkpoints = checkpoint::find_checkpoints(run_ / "out/checkpoints").size();
+  EXPECT_TRUE(refused(train("--run.output_dir=new"), 76, "published/config.json: No such file", "model.init_from",
+                      "new/checkpoints has no checkpoint"));
+  EXPECT_FALSE(fs::exists(run_ / "new"));
+  EXPECT_TRUE(refused(train("--resume none"), 76, "published/config.json: No such file", "checkpoint.resume = \"none\""));
+  EXPECT_TRUE(refused(train("--resume nowhere"), 76, "nowhere/manifest.json"));
+  EXPECT_TRUE(refused(train("--model.num_hidden_layers=3"), 76, "out/checkpoints/step-", "model.layers.2."));
+  EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), checkpoints);
+}
+
 // --- A disk that is full ----------------------------------------------------------------------------------------------------
 
 // Files of more than 100 kB cannot be written: metrics can, checkpoints (about 430 kB) cannot.

@@ -84,6 +84,22 @@ TEST_F(Run, RefusesALongerSequenceThanTheModels) {
   }
 }
 
+// The model is known from a checkpoint; the weights that this run is to begin with are not.
+TEST_F(Run, DoesNotBeginAnewWithoutItsModelDirectory) {
+  ASSERT_EQ(train::Trainer({.config = config({"training.steps=1"}), .resume = "none"}).run(), ExitCode::done);
+  const std::string gone = (folder_ / "gone").string();
+  const train::Config from_gone = config({"training.steps=2", "model.init_from=" + gone});
+  EXPECT_EQ(train::Trainer({.config = from_gone}).run(), ExitCode::done);
+  try {
+    train::Trainer trainer({.config = from_gone, .resume = "none"});
+    FAIL() << "began with random weights";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::data);
+    EXPECT_EQ(error.what(),
+              gone + "/config.json: No such file; a run that begins without a checkpoint begins with model.init_from");
+  }
+}
+
 TEST_F(Run, LogsWhatItWasAskedTo) {
   std::vector<std::string> console;
   train::Trainer trainer({.config = config({"metrics.log_freq=6", "evaluation.interval=8", "metrics.health_freq=11"}),

@@ -14,8 +14,7 @@
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
-#include "octet/checkpoint/manifest.h"
-#include "octet/checkpoint/steps.h"
+#include "octet/checkpoint/reader.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/train/setup.h"
 #include "octet/train/world.h"
@@ -68,22 +67,11 @@ void check(const Plan& plan) {
   demand(plan.ranks <= there, ExitCode::config, "--gpus: ", plan.ranks, ", but this machine has ", there);
 }
 
-// The configuration of the newest checkpoint that can be read; null without one. What is damaged is for the run itself to judge.
-nlohmann::json config_of_checkpoints(const fs::path& root) {
-  for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(root)) {
-    const fs::path manifest = found.path / "manifest.json";
-    try {
-      return checkpoint::parse_manifest(read_file(manifest), manifest.string()).meta.value("config", nlohmann::json());
-    } catch (const Error&) {
-    }
-  }
-  return {};
-}
-
 // A key that differs between this run and the one whose checkpoints are there, if any: a table must not mix two configurations.
 // What [parallel] leaves to the memory was settled there.
 std::optional<train::Difference> made_with_other_settings(const Plan& plan) {
-  const nlohmann::json before = config_of_checkpoints(fs::path(plan.config.run.output_dir) / "checkpoints");
+  const nlohmann::json meta = checkpoint::newest_meta(fs::path(plan.config.run.output_dir) / "checkpoints");
+  const nlohmann::json before = meta.value("config", nlohmann::json());
   if (before.is_null()) return std::nullopt;
   for (const train::Difference& d : train::differences(Json(before), plan.config)) {
     const bool settled = d.key == "parallel.reshard_after_forward" || d.key == "parallel.gradients";

@@ -68,10 +68,6 @@ train::Config settled(const train::Config& config, const parallel::Mesh& mesh, c
   does_not_fit(plan, options, device, needed, available, together);
 }
 
-std::string resume_of(const TrainArgs& args, const train::Config& config) {
-  return args.resume.empty() ? config.checkpoint.resume : args.resume;
-}
-
 // What rank 0 has settled, on every rank.
 void share_layout(train::World& world, train::Config& config) {
   config.parallel.reshard_after_forward =
@@ -85,7 +81,7 @@ int train_beside(const TrainArgs& args, train::Config config, const comm::RankEn
   set_log(Log::own_warnings);
   train::World world(where, config);
   share_layout(world, config);
-  train::Trainer trainer({.config = config, .resume = resume_of(args, config), .world = &world});
+  train::Trainer trainer({.config = config, .resume = config.checkpoint.resume, .world = &world});
   return static_cast<int>(trainer.run());
 }
 
@@ -107,6 +103,7 @@ std::string mesh_text(const parallel::Mesh& mesh, const train::Config& config) {
 
 int run_train(const TrainArgs& args) {
   train::Config config = train::load_config(args.run.path, args.run.overrides);
+  if (!args.resume.empty()) config.checkpoint.resume = args.resume;
   if (args.print_config) {
     fmt::print("{}", train::print_config(config));
     return 0;
@@ -134,7 +131,7 @@ int run_train(const TrainArgs& args) {
   share_layout(world, config);
   if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: ", mesh_text(mesh, config)));
   train::TrainerOptions trainer_options{.config = config, .console = print_line, .world = &world};
-  trainer_options.resume = resume_of(args, config);
+  trainer_options.resume = config.checkpoint.resume;
   train::Trainer trainer(trainer_options);
   fmt::print("memory plan\n{}", plan::memory_table(trainer.plan().bytes));
   fmt::print("{} steps of {} sequences of {} tokens: {} micro-batches of {} to a step\n", trainer.steps(),

@@ -161,4 +161,15 @@ void Reader::load(Queue& queue, std::span<const Entry> entries, const std::vecto
   queue.synchronize();
 }
 
+nlohmann::json newest_meta(const std::filesystem::path& root) {
+  for (const StepDirectory& found : find_checkpoints(root)) {
+    const std::filesystem::path path = found.path / kManifestName;
+    try {
+      return parse_manifest(read_file(path), path.string()).meta;
+    } catch (const Error&) {  // what is damaged is for who opens it to judge
+    }
+  }
+  return nlohmann::json::object();
+}
+
 }  // namespace octet::checkpoint

@@ -59,4 +59,8 @@ class Reader {
   mutable std::unordered_map<std::string, SafetensorsFile> files_;  // opened so far
 };
 
+// The meta of the newest checkpoint of a root whose manifest can be read, without a look at what else it holds; an empty object
+// where there is none.
+nlohmann::json newest_meta(const std::filesystem::path& root);
+
 }  // namespace octet::checkpoint

@@ -372,7 +372,10 @@ std::vector<Difference> differences(const Json& before, const Config& config);
 std::string advise_key(const std::string& path);
 
 // The model's architecture: the preset, directory or keys of [model]. Throws Error{data} for a model directory's mistakes.
+// In the place of a directory that has gone stands the model of the checkpoint that the run goes on from.
 models::DecoderConfig decoder_config(const Config& config);
+// Whether model.init_from is given and has no config.json (any more).
+bool init_from_is_gone(const Config& config);
 // "llama2-7b", "llama3.1-8b", ... in alphabetical order: what [model] config may name.
 std::vector<std::string> preset_names();
 

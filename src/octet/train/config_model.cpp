@@ -4,6 +4,7 @@
 #include "octet/base/file.h"
 #include "octet/base/names.h"
 #include "octet/base/require.h"
+#include "octet/checkpoint/reader.h"
 #include "octet/models/registry.h"
 #include "octet/train/config.h"
 #include "octet/train/config_presets.h"
@@ -66,7 +67,31 @@ Json named_model(const std::string& name) {
        did_you_mean(name, names));
 }
 
+// What a run whose model directory has gone goes on from: `gone` is the file that is missed.
+Json model_of_checkpoint(const Config& config, const std::filesystem::path& gone) {
+  const std::string& resume = config.checkpoint.resume;
+  const std::filesystem::path root = std::filesystem::path(config.run.output_dir) / "checkpoints";
+  nlohmann::json meta = nlohmann::json::object();
+  if (resume == "auto") {
+    meta = checkpoint::newest_meta(root);
+  } else if (resume != "none") {
+    const std::filesystem::path manifest = std::filesystem::path(resume) / checkpoint::kManifestName;
+    meta = checkpoint::parse_manifest(read_file(manifest), manifest.string()).meta;
+  }
+  const bool known = meta.contains("model") && meta["model"].is_object();
+  demand(known, ExitCode::data, gone.string(), ": No such file; a run starts from its model.init_from, ",
+         resume == "auto" ? concat("and ", root.string(), " has no checkpoint to go on from instead")
+                          : concat("with checkpoint.resume = \"", resume, "\", too"));
+  return meta["model"];
+}
+
 }  // namespace
+
+bool init_from_is_gone(const Config& config) {
+  std::error_code error;
+  const std::filesystem::path directory = config.model.init_from;
+  return !directory.empty() && !std::filesystem::exists(directory / "config.json", error);
+}
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
@@ -86,6 +111,7 @@ models::DecoderConfig decoder_config(const Config& config) {
   };
   if (!model.init_from.empty()) {
     const std::filesystem::path path = std::filesystem::path(model.init_from) / "config.json";
+    if (init_from_is_gone(config)) return parse(model_of_checkpoint(config, path), config.run.output_dir);
     return parse(read_json(path), path.string());
   }
   try {

@@ -24,12 +24,28 @@ std::string tokenizer_of_corpus(const fs::path& prefix) {
   return info.tokenizer;
 }
 
+fs::path kept_tokenizer(const Config& config) { return fs::path(config.run.output_dir) / "checkpoints" / "tokenizer"; }
+
 }  // namespace
 
 std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& model) {
   if (!model.tokenizer.empty()) return model.tokenizer;
-  if (!config.model.init_from.empty() && data::tokenizer_file(config.model.init_from)) return config.model.init_from;
-  return config.data.source.empty() ? "" : tokenizer_of_corpus(config.data.source.front().path);
+  if (!config.model.init_from.empty()) {
+    for (const std::string& directory : {config.model.init_from, kept_tokenizer(config).string()})
+      if (data::tokenizer_file(directory)) return directory;
+  }
+  const std::string known = config.data.source.empty() ? "" : tokenizer_of_corpus(config.data.source.front().path);
+  return known.empty() && init_from_is_gone(config) ? config.model.init_from : known;  // for a message
+}
+
+void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
+  if (init_from_is_gone(config)) return;
+  const fs::path kept = kept_tokenizer(config);
+  fs::remove_all(kept);  // perhaps of another run
+  const auto file = data::tokenizer_file(config.model.init_from);
+  if (!model.tokenizer.empty() || !file) return;
+  fs::create_directories(kept);
+  data::copy_tokenizer_files(*file, kept);
 }
 
 std::string tokenizer_of_model(const fs::path& path, const models::DecoderConfig& model) {

@@ -10,8 +10,11 @@
 namespace octet::train {
 
 // What data::make_tokenizer() takes, or "" when nobody knows. Of a run: what its config.json names, the model directory it began
-// with, or what its first corpus was made with.
+// with or what the run has kept of that, or what its first corpus was made with.
 std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& model);
+// Keeps the tokenizer's files of the model directory in checkpoints/tokenizer/ of run.output_dir: the directory may go before the
+// run ends. Where it has gone, what there is stays.
+void keep_tokenizer(const Config& config, const models::DecoderConfig& model);
 // Of a Hugging Face directory or a checkpoint.
 std::string tokenizer_of_model(const std::filesystem::path& path, const models::DecoderConfig& model);
 

@@ -106,7 +106,9 @@ void Trainer::start_engine() {
   if (engine_) engine_->close();
   engine_.reset();  // before its successor takes memory
   engine_ = std::make_unique<Engine>(engine_options_, world_.device(), world_.groups());
-  if (continues_weights()) {
+  demand(resumed_ || !init_from_is_gone(config_), ExitCode::data, config_.model.init_from,
+         "/config.json: No such file; a run that begins without a checkpoint begins with model.init_from");
+  if (continues_weights() && !resumed_) {
     load_model(*engine_, config_.model.init_from);
   } else {
     engine_->model().parameters().initialise(engine_->queue(), config_.run.seed);
@@ -205,6 +207,10 @@ void Trainer::resume() {
   loader_->seek(reader->meta().at("cursor").get<std::int64_t>());
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
   log_info(concat("resuming after step ", step_, " from ", reader->path().string()));
+  if (init_from_is_gone(config_)) {
+    log_info(
+        concat("  model.init_from = ", config_.model.init_from, " is not there any more; the checkpoint holds the whole model"));
+  }
   for (const Difference& d : differences(Json(reader->meta().at("config")), config_)) {
     if (d.key != "run.output_dir") log_info(concat("  changed since then: ", d.key, ": ", d.before, " -> ", d.now));
   }
@@ -356,6 +362,7 @@ ExitCode Trainer::run() {
                                    .console = options_.console,
                                    .total_steps = steps_});
   if (world_.is_first()) {
+    keep_tokenizer(config_, engine_options_.model);
     const telemetry::RunInfo info = run_info();
     recorder_->write_run_info(info);
     peak_ = peak_of(info.device_name);
