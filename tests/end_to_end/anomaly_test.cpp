@@ -20,8 +20,8 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
   return lines;
 }
 
-// Makes the first element of a tensor in a BF16 model directory a NaN.
-void spoil(const fs::path& model, const std::string& name) {
+// Makes an element of a tensor in a BF16 model directory a NaN.
+void spoil(const fs::path& model, const std::string& name, std::size_t element = 0) {
   const fs::path path = model / "model.safetensors";
   std::vector<HostTensor> owned;
   std::vector<checkpoint::NamedTensor> tensors;
@@ -31,7 +31,7 @@ void spoil(const fs::path& model, const std::string& name) {
       const Tensor tensor = file.get(info);
       HostTensor copy(tensor.dtype, tensor.shape);
       std::memcpy(copy.data(), tensor.data, tensor.bytes());
-      if (info.name == name) copy.view().as<BFloat16>()[0] = BFloat16(std::numeric_limits<float>::quiet_NaN());
+      if (info.name == name) copy.view().as<BFloat16>()[element] = BFloat16(std::numeric_limits<float>::quiet_NaN());
       tensors.push_back({info.name, copy.view()});
       owned.push_back(std::move(copy));
     }
@@ -75,16 +75,44 @@ TEST(NotFinite, StepsAreSkippedThenRolledBackThenGivenUp) {
   for (const auto& [step, line] : metrics_of(run / "bad")) EXPECT_TRUE(line["loss"].is_null()) << step;
 }
 
-TEST(NotFinite, SkippedStepsAreCounted) {
+// Too few steps for a rollback, and none of them an update: what a script must not take for a trained model.
+TEST(NotFinite, ARunThatSkippedAllStepsHasFailed) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=2 --checkpoint.interval=0").code, 0);
   spoil(run / "out/model", "model.norm.weight");
   const std::string options = "--model.init_from=out/model --run.output_dir=bad --training.steps=6 --checkpoint.interval=0 ";
   const ProgramResult result = run.train(options);
-  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.code, 77) << result.err;
   for (const auto& [step, line] : metrics_of(run / "bad")) EXPECT_EQ(line["skipped_steps"], step);
   EXPECT_NE(result.out.find("step 6/6  loss nan"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("skipped 6"), std::string::npos) << result.out;
+  const std::string sentence =
+      "octet: all 6 steps had a loss or gradient that is not finite and were skipped: bad/checkpoints holds the weights that the "
+      "run began with, and no model is exported";
+  EXPECT_EQ(lines_with(result.err, "octet: "), std::vector{sentence}) << result.err;
+  EXPECT_FALSE(fs::exists(run / "bad/model"));
+  EXPECT_EQ(last_checkpoint(run / "bad").filename(), checkpoint::step_name(6));
+  // The same command does not make a success of it, nor does one that goes on to steps that are skipped as well.
+  EXPECT_EQ(run.train(options).code, 77);
+  EXPECT_EQ(lines_with(run.train(options + "--training.steps=8").err, "octet: all 8 steps had ").size(), 1u);
+  const ProgramResult ranks = run.run("launch -n 2 -- train run.toml --training.micro_batch_size=1 " + options + "--resume none");
+  EXPECT_EQ(ranks.code, 77) << ranks.err;
+  EXPECT_EQ(lines_with(ranks.err, sentence).size(), 2u) << ranks.err;
+}
+
+// Some steps skipped are no failure: here those of one document, whose token has an embedding that is not finite.
+TEST(NotFinite, ARunThatSkippedSomeStepsEndsWell) {
+  std::vector<std::string> documents = tiny_documents();
+  documents[3][7] = '#';
+  const TinyRun run(documents);
+  ASSERT_EQ(run.train("--training.steps=2 --checkpoint.interval=0").code, 0);
+  spoil(run / "out/model", "model.embed_tokens.weight", '#' * 32);
+  const ProgramResult result =
+      run.train("--model.init_from=out/model --run.output_dir=some --checkpoint.interval=0 --training.epochs=1");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(lines_with(result.err, "loss or gradient not finite; skipped").size(), 1u) << result.err;
+  EXPECT_EQ(metrics_of(run / "some").rbegin()->second["skipped_steps"], 1);
+  EXPECT_TRUE(fs::exists(run / "some/model/model.safetensors"));
 }
 
 // Mostly one letter, which a model learns at once, and a few windows of noise, at which its loss leaps.

@@ -15,7 +15,7 @@ enum class ExitCode : int {
   does_not_fit = 3, // said before any step
   preempted = 75,   // saved, come back
   data = 76,        // bad or missing corpus, model directory or checkpoint
-  not_finite = 77,  // loss not finite after the allowed rollbacks
+  not_finite = 77,  // loss not finite after the allowed rollbacks, or in every step
   peer = 78,        // a peer or the interconnect failed
   interrupted = 130,
 };

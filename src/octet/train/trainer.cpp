@@ -415,10 +415,15 @@ ExitCode Trainer::run() {
     }
   }
   save_for_good();
-  save_model(*engine_, directory / "model");
-  if (world_.rank() == 0) copy_tokenizer(tokenizer_of_run(config_, engine_options_.model), directory / "model");
+  const bool moved = anomaly_.skipped_steps() < step_;
+  if (moved) {
+    save_model(*engine_, directory / "model");
+    if (world_.rank() == 0) copy_tokenizer(tokenizer_of_run(config_, engine_options_.model), directory / "model");
+  }
   engine_->close();
   world_.barrier("done");
+  demand(moved, ExitCode::not_finite, "all ", step_, " steps had a loss or gradient that is not finite and were skipped: ",
+         (directory / "checkpoints").string(), " holds the weights that the run began with, and no model is exported");
   return ExitCode::done;
 }
 

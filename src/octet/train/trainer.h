@@ -37,7 +37,7 @@ class Trainer {
   explicit Trainer(const TrainerOptions& options);
 
   // Trains to the last step. `preempted` when a signal asked to stop: everything is saved. Throws Error{not_finite} when the
-  // rollbacks are used up.
+  // rollbacks are used up, or when it ends and not one of its steps, those before a resume included, has been finite.
   ExitCode run();
 
   Engine& engine() { return *engine_; }
