@@ -251,6 +251,8 @@ TEST(Run, SaysTheLossOfItsWeightsInBf16BesideThatInFp8) {
   }
   // A run that is resumed does not evaluate again, and forgets neither.
   const Json first = kept("fp8");
+  const Json shown = Json::parse(run.run("report fp8 --json").out)["rows"][0];
+  for (const char* loss : {"initial_eval_loss", "initial_eval_loss_bf16"}) EXPECT_EQ(shown[loss].dump(), first[loss].dump());
   const ProgramResult resumed = more("--run.output_dir=fp8 --precision.recipe=fp8_block --training.steps=3");
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(resumed.err.find("before step 1"), std::string::npos) << resumed.err;

@@ -144,6 +144,20 @@ TEST(Html, AColourBelongsToARecipe) {
   EXPECT_NE(html.find("swatch c0\"></span>y"), std::string::npos);
 }
 
+TEST(Html, ShowsTheLossBeforeStep1OfRunsThatGoOnFromWeights) {
+  std::vector<report::Run> runs = six_runs();
+  EXPECT_EQ(render(runs).find("before<br>step 1"), std::string::npos);
+  EXPECT_EQ(render(runs).find("Before step 1"), std::string::npos);
+  runs[1].info.initial_eval_loss = 4.02;
+  runs[1].info.initial_eval_loss_bf16 = 4;
+  const std::string html = render(runs);
+  EXPECT_EQ(markup_fault(html), "");
+  EXPECT_NE(html.find("<th>before<br>step 1</th>"), std::string::npos);
+  EXPECT_NE(html.find("<td>4.0200<small class=\"\">+0.50 %</small></td>"), std::string::npos);
+  EXPECT_NE(html.find("Before step 1: the held-out loss"), std::string::npos);
+  EXPECT_NE(render({runs[1]}).find("<td>4.0200<small"), std::string::npos) << "a run alone";
+}
+
 TEST(Html, ShowsExposedCommunicationWhereThereAreRanks) {
   std::vector<report::Run> runs{make_run("bf16", "bf16", 20, 1, 100), make_run("fp8_block", "fp8_block", 20, 1, 100)};
   for (auto& m : runs[1].metrics) m.comm_exposed_s = 0.0625;  // of steps of half a second

@@ -95,6 +95,49 @@ TEST(RenderText, TheTable) {
             "last tenth and by 0.10 % on held-out text.\n");
 }
 
+// Runs that go on from weights, among one that does not.
+std::vector<report::Run> continued_runs() {
+  std::vector<report::Run> runs = three_runs();
+  runs[1].info.initial_eval_loss = 4;
+  runs[2].info.initial_eval_loss = 4.02;
+  runs[2].info.initial_eval_loss_bf16 = 4;
+  return runs;
+}
+
+TEST(Compare, LossesBeforeStep1) {
+  EXPECT_FALSE(has_initial_losses(compare(three_runs())));
+  const Comparison c = compare(continued_runs());
+  EXPECT_TRUE(has_initial_losses(c));
+  EXPECT_EQ(c.rows[0].summary.initial_eval_loss, 4);
+  EXPECT_EQ(c.rows[1].summary.initial_eval_loss, 4.02);
+  EXPECT_EQ(c.rows[1].summary.initial_eval_loss_bf16, 4);
+  EXPECT_NEAR(c.rows[1].initial_eval_loss_pct, 0.5, 1e-9);
+  for (const std::size_t i : {0, 2}) EXPECT_TRUE(std::isnan(c.rows[i].initial_eval_loss_pct)) << i;
+  EXPECT_TRUE(std::isnan(c.rows[2].summary.initial_eval_loss));
+}
+
+TEST(RenderText, TheTableOfRunsThatGoOnFromWeights) {
+  EXPECT_EQ(render_text(compare(continued_runs())),
+            "recipe         tok/s/gpu   faster  final loss   higher  last tenth   higher  held-out   higher  before step 1   higher\n"
+            "----------------------------------------------------------------------------------------------------------------------\n"
+            "bf16                 100        -      2.0300        -      2.0314        -    2.2330        -         4.0000        -\n"
+            "fp8_delayed          150  +50.0 %      2.0341  +0.20 %      2.0355  +0.20 %    2.2375  +0.20 %         4.0200  +0.50 %\n"
+            "bf16 (repeat)         90  -10.0 %      2.0280  -0.10 %      2.0294  -0.10 %    2.2308  -0.10 %              -        -\n"
+            "before step 1: held-out loss of the weights that a run goes on from; higher: than in BF16.\n"
+            "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10 % in mean loss over the "
+            "last tenth and by 0.10 % on held-out text.\n");
+}
+
+TEST(RenderJson, LossesBeforeStep1) {
+  const auto rows = nlohmann::json::parse(render_json(compare(continued_runs())))["rows"];
+  EXPECT_EQ(rows[0]["initial_eval_loss"], 4);
+  EXPECT_EQ(rows[0]["initial_eval_loss_bf16"], nullptr);
+  EXPECT_EQ(rows[1]["initial_eval_loss"], 4.02);
+  EXPECT_EQ(rows[1]["initial_eval_loss_bf16"], 4);
+  EXPECT_NEAR(rows[1]["initial_eval_loss_pct"].get<double>(), 0.5, 1e-9);
+  EXPECT_EQ(rows[2]["initial_eval_loss"], nullptr);
+}
+
 TEST(RenderJson, ParsesAndSaysTheSame) {
   std::vector<report::Run> runs = three_runs();
   runs[2].metrics.back().loss = std::nan("");

@@ -177,9 +177,10 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
   const double limit = gap_limit(shown, band);
   // Gaps below half a percent are what the recipes are held to; they are no warning.
   const double noise = std::max(band, 0.5);
+  const bool initial = has_initial_losses(comparison);
   std::string out = "<section><div class=\"scroll\"><table><thead><tr><th>recipe</th>";
-  put(out, "<th>{}{}</th><th>final loss</th><th>mean of the<br>last tenth</th><th>held-out<br>loss</th>", per_process(shown),
-      compared ? "<br>% faster" : "");
+  put(out, "<th>{}{}</th><th>final loss</th><th>mean of the<br>last tenth</th><th>held-out<br>loss</th>{}", per_process(shown),
+      compared ? "<br>% faster" : "", initial ? "<th>before<br>step 1</th>" : "");
   if (compared) put(out, "<th class=\"middle\">gap to {}<br>−{:g} % to +{:g} %</th>", escape(comparison.baseline), limit, limit);
   // Where all are alone, nobody waits for others.
   const bool together = std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.row->summary.processes > 1; });
@@ -193,6 +194,7 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
     out += cell(number(sum.final_loss, 4), row.final_loss_pct, 2, -1, noise);
     out += cell(number(sum.mean_loss, 4), row.mean_loss_pct, 2, -1, noise);
     out += cell(number(sum.eval_loss, 4), row.eval_loss_pct, 2, -1, noise);
+    if (initial) out += cell(number(sum.initial_eval_loss, 4), row.initial_eval_loss_pct, 2, -1, noise);
     if (compared) {
       const GapPlot plot{s.colour, row.is_baseline ? 0 : row.mean_loss_pct, row.is_baseline ? kUnknown : row.eval_loss_pct, band, limit};
       put(out, "<td class=\"middle\">{}</td>", draw(plot));
@@ -208,6 +210,10 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
   if (compared) {
     put(out, "Small figures: difference from {}. In the gap, a dot is the mean loss over the last tenth of the steps, a ring the held-out loss. ",
         escape(comparison.baseline));
+  }
+  if (initial) {
+    out += "Before step 1: the held-out loss of the weights that a run goes on from, and how much higher it is than that of the same "
+           "weights in BF16. ";
   }
   const std::string spread = spread_sentence(comparison);
   if (!spread.empty()) put(out, "{} That is the shaded band: a gap inside it is noise.", escape(spread));

@@ -100,6 +100,8 @@ Summary summarize(const Run& run) {
   summary.repeat_of = run.info.repeat_of;
   summary.device = run.info.device;
   summary.processes = run.info.processes;
+  summary.initial_eval_loss = run.info.initial_eval_loss;
+  summary.initial_eval_loss_bf16 = run.info.initial_eval_loss_bf16;
   summary.final_loss = kUnknown;
   if (!run.metrics.empty()) {
     const StepMetrics& last = run.metrics.back();
@@ -156,12 +158,18 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     row.final_loss_pct = against(&Summary::final_loss);
     row.mean_loss_pct = against(&Summary::mean_loss);
     row.eval_loss_pct = against(&Summary::eval_loss);
+    row.initial_eval_loss_pct = higher_pct(row.summary.initial_eval_loss, row.summary.initial_eval_loss_bf16);
     row.decrease_pct = decrease_pct(rows, row);
     if (row.is_repeat && compared && row.summary.repeat_of == rows[*row.baseline].summary.name && !comparison.spread) {
       comparison.spread = Spread{rows[*row.baseline].summary.name, std::abs(row.mean_loss_pct), std::abs(row.eval_loss_pct)};
     }
   }
   return comparison;
+}
+
+bool has_initial_losses(const Comparison& comparison) {
+  return std::any_of(comparison.rows.begin(), comparison.rows.end(),
+                     [](const Row& row) { return std::isfinite(row.summary.initial_eval_loss); });
 }
 
 std::string spread_sentence(const Comparison& comparison) {
@@ -180,14 +188,19 @@ std::string render_text(const Comparison& comparison) {
   const bool on_gpu = std::any_of(comparison.rows.begin(), comparison.rows.end(), [](const Row& r) { return r.summary.device == "cuda"; });
   std::vector<std::vector<std::string>> lines{{"recipe", on_gpu ? "tok/s/gpu" : "tok/s/process", "faster", "final loss", "higher",
                                                "last tenth", "higher", "held-out", "higher"}};
+  const bool initial = has_initial_losses(comparison);
+  if (initial) lines[0].insert(lines[0].end(), {"before step 1", "higher"});
   for (const Row& row : comparison.rows) {
     const Summary& s = row.summary;
     lines.push_back({s.name, text_count(s.tokens_per_s_per_process), text_percent(row.faster_pct, 1), text_number(s.final_loss, 4),
                      text_percent(row.final_loss_pct, 2), text_number(s.mean_loss, 4), text_percent(row.mean_loss_pct, 2),
                      text_number(s.eval_loss, 4), text_percent(row.eval_loss_pct, 2)});
+    if (!initial) continue;
+    lines.back().insert(lines.back().end(), {text_number(s.initial_eval_loss, 4), text_percent(row.initial_eval_loss_pct, 2)});
   }
   const std::string spread = spread_sentence(comparison);
-  return text_table(lines) + (spread.empty() ? "" : spread + "\n");
+  const char* const before = "before step 1: held-out loss of the weights that a run goes on from; higher: than in BF16.\n";
+  return text_table(lines) + (initial ? before : "") + (spread.empty() ? "" : spread + "\n");
 }
 
 std::string render_json(const Comparison& comparison) {
@@ -213,6 +226,9 @@ std::string render_json(const Comparison& comparison) {
                     {"mean_loss_pct", number(row.mean_loss_pct)},
                     {"eval_loss", number(s.eval_loss)},
                     {"eval_loss_pct", number(row.eval_loss_pct)},
+                    {"initial_eval_loss", number(s.initial_eval_loss)},
+                    {"initial_eval_loss_bf16", number(s.initial_eval_loss_bf16)},
+                    {"initial_eval_loss_pct", number(row.initial_eval_loss_pct)},
                     {"tflops_per_process", number(s.tflops_per_process)},
                     {"mfu", number(s.mfu)},
                     {"memory_peak_gib", number(s.memory_peak_gib)},

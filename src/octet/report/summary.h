@@ -27,6 +27,8 @@ struct Summary {
   double final_loss = 0;                   // of the last step logged
   double mean_loss = 0;                    // mean over the last tenth: lines with step > 0.9 * steps and a finite loss
   double eval_loss = 0;                    // the last held-out loss
+  double initial_eval_loss = 0;            // that before step 1, of a run that goes on from weights
+  double initial_eval_loss_bf16 = 0;       // of the same weights in BF16, where the recipe is FP8
   double saturated_pct = 0, flushed_pct = 0;  // mean over the sampled steps
   double train_time_s = 0;                 // sum of the steps' times
 };
@@ -44,6 +46,7 @@ struct Row {
   double final_loss_pct = 0;    // final_loss
   double mean_loss_pct = 0;     // mean_loss
   double eval_loss_pct = 0;     // eval_loss
+  double initial_eval_loss_pct = 0;  // initial_eval_loss, against the run's own initial_eval_loss_bf16
   // 100 * (1 - tokens_per_s_per_process / that of the run of this name on the fewest ranks); NaN for that run itself.
   double decrease_pct = 0;
 };
@@ -69,6 +72,8 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline = "bf16"
 std::string render_text(const Comparison& comparison);
 // report.json: {"baseline", "rows": [{every field of Summary and Row}], "spread"}; unknown numbers are null.
 std::string render_json(const Comparison& comparison);
+// Whether some run goes on from weights whose held-out loss it says: only then are the losses before step 1 shown.
+bool has_initial_losses(const Comparison& comparison);
 // The line about the spread, or "" when it is unknown.
 std::string spread_sentence(const Comparison& comparison);
 
