@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests; sanitize, or one of its tools; kernels; rows (the
 # speed table of docs/performance.md), or row:NAME for one of them; ranks, between all GPUs of the machine; mesh:NAME:N for the
-# rows of N GPUs (states, fsdp, fsdp32, context, tensor).
+# rows of N GPUs (states, fsdp, fsdp32, context, tensor; experts and experts-context of a slice of Mixtral).
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks are taken from OCTET_BIN (default build/release), which may have been
 # built elsewhere: cuBLAS, cuDNN and NCCL are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried
 # along (Gloo) in OCTET_BIN/lib. SHARDS: processes that a sanitizer's tests are shared out to (default 12). Logs go to OUT (default out/gpu). The last lines are a verdict, a line a part.
@@ -94,13 +94,18 @@ mesh_rows() {
       echo "--training.seq_len=16384 --training.micro_batch_size=1 --training.global_batch_size=1 --training.reduce_dtype=bf16 \
         --parallel.context=$n" ;;
     tensor) echo "$narrow $long --training.global_batch_size=8 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;
+    experts) echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$n --parallel.expert=$n" ;;
+    experts-context)  # experts shared out over shards, sequences cut over pairs
+      echo "--model.num_hidden_layers=2 --training.seq_len=16384 --training.micro_batch_size=1 --training.reduce_dtype=bf16 \
+        --training.global_batch_size=$((n / 2)) --parallel.context=2 --parallel.shard=$((n / 2)) --parallel.expert=$((n / 2))" ;;
     *) return 1 ;;
   esac
 }
 run_mesh() {
-  local name=$1 n=$2 recipe=$3 settings status
+  local name=$1 n=$2 recipe=$3 config=llama3.1-8b settings status
   settings=$(mesh_rows "$name" "$n") || { echo "tools/gpu.sh: no rows $name" >&2; return 2; }
-  timeout 150 "$bin/octet" launch -n "$n" -- bench step configs/llama3.1-8b.toml --run.device=cuda $settings \
+  [[ $name == experts* ]] && config=mixtral-8x7b
+  timeout 150 "$bin/octet" launch -n "$n" -- bench step "configs/$config.toml" --run.device=cuda $settings \
     --precision.recipe="$recipe" --seconds 10 >"$out/$name-$n-$recipe.log" 2>&1
   status=$?
   grep -E "tok/s a rank,|octet:|wait for ranks" "$out/$name-$n-$recipe.log" | cut -c 1-250 | sed "s/^/$name-$n-$recipe: /"
