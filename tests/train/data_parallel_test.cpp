@@ -119,12 +119,12 @@ TEST_P(DataParallel, PartsOfOneMicroBatchStayAsTheyCame) {
                         layout_of(2, kMicroBatches / 2, Weights::resharded, Gradients::sharded)}) {
     SCOPED_TRACE(text(layout));
     layout.reduce = DType::bf16;
-    const RunState added = run(layout, 3);
+    const RunState added = run(layout, 2);
     train::EngineOptions options = options_;
     options.layout = layout;
     const std::size_t bytes_added = gradient_bytes(options);
     layout.accumulates = false;
-    const RunState stayed = run(layout, 3);
+    const RunState stayed = run(layout, 2);
     EXPECT_TRUE(stayed.weights == added.weights);
     EXPECT_TRUE(stayed.gradients == added.gradients);
     EXPECT_TRUE(stayed.scales == added.scales);
