@@ -12,7 +12,6 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OCTET = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/release/octet").resolve()
 SHARDED = "--parallel.reshard_after_forward=true --parallel.gradients=sharded"
-NARROW = "--training.grad_dtype=bf16 --optimizer.state_dtype=bf16 --optimizer.master_weights=false --training.reduce_dtype=bf16"
 BF16 = "--precision.recipe=bf16"
 
 
@@ -86,30 +85,6 @@ def nodes():
     return table(["nodes", "1B", "7B, weights kept", "7B in BF16, kept", "7B, resharded"], rows)
 
 
-def four():
-    kept = "--parallel.reshard_after_forward=false --parallel.gradients=whole"
-    rows = []
-    for name, options in (
-        ("16-bit, 8 x (1 x 8192) a GPU, weights kept, gradients whole", f"{NARROW} --training.global_batch_size=32 {kept}"),
-        ("the same, weights resharded, gradients sharded", f"{NARROW} --training.global_batch_size=32 {SHARDED}"),
-        ("FP32, 2 x 8192 a GPU and step, resharded and sharded",
-         f"--training.reduce_dtype=bf16 --training.global_batch_size=8 {SHARDED}"),
-        ("FP32, context 4, one sequence of 16384 a step",
-         "--training.reduce_dtype=bf16 --training.seq_len=16384 --training.global_batch_size=1 --parallel.context=4"),
-        ("16-bit, tensor 2 on two GPUs, 1 x 8192 a step",
-         f"--gpus 2xH200 {NARROW} --training.global_batch_size=1 --parallel.tensor=2"),
-        ("16-bit, tensor 4, 1 x 8192 a step", f"{NARROW} --training.global_batch_size=1 --parallel.tensor=4"),
-    ):
-        own = options if "--gpus" in options else f"--gpus 4xH200 {options}"
-        command = f"configs/llama3.1-8b.toml --training.seq_len=8192 --training.micro_batch_size=1 {own}"
-        fp8, bf16 = plan(command), plan(f"{command} {BF16}")
-        share = " / ".join(f"{100 * run['predicted']['waited_s'] / run['predicted']['step_s']:.1f}" for run in (fp8, bf16))
-        shown = own.replace(NARROW, "$narrow").replace(SHARDED, "$fsdp")
-        rows.append([name, f"`{shown}`", f"{cell(fp8)} / {cell(bf16)}", share])
-    return table(["run", "`octet plan configs/llama3.1-8b.toml --training.seq_len=8192 --training.micro_batch_size=1` ...",
-                  "FP8 / BF16", "waited, %"], rows)
-
-
 def search():
     arguments = "configs/llama3.1-8b.toml --gpus 256xH100 --search --training.global_batch_size=512"
     result = subprocess.run([str(OCTET), "plan", *arguments.split()], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -120,7 +95,7 @@ def search():
 def main():
     page = ROOT / "docs/plan.md"
     text = page.read_text()
-    for make in (written, measured, published, nodes, four, search):
+    for make in (written, measured, published, nodes, search):
         mark = re.compile(rf"(<!-- {make.__name__} -->\n).*?(<!-- end -->)", re.DOTALL)
         body = make()
         text, found = mark.subn(lambda match: f"{match[1]}{body}\n{match[2]}", text)
