@@ -6,6 +6,7 @@ endif()
 
 find_path(arrow_include NAMES parquet/file_reader.h PATHS ${OCTET_ARROW}/include NO_DEFAULT_PATH NO_CACHE)
 set(arrow_links "")
+set(arrow_folders "")
 foreach(library arrow parquet)
   set(found "")
   foreach(folder . lib lib64 lib/${CMAKE_LIBRARY_ARCHITECTURE})
@@ -17,6 +18,9 @@ foreach(library arrow parquet)
   endif()
   list(GET found 0 first)
   list(APPEND arrow_links ${first})
+  get_filename_component(folder ${first} REALPATH)
+  get_filename_component(folder ${folder} DIRECTORY)
+  list(APPEND arrow_folders ${folder})
 endforeach()
 
 add_library(octet_parquet MODULE data/parquet/arrow_plugin.cpp)
@@ -28,6 +32,7 @@ target_include_directories(octet_parquet PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_include_directories(octet_parquet SYSTEM PRIVATE ${arrow_include})
 target_link_libraries(octet_parquet PRIVATE ${arrow_links})
 set_target_properties(octet_parquet PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden
-  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR} INSTALL_RPATH_USE_LINK_PATH ON)
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
+  INSTALL_RPATH "${arrow_folders}")  # CMake's own way leaves out what lies in this project, as .venv does
 add_dependencies(octet octet_parquet)
 install(TARGETS octet_parquet LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/octet)
