@@ -98,6 +98,28 @@ TEST(NotFinite, ARunThatSkippedAllStepsHasFailed) {
   const ProgramResult ranks = run.run("launch -n 2 -- train run.toml --training.micro_batch_size=1 " + options + "--resume none");
   EXPECT_EQ(ranks.code, 77) << ranks.err;
   EXPECT_EQ(lines_with(ranks.err, sentence).size(), 2u) << ranks.err;
+
+  // A model of an earlier run is not taken for this one's.
+  ASSERT_EQ(run.train("--run.output_dir=again --training.steps=2").code, 0);
+  const ProgramResult again = run.train("--model.init_from=out/model --run.output_dir=again --training.steps=2 --resume none");
+  EXPECT_EQ(again.code, 77);
+  EXPECT_NE(again.err.find("; again/model is of an earlier run"), std::string::npos) << again.err;
+}
+
+// One recipe that finds no finite step is a row of the table, and the others are trained.
+TEST(NotFinite, AComparisonGoesOn) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=2 --checkpoint.interval=0").code, 0);
+  spoil(run / "out/model", "model.norm.weight");
+  for (const std::string gpus : {"", " --gpus 1"}) {
+    const ProgramResult result = run.run("compare run.toml --recipes bf16,fp8_delayed --output side" + gpus +
+                                         " --model.init_from=out/model --training.steps=3 --checkpoint.interval=0");
+    EXPECT_EQ(result.code, 77) << result.err;
+    EXPECT_EQ(lines_with(result.err, "all 3 steps had ").size(), gpus.empty() ? 3u : 2u) << result.err;  // the repeat, too
+    const Json rows = Json::parse(read_file(run / "side/report.json")).at("rows");
+    EXPECT_EQ(rows.size(), gpus.empty() ? 3u : 2u) << rows;
+    for (const Json& row : rows) EXPECT_TRUE(row.at("mean_loss").is_null()) << row;
+  }
 }
 
 // Some steps skipped are no failure: here those of one document, whose token has an embedding that is not finite.

@@ -301,6 +301,8 @@ TEST(Config, DifferencesAreListedByKey) {
   EXPECT_EQ(found[0].key + " " + found[0].before + " " + found[0].now, "model.head_dim  16");
   EXPECT_EQ(found[1].key + " " + found[1].before + " " + found[1].now, "model.hidden_size 64 ");
   EXPECT_EQ(found[2].key + " " + found[2].before + " " + found[2].now, "optimizer.lr 0.0003 1.0");
+  c.checkpoint.resume = "none";  // how this process starts
+  EXPECT_EQ(differences(before, c).size(), 3u);
 }
 
 TEST(Config, KeysThatAnEarlierVersionDidNotHaveHadTheirDefaults) {

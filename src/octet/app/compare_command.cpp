@@ -115,6 +115,7 @@ int run_compare(const CompareArgs& args) {
   if (args.time_budget_s > 0) fit_budget(plans, args.time_budget_s, train::device_of(config));
 
   std::vector<report::Run> runs;
+  ExitCode result = ExitCode::done;  // of the whole: a run that found no finite step is a row like the others
   for (const Plan& plan : plans) {
     const auto progress = std::make_shared<Progress>(plan.label, plan.config.training.steps);
     train::Trainer trainer({.config = plan.config,
@@ -122,13 +123,20 @@ int run_compare(const CompareArgs& args) {
                             .label = plan.label,
                             .repeat_of = plan.repeat_of,
                             .console = [progress](std::string_view line) { (*progress)(line); }});
-    const ExitCode code = trainer.run();
+    ExitCode code = ExitCode::done;
+    try {
+      code = trainer.run();
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::not_finite) throw;
+      result = error.code();
+      log_warning(concat(plan.label, ": ", error.what()));
+    }
     progress->end();
     if (code != ExitCode::done) return static_cast<int>(code);
     runs.push_back(report::read_run(plan.config.run.output_dir));
   }
   show_comparison(args, config, runs);
-  return 0;
+  return static_cast<int>(result);
 }
 
 }  // namespace octet::app

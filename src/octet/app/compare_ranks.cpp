@@ -11,7 +11,6 @@
 #include "octet/app/compare.h"
 #include "octet/app/local_ranks.h"
 #include "octet/app/progress.h"
-#include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/checkpoint/reader.h"
@@ -134,12 +133,16 @@ int compare_ranks(const CompareArgs& args, const train::Config& config) {
   }
   for (const Plan& plan : plans) check(plan);
   std::vector<report::Run> runs;
+  int result = 0;  // of the whole: a run that found no finite step is a row like the others
   for (const Plan& plan : plans) {
-    if (const int code = run(args, plan)) return code;
+    if (const int code = run(args, plan)) {
+      if (code != static_cast<int>(ExitCode::not_finite)) return code;
+      result = code;
+    }
     runs.push_back(report::read_run(plan.config.run.output_dir));
   }
   show_comparison(args, config, runs);
-  return 0;
+  return result;
 }
 
 }  // namespace octet::app

@@ -10,8 +10,8 @@
 // chunks 3 and 4 of 8 of a sequence of 16,384 tokens take 3.06 ms as two calls each and 2.90 so.) Shares of gradients are rounded
 // before they are added; those of keys and values are summed over the ranks. Sent per call, n being the bytes of this rank's K and
 // V [T, 2 G K]: forward (c - 1) n, backward 2 (c - 1) n. Scratch beside that of the calls, N = c n being K and V of whole
-// sequences: N forward, and N more before the first call; backward 2 N, and in the call N / B and at most as much as op.o of a
-// sequence, or 1.5 N / B with a window or documents.
+// sequences: N forward, and N more before the first call; backward 2 N, and in the call N / B and at most as much as op.o and
+// op.lse of a sequence, or 1.5 N / B with a window or documents.
 #pragma once
 
 #include <functional>

@@ -18,7 +18,8 @@ enum class Weights : std::uint8_t {
 enum class Gradients : std::uint8_t {
   whole,    // all: reduced once, after the last micro-batch
   sharded,  // a rank's part: a unit's gradient, in the dtype that crosses the wire, is reduced after its backward in every
-            // micro-batch
+            // micro-batch. What several products of a micro-batch add to is added up in that dtype, too: the head, which is
+            // computed in chunks of tokens, and a tied embedding
 };
 
 struct Kept {
@@ -27,8 +28,8 @@ struct Kept {
   bool operator==(const Kept&) const = default;
 };
 // Both, in the order in which they are tried where parameters lie in `parts` and a step has so many micro-batches: the first that
-// fits is the fastest, as who keeps more sends less. In steps of one, whole gradients are sent no less often, and take more memory
-// and a cast.
+// fits is the fastest, as who keeps more sends less. In steps of one, whole gradients are sent no less often; they take more memory
+// (of more than a few layers) and, where they cross in another dtype, a cast.
 constexpr std::array<Kept, 4> kept_order(int parts, std::int64_t micro_batches) {
   constexpr Kept kBoth{Weights::kept, Gradients::whole}, kWeights{Weights::kept, Gradients::sharded},
       kNone{Weights::resharded, Gradients::sharded}, kGradients{Weights::resharded, Gradients::whole};

@@ -144,7 +144,7 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
   require((groups ? groups->expert->size() : 1) == expert_place_.size, "parameters of experts on ", expert_place_.size, " ranks");
   const bool master = storage.compute == DType::bf16 && storage.master_weights;
   const bool kept = layout.weights == Weights::kept;
-  const bool as_they_came = !layout.accumulates && place_.size == 1 && size_of(layout.reduce) < size_of(storage.grad);
+  const bool as_they_came = !layout.accumulates && place_.size == 1 && storage.grad == DType::f32 && layout.reduce == DType::bf16;
   for (Parameter& p : parameters_) {
     place(p);
     if (!p.held) {

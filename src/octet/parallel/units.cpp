@@ -402,6 +402,7 @@ void Units::reduce(Arena& scratch, int index) {
 void Units::reduce_over_shards(Arena& scratch, int index) {
   const bool sharded = gradients() == Gradients::sharded, casts = !sharded && store_.storage().grad != layout_.reduce;
   const bool fresh = std::exchange(fresh_[static_cast<std::size_t>(index)], char{0}) != 0;
+  require(fresh || layout_.accumulates || compute_.kind() == DeviceKind::meta, "a second micro-batch of a layout of steps of one");
   struct Crossing {
     const Parameter* p;
     Tensor whole, part;  // with their padding

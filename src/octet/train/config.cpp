@@ -167,6 +167,7 @@ Json with_defaults(const Json& before) {
 std::vector<Difference> differences(const Json& before, const Config& config) {
   std::vector<Difference> result;
   walk("", with_defaults(before), to_json(config), result);
+  std::erase_if(result, [](const Difference& d) { return d.key == "checkpoint.resume"; });
   return result;
 }
 

@@ -155,7 +155,7 @@ void visit_fields(C& c, auto&& visit) {
         c.global_batch_size);
   visit(Field{.name = "steps", .help = "0: given by epochs", .range = kNotNegative}, c.steps);
   visit(Field{.name = "epochs", .help = "0: given by steps", .range = kNotNegative}, c.epochs);
-  visit(Field{.name = "grad_dtype", .help = "what wgrad accumulates into", .choices = "fp32 | bf16"}, c.grad_dtype);
+  visit(Field{.name = "grad_dtype", .help = "what wgrad accumulates into; reduce_dtype where gradients are sharded", .choices = "fp32 | bf16"}, c.grad_dtype);
   visit(Field{.name = "reduce_dtype", .help = "what crosses the wire", .choices = "fp32 | bf16"}, c.reduce_dtype);
 }
 
@@ -361,7 +361,8 @@ std::string print_config(const Config& config);
 Json to_json(const Config& config);
 
 // Keys whose values differ between `config` and an earlier to_json() of one, in the order of the file. A key that is
-// missing there, of an earlier version, had its default. For messages on resuming.
+// missing there, of an earlier version, had its default; checkpoint.resume, which says how a process starts, is none of them. For
+// messages on resuming.
 struct Difference {
   std::string key;
   std::string before, now;  // as JSON; "" when not set

@@ -422,8 +422,9 @@ ExitCode Trainer::run() {
   }
   engine_->close();
   world_.barrier("done");
+  const std::string older = fs::exists(directory / "model") ? concat("; ", (directory / "model").string(), " is of an earlier run") : "";
   demand(moved, ExitCode::not_finite, "all ", step_, " steps had a loss or gradient that is not finite and were skipped: ",
-         (directory / "checkpoints").string(), " holds the weights that the run began with, and no model is exported");
+         (directory / "checkpoints").string(), " holds the weights that the run began with, and no model is exported", older);
   return ExitCode::done;
 }
 
