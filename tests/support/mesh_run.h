@@ -245,6 +245,20 @@ inline void expect_hardly_more_rounding(const RunState& actual, const RunState& 
   }
 }
 
+// A step of one micro-batch has nothing to add a part of a gradient to: it loses nothing where it stays as it crossed. `run`: of a
+// layout, from the same weights.
+template <class Run>
+void expect_parts_may_stay_as_they_came(parallel::Layout layout, const Run& run) {
+  layout.accumulates = true;
+  const RunState added = run(layout);
+  layout.accumulates = false;
+  const RunState stayed = run(layout);
+  EXPECT_TRUE(stayed.weights == added.weights);
+  EXPECT_TRUE(stayed.gradients == added.gradients);
+  EXPECT_TRUE(stayed.scales == added.scales);
+  EXPECT_TRUE(stayed.taken == added.taken);
+}
+
 // Scales that follow from operands which no sum in another order has touched: weights, and the input of the first linear.
 inline void expect_scales_of_one(const RunState& actual, const RunState& one, std::int64_t layers) {
   std::int64_t compared = 0;
