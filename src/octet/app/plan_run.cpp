@@ -93,7 +93,7 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
                                  shape.head_dim, shape.batch, sq, seen)};
   }
   std::int64_t sk = seen;
-  if (c > 1 && (shape.window == 0 || shape.window >= options.seq_len)) {
+  if (c > 1 && !kernels::attention_hides_keys(shape, options.seq_len)) {
     // nn/context_attention.h: chunks on their own keys, the first rank's last chunk, both of the last rank.
     struct Call {
       std::int64_t batch, sq, sk;

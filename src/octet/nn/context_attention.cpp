@@ -276,7 +276,7 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
   }
   const Layout layout(scope.context, op.shape, op.qkv.rows());
   const Tensor& by_rank = op.kv.by_rank;  // of gradients from here on
-  const bool all_before = !scope.first_keys && (op.shape.window == 0 || op.shape.window >= layout.seq_len);
+  const bool all_before = !scope.first_keys && !kernels::attention_hides_keys(op.shape, layout.seq_len);
   if (all_before) backward_in_ranges(scope, layout, op);
   scope.queue.wait_for_ranks(*op.kv.ready);
   {

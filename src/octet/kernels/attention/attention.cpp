@@ -180,6 +180,8 @@ void run_backward_on_documents(Queue& queue, Arena& scratch, const AttentionBack
 
 }  // namespace
 
+bool attention_hides_keys(const AttentionShape& shape, std::int64_t sk) { return shape.window > 0 && shape.window < sk; }
+
 std::int64_t attention_unseen_keys(const AttentionShape& shape, std::int64_t sq, std::int64_t sk) {
   return shape.window > 0 ? std::clamp<std::int64_t>(sk - sq + 1 - shape.window, 0, sk) : 0;
 }

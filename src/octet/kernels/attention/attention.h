@@ -63,6 +63,8 @@ struct AttentionBackward {
 };
 void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op);
 
+// Whether the window is shorter than sk keys.
+bool attention_hides_keys(const AttentionShape& shape, std::int64_t sk);
 // How many of the first of sk keys no query of sq sees, because of the window.
 std::int64_t attention_unseen_keys(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
 

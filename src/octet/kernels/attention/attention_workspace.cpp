@@ -19,8 +19,6 @@ constexpr AttentionWorkspaceRow kTable[] = {
     {"9.19", 1, 32, 8, 128, 16384, 16384, true, 16642},
 };
 
-bool hides_keys(const AttentionShape& s, std::int64_t sk) { return s.window > 0 && s.window < sk; }
-
 }  // namespace
 
 std::span<const AttentionWorkspaceRow> attention_workspace_table() { return kTable; }
@@ -28,7 +26,7 @@ std::span<const AttentionWorkspaceRow> attention_workspace_table() { return kTab
 const AttentionWorkspaceRow* find_attention_workspace(const AttentionShape& s, std::int64_t sq, std::int64_t sk) {
   const auto found = std::find_if(std::begin(kTable), std::end(kTable), [&](const AttentionWorkspaceRow& row) {
     return row.batch == s.batch && row.heads == s.heads && row.kv_heads == s.kv_heads && row.head_dim == s.head_dim &&
-           row.sq == sq && row.sk == sk && row.deterministic == s.deterministic && !hides_keys(s, sk);
+           row.sq == sq && row.sk == sk && row.deterministic == s.deterministic && !attention_hides_keys(s, sk);
   });
   return found == std::end(kTable) ? nullptr : found;
 }
