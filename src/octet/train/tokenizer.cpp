@@ -40,12 +40,16 @@ std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& 
 
 void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
   if (init_from_is_gone(config)) return;
-  const fs::path kept = kept_tokenizer(config);
-  fs::remove_all(kept);  // perhaps of another run
+  const fs::path kept = kept_tokenizer(config), part = kept.string() + ".part";
+  fs::remove_all(part);
   const auto file = data::tokenizer_file(config.model.init_from);
-  if (!model.tokenizer.empty() || !file) return;
-  fs::create_directories(kept);
-  data::copy_tokenizer_files(*file, kept);
+  const bool keeps = model.tokenizer.empty() && file;
+  if (keeps) {
+    fs::create_directories(part);
+    data::copy_tokenizer_files(*file, part);
+  }
+  fs::remove_all(kept);  // perhaps of another run
+  if (keeps) fs::rename(part, kept);
 }
 
 std::string tokenizer_of_model(const fs::path& path, const models::DecoderConfig& model) {
