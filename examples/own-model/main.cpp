@@ -91,8 +91,8 @@ void train(const char* name, DeviceKind kind) {
 }
 
 int main(int argc, char** argv) try {
-  const bool on_gpu = argc > 2 && argv[2] == std::string_view("cuda");
-  train(argc > 1 ? argv[1] : "fp8_current", on_gpu ? DeviceKind::cuda : DeviceKind::cpu);
+  demand(argc < 3 || argv[2] == std::string_view("cuda"), ExitCode::config, argv[2], ": not a device; say cuda, or nothing");
+  train(argc > 1 ? argv[1] : "fp8_current", argc > 2 ? DeviceKind::cuda : DeviceKind::cpu);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "own-model: %s\n", error.what());
   return 1;
