@@ -55,11 +55,11 @@ LinearOperand Attention::input(const Scope& scope, std::int64_t tokens, const At
 void Attention::forward(const Scope& scope, const Tensor& rope_table, const LinearOperand& h, const Tensor& residual,
                         const Tensor& y, AttentionSaved& saved, const std::function<void()>& between) const {
   const std::int64_t tokens = scope.tensor.size() * residual.rows(), q = q_cols(), kv = kv_cols();
-  const bool keep = scope.checkpointing != Checkpointing::selective;
+  const bool keep_input = scope.checkpointing != Checkpointing::selective;
   saved.qkv = allocate(scope.stash, scope.dtype, {tokens, q + 2 * kv});
   saved.o = allocate(scope.stash, scope.dtype, {tokens, q});
   saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, tokens});
-  qkv_.forward(scope, h, {}, saved.qkv, keep ? &saved.qkv_in : nullptr);
+  qkv_.forward(scope, h, {}, saved.qkv, keep_input ? &saved.qkv_in : nullptr);
   kernels::rope(scope.queue, scope.scratch,
                 {.x = saved.qkv,
                  .rotated = q + kv,
@@ -68,16 +68,11 @@ void Attention::forward(const Scope& scope, const Tensor& rope_table, const Line
                  .table = rope_table,
                  .positions = scope.positions});
   context_attention_forward(scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse}, between);
-  if (y) {
-    output_.forward(scope, saved.o, residual, y, keep ? &saved.o_in : nullptr);
-  } else {
-    output_.rebuild(scope, scope.stash, saved.o, saved.o_in);
-  }
+  if (y) output_.forward(scope, saved.o, residual, y, nullptr);
 }
 
 void Attention::rebuild(const Scope& scope, const LinearOperand& h, AttentionSaved& saved) const {
   qkv_.rebuild(scope, h, saved.qkv_in);
-  output_.rebuild(scope, scope.scratch, saved.o, saved.o_in);
 }
 
 WholeKv Attention::gather_ahead(const Scope& scope, const AttentionSaved& saved) const {
@@ -89,7 +84,12 @@ void Attention::backward(const Scope& scope, const Tensor& rope_table, const Lin
   const std::int64_t tokens = scope.tensor.size() * gh.rows(), q = q_cols();
   const ArenaScope temporaries(scope.scratch);
   const Tensor go = allocate(scope.scratch, scope.dtype, {tokens, q});
-  output_.backward(scope, gy, saved.o_in, go);
+  {
+    const ArenaScope of_output(scope.scratch);
+    LinearSaved o;
+    output_.rebuild(scope, scope.scratch, saved.o, o);
+    output_.backward(scope, gy, o, go);
+  }
   between();
   const Tensor gqkv = allocate(scope.scratch, scope.dtype, {tokens, q + 2 * kv_cols()});
   context_attention_backward(

@@ -16,9 +16,8 @@ namespace octet::nn {
 struct AttentionSaved {
   LinearSaved qkv_in;
   Tensor qkv;  // [T, (H + 2G) K], rotated
-  Tensor o;    // [T, H K]
+  Tensor o;    // [T, H K], of which backward makes what the output linear's wgrad multiplies
   Tensor lse;  // [H, T], as context_attention.h lays it out
-  LinearSaved o_in;
 };
 
 class Attention {
@@ -49,8 +48,8 @@ class Attention {
   void rebuild(const Scope& scope, const LinearOperand& h, AttentionSaved& saved) const;
   // K and V of the ranks of scope.context, for backward, from which much may be enqueued before. Takes scratch.
   WholeKv gather_ahead(const Scope& scope, const AttentionSaved& saved) const;
-  // gh [T, D] is overwritten. gy comes from output().gradient(). `between` is called behind the products of the output linear,
-  // before the gradient of attention itself.
+  // gh [T, D] is overwritten. gy comes from output().gradient(). `between` is called before the gradient of attention itself,
+  // behind the products of the output linear; with context behind dgrad alone: wgrad hides what ranks exchange afterwards.
   void backward(const Scope& scope, const Tensor& rope_table, const LinearOperand& gy, const AttentionSaved& saved,
                 const WholeKv& kv, const Tensor& gh, const std::function<void()>& between) const;
 
