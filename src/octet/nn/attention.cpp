@@ -83,17 +83,21 @@ void Attention::backward(const Scope& scope, const Tensor& rope_table, const Lin
                          const WholeKv& kv, const Tensor& gh, const std::function<void()>& between) const {
   const std::int64_t tokens = scope.tensor.size() * gh.rows(), q = q_cols();
   const ArenaScope temporaries(scope.scratch);
-  const Tensor go = allocate(scope.scratch, scope.dtype, {tokens, q});
-  {
-    const ArenaScope of_output(scope.scratch);
+  const LinearOperand gy_of_all = output_.complete_gradient(scope, gy);
+  const auto output_wgrad = [&] {
+    const ArenaScope of_wgrad(scope.scratch);
     LinearSaved o;
     output_.rebuild(scope, scope.scratch, saved.o, o);
-    output_.backward(scope, gy, o, go);
-  }
+    output_.wgrad(scope, gy_of_all, o);
+  };
+  const Tensor go = allocate(scope.scratch, scope.dtype, {tokens, q});
+  output_.dgrad(scope, gy_of_all, go);
+  if (scope.context.size() == 1) output_wgrad();
   between();
   const Tensor gqkv = allocate(scope.scratch, scope.dtype, {tokens, q + 2 * kv_cols()});
   context_attention_backward(
-      scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = go, .gqkv = gqkv, .kv = kv});
+      scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = go, .gqkv = gqkv, .kv = kv},
+      output_wgrad);
   const LinearOperand g = qkv_.gradient(scope, gqkv);
   kernels::rope(scope.queue, scope.scratch,
                 {.x = gqkv,

@@ -245,7 +245,7 @@ WholeKv gather_ahead(const Scope& scope, const kernels::AttentionShape& shape, c
   const Tensor kv = Columns(shape).kv_of(qkv);
   const Shape whole{layout.batch * layout.seq_len, kv.cols()};
   WholeKv result{allocate(scope.scratch, qkv.dtype, whole), allocate(scope.scratch, qkv.dtype, whole), nullptr};
-  Queue& wire = scope.wire ? *scope.wire : scope.queue;
+  Queue& wire = scope.wire_or_queue();
   wire.wait(*scope.queue.record());  // whose memory this was
   if (scope.context.reaches(kv)) {
     fetch(scope, wire, layout, kv, result.by_sequence);
@@ -256,7 +256,7 @@ WholeKv gather_ahead(const Scope& scope, const kernels::AttentionShape& shape, c
   return result;
 }
 
-void context_attention_backward(const Scope& scope, const ContextAttentionBackward& op) {
+void context_attention_backward(const Scope& scope, const ContextAttentionBackward& op, const std::function<void()>& meanwhile) {
   const Columns columns(op.shape);
   const Tensor own_kv = columns.kv_of(op.qkv), own_gkv = columns.kv_of(op.gqkv);
   if (scope.context.size() == 1) {
@@ -292,7 +292,12 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
       layout.each_range(i, by_rank, gkv, [&](const Tensor& to, const Tensor& from) { copy_rows(scope.queue, from, to); });
     }
   }
-  scope.context.reduce_scatter(scope.queue, scope.scratch, {.x = by_rank, .y = layout.own(by_rank)});
+  Queue& wire = scope.wire_or_queue();
+  wire.wait(*scope.queue.record());
+  scope.context.reduce_scatter(wire, scope.scratch, {.x = by_rank, .y = layout.own(by_rank)});
+  const std::unique_ptr<Event> summed = wire.record();
+  meanwhile();
+  scope.queue.wait_for_ranks(*summed);
   if (all_before) {
     kernels::add(scope.queue, {.x = layout.own(by_rank), .y = own_gkv});
   } else {

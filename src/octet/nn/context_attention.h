@@ -8,10 +8,10 @@
 // nothing gathered; both ranges of a sequence on what is before the earlier one; the later range on what is between that and
 // itself. (cuDNN 9.19 works through a rectangle whose corner is masked as if it were not, and short calls are slow: on an H100,
 // chunks 3 and 4 of 8 of a sequence of 16,384 tokens take 3.06 ms as two calls each and 2.90 so.) Shares of gradients are rounded
-// before they are added; those of keys and values are summed over the ranks. Sent per call, n being the bytes of this rank's K and
-// V [T, 2 G K]: forward (c - 1) n, backward 2 (c - 1) n. Scratch beside that of the calls, N = c n being K and V of whole
-// sequences: N forward, and N more before the first call; backward 2 N, and in the call N / B and at most as much as op.o and
-// op.lse of a sequence, or 1.5 N / B with a window or documents.
+// before they are added; those of keys and values are summed over the ranks, beside what the caller has to do meanwhile. Sent per
+// call, n being the bytes of this rank's K and V [T, 2 G K]: forward (c - 1) n, backward 2 (c - 1) n. Scratch beside that of the
+// calls, N = c n being K and V of whole sequences: N forward, and N more before the first call; backward 2 N, and in the call N / B
+// and at most as much as op.o and op.lse of a sequence, or 1.5 N / B with a window or documents.
 #pragma once
 
 #include <functional>
@@ -49,6 +49,7 @@ struct ContextAttentionBackward {
   Tensor gqkv;         // [T, (H + 2G) K] overwritten
   const WholeKv& kv;   // gathered ahead; its by_rank is overwritten
 };
-void context_attention_backward(const Scope& scope, const ContextAttentionBackward& op);
+// `meanwhile` is called while the gradients of keys and values are on their way, on scope.wire; of one rank it is not called.
+void context_attention_backward(const Scope& scope, const ContextAttentionBackward& op, const std::function<void()>& meanwhile);
 
 }  // namespace octet::nn

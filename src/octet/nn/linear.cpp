@@ -64,6 +64,10 @@ Linear::Linear(const Options& options, const Recipe& recipe, parallel::Parameter
 
 void Linear::bind() { weight_->scale_slot = w_slot_ >= 0 ? scales_->slot(w_slot_) : weight_->scale_slot; }
 
+bool Linear::watched(const Scope& scope) const {
+  return is_fp8() && scope.observer && scope.observer->wants_products(name_);
+}
+
 void Linear::add_bias(const Scope& scope, const Tensor& y) const {
   if (!bias_) return;
   Tensor rows = bias_->value.reshape({1, y.cols()});
@@ -201,7 +205,7 @@ void Linear::forward(const Scope& scope, const LinearOperand& share, const Tenso
   }
   const GemmOperand a = kernels::row_operand(x.q), b = kernels::row_operand(weight_->codes);
   kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = out.c, .d = out.d, .accumulation = recipe_.fprop});
-  if (scope.observer && scope.observer->wants_products(name_)) {
+  if (watched(scope)) {
     const ArenaScope temporaries(scope.scratch);
     const Tensor alone = allocate(scope.scratch, DType::f32, out.d.shape);
     kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = alone, .accumulation = recipe_.fprop});
@@ -270,7 +274,7 @@ void Linear::keep(const Scope& scope, const LinearOperand& x, LinearSaved& saved
   }
   quantize(scope, Role::activation, x, Record::nothing);
   saved.q = x.q;
-  if (scope.observer && scope.observer->wants_products(name_)) {
+  if (watched(scope)) {
     Scope recompute = scope;
     recompute.record = Record::nothing;
     scope.observer->operand(recompute, name_, Role::activation, x.values, saved.q);
@@ -319,54 +323,50 @@ void Linear::backward(const Scope& scope, const Tensor& gy, const LinearSaved& s
   backward(scope, LinearOperand{.values = gy, .q = quantised_here ? gradient_codes(scope, gy.rows()) : Quantized{}}, saved, gx);
 }
 
-void Linear::backward(const Scope& scope, const LinearOperand& share, const LinearSaved& saved, const Tensor& gx) const {
+void Linear::backward(const Scope& scope, const LinearOperand& gy, const LinearSaved& saved, const Tensor& gx) const {
   const ArenaScope temporaries(scope.scratch);
+  const LinearOperand g = complete_gradient(scope, gy);
+  if (gx) dgrad(scope, g, gx);
+  wgrad(scope, g, saved);
+}
+
+LinearOperand Linear::complete_gradient(const Scope& scope, const LinearOperand& share) const {
   LinearOperand gy = share;
   add_bias_gradient(scope, share.values);
   if (gathers(scope, parallel::Cut::columns)) {
     if (is_fp8() && !gy.q.codes) gy.q = gradient_codes(scope, scope.tensor.size() * share.values.rows());
     gy = gather(scope, Role::gradient, share, gy.q, scope.scratch, scope.record);
   }
-  const auto sum_of_gx = [&] { return along_ == parallel::Cut::rows ? TokenSum(scope, {}, gx) : TokenSum::none({}, gx); };
+  if (!is_fp8()) return gy;
+  quantize(scope, Role::gradient, gy, scope.record);
+  if (scope.observer) scope.observer->operand(scope, name_, Role::gradient, gy.values, gy.q);
+  return gy;
+}
+
+void Linear::dgrad(const Scope& scope, const LinearOperand& gy, const Tensor& gx) const {
+  const ArenaScope temporaries(scope.scratch);
+  const TokenSum sum = along_ == parallel::Cut::rows ? TokenSum(scope, {}, gx) : TokenSum::none({}, gx);
+  const GemmOperand a = is_fp8() ? kernels::row_operand(gy.q) : values(gy.values);
+  const GemmOperand b = is_fp8() ? kernels::transposed_operand(weight_transposed(scope)) : transposed_values(weight_->value);
+  kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = sum.d, .accumulation = recipe_.dgrad});
+  sum.finish(scope);
+  if (!watched(scope)) return;
+  const Tensor exact = allocate(scope.scratch, DType::f32, {gy.q.codes.rows(), in_});
+  kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = exact, .accumulation = recipe_.dgrad});
+  scope.observer->product(scope, name_, "gx", exact);
+}
+
+void Linear::wgrad(const Scope& scope, const LinearOperand& gy, const LinearSaved& saved) const {
+  const ArenaScope temporaries(scope.scratch);
   const Tensor& gw = weight_->grad;
   const Tensor before = std::exchange(weight_->grad_is_stale, false) ? Tensor{} : gw;
-  if (!is_fp8()) {
-    if (gx) {
-      const TokenSum sum = sum_of_gx();
-      kernels::gemm(scope.queue, scope.scratch,
-                    {.a = values(gy.values), .b = transposed_values(weight_->value), .c = {}, .d = sum.d});
-      sum.finish(scope);
-    }
-    kernels::gemm(scope.queue, scope.scratch,
-                  {.a = transposed_values(gy.values), .b = transposed_values(saved.x), .c = before, .d = gw});
-    return;
-  }
-  const Quantized& q = gy.q;
-  quantize(scope, Role::gradient, gy, scope.record);
-  if (scope.observer) scope.observer->operand(scope, name_, Role::gradient, gy.values, q);
-
-  const std::int64_t tokens = q.codes.rows();
-  const bool watched = scope.observer && scope.observer->wants_products(name_);
-  if (gx) {
-    const ArenaScope of_dgrad(scope.scratch);
-    const TokenSum sum = sum_of_gx();
-    const GemmOperand a = kernels::row_operand(q), b = kernels::transposed_operand(weight_transposed(scope));
-    kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = sum.d, .accumulation = recipe_.dgrad});
-    sum.finish(scope);
-    if (watched) {
-      const Tensor exact = allocate(scope.scratch, DType::f32, {tokens, in_});
-      kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = exact, .accumulation = recipe_.dgrad});
-      scope.observer->product(scope, name_, "gx", exact);
-    }
-  }
-  const GemmOperand a = recipe_.wgrad_bf16 ? transposed_values(gy.values) : kernels::transposed_operand(q);
-  const GemmOperand b = recipe_.wgrad_bf16 ? transposed_values(saved.x) : kernels::transposed_operand(saved.q);
+  const GemmOperand a = keeps_input() ? transposed_values(gy.values) : kernels::transposed_operand(gy.q);
+  const GemmOperand b = keeps_input() ? transposed_values(saved.x) : kernels::transposed_operand(saved.q);
   kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = before, .d = gw, .accumulation = recipe_.wgrad});
-  if (watched) {
-    const Tensor alone = allocate(scope.scratch, DType::f32, {out_, in_});
-    kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = alone, .accumulation = recipe_.wgrad});
-    scope.observer->product(scope, name_, "gw", alone);
-  }
+  if (!watched(scope)) return;
+  const Tensor alone = allocate(scope.scratch, DType::f32, {out_, in_});
+  kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = alone, .accumulation = recipe_.wgrad});
+  scope.observer->product(scope, name_, "gw", alone);
 }
 
 }  // namespace octet::nn

@@ -89,6 +89,11 @@ class Linear {
   void backward(const Scope& scope, const LinearOperand& gy, const LinearSaved& saved, const Tensor& gx) const;
   // Of a G that exists.
   void backward(const Scope& scope, const Tensor& gy, const LinearSaved& saved, const Tensor& gx) const;
+  // The steps of backward, for who has something to do between them: what of G the producer left, in the scratch of the caller's
+  // scope, and the bias's gradient; gx, which is overwritten; the weight's gradient, which is added to.
+  LinearOperand complete_gradient(const Scope& scope, const LinearOperand& gy) const;
+  void dgrad(const Scope& scope, const LinearOperand& complete, const Tensor& gx) const;
+  void wgrad(const Scope& scope, const LinearOperand& complete, const LinearSaved& saved) const;
 
  private:
   // Whether that is shared out which a cut along this dim gathers: X of rows, G of columns.
@@ -102,6 +107,7 @@ class Linear {
   LinearOperand gather(const Scope& scope, Role role, const LinearOperand& share, const Quantized& whole, Arena& arena,
                        Record record) const;
   void keep(const Scope& scope, const LinearOperand& x, LinearSaved& saved) const;
+  bool watched(const Scope& scope) const;
   // y += bias, and its gradient += what G says.
   void add_bias(const Scope& scope, const Tensor& y) const;
   void add_bias_gradient(const Scope& scope, const Tensor& g) const;

@@ -53,6 +53,7 @@ struct Scope {
   comm::Group& expert;         // ranks that hold the other experts of the same layers, and other tokens
   double* router_total = nullptr;  // [2] device, or absent: the router's losses are added (kernels/router)
   Queue* wire = nullptr;           // what is exchanged beside the computation; absent: `queue`, and nothing is beside it
+  Queue& wire_or_queue() const { return wire ? *wire : queue; }
   std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
   Tensor positions;            // [T] I32, of each token in its sequence
   Tensor first_keys;           // [T] I32, where the document of each token begins in its sequence; or absent: it sees all before

@@ -11,7 +11,7 @@ namespace octet::plan {
 
 // What of a hidden second of exchanges costs nothing; the rest is what NCCL's kernels take of multiprocessors and memory from the
 // computation. The least squares of six rows of two H200 (docs/plan.md); tests/app/plan_rows_test.cpp fits it again.
-inline constexpr double kOverlap = 0.41;
+inline constexpr double kOverlap = 0.42;
 
 // One call in the midst of a step.
 //   product    launch + max(flops / (rate x share x fill), bytes / copy); fill as in time_model.h
