@@ -201,7 +201,8 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
   } else {
     evaluate(ids, ids);
   }
-  kernels::tune_gemms(*queue_, *scratch_, tuning);
+  // Between steps both arenas are empty; a run that chooses needs no more memory than others.
+  kernels::tune_gemms(*queue_, stash_->capacity() > scratch_->capacity() ? *stash_ : *scratch_, tuning);
 }
 
 void Engine::zero_gradients(std::int64_t micro_batches) {
