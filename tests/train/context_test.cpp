@@ -151,10 +151,10 @@ TEST_F(Context, SendsWhatItMust) {
       const std::int64_t tokens = options.micro_batch_size * options.seq_len / ranks;
       const std::int64_t local = tokens * 2 * model.kv_heads * model.head_dim * static_cast<std::int64_t>(sizeof(BFloat16));
       const std::int64_t micro_batches = steps * Steps().micro_batches / layout.mesh.data_coordinates();
-      const std::int64_t messages = micro_batches * model.layers * (mode == nn::Checkpointing::full ? 4 : 3);
+      const std::int64_t exchanges = micro_batches * model.layers * (mode == nn::Checkpointing::full ? 4 : 3);
       const State state = run(options, layout, steps);
-      EXPECT_EQ(state.sent.messages, messages);
-      EXPECT_EQ(state.sent.bytes, static_cast<double>(messages * (ranks - 1) * local));
+      EXPECT_EQ(state.sent.messages, exchanges * 2 * options.micro_batch_size) << "each half of each sequence by itself";
+      EXPECT_EQ(state.sent.bytes, static_cast<double>(exchanges * (ranks - 1) * local));
     }
   }
 }

@@ -24,78 +24,113 @@ struct Columns {
 // [calls H, tokens of a call]
 Tensor by_calls(const Tensor& lse, std::int64_t tokens) { return lse.reshape({lse.elements() / tokens, tokens}); }
 
+Tensor rows_of(const Tensor& x, const TokenRange& rows) { return x.slice_rows(rows.begin, rows.end); }
+
 // One range of one sequence: tokens [begin, end) of this rank, which see its tokens `keys`.
 struct Call {
   std::int64_t number, begin, end;
   TokenRange keys;
-  std::int64_t keys_before() const { return keys.end - (end - begin); }
-  Tensor seen(const Tensor& sequence) const { return sequence.slice_rows(keys.begin, keys.end); }
   Tensor tokens(const Tensor& x) const { return x ? x.slice_rows(begin, end) : x; }
   Tensor statistics(const Tensor& lse) const {
     return by_calls(lse, end - begin).slice_rows(number * lse.rows(), (number + 1) * lse.rows());
   }
 };
 
-// Where tokens are. K and V of all ranks [B S, 2 G K] lie by rank, [c, B, S / c], or by sequence, [B, S].
+// Where tokens are, and the keys of all ranks, or their gradients, [B n, 2 G K]: of each sequence its second half with the chunks
+// backwards, its first half, and room for what is to follow that. Rank r holds the r-th chunk of either half. What is before its
+// earlier range are the first r chunks of the first half; before its later one, all of the second half behind the chunk that it
+// holds itself and all of the first: one piece, in which the order of keys is nothing where no mask is among them.
 struct Layout {
   const comm::Group& group;
   kernels::AttentionShape shape;
-  std::int64_t batch, held, seq_len;  // sequences; tokens that a rank holds of each; tokens of each
+  std::int64_t batch, held, seq_len, chunk;  // sequences; tokens that a rank holds of each; tokens of each; half of held
+  bool masked;                               // a window or documents hide keys before a range
 
-  Layout(const comm::Group& context, const kernels::AttentionShape& attention, std::int64_t tokens)
-      : group(context), shape(attention), batch(shape.batch), held(tokens / shape.batch), seq_len(held * context.size()) {}
+  Layout(const Scope& scope, const kernels::AttentionShape& attention, std::int64_t tokens)
+      : group(scope.context),
+        shape(attention),
+        batch(shape.batch),
+        held(tokens / shape.batch),
+        seq_len(held * group.size()),
+        chunk(held / 2),
+        masked(scope.first_keys || kernels::attention_hides_keys(shape, seq_len)) {}
 
+  Tensor allocate_keys(Arena& arena, const Tensor& kv, std::int64_t room) const {
+    return allocate(arena, kv.dtype, {batch * (seq_len + room), kv.cols()});
+  }
+  Tensor of_sequence(const Tensor& keys, std::int64_t i) const {
+    const std::int64_t rows = keys.rows() / batch;
+    return keys.slice_rows(i * rows, (i + 1) * rows);
+  }
+  // Of one sequence's keys.
+  Tensor half(const Tensor& keys, int which) const {
+    return which == 0 ? keys.slice_rows(seq_len / 2, seq_len) : keys.slice_rows(0, seq_len / 2);
+  }
+  Tensor room(const Tensor& keys) const { return keys.slice_rows(seq_len, keys.rows()); }
+  Tensor in_order(const Tensor& keys) const { return keys.slice_rows(seq_len / 2, seq_len + seq_len / 2); }
+  TokenRange before(int range) const {
+    const std::int64_t rank = group.rank();
+    return range == 0 ? TokenRange{seq_len / 2, seq_len / 2 + rank * chunk} : TokenRange{(rank + 1) * chunk, seq_len};
+  }
+  Tensor of_rank(const Tensor& half, int rank) const { return half.slice_rows(rank * chunk, (rank + 1) * chunk); }
+  Tensor own(const Tensor& half) const { return of_rank(half, group.rank()); }
+
+  // visit(own tokens of a half of a sequence, that half of all ranks)
+  template <class Visit>
+  void each_half(const Tensor& own_rows, const Tensor& keys, Visit&& visit) const {
+    for (std::int64_t i = 0; i < batch; ++i) {
+      for (int which = 0; which < 2; ++which) {
+        const std::int64_t first = i * held + which * chunk;
+        visit(own_rows.slice_rows(first, first + chunk), half(of_sequence(keys, i), which));
+      }
+    }
+  }
   std::array<Call, 2> calls(std::int64_t sequence) const {
     const std::vector<TokenRange> ranges = parallel::context_ranges(seq_len, group.rank(), group.size());
-    const std::int64_t first = sequence * held, middle = first + ranges[0].count();
+    const std::int64_t first = sequence * held, middle = first + chunk;
     const auto keys = [&](const TokenRange& range) {
       return TokenRange{kernels::attention_unseen_keys(shape, range.count(), range.end), range.end};
     };
     return {Call{2 * sequence, first, middle, keys(ranges[0])}, Call{2 * sequence + 1, middle, first + held, keys(ranges[1])}};
   }
-  Tensor own(const Tensor& by_rank) const {
-    return by_rank.slice_rows(group.rank() * batch * held, (group.rank() + 1) * batch * held);
-  }
-  Tensor sequence(const Tensor& by_sequence, std::int64_t i) const {
-    return by_sequence.slice_rows(i * seq_len, (i + 1) * seq_len);
-  }
-  // visit(rows by rank, the same rows of the sequence) for each range of each rank.
-  template <class Visit>
-  void each_range(std::int64_t sequence, const Tensor& by_rank, const Tensor& rows, Visit&& visit) const {
-    for (int rank = 0; rank < group.size(); ++rank) {
-      std::int64_t at = (rank * batch + sequence) * held;
-      for (const TokenRange& range : parallel::context_ranges(seq_len, rank, group.size())) {
-        visit(by_rank.slice_rows(at, at + range.count()), rows.slice_rows(range.begin, range.end));
-        at += range.count();
-      }
-    }
-  }
 };
 
 void copy_rows(Queue& queue, const Tensor& from, const Tensor& to) { queue.copy(to.data, from.data, from.bytes()); }
 
-// K and V of all ranks: both are overwritten.
-void gather(const Scope& scope, Queue& queue, const Layout& layout, const Tensor& kv, const Tensor& by_rank,
-            const Tensor& by_sequence) {
+// Chunks of `to`, the last one first: a second half as ranks exchange it from one in the order of the sequence, or the other way.
+void copy_backwards(Queue& queue, const Layout& layout, const Tensor& from, const Tensor& to) {
+  const int ranks = layout.group.size();
+  for (int rank = 0; rank < ranks; ++rank) copy_rows(queue, layout.of_rank(from, rank), layout.of_rank(to, ranks - 1 - rank));
+}
+
+// K and V of all ranks; where there is a mask also in the order of the sequence.
+void gather(const Scope& scope, Queue& queue, const Layout& layout, const Tensor& kv, const Tensor& keys) {
   const TraceRange range(queue, "gather keys");
-  kernels::cast(queue, {.x = kv, .y = layout.own(by_rank)});
-  scope.context.all_gather(queue, scope.scratch, {.x = layout.own(by_rank), .y = by_rank});
-  for (std::int64_t i = 0; i < layout.batch; ++i) {
-    layout.each_range(i, by_rank, layout.sequence(by_sequence, i),
-                      [&](const Tensor& from, const Tensor& to) { copy_rows(queue, from, to); });
+  layout.each_half(kv, keys, [&](const Tensor& from, const Tensor& half) {
+    kernels::cast(queue, {.x = from, .y = layout.own(half)});
+  });
+  {
+    const comm::Batch batch(scope.context, queue);
+    layout.each_half(kv, keys, [&](const Tensor&, const Tensor& half) {
+      scope.context.all_gather(queue, scope.scratch, {.x = layout.own(half), .y = half});
+    });
+  }
+  for (std::int64_t i = 0; layout.masked && i < layout.batch; ++i) {
+    const Tensor of_sequence = layout.of_sequence(keys, i);
+    copy_backwards(queue, layout, layout.half(of_sequence, 1), layout.room(of_sequence));
   }
 }
 
-// The same where every rank's own K and V are within reach. Those of forward have long been there.
-void fetch(const Scope& scope, Queue& queue, const Layout& layout, const Tensor& kv, const Tensor& by_sequence) {
-  const std::int64_t chunk = layout.held / 2;
+// The same where every rank's own K and V are within reach, and where there is a mask in the order of the sequence alone. Those of
+// forward have long been there.
+void fetch(const Scope& scope, Queue& queue, const Layout& layout, const Tensor& kv, const Tensor& keys) {
+  const int ranks = layout.group.size();
   for (std::int64_t part = 0; part < 2 * layout.batch; ++part) {
-    comm::Fetch op{.x = kv.slice_rows(part * chunk, (part + 1) * chunk), .y = {}};
-    for (int rank = 0; rank < layout.group.size(); ++rank) {
-      const TokenRange range =
-          parallel::context_ranges(layout.seq_len, rank, layout.group.size())[static_cast<std::size_t>(part % 2)];
-      op.y.push_back(layout.sequence(by_sequence, part / 2).slice_rows(range.begin, range.end));
-    }
+    const Tensor of_sequence = layout.of_sequence(keys, part / 2);
+    const bool backwards = part % 2 == 1 && layout.masked;
+    const Tensor to = backwards ? layout.room(of_sequence) : layout.half(of_sequence, static_cast<int>(part % 2));
+    comm::Fetch op{.x = kv.slice_rows(part * layout.chunk, (part + 1) * layout.chunk), .y = {}};
+    for (int rank = 0; rank < ranks; ++rank) op.y.push_back(layout.of_rank(to, backwards ? ranks - 1 - rank : rank));
     scope.context.fetch(queue, op);
   }
 }
@@ -105,7 +140,7 @@ kernels::AttentionShape of_one_sequence(kernels::AttentionShape shape) {
   return shape;
 }
 
-// Backward where every query sees all keys before its own. What the queries of a range see of its own keys, which are here.
+// Backward without a mask. What the queries of a range see of its own keys, which are here.
 void backward_in_ranges(const Scope& scope, const Layout& layout, const ContextAttentionBackward& op) {
   const Columns columns(op.shape);
   kernels::AttentionShape shape = op.shape;
@@ -117,59 +152,57 @@ void backward_in_ranges(const Scope& scope, const Layout& layout, const ContextA
                                .k = columns.k_of(kv),
                                .v = columns.v_of(kv),
                                .o = op.o,
-                               .lse = by_calls(op.lse, layout.held / 2),
+                               .lse = by_calls(op.lse, layout.chunk),
                                .go = op.go,
                                .gq = columns.q_of(op.gqkv),
                                .gk = columns.k_of(gkv),
                                .gv = columns.v_of(gkv)});
 }
 
-// The rest: what both ranges of a sequence see in one call, then what the later one alone does. gq is added to; gkv [S, 2 G K] by
-// sequence, overwritten.
-void backward_before_ranges(const Scope& scope, const ContextAttentionBackward& op, const std::array<Call, 2>& calls,
-                            const Tensor& kv, const Tensor& gkv) {
+// The rest: what the ranges of a sequence see before them. gq is added to; gkv, of its keys, overwritten.
+void backward_before_ranges(const Scope& scope, const Layout& layout, const ContextAttentionBackward& op,
+                            const std::array<Call, 2>& calls, const Tensor& kv, const Tensor& gkv) {
   const Columns columns(op.shape);
   kernels::AttentionShape shape = of_one_sequence(op.shape);
   shape.window = 0;
   shape.visible = kernels::Visible::all;
-  const auto backward = [&](std::int64_t begin, std::int64_t end, const Tensor& lse, const TokenRange& keys) {
+  const auto backward = [&](const Call& call, const Tensor& seen, const Tensor& gseen) {
     const ArenaScope temporaries(scope.scratch);
-    const Tensor seen = kv.slice_rows(keys.begin, keys.end), gseen = gkv.slice_rows(keys.begin, keys.end);
-    const Tensor share = allocate(scope.scratch, op.gqkv.dtype, {end - begin, columns.q});
+    const Tensor share = allocate(scope.scratch, op.gqkv.dtype, {call.end - call.begin, columns.q});
     kernels::attention_backward(scope.queue, scope.scratch,
                                 {.shape = shape,
-                                 .q = columns.q_of(op.qkv.slice_rows(begin, end)),
+                                 .q = columns.q_of(call.tokens(op.qkv)),
                                  .k = columns.k_of(seen),
                                  .v = columns.v_of(seen),
-                                 .o = op.o.slice_rows(begin, end),
-                                 .lse = lse,
-                                 .go = op.go.slice_rows(begin, end),
+                                 .o = call.tokens(op.o),
+                                 .lse = call.statistics(op.lse),
+                                 .go = call.tokens(op.go),
                                  .gq = share,
                                  .gk = columns.k_of(gseen),
                                  .gv = columns.v_of(gseen)});
-    kernels::add(scope.queue, {.x = share, .y = columns.q_of(op.gqkv.slice_rows(begin, end))});
+    kernels::add(scope.queue, {.x = share, .y = columns.q_of(call.tokens(op.gqkv))});
   };
+  // The later range sees most keys: it writes, what it does not see is zero, and the other's share is added.
   const auto& [earlier, later] = calls;
-  if (earlier.keys_before() > 0) {
-    const ArenaScope temporaries(scope.scratch);
-    const std::int64_t middle = earlier.end - earlier.begin;
-    const Tensor both = allocate(scope.scratch, op.lse.dtype, {op.lse.rows(), 2 * middle});
-    kernels::cast(scope.queue, {.x = earlier.statistics(op.lse), .y = both.slice_cols(0, middle)});
-    kernels::cast(scope.queue, {.x = later.statistics(op.lse), .y = both.slice_cols(middle, 2 * middle)});
-    backward(earlier.begin, later.end, both, {0, earlier.keys_before()});
-  }
-  backward(later.begin, later.end, later.statistics(op.lse), {earlier.keys_before(), later.keys_before()});
-  const Tensor unseen = gkv.slice_rows(later.keys_before(), gkv.rows());
+  const TokenRange before_earlier = layout.before(0), before_later = layout.before(1);
+  backward(later, rows_of(kv, before_later), rows_of(gkv, before_later));
+  const Tensor unseen = gkv.slice_rows(0, before_later.begin);
   scope.queue.zero(unseen.data, unseen.bytes());
+  if (before_earlier.count() == 0) return;
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor share = allocate(scope.scratch, gkv.dtype, {before_earlier.count(), gkv.cols()});
+  backward(earlier, rows_of(kv, before_earlier), share);
+  kernels::add(scope.queue, {.x = share, .y = rows_of(gkv, before_earlier)});
 }
 
-// Backward of one sequence with a window or documents, each range with all keys that it sees. gq in its columns of op.gqkv; gkv
-// [S, 2 G K] by sequence, overwritten.
-void backward_by_range(const Scope& scope, const ContextAttentionBackward& op, const std::array<Call, 2>& calls, const Tensor& kv,
-                       const Tensor& gkv) {
+// Backward of one sequence with a mask, each range with all keys that it sees. gq in its columns of op.gqkv; gkv, of its keys,
+// overwritten.
+void backward_by_range(const Scope& scope, const Layout& layout, const ContextAttentionBackward& op,
+                       const std::array<Call, 2>& calls, const Tensor& kv, const Tensor& gkv) {
   const Columns columns(op.shape);
+  const Tensor keys = layout.in_order(kv), gkeys = layout.in_order(gkv);
   const auto backward = [&](const Call& call, const Tensor& gseen) {
-    const Tensor qkv = call.tokens(op.qkv), seen = call.seen(kv);
+    const Tensor qkv = call.tokens(op.qkv), seen = rows_of(keys, call.keys);
     kernels::attention_backward(scope.queue, scope.scratch,
                                 {.shape = of_one_sequence(op.shape),
                                  .q = columns.q_of(qkv),
@@ -185,15 +218,18 @@ void backward_by_range(const Scope& scope, const ContextAttentionBackward& op, c
                                  .gk = columns.k_of(gseen),
                                  .gv = columns.v_of(gseen)});
   };
-  // The later range sees most keys: it writes, what it does not see is zero, and the other's share is added.
+  // As without a mask.
   const auto& [earlier, later] = calls;
-  backward(later, later.seen(gkv));
-  for (const Tensor& unseen : {gkv.slice_rows(0, later.keys.begin), gkv.slice_rows(later.keys.end, gkv.rows())})
+  backward(later, rows_of(gkeys, later.keys));
+  for (const Tensor& unseen : {gkeys.slice_rows(0, later.keys.begin), gkeys.slice_rows(later.keys.end, gkeys.rows())})
     scope.queue.zero(unseen.data, unseen.bytes());
-  const ArenaScope temporaries(scope.scratch);
-  const Tensor share = allocate(scope.scratch, gkv.dtype, {earlier.keys.count(), gkv.cols()});
-  backward(earlier, share);
-  kernels::add(scope.queue, {.x = share, .y = earlier.seen(gkv)});
+  {
+    const ArenaScope temporaries(scope.scratch);
+    const Tensor share = allocate(scope.scratch, gkv.dtype, {earlier.keys.count(), gkv.cols()});
+    backward(earlier, share);
+    kernels::add(scope.queue, {.x = share, .y = rows_of(gkeys, earlier.keys)});
+  }
+  copy_backwards(scope.queue, layout, layout.room(gkv), layout.half(gkv, 1));
 }
 
 }  // namespace
@@ -213,18 +249,21 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
                                        .o = op.o,
                                        .lse = by_calls(op.lse, op.qkv.rows() / op.shape.batch)});
   }
-  const Layout layout(scope.context, op.shape, op.qkv.rows());
+  const Layout layout(scope, op.shape, op.qkv.rows());
   const ArenaScope temporaries(scope.scratch);
-  const Shape whole{layout.batch * layout.seq_len, own_kv.cols()};
-  const Tensor kv = allocate(scope.scratch, op.qkv.dtype, whole);
-  {
-    const ArenaScope until_ordered(scope.scratch);
-    gather(scope, scope.queue, layout, own_kv, allocate(scope.scratch, op.qkv.dtype, whole), kv);
-  }
+  const Tensor keys = layout.allocate_keys(scope.scratch, own_kv, layout.masked ? layout.seq_len / 2 : layout.chunk);
+  gather(scope, scope.queue, layout, own_kv, keys);
   gathered();
   for (std::int64_t i = 0; i < layout.batch; ++i) {
-    for (const Call& call : layout.calls(i)) {
-      const Tensor seen = call.seen(layout.sequence(kv, i));
+    const Tensor kv = layout.of_sequence(keys, i);
+    // The own keys of a range stand behind those before it, for a causal mask.
+    if (!layout.masked) copy_rows(scope.queue, layout.own(layout.half(kv, 1)), layout.room(kv));
+    const std::array<Call, 2> calls = layout.calls(i);
+    for (int range = 0; range < 2; ++range) {
+      const Call& call = calls[static_cast<std::size_t>(range)];
+      const TokenRange before = layout.before(range);
+      const Tensor seen =
+          layout.masked ? rows_of(layout.in_order(kv), call.keys) : kv.slice_rows(before.begin, before.end + layout.chunk);
       kernels::attention_forward(scope.queue, scope.scratch,
                                  {.shape = of_one_sequence(op.shape),
                                   .q = columns.q_of(call.tokens(op.qkv)),
@@ -241,16 +280,16 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
 
 WholeKv gather_ahead(const Scope& scope, const kernels::AttentionShape& shape, const Tensor& qkv) {
   if (scope.context.size() == 1) return {};
-  const Layout layout(scope.context, shape, qkv.rows());
+  const Layout layout(scope, shape, qkv.rows());
   const Tensor kv = Columns(shape).kv_of(qkv);
-  const Shape whole{layout.batch * layout.seq_len, kv.cols()};
-  WholeKv result{allocate(scope.scratch, qkv.dtype, whole), allocate(scope.scratch, qkv.dtype, whole), nullptr};
+  const std::int64_t room = layout.masked ? layout.seq_len / 2 : 0;
+  WholeKv result{layout.allocate_keys(scope.scratch, kv, room), layout.allocate_keys(scope.scratch, kv, room), nullptr};
   Queue& wire = scope.wire_or_queue();
   wire.wait(*scope.queue.record());  // whose memory this was
   if (scope.context.reaches(kv)) {
-    fetch(scope, wire, layout, kv, result.by_sequence);
+    fetch(scope, wire, layout, kv, result.keys);
   } else {
-    gather(scope, wire, layout, kv, result.by_rank, result.by_sequence);
+    gather(scope, wire, layout, kv, result.keys);
   }
   result.ready = wire.record();
   return result;
@@ -274,35 +313,31 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
                                         .gk = columns.k_of(own_gkv),
                                         .gv = columns.v_of(own_gkv)});
   }
-  const Layout layout(scope.context, op.shape, op.qkv.rows());
-  const Tensor& by_rank = op.kv.by_rank;  // of gradients from here on
-  const bool all_before = !scope.first_keys && !kernels::attention_hides_keys(op.shape, layout.seq_len);
-  if (all_before) backward_in_ranges(scope, layout, op);
+  const Layout layout(scope, op.shape, op.qkv.rows());
+  if (!layout.masked) backward_in_ranges(scope, layout, op);
   scope.queue.wait_for_ranks(*op.kv.ready);
-  {
-    const ArenaScope until_summed(scope.scratch);
-    const Tensor gkv = allocate(scope.scratch, op.qkv.dtype, {layout.seq_len, own_kv.cols()});
-    for (std::int64_t i = 0; i < layout.batch; ++i) {
-      const Tensor kv = layout.sequence(op.kv.by_sequence, i);
-      if (all_before) {
-        backward_before_ranges(scope, op, layout.calls(i), kv, gkv);
-      } else {
-        backward_by_range(scope, op, layout.calls(i), kv, gkv);
-      }
-      layout.each_range(i, by_rank, gkv, [&](const Tensor& to, const Tensor& from) { copy_rows(scope.queue, from, to); });
-    }
+  for (std::int64_t i = 0; i < layout.batch; ++i) {
+    const auto backward = layout.masked ? backward_by_range : backward_before_ranges;
+    backward(scope, layout, op, layout.calls(i), layout.of_sequence(op.kv.keys, i), layout.of_sequence(op.kv.gradients, i));
   }
   Queue& wire = scope.wire_or_queue();
   wire.wait(*scope.queue.record());
-  scope.context.reduce_scatter(wire, scope.scratch, {.x = by_rank, .y = layout.own(by_rank)});
+  {
+    const comm::Batch batch(scope.context, wire);
+    layout.each_half(own_gkv, op.kv.gradients, [&](const Tensor&, const Tensor& half) {
+      scope.context.reduce_scatter(wire, scope.scratch, {.x = half, .y = layout.own(half)});
+    });
+  }
   const std::unique_ptr<Event> summed = wire.record();
   meanwhile();
   scope.queue.wait_for_ranks(*summed);
-  if (all_before) {
-    kernels::add(scope.queue, {.x = layout.own(by_rank), .y = own_gkv});
-  } else {
-    kernels::cast(scope.queue, {.x = layout.own(by_rank), .y = own_gkv});
-  }
+  layout.each_half(own_gkv, op.kv.gradients, [&](const Tensor& to, const Tensor& half) {
+    if (layout.masked) {
+      kernels::cast(scope.queue, {.x = layout.own(half), .y = to});
+    } else {
+      kernels::add(scope.queue, {.x = layout.own(half), .y = to});
+    }
+  });
 }
 
 }  // namespace octet::nn

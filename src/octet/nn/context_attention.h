@@ -1,17 +1,18 @@
 // Causal attention of packed, rotated QKV over sequences whose parts the c ranks of scope.context hold (parallel/context.h); on
 // one rank kernels::attention_forward and _backward themselves.
 //
-// Keys and values of all ranks are gathered for the time of a call, and put in the order of the sequences; nothing of them is
-// kept, so backward gathers them again, beside what a block does before the gradient of its attention. Forward, each range of a
-// sequence that a rank holds then is one call on the keys up to its end, from the first that its window shows, aligned to the
-// bottom right; backward too, with a window or documents. Without, backward is three: all ranges on their own keys, which needs
-// nothing gathered; both ranges of a sequence on what is before the earlier one; the later range on what is between that and
-// itself. (cuDNN 9.19 works through a rectangle whose corner is masked as if it were not, and short calls are slow: on an H100,
-// chunks 3 and 4 of 8 of a sequence of 16,384 tokens take 3.06 ms as two calls each and 2.90 so.) Shares of gradients are rounded
-// before they are added; those of keys and values are summed over the ranks, beside what the caller has to do meanwhile. Sent per
-// call, n being the bytes of this rank's K and V [T, 2 G K]: forward (c - 1) n, backward 2 (c - 1) n. Scratch beside that of the
-// calls, N = c n being K and V of whole sequences: N forward, and N more before the first call; backward 2 N, and in the call N / B
-// and at most as much as op.o and op.lse of a sequence, or 1.5 N / B with a window or documents.
+// Keys and values of all ranks are gathered for the time of a call; nothing of them is kept, so backward gathers them again, beside
+// what a block does before the gradient of its attention. Forward, each range of a sequence that a rank holds then is one call on
+// the keys up to its end, from the first that its window shows, aligned to the bottom right; backward too, with a window or
+// documents. Without, backward is three: all ranges on their own keys, which needs nothing gathered, and each range on what is
+// before it. (cuDNN 9.19 works through a rectangle whose corner is masked as if it were not: on an H100, chunks 3 and 4 of 8 of a
+// sequence of 16,384 tokens take 3.06 ms as one call each.) Keys before a range may stand in any order there, so nothing is moved
+// after it was gathered or before it is summed, which is half by half; with a window or documents they are put in order.
+//
+// Shares of gradients are rounded before they are added; those of keys and values are summed over the ranks, beside what the caller
+// has to do meanwhile. Sent per call, n being the bytes of this rank's K and V [T, 2 G K]: forward (c - 1) n, backward 2 (c - 1) n.
+// Scratch beside that of the calls, N = c n being K and V of whole sequences: forward N + n / 2, backward 2 N and in the call less
+// than N / 2 B or op.o of a sequence; with a window or documents 1.5 N, and 3 N and less than N / 2 B.
 #pragma once
 
 #include <functional>
@@ -35,7 +36,7 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
 
 // K and V of whole sequences on their way to this rank; nothing on one rank.
 struct WholeKv {
-  Tensor by_rank, by_sequence;  // [B S, 2 G K] each
+  Tensor keys, gradients;  // [B S, 2 G K] each, or half as much again
   std::unique_ptr<Event> ready;
 };
 // Of `qkv` as in forward, which has been enqueued on all ranks. On scope.wire; memory from scratch, for backward, which must come
@@ -47,7 +48,7 @@ struct ContextAttentionBackward {
   Tensor qkv, o, lse;  // as in forward
   Tensor go;           // [T, H K]
   Tensor gqkv;         // [T, (H + 2G) K] overwritten
-  const WholeKv& kv;   // gathered ahead; its by_rank is overwritten
+  const WholeKv& kv;   // gathered ahead; its gradients are overwritten
 };
 // `meanwhile` is called while the gradients of keys and values are on their way, on scope.wire; of one rank it is not called.
 void context_attention_backward(const Scope& scope, const ContextAttentionBackward& op, const std::function<void()>& meanwhile);
