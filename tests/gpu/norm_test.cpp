@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "gpu/twins.h"
 #include "octet/numerics/bounds.h"
@@ -19,8 +20,8 @@ class SumSquaresOnGpu : public testing::TwinTest {
   };
   Sums sums(const Twin& x) {
     const Twin total = filled(DType::f64, {1}, [](std::int64_t) { return 0.5; });
-    sum_squares(*cpu_queue, cpu_scratch, {.x = x.cpu, .total = total.cpu.as<double>()});
-    sum_squares(*gpu_queue, gpu_scratch, {.x = x.gpu, .total = total.gpu.as<double>()});
+    sum_squares(*cpu_queue, cpu_scratch, {.x = {&x.cpu, 1}, .total = total.cpu.as<double>()});
+    sum_squares(*gpu_queue, gpu_scratch, {.x = {&x.gpu, 1}, .total = total.gpu.as<double>()});
     return {total.cpu.as<double>()[0], testing::values_of(fetch(total.gpu).view())[0]};
   }
 };
@@ -37,6 +38,25 @@ TEST_F(SumSquaresOnGpu, IsThatOfTheCpu) {
       EXPECT_EQ(sums(x).gpu, whole.gpu) << "the same bits every time";
     }
   }
+}
+
+// More than one launch takes, of both dtypes, some of them empty or not aligned.
+TEST_F(SumSquaresOnGpu, OfManyTensorsIsThatOfTheCpu) {
+  std::vector<Tensor> cpu, gpu;
+  double elements = 0;
+  for (std::int64_t i = 0; i < 230; ++i) {
+    const std::int64_t count = i % 50 == 7 ? 0 : i % 9 == 0 ? 70000 + i : 1 + 37 * i;
+    const Twin x = random(i % 3 == 0 ? DType::f32 : DType::bf16, {count + 1});
+    const std::int64_t first = i % 4 == 1 ? 1 : 0;
+    cpu.push_back(x.cpu.slice_rows(first, first + count));
+    gpu.push_back(x.gpu.slice_rows(first, first + count));
+    elements += static_cast<double>(count);
+  }
+  const Twin total = filled(DType::f64, {1}, [](std::int64_t) { return 0.5; });
+  sum_squares(*cpu_queue, cpu_scratch, {.x = cpu, .total = total.cpu.as<double>()});
+  sum_squares(*gpu_queue, gpu_scratch, {.x = gpu, .total = total.gpu.as<double>()});
+  const double expected = total.cpu.as<double>()[0];
+  EXPECT_NEAR(testing::values_of(fetch(total.gpu).view())[0], expected, 2 * gamma(elements, kUnitRoundoffF64) * expected);
 }
 
 TEST_F(SumSquaresOnGpu, LosesNoHostileValue) {

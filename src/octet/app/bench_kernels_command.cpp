@@ -248,7 +248,7 @@ class KernelBench {
                                  .scalars = static_cast<const kernels::StepScalars*>(scalars.data)});
       });
       time("sum of squares, " + state, static_cast<double>(g.bytes()),
-           [&] { kernels::sum_squares(*queue_, scratch_, {.x = g, .total = total.as<double>()}); });
+           [&] { kernels::sum_squares(*queue_, scratch_, {.x = {&g, 1}, .total = total.as<double>()}); });
     }
   }
 

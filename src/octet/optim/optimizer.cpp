@@ -1,5 +1,7 @@
 #include "octet/optim/optimizer.h"
 
+#include <vector>
+
 #include "octet/base/rng.h"
 #include "octet/kernels/norm/norm.h"
 
@@ -42,12 +44,12 @@ void Optimizer::ask_to_stop(Queue& queue) {
 
 void Optimizer::add_squares(Queue& queue, Arena& scratch, parallel::UnitRange units) {
   const TraceRange range(queue, concat("squares of units ", units.begin, " to ", units.end - 1));
+  std::vector<Tensor> gradients;
   for (const parallel::Parameter& p : store_.parameters()) {
     if (!units.contains(p.unit)) continue;
-    for (const parallel::TensorPiece& piece : p.own_pieces()) {
-      kernels::sum_squares(queue, scratch, {.x = p.of_part(p.grad_part, piece), .total = &state_of(state_)->sum_squares});
-    }
+    for (const parallel::TensorPiece& piece : p.own_pieces()) gradients.push_back(p.of_part(p.grad_part, piece));
   }
+  kernels::sum_squares(queue, scratch, {.x = gradients, .total = &state_of(state_)->sum_squares});
 }
 
 void Optimizer::prepare(Queue& queue, const StepInput& input) {

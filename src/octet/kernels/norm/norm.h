@@ -1,5 +1,7 @@
-// Sum of squares of a gradient, for the global norm.
+// Sum of squares of gradients, for the global norm.
 #pragma once
+
+#include <span>
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
@@ -7,10 +9,11 @@
 
 namespace octet::kernels {
 
-// total[0] += sum x^2, in F64 over fixed pieces of x, added in a fixed order: on one device the same bits every time.
+// total[0] += sum x^2 over all of `x`, in F64 over fixed pieces of each, added in a fixed order: on one device the same bits every
+// time.
 struct SumSquares {
-  Tensor x;  // any shape, contiguous; F32, BF16 or F64
-  double* total = nullptr;  // device
+  std::span<const Tensor> x;  // any shapes, contiguous; F32, BF16 or F64
+  double* total = nullptr;    // device
 };
 void sum_squares(Queue& queue, Arena& scratch, const SumSquares& op);
 

@@ -1,6 +1,5 @@
 #include <cuda_runtime.h>
 
-#include "octet/base/math.h"
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/block_cuda.h"
 #include "octet/kernels/norm/norm_cpu.h"
@@ -21,12 +20,19 @@ __device__ void add_square(double& sum, float value) {
   sum = fma(wide, wide, sum);
 }
 
-// One block, one piece.
+// The tensors of a launch, which are its parameters.
+constexpr std::size_t kMostTensors = 96;  // fewer than twice 64
+struct Tensors {
+  const void* x[kMostTensors];
+  std::int64_t count[kMostTensors];
+  int first_piece[kMostTensors];  // of the launch
+  bool narrow[kMostTensors];      // BF16, or else F32
+  int tensors;
+};
+
 template <class T>
-__global__ void __launch_bounds__(kThreads) piece_kernel(const T* x, std::int64_t count, bool aligned, double* partials) {
-  const std::int64_t first = std::int64_t{blockIdx.x} * cpu::kSumSquaresPiece;
-  const T* piece = x + first;
-  const int size = static_cast<int>(min(cpu::kSumSquaresPiece, count - first));
+__device__ double thread_sum(const T* piece, int size) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(piece) % 16 == 0;
   const int vectors = aligned ? size / kWidth : 0;
   double sum = 0;
 #pragma unroll 4
@@ -37,8 +43,21 @@ __global__ void __launch_bounds__(kThreads) piece_kernel(const T* x, std::int64_
   }
   for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < size; i += kThreads)
     add_square(sum, static_cast<float>(piece[i]));
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+  return sum;
+}
+
+// One block, one piece.
+__global__ void __launch_bounds__(kThreads) piece_kernel(const __grid_constant__ Tensors tensors, double* partials) {
+  const int piece = static_cast<int>(blockIdx.x);
+  int tensor = 0;
+  for (int step = 64; step > 0; step /= 2) {  // the last that does not begin behind it
+    if (tensor + step < tensors.tensors && tensors.first_piece[tensor + step] <= piece) tensor += step;
+  }
+  const std::int64_t first = std::int64_t{piece - tensors.first_piece[tensor]} * cpu::kSumSquaresPiece;
+  const int size = static_cast<int>(min(cpu::kSumSquaresPiece, tensors.count[tensor] - first));
+  const double sum = block_sum(tensors.narrow[tensor] ? thread_sum(static_cast<const BFloat16*>(tensors.x[tensor]) + first, size)
+                                                      : thread_sum(static_cast<const float*>(tensors.x[tensor]) + first, size));
+  if (threadIdx.x == 0) partials[piece] = sum;
 }
 
 __global__ void __launch_bounds__(kAddThreads) add_kernel(const double* partials, std::int64_t count, double* total) {
@@ -48,25 +67,35 @@ __global__ void __launch_bounds__(kAddThreads) add_kernel(const double* partials
   if (threadIdx.x == 0) *total += sum;
 }
 
-template <class T>
-void launch_pieces(cudaStream_t stream, const Tensor& tensor, std::int64_t pieces, double* partials) {
-  const T* x = tensor.as<T>();
-  piece_kernel<<<static_cast<unsigned>(pieces), kThreads, 0, stream>>>(x, tensor.elements(), are_aligned(x), partials);
-  check_launch("sum_squares");
-}
-
 }  // namespace
 
 void sum_squares(Queue& queue, const SumSquares& op, double* partials) {
-  const std::int64_t pieces = ceil_div(op.x.elements(), cpu::kSumSquaresPiece);
-  if (pieces == 0) return;
   const cudaStream_t stream = stream_of(queue);
-  if (op.x.dtype == DType::f32) {
-    launch_pieces<float>(stream, op.x, pieces, partials);
-  } else {
-    require(op.x.dtype == DType::bf16, "sum_squares on CUDA: x is ", name_of(op.x.dtype), ", not F32 or BF16");
-    launch_pieces<BFloat16>(stream, op.x, pieces, partials);
+  std::int64_t pieces = 0;  // of all launches
+  Tensors launch{};
+  std::int64_t of_launch = 0;
+  const auto flush = [&] {
+    if (of_launch == 0) return;
+    piece_kernel<<<static_cast<unsigned>(of_launch), kThreads, 0, stream>>>(launch, partials + pieces);
+    check_launch("sum_squares");
+    pieces += of_launch;
+    of_launch = 0;
+    launch.tensors = 0;
+  };
+  for (const Tensor& x : op.x) {
+    require(x.dtype == DType::f32 || x.dtype == DType::bf16, "sum_squares on CUDA: x is ", name_of(x.dtype), ", not F32 or BF16");
+    const std::int64_t of_tensor = cpu::sum_squares_pieces(x);
+    if (of_tensor == 0) continue;
+    if (launch.tensors == static_cast<int>(kMostTensors)) flush();
+    const auto at = static_cast<std::size_t>(launch.tensors++);
+    launch.x[at] = x.data;
+    launch.count[at] = x.elements();
+    launch.first_piece[at] = static_cast<int>(of_launch);
+    launch.narrow[at] = x.dtype == DType::bf16;
+    of_launch += of_tensor;
   }
+  flush();
+  if (pieces == 0) return;
   add_kernel<<<1, kAddThreads, 0, stream>>>(partials, pieces, op.total);
   check_launch("sum_squares");
 }

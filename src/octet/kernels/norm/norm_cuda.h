@@ -5,7 +5,7 @@
 
 namespace octet::kernels::cuda {
 
-// `partials`: one for each cpu::kSumSquaresPiece elements, in device memory.
+// `partials`: cpu::sum_squares_pieces of all tensors, in device memory.
 void sum_squares(Queue& queue, const SumSquares& op, double* partials);
 
 }  // namespace octet::kernels::cuda
