@@ -51,7 +51,7 @@ void train(const char* name, DeviceKind kind) {
   const auto device = make_device(kind);
   const auto queue = device->make_queue();
   Arena stash(*device, MemoryCategory::activations, std::size_t{1} << 26),
-      scratch(*device, MemoryCategory::workspace, std::size_t{1} << 26);
+      scratch(*device, MemoryCategory::workspace, std::size_t{1} << 27);  // cuBLASLt takes half of it
   const auto alone = comm::make_silent_group("alone");
   const nn::Scope scope{
       .queue = *queue, .stash = stash, .scratch = scratch, .context = *alone, .tensor = *alone, .expert = *alone};
