@@ -31,10 +31,17 @@ run_tests() {
   grep -E '^\[  FAILED|^\[  PASSED|tests ran' "$out/tests.log" | sort -u | tail -n 40
   return $status
 }
+# In processes beside each other, on the same GPUs: most of the time goes into connecting.
 run_ranks() {
-  "$(test_program octet_test_gpu_ranks)" --gtest_brief=1 >"$out/ranks.log" 2>&1
-  local status=$?
-  grep -E '^\[  FAILED|^\[  PASSED|^\[  SKIPPED|tests ran' "$out/ranks.log" | sort -u | tail -n 40
+  local shards=3 shard pids=() status=0
+  for ((shard = 0; shard < shards; ++shard)); do
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard "$(test_program octet_test_gpu_ranks)" >"$out/ranks-$shard.log" 2>&1 &
+    pids+=($!)
+  done
+  for ((shard = 0; shard < shards; ++shard)); do
+    wait "${pids[shard]}" || status=1
+    grep -E '^\[  FAILED|^\[  PASSED|^\[  SKIPPED|tests ran' "$out/ranks-$shard.log" | sort -u | tail -n 40
+  done
   return $status
 }
 # Without the products, what times them and whole steps, which take long under it and run the libraries' kernels. In SHARDS processes
