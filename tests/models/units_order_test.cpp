@@ -106,6 +106,25 @@ TEST(UnitsOrder, ForwardGathersKeysBeforeTheNextUnit) {
   for (const std::size_t unit : {7, 10}) EXPECT_TRUE(trace.ended[unit].contains(unit - 1)) << trace.log[unit];
 }
 
+// Gradients of keys are summed when all of a layer are there, and used when they are summed; neither waits for gradients of weights.
+TEST(UnitsOrder, GradientsOfKeysAreSummedBesideTheReductionOfUnits) {
+  const Trace trace =
+      trace_of_steps(1, parallel::Weights::resharded, parallel::Gradients::sharded, false, parallel::Mesh({1, 1, 4, 1}));
+  int sums = 0;
+  for (std::size_t i = 0; i < trace.log.size(); ++i) {
+    if (trace.log[i] == "sum gradients of keys") {
+      ++sums;
+      EXPECT_TRUE(trace.ended[i].contains(trace.last(i, {"gradients of keys"}))) << i;
+      const std::size_t reduction = trace.last(i, {"reduce unit 1", "reduce unit 2", "reduce unit 3", "reduce unit 4"});
+      EXPECT_GT(i, reduction);
+      EXPECT_FALSE(trace.ended[i].contains(reduction)) << i << " waits for " << trace.log[reduction];
+    } else if (trace.log[i] == "take summed gradients of keys") {
+      EXPECT_TRUE(trace.ended[i].contains(trace.last(i, {"sum gradients of keys"}))) << i;
+    }
+  }
+  EXPECT_EQ(sums, 2 * 3) << "a layer and micro-batch each";
+}
+
 TEST(UnitsOrder, WhatIsKeptIsGatheredAndReducedOnceAStep) {
   const Log log = log_of_step(parallel::Weights::kept, parallel::Gradients::whole);
   for (int unit = 0; unit < 5; ++unit) {

@@ -81,6 +81,22 @@ TEST_F(Context, TakesTheStepOfOneRank) {
   }
 }
 
+// 48 tokens, in chunks of 8 and 3 as well.
+TEST_F(Context, TakesTheStepOfOneRankOnThreeAndEight) {
+  for (const bool documents : {false, true}) {
+    train::EngineOptions options = options_of("fp64");
+    options.model.max_position = options.seq_len = 48;
+    options.micro_batch_size = 3;
+    options.document_mask = documents;
+    const State expected = alone(options, 1);
+    for (const int ranks : {3, 8}) {
+      const Layout layout{.mesh = Mesh({1, 1, ranks, 1})};
+      SCOPED_TRACE(text(layout) + (documents ? ", documents" : ""));
+      expect_same_step(run(options, layout, 1), expected, 2 * gamma(4096, kUnitRoundoffF64));
+    }
+  }
+}
+
 // 24 tokens in chunks of 6 or 3: windows that end within the own chunk, within another, in none.
 TEST_F(Context, TakesTheStepOfOneRankWithAWindow) {
   for (const std::int64_t window : {1, 4, 11, 23, 24}) {

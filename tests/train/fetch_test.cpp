@@ -21,7 +21,7 @@ struct Shown {
   std::mutex mutex;
   std::map<std::string, std::array<std::byte*, kMostRanks>> memory;
   std::int64_t fetches = 0;
-  std::byte*& of(const std::string& group, int rank) { return memory[group][static_cast<std::size_t>(rank)]; }
+  std::byte*& of(const std::string& group, int rank) { return memory[group].at(static_cast<std::size_t>(rank)); }
 };
 
 // A group whose ranks share an address space.
@@ -166,6 +166,20 @@ TEST_F(Fetched, TakesTheStepsOfRanksThatGather) {
       options.micro_batch_size = 3;
       SCOPED_TRACE(model.family + ", " + text(layout));
       EXPECT_TRUE(takes_the_same_steps(options, layout));
+    }
+  }
+}
+
+// Where nothing hides keys they come in another order.
+TEST_F(Fetched, KeysInOrderAndNot) {
+  for (const std::int64_t window : {0, 5}) {
+    for (const int ranks : {2, 3, 4}) {
+      train::EngineOptions options = tiny_options("bf16");
+      options.model.max_position = options.seq_len = 48;
+      options.model.sliding_window = window;
+      options.micro_batch_size = 3;
+      SCOPED_TRACE(concat(ranks, " ranks, window ", window));
+      EXPECT_TRUE(takes_the_same_steps(options, {.mesh = Mesh({1, 1, ranks, 1})}));
     }
   }
 }

@@ -63,9 +63,8 @@ struct Layout {
     return keys.slice_rows(i * rows, (i + 1) * rows);
   }
   // Of one sequence's keys.
-  Tensor half(const Tensor& keys, int which) const {
-    return which == 0 ? keys.slice_rows(seq_len / 2, seq_len) : keys.slice_rows(0, seq_len / 2);
-  }
+  Tensor first_half(const Tensor& keys) const { return keys.slice_rows(seq_len / 2, seq_len); }
+  Tensor second_half(const Tensor& keys) const { return keys.slice_rows(0, seq_len / 2); }
   Tensor room(const Tensor& keys) const { return keys.slice_rows(seq_len, keys.rows()); }
   Tensor in_order(const Tensor& keys) const { return keys.slice_rows(seq_len / 2, seq_len + seq_len / 2); }
   TokenRange before(int range) const {
@@ -79,10 +78,9 @@ struct Layout {
   template <class Visit>
   void each_half(const Tensor& own_rows, const Tensor& keys, Visit&& visit) const {
     for (std::int64_t i = 0; i < batch; ++i) {
-      for (int which = 0; which < 2; ++which) {
-        const std::int64_t first = i * held + which * chunk;
-        visit(own_rows.slice_rows(first, first + chunk), half(of_sequence(keys, i), which));
-      }
+      const std::int64_t first = i * held, middle = first + chunk;
+      visit(own_rows.slice_rows(first, middle), first_half(of_sequence(keys, i)));
+      visit(own_rows.slice_rows(middle, first + held), second_half(of_sequence(keys, i)));
     }
   }
   std::array<Call, 2> calls(std::int64_t sequence) const {
@@ -117,7 +115,7 @@ void gather(const Scope& scope, Queue& queue, const Layout& layout, const Tensor
   }
   for (std::int64_t i = 0; layout.masked && i < layout.batch; ++i) {
     const Tensor of_sequence = layout.of_sequence(keys, i);
-    copy_backwards(queue, layout, layout.half(of_sequence, 1), layout.room(of_sequence));
+    copy_backwards(queue, layout, layout.second_half(of_sequence), layout.room(of_sequence));
   }
 }
 
@@ -127,8 +125,10 @@ void fetch(const Scope& scope, Queue& queue, const Layout& layout, const Tensor&
   const int ranks = layout.group.size();
   for (std::int64_t part = 0; part < 2 * layout.batch; ++part) {
     const Tensor of_sequence = layout.of_sequence(keys, part / 2);
-    const bool backwards = part % 2 == 1 && layout.masked;
-    const Tensor to = backwards ? layout.room(of_sequence) : layout.half(of_sequence, static_cast<int>(part % 2));
+    const bool second = part % 2 == 1, backwards = second && layout.masked;
+    const Tensor to = backwards ? layout.room(of_sequence)
+                      : second  ? layout.second_half(of_sequence)
+                                : layout.first_half(of_sequence);
     comm::Fetch op{.x = kv.slice_rows(part * layout.chunk, (part + 1) * layout.chunk), .y = {}};
     for (int rank = 0; rank < ranks; ++rank) op.y.push_back(layout.of_rank(to, backwards ? ranks - 1 - rank : rank));
     scope.context.fetch(queue, op);
@@ -218,7 +218,7 @@ void backward_by_range(const Scope& scope, const Layout& layout, const ContextAt
                                  .gk = columns.k_of(gseen),
                                  .gv = columns.v_of(gseen)});
   };
-  // As without a mask.
+  // Who writes and who adds: as without a mask.
   const auto& [earlier, later] = calls;
   backward(later, rows_of(gkeys, later.keys));
   for (const Tensor& unseen : {gkeys.slice_rows(0, later.keys.begin), gkeys.slice_rows(later.keys.end, gkeys.rows())})
@@ -229,7 +229,7 @@ void backward_by_range(const Scope& scope, const Layout& layout, const ContextAt
     backward(earlier, share);
     kernels::add(scope.queue, {.x = share, .y = rows_of(gkeys, earlier.keys)});
   }
-  copy_backwards(scope.queue, layout, layout.room(gkv), layout.half(gkv, 1));
+  copy_backwards(scope.queue, layout, layout.room(gkv), layout.second_half(gkv));
 }
 
 }  // namespace
@@ -257,7 +257,7 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
   for (std::int64_t i = 0; i < layout.batch; ++i) {
     const Tensor kv = layout.of_sequence(keys, i);
     // The own keys of a range stand behind those before it, for a causal mask.
-    if (!layout.masked) copy_rows(scope.queue, layout.own(layout.half(kv, 1)), layout.room(kv));
+    if (!layout.masked) copy_rows(scope.queue, layout.own(layout.second_half(kv)), layout.room(kv));
     const std::array<Call, 2> calls = layout.calls(i);
     for (int range = 0; range < 2; ++range) {
       const Call& call = calls[static_cast<std::size_t>(range)];
@@ -282,9 +282,8 @@ WholeKv gather_ahead(const Scope& scope, const kernels::AttentionShape& shape, c
   if (scope.context.size() == 1) return {};
   const Layout layout(scope, shape, qkv.rows());
   const Tensor kv = Columns(shape).kv_of(qkv);
-  const std::int64_t room = layout.masked ? layout.seq_len / 2 : 0;
-  WholeKv result{layout.allocate_keys(scope.scratch, kv, room), layout.allocate_keys(scope.scratch, kv, room), nullptr};
-  Queue& wire = scope.wire_or_queue();
+  WholeKv result{layout.allocate_keys(scope.scratch, kv, layout.masked ? layout.seq_len / 2 : 0), nullptr};
+  Queue& wire = scope.wire ? *scope.wire : scope.queue;
   wire.wait(*scope.queue.record());  // whose memory this was
   if (scope.context.reaches(kv)) {
     fetch(scope, wire, layout, kv, result.keys);
@@ -316,22 +315,30 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
   const Layout layout(scope, op.shape, op.qkv.rows());
   if (!layout.masked) backward_in_ranges(scope, layout, op);
   scope.queue.wait_for_ranks(*op.kv.ready);
+  const ArenaScope temporaries(scope.scratch);
+  // The room behind a sequence's gradients is where those of the next are written afterwards.
+  const std::int64_t rows = layout.batch * layout.seq_len, room = layout.masked ? layout.seq_len / 2 : 0;
+  const Tensor memory = allocate(scope.scratch, own_kv.dtype, {rows + room, own_kv.cols()}), gradients = memory.slice_rows(0, rows);
   for (std::int64_t i = 0; i < layout.batch; ++i) {
+    const TraceRange range(scope.queue, "gradients of keys");
     const auto backward = layout.masked ? backward_by_range : backward_before_ranges;
-    backward(scope, layout, op, layout.calls(i), layout.of_sequence(op.kv.keys, i), layout.of_sequence(op.kv.gradients, i));
+    const Tensor gkv = memory.slice_rows(i * layout.seq_len, (i + 1) * layout.seq_len + room);
+    backward(scope, layout, op, layout.calls(i), layout.of_sequence(op.kv.keys, i), gkv);
   }
-  Queue& wire = scope.wire_or_queue();
+  Queue& wire = scope.context_wire ? *scope.context_wire : scope.queue;
   wire.wait(*scope.queue.record());
   {
+    const TraceRange range(wire, "sum gradients of keys");
     const comm::Batch batch(scope.context, wire);
-    layout.each_half(own_gkv, op.kv.gradients, [&](const Tensor&, const Tensor& half) {
+    layout.each_half(own_gkv, gradients, [&](const Tensor&, const Tensor& half) {
       scope.context.reduce_scatter(wire, scope.scratch, {.x = half, .y = layout.own(half)});
     });
   }
   const std::unique_ptr<Event> summed = wire.record();
   meanwhile();
   scope.queue.wait_for_ranks(*summed);
-  layout.each_half(own_gkv, op.kv.gradients, [&](const Tensor& to, const Tensor& half) {
+  const TraceRange range(scope.queue, "take summed gradients of keys");
+  layout.each_half(own_gkv, gradients, [&](const Tensor& to, const Tensor& half) {
     if (layout.masked) {
       kernels::cast(scope.queue, {.x = layout.own(half), .y = to});
     } else {

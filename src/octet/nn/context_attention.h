@@ -6,13 +6,13 @@
 // the keys up to its end, from the first that its window shows, aligned to the bottom right; backward too, with a window or
 // documents. Without, backward is three: all ranges on their own keys, which needs nothing gathered, and each range on what is
 // before it. (cuDNN 9.19 works through a rectangle whose corner is masked as if it were not: on an H100, chunks 3 and 4 of 8 of a
-// sequence of 16,384 tokens take 3.06 ms as one call each.) Keys before a range may stand in any order there, so nothing is moved
-// after it was gathered or before it is summed, which is half by half; with a window or documents they are put in order.
+// sequence of 16,384 tokens take 3.06 ms as one call each.) Keys before a range may stand in any order there, so what is gathered
+// and what is summed, both half by half, is not put in another; with a window or documents it is.
 //
 // Shares of gradients are rounded before they are added; those of keys and values are summed over the ranks, beside what the caller
 // has to do meanwhile. Sent per call, n being the bytes of this rank's K and V [T, 2 G K]: forward (c - 1) n, backward 2 (c - 1) n.
 // Scratch beside that of the calls, N = c n being K and V of whole sequences: forward N + n / 2, backward 2 N and in the call less
-// than N / 2 B or op.o of a sequence; with a window or documents 1.5 N, and 3 N and less than N / 2 B.
+// than N / 2 B and half of op.o of a sequence; with a window or documents 1.5 N, and 2.5 N and at most N / B.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
 
 // K and V of whole sequences on their way to this rank; nothing on one rank.
 struct WholeKv {
-  Tensor keys, gradients;  // [B S, 2 G K] each, or half as much again
+  Tensor keys;  // [B S, 2 G K], or half as much again
   std::unique_ptr<Event> ready;
 };
 // Of `qkv` as in forward, which has been enqueued on all ranks. On scope.wire; memory from scratch, for backward, which must come
@@ -48,9 +48,9 @@ struct ContextAttentionBackward {
   Tensor qkv, o, lse;  // as in forward
   Tensor go;           // [T, H K]
   Tensor gqkv;         // [T, (H + 2G) K] overwritten
-  const WholeKv& kv;   // gathered ahead; its gradients are overwritten
+  const WholeKv& kv;   // gathered ahead
 };
-// `meanwhile` is called while the gradients of keys and values are on their way, on scope.wire; of one rank it is not called.
+// `meanwhile` is called while the gradients of keys and values are on their way, on scope.context_wire; of one rank it is not called.
 void context_attention_backward(const Scope& scope, const ContextAttentionBackward& op, const std::function<void()>& meanwhile);
 
 }  // namespace octet::nn

@@ -4,8 +4,8 @@
 //   wgrad  gW[out, in] += Gᵀ[out, T] · X[T, in],  gb[out] += sum over tokens of G
 // In FP8 the operands are codes, row-wise for the product that sums over columns and transposed for the one that sums over
 // tokens. W is quantised by parallel::ParameterStore::refresh. X and G are quantised by the op that makes them (a norm, SwiGLU,
-// ...) where nobody reads their values, else here. Only the transposed X is kept for backward. A bias is added to Y as it is
-// stored, and its gradient is summed of G's values.
+// ...) where nobody reads their values, else here. Of X only the transposed codes are kept for backward, and those not where a caller
+// keeps its values and has them made again (attention.h). A bias is added to Y as it is stored, and its gradient is summed of G's values.
 //
 // On the t ranks of the tensor axis a linear is cut by rows, its X and gX being shares of the tokens [T / t, in] and its Y and G
 // some columns of all [T, out / t], or by columns, the other way round. What is shared out is gathered before it is multiplied,
@@ -28,7 +28,7 @@ namespace octet::nn {
 // What backward needs of X: one of the two.
 struct LinearSaved {
   Tensor x;     // [T, in] itself, where wgrad multiplies BF16 or FP32: the caller keeps it alive
-  Quantized q;  // codes_t and scale_inv_t in the stash
+  Quantized q;  // codes_t and scale_inv_t, in the stash or, where backward makes them, in the scratch
 };
 
 // X or G of a linear, given out before the op that makes it runs. That op fills `values`, or writes `codes` in their place.

@@ -20,8 +20,8 @@ class LinearObserver {
  public:
   virtual ~LinearObserver() = default;
   // `source` is what was quantised: BF16, or the weight's primary copy. A weight that this rank holds a part of is not seen in a
-  // pass: train::Engine::observe_weights shows it. A recompute calls again (scope.record is nothing), with the transposed part
-  // that the first pass of a checkpointed block leaves out.
+  // pass: train::Engine::observe_weights shows it. Backward calls again (scope.record is nothing), with the transposed part,
+  // where the first pass leaves that out: of a checkpointed block, and of attention's output.
   virtual void operand(const Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) = 0;
   // Whether products of this linear are wanted: they cost a GEMM each where the layer adds into something else.
   virtual bool wants_products(std::string_view linear) const = 0;
@@ -34,7 +34,7 @@ enum class Record : std::uint8_t { amax, nothing };
 
 // What forward keeps for backward.
 enum class Checkpointing : std::uint8_t {
-  none,       // everything that backward reads
+  none,       // everything that backward reads, but codes of attention's output
   selective,  // all but what is cheap to rebuild: norm outputs, SwiGLU outputs and their codes
   full,       // a block's input alone
 };
@@ -53,7 +53,7 @@ struct Scope {
   comm::Group& expert;         // ranks that hold the other experts of the same layers, and other tokens
   double* router_total = nullptr;  // [2] device, or absent: the router's losses are added (kernels/router)
   Queue* wire = nullptr;           // what is exchanged beside the computation; absent: `queue`, and nothing is beside it
-  Queue& wire_or_queue() const { return wire ? *wire : queue; }
+  Queue* context_wire = nullptr;   // the same, of what does not wait for gradients of parameters (parallel/units.h)
   std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
   Tensor positions;            // [T] I32, of each token in its sequence
   Tensor first_keys;           // [T] I32, where the document of each token begins in its sequence; or absent: it sees all before

@@ -86,6 +86,7 @@ Units::Units(Queue& compute, ParameterStore& store, const Groups& groups, const 
   if (groups.shards->size() > 1 || groups.replicas->size() > 1) {
     own_wire_ = compute.device().make_queue();
     wire_ = own_wire_.get();
+    if (groups.context->size() > 1 && compute.kind() != DeviceKind::cpu) own_context_wire_ = compute.device().make_queue();
   }
   units_.resize(static_cast<std::size_t>(store.unit_count()));
   cut_.resize(units_.size());

@@ -86,6 +86,9 @@ class Units {
 
   // What is enqueued beside the computation; the computation's own where there is one rank.
   Queue& wire() { return *wire_; }
+  // What ranks of the context axis exchange beside the computation and must not come behind gradients; the wire where queues run in
+  // the order of the program.
+  Queue& context_wire() { return own_context_wire_ ? *own_context_wire_ : *wire_; }
 
  private:
   // Memory that units lie in, one at a time; without memory of its own where the store keeps the unit for ever.
@@ -129,7 +132,7 @@ class Units {
   ParameterStore& store_;
   const Groups& groups_;
   Layout layout_;
-  std::unique_ptr<Queue> own_wire_;
+  std::unique_ptr<Queue> own_wire_, own_context_wire_;
   Queue* wire_;
   std::vector<std::vector<Parameter*>> units_, cut_;
   Slots weights_, gradients_;

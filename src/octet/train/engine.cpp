@@ -201,7 +201,7 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
   } else {
     evaluate(ids, ids);
   }
-  // Between steps both arenas are empty; a run that chooses needs no more memory than others.
+  // Between steps both arenas are empty: where the larger has room, choosing takes no other memory.
   kernels::tune_gemms(*queue_, stash_->capacity() > scratch_->capacity() ? *stash_ : *scratch_, tuning);
 }
 

@@ -29,22 +29,30 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   const auto device = make_meta_device(DeviceKind::cuda, seconds);
   Engine engine(options, *device, groups);
   Queue &compute = engine.queue(), &wire = engine.model().units().wire();
+  Queue& context_wire = engine.model().units().context_wire();
   const auto now = [&] { return compute.record()->seconds(); };
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len));
   engine.refresh();
 
   const auto profile = [&](const auto& body) {
-    compute.start_profile();
-    if (&wire != &compute) wire.start_profile();
+    std::array queues{&compute, &wire, &context_wire};
+    for (std::size_t i = 0; i < queues.size(); ++i) {
+      if (std::find(queues.begin(), queues.begin() + i, queues[i]) != queues.begin() + i) queues[i] = nullptr;  // seen
+      if (queues[i]) queues[i]->start_profile();
+    }
     body();
-    return std::array{compute.take_profile(), &wire == &compute ? std::vector<OpTime>() : wire.take_profile()};
+    std::array<std::vector<OpTime>, queues.size()> profiles;
+    for (std::size_t i = 0; i < queues.size(); ++i) {
+      if (queues[i]) profiles[i] = queues[i]->take_profile();
+    }
+    return profiles;
   };
   StepCount count;
   const auto part = [&](double times, const auto& body) {
     const double begin = now();
     const auto profiles = profile(body);
     add(count.compute, profiles[0], times);
-    add(count.wire, profiles[1], times);
+    for (const auto* profile : {&profiles[1], &profiles[2]}) add(count.wire, *profile, times);
     count.seconds += times * (now() - begin);
     return profiles;
   };

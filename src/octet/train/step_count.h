@@ -8,7 +8,7 @@
 namespace octet::train {
 
 struct StepCount {
-  std::vector<OpTime> compute, wire;  // of the step on either queue; ops of one name, shape and group added up
+  std::vector<OpTime> compute, wire;  // of the step on its queue, on those beside it; ops of one name, shape and group added up
   std::vector<OpTime> each;           // of these the exchanges of one micro-batch more; of three or more alone
   double seconds = 0;                 // from the end of the step before it, on the queue of the computation, to its own
 };

@@ -19,8 +19,8 @@ class Block {
   virtual void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y,
                        const std::function<void()>& amid_attention) = 0;
   // gy: gradient of y, from output_gradient() of this block. gx: gradient of x, from that of the block before; its values [T, D]
-  // are gy's own, overwritten. `amid_attention` is called between the products of the output linear of attention and the gradient
-  // of attention itself.
+  // are gy's own, overwritten. `amid_attention` is called before the gradient of attention itself, behind dgrad of its
+  // output linear (nn/attention.h).
   virtual void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy,
                         const nn::LinearOperand& gx, const std::function<void()>& amid_attention) = 0;
   // The gradient of y, whose values are `g`, for its producer; `memory` as in nn::Linear::gradient.

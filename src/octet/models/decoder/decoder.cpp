@@ -79,6 +79,7 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   result.first_keys = batch.first_keys;
   result.documents = batch.documents;
   result.wire = &units_->wire();
+  result.context_wire = &units_->context_wire();
   result.positions = allocate(scope.stash, DType::i32, {batch.tokens.rows()});
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < batch.batch; ++i) {
