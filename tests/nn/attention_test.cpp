@@ -1,5 +1,7 @@
 #include "octet/nn/attention.h"
 
+#include <cstring>
+
 #include "nn/layer_fixture.h"
 #include "octet/kernels/rope/rope.h"
 
@@ -206,24 +208,46 @@ TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
     materialise({&layer.qkv(), &layer.output()});
     const Tensor angles = zeros(DType::f32, {kLength, 16}), out = zeros(DType::bf16, {kTokens, 32});
     const Tensor x = random(DType::bf16, {kTokens, 32}), gy = random(DType::bf16, {kTokens, 32});
-    enum class Way { forward, without_y, rebuilt };
-    const auto gradient = [&](Way way) {
+    enum class Way { forward, without_y, rebuilt, output_linear_alone };
+    struct Gradients {
+      Tensor h, qkv_weight, output_weight;
+    };
+    const auto gradients = [&](Way way) {
       const Checkpointing mode = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
       Scope s = attention_scope();
       s.checkpointing = mode;
       s.dtype = dtype();
       stash.release_to(0);
       scratch.release_to(0);
+      for (Linear* linear : {&layer.qkv(), &layer.output()}) linear->weight().grad_is_stale = true;
       AttentionSaved state;
       layer.forward(s, angles, made(layer.input(s, kTokens, state), x), x, way == Way::without_y ? Tensor{} : out, state, [] {});
       if (mode == Checkpointing::selective) layer.rebuild(s, made(layer.rebuild_input(s, kTokens), x), state);
-      const Tensor gh = zeros(DType::bf16, {kTokens, 32});
-      layer.backward(s, angles, made(layer.output().gradient(s, gy), gy), state, layer.gather_ahead(s, state), gh, [] {});
-      return gh;
+      Gradients result{.h = zeros(DType::bf16, {kTokens, 32})};
+      const auto copy = [&](const Tensor& from) {
+        const Tensor to = zeros(from.dtype, from.shape);
+        std::memcpy(to.data, from.data, from.bytes());
+        return to;
+      };
+      if (way == Way::output_linear_alone) {  // which keeps from its forward what it multiplies
+        LinearSaved o;
+        layer.output().forward(s, state.o, {}, out, &o);
+        layer.output().backward(s, gy, o, {});
+        return Gradients{.output_weight = copy(layer.output().weight().grad)};
+      }
+      layer.backward(s, angles, made(layer.output().gradient(s, gy), gy), state, layer.gather_ahead(s, state), result.h, [] {});
+      result.qkv_weight = copy(layer.qkv().weight().grad);
+      result.output_weight = copy(layer.output().weight().grad);
+      return result;
     };
-    const Tensor expected = gradient(Way::forward);
-    EXPECT_TRUE(testing::same_bytes(gradient(Way::rebuilt), expected)) << name;
-    EXPECT_TRUE(testing::same_bytes(gradient(Way::without_y), expected)) << name;
+    const Gradients expected = gradients(Way::forward);
+    for (const Way way : {Way::rebuilt, Way::without_y}) {
+      const Gradients actual = gradients(way);
+      EXPECT_TRUE(testing::same_bytes(actual.h, expected.h)) << name;
+      EXPECT_TRUE(testing::same_bytes(actual.qkv_weight, expected.qkv_weight)) << name;
+      EXPECT_TRUE(testing::same_bytes(actual.output_weight, expected.output_weight)) << name;
+    }
+    EXPECT_TRUE(testing::same_bytes(gradients(Way::output_linear_alone).output_weight, expected.output_weight)) << name;
   }
 }
 
