@@ -94,7 +94,7 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
   }
   std::int64_t sk = seen;
   if (c > 1 && !kernels::attention_hides_keys(shape, options.seq_len)) {
-    // nn/context_attention.h: chunks on their own keys, the first rank's last chunk, both of the last rank.
+    // nn/context_attention.h: chunks on their own keys; the first rank's last chunk, which has the most before it.
     struct Call {
       std::int64_t batch, sq, sk;
     };
@@ -102,7 +102,7 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
       shape.batch = call.batch;
       return kernels::attention_backward_workspace(shape, call.sq, call.sk);
     };
-    const Call calls[] = {{2 * options.micro_batch_size, sq, sq}, {1, sq, (2 * c - 1) * sq}, {1, 2 * sq, (c - 1) * sq}};
+    const Call calls[] = {{2 * options.micro_batch_size, sq, sq}, {1, sq, (2 * c - 1) * sq}};
     const Call& largest = *std::max_element(std::begin(calls), std::end(calls),
                                             [&](const Call& a, const Call& b) { return bytes(a) < bytes(b); });
     shape.batch = largest.batch;
