@@ -43,6 +43,18 @@ TEST_F(Model, WritesOnFromThePromptByItsSeed) {
   EXPECT_EQ(likeliest.rfind(fewer.substr(0, fewer.size() - 1), 0), 0u) << fewer << likeliest;
 }
 
+// At the first of the tokens that config.json names, which it does not print.
+TEST_F(Model, EndsWhereItsConfigSays) {
+  const std::string prompt = "the model ", options = "--prompt '" + prompt + "' --max-tokens 20 --temperature 0";
+  const std::string text = generate(options);
+  const char last = text[prompt.size() + 7];  // of bytes the ids are the values
+  const std::filesystem::path file = run_ / "out/model/config.json";
+  Json config = Json::parse(read_file(file));
+  config["eos_token_id"] = {static_cast<unsigned char>(last), 255};
+  write_text(file, config.dump());
+  EXPECT_EQ(generate(options), text.substr(0, text.find(last, prompt.size())) + "\n");
+}
+
 TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
   const std::string longer(200, 'a');  // the model's longest sequence has 64 tokens
   EXPECT_EQ(generate("--prompt " + longer + " --max-tokens 5").rfind(longer, 0), 0u);
@@ -115,6 +127,15 @@ TEST(Tokenizers, GoAlongWithTheModel) {
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
     EXPECT_EQ(read_file(run / "out/model" / name), read_file(run / "hf" / name)) << name;
     EXPECT_EQ(read_file(run / "exported" / name), read_file(run / "hf" / name)) << name;
+  }
+  const Json tokenizer = Json::parse(read_file(run / "hf/tokenizer.json"));
+  Json end;
+  for (const Json& token : tokenizer["added_tokens"]) {
+    if (token["content"] == "<|end|>") end = token["id"];
+  }
+  ASSERT_TRUE(end.is_number_integer());
+  for (const char* directory : {"out/model", "exported"}) {
+    EXPECT_EQ(Json::parse(read_file(run / directory / "config.json"))["eos_token_id"], end) << directory;
   }
   const std::string options = "--prompt 'the ä' --max-tokens 12 --temperature 0 --model ";
   const ProgramResult text = run.run("generate " + options + "out/model");

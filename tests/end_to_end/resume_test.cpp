@@ -178,7 +178,11 @@ class ResumeFromWeights : public ::testing::Test {
     fs::rename(run_ / "first/model", run_ / "published");
     Json config = Json::parse(read_file(run_ / "published/config.json"));
     EXPECT_EQ(config.erase("tokenizer"), 1u);
+    EXPECT_TRUE(config.at("eos_token_id").is_null()) << "bytes have none";
+    config["bos_token_id"] = 3;
+    config["eos_token_id"] = {5, 7};
     write_text(run_ / "published/config.json", config.dump());
+    write_text(run_ / "published/generation_config.json", kGenerationConfig);
     write_text(run_ / "published/tokenizer.json", kTokenizer);
     std::string toml = tiny_toml();
     const std::size_t begin = toml.find("[model]"), end = toml.find("[[data.source]]");
@@ -191,6 +195,15 @@ class ResumeFromWeights : public ::testing::Test {
     process.send(SIGTERM);
     ASSERT_EQ(process.wait().code, 75);
   }
+  // What of the directory is no weight is in `model`, too.
+  void goes_along(const std::string& model) const {
+    EXPECT_EQ(read_file(run_ / model / "tokenizer.json"), kTokenizer);
+    EXPECT_EQ(read_file(run_ / model / "generation_config.json"), kGenerationConfig);
+    const Json config = Json::parse(read_file(run_ / model / "config.json"));
+    EXPECT_EQ(config["bos_token_id"], 3);
+    EXPECT_EQ(config["eos_token_id"], Json({5, 7}));
+  }
+  static constexpr const char* kGenerationConfig = "{\"temperature\": 0.6}";
   static constexpr const char* kTokenizer = "{\"model\": \"of the directory\"}";
   TinyRun run_;
 };
@@ -204,13 +217,14 @@ TEST_F(ResumeFromWeights, NeedsTheDirectoryNoMore) {
   EXPECT_TRUE(says(result.err, "resuming after step "));
   EXPECT_TRUE(says(result.err, "model.init_from = published is not there any more; the checkpoint holds the whole model\n"));
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
-  EXPECT_EQ(read_file(run_ / "out/model/tokenizer.json"), kTokenizer);
+  goes_along("reference/model");
+  goes_along("out/model");
   EXPECT_EQ(Json::parse(read_file(run_ / "out/run.json"))["initial_eval_loss"].dump(),
             Json::parse(read_file(run_ / "reference/run.json"))["initial_eval_loss"].dump());
   const std::string newest = last_checkpoint(run_ / "out").string();
   EXPECT_EQ(run_.run("eval from.toml --checkpoint " + newest).code, 0);
   EXPECT_EQ(run_.run("convert export --checkpoint " + newest + " --output converted").code, 0);
-  EXPECT_EQ(read_file(run_ / "converted/tokenizer.json"), kTokenizer);
+  goes_along("converted");
   // From a checkpoint that is named, too; and a damaged one gives way.
   EXPECT_EQ(train("--resume out/checkpoints/step-00000020 --run.output_dir=branch").code, 0);
   EXPECT_EQ(read_file(run_ / "branch/model/model.safetensors"), read_file(run_ / "reference/model/model.safetensors"));

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "octet/app/commands.h"
 #include "octet/app/threads.h"
 #include "octet/data/tokenizer/tokenizer.h"
@@ -54,12 +56,16 @@ int run_generate(const GenerateArgs& args) {
     demand(id < engine->model().config().vocab, ExitCode::data, args.model.string(), ": token ", id,
            " of the prompt is outside the model's vocabulary of ", engine->model().config().vocab);
   }
+  const std::vector<std::int64_t>& eos = engine->model().config().eos;
+  const auto ends = [&](std::int32_t id) {
+    return tokenizer->end_of_document() == id || std::find(eos.begin(), eos.end(), id) != eos.end();
+  };
   Utf8Printer printer;
   std::string text = args.prompt;  // what is decoded goes on from there
   printer.add(text);
   train::generate(*engine, ids, {.max_tokens = args.max_tokens, .temperature = args.temperature, .seed = args.seed},
                   [&](std::int32_t id) {
-                    if (tokenizer->end_of_document() == id) return false;
+                    if (ends(id)) return false;
                     const std::size_t before = text.size();
                     tokenizer->decode(std::span(&id, 1), text);
                     printer.add(std::string_view(text).substr(before));

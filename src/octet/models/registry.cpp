@@ -24,11 +24,36 @@ const Family& family_of(const std::string& model_type, const std::string& source
        did_you_mean(model_type, known));
 }
 
+namespace {
+
+// An id, several, or none.
+std::vector<std::int64_t> token_ids(const nlohmann::json& config, const char* key, const std::string& source) {
+  const nlohmann::json value = config.value(key, nlohmann::json());
+  std::vector<std::int64_t> result;
+  const auto add = [&](const nlohmann::json& id) {
+    demand(id.is_number_integer(), ExitCode::data, source, ": ", key, " = ", value.dump(), ": not a token's id");
+    result.push_back(id.get<std::int64_t>());
+  };
+  if (value.is_array()) {
+    for (const nlohmann::json& id : value) add(id);
+  } else if (!value.is_null()) {
+    add(value);
+  }
+  return result;
+}
+
+}  // namespace
+
 DecoderConfig parse_config(const nlohmann::json& config, const std::string& source) {
   demand(config.is_object(), ExitCode::data, source, ": not a JSON object");
   const auto type = config.find("model_type");
   demand(type != config.end() && type->is_string(), ExitCode::data, source, ": no model_type");
-  return family_of(type->get<std::string>(), source).parse(config, source);
+  DecoderConfig result = family_of(type->get<std::string>(), source).parse(config, source);
+  const std::vector<std::int64_t> bos = token_ids(config, "bos_token_id", source);
+  demand(bos.size() < 2, ExitCode::data, source, ": bos_token_id is several");
+  if (!bos.empty()) result.bos = bos.front();
+  result.eos = token_ids(config, "eos_token_id", source);
+  return result;
 }
 
 DecoderConfig read_config(const std::filesystem::path& directory) {
@@ -40,8 +65,12 @@ DecoderConfig read_config(const std::filesystem::path& directory) {
 }
 
 nlohmann::ordered_json config_json(const DecoderConfig& config, DType dtype) {
-  nlohmann::ordered_json object = family_of(config.family, "config").write(config);
+  using Json = nlohmann::ordered_json;
+  Json object = family_of(config.family, "config").write(config);
   object["torch_dtype"] = dtype == DType::f32 ? "float32" : "bfloat16";
+  // Said even where they are not known: in place of a key that is not there others take ids of Llama 2.
+  object["bos_token_id"] = config.bos ? Json(*config.bos) : Json();
+  object["eos_token_id"] = config.eos.empty() ? Json() : config.eos.size() == 1 ? Json(config.eos.front()) : Json(config.eos);
   return object;
 }
 

@@ -25,7 +25,6 @@ using parallel::NameEntry;
 using parallel::Parameter;
 
 constexpr int kConfigDepth = 32;
-constexpr const char* kGenerationConfig = "generation_config.json";
 
 // Which tensors become codes: those of the linears of the blocks.
 class Fp8Choice {
@@ -63,8 +62,6 @@ struct Source {
   virtual const models::DecoderConfig& config() const = 0;
   // config.json before its dtype and quantisation are set.
   virtual Json config_json() const = 0;
-  // A directory that a generation_config.json may stand in; perhaps empty.
-  virtual fs::path generation_config() const = 0;
   virtual void write_weights(const fs::path& to, DescribedModel& model, const checkpoint::OutputForm& form,
                              const Fp8Choice& is_fp8) const = 0;
 };
@@ -83,7 +80,6 @@ class DirectorySource : public Source {
     json.erase("quantization_config");
     return json;
   }
-  fs::path generation_config() const override { return weights_.dir(); }
   void write_weights(const fs::path& to, DescribedModel& model, const checkpoint::OutputForm& form,
                      const Fp8Choice& is_fp8) const override {
     checkpoint::check_weights(weights_, model.names, models::ignorable_names(config_));
@@ -109,11 +105,10 @@ class CheckpointSource : public Source {
   explicit CheckpointSource(const fs::path& path) : reader_(checkpoint::Reader::open(path)) {
     const std::string source = (path / "manifest.json").string();
     config_ = models::parse_config(reader_.meta().value("model", nlohmann::json()), source);
-    init_from_ = parse_config(reader_.meta().value("toml", ""), source).model.init_from;
+    config_ = with_token_ids(config_, tokenizer_of_model(path, config_));  // an early version's does not have them
   }
   const models::DecoderConfig& config() const override { return config_; }
   Json config_json() const override { return models::config_json(config_, DType::bf16); }
-  fs::path generation_config() const override { return init_from_; }
   void write_weights(const fs::path& to, DescribedModel& model, const checkpoint::OutputForm& form,
                      const Fp8Choice& is_fp8) const override {
     check(model);
@@ -147,7 +142,6 @@ class CheckpointSource : public Source {
 
   checkpoint::Reader reader_;
   models::DecoderConfig config_;
-  fs::path init_from_;
 };
 
 std::unique_ptr<Source> open_source(const fs::path& path) {
@@ -181,10 +175,7 @@ Converted convert_model(const fs::path& path, const ConvertOptions& options) {
   form.progress = options.progress;
   source->write_weights(output.path(), model, form, is_fp8);
   write_file_atomically(output.path() / "config.json", config_of(*source, model, is_fp8, options.type).dump(2) + "\n");
-  const fs::path generation = source->generation_config() / kGenerationConfig;
-  if (!source->generation_config().empty() && fs::exists(generation)) {
-    write_file_atomically(output.path() / kGenerationConfig, read_file(generation));
-  }
+  copy_generation_config(generation_config_of_model(path), output.path());
   const std::string tokenizer = tokenizer_of_model(path, source->config());
   // A directory need not hold one; where a run's has gone, copy_tokenizer says so.
   if (tokenizer != path.string() || data::tokenizer_file(tokenizer)) copy_tokenizer(tokenizer, output.path());

@@ -5,6 +5,7 @@
 #include "octet/checkpoint/reader.h"
 #include "octet/data/corpus.h"
 #include "octet/data/tokenizer/files.h"
+#include "octet/data/tokenizer/tokenizer.h"
 
 namespace octet::train {
 namespace fs = std::filesystem;
@@ -23,6 +24,8 @@ std::string tokenizer_of_corpus(const fs::path& prefix) {
   }
   return info.tokenizer;
 }
+
+constexpr const char* kGenerationConfig = "generation_config.json";
 
 fs::path kept_tokenizer(const Config& config) { return fs::path(config.run.output_dir) / "checkpoints" / "tokenizer"; }
 
@@ -43,13 +46,13 @@ void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
   const fs::path kept = kept_tokenizer(config), part = kept.string() + ".part";
   fs::remove_all(part);
   const auto file = data::tokenizer_file(config.model.init_from);
-  const bool keeps = model.tokenizer.empty() && file;
-  if (keeps) {
+  if (!config.model.init_from.empty()) {
     fs::create_directories(part);
-    data::copy_tokenizer_files(*file, part);
+    if (model.tokenizer.empty() && file) data::copy_tokenizer_files(*file, part);
+    copy_generation_config(fs::path(config.model.init_from) / kGenerationConfig, part);
   }
   fs::remove_all(kept);  // perhaps of another run
-  if (keeps) fs::rename(part, kept);
+  if (!config.model.init_from.empty()) fs::rename(part, kept);
 }
 
 std::string tokenizer_of_model(const fs::path& path, const models::DecoderConfig& model) {
@@ -64,6 +67,36 @@ void copy_tokenizer(const std::string& tokenizer, const fs::path& directory) {
   if (tokenizer.find('/') != std::string::npos) {
     log_warning(concat(directory.string(), ": without the files of tokenizer ", tokenizer, ", which holds none now"));
   }
+}
+
+fs::path generation_config_of_run(const Config& config) {
+  if (config.model.init_from.empty()) return {};
+  const fs::path file = fs::path(config.model.init_from) / kGenerationConfig;
+  return init_from_is_gone(config) ? kept_tokenizer(config) / kGenerationConfig : file;
+}
+
+fs::path generation_config_of_model(const fs::path& path) {
+  if (!fs::exists(path / "manifest.json")) return path / kGenerationConfig;
+  const auto reader = checkpoint::Reader::open(path);
+  return generation_config_of_run(parse_config(reader.meta().value("toml", ""), (path / "manifest.json").string()));
+}
+
+void copy_generation_config(const fs::path& file, const fs::path& directory) {
+  std::error_code error;
+  if (fs::is_regular_file(file, error)) write_file_atomically(directory / kGenerationConfig, read_file(file));
+}
+
+models::DecoderConfig with_token_ids(models::DecoderConfig model, const std::string& tokenizer) {
+  if (!model.eos.empty() || !data::tokenizer_file(tokenizer)) return model;
+  try {
+    const auto known = data::make_tokenizer(tokenizer);
+    if (known->vocab_size() > model.vocab) return model;
+    if (!model.bos && known->prefix().size() == 1) model.bos = known->prefix().front();
+    if (known->end_of_document()) model.eos = {*known->end_of_document()};
+  } catch (const Error& error) {
+    log_warning(concat(error.what(), "; model directories will not say which tokens begin and end a text"));
+  }
+  return model;
 }
 
 }  // namespace octet::train

@@ -72,6 +72,9 @@ Trainer::Trainer(const TrainerOptions& options)
   device_ = device_of(config_);
   engine_options_ = run_options(config_, world_.mesh(), world_.rank(), &health_);
   plan_ = measure(engine_options_, device_);
+  if (world_.rank() == 0) {  // which writes model directories
+    engine_options_.model = with_token_ids(engine_options_.model, tokenizer_of_run(config_, engine_options_.model));
+  }
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
   if (world_.rank() == 0) dataset_->verify_once();
   world_.from_first("the corpus", "has been compared with its sums");
@@ -143,7 +146,7 @@ nlohmann::json Trainer::meta() const {
             {"expert", world_.mesh().expert()}}},
           {"config", to_json(config_)},
           {"toml", print_config(config_)},
-          {"model", models::family_of(engine_options_.model.family, "model").write(engine_options_.model)}};
+          {"model", models::config_json(engine_options_.model, compute_dtype(engine_options_.recipe))}};
 }
 
 void Trainer::save() {
@@ -418,7 +421,10 @@ ExitCode Trainer::run() {
   const bool moved = anomaly_.skipped_steps() < step_;
   if (moved) {
     save_model(*engine_, directory / "model");
-    if (world_.rank() == 0) copy_tokenizer(tokenizer_of_run(config_, engine_options_.model), directory / "model");
+    if (world_.rank() == 0) {
+      copy_tokenizer(tokenizer_of_run(config_, engine_options_.model), directory / "model");
+      copy_generation_config(generation_config_of_run(config_), directory / "model");
+    }
   }
   engine_->close();
   world_.barrier("done");

@@ -26,7 +26,8 @@ constexpr std::int64_t kPieceElements = 1 << 20, kGrain = 1 << 15;
 constexpr double kRoundoff = 0x1p-20;  // of a gradient that cancels, relative to the largest one
 
 // What config.json may say otherwise of one and the same function.
-const std::set<std::string> kNoMatter = {"architectures", "torch_dtype", "initializer_range", "tokenizer"};
+const std::set<std::string> kNoMatter = {"architectures", "torch_dtype",  "initializer_range",
+                                     "tokenizer",     "bos_token_id", "eos_token_id"};
 
 std::vector<std::string> config_differences(const models::DecoderConfig& a, const models::DecoderConfig& b) {
   const Json x = models::config_json(a, DType::bf16), y = models::config_json(b, DType::bf16);

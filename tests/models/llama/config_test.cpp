@@ -51,6 +51,8 @@ void expect_equal(const DecoderConfig& a, const DecoderConfig& b) {
   EXPECT_EQ(a.tied_head, b.tied_head);
   EXPECT_EQ(a.init_std, b.init_std);
   EXPECT_EQ(a.tokenizer, b.tokenizer);
+  EXPECT_EQ(a.bos, b.bos);
+  EXPECT_EQ(a.eos, b.eos);
   ASSERT_EQ(a.rope_scaling.has_value(), b.rope_scaling.has_value());
   if (!a.rope_scaling) return;
   EXPECT_EQ(a.rope_scaling->factor, b.rope_scaling->factor);
@@ -101,6 +103,10 @@ TEST(LlamaConfig, WhatIsWrittenIsReadBack) {
     c.tied_head = full;
     c.tokenizer = full ? "byte" : "";
     if (full) {
+      c.bos = 128000;
+      c.eos = {128001, 128009};
+    }
+    if (full) {
       c.rope_scaling = {.factor = 32.0 / 3.0, .low_freq_factor = 1.1, .high_freq_factor = 4.2, .original_max_position = 8191};
     }
     const testing::TemporaryFolder folder;
@@ -109,7 +115,22 @@ TEST(LlamaConfig, WhatIsWrittenIsReadBack) {
     const json written = json::parse(std::ifstream(folder.path() / "config.json"));
     EXPECT_EQ(written["architectures"], json({"LlamaForCausalLM"}));
     EXPECT_EQ(written["attention_bias"], false);
+    EXPECT_EQ(written.contains("eos_token_id"), true) << "transformers would take 2";
+    EXPECT_EQ(written.contains("bos_token_id"), true);
   }
+}
+
+TEST(LlamaConfig, TokensThatBeginAndEndATextAreOneSeveralOrUnknown) {
+  const auto again = [](const DecoderConfig& c) { return json::parse(config_json(c, DType::bf16).dump()); };
+  for (const json& eos : {json(2), json({128001, 128008, 128009}), json()}) {
+    EXPECT_EQ(again(parse_config(with("eos_token_id", eos), "x"))["eos_token_id"], eos);
+  }
+  EXPECT_EQ(parse_config(with("eos_token_id", {7}), "x").eos, std::vector<std::int64_t>{7});
+  EXPECT_EQ(again(parse_config(with("bos_token_id", 1), "x"))["bos_token_id"], 1);
+  EXPECT_TRUE(again(parse_config(tiny(), "x"))["bos_token_id"].is_null());
+  EXPECT_NE(refusal(with("eos_token_id", "</s>")), "");
+  EXPECT_NE(refusal(with("eos_token_id", {2, 1.5})), "");
+  EXPECT_NE(refusal(with("bos_token_id", {1, 2})), "");
 }
 
 TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "octet/kernels/gelu/gelu.h"
 #include "octet/kernels/rope/rope.h"
@@ -37,6 +38,9 @@ struct DecoderConfig {
   bool output_router_logits = false;        // transformers adds the first of them to its loss when this is set
   double init_std = 0.02;  // of the normal distribution that matrices start from
   std::string tokenizer;   // "byte", or empty: files beside config.json
+  // Ids of the tokens that stand before a text and may end it, for programs that generate; absent, empty: not known.
+  std::optional<std::int64_t> bos;
+  std::vector<std::int64_t> eos;
 
   // Of the linears that write to the residual stream: smaller, so that its variance does not grow with depth (GPT-2).
   double output_init_std() const;
