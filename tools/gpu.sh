@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests; sanitize, or one of its tools; kernels; rows (the
 # speed table of docs/performance.md), or row:NAME for one of them; ranks, between all GPUs of the machine; mesh:NAME:N for the
-# rows of N GPUs (states, fsdp, fsdp32, context, tensor; experts and experts-context of a slice of Mixtral).
+# rows of N GPUs (states, fsdp, fsdp32, context, tensor, tensor-each; experts and experts-context of a slice of Mixtral).
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks are taken from OCTET_BIN (default build/release), which may have been
 # built elsewhere: cuBLAS, cuDNN and NCCL are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried
 # along (Gloo) in OCTET_BIN/lib. SHARDS: processes that a sanitizer's tests are shared out to (default 12). Logs go to OUT (default out/gpu). The last lines are a verdict, a line a part.
@@ -101,6 +101,7 @@ mesh_rows() {
       echo "--training.seq_len=16384 --training.micro_batch_size=1 --training.global_batch_size=1 --training.reduce_dtype=bf16 \
         --parallel.context=$n" ;;
     tensor) echo "$narrow $long --training.global_batch_size=8 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;
+    tensor-each) echo "$narrow $long --training.global_batch_size=1 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;  # a step a sequence
     experts) echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$n --parallel.expert=$n" ;;
     experts-context)  # experts shared out over shards, sequences cut over pairs
       echo "--model.num_hidden_layers=2 --training.seq_len=16384 --training.micro_batch_size=1 --training.reduce_dtype=bf16 \
@@ -123,7 +124,7 @@ run_mesh() {
 # and its loss is that of one GPU. Rounding in another order moved it by 0.013 % after 40 steps; a part of a sequence that is lost,
 # or seen twice, is a large part of the gradient: half a per cent tells the two apart.
 same_model() {
-  local corpus="$out/same-corpus" gpus status=0 train
+  local corpus="$out/same-corpus" gpus status=0 train name
   gpus=$(nvidia-smi --list-gpus | wc -l)
   "$bin/octet" data prepare --input README.md docs --tokenizer byte --output "$corpus" >"$out/same.log" 2>&1 || return 1
   train="train configs/quickstart.toml --run.device=cuda --run.deterministic=true --training.steps=40 --training.micro_batch_size=2"

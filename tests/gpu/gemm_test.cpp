@@ -413,7 +413,7 @@ TEST_F(GpuGemm, RefusesByShapeAndMode) {
                   .d = d.slice_rows(0, 6)},
                  {"multiples of 4", "[6, 256]", "1x128"});
   const Tensor f32 = zeros(DType::f32, {48, 64}).gpu;
-  expect_refused({.a = {.values = f32}, .b = {.values = f32}, .d = zeros(DType::f32, {48, 48}).gpu}, {"BF16 or FP8", "F32"});
+  expect_refused({.a = {.values = f32}, .b = {.values = f32}, .d = zeros(DType::bf16, {48, 48}).gpu}, {"BF16 or FP8", "F32"});
   GemmOperand a = gpu_fp8(kE4m3, ScaleTile::tensor, 48, 256);
   a.scale_inv = zeros(DType::f32, {4}).gpu.slice_rows(1, 2);
   expect_refused({.a = a, .b = gpu_fp8(kE4m3, ScaleTile::tensor, 64, 256), .d = d}, {"multiple of 16 bytes"});

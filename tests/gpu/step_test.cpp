@@ -5,6 +5,7 @@
 
 #include "gpu/gradients.h"
 #include "octet/tensor/host_tensor.h"
+#include "support/blind_routers.h"
 #include "support/near.h"
 #include "support/tiny_model.h"
 
@@ -19,6 +20,7 @@ struct Variant {
   std::int64_t window = 0;
   std::optional<bool> gpt_neox = {};  // whether its residual branches are parallel
   std::int64_t experts = 0;           // tokens go to all of them: a choice would turn a rounding into another expert
+  std::int64_t blind_choice = 0;      // instead to the first so many of them, with routers of zeros
 };
 void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
 
@@ -55,6 +57,7 @@ train::EngineOptions options_of(const Variant& v) {
   if (v.experts > 0) {
     options.model.family = "mixtral";
     options.model.experts = options.model.experts_per_token = v.experts;
+    if (v.blind_choice > 0) options.model.experts_per_token = v.blind_choice;
     options.model.router_balance = 0.05;
     options.model.router_z = 0.01;
   }
@@ -90,7 +93,7 @@ TEST_P(GpuStep, BeginsWithTheSameBits) {
 
 // Both devices round the same arithmetic, each in its own order, so neither can be much farther from the other than from exact
 // arithmetic: the CPU's FP64 gradient of the same weights.
-TEST_P(GpuStep, GradientsAreAsNearAsRoundingAllows) {
+void expect_gradients_as_near_as_rounding_allows(const train::EngineOptions& options, const Tokens& tokens, bool blind) {
   const auto cpu = make_engine(options), gpu = make_engine(options, 7, DeviceKind::cuda);
   train::EngineOptions exact_options = options;
   exact_options.recipe = recipe_named("fp64");
@@ -103,6 +106,9 @@ TEST_P(GpuStep, GradientsAreAsNearAsRoundingAllows) {
     }
     ++from;
   }
+  for (train::Engine* engine : {cpu.get(), gpu.get(), exact.get()}) {
+    if (blind) blind_routers(*engine);
+  }
   // Two passes, so that delayed scales are those of the first.
   for (std::uint32_t step = 1; step <= 2; ++step) {
     const std::vector<double> on_cpu = gradients(*cpu, tokens), on_gpu = gradients(*gpu, tokens),
@@ -113,6 +119,23 @@ TEST_P(GpuStep, GradientsAreAsNearAsRoundingAllows) {
     for (train::Engine* engine : {cpu.get(), gpu.get()}) engine->apply(0.0, step);
   }
 }
+
+TEST_P(GpuStep, GradientsAreAsNearAsRoundingAllows) { expect_gradients_as_near_as_rounding_allows(options, tokens, false); }
+
+// Experts that all tokens crowd on beside experts that have none.
+class GpuCrowdedExperts : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GpuCrowdedExperts, GradientsAreAsNearAsRoundingAllows) {
+  for (const std::int64_t chosen : {1, 2}) {
+    SCOPED_TRACE(concat(chosen, " of 4 experts"));
+    const train::EngineOptions options = options_of({.name = "crowded", .recipe = GetParam(), .experts = 4, .blind_choice = chosen});
+    expect_gradients_as_near_as_rounding_allows(
+        options, random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab), true);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, GpuCrowdedExperts,
+                         ::testing::Values("bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8"));
 
 // Losses of a run stay together: what a step does to the weights is right, too.
 TEST_P(GpuStep, LearnsAlike) {

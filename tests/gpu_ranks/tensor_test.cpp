@@ -16,26 +16,29 @@ class TensorOnGpus : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     if (cuda_device_count() < 2) GTEST_SKIP() << "needs 2 GPUs; this machine has " << cuda_device_count();
   }
-  // "gpt_neox RECIPE", or Llama's.
+  // "gpt_neox RECIPE", "window RECIPE", or Llama's.
   static train::EngineOptions options_of(const std::string& name) {
-    const bool gpt_neox = name.starts_with("gpt_neox ");
-    train::EngineOptions options = tiny_options(gpt_neox ? name.substr(name.find(' ') + 1) : name);
+    const bool gpt_neox = name.starts_with("gpt_neox "), window = name.starts_with("window ");
+    train::EngineOptions options = tiny_options(gpt_neox || window ? name.substr(name.find(' ') + 1) : name);
     if (gpt_neox) options.model = tiny_gpt_neox_config(true);
     options.model.dim = 64;
     options.model.head_dim = 16;
     options.model.ffn = 128;
     options.model.vocab = 64;
+    options.model.sliding_window = window ? 20 : 0;
     options.model.init_std = 0.1;
     options.seq_len = 70;
     options.deterministic = true;
     return options;
   }
-  State together(const parallel::Mesh& mesh, int steps) const {
+  State together(const parallel::Mesh& mesh, int steps) const { return together(options_of(GetParam()), mesh, steps); }
+  static State together(const train::EngineOptions& options, const parallel::Mesh& mesh, int steps,
+                        DeviceKind device = DeviceKind::cuda) {
     State state;
     ByName<std::uint8_t> exported;
     std::mutex mutex;
     on_engines(
-        options_of(GetParam()), {.mesh = mesh},
+        options, {.mesh = mesh},
         [&](train::Engine& engine, const parallel::Groups&) {
           const int rank = engine.options().rank;
           const Taken taken = take(engine, {.count = steps});
@@ -48,7 +51,8 @@ class TensorOnGpus : public ::testing::TestWithParam<std::string> {
           state.add(engine, taken);
           state.evaluation = evaluation;
         },
-        DeviceKind::cuda);
+        device);
+    state.gradients.expect_whole();
     state.weights.expect_whole();
     EXPECT_TRUE(exported == state.weights.by_name()) << "what the first rank writes is what all hold";
     return state;
@@ -70,6 +74,19 @@ TEST_P(TensorOnGpus, BeginWithTheBitsOfOne) {
   for (const parallel::Mesh& mesh : meshes()) EXPECT_TRUE(together(mesh, 0).weights == one.weights) << mesh.ranks() << " ranks";
 }
 
+// The truth is the step in FP64 on the CPU: products of parts of a layer and their sum over ranks round hardly more than whole ones.
+TEST_P(TensorOnGpus, TakeTheStepOfOne) {
+  train::EngineOptions exact = options_of(GetParam());
+  exact.recipe = recipe_named("fp64");
+  const State truth = together(exact, {}, 1, DeviceKind::cpu), one = alone(1);
+  for (const parallel::Mesh& mesh : meshes()) {
+    SCOPED_TRACE(text(parallel::Layout{.mesh = mesh}));
+    const State actual = together(mesh, 1);
+    EXPECT_NEAR(actual.taken.losses[0], one.taken.losses[0], 24 * kUnitRoundoffBf16 * one.taken.losses[0]);
+    expect_hardly_more_rounding(actual, one, truth);
+  }
+}
+
 TEST_P(TensorOnGpus, LearnAsOne) {
   const State one = alone(12);
   for (const parallel::Mesh& mesh : meshes()) {
@@ -88,7 +105,8 @@ TEST_P(TensorOnGpus, RepeatToTheBit) {
 
 INSTANTIATE_TEST_SUITE_P(Recipes, TensorOnGpus,
                          ::testing::Values("bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8", "gpt_neox bf16",
-                                           "gpt_neox fp8_delayed", "gpt_neox fp8_block"));
+                                           "gpt_neox fp8_delayed", "gpt_neox fp8_current", "gpt_neox fp8_rowwise",
+                                           "gpt_neox fp8_block", "window bf16", "window fp8_delayed"));
 
 }  // namespace
 }  // namespace octet::testing

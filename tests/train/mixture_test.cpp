@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "octet/numerics/bounds.h"
+#include "support/blind_routers.h"
 #include "support/mesh_run.h"
 
 namespace octet::testing {
@@ -74,21 +75,13 @@ TEST_F(Mixture, TakesTheStepOfOneRank) {
 // The router turned so that all tokens of all ranks go to one rank's experts, beyond what its memory was planned for: they come in
 // rounds.
 TEST_F(Mixture, TakesTheStepOfOneRankInSeveralRounds) {
-  const auto crowd = [](train::Engine& engine) {
-    for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
-      if (!p.spec.name.ends_with("block_sparse_moe.gate.weight")) continue;
-      const Tensor& part = p.primary();
-      for (std::int64_t i = 0; i < part.elements(); ++i) part.as<double>()[i] = 0;  // the first experts are chosen
-    }
-    engine.refresh();
-  };
   const Layout layout{.mesh = Mesh({1, 4, 1, 1}, 4), .weights = Weights::resharded, .gradients = Gradients::sharded};
   for (const auto checkpointing : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
     train::EngineOptions options = options_of("fp64");
     options.checkpointing = checkpointing;
     options.model.experts_per_token = 1;
-    const RunState expected = run(options, {}, kFour, crowd);
-    expect_same_step(run(options, layout, kFour, crowd), expected, 2 * gamma(4096, kUnitRoundoffF64));
+    const RunState expected = run(options, {}, kFour, blind_routers);
+    expect_same_step(run(options, layout, kFour, blind_routers), expected, 2 * gamma(4096, kUnitRoundoffF64));
   }
 }
 

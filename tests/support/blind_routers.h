@@ -1,0 +1,16 @@
+// Mixtures whose routers see nothing: all tokens go to the first experts, and the others have none.
+#pragma once
+
+#include "octet/train/engine.h"
+
+namespace octet::testing {
+
+inline void blind_routers(train::Engine& engine) {
+  for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
+    if (!p.spec.name.ends_with("block_sparse_moe.gate.weight")) continue;
+    engine.queue().zero(p.primary().data, p.primary().bytes());
+  }
+  engine.refresh();
+}
+
+}  // namespace octet::testing
