@@ -1,0 +1,73 @@
+// examples/long-context, the form that needs no GPU: sequences of 16,384 tokens, a quarter of a minute of a core each time.
+#include <cmath>
+
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+class LongContext : public ::testing::Test {
+ protected:
+  // What it says.
+  std::string walk() const {
+    const std::string script = std::string(OCTET_SOURCE_DIR) + "/examples/long-context/walkthrough";
+    const std::string command =
+        "cd '" + folder_.path().string() + "' && OCTET='" OCTET_PROGRAM "' bash '" + script + "' papers > log 2>&1";
+    const int status = std::system(command.c_str());
+    const std::string log = read_file(folder_ / "log");
+    EXPECT_EQ(status, 0) << log;
+    return log;
+  }
+  void write_papers(int words) const {
+    std::filesystem::create_directory(folder_ / "papers");
+    int i = 0;
+    for (const std::string& document : tiny_documents(12, words)) write_text(folder_ / concat("papers/", i++, ".txt"), document);
+  }
+  TemporaryFolder folder_;
+};
+
+// "== 5. ...": the last table.
+std::string table_of(const std::string& log) { return log.substr(std::min(log.size(), log.find("\n== 5."))); }
+
+TEST_F(LongContext, TheWalkthroughRunsGoesOnAndBeginsAnewWithOtherTexts) {
+  write_papers(1200);
+  const std::string first = walk();
+  EXPECT_NE(first.find("does not fit the 79.1 GiB of an H100"), std::string::npos) << "without context parallelism\n" << first;
+  EXPECT_NE(first.find("  exit code 3\n"), std::string::npos) << first;
+  EXPECT_NE(first.find("  fits the 79.1 GiB of an H100"), std::string::npos) << "with it\n" << first;
+  EXPECT_NE(first.find("  exit code 0\n"), std::string::npos) << first;
+  // Random weights know nothing of a byte.
+  for (const std::string recipe : {"bf16", "fp8_delayed"}) {
+    const std::string says = " before step 1, in " + recipe + ": ";
+    const std::size_t at = first.find(says);
+    ASSERT_NE(at, std::string::npos) << first;
+    EXPECT_NEAR(std::stod(first.substr(at + says.size())), std::log(256.0), 0.15) << recipe;
+  }
+  EXPECT_EQ(first.find("resuming"), std::string::npos) << first;
+  // The table has a line for each recipe, with numbers.
+  std::istringstream table(first.substr(first.find("recipe            samples/s")));
+  std::string line, recipe;
+  std::getline(table, line);
+  for (const std::string expected : {"bf16", "fp8_delayed"}) {
+    double samples = 0, tokens = 0, tflops = 0;
+    table >> recipe >> samples >> tokens >> tflops;
+    EXPECT_EQ(recipe, expected);
+    EXPECT_GT(samples, 0) << first;
+    EXPECT_NEAR(tokens, 8192 * samples, 0.01 * tokens) << "half of each sequence of 16,384 on each of two";
+    EXPECT_GT(tflops, 0) << first;
+  }
+
+  const std::string again = walk();
+  EXPECT_NE(again.find("resuming after step 3"), std::string::npos) << again;
+  EXPECT_EQ(table_of(again), table_of(first)) << "nothing was left to do";
+
+  // The same folder with other texts.
+  write_papers(1201);
+  const std::string other = walk();
+  EXPECT_EQ(other.find("resuming"), std::string::npos) << other;
+  EXPECT_NE(other.find("bf16 x2      step 1/3"), std::string::npos) << other;
+  EXPECT_NE(table_of(other), table_of(first));
+}
+
+}  // namespace
+}  // namespace octet::testing
