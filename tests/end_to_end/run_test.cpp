@@ -58,6 +58,24 @@ TEST_P(EveryRecipe, ThePlanOfADryRunIsWhatTheRunTakesToTheByte) {
   }
 }
 
+// Of more memory than any machine has: ten times the layers of Llama 3.1 405B.
+TEST(Run, WhatDoesNotFitEndsWithThreeBeforeAnyStep) {
+  const TinyRun run;
+  const std::string config = (std::filesystem::path(OCTET_SOURCE_DIR) / "configs" / "llama3.1-405b.toml").string();
+  const std::string options = "train '" + config + "' --run.device=cpu --precision.emulate=true --model.num_hidden_layers=1260 " +
+                              "--data.source.0.path=corpus --run.output_dir=out";
+  for (const std::string& how : {options, options + " --dry-run", "launch -n 2 -- " + options}) {
+    const ProgramResult result = run.run(how);
+    EXPECT_EQ(result.code, 3) << how << "\n" << result.err;
+    for (const char* part : {"octet: this run needs ", " and the machine has ", " left", "\n  total ",
+                             "what helps: a shorter training.seq_len, ", "more ranks in parallel.shard"}) {
+      EXPECT_NE(result.err.find(part), std::string::npos) << how << " lacks \"" << part << "\":\n" << result.err;
+    }
+    EXPECT_EQ(result.out.find("step 1/"), std::string::npos) << how;
+    EXPECT_FALSE(std::filesystem::exists(run / "out/metrics.jsonl")) << how;
+  }
+}
+
 TEST_P(EveryRecipe, LearnsAndIsTheSameWithTwoThreadsAndWhenRepeated) {
   const TinyRun run;
   const std::string options = recipe() + "--training.steps=40 --checkpoint.interval=0 ";
