@@ -223,8 +223,8 @@ TEST(Run, TheExampleOfContinuedTrainingRuns) {
   EXPECT_TRUE(std::filesystem::exists(run / "out/continue/model/model.safetensors"));
 }
 
-// What a run that goes on from weights starts with is the loss of these weights: in fp32 as `octet probe` computes it of the same
-// tokens, in bf16 within its rounding.
+// What a run that goes on from weights starts with is the loss of these weights: here by Octet's own evaluation, in
+// probe_test.cpp by the logits of transformers.
 TEST(Run, SaysTheLossOfTheWeightsItGoesOnFrom) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=20 --precision.recipe=fp32").code, 0);
