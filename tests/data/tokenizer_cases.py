@@ -200,6 +200,8 @@ def metaspace(folder, texts, vocabulary=6000, words=WHOLE):
         newer = json.loads(json.dumps(base))
         newer["normalizer"] = None
         newer["pre_tokenizer"] = {"type": "Metaspace", "replacement": LINE, "prepend_scheme": scheme, "split": split}
+        if scheme == "never":
+            newer["decoder"]["decoders"].pop()  # Strip takes a space away that is put nowhere
         result.append(write(folder / f"{scheme}-{split}", newer, "</s>"))
     return result
 

@@ -65,7 +65,12 @@ inline Json metaspace_json(const std::vector<std::string>& merges = {"a b", "▁
       {"normalizers",
        {{{"type", "Prepend"}, {"prepend", "▁"}}, {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}}}}};
   json["post_processor"] = template_with("<s>", 1);
-  json["decoder"] = {{"type", "Sequence"}, {"decoders", {{{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}};
+  json["decoder"] = {{"type", "Sequence"},
+                     {"decoders",
+                      {{{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}},
+                       {{"type", "ByteFallback"}},
+                       {{"type", "Fuse"}},
+                       {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
   json["model"] = {{"type", "BPE"},
                    {"unk_token", "<unk>"},
                    {"fuse_unk", true},
@@ -83,6 +88,7 @@ inline Json metaspace_json(const std::string& scheme, bool split) {
   Json json = metaspace_json();
   json["normalizer"] = nullptr;
   json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}, {"split", split}};
+  if (scheme == "never") json["decoder"]["decoders"].erase(3);  // nothing is put before a text
   return json;
 }
 

@@ -62,6 +62,7 @@ TEST(HuggingFace, MetaspaceAsAPreTokenizer) {
   older["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"add_prefix_space", true}};
   EXPECT_EQ(ids_of(tokenizer_of(older), "ab"), (Ids{264}));
   older["pre_tokenizer"]["add_prefix_space"] = false;
+  older["decoder"]["decoders"].erase(3);
   EXPECT_EQ(ids_of(tokenizer_of(older), "ab"), (Ids{263}));
 }
 
@@ -126,7 +127,6 @@ TEST(HuggingFace, RefusesPartsByName) {
                   {"/pre_tokenizer/pretokenizers/1/add_prefix_space", true, "add_prefix_space true"},
                   {"/pre_tokenizer/pretokenizers/2", {{"type", "Digits"}}, "pre_tokenizer Digits"},
                   {"/post_processor/type", "BertProcessing", "post_processor BertProcessing"},
-                  {"/decoder/type", "WordPiece", "decoder WordPiece"},
                   {"/added_tokens/0/lstrip", true, "\"<|begin|>\" with lstrip true"},
                   {"/added_tokens/0/rstrip", true, "rstrip"},
                   {"/added_tokens/0/single_word", true, "single_word"}});
@@ -135,8 +135,7 @@ TEST(HuggingFace, RefusesPartsByName) {
                   {"/normalizer/normalizers/1/content", "_", "Replace"},
                   {"/normalizer/normalizers/2", {{"type", "NFKC"}}, "normalizer NFKC"},
                   {"/normalizer", nullptr, "without pre_tokenizer"},
-                  {"/model/byte_fallback", false, "byte_fallback false"},
-                  {"/decoder/decoders/0/type", "ByteLevel", "decoder ByteLevel"}});
+                  {"/model/byte_fallback", false, "byte_fallback false"}});
   expect_refused(
       metaspace_json("first", true), ExitCode::config,
       {{"/pre_tokenizer/replacement", "_", "replacement"}, {"/pre_tokenizer/prepend_scheme", "last", "prepend_scheme last"}});
@@ -147,6 +146,41 @@ TEST(HuggingFace, RefusesPartsByName) {
   json["model"]["vocab"]["<0x41>a"] = json["model"]["vocab"].size();
   json["model"]["merges"].push_back("<0x41> a");
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { tokenizer_of(json); }), "merge 5 of a token of byte_fallback"));
+}
+
+TEST(HuggingFace, RefusesDecodersThatGiveOtherTexts) {
+  expect_refused(byte_level_json(), ExitCode::config,
+                 {{"/decoder", nullptr, "a tokenizer without decoder"},
+                  {"/decoder/type", "WordPiece", "decoder WordPiece in the place of ByteLevel"},
+                  {"/decoder",
+                   {{"type", "Sequence"}, {"decoders", {{{"type", "ByteLevel"}}, {{"type", "Fuse"}}}}},
+                   "decoder Fuse behind ByteLevel"}});
+  expect_refused(metaspace_json(), ExitCode::config,
+                 {{"/decoder", nullptr, "a tokenizer without decoder"},
+                  {"/decoder", {{"type", "Metaspace"}, {"replacement", "▁"}}, "decoder Metaspace in the place of Replace"},
+                  {"/decoder/decoders/0/type", "ByteLevel", "decoder ByteLevel in the place of Replace"},
+                  {"/decoder/decoders/0/pattern/String", "a", "decoder Replace with pattern {\"String\":\"a\"}"},
+                  {"/decoder/decoders/0/content", "_", "decoder Replace with content \"_\""},
+                  {"/decoder/decoders/1/type", "Fuse", "decoder Fuse in the place of ByteFallback"},
+                  {"/decoder/decoders/3/content", "a", "decoder Strip with content \"a\""},
+                  {"/decoder/decoders/3/start", 2, "decoder Strip with start 2"},
+                  {"/decoder/decoders/3/stop", 1, "decoder Strip with stop 1"},
+                  {"/decoder/decoders/4", {{"type", "Fuse"}}, "decoder Fuse behind Strip"}});
+  Json json = metaspace_json();
+  json["decoder"]["decoders"].erase(3);
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { tokenizer_of(json); }), "t.json: a decoder without Strip is"));
+  json = metaspace_json("never", true);
+  json["decoder"]["decoders"].push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { tokenizer_of(json); }), "t.json: decoder Strip behind Fuse is"));
+}
+
+TEST(HuggingFace, RefusesOtherVersionsAndMembers) {
+  expect_refused(
+      byte_level_json(), ExitCode::config,
+      {{"/version", "2.0", "version \"2.0\""}, {"/version", 1.0, "version 1.0"}, {"/decoders", nullptr, "member \"decoders\""}});
+  Json json = byte_level_json();
+  json.erase("version");
+  EXPECT_EQ(ids_of(tokenizer_of(json), "hello"), (Ids{259}));
 }
 
 TEST(HuggingFace, SaysWhatIsBroken) {

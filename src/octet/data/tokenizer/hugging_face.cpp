@@ -1,6 +1,7 @@
 #include "octet/data/tokenizer/hugging_face.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <unordered_map>
 
@@ -18,6 +19,7 @@ class Reader : TokenizerJson {
   Reader(std::string_view json, const std::string& file) : TokenizerJson(json, file) { definition_.file = file; }
 
   BpeDefinition read() {
+    check_members();
     for (const char* part : {"truncation", "padding"}) {
       if (!member(root(), part).is_null()) refuse(part);
     }
@@ -33,6 +35,16 @@ class Reader : TokenizerJson {
   }
 
  private:
+  // The library does not read a file with others either.
+  void check_members() const {
+    constexpr std::array<std::string_view, 9> kKnown = {
+        "version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"};
+    for (const auto& [key, value] : root().items()) {
+      if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end()) refuse(concat("member \"", key, "\""));
+      if (key == "version" && value != "1.0") refuse("version " + value.dump());
+    }
+  }
+
   void read_pipeline() {
     const std::vector<Part> normalizers = parts("normalizer", "normalizers");
     const std::vector<Part> pre = parts("pre_tokenizer", "pretokenizers");
@@ -222,8 +234,7 @@ class Reader : TokenizerJson {
       const std::int32_t given = known != ids_.end() ? known->second : std::max(vocabulary, largest + 1);
       if (token_id != given) broken(concat(where, ": its id is ", token_id, ", but by its place it is ", given));
       const auto at = static_cast<std::size_t>(token_id);  // an added token may stand behind the vocabulary
-      if (metaspace_ && known != ids_.end() && at < is_byte_.size() && is_byte_[at])
-        refuse(where + ", which stands for a byte,");
+      if (metaspace_ && known != ids_.end() && at < is_byte_.size() && is_byte_[at]) refuse(where + ", which stands for a byte,");
       largest = std::max(largest, token_id);
       ids_.emplace(content, token_id);
       put_piece(token_id, content);
@@ -271,14 +282,28 @@ class Reader : TokenizerJson {
     }
   }
 
-  // Decoding follows from the kind; a decoder for another kind would say that we misunderstood.
+  // Decoding follows from the kind. The file must say the same step by step, or texts would come back other than it says.
   void check_decoder() const {
-    const std::vector<std::string> known = metaspace_
-                                               ? std::vector<std::string>{"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}
-                                               : std::vector<std::string>{"ByteLevel"};
-    for (const Part& part : parts("decoder", "decoders")) {
-      if (std::find(known.begin(), known.end(), part.type) == known.end()) refuse(part.name);
+    Json wanted = Json::array({{{"type", "ByteLevel"}}});  // what else that says is of no account here
+    if (metaspace_) {
+      wanted = Json::array({{{"type", "Replace"}, {"pattern", {{"String", kSpaceMark}}}, {"content", " "}},
+                            {{"type", "ByteFallback"}},
+                            {{"type", "Fuse"}}});
+      if (definition_.metaspace.space != Metaspace::Space::never)
+        wanted.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     }
+    const std::vector<Part> steps = parts("decoder", "decoders");
+    if (steps.empty()) refuse("a tokenizer without decoder");
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (i == wanted.size()) refuse(concat(steps[i].name, " behind ", steps[i - 1].type));
+      const auto type = wanted[i]["type"].get<std::string>();
+      if (steps[i].type != type) refuse(concat(steps[i].name, " in the place of ", type));
+      for (const auto& [key, value] : wanted[i].items()) {
+        const Json& given = member(*steps[i].json, key.c_str());
+        if (given != value) refuse(concat(steps[i].name, " with ", key, " ", given.dump()));
+      }
+    }
+    if (steps.size() < wanted.size()) refuse(concat("a decoder without ", wanted[steps.size()]["type"].get<std::string>()));
   }
 
   BpeDefinition definition_;
