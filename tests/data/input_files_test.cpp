@@ -83,6 +83,21 @@ TEST(InputFiles, NamesKindsThatCannotBeRead) {
   EXPECT_EQ(files_of(folder, {folder / "in"}).size(), 2u);
 }
 
+TEST(InputFiles, WhatIsACorpusAlreadyNeedsNoPreparation) {
+  const TempFolder folder;
+  const std::string index("MMIDIDX\0\0\1", 10);
+  for (const auto& file : {folder.write("web.bin", "tokens"), folder.write("web.idx", index)}) {
+    const std::string error = error_of(ExitCode::config, [&] { files_of(folder, {file}); });
+    EXPECT_TRUE(contains(error, file.string() + ": is of a corpus that runs as it is: [[data.source]] takes path = \""));
+    EXPECT_TRUE(contains(error, (folder / "web").string() + "\""));
+  }
+  EXPECT_EQ(files_of(folder, {folder.path()}).size(), 2u);  // not text: passed over
+  folder.write("other.idx", "MMIDI");
+  for (const char* name : {"other.idx", "other.bin", "web.txt"}) {
+    EXPECT_EQ(files_of(folder, {folder.write(name, "MMIDI")}), std::vector<std::string>{name});
+  }
+}
+
 TEST(InputFormat, GoesByTheNameUnlessToldOtherwise) {
   for (const char* name : {"a.jsonl", "a.NDJSON", "a.jsonl.gz", "d/a.ndjson.ZST"})
     EXPECT_EQ(input_format(name, InputFormat::automatic), InputFormat::jsonl) << name;

@@ -90,6 +90,28 @@ TEST(TokenFile, ManyDocumentsStayAsTheyAre) {
   }
 }
 
+TEST(TokenFile, LlmcIsKnownByItsHeader) {
+  const TempFolder folder;
+  const auto format = [&](const std::vector<std::filesystem::path>& inputs) {
+    return format_of_tokens({inputs, CorpusPaths(folder / "c")});
+  };
+  const auto small = folder.write("a/1.bin", gpt2_of({50256, 7}));
+  const auto packed = folder.write("a/2.BIN.gz", gzipped(llmc(20240801, 7, 1, {128000})));
+  const auto nanogpt = folder.write("b/3.bin", raw16({7, 50256}));
+  const auto text = folder.write("b/4.txt", gpt2_of({50256, 7}));  // whoever calls it a text
+  EXPECT_EQ(format({small}), InputFormat::llmc);
+  EXPECT_EQ(format({packed, text}), InputFormat::llmc);
+  EXPECT_EQ(format({folder / "a"}), InputFormat::llmc);
+  for (const auto& other : {nanogpt, text, folder.write("b/5.bin", ""), std::filesystem::path("-")})
+    EXPECT_EQ(format({other}), InputFormat::automatic) << other;
+  EXPECT_EQ(format({folder / "b", folder / "a"}), InputFormat::automatic);  // in a folder they are passed over
+  EXPECT_TRUE(contains(error_of(ExitCode::config,
+                                [&] {
+                                  format({text, small});
+                                }),
+                       "a/1.bin: tokens of llm.c make a corpus of their own, without "));
+}
+
 TEST(TokenFile, SaysWhatIsWrong) {
   const TempFolder folder;
   const auto refusal = [&](const std::string& bytes, InputFormat format) {

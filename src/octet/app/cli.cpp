@@ -135,7 +135,7 @@ class CommandLine {
     prepare.add_flag("--append-eod,!--no-append-eod", prepare_.append_eod,
                      "End each document with the tokenizer's eos token, if it has one (the default)");
     prepare.add_option("--output", prepare_.output, "Prefix: PREFIX.bin, PREFIX.idx, PREFIX.json")->required();
-    prepare.add_option("--format", prepare_.format, "Of every input: text, jsonl, or tokens of llmc or nanogpt; auto goes by the name")
+    prepare.add_option("--format", prepare_.format, "Of every input: text, jsonl, or tokens of llmc or nanogpt; auto goes by the name, and llm.c's header")
         ->capture_default_str()->check(CLI::IsMember({"auto", "text", "jsonl", "llmc", "nanogpt"}));
     prepare.add_option("--field", prepare_.field, "Of a JSONL line, or column of Parquet, that holds the text")->capture_default_str();
     prepare.add_option("--duplicates", prepare_.duplicates, "Documents of the same tokens: count, drop, or ignore, which saves 22 to 43 bytes a document")

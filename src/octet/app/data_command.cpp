@@ -7,6 +7,7 @@
 #include "octet/base/require.h"
 #include "octet/data/inspect.h"
 #include "octet/data/prepare.h"
+#include "octet/data/token_file.h"
 
 namespace octet::app {
 namespace {
@@ -42,6 +43,8 @@ int run_data_prepare(const DataPrepareArgs& args) {
                                .field = args.field,
                                .duplicates = duplicates_of(args.duplicates),
                                .workers = args.workers};
+  if (options.format == data::InputFormat::automatic)
+    options.format = data::format_of_tokens({args.inputs, data::CorpusPaths(args.output)});
   options.stop = &stop_asked;
   data::ConsoleProgress console;
   if (!args.json) options.progress = [&](const data::PrepareProgress& progress) { console(progress); };

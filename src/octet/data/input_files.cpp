@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 
 #include "octet/base/require.h"
 #include "octet/data/byte_source.h"
+#include "octet/data/corpus_index.h"
 #include "octet/data/corpus_parts.h"
 
 namespace octet::data {
@@ -54,6 +56,17 @@ std::vector<fs::path> without_patterns(const std::vector<fs::path>& inputs) {
   return paths;
 }
 
+bool begins_as_index(const fs::path& path) {
+  std::array<char, kIndexMagic.size()> begin{};
+  return std::ifstream(path, std::ios::binary).read(begin.data(), begin.size()) && begin == kIndexMagic;
+}
+
+// Megatron's index says what it is, its tokens do not.
+bool is_of_corpus(const fs::path& path) {
+  const std::string extension = lower_extension(path);
+  return (extension == ".idx" || extension == ".bin") && begins_as_index(fs::path(path).replace_extension(".idx"));
+}
+
 }  // namespace
 
 InputFormat input_format(const fs::path& path, InputFormat chosen) {
@@ -90,6 +103,9 @@ InputFiles::InputFiles(std::vector<fs::path> inputs, const CorpusPaths& output)
     demand(fs::is_directory(status) || !is_output(input), ExitCode::config, input.string(), ": is both input and output");
     const std::string why = fs::is_directory(status) ? "" : unreadable_kind(input);
     demand(why.empty(), ExitCode::config, input.string(), ": ", why);
+    demand(fs::is_directory(status) || !is_of_corpus(input), ExitCode::config, input.string(),
+           ": is of a corpus that runs as it is: [[data.source]] takes path = \"", fs::path(input).replace_extension().string(),
+           "\"");
   }
 }
 

@@ -12,7 +12,7 @@
 namespace octet::data {
 
 // What --format names. `automatic` goes by the name, without .gz or .zst: *.jsonl and *.ndjson are JSONL, *.parquet (as it is)
-// is Parquet, the rest is text. Tokens (token_file.h) must be named.
+// is Parquet, the rest is text. Tokens must be named, or asked for (format_of_tokens in token_file.h).
 enum class InputFormat { automatic, text, jsonl, parquet, llmc, nanogpt };
 inline bool holds_tokens(InputFormat format) { return format == InputFormat::llmc || format == InputFormat::nanogpt; }
 InputFormat input_format(const std::filesystem::path& path, InputFormat chosen);
@@ -21,7 +21,7 @@ InputFormat input_format(const std::filesystem::path& path, InputFormat chosen);
 class InputFiles {
  public:
   // Throws Error{data} for an input that does not exist, a pattern that matches nothing and what is neither a file nor a folder;
-  // Error{config} for a kind of file that cannot be read, if it is named.
+  // Error{config} for a kind of file that cannot be read, if it is named, and for what is of a corpus.
   InputFiles(std::vector<std::filesystem::path> inputs, const CorpusPaths& output);
 
   struct File {

@@ -178,7 +178,9 @@ bool TaskReader::is_text() {
   }
   if (checker.finish()) return true;
   if (file_->named) {
-    log_warning(concat(file_->name(), ": skipped: not UTF-8 text, wrong from byte ", checker.good_bytes(), " on"));
+    const bool tokens = options_.format == InputFormat::automatic && lower_extension(unpacked_name(file_->path)) == ".bin";
+    log_warning(concat(file_->name(), ": skipped: not UTF-8 text, wrong from byte ", checker.good_bytes(), " on",
+                       tokens ? "; --format nanogpt takes it as tokens of 16 bits" : ""));
   }
   return false;
 }

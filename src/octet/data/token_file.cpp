@@ -1,5 +1,6 @@
 #include "octet/data/token_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -20,6 +21,17 @@ std::int64_t token_at(const char* at, std::int64_t width) {
   std::uint32_t token = 0;  // little endian, as the machines are
   std::memcpy(&token, at, static_cast<std::size_t>(width));
   return token;
+}
+
+bool has_llmc_header(const InputFiles::File& file) {
+  if (file.is_standard_input() || lower_extension(unpacked_name(file.path)) != ".bin") return false;
+  std::int32_t magic = 0;
+  try {
+    open_source(file.path)->read(reinterpret_cast<char*>(&magic), sizeof magic);
+  } catch (const Error& error) {
+    fail(error.code(), file.name(), ": ", error.what());
+  }
+  return std::any_of(kLlmcVersions.begin(), kLlmcVersions.end(), [&](const LlmcVersion& known) { return known.magic == magic; });
 }
 
 }  // namespace
@@ -47,6 +59,16 @@ TokenFile token_file_of(const InputFiles::File& file, InputFormat format) {
   } catch (const Error& error) {
     fail(error.code(), file.name(), ": ", error.what());
   }
+}
+
+InputFormat format_of_tokens(InputFiles files) {
+  const auto first = files.next();
+  if (first && has_llmc_header(*first)) return InputFormat::llmc;
+  while (const auto file = files.next()) {
+    demand(!file->named || !has_llmc_header(*file), ExitCode::config, file->name(),
+           ": tokens of llm.c make a corpus of their own, without ", first->name());
+  }
+  return InputFormat::automatic;
 }
 
 std::size_t TokenFile::whole_documents(std::string_view bytes) const {

@@ -33,6 +33,10 @@ TokenFile open_tokens(ByteSource& source, InputFormat format);
 // The same of a file; throws Error{data} "FILE: reason".
 TokenFile token_file_of(const InputFiles::File& file, InputFormat format);
 
+// InputFormat::llmc where the first of these files is a .bin (or .bin.gz, .bin.zst) with a header of llm.c, `automatic` otherwise;
+// Error{config} for such a file that is named behind others.
+InputFormat format_of_tokens(InputFiles files);
+
 // Appends the ids of whole documents, and the number of tokens of each. Throws Error{data} "FILE: ..." for a token outside
 // [0, vocab_size); `first` is the number of the first token in the file.
 void read_documents(const TokenFile& file, std::string_view bytes, std::int64_t vocab_size, const std::string& name,
