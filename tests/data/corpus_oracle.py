@@ -45,6 +45,41 @@ def run(octet, *arguments, expect=0):
     return done
 
 
+# A child counts what its parent held when it was forked: this parent holds little.
+MEASURE = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+status, usage = os.wait4(child.pid, 0)[1:]
+print(usage.ru_maxrss * 1024)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def peak_bytes(octet, source, prefix):
+    """The most memory that `octet data prepare` held while it read this file."""
+    command = [octet, "data", "prepare", "--input", source, "--tokenizer", "byte", "--output", prefix, "--workers", "1",
+               "--duplicates", "ignore", "--json"]
+    done = subprocess.run([sys.executable, "-c", MEASURE, *map(str, command)], capture_output=True, text=True)
+    assert done.returncode == 0, (command, done.stderr)
+    return int(done.stdout)
+
+
+def check_memory(octet, folder):
+    """Memory grows neither with the number of documents (160 MB of .idx) nor with the size of one."""
+    for name, piece, few, many in [
+        ("documents.jsonl", '{"text": "a"}\n', 1_000_000, 8_000_000),
+        ("document.txt", "a text that can be cut\n", 2_000_000, 8_000_000),
+    ]:
+        peaks = []
+        for count in (few, many):
+            path = folder / name
+            path.write_text(piece * count)
+            peaks.append(peak_bytes(octet, path, folder / "peak"))
+        grown = peaks[1] - peaks[0]
+        print(f"peak of {count:,} lines of {name}: {peaks[1] >> 20} MB, {grown >> 20} MB more than of {few:,}")
+        assert grown < 16 << 20, (name, peaks)
+
+
 def main():
     octet = sys.argv[1]
     with tempfile.TemporaryDirectory() as name:
@@ -96,6 +131,7 @@ def main():
             assert words in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
         assert not list(folder.glob("new*"))
         run(octet, "data", "inspect", folder / "none", expect=76)
+        check_memory(octet, folder)
     print("corpus oracle: all documents agree")
 
 

@@ -7,7 +7,7 @@ import tempfile
 
 import numpy as np
 
-from corpus_oracle import read_index, run
+from corpus_oracle import peak_bytes, read_index, run
 
 try:
     import pyarrow as pa
@@ -62,25 +62,6 @@ def compare_damaged(octet, folder):
             tokens = np.fromfile(folder / "wrong.bin", np.uint16)
             assert tokens.astype(np.uint8).tobytes() == b"".join(expected), at
     print(f"of files with one wrong byte {read} are read as pyarrow reads them, {refused} are refused by both")
-
-
-# A child counts what its parent held when it was forked: this parent holds little.
-MEASURE = """
-import os, subprocess, sys
-child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
-status, usage = os.wait4(child.pid, 0)[1:]
-print(usage.ru_maxrss * 1024)
-sys.exit(os.waitstatus_to_exitcode(status))
-"""
-
-
-def peak_bytes(octet, source, prefix):
-    """The most memory that `octet data prepare` held while it read this file."""
-    command = [octet, "data", "prepare", "--input", source, "--tokenizer", "byte", "--output", prefix, "--workers", "1",
-               "--duplicates", "ignore", "--json"]
-    done = subprocess.run([sys.executable, "-c", MEASURE, *map(str, command)], capture_output=True, text=True)
-    assert done.returncode == 0, (command, done.stderr)
-    return int(done.stdout)
 
 
 def main():

@@ -29,6 +29,18 @@ std::optional<MappedFile> open_part(const fs::path& path, std::int64_t bytes) {
   return MappedFile(path);
 }
 
+// In pieces: an index has 20 bytes a document, and memory must not grow with these.
+std::string sum_of(const FileReader& file) {
+  RunningChecksum sum;
+  std::vector<std::byte> piece(std::min(file.size(), std::size_t{1} << 20));
+  for (std::size_t at = 0; at < file.size(); at += piece.size()) {
+    piece.resize(std::min(piece.size(), file.size() - at));
+    file.read_at(at, piece);
+    sum.update(piece);
+  }
+  return sum.hex();
+}
+
 }  // namespace
 
 CorpusWriter::CorpusWriter(CorpusParts parts, const Tokenizer& tokenizer, const Options& options)
@@ -252,9 +264,7 @@ CorpusInfo CorpusWriter::finish() {
   idx_->finish();
   seen_.reset();
   info_.bin_xxh3 = bin_sum_.hex();
-  RunningChecksum idx_sum;
-  idx_sum.update(MappedFile(parts_.idx()).bytes());
-  info_.idx_xxh3 = idx_sum.hex();
+  info_.idx_xxh3 = sum_of(FileReader(parts_.idx()));
   const CorpusPaths& finals = parts_.finals();
   // An earlier corpus loses its index first: at no moment does one file of each stand under the final names.
   for (const fs::path& path : {finals.json, finals.idx}) {
