@@ -352,7 +352,7 @@ TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
 // Published sizes of the models (parameters; Hugging Face model cards and config.json).
 TEST(Presets, AreTheModelsThatTheyName) {
   EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b",
-                                                       "mistral-7b", "mixtral-8x7b", "pythia-1.4b", "quality-380m", "quickstart"}));
+                                                       "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "pythia-1.4b", "quality-380m", "quickstart"}));
   const std::vector<std::pair<std::string, std::int64_t>> sizes = {
       {"llama2-7b", 6738415616},
       {"llama3-70b", 70553706496},
@@ -360,6 +360,7 @@ TEST(Presets, AreTheModelsThatTheyName) {
       {"llama3.1-8b", 8030261248},
       {"llama3.2-1b", 1235814400},
       {"mistral-7b", 7248023552},
+      {"mixtral-8x22b", 140620634112},
       {"mixtral-8x7b", 46702792704},
       {"pythia-1.4b", 1414647808}};
   for (const auto& [name, parameters] : sizes) {
@@ -457,7 +458,7 @@ TEST(ModelConfig, MistakesAreNamed) {
   c.file = "run.toml";
   c.model.config = "llama3.1-8";
   EXPECT_EQ(error_of([&] { decoder_config(c); }),
-            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, llama3.2-1b, mistral-7b, mixtral-8x7b, pythia-1.4b, quality-380m, quickstart), and not a .toml or "
+            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, llama3.2-1b, mistral-7b, mixtral-8x22b, mixtral-8x7b, pythia-1.4b, quality-380m, quickstart), and not a .toml or "
             ".json file (did you mean llama3.1-8b?)");
   c.model.config = "/tmp";
   EXPECT_EQ(error_of([&] { decoder_config(c); }), "model.config = \"/tmp\": a directory; give it as model.init_from");
