@@ -75,6 +75,7 @@ def documents(target_bytes, seed=7):
     result = [every[begin:begin + 50_000] for begin in range(0, len(every), 50_000)]
     result += [" ", "\n", "a", LINE, " " * 5000, "\n" * 5000, "x" * 70_000, "the " * 20_000]
     result += [odd_text(rng)[:60].strip() or "b" for _ in range(300)]
+    result += [rng.randbytes(rng.randrange(1, 2000)).decode(errors="replace") for _ in range(100)]  # what wrong bytes become
     total = round_ = 0
     while total < target_bytes:
         for text in texts:

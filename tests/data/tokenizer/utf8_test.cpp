@@ -1,6 +1,10 @@
 #include "octet/data/tokenizer/utf8.h"
 
-#include <gtest/gtest.h>
+#include <array>
+#include <random>
+
+#include "data/files.h"
+#include "octet/base/file.h"
 
 namespace octet::data {
 namespace {
@@ -33,6 +37,24 @@ TEST(Utf8, WrongPartsAreReplacedOneByOne) {
   EXPECT_EQ(replaced("\xFF"
                      "abcdefghij\xFE"),
             marks(1) + "abcdefghij" + marks(1));
+}
+
+TEST(Utf8, RandomBytesBecomeWhatPythonMakesOfThem) {
+  constexpr std::array<unsigned char, 28> kEdges = {'\0', 'a',  ' ',  0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBB,
+                                                    0xBD, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xEC, 0xED,
+                                                    0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF};
+  std::mt19937 random(11);
+  std::string bytes;
+  for (int i = 0; i < 2'000'000; ++i) {
+    const auto any = random();
+    bytes += static_cast<char>((any & 256) != 0 ? any & 255 : kEdges[any / 512 % kEdges.size()]);
+  }
+  const TempFolder folder;
+  folder.write("bytes", bytes);
+  folder.write("replace.py", "import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read().decode(errors='replace').encode())\n");
+  const std::string at = "cd '" + folder.path().string() + "' && '" OCTET_PYTHON_PROGRAM "' replace.py < bytes > replaced";
+  ASSERT_EQ(std::system(at.c_str()), 0);
+  EXPECT_TRUE(replaced(bytes) == read_file(folder / "replaced"));
 }
 
 TEST(Utf8, EveryCharacterIsValidAndHasItsLength) {
