@@ -139,11 +139,13 @@ TEST_F(BadInput, TextsToPrepare) {
   EXPECT_TRUE(refused(run_.run("data prepare --input empty.txt --output new"), 76, "empty.txt", "no documents"));
   write_text(run_ / "broken.jsonl", "{\"text\": \"fine\"}\n{\"text\": \n");
   EXPECT_TRUE(refused(run_.run("data prepare --input broken.jsonl --output new"), 76, "broken.jsonl:2"));
-  EXPECT_TRUE(refused(run_.run("data prepare --input corpus.bin --output new"), 2, "corpus.bin", "[[data.source]] takes path = \"corpus\""));
+  EXPECT_TRUE(refused(run_.run("data prepare --input corpus.bin --output new"), 2, "corpus.bin",
+                      "[[data.source]] takes path = \"corpus\""));
   write_text(run_ / "tokens.bin", std::string("\0\1\377\377", 4));
   const ProgramResult tokens = run_.run("data prepare --input tokens.bin --output new");
   EXPECT_EQ(tokens.code, 76) << tokens.err;
-  EXPECT_NE(tokens.err.find("tokens.bin: skipped: not UTF-8 text, wrong from byte 0 on; --format nanogpt takes"), std::string::npos) << tokens.err;
+  EXPECT_NE(tokens.err.find("tokens.bin: skipped: not UTF-8 text, wrong from byte 0 on; --format nanogpt takes"), std::string::npos)
+      << tokens.err;
   for (const char* end : {".idx", ".bin", ".json"}) EXPECT_FALSE(fs::exists(run_ / (std::string("new") + end)));
 }
 

@@ -352,7 +352,8 @@ TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
 // Published sizes of the models (parameters; Hugging Face model cards and config.json).
 TEST(Presets, AreTheModelsThatTheyName) {
   EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b",
-                                                       "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "pythia-1.4b", "quality-380m", "quickstart"}));
+                                                       "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "pythia-1.4b", "quality-380m",
+                                                       "quickstart"}));
   const std::vector<std::pair<std::string, std::int64_t>> sizes = {
       {"llama2-7b", 6738415616},
       {"llama3-70b", 70553706496},
