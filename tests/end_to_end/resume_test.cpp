@@ -1,4 +1,5 @@
 // Which checkpoint a run goes on from, and what it does when one is broken or cannot be written.
+#include "octet/data/tokenizer/files.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -184,6 +185,10 @@ class ResumeFromWeights : public ::testing::Test {
     write_text(run_ / "published/config.json", config.dump());
     write_text(run_ / "published/generation_config.json", kGenerationConfig);
     write_text(run_ / "published/tokenizer.json", kTokenizer);
+    Json corpus = Json::parse(read_file(run_ / "corpus.json"));
+    corpus["tokenizer"] = "published";
+    corpus["tokenizer_hash"] = data::tokenizer_hash(run_ / "published/tokenizer.json");
+    write_text(run_ / "corpus.json", corpus.dump());
     std::string toml = tiny_toml();
     const std::size_t begin = toml.find("[model]"), end = toml.find("[[data.source]]");
     write_text(run_ / "from.toml", toml.replace(begin, end - begin, "[model]\ninit_from = \"published\"\n"));

@@ -7,6 +7,7 @@
 #include "octet/base/json.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
+#include "octet/train/tokenizer.h"
 #include "octet/train/trainer.h"
 
 namespace octet::app {
@@ -21,6 +22,7 @@ int run_eval(const EvalArgs& args) {
   train::Engine engine(options, device);
   const std::int64_t step = train::restore_weights(engine, args.checkpoint);
   const data::Dataset dataset(train::dataset_options(config, options.model.vocab));
+  train::check_tokenizer(dataset, train::tokenizer_of_run(config, options.model));
   const std::int64_t sequences = std::min(config.evaluation.sequences, dataset.held_out_samples());
   demand(dataset.held_out_samples() > 0, ExitCode::data, args.checkpoint.string(),
          ": no held-out loss: neither data.split nor a data.source holds anything out");

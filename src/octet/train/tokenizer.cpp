@@ -1,5 +1,8 @@
 #include "octet/train/tokenizer.h"
 
+#include <algorithm>
+#include <cstdlib>
+
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/checkpoint/reader.h"
@@ -10,6 +13,8 @@
 namespace octet::train {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr const char* kBytes = "byte";  // the tokenizer without files
 
 // Of a prepared corpus, when it says so and the tokenizer is still the same.
 std::string tokenizer_of_corpus(const fs::path& prefix) {
@@ -23,6 +28,44 @@ std::string tokenizer_of_corpus(const fs::path& prefix) {
     return "";
   }
   return info.tokenizer;
+}
+
+// Of the ids that two tokenizers have in common; where more than half stand for other texts they are two tokenizers, and up to a
+// hundredth may be special tokens that are called otherwise.
+constexpr std::int64_t kTwoTokenizers = 2, kSpecialTokens = 100;
+// Of the smaller vocabulary: what a model may have been given in tokens of its own.
+constexpr std::int64_t kAddedTokens = 10;
+
+// The tokenizer of a file, or null where it cannot be read.
+std::unique_ptr<data::Tokenizer> tokenizer_of_file(const fs::path& file) {
+  try {
+    return data::make_tokenizer(file.string());
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+std::int64_t common_ids(const data::Tokenizer& a, const data::Tokenizer& b) { return std::min(a.vocab_size(), b.vocab_size()); }
+
+// Of these, how many stand for another text. One tokenizer in two forms, or with more tokens than before, has hardly any.
+std::int64_t ids_that_differ(const data::Tokenizer& a, const data::Tokenizer& b) {
+  std::int64_t count = 0;
+  for (std::int32_t id = 0; id < common_ids(a, b); ++id) {
+    std::string of_a = "x", of_b = "x";  // not where a text begins, which is where spaces go
+    a.decode({&id, 1}, of_a);
+    b.decode({&id, 1}, of_b);
+    count += of_a != of_b;
+  }
+  return count;
+}
+
+// The first corpus that says what it was made with, or null; Dataset has seen to it that the others agree.
+const data::Corpus* corpus_of_known_tokenizer(const data::Dataset& dataset) {
+  for (std::int64_t s = 0; s < dataset.sources(); ++s) {
+    const auto& info = dataset.corpus(s).info();
+    if (info && !info->tokenizer.empty()) return &dataset.corpus(s);
+  }
+  return nullptr;
 }
 
 constexpr const char* kGenerationConfig = "generation_config.json";
@@ -39,6 +82,38 @@ std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& 
   }
   const std::string known = config.data.source.empty() ? "" : tokenizer_of_corpus(config.data.source.front().path);
   return known.empty() && init_from_is_gone(config) ? config.model.init_from : known;  // for a message
+}
+
+void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer) {
+  const auto file = data::tokenizer_file(tokenizer);
+  const data::Corpus* corpus = corpus_of_known_tokenizer(dataset);
+  if (corpus == nullptr || (!file && tokenizer != kBytes)) return;
+  const data::CorpusInfo& info = *corpus->info();
+  const std::string text = concat(corpus->paths().json.string(), ": prepared with tokenizer ", info.tokenizer,
+                                  ", but the model's is ", file ? file->string() : tokenizer);
+  const std::string advice = concat("; `octet data prepare --tokenizer ", tokenizer, "` makes a corpus for it");
+  if (!file) {
+    demand(info.tokenizer == kBytes, ExitCode::data, text, advice, ", and without model.tokenizer that of the corpus counts");
+    return;
+  }
+  demand(info.tokenizer != kBytes, ExitCode::data, text, advice, ", and model.tokenizer = \"byte\" trains it on bytes");
+  if (data::tokenizer_hash(*file) == info.tokenizer_hash) return;
+
+  const auto made_with = data::tokenizer_file(info.tokenizer);
+  const auto models = tokenizer_of_file(*file), corpora = made_with ? tokenizer_of_file(*made_with) : nullptr;
+  if (models && corpora && corpora->hash() == info.tokenizer_hash) {
+    const std::int64_t common = common_ids(*models, *corpora), differ = ids_that_differ(*models, *corpora);
+    const std::string count = concat("; ", differ, " of ", common, " ids stand for other texts");
+    demand(differ * kTwoTokenizers <= common, ExitCode::data, text, count, advice);
+    if (differ * kSpecialTokens > common) log_warning(concat(text, count));
+    return;
+  }
+  if (models) {
+    const std::int64_t size = models->vocab_size(), least = std::min(size, info.vocab_size);
+    demand(std::abs(size - info.vocab_size) * kAddedTokens <= least, ExitCode::data, text, ", with ", size, " tokens instead of ",
+           info.vocab_size, advice);
+  }
+  log_warning(concat(text, "; they are not the same file, and whether they are the same tokenizer cannot be seen"));
 }
 
 void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {

@@ -72,11 +72,13 @@ Trainer::Trainer(const TrainerOptions& options)
   device_ = device_of(config_);
   engine_options_ = run_options(config_, world_.mesh(), world_.rank(), &health_);
   plan_ = measure(engine_options_, device_);
-  if (world_.rank() == 0) {  // which writes model directories
-    engine_options_.model = with_token_ids(engine_options_.model, tokenizer_of_run(config_, engine_options_.model));
-  }
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
-  if (world_.rank() == 0) dataset_->verify_once();
+  if (world_.rank() == 0) {  // which writes model directories
+    const std::string tokenizer = tokenizer_of_run(config_, engine_options_.model);
+    check_tokenizer(*dataset_, tokenizer);
+    engine_options_.model = with_token_ids(engine_options_.model, tokenizer);
+    dataset_->verify_once();
+  }
   world_.from_first("the corpus", "has been compared with its sums");
   accumulation_ = accumulation_of(config_, world_.mesh().data_coordinates());
   steps_ = config_.training.steps;
