@@ -95,8 +95,84 @@ TEST_F(CorpusOfModel, OfATokenizerThatHasGoneIsJudgedByItsSize) {
   write_text(run_ / "published/tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
   EXPECT_EQ(train().code, 0);
   // Of a corpus without PREFIX.json nobody knows.
+  write_tokenizer("published", data::byte_level_json());
   fs::remove(run_ / "corpus.json");
   EXPECT_TRUE(trains_in_silence());
+}
+
+// --- The corpus of a resume -------------------------------------------------------------------------------------------------
+
+class CorpusOfResume : public ::testing::Test {
+ protected:
+  CorpusOfResume() {
+    write_corpus(run_ / "second", tiny_documents(30));
+    EXPECT_EQ(run_.train("--training.steps=3").code, 0);
+  }
+  ProgramResult resume(const std::string& options = "") const { return run_.train("--training.steps=6 " + options); }
+  ::testing::AssertionResult resumes(const std::string& options = "") const {
+    const ProgramResult result = resume(options);
+    const bool resumed = result.err.find("resuming after step 3 from") != std::string::npos;
+    if (result.code == 0 && resumed) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << "exit code " << result.code << "\n" << result.err;
+  }
+  // Another corpus of as many documents and tokens.
+  void replace() const {
+    std::vector<std::string> documents = tiny_documents();
+    documents[7][11] = '!';
+    write_corpus(run_ / "corpus", documents);
+  }
+  TinyRun run_;
+};
+
+TEST_F(CorpusOfResume, IsTheOneOfTheCheckpoint) {
+  const std::string before = read_file(run_ / "out/checkpoints/step-00000003/manifest.json");
+  const std::string sum = Json::parse(read_file(run_ / "corpus.json"))["bin_xxh3"];
+  replace();
+  EXPECT_TRUE(refused(resume(), 76, "octet: corpus: another corpus than the one that out/checkpoints/step-00000003 was trained on",
+                      "then 24 documents", sum, "run.output_dir", "--resume none"));
+  EXPECT_TRUE(refused(resume("--resume out/checkpoints/step-00000003 --run.output_dir=branch"), 76, "octet: corpus: "));
+  EXPECT_TRUE(refused(resume("--data.source.0.path=./corpus.bin"), 76, "octet: corpus: "));
+  EXPECT_EQ(read_file(run_ / "out/checkpoints/step-00000003/manifest.json"), before);
+  EXPECT_FALSE(std::filesystem::exists(run_ / "branch"));
+  // As the message says.
+  EXPECT_EQ(resume("--run.output_dir=anew").code, 0);
+  for (const std::string end : {".bin", ".idx", ".json"}) fs::rename(run_ / ("corpus" + end), run_ / ("new" + end));
+  EXPECT_TRUE(resumes("--data.source.0.path=new"));
+  EXPECT_EQ(run_.train("--resume none --data.source.0.path=new").code, 0);
+}
+
+TEST_F(CorpusOfResume, MayBeTheSameMadeAnew) {
+  write_corpus(run_ / "corpus", tiny_documents());
+  EXPECT_TRUE(resumes());
+}
+
+TEST_F(CorpusOfResume, MayBeChangedInTheConfiguration) {
+  EXPECT_TRUE(resumes("--data.source.1.path=second --data.source.1.weight=0.5"));
+  EXPECT_EQ(run_.train("--resume none --training.steps=3 --data.source.1.path=second").code, 0);
+  EXPECT_TRUE(resumes());
+}
+
+TEST_F(CorpusOfResume, WithoutSumsIsKnownByItsSize) {
+  const std::string info = read_file(run_ / "corpus.json");
+  fs::remove(run_ / "corpus.json");
+  EXPECT_TRUE(resumes());
+  EXPECT_EQ(run_.train("--resume none --training.steps=3").code, 0);
+  write_text(run_ / "corpus.json", info);
+  EXPECT_TRUE(resumes());
+  EXPECT_EQ(run_.train("--resume none --training.steps=3").code, 0);
+  write_corpus(run_ / "corpus", tiny_documents(25));
+  fs::remove(run_ / "corpus.json");
+  EXPECT_TRUE(refused(resume(), 76, "octet: corpus: another corpus", "25 documents", "then 24 documents"));
+}
+
+// Checkpoints of earlier versions do not say what they were trained on.
+TEST_F(CorpusOfResume, GoesOnWhereNobodyKnows) {
+  const fs::path file = run_ / "out/checkpoints/step-00000003/manifest.json";
+  checkpoint::Manifest manifest = checkpoint::parse_manifest(read_file(file), "manifest");
+  ASSERT_EQ(manifest.meta.erase("sources"), 1u);
+  write_text(file, checkpoint::to_json(manifest));
+  replace();
+  EXPECT_TRUE(resumes());
 }
 
 }  // namespace

@@ -13,9 +13,9 @@ namespace octet::train {
 // What data::make_tokenizer() takes, or "" when nobody knows. Of a run: what its config.json names, the model directory it began
 // with or what the run has kept of that, or what its first corpus was made with.
 std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& model);
-// Throws Error{data} where the corpora were certainly made with another tokenizer than the model's, which is what
-// tokenizer_of_run gives: bytes for a model with a tokenizer's file or the other way round, ids that mostly stand for other texts, vocabularies
-// whose sizes no added tokens explain. Warns where they may have been. Of tokenizers that nobody knows nothing is said.
+// Throws Error{data} where the corpora were certainly made with another tokenizer than this one, which tokenizer_of_run gives:
+// bytes for a model with a tokenizer's file or the other way round, ids that mostly stand for other texts, vocabularies whose
+// sizes no added tokens explain. Warns where they may have been. Of tokenizers that nobody knows nothing is said.
 void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer);
 // Keeps the tokenizer's files and generation_config.json of the model directory in checkpoints/tokenizer/ of run.output_dir: the
 // directory may go before the run ends. Where it has gone, what there is stays.

@@ -14,6 +14,7 @@
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/signals.h"
+#include "octet/train/sources.h"
 #include "octet/train/tokenizer.h"
 #include "octet/train/version.h"
 
@@ -105,6 +106,7 @@ void Trainer::find_checkpoint() {
     resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks());
   }
   world_.agree("the checkpoint to resume from", resumed_ ? concat("step ", resumed_->step()) : "none");
+  if (resumed_) check_sources(*dataset_, resumed_->meta().value("sources", nlohmann::json()), resumed_->path().string());
 }
 
 void Trainer::start_engine() {
@@ -134,6 +136,7 @@ nlohmann::json Trainer::meta() const {
   return {{"octet", kVersion},
           {"recipe", engine_options_.recipe.name},
           {"cursor", loader_->position()},
+          {"sources", sources_json(*dataset_)},
           {"seed", config_.run.seed},
           {"tokens_seen", tokens_seen_},
           {"rollbacks", rollbacks_},
