@@ -59,5 +59,11 @@ TEST(NearestName, FindsTyposAndLeavesStrangersAlone) {
   EXPECT_EQ(did_you_mean("transformer", names), "");
 }
 
+TEST(NearestName, GivesEachCandidateToTheNearest) {
+  const std::vector<std::string> names = {"k_proj", "q_proj", "v_proj", "norm"}, there = {"qproj", "o_proj", "nrm"};
+  EXPECT_EQ(nearest_names(names, there), (std::vector<std::string>{"o_proj", "qproj", "", "nrm"}));
+  EXPECT_EQ(nearest_names(names, {}), std::vector<std::string>(4));
+}
+
 }  // namespace
 }  // namespace octet

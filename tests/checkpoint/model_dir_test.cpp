@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/files.h"
+#include "octet/checkpoint/mismatch.h"
 
 namespace octet::checkpoint {
 namespace {
@@ -276,6 +277,16 @@ TEST(ModelDir, SaysAllThatIsWrongAtOnce) {
           "2 unfit tensors: \"k.weight\" is [4, 5], expected [4, 4], \"norm.weight\" is I32, expected F32, BF16, F16 or F64");
   const std::string untied = error_of(ExitCode::data, [&] { load_weights(model.memory.queue(), weights, model.table); });
   EXPECT_TRUE(contains(untied, "3 unexpected tensors: \"lm_head.weight\", "));
+}
+
+TEST(ModelDir, AnswersWithEachNameOnce) {
+  Mismatch mismatch;
+  mismatch.missing = {"layers.0.mlp.down_proj.weight", "layers.0.self_attn.k_proj.weight", "layers.0.self_attn.q_proj.weight"};
+  mismatch.unexpected = {"layers.0.self_attn.qproj.weight"};
+  EXPECT_EQ(error_of(ExitCode::data, [&] { mismatch.raise("here"); }),
+            "here: 3 missing tensors: \"layers.0.mlp.down_proj.weight\", \"layers.0.self_attn.k_proj.weight\", "
+            "\"layers.0.self_attn.q_proj.weight\" (did you mean layers.0.self_attn.qproj.weight?); "
+            "1 unexpected tensor: \"layers.0.self_attn.qproj.weight\"");
 }
 
 TEST(ModelDir, RefusesIndexesThatLie) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <vector>
 
 namespace octet {
 namespace {
@@ -21,6 +20,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   }
   return row[b.size()];
 }
+
+// What is not near any more.
+std::size_t far_distance(std::string_view name) { return std::max<std::size_t>(2, name.size() / 3) + 1; }
 
 }  // namespace
 
@@ -46,7 +48,7 @@ bool glob_match(std::string_view pattern, std::string_view name) {
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+  std::size_t best_distance = far_distance(name);
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {
@@ -55,6 +57,28 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
     }
   }
   return best;
+}
+
+std::vector<std::string> nearest_names(std::span<const std::string> names, std::span<const std::string> candidates) {
+  struct Pair {
+    std::size_t distance, name, candidate;
+  };
+  std::vector<Pair> pairs;
+  for (std::size_t n = 0; n < names.size(); ++n) {
+    for (std::size_t c = 0; c < candidates.size(); ++c) {
+      const std::size_t distance = edit_distance(names[n], candidates[c]);
+      if (distance < far_distance(names[n])) pairs.push_back({distance, n, c});
+    }
+  }
+  std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) { return a.distance < b.distance; });
+  std::vector<std::string> nearest(names.size());
+  std::vector<bool> given(candidates.size());
+  for (const Pair& pair : pairs) {
+    if (!nearest[pair.name].empty() || given[pair.candidate]) continue;
+    nearest[pair.name] = candidates[pair.candidate];
+    given[pair.candidate] = true;
+  }
+  return nearest;
 }
 
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {

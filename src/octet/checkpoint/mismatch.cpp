@@ -28,10 +28,10 @@ bool glob_match_any(const std::vector<std::string>& globs, std::string_view name
 void Mismatch::raise(const std::string& source) const {
   std::vector<std::string> parts;
   if (!missing.empty()) {
-    std::vector<std::string> named;
-    for (std::size_t i = 0; i < missing.size(); ++i) {
-      named.push_back(i < kNamed ? in_quotes(missing[i]) + did_you_mean(missing[i], unexpected) : "");
-    }
+    const std::size_t count = std::min(missing.size(), kNamed);
+    const std::vector<std::string> nearest = nearest_names(std::span(missing).first(count), unexpected);
+    std::vector<std::string> named(missing.size());
+    for (std::size_t i = 0; i < count; ++i) named[i] = in_quotes(missing[i]) + did_you_mean(missing[i], {&nearest[i], 1});
     parts.push_back(counted(named, "missing"));
   }
   if (!unexpected.empty()) {

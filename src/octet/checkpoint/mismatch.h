@@ -15,7 +15,8 @@ struct Mismatch {
   std::vector<std::string> unexpected;  // names that are there and not asked for
   std::vector<std::string> different;   // "NAME is F32 [2, 3], expected [3, 2]"
 
-  // Throws Error{data} "SOURCE: ..." in one line when there is anything: for each missing name the nearest unexpected one.
+  // Throws Error{data} "SOURCE: ..." in one line when there is anything: for missing names the nearest unexpected
+  // ones, each once.
   void raise(const std::string& source) const;
 };
 
