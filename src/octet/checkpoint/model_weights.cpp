@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <system_error>
 #include <type_traits>
-#include <unordered_set>
 #include <utility>
 
 #include "octet/base/names.h"
 #include "octet/base/require.h"
 #include "octet/base/threads.h"
 #include "octet/checkpoint/block_fp8.h"
+#include "octet/checkpoint/mismatch.h"
 #include "octet/checkpoint/untrusted.h"
 
 namespace octet::checkpoint {
@@ -36,6 +37,26 @@ bool config_says_block_fp8(const fs::path& dir) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return false;
   return is_block_fp8(parse_json(read_file(path), path.string(), kConfigDepth), path.string());
+}
+
+// Those of `files` that are not in `dir`, sorted.
+std::vector<std::string> absent_of(const std::set<std::string>& files, const fs::path& dir) {
+  std::vector<std::string> absent;
+  for (const std::string& file : files) {
+    if (!fs::exists(dir / file)) absent.push_back(file);
+  }
+  return absent;
+}
+
+// The files of tensors in `dir` that are not among `files`, sorted.
+std::vector<std::string> files_besides(const std::set<std::string>& files, const fs::path& dir) {
+  std::vector<std::string> besides;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const fs::path name = entry.path().filename();
+    if (name.extension() == ".safetensors" && !files.contains(name.string())) besides.push_back(name.string());
+  }
+  std::sort(besides.begin(), besides.end());
+  return besides;
 }
 
 }  // namespace
@@ -88,42 +109,55 @@ void ModelWeights::add(const fs::path& path) {
   shards_.push_back({std::move(file), std::move(header)});
 }
 
+void ModelWeights::add_shards() {
+  const fs::path index_path = dir_ / kIndexFile;
+  const std::map<std::string, std::string> index = parse_index(read_file(index_path), index_path.string());
+  std::set<std::string> files;
+  for (const auto& [name, file] : index) files.insert(file);
+  const std::vector<std::string> absent = absent_of(files, dir_);
+  for (const std::string& file : files) {
+    if (!std::binary_search(absent.begin(), absent.end(), file)) add(dir_ / file);
+  }
+
+  Mismatch mismatch;
+  mismatch.absent = absent;
+  mismatch.surplus = files_besides(files, dir_);
+  std::set<std::string> elsewhere;
+  for (std::size_t number = 0; number < shards_.size(); ++number) {
+    const std::string file = shards_[number].file.path().filename().string();
+    for (const TensorInfo& info : shards_[number].header.tensors) {
+      const auto named = index.find(info.name);
+      if (named == index.end()) {
+        mismatch.unexpected.push_back(info.name);
+        mismatch.files.emplace(info.name, file);
+      } else if (named->second != file) {
+        elsewhere.insert(info.name);
+        mismatch.different.push_back(concat(in_quotes(info.name), " is in ", file, ", the index says ", named->second));
+      } else {
+        places_.emplace(info.name, Place{number, &info});
+      }
+    }
+  }
+  for (const auto& [name, file] : index) {
+    if (places_.contains(name) || elsewhere.contains(name) || std::binary_search(absent.begin(), absent.end(), file)) continue;
+    mismatch.missing.push_back(name);
+    mismatch.files.emplace(name, file);
+  }
+  mismatch.raise(index_path.string());
+}
+
 ModelWeights ModelWeights::open(const fs::path& dir) {
   demand(has_weights(dir), ExitCode::data, dir.string(), ": neither ", kSingleFile, " nor ", kIndexFile);
   ModelWeights weights;
   weights.dir_ = dir;
   weights.block_fp8_ = config_says_block_fp8(dir);
-  std::map<std::string, std::string> index;
-  const fs::path index_path = dir / kIndexFile;
-  const bool single = fs::exists(dir / kSingleFile);
-  if (single) {
+  if (fs::exists(dir / kSingleFile)) {
     weights.add(dir / kSingleFile);
+    for (const TensorInfo& info : weights.shards_.front().header.tensors) weights.places_.emplace(info.name, Place{0, &info});
   } else {
-    index = parse_index(read_file(index_path), index_path.string());
-    std::unordered_set<std::string> files;
-    for (const auto& [name, file] : index) {
-      if (!files.insert(file).second) continue;
-      demand(fs::exists(dir / file), ExitCode::data, index_path.string(), ": tensor ", in_quotes(name), ": its file ",
-             in_quotes(file), " is missing");
-      weights.add(dir / file);
-    }
-  }
-  for (std::size_t number = 0; number < weights.shards_.size(); ++number) {
-    const Shard& shard = weights.shards_[number];
-    for (const TensorInfo& info : shard.header.tensors) {
-      const auto [place, added] = weights.places_.emplace(info.name, Place{number, &info});
-      demand(added, ExitCode::data, shard.file.path().string(), ": tensor ", in_quotes(info.name), " stands in ",
-             weights.shards_[place->second.file].file.path().filename().string(), " as well");
-    }
-  }
-  for (const auto& [name, file] : index) {
-    const auto place = weights.places_.find(name);
-    const bool there = place != weights.places_.end() && weights.shards_[place->second.file].file.path().filename() == file;
-    demand(there, ExitCode::data, (dir / file).string(), ": no tensor ", in_quotes(name), ", which the index puts there");
+    weights.add_shards();
   }
   for (const auto& [name, place] : weights.places_) {
-    demand(single || index.contains(name), ExitCode::data, weights.shards_[place.file].file.path().string(), ": tensor ",
-           in_quotes(name), " is not in the index");
     const bool scale_of_another = weights.block_fp8_ && name.ends_with(scale_name("")) &&
                                   weights.places_.contains(name.substr(0, name.size() - scale_name("").size()));
     if (!scale_of_another) weights.names_.push_back(name);

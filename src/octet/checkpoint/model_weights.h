@@ -25,9 +25,10 @@ bool has_weights(const std::filesystem::path& dir);
 
 class ModelWeights {
  public:
-  // Throws Error{data}, one line with the file: no weights, an index that is not one, names a file outside the directory, a
-  // missing shard or a tensor that its shard does not hold, a tensor in two shards, one that the index does not name, a shard
-  // that is no safetensors file, a config.json that names another quantisation.
+  // Throws Error{data}, one line with the file: no weights, an index that is not one or names a file outside the directory, a
+  // shard that is no safetensors file, a config.json that names another quantisation. All that an index and its shards do not
+  // agree about is said in one: absent shards, tensors that their shard does not hold, that lie in another one or that the index
+  // does not name.
   static ModelWeights open(const std::filesystem::path& dir);
 
   const std::filesystem::path& dir() const { return dir_; }
@@ -50,6 +51,7 @@ class ModelWeights {
   };
   ModelWeights() = default;
   void add(const std::filesystem::path& path);
+  void add_shards();
   const Place& place_of(const std::string& name) const;
 
   std::filesystem::path dir_;
