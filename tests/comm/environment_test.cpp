@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
+#include <string>
 
 #include "octet/base/require.h"
 
@@ -76,6 +78,27 @@ TEST(Environment, OfTorchrun) {
   EXPECT_EQ(ranks.port, 29501);
   EXPECT_EQ(ranks_of(without(kTorchrun, "LOCAL_WORLD_SIZE")).local_size, 2);
   expect_ranks(ranks_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "torchrun", 0, 1, 0, 1);
+}
+
+TEST(Environment, OfTorchrunWhoseAgentListensAtMasterPort) {
+  const Variables agent = with(with(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE", "True"), "TORCHELASTIC_RUN_ID", "none");
+  const int port = ranks_of(agent).port;
+  std::set<int> ports;
+  for (int store = 1; store <= 65535; ++store) {
+    const int beside = ranks_of(with(agent, "MASTER_PORT", std::to_string(store))).port;
+    ASSERT_NE(beside, store);
+    ASSERT_GE(beside, kFirstPort);
+    ASSERT_LT(beside, kFirstPort + kPorts);
+    ports.insert(beside);
+  }
+  EXPECT_GT(ports.size(), 9000u);  // of 10000: runs beside each other on one host seldom meet
+  EXPECT_NE(ranks_of(with(agent, "TORCHELASTIC_RUN_ID", "other")).port, port);
+  // All ranks must come to one port: what differs between ranks or between the machines' agents does not count.
+  EXPECT_EQ(ranks_of(with(with(agent, "RANK", "0"), "LOCAL_RANK", "0")).port, port);
+  EXPECT_EQ(ranks_of(with(agent, "TORCHELASTIC_RESTART_COUNT", "1")).port, port);
+  EXPECT_EQ(ranks_of(with(agent, "TORCHELASTIC_USE_AGENT_STORE", "False")).port, 29501);
+  EXPECT_EQ(ranks_of(without(agent, "TORCHELASTIC_USE_AGENT_STORE")).port, 29501);
+  EXPECT_EQ(error_of(without(agent, "MASTER_PORT")), "WORLD_SIZE=8 is set, but MASTER_PORT is not");
 }
 
 TEST(Environment, OfTorchrunWithMistakes) {

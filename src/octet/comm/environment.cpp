@@ -108,6 +108,16 @@ std::optional<int> tasks_on_host(const Variable& variable, int host) {
   return std::nullopt;
 }
 
+// torchrun's agent may keep a store of its own listening at MASTER_PORT for as long as its ranks run, so rank 0 needs another
+// port. TORCHELASTIC_RESTART_COUNT is left out of it: each machine's agent counts for itself, and not when it restarts its ranks
+// because another machine has come back.
+int port_beside_the_agents(const Variables& variables, int agents) {
+  const auto run = variables.find({"TORCHELASTIC_RUN_ID"});
+  const std::uint64_t number = hash(concat(run ? run->value : "", ":", agents));
+  const int port = port_of_job(number);
+  return port == agents ? port_of_job(number + 1) : port;
+}
+
 RankEnvironment from_torchrun(const Variables& variables) {
   RankEnvironment ranks{.source = "torchrun"};
   ranks.rank = variables.need_number({"RANK"}, "WORLD_SIZE");
@@ -122,6 +132,8 @@ RankEnvironment from_torchrun(const Variables& variables) {
   ranks.local_size = variables.find_number({"LOCAL_WORLD_SIZE"}).value_or(ranks.local_rank + 1);
   if (const auto host = variables.find({"MASTER_ADDR"})) ranks.host = host->value;
   ranks.port = variables.find_port().value_or(0);
+  const auto agent_listens = variables.find({"TORCHELASTIC_USE_AGENT_STORE"});
+  if (ranks.port > 0 && agent_listens && agent_listens->value == "True") ranks.port = port_beside_the_agents(variables, ranks.port);
   return checked(ranks, "RANK", "WORLD_SIZE");
 }
 

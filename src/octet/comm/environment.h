@@ -15,8 +15,8 @@ struct RankEnvironment {
   std::string source;                  // "torchrun", "Slurm", "Open MPI", "PMI", "SageMaker" or "one process"
 };
 
-// A run without MASTER_PORT uses a port of this range, by the number of its job: below those that Linux gives to outgoing
-// connections (from 32768), so that they cannot take it first.
+// A run without MASTER_PORT, or under torchrun's agent, which listens there itself, uses a port of this range, by the number or
+// name of its job: below those that Linux gives to outgoing connections (from 32768), so that they cannot take it first.
 inline constexpr int kFirstPort = 20000, kPorts = 10000;
 // Where a launcher gives its job no number: torchrun's.
 inline constexpr int kDefaultPort = 29500;
