@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# tools/try_launchers.sh OCTET: two ranks under Open MPI's mpirun and, where this is root, under Slurm's srun, all on this machine:
-# the losses must be those of `octet launch`. Slurm's daemons run from a folder of their own and end with this script.
+# tools/try_launchers.sh OCTET: two ranks on this machine's CPUs under Open MPI's mpirun, torchrun (where $PYTHON, else python3, has
+# torch) and, where this is root, Slurm's srun and sbatch with examples/slurm.sbatch: the losses must be those of `octet launch`.
+# Slurm's daemons run from a folder of their own and end with this script. Where nothing fails, the last line says what ran.
 # Packages: openmpi-bin slurmctld slurmd slurm-client munge
 set -euo pipefail
 octet=$(realpath "$1")
 work=$(mktemp -d)
 started=()
+ran=()
+skipped=()
 finish() {
   for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
   wait
@@ -16,7 +19,7 @@ trap finish EXIT
 cd "$(dirname "$(realpath "$0")")/.."
 "$octet" data prepare --input docs README.md --tokenizer byte --output "$work/corpus" >/dev/null 2>&1
 train=("$octet" train configs/quickstart.toml "--data.source=[{path=\"$work/corpus\"}]" --parallel.replicate=2 --training.micro_batch_size=8
-  --training.steps=4 --evaluation.interval=0)
+  --training.steps=40 --evaluation.interval=0)
 losses() { sed -nE 's/.*"step":([0-9]+),"loss":([0-9.e-]+).*/\1 \2/p' "$work/$1/metrics.jsonl"; }
 try() {
   local name=$1
@@ -25,13 +28,31 @@ try() {
   [ "$(losses "$name")" = "$(losses launch)" ] || { echo "FAIL $name: other losses than octet launch"; exit 1; }
   [ -n "$(losses "$name")" ] || { echo "FAIL $name: no losses"; exit 1; }
   echo "PASS $name"
+  ran+=("$name")
 }
+skip() {
+  echo "SKIP $1: $2"
+  skipped+=("$1")
+}
+say_what_ran() { echo "ran: ${ran[*]}; skipped: ${skipped[*]:-none}"; }
 
 try launch "$octet" launch -n 2 -- "${train[@]:1}"
 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 try mpirun mpirun --oversubscribe -n 2 "${train[@]}"
 
+python=${PYTHON:-python3}
+torchrun=("$python" -m torch.distributed.run --no-python)  # what the program torchrun calls
+if "$python" -c 'import torch.distributed.run' 2>/dev/null; then
+  try torchrun "${torchrun[@]}" --nproc-per-node=2 "${train[@]}"
+  try torchrun-standalone "${torchrun[@]}" --standalone --nproc-per-node=2 "${train[@]}"
+  try torchrun-c10d "${torchrun[@]}" --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:0 --nproc-per-node=2 "${train[@]}"
+else
+  skip torchrun "$python has no torch; PYTHON=... names one that has"
+fi
+
 if [ "$(id -u)" -ne 0 ]; then
-  echo "SKIP srun: Slurm's daemons need root"
+  skip srun "Slurm's daemons need root"
+  skip sbatch "Slurm's daemons need root"
+  say_what_ran
   exit 0
 fi
 host=$(hostname -s)
@@ -50,7 +71,8 @@ SlurmUser=root
 SlurmctldPort=16817
 SlurmdPort=16818
 AuthType=auth/munge
-AuthInfo=socket=$work/munge.socket
+AuthInfo=socket=$work/munge.socket,cred_expire=5
+GresTypes=gpu
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
@@ -60,9 +82,10 @@ StateSaveLocation=$work/state
 SlurmdSpoolDir=$work/spool
 SlurmctldPidFile=$work/slurmctld.pid
 SlurmdPidFile=$work/slurmd.pid
-NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) Gres=gpu:2 State=UNKNOWN
 PartitionName=all Nodes=$host Default=YES State=UP OverSubscribe=FORCE:4
 TEXT
+printf 'Name=gpu File=%s\n' /dev/null /dev/zero >"$work/gres.conf"  # GPUs in name alone
 export SLURM_CONF=$work/slurm.conf
 sleep 1
 slurmctld -D >"$work/slurmctld.log" 2>&1 &
@@ -74,3 +97,24 @@ for ((i = 0; i < 30; ++i)); do
   sleep 1
 done
 try srun timeout 120 srun -n 2 --overcommit "${train[@]}"
+
+# After its first steps the job is asked to stop, as it is before its time is up; it goes back into the queue and on from there.
+submit() {
+  local job metrics=$work/sbatch/metrics.jsonl options=(--nodes=1 --gpus-per-node=2 --ntasks-per-node=2 --cpus-per-task=1 --overcommit)
+  job=$(PATH=$(dirname "$octet"):$PATH sbatch --parsable "${options[@]}" --time=10 --output="$work/job.log" examples/slurm.sbatch \
+    "${train[@]:2}" --checkpoint.resume=auto "$@") || return
+  for ((i = 0; i < 600; ++i)); do
+    ! [ -s "$metrics" ] || break
+    sleep 0.1
+  done
+  scancel --signal=TERM "$job"
+  for ((i = 0; i < 300; ++i)); do
+    [ -n "$(squeue -h -j "$job")" ] || break
+    sleep 1
+  done
+  cat "$work/job.log"
+  scontrol show job -o "$job"
+  [[ $(scontrol show job -o "$job") == *" JobState=COMPLETED "*" Restarts=1 "* ]]
+}
+try sbatch submit
+say_what_ran
