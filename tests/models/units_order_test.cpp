@@ -31,13 +31,13 @@ DecoderConfig config_of(bool tied) {
 
 // Of steps of two micro-batches on four parts, with an optimizer between them.
 Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients gradients, bool tied = false,
-                     const parallel::Mesh& mesh = parallel::Mesh({1, 4, 1, 1})) {
+                     const parallel::Mesh& mesh = parallel::Mesh({1, 4, 1, 1}), int rank = 0) {
   Trace trace;
   LoggingDevice device(trace);
   const auto queue = device.make_queue();
   const parallel::Layout layout{.mesh = mesh, .weights = weights, .gradients = gradients};
-  const parallel::Groups groups = parallel::silent_groups(layout.mesh, 0);
-  Decoder model(config_of(tied), recipes::make_recipe("fp8_delayed", {}));
+  const parallel::Groups groups = parallel::silent_groups(layout.mesh, rank);
+  Decoder model(config_of(tied), recipes::make_recipe("fp8_delayed", {}), {groups.tensor->rank(), groups.tensor->size()});
   model.materialise(*queue, {}, 64, groups, layout);
   Arena stash(device, MemoryCategory::activations, 0), scratch(device, MemoryCategory::workspace, 0);
   const nn::Scope scope{.queue = *queue,
@@ -92,6 +92,21 @@ TEST(UnitsOrder, TheNextUnitIsGatheredBeforeAnyIsComputed) {
   expected.insert(expected.end(), once.begin(), once.end());  // the first two blocks are still there
   expected.insert(expected.end(), {"layer 0 backward", "reduce unit 2", "reduce unit 1", "reduce unit 0"});
   EXPECT_EQ(log, expected);
+}
+
+// Exchanges of a group must have one order on all its ranks, or they wait for each other for ever.
+TEST(UnitsOrder, IsTheSameOnEveryRankOfTheMesh) {
+  for (const parallel::Mesh& mesh : {parallel::Mesh({1, 4, 1, 1}), parallel::Mesh({1, 1, 4, 1}), parallel::Mesh({2, 2, 2, 2})}) {
+    for (const parallel::Kept& kept : parallel::kept_order(4, 2)) {
+      const Trace first = trace_of_steps(2, kept.weights, kept.gradients, false, mesh);
+      EXPECT_EQ(count(first.log, "layer 2 backward"), 2 * 2) << "a step and micro-batch each";
+      for (int rank = 1; rank < mesh.ranks(); ++rank) {
+        const Trace other = trace_of_steps(2, kept.weights, kept.gradients, false, mesh, rank);
+        EXPECT_EQ(other.log, first.log) << "rank " << rank;
+        EXPECT_EQ(other.ended, first.ended) << "rank " << rank;
+      }
+    }
+  }
 }
 
 // Attention waits for what other ranks hold of its keys; the next unit has the rest of the block.
