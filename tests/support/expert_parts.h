@@ -27,6 +27,7 @@ struct PartsOptions {
   std::string recipe = "fp8_delayed";
   parallel::Layout layout = {};
   parallel::Storage storage = {};
+  optim::OptimizerOptions optimizer = {.max_grad_norm = 0.5, .seed = 3};
 };
 
 // Whole tensors by name, from what ranks hold of them. Nobody may differ, and nothing may be missing.
@@ -118,7 +119,7 @@ class ExpertParts {
         std::make_unique<parallel::Units>(*queue_, store_, groups, options.layout, std::vector<int>{0, store_.unit_count() - 1});
     scales_.materialise(*queue_);
     for (const auto& l : linears_) l->bind();
-    optimizer_ = std::make_unique<optim::Optimizer>(device, store_, optim::OptimizerOptions{.max_grad_norm = 0.5, .seed = 3});
+    optimizer_ = std::make_unique<optim::Optimizer>(device, store_, options.optimizer);
   }
 
   parallel::ParameterStore& store() { return store_; }
