@@ -4,6 +4,7 @@
 
 #include "octet/numerics/bounds.h"
 #include "support/mesh_run.h"
+#include "support/shard_traffic.h"
 
 namespace octet::testing {
 namespace {
@@ -110,6 +111,31 @@ TEST_P(DataParallel, IsTheSameInEveryLayoutOfAMesh) {
     const RunState resharded = run(layout_of(replicate, shard, Weights::resharded), 3);
     EXPECT_TRUE(resharded.weights == kept.weights);
     EXPECT_TRUE(resharded.gradients == kept.gradients);
+  }
+}
+
+// Codes or values, gradients, sums and amaxes, over groups that do send them.
+TEST_P(DataParallel, SendsWhatItMust) {
+  const int steps = 2;
+  options_.model.layers = 4;
+  for (const Layout& layout : {layout_of(1, 2), layout_of(1, 4, Weights::resharded, Gradients::sharded),
+                               layout_of(2, 2, Weights::kept, Gradients::sharded)}) {
+    SCOPED_TRACE(text(layout));
+    train::EngineOptions options = options_;
+    options.layout = layout;
+    const ShardTraffic of_step = shard_traffic(options, kMicroBatches / layout.mesh.data_coordinates());
+    on_engines(options_, layout, [&](train::Engine& engine, const parallel::Groups& groups) {
+      const comm::Traffic before = groups.shards->traffic();
+      take(engine, steps_of(steps));
+      double bytes = before.bytes;
+      std::int64_t messages = before.messages;
+      for (const comm::Traffic& traffic : {of_step.all_gather, of_step.reduce_scatter, of_step.all_reduce}) {
+        bytes += steps * traffic.bytes;
+        messages += steps * traffic.messages;
+      }
+      EXPECT_EQ(groups.shards->traffic().bytes, bytes) << "rank " << engine.options().rank;
+      EXPECT_EQ(groups.shards->traffic().messages, messages) << "rank " << engine.options().rank;
+    });
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "octet/numerics/bounds.h"
+#include "support/shard_traffic.h"
 #include "support/tiny_model.h"
 
 namespace octet::testing {
@@ -42,16 +43,19 @@ train::EngineOptions options_of(const Layout& layout, const std::string& recipe 
 struct Result {
   parallel::Groups groups;
   StepCount count;
-  // Of one group's operations.
-  double bytes(const comm::Group& group, std::string_view op) const {
-    double sum = 0;
+  // One group's operations of a kind.
+  comm::Traffic sent(const comm::Group& group, std::string_view op) const {
+    comm::Traffic sum;
     for (const auto* ops : {&count.compute, &count.wire}) {
       for (const OpTime& time : *ops) {
-        if (time.work.group == group.name() && time.op == op) sum += time.work.bytes;
+        if (time.work.group != group.name() || time.op != op) continue;
+        sum.bytes += time.work.bytes;
+        sum.messages += time.calls;
       }
     }
     return sum;
   }
+  double bytes(const comm::Group& group, std::string_view op) const { return sent(group, op).bytes; }
   double seconds(const std::vector<OpTime>& ops) const {
     double sum = 0;
     for (const OpTime& op : ops) sum += op.seconds;
@@ -81,10 +85,26 @@ TEST(StepCount, KeptWeightsAreGatheredAndWholeGradientsReducedOnceAStep) {
   }
 }
 
-// Codes of either orientation, whenever they are read first; the values with whichever comes first.
-TEST(StepCount, RowwiseWeightsAreGatheredOnceInEitherOrientation) {
-  const Result r = count({.mesh = Mesh({1, 4, 1, 1})}, 3, 1e-6, "fp8_rowwise");
-  EXPECT_EQ(r.bytes(*r.groups.shards, "all_gather"), 0.75 * (kLayers * (kBlock + kBlockBytes) + kEdgeBytes));
+// Codes of one byte a weight, and the amaxes of its tiles; of row and MX scales codes of either orientation.
+TEST(StepCount, ShardsSendWhatTheyMustInEveryRecipe) {
+  for (const std::string& recipe : all_recipes()) {
+    for (const parallel::Kept& kept : parallel::kept_order(4, 2)) {
+      for (const std::int64_t micro_batches : {1, 2, 3, 7}) {
+        const train::EngineOptions options =
+            options_of({.mesh = Mesh({1, 4, 1, 1}), .weights = kept.weights, .gradients = kept.gradients}, recipe);
+        const Result r = count(options, micro_batches);
+        const ShardTraffic expected = shard_traffic(options, micro_batches);
+        const auto expect_sent = [&](const char* op, const comm::Traffic& traffic) {
+          const comm::Traffic sent = r.sent(*r.groups.shards, op);
+          EXPECT_EQ(sent.bytes, traffic.bytes) << recipe << ", " << op << ", " << micro_batches;
+          EXPECT_EQ(sent.messages, traffic.messages) << recipe << ", " << op << ", " << micro_batches;
+        };
+        expect_sent("all_gather", expected.all_gather);
+        expect_sent("reduce_scatter", expected.reduce_scatter);
+        expect_sent("all_reduce", expected.all_reduce);
+      }
+    }
+  }
 }
 
 TEST(StepCount, ShardedGradientsAreReducedEveryMicroBatch) {
