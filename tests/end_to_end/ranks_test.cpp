@@ -79,9 +79,11 @@ TEST(Ranks, ACheckpointResumesOnAnotherNumberOfThem) {
 TEST(Ranks, ACheckpointOfAnyMeshResumesOnAnyOther) {
   const TinyRun run;
   for (const char* recipe : {"fp8_delayed", "fp8_block"}) {
-    const std::string options =
-        concat("--training.micro_batch_size=1 --lr_scheduler.decay=constant --precision.recipe=", recipe, " ");
-    ASSERT_EQ(run.run("train run.toml --training.steps=32 --run.output_dir=one " + options).code, 0);
+    const std::string options = concat(
+        "--training.micro_batch_size=1 --training.global_batch_size=8 --model.head_dim=16 --lr_scheduler.decay=constant "
+        "--precision.recipe=",
+        recipe, " ");
+    ASSERT_EQ(run.run("train run.toml --training.steps=48 --run.output_dir=one " + options).code, 0);
     const char* const meshes[] = {
         "launch -n 4 -- train run.toml --parallel.shard=4 --parallel.gradients=sharded --parallel.reshard_after_forward=true",
         "launch -n 4 -- train run.toml --parallel.replicate=2 --parallel.shard=2",
@@ -91,6 +93,10 @@ TEST(Ranks, ACheckpointOfAnyMeshResumesOnAnyOther) {
         "launch -n 4 -- train run.toml --parallel.shard=2 --parallel.tensor=2 --parallel.reshard_after_forward=true",
         "launch -n 2 -- train run.toml",
         "launch -n 8 -- train run.toml --parallel.shard=4 --parallel.context=2 --parallel.reshard_after_forward=true",
+        "launch -n 4 -- train run.toml --parallel.tensor=4",
+        "launch -n 8 -- train run.toml --parallel.shard=8 --parallel.gradients=sharded",
+        "launch -n 4 -- train run.toml --parallel.context=4",
+        "launch -n 8 -- train run.toml --parallel.shard=2 --parallel.context=2 --parallel.tensor=2 --parallel.gradients=sharded",
     };
     int steps = 0;
     for (const char* mesh : meshes) {
