@@ -1,6 +1,7 @@
 #include "octet/comm/group.h"
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <thread>
 #include <utility>
@@ -139,6 +140,59 @@ TEST(Group, ARankThatHangsEndsTheOthersAtTheTimeout) {
   });
   EXPECT_EQ(errors[0].rfind("rank 0: all_reduce of group test failed: ", 0), 0u) << errors[0];
   EXPECT_EQ(errors[1], "");
+}
+
+TEST(Group, ARankThatIsLostEndsTheOthersLongBeforeTheTimeout) {
+  ThreadStore store;
+  std::atomic<bool> lost = false;
+  std::atomic<int> waiting = 2;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<std::string> errors = errors_of_ranks(3, [&](int r) {
+    GroupRank rank(store, {.rank = r,
+                           .size = 3,
+                           .timeout_s = 300,
+                           .blame = [] { return "step 7"; },
+                           .lost = [&, r] { return lost && r != 1 ? "rank 1 has been silent for 10 s" : ""; }});
+    if (r == 1) {
+      store.get("all others have given up");  // connected all the while, as a process that was stopped
+      return;
+    }
+    const Tensor x = rank.tensor<float>(100, [](std::int64_t) { return 1; });
+    // One of them waits in the operation, the other comes to it when it is over.
+    if (r == 0) lost = true;
+    if (r == 2) std::this_thread::sleep_for(std::chrono::seconds(1));
+    try {
+      rank.group->all_reduce(*rank.queue, rank.scratch, {.x = x});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::peer);
+      if (--waiting == 0) store.set("all others have given up", "");
+      throw;
+    }
+  });
+  for (const int r : {0, 2}) {
+    EXPECT_EQ(errors[static_cast<std::size_t>(r)],
+              concat("rank ", r, ": all_reduce of group test failed: step 7; rank 1 has been silent for 10 s"));
+  }
+  EXPECT_EQ(errors[1], "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+}
+
+// It may be asked for as long as it takes: nobody is lost.
+TEST(Group, ARankThatIsSlowIsWaitedFor) {
+  ThreadStore store;
+  run_ranks(2, [&](int r) {
+    std::atomic<int> asked = 0;
+    GroupRank rank(store, {.rank = r, .size = 2, .timeout_s = 300, .lost = [&] {
+                             ++asked;
+                             return "";
+                           }});
+    const Tensor x = rank.tensor<float>(100, [](std::int64_t) { return 1; });
+    if (r == 1) {
+      while (asked < 10) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    rank.group->all_reduce(*rank.queue, rank.scratch, {.x = x});
+    EXPECT_TRUE(rank.holds<float>(x, [](std::int64_t) { return 2; }));
+  });
 }
 
 TEST(Group, RefusesWhatDoesNotFit) {

@@ -1,4 +1,5 @@
 // Several processes train together: the run of one, faster or slower, whatever happens to them.
+#include <chrono>
 #include <cmath>
 #include <csignal>
 
@@ -275,7 +276,38 @@ TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
   EXPECT_NE(result.err.find("octet launch: rank 2 was killed by signal 9 (SIGKILL)\n"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("octet: rank 0: all_reduce of group replicate of ranks 0, 1, 2 failed: step "), std::string::npos)
       << result.err;
-  EXPECT_NE(result.err.find(": rank 2 closed its connection; "), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(": rank 2 closed its connection"), std::string::npos) << result.err;
+}
+
+// A rank that is stopped, as one that hangs: its connections stay open.
+TEST(Ranks, OneThatIsSilentEndsTheOthersByName) {
+  const TinyRun run;
+  for (const int silent : {0, 1}) {
+    Process process("launch -n 3 --grace 2 -- train run.toml --training.micro_batch_size=1 --parallel.replicate=3 "
+                    "--training.global_batch_size=3 --training.steps=100000 --checkpoint.interval=0",
+                    run.path());
+    ASSERT_TRUE(process.read_to_step(3));
+    const pid_t victim = run.pid_of_rank(silent);
+    ASSERT_GT(victim, 1);
+    const auto begin = std::chrono::steady_clock::now();
+    ::kill(victim, SIGSTOP);
+    const ProgramResult result = process.wait();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(took.count(), 60) << "ten seconds of silence, two of grace, and what a busy machine adds";
+    EXPECT_EQ(result.code, static_cast<int>(ExitCode::peer)) << result.err;
+    const std::string operation = " of group replicate of ranks 0, 1, 2 failed: step ";
+    const std::string cause = concat(": rank ", silent, " has been silent for 10 s");
+    for (const int r : {0, 1, 2}) {
+      const std::size_t at = result.err.find(concat("octet: rank ", r, ": "));
+      ASSERT_EQ(at == std::string::npos, r == silent) << result.err;
+      if (r == silent) continue;
+      const std::string sentence = result.err.substr(at, result.err.find('\n', at) - at);
+      EXPECT_NE(sentence.find(operation), std::string::npos) << result.err;
+      EXPECT_NE(sentence.find(cause), std::string::npos) << result.err;
+    }
+    EXPECT_NE(result.err.find("ended with code 78\n"), std::string::npos) << result.err;
+    for (const int r : {0, 1, 2}) EXPECT_EQ(run.pid_of_rank(r), -1) << "rank " << r << " is still there";
+  }
 }
 
 TEST(Ranks, ASignalSavesAndTheRunGoesOn) {

@@ -11,8 +11,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstring>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "octet/base/math.h"
@@ -22,7 +25,8 @@
 namespace octet::comm {
 namespace {
 
-constexpr const char* kLoopback = "127.0.0.1";  // this version's ranks on CPUs are of one host
+constexpr const char* kLoopback = "127.0.0.1";         // this version's ranks on CPUs are of one host
+constexpr std::chrono::milliseconds kWatchEvery{100};  // how soon a lost rank is noticed
 
 class SharedStore final : public gloo::rendezvous::Store {
  public:
@@ -47,7 +51,7 @@ class SharedStore final : public gloo::rendezvous::Store {
 
 class GlooGroup final : public Group {
  public:
-  explicit GlooGroup(const GroupOptions& options) : Group(options.name, options.rank, options.size), blame_(options.blame) {
+  explicit GlooGroup(const GroupOptions& options) : Group(options.name, options.rank, options.size), options_(options) {
     attempt("connecting", [&] {
       const auto context = std::make_shared<gloo::rendezvous::Context>(rank(), size());
       context->setTimeout(std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1e3)));
@@ -60,6 +64,15 @@ class GlooGroup final : public Group {
     const auto key_of = [&](int r) { return concat(name(), "/connected/", r); };
     options.set(key_of(rank()), "");
     for (int r = 0; r < size(); ++r) options.get(key_of(r));
+    if (options.lost) watcher_ = std::thread([this] { watch(); });
+  }
+  ~GlooGroup() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    changed_.notify_all();
+    if (watcher_.joinable()) watcher_.join();
   }
 
  private:
@@ -154,9 +167,8 @@ class GlooGroup final : public Group {
       operation();
     } catch (const gloo::Exception& error) {
       failed_ = true;
-      const std::string blamed = blame_ ? blame_() : "";
-      fail(ExitCode::peer, "rank ", rank(), ": ", what, " of group ", name(), " failed: ", blamed, blamed.empty() ? "" : "; ",
-           last_line(error.what()));
+      fail(ExitCode::peer, "rank ", rank(), ": ", what, " of group ", name(),
+           " failed: ", cause_of(options_, last_line(error.what())));
     }
   }
   // Without the file and line that Gloo puts before it.
@@ -166,10 +178,32 @@ class GlooGroup final : public Group {
     return text.empty() || text.front() != '[' || bracket == std::string::npos ? text : text.substr(bracket + 2);
   }
 
+  // Gloo notices a connection that breaks, and waits for a rank that is silent until the timeout.
+  void watch() {
+    while (options_.lost().empty()) {
+      std::unique_lock lock(mutex_);
+      if (changed_.wait_for(lock, kWatchEvery, [this] { return closing_; })) return;
+    }
+    end_waits();
+  }
+  // What is waited for fails, now and later. Any thread may call Gloo for it, but only so: a wait of its own that times out, at
+  // once as nobody sends, fails the whole context.
+  void end_waits() {
+    Byte never = 0;
+    try {
+      context_->createUnboundBuffer(&never, sizeof never)->waitRecv(std::chrono::milliseconds(0));
+    } catch (const gloo::Exception&) {  // it has timed out
+    }
+  }
+
+  const GroupOptions options_;
   std::shared_ptr<gloo::Context> context_;
-  std::function<std::string()> blame_;
   std::uint32_t tag_ = 0;
   bool failed_ = false;
+  std::mutex mutex_;  // guards closing_
+  std::condition_variable changed_;
+  bool closing_ = false;
+  std::thread watcher_;
 };
 
 }  // namespace

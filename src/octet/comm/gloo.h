@@ -1,4 +1,5 @@
-// Collectives between processes, or threads, on the CPUs of one host: Gloo over TCP.
+// Collectives between processes, or threads, on the CPUs of one host: Gloo over TCP. A connection that breaks, a rank that is
+// lost, or an operation that does not end within the timeout ends the group: the operation, or the next one, throws Error{peer}.
 #pragma once
 
 #include <memory>

@@ -52,8 +52,6 @@ class Communicator {
   void abort(const char* op, const std::string& cause);
   // Aborts and throws.
   [[noreturn]] void give_up(const char* op, const std::string& reason);
-  // The reason, or the rank behind it; may take as long as blame() does.
-  std::string cause_of(const std::string& reason) const;
   void watch();
   std::string lost_ranks() const;
 

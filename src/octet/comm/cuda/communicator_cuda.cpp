@@ -178,16 +178,10 @@ void Communicator::abort(const char* op, const std::string& cause) {
 }
 
 void Communicator::give_up(const char* op, const std::string& reason) {
-  abort(op, cause_of(reason));
+  abort(op, cause_of(options_, reason));
   const std::lock_guard lock(mutex_);
   throw_if_failed(op);
   fail(ExitCode::internal, "unreachable");
-}
-
-std::string Communicator::cause_of(const std::string& reason) const {
-  const std::string lost = lost_ranks(), blamed = options_.blame ? options_.blame() : "";
-  const std::string& cause = lost.empty() ? reason : lost;  // what NCCL says then is how the loss looks from here
-  return blamed.empty() ? cause : blamed.find(cause) != std::string::npos ? blamed : concat(blamed, "; ", cause);
 }
 
 std::string Communicator::lost_ranks() const { return options_.lost ? options_.lost() : ""; }
@@ -214,7 +208,7 @@ void Communicator::watch() {
       op = current_op();
       if (reason.empty() && changed_.wait_for(lock, kWatchEvery, [&] { return closing_; })) return;
     }
-    if (!reason.empty()) return abort(op, cause_of(reason));
+    if (!reason.empty()) return abort(op, cause_of(options_, reason));
   }
 }
 
