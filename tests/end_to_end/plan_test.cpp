@@ -115,12 +115,23 @@ TEST_F(Plan, RefusesInOneLine) {
   EXPECT_TRUE(refused(plan("--gpus 8"), 2, "must be a number, an x and a GPU, as in 8xH100"));
   EXPECT_TRUE(refused(plan("--gpus 8xH100 --nodes 3"), 2, "--nodes 3: must divide the 8 GPUs"));
   EXPECT_TRUE(refused(plan("--gpus 8xH100 --nodes 0"), 2, "--nodes"));
-  EXPECT_TRUE(refused(plan("--gpus 8xH100"), 2, "training.global_batch_size = 4", "8 data-parallel ranks"));
   EXPECT_TRUE(refused(plan("--gpus 4xH100 --parallel.replicate=3"), 2, "parallel.replicate = 3: there are 4 ranks"));
   EXPECT_TRUE(refused(plan("--gpus 1xH100 --data.document_mask=true --run.deterministic=true"), 2,
                       "data.document_mask = true with run.deterministic = true"));
   EXPECT_TRUE(refused(plan("--gpus 4xH100 --serach"), 2, "did you mean --search?"));
   EXPECT_TRUE(refused(run_.run("plan nowhere.toml --gpus 8xH100"), 2, "nowhere.toml"));
+}
+
+// Both ways out of it are ones.
+TEST_F(Plan, SaysWhichBatchWouldDo) {
+  const std::string command = "configs/llama3.1-8b.toml --gpus 256xH100 --nodes 32 ";
+  EXPECT_TRUE(refused(plan_config(command), 2,
+                      "training.global_batch_size = 64: must be a multiple of training.micro_batch_size = 1 times 256 "
+                      "data-parallel ranks: give --training.global_batch_size=256, or a layout with fewer of them: `octet plan` with --search "
+                      "finds the fastest\n"));
+  EXPECT_EQ(plan_config(command + "--training.global_batch_size=256").code, 0);
+  EXPECT_EQ(plan_config(command + "--search").code, 0);
+  EXPECT_TRUE(refused(plan("--gpus 4xH100 --training.global_batch_size=10"), 2, "give --training.global_batch_size=16, or "));
 }
 
 // The layout of a plan, as options of the run that takes it.

@@ -268,7 +268,8 @@ TEST(Config, ChecksWhatOnlyMakesSenseTogether) {
   EXPECT_EQ(check_error("[model]\nhidden_size = 64\n[[data.source]]\nweight = 1\n"), "run.toml: a [[data.source]] has no path");
   EXPECT_EQ(check_error(kWhole + "[data]\nsplit = [0.9, 0.2]\n"), "run.toml: data.split = [0.9, 0.2]: must add up to 1");
   EXPECT_EQ(check_error(kWhole + "[training]\nmicro_batch_size = 3\n"),
-            "run.toml: training.global_batch_size = 64: must be a multiple of training.micro_batch_size = 3");
+            "run.toml: training.global_batch_size = 64: must be a multiple of training.micro_batch_size = 3: give "
+            "--training.global_batch_size=66");
 }
 
 TEST(Config, AxesBeyondOneRankAreRefusedByName) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "octet/base/file.h"
+#include "octet/base/math.h"
 #include "octet/base/require.h"
 #include "octet/recipes/registry.h"
 
@@ -135,9 +136,12 @@ void check_config(const Config& config, std::int64_t ranks) {
 
   const std::int64_t coordinates = parallel.replicate * shard;
   const std::int64_t at_once = training.micro_batch_size * coordinates;
-  check(at_once > 0 && training.global_batch_size % at_once == 0, "training.global_batch_size = ", training.global_batch_size,
+  check(at_once > 0, "training.micro_batch_size = ", training.micro_batch_size, ": too large");
+  check(training.global_batch_size % at_once == 0, "training.global_batch_size = ", training.global_batch_size,
         ": must be a multiple of training.micro_batch_size = ", training.micro_batch_size,
-        coordinates == 1 ? "" : concat(" times ", coordinates, " data-parallel ranks"));
+        coordinates == 1 ? "" : concat(" times ", coordinates, " data-parallel ranks"), ": give --training.global_batch_size=",
+        round_up(training.global_batch_size, at_once),
+        coordinates == 1 ? "" : ", or a layout with fewer of them: `octet plan` with --search finds the fastest");
   check(config.precision.reduce_amax || ranks == 1, "precision.reduce_amax = false: refused with ", ranks,
         " ranks, whose scales would differ");
 }
