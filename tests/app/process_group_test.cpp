@@ -191,6 +191,32 @@ TEST(ProcessGroup, ARankThatMissesAPeerWasNotTheFirst) {
   EXPECT_EQ(heard.notes, Lines({"rank 1 was killed by signal 9 (SIGKILL)"}));
 }
 
+TEST(ProcessGroup, TheMissedPeerMayEndAfterThoseWhoMissIt) {
+  // Rank 1 goes first; rank 0 knows by the SIGTERM that its end has been taken in.
+  const auto after_the_first = [](const std::string& action) {
+    return "if [ $RANK = 1 ]; then " + wait_for("ready") + "exit 78; fi; trap '" + action +
+           "' TERM; : > $DIR/ready; while :; do sleep 0.01; done";
+  };
+  const Heard refused = run({.script = after_the_first("exit 3")});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_EQ(refused.notes, Lines({"rank 0 ended with code 3"}));
+  const Heard killed = run({.script = after_the_first("kill -9 $$")});
+  EXPECT_EQ(killed.code, 128 + SIGKILL);
+  EXPECT_EQ(killed.notes, Lines({"rank 0 was killed by signal 9 (SIGKILL)"}));
+}
+
+TEST(ProcessGroup, WhereNobodyElseFailsTheFirstThatMissesAPeerIsTold) {
+  const std::string first = "if [ $RANK = 1 ]; then " + wait_for("ready") + "exit 78; fi; ", work = "while :; do sleep 0.01; done";
+  for (const std::string trap : {"trap 'exit 78' TERM; ", "trap 'exit 75' TERM; ", "trap 'exit 0' TERM; ", ""}) {
+    const Heard heard = run({.script = trap + first + ": > $DIR/ready; " + work});
+    EXPECT_EQ(heard.code, 78) << trap;
+    EXPECT_EQ(heard.notes, Lines({"rank 1 ended with code 78"})) << trap;
+  }
+  const Heard hangs = run({.script = first + "trap '' TERM; : > $DIR/ready; " + work, .grace_s = 0.2});
+  EXPECT_EQ(hangs.code, 78);
+  EXPECT_EQ(hangs.notes, Lines({"rank 1 ended with code 78"}));
+}
+
 TEST(ProcessGroup, SignalsReachEveryRank) {
   const std::map<std::string, int> signals = {
       {"INT", SIGINT}, {"TERM", SIGTERM}, {"HUP", SIGHUP}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}};

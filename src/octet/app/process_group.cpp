@@ -94,6 +94,7 @@ ProcessGroup::~ProcessGroup() {
 int ProcessGroup::run() {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) start(rank);
   while (running()) wait();
+  if (misses_peer_ && !noted_) note(*misses_peer_);
   if (code_ == kPreempted && !noted_) options_.note("the run was pre-empted (code 75)");
   return code_;
 }
@@ -168,6 +169,7 @@ void ProcessGroup::wait() {
   if (ended) reap();
   if (kill_at_ && std::chrono::steady_clock::now() >= *kill_at_) {
     signal_all(SIGKILL);
+    killed_ = true;
     kill_at_.reset();
   }
 }
@@ -213,8 +215,6 @@ void ProcessGroup::reap() {
     }
     ends.push_back({.rank = i, .status = status, .code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status)});
   }
-  // Of ranks found ended together, those that miss a peer were not the first.
-  std::stable_partition(ends.begin(), ends.end(), [](const End& end) { return end.code != kPeer; });
   for (const End& end : ends) judge(end);
 }
 
@@ -229,9 +229,20 @@ void ProcessGroup::judge(const End& end) {
                std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.grace_s));
   }
   // Being pre-empted is no failure, and the rest may end by the SIGTERM above.
-  if (noted_ || end.code == kPreempted || (code_ == kPreempted && end.code == 128 + SIGTERM)) return;
+  if (noted_ || end.code == kPreempted || (!first && end.code == 128 + SIGTERM)) return;
+  if (code_ == kPeer) {
+    // The peer that it misses may still be on its way out, with the end that is to be told.
+    if (first) misses_peer_ = end;
+    if (end.code == kPeer || (killed_ && end.code == 128 + SIGKILL)) return;
+    code_ = end.code;
+  }
+  note(end);
+}
+
+void ProcessGroup::note(const End& end) {
   noted_ = true;
-  options_.note(concat(describe_end(end.rank, end.status, end.code), first ? "" : " after others were pre-empted (code 75)"));
+  options_.note(
+      concat(describe_end(end.rank, end.status, end.code), code_ == kPreempted ? " after others were pre-empted (code 75)" : ""));
 }
 
 void ProcessGroup::signal_all(int signal) const {

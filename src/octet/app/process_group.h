@@ -39,8 +39,9 @@ class ProcessGroup {
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 
   // Starts all ranks and returns when the last has ended: 0, or the exit code of the first that failed (128 + the signal that
-  // killed it). SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank. When a rank fails, the others get
-  // SIGTERM, and SIGKILL after the grace.
+  // killed it). Code 78, a peer failed, stands only where no rank ends otherwise of itself: who is missed may end later than
+  // those who miss it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank. When a rank fails, the others
+  // get SIGTERM, and SIGKILL after the grace.
   int run();
   // Whether a SIGINT or SIGTERM was among what was passed on; the ranks may have come to their end all the same.
   bool asked_to_end() const { return asked_to_end_; }
@@ -66,6 +67,7 @@ class ProcessGroup {
   void close(std::size_t rank, Stream stream);
   void reap();
   void judge(const End& end);
+  void note(const End& end);
   void signal_all(int signal) const;
   bool running() const;
 
@@ -74,9 +76,11 @@ class ProcessGroup {
   std::vector<Rank> ranks_;
   std::vector<char> buffer_;
   std::optional<std::chrono::steady_clock::time_point> kill_at_;
-  bool asked_to_end_ = false;  // SIGTERM or SIGINT has been passed on
-  int code_ = 0;               // of the first failure
-  bool noted_ = false;         // the sentence about it has been said
+  bool asked_to_end_ = false;       // SIGTERM or SIGINT has been passed on
+  bool killed_ = false;             // the grace is over
+  int code_ = 0;                    // of the failure
+  std::optional<End> misses_peer_;  // the first end, if it was for want of a peer
+  bool noted_ = false;              // the sentence about the failure has been said
 };
 
 }  // namespace octet::app
