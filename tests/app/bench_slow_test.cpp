@@ -1,4 +1,5 @@
 // The bench commands as a user meets them.
+#include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "support/program.h"
 
@@ -13,7 +14,7 @@ TEST(Bench, TimesCollectivesOnTheCpu) {
   const octet::testing::ProgramResult result = run_program("bench comm --device cpu -n 3 --json comm.json", folder.path());
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("collectives of 3 ranks over Gloo"), std::string::npos) << result.out;
-  const Json rows = Json::parse(std::ifstream(folder.path() / "comm.json"));
+  const Json rows = json_of(read_file(folder.path() / "comm.json"));
   ASSERT_EQ(rows.size(), 16u);
   for (const Json& row : rows) {
     const std::string name = row["name"];
@@ -30,7 +31,7 @@ TEST(Bench, FeedsEightRanks) {
   const octet::testing::ProgramResult result = run_program("bench loader --json loader.json", folder.path());
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("at that speed a rank waits "), std::string::npos) << result.out;
-  const Json rows = Json::parse(std::ifstream(folder.path() / "loader.json"));
+  const Json rows = json_of(read_file(folder.path() / "loader.json"));
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0]["ceiling"], 160000.0);
   EXPECT_NEAR(rows[0]["rate"].get<double>() * rows[0]["seconds"].get<double>(), 8 * 8192, 1e-3);

@@ -102,7 +102,7 @@ TEST(Doctor, SelfTestPasses) {
   EXPECT_NE(text.out.find("self-test passed"), std::string::npos) << text.out;
   const ProgramResult result = run_program("doctor --json");
   EXPECT_EQ(result.code, 0);
-  const Json object = Json::parse(result.out);
+  const Json object = json_of(result.out);
   EXPECT_TRUE(object["fp8_self_test"]["passed"]);
   EXPECT_GT(object["fp8_self_test"]["checks"], 260000);
   EXPECT_GT(object["gemm"]["gflops_fp32"], 0.0);
@@ -118,11 +118,11 @@ TEST(Data, PreparesAndInspects) {
   const ProgramResult prepared = run_program("data prepare --input a.txt b.jsonl --output c --json", folder.path());
   EXPECT_EQ(prepared.code, 0) << prepared.err;
   EXPECT_EQ(prepared.err, "");
-  EXPECT_EQ(Json::parse(prepared.out)["documents"], 3);
-  EXPECT_EQ(Json::parse(prepared.out)["tokens"], 20);
+  EXPECT_EQ(json_of(prepared.out)["documents"], 3);
+  EXPECT_EQ(json_of(prepared.out)["tokens"], 20);
   const ProgramResult inspected = run_program("data inspect c --json", folder.path());
   EXPECT_EQ(inspected.code, 0) << inspected.err;
-  EXPECT_EQ(Json::parse(inspected.out)["documents"], 3);
+  EXPECT_EQ(json_of(inspected.out)["documents"], 3);
   EXPECT_NE(run_program("data inspect c", folder.path()).out.find("Hello, corpus."), std::string::npos);
 
   EXPECT_EQ(run_program("data prepare --input none --output d", folder.path()).code, 76);
@@ -147,7 +147,7 @@ TEST(Report, DrawsOneRunAndSeveral) {
   EXPECT_NE(several.out.find("report: runs/report.html"), std::string::npos) << several.out;
   EXPECT_LT(several.out.find("bf16"), several.out.find("fp8_block")) << several.out;  // the baseline first
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "runs" / "report.html"));
-  EXPECT_EQ(Json::parse(run_program("report runs --json", folder.path()).out)["rows"].size(), 2u);
+  EXPECT_EQ(json_of(run_program("report runs --json", folder.path()).out)["rows"].size(), 2u);
   EXPECT_EQ(run_program("report runs/bf16 --output one", folder.path()).code, 0);
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "one" / "report.html"));
   EXPECT_EQ(run_program("report none", folder.path()).err, "octet: none: not a folder\n");

@@ -10,7 +10,7 @@ namespace octet {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 std::pair<ExitCode, std::string> error_of(const fs::path& path) {
   try {
@@ -22,7 +22,7 @@ std::pair<ExitCode, std::string> error_of(const fs::path& path) {
 }
 
 TEST(NewDirectory, AppearsWhenItIsComplete) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   for (const char* name : {"a/b", "c/"}) {
     NewDirectory made(folder / name);
     write_file_atomically(made.path() / "file", "text");
@@ -39,7 +39,7 @@ TEST(NewDirectory, AppearsWhenItIsComplete) {
 }
 
 TEST(NewDirectory, LeavesNothingWhenItIsNotFinished) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   {
     const NewDirectory made(folder / "a");
     write_file_atomically(made.path() / "file", "text");
@@ -48,7 +48,7 @@ TEST(NewDirectory, LeavesNothingWhenItIsNotFinished) {
 }
 
 TEST(NewDirectory, TakesNobodysPlace) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("full/file", "text");
   folder.write("plain", "text");
   fs::create_symlink(folder / "nowhere", folder / "link");

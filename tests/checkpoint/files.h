@@ -22,7 +22,7 @@
 
 namespace octet::checkpoint {
 
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 inline std::string slurp(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);

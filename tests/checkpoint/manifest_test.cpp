@@ -72,11 +72,11 @@ TEST(Manifest, EveryChangedByteIsNoticed) {
 
 TEST(Manifest, RefusesLies) {
   const auto message = [](const std::function<void(Json&)>& change) {
-    Json document = Json::parse(to_json(example()));
+    Json document = json_of(to_json(example()));
     change(document);
     return error_of(ExitCode::data, [&] { parse_manifest(with_sum(document), "m.json"); });
   };
-  Json document = Json::parse(to_json(example()));
+  Json document = json_of(to_json(example()));
   parse_manifest(with_sum(document), "m.json");
 
   const auto slice = [](Json& d, int i) -> Json& { return d["tensors"]["w"]["slices"][static_cast<std::size_t>(i)]; };

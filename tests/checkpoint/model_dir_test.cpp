@@ -1,7 +1,7 @@
+#include "octet/base/json.h"
 #include "octet/checkpoint/model_dir.h"
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/files.h"
 #include "octet/checkpoint/mismatch.h"
@@ -65,7 +65,7 @@ float last_of_norm(const fs::path& dir) {
 const std::vector<std::string> kNames = {"q.weight", "k.weight", "norm.weight"};
 
 TEST(ModelDir, LoadsEveryFloatIntoEveryPrimary) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto check = [&](DType dtype) {
     SmallModel model(dtype);
     load_weights(model.memory.queue(), ModelWeights::open(folder.path()), model.table);
@@ -89,7 +89,7 @@ TEST(ModelDir, LoadsEveryFloatIntoEveryPrimary) {
 }
 
 TEST(ModelDir, RoundsToNearestEven) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   Parameter parameter;
   parameter.spec = {.name = "w", .shape = {4}};
@@ -105,7 +105,7 @@ TEST(ModelDir, RoundsToNearestEven) {
 }
 
 TEST(ModelDir, ARankReadsItsOwnElements) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_model<float>(folder / "model.safetensors", kNames, DType::f32, 1);
   for (const auto& [first, last] : std::vector<std::pair<int, int>>{{0, 13}, {13, 27}, {27, 40}, {20, 24}, {25, 25}}) {
     SmallModel model(DType::f32, first, last);
@@ -119,7 +119,7 @@ TEST(ModelDir, ARankReadsItsOwnElements) {
 // Parameters that ranks hold flat parts of, some of them nothing: what they load is what the file holds, and gathered they give
 // the file again.
 TEST(ModelDir, FlatShardsLoadAndSave) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   SmallModel whole(DType::f32);
   whole.count();
   save_weights(whole.memory.queue(), folder / "whole", whole.table, {.dtype = DType::f32});
@@ -167,7 +167,7 @@ TEST(ModelDir, FlatShardsLoadAndSave) {
 
 // A tensor whose rows stand apart in the parameter, as those of query, key and value do that a file has head by head.
 TEST(ModelDir, RunsOfRowsLoadAndSave) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   const std::vector<parallel::RowRun> rows = {{0, 2}, {4, 5}, {6, 7}, {2, 4}, {5, 6}, {7, 8}};
   const std::vector<int> order = {0, 1, 4, 6, 2, 3, 5, 7};  // of the parameter's rows in the file
@@ -212,7 +212,7 @@ TEST(ModelDir, RunsOfRowsLoadAndSave) {
 // A file is written piece by piece; the ranks that hold the parts come together once a parameter.
 TEST(ModelDir, AsksForAParameterOnceHoweverManyPiecesItIsWrittenIn) {
   constexpr std::int64_t kElements = (std::int64_t{5} << 20) / 2;
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   Parameter large, small;
   large.spec = {.name = "large", .shape = {kElements}};
@@ -236,7 +236,7 @@ TEST(ModelDir, AsksForAParameterOnceHoweverManyPiecesItIsWrittenIn) {
 }
 
 TEST(ModelDir, AFailureToWriteLeavesNobodyWaiting) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("file", "");
   SmallModel model(DType::f32);
   std::vector<std::string> asked;
@@ -258,7 +258,7 @@ TEST(ModelDir, AFailureToWriteLeavesNobodyWaiting) {
 }
 
 TEST(ModelDir, SaysAllThatIsWrongAtOnce) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   write_safetensors(folder / "model.safetensors", {{"q.weights", memory.tensor(DType::f32, {6, 4})},
                                                    {"k.weight", memory.tensor(DType::f32, {4, 5})},
@@ -290,7 +290,7 @@ TEST(ModelDir, AnswersWithEachNameOnce) {
 }
 
 TEST(ModelDir, RefusesIndexesThatLie) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto with_map = [&](const std::string& weight_map) {
     folder.write("model.safetensors.index.json", R"({"metadata":{"total_size":1},"weight_map":)" + weight_map + "}");
     return error_of(ExitCode::data, [&] { ModelWeights::open(folder.path()); });
@@ -314,7 +314,7 @@ TEST(ModelDir, RefusesIndexesThatLie) {
 }
 
 TEST(ModelDir, SaysAllThatIsWrongWithAnIndexAtOnce) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_model<float>(folder / "one.safetensors", {"q.weights", "k.weight", "o.weight"}, DType::f32, 1);
   write_model<float>(folder / "two.safetensors", {"norm.weight", "o.weight"}, DType::f32, 1);
   write_model<float>(folder / "model-3.safetensors", {"up.weight"}, DType::f32, 1);
@@ -341,7 +341,7 @@ std::uint64_t bytes_read() {
 // Of a file of 64 MiB each of eight ranks reads its eighth, whether it holds elements in a row or some columns.
 TEST(ModelDir, OfTheFilesARankReadsItsOwnBytes) {
   if (bytes_read() == 0) GTEST_SKIP() << "/proc/self/io does not count what is read";
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const Shape shape{4096, 4096};
   const std::int64_t count = shape.elements(), whole = count * 4;
   Memory memory;
@@ -369,7 +369,7 @@ TEST(ModelDir, OfTheFilesARankReadsItsOwnBytes) {
 
 TEST(ModelDir, WhatIsSavedIsLoadedFromAnyNumberOfShards) {
   for (const std::int64_t shard_bytes : {std::int64_t{1}, std::int64_t{100}, std::int64_t{170}, kMaxShardBytes}) {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     SmallModel model(DType::f32), other(DType::f32);
     model.count();
     save_weights(model.memory.queue(), folder / "model", model.table, {.dtype = DType::f32, .max_shard_bytes = shard_bytes});
@@ -382,14 +382,14 @@ TEST(ModelDir, WhatIsSavedIsLoadedFromAnyNumberOfShards) {
 }
 
 TEST(ModelDir, ShardsAreCutAndNamedAsTransformersDoes) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   SmallModel model(DType::f32);
   model.count();
   save_weights(model.memory.queue(), folder.path(), model.table, {.dtype = DType::bf16, .max_shard_bytes = 80});
   EXPECT_EQ(names_in(folder.path()),
             (std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
                                       "model.safetensors.index.json"}));
-  const Json index = Json::parse(slurp(folder / "model.safetensors.index.json"));
+  const Json index = json_of(slurp(folder / "model.safetensors.index.json"));
   EXPECT_EQ(index["metadata"]["total_size"], 88);
   EXPECT_EQ(index["weight_map"], (Json{{"q.weight", "model-00001-of-00002.safetensors"},
                                        {"k.weight", "model-00001-of-00002.safetensors"},
@@ -408,7 +408,7 @@ TEST(ModelDir, ShardsAreCutAndNamedAsTransformersDoes) {
 }
 
 TEST(ModelDir, UnknownNamesSuggestKnownOnes) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_model<float>(folder / "model.safetensors", kNames, DType::f32, 1);
   const ModelWeights weights = ModelWeights::open(folder.path());
   EXPECT_TRUE(

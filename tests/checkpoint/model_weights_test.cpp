@@ -36,7 +36,7 @@ struct QuantisedMatrix {
     return decode_fp8(Fp8Format::e4m3, codes.as_bytes()[i]) * scales.as<float>()[row / 128 * ceil_div(cols, 128) + col / 128];
   }
 
-  TempFolder folder;
+  TemporaryFolder folder;
   Memory memory;
   std::int64_t rows, cols;
   Tensor codes, scales;
@@ -67,7 +67,7 @@ TEST(ModelWeights, CodesTimesScalesFromAnyElementOn) {
 }
 
 TEST(ModelWeights, SaysWhyValuesCannotBeRead) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   const Tensor codes = memory.tensor(DType::f8_e4m3, {200, 3});
   const auto fault = [&](const std::vector<NamedTensor>& tensors, const char* config = kBlockConfig) {
@@ -111,7 +111,7 @@ TEST(ModelWeights, ScalesMustBeNumbers) {
 }
 
 TEST(ModelWeights, OtherQuantisationsAreRefusedByName) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   write_safetensors(folder / "model.safetensors", {{"w", memory.tensor(DType::f32, {1})}});
   const auto with = [&](const std::string& quantisation) {
@@ -138,7 +138,7 @@ TEST(ModelWeights, OtherQuantisationsAreRefusedByName) {
 
 // A file that became shorter after it was opened is an error, not a signal.
 TEST(ModelWeights, AFileCutWhileItIsReadIsAnError) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   write_safetensors(folder / "model.safetensors", {{"w", memory.tensor(DType::f32, {5000})}});
   const ModelWeights weights = ModelWeights::open(folder.path());
@@ -151,7 +151,7 @@ TEST(ModelWeights, AFileCutWhileItIsReadIsAnError) {
 
 // Data that stand unaligned in the file are read like others.
 TEST(ModelWeights, DataMayStandAnywhere) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string header =
       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})";
   const float values[] = {1.5f, -2.0f};

@@ -60,7 +60,7 @@ class FailingRanks : public ::testing::TestWithParam<WriteMode> {
     return errors[0];
   }
 
-  TempFolder folder_;
+  TemporaryFolder folder_;
   const fs::path root_ = folder_ / "checkpoints";
   std::optional<LosableStore> store_{std::in_place};
 };
@@ -263,7 +263,7 @@ void save_until_killed(const fs::path& root, std::int64_t step, WriteMode mode, 
 }
 
 TEST(Ranks, AKillOfAnyProcessAtAnyMomentLeavesTheNewestCheckpointWhole) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const fs::path root = folder / "checkpoints";
   set_num_threads(1);
   const Rng rng(6, RngStream::test);

@@ -54,7 +54,7 @@ TEST_P(RanksInBothModes, AnyMeshReadsWhatAnyMeshWrote) {
   std::size_t turn = 0;
   for (const int from : sizes) {
     for (const Cut cut : cuts) {
-      const TempFolder folder;
+      const TemporaryFolder folder;
       LosableStore store;
       run_ranks(from, [&](int rank) {
         Memory memory;
@@ -90,7 +90,7 @@ TEST_P(RanksInBothModes, AnyMeshReadsWhatAnyMeshWrote) {
 }
 
 TEST_P(RanksInBothModes, WhoHoldsNothingWritesNoFile) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   LosableStore store;
   run_ranks(4, [&](int rank) {
     Memory memory;
@@ -105,7 +105,7 @@ TEST_P(RanksInBothModes, WhoHoldsNothingWritesNoFile) {
 }
 
 TEST_P(RanksInBothModes, KeepTheLatestGoBackAndReplace) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   LosableStore store;
   run_ranks(3, [&](int rank) {
     Memory memory;
@@ -145,7 +145,7 @@ class RankReading : public ::testing::Test {
   }
   fs::path file(int step, int rank) const { return folder_ / step_name(step) / concat("rank-0000", rank, ".safetensors"); }
 
-  TempFolder folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(RankReading, WhatOneRankFindsDamagedNobodyUses) {
@@ -178,7 +178,7 @@ TEST_F(RankReading, WhenNonePassesAllSaySo) {
     EXPECT_EQ(error, errors[0]);
     EXPECT_TRUE(contains(error, ": no checkpoint of 2 can be read: rank 2: " + file(2, 2).string() + ": No such file"));
   }
-  const TempFolder empty;
+  const TemporaryFolder empty;
   LosableStore another;
   run_ranks(kRanks, [&](int rank) {
     EXPECT_FALSE(Reader::open_latest(empty.path(), no_warning, ranks_of(another, rank, kRanks)).has_value());

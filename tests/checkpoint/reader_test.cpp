@@ -34,7 +34,7 @@ class ReaderTest : public ::testing::Test {
     return reader ? reader->step() : -1;
   }
 
-  TempFolder folder_;
+  TemporaryFolder folder_;
   Memory memory_;
   std::vector<std::string> warnings_;
 };
@@ -45,7 +45,7 @@ TEST_F(ReaderTest, TakesTheNewest) {
 }
 
 TEST_F(ReaderTest, NoCheckpointIsNoError) {
-  const TempFolder empty;
+  const TemporaryFolder empty;
   const auto none = [](std::string_view line) { ADD_FAILURE() << line; };
   EXPECT_FALSE(Reader::open_latest(empty.path(), none).has_value());
   EXPECT_FALSE(Reader::open_latest(empty / "absent", none).has_value());

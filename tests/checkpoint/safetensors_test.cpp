@@ -8,7 +8,7 @@ namespace octet::checkpoint {
 namespace {
 
 TEST(Safetensors, ReadsAHandMadeFile) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string data("\x00\x00\x80\x3f\x00\x00\x00\x40\x7f", 9);
   const std::string header =
       R"({"__metadata__":{"format":"pt"},"b":{"dtype":"U8","shape":[1],"data_offsets":[8,9]},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}  )";
@@ -79,7 +79,7 @@ TEST(Safetensors, RefusesHostileHeaders) {
       {"metadata of numbers", R"({"__metadata__":{"a":1}})", "", "__metadata__ \"a\" is not a string"},
       {"a name of two lines", R"({"a\nb":3})", "", R"(tensor "a\x0ab")"},
   };
-  const TempFolder folder;
+  const TemporaryFolder folder;
   for (const Lie& lie : lies) {
     SCOPED_TRACE(lie.name);
     const auto path = folder.write("lie.safetensors", safetensors_bytes(lie.header, lie.data));
@@ -91,7 +91,7 @@ TEST(Safetensors, RefusesHostileHeaders) {
 }
 
 TEST(Safetensors, RefusesHeaderLengthsThatLie) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto with_length = [&](std::uint64_t length) {
     std::string bytes = safetensors_bytes("{}      ", "");
     std::memcpy(bytes.data(), &length, 8);
@@ -109,7 +109,7 @@ TEST(Safetensors, RefusesHeaderLengthsThatLie) {
 }
 
 TEST(Safetensors, EveryTruncationOfAFileIsRefused) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   write_safetensors(folder / "whole", {{"a", memory.counting({3, 2})}, {"b", memory.counting({1})}});
   const std::string whole = slurp(folder / "whole");
@@ -120,7 +120,7 @@ TEST(Safetensors, EveryTruncationOfAFileIsRefused) {
 }
 
 TEST(Safetensors, ListsButDoesNotGiveOutWhatOctetHasNoUseFor) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string header =
       R"({"flag":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]},"five":{"dtype":"U8","shape":[1,1,1,1,2],)"
       R"("data_offsets":[2,4]},"four":{"dtype":"F4","shape":[4],"data_offsets":[4,6]}})";
@@ -134,7 +134,7 @@ TEST(Safetensors, ListsButDoesNotGiveOutWhatOctetHasNoUseFor) {
 
 // Writers before safetensors 0.3 did not align; an empty tensor begins where the next one does.
 TEST(Safetensors, GivesAlignedViewsOfUnalignedData) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string data = "x";
   const double values[2] = {1.5, -2.25};
   data.append(reinterpret_cast<const char*>(values), sizeof values);
@@ -154,7 +154,7 @@ TEST(Safetensors, GivesAlignedViewsOfUnalignedData) {
 }
 
 TEST(Safetensors, RoundTripsEveryDType) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   std::vector<NamedTensor> tensors;
   for (const DType dtype :
@@ -182,7 +182,7 @@ TEST(Safetensors, RoundTripsEveryDType) {
 }
 
 TEST(Safetensors, TheHeaderIsPaddedToEightBytes) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   for (const char* name : {"a", "ab", "abc", "abcd", "abcde", "abcdef", "abcdefg", "abcdefgh"}) {
     write_safetensors(folder / "x", {{name, memory.counting({1})}});
@@ -195,7 +195,7 @@ TEST(Safetensors, TheHeaderIsPaddedToEightBytes) {
 }
 
 TEST(SafetensorsWriter, PiecesMayComeInAnyOrder) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<TensorDeclaration> tensors = {{"a", DType::f32, {2}}, {"empty", DType::f32, {0}}, {"b", DType::u8, {5}}};
   const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); };
   {
@@ -217,7 +217,7 @@ TEST(SafetensorsWriter, PiecesMayComeInAnyOrder) {
 }
 
 TEST(SafetensorsWriter, LeavesNothingUnlessFinished) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("x", "old");
   {
     SafetensorsWriter writer(folder / "x", {{"a", DType::u8, {4}}});

@@ -1,7 +1,7 @@
+#include "octet/base/json.h"
 #include "octet/checkpoint/weight_files.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/files.h"
 #include "octet/base/rng.h"
@@ -28,7 +28,7 @@ const WeightValues kValues = [](std::size_t number, std::int64_t begin, std::int
 // Codes are within half a step of E4M3 of what they stand for, and what reads them reads codes times scales. (Bit for bit against
 // another implementation: end_to_end/convert_oracle.py.)
 TEST(WeightFiles, MatricesInFp8AreReadBack) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<OutputWeight> weights = {
       {"a", {300, 200}, true}, {"b", {7}, false}, {"c", {129, 1}, true}, {"d", {1200, 1024}, true}, {"e", {3, 5}, false}};
   std::vector<std::pair<std::int64_t, std::int64_t>> progress;
@@ -58,10 +58,10 @@ TEST(WeightFiles, MatricesInFp8AreReadBack) {
 }
 
 TEST(WeightFiles, CodesAndScalesGoToOneShard) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_weight_files(folder.path(), {{"a", {10, 10}, true}, {"b", {10, 10}, true}, {"c", {10, 10}, false}},
                      {.max_shard_bytes = 210}, kValues);
-  const Json index = Json::parse(slurp(folder / "model.safetensors.index.json"));
+  const Json index = json_of(slurp(folder / "model.safetensors.index.json"));
   EXPECT_EQ(index["metadata"]["total_size"], 104 + 104 + 200);
   EXPECT_EQ(index["weight_map"], (Json{{"a", "model-00001-of-00002.safetensors"},
                                        {"a_scale_inv", "model-00001-of-00002.safetensors"},

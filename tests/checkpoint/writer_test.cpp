@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Writer, BothModes, ::testing::Values(WriteMode::behind,
                          [](const auto& info) { return info.param == WriteMode::behind ? "behind" : "now"; });
 
 TEST_P(BothModes, WhatIsSavedComesBack) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   const Tensor a = memory.counting({300, 17}), b = memory.tensor(DType::bf16, {5}), c = memory.tensor(DType::f64, {});
   const Tensor large = memory.counting({3 << 20});  // several chunks
@@ -101,7 +101,7 @@ std::vector<Slice> random_cut(const Shape& global, std::int64_t parts, const Rng
 }
 
 TEST_P(BothModes, AnyMeshReadsWhatAnyMeshWrote) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<Shape> shapes = {{97}, {16, 24}, {7, 5, 3}, {2, 3, 4, 5}, {1, 64}, {0, 8}};
   const Rng rng(GetParam() == WriteMode::now ? 3 : 4, RngStream::test);
   std::uint64_t position = 0;
@@ -139,7 +139,7 @@ TEST_P(BothModes, AnyMeshReadsWhatAnyMeshWrote) {
 }
 
 TEST_P(BothModes, KeepsTheLatestAndNeverLosesTheOneJustWritten) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   const std::vector<Entry> entries = {Entry::whole("a", memory.counting({10}))};
   Writer writer({.root = folder.path(), .keep_latest_k = 2, .mode = GetParam()});
@@ -157,7 +157,7 @@ TEST_P(BothModes, KeepsTheLatestAndNeverLosesTheOneJustWritten) {
 }
 
 TEST_P(BothModes, ASecondCheckpointOfAStepTakesThePlaceOfTheFirst) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   const Tensor a = memory.counting({10});
   Writer writer({.root = folder.path(), .keep_latest_k = 1, .mode = GetParam()});
@@ -171,7 +171,7 @@ TEST_P(BothModes, ASecondCheckpointOfAStepTakesThePlaceOfTheFirst) {
 }
 
 TEST(Writer, KeepsAllWhenAskedTo) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   Writer writer({.root = folder.path(), .keep_latest_k = 0});
   for (int step = 0; step < 5; ++step) {
@@ -182,7 +182,7 @@ TEST(Writer, KeepsAllWhenAskedTo) {
 }
 
 TEST(Writer, RemovesWhatKilledRunsLeft) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const pid_t dead = ::fork();
   if (dead == 0) ::_exit(0);
   ::waitpid(dead, nullptr, 0);
@@ -200,7 +200,7 @@ TEST(Writer, RemovesWhatKilledRunsLeft) {
 }
 
 TEST(Writer, RefusesSlicesThatDoNotCover) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Memory memory;
   Writer writer({.root = folder.path()});
   const Tensor half = memory.counting({5});
@@ -265,7 +265,7 @@ bool survives_a_full_disk(const std::filesystem::path& root, WriteMode mode, con
 }
 
 TEST_P(BothModes, AFileSizeLimitIsOneLineAndCostsNothing) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   EXPECT_TRUE(in_child([&] {
     ::signal(SIGXFSZ, SIG_IGN);
     const auto limit = [](rlim_t bytes) {
@@ -280,7 +280,7 @@ TEST_P(BothModes, AFileSizeLimitIsOneLineAndCostsNothing) {
 }
 
 TEST_P(BothModes, AFullDiskIsOneLineAndCostsNothing) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto mount_small = [&] {
     return ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
            ::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=32m") == 0;
@@ -313,7 +313,7 @@ TEST_P(BothModes, AFullDiskIsOneLineAndCostsNothing) {
 }
 
 TEST(Writer, AKillAtAnyMomentLeavesTheNewestCheckpointWhole) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   set_num_threads(1);
   const Rng rng(5, RngStream::test);
   Memory memory;

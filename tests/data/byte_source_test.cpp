@@ -26,7 +26,7 @@ std::string text_of_lines(int lines) {
 }
 
 TEST(ByteSource, MembersAndFramesFollowEachOther) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string a = text_of_lines(60000), b = text_of_lines(10);
   for (const std::string& name : {std::string("x.GZ"), std::string("x.zst")}) {
     const auto pack = name == "x.zst" ? zstandard : gzipped;
@@ -41,7 +41,7 @@ TEST(ByteSource, MembersAndFramesFollowEachOther) {
 }
 
 TEST(ByteSource, ReadsWhatThePackersWrite) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   // printf 'hello\n' | gzip -n, and | zstd.
   const std::string gz("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xcb\x48\xcd\xc9\xc9\xe7\x02\x00\x20\x30\x3a\x36\x06\x00\x00\x00",
                        26);
@@ -52,7 +52,7 @@ TEST(ByteSource, ReadsWhatThePackersWrite) {
 }
 
 TEST(ByteSource, DamageIsFound) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string text = text_of_lines(5000);
   for (const std::string& name : {std::string("x.gz"), std::string("x.zst")}) {
     const std::string kind = name == "x.zst" ? "zstd" : "gzip";

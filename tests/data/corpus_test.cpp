@@ -6,7 +6,7 @@ namespace octet::data {
 namespace {
 
 TEST(Corpus, ReadsWhatTheWriterWrote) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const CorpusInfo info = write_corpus(folder / "c", {"hello", "", "w\xC3\xB6rld!", "x"});
   EXPECT_EQ(info.documents, 3);  // the empty one is left out
   const Corpus corpus(folder / "c");
@@ -25,7 +25,7 @@ TEST(Corpus, ReadsWhatTheWriterWrote) {
 }
 
 TEST(Corpus, OpensMegatronsWithoutDescription) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string tokens;
   for (const std::int32_t token : {5, 6, 70000, 8}) put(tokens, token);
   folder.write("m.bin", tokens);
@@ -42,7 +42,7 @@ TEST(Corpus, OpensMegatronsWithoutDescription) {
 
 template <class T>
 void expect_values(std::uint8_t code, const std::vector<T>& good, const std::vector<T>& wrong) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string bytes;
   for (const T value : good) put(bytes, value);
   for (const T value : wrong) put(bytes, value);
@@ -72,7 +72,7 @@ TEST(Corpus, ReadsEveryTokenType) {
 }
 
 TEST(Corpus, SaysWhatIsMissing) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "none"); }), "none: no corpus here"));
   write_corpus(folder / "c", {"text"});
   std::filesystem::remove(folder / "c.bin");
@@ -83,14 +83,14 @@ TEST(Corpus, SaysWhatIsMissing) {
 }
 
 TEST(Corpus, NoticesATruncatedBin) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_corpus(folder / "c", {"some text"});
   std::filesystem::resize_file(folder / "c.bin", 17);
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "c"); }), "c.bin has 17"));
 }
 
 TEST(Corpus, NoticesDamageAndForeignDescriptions) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_corpus(folder / "c", {"some text"});
   std::string bytes = read_file(folder / "c.bin");
   bytes[4] ^= 1;
@@ -103,7 +103,7 @@ TEST(Corpus, NoticesDamageAndForeignDescriptions) {
 }
 
 TEST(CorpusInfo, RefusesBrokenDescriptions) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string good = to_json(write_corpus(folder / "c", {"some text"}));
   EXPECT_EQ(to_json(parse_corpus_info(good, "c.json")), good);
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -125,7 +125,7 @@ TEST(CorpusInfo, RefusesBrokenDescriptions) {
 // Damage that leaves size and time as they were is what the sums are for; once compared, nobody reads the files again.
 TEST(Corpus, VerifiesOnce) {
   namespace fs = std::filesystem;
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_corpus(folder / "c", {"some text", "more"});
   const auto damage = [&] {
     const auto time = fs::last_write_time(folder / "c.bin");

@@ -11,7 +11,7 @@ namespace octet::data {
 namespace {
 
 TEST(CorpusWriter, WritesMegatronsBytes) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_corpus(folder / "c", {"AB", "C"});
   EXPECT_EQ(read_file(folder / "c.bin"), std::string("A\0B\0C\0", 6));
   EXPECT_EQ(read_file(folder / "c.idx"), HandMadeIndex(8, 2, {2, 1}, {0, 1}).bytes());
@@ -19,7 +19,7 @@ TEST(CorpusWriter, WritesMegatronsBytes) {
 }
 
 TEST(CorpusWriter, LargeVocabulariesTakeFourBytes) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   CorpusWriter writer(folder / "c", LetterTokenizer(70000));
   writer.append(std::vector<std::int32_t>{69999, 1});
   EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::document);
@@ -41,7 +41,7 @@ TEST(CorpusWriter, DocumentsBeginWithThePrefix) {
    private:
     std::vector<std::int32_t> ids_ = {1, 3};
   };
-  const TempFolder folder;
+  const TemporaryFolder folder;
   CorpusWriter writer(folder / "c", Prefixed());
   EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::empty);
   writer.append(ids_of("a"));
@@ -57,7 +57,7 @@ TEST(CorpusWriter, DocumentsBeginWithThePrefix) {
 }
 
 TEST(CorpusWriter, LongDocumentsBecomeSeveralSequences) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   CorpusWriter writer(folder / "c", ByteTokenizer(), {.max_sequence = 4});
   for (const std::string document : {"ab", "0123456789", "wxyz", "c"}) {
     for (const char c : document) writer.append(std::vector<std::int32_t>{c});
@@ -73,7 +73,7 @@ TEST(CorpusWriter, LongDocumentsBecomeSeveralSequences) {
 
 TEST(CorpusWriter, ManySequences) {
   // More than one block of the pass that reads lengths back.
-  const TempFolder folder;
+  const TemporaryFolder folder;
   {
     CorpusWriter writer(folder / "c", ByteTokenizer());
     for (int i = 0; i < 150000; ++i) {
@@ -90,7 +90,7 @@ TEST(CorpusWriter, ManySequences) {
 }
 
 TEST(CorpusWriter, AnUnfinishedOneLeavesTheEarlierCorpus) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_corpus(folder / "c", {"earlier"});
   {
     CorpusWriter writer(folder / "c", ByteTokenizer());
@@ -105,7 +105,7 @@ TEST(CorpusWriter, AnUnfinishedOneLeavesTheEarlierCorpus) {
 }
 
 TEST(CorpusWriter, AKilledRunLeavesNoCorpusAndIsClearedUp) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -124,7 +124,7 @@ TEST(CorpusWriter, AKilledRunLeavesNoCorpusAndIsClearedUp) {
 }
 
 TEST(CorpusWriter, OnlyOneProcessWritesACorpus) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   CorpusWriter writer(folder / "c", ByteTokenizer());
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { CorpusWriter(folder / "c", ByteTokenizer()); }),
                        "/c: another process is writing this"));
@@ -136,7 +136,7 @@ TEST(CorpusWriter, OnlyOneProcessWritesACorpus) {
 
 // Whoever comes while another one gives its files their names is refused, too: what stands there at the end is of one of them.
 TEST(CorpusWriter, TwoProcessesNeverWriteOneCorpusBetweenThem) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto write_many = [&](const std::string& document) {
     for (int written = 0; written < 25;) {
       try {
@@ -196,7 +196,7 @@ void write_pieces(CorpusWriter& writer, const std::vector<std::string>& pieces, 
 TEST(CorpusWriter, GoesOnWithItsParts) {
   const std::vector<std::string> pieces = pieces_for_resuming();
   for (const Duplicates duplicates : {Duplicates::ignore, Duplicates::count, Duplicates::drop}) {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     const CorpusWriter::Options options{.max_sequence = 3, .duplicates = duplicates};
     const auto finish = [&](const std::string& name, std::size_t stop) {
       WriterState state;
@@ -232,7 +232,7 @@ TEST(CorpusWriter, BeginsAnewWhenItsPartsAreOthers) {
   const std::vector<std::string> pieces = pieces_for_resuming();
   for (const std::string damaged : {"c.bin.part", "c.idx.part", "c.seen.part"}) {
     for (const bool shorter : {false, true}) {
-      const TempFolder folder;
+      const TemporaryFolder folder;
       WriterState state;
       {
         CorpusWriter first(folder / "c", ByteTokenizer(), {.duplicates = Duplicates::count});
@@ -265,7 +265,7 @@ TEST(CorpusWriter, FindsDuplicates) {
   const std::vector<std::vector<std::string>> documents = {{"ab"}, {"a", "b"}, {"abc"}, {"ab"}, {"c", "ab"}, {"abc"}};
   const std::vector<std::string> all = {"ab", "ab", "abc", "ab", "cab", "abc"}, unique = {"ab", "abc", "cab"};
   for (const Duplicates duplicates : {Duplicates::ignore, Duplicates::count, Duplicates::drop}) {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     CorpusWriter writer(folder / "c", LetterTokenizer(), {.duplicates = duplicates});
     for (const auto& document : documents) {
       for (const std::string& piece : document) writer.append(std::vector<std::int32_t>(piece.begin(), piece.end()));
@@ -284,13 +284,13 @@ TEST(CorpusWriter, FindsDuplicates) {
 }
 
 TEST(CorpusWriter, RefusesTokensThatItsTokenizerCannotGive) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   CorpusWriter writer(folder / "c", ByteTokenizer());
   for (const std::int32_t wrong : {256, -1, 65536}) EXPECT_THROW(writer.append(std::vector<std::int32_t>{65, wrong}), Error);
 }
 
 TEST(CorpusWriter, SaysWhereItCannotWrite) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("file", "x");
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { CorpusWriter(folder / "file/c", ByteTokenizer()); }),
                        "cannot create this folder"));

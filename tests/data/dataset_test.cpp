@@ -36,7 +36,7 @@ void write_counting(const std::filesystem::path& prefix, int n, char mark) {
   write_corpus(prefix, {text + mark});
 }
 
-DatasetOptions options(const TempFolder& folder, const std::vector<std::pair<std::string, double>>& sources) {
+DatasetOptions options(const TemporaryFolder& folder, const std::vector<std::pair<std::string, double>>& sources) {
   DatasetOptions result;
   for (const auto& [name, weight] : sources) result.sources.push_back({folder / name, weight});
   result.seq_len = 4;
@@ -47,7 +47,7 @@ DatasetOptions options(const TempFolder& folder, const std::vector<std::pair<std
 }
 
 TEST(Dataset, AnEpochSeesEveryTrainingWindowOnceAndNoOther) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_counting(folder / "a", 100, 'a');
   const Dataset dataset(options(folder, {{"a", 1.0}}));
   EXPECT_EQ(dataset.samples_per_epoch(), 80);
@@ -69,7 +69,7 @@ TEST(Dataset, AnEpochSeesEveryTrainingWindowOnceAndNoOther) {
 }
 
 TEST(Dataset, TheSeedOrdersAndDoesNotSplit) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_counting(folder / "a", 100, 'a');
   DatasetOptions one = options(folder, {{"a", 1.0}}), other = one;
   other.seed = 10;
@@ -84,7 +84,7 @@ TEST(Dataset, TheSeedOrdersAndDoesNotSplit) {
 }
 
 TEST(Dataset, MixesByWeight) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_counting(folder / "a", 200, 'a');
   write_counting(folder / "b", 10, 'b');
   write_counting(folder / "c", 50, 'c');
@@ -119,7 +119,7 @@ std::map<std::int32_t, int> marks(const Dataset& dataset, Part part, std::int64_
 }
 
 TEST(Dataset, ASourceForValidationIsHeldOutWholeAndNothingElseIs) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_counting(folder / "a", 100, 'a');
   write_counting(folder / "v", 30, 'v');
   write_counting(folder / "w", 60, 'w');
@@ -138,7 +138,7 @@ TEST(Dataset, ASourceForValidationIsHeldOutWholeAndNothingElseIs) {
 }
 
 TEST(Dataset, ASourceForTrainingGivesNothingUp) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_counting(folder / "a", 100, 'a');
   write_counting(folder / "b", 50, 'b');
   DatasetOptions named = options(folder, {{"a", 1.0}, {"b", 1.0}});
@@ -149,7 +149,7 @@ TEST(Dataset, ASourceForTrainingGivesNothingUp) {
 }
 
 TEST(Dataset, ASourceForValidationLeavesTheOrderOfTheOthersAlone) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_counting(folder / "a", 100, 'a');
   write_counting(folder / "v", 30, 'v');
   DatasetOptions whole = options(folder, {{"a", 1.0}}), named = options(folder, {{"a", 1.0}, {"v", 1.0}});
@@ -160,7 +160,7 @@ TEST(Dataset, ASourceForValidationLeavesTheOrderOfTheOthersAlone) {
 }
 
 TEST(Dataset, RefusesWhatDoesNotFit) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_counting(folder / "a", 20, 'a');
   write_corpus(folder / "tiny", {"abc"});
   EXPECT_TRUE(contains(error_of(ExitCode::data,
@@ -185,7 +185,7 @@ TEST(Dataset, RefusesWhatDoesNotFit) {
 }
 
 TEST(Dataset, NamesATokenOutsideTheVocabulary) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_corpus(folder / "a", {"0123", std::string("45") + "\xFA" + "789abcdef"});
   std::filesystem::remove(folder / "a.json");
   DatasetOptions small = options(folder, {{"a", 1}});

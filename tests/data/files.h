@@ -20,7 +20,7 @@
 
 namespace octet::data {
 
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 // The names in a folder, without those below.
 inline std::vector<std::string> names_in(const std::filesystem::path& folder) {

@@ -5,7 +5,7 @@
 namespace octet::data {
 namespace {
 
-std::vector<std::string> files_of(const TempFolder& folder, const std::vector<std::filesystem::path>& inputs) {
+std::vector<std::string> files_of(const TemporaryFolder& folder, const std::vector<std::filesystem::path>& inputs) {
   InputFiles files(inputs, CorpusPaths(folder / "corpus"));
   std::vector<std::string> names;
   while (const auto file = files.next()) names.push_back(file->path.lexically_relative(folder.path()).string());
@@ -13,7 +13,7 @@ std::vector<std::string> files_of(const TempFolder& folder, const std::vector<st
 }
 
 TEST(InputFiles, WalksInByteOrderAndLeavesOut) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   for (const char* name :
        {"b.txt", "a/z.txt", "a/B.txt", "a/build/x", "a/b/out/x", "a/b/deep.txt", ".hidden", ".git/config", "out/x", "build",
         "a.txt", "corpus.bin", "corpus.idx", "corpus.json", "corpus.bin.tmp-12", "a/corpus.json", "\xC3\xA4.txt"}) {
@@ -32,7 +32,7 @@ TEST(InputFiles, WalksInByteOrderAndLeavesOut) {
 }
 
 TEST(InputFiles, RefusesWhatIsNotThere) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { files_of(folder, {folder / "none.txt"}); }), "none.txt: "));
   EXPECT_TRUE(
       contains(error_of(ExitCode::data, [&] { files_of(folder, {"/dev/null"}); }), "/dev/null: neither a file nor a folder"));
@@ -42,7 +42,7 @@ TEST(InputFiles, RefusesWhatIsNotThere) {
 
 // What a corpus is written with ends in .part: a file of the same beginning may be anybody's.
 TEST(InputFiles, OnlyWhatPrepareWritesIsLeftOut) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   for (const char* name : {"corpus.lock", "corpus.seen", "corpus.lock.part", "corpus.seen.part", "corpus.json.part"})
     folder.write(name, "text");
   const std::vector<std::string> others = {"corpus.lock", "corpus.seen"};
@@ -51,7 +51,7 @@ TEST(InputFiles, OnlyWhatPrepareWritesIsLeftOut) {
 }
 
 TEST(InputFiles, PatternsMatchInByteOrder) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   for (const char* name : {"b1.txt", "a/z.txt", "B2.txt", "b10.txt", "b[1].txt", "c.md"}) folder.write(name, "text");
   EXPECT_EQ(files_of(folder, {folder / "[bB]*.txt"}), (std::vector<std::string>{"B2.txt", "b1.txt", "b10.txt", "b[1].txt"}));
   EXPECT_EQ(files_of(folder, {folder / "?", folder / "b?.*"}), (std::vector<std::string>{"a/z.txt", "b1.txt"}));
@@ -61,7 +61,7 @@ TEST(InputFiles, PatternsMatchInByteOrder) {
 }
 
 TEST(InputFiles, StandardInputHasNoSize) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   InputFiles files({"-"}, CorpusPaths(folder / "corpus"));
   const auto file = files.next();
   ASSERT_TRUE(file);
@@ -72,7 +72,7 @@ TEST(InputFiles, StandardInputHasNoSize) {
 }
 
 TEST(InputFiles, NamesKindsThatCannotBeRead) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto refusal = [&](const char* name) {
     const auto file = folder.write(std::string("in/") + name, "PAR1");
     return error_of(ExitCode::config, [&] { files_of(folder, {file}); });
@@ -84,7 +84,7 @@ TEST(InputFiles, NamesKindsThatCannotBeRead) {
 }
 
 TEST(InputFiles, WhatIsACorpusAlreadyNeedsNoPreparation) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string index("MMIDIDX\0\0\1", 10);
   for (const auto& file : {folder.write("web.bin", "tokens"), folder.write("web.idx", index)}) {
     const std::string error = error_of(ExitCode::config, [&] { files_of(folder, {file}); });

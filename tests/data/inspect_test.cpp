@@ -1,6 +1,6 @@
+#include "octet/base/json.h"
 #include "octet/data/inspect.h"
 
-#include <nlohmann/json.hpp>
 
 #include "data/files.h"
 
@@ -8,7 +8,7 @@ namespace octet::data {
 namespace {
 
 TEST(Inspect, CountsAndSamples) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_corpus(folder / "c", {"a", "bc", "def", "ghijkl", "\x1b[31mcontrol\n", std::string(1000, 'z')});
   const CorpusReport report = inspect(folder / "c", {.samples = 2, .sample_tokens = 4});
   EXPECT_EQ(report.documents, 6);
@@ -50,7 +50,7 @@ TEST(Inspect, CountsAndSamples) {
 }
 
 TEST(Inspect, CutCharactersAndUnknownTokenizers) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_corpus(folder / "c", {"\xE2\x82\xAC"});
   EXPECT_NO_THROW(nlohmann::json::parse(to_json(inspect(folder / "c", {.samples = 1, .sample_tokens = 2}))));
   std::filesystem::remove(folder / "c.json");
@@ -62,7 +62,7 @@ TEST(Inspect, CutCharactersAndUnknownTokenizers) {
 }
 
 TEST(Inspect, AnEmptyCorpusAndDamage) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("e.bin", "");
   folder.write("e.idx", HandMadeIndex(8, 2, {}, {}).bytes());
   EXPECT_TRUE(contains(to_text(inspect(folder / "e")), "documents"));

@@ -34,7 +34,7 @@ class LoaderTest : public ::testing::Test {
     EXPECT_TRUE(std::equal(starts.begin(), starts.end(), batch.document_starts.begin(), batch.document_starts.end()));
   }
 
-  TempFolder folder_;
+  TemporaryFolder folder_;
   std::unique_ptr<Dataset> dataset_;
 };
 

@@ -61,7 +61,7 @@ std::string random_text(std::mt19937& random, std::size_t bytes) {
 
 // Texts, one of them of several tasks, lines of several tasks, some of them twice; and a trained tokenizer with its files.
 struct Job {
-  TempFolder folder;
+  TemporaryFolder folder;
   std::vector<std::string> texts;  // each once, in the order of the corpus
   PrepareOptions options{.inputs = {folder / "in"}, .output = folder / "whole", .duplicates = Duplicates::drop, .workers = 1};
 
@@ -157,7 +157,7 @@ TEST(PrepareJournal, AnotherEndOfDocumentIsAnotherJob) {
 
 // A file that comes while the inputs are read and is gone when the run goes on stood in the place of another.
 TEST(PrepareJournal, AFileThatCameAndWentLosesNoOther) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("in/a", std::string(20 << 20, 'a'));
   for (const char* name : {"in/b/1", "in/b/2", "in/b/3"}) folder.write(name, std::string(8 << 20, name[5]));
   const PrepareOptions whole{.inputs = {folder / "in"}, .output = folder / "whole", .workers = 1};

@@ -14,7 +14,7 @@ namespace octet::data {
 namespace {
 
 // A folder of small and large texts, JSONL, binary and empty files.
-void fill(const TempFolder& folder) {
+void fill(const TemporaryFolder& folder) {
   for (int i = 0; i < 60; ++i) {
     std::string text;
     for (int w = 0; w < i * i; ++w) text += "w\xC3\xB6rd " + std::to_string(w * 7919 % (i + 1)) + (w % 9 == 0 ? "\n" : " ");
@@ -33,7 +33,7 @@ void fill(const TempFolder& folder) {
 }
 
 TEST(Prepare, TheSameBytesWhateverTheWorkers) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   fill(folder);
   const auto run = [&](const std::string& output, int workers, const Tokenizer& tokenizer) {
     return prepare({.inputs = {folder / "in"}, .output = folder / output, .workers = workers}, tokenizer);
@@ -57,7 +57,7 @@ TEST(Prepare, TheSameBytesWhateverTheWorkers) {
 }
 
 TEST(Prepare, DocumentsAreTheFiles) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   fill(folder);
   const PrepareSummary summary =
       prepare({.inputs = {folder / "in/large.txt", folder / "in/lines.jsonl", folder / "in/1/1.md"}, .output = folder / "c"},
@@ -74,14 +74,14 @@ TEST(Prepare, DocumentsAreTheFiles) {
 }
 
 TEST(Prepare, TakesAnotherField) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto file = folder.write("a.jsonl", R"({"text": 5, "body": "b"})");
   prepare({.inputs = {file}, .output = folder / "c", .field = "body"}, ByteTokenizer());
   EXPECT_EQ(text_of(Corpus(folder / "c"), 0), "b");
 }
 
 TEST(Prepare, IsIdempotentWithTheOutputAmongTheInputs) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("a.txt", "text");
   const auto run = [&] { return prepare({.inputs = {folder.path()}, .output = folder / "corpus"}, ByteTokenizer()); };
   const CorpusInfo first = run().corpus, second = run().corpus;
@@ -90,7 +90,7 @@ TEST(Prepare, IsIdempotentWithTheOutputAmongTheInputs) {
 }
 
 TEST(Prepare, TheFirstBadLineIsNamedWhateverTheWorkers) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string lines;
   for (int i = 1; i <= 60000; ++i) {
     lines += i == 41234                   ? "{\"text\": 1}\n"
@@ -109,7 +109,7 @@ TEST(Prepare, TheFirstBadLineIsNamedWhateverTheWorkers) {
 }
 
 TEST(Prepare, RefusesNothing) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto refuse = [&](ExitCode code, const std::vector<std::filesystem::path>& inputs) {
     const std::string message = error_of(code, [&] { prepare({.inputs = inputs, .output = folder / "c"}, ByteTokenizer()); });
     EXPECT_FALSE(std::filesystem::exists(folder / "c.bin"));
@@ -133,7 +133,7 @@ std::vector<std::string> files_of_corpus(const std::filesystem::path& prefix) {
 }
 
 TEST(Prepare, GoesOnWhereItWasInterrupted) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   fill(folder);
   folder.write("in/1/more.txt.gz", gzipped(read_file(folder / "in/large.txt") + "."));
   for (const Duplicates duplicates : {Duplicates::count, Duplicates::drop}) {
@@ -172,7 +172,7 @@ TEST(Prepare, GoesOnWhereItWasInterrupted) {
 
 // kill -9 in the middle, again and again.
 TEST(Prepare, GoesOnWhereItWasKilled) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   fill(folder);
   PrepareOptions options{.inputs = {folder / "in"}, .output = folder / "whole", .duplicates = Duplicates::drop};
   prepare(options, LetterTokenizer());
@@ -204,7 +204,7 @@ TEST(Prepare, GoesOnWhereItWasKilled) {
 }
 
 TEST(Prepare, StartsOverWhenItIsAnotherJob) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   fill(folder);
   const auto interrupt = [&] {
     std::atomic<bool> stop{false};
@@ -237,7 +237,7 @@ TEST(Prepare, StartsOverWhenItIsAnotherJob) {
 }
 
 TEST(Prepare, StandardInputCannotBeResumed) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const StandardInput input(folder.write("lines", "{\"text\": \"a\"}\n"));
   const std::atomic<bool> stop{true};
   const std::string message = error_of(ExitCode::interrupted, [&] {
@@ -248,7 +248,7 @@ TEST(Prepare, StandardInputCannotBeResumed) {
 }
 
 TEST(Prepare, ReportsProgressToTheEnd) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   fill(folder);
   std::vector<PrepareProgress> calls;
   const PrepareSummary summary = prepare({.inputs = {folder / "in"},

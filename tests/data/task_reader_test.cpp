@@ -13,7 +13,7 @@ struct Documents {
 };
 
 // All documents, put together again from tasks of about `task_bytes`.
-Documents documents_of(const TempFolder& folder, const std::vector<std::filesystem::path>& inputs, const Tokenizer& tokenizer,
+Documents documents_of(const TemporaryFolder& folder, const std::vector<std::filesystem::path>& inputs, const Tokenizer& tokenizer,
                        std::size_t task_bytes, std::size_t max_piece = 1 << 20) {
   TaskReader reader(InputFiles(inputs, CorpusPaths(folder / "corpus")), tokenizer,
                     {.task_bytes = task_bytes, .max_piece = max_piece});
@@ -37,7 +37,7 @@ Documents documents_of(const TempFolder& folder, const std::vector<std::filesyst
 }
 
 TEST(TaskReader, CutsLargeFilesAndGathersSmallOnes) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::vector<std::string> expected;
   std::int64_t bytes = 0;
   for (int i = 0; i < 40; ++i) {
@@ -61,7 +61,7 @@ TEST(TaskReader, CutsLargeFilesAndGathersSmallOnes) {
 }
 
 TEST(TaskReader, RefusesTextThatCannotBeCut) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto file = folder.write("long", std::string(5000, 'x'));
   EXPECT_EQ(documents_of(folder, {file}, LetterTokenizer(), 100, 6000).texts.size(), 1u);
   EXPECT_TRUE(
@@ -69,7 +69,7 @@ TEST(TaskReader, RefusesTextThatCannotBeCut) {
 }
 
 TEST(TaskReader, SkipsWhatIsNotText) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("in/a.txt", "text");
   folder.write("in/b.png", std::string("\x89PNG\0\0", 6));
   folder.write("in/c.txt", std::string(700000, 'x') + "\xFF");  // wrong far behind the first block
@@ -85,7 +85,7 @@ TEST(TaskReader, SkipsWhatIsNotText) {
 }
 
 TEST(TaskReader, CutsJsonlAtLines) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string file;
   std::vector<std::string> expected;
   for (int i = 0; i < 200; ++i) {
@@ -112,7 +112,7 @@ TEST(TaskReader, CutsJsonlAtLines) {
 }
 
 TEST(TaskReader, NumbersLines) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto file = folder.write("a.jsonl", "1\n\n3\n4\n\n\n7");
   for (const std::size_t task_bytes : std::vector<std::size_t>{1, 3, 100}) {
     const ByteTokenizer tokenizer;
@@ -132,7 +132,7 @@ TEST(TaskReader, NumbersLines) {
 }
 
 TEST(TaskReader, UnpacksAsItReads) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string text, lines;
   for (int i = 0; i < 30000; ++i) {
     text += "word" + std::to_string(i * 7919 % 1000) + " ";
@@ -156,7 +156,7 @@ TEST(TaskReader, UnpacksAsItReads) {
 }
 
 TEST(TaskReader, DamagedFilesAreNamedWithTheLine) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string lines;
   for (int i = 0; i < 1000; ++i) lines += std::to_string(i * 7919 % 100003) + "\n";
   const std::string packed = gzipped(lines);
@@ -175,7 +175,7 @@ TEST(TaskReader, DamagedFilesAreNamedWithTheLine) {
 }
 
 TEST(TaskReader, GoesOnBehindAnyTask) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::string text, lines;
   for (int i = 0; i < 300; ++i) {
     text += "word" + std::to_string(i * 31 % 100) + " ";
@@ -231,7 +231,7 @@ TEST(TaskReader, GoesOnBehindAnyTask) {
 }
 
 TEST(TaskReader, StandardInputIsReadOnce) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string text(300000, 'x');
   {
     const StandardInput input(folder.write("stream", text));

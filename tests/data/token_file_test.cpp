@@ -44,7 +44,7 @@ std::vector<std::vector<std::int32_t>> documents_of(const std::filesystem::path&
 using Documents = std::vector<std::vector<std::int32_t>>;
 
 TEST(TokenFile, DocumentsOfLlmcBeginWithTheirToken) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto a = folder.write("a.bin", gpt2_of({50256, 7, 8, 50256, 9, 50256, 50256, 1}));
   const auto b = folder.write("b.bin", gpt2_of({2, 3, 50256, 4}));  // goes on with a document of a.bin
   const CorpusInfo info = prepare_tokens({.inputs = {a, b}, .format = InputFormat::llmc, .output = folder / "c"}).corpus;
@@ -62,7 +62,7 @@ TEST(TokenFile, DocumentsOfLlmcBeginWithTheirToken) {
 }
 
 TEST(TokenFile, DocumentsOfNanoGptEndWithTheirToken) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto file = folder.write("train.bin", raw16({7, 8, 50256, 50256, 65535, 9}));
   prepare_tokens({.inputs = {file}, .format = InputFormat::nanogpt, .output = folder / "c"});
   EXPECT_EQ(documents_of(folder / "c"), (Documents{{7, 8, 50256}, {50256}, {65535, 9}}));
@@ -70,7 +70,7 @@ TEST(TokenFile, DocumentsOfNanoGptEndWithTheirToken) {
 
 // Larger than a task, in tasks that end with documents; the tokenizer's own end-of-document token is not added.
 TEST(TokenFile, ManyDocumentsStayAsTheyAre) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::vector<std::int64_t> tokens;
   Documents expected;
   for (std::int32_t d = 0; d < 3000; ++d) {
@@ -91,7 +91,7 @@ TEST(TokenFile, ManyDocumentsStayAsTheyAre) {
 }
 
 TEST(TokenFile, LlmcIsKnownByItsHeader) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto format = [&](const std::vector<std::filesystem::path>& inputs) {
     return format_of_tokens({inputs, CorpusPaths(folder / "c")});
   };
@@ -113,7 +113,7 @@ TEST(TokenFile, LlmcIsKnownByItsHeader) {
 }
 
 TEST(TokenFile, SaysWhatIsWrong) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto refusal = [&](const std::string& bytes, InputFormat format) {
     const auto file = folder.write("x.bin", bytes);
     return error_of(ExitCode::data, [&] { prepare_tokens({.inputs = {file}, .format = format, .output = folder / "c"}); });

@@ -27,7 +27,7 @@ TEST(ByteTokenizer, IdsAreTheBytesAndComeBack) {
 }
 
 TEST(MakeTokenizer, ReadsConfigJson) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("model/config.json", R"({"vocab_size": 256, "tokenizer": "byte"})");
   EXPECT_EQ(make_tokenizer((folder / "model").string())->name(), "byte");
   EXPECT_EQ(make_tokenizer((folder / "model/config.json").string())->name(), "byte");
@@ -35,7 +35,7 @@ TEST(MakeTokenizer, ReadsConfigJson) {
 }
 
 TEST(MakeTokenizer, ReadsFilesByWhatTheyHold) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string json = byte_level_json().dump();
   folder.write("hf/config.json", R"({"model_type": "llama", "eos_token_id": 264})");
   folder.write("hf/tokenizer.json", json);
@@ -54,7 +54,7 @@ TEST(MakeTokenizer, ReadsFilesByWhatTheyHold) {
 }
 
 TEST(MakeTokenizer, RefusesByName) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto refuse = [](ExitCode code, const std::string& spec) { return error_of(code, [&] { make_tokenizer(spec); }); };
   EXPECT_TRUE(contains(refuse(ExitCode::config, "bytes"), "did you mean byte"));
   EXPECT_TRUE(contains(refuse(ExitCode::data, "./nowhere/tokenizer.json"), "./nowhere/tokenizer.json: no such"));

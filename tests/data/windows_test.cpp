@@ -20,7 +20,7 @@ Sample read(const Windows& windows, std::int64_t w, std::int32_t base = 0) {
 }
 
 TEST(Windows, CutTheStream) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_corpus(folder / "c", {"abc", "defgh", "i", "jklm"});
   const Corpus corpus(folder / "c");  // 13 tokens
   const Windows windows(corpus, 4);
@@ -39,7 +39,7 @@ TEST(Windows, CutTheStream) {
 }
 
 TEST(Windows, AllLengthsAgreeWithTheStream) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::vector<std::string> documents;
   std::string stream;
   std::vector<bool> starts;
@@ -72,7 +72,7 @@ TEST(Windows, AllLengthsAgreeWithTheStream) {
 }
 
 TEST(Windows, EmptyDocumentsStartNothing) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("c.bin", "abcdef");
   folder.write("c.idx", HandMadeIndex(1, 1, {0, 2, 0, 0, 4, 0}, {0, 1, 2, 3, 4, 5}).bytes());
   const Corpus corpus(folder / "c");
@@ -80,7 +80,7 @@ TEST(Windows, EmptyDocumentsStartNothing) {
 }
 
 TEST(Windows, SaysWhenTheCorpusIsTooSmall) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   write_corpus(folder / "c", {"0123456789"});
   const Corpus corpus(folder / "c");
   EXPECT_EQ(Windows(corpus, 9).count(), 1);

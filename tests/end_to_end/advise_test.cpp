@@ -10,7 +10,7 @@ class Advise : public ::testing::Test {
   Json advise_json(const std::string& options = "") const {
     const ProgramResult result = advise("--json " + options);
     EXPECT_EQ(result.code, 0) << result.err;
-    return Json::parse(result.out);
+    return json_of(result.out);
   }
   // As large as a Llama 3.1 8B, which is only counted.
   static constexpr const char* kLarge =

@@ -2,7 +2,10 @@
 #include <cmath>
 #include <limits>
 
+#include "octet/base/rng.h"
+#include "octet/checkpoint/manifest.h"
 #include "octet/checkpoint/safetensors.h"
+#include "octet/checkpoint/steps.h"
 #include "octet/tensor/host_tensor.h"
 #include "support/tiny_run.h"
 
@@ -116,7 +119,7 @@ TEST(NotFinite, AComparisonGoesOn) {
                                          " --model.init_from=out/model --training.steps=3 --checkpoint.interval=0");
     EXPECT_EQ(result.code, 77) << result.err;
     EXPECT_EQ(lines_with(result.err, "all 3 steps had ").size(), gpus.empty() ? 3u : 2u) << result.err;  // the repeat, too
-    const Json rows = Json::parse(read_file(run / "side/report.json")).at("rows");
+    const Json rows = json_of(read_file(run / "side/report.json")).at("rows");
     EXPECT_EQ(rows.size(), gpus.empty() ? 3u : 2u) << rows;
     for (const Json& row : rows) EXPECT_TRUE(row.at("mean_loss").is_null()) << row;
   }

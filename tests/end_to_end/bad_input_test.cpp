@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "octet/checkpoint/model_dir.h"
+#include "octet/checkpoint/safetensors.h"
 #include "octet/tensor/host_tensor.h"
 #include "support/tiny_run.h"
 

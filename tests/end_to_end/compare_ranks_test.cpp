@@ -15,7 +15,7 @@ class CompareRanks : public ::testing::Test {
   // By "recipe xN".
   std::map<std::string, Json> rows() const {
     std::map<std::string, Json> result;
-    const Json report = Json::parse(read_file(run_ / "out/report.json"));
+    const Json report = json_of(read_file(run_ / "out/report.json"));
     for (const Json& row : report.at("rows")) {
       result[row.at("name").get<std::string>() + " x" + std::to_string(row.at("processes").get<int>())] = row;
     }
@@ -51,7 +51,7 @@ TEST_F(CompareRanks, EveryRankKeepsItsBatchAndEveryRowItsBaseline) {
   for (const int ranks : {1, 2}) {
     for (const std::string recipe : {"bf16", "fp8_delayed"}) {
       const fs::path folder = run_ / concat("out/", recipe, "-x", ranks);
-      const Json info = Json::parse(read_file(folder / "run.json"));
+      const Json info = json_of(read_file(folder / "run.json"));
       EXPECT_EQ(info["processes"], ranks);
       EXPECT_EQ(info["recipe"], recipe);
       EXPECT_EQ(info["global_batch_size"], 4 * ranks) << "the file's is that of the smallest number";
@@ -92,7 +92,7 @@ TEST_F(CompareRanks, EveryRankKeepsItsBatchAndEveryRowItsBaseline) {
 
   // `octet report` finds the same rows in the folder.
   ASSERT_EQ(run_.run("report out --output again").code, 0);
-  const Json again = Json::parse(read_file(run_ / "again/report.json")).at("rows");
+  const Json again = json_of(read_file(run_ / "again/report.json")).at("rows");
   ASSERT_EQ(again.size(), 4u);
   for (const Json& row : again) {
     EXPECT_EQ(row, rows[row.at("name").get<std::string>() + " x" + std::to_string(row.at("processes").get<int>())]);
@@ -137,7 +137,7 @@ TEST_F(CompareRanks, StoppedItSavesAndTheSameCommandGoesOn) {
   // What is damaged is for the run to judge, which falls back to an older checkpoint.
   write_text(run_ / "out/bf16-x1/checkpoints/step-00000060/manifest.json", "damaged");
   ASSERT_EQ(compare(options).code, 0);
-  EXPECT_EQ(metrics_of(run_ / "out/bf16-x1").at(60).at("loss"), Json::parse(done).at("loss"));
+  EXPECT_EQ(metrics_of(run_ / "out/bf16-x1").at(60).at("loss"), json_of(done).at("loss"));
   ASSERT_EQ(compare(options + " --output fresh").code, 0);
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out/bf16-x2"), outcome_of(run_ / "fresh/bf16-x2")));
 

@@ -13,7 +13,7 @@ class Compare : public ::testing::Test {
   ProgramResult compare(const std::string& options) const {
     return run_.run("compare run.toml --training.steps=20 --checkpoint.interval=0 " + options);
   }
-  Json report(const fs::path& folder) const { return Json::parse(read_file(run_ / folder.string() / "report.json")); }
+  Json report(const fs::path& folder) const { return json_of(read_file(run_ / folder.string() / "report.json")); }
   TinyRun run_;
 };
 
@@ -40,7 +40,7 @@ TEST_F(Compare, TrainsEachRecipeAndRepeatsTheBaseline) {
   for (const std::string name : {"bf16", "bf16-repeat", "fp8_delayed", "fp8_block"}) {
     ASSERT_TRUE(rows.count(name)) << name << " " << report;
     const fs::path folder = run_ / "side" / name;
-    const Json info = Json::parse(read_file(folder / "run.json"));
+    const Json info = json_of(read_file(folder / "run.json"));
     EXPECT_EQ(info["recipe"], name == "bf16-repeat" ? "bf16" : name);
     EXPECT_EQ(info["repeat_of"], name == "bf16-repeat" ? "bf16" : "");
     EXPECT_EQ(info["micro_batch_size"], name == "bf16-repeat" ? 1 : 2);
@@ -74,7 +74,7 @@ TEST_F(Compare, PrintsItsTableAsJson) {
   const std::size_t begin = result.out.find("\n{");
   ASSERT_NE(begin, std::string::npos) << result.out;
   const std::string json = result.out.substr(begin, result.out.find("\nreport: ", begin) - begin);
-  EXPECT_EQ(Json::parse(json).dump(), report("out").dump());
+  EXPECT_EQ(json_of(json).dump(), report("out").dump());
 }
 
 TEST_F(Compare, AnOddMicroBatchHasNoRepeat) {

@@ -1,5 +1,6 @@
 // `octet convert`: what is refused and left alone, and what a run makes of directories in FP8. Values are convert_oracle.py's.
 #include "octet/checkpoint/model_dir.h"
+#include "octet/checkpoint/safetensors.h"
 #include "octet/tensor/host_tensor.h"
 #include "support/tiny_run.h"
 
@@ -94,7 +95,7 @@ TEST_F(Convert, EverythingWrongIsSaidAtOnce) {
 
 TEST_F(Convert, OtherQuantisationsAreRefused) {
   const fs::path other = copy("fp8");
-  Json config = Json::parse(read_file(other / "config.json"));
+  Json config = json_of(read_file(other / "config.json"));
   config["quantization_config"]["quant_method"] = "awq";
   write_text(other / "config.json", config.dump());
   for (const std::string command :
@@ -147,7 +148,7 @@ TEST_F(Convert, TheFormIsSaid) {
 
 TEST_F(Convert, VerifySaysWhichArchitectureDiffers) {
   const fs::path other = copy("fp8");
-  Json config = Json::parse(read_file(other / "config.json"));
+  Json config = json_of(read_file(other / "config.json"));
   config["num_key_value_heads"] = 4;
   config["rope_theta"] = 5000.0;
   config["initializer_range"] = 0.5;  // says nothing of what is computed

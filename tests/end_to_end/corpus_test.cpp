@@ -1,5 +1,6 @@
 // Whether a corpus is that of the model's tokenizer, and the one that a run began with.
 #include "data/tokenizer/definitions.h"
+#include "octet/checkpoint/manifest.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -12,7 +13,7 @@ class CorpusOfModel : public ::testing::Test {
  protected:
   CorpusOfModel() {
     EXPECT_EQ(run_.train("--training.steps=1 --model.vocab_size=512").code, 0);
-    Json config = Json::parse(read_file(run_ / "out/model/config.json"));
+    Json config = json_of(read_file(run_ / "out/model/config.json"));
     config.erase("tokenizer");
     fs::create_directories(run_ / "published");
     write_text(run_ / "published/config.json", config.dump());
@@ -87,7 +88,7 @@ TEST_F(CorpusOfModel, OfATokenizerThatHasGoneIsJudgedByItsSize) {
   prepare("other");
   fs::remove_all(run_ / "other");
   EXPECT_TRUE(warns(train(), "published/tokenizer.json; they are not the same file"));
-  Json info = Json::parse(read_file(run_ / "corpus.json"));
+  Json info = json_of(read_file(run_ / "corpus.json"));
   info["vocab_size"] = 400;
   write_text(run_ / "corpus.json", info.dump());
   EXPECT_TRUE(refused(train(), 76, "corpus.json", "published/tokenizer.json", " tokens instead of 400"));
@@ -126,7 +127,7 @@ class CorpusOfResume : public ::testing::Test {
 
 TEST_F(CorpusOfResume, IsTheOneOfTheCheckpoint) {
   const std::string before = read_file(run_ / "out/checkpoints/step-00000003/manifest.json");
-  const std::string sum = Json::parse(read_file(run_ / "corpus.json"))["bin_xxh3"];
+  const std::string sum = json_of(read_file(run_ / "corpus.json"))["bin_xxh3"];
   replace();
   EXPECT_TRUE(refused(resume(), 76, "octet: corpus: another corpus than the one that out/checkpoints/step-00000003 was trained on",
                       "then 24 documents", sum, "run.output_dir", "--resume none"));

@@ -49,7 +49,7 @@ TEST_F(Model, EndsWhereItsConfigSays) {
   const std::string text = generate(options);
   const char last = text[prompt.size() + 7];  // of bytes the ids are the values
   const std::filesystem::path file = run_ / "out/model/config.json";
-  Json config = Json::parse(read_file(file));
+  Json config = json_of(read_file(file));
   config["eos_token_id"] = {static_cast<unsigned char>(last), 255};
   write_text(file, config.dump());
   EXPECT_EQ(generate(options), text.substr(0, text.find(last, prompt.size())) + "\n");
@@ -128,14 +128,14 @@ TEST(Tokenizers, GoAlongWithTheModel) {
     EXPECT_EQ(read_file(run / "out/model" / name), read_file(run / "hf" / name)) << name;
     EXPECT_EQ(read_file(run / "exported" / name), read_file(run / "hf" / name)) << name;
   }
-  const Json tokenizer = Json::parse(read_file(run / "hf/tokenizer.json"));
+  const Json tokenizer = json_of(read_file(run / "hf/tokenizer.json"));
   Json end;
   for (const Json& token : tokenizer["added_tokens"]) {
     if (token["content"] == "<|end|>") end = token["id"];
   }
   ASSERT_TRUE(end.is_number_integer());
   for (const char* directory : {"out/model", "exported"}) {
-    EXPECT_EQ(Json::parse(read_file(run / directory / "config.json"))["eos_token_id"], end) << directory;
+    EXPECT_EQ(json_of(read_file(run / directory / "config.json"))["eos_token_id"], end) << directory;
   }
   const std::string options = "--prompt 'the ä' --max-tokens 12 --temperature 0 --model ";
   const ProgramResult text = run.run("generate " + options + "out/model");

@@ -1,5 +1,6 @@
 // A run of another family than Llama: everything that a run leaves and that is made of it.
 #include "octet/checkpoint/model_dir.h"
+#include "octet/checkpoint/steps.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {

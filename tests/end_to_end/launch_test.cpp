@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/stat.h>
 
+#include "octet/checkpoint/steps.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -43,8 +44,8 @@ TEST(Launch, RankZeroSoundsAsIfAloneTheOthersSayTheirNumber) {
   const std::vector<std::string> lines = sorted_lines(doctor.out);
   ASSERT_EQ(lines.size(), 2u) << doctor.out;
   ASSERT_EQ(lines[0].substr(0, 5), "[1] {") << doctor.out;
-  EXPECT_TRUE(Json::parse(lines[0].substr(4))["fp8_self_test"]["passed"]);
-  EXPECT_TRUE(Json::parse(lines[1])["fp8_self_test"]["passed"]);
+  EXPECT_TRUE(json_of(lines[0].substr(4))["fp8_self_test"]["passed"]);
+  EXPECT_TRUE(json_of(lines[1])["fp8_self_test"]["passed"]);
 }
 
 TEST(Launch, EndsWithTheCodeOfTheRankThatFailed) {

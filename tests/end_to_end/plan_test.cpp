@@ -13,7 +13,7 @@ class Plan : public ::testing::Test {
   Json plan_json(const std::string& options) const {
     const ProgramResult result = plan("--json " + options);
     EXPECT_EQ(result.code, 0) << result.err;
-    return Json::parse(result.out);
+    return json_of(result.out);
   }
   TinyRun run_;
 };
@@ -105,7 +105,7 @@ TEST_F(Plan, WhatDoesNotFitSaysWhatHelps) {
   EXPECT_NE(result.out.find("does not fit the 79.1 GiB of an H100"), std::string::npos) << result.out;
   const ProgramResult json = plan_config("configs/llama3-70b.toml --gpus 8xH100 --json");
   EXPECT_EQ(json.code, 3);
-  EXPECT_FALSE(Json::parse(json.out)["fits"]);
+  EXPECT_FALSE(json_of(json.out)["fits"]);
   EXPECT_TRUE(refused(plan_config("configs/llama3.1-405b.toml --gpus 8xH100 --search"), 3, "no layout of 8 H100 fits"));
 }
 
@@ -147,7 +147,7 @@ TEST_F(Plan, SearchRanksWhatFits) {
   const std::string command = "configs/llama3.1-8b.toml --gpus 16xH100 --search --training.global_batch_size=32";
   const ProgramResult json = plan_config(command + " --json");
   ASSERT_EQ(json.code, 0) << json.err;
-  const Json search = Json::parse(json.out);
+  const Json search = json_of(json.out);
   const Json& best = search["best"];
   ASSERT_EQ(best.size(), 10u);
   EXPECT_GE(search["fitting"], 10);
@@ -164,7 +164,7 @@ TEST_F(Plan, SearchRanksWhatFits) {
   const ProgramResult plan = plan_config("configs/llama3.1-8b.toml --gpus 16xH100 --training.global_batch_size=32 --json" +
                                          options_of(best[0]["layout"]));
   ASSERT_EQ(plan.code, 0) << plan.err;
-  EXPECT_EQ(Json::parse(plan.out)["predicted"], best[0]["predicted"]);
+  EXPECT_EQ(json_of(plan.out)["predicted"], best[0]["predicted"]);
 }
 
 // Experts are shared out where that is faster, and each layout that is offered is one that the run takes.
@@ -172,7 +172,7 @@ TEST_F(Plan, SearchSharesExpertsOut) {
   const std::string command = "configs/mixtral-8x7b.toml --gpus 16xH100 ";
   const ProgramResult json = plan_config(command + "--search --json");
   ASSERT_EQ(json.code, 0) << json.err;
-  const Json search = Json::parse(json.out);
+  const Json search = json_of(json.out);
   std::set<std::int64_t> sizes;
   for (const Json& run : search["best"]) {
     const Json& layout = run["layout"];
@@ -182,7 +182,7 @@ TEST_F(Plan, SearchSharesExpertsOut) {
     EXPECT_EQ(layout["shard"].get<std::int64_t>() % expert, 0);
     const ProgramResult plan = plan_config(command + "--json" + options_of(layout));
     ASSERT_EQ(plan.code, 0) << plan.err;
-    EXPECT_EQ(Json::parse(plan.out)["predicted"], run["predicted"]) << layout;
+    EXPECT_EQ(json_of(plan.out)["predicted"], run["predicted"]) << layout;
   }
   EXPECT_GT(*sizes.rbegin(), 1);
   const ProgramResult text = plan_config(command + "--search");
@@ -196,7 +196,7 @@ TEST_F(Plan, SearchCutsLayersWhereTheRunAllowsIt) {
         plan_config("configs/llama3.1-8b.toml --gpus 8xH100 --search --json --training.global_batch_size=2 " + options);
     EXPECT_EQ(result.code, 0) << result.err;
     std::set<std::int64_t> sizes;
-    const Json search = Json::parse(result.out);
+    const Json search = json_of(result.out);
     for (const Json& run : search["best"]) {
       const Json& layout = run["layout"];
       sizes.insert(layout["tensor"].get<std::int64_t>());

@@ -87,7 +87,7 @@ TEST_P(Golden, LossBeforeStepOneIsThatOfTransformers) {
   const Tensor ids = given.get("tokens");
   const std::vector<std::int32_t> tokens(ids.as<std::int64_t>(), ids.as<std::int64_t>() + ids.shape[1]);
   write_corpus(folder / "text", {std::string(tokens.begin(), tokens.end())});  // byte by byte: the vocabulary is smaller than 256
-  const Json config = Json::parse(read_file(golden / "model" / "config.json"));
+  const Json config = json_of(read_file(golden / "model" / "config.json"));
   write_text(folder / "run.toml",
              concat("[model]\ninit_from = \"", (golden / "model").string(), "\"\n[training]\nseq_len = ", tokens.size() - 1,
                     "\nglobal_batch_size = 1\nmicro_batch_size = 1\nsteps = 1\n", "[[data.source]]\npath = \"text\"\n",

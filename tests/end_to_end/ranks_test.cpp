@@ -3,6 +3,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "octet/checkpoint/steps.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -38,7 +39,7 @@ TEST(Ranks, TrainTheRunOfOne) {
       const ProgramResult result = run.run(together(ranks, concat(options, " --run.output_dir=", out)));
       ASSERT_EQ(result.code, 0) << result.err;
       EXPECT_TRUE(same_curve(run / out, run / "out-1")) << recipe << " on " << ranks << " ranks";
-      EXPECT_EQ(Json::parse(read_file(run / out / "run.json"))["processes"], ranks);
+      EXPECT_EQ(json_of(read_file(run / out / "run.json"))["processes"], ranks);
       EXPECT_EQ(result.out.find("[1]"), std::string::npos) << "rank 0 speaks for all:\n" << result.out;
     }
     // The same mesh repeats to the bit.
@@ -189,7 +190,7 @@ TEST(Ranks, SayTheLossOfTheWeightsTheyGoOnFrom) {
                 "--run.output_dir=more --checkpoint.resume=none --precision.recipe=fp8_current " +
                 options);
     EXPECT_EQ(result.code, 0) << result.err;
-    return Json::parse(read_file(run / "more/run.json"));
+    return json_of(read_file(run / "more/run.json"));
   };
   const Json one = losses("", "");
   for (const char* mesh :

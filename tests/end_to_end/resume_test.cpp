@@ -1,4 +1,5 @@
 // Which checkpoint a run goes on from, and what it does when one is broken or cannot be written.
+#include "octet/checkpoint/steps.h"
 #include "octet/data/tokenizer/files.h"
 #include "support/tiny_run.h"
 
@@ -177,7 +178,7 @@ class ResumeFromWeights : public ::testing::Test {
   ResumeFromWeights() {
     EXPECT_EQ(run_.train("--training.steps=2 --checkpoint.interval=0 --run.output_dir=first").code, 0);
     fs::rename(run_ / "first/model", run_ / "published");
-    Json config = Json::parse(read_file(run_ / "published/config.json"));
+    Json config = json_of(read_file(run_ / "published/config.json"));
     EXPECT_EQ(config.erase("tokenizer"), 1u);
     EXPECT_TRUE(config.at("eos_token_id").is_null()) << "bytes have none";
     config["bos_token_id"] = 3;
@@ -185,7 +186,7 @@ class ResumeFromWeights : public ::testing::Test {
     write_text(run_ / "published/config.json", config.dump());
     write_text(run_ / "published/generation_config.json", kGenerationConfig);
     write_text(run_ / "published/tokenizer.json", kTokenizer);
-    Json corpus = Json::parse(read_file(run_ / "corpus.json"));
+    Json corpus = json_of(read_file(run_ / "corpus.json"));
     corpus["tokenizer"] = "published";
     corpus["tokenizer_hash"] = data::tokenizer_hash(run_ / "published/tokenizer.json");
     write_text(run_ / "corpus.json", corpus.dump());
@@ -204,7 +205,7 @@ class ResumeFromWeights : public ::testing::Test {
   void goes_along(const std::string& model) const {
     EXPECT_EQ(read_file(run_ / model / "tokenizer.json"), kTokenizer);
     EXPECT_EQ(read_file(run_ / model / "generation_config.json"), kGenerationConfig);
-    const Json config = Json::parse(read_file(run_ / model / "config.json"));
+    const Json config = json_of(read_file(run_ / model / "config.json"));
     EXPECT_EQ(config["bos_token_id"], 3);
     EXPECT_EQ(config["eos_token_id"], Json({5, 7}));
   }
@@ -224,8 +225,8 @@ TEST_F(ResumeFromWeights, NeedsTheDirectoryNoMore) {
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
   goes_along("reference/model");
   goes_along("out/model");
-  EXPECT_EQ(Json::parse(read_file(run_ / "out/run.json"))["initial_eval_loss"].dump(),
-            Json::parse(read_file(run_ / "reference/run.json"))["initial_eval_loss"].dump());
+  EXPECT_EQ(json_of(read_file(run_ / "out/run.json"))["initial_eval_loss"].dump(),
+            json_of(read_file(run_ / "reference/run.json"))["initial_eval_loss"].dump());
   const std::string newest = last_checkpoint(run_ / "out").string();
   EXPECT_EQ(run_.run("eval from.toml --checkpoint " + newest).code, 0);
   EXPECT_EQ(run_.run("convert export --checkpoint " + newest + " --output converted").code, 0);

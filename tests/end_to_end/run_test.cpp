@@ -103,7 +103,7 @@ TEST_P(EveryRecipe, EvalOfTheLastCheckpointSaysWhatTheRunSaid) {
   ASSERT_EQ(run.train(options).code, 0);
   const ProgramResult eval = run.run("eval run.toml " + options + "--json --checkpoint out/checkpoints/step-00000009");
   ASSERT_EQ(eval.code, 0) << eval.err;
-  const Json said = Json::parse(eval.out);
+  const Json said = json_of(eval.out);
   EXPECT_EQ(said["step"], 9);
   EXPECT_EQ(said["eval_loss"].dump(), metrics_of(run / "out").at(9)["eval_loss"].dump());
 }
@@ -142,7 +142,7 @@ TEST(Run, RecomputingActivationsChangesNothing) {
     auto outcome = outcome_of(run / mode);
     for (auto& [name, value] : outcome) {
       if (name.rfind("metrics.jsonl", 0) != 0) continue;
-      Json line = Json::parse(value);
+      Json line = json_of(value);
       for (const char* of_the_plan : {"memory_peak_gib", "fp8_flop_share"}) line[of_the_plan] = first[of_the_plan];
       value = line.dump();
     }
@@ -201,11 +201,11 @@ TEST(Run, EvaluatesTheCorpusThatIsNamedForValidation) {
   const ProgramResult all =
       run.run("eval run.toml --json --data.source.0.path=other --data.split=0,1 --checkpoint out/checkpoints/step-00000005");
   ASSERT_EQ(all.code, 0) << all.err;
-  EXPECT_EQ(Json::parse(all.out)["eval_loss"].dump(), said.dump());
+  EXPECT_EQ(json_of(all.out)["eval_loss"].dump(), said.dump());
   const ProgramResult held_out = run.run("eval run.toml --json --checkpoint out/checkpoints/step-00000005");
   ASSERT_EQ(held_out.code, 0) << held_out.err;
-  EXPECT_LT(Json::parse(held_out.out)["eval_loss"].get<double>(), said.get<double>());
-  EXPECT_EQ(Json::parse(read_file(run / "out" / "run.json"))["data"], "corpus, other (validation)");
+  EXPECT_LT(json_of(held_out.out)["eval_loss"].get<double>(), said.get<double>());
+  EXPECT_EQ(json_of(read_file(run / "out" / "run.json"))["data"], "corpus, other (validation)");
 }
 
 TEST(Run, TheExampleOfContinuedTrainingRuns) {
@@ -242,7 +242,7 @@ TEST(Run, SaysTheLossOfTheWeightsItGoesOnFrom) {
   EXPECT_NEAR(before("fp32"), reached, 1e-4 * reached);
   // Logits of BF16 weights and activations, each rounded by 2^-9 a few times a layer.
   EXPECT_NEAR(before("bf16"), reached, 24 * 0x1p-9 * reached);
-  const Json random = (run.train("--run.output_dir=random --training.steps=1"), Json::parse(read_file(run / "random/run.json")));
+  const Json random = (run.train("--run.output_dir=random --training.steps=1"), json_of(read_file(run / "random/run.json")));
   EXPECT_TRUE(random["initial_eval_loss"].is_null() && random["initial_eval_loss_bf16"].is_null());
 }
 
@@ -253,7 +253,7 @@ TEST(Run, SaysTheLossOfItsWeightsInBf16BesideThatInFp8) {
   const auto more = [&](const std::string& options) {
     return run.train("--model.init_from=out/model --training.steps=2 " + options);
   };
-  const auto kept = [&](const char* folder) { return Json::parse(read_file(run / folder / "run.json")); };
+  const auto kept = [&](const char* folder) { return json_of(read_file(run / folder / "run.json")); };
   ASSERT_EQ(more("--run.output_dir=bf16 --precision.recipe=bf16").code, 0);
   const Json bf16 = kept("bf16");
   EXPECT_TRUE(bf16["initial_eval_loss_bf16"].is_null());
@@ -269,7 +269,7 @@ TEST(Run, SaysTheLossOfItsWeightsInBf16BesideThatInFp8) {
   }
   // A run that is resumed does not evaluate again, and forgets neither.
   const Json first = kept("fp8");
-  const Json shown = Json::parse(run.run("report fp8 --json").out)["rows"][0];
+  const Json shown = json_of(run.run("report fp8 --json").out)["rows"][0];
   for (const char* loss : {"initial_eval_loss", "initial_eval_loss_bf16"}) EXPECT_EQ(shown[loss].dump(), first[loss].dump());
   const ProgramResult resumed = more("--run.output_dir=fp8 --precision.recipe=fp8_block --training.steps=3");
   ASSERT_EQ(resumed.code, 0) << resumed.err;

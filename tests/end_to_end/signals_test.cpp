@@ -1,6 +1,7 @@
 // SIGTERM and SIGINT: save, exit 75, go on later as if nothing had happened. A second SIGINT: out, at once.
 #include <thread>
 
+#include "octet/checkpoint/steps.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/base/checksum.h"
 #include "octet/checkpoint/manifest.h"

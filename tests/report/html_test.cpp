@@ -13,7 +13,7 @@
 
 namespace octet::report {
 namespace {
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 // Every element that opens closes in order; attributes are quoted; no '<' or bare '&' in text. Says what is wrong, or "".
 std::string markup_fault(const std::string& html) {
@@ -169,7 +169,7 @@ TEST(Html, ShowsExposedCommunicationWhereThereAreRanks) {
 }
 
 TEST(Html, WritesBothFiles) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::vector<report::Run> runs = six_runs();
   const Comparison comparison = compare(runs);
   write_report(folder / "out/deep", "t", runs, comparison);

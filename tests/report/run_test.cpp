@@ -7,10 +7,10 @@
 
 namespace octet::report {
 namespace {
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 TEST(ReadRun, FilesAndFolderName) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("a/metrics.jsonl", "{\"step\":1,\"loss\":5}\n{\"step\":2,\"loss\":4}\nrubbish\n");
   report::Run run = read_run(folder / "a/");
   EXPECT_EQ(run.info.name, "a");
@@ -27,7 +27,7 @@ TEST(ReadRun, FilesAndFolderName) {
 }
 
 TEST(ReadRun, TheLaterRecordOfAStepCounts) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("metrics.jsonl", "{\"step\":1,\"loss\":5}\n{\"step\":2,\"loss\":4}\n{\"step\":3,\"loss\":9}\n{\"step\":2,\"loss\":3}\n");
   const report::Run run = read_run(folder.path());
   ASSERT_EQ(run.metrics.size(), 2u);
@@ -36,7 +36,7 @@ TEST(ReadRun, TheLaterRecordOfAStepCounts) {
 }
 
 TEST(ReadRun, WhatIsNoRunSaysSo) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto message = [&](const std::string& name) -> std::string {
     try {
       read_run(folder / name);

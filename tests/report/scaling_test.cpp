@@ -1,9 +1,9 @@
+#include "octet/base/json.h"
 #include "octet/report/scaling.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "octet/report/html.h"
 #include "report/runs.h"

@@ -1,10 +1,10 @@
+#include "octet/base/json.h"
 #include "octet/report/summary.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "report/runs.h"
 

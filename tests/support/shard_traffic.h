@@ -16,63 +16,6 @@ struct ShardTraffic {
 // Of a Llama of four layers or more, with a head of its own and without a tensor axis. A weight crosses in FP8 as one byte; its
 // scales do not cross, but the amaxes they are made of: one F32 for each tile of the weight, and of scales of history one for
 // each operand of a linear.
-inline ShardTraffic shard_traffic(const train::EngineOptions& options, std::int64_t micro_batches) {
-  using parallel::Axis;
-  const models::DecoderConfig& m = options.model;
-  const Recipe& recipe = options.recipe;
-  const parallel::Layout& layout = options.layout;
-  const std::int64_t parts = layout.mesh.size(Axis::shard) * layout.mesh.size(Axis::context), layers = m.layers;
-  const std::vector<std::pair<std::int64_t, std::int64_t>> linears = {
-      {(m.heads + 2 * m.kv_heads) * m.head_dim, m.dim}, {m.dim, m.heads * m.head_dim}, {2 * m.ffn, m.dim}, {m.dim, m.ffn}};
-  const double value = recipe.compute == Compute::fp32 ? 4 : 2, weight = recipe.is_fp8() ? 1 : value;
-  // A rank's part to each of the others.
-  const auto add = [&](comm::Traffic& traffic, std::int64_t times, std::int64_t elements, double width) {
-    traffic.bytes += static_cast<double>(times * (parts - 1) * round_up(ceil_div(elements, parts), 128)) * width;
-    traffic.messages += times;
-  };
-  // The linears of so many blocks, the norms of so many, and so many times embedding, head and their norm.
-  const auto add_model = [&](comm::Traffic& traffic, std::int64_t of_linears, std::int64_t of_norms, std::int64_t edge_times,
-                             double linear_width, double width) {
-    for (const auto& [rows, cols] : linears) add(traffic, of_linears, rows * cols, linear_width);
-    add(traffic, 2 * of_norms, m.dim, width);
-    add(traffic, 2 * edge_times, m.vocab * m.dim, width);
-    add(traffic, edge_times, m.dim, width);
-  };
-  ShardTraffic result;
-
-  // Two blocks lie in slots where forward ends and backward begins, and where backward ends and the next forward begins. With row
-  // and MX scales they still need the codes of the other pass.
-  const bool kept = layout.weights == parallel::Weights::kept, by_row = recipe.w.tile == ScaleTile::row,
-             by_mx = recipe.w.tile == ScaleTile::mx_1x32, two_copies = recipe.is_fp8() && (by_row || by_mx);
-  const std::int64_t blocks = kept ? layers : layers + (2 * micro_batches - 1) * (layers - 2);
-  const std::int64_t weights = !two_copies ? blocks : 2 * layers * (kept ? 1 : micro_batches);
-  add_model(result.all_gather, weights, blocks, kept ? 1 : micro_batches, weight, value);
-
-  const std::int64_t reductions = layout.gradients == parallel::Gradients::whole ? 1 : micro_batches;
-  const auto width = static_cast<double>(size_of(layout.reduce));
-  add_model(result.reduce_scatter, reductions * layers, reductions * layers, reductions, width, width);
-
-  const auto add_sum = [&](std::int64_t messages, double bytes) {
-    result.all_reduce.bytes += 2.0 * static_cast<double>(parts - 1) / static_cast<double>(parts) * bytes;
-    result.all_reduce.messages += messages;
-  };
-  add_sum(1, 4 * sizeof(double));  // squares of gradients, who asks to stop, the loss and its tokens
-  if (!recipe.is_fp8()) return result;
-  if (recipe.delayed()) {
-    add_sum(1, static_cast<double>(layers * 4 * 3) * sizeof(float));
-    return result;
-  }
-  const auto tiles_of = [&](std::int64_t rows, std::int64_t cols) {
-    if (recipe.w.tile == ScaleTile::tensor) return std::int64_t{1};
-    if (by_row) return rows + cols;
-    if (by_mx) return rows * ceil_div(cols, 32) + cols * ceil_div(rows, 32);
-    return ceil_div(rows, 128) * ceil_div(cols, 128);
-  };
-  std::int64_t tiles = 0;
-  for (const auto& [rows, cols] : linears) tiles += tiles_of(rows, cols);
-  // The first two blocks, then the others. Rows and columns that a tensor axis would cut through go by themselves.
-  add_sum(by_row ? 4 : 2, static_cast<double>(layers * tiles) * sizeof(float));
-  return result;
-}
+ShardTraffic shard_traffic(const train::EngineOptions& options, std::int64_t micro_batches);
 
 }  // namespace octet::testing

@@ -12,7 +12,7 @@
 
 namespace octet::telemetry {
 namespace {
-using testing::TempFolder;
+using testing::TemporaryFolder;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 StepMetrics metrics_at(std::int64_t step) {
@@ -98,7 +98,7 @@ TEST(Jsonl, UnknownFieldsArePassedOver) {
 }
 
 TEST(Jsonl, AppendsAndResumesWithoutShowingAStepTwice) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   {
     JsonlWriter<StepMetrics> writer(path, std::nullopt);
@@ -120,7 +120,7 @@ TEST(Jsonl, AppendsAndResumesWithoutShowingAStepTwice) {
 }
 
 TEST(Jsonl, ALineCutAtAnyByteIsDroppedOnResume) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const std::string first = to_json_line(metrics_at(1)) + "\n";
   const std::string second = to_json_line(metrics_at(2)) + "\n";
   for (std::size_t cut = 0; cut < second.size(); ++cut) {
@@ -132,7 +132,7 @@ TEST(Jsonl, ALineCutAtAnyByteIsDroppedOnResume) {
 }
 
 TEST(Jsonl, RewindForgetsAndGoesOn) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   JsonlWriter<StepMetrics> writer(path, std::nullopt);
   for (int step = 1; step <= 5; ++step) writer.write(metrics_at(step));
@@ -162,7 +162,7 @@ TEST(Jsonl, AFullDiskIsOneClearLine) {
 }
 
 TEST(RunInfo, RoundTripAndRefusals) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   RunInfo info;
   info.name = "fp8_delayed";
   info.recipe = "fp8_delayed";

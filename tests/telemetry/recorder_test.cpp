@@ -10,7 +10,7 @@
 
 namespace octet::telemetry {
 namespace {
-using testing::TempFolder;
+using testing::TemporaryFolder;
 
 StepMetrics full_line() {
   StepMetrics m;
@@ -46,7 +46,7 @@ TEST(Console, WhatIsUnknownIsLeftOut) {
 }
 
 TEST(Recorder, OneCallReachesEverySink) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::vector<std::string> lines;
   Recorder recorder({.directory = folder / "run", .console = [&](std::string_view line) { lines.emplace_back(line); }, .total_steps = 200});
   recorder.write_run_info({.name = "bf16"});
@@ -66,7 +66,7 @@ TEST(Recorder, OneCallReachesEverySink) {
 }
 
 TEST(Recorder, OtherRanksWriteNothing) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   Recorder recorder({.directory = folder / "run", .rank = 1, .console = [](std::string_view) { FAIL(); }});
   recorder.write_run_info({.name = "bf16"});
   recorder.write(full_line(), 5);
@@ -76,7 +76,7 @@ TEST(Recorder, OtherRanksWriteNothing) {
 }
 
 TEST(Recorder, AFileWhereTheFolderShouldBe) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto file = folder.write("file", "");
   EXPECT_THROW(Recorder({.directory = file / "run"}), Error);
 }

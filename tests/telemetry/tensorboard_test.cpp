@@ -15,7 +15,7 @@
 
 namespace octet::telemetry {
 namespace {
-using testing::TempFolder;
+using testing::TemporaryFolder;
 using Scalars = std::map<std::string, std::map<std::int64_t, double>>;
 
 // What TensorBoard's own reader finds, by folder.
@@ -67,7 +67,7 @@ TEST(TensorBoard, Crc32cOfTheStandard) {  // RFC 3720, B.4, and the check value 
 }
 
 TEST(TensorBoard, ItsOwnReaderFindsEveryValue) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   {
     TensorBoardWriter writer(folder.path(), std::nullopt);
     for (int step = 1; step <= 3; ++step) writer.write(metrics_at(step));
@@ -90,7 +90,7 @@ TEST(TensorBoard, ItsOwnReaderFindsEveryValue) {
 }
 
 TEST(TensorBoard, AResumedRunReplacesTheStepsAfterItsCheckpointAndAFreshOneAll) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto resumed = folder / "resumed", fresh = folder / "fresh";
   {
     TensorBoardWriter writer(resumed, std::nullopt);
@@ -117,7 +117,7 @@ TEST(TensorBoard, AResumedRunReplacesTheStepsAfterItsCheckpointAndAFreshOneAll) 
 }
 
 TEST(TensorBoard, NamesSortInTheOrderOfWriting) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   std::vector<std::string> names;
   for (int i = 0; i < 4; ++i) names.push_back(TensorBoardWriter(folder.path(), i).path().filename().string());
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
@@ -125,7 +125,7 @@ TEST(TensorBoard, NamesSortInTheOrderOfWriting) {
 }
 
 TEST(TensorBoard, AFolderThatCannotBeMade) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto file = folder.write("file", "");
   EXPECT_THROW(TensorBoardWriter(file / "below", 0), Error);
 }

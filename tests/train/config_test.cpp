@@ -317,7 +317,7 @@ TEST(Config, KeysThatAnEarlierVersionDidNotHaveHadTheirDefaults) {
   const auto found = differences(before, c);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].key + " " + found[0].before, "data.source.0.split \"auto\"");
-  for (const Json& damaged : {Json(), Json("text"), Json::parse(R"({"data": {"source": ["a"]}})"), Json::parse(R"({"data": 1})")})
+  for (const Json& damaged : {Json(), Json("text"), json_of(R"({"data": {"source": ["a"]}})"), json_of(R"({"data": 1})")})
     EXPECT_FALSE(differences(damaged, c).empty()) << damaged;
 }
 
@@ -338,7 +338,7 @@ TEST(Config, DifferencesOfSourcesAreListedByTheirNumber) {
   const auto more = differences(before, c);
   ASSERT_EQ(more.size(), 1u);
   EXPECT_EQ(more[0].key + " " + more[0].before, "data.source.2 ");
-  EXPECT_EQ(Json::parse(more[0].now)["path"], "c");
+  EXPECT_EQ(json_of(more[0].now)["path"], "c");
 }
 
 TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {

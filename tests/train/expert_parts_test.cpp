@@ -158,7 +158,7 @@ TEST_P(OnMesh, ResumesWhatAnotherMeshHasSaved) {
   const PartsOptions others{.layout = {.mesh = GetParam(), .weights = Weights::resharded, .gradients = Gradients::sharded}};
   const PartsOptions four{.layout = {.mesh = Mesh({1, 4, 1, 1}, 4)}};
   for (const auto& [from, to] : {std::pair(&others, &alone), std::pair(&alone, &others), std::pair(&others, &four)}) {
-    const testing::TempFolder folder;
+    const testing::TemporaryFolder folder;
     save(folder.path(), *from, 1);
     comm::ThreadStore store;
     SharedGlobals seen;
@@ -184,7 +184,7 @@ parallel::NameTable names_of(ExpertParts& parts) {
 
 TEST_P(OnMesh, ExportsAndImportsWholeModels) {
   const auto expected = after_steps({.layout = {.mesh = kOne}}, 1);
-  const testing::TempFolder folder;
+  const testing::TemporaryFolder folder;
   const PartsOptions options{.layout = {.mesh = GetParam()}};
   on_parts(options, [&](ExpertParts& parts) {
     parts.initialise();

@@ -125,6 +125,19 @@ TEST_F(Tensors, TakeTheStepOfOneRank) {
   }
 }
 
+TEST_F(Tensors, TakeTheStepOfOneRankWithAWindow) {
+  for (const bool documents : {false, true}) {
+    train::EngineOptions options = options_of("fp64");
+    options.model.sliding_window = 5;
+    options.document_mask = documents;
+    const State expected = alone(options, 1);
+    for (const Layout& layout : layouts()) {
+      SCOPED_TRACE(text(layout) + (documents ? ", documents" : ""));
+      expect_same_step(run(options, layout, 1), expected, 2 * gamma(4096, kUnitRoundoffF64));
+    }
+  }
+}
+
 // Products are rounded once before they are added up over ranks and once after.
 TEST_F(Tensors, RoundHardlyMoreThanOneRank) {
   for (const std::string recipe : {"fp32", "bf16"}) {

@@ -122,7 +122,7 @@ TEST_F(Run, LogsWhatItWasAskedTo) {
   EXPECT_EQ(console.size(), steps.size());
   // Three operands of eight linears for each sample.
   EXPECT_EQ(read_lines(folder_ / "out/fp8_health.jsonl").size(), 3u * 8 * 3);
-  const Json info = Json::parse(read_file(folder_ / "out/run.json"));
+  const Json info = json_of(read_file(folder_ / "out/run.json"));
   EXPECT_EQ(info["name"], "a label");
   EXPECT_EQ(info["repeat_of"], "another");
   EXPECT_EQ(info["recipe"], "fp8_delayed");

@@ -2,7 +2,14 @@
 
 #include <cmath>
 
+template class nlohmann::basic_json<>;
+template class nlohmann::basic_json<nlohmann::ordered_map>;
+template class nlohmann::detail::serializer<nlohmann::json>;
+template class nlohmann::detail::serializer<nlohmann::ordered_json>;
+
 namespace octet {
+
+Json json_of(std::string_view text) { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
 
 Json to_json(const TomlNode& value) {
   using Kind = TomlNode::Kind;

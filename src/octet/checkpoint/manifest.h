@@ -11,11 +11,11 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "octet/base/json.h"
 #include "octet/checkpoint/slice.h"
 #include "octet/tensor/dtype.h"
 #include "octet/tensor/shape.h"

@@ -1,9 +1,10 @@
 // What strangers wrote: names and JSON.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+
+#include "octet/base/json.h"
 
 namespace octet::checkpoint {
 

@@ -230,7 +230,7 @@ RankEnvironment from_sagemaker(const Variables& variables) {
   RankEnvironment ranks{.source = "SageMaker"};
   const Variable list = variables.need({"SM_HOSTS"}, "SM_CURRENT_HOST");
   const Variable here = variables.need({"SM_CURRENT_HOST"}, "SM_HOSTS");
-  const Json json = Json::parse(list.value, nullptr, false);
+  const Json json = json_of(list.value);
   const auto is_text = [](const Json& host) { return host.is_string(); };
   demand(json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_text), ExitCode::config,
          "SM_HOSTS=", list.value, R"( is not a list such as ["algo-1","algo-2"])");

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "octet/base/checksum.h"
+#include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <nlohmann/json.hpp>
 
+#include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/data/text.h"
 #include "octet/data/tokenizer/tokenizer.h"

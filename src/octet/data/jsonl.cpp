@@ -1,7 +1,7 @@
 #include "octet/data/jsonl.h"
 
-#include <nlohmann/json.hpp>
 
+#include "octet/base/json.h"
 #include "octet/base/require.h"
 
 namespace octet::data {

@@ -1,8 +1,8 @@
 #include "octet/data/prepare_journal.h"
 
-#include <nlohmann/json.hpp>
 
 #include "octet/base/checksum.h"
+#include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 
+#include "octet/base/json.h"
 #include "octet/models/decoder/decoder.h"
 
 namespace octet::models {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "octet/base/json.h"
 #include "octet/report/scaling.h"
 #include "octet/report/text_table.h"
 

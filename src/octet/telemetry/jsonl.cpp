@@ -1,10 +1,10 @@
 #include "octet/telemetry/jsonl.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "octet/base/file.h"
+#include "octet/base/json.h"
 #include "octet/base/require.h"
 
 namespace octet::telemetry {

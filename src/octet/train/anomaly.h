@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <deque>
 
-#include <nlohmann/json.hpp>
+#include "octet/base/json.h"
+
 
 namespace octet::train {
 

@@ -45,7 +45,7 @@ void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, 
 }
 
 Json read_json(const std::filesystem::path& path) {
-  Json object = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  Json object = json_of(read_file(path));
   demand(object.is_object(), ExitCode::data, path.string(), ": not a JSON object");
   return object;
 }

@@ -72,7 +72,7 @@ class DirectorySource : public Source {
     const std::string source = (path / "config.json").string();
     const std::string text = read_file(path / "config.json");
     config_ = models::parse_config(checkpoint::parse_json(text, source, kConfigDepth), source);
-    json_ = Json::parse(text);  // in the order of the file
+    json_ = json_of(text);  // in the order of the file
   }
   const models::DecoderConfig& config() const override { return config_; }
   Json config_json() const override {

@@ -1,9 +1,9 @@
 // Which corpora a run was trained on, as its checkpoints say it: a sample's number means something in these alone.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "octet/base/json.h"
 #include "octet/data/dataset.h"
 
 namespace octet::train {

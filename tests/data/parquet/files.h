@@ -22,7 +22,7 @@ class ParquetTest : public ::testing::Test {
   }
   std::filesystem::path file(const std::string& name) const { return folder_ / (name + ".parquet"); }
 
-  TempFolder folder_;
+  TemporaryFolder folder_;
 };
 
 }  // namespace octet::data

@@ -144,7 +144,7 @@ TEST_F(ParquetFileTest, ComparesChecksumsOfPages) {
 }
 
 TEST(ParquetPlugin, IsBesideTheProgramOrInstalledOrNamed) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   const auto installed = folder.write("lib/octet/octet_parquet.so", "");
   std::filesystem::create_directories(folder / "bin");
   std::filesystem::create_directories(folder / "elsewhere/deep");

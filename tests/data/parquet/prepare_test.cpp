@@ -175,7 +175,7 @@ TEST_F(PrepareParquetTest, IsNoStandardInput) {
 
 // Named or in a folder, before anything is written: what is left out would be missing.
 TEST(PrepareParquet, SaysHowToGetThePlugin) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("in/a.txt", "text");
   const auto file = folder.write("in/b.parquet", "PAR1");
   for (const std::filesystem::path& input : {file, folder / "in"}) {

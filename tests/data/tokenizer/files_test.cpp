@@ -7,7 +7,7 @@ namespace octet::data {
 namespace {
 
 TEST(TokenizerFiles, AreFoundAsTheTokenizerIs) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("both/tokenizer.json", "{}");
   folder.write("both/tokenizer.model", "x");
   folder.write("one/tokenizer.model", "x");
@@ -25,7 +25,7 @@ TEST(TokenizerFiles, AreFoundAsTheTokenizerIs) {
 
 // A corpus of tokens that somebody else made names no tokenizer.
 TEST(TokenizerFiles, AreNotTakenFromTheWorkingDirectoryForAnUnknownTokenizer) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("tokenizer.json", "{}");
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
@@ -36,7 +36,7 @@ TEST(TokenizerFiles, AreNotTakenFromTheWorkingDirectoryForAnUnknownTokenizer) {
 }
 
 TEST(TokenizerFiles, GoAlongUnderTheirNames) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("from/mine.json", " {\"a\": 1}");
   folder.write("from/tokenizer_config.json", "{\"eos_token\": \"x\"}");
   folder.write("from/config.json", "stays");

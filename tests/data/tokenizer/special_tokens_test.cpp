@@ -6,7 +6,7 @@ namespace octet::data {
 namespace {
 
 TEST(SpecialTokens, TheFirstFileThatNamesTheEndCounts) {
-  const TempFolder folder;
+  const TemporaryFolder folder;
   BpeDefinition definition;
   definition.file = "t.json";
   definition.pieces = {"a", "<end>", "<stop>", "<last>"};
@@ -31,7 +31,7 @@ TEST(SpecialTokens, SaysWhatIsWrong) {
   definition.file = "t.json";
   definition.pieces = {"a"};
   const auto error = [&](const char* name, const char* text) {
-    const TempFolder folder;
+    const TemporaryFolder folder;
     folder.write(name, text);
     return error_of(ExitCode::data, [&] { end_of_document(folder.path(), definition); });
   };

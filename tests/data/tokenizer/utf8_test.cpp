@@ -49,7 +49,7 @@ TEST(Utf8, RandomBytesBecomeWhatPythonMakesOfThem) {
     const auto any = random();
     bytes += static_cast<char>((any & 256) != 0 ? any & 255 : kEdges[any / 512 % kEdges.size()]);
   }
-  const TempFolder folder;
+  const TemporaryFolder folder;
   folder.write("bytes", bytes);
   folder.write("replace.py", "import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read().decode(errors='replace').encode())\n");
   const std::string at = "cd '" + folder.path().string() + "' && '" OCTET_PYTHON_PROGRAM "' replace.py < bytes > replaced";

@@ -1,8 +1,8 @@
 #include <array>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "octet/base/file.h"
+#include "octet/base/json.h"
 #include "octet/base/names.h"
 #include "octet/base/require.h"
 #include "octet/data/tokenizer/byte.h"

@@ -1,9 +1,9 @@
 #include "octet/data/tokenizer/special_tokens.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "octet/base/file.h"
+#include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/data/text.h"
 

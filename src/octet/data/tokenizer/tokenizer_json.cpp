@@ -11,7 +11,7 @@ constexpr std::int32_t kMostTokens = 1 << 22;
 }  // namespace
 
 TokenizerJson::TokenizerJson(std::string_view json, const std::string& file)
-    : file_(file), root_(Json::parse(json, nullptr, false)) {
+    : file_(file), root_(json_of(json)) {
   demand(root_.is_object(), ExitCode::data, file_, ": not a JSON object");
 }
 

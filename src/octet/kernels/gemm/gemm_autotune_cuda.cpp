@@ -50,7 +50,7 @@ class ChoiceFile {
   ChoiceFile(std::filesystem::path path, int gpu)
       : path_(std::move(path)), machine_(concat(cuda_properties(gpu).name, ", cuBLASLt ", cublasLtGetVersion())) {
     if (path_.empty() || !std::filesystem::exists(path_)) return;
-    all_ = Json::parse(read_file(path_), nullptr, /*allow_exceptions=*/false);
+    all_ = json_of(read_file(path_));
     if (!all_.is_object() || (all_.contains(machine_) && !all_[machine_].is_object())) {
       log_shared_warning(concat(path_.string(), ": not a file of GEMM choices; written anew"));
       all_ = Json::object();

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "octet/base/json.h"
 #include "octet/models/decoder/config.h"
 
 namespace octet::models {

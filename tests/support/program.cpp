@@ -1,0 +1,97 @@
+#include "support/program.h"
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace octet::testing {
+
+Process::Process(const std::string& arguments, const std::filesystem::path& folder, const std::string& how)
+    : errors_(::testing::TempDir() + "octet-stderr-XXXXXX") {
+  const int error_file = ::mkstemp(errors_.data());
+  const std::string command = "cd '" + folder.string() + "' && { " + how + " '" OCTET_PROGRAM "' " + arguments + "; }";
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return;
+  // The smallest buffer: the program can be ahead of its reader by a few lines only, where a pipe holds dozens.
+  const int smallest = 1;
+  ::setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &smallest, sizeof smallest);
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::dup2(error_file, STDERR_FILENO);
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  ::close(error_file);
+  out_ = ends[0];
+}
+
+Process::~Process() {
+  send(SIGKILL);
+  wait();
+  std::error_code ignored;
+  std::filesystem::remove(errors_, ignored);
+}
+
+std::optional<std::string> Process::read_line() {
+  std::string line;
+  for (char c; ::read(out_, &c, 1) == 1;) {
+    result_.out += c;
+    if (c == '\n') return line;
+    line += c;
+  }
+  return std::nullopt;
+}
+
+bool Process::read_to_step(std::int64_t step) {
+  while (const std::optional<std::string> line = read_line()) {
+    if (line->rfind("step ", 0) == 0 && std::stoll(line->substr(5)) >= step) return true;
+  }
+  return false;
+}
+
+void Process::send(int signal) const {
+  if (pid_ > 0) ::kill(pid_, signal);
+}
+
+ProgramResult Process::wait() {
+  if (pid_ > 0) {
+    char buffer[4096];
+    for (ssize_t n; (n = ::read(out_, buffer, sizeof buffer)) > 0;) result_.out.append(buffer, static_cast<std::size_t>(n));
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    ::close(out_);
+    pid_ = -1;
+    result_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    std::stringstream text;
+    text << std::ifstream(errors_).rdbuf();
+    result_.err = text.str();
+  }
+  return result_;
+}
+
+ProgramResult run_program(const std::string& arguments, const std::filesystem::path& folder,
+                          const std::string& how) {
+  return Process(arguments, folder, how).wait();
+}
+
+::testing::AssertionResult is_refused(const ProgramResult& result, int code, const std::vector<std::string>& parts) {
+  const auto failure = [&] {
+    return ::testing::AssertionFailure() << "exit code " << result.code << " (expected " << code << "), stderr:\n" << result.err;
+  };
+  if (result.code != code) return failure();
+  if (count_lines(result.err) != 1 || result.err.back() != '\n') return failure() << "not one line";
+  if (result.err.rfind("octet: ", 0) != 0) return failure() << "does not begin with \"octet: \"";
+  for (const std::string& part : parts) {
+    if (result.err.find(part) == std::string::npos) return failure() << "lacks \"" << part << "\"";
+  }
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace octet::testing

@@ -1,0 +1,83 @@
+#include "support/tiny_model.h"
+
+namespace octet::testing {
+
+models::DecoderConfig tiny_config() {
+  models::DecoderConfig config;
+  config.vocab = 32;
+  config.dim = 32;
+  config.ffn = 48;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 8;
+  config.max_position = 64;
+  config.init_std = 0.2;  // large enough that every part of the model matters
+  return config;
+}
+
+models::DecoderConfig tiny_gpt_neox_config(bool parallel_residual) {
+  models::DecoderConfig config = tiny_config();
+  config.family = "gpt_neox";
+  config.kv_heads = config.heads;
+  config.rotary_dim = parallel_residual ? 2 : config.head_dim;
+  config.norm = nn::NormKind::layer;
+  config.gelu = parallel_residual ? kernels::Gelu::exact : kernels::Gelu::tanh;
+  config.attention_bias = true;
+  config.parallel_residual = parallel_residual;
+  return config;
+}
+
+Recipe recipe_named(const std::string& name, const recipes::Options& options) {
+  if (name != "fp64") return recipes::make_recipe(name, options);
+  Recipe recipe;
+  recipe.name = name;
+  recipe.compute = Compute::fp64;
+  return recipe;
+}
+
+train::EngineOptions tiny_options(const std::string& recipe) {
+  train::EngineOptions options;
+  options.model = tiny_config();
+  options.recipe = recipe_named(recipe);
+  options.seq_len = 24;
+  options.micro_batch_size = 2;
+  return options;
+}
+
+std::unique_ptr<train::Engine> make_engine(const train::EngineOptions& options, std::uint64_t seed,
+                                           DeviceKind device) {
+  auto engine = std::make_unique<train::Engine>(options, device);
+  engine->model().parameters().initialise(engine->queue(), seed);
+  engine->refresh();
+  return engine;
+}
+
+Tokens random_tokens(std::int64_t count, std::int64_t vocab, std::uint32_t subject) {
+  const Rng rng(99, RngStream::test, subject);
+  Tokens result;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto words = rng.words(static_cast<std::uint64_t>(i));
+    result.tokens.push_back(static_cast<std::int32_t>(words[0] % static_cast<std::uint32_t>(vocab)));
+    result.targets.push_back(words[2] % 11 == 0 ? -100 : static_cast<std::int32_t>(words[1] % static_cast<std::uint32_t>(vocab)));
+  }
+  return result;
+}
+
+std::vector<std::int32_t> random_document_starts(std::int64_t count, std::int64_t seq_len, std::uint32_t subject) {
+  const Rng rng(98, RngStream::test, subject);
+  std::vector<std::int32_t> starts;
+  std::int64_t next = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i % seq_len != 0 && i != next) continue;
+    starts.push_back(static_cast<std::int32_t>(i));
+    next = i + 1 + static_cast<std::int64_t>(rng.words(static_cast<std::uint64_t>(i))[0] % 15);
+  }
+  return starts;
+}
+
+std::vector<std::uint8_t> bytes_of_tensor(const Tensor& tensor) {
+  return {tensor.as_bytes(), tensor.as_bytes() + tensor.bytes()};
+}
+
+}  // namespace octet::testing
