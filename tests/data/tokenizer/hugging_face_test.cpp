@@ -73,6 +73,9 @@ TEST(HuggingFace, NormalizedTokensAreMetInNormalizedText) {
   EXPECT_EQ(ids_of(tokenizer, "<a b>ab"), (Ids{268, 263}));
   EXPECT_EQ(ids_of(tokenizer, "ab <a b>"), (Ids{264, 268}));
   EXPECT_EQ(ids_of(tokenizer, "c<a b>").size(), 7u);  // no space before it: text
+  // Behind it none is put, as it is behind tokens that are met before.
+  EXPECT_EQ(ids_of(tokenizer, "<a b> ab"), (Ids{268, 264}));
+  EXPECT_EQ(text_of(tokenizer, ids_of(tokenizer, "<a b> ab<s> ab")), "<a b> ab<s> ab");
 }
 
 TEST(HuggingFace, AnAddedTokenMayStandTwiceBehindTheVocabulary) {

@@ -60,6 +60,9 @@ TEST(SentencePiece, JoinsByScore) {
   EXPECT_EQ(Ids(tokenizer.prefix().begin(), tokenizer.prefix().end()), Ids{1});
   EXPECT_EQ(tokenizer.end_of_document(), 2);
   EXPECT_EQ(text_of(tokenizer, ids_of(tokenizer, " a\n é<keep>")), " a\n é<keep>");
+  for (const std::string around : {"<keep> <keep>", "a <keep> b", " <keep>  a", "<keep>a"}) {
+    EXPECT_EQ(text_of(tokenizer, ids_of(tokenizer, around)), around);
+  }
   EXPECT_EQ(tokenizer.cut("abc abc"), 0u);
 }
 

@@ -53,6 +53,18 @@ TEST(Tiktoken, ToldFromOtherFiles) {
   }
 }
 
+TEST(Tiktoken, RefusesMoreRanksThanLlama3Has) {
+  std::string bytes = ranks();
+  int rank = 263;
+  const auto add_up_to = [&](int count) {
+    for (; rank < count; ++rank) bytes += base64("word" + std::to_string(rank)) + " " + std::to_string(rank) + "\n";
+  };
+  add_up_to(128'000);
+  EXPECT_EQ(tokenizer_from(bytes).vocab_size(), 128'256);
+  add_up_to(128'001);
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { tokenizer_from(bytes); }), "t.model: 128001 ranks are not supported"));
+}
+
 TEST(Tiktoken, SaysWhatIsBrokenAndWhere) {
   const auto broken = [](const std::string& bytes, const char* named) {
     EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { tokenizer_from(bytes); }), named));

@@ -47,6 +47,7 @@ BpeTokenizer::BpeTokenizer(BpeDefinition definition, std::string name, std::stri
       hash_(std::move(hash)),
       pieces_(std::move(definition.pieces)),
       verbatim_(pieces_.size()),
+      space_after_(pieces_.size()),
       prefix_(std::move(definition.prefix)),
       end_of_document_(definition.end_of_document),
       metaspace_(definition.metaspace),
@@ -55,14 +56,18 @@ BpeTokenizer::BpeTokenizer(BpeDefinition definition, std::string name, std::stri
       normalized_(definition.normalized) {
   if (!definition.pattern.empty()) pattern_.emplace(definition.pattern, definition.file);
   const Borrowed worker(*this);
+  using Space = Metaspace::Space;
   for (const auto* tokens : {&definition.added, &definition.normalized}) {
+    const bool space_after =
+        metaspace_.space == Space::always || (metaspace_.space == Space::doubled && tokens == &definition.added);
     for (const AddedTokens::Token& token : *tokens) {
       verbatim_.at(static_cast<std::size_t>(token.id)) = true;
+      space_after_[static_cast<std::size_t>(token.id)] = space_after;
       // A text must not be cut inside a token.
       for (std::size_t at = 1; at < token.text.size(); ++at) can_cut_ = can_cut_ && !may_cut(token.text, at, *worker);
     }
   }
-  if (!pattern_ && metaspace_.space == Metaspace::Space::doubled) can_cut_ = false;  // what follows would get a space of its own
+  if (!pattern_ && metaspace_.space == Space::doubled) can_cut_ = false;  // what follows would get a space of its own
 }
 BpeTokenizer::~BpeTokenizer() = default;
 
@@ -160,7 +165,7 @@ void BpeTokenizer::decode(std::span<const std::int32_t> ids, std::string& text) 
     std::string_view piece = pieces_[index];
     if (spaces && begins && !verbatim_[index] && !piece.empty() && piece.front() == ' ') piece.remove_prefix(1);
     text += piece;
-    begins = verbatim_[index] && metaspace_.space != Space::first;
+    begins = space_after_[index];
   }
 }
 

@@ -71,7 +71,8 @@ class BpeTokenizer final : public Tokenizer {
 
   std::string name_, hash_;
   std::vector<std::string> pieces_;
-  std::vector<bool> verbatim_;  // by id: an added token
+  std::vector<bool> verbatim_;     // by id: an added token
+  std::vector<bool> space_after_;  // by id: an added token, and what follows it had a space put before it
   std::vector<std::int32_t> prefix_;
   std::optional<std::int32_t> end_of_document_;
   Metaspace metaspace_;

@@ -10,6 +10,7 @@ namespace octet::data {
 namespace {
 
 constexpr int kSpecialTokens = 256;
+constexpr std::int32_t kRanksOfLlama3 = 128'000;
 
 int base64_digit(char c) {
   if (c >= 'A' && c <= 'Z') return c - 'A';
@@ -86,6 +87,9 @@ BpeDefinition read_tiktoken(std::string_view bytes, const std::string& file) {
     tokens.push_back({std::move(parsed->token), parsed->rank, parsed->rank});
   }
   const auto count = static_cast<std::int32_t>(tokens.size());
+  // The file does not say how words are split.
+  demand(count <= kRanksOfLlama3, ExitCode::config, file, ": ", count, " ranks are not supported: Llama 3 has ", kRanksOfLlama3,
+         ", and tokenizers with more (Llama 4, Qwen) split words in another way");
   BpeDefinition definition;
   definition.file = file;
   definition.pattern = SplitPattern::llama3();
