@@ -191,28 +191,37 @@ TEST(ProcessGroup, ARankThatMissesAPeerWasNotTheFirst) {
   EXPECT_EQ(heard.notes, Lines({"rank 1 was killed by signal 9 (SIGKILL)"}));
 }
 
+// A script whose rank 1 goes first, for want of a peer; rank 0 does `action` some time after that end has been taken in.
+std::string after_rank_one(const std::string& action) {
+  return "if [ $RANK = 1 ]; then echo $$ > $DIR/new; mv $DIR/new $DIR/pid; " + wait_for("ready") + "exit 78; fi; " +
+         wait_for("pid") + ": > $DIR/ready; while kill -0 $(cat $DIR/pid) 2>/dev/null; do sleep 0.01; done; sleep 0.3; " + action;
+}
+
 TEST(ProcessGroup, TheMissedPeerMayEndAfterThoseWhoMissIt) {
-  // Rank 1 goes first; rank 0 knows by the SIGTERM that its end has been taken in.
-  const auto after_the_first = [](const std::string& action) {
-    return "if [ $RANK = 1 ]; then " + wait_for("ready") + "exit 78; fi; trap '" + action +
-           "' TERM; : > $DIR/ready; while :; do sleep 0.01; done";
-  };
-  const Heard refused = run({.script = after_the_first("exit 3")});
-  EXPECT_EQ(refused.code, 3);
-  EXPECT_EQ(refused.notes, Lines({"rank 0 ended with code 3"}));
-  const Heard killed = run({.script = after_the_first("kill -9 $$")});
-  EXPECT_EQ(killed.code, 128 + SIGKILL);
-  EXPECT_EQ(killed.notes, Lines({"rank 0 was killed by signal 9 (SIGKILL)"}));
+  const std::map<std::string, std::pair<int, std::string>> ends = {
+      {"exit 3", {3, "rank 0 ended with code 3"}},
+      {"kill -9 $$", {128 + SIGKILL, "rank 0 was killed by signal 9 (SIGKILL)"}},
+      {"kill $$", {128 + SIGTERM, "rank 0 was killed by signal 15 (SIGTERM)"}}};
+  for (const auto& [action, end] : ends) {
+    const Heard heard = run({.script = after_rank_one(action)});
+    EXPECT_EQ(heard.code, end.first) << action;
+    EXPECT_EQ(heard.notes, Lines({end.second})) << action;
+  }
+}
+
+TEST(ProcessGroup, TheMissedPeersEndEndsTheOthers) {
+  const Heard heard = run({.ranks = 3, .script = "if [ $RANK = 2 ]; then exec sleep 100; fi; " + after_rank_one("exit 3")});
+  EXPECT_EQ(heard.code, 3);
+  EXPECT_EQ(heard.notes, Lines({"rank 0 ended with code 3"}));
 }
 
 TEST(ProcessGroup, WhereNobodyElseFailsTheFirstThatMissesAPeerIsTold) {
-  const std::string first = "if [ $RANK = 1 ]; then " + wait_for("ready") + "exit 78; fi; ", work = "while :; do sleep 0.01; done";
-  for (const std::string trap : {"trap 'exit 78' TERM; ", "trap 'exit 75' TERM; ", "trap 'exit 0' TERM; ", ""}) {
-    const Heard heard = run({.script = trap + first + ": > $DIR/ready; " + work});
-    EXPECT_EQ(heard.code, 78) << trap;
-    EXPECT_EQ(heard.notes, Lines({"rank 1 ended with code 78"})) << trap;
+  for (const std::string action : {"exit 78", "exit 75", "exit 0"}) {
+    const Heard heard = run({.script = after_rank_one(action)});
+    EXPECT_EQ(heard.code, 78) << action;
+    EXPECT_EQ(heard.notes, Lines({"rank 1 ended with code 78"})) << action;
   }
-  const Heard hangs = run({.script = first + "trap '' TERM; : > $DIR/ready; " + work, .grace_s = 0.2});
+  const Heard hangs = run({.script = after_rank_one("exec sleep 100"), .grace_s = 0.5});
   EXPECT_EQ(hangs.code, 78);
   EXPECT_EQ(hangs.notes, Lines({"rank 1 ended with code 78"}));
 }

@@ -220,22 +220,23 @@ void ProcessGroup::reap() {
 
 void ProcessGroup::judge(const End& end) {
   if (end.code == 0) return;
-  const bool first = code_ == 0;
-  if (first) {
+  bool settles = code_ == 0;  // what run() returns
+  if (settles) {
     code_ = end.code;
-    // A rank that was asked, has saved and is on its way out may no longer catch a second SIGTERM.
-    if (end.code != kPreempted || !asked_to_end_) signal_all(SIGTERM);
     kill_at_ = std::chrono::steady_clock::now() +
                std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options_.grace_s));
   }
-  // Being pre-empted is no failure, and the rest may end by the SIGTERM above.
-  if (noted_ || end.code == kPreempted || (!first && end.code == 128 + SIGTERM)) return;
   if (code_ == kPeer) {
-    // The peer that it misses may still be on its way out, with the end that is to be told.
-    if (first) misses_peer_ = end;
-    if (end.code == kPeer || (killed_ && end.code == 128 + SIGKILL)) return;
+    // The peer that it misses may still be on its way out, with the end that is to be told and that no SIGTERM is to take away.
+    if (settles) misses_peer_ = end;
+    if (end.code == kPeer || end.code == kPreempted || (killed_ && end.code == 128 + SIGKILL)) return;
     code_ = end.code;
+    settles = true;
   }
+  // A rank that was asked, has saved and is on its way out may no longer catch a second SIGTERM.
+  if (settles && (end.code != kPreempted || !asked_to_end_)) signal_all(SIGTERM);
+  // Being pre-empted is no failure, and the rest may end by the SIGTERM above.
+  if (noted_ || end.code == kPreempted || (!settles && end.code == 128 + SIGTERM)) return;
   note(end);
 }
 

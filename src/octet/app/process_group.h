@@ -22,7 +22,7 @@ struct ProcessGroupOptions {
   std::string program;                                // path of what every rank runs
   std::vector<std::string> arguments;                 // its argv, the name included
   std::vector<std::vector<std::string>> environment;  // of each rank, "NAME=value", over this process's own
-  double grace_s = 20;                                // from the SIGTERM after a failure to the SIGKILL
+  double grace_s = 20;                                // from a failure to the SIGKILL
   // A line that a rank wrote, with its end; without one: part of a very long line, or the last of the stream.
   std::function<void(int rank, Stream stream, std::string_view line)> output;
   std::function<void(std::string_view sentence)> note;  // which rank failed, and how; once
@@ -41,7 +41,7 @@ class ProcessGroup {
   // Starts all ranks and returns when the last has ended: 0, or the exit code of the first that failed (128 + the signal that
   // killed it). Code 78, a peer failed, stands only where no rank ends otherwise of itself: who is missed may end later than
   // those who miss it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank. When a rank fails, the others
-  // get SIGTERM, and SIGKILL after the grace.
+  // get SIGTERM, unless it failed for want of one of them, and SIGKILL after the grace.
   int run();
   // Whether a SIGINT or SIGTERM was among what was passed on; the ranks may have come to their end all the same.
   bool asked_to_end() const { return asked_to_end_; }
