@@ -169,7 +169,7 @@ TEST_F(Plan, SearchRanksWhatFits) {
 
 // Experts are shared out where that is faster, and each layout that is offered is one that the run takes.
 TEST_F(Plan, SearchSharesExpertsOut) {
-  const std::string command = "configs/mixtral-8x7b.toml --gpus 16xH100 ";
+  const std::string command = "configs/mixtral-8x7b.toml --gpus 16xH100 --model.num_hidden_layers=4 ";
   const ProgramResult json = plan_config(command + "--search --json");
   ASSERT_EQ(json.code, 0) << json.err;
   const Json search = json_of(json.out);
