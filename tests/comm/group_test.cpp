@@ -177,6 +177,33 @@ TEST(Group, ARankThatIsLostEndsTheOthersLongBeforeTheTimeout) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
+// What Gloo has begun to send or to receive by then does not hear of it from Gloo.
+TEST(Group, ARankThatIsLostInTheMiddleOfAMessageEndsTheOthers) {
+  ThreadStore store;
+  std::atomic<bool> sending = false, gone = false;
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<std::string> errors = errors_of_ranks(2, [&](int r) {
+    // Rank 1 closes its connections while rank 0 sends; that learns of it when the other one has ended.
+    GroupRank rank(store, {.rank = r,
+                           .size = 2,
+                           .timeout_s = 300,
+                           .lost = [&, r] { return (r == 1 ? sending : gone) ? concat("rank ", 1 - r, " is gone") : ""; }});
+    const Tensor x = rank.tensor<float>(1 << 21, [](std::int64_t) { return 1; });
+    try {
+      for (;; sending = true) rank.group->broadcast(*rank.queue, {.x = x, .root = 0});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::peer);
+      gone = true;
+      throw;
+    }
+  });
+  for (const int r : {0, 1}) {
+    const std::string& error = errors[static_cast<std::size_t>(r)];
+    EXPECT_EQ(error.rfind(concat("rank ", r, ": broadcast of group test failed: "), 0), 0u) << error;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+}
+
 // It may be asked for as long as it takes: nobody is lost.
 TEST(Group, ARankThatIsSlowIsWaitedFor) {
   ThreadStore store;

@@ -1,11 +1,6 @@
 #include "octet/comm/gloo.h"
 
-#include <gloo/allgather.h>
-#include <gloo/allgatherv.h>
-#include <gloo/alltoall.h>
-#include <gloo/alltoallv.h>
-#include <gloo/barrier.h>
-#include <gloo/broadcast.h>
+#include <gloo/common/error.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
 
@@ -16,10 +11,8 @@
 #include <cstring>
 #include <mutex>
 #include <thread>
-#include <utility>
+#include <vector>
 
-#include "octet/base/math.h"
-#include "octet/base/threads.h"
 #include "octet/comm/reduce_cpu.h"
 
 namespace octet::comm {
@@ -27,6 +20,7 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";         // this version's ranks on CPUs are of one host
 constexpr std::chrono::milliseconds kWatchEvery{100};  // how soon a lost rank is noticed
+constexpr std::chrono::milliseconds kAbortEvery{10};   // how soon after that the next wait of an operation ends
 
 class SharedStore final : public gloo::rendezvous::Store {
  public:
@@ -77,87 +71,103 @@ class GlooGroup final : public Group {
 
  private:
   using Byte = std::uint8_t;
+  struct Part {
+    std::size_t offset = 0, bytes = 0;
+  };
+  using Parts = std::vector<Part>;  // of one tensor, for each rank
 
   void run(Queue&, const AllGather& op) override {
-    attempt("all_gather", [&] {
-      gloo::AllgatherOptions options(context_);
-      const Byte* const place = op.y.as_bytes() + static_cast<std::size_t>(rank()) * op.x.bytes();
-      if (op.x.as_bytes() != place) options.setInput(op.x.as_bytes(), op.x.bytes());
-      options.setOutput(op.y.as_bytes(), op.y.bytes());
-      options.setTag(next_tag());
-      if (op.x.bytes() > 0) gloo::allgather(options);
-    });
+    const std::size_t bytes = op.x.bytes();
+    attempt("all_gather", [&] { exchange(op.x, Parts(ranks(), {0, bytes}), op.y, in_turn(std::vector(ranks(), bytes))); });
   }
   void run(Queue&, const ReduceScatter& op, const Tensor& parts) override {
-    attempt("reduce_scatter", [&] { exchange_parts(op.x, op.y.elements(), parts); });
+    attempt("reduce_scatter", [&] { exchange_versions(op.x, op.y.elements(), parts); });
     reduce_parts(parts, size(), op.y, op.reduction);
   }
   // Each rank reduces its part, then all gather the parts; the last ones are shorter where x does not divide.
   void run(Queue&, const AllReduce& op, const Tensor& parts) override {
     const std::int64_t part = parts.shape[1], count = op.x.elements();
-    const auto range_of = [&](int r) { return std::pair(std::min(count, r * part), std::min(count, (r + 1) * part)); };
-    const auto [begin, end] = range_of(rank());
-    const Tensor flat = op.x.reshape({count}), mine = flat.slice_rows(begin, end);
-    attempt("all_reduce", [&] { exchange_parts(flat, part, parts); });
+    const auto begin_of = [&](int r) { return std::min(count, r * part); };
+    const Tensor flat = op.x.reshape({count}), mine = flat.slice_rows(begin_of(rank()), begin_of(rank() + 1));
+    attempt("all_reduce", [&] { exchange_versions(flat, part, parts); });
     reduce_parts(parts, size(), mine, op.reduction);
-    attempt("all_reduce", [&] {
-      std::vector<std::size_t> bytes;
-      for (int r = 0; r < size(); ++r) {
-        const auto [first, last] = range_of(r);
-        bytes.push_back(static_cast<std::size_t>(last - first) * size_of(flat.dtype));
-      }
-      gloo::AllgathervOptions options(context_);
-      options.setOutput(flat.as_bytes(), bytes);
-      options.setTag(next_tag());
-      if (count > 0) gloo::allgatherv(options);
-    });
+    const Parts all = in_turn(bytes_of_parts(flat, part));
+    attempt("all_reduce", [&] { exchange(flat, Parts(ranks(), all[static_cast<std::size_t>(rank())]), flat, all); });
   }
   void run(Queue&, const AllToAll& op) override {
-    attempt("all_to_all", [&] { exchange(op.x, op.sent, op.y, op.received); });
+    const auto bytes_of = [&](const std::vector<std::int64_t>& counts) {
+      std::vector<std::size_t> bytes;
+      for (const std::int64_t n : counts) bytes.push_back(static_cast<std::size_t>(n) * size_of(op.x.dtype));
+      return bytes;
+    };
+    attempt("all_to_all", [&] { exchange(op.x, in_turn(bytes_of(op.sent)), op.y, in_turn(bytes_of(op.received))); });
   }
   void run(Queue&, const Broadcast& op) override {
-    attempt("broadcast", [&] {
-      gloo::BroadcastOptions options(context_);
-      // In place: an input is copied to the output while it is still being sent, even onto itself.
-      options.setOutput(op.x.as_bytes(), op.x.bytes());
-      options.setRoot(op.root);
-      options.setTag(next_tag());
-      if (op.x.bytes() > 0) gloo::broadcast(options);
-    });
+    const Part whole = {0, op.x.bytes()};
+    Parts sent(ranks()), received(ranks());
+    received[static_cast<std::size_t>(op.root)] = whole;
+    if (op.root == rank()) sent.assign(ranks(), whole);
+    attempt("broadcast", [&] { exchange(op.x, sent, op.x, received); });
   }
   void run_barrier(Queue&) override {
+    std::vector<Byte> sign(1), signs(ranks());
     attempt("barrier", [&] {
-      gloo::BarrierOptions options(context_);
-      options.setTag(next_tag());
-      gloo::barrier(options);
+      exchange({sign.data(), DType::u8, {1}}, Parts(ranks(), {0, 1}), {signs.data(), DType::u8, {size()}},
+               in_turn(std::vector<std::size_t>(ranks(), 1)));
     });
   }
 
-  // Row r of `parts` becomes rank r's version of this rank's part, `part` elements of x or what is left of it.
-  void exchange_parts(const Tensor& x, std::int64_t part, const Tensor& parts) {
-    std::vector<std::int64_t> sent, received;
-    const std::int64_t count = x.elements();
-    const auto length_of = [&](int r) { return std::min(count, (r + 1) * part) - std::min(count, r * part); };
-    for (int r = 0; r < size(); ++r) {
-      sent.push_back(length_of(r));
-      received.push_back(length_of(rank()));
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+  // One after the other.
+  static Parts in_turn(const std::vector<std::size_t>& bytes) {
+    Parts parts;
+    std::size_t offset = 0;
+    for (const std::size_t n : bytes) {
+      parts.push_back({offset, n});
+      offset += n;
     }
-    exchange(x, sent, parts, received);
+    return parts;
   }
-  void exchange(const Tensor& x, const std::vector<std::int64_t>& sent, const Tensor& y,
-                const std::vector<std::int64_t>& received) {
-    const auto in_bytes = [&](std::vector<std::int64_t> counts) {
-      for (std::int64_t& n : counts) n *= static_cast<std::int64_t>(size_of(x.dtype));
-      return counts;
-    };
-    gloo::AlltoallvOptions options(context_);
-    options.setInput(x.as_bytes(), in_bytes(sent));
-    options.setOutput(y.as_bytes(), in_bytes(received));
-    options.setTag(next_tag());
-    gloo::alltoallv(options);
+  // Of each rank's `part` elements of x, or of what is left of it.
+  std::vector<std::size_t> bytes_of_parts(const Tensor& x, std::int64_t part) const {
+    std::vector<std::size_t> bytes;
+    const std::int64_t count = x.elements();
+    for (int r = 0; r < size(); ++r) {
+      const std::int64_t length = std::min(count, (r + 1) * part) - std::min(count, r * part);
+      bytes.push_back(static_cast<std::size_t>(length) * size_of(x.dtype));
+    }
+    return bytes;
+  }
+  // Row r of `versions` becomes rank r's version of this rank's part, `part` elements of x or what is left of it.
+  void exchange_versions(const Tensor& x, std::int64_t part, const Tensor& versions) {
+    const std::vector<std::size_t> bytes = bytes_of_parts(x, part);
+    exchange(x, in_turn(bytes), versions, in_turn(std::vector(ranks(), bytes[static_cast<std::size_t>(rank())])));
   }
 
-  std::uint32_t next_tag() { return tag_++; }
+  // Part r of x goes to rank r, part r of y comes from it: every operation is one or two of these. In place where the parts of this
+  // rank itself lie in the same place.
+  void exchange(const Tensor& x, const Parts& sent, const Tensor& y, const Parts& received) {
+    const auto own = static_cast<std::size_t>(rank());
+    const Byte* const from = x.as_bytes() + sent[own].offset;
+    Byte* const to = y.as_bytes() + received[own].offset;
+    if (from != to && sent[own].bytes > 0) std::memcpy(to, from, sent[own].bytes);
+
+    const auto out = context_->createUnboundBuffer(x.as_bytes(), x.bytes());
+    const auto in = context_->createUnboundBuffer(y.as_bytes(), y.bytes());
+    const Wait wait(*this, *in, *out);
+    const std::uint64_t slot = next_slot_++;
+    for (int i = 1; i < size(); ++i) {  // each rank begins with another one
+      const int receiver = (rank() + i) % size(), sender = (rank() + size() - i) % size();
+      const Part &ours = sent[static_cast<std::size_t>(receiver)], &theirs = received[static_cast<std::size_t>(sender)];
+      if (theirs.bytes > 0) in->recv(sender, slot, theirs.offset, theirs.bytes);
+      if (ours.bytes > 0) out->send(receiver, slot, ours.offset, ours.bytes);
+    }
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      if (r == own) continue;
+      const bool done = (received[r].bytes == 0 || in->waitRecv()) && (sent[r].bytes == 0 || out->waitSend());
+      if (!done) throw gloo::IoException("aborted");
+    }
+  }
 
   // A Gloo context is dead after its first error: so is the group.
   template <class Operation>
@@ -178,17 +188,42 @@ class GlooGroup final : public Group {
     return text.empty() || text.front() != '[' || bracket == std::string::npos ? text : text.substr(bracket + 2);
   }
 
-  // Gloo notices a connection that breaks, and waits for a rank that is silent until the timeout.
+  // What exchange() waits for, while it lives.
+  class Wait {
+   public:
+    Wait(GlooGroup& group, gloo::transport::UnboundBuffer& in, gloo::transport::UnboundBuffer& out) : group_(group) {
+      const std::lock_guard lock(group_.mutex_);
+      group_.in_ = &in;
+      group_.out_ = &out;
+    }
+    ~Wait() {
+      const std::lock_guard lock(group_.mutex_);
+      group_.in_ = group_.out_ = nullptr;
+    }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+   private:
+    GlooGroup& group_;
+  };
+
+  // Gloo notices a connection that breaks, and waits until the timeout for a rank that is silent, and for a message that was on
+  // its way when the connection broke.
   void watch() {
     while (options_.lost().empty()) {
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, kWatchEvery, [this] { return closing_; })) return;
     }
-    end_waits();
+    close_connections();
+    std::unique_lock lock(mutex_);
+    do {
+      if (in_) in_->abortWaitRecv();
+      if (out_) out_->abortWaitSend();
+    } while (!changed_.wait_for(lock, kAbortEvery, [this] { return closing_; }));
   }
-  // What is waited for fails, now and later. Any thread may call Gloo for it, but only so: a wait of its own that times out, at
+  // What is sent or received from now on throws. Any thread may call Gloo for it, but only so: a wait of its own that times out, at
   // once as nobody sends, fails the whole context.
-  void end_waits() {
+  void close_connections() {
     Byte never = 0;
     try {
       context_->createUnboundBuffer(&never, sizeof never)->waitRecv(std::chrono::milliseconds(0));
@@ -198,11 +233,12 @@ class GlooGroup final : public Group {
 
   const GroupOptions options_;
   std::shared_ptr<gloo::Context> context_;
-  std::uint32_t tag_ = 0;
+  std::uint64_t next_slot_ = 0;
   bool failed_ = false;
-  std::mutex mutex_;  // guards closing_
+  std::mutex mutex_;  // guards the next four
   std::condition_variable changed_;
   bool closing_ = false;
+  gloo::transport::UnboundBuffer *in_ = nullptr, *out_ = nullptr;
   std::thread watcher_;
 };
 
