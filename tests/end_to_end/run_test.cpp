@@ -62,9 +62,10 @@ TEST_P(EveryRecipe, ThePlanOfADryRunIsWhatTheRunTakesToTheByte) {
 TEST(Run, WhatDoesNotFitEndsWithThreeBeforeAnyStep) {
   const TinyRun run;
   const std::string config = (std::filesystem::path(OCTET_SOURCE_DIR) / "configs" / "llama3.1-405b.toml").string();
-  const std::string options = "train '" + config + "' --run.device=cpu --precision.emulate=true --model.num_hidden_layers=1260 " +
+  const std::string options = "'" + config + "' --run.device=cpu --precision.emulate=true --model.num_hidden_layers=1260 " +
                               "--data.source.0.path=corpus --run.output_dir=out";
-  for (const std::string& how : {options, options + " --dry-run", "launch -n 2 -- " + options}) {
+  const std::string train = "train " + options;
+  for (const std::string& how : {train, train + " --dry-run", "launch -n 2 -- " + train, "bench step " + options}) {
     const ProgramResult result = run.run(how);
     EXPECT_EQ(result.code, 3) << how << "\n" << result.err;
     for (const char* part : {"octet: this run needs ", " and the machine has ", " left", "\n  total ",

@@ -10,6 +10,7 @@
 #include "octet/app/bench.h"
 #include "octet/app/ceilings.h"
 #include "octet/app/commands.h"
+#include "octet/app/memory_fit.h"
 #include "octet/app/threads.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
@@ -63,13 +64,14 @@ Json show_profile(const std::vector<OpTime>& profile, double tokens) {
 
 int run_bench_run(const BenchArgs& args) {
   const Clock::time_point launched = Clock::now();
-  const train::Config config = train::load_config(args.run.path, args.run.overrides);
+  train::Config config = train::load_config(args.run.path, args.run.overrides);
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
   train::check_config(config, where.size);
   use_threads(config, where.local_size);
   const DeviceKind device = train::device_of(config);
   if (where.rank > 0) set_log(Log::own_warnings);
   train::World world(where, config);
+  config = fitting_together(world, config, where);
   const parallel::Mesh& mesh = world.mesh();
   train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
   options.layout = train::layout_of(config, mesh);

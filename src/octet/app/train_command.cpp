@@ -2,14 +2,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 
 #include "octet/app/commands.h"
-#include "octet/app/plan.h"
+#include "octet/app/memory_fit.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
 #include "octet/comm/environment.h"
-#include "octet/device/cuda/cuda_device.h"
 #include "octet/plan/memory_table.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
@@ -23,64 +21,12 @@ void print_line(std::string_view line) {
   std::fflush(stdout);
 }
 
-// Bytes of memory the device of this rank can still give, or 0 where it does not say.
-std::size_t available_memory(DeviceKind device, const comm::RankEnvironment& where) {
-  if (device == DeviceKind::cuda) return cuda_free_memory(train::gpu_of(where));
-  std::ifstream info("/proc/meminfo");
-  for (std::string key, rest; info >> key && std::getline(info, rest);) {
-    if (key == "MemAvailable:") return std::stoull(rest) * 1024;
-  }
-  return 0;
-}
-
-[[noreturn]] void does_not_fit(const train::MemoryPlan& plan, const train::EngineOptions& options, DeviceKind device,
-                               std::size_t needed, std::size_t available, int ranks) {
-  std::string advice;
-  if (options.checkpointing != nn::Checkpointing::full) advice += ", activation_checkpoint.mode = \"full\"";
-  const ScaleTile of_weights = options.recipe.w.tile;
-  if (options.recipe.is_fp8() && options.recipe.weight_transpose_cache &&
-      (of_weights == ScaleTile::tensor || of_weights == ScaleTile::block_128x128)) {
-    advice += ", precision.weight_transpose_cache = false";
-  }
-  if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
-  if (options.micro_batch_size > 1) advice += ", a smaller training.micro_batch_size";
-  advice += ", more ranks in parallel.shard, or in parallel.context for long sequences";
-  const std::size_t nccl = needed - plan.total() * static_cast<std::size_t>(ranks);
-  fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(needed),
-       ranks == 1 ? "" : concat(" (", ranks, " ranks)"), nccl == 0 ? "" : concat(", ", telemetry::format_bytes(nccl), " of it for NCCL,"),
-       device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ", telemetry::format_bytes(available), " left",
-       ranks == 1 ? "" : "; each rank", ":\n", plan::memory_table(plan.bytes), "what helps: a shorter training.seq_len", advice,
-       ranks == 1 ? "" : ", fewer ranks a machine");
-}
-
-// Settles what [parallel] leaves to the memory: the first layout that fits.
-train::Config settled(const train::Config& config, const parallel::Mesh& mesh, const train::EngineOptions& options,
-                      DeviceKind device, const comm::RankEnvironment& where) {
-  const int together = device == DeviceKind::cuda ? 1 : where.local_size;  // ranks that share the memory
-  const std::size_t available = available_memory(device, where), nccl = device == DeviceKind::cuda ? overhead_of(mesh).nccl : 0;
-  train::MemoryPlan plan;
-  std::size_t needed = 0;
-  for (const train::Config& layout : train::layouts_allowed(config, mesh)) {
-    plan = train::measure_run(layout, mesh);
-    needed = plan.total() * static_cast<std::size_t>(together) + nccl;
-    if (available == 0 || needed <= available) return layout;
-  }
-  does_not_fit(plan, options, device, needed, available, together);
-}
-
-// What rank 0 has settled, on every rank.
-void share_layout(train::World& world, train::Config& config) {
-  config.parallel.reshard_after_forward =
-      world.from_first("parallel.reshard_after_forward", config.parallel.reshard_after_forward);
-  config.parallel.gradients = world.from_first("parallel.gradients", config.parallel.gradients);
-}
-
 // A rank that is not the first: the same run, silent but for what it alone has to say.
 int train_beside(const TrainArgs& args, train::Config config, const comm::RankEnvironment& where) {
   if (args.dry_run) return 0;
   set_log(Log::own_warnings);
   train::World world(where, config);
-  share_layout(world, config);
+  config = fitting_together(world, config, where);
   train::Trainer trainer({.config = config, .resume = config.checkpoint.resume, .world = &world});
   return static_cast<int>(trainer.run());
 }
@@ -122,13 +68,11 @@ int run_train(const TrainArgs& args) {
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));
   }
   if (args.dry_run) {
-    fmt::print("memory plan\n{}",
-               plan::memory_table(train::measure_run(settled(config, mesh, options, device, where), mesh).bytes));
+    fmt::print("memory plan\n{}", plan::memory_table(train::measure_run(fitting(config, mesh, where), mesh).bytes));
     return 0;
   }
   train::World world(where, config);
-  config = settled(config, mesh, options, device, where);
-  share_layout(world, config);
+  config = fitting_together(world, config, where);
   if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: ", mesh_text(mesh, config)));
   train::TrainerOptions trainer_options{.config = config, .console = print_line, .world = &world};
   trainer_options.resume = config.checkpoint.resume;

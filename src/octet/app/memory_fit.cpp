@@ -1,0 +1,70 @@
+#include "octet/app/memory_fit.h"
+
+#include <fstream>
+#include <string>
+
+#include "octet/app/plan.h"
+#include "octet/device/cuda/cuda_device.h"
+#include "octet/plan/memory_table.h"
+#include "octet/telemetry/format.h"
+#include "octet/train/setup.h"
+#include "octet/train/trainer.h"
+
+namespace octet::app {
+namespace {
+
+// Bytes of memory the device of this rank can still give, or 0 where it does not say.
+std::size_t available_memory(DeviceKind device, const comm::RankEnvironment& where) {
+  if (device == DeviceKind::cuda) return cuda_free_memory(train::gpu_of(where));
+  std::ifstream info("/proc/meminfo");
+  for (std::string key, rest; info >> key && std::getline(info, rest);) {
+    if (key == "MemAvailable:") return std::stoull(rest) * 1024;
+  }
+  return 0;
+}
+
+[[noreturn]] void does_not_fit(const train::MemoryPlan& plan, const train::EngineOptions& options, DeviceKind device,
+                               std::size_t needed, std::size_t available, int ranks) {
+  std::string advice;
+  if (options.checkpointing != nn::Checkpointing::full) advice += ", activation_checkpoint.mode = \"full\"";
+  const ScaleTile of_weights = options.recipe.w.tile;
+  if (options.recipe.is_fp8() && options.recipe.weight_transpose_cache &&
+      (of_weights == ScaleTile::tensor || of_weights == ScaleTile::block_128x128)) {
+    advice += ", precision.weight_transpose_cache = false";
+  }
+  if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
+  if (options.micro_batch_size > 1) advice += ", a smaller training.micro_batch_size";
+  advice += ", more ranks in parallel.shard, or in parallel.context for long sequences";
+  const std::size_t nccl = needed - plan.total() * static_cast<std::size_t>(ranks);
+  fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(needed),
+       ranks == 1 ? "" : concat(" (", ranks, " ranks)"), nccl == 0 ? "" : concat(", ", telemetry::format_bytes(nccl), " of it for NCCL,"),
+       device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ", telemetry::format_bytes(available), " left",
+       ranks == 1 ? "" : "; each rank", ":\n", plan::memory_table(plan.bytes), "what helps: a shorter training.seq_len", advice,
+       ranks == 1 ? "" : ", fewer ranks a machine");
+}
+
+}  // namespace
+
+train::Config fitting(const train::Config& config, const parallel::Mesh& mesh, const comm::RankEnvironment& where) {
+  const DeviceKind device = train::device_of(config);
+  const int together = device == DeviceKind::cuda ? 1 : where.local_size;  // ranks that share the memory
+  const std::size_t available = available_memory(device, where), nccl = device == DeviceKind::cuda ? overhead_of(mesh).nccl : 0;
+  train::MemoryPlan plan;
+  std::size_t needed = 0;
+  for (const train::Config& layout : train::layouts_allowed(config, mesh)) {
+    plan = train::measure_run(layout, mesh);
+    needed = plan.total() * static_cast<std::size_t>(together) + nccl;
+    if (available == 0 || needed <= available) return layout;
+  }
+  does_not_fit(plan, train::engine_options(config, train::recipe_of(config, device)), device, needed, available, together);
+}
+
+train::Config fitting_together(train::World& world, const train::Config& config, const comm::RankEnvironment& where) {
+  train::Config found = world.is_first() ? fitting(config, world.mesh(), where) : config;
+  auto& parallel = found.parallel;
+  parallel.reshard_after_forward = world.from_first("parallel.reshard_after_forward", parallel.reshard_after_forward);
+  parallel.gradients = world.from_first("parallel.gradients", parallel.gradients);
+  return found;
+}
+
+}  // namespace octet::app

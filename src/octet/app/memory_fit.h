@@ -1,0 +1,18 @@
+// The layout of a run that its device has room for; a run without one is refused before anything is allocated.
+#pragma once
+
+#include "octet/comm/environment.h"
+#include "octet/parallel/mesh.h"
+#include "octet/train/config.h"
+#include "octet/train/world.h"
+
+namespace octet::app {
+
+// The run with the first of train::layouts_allowed whose plan fits what is free now on the device of rank `where`: a GPU, or a
+// machine's memory for all its ranks together. Throws Error{does_not_fit} with the plan by category and what helps.
+train::Config fitting(const train::Config& config, const parallel::Mesh& mesh, const comm::RankEnvironment& where);
+
+// What rank 0 finds fitting, on every rank; a collective of the world.
+train::Config fitting_together(train::World& world, const train::Config& config, const comm::RankEnvironment& where);
+
+}  // namespace octet::app
