@@ -71,6 +71,9 @@ short="--training.seq_len=1024 --training.micro_batch_size=16 --training.global_
 all="--precision.recipe=fp8_delayed --precision.head=recipe --precision.accumulation=fast"
 eight="--model.num_hidden_layers=8 --training.seq_len=8192 --training.micro_batch_size=2 --training.global_batch_size=2"
 small="--training.seq_len=8192 --training.micro_batch_size=2 --training.global_batch_size=8"
+# What fits 80 GB.
+two_k="--training.seq_len=2048 --training.micro_batch_size=1 --training.global_batch_size=32"
+lean="--precision.weight_transpose_cache=false"
 rows=(
   "8b-delayed llama3.1-8b $narrow $long --precision.recipe=fp8_delayed"
   "8b-bf16 llama3.1-8b $narrow $long --precision.recipe=bf16"
@@ -85,6 +88,10 @@ rows=(
   "8b-each-bf16 llama3.1-8b $narrow $long --training.global_batch_size=1 --precision.recipe=bf16"
   "8-layers-delayed llama3.1-8b $eight --precision.recipe=fp8_delayed"
   "8-layers-bf16 llama3.1-8b $eight --precision.recipe=bf16"
+  "8b-full-delayed llama3.1-8b $narrow $long $lean --activation_checkpoint.mode=full --precision.recipe=fp8_delayed"
+  "8b-full-bf16 llama3.1-8b $narrow $long --activation_checkpoint.mode=full --precision.recipe=bf16"
+  "8b-2k-delayed llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_delayed"
+  "8b-2k-bf16 llama3.1-8b $narrow $two_k --precision.recipe=bf16"
   "1b-delayed llama3.2-1b $narrow $small --precision.recipe=fp8_delayed"
   "1b-bf16 llama3.2-1b $narrow $small --precision.recipe=bf16"
 )
