@@ -91,6 +91,8 @@ rows=(
   "8b-full-delayed llama3.1-8b $narrow $long $lean --activation_checkpoint.mode=full --precision.recipe=fp8_delayed"
   "8b-full-bf16 llama3.1-8b $narrow $long --activation_checkpoint.mode=full --precision.recipe=bf16"
   "8b-2k-delayed llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_delayed"
+  "8b-2k-current llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_current"
+  "8b-2k-block llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_block"
   "8b-2k-bf16 llama3.1-8b $narrow $two_k --precision.recipe=bf16"
   "1b-delayed llama3.2-1b $narrow $small --precision.recipe=fp8_delayed"
   "1b-bf16 llama3.2-1b $narrow $small --precision.recipe=bf16"

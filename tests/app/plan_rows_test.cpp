@@ -1,4 +1,4 @@
-// The prediction beside what was measured on one H200, on two and on four: tests/golden/plan/measured.tsv.
+// The prediction beside what was measured on one H100 and on one, two and four H200: tests/golden/plan/measured.tsv.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace octet::app {
 namespace {
 
 struct Row {
-  std::string name, used, preset;
+  std::string name, gpu, used, preset;
   int gpus = 0;
   double tokens_per_s = 0;
   std::vector<std::string> settings;
@@ -27,11 +27,11 @@ std::vector<Row> measured_rows() {
   std::string line;
   std::getline(table, line);
   std::getline(table, line);
-  EXPECT_EQ(line, "name\tgpus\tused\ttokens_per_s_per_gpu\tpreset\tsettings");
+  EXPECT_EQ(line, "name\tgpus\tgpu\tused\ttokens_per_s_per_gpu\tpreset\tsettings");
   while (std::getline(table, line)) {
     std::istringstream fields(line);
     Row& row = rows.emplace_back();
-    fields >> row.name >> row.gpus >> row.used >> row.tokens_per_s >> row.preset;
+    fields >> row.name >> row.gpus >> row.gpu >> row.used >> row.tokens_per_s >> row.preset;
     for (std::string setting; fields >> setting;) row.settings.push_back(setting.substr(2));
   }
   return rows;
@@ -40,16 +40,16 @@ std::vector<Row> measured_rows() {
 plan::Step predicted(const Row& row) {
   train::Config config = train::load_config(concat(OCTET_SOURCE_DIR, "/configs/", row.preset, ".toml"), row.settings);
   config.run.device = "cuda";
-  const plan::Cluster cluster = parse_cluster(concat(row.gpus, "xH200"), 0);
+  const plan::Cluster cluster = parse_cluster(concat(row.gpus, "x", row.gpu), 0);
   return step_of(train::layouts_allowed(config, train::mesh_of(config, cluster.gpus)).front(), cluster);
 }
 
 TEST(PlanRows, AreWithinTenPerCentOfWhatWasMeasured) {
   const std::vector<Row> rows = measured_rows();
-  EXPECT_EQ(rows.size(), 35u);
+  EXPECT_EQ(rows.size(), 45u);
   for (const Row& row : rows) {
     const plan::Step step = predicted(row);
-    EXPECT_NEAR(step.tokens_per_s / row.tokens_per_s, 1, 0.1) << row.name << ": " << step.tokens_per_s;
+    EXPECT_NEAR(step.tokens_per_s / row.tokens_per_s, 1, 0.1) << row.name << " on " << row.gpu << ": " << step.tokens_per_s;
     EXPECT_EQ(step.bound, plan::Bound::compute) << row.name;
     if (row.gpus > 1) continue;
     EXPECT_EQ(step.wire_s, 0) << row.name;

