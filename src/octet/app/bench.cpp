@@ -3,21 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
+#include "octet/base/clock.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 
 namespace octet::app {
 
 double shortest_time(const std::function<void()>& body) {
-  using Clock = std::chrono::steady_clock;
   double best = 1e300, spent = 0;
   body();  // touches memory
   for (int call = 0; call < 3 || spent < 0.2; ++call) {
     const auto start = Clock::now();
     body();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = seconds_since(start);
     best = std::min(best, seconds);
     spent += seconds;
   }

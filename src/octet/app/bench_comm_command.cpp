@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "octet/app/bench.h"
 #include "octet/app/ceilings.h"
 #include "octet/app/commands.h"
+#include "octet/base/clock.h"
 #include "octet/base/require.h"
 #include "octet/comm/nccl.h"
 #include "octet/comm/thread_store.h"
@@ -115,7 +115,6 @@ class CommBench {
   std::size_t free_memory(int rank) const { return kind_ == DeviceKind::cuda ? cuda_free_memory(rank) : 0; }
   // All ranks make the same number of calls: about as many bytes for every size.
   void time(Case& result, comm::Group& group, Queue& queue, std::int64_t mib, const std::function<void()>& operation) {
-    using Clock = std::chrono::steady_clock;
     const std::int64_t calls =
         kind_ == DeviceKind::cuda ? std::clamp<std::int64_t>(8192 / mib, 10, 100) : std::clamp<std::int64_t>(64 / mib, 1, 20);
     const double before = group.traffic().bytes;
@@ -127,7 +126,7 @@ class CommBench {
       for (std::int64_t call = 0; call < calls; ++call) operation();
       queue.synchronize();
       group.check();
-      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count() / static_cast<double>(calls);
+      const double seconds = seconds_since(begin) / static_cast<double>(calls);
       const std::lock_guard lock(mutex_);
       double& slowest = result.seconds[static_cast<std::size_t>(round)];
       slowest = std::max(slowest, seconds);

@@ -9,12 +9,12 @@
 namespace octet::app {
 namespace {
 
-struct Case {
+struct Product {
   std::int64_t m, n, k;
 };
 
 // Products of the quickstart's model and of larger ones: fprop, dgrad and wgrad have these shapes in turn.
-constexpr Case kCases[] = {{2048, 256, 128}, {2048, 704, 128}, {2048, 128, 352}, {704, 128, 2048},
+constexpr Product kProducts[] = {{2048, 256, 128}, {2048, 704, 128}, {2048, 128, 352}, {704, 128, 2048},
                            {1024, 1024, 1024}, {2048, 2048, 2048}, {2048, 5632, 2048}};
 
 }  // namespace
@@ -23,7 +23,7 @@ int run_bench_gemm(const BenchArgs& args) {
   const auto device = make_device(DeviceKind::cpu);
   const auto queue = device->make_queue();
   std::vector<BenchRow> rows;
-  for (const Case& c : kCases) {
+  for (const Product& c : kProducts) {
     const double flops = 2.0 * static_cast<double>(c.m * c.n * c.k);
     const double ceiling = flops / kernels::cpu::blas_seconds(c.m, c.n, c.k, num_threads()) * 1e-9;
     Arena scratch(*device, MemoryCategory::workspace, std::size_t{1} << 30);

@@ -8,6 +8,7 @@
 
 #include "octet/app/bench.h"
 #include "octet/app/commands.h"
+#include "octet/base/clock.h"
 #include "octet/base/require.h"
 #include "octet/base/rng.h"
 #include "octet/data/corpus_writer.h"
@@ -17,7 +18,6 @@
 namespace octet::app {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr int kRanks = 8;
 constexpr double kRankRate = 20000;  // tokens a second that a GPU takes
 constexpr std::int64_t kLength = 8192;
@@ -73,7 +73,7 @@ std::pair<double, double> drain(const data::Dataset& dataset, std::chrono::durat
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+  const double elapsed = seconds_since(start);
   double sum = 0, worst = 0;
   for (std::size_t r = 0; r < kRanks; ++r) {
     sum += tokens[r];

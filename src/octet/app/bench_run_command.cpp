@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "octet/app/commands.h"
 #include "octet/app/memory_fit.h"
 #include "octet/app/threads.h"
+#include "octet/base/clock.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/log.h"
@@ -24,9 +24,6 @@
 namespace octet::app {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocab, int coordinate) {
   const Rng rng(1, RngStream::test, static_cast<std::uint32_t>(coordinate));

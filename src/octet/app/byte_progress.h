@@ -1,9 +1,10 @@
 // How far a long file operation is, and when it will be done. Nothing is said of one that takes a moment.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
+
+#include "octet/base/clock.h"
 
 namespace octet::app {
 
@@ -20,7 +21,6 @@ class ByteProgress {
   void operator()(std::int64_t done, std::int64_t total);
 
  private:
-  using Clock = std::chrono::steady_clock;
   std::string label_;
   bool terminal_, shown_ = false;
   Clock::time_point start_, next_;

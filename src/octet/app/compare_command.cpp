@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 
 #include "octet/app/commands.h"
 #include "octet/app/compare.h"
 #include "octet/app/progress.h"
 #include "octet/app/threads.h"
+#include "octet/base/clock.h"
 #include "octet/base/log.h"
 #include "octet/comm/environment.h"
 #include "octet/report/html.h"
@@ -20,15 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Plan {
+struct RecipeRun {
   std::string label, recipe, repeat_of;
   train::Config config;
 };
 
 // Every recipe on the same data, seed and steps; the baseline a second time with its micro-batches halved, which adds the same
 // numbers in another order and so shows what difference means nothing.
-std::vector<Plan> plan_runs(const train::Config& config, const std::vector<std::string>& recipes, const fs::path& output) {
-  std::vector<Plan> plans;
+std::vector<RecipeRun> plan_runs(const train::Config& config, const std::vector<std::string>& recipes, const fs::path& output) {
+  std::vector<RecipeRun> plans;
   const auto add = [&](const std::string& label, const std::string& recipe, const std::string& repeat_of) -> train::Config& {
     plans.push_back({.label = label, .recipe = recipe, .repeat_of = repeat_of, .config = config});
     train::Config& c = plans.back().config;
@@ -46,10 +46,6 @@ std::vector<Plan> plan_runs(const train::Config& config, const std::vector<std::
   return plans;
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 // Seconds of a step, from a few steps of the configuration that are thrown away.
 double time_a_step(const train::Config& config, DeviceKind device) {
   const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
@@ -59,7 +55,7 @@ double time_a_step(const train::Config& config, DeviceKind device) {
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len), 1);
   std::vector<double> times;
   for (std::uint32_t step = 1; step <= 4; ++step) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     engine.zero_gradients();
     for (std::int64_t micro = 0; micro < train::accumulation_of(config); ++micro) {
       engine.forward_backward({.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}}, nullptr);
@@ -72,16 +68,16 @@ double time_a_step(const train::Config& config, DeviceKind device) {
 }
 
 // Lowers training.steps so that all runs take about `budget_s`.
-void fit_budget(std::vector<Plan>& plans, double budget_s, DeviceKind device) {
+void fit_budget(std::vector<RecipeRun>& plans, double budget_s, DeviceKind device) {
   double per_step = 0;
-  for (const Plan& plan : plans) per_step += time_a_step(plan.config, device);
+  for (const RecipeRun& plan : plans) per_step += time_a_step(plan.config, device);
   constexpr double kOverhead = 1.25;  // evaluation, health samples, checkpoints, and a machine that is busy at times
   const auto affordable = static_cast<std::int64_t>(budget_s / (per_step * kOverhead));
   const std::int64_t wanted = plans.front().config.training.steps;
   const std::int64_t steps = std::clamp<std::int64_t>(affordable, std::min<std::int64_t>(wanted, 20), wanted);
   fmt::print("steps: {} of {} (budget {} / (one step of all {} runs {:.2f} s x {}) = {}; at most training.steps)\n", steps, wanted,
              telemetry::format_duration(budget_s), plans.size(), per_step, kOverhead, affordable);
-  for (Plan& plan : plans) plan.config.training.steps = steps;
+  for (RecipeRun& plan : plans) plan.config.training.steps = steps;
 }
 
 }  // namespace
@@ -107,8 +103,8 @@ int run_compare(const CompareArgs& args) {
   if (!args.gpus.empty()) return compare_ranks(args, config);
   train::check_config(config);
   use_threads(config);
-  std::vector<Plan> plans = plan_runs(config, args.recipes, output_of(args, config));
-  for (const Plan& plan : plans) {  // refusals before the first step of the first run
+  std::vector<RecipeRun> plans = plan_runs(config, args.recipes, output_of(args, config));
+  for (const RecipeRun& plan : plans) {  // refusals before the first step of the first run
     train::check_config(plan.config);
     train::engine_options(plan.config, train::recipe_of(plan.config, train::device_of(plan.config)));
   }
@@ -116,7 +112,7 @@ int run_compare(const CompareArgs& args) {
 
   std::vector<report::Run> runs;
   ExitCode result = ExitCode::done;  // of the whole: a run that found no finite step is a row like the others
-  for (const Plan& plan : plans) {
+  for (const RecipeRun& plan : plans) {
     const auto progress = std::make_shared<Progress>(plan.label, plan.config.training.steps);
     train::Trainer trainer({.config = plan.config,
                             .resume = "none",

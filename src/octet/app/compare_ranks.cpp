@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Plan {
+struct RanksRun {
   std::string label;  // "bf16 x2"
   int ranks;
   std::vector<std::string> overrides;  // behind the file, as the user's
@@ -40,11 +40,11 @@ std::vector<int> sorted_numbers(std::vector<int> numbers) {
   return numbers;
 }
 
-Plan plan_run(const CompareArgs& args, const train::Config& base, const std::string& recipe, int ranks, int fewest) {
+RanksRun plan_run(const CompareArgs& args, const train::Config& base, const std::string& recipe, int ranks, int fewest) {
   const std::int64_t sequences = base.training.global_batch_size * ranks;
   demand(sequences % fewest == 0, ExitCode::config, base.file, ": training.global_batch_size = ", base.training.global_batch_size,
          " is that of ", fewest, " ranks; for ", ranks, " it would be ", sequences, " / ", fewest);
-  Plan plan{.label = fmt::format("{} x{}", recipe, ranks), .ranks = ranks, .overrides = args.run.overrides, .config = {}};
+  RanksRun plan{.label = fmt::format("{} x{}", recipe, ranks), .ranks = ranks, .overrides = args.run.overrides, .config = {}};
   const fs::path folder = output_of(args, base) / fmt::format("{}-x{}", recipe, ranks);
   for (const std::string& own : {"run.name=" + Json(recipe).dump(), "run.output_dir=" + Json(folder.string()).dump(),
                                  "precision.recipe=" + recipe, fmt::format("training.global_batch_size={}", sequences / fewest),
@@ -56,7 +56,7 @@ Plan plan_run(const CompareArgs& args, const train::Config& base, const std::str
 }
 
 // What can be refused is, before the first step of the first run.
-void check(const Plan& plan) {
+void check(const RanksRun& plan) {
   train::check_config(plan.config, plan.ranks);
   train::mesh_of(plan.config, plan.ranks);
   const DeviceKind device = train::device_of(plan.config);
@@ -68,7 +68,7 @@ void check(const Plan& plan) {
 
 // A key that differs between this run and the one whose checkpoints are there, if any: a table must not mix two configurations.
 // What [parallel] leaves to the memory was settled there.
-std::optional<train::Difference> made_with_other_settings(const Plan& plan) {
+std::optional<train::Difference> made_with_other_settings(const RanksRun& plan) {
   const nlohmann::json meta = checkpoint::newest_meta(fs::path(plan.config.run.output_dir) / "checkpoints");
   const nlohmann::json before = meta.value("config", nlohmann::json());
   if (before.is_null()) return std::nullopt;
@@ -79,7 +79,7 @@ std::optional<train::Difference> made_with_other_settings(const Plan& plan) {
   return std::nullopt;
 }
 
-std::vector<std::string> command_of(const CompareArgs& args, const Plan& plan) {
+std::vector<std::string> command_of(const CompareArgs& args, const RanksRun& plan) {
   std::vector<std::string> command{"train", args.run.path.string(), "--resume=auto"};
   if (const auto other = made_with_other_settings(plan)) {
     log_info(concat(plan.config.run.output_dir, ": was made with ", other->key, " = ", other->before, ", not ", other->now,
@@ -91,7 +91,7 @@ std::vector<std::string> command_of(const CompareArgs& args, const Plan& plan) {
 }
 
 // Returns the exit code. Of the ranks' stdout only the lines of steps are shown, all that they say on stderr.
-int run(const CompareArgs& args, const Plan& plan) {
+int run(const CompareArgs& args, const RanksRun& plan) {
   Progress progress(plan.label, plan.config.training.steps);
   ProcessGroupOptions options = local_ranks(plan.ranks, command_of(args, plan));
   options.output = [&](int rank, Stream stream, std::string_view line) {
@@ -127,14 +127,14 @@ int compare_ranks(const CompareArgs& args, const train::Config& config) {
   demand(twice == recipes.end(), ExitCode::config, "--recipes: ", twice == recipes.end() ? "" : *twice,
          " is given twice, and with --gpus each recipe is trained once on a number of ranks");
   const std::vector<int> numbers = sorted_numbers(args.gpus);
-  std::vector<Plan> plans;
+  std::vector<RanksRun> plans;
   for (const int ranks : numbers) {
     for (const std::string& recipe : args.recipes) plans.push_back(plan_run(args, config, recipe, ranks, numbers.front()));
   }
-  for (const Plan& plan : plans) check(plan);
+  for (const RanksRun& plan : plans) check(plan);
   std::vector<report::Run> runs;
   int result = 0;  // of the whole: a run that found no finite step is a row like the others
-  for (const Plan& plan : plans) {
+  for (const RanksRun& plan : plans) {
     if (const int code = run(args, plan)) {
       if (code != static_cast<int>(ExitCode::not_finite)) return code;
       result = code;

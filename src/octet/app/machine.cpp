@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "octet/base/clock.h"
 #include "octet/base/threads.h"
 #include "octet/device/arena.h"
 #include "octet/kernels/gemm/gemm.h"
@@ -71,7 +72,6 @@ Machine describe_machine() {
 }
 
 double measure_gemm_gflops() {
-  using Clock = std::chrono::steady_clock;
   constexpr std::int64_t kSize = 1024;
   const auto device = make_device(DeviceKind::cpu);
   const auto queue = device->make_queue();
@@ -85,7 +85,7 @@ double measure_gemm_gflops() {
     const auto begin = Clock::now();
     kernels::gemm(*queue, arena, {.a = {.values = a}, .b = {.values = b}, .c = {}, .d = d});
     queue->synchronize();
-    best_s = std::min(best_s, std::chrono::duration<double>(Clock::now() - begin).count());
+    best_s = std::min(best_s, seconds_since(begin));
   }
   return 2.0 * kSize * kSize * kSize / best_s * 1e-9;
 }

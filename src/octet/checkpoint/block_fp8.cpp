@@ -11,7 +11,7 @@
 namespace octet::checkpoint {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 16;
+constexpr std::int64_t kCodesAtATime = 1 << 16;
 
 // What of a file's JSON fits into a line.
 std::string shown(const nlohmann::json& value) {
@@ -57,7 +57,7 @@ Json block_fp8_config(const std::vector<std::string>& plain) {
 void decode_blocks(std::span<const std::uint8_t> codes, std::int64_t begin, std::int64_t cols, std::span<const float> scales,
                    float* out) {
   const std::int64_t blocks = ceil_div(cols, kBlock);
-  parallel_ranges(static_cast<std::int64_t>(codes.size()), kGrain, [&](std::int64_t from, std::int64_t to) {
+  parallel_ranges(static_cast<std::int64_t>(codes.size()), kCodesAtATime, [&](std::int64_t from, std::int64_t to) {
     for (std::int64_t i = from; i < to;) {
       const std::int64_t row = (begin + i) / cols, col = (begin + i) % cols;
       const std::int64_t end = std::min(to, i + std::min(kBlock - col % kBlock, cols - col));

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kShardGlob = "model-*-of-*.safetensors";
-constexpr std::int64_t kPieceElements = 1 << 20;  // converted while in cache, and the bound on staging memory
+constexpr std::int64_t kSlabElements = 1 << 20;  // converted while in cache, and the bound on staging memory
 
 std::string shard_name(std::size_t number, std::size_t count) {
   char name[64];
@@ -81,7 +81,7 @@ class BlockCast {
             const std::function<void(std::int64_t begin, std::span<const std::byte> codes)>& write_codes,
             const std::function<void(std::span<const std::byte> scales)>& write_scales) {
     const std::int64_t rows = weight.shape[0], cols = weight.shape[1];
-    const std::int64_t slab = kPieceElements / std::max<std::int64_t>(1, cols) / kBlock * kBlock;
+    const std::int64_t slab = kSlabElements / std::max<std::int64_t>(1, cols) / kBlock * kBlock;
     const std::int64_t most = std::min(rows, std::max(kBlock, slab)), row_blocks = block_scale_shape(1, cols)[1];
     x_.resize(static_cast<std::size_t>(most * cols) * size_of(DType::bf16));
     codes_.resize(static_cast<std::size_t>(most * cols));
@@ -202,9 +202,9 @@ class Output {
   template <class Write>
   void convert_floats(std::size_t i, const Write& write) {
     const std::int64_t elements = weights_[i].shape.elements(), width = static_cast<std::int64_t>(size_of(form_.dtype));
-    piece_.resize(static_cast<std::size_t>(std::min(kPieceElements, elements) * width));
-    for (std::int64_t at = 0; at < elements; at += kPieceElements) {
-      const std::int64_t count = std::min(kPieceElements, elements - at);
+    piece_.resize(static_cast<std::size_t>(std::min(kSlabElements, elements) * width));
+    for (std::int64_t at = 0; at < elements; at += kSlabElements) {
+      const std::int64_t count = std::min(kSlabElements, elements - at);
       values_(i, at, count, form_.dtype, piece_.data());
       write(at * width, std::span(piece_).first(static_cast<std::size_t>(count * width)));
     }

@@ -39,6 +39,7 @@ struct Frame {
 };
 
 inline constexpr std::size_t kMaxKey = 4096, kMaxValue = std::size_t{64} << 20;
+inline constexpr double kGoodbyeSeconds = 1;  // how long who has said goodbye waits for the other's
 inline constexpr std::size_t kMaxHello = 64;  // bytes of the first message: strangers are not given more room
 
 class Connection {

@@ -12,7 +12,6 @@
 namespace octet::comm {
 namespace {
 
-constexpr double kGoodbyeSeconds = 1;
 constexpr double kGraceSeconds = 2;  // for the server's own word on a timeout, which knows more than ours
 constexpr const char* kBroken = "closed its connection";
 

@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::size_t kStrangers = 64;  // connections at a time beyond the ranks'
 constexpr double kHelloSeconds = 5;     // by when a connection must have said who it is
-constexpr double kGoodbyeSeconds = 1;
 
 // The end of a stream reads as input for ever, so one that is not read any more is not asked for it.
 short events_of(const Connection& connection, bool last) {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <string>
 
-namespace octet::comm {
+#include "octet/base/clock.h"
 
-using Clock = std::chrono::steady_clock;
+namespace octet::comm {
 
 inline constexpr double kLongestWait = 1e6;  // seconds; more would not fit into what is sent or added up
 

@@ -1,8 +1,8 @@
 #include "octet/data/loader.h"
 
-#include <chrono>
 #include <utility>
 
+#include "octet/base/clock.h"
 #include "octet/base/require.h"
 
 namespace octet::data {
@@ -44,9 +44,9 @@ Batch Loader::next() {
   std::unique_lock lock(mutex_);
   give_back();
   if (head_ == tail_ && !error_) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     filled_.wait(lock, [&] { return head_ < tail_ || error_; });
-    wait_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    wait_s_ += seconds_since(start);
   }
   if (head_ == tail_) std::rethrow_exception(error_);
   const Slot& slot = slots_[static_cast<std::size_t>(head_) % slots_.size()];

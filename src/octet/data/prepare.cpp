@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 
+#include "octet/base/clock.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/base/threads.h"
@@ -23,9 +23,6 @@ namespace octet::data {
 using telemetry::format_bytes, telemetry::format_count, telemetry::format_duration;
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // What a worker makes of a task.
 struct Encoded {

@@ -16,7 +16,6 @@ namespace {
 using kernels::GemmOperand;
 
 GemmOperand values(const Tensor& tensor) { return {.values = tensor}; }
-GemmOperand transposed_values(const Tensor& tensor) { return {.values = tensor, .layout = GemmOperand::Layout::k_first}; }
 
 }  // namespace
 
@@ -347,7 +346,7 @@ void Linear::dgrad(const Scope& scope, const LinearOperand& gy, const Tensor& gx
   const ArenaScope temporaries(scope.scratch);
   const TokenSum sum = along_ == parallel::Cut::rows ? TokenSum(scope, {}, gx) : TokenSum::none({}, gx);
   const GemmOperand a = is_fp8() ? kernels::row_operand(gy.q) : values(gy.values);
-  const GemmOperand b = is_fp8() ? kernels::transposed_operand(weight_transposed(scope)) : transposed_values(weight_->value);
+  const GemmOperand b = is_fp8() ? kernels::transposed_operand(weight_transposed(scope)) : kernels::transposed_values(weight_->value);
   kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = sum.d, .accumulation = recipe_.dgrad});
   sum.finish(scope);
   if (!watched(scope)) return;
@@ -360,8 +359,8 @@ void Linear::wgrad(const Scope& scope, const LinearOperand& gy, const LinearSave
   const ArenaScope temporaries(scope.scratch);
   const Tensor& gw = weight_->grad;
   const Tensor before = std::exchange(weight_->grad_is_stale, false) ? Tensor{} : gw;
-  const GemmOperand a = keeps_input() ? transposed_values(gy.values) : kernels::transposed_operand(gy.q);
-  const GemmOperand b = keeps_input() ? transposed_values(saved.x) : kernels::transposed_operand(saved.q);
+  const GemmOperand a = keeps_input() ? kernels::transposed_values(gy.values) : kernels::transposed_operand(gy.q);
+  const GemmOperand b = keeps_input() ? kernels::transposed_values(saved.x) : kernels::transposed_operand(saved.q);
   kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = before, .d = gw, .accumulation = recipe_.wgrad});
   if (!watched(scope)) return;
   const Tensor alone = allocate(scope.scratch, DType::f32, {out_, in_});

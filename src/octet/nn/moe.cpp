@@ -66,8 +66,6 @@ Tensor for_router(const Scope& scope, const Tensor& x) {
   return result;
 }
 
-kernels::GemmOperand transposed_values(const Tensor& x) { return {.values = x, .layout = kernels::GemmOperand::Layout::k_first}; }
-
 }  // namespace
 
 Moe::Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
@@ -290,13 +288,13 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
     const ArenaScope of_tokens(scope.scratch);
     const Tensor exact = gh.dtype == glogits.dtype ? gh : allocate(scope.scratch, glogits.dtype, gh.shape);
     const Tensor weight = for_router(scope, router_->value);
-    kernels::gemm(scope.queue, scope.scratch, {.a = {.values = glogits}, .b = transposed_values(weight), .c = {}, .d = exact});
+    kernels::gemm(scope.queue, scope.scratch, {.a = {.values = glogits}, .b = kernels::transposed_values(weight), .c = {}, .d = exact});
     if (exact.data != gh.data) kernels::cast(scope.queue, {.x = exact, .y = gh});
   }
   const Tensor gradient = allocate(scope.scratch, glogits.dtype, router_->grad.shape);
   const Tensor h = for_router(scope, saved.h);
   kernels::gemm(scope.queue, scope.scratch,
-                {.a = transposed_values(glogits), .b = transposed_values(h), .c = {}, .d = gradient});
+                {.a = kernels::transposed_values(glogits), .b = kernels::transposed_values(h), .c = {}, .d = gradient});
   kernels::add(scope.queue, {.x = gradient, .y = router_->grad});
 }
 

@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+
+#include "octet/report/page.h"
 
 namespace octet::report {
 namespace {
 constexpr int kTipBins = 90;
-
-template <class... Args>
-void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
-}
 
 struct Frame {
   double left, right, top, bottom;

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <iterator>
 #include <map>
 #include <numeric>
 #include <string_view>
 #include <unordered_map>
 
+#include "octet/report/page.h"
 #include "octet/report/svg.h"
 #include "octet/telemetry/format.h"
 
@@ -116,11 +116,6 @@ const char* operand_word(const std::string& operand) {
 
 std::string value_text(HealthMetric metric, double value) {
   return std::isfinite(value) ? telemetry::format_significant(value, 3) + look(metric).unit : "unknown";
-}
-
-template <class... Args>
-void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
 }
 
 struct Geometry {

@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -14,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "octet/base/clock.h"
 #include "octet/comm/nccl.h"
 
 namespace octet::comm {
@@ -36,7 +36,6 @@ class Communicator {
   void check();
 
  private:
-  using Clock = std::chrono::steady_clock;
   // An operation that was launched, until `end` is reached on its stream.
   struct Launched {
     const char* op;

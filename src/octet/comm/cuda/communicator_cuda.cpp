@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "octet/base/clock.h"
 #include "octet/comm/cuda/communicator.h"
 #include "octet/device/cuda/cuda.h"
 
@@ -153,7 +154,7 @@ void Communicator::settle(const char* op) {
     }
     if (!reason.empty()) give_up(op, reason);
     if (state == ncclSuccess) return;
-    const double waited_s = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double waited_s = seconds_since(begin);
     if (waited_s > options_.timeout_s) give_up(op, concat("the other ranks have not come within ", options_.timeout_s, " s"));
     // Launches take microseconds, connections seconds.
     if (waited_s < 1e-3) {

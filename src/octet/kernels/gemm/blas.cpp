@@ -3,13 +3,14 @@
 #include <cblas.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
+
+#include "octet/base/clock.h"
 
 // OpenBLAS' own initialisation, called by its constructor; each does nothing the second time. Weak: absent from builds for one
 // processor.
@@ -106,9 +107,9 @@ double blas_seconds(std::int64_t m, std::int64_t n, std::int64_t k, int threads)
   openblas_set_num_threads(threads);
   double least = std::numeric_limits<double>::max(), total = 0;
   for (int repeat = 0; repeat < 100 && (repeat < 5 || total < 0.2); ++repeat) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     run();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = seconds_since(start);
     least = std::min(least, seconds);
     total += seconds;
   }

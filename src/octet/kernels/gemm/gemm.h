@@ -19,6 +19,8 @@ struct GemmOperand {
   ScaleTile tile = ScaleTile::tensor;
 };
 
+// The transpose of a tensor of values as an operand: nothing is copied.
+inline GemmOperand transposed_values(const Tensor& x) { return {.values = x, .layout = GemmOperand::Layout::k_first}; }
 // The row-wise (along columns) or the transposed (along rows) version of a quantised tensor as an operand.
 inline GemmOperand row_operand(const Quantized& q) { return {.values = q.codes, .scale_inv = q.scale_inv, .tile = q.tile}; }
 inline GemmOperand transposed_operand(const Quantized& q) {

@@ -1,0 +1,12 @@
+// Time that passes.
+#pragma once
+
+#include <chrono>
+
+namespace octet {
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+}  // namespace octet
