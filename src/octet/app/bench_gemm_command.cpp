@@ -15,7 +15,7 @@ struct Product {
 
 // Products of the quickstart's model and of larger ones: fprop, dgrad and wgrad have these shapes in turn.
 constexpr Product kProducts[] = {{2048, 256, 128}, {2048, 704, 128}, {2048, 128, 352}, {704, 128, 2048},
-                           {1024, 1024, 1024}, {2048, 2048, 2048}, {2048, 5632, 2048}};
+                                 {1024, 1024, 1024}, {2048, 2048, 2048}, {2048, 5632, 2048}};
 
 }  // namespace
 

@@ -101,7 +101,7 @@ class KernelBench {
                      .against = "copy"});
   }
 
-  // What the others are held against, as this GPU does it.
+  // How near this GPU itself comes to the rate that all are held against.
   void copying() {
     constexpr int kCopies = 10;
     const ArenaScope used(data_);

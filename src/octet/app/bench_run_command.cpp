@@ -24,7 +24,6 @@
 namespace octet::app {
 namespace {
 
-
 std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocab, int coordinate) {
   const Rng rng(1, RngStream::test, static_cast<std::uint32_t>(coordinate));
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));

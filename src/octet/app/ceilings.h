@@ -40,12 +40,12 @@ constexpr double copy_bytes_per_second(std::string_view gpu_name) {
   return gpu_name.find("H100") != std::string_view::npos ? kH100CopyBytesPerSecond : kH200CopyBytesPerSecond;
 }
 
-// The shortest time that this work can take on a GPU that copies at this rate.
-inline double floor_seconds(std::string_view op, const Work& work, double copy_bytes_per_second) {
+// The shortest time that this work can take on a GPU that copies at this rate, in bytes per second.
+inline double floor_seconds(std::string_view op, const Work& work, double copy_rate) {
   const double flops = ceiling_flops(op);
   if (flops > 0) return work.flops / flops;
   const bool sends = op == "all_gather" || op == "reduce_scatter" || op == "all_reduce" || op == "all_to_all";
-  return work.bytes / (sends ? kNvlinkBytesPerSecond : copy_bytes_per_second);
+  return work.bytes / (sends ? kNvlinkBytesPerSecond : copy_rate);
 }
 
 }  // namespace octet::app

@@ -23,7 +23,6 @@ namespace octet::data {
 using telemetry::format_bytes, telemetry::format_count, telemetry::format_duration;
 namespace {
 
-
 // What a worker makes of a task.
 struct Encoded {
   struct Piece {
