@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "support/paths.h"
 #include "support/program.h"
 
 namespace octet {
@@ -27,7 +28,7 @@ class Layers : public ::testing::Test {
   void write(const std::string& path, const std::string& text) { std::ofstream(root_.path() / path) << text; }
 
   std::string check() {
-    const std::string command = std::string("python3 '") + OCTET_SOURCE_DIR + "/tools/check_layers.py' '" + root_.path().string() + "' 2>&1";
+    const std::string command = std::string("python3 '") + testing::source_dir() + "/tools/check_layers.py' '" + root_.path().string() + "' 2>&1";
     FILE* pipe = ::popen(command.c_str(), "r");
     std::string out;
     char buffer[4096];

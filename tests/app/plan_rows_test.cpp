@@ -10,6 +10,7 @@
 #include "octet/base/require.h"
 #include "octet/train/setup.h"
 #include "octet/train/world.h"
+#include "support/paths.h"
 
 namespace octet::app {
 namespace {
@@ -22,7 +23,7 @@ struct Row {
 };
 
 std::vector<Row> measured_rows() {
-  std::ifstream table(concat(OCTET_TEST_DATA, "/plan/measured.tsv"));
+  std::ifstream table(concat(testing::golden_dir(), "/plan/measured.tsv"));
   std::vector<Row> rows;
   std::string line;
   std::getline(table, line);
@@ -38,7 +39,7 @@ std::vector<Row> measured_rows() {
 }
 
 plan::Step predicted(const Row& row) {
-  train::Config config = train::load_config(concat(OCTET_SOURCE_DIR, "/configs/", row.preset, ".toml"), row.settings);
+  train::Config config = train::load_config(concat(testing::source_dir(), "/configs/", row.preset, ".toml"), row.settings);
   config.run.device = "cuda";
   const plan::Cluster cluster = parse_cluster(concat(row.gpus, "x", row.gpu), 0);
   return step_of(train::layouts_allowed(config, train::mesh_of(config, cluster.gpus)).front(), cluster);

@@ -1,4 +1,5 @@
 // `octet advise`: costs, layers that are named, one recommendation; as text and as JSON.
+#include "support/paths.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -32,7 +33,7 @@ TEST_F(Advise, ATinyModelIsFasterInBf16) {
 }
 
 TEST(AdviseOn, AMixtureIsRefusedByName) {
-  const ProgramResult result = run_program("advise configs/mixtral-8x7b.toml", OCTET_SOURCE_DIR);
+  const ProgramResult result = run_program("advise configs/mixtral-8x7b.toml", source_dir());
   EXPECT_EQ(result.code, 2);
   EXPECT_NE(result.err.find("num_local_experts = 8"), std::string::npos) << result.err;
 }

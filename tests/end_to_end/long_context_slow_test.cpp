@@ -1,6 +1,7 @@
 // examples/long-context, the form that needs no GPU: sequences of 16,384 tokens, a quarter of a minute of a core each time.
 #include <cmath>
 
+#include "support/paths.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -10,9 +11,9 @@ class LongContext : public ::testing::Test {
  protected:
   // What it says.
   std::string walk() const {
-    const std::string script = std::string(OCTET_SOURCE_DIR) + "/examples/long-context/walkthrough";
+    const std::string script = source_dir() + "/examples/long-context/walkthrough";
     const std::string command =
-        "cd '" + folder_.path().string() + "' && OCTET='" OCTET_PROGRAM "' bash '" + script + "' papers > log 2>&1";
+        "cd '" + folder_.path().string() + "' && OCTET='" + program_path() + "' bash '" + script + "' papers > log 2>&1";
     const int status = std::system(command.c_str());
     const std::string log = read_file(folder_ / "log");
     EXPECT_EQ(status, 0) << log;

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "octet/base/require.h"
+#include "support/paths.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -23,7 +24,7 @@ std::string memory_part(const std::string& text) {
   return text.substr(begin, text.find('\n', total) + 1 - begin);
 }
 
-ProgramResult plan_config(const std::string& arguments) { return run_program("plan " + arguments, OCTET_SOURCE_DIR); }
+ProgramResult plan_config(const std::string& arguments) { return run_program("plan " + arguments, source_dir()); }
 
 // Every family's ops have a time.
 TEST_F(Plan, OfEveryFamilyIsInNumbers) {
@@ -235,7 +236,7 @@ TEST_F(Plan, OfTheRunsOfConfigs) {
   for (const auto& [name, gpus] : runs) {
     const ProgramResult result = plan_config(concat("configs/runs/", name, ".toml --gpus ", gpus));
     ASSERT_EQ(result.code, 0) << result.err;
-    const std::string golden = concat(OCTET_TEST_DATA, "/plan/", name, ".txt");
+    const std::string golden = concat(golden_dir(), "/plan/", name, ".txt");
     EXPECT_EQ(result.out, read_file(golden)) << golden;
   }
 }

@@ -7,6 +7,7 @@
 
 #include "octet/checkpoint/safetensors.h"
 #include "support/near.h"
+#include "support/paths.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -28,7 +29,7 @@ double relative_distance(const std::vector<double>& a, const std::vector<double>
 class Golden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Golden, LogitsLossAndGradientsAgreeWithTransformers) {
-  const fs::path folder = fs::path(OCTET_TEST_DATA) / GetParam();
+  const fs::path folder = fs::path(golden_dir()) / GetParam();
   const TemporaryFolder temporary;
   const fs::path output = temporary.path() / "out.safetensors";
   const ProgramResult run = run_program("probe --model '" + (folder / "model").string() + "' --tokens '" +
@@ -76,7 +77,7 @@ NextTokens next_tokens(const std::vector<double>& logits, const std::vector<std:
 // The first row of a golden's tokens is the held-out text of a run that goes on from its model: the loss before step 1 is the
 // mean of the losses of these tokens by the logits of transformers.
 TEST_P(Golden, LossBeforeStepOneIsThatOfTransformers) {
-  const fs::path golden = fs::path(OCTET_TEST_DATA) / GetParam();
+  const fs::path golden = fs::path(golden_dir()) / GetParam();
   const TemporaryFolder folder;
   const auto first_row = [](const Tensor& logits) {
     std::vector<double> values = values_of(logits);
@@ -127,7 +128,7 @@ TEST_P(Golden, LossBeforeStepOneIsThatOfTransformers) {
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
   for (const std::string family : {"llama", "mistral", "mixtral", "gpt_neox"}) {
-    for (const auto& entry : fs::directory_iterator(fs::path(OCTET_TEST_DATA) / family))
+    for (const auto& entry : fs::directory_iterator(fs::path(golden_dir()) / family))
       names.push_back(family + "/" + entry.path().filename().string());
   }
   std::sort(names.begin(), names.end());

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "octet/recipes/registry.h"
+#include "support/paths.h"
 #include "support/tiny_run.h"
 
 namespace octet::testing {
@@ -61,7 +62,7 @@ TEST_P(EveryRecipe, ThePlanOfADryRunIsWhatTheRunTakesToTheByte) {
 // Of more memory than any machine has: ten times the layers of Llama 3.1 405B.
 TEST(Run, WhatDoesNotFitEndsWithThreeBeforeAnyStep) {
   const TinyRun run;
-  const std::string config = (std::filesystem::path(OCTET_SOURCE_DIR) / "configs" / "llama3.1-405b.toml").string();
+  const std::string config = (std::filesystem::path(source_dir()) / "configs" / "llama3.1-405b.toml").string();
   const std::string options = "'" + config + "' --run.device=cpu --precision.emulate=true --model.num_hidden_layers=1260 " +
                               "--data.source.0.path=corpus --run.output_dir=out";
   const std::string train = "train " + options;
@@ -215,7 +216,7 @@ TEST(Run, TheExampleOfContinuedTrainingRuns) {
   std::filesystem::create_directory(run / "data");
   write_corpus(run / "data/new", tiny_documents());
   write_corpus(run / "data/replay", tiny_documents(12));
-  write_text(run / "continue.toml", read_file(std::filesystem::path(OCTET_SOURCE_DIR) / "examples" / "continue.toml"));
+  write_text(run / "continue.toml", read_file(std::filesystem::path(source_dir()) / "examples" / "continue.toml"));
   const ProgramResult more = run.run(
       "train continue.toml --model.init_from=out/model --run.device=cpu --training.seq_len=16 --training.global_batch_size=8 "
       "--training.steps=4 --lr_scheduler.warmup_steps=2");

@@ -12,6 +12,7 @@
 #include "octet/checkpoint/safetensors.h"
 #include "octet/optim/schedule.h"
 #include "support/near.h"
+#include "support/paths.h"
 
 namespace octet::optim {
 namespace {
@@ -84,7 +85,7 @@ struct OptimizerTest : ::testing::Test {
 
 // tools/make_adamw_golden.py
 TEST_F(OptimizerTest, TenStepsAreTorchs) {
-  const auto golden = checkpoint::SafetensorsFile::open(OCTET_TEST_DATA "/adamw/ten_steps.safetensors");
+  const auto golden = checkpoint::SafetensorsFile::open(testing::golden_dir() + "/adamw/ten_steps.safetensors");
   start({.compute = DType::f32}, {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.0});
   const Schedule schedule{.lr = 3e-3, .steps = 10, .warmup_steps = 3, .decay = Decay::cosine, .min_lr_factor = 0.1};
   const auto load = [&](const Tensor& to, const std::string& name) {

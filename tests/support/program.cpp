@@ -1,3 +1,4 @@
+#include "support/paths.h"
 #include "support/program.h"
 
 #include <sys/socket.h>
@@ -14,7 +15,7 @@ namespace octet::testing {
 Process::Process(const std::string& arguments, const std::filesystem::path& folder, const std::string& how)
     : errors_(::testing::TempDir() + "octet-stderr-XXXXXX") {
   const int error_file = ::mkstemp(errors_.data());
-  const std::string command = "cd '" + folder.string() + "' && { " + how + " '" OCTET_PROGRAM "' " + arguments + "; }";
+  const std::string command = "cd '" + folder.string() + "' && { " + how + " '" + program_path() + "' " + arguments + "; }";
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return;
   // The smallest buffer: the program can be ahead of its reader by a few lines only, where a pipe holds dozens.

@@ -9,6 +9,7 @@
 #include "octet/base/require.h"
 #include "octet/models/decoder/config.h"
 #include "octet/recipes/registry.h"
+#include "support/paths.h"
 
 namespace octet::train {
 namespace {
@@ -123,7 +124,7 @@ TEST(Config, PrintsEveryKeyAndReadsItBack) {
 }
 
 TEST(Config, TheDocumentedDefaultsAreTheTrueOnes) {
-  const std::string page = read_file(fs::path(OCTET_SOURCE_DIR) / "docs" / "config.md");
+  const std::string page = read_file(fs::path(testing::source_dir()) / "docs" / "config.md");
   EXPECT_NE(page.find("```toml\n" + print_config(Config{}) + "```\n"), std::string::npos) << print_config(Config{});
 }
 
@@ -374,7 +375,7 @@ TEST(Presets, AreTheModelsThatTheyName) {
 
 TEST(Presets, AreWholeRuns) {
   for (const std::string& name : preset_names()) {
-    const Config c = load_config(fs::path(OCTET_SOURCE_DIR) / "configs" / (name + ".toml"));
+    const Config c = load_config(fs::path(testing::source_dir()) / "configs" / (name + ".toml"));
     EXPECT_NO_THROW(check_config(c)) << name;
     EXPECT_GE(decoder_config(c).max_position, c.training.seq_len) << name;
   }
@@ -382,7 +383,7 @@ TEST(Presets, AreWholeRuns) {
 
 TEST(Presets, RunsOnThemAreWhole) {
   int runs = 0;
-  for (const auto& entry : fs::directory_iterator(fs::path(OCTET_SOURCE_DIR) / "configs" / "runs")) {
+  for (const auto& entry : fs::directory_iterator(fs::path(testing::source_dir()) / "configs" / "runs")) {
     const Config c = load_config(entry.path());
     EXPECT_NO_THROW(check_config(c, 8)) << entry.path();
     EXPECT_EQ(c.run.name, entry.path().stem()) << entry.path();

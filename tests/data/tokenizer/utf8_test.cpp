@@ -5,6 +5,7 @@
 
 #include "data/files.h"
 #include "octet/base/file.h"
+#include "support/paths.h"
 
 namespace octet::data {
 namespace {
@@ -52,7 +53,7 @@ TEST(Utf8, RandomBytesBecomeWhatPythonMakesOfThem) {
   const TemporaryFolder folder;
   folder.write("bytes", bytes);
   folder.write("replace.py", "import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read().decode(errors='replace').encode())\n");
-  const std::string at = "cd '" + folder.path().string() + "' && '" OCTET_PYTHON_PROGRAM "' replace.py < bytes > replaced";
+  const std::string at = "cd '" + folder.path().string() + "' && '" + testing::python_path() + "' replace.py < bytes > replaced";
   ASSERT_EQ(std::system(at.c_str()), 0);
   EXPECT_TRUE(replaced(bytes) == read_file(folder / "replaced"));
 }

@@ -1,0 +1,15 @@
+// The folders and programs of this build that tests use. Only paths.cpp is compiled with their values, so that the object files of
+// tests do not depend on where the tree lies, and a compiler cache serves every copy of it.
+#pragma once
+
+#include <string>
+
+namespace octet::testing {
+
+std::string golden_dir();      // tests/golden
+std::string source_dir();      // the repository
+std::string program_path();    // the `octet` of this build
+std::string python_path();     // a Python with the packages of tests/requirements.txt
+std::string parquet_plugin();  // empty if the plugin is not built
+
+}  // namespace octet::testing
