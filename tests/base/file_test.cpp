@@ -29,7 +29,7 @@ class FileTest : public testing::Test {
 };
 
 template <class F>
-std::pair<ExitCode, std::string> error_of(F&& f) {
+std::pair<ExitCode, std::string> caught(F&& f) {
   try {
     f();
   } catch (const Error& error) {
@@ -52,10 +52,10 @@ TEST_F(FileTest, PiecesAreReadFromAnyPlace) {
     EXPECT_EQ(piece, text.substr(offset, 4));
   }
   reader.read_at(10, {});
-  EXPECT_EQ(error_of([&] { reader.read_at(8, std::as_writable_bytes(std::span(piece))); }),
+  EXPECT_EQ(caught([&] { reader.read_at(8, std::as_writable_bytes(std::span(piece))); }),
             std::pair(ExitCode::data, path.string() + ": ends at byte 10 of 10"));
-  EXPECT_EQ(error_of([&] { FileReader{folder_}; }), std::pair(ExitCode::data, folder_.string() + ": not a regular file"));
-  EXPECT_EQ(error_of([&] { FileReader{folder_ / "y"}; }).first, ExitCode::data);
+  EXPECT_EQ(caught([&] { FileReader{folder_}; }), std::pair(ExitCode::data, folder_.string() + ": not a regular file"));
+  EXPECT_EQ(caught([&] { FileReader{folder_ / "y"}; }).first, ExitCode::data);
 }
 
 TEST_F(FileTest, ReadsWhatWasWritten) {
@@ -106,7 +106,7 @@ TEST_F(FileTest, GoesOnAndTakesBack) {
   writer.write("?");
   writer.finish();
   EXPECT_TRUE(read_file(path) == "kept andl" + large + "?");
-  EXPECT_EQ(error_of([&] { FileWriter missing(folder_ / "none", 0); }).first, ExitCode::internal);
+  EXPECT_EQ(caught([&] { FileWriter missing(folder_ / "none", 0); }).first, ExitCode::internal);
 }
 
 TEST_F(FileTest, ALockIsHeldByOne) {
@@ -114,7 +114,7 @@ TEST_F(FileTest, ALockIsHeldByOne) {
   {
     FileLock lock(path, "the corpus");
     const FileLock moved(std::move(lock));
-    EXPECT_EQ(error_of([&] { FileLock second(path, "the corpus"); }),
+    EXPECT_EQ(caught([&] { FileLock second(path, "the corpus"); }),
               std::pair(ExitCode::config, std::string("the corpus: another process is writing this")));
     const FileLock other(folder_ / "y", "another");
   }
@@ -135,10 +135,10 @@ TEST_F(FileTest, MapsMoveAndEmptyFilesAreEmpty) {
 }
 
 TEST_F(FileTest, SaysWhatIsWrong) {
-  EXPECT_EQ(error_of([&] { read_file(folder_ / "none"); }),
+  EXPECT_EQ(caught([&] { read_file(folder_ / "none"); }),
             std::pair(ExitCode::data, (folder_ / "none").string() + ": No such file or directory"));
-  EXPECT_EQ(error_of([&] { read_file(folder_); }), std::pair(ExitCode::data, folder_.string() + ": not a regular file"));
-  EXPECT_EQ(error_of([&] { FileWriter writer(folder_ / "none" / "x"); }),
+  EXPECT_EQ(caught([&] { read_file(folder_); }), std::pair(ExitCode::data, folder_.string() + ": not a regular file"));
+  EXPECT_EQ(caught([&] { FileWriter writer(folder_ / "none" / "x"); }),
             std::pair(ExitCode::internal, (folder_ / "none" / "x").string() + ": cannot create: No such file or directory"));
 }
 
@@ -160,7 +160,7 @@ TEST_F(FileTest, AFullDiskLeavesTheOldFile) {
   rlimit small = before;
   small.rlim_cur = 100000;
   setrlimit(RLIMIT_FSIZE, &small);
-  const auto error = error_of([&] { write_file_atomically(path, std::string(3 << 20, 'x')); });
+  const auto error = caught([&] { write_file_atomically(path, std::string(3 << 20, 'x')); });
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(error.first, ExitCode::internal);

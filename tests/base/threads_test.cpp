@@ -10,7 +10,7 @@
 namespace octet {
 namespace {
 
-class Threads : public testing::TestWithParam<int> {
+class Threads : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override { set_num_threads(GetParam()); }
 };
@@ -87,7 +87,7 @@ TEST_P(Threads, RangesCoverOnce) {
   EXPECT_ANY_THROW(parallel_ranges(10, 0, [](std::int64_t, std::int64_t) {}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Counts, Threads, testing::Values(1, 2, 5));
+INSTANTIATE_TEST_SUITE_P(Counts, Threads, ::testing::Values(1, 2, 5));
 
 TEST(ThreadCount, MustBePositive) {
   EXPECT_ANY_THROW(set_num_threads(0));

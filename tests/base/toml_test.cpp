@@ -13,7 +13,7 @@ namespace {
 
 using Kind = TomlNode::Kind;
 
-std::string error_of(const std::string& text) {
+std::string toml_error(const std::string& text) {
   try {
     parse_toml(text, "run.toml");
   } catch (const Error& error) {
@@ -43,12 +43,12 @@ TEST(Toml, KeepsKindsLinesAndOrder) {
 }
 
 TEST(Toml, BrokenTextGetsOneLineWithItsPlace) {
-  EXPECT_EQ(error_of("[optimizer]\nlr == 3\n").rfind("run.toml:2: ", 0), 0u) << error_of("[optimizer]\nlr == 3\n");
-  EXPECT_EQ(error_of("a = 1\na = 2\n").rfind("run.toml:2: ", 0), 0u);
-  EXPECT_EQ(error_of("a = [1, 2\n").rfind("run.toml:", 0), 0u);
-  EXPECT_EQ(error_of("a = \"\xff\"\n").rfind("run.toml:1: ", 0), 0u);
-  EXPECT_EQ(error_of("day = 2024-01-01\n"), "run.toml:1: a date or time, which no key takes; put quotes around it");
-  EXPECT_NE(error_of("a = " + std::string(100000, '[')), "");  // nesting is limited: no stack overflow
+  EXPECT_EQ(toml_error("[optimizer]\nlr == 3\n").rfind("run.toml:2: ", 0), 0u) << toml_error("[optimizer]\nlr == 3\n");
+  EXPECT_EQ(toml_error("a = 1\na = 2\n").rfind("run.toml:2: ", 0), 0u);
+  EXPECT_EQ(toml_error("a = [1, 2\n").rfind("run.toml:", 0), 0u);
+  EXPECT_EQ(toml_error("a = \"\xff\"\n").rfind("run.toml:1: ", 0), 0u);
+  EXPECT_EQ(toml_error("day = 2024-01-01\n"), "run.toml:1: a date or time, which no key takes; put quotes around it");
+  EXPECT_NE(toml_error("a = " + std::string(100000, '[')), "");  // nesting is limited: no stack overflow
 }
 
 TEST(Toml, ValuesOfOptions) {

@@ -218,7 +218,7 @@ TEST(Writer, RefusesSlicesThatDoNotCover) {
 // --- full disks -------------------------------------------------------------------------------------------------------------
 
 // Runs `body` in a process of its own, whose limits and mounts may be changed; it returns whether all went well there.
-bool in_child(const std::function<bool()>& body) {
+bool succeeds_in_child(const std::function<bool()>& body) {
   set_num_threads(1);  // fork copies no thread
   const pid_t pid = ::fork();
   if (pid == 0) {
@@ -266,7 +266,7 @@ bool survives_a_full_disk(const std::filesystem::path& root, WriteMode mode, con
 
 TEST_P(BothModes, AFileSizeLimitIsOneLineAndCostsNothing) {
   const TemporaryFolder folder;
-  EXPECT_TRUE(in_child([&] {
+  EXPECT_TRUE(succeeds_in_child([&] {
     ::signal(SIGXFSZ, SIG_IGN);
     const auto limit = [](rlim_t bytes) {
       rlimit value{};
@@ -285,8 +285,8 @@ TEST_P(BothModes, AFullDiskIsOneLineAndCostsNothing) {
     return ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
            ::mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=32m") == 0;
   };
-  if (!in_child(mount_small)) GTEST_SKIP() << "no permission to mount a small disk";
-  EXPECT_TRUE(in_child([&] {
+  if (!succeeds_in_child(mount_small)) GTEST_SKIP() << "no permission to mount a small disk";
+  EXPECT_TRUE(succeeds_in_child([&] {
     mount_small();
     const auto root = folder / "checkpoints";
     const auto ballast = folder / "ballast";

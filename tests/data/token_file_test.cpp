@@ -41,14 +41,14 @@ std::vector<std::vector<std::int32_t>> documents_of(const std::filesystem::path&
   return documents;
 }
 
-using Documents = std::vector<std::vector<std::int32_t>>;
+using TokenLists = std::vector<std::vector<std::int32_t>>;
 
 TEST(TokenFile, DocumentsOfLlmcBeginWithTheirToken) {
   const TemporaryFolder folder;
   const auto a = folder.write("a.bin", gpt2_of({50256, 7, 8, 50256, 9, 50256, 50256, 1}));
   const auto b = folder.write("b.bin", gpt2_of({2, 3, 50256, 4}));  // goes on with a document of a.bin
   const CorpusInfo info = prepare_tokens({.inputs = {a, b}, .format = InputFormat::llmc, .output = folder / "c"}).corpus;
-  EXPECT_EQ(documents_of(folder / "c"), (Documents{{50256, 7, 8}, {50256, 9}, {50256}, {50256, 1}, {2, 3}, {50256, 4}}));
+  EXPECT_EQ(documents_of(folder / "c"), (TokenLists{{50256, 7, 8}, {50256, 9}, {50256}, {50256, 1}, {2, 3}, {50256, 4}}));
   EXPECT_EQ(info.vocab_size, 50257);
   EXPECT_EQ(info.type, TokenType::u16);
   EXPECT_EQ(info.tokenizer, "");
@@ -56,7 +56,7 @@ TEST(TokenFile, DocumentsOfLlmcBeginWithTheirToken) {
 
   const auto large = folder.write("l.bin.gz", gzipped(llmc(20240801, 7, 5, {128000, 5, 127999, 128000, 6})));
   const CorpusInfo llama = prepare_tokens({.inputs = {large}, .format = InputFormat::llmc, .output = folder / "l"}).corpus;
-  EXPECT_EQ(documents_of(folder / "l"), (Documents{{128000, 5, 127999}, {128000, 6}}));
+  EXPECT_EQ(documents_of(folder / "l"), (TokenLists{{128000, 5, 127999}, {128000, 6}}));
   EXPECT_EQ(llama.vocab_size, 128001);
   EXPECT_EQ(llama.type, TokenType::i32);
 }
@@ -65,14 +65,14 @@ TEST(TokenFile, DocumentsOfNanoGptEndWithTheirToken) {
   const TemporaryFolder folder;
   const auto file = folder.write("train.bin", raw16({7, 8, 50256, 50256, 65535, 9}));
   prepare_tokens({.inputs = {file}, .format = InputFormat::nanogpt, .output = folder / "c"});
-  EXPECT_EQ(documents_of(folder / "c"), (Documents{{7, 8, 50256}, {50256}, {65535, 9}}));
+  EXPECT_EQ(documents_of(folder / "c"), (TokenLists{{7, 8, 50256}, {50256}, {65535, 9}}));
 }
 
 // Larger than a task, in tasks that end with documents; the tokenizer's own end-of-document token is not added.
 TEST(TokenFile, ManyDocumentsStayAsTheyAre) {
   const TemporaryFolder folder;
   std::vector<std::int64_t> tokens;
-  Documents expected;
+  TokenLists expected;
   for (std::int32_t d = 0; d < 3000; ++d) {
     expected.emplace_back();
     for (std::int32_t t = 0; t < d % 701; ++t) expected.back().push_back((t * 31 + d) % 50000);

@@ -7,12 +7,12 @@
 namespace octet::data {
 namespace {
 
-struct Sample {
+struct WindowCase {
   std::vector<std::int32_t> tokens, targets, document_starts;
 };
 
-Sample read(const Windows& windows, std::int64_t w, std::int32_t base = 0) {
-  Sample sample;
+WindowCase read(const Windows& windows, std::int64_t w, std::int32_t base = 0) {
+  WindowCase sample;
   sample.tokens.resize(static_cast<std::size_t>(windows.seq_len()));
   sample.targets.resize(static_cast<std::size_t>(windows.seq_len()));
   windows.read(w, 256, {sample.tokens, sample.targets}, sample.document_starts, base);
@@ -58,7 +58,7 @@ TEST(Windows, AllLengthsAgreeWithTheStream) {
     EXPECT_LE(windows.count() * length + 1, total);
     EXPECT_GT((windows.count() + 1) * length + 1, total);
     for (std::int64_t w = 0; w < windows.count(); ++w) {
-      const Sample sample = read(windows, w);
+      const WindowCase sample = read(windows, w);
       const auto first = static_cast<std::size_t>(w * length);
       EXPECT_EQ(sample.tokens, ids_of(stream.substr(first, static_cast<std::size_t>(length))));
       EXPECT_EQ(sample.targets, ids_of(stream.substr(first + 1, static_cast<std::size_t>(length))));

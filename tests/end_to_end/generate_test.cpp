@@ -7,7 +7,7 @@
 namespace octet::testing {
 namespace {
 
-std::vector<double> values_of(const checkpoint::ModelWeights& weights, const std::string& name) {
+std::vector<double> values_named(const checkpoint::ModelWeights& weights, const std::string& name) {
   checkpoint::WeightReader reader(weights, name);
   std::vector<double> values(static_cast<std::size_t>(reader.elements()));
   reader.read(0, reader.elements(), DType::f64, values.data());
@@ -80,7 +80,7 @@ TEST_F(Model, ExportsTheWeightsThatTheRunLeft) {
   bool differs = false;
   for (const std::string& name : wide.names()) {
     ASSERT_EQ(wide.find(name)->dtype, DType::f32);
-    const std::vector<double> master = values_of(wide, name), rounded = values_of(narrow, name);
+    const std::vector<double> master = values_named(wide, name), rounded = values_named(narrow, name);
     ASSERT_EQ(master.size(), rounded.size());
     for (std::size_t i = 0; i < master.size(); ++i) {
       ASSERT_EQ(static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(master[i])))), rounded[i]) << name;

@@ -21,7 +21,7 @@ namespace {
 using testing::Fill;
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr ScaleTile kTiles[] = {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_1x128, ScaleTile::block_128x128,
+constexpr ScaleTile kAllTiles[] = {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_1x128, ScaleTile::block_128x128,
                                 ScaleTile::mx_1x32};
 
 // A matrix in host memory, its rows `gap` elements further apart than they are long.
@@ -41,15 +41,15 @@ Matrix make_matrix(std::int64_t rows, std::int64_t cols, Fill fill, std::int64_t
   return m;
 }
 
-struct Expected {
+struct ExpectedCodes {
   std::vector<std::uint8_t> codes;  // [R, C]
   std::vector<float> scale_inv;     // [tiles down, tiles across]; MX: codes as floats
   float amax = 0;
 };
 
 // The contract by the letter, one element at a time, for tiles of height x width.
-Expected reference(const Matrix& m, const QuantSpec& spec, std::int64_t height, std::int64_t width, const float* fixed) {
-  Expected e;
+ExpectedCodes reference(const Matrix& m, const QuantSpec& spec, std::int64_t height, std::int64_t width, const float* fixed) {
+  ExpectedCodes e;
   e.codes.resize(static_cast<std::size_t>(m.rows * m.cols));
   for (std::int64_t r0 = 0; r0 < m.rows; r0 += height) {
     for (std::int64_t c0 = 0; c0 < m.cols; c0 += width) {
@@ -138,7 +138,7 @@ class QuantizeTest : public ::testing::Test {
     return tile == ScaleTile::mx_1x32 ? scales.as_bytes()[at] : static_cast<const float*>(scales.data)[at];
   }
 
-  static void expect_version(const Matrix& m, const Expected& e, ScaleTile tile, const Tensor& codes, const Tensor& scales,
+  static void expect_version(const Matrix& m, const ExpectedCodes& e, ScaleTile tile, const Tensor& codes, const Tensor& scales,
                              const std::string& what) {
     for (std::int64_t r = 0; r < m.rows; ++r) {
       for (std::int64_t c = 0; c < codes.shape[1]; ++c) {
@@ -169,11 +169,11 @@ class QuantizeTest : public ::testing::Test {
     float amax = 0.25f;
     quantize(*queue_, scratch_,
              {.x = upload(m, dtype), .spec = spec, .out = out, .scale = fixed, .amax = fixed ? &amax : nullptr});
-    const Expected by_rows = reference(m, spec, tile_height(spec.tile, m.rows), width_of(spec.tile, m.cols), fixed);
+    const ExpectedCodes by_rows = reference(m, spec, tile_height(spec.tile, m.rows), width_of(spec.tile, m.cols), fixed);
     if (parts != Parts::columns) expect_version(m, by_rows, spec.tile, out.codes, out.scale_inv, what + " rows");
     if (parts != Parts::rows) {
       const Matrix t = transposed(m);
-      const Expected by_columns = reference(t, spec, tile_height(spec.tile, t.rows), width_of(spec.tile, t.cols), fixed);
+      const ExpectedCodes by_columns = reference(t, spec, tile_height(spec.tile, t.rows), width_of(spec.tile, t.cols), fixed);
       expect_version(t, by_columns, spec.tile, out.codes_t, out.scale_inv_t, what + " columns");
     }
     if (fixed) {
@@ -194,7 +194,7 @@ QuantSpec spec_of(ScaleTile tile, Fp8Format format = Fp8Format::e4m3) {
 
 TEST_F(QuantizeTest, FollowsTheContractForEveryTileShapeAndValue) {
   const std::pair<std::int64_t, std::int64_t> shapes[] = {{1, 1}, {17, 33}, {64, 64}, {130, 257}, {31, 300}, {1, 700}, {300, 1}};
-  for (const ScaleTile tile : kTiles) {
+  for (const ScaleTile tile : kAllTiles) {
     for (const auto& [rows, cols] : shapes) {
       for (const Fill fill : testing::kFills) {
         const Matrix m = make_matrix(rows, cols, fill, fill == Fill::wide ? 7 : 0);
@@ -211,7 +211,7 @@ TEST_F(QuantizeTest, FollowsTheContractForEveryTileShapeAndValue) {
 }
 
 TEST_F(QuantizeTest, CutsLargeTensorsWithoutASeam) {
-  for (const ScaleTile tile : kTiles) {
+  for (const ScaleTile tile : kAllTiles) {
     check(make_matrix(530, 1100, Fill::normal), spec_of(tile), DType::bf16, Parts::both, padded_k(530, tile));
     check(make_matrix(3, 22000, Fill::every_pattern), spec_of(tile), DType::f32, Parts::both, padded_k(3, tile));
     check(make_matrix(3, 70001, Fill::wide, 1), spec_of(tile), DType::bf16, Parts::rows, 0);
@@ -221,7 +221,7 @@ TEST_F(QuantizeTest, CutsLargeTensorsWithoutASeam) {
 }
 
 TEST_F(QuantizeTest, AppliesEpsilonAndPowerOf2) {
-  for (const ScaleTile tile : kTiles) {
+  for (const ScaleTile tile : kAllTiles) {
     QuantSpec spec = spec_of(tile);
     spec.power_of_2 = !spec.power_of_2;
     spec.epsilon = 2.5f;
@@ -298,7 +298,7 @@ TEST_F(QuantizeTest, RoundsEveryKindOfF32ToBf16) {
 TEST_F(QuantizeTest, DoesNotDependOnThreads) {
   const int before = num_threads();
   const Matrix m = make_matrix(900, 1100, Fill::wide);
-  for (const ScaleTile tile : kTiles) {
+  for (const ScaleTile tile : kAllTiles) {
     std::vector<Bytes> results;
     for (const int threads : {1, 4}) {
       set_num_threads(threads);
@@ -363,7 +363,7 @@ TEST_F(QuantizeTest, MetaAsksForTheSameScratchAndCountsTheSameWork) {
   const std::unique_ptr<Device> meta = make_device(DeviceKind::meta);
   const std::unique_ptr<Queue> meta_queue = meta->make_queue();
   Arena meta_scratch(*meta, MemoryCategory::workspace, 0);
-  for (const ScaleTile tile : kTiles) {
+  for (const ScaleTile tile : kAllTiles) {
     const Matrix m = make_matrix(130, 257, Fill::normal);
     const Quantized out = make_output(spec_of(tile), 130, 257, Parts::both, 130);
     const Quantize op{.x = upload(m, DType::bf16), .spec = spec_of(tile), .out = out};
@@ -400,7 +400,7 @@ TEST_F(QuantizeTest, RefusesWhatDoesNotFit) {
 }
 
 TEST_F(QuantizeTest, TakesTensorsWithoutElements) {
-  for (const ScaleTile tile : kTiles) {
+  for (const ScaleTile tile : kAllTiles) {
     for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{0, 48}, {48, 0}}) {
       const Tensor x = fresh(DType::bf16, {rows, cols});
       const Quantized out = make_output(spec_of(tile), rows, cols, Parts::both, rows);

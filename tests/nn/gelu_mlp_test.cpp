@@ -5,23 +5,23 @@
 namespace octet::nn {
 namespace {
 
-constexpr std::int64_t kTokens = 9, kDim = 16, kFfn = 32;
+constexpr std::int64_t kGeluTokens = 9, kGeluDim = 16, kGeluFfn = 32;
 
 struct GeluMlpLayer : testing::LayerTest {
   void make(const Recipe& of, kernels::Gelu gelu = kernels::Gelu::exact) {
     use(of);
     mlp = std::make_unique<GeluMlp>(
         GeluMlp::Options{
-            .up = "up", .down = "down", .dim = kDim, .ffn = kFfn, .gelu = gelu, .init_std = 0.5, .output_init_std = 0.5},
+            .up = "up", .down = "down", .dim = kGeluDim, .ffn = kGeluFfn, .gelu = gelu, .init_std = 0.5, .output_init_std = 0.5},
         recipe, *parameters, *scales);
     materialise({&mlp->up(), &mlp->down()});
     for (const Linear* linear : {&mlp->up(), &mlp->down()}) {
       const Tensor& bias = linear->bias()->value;
       queue->copy_to_device(bias.data, random(dtype(), bias.shape).data, bias.bytes());
     }
-    h = random(dtype(), {kTokens, kDim});
-    residual = random(dtype(), {kTokens, kDim});
-    gy = random(dtype(), {kTokens, kDim});
+    h = random(dtype(), {kGeluTokens, kGeluDim});
+    residual = random(dtype(), {kGeluTokens, kGeluDim});
+    gy = random(dtype(), {kGeluTokens, kGeluDim});
   }
 
   std::unique_ptr<GeluMlp> mlp;
@@ -31,11 +31,11 @@ struct GeluMlpLayer : testing::LayerTest {
 TEST_F(GeluMlpLayer, BackwardIsTheDerivative) {
   for (const kernels::Gelu gelu : {kernels::Gelu::exact, kernels::Gelu::tanh}) {
     make(testing::fp64_recipe(), gelu);
-    const Tensor y = zeros(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
+    const Tensor y = zeros(DType::f64, {kGeluTokens, kGeluDim}), gh = random(DType::f64, {kGeluTokens, kGeluDim});
     GeluMlpSaved saved;
     const auto loss = [&] {
       stash.release_to(0);
-      mlp->forward(scope(), made(mlp->input(scope(), kTokens, saved), h), residual, y, saved);
+      mlp->forward(scope(), made(mlp->input(scope(), kGeluTokens, saved), h), residual, y, saved);
       return dot(y, gy);
     };
     loss();
@@ -53,7 +53,7 @@ TEST_F(GeluMlpLayer, AllWaysToBackwardGiveTheSameBits) {
   for (const std::string& name : recipes::recipe_names()) {
     for (const std::string wgrad : {"recipe", "bf16"}) {
       make(recipes::make_recipe(name, {.wgrad = wgrad}));
-      const Tensor y = zeros(dtype(), {kTokens, kDim});
+      const Tensor y = zeros(dtype(), {kGeluTokens, kGeluDim});
       Tensor bias_gradient;
       enum class Way { forward, without_y, rebuilt };
       const auto gradient = [&](Way way) {
@@ -63,9 +63,9 @@ TEST_F(GeluMlpLayer, AllWaysToBackwardGiveTheSameBits) {
         Scope s = scope();
         s.checkpointing = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
         s.record = way == Way::without_y ? Record::nothing : Record::amax;
-        mlp->forward(s, made(mlp->input(s, kTokens, saved), h), residual, way == Way::without_y ? Tensor{} : y, saved);
-        if (way == Way::rebuilt) mlp->rebuild(s, made(mlp->rebuild_input(s, kTokens), h), saved);
-        const Tensor gh = zeros(dtype(), {kTokens, kDim});
+        mlp->forward(s, made(mlp->input(s, kGeluTokens, saved), h), residual, way == Way::without_y ? Tensor{} : y, saved);
+        if (way == Way::rebuilt) mlp->rebuild(s, made(mlp->rebuild_input(s, kGeluTokens), h), saved);
+        const Tensor gh = zeros(dtype(), {kGeluTokens, kGeluDim});
         const parallel::Parameter& bias = *mlp->up().bias();
         queue->zero(bias.grad.data, bias.grad.bytes());
         mlp->backward(s, made(mlp->down().gradient(s, gy), gy), saved, gh);

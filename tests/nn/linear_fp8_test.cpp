@@ -16,7 +16,7 @@ using testing::near;
 using testing::values_of;
 
 // Not multiples of 128, and tokens none of 16; more than a block of each.
-constexpr std::int64_t kTokens = 150, kIn = 160, kOut = 272;
+constexpr std::int64_t kRows = 150, kIn = 160, kOut = 272;
 
 struct Matrix {
   std::vector<double> values;
@@ -138,10 +138,10 @@ struct Fp8Linear : testing::LayerTest, ::testing::WithParamInterface<Setting> {
     linear = std::make_unique<Linear>(Linear::Options{.parts = {"layer"}, .out = kOut, .in = kIn, .init_std = 0.1}, recipe, *parameters,
                                       *scales);
     materialise({linear.get()});
-    x = random(DType::bf16, {kTokens, kIn});
-    gy = random(DType::bf16, {kTokens, kOut}, 0.1);
-    y = zeros(DType::bf16, {kTokens, kOut});
-    gx = zeros(DType::bf16, {kTokens, kIn});
+    x = random(DType::bf16, {kRows, kIn});
+    gy = random(DType::bf16, {kRows, kOut}, 0.1);
+    y = zeros(DType::bf16, {kRows, kOut});
+    gx = zeros(DType::bf16, {kRows, kIn});
   }
   void run(LinearObserver* observer, const Tensor& residual = {}) {
     stash.release_to(0);
@@ -234,7 +234,7 @@ TEST_F(Fp8Linear, Bf16IsOutsideTheBand) {
 TEST_P(Fp8Linear, WatchingChangesNothing) {
   const auto results = [&](LinearObserver* observer) {
     make(recipes::make_recipe(GetParam().recipe, GetParam().options));
-    const Tensor given = filled(DType::bf16, {kTokens, kIn}, [](std::int64_t i) { return std::sin(static_cast<double>(i)); });
+    const Tensor given = filled(DType::bf16, {kRows, kIn}, [](std::int64_t i) { return std::sin(static_cast<double>(i)); });
     queue->copy(x.data, given.data, x.bytes());
     queue->copy(gy.data, given.data, std::min(gy.bytes(), given.bytes()));
     queue->zero(gy.as_bytes() + given.bytes(), gy.bytes() - given.bytes());
@@ -250,7 +250,7 @@ TEST_P(Fp8Linear, WatchingChangesNothing) {
 TEST_P(Fp8Linear, AddsTheResidualAndAccumulatesTheGradient) {
   make(recipes::make_recipe(GetParam().recipe, GetParam().options));
   Watcher watcher;
-  const Tensor residual = random(DType::bf16, {kTokens, kOut});
+  const Tensor residual = random(DType::bf16, {kRows, kOut});
   const Tensor before = random(DType::f32, {kOut, kIn});
   queue->copy(linear->weight().grad.data, before.data, before.bytes());
   linear->weight().grad_is_stale = false;  // another micro-batch of this step has written it
@@ -261,7 +261,7 @@ TEST_P(Fp8Linear, AddsTheResidualAndAccumulatesTheGradient) {
   for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += b[i];
   EXPECT_TRUE(near(values_of(y), sum, {.absolute = 0x1p-20, .relative = kUnitRoundoffBf16}));
   // A BF16 wgrad's sum starts from what is there: its order differs.
-  const double tokens = static_cast<double>(kTokens);
+  const double tokens = static_cast<double>(kRows);
   EXPECT_TRUE(near(values_of(linear->weight().grad), gradient, {.absolute = gamma(tokens, kUnitRoundoffF32) * 16}));
 }
 
@@ -272,7 +272,7 @@ TEST_P(Fp8Linear, OverwritesTheGradientOfTheStepBefore) {
   ASSERT_TRUE(linear->weight().grad_is_stale);
   run(&watcher, {});
   EXPECT_FALSE(linear->weight().grad_is_stale);
-  const double tokens = static_cast<double>(kTokens);
+  const double tokens = static_cast<double>(kRows);
   EXPECT_TRUE(near(values_of(linear->weight().grad), watcher.products["gw"].values, {.absolute = gamma(tokens, kUnitRoundoffF32) * 16}));
 }
 
@@ -323,7 +323,7 @@ TEST_F(Fp8Linear, RecordsAmaxOfEveryOperand) {
   evaluation.record = Record::nothing;
   LinearSaved saved;
   linear->forward(evaluation, x, {}, y, &saved);
-  linear->backward(evaluation, random(DType::bf16, {kTokens, kOut}, 10.0), saved, gx);
+  linear->backward(evaluation, random(DType::bf16, {kRows, kOut}, 10.0), saved, gx);
   EXPECT_EQ(recorded(0), (std::vector<double>{9, 0, 0, 0}));
   EXPECT_EQ(recorded(2), (std::vector<double>{g1, 0, 0, 0}));
 }

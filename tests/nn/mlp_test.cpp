@@ -5,17 +5,17 @@
 namespace octet::nn {
 namespace {
 
-constexpr std::int64_t kTokens = 9, kDim = 16, kFfn = 32;
+constexpr std::int64_t kMlpTokens = 9, kMlpDim = 16, kMlpFfn = 32;
 
 struct MlpLayer : testing::LayerTest {
   void make(const Recipe& of) {
     use(of);
-    mlp = std::make_unique<Mlp>(Mlp::Options{.name = "mlp", .dim = kDim, .ffn = kFfn, .init_std = 0.5, .output_init_std = 0.5}, recipe,
+    mlp = std::make_unique<Mlp>(Mlp::Options{.name = "mlp", .dim = kMlpDim, .ffn = kMlpFfn, .init_std = 0.5, .output_init_std = 0.5}, recipe,
                                 *parameters, *scales);
     materialise({&mlp->gate_up(), &mlp->down()});
-    h = random(dtype(), {kTokens, kDim});
-    residual = random(dtype(), {kTokens, kDim});
-    gy = random(dtype(), {kTokens, kDim});
+    h = random(dtype(), {kMlpTokens, kMlpDim});
+    residual = random(dtype(), {kMlpTokens, kMlpDim});
+    gy = random(dtype(), {kMlpTokens, kMlpDim});
   }
 
   std::unique_ptr<Mlp> mlp;
@@ -24,11 +24,11 @@ struct MlpLayer : testing::LayerTest {
 
 TEST_F(MlpLayer, BackwardIsTheDerivative) {
   make(testing::fp64_recipe());
-  const Tensor y = zeros(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
+  const Tensor y = zeros(DType::f64, {kMlpTokens, kMlpDim}), gh = random(DType::f64, {kMlpTokens, kMlpDim});
   MlpSaved saved;
   const auto loss = [&] {
     stash.release_to(0);
-    mlp->forward(scope(), made(mlp->input(scope(), kTokens, saved), h), residual, y, saved);
+    mlp->forward(scope(), made(mlp->input(scope(), kMlpTokens, saved), h), residual, y, saved);
     return dot(y, gy);
   };
   loss();
@@ -43,7 +43,7 @@ TEST_F(MlpLayer, AllWaysToBackwardGiveTheSameBits) {
   for (const std::string& name : recipes::recipe_names()) {
     for (const std::string wgrad : {"recipe", "bf16"}) {
       make(recipes::make_recipe(name, {.wgrad = wgrad}));
-      const Tensor y = zeros(dtype(), {kTokens, kDim});
+      const Tensor y = zeros(dtype(), {kMlpTokens, kMlpDim});
       enum class Way { forward, without_y, rebuilt };
       const auto gradient = [&](Way way) {
         stash.release_to(0);
@@ -52,9 +52,9 @@ TEST_F(MlpLayer, AllWaysToBackwardGiveTheSameBits) {
         Scope s = scope();
         s.checkpointing = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
         s.record = way == Way::without_y ? Record::nothing : Record::amax;
-        mlp->forward(s, made(mlp->input(s, kTokens, saved), h), residual, way == Way::without_y ? Tensor{} : y, saved);
-        if (way == Way::rebuilt) mlp->rebuild(s, made(mlp->rebuild_input(s, kTokens), h), saved);
-        const Tensor gh = zeros(dtype(), {kTokens, kDim});
+        mlp->forward(s, made(mlp->input(s, kMlpTokens, saved), h), residual, way == Way::without_y ? Tensor{} : y, saved);
+        if (way == Way::rebuilt) mlp->rebuild(s, made(mlp->rebuild_input(s, kMlpTokens), h), saved);
+        const Tensor gh = zeros(dtype(), {kMlpTokens, kMlpDim});
         mlp->backward(s, made(mlp->down().gradient(s, gy), gy), saved, gh);
         return gh;
       };

@@ -8,7 +8,7 @@ namespace {
 
 using testing::values_of;
 
-constexpr std::int64_t kTokens = 40, kDim = 16, kFfn = 32, kExperts = 4;
+constexpr std::int64_t kMoeTokens = 40, kMoeDim = 16, kMoeFfn = 32, kExperts = 4;
 
 double distance(const Tensor& a, const Tensor& b) {
   const auto x = values_of(a), y = values_of(b);
@@ -24,8 +24,8 @@ struct MoeLayer : testing::LayerTest {
   void make(const Recipe& of, std::int64_t top_k = 2, double losses = 0) {
     use(of);
     moe = std::make_unique<Moe>(Moe::Options{.name = "moe",
-                                             .dim = kDim,
-                                             .ffn = kFfn,
+                                             .dim = kMoeDim,
+                                             .ffn = kMoeFfn,
                                              .experts = kExperts,
                                              .top_k = top_k,
                                              .init_std = 0.5,
@@ -34,9 +34,9 @@ struct MoeLayer : testing::LayerTest {
                                              .z = 0.3 * losses},
                                 recipe, *parameters, *scales);
     materialise(moe->linears());
-    h = random(dtype(), {kTokens, kDim});
-    residual = random(dtype(), {kTokens, kDim});
-    gy = random(dtype(), {kTokens, kDim});
+    h = random(dtype(), {kMoeTokens, kMoeDim});
+    residual = random(dtype(), {kMoeTokens, kMoeDim});
+    gy = random(dtype(), {kMoeTokens, kMoeDim});
   }
   enum class Way { forward, without_y, rebuilt };
   // y, and after backward gh.
@@ -47,9 +47,9 @@ struct MoeLayer : testing::LayerTest {
     Scope s = scope();
     s.checkpointing = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
     s.record = way == Way::without_y ? Record::nothing : Record::amax;
-    const Tensor y = zeros(dtype(), {kTokens, kDim}), gh = zeros(dtype(), {kTokens, kDim});
-    moe->forward(s, made(moe->input(s, kTokens, saved), h), residual, way == Way::without_y ? Tensor{} : y, saved);
-    if (way == Way::rebuilt) moe->rebuild(s, made(moe->rebuild_input(s, kTokens), h), saved);
+    const Tensor y = zeros(dtype(), {kMoeTokens, kMoeDim}), gh = zeros(dtype(), {kMoeTokens, kMoeDim});
+    moe->forward(s, made(moe->input(s, kMoeTokens, saved), h), residual, way == Way::without_y ? Tensor{} : y, saved);
+    if (way == Way::rebuilt) moe->rebuild(s, made(moe->rebuild_input(s, kMoeTokens), h), saved);
     moe->backward(s, {.values = gy}, saved, gh);
     return {y, gh};
   }
@@ -62,14 +62,14 @@ struct MoeLayer : testing::LayerTest {
 
 TEST_F(MoeLayer, BackwardIsTheDerivative) {
   make(testing::fp64_recipe(), 2, 1.0);
-  const Tensor y = zeros(DType::f64, {kTokens, kDim}), gh = random(DType::f64, {kTokens, kDim});
+  const Tensor y = zeros(DType::f64, {kMoeTokens, kMoeDim}), gh = random(DType::f64, {kMoeTokens, kMoeDim});
   MoeSaved saved;
   const auto loss = [&] {
     stash.release_to(0);
     double total[2] = {};
     Scope s = scope();
     s.router_total = total;
-    moe->forward(s, made(moe->input(s, kTokens, saved), h), residual, y, saved);
+    moe->forward(s, made(moe->input(s, kMoeTokens, saved), h), residual, y, saved);
     return dot(y, gy) + 0.7 * total[0] + 0.3 * total[1];
   };
   loss();
@@ -99,7 +99,7 @@ TEST_F(MoeLayer, AllTokensOnOneExpert) {
   for (const std::string& name : recipes::recipe_names()) {
     make(recipes::make_recipe(name, {}), 1);
     blind_the_router();
-    const Tensor nothing = zeros(dtype(), {kTokens, kDim});
+    const Tensor nothing = zeros(dtype(), {kMoeTokens, kMoeDim});
     residual = nothing;
     const auto [y, gh] = run();
     const auto experts = moe->linears();
@@ -110,16 +110,16 @@ TEST_F(MoeLayer, AllTokensOnOneExpert) {
     const Tensor gate_up = copy(experts[0]->weight().primary()), down = copy(experts[1]->weight().primary());
     const Tensor input = h, upstream = gy;
     use(recipe);
-    Mlp mlp({.name = "mlp", .dim = kDim, .ffn = kFfn}, recipe, *parameters, *scales);
+    Mlp mlp({.name = "mlp", .dim = kMoeDim, .ffn = kMoeFfn}, recipe, *parameters, *scales);
     materialise({&mlp.gate_up(), &mlp.down()});
     queue->copy(mlp.gate_up().weight().primary().data, gate_up.data, gate_up.bytes());
     queue->copy(mlp.down().weight().primary().data, down.data, down.bytes());
     parameters->refresh(*queue, scratch);
-    const Tensor y1 = zeros(dtype(), {kTokens, kDim}), gh1 = zeros(dtype(), {kTokens, kDim});
+    const Tensor y1 = zeros(dtype(), {kMoeTokens, kMoeDim}), gh1 = zeros(dtype(), {kMoeTokens, kMoeDim});
     stash.release_to(0);
     scratch.release_to(0);
     MlpSaved saved;
-    mlp.forward(scope(), made(mlp.input(scope(), kTokens, saved), input), nothing, y1, saved);
+    mlp.forward(scope(), made(mlp.input(scope(), kMoeTokens, saved), input), nothing, y1, saved);
     mlp.backward(scope(), made(mlp.down().gradient(scope(), upstream), upstream), saved, gh1);
     EXPECT_LT(distance(y, y1), kAllowed) << name;
     EXPECT_LT(distance(gh, gh1), kAllowed) << name;
@@ -148,11 +148,11 @@ TEST_F(MoeLayer, TakesNoMoreMemoryThanPlanned) {
                   .tensor = *alone,
                   .expert = *alone};
           MoeSaved saved;
-          const LinearOperand x = moe->input(s, kTokens, saved);
+          const LinearOperand x = moe->input(s, kMoeTokens, saved);
           if (on.kind() == DeviceKind::cpu) on.copy(x.values.data, h.data, h.bytes());
           moe->forward(s, x, residual, residual, saved);
           if (checkpointing == Checkpointing::selective) {
-            const LinearOperand again = moe->rebuild_input(s, kTokens);
+            const LinearOperand again = moe->rebuild_input(s, kMoeTokens);
             if (on.kind() == DeviceKind::cpu) on.copy(again.values.data, h.data, h.bytes());
             moe->rebuild(s, again, saved);
           }

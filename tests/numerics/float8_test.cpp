@@ -10,7 +10,7 @@
 namespace octet {
 namespace {
 
-constexpr Fp8Format kFormats[] = {Fp8Format::e4m3, Fp8Format::e5m2};
+constexpr Fp8Format kFp8Formats[] = {Fp8Format::e4m3, Fp8Format::e5m2};
 
 // All of it is usable at compile time.
 static_assert(encode_fp8(Fp8Format::e4m3, 1.0f) == 0x38 && decode_fp8(Fp8Format::e4m3, 0x7E) == 448.0f);
@@ -44,7 +44,7 @@ int nearest_code(Fp8Format format, double value) {
 }
 
 TEST(Float8, DecodesEveryCode) {
-  for (const Fp8Format format : kFormats) {
+  for (const Fp8Format format : kFp8Formats) {
     for (int code = 0; code < 256; ++code) {
       const float decoded = decode_fp8(format, static_cast<std::uint8_t>(code));
       const double expected = value_of(format, code);
@@ -59,7 +59,7 @@ TEST(Float8, DecodesEveryCode) {
 }
 
 TEST(Float8, EncodesEveryCodeToItself) {
-  for (const Fp8Format format : kFormats) {
+  for (const Fp8Format format : kFp8Formats) {
     for (int code = 0; code < 256; ++code) {
       const double value = value_of(format, code);
       const int expected = nearest_code(format, value);  // NaN: 0x7F; an infinity: the largest finite
@@ -72,7 +72,7 @@ TEST(Float8, EncodesEveryCodeToItself) {
 }
 
 TEST(Float8, EncodesEveryBf16ToTheNearest) {
-  for (const Fp8Format format : kFormats) {
+  for (const Fp8Format format : kFp8Formats) {
     for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
       const float x = static_cast<float>(BFloat16::from_bits(static_cast<std::uint16_t>(bits)));
       ASSERT_EQ(encode_fp8(format, x), nearest_code(format, static_cast<double>(x))) << "bits " << bits;
@@ -81,7 +81,7 @@ TEST(Float8, EncodesEveryBf16ToTheNearest) {
 }
 
 TEST(Float8, BreaksTiesToEvenAndNothingElse) {
-  for (const Fp8Format format : kFormats) {
+  for (const Fp8Format format : kFp8Formats) {
     for (int code = 0; code < fp8_layout(format).max_code; ++code) {
       const auto middle = static_cast<float>((value_of(format, code) + value_of(format, code + 1)) / 2);
       for (const float x : {std::nextafter(middle, 0.0f), middle, std::nextafter(middle, 1e9f)}) {
@@ -93,7 +93,7 @@ TEST(Float8, BreaksTiesToEvenAndNothingElse) {
 }
 
 TEST(Float8, SaturatesInfinityAndHugeValues) {
-  for (const Fp8Format format : kFormats) {
+  for (const Fp8Format format : kFp8Formats) {
     for (const float x : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::max(), fp8_max(format) * 1.25f}) {
       EXPECT_EQ(encode_fp8(format, x), fp8_layout(format).max_code) << x;
       EXPECT_EQ(encode_fp8(format, -x), fp8_layout(format).max_code | 0x80) << x;
@@ -105,7 +105,7 @@ TEST(Float8, KeepsSubnormalsOfFp32) {
   const float tiny = std::numeric_limits<float>::denorm_min();
   EXPECT_GT(tiny, 0.0f);  // no flush to zero in this process
   EXPECT_EQ(tiny * 0x1p126f, 0x1p-23f);
-  for (const Fp8Format format : kFormats) {
+  for (const Fp8Format format : kFp8Formats) {
     EXPECT_EQ(encode_fp8(format, tiny), 0x00);
     EXPECT_EQ(encode_fp8(format, -tiny), 0x80);
     EXPECT_EQ(encode_fp8(format, tiny * 0x1p126f * 0x1p22f), nearest_code(format, 0.5));
@@ -115,7 +115,7 @@ TEST(Float8, KeepsSubnormalsOfFp32) {
 // Over equally spaced random numbers the share of roundings up is the position between the neighbours.
 TEST(Float8, StochasticRoundingIsUnbiased) {
   constexpr int kDraws = 4096;
-  for (const Fp8Format format : kFormats) {
+  for (const Fp8Format format : kFp8Formats) {
     const double unit = value_of(format, 1);
     for (const double x : {1.0, 1.03, 3.77, 447.0, unit * 0.25, unit * 2.6, unit * 0x1p-5, unit * 0x1p-9, unit * 0x1p-14,
                            unit * 0x1p-40, 0x1p-140, -1.03, -unit * 0.3}) {

@@ -7,7 +7,7 @@
 
 namespace octet::report {
 namespace {
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const double kNan = std::nan("");
 
 TEST(Escape, MarkupControlsAndBrokenUtf8) {
@@ -34,7 +34,7 @@ TEST(Ticks, AreRoundAndWithin) {
   }
   EXPECT_TRUE(nice_ticks(1, 1, 5).empty());
   EXPECT_TRUE(nice_ticks(kNan, 1, 5).empty());
-  EXPECT_TRUE(nice_ticks(0, kInf, 5).empty());
+  EXPECT_TRUE(nice_ticks(0, kInfinity, 5).empty());
 }
 
 TEST(Ticks, LabelsTellThemApart) {
@@ -66,8 +66,8 @@ TEST(Scale, MapsItsEndsAndBearsAnything) {
   EXPECT_FALSE(logarithmic.shows(0));
   EXPECT_FALSE(logarithmic.shows(kNan));
   for (const auto kind : {ScaleKind::linear, ScaleKind::logarithmic}) {
-    for (const double low : {kNan, -kInf, kInf, -5.0, 0.0, 3.0, 1e300}) {
-      for (const double high : {kNan, -kInf, kInf, -5.0, 0.0, 3.0, 1e300}) {
+    for (const double low : {kNan, -kInfinity, kInfinity, -5.0, 0.0, 3.0, 1e300}) {
+      for (const double high : {kNan, -kInfinity, kInfinity, -5.0, 0.0, 3.0, 1e300}) {
         const Scale scale(kind, low, high, 0, 100);
         EXPECT_LT(scale.low(), scale.high()) << low << " " << high;
         EXPECT_TRUE(std::isfinite(scale(1.0))) << low << " " << high;
@@ -79,7 +79,7 @@ TEST(Scale, MapsItsEndsAndBearsAnything) {
 
 TEST(Path, BreaksWhereAValueIsMissing) {
   const Scale x(ScaleKind::linear, 0, 4, 0, 40), y(ScaleKind::linear, 0, 1, 10, 0);
-  const std::vector<Point> points{{0, 0}, {1, 1}, {2, kNan}, {3, 0.5}, {4, kInf}};
+  const std::vector<Point> points{{0, 0}, {1, 1}, {2, kNan}, {3, 0.5}, {4, kInfinity}};
   EXPECT_EQ(path_data(points, x, y), "M0.0 10.0L10.0 0.0M30.0 5.0");
   EXPECT_EQ(path_data({}, x, y), "");
 }
@@ -99,7 +99,7 @@ TEST(Curves, ThinAndSmoothKeepWhatTheyShould) {
   EXPECT_DOUBLE_EQ(filled[2].y, 1);
   EXPECT_TRUE(std::isnan(filled[1].y));
   EXPECT_TRUE(smooth({}, 3).empty());
-  EXPECT_EQ(quantile({3, kNan, 1, 2, kInf}, 0.5), 2);
+  EXPECT_EQ(quantile({3, kNan, 1, 2, kInfinity}, 0.5), 2);
   EXPECT_TRUE(std::isnan(quantile({kNan}, 0.5)));
 }
 

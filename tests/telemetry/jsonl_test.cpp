@@ -13,9 +13,9 @@
 namespace octet::telemetry {
 namespace {
 using testing::TemporaryFolder;
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-StepMetrics metrics_at(std::int64_t step) {
+StepMetrics line_at(std::int64_t step) {
   StepMetrics m;
   m.step = step;
   m.loss = 5.0 / static_cast<double>(step);
@@ -65,10 +65,10 @@ TEST(Jsonl, EveryFieldSurvivesTheRoundTripBitwise) {
 }
 
 TEST(Jsonl, NumbersThatAreNotFiniteAreNull) {
-  StepMetrics m = metrics_at(4);
-  m.loss = kInf;
+  StepMetrics m = line_at(4);
+  m.loss = kInfinity;
   m.grad_norm = std::nan("");
-  m.eval_loss = -kInf;
+  m.eval_loss = -kInfinity;
   const auto back = from_json_line<StepMetrics>(to_json_line(m));
   ASSERT_TRUE(back.has_value());
   EXPECT_TRUE(std::isnan(back->loss));
@@ -102,14 +102,14 @@ TEST(Jsonl, AppendsAndResumesWithoutShowingAStepTwice) {
   const auto path = folder / "metrics.jsonl";
   {
     JsonlWriter<StepMetrics> writer(path, std::nullopt);
-    for (int step = 1; step <= 6; ++step) writer.write(metrics_at(step));
+    for (int step = 1; step <= 6; ++step) writer.write(line_at(step));
     writer.sync();
   }
   EXPECT_EQ(steps_in(path), (Steps{1, 2, 3, 4, 5, 6}));
   {
     JsonlWriter<StepMetrics> writer(path, 4);
     EXPECT_EQ(steps_in(path), (Steps{1, 2, 3, 4}));
-    writer.write(metrics_at(5));
+    writer.write(line_at(5));
   }
   EXPECT_EQ(steps_in(path), (Steps{1, 2, 3, 4, 5}));
   const std::string before = read_file(path);
@@ -121,12 +121,12 @@ TEST(Jsonl, AppendsAndResumesWithoutShowingAStepTwice) {
 
 TEST(Jsonl, ALineCutAtAnyByteIsDroppedOnResume) {
   const TemporaryFolder folder;
-  const std::string first = to_json_line(metrics_at(1)) + "\n";
-  const std::string second = to_json_line(metrics_at(2)) + "\n";
+  const std::string first = to_json_line(line_at(1)) + "\n";
+  const std::string second = to_json_line(line_at(2)) + "\n";
   for (std::size_t cut = 0; cut < second.size(); ++cut) {
     const auto path = folder.write("metrics.jsonl", first + second.substr(0, cut));
     JsonlWriter<StepMetrics> writer(path, 2);
-    writer.write(metrics_at(2));
+    writer.write(line_at(2));
     ASSERT_EQ(read_file(path), first + second) << "cut at byte " << cut;
   }
 }
@@ -135,9 +135,9 @@ TEST(Jsonl, RewindForgetsAndGoesOn) {
   const TemporaryFolder folder;
   const auto path = folder / "metrics.jsonl";
   JsonlWriter<StepMetrics> writer(path, std::nullopt);
-  for (int step = 1; step <= 5; ++step) writer.write(metrics_at(step));
+  for (int step = 1; step <= 5; ++step) writer.write(line_at(step));
   writer.rewind(2);
-  writer.write(metrics_at(3));
+  writer.write(line_at(3));
   EXPECT_EQ(steps_in(path), (Steps{1, 2, 3}));
 }
 
@@ -151,7 +151,7 @@ TEST(Jsonl, ReaderCountsBrokenLines) {
 TEST(Jsonl, AFullDiskIsOneClearLine) {
   JsonlWriter<StepMetrics> writer("/dev/full", 0);
   try {
-    writer.write(metrics_at(1));
+    writer.write(line_at(1));
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::internal);

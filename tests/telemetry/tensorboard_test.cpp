@@ -44,7 +44,7 @@ std::map<std::string, Scalars> read_events(const std::vector<std::filesystem::pa
   return found;
 }
 
-StepMetrics metrics_at(std::int64_t step) {
+StepMetrics events_at(std::int64_t step) {
   StepMetrics m;
   m.step = step;
   m.loss = 4.8125 - 0.25 * static_cast<double>(step);
@@ -71,14 +71,14 @@ TEST(TensorBoard, ItsOwnReaderFindsEveryValue) {
   const TemporaryFolder folder;
   {
     TensorBoardWriter writer(folder.path(), std::nullopt);
-    for (int step = 1; step <= 3; ++step) writer.write(metrics_at(step));
+    for (int step = 1; step <= 3; ++step) writer.write(events_at(step));
     const std::vector<std::pair<std::string, double>> more{{"a tag of 200 characters " + std::string(180, 'x'), -1e-30}, {"infinite", INFINITY}};
     writer.write_scalars(std::int64_t{1} << 40, more);
   }
   const Scalars scalars = read_events({folder.path()})[folder.path()];
   const auto& loss = scalars.at("loss_metrics/global_avg_loss");
   ASSERT_EQ(loss.size(), 3u);
-  for (const auto& [step, value] : loss) EXPECT_EQ(value, metrics_at(step).loss);
+  for (const auto& [step, value] : loss) EXPECT_EQ(value, events_at(step).loss);
   EXPECT_EQ(scalars.at("throughput(tps)").at(3), 17012);
   EXPECT_EQ(scalars.at("n_tokens_seen").at(3), 3 * 4096);
   EXPECT_EQ(scalars.at("mfu(%)").at(1), static_cast<double>(static_cast<float>(88.5)));
@@ -95,16 +95,16 @@ TEST(TensorBoard, AResumedRunReplacesTheStepsAfterItsCheckpointAndAFreshOneAll) 
   const auto resumed = folder / "resumed", fresh = folder / "fresh";
   {
     TensorBoardWriter writer(resumed, std::nullopt);
-    for (int step = 1; step <= 5; ++step) writer.write(metrics_at(step));
+    for (int step = 1; step <= 5; ++step) writer.write(events_at(step));
     // Killed in the middle of a record.
     std::filesystem::resize_file(writer.path(), std::filesystem::file_size(writer.path()) - 7);
   }
-  StepMetrics m = metrics_at(4);
+  StepMetrics m = events_at(4);
   m.loss = 1.5;
   {
     TensorBoardWriter writer(resumed, 3);
     writer.write(m);
-    writer.write(metrics_at(5));
+    writer.write(events_at(5));
     writer.rewind(4);  // a rollback within the process
     m.step = 5;
     writer.write(m);

@@ -34,7 +34,7 @@ TEST(DType, SizesAndNames) {
   }
 }
 
-class Views : public testing::Test {
+class Views : public ::testing::Test {
  protected:
   Views() { std::iota(memory_.begin(), memory_.end(), 0.0f); }
   std::vector<float> memory_ = std::vector<float>(24);

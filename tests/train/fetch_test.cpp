@@ -152,13 +152,13 @@ class Fetched : public MeshTest {
   }
 };
 
-const Layout kTwo{.mesh = Mesh({1, 1, 2, 1})}, kFour{.mesh = Mesh({1, 1, 4, 1})},
+const Layout kTwoSequences{.mesh = Mesh({1, 1, 2, 1})}, kFourSequences{.mesh = Mesh({1, 1, 4, 1})},
     kShards{.mesh = Mesh({1, 2, 2, 1}), .weights = parallel::Weights::resharded, .gradients = parallel::Gradients::sharded};
 
 TEST_F(Fetched, TakesTheStepsOfRanksThatGather) {
   for (const models::DecoderConfig& model : {tiny_config(), tiny_gpt_neox_config(true)}) {
     for (const auto& [checkpointing, layout] :
-         {std::pair{Checkpointing::none, kFour}, {Checkpointing::selective, kShards}, {Checkpointing::full, kTwo}}) {
+         {std::pair{Checkpointing::none, kFourSequences}, {Checkpointing::selective, kShards}, {Checkpointing::full, kTwoSequences}}) {
       train::EngineOptions options = tiny_options("bf16");
       options.model = model;
       options.checkpointing = checkpointing;
@@ -203,7 +203,7 @@ TEST_F(Fetched, OfAMixtureWhereRanksKeepThingsInTheSamePlaces) {
     options.micro_batch_size = 1;
     options.checkpointing = checkpointing;
     SCOPED_TRACE(concat("checkpointing ", static_cast<int>(checkpointing)));
-    EXPECT_EQ(takes_the_same_steps(options, kTwo), checkpointing == Checkpointing::full);
+    EXPECT_EQ(takes_the_same_steps(options, kTwoSequences), checkpointing == Checkpointing::full);
   }
 }
 

@@ -14,11 +14,11 @@ using parallel::Layout;
 using parallel::Mesh;
 using parallel::Weights;
 
-const Layout kAlone, kReplicas{.mesh = Mesh({2, 1, 1, 1})}, kTensor{.mesh = Mesh({1, 1, 1, 4})},
+const Layout kOneRank, kTwoReplicas{.mesh = Mesh({2, 1, 1, 1})}, kTensor{.mesh = Mesh({1, 1, 1, 4})},
     kContext{.mesh = Mesh({1, 1, 2, 1})},
-    kShards{.mesh = Mesh({1, 2, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded},
+    kSharded{.mesh = Mesh({1, 2, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded},
     kMixed{.mesh = Mesh({1, 2, 2, 2}), .weights = Weights::resharded, .gradients = Gradients::sharded};
-const Layout kLayouts[] = {kReplicas, kShards, kContext, kTensor, kMixed};
+const Layout kNeoxLayouts[] = {kTwoReplicas, kSharded, kContext, kTensor, kMixed};
 
 class GptNeox : public MeshTest {
  protected:
@@ -77,8 +77,8 @@ TEST_F(GptNeox, TakesTheStepOfOneRankOnEveryMesh) {
   for (const bool parallel_residual : {true, false}) {
     train::EngineOptions options = options_of("fp64", parallel_residual);
     options.model.tied_head = !parallel_residual;
-    const State expected = run(options, kAlone, 1);
-    for (const Layout& layout : kLayouts) {
+    const State expected = run(options, kOneRank, 1);
+    for (const Layout& layout : kNeoxLayouts) {
       SCOPED_TRACE(text(layout) + (parallel_residual ? ", parallel" : ", sequential"));
       const State actual = run(options, layout, 1);
       expect_same_step(actual, expected, bound);
@@ -109,7 +109,7 @@ TEST_P(GptNeoxRecipes, LearnsAsOneRank) {
   for (const bool parallel_residual : {true, false}) {
     train::EngineOptions options = options_of(GetParam(), parallel_residual);
     options.model.init_std = 0.1;
-    const State one = run(options, kAlone, 20);
+    const State one = run(options, kOneRank, 20);
     EXPECT_LT(one.taken.losses.back(), 0.9 * one.taken.losses.front()) << "a curve that goes nowhere tells nothing";
     const Layout& layout = parallel_residual ? kTensor : kContext;
     SCOPED_TRACE(text(layout));

@@ -64,12 +64,12 @@ class Witness final : public nn::LinearObserver {
   train::HealthObserver& health_;
 };
 
-struct Case {
+struct HealthCase {
   std::string recipe;
   nn::Checkpointing checkpointing;
 };
 
-class Health : public ::testing::TestWithParam<Case> {};
+class Health : public ::testing::TestWithParam<HealthCase> {};
 
 TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
   train::HealthObserver health;
@@ -174,8 +174,8 @@ std::vector<std::string> fp8_recipes() {
 
 INSTANTIATE_TEST_SUITE_P(Recipes, HealthOfShards, ::testing::ValuesIn(fp8_recipes()));
 
-std::vector<Case> cases() {
-  std::vector<Case> result;
+std::vector<HealthCase> health_cases() {
+  std::vector<HealthCase> result;
   for (const std::string& recipe : fp8_recipes()) {
     for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
       result.push_back({recipe, mode});
@@ -184,12 +184,12 @@ std::vector<Case> cases() {
   return result;
 }
 
-std::string name_of_case(const ::testing::TestParamInfo<Case>& param) {
+std::string name_of_case(const ::testing::TestParamInfo<HealthCase>& param) {
   const char* const modes[] = {"_none", "_selective", "_full"};
   return param.param.recipe + modes[static_cast<std::size_t>(param.param.checkpointing)];
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, Health, ::testing::ValuesIn(cases()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Recipes, Health, ::testing::ValuesIn(health_cases()), name_of_case);
 
 }  // namespace
 }  // namespace octet::testing

@@ -9,7 +9,7 @@
 namespace octet::testing {
 namespace {
 
-struct Case {
+struct LossCase {
   const char* model;
   int ranks;
   std::vector<std::string> overrides;
@@ -17,7 +17,7 @@ struct Case {
 
 // The evaluation in BF16 must fit wherever the run does, or the run would be refused for a line of its log.
 TEST(InitialLoss, TheEvaluationTakesLessThanTheRunOnEveryMesh) {
-  const std::vector<Case> cases = {
+  const std::vector<LossCase> cases = {
       {"llama3.2-1b", 1, {}},
       {"llama3.1-8b", 8, {}},
       {"llama3.1-8b", 8, {"parallel.reshard_after_forward=true", "parallel.gradients=sharded"}},
@@ -37,7 +37,7 @@ TEST(InitialLoss, TheEvaluationTakesLessThanTheRunOnEveryMesh) {
                                              "run.device=cpu",
                                              "training.seq_len=1024",
                                              "data.source=[{path = 'none'}]"};
-  for (const Case& c : cases) {
+  for (const LossCase& c : cases) {
     for (const std::string& recipe : all_recipes()) {
       train::Config config = train::parse_config(concat("[model]\nconfig = '", c.model, "'\n"), "run.toml");
       for (const auto* list : {&smallest, &c.overrides}) {

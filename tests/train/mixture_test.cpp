@@ -14,7 +14,7 @@ using parallel::Mesh;
 using parallel::Weights;
 
 // Replicate, shard, context, tensor; expert.
-const Layout kLayouts[] = {
+const Layout kMixtureLayouts[] = {
     {.mesh = Mesh({1, 2, 1, 1})},
     {.mesh = Mesh({1, 2, 1, 1}, 2)},
     {.mesh = Mesh({1, 4, 1, 1}, 2), .weights = Weights::resharded, .gradients = Gradients::sharded},
@@ -25,7 +25,7 @@ const Layout kLayouts[] = {
     {.mesh = Mesh({1, 1, 1, 2})},
     {.mesh = Mesh({1, 2, 1, 2}, 2), .weights = Weights::resharded, .gradients = Gradients::sharded},
 };
-constexpr Steps kFour{.count = 1, .micro_batches = 4};
+constexpr Steps kFourBatches{.count = 1, .micro_batches = 4};
 
 class Mixture : public MeshTest {
  protected:
@@ -64,10 +64,10 @@ TEST_F(Mixture, TakesTheStepOfOneRank) {
   for (const auto checkpointing : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
     train::EngineOptions options = options_of("fp64");
     options.checkpointing = checkpointing;
-    const RunState expected = run(options, {}, kFour);
-    for (const Layout& layout : kLayouts) {
+    const RunState expected = run(options, {}, kFourBatches);
+    for (const Layout& layout : kMixtureLayouts) {
       SCOPED_TRACE(name(layout) + concat(", checkpointing ", static_cast<int>(checkpointing)));
-      expect_same_step(run(options, layout, kFour), expected, 2 * gamma(4096, kUnitRoundoffF64));
+      expect_same_step(run(options, layout, kFourBatches), expected, 2 * gamma(4096, kUnitRoundoffF64));
     }
   }
 }
@@ -80,15 +80,15 @@ TEST_F(Mixture, TakesTheStepOfOneRankInSeveralRounds) {
     train::EngineOptions options = options_of("fp64");
     options.checkpointing = checkpointing;
     options.model.experts_per_token = 1;
-    const RunState expected = run(options, {}, kFour, blind_routers);
-    expect_same_step(run(options, layout, kFour, blind_routers), expected, 2 * gamma(4096, kUnitRoundoffF64));
+    const RunState expected = run(options, {}, kFourBatches, blind_routers);
+    expect_same_step(run(options, layout, kFourBatches, blind_routers), expected, 2 * gamma(4096, kUnitRoundoffF64));
   }
 }
 
 // Of an expert that lies on one rank the gradient is not cut.
 TEST_F(Mixture, PartsOfOneMicroBatchStayAsTheyCame) {
   const train::EngineOptions options = options_of("fp8_delayed");
-  for (Layout layout : kLayouts) {
+  for (Layout layout : kMixtureLayouts) {
     layout.gradients = Gradients::sharded;
     layout.reduce = DType::bf16;
     SCOPED_TRACE(name(layout));
@@ -105,7 +105,7 @@ TEST_F(Mixture, LearnsAsOneRankInEveryRecipe) {
     const Steps steps{.count = 6, .micro_batches = 4, .learning_rate = 3e-3};
     const RunState one = run(options, {}, steps);
     EXPECT_LT(one.taken.losses.back(), one.taken.losses.front()) << recipe;
-    for (const Layout& layout : {kLayouts[2], kLayouts[8]}) {
+    for (const Layout& layout : {kMixtureLayouts[2], kMixtureLayouts[8]}) {
       SCOPED_TRACE(recipe + ", " + name(layout));
       expect_same_curve(run(options, layout, steps), one);
     }

@@ -18,15 +18,15 @@ Layout layout_of(const std::array<int, parallel::kAxes>& sizes, Weights weights 
                  Gradients gradients = Gradients::whole) {
   return {.mesh = Mesh(sizes), .weights = weights, .gradients = gradients};
 }
-const Layout kAlone = layout_of({1, 1, 1, 1}), kTwo = layout_of({1, 1, 1, 2}), kFour = layout_of({1, 1, 1, 4});
-const std::vector<Layout>& layouts() {
-  static const std::vector<Layout> all = {kTwo, kFour, layout_of({2, 1, 1, 2}),
+const Layout kTensorOne = layout_of({1, 1, 1, 1}), kTensorTwo = layout_of({1, 1, 1, 2}), kTensorFour = layout_of({1, 1, 1, 4});
+const std::vector<Layout>& tensor_layouts() {
+  static const std::vector<Layout> all = {kTensorTwo, kTensorFour, layout_of({2, 1, 1, 2}),
                                           layout_of({1, 2, 1, 2}, Weights::resharded, Gradients::sharded),
                                           layout_of({1, 2, 2, 2})};
   return all;
 }
 
-struct State : RunState {
+struct TensorState : RunState {
   // Before the first step: of primaries, and of codes where no step is taken.
   Wholes<double> values;
   Wholes<std::uint8_t> first_weights, codes, column_codes;
@@ -56,7 +56,7 @@ class Tensors : public MeshTest {
     options.recipe.amax_history_len = 4;
     return options;
   }
-  static void add_first(State& state, train::Engine& engine, bool with_codes) {
+  static void add_first(TensorState& state, train::Engine& engine, bool with_codes) {
     for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
       state.first_weights.add(p, bytes_of_tensor(p.primary()), size_of(p.primary().dtype));
       state.values.add(p, values_of(p.value_part ? p.value_part : p.primary()));
@@ -66,8 +66,8 @@ class Tensors : public MeshTest {
     }
   }
   // `values`, where given, replace the random weights.
-  State run(const train::EngineOptions& options, const Layout& layout, int steps, const Wholes<double>* values = nullptr) const {
-    State state;
+  TensorState run(const train::EngineOptions& options, const Layout& layout, int steps, const Wholes<double>* values = nullptr) const {
+    TensorState state;
     ByName<std::uint8_t> exported;
     std::mutex mutex;
     on_engines(options, layout, [&](train::Engine& engine, const parallel::Groups& groups) {
@@ -98,8 +98,8 @@ class Tensors : public MeshTest {
     EXPECT_TRUE(exported == state.weights.by_name()) << "what the first rank writes is what all hold, " << text(layout);
     return state;
   }
-  State alone(const train::EngineOptions& options, int steps, const Wholes<double>* values = nullptr) const {
-    return run(options, kAlone, steps, values);
+  TensorState alone(const train::EngineOptions& options, int steps, const Wholes<double>* values = nullptr) const {
+    return run(options, kTensorOne, steps, values);
   }
 
   double learning_rate = 1e-3;
@@ -114,10 +114,10 @@ TEST_F(Tensors, TakeTheStepOfOneRank) {
     train::EngineOptions options = options_of("fp64");
     options.model.tied_head = tied;
     if (tied) options.micro_batch_size = 3;
-    const State expected = alone(options, 1);
-    for (const Layout& layout : layouts()) {
+    const TensorState expected = alone(options, 1);
+    for (const Layout& layout : tensor_layouts()) {
       SCOPED_TRACE(text(layout) + (tied ? ", tied" : ""));
-      const State actual = run(options, layout, 1);
+      const TensorState actual = run(options, layout, 1);
       expect_same_step(actual, expected, bound);
       EXPECT_NEAR(actual.evaluation[0], expected.evaluation[0], 2 * bound * expected.evaluation[0]) << "of moved weights";
       EXPECT_EQ(actual.evaluation[1], expected.evaluation[1]);
@@ -130,8 +130,8 @@ TEST_F(Tensors, TakeTheStepOfOneRankWithAWindow) {
     train::EngineOptions options = options_of("fp64");
     options.model.sliding_window = 5;
     options.document_mask = documents;
-    const State expected = alone(options, 1);
-    for (const Layout& layout : layouts()) {
+    const TensorState expected = alone(options, 1);
+    for (const Layout& layout : tensor_layouts()) {
       SCOPED_TRACE(text(layout) + (documents ? ", documents" : ""));
       expect_same_step(run(options, layout, 1), expected, 2 * gamma(4096, kUnitRoundoffF64));
     }
@@ -143,10 +143,10 @@ TEST_F(Tensors, RoundHardlyMoreThanOneRank) {
   for (const std::string recipe : {"fp32", "bf16"}) {
     const double unit = recipe == "fp32" ? kUnitRoundoffF32 : kUnitRoundoffBf16;
     const train::EngineOptions options = options_of(recipe);
-    const State one = alone(options, 1), truth = alone(options_of("fp64"), 1, &one.values);
-    for (const Layout& layout : layouts()) {
+    const TensorState one = alone(options, 1), truth = alone(options_of("fp64"), 1, &one.values);
+    for (const Layout& layout : tensor_layouts()) {
       SCOPED_TRACE(recipe + ", " + text(layout));
-      const State actual = run(options, layout, 1);
+      const TensorState actual = run(options, layout, 1);
       EXPECT_NEAR(actual.taken.losses[0], truth.taken.losses[0], gamma(24, unit) * truth.taken.losses[0]);
       expect_hardly_more_rounding(actual, one, truth);
     }
@@ -157,8 +157,8 @@ TEST_F(Tensors, RoundHardlyMoreThanOneRank) {
 TEST_F(Tensors, ScalesAreThoseOfOneRank) {
   learning_rate = 0;  // weights stay equal to the bit
   const train::EngineOptions options = options_of("fp8_delayed");
-  const State one = alone(options, 1);
-  for (const Layout& layout : layouts()) {
+  const TensorState one = alone(options, 1);
+  for (const Layout& layout : tensor_layouts()) {
     SCOPED_TRACE(text(layout));
     expect_scales_of_one(run(options, layout, 1), one, options.model.layers);
   }
@@ -173,10 +173,10 @@ TEST_F(Tensors, WeightsAndCodesAreThoseOfOneRank) {
     options.model.heads = options.model.kv_heads = 4;
     options.model.head_dim = 128;
     options.model.ffn = 512;
-    const State one = alone(options, 0);
-    for (const Layout& layout : {kTwo, kFour, layout_of({1, 2, 1, 2})}) {
+    const TensorState one = alone(options, 0);
+    for (const Layout& layout : {kTensorTwo, kTensorFour, layout_of({1, 2, 1, 2})}) {
       SCOPED_TRACE(recipe + ", " + text(layout));
-      const State actual = run(options, layout, 0);
+      const TensorState actual = run(options, layout, 0);
       EXPECT_TRUE(actual.first_weights == one.first_weights);
       EXPECT_TRUE(actual.codes == one.codes);
       for (const auto& [name, codes] : actual.column_codes.by_name()) EXPECT_TRUE(codes == one.column_codes.at(name)) << name;
@@ -192,8 +192,8 @@ TEST_F(Tensors, RoundTheSameOnEveryMesh) {
   options.master_weights = false;
   options.moments_dtype = DType::bf16;
   options.optimizer.max_grad_norm = 0;
-  const State expected = alone(options, 1);
-  for (const Layout& layout : layouts()) {
+  const TensorState expected = alone(options, 1);
+  for (const Layout& layout : tensor_layouts()) {
     SCOPED_TRACE(text(layout));
     const auto same = expect_weights_of_same_gradients(run(options, layout, 1), expected);
     EXPECT_GT(same.at("model.embed_tokens.weight"), 0u) << "rows that no token has";
@@ -212,9 +212,9 @@ TEST_F(Tensors, CodesAreThoseOfGatheredValues) {
     for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
       train::EngineOptions options = options_of(recipe);
       options.checkpointing = mode;
-      const State codes = run(options, kFour, 2);
+      const TensorState codes = run(options, kTensorFour, 2);
       options.observer = &observer;
-      const State values = run(options, kFour, 2);
+      const TensorState values = run(options, kTensorFour, 2);
       EXPECT_GT(observer.seen, 0);
       EXPECT_LT(codes.sent.bytes, values.sent.bytes) << recipe;
       EXPECT_TRUE(codes.weights == values.weights) << recipe;
@@ -241,7 +241,7 @@ TEST_F(Tensors, SendWhatTheyMust) {
       options.checkpointing = again.mode;
       const models::DecoderConfig& model = options.model;
       const bool delayed = recipe == "fp8_delayed", current = recipe == "fp8_current";
-      for (const Layout& layout : {kTwo, kFour}) {
+      for (const Layout& layout : {kTensorTwo, kTensorFour}) {
         const int t = layout.mesh.size(parallel::Axis::tensor);
         const std::int64_t tokens = options.micro_batch_size * options.seq_len, share = tokens / t * model.dim;
         const std::int64_t micro_batches = Steps().micro_batches, gathers = micro_batches * model.layers * (4 + again.gathers);
@@ -253,7 +253,7 @@ TEST_F(Tensors, SendWhatTheyMust) {
                      summed = norms * model.dim + heads * model.kv_heads * model.head_dim * model.dim + 4;
         if (delayed) sums += 1, summed += 3 * 4 * model.layers;
         if (current) sums += 1 + gathers, summed += 4 * model.layers + gathers;
-        const State state = run(options, layout, steps);
+        const TensorState state = run(options, layout, steps);
         EXPECT_EQ(state.sent.messages, steps * (gathers + others + statistics + sums)) << recipe << ", " << text(layout);
         EXPECT_EQ(state.sent.bytes,
                   steps * (t - 1) * (static_cast<double>(gathered_bytes) + 2.0 / t * 4.0 * static_cast<double>(summed)))
@@ -268,28 +268,28 @@ class TensorRecipes : public Tensors, public ::testing::WithParamInterface<std::
 // The same mesh, whatever backward computes again and however weights and gradients are kept.
 TEST_P(TensorRecipes, RepeatToTheBit) {
   train::EngineOptions options = options_of(GetParam());
-  const auto compare = [&](const Layout& layout, const State& first) {
+  const auto compare = [&](const Layout& layout, const TensorState& first) {
     SCOPED_TRACE(text(layout));
-    const State state = run(options, layout, 3);
+    const TensorState state = run(options, layout, 3);
     EXPECT_TRUE(state.weights == first.weights);
     EXPECT_TRUE(state.scales == first.scales);
     EXPECT_TRUE(state.taken == first.taken);
   };
   const Layout mixed = layout_of({1, 2, 1, 2});
-  const State of_mixed = run(options, mixed, 3), first = run(options, kTwo, 3);
+  const TensorState of_mixed = run(options, mixed, 3), first = run(options, kTensorTwo, 3);
   compare(layout_of({1, 2, 1, 2}, Weights::resharded), of_mixed);
   for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
     options.checkpointing = mode;
-    compare(kTwo, first);
+    compare(kTensorTwo, first);
   }
 }
 
 TEST_P(TensorRecipes, LearnAsOneRank) {
   train::EngineOptions options = options_of(GetParam());
   options.model.init_std = 0.1;
-  const State one = alone(options, 20);
+  const TensorState one = alone(options, 20);
   EXPECT_LT(one.taken.losses.back(), 0.9 * one.taken.losses.front()) << "a curve that goes nowhere tells nothing";
-  for (const Layout& layout : {kTwo, kFour}) {
+  for (const Layout& layout : {kTensorTwo, kTensorFour}) {
     SCOPED_TRACE(text(layout));
     expect_same_curve(run(options, layout, 20), one);
   }
@@ -319,15 +319,15 @@ TEST_F(Tensors, LearnWhateverIsInFp8) {
     options.model.tied_head = v.tied_head;
     options.master_weights = v.master_weights;
     options.grad_dtype = options.moments_dtype = v.state;
-    const State one = alone(options, 6);
-    for (const Layout& layout : {kFour, layout_of({1, 2, 1, 2}, Weights::resharded, Gradients::sharded)}) {
+    const TensorState one = alone(options, 6);
+    for (const Layout& layout : {kTensorFour, layout_of({1, 2, 1, 2}, Weights::resharded, Gradients::sharded)}) {
       SCOPED_TRACE(concat(v.recipe, v.tied_head ? ", tied, " : ", ", text(layout)));
       expect_same_curve(run(options, layout, 6), one);
     }
-    std::vector<State> states;
+    std::vector<TensorState> states;
     for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
       options.checkpointing = mode;
-      states.push_back(run(options, kTwo, 2));
+      states.push_back(run(options, kTensorTwo, 2));
       EXPECT_TRUE(states.back().weights == states[0].weights) << v.recipe;
     }
   }

@@ -13,12 +13,12 @@ namespace {
 class Run : public ::testing::Test {
  protected:
   Run() {
-    set_log(Log::warnings);
+    set_log(octet::Log::warnings);
     set_num_threads(1);
     write_corpus(folder_ / "corpus", tiny_documents());
   }
   ~Run() override {
-    set_log(Log::all);
+    set_log(octet::Log::all);
     set_num_threads(available_cores());
   }
 

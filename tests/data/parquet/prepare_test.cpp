@@ -17,7 +17,7 @@ namespace {
 
 using PrepareParquetTest = ParquetTest;
 
-std::vector<std::string> files_of_corpus(const std::filesystem::path& prefix) {
+std::vector<std::string> parquet_corpus(const std::filesystem::path& prefix) {
   std::vector<std::string> files;
   for (const char* suffix : {".bin", ".idx", ".json"}) files.push_back(read_file(prefix.string() + suffix));
   return files;
@@ -34,7 +34,7 @@ TEST_F(PrepareParquetTest, IsTheCorpusOfTheSameLines) {
                                            .workers = workers,
                                            .progress = [&](const PrepareProgress& progress) { calls.push_back(progress); }},
                                           LetterTokenizer());
-      EXPECT_TRUE(files_of_corpus(folder_ / "rows") == files_of_corpus(folder_ / "lines")) << name;
+      EXPECT_TRUE(parquet_corpus(folder_ / "rows") == parquet_corpus(folder_ / "lines")) << name;
       EXPECT_EQ(rows.files, 1);
       EXPECT_EQ(rows.empty_documents, 4);
       EXPECT_EQ(rows.duplicates, lines.duplicates);
@@ -121,7 +121,7 @@ TEST_F(PrepareParquetTest, GoesOnWhereItWasKilled) {
   EXPECT_GE(journals, 1) << "no run was killed behind its first document";
   options.output = folder_ / "whole";
   prepare(options, letters);  // not earlier: Arrow's library has a thread of its own, and TSan allows no fork beside it
-  EXPECT_TRUE(files_of_corpus(folder_ / "c") == files_of_corpus(folder_ / "whole"));
+  EXPECT_TRUE(parquet_corpus(folder_ / "c") == parquet_corpus(folder_ / "whole"));
 }
 
 TEST_F(PrepareParquetTest, RefusesInOneSentenceWithTheFile) {

@@ -9,11 +9,11 @@ namespace octet::data {
 namespace {
 
 // A vocabulary over "abcd" whose tokens are made of two others, at random.
-struct Sample {
+struct Merging {
   BpeModel model;
   std::vector<std::string> texts;  // by id
 
-  Sample(std::uint32_t seed, int merges) {
+  Merging(std::uint32_t seed, int merges) {
     std::mt19937 random(seed);
     model.byte_ids.fill(0);
     std::map<std::string, std::int32_t> ids;
@@ -75,7 +75,7 @@ std::vector<std::int32_t> encode(const Bpe& bpe, std::string_view word) {
 
 TEST(Bpe, JoinsTheLowestRankThenTheLeftmost) {
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
-    const Sample sample(seed, 60);
+    const Merging sample(seed, 60);
     const Bpe bpe(sample.model);
     std::mt19937 random(seed + 100);
     for (std::size_t size = 1; size < 140; ++size) {  // short words and long ones go different ways
@@ -88,7 +88,7 @@ TEST(Bpe, JoinsTheLowestRankThenTheLeftmost) {
 TEST(Bpe, AWordMayBeCutWhereNoMergeJoins) {
   int cuts = 0;
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
-    const Sample sample(seed, 6);
+    const Merging sample(seed, 6);
     const Bpe bpe(sample.model);
     std::mt19937 random(seed);
     const std::string word = random_word(random, 60);

@@ -29,12 +29,12 @@ std::string ranks() {
   return text;
 }
 
-BpeTokenizer tokenizer_from(const std::string& bytes) {
+BpeTokenizer tiktoken_from(const std::string& bytes) {
   return BpeTokenizer(read_tiktoken(bytes, "t.model"), "t", "0000000000000000");
 }
 
 TEST(Tiktoken, JoinsByRankAndTakesWordsWhole) {
-  const BpeTokenizer tokenizer = tokenizer_from(ranks());
+  const BpeTokenizer tokenizer = tiktoken_from(ranks());
   EXPECT_EQ(tokenizer.vocab_size(), 263 + 256);
   EXPECT_EQ(ids_of(tokenizer, "hello world"), (Ids{259, 260, 261, 'l', 'd'}));
   EXPECT_EQ(ids_of(tokenizer, "zyx zyx"), (Ids{262, ' ', 'z', 'y', 'x'}));  // no way of merges leads there
@@ -60,14 +60,14 @@ TEST(Tiktoken, RefusesMoreRanksThanLlama3Has) {
     for (; rank < count; ++rank) bytes += base64("word" + std::to_string(rank)) + " " + std::to_string(rank) + "\n";
   };
   add_up_to(128'000);
-  EXPECT_EQ(tokenizer_from(bytes).vocab_size(), 128'256);
+  EXPECT_EQ(tiktoken_from(bytes).vocab_size(), 128'256);
   add_up_to(128'001);
-  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { tokenizer_from(bytes); }), "t.model: 128001 ranks are not supported"));
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { tiktoken_from(bytes); }), "t.model: 128001 ranks are not supported"));
 }
 
 TEST(Tiktoken, SaysWhatIsBrokenAndWhere) {
   const auto broken = [](const std::string& bytes, const char* named) {
-    EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { tokenizer_from(bytes); }), named));
+    EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { tiktoken_from(bytes); }), named));
   };
   broken(ranks() + "x\n", "t.model:264: neither a token in base64 nor its rank");
   broken(ranks() + "IQ== 999\n", "rank 999 among 264");

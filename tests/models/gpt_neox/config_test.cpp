@@ -11,18 +11,18 @@ namespace {
 
 using nlohmann::json;
 
-json tiny() {
+json tiny_gpt_neox() {
   return {{"model_type", "gpt_neox"}, {"vocab_size", 96},       {"hidden_size", 48},
           {"intermediate_size", 80},  {"num_hidden_layers", 2}, {"num_attention_heads", 3}};
 }
-json with(const char* key, json value) {
-  json config = tiny();
+json gpt_neox_with(const char* key, json value) {
+  json config = tiny_gpt_neox();
   config[key] = std::move(value);
   return config;
 }
 
-// What is wrong with a config.json that is no model; "" when nothing is.
-std::string refusal(const json& config) {
+// What is wrong gpt_neox_with a config.json that is no model; "" when nothing is.
+std::string gpt_neox_refusal(const json& config) {
   try {
     parse_config(config, "DIR/config.json");
   } catch (const Error& error) {
@@ -35,7 +35,7 @@ std::string refusal(const json& config) {
 }
 
 TEST(GptNeoxConfig, DefaultsAreThoseOfTransformers) {
-  const DecoderConfig c = parse_config(tiny(), "x");
+  const DecoderConfig c = parse_config(tiny_gpt_neox(), "x");
   EXPECT_EQ(c.family, "gpt_neox");
   EXPECT_EQ(c.vocab, 96);
   EXPECT_EQ(c.dim, 48);
@@ -59,7 +59,7 @@ TEST(GptNeoxConfig, DefaultsAreThoseOfTransformers) {
 
 TEST(GptNeoxConfig, WhatIsWrittenIsReadBack) {
   for (const bool full : {false, true}) {
-    DecoderConfig c = parse_config(tiny(), "x");
+    DecoderConfig c = parse_config(tiny_gpt_neox(), "x");
     c.max_position = 4096;
     c.rope_theta = 500000.1;
     c.norm_epsilon = 1.0 / 3e5;
@@ -129,7 +129,7 @@ TEST(GptNeoxConfig, CountsPythiasParameters) {
 TEST(GptNeoxConfig, EveryRotaryShareIsReadBack) {
   for (std::int64_t head_dim = 2; head_dim <= 256; head_dim += 2) {
     for (std::int64_t dims = 2; dims <= head_dim; dims += 2) {
-      DecoderConfig c = parse_config(tiny(), "x");
+      DecoderConfig c = parse_config(tiny_gpt_neox(), "x");
       c.heads = c.kv_heads = 1;
       c.dim = c.head_dim = head_dim;
       c.rotary_dim = dims;
@@ -140,11 +140,11 @@ TEST(GptNeoxConfig, EveryRotaryShareIsReadBack) {
 }
 
 TEST(GptNeoxConfig, ReadsRotationWhereverTransformersPutIt) {
-  EXPECT_EQ(parse_config(with("rotary_pct", 1.0), "x").rotary_dim, 16);
-  EXPECT_EQ(parse_config(with("rotary_pct", 0.4), "x").rotary_dim, 6) << "rounded down";
-  EXPECT_EQ(parse_config(with("rotary_emb_base", 500), "x").rope_theta, 500.0);
+  EXPECT_EQ(parse_config(gpt_neox_with("rotary_pct", 1.0), "x").rotary_dim, 16);
+  EXPECT_EQ(parse_config(gpt_neox_with("rotary_pct", 0.4), "x").rotary_dim, 6) << "rounded down";
+  EXPECT_EQ(parse_config(gpt_neox_with("rotary_emb_base", 500), "x").rope_theta, 500.0);
   const DecoderConfig c = parse_config(
-      with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 700.0}, {"partial_rotary_factor", 0.5}}), "x");
+      gpt_neox_with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 700.0}, {"partial_rotary_factor", 0.5}}), "x");
   EXPECT_EQ(c.rope_theta, 700.0);
   EXPECT_EQ(c.rotary_dim, 8);
   EXPECT_FALSE(c.rope_scaling);
@@ -152,38 +152,38 @@ TEST(GptNeoxConfig, ReadsRotationWhereverTransformersPutIt) {
 
 TEST(GptNeoxConfig, KnowsActivationsByTheirNames) {
   for (const char* name : {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"}) {
-    EXPECT_EQ(parse_config(with("hidden_act", name), "x").gelu, kernels::Gelu::tanh) << name;
+    EXPECT_EQ(parse_config(gpt_neox_with("hidden_act", name), "x").gelu, kernels::Gelu::tanh) << name;
   }
-  EXPECT_EQ(parse_config(with("hidden_act", "gelu"), "x").gelu, kernels::Gelu::exact);
-  EXPECT_EQ(refusal(with("hidden_act", "relu")),
+  EXPECT_EQ(parse_config(gpt_neox_with("hidden_act", "gelu"), "x").gelu, kernels::Gelu::exact);
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("hidden_act", "relu")),
             "hidden_act = \"relu\" is not supported (gelu, gelu_fast, gelu_new, gelu_pytorch_tanh)");
 }
 
 TEST(GptNeoxConfig, RefusesWhatOctetDoesNotCompute) {
-  EXPECT_EQ(refusal(with("attention_dropout", 0.1)),
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("attention_dropout", 0.1)),
             "attention_dropout = 0.1 is not supported: octet trains without dropout (0)");
-  EXPECT_EQ(refusal(with("hidden_dropout", 0.5)), "hidden_dropout = 0.5 is not supported: octet trains without dropout (0)");
-  EXPECT_EQ(refusal(with("attention_dropout", 0.0)), "");
-  EXPECT_EQ(refusal(with("rope_scaling", {{"type", "yarn"}})), "rope_scaling: type \"yarn\" is not supported (default, llama3)");
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("hidden_dropout", 0.5)), "hidden_dropout = 0.5 is not supported: octet trains without dropout (0)");
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("attention_dropout", 0.0)), "");
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("rope_scaling", {{"type", "yarn"}})), "rope_scaling: type \"yarn\" is not supported (default, llama3)");
 }
 
 TEST(GptNeoxConfig, RefusesWhatMakesNoModel) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
-    json config = tiny();
+    json config = tiny_gpt_neox();
     config.erase(key);
-    EXPECT_EQ(refusal(config), concat("no ", key));
-    EXPECT_EQ(refusal(with(key, "12")), concat(key, " = \"12\": must be a whole number"));
+    EXPECT_EQ(gpt_neox_refusal(config), concat("no ", key));
+    EXPECT_EQ(gpt_neox_refusal(gpt_neox_with(key, "12")), concat(key, " = \"12\": must be a whole number"));
   }
-  EXPECT_EQ(refusal(with("num_attention_heads", 5)), "hidden_size = 48 is not a multiple of num_attention_heads = 5");
-  EXPECT_NE(refusal(with("num_attention_heads", 0)), "");
-  EXPECT_NE(refusal(with("num_attention_heads", std::numeric_limits<std::int64_t>::min())), "");
-  EXPECT_EQ(refusal(with("layer_norm_eps", 0)), "layer_norm_eps = 0: must be positive");
-  EXPECT_EQ(refusal(with("rotary_pct", 0)), "rotary_pct = 0: must be above 0, and 1 at most");
-  EXPECT_EQ(refusal(with("rotary_pct", 1.5)), "rotary_pct = 1.5: must be above 0, and 1 at most");
-  EXPECT_EQ(refusal(with("rotary_pct", 0.01)), "rotary_pct = 0.01: rotates nothing of heads of 16");
-  EXPECT_EQ(refusal(with("rotary_pct", 0.2)),
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("num_attention_heads", 5)), "hidden_size = 48 is not a multiple of num_attention_heads = 5");
+  EXPECT_NE(gpt_neox_refusal(gpt_neox_with("num_attention_heads", 0)), "");
+  EXPECT_NE(gpt_neox_refusal(gpt_neox_with("num_attention_heads", std::numeric_limits<std::int64_t>::min())), "");
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("layer_norm_eps", 0)), "layer_norm_eps = 0: must be positive");
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("rotary_pct", 0)), "rotary_pct = 0: must be above 0, and 1 at most");
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("rotary_pct", 1.5)), "rotary_pct = 1.5: must be above 0, and 1 at most");
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("rotary_pct", 0.01)), "rotary_pct = 0.01: rotates nothing of heads of 16");
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("rotary_pct", 0.2)),
             "3 dims to rotate of heads of 16: must be even and positive, and no more than there are (rotary halves)");
-  EXPECT_EQ(refusal(with("use_parallel_residual", 1)), "use_parallel_residual = 1: must be true or false");
+  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("use_parallel_residual", 1)), "use_parallel_residual = 1: must be true or false");
 }
 
 }  // namespace

@@ -12,18 +12,18 @@ namespace {
 
 using nlohmann::json;
 
-json tiny() {
+json tiny_llama() {
   return {{"model_type", "llama"},      {"vocab_size", 96},          {"hidden_size", 48},         {"intermediate_size", 80},
           {"num_hidden_layers", 2},     {"num_attention_heads", 6}};
 }
-json with(const char* key, json value) {
-  json config = tiny();
+json llama_with(const char* key, json value) {
+  json config = tiny_llama();
   config[key] = std::move(value);
   return config;
 }
 
-// What is wrong with a config.json that is no model; "" when nothing is.
-std::string refusal(const json& config) {
+// What is wrong llama_with a config.json that is no model; "" when nothing is.
+std::string llama_refusal(const json& config) {
   try {
     parse_config(config, "DIR/config.json");
   } catch (const Error& error) {
@@ -62,7 +62,7 @@ void expect_equal(const DecoderConfig& a, const DecoderConfig& b) {
 }
 
 TEST(LlamaConfig, DefaultsAreThoseOfTransformers) {
-  const DecoderConfig c = parse_config(tiny(), "x");
+  const DecoderConfig c = parse_config(tiny_llama(), "x");
   EXPECT_EQ(c.family, "llama");
   EXPECT_EQ(c.vocab, 96);
   EXPECT_EQ(c.dim, 48);
@@ -79,7 +79,7 @@ TEST(LlamaConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_FALSE(c.rope_scaling);
   EXPECT_EQ(c.tokenizer, "");
   // A null is a key that is not there.
-  json nulls = tiny();
+  json nulls = tiny_llama();
   for (const char* key : {"num_key_value_heads", "head_dim", "rope_scaling", "rope_parameters", "tie_word_embeddings", "attention_bias", "sliding_window"}) {
     nulls[key] = nullptr;
   }
@@ -123,94 +123,94 @@ TEST(LlamaConfig, WhatIsWrittenIsReadBack) {
 TEST(LlamaConfig, TokensThatBeginAndEndATextAreOneSeveralOrUnknown) {
   const auto again = [](const DecoderConfig& c) { return json::parse(config_json(c, DType::bf16).dump()); };
   for (const json& eos : {json(2), json({128001, 128008, 128009}), json()}) {
-    EXPECT_EQ(again(parse_config(with("eos_token_id", eos), "x"))["eos_token_id"], eos);
+    EXPECT_EQ(again(parse_config(llama_with("eos_token_id", eos), "x"))["eos_token_id"], eos);
   }
-  EXPECT_EQ(parse_config(with("eos_token_id", {7}), "x").eos, std::vector<std::int64_t>{7});
-  EXPECT_EQ(again(parse_config(with("bos_token_id", 1), "x"))["bos_token_id"], 1);
-  EXPECT_TRUE(again(parse_config(tiny(), "x"))["bos_token_id"].is_null());
-  EXPECT_NE(refusal(with("eos_token_id", "</s>")), "");
-  EXPECT_NE(refusal(with("eos_token_id", {2, 1.5})), "");
-  EXPECT_NE(refusal(with("bos_token_id", {1, 2})), "");
+  EXPECT_EQ(parse_config(llama_with("eos_token_id", {7}), "x").eos, std::vector<std::int64_t>{7});
+  EXPECT_EQ(again(parse_config(llama_with("bos_token_id", 1), "x"))["bos_token_id"], 1);
+  EXPECT_TRUE(again(parse_config(tiny_llama(), "x"))["bos_token_id"].is_null());
+  EXPECT_NE(llama_refusal(llama_with("eos_token_id", "</s>")), "");
+  EXPECT_NE(llama_refusal(llama_with("eos_token_id", {2, 1.5})), "");
+  EXPECT_NE(llama_refusal(llama_with("bos_token_id", {1, 2})), "");
 }
 
 TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
   const json scaling = {{"rope_type", "llama3"},          {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
                         {"original_max_position_embeddings", 8192}};
-  EXPECT_EQ(parse_config(with("rope_scaling", scaling), "x").rope_scaling->factor, 8.0);
+  EXPECT_EQ(parse_config(llama_with("rope_scaling", scaling), "x").rope_scaling->factor, 8.0);
   json old = scaling;
   old.erase("rope_type");
   old["type"] = "llama3";
-  EXPECT_EQ(parse_config(with("rope_scaling", old), "x").rope_scaling->original_max_position, 8192);
+  EXPECT_EQ(parse_config(llama_with("rope_scaling", old), "x").rope_scaling->original_max_position, 8192);
   // transformers 5: one object, theta within.
   json parameters = scaling;
   parameters["rope_theta"] = 500000.0;
-  const DecoderConfig c = parse_config(with("rope_parameters", parameters), "x");
+  const DecoderConfig c = parse_config(llama_with("rope_parameters", parameters), "x");
   EXPECT_EQ(c.rope_theta, 500000.0);
   EXPECT_EQ(c.rope_scaling->high_freq_factor, 4.0);
-  EXPECT_EQ(parse_config(with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7.0}}), "x").rope_theta, 7.0);
-  EXPECT_FALSE(parse_config(with("rope_scaling", {{"rope_type", "default"}}), "x").rope_scaling);
+  EXPECT_EQ(parse_config(llama_with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7.0}}), "x").rope_theta, 7.0);
+  EXPECT_FALSE(parse_config(llama_with("rope_scaling", {{"rope_type", "default"}}), "x").rope_scaling);
 
   for (const char* missing : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
     json incomplete = scaling;
     incomplete.erase(missing);
-    EXPECT_EQ(refusal(with("rope_scaling", incomplete)), concat("rope_scaling: no ", missing));
+    EXPECT_EQ(llama_refusal(llama_with("rope_scaling", incomplete)), concat("rope_scaling: no ", missing));
   }
-  EXPECT_EQ(refusal(with("rope_scaling", {{"type", "yarn"}, {"factor", 2}})),
+  EXPECT_EQ(llama_refusal(llama_with("rope_scaling", {{"type", "yarn"}, {"factor", 2}})),
             "rope_scaling: type \"yarn\" is not supported (default, llama3)");
-  EXPECT_EQ(refusal(with("rope_parameters", {{"rope_type", "dynamic"}})),
+  EXPECT_EQ(llama_refusal(llama_with("rope_parameters", {{"rope_type", "dynamic"}})),
             "rope_parameters: type \"dynamic\" is not supported (default, llama3)");
-  EXPECT_EQ(refusal(with("rope_scaling", 8)), "rope_scaling = 8: must be an object");
-  EXPECT_EQ(refusal(with("rope_parameters", "llama3")), "rope_parameters = \"llama3\": must be an object");
-  EXPECT_EQ(refusal(with("rope_scaling", {{"rope_type", 3}})), "rope_scaling: rope_type = 3: must be a string");
+  EXPECT_EQ(llama_refusal(llama_with("rope_scaling", 8)), "rope_scaling = 8: must be an object");
+  EXPECT_EQ(llama_refusal(llama_with("rope_parameters", "llama3")), "rope_parameters = \"llama3\": must be an object");
+  EXPECT_EQ(llama_refusal(llama_with("rope_scaling", {{"rope_type", 3}})), "rope_scaling: rope_type = 3: must be a string");
   for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{
            {"factor", 0.5}, {"low_freq_factor", 0}, {"high_freq_factor", 1.0}, {"original_max_position_embeddings", -1}}) {
     json bad = scaling;
     bad[key] = value;
-    EXPECT_NE(refusal(with("rope_scaling", bad)).find("must satisfy factor >= 1"), std::string::npos) << key;
+    EXPECT_NE(llama_refusal(llama_with("rope_scaling", bad)).find("must satisfy factor >= 1"), std::string::npos) << key;
   }
 }
 
 TEST(LlamaConfig, RefusesWhatIsMissing) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
-    json config = tiny();
+    json config = tiny_llama();
     config.erase(key);
-    EXPECT_EQ(refusal(config), concat("no ", key));
+    EXPECT_EQ(llama_refusal(config), concat("no ", key));
     config[key] = nullptr;
-    EXPECT_EQ(refusal(config), concat("no ", key));
+    EXPECT_EQ(llama_refusal(config), concat("no ", key));
   }
-  json config = tiny();
+  json config = tiny_llama();
   config.erase("model_type");
-  EXPECT_EQ(refusal(config), "no model_type");
-  EXPECT_EQ(refusal(with("model_type", 3)), "no model_type");
-  EXPECT_EQ(refusal(with("model_type", "lama")), "model_type = \"lama\": not a family that octet knows (llama, mistral, mixtral, gpt_neox) (did you mean llama?)");
-  EXPECT_EQ(refusal(json::array()), "not a JSON object");
-  EXPECT_EQ(refusal(json("llama")), "not a JSON object");
+  EXPECT_EQ(llama_refusal(config), "no model_type");
+  EXPECT_EQ(llama_refusal(llama_with("model_type", 3)), "no model_type");
+  EXPECT_EQ(llama_refusal(llama_with("model_type", "lama")), "model_type = \"lama\": not a family that octet knows (llama, mistral, mixtral, gpt_neox) (did you mean llama?)");
+  EXPECT_EQ(llama_refusal(json::array()), "not a JSON object");
+  EXPECT_EQ(llama_refusal(json("llama")), "not a JSON object");
 }
 
 TEST(LlamaConfig, RefusesWrongTypes) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                           "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
-    EXPECT_EQ(refusal(with(key, "12")), concat(key, " = \"12\": must be a whole number"));
-    EXPECT_EQ(refusal(with(key, 12.5)), concat(key, " = 12.5: must be a whole number"));
-    EXPECT_EQ(refusal(with(key, true)), concat(key, " = true: must be a whole number"));
-    EXPECT_EQ(refusal(with(key, {12})), concat(key, " = [12]: must be a whole number"));
-    EXPECT_EQ(refusal(with(key, std::uint64_t{1} << 63)), concat(key, " = 9223372036854775808: must be a whole number"));
+    EXPECT_EQ(llama_refusal(llama_with(key, "12")), concat(key, " = \"12\": must be a whole number"));
+    EXPECT_EQ(llama_refusal(llama_with(key, 12.5)), concat(key, " = 12.5: must be a whole number"));
+    EXPECT_EQ(llama_refusal(llama_with(key, true)), concat(key, " = true: must be a whole number"));
+    EXPECT_EQ(llama_refusal(llama_with(key, {12})), concat(key, " = [12]: must be a whole number"));
+    EXPECT_EQ(llama_refusal(llama_with(key, std::uint64_t{1} << 63)), concat(key, " = 9223372036854775808: must be a whole number"));
   }
   for (const char* key : {"rms_norm_eps", "rope_theta", "initializer_range"}) {
-    EXPECT_EQ(refusal(with(key, "1e-5")), concat(key, " = \"1e-5\": must be a number"));
-    EXPECT_EQ(refusal(with(key, false)), concat(key, " = false: must be a number"));
+    EXPECT_EQ(llama_refusal(llama_with(key, "1e-5")), concat(key, " = \"1e-5\": must be a number"));
+    EXPECT_EQ(llama_refusal(llama_with(key, false)), concat(key, " = false: must be a number"));
   }
-  EXPECT_EQ(refusal(with("tie_word_embeddings", 1)), "tie_word_embeddings = 1: must be true or false");
-  EXPECT_EQ(refusal(with("attention_bias", "no")), "attention_bias = \"no\": must be true or false");
-  EXPECT_EQ(refusal(with("tokenizer", 256)), "tokenizer = 256: must be a string");
-  EXPECT_EQ(refusal(with("hidden_act", json::object())), "hidden_act = {}: must be a string");
+  EXPECT_EQ(llama_refusal(llama_with("tie_word_embeddings", 1)), "tie_word_embeddings = 1: must be true or false");
+  EXPECT_EQ(llama_refusal(llama_with("attention_bias", "no")), "attention_bias = \"no\": must be true or false");
+  EXPECT_EQ(llama_refusal(llama_with("tokenizer", 256)), "tokenizer = 256: must be a string");
+  EXPECT_EQ(llama_refusal(llama_with("hidden_act", json::object())), "hidden_act = {}: must be a string");
 }
 
 TEST(LlamaConfig, RefusesWhatOctetDoesNotCompute) {
-  EXPECT_EQ(refusal(with("hidden_act", "gelu")), "hidden_act = \"gelu\" is not supported (silu)");
-  EXPECT_EQ(refusal(with("attention_bias", true)), "attention_bias = true is not supported: octet's linears have no bias");
-  EXPECT_EQ(refusal(with("mlp_bias", true)), "mlp_bias = true is not supported: octet's linears have no bias");
-  EXPECT_EQ(refusal(with("sliding_window", 4096)), "sliding_window = 4096: Llama has none; model_type = \"mistral\" has one");
+  EXPECT_EQ(llama_refusal(llama_with("hidden_act", "gelu")), "hidden_act = \"gelu\" is not supported (silu)");
+  EXPECT_EQ(llama_refusal(llama_with("attention_bias", true)), "attention_bias = true is not supported: octet's linears have no bias");
+  EXPECT_EQ(llama_refusal(llama_with("mlp_bias", true)), "mlp_bias = true is not supported: octet's linears have no bias");
+  EXPECT_EQ(llama_refusal(llama_with("sliding_window", 4096)), "sliding_window = 4096: Llama has none; model_type = \"mistral\" has one");
 }
 
 TEST(LlamaConfig, RefusesSizesThatMakeNoModel) {
@@ -218,25 +218,25 @@ TEST(LlamaConfig, RefusesSizesThatMakeNoModel) {
                           "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
     for (const std::int64_t value : {std::int64_t{0}, std::int64_t{-1}, std::numeric_limits<std::int64_t>::min(),
                                      std::int64_t{1} << 31, std::numeric_limits<std::int64_t>::max()}) {
-      json config = with("head_dim", 8);  // so that the quotient of other two does not come first
+      json config = llama_with("head_dim", 8);  // so that the quotient of other two does not come first
       config[key] = value;
-      EXPECT_EQ(refusal(config).rfind(concat(key, " = ", value, ": must be between 1 and "), 0), 0u) << refusal(config);
+      EXPECT_EQ(llama_refusal(config).rfind(concat(key, " = ", value, ": must be between 1 and "), 0), 0u) << llama_refusal(config);
     }
   }
-  EXPECT_EQ(refusal(with("num_attention_heads", 5)),
+  EXPECT_EQ(llama_refusal(llama_with("num_attention_heads", 5)),
             "hidden_size = 48 is not a multiple of num_attention_heads = 5, and there is no head_dim");
-  EXPECT_NE(refusal(with("num_attention_heads", 0)), "");
-  EXPECT_EQ(refusal(with("num_key_value_heads", 4)), "num_attention_heads = 6 is not a multiple of num_key_value_heads = 4");
-  EXPECT_EQ(refusal(with("head_dim", 7)), "head_dim = 7: must be even (rotary halves)");
-  EXPECT_EQ(refusal(with("rope_theta", 0)), "rope_theta = 0: must be positive");
-  EXPECT_EQ(refusal(with("rms_norm_eps", -1e-5)), "rms_norm_eps = -1e-05: must be positive");
-  EXPECT_EQ(refusal(with("initializer_range", -1)), "initializer_range = -1: must not be negative");
-  EXPECT_EQ(refusal(with("head_dim", 100)), "") << "head_dim need not be a quotient";
+  EXPECT_NE(llama_refusal(llama_with("num_attention_heads", 0)), "");
+  EXPECT_EQ(llama_refusal(llama_with("num_key_value_heads", 4)), "num_attention_heads = 6 is not a multiple of num_key_value_heads = 4");
+  EXPECT_EQ(llama_refusal(llama_with("head_dim", 7)), "head_dim = 7: must be even (rotary halves)");
+  EXPECT_EQ(llama_refusal(llama_with("rope_theta", 0)), "rope_theta = 0: must be positive");
+  EXPECT_EQ(llama_refusal(llama_with("rms_norm_eps", -1e-5)), "rms_norm_eps = -1e-05: must be positive");
+  EXPECT_EQ(llama_refusal(llama_with("initializer_range", -1)), "initializer_range = -1: must not be negative");
+  EXPECT_EQ(llama_refusal(llama_with("head_dim", 100)), "") << "head_dim need not be a quotient";
 }
 
 // The largest sizes that are let through: everything computed from them stays a number.
 TEST(LlamaConfig, TheLargestModelOverflowsNothing) {
-  json config = tiny();
+  json config = tiny_llama();
   config.update({{"vocab_size", 1 << 24}, {"hidden_size", 1 << 20}, {"intermediate_size", 1 << 22}, {"num_hidden_layers", 1 << 13},
                  {"num_attention_heads", 1 << 12}, {"num_key_value_heads", 1 << 12}, {"head_dim", 1 << 12}});
   const DecoderConfig c = parse_config(config, "x");

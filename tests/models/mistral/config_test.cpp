@@ -11,17 +11,17 @@ namespace {
 
 using nlohmann::json;
 
-json tiny() {
+json tiny_mistral() {
   return {{"model_type", "mistral"}, {"vocab_size", 96},       {"hidden_size", 64},
           {"intermediate_size", 80}, {"num_hidden_layers", 2}, {"num_attention_heads", 16}};
 }
-json with(const char* key, json value) {
-  json config = tiny();
+json mistral_with(const char* key, json value) {
+  json config = tiny_mistral();
   config[key] = std::move(value);
   return config;
 }
 
-std::string refusal(const json& config) {
+std::string mistral_refusal(const json& config) {
   try {
     parse_config(config, "DIR/config.json");
   } catch (const Error& error) {
@@ -33,7 +33,7 @@ std::string refusal(const json& config) {
 
 // Of MistralConfig, in transformers 5.
 TEST(MistralConfig, DefaultsAreThoseOfTransformers) {
-  const DecoderConfig c = parse_config(tiny(), "x");
+  const DecoderConfig c = parse_config(tiny_mistral(), "x");
   EXPECT_EQ(c.family, "mistral");
   EXPECT_EQ(c.kv_heads, 8);
   EXPECT_EQ(c.head_dim, 4);
@@ -46,10 +46,10 @@ TEST(MistralConfig, DefaultsAreThoseOfTransformers) {
 }
 
 TEST(MistralConfig, ANullIsAWord) {
-  EXPECT_EQ(parse_config(with("sliding_window", nullptr), "x").sliding_window, 0);
-  EXPECT_EQ(parse_config(with("num_key_value_heads", nullptr), "x").kv_heads, 16);
-  EXPECT_EQ(parse_config(with("head_dim", nullptr), "x").head_dim, 4);
-  EXPECT_EQ(parse_config(with("sliding_window", 17), "x").sliding_window, 17);
+  EXPECT_EQ(parse_config(mistral_with("sliding_window", nullptr), "x").sliding_window, 0);
+  EXPECT_EQ(parse_config(mistral_with("num_key_value_heads", nullptr), "x").kv_heads, 16);
+  EXPECT_EQ(parse_config(mistral_with("head_dim", nullptr), "x").head_dim, 4);
+  EXPECT_EQ(parse_config(mistral_with("sliding_window", 17), "x").sliding_window, 17);
 }
 
 // The config.json of versions 0.1 and 0.3, as they were published.
@@ -83,7 +83,7 @@ TEST(MistralConfig, ReadsWhatWasPublished) {
 
 TEST(MistralConfig, WhatIsWrittenIsReadBack) {
   for (const std::int64_t window : {0, 12}) {
-    DecoderConfig c = parse_config(tiny(), "x");
+    DecoderConfig c = parse_config(tiny_mistral(), "x");
     c.sliding_window = window;
     c.rope_theta = 1e6;
     c.head_dim = 6;
@@ -103,13 +103,13 @@ TEST(MistralConfig, WhatIsWrittenIsReadBack) {
 }
 
 TEST(MistralConfig, RefusesWhatIsNoWindow) {
-  EXPECT_EQ(refusal(with("sliding_window", 0)), "DIR/config.json: sliding_window = 0: must be positive, or null");
-  EXPECT_EQ(refusal(with("sliding_window", -4)), "DIR/config.json: sliding_window = -4: must be positive, or null");
-  EXPECT_EQ(refusal(with("sliding_window", "all")), "DIR/config.json: sliding_window = \"all\": must be a whole number");
-  EXPECT_EQ(refusal(with("sliding_window", std::int64_t{1} << 31)),
+  EXPECT_EQ(mistral_refusal(mistral_with("sliding_window", 0)), "DIR/config.json: sliding_window = 0: must be positive, or null");
+  EXPECT_EQ(mistral_refusal(mistral_with("sliding_window", -4)), "DIR/config.json: sliding_window = -4: must be positive, or null");
+  EXPECT_EQ(mistral_refusal(mistral_with("sliding_window", "all")), "DIR/config.json: sliding_window = \"all\": must be a whole number");
+  EXPECT_EQ(mistral_refusal(mistral_with("sliding_window", std::int64_t{1} << 31)),
             "DIR/config.json: sliding_window = 2147483648: must be between 1 and 1073741824");
-  EXPECT_EQ(refusal(with("hidden_act", "gelu")), "DIR/config.json: hidden_act = \"gelu\" is not supported (silu)");
-  EXPECT_EQ(refusal(with("num_key_value_heads", 5)),
+  EXPECT_EQ(mistral_refusal(mistral_with("hidden_act", "gelu")), "DIR/config.json: hidden_act = \"gelu\" is not supported (silu)");
+  EXPECT_EQ(mistral_refusal(mistral_with("num_key_value_heads", 5)),
             "DIR/config.json: num_attention_heads = 16 is not a multiple of num_key_value_heads = 5");
 }
 
