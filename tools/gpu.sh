@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests; sanitize, or one of its tools; kernels; rows (the
-# speed table of docs/performance.md), or row:NAME for one of them; ranks, between all GPUs of the machine; mesh:NAME:N for the
-# rows of N GPUs (states, fsdp, fsdp32, context, tensor, tensor-each; experts and experts-context of a slice of Mixtral).
+# speed table of docs/measurements/h200-one-gpu.md), or row:NAME for one of them; ranks, between all GPUs of the machine;
+# mesh:NAME:N for the rows of N GPUs (states, fsdp, fsdp32, context, tensor, tensor-each; experts and experts-context of a slice of Mixtral).
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks are taken from OCTET_BIN (default build/release), which may have been
 # built elsewhere: cuBLAS, cuDNN and NCCL are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried
 # along (Gloo) in OCTET_BIN/lib. SHARDS: processes that a sanitizer's tests are shared out to (default 12). Logs go to OUT (default out/gpu). The last lines are a verdict, a line a part.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tools/plan_tables.py [OCTET]: writes the tables of docs/plan.md anew, each between its marks, with what `octet plan` (default
-build/release/octet) says today. Measured rows are those of tests/golden/plan/measured.tsv."""
+"""tools/plan_tables.py [OCTET]: writes the tables of docs/measurements/plan-accuracy.md anew, each between its marks, with what
+`octet plan` (default build/release/octet) says today. Measured rows are those of tests/golden/plan/measured.tsv."""
 
 import datetime
 import json
@@ -93,14 +93,14 @@ def search():
 
 
 def main():
-    page = ROOT / "docs/plan.md"
+    page = ROOT / "docs/measurements/plan-accuracy.md"
     text = page.read_text()
     for make in (written, measured, published, nodes, search):
         mark = re.compile(rf"(<!-- {make.__name__} -->\n).*?(<!-- end -->)", re.DOTALL)
         body = make()
         text, found = mark.subn(lambda match: f"{match[1]}{body}\n{match[2]}", text)
         if found != 1:
-            sys.exit(f"docs/plan.md: {found} marks <!-- {make.__name__} -->")
+            sys.exit(f"{page.relative_to(ROOT)}: {found} marks <!-- {make.__name__} -->")
     page.write_text(text)
 
 

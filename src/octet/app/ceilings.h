@@ -1,5 +1,5 @@
-// What an H200 can do, and an H100's memory, measured by ourselves (docs/performance.md says how and when): what a profile is held
-// against. An H100 has the same multiprocessors and watts, and its products were as fast.
+// The rates that an H200 reaches at best, and the copy rate of an H100: the floors of a profile. docs/measurements/h200-ceilings.md
+// and h100-80gb.md say how they were measured. An H100 has the same multiprocessors and watts, and its products were as fast.
 #pragma once
 
 #include <string_view>

@@ -15,7 +15,7 @@ constexpr double kNetworkBytesPerSecond = 0.8 * 50e9;
 constexpr int kGpusOfANode = 8;
 constexpr int kMostGpus = 1 << 16;
 
-// Both have 132 multiprocessors and 700 W, and under a step's load it is the watts that set the clock (docs/performance.md), so
+// Both have 132 multiprocessors and 700 W, and under a step's load it is the watts that set the clock (docs/measurements/h100-80gb.md), so
 // the H100's products are taken to run at the rates measured on an H200. Memory is what CUDA reports, cut to tenths.
 std::vector<plan::Gpu> known_gpus() {
   const auto gpu = [](const char* name, double memory_gib, double copy_bytes_per_s) {

@@ -11,9 +11,10 @@ namespace {
 // 8B (its products and attention alone) on an H200, 2026-11-20.
 constexpr double kAttentionForwardBytesPerSecond = 2.9e12, kAttentionBackwardBytesPerSecond = 1.06e12;
 
-// The share of its ceiling that an op reaches in a step of 8B: from "Where a token's time goes" in docs/performance.md,
-// 2026-11-21 (RMSNorm's backward after the ladder's last line); products in BF16 from the head there and the row 8b-bf16, those
-// with scales by row or block from the skeleton. Products reach more than theirs, which are means that hold last waves already.
+// The share of its ceiling that an op reaches in a step of 8B: from "Where a token's time goes" in
+// docs/measurements/h200-one-gpu.md (RMSNorm's backward after the last change tried there); products in BF16 from the head there
+// and the row 8b-bf16, those with scales by row or block from the skeleton in h200-ceilings.md. Products reach more than theirs,
+// which are means that hold last waves already.
 struct Share {
   std::string_view op;
   double of_ceiling = 1;
