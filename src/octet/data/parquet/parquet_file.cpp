@@ -31,7 +31,7 @@ std::string reason(const Message& message) {
 const OctetParquetPlugin* load(const fs::path& path) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
   demand(library != nullptr, ExitCode::config, "the Parquet plugin ", path.string(),
-         " cannot be loaded: ", library ? "" : ::dlerror(), " (Arrow must lie where it was at the build: docs/data.md)");
+         " cannot be loaded: ", library ? "" : ::dlerror(), " (Arrow must lie where it was at the build: docs/guides/data.md)");
   const auto entry = reinterpret_cast<decltype(&octet_parquet_plugin)>(::dlsym(library, "octet_parquet_plugin"));
   demand(entry != nullptr, ExitCode::config, path.string(), ": not a Parquet plugin of Octet");
   const OctetParquetPlugin* plugin = entry();
@@ -52,7 +52,7 @@ fs::path find_parquet_plugin(const std::string& named, const fs::path& program) 
   }
   fail(ExitCode::config, "Parquet is read by a plugin, and there is no ", kPluginName, " beside the program in ",
        program.string(),
-       "; install pyarrow or Apache Arrow and build Octet with -DOCTET_ARROW=its folder (docs/data.md), or write the texts as "
+       "; install pyarrow or Apache Arrow and build Octet with -DOCTET_ARROW=its folder (docs/guides/data.md), or write the texts as "
        "JSONL");
 }
 
