@@ -207,8 +207,13 @@ class CommandLine {
     add_run(plan, plan_.run);
     plan.add_option("--gpus", plan_.gpus, "How many of what: 8xH100, 64xH200")->required();
     plan.add_option("--nodes", plan_.nodes, "That they are in; default: 8 in a node")->check(CLI::PositiveNumber);
-    plan.add_flag("--search", plan_.search, "Try every layout: [parallel], checkpointing and micro-batch; print the best ten");
-    plan.add_flag("--json", plan_.json, "For programs");
+    CLI::Option* search =
+        plan.add_flag("--search", plan_.search, "Try every layout: [parallel], checkpointing and micro-batch; print the best ten");
+    plan.add_option("--picture", plan_.picture, "Also draw the memory of a GPU as a stacked bar: FILE.svg")->excludes(search);
+    CLI::Option* json = plan.add_flag("--json", plan_.json, "For programs");
+    plan.add_flag("--schedule", plan_.schedule, "Print when each part of a step should run, stream by stream")
+        ->excludes(search)
+        ->excludes(json);
 
     CLI::App& report = add(root_, "report", "Draws report.html of one run, or of several side by side",
                            "octet report out/quickstart/bf16 out/quickstart/fp8_block", [this] { return run_report(report_); });

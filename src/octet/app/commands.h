@@ -71,6 +71,8 @@ struct PlanArgs {
   std::string gpus;  // "256xH100"
   int nodes = 0;     // 0: of 8 GPUs
   bool search = false;
+  bool schedule = false;
+  std::filesystem::path picture;  // "": none
   bool json = false;
 };
 int run_plan(const PlanArgs& args);

@@ -1,12 +1,14 @@
 // What `octet plan` knows of a run on a cluster.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "octet/plan/layout_search.h"
 #include "octet/train/config.h"
 #include "octet/train/engine.h"
+#include "octet/train/step_count.h"
 
 namespace octet::app {
 
@@ -46,6 +48,7 @@ struct PlannedRun {
   plan::Step step;
   std::vector<Exchange> exchanges;
   std::vector<OpTime> ops;  // of the computation, with their predicted seconds in a step
+  std::vector<train::StepRange> ranges;
 
   std::size_t needed() const { return memory.total() + overhead.total(); }
   bool fits() const { return needed() <= cluster.gpu.memory_bytes; }
@@ -59,6 +62,12 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster);
 
 std::string plan_text(const PlannedRun& run);
 std::string plan_json(const PlannedRun& run);
+// The predicted timeline of a step: a line for each named range with its stream, begin and end.
+std::string schedule_text(const PlannedRun& run);
+// An SVG of the memory of a GPU, for --picture.
+std::string memory_picture(const PlannedRun& run);
+// Throws Error{config} if `path` is a file that memory_picture() did not make.
+void check_picture(const std::filesystem::path& path);
 // Full plans, best first, at most ten of `found` layouts that fit.
 std::string search_text(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why);
 std::string search_json(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why);

@@ -7,6 +7,7 @@
 #include "octet/app/commands.h"
 #include "octet/app/gpus.h"
 #include "octet/app/plan.h"
+#include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
@@ -176,14 +177,16 @@ int run_search(const train::Config& config, const plan::Cluster& cluster, bool j
 int run_plan(const PlanArgs& args) {
   if (args.json) set_log(Log::warnings);
   const plan::Cluster cluster = parse_cluster(args.gpus, args.nodes);
+  if (!args.picture.empty()) check_picture(args.picture);
   train::Config config = train::load_config(args.run.path, args.run.overrides);
   config.run.device = "cuda";
   if (args.search) return run_search(config, cluster, args.json);
   train::check_config(config, cluster.gpus);
   config = settled(config, cluster);
   const PlannedRun run = plan_run(config, cluster);
-  fmt::print("{}", args.json ? plan_json(run) : plan_text(run));
+  fmt::print("{}", args.json ? plan_json(run) : args.schedule ? schedule_text(run) : plan_text(run));
   std::fflush(stdout);
+  if (!args.picture.empty()) write_file_atomically(args.picture, memory_picture(run));
   if (!run.fits()) does_not_fit(run, config, cluster);
   return 0;
 }

@@ -172,7 +172,8 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
                  .attention = attention_of(c.options),
                  .step = c.step,
                  .exchanges = {},
-                 .ops = {}};
+                 .ops = {},
+                 .ranges = c.count.ranges};
   run.exchanges = exchanges_of(c.count, run.micro_batches < 3 ? c.count_step(cluster, 3).each : c.count.each, c.spans);
   for (const OpTime& op : c.count.compute) {
     if (op.work.group.empty()) run.ops.push_back(op);

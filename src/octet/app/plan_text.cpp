@@ -156,6 +156,17 @@ std::string plan_text(const PlannedRun& run) {
                             step.model_flops_per_s * 1e-12, mfu_pct(step));
 }
 
+std::string schedule_text(const PlannedRun& run) {
+  std::string text = fmt::format("{}: {}, on {}; predicted, not measured (docs/plan.md)\n", run.run, run.recipe, cluster_text(run.cluster));
+  text += fmt::format("{}; {}\n", plan::mesh_text(run.layout.mesh), plan::keeps_text(run.layout));
+  if (run.micro_batches > 3) text += fmt::format("the first, a middle and the last of {} micro-batches\n", run.micro_batches);
+  text += fmt::format("{:<14} {:>11} {:>11}\n", "stream", "begin, ms", "end, ms");
+  for (const train::StepRange& range : run.ranges) {
+    text += fmt::format("{:<14} {:>11.3f} {:>11.3f}  {}\n", range.stream, 1e3 * range.begin, 1e3 * range.end, range.name);
+  }
+  return text;
+}
+
 std::string plan_json(const PlannedRun& run) { return run_json(run).dump(2) + "\n"; }
 
 std::string search_text(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why) {

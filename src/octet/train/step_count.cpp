@@ -4,6 +4,8 @@
 #include <array>
 #include <iterator>
 
+#include "octet/device/timeline.h"
+
 namespace octet::train {
 namespace {
 
@@ -26,7 +28,8 @@ void add(std::vector<OpTime>& all, const std::vector<OpTime>& part, double times
 
 StepCount count_step(const EngineOptions& options, const parallel::Groups& groups, const OpSeconds& seconds,
                      std::int64_t micro_batches) {
-  const auto device = make_meta_device(DeviceKind::cuda, seconds);
+  Timeline timeline;
+  const auto device = make_meta_device(DeviceKind::cuda, seconds, timeline);
   Engine engine(options, *device, groups);
   Queue &compute = engine.queue(), &wire = engine.model().units().wire();
   Queue& context_wire = engine.model().units().context_wire();
@@ -62,6 +65,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     micro_batch();
     engine.apply(0.0, 1);
   });
+  const double begin = now();
   const std::int64_t run = std::min<std::int64_t>(micro_batches, 3);
   for (std::int64_t i = 0; i < run; ++i) {
     const bool middle = run == 3 && i == 1;
@@ -76,6 +80,12 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     }
   }
   part(1, [&] { engine.apply(0.0, 2); });
+  for (TimedRange& range : timeline) {
+    if (range.end <= begin) continue;  // of the step before
+    const char* stream = range.queue == &compute ? "compute" : range.queue == &wire ? "communication" : "context";
+    count.ranges.push_back({stream, std::move(range.name), range.begin - begin, range.end - begin});
+  }
+  std::stable_sort(count.ranges.begin(), count.ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   return count;
 }
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "octet/device/device.h"
+#include "octet/device/timeline.h"
 
 namespace octet {
 namespace {
@@ -39,11 +39,26 @@ class TimedEvent final : public Event {
 // Ops have run when something asks what time it is. Copies and zeros are ops here.
 class TimedQueue final : public MetaQueue {
  public:
-  TimedQueue(Device& device, const OpSeconds& seconds) : MetaQueue(device), seconds_(seconds) {}
+  TimedQueue(Device& device, const OpSeconds& seconds, Timeline* timeline)
+      : MetaQueue(device), seconds_(seconds), timeline_(timeline) {}
   std::unique_ptr<Event> record() override { return std::make_unique<TimedEvent>(run() + waited_); }
   void copy(void*, const void*, std::size_t bytes) override { count("copy", {.bytes = 2.0 * static_cast<double>(bytes)}); }
   void zero(void*, std::size_t bytes) override { count("zero", {.bytes = static_cast<double>(bytes)}); }
   void wait(const Event& event) override { waited_ = std::max(waited_, event.seconds() - run()); }
+  void begin_range(const std::string& name) override {
+    if (!timeline_) return;
+    run();
+    open_.push_back({.queue = this, .name = name, .begin = -1});
+  }
+  void end_range() override {
+    if (!timeline_) return;
+    const double end = run() + waited_;
+    if (open_.back().begin >= 0) {
+      open_.back().end = end;
+      timeline_->push_back(std::move(open_.back()));
+    }
+    open_.pop_back();
+  }
 
  protected:
   void stamp() override { stamps_.push_back(run()); }
@@ -55,11 +70,19 @@ class TimedQueue final : public MetaQueue {
 
  private:
   double run() {
-    for (; done_ < marks().size(); ++done_) busy_ += seconds_(marks()[done_].op, marks()[done_].work);
+    for (; done_ < marks().size(); ++done_) {
+      const double seconds = seconds_(marks()[done_].op, marks()[done_].work);
+      for (TimedRange& range : open_) {
+        if (range.begin < 0 && seconds > 0) range.begin = busy_ + waited_;
+      }
+      busy_ += seconds;
+    }
     return busy_;
   }
 
   const OpSeconds& seconds_;
+  Timeline* timeline_;
+  std::vector<TimedRange> open_;  // ranges that have not ended; begin is -1 until an op takes time
   double busy_ = 0, waited_ = 0;
   std::size_t done_ = 0;
   std::vector<double> stamps_;
@@ -67,11 +90,12 @@ class TimedQueue final : public MetaQueue {
 
 class MetaDevice final : public Device {
  public:
-  explicit MetaDevice(DeviceKind target, OpSeconds seconds = {}) : target_(target), seconds_(std::move(seconds)) {}
+  explicit MetaDevice(DeviceKind target, OpSeconds seconds = {}, Timeline* timeline = nullptr)
+      : target_(target), seconds_(std::move(seconds)), timeline_(timeline) {}
   DeviceKind kind() const override { return DeviceKind::meta; }
   DeviceKind target() const override { return target_; }
   std::unique_ptr<Queue> make_queue() override {
-    if (seconds_) return std::make_unique<TimedQueue>(*this, seconds_);
+    if (seconds_) return std::make_unique<TimedQueue>(*this, seconds_, timeline_);
     return std::make_unique<MetaQueue>(*this);
   }
 
@@ -87,6 +111,7 @@ class MetaDevice final : public Device {
  private:
   DeviceKind target_;
   OpSeconds seconds_;
+  Timeline* timeline_;
   std::uintptr_t next_ = std::uintptr_t{1} << 60;
 };
 
@@ -95,6 +120,9 @@ class MetaDevice final : public Device {
 std::unique_ptr<Device> make_meta_device(DeviceKind target) { return std::make_unique<MetaDevice>(target); }
 std::unique_ptr<Device> make_meta_device(DeviceKind target, OpSeconds seconds) {
   return std::make_unique<MetaDevice>(target, std::move(seconds));
+}
+std::unique_ptr<Device> make_meta_device(DeviceKind target, OpSeconds seconds, Timeline& timeline) {
+  return std::make_unique<MetaDevice>(target, std::move(seconds), &timeline);
 }
 
 }  // namespace octet
