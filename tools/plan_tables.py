@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tools/plan_tables.py [OCTET]: writes the tables of docs/measurements/plan-accuracy.md anew, each between its marks, with what
-`octet plan` (default build/release/octet) says today. Measured rows are those of tests/golden/plan/measured.tsv."""
+"""tools/plan_tables.py [OCTET]: writes the tables of docs/plan.md and docs/measurements/plan-accuracy.md anew, each between its marks,
+with what `octet plan` (default build/release/octet) says today. Measured rows are those of tests/golden/plan/measured.tsv."""
 
 import datetime
 import json
@@ -53,23 +53,37 @@ def measured():
     return table(["row", "GPUs", "predicted", "measured", "", "gave"], rows)
 
 
+NEMO = "--precision.recipe=fp8_current"  # as its rows say: FP8-CS is current scaling per tensor
+
+
 def published():
-    context = "configs/runs/llama3.1-8b-16k-8xh100.toml --gpus 8xH100"
-    seventy = "configs/llama3-70b.toml --gpus 64xH100 --training.global_batch_size=512 --training.micro_batch_size=2"
-    most = ("configs/llama3.1-405b.toml --gpus 512xH100 --training.global_batch_size=512 --training.micro_batch_size=2 "
-            f"--parallel.tensor=2 {SHARDED}")
-    rows = []
-    for name, command, figures in (
-        ("8B, 8 H100", "configs/runs/llama3.1-8b-8xh100.toml --gpus 8xH100", "14,451 / - (NeMo, 8 GPUs)"),
-        ("8B at 16K, context 8", context, ""),
-        ("the same, one sequence a step", context + " --training.global_batch_size=1", "6,246 / 4,157 (AWS)"),
-        ("70B, 64 H100", seventy, "1,664 / -, FP8 1.43 of BF16"),
-        ("405B, 512 H100", most, "328 / - (NeMo), FP8 1.53 of BF16"),
+    fsdp = ("configs/runs/llama3.1-8b-8xh100.toml --gpus 8xH100 --training.global_batch_size=128 "
+            f"--training.micro_batch_size=1 {NEMO} {SHARDED}")
+    seventy = f"configs/llama3-70b.toml --gpus 64xH100 --training.global_batch_size=256 --training.micro_batch_size=2 {NEMO}"
+    most = ("configs/llama3.1-405b.toml --gpus 1024xH100 --training.global_batch_size=1536 --training.micro_batch_size=3 "
+            f"--parallel.replicate=2 --parallel.context=2 --parallel.tensor=2 {NEMO} {SHARDED}")
+    context = "configs/runs/llama3.1-8b-16k-8xh100.toml --gpus 8xH100 --training.global_batch_size="
+    seven = f"configs/llama2-7b.toml --gpus 8xH100 {SHARDED} "
+    rows, commands = [], []
+    for name, command, figures, alike in (
+        ("8B, 8 GPUs, 128 x 8192 a step", fsdp, "14,451 / - (NeMo)", "batch, micro-batch, current scaling, FSDP"),
+        ("70B, 64 GPUs, 256 x 8192", seventy, "1,664 / - (NeMo)",
+         "batch, current scaling. NeMo: data 2 x tensor 4 x pipeline 8; Octet has no pipeline: its fastest layout by `--search`"),
+        ("405B, 1024 GPUs, 1536 x 8192", most, "328 / - (NeMo)",
+         "likewise. NeMo: data 8 x context 2 x tensor 8 x pipeline 8"),
+        ("8B at 16K, context 8, 4 sequences a step", context + "4", "6,246 / 4,157 (AWS)", "context; batch and recipe as far as known"),
+        ("the same, 1 sequence", context + "1", "6,246 / 4,157 (AWS)", "the same, with a fourth of the batch"),
+        ("Llama 2 7B, 8 GPUs, 4 x 4096 each", seven + "--training.micro_batch_size=4 --training.global_batch_size=32",
+         "11,000 / 9,350 (AWS)", "sequence length; batch as far as known; recipe and sharding unknown"),
+        ("the same, 1 x 4096 each", seven + "--training.micro_batch_size=1 --training.global_batch_size=8", "11,000 / 9,350 (AWS)",
+         "the same, with a fourth of the batch"),
     ):
         fp8, bf16 = plan(command), plan(f"{command} {BF16}")
         memory = " / ".join(f"{run['memory_bytes']['needed'] / 2**30:.1f}" for run in (fp8, bf16))
-        rows.append([name, f"`{command}`", f"{cell(fp8)} / {cell(bf16)}", f"{speed(fp8) / speed(bf16):.2f}", memory, figures])
-    return table(["run", "command: `octet plan` ...", "predicted, FP8 / BF16", "FP8 / BF16", "GiB", "published, FP8 / BF16"], rows)
+        rows.append([len(rows) + 1, name, f"{cell(fp8)} / {cell(bf16)}", f"{speed(fp8) / speed(bf16):.2f}", memory, figures, alike])
+        commands.append(f"{len(rows)}  octet plan {command}")
+    head = ["", "run", "predicted, FP8 / BF16", "FP8 / BF16", "GiB", "published, FP8 / BF16", "how alike"]
+    return table(head, rows) + "\n\n```\n" + "\n".join(commands) + "\n```"
 
 
 def nodes():
@@ -81,7 +95,7 @@ def nodes():
         large = f"configs/llama2-7b.toml --training.global_batch_size={gpus} --gpus {gpus}xH100"
         kept = f"{large} --parallel.reshard_after_forward=false --parallel.gradients=whole"
         rows.append([count, cell(plan(small)), cell(plan(kept)), cell(plan(f"{kept} {BF16}")), cell(plan(f"{large} {SHARDED}"))])
-    rows.append(["published (AWS), 1 to 32", "40,800 to 38,000", "11,000 to 9,700", "9,350", ""])
+    rows.append(["published (AWS), 1 to 32; batches and recipe may differ", "40,800 to 38,000", "11,000 to 9,700", "9,350", ""])
     return table(["nodes", "1B", "7B, weights kept", "7B in BF16, kept", "7B, resharded"], rows)
 
 
@@ -92,16 +106,29 @@ def search():
     return f"`octet plan {arguments}`:\n\n```\n" + "\n".join([*lines[:6], "...", *lines[-2:]]) + "\n```"
 
 
+def example():
+    arguments = "configs/runs/llama3.1-8b-8xh100.toml --gpus 8xH100"
+    result = subprocess.run([str(OCTET), "plan", *arguments.split()], cwd=ROOT, capture_output=True, text=True, check=True)
+    return "```\n" + result.stdout[result.stdout.index("a step of a GPU"):].rstrip() + "\n```"
+
+
 def main():
-    page = ROOT / "docs/measurements/plan-accuracy.md"
-    text = page.read_text()
-    for make in (written, measured, published, nodes, search):
-        mark = re.compile(rf"(<!-- {make.__name__} -->\n).*?(<!-- end -->)", re.DOTALL)
-        body = make()
-        text, found = mark.subn(lambda match: f"{match[1]}{body}\n{match[2]}", text)
-        if found != 1:
-            sys.exit(f"{page.relative_to(ROOT)}: {found} marks <!-- {make.__name__} -->")
-    page.write_text(text)
+    makers = (written, measured, published, nodes, search, example)
+    found = set()
+    for page in (ROOT / "docs/plan.md", ROOT / "docs/measurements/plan-accuracy.md"):
+        if not page.exists():
+            continue
+        text = page.read_text()
+        for make in makers:
+            mark = re.compile(rf"(<!-- {make.__name__} -->\n).*?(<!-- end -->)", re.DOTALL)
+            if mark.search(text):
+                body = make()
+                text = mark.sub(lambda match: f"{match[1]}{body}\n{match[2]}", text)
+                found.add(make)
+        page.write_text(text)
+    missing = [make.__name__ for make in makers if make not in found]
+    if missing:
+        sys.exit(f"no page has the marks of: {', '.join(missing)}")
 
 
 main()
