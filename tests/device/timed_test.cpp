@@ -1,7 +1,7 @@
 // A meta device whose queues keep time.
 #include <gtest/gtest.h>
 
-#include "octet/device/device.h"
+#include "octet/device/timeline.h"
 
 namespace octet {
 namespace {
@@ -74,6 +74,40 @@ TEST(TimedQueue, ProfilesTellGroupsApart) {
   EXPECT_EQ(profile[0].work.group, "shard");
   EXPECT_EQ(profile[0].work.bytes, 5);
   EXPECT_EQ(profile[1].work.bytes, 2);
+}
+
+TEST(TimedQueue, RangesBeginWithTheirFirstOpThatTakesTime) {
+  Timeline timeline;
+  const auto device = make_meta_device(
+      DeviceKind::cuda, [](const char*, const Work& work) { return work.bytes; }, timeline);
+  const auto compute = device->make_queue(), wire = device->make_queue();
+  compute->start_profile();
+  wire->start_profile();
+  wire->count("gather", {.bytes = 5});
+  const auto gathered = wire->record();
+  compute->count("product", {.bytes = 2});
+  {
+    const TraceRange outer(*compute, "outer");
+    const TraceRange inner(*compute, "inner");
+    compute->count("wait for ranks", {});
+    compute->wait(*gathered);
+    compute->count("product", {.bytes = 3});
+  }
+  { const TraceRange empty(*compute, "empty"); }
+  {
+    const TraceRange range(*wire, "reduce");
+    wire->count("reduce", {.bytes = 1});
+  }
+  ASSERT_EQ(timeline.size(), 3u);
+  for (const std::size_t i : {0, 1}) {
+    EXPECT_EQ(timeline[i].name, i == 0 ? "inner" : "outer");
+    EXPECT_EQ(timeline[i].queue, compute.get());
+    EXPECT_EQ(timeline[i].begin, 5);  // not 2, where the wait begins
+    EXPECT_EQ(timeline[i].end, 8);
+  }
+  EXPECT_EQ(timeline[2].queue, wire.get());
+  EXPECT_EQ(timeline[2].begin, 5);
+  EXPECT_EQ(timeline[2].end, 6);
 }
 
 }  // namespace
