@@ -1,7 +1,7 @@
 #include "octet/base/checksum.h"
 
-// GCC 12 takes its own AVX-512 intrinsics, which begin with an undefined vector on purpose, for uninitialised; clang does not
-// know that warning, nor GCC clang's.
+// GCC 12 reports its own AVX-512 intrinsics as using uninitialised values, because they start from an undefined vector on
+// purpose. Each compiler also warns about the other compiler's warning names.
 #pragma GCC diagnostic ignored "-Wpragmas"
 #pragma GCC diagnostic ignored "-Wunknown-warning-option"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -35,7 +35,7 @@ std::uint64_t RunningChecksum::value() const { return XXH3_64bits_digest(&state_
 
 
 Checksum128 RunningChecksum::wide() const {
-  // The state of both widths is one and the same.
+  // XXH3-64 and XXH3-128 use the same streaming state when the seed is 0.
   const XXH128_hash_t hash = XXH3_128bits_digest(&state_->xxh3);
   return {hash.high64, hash.low64};
 }

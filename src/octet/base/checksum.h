@@ -1,4 +1,4 @@
-// XXH3 with seed 0, of 64 or 128 bits, whole or in pieces, at memory speed.
+// The hash XXH3 with seed 0, 64 or 128 bits wide, of one block of bytes or of a sequence of blocks.
 #pragma once
 
 #include <cstddef>
@@ -27,10 +27,10 @@ class RunningChecksum {
   void reset();
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text) { update(std::as_bytes(std::span(text.data(), text.size()))); }
-  // Of what came since the last reset; hex() in 16 digits.
+  // The XXH3-64 hash of all bytes since construction or the last reset. hex() returns it as 16 hexadecimal digits.
   std::uint64_t value() const;
   std::string hex() const;
-  // XXH3-128 of the same bytes.
+  // The XXH3-128 hash of the same bytes.
   Checksum128 wide() const;
 
  private:

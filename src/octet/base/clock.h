@@ -1,4 +1,4 @@
-// Time that passes.
+// The clock for durations and timeouts.
 #pragma once
 
 #include <chrono>

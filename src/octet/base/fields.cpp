@@ -38,7 +38,7 @@ std::string value_text(const TomlNode& value) {
   std::string text = to_toml(value);
   if (text.size() > kLongest) {
     std::size_t cut = kLongest;
-    while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;  // not within a UTF-8 character
+    while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;  // does not cut inside a UTF-8 character
     text = text.substr(0, cut) + "...";
   }
   return text;
@@ -98,7 +98,7 @@ void check_choice(const FieldSource& source, const std::string& path, const Toml
 std::vector<TomlNode> split_list(const TomlNode& value) {
   std::vector<TomlNode> result;
   if (value.raw.empty()) return result;
-  // A value in quotes is one element, commas and all.
+  // Commas inside a quoted value or an inline table do not separate elements.
   if (value.raw[0] == '"' || value.raw[0] == '\'' || value.kind == TomlNode::Kind::table) return {value};
   for (std::size_t begin = 0; begin <= value.raw.size();) {
     const std::size_t comma = std::min(value.raw.find(',', begin), value.raw.size());

@@ -1,9 +1,9 @@
-// One declaration of a struct's members serves reading, type checks, ranges, printing and suggestions:
+// One declaration of a struct's members serves to read them, check types and ranges, print them and suggest names:
 //     template <FieldsOf<Run> R> void visit_fields(R& run, auto&& visit) {
-//       visit(Field{.name = "seed", .help = "of everything random"}, run.seed);
+//       visit(Field{.name = "seed", .help = "seed of all random numbers"}, run.seed);
 //     }
-// Members are bool, integers, double, std::string, records (structs with visit_fields), and std::optional, std::vector
-// and std::array of these.
+// A member is a bool, integer, double, std::string or record (a struct with visit_fields), or a std::optional, std::vector or
+// std::array of one of these.
 #pragma once
 
 #include <array>
@@ -25,12 +25,12 @@ namespace octet {
 template <class T, class Record>
 concept FieldsOf = std::is_same_v<std::remove_const_t<T>, Record>;
 
-// Of a number, or of each number of a list.
+// The permitted values of a number, or of each number in a list.
 struct Range {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  bool above_min = false;  // min itself is outside
-  bool below_max = false;  // max itself is outside
+  bool above_min = false;  // min itself is excluded
+  bool below_max = false;  // max itself is excluded
 };
 inline constexpr Range kAnyNumber{};
 inline constexpr Range kPositive{.min = 0, .above_min = true};
@@ -41,21 +41,21 @@ inline constexpr Range kFraction{.min = 0, .max = 1};
 struct Field {
   std::string_view name;
   std::string_view help = "";
-  std::string choices = "";  // of a string: "a | b | c", or "" for any
+  std::string choices = "";  // permitted strings, "a | b | c"; "" permits any string
   Range range = kAnyNumber;
 };
 
-// Where values come from, and what an unknown key is answered with.
+// Where values come from, and how to help with an unknown key.
 struct FieldSource {
-  std::string name;                                               // a file, or "--section.key=value"
+  std::string name;                                               // a file name, or "--section.key=value"
   bool is_override = false;
-  std::function<std::string(const std::string& path)> advise = {};  // of an unknown key's path: " (did you mean X?)" or ""
+  std::function<std::string(const std::string& path)> advise = {};  // for an unknown key's path: " (did you mean X?)" or ""
 };
 
-// The user's text in a message: control characters become '?', so that it stays one line.
+// Replaces control characters in a user's text by '?', so that a message stays on one line.
 std::string printable(std::string_view text);
 
-// "FILE:12: section.key = value", "--section.key=value": the beginning of every message about a value.
+// Returns "FILE:12: section.key = value" or "--section.key=value". Every message about a value starts with this.
 std::string place_of(const FieldSource& source, const std::string& path, const TomlNode& value);
 [[noreturn]] void fail_unknown_key(const FieldSource& source, const std::string& path, const TomlNode& value);
 [[noreturn]] void fail_wrong_type(const FieldSource& source, const std::string& path, const TomlNode& value, std::string_view wanted);
@@ -64,7 +64,7 @@ std::string place_of(const FieldSource& source, const std::string& path, const T
 void check_range(const FieldSource& source, const std::string& path, const TomlNode& value, const Range& range, double number);
 void check_choice(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& choices,
                   const std::string& text);
-// The typed text of an override "a,b" cut at its commas.
+// Splits the text of an override, "a,b", at its commas. A quoted text or an inline table stays one element.
 std::vector<TomlNode> split_list(const TomlNode& value);
 
 namespace detail {
@@ -88,7 +88,8 @@ concept Record = requires(T& record, detail::AnyVisitor visitor) { visit_fields(
 template <class T>
 void read_field(T& member, const Field& field, const TomlNode& value, const FieldSource& source, const std::string& path);
 
-// Sets the members that `table` names and leaves the others. Throws Error{config}.
+// Sets the members that `table` names and leaves the others unchanged.
+// Throws Error{config} for an unknown key or an invalid value.
 template <Record R>
 void read_record(R& record, const TomlNode& table, const FieldSource& source, const std::string& path) {
   if (table.kind != TomlNode::Kind::table) fail_wrong_type(source, path, table, "a table ([" + path + "])");
@@ -121,7 +122,7 @@ void read_integer(T& member, const Field& field, const TomlNode& value, const Fi
 template <class T>
 void read_list(std::vector<T>& member, const Field& field, const TomlNode& value, const FieldSource& source, const std::string& path) {
   if constexpr (Record<T>) {
-    // An override names an element by its number: data.source.0.path=...
+    // An override addresses an element of a list by its index: data.source.0.path=...
     if (source.is_override && value.kind == TomlNode::Kind::table) {
       for (const TomlEntry& entry : value.entries) {
         const bool next = entry.key == std::to_string(member.size());
@@ -170,7 +171,8 @@ void read_field(T& member, const Field& field, const TomlNode& value, const Fiel
     check_range(source, path, value, field.range, number);
     member = number;
   } else if constexpr (std::is_same_v<T, std::string>) {
-    // `auto | true | false` may be written with or without quotes; an override's bare text is a string whatever it looks like.
+    // The user may write `auto | true | false` with or without quotes.
+    // An override's text is a string even if it looks like a number.
     std::string text = value.string;
     if (value.kind == Kind::boolean && field.choices.find("true") != std::string::npos) {
       text = value.boolean ? "true" : "false";
@@ -195,8 +197,8 @@ void read_field(T& member, const Field& field, const TomlNode& value, const Fiel
   }
 }
 
-// The value as a tree; a record's fields in the order of their declaration, help as comments; empty optionals and lists of
-// records are absent.
+// Converts a value to a tree. A record's fields keep their declared order and get their help as comments. Empty optionals and
+// empty lists of records are absent.
 template <class T>
 TomlNode to_node(const T& value) {
   TomlNode node;
@@ -221,7 +223,7 @@ TomlNode to_node(const T& value) {
   return node;
 }
 
-// Every key, "section.key". Those of a list of records are "section.list.key".
+// Collects the path of every field, "section.key". Fields of a list of records have the path "section.list.key".
 template <class T>
 void collect_paths(std::vector<std::string>& paths, const std::string& prefix = "") {
   if constexpr (detail::kIsOptional<T> || detail::kIsVector<T>) {

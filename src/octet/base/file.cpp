@@ -19,7 +19,7 @@ constexpr std::size_t kBufferBytes = 1 << 20;
 
 std::string reason() { return std::strerror(errno); }
 
-// Writes all of it or throws.
+// Writes all bytes or throws.
 void write_all(int fd, const char* data, std::size_t size, const std::filesystem::path& path) {
   while (size > 0) {
     const ssize_t n = ::write(fd, data, size);
@@ -30,7 +30,7 @@ void write_all(int fd, const char* data, std::size_t size, const std::filesystem
   }
 }
 
-// An open regular file and its size.
+// Opens a regular file and returns its descriptor and size.
 std::pair<int, std::size_t> open_to_read(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   demand(fd >= 0, ExitCode::data, path.string(), ": ", reason());
@@ -183,7 +183,8 @@ FileLock::FileLock(const std::filesystem::path& path, std::string_view what) : p
       demand(why != EWOULDBLOCK, ExitCode::config, what, ": another process is writing this");
       fail(ExitCode::internal, path.string(), ": cannot lock: ", std::strerror(why));
     }
-    // Whoever held the lock may have removed the file meanwhile.
+    // The previous holder of the lock may have removed the file since it was opened here. Then the lock is on a file without a
+    // name.
     struct stat locked {}, named {};
     const bool same = ::fstat(fd_, &locked) == 0 && ::stat(path.c_str(), &named) == 0 && locked.st_ino == named.st_ino &&
                       locked.st_dev == named.st_dev;
@@ -194,7 +195,7 @@ FileLock::FileLock(const std::filesystem::path& path, std::string_view what) : p
 
 FileLock::~FileLock() {
   if (fd_ < 0) return;
-  ::unlink(path_.c_str());  // before the lock goes: afterwards it may be another process's
+  ::unlink(path_.c_str());  // while the lock is held; afterwards the file may be another process's
   ::close(fd_);
 }
 
@@ -224,7 +225,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 
 void sync_directory(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;  // some file systems do not allow it; the rename itself has happened
+  if (fd < 0) return;  // some file systems do not allow it; the rename itself is done
   ::fsync(fd);
   ::close(fd);
 }

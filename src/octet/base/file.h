@@ -1,4 +1,4 @@
-// Files: whole reads, pieces, memory maps, and writes that are complete or absent.
+// File access: reading whole files or parts of them, memory maps, writing, locks, and atomic replacement.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace octet {
 
-// The whole file. Throws Error{data} "PATH: reason".
+// Returns the whole file. Throws Error{data} "PATH: reason".
 std::string read_file(const std::filesystem::path& path);
 
-// A read-only map of a whole file; empty files map to an empty span. Throws Error{data} "PATH: reason".
+// A read-only memory map of a whole file; an empty file gives an empty span. The constructor throws Error{data} "PATH: reason".
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -29,7 +29,7 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// A file that is read in pieces: what is not asked for is not read, and nothing stays in memory.
+// Reads chosen ranges of a file without mapping it, so nothing stays in this process's memory.
 class FileReader {
  public:
   // Throws Error{data} "PATH: reason".
@@ -39,9 +39,9 @@ class FileReader {
   FileReader& operator=(FileReader&& other) noexcept;
 
   const std::filesystem::path& path() const { return path_; }
-  std::size_t size() const { return size_; }  // when it was opened
-  // Fills `out` with the bytes from `offset` on, from any thread. Throws Error{data} "PATH: reason", when the file has become
-  // shorter, too.
+  std::size_t size() const { return size_; }  // the file's size when it was opened
+  // Fills `out` with the bytes from `offset` on. Any thread may call it. Throws Error{data} "PATH: reason", also if the file has
+  // become too short since it was opened.
   void read_at(std::size_t offset, std::span<std::byte> out) const;
 
  private:
@@ -50,40 +50,41 @@ class FileReader {
   int fd_ = -1;
 };
 
-// A new file, written in order through a buffer. Every failure (a full disk included) throws Error{internal} "PATH: reason".
+// Writes a file from start to end through a buffer. Every failure, including a full disk, throws Error{internal} "PATH: reason".
 class FileWriter {
  public:
-  explicit FileWriter(const std::filesystem::path& path);
-  // Goes on with a file that exists, behind its first `keep` bytes, which are all that stays of it.
+  explicit FileWriter(const std::filesystem::path& path);  // creates or empties the file
+  // Opens an existing file, truncates it to its first `keep` bytes and writes after them.
   FileWriter(const std::filesystem::path& path, std::size_t keep);
-  ~FileWriter();  // closes; a writer not finished leaves its file as it is
+  ~FileWriter();  // closes the file without writing what is still in the buffer
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  // Overwrites bytes at `offset`; beyond the end it leaves a gap of zeros before them. The position stays.
+  // Overwrites bytes at `offset` without moving the write position. A
+  // gap between the end of the file and `offset` reads as zeros.
   void write_at(std::size_t offset, std::span<const std::byte> bytes);
-  // Takes back everything behind the first `size` bytes, of at least that many.
+  // Truncates the file to `size` bytes. `size` must not exceed position().
   void truncate(std::size_t size);
   std::size_t position() const { return position_; }
-  // Hands all of it to the system: it outlives this program, but not a power cut.
+  // Writes the buffer to the operating system. The data then survive a crash of this program, but not a power failure.
   void flush();
-  // Flushes, fsyncs and closes.
+  // Flushes the buffer, calls fsync and closes the file.
   void finish();
 
  private:
   std::filesystem::path path_;
   std::string buffer_;
-  std::size_t position_ = 0;  // the buffer included
+  std::size_t position_ = 0;  // including what is in the buffer
   int fd_ = -1;
 };
 
-// The right to write something, among all processes of this machine, for as long as this lives: a file at `path` that is there
-// for nothing else and is removed at the end. One that a killed process left is nobody's.
+// An exclusive lock among the processes of this machine, held until destruction. The file `path` serves only as the lock; the
+// destructor removes it. If a process is killed, its lock ends even though the file remains.
 class FileLock {
  public:
-  // Throws Error{config} "WHAT: another process is writing this".
+  // Throws Error{config} "WHAT: another process is writing this" if another process holds the lock.
   FileLock(const std::filesystem::path& path, std::string_view what);
   ~FileLock();
   FileLock(FileLock&& other) noexcept;
@@ -94,10 +95,11 @@ class FileLock {
   int fd_ = -1;
 };
 
-// Writes `path` by way of a temporary name in the same folder, fsync and rename: readers see the old file or the new one.
+// Writes a temporary file in the same folder, calls fsync and renames
+// it to `path`. Readers see either the old or the new content.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-// fsync of a folder, so that a rename in it survives a power cut.
+// Calls fsync on a folder, so that a rename in it survives a power failure. Does nothing if the folder cannot be opened.
 void sync_directory(const std::filesystem::path& path);
 
 }  // namespace octet

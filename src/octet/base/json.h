@@ -1,4 +1,5 @@
-// The one way JSON is included.
+// JSON support. Include this header instead of nlohmann/json.hpp: it
+// suppresses template instantiations that take long to compile.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +7,7 @@
 
 #include "octet/base/toml.h"
 
-// Compiled once, in json.cpp, instead of wherever JSON is read or written.
+// json.cpp instantiates these templates once for the whole program.
 extern template class nlohmann::basic_json<>;
 extern template class nlohmann::basic_json<nlohmann::ordered_map>;
 extern template class nlohmann::detail::serializer<nlohmann::json>;
@@ -16,10 +17,10 @@ namespace octet {
 
 using Json = nlohmann::ordered_json;
 
-// Of a text from this program or from someone trusted; is_discarded() where it is not JSON.
+// Parses `text`, which this program or a trusted person wrote. If it is not JSON, is_discarded() of the result is true.
 Json json_of(std::string_view text);
 
-// Absent values are left out; reals that are not finite become null.
+// Converts a TOML tree. Absent values of a table are left out; NaN and infinite reals become null.
 Json to_json(const TomlNode& value);
 
 }  // namespace octet

@@ -1,4 +1,4 @@
-// One line to stderr, in the reader's words. Results go to stdout; what happens on the way goes here.
+// Messages about progress and problems. Each call writes one line to stderr; results go to stdout.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@ namespace octet {
 
 void log_info(std::string_view line);
 void log_warning(std::string_view line);
-// What every rank of a run would say in the same words.
+// A warning that every rank would print with the same text. Only one rank of a run prints it.
 void log_shared_warning(std::string_view line);
 
-// What is printed. The first rank of a run speaks for the others, which have warnings of their own.
+// Which messages this process prints. The first rank prints all messages. The other ranks omit progress and shared warnings, but
+// still print the warnings that concern only them (`own_warnings`). `warnings` omits progress only.
 enum class Log : std::uint8_t { all, warnings, own_warnings };
 void set_log(Log log);
 

@@ -21,7 +21,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-// What is not near any more.
+// The smallest edit distance at which a candidate is no longer suggested.
 std::size_t far_distance(std::string_view name) { return std::max<std::size_t>(2, name.size() / 3) + 1; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Names that people type: globs, and the nearest known name to an unknown one.
+// Matching of names that people type: globs, and suggestions for misspelled names.
 #pragma once
 
 #include <span>
@@ -8,16 +8,19 @@
 
 namespace octet {
 
-// Whole-name glob: '*' any run of characters (dots included), '?' one character, everything else itself.
+// Matches `pattern` against the whole name. '*' matches any run of characters, dots included; '?' matches one character; every
+// other character matches itself.
 bool glob_match(std::string_view pattern, std::string_view name);
 
-// The candidate with the smallest edit distance, or "" when none is near (distance over 2 and over a third of the length).
+// Returns the candidate with the smallest edit distance to `name`, or "" if none is close. A candidate is close if its distance
+// is at most max(2, length of `name` / 3).
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
-// The same for each of several names, where a candidate is given to one of them at most: the nearest pairs come first.
+// Finds the nearest candidate for each of several names, or "". The closest
+// pairs are matched first, and each candidate is used at most once.
 std::vector<std::string> nearest_names(std::span<const std::string> names, std::span<const std::string> candidates);
 
-// " (did you mean X?)" or "".
+// Returns " (did you mean X?)" with the nearest candidate, or "" if none is close.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
 }  // namespace octet

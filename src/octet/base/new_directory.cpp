@@ -32,7 +32,7 @@ NewDirectory::~NewDirectory() {
 
 void NewDirectory::finish() {
   sync_directory(temporary_);
-  // Replaces an empty folder, and nothing else.
+  // rename() replaces an empty folder but fails if the folder has files.
   demand(std::rename(temporary_.c_str(), path_.c_str()) == 0, ExitCode::internal, path_.string(),
          ": cannot rename: ", std::strerror(errno));
   finished_ = true;

@@ -1,23 +1,24 @@
-// A folder that appears under its name complete, or not at all.
+// Creates a folder that other processes see either complete or not at all.
 #pragma once
 
 #include <filesystem>
 
 namespace octet {
 
-// It is filled under a temporary name beside its own, and renamed in finish(). One that is not finished leaves nothing.
+// The caller writes files into a temporary folder next to the final path. finish() renames the temporary folder to the final
+// path. If finish() was not called, the destructor deletes the temporary folder.
 class NewDirectory {
  public:
-  // Throws Error{config} "PATH: ..." where something other than an empty folder stands already, Error{internal} where it cannot
-  // be made. Missing folders above it are made.
+  // Creates the temporary folder and missing parent folders. Throws Error{config} "PATH: ..." if `path` exists and is not an
+  // empty folder, and Error{internal} if the temporary folder cannot be created.
   explicit NewDirectory(const std::filesystem::path& path);
   ~NewDirectory();
   NewDirectory(const NewDirectory&) = delete;
   NewDirectory& operator=(const NewDirectory&) = delete;
 
-  // Where its files go until it is finished.
+  // The temporary folder, into which files are written before finish().
   const std::filesystem::path& path() const { return temporary_; }
-  // Throws Error{internal} where the name has been taken meanwhile.
+  // Throws Error{internal} if the rename fails, for example because another process has created `path` in the meantime.
   void finish();
 
  private:

@@ -1,5 +1,6 @@
-// Box and Muller's transform from random words to normal numbers, in F64 additions, multiplications and divisions alone: where
-// these are not contracted, every IEEE machine rounds them alike, so a CPU and a GPU draw the same bits.
+// Standard normal numbers from random words by the Box-Muller transform. It uses only F64 additions, multiplications and
+// divisions, which IEEE 754 rounds the same way on every machine as long as the compiler does not contract them to FMA. A CPU
+// and a GPU therefore draw the same bits.
 #pragma once
 
 #include <bit>
@@ -8,11 +9,11 @@
 
 namespace octet {
 
-// ln x of a positive normal x, within 1 unit in the last place (the polynomial of fdlibm's e_log.c).
+// ln(x) for a positive normal x, within 1 ulp. The polynomial is that of fdlibm's e_log.c.
 constexpr double portable_log(double x) {
   constexpr double kLn2High = 6.93147180369123816490e-01, kLn2Low = 1.90821492927058770002e-10;
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
-  // x = 2^n (1 + f), 1 + f from the root of 1/2 to the root of 2
+  // x = 2^n (1 + f) with 1 + f in [sqrt(1/2), sqrt(2))
   const std::int64_t n = static_cast<std::int64_t>(bits - std::bit_cast<std::uint64_t>(0.5 * std::numbers::sqrt2)) >> 52;
   const double f = std::bit_cast<double>(bits - (static_cast<std::uint64_t>(n) << 52)) - 1.0;
   const double s = f / (2.0 + f), z = s * s, half_square = 0.5 * f * f, exponent = static_cast<double>(n);
@@ -27,10 +28,10 @@ constexpr double portable_log(double x) {
   return exponent * kLn2High - ((half_square - (s * (half_square + r) + exponent * kLn2Low)) - f);
 }
 
-// The cosine of `turn` / 2^32 of a full turn (the polynomials of fdlibm's k_cos.c and k_sin.c).
+// cos(2 pi * turn / 2^32). The polynomials are those of fdlibm's k_cos.c and k_sin.c.
 constexpr double portable_cos(std::uint32_t turn) {
   const std::uint32_t quadrant =
-      (turn + 0x20000000u) >> 30;  // the nearest quarter of the turn, from which it is 45 degrees at most
+      (turn + 0x20000000u) >> 30;  // nearest multiple of a quarter turn; the remainder is at most 45 degrees
   const double x = static_cast<double>(static_cast<std::int32_t>(turn - (quadrant << 30))) * (std::numbers::pi * 0x1p-31);
   const double z = x * x;
   double result = 0;
@@ -55,12 +56,12 @@ constexpr double portable_cos(std::uint32_t turn) {
   return quadrant == 1 || quadrant == 2 ? -result : result;
 }
 
-// A standard normal number is the square root of `radius_squared`, which every IEEE machine rounds alike too, times `cosine`.
+// A standard normal number is sqrt(radius_squared) * cosine. IEEE 754 also defines how a square root is rounded.
 struct BoxMuller {
   double radius_squared, cosine;
 };
 constexpr BoxMuller box_muller(std::uint32_t word0, std::uint32_t word1) {
-  // The logarithm is of a number in (0, 1]: never of zero.
+  // The argument of the logarithm lies in (0, 1], so it is never zero.
   return {-2.0 * portable_log((static_cast<double>(word0) + 1.0) * 0x1p-32), portable_cos(word1)};
 }
 

@@ -1,4 +1,5 @@
-// Errors that carry values. A failed `require` names the thing, the value and, for a user's mistake, the file concerned.
+// Exceptions with an exit code, and checks that throw them. A message names the
+// thing and the value, and the file if the user can correct the error there.
 #pragma once
 
 #include <sstream>
@@ -7,16 +8,16 @@
 
 namespace octet {
 
-// Exit codes of the program; a contract with scripts that call it.
+// The program's exit codes. Scripts rely on them.
 enum class ExitCode : int {
   done = 0,
-  internal = 1,     // a bug, a full disk, a failed verification
-  config = 2,       // bad configuration or arguments
-  does_not_fit = 3, // said before any step
-  preempted = 75,   // saved, come back
-  data = 76,        // bad or missing corpus, model directory or checkpoint
-  not_finite = 77,  // loss not finite after the allowed rollbacks, or in every step
-  peer = 78,        // a peer or the interconnect failed
+  internal = 1,     // a bug, a full disk or a failed verification
+  config = 2,       // invalid configuration or arguments
+  does_not_fit = 3, // not enough memory; reported before the first step
+  preempted = 75,   // a checkpoint was saved; start the run again to continue
+  data = 76,        // missing or invalid corpus, model directory or checkpoint
+  not_finite = 77,  // loss not finite after the permitted rollbacks, or in every step
+  peer = 78,        // another rank or the interconnect failed
   interrupted = 130,
 };
 
@@ -29,7 +30,7 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// Where a requirement stands in our sources. clang 14 has no std::source_location.
+// A source line of this program. clang 14 has no std::source_location.
 struct Location {
   const char* file;
   int line;
@@ -43,23 +44,23 @@ std::string concat(const Parts&... parts) {
   return out.str();
 }
 
-// A condition of a requirement; converts from bool and remembers the caller.
+// The condition of a `require`. The implicit conversion from bool records the caller's source line.
 struct Condition {
   bool holds;
   Location location;
-  // NOLINTNEXTLINE(google-explicit-constructor): a caller writes require(x > 0, ...)
+  // NOLINTNEXTLINE(google-explicit-constructor): allows require(x > 0, ...)
   Condition(bool value, Location where = Location::here()) : holds(value), location(where) {}
 };
 
 [[noreturn]] void fail_requirement(Location where, const std::string& message);
 
-// A condition that only a bug of ours can break. Throws Error{internal} with file and line.
+// Checks a condition that only a bug in this program can violate. Throws Error{internal} with the source file and line.
 template <class... Parts>
 void require(Condition condition, const Parts&... parts) {
   if (!condition.holds) fail_requirement(condition.location, concat(parts...));
 }
 
-// A condition that a user's configuration or data can break. The message is all that the user sees: one line with the
+// Checks a condition that a user's configuration or data can violate. The message is all that the user sees: one line with the
 // value and the file.
 template <class... Parts>
 void demand(bool holds, ExitCode code, const Parts&... parts) {

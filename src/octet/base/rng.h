@@ -1,5 +1,6 @@
-// Counter-based random numbers: a value is a pure function of (seed, stream, position), so it does not depend on how work
-// is cut over threads or ranks. Philox 4x32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// Counter-based random numbers. A value depends only on (seed, stream, subject, position, step), so it does not depend on how
+// work is divided among threads or ranks. The generator is Philox 4x32 with 10 rounds (Salmon et al., "Parallel random numbers:
+// as easy as 1, 2, 3", 2011).
 #pragma once
 
 #include <array>
@@ -9,16 +10,16 @@
 
 namespace octet {
 
-// One stream per use, so that no two uses ever share numbers.
+// Each use has its own stream. With the same seed, different streams use different keys.
 enum class RngStream : std::uint32_t {
   init = 1,            // parameter initialisation
   shuffle = 2,         // order of training samples
   round_weight = 3,    // stochastic rounding of BF16 weights
   round_moment1 = 4,   // stochastic rounding of BF16 first moments
   round_moment2 = 5,   // stochastic rounding of BF16 second moments
-  generate = 6,        // sampling of text
-  test = 7,
-  probe = 8,           // tokens to compare models on
+  generate = 6,        // sampling during text generation
+  test = 7,            // unit tests
+  probe = 8,           // tokens on which models are compared
 };
 
 using Philox4 = std::array<std::uint32_t, 4>;

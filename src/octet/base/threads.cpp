@@ -18,7 +18,7 @@ namespace {
 
 thread_local bool inside_pool = false;
 
-// One piece of parallel work. Workers take task numbers until none is left.
+// One call of parallel_for. Threads take the next task number until none is left.
 struct Job {
   const std::function<void(std::int64_t)>* body;
   std::int64_t tasks;

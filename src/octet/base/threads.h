@@ -1,5 +1,5 @@
-// A fixed pool of worker threads. Work is cut by the caller into numbered tasks, never by the number of threads, so that a
-// result does not depend on how many threads there are.
+// A fixed pool of worker threads. The caller divides its work into numbered tasks whose boundaries do not depend on the number of
+// threads. This keeps results independent of the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,19 @@
 
 namespace octet {
 
-// Sets how many threads parallel_for uses, the caller included (at least 1). Not to be called while work is under way.
+// Sets the number of threads that parallel_for uses, including the calling
+// thread; at least 1. Must not be called while parallel_for is running.
 void set_num_threads(int count);
 int num_threads();
-// Cores this process may use (affinity mask), at least 1.
+// The number of cores that this process may use (its affinity mask), at least 1.
 int available_cores();
 
-// Calls body(i) for i in [0, tasks), each once, in any order, on the pool and the calling thread; returns when all are done.
-// The first exception is rethrown here. Nested calls run serially in the caller.
+// Calls body(i) once for each i in [0, tasks), in any order, on the pool and on the calling thread, and returns when all calls
+// have returned. If a call throws, tasks that have not started are skipped and the first exception is rethrown. A call from
+// inside a task runs its tasks one after another on the calling thread.
 void parallel_for(std::int64_t tasks, const std::function<void(std::int64_t)>& body);
 
-// Cuts [0, count) into ranges of `grain` (the last may be shorter) and calls body(begin, end) for each.
+// Divides [0, count) into ranges of `grain` indices (the last may be shorter) and calls body(begin, end) for each range.
 void parallel_ranges(std::int64_t count, std::int64_t grain, const std::function<void(std::int64_t, std::int64_t)>& body);
 
 }  // namespace octet

@@ -14,9 +14,10 @@ struct ParserAssertion {};
 }  // namespace
 }  // namespace octet
 
-// Broken input ("[=", or a letter with an accent outside quotes) breaks assertions of toml++ 3.3 and reaches what it calls
-// unreachable: an abort in a debug build, undefined behaviour in a release build. Here the first is an error like any other, and
-// a character that is in no class of the character tables is not of that class.
+// Malformed input ("[=", or an accented letter outside quotes) violates assertions in toml++ 3.3 and reaches code that toml++
+// marks as unreachable. In a debug build this aborts; in a release build it is undefined behaviour. Here a violated assertion
+// throws an exception that becomes an ordinary error. The unreachable branches of the character tables return false: the
+// character is not in the class that was asked for.
 #undef NDEBUG
 #define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : octet::parser_assertion())
 #define TOML_HEADER_ONLY 1
@@ -81,7 +82,8 @@ bool breaks_assertion(std::string_view text) {
   return false;
 }
 
-// The shortest run of lines that breaks the assertion ends with the line at fault: longer ones do, too.
+// Every prefix that includes the faulty line violates the assertion. The line number is therefore found by a binary search for
+// the shortest such prefix.
 std::size_t line_of_assertion(std::string_view text) {
   std::vector<std::size_t> ends;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -126,7 +128,7 @@ std::string real_text(double value) {
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char buffer[40];
   const double magnitude = std::abs(value);
-  const bool plain = magnitude >= 1e-5 && magnitude < 1e15;  // 0.0003, not 3e-04
+  const bool plain = magnitude >= 1e-5 && magnitude < 1e15;  // writes 0.0003 instead of 3e-04
   const auto end = plain ? std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr
                          : std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
   std::string text(buffer, end);

@@ -1,4 +1,5 @@
-// TOML text to a tree that remembers lines, and back. The only door to the parser, which is slow to compile.
+// Parsing of TOML into a tree that keeps line numbers, and writing of such a tree. Only toml.cpp includes the TOML parser,
+// because the parser takes long to compile.
 #pragma once
 
 #include <cstdint>
@@ -17,38 +18,38 @@ struct TomlNode {
   std::int64_t integer = 0;
   double real = 0;
   std::string string;
-  std::vector<TomlNode> items;      // of an array
-  std::vector<TomlEntry> entries;   // of a table, in the order of the text
-  int line = 0;                     // from 1; 0 when it does not come from a file
-  std::string raw;                  // of an override: the text as it was typed
+  std::vector<TomlNode> items;      // elements of an array
+  std::vector<TomlEntry> entries;   // entries of a table, in the order of the text
+  int line = 0;                     // line in the file, from 1; 0 if the value does not come from a file
+  std::string raw;                  // for an override: its text as the user typed it
 
   static TomlNode of(bool value);
   static TomlNode of(std::int64_t value);
   static TomlNode of(double value);
   static TomlNode of(std::string value);
-  const TomlNode* find(std::string_view key) const;  // null when this is no table or has no such key
+  const TomlNode* find(std::string_view key) const;  // null if this is not a table or has no such key
 };
 
 struct TomlEntry {
   std::string key;
   TomlNode value;
-  std::string comment;  // printed behind or above it
+  std::string comment;  // to_toml_document prints it after the value
 };
 
-// "a whole number", "a string", ...
+// A kind in words for messages: "a whole number", "a string", ...
 std::string_view describe(TomlNode::Kind kind);
 
-// The table of a whole document. Throws Error{config} "SOURCE:LINE: reason" in one line.
+// Parses a whole document into a table. Throws Error{config} with the one-line message "SOURCE:LINE: reason".
 TomlNode parse_toml(std::string_view text, const std::string& source);
 
-// The value of an option KEY=TEXT: TEXT as a TOML value, or a bare string. Throws Error{config} "SOURCE: reason" for a quoted
-// string, list or table that does not end, and for text that is not UTF-8.
+// Parses the TEXT of an option KEY=TEXT as a TOML value. Text that is not a TOML value becomes a string. Throws Error{config}
+// "SOURCE: reason" if a quoted string, list or inline table is not valid TOML, or if the text is not UTF-8.
 TomlNode parse_toml_value(const std::string& text, const std::string& source);
 
-// A value in one line. Reals keep their value exactly.
+// Writes a value on one line. Reals are written with enough digits to be read back exactly.
 std::string to_toml(const TomlNode& value);
 
-// A table as a document that parse_toml reads back: plain keys first, then sections. Absent values become comments.
+// Writes a table as a document that parse_toml can read: first the plain keys, then the sections. Absent values become comments.
 std::string to_toml_document(const TomlNode& table);
 
 }  // namespace octet
