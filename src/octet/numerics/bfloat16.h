@@ -1,5 +1,6 @@
-// The 16-bit floats as storage types: bit patterns with exact conversions. Arithmetic is done in FP32.
-// Rounding to nearest even; NaN stays NaN (quiet), values beyond the range become infinity, subnormals are kept.
+// The 16-bit floating-point types as storage types: a bit pattern with conversions from
+// and to FP32. Arithmetic is done in FP32. Conversion from FP32 rounds to nearest even
+// and keeps subnormals. NaN becomes a quiet NaN; values beyond the range become infinity.
 #pragma once
 
 #include <bit>
@@ -7,7 +8,7 @@
 
 namespace octet {
 
-// BF16, 1-8-7: the upper half of an FP32.
+// BF16: 1 sign, 8 exponent and 7 mantissa bits, the upper half of an FP32.
 struct BFloat16 {
   std::uint16_t bits = 0;
 
@@ -21,8 +22,9 @@ struct BFloat16 {
     result.bits = bits;
     return result;
   }
-  // Stochastic rounding: `random` is uniform in [0, 2^16); the result is the upper neighbour with probability equal to the
-  // position between the two neighbours (beyond the largest finite value the upper one is infinity); inf and NaN are kept.
+  // Stochastic rounding; `random` is uniform in [0, 2^16). The result is the neighbour of larger magnitude with probability
+  // (|value| - |smaller|) / (|larger| - |smaller|), where smaller and larger are the two BF16 neighbours of `value`. Above the
+  // largest finite BF16 the larger neighbour is infinity. Infinity and NaN are kept.
   static constexpr BFloat16 stochastic(float value, std::uint32_t random) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
     if ((u & 0x7F800000u) == 0x7F800000u) return BFloat16(value);
@@ -38,7 +40,7 @@ struct BFloat16 {
 };
 static_assert(sizeof(BFloat16) == 2);
 
-// FP16, 1-5-10 (IEEE binary16): only for reading and writing files.
+// FP16 (IEEE binary16): 1 sign, 5 exponent and 10 mantissa bits. Used only to read and write files.
 struct Float16 {
   std::uint16_t bits = 0;
 

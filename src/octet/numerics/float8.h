@@ -1,9 +1,10 @@
-// The 8-bit floats of "FP8 Formats for Deep Learning" (Micikevicius et al., 2022) and the OCP MX specification.
-//   E4M3 (e4m3fn): 1-4-3, bias 7, largest finite 448, NaN 0x7F and 0xFF, no infinity
-//   E5M2:          1-5-2, bias 15, largest finite 57344, infinity and NaN
-//   E8M0:          an exponent alone, 2^(e - 127), NaN 0xFF
-// Encoding saturates: beyond the largest finite value, infinity included, the code is the largest finite one with the sign.
-// NaN, of either sign, is 0x7F in both formats. Subnormals are kept.
+// The 8-bit floating-point formats of "FP8 Formats for Deep Learning"
+// (Micikevicius et al., 2022) and of the OCP MX specification.
+//   E4M3 (e4m3fn): 1 sign, 4 exponent, 3 mantissa bits; bias 7, largest finite 448, NaN 0x7F and 0xFF, no infinity
+//   E5M2:          1 sign, 5 exponent, 2 mantissa bits; bias 15, largest finite 57344, infinity and NaN
+//   E8M0:          8 exponent bits, value 2^(e - 127), NaN 0xFF
+// Encoding saturates: a value beyond the largest finite value, including infinity, becomes the largest finite value with its
+// sign. NaN of either sign becomes 0x7F in both formats. Subnormals are kept.
 #pragma once
 
 #include <bit>
@@ -16,7 +17,7 @@ enum class Fp8Format : std::uint8_t { e4m3, e5m2 };
 struct Fp8Layout {
   int mantissa_bits;
   int bias;
-  std::uint8_t max_code;  // of the largest finite value
+  std::uint8_t max_code;  // code of the largest finite value
 };
 
 constexpr Fp8Layout fp8_layout(Fp8Format format) {
@@ -27,7 +28,7 @@ constexpr std::uint8_t kFp8Nan = 0x7F;
 
 namespace detail {
 
-// What is added to the significand before its lowest `shift` bits are dropped.
+// A rounding mode: the amount that is added to the significand before its lowest `shift` bits are dropped.
 struct NearestEven {
   constexpr std::uint32_t increment(std::uint32_t kept, int shift) const {
     return (std::uint32_t{1} << (shift - 1)) - 1u + (kept & 1u);
@@ -49,14 +50,16 @@ constexpr std::uint8_t encode_fp8(Fp8Format format, float value, Rounding roundi
   const int exponent = static_cast<int>(magnitude >> 23) - 127;
   const int smallest = 1 - layout.bias;  // exponent of the smallest normal
   int shift = 23 - layout.mantissa_bits;
-  // A normal is rounded with its exponent in front, so that a carry moves into it; a subnormal as a count of its units.
+  // A normal number is rounded together with its exponent, so that a carry increments the exponent. A subnormal number is rounded
+  // as a multiple of the subnormal unit.
   std::uint32_t significand = magnitude;
   std::uint32_t base = static_cast<std::uint32_t>(127 - layout.bias) << layout.mantissa_bits;
   if (exponent < smallest) {
     base = 0;
     significand = (magnitude & 0x007FFFFFu) | (magnitude >= 0x00800000u ? 0x00800000u : 0u);
     shift += smallest - exponent;
-    // Beyond 31 bits the significand moves instead: it is far below half a unit, and stochastic rounding keeps its odds.
+    // A shift by more than 31 bits is not possible. The significand is shifted right first instead: it is far below half a unit,
+    // and stochastic rounding keeps its probability.
     if (shift > 31) {
       significand = shift > 62 ? 0u : significand >> (shift - 31);
       shift = 31;
@@ -68,12 +71,13 @@ constexpr std::uint8_t encode_fp8(Fp8Format format, float value, Rounding roundi
 
 }  // namespace detail
 
-// Rounds to the nearest, ties to even, saturating.
+// Rounds to nearest, ties to even, and saturates.
 constexpr std::uint8_t encode_fp8(Fp8Format format, float value) {
   return detail::encode_fp8(format, value, detail::NearestEven{});
 }
 
-// Rounds up in magnitude with the probability of the discarded part (to 2^-31); `random` is uniform over 32 bits.
+// Stochastic rounding: rounds up in magnitude with a probability equal to the discarded fraction (to within 2^-31) and saturates.
+// `random` is uniform over 32 bits.
 constexpr std::uint8_t encode_fp8_stochastic(Fp8Format format, float value, std::uint32_t random) {
   return detail::encode_fp8(format, value, detail::Stochastic{random});
 }
@@ -97,7 +101,7 @@ constexpr float decode_fp8(Fp8Format format, std::uint8_t code) {
                               (mantissa << (23 - layout.mantissa_bits)));
 }
 
-// E8M0: 2^(code - 127). 0xFF is NaN.
+// The value of an E8M0 code: 2^(code - 127), NaN for 0xFF.
 constexpr std::uint8_t kE8m0Nan = 0xFF;
 constexpr float decode_e8m0(std::uint8_t code) {
   if (code == kE8m0Nan) return std::bit_cast<float>(0x7FC00000u);
@@ -105,20 +109,21 @@ constexpr float decode_e8m0(std::uint8_t code) {
   return std::bit_cast<float>(std::uint32_t{code} << 23);
 }
 
-// The smallest E8M0 value that is not below `value` (not negative); NaN gives 0xFF, infinity 0xFE, zero 0x00.
+// The code of the smallest E8M0 value that is at least `value` (not
+// negative), at most 0xFE. NaN gives 0xFF, infinity 0xFE, zero 0x00.
 constexpr std::uint8_t encode_e8m0_up(float value) {
   const std::uint32_t u = std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFFu;
   if (u > 0x7F800000u) return kE8m0Nan;
   if (u == 0x7F800000u) return 0xFE;
   const std::uint32_t exponent = u >> 23;
   const std::uint32_t mantissa = u & 0x7FFFFFu;
-  // A subnormal up to 2^-127 has the code 0, a larger one the code of 2^-126.
+  // A subnormal number up to 2^-127 has code 0. Larger ones have code 1, which is 2^-126.
   if (exponent == 0) return mantissa > 0x400000u ? 1 : 0;
   const std::uint32_t up = exponent + (mantissa > 0 ? 1u : 0u);
   return static_cast<std::uint8_t>(up > 0xFE ? 0xFE : up);
 }
 
-// What a value is multiplied by before the cast: the exact reciprocal of an E8M0 scale; NaN for NaN.
+// The exact reciprocal of an E8M0 scale, by which a value is multiplied before the cast. NaN gives NaN.
 constexpr float e8m0_reciprocal(std::uint8_t code) {
   return code == kE8m0Nan ? decode_e8m0(code) : decode_e8m0(static_cast<std::uint8_t>(254u - code));
 }
