@@ -25,7 +25,7 @@ constexpr std::size_t size_of(DType dtype) {
   }
 }
 
-// The names of the safetensors format ("F32", "BF16", "F8_E4M3", ...); E8M0 is stored as "U8".
+// The names that the safetensors format uses ("F32", "BF16", "F8_E4M3", ...). E8M0 is stored as "U8".
 std::string_view name_of(DType dtype);
 
 constexpr DType dtype_of(Fp8Format format) { return format == Fp8Format::e4m3 ? DType::f8_e4m3 : DType::f8_e5m2; }
@@ -39,7 +39,8 @@ template <> inline constexpr DType kDTypeOf<Float16> = DType::f16;
 template <> inline constexpr DType kDTypeOf<std::int32_t> = DType::i32;
 template <> inline constexpr DType kDTypeOf<std::int64_t> = DType::i64;
 
-// Calls f.template operator()<T>() for the C++ type of a dtype that kernels compute with: double, float or BFloat16.
+// Calls f.template operator()<T>() with the C++ type T of a dtype in which
+// kernels compute: double, float or BFloat16. Any other dtype is an error.
 template <class F>
 decltype(auto) visit_float(DType dtype, F&& f) {
   switch (dtype) {
@@ -51,7 +52,7 @@ decltype(auto) visit_float(DType dtype, F&& f) {
   fail(ExitCode::internal, "no kernel computes with ", name_of(dtype));
 }
 
-// The type that arithmetic on T is done in.
+// The type in which arithmetic on T is done: double for double, float for everything else.
 template <class T> struct ComputeType { using type = float; };
 template <> struct ComputeType<double> { using type = double; };
 template <class T> using Real = typename ComputeType<T>::type;

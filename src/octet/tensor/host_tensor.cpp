@@ -5,7 +5,7 @@
 namespace octet {
 namespace {
 
-// Scales of an operand [rows, k] from their place in a GEMM to the order of files.
+// Copies the scales of an operand [rows, k] to the host, from the layout that GEMMs read into the layout of files.
 HostTensor scales_to_host(Queue& queue, const Tensor& scales, ScaleTile tile, std::int64_t rows, std::int64_t k) {
   if (!scales) return {};
   switch (tile) {

@@ -1,4 +1,4 @@
-// Tensors copied to the host, as files hold them.
+// Copies of tensors in host memory, in the layout in which files store them.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// Owns its elements, row-major without gaps.
+// Owns its elements, which are row-major without gaps.
 class HostTensor {
  public:
   HostTensor() = default;
@@ -28,12 +28,15 @@ class HostTensor {
   std::vector<std::byte> bytes_;
 };
 
-// A copy of a tensor of any device, rows packed. The queue has been synchronised.
+// Copies a tensor of any device to the host, with its rows packed. Waits for the queue.
 HostTensor to_host(Queue& queue, const Tensor& tensor);
 
-// The parts of a quantised x [rows, cols] without padding and with scales in the order of the rows they belong to, as
-// `octet quantize` and dumps write them: codes [rows, cols], scale_inv [1], [rows, 1], [rows, ceil(cols/128)],
-// [ceil(rows/128), ceil(cols/128)] or [rows, ceil(cols/32)]; the transposed parts likewise of xᵀ. An absent part is empty.
+// A quantised x [rows, cols] as `octet quantize` and dumps write it: without padding, and with scales in row order.
+//   codes      [rows, cols]
+//   scale_inv  by tile: tensor [1]; row [rows, 1]; block_1x128 [rows, ceil(cols/128)];
+//              block_128x128 [ceil(rows/128), ceil(cols/128)]; mx_1x32 [rows, ceil(cols/32)]
+//   codes_t, scale_inv_t  the same for xᵀ [cols, rows]
+// A part that `q` does not have is empty. Waits for the queue.
 struct HostQuantized {
   HostTensor codes, scale_inv, codes_t, scale_inv_t;
 };

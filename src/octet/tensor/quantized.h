@@ -1,5 +1,5 @@
-// An operand of FP8 GEMMs: codes and scales, row-wise (for the GEMM that sums over columns) and transposed (for the GEMM that
-// sums over rows).
+// An operand of FP8 GEMMs: codes and scales. The rowwise part is for the GEMM that sums over columns, the transposed part for the
+// GEMM that sums over rows.
 #pragma once
 
 #include "octet/base/math.h"
@@ -8,13 +8,13 @@
 
 namespace octet {
 
-// Of x [R, C]. Each part may be absent (null data) when nobody needs it.
-//   codes       [R, C]            the format's codes, scaled along C
-//   codes_t     [C, pad(R)]       scaled along R; columns from R on are zero codes (K of a GEMM is padded, see padded_tokens)
+// The quantised form of x [R, C]. A part that no GEMM reads may be absent (null data). A value is code * scale_inv of its tile.
+//   codes       [R, C]       codes scaled along C
+//   codes_t     [C, pad(R)]  codes scaled along R; those from column R on are 0. pad(R) = padded_k(R, tile): R is the GEMM's K.
 //   scale_inv   by tile: tensor [1]; row [R]; block_1x128 [ceil(C/128), R]; block_128x128 [ceil(R/128), ceil(C/128)]; mx [R, ceil(C/32)]
-//   scale_inv_t the same of the transposed tensor: [1]; [C]; [ceil(R/128), C]; [ceil(C/128), ceil(R/128)]; [C, pad(R)/32]
-// FP32, but E8M0 for MX. For the tensor tile scale_inv_t is scale_inv itself. block_1x128 scales stand K-block by K-block, as
-// cuBLASLt reads them. A value is code * scale_inv of its tile.
+//   scale_inv_t the same for xᵀ: [1]; [C]; [ceil(R/128), C]; [ceil(C/128), ceil(R/128)]; [C, pad(R)/32]
+// Scales are FP32; MX scales are E8M0. With the tensor tile, scale_inv_t is the same memory as scale_inv. block_1x128 scales are
+// stored by block of K, because cuBLASLt reads them in this order.
 struct Quantized {
   Fp8Format format = Fp8Format::e4m3;
   ScaleTile tile = ScaleTile::tensor;
@@ -22,17 +22,18 @@ struct Quantized {
   Tensor codes_t, scale_inv_t;
 };
 
-// Device scalars of one tensor's delayed scaling; null for every other scale source.
+// Device scalars of one tensor's delayed scaling. They are null for every other scale source.
 struct ScaleSlot {
   const float* scale = nullptr;
-  float* amax = nullptr;  // this step's largest magnitude so far: history[0]
+  float* amax = nullptr;  // the largest magnitude of this step so far: history[0]
 };
 
-// What the summed dim is padded to, with zero codes and scale 1: the smallest K step of the GEMMs, a whole tile for block and MX.
+// The multiple to which the summed dimension is padded, with zero codes and scale 1: a whole tile for block and MX tiles,
+// otherwise the smallest step in K of the GEMMs.
 constexpr std::int64_t k_multiple(ScaleTile tile) { return is_block(tile) || tile == ScaleTile::mx_1x32 ? 128 : 16; }
 constexpr std::int64_t padded_k(std::int64_t k, ScaleTile tile) { return round_up(k, k_multiple(tile)); }
 
-// Shape of the row-wise scales of an operand [rows, k] (k padded or not).
+// The shape of the rowwise scales of an operand [rows, k]. k may be padded or not.
 inline Shape scale_shape(ScaleTile tile, std::int64_t rows, std::int64_t k) {
   switch (tile) {
     case ScaleTile::tensor: return {1};

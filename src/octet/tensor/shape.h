@@ -10,7 +10,7 @@
 
 namespace octet {
 
-// Up to four dims.
+// The dimensions of a tensor, at most four.
 class Shape {
  public:
   Shape() = default;
@@ -29,8 +29,8 @@ class Shape {
     for (int i = 0; i < rank_; ++i) product *= (*this)[i];
     return product;
   }
-  // Not defaulted: dims beyond the rank are not compared, because g++ 12 at -O2 does not always leave them 0 (its SLP vectoriser
-  // turns Shape{n, n} into four copies of n in places).
+  // Compares only the dims within the rank. A defaulted operator would compare all four, but g++ 12 at -O2 does not always leave
+  // the others 0: its SLP vectoriser sometimes turns Shape{n, n} into four copies of n.
   bool operator==(const Shape& other) const {
     if (rank_ != other.rank_) return false;
     for (int i = 0; i < rank_; ++i) {

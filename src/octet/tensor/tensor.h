@@ -1,4 +1,4 @@
-// A view of typed memory. It owns nothing; who allocated the memory says how long it lives.
+// A view of typed memory. It owns nothing: the allocator of the memory determines how long it is valid.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace octet {
 
-// Row-major; everything after the first dim is contiguous, and slices of the first dim are `row_stride` elements apart.
+// Row-major. A row is a slice of the first dim and is contiguous; rows are `row_stride` elements apart.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -30,7 +30,7 @@ struct Tensor {
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype); }
   bool contiguous() const { return row_stride == cols() || rows() <= 1; }
 
-  // The elements as T, whose dtype must match.
+  // The elements as an array of T. T must be the type of the dtype.
   template <class T>
   T* as() const {
     require(kDTypeOf<T> == dtype, "tensor of ", name_of(dtype), " read as ", name_of(kDTypeOf<T>));
@@ -54,7 +54,7 @@ struct Tensor {
     result.shape[1] = end - begin;
     return result;
   }
-  // The same elements under another shape; contiguous tensors only.
+  // The same elements with another shape. The tensor must be contiguous.
   Tensor reshape(Shape dims) const {
     require(contiguous() && dims.elements() == elements(), "reshape of ", shape, " to ", dims);
     return {data, dtype, dims};
@@ -65,7 +65,8 @@ inline std::size_t bytes_of(DType dtype, const Shape& shape) { return static_cas
 
 inline Tensor allocate(Arena& arena, DType dtype, Shape shape) { return {arena.allocate(bytes_of(dtype, shape)), dtype, shape}; }
 
-// What lies `bytes` behind `memory`, which may be nobody's yet: where only sizes are counted.
+// The address `bytes` after `memory`. Unlike pointer arithmetic it is defined
+// for memory that is not allocated: the meta device only counts sizes.
 inline void* behind(void* memory, std::size_t bytes) {
   return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(memory) + bytes);
 }
