@@ -8,7 +8,7 @@
 namespace octet::optim {
 namespace {
 
-// What the optimizer keeps in device memory. The first four numbers are sums().
+// The optimizer's state in device memory. The first four numbers are sums().
 struct State {
   double sum_squares;
   double stops;

@@ -1,12 +1,13 @@
-// AdamW over all parameters of a store, with clipping by the global norm. A step has two halves, between which the caller may
-// move what must move before the weights do (FP8 scales), predicated on found_inf():
+// AdamW over all parameters of a store, with gradient clipping by the global norm. A step has two halves. Between them the caller
+// may enqueue work that must precede the change of the weights, such as the update of FP8 scales. That work must read found_inf()
+// on the device and change nothing if the step is skipped:
 //     optimizer.reset_sums(queue);                      // then micro-batches add to loss_total() and to the gradients
-//     optimizer.add_squares(queue, scratch, units);     // of all units
-//     ... add sums() up over ranks ...
+//     optimizer.add_squares(queue, scratch, units);     // for all units
+//     ... all-reduce sums() over the ranks ...
 //     optimizer.prepare(queue, {...});                  // norm, clip factor, found_inf, bias corrections
 //     ... update scales ...
-//     optimizer.update(queue, units);                   // of all units
-// Nothing here waits for the device or allocates memory after construction.
+//     optimizer.update(queue, units);                   // for all units
+// Only read() and stop_asked() wait for the device where noted below. No function allocates memory after construction.
 #pragma once
 
 #include <cstdint>
@@ -22,54 +23,55 @@ namespace octet::optim {
 struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0.1;   // of parameters whose spec.decay says so
+  double weight_decay = 0.1;   // for parameters whose spec.decay is true
   double max_grad_norm = 1.0;  // 0: no clipping
-  std::uint64_t seed = 0;      // of stochastic rounding
+  std::uint64_t seed = 0;      // seed of stochastic rounding
 };
 
-// The host's part of a step.
+// The inputs of a step that the host determines.
 struct StepInput {
   double learning_rate = 0.0;
-  std::uint32_t step = 0;  // number of this optimizer step, skipped ones included
+  std::uint32_t step = 0;  // number of this optimizer step, including skipped ones
 };
 
 class Optimizer {
  public:
-  // Of a store that is materialised with gradients and moments; `store` must outlive the optimizer. Takes a few hundred bytes of
+  // The store must be materialised with gradients and moments, and must outlive the optimizer. Allocates a few hundred bytes of
   // MemoryCategory::state.
   Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options);
 
-  // [2] F64, device: the sum of losses and the number of tokens of the step, added to by kernels::loss_sum.
+  // [2] F64, device: the sum of losses and the number of tokens of the step. kernels::loss_sum adds to both.
   double* loss_total() const;
-  // All of sums() are nothing.
+  // Sets all of sums() to zero. Call it at the beginning of a step.
   void reset_sums(Queue& queue);
 
-  // [4] F64, device, what the step is known by, to be added up over ranks before prepare():
-  //   0     the sum of squares of this rank's parts of gradients, over the ranks that hold the other parts (of what several ranks
-  //         of the tensor axis hold, one counts it)
-  //   1     how many ranks ask to stop after this step, over all
-  //   2, 3  loss_total(), over the ranks that saw other tokens
+  // [4] F64, device. The caller adds each element up over the ranks named here, before prepare():
+  //   0     the sum of squares of this rank's gradient shards; over the ranks that hold the other shards. If several ranks of the
+  //         tensor axis hold the same piece, only one of them counts it.
+  //   1     the number of ranks that ask to stop after this step; over all ranks
+  //   2, 3  loss_total(); over the ranks that process different tokens
   Tensor sums() const;
-  // This rank asks to stop.
+  // Records in sums() that this rank asks to stop after this step.
   void ask_to_stop(Queue& queue);
-  // Adds the squares of these units' gradients to it; once in a step, when those are complete.
+  // Adds the squares of these units' gradients to sums(). Call it once per unit and step, when the unit's gradients are complete.
   void add_squares(Queue& queue, Arena& scratch, parallel::UnitRange units);
+  // Computes scalars() from sums().
   void prepare(Queue& queue, const StepInput& input);
-  // AdamW of these units' parameters with what `prepare` found. Values and codes are stale afterwards, except BF16 copies of
-  // masters, which are written here.
+  // Updates these units' parameters with AdamW and the scalars of prepare(). Values and codes are then stale, except BF16 copies
+  // of master weights, which this function also writes.
   void update(Queue& queue, parallel::UnitRange units);
 
-  // Device scalar: not 0 when this step is skipped. Valid from prepare on.
+  // Device scalar: not 0 if this step is skipped. Valid after prepare().
   const float* found_inf() const;
   const kernels::StepScalars* scalars() const;
-  // Enqueues a copy of the scalars to the host; `host` is valid after the queue has got there.
+  // Enqueues a copy of the scalars to the host. `host` is valid once the queue has executed the copy.
   void read(Queue& queue, kernels::StepScalars& host) const;
-  // The same and a wait; all zero on the meta device.
+  // Copies the scalars to the host and waits. All are zero on the meta device.
   kernels::StepScalars read(Queue& queue) const;
-  // Whether any of the ranks that sums() were added up over asked to stop after this step. Waits.
+  // Whether any rank asked to stop after this step. Waits for the queue. Call it after sums() was added up over the ranks.
   bool stop_asked(Queue& queue) const;
 
-  // [1] I32, device: how many updates were made (t of the bias correction; skipped steps do not count). Checkpoints keep it
+  // [1] I32, device: the number of updates made, t of the bias correction. Skipped steps do not count. Checkpoints store it
   // beside the moments.
   Tensor updates() const;
 

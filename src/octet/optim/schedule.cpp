@@ -17,7 +17,7 @@ namespace {
 constexpr std::array<std::pair<Decay, std::string_view>, 4> kNames{
     {{Decay::cosine, "cosine"}, {Decay::linear, "linear"}, {Decay::wsd, "wsd"}, {Decay::constant, "constant"}}};
 
-// The share of the peak at `progress` in (0, 1] of the steps after warm-up.
+// The learning rate relative to the peak at `progress` in (0, 1] through the steps after warm-up.
 double decayed(Decay decay, double progress, double floor) {
   switch (decay) {
     case Decay::cosine:
