@@ -38,7 +38,7 @@ void AppendFile::append(std::string_view bytes) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       const std::string reason = std::strerror(errno);
-      // A part of a record would spoil the record after it.
+      // An incomplete record would make the next record unreadable.
       const bool restored = written == 0 || ::ftruncate(fd_, before.st_size) == 0;
       fail(ExitCode::internal, path_.string(), ": cannot write: ", reason, restored ? "" : "; its last record is incomplete");
     }
@@ -47,7 +47,7 @@ void AppendFile::append(std::string_view bytes) {
 }
 
 void AppendFile::sync() {
-  // A pipe or a device such as /dev/null cannot be synced and need not be.
+  // A pipe or a device such as /dev/null does not support fsync and does not need it.
   const bool synced = ::fsync(fd_) == 0 || errno == EINVAL || errno == ENOTSUP;
   demand(synced, ExitCode::internal, path_.string(), ": cannot sync: ", std::strerror(errno));
 }

@@ -1,4 +1,4 @@
-// A file that grows by whole records.
+// A file to which whole records are appended.
 #pragma once
 
 #include <filesystem>
@@ -6,17 +6,18 @@
 
 namespace octet::telemetry {
 
-// Every failure (a full disk included) throws Error{internal} "PATH: reason".
+// Every failure, including a full disk, throws Error{internal} "PATH: reason".
 class AppendFile {
  public:
-  // Opens for appending; made if absent.
+  // Opens the file for appending and creates it if it does not exist.
   explicit AppendFile(std::filesystem::path path);
   ~AppendFile();
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&& other) noexcept;
 
-  // All of `bytes` or, after a failure, none.
+  // Appends all of `bytes`. If a write fails, the file is truncated to its old size, so that it holds no incomplete record.
   void append(std::string_view bytes);
+  // Calls fsync: the records then survive a power failure.
   void sync();
   const std::filesystem::path& path() const { return path_; }
 

@@ -24,7 +24,7 @@ struct Unit {
 template <std::size_t kCount>
 std::string with_unit(double value, const std::array<Unit, kCount>& units, const char* below) {
   for (const auto& [size, name] : units) {
-    // 0.9995 of a unit already prints as 1.00 of it.
+    // From 0.9995 of a unit on, three digits already round to 1.00 of it.
     if (std::abs(value) >= 0.9995 * size) return format_significant(value / size, 3) + " " + name;
   }
   return fmt::format("{:.0f}{}", value, below);
@@ -64,7 +64,7 @@ std::string format_duration(double seconds) {
 std::string format_significant(double value, int digits) {
   if (!std::isfinite(value)) return fmt::format("{}", value);
   if (value == 0) return fmt::format("{:.{}f}", 0.0, std::max(0, digits - 1));
-  // The magnitude after rounding decides: 9.996 with three digits is 10.0.
+  // The number of decimals depends on the magnitude after rounding: 9.996 with three digits is 10.0.
   const std::string rounded = fmt::format("{:.{}e}", value, std::max(0, digits - 1));
   const int exponent = std::stoi(rounded.substr(rounded.find('e') + 1));
   if (exponent < -4 || exponent >= 6) return rounded;

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Numbers as text for people.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,12 @@
 namespace octet::telemetry {
 
 std::string format_count(std::int64_t count);          // "17,012", "-1,000"
-std::string format_count(double count);                // rounded to a whole number; "nan", "inf" where it is not finite
+std::string format_count(double count);                // rounded to a whole number; "nan" or "inf" if it is not finite
 std::string format_compact(double count);              // "1.02 M", "614 K", "8.03 B", "312"
 std::string format_bytes(std::uint64_t bytes);         // "61.2 GiB", "512 MiB", "17 B"
-std::string format_duration(double seconds);           // "0.4s", "42s", "3m12s", "1h04m", "2d03h"; "?" where unknown
-// `digits` significant digits, whole numbers in full, no exponent from 1e-4 to 1e6: (874.6, 3) "875", (0.04128, 2) "0.041".
+std::string format_duration(double seconds);           // "0.4s", "42s", "3m12s", "1h04m", "2d03h"; "?" if unknown
+// `digits` significant digits. Whole numbers are written in full, without an exponent from 1e-4 to 1e6: (874.6, 3) gives "875",
+// (0.04128, 2) gives "0.041".
 std::string format_significant(double value, int digits);
 
 }  // namespace octet::telemetry

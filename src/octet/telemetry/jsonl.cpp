@@ -22,12 +22,12 @@ template <class Record>
 std::string dump(const Record& record, int indent) {
   nlohmann::ordered_json object;
   visit_fields(record, [&](const FieldName& name, const auto& field) { object[name.json] = to_value(field); });
-  // A tensor or file name need not be UTF-8; the line must be.
+  // A tensor name or file name need not be valid UTF-8, but a JSON line must be.
   return object.dump(indent, ' ', false, json::error_handler_t::replace);
 }
 
-// Fills a record's fields from the events of nlohmann's SAX parser, so that a hostile line builds no tree. Returning false
-// ends the parse.
+// Fills a record's fields from the events of nlohmann's SAX parser. No tree is built, so a malicious line cannot use much
+// memory. A handler that returns false ends the parse.
 template <class Record>
 class RecordReader : public nlohmann::json_sax<json> {
  public:
@@ -68,7 +68,7 @@ class RecordReader : public nlohmann::json_sax<json> {
   bool binary(binary_t&) override { return false; }
   bool start_object(std::size_t) override { return open(); }
   bool end_object() override { return --depth_, true; }
-  // An array as the line itself opens depth 1 without a key.
+  // A line that is itself an array opens depth 1 without a key.
   bool start_array(std::size_t) override { return depth_ > 0 && open(); }
   bool end_array() override { return --depth_, true; }
   bool key(string_t& value) override {
@@ -92,8 +92,8 @@ class RecordReader : public nlohmann::json_sax<json> {
       return false;
     });
   }
-  // Applies `set` to the field of the current key; false when it does not take the value. Values below an unknown key are
-  // passed over.
+  // Applies `set` to the field of the current key. Returns false if the field
+  // does not accept the value. Values below an unknown key are ignored.
   template <class Set>
   bool assign(Set&& set) {
     if (depth_ == 0) return false;  // the line is a bare value
@@ -123,14 +123,14 @@ class RecordReader : public nlohmann::json_sax<json> {
 
 template <class Record>
 std::optional<Record> parse_object(std::string_view text, std::string_view required) {
-  // The parser takes a NUL for the end of its input; a crash of the machine can leave them in a file.
+  // The parser would treat a NUL as the end of its input. A crash of the machine can leave NULs in a file.
   if (text.find('\0') != std::string_view::npos) return std::nullopt;
   RecordReader<Record> reader(required);
   if (!json::sax_parse(text.begin(), text.end(), &reader) || !reader.has_required()) return std::nullopt;
   return reader.record();
 }
 
-// Calls visit(line, whole) for each line that is not empty; the last is not whole when no newline ends it.
+// Calls visit(line, whole) for each line that is not empty. `whole` is false for a last line without a newline.
 template <class Visitor>
 void each_line(std::string_view text, Visitor&& visit) {
   while (!text.empty()) {
@@ -142,7 +142,7 @@ void each_line(std::string_view text, Visitor&& visit) {
   }
 }
 
-// Cuts `path` back to its whole lines with step <= last_step and opens it.
+// Removes incomplete lines and lines with step > last_step from `path`, and opens the file.
 template <class Record>
 AppendFile open_after(const std::filesystem::path& path, std::optional<std::int64_t> last_step) {
   std::error_code ignored;

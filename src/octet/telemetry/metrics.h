@@ -1,5 +1,6 @@
-// What a run says about itself: one record per logged step, one per sampled tensor, one for the run. The fields are
-// declared once, in visit_fields; every sink and reader walks that list, so a new metric is one member and one line.
+// The metrics that a run records: one StepMetrics per logged step, one HealthSample per
+// sampled tensor, one RunInfo per run. visit_fields lists the fields of each; every
+// writer and reader uses this list. A new metric needs a member and a line in that list.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +13,33 @@ namespace octet::telemetry {
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// One logged step. Times and rates are means over the steps since the line before. A number that is not finite is written
-// as null and read back as NaN; an optional that is empty is written as null and read back empty.
+// One logged step. Times and rates are means over the steps since the previous record. Files store a number that is not finite as
+// null, which is read as NaN, and an empty optional as null, which is read as empty.
 struct StepMetrics {
-  std::int64_t step = 0;                    // steps finished, so the first is 1
-  double loss = kUnknown;                   // mean over the tokens of this step, all ranks and micro-batches, nats
-  double grad_norm = kUnknown;              // global, before clipping
+  std::int64_t step = 0;                    // number of steps finished; the first step is 1
+  double loss = kUnknown;                   // nats; mean over the tokens of this step, over all ranks and micro-batches
+  double grad_norm = kUnknown;              // norm of the whole gradient, before clipping
   double lr = kUnknown;
-  std::int64_t tokens_seen = 0;             // by all ranks since the start of training, this step included
+  std::int64_t tokens_seen = 0;             // tokens of all ranks since the start of training, including this step
   double step_time_s = kUnknown;
-  double data_time_s = kUnknown;            // the part of step_time_s that waited for data
+  double data_time_s = kUnknown;            // the part of step_time_s spent waiting for data
   double tokens_per_s = kUnknown;           // all ranks
-  double tokens_per_s_per_gpu = kUnknown;   // per rank; on the CPU per process
-  double tflops_per_gpu = kUnknown;         // FLOPs of the model (no recomputation), 1e12 per second and rank
-  std::optional<double> mfu{};                // fraction of the BF16 peak; unknown where the device's peak is
-  std::optional<double> mfu_fp8{};            // fraction of the peak that mixes FP8 and BF16 by fp8_flop_share
-  double memory_peak_gib = kUnknown;        // largest rank, 2^30 bytes
-  double fp8_flop_share = 0;                // fraction of the model's FLOPs done by FP8 products
-  std::optional<double> fp8_underflow_pct{};  // share of non-zero elements that became zero; sampled steps only
-  std::optional<double> fp8_saturated_pct{};  // share of elements clamped to the largest code; sampled steps only
-  std::int64_t skipped_steps = 0;           // since the start of training, for a loss or gradient not finite
-  double samples_per_s = kUnknown;          // sequences, all ranks
-  // Of this step alone, on rank 0: what computation waited for other ranks, communication that it did not hide. 0 on one rank.
+  double tokens_per_s_per_gpu = kUnknown;   // per rank; on the CPU, per process
+  double tflops_per_gpu = kUnknown;         // model FLOPs without recomputation, in 1e12 per second and rank
+  std::optional<double> mfu{};                // fraction of the BF16 peak; empty if the device's peak is unknown
+  std::optional<double> mfu_fp8{};            // fraction of a peak that mixes FP8 and BF16 peaks by fp8_flop_share
+  double memory_peak_gib = kUnknown;        // largest amount of device memory that rank 0 had allocated, 2^30 bytes
+  double fp8_flop_share = 0;                // fraction of the model's FLOPs that FP8 GEMMs compute
+  std::optional<double> fp8_underflow_pct{};  // HealthSample::flushed_pct, mean over the tensors; sampled steps only
+  std::optional<double> fp8_saturated_pct{};  // HealthSample::saturated_pct, mean over the tensors; sampled steps only
+  std::int64_t skipped_steps = 0;           // since the start of training; skipped because loss or gradient was not finite
+  double samples_per_s = kUnknown;          // sequences of all ranks
+  // This step only, on rank 0: seconds that computation waited for other
+  // ranks because communication was not overlapped. 0 on one rank.
   std::optional<double> comm_exposed_s{};
-  std::optional<double> expert_balance{};     // of a mixture of experts, mean over tokens and layers: 1 when all are chosen alike
-  std::optional<double> router_z{};           // mean square of log sum exp of its router's logits
-  std::optional<double> eval_loss{};          // mean over the held-out tokens, on the steps that evaluate
+  std::optional<double> expert_balance{};     // mixture of experts; mean over tokens and layers, 1 if all are used equally
+  std::optional<double> router_z{};           // mean square of the log-sum-exp of the router's logits
+  std::optional<double> eval_loss{};          // mean over the held-out tokens; only on steps that evaluate
 };
 
 // One tensor of one sampled step. `tensor` is "<linear>.x" (input), "<linear>.w" (weight) or "<linear>.g" (output gradient).
@@ -45,20 +47,20 @@ struct HealthSample {
   std::int64_t step = 0;
   std::string tensor{};
   double amax = kUnknown;
-  double scale = kUnknown;          // codes = x * scale; where there are many scales, the smallest
-  double saturated_pct = kUnknown;  // of all elements, 0 to 100
-  double flushed_pct = kUnknown;    // of the non-zero elements, 0 to 100
-  double sqnr_db = kUnknown;        // 10 log10(sum x^2 / sum (x - decoded)^2)
+  double scale = kUnknown;          // codes encode x * scale; with several scales, their geometric mean
+  double saturated_pct = kUnknown;  // percentage of all elements that were clamped
+  double flushed_pct = kUnknown;    // percentage of the non-zero elements that became zero
+  double sqnr_db = kUnknown;        // signal to quantisation noise: 10 log10(sum x^2 / sum (x - decoded)^2)
 };
 
-// run.json: the facts of a run that its report needs. Written once, before the first step.
+// The contents of run.json: facts about the run that its report needs. Written once, before the first step.
 struct RunInfo {
-  std::string name{};               // what tables call it: the recipe's name in a comparison
+  std::string name{};               // the run's name in tables; in a comparison, the recipe's name
   std::string recipe{};             // "bf16", "fp8_delayed", ...
-  std::string repeat_of{};          // the name of the run that this one repeats to show the spread, else ""
+  std::string repeat_of{};          // the name of the run that this run repeats to measure the spread, or ""
   std::string device{};             // "cpu" or "cuda"
   std::string device_name{};        // the processor or GPU
-  std::string model{};              // preset or directory
+  std::string model{};              // name of a preset or path of a directory
   std::int64_t parameters = 0;
   std::int64_t layers = 0;
   std::int64_t processes = 1;     // ranks
@@ -66,25 +68,26 @@ struct RunInfo {
   std::int64_t micro_batch_size = 0;
   std::int64_t global_batch_size = 0;  // sequences per step
   std::int64_t tokens_per_step = 0;
-  std::int64_t steps = 0;         // planned
+  std::int64_t steps = 0;         // planned number of steps
   std::int64_t seed = 0;
-  double lr = kUnknown;           // the peak of the schedule
-  std::string data{};               // the corpus, in words
-  // Held-out loss before step 1 of the weights that the run goes on from, in its recipe; where that is FP8, in BF16 as well.
+  double lr = kUnknown;           // peak learning rate of the schedule
+  std::string data{};               // a description of the corpus
+  // For a run that continues from given weights: their held-out loss
+  // before step 1, in the run's recipe. For an FP8 recipe also in BF16.
   double initial_eval_loss = kUnknown;
   double initial_eval_loss_bf16 = kUnknown;
-  std::string version{};            // of octet
-  std::string started{};            // UTC, ISO 8601
+  std::string version{};            // version of octet
+  std::string started{};            // time of the start: UTC, ISO 8601
 };
 
-// How the sinks call a field. TensorBoard's tags are torchtitan's where it has the metric.
+// A field's name in the JSON files and in TensorBoard. TensorBoard tags are torchtitan's if torchtitan has the metric.
 struct FieldName {
   const char* json;
-  const char* tensorboard = "";     // "": not in TensorBoard
-  double tensorboard_factor = 1;    // torchtitan counts in percent where the JSON has a fraction
+  const char* tensorboard = "";     // "": not written to TensorBoard
+  double tensorboard_factor = 1;    // 100 if the tag is in percent and the JSON field is a fraction
 };
 
-// Calls visit(FieldName, member&) for each field in the order of the file. `Record` may be const.
+// Calls visit(FieldName, member&) for each field, in the order in which files store them. `Record` may be const.
 template <class Record, class Visitor>
   requires std::is_same_v<std::remove_const_t<Record>, StepMetrics>
 void visit_fields(Record& r, Visitor&& visit) {

@@ -32,7 +32,7 @@ void put_little_endian(std::string& out, Word word) {
   for (std::size_t i = 0; i < sizeof(Word); ++i) out.push_back(static_cast<char>((word >> (8 * i)) & 0xFF));
 }
 
-// A message of protocol buffers, field by field.
+// Encodes a protocol buffer message field by field.
 class Message {
  public:
   Message& varint(std::uint32_t field, std::uint64_t value) {
@@ -75,12 +75,12 @@ Message event_at(std::int64_t step) {
   return event;
 }
 
-// SessionLog {status = 1: START = 1}: TensorBoard drops all events of this step and above that it read before.
+// SessionLog {status = 1: START = 1}. TensorBoard drops all earlier events whose step is at least this one's.
 std::string forget_from(std::int64_t step) { return event_at(step).bytes(7, Message().varint(1, 1).str()).str(); }
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
-// TensorBoard reads the files of a folder in the order of their names, which begin with a time in seconds.
+// TensorBoard reads the files of a folder in the order of their names. Event file names start with a time in seconds.
 std::filesystem::path next_path(const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);

@@ -1,4 +1,4 @@
-// TensorBoard event files, written by hand: TFRecord frames with masked CRC-32C around protobuf `Event` messages
+// Writes TensorBoard event files without a library: TFRecord frames with a masked CRC-32C around protobuf `Event` messages
 // (tensorflow/core/util/event.proto, framework/summary.proto).
 #pragma once
 
@@ -15,20 +15,21 @@
 
 namespace octet::telemetry {
 
-// CRC-32C (Castagnoli), reflected, as in RFC 3720.
+// CRC-32C (Castagnoli) in its reflected form, as specified in RFC 3720.
 std::uint32_t crc32c(std::string_view bytes);
 
 class TensorBoardWriter {
  public:
-  // Opens a new event file in `directory` (made if absent) whose name sorts after those already there. Its first event
-  // tells TensorBoard to forget every event with step > last_step that older files hold; with no last_step, all of them.
+  // Creates a new event file in `directory`, and the directory if it does not exist. The file's name sorts after those of
+  // existing event files. Its first event makes TensorBoard drop the events of older files with step > last_step; without
+  // last_step, all events.
   // Every failure throws Error{internal} "PATH: reason".
   TensorBoardWriter(const std::filesystem::path& directory, std::optional<std::int64_t> last_step);
 
-  // All fields of visit_fields with a tag and a value, as one event.
+  // Writes all fields that have a tag and a value as one event.
   void write(const StepMetrics& metrics);
   void write_scalars(std::int64_t step, std::span<const std::pair<std::string, double>> scalars);
-  // Forgets the events with step > last_step.
+  // Makes TensorBoard drop the events with step > last_step.
   void rewind(std::int64_t last_step);
   const std::filesystem::path& path() const { return file_.path(); }
 
