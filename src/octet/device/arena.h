@@ -1,5 +1,5 @@
-// Memory that is given out and taken back in LIFO order, from one Buffer: no allocation in the step.
-// The stash holds what lives from forward to backward, the scratch what lives within an op.
+// A stack allocator over one Buffer, so that a training step allocates no device memory. The stash holds what lives from the
+// forward to the backward pass; the scratch holds what lives within one op.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,19 @@ namespace octet {
 
 class Arena {
  public:
-  // With `capacity` bytes taken from `device` now. On the meta device the capacity is without limit: the high-water mark of
-  // a step there is the capacity to give on a real device.
+  // Allocates `capacity` bytes on `device` now. On the meta device the capacity is unlimited; the high-water mark of a step
+  // there is the capacity that a real device needs.
   Arena(Device& device, MemoryCategory category, std::size_t capacity);
 
-  // Not initialised; aligned to Device::kAlignment. Throws Error{internal} when the capacity is exceeded.
+  // Returns memory that is not initialised and is aligned to
+  // Device::kAlignment. Throws Error{internal} if the capacity is exceeded.
   void* allocate(std::size_t bytes);
 
   std::size_t used() const { return used_; }
   std::size_t high_water() const { return high_water_; }
   void* memory() const { return buffer_.data(); }
   std::size_t capacity() const { return buffer_.bytes(); }
-  // Everything allocated after the arena had `used` bytes in use is taken back.
+  // Frees everything that was allocated since the arena had `used` bytes in use.
   void release_to(std::size_t used);
 
  private:
@@ -30,7 +31,7 @@ class Arena {
   std::size_t used_ = 0, high_water_ = 0;
 };
 
-// Takes back, at its end, what was allocated since its beginning.
+// Frees, at the end of a scope, everything that was allocated within it.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.used()) {}

@@ -8,20 +8,20 @@
 
 namespace octet {
 
-// What memory is for: the lines of the memory plan.
+// The purpose of memory. The memory plan has one line for each category.
 enum class MemoryCategory : std::uint8_t {
-  weights,         // what the GEMMs and norms read: BF16 or FP32 values, FP8 codes and their transposes
+  weights,         // what GEMMs and norms read: BF16 or FP32 values, FP8 codes and their transposes
   master_weights,  // FP32 copies that the optimizer updates
   moments,         // first and second moments of AdamW
   gradients,
-  activations,     // kept from forward to backward
-  workspace,       // used within an op or a block, and batches
-  state,           // scales, histories and scalars
+  activations,     // kept from the forward to the backward pass
+  workspace,       // used within an op or a block, and for batches
+  state,           // scales, amax histories and scalars
 };
 constexpr std::size_t kMemoryCategories = 7;
 std::string_view name_of(MemoryCategory category);
 
-// Bytes in use and the most there ever were, by category, and the number of allocations.
+// Bytes in use now and at most, by category and in total, and the number of allocations.
 struct MemoryMeter {
   std::array<std::size_t, kMemoryCategories> bytes{};
   std::array<std::size_t, kMemoryCategories> peak{};
@@ -34,7 +34,7 @@ struct MemoryMeter {
 
 class Device;
 
-// Owns memory of a device; move-only. The device must outlive it.
+// Owns memory of a device. Movable, not copyable. The device must outlive it.
 class Buffer {
  public:
   Buffer() = default;

@@ -1,5 +1,5 @@
-// Where memory lives and work runs. Three kinds: cpu computes here, cuda on a GPU, meta nowhere: it owns no memory, computes
-// nothing and adds up what the same program would allocate and do.
+// Devices and queues. A cpu device computes on the host and a cuda device on a GPU. A meta device allocates and computes
+// nothing; it adds up the memory and work that the same program would need on a real device.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
-  // The kind whose program runs here: the meta device follows that of the device it stands for, and its own kind otherwise.
+  // The device kind for which the program decides what to do. For a meta device: the kind it stands for; otherwise kind().
   virtual DeviceKind target() const { return kind(); }
 
-  // Zero-filled memory, aligned to kAlignment, counted under `category` until the Buffer dies.
+  // Returns zero-filled memory aligned to kAlignment. It counts under `category` until the Buffer is destroyed.
   Buffer allocate(std::size_t bytes, MemoryCategory category);
   const MemoryMeter& memory() const { return *memory_; }
 
@@ -37,7 +37,7 @@ class Device {
 
  protected:
   friend class Buffer;
-  // Zero-filled. Throws Error{does_not_fit} when there is not so much.
+  // Returns zero-filled memory. Throws Error{does_not_fit} if there is not enough.
   virtual void* acquire(std::size_t bytes) = 0;
   virtual void release(void* memory, std::size_t bytes) = 0;
 
@@ -45,19 +45,19 @@ class Device {
   std::unique_ptr<MemoryMeter> memory_ = std::make_unique<MemoryMeter>();
 };
 
-// `index`: which of the machine's GPUs; the other kinds have one device. The thread that makes a device enqueues its work: ranks
-// that are threads of one process make one each. Throws Error{config} for cuda where this build has no CUDA backend or this
-// machine no such GPU. A meta device stands for the CPU.
+// Makes a device. `index` selects one of the machine's GPUs; the other kinds have one device. The thread that makes a device
+// must also enqueue its work, so ranks that are threads of one process make one device each. Throws Error{config} for cuda if
+// this build has no CUDA backend or this machine has no such GPU. A meta device made here stands for the CPU.
 std::unique_ptr<Device> make_device(DeviceKind kind, int index = 0);
 
-// The floating-point operations and bytes of memory traffic of work, as the algorithm needs them (not as caches see them).
+// Floating-point operations and bytes of memory traffic. They are what the algorithm needs; caches are not considered.
 struct Work {
   double flops = 0;
-  double fp8_flops = 0;  // the part of `flops` done by FP8 products
+  double fp8_flops = 0;  // the part of `flops` that FP8 GEMMs compute
   double bytes = 0;
-  std::array<std::int64_t, 3> shape{};  // of a product: M, N, K; tells products apart in a profile, else 0
-  std::string_view group = {};          // of a collective: whose ranks; outlives the queue's profile
-  bool joins = false;                   // in one launch with the op before it
+  std::array<std::int64_t, 3> shape{};  // for a GEMM: M, N, K, which distinguish GEMMs in a profile; otherwise 0
+  std::string_view group = {};          // for a collective: the name of its group; must outlive the queue's profile
+  bool joins = false;                   // runs in the same launch as the op before it
   Work& operator+=(const Work& other) {
     flops += other.flops;
     fp8_flops += other.fp8_flops;
@@ -66,7 +66,7 @@ struct Work {
   }
 };
 
-// Of a profile: what all calls of an op took.
+// The total over all calls of an op in a profile.
 struct OpTime {
   const char* op = "";
   Work work;
@@ -74,22 +74,24 @@ struct OpTime {
   double seconds = 0;
 };
 
-// Counts what the program would take and do on a device of kind `target`.
+// Makes a meta device that counts the memory and work that the program would need on a device of kind `target`.
 std::unique_ptr<Device> make_meta_device(DeviceKind target);
-// The same on queues that keep time while they are profiled: an op takes as long as `seconds` says, what waits for an event comes
-// after it, and queues run beside each other. Profiles have the time of the ops alone, without the waiting between them.
+// Makes a meta device whose queues simulate time while they are profiled. An op takes as
+// long as `seconds` returns, work that waits for an event starts after the event, and queues
+// run in parallel. A profile contains the times of the ops without the waits between them.
 using OpSeconds = std::function<double(const char* op, const Work& work)>;
 std::unique_ptr<Device> make_meta_device(DeviceKind target, OpSeconds seconds);
 
-// A point in a queue's order of work.
+// A point in a queue's sequence of work.
 class Event {
  public:
   virtual ~Event() = default;
-  // When it came, where queues keep time.
+  // The time of the event, on queues that simulate time; otherwise 0.
   virtual double seconds() const { return 0; }
 };
 
-// Work in order. Ops are enqueued by the functions of kernels/; on the CPU they have run when the function returns.
+// A sequence of work that a device executes in order. The functions of
+// kernels/ enqueue ops. On the CPU, an op has run when its function returns.
 class Queue {
  public:
   explicit Queue(Device& device) : device_(device) {}
@@ -101,50 +103,51 @@ class Queue {
   DeviceKind kind() const { return device_.kind(); }
   DeviceKind target() const { return device_.target(); }
 
-  // Called by each op once, before it enqueues its work. `op` is a literal.
+  // Each op calls this once before it enqueues its work. `op` is a string literal.
   void count(const char* op, const Work& work) {
     work_ += work;
     if (profile_) mark(op, work);
   }
-  // All work enqueued so far.
+  // The sum of all work since construction or reset_work().
   const Work& work() const { return work_; }
   void reset_work() { work_ = {}; }
 
-  virtual std::unique_ptr<Event> record() = 0;    // after all work enqueued so far
+  virtual std::unique_ptr<Event> record() = 0;    // an event after all work enqueued so far
   virtual void wait(const Event& event) = 0;      // later work of this queue starts after `event`; the host does not wait
-  virtual void synchronize() = 0;                 // the host waits until the queue is empty
-  // Copies bytes in queue order. Host memory must stay valid until then.
+  virtual void synchronize() = 0;                 // the host waits until the queue has executed everything
+  // These copy or zero bytes in queue order. Host memory must stay valid until the copy is done.
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* device, std::size_t bytes) = 0;
 
-  // Names what is enqueued until end_range(), for profilers that show it (NVTX); ranges nest. See TraceRange.
+  // Names the work that is enqueued until end_range(), for profilers that show ranges (NVTX). Ranges nest. See TraceRange.
   virtual void begin_range(const std::string&) {}
   virtual void end_range() {}
 
-  // From here until take_profile() the time from each op to the next is attributed to it, so gaps belong to the op before them.
+  // Starts a profile that ends with take_profile(). The time from one op to the next counts for the earlier op, including gaps.
   void start_profile();
-  // Waits for the queue. Ops of one name, shape and group are added up, in the order of their first call.
+  // Waits for the queue and returns the profile. Ops with the same name,
+  // shape and group are added up, in the order of their first call.
   std::vector<OpTime> take_profile();
 
-  // What this queue does for other ranks alone stands between begin_wait and end_wait, which nest: it waits for what they send.
+  // begin_wait and end_wait enclose work of this queue that only waits for other ranks. The pairs may be nested.
   void begin_wait() {
     if (waits_ && depth_++ == 0) stamp();
   }
   void end_wait() {
     if (waits_ && --depth_ == 0) stamp();
   }
-  // Waits for an event of the queue that sends and receives. A profile shows it as an op.
+  // Waits for an event of the communication stream. A profile shows the wait as an op of its own.
   void wait_for_ranks(const Event& event) {
     count("wait for ranks", {});
     begin_wait();
     wait(event);
     end_wait();
   }
-  // From here until take_waits() the waits are timed, outside of a profile.
+  // Measures the time of these waits until take_waits(). Not during a profile.
   void start_waits();
-  // Their seconds. Waits for the queue.
+  // Waits for the queue and returns the sum of the waits in seconds.
   double take_waits();
 
  protected:
@@ -152,10 +155,10 @@ class Queue {
     const char* op;
     Work work;
   };
-  // Of the profile so far.
+  // The ops of the profile so far.
   const std::vector<Mark>& marks() const { return marks_; }
 
-  // A moment in the order of the queue, as seconds after the first one, once the queue has got there.
+  // Enqueues a time stamp. take_stamps() returns the times in seconds since the first stamp; the queue must have executed them.
   virtual void stamp() = 0;
   virtual std::vector<double> take_stamps() = 0;
 
@@ -165,11 +168,11 @@ class Queue {
   Device& device_;
   Work work_;
   bool profile_ = false, waits_ = false;
-  int depth_ = 0;  // of waits
+  int depth_ = 0;  // nesting depth of begin_wait
   std::vector<Mark> marks_;
 };
 
-// A named stretch of a queue's work, as long as it lives.
+// Names the work that a queue receives during the lifetime of this object.
 class TraceRange {
  public:
   TraceRange(Queue& queue, const std::string& name) : queue_(queue) { queue_.begin_range(name); }

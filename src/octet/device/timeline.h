@@ -1,4 +1,4 @@
-// When the named ranges of a step begin and end, on queues of the meta device that keep time.
+// The times at which the named ranges of a step begin and end, on queues of the meta device that simulate time.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace octet {
 
-// A range that TraceRange names: from the start of its first op that takes time to the end of its last one. Seconds on the clock
-// that the device's queues share.
+// A range that TraceRange names. It lasts from the start of its first op that takes time to the end of its last op. Times are in
+// seconds on the clock that the device's queues share.
 struct TimedRange {
   const Queue* queue = nullptr;
   std::string name;
@@ -17,8 +17,8 @@ struct TimedRange {
 };
 using Timeline = std::vector<TimedRange>;
 
-// make_meta_device(target, seconds), whose queues also append to `timeline`, which outlives them. A range is appended when it
-// ends.
+// Like make_meta_device(target, seconds), but its queues also append each range to `timeline` when the range ends. `timeline`
+// must outlive the queues.
 std::unique_ptr<Device> make_meta_device(DeviceKind target, OpSeconds seconds, Timeline& timeline);
 
 }  // namespace octet

@@ -11,7 +11,7 @@
 namespace octet {
 namespace {
 
-// Ops run where they are called, so order is the program's and events are always past.
+// Ops run when they are called, so they run in program order and every event has already happened.
 class CpuQueue final : public Queue {
  public:
   using Queue::Queue;
@@ -43,7 +43,7 @@ class CpuDevice final : public Device {
   std::unique_ptr<Queue> make_queue() override { return std::make_unique<CpuQueue>(*this); }
 
  protected:
-  // Pages come zeroed from the system, and are touched when first used.
+  // The system provides zeroed pages and allocates each when it is first used.
   void* acquire(std::size_t bytes) override {
     if (bytes == 0) return nullptr;
     void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,5 @@
-// What the kernels of the CUDA backend share: the stream behind a queue, checks of every code, and library handles that live as
-// long as the device. Included by x_cuda.cpp and x_cuda.cu alone.
+// Shared by the kernels of the CUDA backend: a queue's stream, error checks, and library handles that live as long as the device.
+// Included only by x_cuda.cpp and x_cuda.cu files.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,25 +13,25 @@
 
 namespace octet::cuda {
 
-// Throws Error{internal} with the name of the call and CUDA's words.
+// Throws Error{internal} with the name of the call and CUDA's description unless `code` is cudaSuccess.
 void check(cudaError_t code, const char* call);
-// After a kernel launch.
+// Checks a kernel launch. Call it directly after the launch.
 inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
-// Makes the queue's device the thread's current one, where kernels are launched.
+// Makes the queue's device the current device of this thread, as kernel launches require, and returns its stream.
 cudaStream_t stream_of(Queue& queue);
 int multiprocessors_of(Queue& queue);
-// Which of the machine's GPUs.
+// The number of the GPU on this machine.
 int index_of(Device& device);
 
-// State of a library (a handle, a cache of plans) that is made at its first use on a device and lives as long as the device.
+// State of a library (a handle, a cache of plans). It is created at its first use on a device and lives as long as the device.
 class Extension {
  public:
   virtual ~Extension() = default;
 };
 std::unique_ptr<Extension>& extension_slot(Device& device, std::type_index type);
 
-// T derives from Extension and is constructed from the device.
+// Returns the device's T, and creates it on first use. T derives from Extension and is constructed from the device.
 template <class T>
 T& extension(Queue& queue) {
   std::unique_ptr<Extension>& slot = extension_slot(queue.device(), typeid(T));

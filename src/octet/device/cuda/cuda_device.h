@@ -7,17 +7,17 @@
 
 namespace octet {
 
-// Whether this program was built with the CUDA backend. Code of x.cpp files names CUDA kernels below `if constexpr
+// Whether this program was built with the CUDA backend. Files named x.cpp refer to CUDA kernels only inside `if constexpr
 // (kCudaBackend)`.
 inline constexpr bool kCudaBackend = OCTET_HAS_CUDA != 0;
 
 std::unique_ptr<Device> make_cuda_device(int index);
-// Whether this build has the CUDA backend and this machine a GPU it can use.
+// Whether this build has the CUDA backend and this machine has a GPU that it can use.
 bool cuda_is_available();
-// GPUs that this process can use.
+// The number of GPUs that this process can use.
 int cuda_device_count();
 
-// What a GPU is, without making a context on it; empty and zero where there is none.
+// Properties of a GPU, read without creating a CUDA context on it. Empty and zero if there is no such GPU.
 struct CudaProperties {
   std::string name;
   int compute_capability = 0;  // 90 for Hopper
@@ -26,7 +26,7 @@ struct CudaProperties {
   std::string driver_version, runtime_version;
 };
 CudaProperties cuda_properties(int index = 0);
-// What it can still give, with a context of this process on it.
+// The bytes of GPU memory that are free. Creates a context of this process on the GPU.
 std::size_t cuda_free_memory(int index);
 
 }  // namespace octet

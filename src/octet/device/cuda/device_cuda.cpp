@@ -17,8 +17,8 @@ using cuda::check;
 
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
-// Page-locked memory through which small copies go in stream order, so that no copy of the host's pageable memory makes it wait.
-// Slots are used in turn; a slot waits for its last copy only when the ring has come round.
+// A ring of page-locked buffers for small copies in stream order. A copy from or to pageable host memory would make the host
+// wait. The slots are used in turn; reusing a slot waits for the slot's previous copy.
 class StagingRing {
  public:
   static constexpr std::size_t kSlotBytes = std::size_t{1} << 20;
@@ -35,7 +35,7 @@ class StagingRing {
   StagingRing(const StagingRing&) = delete;
   StagingRing& operator=(const StagingRing&) = delete;
 
-  // Free memory of kSlotBytes; `enqueue(slot)` puts the copy that uses it on `stream`.
+  // Calls `enqueue(slot)` with kSlotBytes of unused memory; `enqueue` puts the copy that uses it on `stream`.
   template <class Enqueue>
   void use(cudaStream_t stream, Enqueue enqueue) {
     const std::size_t slot = next_++ % kSlots;
@@ -75,7 +75,7 @@ void CUDART_CB finish_host_copy(void* argument) {
 
 class CudaQueue final : public Queue {
  public:
-  // The device is the thread's current one.
+  // The device must be the thread's current device.
   CudaQueue(Device& device, int index) : Queue(device), index_(index) {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   }
@@ -83,7 +83,7 @@ class CudaQueue final : public Queue {
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
   }
-  // CUDA keeps a current device per thread: events are made on it, and kernels start on no other.
+  // CUDA has a current device per thread. Events must be created, and kernels launched, while the stream's device is current.
   cudaStream_t stream() const {
     check(cudaSetDevice(index_), "cudaSetDevice");
     return stream_;
@@ -112,7 +112,7 @@ class CudaQueue final : public Queue {
       });
     }
   }
-  // What fits a slot does not make the host wait; what does not is copied at once.
+  // A copy that fits in a slot does not make the host wait. A larger copy is made at once, and the host waits for it.
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     if (bytes == 0) return;
     if (bytes > StagingRing::kSlotBytes) {
@@ -174,7 +174,7 @@ class CudaDevice final : public Device {
     enter();
     check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, index), "cudaDeviceGetAttribute");
   }
-  // Makes this the thread's current device.
+  // Makes this the current device of the thread.
   void enter() const { check(cudaSetDevice(index_), "cudaSetDevice"); }
   DeviceKind kind() const override { return DeviceKind::cuda; }
   std::unique_ptr<Queue> make_queue() override {
@@ -231,7 +231,7 @@ int index_of(Device& device) {
 }
 
 std::unique_ptr<Extension>& extension_slot(Device& device, std::type_index type) {
-  static_cast<CudaDevice&>(device).enter();  // handles of libraries belong to the device on which they are made
+  static_cast<CudaDevice&>(device).enter();  // a library handle belongs to the device on which it is created
   return static_cast<CudaDevice&>(device).extensions[type];
 }
 
@@ -263,7 +263,7 @@ CudaProperties cuda_properties(int index) {
 
 std::size_t cuda_free_memory(int index) {
   std::size_t free = 0, total = 0;
-  int current = 0;  // of this thread, whose queues count on it
+  int current = 0;  // the thread's current device, on which its queues rely
   check(cudaGetDevice(&current), "cudaGetDevice");
   check(cudaSetDevice(index), "cudaSetDevice");
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");

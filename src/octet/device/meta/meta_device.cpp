@@ -1,4 +1,4 @@
-// Addresses are numbers that nobody may follow; copies and zeros do nothing.
+// Addresses on the meta device must not be dereferenced. Copies and zeroing do nothing.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -36,7 +36,7 @@ class TimedEvent final : public Event {
   double seconds_;
 };
 
-// Ops have run when something asks what time it is. Copies and zeros are ops here.
+// Computes the times of ops only when a time is asked for. Copies and zeroing count as ops here.
 class TimedQueue final : public MetaQueue {
  public:
   TimedQueue(Device& device, const OpSeconds& seconds, Timeline* timeline)
@@ -100,7 +100,7 @@ class MetaDevice final : public Device {
   }
 
  protected:
-  // Distinct addresses above what a process can map, so that following one by mistake faults at once.
+  // Each allocation gets an address outside the range that a process can map, so that an accidental access faults.
   void* acquire(std::size_t bytes) override {
     const std::uintptr_t address = next_;
     next_ += bytes + kAlignment;
