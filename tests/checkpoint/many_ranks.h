@@ -28,7 +28,7 @@ class LosableStore {
   std::string get(const std::string& key) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return values_.contains(key) || !lost_.empty(); });
-    demand(values_.contains(key), ExitCode::peer, key, " will not come: ", lost_);
+    demand(values_.contains(key), ExitCode::peer, key, " was not set: ", lost_);
     return values_.at(key);
   }
   [[noreturn]] void lose(int rank) {

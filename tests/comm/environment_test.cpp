@@ -108,12 +108,12 @@ TEST(Environment, OfTorchrunWithMistakes) {
   EXPECT_EQ(error_of(without(kTorchrun, "MASTER_ADDR")), "WORLD_SIZE=8 is set, but MASTER_ADDR is not");
   EXPECT_EQ(error_of(without(kTorchrun, "MASTER_PORT")), "WORLD_SIZE=8 is set, but MASTER_PORT is not");
   EXPECT_EQ(error_of(with(kTorchrun, "RANK", "8")), "RANK=8 is not below WORLD_SIZE=8");
-  EXPECT_EQ(error_of(with(kTorchrun, "RANK", "-1")), "RANK=-1 is not a number from 0");
-  EXPECT_EQ(error_of(with(kTorchrun, "RANK", "5x")), "RANK=5x is not a number from 0");
-  EXPECT_EQ(error_of(with(kTorchrun, "WORLD_SIZE", "99999999999")), "WORLD_SIZE=99999999999 is not a number from 0");
+  EXPECT_EQ(error_of(with(kTorchrun, "RANK", "-1")), "RANK=-1 is not a whole number of at least 0");
+  EXPECT_EQ(error_of(with(kTorchrun, "RANK", "5x")), "RANK=5x is not a whole number of at least 0");
+  EXPECT_EQ(error_of(with(kTorchrun, "WORLD_SIZE", "99999999999")), "WORLD_SIZE=99999999999 is not a whole number of at least 0");
   EXPECT_EQ(error_of({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE=0: there must be at least one rank");
-  EXPECT_EQ(error_of(with(kTorchrun, "LOCAL_RANK", "4")), "torchrun says rank 4 on this host, of 4 there");
-  EXPECT_EQ(error_of(with(kTorchrun, "LOCAL_WORLD_SIZE", "9")), "torchrun says 9 ranks on this host, of WORLD_SIZE=8");
+  EXPECT_EQ(error_of(with(kTorchrun, "LOCAL_RANK", "4")), "torchrun reports local rank 4 on this host, but only 4 ranks on it");
+  EXPECT_EQ(error_of(with(kTorchrun, "LOCAL_WORLD_SIZE", "9")), "torchrun reports 9 ranks on this host, but WORLD_SIZE=8");
   EXPECT_EQ(error_of(with(kTorchrun, "MASTER_PORT", "65536")), "MASTER_PORT=65536 is not a port (1 to 65535)");
 }
 
@@ -176,8 +176,8 @@ TEST(Environment, OfOpenMpiOnSeveralHosts) {
   const Variables two_hosts = with(with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "2"), "OMPI_COMM_WORLD_LOCAL_RANK", "1");
   EXPECT_EQ(
       error_of(two_hosts),
-      "Open MPI started 4 ranks on more than one host (2 on this one) and does not say where rank 0 is: set MASTER_ADDR to its "
-      "host for every rank");
+      "Open MPI started 4 ranks on more than one host (2 on this one) and does not report where rank 0 is. Set MASTER_ADDR to "
+      "rank 0's host for every rank");
   EXPECT_EQ(ranks_of(with(two_hosts, "MASTER_ADDR", "node1")).host, "node1");
 }
 

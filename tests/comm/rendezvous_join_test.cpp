@@ -44,9 +44,9 @@ TEST(RendezvousJoin, RanksThatDoNotComeAreNamed) {
     const int rank = thread == 2 ? 3 : thread;
     Rendezvous rendezvous(port.options(rank, 6, rank == 0 ? 0.5 : 30));
   });
-  EXPECT_EQ(errors[0], "rank 0 cannot join: ranks 2, 4 and 5 of 6 have not come within 0.5 s");
-  EXPECT_EQ(errors[1], "rank 1 cannot join: ranks 2, 4 and 5 of 6 have not come within 0.5 s");
-  EXPECT_EQ(errors[2], "rank 3 cannot join: ranks 2, 4 and 5 of 6 have not come within 0.5 s");
+  EXPECT_EQ(errors[0], "rank 0 cannot join: ranks 2, 4 and 5 of 6 have not joined within 0.5 s");
+  EXPECT_EQ(errors[1], "rank 1 cannot join: ranks 2, 4 and 5 of 6 have not joined within 0.5 s");
+  EXPECT_EQ(errors[2], "rank 3 cannot join: ranks 2, 4 and 5 of 6 have not joined within 0.5 s");
 }
 
 TEST(RendezvousJoin, ARankZeroThatIsNotThereIsNamed) {
@@ -116,8 +116,8 @@ TEST(RendezvousJoin, TwoRanksOfOneNumber) {
       3, [&](int thread) { Rendezvous rendezvous(port.options(thread == 0 ? 0 : 1, 3, thread == 0 ? 0.5 : 30)); });
   const bool first = errors[1] == "rank 1 cannot join: rank 1 was started twice";
   EXPECT_EQ(errors[first ? 1 : 2], "rank 1 cannot join: rank 1 was started twice");
-  EXPECT_EQ(errors[first ? 2 : 1], "rank 1 cannot join: rank 2 of 3 has not come within 0.5 s; rank 1 was started twice");
-  EXPECT_EQ(errors[0], "rank 0 cannot join: rank 2 of 3 has not come within 0.5 s; rank 1 was started twice");
+  EXPECT_EQ(errors[first ? 2 : 1], "rank 1 cannot join: rank 2 of 3 has not joined within 0.5 s; rank 1 was started twice");
+  EXPECT_EQ(errors[0], "rank 0 cannot join: rank 2 of 3 has not joined within 0.5 s; rank 1 was started twice");
 }
 
 TEST(RendezvousJoin, StrangersAreDroppedAndHarmNobody) {
@@ -202,7 +202,7 @@ TEST(RendezvousJoin, AnotherServiceIsNotTakenForRankZero) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   });
   EXPECT_EQ(peer_error_of([&] { Rendezvous({.rank = 1, .size = 2, .port = port_of(service), .timeout_s = 10}); }),
-            "rank 1 cannot join: rank 0 does not speak the language of this version of Octet");
+            "rank 1 cannot join: rank 0 does not use the rendezvous protocol of this version of Octet");
   answering.join();
 }
 

@@ -103,7 +103,7 @@ void lose_rank_2(int signal, double silence_s, double within_s, const std::strin
     rendezvous.barrier("begin");
     if (rank == 0) child.signal(signal);
     const auto [error, seconds] = wait_in_vain(rendezvous);
-    EXPECT_EQ(error, "\"never\" will not come: rank 2 " + how);
+    EXPECT_EQ(error, "\"never\" was not set: rank 2 " + how);
     EXPECT_LT(seconds, within_s);
     EXPECT_EQ(rendezvous.lost(), std::vector<int>{2});
     EXPECT_EQ(rendezvous.lost_text(), "rank 2 " + how);
@@ -141,7 +141,7 @@ void lose_rank_0(int signal, double silence_s, double within_s, const std::strin
     if (thread == 1) here.tell(1);
     if (thread == 0 && here.hear() == 1) child.signal(signal);
     const auto [error, seconds] = wait_in_vain(rendezvous);
-    EXPECT_EQ(error, "\"never\" will not come: rank 0 " + how);
+    EXPECT_EQ(error, "\"never\" was not set: rank 0 " + how);
     EXPECT_LT(seconds, within_s);
     EXPECT_EQ(rendezvous.lost(), std::vector<int>{0});
     EXPECT_THROW(rendezvous.set("key", "value"), Error);
@@ -167,7 +167,7 @@ TEST(RendezvousProcess, ARankThatDiesBeforeAllAreThereIsNamed) {
     Rendezvous rendezvous({.size = 3, .listening = [&](int number) { port.tell(number); }});
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "rank 0 cannot join: rank 1 closed its connection before all 3 ranks had come");
+    EXPECT_STREQ(error.what(), "rank 0 cannot join: rank 1 closed its connection before all 3 ranks had joined");
   }
 }
 

@@ -99,7 +99,7 @@ TEST(Rendezvous, WaitsForSeveralKeys) {
 
 TEST(Rendezvous, AKeyThatNobodySetsIsNamed) {
   Rendezvous rendezvous({.timeout_s = 0.2});
-  EXPECT_EQ(peer_error_of([&] { rendezvous.get("address of 3"); }), "\"address of 3\" has not come within 0.2 s");
+  EXPECT_EQ(peer_error_of([&] { rendezvous.get("address of 3"); }), "\"address of 3\" was not set within 0.2 s");
 }
 
 TEST(Rendezvous, NobodyPassesABarrierBeforeAllHaveCome) {
@@ -120,7 +120,7 @@ TEST(Rendezvous, WhoeverMissesABarrierIsNamed) {
   run_ranks(3, [&](int rank) {
     Rendezvous rendezvous(port.options(rank, 3, 1));
     if (rank == 2) return after.wait();
-    EXPECT_EQ(peer_error_of([&] { rendezvous.barrier("step 7"); }), "barrier \"step 7\": rank 2 has not come within 1 s");
+    EXPECT_EQ(peer_error_of([&] { rendezvous.barrier("step 7"); }), "barrier \"step 7\": rank 2 has not arrived within 1 s");
     if (rank == 0) tried.set_value();
   });
 }
@@ -160,7 +160,7 @@ TEST(Rendezvous, RankZeroEndsItForAll) {
     Rendezvous rendezvous(port.options(rank, 3));
     rendezvous.barrier("begin");
     if (rank == 0) return;
-    EXPECT_EQ(peer_error_of([&] { rendezvous.get("never"); }), "\"never\" will not come: rank 0 has left");
+    EXPECT_EQ(peer_error_of([&] { rendezvous.get("never"); }), "\"never\" was not set: rank 0 has left");
     EXPECT_EQ(peer_error_of([&] { rendezvous.set("key", "value"); }), "rank 0 has left");
     EXPECT_TRUE(rendezvous.lost().empty());
   });
@@ -174,7 +174,7 @@ TEST(Rendezvous, ARankThatEndsWithAnErrorIsNamed) {
       rendezvous.barrier("begin");
       demand(rank != failing, ExitCode::data, "no corpus");
       const std::string error = peer_error_of([&] { rendezvous.get("never"); });
-      EXPECT_EQ(error, concat("\"never\" will not come: rank ", failing, " ended with an error"));
+      EXPECT_EQ(error, concat("\"never\" was not set: rank ", failing, " ended with an error"));
       EXPECT_EQ(rendezvous.lost(), std::vector<int>{failing});
       EXPECT_EQ(rendezvous.lost_text(), concat("rank ", failing, " ended with an error"));
     });

@@ -57,7 +57,7 @@ TEST_F(NcclGroup, ARankThatDoesNotComeEndsTheOthersAtTheTimeout) {
     if (r == 1) {
       EXPECT_EQ(error, "");
     } else {
-      expect_begins(error, concat("rank ", r, ": connecting of group test failed: step 7; the other ranks have not come"));
+      expect_begins(error, concat("rank ", r, ": connecting of group test failed: step 7; the other ranks have not arrived"));
     }
   }
   EXPECT_LT(seconds(), 30);

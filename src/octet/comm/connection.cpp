@@ -12,7 +12,7 @@ namespace octet::comm {
 namespace {
 
 constexpr std::string_view kGreeting = "OctetRv1";
-constexpr std::size_t kLengthBytes = 4, kFixedBytes = 1 + 8 + 4 + 4;  // the length, and what follows it before the key
+constexpr std::size_t kLengthBytes = 4, kFixedBytes = 1 + 8 + 4 + 4;  // the length field; the fields between it and the key
 
 void put(std::string& out, std::uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
@@ -57,7 +57,7 @@ bool Connection::flush() {
 
 bool Connection::receive() {
   char bytes[1 << 16];
-  // A bound, so that one who sends without end does not keep the others waiting.
+  // The number of reads is limited, so that a peer that sends without pause does not delay the others.
   for (int i = 0; i < 16; ++i) {
     const ssize_t n = ::recv(socket_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
@@ -73,7 +73,7 @@ std::optional<Frame> Connection::next(std::size_t max_bytes) {
   if (!greeted_) {
     const std::size_t common = std::min(rest.size(), kGreeting.size());
     demand(rest.substr(0, common) == kGreeting.substr(0, common), ExitCode::peer,
-           "does not speak the language of this version of Octet");
+           "does not use the rendezvous protocol of this version of Octet");
     if (common < kGreeting.size()) return std::nullopt;
     greeted_ = true;
     taken_ += common;

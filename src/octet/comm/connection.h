@@ -1,6 +1,6 @@
-// One end of a rendezvous connection: whole messages over a socket that does not block.
-//   stream    both ways: "OctetRv1", then messages
-//   message   u32 bytes that follow | u8 kind | u64 id | u32 timeout_ms | u32 bytes of key | key | value     (little-endian)
+// One end of a rendezvous connection. It sends and receives whole messages over a nonblocking socket.
+//   stream    in both directions: "OctetRv1", then messages
+//   message   little-endian: u32 number of bytes that follow | u8 kind | u64 id | u32 timeout_ms | u32 key length | key | value
 #pragma once
 
 #include <cstddef>
@@ -14,33 +14,33 @@
 namespace octet::comm {
 
 enum class Message : std::uint8_t {
-  // of a rank
-  hello,    // id: rank, value: number of ranks; answered by ready (all ranks are here) or refused
-  ping,     // both ways
-  goodbye,  // both ways
-  failure,  // instead of goodbye: this rank ends with an error
+  // sent by a rank
+  hello,    // id: rank, value: number of ranks; answered by `ready` once all ranks have joined, or by `refused`
+  ping,     // sent in both directions as a sign of life
+  goodbye,  // sent in both directions: this end leaves
+  failure,  // sent instead of goodbye: this rank ends with an error
   set,      // key, value
   get,      // key; answered by value or failed
-  wait,     // the same without the value
-  meet,     // key, value: answered by value or failed when all ranks have sent it; their values must agree
-  // of the server; value: the text of a sentence
+  wait,     // like get, but the answer does not contain the value
+  meet,     // key, value; answered by value or failed once all ranks have sent it; all values must be equal
+  // sent by the server; refused and failed have a sentence as their value
   ready,
   refused,
   value,
   failed,
-  lost,  // id: rank, value: what became of it
+  lost,  // id: the lost rank, value: what happened to it
 };
 
 struct Frame {
   Message kind = Message::ping;
-  std::uint64_t id = 0;  // of a request and its answer
+  std::uint64_t id = 0;  // of a request and of its answer
   std::uint32_t timeout_ms = 0;
   std::string key = {}, value = {};
 };
 
 inline constexpr std::size_t kMaxKey = 4096, kMaxValue = std::size_t{64} << 20;
-inline constexpr double kGoodbyeSeconds = 1;  // how long who has said goodbye waits for the other's
-inline constexpr std::size_t kMaxHello = 64;  // bytes of the first message: strangers are not given more room
+inline constexpr double kGoodbyeSeconds = 1;  // how long an end that has sent goodbye waits for the other end's goodbye
+inline constexpr std::size_t kMaxHello = 64;  // limit of the first message: a stranger cannot make the server allocate much
 
 class Connection {
  public:
@@ -49,21 +49,23 @@ class Connection {
   int fd() const { return socket_.get(); }
   bool open() const { return socket_.open(); }
   void close() { socket_.close(); }
-  // Nothing more is sent; what the other end still sends can be received.
+  // Closes the sending direction. What the other end still sends can be received.
   void shut_sending() const;
 
-  void send(const Frame& frame);  // queued for flush
+  void send(const Frame& frame);  // appends the message to the output, which flush() sends
   bool has_output() const { return sent_ < output_.size(); }
-  // These do what they can without waiting; false: the connection is over. After a false receive, next() may have messages.
+  // These send or receive what is possible without waiting and return false if the connection has ended. After receive() returned
+  // false, next() may still have messages.
   bool flush();
   bool receive();
-  // The next whole message of at most max_bytes. Throws Error{peer} when what came is none.
+  // Returns the next complete message of at most max_bytes, if there
+  // is one. Throws Error{peer} if the input is not a valid message.
   std::optional<Frame> next(std::size_t max_bytes = 64 + kMaxKey + kMaxValue);
 
  private:
   Descriptor socket_;
   std::string input_, output_;
-  std::size_t taken_ = 0, sent_ = 0;  // bytes of input_ and output_ that are done with
+  std::size_t taken_ = 0, sent_ = 0;  // bytes of input_ and output_ that have been processed
   bool greeted_ = false;
 };
 

@@ -14,7 +14,7 @@
 namespace octet::comm {
 namespace {
 
-// The whole text as a number from 0.
+// Parses the whole text as a number that is at least 0.
 template <class T>
 std::optional<T> number_of(std::string_view text) {
   T value = 0;
@@ -23,7 +23,7 @@ std::optional<T> number_of(std::string_view text) {
   return value;
 }
 
-// A variable that is set, and not to nothing.
+// A variable that is set to a text that is not empty.
 struct Variable {
   const char* name;
   std::string value;
@@ -42,7 +42,7 @@ class Variables {
   }
   bool has(const char* name) const { return find({name}).has_value(); }
 
-  // `because` is a variable that is set and makes no sense without this one.
+  // `because` names a variable that is set and has no meaning unless this one is set too.
   Variable need(std::initializer_list<const char*> names, const char* because) const {
     if (auto variable = find(names)) return *std::move(variable);
     const auto set = find({because});
@@ -66,33 +66,33 @@ class Variables {
  private:
   static int number(const Variable& variable) {
     const auto value = number_of<int>(variable.value);
-    demand(value.has_value(), ExitCode::config, variable.name, "=", variable.value, " is not a number from 0");
+    demand(value.has_value(), ExitCode::config, variable.name, "=", variable.value, " is not a whole number of at least 0");
     return *value;
   }
   const std::function<const char*(const char*)>& get_;
 };
 
-// The four numbers agree with each other.
+// Checks that the four numbers are consistent.
 RankEnvironment checked(RankEnvironment ranks, const char* rank_name, const char* size_name) {
   demand(ranks.size >= 1, ExitCode::config, size_name, "=", ranks.size, ": there must be at least one rank");
   demand(ranks.rank < ranks.size, ExitCode::config, rank_name, "=", ranks.rank, " is not below ", size_name, "=", ranks.size);
-  demand(ranks.local_size >= 1 && ranks.local_size <= ranks.size, ExitCode::config, ranks.source, " says ", ranks.local_size,
-         " ranks on this host, of ", size_name, "=", ranks.size);
-  demand(ranks.local_rank < ranks.local_size, ExitCode::config, ranks.source, " says rank ", ranks.local_rank,
-         " on this host, of ", ranks.local_size, " there");
+  demand(ranks.local_size >= 1 && ranks.local_size <= ranks.size, ExitCode::config, ranks.source, " reports ", ranks.local_size,
+         " ranks on this host, but ", size_name, "=", ranks.size);
+  demand(ranks.local_rank < ranks.local_size, ExitCode::config, ranks.source, " reports local rank ", ranks.local_rank,
+         " on this host, but only ", ranks.local_size, " ranks on it");
   return ranks;
 }
 
 int port_of_job(std::uint64_t number) { return kFirstPort + static_cast<int>(number % static_cast<std::uint64_t>(kPorts)); }
 
-// FNV-1a: the same on every rank, whatever its library.
+// FNV-1a. Unlike std::hash it gives the same value on every rank, whatever its standard library.
 std::uint64_t hash(std::string_view text) {
   std::uint64_t value = 0xcbf29ce484222325;
   for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return value;
 }
 
-// "4(x2),3": tasks on the first, second and third host.
+// Parses a list such as "4(x2),3": the numbers of tasks on the first, second and third host.
 std::optional<int> tasks_on_host(const Variable& variable, int host) {
   std::string_view rest = variable.value;
   while (!rest.empty()) {
@@ -108,9 +108,9 @@ std::optional<int> tasks_on_host(const Variable& variable, int host) {
   return std::nullopt;
 }
 
-// torchrun's agent may keep a store of its own listening at MASTER_PORT for as long as its ranks run, so rank 0 needs another
-// port. TORCHELASTIC_RESTART_COUNT is left out of it: each machine's agent counts for itself, and not when it restarts its ranks
-// because another machine has come back.
+// torchrun's agent may listen at MASTER_PORT with a store of its own while its ranks run, so rank 0 needs another port. The port
+// does not depend on TORCHELASTIC_RESTART_COUNT: each machine's agent has its own count, and does not increment it when it
+// restarts its ranks because another machine has come back.
 int port_beside_the_agents(const Variables& variables, int agents) {
   const auto run = variables.find({"TORCHELASTIC_RUN_ID"});
   const std::uint64_t number = hash(concat(run ? run->value : "", ":", agents));
@@ -139,9 +139,10 @@ RankEnvironment from_torchrun(const Variables& variables) {
 
 bool started_by_slurm(const Variables& variables) {
   const auto rank = variables.find({"SLURM_PROCID"}), size = variables.find({"SLURM_NTASKS"});
-  // The shell of an allocation has SLURM_NTASKS alone, and a batch script outside srun may have SLURM_PROCID=0 alone.
+  // The shell of an allocation has only SLURM_NTASKS. A batch script outside srun may have only SLURM_PROCID=0.
   if (!rank || (!size && rank->value == "0")) return false;
-  // mpirun in a Slurm job hands on the variables of the batch script or of its own daemons, which are not its ranks'.
+  // Under mpirun in a Slurm job, ranks inherit the Slurm variables of
+  // the batch script or of mpirun's daemons. Those are not their own.
   const auto mpi_rank = variables.find({"OMPI_COMM_WORLD_RANK", "PMI_RANK"});
   const auto mpi_size = variables.find({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
   const bool mpirun = mpi_rank && mpi_size && (mpi_rank->value != rank->value || !size || mpi_size->value != size->value);
@@ -163,7 +164,7 @@ RankEnvironment from_slurm(const Variables& variables) {
   if (const auto host = variables.find({"MASTER_ADDR"})) {
     ranks.host = host->value;
   } else {
-    // Rank 0 is on the first host of the step, which may be part of the job.
+    // Rank 0 runs on the first host of the job step, which may use only some of the job's hosts.
     const Variable list = variables.need({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}, "SLURM_NTASKS");
     try {
       ranks.host = first_host(list.value);
@@ -176,15 +177,16 @@ RankEnvironment from_slurm(const Variables& variables) {
   } else {
     const Variable job = variables.need({"SLURM_JOB_ID", "SLURM_JOBID"}, "SLURM_NTASKS");
     const auto number = number_of<std::int64_t>(job.value);
-    demand(number.has_value(), ExitCode::config, job.name, "=", job.value, " is not a number from 0");
-    // Steps of one job may run side by side on one host; 7 keeps the first few of them apart from the next job's.
+    demand(number.has_value(), ExitCode::config, job.name, "=", job.value, " is not a whole number of at least 0");
+    // Steps of one job may run at the same time on one host. The factor
+    // 7 separates the first few steps from those of the next job.
     const int step = variables.find_number({"SLURM_STEP_ID"}).value_or(0);
     ranks.port = port_of_job(static_cast<std::uint64_t>(*number) * 7 + static_cast<std::uint64_t>(step));
   }
   return checked(ranks, "SLURM_PROCID", "SLURM_NTASKS");
 }
 
-// MPI launchers tell no rank where rank 0 is; that is known only where all ranks are on one host.
+// MPI launchers do not tell ranks where rank 0 runs. It is known only if all ranks run on one host.
 void find_mpi_master(const Variables& variables, std::initializer_list<const char*> job, RankEnvironment& ranks) {
   if (ranks.size == 1) return;
   if (const auto host = variables.find({"MASTER_ADDR"})) {
@@ -192,7 +194,7 @@ void find_mpi_master(const Variables& variables, std::initializer_list<const cha
   } else {
     demand(ranks.local_size == ranks.size, ExitCode::config, ranks.source, " started ", ranks.size,
            " ranks on more than one host (", ranks.local_size,
-           " on this one) and does not say where rank 0 is: set MASTER_ADDR to its host for every rank");
+           " on this one) and does not report where rank 0 is. Set MASTER_ADDR to rank 0's host for every rank");
     ranks.host = "127.0.0.1";
   }
   const auto name = variables.find(job);
@@ -225,7 +227,7 @@ RankEnvironment from_pmi(const Variables& variables) {
   return ranks;
 }
 
-// One process to a host; torchrun or our own launcher starts more, and sets torchrun's variables.
+// SageMaker starts one process per host. torchrun or octet's own launcher starts further ranks and sets torchrun's variables.
 RankEnvironment from_sagemaker(const Variables& variables) {
   RankEnvironment ranks{.source = "SageMaker"};
   const Variable list = variables.need({"SM_HOSTS"}, "SM_CURRENT_HOST");
@@ -250,7 +252,7 @@ RankEnvironment from_sagemaker(const Variables& variables) {
 
 std::string first_host(std::string_view list) {
   std::string host;
-  bool sound = true, inside = false, skipping = false;  // inside: brackets; skipping: what follows the first number there
+  bool sound = true, inside = false, skipping = false;  // inside: in brackets; skipping: past the first number in the brackets
   char last = 0;
   for (const char c : list) {
     const bool digit = c >= '0' && c <= '9';

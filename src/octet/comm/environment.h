@@ -1,4 +1,4 @@
-// Who this process is among the ranks of a run: read from the variables of whatever started it.
+// The rank of this process in a run, as described by the environment variables of the program that started it.
 #pragma once
 
 #include <functional>
@@ -9,23 +9,24 @@ namespace octet::comm {
 
 struct RankEnvironment {
   int rank = 0, size = 1;
-  int local_rank = 0, local_size = 1;  // on this host; where the launcher does not say, local_size is what is known to be there
-  std::string host;                    // of rank 0; may be empty with one rank
-  int port = 0;                        // where rank 0 listens; 0 with one rank: any
+  int local_rank = 0, local_size = 1;  // on this host; a lower bound of local_size if the launcher does not set it
+  std::string host;                    // host of rank 0; may be empty if there is one rank
+  int port = 0;                        // port on which rank 0 listens; 0 with one rank: any
   std::string source;                  // "torchrun", "Slurm", "Open MPI", "PMI", "SageMaker" or "one process"
 };
 
-// A run without MASTER_PORT, or under torchrun's agent, which listens there itself, uses a port of this range, by the number or
-// name of its job: below those that Linux gives to outgoing connections (from 32768), so that they cannot take it first.
+// The range of ports for runs without MASTER_PORT, and for runs under torchrun's agent, which itself listens at MASTER_PORT. The
+// port is derived from the job's number or name. The range lies below the ports that Linux assigns to outgoing connections (from
+// 32768), so an outgoing connection cannot occupy the port first.
 inline constexpr int kFirstPort = 20000, kPorts = 10000;
-// Where a launcher gives its job no number: torchrun's.
+// The port if a launcher gives its job no number. It is torchrun's default.
 inline constexpr int kDefaultPort = 29500;
 
-// The first launcher in the order above whose variables are set. `get` is getenv or stands in for it. Variables that are
-// missing, no numbers or in contradiction throw Error{config} with the variable and its value.
+// Uses the first launcher, in the order of `source` above, whose variables are set. `get` has the interface of getenv. Throws
+// Error{config} with the variable and its value if a variable is missing, is not a number or contradicts another one.
 RankEnvironment rank_environment(const std::function<const char*(const char*)>& get);
 
-// The first host of a Slurm list such as "node[003-005,9],gpu1". Throws Error{config}.
+// Returns the first host of a Slurm list such as "node[003-005,9],gpu1". Throws Error{config} if `list` is not such a list.
 std::string first_host(std::string_view list);
 
 }  // namespace octet::comm

@@ -18,9 +18,9 @@
 namespace octet::comm {
 namespace {
 
-constexpr const char* kLoopback = "127.0.0.1";         // this version's ranks on CPUs are of one host
-constexpr std::chrono::milliseconds kWatchEvery{100};  // how soon a lost rank is noticed
-constexpr std::chrono::milliseconds kAbortEvery{10};   // how soon after that the next wait of an operation ends
+constexpr const char* kLoopback = "127.0.0.1";         // in this version, ranks on CPUs run on one host
+constexpr std::chrono::milliseconds kWatchEvery{100};  // interval of checks for a lost rank
+constexpr std::chrono::milliseconds kAbortEvery{10};   // after a loss: interval at which waiting operations are aborted
 
 class SharedStore final : public gloo::rendezvous::Store {
  public:
@@ -54,7 +54,8 @@ class GlooGroup final : public Group {
       context->connectFullMesh(store, device);
       context_ = context;
     });
-    // A rank may be connected to all before all are connected to it, and end: those would find it gone while they connect.
+    // A rank may be connected to all others, and even end, before those are connected to each other. They would then fail to
+    // connect to it. So each rank waits until all ranks are connected.
     const auto key_of = [&](int r) { return concat(name(), "/connected/", r); };
     options.set(key_of(rank()), "");
     for (int r = 0; r < size(); ++r) options.get(key_of(r));
@@ -74,7 +75,7 @@ class GlooGroup final : public Group {
   struct Part {
     std::size_t offset = 0, bytes = 0;
   };
-  using Parts = std::vector<Part>;  // of one tensor, for each rank
+  using Parts = std::vector<Part>;  // the shards of one tensor, one per rank
 
   void run(Queue&, const AllGather& op) override {
     const std::size_t bytes = op.x.bytes();
@@ -84,7 +85,7 @@ class GlooGroup final : public Group {
     attempt("reduce_scatter", [&] { exchange_versions(op.x, op.y.elements(), parts); });
     reduce_parts(parts, size(), op.y, op.reduction);
   }
-  // Each rank reduces its part, then all gather the parts; the last ones are shorter where x does not divide.
+  // Each rank reduces its shard, then all ranks gather the shards. The last shards are shorter if x is not divisible.
   void run(Queue&, const AllReduce& op, const Tensor& parts) override {
     const std::int64_t part = parts.shape[1], count = op.x.elements();
     const auto begin_of = [&](int r) { return std::min(count, r * part); };
@@ -118,7 +119,7 @@ class GlooGroup final : public Group {
   }
 
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
-  // One after the other.
+  // Shards of these sizes, one after another.
   static Parts in_turn(const std::vector<std::size_t>& bytes) {
     Parts parts;
     std::size_t offset = 0;
@@ -128,7 +129,7 @@ class GlooGroup final : public Group {
     }
     return parts;
   }
-  // Of each rank's `part` elements of x, or of what is left of it.
+  // The sizes in bytes of the ranks' shards of x: `part` elements each, or what remains of x.
   std::vector<std::size_t> bytes_of_parts(const Tensor& x, std::int64_t part) const {
     std::vector<std::size_t> bytes;
     const std::int64_t count = x.elements();
@@ -138,14 +139,14 @@ class GlooGroup final : public Group {
     }
     return bytes;
   }
-  // Row r of `versions` becomes rank r's version of this rank's part, `part` elements of x or what is left of it.
+  // Sends shard r of x to rank r. Row r of `versions` becomes rank r's version of this rank's shard.
   void exchange_versions(const Tensor& x, std::int64_t part, const Tensor& versions) {
     const std::vector<std::size_t> bytes = bytes_of_parts(x, part);
     exchange(x, in_turn(bytes), versions, in_turn(std::vector(ranks(), bytes[static_cast<std::size_t>(rank())])));
   }
 
-  // Part r of x goes to rank r, part r of y comes from it: every operation is one or two of these. In place where the parts of this
-  // rank itself lie in the same place.
+  // Sends shard r of x to rank r and receives shard r of y from rank r. Every operation consists of one or two such exchanges. x
+  // and y may be the same memory if this rank's own shard has the same place in both.
   void exchange(const Tensor& x, const Parts& sent, const Tensor& y, const Parts& received) {
     const auto own = static_cast<std::size_t>(rank());
     const Byte* const from = x.as_bytes() + sent[own].offset;
@@ -156,7 +157,7 @@ class GlooGroup final : public Group {
     const auto in = context_->createUnboundBuffer(y.as_bytes(), y.bytes());
     const Wait wait(*this, *in, *out);
     const std::uint64_t slot = next_slot_++;
-    for (int i = 1; i < size(); ++i) {  // each rank begins with another one
+    for (int i = 1; i < size(); ++i) {  // each rank starts with a different rank
       const int receiver = (rank() + i) % size(), sender = (rank() + size() - i) % size();
       const Part &ours = sent[static_cast<std::size_t>(receiver)], &theirs = received[static_cast<std::size_t>(sender)];
       if (theirs.bytes > 0) in->recv(sender, slot, theirs.offset, theirs.bytes);
@@ -169,7 +170,7 @@ class GlooGroup final : public Group {
     }
   }
 
-  // A Gloo context is dead after its first error: so is the group.
+  // A Gloo context cannot be used after its first error, so the whole group fails.
   template <class Operation>
   void attempt(const char* what, Operation operation) {
     require(!failed_, "group ", name(), ": used after it failed");
@@ -181,14 +182,14 @@ class GlooGroup final : public Group {
            " failed: ", cause_of(options_, last_line(error.what())));
     }
   }
-  // Without the file and line that Gloo puts before it.
+  // Removes the file and line that Gloo puts before its message.
   static std::string last_line(std::string text) {
     while (!text.empty() && text.back() == '\n') text.pop_back();
     const std::size_t bracket = text.find("] ");
     return text.empty() || text.front() != '[' || bracket == std::string::npos ? text : text.substr(bracket + 2);
   }
 
-  // What exchange() waits for, while it lives.
+  // Registers the buffers that exchange() waits for, so that watch() can abort the wait.
   class Wait {
    public:
     Wait(GlooGroup& group, gloo::transport::UnboundBuffer& in, gloo::transport::UnboundBuffer& out) : group_(group) {
@@ -207,8 +208,8 @@ class GlooGroup final : public Group {
     GlooGroup& group_;
   };
 
-  // Gloo notices a connection that breaks, and waits until the timeout for a rank that is silent, and for a message that was on
-  // its way when the connection broke.
+  // Gloo itself notices only a broken connection. For a silent rank, or for a message that was in transit when the connection
+  // broke, it waits until the timeout. This thread ends such waits as soon as a rank is lost.
   void watch() {
     while (options_.lost().empty()) {
       std::unique_lock lock(mutex_);
@@ -221,13 +222,13 @@ class GlooGroup final : public Group {
       if (out_) out_->abortWaitSend();
     } while (!changed_.wait_for(lock, kAbortEvery, [this] { return closing_; }));
   }
-  // What is sent or received from now on throws. Any thread may call Gloo for it, but only so: a wait of its own that times out, at
-  // once as nobody sends, fails the whole context.
+  // Makes all further sends and receives throw. The only call that does this and that Gloo permits from any thread is a wait
+  // that times out: it fails the whole context. This wait times out at once because no rank sends.
   void close_connections() {
     Byte never = 0;
     try {
       context_->createUnboundBuffer(&never, sizeof never)->waitRecv(std::chrono::milliseconds(0));
-    } catch (const gloo::Exception&) {  // it has timed out
+    } catch (const gloo::Exception&) {  // the intended timeout
     }
   }
 
@@ -235,7 +236,7 @@ class GlooGroup final : public Group {
   std::shared_ptr<gloo::Context> context_;
   std::uint64_t next_slot_ = 0;
   bool failed_ = false;
-  std::mutex mutex_;  // guards the next four
+  std::mutex mutex_;  // guards the next three members
   std::condition_variable changed_;
   bool closing_ = false;
   gloo::transport::UnboundBuffer *in_ = nullptr, *out_ = nullptr;
@@ -246,7 +247,7 @@ class GlooGroup final : public Group {
 
 std::unique_ptr<Group> make_gloo_group(const GroupOptions& options) {
   if (options.size == 1) return make_silent_group(options.name);
-  // Gloo writes to sockets without MSG_NOSIGNAL: a peer that is gone would end this process without a word.
+  // Gloo writes to sockets without MSG_NOSIGNAL. Without this, writing to a lost peer would end this process without a message.
   std::signal(SIGPIPE, SIG_IGN);
   return std::make_unique<GlooGroup>(options);
 }

@@ -17,7 +17,7 @@ void check_reducible(const char* op, const Tensor& x) {
   require(x.dtype == DType::bf16 || x.dtype == DType::f32 || x.dtype == DType::f64, op, ": cannot reduce ", name_of(x.dtype));
 }
 
-// `whole` is `size` times `part`.
+// Checks that `whole` has `size` times the elements of `part`.
 void check_parts(const char* op, const Tensor& part, const Tensor& whole, int size) {
   require(part.dtype == whole.dtype, op, ": ", name_of(part.dtype), " and ", name_of(whole.dtype));
   require(whole.elements() == size * part.elements(), op, ": ", whole.elements(), " elements are not ", size, " times ",
@@ -60,7 +60,7 @@ void Group::send(Queue& queue, const Operands&... operands) {
   queue.end_wait();
 }
 
-// NCCL needs none.
+// NCCL needs no such memory.
 Tensor Group::parts_for(Arena& scratch, Queue& queue, const Tensor& x) const {
   if (size_ == 1 || queue.target() == DeviceKind::cuda) return {};
   return allocate(scratch, x.dtype, {size_, ceil_div(x.elements(), size_)});
@@ -124,7 +124,7 @@ void Group::broadcast(Queue& queue, const Broadcast& op) {
 }
 
 void Group::fetch(Queue& queue, const Fetch& op) {
-  require(reaches(op.x), "fetch: memory that is not shown");
+  require(reaches(op.x), "fetch: x is not in shared memory");
   require(op.y.size() == static_cast<std::size_t>(size_), "fetch: ", op.y.size(), " tensors of ", size_, " ranks");
   for (const Tensor& y : op.y) {
     require(y.dtype == op.x.dtype && y.rows() == op.x.rows() && y.cols() == op.x.cols(), "fetch: ", name_of(op.x.dtype),
@@ -133,7 +133,7 @@ void Group::fetch(Queue& queue, const Fetch& op) {
   if (begin(queue, "fetch", (size_ - 1) * static_cast<double>(op.x.bytes()))) send(queue, op);
 }
 
-// A transport that sends by itself needs nobody's memory.
+// By default, groups send and need no shared memory.
 void Group::share(Queue&, Arena&, void*, std::size_t) {}
 
 void Group::barrier(Queue& queue) {
@@ -153,7 +153,7 @@ Batch::~Batch() {
   if (failed || group_.size() == 1) return;
   try {
     queue_.end_wait();
-  } catch (const Error&) {  // the device is gone, and its next call says so, too
+  } catch (const Error&) {  // the device has failed; its next call reports this as well
   }
 }
 

@@ -1,15 +1,16 @@
-// Groups of ranks and their collectives. Every rank of a group calls the same operations in the same order with the same sizes;
-// they join the order of the queue. Tensors are contiguous and seen as flat; n is the elements of a rank's part.
+// Groups of ranks and their collectives. All ranks of a group call the same operations in the
+// same order with the same sizes. An operation takes its place in the order of the queue. Tensors
+// are contiguous and are treated as flat arrays; n is the number of elements of one shard.
 //   all_gather      y [size * n] = x of rank 0, x of rank 1, ...
-//   reduce_scatter  y [n] = reduction over the ranks of part `rank` of their x [size * n]
+//   reduce_scatter  y [n] = reduction over the ranks of shard `rank` of their x [size * n]
 //   all_reduce      x [n] = reduction over the ranks of x
-//   all_to_all      y = part `rank` of rank 0's x, of rank 1's x, ...
+//   all_to_all      y = shard `rank` of rank 0's x, of rank 1's x, ...
 //   broadcast       x = x of rank `root`
-//   fetch           y of each rank = x of that rank, without its help: where it has shown the others its memory
-// On the CPU a reduction goes over the ranks in their order, in FP32 for BF16 and rounded once, so that its bits depend on the
-// size of the group alone. On GPUs the order is NCCL's and BF16 is rounded at every hop; all ranks of an all_reduce get the same
-// bits. A failure or a timeout ends the group: Error{peer} that names the operation and who is to blame. On GPUs an operation has
-// only been enqueued when it returns, so a failure in it is thrown by a later one, or by check().
+//   fetch           y of each rank = x of that rank, read from shared memory (see share()) without that rank's help
+// On the CPU, a reduction combines the ranks in their order; BF16 is reduced in FP32 and rounded once. Its bits depend only on
+// the size of the group. On GPUs, NCCL chooses the order and rounds BF16 at every hop; all ranks of an all_reduce get the same
+// bits. After a failure or a timeout, the group can no longer be used and operations throw Error{peer} that names the operation
+// and the cause. On GPUs an operation is only enqueued when it returns; if it fails later, a later operation or check() throws.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +25,17 @@
 
 namespace octet::comm {
 
-// max: NaN wins, as in an amax. Between GPUs it is of F32 alone, of numbers that are not negative and not -0, or NaN.
+// `max` propagates NaN. NCCL compares F32 values as unsigned integers, so
+// on GPUs the dtype must be F32 and inputs must be NaN, +0 or positive.
 enum class Reduction : std::uint8_t { sum, max };
 
 struct AllGather {
-  Tensor x;  // [n], any dtype; may be part `rank` of y
+  Tensor x;  // [n], any dtype; may be shard `rank` of y
   Tensor y;  // [size * n], overwritten
 };
 struct ReduceScatter {
   Tensor x;  // [size * n] BF16, F32 or F64
-  Tensor y;  // [n] of x's dtype, overwritten; may be part `rank` of x
+  Tensor y;  // [n] of x's dtype, overwritten; may be shard `rank` of x
   Reduction reduction = Reduction::sum;
 };
 struct AllReduce {
@@ -41,23 +43,23 @@ struct AllReduce {
   Reduction reduction = Reduction::sum;
 };
 struct AllToAll {
-  Tensor x, y;                                         // any dtype; y is overwritten and is not x
-  std::vector<std::int64_t> sent = {}, received = {};  // elements to and from each rank; empty: equal parts
+  Tensor x, y;                                         // any dtype; y is overwritten and must not be x
+  std::vector<std::int64_t> sent = {}, received = {};  // elements for and from each rank; empty: equal shards
 };
 struct Fetch {
-  Tensor x;               // [m, n] any dtype, of memory that reaches(); rows may be strided
-  std::vector<Tensor> y;  // of every rank, this one too, [m, n]: overwritten; rows may be strided
+  Tensor x;               // [m, n] any dtype, in shared memory (see reaches()); rows may be strided
+  std::vector<Tensor> y;  // one per rank, including this one, [m, n]; overwritten; rows may be strided
 };
 struct Broadcast {
-  Tensor x;  // any dtype; overwritten on all ranks but root
+  Tensor x;  // any dtype; overwritten on all ranks except root
   int root = 0;
 };
 
-// What has left this rank, counted as the algorithms that send least do: (size - 1) n for all_gather, fetch and reduce_scatter,
-// twice (size - 1) / size of all_reduce's x, what all_to_all sends to others, (size - 1) n from broadcast's root.
+// What this rank has sent. The bytes are those of the algorithms that send least: (size - 1) n elements for all_gather, fetch and
+// reduce_scatter, 2 (size - 1) / size of all_reduce's x, what all_to_all sends to other ranks, (size - 1) n by broadcast's root.
 struct Traffic {
   double bytes = 0;
-  std::int64_t messages = 0;  // operations
+  std::int64_t messages = 0;  // number of operations
 };
 
 class Group {
@@ -78,49 +80,51 @@ class Group {
   void all_to_all(Queue& queue, Arena& scratch, const AllToAll& op);
   void broadcast(Queue& queue, const Broadcast& op);
   void fetch(Queue& queue, const Fetch& op);
-  // The host waits, too.
+  // Also blocks the host until all ranks have reached the barrier and the queue is empty.
   void barrier(Queue& queue);
 
-  // Shows the others memory of this rank, of the same size and layout on all ranks, which call together. An all_gather whose x
-  // lies in it then may fetch the parts of others without their help (NCCL between GPUs of one machine: by copy engines, beside
-  // the computation), as fetch() does. So such an x must be complete on all ranks before any of them gathers it, and stay as it
-  // is until all have it: between the two stands a fence(), or any collective that every rank has a share in, on the queue that
-  // gathers or one that it waits for. The next call replaces the memory.
+  // Lets the other ranks read this memory. All ranks call together, with the same size and layout. Each call
+  // replaces the memory of the call before. From then on, fetch() works on this memory, and an all_gather whose
+  // x lies in it may also read the other ranks' shards directly. NCCL groups within one machine do so with copy
+  // engines, in parallel with the computation. Therefore x must be complete on all ranks before any rank
+  // gathers it, and must stay unchanged until all ranks have it. Separate writing and gathering by a fence(),
+  // or by any collective in which every rank takes part, on the gathering queue or on one that it waits for.
   virtual void share(Queue& queue, Arena& scratch, void* memory, std::size_t bytes);
-  // Whether fetch() can have x of every rank.
+  // Whether fetch() can read x on every rank: all ranks share memory that contains x.
   virtual bool reaches(const Tensor&) const { return false; }
-  // Nothing is shared any more; all ranks call together, and wait for each other, before any of them frees what it had shown.
+  // Ends the sharing. All ranks call together and wait for each other, before any rank frees its shared memory.
   virtual void unshare(Queue&) {}
-  // What any rank has enqueued before comes before what any rank enqueues after, as far as shared memory needs it. Nobody waits.
+  // Orders accesses to shared memory: work that any rank enqueued before the fence precedes work that any rank enqueues after
+  // it. The host does not wait.
   void fence(Queue& queue) {
     if (size_ > 1 && queue.kind() != DeviceKind::meta) run_fence(queue);
   }
 
-  // Throws Error{peer} if the group has failed. To be called after a queue was synchronised and before what its collectives wrote
-  // is kept: a GPU's queue becomes empty, too, when the group fails.
+  // Throws Error{peer} if the group has failed. Call it after synchronising a queue and before using what its collectives wrote:
+  // when a group fails, a GPU's queue also becomes empty.
   virtual void check() {}
 
  protected:
-  // For groups of several ranks, on devices that compute; operands have been checked, scratch given out and traffic counted.
-  // `parts`: memory for size * n elements of x, where the transport needs it.
+  // Called only for groups of several ranks, on devices that compute. The operands are checked and the traffic is counted.
+  // `parts` has room for size * n elements of x if the transport needs it.
   virtual void run(Queue& queue, const AllGather& op) = 0;
   virtual void run(Queue& queue, const ReduceScatter& op, const Tensor& parts) = 0;
   virtual void run(Queue& queue, const AllReduce& op, const Tensor& parts) = 0;
   virtual void run(Queue& queue, const AllToAll& op) = 0;
   virtual void run(Queue& queue, const Broadcast& op) = 0;
-  virtual void run(Queue&, const Fetch&) { fail(ExitCode::internal, "group ", name(), ": nobody's memory is shown"); }
+  virtual void run(Queue&, const Fetch&) { fail(ExitCode::internal, "group ", name(), ": no memory is shared"); }
   virtual void run_barrier(Queue& queue) = 0;
   virtual void run_fence(Queue&) {}
-  // See Batch.
+  // These implement Batch.
   virtual void begin_batch() {}
   virtual void end_batch() noexcept {}
   virtual void drop_batch() noexcept {}
 
  private:
   friend class Batch;
-  // Whether there is something to send, and to whom.
+  // Counts the operation. Returns whether there is something to send, that is, several ranks and a device that computes.
   bool begin(Queue& queue, const char* op, double bytes);
-  // run(queue, operands...), which the queue waits for.
+  // Calls run(queue, operands...) and counts it as a wait of the queue.
   template <class... Operands>
   void send(Queue& queue, const Operands&... operands);
   Tensor parts_for(Arena& scratch, Queue& queue, const Tensor& x) const;
@@ -128,13 +132,13 @@ class Group {
   std::string name_;
   int rank_, size_;
   Traffic traffic_;
-  int batched_ = -1;  // operations of the batch that is open
+  int batched_ = -1;  // operations in the open batch; -1 if none is open
 };
 
-// The operations of a group on one queue between its beginning and its end, barriers excepted, are one launch where the transport
-// has launches (NCCL): the all-gathers of a layer cost the latency of one. None may depend on another, all may run at the batch's
-// end, and their memory must not be touched before. It never throws at its end: what fails there is thrown by the group's next
-// operation or check(). During an exception nothing is launched. Batches of a group do not nest.
+// Combines a group's operations on one queue, except barriers, into one launch if the transport has launches (NCCL). The
+// all-gathers of a layer then cost the latency of one. The operations must not depend on each other. They may all run at the end
+// of the batch, so their memory must not be touched before. The destructor does not throw: the group's next operation or check()
+// throws instead. If the scope ends with an exception, nothing is launched. Batches of a group must not be nested.
 class Batch {
  public:
   Batch(Group& group, Queue& queue);
@@ -148,7 +152,8 @@ class Batch {
   int exceptions_;
 };
 
-// Sends nothing: a group of one rank, whose collectives copy, or any rank of any group on the meta device, which only counts.
+// A group that sends nothing: a group of one rank, whose collectives
+// copy, or any rank of any group on the meta device, which only counts.
 std::unique_ptr<Group> make_silent_group(std::string name, int rank = 0, int size = 1);
 
 }  // namespace octet::comm

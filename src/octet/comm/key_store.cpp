@@ -9,7 +9,7 @@
 namespace octet::comm {
 namespace {
 
-// Values are a version or a hash; a longer one would drown its sentence.
+// Quotes a value for a message. Values are usually a version or a hash; a longer one is cut.
 std::string quoted(const std::string& value) {
   constexpr std::size_t kShown = 200;
   return "\"" + (value.size() <= kShown ? value : value.substr(0, kShown) + "...") + "\"";
@@ -41,7 +41,7 @@ void KeyStore::wait(Waiter&& waiter) {
     const bool wanted = waiter.request.kind == Message::get;
     answer_(waiter.rank, {Message::value, waiter.request.id, 0, {}, wanted ? found->second : std::string()});
   } else if (!lost_.empty()) {
-    refuse(waiter, concat(quoted(waiter.request.key), " will not come: ", lost_));
+    refuse(waiter, concat(quoted(waiter.request.key), " was not set: ", lost_));
   } else {
     waiting_[waiter.request.key].push_back(std::move(waiter));
   }
@@ -52,7 +52,7 @@ void KeyStore::meet(Waiter&& waiter) {
   Meeting& meeting = meetings_[name];
   const int rank = waiter.rank;
   if (const auto twice = meeting.here.find(rank); twice != meeting.here.end()) {
-    return refuse(waiter, concat("rank ", rank, " is at ", name, " already"));
+    return refuse(waiter, concat("rank ", rank, " already waits at ", name));
   }
   meeting.here.emplace(rank, std::move(waiter));
   const bool complete = meeting.here.size() == static_cast<std::size_t>(size_);
@@ -92,7 +92,7 @@ void KeyStore::leave(int rank) {
 void KeyStore::lose(int rank, const std::string& how) {
   if (lost_.empty()) lost_ = concat("rank ", rank, " ", how);
   for (const auto& [key, waiters] : std::exchange(waiting_, {})) {
-    for (const Waiter& waiter : waiters) refuse(waiter, concat(quoted(key), " will not come: ", lost_));
+    for (const Waiter& waiter : waiters) refuse(waiter, concat(quoted(key), " was not set: ", lost_));
   }
   for (const auto& [name, meeting] : std::exchange(meetings_, {})) disperse(name, meeting, lost_);
 }
@@ -103,7 +103,7 @@ void KeyStore::expire(Clock::time_point now) {
     auto& waiters = entry->second;
     for (const Waiter& waiter : waiters) {
       if (over(waiter))
-        refuse(waiter, concat(quoted(entry->first), " has not come within ", waiter.request.timeout_ms / 1e3, " s"));
+        refuse(waiter, concat(quoted(entry->first), " was not set within ", waiter.request.timeout_ms / 1e3, " s"));
     }
     std::erase_if(waiters, over);
     entry = waiters.empty() ? waiting_.erase(entry) : std::next(entry);
@@ -121,7 +121,7 @@ void KeyStore::expire(Clock::time_point now) {
       if (meeting.here.count(rank) == 0) missing.push_back(rank);
     }
     disperse(name, meeting,
-             concat(rank_list(missing), missing.size() == 1 ? " has" : " have", " not come within ",
+             concat(rank_list(missing), missing.size() == 1 ? " has" : " have", " not arrived within ",
                     first->second.request.timeout_ms / 1e3, " s"));
     entry = meetings_.erase(entry);
   }

@@ -1,4 +1,5 @@
-// What rank 0 keeps for all ranks: values by key, who waits for which, and who is at which meeting. No sockets, no threads.
+// The state of the rendezvous server: values by key, the ranks that wait for a key, and the ranks that take part in a meeting (a
+// barrier or agreement). It uses no sockets and no threads.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +16,17 @@ namespace octet::comm {
 
 class KeyStore {
  public:
-  // Where answers go.
+  // Receives the answers to requests.
   using Answer = std::function<void(int rank, const Frame& frame)>;
   KeyStore(int size, Answer answer) : size_(size), answer_(std::move(answer)) {}
 
-  // A set, get, wait or meet.
+  // Handles a set, get, wait or meet request.
   void serve(int rank, Frame&& request, Clock::time_point now);
-  // A rank that has said goodbye comes to no meeting.
+  // A rank has said goodbye. It takes part in no further meeting, so open meetings fail.
   void leave(int rank);
-  // A rank is lost: whoever waits, now or later, is told "rank N HOW" instead of waiting.
+  // A rank is lost. All current and later waits for absent keys and meetings fail with "rank N HOW".
   void lose(int rank, const std::string& how);
-  // Ends the waits whose time is over; next_deadline() says when there is one to end.
+  // Fails the requests whose deadline has passed. next_deadline() is the earliest deadline.
   void expire(Clock::time_point now);
   Clock::time_point next_deadline() const;
 
@@ -36,7 +37,7 @@ class KeyStore {
     Clock::time_point deadline;
   };
   struct Meeting {
-    std::map<int, Waiter> here;  // by rank
+    std::map<int, Waiter> here;  // the ranks that have arrived
   };
 
   void set(Frame&& request);
@@ -52,7 +53,7 @@ class KeyStore {
   std::map<std::string, std::vector<Waiter>> waiting_;
   std::map<std::string, Meeting> meetings_;
   std::set<int> left_;
-  std::string lost_;  // of the first rank that was lost, "rank N HOW"
+  std::string lost_;  // "rank N HOW" for the first rank that was lost
 };
 
 }  // namespace octet::comm

@@ -1,9 +1,10 @@
-// Collectives between GPUs: NCCL. Every operation is enqueued on the stream of its queue and the host goes on, except that the
-// first one of a kind waits for the peers to come to it, as NCCL makes its connections then. Sizes of zero send nothing.
-//   max     on the bits of F32 as unsigned integers, whose order is that of the numbers from +0 to inf, with every NaN above
+// Collectives between GPUs with NCCL. Each operation is enqueued on the stream of its queue and returns. Only the first
+// operation of a kind waits for the other ranks, because NCCL connects them then. Operations of size zero send nothing.
+//   max     compares the bits of F32 as unsigned integers. Their order is that of the numbers from +0 to infinity, with NaNs
+//       above.
 //   batch   one launch
-// A rank that is lost, or an operation that does not end within the timeout, aborts the group: what waits for a queue wakes up,
-// and the next operation, or check(), throws Error{peer}.
+// If a rank is lost or an operation does not end within the timeout, the group is aborted: hosts that wait for a queue continue,
+// and the next operation or check() throws Error{peer}.
 #pragma once
 
 #include <memory>
@@ -13,12 +14,12 @@
 
 namespace octet::comm {
 
-// For a device of kind cuda, in the thread that made it. Returns when all ranks are connected; throws Error{peer} when they are
-// not within the timeout (which also ends what is under way while no operation ends), Error{config} where this build has no CUDA
-// backend.
+// `device` is of kind cuda and was made in this thread. Returns when all ranks are connected. Throws Error{peer} if they are not
+// within the timeout, and Error{config} if this build has no CUDA backend. The same timeout later applies to the operations: it
+// ends the group if operations are pending and none has ended for that long.
 std::unique_ptr<Group> make_nccl_group(Device& device, const GroupOptions& options);
 
-// "NCCL 2.28.9"; "" where this build has no CUDA backend.
+// Returns, for example, "NCCL 2.28.9", or "" if this build has no CUDA backend.
 std::string nccl_version();
 
 }  // namespace octet::comm

@@ -1,4 +1,4 @@
-// Ranks in a sentence.
+// Lists of ranks for messages.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace octet::comm {
 
-// "rank 2", "ranks 2, 5 and 7"; of a crowd the first few.
+// "rank 2", "ranks 2, 5 and 7"; of more than eight ranks, the first eight and "and N more".
 inline std::string rank_list(const std::vector<int>& ranks) {
   constexpr std::size_t kNamed = 8;
   const std::size_t named = std::min(ranks.size(), kNamed), more = ranks.size() - named;

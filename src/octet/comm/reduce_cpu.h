@@ -4,7 +4,8 @@
 
 namespace octet::comm {
 
-// y [n] = reduction over r of the n elements from r * n of `parts`, r = 0 first; BF16 in FP32, rounded once. y is not in `parts`.
+// y [n] = reduction over r = 0, 1, ..., count - 1 of parts [count * n], shard r. BF16 is reduced in FP32 and rounded once. y
+// must not overlap `parts`.
 void reduce_parts(const Tensor& parts, int count, const Tensor& y, Reduction reduction);
 
 }  // namespace octet::comm

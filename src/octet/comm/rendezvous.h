@@ -1,6 +1,6 @@
-// How the ranks of a run find each other, exchange small values, and notice who is gone: a key-value store over TCP, served by
-// a thread in rank 0's process, with one connection from each rank (rank 0 too). Each member may be called from any thread.
-// All errors are Error{peer} with one sentence that names the rank concerned.
+// How the ranks of a run find each other, exchange small values and notice lost ranks. A thread in rank 0's process serves a
+// key-value store over TCP. Each rank has one connection to it, including rank 0. Any thread may call the members. All errors
+// are Error{peer} with one sentence that names the rank concerned.
 #pragma once
 
 #include <functional>
@@ -18,40 +18,41 @@ class Rendezvous {
  public:
   struct Options {
     int rank = 0, size = 1;
-    std::string host = "127.0.0.1";                // of rank 0: a name or an address, IPv4 or IPv6
-    int port = 0;                                  // of rank 0; 0 for rank 0: one that is free
-    double timeout_s = 60;                         // for all ranks to be there, and of each wait below
-    double silence_s = 10;                         // without a sign of life, after which a rank counts as lost
-    std::function<void(int port)> listening = {};  // told by rank 0 where it listens, before it waits for the others
+    std::string host = "127.0.0.1";                // host of rank 0: a name, IPv4 or IPv6 address
+    int port = 0;                                  // port of rank 0; for rank 0 itself, 0 selects a free port
+    double timeout_s = 60;                         // limit for joining, and for each wait below unless it has its own limit
+    double silence_s = 10;                         // a rank that sends nothing for this long counts as lost
+    std::function<void(int port)> listening = {};  // rank 0 calls it with its port, before it waits for the other ranks
   };
-  // Returns when all ranks are connected.
+  // Joins and returns when all ranks are connected.
   explicit Rendezvous(const Options& options);
-  // Says goodbye. During an exception the others are told that this rank has failed, and count it as lost. Rank 0's goodbye
-  // ends the rendezvous for all; a barrier before it lets them finish.
+  // Says goodbye. If an exception is in flight, it tells the other ranks that this rank failed, and they count it as lost. Rank
+  // 0's goodbye ends the rendezvous for all ranks; a barrier before it lets the others finish.
   ~Rendezvous();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   int port() const { return port_; }
 
-  // Keys are at most 4 KiB, values 64 MiB. Does not wait: what this rank asks later sees it.
+  // Keys have at most 4 KiB, values at most 64 MiB. Does not wait. Later requests of this rank see the value.
   void set(const std::string& key, std::string_view value);
-  // Wait until the key is there. A rank that is lost, now or while waiting, ends the wait for a key that is not there.
+  // Wait until the key has been set. If a rank is or becomes lost, waiting for a key that has not been set fails.
   std::string get(const std::string& key);
   std::string get(const std::string& key, double timeout_s);
   void wait(const std::vector<std::string>& keys, double timeout_s);
 
-  // Every rank calls these with the same `what` or `name`, which may be used again. They fail on every rank that has come when
-  // one does not come in time, is lost or has left.
+  // Every rank calls these with the same `what` or `name`, which may be used again later. If a rank does not arrive in time, is
+  // lost or has left, the call fails on every rank that has arrived.
   void barrier(const std::string& name);
-  // Fails on every rank, with the first rank that differs from rank 0 and both values, unless all values are the same.
+  // Succeeds if all ranks have the same value. Otherwise fails on every
+  // rank and names both values and the first rank that differs from rank 0.
   void agree(const std::string& what, const std::string& value);
 
-  // Ranks that are gone without goodbye or have been silent too long, in the order in which they were missed, so that the first
-  // is the likely cause. Once lost, for ever lost. Waits up to wait_s for the first: who sees a connection break may be earlier
-  // here than the news.
+  // The lost ranks: those that disconnected without a goodbye or were silent for too long. They are in the order in which they
+  // were noticed, so the first is the likely cause. A lost rank stays lost. Waits up to wait_s for the first lost rank, because
+  // a caller may see a broken connection before the server's message about the loss arrives.
   std::vector<int> lost(double wait_s = 0) const;
-  // The same for a sentence: "rank 2 closed its connection; rank 3 has been silent for 10 s", or "".
+  // The same as a sentence: "rank 2 closed its connection; rank 3 has been silent for 10 s", or "".
   std::string lost_text(double wait_s = 0) const;
 
  private:
@@ -59,7 +60,7 @@ class Rendezvous {
 
   int rank_, size_, port_;
   double timeout_s_;
-  std::unique_ptr<RendezvousServer> server_;  // of rank 0; outlives its own client
+  std::unique_ptr<RendezvousServer> server_;  // on rank 0; must outlive rank 0's own client
   std::unique_ptr<RendezvousClient> client_;
 };
 

@@ -12,7 +12,7 @@
 namespace octet::comm {
 namespace {
 
-constexpr double kGraceSeconds = 2;  // for the server's own word on a timeout, which knows more than ours
+constexpr double kGraceSeconds = 2;  // for the server's message about a timeout, which is more precise than the client's
 constexpr const char* kBroken = "closed its connection";
 
 }  // namespace
@@ -57,7 +57,7 @@ void RendezvousClient::post(Frame frame) {
 }
 
 std::string RendezvousClient::request(Frame frame) {
-  const std::string subject = frame.kind == Message::meet ? frame.key : concat('"', frame.key, "\" will not come");
+  const std::string subject = frame.kind == Message::meet ? frame.key : concat('"', frame.key, "\" was not set");
   std::unique_lock lock(mutex_);
   demand(ended_.empty(), ExitCode::peer, subject, ": ", ended_);
   const std::uint64_t id = frame.id = next_id_++;
@@ -99,7 +99,7 @@ void RendezvousClient::run() {
     wake_.clear();
 
     const auto now = Clock::now();
-    // A turn that took so long: this process itself was stopped, and what rank 0 did meanwhile is still to be read.
+    // After such a long turn this process itself must have been suspended. Rank 0's messages of that time are still to be read.
     if (polled[1].revents != 0 || now - turn > beat_ + silence_ / 2) heard = now;
     turn = now;
     const bool alive = connection_.receive();
@@ -132,10 +132,10 @@ bool RendezvousClient::send_queued() {
     for (const Frame& frame : std::exchange(queued_, {})) connection_.send(frame);
     leaving = leaving_;
   }
-  // What the server said before it closed is still to be read, so that a failure to send is not the end yet.
+  // A failure to send does not end the connection yet: what the server sent before it closed is still to be read.
   connection_.flush();
   if (!leaving) return true;
-  // Closing before the server has closed could cut off what is on its way to it.
+  // Closing the socket before the server has closed it could discard data that is still on its way to the server.
   if (!connection_.has_output()) connection_.shut_sending();
   return Clock::now() < *leaving;
 }
@@ -163,7 +163,7 @@ void RendezvousClient::handle(Frame&& frame) {
       break;
     case Message::value:
     case Message::failed: {
-      const auto found = answers_.find(frame.id);  // absent: its asker waited no longer
+      const auto found = answers_.find(frame.id);  // absent if the requester no longer waits
       if (found != answers_.end()) found->second = Answer{frame.kind == Message::value, std::move(frame.value)};
       break;
     }

@@ -1,4 +1,4 @@
-// A rank's end of the rendezvous: one connection to rank 0, and a thread that moves its messages and sends signs of life.
+// A rank's end of the rendezvous: a connection to rank 0, and a thread that transfers messages and sends signs of life.
 #pragma once
 
 #include <condition_variable>
@@ -17,19 +17,21 @@ namespace octet::comm {
 class RendezvousClient {
  public:
   RendezvousClient(Descriptor socket, int rank, int size, double timeout_s, double silence_s);
-  // Says goodbye, or during an exception that this rank has failed, and waits for the server to hear it, a second at most.
+  // Tells the server that this rank is leaving, or that it failed if an
+  // exception is in flight. Waits at most 1 s for the acknowledgement.
   ~RendezvousClient();
   RendezvousClient(const RendezvousClient&) = delete;
   RendezvousClient& operator=(const RendezvousClient&) = delete;
 
-  // Returns when all ranks are connected. Throws Error{peer}.
+  // Returns when all ranks are connected. Throws Error{peer} if they are not.
   void await_ready();
-  // Sends and does not wait.
+  // Queues a message and does not wait.
   void post(Frame frame);
-  // Sends and waits for the answer's value. Throws Error{peer} with what the server says, or with what became of it.
+  // Sends a request and returns the value of the answer. Throws Error{peer}
+  // with the server's message, or with the reason why there is no answer.
   std::string request(Frame frame);
 
-  // Ranks that are gone, the first to be missed first; waits for the first of them, up to wait_s.
+  // The lost ranks, in the order in which they were noticed. Waits up to wait_s for the first one.
   std::vector<int> lost(double wait_s) const;
   std::string lost_text(double wait_s) const;  // "rank 2 closed its connection; rank 3 ..." or ""
 
@@ -44,28 +46,28 @@ class RendezvousClient {
   };
 
   void run();
-  bool send_queued();  // false: all is said, and the server has had its time
+  bool send_queued();  // false: everything has been sent and the server has had time to answer
   void handle(Frame&& frame);
-  void end(const std::string& why);  // nothing can be asked any more
+  void end(const std::string& why);  // all current and later requests fail with this reason
   void lose_server(const std::string& how);
   std::vector<Loss> losses(double wait_s) const;
 
   const int rank_;
   const std::uint32_t timeout_ms_;
   const Clock::duration silence_, beat_;
-  const int exceptions_;  // in flight when this was made
+  const int exceptions_;  // number of exceptions in flight at construction
   Wakeup wake_;
-  Connection connection_;  // of the thread alone
+  Connection connection_;  // used only by the thread
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::vector<Frame> queued_;
-  std::map<std::uint64_t, std::optional<Answer>> answers_;  // by request under way
+  std::map<std::uint64_t, std::optional<Answer>> answers_;  // by the id of a pending request
   std::uint64_t next_id_ = 1;
   bool ready_ = false;
-  std::string ended_;  // why; empty: it has not
+  std::string ended_;  // the reason why no request is possible any more, or empty
   std::vector<Loss> losses_;
-  std::optional<Clock::time_point> leaving_;  // until when at most
+  std::optional<Clock::time_point> leaving_;  // deadline of the goodbye
   std::thread thread_;
 };
 

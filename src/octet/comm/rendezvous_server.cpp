@@ -12,10 +12,10 @@
 namespace octet::comm {
 namespace {
 
-constexpr std::size_t kStrangers = 64;  // connections at a time beyond the ranks'
-constexpr double kHelloSeconds = 5;     // by when a connection must have said who it is
+constexpr std::size_t kStrangers = 64;  // number of connections accepted beyond those of the ranks
+constexpr double kHelloSeconds = 5;     // within which a connection must send hello
 
-// The end of a stream reads as input for ever, so one that is not read any more is not asked for it.
+// After the end of a stream, poll() always reports input. A connection that is no longer read is therefore not polled for input.
 short events_of(const Connection& connection, bool last) {
   return static_cast<short>((last ? 0 : POLLIN) | (connection.has_output() ? POLLOUT : 0));
 }
@@ -56,7 +56,7 @@ void RendezvousServer::run() {
 
     const auto now = Clock::now();
     if (now - last_turn_ > beat_ + silence_ / 2) {
-      // This process itself was stopped; what the others did meanwhile is still to be read.
+      // This process itself was suspended. Messages that the others sent meanwhile are still to be read.
       for (Peer& peer : peers_) peer.heard = now;
     }
     last_turn_ = now;
@@ -71,14 +71,15 @@ void RendezvousServer::run() {
   say_goodbye();
 }
 
-// Who finds no room waits with the system until strangers have gone: it may be a rank, which is not to be turned away.
+// A connection for which there is no room waits in the system's queue
+// until strangers are gone. It may be a rank, so it is not refused.
 bool RendezvousServer::has_room() const { return peers_.size() < static_cast<std::size_t>(size_) + kStrangers; }
 
 void RendezvousServer::accept_new(Clock::time_point now) {
   while (has_room()) {
     Descriptor client = accept_from(listener_);
     if (!client.open()) {
-      // Out of descriptors: the listener would wake us at once, again and again; the next beat tries again.
+      // Out of file descriptors. poll() would report the listener again at once, so the next attempt waits for the next beat.
       accepting_ = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
       return;
     }
@@ -114,7 +115,7 @@ void RendezvousServer::flush() {
 
 void RendezvousServer::handle(Peer& peer, Frame&& frame, Clock::time_point now) {
   if (peer.rank < 0) {
-    // What a stranger says may end up in a sentence of ours.
+    // A stranger's text may become part of a message, so only digits are accepted.
     const bool number = !frame.value.empty() && frame.value.find_first_not_of("0123456789") == frame.value.npos;
     demand(frame.kind == Message::hello && number, ExitCode::peer, "did not say hello");
     return welcome(peer, frame, now);
@@ -124,7 +125,7 @@ void RendezvousServer::handle(Peer& peer, Frame&& frame, Clock::time_point now) 
       return;
     case Message::goodbye:
       peer.last = true;
-      if (stage_ == Stage::gathering) abandon(concat("rank ", peer.rank, " left before all ", size_, " ranks had come"));
+      if (stage_ == Stage::gathering) abandon(concat("rank ", peer.rank, " left before all ", size_, " ranks had joined"));
       return store_.leave(peer.rank);
     case Message::failure:
       return drop(peer, "ended with an error");
@@ -170,7 +171,7 @@ void RendezvousServer::drop(Peer& peer, const std::string& how) {
 void RendezvousServer::lose(Peer& peer, const std::string& how) {
   if (peer.rank < 0 || peer.lost) return;
   peer.lost = true;
-  if (stage_ == Stage::gathering) abandon(concat("rank ", peer.rank, " ", how, " before all ", size_, " ranks had come"));
+  if (stage_ == Stage::gathering) abandon(concat("rank ", peer.rank, " ", how, " before all ", size_, " ranks had joined"));
   send_all({Message::lost, static_cast<std::uint64_t>(peer.rank), 0, {}, how});
   store_.lose(peer.rank, how);
 }
@@ -193,13 +194,13 @@ void RendezvousServer::look_at_clocks(Clock::time_point now) {
     }
     if (stage_ == Stage::gathering && peer.deadline <= now) {
       const std::vector<int> absent = missing();
-      abandon(concat(rank_list(absent), " of ", size_, absent.size() == 1 ? " has" : " have", " not come within ",
+      abandon(concat(rank_list(absent), " of ", size_, absent.size() == 1 ? " has" : " have", " not joined within ",
                      peer.timeout_ms / 1e3, " s", refused_.empty() ? "" : "; " + refused_));
     }
     if (now - peer.heard > silence_) {
       lose(peer, concat("has been silent for ", std::chrono::duration<double>(silence_).count(), " s"));
     }
-    // A rank that does not read gets no more of them than one.
+    // A rank that does not read gets at most one queued ping.
     if (beat && !peer.connection.has_output()) peer.connection.send({});
   }
   store_.expire(now);
@@ -233,14 +234,14 @@ std::vector<int> RendezvousServer::missing() const {
 
 void RendezvousServer::say_goodbye() {
   listener_.close();
-  // Whoever has been silent would not answer.
+  // A silent rank would not answer.
   peers_.remove_if([](const Peer& peer) { return peer.rank < 0 || peer.lost; });
   for (Peer& peer : peers_) peer.connection.send({Message::goodbye});
   const auto deadline = Clock::now() + seconds(kGoodbyeSeconds);
   std::vector<pollfd> polled;
   while (!peers_.empty() && Clock::now() < deadline) {
     for (Peer& peer : peers_) {
-      // Closing before the other end has closed could cut off what is on its way to it.
+      // Closing the socket before the other end has closed it could discard data that is still on its way.
       const bool alive = peer.connection.flush() && peer.connection.receive();
       if (!alive)
         peer.connection.close();

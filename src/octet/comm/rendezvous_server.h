@@ -1,5 +1,5 @@
-// The thread in rank 0's process that serves the rendezvous: it takes the ranks' connections, answers them out of a KeyStore
-// and notices who is gone.
+// The thread in rank 0's process that serves the rendezvous. It accepts the ranks' connections, answers their requests with a
+// KeyStore and notices lost ranks.
 #pragma once
 
 #include <atomic>
@@ -16,21 +16,21 @@ namespace octet::comm {
 class RendezvousServer {
  public:
   RendezvousServer(Descriptor listener, int size, double silence_s);
-  ~RendezvousServer();  // says goodbye to the ranks and waits for theirs, a second at most
+  ~RendezvousServer();  // says goodbye to the ranks and waits at most 1 s for their goodbyes
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
 
  private:
   enum class Stage { gathering, running, abandoned };
-  // A rank, or a stranger as long as it has not said hello.
+  // A connected rank, or a stranger until it has sent hello.
   struct Peer {
     Connection connection;
     int rank = -1;
     Clock::time_point since, heard;
-    Clock::time_point deadline = Clock::time_point::max();  // by which the ranks must be complete for this one
+    Clock::time_point deadline = Clock::time_point::max();  // by when all ranks must have joined, as this rank demands
     std::uint32_t timeout_ms = 0;
-    bool lost = false;  // the others have been told; one that is silent stays connected, and may yet hear of it
-    bool last = false;  // nothing more is read; what is queued is sent, and the connection closed
+    bool lost = false;  // the others know that it is lost; a silent rank stays connected and may still receive that message
+    bool last = false;  // nothing more is read from it; it is closed after the queued output was sent
   };
 
   void run();
@@ -56,21 +56,21 @@ class RendezvousServer {
   Descriptor listener_;
   Wakeup wake_;
   std::atomic<bool> stopping_ = false;
-  // The rest belongs to the thread.
+  // The thread owns the following members.
   Stage stage_ = Stage::gathering;
-  std::string abandoned_;  // why
-  std::string refused_;    // the last rank that was, for the sentence about those that are missing
+  std::string abandoned_;  // the reason
+  std::string refused_;    // why the last refused rank was refused; part of the message about missing ranks
   std::list<Peer> peers_;
-  std::vector<Peer*> ranks_;  // by rank; null: not connected
+  std::vector<Peer*> ranks_;  // by rank; null if not connected
   std::vector<bool> came_;
-  int count_ = 0;  // ranks that came
+  int count_ = 0;  // number of ranks that have joined
   Clock::time_point last_beat_, last_turn_;
   bool accepting_ = true;
   KeyStore store_;
   std::thread thread_;
 };
 
-// How often a rank and the server send each other a sign of life.
+// The interval at which a rank and the server send each other a sign of life.
 Clock::duration beat_for(double silence_s);
 
 }  // namespace octet::comm

@@ -25,7 +25,7 @@ namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// Null with a reason when the name is unknown, perhaps only as yet.
+// Returns null and a reason if the name cannot be resolved, which may be temporary.
 Addresses resolve(const std::string& host, int port, std::string& reason) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_family = AF_UNSPEC;
@@ -47,7 +47,7 @@ sockaddr_storage address_of(const Descriptor& socket) {
   return address;
 }
 
-// Where nobody listens, the system may give the connecting socket the very port that it connects to: TCP then joins it to itself.
+// If nothing listens at a port, the system may assign this very port to the connecting socket, and TCP connects it to itself.
 bool is_connected_to_itself(const Descriptor& socket) {
   const sockaddr_storage own = address_of(socket);
   sockaddr_storage peer{};
@@ -55,11 +55,11 @@ bool is_connected_to_itself(const Descriptor& socket) {
   return ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &length) == 0 && std::memcmp(&own, &peer, length) == 0;
 }
 
-// Not open, and the reason in errno, when it cannot.
+// On failure the result is not open and errno has the reason.
 Descriptor listen_on(int family, const sockaddr* address, socklen_t length) {
   Descriptor listener(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!listener.open()) return listener;
-  set_option(listener.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // the port of a run that has just ended
+  set_option(listener.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // allows the port of a run that has just ended
   if (family == AF_INET6) set_option(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(listener.get(), address, length) != 0 || ::listen(listener.get(), SOMAXCONN) != 0) {
     const int reason = errno;
@@ -69,7 +69,7 @@ Descriptor listen_on(int family, const sockaddr* address, socklen_t length) {
   return listener;
 }
 
-// Not open, and the reason in errno, when it cannot by the deadline.
+// If it cannot connect by the deadline, the result is not open and errno has the reason.
 Descriptor connect_once(const addrinfo& address, Clock::time_point deadline) {
   Descriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.open()) return socket;
@@ -175,7 +175,7 @@ Descriptor connect_to(const std::string& host, int port, Clock::time_point deadl
   for (auto pause = seconds(0.02);; pause = std::min(pause * 2, seconds(0.5))) {
     const Addresses addresses = resolve(host, port, reason);
     for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
-      // An address that swallows what is sent to it must not keep the others from being tried.
+      // An address that drops packets must not prevent the other addresses from being tried.
       Descriptor socket = connect_once(*a, std::min(deadline, Clock::now() + seconds(5)));
       if (socket.open()) return socket;
       reason = std::strerror(errno);

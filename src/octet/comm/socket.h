@@ -1,4 +1,4 @@
-// What the rendezvous needs of TCP: descriptors that are owned, listening, connecting, and waking a thread that polls.
+// TCP for the rendezvous: owned file descriptors, listening, connecting, and waking a thread that polls.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace octet::comm {
 
-inline constexpr double kLongestWait = 1e6;  // seconds; more would not fit into what is sent or added up
+inline constexpr double kLongestWait = 1e6;  // seconds; limits what is sent in milliseconds and added to times
 
 inline Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::clamp(value, 0.0, kLongestWait)));
@@ -18,7 +18,7 @@ inline Clock::duration seconds(double value) {
 inline std::uint32_t milliseconds_of(double seconds) {
   return static_cast<std::uint32_t>(std::clamp(seconds, 0.0, kLongestWait) * 1e3);
 }
-// For poll: rounded up, so that the time has come when it returns.
+// The timeout for poll(), rounded up so that `time` has passed when poll() returns.
 int milliseconds_until(Clock::time_point time);
 
 class Descriptor {
@@ -51,14 +51,14 @@ class Wakeup {
 // other on all addresses, because a host's own name is often loopback on itself. Port 0: one that is free. Throws Error{peer}.
 Descriptor listen_at(const std::string& host, int port);
 int port_of(const Descriptor& listener);
-// The address by which the host of a listener reaches it.
+// An address at which this host can reach the listener.
 std::string loopback_of(const Descriptor& listener);
 
-// The next client of a listener, not blocking; not open when there is none.
+// Accepts the next client of a listener as a nonblocking socket. The result is not open if no client is waiting.
 Descriptor accept_from(const Descriptor& listener);
 
-// Connects, trying every address of the host again and again until the deadline; what comes back does not block. Throws
-// Error{peer} with the last reason.
+// Connects to a host and tries all its addresses repeatedly until the deadline. The result is a nonblocking socket. Throws
+// Error{peer} with the reason of the last attempt.
 Descriptor connect_to(const std::string& host, int port, Clock::time_point deadline);
 
 }  // namespace octet::comm

@@ -1,4 +1,4 @@
-// The store that ranks share when they are threads of one process.
+// A key-value store for ranks that are threads of one process.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,11 @@ class ThreadStore {
     values_[key] = value;
     changed_.notify_all();
   }
-  // Waits for the key; throws Error{peer} when nobody sets it within the timeout.
+  // Waits for the key. Throws Error{peer} if it is not set within the timeout.
   std::string get(const std::string& key, double timeout_s = 30) {
     std::unique_lock lock(mutex_);
     const bool found = changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), [&] { return values_.count(key) > 0; });
-    demand(found, ExitCode::peer, key, ": nobody has set it");
+    demand(found, ExitCode::peer, key, ": no rank has set it");
     return values_.at(key);
   }
 

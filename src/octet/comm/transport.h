@@ -1,4 +1,4 @@
-// How ranks of a group find each other, and what carries it: the device says, NCCL between GPUs and Gloo between CPUs.
+// How the ranks of a group connect, and the library that transfers their data: NCCL between GPUs, Gloo between CPUs.
 #pragma once
 
 #include <functional>
@@ -11,23 +11,24 @@
 namespace octet::comm {
 
 struct GroupOptions {
-  std::string name;  // of the group; the same in all its ranks, and no other group's
+  std::string name;  // the same on all ranks of the group; unique among groups
   int rank = 0, size = 1;
-  double timeout_s = 60;  // of connecting and of an operation
-  // A store that all ranks share: `get` waits for the key, or throws.
+  double timeout_s = 60;  // for connecting, and for each operation
+  // A key-value store that all ranks share. `get` waits for the key or throws.
   std::function<void(const std::string& key, std::string_view value)> set;
   std::function<std::string(const std::string& key)> get;
-  // Both may be absent; they are called from any thread until the group is gone.
-  std::function<std::string()> blame = {};  // who or what an error is to name, asked when an operation failed
-  // A sentence once a rank is known to be gone, else ""; asked often, must not wait. It ends what waits for other ranks.
+  // Both may be empty. They are called from any thread as long as the group exists.
+  std::function<std::string()> blame = {};  // what an error names as the cause; called after an operation failed
+  // Returns a sentence that names the lost ranks, or "" if none is known to be lost. Called about ten times a second; must not
+  // block. A loss ends all operations that wait for other ranks.
   std::function<std::string()> lost = {};
 };
 
-// Why an operation failed, for its error: what blame() says, with the ranks that are lost; where none is known to be, with
-// `reason`, which is else how their loss looks from here. May take as long as blame() does.
+// The cause of a failed operation, for its error message: what blame() says, followed by the lost ranks, or by `reason` if no
+// rank is known to be lost. May take as long as blame() does.
 std::string cause_of(const GroupOptions& options, const std::string& reason);
 
-// gloo.h and nccl.h say when they return and what they throw. The device outlives the group.
+// gloo.h and nccl.h state when this returns and what it throws. The device must outlive the group.
 std::unique_ptr<Group> make_group(Device& device, const GroupOptions& options);
 
 }  // namespace octet::comm

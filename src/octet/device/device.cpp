@@ -68,7 +68,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 void Queue::start_profile() {
-  require(!waits_, "a profile while waits are timed");
+  require(!waits_, "cannot start a profile while waits are measured");
   synchronize();
   take_stamps();
   marks_.clear();
@@ -102,7 +102,7 @@ std::vector<OpTime> Queue::take_profile() {
 }
 
 void Queue::start_waits() {
-  require(!profile_, "waits are timed outside of a profile");
+  require(!profile_, "cannot measure waits during a profile");
   take_stamps();
   waits_ = true;
   depth_ = 0;

@@ -1,4 +1,4 @@
-// Linked where the CUDA backend is not built.
+// Replaces the NCCL sources if the CUDA backend is not built.
 #include "octet/comm/nccl.h"
 
 namespace octet::comm {

@@ -1,5 +1,5 @@
-// A rank's NCCL communicator and the thread that watches over it. Nothing here blocks in NCCL: communicators are nonblocking, so
-// that each call returns at once, and its end is polled for. One mutex guards the handle; it is held for calls, never for waits.
+// A rank's NCCL communicator and a thread that monitors it. No call blocks in NCCL: the communicator is nonblocking, so each call
+// returns at once and its completion is polled. One mutex guards the handle. It is held during calls but never during waits.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,57 +20,57 @@ namespace octet::comm {
 
 class Communicator {
  public:
-  // Begins to connect; connect() waits for it.
+  // Starts to connect. connect() waits for the end.
   Communicator(int device, const GroupOptions& options);
-  // In order, within the timeout; after a failure or during an exception aborts.
+  // Closes the communicator within the timeout. Aborts it if that fails or if an exception is in flight.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   // Waits until all ranks are connected.
   void connect();
-  // Puts NCCL calls as one launch on a stream. `op` is a literal.
+  // Launches NCCL calls together on a stream. `op` is a string literal.
   using Calls = std::vector<std::function<ncclResult_t(ncclComm_t)>>;
   void launch(const char* op, const Calls& calls, cudaStream_t stream);
-  // Throws Error{peer} after a failure.
+  // Throws Error{peer} if the communicator has failed.
   void check();
 
  private:
-  // An operation that was launched, until `end` is reached on its stream.
+  // A launched operation. `end` is an event after it on its stream.
   struct Launched {
     const char* op;
     cudaEvent_t end;
     Clock::time_point at;
   };
 
-  // Ends in order; where that fails, aborts.
+  // Closes the communicator in order, or aborts it if that fails.
   void finish() noexcept;
-  // Waits until NCCL has done what was asked for.
+  // Waits until NCCL has completed the last call.
   void settle(const char* op);
-  // Ends the communicator for a cause; the first one counts.
+  // Ends the communicator because of `cause`. Only the first call has an effect.
   void abort(const char* op, const std::string& cause);
-  // Aborts and throws.
+  // Aborts and throws Error{peer}.
   [[noreturn]] void give_up(const char* op, const std::string& reason);
   void watch();
   std::string lost_ranks() const;
 
-  // Under the mutex.
+  // The following functions require the mutex.
   void throw_if_failed(const char* op) const;
-  // Why the communicator is to be aborted, or "". Takes what has ended off `launched_`.
+  // The reason to abort the communicator, or "". Also removes completed operations from `launched_`.
   std::string trouble();
   const char* current_op() const;
   void record(const char* op, cudaStream_t stream);
 
   const GroupOptions options_;
   const int device_, exceptions_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards all members below
   std::condition_variable changed_;
-  ncclComm_t handle_ = nullptr;  // null: aborted, because of failure_ in failed_op_
+  ncclComm_t handle_ = nullptr;  // null after an abort because of failure_ in failed_op_
   std::string failure_;
   const char* failed_op_ = nullptr;
   std::deque<Launched> launched_;
   std::vector<cudaEvent_t> unused_;
-  Clock::time_point progress_;  // when an operation last ended
+  Clock::time_point progress_;  // when an operation last completed
   bool closing_ = false;
   std::thread watchdog_;
 };

@@ -12,19 +12,19 @@
 namespace octet::comm {
 namespace {
 
-// How soon a lost rank and an operation that has ended are noticed.
+// The interval of checks for lost ranks and completed operations.
 constexpr std::chrono::milliseconds kWatchEvery{100};
-// Where a failure meets no operation: whoever asks next names his own.
+// Stands for the operation if a failure belongs to none. The next caller's operation is then named instead.
 constexpr const char* kSomeOp = "an operation";
 
 void leave_multicast_alone() {
   static std::once_flag once;
-  // NVLink multicast (NVLS) gains little here, and NCCL fails where a shared host does not let it be set up. NCCL has no other
-  // switch for it; who has set the variable decides.
+  // NVLink multicast (NVLS) gains little here, and NCCL fails on shared hosts that do not allow it to be set up. NCCL can only
+  // switch it off by this variable. A value that the user has set is kept.
   std::call_once(once, [] { ::setenv("NCCL_NVLS_ENABLE", "0", 0); });
 }
 
-// Rank 0 makes it, the others read it.
+// Rank 0 creates the id, the others read it from the store.
 ncclUniqueId shared_id(const GroupOptions& options) {
   const std::string key = options.name + "/nccl";
   ncclUniqueId id;
@@ -41,7 +41,7 @@ ncclUniqueId shared_id(const GroupOptions& options) {
   return id;
 }
 
-// NCCL keeps the pointer, and frees what communicators of one process share with the last of them.
+// NCCL keeps the pointer to the name. Communicators of one process share data that NCCL frees with the last of them.
 const char* lasting(const std::string& name) {
   static std::mutex mutex;
   static std::set<std::string> names;
@@ -51,7 +51,7 @@ const char* lasting(const std::string& name) {
 
 bool failed(ncclResult_t code) { return code != ncclSuccess && code != ncclInProgress; }
 
-// ncclGetLastError adds what the code does not say, or nothing.
+// ncclGetLastError gives details beyond the error code, or an empty text.
 std::string words_of(ncclResult_t code, ncclComm_t handle) {
   const std::string detail = handle ? ncclGetLastError(handle) : "";
   return concat("NCCL: ", ncclGetErrorString(code), detail.empty() ? "" : ": ", detail.substr(0, detail.find('\n')));
@@ -87,7 +87,7 @@ Communicator::~Communicator() {
     closing_ = true;
     changed_.notify_all();
   }
-  watchdog_.join();  // which may have been aborting
+  watchdog_.join();  // it may still be aborting the communicator
   if (handle_) ncclCommDestroy(handle_);
   for (const Launched& launched : launched_) cudaEventDestroy(launched.end);
   for (const cudaEvent_t event : unused_) cudaEventDestroy(event);
@@ -103,7 +103,7 @@ void Communicator::finish() noexcept {
     }
     if (failed(code)) give_up("closing", words_of(code, nullptr));
     settle("closing");
-  } catch (const Error&) {  // has been aborted instead
+  } catch (const Error&) {  // the communicator was aborted instead
   }
 }
 
@@ -118,12 +118,12 @@ void Communicator::launch(const char* op, const Calls& calls, cudaStream_t strea
     for (const auto& call : calls) {
       if (!failed(code)) code = call(handle_);
     }
-    const ncclResult_t end = ncclGroupEnd();  // also after a failure, which it returns
+    const ncclResult_t end = ncclGroupEnd();  // must follow ncclGroupStart even after a failure, which it then returns
     if (!failed(code)) code = end;
     if (failed(code)) reason = words_of(code, handle_);
   }
   if (!reason.empty()) give_up(op, reason);
-  settle(op);  // a thread of NCCL launches; what the caller enqueues next must come behind
+  settle(op);  // an NCCL thread launches the operation; what the caller enqueues next must come after it
   const std::lock_guard lock(mutex_);
   throw_if_failed(op);
   record(op, stream);
@@ -155,8 +155,8 @@ void Communicator::settle(const char* op) {
     if (!reason.empty()) give_up(op, reason);
     if (state == ncclSuccess) return;
     const double waited_s = seconds_since(begin);
-    if (waited_s > options_.timeout_s) give_up(op, concat("the other ranks have not come within ", options_.timeout_s, " s"));
-    // Launches take microseconds, connections seconds.
+    if (waited_s > options_.timeout_s) give_up(op, concat("the other ranks have not arrived within ", options_.timeout_s, " s"));
+    // A launch takes microseconds, a connection seconds.
     if (waited_s < 1e-3) {
       std::this_thread::yield();
     } else {
@@ -174,7 +174,8 @@ void Communicator::abort(const char* op, const std::string& cause) {
     failed_op_ = op;
     failure_ = cause;
   }
-  // Nobody is in a call or can begin one. Kernels end, and with them what waits for their streams: after failure_ was written.
+  // No thread is in a call or can start one. The abort ends kernels,
+  // so streams that wait for them continue. failure_ is already set.
   ncclCommAbort(handle);
 }
 

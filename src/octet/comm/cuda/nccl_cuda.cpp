@@ -16,7 +16,7 @@ struct Reducing {
 
 Reducing reducing(const Tensor& x, Reduction reduction) {
   if (reduction == Reduction::max) {
-    require(x.dtype == DType::f32, "NCCL: the maximum of ", name_of(x.dtype), ", where it is of F32 alone");
+    require(x.dtype == DType::f32, "NCCL: max reduces F32 only, not ", name_of(x.dtype));
     return {ncclUint32, ncclMax};
   }
   return {x.dtype == DType::bf16 ? ncclBfloat16 : x.dtype == DType::f32 ? ncclFloat32 : ncclFloat64, ncclSum};
@@ -24,7 +24,8 @@ Reducing reducing(const Tensor& x, Reduction reduction) {
 
 std::size_t count_of(const Tensor& x) { return static_cast<std::size_t>(x.elements()); }
 
-// One element on the device, which the barrier sums. Not counted as the program's memory, as NCCL's own buffers are not.
+// One element of device memory for the sum that implements a barrier.
+// Like NCCL's own buffers, it is not counted as the program's memory.
 class Token {
  public:
   explicit Token(int device) {
@@ -50,7 +51,7 @@ class NcclGroup final : public Group {
   }
   void check() override { communicator_.check(); }
   void share(Queue& queue, Arena& scratch, void* memory, std::size_t bytes) override {
-    shared_.reset();  // so that the exchange is NCCL's
+    shared_.reset();  // the exchange below must use NCCL
     auto shared = std::make_unique<PeerMemory>(queue, scratch, *this, memory, bytes);
     if (shared->reachable()) shared_ = std::move(shared);
   }
@@ -88,7 +89,7 @@ class NcclGroup final : public Group {
               return ncclAllReduce(op.x.data, op.x.data, count_of(op.x), how.type, how.op, group, stream);
             }});
   }
-  // A rank's part for itself goes the same way.
+  // A rank's shard for itself is also sent through NCCL.
   void run(Queue& queue, const AllToAll& op) override {
     const cudaStream_t stream = cuda::stream_of(queue);
     const std::size_t size_of_one = size_of(op.x.dtype);
@@ -130,7 +131,7 @@ class NcclGroup final : public Group {
             }});
   }
 
-  // The operations of a batch are kept until its end: the communicator is not held while the caller's code runs.
+  // The operations of a batch are collected until its end, so that the communicator is not locked while the caller's code runs.
   void begin_batch() override {
     require(!batching_, "group ", name(), ": a batch in a batch");
     batching_ = true;
@@ -141,7 +142,7 @@ class NcclGroup final : public Group {
     if (calls.empty()) return;
     try {
       communicator_.launch(batch_op_, calls, batch_stream_);
-    } catch (const Error&) {  // the communicator has kept it
+    } catch (const Error&) {  // the communicator keeps the error for the next call
     }
   }
   void drop_batch() noexcept override {
@@ -152,16 +153,16 @@ class NcclGroup final : public Group {
   void enqueue(const char* op, cudaStream_t stream, Calls calls) {
     if (!batching_) return communicator_.launch(op, calls, stream);
     batch_op_ = op;
-    batch_stream_ = stream;  // NCCL ends a launch for all of its streams at once
+    batch_stream_ = stream;  // one stream suffices: NCCL completes a launch for all its streams together
     for (auto& call : calls) batch_.push_back(std::move(call));
   }
 
   Token token_;
   Communicator communicator_;
-  std::unique_ptr<PeerMemory> shared_;  // null: nobody's
+  std::unique_ptr<PeerMemory> shared_;  // null if no memory is shared
   bool batching_ = false;
   Calls batch_;
-  const char* batch_op_ = nullptr;  // of its last operation
+  const char* batch_op_ = nullptr;  // the batch's last operation
   cudaStream_t batch_stream_ = nullptr;
 };
 
@@ -173,7 +174,7 @@ std::unique_ptr<Group> make_nccl_group(Device& device, const GroupOptions& optio
 }
 
 std::string nccl_version() {
-  int version = 0;  // 22809: 2.28.9
+  int version = 0;  // 22809 is version 2.28.9
   if (ncclGetVersion(&version) != ncclSuccess) return "NCCL";
   return concat("NCCL ", version / 10000, ".", version / 100 % 100, ".", version % 100);
 }

@@ -1,6 +1,6 @@
-// The memory that each rank of a group shows to the others, mapped here, so that this rank can fetch from it by copy engines: no
-// multiprocessor is taken from the computation, whose products, a block of threads to each multiprocessor, would wait for one
-// that a collective's kernel holds.
+// Shared memory of all ranks of a group, mapped into this process. This rank reads from it with copy engines, which take no
+// multiprocessor from the computation. A collective's kernel would occupy multiprocessors, and a GEMM, which runs one thread
+// block per multiprocessor, would have to wait for them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,27 +14,29 @@ namespace octet::comm {
 
 class PeerMemory {
  public:
-  // All ranks call together, each with memory of a Device of so many bytes.
+  // All ranks call together, each with `bytes` bytes of memory of its Device.
   PeerMemory(Queue& queue, Arena& scratch, Group& group, void* memory, std::size_t bytes);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  // Whether all ranks reach the memory of all: they are processes of one machine, whose GPUs reach each other. The same on every
-  // rank.
+  // Whether every rank can read the memory of all ranks: they are processes of one machine whose GPUs can access each other. The
+  // result is the same on every rank.
   bool reachable() const { return reachable_; }
+  // Whether x lies in this rank's shared memory.
   bool holds(const Tensor& x) const;
-  // Ops whose x lies in this memory, without anybody's help.
+  // Perform an operation whose x lies in this memory, without the help of other ranks.
   void fetch(cudaStream_t stream, const AllGather& op) const;
   void fetch(cudaStream_t stream, const Fetch& op) const;
 
  private:
   struct Peer {
     std::byte* memory = nullptr;
-    bool opened = false;  // of another process, to be closed
+    bool opened = false;  // memory of another process, to be closed
   };
   void close() noexcept;
-  // Visits the ranks, the next one first, so that not all fetch from one: visit(rank, x as that rank has it).
+  // Calls visit(rank, x as that rank has it) for all ranks, starting
+  // with the next rank, so that not all ranks read from the same one.
   template <class Visit>
   void each_peer(const Tensor& x, Visit&& visit) const;
 

@@ -10,12 +10,12 @@
 namespace octet::comm {
 namespace {
 
-// What a rank tells the others of its memory.
+// What a rank tells the others about its memory.
 struct Card {
   char host[64] = {};
   std::int64_t process = 0;
   cudaIpcMemHandle_t handle{};
-  bool given = false;  // whether there is a handle
+  bool given = false;  // whether `handle` is valid
 };
 
 Card own_card(std::byte* memory) {
@@ -23,7 +23,7 @@ Card own_card(std::byte* memory) {
   gethostname(card.host, sizeof card.host - 1);
   card.process = getpid();
   card.given = cudaIpcGetMemHandle(&card.handle, memory) == cudaSuccess;
-  if (!card.given) cudaGetLastError();  // forgotten: NCCL does it then
+  if (!card.given) cudaGetLastError();  // clears the error; the group then uses NCCL
   return card;
 }
 
@@ -41,7 +41,7 @@ std::vector<Card> exchange(Queue& queue, Arena& scratch, Group& group, const Car
   return cards;
 }
 
-// Whether no rank says so.
+// Whether `says` is false on all ranks.
 bool nobody(Queue& queue, Arena& scratch, Group& group, bool says) {
   const ArenaScope scope(scratch);
   const Tensor vote = allocate(scratch, DType::f32, {1});
@@ -54,7 +54,7 @@ bool nobody(Queue& queue, Arena& scratch, Group& group, bool says) {
   return value == 0.0f;
 }
 
-// Of one shape; to itself nothing is copied.
+// Copies a tensor to one of the same shape. Does nothing if both are the same memory.
 void copy(cudaStream_t stream, const Tensor& from, const Tensor& to) {
   if (from.data == to.data || from.elements() == 0) return;
   if (from.contiguous() && to.contiguous()) {
@@ -81,8 +81,8 @@ PeerMemory::PeerMemory(Queue& queue, Arena& scratch, Group& group, void* memory,
       peer.memory = own_;
       continue;
     }
-    // Of threads of one process the driver would map all memory to all, and an allocation of one would wait for what waits for
-    // it.
+    // Threads of one process do not share memory this way. The driver would map all memory for all threads, and an allocation by
+    // one thread would wait for work that waits for that thread.
     const bool elsewhere = std::strcmp(card.host, own.host) == 0 && card.process != own.process;
     void* mapped = nullptr;
     peer.opened =
@@ -90,7 +90,7 @@ PeerMemory::PeerMemory(Queue& queue, Arena& scratch, Group& group, void* memory,
     peer.memory = static_cast<std::byte*>(mapped);
     failed = failed || !peer.opened;
   }
-  cudaGetLastError();  // of memory that is not to be had
+  cudaGetLastError();  // clears the error of memory that cannot be opened
   reachable_ = nobody(queue, scratch, group, failed);
   if (!reachable_) close();
 }

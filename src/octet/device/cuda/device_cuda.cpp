@@ -219,14 +219,14 @@ void check(cudaError_t code, const char* call) {
 }
 
 cudaStream_t stream_of(Queue& queue) {
-  require(queue.kind() == DeviceKind::cuda, "a CUDA kernel on a queue of device ", name_of(queue.kind()));
+  require(queue.kind() == DeviceKind::cuda, "a CUDA kernel needs a CUDA queue, not one of device ", name_of(queue.kind()));
   return static_cast<CudaQueue&>(queue).stream();
 }
 
 int multiprocessors_of(Queue& queue) { return static_cast<CudaDevice&>(queue.device()).multiprocessors(); }
 
 int index_of(Device& device) {
-  require(device.kind() == DeviceKind::cuda, "the GPU of device ", name_of(device.kind()));
+  require(device.kind() == DeviceKind::cuda, "device ", name_of(device.kind()), " is not a GPU");
   return static_cast<CudaDevice&>(device).index();
 }
 
