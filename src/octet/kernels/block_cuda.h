@@ -1,4 +1,4 @@
-// What memory-bound kernels share: eight consecutive elements in 16-byte accesses, and sums over a block.
+// Shared by memory-bound kernels: groups of eight elements in 16-byte accesses, and sums over a block.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,14 +12,14 @@ namespace octet::kernels::cuda {
 
 inline constexpr int kWidth = 8;
 
-// Eight elements as they lie in memory.
+// Eight consecutive elements as they are stored.
 template <class T>
 struct Eight {
   static constexpr int kParts = kWidth * static_cast<int>(sizeof(T)) / 16;
   uint4 parts[kParts];
 };
 
-// Whether every pointer can be the address of an Eight.
+// Whether every pointer is aligned for an Eight.
 template <class... T>
 bool are_aligned(const T*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
@@ -31,7 +31,7 @@ __device__ Eight<T> load_eight(const T* from) {
   for (int i = 0; i < Eight<T>::kParts; ++i) result.parts[i] = reinterpret_cast<const uint4*>(from)[i];
   return result;
 }
-// In assembler, because the compiler takes some of these stores apart.
+// Uses inline assembler because the compiler splits some of these stores.
 template <class T>
 __device__ void store_eight(T* to, const Eight<T>& values) {
   for (int i = 0; i < Eight<T>::kParts; ++i) {
@@ -58,10 +58,10 @@ __device__ inline void widen(float (&out)[kWidth], const Eight<BFloat16>& in) {
   }
 }
 
-// To nearest, as BFloat16(value) does, in one instruction; any NaN becomes 0x7FFF.
+// Rounds to nearest like BFloat16(value), but in one instruction and with 0x7FFF for every NaN.
 __device__ inline BFloat16 to_bf16(float value) { return BFloat16::from_bits(__bfloat16_as_ushort(__float2bfloat16_rn(value))); }
 
-// Rounded to nearest.
+// Rounds each element to nearest.
 template <class T>
 __device__ Eight<T> narrow(const float (&in)[kWidth]) {
   std::uint32_t words[4 * Eight<T>::kParts];
@@ -80,7 +80,7 @@ __device__ Eight<T> narrow(const float (&in)[kWidth]) {
   return result;
 }
 
-// The sum over a block of whole warps, in every thread: a fixed tree.
+// The sum over a block of whole warps, for every thread, in a fixed tree.
 template <class T>
 __device__ T block_sum(T value) {
   __shared__ T warps[32];

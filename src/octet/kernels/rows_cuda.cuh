@@ -1,15 +1,15 @@
-// What the norms' kernels share: rows of a BF16 matrix, a block to a row.
+// Shared by the norms' kernels: rows of a BF16 matrix, one block per row.
 #pragma once
 
 #include "octet/kernels/quantize/tiles_cuda.cuh"
 
 namespace octet::kernels::cuda {
 
-// A block to a row: 256 threads with as many chunks as that takes, up to 512 for the longest rows.
+// One block processes a row. It has up to 256 threads with 1, 2, 4 or 8 chunks each; for the longest rows, up to 512 threads.
 constexpr int kMostChunks = 8;
 constexpr int most_threads(int chunks) { return chunks == kMostChunks ? 512 : 256; }
 
-// The sum of `value` over the block, in a fixed order; every thread gets it. Between two calls all threads must meet.
+// The sum of `value` over the block in a fixed order, for every thread. There must be a barrier between two calls.
 __device__ inline float block_total(float value) {
   __shared__ float warps[most_threads(kMostChunks) / 32];
 #pragma unroll
@@ -23,7 +23,7 @@ __device__ inline float block_total(float value) {
   return total;
 }
 
-// Rows of a BF16 matrix, chunk by chunk; element by element where 16-byte accesses are impossible.
+// Rows of a BF16 matrix, read and written in chunks, or by element if 16-byte accesses are not possible.
 struct Rows {
   std::uint16_t* at;
   std::int64_t stride;
@@ -52,7 +52,7 @@ struct Rows {
   }
 };
 
-// Those that several tensors share.
+// The extent that several tensors share.
 template <class... Tensors>
 Extent extent_of(const char* op, const Tensor& x, const Tensors&... others) {
   require(x.dtype == DType::bf16, op, ": activations on CUDA are BF16, got ", name_of(x.dtype));
@@ -69,7 +69,7 @@ inline Rows rows_of(const Tensor& x, bool wide) {
       .at = const_cast<std::uint16_t*>(bf16_bits(x)), .stride = x.row_stride, .cols = static_cast<int>(x.shape[1]), .wide = wide};
 }
 
-// Calls launch<kChunks>(threads) for rows of `cols`.
+// Calls launch<kChunks>(threads) with the numbers for rows of `cols` elements.
 template <class Launch>
 void with_chunks(const char* op, int cols, Launch launch) {
   const int chunks = std::max(1, (cols + kChunk - 1) / kChunk);

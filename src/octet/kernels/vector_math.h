@@ -1,6 +1,6 @@
-// Row arithmetic in plain loops that the compiler vectorises: exp, its sums, and conversions of rows. Every element goes through
-// the same IEEE operations whether it falls into a vector or into a tail, and sums go over 16 fixed lanes, so results depend
-// neither on alignment nor on how a caller cuts its rows (sums: on the length of the row alone).
+// Arithmetic on rows in plain loops that the compiler vectorises: exp, sums of it, and conversions. Every element goes through
+// the same IEEE operations whether it is part of a vector or of the remainder, and sums use 16 fixed lanes. Results therefore do
+// not depend on alignment or on how the caller divides rows; a sum depends only on the length of its row.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@ namespace octet::kernels {
 
 namespace detail {
 
-// ln 2 in two parts, the first short enough for n * kLn2High to be exact for every n that occurs.
+// ln 2 = ln2_high + ln2_low. ln2_high has so few bits that n * ln2_high is exact for every n that occurs.
 template <class T>
 struct ExpConstants;
 
@@ -24,9 +24,9 @@ template <>
 struct ExpConstants<float> {
   using Bits = std::uint32_t;
   static constexpr int mantissa_bits = 23, bias = 127;
-  static constexpr float rounder = 0x1.8p23f;  // adding it leaves the nearest integer in the low mantissa bits
+  static constexpr float rounder = 0x1.8p23f;  // adding it puts the nearest integer into the low mantissa bits
   static constexpr float ln2_high = 0x1.63p-1f, ln2_low = -0x1.bd0106p-13f;
-  static constexpr float lowest = -104.0f, highest = 89.0f;  // beyond: 0 and infinity after the two multiplications
+  static constexpr float lowest = -104.0f, highest = 89.0f;  // beyond these, the two multiplications give 0 and infinity
   // exp(r) = 1 + r + r^2 p(r) for |r| <= ln 2 / 2 (Cephes expf), highest power first
   static constexpr float p[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
                                 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
@@ -39,14 +39,14 @@ struct ExpConstants<double> {
   static constexpr double rounder = 0x1.8p52;
   static constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
   static constexpr double lowest = -746.0, highest = 710.0;
-  // Taylor to the 13th power: the remainder is below 2^-57 of the result
+  // Taylor series up to r^13; the remainder is below 2^-57 of the result
   static constexpr double p[] = {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
                                  1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5};
 };
 
 }  // namespace detail
 
-// e^x within 2 units in the last place; 0, infinity, subnormals and NaN as they should be. Branch-free, float or double.
+// e^x within 2 ulp, for float or double and without branches. Results 0, infinity, subnormal and NaN are correct.
 template <class T>
 inline T exp_of(T x) {
   using C = detail::ExpConstants<T>;
@@ -59,7 +59,7 @@ inline T exp_of(T x) {
   T p = C::p[0];
   for (std::size_t i = 1; i < sizeof C::p / sizeof C::p[0]; ++i) p = p * r + C::p[i];
   const T mantissa = p * (r * r) + r + T(1);
-  // 2^n in two factors, since n reaches beyond the exponents of normal numbers on either side. `count` is n + 2 bias.
+  // 2^n is the product of two factors, because n can exceed the exponents of normal numbers at both ends. `count` is n + 2 bias.
   const Bits count = std::bit_cast<Bits>(shifted) - std::bit_cast<Bits>(C::rounder) + Bits{2 * C::bias};
   const Bits half = count >> 1;
   return mantissa * std::bit_cast<T>(half << C::mantissa_bits) * std::bit_cast<T>((count - half) << C::mantissa_bits);
@@ -70,7 +70,7 @@ inline T sigmoid(T x) {
   return T(1) / (T(1) + exp_of(-x));
 }
 
-// out[i] = e^in[i]; out may be in.
+// out[i] = e^in[i]. `out` may be `in`.
 template <class T>
 inline void exp_row(T* out, const T* in, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = exp_of(in[i]);
@@ -78,7 +78,7 @@ inline void exp_row(T* out, const T* in, std::int64_t n) {
 
 inline constexpr std::int64_t kSumLanes = 16;
 
-// Sum of term(i) for i in [0, n): i goes to lane i % 16, and the lanes are added in a fixed tree.
+// The sum of term(i) for i in [0, n). Term i is added to lane i % 16; the lanes are added in a fixed tree.
 template <class T, class Term>
 inline T lane_sum(std::int64_t n, Term term) {
   T lanes[kSumLanes] = {};
@@ -91,7 +91,7 @@ inline T lane_sum(std::int64_t n, Term term) {
     for (std::int64_t lane = 0; i + lane < n; ++lane) tail[lane] = term(i + lane);
     for (std::int64_t lane = 0; lane < kSumLanes; ++lane) lanes[lane] += tail[lane];
   }
-  // Written out by halves, so that the lanes stay in registers.
+  // Written as explicit halves so that the lanes stay in registers.
   T eight[8], four[4];
   for (std::size_t lane = 0; lane < 8; ++lane) eight[lane] = lanes[lane] + lanes[lane + 8];
   for (std::size_t lane = 0; lane < 4; ++lane) four[lane] = eight[lane] + eight[lane + 4];
@@ -108,7 +108,7 @@ inline T dot_row(const T* x, const T* y, std::int64_t n) {
   return lane_sum<T>(n, [x, y](std::int64_t i) { return x[i] * y[i]; });
 }
 
-// The largest element, `floor` at least. NaN is passed over.
+// The largest element, but at least `floor`. NaN is ignored.
 template <class T>
 inline T max_row(const T* x, std::int64_t n, T floor = -std::numeric_limits<T>::infinity()) {
   T lanes[kSumLanes];
@@ -126,20 +126,20 @@ inline T max_row(const T* x, std::int64_t n, T floor = -std::numeric_limits<T>::
   return result;
 }
 
-// Sum of e^(x[i] - shift).
+// The sum of e^(x[i] - shift).
 template <class T>
 inline T sum_exp_row(const T* x, std::int64_t n, T shift) {
   return lane_sum<T>(n, [x, shift](std::int64_t i) { return exp_of(x[i] - shift); });
 }
 
-// x[i] becomes e^(x[i] - shift); the sum of the results.
+// Replaces x[i] by e^(x[i] - shift) and returns the sum of the results.
 template <class T>
 inline T exp_and_sum_row(T* x, std::int64_t n, T shift) {
   return lane_sum<T>(n, [x, shift](std::int64_t i) { return x[i] = exp_of(x[i] - shift); });
 }
 
-// A row of storage type T as the type that arithmetic on it is done in, and back (rounded to nearest even, NaN kept: the bits
-// of BFloat16's own conversions).
+// Converts a row of storage type T to the type of arithmetic and back. Rounding is to nearest even and keeps NaN, with the same
+// bits as BFloat16's own conversions.
 template <class T>
 inline void load_row(Real<T>* out, const T* in, std::int64_t n) {
   if constexpr (sizeof(T) == sizeof(Real<T>)) {

@@ -1,4 +1,4 @@
-// AdamW with decoupled weight decay and bias correction (Loshchilov and Hutter, 2019), one parameter.
+// AdamW with decoupled weight decay and bias correction (Loshchilov and Hutter, 2019) for one parameter.
 #pragma once
 
 #include <cstdint>
@@ -9,55 +9,56 @@
 
 namespace octet::kernels {
 
-// What changes from step to step, in device memory: the host decides nothing within a step. Written by prepare_step, once per
-// step.
+// The values of a step that are known only on the device or change from step to step. prepare_step writes them once per step, in
+// device memory, so that the host need not wait within a step.
 struct StepScalars {
-  double loss_sum;         // over the tokens of the step
-  double token_count;
-  double grad_norm;        // of the mean gradient, before clipping
-  double grad_scale;       // clip factor / token count: what a summed gradient is multiplied by
+  double loss_sum;         // sum of the losses of the step's tokens
+  double token_count;      // number of tokens in loss_sum
+  double grad_norm;        // norm of the mean gradient, before clipping
+  double grad_scale;       // clip factor / token count; multiplies the summed gradient
   double learning_rate;
-  double bias_correction1; // 1 - beta1^t, t the number of updates made, this one included
-  double bias_correction2;
-  float found_inf;         // 1 when the loss or the gradient norm is not finite: nothing moves
+  double bias_correction1; // 1 - beta1^t; t counts the updates including this one
+  double bias_correction2; // 1 - beta2^t
+  float found_inf;         // 1 if the loss or the gradient norm is not finite; the step then changes nothing
   std::uint32_t step;      // number of this optimizer step; keys stochastic rounding
-  std::int32_t updates;    // t: updates made, this one included unless found_inf
+  std::int32_t updates;    // t; does not include this step if found_inf is 1
 };
 
 struct AdamW {
-  Tensor grad;      // [n] F32, BF16 or F64: the sum over tokens
-  Tensor weight;    // [n] F32 (master), F64, or BF16 (then rounded stochastically); updated
+  Tensor grad;      // [n] F32, BF16 or F64: the gradient summed over tokens
+  Tensor weight;    // [n] F32 (master weight), F64, or BF16, which is rounded stochastically; updated
   Tensor moment1;   // [n] F32, F64 or BF16 (rounded stochastically); updated
-  Tensor moment2;   // [n] likewise
+  Tensor moment2;   // [n] as moment1; updated
   Tensor value;     // [n] BF16 copy of an F32 weight, rounded to nearest; overwritten; optional
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   double weight_decay = 0.0;
-  // Stochastic rounding is keyed by (seed, step, subject, global element): any cut of a parameter gives the same bits.
+  // Stochastic rounding depends on (seed, step, subject, global
+  // element), so the bits do not depend on how a parameter is sharded.
   std::uint64_t seed = 0;
   std::uint32_t subject = 0;             // name_id of the parameter
-  GlobalElements elements = {};          // runs of columns in groups of 8
-  const StepScalars* scalars = nullptr;  // device
+  GlobalElements elements = {};          // columns must come in groups of 8
+  const StepScalars* scalars = nullptr;  // in device memory
 };
 // With g = grad * grad_scale:  w -= lr * decay * w;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
 //   w -= lr / bias_correction1 * m / (sqrt(v) / sqrt(bias_correction2) + epsilon).
-// In FP32 (F64 for F64 weights) and in torch.optim.AdamW's order of operations; factors that do not depend on the element in
-// F64, rounded once. The weight is moved by the moments as computed, before they are rounded to BF16. Moments are both of one
-// dtype: F64 with F64 weights, else F32 or BF16. Nothing is touched when scalars->found_inf is not 0.
+// Computed in FP32 (F64 for F64 weights) and in the order of operations of torch.optim.AdamW. Factors that are the same for all
+// elements are computed in F64 and rounded once. The update uses the moments before they are rounded to BF16. Both moments have
+// the same dtype: F64 with F64 weights, otherwise F32 or BF16. If scalars->found_inf is not 0, nothing is changed.
 void adamw(Queue& queue, const AdamW& op);
 
-// Completes the scalars of a step from the sums. Enqueue once per step, after the gradients are final.
+// Computes the scalars of a step from sums. Enqueue it once per step, after the gradients are final.
 //   mean = 1 / token_count;  grad_norm = sqrt(sum_squares) * mean;  found_inf = loss or norm not finite, or no token;
 //   clip = max_grad_norm > 0 ? min(1, max_grad_norm / (grad_norm + 1e-6)) : 1;  grad_scale = clip * mean;
 //   t = *updates + 1;  bias_correction = 1 - beta^t;  unless found_inf, *updates = t.
 struct PrepareStep {
-  const double* loss_total = nullptr;   // [2] device: sum of losses, number of tokens
-  const double* sum_squares = nullptr;  // [1] device: of the summed gradient, every parameter counted once
+  const double* loss_total = nullptr;   // [2] device: sum of the losses, number of tokens
+  const double* sum_squares = nullptr;  // [1] device: sum of squares of the summed gradient over all parameters
   double max_grad_norm = 0.0;           // 0: no clipping
   double beta1 = 0.9, beta2 = 0.95;
-  double learning_rate = 0.0;           // of this step
-  std::uint32_t step = 0;               // of this step
-  std::int32_t* updates = nullptr;      // device: the number of updates made so far. On the device because the host does not
-                                        // know in time which steps were skipped; part of a checkpoint
+  double learning_rate = 0.0;           // learning rate of this step
+  std::uint32_t step = 0;               // number of this step
+  std::int32_t* updates = nullptr;      // device: number of updates made so far; part of a checkpoint. It is on the device
+                                        // because the host learns too late which steps were skipped
   StepScalars* scalars = nullptr;       // device; overwritten
 };
 void prepare_step(Queue& queue, const PrepareStep& op);

@@ -11,7 +11,7 @@ namespace octet::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kElementsPerTask = 1 << 14;
-// Elements are worked on in pieces that stay in the first-level cache, as R whatever their storage.
+// Elements are processed in pieces that fit into the first-level cache, converted to R whatever their storage type.
 constexpr std::int64_t kPiece = 1024;
 
 template <class R>
@@ -29,7 +29,7 @@ struct Factors {
         epsilon(static_cast<R>(op.epsilon)) {}
 };
 
-// torch/optim/adamw.py, single tensor: mul_, lerp_, mul_ and addcmul_, sqrt and div and add_, addcdiv_.
+// The operations of torch/optim/adamw.py for a single tensor: mul_, lerp_, mul_ and addcmul_, sqrt and div and add_, addcdiv_.
 template <class R>
 void update(const R* __restrict grad, R* __restrict weight, R* __restrict moment1, R* __restrict moment2, std::int64_t count,
             const Factors<R>& f) {
@@ -45,7 +45,7 @@ void update(const R* __restrict grad, R* __restrict weight, R* __restrict moment
   }
 }
 
-// Elements [begin, begin + count) of `tensor` as R: where they are when they are R, else copied to `buffer`.
+// Elements [begin, begin + count) of `tensor` as R: in place if they are stored as R, otherwise converted into `buffer`.
 template <class R>
 R* load(const Tensor& tensor, std::int64_t begin, std::int64_t count, R* buffer) {
   if (tensor.dtype == kDTypeOf<R>) return tensor.as<R>() + begin;
@@ -56,7 +56,7 @@ R* load(const Tensor& tensor, std::int64_t begin, std::int64_t count, R* buffer)
   return buffer;
 }
 
-// Rounds stochastically what `load` copied; what it did not copy has been updated in place.
+// Rounds stochastically what `load` converted. What `load` left in place is already updated.
 template <class R>
 void store(const Tensor& tensor, std::int64_t begin, std::int64_t count, const R* values, const AdamW& op, RngStream stream) {
   if (tensor.dtype != DType::bf16) return;

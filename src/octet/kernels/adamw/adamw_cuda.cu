@@ -17,12 +17,12 @@ using octet::cuda::check_launch;
 using octet::cuda::stream_of;
 
 constexpr int kThreads = 256;
-// Blocks on a multiprocessor at a time: of FP32 a group is in more registers.
+// Blocks per multiprocessor: fewer for FP32 storage, because a group then needs more registers.
 template <class... T>
 constexpr int kBlocks = ((sizeof(T) == sizeof(float)) || ...) ? 3 : 4;
 
-// The key words of every round of Philox, for RngStream::round_weight, round_moment1 and round_moment2, whose first words agree.
-// They are parameters of the kernel and not worked out in it: a sum for each round would be a tenth of its instructions.
+// The key words of every round of Philox for RngStream::round_weight, round_moment1 and round_moment2, whose first words are
+// equal. They are kernel parameters because computing them in each round would take a tenth of the kernel's instructions.
 struct Keys {
   static constexpr std::uint32_t kRounds = 10;
   std::uint32_t first[kRounds], weight[kRounds], moment1[kRounds], moment2[kRounds];
@@ -44,12 +44,12 @@ struct Arguments {
   const G* grad;
   W* weight;
   M *moment1, *moment2;
-  BFloat16* value;  // or null
+  BFloat16* value;  // may be null
   std::int64_t count;
-  // Groups are of kWidth *global* elements, those of one Philox block; the first one begins `skip` elements before element 0.
+  // A group has kWidth *global* elements, those of one Philox block. The first group begins `skip` elements before element 0.
   std::int64_t skip, groups;
   std::uint64_t first_block;
-  GlobalElements elements;  // of kColumns
+  GlobalElements elements;  // used if kColumns
   bool aligned;
   double beta1, beta2, epsilon, weight_decay;
   Keys keys;
@@ -57,12 +57,12 @@ struct Arguments {
   const StepScalars* scalars;
 };
 
-// The quotients of update_fast are of numbers scaled by these.
+// update_fast computes its root and its quotient on values scaled by these factors.
 constexpr float kRootScale = 0x1p40f, kStepScale = 0x1p48f;
 
 struct Factors {
   float grad_scale, keep_weight, beta2, one_minus_beta1, one_minus_beta2, minus_step_size, sqrt_correction2, epsilon;
-  float scaled_step, scaled_correction, inverse_correction;  // of update_fast
+  float scaled_step, scaled_correction, inverse_correction;  // used by update_fast
   bool fast;
 };
 
@@ -84,7 +84,7 @@ __device__ Factors factors_of(const A& a) {
   return f;
 }
 
-// The operations of adamw_cpu.cpp, in their order.
+// The operations of adamw_cpu.cpp in the same order.
 __device__ void update_moments(float g, float& moment1, float& moment2, const Factors& f) {
   g *= f.grad_scale;
   moment1 = moment1 + f.one_minus_beta1 * (g - moment1);
@@ -107,13 +107,13 @@ __device__ float approximate_reciprocal(float x) {
   return result;
 }
 
-// The same bits without a branch, when `f.fast` and this returns true. The root and the quotient are those of __fsqrt_rn and
-// __fdiv_rn where these need no care of the range; the quotient by the constant correction is Markstein's, whose reciprocal is
-// rounded correctly. Care of the range is not needed because:
-// - The root is of v 2^80, at least 2^-69 for any v > 0, on which the 2^-126 added is lost. Of v = 0 it leaves a root below half
-//   a unit of epsilon's last place. Of v < 0, NaN or beyond 2^48 it makes NaN.
-// - The step is scaled by 2^48, so that no remainder underflows unless the step is below 2^-126 before the division and 2^-66
-//   after it. Whatever its bits then are, they are lost on a weight of 2^-40 and more. A step that overflows becomes NaN.
+// Computes the same bits as update() without branches, provided that `f.fast` is true and this function returns true. The root
+// and the quotient are computed as __fsqrt_rn and __fdiv_rn do in the range where these need no special cases. The quotient by
+// the constant correction uses Markstein's method with a correctly rounded reciprocal. No special cases are needed because:
+// - The root is that of v 2^80, which is at least 2^-69 for any v > 0, so that adding 2^-126 has no effect. For v = 0 the root
+//   is below half a unit in the last place of epsilon. For v < 0, NaN or above 2^48 the result is NaN.
+// - The step is scaled by 2^48, so no remainder underflows unless the step is below 2^-126 before the division and below 2^-66
+//   after it. The bits of such a step have no effect on a weight of at least 2^-40. A step that overflows becomes NaN.
 __device__ bool update_fast(float g, float& weight, float& moment1, float& moment2, const Factors& f) {
   update_moments(g, moment1, moment2, f);
   const float scaled = fmaf(moment2, kRootScale * kRootScale, 0x1p-126f);
@@ -132,7 +132,7 @@ __device__ bool update_fast(float g, float& weight, float& moment1, float& momen
   return fabsf(weight) >= 0x1p-40f;
 }
 
-// Rng::words.
+// The same as Rng::words.
 __device__ Philox4 random_words(std::uint64_t block, std::uint32_t step, std::uint32_t subject,
                                 const std::uint32_t (&first)[Keys::kRounds], const std::uint32_t (&second)[Keys::kRounds]) {
   Philox4 c{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step, subject};
@@ -140,13 +140,13 @@ __device__ Philox4 random_words(std::uint64_t block, std::uint32_t step, std::ui
   return c;
 }
 
-// Bits whose upper half is BFloat16::stochastic(value, half `i` % 2 of word `i` / 2), of any value but NaN.
+// Returns bits whose upper half is BFloat16::stochastic(value, half `i` % 2 of word `i` / 2), for any value except NaN.
 __device__ std::uint32_t stochastic_bits(float value, const Philox4& words, int i) {
   const std::uint32_t bits = __float_as_uint(value), word = words[i / 2];
   return i % 2 == 0 ? __dp2a_lo(word, 1u, bits) : bits + (word >> 16);
 }
 
-// As it is stored: FP32, or rounded to BF16 with the half-words of the group's Philox block (stochastic_rounding.h).
+// The values in storage type T: FP32, or BF16 rounded with the half-words of the group's Philox block (stochastic_rounding.h).
 template <class T, class A>
 __device__ Eight<T> rounded(const float (&values)[kWidth], const A& a, std::uint64_t block, std::uint32_t step,
                             const std::uint32_t (&keys)[Keys::kRounds]) {
@@ -163,7 +163,7 @@ __device__ Eight<T> rounded(const float (&values)[kWidth], const A& a, std::uint
   }
 }
 
-// A whole aligned group; false, and nothing is written, when update_fast does not serve.
+// Updates a whole aligned group. Returns false and writes nothing if update_fast is not valid for one of its elements.
 template <class A>
 __device__ bool update_group(const A& a, const Factors& factors, std::int64_t begin, std::uint64_t block, std::uint32_t step) {
   using W = std::remove_pointer_t<decltype(a.weight)>;
@@ -195,7 +195,7 @@ __device__ void store_rounded(T* to, float value, const Philox4& words, int i) {
   }
 }
 
-// Any group.
+// Updates any group, element by element.
 template <class A>
 __device__ __noinline__ void update_singly(const A& a, const Factors& factors, std::int64_t begin, std::uint64_t block,
                                            std::uint32_t step) {
@@ -216,7 +216,7 @@ __device__ __noinline__ void update_singly(const A& a, const Factors& factors, s
   }
 }
 
-// kColumns: the groups stand in runs, those of some columns of a matrix.
+// kColumns: the groups belong to some columns of a matrix (GlobalElements::run).
 template <bool kColumns, class G, class W, class M>
 __global__ void __launch_bounds__(kThreads, kBlocks<G, W, M>) adamw_kernel(const __grid_constant__ Arguments<G, W, M> a) {
   if (a.scalars->found_inf != 0.0f) return;
@@ -256,7 +256,7 @@ __global__ void prepare_step_kernel(const PrepareStep op) {
   s.updates = *op.updates;
 }
 
-// Calls f.template operator()<T>() for the types of a training state on a GPU.
+// Calls f.template operator()<T>() with the type T of a gradient, weight or moment; a GPU supports F32 and BF16.
 template <class F>
 void visit_state(const char* operand, DType dtype, F&& f) {
   if (dtype == DType::f32) return f.template operator()<float>();

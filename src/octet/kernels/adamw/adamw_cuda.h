@@ -1,4 +1,4 @@
-// The CUDA backend of adamw.h. Checked and counted in adamw.cpp.
+// The CUDA backend of adamw.h. adamw.cpp checks the operands and counts the work.
 #pragma once
 
 #include "octet/kernels/adamw/adamw.h"

@@ -1,5 +1,5 @@
-// The random numbers of stochastic rounding to BF16. They belong to the global element, so any cut of a parameter and any device
-// rounds to the same bits.
+// The random numbers for stochastic rounding to BF16. They depend on an element's global index, so every device and every
+// sharding of a parameter rounds to the same bits.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ inline std::uint32_t rounding_bits(const Rng& rng, std::uint64_t element, std::u
   return (words[half / 2] >> (16 * (half % 2))) & 0xFFFFu;
 }
 
-constexpr std::int64_t kRoundingBlocks = 16;  // Philox blocks made together, so that the rounds run in vectors
+constexpr std::int64_t kRoundingBlocks = 16;  // Philox blocks computed together, so that the rounds are vectorised
 constexpr std::int64_t kRoundingRun = kRoundingBlocks * 8;
 
-// bits[i] = rounding_bits(rng, first + i, step); `first` is a multiple of 8. Out of line: inlined into the loop that uses the
-// bits, g++ 12 makes code of a third of the speed.
+// Sets bits[i] = rounding_bits(rng, first + i, step); `first` is a multiple of 8. Not inline: if it is inlined into the loop
+// that uses the bits, g++ 12 generates code that is three times slower.
 void rounding_run(const Rng& rng, std::uint64_t first, std::uint32_t step, std::uint16_t (&bits)[kRoundingRun]);
 
 }  // namespace octet::kernels

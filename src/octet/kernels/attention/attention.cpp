@@ -48,7 +48,7 @@ AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const 
     require(documents > 0 || queue.target() != DeviceKind::cuda, "attention on CUDA: first_keys without a number of documents");
   }
 
-  // Tall tiles waste products above the diagonal, small ones calls of BLAS; measured for head dims 32 to 128.
+  // High tiles waste work above the diagonal; small tiles need more BLAS calls. Measured for head dims 32 to 128.
   constexpr std::int64_t kQueryBlock = 64, kKeyBlock = 256;
   AttentionPlan plan{};
   plan.batch = s.batch;
@@ -62,7 +62,7 @@ AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const 
   plan.q_block = std::min(kQueryBlock, plan.sq);
   plan.k_block = std::min(kKeyBlock, plan.sk);
   plan.converts = q.dtype == DType::bf16;
-  // Backward needs several tasks to occupy several cores; with few key/value heads they come from the query heads.
+  // Backward needs several tasks to use several cores. If there are few key/value heads, the query heads are divided into parts.
   constexpr std::int64_t kTasks = 8;
   const std::int64_t group = s.heads / s.kv_heads;
   plan.parts = 1;
@@ -70,13 +70,13 @@ AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const 
   return plan;
 }
 
-// Pairs of query and key that see each other, of one sequence and head.
+// The number of pairs of a query and a key that it sees, for one sequence and head.
 double visible_pairs(const AttentionPlan& plan) {
   const auto sq = static_cast<double>(plan.sq), sk = static_cast<double>(plan.sk);
   if (plan.visible == Visible::all) return sq * sk;
   const double causal = sq <= sk ? sq * (sk - sq) + sq * (sq + 1) / 2 : sk * (sk + 1) / 2;
   if (plan.window == 0) return causal;
-  // The last query has the most behind its window, each before it one less.
+  // The last query has the most keys before its window; each query before it has one fewer.
   const double most = std::max(0.0, sk - static_cast<double>(plan.window)), queries = std::min({most, sq, sk});
   return causal - (queries * most - queries * (queries - 1) / 2);
 }
@@ -112,7 +112,7 @@ std::int64_t AttentionPlan::backward_lane() const {
 }
 std::int64_t AttentionPlan::backward_partials() const { return parts == 1 ? 0 : backward_tasks() * 2 * sk * head_dim; }
 
-// Two products of head_dim for each visible pair.
+// Two GEMMs with head_dim multiply-adds for each visible pair.
 void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op) {
   const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.documents, op.o, op.lse);
   queue.count("attention_forward",
@@ -136,7 +136,7 @@ void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op)
 
 namespace {
 
-// Five products for each visible pair, S computed again among them.
+// Five GEMMs for each visible pair, including the recomputation of S.
 void run_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
   const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.documents, op.o, op.lse);
   check_rows("go", op.go, op.q, op.q.rows(), op.q.cols());
@@ -163,8 +163,8 @@ void run_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
   if (queue.kind() == DeviceKind::cpu) cpu::attention_backward(op, plan, memory);
 }
 
-// cuDNN's backward on documents takes memory by the strides of gK and gV, which are small here, and writes no key that is of no
-// document.
+// cuDNN's backward on documents needs a workspace that grows with the strides of gK and gV, so it gets packed tensors here. It
+// does not write the gradients of keys outside all documents, so these are zeroed first.
 void run_backward_on_documents(Queue& queue, Arena& scratch, const AttentionBackward& op) {
   const ArenaScope scope(scratch);
   AttentionBackward part = op;

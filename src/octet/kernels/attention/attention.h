@@ -1,15 +1,14 @@
-// Causal grouped-query attention, blocked: memory is linear in the sequence (Dao et al., FlashAttention-2, 2023).
+// Causal grouped-query attention, blocked, with memory linear in the sequence length (Dao, FlashAttention-2, 2023).
 //   S = scale * Q Kᵀ (masked), P = softmax(S), O = P V, lse = log sum exp S.
-// Token i of q may see token j of k when j <= i + (Sk - Sq): bottom-right alignment for unequal lengths. A query that
-// sees no key has o = 0, lse = -inf and no gradient. Work counts visible pairs only: 2 products forward, 5 backward.
-// `window` hides what lies further back: j > i + (Sk - Sq) - window, so that a query sees its own token and window - 1 before it
-// (Beltagy et al., Longformer, 2020). `first_keys` hides the beginning of the keys as well, so that documents of one sequence do
-// not see each other. The CPU passes over tiles of keys that no query of a block sees. Work is counted as without `first_keys`:
-// it depends on the data. Gradients of part of the keys are those of a call on them with o and lse of all.
-// On CUDA: BF16 alone, head_dim a multiple of 8 up to 256, Sq <= Sk where not all is visible, and rows that begin at multiples of 16
-// bytes.
-// With first_keys queries of equal ones that follow each other are a document (attention_documents.h); documents share no key,
-// head_dim is a multiple of 16, and `deterministic` is refused.
+// Query i sees key j if j <= i + (Sk - Sq), so unequal lengths are aligned at the bottom right. A query that sees no key has
+// o = 0, lse = -inf and no gradient. `window` further requires j > i + (Sk - Sq) - window: a query sees its own token and the
+// window - 1 tokens before it (Beltagy et al., Longformer, 2020). `first_keys` hides each query's keys before a given one, so
+// that the documents of a sequence do not see each other.
+//   work       counts only visible pairs: 2 GEMMs forward, 5 backward. It ignores `first_keys`, which depends on the data
+//   gradients  a backward call on some of the keys, with o and lse of all keys, gives the gradients of those keys
+//   CUDA       BF16 only; head_dim a multiple of 8 up to 256; Sq <= Sk unless Visible::all; rows start at multiples of 16 bytes
+//   CUDA with first_keys  consecutive queries with equal first_keys form a document (attention_documents.h); documents share no
+//              key; head_dim is a multiple of 16; `deterministic` is rejected
 #pragma once
 
 #include <string>
@@ -22,7 +21,7 @@ namespace octet::kernels {
 
 enum class Visible : std::uint8_t {
   causal,
-  all,  // every query sees every key; with neither window nor first_keys
+  all,  // every query sees every key; requires window = 0 and no first_keys
 };
 
 struct AttentionShape {
@@ -31,24 +30,24 @@ struct AttentionShape {
   std::int64_t kv_heads = 1;  // G, divides H: query head h reads key/value head h / (H / G)
   std::int64_t head_dim = 1;  // K
   double scale = 1.0;         // usually 1 / sqrt(K)
-  std::int64_t window = 0;    // keys that a query sees at most; 0: all before it
+  std::int64_t window = 0;    // largest number of keys that a query sees; 0: no limit
   Visible visible = Visible::causal;
-  // On CUDA: the backward pass that gives the same bits every time; slower, and its scratch grows with the square of the
-  // sequence. The CPU always is.
+  // On CUDA: use the backward pass that gives the same bits every time. It is slower and its scratch grows with the square of the
+  // sequence length. The CPU is always deterministic.
   bool deterministic = false;
 };
 
 struct AttentionForward {
   AttentionShape shape;
-  Tensor q;           // [B Sq, H K]  BF16, F32 or F64; rows may be strided (a slice of packed QKV), so too k and v
+  Tensor q;           // [B Sq, H K]  BF16, F32 or F64; rows of q, k and v may be strided (slices of packed QKV)
   Tensor k;           // [B Sk, G K]
   Tensor v;           // [B Sk, G K]
-  Tensor first_keys;  // [B Sq] I32, or absent: token i of q sees no key of its sequence before this one
-  std::int64_t keys_before = 0;  // keys of the sequence that stand before the first of k: first_keys counts them
-  std::int64_t documents = 0;    // with first_keys, which lie on the device: how many documents the call has at most
+  Tensor first_keys;  // [B Sq] I32, optional: query i sees no key of its sequence before this one
+  std::int64_t keys_before = 0;  // keys of the sequence before k's first; first_keys includes them
+  std::int64_t documents = 0;    // with first_keys on CUDA: an upper bound of the number of documents
   Tensor o;           // [B Sq, H K]  overwritten
-  Tensor lse;  // [B H, Sq]    F32 (F64 for F64); overwritten; natural logarithm. With first_keys CUDA keeps it as [B Sq, H] in the
-               //              same memory: only attention_backward on the same device reads it
+  Tensor lse;  // [B H, Sq]    F32 (F64 for F64); overwritten; natural logarithm. With first_keys, CUDA stores it as [B Sq, H] in
+               //              the same memory, so only attention_backward on the same device can read it
 };
 void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op);
 
@@ -59,16 +58,16 @@ struct AttentionBackward {
   std::int64_t keys_before = 0, documents = 0;
   Tensor o, lse;
   Tensor go;                           // [B Sq, H K]
-  Tensor gq, gk, gv;                   // as q, k, v; overwritten; rows may be strided
+  Tensor gq, gk, gv;                   // shaped as q, k, v; overwritten; rows may be strided
 };
 void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op);
 
-// Whether the window is shorter than sk keys.
+// Whether the window hides any of sk keys.
 bool attention_hides_keys(const AttentionShape& shape, std::int64_t sk);
-// How many of the first of sk keys no query of sq sees, because of the window.
+// The number of the first of sk keys that none of sq queries sees because of the window.
 std::int64_t attention_unseen_keys(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
 
-// "cuDNN 9.19.0"; empty without the CUDA backend.
+// "cuDNN 9.19.0", or "" without the CUDA backend.
 std::string attention_library_version();
 
 }  // namespace octet::kernels

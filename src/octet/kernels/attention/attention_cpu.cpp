@@ -15,7 +15,7 @@ namespace {
 template <class T>
 constexpr bool kConverts = !std::is_same_v<T, Real<T>>;
 
-// Gives out pieces of a lane's memory, one after the other.
+// Divides a lane's memory into consecutive pieces.
 template <class R>
 class Pieces {
  public:
@@ -30,7 +30,7 @@ class Pieces {
   R* next_;
 };
 
-// Columns [column, ...) of the rows of a tensor from `row` on.
+// The rows of a tensor from `row` on, without the columns before `column`.
 template <class T>
 struct Rows {
   T* data;
@@ -40,7 +40,7 @@ struct Rows {
   T* operator[](std::int64_t i) const { return data + i * stride; }
 };
 
-// [count, width] as BLAS reads it: as it lies, or converted into `memory`.
+// [count, width] in the form that BLAS reads: in place, or converted into `memory`.
 template <class T>
 BlasMatrix<Real<T>> matrix(const Rows<T>& rows, std::int64_t count, std::int64_t width, Real<T>* memory) {
   if constexpr (kConverts<T>) {
@@ -62,12 +62,12 @@ BlasMatrix<R> from_row(BlasMatrix<R> x, std::int64_t row) {
   return x;
 }
 
-// Which of the keys of a tile a query sees: [begin, end), {0, 0} for none.
+// The keys of a tile that a query sees: [begin, end), or {0, 0} if it sees none.
 struct SeenKeys {
   std::int64_t begin, end;
 };
 
-// What the queries of a sequence see.
+// Computes which keys the queries of a sequence see.
 class Mask {
  public:
   template <class Op>
@@ -76,15 +76,15 @@ class Mask {
         first_keys_(op.first_keys ? op.first_keys.template as<std::int32_t>() + b * plan.sq : nullptr),
         keys_before_(op.keys_before) {}
 
-  // Of the keys [first, first + width), by query `i`.
+  // Which of the keys [first, first + width) query `i` sees.
   SeenKeys operator()(std::int64_t i, std::int64_t first, std::int64_t width) const {
     const std::int64_t end = std::clamp<std::int64_t>(i + plan_.offset() + 1 - first, 0, width);
     const std::int64_t document = first_keys_ ? first_keys_[i] - keys_before_ : 0;
     const std::int64_t begin = std::max<std::int64_t>(std::max(document, first_in_window(i)) - first, 0);
     return begin < end ? SeenKeys{begin, end} : SeenKeys{0, 0};
   }
-  // Where the first tile begins of which the queries [begin, begin + rows) see something. Tiles are where they are without a
-  // mask.
+  // The beginning of the first tile of which one of the queries [begin, begin
+  // + rows) sees a key. A mask does not change the boundaries of tiles.
   std::int64_t first_tile(std::int64_t begin, std::int64_t rows) const {
     const std::int64_t document =
         first_keys_ ? *std::min_element(first_keys_ + begin, first_keys_ + begin + rows) - keys_before_ : 0;
@@ -99,8 +99,8 @@ class Mask {
   std::int64_t keys_before_;
 };
 
-// Logits before the first visible one and behind the last become -inf up to a whole number of vectors, whose exp is 0: a tail
-// would cost as much as several vectors. The length up to there.
+// Sets the logits before the first visible key and after the last one to -inf, up to a whole number of vectors. Their exp is 0.
+// Handling the remainder separately would cost as much as several vectors. Returns the padded length.
 template <class R>
 std::int64_t pad_row(R* row, SeenKeys seen) {
   const std::int64_t padded = round_up(seen.end, kSumLanes);
@@ -109,7 +109,7 @@ std::int64_t pad_row(R* row, SeenKeys seen) {
   return padded;
 }
 
-// One block of queries of one head, over its keys from left to right with a running maximum.
+// Processes one block of queries of one head: goes over its keys from left to right with a running maximum (online softmax).
 template <class T>
 void forward_block(const AttentionForward& op, const AttentionPlan& plan, std::int64_t b, std::int64_t h, std::int64_t begin,
                    Real<T>* memory) {
@@ -149,7 +149,7 @@ void forward_block(const AttentionForward& op, const AttentionPlan& plan, std::i
       std::fill(row + padded, row + std::max(padded, width), R(0));
       if (seen.end == 0) continue;
       const R shift = max_row(row, padded, largest[i]);
-      // Only -inf so far: any finite shift makes each term 0.
+      // If all logits so far are -inf, any finite shift makes each term 0.
       const R added = exp_and_sum_row(row, padded, std::isinf(shift) && shift < 0 ? R(0) : shift);
       if (shift > largest[i]) {
         const R correction = exp_of(largest[i] - shift);
@@ -167,7 +167,7 @@ void forward_block(const AttentionForward& op, const AttentionPlan& plan, std::i
   R* const lse = op.lse.as<R>() + (b * plan.heads + h) * op.lse.row_stride + begin;
   for (std::int64_t i = 0; i < rows; ++i) {
     const R total = sum[i];
-    if (total != 0) {  // NaN too
+    if (total != 0) {  // true also for NaN
       for (std::int64_t c = 0; c < dim; ++c) o[i * dim + c] /= total;
     }
     store_row(out[i], o + i * dim, dim);
@@ -175,14 +175,14 @@ void forward_block(const AttentionForward& op, const AttentionPlan& plan, std::i
   }
 }
 
-// What a task of backward keeps while it goes over its heads and blocks of queries.
+// The memory in which a backward task goes over its heads and blocks of queries.
 template <class R>
 struct BackwardMemory {
-  R *q, *go;  // converted blocks of queries
+  R *q, *go;  // blocks of queries, converted
   R *gq, *p, *dp;
   R* delta;            // rowsum(gO O)
   BlasMatrix<R> k, v;  // [sk, dim] of the key/value head
-  R *gk, *gv;          // [sk, dim], sums so far
+  R *gk, *gv;          // [sk, dim], accumulated
 };
 
 template <class T>
@@ -195,7 +195,7 @@ void backward_block(const AttentionBackward& op, const AttentionPlan& plan, std:
   const BlasMatrix<R> q = matrix(Rows<T>(op.q, token, h * dim), rows, dim, memory.q);
   const BlasMatrix<R> go = matrix(Rows<T>(op.go, token, h * dim), rows, dim, memory.go);
   const R* const lse = op.lse.as<R>() + (b * plan.heads + h) * op.lse.row_stride + begin;
-  // gQ's memory is free until the first product is added to it.
+  // gQ's memory is not used until the first GEMM adds to it.
   const BlasMatrix<R> o = matrix(Rows<T>(op.o, token, h * dim), rows, dim, memory.gq);
   for (std::int64_t i = 0; i < rows; ++i) memory.delta[i] = dot_row(go.data + i * go.stride, o.data + i * o.stride, dim);
   std::fill_n(memory.gq, rows * dim, R(0));
@@ -211,7 +211,7 @@ void backward_block(const AttentionBackward& op, const AttentionPlan& plan, std:
     for (std::int64_t i = 0; i < rows; ++i) {
       R* const p = memory.p + i * stride;
       R* const dp = memory.dp + i * stride;
-      // A row of which forward saw only -inf has no gradient, like one that sees nothing.
+      // If all logits of a row are -inf, the row has no gradient, like a query that sees no key.
       const bool empty = std::isinf(lse[i]) && lse[i] < 0;
       const SeenKeys seen = empty ? SeenKeys{0, 0} : mask(begin + i, first, width);
       const R delta = memory.delta[i], shift = lse[i];
@@ -221,7 +221,7 @@ void backward_block(const AttentionBackward& op, const AttentionPlan& plan, std:
         dp[j] = p[j] * (dp[j] - delta);
       }
       std::fill(p + seen.end, p + width, R(0));
-      std::fill(dp, dp + seen.begin, R(0));  // what stood there may be anything
+      std::fill(dp, dp + seen.begin, R(0));  // this memory may hold anything
       std::fill(dp + seen.end, dp + width, R(0));
     }
     const BlasMatrix<R> p{memory.p, stride}, ds{memory.dp, stride};
@@ -302,7 +302,7 @@ void backward(const AttentionBackward& op, const AttentionPlan& plan, const Atte
 void attention_forward(const AttentionForward& op, const AttentionPlan& plan, const AttentionScratch& scratch) {
   visit_float(op.q.dtype, [&]<class T>() {
     for_each_task(scratch.lanes, plan.forward_tasks(), [&](std::int64_t lane, std::int64_t task) {
-      // The last blocks of queries see the most keys: they come first, so that no thread is left with a long one.
+      // The last blocks of queries see the most keys. They come first, so that no thread is left with a long task at the end.
       const std::int64_t block = plan.q_blocks() - 1 - task % plan.q_blocks(), head = task / plan.q_blocks();
       const std::int64_t b = head / plan.heads, h = head % plan.heads;
       Real<T>* memory = static_cast<Real<T>*>(scratch.lane) + lane * plan.forward_lane();

@@ -24,12 +24,12 @@ namespace {
 namespace fe = cudnn_frontend;
 using Description = fe::graph::Tensor_attributes;
 
-// cuDNN knows a tensor by the number of its operand, and takes their pointers in this order.
+// cuDNN identifies a tensor by a number (uid). These are the uids of the operands; pointers are passed in this order.
 enum Operand : std::int64_t { kQ, kK, kV, kO, kLse, kGo, kGq, kGk, kGv };
 static_assert(kAttentionOperands == kGv + 1);
-// Of documents: how many queries and keys each has, and where it begins in each operand.
+// uids for documents: the number of queries and keys of each, and the offsets at which they begin in each operand.
 constexpr std::int64_t kQueries = kGv + 1, kKeys = kQueries + 1, kOffsets = kKeys + 1;
-using Operands = std::span<const Tensor>;  // up to kLse forward, up to kGv backward
+using Operands = std::span<const Tensor>;  // up to kLse in the forward pass, up to kGv in the backward pass
 
 bool is_backward(Operands x) { return x.size() > kGo; }
 const char* name_of(Operands x) { return is_backward(x) ? "attention backward" : "attention forward"; }
@@ -37,9 +37,9 @@ const Tensor& of(Operands x, Operand operand) { return x[static_cast<std::size_t
 
 struct Problem {
   AttentionShape shape;
-  std::int64_t sq, sk;   // tokens of a sequence in q, in k and v
-  std::int64_t window;   // 0: none that hides a key
-  std::int64_t entries;  // for documents; 0: without a document mask
+  std::int64_t sq, sk;   // tokens of a sequence in q; in k and v
+  std::int64_t window;   // 0: no window that hides a key
+  std::int64_t entries;  // number of entries for documents; 0 without documents
 
   template <class Op>
   explicit Problem(const Op& op)
@@ -62,11 +62,11 @@ void check(cudnnStatus_t status, const char* call) {
 }
 void check(fe::error_t result, const Problem& p, Operands x) {
   if (result.is_good()) return;
-  const std::string message = result.get_message();  // below its first line stands what each engine said
+  const std::string message = result.get_message();  // the further lines give the message of each engine
   fail(ExitCode::internal, "cuDNN ", cudnnGetVersion(), ": ", name_of(x), " of ", p, ": ", message.substr(0, message.find('\n')));
 }
 
-// What can be known without a GPU, so that the meta device says it before any step.
+// Checks what is known without a GPU, so that the meta device reports it before the first step.
 void check_supported(const Problem& p, DType dtype) {
   require(dtype == DType::bf16, "attention on CUDA reads bf16, not ", octet::name_of(dtype));
   require(0 < p.sq && (p.sq <= p.sk || p.shape.visible == Visible::all), "attention on CUDA: ", p, ": a query sees no key");
@@ -80,25 +80,25 @@ void check_supported(const Problem& p, DType dtype) {
 
 bool has_keys(std::int64_t operand) { return operand == kK || operand == kV || operand == kGk || operand == kGv; }
 
-// Elements from a row of an operand to the next; the log-sum-exp of documents lies by token.
+// Elements between rows of an operand. With documents, the log-sum-exp is stored by token.
 std::int64_t row_stride(Operands x, std::int64_t operand) {
   const Tensor& rows = x[static_cast<std::size_t>(operand)];
   return operand == kLse ? rows.elements() / of(x, kQ).rows() : rows.row_stride;
 }
 
-// The first operand whose offsets are this one's.
+// The first operand with the same offsets as this one.
 std::int64_t offsets_of(Operands x, std::int64_t operand) {
   std::int64_t same = 0;
   while (has_keys(same) != has_keys(operand) || row_stride(x, same) != row_stride(x, operand)) ++same;
   return same;
 }
 
-// A graph in the making: the tensors that say where documents are, each made once.
+// Builds a cuDNN graph. It creates each tensor that describes the documents once.
 class Builder {
  public:
   Builder(fe::graph::Graph& graph, const Problem& p, Operands x) : graph_(graph), problem_(p), operands_(x) {}
 
-  // Rows of heads side by side as cuDNN numbers them: [B, heads, tokens, head_dim], where a document is one of B.
+  // Rows that contain several heads, in cuDNN's order of dims: [B, heads, tokens, head_dim]. With documents, B counts documents.
   Description& describe_rows(Description& to, Operand operand) {
     const Tensor& rows = of(operands_, operand);
     const std::int64_t tokens = rows.rows() / problem_.shape.batch, dim = problem_.shape.head_dim;
@@ -107,8 +107,8 @@ class Builder {
         .set_stride({tokens * rows.row_stride, dim, rows.row_stride, 1});
     return with_offsets(to, operand);
   }
-  // Before version 9.26 some of cuDNN's backward kernels read it as [B, H, Sq] whatever strides are declared, unless there are
-  // offsets: with them it is [tokens, H].
+  // Before version 9.26, some backward kernels of cuDNN ignore the strides
+  // and read lse as [B, H, Sq]. If there are offsets, they read [tokens, H].
   Description& describe_lse(Description& to) {
     const std::int64_t heads = problem_.shape.heads, sq = problem_.sq;
     to.set_uid(kLse).set_dim({batch(), heads, sq, 1}).set_data_type(fe::DataType_t::FLOAT);
@@ -154,8 +154,8 @@ class Builder {
   std::map<std::int64_t, std::shared_ptr<Description>> arrays_;
 };
 
-// With equal lengths both alignments are the same mask; the first is the common one. A left bound of n shows the n keys that end
-// with the diagonal.
+// For equal lengths, both alignments give the same mask; the top-left one is used because it is common. A left bound of n lets a
+// query see the n keys up to the diagonal.
 template <class Attributes>
 Attributes masked(const Problem& p) {
   Attributes attributes;
@@ -180,7 +180,7 @@ void add_backward(fe::graph::Graph& graph, const Problem& p, Operands x) {
   Builder builder(graph, p, x);
   auto attributes = masked<fe::graph::SDPA_backward_attributes>(p).set_deterministic_algorithm(p.shape.deterministic);
   builder.add_documents(attributes);
-  // Without these cuDNN takes memory for as many sequences as there are documents.
+  // Without these, cuDNN's workspace has room for as many full sequences as there are documents.
   if (p.entries > 0) attributes.set_max_total_seq_len_q(of(x, kQ).rows()).set_max_total_seq_len_kv(of(x, kK).rows());
   const auto [gq, gk, gv] = graph.sdpa_backward(builder.input(kQ), builder.input(kK), builder.input(kV), builder.input(kO),
                                                 builder.input(kGo), builder.lse(), attributes);
@@ -189,7 +189,7 @@ void add_backward(fe::graph::Graph& graph, const Problem& p, Operands x) {
   builder.describe_rows(*gv, kGv).set_output(true);
 }
 
-// cuDNN's handle and the plans made so far, one for each shape and placement of rows.
+// cuDNN's handle and the plans made so far: one for each shape and placement of rows.
 class AttentionLibrary final : public octet::cuda::Extension {
  public:
   explicit AttentionLibrary(Device&) {
@@ -198,12 +198,12 @@ class AttentionLibrary final : public octet::cuda::Extension {
     handle_.reset(handle);
   }
 
-  // `scratch` has room for `bytes`; `documents` is nullptr without a document mask.
+  // `scratch` has `bytes` bytes. `documents` is nullptr without documents.
   void run(Queue& queue, const Problem& p, Operands x, const DocumentArrays* documents, void* scratch, std::size_t bytes) {
     std::unique_ptr<fe::graph::Graph>& plan = plans_[key_of(p, x)];
     if (!plan) plan = make_plan(p, x, bytes);
     check(cudnnSetStream(handle_.get(), octet::cuda::stream_of(queue)), "cudnnSetStream");
-    std::vector<void*> pointers;  // by uid
+    std::vector<void*> pointers;  // indexed by uid
     for (const Tensor& operand : x) pointers.push_back(operand.data);
     if (documents) {
       pointers.insert(pointers.end(), {documents->queries, documents->keys});
@@ -312,7 +312,7 @@ void attention_backward(Queue& queue, const AttentionBackward& op, void* scratch
 }
 
 std::string attention_library_version() {
-  const std::size_t version = cudnnGetVersion();  // 91900: 9.19.0
+  const std::size_t version = cudnnGetVersion();  // 91900 is version 9.19.0
   return concat("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 

@@ -1,4 +1,4 @@
-// The CUDA backend of attention.h: cuDNN. Shapes have been checked and scratch given out in attention.cpp.
+// The CUDA backend of attention.h, with cuDNN. attention.cpp checks the shapes and allocates the scratch.
 #pragma once
 
 #include "octet/kernels/attention/attention.h"
@@ -7,8 +7,9 @@ namespace octet::kernels {
 
 namespace cuda {
 
-// Scratch from the shape alone, so that the meta device gives out the same; that cuDNN does not ask for more is checked.
-// Throws Error{config} for a head_dim that cuDNN has no kernels for: the meta device says so before any step.
+// Bytes of scratch. They follow from the shape alone, so that the meta device allocates
+// the same; a call checks that cuDNN asks for no more. Throws Error{config} if cuDNN has
+// no kernels for the head_dim, so the meta device reports this before the first step.
 std::size_t attention_forward_bytes(const AttentionForward& op);
 std::size_t attention_backward_bytes(const AttentionBackward& op);
 void attention_forward(Queue& queue, const AttentionForward& op, void* scratch);

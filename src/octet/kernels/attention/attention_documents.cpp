@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kAlignment = 16;
 
-// Bytes of the arrays of n entries one after the other.
+// The sizes in bytes of the arrays of n entries, which are stored one after another.
 struct Sizes {
   std::int64_t counts, row;
   explicit Sizes(std::int64_t n)

@@ -1,6 +1,7 @@
-// Documents as cuDNN takes them: its batch holds an entry for each, of the queries of a call that are its own and of the keys
-// that the last of them sees, down to the document's first. Where an entry begins in each operand is an array in device memory,
-// so no document needs a plan of its own; their number is rounded up to a power of 2, and entries behind the last are empty.
+// Documents in the form in which cuDNN takes them. cuDNN's batch has one entry per document. An entry consists of the document's
+// queries in this call and of the keys from the document's first key to the last one that these queries see. Arrays in device
+// memory say where each entry begins in each operand, so documents of different lengths use the same plan. The number of entries
+// is rounded up to a power of 2; entries after the last document are empty.
 #pragma once
 
 #include <array>
@@ -12,18 +13,18 @@ namespace octet::kernels {
 
 inline constexpr std::size_t kAttentionOperands = 9;  // q, k, v, o, lse, go, gq, gk, gv
 
-// Memory for DocumentArrays of any number of entries that so many queries can have.
+// Bytes for DocumentArrays with as many entries as `queries` queries can have.
 std::size_t document_arrays_bytes(std::int64_t queries);
 
-// Entries of a call whose caller knows of at most `documents`.
+// The number of entries for a call with at most `documents` documents.
 std::int64_t document_entries(std::int64_t documents, std::int64_t queries);
 
-// The arrays of n entries in memory of document_arrays_bytes(), each at a multiple of 16 bytes.
+// Arrays for n entries, in memory of document_arrays_bytes(). Each array begins at a multiple of 16 bytes.
 struct DocumentArrays {
-  std::int32_t* begins;   // [n + 1] first query of each; behind the last, all queries
-  std::int32_t* queries;  // [n]
-  std::int32_t* keys;     // [n]
-  std::int64_t* offsets;  // [operands, row] elements from an operand's first row to the entry's, n + 1 of each row
+  std::int32_t* begins;   // [n + 1] first query of each entry; after the last document, the number of queries
+  std::int32_t* queries;  // [n] number of queries of each entry
+  std::int32_t* keys;     // [n] number of keys of each entry
+  std::int64_t* offsets;  // [operands, row] elements from an operand's first row to the entry's; n + 1 used per row
   std::int64_t row;
 
   DocumentArrays(void* memory, std::int64_t n);
@@ -37,9 +38,9 @@ struct FindDocuments {
   std::int64_t keys_before = 0;
   std::int64_t batch = 1, sq = 0, sk = 0;
   std::int64_t entries = 1;
-  std::array<std::int64_t, kAttentionOperands> strides = {};  // elements from row to row of each operand; 0: there is none
+  std::array<std::int64_t, kAttentionOperands> strides = {};  // elements between rows of each operand; 0 if the operand is absent
 };
-// Fills `to`. More documents than entries end the process.
+// Fills `to`. If there are more documents than entries, the kernel traps and the process ends.
 void find_documents(Queue& queue, const FindDocuments& op, const DocumentArrays& to);
 
 }  // namespace cuda

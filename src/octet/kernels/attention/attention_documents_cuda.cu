@@ -15,10 +15,10 @@ struct Call {
   std::int64_t strides[kAttentionOperands];
 };
 
-// K, V and their gradients have keys for rows, all others queries.
+// Whether the rows of an operand are keys (K, V and their gradients) or queries (all others).
 __device__ bool has_keys(std::size_t operand) { return operand == 1 || operand == 2 || operand >= 7; }
 
-// One block: the first queries of documents are numbered by a running count of them.
+// Runs in one block. Numbers the first queries of documents by a running count.
 __global__ void __launch_bounds__(kThreads) find_kernel(Call call, DocumentArrays to) {
   __shared__ int of_warp[kWarps];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kLanes, lane = thread % kLanes;
@@ -38,9 +38,9 @@ __global__ void __launch_bounds__(kThreads) find_kernel(Call call, DocumentArray
     const int number = found + before + __popc(in_warp & ((1u << lane) - 1));
     if (begins && number < call.entries) to.begins[number] = static_cast<std::int32_t>(i);
     found += all;
-    __syncthreads();  // before of_warp is written again
+    __syncthreads();  // of_warp is written again in the next iteration
   }
-  // Some documents would be left out without a word.
+  // Otherwise, documents would be ignored silently.
   if (found > call.entries) __trap();
   for (int n = found + thread; n <= call.entries; n += kThreads) to.begins[n] = static_cast<std::int32_t>(queries);
   __syncthreads();

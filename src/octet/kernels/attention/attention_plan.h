@@ -1,5 +1,5 @@
-// How attention is cut and what it needs of scratch: from shapes, dtypes and the number of threads alone, so that the meta device
-// gives out the same memory. The number of threads changes only how many tasks are under way at once, never a cut.
+// How the CPU divides attention into blocks, and its scratch. The plan depends only on shapes, dtypes and the number of threads,
+// so the meta device allocates the same memory. The number of threads changes how many tasks run at once, but never the blocks.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +10,28 @@ namespace octet::kernels {
 
 struct AttentionPlan {
   std::int64_t batch, heads, kv_heads, head_dim;
-  std::int64_t sq, sk;            // tokens of a sequence in q, in k and v
-  std::int64_t window;            // keys that a query sees at most; 0: all before it
+  std::int64_t sq, sk;            // tokens of a sequence in q; in k and v
+  std::int64_t window;            // largest number of keys that a query sees; 0: no limit
   Visible visible;
-  std::int64_t q_block, k_block;  // S is made in tiles [q_block, k_block]
-  bool converts;                  // storage is not what arithmetic is done in
-  // Backward: the query heads of a key/value head are cut into `parts`, whose gK and gV are summed at the end.
+  std::int64_t q_block, k_block;  // S is computed in tiles [q_block, k_block]
+  bool converts;                  // the storage type is not the type of arithmetic (BF16)
+  // Backward: the query heads of a key/value head are divided into
+  // `parts`. Each has its own gK and gV, which are summed at the end.
   std::int64_t parts = 1;
 
   std::int64_t offset() const { return visible == Visible::all ? sk : sk - sq; }  // query i sees keys up to i + offset
   std::int64_t q_blocks() const;
-  std::int64_t row_length() const;  // k_block, padded to whole vectors
+  std::int64_t row_length() const;  // k_block, rounded up to whole vectors
   std::int64_t heads_per_part() const { return heads / kv_heads / parts; }
   std::int64_t forward_tasks() const { return batch * heads * q_blocks(); }
   std::int64_t backward_tasks() const { return batch * kv_heads * parts; }
-  // Elements of Real<dtype>.
+  // Numbers of elements of type Real<dtype>.
   std::int64_t forward_lane() const;
   std::int64_t backward_lane() const;
-  std::int64_t backward_partials() const;  // [batch, kv_heads, parts, 2, sk, head_dim], none for one part
+  std::int64_t backward_partials() const;  // [batch, kv_heads, parts, 2, sk, head_dim]; 0 if there is one part
 };
 
-// `lane` has room for `lanes` times forward_lane() or backward_lane().
+// `lane` has room for `lanes` times forward_lane() or backward_lane() elements.
 struct AttentionScratch {
   void* lane = nullptr;
   std::int64_t lanes = 1;

@@ -9,9 +9,9 @@
 namespace octet::kernels {
 namespace {
 
-constexpr std::int64_t kSlack = std::int64_t{1} << 20;  // cuDNN asks for a few hundred bytes beside what is counted here
+constexpr std::int64_t kSlack = std::int64_t{1} << 20;  // cuDNN needs a few hundred bytes more than the formulas below
 
-// Backward passes in BF16 on an H200, 2026-11-20.
+// Measured on an H200 with backward passes in BF16 (2026-11-20).
 constexpr AttentionWorkspaceRow kTable[] = {
     {"9.19", 1, 32, 8, 128, 8192, 8192, false, 257},   {"9.19", 2, 32, 8, 128, 8192, 8192, false, 514},
     {"9.19", 1, 32, 8, 128, 16384, 16384, false, 514}, {"9.19", 2, 32, 8, 128, 16384, 16384, false, 1028},
@@ -33,8 +33,9 @@ const AttentionWorkspaceRow* find_attention_workspace(const AttentionShape& s, s
 
 std::size_t attention_forward_workspace() { return kSlack; }
 
-// For each query head: rowsum(gO O); gQ in FP32, which blocks of keys add to in any order, or all of dS in BF16 in whole tiles,
-// which makes the order fixed; and with fewer key/value heads gK and gV before their sum.
+// For each query head: rowsum(gO O), and either gQ in FP32, to which blocks of keys add in
+// any order, or, for a fixed order, all of dS in BF16 in whole tiles. With fewer key/value
+// heads than query heads, also gK and gV of each query head before they are summed.
 std::size_t attention_backward_workspace(const AttentionShape& s, std::int64_t sq, std::int64_t sk) {
   std::int64_t bytes = sq * 4;
   bytes += s.deterministic ? round_up(sq, 64) * round_up(sk, 128) * 2 : sq * s.head_dim * 4;
@@ -42,13 +43,13 @@ std::size_t attention_backward_workspace(const AttentionShape& s, std::int64_t s
   return static_cast<std::size_t>(s.batch * s.heads * bytes + kSlack);
 }
 
-// A KiB for each entry that there could be, a guess at what the kernels keep of each.
+// Assumes 1 KiB for each possible entry; this is a guess of what the kernels store per entry.
 std::size_t document_forward_workspace(std::int64_t queries) {
   return static_cast<std::size_t>(kSlack + document_entries(queries, queries) * 1024);
 }
 
-// rowsum(gO O); gQ in FP32, which lies as gQ does; and with fewer key/value heads gK and gV before their sum, for which cuDNN
-// Frontend takes 4 bytes an element.
+// rowsum(gO O); gQ in FP32 with the row stride of gQ; and with fewer key/value heads than query heads gK and gV of each query
+// head, for which cuDNN Frontend needs 4 bytes per element.
 std::size_t document_backward_workspace(const AttentionShape& s, std::int64_t queries, std::int64_t keys,
                                         std::int64_t gq_stride) {
   std::int64_t bytes = queries * (s.heads + gq_stride) * 4;

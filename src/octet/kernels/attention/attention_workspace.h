@@ -1,6 +1,6 @@
-// What cuDNN takes beside the operands of attention on a Hopper GPU. The meta device and the GPU give out the same; that cuDNN
-// does not ask for more is checked when it is called. Where a row of the table holds the shape it is measured, elsewhere the
-// formula that gives every row is an estimate.
+// The workspace that cuDNN needs for attention on a Hopper GPU, in addition to the operands. The meta device and the GPU
+// allocate the same size, and a call checks that cuDNN asks for no more. The sizes in the table are measured. For other shapes,
+// a formula that gives every row of the table is used as an estimate.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,20 @@ struct AttentionWorkspaceRow {
 };
 std::span<const AttentionWorkspaceRow> attention_workspace_table();
 
-// The row of these B sequences of sq queries on sk keys; nullptr where nobody has measured them.
+// The table's row for B sequences of sq queries on sk keys; nullptr if this shape was not measured.
 const AttentionWorkspaceRow* find_attention_workspace(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
 
-// Of one call.
+// Bytes for one call.
 std::size_t attention_forward_workspace();
 std::size_t attention_backward_workspace(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
 
-// On documents, however many they are; rows and row stride of op.q, op.k and op.gq. Nobody has measured them.
+// Bytes for a call on documents, for any number of documents. The arguments are the rows and row strides of op.q, op.k and op.gq.
+// These sizes are estimates that were not measured.
 std::size_t document_forward_workspace(std::int64_t queries);
 std::size_t document_backward_workspace(const AttentionShape& shape, std::int64_t queries, std::int64_t keys,
                                         std::int64_t gq_stride);
 
-// All scratch of a call on CUDA: cuDNN's, and on documents their arrays (attention_documents.h) before it.
+// All scratch of a call on CUDA: cuDNN's workspace, preceded by the arrays of attention_documents.h if there are documents.
 std::size_t attention_forward_scratch(const AttentionForward& op);
 std::size_t attention_backward_scratch(const AttentionBackward& op);
 

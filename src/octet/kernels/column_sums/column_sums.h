@@ -1,4 +1,4 @@
-// Sums over the rows of a matrix: the gradient of a bias.
+// Sums over the rows of a matrix, such as the gradient of a bias.
 #pragma once
 
 #include "octet/device/arena.h"
@@ -7,10 +7,11 @@
 
 namespace octet::kernels {
 
-// y += sum over rows of x. Summed in FP32 (F64 of F64), in a fixed order whatever the number of threads, and rounded once.
+// y += sum over the rows of x, in FP32 (F64 for F64), rounded once.
+// The order of the sum does not depend on the number of threads.
 struct ColumnSums {
   Tensor x;  // [T, C] BF16, F32 or F64; rows may be strided
-  Tensor y;  // [C] F32, BF16 or F64; added to
+  Tensor y;  // [C] F32, BF16 or F64; accumulated into
 };
 void column_sums(Queue& queue, Arena& scratch, const ColumnSums& op);
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kColumnsPerTask = 512;
 
-// y[begin, end) += the partial sums.
+// y[begin, end) += the sum of the partial sums.
 template <class G, class R>
 void add_columns(const Tensor& partials, G* y, std::int64_t begin, std::int64_t end) {
   using Wide = std::common_type_t<R, Real<G>>;

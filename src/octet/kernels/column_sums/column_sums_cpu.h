@@ -1,4 +1,5 @@
-// The CPU backend of column_sums.h, and the two steps of any sum over rows: partial sums of runs of rows, then those in order.
+// The CPU backend of column_sums.h, and the two steps of every sum
+// over rows: partial sums of groups of rows, then the sum of those.
 #pragma once
 
 #include "octet/base/math.h"
@@ -6,7 +7,7 @@
 
 namespace octet::kernels::cpu {
 
-// Rows of one partial sum: at most 64 partial sums, whatever T.
+// Rows per partial sum. There are at most 64 partial sums, whatever T is.
 constexpr std::int64_t rows_per_partial(std::int64_t rows) { return rows <= 1024 ? 16 : round_up(ceil_div(rows, 64), 16); }
 constexpr std::int64_t column_partials(std::int64_t rows) { return ceil_div(rows, rows_per_partial(rows)); }
 

@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(kSumColumns* kSumRuns) add_partials_kernel(con
   store(y + col, as_float(y[col]) + sum);
 }
 
-// A thread to a chunk of columns, and blockIdx.y to `rows_per_block` rows, whose sum goes to that row of `partials`.
+// Each thread sums a chunk of columns over `rows_per_block` rows.
+// blockIdx.y selects these rows and the row of `partials` for the sum.
 constexpr int kThreads = 128;
 
 __global__ void __launch_bounds__(kThreads) column_sums_kernel(const std::uint16_t* x, std::int64_t stride, bool wide, int rows,

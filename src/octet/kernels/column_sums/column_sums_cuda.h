@@ -1,4 +1,5 @@
-// The CUDA backend of column_sums.h, and the two steps of any sum over rows: partial sums of runs of rows, then those in order.
+// The CUDA backend of column_sums.h, and the two steps of every sum
+// over rows: partial sums of groups of rows, then the sum of those.
 #pragma once
 
 #include <algorithm>
@@ -8,13 +9,13 @@
 
 namespace octet::kernels::cuda {
 
-// Rows of one partial sum: so many that three blocks to each of an H100's or H200's multiprocessors make one each.
+// Rows per partial sum, so that there are about as many partial sums as three blocks on each multiprocessor of an H100 or H200.
 constexpr std::int64_t rows_per_partial(std::int64_t rows) { return std::max<std::int64_t>(4, ceil_div(rows, 396)); }
 constexpr std::int64_t column_partials(std::int64_t rows) {
   return std::max<std::int64_t>(1, ceil_div(rows, rows_per_partial(rows)));
 }
 
-// y [C] F32 or BF16 += the rows of `partials` [n, C] F32: 16 runs of them side by side, then the runs in order.
+// y [C] F32 or BF16 += the rows of `partials` [n, C] F32. Sixteen groups of rows are summed in parallel, then added in order.
 void add_partials(Queue& queue, const Tensor& partials, const Tensor& y);
 
 // `partials` is [column_partials(T), C] F32.

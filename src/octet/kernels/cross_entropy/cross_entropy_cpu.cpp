@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kRowsPerTask = 8;
 constexpr std::int64_t kPiece = 512;
 
-// Calls visit(first, values, count) for the row in pieces of at most kPiece elements, as R.
+// Calls visit(first, values, count) for pieces of at most kPiece elements of the row, converted to R.
 template <class T, class Visit>
 void for_pieces(const T* row, std::int64_t count, const Visit& visit) {
   Real<T> buffer[kPiece];
@@ -24,13 +24,13 @@ void for_pieces(const T* row, std::int64_t count, const Visit& visit) {
   }
 }
 
-// Of some logits, the sum being of e^(x - top). NaN is passed over in `top` and is in `sum`.
+// The statistics of some logits: `top`, the largest, ignores NaN; the sum of e^(x - top) is NaN if a logit is.
 template <class R>
 struct Softmax {
   R top = -std::numeric_limits<R>::infinity(), sum = 0;
 };
 
-// What is subtracted before exp: of logits that are all -inf, 0, so that they add 0 and not NaN.
+// The value that is subtracted before exp. If all logits are -inf it is 0, so that they contribute 0 instead of NaN.
 template <class R>
 R shift_of(R top) {
   return top == -std::numeric_limits<R>::infinity() ? R{0} : top;
@@ -62,7 +62,7 @@ void to_zeros(T* logits, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) logits[i] = static_cast<T>(Real<T>{0});
 }
 
-// The loss of one token; its logits become the gradient when `writes`.
+// Returns the loss of one token. If `writes` is true, replaces its logits by the gradient.
 template <class T>
 Real<T> one_token(T* logits, std::int64_t count, std::int32_t target, bool writes) {
   using R = Real<T>;

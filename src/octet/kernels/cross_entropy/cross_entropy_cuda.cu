@@ -18,25 +18,26 @@ using octet::cuda::check_launch;
 using octet::cuda::stream_of;
 
 constexpr int kThreads = 512;
-constexpr int kBlocks = 3;  // on a multiprocessor at a time: some read their row while others write it
-constexpr int kBatch = 4;   // 16-byte loads that a thread has in flight
+constexpr int kBlocks = 3;  // per multiprocessor: some blocks read their row while others write theirs
+constexpr int kBatch = 4;   // number of 16-byte loads of a thread that are in flight
 constexpr int kBatchVectors = kBatch * kThreads;
-// A row that is written is kept in shared memory from the first pass to the second, shared out over a cluster of blocks.
+// If the gradient is written, a cluster of blocks keeps the row in shared memory between the two passes.
 constexpr int kCacheVectors = 2 * kBatchVectors;
 constexpr int kMostBlocksPerRow = 8;
 constexpr int kSumThreads = 1024;
 
-// Of some logits: the largest, `top`, and the sum of e^(x - top). NaN is passed over in `top` and is in `sum`.
+// The statistics of some logits: `top`, the largest, ignores NaN; the sum of e^(x - top) is NaN if a logit is.
 struct Softmax {
   float top = -std::numeric_limits<float>::infinity(), sum = 0;
 };
 
-// What is subtracted before exp: of logits that are all -inf (or none), 0, so that they add 0 and not NaN.
+// The value that is subtracted before exp. If all logits are -inf, or
+// there are none, it is 0, so that they contribute 0 instead of NaN.
 __device__ float shift_of(float top) { return top == -std::numeric_limits<float>::infinity() ? 0.0f : top; }
 
 constexpr float kLog2E = 0x1.715476p+0f;
 
-// With 0 for results below FP32's normal range, which saves the scaling of __expf and exp2f.
+// Gives 0 for results below FP32's normal range. This avoids the scaling that __expf and exp2f do.
 __device__ float exp2_of(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -70,7 +71,7 @@ __device__ Softmax merge(const Softmax& a, const Softmax& b) {
   return {top, a.sum * exp_of(a.top - shift) + b.sum * exp_of(b.top - shift)};
 }
 
-// Over the block, in every thread: a fixed tree.
+// The statistics of the whole block, for every thread, merged in a fixed tree.
 __device__ Softmax block_merge(Softmax s) {
   __shared__ float tops[32], sums[32];
   const auto over_warp = [](Softmax t) {
@@ -89,7 +90,7 @@ __device__ Softmax block_merge(Softmax s) {
   return over_warp(lane < static_cast<int>(blockDim.x) / 32 ? Softmax{tops[lane], sums[lane]} : Softmax{});
 }
 
-// Over the blocks of a row, in their order, in every thread.
+// The statistics of all blocks of a row, for every thread, merged in the order of the blocks.
 __device__ Softmax row_merge(const Softmax& of_block) {
   const auto cluster = cooperative_groups::this_cluster();
   const unsigned blocks = cluster.num_blocks();
@@ -99,12 +100,12 @@ __device__ Softmax row_merge(const Softmax& of_block) {
   cluster.sync();
   Softmax s;
   for (unsigned block = 0; block < blocks; ++block) s = merge(s, *cluster.map_shared_rank(&mine, block));
-  cluster.sync();  // `mine` is there until all have read it
+  cluster.sync();  // `mine` must stay valid until all blocks have read it
   return s;
 }
 
-// A row cut into a head and a tail of single logits and aligned vectors between them. `count` vectors from `share` on are this
-// block's; the single logits are the first block's.
+// A row: single logits before and after aligned vectors. This block processes `count` vectors from `share` on. The first block
+// also processes the single logits.
 struct Row {
   BFloat16 *logits, *share;
   int size, head, vectors, block, count;
@@ -147,7 +148,7 @@ __device__ void ignore_row(const Row& row, float* loss) {
 }
 
 __device__ Eight<BFloat16> lowest() {
-  constexpr std::uint32_t kLowest = 0xFF80FF80u;  // a pair of -inf, which adds nothing
+  constexpr std::uint32_t kLowest = 0xFF80FF80u;  // pairs of -inf, which contribute 0
   return {{{kLowest, kLowest, kLowest, kLowest}}};
 }
 
@@ -167,7 +168,8 @@ __device__ void add_rest(Softmax& s, const Row& row, int first) {
   }
 }
 
-// One cluster of blocks, one token. The first kCacheVectors of a block's share stay in shared memory; the others are read twice.
+// A cluster of blocks processes a token. The first kCacheVectors of a
+// block's share stay in shared memory; the others are read twice.
 template <bool kWrites>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     cross_entropy_kernel(BFloat16* logits, std::int64_t row_stride, int vocabulary, const std::int32_t* targets, float* losses,
@@ -177,14 +179,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const Row row(logits + token * row_stride, vocabulary, blocks);
   const std::int32_t target = targets[token];
   if (target == kIgnoredTarget) return ignore_row<kWrites>(row, losses + token);
-  // A target outside the vocabulary makes the loss NaN, which skips the step.
+  // For a target outside the vocabulary, the loss becomes NaN, so that the step is skipped.
   const bool known = 0 <= target && target < vocabulary;
   const float chosen = known ? static_cast<float>(row.logits[target]) : std::numeric_limits<float>::quiet_NaN();
 
   Softmax s;
   const int thread = static_cast<int>(threadIdx.x);
   if constexpr (kWrites) {
-    // All that shared memory holds is asked for at once.
+    // All loads into shared memory are issued at once.
     for (int first = thread; first < kCacheVectors; first += kBatchVectors) {
       for (int b = 0; b < kBatch; ++b) {
         const int i = first + b * kThreads;
@@ -236,7 +238,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   }
 }
 
-// One block, one token of a part.
+// A block processes a token of a vocabulary shard.
 __global__ void __launch_bounds__(kThreads)
     softmax_statistics_kernel(BFloat16* logits, std::int64_t row_stride, int columns, const std::int32_t* targets,
                               std::int64_t first, float* statistics) {
@@ -308,7 +310,7 @@ __global__ void __launch_bounds__(kSumThreads)
 template <bool kWrites>
 void launch(cudaStream_t stream, const CrossEntropy& op) {
   const std::int64_t vocabulary = op.logits.cols(), vectors = vocabulary / kWidth;
-  int blocks = 1;  // of a row
+  int blocks = 1;  // per row
   while (kWrites && blocks < kMostBlocksPerRow && vectors > std::int64_t{blocks} * kCacheVectors) blocks *= 2;
   const std::int64_t share = round_up(ceil_div(vectors, std::int64_t{blocks}), std::int64_t{kBatchVectors});
   const std::size_t cache = kWrites ? std::min(share, std::int64_t{kCacheVectors}) * sizeof(Eight<BFloat16>) : 0;

@@ -1,4 +1,4 @@
-// The CUDA backend of cross_entropy.h. Checked and counted in cross_entropy.cpp.
+// The CUDA backend of cross_entropy.h. cross_entropy.cpp checks the operands and counts the work.
 #pragma once
 
 #include "octet/kernels/cross_entropy/cross_entropy.h"

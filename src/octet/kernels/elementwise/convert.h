@@ -1,4 +1,4 @@
-// Conversion of one number between dtypes, rounded once to nearest even: the same bits on every device.
+// Conversion of a number between dtypes. It rounds once to nearest even, so all devices give the same bits.
 #pragma once
 
 #include <bit>
@@ -10,13 +10,14 @@
 
 namespace octet::kernels {
 
-// FP64 to FP32 rounded to odd: an inexact result has its last bit set, so that a second rounding to 16 bits is right.
+// Converts F64 to F32 with rounding to odd: if the result is inexact,
+// its last bit is 1. A second rounding, to 16 bits, is then correct.
 constexpr float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   const double back = nearest;
   if (back == value || value != value) return nearest;
   std::uint32_t bits = std::bit_cast<std::uint32_t>(nearest);
-  if ((back > value) == (value > 0)) --bits;  // rounded away from zero: one step back
+  if ((back > value) == (value > 0)) --bits;  // it was rounded away from zero, so take the neighbour towards zero
   return std::bit_cast<float>(bits | 1u);
 }
 
@@ -37,14 +38,14 @@ constexpr To convert(From value) {
   }
 }
 
-// y + x as Add says: double, float or BFloat16 each.
+// y + x as specified for Add. Each type is double, float or BFloat16.
 template <class To, class From>
 constexpr To sum(To y, From x) {
   using Compute = std::conditional_t<std::is_same_v<To, double> || std::is_same_v<From, double>, double, float>;
   return convert<To>(convert<Compute>(y) + convert<Compute>(x));
 }
 
-// Calls f.template operator()<T>() for the type of a dtype that casts know.
+// Calls f.template operator()<T>() with the C++ type T of a dtype that casts support.
 template <class F>
 void visit_castable(DType dtype, F&& f) {
   switch (dtype) {

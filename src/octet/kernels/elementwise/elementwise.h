@@ -1,4 +1,4 @@
-// Element-wise odds and ends.
+// Element-wise operations.
 #pragma once
 
 #include "octet/device/device.h"
@@ -6,15 +6,15 @@
 
 namespace octet::kernels {
 
-// y = x in y's dtype (F64, F32, BF16, F16 in and out), rounded to nearest even. Rows may be strided.
+// y = x converted to y's dtype (F64, F32, BF16, F16), rounded to nearest even. Rows may be strided.
 struct Cast {
   Tensor x;
   Tensor y;  // of x's shape; overwritten
 };
 void cast(Queue& queue, const Cast& op);
 
-// y = y + x (F64, F32, BF16 each): summed in FP32, in FP64 where either is F64, and then rounded to y's dtype, to nearest even.
-// Rows may be strided; x of a row stride of 0 is one row, added to every row of y.
+// y += x (each F64, F32 or BF16). The sum is computed in FP32, or in F64 if either operand is F64, and rounded to y's dtype to
+// nearest even. Rows may be strided. If x has a row stride of 0, its one row is added to every row of y.
 struct Add {
   Tensor x;
   Tensor y;  // of x's shape; accumulated into

@@ -1,4 +1,4 @@
-// The walk of the CPU's element-wise ops.
+// The loop over elements that the CPU's element-wise ops share.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace octet::kernels::cpu {
 
-// Calls body(from, to, n) for runs of n neighbours of x and y, which have one shape.
+// Calls body(from, to, n) for runs of n contiguous elements of x and y, which have the same shape.
 template <class To, class From, class Body>
 void for_runs(const Tensor& x, const Tensor& y, Body body) {
   constexpr std::int64_t kSegment = 64 * 1024;

@@ -1,4 +1,4 @@
-// The kernel of CUDA's element-wise ops.
+// The kernel of the CUDA backend's element-wise ops.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,8 +28,8 @@ __device__ void load_elements(const T* from, T (&elements)[kWidth]) {
   std::memcpy(elements, &loaded, sizeof elements);
 }
 
-// y = F{}(y, x). Each thread: kWidth elements of a row, in 16-byte accesses when `aligned`; rows gridDim.y apart. What F does not
-// use is not read.
+// y = F{}(y, x). Each thread processes kWidth elements of a row, with 16-byte accesses if `aligned`, in rows that are gridDim.y
+// apart. An operand that F does not use is not read.
 template <class F, class To, class From>
 __global__ void __launch_bounds__(kRunThreads)
     runs_kernel(Rows<const From> x, Rows<To> y, std::int64_t rows, std::int64_t cols, bool aligned) {

@@ -20,8 +20,8 @@ void check_tokens(const Tensor& tokens, std::int64_t vocabulary) {
   }
 }
 
-// Columns [begin, end) of gtable. `order` lists `count` tokens by row, and by place among equals: each number is row * 2^32 +
-// place.
+// Accumulates columns [begin, end) of gtable. `order` lists `count` tokens
+// by table row and then by position; an entry is row * 2^32 + position.
 template <class T, class G>
 void backward_columns(const EmbeddingBackward& op, const std::int64_t* order, std::int64_t count, std::int64_t begin,
                       std::int64_t end) {

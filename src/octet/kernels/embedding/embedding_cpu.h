@@ -7,7 +7,7 @@
 namespace octet::kernels::cpu {
 
 void embedding_forward(const EmbeddingForward& op);
-// `order` holds T numbers.
+// `order` has room for T numbers.
 void embedding_backward(const EmbeddingBackward& op, std::int64_t* order);
 
 }  // namespace octet::kernels::cpu

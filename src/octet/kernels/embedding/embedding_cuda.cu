@@ -19,17 +19,17 @@ using octet::cuda::stream_of;
 
 constexpr int kForwardThreads = 256;
 constexpr int kOrderThreads = 256;
-constexpr int kWarps = 4;  // of a block of the backward kernel
+constexpr int kWarps = 4;  // per block of the backward kernel
 constexpr int kBatch = 8;  // rows of gy that a lane has in flight
 constexpr std::uint16_t kNan = 0x7FFF;
 
-// kLanes elements of BFloat16 as one access: a whole Eight or a single one.
+// Accesses kLanes elements of BFloat16 at once: an Eight or a single element.
 template <int kLanes>
 using Piece = std::conditional_t<kLanes == kWidth, Eight<BFloat16>, BFloat16>;
 
 __device__ void widen(float (&out)[1], BFloat16 in) { out[0] = static_cast<float>(in); }
 
-// A token outside the vocabulary gives a row of NaN, which shows in the loss; one of another part of the table, zeros.
+// A token outside the vocabulary gives a row of NaN, which makes the loss NaN. A token of another shard gives zeros.
 template <int kLanes>
 __global__ void __launch_bounds__(kForwardThreads)
     forward_kernel(const std::int32_t* tokens, const BFloat16* table, std::int64_t table_stride, std::int64_t rows,
@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(kForwardThreads)
   }
 }
 
-// Token t as id * 2^32 + t: sorted by id alone, stably, they stand by id and in the order of t. Ids count from the table's first
-// row; all that are of another part have the one after its last.
+// Writes token t as id * 2^32 + t. A stable sort by id then orders the tokens by id and t. Ids count from the table's first row;
+// tokens of other shards all get the id after its last row.
 __global__ void __launch_bounds__(kOrderThreads)
     order_kernel(const std::int32_t* tokens, std::int64_t count, std::int64_t first, std::int64_t rows, std::uint64_t* order) {
   const std::int64_t t = std::int64_t{blockIdx.x} * kOrderThreads + threadIdx.x;
@@ -80,8 +80,8 @@ __device__ void add_to(G* to, const float (&sums)[kWidth]) {
 __device__ void add_to(float* to, const float (&sum)[1]) { *to += sum[0]; }
 __device__ void add_to(BFloat16* to, const float (&sum)[1]) { *to = to_bf16(static_cast<float>(*to) + sum[0]); }
 
-// One warp for each place of `order` and each 32 * kLanes columns; those whose place begins no run of one id leave at once. 32
-// places of the run are looked at together, kBatch of their rows are loaded together, and one after the other is added.
+// One warp for each position of `order` and each 32 * kLanes columns. A warp whose position is not the first of an id exits at
+// once. The others look at 32 positions of their id at a time, load kBatch rows together and add them one after another.
 template <int kLanes, class G>
 __global__ void __launch_bounds__(32 * kWarps) backward_kernel(const Backward<G> a) {
   const std::int64_t start = blockIdx.x;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(32 * kWarps) backward_kernel(const Backward<G>
   int run = 32;
   for (std::int64_t first = start; run == 32; first += 32) {
     const std::uint64_t entry = first + lane < a.count ? a.order[first + lane] : ~std::uint64_t{0};
-    run = __popc(__ballot_sync(~0u, entry >> 32 == id));  // sorted: the first `run` lanes
+    run = __popc(__ballot_sync(~0u, entry >> 32 == id));  // the entries are sorted, so these are the first `run` lanes
     const auto place = static_cast<std::uint32_t>(entry);
     for (int done = 0; done < run; done += kBatch) {
       Piece<kLanes> rows[kBatch];
@@ -115,8 +115,8 @@ __global__ void __launch_bounds__(32 * kWarps) backward_kernel(const Backward<G>
   if (active) add_to(a.gtable + static_cast<std::int64_t>(id) * a.gtable_stride + column, sums);
 }
 
-// `order` and a second buffer of its size, and what the sort keeps: counters of up to 256 digits per tile, of 512 tokens at
-// least.
+// Bytes for `order` (and as much again for a second buffer) and for the
+// sort: counters of up to 256 digits per tile of at least 512 tokens.
 struct Scratch {
   std::size_t order, sort;
   explicit Scratch(std::int64_t tokens)
@@ -125,7 +125,7 @@ struct Scratch {
   std::size_t bytes() const { return 2 * order + sort; }
 };
 
-// The tokens by id and in the order of t, in one of the two buffers of `memory`.
+// Sorts the tokens by id and t. The result is in one of the two buffers in `memory`.
 const std::uint64_t* sorted(cudaStream_t stream, const EmbeddingBackward& op, void* memory) {
   const std::int64_t count = op.tokens.rows();
   const Scratch scratch(count);

@@ -1,4 +1,4 @@
-// The CUDA backend of embedding.h. Checked, counted and given scratch in embedding.cpp.
+// The CUDA backend of embedding.h. embedding.cpp checks the operands, counts the work and allocates the scratch.
 #pragma once
 
 #include "octet/device/arena.h"
@@ -9,7 +9,7 @@ namespace octet::kernels::cuda {
 void embedding_forward(Queue& queue, const EmbeddingForward& op);
 // Bytes of scratch for T tokens.
 std::size_t embedding_scratch_bytes(std::int64_t tokens);
-// `scratch` has that many bytes, in device memory.
+// `scratch` has embedding_scratch_bytes(T) bytes of device memory.
 void embedding_backward(Queue& queue, const EmbeddingBackward& op, void* scratch);
 
 }  // namespace octet::kernels::cuda

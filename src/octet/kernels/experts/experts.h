@@ -1,5 +1,5 @@
-// Tokens to the rows that experts multiply, and back. Every token t has k rows, one for each of its experts; the rows of an
-// expert stand together, in the order of the tokens, and experts one after the other.
+// Dispatch of tokens to experts and back. Each token t has k rows, one for each of its experts. The rows of one expert are
+// contiguous and in the order of the tokens. The experts follow one another.
 #pragma once
 
 #include "octet/device/device.h"
@@ -7,35 +7,35 @@
 
 namespace octet::kernels {
 
-// Where the rows stand. Expert e begins at the sum over the experts before it of their counts, each rounded up to `multiple`.
+// Computes the rows. Expert e begins at the sum of the counts of the experts before it, each rounded up to `multiple`.
 struct ExpertOrder {
-  Tensor experts;  // [T, k] I32 in [0, E), all different in a row
+  Tensor experts;  // [T, k] I32 in [0, E), distinct within a token
   std::int64_t multiple = 1;
-  Tensor counts;  // [E] I32, overwritten: rows of each expert
-  Tensor rows;    // [T, k] I32, overwritten
+  Tensor counts;  // [E] I32, overwritten: number of rows of each expert
+  Tensor rows;    // [T, k] I32, overwritten: the row of each assignment
 };
 void expert_order(Queue& queue, const ExpertOrder& op);
 
-// y[rows[t, s]] = weights[t, s] x[t], rounded once; weights default to 1. Other rows of y stay as they are.
+// y[rows[t, s]] = weights[t, s] x[t], rounded once. Without weights, they are 1. Other rows of y keep their values.
 struct ExpertScatter {
   Tensor x;        // [T, D] BF16, F32 or F64
-  Tensor rows;     // [T, k] I32, all different and in [0, R)
-  Tensor weights;  // [T, k] F32 (F64 for F64), or absent
-  Tensor y;        // [R, D] of x's dtype
+  Tensor rows;     // [T, k] I32, all distinct and in [0, R)
+  Tensor weights;  // [T, k] F32 (F64 for F64), optional
+  Tensor y;        // [R, D] of x's dtype; rows named by `rows` are overwritten
 };
 void expert_scatter(Queue& queue, const ExpertScatter& op);
 
-// y[t] = residual[t] + sum over s of weights[t, s] x[rows[t, s]], summed in FP32 (F64) and rounded once.
+// y[t] = residual[t] + sum over s of weights[t, s] x[rows[t, s]], summed in FP32 (F64 for F64) and rounded once.
 struct ExpertCombine {
   Tensor x;         // [R, D] BF16, F32 or F64
   Tensor rows;      // [T, k] I32 in [0, R)
-  Tensor weights;   // [T, k] F32 (F64 for F64), or absent: 1
-  Tensor residual;  // [T, D] of x's dtype, or absent
+  Tensor weights;   // [T, k] F32 (F64 for F64), optional; without them 1
+  Tensor residual;  // [T, D] of x's dtype, optional
   Tensor y;         // [T, D] of x's dtype, overwritten; may be the residual
 };
 void expert_combine(Queue& queue, const ExpertCombine& op);
 
-// gweights[t, s] = gy[t] . x[rows[t, s]], in FP32 (F64).
+// gweights[t, s] = dot product of gy[t] and x[rows[t, s]], in FP32 (F64 for F64).
 struct ExpertDot {
   Tensor gy;        // [T, D] BF16, F32 or F64
   Tensor x;         // [R, D] of gy's dtype

@@ -18,7 +18,7 @@ void check_rows(const Tensor& rows, std::int64_t count) {
     require(0 <= row[i] && row[i] < count, "experts: row ", row[i], " at ", i, ", of ", count);
 }
 
-// body(t) for every token.
+// Calls body(t) for every token.
 template <class Body>
 void for_tokens(std::int64_t tokens, Body body) {
   parallel_ranges(tokens, kTokensPerTask, [&](std::int64_t begin, std::int64_t end) {

@@ -17,7 +17,7 @@ using octet::cuda::stream_of;
 constexpr int kOrderThreads = 1024;
 constexpr int kRowThreads = 128;
 
-// kLanes elements as one access.
+// Accesses kLanes elements at once.
 template <int kLanes>
 using Piece = std::conditional_t<kLanes == kWidth, Eight<BFloat16>, BFloat16>;
 
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kOrderThreads)
   if (threadIdx.x == 0) counts[blockIdx.x] = count;
 }
 
-// A block an expert, which goes over all assignments in their order.
+// One block per expert goes over all assignments in their order.
 __global__ void __launch_bounds__(kOrderThreads) order_kernel(const std::int32_t* experts, std::int64_t assignments,
                                                               const std::int32_t* counts, int multiple, std::int32_t* rows) {
   using Scan = cub::BlockScan<int, kOrderThreads>;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kOrderThreads) order_kernel(const std::int32_t
     Scan(memory).ExclusiveSum(mine, before, all);
     if (mine) rows[i] = next + before;
     next += all;
-    __syncthreads();  // `memory` is used again
+    __syncthreads();  // the next iteration uses `memory` again
   }
 }
 
@@ -60,15 +60,15 @@ struct Rows {
   const BFloat16* x;
   std::int64_t x_stride;
   const std::int32_t* rows;
-  const float* weights;      // or nullptr
-  const BFloat16* residual;  // or nullptr
+  const float* weights;      // may be null
+  const BFloat16* residual;  // may be null
   std::int64_t residual_stride;
   BFloat16* y;
   std::int64_t y_stride;
   int k, width;
 };
 
-// A block a token.
+// One block per token.
 template <int kLanes>
 __global__ void __launch_bounds__(kRowThreads) scatter_kernel(const Rows a) {
   const std::int64_t t = blockIdx.x;
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kRowThreads) combine_kernel(const Rows a) {
   }
 }
 
-// A block an assignment.
+// One block per assignment.
 template <int kLanes>
 __global__ void __launch_bounds__(kRowThreads)
     dot_kernel(const BFloat16* gy, std::int64_t gy_stride, const BFloat16* x, std::int64_t x_stride, const std::int32_t* rows,

@@ -1,4 +1,4 @@
-// The CUDA backend of experts.h: activations in BF16 alone.
+// The CUDA backend of experts.h. It supports only BF16 activations.
 #pragma once
 
 #include "octet/kernels/experts/experts.h"

@@ -1,4 +1,4 @@
-// Initial values of parameters.
+// Initialisation of parameters with random values.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace octet::kernels {
 
-// x[i] = mean + deviation * n, n the standard normal number of (seed, RngStream::init, subject, elements.at(i)): in F64, then
-// rounded to FP32 and from there to x's dtype. The same bits on every device and for any cut of a parameter.
+// x[i] = mean + deviation * n, where n is the standard normal number of (seed, RngStream::init, subject, elements.at(i)).
+// Computed in F64, rounded to FP32 and then to x's dtype. All devices and all shardings of a parameter give the same bits.
 struct FillNormal {
   Tensor x;  // any shape, contiguous; F32, BF16 or F64; overwritten
   double mean = 0.0, deviation = 1.0;

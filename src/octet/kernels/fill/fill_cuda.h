@@ -1,4 +1,4 @@
-// The CUDA backend of fill.h. Checked and counted in fill.cpp.
+// The CUDA backend of fill.h. fill.cpp checks the operands and counts the work.
 #pragma once
 
 #include "octet/kernels/fill/fill.h"

@@ -1,7 +1,7 @@
-// GELU (Hendrycks and Gimpel, 2016), exactly or by its approximation:
+// GELU (Hendrycks and Gimpel, 2016), exact or approximated with tanh:
 //   exact:  y = x Phi(x),  Phi(x) = (1 + erf(x / sqrt(2))) / 2
 //   tanh:   y = x (1 + tanh(u)) / 2,  u = sqrt(2 / pi) (x + 0.044715 x^3)
-// Inside in FP32 (F64 for F64).
+// Computed in FP32 (F64 for F64).
 #pragma once
 
 #include "octet/device/arena.h"
@@ -16,8 +16,8 @@ enum class Gelu : std::uint8_t { exact, tanh };
 struct GeluForward {
   Gelu kind = Gelu::exact;
   Tensor x;               // [T, F] BF16, F32 or F64
-  Tensor y;               // [T, F] overwritten; may be x itself; unspecified or absent when `codes` are wanted
-  QuantizeTo codes = {};  // of y, in its place
+  Tensor y;               // [T, F] overwritten; may be x; may be absent with `codes`, and its content is then unspecified
+  QuantizeTo codes = {};  // optional: receives y quantised, instead of y
 };
 void gelu_forward(Queue& queue, Arena& scratch, const GeluForward& op);
 
@@ -25,8 +25,8 @@ struct GeluBackward {
   Gelu kind = Gelu::exact;
   Tensor x;               // [T, F]
   Tensor gy;              // [T, F]
-  Tensor gx;              // [T, F] overwritten; may be x or gy itself; unspecified or absent when `codes` are wanted
-  QuantizeTo codes = {};  // of gx, in its place
+  Tensor gx;              // [T, F] overwritten; may be x or gy; may be absent with `codes`, and its content is then unspecified
+  QuantizeTo codes = {};  // optional: receives gx quantised, instead of gx
 };
 void gelu_backward(Queue& queue, Arena& scratch, const GeluBackward& op);
 

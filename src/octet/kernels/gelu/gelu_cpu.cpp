@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::int64_t kRowsPerTask = 16;
 
-// y = x p(x) and dy/dx = p + x dp/dx, p rising from 0 to 1.
+// y = x p(x) and dy/dx = p + x dp/dx, where p rises from 0 to 1.
 struct Exact {
-  // erfc, which is exact in its tail, where 1 + erf is rounded away.
+  // Uses erfc, which is accurate in the tail; 1 + erf would lose the small result by rounding.
   template <class R>
   static R share(R x) {
     return R(0.5) * std::erfc(x * R(-std::numbers::sqrt2 / 2));
@@ -26,7 +26,7 @@ struct Exact {
 };
 struct Tanh {  // (1 + tanh(u)) / 2 = sigmoid(2 u)
   static constexpr double kTwice = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
-  // Beyond p is 0 or 1 to the last bit, and a cube might overflow.
+  // For arguments beyond these limits, p is 0 or 1 to the last bit, and the cube could overflow.
   template <class R>
   static R within(R x) {
     const R above = x < R(-100) ? R(-100) : x;
@@ -44,7 +44,7 @@ struct Tanh {  // (1 + tanh(u)) / 2 = sigmoid(2 u)
   }
 };
 
-// out[i] = make(in[i], g[i]) of every row; `out` may be either.
+// out[i] = make(in[i], g[i]) for every row. `out` may be `in` or `g`.
 template <class T, class Make>
 void each(const Tensor& in, const Tensor& g, const Tensor& out, const Make& make) {
   parallel_ranges(in.rows(), kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {

@@ -4,7 +4,7 @@
 namespace octet::kernels::cuda {
 namespace {
 
-// As gelu_cpu.cpp: y = x p, dy/dx = p + x dp/dx.
+// As in gelu_cpu.cpp: y = x p, dy/dx = p + x dp/dx.
 constexpr float kTwice = 1.5957691216f;  // 2 sqrt(2 / pi)
 constexpr float kCubic = 0.044715f;
 constexpr float kPeak = 0.3989422804f;  // 1 / sqrt(2 pi)

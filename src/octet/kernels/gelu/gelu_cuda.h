@@ -1,5 +1,5 @@
-// The CUDA backend of gelu.h: with op.codes those alone, else the values. Checked and counted in gelu.cpp; `amaxes` are those of
-// allocate_amaxes for op.codes.
+// The CUDA backend of gelu.h. Writes codes if `op.codes` is set, otherwise the values. gelu.cpp checks the operands and counts
+// the work. `amaxes` comes from allocate_amaxes for op.codes.
 #pragma once
 
 #include "octet/kernels/gelu/gelu.h"

@@ -12,8 +12,8 @@
 
 #include "octet/base/clock.h"
 
-// OpenBLAS' own initialisation, called by its constructor; each does nothing the second time. Weak: absent from builds for one
-// processor.
+// OpenBLAS's own initialisation functions, which its constructor calls. A second call has no effect. They are weak because
+// builds for a single processor do not have them.
 extern "C" {
 __attribute__((weak)) void gotoblas_init(void);
 __attribute__((weak)) void gotoblas_dynamic_init(void);
@@ -40,7 +40,7 @@ bool processor_has(const char* flag) {
   return found;
 }
 
-// A variable of the environment for as long as this lives.
+// Sets an environment variable during the lifetime of this object.
 class TemporaryVariable {
  public:
   TemporaryVariable(const char* name, const char* value) : name_(name) {
@@ -59,9 +59,10 @@ class TemporaryVariable {
   bool was_set_ = false;
 };
 
-// OpenBLAS takes SSE3 kernels ("Prescott", a tenth of the speed) on processors newer than itself, and starts a thread per core
-// though we only call it with one. Both can be told only before its own constructor, which has no priority and so comes after
-// this one. It stands in the object file of multiply(), so that it is linked wherever that is called.
+// On processors newer than itself, OpenBLAS uses SSE3 kernels ("Prescott", a tenth of the speed). It
+// also starts a thread per core, although it is called with one thread here. Both can only be
+// prevented before OpenBLAS's own constructor, which has no priority and so runs after this one. This
+// function is in the object file of multiply(), so that it is linked whenever multiply() is used.
 __attribute__((constructor(101))) void initialise_openblas() {
   if (!gotoblas_init || !gotoblas_dynamic_init || !gotoblas_dynamic_quit) return;
   gotoblas_dynamic_init();

@@ -1,5 +1,5 @@
-// One call of OpenBLAS on the calling thread: the inner product of the CPU kernels, which cut their work into such calls and
-// run several at once. The bits of a call do not depend on what else runs.
+// Calls of OpenBLAS on the calling thread. The CPU kernels divide their work into such calls and run several at once. A call
+// gives the same bits whatever other threads do.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace octet::kernels::cpu {
 
 enum class Order : std::uint8_t { as_stored, transposed };
 
-// Row-major, slices of the first dim `stride` elements apart.
+// A row-major matrix. Rows are `stride` elements apart.
 template <class T>
 struct BlasMatrix {
   const T* data = nullptr;
@@ -16,7 +16,7 @@ struct BlasMatrix {
   Order order = Order::as_stored;
 };
 
-// D = alpha * A B + beta * D, with A [m, k] and B [k, n] after the transposition of each. D is not read when beta is 0.
+// D = alpha * A B + beta * D. A is [m, k] and B [k, n] after the transposition that each requests. If beta is 0, D is not read.
 template <class T>
 struct Product {
   std::int64_t m = 0, n = 0, k = 0;
@@ -31,8 +31,8 @@ void multiply(const Product<double>& product);
 
 const char* blas_core_name();
 
-// The shortest time of D [m, n] = A Bᵀ in FP32 by OpenBLAS with its own threads, to measure ours against. Leaves it with one
-// thread; not to be called while products are under way.
+// The shortest measured time of D [m, n] = A Bᵀ in FP32 by OpenBLAS with its own threads, as a reference for the kernels here.
+// Leaves OpenBLAS with one thread. Must not be called while GEMMs run.
 double blas_seconds(std::int64_t m, std::int64_t n, std::int64_t k, int threads);
 
 }  // namespace octet::kernels::cpu

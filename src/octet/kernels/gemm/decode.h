@@ -1,4 +1,4 @@
-// FP8 codes to FP32 in loops that the compiler vectorises: four times as fast as a table.
+// Decodes FP8 codes to FP32 in loops that the compiler vectorises. This is four times as fast as a table.
 #pragma once
 
 #include <bit>
@@ -8,13 +8,13 @@
 
 namespace octet::kernels {
 
-// All ones where x > limit, both below 2^31; else 0. Used in place of ?:, into whose branches g++ would move a multiplication,
-// which could trap and so keep the loop from being vectorised.
+// All bits set if x > limit, otherwise 0; both are below 2^31. Replaces ?:, because g++ would move a multiplication into a
+// branch. As a multiplication may trap, g++ would then not vectorise the loop.
 inline std::uint32_t mask_above(std::uint32_t x, std::uint32_t limit) {
   return static_cast<std::uint32_t>((static_cast<std::int32_t>(limit) - static_cast<std::int32_t>(x)) >> 31);
 }
 
-// decode_fp8(kFormat, code), NaN's sign included, without a branch.
+// The same as decode_fp8(kFormat, code), including the sign of NaN, but without a branch.
 template <Fp8Format kFormat>
 inline float decode_code(std::uint8_t code) {
   constexpr Fp8Layout kLayout = fp8_layout(kFormat);
@@ -39,7 +39,7 @@ inline void decode_codes(float* out, const std::uint8_t* codes, std::int64_t n) 
   for (std::int64_t i = 0; i < n; ++i) out[i] = decode_code<kFormat>(codes[i]);
 }
 
-// out[i] = value of codes[i] times `factor`, rounded once.
+// out[i] = the value of codes[i] times `factor`, rounded once.
 template <Fp8Format kFormat>
 inline void decode_codes(float* out, const std::uint8_t* codes, std::int64_t n, float factor) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = decode_code<kFormat>(codes[i]) * factor;

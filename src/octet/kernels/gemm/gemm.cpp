@@ -15,7 +15,7 @@ namespace {
 
 bool is_fp8(DType dtype) { return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2; }
 
-// Tiles that multiply each other on some device.
+// Whether some device can multiply operands with these tiles.
 bool may_multiply(ScaleTile a, ScaleTile b) {
   if (is_block(a) && is_block(b)) return a == ScaleTile::block_1x128 || b == ScaleTile::block_1x128;
   return a == b;
@@ -55,13 +55,13 @@ void check(const Gemm& op) {
             octet::name_of(d), " ", op.d.shape);
     require(op.c.data != op.d.data || op.c.row_stride == op.d.row_stride, "gemm: c lies in d with another stride");
   }
-  const std::int64_t limit = std::numeric_limits<std::int32_t>::max();  // of BLAS
+  const std::int64_t limit = std::numeric_limits<std::int32_t>::max();  // of BLAS, which uses 32-bit sizes
   for (const Tensor& x : {op.a.values, op.b.values, op.d}) {
     require(x.shape[0] <= limit && x.shape[1] <= limit && x.row_stride <= limit, "gemm: too large for BLAS: ", x.shape);
   }
 }
 
-// Of a profile: what decides how fast a product can be.
+// The name of a GEMM in a profile. It tells apart what determines how fast a GEMM can be.
 const char* profile_name(const Gemm& op) {
   const bool fast = op.accumulation == Accumulation::fast;
   const DType a = op.a.values.dtype;
@@ -78,9 +78,10 @@ std::int64_t floor_power_of_2(std::int64_t x) {
   return x < 1 ? 1 : static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(x)));
 }
 
-// Cuts D into about tiles(...) tiles. OpenBLAS packs both operands anew in each tile, which costs about 5 % at 512x256 elements,
-// 10 % at 256x256 and 20 % at 128x128; so tiles are large, but there are eight if they can have 128x128 elements, for small
-// products to occupy several cores, and two for everything that outweighs waking a second thread.
+// Divides D into about tiles(...) tiles. OpenBLAS packs both operands again for each tile, which
+// costs about 5 % at 512x256 elements, 10 % at 256x256 and 20 % at 128x128, so tiles are large.
+// But there are up to eight tiles if they can have 128x128 elements, so that small GEMMs use
+// several cores, and at least two if a GEMM has enough work to be worth waking a second thread.
 void cut_tiles(GemmPlan& plan) {
   constexpr std::int64_t kLarge = 512 * 256, kSmall = 128 * 128, kStep = 16;
   constexpr double kWorthTwo = 1e6;  // multiply-adds
@@ -91,7 +92,7 @@ void cut_tiles(GemmPlan& plan) {
   for (std::int64_t cuts_m = 1; cuts_m <= tiles; cuts_m *= 2) {
     const std::int64_t tile_m = std::min(plan.m, round_up(ceil_div(plan.m, cuts_m), kStep));
     const std::int64_t tile_n = std::min(plan.n, round_up(ceil_div(plan.n, tiles / cuts_m), kStep));
-    // What is packed in all; a narrow dim that leaves fewer tiles than wanted does not count as a cut.
+    // The total amount that is packed. If a narrow dim leaves fewer tiles than wanted, the missing tiles do not reduce it.
     const std::int64_t count = ceil_div(plan.m, tile_m) * ceil_div(plan.n, tile_n);
     const std::int64_t packed = (tile_m + tile_n) * std::max(count, tiles) * ceil_div(tiles, count);
     if (packed < least) {
@@ -132,7 +133,7 @@ const char* name_of(ScaleTile tile) {
 std::int64_t GemmPlan::tiles() const { return m == 0 || n == 0 ? 0 : ceil_div(m, tile_m) * ceil_div(n, tile_n); }
 
 GemmPlan plan_gemm(const Gemm& op) {
-  // A multiple of every scale's width, of which the chunks of a tile fill the second-level cache.
+  // A multiple of the width of every scale. The chunks of a tile just fit into the second-level cache.
   constexpr std::int64_t kChunk = 384;
   GemmPlan plan;
   plan.m = rows_of(op.a);
@@ -158,7 +159,7 @@ void gemm(Queue& queue, Arena& scratch, const Gemm& op) {
       if (queue.kind() == DeviceKind::cuda) cuda::gemm(queue, op, memory);
       return;
     }
-  } else if (queue.target() == DeviceKind::cuda) {  // without the kilobytes of padded scales, and what MX is emulated in
+  } else if (queue.target() == DeviceKind::cuda) {  // estimate: no padded scales (KiB), no MX copies
     scratch.allocate(cuda::kWorkspaceBytes);
     return;
   }

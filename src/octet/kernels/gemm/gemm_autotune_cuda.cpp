@@ -44,7 +44,7 @@ std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text) {
   return algorithm;
 }
 
-// The choices of all GPUs and versions in a file, {"GPU, version": {"product": "algorithm"}}.
+// A file with the choices for all GPUs and library versions: {"GPU, version": {"GEMM": "algorithm"}}.
 class ChoiceFile {
  public:
   ChoiceFile(std::filesystem::path path, int gpu)
@@ -52,7 +52,7 @@ class ChoiceFile {
     if (path_.empty() || !std::filesystem::exists(path_)) return;
     all_ = json_of(read_file(path_));
     if (!all_.is_object() || (all_.contains(machine_) && !all_[machine_].is_object())) {
-      log_shared_warning(concat(path_.string(), ": not a file of GEMM choices; written anew"));
+      log_shared_warning(concat(path_.string(), ": not a file of GEMM choices; it is overwritten"));
       all_ = Json::object();
     }
   }
@@ -92,7 +92,7 @@ class TimedEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// What one run of a product reads and writes.
+// The bytes that a run of a GEMM reads and writes.
 struct OperandBytes {
   std::size_t a, a_scales, b, b_scales, c, d;
 
@@ -119,8 +119,8 @@ struct OperandBytes {
   }
 };
 
-// Random values as training has them: the power that a product draws, and so its clock, depends on its operands. The pattern's
-// length is odd in units of 16 bytes, so that rows of the usual lengths differ.
+// Random values with a distribution as in training, because the power that a GEMM draws, and thus the clock, depends on its
+// operands. The pattern's length is an odd number of 16-byte units, so that rows of the usual lengths differ.
 std::vector<std::byte> random_pattern(DType dtype) {
   const std::size_t size = size_of(dtype), count = ((std::size_t{1} << 18) - 16) / size;
   std::vector<std::byte> pattern(count * size);
@@ -157,7 +157,7 @@ std::vector<std::byte> unit_pattern(ScaleTile tile) {
   return pattern;
 }
 
-// Fills device memory with repetitions.
+// Fills device memory with repetitions of a pattern.
 void repeat(Queue& queue, std::byte* memory, std::size_t bytes, const std::vector<std::byte>& pattern) {
   std::size_t done = std::min(bytes, pattern.size());
   queue.copy_to_device(memory, pattern.data(), done);
@@ -177,7 +177,7 @@ class Tuner {
     for (const DType dtype : {DType::f8_e4m3, DType::f8_e5m2, DType::bf16, DType::f32}) patterns_[dtype] = random_pattern(dtype);
   }
 
-  // Throws Error{does_not_fit} where there is no memory for the operands.
+  // Throws Error{does_not_fit} if there is not enough memory for the operands.
   cublasLtMatmulAlgo_t fastest(const ProductKey& key, const ProductPlan& plan) {
     const ArenaScope scope(scratch_);
     Buffer own;
@@ -190,7 +190,7 @@ class Tuner {
     std::erase_if(candidates, [&](const cublasLtMatmulAlgo_t& candidate) { return !runs(candidate, operands.front()); });
     require(!candidates.empty(), "gemm: no algorithm runs: ", key.text());
 
-    // In turns, so that a clock that changes meanwhile is the same for all.
+    // The candidates take turns, so that a change of the clock affects all of them equally.
     std::vector<std::array<Interval, kTimedRuns>> intervals(candidates.size());
     std::size_t turn = 0;
     bool all_ran = true;
@@ -220,7 +220,7 @@ class Tuner {
     return times[kTimedRuns / 2];
   }
 
-  // So many sets of operands that each is out of the cache when its turn comes, if the scratch has room for them.
+  // Allocates so many sets of operands that a set has left the cache when its turn comes again, if the scratch has room for them.
   std::vector<ProductMemory> allocate(const ProductKey& key, Buffer& own) {
     const OperandBytes bytes(key);
     const std::size_t room = scratch_.capacity() - scratch_.used();
@@ -293,7 +293,7 @@ void tune_gemms(Queue& queue, Arena& scratch, const GemmTuning& tuning) {
       choices.add(key.text(), plan.algorithm);
     } catch (const Error& error) {
       if (error.code() != ExitCode::does_not_fit) throw;
-      log_warning("gemm: no memory to time algorithms, the library's first is taken: " + key.text());
+      log_warning("gemm: not enough memory to time algorithms; using cuBLASLt's first proposal: " + key.text());
     }
     plan.tuned = true;
   }

@@ -15,7 +15,7 @@ std::int64_t rows_of(const GemmOperand& x) { return x.values.shape[x.layout == L
 std::int64_t k_of(const GemmOperand& x) { return x.values.shape[x.layout == Layout::k_last ? 1 : 0]; }
 bool is_fp8(const GemmOperand& x) { return size_of(x.values.dtype) == 1; }
 
-// FP32 scales from row to row of 128x128 blocks, as cuBLASLt wants them.
+// The number of FP32 scales between rows of 128x128 blocks that cuBLASLt requires.
 std::int64_t padded_blocks(std::int64_t k) { return round_up(ceil_div(k, 128), 4); }
 bool needs_padded_scales(const GemmOperand& x) {
   return is_fp8(x) && x.tile == ScaleTile::block_128x128 && ceil_div(k_of(x), 128) % 4 != 0;
@@ -32,7 +32,7 @@ std::size_t operand_scratch_bytes(const GemmOperand& x) {
   return (bytes + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
 }
 
-// The operand as cuBLASLt takes it; what has to be laid out anew goes to `memory`.
+// The operand in the form that cuBLASLt accepts. Data that must be rearranged are written to `memory`.
 GemmOperand prepared(Queue& queue, const GemmOperand& x, bool multiplies_mx, void* memory) {
   GemmOperand result = x;
   if (needs_padded_scales(x)) {
@@ -55,7 +55,7 @@ GemmOperand prepared(Queue& queue, const GemmOperand& x, bool multiplies_mx, voi
   return result;
 }
 
-// Few classes, so that slices of one buffer share a plan: 16 bytes is what the fast copies need.
+// Only a few alignment classes are distinguished, so that slices of one buffer share a plan. Fast copies need 16 bytes.
 int alignment_of(const void* pointer) {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   for (const int alignment : {256, 16, 8, 4, 2}) {
@@ -80,13 +80,13 @@ ProductKey key_of(const GemmOperand& a, const GemmOperand& b, const Gemm& op) {
   if (key.fp8()) {
     key.a_tile = a.tile;
     key.b_tile = b.tile;
-    // Products of blocks promote their sums at every block.
+    // GEMMs with block tiles always promote their sums at every block.
     key.fast = op.accumulation == Accumulation::fast && (a.tile == ScaleTile::tensor || a.tile == ScaleTile::row);
   }
   return key;
 }
 
-// What cuBLASLt would not say in these words, or not at all.
+// Reports problems for which cuBLASLt gives no message, or one that is hard to understand.
 void check(const ProductKey& key, const GemmOperand& a, const GemmOperand& b) {
   const char* problem = nullptr;
   if (!key.fp8()) {
@@ -100,7 +100,7 @@ void check(const ProductKey& key, const GemmOperand& a, const GemmOperand& b) {
   if (problem) fail(ExitCode::internal, "gemm: ", problem, ": ", key.text());
 }
 
-// D = C, or 0: the product over nothing.
+// D = C, or 0 without C: the result for K = 0.
 void store_addend(Queue& queue, const Gemm& op) {
   const std::size_t size = size_of(op.d.dtype), width = static_cast<std::size_t>(op.d.shape[1]) * size;
   const auto pitch = [&](const Tensor& x) { return static_cast<std::size_t>(std::max(x.row_stride, x.shape[1])) * size; };
@@ -141,7 +141,7 @@ void gemm(Queue& queue, const Gemm& op, void* scratch) {
 }
 
 std::string gemm_library_version() {
-  const std::size_t version = cublasLtGetVersion();  // 130100: 13.1.0
+  const std::size_t version = cublasLtGetVersion();  // 130100 is version 13.1.0
   return concat("cuBLASLt ", version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 

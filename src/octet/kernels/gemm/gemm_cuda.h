@@ -1,4 +1,4 @@
-// The CUDA backend of gemm.h: cuBLASLt. Shapes have been checked and scratch given out in gemm.cpp.
+// The CUDA backend of gemm.h, with cuBLASLt. gemm.cpp checks the shapes and allocates the scratch.
 #pragma once
 
 #include "octet/kernels/gemm/gemm.h"
@@ -6,16 +6,16 @@
 
 namespace octet::kernels::cuda {
 
-// cuBLASLt's.
+// The size of cuBLASLt's workspace.
 constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
 
-// Scratch of a product: the workspace, 128x128 scales whose rows must be padded and, for MX, both operands as BF16 or
-// their scales as MX tensor cores read them, whichever is more.
+// Bytes of scratch of a GEMM: the workspace; 128x128 scales if their rows must be padded; for MX the larger of both operands in
+// BF16 and their scales in the layout of MX tensor cores.
 std::size_t gemm_scratch_bytes(const Gemm& op);
 
-// BF16 and FP8 operands. cuBLASLt wants of FP8 that N, K and every row stride are multiples of 16, of block tiles that M and N
-// are multiples of 4, and of scales that they start at a multiple of 16 bytes. Throws Error{internal}, with the shape and the
-// mode, for a product that it has no algorithm for.
+// BF16 and FP8 operands. cuBLASLt requires N, K and all row strides of FP8 GEMMs to be multiples of 16, M and N of GEMMs with
+// block tiles to be multiples of 4, and scales to begin at multiples of 16 bytes. Throws Error{internal} with the shape and mode
+// if cuBLASLt has no algorithm for a GEMM.
 void gemm(Queue& queue, const Gemm& op, void* scratch);
 
 void tune_gemms(Queue& queue, Arena& scratch, const GemmTuning& tuning);

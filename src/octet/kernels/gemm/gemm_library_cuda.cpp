@@ -68,8 +68,8 @@ std::string ProductKey::text() const {
                 fp8() ? (fast ? ", fast" : ", precise") : "");
 }
 
-// cuBLASLt counts columns first: a row-major matrix is its transpose there, so it is asked for Dᵀ = B Aᵀ, with our b in the place
-// of its A.
+// cuBLASLt uses column-major matrices, so a row-major matrix is its
+// transpose there. cuBLASLt is asked for Dᵀ = B Aᵀ, with b as its A.
 ProductPlan::ProductPlan(cublasLtHandle_t library, const ProductKey& key, const ProductMemory& memory)
     : library_(library), key_(key) {
   using Kind = GemmOperand::Layout;
@@ -96,7 +96,7 @@ ProductPlan::ProductPlan(cublasLtHandle_t library, const ProductKey& key, const 
   check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
   preference_.reset(preference);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspaceBytes});
-  // Partial sums stay in FP32: the other schemes would round them to BF16 with D.
+  // Partial sums stay in FP32. The other schemes would round them to D's BF16.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<std::uint32_t>(key.b.alignment));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<std::uint32_t>(key.a.alignment));
@@ -124,7 +124,7 @@ void ProductPlan::set_scales(const ProductMemory& memory) const {
 std::vector<cublasLtMatmulAlgo_t> ProductPlan::proposals(int count) const {
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(count));
   int found = 0;
-  // An error is "not supported", in one of several words.
+  // cuBLASLt reports an unsupported GEMM with one of several error codes.
   if (cublasLtMatmulAlgoGetHeuristic(library_, operation_.get(), a_.get(), b_.get(), c_.get(), d_.get(), preference_.get(), count,
                                      results.data(), &found) != CUBLAS_STATUS_SUCCESS) {
     return {};

@@ -1,4 +1,4 @@
-// cuBLASLt's plans: one per kind of product, made at its first use and kept as long as the device.
+// cuBLASLt plans, one per kind of GEMM. A plan is made at its first use and kept as long as the device.
 #pragma once
 
 #include <cublasLt.h>
@@ -14,30 +14,30 @@
 
 namespace octet::kernels::cuda {
 
-// All that the choice of an algorithm depends on.
+// The properties of a GEMM on which the choice of an algorithm depends.
 struct ProductKey {
   struct Matrix {
     DType dtype = DType::bf16;
-    std::int64_t stride = 0;  // elements from row to row
-    int alignment = 0;        // bytes
+    std::int64_t stride = 0;  // elements between rows
+    int alignment = 0;        // in bytes
     std::strong_ordering operator<=>(const Matrix&) const = default;
   };
   enum class Addend : std::uint8_t { none, d, other };
 
   std::int64_t m = 0, n = 0, k = 0;
-  Matrix a, b, c, d;  // c is d where there is no other addend
+  Matrix a, b, c, d;  // c equals d unless there is another addend
   GemmOperand::Layout a_layout{}, b_layout{};
-  ScaleTile a_tile{}, b_tile{};  // of FP8 operands
+  ScaleTile a_tile{}, b_tile{};  // for FP8 operands
   Addend addend = Addend::none;
   bool fast = false;
   std::strong_ordering operator<=>(const ProductKey&) const = default;
 
   bool fp8() const { return size_of(a.dtype) == 1; }
-  // Names shape and mode; differs where keys differ.
+  // Shape and mode in words. Different keys have different texts.
   std::string text() const;
 };
 
-// Where a product finds its operands; scales as cuBLASLt reads them, null for BF16.
+// The operands of a GEMM in memory. Scales have the layout that cuBLASLt reads; they are null for BF16.
 struct ProductMemory {
   const void *a = nullptr, *a_scales = nullptr;
   const void *b = nullptr, *b_scales = nullptr;
@@ -48,12 +48,12 @@ struct ProductMemory {
 
 class ProductPlan {
  public:
-  // `memory` gives the scales, without which cuBLASLt proposes nothing.
+  // `memory` provides the scales: without them, cuBLASLt proposes no algorithm.
   ProductPlan(cublasLtHandle_t library, const ProductKey& key, const ProductMemory& memory);
 
-  // At most `count`, the fastest by cuBLASLt's estimate first.
+  // At most `count` algorithms, ordered by cuBLASLt's estimate of their speed, fastest first.
   std::vector<cublasLtMatmulAlgo_t> proposals(int count) const;
-  // Whether this version of the library can run the algorithm for this product on this GPU.
+  // Whether this version of the library can run the algorithm for this GEMM on this GPU.
   bool accepts(const cublasLtMatmulAlgo_t& algorithm) const;
   cublasStatus_t run(const ProductMemory& memory, const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) const;
 
@@ -91,7 +91,7 @@ class GemmLibrary final : public octet::cuda::Extension {
 
   void multiply(const ProductKey& key, const ProductMemory& memory, cudaStream_t stream);
   std::map<ProductKey, ProductPlan>& plans() { return plans_; }
-  // Whether the tensor cores multiply MX operands.
+  // Whether the GPU's tensor cores support MX operands.
   bool multiplies_mx() const { return multiplies_mx_; }
 
  private:

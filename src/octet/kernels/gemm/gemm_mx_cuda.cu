@@ -9,9 +9,9 @@ namespace octet::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kGroup = 16;  // codes of a thread: a 16-byte load, half a scale's block
+constexpr int kGroup = 16;  // codes per thread: a 16-byte load, half of a scale's block
 
-// A block of threads decodes a row.
+// Each block of threads decodes a row.
 template <__nv_fp8_interpretation_t kFormat>
 __global__ void __launch_bounds__(kThreads) decode_rows(const std::uint8_t* codes, std::int64_t stride,
                                                         const std::uint8_t* scales, std::int64_t k, bool aligned, uint4* out) {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads) decode_rows(const std::uint8_t* code
   }
 }
 
-// A thread places the scales of 4 blocks of a row; row r of a tile stands in its 16-byte line r % 32, in the word r / 32.
+// Each thread stores the scales of 4 blocks of a row. In a tile, row r is in the 16-byte line r % 32, at word r / 32.
 __global__ void __launch_bounds__(kThreads)
     tile_scales(const std::uint8_t* scales, std::int64_t rows, std::int64_t blocks, std::uint32_t* out) {
   const std::int64_t row = blockIdx.x, quads = ceil_div(blocks, 4);

@@ -1,5 +1,6 @@
-// How a product is cut and what it needs of scratch: from shapes, dtypes and the number of threads alone, so that the meta device
-// gives out the same memory. The number of threads changes only how many tiles are under way at once, never a cut.
+// How the CPU divides a GEMM into tiles, and its scratch. The plan depends only on
+// shapes, dtypes and the number of threads, so the meta device allocates the same memory.
+// The number of threads changes how many tiles are computed at once, but never the tiles.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,11 @@ namespace octet::kernels {
 
 struct GemmPlan {
   std::int64_t m = 0, n = 0, k = 0;
-  std::int64_t tile_m = 0, tile_n = 0;  // of D
-  std::int64_t chunk_k = 0;  // so much of K is decoded to FP32 at a time; 0 for operands that are multiplied as they lie
+  std::int64_t tile_m = 0, tile_n = 0;  // size of a tile of D
+  std::int64_t chunk_k = 0;  // length of K that is decoded to FP32 at a time; 0 for operands that need no decoding
 
   std::int64_t tiles() const;
-  // What a tile needs while it is made, in elements of what is multiplied (FP32 or F64): a chunk of each operand, the sums.
+  // Scratch for the computation of one tile, in elements of FP32 or F64: a chunk of each operand, and the sums.
   std::int64_t lane_elements() const { return chunk_k * (tile_m + tile_n) + tile_m * tile_n; }
 };
 GemmPlan plan_gemm(const Gemm& op);
@@ -22,7 +23,7 @@ GemmPlan plan_gemm(const Gemm& op);
 const char* name_of(ScaleTile tile);  // for messages
 
 namespace cpu {
-// `memory` has room for `lanes` times lane_elements().
+// `memory` has room for `lanes` times lane_elements() elements.
 void gemm(const Gemm& op, const GemmPlan& plan, std::int64_t lanes, void* memory);
 }  // namespace cpu
 

@@ -1,4 +1,4 @@
-// The choice of algorithms for products on devices whose library offers several.
+// Selection of GEMM algorithms on devices whose library offers several.
 #pragma once
 
 #include <filesystem>
@@ -10,15 +10,16 @@
 namespace octet::kernels {
 
 struct GemmTuning {
-  std::filesystem::path cache_file;  // choices of earlier runs are read from it and new ones added; empty: nothing is kept
-  // Called before and after each kind of product that is timed; never when all choices are known.
+  std::filesystem::path cache_file;  // choices of earlier runs are read from it and new ones added; empty: not used
+  // Called before and after each kind of GEMM that is timed. Not called if all choices are known.
   std::function<void(int done, int total)> progress;
 };
 
-// Gives every kind of product that this device has multiplied so far, and that has no choice yet, its fastest algorithm: the one
-// in `cache_file`, or else the result of timing them on random operands, in the free part of `scratch` or, where that is too
-// small, in memory of their own. To be called between steps, after one has made every kind of product known: other algorithms
-// give other bits. Waits for the device. Does nothing on the CPU and the meta device, which have no choice.
+// Selects the fastest algorithm for every kind of GEMM that this device has run so far and that has no
+// selected algorithm yet. It uses the choice in `cache_file` if there is one. Otherwise it times the
+// algorithms on random operands in the free part of `scratch`, or in memory of their own if that is too small.
+// Call it between steps, after one step has run every kind of GEMM: a different algorithm gives different
+// bits. Waits for the device. Does nothing on the CPU and the meta device, which have one algorithm.
 void tune_gemms(Queue& queue, Arena& scratch, const GemmTuning& tuning);
 
 }  // namespace octet::kernels

@@ -1,4 +1,4 @@
-// Tasks that need memory while they run: each lane has its own, so there are as many as run at once and no more.
+// Runs tasks that need memory. Each lane has its own memory; there are only as many lanes as tasks that run at once.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,13 @@ namespace octet::kernels::cpu {
 
 inline constexpr std::int64_t kMostLanes = 256;
 
-// How many lanes `tasks` tasks need.
+// The number of lanes for `tasks` tasks.
 inline std::int64_t lanes_for(std::int64_t tasks) { return std::min({std::int64_t{num_threads()}, tasks, kMostLanes}); }
 
-// Calls body(lane, task) for each task once; calls with the same lane, in [0, lanes), never overlap. A lane goes over its own
-// share of consecutive tasks, the same one each time, and then helps the others: what a core wrote in one call is then mostly
-// read and written by it in the next, and does not cross between the caches of two cores (which halved the speed, measured).
+// Calls body(lane, task) once for each task. Calls with the same lane, in [0, lanes), never
+// overlap. A lane first does its own share of consecutive tasks, which is the same in every call,
+// and then takes tasks of other lanes. What a core wrote in one call is thus mostly used by the
+// same core in the next call. Moving it between the caches of two cores halved the measured speed.
 template <class Body>
 void for_each_task(std::int64_t lanes, std::int64_t tasks, const Body& body) {
   std::array<std::atomic<std::int64_t>, kMostLanes> next;

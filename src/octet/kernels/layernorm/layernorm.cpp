@@ -17,7 +17,7 @@ void check_tensor(const char* name, const char* operand, const Tensor& tensor, c
   require(tensor.dtype == dtype, name, ": ", operand, " must be ", name_of(dtype), ", got ", name_of(tensor.dtype));
 }
 
-// x [T, D], weight [D], mean [T] and rstd [T] of one layernorm.
+// Checks x [T, D], weight [D], mean [T] and rstd [T].
 void check_operands(const char* name, const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd) {
   require(x.shape.rank() == 2, name, ": x must be [T, D], got ", x.shape);
   check_tensor(name, "weight", weight, {x.cols()}, x.dtype);
@@ -41,7 +41,7 @@ void layernorm_forward(Queue& queue, Arena& scratch, const LayerNormForward& op)
     return;
   }
   if (!fused) check_tensor("layernorm_forward", "y", op.y, op.x.shape, op.x.dtype);
-  const int reads = fused ? (needs_amax_first(op.codes.spec) ? 3 : 2) : 1;  // once for the statistics
+  const int reads = fused ? (needs_amax_first(op.codes.spec) ? 3 : 2) : 1;  // one read is for the statistics
   queue.count("layernorm_forward", {.flops = 8.0 * static_cast<double>(op.x.elements()),
                                     .bytes = reads * static_cast<double>(op.x.bytes()) +
                                              static_cast<double>(fused ? written_bytes(op.codes) : op.y.bytes()) +
@@ -68,7 +68,7 @@ void layernorm_backward(Queue& queue, Arena& scratch, const LayerNormBackward& o
   const std::int64_t parts = on_gpu ? cuda::column_partials(rows) : cpu::column_partials(rows);
   const Tensor weight_partials = allocate(scratch, op.rstd.dtype, {parts, cols});
   const Tensor bias_partials = allocate(scratch, op.rstd.dtype, {parts, cols});
-  const std::size_t reads = fused ? (needs_amax_first(op.codes.spec) ? 2 : 1) : 0;  // of the new gx, for its codes
+  const std::size_t reads = fused ? (needs_amax_first(op.codes.spec) ? 2 : 1) : 0;  // reads of the new gx for its codes
   queue.count("layernorm_backward",
               {.flops = 16.0 * static_cast<double>(op.x.elements()),
                .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + 2 * op.rstd.bytes() +

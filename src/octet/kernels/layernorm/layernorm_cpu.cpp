@@ -16,7 +16,7 @@ T* row_of(const Tensor& tensor, std::int64_t row) {
   return tensor.as<T>() + row * tensor.row_stride;
 }
 
-// Adds to gx of rows [begin, end), and writes their shares of gweight and gbias.
+// Accumulates gx for rows [begin, end), and writes their partial sums of gweight and gbias.
 template <class T>
 void backward_rows(const LayerNormBackward& op, std::int64_t begin, std::int64_t end, Real<T>* __restrict of_weight,
                    Real<T>* __restrict of_bias) {

@@ -26,11 +26,11 @@ struct Statistics {
   float *mean, *rstd;
 };
 
-// A block to a row; thread t has chunks t, t + blockDim.x, ... y is written where it is wanted.
+// One block per row; thread t has chunks t, t + blockDim.x, ... y is written if it is present.
 template <int kChunks>
 __global__ void __launch_bounds__(most_threads(kChunks))
     forward_kernel(const Rows x, const Rows weight, const Rows bias, const Rows y, float epsilon, const Statistics statistics) {
-  // The last rows last: a fused kernel then begins with them while they are in the cache.
+  // The last rows are processed last. A fused kernel then starts with them while they are in the cache.
   const int row = static_cast<int>(blockIdx.x);
   const float count = static_cast<float>(x.cols);
   Chunk chunks[kChunks];
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(most_threads(kChunks))
   }
 }
 
-// Both sums over the block, in a fixed order; every thread gets them. Calls that follow each other alternate `turn`.
+// Both sums over the block in a fixed order, for every thread. Consecutive calls must alternate `turn`.
 __device__ float2 block_totals(float2 value, int turn) {
   __shared__ float2 shares[2][most_threads(kMostChunks) / 32];
   const auto add_lanes = [](float2 sum) {
@@ -88,7 +88,7 @@ __device__ float2 block_totals(float2 value, int turn) {
   return add_lanes(lane < static_cast<int>(blockDim.x) / 32 ? warps[lane] : float2{0.0f, 0.0f});
 }
 
-// A block to `rows_per_block` rows; its shares of gweight and gbias go to row blockIdx.x of the partial sums.
+// Each block processes `rows_per_block` rows. Its partial sums of gweight and gbias go to row blockIdx.x.
 struct Backward {
   Rows gy, x, weight, gx;
   const float *means, *rstds;
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(most_threads(kChunks)) backward_kernel(const B
       gys[i] = op.gy.load(row, col_of(i));
       xs[i] = op.x.load(row, col_of(i));
     }
-    float2 sums = {0.0f, 0.0f};  // of gy * weight, and of that times n; beyond the row gy is 0
+    float2 sums = {0.0f, 0.0f};  // of gy * weight and of gy * weight * n; after the end of the row, gy is 0
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       float g[kChunk], v[kChunk], w[kChunk];
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(most_threads(kChunks)) backward_kernel(const B
   }
 }
 
-// y, with the statistics from memory.
+// Computes y with the stored statistics.
 struct LayerNormSource : Extent {
   static constexpr int kParts = 1, kAhead = 4, kBlocks = 3, kAcross = 1;
   struct Column {
@@ -165,7 +165,7 @@ struct LayerNormSource : Extent {
   struct Raw {
     Chunk x;
     float mean, rstd;
-    bool there;  // beyond the last row a bias is nothing
+    bool there;  // false after the last row, where the bias must not be added
   };
   Bf16Source x, weight, bias;
   const float *mean, *rstd;

@@ -1,13 +1,13 @@
-// The CUDA backend of layernorm.h. Shapes have been checked, work counted and scratch given out in layernorm.cpp.
+// The CUDA backend of layernorm.h. layernorm.cpp checks the shapes, counts the work and allocates the scratch.
 #pragma once
 
 #include "octet/kernels/layernorm/layernorm.h"
 
 namespace octet::kernels::cuda {
 
-// With op.codes those and the statistics alone, else y. `amaxes` of allocate_amaxes, where codes are wanted.
+// Writes the statistics, and codes if `op.codes` is set, otherwise `y`. With codes, `amaxes` comes from allocate_amaxes.
 void layernorm_forward(Queue& queue, const LayerNormForward& op, float* amaxes);
-// Partial sums [column_partials(T), D] F32, of gweight and of gbias.
+// The partial sums of gweight and gbias are [column_partials(T), D] F32.
 void layernorm_backward(Queue& queue, const LayerNormBackward& op, const Tensor& weight_partials, const Tensor& bias_partials,
                         float* amaxes);
 

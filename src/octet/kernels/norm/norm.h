@@ -1,4 +1,4 @@
-// Sum of squares of gradients, for the global norm.
+// The sum of squares of gradients, for their global norm.
 #pragma once
 
 #include <span>
@@ -9,11 +9,11 @@
 
 namespace octet::kernels {
 
-// total[0] += sum x^2 over all of `x`, in F64 over fixed pieces of each, added in a fixed order: on one device the same bits every
-// time.
+// total[0] += sum of x^2 over all tensors of `x`, in F64. Pieces of fixed size are summed first and then added in a fixed order,
+// so a device gives the same bits every time.
 struct SumSquares {
   std::span<const Tensor> x;  // any shapes, contiguous; F32, BF16 or F64
-  double* total = nullptr;    // device
+  double* total = nullptr;    // in device memory; accumulated into
 };
 void sum_squares(Queue& queue, Arena& scratch, const SumSquares& op);
 

@@ -5,7 +5,7 @@
 
 namespace octet::kernels::cpu {
 
-// Partial sums go to `partials`, one for each piece of kSumSquaresPiece elements of a tensor.
+// `partials` receives one sum for each piece of kSumSquaresPiece elements of a tensor.
 constexpr std::int64_t kSumSquaresPiece = 1 << 15;
 inline std::int64_t sum_squares_pieces(const Tensor& x) { return ceil_div(x.elements(), kSumSquaresPiece); }
 void sum_squares(const SumSquares& op, double* partials);

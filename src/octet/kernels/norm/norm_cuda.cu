@@ -14,19 +14,19 @@ using octet::cuda::stream_of;
 constexpr int kThreads = 256;
 constexpr int kAddThreads = 1024;
 
-// The square of an FP32 number is exact in F64: the FMA saves an instruction and changes no bit.
+// The square of an FP32 number is exact in F64, so the FMA saves an instruction without changing a bit.
 __device__ void add_square(double& sum, float value) {
   const double wide = static_cast<double>(value);
   sum = fma(wide, wide, sum);
 }
 
-// The tensors of a launch, which are its parameters.
-constexpr std::size_t kMostTensors = 96;  // fewer than twice 64
+// The tensors of a launch. They are passed as a kernel parameter.
+constexpr std::size_t kMostTensors = 96;  // must be less than 2 * 64, see piece_kernel
 struct Tensors {
   const void* x[kMostTensors];
   std::int64_t count[kMostTensors];
-  int first_piece[kMostTensors];  // of the launch
-  bool narrow[kMostTensors];      // BF16, or else F32
+  int first_piece[kMostTensors];  // within the launch
+  bool narrow[kMostTensors];      // true: BF16; false: F32
   int tensors;
 };
 
@@ -46,11 +46,11 @@ __device__ double thread_sum(const T* piece, int size) {
   return sum;
 }
 
-// One block, one piece.
+// One block sums one piece.
 __global__ void __launch_bounds__(kThreads) piece_kernel(const __grid_constant__ Tensors tensors, double* partials) {
   const int piece = static_cast<int>(blockIdx.x);
   int tensor = 0;
-  for (int step = 64; step > 0; step /= 2) {  // the last that does not begin behind it
+  for (int step = 64; step > 0; step /= 2) {  // binary search for the last tensor that begins at or before `piece`
     if (tensor + step < tensors.tensors && tensors.first_piece[tensor + step] <= piece) tensor += step;
   }
   const std::int64_t first = std::int64_t{piece - tensors.first_piece[tensor]} * cpu::kSumSquaresPiece;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kAddThreads) add_kernel(const double* partials
 
 void sum_squares(Queue& queue, const SumSquares& op, double* partials) {
   const cudaStream_t stream = stream_of(queue);
-  std::int64_t pieces = 0;  // of all launches
+  std::int64_t pieces = 0;  // over all launches
   Tensors launch{};
   std::int64_t of_launch = 0;
   const auto flush = [&] {

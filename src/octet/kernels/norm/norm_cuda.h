@@ -1,11 +1,11 @@
-// The CUDA backend of norm.h. Checked and counted in norm.cpp.
+// The CUDA backend of norm.h. norm.cpp checks the operands and counts the work.
 #pragma once
 
 #include "octet/kernels/norm/norm.h"
 
 namespace octet::kernels::cuda {
 
-// `partials`: cpu::sum_squares_pieces of all tensors, in device memory.
+// `partials` has room for cpu::sum_squares_pieces of all tensors, in device memory.
 void sum_squares(Queue& queue, const SumSquares& op, double* partials);
 
 }  // namespace octet::kernels::cuda

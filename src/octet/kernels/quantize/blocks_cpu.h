@@ -1,4 +1,4 @@
-// What the CPU's walks over tiles share: rounded blocks of the source, squares of codes, and the scale of a tile.
+// Shared by the CPU's quantisation of tiles: blocks of the source rounded to BF16, panels of codes, and the scale of a tile.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@
 
 namespace octet::kernels::cpu {
 
-// A panel of codes is cast and transposed within the nearest cache: 64 rows make whole cache lines of a transposed row, and 256
-// columns pieces of a source row that a processor fetches ahead.
+// A panel of codes is cast and transposed within the first-level cache. With 64 rows, a row of the transposed panel is a whole
+// cache line. With 256 columns, the processor prefetches the rows of the source.
 constexpr std::int64_t kPanelRows = 64, kPanelCols = 256;
 
 constexpr std::size_t size(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Room for N rounded elements; unlike an array of them not set to zero first.
+// Memory for N BF16 elements. Unlike an array of BFloat16, it is not zeroed first.
 template <std::size_t N>
 class Buffer16 {
  public:
@@ -29,7 +29,7 @@ class Buffer16 {
   alignas(64) std::array<std::byte, N * sizeof(BFloat16)> memory_;
 };
 
-// Blocks of a source as BF16: BF16 in place, F32 rounded into a buffer.
+// Blocks of a source as BF16. BF16 sources are used in place; F32 sources are rounded into a buffer.
 class Source {
  public:
   explicit Source(const Tensor& x) : x_(x) {}
@@ -38,7 +38,8 @@ class Source {
     const BFloat16* data;
     std::ptrdiff_t stride;
   };
-  // Rows [row, row + rows) of columns [col, col + cols), valid as long as `buffer`, which holds rows * cols.
+  // Rows [row, row + rows) of columns [col, col + cols). The result may
+  // lie in `buffer`, which must have room for rows * cols elements.
   Block block(std::int64_t row, std::int64_t col, std::int64_t rows, std::int64_t cols, BFloat16* buffer) const {
     const std::int64_t first = row * x_.row_stride + col;
     if (x_.dtype == DType::bf16) return {x_.as<BFloat16>() + first, x_.row_stride};
@@ -51,13 +52,13 @@ class Source {
   const Tensor& x_;
 };
 
-// A panel of codes on its way from registers to codes and codes_t.
+// A panel of codes before it is written to codes and codes_t.
 class Panel {
  public:
   static constexpr std::ptrdiff_t kStride = kPanelCols;
   std::uint8_t* codes() { return codes_.data(); }
 
-  // Writes rows x cols codes, of the block at (row, col) of x, to the parts that are present.
+  // Writes rows x cols codes, those of the block at (row, col) of x, to the parts that are present.
   void store(std::int64_t row, std::int64_t col, std::int64_t rows, std::int64_t cols, const Tensor& codes,
              const Tensor& codes_t) const {
     if (codes) {
@@ -75,8 +76,8 @@ class Panel {
   alignas(64) std::array<std::uint8_t, size(kPanelRows* kPanelCols)> codes_;
 };
 
-// The scale of a tile from its amax: stores its inverse (MX: its code) at element `at` of `scales`, returns what values are
-// multiplied by.
+// Computes the scale of a tile from its amax. Stores 1 / scale (MX: the scale's code) at element `at` of `scales` and returns
+// the factor by which values are multiplied before the cast.
 inline float make_scale(float amax, const QuantSpec& spec, const Tensor& scales, std::int64_t at) {
   if (spec.tile == ScaleTile::mx_1x32) {
     const std::uint8_t code = mx_scale_code(amax);
@@ -88,7 +89,7 @@ inline float make_scale(float amax, const QuantSpec& spec, const Tensor& scales,
   return scale;
 }
 
-// Where the scale of tile `k` of row `row` stands, of an operand whose rows are summed over.
+// The index in `scales` of the scale of tile `k` in row `row`, for the rowwise part of an operand.
 inline std::int64_t scale_index(const Tensor& scales, ScaleTile tile, std::int64_t row, std::int64_t k) {
   switch (tile) {
     case ScaleTile::tensor:

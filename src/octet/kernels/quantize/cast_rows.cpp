@@ -12,7 +12,8 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A vector of BF16 is two vectors of FP32: the upper halves of 32-bit lanes are the odd elements, the lower halves the even ones.
+// A vector of BF16 as two vectors of FP32: the upper halves of its
+// 32-bit lanes are the odd elements, the lower halves the even ones.
 using D16 = hn::ScalableTag<std::uint16_t>;
 using D32 = hn::Repartition<std::uint32_t, D16>;
 using DF = hn::RebindToFloat<D32>;
@@ -21,11 +22,11 @@ using V16 = hn::Vec<D16>;
 using V32 = hn::Vec<D32>;
 using VF = hn::Vec<DF>;
 
-constexpr std::size_t kLanes = hn::MaxLanes(D16());  // of static targets whose vectors have a fixed size
+constexpr std::size_t kLanes = hn::MaxLanes(D16());  // static targets have vectors of fixed size
 
 const std::uint16_t* bits_of(const BFloat16* x) { return reinterpret_cast<const std::uint16_t*>(x); }
 
-// Runs body(x, codes) on a vector's worth of a row's tail, copied to where whole vectors may be read and written.
+// Runs body(x, codes) on the remainder of a row, copied into memory where whole vectors may be read and written.
 template <class Body>
 void with_padded_tail(const BFloat16* x, std::size_t n, std::uint8_t* codes, Body body) {
   alignas(64) std::uint16_t in[kLanes] = {};
@@ -35,19 +36,21 @@ void with_padded_tail(const BFloat16* x, std::size_t n, std::uint8_t* codes, Bod
   std::memcpy(codes, out, n);
 }
 
-// What the products of a cast may be; NaN is none of them.
+// The range of a cast's products. Neither allows NaN.
 enum class Products {
-  any,      // beyond the format's largest value, infinities included
-  fitting,  // up to the largest value and a rounding
+  any,      // may exceed the format's largest value, including infinity
+  fitting,  // at most the largest value plus a rounding error
 };
 
-// The low byte of a lane is the code of a product that is not negative and not above the largest value by more than a rounding.
+// Computes the code of a product that is not negative and exceeds the largest
+// value by at most a rounding error. The code is the low byte of a lane.
 //
-// The product c is added to 2^(e + 23 - M), where 2^e is c's binade (the smallest normal one for subnormals) and M the mantissa
-// bits of the format: FP32's own rounding to nearest even leaves the count of units 2^(e - M), at most 2^(M+1), in the low bits
-// of the sum. The code is the count plus 2^M for each binade above the smallest, and the sum's exponent field, shifted down to
-// bit M, counts binades from kOffset on. An even number of units, added beforehand, brings kOffset to a multiple of 256 without
-// moving a tie. The product of binade and `raise` is exact, so that it does not matter whether the target fuses it.
+// The product c is added to 2^(e + 23 - M). 2^e is c's binade (for subnormals the smallest normal one) and M the number of
+// mantissa bits of the format. FP32's own rounding to nearest even then leaves the number of units 2^(e - M), at most 2^(M+1),
+// in the low bits of the sum. The code is this number plus 2^M for each binade above the smallest. The exponent field of the
+// sum, shifted down to bit M, counts binades from kOffset on. An even number of units is added first so that kOffset becomes a
+// multiple of 256; being even, it does not change how ties round. The product of binade and `raise` is exact, so it does not
+// matter whether the target fuses it with the addition.
 template <Fp8Format kFormat>
 struct Encoder {
   static constexpr Fp8Layout kLayout = fp8_layout(kFormat);
@@ -82,16 +85,16 @@ struct Caster {
   V16 sign_bit = hn::Set(d16, 0x80);
   V16 code_bits = hn::Set(d16, 0x7F);
   V32 odd_bits = hn::Set(d32, 0xFFFF0000u);
-  V16 largest = hn::Set(d16, 0x7F80);  // Products::any: magnitudes from here on have the largest code
+  V16 largest = hn::Set(d16, 0x7F80);  // Products::any: magnitudes from this one on get the largest code
 
-  // Casts kLanes elements with finite, positive scales; returns their magnitudes.
+  // Casts kLanes elements with finite, positive scales and returns their magnitudes.
   V16 operator()(const std::uint16_t* x, VF even_scale, VF odd_scale, std::uint8_t* codes) const {
     const V16 bits = hn::LoadU(d16, x);
     const V16 magnitude = hn::And(bits, magnitude_bits);
     const V32 pairs = hn::BitCast(d32, kProducts == Products::any ? hn::Min(magnitude, largest) : magnitude);
     const V32 even = encode(hn::Mul(hn::BitCast(df, hn::ShiftLeft<16>(pairs)), even_scale));
     const V32 odd = encode(hn::Mul(hn::BitCast(df, hn::And(pairs, odd_bits)), odd_scale));
-    // Only the low byte of each 16 bits counts.
+    // Only the low byte of each 16 bits is used.
     const V16 code = hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(odd)), hn::BitCast(d16, even));
     const V16 sign = hn::And(hn::ShiftRight<8>(bits), sign_bit);
     hn::StoreU(hn::TruncateTo(d8, hn::OrAnd(sign, code, code_bits)), d8, codes);
@@ -99,7 +102,7 @@ struct Caster {
   }
 };
 
-// The largest lane: halves against each other, then the four pairs of a 128-bit block.
+// The largest lane: first one half against the other, then the four pairs of a 128-bit block.
 template <class D, class V>
 Magnitude largest_lane(D d, V v) {
   if constexpr (hn::MaxLanes(D()) > 8) {
@@ -114,7 +117,7 @@ Magnitude largest_lane(D d, V v) {
   }
 }
 
-// The smallest magnitude whose product with `scale` is not below the format's largest value; infinity's where there is none.
+// The smallest magnitude whose product with `scale` is at least the format's largest value; infinity's if there is none.
 Magnitude saturating_magnitude(Fp8Format format, float scale) {
   const float quotient = std::min(fp8_max(format) / scale, kBf16Max);
   auto magnitude = static_cast<std::uint32_t>(std::bit_cast<std::uint32_t>(quotient) >> 16);
@@ -139,7 +142,7 @@ Magnitude cast_block(const AnyCaster& caster, const BFloat16* x, std::ptrdiff_t 
   return largest_lane(D16(), largest);
 }
 
-// Without vectors: whatever the scale.
+// Casts without vectors, for any scale.
 Magnitude cast_one_by_one(Fp8Format format, const BFloat16* x, std::ptrdiff_t stride, std::size_t rows, std::size_t cols,
                           float scale, std::uint8_t* codes, std::ptrdiff_t codes_stride) {
   Magnitude largest = 0;
@@ -193,7 +196,7 @@ void merge_magnitudes(const BFloat16* x, std::size_t begin, std::size_t end, Mag
   for (std::size_t c = begin; c < end; ++c) amaxes[c] = std::max(amaxes[c], static_cast<Magnitude>(x[c].bits & 0x7FFFu));
 }
 
-// 16 rows of 16 bytes to 16 columns: four rounds that interleave row i with row i + 8 give to[c][r] = from[r][c].
+// Transposes 16 rows of 16 bytes. Four rounds that interleave row i with row i + 8 give to[c][r] = from[r][c].
 void transpose_16x16(const std::uint8_t* from, std::ptrdiff_t from_stride, std::uint8_t* to, std::ptrdiff_t to_stride) {
   const hn::FixedTag<std::uint8_t, 16> d;
   using V = hn::Vec<decltype(d)>;
@@ -212,8 +215,9 @@ void transpose_16x16(const std::uint8_t* from, std::ptrdiff_t from_stride, std::
   for (int i = 0; i < 16; ++i) hn::StoreU(a[i], d, to + i * to_stride);
 }
 
-// 64 rows of 16 bytes to 16 columns of 64: each column is written as one cache line. With strides that are powers of two the
-// 16 lines share a set of the nearest cache, and lines written in pieces would be evicted in between.
+// Transposes 64 rows of 16 bytes to 16 columns of 64 bytes. Each column is written as
+// a whole cache line. If the stride is a power of two, the 16 lines share a set of the
+// first-level cache, and lines written in several steps would be evicted in between.
 void transpose_64x16(const std::uint8_t* from, std::ptrdiff_t from_stride, std::uint8_t* to, std::ptrdiff_t to_stride) {
   alignas(64) std::uint8_t columns[16 * 64];
   for (int r = 0; r < 64; r += 16) transpose_16x16(from + r * from_stride, from_stride, columns + r, 64);
@@ -229,7 +233,7 @@ void round_to_bf16(const float* x, std::size_t n, BFloat16* y) {
 Magnitude amax(const BFloat16* x, std::size_t n) {
   const D16 d;
   const V16 magnitude_bits = hn::Set(d, 0x7FFF);
-  // Four chains hide the latency of max.
+  // Four independent chains hide the latency of max.
   V16 m0 = hn::Zero(d), m1 = m0, m2 = m0, m3 = m0;
   std::size_t i = 0;
   for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
@@ -252,7 +256,7 @@ void amax_of_columns(const BFloat16* x, std::ptrdiff_t stride, std::size_t rows,
   const D16 d;
   const V16 magnitude_bits = hn::Set(d, 0x7FFF);
   const std::size_t whole = cols / kLanes * kLanes;
-  // Four rows at a time, so that the running maxima are read and written once for four.
+  // Four rows at a time, so that the running maxima are read and written once per four rows.
   for (; rows >= 4; rows -= 4, x += 4 * stride) {
     for (std::size_t c = 0; c < whole; c += kLanes) {
       const std::uint16_t* column = bits_of(x + c);
@@ -278,7 +282,7 @@ Magnitude cast(Fp8Format format, const BFloat16* x, std::ptrdiff_t stride, std::
   };
   const Magnitude amax =
       format == Fp8Format::e4m3 ? with(Caster<Fp8Format::e4m3, Products::any>()) : with(Caster<Fp8Format::e5m2, Products::any>());
-  // NaN is rare enough to do a block that has one again.
+  // NaN is rare, so a block that contains one is simply cast again.
   return amax > 0x7F80 ? cast_one_by_one(format, x, stride, rows, cols, scale, codes, codes_stride) : amax;
 }
 

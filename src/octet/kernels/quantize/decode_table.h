@@ -1,5 +1,5 @@
-// The values of all codes, for CPU kernels that read FP8: table[code] is decode_fp8(format, code), table[code] of E8M0 is
-// decode_e8m0(code). Aligned to a cache line; 1 KiB each.
+// The values of all 256 codes, for CPU kernels that read FP8. table[code] is decode_fp8(format, code), or decode_e8m0(code) for
+// E8M0. A table has 1 KiB and is aligned to a cache line.
 #pragma once
 
 #include <array>

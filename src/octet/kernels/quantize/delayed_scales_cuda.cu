@@ -29,21 +29,21 @@ __device__ float block_max(float value) {
   return __uint_as_float(largest);
 }
 
-// A block per tensor.
+// One block per tensor.
 __global__ void __launch_bounds__(kThreads) update_delayed_scales_kernel(const DelayedScales op) {
   const int tensor = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   float* const history = op.history + tensor * op.stride;
   const float now = history[0];
   float largest = now;
   for (int i = thread; i < op.length && !op.most_recent; i += kThreads) largest = max_magnitude(largest, history[i]);
-  largest = block_max(largest);  // its barrier: everybody has read history[0]
+  largest = block_max(largest);  // its barrier also ensures that every thread has read history[0]
   const bool skipped = op.found_inf && *op.found_inf != 0.0f;
   if (skipped || !(now > 0.0f) || !is_finite(now)) {
     if (thread == 0 && op.is_weight[tensor] == 0) history[0] = 0.0f;
     return;
   }
   if (thread == 0) op.scale[tensor] = delayed_scale(largest, static_cast<Fp8Format>(op.format[tensor]), op.margin);
-  // From the end, so that no element is overwritten before it has moved.
+  // Starts at the end, so that each element is moved before it is overwritten.
   for (int end = op.length; end > 0; end -= kThreads) {
     const int i = end - 1 - thread;
     const float moved = i > 0 ? history[i - 1] : 0.0f;

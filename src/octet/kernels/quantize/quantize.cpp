@@ -54,7 +54,7 @@ void check(const Quantize& op) {
   }
 }
 
-// x is read once, and once more where its amax is needed before its cast.
+// x is read once, or twice if its amax must be known before the cast.
 Work work_of(const Quantize& op) {
   double bytes = static_cast<double>(op.x.bytes()) * (needs_amax_first(op.spec) ? 2 : 1);
   if (op.out.codes) bytes += static_cast<double>(op.out.codes.bytes() + op.out.scale_inv.bytes());
@@ -91,7 +91,7 @@ void quantize(Queue& queue, Arena& scratch, const Quantize& op) {
   check(op);
   queue.count("quantize", work_of(op));
   const ArenaScope scope(scratch);
-  // The CPU makes the scales of rows one by one.
+  // The CPU computes row scales one after another and needs no amaxes in advance.
   const bool ahead = op.spec.tile == ScaleTile::tensor || queue.target() == DeviceKind::cuda;
   float* const amaxes = ahead ? cuda::allocate_amaxes(scratch, op.spec, op.x.rows(), op.x.shape[1]) : nullptr;
   if (queue.kind() == DeviceKind::cpu) run_cpu(op, amaxes);

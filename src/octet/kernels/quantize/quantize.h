@@ -1,4 +1,5 @@
-// Quantisation to FP8: amax, scale, cast and transpose. Bit-exact: the same codes and scales on every device (docs/numerics.md).
+// Quantisation to FP8: amax, scale, cast and transpose. All devices
+// give the same codes and scales, bit for bit (docs/numerics.md).
 #pragma once
 
 #include "octet/device/arena.h"
@@ -9,78 +10,79 @@
 
 namespace octet::kernels {
 
-// For each tile: scale from amax (numerics/scale.h) or from `scale`; code = encode(float(bf16(x)) * scale); scale_inv = 1 /
-// scale.
+// For each tile, the scale is computed from the amax (numerics/scale.h) or is `scale`. Then code = encode(float(bf16(x)) *
+// scale) and scale_inv = 1 / scale.
 struct Quantize {
-  Tensor x;  // [R, C] BF16, or F32 which is rounded to BF16 first; rows may be strided
+  Tensor x;  // [R, C] BF16, or F32, which is rounded to BF16 first; rows may be strided
   QuantSpec spec;
-  Quantized out;  // overwritten; the parts that are present (codes, codes_t or both, each with its scales) are made.
-                  // codes_t is [C, R to padded_k(R)] wide: columns from R on become zero codes (and their scales, where a tile
-                  // has none of x, 1).
-  // Per-tensor tile with ScaleSource::history only:
-  const float* scale = nullptr;  // device scalar; the scale to cast with
-  float* amax = nullptr;         // device scalar, optional: becomes max(*amax, amax of x), NaN winning
+  Quantized out;  // overwritten. The parts that are present are computed: codes, codes_t or both, each with its scales.
+                  // codes_t is [C, W] with R <= W <= padded_k(R). Columns from R on become zero codes; tiles that consist only of
+                  // such columns get scale 1.
+  // Only for the per-tensor tile with ScaleSource::history:
+  const float* scale = nullptr;  // device scalar: the scale to cast with
+  float* amax = nullptr;         // device scalar, optional: becomes max(*amax, amax of x); NaN propagates
 };
-// The transposed version of row, 1x128 and MX tiles is quantised from x itself, with scales along R.
+// For row, 1x128 and MX tiles, the transposed part is quantised from x itself, with scales along R.
 void quantize(Queue& queue, Arena& scratch, const Quantize& op);
 
-// Whether tiles are the same of the transposed tensor.
+// Whether the transposed tensor has the same tiles.
 constexpr bool is_square(ScaleTile tile) { return tile == ScaleTile::tensor || tile == ScaleTile::block_128x128; }
 
-// The transposed part of codes that have it not, byte for byte what quantize() makes: codes_t [C, at least R], columns from R on
-// zero, are overwritten from codes [R, C].
-// Square tiles: scale_inv is read and scale_inv_t overwritten, too.
-// Row and MX: codes are those along columns, made with the scales of scale_inv_t (shard.h); no scale is read or written.
+// Computes the transposed part of codes that do not have one, byte for byte as quantize() would.
+// codes_t [C, at least R] is overwritten from codes [R, C]; its columns from R on become zero. Square
+// tiles: scale_inv is read and scale_inv_t is overwritten. Row and MX tiles: `codes` must have been
+// scaled along columns, with the scales of scale_inv_t (shard.h). No scale is read or written.
 void transpose_codes(Queue& queue, const Quantized& q);
 
-// Where an op that makes an operand of FP8 GEMMs puts its result y when codes are wanted and y itself is not: the fields of
-// Quantize without its x. The codes and scales are those of quantising y rounded to BF16, byte for byte; where device and recipe
-// have a fused kernel, y never exists.
+// Where an op writes its result y as an operand of FP8 GEMMs, if codes are wanted instead of y. The fields are those of Quantize
+// without x. Codes and scales are byte for byte those of quantising y rounded to BF16. A fused kernel, if there is one for the
+// device and recipe, never writes y to memory.
 struct QuantizeTo {
   QuantSpec spec;
-  Quantized out;  // no parts: codes are not wanted
+  Quantized out;  // no parts: no codes are wanted
   const float* scale = nullptr;
   float* amax = nullptr;
 
   explicit operator bool() const { return out.codes || out.codes_t; }
   Quantize of(const Tensor& x) const { return {.x = x, .spec = spec, .out = out, .scale = scale, .amax = amax}; }
 };
-// Whether a producer's CUDA kernels write these codes without y: all but those of MX.
+// Whether the CUDA kernels of ops can write these codes without y. They can except for MX.
 bool fuses_on_cuda(const QuantizeTo& to);
-// Whether scales are made of amaxes of the very tensor beyond 128 x 128 of it: its sources are then read twice.
+// Whether a scale depends on more of the tensor than a block of 128 x 128. The amax then needs a separate pass over the source.
 constexpr bool needs_amax_first(const QuantSpec& spec) {
   return spec.tile == ScaleTile::row || (spec.tile == ScaleTile::tensor && spec.source == ScaleSource::tensor);
 }
-// Bytes of the codes and scales that are wanted.
+// Bytes of the codes and scales that are written.
 std::size_t written_bytes(const QuantizeTo& to);
 
-// amax[0] = max |x|, NaN winning. x [R, C] BF16 or F32 (rounded to BF16 first).
+// amax[0] = max |x|; NaN propagates. x [R, C] is BF16, or F32, which is rounded to BF16 first.
 struct Amax {
   Tensor x;
   float* amax = nullptr;  // overwritten
 };
 void amax(Queue& queue, Arena& scratch, const Amax& op);
 
-// The state of delayed scaling of n tensors after an optimizer step, as docs/numerics.md orders it.
+// Updates the delayed scaling of n tensors after an optimizer step (docs/numerics.md). If tensor i's amax [i, 0] is positive and
+// finite, its scale is recomputed and its history is shifted by one; otherwise its scale stays.
 struct UpdateDelayedScales {
-  Tensor amax_history;  // [n, len] F32; [i, 0] is this step's amax; rolled
-  Tensor scale;         // [n] F32; overwritten for tensors whose amax is entered
-  Tensor format;        // [n] U8, an Fp8Format each
-  Tensor is_weight;     // [n] U8: 1 for weights, whose [i, 0] is kept when nothing is entered (0 becomes of the others)
+  Tensor amax_history;  // [n, len] F32; updated; [i, 0] is this step's amax
+  Tensor scale;         // [n] F32; overwritten if the tensor's amax is positive and finite
+  Tensor format;        // [n] U8, values of Fp8Format
+  Tensor is_weight;     // [n] U8, 1 for weights. An unused amax [i, 0] stays for weights and becomes 0 for other tensors
   int margin = 0;
-  bool most_recent = false;          // amax = history[0] instead of max(history)
-  const float* found_inf = nullptr;  // device scalar: not 0 means that the step is skipped and no scale or history moves
+  bool most_recent = false;          // use history[0] instead of max(history)
+  const float* found_inf = nullptr;  // device scalar: if it is not 0, the step is skipped and no amax is used
 };
 void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op);
 
-// How well codes represent x: one pass, for health samples.
+// Measures, in one pass, how well codes represent x. For health samples.
 struct QuantizeHealth {
   Tensor x;              // [R, C] as given to quantize
-  Quantized q;           // its row-wise codes and scales
-  float* out = nullptr;  // [5] F32 device: amax of x; scale (1/scale_inv; the geometric mean over many tiles); share of elements
-                         // whose scaled magnitude exceeds the format's largest; share of non-zero elements with a zero code;
-                         // signal to quantisation noise in dB (10 log10(sum x^2 / sum (x - decoded)^2)) of finite elements,
-                         // infinite when nothing is lost
+  Quantized q;           // its rowwise codes and scales
+  float* out = nullptr;  // [5] F32 device, overwritten: amax of x; scale = 1 / scale_inv (geometric mean over several tiles);
+                         // fraction of elements whose scaled magnitude exceeds the format's largest value; fraction of non-zero
+                         // elements with a zero code; signal to quantisation noise of finite elements in dB,
+                         // 10 log10(sum x^2 / sum (x - decoded)^2), infinite if there is no error
 };
 void quantize_health(Queue& queue, Arena& scratch, const QuantizeHealth& op);
 

@@ -10,16 +10,16 @@
 namespace octet::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kTaskRows = 512;  // of a task: a multiple of every tile's height but a whole column's
+constexpr std::int64_t kTaskRows = 512;  // rows per task: a multiple of the height of every tile except a whole column
 static_assert(kTaskRows % 128 == 0 && kPanelCols == ColumnScales::kColumns);
 
-// A stripe of columns [col, col + width), walked down tile by tile.
+// Columns [col, col + width), quantised from top to bottom, tile by tile.
 class Stripe {
  public:
   Stripe(const Tensor& x, const QuantSpec& spec, const Quantized& out, std::int64_t col)
       : source_(x), spec_(spec), out_(out), col_(col), width_(std::min(kPanelCols, x.shape[1] - col)) {}
 
-  // Tile `k` of each column: rows [begin, end).
+  // Quantises tile `k` of each column: rows [begin, end).
   void quantize(std::int64_t k, std::int64_t begin, std::int64_t end) {
     std::array<Magnitude, kPanelCols> amax{};
     for (std::int64_t row = begin; row < end; row += kPanelRows) {
@@ -71,7 +71,7 @@ void pad_transposed(const Tensor& x, const Quantized& out) {
   for (std::int64_t c = 0; c < cols; ++c) {
     std::memset(out.codes_t.as_bytes() + c * out.codes_t.row_stride + rows, 0, size(width - rows));
   }
-  // A tile of 128 is never padding alone, since rows are padded to 128.
+  // A tile of 128 never consists only of padding, because rows are padded to a multiple of 128.
   if (out.tile != ScaleTile::mx_1x32) return;
   constexpr std::uint8_t kOne = 127;
   const std::int64_t first = ceil_div(rows, 32), last = ceil_div(width, 32);

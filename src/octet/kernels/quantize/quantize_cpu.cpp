@@ -11,11 +11,11 @@
 namespace octet::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kSegment = 4096;    // elements of a row taken at a time: a multiple of every tile's width
-constexpr std::int64_t kTask = 64 * 1024;  // elements of a thread's task, about
+constexpr std::int64_t kSegment = 4096;    // elements of a row processed at a time; a multiple of the width of every tile
+constexpr std::int64_t kTask = 64 * 1024;  // approximate number of elements per task
 static_assert(kTask % kSegment == 0);
 
-// A maximum over tasks; their order does not matter.
+// A maximum over several tasks. Their order does not matter.
 class SharedMaximum {
  public:
   void add(Magnitude value) {
@@ -29,10 +29,10 @@ class SharedMaximum {
   std::atomic<Magnitude> largest_{0};
 };
 
-// A contiguous tensor as one row: its shape does not matter to a per-tensor tile.
+// A contiguous tensor as a single row. A per-tensor tile does not depend on the shape.
 Tensor as_one_row(const Tensor& x) { return x.reshape({1, x.elements()}); }
 
-// Calls body(row, begin, end) for runs of columns of every row, at most kSegment long.
+// Calls body(row, begin, end) for ranges of at most kSegment columns of every row.
 template <class Body>
 void for_segments(const Tensor& x, Body body) {
   const std::int64_t cols = x.shape[1];
@@ -55,7 +55,7 @@ void cast_segments(const Tensor& x, Fp8Format format, float scale, const Tensor&
   });
 }
 
-// With a transposed copy: panels, in tasks of a run of them.
+// Casts panel by panel and also writes the transposed codes. A task consists of several panels.
 void cast_panels(const Tensor& x, const Quantized& out, float scale, SharedMaximum& largest) {
   constexpr std::int64_t kRun = 4 * kPanelCols;
   const Source source(x);

@@ -1,4 +1,4 @@
-// The CPU backend of quantize.h. Shapes have been checked, work counted and scratch given out by the callers in quantize.cpp.
+// The CPU backend of quantize.h. quantize.cpp checks the shapes, counts the work and allocates the scratch.
 #pragma once
 
 #include <cstdint>
@@ -7,34 +7,34 @@
 
 namespace octet::kernels::cpu {
 
-// *out = max |x|, NaN winning.
+// *out = max |x|; NaN propagates.
 void amax(const Tensor& x, float* out);
 
-// The per-tensor tile with a known scale. *amax, where given, becomes the larger of itself and x's.
+// The per-tensor tile with a given scale. If amax is not null, *amax becomes max(*amax, amax of x).
 void quantize_tensor(const Tensor& x, const Quantized& out, float scale, float* amax);
 
-// Row-wise codes and scales of the row, 1x128 and MX tiles.
+// Rowwise codes and scales for row, 1x128 and MX tiles.
 void quantize_along_rows(const Tensor& x, const QuantSpec& spec, const Quantized& out);
 
-// Transposed codes and scales of the row, 1x128 and MX tiles.
+// Transposed codes and scales for row, 1x128 and MX tiles.
 void quantize_along_columns(const Tensor& x, const QuantSpec& spec, const Quantized& out);
 
-// Both versions of the 128x128 tile.
+// Rowwise and transposed codes and scales for the 128x128 tile.
 void quantize_blocks(const Tensor& x, const QuantSpec& spec, const Quantized& out);
 
-// The zero codes behind x's rows in codes_t, and scale 1 for tiles that hold none of x.
+// Writes the zero codes after x's rows in codes_t, and scale 1 for tiles that consist only of padding.
 void pad_transposed(const Tensor& x, const Quantized& out);
 
 void transpose_codes(const Quantized& q);
 
 void update_delayed_scales(const UpdateDelayedScales& op);
 
-// Sums of one run of rows; added up in order of the runs, so that the result does not depend on threads.
+// Sums over a group of rows. The groups are added in order, so the result does not depend on the number of threads.
 struct HealthSums {
   double signal = 0, noise = 0;
   std::int64_t saturated = 0, flushed = 0, nonzero = 0;
 };
-constexpr std::int64_t kHealthRows = 64;  // of a run
+constexpr std::int64_t kHealthRows = 64;  // rows of a group
 void quantize_health(const QuantizeHealth& op, HealthSums* sums);
 
 }  // namespace octet::kernels::cpu

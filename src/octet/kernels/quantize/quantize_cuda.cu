@@ -23,7 +23,7 @@ struct F32Source : Extent {
 };
 
 struct MxTail {
-  static constexpr int kWidth = 32, kGroups = kTile / kWidth, kWarps = kTileThreads / 32 / kGroups;  // warps of a group of rows
+  static constexpr int kWidth = 32, kGroups = kTile / kWidth, kWarps = kTileThreads / 32 / kGroups;  // warps per group of rows
   struct Shared {
     TransposedTile transposed;
     ColumnMagnitudes magnitudes;
@@ -35,7 +35,7 @@ struct MxTail {
   std::int64_t stride;
   std::uint8_t* scale_inv_t;
   std::int64_t stride_t;
-  int scales_t;  // of a column, those of padding included
+  int scales_t;  // scales per column, including padding
 
   __device__ State begin() const { return {}; }
   __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], const State&, Shared& shared) const {

@@ -1,4 +1,4 @@
-// The CUDA backend of quantize.h. Shapes have been checked, work counted and scratch given out in quantize.cpp.
+// The CUDA backend of quantize.h. quantize.cpp checks the shapes, counts the work and allocates the scratch.
 #pragma once
 
 #include "octet/kernels/quantize/quantize.h"
@@ -6,8 +6,8 @@
 
 namespace octet::kernels::cuda {
 
-// Device memory for what scales of a tensor [rows, cols] itself are made of: its amax, or those of its rows and then its columns.
-// Null for a recipe whose scales need no look ahead.
+// Allocates device memory for the amaxes of a tensor [rows, cols] that must be known before the cast: one for the tensor, or one
+// for each row followed by one for each column. Returns null for a recipe that needs none.
 inline float* allocate_amaxes(Arena& scratch, const QuantSpec& spec, std::int64_t rows, std::int64_t cols) {
   if (!needs_amax_first(spec)) return nullptr;
   const std::int64_t count = spec.tile == ScaleTile::tensor ? 1 : rows + cols;
@@ -17,7 +17,7 @@ void quantize(Queue& queue, const Quantize& op, float* amaxes);
 void amax(Queue& queue, const Amax& op);
 void transpose_codes(Queue& queue, const Quantized& q);
 void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op);
-// One entry of `sums` for each cpu::kHealthRows rows, in device memory.
+// `sums` has one entry for each cpu::kHealthRows rows, in device memory.
 void quantize_health(Queue& queue, const QuantizeHealth& op, cpu::HealthSums* sums);
 
 }  // namespace octet::kernels::cuda

@@ -19,9 +19,10 @@ float scale_inv_at(const Quantized& q, std::int64_t row, std::int64_t col) {
 }
 
 HealthSums sums_of_rows(const QuantizeHealth& op, std::int64_t first, std::int64_t last) {
-  constexpr std::int64_t kWidth = 128;  // no tile ends within
-  // Only what exceeds the largest value by more than the roundings of scale and scale_inv is saturated: the largest element of a
-  // current scaling is not. BF16 neighbours are 2^-8 apart.
+  constexpr std::int64_t kWidth = 128;  // no tile ends within this width
+  // An element counts as saturated only if it exceeds the largest value by more than the
+  // rounding of scale and scale_inv. The largest element of a tile with current scaling is not
+  // saturated. Neighbouring BF16 values differ by at least 2^-8, far more than this slack.
   constexpr double kSlack = 1.0 + 0x1p-12;
   const Source source(op.x);
   const DecodeTable& decode = decode_table(op.q.format);
@@ -51,7 +52,7 @@ HealthSums sums_of_rows(const QuantizeHealth& op, std::int64_t first, std::int64
   return sums;
 }
 
-// The geometric mean of the scales that are numbers.
+// The geometric mean of the finite scales.
 double mean_scale(const Quantized& q) {
   double sum = 0;
   std::int64_t count = 0;

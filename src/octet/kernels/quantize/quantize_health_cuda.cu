@@ -61,7 +61,7 @@ struct Sum<HealthSums> {
   }
 };
 
-// In a fixed tree; every thread has the sum of the block.
+// Sums over the block in a fixed tree. Every thread gets the sum.
 template <class T>
 __device__ void block_sum(T& value, T (&memory)[kThreads]) {
   memory[threadIdx.x] = value;
@@ -75,7 +75,7 @@ __device__ void block_sum(T& value, T (&memory)[kThreads]) {
 
 __global__ void __launch_bounds__(kThreads) health_sums_kernel(const Health op, HealthSums* sums) {
   __shared__ HealthSums memory[kThreads];
-  constexpr double kSlack = 1.0 + 0x1p-12;  // quantize_health_cpu.cpp says why
+  constexpr double kSlack = 1.0 + 0x1p-12;  // see quantize_health_cpu.cpp
   const double largest = static_cast<double>(fp8_max(op.format)) * kSlack;
   const std::int64_t first = blockIdx.x * kHealthRows;
   const std::int64_t last = min(static_cast<long long>(first + kHealthRows), static_cast<long long>(op.rows));
@@ -102,7 +102,7 @@ __device__ float share(std::int64_t part, std::int64_t whole) {
   return whole > 0 ? static_cast<float>(static_cast<double>(part) / static_cast<double>(whole)) : 0.0f;
 }
 
-// out[0] is there already.
+// out[0] has been written before.
 __global__ void __launch_bounds__(kThreads)
     health_kernel(const Health op, const HealthSums* sums, std::int64_t runs, float* out) {
   __shared__ double logarithms[kThreads];

@@ -12,12 +12,12 @@
 namespace octet::kernels::cpu {
 namespace {
 
-// Of W's own grid of panels: no tile begins or ends within one but those that are higher than it.
+// W is processed in a fixed grid of panels. A tile never begins or ends inside a panel unless it is higher than the panel.
 constexpr std::int64_t kRows = 32, kCols = 256, kBlock = 128, kMx = 32;
 constexpr std::int64_t kTaskPanels = 8;
 static_assert(kCols % kBlock == 0 && kCols == ColumnScales::kColumns && kBlock % kRows == 0 && kRows % kMx == 0);
 
-// *to = max(*to, value) while other threads do the same: maxima do not depend on the order.
+// *to = max(*to, value), while other threads may do the same. The order does not affect a maximum.
 void raise(float& to, float value) {
   const std::atomic_ref<float> target(to);
   float seen = target.load(std::memory_order_relaxed);
@@ -26,14 +26,14 @@ void raise(float& to, float value) {
   }
 }
 
-// A panel of W with the shard's elements, zeros elsewhere.
+// A panel of W that has the shard's elements, and zeros elsewhere.
 class ShardPanel {
  public:
   ShardPanel(const Shard& shard) : shard_(shard), cols_(shard.whole[1]), end_(shard.first + shard.x.elements()) {}
 
-  std::int64_t row = 0, col = 0, height = 0, width = 0;  // of the part of W
+  std::int64_t row = 0, col = 0, height = 0, width = 0;  // position and size of the panel in W
 
-  // The panel of W at (row, col).
+  // Loads the panel of W at (row, col).
   void load(std::int64_t at_row, std::int64_t at_col) {
     row = at_row, col = at_col;
     height = std::min(kRows, shard_.whole[0] - row), width = std::min(kCols, cols_ - col);
@@ -52,7 +52,7 @@ class ShardPanel {
   }
   const BFloat16* row_of(std::int64_t r) { return values_.data() + r * kCols; }
 
-  // The codes that are the shard's, of `codes`, rows kCols apart.
+  // Writes those of `codes` that belong to the shard. Rows of `codes` are kCols apart.
   void store(const std::uint8_t* codes, const Tensor& to) const {
     for (std::int64_t r = 0; r < height; ++r) {
       const Run run = run_of(r);
@@ -61,7 +61,7 @@ class ShardPanel {
   }
 
  private:
-  // Columns [begin, end) of the panel are elements from `from` on of the shard.
+  // Columns [begin, end) of the panel are the elements of the shard from `from` on.
   struct Run {
     std::int64_t begin, end, from;
   };
@@ -76,7 +76,7 @@ class ShardPanel {
   Buffer16<size(kRows* kCols)> values_;
 };
 
-// Calls body(panel) for the panels of W that hold elements of the shard, which has some.
+// Calls body(panel) for all panels of W that hold elements of the shard. The shard must not be empty.
 template <class Body>
 void for_panels(const Shard& shard, Body body) {
   const std::int64_t cols = shard.whole[1], across = ceil_div(cols, kCols);
@@ -124,7 +124,7 @@ void raise_rows(ShardPanel& panel, const ShardAmax& op) {
   }
 }
 
-// Where multipliers and amaxes of the panel's columns begin in their grid.
+// The index in the grid of multipliers or amaxes of the panel's first column.
 std::int64_t column_index(const ShardPanel& panel, ScaleTile tile, const Shape& whole) {
   return (tile == ScaleTile::row ? 0 : panel.row / kMx * whole[1]) + panel.col;
 }
@@ -141,10 +141,11 @@ void raise_columns(ShardPanel& panel, const ShardAmax& op) {
   for (std::int64_t c = 0; c < panel.width; ++c) raise(grid[c], to_float(largest[size(c)]));
 }
 
-// What cast_fitting's kin want to know: the amax where its product is a code's, infinity where it saturates. The multiplier is
-// that of another amax, over all shards, which need not be finite where this one is.
+// The `amax` argument of cast_fitting and similar functions: the amax if its product fits
+// the format, or infinity if the product saturates. The multiplier was computed from the
+// amax of all shards, which may be infinite or NaN even if this shard's amax is finite.
 float amax_if_fitting(Fp8Format format, float amax, float multiplier) {
-  constexpr float kSlack = 1.0f + 0x1p-10f;  // more than the multiplier's rounding, less than half a unit of the codes
+  constexpr float kSlack = 1.0f + 0x1p-10f;  // larger than the multiplier's rounding error, smaller than half a unit of the codes
   return amax * multiplier <= fp8_max(format) * kSlack ? amax : std::numeric_limits<float>::infinity();
 }
 
@@ -152,7 +153,7 @@ class PanelCaster {
  public:
   PanelCaster(const CastShard& op) : op_(op), format_(op.spec.format) {}
 
-  // Returns the largest magnitude of a per-tensor tile.
+  // Returns the largest magnitude for a per-tensor tile.
   Magnitude by_rows(ShardPanel& panel) {
     const float* const grid = op_.scale ? op_.scale : op_.multipliers.as<float>();
     const std::int64_t across = op_.multipliers ? op_.multipliers.cols() : 1;
@@ -217,7 +218,7 @@ void shard_amax(const ShardAmax& op) {
 }
 
 void scales_from_amax(const ScalesFromAmax& op) {
-  // The grid as [down, across]; along columns, MX scales stand in the transposed order.
+  // The grid as [down, across]. Along columns, MX scales are stored transposed.
   const bool one_dim = op.amax.shape.rank() == 1;
   const std::int64_t down = one_dim ? 1 : op.amax.rows(), across = one_dim ? op.amax.rows() : op.amax.shape[1];
   const std::int64_t stride = one_dim ? 0 : op.scale_inv.row_stride;

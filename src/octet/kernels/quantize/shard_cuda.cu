@@ -9,7 +9,7 @@ namespace {
 constexpr int kBlock = 128, kMx = 32;
 constexpr int kThreads = 256;
 
-// A chunk as it lies in memory.
+// A chunk as it is stored in memory.
 template <class T>
 struct RawChunk {
   uint4 parts[sizeof(T) / 2];
@@ -37,14 +37,14 @@ void visit_source(DType dtype, F f) {
   f.template operator()<float>();
 }
 
-// Rows [first_row, first_row + rows) of W, of tiles that hold elements of the shard; zeros where they are another's.
+// Rows [first_row, first_row + rows) of W, of tiles that hold elements of the shard. Elements of other shards are zero.
 template <class T>
 struct ShardSource : Extent {
   static constexpr int kParts = 1, kAhead = sizeof(T) == 2 ? 8 : 4, kBlocks = 4, kAcross = 1;
   struct Column {};
   using Raw = RawChunk<T>;
   const T* x;
-  std::int64_t first, count;  // of the shard, in elements after the extent's first
+  std::int64_t first, count;  // of the shard, in elements after the first element of the extent
   std::int64_t first_row;
 
   explicit ShardSource(const Shard& shard) : x(shard.x.as<T>()), count(shard.x.elements()) {
@@ -53,7 +53,7 @@ struct ShardSource : Extent {
     first = shard.first - first_row * width;
     rows = static_cast<int>(ceil_div(end, width) - first_row);
     cols = static_cast<int>(width);
-    wide = on_multiple(x, 16) && width % kChunk == 0;  // shards are cut at whole chunks of such rows
+    wide = on_multiple(x, 16) && width % kChunk == 0;  // shards of such rows begin and end at whole chunks
   }
 
   __device__ Column column(int) const { return {}; }
@@ -71,11 +71,11 @@ struct ShardSource : Extent {
   __device__ std::int64_t offset(int row, int col) const { return std::int64_t{row} * cols + col - first; }
 };
 
-// Largest magnitudes of 128x128 blocks.
+// Computes the amax of each 128x128 block.
 struct BlockAmaxTail {
   struct Shared {};
   struct State {};
-  float* amax;  // of the extent's first block
+  float* amax;  // amax of the extent's first block
   std::int64_t stride;
 
   __device__ State begin() const { return {}; }
@@ -85,9 +85,9 @@ struct BlockAmaxTail {
   }
 };
 
-// Largest magnitudes of 32 columns of a row, and of 32 rows of a column; each may be absent.
+// Computes the amaxes of 32 columns of a row and of 32 rows of a column. Each may be absent.
 struct MxAmaxTail {
-  static constexpr int kGroups = kTile / kMx, kWarps = kTileThreads / 32 / kGroups;  // warps of a group of rows
+  static constexpr int kGroups = kTile / kMx, kWarps = kTileThreads / 32 / kGroups;  // warps per group of rows
   using Shared = ColumnMagnitudes;
   struct State {};
   float* rows;
@@ -121,14 +121,14 @@ struct MxAmaxTail {
   }
 };
 
-// A thread per scale, in the order in which they stand in scale_inv.
+// One thread per scale, in the order in which scale_inv stores them.
 struct Scales {
   const float* amax;
   QuantSpec spec;
   float* multipliers;
   void* scale_inv;
-  std::int64_t rows, cols, stride;  // of scale_inv
-  bool transposed;                  // amaxes [down, rows]; scales from `down` on are padding
+  std::int64_t rows, cols, stride;  // stride of scale_inv
+  bool transposed;                  // amaxes are [down, rows]; scales from `down` on are padding
   std::int64_t down;
 };
 
@@ -150,24 +150,24 @@ __global__ void __launch_bounds__(kThreads) scales_kernel(const Scales op) {
   op.multipliers[from] = scale;
 }
 
-// Each thread casts chunks kThreads apart. Where `wide`, chunks are whole, lie on multiples of their size, and their elements
-// stand in one row of W.
+// Each thread casts chunks that are kThreads apart. If `wide`, chunks
+// are whole, aligned to their size, and do not cross rows of W.
 template <class T>
 struct Cast {
-  static constexpr int kAhead = sizeof(T) == 2 ? 4 : 2;  // chunks of a thread, their loads in flight at a time
+  static constexpr int kAhead = sizeof(T) == 2 ? 4 : 2;  // chunks per thread, all of whose loads are in flight at once
   const T* x;
   std::int64_t first, count, cols;
   ScaleTile tile;
   std::uint8_t* codes;
   const float* multipliers;
-  std::int64_t stride;  // of multipliers
+  std::int64_t stride;  // stride of multipliers
   std::uint8_t* column_codes;
   const float* column_multipliers;
   float* scale_inv;
   float* amax;
   bool wide;
 
-  // Where the multiplier of an element stands, and that along columns.
+  // The indices of an element's multiplier and of its multiplier along columns.
   __device__ std::int64_t by_rows(std::int64_t row, std::int64_t col) const {
     switch (tile) {
       case ScaleTile::row:
@@ -185,7 +185,7 @@ struct Cast {
   }
 };
 
-// The chunk at element `at` of the shard, a `chunk` of W.
+// Casts the chunk at element `at` of the shard, which is chunk `chunk` of W.
 template <Fp8Format kFormat, class T>
 __device__ void cast_chunk(const Cast<T>& op, const Chunk& values, std::int64_t at, unsigned chunk) {
   unsigned row = 0, col = 0;
@@ -202,7 +202,7 @@ __device__ void cast_chunk(const Cast<T>& op, const Chunk& values, std::int64_t 
   }
 }
 
-// Returns the magnitude's bits.
+// Casts one element. Returns the bits of its magnitude.
 template <Fp8Format kFormat, class T>
 __device__ unsigned cast_element(const Cast<T>& op, std::int64_t at) {
   const std::int64_t row = (op.first + at) / op.cols, col = (op.first + at) % op.cols;
@@ -217,7 +217,7 @@ template <Fp8Format kFormat, class T>
 __global__ void __launch_bounds__(kThreads, 4) cast_kernel(const Cast<T> op) {
   constexpr int kAhead = Cast<T>::kAhead;
   if (op.scale_inv && blockIdx.x == 0 && threadIdx.x == 0) *op.scale_inv = 1.0f / *op.multipliers;
-  const unsigned so_far = op.amax ? __float_as_uint(*op.amax) : 0u;  // so that few warps raise it
+  const unsigned so_far = op.amax ? __float_as_uint(*op.amax) : 0u;  // avoids atomic operations by warps that cannot raise it
   const std::int64_t begin = (std::int64_t{blockIdx.x} * kAhead * kThreads + threadIdx.x) * kChunk;
   unsigned largest = 0;
   if (op.wide) {

@@ -1,11 +1,11 @@
-// The CUDA backend of shard.h. Shapes have been checked and work counted in shard.cpp.
+// The CUDA backend of shard.h. shard.cpp checks the shapes and counts the work.
 #pragma once
 
 #include "octet/kernels/quantize/shard.h"
 
 namespace octet::kernels::cuda {
 
-void shard_amax(Queue& queue, const ShardAmax& op);  // of elements
+void shard_amax(Queue& queue, const ShardAmax& op);  // not for an empty shard
 void scales_from_amax(Queue& queue, const ScalesFromAmax& op);
 void cast_shard(Queue& queue, const CastShard& op);
 

@@ -1,6 +1,6 @@
-// What becomes of a tile of BF16 in registers (tiles_cuda.cuh): codes and scales of every recipe, its largest magnitudes, or
-// values in memory.
-// Magnitudes of BF16 compare as their 15 low bits, NaN above infinity; two of them share a register.
+// Epilogues for a tile of BF16 values in registers (tiles_cuda.cuh). They write the codes
+// and scales of a recipe, the largest magnitudes, or the values. Magnitudes of BF16 are
+// compared as integers of 15 bits, with NaN above infinity. Two of them share a register.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -18,7 +18,7 @@ __device__ inline unsigned magnitudes(const Chunk& chunk) {
 }
 __device__ inline float magnitude_value(unsigned bits) { return __uint_as_float(bits << 16); }
 
-// scale_from_amax without its division in F64, which only constant evaluation needs.
+// The same as scale_from_amax, but without its division in F64, which only constant evaluation needs.
 __device__ inline float device_scale(float amax, const QuantSpec& spec) {
   if (amax < spec.epsilon) amax = spec.epsilon;
   if (amax == 0.0f || !is_finite(amax)) return 1.0f;
@@ -29,7 +29,7 @@ __device__ inline float device_scale(float amax, const QuantSpec& spec) {
 
 __device__ inline void raise(float* amax, float value) { atomicMax(reinterpret_cast<unsigned*>(amax), __float_as_uint(value)); }
 
-// The largest magnitude of the warp's chunks, its bits.
+// The bits of the largest magnitude of the warp's chunks.
 __device__ inline unsigned warp_magnitude(const Chunk (&values)[kTileRows]) {
   unsigned largest = 0;
 #pragma unroll
@@ -37,7 +37,8 @@ __device__ inline unsigned warp_magnitude(const Chunk (&values)[kTileRows]) {
   return __reduce_max_sync(kAllLanes, max(largest & 0xFFFFu, largest >> 16));
 }
 
-// Of the thread's rows, two in a word (row 2 i low), over the 8 kSpan columns of kSpan neighbouring lanes.
+// The largest magnitudes of the thread's rows over the 8 kSpan columns
+// of kSpan neighbouring lanes. Each word has two: row 2 i is low.
 template <int kSpan>
 __device__ void row_magnitudes(const Chunk (&values)[kTileRows], unsigned (&pairs)[kTileRows / 2]) {
 #pragma unroll
@@ -53,11 +54,11 @@ __device__ inline unsigned row_of_pairs(const unsigned (&pairs)[kTileRows / 2], 
   return i & 1 ? pair >> 16 : pair & 0xFFFFu;
 }
 
-// Of the columns of each warp's 16 rows.
+// The largest magnitudes of the columns of each warp's 16 rows.
 struct ColumnMagnitudes {
   Chunk warps[kTileThreads / 32][kTile / kChunk];
 
-  // Needs a barrier before it is read.
+  // A barrier is needed between put() and get().
   __device__ void put(const Tile& tile, const Chunk (&values)[kTileRows]) {
     constexpr unsigned kMask = 0x7FFF7FFFu;
     Chunk largest{};
@@ -74,7 +75,7 @@ struct ColumnMagnitudes {
     largest.w = max_pair(largest.w, __shfl_xor_sync(kAllLanes, largest.w, 16));
     if (tile.lane() < 16) warps[tile.warp()][tile.chunk()] = largest;
   }
-  // Over warps [first, first + count).
+  // The largest magnitude of a column over warps [first, first + count).
   template <int kCount>
   __device__ unsigned get(int column, int first = 0) const {
     unsigned largest = 0;
@@ -103,16 +104,16 @@ __device__ uint2 encode(const Chunk& v, const float4 (&scales)[2]) {
           encode_pair<kFormat>(v.z, b.x, b.y) | encode_pair<kFormat>(v.w, b.z, b.w) << 16};
 }
 
-// Where codes go; null parts are absent.
+// Where codes are written. Null parts are absent.
 struct Codes {
   std::uint8_t* rows = nullptr;
   std::int64_t rows_stride = 0;
-  std::uint8_t* columns = nullptr;  // transposed
+  std::uint8_t* columns = nullptr;  // transposed codes
   std::int64_t columns_stride = 0;
-  int columns_width = 0;  // with padding
+  int columns_width = 0;  // includes padding
   bool wide_rows = false, wide_columns = false;
 
-  // `part_cols`: where a part of the source begins.
+  // `part_cols` is the column at which the second part of the source's result begins.
   Codes(const Quantized& out, std::int64_t part_cols)
       : rows(out.codes.as_bytes()),
         rows_stride(out.codes.row_stride),
@@ -122,7 +123,7 @@ struct Codes {
         wide_rows(on_multiple(rows, kChunk) && rows_stride % kChunk == 0 && part_cols % kChunk == 0),
         wide_columns(on_multiple(columns, 16) && columns_stride % 16 == 0) {}
 
-  // Rows 4 step and on of the thread.
+  // Stores the codes of the thread's rows 4 step to 4 step + 3.
   __device__ void store_rows(const Tile& tile, int step, const uint2 (&codes)[4]) const {
     if (wide_rows && tile.is_full()) {
       std::uint8_t* const at = rows + tile.row(4 * step) * rows_stride + tile.col();
@@ -149,17 +150,17 @@ struct Codes {
   }
 };
 
-// A tile of codes on its way from rows to columns. Column c is 32 words of four rows each, of which word w stands at
-// w ^ 2 (c / 8 % 16): lanes of different chunks and both halves of a warp meet all banks, and pairs of words stay together.
+// A tile of codes that is transposed in shared memory. Column c has 32 words of four rows each. Word w is stored at w ^ 2 (c / 8
+// % 16), so that lanes with different chunks and both halves of a warp use all banks, and pairs of words stay adjacent.
 struct TransposedTile {
   unsigned words[kTile * kTile / 4];
 
-  // Four rows of the thread, rows 4 step and on.
+  // Stores the codes of the thread's rows 4 step to 4 step + 3.
   __device__ void put(const Tile& tile, int step, const uint2 (&codes)[4]) {
     put_half(tile, step, 0, codes[0].x, codes[1].x, codes[2].x, codes[3].x);
     put_half(tile, step, 4, codes[0].y, codes[1].y, codes[2].y, codes[3].y);
   }
-  // After a barrier: 16 rows of a column in one piece, codes behind the last row 0.
+  // Call it after a barrier. Writes 16 rows of a column at a time; codes after the last row are 0.
   __device__ void store(const Tile& tile, const Codes& out) const {
     constexpr int kPieces = kTile * kTile / 16 / kTileThreads;
     if (out.wide_columns && tile.is_full()) {
@@ -203,7 +204,7 @@ struct TransposedTile {
     const uint4 codes = *reinterpret_cast<const uint4*>(&words[column * 32 + 4 * (part ^ (chunk / 2))]);
     return chunk % 2 ? uint4{codes.z, codes.w, codes.x, codes.y} : codes;
   }
-  // a, b, c, d: four columns of one row each.
+  // a, b, c and d are four columns of one row each.
   __device__ void put_half(const Tile& tile, int step, int first, unsigned a, unsigned b, unsigned c, unsigned d) {
     const unsigned ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140);
     const unsigned ab_high = __byte_perm(a, b, 0x7362), cd_high = __byte_perm(c, d, 0x7362);
@@ -219,7 +220,7 @@ struct TransposedTile {
   }
 };
 
-// Codes of one scale, both ways.
+// Writes codes with one scale, rowwise and transposed.
 template <Fp8Format kFormat>
 __device__ void write_codes(const Tile& tile, const Chunk (&values)[kTileRows], float scale, const Codes& out,
                             TransposedTile& transposed) {
@@ -238,7 +239,7 @@ __device__ void write_codes(const Tile& tile, const Chunk (&values)[kTileRows], 
   transposed.store(tile, out);
 }
 
-// Transposed codes with a scale per column.
+// Writes transposed codes with one scale per column.
 template <Fp8Format kFormat>
 __device__ void write_columns(const Tile& tile, const Chunk (&values)[kTileRows], const float* column_scales, const Codes& out,
                               TransposedTile& transposed) {
@@ -255,7 +256,7 @@ __device__ void write_columns(const Tile& tile, const Chunk (&values)[kTileRows]
   transposed.store(tile, out);
 }
 
-// Part p of the source in columns [p cols, (p + 1) cols).
+// Writes the values. Part p of the source goes to columns [p cols, (p + 1) cols).
 struct ValuesTail {
   struct Shared {};
   struct State {};
@@ -290,10 +291,10 @@ struct ValuesTail {
   }
 };
 
-// The largest magnitudes of the tensor, its rows and its columns; each may be absent. They are zero before.
+// Computes the largest magnitudes of the tensor, its rows and its columns. Each may be absent. The caller zeroes them first.
 struct AmaxTail {
   using Shared = ColumnMagnitudes;
-  using State = unsigned;  // the tensor's so far, so that few warps raise it
+  using State = unsigned;  // the tensor's amax so far; avoids atomic operations by warps that cannot raise it
   float* whole = nullptr;
   float* rows = nullptr;
   float* columns = nullptr;
@@ -319,13 +320,13 @@ struct AmaxTail {
   }
 };
 
-// One scale for the whole tensor: `scale`, or that of its own `current_amax`.
+// Writes codes with one scale for the whole tensor: `scale`, or the scale of `current_amax`.
 template <Fp8Format kFormat>
 struct TensorTail {
   using Shared = TransposedTile;
   struct State {
     float scale_or_amax;
-    unsigned amax;  // recorded so far, so that few warps raise it
+    unsigned amax;  // the recorded amax so far; avoids atomic operations by warps that cannot raise it
   };
   Codes codes;
   QuantSpec spec;
@@ -352,7 +353,7 @@ struct TensorTail {
   }
 };
 
-// One scale per tile.
+// Writes codes with one scale per 128 x 128 tile.
 template <Fp8Format kFormat>
 struct BlockTail {
   struct Shared {
@@ -385,8 +386,8 @@ struct BlockTail {
   }
 };
 
-// One scale per row of the tile for codes, one per column for codes_t: those of 1x128 blocks or, where the magnitudes of whole
-// rows and columns are given, theirs.
+// Writes codes with one scale per row of the tile, and transposed codes with one scale per column of the tile. The scales are
+// those of 1x128 blocks or, if the amaxes of whole rows and columns are given, those of rows and columns.
 template <Fp8Format kFormat>
 struct LineTail {
   struct Shared {
@@ -400,21 +401,21 @@ struct LineTail {
   const float* row_amax;
   const float* column_amax;
   float* scale_inv;
-  std::int64_t stride;  // from one column of tiles to the next; 0 where a row has one scale
+  std::int64_t stride;  // between columns of tiles; 0 if a row has one scale
   float* scale_inv_t;
   std::int64_t stride_t;
 
   __device__ State begin() const { return {}; }
   __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], const State&, Shared& shared) const {
     if (codes.columns) column_scales(tile, values, shared);
-    if (codes.rows) rows(tile, values);  // while half of the warps make the columns' scales
+    if (codes.rows) rows(tile, values);  // meanwhile, half of the warps compute the columns' scales
     if (!codes.columns) return;
     __syncthreads();
     write_columns<kFormat>(tile, values, shared.scales, codes, shared.transposed);
   }
 
  private:
-  // Each lane makes the scale of one row and gets the others' by shuffles.
+  // Each lane computes the scale of one row and gets the other scales by shuffles.
   __device__ void rows(const Tile& tile, const Chunk (&values)[kTileRows]) const {
     const int mine = tile.lane() % kTileRows, row = tile.row(mine);
     float amax = 0.0f;
@@ -438,7 +439,7 @@ struct LineTail {
       codes.store_rows(tile, step, of_rows);
     }
   }
-  // Needs a barrier before they are read.
+  // A barrier is needed before the scales are read.
   __device__ void column_scales(const Tile& tile, const Chunk (&values)[kTileRows], Shared& shared) const {
     if (!column_amax) {
       shared.magnitudes.put(tile, values);
@@ -470,7 +471,7 @@ void visit_format(Fp8Format format, F f) {
 
 inline float* scales_of(const Tensor& scales) { return scales ? scales.as<float>() : nullptr; }
 
-// With to.scale or, where that is null, the scale of `current_amax`.
+// Uses to.scale, or the scale of `current_amax` if to.scale is null.
 template <class Source>
 void write_tensor_codes(Queue& queue, const Source& source, const QuantizeTo& to, const float* current_amax) {
   visit_format(to.spec.format, [&]<Fp8Format kFormat>() {
@@ -485,7 +486,7 @@ void write_tensor_codes(Queue& queue, const Source& source, const QuantizeTo& to
   });
 }
 
-// Scales of 1x128, or of rows where their magnitudes and those of the columns are given.
+// Uses scales of 1x128 blocks, or scales of rows and columns if their amaxes are given.
 template <class Source>
 void write_line_codes(Queue& queue, const Source& source, const QuantizeTo& to, const float* row_amax, const float* column_amax) {
   const bool blocks = to.spec.tile == ScaleTile::block_1x128;
@@ -522,8 +523,8 @@ inline void zero(Queue& queue, float* at, std::int64_t count) {
                      "cudaMemsetAsync");
 }
 
-// The codes of what `first` makes. Where amaxes are needed before, `first` gives those and `second`, the same values, the codes:
-// making values twice moves no more bytes than keeping them in between.
+// Writes the codes of a source. If amaxes are needed first, `first` computes them and `second`, which gives the same values, the
+// codes. Computing the values twice moves no more bytes than storing and loading them.
 template <class First, class Second>
 void write_codes(Queue& queue, const First& first, const Second& second, const QuantizeTo& to, float* amaxes) {
   switch (to.spec.tile) {

@@ -1,21 +1,21 @@
-// The shape of every CUDA kernel that makes FP8 codes. A block of threads makes tiles of 128 x 128: a Source computes them in
-// registers, rounded to BF16; a Tail makes codes, scales and amax of them, or stores them (tails_cuda.cuh). All forms of an op
-// have one source, and so the same bits. Kernels that get their tiles in another way end in the same tails: they are behind
-// overloads of launch_tiles.
+// The common structure of all CUDA kernels that write FP8 codes. A block of threads processes tiles of 128 x 128. A Source
+// computes a tile in registers, rounded to BF16. A Tail is the epilogue: it writes codes, scales and amax, or the values
+// (tails_cuda.cuh). All variants of an op have the same source, and therefore the same bits. Kernels that compute tiles in
+// another way use the same tails; overloads of launch_tiles start them.
 //
 //   struct Source : Extent {
-//     static constexpr int kParts;   // results of one element: in columns c, cols + c, ...
-//     static constexpr int kBlocks;  // blocks of produce_tiles that share a multiprocessor's registers
-//     static constexpr int kAcross;  // tiles of a block, side by side
+//     static constexpr int kParts;   // results per element: in columns c, cols + c, ...
+//     static constexpr int kBlocks;  // blocks of produce_tiles per multiprocessor; limits their registers
+//     static constexpr int kAcross;  // tiles per block, side by side
 //   };
-// with an overload of `gather` of its own, or with what the one below calls:
-//     static constexpr int kAhead;   // rows whose loads are in flight at a time
-//     struct Column;                 // what chunks below each other share
-//     struct Raw;                   // what is loaded for a chunk; zeros make zeros
-//     Column column(int col) const;  // these three where `wide`
+// A source has its own overload of `gather`, or these members, which the `gather` below uses:
+//     static constexpr int kAhead;   // number of rows whose loads are in flight at once
+//     struct Column;                 // what chunks of the same columns share
+//     struct Raw;                   // what is loaded for a chunk; zeros must give zeros
+//     Column column(int col) const;  // these three are used if `wide`
 //     Raw fetch(int row, int col, const Column&) const;
 //     void make(const Raw&, const Column&, Chunk (&made)[kParts]) const;
-//     void element(int row, int col, std::uint16_t (&made)[kParts]) const;  // the same for one element, anywhere
+//     void element(int row, int col, std::uint16_t (&made)[kParts]) const;  // the same for one element at any place
 #pragma once
 
 #include <cuda_bf16.h>
@@ -32,21 +32,21 @@ namespace octet::kernels::cuda {
 constexpr int kTile = 128;
 constexpr int kTileThreads = 256;
 constexpr int kChunk = 8;
-constexpr int kTileRows = kTile * kTile / kChunk / kTileThreads;  // chunks of a thread, one below the other
+constexpr int kTileRows = kTile * kTile / kChunk / kTileThreads;  // chunks per thread, below each other
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
-// Eight neighbouring columns of a row, BF16.
+// Eight adjacent BF16 columns of a row.
 using Chunk = uint4;
 
-// What a source walks over.
+// The matrix that a source covers.
 struct Extent {
   int rows = 0, cols = 0;
-  bool wide = false;  // chunks are whole and lie on multiples of their size
+  bool wide = false;  // all chunks are whole and aligned to their size
 };
 
 inline bool on_multiple(const void* address, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(address) % bytes == 0; }
 
-// Whether rows of `tensor` can be read and written in vectors of 16 bytes. An absent tensor forbids nothing.
+// Whether rows of `tensor` can be read and written in vectors of 16 bytes. True for an absent tensor.
 inline bool is_wide(const Tensor& tensor) {
   return !tensor ||
          (on_multiple(tensor.data, 16) && tensor.row_stride * static_cast<std::int64_t>(size_of(tensor.dtype)) % 16 == 0);
@@ -77,7 +77,7 @@ __device__ inline Chunk pack(const float (&values)[kChunk]) {
           to_bf16(values[6], values[7])};
 }
 
-// Rounded as the CPU does, payloads of NaN included: amax shows them.
+// Rounds as the CPU does, including the payload of NaN, which amax makes visible.
 __device__ inline unsigned round_like_cpu(float low, float high) {
   return BFloat16(low).bits | unsigned{BFloat16(high).bits} << 16;
 }
@@ -86,22 +86,22 @@ __device__ inline Chunk round_like_cpu(const float4& low, const float4& high) {
           round_like_cpu(high.z, high.w)};
 }
 
-// Shifts an element in at column 0; the last one drops out.
+// Inserts an element at column 0 and drops the last one.
 __device__ inline Chunk push_front(const Chunk& chunk, std::uint16_t bits) {
   return {chunk.x << 16 | bits, __funnelshift_l(chunk.x, chunk.y, 16), __funnelshift_l(chunk.y, chunk.z, 16),
           __funnelshift_l(chunk.z, chunk.w, 16)};
 }
-// Drops column 0.
+// Removes column 0.
 __device__ inline Chunk pop_front(const Chunk& chunk) {
   return {__funnelshift_r(chunk.x, chunk.y, 16), __funnelshift_r(chunk.y, chunk.z, 16), __funnelshift_r(chunk.z, chunk.w, 16),
           chunk.w >> 16};
 }
 
-// Where a thread stands in its tile: chunk threadIdx.x % 16 of two times four rows, so that half a warp covers a row and a warp
+// A thread's place in its tile. It has chunk threadIdx.x % 16 of two groups of four rows, so half a warp covers a row and a warp
 // 16 rows.
 struct Tile {
-  int row0, col0;  // of the result
-  int rows, cols;  // the result ends there
+  int row0, col0;  // of the tile in the result
+  int rows, cols;  // size of the result
   __device__ int warp() const { return static_cast<int>(threadIdx.x) / 32; }
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % 32; }
   __device__ int chunk() const { return static_cast<int>(threadIdx.x) % 16; }
@@ -111,7 +111,7 @@ struct Tile {
   __device__ bool is_full() const { return row0 + kTile <= rows && col0 + kTile <= cols; }
 };
 
-// Element by element.
+// Computes a chunk element by element.
 template <class Source>
 __device__ void element_chunk(const Source& source, int row, int col, Chunk (&made)[Source::kParts]) {
   for (int part = 0; part < Source::kParts; ++part) made[part] = {};
@@ -123,14 +123,14 @@ __device__ void element_chunk(const Source& source, int row, int col, Chunk (&ma
   }
 }
 
-// The thread's chunks of the tile; zeros where the source has ended.
+// Computes the thread's chunks of the tile, with zeros outside the source.
 template <class Source>
 __device__ void gather_elements(const Source& source, const Tile& tile, Chunk (&made)[Source::kParts][kTileRows]) {
 #pragma unroll 1
   for (int row = 0; row < kTileRows; ++row) {
     Chunk chunk[Source::kParts];
     element_chunk(source, tile.row(row), tile.col(), chunk);
-    // The rows move up, so that registers are addressed by constants.
+    // Shifts the rows up, so that all register indices are constants.
     for (int part = 0; part < Source::kParts; ++part) {
 #pragma unroll
       for (int i = 0; i + 1 < kTileRows; ++i) made[part][i] = made[part][i + 1];
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kTileThreads, Source::kBlocks) produce_tiles(c
   const typename Tail::State state = tail.begin();
 #pragma unroll 1
   for (int across = 0; across < Source::kAcross; ++across) {
-    // The last rows first: they are what the kernel before has left in the cache.
+    // Starts with the last rows, which the previous kernel left in the cache.
     Tile tile{.row0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kTile,
               .col0 = (static_cast<int>(blockIdx.x) * Source::kAcross + across) * kTile,
               .rows = source.rows,
@@ -200,7 +200,7 @@ inline const std::uint16_t* bf16_bits(const Tensor& tensor) {
   return reinterpret_cast<const std::uint16_t*>(tensor.as<BFloat16>());
 }
 
-// A BF16 tensor as it is.
+// Reads a BF16 tensor.
 struct Bf16Source : Extent {
   static constexpr int kParts = 1, kAhead = 8, kBlocks = 4, kAcross = 1;
   struct Column {};

@@ -1,6 +1,6 @@
-// What every form of RMSNorm's backward does with a row, so that all have the same bits. The sum over it has one order: the
-// columns of a chunk one after the other, the 16 chunks of a tile in a tree, the tiles of the row in a tree, with zeros behind
-// the last.
+// The part of RMSNorm's backward pass that processes a row. All variants use it and therefore give the same bits. The sum over a
+// row has one order: the columns of a chunk one after another, the 16 chunks of a tile in a tree, and the tiles of the row in a
+// tree that is padded with zeros.
 #pragma once
 
 #include "octet/kernels/quantize/tiles_cuda.cuh"
@@ -9,14 +9,14 @@ namespace octet::kernels::cuda {
 
 constexpr int kTileChunks = kTile / kChunk;
 
-// Of neighbours, then of neighbouring pairs, and so on, over kLanes lanes; every lane gets it.
+// Adds neighbouring lanes, then neighbouring pairs, and so on, over kLanes lanes. Every lane gets the sum.
 template <int kLanes>
 __device__ float tree_sum(float value) {
 #pragma unroll
   for (int distance = 1; distance < kLanes; distance *= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
   return value;
 }
-// The same in registers.
+// The same over values in registers.
 template <int kCount>
 __device__ float tree_sum(const float (&values)[kCount]) {
   if constexpr (kCount == 1) {
@@ -29,7 +29,7 @@ __device__ float tree_sum(const float (&values)[kCount]) {
   }
 }
 
-// Of gy * weight * n, with n = x * rstd.
+// The sum of gy * weight * n over a chunk, with n = x * rstd.
 __device__ inline float dot_of(const Chunk& gy, const Chunk& x, const Chunk& weight, float rstd) {
   float g[kChunk], v[kChunk], w[kChunk], sum = 0.0f;
   unpack(gy, g);
@@ -40,7 +40,7 @@ __device__ inline float dot_of(const Chunk& gy, const Chunk& x, const Chunk& wei
   return sum;
 }
 
-// gx becomes the new gx; gy * n is added to `shares`, which are gweight's.
+// Replaces gx by the new gx and adds gy * n to `shares`, the partial sums of gweight.
 __device__ inline void add_gradient(const Chunk& gy, const Chunk& x, const Chunk& weight, float rstd, float mean, Chunk& gx,
                                     float (&shares)[kChunk]) {
   float g[kChunk], v[kChunk], w[kChunk], before[kChunk];
@@ -57,13 +57,13 @@ __device__ inline void add_gradient(const Chunk& gy, const Chunk& x, const Chunk
   gx = pack(before);
 }
 
-// On its way to shared memory until wait_for_copies.
+// Starts an asynchronous copy to shared memory. It is complete after wait_for_copies.
 __device__ inline void copy_async(Chunk* to, const std::uint16_t* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
                : "memory");
 }
 __device__ inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most kPending groups of this thread's copies are under way.
+// Waits until at most kPending groups of this thread's copies are in flight.
 template <int kPending>
 __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");

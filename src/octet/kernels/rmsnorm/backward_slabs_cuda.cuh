@@ -1,7 +1,8 @@
-// RMSNorm's backward that makes codes, with every byte moved once. A cluster of blocks has slabs of 128 rows, each block some
-// tiles of them side by side, of which it keeps the new gx until it makes codes of it; gy and x pass through a ring. Each warp
-// goes down its rows by itself, a lane to a chunk or two, and tells the same warp of the cluster's other blocks its share of a
-// row's sum while it works on the row before. gy and x of the next slab are on their way while codes are made.
+// RMSNorm's backward pass that also writes codes and moves every byte once. A cluster of blocks processes slabs of 128 rows.
+// Each block has several adjacent tiles of a slab. It keeps their new gx in shared memory until it writes the codes; gy and x
+// pass through a ring buffer. Each warp processes its rows on its own, with one or two chunks per lane. It sends its part of a
+// row's sum to the corresponding warps of the cluster's other blocks while it processes the row before. gy and x of the next
+// slab are loaded while codes are written.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -11,16 +12,16 @@
 
 namespace octet::kernels::cuda {
 
-constexpr int kMostSlabBlocks = 16;   // of a cluster; more than 8 must be asked for
+constexpr int kMostSlabBlocks = 16;   // per cluster; more than 8 requires an attribute at launch
 constexpr int kFewestSlabBlocks = 8;  // shorter rows are faster in two kernels
-// Groups of multiprocessors that a cluster cannot leave, and the multiprocessors of each: of an H200 seven have 16 or more. More
-// clusters than there is room for would wait for the first to end.
+// The groups of multiprocessors within which a cluster must stay, and the multiprocessors per group. On an H200, seven groups
+// have 16 or more. Clusters beyond the available room would wait until the first ones end.
 constexpr int kGroups = 7, kGroupProcessors = 16;
 
-// How a matrix is dealt out.
+// How a matrix is divided among clusters and blocks.
 struct Slabs : Extent {
   int slabs = 0, blocks = 1, clusters = 1;
-  int tiles = 1;  // of a block, a power of two: they are then a branch of the row's tree of sums
+  int tiles = 1;  // per block; a power of two, so that they form a branch of the row's tree of sums
 
   explicit Slabs(const Extent& extent) : Extent(extent), slabs(static_cast<int>(ceil_div(extent.rows, kTile))) {
     const int across = static_cast<int>(ceil_div(cols, kTile));
@@ -28,18 +29,18 @@ struct Slabs : Extent {
     blocks = static_cast<int>(ceil_div(across, tiles));
     clusters = std::min(slabs, kGroups * (room() / blocks));
   }
-  // Where clusters fill most of the multiprocessors.
+  // Whether the clusters occupy most of the multiprocessors.
   bool fit() const {
     return wide && kFewestSlabBlocks <= blocks && blocks <= kMostSlabBlocks && room() / blocks * blocks * 8 >= room() * 7;
   }
-  // Blocks of a group.
+  // The number of blocks that a group of multiprocessors can run.
   int room() const { return kGroupProcessors * (tiles == 2 ? 2 : 1); }
 
   __device__ int rank() const { return static_cast<int>(blockIdx.x) % blocks; }
   __device__ int col0() const { return rank() * tiles * kTile; }
 };
 
-// Whole rows of chunks.
+// Rows that consist of whole chunks.
 struct ChunkRows {
   std::uint16_t* at;
   std::int64_t stride;
@@ -52,24 +53,24 @@ struct RmsNormBackwardSlabs : Slabs {
   static constexpr int kParts = 1;
   ChunkRows gy, x, weight, gx;
   const float* rstd;
-  float* partials;  // of gweight, a row for each cluster
+  float* partials;  // of gweight; one row per cluster
 };
 
 constexpr int kSlabWarps = kTileThreads / 32;
 constexpr int kRowsOfWarp = kTile / kSlabWarps;
-constexpr int kRing = 5;  // rows of a warp that are there or on their way
-constexpr int kTurns = 4;  // row r + 4 takes the place of row r: no block is more than two rows ahead of another
+constexpr int kRing = 5;  // rows of a warp that are loaded or being loaded
+constexpr int kTurns = 4;  // row r + 4 reuses the place of row r: no block is more than two rows ahead of another
 
 template <int kTiles>
 struct BackwardShared {
-  static constexpr int kChunks = kTiles * kTileChunks;  // of a row
-  Chunk gx[kTiles][kTile][kTileChunks];                 // the tail's workings take the place of the first tile
+  static constexpr int kChunks = kTiles * kTileChunks;  // per row
+  Chunk gx[kTiles][kTile][kTileChunks];                 // the epilogue reuses the first tile's memory
   Chunk ring[kRing][kSlabWarps][2][kChunks];            // gy, x
   float dots[kTurns][kSlabWarps][kMostSlabBlocks];
   std::uint64_t told[kTurns][kSlabWarps];
 };
 
-// Barriers of the warps of a cluster: a phase ends when its bytes have arrived.
+// Barriers of the warps of a cluster. A phase ends when its bytes have arrived.
 __device__ inline unsigned shared_address(const void* at) { return static_cast<unsigned>(__cvta_generic_to_shared(at)); }
 __device__ inline void init_barrier(std::uint64_t* barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
@@ -89,7 +90,7 @@ __device__ inline void wait_phase(std::uint64_t* barrier, int parity) {
       "r"(parity)
       : "memory");
 }
-// To the same place of another block of the cluster, and 4 bytes to its barrier.
+// Stores a value at the same address in another block of the cluster, and counts 4 bytes at that block's barrier.
 __device__ inline void tell(int block, float* at, std::uint64_t* barrier, float value) {
   asm volatile(
       "{\n"
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
   const auto cluster = cooperative_groups::this_cluster();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int rank = op.rank(), cluster_of_grid = static_cast<int>(blockIdx.x) / op.blocks;
-  // The last rows first: they are what the kernel before has left in the cache.
+  // Starts with the last rows, which the previous kernel left in the cache.
   int slab = op.slabs - 1 - cluster_of_grid, row0 = slab * kTile;
   if (lane == 0) {
     for (int turn = 0; turn < kTurns; ++turn) init_barrier(&shared.told[turn][warp]);
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
   }
   cluster.barrier_arrive();
 
-  // Row r of the warp is row warp + 8 r of the slab. A lane loads what it reads itself, so no barrier is needed.
+  // Row r of the warp is row warp + 8 r of the slab. Each lane loads the data that it reads itself, so no barrier is needed.
   const auto row_of = [&](int r) { return warp + r * kSlabWarps; };
   const auto chunk_of = [&](int j) { return lane + j * 32; };
   const auto has = [&](int r, int j) { return row0 + row_of(r) < op.rows && op.col0() + chunk_of(j) * kChunk < op.cols; };
@@ -140,7 +141,7 @@ __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
       if (has(r, j)) copy_async(gx_of(r, j), op.gx.chunk(row0 + row_of(r), op.col0() + chunk_of(j) * kChunk));
     }
   };
-  float rstds;  // of the rows of the warp, a lane each
+  float rstds;  // rstd of the warp's rows, one per lane
   const auto begin_slab = [&] {
 #pragma unroll
     for (int r = 0; r < kRing; ++r) {
@@ -160,7 +161,7 @@ __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
     const int col = op.col0() + chunk_of(j) * kChunk;
     weights[j] = col < op.cols ? load_chunk(op.weight.chunk(0, col)) : Chunk{};
   }
-  cluster.barrier_wait();  // all blocks and their barriers are there
+  cluster.barrier_wait();  // all blocks run and have initialised their barriers
 
   const auto load = [&](int r, int j, Chunk& gy, Chunk& x) {
     const bool there = has(r, j);

@@ -12,7 +12,7 @@ namespace {
 
 DType real_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-// x [T, D], weight [D] and rstd [T] of one rmsnorm.
+// Checks x [T, D], weight [D] and rstd [T].
 void check_operands(const char* name, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
   require(x.shape.rank() == 2, name, ": x must be [T, D], got ", x.shape);
   require(weight.shape == Shape{x.cols()}, name, ": weight must be [", x.cols(), "], got ", weight.shape);
@@ -65,7 +65,7 @@ void rmsnorm_backward(Queue& queue, Arena& scratch, const RmsNormBackward& op) {
   const std::int64_t rows = op.x.rows(), cols = op.x.cols();
   const std::int64_t parts = on_gpu ? cuda::column_partials(rows) : cpu::column_partials(rows);
   const Tensor partials = allocate(scratch, op.rstd.dtype, {parts, cols});
-  // Codes whose scales need the amax of the whole new gx are made of it once more.
+  // If the scales need the amax of the whole new gx, gx is read once more for the codes.
   const std::size_t reads = fused && needs_amax_first(op.codes.spec) ? 1 : 0;
   queue.count("rmsnorm_backward", {.flops = 12.0 * static_cast<double>(op.x.elements()),
                                    .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() +

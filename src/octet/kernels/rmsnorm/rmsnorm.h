@@ -1,5 +1,5 @@
-// Root-mean-square norm (Zhang and Sennrich, 2019):  y = x * rstd * weight,  rstd = 1 / sqrt(mean(x^2) + epsilon) per row.
-// Inside in FP32 (F64 for F64).
+// Root-mean-square norm (Zhang and Sennrich, 2019):  y = x * rstd * weight,  rstd = 1 / sqrt(mean(x^2) + epsilon) for each row.
+// Computed in FP32 (F64 for F64).
 #pragma once
 
 #include "octet/device/arena.h"
@@ -13,22 +13,22 @@ struct RmsNormForward {
   Tensor x;       // [T, D] BF16, F32 or F64
   Tensor weight;  // [D] of x's dtype
   double epsilon = 1e-5;
-  Tensor y;       // [T, D] of x's dtype; overwritten; unspecified or absent when `codes` are wanted
-  QuantizeTo codes = {};  // of y, in its place
+  Tensor y;       // [T, D] of x's dtype; overwritten; may be absent with `codes`, and its content is then unspecified
+  QuantizeTo codes = {};  // optional: receives y quantised, instead of y
   Tensor rstd;    // [T] F32 (F64 for F64); overwritten
 };
 void rmsnorm_forward(Queue& queue, Arena& scratch, const RmsNormForward& op);
 
 // With n = x * rstd:  gx += rstd * (gy * weight - n * mean(gy * weight * n)),  gweight += sum over rows of gy * n.
-// The sum over rows is in a fixed order, whatever the number of threads.
+// The order of the sum over rows does not depend on the number of threads.
 struct RmsNormBackward {
   Tensor gy;       // [T, D]
   Tensor x;        // [T, D]
   Tensor weight;   // [D]
   Tensor rstd;     // [T]
-  Tensor gx;       // [T, D] of x's dtype; added to (the residual branch's gradient is there already)
-  Tensor gweight;  // [D] F32, BF16 or F64; added to
-  QuantizeTo codes = {};  // of the new gx, beside it; optional
+  Tensor gx;       // [T, D] of x's dtype; accumulated into (it already has the residual branch's gradient)
+  Tensor gweight;  // [D] F32, BF16 or F64; accumulated into
+  QuantizeTo codes = {};  // optional: receives the new gx quantised, in addition to gx
 };
 void rmsnorm_backward(Queue& queue, Arena& scratch, const RmsNormBackward& op);
 

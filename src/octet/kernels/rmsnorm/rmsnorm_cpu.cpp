@@ -16,7 +16,7 @@ T* row_of(const Tensor& tensor, std::int64_t row) {
   return tensor.as<T>() + row * tensor.row_stride;
 }
 
-// Adds to gx of rows [begin, end), and writes their share of gweight to `partial`.
+// Accumulates gx for rows [begin, end), and writes their partial sum of gweight to `partial`.
 template <class T>
 void backward_rows(const RmsNormBackward& op, std::int64_t begin, std::int64_t end, Real<T>* __restrict partial) {
   using R = Real<T>;

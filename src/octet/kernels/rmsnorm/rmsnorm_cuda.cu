@@ -18,8 +18,8 @@ __device__ Chunk normalise(const Chunk& x, float rstd, const Chunk& weight) {
   return pack(values);
 }
 
-// The sum over a row in backward's order (backward_row_cuda.cuh) of `sums`, of which each thread has one for each of its chunks;
-// every thread gets it. Calls that follow each other alternate `turn`.
+// The sum over a row in the order of backward_row_cuda.cuh. Each thread contributes one of `sums` for each of its chunks, and
+// every thread gets the result. Consecutive calls must alternate `turn`.
 template <int kChunks>
 __device__ float row_total(const float (&sums)[kChunks], int turn) {
   constexpr int kTiles = kChunks * most_threads(kChunks) / kTileChunks, kLeaves = kTiles <= 32 ? 1 : kTiles / 32;
@@ -41,11 +41,11 @@ __device__ float row_total(const float (&sums)[kChunks], int turn) {
   return tree_sum<32>(tree_sum(leaves));
 }
 
-// A block to a row; thread t has chunks t, t + blockDim.x, ... y is written where it is wanted.
+// One block per row; thread t has chunks t, t + blockDim.x, ... y is written if it is present.
 template <int kChunks>
 __global__ void __launch_bounds__(most_threads(kChunks))
     forward_kernel(const Rows x, const Rows weight, const Rows y, float epsilon, float* rstds) {
-  // The last rows last: a fused kernel then begins with them while they are in the cache.
+  // The last rows are processed last. A fused kernel then starts with them while they are in the cache.
   const int row = static_cast<int>(blockIdx.x);
   Chunk chunks[kChunks];
   float squares = 0.0f;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(most_threads(kChunks))
   }
 }
 
-// The part of a row's backward that one thread does: its chunks of weight, and of gweight what its rows have added up to.
+// One thread's part of the backward pass: its chunks of weight, and its partial sums of gweight over the block's rows.
 template <int kChunks>
 struct BackwardThread {
   Chunk weights[kChunks];
@@ -81,7 +81,7 @@ struct BackwardThread {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) weights[i] = weight.load(0, col_of(i));
   }
-  // gxs becomes the new gx.
+  // Replaces gxs by the new gx.
   __device__ void row(const Chunk (&gys)[kChunks], const Chunk (&xs)[kChunks], Chunk (&gxs)[kChunks], float rstd, int cols,
                       int turn) {
     float dots[kChunks];
@@ -102,7 +102,7 @@ struct BackwardThread {
   }
 };
 
-// A block to `rows_per_block` rows; its share of gweight goes to row blockIdx.x of `partials`.
+// Each block processes `rows_per_block` rows. Its partial sum of gweight goes to row blockIdx.x of `partials`.
 struct Backward {
   Rows gy, x, weight, gx;
   const float* rstds;
@@ -133,8 +133,8 @@ __global__ void __launch_bounds__(most_threads(kChunks), kChunks <= 2   ? 4
   thread.store_shares(op.partial(), op.x.cols);
 }
 
-// The same for rows of whole chunks, of which two are on their way to shared memory while one is worked on: the sum over a row
-// makes everybody wait, and nothing would move meanwhile.
+// The same for rows of whole chunks. Two rows are loaded to shared memory while one is processed. Without this, no loads would
+// be in flight while all threads wait for the sum over the row.
 constexpr int kStages = 3;
 
 constexpr std::size_t staged_bytes(std::int64_t cols) { return static_cast<std::size_t>(kStages * 3 * cols * 2); }
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(most_threads(kChunks), 3) staged_backward_kern
   const int begin = static_cast<int>(blockIdx.x) * op.rows_per_block, end = min(op.rows, begin + op.rows_per_block);
   BackwardThread<kChunks> thread(op.weight);
   const auto slot = [&](int row, int tensor) { return stages + ((row - begin) % kStages * 3 + tensor) * chunks; };
-  // A thread loads what it reads itself, so no barrier is needed.
+  // Each thread loads the data that it reads itself, so no barrier is needed.
   const auto fetch = [&](int row) {
     if (row < end) {
       const auto copy = [&](const Rows& from, int tensor) {
@@ -186,10 +186,10 @@ __global__ void __launch_bounds__(most_threads(kChunks), 3) staged_backward_kern
   thread.store_shares(op.partial(), op.x.cols);
 }
 
-// y, with rstd from memory.
+// Computes y with the stored rstd.
 struct RmsNormSource : Extent {
   static constexpr int kParts = 1, kAhead = 8, kBlocks = 3, kAcross = 1;
-  using Column = Chunk;  // of weight
+  using Column = Chunk;  // weight
   struct Raw {
     Chunk x;
     float rstd;
@@ -207,7 +207,7 @@ struct RmsNormSource : Extent {
   }
 };
 
-// The new gx and the partial sums.
+// Computes the new gx and the partial sums of gweight.
 void launch_backward(Queue& queue, const RmsNormBackward& op, const Tensor& weight, const Extent& extent,
                      const Tensor& partials) {
   const Backward kernel{.gy = rows_of(op.gy, extent.wide),
@@ -221,7 +221,7 @@ void launch_backward(Queue& queue, const RmsNormBackward& op, const Tensor& weig
   with_chunks("rmsnorm", extent.cols, [&]<int kChunks>(unsigned threads) {
     const auto blocks = static_cast<unsigned>(partials.rows());
     const cudaStream_t stream = octet::cuda::stream_of(queue);
-    if constexpr (kChunks <= 2) {  // longer rows keep enough under way by themselves
+    if constexpr (kChunks <= 2) {  // longer rows have enough loads in flight without this
       if (extent.wide) {
         const std::size_t bytes = staged_bytes(extent.cols);
         octet::cuda::check(cudaFuncSetAttribute(staged_backward_kernel<kChunks>, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -1,7 +1,7 @@
-// Rotary position embedding (Su et al., 2021), half-split as in Hugging Face: of the first R dims of a head of K, for i < R/2 and
-// with angle = position * inv_freq[i],
-//   y[i] = x[i] cos - x[i + R/2] sin,   y[i + R/2] = x[i + R/2] cos + x[i] sin;
-// the others stay as they are (GPT-NeoX; of Llama R is K).
+// Rotary position embedding (Su et al., 2021) with split halves, as in Hugging Face. It rotates the first R of a head's K dims.
+// For i < R/2 and angle = position * inv_freq[i]:
+//   y[i] = x[i] cos - x[i + R/2] sin,   y[i + R/2] = x[i + R/2] cos + x[i] sin.
+// The other dims keep their values. Llama has R = K; GPT-NeoX has R <= K.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace octet::kernels {
 
-// Llama 3.1's stretching of low frequencies: wavelengths beyond original / low_freq_factor are divided by `factor`, those below
-// original / high_freq_factor kept, those between blended.
+// Llama 3.1's scaling of low frequencies. Frequencies with wavelengths above original / low_freq_factor are divided by `factor`.
+// Those with wavelengths below original / high_freq_factor are kept. In between, the two are interpolated.
 struct RopeScalingLlama3 {
   double factor = 8.0;
   double low_freq_factor = 1.0;
@@ -24,22 +24,24 @@ struct RopeScalingLlama3 {
   std::int64_t original_max_position = 8192;
 };
 
-// inv_freq[i] = theta^(-2 i / R), scaled; R/2 values. Computed in FP32 as transformers does, so that angles agree with it.
+// inv_freq[i] = theta^(-2 i / R), scaled; R/2 values. Computed in FP32
+// in the way of Hugging Face transformers, so that angles agree.
 std::vector<float> rope_inverse_frequencies(std::int64_t rotary_dim, double theta, const std::optional<RopeScalingLlama3>& scaling);
 
-// cos and sin of position * inv_freq (product in FP32, then cos and sin) for positions [0, count): rows of cos then sin, [count, R] F32.
+// The table of cos and sin of position * inv_freq for positions [0, count): [count, R] F32, each row R/2 cos, then R/2 sin. The
+// product is computed in FP32.
 std::vector<float> rope_table(const std::vector<float>& inverse_frequencies, std::int64_t count);
 
 struct Rope {
-  Tensor x;          // [T, heads K] BF16, F32 or F64; rows may be strided; rotated in place; unspecified afterwards when `codes`
-                     // are wanted
-  std::int64_t rotated = 0;  // columns [0, rotated) are rotated, the rest (the values of packed QKV) kept; 0: all
+  Tensor x;          // [T, heads K] BF16, F32 or F64; rows may be strided; rotated in place. With `codes`, its content
+                     // afterwards is unspecified
+  std::int64_t rotated = 0;  // columns [0, rotated) are rotated, the others (V of packed QKV) keep their values; 0: all
   std::int64_t head_dim = 0;    // K
   std::int64_t rotary_dim = 0;  // R, even; 0: K
   Tensor table;      // [positions, R] F32: cos [R/2], sin [R/2]
   Tensor positions;  // [T] I32, each below the table's rows
   enum class Direction : std::uint8_t { forward, backward } direction = Direction::forward;  // backward: the inverse rotation
-  QuantizeTo codes = {};  // of the whole result
+  QuantizeTo codes = {};  // optional: receives all columns of the result, quantised
 };
 void rope(Queue& queue, Arena& scratch, const Rope& op);
 

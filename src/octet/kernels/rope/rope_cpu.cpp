@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::int64_t kRowsPerTask = 32;
 
-// One head: x0 and x1 are the halves of what is rotated.
+// Rotates one head. x0 and x1 are the two halves of the rotated dims.
 template <class T>
 void rotate(T* __restrict x0, T* __restrict x1, const float* __restrict cos, const float* __restrict sin, Real<T> sign,
             std::int64_t half) {

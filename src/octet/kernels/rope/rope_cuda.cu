@@ -5,7 +5,7 @@
 namespace octet::kernels::cuda {
 namespace {
 
-// The first of a pair with -sin, the second with sin.
+// Rotates one element of a pair. The first element needs -sin, the second sin.
 __device__ float turn(float mine, float other, float cos, float sin) { return mine * cos + other * sin; }
 
 struct RopeSource : Extent {
@@ -16,7 +16,7 @@ struct RopeSource : Extent {
   const float* table;
   std::int64_t table_stride;
   const std::int32_t* positions;
-  float sign;  // of sin in the second half
+  float sign;  // sign of sin for the second half
 
   __device__ const float* cos_at(int position) const { return table + position * table_stride; }
   __device__ void element(int row, int col, std::uint16_t (&made)[1]) const {
@@ -29,7 +29,7 @@ struct RopeSource : Extent {
   }
 };
 
-// Four pairs.
+// Rotates four pairs.
 __device__ void rotate(uint2& first, uint2& second, const float4& cos, const float4& sin) {
   const auto turn_pair = [](unsigned mine, unsigned other, float c0, float c1, float s0, float s1) {
     return to_bf16(turn(low_of(mine), low_of(other), c0, s0), turn(high_of(mine), high_of(other), c1, s1));
@@ -42,17 +42,18 @@ __device__ float4 times(const float4& a, float b) { return {a.x * b, a.y * b, a.
 
 __device__ void gather(const RopeSource& op, const Tile& tile, Chunk (&made)[1][kTileRows]) { gather_elements(op, tile, made); }
 
-// Where heads are wide, rotated whole, and tiles hold whole ones.
+// Used if accesses are wide, heads are rotated completely, and tiles contain whole heads.
 struct WideRopeSource : RopeSource {};
 
 constexpr int kTileChunks = kTile / kChunk;
-constexpr int kAcross = 6;  // tiles of a block
+constexpr int kAcross = 6;  // tiles per block
 
-// What a thread needs of the table, for every tile of its rows. The two halves of a head are in lanes some way apart. The lower
-// lane turns the first four columns of both chunks, the upper lane the last four, so that each needs half of their cos and sin.
+// What a thread needs of the table for all tiles of its rows. The two halves of a head
+// are in different lanes. The lower lane rotates the first four columns of both chunks
+// and the upper lane the last four, so each lane needs only half of their cos and sin.
 struct Turns {
   float4 cos[kTileRows], sin[kTileRows];
-  int lanes, from;  // of eight bytes each: where the thread's first columns stand in its row of the tile
+  int lanes, from;  // distance to the lane of the other half; the thread's first columns, in units of 8 bytes
   bool upper;
 
   __device__ Turns(const RopeSource& op, const Tile& tile) : lanes(op.head_dim / 2 / kChunk), upper(tile.chunk() & lanes) {
@@ -65,7 +66,7 @@ struct Turns {
       sin[i] = times(*reinterpret_cast<const float4*>(at + op.head_dim / 2), op.sign);
     }
   }
-  // The thread's chunk of a row in shared memory, turned.
+  // The thread's chunk of a row in shared memory, rotated.
   __device__ Chunk turned(const Chunk* row, int i) const {
     const auto* const at = reinterpret_cast<const uint2*>(row) + from;
     uint2 first = at[0], second = at[2 * lanes];
@@ -76,19 +77,19 @@ struct Turns {
   }
 };
 
-// A block to kAcross tiles, side by side, of which the next is on its way to shared memory while one is worked on. The rows that
-// a warp reads are those that it loads.
+// Each block processes kAcross adjacent tiles and loads the next tile to shared memory while it processes one. A warp reads only
+// rows that it has loaded itself.
 template <class Tail>
 __global__ void __launch_bounds__(kTileThreads, 2) rope_tiles(const WideRopeSource op, const Tail tail) {
   extern __shared__ Chunk stage[];  // [kTile][kTileChunks]
   __shared__ typename Tail::Shared shared;
-  // The last rows first: they are what the kernel before has left in the cache.
+  // Starts with the last rows, which the previous kernel left in the cache.
   Tile tile{.row0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kTile,
             .col0 = static_cast<int>(blockIdx.x) * kAcross * kTile,
             .rows = op.rows,
             .cols = op.cols};
   const int end = min(op.cols, tile.col0 + kAcross * kTile), rows_left = op.rows - tile.row(0);
-  const auto row_of = [](int i) { return i / 4 * 8 + i % 4; };  // from the thread's first row
+  const auto row_of = [](int i) { return i / 4 * 8 + i % 4; };  // relative to the thread's first row
   Chunk* const rows = stage + (tile.row(0) - tile.row0) * kTileChunks;
   const std::uint16_t* const x = op.x + tile.row(0) * op.stride;
   const auto fetch = [&](int col) {
@@ -134,7 +135,7 @@ void launch_tiles(Queue& queue, const WideRopeSource& op, const Tail& tail) {
   octet::cuda::check_launch("rope_tiles");
 }
 
-// In place: a thread takes both halves of its pairs.
+// Rotation in place. A thread processes both halves of its pairs.
 constexpr int kThreads = 256, kRows = 4, kRowThreads = kThreads / kRows;
 
 __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeSource op) {

@@ -1,5 +1,5 @@
-// The CUDA backend of rope.h: with op.codes those alone (x is only read), else x is rotated in place. Checked in rope.cpp;
-// `amaxes` are those of allocate_amaxes for op.codes.
+// The CUDA backend of rope.h. If `op.codes` is set, it writes codes and only reads x; otherwise it rotates x in place. rope.cpp
+// checks the operands. `amaxes` comes from allocate_amaxes for op.codes.
 #pragma once
 
 #include "octet/kernels/rope/rope.h"

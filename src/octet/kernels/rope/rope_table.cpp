@@ -5,8 +5,8 @@
 
 namespace octet::kernels {
 
-// Every step below is rounded to FP32 where the tensors of transformers are FP32; torch's pow, cos and sin are matched by the F64
-// functions rounded once (pow in all bits, cos and sin to 0.6 ulp).
+// Every step is rounded to FP32 where Hugging Face transformers has FP32 tensors. torch's pow, cos and sin are reproduced by F64
+// functions that are rounded once: pow with equal bits, cos and sin to within 0.6 ulp.
 std::vector<float> rope_inverse_frequencies(std::int64_t rotary_dim, double theta,
                                             const std::optional<RopeScalingLlama3>& scaling) {
   require(rotary_dim > 0 && rotary_dim % 2 == 0, "rope: rotary_dim must be even and positive, got ", rotary_dim);

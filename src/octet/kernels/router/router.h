@@ -1,12 +1,13 @@
-// Routing of tokens to experts: each token goes to the k experts of its largest logits, of equal ones to the first (Shazeer et
-// al., Outrageously Large Neural Networks, 2017; Jiang et al., Mixtral of Experts, 2024).
+// Routing of tokens to experts. Each token goes to the k experts with the largest logits; among equal logits, to the first
+// (Shazeer et al., Outrageously Large Neural Networks, 2017; Jiang et al., Mixtral of Experts, 2024).
 //   p = softmax(logits),  lse = log sum exp logits,  w[t, s] = p[t, e_s] / sum over s of p[t, e_s]
-// Two losses keep it in shape. Of each sequence of S tokens, as S times its mean, so that they add up as token losses do:
-//   balance  E sum over e of f_e P_e: f_e is the share of the tokens that go to e (their sum is k), P_e the mean of p[t, e]
-//   (Fedus
-//            et al., Switch Transformers, 2021; scaled as transformers does)
+// Two auxiliary losses regularise the router. For each sequence of S tokens,
+// a loss is S times its mean, so that it can be added to token losses:
+//   balance  E * sum over e of f_e P_e. f_e is the fraction of the tokens that go to expert e (the fractions add up to k), and
+//            P_e the mean of p[t, e] (Fedus et al., Switch Transformers, 2021; scaled as in Hugging Face transformers)
 //   z        mean of lse^2 (Zoph et al., ST-MoE, 2022)
-// A sequence may be held in parts by several ranks: its statistics are sums over its tokens, to be added up before they are used.
+// A sequence may be split over several ranks (context parallelism). Its statistics are sums over its tokens, which the ranks
+// must add up before they use them.
 #pragma once
 
 #include "octet/device/arena.h"
@@ -15,27 +16,27 @@
 
 namespace octet::kernels {
 
-// Logits that are not numbers go anywhere, but to k different experts, with weights that are not numbers.
+// If logits are NaN, the token still goes to k different experts, but any of them, and its weights are NaN.
 struct RouterForward {
-  Tensor logits;      // [T, E] F32 or F64, B sequences of T / B tokens one after the other
+  Tensor logits;      // [T, E] F32 or F64; B sequences of T / B tokens, one after another
   Tensor experts;     // [T, k] I32, overwritten
   Tensor weights;     // [T, k] of the logits' dtype, overwritten
   Tensor statistics;  // [B, 2E + 1] of the logits' dtype, overwritten: assignments to each expert, sums of p, sum of lse^2
 };
 void router_forward(Queue& queue, Arena& scratch, const RouterForward& op);
 
-// total[0] += balance, total[1] += z, summed over sequences of S tokens: what the coefficients are multiplied with.
+// total[0] += balance loss, total[1] += z loss, summed over the sequences of S tokens and without their coefficients.
 struct RouterLosses {
-  Tensor statistics;         // [B, 2E + 1] of whole sequences
+  Tensor statistics;         // [B, 2E + 1], of whole sequences
   std::int64_t seq_len = 0;  // S
-  double* total = nullptr;   // device
+  double* total = nullptr;   // [2] device; accumulated into
 };
 void router_losses(Queue& queue, const RouterLosses& op);
 
 struct RouterBackward {
-  Tensor logits, experts, weights;  // as forward had and wrote them
+  Tensor logits, experts, weights;  // as forward received and wrote them
   Tensor gweights;                  // [T, k]
-  Tensor statistics;                // of whole sequences; absent: neither loss counts
+  Tensor statistics;                // of whole sequences; absent: neither loss is used
   std::int64_t seq_len = 0;
   double balance = 0, z = 0;  // coefficients of the two losses
   Tensor glogits;             // [T, E], overwritten

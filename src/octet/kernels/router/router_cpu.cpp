@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kTokensPerTask = 256;
 
-// The k largest, each once, of equal ones the first.
+// Chooses the k largest logits, each once; among equal logits, the first.
 template <class R>
 void choose(const R* logits, std::int64_t count, std::int32_t* experts, std::int64_t k) {
   for (std::int64_t s = 0; s < k; ++s) {

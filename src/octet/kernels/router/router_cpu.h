@@ -5,7 +5,7 @@
 
 namespace octet::kernels::cpu {
 
-// `lse` [T] F64.
+// `lse` is [T] F64.
 void router_forward(const RouterForward& op, double* lse);
 void router_losses(const RouterLosses& op);
 void router_backward(const RouterBackward& op);

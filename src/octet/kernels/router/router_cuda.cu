@@ -11,7 +11,7 @@ namespace {
 using octet::cuda::check_launch;
 using octet::cuda::stream_of;
 
-constexpr int kTokenThreads = 128;  // a thread a token: rows of logits are short
+constexpr int kTokenThreads = 128;  // one thread per token, because rows of logits are short
 constexpr int kSumThreads = 256;
 
 __device__ float log_sum_exp(const float* logits, int count) {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kTokenThreads) choose_kernel(const float* all_
   lse[t] = log_sum_exp(logits, count);
 }
 
-// A block for each expert of each sequence; the last one sums lse^2.
+// One block for each expert of each sequence. The last block sums lse^2.
 __global__ void __launch_bounds__(kSumThreads)
     statistics_kernel(const float* logits, const std::int32_t* experts, const float* lse, std::int64_t tokens, int count, int k,
                       float* statistics) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kSumThreads)
   if (e < count) out[e] = static_cast<float>(assigned);
 }
 
-// One thread: a few sequences of a few experts.
+// Runs in one thread: there are few sequences and experts.
 __global__ void losses_kernel(const float* statistics, std::int64_t sequences, int count, double scale, double* total) {
   for (std::int64_t b = 0; b < sequences; ++b, statistics += 2 * count + 1) {
     double dot = 0;
@@ -86,7 +86,7 @@ struct Backward {
   const float *logits, *weights, *gweights, *statistics;
   const std::int32_t* experts;
   float* glogits;
-  std::int64_t rows, tokens;  // of all sequences, of one
+  std::int64_t rows, tokens;  // of all sequences; of one sequence
   int count, k;
   float balance, z;
 };

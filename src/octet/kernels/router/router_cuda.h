@@ -1,11 +1,11 @@
-// The CUDA backend of router.h: F32 alone.
+// The CUDA backend of router.h. It supports only F32.
 #pragma once
 
 #include "octet/kernels/router/router.h"
 
 namespace octet::kernels::cuda {
 
-// `lse` [T] F32.
+// `lse` is [T] F32.
 void router_forward(Queue& queue, const RouterForward& op, float* lse);
 void router_losses(Queue& queue, const RouterLosses& op);
 void router_backward(Queue& queue, const RouterBackward& op);

@@ -8,7 +8,7 @@
 namespace octet::kernels {
 namespace {
 
-// gate_up [T, 2F] and a tensor of its products [T, F].
+// Checks gate_up [T, 2F] and y or gy [T, F].
 void check_operands(const char* name, const Tensor& gate_up, const char* product_name, const Tensor& product) {
   require(gate_up.shape.rank() == 2 && gate_up.cols() % 2 == 0, name, ": gate_up must be [T, 2F], got ", gate_up.shape);
   require(product.shape == Shape{gate_up.rows(), gate_up.cols() / 2}, name, ": ", product_name, " must be [", gate_up.rows(),
@@ -43,7 +43,7 @@ void swiglu_forward(Queue& queue, Arena& scratch, const SwigluForward& op) {
 
 void swiglu_backward(Queue& queue, Arena& scratch, const SwigluBackward& op) {
   check_operands("swiglu_backward", op.gate_up, "gy", op.gy);
-  // The kernel makes both halves at once: a tile must not begin in one and end in the other.
+  // The kernel computes both halves together, so a tile must not extend over both.
   const bool whole_tiles = !is_block(op.codes.spec.tile) || op.gy.cols() % 128 == 0;
   const bool fused = queue.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes) && whole_tiles;
   if (op.codes && !fused) {

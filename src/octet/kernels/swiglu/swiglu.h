@@ -1,4 +1,4 @@
-// SwiGLU (Shazeer, 2020):  y = silu(gate) * up,  silu(z) = z / (1 + exp(-z)). Inside in FP32 (F64 for F64).
+// SwiGLU (Shazeer, 2020):  y = silu(gate) * up,  silu(z) = z / (1 + exp(-z)). Computed in FP32 (F64 for F64).
 #pragma once
 
 #include "octet/device/arena.h"
@@ -10,16 +10,16 @@ namespace octet::kernels {
 
 struct SwigluForward {
   Tensor gate_up;  // [T, 2F] BF16, F32 or F64: gate in columns [0, F), up in [F, 2F)
-  Tensor y;        // [T, F] overwritten; unspecified or absent when `codes` are wanted
-  QuantizeTo codes = {};  // of y, in its place
+  Tensor y;        // [T, F] overwritten; may be absent with `codes`, and its content is then unspecified
+  QuantizeTo codes = {};  // optional: receives y quantised, instead of y
 };
 void swiglu_forward(Queue& queue, Arena& scratch, const SwigluForward& op);
 
 struct SwigluBackward {
   Tensor gate_up;    // [T, 2F]
   Tensor gy;         // [T, F]
-  Tensor ggate_up;   // [T, 2F] overwritten; may be gate_up itself; unspecified or absent when `codes` are wanted
-  QuantizeTo codes = {};  // of ggate_up, in its place
+  Tensor ggate_up;   // [T, 2F] overwritten; may be gate_up; may be absent with `codes`, and its content is then unspecified
+  QuantizeTo codes = {};  // optional: receives ggate_up quantised, instead of ggate_up
 };
 void swiglu_backward(Queue& queue, Arena& scratch, const SwigluBackward& op);
 

@@ -43,7 +43,7 @@ void swiglu_backward(const SwigluBackward& op) {
         const T* gy = op.gy.as<T>() + row * op.gy.row_stride;
         T* ggate = op.ggate_up.as<T>() + row * op.ggate_up.row_stride;
         T* gup = ggate + f;
-        // ggate may be gate: a piece is read whole before it is written.
+        // ggate may be gate, so each piece is read completely before it is written.
         for (std::int64_t first = 0; first < f; first += kPiece) {
           const std::int64_t count = std::min(kPiece, f - first);
           R by_gate[kPiece], by_up[kPiece];

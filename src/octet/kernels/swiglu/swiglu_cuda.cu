@@ -5,7 +5,7 @@
 namespace octet::kernels::cuda {
 namespace {
 
-// Within a unit in the last place, without the branch of a rounded division.
+// 1 / x within 1 ulp, without the branch of a correctly rounded division.
 __device__ float reciprocal(float x) {
   float result;
   asm("rcp.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -50,7 +50,7 @@ struct SwigluForwardSource : Extent {
   }
 };
 
-// The gradients of gate and of up in one go.
+// Computes the gradients of gate and up together.
 struct SwigluBackwardSource : Extent {
   static constexpr int kParts = 2, kAhead = 8, kBlocks = 2, kAcross = 1;
   struct Column {};

@@ -1,5 +1,5 @@
-// The CUDA backend of swiglu.h: with op.codes those alone, else the values. Checked and counted in swiglu.cpp; `amaxes` are those
-// of allocate_amaxes for op.codes.
+// The CUDA backend of swiglu.h. Writes codes if `op.codes` is set, otherwise the values. swiglu.cpp checks the operands and
+// counts the work. `amaxes` comes from allocate_amaxes for op.codes.
 #pragma once
 
 #include "octet/kernels/swiglu/swiglu.h"
