@@ -88,8 +88,8 @@ TEST(InputFiles, WhatIsACorpusAlreadyNeedsNoPreparation) {
   const std::string index("MMIDIDX\0\0\1", 10);
   for (const auto& file : {folder.write("web.bin", "tokens"), folder.write("web.idx", index)}) {
     const std::string error = error_of(ExitCode::config, [&] { files_of(folder, {file}); });
-    EXPECT_TRUE(contains(error, file.string() + ": is of a corpus that runs as it is: [[data.source]] takes path = \""));
-    EXPECT_TRUE(contains(error, (folder / "web").string() + "\""));
+    EXPECT_TRUE(contains(error, file.string() + ": belongs to a corpus that is already prepared. Train on it with path = \""));
+    EXPECT_TRUE(contains(error, (folder / "web").string() + "\" in [[data.source]]"));
   }
   EXPECT_EQ(files_of(folder, {folder.path()}).size(), 2u);  // not text: passed over
   folder.write("other.idx", "MMIDI");

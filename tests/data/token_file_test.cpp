@@ -109,7 +109,7 @@ TEST(TokenFile, LlmcIsKnownByItsHeader) {
                                 [&] {
                                   format({text, small});
                                 }),
-                       "a/1.bin: tokens of llm.c make a corpus of their own, without "));
+                       "a/1.bin: tokens of llm.c cannot be mixed with other inputs ("));
 }
 
 TEST(TokenFile, SaysWhatIsWrong) {

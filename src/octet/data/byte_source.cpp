@@ -43,8 +43,8 @@ class File final : public ByteSource {
   std::int64_t consumed() const override { return consumed_; }
 
  private:
-  // Until there is something to read, or the end. A signal may be handled on any thread, so that none can rely on its own wait
-  // being broken off: it looks.
+  // Waits until there is something to read or the input ends. It polls `stop_` because a signal may be handled on another thread,
+  // which would not interrupt a blocking read on this one.
   void wait() const {
     if (stop_ == nullptr) return;
     constexpr int kLookAgainMs = 50;
@@ -59,7 +59,7 @@ class File final : public ByteSource {
   std::int64_t consumed_ = 0;
 };
 
-// What gzip and zstd have in common: packed bytes come in blocks, and the file must not end within a member.
+// The common part of gzip and zstd: reads compressed bytes in blocks and demands that the file does not end inside a member.
 class Unpacker : public ByteSource {
  public:
   explicit Unpacker(const fs::path& path) : file_(path), block_(std::size_t{1} << 18) {}

@@ -1,4 +1,5 @@
-// The bytes of one input: a file as it lies, a file unpacked (.gz, .zst), or standard input. Constant memory.
+// Reads the bytes of one input: a plain file, a compressed file (.gz, .zst), which it unpacks, or standard input. Memory does not
+// grow with the size of the input.
 #pragma once
 
 #include <atomic>
@@ -13,21 +14,22 @@ namespace octet::data {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Fills `to` up to `size` bytes; fewer only at the end. Throws Error{data} with the reason alone ("damaged gzip data"): the
-  // caller knows the file and the line. Throws Error{interrupted} when it is asked to stop.
+  // Writes the next `size` unpacked bytes to `to` and returns their number, which is less than `size` only at the end of the input.
+  // Throws Error{data} with the reason only ("damaged gzip data"): the caller adds the file and the line. Throws
+  // Error{interrupted} when `stop` of open_source() becomes true.
   virtual std::size_t read(char* to, std::size_t size) = 0;
-  // Bytes of the file, packed as it is, that were read so far.
+  // Bytes of the file read so far; compressed bytes if the file is compressed.
   virtual std::int64_t consumed() const = 0;
 };
 
-// "-" is standard input, as it comes. Names that end in .gz and .zst (any case) are unpacked: several members or frames behind
-// each other are one input. Throws Error{data} with the reason alone.
-// `stop` asks standard input to, which may have nothing to read for ever.
+// Opens `path`. "-" means standard input, which is never unpacked. A name that ends in .gz or .zst, in upper or lower case, is
+// unpacked; concatenated gzip members and concatenated zstd frames count as one input. Throws Error{data} with the reason only.
+// `stop` interrupts a read from standard input, which could otherwise wait for ever. Files ignore it.
 std::unique_ptr<ByteSource> open_source(const std::filesystem::path& path, const std::atomic<bool>* stop = nullptr);
 
-// ".gz" of "a.jsonl.GZ": the last extension, in lower case.
+// The last extension of `path` in lower case: ".gz" for "a.jsonl.GZ".
 std::string lower_extension(const std::filesystem::path& path);
-// The name without .gz or .zst.
+// `path` without its .gz or .zst.
 std::filesystem::path unpacked_name(const std::filesystem::path& path);
 
 }  // namespace octet::data

@@ -35,7 +35,7 @@ std::optional<CorpusInfo> open_info(const CorpusPaths& paths) {
   return parse_corpus_info(read_file(paths.json), paths.json.string());
 }
 
-// Widens tokens to 32 bits. A 64-bit value that does not fit becomes -1, which no vocabulary holds.
+// Converts tokens to 32 bits. A 64-bit value that does not fit becomes -1, which the vocabulary check refuses.
 template <class T>
 void widen(const std::byte* from, std::span<std::int32_t> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -163,7 +163,7 @@ void Corpus::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t 
       widen<std::uint16_t>(from, out);
       break;
   }
-  // As unsigned, negative tokens are the largest.
+  // Negative tokens become the largest values when they are read as unsigned, so one comparison covers both ends of the range.
   std::uint32_t largest = 0;
   for (const std::int32_t token : out) largest = std::max(largest, static_cast<std::uint32_t>(token));
   if (out.empty() || largest < vocab_size) return;
@@ -189,12 +189,12 @@ bool Corpus::verify_once() const {
   std::error_code error;
   if (fs::exists(paths_.checked, error) && read_file(paths_.checked) == now) return true;
   constexpr std::int64_t kLong = std::int64_t{4} << 30;  // a few seconds
-  if (bin_bytes() > kLong) log_info(concat(paths_.bin.string(), ": comparing ", bin_bytes() >> 30, " GiB with their sum, once"));
+  if (bin_bytes() > kLong) log_info(concat(paths_.bin.string(), ": verifying the checksum of ", bin_bytes() >> 30, " GiB, once"));
   verify();
   try {
     write_file_atomically(paths_.checked, now);
   } catch (const Error&) {
-    // A folder that cannot be written: the next run compares again.
+    // The folder is not writable. The next run verifies again.
   }
   return true;
 }

@@ -1,7 +1,8 @@
-// A tokenised corpus in Megatron's indexed format: PREFIX.bin (the tokens), PREFIX.idx (lengths and documents) and, when
-// Octet wrote it, PREFIX.json (tokenizer and sums). Corpora of Megatron-LM and NeMo have no PREFIX.json and open as well.
+// A tokenised corpus in Megatron's indexed format: PREFIX.bin holds the tokens, PREFIX.idx the lengths and the document index.
+// Octet also writes PREFIX.json with the tokenizer and checksums. Corpora of Megatron-LM and NeMo have no PREFIX.json; Octet
+// opens them too.
 //
-// The tokens of all documents form one stream, numbered from 0; a document is a range of it.
+// The tokens of all documents form one stream, numbered from 0. A document is a range of this stream.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +16,26 @@
 
 namespace octet::data {
 
-// PREFIX.json.
+// The contents of PREFIX.json.
 struct CorpusInfo {
-  std::string tokenizer;       // what make_tokenizer() was given; "" when nobody knows, and the hash likewise
-  std::string tokenizer_hash;  // Tokenizer::hash()
+  std::string tokenizer;       // the `spec` given to make_tokenizer(); "" if the tokenizer is unknown
+  std::string tokenizer_hash;  // Tokenizer::hash(); "" if the tokenizer is unknown
   std::int64_t vocab_size = 0;
   std::optional<std::int32_t> end_of_document;
   std::int64_t documents = 0;
   std::int64_t sequences = 0;
   std::int64_t tokens = 0;
   TokenType type = TokenType::u16;
-  std::string bin_xxh3;  // XXH3-64 of PREFIX.bin and PREFIX.idx, 16 hexadecimal digits
-  std::string idx_xxh3;
+  std::string bin_xxh3;  // XXH3-64 of PREFIX.bin, 16 hexadecimal digits
+  std::string idx_xxh3;  // XXH3-64 of PREFIX.idx, 16 hexadecimal digits
 };
 
 std::string to_json(const CorpusInfo& info);
-// Throws Error{data} "NAME: reason".
+// Parses the text of a PREFIX.json. Throws Error{data} "NAME: reason".
 CorpusInfo parse_corpus_info(std::string_view json, const std::string& name);
 
-// PREFIX.bin, PREFIX.idx, PREFIX.json, PREFIX.checked. A prefix that already ends in one of these suffixes means the same corpus.
+// The files of a corpus: PREFIX.bin, PREFIX.idx, PREFIX.json and PREFIX.checked. `prefix` may also be the name of one of the first
+// three files.
 struct CorpusPaths {
   explicit CorpusPaths(const std::filesystem::path& prefix);
   std::filesystem::path prefix, bin, idx, json, checked;
@@ -42,7 +44,8 @@ struct CorpusPaths {
 // Read-only and mapped; every function may be called from many threads at once.
 class Corpus {
  public:
-  // Checks the whole index against the .bin, and PREFIX.json against both. Throws Error{data} "FILE: reason".
+  // Checks the whole index against the size of the .bin, and the counts and the token type of PREFIX.json against the index. Does
+  // not read the tokens. Throws Error{data} "FILE: reason".
   explicit Corpus(const std::filesystem::path& prefix);
 
   const CorpusPaths& paths() const { return paths_; }
@@ -53,7 +56,7 @@ class Corpus {
   std::int64_t sequences() const { return index_.sequences(); }
   std::int64_t bin_bytes() const { return static_cast<std::int64_t>(bin_.bytes().size()); }
 
-  // First token of document d, for d in [0, documents()]; the last one is tokens().
+  // Number of the first token of document d, for d in [0, documents()]. document_start(documents()) is tokens().
   std::int64_t document_start(std::int64_t d) const { return index_.document_start(d); }
   // The document that holds token t, for t in [0, tokens()).
   std::int64_t document_at(std::int64_t t) const { return index_.document_at(t); }
@@ -62,11 +65,11 @@ class Corpus {
   // [0, vocab_size).
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab_size) const;
 
-  // Compares both files with the sums of PREFIX.json, which reads them whole. False when there is no PREFIX.json;
-  // throws Error{data} when a sum differs.
+  // Reads both files whole and compares their checksums with PREFIX.json. Returns false if there is no PREFIX.json. Throws
+  // Error{data} if a checksum differs.
   bool verify() const;
-  // The same, unless PREFIX.checked says that it was done with files of these sizes, times and sums; afterwards it says so, if
-  // the folder can be written.
+  // Calls verify() unless PREFIX.checked records that files with these sizes, modification times and checksums passed before.
+  // Writes PREFIX.checked afterwards if the folder is writable.
   bool verify_once() const;
 
  private:

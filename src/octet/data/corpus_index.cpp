@@ -32,7 +32,7 @@ const TokenTypeRow& row_of(TokenType type) {
   return *row;
 }
 
-// The arrays of the file are not aligned.
+// Reads a value that need not be aligned: the arrays of the file start at byte 34.
 template <class T>
 T load(const std::byte* at) {
   T value;
@@ -62,7 +62,7 @@ CorpusIndex::CorpusIndex(std::span<const std::byte> idx, std::uint64_t bin_bytes
 
   const auto sequences = load<std::uint64_t>(idx.data() + 18);
   const auto entries = load<std::uint64_t>(idx.data() + 26);
-  // Counts are compared with what fits before they are multiplied: a count near 2^63 cannot wrap round.
+  // Each count is compared with the room in the file before it is multiplied, so that a huge count cannot overflow.
   const std::uint64_t body = idx.size() - kIndexHeaderBytes;
   check(sequences <= body / 12, "truncated: the header promises ", sequences, " sequences, there is room for ", body / 12);
   const std::uint64_t document_bytes = body - sequences * 12;
@@ -110,7 +110,8 @@ std::int64_t CorpusIndex::document_start(std::int64_t d) const {
 
 std::int64_t CorpusIndex::document_at(std::int64_t t) const {
   require(t >= 0 && t < tokens_, "corpus: token ", t, " of ", tokens_);
-  // The last document that begins at or before t; empty ones share their start with the next, so it is not empty.
+  // Finds the last document that begins at or before t. It holds t: an empty document begins where the next one begins, and the
+  // next one would have been found instead.
   std::int64_t low = 0, high = documents_;
   while (high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;

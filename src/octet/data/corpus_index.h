@@ -1,6 +1,7 @@
 // The layout of Megatron's .idx file, little endian and without padding:
-//   9 bytes "MMIDIDX\0\0" | u64 version = 1 | u8 token type | u64 S sequences | u64 D + 1 entries of the document index
-//   i32 length[S], tokens | i64 pointer[S], bytes into the .bin | i64 document[D + 1], first sequence of each, then S
+//   9 bytes "MMIDIDX\0\0" | u64 version = 1 | u8 token type | u64 S, the number of sequences | u64 D + 1, where D is the number of
+//   documents | i32 length[S], in tokens | i64 pointer[S], the byte offset in the .bin | i64 document[D + 1], the first sequence of
+//   each document, then S
 // Source: Megatron-LM, megatron/core/datasets/indexed_dataset.py.
 #pragma once
 
@@ -13,23 +14,23 @@
 
 namespace octet::data {
 
-// Megatron's codes. Floating-point ones (6, 7) are refused.
+// Megatron's codes for token types. Octet refuses the floating-point types (6 and 7).
 enum class TokenType : std::uint8_t { u8 = 1, i8 = 2, i16 = 3, i32 = 4, i64 = 5, u16 = 8 };
 
-std::string_view token_type_name(TokenType type);  // as numpy names them: "uint16"
+std::string_view token_type_name(TokenType type);  // numpy's name: "uint16"
 std::int64_t token_type_bytes(TokenType type);
-// What a corpus of this vocabulary is written in; Megatron's rule: uint16 below 65,500, else int32.
+// The type that a corpus with this vocabulary is written in. Megatron's rule: u16 below 65,500, otherwise i32.
 TokenType token_type_for(std::int64_t vocab_size);
 
 inline constexpr std::array<char, 9> kIndexMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 inline constexpr std::uint64_t kIndexVersion = 1;
 inline constexpr std::size_t kIndexHeaderBytes = 34;
 
-// A checked view of the bytes of an .idx file, which must outlive it.
+// A checked view of the bytes of an .idx file. The bytes must outlive the view.
 class CorpusIndex {
  public:
-  // Checks everything: counts, lengths, that pointers follow each other without a gap, that they end where the .bin ends,
-  // that documents are in order and cover all sequences. Throws Error{data} "FILE: reason".
+  // Checks the header and every entry: sequences must follow each other without a gap and end where the .bin ends; documents must be
+  // in order and cover all sequences. Throws Error{data} "FILE: reason".
   CorpusIndex(std::span<const std::byte> idx, std::uint64_t bin_bytes, const std::string& idx_name, const std::string& bin_name);
 
   TokenType type() const { return type_; }

@@ -34,7 +34,7 @@ CorpusParts::CorpusParts(const fs::path& prefix)
 
 void CorpusParts::remove() const {
   std::error_code ignored;
-  // A journal that was being written when the program was killed.
+  // The temporary file of a journal that was being written when the program was killed.
   const std::string half_written = journal_.filename().string() + ".tmp-";
   std::vector<fs::path> gone = {journal_, seen_, idx_, bin_};
   for (const auto& entry : fs::directory_iterator(folder_of(bin_), ignored)) {

@@ -1,5 +1,5 @@
-// The files of a corpus that is being written: PREFIX.bin.part and so on. They are of one process at a time, up to the
-// moment when the whole corpus has its final names; what a killed one left stays until somebody goes on with it or starts over.
+// The files of a corpus while it is written: PREFIX.bin.part, PREFIX.idx.part and so on. One process at a time owns them, until the
+// corpus has its final names. A killed process leaves them behind; the next run continues from them or starts over.
 #pragma once
 
 #include <filesystem>
@@ -13,22 +13,23 @@ inline constexpr const char* kPartSuffix = ".part";
 
 class CorpusParts {
  public:
-  // Creates missing folders. Throws Error{config} for a prefix without a name, a folder that cannot be made and a corpus that
-  // another process is preparing.
-  // NOLINTNEXTLINE(google-explicit-constructor): a prefix is all that it takes
+  // Creates missing folders and takes the lock. Throws Error{config} if the prefix does not end in a name, a folder cannot be
+  // created, or another process is preparing this corpus.
+  // NOLINTNEXTLINE(google-explicit-constructor): callers pass a prefix
   CorpusParts(const std::filesystem::path& prefix);
 
   const CorpusPaths& finals() const { return finals_; }
   const std::filesystem::path& bin() const { return bin_; }
   const std::filesystem::path& idx() const { return idx_; }
-  const std::filesystem::path& seen() const { return seen_; }        // sums of the documents
-  const std::filesystem::path& journal() const { return journal_; }  // how far it is
+  const std::filesystem::path& seen() const { return seen_; }        // checksums of the documents, to find duplicates
+  const std::filesystem::path& journal() const { return journal_; }  // PrepareJournal
+  // Deletes the part files.
   void remove() const;
 
  private:
   CorpusPaths finals_;
   std::filesystem::path bin_, idx_, seen_, journal_;
-  FileLock lock_;  // of a file of its own: the others change their names one by one
+  FileLock lock_;  // locks PREFIX.lock.part, because the other files are renamed one by one
 };
 
 }  // namespace octet::data

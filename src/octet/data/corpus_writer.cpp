@@ -21,7 +21,7 @@ void rename_file(const fs::path& from, const fs::path& to) {
   demand(::rename(from.c_str(), to.c_str()) == 0, ExitCode::internal, to.string(), ": cannot rename: ", std::strerror(errno));
 }
 
-// The bytes of a part; none when it is too short, or not there.
+// Maps a part file. Returns nothing if the file is missing or has fewer than `bytes` bytes.
 std::optional<MappedFile> open_part(const fs::path& path, std::int64_t bytes) {
   std::error_code error;
   const auto size = fs::file_size(path, error);
@@ -67,11 +67,11 @@ CorpusWriter::~CorpusWriter() {
 
 void CorpusWriter::start() {
   std::error_code ignored;
-  fs::remove(parts_.journal(), ignored);  // of other files from here on
+  fs::remove(parts_.journal(), ignored);  // it describes the part files that are overwritten now
   bin_ = std::make_unique<FileWriter>(parts_.bin());
   idx_ = std::make_unique<FileWriter>(parts_.idx());
   if (options_.duplicates != Duplicates::ignore) seen_ = std::make_unique<FileWriter>(parts_.seen());
-  // The header is written by finish(); lengths go straight behind it.
+  // Reserves room for the header, which finish() writes. The lengths follow it.
   const std::array<std::byte, kIndexHeaderBytes> header{};
   idx_->write(header);
   begin_document();
@@ -144,7 +144,7 @@ void CorpusWriter::put(std::span<const std::int32_t> ids) {
     const auto now = ids.first(std::min(room, ids.size()));
     const auto width = static_cast<std::size_t>(this->width());
     packed_.resize(now.size() * width);
-    std::uint32_t largest = 0;  // as unsigned, negative ids are the largest
+    std::uint32_t largest = 0;  // a negative id becomes a large unsigned value, which the check below refuses
     for (const std::int32_t id : now) largest = std::max(largest, static_cast<std::uint32_t>(id));
     require(largest < info_.vocab_size, "tokenizer ", info_.tokenizer, " gave token ", static_cast<std::int32_t>(largest), " of ",
             info_.vocab_size);
@@ -220,7 +220,8 @@ void CorpusWriter::begin_document() {
   lengths_sum_before_ = lengths_sum_;
 }
 
-// Behind the lengths, which are read back rather than kept in memory: pointers, then the document index.
+// Appends the pointers and the document index to the lengths. Reads the lengths back from the file instead of keeping them in
+// memory.
 void CorpusWriter::write_index() {
   std::array<std::byte, kIndexHeaderBytes> header{};
   std::memcpy(header.data(), kIndexMagic.data(), kIndexMagic.size());
@@ -266,7 +267,7 @@ CorpusInfo CorpusWriter::finish() {
   info_.bin_xxh3 = bin_sum_.hex();
   info_.idx_xxh3 = sum_of(FileReader(parts_.idx()));
   const CorpusPaths& finals = parts_.finals();
-  // An earlier corpus loses its index first: at no moment does one file of each stand under the final names.
+  // Deletes the index of an earlier corpus first, so that an old index never stands beside a new .bin.
   for (const fs::path& path : {finals.json, finals.idx}) {
     std::error_code error;
     fs::remove(path, error);

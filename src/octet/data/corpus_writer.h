@@ -1,5 +1,6 @@
-// Writes a corpus in one pass. Nothing stands under a final name before finish(); PREFIX.json comes last, so that a corpus which
-// has it is whole. Constant memory, but for the sums of the documents where duplicates are looked for (document_set.h).
+// Writes a corpus in one pass, to part files. finish() gives them their final names and writes PREFIX.json last, so a corpus with a
+// PREFIX.json is complete. Memory does not grow with the corpus, except for the checksums of the documents if duplicates are looked
+// for (document_set.h), and eight bytes for each sequence that continues a document.
 #pragma once
 
 #include <cstdint>
@@ -18,58 +19,60 @@
 
 namespace octet::data {
 
-// Documents of the same tokens as an earlier one.
+// What to do with a document that has the same tokens as an earlier document.
 enum class Duplicates { ignore, count, drop };
 
-// How far a writer is, by whole documents: what another one needs to go on with its parts.
+// The progress of a writer up to the last whole document. Another writer needs it to continue the part files.
 struct WriterState {
   std::int64_t documents = 0, sequences = 0, tokens = 0;
   std::int64_t duplicates = 0;
-  std::vector<std::int64_t> continued;  // sequences that continue the document of the one before them
+  std::vector<std::int64_t> continued;  // sequences that continue the document of the sequence before
   std::int64_t largest_token = 0;
-  std::int64_t seen = 0;               // documents in the set
-  std::string bin_xxh3, lengths_xxh3;  // of the parts up to here
+  std::int64_t seen = 0;               // documents in the DocumentSet
+  std::string bin_xxh3, lengths_xxh3;  // checksums of the .bin part and of the lengths in the .idx part, up to here
 };
 
 class CorpusWriter {
  public:
   enum class Ended { document, empty, duplicate };
   struct Options {
-    // A document of more tokens is written as several sequences, because lengths in the index are 32-bit.
+    // A longer document is written as several sequences, because the index stores lengths in 32 bits. In tokens.
     std::int64_t max_sequence = std::numeric_limits<std::int32_t>::max();
     Duplicates duplicates = Duplicates::ignore;
-    const WriterState* resume = nullptr;  // of parts that another writer left
+    const WriterState* resume = nullptr;  // state of the part files that another writer left; nullptr: start anew
   };
 
-  // A tokenizer without a name: it is not known who made the tokens, and the vocabulary is what occurs.
+  // An empty Tokenizer::name() means that the tokenizer is unknown. finish() then records the largest token + 1 as the vocabulary
+  // size.
   CorpusWriter(CorpusParts parts, const Tokenizer& tokenizer, const Options& options);
   CorpusWriter(CorpusParts parts, const Tokenizer& tokenizer) : CorpusWriter(std::move(parts), tokenizer, Options()) {}
-  ~CorpusWriter();  // without finish() or keep(): removes the parts
+  ~CorpusWriter();  // deletes the part files unless finish() or keep() was called
   CorpusWriter(const CorpusWriter&) = delete;
   CorpusWriter& operator=(const CorpusWriter&) = delete;
 
-  // True when it goes on where Options::resume says: the parts were read again, and are what was written then. Else it begins
-  // anew.
+  // True if this writer continues the part files: their checksums match Options::resume. Otherwise it starts anew.
   bool resumed() const { return resumed_; }
 
-  // More tokens of the current document, each in [0, vocab_size). The tokenizer's prefix goes before the first.
+  // Appends tokens to the current document; each must be in [0, vocab_size). Writes the tokenizer's prefix before the first token of
+  // a document.
   void append(std::span<const std::int32_t> ids);
-  // Ends the current document with the tokenizer's end-of-document token, if it has one. `empty`: nothing was appended to it,
-  // it is no document. `duplicate`: with Duplicates::drop it is taken back, with count it is a document like others.
+  // Ends the current document and writes the tokenizer's end-of-document token, if it has one. Returns `empty` if no token was
+  // appended; no document is written then. Returns `duplicate` if an earlier document has the same tokens: Duplicates::drop removes
+  // the document from the files, Duplicates::count keeps it.
   Ended end_document();
-  // Renames the files to their final names, replacing an earlier corpus.
+  // Gives the files their final names and replaces an earlier corpus.
   CorpusInfo finish();
 
-  // The documents ended so far outlive this program, and are there for another writer to resume.
+  // Flushes the part files and returns the state after the last whole document, from which another writer can resume.
   WriterState flush();
-  // The parts stay when this goes away.
+  // The destructor leaves the part files where they are.
   void keep() { kept_ = true; }
 
   const CorpusParts& parts() const { return parts_; }
   std::int64_t documents() const { return info_.documents; }
   std::int64_t duplicates() const { return duplicates_; }
   bool in_document() const { return document_tokens_ > 0; }
-  std::int64_t tokens() const { return info_.tokens + document_tokens_; }  // the unended document included
+  std::int64_t tokens() const { return info_.tokens + document_tokens_; }  // includes the current document
 
  private:
   void start();
@@ -88,9 +91,10 @@ class CorpusWriter {
   std::int64_t duplicates_ = 0, largest_token_ = 0;
   std::int64_t sequence_tokens_ = 0, document_tokens_ = 0, first_sequence_ = 0;
   std::vector<std::int64_t> continued_;
-  std::vector<std::int32_t> prefix_;  // of every document
+  std::vector<std::int32_t> prefix_;  // tokens before every document
   std::vector<char> packed_;
-  // Of the .bin and of the lengths in the .idx; of the current document; of the two at its beginning.
+  // Checksums of the .bin, of the lengths in the .idx and of the current document. The last two hold the values that bin_sum_ and
+  // lengths_sum_ had at the beginning of the current document.
   RunningChecksum bin_sum_, lengths_sum_, document_sum_, bin_sum_before_, lengths_sum_before_;
   DocumentSet documents_;
   std::unique_ptr<FileWriter> bin_, idx_, seen_;

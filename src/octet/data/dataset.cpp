@@ -14,7 +14,7 @@ std::vector<double> weights_of(const std::vector<Source>& sources) {
   return weights;
 }
 
-// {train, held out} of one source.
+// The {train, held out} fractions of one source.
 std::array<double, 2> fractions_of(const Source& source, const DatasetOptions& options) {
   const bool named =
       std::any_of(options.sources.begin(), options.sources.end(), [](const Source& s) { return s.use == Use::validation; });
@@ -22,7 +22,7 @@ std::array<double, 2> fractions_of(const Source& source, const DatasetOptions& o
   return source.use == Use::train || named ? std::array<double, 2>{1, 0} : options.split;
 }
 
-// Two corpora whose tokenizers are known must agree.
+// Throws if both tokenizers are known and differ.
 void check_tokenizers(const Corpus& a, const Corpus& b) {
   if (!a.info() || !b.info() || a.info()->tokenizer.empty() || b.info()->tokenizer.empty()) return;
   demand(a.info()->tokenizer_hash == b.info()->tokenizer_hash, ExitCode::data, b.paths().json.string(),
@@ -35,7 +35,7 @@ void check_tokenizers(const Corpus& a, const Corpus& b) {
 Dataset::Dataset(DatasetOptions options) : options_(std::move(options)) {
   require(options_.seq_len >= 1 && options_.vocab_size >= 1, "dataset: seq_len ", options_.seq_len, ", vocab_size ",
           options_.vocab_size);
-  Mixture(weights_of(options_.sources));  // refuses what makes no sense, by the number of the source
+  Mixture(weights_of(options_.sources));  // throws for an invalid weight, before the sources are divided into parts and renumbered
   std::vector<std::int64_t> train, held_out;
   for (const Source& source : options_.sources) {
     const auto number = static_cast<std::int64_t>(sources_.size());

@@ -1,5 +1,5 @@
-// What a run trains on: sources with weights, packed, split and shuffled. Everything is a pure function of the options and a
-// sample number; there is no state to save but that number.
+// The samples of a run: weighted sources, packed into windows, split into training and held-out windows, and shuffled. Each sample is
+// a pure function of the options and the sample's number, so a checkpoint stores this number and nothing else.
 #pragma once
 
 #include <array>
@@ -19,22 +19,23 @@ namespace octet::data {
 struct Source {
   std::filesystem::path path;  // prefix of a prepared corpus
   double weight = 1.0;         // share of the samples, relative to the other sources of the same part
-  Use use = Use::unnamed;      // unnamed: cut by `split`
+  Use use = Use::unnamed;
 };
 
 struct DatasetOptions {
   std::vector<Source> sources;
   std::int64_t seq_len = 0;
-  std::uint64_t seed = 0;                      // of the order; the split does not depend on it
-  std::array<double, 2> split = {0.98, 0.02};  // train, held out; of every source where none is named validation
-  std::int64_t vocab_size = 0;                 // of the model; a token beyond it is Error{data}
+  std::uint64_t seed = 0;                      // of the order of the training samples; the split does not depend on it
+  std::array<double, 2> split = {0.98, 0.02};  // {train, held out} fractions of every Use::unnamed source, unless a source is
+                                               // Use::validation: then an unnamed source is trained on whole
+  std::int64_t vocab_size = 0;                 // of the model; reading a token outside it throws Error{data}
 };
 
 // Immutable; every function may be called from many threads at once.
 class Dataset {
  public:
-  // Opens and checks every source. Throws Error{data} for a corpus that is missing, broken, smaller than one window or made
-  // with another tokenizer than the others; Error{config} for weights or a split that make no sense.
+  // Opens and checks every source. Throws Error{data} if a corpus is missing, broken, smaller than one window or was made with a
+  // different tokenizer from the others. Throws Error{config} for an invalid weight or split.
   explicit Dataset(DatasetOptions options);
 
   const DatasetOptions& options() const { return options_; }
@@ -42,23 +43,25 @@ class Dataset {
   std::int64_t sources() const { return static_cast<std::int64_t>(sources_.size()); }
   const Corpus& corpus(std::int64_t source) const;
   std::int64_t train_windows(std::int64_t source) const;
-  // Whether anything is trained on; whether this source is.
+  // Whether the run trains on any source.
   bool trains() const { return train_.mixture.has_value(); }
+  // Whether the run trains on this source.
   bool trains_on(std::int64_t source) const {
     return options_.sources.at(static_cast<std::size_t>(source)).use != Use::validation;
   }
-  // Corpus::verify_once() of every source.
+  // Calls Corpus::verify_once() for every source.
   void verify_once() const;
 
-  // Training windows of all sources together: the samples of one epoch. With several sources their weights decide how often
-  // each window is seen meanwhile.
+  // The number of samples in one epoch: the training windows of all sources together. With several sources, the weights decide how
+  // often a window of each source is seen in this time.
   std::int64_t samples_per_epoch() const { return count(Part::train); }
   std::int64_t held_out_samples() const { return count(Part::held_out); }
 
-  // Training sample number `position` >= 0, without end: each source is gone through in a new order in each of its epochs.
+  // Writes training sample number `position` >= 0 to `row`; see Windows::read() for the other arguments. The samples never end:
+  // each source starts again, in a new order, when all its windows have been seen.
   void train_sample(std::int64_t position, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base = 0) const;
-  // Held-out sample i in [0, held_out_samples()), in an order that never changes; with several sources they are drawn by
-  // weight, so that the first few already stand for the whole.
+  // Writes held-out sample i, in [0, held_out_samples()), to `row`. The order never changes. Several sources are mixed by weight, so
+  // that the first few samples represent all sources.
   void held_out_sample(std::int64_t i, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base = 0) const;
 
  private:
@@ -67,10 +70,10 @@ class Dataset {
     Windows windows;
     Split split;
   };
-  // The sources that give a part its samples, by weight.
+  // The sources of one part and how their samples are mixed.
   struct Drawn {
     std::vector<std::int64_t> sources;
-    std::optional<Mixture> mixture;  // none without sources
+    std::optional<Mixture> mixture;  // nothing if there are no sources
   };
   Drawn drawn(const std::vector<std::int64_t>& sources) const;
   std::int64_t count(Part part) const;

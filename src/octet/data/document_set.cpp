@@ -6,7 +6,7 @@ namespace octet::data {
 
 DocumentSet::DocumentSet() : places_(1024) {}
 
-// Where the document is, or would be.
+// The place of the document, or the free place where it belongs.
 std::size_t DocumentSet::place(const Checksum128& document) const {
   const std::size_t mask = places_.size() - 1;
   std::size_t at = document.low & mask;

@@ -1,5 +1,6 @@
-// Which documents have been seen, by XXH3-128 of their tokens: two different ones of a billion share it with a probability of
-// 1.5e-21. From 22 to 43 bytes for each document.
+// The set of documents seen so far. It stores the XXH3-128 of each document's tokens. Among a billion different documents, the
+// probability that any two share a checksum is 1.5e-21. The table takes 21 to 43 bytes for each document; while it grows, the old
+// table exists beside the new one.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace octet::data {
 class DocumentSet {
  public:
   DocumentSet();
-  // False when it was there.
+  // Adds a document. Returns false if the set already holds it.
   bool insert(const Checksum128& document);
   std::int64_t size() const { return size_; }
 
@@ -20,8 +21,8 @@ class DocumentSet {
   std::size_t place(const Checksum128& document) const;
   void grow();
 
-  // Open addressing, a power of two of places, at most three quarters of them taken. All zeros is a free place; the document
-  // with that sum is known apart.
+  // A hash table with open addressing. Its size is a power of two and at most three quarters of it are in use. All zeros marks a free
+  // place; has_zero_ stands for the document whose checksum is zero.
   std::vector<Checksum128> places_;
   std::int64_t size_ = 0;
   bool has_zero_ = false;

@@ -30,7 +30,7 @@ bool is_left_out(const fs::path& name, bool folder) {
 
 bool before(const fs::path& a, const fs::path& b) { return a.native() < b.native(); }
 
-// The files and folders that a pattern of the shell's kind matches, in byte order.
+// The files and folders that a shell pattern matches, in byte order.
 std::vector<fs::path> matches_of(const fs::path& pattern) {
   glob_t found{};
   const int result = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &found);
@@ -42,7 +42,7 @@ std::vector<fs::path> matches_of(const fs::path& pattern) {
   return paths;
 }
 
-// Patterns replaced by what they match. A file that is really called so comes first.
+// Replaces each pattern by its matches. An input that exists under its literal name is not treated as a pattern.
 std::vector<fs::path> without_patterns(const std::vector<fs::path>& inputs) {
   std::vector<fs::path> paths;
   for (const fs::path& input : inputs) {
@@ -61,7 +61,7 @@ bool begins_as_index(const fs::path& path) {
   return std::ifstream(path, std::ios::binary).read(begin.data(), begin.size()) && begin == kIndexMagic;
 }
 
-// Megatron's index says what it is, its tokens do not.
+// Only Megatron's .idx can be recognised by its contents; a .bin belongs to a corpus if such an .idx stands beside it.
 bool is_of_corpus(const fs::path& path) {
   const std::string extension = lower_extension(path);
   return (extension == ".idx" || extension == ".bin") && begins_as_index(fs::path(path).replace_extension(".idx"));
@@ -104,8 +104,8 @@ InputFiles::InputFiles(std::vector<fs::path> inputs, const CorpusPaths& output)
     const std::string why = fs::is_directory(status) ? "" : unreadable_kind(input);
     demand(why.empty(), ExitCode::config, input.string(), ": ", why);
     demand(fs::is_directory(status) || !is_of_corpus(input), ExitCode::config, input.string(),
-           ": is of a corpus that runs as it is: [[data.source]] takes path = \"", fs::path(input).replace_extension().string(),
-           "\"");
+           ": belongs to a corpus that is already prepared. Train on it with path = \"",
+           fs::path(input).replace_extension().string(), "\" in [[data.source]]");
   }
 }
 
@@ -121,7 +121,7 @@ void InputFiles::enter(const fs::path& folder) {
   Folder opened;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      std::error_code error;  // of a link to itself, say
+      std::error_code error;  // for example, of a symbolic link to itself
       const bool inner_folder = entry.is_directory(error);
       if (is_left_out(entry.path().filename(), inner_folder)) continue;
       if (inner_folder ? entry.is_symlink() : !entry.is_regular_file(error)) continue;  // a link to a folder may be a cycle

@@ -1,4 +1,4 @@
-// The inputs of `octet data prepare`: which files, in which order, and what is in each.
+// The inputs of `octet data prepare`: which files there are, their order and their formats.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +11,29 @@
 
 namespace octet::data {
 
-// What --format names. `automatic` goes by the name, without .gz or .zst: *.jsonl and *.ndjson are JSONL, *.parquet (as it is)
-// is Parquet, the rest is text. Tokens must be named, or asked for (format_of_tokens in token_file.h).
+// The choices of --format. `automatic` decides by the name, ignoring .gz and .zst: *.jsonl and *.ndjson are JSONL, *.parquet
+// (uncompressed) is Parquet, any other file is text. It never chooses a token format; format_of_tokens() in token_file.h finds
+// llm.c files.
 enum class InputFormat { automatic, text, jsonl, parquet, llmc, nanogpt };
 inline bool holds_tokens(InputFormat format) { return format == InputFormat::llmc || format == InputFormat::nanogpt; }
 InputFormat input_format(const std::filesystem::path& path, InputFormat chosen);
 
-// The files of some inputs, in order; the rules are those of PrepareOptions::inputs.
+// Lists the files of the inputs in order, by the rules of PrepareOptions::inputs.
 class InputFiles {
  public:
-  // Throws Error{data} for an input that does not exist, a pattern that matches nothing and what is neither a file nor a folder;
-  // Error{config} for a kind of file that cannot be read, if it is named, and for what is of a corpus.
+  // Throws Error{data} if an input does not exist, is neither a file nor a folder, or is a pattern that matches nothing. Throws
+  // Error{config} if the user names a file that cannot be read (unreadable_kind()), that belongs to the output or to a prepared
+  // corpus, or names standard input twice.
   InputFiles(std::vector<std::filesystem::path> inputs, const CorpusPaths& output);
 
   struct File {
     std::filesystem::path path;
-    std::int64_t bytes = 0;  // as it lies, packed or not; 0 for standard input
-    bool named = false;      // by the user, not found in a folder
+    std::int64_t bytes = 0;  // size of the file on disk; 0 for standard input
+    bool named = false;      // true: named by the user; false: found in a folder
     bool is_standard_input() const { return path == "-"; }
     std::string name() const { return is_standard_input() ? "standard input" : path.string(); }
   };
+  // Returns the next file, or nothing at the end.
   std::optional<File> next();
 
  private:
@@ -43,12 +46,13 @@ class InputFiles {
 
   std::vector<std::filesystem::path> inputs_;
   std::size_t next_input_ = 0;
-  std::vector<Folder> open_;  // from an input down to the folder being read
+  std::vector<Folder> open_;  // path from an input folder down to the folder being read
   std::filesystem::path output_folder_;
-  std::vector<std::string> output_names_;  // and those of what stands in for them meanwhile
+  std::vector<std::string> output_names_;  // final names and names of part files
 };
 
-// Why a file of this name cannot be read, "" when it may be: archives and packed Parquet, which a user may expect to work.
+// Returns why a file with this name cannot be read, or "" if it can. Refuses archives, compression other than .gz and .zst, Arrow
+// files and compressed Parquet.
 std::string unreadable_kind(const std::filesystem::path& path);
 
 }  // namespace octet::data

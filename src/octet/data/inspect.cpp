@@ -31,7 +31,7 @@ std::int32_t largest_token(const Corpus& corpus) {
 }
 
 void measure_lengths(const Corpus& corpus, CorpusReport& report) {
-  // Bucket 0 holds empty documents, bucket b those of [2^(b-1), 2^b).
+  // Bucket 0 counts empty documents. Bucket b > 0 counts documents of [2^(b-1), 2^b) tokens.
   std::array<LengthBucket, 65> buckets{};
   report.shortest = corpus.documents() > 0 ? INT64_MAX : 0;
   for (std::int64_t d = 0; d < corpus.documents(); ++d) {
@@ -58,14 +58,14 @@ void measure_lengths(const Corpus& corpus, CorpusReport& report) {
   }
 }
 
-// The tokenizer of PREFIX.json, when it can still be had.
+// The tokenizer that PREFIX.json names, or nullptr if it cannot be loaded or has changed.
 std::unique_ptr<Tokenizer> tokenizer_of(const Corpus& corpus) {
   if (!corpus.info() || corpus.info()->tokenizer.empty()) return nullptr;
   try {
     auto tokenizer = make_tokenizer(corpus.info()->tokenizer);
     return tokenizer->hash() == corpus.info()->tokenizer_hash ? std::move(tokenizer) : nullptr;
   } catch (const Error&) {
-    return nullptr;  // its directory has moved; the report shows ids instead
+    return nullptr;  // the report shows ids instead of text
   }
 }
 
@@ -109,7 +109,7 @@ std::string to_text(const CorpusReport& report) {
                              format_bytes(static_cast<std::uint64_t>(report.bin_bytes))));
   line("largest token", format_count(std::int64_t{report.largest_token}));
   if (report.info && report.info->tokenizer.empty()) {
-    line("tokenizer", "unknown (the tokens came as they are)");
+    line("tokenizer", "unknown (prepared from token files)");
     line("sums", "match");
   } else if (report.info) {
     line("tokenizer", fmt::format("{} (vocabulary {}, XXH3 {})", printable(report.info->tokenizer),
@@ -126,7 +126,7 @@ std::string to_text(const CorpusReport& report) {
   if (!report.histogram.empty()) text += "\n  tokens in a document     documents\n";
   for (const LengthBucket& bucket : report.histogram) {
     constexpr std::int64_t kBar = 40;
-    // Rounded up: a bucket that is not empty shows.
+    // Rounds up, so that a bucket with few documents still has a bar.
     const std::int64_t bar = (bucket.documents * kBar + most - 1) / most;
     text += fmt::format("  {:>9} to {:<9}  {:>11}  {}\n", format_count(bucket.from), format_count(bucket.to - 1),
                         format_count(bucket.documents), std::string(static_cast<std::size_t>(bar), '#'));
@@ -165,7 +165,7 @@ std::string to_json(const CorpusReport& report) {
                                {"ids", sample.ids},
                                {"text", sample.text ? Json(*sample.text) : Json(nullptr)}});
   }
-  // Bytes that are not UTF-8, as where a sample cuts a character, become U+FFFD.
+  // Replaces invalid UTF-8 by U+FFFD: a sample may end inside a character.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

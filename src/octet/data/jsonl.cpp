@@ -7,7 +7,7 @@
 namespace octet::data {
 namespace {
 
-// Keeps one string and forgets everything else.
+// A SAX handler that keeps the string of one field and discards everything else.
 class FieldReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit FieldReader(const std::string& field) : field_(field) {}
@@ -50,7 +50,7 @@ class FieldReader final : public nlohmann::json_sax<nlohmann::json> {
 
  private:
   bool wanted() const { return depth_ == 1 && at_field_; }
-  // A value begins; `kind` says what it is unless it is a string.
+  // Called for every scalar value. `kind` names its type for the error message; nullptr means a string.
   bool value(const char* kind) {
     if (depth_ == 0) top_is_object = false;
     if (wanted() && kind) wrong_kind = kind;

@@ -1,4 +1,4 @@
-// One line of a JSONL file: an object with the document under one of its fields.
+// Reads one line of a JSONL file: an object with the document's text in one of its fields.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace octet::data {
 
-// The string under the top-level field `field` (the last one, should there be several); constant stack whatever the nesting.
-// `file` and `line_number` (from 1) name the place in errors: Error{data} "FILE:LINE: reason".
+// Returns the string in the top-level field `field`. If the field occurs several times, the last one counts. The stack does not grow
+// with the nesting of the JSON. Throws Error{data} "FILE:LINE: reason"; `line_number` counts from 1.
 std::string jsonl_text(std::string_view line, const std::string& field, const std::string& file, std::int64_t line_number);
 
-// White space only: such lines are skipped.
+// Whether the line holds nothing but white space. The reader skips such lines.
 bool is_blank(std::string_view line);
 
 }  // namespace octet::data

@@ -21,7 +21,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
   }
   const std::int64_t tokens = options.micro_batch_size * dataset.seq_len();
   require(tokens <= INT32_MAX, "loader: a micro-batch of ", tokens, " tokens");
-  // One more than is read ahead: the caller holds one.
+  // One more slot than batches to read ahead, because the caller holds a slot.
   slots_.resize(static_cast<std::size_t>(options.ahead + 1));
   for (Slot& slot : slots_) {
     slot.tokens.resize(static_cast<std::size_t>(tokens));
@@ -60,7 +60,7 @@ Batch Loader::next() {
   return batch;
 }
 
-// With the lock held.
+// Releases the slot that the caller holds. The caller of this function holds the lock.
 void Loader::give_back() {
   if (!std::exchange(holds_slot_, false)) return;
   ++head_;
@@ -71,7 +71,7 @@ void Loader::seek(std::int64_t position) {
   require(position >= 0, "loader: position ", position);
   const std::lock_guard lock(mutex_);
   holds_slot_ = false;
-  // The thread may be filling slot tail_, which is therefore not touched here; it sees the new generation when it is done.
+  // The thread may be filling slot tail_, so tail_ stays. The thread drops that batch when it sees the new generation.
   head_ = tail_;
   ++generation_;
   error_ = nullptr;

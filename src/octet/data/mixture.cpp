@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t kSlots = 65536;
 constexpr std::size_t kMaxSources = 1024;
 
-// Slots of each source: shares of kSlots by largest remainder, at least one each.
+// The number of slots of each source: its share of kSlots, rounded by the largest-remainder method, at least one.
 std::vector<std::int32_t> slot_counts(std::span<const double> weights) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<std::int32_t> counts(weights.size());
@@ -23,7 +23,8 @@ std::vector<std::int32_t> slot_counts(std::span<const double> weights) {
     counts[s] = std::max(1, static_cast<std::int32_t>(wanted[s]));
     left -= counts[s];
   }
-  // Whoever is furthest from its share gives or takes; ties go to the first.
+  // Until all slots are assigned, the source with the largest deficit gains a slot, or the source with the largest surplus loses one.
+  // The first source wins a tie.
   const auto lack = [&](std::size_t s) { return wanted[s] - static_cast<double>(counts[s]); };
   for (; left != 0; left += left > 0 ? -1 : 1) {
     std::size_t best = weights.size();
@@ -55,8 +56,8 @@ Mixture::Mixture(std::span<const double> weights) {
                                               [](std::int64_t a, std::int32_t b) { return std::gcd(a, b); });
   for (std::int32_t& count : counts_) count = static_cast<std::int32_t>(count / common);
 
-  // Tijdeman, "The chairman assignment problem" (1980): of the sources that are behind their share by at least 1 / n, the one
-  // whose deadline comes first. Here in units of 1 / slots, n = 2 S - 2.
+  // Tijdeman's algorithm: among the sources that are behind their share by at least 1 / n, with n = 2 S - 2 for S sources, choose the
+  // source with the earliest deadline. All quantities here are integers in units of 1 / slots.
   const auto sources = counts_.size();
   const auto slots = kSlots / common;
   const auto n = static_cast<std::int64_t>(2 * sources - 2);
@@ -68,7 +69,7 @@ Mixture::Mixture(std::span<const double> weights) {
     for (std::size_t s = 0; s < sources; ++s) {
       const std::int64_t behind = counts_[s] * (slot + 1) - drawn[s] * slots;
       if (n * behind < slots) continue;
-      const std::int64_t left = (n - 1) * slots - n * behind;  // n * counts[s] times the slots left until the deadline
+      const std::int64_t left = (n - 1) * slots - n * behind;  // number of slots before the deadline, times n * counts_[s]
       if (chosen == sources || left * counts_[chosen] < chosen_left * counts_[s]) {
         chosen = s;
         chosen_left = left;

@@ -1,6 +1,7 @@
-// Which source gives sample number p, as a pure function of p: a table of up to 65,536 slots, repeated for ever. Source s owns
-// weight_s / sum of them (rounded by largest remainder, at least one slot each), spread so that after any number of samples
-// each source has given its share of them to within less than one sample.
+// Chooses the source of sample number p, as a pure function of p. A table of at most 65,536 slots is repeated for ever. Source s owns
+// the fraction weight_s / (sum of all weights) of the slots, rounded by the largest-remainder method and at least one slot. The slots
+// are spread so that, after any number of samples, each source has given its share to within less than one sample.
+// Source: Tijdeman, "The chairman assignment problem", Discrete Mathematics 32 (1980).
 #pragma once
 
 #include <cstdint>
@@ -11,16 +12,16 @@ namespace octet::data {
 
 class Mixture {
  public:
-  // Weights must be finite and above 0, between 1 and 1,024 of them (else Error{config}).
+  // Takes 1 to 1,024 weights, each finite and greater than 0. Throws Error{config} otherwise.
   explicit Mixture(std::span<const double> weights);
 
   struct Draw {
     std::int64_t source;
-    std::int64_t ordinal;  // how many samples before this one came from the same source
+    std::int64_t ordinal;  // number of earlier samples that came from the same source
   };
-  // For p >= 0.
+  // The source of sample p >= 0.
   Draw operator()(std::int64_t p) const;
-  // Share of source s as the table has it.
+  // The fraction of the slots that source s owns.
   double share(std::int64_t s) const;
 
  private:
@@ -29,7 +30,7 @@ class Mixture {
     std::int32_t ordinal;
   };
   std::vector<Slot> slots_;
-  std::vector<std::int32_t> counts_;  // slots of each source
+  std::vector<std::int32_t> counts_;  // number of slots of each source
 };
 
 }  // namespace octet::data

@@ -1,5 +1,6 @@
-// read (one thread) -> work (many threads) -> write (the caller), where results are written in the order in which tasks were
-// read, whatever the number of workers. At most `in_flight` tasks exist between read and write, which bounds the memory.
+// A pipeline of three stages: one thread reads tasks, many threads work on them, and the calling thread writes the results. Results
+// are written in the order in which their tasks were read, for any number of workers. At most `in_flight` tasks exist between read and
+// write, which bounds the memory.
 #pragma once
 
 #include <condition_variable>
@@ -22,9 +23,9 @@ template <class Task, class Result>
 class OrderedPipeline {
  public:
   struct Stages {
-    std::function<bool(Task&)> read;     // fills the next task; false at the end. Called from one thread.
+    std::function<bool(Task&)> read;     // fills the next task and returns true, or returns false at the end; called from one thread
     std::function<Result(Task&)> work;   // called from many threads at once
-    std::function<void(Result&)> write;  // called from the thread of run(), in order
+    std::function<void(Result&)> write;  // called in order, from the thread that called run()
   };
 
   OrderedPipeline(Stages stages, int workers, std::int64_t in_flight)
@@ -32,8 +33,8 @@ class OrderedPipeline {
     require(workers >= 1 && in_flight >= 1, "pipeline: ", workers, " workers, ", in_flight, " tasks in flight");
   }
 
-  // Returns when everything is written and all threads are joined. An exception of a stage is rethrown here, at its place in
-  // the order: everything before it has been written, nothing after it.
+  // Returns when all results are written and all threads are joined. Rethrows an exception of a stage after it has written the results
+  // of all earlier tasks; later results are not written.
   void run() {
     std::vector<std::thread> threads;
     std::exception_ptr error;
@@ -137,7 +138,7 @@ class OrderedPipeline {
   const int workers_;
   const std::int64_t in_flight_;
 
-  // One condition for all: tasks are hundreds of kilobytes, wake-ups are rare.
+  // All threads wait on one condition variable. A task is about a megabyte, so wake-ups are rare.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::pair<std::int64_t, Task>> tasks_;

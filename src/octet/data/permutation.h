@@ -1,5 +1,6 @@
-// A pseudo-random order of [0, n) in O(1) memory: a balanced Feistel network over the next power of four, with cycle walking
-// (values that fall outside are sent round again, at most four times on average). A pure function of its arguments.
+// A pseudo-random permutation of [0, n) in O(1) memory: a balanced Feistel network over the next power of four, with cycle walking. A
+// value outside [0, n) goes through the network again; on average, a value passes at most four times. The permutation is a pure
+// function of the constructor's arguments.
 #pragma once
 
 #include <bit>
@@ -12,7 +13,7 @@ namespace octet::data {
 
 class Permutation {
  public:
-  // `epoch` and `subject` choose among the orders of one seed.
+  // `seed`, `epoch` and `subject` together choose the permutation.
   Permutation(std::int64_t n, std::uint64_t seed, std::uint32_t epoch, std::uint32_t subject)
       : n_(static_cast<std::uint64_t>(n)), epoch_(epoch), rng_(seed, RngStream::shuffle, subject) {
     require(n >= 1, "permutation: n must be positive, got ", n);
@@ -22,7 +23,7 @@ class Permutation {
 
   std::int64_t size() const { return static_cast<std::int64_t>(n_); }
 
-  // The i-th number of the order, for i in [0, n): a bijection of [0, n).
+  // Maps i in [0, n) to a number in [0, n); the map is a bijection.
   std::int64_t operator()(std::int64_t i) const {
     require(i >= 0 && static_cast<std::uint64_t>(i) < n_, "permutation: ", i, " is outside [0, ", n_, ")");
     auto x = static_cast<std::uint64_t>(i);
@@ -32,8 +33,7 @@ class Permutation {
   }
 
  private:
-  // Four rounds already give a strong pseudo-random permutation of a large domain (Luby and Rackoff, 1988); small domains
-  // need more.
+  // Four rounds give a strong pseudo-random permutation of a large domain (Luby and Rackoff, 1988). A small domain needs more.
   static constexpr std::uint32_t kRounds = 8;
 
   std::uint64_t network(std::uint64_t x) const {

@@ -23,7 +23,7 @@ namespace octet::data {
 using telemetry::format_bytes, telemetry::format_count, telemetry::format_duration;
 namespace {
 
-// What a worker makes of a task.
+// The result of a worker: the tokens of a task.
 struct Encoded {
   struct Piece {
     std::size_t tokens;
@@ -35,7 +35,7 @@ struct Encoded {
   InputPosition end;
 };
 
-// Stands for the tokenizer of ids that came as they are: nothing is added to a document.
+// The tokenizer of inputs that already hold tokens. It adds no prefix and no end-of-document token.
 class GivenTokens final : public Tokenizer {
  public:
   explicit GivenTokens(std::int64_t limit) : limit_(static_cast<std::int32_t>(limit)) {}
@@ -94,7 +94,7 @@ Encoded encode(const Task& task, const Tokenizer& tokenizer, const std::string& 
   return encoded;
 }
 
-// Before any work, for what would be left out is a part of the corpus.
+// Throws, before any work, if the Parquet plugin is missing: without it the corpus would lack the Parquet files.
 void demand_parquet(const std::string& file) {
   try {
     parquet_plugin();
@@ -125,7 +125,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
   CorpusParts parts(options.output);
   auto earlier = read_journal(parts, job);
   if (earlier && !leads_to(files, earlier->position)) {
-    log_info(concat(options.output.string(), ": the interrupted run met other files in its inputs; starting over"));
+    log_info(concat(options.output.string(), ": the input files have changed since the interrupted run; starting over"));
     earlier.reset();
   }
   CorpusWriter writer(std::move(parts), tokenizer,
@@ -134,11 +134,12 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
   if (writer.resumed()) {
     journal = *earlier;
     progress.bytes_done = progress.bytes_before = journal.bytes_done;
-    log_info(concat("data prepare: going on behind ", format_count(writer.documents()), " documents of an interrupted run"));
+    log_info(concat("data prepare: continuing after ", format_count(writer.documents()), " documents of an interrupted run"));
   } else if (earlier) {
-    log_warning(concat(options.output.string(), ": what the interrupted run left is damaged; starting over"));
+    log_warning(concat(options.output.string(), ": the part files of the interrupted run are damaged; starting over"));
   }
-  // Up to the document under way, which is a text and its file then: it will be read again from its beginning.
+  // Saves the progress up to the last whole document. If a document is incomplete, it is the open text file, and the next run reads
+  // this file again from its beginning.
   const auto save = [&] {
     PrepareJournal now = journal;
     now.writer = writer.flush();
@@ -181,7 +182,7 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
     demand(!job.empty(), ExitCode::interrupted, "data prepare: interrupted; nothing was written to ", options.output.string());
     save();
     writer.keep();
-    fail(ExitCode::preempted, "data prepare: interrupted behind ", writer.documents(),
+    fail(ExitCode::preempted, "data prepare: interrupted after ", writer.documents(),
          " documents; the same command goes on from there");
   };
   const int workers = options.workers > 0 ? options.workers : available_cores();
@@ -247,7 +248,7 @@ void ConsoleProgress::operator()(const PrepareProgress& progress) {
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   const double interval_s = terminal ? 1 : 10;
   if (!progress.last && progress.elapsed_s < next_s_) return;
-  if (progress.last && next_s_ == 0) return;  // too short a run for progress to have been shown
+  if (progress.last && next_s_ == 0) return;  // the run was too short to show any progress
   next_s_ = progress.elapsed_s + interval_s;
   const std::int64_t bytes_now = progress.bytes_done - progress.bytes_before;
   const double rate = static_cast<double>(bytes_now) / std::max(progress.elapsed_s, 1e-9);

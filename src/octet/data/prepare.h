@@ -1,4 +1,5 @@
-// `octet data prepare`: texts and JSONL, packed or not, and Parquet into a corpus. One document per text file, line or row.
+// `octet data prepare`: makes a corpus from text, JSONL, Parquet or token files. A text file, a line of JSONL and a row of Parquet is
+// one document each.
 #pragma once
 
 #include <atomic>
@@ -16,15 +17,16 @@
 namespace octet::data {
 
 struct PrepareProgress {
-  std::int64_t bytes_done = 0, bytes_total = 0;  // of input files as they lie
-  bool endless = false;                          // standard input is among them: the total is not known
+  std::int64_t bytes_done = 0, bytes_total = 0;  // bytes of the input files on disk
+  bool endless = false;                          // the total is unknown because standard input is an input
   std::int64_t documents = 0, tokens = 0;
-  std::int64_t bytes_before = 0;  // of bytes_done, by the interrupted run that this one goes on with
+  std::int64_t bytes_before = 0;  // the part of bytes_done that the interrupted run did, which this run continues
   double elapsed_s = 0;
   bool last = false;  // the final call
 };
 
-// One line to stderr, rewritten in place on a terminal, every ten seconds elsewhere.
+// Writes a line of progress to stderr. On a terminal, it overwrites the line every second; elsewhere, it logs a line every ten
+// seconds.
 class ConsoleProgress {
  public:
   void operator()(const PrepareProgress& progress);
@@ -34,40 +36,44 @@ class ConsoleProgress {
 };
 
 struct PrepareOptions {
-  // Files, patterns of files (* ? [...]), folders, and "-" for standard input, once. Folders are gone through recursively in byte
-  // order of names; hidden entries, folders named `build` or `out`, links to folders and the output itself are left out. Files
-  // named .gz and .zst are unpacked. A file is read as `format` says, by default by its name (input_files.h). Text is a file of
-  // which all is valid UTF-8 without NUL bytes; another is skipped and counted, on standard input it is an error.
+  // Files, shell patterns (* ? [...]), folders, and "-" for standard input, which may be given once. A folder is read recursively in
+  // byte order of names, without hidden entries, folders named `build` or `out`, links to folders and the files of the output. Files
+  // named .gz and .zst are unpacked. `format` decides how a file is read, by default from its name (input_files.h). A text file must be
+  // valid UTF-8 without NUL bytes; other files are skipped and counted. Invalid text on standard input is an error.
   std::vector<std::filesystem::path> inputs;
   InputFormat format = InputFormat::automatic;
-  std::filesystem::path output;  // prefix
-  std::string field = "text";    // of a JSONL line; Parquet's column
+  std::filesystem::path output;  // prefix of the corpus
+  std::string field = "text";    // field of a JSONL line, or column of a Parquet file
   Duplicates duplicates = Duplicates::count;
-  int workers = 0;                                            // 0: one per core; the output does not depend on it
-  std::function<void(const PrepareProgress&)> progress = {};  // called from this thread at most once a second, and at the end
-  const std::atomic<bool>* stop = nullptr;  // set: throws Error{preempted} where this can go on, else Error{interrupted}
-  double journal_interval_s = 10;           // what a killed run loses at most
+  int workers = 0;                                            // 0: one for each core; the output does not depend on it
+  std::function<void(const PrepareProgress&)> progress = {};  // called on the thread of prepare() at most once a second and at the end
+  const std::atomic<bool>* stop = nullptr;  // when true, prepare() throws Error{preempted} if it can be continued, and
+                                            // Error{interrupted} if it reads standard input
+  double journal_interval_s = 10;           // seconds of work that a killed run loses at most
 };
 
 struct PrepareSummary {
   CorpusInfo corpus;
-  std::int64_t files = 0;            // read
-  std::int64_t skipped_files = 0;    // not text
-  std::int64_t empty_documents = 0;  // not written
-  std::int64_t duplicates = 0;       // documents of the tokens of an earlier one; with Duplicates::drop not written
-  Duplicates duplicates_were = Duplicates::count;
-  std::int64_t input_bytes = 0;  // of the files read, as they lie
+  std::int64_t files = 0;            // files read
+  std::int64_t skipped_files = 0;    // files that are not text
+  std::int64_t empty_documents = 0;  // documents without tokens, which are not written
+  std::int64_t duplicates = 0;       // documents with the tokens of an earlier document; not written if Duplicates::drop
+  Duplicates duplicates_were = Duplicates::count;  // PrepareOptions::duplicates
+  std::int64_t input_bytes = 0;                    // bytes on disk of the files read
   double elapsed_s = 0;
 };
 
-// Memory is that of a bounded number of pieces (task_reader.h) and of Duplicates (document_set.h). A run that was killed or
-// interrupted left its parts and a journal: with the same options and the same inputs, unchanged, this goes on from there and
-// gives the same bytes. With others it starts over, and so it does with standard input. Throws Error{data} for input that is
-// missing, has no documents, is broken (FILE:LINE for JSONL and rows of Parquet) or damaged, Error{internal} when the disk is
-// full, Error{config} when another process prepares this corpus; a failed run leaves an earlier corpus as it was. Where `format`
-// holds tokens, the tokenizer is the one that made them: its vocabulary is checked, nothing else is done with it.
+// Writes the corpus. Memory holds a bounded number of tasks (task_reader.h) and the checksums of the documents (document_set.h).
+//
+// A killed or interrupted run leaves part files and a journal. With the same options and unchanged inputs, the next run continues from
+// them and writes the same bytes as an uninterrupted run. With other options or inputs, or with standard input, it starts over.
+//
+// Throws Error{data} if an input is missing, malformed (with FILE:LINE for JSONL and rows of Parquet) or damaged, or if there are no
+// documents; Error{internal} if the disk is full; Error{config} if another process prepares this corpus. A failed run does not change
+// an earlier corpus. If `format` is a token format, `tokenizer` is the tokenizer that made the tokens: prepare() records it and checks
+// that every token is in its vocabulary.
 PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer);
-// The same for tokens of which nobody knows who made them.
+// Writes a corpus from token files whose tokenizer is unknown.
 PrepareSummary prepare_tokens(const PrepareOptions& options);
 
 // A few lines for the console.

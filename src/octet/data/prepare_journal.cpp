@@ -12,10 +12,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Raised when the same inputs would become another corpus.
+// Increase this when the same inputs would give a different corpus.
 constexpr int kVersion = 2;
 
-// visit(name, member) for every number of the journal: written and read in one place.
+// Calls visit(name, member) for every number of the journal, so that writing and reading share one list.
 template <class Journal, class Visit>
 void visit_numbers(Journal& j, Visit&& visit) {
   visit("position_files", j.position.files);
@@ -45,7 +45,7 @@ std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, In
   add(kVersion);
   add(tokenizer.name());
   add(tokenizer.hash());
-  add(tokenizer.end_of_document().value_or(-1));  // which other files say, and the caller
+  add(tokenizer.end_of_document().value_or(-1));  // not part of hash(): other files and the caller decide it
   add(options.field);
   add(static_cast<int>(options.format));
   add(static_cast<int>(options.duplicates));
@@ -79,7 +79,7 @@ std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::
     const Json json = Json::parse(read_file(parts.journal()));
     journal.job = json.at("job").get<std::string>();
     if (job.empty() || journal.job != job) {
-      log_info(concat(parts.journal().string(), ": the inputs or options of the interrupted run were others; starting over"));
+      log_info(concat(parts.journal().string(), ": the interrupted run had other inputs or options; starting over"));
       return std::nullopt;
     }
     bool sensible = true;
@@ -92,7 +92,7 @@ std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::
     journal.writer.lengths_xxh3 = json.at("lengths_xxh3").get<std::string>();
     if (sensible) return journal;
   } catch (const Json::exception&) {
-    // as below
+    // A damaged journal; the warning below says so.
   }
   log_warning(concat(parts.journal().string(), ": not a journal of Octet; starting over"));
   return std::nullopt;

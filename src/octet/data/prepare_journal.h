@@ -1,4 +1,5 @@
-// How far `octet data prepare` is, in PREFIX.json.part: written every few seconds, read when the same command is given again.
+// The progress of `octet data prepare`, stored in PREFIX.json.part. A run writes it every few seconds; when the same command is given
+// again, the next run reads it and continues.
 #pragma once
 
 #include <optional>
@@ -11,19 +12,19 @@
 namespace octet::data {
 
 struct PrepareJournal {
-  std::string job;         // what must be the same for the rest to mean anything
-  InputPosition position;  // all before it is in the parts
+  std::string job;         // job_of() the run; another run may continue only if its job is the same
+  InputPosition position;  // all input before this position is in the part files
   WriterState writer;
-  std::int64_t files = 0, skipped_files = 0, empty_documents = 0, input_bytes = 0;  // of PrepareSummary
-  std::int64_t bytes_done = 0;                                                      // of PrepareProgress
+  std::int64_t files = 0, skipped_files = 0, empty_documents = 0, input_bytes = 0;  // as in PrepareSummary
+  std::int64_t bytes_done = 0;                                                      // as in PrepareProgress
 };
 
-// XXH3 of the options, the tokenizer, its end-of-document token and the name, size and time of every input file. "" for standard
-// input, which cannot be read again.
+// Returns the XXH3 of the options that decide the corpus, the tokenizer, its end-of-document token, and the name, size and modification
+// time of every input file. Returns "" if an input is standard input, which cannot be read again.
 std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, InputFiles files);
 
 void write_journal(const CorpusParts& parts, const PrepareJournal& journal);
-// Nothing when there is none, it is of another job or is not whole.
+// Returns nothing if there is no journal, or if it belongs to another job or is damaged.
 std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::string& job);
 
 }  // namespace octet::data

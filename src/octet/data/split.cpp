@@ -8,7 +8,7 @@
 namespace octet::data {
 namespace {
 
-// Of the program, not of the run: what is held out must not change with the run's seed.
+// A constant of the program: the held-out windows must not change with the run's seed.
 constexpr std::uint64_t kSplitSeed = 0x6F63746574'5350ull;
 
 std::int64_t held_out_windows(std::int64_t windows, std::array<double, 2> fractions) {

@@ -38,7 +38,7 @@ TaskReader::TaskReader(InputFiles files, const Tokenizer& tokenizer, const Optio
   go_to(options.from);
 }
 
-// What lies before has been in tasks: nothing of it is checked or counted again.
+// Skips everything before `position` without checking or counting it again.
 void TaskReader::go_to(const InputPosition& position) {
   while (position_.files < position.files) {
     file_ = files_.next();
@@ -55,7 +55,7 @@ void TaskReader::go_to(const InputPosition& position) {
 
 bool TaskReader::next(Task& task) {
   const InputPosition before = position_;
-  // Also bounded by what it has passed over, so that a folder of videos shows progress.
+  // A task also ends after many skipped bytes, so that progress is reported in a folder of binary files.
   const auto full = [&] {
     return task.bytes.size() >= options_.task_bytes || task.bytes_passed >= static_cast<std::int64_t>(64 * options_.task_bytes);
   };
@@ -81,7 +81,7 @@ bool TaskReader::next(Task& task) {
   return position_.files > before.files || position_.bytes > before.bytes;
 }
 
-// Opens the next file, or passes over one that is not text (then no file is open). False at the end of the input.
+// Opens the next file, or skips it if it cannot be read; no file is open then. Returns false at the end of the inputs.
 bool TaskReader::open_next(Task& task) {
   file_ = files_.next();
   if (!file_) return false;
@@ -126,7 +126,7 @@ void TaskReader::open_bytes() {
   }
 }
 
-// Bytes, or rows.
+// Skips bytes of the open file, or rows of a Parquet file.
 void TaskReader::skip(std::int64_t bytes) {
   if (parquet_) return parquet_->skip(bytes);
   std::string passed;
@@ -161,7 +161,7 @@ std::size_t TaskReader::read_more(std::string& to, std::size_t bytes) {
   return got;
 }
 
-// Looks at the whole file before any of it goes into the corpus. Small files are kept in rest_ and not read again.
+// Checks the whole file before any of it goes into the corpus. A small file stays in rest_; a larger file is opened and read again.
 bool TaskReader::is_text() {
   TextChecker checker;
   const std::size_t block = std::min(kScanBytes, options_.task_bytes);
@@ -185,7 +185,7 @@ bool TaskReader::is_text() {
   return false;
 }
 
-// Of the file as it lies. What rows of Parquet take is not known: the file's share of them.
+// Bytes of the open file on disk that have been read. For Parquet this is an estimate: the fraction of the rows times the file's size.
 std::int64_t TaskReader::consumed() const {
   if (!parquet_) return source_->consumed();
   if (parquet_->row() == parquet_->rows()) return file_->bytes;
@@ -193,7 +193,7 @@ std::int64_t TaskReader::consumed() const {
                                    static_cast<double>(parquet_->rows()));
 }
 
-// The first `bytes` unpacked bytes, or rows, that were not in a task are now; what else was read is in rest_.
+// Advances the position by `bytes` unpacked bytes, or rows, that have just been put into the task. `last`: the file ends here.
 void TaskReader::end_piece(Task& task, std::size_t bytes, bool last) {
   position_.bytes += static_cast<std::int64_t>(bytes);
   task.bytes_passed += consumed() - position_.open_bytes;
@@ -233,7 +233,7 @@ void TaskReader::read_jsonl(Task& task) {
   task.bytes = std::move(rest_);
   rest_.clear();
   std::size_t wanted = options_.task_bytes;
-  std::size_t end = 0;  // of the last whole line
+  std::size_t end = 0;  // end of the last whole line
   while (end == 0) {
     while (!at_end_ && task.bytes.size() < wanted) read_more(task.bytes, wanted - task.bytes.size());
     const std::size_t newline = task.bytes.rfind('\n');
@@ -256,7 +256,7 @@ void TaskReader::read_jsonl(Task& task) {
 }
 
 void TaskReader::read_parquet(Task& task) {
-  constexpr std::size_t kMostRows = 1 << 16;  // of empty texts, say
+  constexpr std::size_t kMostRows = 1 << 16;  // bounds the segments of a task when texts are short or empty
   task.file = file_->name();
   std::size_t rows = 0;
   for (; rows < kMostRows && task.bytes.size() < options_.task_bytes && parquet_->row() < parquet_->rows(); ++rows) {
@@ -276,7 +276,7 @@ void TaskReader::read_tokens(Task& task) {
   task.bytes = std::move(rest_);
   rest_.clear();
   std::size_t wanted = options_.task_bytes;
-  std::size_t end = 0;  // of the last whole document
+  std::size_t end = 0;  // end of the last whole document
   while (end == 0) {
     while (!at_end_ && task.bytes.size() < wanted) read_more(task.bytes, wanted - task.bytes.size());
     end = at_end_ ? task.bytes.size() : tokens_.whole_documents(task.bytes);

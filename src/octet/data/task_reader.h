@@ -1,4 +1,5 @@
-// Cuts the inputs of `octet data prepare` into tasks. Memory is that of the longest line or text that cannot be cut.
+// Divides the inputs of `octet data prepare` into tasks. Memory grows only with the longest line, or the longest text between two
+// places where it may be cut.
 #pragma once
 
 #include <atomic>
@@ -17,56 +18,57 @@
 
 namespace octet::data {
 
-// In `Task::bytes`: a piece of a document (text), one line (JSONL), one document (Parquet), or several whole ones (tokens).
+// A range of `Task::bytes`: a piece of a document (text), one line (JSONL), one document (Parquet) or several whole documents (tokens).
 struct Segment {
   std::size_t begin = 0, end = 0;
   bool ends_document = true;
-  std::int64_t line = 0;  // JSONL, and rows of Parquet: from 1; tokens: the number of the first in its file
+  std::int64_t line = 0;  // JSONL: line, from 1; Parquet: row, from 1; tokens: number of the first token in its file, from 0
 };
 
-// How far the inputs have been put into tasks.
+// A position in the inputs: the tasks so far hold everything before it.
 struct InputPosition {
-  std::int64_t files = 0;       // passed
-  std::int64_t bytes = 0;       // of the file after them, unpacked, behind the header; of Parquet: rows
-  std::int64_t lines = 0;       // of that file, when it is JSONL
-  std::int64_t open_bytes = 0;  // of Task::bytes_passed so far, those of that file
-  // Of names and sizes: of all files passed, and of them with the file after them, 0 while bytes is. Below 2^56.
+  std::int64_t files = 0;       // files that the tasks have passed
+  std::int64_t bytes = 0;       // bytes of the open file, unpacked and counted from the end of its header; rows if it is Parquet
+  std::int64_t lines = 0;       // lines of the open file, if it is JSONL
+  std::int64_t open_bytes = 0;  // the open file's share of Task::bytes_passed so far
+  // 56-bit checksums of names and sizes. files_sum covers the passed files. open_sum also covers the open file; it is 0 if bytes is 0.
   std::int64_t files_sum = 0, open_sum = 0;
 };
 
-// Whether these inputs begin with the files that led there: folders may have changed while they were read.
+// Whether `files` begins with the files that led to `position`. A folder may have changed since the position was taken.
 bool leads_to(InputFiles files, const InputPosition& position);
 
 struct Task {
   InputFormat format = InputFormat::text;
   std::string bytes;
   std::vector<Segment> segments;
-  std::string file;        // but for text: all segments are of this file
-  TokenFile tokens;        // of that file, when it holds tokens
+  std::string file;        // the file of all segments; unused for text, where a task may hold several files
+  TokenFile tokens;        // how to read `file`, if it holds tokens
   std::int64_t files = 0;  // files that end in this task
   std::int64_t skipped_files = 0;
-  std::int64_t bytes_passed = 0;   // of the input as it lies, skipped files included
-  std::int64_t skipped_bytes = 0;  // of skipped files
-  InputPosition end;               // behind this task
+  std::int64_t bytes_passed = 0;   // bytes of the input on disk, including skipped files
+  std::int64_t skipped_bytes = 0;  // bytes of skipped files
+  InputPosition end;               // position after this task
 };
 
-// Fills tasks one after another.
+// Reads the inputs and fills one task after another.
 class TaskReader {
  public:
   struct Options {
     InputFormat format = InputFormat::automatic;
-    std::string field = "text";  // Parquet's column
-    std::size_t task_bytes = std::size_t{1} << 20;
-    // A JSONL line, a document of Parquet, and a piece of text between two places where it may be cut, may have at most this many
-    // bytes (else Error{data}).
+    std::string field = "text";                     // column of a Parquet file
+    std::size_t task_bytes = std::size_t{1} << 20;  // a task is full when it holds this many bytes
+    // The most bytes of a JSONL line, a Parquet value, a document of tokens, and a piece of text between two places where it may be
+    // cut. Throws Error{data} for a longer one.
     std::size_t max_piece = std::size_t{1} << 30;
-    InputPosition from = {};                  // an earlier Task::end of the same inputs
-    const std::atomic<bool>* stop = nullptr;  // asks standard input to end, with Error{interrupted}
+    InputPosition from = {};                  // where to begin: Task::end of an earlier run over the same inputs
+    const std::atomic<bool>* stop = nullptr;  // when true, reading standard input throws Error{interrupted}
   };
-  // The tokenizer says where a document may be cut.
+  // Tokenizer::cut() decides where a text may be cut.
   TaskReader(InputFiles files, const Tokenizer& tokenizer, const Options& options);
 
-  // False when all input has been passed. Throws Error{data} "FILE:LINE: reason", also of rows, or "FILE: reason".
+  // Fills `task` and returns true, or returns false at the end of the inputs. `task` must be empty. Throws Error{data} "FILE: reason",
+  // or "FILE:LINE: reason" for a line of JSONL or a row of Parquet.
   bool next(Task& task);
 
  private:
@@ -74,7 +76,7 @@ class TaskReader {
   bool open_next(Task& task);
   void open();
   void open_bytes();
-  void pass();  // behind the open file
+  void pass();  // leaves the open file
   void read_text(Task& task);
   void read_jsonl(Task& task);
   void read_parquet(Task& task);
@@ -90,12 +92,12 @@ class TaskReader {
   const Options options_;
   std::optional<InputFiles::File> file_;
   std::unique_ptr<ByteSource> source_;
-  std::unique_ptr<ParquetFile> parquet_;  // instead, where the file is one
-  InputPosition position_;                // of what is in tasks
-  bool at_end_ = false;                   // of the current file's bytes
-  TokenFile tokens_;                      // of the current file
-  std::string rest_;                      // read, but not yet in a task
-  TextChecker stream_checker_;            // of standard input, which cannot be read twice
+  std::unique_ptr<ParquetFile> parquet_;  // used instead of source_ for a Parquet file
+  InputPosition position_;                // the tasks so far hold everything before it
+  bool at_end_ = false;                   // all bytes of the open file have been read
+  TokenFile tokens_;                      // format of the open file, if it holds tokens
+  std::string rest_;                      // bytes that were read but are not yet in a task
+  TextChecker stream_checker_;            // checks standard input while it is read, because it cannot be read twice
 };
 
 }  // namespace octet::data

@@ -14,7 +14,7 @@ bool TextChecker::feed(std::string_view piece) {
   constexpr std::uint64_t kOnes = 0x0101010101010101u, kHigh = 0x8080808080808080u;
   while (at < end) {
     if (missing_ == 0) {
-      // Eight ASCII bytes at a time, none of them NUL.
+      // Skips eight bytes at a time while all are ASCII and none is NUL.
       std::uint64_t word;
       while (end - at >= 8) {
         std::memcpy(&word, at, 8);
@@ -70,7 +70,7 @@ std::string printable(std::string_view text) {
     }
   };
   for (std::size_t i = 0; i < text.size();) {
-    // The character that begins here, if there is a whole one.
+    // The length of the valid character that begins here, or 0.
     std::size_t length = 0;
     TextChecker checker;
     for (std::size_t n = 1; n <= 4 && i + n <= text.size() && length == 0; ++n) {
@@ -78,7 +78,7 @@ std::string printable(std::string_view text) {
       if (checker.finish()) length = n;
     }
     const auto c = static_cast<unsigned char>(text[i]);
-    // U+0080 to U+009F are controls too.
+    // U+0080 to U+009F are control characters too.
     const bool control =
         (length == 1 && (c < 0x20 || c == 0x7F)) || (length == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0);
     if (length == 0 || control) {

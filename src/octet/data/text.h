@@ -1,4 +1,4 @@
-// What counts as text, and how text of unknown origin is shown.
+// Checks that bytes are text, and prints text of unknown origin safely.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +7,25 @@
 
 namespace octet::data {
 
-// Checks a text that comes in pieces: valid UTF-8 (RFC 3629: no surrogates, no overlong forms, at most U+10FFFF), no NUL.
+// Checks that a text, given in pieces, is valid UTF-8 without NUL bytes. Source: RFC 3629, so no surrogates, no overlong forms and
+// nothing above U+10FFFF.
 class TextChecker {
  public:
-  // False from the first wrong byte on.
+  // Checks the next piece. Returns false from the first invalid byte on.
   bool feed(std::string_view piece);
-  // False also when the text stops inside a character.
+  // Returns whether the text is valid so far and does not end inside a character.
   bool finish() const { return good_ && missing_ == 0; }
-  // Bytes before the first wrong one.
+  // Number of bytes before the first invalid byte.
   std::int64_t good_bytes() const { return good_bytes_; }
 
  private:
   bool good_ = true;
-  int missing_ = 0;                         // continuation bytes still to come
-  unsigned char low_ = 0x80, high_ = 0xBF;  // what the next of them may be
+  int missing_ = 0;                         // continuation bytes that the current character still needs
+  unsigned char low_ = 0x80, high_ = 0xBF;  // range of the next continuation byte
   std::int64_t good_bytes_ = 0;
 };
 
-// One line that is safe on a terminal: control characters as \n, \t or \xNN, and so are bytes that are not UTF-8.
+// Returns `text` as one line that is safe on a terminal: control characters and invalid UTF-8 become \n, \t or \xNN.
 std::string printable(std::string_view text);
 
 }  // namespace octet::data

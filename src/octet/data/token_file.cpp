@@ -18,7 +18,7 @@ constexpr std::array<LlmcVersion, 2> kLlmcVersions = {{{20240520, 1, 2, 50256}, 
 constexpr std::size_t kLlmcNumbers = 256;
 
 std::int64_t token_at(const char* at, std::int64_t width) {
-  std::uint32_t token = 0;  // little endian, as the machines are
+  std::uint32_t token = 0;  // both the file and the machine are little endian
   std::memcpy(&token, at, static_cast<std::size_t>(width));
   return token;
 }
@@ -66,7 +66,7 @@ InputFormat format_of_tokens(InputFiles files) {
   if (first && has_llmc_header(*first)) return InputFormat::llmc;
   while (const auto file = files.next()) {
     demand(!file->named || !has_llmc_header(*file), ExitCode::config, file->name(),
-           ": tokens of llm.c make a corpus of their own, without ", first->name());
+           ": tokens of llm.c cannot be mixed with other inputs (", first->name(), "). Prepare them as a corpus of their own");
   }
   return InputFormat::automatic;
 }
@@ -82,7 +82,7 @@ std::size_t TokenFile::whole_documents(std::string_view bytes) const {
 void read_documents(const TokenFile& file, std::string_view bytes, std::int64_t vocab_size, const std::string& name,
                     std::int64_t first, std::vector<std::int32_t>& ids, std::vector<std::size_t>& documents) {
   const auto count = static_cast<std::int64_t>(bytes.size()) / file.width;
-  std::size_t tokens = 0;  // of the current document
+  std::size_t tokens = 0;  // number of tokens of the current document
   const auto end_document = [&] {
     if (tokens > 0) documents.push_back(tokens);
     tokens = 0;

@@ -29,7 +29,7 @@ void Windows::read(std::int64_t w, std::int64_t vocab_size, Row row, std::vector
   for (std::int64_t d = corpus_->document_at(first) + 1; d < corpus_->documents(); ++d) {
     const std::int64_t start = corpus_->document_start(d);
     if (start >= first + seq_len_) break;
-    if (start == last) continue;  // the document before this one is empty
+    if (start == last) continue;  // the previous document is empty
     document_starts.push_back(base + static_cast<std::int32_t>(start - first));
     last = start;
   }

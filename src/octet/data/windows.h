@@ -1,5 +1,5 @@
-// Packing: the token stream of all documents, cut into windows of seq_len + 1 tokens every seq_len tokens. Neighbours share
-// one token: the last target of a window is the first input of the next. Tokens after the last whole window are not used.
+// Packing: cuts the token stream of all documents into windows of seq_len + 1 tokens, one every seq_len tokens. Neighbouring windows
+// share one token: the last target of a window is the first input of the next. Tokens after the last whole window are not used.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace octet::data {
 
-// Where one sequence goes; L = seq_len.
+// The destination of one sequence; L = seq_len.
 struct Row {
   std::span<std::int32_t> tokens;   // [L], the inputs
   std::span<std::int32_t> targets;  // [L], targets[i] is the token after tokens[i]
@@ -18,15 +18,15 @@ struct Row {
 
 class Windows {
  public:
-  // The corpus must outlive this. Throws Error{data} when it is smaller than one window.
+  // The corpus must outlive the Windows. Throws Error{data} if the corpus is smaller than one window.
   Windows(const Corpus& corpus, std::int64_t seq_len);
 
   const Corpus& corpus() const { return *corpus_; }
   std::int64_t seq_len() const { return seq_len_; }
   std::int64_t count() const { return count_; }
 
-  // Window w in [0, count()). Appends to `document_starts` the offsets, in [0, L) and ascending, at which a document or the
-  // rest of one begins, each plus `base`; 0 is always the first. Throws Error{data} for a token outside [0, vocab_size).
+  // Writes window w, in [0, count()), to `row`. Appends to `document_starts` the ascending offsets in [0, L) at which a document, or the
+  // rest of a document, begins, each plus `base`; offset 0 is always the first. Throws Error{data} for a token outside [0, vocab_size).
   void read(std::int64_t w, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,
             std::int32_t base) const;
 

@@ -1,4 +1,4 @@
-// The Parquet plugin, made with Arrow's Parquet library. Memory: the file's footer, a page and a dictionary of one column.
+// The Parquet plugin, built on Arrow's Parquet library. Memory holds the file's footer and a page and a dictionary of one column.
 #include <arrow/memory_pool.h>
 #include <parquet/column_reader.h>
 #include <parquet/exception.h>
@@ -22,15 +22,15 @@ constexpr std::int64_t kBatchRows = 256;
 constexpr std::int64_t kReadBytes = 1 << 18;
 
 parquet::ReaderProperties properties() {
-  // Freed memory goes back at once; the other pools keep it.
+  // The system pool returns freed memory at once; Arrow's other pools keep it.
   parquet::ReaderProperties properties(arrow::system_memory_pool());
-  properties.enable_buffered_stream();  // else the whole column of a row group is read at once
+  properties.enable_buffered_stream();  // otherwise Arrow reads the whole column of a row group at once
   properties.set_buffer_size(kReadBytes);
-  properties.set_page_checksum_verification(true);  // where pages have one
+  properties.set_page_checksum_verification(true);  // for pages that have a checksum
   return properties;
 }
 
-// "id, url, ..." for a message.
+// The column names for a message: "id, url, ...".
 std::string names_of(const parquet::schema::GroupNode& root) {
   constexpr int kMost = 12;
   std::string names;
@@ -38,7 +38,7 @@ std::string names_of(const parquet::schema::GroupNode& root) {
   return root.field_count() > kMost ? names + ", ..." : names;
 }
 
-// The number of the leaf of this name; the last one, should there be several. Throws when it holds no texts.
+// The number of the leaf column with this name; the last one if there are several. Throws if it does not hold strings.
 int find_column(const parquet::SchemaDescriptor& schema, const std::string& name) {
   const parquet::schema::GroupNode& root = *schema.group_node();
   const parquet::schema::Node* node = nullptr;
@@ -85,14 +85,14 @@ struct OctetParquetFile {
         left_ -= passed;
         rows -= passed;
       } else if (next_group_ < metadata_->num_row_groups() && rows_of(next_group_) <= rows) {
-        rows -= rows_of(next_group_++);  // not even opened
+        rows -= rows_of(next_group_++);  // skips the whole group without opening it
       } else if (!open_group()) {
         return;
       }
     }
   }
 
-  // nullptr at the end. The value of a null has no bytes at all.
+  // The value of the next row, or nullptr at the end. A null row gives a value whose `ptr` is nullptr.
   const parquet::ByteArray* next() {
     while (next_ == levels_) {
       if (left_ > 0) {
@@ -150,9 +150,9 @@ struct OctetParquetFile {
   int next_group_ = 0;
   std::shared_ptr<parquet::RowGroupReader> group_;
   std::shared_ptr<parquet::ColumnReader> column_reader_;
-  parquet::ByteArrayReader* reader_ = nullptr;  // the same, as what it is
-  std::int64_t left_ = 0;                       // rows of the group that are in no batch yet
-  // The batch: `levels_` rows, of which `value_count_` are not null.
+  parquet::ByteArrayReader* reader_ = nullptr;  // column_reader_ as its derived type
+  std::int64_t left_ = 0;                       // rows of the group that have not been read into a batch
+  // The current batch: `levels_` rows, of which `value_count_` are not null.
   std::array<parquet::ByteArray, kBatchRows> values_{};
   std::array<std::int16_t, kBatchRows> definitions_{};
   std::int64_t levels_ = 0, next_ = 0;
@@ -161,13 +161,13 @@ struct OctetParquetFile {
 
 namespace {
 
-// No exception goes through C.
+// Converts an exception to an error message: exceptions must not cross the C interface.
 template <class Result, class Act>
 Result guarded(Result failed, char* error, std::size_t error_size, const Act& act) {
   try {
     return act();
   } catch (const parquet::ParquetStatusException& exception) {
-    std::snprintf(error, error_size, "%s", exception.status().message().c_str());  // without its code, "Invalid: "
+    std::snprintf(error, error_size, "%s", exception.status().message().c_str());  // what() would begin with a code, "Invalid: "
   } catch (const std::exception& exception) {
     std::snprintf(error, error_size, "%s", exception.what());
   } catch (...) {

@@ -20,7 +20,7 @@ constexpr const char* kPluginName = "octet_parquet.so";
 
 using Message = std::array<char, 1024>;
 
-// The first sentence without its full stop, which Arrow's have or not; on one line, whatever bytes of a file it cites.
+// Returns the first sentence of Arrow's message, without a full stop and on one line. The message may quote arbitrary bytes of a file.
 std::string reason(const Message& message) {
   std::string text = printable(message.data());
   text.resize(std::min(text.size(), text.find(". ")));
@@ -31,7 +31,7 @@ std::string reason(const Message& message) {
 const OctetParquetPlugin* load(const fs::path& path) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed
   demand(library != nullptr, ExitCode::config, "the Parquet plugin ", path.string(),
-         " cannot be loaded: ", library ? "" : ::dlerror(), " (Arrow must lie where it was at the build: docs/guides/data.md)");
+         " cannot be loaded: ", library ? "" : ::dlerror(), " (Arrow must lie where it was when Octet was built: docs/guides/data.md)");
   const auto entry = reinterpret_cast<decltype(&octet_parquet_plugin)>(::dlsym(library, "octet_parquet_plugin"));
   demand(entry != nullptr, ExitCode::config, path.string(), ": not a Parquet plugin of Octet");
   const OctetParquetPlugin* plugin = entry();
@@ -75,7 +75,7 @@ ParquetFile::ParquetFile(const fs::path& path, const std::string& column)
 }
 
 void ParquetFile::skip(std::int64_t rows) {
-  demand(rows <= rows_ - row_, ExitCode::data, name_, ": cannot go to row ", row_ + rows + 1, " of ", rows_);
+  demand(rows <= rows_ - row_, ExitCode::data, name_, ": cannot skip to row ", row_ + rows + 1, " of ", rows_);
   Message message{};
   demand(plugin_.skip(file_.get(), rows, message.data(), message.size()) == 0, ExitCode::data, name_, ":", row_ + 1,
          ": damaged Parquet here or after it: ", reason(message));

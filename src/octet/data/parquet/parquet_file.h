@@ -1,4 +1,4 @@
-// The texts of a Parquet file: one column, row after row, through the plugin (plugin.h). Memory is that of a page of the file.
+// Reads one text column of a Parquet file, row after row, through the plugin (plugin.h). Memory holds about a page of the file.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,25 @@
 
 namespace octet::data {
 
-// Where the plugin is: `named` if it is not empty (OCTET_PARQUET), else beside the program, whose folder is `program`, or where
-// an installed one lies. Throws Error{config} that says how to get one.
+// Finds the plugin. Returns `named` (the value of OCTET_PARQUET) if it is not empty; otherwise looks in `program`, the program's
+// folder, and in the folder of an installed plugin. Throws Error{config} with instructions if there is none.
 std::filesystem::path find_parquet_plugin(const std::string& named, const std::filesystem::path& program);
 
-// The plugin, loaded at the first call. Throws Error{config} when there is none, or it cannot be loaded.
+// Returns the plugin and loads it at the first call. Throws Error{config} if there is none or it cannot be loaded.
 const OctetParquetPlugin& parquet_plugin();
 
-// Throws Error{data} "FILE: reason" or "FILE:ROW: reason", rows counted from 1.
+// All functions throw Error{data} "FILE: reason" or "FILE:ROW: reason". Rows count from 1 in messages.
 class ParquetFile {
  public:
-  // `column` is a top-level column of strings or bytes. Throws what parquet_plugin() throws as well.
+  // `column` names a top-level column of strings or bytes. Also throws the errors of parquet_plugin().
   ParquetFile(const std::filesystem::path& path, const std::string& column);
 
   std::int64_t rows() const { return rows_; }
-  // Rows that are behind this.
+  // Number of rows read or skipped so far.
   std::int64_t row() const { return row_; }
   void skip(std::int64_t rows);
-  // Of the next row, until the next call: any bytes, whatever the schema says; null is an error. Nothing behind the last row.
+  // Returns the value of the next row, or nothing after the last row. The bytes stay valid until the next call; they need not be UTF-8,
+  // even if the schema says so. Throws for a null value.
   std::optional<std::string_view> next();
 
  private:

@@ -1,4 +1,4 @@
-// What the program and its Parquet plugin say to each other, in C: the two may be built by different compilers, and only the
+// The interface between the program and its Parquet plugin. It is in C because the two may be built by different compilers. Only the
 // plugin is linked with Arrow.
 #pragma once
 
@@ -7,27 +7,28 @@
 
 extern "C" {
 
-// One column of one file, read from its first row to its last. Not for several threads at once.
+// A reader of one column of one file, from the first row to the last. Only one thread may use it at a time.
 struct OctetParquetFile;
 
-// Where a function fails it writes why into `error`, at most `error_size` bytes with the NUL at their end.
+// A function that fails writes the reason to `error`: at most `error_size` bytes, including the NUL at the end.
 struct OctetParquetPlugin {
   std::int32_t version;  // kOctetParquetVersion of the header that the plugin was built with
-  // `column` is the name of a top-level column of texts (BYTE_ARRAY; required or optional, not repeated), UTF-8. nullptr: failed.
+  // `column` is the UTF-8 name of a top-level column of strings (BYTE_ARRAY; required or optional, not repeated). Returns nullptr on
+  // failure.
   OctetParquetFile* (*open)(const char* path, const char* column, char* error, std::size_t error_size);
-  // Of the whole file.
+  // The number of rows in the file.
   std::int64_t (*rows)(const OctetParquetFile* file);
-  // Passes over rows, at most as many as are left. 0, or -1: failed.
+  // Skips `rows` rows, or the remaining rows if there are fewer. Returns 0, or -1 on failure.
   std::int32_t (*skip)(OctetParquetFile* file, std::int64_t rows, char* error, std::size_t error_size);
-  // The next row: 1, and `*bytes` is nullptr for null, else *size bytes that stay until the next call. 0: no more rows. -1:
-  // failed.
+  // Reads the next row. Returns 1 and sets `*bytes` to its `*size` bytes, which stay valid until the next call, or to nullptr for a null
+  // value. Returns 0 after the last row and -1 on failure.
   std::int32_t (*next)(OctetParquetFile* file, const char** bytes, std::size_t* size, char* error, std::size_t error_size);
   void (*close)(OctetParquetFile* file);
 };
 
-// The one symbol of a plugin.
+// The only symbol that a plugin exports.
 const OctetParquetPlugin* octet_parquet_plugin();
 }
 
-// Raised with every change of the above.
+// Increase this with every change of the interface.
 constexpr std::int32_t kOctetParquetVersion = 1;

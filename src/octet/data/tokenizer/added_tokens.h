@@ -1,4 +1,5 @@
-// Tokens that stand in a text verbatim and are found before anything else: "<|end_of_text|>".
+// Finds added tokens, such as "<|end_of_text|>": tokens that a text holds verbatim and that are found before the text is divided into
+// words.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 
 namespace octet::data {
 
-// Immutable. Of several that begin at one place the longest counts, of two with the same text the first.
+// Immutable. If several tokens begin at the same place, the longest wins. If two tokens have the same text, the first wins.
 class AddedTokens {
  public:
   struct Token {
@@ -23,14 +24,14 @@ class AddedTokens {
   bool empty() const { return begins_.none(); }
 
   struct Match {
-    std::size_t begin, end;  // end of the text, twice, when there is none
+    std::size_t begin, end;  // if nothing is found, both are the size of the text
     std::int32_t id;
   };
-  // The first one at or behind `from`.
+  // Finds the first token that begins at or after `from`.
   Match find(std::string_view text, std::size_t from) const;
 
  private:
-  // Every token is a way from the root; few words of a text go further than a step.
+  // A trie: every token is a path from the root. Most searches end after a step, because few characters of a text begin a token.
   struct Node {
     std::vector<std::pair<char, std::uint32_t>> next;
     std::int32_t id = -1;

@@ -12,7 +12,7 @@
 namespace octet::data {
 namespace {
 
-// Above this many symbols a queue beats looking at every pair.
+// For words of more symbols, a priority queue is faster than a search over all pairs.
 constexpr std::size_t kShort = 48;
 
 std::uint64_t hash_of(std::string_view text) { return checksum(std::as_bytes(std::span(text.data(), text.size()))); }
@@ -51,7 +51,7 @@ Bpe::Bpe(const BpeModel& model)
                     static_cast<std::uint32_t>(word.size()), id};
     text_ += word;
   }
-  // By id, for joins(). A token that is not in the vocabulary is never met.
+  // Texts by id, for joins_. A merge of a token outside the vocabulary can never apply.
   std::vector<std::string_view> by_id(static_cast<std::size_t>(largest) + 1);
   for (const auto& [word, id] : model.vocabulary) by_id[static_cast<std::size_t>(id)] = word;
   for (const BpeMerge& merge : model.merges) {
@@ -114,7 +114,7 @@ void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<std::int32
 void Bpe::merge_short(Scratch& scratch) const {
   std::int32_t* ids = scratch.ids.data();
   std::size_t count = scratch.ids.size();
-  std::array<Joined, kShort> joined;  // [i]: of symbols i and i + 1
+  std::array<Joined, kShort> joined;  // joined[i]: the merge of symbols i and i + 1
   for (std::size_t i = 0; i + 1 < count; ++i) joined[i] = join(ids[i], ids[i + 1]);
   while (count > 1) {
     std::size_t best = 0;
@@ -134,7 +134,7 @@ void Bpe::merge_short(Scratch& scratch) const {
   scratch.ids.resize(count);
 }
 
-// The queue holds rank and place of every pair that can be joined; an entry whose pair has changed since is passed over.
+// The queue holds the rank and place of every pair that can be joined. An entry is skipped if its pair has changed since it was queued.
 void Bpe::merge_long(Scratch& scratch) const {
   std::vector<std::int32_t>&ids = scratch.ids, &ranks = scratch.next_ranks, &results = scratch.next_results;
   std::vector<std::int32_t>&previous = scratch.previous, &next = scratch.next;
@@ -148,7 +148,7 @@ void Bpe::merge_long(Scratch& scratch) const {
   queue.clear();
   const auto index = [](std::int32_t i) { return static_cast<std::size_t>(i); };
   const auto end = static_cast<std::int32_t>(count);
-  const auto look = [&](std::int32_t at) {  // at the pair that begins here
+  const auto look = [&](std::int32_t at) {  // queues the pair that begins at `at`, if a merge joins it
     const Joined joined = next[index(at)] == end ? Joined{kNever, kNone} : join(ids[index(at)], ids[index(next[index(at)])]);
     ranks[index(at)] = joined.rank;
     results[index(at)] = joined.result;

@@ -13,10 +13,10 @@ struct BpeTokenizer::Worker {
   WordCache cache;
   Bpe::Scratch scratch;
   SplitPattern::Matcher matcher;
-  std::string valid, piece, word;  // what has to be written anew
+  std::string valid, piece, word;  // buffers for changed text: without invalid UTF-8, without "▁", with a space put before it
 };
 
-// A worker of this tokenizer for the length of a call. There are as many as there were ever calls at once.
+// Borrows a worker of the tokenizer for one call. A tokenizer keeps as many workers as it ever had calls at the same time.
 class BpeTokenizer::Borrowed {
  public:
   explicit Borrowed(const BpeTokenizer& owner) : owner_(owner) {
@@ -63,11 +63,11 @@ BpeTokenizer::BpeTokenizer(BpeDefinition definition, std::string name, std::stri
     for (const AddedTokens::Token& token : *tokens) {
       verbatim_.at(static_cast<std::size_t>(token.id)) = true;
       space_after_[static_cast<std::size_t>(token.id)] = space_after;
-      // A text must not be cut inside a token.
+      // Cutting is switched off if a text could be cut inside this token.
       for (std::size_t at = 1; at < token.text.size(); ++at) can_cut_ = can_cut_ && !may_cut(token.text, at, *worker);
     }
   }
-  if (!pattern_ && metaspace_.space == Space::doubled) can_cut_ = false;  // what follows would get a space of its own
+  if (!pattern_ && metaspace_.space == Space::doubled) can_cut_ = false;  // a space would be put before the rest
 }
 BpeTokenizer::~BpeTokenizer() = default;
 
@@ -94,7 +94,7 @@ void BpeTokenizer::encode_piece(std::string_view piece, bool first, Worker& work
   if (marks || (normalizes && !normalized_.empty())) {
     worker.piece.assign(normalizes && !normalized_.empty() ? " " : "");
     append_spaced(piece, worker.piece);
-    if (!normalized_.empty()) space = false;  // it stands there
+    if (!normalized_.empty()) space = false;  // worker.piece already begins with the space
     piece = worker.piece;
   }
   for (std::size_t at = 0; at < piece.size();) {
@@ -122,7 +122,8 @@ void BpeTokenizer::encode_split(std::string_view text, Worker& worker, std::vect
   for (std::string_view word; words.next(word);) encode_word(word, worker, ids);
 }
 
-// Words end where no merge reaches across: the ids are those of the text as one word, and short words are met again.
+// Divides the text where no merge can join the neighbours. The ids are the same as for the text as one word, and short words are more
+// often in the cache.
 void BpeTokenizer::encode_spaced(std::string_view text, bool space, Worker& worker, std::vector<std::int32_t>& ids) const {
   const bool always = metaspace_.words == Metaspace::Words::spaced;
   std::size_t begin = 0;
@@ -138,7 +139,7 @@ void BpeTokenizer::encode_spaced(std::string_view text, bool space, Worker& work
   };
   char before = ' ';
   for (std::size_t at = 0; at < text.size(); before = text[at++]) {
-    const bool inside = (text[at] & 0xC0) == 0x80;  // a character
+    const bool inside = (text[at] & 0xC0) == 0x80;  // inside a character
     if (!inside && (!bpe_.joins(before, text[at]) || (always && text[at] == ' '))) give(at);
   }
   give(text.size());
@@ -171,7 +172,7 @@ void BpeTokenizer::decode(std::span<const std::int32_t> ids, std::string& text) 
 
 bool BpeTokenizer::may_cut(std::string_view text, std::size_t at, Worker& worker) const {
   if (pattern_) return pattern_->ends_word(text, at, worker.matcher);
-  // Before a space, for elsewhere the rest could get one put before it.
+  // Cuts only before a space: a rest without a leading space could get a space put before it.
   const char before = text[at - 1];
   return text[at] == ' ' && before != ' ' && (before & 0x80) == 0 &&
          (metaspace_.words == Metaspace::Words::spaced || !bpe_.joins(before, ' '));

@@ -1,7 +1,8 @@
-// Tokenizers of the Llama and Mistral families: added tokens, a way to cut what is between them into words, and byte-pair
-// encoding of the words. The readers beside this file make the definition from the files that exist.
+// Tokenizers of the Llama and Mistral families. Encoding finds the added tokens, divides the text between them into words, and applies
+// byte-pair encoding to each word. The readers in this folder make a BpeDefinition from a tokenizer's files.
 //
-// A space is a space here: "▁" (U+2581) of a metaspace vocabulary, and in its texts, is written as one, for both mean the same.
+// A metaspace vocabulary writes a space as "▁" (U+2581). The definition holds a plain space instead, and encode() treats "▁" in a text
+// as a space, because the vocabulary cannot tell the two apart.
 #pragma once
 
 #include <memory>
@@ -17,13 +18,13 @@
 
 namespace octet::data {
 
-// How a metaspace tokenizer sees a piece of text between added tokens.
+// How a metaspace tokenizer treats a piece of text between added tokens.
 struct Metaspace {
-  enum class Space {  // that is put before the piece
+  enum class Space {  // when encode() puts a space before the piece
     never,
-    first,    // when the text begins with the piece and the piece not with a space
-    always,   // when the piece does not begin with a space
-    doubled,  // even then
+    first,    // if the piece is the beginning of the text and does not begin with a space
+    always,   // if the piece does not begin with a space
+    doubled,  // before every piece, even if it begins with a space
   } space = Space::doubled;
   enum class Words {
     whole,   // the piece is one word
@@ -32,20 +33,20 @@ struct Metaspace {
 };
 
 struct BpeDefinition {
-  std::string file;                 // that it comes from, for messages
-  std::vector<std::string> pieces;  // by id: the bytes it stands for
+  std::string file;                 // the file of the definition, for messages
+  std::vector<std::string> pieces;  // pieces[id]: the bytes that the token stands for
   BpeModel model;
-  std::string pattern;  // byte-level: the split pattern; "" means metaspace
+  std::string pattern;  // the split pattern of a byte-level tokenizer; "" means metaspace
   Metaspace metaspace;
-  std::vector<AddedTokens::Token> added;       // found in the text as it is
-  std::vector<AddedTokens::Token> normalized;  // found in the piece with its space before it (metaspace only)
+  std::vector<AddedTokens::Token> added;       // found in the original text
+  std::vector<AddedTokens::Token> normalized;  // found in a piece after its space was put before it (metaspace only)
   std::vector<std::int32_t> prefix;
   std::optional<std::int32_t> end_of_document;
 };
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  // `name` and `hash` are what the functions of these names say. Throws Error{config} for a pattern that is not supported.
+  // `name` and `hash` are the results of the functions with these names. Throws Error{config} for an unsupported split pattern.
   BpeTokenizer(BpeDefinition definition, std::string name, std::string hash);
   ~BpeTokenizer() override;
 
@@ -59,7 +60,7 @@ class BpeTokenizer final : public Tokenizer {
   std::size_t cut(std::string_view text) const override;
 
  private:
-  struct Worker;  // what one call of encode() needs: memory, and the words it knows
+  struct Worker;  // the buffers and the word cache of one call of encode()
   class Borrowed;
 
   void encode_piece(std::string_view piece, bool first, Worker& worker, std::vector<std::int32_t>& ids) const;
@@ -71,8 +72,8 @@ class BpeTokenizer final : public Tokenizer {
 
   std::string name_, hash_;
   std::vector<std::string> pieces_;
-  std::vector<bool> verbatim_;     // by id: an added token
-  std::vector<bool> space_after_;  // by id: an added token, and what follows it had a space put before it
+  std::vector<bool> verbatim_;     // verbatim_[id]: the token is an added token
+  std::vector<bool> space_after_;  // space_after_[id]: the token is an added token, and encode() puts a space before the piece after it
   std::vector<std::int32_t> prefix_;
   std::optional<std::int32_t> end_of_document_;
   Metaspace metaspace_;

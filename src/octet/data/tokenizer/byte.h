@@ -1,4 +1,4 @@
-// Ids 0 to 255 are the bytes. No end-of-document token: documents are known from the index.
+// The byte tokenizer: ids 0 to 255 are the bytes. It has no end-of-document token; the corpus index marks where documents end.
 #pragma once
 
 #include "octet/data/tokenizer/tokenizer.h"

@@ -7,7 +7,7 @@ namespace {
 
 struct Characters {
   std::array<int, 256> of_byte{};
-  std::array<int, 0x180> bytes{};  // -1: no byte's
+  std::array<int, 0x180> bytes{};  // -1: the character stands for no byte
 
   Characters() {
     bytes.fill(-1);

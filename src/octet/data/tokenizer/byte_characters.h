@@ -1,4 +1,4 @@
-// How vocabularies write spaces and bytes that are no text of their own.
+// How vocabularies write spaces, and bytes that are not text by themselves.
 #pragma once
 
 #include <optional>
@@ -7,19 +7,19 @@
 
 namespace octet::data {
 
-// Byte-level (GPT-2): each byte is a character; the printable ones of Latin-1 are themselves, the others in their order U+0100
-// and up.
+// Byte-level vocabularies (GPT-2) write each byte as a character. A printable Latin-1 byte is its own character; the other bytes, in
+// order, are U+0100, U+0101 and so on. Source: GPT-2, src/encoder.py, bytes_to_unicode.
 std::string character_of_byte(unsigned char byte);
-// The bytes of a token so written; nothing when it holds another character.
+// Returns the bytes of a token written this way, or nothing if it holds any other character.
 std::optional<std::string> bytes_of_characters(std::string_view token);
 
-// Metaspace: "▁" (U+2581) is a space.
+// Metaspace vocabularies write a space as "▁" (U+2581).
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
-// `text` with each of them as a space.
+// Append or return `text` with each "▁" replaced by a space.
 void append_spaced(std::string_view text, std::string& to);
 std::string spaced(std::string_view text);
 
-// Byte fallback: "<0x0A>".
+// The name of a byte's token in a vocabulary with byte fallback: "<0x0A>".
 std::string byte_token(unsigned char byte);
 
 }  // namespace octet::data

@@ -9,7 +9,7 @@ namespace octet::data {
 namespace fs = std::filesystem;
 
 std::optional<fs::path> tokenizer_file(std::string_view spec) {
-  if (spec.empty()) return std::nullopt;  // of a corpus whose tokens somebody else made; not the working directory
+  if (spec.empty()) return std::nullopt;  // an unknown tokenizer; without this check "" would mean the working directory
   const fs::path path(spec);
   std::error_code error;
   if (fs::is_regular_file(path, error) && path.filename() != "config.json") return path;
@@ -30,7 +30,7 @@ void copy_tokenizer_files(const fs::path& file, const fs::path& directory) {
   const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
   const std::string name = begin != std::string::npos && bytes[begin] == '{' ? "tokenizer.json" : "tokenizer.model";
   write_file_atomically(directory / name, bytes);
-  // Not the definition's other form, which may be of another tokenizer.
+  // Does not copy both tokenizer.json and tokenizer.model: the other one may define a different tokenizer.
   for (const char* beside : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
     const fs::path from = file.parent_path() / beside;
     std::error_code error;

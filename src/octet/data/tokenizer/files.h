@@ -1,4 +1,4 @@
-// Which files are a tokenizer, and how they go along with a model.
+// Finds the files of a tokenizer and copies them beside a model.
 #pragma once
 
 #include <filesystem>
@@ -8,16 +8,16 @@
 
 namespace octet::data {
 
-// The file that make_tokenizer(spec) reads: `spec` itself, or tokenizer.json or tokenizer.model of a directory. Nothing for
-// `byte`, for "" (not known), and where there is none.
+// Returns the file that make_tokenizer(spec) reads: `spec` itself, or tokenizer.json or tokenizer.model of the directory `spec`. Returns
+// nothing for `byte`, for "" (an unknown tokenizer) and if there is no such file.
 std::optional<std::filesystem::path> tokenizer_file(std::string_view spec);
 
-// What Tokenizer::hash() of a tokenizer from this file is. Throws Error{data}.
+// Returns Tokenizer::hash() of a tokenizer made from `file`. Throws Error{data} if it cannot be read.
 std::string tokenizer_hash(const std::filesystem::path& file);
 
-// Copies it under the name that others look for, and what stands beside it and belongs to it: the other of tokenizer.json and
-// tokenizer.model, tokenizer_config.json, special_tokens_map.json, added_tokens.json, chat_template.jinja. Each appears whole or
-// not at all. Throws Error{data} where one cannot be read, Error{internal} for a full disk.
+// Copies `file` to `directory` as tokenizer.json or tokenizer.model, whichever fits its contents. Also copies tokenizer_config.json,
+// special_tokens_map.json, added_tokens.json and chat_template.jinja if they are in the folder of `file`. Each copy is written
+// atomically. Throws Error{data} if a file cannot be read and Error{internal} if the disk is full.
 void copy_tokenizer_files(const std::filesystem::path& file, const std::filesystem::path& directory);
 
 }  // namespace octet::data

@@ -35,7 +35,7 @@ class Reader : TokenizerJson {
   }
 
  private:
-  // The library does not read a file with others either.
+  // Refuses unknown members. Hugging Face's library does the same.
   void check_members() const {
     constexpr std::array<std::string_view, 9> kKnown = {
         "version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"};
@@ -94,7 +94,7 @@ class Reader : TokenizerJson {
     const Json& json = *part.json;
     if (text(json, "replacement", part.name) != kSpaceMark) refuse("pre_tokenizer Metaspace with a replacement other than \"▁\"");
     const std::string scheme = member(json, "prepend_scheme").is_null() ? "" : text(json, "prepend_scheme", part.name);
-    const bool prefix = flag(json, "add_prefix_space", scheme != "never", part.name);  // as older versions wrote it
+    const bool prefix = flag(json, "add_prefix_space", scheme != "never", part.name);  // the name in older versions
     if (!prefix && scheme != "never" && !scheme.empty()) refuse(concat(part.name, " with add_prefix_space false and ", scheme));
     if (!prefix || scheme == "never") {
       definition_.metaspace.space = Metaspace::Space::never;
@@ -119,7 +119,7 @@ class Reader : TokenizerJson {
     definition_.pattern = member(pattern, "Regex").get<std::string>();
   }
 
-  // Makes room for `id`, whose bytes these are.
+  // Records `bytes` as the piece of `id`.
   void put_piece(std::int32_t id, std::string bytes) {
     largest_ = std::max(largest_, id);
     if (definition_.pieces.size() <= static_cast<std::size_t>(id)) {
@@ -150,7 +150,7 @@ class Reader : TokenizerJson {
       if (seen[static_cast<std::size_t>(token_id)]) broken(concat("vocab: two tokens have id ", token_id));
       seen[static_cast<std::size_t>(token_id)] = true;
       ids_.emplace(token, token_id);
-      // In a text that was mapped to the characters of bytes, or whose spaces became "▁", other tokens cannot occur.
+      // Leaves out tokens that cannot occur: the text was mapped to byte characters, or its spaces were replaced by "▁".
       std::optional<std::string> word;
       if (!metaspace_) {
         word = bytes_of_characters(token);
@@ -195,7 +195,7 @@ class Reader : TokenizerJson {
     }
   }
 
-  // The library would leave characters out, or give an unknown token, where one of these is missing.
+  // Demands a token for every byte. Without it, Hugging Face's library would drop characters or give an unknown token.
   void read_byte_ids() {
     is_byte_.resize(definition_.pieces.size());
     for (int byte = 0; byte < 256; ++byte) {
@@ -227,13 +227,13 @@ class Reader : TokenizerJson {
       const std::string content = text(token, "content", "added_tokens");
       const std::string where = "added token \"" + content + "\"";
       for (const char* key : {"single_word", "lstrip", "rstrip"}) expect(token, key, false, false, where);
-      if (content.empty()) continue;  // the library passes over it
+      if (content.empty()) continue;  // Hugging Face's library skips it
       const std::int32_t token_id = id(member(token, "id"), where);
-      // The library numbers tokens by itself and passes over "id".
+      // Hugging Face's library numbers added tokens itself and ignores "id", so the two must agree.
       const auto known = ids_.find(content);
       const std::int32_t given = known != ids_.end() ? known->second : std::max(vocabulary, largest + 1);
       if (token_id != given) broken(concat(where, ": its id is ", token_id, ", but by its place it is ", given));
-      const auto at = static_cast<std::size_t>(token_id);  // an added token may stand behind the vocabulary
+      const auto at = static_cast<std::size_t>(token_id);  // may be outside the vocabulary
       if (metaspace_ && known != ids_.end() && at < is_byte_.size() && is_byte_[at]) refuse(where + ", which stands for a byte,");
       largest = std::max(largest, token_id);
       ids_.emplace(content, token_id);
@@ -242,7 +242,7 @@ class Reader : TokenizerJson {
       if (!flag(token, "normalized", !special, where)) {
         definition_.added.push_back({content, token_id});
       } else if (metaspace_ && definition_.metaspace.space == Metaspace::Space::doubled) {
-        definition_.normalized.push_back({" " + spaced(content), token_id});  // its text is normalized like any other
+        definition_.normalized.push_back({" " + spaced(content), token_id});  // the normalizer changes its text too
       } else if (metaspace_ && spaced(content).find(' ') != std::string::npos) {
         refuse(where + " with normalized true and a space");
       } else {
@@ -254,7 +254,7 @@ class Reader : TokenizerJson {
   void read_template() {
     bool found = false;
     for (const Part& part : parts("post_processor", "processors")) {
-      if (part.type == "ByteLevel") continue;  // moves offsets, no ids
+      if (part.type == "ByteLevel") continue;  // changes offsets, not ids
       if (part.type != "TemplateProcessing" || found) refuse(part.name);
       found = true;
       const Json& pieces = member(*part.json, "single");
@@ -282,9 +282,9 @@ class Reader : TokenizerJson {
     }
   }
 
-  // Decoding follows from the kind. The file must say the same step by step, or texts would come back other than it says.
+  // decode() depends only on the kind of the tokenizer. Refuses a file whose decoder steps differ from it.
   void check_decoder() const {
-    Json wanted = Json::array({{{"type", "ByteLevel"}}});  // what else that says is of no account here
+    Json wanted = Json::array({{{"type", "ByteLevel"}}});  // its other members do not affect decoding
     if (metaspace_) {
       wanted = Json::array({{{"type", "Replace"}, {"pattern", {{"String", kSpaceMark}}}, {"content", " "}},
                             {{"type", "ByteFallback"}},
@@ -308,9 +308,9 @@ class Reader : TokenizerJson {
 
   BpeDefinition definition_;
   bool metaspace_ = false;
-  std::int32_t largest_ = 0;                           // id
-  std::vector<bool> is_byte_;                          // by id
-  std::unordered_map<std::string, std::int32_t> ids_;  // by the token as the file writes it
+  std::int32_t largest_ = 0;                           // largest id so far
+  std::vector<bool> is_byte_;                          // is_byte_[id]: the token stands for a byte (byte fallback)
+  std::unordered_map<std::string, std::int32_t> ids_;  // id of each token, with the token spelled as in the file
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The merges of vocabularies that rank tokens, not merges (SentencePiece by score, tiktoken by id): two neighbours are joined
-// when together they are a token, the one of lowest rank first.
+// Derives merges for vocabularies that rank tokens instead of merges (SentencePiece by score, tiktoken by id): two neighbours are joined
+// if together they form a token, and the token of the lowest rank is formed first.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace octet::data {
 
-constexpr std::size_t kLongestRanked = 1024;  // bytes; the work grows with the square
+constexpr std::size_t kLongestRanked = 1024;  // bytes; the work for a token grows with the square of its length
 
 struct RankedToken {
   std::string text;  // at most kLongestRanked bytes
   std::int32_t id, rank;
 };
 
-// Of every way to make a token of two others.
+// Returns a merge for every way to split a token into two others.
 std::vector<BpeMerge> ranked_merges(std::span<const RankedToken> tokens);
 
 }  // namespace octet::data

@@ -20,7 +20,7 @@ struct Builtin {
   const char* name;
   std::unique_ptr<Tokenizer> (*make)();
 };
-// Tokenizers that need no file.
+// The tokenizers that need no file.
 constexpr std::array<Builtin, 1> kBuiltins = {{
     {"byte", [] { return std::unique_ptr<Tokenizer>(std::make_unique<ByteTokenizer>()); }},
 }};
@@ -52,7 +52,7 @@ std::unique_ptr<Tokenizer> from_config(const std::filesystem::path& path) {
   return tokenizer;
 }
 
-// By what it holds: names say little ("tokenizer.model" is a file of SentencePiece, or ranks as tiktoken writes them).
+// Chooses the reader by the contents, because the name is not enough: "tokenizer.model" may be a SentencePiece model or tiktoken ranks.
 BpeDefinition read_definition(std::string_view bytes, const std::string& file) {
   const std::size_t begin = bytes.find_first_not_of(" \t\r\n");
   demand(begin != std::string_view::npos, ExitCode::data, file, ": an empty file");

@@ -16,15 +16,15 @@
 namespace octet::data {
 namespace {
 
-// The fields of a message of Protocol Buffers, one after another.
+// Iterates over the fields of a Protocol Buffers message.
 class Fields {
  public:
   Fields(std::string_view bytes, const std::string& file) : rest_(bytes), file_(file) {}
 
   struct Field {
     std::uint64_t number = 0;
-    std::uint64_t value = 0;  // of a varint, or of four or eight fixed bytes
-    std::string_view bytes;   // of a string or a message
+    std::uint64_t value = 0;  // if the field is a varint, or four or eight fixed bytes
+    std::string_view bytes;   // if the field is a string or a message
   };
   std::optional<Field> next() {
     if (rest_.empty()) return std::nullopt;
@@ -61,7 +61,7 @@ class Fields {
   }
   std::uint64_t fixed(std::size_t count) {
     std::uint64_t value = 0;
-    std::memcpy(&value, take(count).data(), count);  // little-endian, as we are
+    std::memcpy(&value, take(count).data(), count);  // the message and the machine are little endian
     return value;
   }
   std::uint64_t varint() {
@@ -86,7 +86,7 @@ struct Piece {
   Kind kind = Kind::normal;
 };
 
-// With the defaults of sentencepiece_model.proto.
+// The fields that Octet reads, with the defaults of sentencepiece_model.proto.
 struct Model {
   std::vector<Piece> pieces;
   std::uint64_t type = 1;
@@ -175,7 +175,7 @@ BpeDefinition read_sentence_piece(std::string_view bytes, const std::string& fil
         demand(std::isfinite(piece.score), ExitCode::data, file, ": the score of piece \"", printable(piece.text),
                "\" is not finite");
         definition.pieces.back() = spaced(piece.text);
-        if (piece.text.find(' ') != std::string::npos) break;  // cannot occur: every space became "▁"
+        if (piece.text.find(' ') != std::string::npos) break;  // cannot occur, because every space of a text becomes "▁"
         definition.model.vocabulary.emplace_back(definition.pieces.back(), id);
         scores.push_back(piece.score);
         break;
@@ -214,7 +214,8 @@ BpeDefinition read_sentence_piece(std::string_view bytes, const std::string& fil
     texts.insert(text);
   }
   demand(texts.count(" ") > 0, ExitCode::config, file, ": a vocabulary without \"▁\" is not supported");
-  for (const RankedToken& token : tokens) {  // or two symbols could become a piece that are none themselves
+  // Every character of a piece must be a piece: SentencePiece can join symbols that are not pieces themselves, Bpe cannot.
+  for (const RankedToken& token : tokens) {
     for (std::size_t at = 0; at < token.text.size();) {
       const std::size_t length = utf8_char(token.text, at).bytes;
       const std::string_view character = std::string_view(token.text).substr(at, length);

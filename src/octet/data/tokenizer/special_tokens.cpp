@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A member of the object in `file`; null where there is no such file or member.
+// Returns a member of the JSON object in `file`, or null if there is no such file or member.
 nlohmann::json member(const fs::path& file, const char* key) {
   std::error_code error;
   if (!fs::exists(file, error)) return {};

@@ -1,4 +1,4 @@
-// Which token ends a document: what files beside a tokenizer say.
+// Finds the token that ends a document, from the files beside a tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace octet::data {
 
-// The first that is there: "eos_token" of tokenizer_config.json or special_tokens_map.json, "eos_token_id" of config.json (its
-// first, of several), what the tokenizer's own file says. Throws Error{data} when it names no token of this tokenizer.
+// Returns the first that exists of: "eos_token" in tokenizer_config.json, "eos_token" in special_tokens_map.json, "eos_token_id" in
+// config.json (the first of a list), and definition.end_of_document. Throws Error{data} if the token is not in the vocabulary.
 std::optional<std::int32_t> end_of_document(const std::filesystem::path& folder, const BpeDefinition& definition);
 
 }  // namespace octet::data

@@ -14,11 +14,11 @@
 namespace octet::data {
 namespace {
 
-// What stands in brackets for \s, \p{L} and \p{N}.
-// White space of Unicode, for PCRE2's \s holds U+180E as well.
+// The contents of the character classes for \s, \p{L} and \p{N}.
+// kSpaces lists Unicode's white space, because PCRE2's \s also matches U+180E.
 constexpr std::string_view kSpaces = R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kLetters = R"(\p{L})", kNumbers = R"(\p{N})";
-// Those of Unicode 15 and 16; PCRE2 10.42 knows the ones of 14, tokenizers 0.23 those of 16.
+// Letters and numbers added in Unicode 15 and 16. PCRE2 10.42 knows Unicode 14; Hugging Face's tokenizers 0.23 know Unicode 16.
 constexpr std::string_view kRecentLetters =
     R"(\x{1c89}-\x{1c8a}\x{a7cb}-\x{a7cd}\x{a7da}-\x{a7dc}\x{105c0}-\x{105f3}\x{10d4a}-\x{10d65}\x{10d6f}-\x{10d85})"
     R"(\x{10ec2}-\x{10ec4}\x{1123f}-\x{11240}\x{11380}-\x{11389}\x{1138b}\x{1138e}\x{11390}-\x{113b5}\x{113b7}\x{113d1})"
@@ -30,16 +30,16 @@ constexpr std::string_view kRecentNumbers =
     R"(\x{1ccf0}-\x{1ccf9}\x{1d2c0}-\x{1d2d3}\x{1e4f0}-\x{1e4f9}\x{1e5f1}-\x{1e5fa})";
 
 struct Known {
-  std::string_view regex;  // as files write it
-  std::string_view ours;   // with S, L and N, inside brackets, for \s, \p{L} and \p{N}
+  std::string_view regex;  // the spelling in a tokenizer.json
+  std::string_view ours;   // the translation; inside brackets, S, L and N stand for \s, \p{L} and \p{N}
 };
 
-// In each a word that holds a letter ends before the next white space; ends_word() relies on that.
+// In each pattern, a word that holds a letter ends before the next white space. ends_word() relies on this.
 const std::array<Known, 3>& known_patterns() {
   static const std::array<Known, 3> patterns = {{
       {SplitPattern::llama3(),
        R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\nLN]?[L]+|[N]{1,3}| ?[^SLN]+[\r\n]*|[S]*[\r\n]+|[S]+(?![^S])|[S]+)"},
-      // Qwen 2: as Llama 3, digits one by one.
+      // Qwen 2: like Llama 3, but each digit is a word.
       {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
        R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\nLN]?[L]+|[N]| ?[^SLN]+[\r\n]*|[S]*[\r\n]+|[S]+(?![^S])|[S]+)"},
       {SplitPattern::gpt2(), R"('s|'t|'re|'ve|'m|'ll|'d| ?[L]+| ?[N]+| ?[^SLN]+|[S]+(?![^S])|[S]+)"},
@@ -84,7 +84,7 @@ constexpr std::size_t kStackBegin = 32 << 10, kStackMost = 16 << 20;
 }  // namespace
 
 struct SplitPattern::Compiled {
-  Regex plain;  // knows no recent characters, which takes half the time
+  Regex plain;  // for texts without recent letters and numbers; takes half the time of `complete`
   Regex complete;
   Regex recent{concat("[", kRecentLetters, kRecentNumbers, "]")};
   Regex letter{concat("[", kLetters, "]")};
@@ -97,7 +97,7 @@ struct SplitPattern::Matcher::State {
   State() {
     if (data == nullptr || context == nullptr || stack == nullptr) throw std::bad_alloc();
     pcre2_jit_stack_assign(context, nullptr, stack);
-    // The patterns are linear in the length of a text, which may be long.
+    // Lifts the limit for long texts. The time of these patterns is linear in the length of the text.
     pcre2_set_match_limit(context, std::numeric_limits<std::uint32_t>::max());
   }
   ~State() {
@@ -105,7 +105,7 @@ struct SplitPattern::Matcher::State {
     pcre2_match_context_free(context);
     pcre2_match_data_free(data);
   }
-  // Whether there is a match at `from` or behind.
+  // Whether there is a match at or after `from`.
   bool match(const Regex& regex, std::string_view text, std::size_t from) {
     const int found = pcre2_jit_match(regex.code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                                       PCRE2_NO_UTF_CHECK, data, context);

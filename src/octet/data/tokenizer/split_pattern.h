@@ -1,7 +1,8 @@
-// The regular expressions by which byte-level tokenizers cut text into words, run by PCRE2 (JIT, UTF, UCP).
+// The regular expressions with which byte-level tokenizers divide text into words, run by PCRE2 (JIT, UTF, UCP).
 //
-// The patterns are a closed list: PCRE2 and Oniguruma, which PyPI's tokenizers use, differ in syntax (what "{1,3}+" means) and in
-// classes (U+180E; letters that came after Unicode 14), so that a pattern is taken only with a translation that was checked.
+// Only a fixed list of patterns is supported. Hugging Face's tokenizers use Oniguruma, which differs from PCRE2 in syntax (the meaning
+// of "{1,3}+") and in character classes (U+180E; letters added after Unicode 14). Each pattern on the list has a translation to PCRE2
+// that was compared with the original.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +12,10 @@
 
 namespace octet::data {
 
-// Immutable; may be used from many threads at once, each with a Matcher of its own.
+// Immutable. Many threads may use it at once, each with its own Matcher.
 class SplitPattern {
  public:
-  // What one thread needs; serves every pattern.
+  // The working memory of one thread. It serves every pattern.
   class Matcher {
    public:
     Matcher();
@@ -26,19 +27,21 @@ class SplitPattern {
     std::unique_ptr<State> state_;
   };
 
-  // `regex` exactly as a tokenizer.json writes it; throws Error{config} "FILE: split pattern ... is not supported".
+  // `regex` must be spelled exactly as in a tokenizer.json on the list. Throws Error{config} "FILE: split pattern ... is not supported"
+  // for any other.
   SplitPattern(std::string_view regex, const std::string& file);
   ~SplitPattern();
 
-  // Llama 3 and its relatives; also that of its tiktoken vocabulary, which names none.
+  // The pattern of Llama 3 and its relatives. Llama 3's tiktoken file does not name it.
   static std::string_view llama3();
-  // What a ByteLevel pre-tokenizer with use_regex means.
+  // The pattern of a ByteLevel pre-tokenizer with use_regex.
   static std::string_view gpt2();
 
-  // One text to be cut. It must be valid UTF-8 and stay where it is.
+  // Divides one text into words. The text must be valid UTF-8 and outlive this.
   class Words {
    public:
-    // False at the end. The words in their order are the text: matches, and what lies between them.
+    // Sets `word` to the next word, or returns false at the end. A word is a match or the text between two matches; all words
+    // together are the whole text.
     bool next(std::string_view& word);
 
    private:
@@ -47,13 +50,14 @@ class SplitPattern {
     const SplitPattern& pattern_;
     Matcher& matcher_;
     std::string_view text_;
-    std::size_t at_ = 0;               // of what was not yet given
-    std::size_t begin_ = 0, end_ = 0;  // of the match ahead, when end_ > at_
-    bool recent_ = false;              // the text holds letters or numbers younger than Unicode 14
+    std::size_t at_ = 0;               // where the next word begins
+    std::size_t begin_ = 0, end_ = 0;  // range of the next match, if end_ > at_
+    bool recent_ = false;              // the text holds letters or numbers that were added after Unicode 14
   };
   Words words(std::string_view text, Matcher& matcher) const { return Words(*this, matcher, text); }
 
-  // Whether a word ends at text[at], 0 < at < size, whatever stands before and behind: between a letter and a space or line feed.
+  // Whether a word always ends just before text[at], for 0 < at < size, whatever comes before and after: text[at] is a space or a line
+  // feed and follows a letter.
   bool ends_word(std::string_view text, std::size_t at, Matcher& matcher) const;
 
  private:

@@ -19,7 +19,7 @@ int base64_digit(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-// Of whole groups of four, padded with "="; nothing for anything else.
+// Decodes base64 in whole groups of four characters, padded with "=". Returns nothing for any other text.
 std::optional<std::string> from_base64(std::string_view text) {
   if (text.empty() || text.size() % 4 != 0) return std::nullopt;
   const std::size_t padding = text.back() != '=' ? 0 : text[text.size() - 2] != '=' ? 1 : 2;
@@ -87,7 +87,7 @@ BpeDefinition read_tiktoken(std::string_view bytes, const std::string& file) {
     tokens.push_back({std::move(parsed->token), parsed->rank, parsed->rank});
   }
   const auto count = static_cast<std::int32_t>(tokens.size());
-  // The file does not say how words are split.
+  // The file does not name its split pattern; the number of ranks is the only sign of another tokenizer.
   demand(count <= kRanksOfLlama3, ExitCode::config, file, ": ", count, " ranks are not supported: Llama 3 has ", kRanksOfLlama3,
          ", and tokenizers with more (Llama 4, Qwen) split words in another way");
   BpeDefinition definition;

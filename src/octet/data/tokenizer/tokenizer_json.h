@@ -1,4 +1,4 @@
-// A tokenizer.json and how its parts are asked for. What is broken is Error{data}, what is not supported Error{config}; both name
+// Access to the parts of a tokenizer.json. Throws Error{data} for a malformed part and Error{config} for an unsupported part; both name
 // the file and the part.
 #pragma once
 
@@ -20,15 +20,15 @@ class TokenizerJson {
   const Json& root() const { return root_; }
   const std::string& file() const { return file_; }
 
-  [[noreturn]] void refuse(const std::string& part) const;  // " is not supported"
-  [[noreturn]] void broken(const std::string& what) const;
+  [[noreturn]] void refuse(const std::string& part) const;  // Error{config} "FILE: PART is not supported"
+  [[noreturn]] void broken(const std::string& what) const;  // Error{data} "FILE: WHAT"
 
-  // Null where there is no such member.
+  // Returns null if there is no such member.
   const Json& member(const Json& object, const char* key) const;
-  // `where` names the object in messages.
+  // `where` names the object in messages. `otherwise` is the value of a missing member.
   std::string text(const Json& object, const char* key, const std::string& where) const;
   bool flag(const Json& object, const char* key, bool otherwise, const std::string& where) const;
-  // Refuses any other value than the one that is wanted.
+  // Refuses the file if the flag is not `wanted`.
   void expect(const Json& object, const char* key, bool wanted, bool otherwise, const std::string& where) const;
   std::int32_t id(const Json& value, const std::string& where) const;
 
@@ -37,7 +37,7 @@ class TokenizerJson {
     std::string type;
     const Json* json;
   };
-  // What member `key` of the file says step by step; `list` is the member of a Sequence that holds its steps.
+  // The steps of member `key` of the file: the member itself, or, if it is a Sequence, the entries of its member `list`.
   std::vector<Part> parts(const char* key, const char* list) const;
 
  private:

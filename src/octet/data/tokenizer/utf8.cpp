@@ -11,7 +11,7 @@ Utf8Char utf8_char(std::string_view text, std::size_t at) {
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {1, true};
   std::size_t length = 0;
-  unsigned char low = 0x80, high = 0xBF;  // of the second byte
+  unsigned char low = 0x80, high = 0xBF;  // range of the second byte
   if (lead >= 0xC2 && lead <= 0xDF) {
     length = 2;
   } else if (lead >= 0xE0 && lead <= 0xEF) {

@@ -1,4 +1,4 @@
-// UTF-8 as tokenizers see it: characters, and what becomes of bytes that are none.
+// Decodes UTF-8 as tokenizers do, including the replacement of invalid bytes.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,17 @@
 namespace octet::data {
 
 struct Utf8Char {
-  std::size_t bytes;  // 1 to 4; of a wrong one: of the longest part that could begin a character (Unicode 15, D93b)
-  bool valid;         // RFC 3629: no surrogates, no overlong forms, at most U+10FFFF
+  std::size_t bytes;  // 1 to 4; if invalid, the length of the maximal subpart (Unicode 15, section 3.9, D93b)
+  bool valid;         // by RFC 3629: no surrogates, no overlong forms, at most U+10FFFF
 };
 
 // The character at text[at], at < text.size().
 Utf8Char utf8_char(std::string_view text, std::size_t at);
 
-// Bytes before the first wrong one.
+// The number of bytes before the first invalid character.
 std::size_t valid_utf8(std::string_view text);
 
-// Appends `text` with U+FFFD in the place of each wrong part, as Rust's from_utf8_lossy and Python's errors="replace" do.
+// Appends `text` with each invalid part replaced by U+FFFD, like Rust's from_utf8_lossy and Python's errors="replace".
 void append_replacing_invalid(std::string_view text, std::string& to);
 
 }  // namespace octet::data

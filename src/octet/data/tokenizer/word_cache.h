@@ -1,5 +1,5 @@
-// The ids of words that were met before: text repeats itself, and merging is dear. Fixed size; a new word takes the place of the
-// one that lay there.
+// A cache of the ids of recent words, because words repeat and byte-pair encoding is expensive. Its size is fixed; a new word replaces
+// the word in its slot.
 #pragma once
 
 #include <array>
@@ -15,7 +15,8 @@ class WordCache {
  public:
   static constexpr std::size_t kLongestWord = 22, kMostIds = 8;
 
-  // Of a word that is not empty; nothing when it is not here.
+  // Returns the ids of `word`, which must not be empty, or an empty span if the word is not in the cache. The span is valid until the
+  // next insert().
   std::span<const std::int32_t> find(std::string_view word) {
     hash_ = hash_of(word);
     if (word.size() > kLongestWord) return {};
@@ -25,7 +26,7 @@ class WordCache {
     return std::span(entry.ids).first(entry.count);
   }
 
-  // The word that find() was last asked for and did not know.
+  // Stores the ids of a word. `word` must be the argument of the last find(), which did not find it.
   void insert(std::string_view word, std::span<const std::int32_t> ids) {
     if (word.size() > kLongestWord || ids.size() > kMostIds) return;
     Entry& entry = entries_[hash_ % kEntries];
@@ -38,7 +39,7 @@ class WordCache {
 
  private:
   static constexpr std::size_t kEntries = std::size_t{1} << 15;
-  struct Entry {  // a line of the processor's cache
+  struct Entry {  // fills one cache line of the processor
     std::uint64_t hash = 0;
     std::array<char, kLongestWord> word{};
     std::uint8_t size = 0, count = 0;
@@ -46,7 +47,7 @@ class WordCache {
   };
   static_assert(sizeof(Entry) == 64);
 
-  // Of the first and last eight bytes and the length: quick, and words that agree in them are rare.
+  // Hashes the length and the first and last eight bytes. This is fast, and few words agree in all three.
   static std::uint64_t hash_of(std::string_view word) {
     std::uint64_t first = 0, last = 0;
     const std::size_t n = word.size();
