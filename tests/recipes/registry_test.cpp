@@ -143,7 +143,7 @@ TEST(Recipes, RefuseWhatTheyDoNotKnow) {
   for (const char* name : {"fp8_rowwise", "mxfp8"}) {
     EXPECT_EQ(refusal(name, {.weight_transpose_cache = false}),
               concat("precision.weight_transpose_cache = false: ", name,
-                     " scales the rows and the columns of a weight apart, so that its transposed codes cannot be made of its codes"));
+                     " scales the rows and the columns of a weight separately, so its transposed codes cannot be made from its codes"));
   }
   for (const char* name : {"bf16", "fp8_delayed", "fp8_current", "fp8_block"}) EXPECT_EQ(refusal(name, {.weight_transpose_cache = false}), "");
 }

@@ -2,7 +2,7 @@
 
 namespace octet::recipes {
 
-// BF16 operands, FP32 accumulation: the yardstick.
+// BF16 operands with FP32 accumulation. FP8 recipes are compared with this recipe.
 Recipe make_bf16(const Options&) {
   Recipe recipe;
   recipe.compute = Compute::bf16;

@@ -2,7 +2,7 @@
 
 namespace octet::recipes {
 
-// Weights, activations and products in FP32: the reference, on the CPU.
+// FP32 weights, activations and products: the reference. It runs only on the CPU.
 Recipe make_fp32(const Options&) {
   Recipe recipe;
   recipe.compute = Compute::fp32;

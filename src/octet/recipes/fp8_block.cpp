@@ -2,7 +2,8 @@
 
 namespace octet::recipes {
 
-// Sub-channel scaling: 1x128 tiles of activations and gradients, 128x128 tiles of weights (DeepSeek-V3 technical report, 2024).
+// Block scaling: one scale for each 1x128 tile of activations and gradients and each 128x128 tile of weights. Source: DeepSeek-V3
+// technical report (2024), section 3.3.
 Recipe make_fp8_block(const Options& options) {
   Recipe recipe;
   recipe.compute = Compute::fp8;

@@ -2,7 +2,7 @@
 
 namespace octet::recipes {
 
-// One scale per tensor, from the tensor itself.
+// Current scaling: one scale for each tensor, computed from the amax of the same tensor.
 Recipe make_fp8_current(const Options& options) {
   Recipe recipe = make_per_tensor(options, ScaleSource::tensor);
   for (QuantSpec* spec : {&recipe.x, &recipe.w, &recipe.g}) {

@@ -2,7 +2,8 @@
 
 namespace octet::recipes {
 
-// One scale per tensor, from the largest magnitudes of earlier steps (Micikevicius et al., 2022; Transformer Engine's DelayedScaling).
+// Delayed scaling: one scale for each tensor, computed from the amaxes of earlier steps. Sources: Micikevicius et al., "FP8 formats for
+// deep learning" (2022); DelayedScaling of Transformer Engine.
 Recipe make_fp8_delayed(const Options& options) {
   Recipe recipe = make_per_tensor(options, ScaleSource::history);
   for (QuantSpec* spec : {&recipe.x, &recipe.w, &recipe.g}) spec->margin = options.margin;

@@ -2,7 +2,7 @@
 
 namespace octet::recipes {
 
-// One scale per row of each operand, along the dim that is summed.
+// Rowwise scaling: one scale for each row of an operand. A row extends along the dim that the GEMM sums over.
 Recipe make_fp8_rowwise(const Options& options) {
   Recipe recipe;
   recipe.compute = Compute::fp8;

@@ -2,7 +2,7 @@
 
 namespace octet::recipes {
 
-// 32 elements to an E8M0 scale (OCP Microscaling Formats, 2023).
+// MXFP8: one E8M0 scale for 32 elements. Source: OCP Microscaling Formats (MX) Specification 1.0 (2023).
 Recipe make_mxfp8(const Options& options) {
   Recipe recipe;
   recipe.compute = Compute::fp8;

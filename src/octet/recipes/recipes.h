@@ -1,4 +1,4 @@
-// The makers behind the registry.
+// The functions that make the recipes, and their common parts. Use make_recipe() in registry.h to call them.
 #pragma once
 
 #include "octet/recipes/registry.h"
@@ -13,10 +13,12 @@ Recipe make_fp8_rowwise(const Options& options);
 Recipe make_fp8_block(const Options& options);
 Recipe make_mxfp8(const Options& options);
 
-// A per-tensor recipe's operands: E4M3 forward, and E5M2 (hybrid) or E4M3 backward; fast accumulation in fprop.
+// The common part of recipes with one scale for each tensor. Activations and weights are E4M3; gradients are E5M2 if options.format is
+// hybrid, otherwise E4M3. fprop accumulates fast unless options.accumulation says otherwise.
 Recipe make_per_tensor(const Options& options, ScaleSource source);
-// `automatic` unless the option says true or false.
+// Whether scales are powers of 2: options.power_of_2, or `automatic` if the option is auto.
 bool power_of_2(const Options& options, bool automatic);
+// Applies options.accumulation to all three GEMMs unless it is auto.
 void set_accumulation(Recipe& recipe, const Options& options);
 
 }  // namespace octet::recipes

@@ -75,7 +75,7 @@ Recipe make_recipe(std::string_view name, const Options& options) {
   demand(!recipe.is_fp8() || recipe.weight_transpose_cache || recipe.w.tile == ScaleTile::tensor ||
              recipe.w.tile == ScaleTile::block_128x128,
          ExitCode::config, "precision.weight_transpose_cache = false: ", name,
-         " scales the rows and the columns of a weight apart, so that its transposed codes cannot be made of its codes");
+         " scales the rows and the columns of a weight separately, so its transposed codes cannot be made from its codes");
   recipe.skip = options.skip;
   return recipe;
 }
@@ -110,7 +110,7 @@ Compute compute_of(const Recipe& recipe, const std::vector<std::string>& parts) 
     if (parts.size() > 1 && glob_match(pattern, parts.front() + ".fused")) matched = parts.size();
     demand(matched == 0 || matched == parts.size(), ExitCode::config, "precision.skip: \"", pattern, "\" matches a part of ",
            parts.front(), ".fused but not ", other, "; a fused linear is kept in BF16 whole or not at all");
-    if (matched > 0) compute = Compute::bf16;  // later patterns are still checked
+    if (matched > 0) compute = Compute::bf16;  // continues, to check the other patterns too
   }
   return compute;
 }

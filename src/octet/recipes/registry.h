@@ -1,4 +1,4 @@
-// Every recipe by name. A recipe is data (numerics/recipe.h); one file here makes each.
+// Makes recipes by name. A recipe is data (numerics/recipe.h); each is made in a file of its own in this folder.
 #pragma once
 
 #include <string>
@@ -10,38 +10,38 @@
 
 namespace octet::recipes {
 
-// The [precision] settings that shape a recipe.
+// The settings of [precision] that affect a recipe.
 struct Options {
-  std::string format = "hybrid";           // hybrid | e4m3; per-tensor recipes
-  int amax_history_len = 1024;
+  std::string format = "hybrid";           // hybrid | e4m3; only for recipes with one scale for each tensor
+  int amax_history_len = 1024;             // steps; only for fp8_delayed
   std::string amax_compute_algo = "max";   // max | most_recent
   int margin = 0;
-  std::string power_of_2 = "auto";         // auto | true | false; fp8_delayed ignores it
-  double amax_epsilon = 0.0;               // fp8_delayed ignores it
+  std::string power_of_2 = "auto";         // auto | true | false; fp8_delayed and mxfp8 ignore it
+  double amax_epsilon = 0.0;               // fp8_delayed and mxfp8 ignore it
   std::string accumulation = "auto";       // auto | fast | precise
   std::string wgrad = "recipe";            // recipe | bf16
   std::string head = "bf16";               // bf16 | recipe
   bool weight_transpose_cache = true;
-  std::vector<std::string> skip;
+  std::vector<std::string> skip;           // globs of linear layers that stay in BF16
 };
 
-// "bf16", "fp8_block", "fp8_current", ... in alphabetical order.
+// The names of all recipes in alphabetical order: "bf16", "fp32", "fp8_block" and so on.
 std::vector<std::string> recipe_names();
 
-// Throws Error{config} for an unknown name or option value, with the nearest name.
+// Makes the recipe `name`. Throws Error{config} for an unknown name or option value and suggests the nearest name.
 Recipe make_recipe(std::string_view name, const Options& options);
 
-// Throws Error{config} where the device has no path for the recipe (and `emulate` does not ask for a slow one).
+// Throws Error{config} if the device cannot run the recipe. `emulate` permits slow emulation.
 void check_device(const Recipe& recipe, DeviceKind device, bool emulate);
 
-// Throws Error{config}, naming the layer, when the recipe cannot quantise a weight [out, in]: dims are multiples of 16.
+// Throws Error{config} that names the layer if the recipe cannot quantise a weight [out, in]: both dims must be multiples of 16.
 void check_shape(const Recipe& recipe, std::string_view layer, std::int64_t out, std::int64_t in);
 
-// How one linear computes: the recipe's compute, or BF16 for a layer that `skip` names.
-// `parts` are the Hugging Face module names fused in the layer; a pattern that matches only some of them is refused.
+// Returns how a linear layer computes: like the recipe, or in BF16 if a pattern of `skip` matches the layer. `parts` are the Hugging
+// Face names of the modules that are fused in the layer. Throws Error{config} for a pattern that matches only some of them.
 Compute compute_of(const Recipe& recipe, const std::vector<std::string>& parts);
 
-// Throws Error{config} for the first skip pattern that matches none of `layers`.
+// Throws Error{config} for the first pattern of `skip` that matches none of `layers`.
 void check_skip_patterns(const Recipe& recipe, const std::vector<std::string>& layers);
 
 }  // namespace octet::recipes

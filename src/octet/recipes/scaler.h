@@ -1,4 +1,4 @@
-// Where a delayed scale comes from: the state of all tensors of a model, in device memory.
+// The state of delayed scaling: scales and amax histories of all quantised operands of a model, in device memory.
 #pragma once
 
 #include <cstdint>
@@ -14,41 +14,43 @@
 
 namespace octet::recipes {
 
-// Which ranks have the state of an operand.
+// Which ranks hold the state of an operand.
 enum class HeldBy : std::uint8_t {
-  all,        // every rank, and one scale
-  some,       // this rank and others, but not all: an expert's
-  elsewhere,  // not this rank, which knows the name alone
+  all,        // every rank holds it, and all have the same scale
+  some,       // this rank holds it, but not every rank does; for example, an operand of an expert
+  elsewhere,  // this rank does not hold it and knows only its name
 };
 
 class ScaleState {
  public:
   explicit ScaleState(const Recipe& recipe) : recipe_(recipe) {}
 
-  // Registers operand `role` of linear `layer`; returns its index. Before materialise. All ranks register the same, in the same
-  // order.
+  // Registers operand `role` of linear layer `layer` and returns its index. Call it before materialise(). All ranks must register the
+  // same operands in the same order.
   int add(const std::string& layer, Role role, HeldBy held = HeldBy::all);
-  // Allocates; scales are 1 and histories 0. Nothing to allocate for a recipe without history.
+  // Allocates the state of the registered operands and sets scales to 1 and histories to 0. Allocates nothing if this rank holds no
+  // operand.
   void materialise(Queue& queue);
 
-  // Empty of what this rank does not hold.
+  // The scale and the history of an operand; an empty slot if this rank does not hold it.
   ScaleSlot slot(int index) const;
-  // This step's amaxes become the largest of all ranks of all groups, which must cast alike: of what all ranks hold over
-  // `groups`, of what some hold over as many `groups_of_some`, of which those that differ are exchanged one after the other.
-  // Before update().
+  // All-reduces this step's amaxes (column 0 of the histories) with max, so that all ranks compute the same scales. Operands of
+  // HeldBy::all are reduced over each of `groups`, operands of HeldBy::some over each of `groups_of_some`. Both lists have the same
+  // length. If groups[i] and groups_of_some[i] are the same group, a single all-reduce serves both. Call it before update().
   void reduce(Queue& queue, Arena& scratch, const std::vector<comm::Group*>& groups,
               const std::vector<comm::Group*>& groups_of_some);
   void reduce(Queue& queue, Arena& scratch, const std::vector<comm::Group*>& groups) { reduce(queue, scratch, groups, groups); }
-  // After an optimizer step whose found_inf is known: docs/numerics.md, "Delayed scaling".
+  // Computes the new scales from the histories and moves the histories by a step. Does nothing if *found_inf is set. Call it when the
+  // step's found_inf is known. Formula: docs/numerics.md, "Delayed scaling".
   void update(Queue& queue, const float* found_inf);
 
-  // fp8.<layer>.<x|w|g>.scale [1] and .amax_history [len], F32, as a checkpoint or a dump holds them.
+  // fp8.<layer>.<x|w|g>.scale [1] or fp8.<layer>.<x|w|g>.amax_history [amax_history_len], both F32, as checkpoints and dumps store them.
   struct Named {
     std::string name;
-    Tensor tensor;  // of what is held elsewhere the shape alone
+    Tensor tensor;  // data is nullptr if HeldBy::elsewhere
     HeldBy held = HeldBy::all;
   };
-  // Of all operands, in the order in which they were registered.
+  // The state of all operands, in the order in which they were registered.
   std::vector<Named> tensors() const;
 
  private:
@@ -56,11 +58,11 @@ class ScaleState {
     std::string layer;
     Role role;
     HeldBy held;
-    std::int64_t row = -1;  // of the state; -1: held elsewhere
+    std::int64_t row = -1;  // row of the operand in the state tensors; -1: held elsewhere
   };
   Recipe recipe_;
   std::vector<Operand> operands_;
-  std::int64_t rows_of_all_ = 0;  // which come first
+  std::int64_t rows_of_all_ = 0;  // number of rows of HeldBy::all, which come before the rows of HeldBy::some
   Buffer scale_buffer_, history_buffer_, format_buffer_, weight_buffer_;
   Tensor scale_, history_, format_, is_weight_;
 };
