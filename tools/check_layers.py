@@ -19,7 +19,7 @@ def read_layers(page):
             continue
         for room in re.split(r"[ |]+", match[2].strip()):
             if room in layers:
-                sys.exit(f"{page}: {room} stands twice in the table")
+                sys.exit(f"{page}: {room} occurs twice in the table")
             layers[room] = int(match[1])
     if not layers:
         sys.exit(f"{page}: no table of layers")

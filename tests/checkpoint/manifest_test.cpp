@@ -99,7 +99,7 @@ TEST(Manifest, RefusesLies) {
   EXPECT_TRUE(
       contains(message([&](Json& d) { slice(d, 0)["file"] = "../../etc/passwd"; }), "\"../../etc/passwd\" is not a file"));
   EXPECT_TRUE(contains(message([&](Json& d) { slice(d, 0)["file"] = ".."; }), "is not a file of this directory"));
-  EXPECT_TRUE(contains(message([&](Json& d) { slice(d, 0)["xxh3"] = "12"; }), "\"12\" is no XXH3 sum"));
+  EXPECT_TRUE(contains(message([&](Json& d) { slice(d, 0)["xxh3"] = "12"; }), "\"12\" is not an XXH3 checksum"));
   EXPECT_TRUE(contains(message([&](Json& d) { slice(d, 1)["flat"] = {0, 17}; }), "leaves its tensor [4, 6]"));
   EXPECT_TRUE(contains(message([&](Json& d) { slice(d, 1)["flat"] = {1, 7}; }), "do not cover"));
   EXPECT_TRUE(contains(message([&](Json& d) { slice(d, 1)["flat"] = {0, 8}; }), "do not cover"));
@@ -107,7 +107,7 @@ TEST(Manifest, RefusesLies) {
   EXPECT_TRUE(contains(message([&](Json& d) { slice(d, 0)["box"] = {{0, 4}, {0}}; }), "not [start, stop]"));
   EXPECT_TRUE(contains(message([&](Json& d) { d["tensors"]["w"]["slices"].clear(); }), "do not cover"));
   EXPECT_TRUE(contains(error_of(ExitCode::data, [] { parse_manifest("[]", "m.json"); }), "m.json: not an object"));
-  EXPECT_TRUE(contains(error_of(ExitCode::data, [] { parse_manifest(R"({"a":1,"a":2})", "m.json"); }), "\"a\" stands twice"));
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [] { parse_manifest(R"({"a":1,"a":2})", "m.json"); }), "\"a\" occurs twice"));
   EXPECT_TRUE(contains(error_of(ExitCode::data, [] { parse_manifest(std::string(9999, '['), "m.json"); }), "nested deeper"));
 }
 

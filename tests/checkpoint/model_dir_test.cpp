@@ -306,10 +306,10 @@ TEST(ModelDir, RefusesIndexesThatLie) {
   EXPECT_TRUE(contains(with_map(R"({"q.weight":"/etc/passwd"})"), "\"/etc/passwd\" is not a file"));
   EXPECT_TRUE(contains(with_map(R"({"q.weight":".."})"), "\"..\" is not a file"));
   EXPECT_TRUE(contains(with_map(R"({"q.weight":7})"), "its file is not a string"));
-  EXPECT_TRUE(contains(with_map(R"({"q.weight":"one.safetensors","q.weight":"two.safetensors"})"), "\"q.weight\" stands twice"));
+  EXPECT_TRUE(contains(with_map(R"({"q.weight":"one.safetensors","q.weight":"two.safetensors"})"), "\"q.weight\" occurs twice"));
   EXPECT_TRUE(contains(with_map(R"(["a"])"), index + ": no weight_map"));
   EXPECT_TRUE(contains(with_map("{"), index + ": not JSON"));
-  EXPECT_TRUE(contains(with_map(R"({"q.weight":"three.safetensors"})"), "three.safetensors: 6 bytes are no safetensors file"));
+  EXPECT_TRUE(contains(with_map(R"({"q.weight":"three.safetensors"})"), "three.safetensors: 6 bytes are too few for a safetensors file"));
   EXPECT_TRUE(has_weights(folder.path()));
 }
 

@@ -102,7 +102,7 @@ TEST(ModelWeights, ScalesMustBeNumbers) {
     matrix.save();
     const ModelWeights weights = ModelWeights::open(matrix.folder.path());
     EXPECT_EQ(error_of(ExitCode::data, [&] { WeightReader(weights, "w"); }),
-              file + ": tensor \"w_scale_inv\": element 4 is " + text + ", which is no scale");
+              file + ": tensor \"w_scale_inv\": element 4 is " + text + "; a scale must be finite and not negative");
   }
   matrix.scales.as<float>()[4] = 0.0f;  // of a block of zeros, as some programs write it
   matrix.save();
@@ -128,7 +128,7 @@ TEST(ModelWeights, OtherQuantisationsAreRefusedByName) {
             where + ": activation_scheme = \"static\" is not supported (\"dynamic\")");
   EXPECT_EQ(with(R"({"quant_method":"fp8","weight_block_size":[128,128],"fmt":"e5m2"})"),
             where + ": fmt = \"e5m2\" is not supported (\"e4m3\")");
-  EXPECT_EQ(with("\"fp8\""), where + " is no object but \"fp8\"");
+  EXPECT_EQ(with("\"fp8\""), where + " is not an object but \"fp8\"");
   EXPECT_EQ(with(R"({"quant_method":{"a":1}})"), where + ": quant_method = an object is not supported (\"fp8\")");
   folder.write("config.json", R"({"quantization_config":null})");
   EXPECT_EQ(ModelWeights::open(folder.path()).names().size(), 1u);

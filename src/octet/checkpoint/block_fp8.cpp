@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kCodesAtATime = 1 << 16;
 
-// What of a file's JSON fits into a line.
+// A JSON value from a file, printed for an error message.
 std::string shown(const nlohmann::json& value) {
   if (value.is_string()) return in_quotes(value.get_ref<const std::string&>());
   return value.is_object() ? "an object" : in_quotes(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -30,7 +30,7 @@ bool is_block_fp8(const nlohmann::json& config, const std::string& source) {
   const nlohmann::json& quantisation = config["quantization_config"];
   if (quantisation.is_null()) return false;
   const std::string where = source + ": quantization_config";
-  demand(quantisation.is_object(), ExitCode::data, where, " is no object but ", shown(quantisation));
+  demand(quantisation.is_object(), ExitCode::data, where, " is not an object but ", shown(quantisation));
   const auto expect = [&](const char* key, const nlohmann::json& wanted, bool required) {
     const auto found = quantisation.find(key);
     const bool absent = found == quantisation.end() || found->is_null();

@@ -1,6 +1,6 @@
-// Weights in FP8 on disk, as DeepSeek-V3 was published and vLLM, SGLang and transformers read them: a matrix NAME [R, C] of E4M3
-// codes, and beside it NAME_scale_inv [ceil(R/128), ceil(C/128)] F32, one scale for 128 x 128 codes; a value is code * scale.
-// config.json says so in its quantization_config.
+// FP8 weights on disk, in the format of DeepSeek-V3, which vLLM, SGLang and transformers read. A matrix NAME [R, C] holds E4M3 codes.
+// The tensor NAME_scale_inv [ceil(R/128), ceil(C/128)] F32 holds one scale for each block of 128 x 128 codes; value = code * scale.
+// The quantization_config of config.json declares the format.
 // Source: https://huggingface.co/deepseek-ai/DeepSeek-V3/blob/main/README_WEIGHTS.md
 #pragma once
 
@@ -18,18 +18,18 @@ namespace octet::checkpoint {
 inline constexpr std::int64_t kBlock = 128;  // rows and columns of a block
 
 std::string scale_name(const std::string& weight);
-// Of the scales of codes [R, C].
+// The shape of the scales of codes [rows, cols].
 Shape block_scale_shape(std::int64_t rows, std::int64_t cols);
 
-// Whether a config.json says that matrices are stored so; false when it says nothing of quantisation. Throws Error{data} with
-// the name of any other method, block size, scheme or format of codes; `source` is the file.
+// Whether a config.json declares this format. Returns false if it declares no quantisation. Throws Error{data} for any other method,
+// block size, activation scheme or code format. `source` is the file, for messages.
 bool is_block_fp8(const nlohmann::json& config, const std::string& source);
 
-// The quantization_config of a model of which `plain` modules have matrices that are not quantised.
+// Returns the quantization_config of a model. The matrices of the modules in `plain` are not quantised.
 Json block_fp8_config(const std::vector<std::string>& plain);
 
-// out[i] = element begin + i of codes [R, cols] in row-major order, whose codes are given, times its block's scale, in F32.
-// `scales` are those of the whole matrix.
+// Decodes a range of a matrix with `cols` columns: out[i] = codes[i] * scale of its block, in F32, where codes[i] is element begin + i
+// of the matrix in row-major order. `scales` holds the scales of the whole matrix.
 void decode_blocks(std::span<const std::uint8_t> codes, std::int64_t begin, std::int64_t cols, std::span<const float> scales,
                    float* out);
 

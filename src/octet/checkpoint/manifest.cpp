@@ -36,7 +36,7 @@ Json numbers(const Shape& shape) {
   return array;
 }
 
-// Fields of one object, under the name that errors carry.
+// Reads the fields of a JSON object. Errors begin with `where`.
 class Fields {
  public:
   Fields(std::string where, const Json& object) : where_(std::move(where)), object_(object) {
@@ -90,7 +90,7 @@ StoredSlice read_slice(const Json& entry, const Shape& shape, const std::string&
 
   const std::string sum = fields.text("xxh3");
   const bool is_hex = sum.size() == 16 && sum.find_first_not_of("0123456789abcdef") == std::string::npos;
-  demand(is_hex, ExitCode::data, where, ": ", in_quotes(sum), " is no XXH3 sum");
+  demand(is_hex, ExitCode::data, where, ": ", in_quotes(sum), " is not an XXH3 checksum");
   stored.sum = std::stoull(sum, nullptr, 16);
   return stored;
 }

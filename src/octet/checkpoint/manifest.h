@@ -1,12 +1,13 @@
-// manifest.json of a checkpoint: what a directory checkpoints/step-00001000/ holds. Written last, so that its presence says that
-// the rest is there.
+// The manifest.json of a checkpoint lists what a directory checkpoints/step-00001000/ holds. It is written last, so a directory with a
+// manifest is complete.
 //   {"format": "octet-checkpoint", "version": 1, "step": 1000,
 //    "tensors": {NAME: {"dtype": "F32", "shape": [..],
 //                       "slices": [{"file", "name", "box": [[start, stop], ..], "flat": [begin, end], "xxh3": "16 hex digits"},
 //                       ..]}, ..},
 //    "meta": {..}, "xxh3": "of the rest of this document, as compact JSON with sorted keys"}
-// A slice lies in `file` under `name`: in the shape of its box when it is all of it, otherwise with one dim. `xxh3` is XXH3-64
-// (seed 0) of its bytes. The slices of a tensor cover it, each element once; a tensor without elements may have none.
+// A slice is the tensor `name` of the safetensors file `file`. If the slice is a whole box, the tensor has the shape of the box;
+// otherwise it has one dim. `xxh3` is the XXH3-64 (seed 0) of its bytes. The slices of a tensor cover each of its elements exactly once.
+// A tensor without elements may have no slices.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,10 @@ namespace octet::checkpoint {
 constexpr const char* kManifestName = "manifest.json";
 
 struct StoredSlice {
-  std::string file;  // in the directory of the manifest
-  std::string name;  // in that file
+  std::string file;  // file name in the directory of the manifest
+  std::string name;  // tensor name in this file
   Slice slice;
-  std::uint64_t sum = 0;
+  std::uint64_t sum = 0;  // XXH3-64 of the slice's bytes
 };
 
 struct StoredTensor {
@@ -43,19 +44,18 @@ struct Manifest {
   nlohmann::json meta = nlohmann::json::object();
 };
 
-// The shape under which a slice lies in its file.
+// The shape of a slice in its file.
 Shape stored_shape(const Slice& slice);
 
-// What ranks have written of one checkpoint, as one manifest with the first part's meta. Throws Error{internal} with the
-// tensor's name where the parts differ over its dtype or shape, or where all slices together do not cover it once; no tensor
-// where they are of different steps.
+// Merges the parts that the ranks wrote into a manifest. Keeps the meta of the first part. Throws Error{internal} if the parts have
+// different steps, or if a tensor has different dtypes or shapes in two parts or its slices do not cover it exactly once.
 Manifest merge_manifests(std::vector<Manifest> parts);
 
 std::string to_json(const Manifest& manifest);
-// Throws Error{data}, one line "SOURCE: ..." with the tensor and the value, for anything that is not such a manifest: a wrong sum
-// included, and slices that leave their tensor, overlap or do not cover it, and files outside the directory.
+// Parses and checks a manifest. Throws Error{data}, one line "SOURCE: ..." that names the tensor and the value, for a malformed
+// manifest, a wrong checksum, a file outside the directory, and slices that leave their tensor or do not cover it exactly once.
 Manifest parse_manifest(std::string_view text, const std::string& source);
-// The same for what one rank has written: slices that do not cover their tensor are let pass.
+// Parses the part of one rank. Unlike parse_manifest(), it does not demand that slices cover their tensors.
 Manifest parse_manifest_part(std::string_view text, const std::string& source);
 
 }  // namespace octet::checkpoint

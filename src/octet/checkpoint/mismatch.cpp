@@ -9,7 +9,7 @@
 namespace octet::checkpoint {
 namespace {
 
-constexpr std::size_t kNamed = 20;  // beyond, a count says more than a list
+constexpr std::size_t kNamed = 20;  // a longer list is cut, and the message gives the number of the rest
 
 // "2 missing tensors: a, b"
 std::string counted(const std::vector<std::string>& items, std::string_view what) {
@@ -19,13 +19,13 @@ std::string counted(const std::vector<std::string>& items, std::string_view what
   return text;
 }
 
-// "NAME" in FILE, where the file is known.
+// "NAME" in FILE, or only "NAME" if the file is not in `files`.
 std::string placed(const std::string& name, const std::map<std::string, std::string>& files) {
   const auto file = files.find(name);
   return in_quotes(name) + (file == files.end() ? "" : " in " + file->second);
 }
 
-// The names of what is missing, as far as they are said, with the nearest ones of what is there.
+// The first kNamed missing names, each with its file and the nearest name that exists.
 std::vector<std::string> with_nearest(const std::vector<std::string>& missing, const std::vector<std::string>& there,
                                       const std::map<std::string, std::string>& files) {
   const std::size_t count = std::min(missing.size(), kNamed);

@@ -1,4 +1,4 @@
-// What is wrong with a set of tensors as a whole, collected so that the user reads it once.
+// Collects all differences between the tensors that are expected and the tensors that exist, and reports them in one error.
 #pragma once
 
 #include <map>
@@ -8,19 +8,19 @@
 
 namespace octet::checkpoint {
 
-// Whether one of the globs matches.
+// Whether any of the globs matches `name`.
 bool glob_match_any(const std::vector<std::string>& globs, std::string_view name);
 
 struct Mismatch {
-  std::vector<std::string> absent;      // files that are asked for and not there
-  std::vector<std::string> surplus;     // files that are there and not asked for, which is no fault
-  std::vector<std::string> missing;     // names that are asked for and not there
-  std::vector<std::string> unexpected;  // names that are there and not asked for
-  std::vector<std::string> different;   // "NAME is F32 [2, 3], expected [3, 2]"
-  std::map<std::string, std::string> files;  // where missing ones should be and unexpected ones are; of one file nothing
+  std::vector<std::string> absent;           // files that are expected but do not exist
+  std::vector<std::string> surplus;          // files that exist but are not expected; not an error, but suggested for absent files
+  std::vector<std::string> missing;          // names of tensors that are expected but do not exist
+  std::vector<std::string> unexpected;       // names of tensors that exist but are not expected
+  std::vector<std::string> different;        // sentences such as "NAME is F32 [2, 3], expected [3, 2]"
+  std::map<std::string, std::string> files;  // the file of a missing or unexpected tensor; empty if there is only one file
 
-  // Throws Error{data} "SOURCE: ..." in one line when there is anything: for what is missing the nearest names of
-  // what was not asked for, each once.
+  // Throws Error{data} "SOURCE: ...", in one line, if there is any difference (`surplus` alone is none). For each missing file or
+  // tensor, suggests the nearest unexpected name, and no name twice.
   void raise(const std::string& source) const;
 };
 

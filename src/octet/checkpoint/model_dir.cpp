@@ -16,10 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kAlwaysIgnorable = "*rotary_emb.inv_freq";  // old checkpoints store what follows from the config
-constexpr std::int64_t kChunkElements = 1 << 20;  // converted while in cache, and the bound on staging memory
+constexpr std::string_view kAlwaysIgnorable = "*rotary_emb.inv_freq";  // in old checkpoints; it follows from config.json
+constexpr std::int64_t kChunkElements = 1 << 20;  // bounds the staging memory, and fits in the cache while it is converted
 
-// Elements [begin, end) of a parameter, in its global row-major order, which the entry has from element `at` on.
+// Elements [begin, end) of a parameter in its global row-major order. They are elements [at, at + end - begin) of the entry.
 struct ElementRun {
   std::int64_t at, begin, end;
 };
@@ -54,12 +54,12 @@ void for_entry_runs(const parallel::NameEntry& entry, const Visit& visit) {
   }
 }
 
-// What of a parameter's primary waits in staging memory.
+// The elements of a parameter's primary that are in staging memory.
 struct Staged {
   std::int64_t begin = 0, count = 0;
 };
 
-// The parameters of a table, one at a time, in its order.
+// Calls `whole` for the parameters of a table in order, and keeps the result of the last call.
 class WholeParameters {
  public:
   WholeParameters(const parallel::NameTable& table, const WholeParameter& whole) : table_(table), whole_(whole) {
@@ -69,10 +69,10 @@ class WholeParameters {
     }
   }
 
-  // That of entry i; entries are asked for in order, each as often as it is read in pieces.
+  // The whole parameter of entry i. `i` must not decrease from call to call; it repeats while an entry is read in pieces.
   const Tensor& at(std::size_t i) {
     if (i < next_ || !begins(i)) return current_;
-    next_ = table_.size();  // should this call fail, there are no more
+    next_ = table_.size();  // if this call throws, finish() makes no more calls
     current_ = whole_(*table_[i].parameter);
     next_ = i + 1;
     return current_;

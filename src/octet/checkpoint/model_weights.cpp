@@ -39,7 +39,7 @@ bool config_says_block_fp8(const fs::path& dir) {
   return is_block_fp8(parse_json(read_file(path), path.string(), kConfigDepth), path.string());
 }
 
-// Those of `files` that are not in `dir`, sorted.
+// The files of `files` that do not exist in `dir`, sorted.
 std::vector<std::string> absent_of(const std::set<std::string>& files, const fs::path& dir) {
   std::vector<std::string> absent;
   for (const std::string& file : files) {
@@ -48,7 +48,7 @@ std::vector<std::string> absent_of(const std::set<std::string>& files, const fs:
   return absent;
 }
 
-// The files of tensors in `dir` that are not among `files`, sorted.
+// The safetensors files in `dir` that are not in `files`, sorted.
 std::vector<std::string> files_besides(const std::set<std::string>& files, const fs::path& dir) {
   std::vector<std::string> besides;
   for (const auto& entry : fs::directory_iterator(dir)) {
@@ -207,7 +207,7 @@ WeightReader::WeightReader(const ModelWeights& weights, const std::string& name)
   shard.file.read_at(shard.header.data_begin + place.info->begin, std::as_writable_bytes(std::span(scales_)));
   for (std::size_t i = 0; i < scales_.size(); ++i) {
     demand(std::isfinite(scales_[i]) && scales_[i] >= 0, ExitCode::data, shard.file.path().string(), ": tensor ",
-           in_quotes(place.info->name), ": element ", i, " is ", scales_[i], ", which is no scale");
+           in_quotes(place.info->name), ": element ", i, " is ", scales_[i], "; a scale must be finite and not negative");
   }
 }
 

@@ -1,5 +1,6 @@
-// The weights of a model directory in the Hugging Face layout, to be read: model.safetensors, or model.safetensors.index.json and
-// its shards, in floats or in FP8 with block scales (block_fp8.h). They are read in pieces; what nobody asks for is not read.
+// Reads the weights of a model directory in the Hugging Face layout: model.safetensors, or model.safetensors.index.json and its shards,
+// with floating-point weights or FP8 weights with block scales (block_fp8.h). Opening reads only the headers; WeightReader reads values
+// in pieces.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +18,27 @@ namespace octet::checkpoint {
 inline constexpr const char* kSingleFile = "model.safetensors";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-// {tensor: shard} of an index's text. Throws Error{data} "SOURCE: reason", for a file outside the directory, too.
+// Parses an index and returns {tensor name: file name of its shard}. Throws Error{data} "SOURCE: reason" for a malformed index or a file
+// outside the directory.
 std::map<std::string, std::string> parse_index(std::string_view text, const std::string& source);
 
-// Whether `dir` holds weights at all (config.json alone means: start at random).
+// Whether `dir` holds weights. A directory with only a config.json means random initialization.
 bool has_weights(const std::filesystem::path& dir);
 
 class ModelWeights {
  public:
-  // Throws Error{data}, one line with the file: no weights, an index that is not one or names a file outside the directory, a
-  // shard that is no safetensors file, a config.json that names another quantisation. All that an index and its shards do not
-  // agree about is said in one: absent shards, tensors that their shard does not hold, that lie in another one or that the index
-  // does not name.
+  // Reads config.json, the index and the headers of the shards. Throws Error{data}, one line that names the file, if there are no
+  // weights, the index or a shard is malformed, the index names a file outside the directory, or config.json declares an unsupported
+  // quantisation. All differences between an index and its shards are in one error: absent shards, tensors that are missing from their
+  // shard or are in another shard, and tensors that the index does not name.
   static ModelWeights open(const std::filesystem::path& dir);
 
   const std::filesystem::path& dir() const { return dir_; }
-  // Sorted; without the scales of those that are quantised.
+  // The names of the weights, sorted. The scales of quantised weights are not among them.
   const std::vector<std::string>& names() const { return names_; }
-  // Null when there is no tensor of this name. Of those quantised the codes.
+  // The tensor `name`, or nullptr if there is none. For a quantised weight, this is the tensor of codes.
   const TensorInfo* find(const std::string& name) const;
-  // Why its values cannot be read, '"NAME" is I32, expected F32, BF16, F16 or F64', or "" when they can.
+  // Returns why the values of a weight cannot be read, such as '"NAME" is I32, expected F32, BF16, F16 or F64', or "" if they can.
   std::string fault_of(const std::string& name) const;
 
  private:
@@ -61,30 +63,32 @@ class ModelWeights {
   std::vector<std::string> names_;
 };
 
-// The values of one tensor that has no fault, piece by piece, of all forms in the same way: codes times scales in F32; to BF16
-// and F16 to nearest even, from F64 by way of F32. Takes a few MiB at most, and the scales of one tensor.
+// Reads the values of one weight in pieces. The weight must have no fault (fault_of()). FP8 codes are multiplied by their scales in F32.
+// Conversions to BF16 and F16 round to nearest even; conversions from F64 go through F32. Memory holds a few MiB and the scales of the
+// weight.
 class WeightReader {
  public:
-  // `weights` outlives it. Throws Error{data} for an unknown name and for scales that are negative or not finite.
+  // `weights` must outlive the reader. Throws Error{data} for an unknown name, and for scales that are negative or not finite.
   WeightReader(const ModelWeights& weights, const std::string& name);
 
   std::int64_t elements() const { return elements_; }
-  // out[i] = element begin + i in row-major order, as `to`: F32, BF16, F16 or F64.
+  // Writes elements [begin, begin + count), in row-major order, to `out` as dtype `to`: F32, BF16, F16 or F64.
   void read(std::int64_t begin, std::int64_t count, DType to, void* out);
 
  private:
   const FileReader& file_;
   const TensorInfo& info_;
-  std::size_t data_begin_;  // of the tensor in the file
+  std::size_t data_begin_;  // byte offset of the tensor's data in the file
   std::int64_t elements_ = 0;
-  std::vector<float> scales_;  // of codes; empty otherwise
+  std::vector<float> scales_;  // the scales of FP8 codes; empty for a floating-point weight
   std::vector<std::byte> stored_;
   std::vector<float> decoded_;
 };
 
+// Whether `dtype` is F64, F32, BF16 or F16.
 bool is_stored_float(DType dtype);
 
-// out[i] = in[i]; by way of F32 unless both are the same.
+// out[i] = in[i] for i in [0, count). If the dtypes differ, converts through F32.
 void convert(DType from, const void* in, DType to, void* out, std::int64_t count);
 
 }  // namespace octet::checkpoint

@@ -16,7 +16,7 @@ std::vector<std::string> gather(const Ranks& ranks, const std::string& what, std
   std::vector<std::string> values = {std::move(value)};
   for (int rank = 1; rank < ranks.size; ++rank) {
     values.push_back(ranks.get(key(rank)));
-    // A store keeps what it has, and a part of a manifest may be long: 1 MB of 405B on 512 ranks.
+    // Frees the memory of the store: a rank's part of a manifest takes about 1 MB for a 405B model on 512 ranks.
     if (!values.back().empty()) ranks.set(key(rank), "");
   }
   return values;

@@ -1,4 +1,4 @@
-// The ranks that write and read checkpoints together, and how they agree: over a key-value store that all of them share.
+// Lets the ranks that write or read a checkpoint together exchange messages through a shared key-value store.
 #pragma once
 
 #include <functional>
@@ -8,29 +8,32 @@
 
 namespace octet::checkpoint {
 
-// One process needs to fill in nothing. `set` and `get` are called from any thread.
+// The ranks and their store. For a single process the defaults suffice. `set` and `get` may be called from any thread.
 struct Ranks {
   int rank = 0, size = 1;
-  // What the keys begin with: the same on all ranks, and one of its own for each Writer and each call of Reader::open or
-  // open_latest over the same store.
+  // The prefix of the keys: the same on all ranks, but different for each Writer and each call of Reader::open() or open_latest() that
+  // uses the same store.
   std::string name = "checkpoint";
-  // Replaces the value that was there.
+  // Stores a value and replaces an earlier value of the key.
   std::function<void(const std::string& key, std::string_view value)> set = {};
-  // Waits until the key is there: for as long as a rank may take to write its part. Throws Error{peer} when a rank is lost.
+  // Waits for the key and returns its value. It must wait as long as a rank may need to write its part. Throws Error{peer} if a rank
+  // is lost.
   std::function<std::string(const std::string& key)> get = {};
 };
 
-// Each rank's value, in the order of the ranks, on rank 0; nothing elsewhere. All ranks call with the same new `what`.
+// The following functions are collective: all ranks call them with the same `what`, which must be new for each call.
+
+// Returns the values of all ranks, in the order of the ranks, on rank 0, and an empty list on other ranks.
 std::vector<std::string> gather(const Ranks& ranks, const std::string& what, std::string value);
 
-// Rank 0's value, on every rank. All ranks call with the same new `what`.
+// Returns rank 0's value on every rank.
 std::string broadcast(const Ranks& ranks, const std::string& what, std::string value);
 
-// One line about the failures of all ranks, "" for none: "rank 1: TEXT (2 more ranks failed as well)", or TEXT alone where there
-// is one rank.
+// Summarises the failures of all ranks in a line: "rank 1: TEXT (2 more ranks failed as well)", only TEXT if there is a single rank, or ""
+// if none failed. Not collective.
 std::string failure_of(const std::vector<std::string>& failures);
 
-// The failure of all ranks from each rank's own, on every rank. All ranks call with the same new `what`.
+// Gathers each rank's failure ("" for none) and returns failure_of() all of them on every rank.
 std::string common_failure(const Ranks& ranks, const std::string& what, std::string failure);
 
 }  // namespace octet::checkpoint

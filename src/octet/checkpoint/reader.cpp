@@ -54,7 +54,7 @@ std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
   fail(ExitCode::data, root.string(), ": no checkpoint of ", reasons.size(), " can be read: ", all);
 }
 
-// The data of a slice, whose file is opened if need be and checked against the manifest.
+// Returns the data of a slice. Opens its file if necessary and checks that the tensor in the file agrees with the manifest.
 std::span<const std::byte> Reader::bytes(const StoredTensor& tensor, const StoredSlice& stored) const {
   auto found = files_.find(stored.file);
   if (found == files_.end()) found = files_.emplace(stored.file, SafetensorsFile::open(path_ / stored.file)).first;
@@ -143,7 +143,7 @@ void Reader::load(Queue& queue, std::span<const Entry> entries, const std::vecto
       queue.copy_to_device(entry.tensor.data, bytes(tensor, *same).data(), entry.tensor.bytes());
       continue;
     }
-    queue.synchronize();  // the staging memory may still be on its way
+    queue.synchronize();  // an earlier copy from the staging memory may still be running
     if (entry.tensor.bytes() > staging_bytes) {
       staging_bytes = entry.tensor.bytes();
       staging = std::make_unique_for_overwrite<std::byte[]>(staging_bytes);
@@ -166,7 +166,7 @@ nlohmann::json newest_meta(const std::filesystem::path& root) {
     const std::filesystem::path path = found.path / kManifestName;
     try {
       return parse_manifest(read_file(path), path.string()).meta;
-    } catch (const Error&) {  // what is damaged is for who opens it to judge
+    } catch (const Error&) {  // tries the next checkpoint; open_latest() reports damaged checkpoints
     }
   }
   return nlohmann::json::object();

@@ -1,4 +1,4 @@
-// Reads checkpoints, whatever mesh wrote them and whatever mesh reads them.
+// Reads checkpoints. The mesh that reads a checkpoint may differ from the mesh that wrote it.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,20 @@
 
 namespace octet::checkpoint {
 
-// Not for use by several threads at once.
+// Only one thread may use a Reader at a time.
 class Reader {
  public:
-  // One checkpoint. Everything is checked: the manifest, each file against it, each sum. Throws Error{data}, one line with the
-  // file, the tensor and the value.
-  // Many ranks call it together. Each checks the manifest, and a share of the files and sums, cut by bytes in the order of the
-  // files, so that the ranks of the mesh that wrote them read about their own; what one finds is thrown on all, with its number.
-  // Files that a rank neither checks nor loads from stay closed there.
+  // Opens a checkpoint and checks all of it: the manifest, each file against the manifest, and each checksum. Throws Error{data}, one
+  // line that names the file, the tensor and the value.
+  //
+  // Collective: all ranks call it together. Each rank checks the manifest and a share of the data. The shares are equal in bytes and
+  // follow the order of the files, so if the mesh is unchanged, a rank reads about the data that it wrote. A failure on one rank is
+  // thrown on all ranks, with the number of the rank. A rank opens only the files that it checks or loads from.
   static Reader open(const std::filesystem::path& step_directory, const Ranks& ranks = {});
 
-  // The newest one that passes, the same on every rank. For each that does not, on_warning gets one line that says which file,
-  // why, and what is used in its place. Empty when there is no checkpoint at all; when none passes, Error{data}. Many ranks call
-  // it together, and nobody may write or delete checkpoints meanwhile: rank 0 says which there are.
+  // Opens the newest checkpoint that passes all checks, the same on every rank. For each newer checkpoint that fails, calls on_warning
+  // with a line that names the file, the reason and the checkpoint used instead. Returns nothing if there are no checkpoints. Throws
+  // Error{data} if none passes. Collective. Nobody may write or delete checkpoints during the call; rank 0 lists them.
   static std::optional<Reader> open_latest(const std::filesystem::path& root,
                                            const std::function<void(std::string_view)>& on_warning, const Ranks& ranks = {});
 
@@ -42,10 +43,12 @@ class Reader {
   const nlohmann::json& meta() const { return manifest_.meta; }
   const Manifest& manifest() const { return manifest_; }
 
-  // Fills the entries from whatever slices there are; waits for the queue. Only what this rank's entries have elements of is
-  // read. Tensors that the checkpoint lacks or has besides, and shapes and dtypes that differ, are all said in one Error{data};
-  // nothing is written then. So a rank names every tensor, with an empty slice of those that it holds nothing of. Tensors of the
-  // checkpoint that match a glob of `ignorable` are passed over. On the meta device only the checks are made.
+  // Overwrites the entries with the values of the checkpoint, from whichever slices hold them, and waits for the queue. Reads only the
+  // slices that overlap this rank's entries.
+  //
+  // The entries must name every tensor of the checkpoint, with an empty slice for a tensor of which this rank holds nothing. Tensors
+  // that match a glob of `ignorable` may be left out. Throws one Error{data} that lists all missing and unexpected tensors and all
+  // differences in shape or dtype; no entry is written then. On the meta device, only checks.
   void load(Queue& queue, std::span<const Entry> entries, const std::vector<std::string>& ignorable = {}) const;
 
  private:
@@ -56,11 +59,11 @@ class Reader {
 
   std::filesystem::path path_;
   Manifest manifest_;
-  mutable std::unordered_map<std::string, SafetensorsFile> files_;  // opened so far
+  mutable std::unordered_map<std::string, SafetensorsFile> files_;  // files opened so far, by name
 };
 
-// The meta of the newest checkpoint of a root whose manifest can be read, without a look at what else it holds; an empty object
-// where there is none.
+// Returns the meta of the newest checkpoint in `root` whose manifest can be read, without checking its data. Returns an empty object if
+// there is none.
 nlohmann::json newest_meta(const std::filesystem::path& root);
 
 }  // namespace octet::checkpoint

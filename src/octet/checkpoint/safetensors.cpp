@@ -14,10 +14,10 @@
 namespace octet::checkpoint {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "data are stored and read as they stand in memory");
+static_assert(std::endian::native == std::endian::little, "data are stored as they are in memory, in little-endian order");
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // as the reference reader has it
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
 constexpr int kHeaderDepth = 3;                         // {name: {shape: []}}
 constexpr std::string_view kMetadataKey = "__metadata__";
 
@@ -26,7 +26,7 @@ struct FormatDType {
   int bits;
   std::optional<DType> dtype;
 };
-// In the order in which Python's writer puts them.
+// In the order in which the Python package safetensors writes them.
 constexpr FormatDType kFormatDTypes[] = {
     {"U64", 64, {}},
     {"I64", 64, DType::i64},
@@ -59,7 +59,7 @@ const FormatDType* find_dtype(std::string_view name) {
   return nullptr;
 }
 
-// What the header says of one tensor, under the name that errors carry.
+// Reads the header's entry for a tensor. Errors begin with `where_`.
 class EntryReader {
  public:
   EntryReader(const std::string& source, const std::string& name, const nlohmann::json& entry)
@@ -106,7 +106,7 @@ class EntryReader {
     return value.get<std::uint64_t>();
   }
 
-  // Fills the dims and returns the bytes they ask for.
+  // Fills info.dims and returns the number of bytes of the tensor.
   std::uint64_t read_shape(TensorInfo& info, std::uint64_t bits_per_element) const {
     const nlohmann::json& shape = field("shape");
     demand(shape.is_array(), ExitCode::data, where_, ": shape is ", shown(shape));
@@ -141,7 +141,8 @@ Metadata read_metadata(const nlohmann::json& object, const std::string& source) 
   return metadata;
 }
 
-// Written by hand: the order is that of the data, which a JSON object of the library keeps only at the price of linear look-ups.
+// Builds the header as text, because the entries must be in the order of the data. The JSON library's ordered object would need a linear
+// search for every tensor.
 std::string header_text(const std::vector<TensorDeclaration>& tensors, const Metadata& metadata, std::size_t& data_bytes) {
   std::unordered_set<std::string_view> names{kMetadataKey};
   std::string text = "{", separator;
@@ -180,7 +181,7 @@ std::string TensorInfo::shape_text() const {
 
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> beginning, std::size_t file_bytes,
                                            const std::string& source) {
-  demand(file_bytes >= kLengthBytes, ExitCode::data, source, ": ", file_bytes, " bytes are no safetensors file");
+  demand(file_bytes >= kLengthBytes, ExitCode::data, source, ": ", file_bytes, " bytes are too few for a safetensors file");
   std::uint64_t length = 0;
   std::memcpy(&length, beginning.data(), kLengthBytes);
   demand(length <= kMaxHeaderBytes, ExitCode::data, source, ": header length ", length, " is above the format's limit of ",
@@ -222,7 +223,7 @@ SafetensorsHeader read_safetensors_header(const FileReader& file) {
   file.read_at(0, beginning);
   std::uint64_t length = 0;
   if (!beginning.empty()) std::memcpy(&length, beginning.data(), beginning.size());
-  // A length beyond the limit or the file is refused by the parser, which then looks at nothing else.
+  // If the length exceeds the limit or the file, the parser refuses it and reads nothing else.
   if (length <= kMaxHeaderBytes && length <= file.size() - beginning.size()) {
     beginning.resize(kLengthBytes + static_cast<std::size_t>(length));
     file.read_at(kLengthBytes, std::span(beginning).subspan(kLengthBytes));

@@ -1,7 +1,9 @@
-// The safetensors format: an 8-byte little-endian header length, a JSON header {name: {dtype, shape, data_offsets}, ...} padded
-// with spaces, then the data of the tensors, row-major and without holes.
-// Source: https://huggingface.co/docs/safetensors. Files come from strangers: everything the header says is checked before it is
-// used, and every refusal is one line, Error{data}, with the file, the tensor and the value.
+// Reads and writes the safetensors format: an 8-byte little-endian header length, a JSON header {name: {dtype, shape, data_offsets},
+// ...} padded with spaces, then the data of the tensors, row-major and without gaps.
+// Source: https://huggingface.co/docs/safetensors.
+//
+// Files are not trusted: every field of the header is checked before use. An invalid file throws Error{data}, one line that names the
+// file, the tensor and the value.
 #pragma once
 
 #include <cstddef>
@@ -25,16 +27,17 @@ namespace octet::checkpoint {
 
 using Metadata = std::map<std::string, std::string>;
 
-// The dtype of the name that files carry; empty when Octet has no use for it. "U8" is u8, for E8M0 as well.
+// The dtype with this name in safetensors files, or nothing if Octet does not support it. "U8" is u8, which Octet also uses to store
+// E8M0 scales.
 std::optional<DType> dtype_named(std::string_view name);
 
 // One tensor as its file describes it.
 struct TensorInfo {
   std::string name;
-  std::string dtype_name;          // as written, "BF16"
-  std::optional<DType> dtype;      // empty for dtypes of the format that Octet has no use for (BOOL, I8, C64, F8_E8M0, ...)
-  std::vector<std::int64_t> dims;  // any rank
-  std::size_t begin = 0, end = 0;  // bytes of the data section
+  std::string dtype_name;          // the name in the file, such as "BF16"
+  std::optional<DType> dtype;      // nothing for dtypes that Octet does not support (BOOL, I8, C64, F8_E8M0 and others)
+  std::vector<std::int64_t> dims;  // any number of dims
+  std::size_t begin = 0, end = 0;  // byte range in the data section
 
   // "[2, 3]"
   std::string shape_text() const;
@@ -43,18 +46,18 @@ struct TensorInfo {
 struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;  // in the order of their data
   Metadata metadata;                // "__metadata__"
-  std::size_t data_begin = 0;       // of the file; the data section ends with the file
+  std::size_t data_begin = 0;       // byte offset of the data section, which extends to the end of the file
 };
 
-// Checks and reads the header of a file of `file_bytes` bytes, of which `beginning` holds the header at least, or all that there
-// is; `source` names it in errors.
+// Checks and parses the header of a file of `file_bytes` bytes. `beginning` holds at least the whole header, or the whole file if it is
+// shorter. `source` names the file in errors.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> beginning, std::size_t file_bytes,
                                            const std::string& source);
-// Reads no more of the file than that.
+// Reads only the header of the file, and checks it.
 SafetensorsHeader read_safetensors_header(const FileReader& file);
 
-// A file mapped into memory. Tensors and spans given out are valid as long as the object (moves included), and const: the
-// memory behind them is read-only.
+// A memory-mapped file. The tensors and spans that it returns are valid as long as the object, or the object it was moved to, exists.
+// Their memory is read-only.
 class SafetensorsFile {
  public:
   static SafetensorsFile open(const std::filesystem::path& path);
@@ -63,12 +66,12 @@ class SafetensorsFile {
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
   const Metadata& metadata() const { return header_.metadata; }
 
-  // Null when there is no tensor of this name.
+  // The tensor `name`, or nullptr if there is none.
   const TensorInfo* find(std::string_view name) const;
-  // The raw data, at any alignment.
+  // The raw data, which may be unaligned.
   std::span<const std::byte> bytes(const TensorInfo& info) const;
-  // A view in host memory, aligned for its dtype (data that the file holds unaligned is copied once, by open). Throws Error{data}
-  // for an unknown name, a dtype that Octet has no use for and more than 4 dims.
+  // A view in host memory, aligned for its dtype; open() copies data that are unaligned in the file. Throws Error{data} for an unknown
+  // name, an unsupported dtype or more than 4 dims.
   Tensor get(std::string_view name) const;
   Tensor get(const TensorInfo& info) const;
 
@@ -77,8 +80,8 @@ class SafetensorsFile {
 
   MappedFile file_;
   SafetensorsHeader header_;
-  std::unordered_map<std::string_view, std::size_t> index_;  // into header_.tensors
-  std::unordered_map<std::size_t, std::unique_ptr<std::byte[]>> aligned_;
+  std::unordered_map<std::string_view, std::size_t> index_;                 // name: index in header_.tensors
+  std::unordered_map<std::size_t, std::unique_ptr<std::byte[]>> aligned_;  // TensorInfo::begin: aligned copy
 };
 
 struct TensorDeclaration {
@@ -87,9 +90,10 @@ struct TensorDeclaration {
   Shape shape;
 };
 
-// Writes a file of tensors declared beforehand, whose data stand in the declared order. They come in pieces of any size: one after
-// the other (write), or each where it belongs (write_at), every byte once. The file appears under its name, complete and synced to
-// the disk, in finish(); a writer that dies before leaves nothing. A full disk and the like throw Error{internal} "PATH: reason".
+// Writes a file of tensors that are declared in advance. The data are stored in the declared order. The caller passes every byte once,
+// in pieces of any size: in order with write(), or at any place with write_at(). finish() syncs the file to the disk and gives it its
+// name. Without finish(), the destructor deletes the temporary file. Throws Error{internal} "PATH: reason" if writing fails, for example
+// because the disk is full.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorDeclaration>& tensors,
@@ -99,15 +103,15 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   void write(std::span<const std::byte> bytes);
-  // Bytes [offset, offset + size) of the data of the tensor declared as `number`. Not together with write.
+  // Writes bytes [offset, offset + bytes.size()) of the data of declared tensor `number`. Do not use it together with write().
   void write_at(std::size_t number, std::size_t offset, std::span<const std::byte> bytes);
   void finish();
 
  private:
   std::filesystem::path path_, temporary_;
-  std::unique_ptr<FileWriter> writer_;  // null when finished
-  std::vector<std::size_t> begins_;     // where the data of each tensor begin in the file, and the end
-  std::size_t missing_ = 0;             // bytes of data
+  std::unique_ptr<FileWriter> writer_;  // nullptr after finish()
+  std::vector<std::size_t> begins_;     // byte offset in the file of each tensor's data, then the end of the data
+  std::size_t missing_ = 0;             // bytes of data not yet written
 };
 
 struct NamedTensor {
@@ -115,8 +119,8 @@ struct NamedTensor {
   Tensor tensor;  // host memory, contiguous
 };
 
-// A file of tensors in host memory, to the byte as Python's writer makes it: wide dtypes first (so that all data are aligned),
-// then by name.
+// Writes tensors in host memory to a file, byte for byte as the Python package safetensors does: wide dtypes first, so that all data are
+// aligned, then in the order of names.
 void write_safetensors(const std::filesystem::path& path, std::vector<NamedTensor> tensors, const Metadata& metadata = {});
 
 }  // namespace octet::checkpoint

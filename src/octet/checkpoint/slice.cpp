@@ -9,8 +9,8 @@
 namespace octet::checkpoint {
 namespace {
 
-// A slice as runs of consecutive global indices. Row-major order within a box is also the order of the global indices, so a
-// position in the one can be searched for in the other.
+// Views a slice as runs of consecutive global indices. Positions in a box and their global indices increase together, so a global index
+// can be searched for in the box.
 class Runs {
  public:
   Runs(const Shape& global, const Slice& slice) : slice_(slice), box_(slice.box_shape()), rank_(global.rank()) {
@@ -19,7 +19,7 @@ class Runs {
       stride_[d] = stride;
       stride *= global[d];
     }
-    // Dims below which the box is as wide as the tensor join into one run.
+    // If the box has the full extent of the tensor in all dims after `outer`, one run spans these dims.
     int outer = rank_ - 1;
     run_length_ = rank_ > 0 ? box_[rank_ - 1] : 1;
     while (outer > 0 && box_[outer] == global[outer]) run_length_ *= box_[--outer];
@@ -34,9 +34,9 @@ class Runs {
     }
     return index;
   }
-  // End of the run that position `local` is in.
+  // The end of the run that contains position `local`.
   std::int64_t run_end(std::int64_t local) const { return std::min((local / run_length_ + 1) * run_length_, slice_.end); }
-  // First position of the slice whose global index is at least `index`; slice.end when there is none.
+  // The first position of the slice whose global index is at least `index`, or slice.end if there is none.
   std::int64_t lower_bound(std::int64_t index) const {
     std::int64_t local = 0, rest = index;
     for (int d = 0; d < rank_; ++d) {
@@ -54,7 +54,7 @@ class Runs {
   }
 
  private:
-  // The position that `count` steps in dim d stand for.
+  // Converts `count` steps in dim d to a number of positions.
   std::int64_t skip(std::int64_t count, int d) const {
     for (int inner = d + 1; inner < rank_; ++inner) count *= box_[inner];
     return count;
@@ -68,7 +68,7 @@ class Runs {
   std::int64_t run_length_ = 1;
 };
 
-// A slice that is not empty, with the global indices of its first and last elements.
+// A slice with at least one element, and the global indices of its first and last elements.
 struct Extent {
   const Slice* slice;
   std::int64_t first, last;
@@ -89,15 +89,15 @@ Slice common_box(const Slice& a, const Slice& b) {
   return common;
 }
 
-// What two slices have in common: the elements of both boxes whose global index lies within both extents. A run of the common
-// box is consecutive in either slice.
+// Iterates over the elements that two slices share: the elements of the common box whose global index is within both extents. A run of
+// the common box is consecutive in both slices.
 class Overlap {
  public:
   Overlap(const Shape& global, const Extent& a, const Extent& b)
       : common_(common_box(*a.slice, *b.slice)), runs_(global, common_), last_(std::min(a.last, b.last)) {
     position_ = common_.end > 0 ? runs_.lower_bound(std::max(a.first, b.first)) : common_.end;
   }
-  // Goes on to the next run and returns its length, 0 when there is none.
+  // Advances to the next run and returns its length, or 0 if there is none.
   std::int64_t next() {
     if (position_ >= common_.end) return 0;
     index_ = runs_.global_index(position_);

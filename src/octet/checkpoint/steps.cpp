@@ -71,7 +71,7 @@ void remove_unfinished(const fs::path& root) {
     const std::size_t mark = name.find(kUnfinished);
     if (mark == std::string::npos || !step_of(std::string_view(name).substr(0, mark))) continue;
     std::string_view process = std::string_view(name).substr(mark + kUnfinished.size());
-    process = process.substr(0, process.find('.'));  // a token or kReplaced follows
+    process = process.substr(0, process.find('.'));  // drops the token and kReplaced
     const auto pid = whole_number(process);
     if (!pid || (*pid != ::getpid() && is_running(*pid))) continue;
     std::error_code ignored;

@@ -1,4 +1,4 @@
-// The folders of checkpoints: checkpoints/step-00001000/.
+// The directories of checkpoints, such as checkpoints/step-00001000/.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,21 @@ struct StepDirectory {
 // "step-00001000"
 std::string step_name(std::int64_t step);
 
-// The checkpoints of a root by name, highest step first; nothing is opened. None when the root does not exist.
+// Lists the checkpoints in `root`, highest step first. Looks only at names and opens no file. Returns an empty list if `root` does not
+// exist.
 std::vector<StepDirectory> find_checkpoints(const std::filesystem::path& root);
 
-// A name beside `step_directory` that no reader takes for a checkpoint, for what this process is writing or deleting.
+// The name, beside `step_directory`, of a directory that this process is writing or deleting. No reader takes it for a checkpoint.
 std::filesystem::path unfinished_name(const std::filesystem::path& step_directory);
 
-// Added to an unfinished name: what it replaces.
+// The suffix that an unfinished name gets when an older checkpoint of the same step is moved out of the way.
 constexpr const char* kReplaced = ".old";
 
-// Removes the unfinished names that this process or processes that no longer run have left in `root`.
+// Deletes the directories with unfinished names in `root` that belong to this process or to processes that no longer run.
 void remove_unfinished(const std::filesystem::path& root);
 
-// Renames a checkpoint away, then deletes it: a kill in between leaves no half checkpoint under a valid name.
+// Renames a checkpoint to an unfinished name and then deletes it, so that a kill in between does not leave an incomplete checkpoint under
+// a valid name.
 void discard_checkpoint(const std::filesystem::path& step_directory);
 
 }  // namespace octet::checkpoint

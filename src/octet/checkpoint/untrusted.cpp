@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kShown = 200;
 
-// Length of the UTF-8 sequence of a character beyond ASCII at the start of `text`; 0 when there is none.
+// The length of the multi-byte UTF-8 character at the start of `text`, or 0 if there is none.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const std::size_t length = byte(0) >= 0xC2 && byte(0) < 0xE0 ? 2
@@ -45,8 +45,8 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-// Refuses what the library lets pass. A pass of its own: the parser that calls back goes through all members of an object at the
-// end of each of them, minutes for many tensors.
+// Refuses duplicate keys and deep nesting. It is a pass of its own because the library's parser with a callback visits all members of an
+// object after each member, which takes minutes for many tensors.
 class Guard : public nlohmann::json_sax<nlohmann::json> {
  public:
   Guard(const std::string& source, int max_depth) : source_(source), max_depth_(static_cast<std::size_t>(max_depth)) {}
@@ -56,7 +56,7 @@ class Guard : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(std::string& name) override {
-    demand(keys_.back().insert(name).second, ExitCode::data, source_, ": ", in_quotes(name), " stands twice");
+    demand(keys_.back().insert(name).second, ExitCode::data, source_, ": ", in_quotes(name), " occurs twice");
     return true;
   }
   bool null() override { return true; }
@@ -81,7 +81,7 @@ class Guard : public nlohmann::json_sax<nlohmann::json> {
 
   const std::string& source_;
   std::size_t max_depth_;
-  std::vector<std::unordered_set<std::string>> keys_;  // of the objects and arrays that are open
+  std::vector<std::unordered_set<std::string>> keys_;  // keys of each open object; empty for arrays
 };
 
 }  // namespace
@@ -96,7 +96,7 @@ bool is_file_name(std::string_view name) {
 nlohmann::json parse_json(std::string_view text, const std::string& source, int max_depth) {
   using Json = nlohmann::json;
   Guard guard(source, max_depth);
-  Json::sax_parse(text.begin(), text.end(), &guard);  // a syntax error is told below
+  Json::sax_parse(text.begin(), text.end(), &guard);  // the second parse reports syntax errors
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::exception& error) {

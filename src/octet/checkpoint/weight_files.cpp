@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kShardGlob = "model-*-of-*.safetensors";
-constexpr std::int64_t kSlabElements = 1 << 20;  // converted while in cache, and the bound on staging memory
+constexpr std::int64_t kSlabElements = 1 << 20;  // bounds the staging memory, and fits in the cache while it is converted
 
 std::string shard_name(std::size_t number, std::size_t count) {
   char name[64];
@@ -34,7 +34,7 @@ std::string shard_name(std::size_t number, std::size_t count) {
   return name;
 }
 
-// What a weight becomes in its file.
+// The tensors that a weight becomes in its file.
 std::vector<TensorDeclaration> declarations_of(const OutputWeight& weight, DType dtype) {
   if (!weight.fp8) return {{weight.name, dtype, weight.shape}};
   return {{weight.name, DType::f8_e4m3, weight.shape},
@@ -49,7 +49,7 @@ std::int64_t stored_bytes(const OutputWeight& weight, DType dtype) {
 
 using Range = std::pair<std::size_t, std::size_t>;
 
-// Cuts the weights into shards as transformers does: in order, a new one when the next would exceed the limit.
+// Divides the weights into shards like transformers: in order, with a new shard when the next weight would exceed the limit.
 std::vector<Range> cut_shards(const std::vector<OutputWeight>& weights, const OutputForm& form) {
   std::vector<Range> shards{{0, 0}};
   std::int64_t size = 0;
@@ -65,7 +65,7 @@ std::vector<Range> cut_shards(const std::vector<OutputWeight>& weights, const Ou
   return shards;
 }
 
-// Octet's own cast, on the CPU, of some rows of a matrix at a time.
+// Quantises a matrix on the CPU with Octet's own kernel, a slab of rows at a time.
 class BlockCast {
  public:
   explicit BlockCast(const QuantSpec& spec)
@@ -76,7 +76,7 @@ class BlockCast {
     require(spec.format == Fp8Format::e4m3 && spec.tile == ScaleTile::block_128x128, "block FP8 files: another format or tile");
   }
 
-  // The codes piece by piece, then all scales.
+  // Writes the codes of each slab and, at the end, all scales.
   void cast(const OutputWeight& weight, const std::function<void(std::int64_t begin, std::int64_t count, void* bf16)>& values,
             const std::function<void(std::int64_t begin, std::span<const std::byte> codes)>& write_codes,
             const std::function<void(std::span<const std::byte> scales)>& write_scales) {
@@ -136,7 +136,7 @@ class Output {
     std::map<std::string, std::string> weight_map;
     for (std::size_t k = 0; k < shards.size(); ++k) {
       const std::string name = shards.size() == 1 ? kSingleFile : shard_name(k + 1, shards.size());
-      // An index must not describe a mixture of old and new shards.
+      // Before an old shard is overwritten, removes the old index, which must not describe a mixture of old and new shards.
       if (shards.size() > 1 && fs::exists(dir / name)) remove_file(dir / kIndexFile);
       write_shard(dir / name, shards[k]);
       files.insert(name);
@@ -158,12 +158,12 @@ class Output {
   }
 
  private:
-  // Wide dtypes stand first in the file, so that all data are aligned, as some readers need them; they are made in the order of
-  // the weights.
+  // Stores wide dtypes first, so that all data are aligned, which some readers need. The values are still produced in the order of the
+  // weights.
   void write_shard(const fs::path& path, Range range) {
     struct Tensor {
       TensorDeclaration declaration;
-      std::size_t weight, part;  // part 1: its scales
+      std::size_t weight, part;  // part 0: the values or codes; part 1: the scales
     };
     std::vector<Tensor> tensors;
     for (std::size_t i = range.first; i < range.second; ++i) {

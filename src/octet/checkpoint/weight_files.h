@@ -1,5 +1,5 @@
-// Writes the weights of a model directory in the Hugging Face layout: model.safetensors, or shards and their index, in floats or
-// with matrices in FP8 (block_fp8.h).
+// Writes the weights of a model directory in the Hugging Face layout: model.safetensors, or shards and their index. Weights are floating
+// point; matrices may also be FP8 (block_fp8.h).
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,31 @@
 
 namespace octet::checkpoint {
 
-constexpr std::int64_t kMaxShardBytes = 5'000'000'000;  // as transformers cuts
+constexpr std::int64_t kMaxShardBytes = 5'000'000'000;  // the default of transformers
 
 struct OutputWeight {
   std::string name;
   Shape shape;
-  bool fp8 = false;  // a matrix; codes under its name, and its scales
+  bool fp8 = false;  // the weight is a matrix and is written as FP8 codes and scales
 };
 
-// out[0, count) = elements [begin, begin + count) of the weight with this number, as `to`. Asked for in the order of the weights
-// and, within one, of its elements.
+// Writes elements [begin, begin + count) of weight `number` to `out` as dtype `to`. It is called for the weights in order, and for the
+// elements of a weight in order.
 using WeightValues = std::function<void(std::size_t number, std::int64_t begin, std::int64_t count, DType to, void* out)>;
 
 struct OutputForm {
-  DType dtype = DType::bf16;  // of those not in FP8: F32, BF16, F16 or F64
-  // How codes are made, of 128 x 128 tiles, from values in BF16: each weight's tiles begin at its first row.
+  DType dtype = DType::bf16;  // of weights that are not FP8: F32, BF16, F16 or F64
+  // How FP8 weights are quantised from BF16 values. The first tile of a weight begins at its first row.
   QuantSpec fp8 = {.format = Fp8Format::e4m3, .tile = ScaleTile::block_128x128, .power_of_2 = true};
   std::int64_t max_shard_bytes = kMaxShardBytes;
-  std::function<void(std::int64_t bytes, std::int64_t of)> progress = {};  // data written so far
+  std::function<void(std::int64_t bytes, std::int64_t of)> progress = {};  // called with the bytes of data written so far, and the total
 };
 
-// Makes `dir` if need be and writes model.safetensors where everything fits into max_shard_bytes, else
-// model-00001-of-0000N.safetensors and so on in the order of `weights`, and an index. Files of other shardings that stood there
-// are removed. Each file appears complete or not at all, the index last. Throws Error{internal} "PATH: reason" for a full disk
-// and the like. Takes a few MiB, or 128 rows of a weight in FP8.
+// Creates `dir` if necessary. Writes model.safetensors if all weights fit into max_shard_bytes; otherwise writes
+// model-00001-of-0000N.safetensors and so on, in the order of `weights`, and then the index. Each file is written atomically. Deletes
+// weight files of an earlier save that are not part of this one (model.safetensors, the index and model-*-of-*.safetensors). Throws
+// Error{internal} "PATH: reason" if writing fails, for example because the disk is full. Memory holds a few MiB, or 128 rows of an FP8
+// weight.
 void write_weight_files(const std::filesystem::path& dir, const std::vector<OutputWeight>& weights, const OutputForm& form,
                         const WeightValues& values);
 
