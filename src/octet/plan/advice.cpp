@@ -15,7 +15,8 @@ std::int64_t matches(const LinearKind& kind, const std::vector<std::string>& nam
   return std::count_if(names.begin(), names.end(), [&](const std::string& name) { return glob_match(kind.pattern, name); });
 }
 
-// The patterns, and then the names that none of them matches; a kind that is named whole by its pattern.
+// Returns `patterns` and the entries that `names` needs in addition: the pattern of a kind if `names` holds all its layers, otherwise the
+// single names.
 std::vector<std::string> joined(const std::vector<LinearKind>& kinds, std::vector<std::string> patterns,
                                 const std::vector<std::string>& names) {
   const auto add = [&](const std::string& name) {
@@ -86,11 +87,11 @@ Recommendation recommend(const std::vector<LinearKind>& kinds, const std::vector
   if (!best) {
     result.reason = "bf16, because no FP8 recipe takes this model";
   } else if (outcome.fp8_linears == 0) {
-    result.reason = "bf16, because no linear is left that FP8 makes faster: what its products save, its casts cost";
+    result.reason = "bf16, because FP8 makes no linear faster: its casts cost as much time as its products save";
   } else if (outcome.advised.gain_pct < kWorthwhileGainPct) {
     result.reason = fmt::format(
-        "bf16, because {}, the fastest FP8 recipe, makes the linears only {:.1f} % faster, and below {} % it is not worth its "
-        "loss",
+        "bf16, because {}, the fastest FP8 recipe, makes the linears only {:.1f} % faster, and a gain below {} % does not "
+        "outweigh the higher loss",
         best->recipe, outcome.advised.gain_pct, kWorthwhileGainPct);
   } else {
     std::vector<std::string> patterns = skip;

@@ -1,4 +1,4 @@
-// Which recipe a run should take, from the time of its linears in each.
+// Recommends a recipe for a run, from the time of its linears in each recipe.
 #pragma once
 
 #include <cstddef>
@@ -11,47 +11,47 @@
 
 namespace octet::plan {
 
-// FP8 was up to 0.3 % worse in loss where we have measured it, and predictions stand within some percent of what a GPU does: a
-// smaller gain over the linears is not worth a change of precision.
+// The smallest gain over all linears for which FP8 is recommended. In our measurements FP8 increased the loss by up to 0.3 %, and
+// predicted times are wrong by some percent, so a smaller gain does not justify a change of precision.
 inline constexpr double kWorthwhileGainPct = 5;
 
 struct Candidate {
   std::string recipe;
-  std::vector<LinearTime> times;         // of a linear of each kind
-  std::vector<std::int64_t> fp8_layers;  // of each kind, as head and skip of [precision] have it
-  std::size_t memory_bytes = 0;          // of the whole run
+  std::vector<LinearTime> times;         // times[i]: one linear of kind i
+  std::vector<std::int64_t> fp8_layers;  // fp8_layers[i]: FP8 linears of kind i, given head and skip of [precision]
+  std::size_t memory_bytes = 0;          // memory of the whole run on a GPU
 };
 
-// What casting adds to the ops around a linear, beside BF16: the other ops of one minus those of the other.
+// The time that the casts of a linear cost: the ops around its products, minus the ops around its products in BF16.
 inline double casts_seconds(const LinearTime& time, const LinearTime& bf16) { return time.others_s - bf16.others_s; }
 inline double total_seconds(const LinearTime& time, const LinearTime& bf16) {
   return time.products_s + casts_seconds(time, bf16);
 }
-// How much more a second gets done than in BF16.
+// The gain in speed over BF16, in percent.
 inline double gain_pct(double seconds, double bf16_seconds) { return 100 * (bf16_seconds / seconds - 1); }
 
-// Of all linears and one micro-batch.
+// The time of all linears in one micro-batch, and its gain over BF16.
 struct Sum {
   double seconds = 0, gain_pct = 0;
 };
 
-// A recipe as it is, and with the layers in BF16 that it had better leave there.
+// What a recipe gains as it is, and when the layers that should stay in BF16 do so.
 struct Outcome {
-  std::vector<std::string> slower;  // patterns of kinds that FP8 makes slower than BF16
-  std::int64_t fp8_linears = 0;     // that neither these kinds nor `keep` hold
+  std::vector<std::string> slower;  // patterns of the kinds that are slower in FP8 than in BF16
+  std::int64_t fp8_linears = 0;     // linears that remain in FP8: neither of a slower kind nor in `keep`
   Sum as_is, advised;
 };
-// `keep`: names of layers to be left in BF16 for their numbers.
+// `keep` holds the names of layers that should stay in BF16 because FP8 represents them badly (health.h).
 Outcome outcome_of(const std::vector<LinearKind>& kinds, const Candidate& candidate, const Candidate& bf16,
                    const std::vector<std::string>& keep);
 
 struct Recommendation {
   std::string recipe;
-  std::vector<std::string> skip;  // all of precision.skip
+  std::vector<std::string> skip;  // the complete new value of precision.skip
   std::string reason;             // a sentence
-  std::string toml;               // lines to paste
+  std::string toml;               // lines to paste into the configuration
 };
-// `candidates` begin with bf16; `skip` is what the run has already.
+// The first candidate must be bf16. `skip` is the current value of precision.skip.
 Recommendation recommend(const std::vector<LinearKind>& kinds, const std::vector<Candidate>& candidates,
                          const std::vector<std::string>& skip, const std::vector<std::string>& keep);
 

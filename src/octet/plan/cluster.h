@@ -1,4 +1,4 @@
-// GPUs in nodes, and what passes between them.
+// A cluster of GPUs, and the time and traffic of collectives between them.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ namespace octet::plan {
 
 struct Gpu {
   std::string name;              // "H100"
-  std::size_t memory_bytes = 0;  // that CUDA gives out
+  std::size_t memory_bytes = 0;  // memory that CUDA can allocate
   Machine machine;
-  double nvlink_bytes_per_s = 0;   // of the bus, in large all-gathers within a node
-  double network_bytes_per_s = 0;  // of a GPU's own adapter
+  double nvlink_bytes_per_s = 0;   // bus bandwidth of large all-gathers within a node
+  double network_bytes_per_s = 0;  // bandwidth of the network adapter of a GPU
 };
 
 struct Cluster {
@@ -26,28 +26,31 @@ struct Cluster {
   int per_node() const { return gpus / nodes; }
 };
 
-// Where the ranks of a group are. Ranks fill a node after the other.
+// The number of ranks of a group and of the nodes they are on. Consecutive ranks fill one node after another.
 struct Span {
   int ranks = 1, nodes = 1;
   bool operator==(const Span&) const = default;
 };
 Span span_of(const std::vector<int>& ranks, int per_node);
 
-// By the names of a rank's groups.
+// The name and span of each group of a rank.
 using Spans = std::vector<std::pair<std::string, Span>>;
 Spans spans_of(const parallel::Mesh& mesh, const parallel::Groups& groups, int rank, int per_node);
 Span find_span(const Spans& spans, std::string_view group);
 
-// What leaves a GPU, by the way it takes. Rings as NCCL lays them: a group with g ranks in a node has g rings, each of which
-// leaves the node in one place, so that of what a rank sends a g-th goes over the network and the rest over NVLink. Within one
-// node all of it is NVLink's; a group of one rank a node sends all over the network.
+// The bytes that a GPU sends over NVLink and over the network. The model follows NCCL's rings: a group with g ranks in each node has g
+// rings, and each ring leaves the node at one rank. So a rank sends 1/g of its bytes over the network and the rest over NVLink. A group
+// within one node sends everything over NVLink; a group with one rank in each node sends everything over the network.
 struct Sent {
   double nvlink_bytes = 0, network_bytes = 0;
 };
 Sent sent_of(Span span, double bytes);
 
-// Both ways are used at once, so the slower one decides; and the ring has to be gone round once, unless the launch is shared.
+// The time of a collective of which a rank sends `bytes`: start + steps of the ring x latency + the larger of the NVLink and network
+// transfer times, because both links are used at once. If `joins`, the collective shares the launch of the one before and takes only
+// the transfer time.
 double exchange_seconds(const Gpu& gpu, Span span, double bytes, bool joins);
+// Whether the network transfer takes longer than the NVLink transfer.
 bool network_decides(const Gpu& gpu, Span span, double bytes);
 
 }  // namespace octet::plan

@@ -10,13 +10,13 @@
 namespace octet::plan {
 namespace {
 
-// What is not finite says nothing: an infinite ratio is a tensor that lost nothing.
+// Collects finite values. Values that are not finite carry no information: an infinite ratio means that the tensor lost nothing.
 class Values {
  public:
   void add(double value) {
     if (std::isfinite(value)) values_.push_back(value);
   }
-  // The middle one, or the lower of the two; NaN without any.
+  // The median; the lower middle value if their number is even, and NaN if there are none.
   double median() {
     if (values_.empty()) return std::numeric_limits<double>::quiet_NaN();
     const auto middle = values_.begin() + static_cast<std::ptrdiff_t>((values_.size() - 1) / 2);
@@ -32,7 +32,7 @@ struct TensorHealth {
   std::string layer;
   char operand;
   Values saturated, flushed, sqnr;
-  double sqnr_db = 0;  // its median
+  double sqnr_db = 0;  // median of `sqnr`
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ using parallel::Gradients;
 using parallel::Mesh;
 using parallel::Weights;
 
-// Of a GPU and micro-batch: products are as fast as they get long before.
+// The largest micro-batch of a GPU to try, in tokens. Products reach their full speed with far fewer.
 constexpr std::int64_t kMostTokens = 65536;
 
 std::vector<int> divisors(int size) {
@@ -28,7 +28,8 @@ std::vector<int> divisors(int size) {
   return result;
 }
 
-// The group of context x tensor in one node. Whether a mesh divides the run depends on the micro-batch, too.
+// All meshes whose context x tensor groups stay within a node. Whether a mesh divides the run also depends on the micro-batch, so it is
+// checked later.
 std::vector<Mesh> meshes_of(const Cluster& cluster, std::int64_t experts) {
   std::vector<Mesh> meshes;
   for (const int tensor : divisors(cluster.per_node())) {
@@ -51,7 +52,7 @@ auto kept_order(const Search& search, const LayoutChoice& choice) {
   return parallel::kept_order(parts_of(choice.mesh), search.global_batch / (choice.micro_batch * choice.mesh.data_coordinates()));
 }
 
-// The first that fits of those that keep ever less.
+// The first choice of weights and gradients that fits, in an order that keeps less and less.
 std::optional<Found> first_that_fits(const Search& search, LayoutChoice choice) {
   for (const parallel::Kept& kept : kept_order(search, choice)) {
     choice.weights = kept.weights;
@@ -63,7 +64,7 @@ std::optional<Found> first_that_fits(const Search& search, LayoutChoice choice) 
   return std::nullopt;
 }
 
-// False when nothing fits.
+// Adds the layouts of a mesh and a micro-batch. Returns false if none fits.
 bool add_micro_batch(const Search& search, const Mesh& mesh, std::int64_t micro_batch, std::vector<Found>& found) {
   bool any = false;
   for (const Checkpointing mode : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
@@ -80,7 +81,7 @@ const char* name_of(Checkpointing mode) {
   return mode == Checkpointing::full ? "full" : mode == Checkpointing::selective ? "selective" : "none";
 }
 
-// On the same axes, however long, with the same of weights, gradients and activations kept.
+// Whether both layouts use the same axes, of any size, and keep the same weights, gradients and activations.
 bool same_kind(const LayoutChoice& a, const LayoutChoice& b) {
   for (std::size_t i = 0; i < parallel::kAxes; ++i) {
     if ((a.mesh.size(Axis(i)) > 1) != (b.mesh.size(Axis(i)) > 1)) return false;
@@ -131,7 +132,7 @@ std::string why_first(const std::vector<Found>& found) {
     const char* name;
     double saved;
   };
-  // Per token, as the micro-batches may differ.
+  // Compares times per token, because the tokens of a step may differ.
   const auto saved = [&](double Step::*part) {
     return other->step.*part / (other->step.tokens_per_s * other->step.seconds) -
            best.step.*part / (best.step.tokens_per_s * best.step.seconds);

@@ -1,4 +1,4 @@
-// Which layout trains a run fastest: all that divide, those that fit, by their predicted speed.
+// Searches for the layout that trains a run fastest: predicts the speed of every layout that divides the run and fits into memory.
 #pragma once
 
 #include <functional>
@@ -28,24 +28,25 @@ struct Found {
 struct Search {
   Cluster cluster;
   std::int64_t seq_len = 0, global_batch = 0;
-  std::int64_t experts = 1;                          // of a layer; 1: none to share out
-  std::size_t memory_bytes = 0;                      // that a GPU has for all of it
-  std::function<bool(const LayoutChoice&)> divides;  // whether the run itself would take it
+  std::int64_t experts = 1;                          // experts of a layer; 1: no mixture of experts
+  std::size_t memory_bytes = 0;                      // memory of a GPU
+  std::function<bool(const LayoutChoice&)> divides;  // whether a run would accept the layout
   std::function<std::size_t(const LayoutChoice&)> memory_of;
   std::function<Step(const LayoutChoice&)> step_of;
 };
 
-// Best first. Layers and sequences are cut within a node alone; experts are shared out over all that divides them and the shards.
-// What keeps more is faster on the same mesh, so of weights and gradients the first choice that fits is taken, and activations
-// are computed again only where something does not fit.
+// Returns the layouts, fastest first. The tensor and context axes stay within a node. The expert axis takes every size that divides both
+// the experts and the shard axis. On the same mesh, a layout that keeps more in memory is faster, so the search takes the first choice
+// of weights and gradients that fits, and tries activation checkpointing only if the best choice does not fit without it.
 std::vector<Found> search_layouts(const Search& search);
 
-// "shard 8 x context 4"; "one GPU".
+// Describes the mesh: "shard 8 x context 4", or "one GPU".
 std::string mesh_text(const parallel::Mesh& mesh);
-// The rest: "weights kept, gradients whole, checkpointing none".
+// Describes the other choices: "weights kept, gradients whole, checkpointing none".
 std::string keeps_text(const LayoutChoice& choice);
 
-// In a sentence, why the first is better than the best of another kind: on other axes, or keeping something else.
+// Returns a sentence that compares the first layout with the fastest layout of another kind: one that uses other axes or keeps other
+// things in memory.
 std::string why_first(const std::vector<Found>& found);
 
 }  // namespace octet::plan

@@ -11,12 +11,12 @@ namespace octet::plan {
 namespace {
 
 struct Role {
-  std::string_view ending;  // of a linear's name
+  std::string_view ending;  // how the linear's name ends
   const char* name;
   Producer x, g;
   bool residual;
 };
-// The blocks of models/, Attention, Mlp, GeluMlp and HeadLoss of nn/ say the same in arithmetic.
+// This table repeats what the blocks in models/ and Attention, Mlp, GeluMlp and HeadLoss in nn/ do.
 constexpr Role kRoles[] = {
     {".self_attn.q_proj.fused", "qkv", Producer::norm, Producer::rope_backward, false},
     {".self_attn.o_proj", "o", Producer::none, Producer::norm_backward, true},
@@ -33,8 +33,8 @@ constexpr Role kRoles[] = {
 }  // namespace
 
 std::vector<LinearKind> linear_kinds(models::Decoder& model) {
-  demand(model.config().experts == 0, ExitCode::config, "octet advise knows no mixtures of experts (num_local_experts = ",
-         model.config().experts, "): `octet compare` measures their recipes");
+  demand(model.config().experts == 0, ExitCode::config, "octet advise does not support mixtures of experts (num_local_experts = ",
+         model.config().experts, "). Use `octet compare` to measure recipes for this model");
   std::vector<LinearKind> kinds;
   for (const nn::Linear* linear : model.linears()) {
     const std::string pattern = models::kind_pattern(linear->name());
@@ -47,7 +47,8 @@ std::vector<LinearKind> linear_kinds(models::Decoder& model) {
         std::find_if(std::begin(kRoles), std::end(kRoles), [&](const Role& r) { return pattern.ends_with(r.ending); });
     require(role != std::end(kRoles), "plan: no kind for linear ", linear->name());
     const Shape shape = linear->weight().cut.global();
-    // Beside a feed-forward layer, attention's output has that one's gradient: nobody makes codes of it for a second linear.
+    // With a parallel residual, attention's output linear has the same gradient as the feed-forward layer's. The norm writes its codes
+    // only once, for the feed-forward layer, so this linear casts the gradient itself.
     const bool shares_gradient = model.config().parallel_residual && role->name == std::string_view("o");
     kinds.push_back({.name = role->name,
                      .pattern = pattern,

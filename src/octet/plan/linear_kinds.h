@@ -1,4 +1,4 @@
-// The linears of a model by kind: what the layers of one kind share, and the ops that make their operands.
+// Groups the linears of a model by kind. The linears of a kind have the same shape and the same ops that make their operands.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +9,33 @@
 
 namespace octet::plan {
 
-// The op before a linear, which writes codes of its result in the place of values where it can.
+// The op that produces an operand of a linear. It writes FP8 codes instead of values if it can.
 enum class Producer : std::uint8_t {
-  none,           // values that exist: the linear casts them itself
-  norm,           // forward
-  swiglu,         // forward
-  gelu,           // forward
-  rope_backward,  // of packed QKV
-  norm_backward,  // writes codes beside its values, which the residual stream needs
+  none,           // the values already exist and the linear casts them itself
+  norm,           // norm forward
+  swiglu,         // SwiGLU forward
+  gelu,           // GELU forward
+  rope_backward,  // RoPE backward of packed QKV
+  norm_backward,  // norm backward; writes codes and values, because the residual stream needs the values
   swiglu_backward,
   gelu_backward,
 };
 
 struct LinearKind {
   std::string name;     // "qkv", "o", "gate_up", "up", "down", "head"
-  std::string pattern;  // of its layers' names, as precision.skip takes it: "model.layers.*.self_attn.o_proj"
-  std::int64_t out = 0, in = 0;
-  std::int64_t layers = 0;  // linears of this kind
-  Producer x = Producer::none, g = Producer::none;
-  bool residual = false;    // adds to the residual stream
+  std::string pattern;  // pattern of the layers' names for precision.skip: "model.layers.*.self_attn.o_proj"
+  std::int64_t out = 0, in = 0;  // shape of the weight [out, in]
+  std::int64_t layers = 0;       // number of linears of this kind
+  Producer x = Producer::none, g = Producer::none;  // producers of the input X and of the output gradient G
+  bool residual = false;                            // the output is added to the residual stream
   bool bias = false;
-  bool quantisable = true;  // dims that FP8 takes; else its layers are in BF16 in every recipe
+  bool quantisable = true;  // false: FP8 does not support the dims, so the layers stay in BF16 in every recipe
 };
 
-// In the order of the forward pass, the head last.
+// Returns the kinds in the order of the forward pass; the head is last. Throws Error{config} for a mixture of experts.
 std::vector<LinearKind> linear_kinds(models::Decoder& model);
 
-// How many linears of each kind the model's recipe computes in FP8.
+// Returns the number of linears of each kind that the model's recipe computes in FP8.
 std::vector<std::int64_t> fp8_layers(models::Decoder& model, const std::vector<LinearKind>& kinds);
 
 }  // namespace octet::plan

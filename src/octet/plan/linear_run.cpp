@@ -10,7 +10,7 @@
 namespace octet::plan {
 namespace {
 
-// Every linear given is wanted in the recipe's precision.
+// The recipe without its skip list, so that the linear has the recipe's precision.
 Recipe everywhere(const Recipe& recipe) {
   Recipe result = recipe;
   result.skip.clear();
@@ -21,7 +21,7 @@ Recipe everywhere(const Recipe& recipe) {
 
 std::int64_t tokens_at_a_time(const LinearKind& kind, const LinearSetting& setting) {
   if (kind.name != "head") return setting.tokens();
-  constexpr std::int64_t kLogits = std::int64_t{1} << 29;  // as nn::HeadLoss cuts a micro-batch on a GPU
+  constexpr std::int64_t kLogits = std::int64_t{1} << 29;  // logits of a chunk of nn::HeadLoss on a GPU
   return std::min(setting.tokens(), std::max<std::int64_t>(128, kLogits / kind.out / 128 * 128));
 }
 
@@ -99,7 +99,8 @@ void LinearRun::micro_batch() {
   const ArenaScope kept(stash_);
   const ArenaScope temporaries(scratch_);
   const nn::Scope scope = scope_of_run();
-  // The first micro-batch of a step writes the weight's gradient, the others add to it.
+  // The first micro-batch of a step overwrites the weight's gradient and the others add to it. With several micro-batches, this one
+  // stands for the others.
   linear_.weight().grad_is_stale = setting_.micro_batches == 1;
   nn::LinearSaved saved;
   forward(scope, saved);

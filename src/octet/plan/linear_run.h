@@ -1,5 +1,5 @@
-// One linear of a model with the ops that make its operands: what a micro-batch runs for it, and what an optimizer step does.
-// The meta device counts it, for a prediction; a GPU runs it, to be timed.
+// Runs one linear of a model and the ops that make its operands, as a micro-batch and an optimizer step do. The meta device counts the
+// work, for a prediction; a GPU runs it, for a measurement.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@ namespace octet::plan {
 struct LinearSetting {
   models::DecoderConfig model;
   std::int64_t batch = 1, seq_len = 0;
-  std::int64_t micro_batches = 1;  // of an optimizer step
+  std::int64_t micro_batches = 1;  // micro-batches of an optimizer step
   parallel::Storage storage;
   std::int64_t tokens() const { return batch * seq_len; }
 };
 
-// Tokens that a linear multiplies at a time: the micro-batch, but the head's chunk.
+// The tokens that a linear multiplies at a time: a whole micro-batch, or a chunk of it if the linear is the head.
 std::int64_t tokens_at_a_time(const LinearKind& kind, const LinearSetting& setting);
 
 class LinearRun {
@@ -26,29 +26,29 @@ class LinearRun {
   struct Capacity {
     std::size_t stash = 0, scratch = 0;
   };
-  // The linear computes as `recipe` does, whatever its skip list and head say. Operands are random.
+  // The linear computes in the precision of `recipe`, even if the recipe's `skip` or `head` leaves it in BF16. Operands are random.
   LinearRun(Queue& queue, const LinearKind& kind, const Recipe& recipe, const LinearSetting& setting, Capacity capacity);
 
-  // Forward and backward of tokens_at_a_time().
+  // Runs forward and backward for tokens_at_a_time() tokens.
   void micro_batch();
-  // The weight's codes, made anew.
+  // Casts the weight again.
   void cast_weight();
-  // Delayed scales follow what has run, as after an optimizer step: with scales of 1 codes would be poor in bits, and a GPU
-  // faster.
+  // Updates delayed scales as after an optimizer step. With the initial scales of 1, the codes would use few bits, and a GPU computes
+  // faster on such data.
   void update_scales();
 
   Arena& scratch() { return scratch_; }
-  // What a device must give for what has run so far.
+  // The memory that the calls so far needed.
   Capacity used() const { return {stash_.high_water(), scratch_.high_water()}; }
 
  private:
   struct Sources {
-    Tensor x;         // of the producer of X: [T, in], or [T, 2 in] for SwiGLU
-    Tensor g;         // of the producer of G: [T, out], or [T, out / 2] for SwiGLU, which reads gate_up, too
-    Tensor gate_up;   // [T, out]: what SwiGLU or GELU has made X of
-    Tensor statistics_x, statistics_g;  // of the norms
-    Tensor residual;  // [T, out]: the residual stream, of linears that add to it
-    Tensor gradient;  // [T, out]: values of G
+    Tensor x;         // [T, in], or [T, 2 in] for SwiGLU: input of the op that produces X
+    Tensor g;         // [T, out], or [T, out / 2] for SwiGLU: gradient that the op that produces G reads
+    Tensor gate_up;   // [T, out]: the forward input of SwiGLU or GELU, which its backward reads
+    Tensor statistics_x, statistics_g;  // statistics of the norms
+    Tensor residual;  // [T, out]: the residual stream, if the linear adds to it
+    Tensor gradient;  // [T, out]: the values of G
     Tensor y, gx;
     Tensor table, positions;
   };
@@ -73,7 +73,7 @@ class LinearRun {
   std::uint32_t draws_ = 0;
 };
 
-// What a meta device counts that stands for a GPU, a profile each.
+// The ops of a micro-batch and of the weight's cast, counted on a meta device that stands for a GPU.
 struct LinearOps {
   std::vector<OpTime> micro_batch, weight;
   LinearRun::Capacity capacity;

@@ -1,4 +1,4 @@
-// The memory plan in words.
+// Prints a memory plan.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace octet::plan {
 
-// A line per category with bytes and GiB, and the total.
+// A line for each category with exact and rounded bytes, and a line with the total.
 std::string memory_table(const std::array<std::size_t, kMemoryCategories>& bytes);
 
 }  // namespace octet::plan

@@ -6,20 +6,20 @@
 namespace octet::plan {
 namespace {
 
-// cuDNN is slower on short sequences. Its time is taken as a part for each pair of tokens and one for each byte of its operands,
-// the same on every Hopper GPU; fitted to 490 and 403 TFLOP/s at 8192 tokens, 360 and 244 at 1024, in a skeleton of the step of
-// 8B (its products and attention alone) on an H200, 2026-11-20.
+// cuDNN's attention is slower on short sequences, so its time has a term for the operations and a term for the bytes of its operands.
+// The byte rates are used for every Hopper GPU. They are fitted to measurements on an H200 in the skeleton of an 8B step (only its
+// products and attention): forward 490 TFLOP/s and backward 403 TFLOP/s at 8192 tokens, forward 360 and backward 244 at 1024.
 constexpr double kAttentionForwardBytesPerSecond = 2.9e12, kAttentionBackwardBytesPerSecond = 1.06e12;
 
-// The share of its ceiling that an op reaches in a step of 8B: from "Where a token's time goes" in
-// docs/measurements/h200-one-gpu.md (RMSNorm's backward after the last change tried there); products in BF16 from the head there
-// and the row 8b-bf16, those with scales by row or block from the skeleton in h200-ceilings.md. Products reach more than theirs,
-// which are means that hold last waves already.
+// The fraction of its ceiling that an op reaches in an 8B step. Sources in docs/measurements/: most ops from "Where a token's time goes"
+// in h200-one-gpu.md (RMSNorm backward after the last change there); BF16 products from the head there and the row 8b-bf16; products with
+// scales by row or block from the skeleton in h200-ceilings.md. Products exceed their ceilings, because the ceilings are means that
+// already include partly filled last waves.
 struct Share {
   std::string_view op;
   double of_ceiling = 1;
 };
-constexpr double kOtherShare = 0.8;  // of ops without a line
+constexpr double kOtherShare = 0.8;  // for ops that are not in the table
 constexpr Share kShares[] = {
     {"gemm bf16", 1.06},
     {"gemm fp8 fast", 1.065},
@@ -28,7 +28,7 @@ constexpr Share kShares[] = {
     {"gemm fp8 row precise", 1.09},
     {"gemm fp8 1x128 128x128", 1.12},
     {"gemm fp8 1x128 1x128", 1.0},
-    {"gemm fp32", 0.35},  // a router's, which memory bounds: 0.27 and 0.48 in Mixtral's step, 2026-11-22
+    {"gemm fp32", 0.35},  // products of a router, which memory bounds; measured in Mixtral's step: 0.27 and 0.48
     {"attention_forward", 0.83},
     {"attention_backward", 0.845},
     {"swiglu_forward", 0.78},
@@ -53,7 +53,7 @@ bool is_math(std::string_view op) { return is_product(op) || op.starts_with("att
 }  // namespace
 
 double op_seconds(const Cluster& cluster, const Spans& spans, std::string_view op, const Work& work) {
-  if (op == "wait for ranks") return 0;  // a mark in profiles, nothing that runs
+  if (op == "wait for ranks") return 0;  // only a mark in profiles
   if (!work.group.empty()) return exchange_seconds(cluster.gpu, find_span(spans, work.group), work.bytes, work.joins);
   const Machine& machine = cluster.gpu.machine;
   const Share share = share_of(op);

@@ -1,5 +1,5 @@
-// The time of a step on one GPU of a cluster, from what the meta device has counted of it (docs/plan.md says how, and what of it
-// is measured and what assumed).
+// Predicts the time of a step on one GPU of a cluster from the work that the meta device counted. docs/plan.md explains the model and
+// which of its numbers are measured and which are assumed.
 #pragma once
 
 #include <span>
@@ -9,37 +9,39 @@
 
 namespace octet::plan {
 
-// What of a hidden second of exchanges costs nothing; the rest is what NCCL's kernels take of multiprocessors and memory from the
-// computation. The least squares of six rows of two H200 (docs/plan.md); tests/app/plan_rows_test.cpp fits it again.
+// The fraction of a hidden collective's time that costs nothing. The rest slows the computation, because NCCL's kernels take
+// multiprocessors and memory bandwidth from it. Fitted by least squares to six runs on two H200 GPUs (docs/plan.md);
+// tests/app/plan_rows_test.cpp repeats the fit.
 inline constexpr double kOverlap = 0.42;
 
-// One call in the midst of a step.
+// The time of one call of an op within a step.
 //   product    launch + max(flops / (rate x share x fill), bytes / copy); fill as in time_model.h
-//   attention  launch + flops / (rate x share) + bytes / what cuDNN makes of its operands
-//   exchange   cluster.h
+//   attention  launch + flops / (rate x share) + bytes / (rate at which cuDNN reads and writes its operands)
+//   exchange   exchange_seconds() in cluster.h
 //   other      launch + bytes / (copy x share)
 double op_seconds(const Cluster& cluster, const Spans& spans, std::string_view op, const Work& work);
 
 enum class Bound : std::uint8_t { compute, memory, nvlink, network };
 std::string_view name_of(Bound bound);
 
-// Of a step and one GPU.
+// The prediction for a step of one GPU.
 struct Step {
   double seconds = 0;
   double compute_s = 0;  // products and attention
-  double memory_s = 0;   // everything else that computes
-  double waited_s = 0;   // the computation waits for exchanges, or they run on its queue
-  double exposed_s = 0;  // waited_s and what the hidden ones cost: waited_s + (1 - kOverlap) (wire_s - waited_s)
-  double wire_s = 0;     // exchanges, hidden ones, too
+  double memory_s = 0;   // all other computation, which is bound by memory
+  double waited_s = 0;   // the computation waits for collectives, or they run on its queue
+  double exposed_s = 0;  // cost of collectives: waited_s + (1 - kOverlap) (wire_s - waited_s)
+  double wire_s = 0;     // all collectives, including hidden ones
   double flops = 0, fp8_flops = 0, memory_bytes = 0;
   Sent sent;
   Bound bound = Bound::compute;
   double tokens_per_s = 0;
-  double model_flops_per_s = 0;  // as MFU counts them
+  double model_flops_per_s = 0;  // operations that MFU counts
 };
 
-// `seconds`: of the two queues beside each other, each op as long as op_seconds() says. `tokens` of this GPU in the step, and the
-// operations that MFU counts for each.
+// Computes the prediction. `compute` and `wire` are the profiles of the computation and communication queues. `seconds` is the time of
+// the step when both queues run concurrently and each op takes op_seconds(). `tokens` is the number of tokens of this GPU in the step,
+// and `flops_per_token` the operations that MFU counts for each.
 Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime> compute, std::span<const OpTime> wire,
              double seconds, double tokens, double flops_per_token);
 

@@ -8,7 +8,7 @@
 namespace octet::plan {
 namespace {
 
-// The tile of Hopper's large products, and the shortest piece of K that is worth a sum afterwards.
+// The tile of large products on Hopper, and the shortest piece of K for which a split along K is worth the extra sum.
 constexpr std::int64_t kTileM = 128, kTileN = 256, kPieceK = 512;
 
 bool is_product(const OpTime& op) { return std::string_view(op.op).starts_with("gemm "); }
