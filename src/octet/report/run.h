@@ -1,4 +1,4 @@
-// A run as its files tell it.
+// Reads the files of a run.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace octet::report {
 
 struct Run {
   telemetry::RunInfo info;
-  std::vector<telemetry::StepMetrics> metrics;   // steps strictly ascending
-  std::vector<telemetry::HealthSample> health;   // steps ascending; empty without FP8
-  std::int64_t broken_lines = 0;                 // lines passed over while reading
+  std::vector<telemetry::StepMetrics> metrics;   // in strictly ascending order of steps
+  std::vector<telemetry::HealthSample> health;   // in ascending order of steps; empty without FP8
+  std::int64_t broken_lines = 0;                 // lines that could not be parsed and were skipped
 };
 
-// Reads `directory`/metrics.jsonl, and run.json and fp8_health.jsonl where there are any. A run without run.json is named
-// after its folder. Where a step comes twice, the later record counts. Throws Error{data} "PATH: reason" when there is no
-// metrics.jsonl or it holds no record.
+// Reads `directory`/metrics.jsonl, and run.json and fp8_health.jsonl if they exist. A run without a run.json gets the name of its
+// folder. If a step occurs twice, because training went back, the later records replace the earlier ones. Throws Error{data} "PATH:
+// reason" if there is no metrics.jsonl or it holds no step.
 Run read_run(const std::filesystem::path& directory);
 
 }  // namespace octet::report

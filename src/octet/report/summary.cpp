@@ -46,7 +46,7 @@ nlohmann::ordered_json number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
 }
 
-// Whether some name has rows on several numbers of ranks; if so labels say them.
+// Sets the labels. Returns whether some name was run on several numbers of ranks; the labels then include the ranks.
 bool label_rows(std::vector<Row>& rows) {
   const bool scales = std::any_of(rows.begin(), rows.end(), [&](const Row& a) {
     return std::any_of(rows.begin(), rows.end(), [&](const Row& b) {
@@ -59,7 +59,7 @@ bool label_rows(std::vector<Row>& rows) {
   return scales;
 }
 
-// Of each number of ranks the first row of that name. A baseline that was run on one number serves all rows.
+// Makes the first row named `name` on each number of ranks a baseline. A single baseline serves all rows.
 void assign_baselines(std::vector<Row>& rows, std::string_view name) {
   std::vector<std::size_t> baselines;
   const auto on = [&](std::int64_t processes) {
@@ -80,7 +80,7 @@ void assign_baselines(std::vector<Row>& rows, std::string_view name) {
   }
 }
 
-// That of the run of the same name on the fewest ranks; a repeat is no run of its own.
+// Row::decrease_pct. Repeats are ignored.
 double decrease_pct(const std::vector<Row>& rows, const Row& row) {
   const Row* fewest = &row;
   for (const Row& other : rows) {
@@ -111,7 +111,7 @@ Summary summarize(const Run& run) {
     summary.final_loss = last.loss;
   }
   const auto steps = static_cast<double>(summary.steps);
-  // The first steps pay for first touches and for filling caches.
+  // Leaves out the first tenth of the steps, which are slower: they touch memory and fill caches for the first time.
   const auto settled = [&](auto&& get) {
     const double value = median(finite_values(run, 0.1 * steps, get));
     return std::isnan(value) ? median(finite_values(run, -1, get)) : value;
@@ -127,7 +127,7 @@ Summary summarize(const Run& run) {
   summary.eval_loss = evaluations.empty() ? kUnknown : evaluations.back();
   const auto memory = finite_values(run, -1, [](const StepMetrics& m) { return m.memory_peak_gib; });
   summary.memory_peak_gib = memory.empty() ? kUnknown : *std::max_element(memory.begin(), memory.end());
-  // A line's time is the mean over the steps since the line before.
+  // The time in a line is the mean over the steps since the line before.
   std::int64_t previous = 0;
   for (const StepMetrics& line : run.metrics) {
     if (std::isfinite(line.step_time_s)) summary.train_time_s += line.step_time_s * static_cast<double>(line.step - previous);
@@ -199,7 +199,8 @@ std::string render_text(const Comparison& comparison) {
     lines.back().insert(lines.back().end(), {text_number(s.initial_eval_loss, 4), text_percent(row.initial_eval_loss_pct, 2)});
   }
   const std::string spread = spread_sentence(comparison);
-  const char* const before = "before step 1: held-out loss of the weights that a run goes on from; higher: than in BF16.\n";
+  const char* const before =
+      "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n";
   return text_table(lines) + (initial ? before : "") + (spread.empty() ? "" : spread + "\n");
 }
 

@@ -10,7 +10,7 @@
 
 namespace octet::report {
 namespace {
-// The length of the UTF-8 sequence that `text` begins with, 0 when it is none (RFC 3629).
+// The length of the UTF-8 sequence at the start of `text`, or 0 if it is invalid (RFC 3629).
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto follows = [&](std::size_t i) { return (byte(i) & 0xC0) == 0x80; };
@@ -101,7 +101,7 @@ bool Scale::shows(double value) const { return std::isfinite(value) && (kind_ ==
 
 double Scale::operator()(double value) const {
   const double share = kind_ == ScaleKind::linear ? (value - low_) / (high_ - low_) : std::log(value / low_) / std::log(high_ / low_);
-  // Far outside, SVG renderers lose precision; a few panels away is as good.
+  // Clamps values far outside the panel, because SVG renderers lose precision there.
   return from_ + std::clamp(share, -4.0, 5.0) * (to_ - from_);
 }
 
@@ -150,7 +150,7 @@ std::string tick_label(double value, std::span<const double> ticks) {
     return fmt::format("{:.{}f}{}", value / unit, decimals(distance / unit), name);
   }
   if (std::abs(value) < 1e-4) return fmt::format("{:.2g}", value);
-  // Ticks of a logarithmic axis differ in size: each has the decimals it needs.
+  // Ticks of a logarithmic axis differ in magnitude, so each gets the decimals that it needs.
   return fmt::format("{:.{}f}", value, std::max(decimals(std::abs(value)), std::min(decimals(distance), decimals(std::abs(value)) + 1)));
 }
 
@@ -196,7 +196,8 @@ std::vector<Point> smooth(std::span<const Point> points, double width) {
   const auto count = static_cast<std::ptrdiff_t>(points.size());
   for (std::ptrdiff_t i = 0; i < count; ++i) {
     if (!std::isfinite(points[static_cast<std::size_t>(i)].y)) continue;
-    // At the start, where a loss falls steeply, the window shrinks on both sides, or it would pull the curve down.
+    // Near the ends, shrinks the window on both sides, so that it stays centred. Otherwise the steep fall of a loss at the start would pull
+    // the curve down.
     const std::ptrdiff_t before = std::min(reach, i);
     const std::ptrdiff_t after = std::min(before, count - 1 - i);
     double sum = 0, total = 0;

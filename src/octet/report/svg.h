@@ -1,4 +1,4 @@
-// The small parts of a chart: escaped text, ticks, a scale from values to pixels, paths.
+// Building blocks of charts: escaped text, ticks, scales from values to pixels, and paths.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace octet::report {
 
-// For text and quoted attributes of HTML and SVG. Bytes that are not UTF-8 become U+FFFD; control characters are dropped.
+// Escapes text for elements and quoted attributes of HTML and SVG. Invalid UTF-8 becomes U+FFFD; control characters are dropped.
 std::string escape(std::string_view text);
 
 struct Point {
@@ -20,13 +20,14 @@ enum class ScaleKind { linear, logarithmic };
 // Maps [low, high] to [from, to] pixels, linearly in the value or in its logarithm.
 class Scale {
  public:
-  // Any input gives a usable scale: an empty, reversed, non-finite or (logarithmic) non-positive range is widened.
+  // Every input gives a usable scale: a range that is empty, reversed, not finite, or not positive (logarithmic) is replaced by one that
+  // can be shown.
   Scale(ScaleKind kind, double low, double high, double from, double to);
   double operator()(double value) const;
-  bool shows(double value) const;  // finite and, on a logarithmic scale, positive
+  bool shows(double value) const;  // whether the value is finite and, on a logarithmic scale, positive
   double low() const { return low_; }
   double high() const { return high_; }
-  // About `count` round values within the range.
+  // Returns about `count` round values within the range.
   std::vector<double> ticks(int count) const;
 
  private:
@@ -34,19 +35,19 @@ class Scale {
   double low_, high_, from_, to_;
 };
 
-// Round values in [low, high] a step of 1, 2, 2.5 or 5 times a power of ten apart.
+// Returns about `count` round values in [low, high], whose distance is 1, 2, 2.5 or 5 times a power of ten.
 std::vector<double> nice_ticks(double low, double high, int count);
-// As many decimals as the ticks' distance needs; "12K" and "3M" for large numbers.
+// Formats a tick with as many decimals as the distance of the ticks needs, and large numbers as "12K" or "3M".
 std::string tick_label(double value, std::span<const double> ticks);
 
-// "M1 2L3 4..." in pixels with one decimal; points that a scale does not show leave a gap.
+// Returns the data of an SVG path, "M1 2L3 4...", in pixels with one decimal. Points that a scale does not show leave a gap.
 std::string path_data(std::span<const Point> points, const Scale& x, const Scale& y);
 
-// At most `limit` points: the means of equal ranges of consecutive points. Values not finite are left out.
+// Returns at most `limit` points: the means of equal ranges of consecutive points. Values that are not finite are left out.
 std::vector<Point> thin(std::span<const Point> points, std::size_t limit);
-// A Gaussian mean over the neighbours: a centred window, so that nothing lags. `width` is the deviation in points.
+// Smooths with a Gaussian of standard deviation `width`, in points. The window is centred, so the curve does not lag.
 std::vector<Point> smooth(std::span<const Point> points, double width);
-// The q-quantile of the finite values; NaN when there are none.
+// Returns the q-quantile of the finite values, or NaN if there are none.
 double quantile(std::vector<double> values, double q);
 
 }  // namespace octet::report
