@@ -66,7 +66,7 @@ TEST_F(CorpusOfModel, OfAnotherTokenizerIsRefused) {
   write_tokenizer("other", data::metaspace_json());
   prepare("other");
   EXPECT_TRUE(refused(train(), 76, "corpus.json: prepared with tokenizer other, but the model's is published/tokenizer.json; 26",
-                      " ids stand for other texts", "--tokenizer published"));
+                      " ids stand for different texts", "--tokenizer published"));
 }
 
 // In other bytes, and with a token that the model was given later.
@@ -80,7 +80,7 @@ TEST_F(CorpusOfModel, OfTheSameTokenizerInAnotherFormIsTaken) {
   EXPECT_TRUE(trains_in_silence());
   // Merges of another training, which in so small a vocabulary are few.
   write_tokenizer("published", data::byte_level_json({"t h", "th e", "e r", "i n", "Ġ the", "o u", "ou r"}));
-  EXPECT_TRUE(warns(train(), "published/tokenizer.json; 7 of 265 ids stand for other texts"));
+  EXPECT_TRUE(warns(train(), "published/tokenizer.json; 7 of 265 ids stand for different texts"));
 }
 
 TEST_F(CorpusOfModel, OfATokenizerThatHasGoneIsJudgedByItsSize) {
@@ -129,7 +129,7 @@ TEST_F(CorpusOfResume, IsTheOneOfTheCheckpoint) {
   const std::string before = read_file(run_ / "out/checkpoints/step-00000003/manifest.json");
   const std::string sum = json_of(read_file(run_ / "corpus.json"))["bin_xxh3"];
   replace();
-  EXPECT_TRUE(refused(resume(), 76, "octet: corpus: another corpus than the one that out/checkpoints/step-00000003 was trained on",
+  EXPECT_TRUE(refused(resume(), 76, "octet: corpus: not the corpus that out/checkpoints/step-00000003 was trained on",
                       "then 24 documents", sum, "run.output_dir", "--resume none"));
   EXPECT_TRUE(refused(resume("--resume out/checkpoints/step-00000003 --run.output_dir=branch"), 76, "octet: corpus: "));
   EXPECT_TRUE(refused(resume("--data.source.0.path=./corpus.bin"), 76, "octet: corpus: "));

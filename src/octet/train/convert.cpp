@@ -26,7 +26,7 @@ using parallel::Parameter;
 
 constexpr int kConfigDepth = 32;
 
-// Which tensors become codes: those of the linears of the blocks.
+// Decides which tensors become FP8 codes: with WeightType::fp8, the weights of all linears but the head.
 class Fp8Choice {
  public:
   Fp8Choice(models::Decoder& model, WeightType type) {
@@ -40,7 +40,7 @@ class Fp8Choice {
   std::set<const Parameter*> chosen_;
 };
 
-// The modules that a reader would take for quantised linears if nobody said that they are not.
+// The matrices that stay in floating point. config.json must list them, because a reader would expect all linears to be quantised.
 std::vector<std::string> plain_modules(const DescribedModel& described, const Fp8Choice& is_fp8) {
   const std::string suffix = ".weight";
   std::vector<std::string> names;
@@ -48,7 +48,7 @@ std::vector<std::string> plain_modules(const DescribedModel& described, const Fp
     if (entry.shape.rank() != 2 || is_fp8(entry) || !entry.external.ends_with(suffix)) continue;
     names.push_back(entry.external.substr(0, entry.external.size() - suffix.size()));
   }
-  // A tied head is no tensor of the files, but a linear of whoever reads them.
+  // A tied head has no tensor in the files, but readers make a linear of it, so it is listed too.
   for (const std::string& tensor : models::ignorable_names(described.model->config())) {
     if (tensor.find('*') == std::string::npos && tensor.ends_with(suffix))
       names.push_back(tensor.substr(0, tensor.size() - suffix.size()));
@@ -56,11 +56,11 @@ std::vector<std::string> plain_modules(const DescribedModel& described, const Fp
   return names;
 }
 
-// What is to be converted.
+// The model to convert.
 struct Source {
   virtual ~Source() = default;
   virtual const models::DecoderConfig& config() const = 0;
-  // config.json before its dtype and quantisation are set.
+  // The config.json without its new dtype and quantisation.
   virtual Json config_json() const = 0;
   virtual void write_weights(const fs::path& to, DescribedModel& model, const checkpoint::OutputForm& form,
                              const Fp8Choice& is_fp8) const = 0;
@@ -72,7 +72,7 @@ class DirectorySource : public Source {
     const std::string source = (path / "config.json").string();
     const std::string text = read_file(path / "config.json");
     config_ = models::parse_config(checkpoint::parse_json(text, source, kConfigDepth), source);
-    json_ = json_of(text);  // in the order of the file
+    json_ = json_of(text);  // keeps the order of the file
   }
   const models::DecoderConfig& config() const override { return config_; }
   Json config_json() const override {
@@ -105,7 +105,7 @@ class CheckpointSource : public Source {
   explicit CheckpointSource(const fs::path& path) : reader_(checkpoint::Reader::open(path)) {
     const std::string source = (path / "manifest.json").string();
     config_ = models::parse_config(reader_.meta().value("model", nlohmann::json()), source);
-    config_ = with_token_ids(config_, tokenizer_of_model(path, config_));  // an early version's does not have them
+    config_ = with_token_ids(config_, tokenizer_of_model(path, config_));  // checkpoints of early versions lack the ids
   }
   const models::DecoderConfig& config() const override { return config_; }
   Json config_json() const override { return models::config_json(config_, DType::bf16); }
@@ -125,7 +125,7 @@ class CheckpointSource : public Source {
   }
 
  private:
-  // All that is missing, extra or of another shape, at once.
+  // Throws one error that lists all missing, unexpected and misshapen tensors.
   void check(DescribedModel& model) const {
     const auto device = make_device(DeviceKind::meta);
     const auto queue = device->make_queue();
@@ -151,7 +151,7 @@ std::unique_ptr<Source> open_source(const fs::path& path) {
 
 Json config_of(const Source& source, const DescribedModel& model, const Fp8Choice& is_fp8, WeightType type) {
   Json json = source.config_json();
-  // transformers 5 calls it dtype.
+  // transformers 5 writes "dtype", earlier versions "torch_dtype".
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = type == WeightType::fp32 ? "float32" : "bfloat16";
   if (type == WeightType::fp8) json["quantization_config"] = checkpoint::block_fp8_config(plain_modules(model, is_fp8));
   return json;
@@ -177,7 +177,7 @@ Converted convert_model(const fs::path& path, const ConvertOptions& options) {
   write_file_atomically(output.path() / "config.json", config_of(*source, model, is_fp8, options.type).dump(2) + "\n");
   copy_generation_config(generation_config_of_model(path), output.path());
   const std::string tokenizer = tokenizer_of_model(path, source->config());
-  // A directory need not hold one; where a run's has gone, copy_tokenizer says so.
+  // A model directory may have no tokenizer. If the tokenizer of a run has been deleted, copy_tokenizer() warns.
   if (tokenizer != path.string() || data::tokenizer_file(tokenizer)) copy_tokenizer(tokenizer, output.path());
   output.finish();
 

@@ -1,4 +1,4 @@
-// From model directories and checkpoints to model directories, tensor by tensor: nothing is trained, and no model is in memory.
+// Converts a model directory or a checkpoint to a model directory. Works tensor by tensor and never holds the whole model in memory.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace octet::train {
 
-// A model that is described and has no memory, for the names and shapes of its tensors. The names point into it.
+// A model without memory, for the names and shapes of its tensors. `names` points into `model`.
 struct DescribedModel {
   explicit DescribedModel(const models::DecoderConfig& config);
   std::unique_ptr<models::Decoder> model;
@@ -23,7 +23,7 @@ struct DescribedModel {
 enum class WeightType : std::uint8_t { bf16, fp32, fp8 };
 
 struct ConvertOptions {
-  std::filesystem::path output;  // a new directory
+  std::filesystem::path output;  // the directory to create
   WeightType type = WeightType::bf16;
   std::int64_t max_shard_bytes = checkpoint::kMaxShardBytes;
   std::function<void(std::int64_t bytes, std::int64_t of)> progress = {};
@@ -31,17 +31,17 @@ struct ConvertOptions {
 
 struct Converted {
   std::int64_t parameters = 0;
-  std::int64_t fp8_matrices = 0;
-  std::vector<std::string> ragged;  // of those the ones whose dims are no multiples of 128
+  std::int64_t fp8_matrices = 0;    // matrices written in FP8
+  std::vector<std::string> ragged;  // names of FP8 matrices with a dim that is not a multiple of 128
 };
 
-// Writes the model of a Hugging Face directory, in any form that ModelWeights reads, or of a checkpoint:
-//   - weights in BF16 (to nearest even) or F32; with fp8 the linears of the blocks as E4M3 codes with 128 x 128 scales, as the
-//     recipe fp8_block casts weights, each tensor of the directory on its own;
-//   - config.json: a checkpoint's as the family writes it, a directory's as it was but for the dtype and quantization_config;
-//   - generation_config.json of the directory (or the one that the run began with) and its tokenizer's files.
-// The directory appears complete or not at all. Throws Error{data} for what is missing, extra or misshapen, all at once, and
-// Error{config} where the output exists.
+// Converts `source`, a Hugging Face directory (in any form that ModelWeights reads) or a checkpoint. Writes:
+//   - the weights in BF16 (rounded to nearest even) or F32. With WeightType::fp8, the linears of the blocks are E4M3 codes with 128 x 128
+//     scales, cast like weights of the recipe fp8_block, each tensor of the directory separately; the other weights are BF16;
+//   - config.json: of a directory, its own with a new dtype and quantization_config; of a checkpoint, as the model family writes it;
+//   - generation_config.json and the tokenizer's files of the directory, or of the directory with which the checkpoint's run began.
+// The output directory appears only when it is complete. Throws one Error{data} that lists all missing, unexpected and misshapen tensors,
+// and Error{config} if the output already exists.
 Converted convert_model(const std::filesystem::path& source, const ConvertOptions& options);
 
 }  // namespace octet::train

@@ -1,4 +1,4 @@
-// Every operand and product of the linears whose names match a pattern, on the host.
+// Copies the operands and products of chosen linears to the host.
 #pragma once
 
 #include <map>
@@ -9,8 +9,9 @@
 
 namespace octet::train {
 
-// Collects <step>.<micro>.<linear>.{x,w,g}.{values,codes,scale_inv,codes_t,scale_inv_t} and ....{y,gx,gw}. `values` is what was
-// quantised: BF16, or the FP32 master weight.
+// Collects, for each linear whose name matches the glob `pattern`, the tensors
+//   <step>.<micro>.<linear>.{x,w,g}.{values,codes,scale_inv,codes_t,scale_inv_t} and <step>.<micro>.<linear>.{y,gx,gw}.
+// `values` is the tensor that was quantised: BF16 values, or the FP32 master weight.
 class DumpObserver final : public nn::LinearObserver {
  public:
   explicit DumpObserver(std::string pattern) : pattern_(std::move(pattern)) {}
@@ -19,7 +20,7 @@ class DumpObserver final : public nn::LinearObserver {
   bool wants_products(std::string_view linear) const override;
   void product(const nn::Scope& scope, std::string_view linear, std::string_view which, const Tensor& value) override;
 
-  // What follows belongs to this micro-batch, counted from 0, of this step, counted from 1.
+  // Sets the step (from 1) and the micro-batch (from 0) of the tensors that follow.
   void begin(std::int64_t step, std::int64_t micro) { prefix_ = std::to_string(step) + "." + std::to_string(micro) + "."; }
   std::map<std::string, HostTensor>& tensors() { return tensors_; }
 

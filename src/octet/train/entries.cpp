@@ -16,7 +16,7 @@ Entry nothing_of(std::string name, DType dtype, const Shape& global) {
   return {.name = std::move(name), .tensor = {nullptr, dtype, {0}}, .global = global, .slice = Slice::flat(global, 0, 0)};
 }
 
-// Pieces of this rank's part of a parameter, or of what goes with it.
+// Adds the pieces of this rank's shard of a parameter or of one of its moments.
 void add_pieces(std::vector<Entry>& entries, const Parameter& p, const char* suffix, const Tensor& part,
                 const std::vector<parallel::TensorPiece>& pieces) {
   const std::string name = p.spec.name + suffix;

@@ -1,5 +1,5 @@
-// What a checkpoint holds of a run, and what of that each rank has: of its parts of parameters and moments under their names
-// ("NAME", "NAME.moment1", "NAME.moment2"), delayed scales with their histories, and "optimizer.updates".
+// Lists the tensors of a checkpoint and the slices of them that this rank holds: parameters and moments ("NAME", "NAME.moment1",
+// "NAME.moment2"), delayed scales with their histories ("fp8.*"), and "optimizer.updates".
 #pragma once
 
 #include <vector>
@@ -11,13 +11,13 @@
 
 namespace octet::train {
 
-// For checkpoint::Reader::load: all that this rank has, and of what it has nothing the name, as a reader wants to hear of all.
-// Without an optimizer the weights and scales alone.
+// The entries for checkpoint::Reader::load(): all slices that this rank holds, and an empty slice of each tensor of which it holds
+// nothing. Without an optimizer (nullptr), only weights and scales.
 std::vector<checkpoint::Entry> read_entries(const parallel::ParameterStore& store, const recipes::ScaleState& scales,
                                             const optim::Optimizer* optimizer);
 
-// For checkpoint::Writer::save: what this rank writes, so that all ranks together write each element once. Replicas hold the
-// same, of which the first writes; what is not cut comes from the first of the ranks that hold it.
+// The entries for checkpoint::Writer::save(), chosen so that the ranks together write each element exactly once. Only the first replica
+// writes. A tensor that is not sharded is written by the first rank that holds it.
 std::vector<checkpoint::Entry> written_entries(const parallel::ParameterStore& store, const recipes::ScaleState& scales,
                                                const optim::Optimizer& optimizer, const parallel::Groups& groups);
 

@@ -1,4 +1,4 @@
-// Text from a model, one token at a time.
+// Generates text with a model, one token at a time.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,13 @@ namespace octet::train {
 
 struct GenerateOptions {
   std::int64_t max_tokens = 200;
-  double temperature = 0.8;  // 0: always the likeliest token
+  double temperature = 0.8;  // 0: always takes the most likely token
   std::uint64_t seed = 0;
 };
 
-// Continues `ids`, calling `on_token` with each new id, until max_tokens or until it returns false. The engine has whole logits; it
-// sees the last seq_len tokens, anew for each token (small models; there is no key/value cache).
+// Continues `ids` and calls `on_token` with each new id, until max_tokens tokens are generated or `on_token` returns false. The engine
+// needs EngineOptions::whole_logits. Each new token is computed from the last seq_len tokens without a key/value cache, so this suits only
+// small models.
 void generate(Engine& engine, std::vector<std::int32_t> ids, const GenerateOptions& options,
               const std::function<bool(std::int32_t)>& on_token);
 

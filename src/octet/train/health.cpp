@@ -5,11 +5,11 @@
 namespace octet::train {
 
 void HealthObserver::operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) {
-  if (scope.record == nn::Record::nothing) return;  // a recompute of what was measured before
+  if (scope.record == nn::Record::nothing) return;  // a recomputation of operands that were already measured
   const ArenaScope temporaries(scope.scratch);
   const Tensor out = allocate(scope.scratch, DType::f32, {5});
   kernels::quantize_health(scope.queue, scope.scratch, {.x = source, .q = q, .out = static_cast<float*>(out.data)});
-  if (scope.queue.kind() == DeviceKind::meta) return;  // the plan of a run, which measures nothing
+  if (scope.queue.kind() == DeviceKind::meta) return;  // only the memory of the measurement counts
   Sample& sample = samples_.emplace_back();
   sample.tensor = concat(linear, ".", role_letter(role));
   scope.queue.copy_to_host(sample.values.data(), out.data, out.bytes());

@@ -1,4 +1,4 @@
-// How well FP8 codes represent what they stand for, per tensor of a sampled step.
+// Measures how well FP8 codes represent their tensors, for each tensor of a sampled step.
 #pragma once
 
 #include <array>
@@ -11,22 +11,22 @@
 
 namespace octet::train {
 
-// Measures every FP8 operand of the first micro-batch that it watches. An unwatched step pays nothing.
+// Measures every FP8 operand that the engine shows it: the operands of the first micro-batch of a sampled step. Other steps pay nothing.
 class HealthObserver final : public nn::LinearObserver {
  public:
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override;
   bool wants_products(std::string_view) const override { return false; }
   void product(const nn::Scope&, std::string_view, std::string_view, const Tensor&) override {}
 
-  // The samples since the last call; the queue must have been synchronised.
+  // Returns the samples since the last call. The queue must be synchronised first.
   std::vector<telemetry::HealthSample> take(std::int64_t step);
 
  private:
   struct Sample {
     std::string tensor;
-    std::array<float, 5> values{};  // as kernels::QuantizeHealth writes them
+    std::array<float, 5> values{};  // in the order of kernels::QuantizeHealth
   };
-  std::deque<Sample> samples_;  // addresses stay: copies to them may be under way
+  std::deque<Sample> samples_;  // a deque, because copies to the samples may be running and their addresses must not change
 };
 
 }  // namespace octet::train

@@ -1,4 +1,4 @@
-// Between an engine and a Hugging Face model directory.
+// Loads and saves the model of an engine as a Hugging Face model directory.
 #pragma once
 
 #include <filesystem>
@@ -7,11 +7,11 @@
 
 namespace octet::train {
 
-// Fills the parameters from DIR's weights and makes values and codes. Throws Error{data} for what is missing, extra or misshapen,
-// all at once.
+// Overwrites the parameters with the weights in `directory` and refreshes the values and codes that are computed from them. Throws one
+// Error{data} that lists all missing, unexpected and misshapen tensors.
 void load_model(Engine& engine, const std::filesystem::path& directory);
 
-// Writes config.json and the weights in BF16 (F32 for the fp32 recipe). All ranks call together; the first one writes.
+// Writes config.json and the weights, in BF16 or, with the recipe fp32, in F32. Collective: all ranks call it, and rank 0 writes.
 void save_model(Engine& engine, const std::filesystem::path& directory);
 
 }  // namespace octet::train

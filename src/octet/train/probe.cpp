@@ -30,7 +30,7 @@ std::vector<std::int32_t> read_ids(const Tensor& tensor, const std::string& what
   return ids;
 }
 
-// The next token; the last position of a row has none.
+// Makes each target the next token of its row. The last position of a row has no target.
 void target_next_tokens(ProbeInput& input) {
   input.targets.assign(input.tokens.begin() + 1, input.tokens.end());
   input.targets.push_back(kernels::kIgnoredTarget);

@@ -69,7 +69,7 @@ double evaluate(Engine& engine, const data::Dataset& dataset, std::int64_t seque
   double loss = 0, weight = 0;
   for (std::int64_t dealt = 0; dealt < count; dealt += rows * coordinates) {
     const std::int64_t begin = std::min(count, dealt + coordinate * rows), end = std::min(count, begin + rows);
-    const bool none = begin == end;  // all ranks work together: this one on a row that counts nothing
+    const bool none = begin == end;  // all ranks must take part, so this rank evaluates a row without targets
     starts.clear();
     for (std::int64_t i = begin; i < end || (none && i == begin); ++i) {
       const auto offset = static_cast<std::size_t>((i - begin) * length), width = static_cast<std::size_t>(length);

@@ -1,4 +1,4 @@
-// The weights of a checkpoint, for evaluation, generation and export.
+// Loads the weights of a checkpoint for evaluation and generation.
 #pragma once
 
 #include <filesystem>
@@ -9,16 +9,16 @@
 
 namespace octet::train {
 
-// Fills an engine that does not train with the weights and scales of a checkpoint; returns its step. Throws Error{data} where the
-// checkpoint is of another model, Error{config} where it is of another recipe.
+// Overwrites the weights and scales of an engine that does not train with those of a checkpoint, and returns the checkpoint's step. Throws
+// Error{data} if the checkpoint belongs to another model, and Error{config} if it was made with another recipe.
 std::int64_t restore_weights(Engine& engine, const std::filesystem::path& checkpoint);
 
-// An engine for `logits` of one sequence of at most `max_tokens` (or the model's longest), with its weights: a Hugging Face directory in BF16,
-// or a checkpoint in its own recipe.
+// Makes an engine for Engine::logits() of one sequence of at most `max_tokens` tokens, or the model's maximum if it is smaller, and loads
+// its weights. `path` is a Hugging Face directory, which runs in BF16, or a checkpoint, which runs in its own recipe.
 std::unique_ptr<Engine> open_model(const std::filesystem::path& path, DeviceKind device, std::int64_t max_tokens);
 
-// Mean loss over so many held-out sequences, or all there are, which are dealt out to the data coordinates of the mesh; NaN where
-// none is held out. All ranks call together.
+// Returns the mean loss, in nats per token, over the first `sequences` held-out sequences, or over all if there are fewer. Returns NaN if
+// there are none. The sequences are divided among the data coordinates of the mesh. Collective: all ranks call it.
 double evaluate(Engine& engine, const data::Dataset& dataset, std::int64_t sequences);
 
 }  // namespace octet::train

@@ -172,8 +172,8 @@ std::string precision_table(models::Decoder& model) {
       precision = fmt::format("X {}  W {}  G {}{}", describe(recipe.x), describe(recipe.w), describe(recipe.g),
                               recipe.wgrad_bf16 ? "  wgrad BF16" : "");
     }
-    // A layer that `skip` singles out has a line of its own.
-    std::string name = models::kind_pattern(linear->name());  // layers of one kind share a line
+    // Layers of a kind share a line, except those that `skip` leaves in another precision.
+    std::string name = models::kind_pattern(linear->name());
     const auto same = std::find_if(kinds.begin(), kinds.end(),
                                    [&](const auto& kind) { return kind.first == name && kind.second.precision == precision; });
     if (same == kinds.end()) {

@@ -1,4 +1,4 @@
-// From a configuration to what an engine needs.
+// Converts a configuration to the options of an engine, a dataset and the kernels.
 #pragma once
 
 #include <string>
@@ -10,26 +10,26 @@
 namespace octet::train {
 
 DeviceKind device_of(const Config& config);
-// The recipe of [precision], refused in a sentence where the device cannot run it.
+// The recipe of [precision]. Throws Error{config} if the device cannot run it.
 Recipe recipe_of(const Config& config, DeviceKind device);
-// How [parallel] lays the model out on the mesh; where it leaves the choice, the first of layouts_allowed.
+// The layout of the model on the mesh by [parallel]. If [parallel] leaves a choice ("auto"), takes the first of layouts_allowed().
 parallel::Layout layout_of(const Config& config, const parallel::Mesh& mesh);
-// The run with each layout that its [parallel] allows, in the order of parallel::kept_order; with one where the mesh cuts no
-// parameters, as they differ in nothing.
+// Returns copies of `config`, one for each choice of weights and gradients that its [parallel] allows, in the order of
+// parallel::kept_order(). Returns only one if the mesh does not shard parameters, because the choices are then the same.
 std::vector<Config> layouts_allowed(const Config& config, const parallel::Mesh& mesh);
-// The engine's dtypes, recipe, checkpointing and optimizer, without a model.
+// The options of an engine without a model: dtypes, recipe, activation checkpointing and optimizer.
 EngineOptions optimizer_options(const Config& config, const Recipe& recipe);
-// The same with the model and the sizes of [training]. Throws Error{config} for a sequence longer than the model's.
+// Also sets the model and the sizes of [training]. Throws Error{config} if seq_len exceeds the model's maximum.
 EngineOptions engine_options(const Config& config, const Recipe& recipe);
-// Where the choices of GEMM algorithms are kept, and the progress of making them on stderr: octet/gemm.json in the user's cache
-// folder (XDG_CACHE_HOME, or ~/.cache); without either nothing is kept.
+// The file in which chosen GEMM algorithms are stored, and a function that logs the progress of choosing. The file is octet/gemm.json in
+// XDG_CACHE_HOME, or in ~/.cache if that is not set. Without either folder, choices are not stored.
 kernels::GemmTuning gemm_tuning();
 data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab);
-// Micro-batches of an optimizer step, where so many data-parallel coordinates share it.
+// The number of micro-batches of each rank in an optimizer step that `coordinates` data-parallel coordinates share.
 std::int64_t accumulation_of(const Config& config, std::int64_t coordinates = 1);
 
-// What every linear computes in, a line per kind of layer, so that nobody has to trust: name, shape, formats and tiles of X, W
-// and G.
+// Prints in what precision the linears really compute: a line for each kind of layer with name, shape, number of layers, and the formats
+// and tiles of X, W and G. Users can check their configuration with it.
 std::string precision_table(models::Decoder& model);
 
 }  // namespace octet::train

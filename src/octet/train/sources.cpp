@@ -13,7 +13,7 @@ nlohmann::json source_json(const data::Corpus& corpus) {
   return source;
 }
 
-// The sums decide only where both are known.
+// Compares the checksums only if both are known.
 bool same_source(const nlohmann::json& a, const nlohmann::json& b) {
   if (a.at("documents") != b.at("documents") || a.at("tokens") != b.at("tokens")) return false;
   return !a.contains("bin_xxh3") || !b.contains("bin_xxh3") || a.at("bin_xxh3") == b.at("bin_xxh3");
@@ -37,8 +37,8 @@ void check_sources(const data::Dataset& dataset, const nlohmann::json& recorded,
   for (const nlohmann::json& now : sources_json(dataset)) {
     for (const nlohmann::json& then : recorded) {
       demand(then.at("path") != now.at("path") || same_source(then, now), ExitCode::data, now.at("path").get<std::string>(),
-             ": another corpus than the one that ", checkpoint, " was trained on (", text_of(now), "; then ", text_of(then),
-             "); begin anew with another run.output_dir or --resume none, or give it another name to go on with it");
+             ": not the corpus that ", checkpoint, " was trained on (now ", text_of(now), "; then ", text_of(then),
+             "). Start again with another run.output_dir or --resume none, or rename the corpus to continue with it");
     }
   }
 }

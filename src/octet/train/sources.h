@@ -1,4 +1,4 @@
-// Which corpora a run was trained on, as its checkpoints say it: a sample's number means something in these alone.
+// Records the corpora of a run in its checkpoints, and compares them on resume. A sample's number has a meaning only for these corpora.
 #pragma once
 
 #include <string>
@@ -8,11 +8,12 @@
 
 namespace octet::train {
 
-// [{"path", "documents", "tokens", "bin_xxh3"}], the sum only of a corpus that has a PREFIX.json.
+// Returns [{"path", "documents", "tokens", "bin_xxh3"}]. The checksum is there only if the corpus has a PREFIX.json.
 nlohmann::json sources_json(const data::Dataset& dataset);
 
-// Throws Error{data} where a source of a path that `recorded` has, which `checkpoint` says, is another corpus now. Sources that
-// came, went or lie elsewhere are the configuration's business; null, of checkpoints of earlier versions, says nothing.
+// Throws Error{data} if a source has a path that is in `recorded`, the list in a checkpoint, but is now a different corpus. Sources that
+// were added, removed or moved are allowed, because the user changed the configuration. `recorded` is null in checkpoints of earlier
+// versions; then nothing is checked. `checkpoint` names the checkpoint in messages.
 void check_sources(const data::Dataset& dataset, const nlohmann::json& recorded, const std::string& checkpoint);
 
 }  // namespace octet::train

@@ -40,7 +40,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   const auto profile = [&](const auto& body) {
     std::array queues{&compute, &wire, &context_wire};
     for (std::size_t i = 0; i < queues.size(); ++i) {
-      if (std::find(queues.begin(), queues.begin() + i, queues[i]) != queues.begin() + i) queues[i] = nullptr;  // seen
+      if (std::find(queues.begin(), queues.begin() + i, queues[i]) != queues.begin() + i) queues[i] = nullptr;  // the same queue as an earlier one
       if (queues[i]) queues[i]->start_profile();
     }
     body();
@@ -60,7 +60,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     return profiles;
   };
   const auto micro_batch = [&] { engine.forward_backward({.tokens = ids, .targets = ids}, nullptr); };
-  profile([&] {  // a step before it, whose optimizer leaves the queues as that of this step does: the wire has not ended
+  profile([&] {  // a step before, so that the counted step begins while communication of the last optimizer step still runs
     engine.zero_gradients();
     micro_batch();
     engine.apply(0.0, 1);

@@ -14,9 +14,9 @@ namespace octet::train {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kBytes = "byte";  // the tokenizer without files
+constexpr const char* kBytes = "byte";  // the tokenizer that has no files
 
-// Of a prepared corpus, when it says so and the tokenizer is still the same.
+// The tokenizer that a corpus was prepared with, or "" if it is unknown or its file has changed since.
 std::string tokenizer_of_corpus(const fs::path& prefix) {
   const fs::path json = data::CorpusPaths(prefix).json;
   std::error_code error;
@@ -24,19 +24,19 @@ std::string tokenizer_of_corpus(const fs::path& prefix) {
   const data::CorpusInfo info = data::parse_corpus_info(read_file(json), json.string());
   const auto file = data::tokenizer_file(info.tokenizer);
   if (file && data::tokenizer_hash(*file) != info.tokenizer_hash) {
-    log_warning(concat(file->string(), ": not the tokenizer any more that ", json.string(), " was made with"));
+    log_warning(concat(file->string(), ": has changed since ", json.string(), " was made with this tokenizer"));
     return "";
   }
   return info.tokenizer;
 }
 
-// Of the ids that two tokenizers have in common; where more than half stand for other texts they are two tokenizers, and up to a
-// hundredth may be special tokens that are called otherwise.
+// Two tokenizers are different if more than 1 / kTwoTokenizers of their common ids stand for different texts. Up to 1 / kSpecialTokens of
+// the ids may be special tokens with other names.
 constexpr std::int64_t kTwoTokenizers = 2, kSpecialTokens = 100;
-// Of the smaller vocabulary: what a model may have been given in tokens of its own.
+// A model may have added tokens: up to 1 / kAddedTokens of the smaller vocabulary.
 constexpr std::int64_t kAddedTokens = 10;
 
-// The tokenizer of a file, or null where it cannot be read.
+// The tokenizer of a file, or nullptr if it cannot be read.
 std::unique_ptr<data::Tokenizer> tokenizer_of_file(const fs::path& file) {
   try {
     return data::make_tokenizer(file.string());
@@ -47,11 +47,11 @@ std::unique_ptr<data::Tokenizer> tokenizer_of_file(const fs::path& file) {
 
 std::int64_t common_ids(const data::Tokenizer& a, const data::Tokenizer& b) { return std::min(a.vocab_size(), b.vocab_size()); }
 
-// Of these, how many stand for another text. One tokenizer in two forms, or with more tokens than before, has hardly any.
+// The number of common ids that stand for different texts. It is almost 0 for two forms of the same tokenizer, or if one has more tokens.
 std::int64_t ids_that_differ(const data::Tokenizer& a, const data::Tokenizer& b) {
   std::int64_t count = 0;
   for (std::int32_t id = 0; id < common_ids(a, b); ++id) {
-    std::string of_a = "x", of_b = "x";  // not where a text begins, which is where spaces go
+    std::string of_a = "x", of_b = "x";  // not empty, because decode() drops a space at the beginning of a text
     a.decode({&id, 1}, of_a);
     b.decode({&id, 1}, of_b);
     count += of_a != of_b;
@@ -59,7 +59,7 @@ std::int64_t ids_that_differ(const data::Tokenizer& a, const data::Tokenizer& b)
   return count;
 }
 
-// The first corpus that says what it was made with, or null; Dataset has seen to it that the others agree.
+// The first corpus whose tokenizer is known, or nullptr. Dataset has checked that all known tokenizers agree.
 const data::Corpus* corpus_of_known_tokenizer(const data::Dataset& dataset) {
   for (std::int64_t s = 0; s < dataset.sources(); ++s) {
     const auto& info = dataset.corpus(s).info();
@@ -81,7 +81,7 @@ std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& 
       if (data::tokenizer_file(directory)) return directory;
   }
   const std::string known = config.data.source.empty() ? "" : tokenizer_of_corpus(config.data.source.front().path);
-  return known.empty() && init_from_is_gone(config) ? config.model.init_from : known;  // for a message
+  return known.empty() && init_from_is_gone(config) ? config.model.init_from : known;  // the deleted directory, for a message
 }
 
 void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer) {
@@ -91,19 +91,19 @@ void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer)
   const data::CorpusInfo& info = *corpus->info();
   const std::string text = concat(corpus->paths().json.string(), ": prepared with tokenizer ", info.tokenizer,
                                   ", but the model's is ", file ? file->string() : tokenizer);
-  const std::string advice = concat("; `octet data prepare --tokenizer ", tokenizer, "` makes a corpus for it");
+  const std::string advice = concat("; prepare a corpus for it with `octet data prepare --tokenizer ", tokenizer, "`");
   if (!file) {
-    demand(info.tokenizer == kBytes, ExitCode::data, text, advice, ", and without model.tokenizer that of the corpus counts");
+    demand(info.tokenizer == kBytes, ExitCode::data, text, advice, ", or remove model.tokenizer to use that of the corpus");
     return;
   }
-  demand(info.tokenizer != kBytes, ExitCode::data, text, advice, ", and model.tokenizer = \"byte\" trains it on bytes");
+  demand(info.tokenizer != kBytes, ExitCode::data, text, advice, ", or train on bytes with model.tokenizer = \"byte\"");
   if (data::tokenizer_hash(*file) == info.tokenizer_hash) return;
 
   const auto made_with = data::tokenizer_file(info.tokenizer);
   const auto models = tokenizer_of_file(*file), corpora = made_with ? tokenizer_of_file(*made_with) : nullptr;
   if (models && corpora && corpora->hash() == info.tokenizer_hash) {
     const std::int64_t common = common_ids(*models, *corpora), differ = ids_that_differ(*models, *corpora);
-    const std::string count = concat("; ", differ, " of ", common, " ids stand for other texts");
+    const std::string count = concat("; ", differ, " of ", common, " ids stand for different texts");
     demand(differ * kTwoTokenizers <= common, ExitCode::data, text, count, advice);
     if (differ * kSpecialTokens > common) log_warning(concat(text, count));
     return;
@@ -113,7 +113,7 @@ void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer)
     demand(std::abs(size - info.vocab_size) * kAddedTokens <= least, ExitCode::data, text, ", with ", size, " tokens instead of ",
            info.vocab_size, advice);
   }
-  log_warning(concat(text, "; they are not the same file, and whether they are the same tokenizer cannot be seen"));
+  log_warning(concat(text, "; the files differ, and Octet cannot tell whether they define the same tokenizer"));
 }
 
 void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
@@ -126,7 +126,7 @@ void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
     if (model.tokenizer.empty() && file) data::copy_tokenizer_files(*file, part);
     copy_generation_config(fs::path(config.model.init_from) / kGenerationConfig, part);
   }
-  fs::remove_all(kept);  // perhaps of another run
+  fs::remove_all(kept);  // may belong to another run
   if (!config.model.init_from.empty()) fs::rename(part, kept);
 }
 
@@ -140,7 +140,7 @@ std::string tokenizer_of_model(const fs::path& path, const models::DecoderConfig
 void copy_tokenizer(const std::string& tokenizer, const fs::path& directory) {
   if (const auto file = data::tokenizer_file(tokenizer)) return data::copy_tokenizer_files(*file, directory);
   if (tokenizer.find('/') != std::string::npos) {
-    log_warning(concat(directory.string(), ": without the files of tokenizer ", tokenizer, ", which holds none now"));
+    log_warning(concat(directory.string(), ": written without a tokenizer, because there are no tokenizer files in ", tokenizer));
   }
 }
 

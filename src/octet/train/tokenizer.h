@@ -1,4 +1,4 @@
-// The tokenizer that belongs to a model, and what else of its directory is no weight.
+// Finds, checks and copies the tokenizer and the generation_config.json that belong to a model.
 #pragma once
 
 #include <filesystem>
@@ -10,30 +10,33 @@
 
 namespace octet::train {
 
-// What data::make_tokenizer() takes, or "" when nobody knows. Of a run: what its config.json names, the model directory it began
-// with or what the run has kept of that, or what its first corpus was made with.
+// A tokenizer is given as the `spec` of data::make_tokenizer(); "" means that it is unknown.
+
+// Returns the tokenizer of a run. It is, in this order: the tokenizer named in the model's config.json; the model directory that the run
+// began with, or the copy of its tokenizer that the run keeps; the tokenizer that the first corpus was prepared with.
 std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& model);
-// Throws Error{data} where the corpora were certainly made with another tokenizer than this one, which tokenizer_of_run gives:
-// bytes for a model with a tokenizer's file or the other way round, ids that mostly stand for other texts, vocabularies whose
-// sizes no added tokens explain. Warns where they may have been. Of tokenizers that nobody knows nothing is said.
+// Compares the run's tokenizer with the tokenizer that the corpora were prepared with. Throws Error{data} if they certainly differ: only
+// one of them is `byte`, or more than half of the common ids stand for different texts. If the corpora's tokenizer can no longer be read,
+// throws if the vocabularies differ by more than 10 % in size. Warns if the tokenizers may differ. Does nothing if either is unknown.
 void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer);
-// Keeps the tokenizer's files and generation_config.json of the model directory in checkpoints/tokenizer/ of run.output_dir: the
-// directory may go before the run ends. Where it has gone, what there is stays.
+// Copies the tokenizer's files and generation_config.json of model.init_from to checkpoints/tokenizer/ in run.output_dir, because the
+// model directory may be deleted before the run ends. If it has been deleted, an earlier copy stays.
 void keep_tokenizer(const Config& config, const models::DecoderConfig& model);
-// Of a Hugging Face directory or a checkpoint.
+// Returns the tokenizer of a Hugging Face directory or a checkpoint.
 std::string tokenizer_of_model(const std::filesystem::path& path, const models::DecoderConfig& model);
 
-// Puts the files of such a tokenizer, if it has any, into a model directory. Warns where they have gone.
+// Copies the files of a tokenizer, if it has any, to a model directory. Warns if they have been deleted.
 void copy_tokenizer(const std::string& tokenizer, const std::filesystem::path& directory);
 
-// generation_config.json of the model directory that a run began with, or what the run has kept of it; or an empty path. The same
-// of a Hugging Face directory or a checkpoint. It is copied if it is there.
+// Return the generation_config.json of the model directory that a run began with, or the copy that the run keeps; or of a Hugging Face
+// directory or a checkpoint. The path is empty if there is no such directory, and the file need not exist.
 std::filesystem::path generation_config_of_run(const Config& config);
 std::filesystem::path generation_config_of_model(const std::filesystem::path& path);
+// Copies the file if it exists.
 void copy_generation_config(const std::filesystem::path& file, const std::filesystem::path& directory);
 
-// A model that does not know which tokens begin and end a text, with those that such a tokenizer puts there: none if it is none or
-// its vocabulary is larger than the model's.
+// If the model's configuration does not name the tokens that begin and end a text, adds those of the tokenizer. Changes nothing if the
+// tokenizer has no file or its vocabulary is larger than the model's.
 models::DecoderConfig with_token_ids(models::DecoderConfig model, const std::string& tokenizer);
 
 }  // namespace octet::train

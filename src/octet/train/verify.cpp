@@ -23,9 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kPieceElements = 1 << 20, kGrain = 1 << 15;
-constexpr double kRoundoff = 0x1p-20;  // of a gradient that cancels, relative to the largest one
+constexpr double kRoundoff = 0x1p-20;  // relative to the largest element of all gradients
 
-// What config.json may say otherwise of one and the same function.
+// Members of config.json that do not affect what a model computes.
 const std::set<std::string> kNoMatter = {"architectures", "torch_dtype",  "initializer_range",
                                      "tokenizer",     "bos_token_id", "eos_token_id"};
 
@@ -43,7 +43,7 @@ std::vector<std::string> config_differences(const models::DecoderConfig& a, cons
   return result;
 }
 
-// Adds up the difference of two tensors, piece by piece. The result does not depend on the number of threads.
+// Accumulates the difference of two tensors, piece by piece. The result does not depend on the number of threads.
 class Comparison {
  public:
   void add(std::span<const float> a, std::span<const float> b) {
@@ -123,7 +123,7 @@ std::map<std::string, HostTensor> outputs_of(const fs::path& directory, const Pr
   options.recipe = recipes::make_recipe("fp32", {});
   options.seq_len = input.seq_len;
   options.micro_batch_size = input.batch;
-  options.moments_dtype = DType::bf16;  // nobody needs them
+  options.moments_dtype = DType::bf16;  // saves memory: the moments are not used
   options.whole_logits = true;
   Engine engine(options, DeviceKind::cpu);
   load_model(engine, directory);
@@ -135,7 +135,7 @@ std::vector<TensorDifference> compare_outputs(const DescribedModel& model, const
   const ProbeInput input =
       options.tokens.empty() ? random_probe_input(config, options.seed) : read_probe_input(options.tokens, config);
   const std::string source = options.tokens.empty() ? "random tokens" : options.tokens.string();
-  // One engine at a time.
+  // Only one engine exists at a time, to save memory.
   const auto a = outputs_of(options.a, input, source), b = outputs_of(options.b, input, source);
   std::map<std::string, Comparison> comparisons;
   double largest_gradient = 0;

@@ -11,15 +11,15 @@
 namespace octet::train {
 namespace {
 
-// Of a collective, and for ranks to meet. Who dies is noticed at once; this is for what is merely slow, such as rank 0 at a
-// large checkpoint.
+// The timeout of collectives and of the first meeting. A rank that dies is noticed at once; this limit is for ranks that are slow, such as
+// rank 0 while it writes a large checkpoint.
 constexpr double kTimeoutS = 300;
-// For what reads or writes much: a rank's part of a checkpoint, rank 0's comparing of a corpus with its sums.
+// The timeout of waits for large files: a rank's part of a checkpoint, or rank 0's verification of a corpus.
 constexpr double kFilesTimeoutS = 3600;
-// Between a connection that breaks here and the news of it from rank 0.
+// How long to wait, after a connection breaks here, until rank 0 reports which rank is lost.
 constexpr double kNewsS = 2;
 
-// What each rank of the tensor axis holds a part of must divide.
+// Checks that the tensor axis divides all dims that it splits.
 void check_tensor_axis(const Config& config) {
   const models::DecoderConfig model = decoder_config(config);
   const std::int64_t ranks = config.parallel.tensor;
@@ -37,7 +37,7 @@ void check_tensor_axis(const Config& config) {
           config.training.micro_batch_size * config.training.seq_len / config.parallel.context);
 }
 
-// Each of these ranks has as many experts of a layer.
+// Checks that each rank of the expert axis gets the same number of experts.
 void check_experts(const Config& config) {
   const std::int64_t experts = decoder_config(config).experts, ranks = config.parallel.expert;
   demand(experts > 0, ExitCode::config, config.file, ": parallel.expert = ", ranks, ": the model has no experts");

@@ -1,4 +1,4 @@
-// This process among the ranks of a run: its place on the mesh and its groups.
+// This process among the ranks of a run: its place on the mesh, its device and its groups.
 #pragma once
 
 #include <atomic>
@@ -14,36 +14,39 @@
 
 namespace octet::train {
 
-// The mesh that [parallel] asks for with so many ranks. The configuration has been checked for them. Throws Error{config} where
-// the tensor axis cannot cut the model, or its experts cannot be shared out.
+// Returns the mesh of [parallel] for `ranks` ranks. The configuration must have been checked for this number of ranks. Throws
+// Error{config} if the tensor axis does not divide the model, or the expert axis does not divide its experts.
 parallel::Mesh mesh_of(const Config& config, int ranks);
 
-// The GPU of this rank: each of a host's ranks has its own, unless its launcher (Slurm, MPI) shows each of them one alone.
+// Returns the number of this rank's GPU. It is the local rank, or 0 if the launcher (Slurm, MPI) makes only one GPU visible to each rank.
 int gpu_of(const comm::RankEnvironment& where);
 
 class World {
  public:
-  // Meets the other ranks, if any. Throws Error{peer} when one does not come, or runs another version or configuration.
+  // Meets the other ranks, if there are any, and makes the device and the groups. Throws Error{peer} if a rank does not arrive, or has
+  // another version or configuration.
   World(const comm::RankEnvironment& where, const Config& config);
 
   int rank() const { return rank_; }
   int size() const { return mesh_.ranks(); }
-  // Rank 0 alone writes files and speaks.
+  // Whether this is rank 0, which alone writes common files and prints to the console.
   bool is_first() const { return rank_ == 0; }
   const parallel::Mesh& mesh() const { return mesh_; }
-  // What this rank computes on: a GPU of its own.
+  // The device that this rank computes on. Each rank has its own GPU.
   Device& device() { return *device_; }
   const parallel::Groups& groups() const { return groups_; }
-  // For a checkpoint's writer or one opening of it: all ranks ask for them in the same order.
+  // Returns ranks with a new key prefix, for one checkpoint::Writer or one opening of checkpoints. All ranks must call it in the same
+  // order.
   checkpoint::Ranks checkpoint_ranks();
 
-  // Returns when all ranks have come.
+  // Returns when all ranks have called it with this name.
   void barrier(const std::string& name);
-  // What rank 0 says, which may have to read files first. Who dies is noticed meanwhile.
+  // Returns rank 0's value on every rank. Waits up to an hour, because rank 0 may read large files first. Throws Error{peer} if a rank is
+  // lost.
   std::string from_first(const std::string& what, const std::string& value);
-  // Throws Error{peer} unless all ranks say the same.
+  // Throws Error{peer} unless all ranks call it with the same value.
   void agree(const std::string& what, const std::string& value);
-  // What an error is to name.
+  // Sets the number of finished steps. Errors about lost ranks name the step after it.
   void at_step(std::int64_t step) { step_ = step; }
 
  private:
