@@ -1,4 +1,5 @@
-// Where a test program is when it aborts: the C library's heap check says nothing of that. Include it once in the program.
+// Prints a stack trace when the test program aborts, because the C library's heap checks do not say where they failed. Include it in one
+// file of the program.
 #pragma once
 
 #include <csignal>
@@ -10,7 +11,7 @@ namespace octet::testing {
 struct AbortTrace {
   AbortTrace() {
     void* frame;
-    backtrace(&frame, 1);  // loads what it needs, which a broken heap could not
+    backtrace(&frame, 1);  // the first call allocates memory, which is impossible when the heap is already broken
     std::signal(SIGABRT, [](int) {
       void* frames[64];
       backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);

@@ -1,4 +1,4 @@
-// Mixtures whose routers see nothing: all tokens go to the first experts, and the others have none.
+// Sets the weights of all routers of a mixture of experts to zero. All tokens then go to the first experts, and the others get none.
 #pragma once
 
 #include "octet/train/engine.h"

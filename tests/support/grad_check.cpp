@@ -16,7 +16,7 @@ namespace octet::testing {
     const double step = base_step * std::max(1.0, std::abs(x));
     double magnitude = check.magnitude;
     const auto difference = [&](double h) {
-      const volatile double above = x + h, below = x - h;  // as they are stored, so that the divisor is exact
+      const volatile double above = x + h, below = x - h;  // volatile rounds both to double, so that the divisor below is exact
       check.x[i] = above;
       const double f_above = check.f();
       check.x[i] = below;

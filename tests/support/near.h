@@ -1,4 +1,4 @@
-// Comparisons that name the element and both values when they fail. For EXPECT_TRUE(near(...)).
+// Comparisons for EXPECT_TRUE(near(...)). A failure names the element and both values.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,14 +21,14 @@ struct Tolerance {
   double relative = 0;
 };
 
-// The elements of any tensor in host memory, row by row. FP8 codes are decoded, E8M0 and integers are taken as numbers.
+// Returns the elements of a tensor in host memory, row by row. FP8 codes are decoded; E8M0 bytes and integers are returned as numbers.
 std::vector<double> values_of(const Tensor& tensor);
 
-// "[2, 5]" for element i of a matrix of `cols` columns, "[i]" when cols is 0.
+// Returns the name of element i: "[row, column]" in a matrix of `cols` columns, or "[i]" if cols is 0.
 std::string element_name(std::size_t i, std::int64_t cols);
 
-// |actual[i] - expected[i]| <= allowed(i) for every element; NaN agrees with NaN and an infinity with itself only. Names the
-// element that exceeds what is allowed to it by the largest factor.
+// Succeeds if |actual[i] - expected[i]| <= allowed(i) for every element. NaN agrees only with NaN, and an infinity only with itself. A
+// failure names the element whose difference exceeds its limit by the largest factor.
 ::testing::AssertionResult near(const std::vector<double>& actual, const std::vector<double>& expected,
                                 const std::function<double(std::size_t)>& allowed, std::int64_t cols = 0);
 
@@ -39,13 +39,13 @@ std::string element_name(std::size_t i, std::int64_t cols);
 
 ::testing::AssertionResult near(const Tensor& actual, const Tensor& expected, Tolerance tolerance);
 
-// Frobenius norm of the difference over that of `expected` (over 1 where that is 0).
+// Returns the Frobenius norm of actual - expected divided by the norm of `expected`, or by 1 if that norm is 0.
 double relative_frobenius(const std::vector<double>& actual, const std::vector<double>& expected);
 
 ::testing::AssertionResult near_norm(const std::vector<double>& actual, const std::vector<double>& expected,
                                      double limit);
 
-// The same bytes in every element; names the first that differs.
+// Succeeds if every element has the same bytes in both tensors. A failure names the first that differs.
 ::testing::AssertionResult same_bytes(const Tensor& actual, const Tensor& expected);
 
 }  // namespace octet::testing

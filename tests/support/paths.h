@@ -1,5 +1,5 @@
-// The folders and programs of this build that tests use. Only paths.cpp is compiled with their values, so that the object files of
-// tests do not depend on where the tree lies, and a compiler cache serves every copy of it.
+// The folders and programs of this build that tests use. Only paths.cpp is compiled with their values. The other object files do not
+// depend on the location of the source tree, so a compiler cache serves all copies of the tree.
 #pragma once
 
 #include <string>

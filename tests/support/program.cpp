@@ -18,7 +18,7 @@ Process::Process(const std::string& arguments, const std::filesystem::path& fold
   const std::string command = "cd '" + folder.string() + "' && { " + how + " '" + program_path() + "' " + arguments + "; }";
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return;
-  // The smallest buffer: the program can be ahead of its reader by a few lines only, where a pipe holds dozens.
+  // The smallest buffer, so that the program can be only a few lines ahead of its reader. A pipe of the default size holds dozens.
   const int smallest = 1;
   ::setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &smallest, sizeof smallest);
   pid_ = ::fork();

@@ -1,4 +1,4 @@
-// Runs the program as a user does.
+// Runs the program `octet` as a user does.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,19 +22,19 @@ struct ProgramResult {
 
 inline std::int64_t count_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
-// The program at work: its output can be followed, and signals sent. Killed, if still alive, when this goes out of scope.
+// A running program, whose output can be followed and to which signals can be sent. The destructor kills it if it still runs.
 class Process {
  public:
-  // `arguments` as a shell would take them; `how` is what a shell does with the program and its arguments behind it, e.g.
+  // A shell runs `how`, the program and `arguments` as one command line. `how` may limit the program, for example
   // "ulimit -f 100; exec".
   explicit Process(const std::string& arguments, const std::filesystem::path& folder = ".", const std::string& how = "exec");
   ~Process();
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // The next line of stdout, without its end; empty when there is no more.
+  // Returns the next line of stdout without its line feed, or nothing at the end.
   std::optional<std::string> read_line();
-  // Reads up to the line of a step from `step` on; false when the output ended first.
+  // Reads until the line of step `step` or a later step. Returns false if the output ends first.
   bool read_to_step(std::int64_t step);
   void send(int signal) const;
   ProgramResult wait();
@@ -49,7 +49,7 @@ class Process {
 ProgramResult run_program(const std::string& arguments, const std::filesystem::path& folder = ".",
                           const std::string& how = "exec");
 
-// One line on stderr that holds every part, and this exit code.
+// Succeeds if the program exited with `code` and wrote one line to stderr that holds every part.
 ::testing::AssertionResult is_refused(const ProgramResult& result, int code, const std::vector<std::string>& parts);
 template <class... Parts>
 ::testing::AssertionResult refused(const ProgramResult& result, int code, const Parts&... parts) {

@@ -19,7 +19,9 @@ double fill_value(Fill fill, std::int64_t i, std::int64_t count) {
       return i == (count - 1) / 3 ? 1e30 : normal;
     case Fill::infinite:
       return i % 97 == 5 ? -HUGE_VAL : i % 61 == 3 ? largest : normal;
-    case Fill::infinite_at_the_end:  // finite shards whose multipliers come from what another has: far and just beyond E4M3's
+    // Only the last element is infinite. The shards without it are finite, but their scales come from the amax of all shards. They have
+    // values far above (3e38) and just above (500) the maximum of E4M3.
+    case Fill::infinite_at_the_end:
       return i == count - 1 ? -HUGE_VAL : i % 7 == 1 && i < count / 2 ? 3e38 : i % 5 == 1 ? -500.0 : normal;
     case Fill::nan:
       return i % 1211 == 17 ? std::nan("") : i % 89 == 3 ? HUGE_VAL : normal;

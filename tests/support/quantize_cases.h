@@ -1,4 +1,4 @@
-// What quantization is tried with, on the CPU and on GPUs: values that each of its rules has to meet, and specs.
+// Inputs for the tests of quantization on the CPU and on GPUs: values that exercise each of its rules, and specs.
 #pragma once
 
 #include <cmath>
@@ -21,11 +21,11 @@ inline constexpr Fill kFills[] = {
     Fill::normal, Fill::wide,         Fill::zero, Fill::tiny, Fill::huge_element, Fill::infinite, Fill::infinite_at_the_end,
     Fill::nan,    Fill::every_pattern};
 
-// Element i of `count`.
+// The value of element i of `count`.
 double fill_value(Fill fill, std::int64_t i, std::int64_t count);
 
 std::vector<QuantSpec> quant_specs();
-// Those of weights, which are cast in shards.
+// The specs of weights, which are cast in shards.
 std::vector<QuantSpec> weight_specs();
 
 std::string case_name(const QuantSpec& spec, const Shape& shape, DType dtype, Fill fill);

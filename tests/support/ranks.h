@@ -1,4 +1,4 @@
-// Ranks as threads of one process.
+// Runs ranks as threads of one process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace octet::testing {
 
 using comm::ThreadStore;
 
-// body(rank) on a thread each; what they throw, by rank ("" for those that threw nothing).
+// Calls body(rank) for each rank on a thread of its own. Returns, for each rank, the message of the exception that it threw, or "".
 inline std::vector<std::string> errors_of_ranks(int size, const std::function<void(int)>& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;

@@ -11,12 +11,13 @@ ShardTraffic shard_traffic(const train::EngineOptions& options, std::int64_t mic
   const std::vector<std::pair<std::int64_t, std::int64_t>> linears = {
       {(m.heads + 2 * m.kv_heads) * m.head_dim, m.dim}, {m.dim, m.heads * m.head_dim}, {2 * m.ffn, m.dim}, {m.dim, m.ffn}};
   const double value = recipe.compute == Compute::fp32 ? 4 : 2, weight = recipe.is_fp8() ? 1 : value;
-  // A rank's part to each of the others.
+  // Each rank sends its shard to each of the others.
   const auto add = [&](comm::Traffic& traffic, std::int64_t times, std::int64_t elements, double width) {
     traffic.bytes += static_cast<double>(times * (parts - 1) * round_up(ceil_div(elements, parts), 128)) * width;
     traffic.messages += times;
   };
-  // The linears of so many blocks, the norms of so many, and so many times embedding, head and their norm.
+  // Adds the linears of `of_linears` blocks, the norms of `of_norms` blocks, and `edge_times` times the embedding, the head and the final
+  // norm.
   const auto add_model = [&](comm::Traffic& traffic, std::int64_t of_linears, std::int64_t of_norms, std::int64_t edge_times,
                              double linear_width, double width) {
     for (const auto& [rows, cols] : linears) add(traffic, of_linears, rows * cols, linear_width);
@@ -26,8 +27,8 @@ ShardTraffic shard_traffic(const train::EngineOptions& options, std::int64_t mic
   };
   ShardTraffic result;
 
-  // Two blocks lie in slots where forward ends and backward begins, and where backward ends and the next forward begins. With row
-  // and MX scales they still need the codes of the other pass.
+  // Where forward ends and backward begins, and where backward ends and the next forward begins, two blocks are still in their slots and
+  // need not be gathered again. With row and MX scales they must be, because the other pass needs other codes.
   const bool kept = layout.weights == parallel::Weights::kept, by_row = recipe.w.tile == ScaleTile::row,
              by_mx = recipe.w.tile == ScaleTile::mx_1x32, two_copies = recipe.is_fp8() && (by_row || by_mx);
   const std::int64_t blocks = kept ? layers : layers + (2 * micro_batches - 1) * (layers - 2);
@@ -42,7 +43,7 @@ ShardTraffic shard_traffic(const train::EngineOptions& options, std::int64_t mic
     result.all_reduce.bytes += 2.0 * static_cast<double>(parts - 1) / static_cast<double>(parts) * bytes;
     result.all_reduce.messages += messages;
   };
-  add_sum(1, 4 * sizeof(double));  // squares of gradients, who asks to stop, the loss and its tokens
+  add_sum(1, 4 * sizeof(double));  // the sum of squares of the gradients, the request to stop, the loss and the number of tokens
   if (!recipe.is_fp8()) return result;
   if (recipe.delayed()) {
     add_sum(1, static_cast<double>(layers * 4 * 3) * sizeof(float));
@@ -56,7 +57,8 @@ ShardTraffic shard_traffic(const train::EngineOptions& options, std::int64_t mic
   };
   std::int64_t tiles = 0;
   for (const auto& [rows, cols] : linears) tiles += tiles_of(rows, cols);
-  // The first two blocks, then the others. Rows and columns that a tensor axis would cut through go by themselves.
+  // The amaxes of the first two blocks are reduced first, then those of the others. Row recipes reduce rows and columns separately, because
+  // a tensor axis would cut only one of them.
   add_sum(by_row ? 4 : 2, static_cast<double>(layers * tiles) * sizeof(float));
   return result;
 }

@@ -1,4 +1,4 @@
-// What a rank sends over shard x context in a step, in closed form (docs/parallelism.md, "Shards").
+// The traffic of a rank over the shard x context group in a step, in closed form (docs/parallelism.md).
 #pragma once
 
 #include <utility>
@@ -13,9 +13,9 @@ struct ShardTraffic {
   comm::Traffic all_gather, reduce_scatter, all_reduce;
 };
 
-// Of a Llama of four layers or more, with a head of its own and without a tensor axis. A weight crosses in FP8 as one byte; its
-// scales do not cross, but the amaxes they are made of: one F32 for each tile of the weight, and of scales of history one for
-// each operand of a linear.
+// Returns the traffic of a Llama with four or more layers, an untied head and no tensor axis. An FP8 weight is sent as one byte for each
+// element. Its scales are not sent; instead, the amaxes from which they are computed are all-reduced: one F32 for each tile of a weight
+// and, with delayed scaling, one F32 for each operand of a linear.
 ShardTraffic shard_traffic(const train::EngineOptions& options, std::int64_t micro_batches);
 
 }  // namespace octet::testing

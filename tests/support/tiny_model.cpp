@@ -12,7 +12,7 @@ models::DecoderConfig tiny_config() {
   config.kv_heads = 2;
   config.head_dim = 8;
   config.max_position = 64;
-  config.init_std = 0.2;  // large enough that every part of the model matters
+  config.init_std = 0.2;  // large enough that every part of the model affects the loss
   return config;
 }
 

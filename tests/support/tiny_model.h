@@ -1,4 +1,4 @@
-// Engines for models small enough to differentiate by hand.
+// Makes engines for models that are small enough for finite differences.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace octet::testing {
 
 models::DecoderConfig tiny_config();
 
-// GPT-NeoX: another norm, another feed-forward layer, biases, and a part of each head rotated.
+// A GPT-NeoX, which differs from Llama in its norm and feed-forward layer, has biases and rotates only a part of each head.
 models::DecoderConfig tiny_gpt_neox_config(bool parallel_residual);
 
-// "fp64" is a recipe of the tests alone.
+// Also knows "fp64", a recipe that exists only in tests.
 Recipe recipe_named(const std::string& name, const recipes::Options& options = {});
 
 train::EngineOptions tiny_options(const std::string& recipe);
@@ -33,7 +33,7 @@ struct Tokens {
 
 Tokens random_tokens(std::int64_t count, std::int64_t vocab, std::uint32_t subject = 0);
 
-// Documents of 1 to 15 tokens, and one at the beginning of every sequence.
+// Returns the starts of documents of 1 to 15 tokens. A document begins at the beginning of every sequence.
 std::vector<std::int32_t> random_document_starts(std::int64_t count, std::int64_t seq_len, std::uint32_t subject = 0);
 
 inline std::vector<std::string> all_recipes() { return recipes::recipe_names(); }

@@ -95,7 +95,7 @@ pid_t TinyRun::pid_of_rank(int rank) const {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     std::error_code error;
     if (std::filesystem::read_symlink(entry.path() / "cwd", error) != std::filesystem::canonical(folder_.path())) continue;
-    std::stringstream environment;  // a file of /proc has no size to read it by
+    std::stringstream environment;  // reads until the end, because files in /proc have size 0
     environment << '\0' << std::ifstream(entry.path() / "environ").rdbuf();
     if (environment.str().find(variable) != std::string::npos) return std::stoi(entry.path().filename());
   }
@@ -149,7 +149,7 @@ std::map<std::string, std::string> outcome_of(const std::filesystem::path& run) 
   result["last checkpoint"] = last.filename().string();
   for (auto& [name, bytes] : tensors_of(last / "rank-00000.safetensors")) result["tensor " + name] = std::move(bytes);
   nlohmann::json meta = checkpoint::parse_manifest(read_file(last / "manifest.json"), "manifest").meta;
-  meta.erase("config");  // says where the run was written
+  meta.erase("config");  // contains the output directory
   meta.erase("toml");
   result["meta"] = meta.dump();
   return result;

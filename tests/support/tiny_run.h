@@ -1,4 +1,4 @@
-// Runs of the program small enough for many of them in a second, and what they leave behind.
+// Tiny runs of the program, of which many fit into a second, and functions that read their results.
 #pragma once
 
 #include <sys/types.h>
@@ -18,13 +18,13 @@ namespace octet::testing {
 
 void write_corpus(const std::filesystem::path& prefix, const std::vector<std::string>& documents);
 
-// Sentences that a model can learn something from: the same few words in random order.
+// Returns documents from which a model can learn: the same few words in random order.
 std::vector<std::string> tiny_documents(int documents = 24, int words = 120);
 
-// 35 thousand parameters, 128 tokens to a step; everything is logged.
+// Returns a configuration with a model of 35 thousand parameters and 128 tokens in a step, which logs every step.
 std::string tiny_toml();
 
-// A folder with run.toml and its corpus.
+// A temporary folder with a run.toml and its corpus.
 class TinyRun {
  public:
   TinyRun() : TinyRun(tiny_documents()) {}
@@ -36,7 +36,7 @@ class TinyRun {
     return run_program(arguments, folder_.path(), how);
   }
   ProgramResult train(const std::string& options = "") const { return run("train run.toml " + options); }
-  // The process of a rank that `octet launch` has started here, or -1.
+  // Returns the process id of a rank that `octet launch` started in this folder, or -1.
   pid_t pid_of_rank(int rank) const;
 
  private:
@@ -47,12 +47,12 @@ std::vector<Json> read_lines(const std::filesystem::path& path);
 
 std::map<std::int64_t, Json> metrics_of(const std::filesystem::path& run);
 
-// Bytes by name of every tensor of a safetensors file.
+// Returns {name: bytes} of every tensor of a safetensors file.
 std::map<std::string, std::string> tensors_of(const std::filesystem::path& path);
 
 std::filesystem::path last_checkpoint(const std::filesystem::path& run);
 
-// What must not depend on how a run came to its end: as text by name, so that a difference has a name.
+// Returns the results of a run that must not depend on interruptions, as {name: text}, so that a difference can be named.
 std::map<std::string, std::string> outcome_of(const std::filesystem::path& run);
 
 ::testing::AssertionResult same_outcome(const std::map<std::string, std::string>& actual,

@@ -1,4 +1,4 @@
-// A device that writes down in which order work is enqueued, and what must have ended before each of it begins.
+// A device that records the order in which work is enqueued and, for each piece of work, what must have ended before it begins.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,13 @@ namespace octet::testing {
 
 using Log = std::vector<std::string>;
 
-// Ranges in the order in which they were enqueued, and for each those that have ended when it begins, however slow a queue is.
+// The named ranges in the order in which they were enqueued. ended[i] holds the indices of the ranges that are certain to have ended when
+// range i begins, however slow each queue is.
 struct Trace {
   Log log;
   std::vector<std::set<std::size_t>> ended;
 
-  // The last of these before entry i; the number of entries where there is none.
+  // Returns the index of the last entry before entry i whose name is in `names`, or the number of entries if there is none.
   std::size_t last(std::size_t i, const std::set<std::string>& names) const {
     while (i-- > 0) {
       if (names.contains(log[i])) return i;
@@ -59,7 +60,7 @@ class LoggingQueue final : public Queue {
 
  private:
   Trace& trace_;
-  std::set<std::size_t> ended_;  // what this queue has enqueued and waited for
+  std::set<std::size_t> ended_;  // ranges that this queue has enqueued or waited for
 };
 
 class LoggingDevice final : public Device {
