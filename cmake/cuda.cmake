@@ -1,6 +1,6 @@
-# The CUDA backend: OCTET_CUDA=AUTO builds it where a GPU and all that it needs are, ON demands it, OFF leaves it out.
-# Libraries are looked for in the toolkit's folders and in Python's nvidia/*/lib, and stand in the program's RPATH.
-set(OCTET_CUDA AUTO CACHE STRING "CUDA backend: AUTO (where a GPU and all that it needs are), ON or OFF")
+# The CUDA backend. OCTET_CUDA=AUTO builds it if this machine has a GPU and the libraries are found; ON fails if they are not found; OFF
+# leaves it out. Libraries are searched in the toolkit's folders and in Python's nvidia/*/lib. The program finds them through its RPATH.
+set(OCTET_CUDA AUTO CACHE STRING "CUDA backend: AUTO (if this machine has a GPU and the libraries are found), ON or OFF")
 set_property(CACHE OCTET_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(OCTET_CUDA_ARCHITECTURES 90a-real CACHE STRING "GPU architectures, as for CMAKE_CUDA_ARCHITECTURES")
 
@@ -18,7 +18,7 @@ if(OCTET_CUDA STREQUAL ON OR (OCTET_CUDA STREQUAL AUTO AND EXISTS /dev/nvidia0))
   endforeach()
   find_path(OCTET_CUDNN_INCLUDE NAMES cudnn.h HINTS ${toolkit} ${nvidia_folders} PATH_SUFFIXES include)
   find_path(OCTET_NCCL_INCLUDE NAMES nccl.h HINTS ${toolkit} ${nvidia_folders} PATH_SUFFIXES include)
-  # Headers only, from PyPI (nvidia-cudnn-frontend).
+  # A header-only library from PyPI (nvidia-cudnn-frontend).
   find_path(OCTET_CUDNN_FRONTEND_INCLUDE NAMES cudnn_frontend.h HINTS ${PROJECT_SOURCE_DIR}/build/cudnn-frontend/include)
 
   set(missing "")
@@ -53,7 +53,7 @@ if(OCTET_HAS_CUDA)
   find_package(CUDAToolkit REQUIRED)
   target_include_directories(octet_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${OCTET_CUDNN_INCLUDE})
   target_link_libraries(octet_cuda INTERFACE ${OCTET_CUBLASLT} ${OCTET_CUDNN} ${OCTET_NVRTC} CUDA::cudart_static)
-  # No FMA contraction: a fused kernel must round as the unfused one does. Where an FMA is meant it is written.
+  # No FMA contraction, so that a fused kernel rounds like the unfused one. Code that wants an FMA calls it explicitly.
   target_compile_options(octet_cuda INTERFACE
     $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -fmad=false -lineinfo>)
 endif()

@@ -1,4 +1,4 @@
-# Libraries from Debian. Header-only or linked statically but for Gloo, so that the program needs libstdc++ and that.
+# Libraries from Debian. All but Gloo are header-only or linked statically, so the program needs only Gloo and libstdc++ at run time.
 find_package(Threads REQUIRED)
 
 find_library(OCTET_OPENBLAS NAMES libopenblas.a
@@ -7,7 +7,7 @@ find_library(OCTET_OPENBLAS NAMES libopenblas.a
 find_path(OCTET_OPENBLAS_INCLUDE NAMES cblas.h
   PATH_SUFFIXES openblas-pthread x86_64-linux-gnu/openblas-pthread aarch64-linux-gnu/openblas-pthread REQUIRED)
 
-# Collectives between processes without a GPU; shared, for Debian has no other.
+# Collectives between processes without GPUs. Linked dynamically, because Debian has no static library.
 find_library(OCTET_GLOO NAMES gloo REQUIRED DOC "libgloo-dev")
 find_path(OCTET_GLOO_INCLUDE NAMES gloo/context.h REQUIRED)
 
@@ -20,7 +20,7 @@ find_path(OCTET_XXHASH_INCLUDE NAMES xxhash.h REQUIRED)
 find_library(OCTET_PCRE2 NAMES libpcre2-8.a REQUIRED DOC "libpcre2-dev")
 find_path(OCTET_PCRE2_INCLUDE NAMES pcre2.h REQUIRED)
 
-# Packed texts.
+# For compressed texts.
 find_library(OCTET_ZLIB NAMES libz.a REQUIRED DOC "zlib1g-dev")
 find_path(OCTET_ZLIB_INCLUDE NAMES zlib.h REQUIRED)
 find_library(OCTET_ZSTD NAMES libzstd.a REQUIRED DOC "libzstd-dev")

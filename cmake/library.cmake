@@ -1,6 +1,5 @@
-# The layers as a library for other people's models (docs/library.md): one archive of the rooms up to `nn` and `optim`, their public
-# headers, and a package that find_package(octet) finds. What a room keeps to itself (x_cpu.h, x_cuda.h) and what
-# needs other headers (JSON) is not installed.
+# The layers as a library for other models (docs/library.md): an archive of the rooms up to `nn` and `optim`, their public headers, and a
+# package for find_package(octet). Private headers (x_cpu.h, x_cuda.h) and headers that need the JSON library are not installed.
 set(rooms base numerics telemetry device tensor kernels comm recipes parallel nn optim)
 add_library(octet_library STATIC)
 foreach(room IN LISTS rooms)

@@ -1,4 +1,4 @@
-# The Parquet plugin, octet_parquet.so beside the program, built where OCTET_ARROW says. The program itself never links Arrow.
+# The Parquet plugin, octet_parquet.so beside the program. It is built only if OCTET_ARROW is set. The program itself never links Arrow.
 set(OCTET_ARROW "" CACHE PATH "Folder of Apache Arrow (with include/ and lib/) or of Python's pyarrow, for the Parquet plugin; empty: none")
 if(NOT OCTET_ARROW)
   return()
@@ -24,15 +24,15 @@ foreach(library arrow parquet)
 endforeach()
 
 add_library(octet_parquet MODULE data/parquet/arrow_plugin.cpp)
-# octet_flags without what it links.
+# Takes the compile and link options of octet_flags, but not its libraries.
 target_compile_options(octet_parquet PRIVATE $<TARGET_PROPERTY:octet_flags,INTERFACE_COMPILE_OPTIONS>)
-# What Arrow lacks, for its age or its ABI, fails here and not when it is loaded.
+# --no-undefined makes the build fail if this Arrow lacks a symbol, because of its age or its ABI; otherwise loading would fail.
 target_link_options(octet_parquet PRIVATE $<TARGET_PROPERTY:octet_flags,INTERFACE_LINK_OPTIONS> -Wl,--no-undefined)
 target_include_directories(octet_parquet PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_include_directories(octet_parquet SYSTEM PRIVATE ${arrow_include})
 target_link_libraries(octet_parquet PRIVATE ${arrow_links})
 set_target_properties(octet_parquet PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
-  INSTALL_RPATH "${arrow_folders}")  # CMake's own way leaves out what lies in this project, as .venv does
+  INSTALL_RPATH "${arrow_folders}")  # set explicitly, because CMake leaves out folders inside the project, such as .venv
 add_dependencies(octet octet_parquet)
 install(TARGETS octet_parquet LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/octet)

@@ -1,4 +1,4 @@
-# octet_presets(output): the files of configs/ as a C++ source that defines octet::train::presets().
+# octet_presets(output): writes a C++ source to `output` that holds the files of configs/ and defines octet::train::presets().
 function(octet_presets output)
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/configs/*.toml)
   set(source "#include \"octet/train/config_presets.h\"\n\nnamespace octet::train {\n\nstd::span<const Preset> presets() {\n")

@@ -1,10 +1,10 @@
-# Flags for our own code, and one function that makes a room (a folder of src/octet) into a library.
+# Flags for Octet's own code, and a function that makes a library of a room (a folder of src/octet).
 add_library(octet_flags INTERFACE)
 target_include_directories(octet_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
-# No FMA contraction anywhere: casts, scale laws and ordered sums must have the same bits on every processor.
+# No FMA contraction: casts, scale laws and ordered sums must give the same bits on every processor.
 target_compile_options(octet_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wno-missing-field-initializers
   -ffp-contract=off> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers,-ffp-contract=off>)
-# g++ 12 sees an overlap that is not there in "text" + std::string (its bug 105651).
+# g++ 12 warns of an overlap in "text" + std::string that does not exist (GCC bug 105651).
 target_compile_options(octet_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 if(OCTET_NATIVE)
   target_compile_options(octet_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
@@ -20,8 +20,9 @@ if(OCTET_FUZZ)
 endif()
 target_link_libraries(octet_flags INTERFACE Threads::Threads octet_cuda)
 
-# octet_room(name LOWER...): a static library of every source below the folder `name`, seeing only the rooms named after it.
-# x_cuda.cpp and x_cuda.cu belong to the CUDA backend; cuda/absent.cpp stands in for it. x_plugin.cpp is a library of its own.
+# octet_room(name LOWER...): makes a static library of all sources in the folder `name`. It sees only the rooms LOWER... and what these
+# link. x_cuda.cpp and x_cuda.cu belong to the CUDA backend; without it, cuda/absent.cpp replaces them. x_plugin.cpp is built elsewhere,
+# as a library of its own.
 function(octet_room name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
   list(FILTER sources EXCLUDE REGEX "_plugin\\.cpp$")
@@ -33,7 +34,7 @@ function(octet_room name)
   if(sources)
     add_library(octet_${name} STATIC ${sources})
     set(scope PUBLIC)
-  else()  # headers alone
+  else()  # a room of headers only
     add_library(octet_${name} INTERFACE)
     set(scope INTERFACE)
   endif()
