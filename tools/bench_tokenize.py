@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""bench_tokenize.py OCTET [MEGABYTES]: `octet bench tokenize` beside PyPI's tokenizers (encode_batch_fast), same tokenizers, same
-documents, one core and all. The tokenizers are trained here, on text that is found here, as Llama 3's and as Llama 2's.
-Needs the packages of tests/requirements.txt."""
+"""bench_tokenize.py OCTET [MEGABYTES]: compares the speed of `octet bench tokenize` with the Python package tokenizers
+(encode_batch_fast), on one core and on all cores, with the same tokenizers and the same documents. The script trains two tokenizers on
+text from this machine: one like Llama 3's and one like Llama 2's. Needs the packages of tests/requirements.txt."""
 
 import json
 import os
@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" 
 
 
 def time_theirs(path, lines):
-    """Runs in a process of its own: the library reads RAYON_NUM_THREADS once."""
+    """Times the package. Runs in its own process, because the package reads RAYON_NUM_THREADS only once."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(path)

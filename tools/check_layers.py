@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the sources against the table of docs/layers.md; what it checks is said there. Exit code 1 with one line per finding."""
+"""Checks the sources against the table of docs/layers.md, which lists the checks. Prints a line for each finding and exits with code 1 if
+there are any."""
 
 import argparse
 import pathlib
@@ -11,7 +12,7 @@ SOURCES = {".h", ".cpp", ".cu", ".cuh", ".py", ".cmake", ".txt", ""}
 
 
 def read_layers(page):
-    """Room -> number, from the indented lines `9 app` of the page."""
+    """Returns {room: layer}, from the indented lines of the page, such as `9 app`."""
     layers = {}
     for line in page.read_text().splitlines():
         match = re.fullmatch(r"    (\d+) ((?:\w+ *\|? *)+)", line)
@@ -27,7 +28,7 @@ def read_layers(page):
 
 
 def read_links(cmake):
-    """Room -> (line number, rooms it links), from the octet_room(...) lines."""
+    """Returns {room: (line number, rooms that it links)}, from the octet_room(...) lines."""
     links = {}
     for number, line in enumerate(cmake.read_text().splitlines(), 1):
         match = re.match(r"octet_room\(([\w ]+)\)", line)

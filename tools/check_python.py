@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_python.py FILE: exit code 0 when this Python has every package that FILE (NAME==VERSION lines) names, in that version."""
+"""check_python.py FILE: exits with code 0 if this Python has every package in FILE, whose lines are NAME==VERSION, in this version."""
 
 import importlib.metadata
 import pathlib

@@ -1,9 +1,9 @@
-"""Whether octet's ids are those of the PyPI libraries, with a tokenizer of yours on text of yours:
+"""Compares Octet's token ids with those of the reference Python packages, for your tokenizer and your texts:
 
     check_tokenizer.py build/release/octet TOKENIZER DOCUMENTS.jsonl
 
-TOKENIZER is a folder with tokenizer.json, a SentencePiece model or the ranks of Llama 3; DOCUMENTS.jsonl has a "text" per line.
-Needs numpy and tokenizers, sentencepiece or tiktoken (tests/requirements.txt has them)."""
+TOKENIZER is a folder with tokenizer.json, a SentencePiece model or Llama 3's tiktoken ranks. Each line of DOCUMENTS.jsonl has a "text".
+Needs numpy and the package tokenizers, sentencepiece or tiktoken (see tests/requirements.txt)."""
 
 import base64
 import itertools
@@ -19,7 +19,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "data"))
 from corpus_oracle import read_documents
 
-# As github.com/meta-llama/llama-models has it.
+# Source: github.com/meta-llama/llama-models.
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")
 
@@ -66,7 +66,7 @@ def main():
         corpus = pathlib.Path(folder) / "corpus"
         command = [octet, "data", "prepare", "--input", documents, "--tokenizer", tokenizer, "--output", corpus, "--no-append-eod"]
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode != 0:
-            sys.exit(1)  # it has said why
+            sys.exit(1)  # octet has printed the reason
         ours = read_documents(corpus)[1]
         if len(ours) != len(texts):
             sys.exit(f"{len(ours)} documents, not {len(texts)}")

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/adamw/ten_steps.safetensors: ten steps of AdamW as torch does them, from recorded gradients.
+"""Makes tests/golden/adamw/ten_steps.safetensors: ten steps of AdamW, computed by torch from recorded gradients.
 
 Run in an environment with torch, numpy and safetensors (made with torch 2.15, CPU):
 
     python tools/make_adamw_golden.py [OUTPUT]
 
-Three parameters, one of them without weight decay; gradients are sums over a number of tokens that changes from step to
-step; clipping by the global norm acts on some steps and not on others; warm-up, then cosine. The schedule is torch's own
-LinearLR and CosineAnnealingLR. Tensors: `w0.NAME`, and for each step 1 to 10 `STEP.grad.NAME` (summed over tokens), `STEP.w.NAME`,
-`STEP.m.NAME`, `STEP.v.NAME` (after the step); `lr`, `tokens`, `grad_norm` [10] F64.
+There are three parameters, one of them without weight decay. Gradients are sums over a number of tokens that changes from step to step.
+Clipping by the global norm is active in some steps. The learning rate warms up and then follows a cosine (torch's LinearLR and
+CosineAnnealingLR). Tensors: `w0.NAME`; for each STEP from 1 to 10 `STEP.grad.NAME` (summed over tokens) and, after the step, `STEP.w.NAME`,
+`STEP.m.NAME` and `STEP.v.NAME`; `lr`, `tokens` and `grad_norm` [10] F64.
 """
 
 import pathlib
@@ -40,7 +40,7 @@ def main():
     rates, norms, tokens = [], [], []
     for step in range(1, STEPS + 1):
         count = 90 + 7 * step
-        size = 0.3 if step % 3 == 0 else 0.03  # of an element of the mean gradient: the norm is about 18 times that
+        size = 0.3 if step % 3 == 0 else 0.03  # standard deviation of the mean gradient's elements; the norm is about 18 times as large
         for name, p in parameters.items():
             total = torch.randn(p.shape, generator=generator) * (size * count)
             tensors[f"{step}.grad.{name}"] = total

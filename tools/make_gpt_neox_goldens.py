@@ -15,7 +15,7 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 BASE = dict(vocab_size=48, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
             max_position_embeddings=256)
-# The keys of config.json as checkpoints of Pythia have them; "transformers5" as transformers 5 writes them.
+# config.json uses the keys of Pythia's checkpoints, except in "transformers5", which uses those of transformers 5.
 CASES = {
     "parallel": dict(),
     "sequential": dict(use_parallel_residual=False, hidden_act="gelu_new", rotary_pct=1.0),
@@ -37,7 +37,7 @@ def write(out, name, index, overrides):
     torch.manual_seed(2000 + index)
     model = GPTNeoXForCausalLM(config).float()
     with torch.no_grad():
-        for key, parameter in model.named_parameters():  # larger than a usual start, so that every gradient says something
+        for key, parameter in model.named_parameters():  # larger than a usual initialization, so that no gradient is tiny
             is_scale = parameter.dim() == 1 and "norm" in key and key.endswith(".weight")
             parameter.copy_(torch.randn_like(parameter) * 0.25 + is_scale)
     tokens = torch.randint(0, config.vocab_size, (BATCH, LENGTH))
@@ -47,12 +47,12 @@ def write(out, name, index, overrides):
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, config.vocab_size), targets.reshape(-1), ignore_index=-100)
     loss.backward()
     expected = {"logits": logits.detach(), "loss": loss.detach().reshape(1)}
-    on_disk = {"lm_head.weight": "embed_out.weight"}  # transformers 5 renames the head as it reads and writes
+    on_disk = {"lm_head.weight": "embed_out.weight"}  # transformers 5 renames the head when it reads and writes
     parameters = {on_disk.get(key, key): parameter for key, parameter in model.named_parameters()}
     for key, parameter in parameters.items():
         expected["grad." + key] = parameter.grad
     weights = {key: parameter.detach().clone() for key, parameter in parameters.items()}
-    if name == "old-buffers":  # what Pythia's files hold beside the weights
+    if name == "old-buffers":  # buffers that Pythia's files hold in addition to the weights
         for layer in range(config.num_hidden_layers):
             attention = f"gpt_neox.layers.{layer}.attention."
             weights[attention + "bias"] = torch.ones(1, 1, 8, 8, dtype=torch.bool).tril()

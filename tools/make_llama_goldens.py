@@ -30,7 +30,7 @@ LLAMA = {
     "bf16-sharded": dict(num_key_value_heads=2),
 }
 BATCH, LENGTH = 2, 45
-# Windows of a part of the sequence, of one token less than it, of all of it and of more.
+# Sliding windows that are shorter than the sequence, one token shorter, as long, and longer.
 MISTRAL = {
     "window-8": dict(num_key_value_heads=2, sliding_window=8),
     "window-44-head-dim-24": dict(num_key_value_heads=1, head_dim=24, sliding_window=LENGTH - 1, rope_theta=1e6),
@@ -42,7 +42,7 @@ MISTRAL = {
 MIXTRAL = {
     "top-2-of-8": dict(num_key_value_heads=2, num_local_experts=8),
     "top-1-of-4": dict(num_key_value_heads=4, num_local_experts=4, num_experts_per_tok=1, head_dim=24, num_hidden_layers=1,
-                       output_router_logits=True, router_aux_loss_coef=0.1),  # all that the router of one expert a token learns
+                       output_router_logits=True, router_aux_loss_coef=0.1),  # with one expert for each token, the router learns only from this loss
     "all-of-3": dict(num_key_value_heads=2, num_local_experts=3, num_experts_per_tok=3, sliding_window=8),
     "balance": dict(num_key_value_heads=2, num_local_experts=4, num_hidden_layers=1, output_router_logits=True,
                     router_aux_loss_coef=0.5),
@@ -55,7 +55,7 @@ FAMILIES = {
 
 
 def on_disk(key, tensor):
-    """The tensors of a file that a parameter of transformers 5 stands for: it holds a layer's experts together."""
+    """Returns the tensors of a file for a parameter of transformers 5, which stores the experts of a layer in one parameter."""
     if ".mlp.experts." not in key:
         yield key.replace(".mlp.gate.", ".block_sparse_moe.gate."), tensor
         return
@@ -75,12 +75,12 @@ def write(out, family, name, index, overrides):
     torch.manual_seed(seed + index)
     model = make_model(config).float()
     with torch.no_grad():
-        for parameter in model.parameters():  # larger than a usual start, so that every gradient says something
+        for parameter in model.parameters():  # larger than a usual initialization, so that no gradient is tiny
             parameter.copy_(torch.randn_like(parameter) * (0.25 if parameter.dim() > 1 else 0.1) + (parameter.dim() == 1))
         if name == "bf16-sharded":
             for parameter in model.parameters():
                 parameter.copy_(parameter.bfloat16().float())
-    # The mean of a router's loss is over one sequence, all of whose tokens count.
+    # The router's loss is a mean over one sequence, all of whose tokens count.
     balanced = overrides.get("output_router_logits", False)
     tokens = torch.randint(0, config.vocab_size, (1 if balanced else BATCH, LENGTH))
     targets = torch.randint(0, config.vocab_size, tokens.shape)

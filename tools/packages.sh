@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# For `source`: installs Debian packages, those that are missing only, and says clearly what stands in the way.
-# The caller defines say (a line for the user) and give_up (a last line, and exit).
+# Functions for `source`: install the Debian packages that are missing, and tell the user what to do if that fails.
+# The caller must define say (prints a line) and give_up (prints a line and exits).
 
 build_packages="g++ cmake ninja-build libopenblas-pthread-dev libgloo-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libhwy-dev libxxhash-dev libpcre2-dev zlib1g-dev libzstd-dev"
 
@@ -11,7 +11,7 @@ missing_packages() {
   done
 }
 
-# free_mb FOLDER: megabytes that can still be written there.
+# free_mb FOLDER: prints the free megabytes on the disk of FOLDER.
 free_mb() { df -Pk "$1" | awk 'NR == 2 {print int($4 / 1024)}'; }
 
 need_disk() {
@@ -23,7 +23,7 @@ need_disk() {
 # install_packages PACKAGE...
 install_packages() {
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-    say "This is no Debian or Ubuntu; install these yourself if the build misses them: $*"
+    say "This is not Debian or Ubuntu. Install these packages yourself if the build does not find them: $*"
     return
   fi
   local missing as_root=() log
@@ -31,10 +31,10 @@ install_packages() {
   [ -n "$missing" ] || return 0
   say "Installing packages: $missing"
   if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || give_up "packages are missing, and this is neither root nor is there sudo. As root: apt-get install $missing"
+    command -v sudo >/dev/null || give_up "packages are missing, and there is no sudo. Run as root: apt-get install $missing"
     if ! sudo -n true 2>/dev/null; then
-      [ -t 0 ] || give_up "packages are missing, and sudo asks for a password. By hand: sudo apt-get install $missing"
-      sudo -v || give_up "packages are missing, and sudo refused. As root: apt-get install $missing"
+      [ -t 0 ] || give_up "packages are missing, and sudo needs a password. Run: sudo apt-get install $missing"
+      sudo -v || give_up "packages are missing, and sudo refused. Run as root: apt-get install $missing"
     fi
     as_root=(sudo)
   fi
@@ -42,14 +42,14 @@ install_packages() {
   log=$(mktemp)
   if ! "${as_root[@]}" apt-get -qq -o Acquire::Retries=2 update >"$log" 2>&1 || grep -q "^[WE]: Failed to fetch" "$log"; then
     tail -n 3 "$log" >&2
-    give_up "the package lists cannot be fetched: is there a network? Needed: $missing"
+    give_up "cannot fetch the package lists. Check the network. Needed packages: $missing"
   fi
-  # The names are words without blanks.
+  # $missing is unquoted on purpose: it is a list of names without blanks.
   # shellcheck disable=SC2086
   if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends install $missing >"$log" 2>&1; then
     tail -n 5 "$log" >&2
     [ "$(free_mb /usr)" -ge 20 ] || give_up "the disk is full; free about 700 MB and run this again"
-    give_up "apt-get could not install: $missing (its last words stand above)"
+    give_up "apt-get could not install: $missing (the end of its output is above)"
   fi
   rm -f "$log"
 }

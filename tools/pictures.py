@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tools/pictures.py [--check]: draws the pictures of the pages in docs/pictures/. With --check it writes nothing and fails if a
-picture is not what this script draws today. docs/pictures/memory.svg is not its own: `octet plan --picture` draws it."""
+"""tools/pictures.py [--check]: draws the pictures in docs/pictures/. With --check, writes nothing and fails if a picture differs from what
+this script draws. `octet plan --picture` draws docs/pictures/memory.svg, not this script."""
 
 import argparse
 import pathlib
@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from check_layers import read_layers  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-COLOURS = {  # class: light, dark; three light tints follow the strong colours
+COLOURS = {  # class: (light page, dark page); the tints follow the strong colours
     "a": ("#2b6cd9", "#6ea2ff"),
     "b": ("#d8622a", "#ff9a5e"),
     "c": ("#12886a", "#43c79d"),
@@ -43,7 +43,7 @@ text {{ fill: #eceae5; }} .soft, .fine, .tiny {{ fill: #a9a59d; }} .rule {{ stro
 
 
 class Svg:
-    """A picture that grows by elements; its size is given at the end."""
+    """Collects the elements of a picture. The size is given at the end."""
 
     def __init__(self, label):
         self.label, self.parts = label, []
@@ -70,7 +70,7 @@ class Svg:
 
 
 def rooms():
-    """The table of docs/layers.md, and the first words of what its second table says of each room."""
+    """Draws the table of docs/layers.md, with the first words of each room's description from the second table."""
     page = ROOT / "docs/layers.md"
     layers = read_layers(page)
     holds = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page.read_text(), re.MULTILINE))
@@ -99,9 +99,9 @@ def rooms():
 
 
 def mesh():
-    """Who holds what of one weight with replicate 2 x shard 2 x tensor 2."""
+    """Draws which rank holds which part of a weight with replicate 2 x shard 2 x tensor 2."""
     sizes = {"replicate": 2, "shard": 2, "tensor": 2}
-    rows = 8  # of the weight as drawn; each rank holds rows / (tensor x shard)
+    rows = 8  # rows of the weight in the picture; each rank holds rows / (tensor x shard)
     svg = Svg("A mesh of 8 ranks and the pieces of one weight that each holds")
     card, gap, high = 208, 12, 168
     svg.text(16, 26, "8 ranks = replicate 2 x shard 2 x tensor 2", "title")
@@ -137,7 +137,7 @@ def mesh():
     return svg.done(920, bottom + 12 + 19 * len(notes))
 
 
-FORMATS = (  # name, bits of sign, exponent, mantissa, what it is for
+FORMATS = (  # name, bits of sign, exponent and mantissa, use
     ("BF16", 1, 8, 7, "the source of every quantisation"),
     ("E4M3", 1, 4, 3, "weights, activations, many gradients"),
     ("E5M2", 1, 5, 2, "output gradients in per-tensor recipes"),
@@ -146,7 +146,7 @@ FORMATS = (  # name, bits of sign, exponent, mantissa, what it is for
 
 
 def largest(name, exponent, mantissa):
-    """The largest finite value; E4M3 has no infinity and gives up one code of its top exponent, E8M0 its last code."""
+    """Returns the largest finite value. E4M3 has no infinity; NaN takes one code of its top exponent. In E8M0, NaN takes the last code."""
     if name == "E8M0":
         return 2.0 ** (2**exponent - 2 - 127)
     bias = 2 ** (exponent - 1) - 1
@@ -177,7 +177,7 @@ def formats():
     return svg.done(860, y + 16)
 
 
-SCALES = (  # title, recipe, tile (0: the whole dim), rows and columns that are drawn
+SCALES = (  # title, recipe, tile (0: the whole dim), rows and columns in the picture
     ("per tensor", "fp8_delayed, fp8_current", (0, 0), (256, 512)),
     ("per row", "fp8_rowwise", (1, 0), (8, 512)),
     ("1 x 128", "fp8_block: X and G", (1, 128), (8, 512)),
@@ -212,14 +212,14 @@ def scales():
 
 
 def read_table(path):
-    """Rows of a tab-separated file as dictionaries; lines that begin with # are comments."""
+    """Returns the rows of a tab-separated file as dictionaries. Lines that begin with # are comments."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     names = lines[0].split("\t")
     return [dict(zip(names, line.split("\t"))) for line in lines[1:]]
 
 
 def scaling():
-    """Total tokens/s on 1, 2 and 4 GPUs beside the line that loses nothing."""
+    """Draws the total tokens/s on 1, 2 and 4 GPUs and the line of perfect scaling."""
     rows = read_table(ROOT / "docs/pictures/scaling.tsv")
     models = list(dict.fromkeys(row["model"] for row in rows))
     svg = Svg("Tokens per second on one, two and four H200")
@@ -262,7 +262,8 @@ def scaling():
 
 
 def timeline():
-    """A step on its streams, from what `octet plan --schedule` printed; tests/end_to_end/plan_test.cpp holds that to the program."""
+    """Draws a step on its streams, from the output of `octet plan --schedule`, which tests/end_to_end/plan_test.cpp compares with the
+    program."""
     path = ROOT / "tests/golden/plan/schedule.txt"
     lines = path.read_text().splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("stream "))

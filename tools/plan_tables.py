@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tools/plan_tables.py [OCTET]: writes the tables of docs/plan.md and docs/measurements/plan-accuracy.md anew, each between its marks,
-with what `octet plan` (default build/release/octet) says today. Measured rows are those of tests/golden/plan/measured.tsv."""
+"""tools/plan_tables.py [OCTET]: updates the tables of docs/plan.md and docs/measurements/plan-accuracy.md, each between its marks, with the
+current output of `octet plan` (default build/release/octet). The measured rows come from tests/golden/plan/measured.tsv."""
 
 import datetime
 import json
@@ -18,7 +18,7 @@ BF16 = "--precision.recipe=bf16"
 def plan(arguments):
     command = [str(OCTET), "plan", *arguments.split(), "--json"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if result.returncode not in (0, 3):  # 3: does not fit, which the plan says
+    if result.returncode not in (0, 3):  # 3: the run does not fit, and the plan says so
         sys.exit(f"{' '.join(command)}: {result.stderr.strip()}")
     return json.loads(result.stdout)
 
@@ -53,7 +53,7 @@ def measured():
     return table(["row", "GPUs", "predicted", "measured", "", "gave"], rows)
 
 
-NEMO = "--precision.recipe=fp8_current"  # as its rows say: FP8-CS is current scaling per tensor
+NEMO = "--precision.recipe=fp8_current"  # NeMo's rows say FP8-CS: current scaling with one scale for each tensor
 
 
 def published():

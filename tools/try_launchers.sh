@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tools/try_launchers.sh OCTET: two ranks on this machine's CPUs under Open MPI's mpirun, torchrun (where $PYTHON, else python3, has
-# torch) and, where this is root, Slurm's srun and sbatch with examples/slurm.sbatch: the losses must be those of `octet launch`.
-# Slurm's daemons run from a folder of their own and end with this script. Where nothing fails, the last line says what ran.
-# Packages: openmpi-bin slurmctld slurmd slurm-client munge
+# tools/try_launchers.sh OCTET: trains with two ranks on this machine's CPUs under several launchers, and checks that the losses equal those
+# of `octet launch`. The launchers are Open MPI's mpirun; torchrun, if $PYTHON (default python3) has torch; and, for root, Slurm's srun and
+# sbatch with examples/slurm.sbatch. Slurm's daemons run from a temporary folder and end with this script. If nothing fails, the last line
+# lists what ran. Packages: openmpi-bin slurmctld slurmd slurm-client munge
 set -euo pipefail
 octet=$(realpath "$1")
 work=$(mktemp -d)
@@ -40,13 +40,13 @@ try launch "$octet" launch -n 2 -- "${train[@]:1}"
 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 try mpirun mpirun --oversubscribe -n 2 "${train[@]}"
 
 python=${PYTHON:-python3}
-torchrun=("$python" -m torch.distributed.run --no-python)  # what the program torchrun calls
+torchrun=("$python" -m torch.distributed.run --no-python)  # the module that the program torchrun runs
 if "$python" -c 'import torch.distributed.run' 2>/dev/null; then
   try torchrun "${torchrun[@]}" --nproc-per-node=2 "${train[@]}"
   try torchrun-standalone "${torchrun[@]}" --standalone --nproc-per-node=2 "${train[@]}"
   try torchrun-c10d "${torchrun[@]}" --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:0 --nproc-per-node=2 "${train[@]}"
 else
-  skip torchrun "$python has no torch; PYTHON=... names one that has"
+  skip torchrun "$python has no torch; set PYTHON to a Python that has it"
 fi
 
 if [ "$(id -u)" -ne 0 ]; then
@@ -85,7 +85,7 @@ SlurmdPidFile=$work/slurmd.pid
 NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) Gres=gpu:2 State=UNKNOWN
 PartitionName=all Nodes=$host Default=YES State=UP OverSubscribe=FORCE:4
 TEXT
-printf 'Name=gpu File=%s\n' /dev/null /dev/zero >"$work/gres.conf"  # GPUs in name alone
+printf 'Name=gpu File=%s\n' /dev/null /dev/zero >"$work/gres.conf"  # fake GPUs, only for Slurm's accounting
 export SLURM_CONF=$work/slurm.conf
 sleep 1
 slurmctld -D >"$work/slurmctld.log" 2>&1 &
@@ -98,7 +98,7 @@ for ((i = 0; i < 30; ++i)); do
 done
 try srun timeout 120 srun -n 2 --overcommit "${train[@]}"
 
-# After its first steps the job is asked to stop, as it is before its time is up; it goes back into the queue and on from there.
+# Asks the job to stop after its first steps, as Slurm does before the time limit. The job must be requeued and continue.
 submit() {
   local job metrics=$work/sbatch/metrics.jsonl options=(--nodes=1 --gpus-per-node=2 --ntasks-per-node=2 --cpus-per-task=1 --overcommit)
   job=$(PATH=$(dirname "$octet"):$PATH sbatch --parsable "${options[@]}" --time=10 --output="$work/job.log" examples/slurm.sbatch \

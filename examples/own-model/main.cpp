@@ -1,5 +1,5 @@
-// A model of one's own from Octet's layers: a residual block with two FP8 linears learns what another network makes of random
-// numbers. `own-model RECIPE [cuda]` (bf16, fp8_delayed, fp8_current, fp8_rowwise, fp8_block, mxfp8) prints the loss as it falls.
+// A model built from Octet's layers: a residual block with two linears learns which of the first numbers of a random row is the largest.
+// `own-model RECIPE [cuda]` (bf16, fp8_delayed, fp8_current, fp8_rowwise, fp8_block, mxfp8) prints the loss during training.
 #include <cstdio>
 #include <exception>
 #include <string_view>
@@ -20,7 +20,7 @@ using namespace octet;
 constexpr std::int64_t kRows = 512, kDim = 64, kHidden = 256, kClasses = 16;
 constexpr int kSteps = 60;
 
-// Class logits = head(x + mlp(norm(x))), with forward and backward beside each other as everywhere in Octet.
+// Computes class logits = head(x + mlp(norm(x))). Octet has no automatic differentiation: step() calls forward and backward.
 struct Model {
   Model(const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
       : norm("norm", kDim, 1e-5, store),
@@ -38,7 +38,7 @@ struct Model {
     kernels::add(scope.queue, {.x = x, .y = y});
     head.loss_and_gradient(scope, y, classes, total, gy);
     mlp.backward(scope, gy, saved, gh);
-    norm.backward(scope, gh, x, rstd, {.values = gy});  // adds to gy, which the residual has passed on
+    norm.backward(scope, gh, x, rstd, {.values = gy});  // adds to gy, which holds the gradient of the residual branch
   }
 
   nn::RmsNorm norm;
@@ -51,7 +51,7 @@ void train(const char* name, DeviceKind kind) {
   const auto device = make_device(kind);
   const auto queue = device->make_queue();
   Arena stash(*device, MemoryCategory::activations, std::size_t{1} << 26),
-      scratch(*device, MemoryCategory::workspace, std::size_t{1} << 27);  // cuBLASLt takes half of it
+      scratch(*device, MemoryCategory::workspace, std::size_t{1} << 27);  // cuBLASLt uses half of it
   const auto alone = comm::make_silent_group("alone");
   const nn::Scope scope{
       .queue = *queue, .stash = stash, .scratch = scratch, .context = *alone, .tensor = *alone, .expert = *alone};
@@ -68,7 +68,7 @@ void train(const char* name, DeviceKind kind) {
   const Tensor x = allocate(stash, DType::bf16, {kRows, kDim}), classes = allocate(stash, DType::i32, {kRows});
   kernels::fill_normal(*queue, {.x = x, .deviation = 1.0, .seed = 2});
   std::vector<BFloat16> numbers(kRows * kDim);
-  std::vector<std::int32_t> largest(kRows);  // of the first numbers of each row
+  std::vector<std::int32_t> largest(kRows);  // index of the largest of the first kClasses numbers of each row: the class
   queue->copy_to_host(numbers.data(), x.data, x.bytes());
   queue->synchronize();
   const auto number = [&](int row, int i) { return static_cast<float>(numbers[static_cast<std::size_t>(row * kDim + i)]); };
@@ -77,7 +77,7 @@ void train(const char* name, DeviceKind kind) {
       if (int& best = largest[static_cast<std::size_t>(row)]; number(row, i) > number(row, best)) best = i;
   queue->copy_to_device(classes.data, largest.data(), classes.bytes());
   for (int step = 1; step <= kSteps; ++step) {
-    store.refresh(*queue, scratch);  // the FP8 weights
+    store.refresh(*queue, scratch);  // casts the weights to FP8
     store.zero_gradients(*queue);
     optimizer.reset_sums(*queue);
     model.step(scope, x, classes, optimizer.loss_total());
