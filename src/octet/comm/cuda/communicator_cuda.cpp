@@ -13,7 +13,7 @@ namespace octet::comm {
 namespace {
 
 // The interval of checks for lost ranks and completed operations.
-constexpr std::chrono::milliseconds kWatchEvery{100};
+constexpr std::chrono::milliseconds kLookForLostRanksEvery{100};
 // Stands for the operation if a failure belongs to none. The next caller's operation is then named instead.
 constexpr const char* kSomeOp = "an operation";
 
@@ -208,7 +208,7 @@ void Communicator::watch() {
       reason = trouble();
       if (!lost.empty()) reason = lost;
       op = current_op();
-      if (reason.empty() && changed_.wait_for(lock, kWatchEvery, [&] { return closing_; })) return;
+      if (reason.empty() && changed_.wait_for(lock, kLookForLostRanksEvery, [&] { return closing_; })) return;
     }
     if (!reason.empty()) return abort(op, cause_of(options_, reason));
   }
