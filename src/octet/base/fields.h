@@ -1,6 +1,6 @@
-// One declaration of a struct's members serves reading, type checks, ranges, printing and suggestions:
+// One declaration of a struct's members serves reading, type checks, ranges, printing, suggestions and the reference:
 //     template <FieldsOf<Run> R> void visit_fields(R& run, auto&& visit) {
-//       visit(Field{.name = "seed", .help = "of everything random"}, run.seed);
+//       visit(Field{.name = "seed", .help = "Seed of everything random."}, run.seed);
 //     }
 // Members are bool, integers, double, std::string, records (structs with visit_fields), and std::optional, std::vector
 // and std::array of these.
@@ -40,10 +40,26 @@ inline constexpr Range kFraction{.min = 0, .max = 1};
 
 struct Field {
   std::string_view name;
-  std::string_view help = "";
-  std::string choices = "";  // of a string: "a | b | c", or "" for any
+  std::string_view help = "";   // one plain sentence: --print-config, the reference page and shell completion show it
+  std::string_view value = "";  // what a value is: the unit of a number ("steps"), what a string names ("DIR"), or ""
+  std::string choices = "";     // of a string: "a | b | c", or "" for any
   Range range = kAnyNumber;
 };
+
+// A key as the reference describes it.
+struct KeyDescription {
+  std::string path;           // "data.source.weight"
+  std::string option;         // "data.source.0.weight": an option names one element of a list of tables
+  Field field;
+  std::string type;           // "whole number", "list of strings", ...
+  std::string default_value;  // as TOML; "" if the key has none
+};
+
+bool contains(const Range& range, double number);
+// "at least 0 and below 1", or "" if any number is in the range.
+std::string describe(const Range& range);
+// "a | b | c" cut at its bars.
+std::vector<std::string> cut_choices(std::string_view choices);
 
 // Where values come from, and what an unknown key is answered with.
 struct FieldSource {
@@ -212,7 +228,7 @@ TomlNode to_node(const T& value) {
     node.kind = TomlNode::Kind::table;
     visit_fields(value, [&](const Field& field, const auto& member) {
       std::string comment(field.help);
-      if (!field.choices.empty()) comment = field.choices + (comment.empty() ? "" : "; " + comment);
+      if (!field.choices.empty()) comment += (comment.empty() ? "One of " : " One of ") + field.choices + ".";
       node.entries.push_back({.key = std::string(field.name), .value = to_node(member), .comment = std::move(comment)});
     });
   } else {
@@ -221,19 +237,56 @@ TomlNode to_node(const T& value) {
   return node;
 }
 
-// Every key, "section.key". Those of a list of records are "section.list.key".
+namespace detail {
+
 template <class T>
-void collect_paths(std::vector<std::string>& paths, const std::string& prefix = "") {
-  if constexpr (detail::kIsOptional<T> || detail::kIsVector<T>) {
-    collect_paths<typename T::value_type>(paths, prefix);
-  } else if constexpr (Record<T>) {
-    const T record{};
-    visit_fields(record, [&](const Field& field, const auto& member) {
-      collect_paths<std::remove_cvref_t<decltype(member)>>(paths, detail::join(prefix, field.name));
-    });
+concept HolderOfRecords = (kIsOptional<T> || kIsVector<T>) && Record<typename T::value_type>;
+
+template <class T>
+std::string type_name() {
+  if constexpr (kIsOptional<T>) {
+    return type_name<typename T::value_type>();
+  } else if constexpr (kIsVector<T>) {
+    return "list of " + type_name<typename T::value_type>() + "s";
+  } else if constexpr (kIsArray<T>) {
+    return std::to_string(T{}.size()) + " " + type_name<typename T::value_type>() + "s";
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return "true or false";
+  } else if constexpr (std::is_integral_v<T>) {
+    return "whole number";
+  } else if constexpr (std::is_same_v<T, double>) {
+    return "number";
   } else {
-    paths.push_back(prefix);
+    static_assert(std::is_same_v<T, std::string>);
+    return "string";
   }
+}
+
+template <class T>
+void describe_key(std::vector<KeyDescription>& keys, const T& value, const Field& field, const std::string& path,
+                  const std::string& option) {
+  const auto describe_members = [&](const auto& record, const std::string& prefix) {
+    visit_fields(record, [&](const Field& inner, const auto& member) {
+      describe_key(keys, member, inner, join(path, inner.name), join(prefix, inner.name));
+    });
+  };
+  if constexpr (Record<T>) {
+    describe_members(value, option);
+  } else if constexpr (HolderOfRecords<T>) {
+    describe_members(typename T::value_type{}, kIsVector<T> ? option + ".0" : option);
+  } else {
+    keys.push_back({.path = path, .option = option, .field = field, .type = type_name<T>(), .default_value = to_toml(to_node(value))});
+  }
+}
+
+}  // namespace detail
+
+// Every key of a record, in the order of its declaration.
+template <Record R>
+std::vector<KeyDescription> describe_keys() {
+  std::vector<KeyDescription> keys;
+  detail::describe_key(keys, R{}, Field{}, "", "");
+  return keys;
 }
 
 }  // namespace octet
