@@ -16,7 +16,7 @@ const std::string kModel = "[model]\nhidden_size = 32\nintermediate_size = 64\nn
 void expect_error(const std::string& arguments, int code, const std::string& message) {
   const ProgramResult result = run_program(arguments);
   EXPECT_EQ(result.code, code) << arguments;
-  EXPECT_EQ(result.err, "octet: " + message + "\n") << arguments;
+  EXPECT_EQ(result.err, "octet" + message + "\n") << arguments;
   EXPECT_EQ(result.out, "") << arguments;
 }
 
@@ -32,40 +32,70 @@ TEST(CommandLine, AloneItExplainsItself) {
   EXPECT_EQ(run_program("--version").out, "octet 0.1.0\n");
 }
 
+// The tree itself says which commands there are.
 TEST(CommandLine, EveryCommandHasHelpWithAnExample) {
-  for (const char* command : {"doctor", "data", "data prepare", "data inspect", "train", "eval", "advise", "plan", "compare", "launch", "report", "generate",
-                              "probe", "quantize", "bench", "bench gemm", "bench quantize", "bench attention", "bench comm", "bench step", "convert",
-                              "convert import", "convert export", "convert verify"}) {
-    const ProgramResult result = run_program(std::string(command) + " --help");
-    EXPECT_EQ(result.code, 0) << command;
-    EXPECT_NE(result.out.find("Usage: octet " + std::string(command)), std::string::npos) << result.out;
-    EXPECT_NE(result.out.find("Example:\n  octet "), std::string::npos) << command;
+  const std::string page = run_program("manual commands").out;
+  int commands = 0;
+  for (std::size_t at = page.find("## `octet"); at != std::string::npos; at = page.find("## `octet", at + 1), ++commands) {
+    const std::string name = page.substr(at + 4, page.find('`', at + 4) - at - 4);
+    const ProgramResult result = run_program(name.substr(5) + " --help");
+    EXPECT_EQ(result.code, 0) << name;
+    EXPECT_NE(result.out.find("\nUsage: " + name), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("\nExample:\n  octet "), std::string::npos) << name;
+    for (std::size_t line = 0, end; line < result.out.size(); line = end + 1) {
+      end = result.out.find('\n', line);
+      const std::string text = result.out.substr(line, end - line);
+      EXPECT_TRUE(text.size() <= 100 || text.find("octet ") != std::string::npos) << name << ": a line of more than 100 characters:\n" << text;
+    }
   }
+  EXPECT_GE(commands, 29);
   for (const char* group : {"data", "bench", "convert"}) {
     const ProgramResult result = run_program(group);
     EXPECT_EQ(result.code, 0);
-    EXPECT_NE(result.out.find("Usage: octet " + std::string(group)), std::string::npos);
+    EXPECT_EQ(result.out, run_program(std::string(group) + " --help").out);
   }
   EXPECT_NE(run_program("train --help").out.find("--section.key=value"), std::string::npos);
 }
 
 TEST(CommandLine, UnknownNamesSuggestTheNearest) {
-  expect_error("trian", 2, "unknown command trian (did you mean train?)");
-  expect_error("data inspct", 2, "data: unknown command inspct (did you mean inspect?)");
-  expect_error("train --dryrun", 2, "train: unknown option --dryrun (did you mean --dry-run?)");
-  expect_error("probe --modle x", 2, "probe: unknown option --modle (did you mean --model?)");
-  expect_error("train a.toml b.toml", 2, "train: unexpected argument b.toml");
-  expect_error("train a.toml --verbose", 2, "train: unknown option --verbose; keys of the run are --section.key=value");
-  expect_error("doctor --precision.recipe=x", 2, "doctor: unknown option --precision.recipe=x");
+  expect_error("trian", 2, ": unknown command `trian` (did you mean train?)");
+  expect_error("data inspct", 2, " data: unknown command `inspct` (did you mean inspect?)");
+  expect_error("data frobnicate", 2, " data: unknown command `frobnicate`. See `octet data --help`.");
+  expect_error("train --dryrun", 2, " train: unknown option `--dryrun` (did you mean --dry-run?)");
+  expect_error("probe --modle x", 2, " probe: unknown option `--modle` (did you mean --model?)");
+  expect_error("train a.toml b.toml", 2, " train: unexpected argument `b.toml`. See `octet train --help`.");
+  expect_error("train a.toml --verbose", 2,
+               " train: unknown option `--verbose`. Keys of the run have the form `--section.key=value`. See `octet train --help`.");
+  expect_error("doctor --precision.recipe=x", 2, " doctor: unknown option `--precision.recipe=x`. See `octet doctor --help`.");
+  expect_error("train \"$(printf 'a\\nb')\" c", 2, " train: unexpected argument `c`. See `octet train --help`.");
+  expect_error("train c \"$(printf 'a\\nb')\"", 2, " train: unexpected argument `a?b`. See `octet train --help`.");
+}
+
+// Wherever the file stands: the parser alone would take 5 for it.
+TEST(CommandLine, KeysTakeTheirValueWithAnEqualsSign) {
+  const std::string message = " train: unexpected argument `5`. Options take a value with `=`: `--training.steps=5`.";
+  for (const char* arguments : {"train a.toml --training.steps 5", "train --training.steps 5 a.toml", "train --training.steps 5"})
+    expect_error(arguments, 2, message);
 }
 
 TEST(CommandLine, MissingAndWrongArguments) {
-  expect_error("train", 2, "train: RUN.toml is required; see `octet train --help`");
-  expect_error("data prepare --input x", 2, "data prepare: --output is required; see `octet data prepare --help`");
-  expect_error("train none.toml", 2, "none.toml: No such file or directory");
-  const ProgramResult result = run_program("generate --model x --prompt y --max-tokens many");
-  EXPECT_EQ(result.code, 2);
-  EXPECT_NE(result.err.find("--max-tokens"), std::string::npos) << result.err;
+  expect_error("train", 2, " train: RUN.toml is required. See `octet train --help`.");
+  expect_error("data prepare --input x", 2, " data prepare: --output is required. See `octet data prepare --help`.");
+  expect_error("train none.toml", 2, ": none.toml: No such file or directory");
+  expect_error("generate --model x --prompt y --max-tokens many", 2,
+               " generate: --max-tokens: `many` must be a whole number. See `octet generate --help`.");
+  expect_error("generate --model x --prompt y --max-tokens 2.5", 2,
+               " generate: --max-tokens: `2.5` must be a whole number. See `octet generate --help`.");
+  expect_error("generate --model x --prompt y --max-tokens 0", 2,
+               " generate: --max-tokens: `0` must be at least 1. See `octet generate --help`.");
+  expect_error("generate --model x --prompt y --seed=-1", 2, " generate: --seed: `-1` must be at least 0. See `octet generate --help`.");
+  expect_error("generate --model x --prompt y --temperature warm", 2,
+               " generate: --temperature: `warm` must be a number. See `octet generate --help`.");
+  expect_error("compare a.toml --recipes bf16 --gpus 1,x", 2,
+               " compare: --gpus: `x` must be a whole number. See `octet compare --help`.");
+  expect_error("data prepare --input x --output y --format josnl", 2,
+               " data prepare: --format: `josnl` must be one of auto | text | jsonl | llmc | nanogpt (did you mean jsonl?). See `octet data "
+               "prepare --help`.");
 }
 
 TEST(CommandLine, KeysOfTheRunAreOptions) {
@@ -154,7 +184,7 @@ TEST(Report, DrawsOneRunAndSeveral) {
   std::filesystem::create_directories(folder.path() / "empty");
   const ProgramResult empty = run_program("report empty", folder.path());
   EXPECT_EQ(empty.code, 76);
-  EXPECT_EQ(empty.err, "octet: empty: no metrics.jsonl here or in a folder below\n");
+  EXPECT_EQ(empty.err, "octet: empty: no metrics.jsonl here or in a folder below; give the folder of a run\n");
 }
 
 // Output that cannot be written is an error, not silence.

@@ -118,9 +118,27 @@ TEST(Fields, BecomesATreeAndAListOfPaths) {
   EXPECT_EQ(to_json(to_node(tree)).dump(),
             R"({"yes":false,"big":0,"small":0,"choice":"auto","names":[],"pair":[0.0,1.0],"leaf":{"number":1},"leaves":[{"number":1}]})");
   std::vector<std::string> paths;
-  collect_paths<Tree>(paths);
+  for (const KeyDescription& key : describe_keys<Tree>()) paths.push_back(key.path);
   EXPECT_EQ(paths, (std::vector<std::string>{"yes", "big", "small", "choice", "names", "pair", "leaf.number", "leaf.maybe", "extra.number",
                                              "extra.maybe", "leaves.number", "leaves.maybe"}));
+}
+
+TEST(Fields, KeysAreDescribed) {
+  const std::vector<KeyDescription> keys = describe_keys<Tree>();
+  const auto text = [&](std::size_t i) {
+    const KeyDescription& key = keys.at(i);
+    return key.option + " | " + key.type + " | " + key.default_value + " | " + describe(key.field.range);
+  };
+  EXPECT_EQ(text(0), "yes | true or false | false | ");
+  EXPECT_EQ(text(2), "small | whole number | 0 | ");
+  EXPECT_EQ(text(3), "choice | string | \"auto\" | ");
+  EXPECT_EQ(text(4), "names | list of strings | [] | ");
+  EXPECT_EQ(text(5), "pair | 2 numbers | [0.0, 1.0] | at least 0 and at most 1");
+  EXPECT_EQ(text(6), "leaf.number | whole number | 1 | at least 0 and below 10");
+  EXPECT_EQ(text(9), "extra.maybe | number |  | above 0");
+  EXPECT_EQ(text(10), "leaves.0.number | whole number | 1 | at least 0 and below 10");
+  EXPECT_EQ(keys[6].field.help, "help");
+  EXPECT_EQ(cut_choices("auto | true | false"), (std::vector<std::string>{"auto", "true", "false"}));
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ TEST_F(Advise, AHeadThatFp8CannotTakeStaysInBf16) {
 TEST_F(Advise, RefusesInOneLine) {
   EXPECT_TRUE(refused(run_.run("advise"), 2, "RUN.toml"));
   EXPECT_TRUE(refused(run_.run("advise nowhere.toml"), 2, "nowhere.toml", "No such file"));
-  EXPECT_TRUE(refused(run_.run("advise run.toml --device tpu"), 2, "\"tpu\": must be auto | cpu | cuda"));
+  EXPECT_TRUE(refused(run_.run("advise run.toml --device tpu"), 2, "`tpu` must be one of auto | cpu | cuda"));
   EXPECT_TRUE(refused(advise("--precision.recipe=fp8_delaid"), 2, "fp8_delaid", "did you mean fp8_delayed?"));
   EXPECT_TRUE(refused(advise("--precision.skip='*.nothing'"), 2, "*.nothing", "matches no linear layer"));
   EXPECT_TRUE(refused(advise("--helth out"), 2, "--helth", "did you mean --health?"));
@@ -150,7 +150,7 @@ TEST_F(Advise, RefusesInOneLine) {
   std::filesystem::create_directories(run_ / "empty");
   EXPECT_TRUE(refused(advise("--health empty"), 76, "empty/fp8_health.jsonl", "No such file"));
   write_text(run_ / "none.jsonl", "");
-  EXPECT_TRUE(refused(advise("--health none.jsonl"), 76, "none.jsonl", "holds no health sample"));
+  EXPECT_TRUE(refused(advise("--health none.jsonl"), 76, "none.jsonl", "has no health samples"));
   write_text(run_ / "other.jsonl", health_line(1, "model.layers.9.mlp.down_proj.x", 0, 0, 30));
   EXPECT_TRUE(refused(advise("--health other.jsonl"), 76, "other.jsonl", "model.layers.9.mlp.down_proj.x"));
 }

@@ -51,7 +51,7 @@ TEST_F(BadInput, FilesThatAreNoConfiguration) {
 
 TEST_F(BadInput, DevicesThatAreNone) {
   EXPECT_TRUE(refused(run_.train("--run.device=tpu"), 2, "tpu"));
-  EXPECT_TRUE(refused(run_.run("generate --model nowhere --prompt a --device tpu"), 2, "\"tpu\": must be auto | cpu | cuda"));
+  EXPECT_TRUE(refused(run_.run("generate --model nowhere --prompt a --device tpu"), 2, "`tpu` must be one of auto | cpu | cuda"));
 }
 
 TEST_F(BadInput, KeysAndValues) {
@@ -129,9 +129,9 @@ TEST_F(BadInput, EvaluationsThatGiveNoLossSayWhy) {
                 .code,
             0);
   const std::string eval = "eval run.toml --checkpoint out/checkpoints/step-00000001 ";
-  EXPECT_TRUE(refused(run_.run(eval + "--data.split=1,0"), 76, "neither data.split nor a data.source holds anything out"));
+  EXPECT_TRUE(refused(run_.run(eval + "--data.split=1,0"), 76, "no held-out text; set data.split"));
   EXPECT_TRUE(refused(run_.run(eval + "--evaluation.sequences=0"), 2, "evaluation.sequences = 0"));
-  EXPECT_TRUE(refused(run_.run(eval), 77, "step-00000001: its held-out loss is not finite"));
+  EXPECT_TRUE(refused(run_.run(eval), 77, "step-00000001: the held-out loss is not finite"));
 }
 
 TEST_F(BadInput, TextsToPrepare) {

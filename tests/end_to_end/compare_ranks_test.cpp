@@ -156,7 +156,7 @@ TEST_F(CompareRanks, RefusesBeforeTheFirstStep) {
   EXPECT_TRUE(refused(compare("--recipes bf16,fp32,bf16 --gpus 1,2"), 2, "--recipes: bf16 is given twice"));
   EXPECT_TRUE(refused(compare("--recipes bf16 --gpus one"), 2, "--gpus"));
   EXPECT_TRUE(refused(compare("--recipes bf16,fp8_curent --gpus 1"), 2, "did you mean fp8_current?"));
-  EXPECT_TRUE(refused(compare("--recipes bf16 --gpus 1,2 --parallel.shard=1"), 2, "parallel.shard = 1", "there are 2 ranks"));
+  EXPECT_TRUE(refused(compare("--recipes bf16 --gpus 1,2 --parallel.shard=1"), 2, "parallel.shard = 1: must be 2"));
   EXPECT_TRUE(refused(compare("--recipes bf16 --gpus 3,4 "), 2, "global_batch_size = 4", "3 ranks", "16 / 3"));
   EXPECT_TRUE(refused(compare("--recipes bf16 --gpus 1,2 --time-budget 5"), 2, "--time-budget", "--training.steps"));
   EXPECT_FALSE(fs::exists(run_ / "out"));

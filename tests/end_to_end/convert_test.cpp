@@ -154,7 +154,7 @@ TEST_F(Convert, VerifySaysWhichArchitectureDiffers) {
   config["initializer_range"] = 0.5;  // says nothing of what is computed
   write_text(other / "config.json", config.dump());
   EXPECT_TRUE(refused(run("convert verify fp8 " + other.string()), 1,
-                      "are of two architectures: num_key_value_heads = 2 and 4, rope_theta = 10000.0 and 5000.0"));
+                      "have different architectures: num_key_value_heads = 2 and 4, rope_theta = 10000.0 and 5000.0"));
   EXPECT_TRUE(refused(run("convert verify fp8 nowhere"), 76, "nowhere"));
 }
 

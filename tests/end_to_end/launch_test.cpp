@@ -60,16 +60,16 @@ TEST(Launch, EndsWithTheCodeOfTheRankThatFailed) {
 
 TEST(Launch, RefusesWhatItCannotRun) {
   for (const char* ranks : {"0", "-3", "1025"}) {
-    EXPECT_TRUE(refused(run_program(std::string("launch -n ") + ranks + " -- doctor"), 2, "-n must be 1 to 1024, not ", ranks));
+    EXPECT_TRUE(refused(run_program(std::string("launch -n ") + ranks + " -- doctor"), 2, "octet launch: -n: `", ranks, "must be at least 1 and at most 1024"));
   }
   EXPECT_TRUE(refused(run_program("launch -n some -- doctor"), 2, "-n"));
   EXPECT_TRUE(refused(run_program("launch -- doctor"), 2, "-n is required"));
   for (const char* nothing : {"launch -n 2", "launch -n 2 --"})
     EXPECT_TRUE(refused(run_program(nothing), 2, "nothing to run", "`--`"));
-  EXPECT_TRUE(refused(run_program("launch -n 2 -- launch -n 2 -- doctor"), 2, "cannot run `launch`"));
-  EXPECT_TRUE(refused(run_program("launch -n 2 train run.toml"), 2, "unexpected argument train", "after `--`"));
+  EXPECT_TRUE(refused(run_program("launch -n 2 -- launch -n 2 -- doctor"), 2, "cannot start `octet launch`"));
+  EXPECT_TRUE(refused(run_program("launch -n 2 train run.toml"), 2, "unexpected argument `train`", "after `--`"));
   for (const char* grace : {"-1", "nan", "1e9"}) {
-    EXPECT_TRUE(refused(run_program(std::string("launch -n 1 --grace ") + grace + " -- doctor"), 2, "--grace must be"));
+    EXPECT_TRUE(refused(run_program(std::string("launch -n 1 --grace ") + grace + " -- doctor"), 2, "--grace: `"));
   }
 }
 

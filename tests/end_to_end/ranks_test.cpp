@@ -346,11 +346,11 @@ TEST(Ranks, RefuseWhatTheyCannotDo) {
   tensor_refused_with(2, "--training.seq_len=31 --training.micro_batch_size=1",
                       "training.micro_batch_size x training.seq_len / parallel.context = 31: must be a multiple of "
                       "parallel.tensor = 2");
-  refused_with("launch -n 2 -- train run.toml --parallel.replicate=3", "run.toml: parallel.replicate = 3: there are 2 ranks\n");
+  refused_with("launch -n 2 -- train run.toml --parallel.replicate=3", "run.toml: parallel.replicate = 3: must divide the number of ranks, 2\n");
   refused_with("launch -n 2 -- train run.toml --parallel.context=2 --training.seq_len=30",
-               "run.toml: training.seq_len = 30: must be a multiple of 4, two chunks for each of parallel.context = 2\n");
+               "run.toml: training.seq_len = 30: must be a multiple of 4, twice parallel.context = 2\n");
   refused_with("launch -n 2 -- compare run.toml --recipes bf16,fp8_block",
-               "compare: 2 ranks, as torchrun says, but it runs in one process");
+               "`octet compare` runs in one process, but torchrun says that there are 2 ranks");
   // Started by hand with different settings.
   const std::string other =
       "exec sh -c 'MASTER_ADDR=127.0.0.1 MASTER_PORT=29611 WORLD_SIZE=2; export MASTER_ADDR MASTER_PORT WORLD_SIZE; "

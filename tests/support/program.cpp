@@ -88,7 +88,10 @@ ProgramResult run_program(const std::string& arguments, const std::filesystem::p
   };
   if (result.code != code) return failure();
   if (count_lines(result.err) != 1 || result.err.back() != '\n') return failure() << "not one line";
-  if (result.err.rfind("octet: ", 0) != 0) return failure() << "does not begin with \"octet: \"";
+  // "octet: ..." or, of a mistake in the arguments, "octet data prepare: ...".
+  const std::size_t colon = result.err.find(": ");
+  const bool named = result.err.rfind("octet", 0) == 0 && result.err.find_first_not_of("abcdefghijklmnopqrstuvwxyz ") == colon;
+  if (!named) return failure() << "does not begin with \"octet: \" or \"octet COMMAND: \"";
   for (const std::string& part : parts) {
     if (result.err.find(part) == std::string::npos) return failure() << "lacks \"" << part << "\"";
   }

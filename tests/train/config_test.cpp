@@ -114,18 +114,40 @@ TEST(Config, PrintsEveryKeyAndReadsItBack) {
   const Config again = parse_config(printed, "printed");
   EXPECT_EQ(to_json(again), to_json(c)) << printed;
   EXPECT_EQ(print_config(again), printed);
-  std::vector<std::string> paths;
-  collect_paths<Config>(paths);
-  EXPECT_GT(paths.size(), 75u);
-  for (const std::string& path : paths) {
-    const std::string name = path.substr(path.rfind('.') + 1);
-    EXPECT_NE(printed.find(name), std::string::npos) << path;
+  EXPECT_GT(config_keys().size(), 75u);
+  for (const KeyDescription& key : config_keys()) {
+    const std::string name = key.path.substr(key.path.rfind('.') + 1);
+    EXPECT_NE(printed.find(name), std::string::npos) << key.path;
   }
 }
 
-TEST(Config, TheDocumentedDefaultsAreTheTrueOnes) {
-  const std::string page = read_file(fs::path(testing::source_dir()) / "docs" / "config.md");
-  EXPECT_NE(page.find("```toml\n" + print_config(Config{}) + "```\n"), std::string::npos) << print_config(Config{});
+TEST(Config, EveryKeyIsExplainedInASentence) {
+  const std::string printed = print_config(Config{});
+  for (const KeyDescription& key : config_keys()) {
+    const std::string help(key.field.help);
+    ASSERT_GT(help.size(), 5u) << key.path;
+    EXPECT_EQ(help.back(), '.') << key.path;
+    EXPECT_NE(key.type, "") << key.path;
+    const bool one_table = key.path.rfind("data.source.", 0) != 0 && key.path.rfind("model.rope_scaling.", 0) != 0;
+    EXPECT_TRUE(!one_table || printed.find(help) != std::string::npos) << key.path << " is not explained by --print-config";
+  }
+}
+
+// The defaults of the reference are those of an empty file.
+TEST(Config, DescribedDefaultsSetNothingNew) {
+  for (const KeyDescription& key : config_keys()) {
+    if (key.default_value.empty() || key.path.rfind("data.source.", 0) == 0 || key.path.rfind("model.rope_scaling.", 0) == 0) continue;
+    Config config;
+    apply_override(config, key.option + "=" + key.default_value);
+    EXPECT_EQ(to_json(config), to_json(Config{})) << key.path << " = " << key.default_value;
+  }
+  Config config;
+  apply_override(config, "data.source.0.path=x");
+  for (const KeyDescription& key : config_keys()) {
+    if (key.path.rfind("data.source.", 0) == 0) apply_override(config, key.option + "=" + key.default_value);
+  }
+  ASSERT_EQ(config.data.source.size(), 1u);
+  EXPECT_EQ(config.data.source[0].path, "");
 }
 
 TEST(Config, WrongTypesNameKeyValueWantedTypeFileAndLine) {
@@ -195,7 +217,7 @@ TEST(Config, OtherProgramsNamesAreKnown) {
       {"n_layers", "model.num_hidden_layers"},
   };
   std::vector<std::string> paths;
-  collect_paths<Config>(paths);
+  for (const KeyDescription& key : config_keys()) paths.push_back(key.path);
   for (const auto& [name, ours] : names) {
     EXPECT_EQ(advise_key(name), " (did you mean " + ours + "?)") << name;
     EXPECT_NE(std::find(paths.begin(), paths.end(), ours), paths.end()) << ours;
@@ -241,9 +263,9 @@ TEST(Config, WrongOverridesNameThemselves) {
   EXPECT_EQ(override_error("precision.skip=[a"), "--precision.skip=[a: not a TOML value");
   EXPECT_EQ(override_error("training.seq_len=0"), "--training.seq_len=0: must be at least 1");
   EXPECT_EQ(override_error("data.source.2.path=x"),
-            "--data.source.2.path=x: no data.source.2: elements have numbers from 0, and a new one here is data.source.0");
+            "--data.source.2.path=x: there is no data.source.2; data.source.0 adds one");
   EXPECT_EQ(override_error("data.source.path=x"),
-            "--data.source.path=x: no data.source.path: elements have numbers from 0, and a new one here is data.source.0");
+            "--data.source.path=x: there is no data.source.path; data.source.0 adds one");
   EXPECT_EQ(override_error("run.name=\xff"), "--run.name=\xff: not UTF-8 text");
   EXPECT_NE(override_error("training.steps=1\nseed=3"), "");
 }
@@ -262,7 +284,7 @@ TEST(Config, StepsAndEpochsAreOneThing) {
 TEST(Config, ChecksWhatOnlyMakesSenseTogether) {
   EXPECT_EQ(check_error(kWhole), "");
   EXPECT_EQ(check_error("[[data.source]]\npath = 'x'\n"),
-            "run.toml: no model: [model] needs config = \"PRESET\", init_from = \"DIRECTORY\" or an architecture (hidden_size, ...)");
+            "run.toml: no model: give [model] config = \"PRESET\", init_from = \"DIRECTORY\" or an architecture (hidden_size, ...)");
   EXPECT_EQ(check_error("[model]\nconfig = 'a'\ninit_from = 'b'\n"), "run.toml: model.config = \"a\" and model.init_from = \"b\": give one of them");
   EXPECT_EQ(check_error("[model]\nhidden_size = 64\n"),
             "run.toml: no data: add [[data.source]] with path = \"PREFIX\" of a corpus that `octet data prepare` made");
@@ -274,21 +296,21 @@ TEST(Config, ChecksWhatOnlyMakesSenseTogether) {
 }
 
 TEST(Config, AxesBeyondOneRankAreRefusedByName) {
-  EXPECT_EQ(check_error(kWhole + "[parallel]\ntensor = 2\n"), "run.toml: parallel.tensor = 2: this process is 1 rank");
-  EXPECT_EQ(check_error(kWhole + "[parallel]\nreplicate = 4\n"), "run.toml: parallel.replicate = 4: this process is 1 rank");
-  EXPECT_EQ(check_error(kWhole + "[parallel]\ncontext = 2\n"), "run.toml: parallel.context = 2: this process is 1 rank");
-  EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 8\n"), "run.toml: parallel.shard = 8: this process is 1 rank");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\ntensor = 2\n"), "run.toml: parallel.tensor = 2: must divide the number of ranks, 1");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nreplicate = 4\n"), "run.toml: parallel.replicate = 4: must divide the number of ranks, 1");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\ncontext = 2\n"), "run.toml: parallel.context = 2: must divide the number of ranks, 1");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 8\n"), "run.toml: parallel.shard = 8: must be 1, the number of ranks, or -1");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nexpert = 2\n"), "run.toml: parallel.expert = 2: must divide parallel.shard = 1");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 0\n"), "run.toml: parallel.shard = 0: must be at least 1, or -1 for the ranks that remain");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 1\n"), "");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nreplicate = 2\ntensor = 2\n", 8), "");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 4\ntensor = 2\n", 16),
-            "run.toml: parallel.shard = 4: there are 16 ranks, and the other axes take 2");
+            "run.toml: parallel.shard = 4: must be 8: 16 ranks divided by 2 for the other axes, or -1");
   EXPECT_EQ(check_error(kWhole + "[training]\nseq_len = 12\n[parallel]\nreplicate = 2\ncontext = 2\n", 4), "");
   EXPECT_EQ(check_error(kWhole + "[training]\nseq_len = 12\n[parallel]\ncontext = 4\n", 4),
-            "run.toml: training.seq_len = 12: must be a multiple of 8, two chunks for each of parallel.context = 4");
+            "run.toml: training.seq_len = 12: must be a multiple of 8, twice parallel.context = 4");
   EXPECT_EQ(check_error(kWhole + "[precision]\nreduce_amax = false\n", 8),
-            "run.toml: precision.reduce_amax = false: refused with 8 ranks, whose scales would differ");
+            "run.toml: precision.reduce_amax = false: must be true with 8 ranks, or their scales would differ");
 }
 
 TEST(Config, DifferencesAreListedByKey) {
@@ -448,12 +470,12 @@ TEST(ModelConfig, AFamilyHasItsOwnKeys) {
   EXPECT_FALSE(model.attention_bias);
   EXPECT_EQ(model.tokenizer, "byte");
   c.model.rms_norm_eps = 1e-5;
-  EXPECT_EQ(error_of([&] { decoder_config(c); }), "run.toml: model.rms_norm_eps = 1e-05: not a key of gpt_neox");
+  EXPECT_EQ(error_of([&] { decoder_config(c); }), "run.toml: model.rms_norm_eps = 1e-05: gpt_neox has no such key");
   c.model.rms_norm_eps.reset();
   c.model.model_type = "llama";
   EXPECT_NE(error_of([&] { decoder_config(c); }).find("hidden_act = \"gelu_new\" is not supported (silu)"), std::string::npos);
   c.model.hidden_act.reset();
-  EXPECT_EQ(error_of([&] { decoder_config(c); }), "run.toml: model.layer_norm_eps = 0.001: not a key of llama");
+  EXPECT_EQ(error_of([&] { decoder_config(c); }), "run.toml: model.layer_norm_eps = 0.001: llama has no such key");
 }
 
 TEST(ModelConfig, MistakesAreNamed) {
@@ -464,7 +486,7 @@ TEST(ModelConfig, MistakesAreNamed) {
             "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, llama3.2-1b, mistral-7b, mixtral-8x22b, mixtral-8x7b, pythia-1.4b, quality-380m, quickstart), and not a .toml or "
             ".json file (did you mean llama3.1-8b?)");
   c.model.config = "/tmp";
-  EXPECT_EQ(error_of([&] { decoder_config(c); }), "model.config = \"/tmp\": a directory; give it as model.init_from");
+  EXPECT_EQ(error_of([&] { decoder_config(c); }), "model.config = \"/tmp\": this is a directory; use model.init_from");
   c.model.config = "none.toml";
   EXPECT_EQ(error_of([&] { decoder_config(c); }), "none.toml: No such file or directory");
   c.model.config = "";

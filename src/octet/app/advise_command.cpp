@@ -30,7 +30,7 @@ std::vector<telemetry::HealthSample> read_health(const fs::path& given, std::str
   path = file.string();
   auto health = telemetry::read_jsonl<telemetry::HealthSample>(file);
   if (health.broken_lines > 0) log_warning(concat(path, ": ", health.broken_lines, " broken lines passed over"));
-  demand(!health.records.empty(), ExitCode::data, path, ": holds no health sample");
+  demand(!health.records.empty(), ExitCode::data, path, ": has no health samples");
   return std::move(health.records);
 }
 
@@ -41,7 +41,7 @@ void check_layers(const std::vector<telemetry::HealthSample>& samples, models::D
   }
   const std::set<std::string> known(tensors.begin(), tensors.end());
   for (const telemetry::HealthSample& sample : samples) {
-    demand(known.count(sample.tensor) > 0, ExitCode::data, path, ": tensor \"", sample.tensor, "\" is of no linear of this model",
+    demand(known.count(sample.tensor) > 0, ExitCode::data, path, ": tensor \"", sample.tensor, "\": this model has no such linear layer",
            did_you_mean(sample.tensor, tensors));
   }
 }

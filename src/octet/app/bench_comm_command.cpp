@@ -168,11 +168,11 @@ int run_bench_comm(const BenchArgs& args) {
   config.run.device = args.device;
   const DeviceKind kind = train::device_of(config);
   const int gpus = cuda_device_count();
-  demand(kind == DeviceKind::cpu || gpus >= 2, ExitCode::config, "bench comm: two GPUs are needed, this machine has ", gpus,
-         "; --device cpu measures Gloo");
+  demand(kind == DeviceKind::cpu || gpus >= 2, ExitCode::config, "this benchmark needs two GPUs, and this machine has ", gpus,
+         "; --device cpu measures Gloo instead");
   const int ranks = args.ranks != 0 ? args.ranks : kind == DeviceKind::cuda ? gpus : 2;
   const int most = kind == DeviceKind::cuda ? gpus : 64;
-  demand(ranks >= 2 && ranks <= most, ExitCode::config, "bench comm: -n ", ranks, ": must be 2 to ", most);
+  demand(ranks >= 2 && ranks <= most, ExitCode::config, "-n ", ranks, ": must be 2 to ", most);
   CommBench bench(kind, ranks);
   const std::vector<BenchRow> rows = bench.run();
   fmt::print("collectives of {} ranks over {}, BF16; size: of the larger tensor of a rank; rate: bytes that leave a rank\n",

@@ -23,7 +23,7 @@ std::vector<std::string> read_documents(const std::filesystem::path& path) {
   for (std::string line; std::getline(stream, line);) {
     if (++number; !data::is_blank(line)) documents.push_back(data::jsonl_text(line, "text", path.string(), number));
   }
-  demand(!documents.empty(), ExitCode::data, path.string(), ": no documents here");
+  demand(!documents.empty(), ExitCode::data, path.string(), ": has no documents");
   return documents;
 }
 

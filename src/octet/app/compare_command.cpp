@@ -96,8 +96,8 @@ void show_comparison(const CompareArgs& args, const train::Config& config, const
 
 int run_compare(const CompareArgs& args) {
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
-  demand(where.size == 1, ExitCode::config, "compare: ", where.size, " ranks, as ", where.source,
-         " says, but it runs in one process; `octet train` each recipe and `octet report` the runs");
+  demand(where.size == 1, ExitCode::config, "`octet compare` runs in one process, but ", where.source,
+         " says that there are ", where.size, " ranks; use `octet train` for each recipe, then `octet report`");
   demand(!args.recipes.empty(), ExitCode::config, "--recipes: name at least one recipe");
   const train::Config config = train::load_config(args.run.path, args.run.overrides);
   if (!args.gpus.empty()) return compare_ranks(args, config);

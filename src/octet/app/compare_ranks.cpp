@@ -43,7 +43,8 @@ std::vector<int> sorted_numbers(std::vector<int> numbers) {
 RanksRun plan_run(const CompareArgs& args, const train::Config& base, const std::string& recipe, int ranks, int fewest) {
   const std::int64_t sequences = base.training.global_batch_size * ranks;
   demand(sequences % fewest == 0, ExitCode::config, base.file, ": training.global_batch_size = ", base.training.global_batch_size,
-         " is that of ", fewest, " ranks; for ", ranks, " it would be ", sequences, " / ", fewest);
+         " is the batch of ", fewest, " ranks; ", ranks,
+         " ranks would get ", sequences, " / ", fewest, " sequences: give a multiple of ", fewest);
   RanksRun plan{.label = fmt::format("{} x{}", recipe, ranks), .ranks = ranks, .overrides = args.run.overrides, .config = {}};
   const fs::path folder = output_of(args, base) / fmt::format("{}-x{}", recipe, ranks);
   for (const std::string& own : {"run.name=" + Json(recipe).dump(), "run.output_dir=" + Json(folder.string()).dump(),
@@ -120,12 +121,12 @@ int run(const CompareArgs& args, const RanksRun& plan) {
 
 int compare_ranks(const CompareArgs& args, const train::Config& config) {
   demand(args.time_budget_s == 0, ExitCode::config,
-         "--time-budget times steps in one process; with --gpus give --training.steps");
+         "--time-budget does not work with --gpus; give --training.steps instead");
   std::vector<std::string> recipes = args.recipes;
   std::sort(recipes.begin(), recipes.end());
   const auto twice = std::adjacent_find(recipes.begin(), recipes.end());
   demand(twice == recipes.end(), ExitCode::config, "--recipes: ", twice == recipes.end() ? "" : *twice,
-         " is given twice, and with --gpus each recipe is trained once on a number of ranks");
+         " is given twice; with --gpus each recipe is trained once on each number of ranks");
   const std::vector<int> numbers = sorted_numbers(args.gpus);
   std::vector<RanksRun> plans;
   for (const int ranks : numbers) {

@@ -25,10 +25,10 @@ int run_eval(const EvalArgs& args) {
   train::check_tokenizer(dataset, train::tokenizer_of_run(config, options.model));
   const std::int64_t sequences = std::min(config.evaluation.sequences, dataset.held_out_samples());
   demand(dataset.held_out_samples() > 0, ExitCode::data, args.checkpoint.string(),
-         ": no held-out loss: neither data.split nor a data.source holds anything out");
-  demand(sequences > 0, ExitCode::config, args.checkpoint.string(), ": no held-out loss: evaluation.sequences = 0");
+         ": no held-out text; set data.split, or give a data.source with split = \"validation\"");
+  demand(sequences > 0, ExitCode::config, args.checkpoint.string(), ": evaluation.sequences = 0: must be above 0 for a held-out loss");
   const double loss = train::evaluate(engine, dataset, sequences);
-  demand(std::isfinite(loss), ExitCode::not_finite, args.checkpoint.string(), ": its held-out loss is not finite");
+  demand(std::isfinite(loss), ExitCode::not_finite, args.checkpoint.string(), ": the held-out loss is not finite");
   if (args.json) {
     fmt::print("{}\n", Json({{"checkpoint", args.checkpoint.string()}, {"step", step}, {"eval_loss", loss}}).dump());
   } else {

@@ -43,12 +43,12 @@ int run_generate(const GenerateArgs& args) {
   train::Config config;
   config.run.device = args.device;
   use_threads(config);
-  demand(!args.prompt.empty(), ExitCode::config, "--prompt \"\": there must be something to go on from");
+  demand(!args.prompt.empty(), ExitCode::config, "--prompt is empty: give a text to continue");
   // No token is less than a byte, but for some that a tokenizer puts before a text.
   const auto window = static_cast<std::int64_t>(args.prompt.size()) + 16 + args.max_tokens;
   const auto engine = train::open_model(args.model, train::device_of(config), window);
   const std::string spec = train::tokenizer_of_model(args.model, engine->model().config());
-  demand(!spec.empty(), ExitCode::data, args.model.string(), ": nothing says which tokenizer this model has");
+  demand(!spec.empty(), ExitCode::data, args.model.string(), ": no tokenizer: there is no tokenizer file here, and config.json names none");
   const auto tokenizer = data::make_tokenizer(spec);
   std::vector<std::int32_t> ids(tokenizer->prefix().begin(), tokenizer->prefix().end());
   tokenizer->encode(args.prompt, ids);

@@ -13,8 +13,6 @@
 namespace octet::app {
 namespace {
 
-constexpr double kLongestGraceS = 7 * 24 * 3600;
-
 // What the ranks say, on this process's own stdout and stderr: rank 0 byte for byte, the others in whole lines with "[rank] ".
 class Console {
  public:
@@ -62,13 +60,10 @@ class Console {
 }  // namespace
 
 int run_launch(const LaunchArgs& args) {
-  demand(args.ranks >= 1 && args.ranks <= kMostRanks, ExitCode::config, "launch: -n must be 1 to ", kMostRanks, ", not ",
-         args.ranks);
-  demand(args.grace_s >= 0 && args.grace_s <= kLongestGraceS, ExitCode::config, "launch: --grace must be 0 to ", kLongestGraceS,
-         " seconds, not ", args.grace_s);
   demand(!args.command.empty(), ExitCode::config,
-         "launch: nothing to run; a command stands after `--`, as in `octet launch -n 2 -- train RUN.toml`");
-  demand(args.command.front() != "launch", ExitCode::config, "launch: the ranks cannot run `launch` themselves");
+         "nothing to run: put a command after `--`, for example `octet launch -n 2 -- train RUN.toml`");
+  demand(args.command.front() != "launch", ExitCode::config,
+         "`octet launch` cannot start `octet launch`: the ranks run the command after `--` themselves");
 
   Console console;
   ProcessGroupOptions options = local_ranks(args.ranks, args.command);

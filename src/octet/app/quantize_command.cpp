@@ -64,11 +64,11 @@ std::map<std::string, std::vector<Source>> read_sources(const SafetensorsFile& f
       continue;
     }
     demand(info.dtype == DType::bf16 || info.dtype == DType::f16 || info.dtype == DType::f32, ExitCode::data,
-           file.path().string(), ": ", info.name, ": dtype ", info.dtype_name, " cannot be quantised; BF16, F16 and F32 can");
+           file.path().string(), ": ", info.name, ": dtype ", info.dtype_name, " cannot be quantised; only BF16, F16 and F32 can");
     Source source = source_of(info, replay);
     sources[source.stem].push_back(std::move(source));
   }
-  demand(!sources.empty(), ExitCode::data, file.path().string(), ": no 2-D tensor to quantise");
+  demand(!sources.empty(), ExitCode::data, file.path().string(), ": has no 2-D tensor to quantise");
   if (others > 0)
     log_warning(
         concat(file.path().string(), ": ", others, " of ", file.tensors().size(), " tensors are not 2-D and are left out"));
@@ -77,10 +77,10 @@ std::map<std::string, std::vector<Source>> read_sources(const SafetensorsFile& f
               [](const Source& a, const Source& b) { return std::pair(a.step, a.micro) < std::pair(b.step, b.micro); });
     for (std::size_t i = 1; i < list.size(); ++i) {
       demand(!list[0].step_name.empty() && !list[i].step_name.empty(), ExitCode::data, file.path().string(), ": ", stem,
-             " stands beside ", (list[0].step_name.empty() ? list[i] : list[0]).name,
-             ", but it is either one tensor or steps and micro-batches");
+             " and ", (list[0].step_name.empty() ? list[i] : list[0]).name,
+             ": give one tensor or steps and micro-batches, not both");
       demand(std::pair(list[i - 1].step, list[i - 1].micro) != std::pair(list[i].step, list[i].micro), ExitCode::data,
-             file.path().string(), ": ", list[i - 1].name, " and ", list[i].name, " are the same step and micro-batch");
+             file.path().string(), ": ", list[i - 1].name, " and ", list[i].name, " name the same step and micro-batch");
     }
   }
   return sources;
@@ -273,24 +273,24 @@ int run_quantize(const QuantizeArgs& args) {
   config.run.device = args.device;
   for (const std::string& assignment : args.set) {
     demand(assignment.rfind("precision.", 0) == 0, ExitCode::config, "--set ", assignment,
-           ": only keys of [precision] matter here");
+           ": only keys of [precision] are allowed here");
     train::apply_override(config, assignment);
   }
   use_threads(config);
   const DeviceKind device = train::device_of(config);
   const Recipe recipe = train::recipe_of(config, device);
   const Role role = role_named(args.role);
-  demand(recipe.is_fp8(), ExitCode::config, "--recipe ", recipe.name, " quantises nothing; fp8_current, fp8_block, ... do");
+  demand(recipe.is_fp8(), ExitCode::config, "--recipe ", recipe.name, ": not an FP8 recipe; use fp8_current, fp8_block, ...");
   std::optional<float> scale;
   if (args.scale) {
     scale = static_cast<float>(*args.scale);
     demand(recipe.spec(role).tile == ScaleTile::tensor, ExitCode::config, "--scale ", *args.scale, ": ", recipe.name,
-           " has no scale per tensor; fp8_delayed and fp8_current have");
+           " has no scale per tensor; only fp8_delayed and fp8_current have");
     demand(is_finite(*scale) && *scale > 0.0f, ExitCode::config, "--scale ", *args.scale, ": must be a positive FP32 number");
   }
   demand(recipe.delayed() || (args.state.empty() && args.state_out.empty()), ExitCode::config,
          args.state.empty() ? "--state-out " : "--state ", (args.state.empty() ? args.state_out : args.state).string(), ": ",
-         recipe.name, " has no state; fp8_delayed has");
+         recipe.name, " has no state; only fp8_delayed has");
 
   const SafetensorsFile input = SafetensorsFile::open(args.input);
   std::optional<SafetensorsFile> state;

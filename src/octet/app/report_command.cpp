@@ -24,7 +24,7 @@ void collect_runs(const std::filesystem::path& directory, std::vector<std::files
     if (std::filesystem::exists(entry.path() / "metrics.jsonl")) found.push_back(entry.path());
   }
   demand(!error, ExitCode::data, directory.string(), ": ", error.message());
-  demand(!found.empty(), ExitCode::data, directory.string(), ": no metrics.jsonl here or in a folder below");
+  demand(!found.empty(), ExitCode::data, directory.string(), ": no metrics.jsonl here or in a folder below; give the folder of a run");
   std::sort(found.begin(), found.end());
   runs.insert(runs.end(), found.begin(), found.end());
 }

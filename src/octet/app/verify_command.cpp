@@ -84,7 +84,7 @@ int run_convert_verify(const ConvertVerifyArgs& args) {
   const std::string both = concat(args.a.string(), " and ", args.b.string());
   std::string config;
   for (const std::string& difference : result.config) config += (config.empty() ? "" : ", ") + difference;
-  demand(config.empty(), ExitCode::internal, both, " are of two architectures: ", config);
+  demand(config.empty(), ExitCode::internal, both, " have different architectures: ", config);
   demand(worst == nullptr, ExitCode::internal, both, " differ: ", worst ? worst->name : "", " by ",
          worst ? fmt::format("{:.3g} of its largest element, above {:g}", worst->relative, args.tolerance) : "");
   if (!args.json) fmt::print("the same within {:g}\n", args.tolerance);

@@ -16,23 +16,6 @@ std::string number_text(double number) {
   return out.str();
 }
 
-std::string range_text(const Range& range) {
-  const bool low = std::isfinite(range.min), high = std::isfinite(range.max);
-  const std::string from = (range.above_min ? "above " : "at least ") + number_text(range.min);
-  const std::string to = (range.below_max ? "below " : "at most ") + number_text(range.max);
-  return low && high ? from + " and " + to : low ? from : to;
-}
-
-std::vector<std::string> cut_choices(const std::string& choices) {
-  std::vector<std::string> result;
-  for (std::size_t begin = 0; begin < choices.size();) {
-    const std::size_t bar = std::min(choices.find(" | ", begin), choices.size());
-    result.push_back(choices.substr(begin, bar - begin));
-    begin = bar + 3;
-  }
-  return result;
-}
-
 std::string value_text(const TomlNode& value) {
   constexpr std::size_t kLongest = 80;
   std::string text = to_toml(value);
@@ -49,6 +32,28 @@ std::string file_and_line(const FieldSource& source, const TomlNode& value) {
 }
 
 }  // namespace
+
+bool contains(const Range& range, double number) {
+  return (range.above_min ? number > range.min : number >= range.min) && (range.below_max ? number < range.max : number <= range.max) &&
+         std::isfinite(number);
+}
+
+std::string describe(const Range& range) {
+  const bool low = std::isfinite(range.min), high = std::isfinite(range.max);
+  const std::string from = (range.above_min ? "above " : "at least ") + number_text(range.min);
+  const std::string to = (range.below_max ? "below " : "at most ") + number_text(range.max);
+  return low && high ? from + " and " + to : low ? from : high ? to : "";
+}
+
+std::vector<std::string> cut_choices(std::string_view choices) {
+  std::vector<std::string> result;
+  for (std::size_t begin = 0; begin < choices.size();) {
+    const std::size_t bar = std::min(choices.find(" | ", begin), choices.size());
+    result.emplace_back(choices.substr(begin, bar - begin));
+    begin = bar + 3;
+  }
+  return result;
+}
 
 std::string printable(std::string_view text) {
   std::string result;
@@ -67,8 +72,8 @@ void fail_unknown_key(const FieldSource& source, const std::string& path, const 
 }
 
 void fail_unknown_element(const FieldSource& source, const std::string& path, std::string_view key, std::size_t size) {
-  fail(ExitCode::config, source.name, ": no ", printable(path), ".", printable(key),
-       ": elements have numbers from 0, and a new one here is ", path, ".", size);
+  fail(ExitCode::config, source.name, ": there is no ", printable(path), ".", printable(key), "; ",
+       path, ".", size, " adds one");
 }
 
 void fail_wrong_type(const FieldSource& source, const std::string& path, const TomlNode& value, std::string_view wanted) {
@@ -78,11 +83,9 @@ void fail_wrong_type(const FieldSource& source, const std::string& path, const T
 }
 
 void check_range(const FieldSource& source, const std::string& path, const TomlNode& value, const Range& range, double number) {
-  const bool inside = (range.above_min ? number > range.min : number >= range.min) &&
-                      (range.below_max ? number < range.max : number <= range.max) && std::isfinite(number);
-  if (inside) return;
+  if (contains(range, number)) return;
   const bool bounded = std::isfinite(range.min) || std::isfinite(range.max);
-  fail(ExitCode::config, place_of(source, path, value), ": must be ", std::isfinite(number) || bounded ? range_text(range) : "finite");
+  fail(ExitCode::config, place_of(source, path, value), ": must be ", std::isfinite(number) || bounded ? describe(range) : "finite");
 }
 
 void check_choice(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& choices,

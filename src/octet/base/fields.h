@@ -1,9 +1,9 @@
-// One declaration of a struct's members serves to read them, check types and ranges, print them and suggest names:
+// One declaration of a struct's members serves reading, type checks, ranges, printing, suggestions and the reference:
 //     template <FieldsOf<Run> R> void visit_fields(R& run, auto&& visit) {
-//       visit(Field{.name = "seed", .help = "seed of all random numbers"}, run.seed);
+//       visit(Field{.name = "seed", .help = "Seed of everything random."}, run.seed);
 //     }
-// A member is a bool, integer, double, std::string or record (a struct with visit_fields), or a std::optional, std::vector or
-// std::array of one of these.
+// Members are bool, integers, double, std::string, records (structs with visit_fields), and std::optional, std::vector
+// and std::array of these.
 #pragma once
 
 #include <array>
@@ -25,12 +25,12 @@ namespace octet {
 template <class T, class Record>
 concept FieldsOf = std::is_same_v<std::remove_const_t<T>, Record>;
 
-// The permitted values of a number, or of each number in a list.
+// Of a number, or of each number of a list.
 struct Range {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  bool above_min = false;  // min itself is excluded
-  bool below_max = false;  // max itself is excluded
+  bool above_min = false;  // min itself is outside
+  bool below_max = false;  // max itself is outside
 };
 inline constexpr Range kAnyNumber{};
 inline constexpr Range kPositive{.min = 0, .above_min = true};
@@ -40,22 +40,38 @@ inline constexpr Range kFraction{.min = 0, .max = 1};
 
 struct Field {
   std::string_view name;
-  std::string_view help = "";
-  std::string choices = "";  // permitted strings, "a | b | c"; "" permits any string
+  std::string_view help = "";   // one plain sentence: --print-config, the reference page and shell completion show it
+  std::string_view value = "";  // what a value is: the unit of a number ("steps"), what a string names ("DIR"), or ""
+  std::string choices = "";     // of a string: "a | b | c", or "" for any
   Range range = kAnyNumber;
 };
 
-// Where values come from, and how to help with an unknown key.
-struct FieldSource {
-  std::string name;                                               // a file name, or "--section.key=value"
-  bool is_override = false;
-  std::function<std::string(const std::string& path)> advise = {};  // for an unknown key's path: " (did you mean X?)" or ""
+// A key as the reference describes it.
+struct KeyDescription {
+  std::string path;           // "data.source.weight"
+  std::string option;         // "data.source.0.weight": an option names one element of a list of tables
+  Field field;
+  std::string type;           // "whole number", "list of strings", ...
+  std::string default_value;  // as TOML; "" if the key has none
 };
 
-// Replaces control characters in a user's text by '?', so that a message stays on one line.
+bool contains(const Range& range, double number);
+// "at least 0 and below 1", or "" if any number is in the range.
+std::string describe(const Range& range);
+// "a | b | c" cut at its bars.
+std::vector<std::string> cut_choices(std::string_view choices);
+
+// Where values come from, and what an unknown key is answered with.
+struct FieldSource {
+  std::string name;                                               // a file, or "--section.key=value"
+  bool is_override = false;
+  std::function<std::string(const std::string& path)> advise = {};  // of an unknown key's path: " (did you mean X?)" or ""
+};
+
+// The user's text in a message: control characters become '?', so that it stays one line.
 std::string printable(std::string_view text);
 
-// Returns "FILE:12: section.key = value" or "--section.key=value". Every message about a value starts with this.
+// "FILE:12: section.key = value", "--section.key=value": the beginning of every message about a value.
 std::string place_of(const FieldSource& source, const std::string& path, const TomlNode& value);
 [[noreturn]] void fail_unknown_key(const FieldSource& source, const std::string& path, const TomlNode& value);
 [[noreturn]] void fail_wrong_type(const FieldSource& source, const std::string& path, const TomlNode& value, std::string_view wanted);
@@ -64,7 +80,7 @@ std::string place_of(const FieldSource& source, const std::string& path, const T
 void check_range(const FieldSource& source, const std::string& path, const TomlNode& value, const Range& range, double number);
 void check_choice(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& choices,
                   const std::string& text);
-// Splits the text of an override, "a,b", at its commas. A quoted text or an inline table stays one element.
+// The typed text of an override "a,b" cut at its commas.
 std::vector<TomlNode> split_list(const TomlNode& value);
 
 namespace detail {
@@ -88,8 +104,7 @@ concept Record = requires(T& record, detail::AnyVisitor visitor) { visit_fields(
 template <class T>
 void read_field(T& member, const Field& field, const TomlNode& value, const FieldSource& source, const std::string& path);
 
-// Sets the members that `table` names and leaves the others unchanged.
-// Throws Error{config} for an unknown key or an invalid value.
+// Sets the members that `table` names and leaves the others. Throws Error{config}.
 template <Record R>
 void read_record(R& record, const TomlNode& table, const FieldSource& source, const std::string& path) {
   if (table.kind != TomlNode::Kind::table) fail_wrong_type(source, path, table, "a table ([" + path + "])");
@@ -122,7 +137,7 @@ void read_integer(T& member, const Field& field, const TomlNode& value, const Fi
 template <class T>
 void read_list(std::vector<T>& member, const Field& field, const TomlNode& value, const FieldSource& source, const std::string& path) {
   if constexpr (Record<T>) {
-    // An override addresses an element of a list by its index: data.source.0.path=...
+    // An override names an element by its number: data.source.0.path=...
     if (source.is_override && value.kind == TomlNode::Kind::table) {
       for (const TomlEntry& entry : value.entries) {
         const bool next = entry.key == std::to_string(member.size());
@@ -171,8 +186,7 @@ void read_field(T& member, const Field& field, const TomlNode& value, const Fiel
     check_range(source, path, value, field.range, number);
     member = number;
   } else if constexpr (std::is_same_v<T, std::string>) {
-    // The user may write `auto | true | false` with or without quotes.
-    // An override's text is a string even if it looks like a number.
+    // `auto | true | false` may be written with or without quotes; an override's bare text is a string whatever it looks like.
     std::string text = value.string;
     if (value.kind == Kind::boolean && field.choices.find("true") != std::string::npos) {
       text = value.boolean ? "true" : "false";
@@ -197,8 +211,8 @@ void read_field(T& member, const Field& field, const TomlNode& value, const Fiel
   }
 }
 
-// Converts a value to a tree. A record's fields keep their declared order and get their help as comments. Empty optionals and
-// empty lists of records are absent.
+// The value as a tree; a record's fields in the order of their declaration, help as comments; empty optionals and lists of
+// records are absent.
 template <class T>
 TomlNode to_node(const T& value) {
   TomlNode node;
@@ -214,7 +228,7 @@ TomlNode to_node(const T& value) {
     node.kind = TomlNode::Kind::table;
     visit_fields(value, [&](const Field& field, const auto& member) {
       std::string comment(field.help);
-      if (!field.choices.empty()) comment = field.choices + (comment.empty() ? "" : "; " + comment);
+      if (!field.choices.empty()) comment += (comment.empty() ? "One of " : " One of ") + field.choices + ".";
       node.entries.push_back({.key = std::string(field.name), .value = to_node(member), .comment = std::move(comment)});
     });
   } else {
@@ -223,19 +237,56 @@ TomlNode to_node(const T& value) {
   return node;
 }
 
-// Collects the path of every field, "section.key". Fields of a list of records have the path "section.list.key".
+namespace detail {
+
 template <class T>
-void collect_paths(std::vector<std::string>& paths, const std::string& prefix = "") {
-  if constexpr (detail::kIsOptional<T> || detail::kIsVector<T>) {
-    collect_paths<typename T::value_type>(paths, prefix);
-  } else if constexpr (Record<T>) {
-    const T record{};
-    visit_fields(record, [&](const Field& field, const auto& member) {
-      collect_paths<std::remove_cvref_t<decltype(member)>>(paths, detail::join(prefix, field.name));
-    });
+concept HolderOfRecords = (kIsOptional<T> || kIsVector<T>) && Record<typename T::value_type>;
+
+template <class T>
+std::string type_name() {
+  if constexpr (kIsOptional<T>) {
+    return type_name<typename T::value_type>();
+  } else if constexpr (kIsVector<T>) {
+    return "list of " + type_name<typename T::value_type>() + "s";
+  } else if constexpr (kIsArray<T>) {
+    return std::to_string(T{}.size()) + " " + type_name<typename T::value_type>() + "s";
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return "true or false";
+  } else if constexpr (std::is_integral_v<T>) {
+    return "whole number";
+  } else if constexpr (std::is_same_v<T, double>) {
+    return "number";
   } else {
-    paths.push_back(prefix);
+    static_assert(std::is_same_v<T, std::string>);
+    return "string";
   }
+}
+
+template <class T>
+void describe_key(std::vector<KeyDescription>& keys, const T& value, const Field& field, const std::string& path,
+                  const std::string& option) {
+  const auto describe_members = [&](const auto& record, const std::string& prefix) {
+    visit_fields(record, [&](const Field& inner, const auto& member) {
+      describe_key(keys, member, inner, join(path, inner.name), join(prefix, inner.name));
+    });
+  };
+  if constexpr (Record<T>) {
+    describe_members(value, option);
+  } else if constexpr (HolderOfRecords<T>) {
+    describe_members(typename T::value_type{}, kIsVector<T> ? option + ".0" : option);
+  } else {
+    keys.push_back({.path = path, .option = option, .field = field, .type = type_name<T>(), .default_value = to_toml(to_node(value))});
+  }
+}
+
+}  // namespace detail
+
+// Every key of a record, in the order of its declaration.
+template <Record R>
+std::vector<KeyDescription> describe_keys() {
+  std::vector<KeyDescription> keys;
+  detail::describe_key(keys, R{}, Field{}, "", "");
+  return keys;
 }
 
 }  // namespace octet

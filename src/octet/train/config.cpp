@@ -104,7 +104,7 @@ void check_config(const Config& config, std::int64_t ranks) {
 
   const ModelConfig& model = config.model;
   check(!model.config.empty() || !model.init_from.empty() || model.hidden_size.has_value(),
-        "no model: [model] needs config = \"PRESET\", init_from = \"DIRECTORY\" or an architecture (hidden_size, ...)");
+        "no model: give [model] config = \"PRESET\", init_from = \"DIRECTORY\" or an architecture (hidden_size, ...)");
   check(model.config.empty() || model.init_from.empty(), "model.config = \"", model.config, "\" and model.init_from = \"",
         model.init_from, "\": give one of them");
   check(!config.data.source.empty(), "no data: add [[data.source]] with path = \"PREFIX\" of a corpus that `octet data prepare` made");
@@ -116,23 +116,23 @@ void check_config(const Config& config, std::int64_t ranks) {
   check(training.steps > 0 || training.epochs > 0, "training.steps = 0: must be at least 1, or give training.epochs");
 
   const ParallelConfig& parallel = config.parallel;
-  const std::string own = ranks == 1 ? ": this process is 1 rank" : concat(": there are ", ranks, " ranks");
   std::int64_t others = 1;
   for (const auto& [axis, size] : {std::pair("replicate", parallel.replicate), std::pair("context", parallel.context),
                                    std::pair("tensor", parallel.tensor)}) {
-    check(size <= ranks && ranks % size == 0, "parallel.", axis, " = ", size, own);
+    const std::int64_t left = ranks / others;
+    check(size <= left && left % size == 0, "parallel.", axis, " = ", size, ": must divide ",
+          others == 1 ? concat("the number of ranks, ", ranks) : concat(left, ", what the axes before it leave of ", ranks, " ranks"));
     others *= size;
-    check(others <= ranks && ranks % others == 0, "parallel.", axis, " = ", size, own, ", and the axes before it take ", others / size);
   }
   check(parallel.shard != 0, "parallel.shard = 0: must be at least 1, or -1 for the ranks that remain");
   const std::int64_t shard = parallel.shard == -1 ? ranks / others : parallel.shard;
-  check(others * shard == ranks, "parallel.shard = ", parallel.shard, own,
-        others == 1 ? "" : concat(", and the other axes take ", others));
+  check(others * shard == ranks, "parallel.shard = ", parallel.shard, ": must be ", ranks / others,
+        others == 1 ? ", the number of ranks" : concat(": ", ranks, " ranks divided by ", others, " for the other axes"), ", or -1");
   check(parallel.expert <= shard && shard % parallel.expert == 0, "parallel.expert = ", parallel.expert,
         ": must divide parallel.shard = ", shard);
 
   check(parallel.context == 1 || training.seq_len % (2 * parallel.context) == 0, "training.seq_len = ", training.seq_len,
-        ": must be a multiple of ", 2 * parallel.context, ", two chunks for each of parallel.context = ", parallel.context);
+        ": must be a multiple of ", 2 * parallel.context, ", twice parallel.context = ", parallel.context);
 
   const std::int64_t coordinates = parallel.replicate * shard;
   const std::int64_t at_once = training.micro_batch_size * coordinates;
@@ -142,8 +142,13 @@ void check_config(const Config& config, std::int64_t ranks) {
         coordinates == 1 ? "" : concat(" times ", coordinates, " data-parallel ranks"), ": give --training.global_batch_size=",
         round_up(training.global_batch_size, at_once),
         coordinates == 1 ? "" : ", or a layout with fewer of them: `octet plan` with --search finds the fastest");
-  check(config.precision.reduce_amax || ranks == 1, "precision.reduce_amax = false: refused with ", ranks,
-        " ranks, whose scales would differ");
+  check(config.precision.reduce_amax || ranks == 1, "precision.reduce_amax = false: must be true with ", ranks,
+        " ranks, or their scales would differ");
+}
+
+const std::vector<KeyDescription>& config_keys() {
+  static const std::vector<KeyDescription> keys = describe_keys<Config>();
+  return keys;
 }
 
 std::string print_config(const Config& config) { return to_toml_document(to_node(config)); }

@@ -1,4 +1,5 @@
-// The whole run, as its TOML file says it (docs/config.md). Every key, default, choice and range is declared once, here.
+// The whole run, as its TOML file says it. Every key is declared once, here: its default, its choices or range, and the sentence that
+// --print-config, docs/reference/configuration.md and shell completion show.
 //
 // Paths are relative to the current directory, not to the file.
 #pragma once
@@ -30,12 +31,18 @@ struct RunConfig {
 };
 template <FieldsOf<RunConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "name"}, c.name);
-  visit(Field{.name = "output_dir", .help = "metrics, checkpoints and the report of this run"}, c.output_dir);
-  visit(Field{.name = "seed", .help = "of the weights and of the order of the data"}, c.seed);
-  visit(Field{.name = "device", .choices = "auto | cpu | cuda"}, c.device);
-  visit(Field{.name = "deterministic", .help = "same bits in every run; the CPU always is"}, c.deterministic);
-  visit(Field{.name = "threads", .help = "of the CPU; 0: one per core", .range = kNotNegative}, c.threads);
+  visit(Field{.name = "name", .help = "Name of the run in reports and logs."}, c.name);
+  visit(Field{.name = "output_dir",
+              .help = "Folder of metrics, checkpoints, the exported model and the report.", .value = "DIR"},
+        c.output_dir);
+  visit(Field{.name = "seed", .help = "Seed of the initial weights and of the order of the data."}, c.seed);
+  visit(Field{.name = "device",
+              .help = "Device that computes; auto takes a GPU if there is one.", .choices = "auto | cpu | cuda"},
+        c.device);
+  visit(Field{.name = "deterministic",
+              .help = "Repeats the same bits in every run on a GPU, more slowly; the CPU always repeats them."},
+        c.deterministic);
+  visit(Field{.name = "threads", .help = "CPU threads; 0 takes one per core.", .value = "threads", .range = kNotNegative}, c.threads);
 }
 
 struct RopeScalingConfig {
@@ -47,11 +54,17 @@ struct RopeScalingConfig {
 };
 template <FieldsOf<RopeScalingConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "rope_type", .choices = "llama3"}, c.rope_type);
-  visit(Field{.name = "factor", .range = kAtLeastOne}, c.factor);
-  visit(Field{.name = "low_freq_factor", .range = kPositive}, c.low_freq_factor);
-  visit(Field{.name = "high_freq_factor", .range = kPositive}, c.high_freq_factor);
-  visit(Field{.name = "original_max_position_embeddings", .range = kAtLeastOne}, c.original_max_position_embeddings);
+  visit(Field{.name = "rope_type", .help = "Law that stretches RoPE to longer sequences.", .choices = "llama3"}, c.rope_type);
+  visit(Field{.name = "factor", .help = "Factor by which low frequencies are stretched.", .range = kAtLeastOne}, c.factor);
+  visit(Field{.name = "low_freq_factor",
+              .help = "Wavelengths above the original length divided by this are stretched in full.", .range = kPositive},
+        c.low_freq_factor);
+  visit(Field{.name = "high_freq_factor",
+              .help = "Wavelengths below the original length divided by this stay as they are.", .range = kPositive},
+        c.high_freq_factor);
+  visit(Field{.name = "original_max_position_embeddings",
+              .help = "Longest sequence before stretching.", .value = "tokens", .range = kAtLeastOne},
+        c.original_max_position_embeddings);
 }
 
 // One of: a preset, a model directory, or the architecture itself under its Hugging Face names. With a preset or a directory
@@ -72,38 +85,55 @@ struct ModelConfig {
 };
 template <FieldsOf<ModelConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "config", .help = "a preset of configs/, a run's .toml or a config.json"}, c.config);
-  visit(Field{.name = "init_from", .help = "Hugging Face directory; with config.json alone the weights start at random"},
+  visit(Field{.name = "config",
+              .help = "Architecture: a preset of configs/, another run's .toml or a config.json.", .value = "PRESET"},
+        c.config);
+  visit(Field{.name = "init_from",
+              .help = "Hugging Face directory to start from; with config.json alone the weights start at random.", .value = "DIR"},
         c.init_from);
-  visit(Field{.name = "model_type", .help = "family: \"llama\" (default), \"mistral\", \"mixtral\" or \"gpt_neox\""}, c.model_type);
-  visit(Field{.name = "vocab_size", .range = kAtLeastOne}, c.vocab_size);
-  visit(Field{.name = "hidden_size", .range = kAtLeastOne}, c.hidden_size);
-  visit(Field{.name = "intermediate_size", .help = "of the MLP", .range = kAtLeastOne}, c.intermediate_size);
-  visit(Field{.name = "num_hidden_layers", .range = kAtLeastOne}, c.num_hidden_layers);
-  visit(Field{.name = "num_attention_heads", .range = kAtLeastOne}, c.num_attention_heads);
-  visit(Field{.name = "num_key_value_heads", .help = "default: as many as heads", .range = kAtLeastOne}, c.num_key_value_heads);
-  visit(Field{.name = "head_dim", .help = "default: hidden_size / num_attention_heads", .range = kAtLeastOne}, c.head_dim);
-  visit(Field{.name = "max_position_embeddings", .help = "longest sequence", .range = kAtLeastOne}, c.max_position_embeddings);
-  visit(Field{.name = "sliding_window", .help = "of Mistral: tokens that a token sees at most; 0: all before it", .range = kNotNegative},
+  visit(Field{.name = "model_type", .help = "Family: llama (the default), mistral, mixtral or gpt_neox."}, c.model_type);
+  visit(Field{.name = "vocab_size", .help = "Number of token ids.", .value = "tokens", .range = kAtLeastOne}, c.vocab_size);
+  visit(Field{.name = "hidden_size", .help = "Width of the residual stream.", .range = kAtLeastOne}, c.hidden_size);
+  visit(Field{.name = "intermediate_size", .help = "Width inside the MLP.", .range = kAtLeastOne}, c.intermediate_size);
+  visit(Field{.name = "num_hidden_layers", .help = "Number of blocks.", .range = kAtLeastOne}, c.num_hidden_layers);
+  visit(Field{.name = "num_attention_heads", .help = "Number of query heads.", .range = kAtLeastOne}, c.num_attention_heads);
+  visit(Field{.name = "num_key_value_heads",
+              .help = "Number of key and value heads; as many as query heads if not set.", .range = kAtLeastOne},
+        c.num_key_value_heads);
+  visit(Field{.name = "head_dim",
+              .help = "Width of a head; hidden_size / num_attention_heads if not set.", .range = kAtLeastOne},
+        c.head_dim);
+  visit(Field{.name = "max_position_embeddings",
+              .help = "Longest sequence that the model allows.", .value = "tokens", .range = kAtLeastOne},
+        c.max_position_embeddings);
+  visit(Field{.name = "sliding_window",
+              .help = "Mistral: number of tokens that a token sees, itself included; 0 means all before it.",
+              .value = "tokens", .range = kNotNegative},
         c.sliding_window);
-  visit(Field{.name = "num_local_experts", .help = "of Mixtral: in each layer", .range = kAtLeastOne}, c.num_local_experts);
-  visit(Field{.name = "num_experts_per_tok", .help = "of Mixtral: that a token goes to", .range = kAtLeastOne}, c.num_experts_per_tok);
-  visit(Field{.name = "router_aux_loss_coef", .help = "of Mixtral: how much balance between experts counts", .range = kNotNegative},
+  visit(Field{.name = "num_local_experts", .help = "Mixtral: number of experts in each layer.", .range = kAtLeastOne}, c.num_local_experts);
+  visit(Field{.name = "num_experts_per_tok",
+              .help = "Mixtral: number of experts that each token goes to.", .range = kAtLeastOne},
+        c.num_experts_per_tok);
+  visit(Field{.name = "router_aux_loss_coef",
+              .help = "Mixtral: weight of the loss that balances the experts.", .range = kNotNegative},
         c.router_aux_loss_coef);
-  visit(Field{.name = "router_z_loss_coef", .help = "of Mixtral: how much large logits of the router count", .range = kNotNegative},
+  visit(Field{.name = "router_z_loss_coef",
+              .help = "Mixtral: weight of the loss that keeps the router's logits small.", .range = kNotNegative},
         c.router_z_loss_coef);
-  visit(Field{.name = "rope_theta", .range = kPositive}, c.rope_theta);
-  visit(Field{.name = "rms_norm_eps", .range = kPositive}, c.rms_norm_eps);
-  visit(Field{.name = "initializer_range", .help = "deviation of the first weights", .range = kNotNegative}, c.initializer_range);
-  visit(Field{.name = "tie_word_embeddings", .help = "embedding and head share their weight"}, c.tie_word_embeddings);
-  visit(Field{.name = "tokenizer", .help = "\"byte\"; otherwise files of the model directory"}, c.tokenizer);
-  visit(Field{.name = "hidden_act", .help = "gpt_neox: gelu (default), gelu_new, gelu_fast or gelu_pytorch_tanh"}, c.hidden_act);
-  visit(Field{.name = "layer_norm_eps", .help = "gpt_neox", .range = kPositive}, c.layer_norm_eps);
-  visit(Field{.name = "rotary_pct", .help = "gpt_neox: share of each head that is rotated", .range = kPositive}, c.rotary_pct);
-  visit(Field{.name = "rotary_emb_base", .help = "gpt_neox", .range = kPositive}, c.rotary_emb_base);
-  visit(Field{.name = "use_parallel_residual", .help = "gpt_neox: attention and MLP read the same input"}, c.use_parallel_residual);
-  visit(Field{.name = "attention_bias", .help = "gpt_neox: of attention's linears"}, c.attention_bias);
-  visit(Field{.name = "rope_scaling"}, c.rope_scaling);
+  visit(Field{.name = "rope_theta", .help = "Base of the RoPE frequencies.", .range = kPositive}, c.rope_theta);
+  visit(Field{.name = "rms_norm_eps", .help = "Epsilon of RMSNorm.", .range = kPositive}, c.rms_norm_eps);
+  visit(Field{.name = "initializer_range",
+              .help = "Standard deviation of the initial weights.", .range = kNotNegative},
+        c.initializer_range);
+  visit(Field{.name = "tie_word_embeddings", .help = "Embedding and head share one weight."}, c.tie_word_embeddings);
+  visit(Field{.name = "tokenizer", .help = "\"byte\", or not set: the tokenizer files of the model directory."}, c.tokenizer);
+  visit(Field{.name = "hidden_act", .help = "GPT-NeoX: gelu (the default), gelu_new, gelu_fast or gelu_pytorch_tanh."}, c.hidden_act);
+  visit(Field{.name = "layer_norm_eps", .help = "GPT-NeoX: epsilon of LayerNorm.", .range = kPositive}, c.layer_norm_eps);
+  visit(Field{.name = "rotary_pct", .help = "GPT-NeoX: share of each head that RoPE rotates.", .range = kPositive}, c.rotary_pct);
+  visit(Field{.name = "rotary_emb_base", .help = "GPT-NeoX: base of the RoPE frequencies.", .range = kPositive}, c.rotary_emb_base);
+  visit(Field{.name = "use_parallel_residual", .help = "GPT-NeoX: attention and MLP read the same input."}, c.use_parallel_residual);
+  visit(Field{.name = "attention_bias", .help = "GPT-NeoX: attention's linears have a bias."}, c.attention_bias);
+  visit(Field{.name = "rope_scaling", .help = "Llama 3.1's stretched RoPE."}, c.rope_scaling);
 }
 
 struct SourceConfig {
@@ -113,12 +143,12 @@ struct SourceConfig {
 };
 template <FieldsOf<SourceConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "path", .help = "prefix of a prepared corpus"}, c.path);
-  visit(
-      Field{.name = "weight", .help = "share of the samples, relative to the other sources of the same part", .range = kPositive},
-      c.weight);
+  visit(Field{.name = "path", .help = "Prefix of a corpus that `octet data prepare` wrote.", .value = "PREFIX"}, c.path);
+  visit(Field{.name = "weight",
+              .help = "Share of the samples, relative to the other sources for the same use.", .range = kPositive},
+        c.weight);
   visit(Field{.name = "split",
-              .help = "auto: by data.split, or train where a source is for validation",
+              .help = "What the source is for; auto follows data.split, or trains if any source is for validation.",
               .choices = "auto | train | validation"},
         c.split);
 }
@@ -130,11 +160,13 @@ struct DataConfig {
 };
 template <FieldsOf<DataConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "document_mask", .help = "true: no token sees another document; on CUDA not with run.deterministic"},
+  visit(Field{.name = "document_mask",
+              .help = "Attention stays within a document; on a GPU not together with run.deterministic."},
         c.document_mask);
-  visit(Field{.name = "split", .help = "train, held out; of every source where none is for validation", .range = kFraction},
+  visit(Field{.name = "split",
+              .help = "Shares of each corpus to train on and to hold out; unused if a source is for validation.", .range = kFraction},
         c.split);
-  visit(Field{.name = "source", .help = "one [[data.source]] for each corpus: path, weight, split"}, c.source);
+  visit(Field{.name = "source", .help = "One [[data.source]] table for each corpus, with path, weight and split."}, c.source);
 }
 
 struct TrainingConfig {
@@ -148,15 +180,24 @@ struct TrainingConfig {
 };
 template <FieldsOf<TrainingConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "seq_len", .help = "tokens of a sequence", .range = kAtLeastOne}, c.seq_len);
-  visit(Field{.name = "micro_batch_size", .help = "sequences per data-parallel coordinate and micro-batch", .range = kAtLeastOne},
+  visit(Field{.name = "seq_len", .help = "Length of a sequence.", .value = "tokens", .range = kAtLeastOne}, c.seq_len);
+  visit(Field{.name = "micro_batch_size",
+              .help = "Sequences that a data-parallel rank computes at once.", .value = "sequences", .range = kAtLeastOne},
         c.micro_batch_size);
-  visit(Field{.name = "global_batch_size", .help = "sequences per step; accumulation follows", .range = kAtLeastOne},
+  visit(Field{.name = "global_batch_size",
+              .help = "Sequences in a step, all ranks together; the number of micro-batches follows.",
+              .value = "sequences", .range = kAtLeastOne},
         c.global_batch_size);
-  visit(Field{.name = "steps", .help = "0: given by epochs", .range = kNotNegative}, c.steps);
-  visit(Field{.name = "epochs", .help = "0: given by steps", .range = kNotNegative}, c.epochs);
-  visit(Field{.name = "grad_dtype", .help = "what wgrad accumulates into; reduce_dtype where gradients are sharded", .choices = "fp32 | bf16"}, c.grad_dtype);
-  visit(Field{.name = "reduce_dtype", .help = "what crosses the wire", .choices = "fp32 | bf16"}, c.reduce_dtype);
+  visit(Field{.name = "steps",
+              .help = "Length of the run; 0 if training.epochs sets it.", .value = "steps", .range = kNotNegative},
+        c.steps);
+  visit(Field{.name = "epochs",
+              .help = "Length of the run in passes over the data; 0 if training.steps sets it.", .value = "epochs", .range = kNotNegative},
+        c.epochs);
+  visit(Field{.name = "grad_dtype",
+              .help = "Type in which weight gradients accumulate; sharded gradients have reduce_dtype.", .choices = "fp32 | bf16"},
+        c.grad_dtype);
+  visit(Field{.name = "reduce_dtype", .help = "Type in which gradients cross between ranks.", .choices = "fp32 | bf16"}, c.reduce_dtype);
 }
 
 struct OptimizerConfig {
@@ -170,13 +211,19 @@ struct OptimizerConfig {
 };
 template <FieldsOf<OptimizerConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "lr", .help = "peak learning rate", .range = kNotNegative}, c.lr);
-  visit(Field{.name = "betas", .range = {.min = 0, .max = 1, .below_max = true}}, c.betas);
-  visit(Field{.name = "eps", .range = kPositive}, c.eps);
-  visit(Field{.name = "weight_decay", .help = "decoupled; of matrices, not of norms", .range = kNotNegative}, c.weight_decay);
-  visit(Field{.name = "max_grad_norm", .help = "0: no clipping", .range = kNotNegative}, c.max_grad_norm);
-  visit(Field{.name = "state_dtype", .help = "of the moments", .choices = "fp32 | bf16"}, c.state_dtype);
-  visit(Field{.name = "master_weights", .help = "false: BF16 weights with stochastic rounding"}, c.master_weights);
+  visit(Field{.name = "lr", .help = "Peak learning rate of AdamW.", .range = kNotNegative}, c.lr);
+  visit(Field{.name = "betas", .help = "Decay rates of the two moments.", .range = {.min = 0, .max = 1, .below_max = true}}, c.betas);
+  visit(Field{.name = "eps", .help = "Added to the root of the second moment.", .range = kPositive}, c.eps);
+  visit(Field{.name = "weight_decay",
+              .help = "Decoupled weight decay of matrices; norms have none.", .range = kNotNegative},
+        c.weight_decay);
+  visit(Field{.name = "max_grad_norm",
+              .help = "Gradients are clipped to this global norm; 0 clips nothing.", .range = kNotNegative},
+        c.max_grad_norm);
+  visit(Field{.name = "state_dtype", .help = "Type of the two moments.", .choices = "fp32 | bf16"}, c.state_dtype);
+  visit(Field{.name = "master_weights",
+              .help = "Keeps FP32 weights; false keeps BF16 weights with stochastic rounding."},
+        c.master_weights);
 }
 
 struct LrSchedulerConfig {
@@ -186,9 +233,11 @@ struct LrSchedulerConfig {
 };
 template <FieldsOf<LrSchedulerConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "warmup_steps", .range = kNotNegative}, c.warmup_steps);
-  visit(Field{.name = "decay", .choices = "cosine | linear | wsd | constant"}, c.decay);
-  visit(Field{.name = "min_lr_factor", .help = "last learning rate / lr", .range = kFraction}, c.min_lr_factor);
+  visit(Field{.name = "warmup_steps",
+              .help = "Steps in which the learning rate rises linearly to its peak.", .value = "steps", .range = kNotNegative},
+        c.warmup_steps);
+  visit(Field{.name = "decay", .help = "Shape of the decay after warm-up.", .choices = "cosine | linear | wsd | constant"}, c.decay);
+  visit(Field{.name = "min_lr_factor", .help = "Last learning rate divided by the peak.", .range = kFraction}, c.min_lr_factor);
 }
 
 // "bf16 | fp8_block | ...": the registry of recipes, as choices.
@@ -213,23 +262,38 @@ struct PrecisionConfig {
 };
 template <FieldsOf<PrecisionConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "recipe", .choices = recipe_choices()}, c.recipe);
-  visit(Field{.name = "format", .help = "of per-tensor recipes", .choices = "hybrid | e4m3"}, c.format);
-  visit(Field{.name = "amax_history_len", .help = "steps that fp8_delayed looks back", .range = {.min = 1, .max = 1 << 20}},
+  visit(Field{.name = "recipe", .help = "Precision of the linear layers.", .choices = recipe_choices()}, c.recipe);
+  visit(Field{.name = "format",
+              .help = "FP8 format of per-tensor recipes; hybrid is E4M3 forward and E5M2 for gradients.", .choices = "hybrid | e4m3"},
+        c.format);
+  visit(Field{.name = "amax_history_len",
+              .help = "Steps that fp8_delayed looks back for the largest amax.", .value = "steps", .range = {.min = 1, .max = 1 << 20}},
         c.amax_history_len);
-  visit(Field{.name = "amax_compute_algo", .choices = "max | most_recent"}, c.amax_compute_algo);
-  visit(Field{.name = "margin", .help = "scales are divided by 2^margin", .range = {.min = -32, .max = 32}}, c.margin);
-  visit(Field{.name = "reduce_amax", .help = "over ranks"}, c.reduce_amax);
-  visit(Field{.name = "power_of_2", .help = "scales; auto: fp8_block only", .choices = "auto | true | false"}, c.power_of_2);
-  visit(Field{.name = "amax_epsilon", .help = "smallest amax; fp8_delayed ignores it", .range = kNotNegative}, c.amax_epsilon);
-  visit(Field{.name = "accumulation", .help = "auto: by recipe", .choices = "auto | fast | precise"}, c.accumulation);
-  visit(Field{.name = "wgrad", .choices = "recipe | bf16"}, c.wgrad);
-  visit(Field{.name = "head", .choices = "bf16 | recipe"}, c.head);
-  visit(Field{.name = "attention", .choices = "bf16 | fp8"}, c.attention);
-  visit(Field{.name = "weight_transpose_cache", .help = "false: a byte less a weight, and a pass over its codes a micro-batch"},
+  visit(Field{.name = "amax_compute_algo",
+              .help = "How fp8_delayed reads an amax out of its history.", .choices = "max | most_recent"},
+        c.amax_compute_algo);
+  visit(Field{.name = "margin", .help = "Divides the scales of fp8_delayed by 2^margin.", .range = {.min = -32, .max = 32}}, c.margin);
+  visit(Field{.name = "reduce_amax", .help = "Takes each amax over all ranks; false is refused with more than one rank."}, c.reduce_amax);
+  visit(Field{.name = "power_of_2",
+              .help = "Rounds scales down to powers of 2; auto does so for fp8_block only; fp8_delayed ignores it.",
+              .choices = "auto | true | false"},
+        c.power_of_2);
+  visit(Field{.name = "amax_epsilon",
+              .help = "Smallest amax that sets a scale; fp8_delayed ignores it.", .range = kNotNegative},
+        c.amax_epsilon);
+  visit(Field{.name = "accumulation",
+              .help = "How FP8 products accumulate on Hopper; auto leaves it to the recipe.", .choices = "auto | fast | precise"},
+        c.accumulation);
+  visit(Field{.name = "wgrad", .help = "Precision of the weight gradient of each linear.", .choices = "recipe | bf16"}, c.wgrad);
+  visit(Field{.name = "head", .help = "Precision of the output head.", .choices = "bf16 | recipe"}, c.head);
+  visit(Field{.name = "attention", .help = "Precision of the products inside attention.", .choices = "bf16 | fp8"}, c.attention);
+  visit(Field{.name = "weight_transpose_cache",
+              .help = "Keeps transposed FP8 weights; false saves a byte per parameter and transposes in each micro-batch."},
         c.weight_transpose_cache);
-  visit(Field{.name = "skip", .help = "patterns of layer names kept in BF16"}, c.skip);
-  visit(Field{.name = "emulate", .help = "let a recipe run where the device has no path for it, slowly"}, c.emulate);
+  visit(Field{.name = "skip",
+              .help = "Patterns of layer names that stay in BF16; a pattern that matches nothing is an error.", .value = "PATTERN"},
+        c.skip);
+  visit(Field{.name = "emulate", .help = "Lets a recipe run slowly on a device that has no instructions for it."}, c.emulate);
 }
 
 struct EvaluationConfig {
@@ -238,8 +302,12 @@ struct EvaluationConfig {
 };
 template <FieldsOf<EvaluationConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "interval", .help = "steps; 0: never", .range = kNotNegative}, c.interval);
-  visit(Field{.name = "sequences", .help = "of held-out text", .range = kNotNegative}, c.sequences);
+  visit(Field{.name = "interval",
+              .help = "Steps between evaluations; 0 never evaluates.", .value = "steps", .range = kNotNegative},
+        c.interval);
+  visit(Field{.name = "sequences",
+              .help = "Held-out sequences in an evaluation.", .value = "sequences", .range = kNotNegative},
+        c.sequences);
 }
 
 struct ParallelConfig {
@@ -253,15 +321,33 @@ struct ParallelConfig {
 };
 template <FieldsOf<ParallelConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "replicate", .range = kAtLeastOne}, c.replicate);
-  visit(Field{.name = "shard", .help = "-1: the ranks that remain", .range = {.min = -1}}, c.shard);
-  visit(Field{.name = "context", .help = "ranks that share each sequence; twice as many divide seq_len", .range = kAtLeastOne}, c.context);
-  visit(Field{.name = "tensor", .help = "ranks that share each layer, neighbours: heads, vocabulary and tokens must divide", .range = kAtLeastOne}, c.tensor);
-  visit(
-      Field{.name = "expert", .help = "ranks of shard that share the experts of a layer out; divides both", .range = kAtLeastOne},
-      c.expert);
-  visit(Field{.name = "reshard_after_forward", .choices = "auto | true | false"}, c.reshard_after_forward);
-  visit(Field{.name = "gradients", .choices = "auto | whole | sharded"}, c.gradients);
+  visit(Field{.name = "replicate",
+              .help = "Number of groups of ranks that each hold a whole copy of the weights.", .value = "ranks", .range = kAtLeastOne},
+        c.replicate);
+  visit(Field{.name = "shard",
+              .help = "Ranks that share the parameters and the batch; -1 takes the ranks that remain.",
+              .value = "ranks", .range = {.min = -1}},
+        c.shard);
+  visit(Field{.name = "context",
+              .help = "Ranks that share each sequence; seq_len must be a multiple of twice this number.",
+              .value = "ranks", .range = kAtLeastOne},
+        c.context);
+  visit(Field{.name = "tensor",
+              .help = "Neighbouring ranks that share each layer; heads, vocabulary and tokens must divide by it.",
+              .value = "ranks", .range = kAtLeastOne},
+        c.tensor);
+  visit(Field{.name = "expert",
+              .help = "Ranks of shard that share the experts of a layer; must divide shard and the number of experts.",
+              .value = "ranks", .range = kAtLeastOne},
+        c.expert);
+  visit(Field{.name = "reshard_after_forward",
+              .help = "Gathers weights for each use (true) or keeps them for a step (false); auto keeps them if they fit.",
+              .choices = "auto | true | false"},
+        c.reshard_after_forward);
+  visit(Field{.name = "gradients",
+              .help = "Keeps gradients whole or sharded during a step; auto takes the fastest that fits.",
+              .choices = "auto | whole | sharded"},
+        c.gradients);
 }
 
 struct ActivationCheckpointConfig {
@@ -269,7 +355,9 @@ struct ActivationCheckpointConfig {
 };
 template <FieldsOf<ActivationCheckpointConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "mode", .help = "what backward computes again", .choices = "none | selective | full"}, c.mode);
+  visit(Field{.name = "mode",
+              .help = "Activations that backward computes again instead of keeping them.", .choices = "none | selective | full"},
+        c.mode);
 }
 
 struct CheckpointConfig {
@@ -280,10 +368,17 @@ struct CheckpointConfig {
 };
 template <FieldsOf<CheckpointConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "interval", .help = "steps; 0: at the end only", .range = kNotNegative}, c.interval);
-  visit(Field{.name = "keep_latest_k", .help = "0: all", .range = kNotNegative}, c.keep_latest_k);
-  visit(Field{.name = "resume", .help = "auto (the newest of output_dir, if any), none, or a checkpoint's folder"}, c.resume);
-  visit(Field{.name = "async", .help = "write behind the next steps"}, c.async);
+  visit(Field{.name = "interval",
+              .help = "Steps between checkpoints; 0 saves at the end only.", .value = "steps", .range = kNotNegative},
+        c.interval);
+  visit(Field{.name = "keep_latest_k",
+              .help = "Number of checkpoints to keep; 0 keeps all.", .value = "checkpoints", .range = kNotNegative},
+        c.keep_latest_k);
+  visit(Field{.name = "resume",
+              .help = "auto continues from the newest checkpoint of run.output_dir, none starts anew; or the folder of a checkpoint.",
+              .value = "DIR"},
+        c.resume);
+  visit(Field{.name = "async", .help = "Writes a checkpoint while the next steps run."}, c.async);
 }
 
 struct AnomalyConfig {
@@ -291,7 +386,9 @@ struct AnomalyConfig {
 };
 template <FieldsOf<AnomalyConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "max_rollbacks", .help = "to the last good checkpoint after a spike; then exit 77", .range = kNotNegative},
+  visit(Field{.name = "max_rollbacks",
+              .help = "Returns to the last good checkpoint this often after a spike; the next one ends the run with code 77.",
+              .range = kNotNegative},
         c.max_rollbacks);
 }
 
@@ -302,9 +399,13 @@ struct MetricsConfig {
 };
 template <FieldsOf<MetricsConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "log_freq", .help = "steps", .range = kAtLeastOne}, c.log_freq);
-  visit(Field{.name = "tensorboard"}, c.tensorboard);
-  visit(Field{.name = "health_freq", .help = "steps between FP8 health samples; 0: none", .range = kNotNegative}, c.health_freq);
+  visit(Field{.name = "log_freq",
+              .help = "Steps between lines on the console and in metrics.jsonl.", .value = "steps", .range = kAtLeastOne},
+        c.log_freq);
+  visit(Field{.name = "tensorboard", .help = "Writes TensorBoard events."}, c.tensorboard);
+  visit(Field{.name = "health_freq",
+              .help = "Steps between samples of FP8 health; 0 takes none.", .value = "steps", .range = kNotNegative},
+        c.health_freq);
 }
 
 struct Config {
@@ -326,19 +427,19 @@ struct Config {
 };
 template <FieldsOf<Config> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "run"}, c.run);
-  visit(Field{.name = "model"}, c.model);
-  visit(Field{.name = "data"}, c.data);
-  visit(Field{.name = "training"}, c.training);
-  visit(Field{.name = "optimizer"}, c.optimizer);
-  visit(Field{.name = "lr_scheduler"}, c.lr_scheduler);
-  visit(Field{.name = "precision"}, c.precision);
-  visit(Field{.name = "evaluation"}, c.evaluation);
-  visit(Field{.name = "parallel"}, c.parallel);
-  visit(Field{.name = "activation_checkpoint"}, c.activation_checkpoint);
-  visit(Field{.name = "checkpoint"}, c.checkpoint);
-  visit(Field{.name = "anomaly"}, c.anomaly);
-  visit(Field{.name = "metrics"}, c.metrics);
+  visit(Field{.name = "run", .help = "Name, folder, device and seed of the run."}, c.run);
+  visit(Field{.name = "model", .help = "Architecture of the model and its initial weights."}, c.model);
+  visit(Field{.name = "data", .help = "Corpora, their weights and what is held out."}, c.data);
+  visit(Field{.name = "training", .help = "Batch, sequence length and number of steps."}, c.training);
+  visit(Field{.name = "optimizer", .help = "AdamW."}, c.optimizer);
+  visit(Field{.name = "lr_scheduler", .help = "Learning rate over the run."}, c.lr_scheduler);
+  visit(Field{.name = "precision", .help = "FP8 recipe and its settings."}, c.precision);
+  visit(Field{.name = "evaluation", .help = "Held-out loss during the run."}, c.evaluation);
+  visit(Field{.name = "parallel", .help = "How ranks share weights, batch, sequences and experts."}, c.parallel);
+  visit(Field{.name = "activation_checkpoint", .help = "Memory saved by computing activations again."}, c.activation_checkpoint);
+  visit(Field{.name = "checkpoint", .help = "When to save, what to keep and how to resume."}, c.checkpoint);
+  visit(Field{.name = "anomaly", .help = "What happens after a loss spike."}, c.anomaly);
+  visit(Field{.name = "metrics", .help = "Logging."}, c.metrics);
 }
 
 // All of these throw Error{config}, in one line with the value and the file and line, or the option.
@@ -379,5 +480,8 @@ models::DecoderConfig decoder_config(const Config& config);
 bool init_from_is_gone(const Config& config);
 // "llama2-7b", "llama3.1-8b", ... in alphabetical order: what [model] config may name.
 std::vector<std::string> preset_names();
+
+// Every key, in the order of --print-config.
+const std::vector<KeyDescription>& config_keys();
 
 }  // namespace octet::train

@@ -12,7 +12,7 @@
 namespace octet::train {
 namespace {
 
-// The keys of [model] that are a config.json's.
+// The keys of [model] that config.json also has.
 Json architecture_keys(const ModelConfig& model) {
   Json keys = octet::to_json(to_node(model));
   keys.erase("config");
@@ -32,15 +32,15 @@ Json model_section(std::string_view toml, const std::string& source) {
   return architecture_keys(model);
 }
 
-// A key of [model] that the family does not have would change nothing. What is optional in its config.json all families have, and
-// null is what is not there.
+// Refuses a key of [model] that the family does not have: it would change nothing. All families have the optional keys; null stands for
+// a key that is not there.
 void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, const std::string& file) {
   const nlohmann::ordered_json known = models::family_of(decoder.family, file).write(decoder);
   const Json keys = architecture_keys(model);
   for (const auto& [key, value] : keys.items()) {
     const bool has = known.contains(key) || key == "rope_scaling" || key == "tokenizer" || value.is_null();
-    demand(has, ExitCode::config, file.empty() ? "" : file + ": ", "model.", key, " = ", value.dump(), ": not a key of ",
-           decoder.family);
+    demand(has, ExitCode::config, file.empty() ? "" : file + ": ", "model.", key, " = ", value.dump(), ": ",
+           decoder.family, " has no such key");
   }
 }
 
@@ -62,12 +62,12 @@ Json named_model(const std::string& name) {
   std::string list;
   for (const std::string& preset : names) list += (list.empty() ? "" : ", ") + preset;
   demand(!std::filesystem::is_directory(path), ExitCode::config, "model.config = \"", name,
-         "\": a directory; give it as model.init_from");
+         "\": this is a directory; use model.init_from");
   fail(ExitCode::config, "model.config = \"", name, "\": no such preset (", list, "), and not a .toml or .json file",
        did_you_mean(name, names));
 }
 
-// What a run whose model directory has gone goes on from: `gone` is the file that is missed.
+// The model of the checkpoint that a run continues from when its model directory has gone. `gone` is the missing file.
 Json model_of_checkpoint(const Config& config, const std::filesystem::path& gone) {
   const std::string& resume = config.checkpoint.resume;
   const std::filesystem::path root = std::filesystem::path(config.run.output_dir) / "checkpoints";
@@ -79,9 +79,8 @@ Json model_of_checkpoint(const Config& config, const std::filesystem::path& gone
     meta = checkpoint::parse_manifest(read_file(manifest), manifest.string()).meta;
   }
   const bool known = meta.contains("model") && meta["model"].is_object();
-  demand(known, ExitCode::data, gone.string(), ": No such file; a run starts from its model.init_from, ",
-         resume == "auto" ? concat("and ", root.string(), " has no checkpoint to go on from instead")
-                          : concat("with checkpoint.resume = \"", resume, "\", too"));
+  demand(known, ExitCode::data, gone.string(), ": No such file. The run starts from model.init_from: ",
+         resume == "auto" ? concat(root.string(), " has no checkpoint to continue from") : concat("checkpoint.resume = \"", resume, "\""));
   return meta["model"];
 }
 

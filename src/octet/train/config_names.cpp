@@ -1,4 +1,4 @@
-// Other programs' names for our keys, so that who comes from them is told ours.
+// Other programs' names for our keys: an unknown key is answered with ours.
 #include <algorithm>
 #include <map>
 
@@ -8,7 +8,7 @@
 namespace octet::train {
 namespace {
 
-// Of the last part of a key, in lower case with '_' for '-'. Names that some section of ours has too are found there.
+// The last part of a foreign key, in lower case with '_' for '-', and our key. Names that one of our sections also has are found there.
 const std::map<std::string, std::string, std::less<>>& foreign_names() {
   static const std::map<std::string, std::string, std::less<>> names = {
       // axolotl and Hugging Face
@@ -165,7 +165,7 @@ std::string normalised(std::string_view name) {
 std::string suggestion(const std::string& path) {
   static const std::vector<std::string> paths = [] {
     std::vector<std::string> result;
-    collect_paths<Config>(result);
+    for (const KeyDescription& key : config_keys()) result.push_back(key.path);
     return result;
   }();
   const std::string full = normalised(path), name = last_part(full);

@@ -1,0 +1,211 @@
+#include "octet/app/command_line.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <string_view>
+
+#include "octet/base/names.h"
+#include "octet/train/version.h"
+
+namespace octet::app {
+namespace {
+
+// "octet data prepare".
+std::string full_name(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return parent ? full_name(*parent) + " " + command.get_name() : command.get_name();
+}
+
+template <class... Parts>
+[[noreturn]] void refuse(const CLI::App& command, const Parts&... parts) {
+  throw UsageError(concat(full_name(command), ": ", parts...));
+}
+
+std::string advice(const CLI::App& command) { return concat("See `", full_name(command), " --help`."); }
+
+std::string name_of_key(std::string_view argument) { return std::string(argument.substr(0, argument.find('='))); }
+
+bool looks_like_a_key(std::string_view argument) {
+  const std::string name = name_of_key(argument);
+  return name.starts_with("--") && name.find('.') != std::string::npos;
+}
+
+std::vector<const CLI::App*> children_of(const CLI::App& command) {
+  return command.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+CommandOption describe_option(const CLI::Option& option) {
+  CommandOption result{.value = option.get_type_name(),
+                       .help = option.get_description(),
+                       .default_value = option.get_default_str(),
+                       .argument = option.get_positional(),
+                       .required = option.get_required(),
+                       .repeats = option.get_expected_max() > 1 && option.get_delimiter() == '\0'};
+  if (result.argument) result.names.push_back(option.get_name(true));
+  for (const std::string& name : option.get_snames()) result.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) result.names.push_back("--" + name);
+  if (option.get_items_expected_max() == 0) result.value = "";  // a flag
+  return result;
+}
+
+}  // namespace
+
+CommandLine::CommandLine(Text program) {
+  root_.name(program.name);
+  root_.set_help_flag("-h,--help", "Print help. Every command has this option.");
+  root_.set_version_flag("--version", train::kVersion, "Print the version.");
+  root_.require_subcommand(0, 1);
+  root_.allow_extras();
+  entries_[&root_].text = std::move(program);
+}
+
+CLI::App& CommandLine::add(CLI::App& parent, Text text, Action action) {
+  CLI::App& command = *parent.add_subcommand(text.name);
+  command.allow_extras();
+  if (!action) command.require_subcommand(0, 1);
+  entries_[&command] = {.text = std::move(text), .action = std::move(action)};
+  return command;
+}
+
+CLI::Validator CommandLine::check_of(const Field& field, bool number, bool whole) {
+  const auto check = [choices = field.choices, range = field.range, number, whole](std::string& text) -> std::string {
+    const std::string given = "`" + printable(text) + "` must be ";
+    if (!number) {
+      const std::vector<std::string> names = cut_choices(choices);
+      const bool known = std::find(names.begin(), names.end(), text) != names.end();
+      return known ? "" : given + "one of " + choices + did_you_mean(text, names);
+    }
+    double value = 0;
+    std::int64_t integer = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = whole ? std::from_chars(text.data(), end, integer) : std::from_chars(text.data(), end, value);
+    if (error != std::errc() || stop != end) return given + (whole ? "a whole number" : "a number");
+    if (whole) value = static_cast<double>(integer);
+    return contains(range, value) ? "" : given + octet::describe(range);
+  };
+  return CLI::Validator(check, "");
+}
+
+std::string CommandLine::placeholder_of(const Field& field) {
+  if (field.choices.empty()) return std::string(field.value);
+  std::string words;
+  for (const std::string& word : cut_choices(field.choices)) words += (words.empty() ? "" : "|") + word;
+  return words;
+}
+
+void CommandLine::takes_run(CLI::App& command, RunFile& run) {
+  option(command, {.name = "RUN.toml", .help = "File of the run; `octet manual configuration` lists its keys.", .value = "FILE"}, run.path)
+      ->required();
+  takes_keys(command, run);
+}
+
+void CommandLine::takes_keys(CLI::App& command, RunFile& run) {
+  Entry& entry = entries_[&command];
+  entry.keys = &run.overrides;
+  const std::string own = entry.text.notes;
+  entry.text.notes =
+      "Every key of the file is also an option: --section.key=value, for example --training.steps=100 or --precision.skip=a,b. The last "
+      "one counts. Paths in the file are relative to the current directory.";
+  if (!own.empty()) entry.text.notes += "\n\n" + own;
+}
+
+int CommandLine::run(int argc, const char* const* argv) {
+  const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  try {
+    root_.parse(argc, argv);
+  } catch (const CLI::CallForVersion&) {
+    std::cout << "octet " << train::kVersion << "\n";
+    return 0;
+  } catch (const CLI::Success&) {
+    std::cout << help_of(describe(chosen()));
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    const CLI::App& command = chosen();
+    refuse_separate_values(command, arguments);
+    refuse_extras(root_);  // a mistyped option explains a missing one
+    const std::string message = error.what();
+    refuse(command, message.substr(0, message.find('\n')), ". ", advice(command));
+  }
+  const CLI::App& command = chosen();
+  refuse_separate_values(command, arguments);
+  refuse_extras(root_);
+  const Entry& entry = entries_.at(&command);
+  if (!entry.action) {  // `octet`, or a group such as `octet data`
+    std::cout << help_of(describe(command));
+    return 0;
+  }
+  return entry.action();
+}
+
+Command CommandLine::describe(const CLI::App& command) const {
+  const Entry& entry = entries_.at(&command);
+  Command result{.name = full_name(command),
+                 .summary = entry.text.summary,
+                 .example = entry.text.example,
+                 .notes = entry.text.notes,
+                 .takes_keys = entry.keys != nullptr};
+  for (const CLI::Option* option : command.get_options()) result.options.push_back(describe_option(*option));
+  // --help comes first out of CLI11 and is read last.
+  std::stable_partition(result.options.begin(), result.options.end(),
+                        [](const CommandOption& option) { return option.names.back() != "--help"; });
+  for (const CLI::App* child : children_of(command)) result.commands.push_back(describe(*child));
+  return result;
+}
+
+const CLI::App& CommandLine::chosen() const {
+  const CLI::App* command = &root_;
+  for (auto next = command->get_subcommands(); !next.empty(); next = command->get_subcommands()) command = next.front();
+  return *command;
+}
+
+// `--training.steps 5`: the parser would take 5 for the run's file.
+void CommandLine::refuse_separate_values(const CLI::App& command, const std::vector<std::string>& arguments) const {
+  if (!entries_.at(&command).keys) return;
+  for (std::size_t i = 0; i + 1 < arguments.size(); ++i) {
+    const std::string &key = arguments[i], &value = arguments[i + 1];
+    if (!looks_like_a_key(key) || key.find('=') != std::string::npos || value.starts_with("-") || value.ends_with(".toml")) continue;
+    refuse(command, "unexpected argument `", printable(value), "`. Options take a value with `=`: `", printable(key), "=", printable(value),
+           "`.");
+  }
+}
+
+void CommandLine::refuse_extras(const CLI::App& command) const {
+  std::vector<std::string>* const keys = entries_.at(&command).keys;
+  for (const std::string& extra : command.remaining()) {
+    if (!keys || !looks_like_a_key(extra)) refuse_extra(command, extra);
+    keys->push_back(extra.substr(2));
+  }
+  for (const CLI::App* child : command.get_subcommands()) refuse_extras(*child);
+}
+
+// What no option or command took.
+void CommandLine::refuse_extra(const CLI::App& command, const std::string& extra) const {
+  const std::string shown = "`" + printable(extra) + "`";
+  if (extra.size() > 1 && extra[0] == '-') {
+    const std::string near = did_you_mean(name_of_key(extra), option_names(command));
+    if (!near.empty()) refuse(command, "unknown option ", shown, near);
+    const bool keys = entries_.at(&command).keys != nullptr;
+    refuse(command, "unknown option ", shown, keys ? ". Keys of the run have the form `--section.key=value`. " : ". ", advice(command));
+  }
+  std::vector<std::string> names;
+  for (const CLI::App* child : children_of(command)) names.push_back(child->get_name());
+  if (!names.empty()) {
+    const std::string near = did_you_mean(extra, names);
+    refuse(command, "unknown command ", shown, near.empty() ? ". " + advice(command) : near);
+  }
+  if (command.get_name() == "launch") {
+    refuse(command, "unexpected argument ", shown, ". The command of the ranks stands after `--`: `octet launch -n 2 -- train RUN.toml`.");
+  }
+  refuse(command, "unexpected argument ", shown, ". ", advice(command));
+}
+
+}  // namespace octet::app

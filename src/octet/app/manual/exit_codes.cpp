@@ -1,0 +1,31 @@
+#include "octet/app/manual/manual.h"
+
+namespace octet::app {
+
+// The compiler warns where a new code has no sentence here.
+std::string_view meaning(ExitCode code) {
+  switch (code) {
+    case ExitCode::done: return "Done.";
+    case ExitCode::internal: return "An error inside Octet, a full disk, or a failed self-test or `octet convert verify`.";
+    case ExitCode::config: return "A mistake in the configuration or the arguments. Nothing was started.";
+    case ExitCode::does_not_fit: return "The run does not fit into memory. Said before the first step, with what would help.";
+    case ExitCode::preempted: return "Asked to stop by SIGTERM or the first SIGINT, and saved. The same command continues the run.";
+    case ExitCode::data: return "A corpus, a model directory or a checkpoint is missing or damaged.";
+    case ExitCode::not_finite:
+      return "The loss is not finite or spikes again after anomaly.max_rollbacks rollbacks, or every step was skipped.";
+    case ExitCode::peer: return "Another rank or the interconnect failed.";
+    case ExitCode::interrupted: return "A second SIGINT ended the program at once, without saving.";
+  }
+  return "";
+}
+
+std::vector<std::pair<int, std::string_view>> exit_codes() {
+  std::vector<std::pair<int, std::string_view>> codes;
+  for (int code = 0; code < 256; ++code) {
+    const std::string_view sentence = meaning(static_cast<ExitCode>(code));
+    if (!sentence.empty()) codes.emplace_back(code, sentence);
+  }
+  return codes;
+}
+
+}  // namespace octet::app

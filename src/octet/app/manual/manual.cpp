@@ -1,0 +1,67 @@
+#include "octet/app/manual/manual.h"
+
+#include <fmt/format.h>
+
+#include "octet/base/fields.h"
+#include "octet/base/file.h"
+
+namespace octet::app {
+namespace {
+
+std::string completion_of(const std::string& shell, const Command& root) {
+  return shell == "bash" ? bash_completion(root) : shell == "zsh" ? zsh_completion(root) : fish_completion(root);
+}
+
+// In the places where shells and man look below /usr/share, /usr/local/share or the data folder of a Python environment.
+std::vector<ManualFile> shared_files(const Command& root) {
+  std::vector<ManualFile> files = man_pages(root);
+  files.push_back({"bash-completion/completions/octet", bash_completion(root)});
+  files.push_back({"zsh/site-functions/_octet", zsh_completion(root)});
+  files.push_back({"fish/vendor_completions.d/octet.fish", fish_completion(root)});
+  return files;
+}
+
+void write_below(const std::filesystem::path& folder, const std::vector<ManualFile>& files) {
+  for (const ManualFile& file : files) {
+    const std::filesystem::path path = folder / file.path;
+    std::error_code error;
+    std::filesystem::create_directories(path.parent_path(), error);
+    demand(!error, ExitCode::internal, path.parent_path().string(), ": cannot create this folder: ", error.message());
+    FileWriter writer(path);
+    writer.write(file.text);
+    writer.finish();
+  }
+  fmt::print("{}: {} files\n", folder.string(), files.size());
+}
+
+}  // namespace
+
+std::string manual_topics() {
+  return "  commands        commands and their options; NAME is a command, for example data prepare\n"
+         "  configuration   keys of a run's file; NAME is a section, for example precision\n"
+         "  files           fields of the files that a run writes; NAME is a file, for example run.json\n"
+         "  exit-codes      meaning of the exit codes";
+}
+
+int run_manual(const ManualArgs& args, const Command& root) {
+  if (!args.output.empty()) {
+    write_below(args.output, shared_files(root));
+    return 0;
+  }
+  std::string name;
+  for (const std::string& word : args.name) name += (name.empty() ? "" : " ") + word;
+  demand(args.topic != "exit-codes" || name.empty(), ExitCode::config, "`octet manual exit-codes` has no parts, so `", printable(name),
+         "` cannot be one");
+  fmt::print("{}", args.topic == "commands"        ? commands_page(root, name)
+                   : args.topic == "configuration" ? configuration_page(name)
+                   : args.topic == "files"         ? files_page(name)
+                                                   : exit_codes_page());
+  return 0;
+}
+
+int run_completion(const std::string& shell, const Command& root) {
+  fmt::print("{}", completion_of(shell, root));
+  return 0;
+}
+
+}  // namespace octet::app

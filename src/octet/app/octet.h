@@ -1,0 +1,72 @@
+// The commands of octet with their options and what they fill in. The texts in cli.cpp and cli_models.cpp are also the reference pages, the
+// man pages and shell completion.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "octet/app/command_line.h"
+#include "octet/app/commands.h"
+#include "octet/app/manual/manual.h"
+
+namespace octet::app {
+
+class Octet {
+ public:
+  Octet();
+  int run(int argc, const char* const* argv);
+
+ private:
+  int take_launched(int argc, const char* const* argv);
+
+  void add_data();
+  void add_training();
+  void add_models();
+  void add_convert();
+  void add_planning();
+  void add_numerics();
+  void add_bench();
+  void add_program();
+
+  CLI::App& add(CLI::App& parent, CommandLine::Text text, CommandLine::Action action = {}) {
+    return line_.add(parent, std::move(text), std::move(action));
+  }
+  template <class T>
+  CLI::Option* option(CLI::App& command, const Field& field, T& member) {
+    return line_.option(command, field, member);
+  }
+  static CLI::Option* flag(CLI::App& command, const Field& field, bool& member) {
+    return command.add_flag(std::string(field.name), member, std::string(field.help));
+  }
+  void device_option(CLI::App& command, std::string& member, const char* help = "Device that computes; auto takes a GPU if there is one.") {
+    option(command, {.name = "--device", .help = help, .choices = "auto | cpu | cuda"}, member)->capture_default_str();
+  }
+
+  static Field json_field() { return {.name = "--json", .help = "Print JSON, for programs."}; }
+
+  CommandLine line_;
+  CLI::App& root_ = line_.root();
+
+  DoctorArgs doctor_;
+  DataPrepareArgs prepare_;
+  DataInspectArgs inspect_;
+  TrainArgs train_;
+  EvalArgs eval_;
+  AdviseArgs advise_;
+  PlanArgs plan_;
+  CompareArgs compare_;
+  LaunchArgs launch_;
+  ReportArgs report_;
+  GenerateArgs generate_;
+  ProbeArgs probe_;
+  QuantizeArgs quantize_;
+  BenchArgs bench_;
+  BenchTokenizeArgs tokenize_;
+  ConvertImportArgs import_;
+  ConvertExportArgs export_;
+  ConvertVerifyArgs verify_;
+  ManualArgs manual_;
+  std::string shell_;
+};
+
+}  // namespace octet::app

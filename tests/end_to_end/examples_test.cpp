@@ -1,0 +1,94 @@
+// The example of every command runs as it stands, and what a run leaves is on the page of its files.
+#include <sstream>
+
+#include "octet/base/file.h"
+#include "octet/base/names.h"
+#include "support/paths.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The command lines under "Example:" of `octet manual commands`, in its order: what one writes a later one may read.
+std::vector<std::string> examples() {
+  const std::string page = run_program("manual commands").out, begin = "Example:\n\n```sh\n";
+  std::vector<std::string> lines;
+  for (std::size_t at = page.find(begin); at != std::string::npos; at = page.find(begin, at + 1)) {
+    const std::size_t first = at + begin.size(), last = page.find("```", first);
+    std::istringstream block(page.substr(first, last - first));
+    for (std::string line; std::getline(block, line);) lines.push_back(line);
+  }
+  return lines;
+}
+
+// These measure speed, for minutes or on a GPU, or look at the machine: their own tests run them.
+bool is_left_out(const std::string& example) { return example.rfind("octet bench ", 0) == 0 || example == "octet doctor"; }
+
+void replace(std::string& text, const std::string& before, const std::string& after) {
+  const std::size_t at = text.find(before);
+  ASSERT_NE(at, std::string::npos) << before;
+  text.replace(at, before.size(), after);
+}
+
+// The repository's configurations, the quickstart's model made small, and texts.
+void fill(const fs::path& folder) {
+  fs::create_directories(folder / "configs");
+  fs::create_directories(folder / "my-texts");
+  fs::copy_file(fs::path(source_dir()) / "configs" / "llama3.1-8b.toml", folder / "configs" / "llama3.1-8b.toml");
+  fs::copy_file(fs::path(golden_dir()) / "llama" / "mha" / "tokens.safetensors", folder / "tokens.safetensors");
+  std::string toml = read_file(fs::path(source_dir()) / "configs" / "quickstart.toml");
+  replace(toml, "hidden_size = 192", "hidden_size = 32");
+  replace(toml, "intermediate_size = 512", "intermediate_size = 64");
+  replace(toml, "num_attention_heads = 6", "num_attention_heads = 2");
+  replace(toml, "seq_len = 128", "seq_len = 16");
+  replace(toml, "sequences = 64", "sequences = 8");
+  write_text(folder / "configs" / "quickstart.toml", toml);
+  int number = 0;
+  for (const std::string& text : tiny_documents(40)) write_text(folder / "my-texts" / (std::to_string(number++) + ".txt"), text);
+}
+
+TEST(Examples, RunAsTheyStand) {
+  const TemporaryFolder folder;
+  fill(folder.path());
+  int run = 0;
+  for (const std::string& example : examples()) {
+    ASSERT_EQ(example.rfind("octet ", 0), 0u) << example;
+    if (is_left_out(example)) continue;
+    const ProgramResult result = run_program(example.substr(6), folder.path(), "export HOME=\"$PWD\"; exec");
+    EXPECT_EQ(result.code, 0) << example << "\n" << result.err;
+    ++run;
+  }
+  EXPECT_GE(run, 20);
+}
+
+// Every file that a run leaves matches a row of docs/reference/files.md, and every row is a file that a run leaves; only a tokenizer is
+// kept by no other run than one that starts from a model with tokenizer files.
+TEST(Files, OfARunAreOnTheirPage) {
+  const std::string page = read_file(fs::path(source_dir()) / "docs" / "reference" / "files.md");
+  std::map<std::string, int> rows;  // a pattern and how many files it matches
+  std::istringstream lines(page.substr(0, page.find("octet data prepare")));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("| `", 0) == 0) rows[line.substr(3, line.find('`', 3) - 3)] = 0;
+  }
+  ASSERT_GE(rows.size(), 10u);
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=4").code, 0);
+  ASSERT_EQ(run.run("report out").code, 0);
+  for (const auto& entry : fs::recursive_directory_iterator(run / "out")) {
+    if (entry.is_directory()) continue;
+    const std::string name = fs::relative(entry.path(), run / "out").string();
+    bool known = false;
+    for (auto& [pattern, files] : rows) {
+      if (!glob_match(pattern, name)) continue;
+      known = true;
+      ++files;
+    }
+    EXPECT_TRUE(known) << name << " is not on docs/reference/files.md";
+  }
+  for (const auto& [pattern, files] : rows) EXPECT_EQ(files > 0, pattern != "checkpoints/tokenizer/*") << pattern;
+}
+
+}  // namespace
+}  // namespace octet::testing
