@@ -128,7 +128,7 @@ void visit_fields(Record& r, Visitor&& visit) {
                   .tensorboard = "mfu_fp8(%)", .tensorboard_factor = 100},
         r.mfu_fp8);
   visit(FieldName{.json = "memory_peak_gib",
-                  .help = "Peak memory of the largest rank, in GiB (2^30 bytes).",
+                  .help = "Most device memory that rank 0 had allocated, in GiB (2^30 bytes).",
                   .tensorboard = "memory/max_reserved(GiB)"},
         r.memory_peak_gib);
   visit(FieldName{.json = "fp8_flop_share",
@@ -136,11 +136,11 @@ void visit_fields(Record& r, Visitor&& visit) {
                   .tensorboard = "fp8/flop_share(%)", .tensorboard_factor = 100},
         r.fp8_flop_share);
   visit(FieldName{.json = "fp8_underflow_pct",
-                  .help = "Per cent of the non-zero elements that became zero; null unless sampled.",
+                  .help = "Per cent of non-zero elements that became zero, as a mean over tensors; null unless sampled.",
                   .tensorboard = "fp8/underflow(%)"},
         r.fp8_underflow_pct);
   visit(FieldName{.json = "fp8_saturated_pct",
-                  .help = "Per cent of the elements clamped to the largest code; null unless sampled.",
+                  .help = "Per cent of elements clamped to the largest code, as a mean over tensors; null unless sampled.",
                   .tensorboard = "fp8/saturated(%)"},
         r.fp8_saturated_pct);
   visit(FieldName{.json = "skipped_steps",
@@ -175,7 +175,7 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "step", .help = "Step of the sample."}, r.step);
   visit(FieldName{.json = "tensor", .help = "<linear>.x is an input, <linear>.w a weight and <linear>.g an output gradient."}, r.tensor);
   visit(FieldName{.json = "amax", .help = "Largest absolute value."}, r.amax);
-  visit(FieldName{.json = "scale", .help = "Codes are x * scale; the smallest scale if there are many."}, r.scale);
+  visit(FieldName{.json = "scale", .help = "Codes are x * scale; the geometric mean if there are several scales."}, r.scale);
   visit(FieldName{.json = "saturated_pct", .help = "Per cent of all elements clamped to the largest code."}, r.saturated_pct);
   visit(FieldName{.json = "flushed_pct", .help = "Per cent of the non-zero elements that became zero."}, r.flushed_pct);
   visit(FieldName{.json = "sqnr_db", .help = "Signal to quantisation noise: 10 log10(sum x^2 / sum (x - decoded)^2), in dB."}, r.sqnr_db);
