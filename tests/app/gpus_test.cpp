@@ -3,18 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "octet/base/require.h"
+#include "support/errors.h"
 
 namespace octet::app {
 namespace {
 
 std::string refusal(const std::string& gpus, int nodes = 0) {
-  try {
-    parse_cluster(gpus, nodes);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::config);
-    return error.what();
-  }
-  return "accepted";
+  return testing::error_of(ExitCode::config, [&] { parse_cluster(gpus, nodes); });
 }
 
 TEST(Gpus, AreANumberAnXAndAName) {

@@ -4,6 +4,7 @@
 
 #include "octet/base/json.h"
 #include "octet/base/require.h"
+#include "support/errors.h"
 
 namespace octet {
 namespace {
@@ -43,13 +44,7 @@ void visit_fields(R& r, auto&& visit) {
 }
 
 std::string read(const std::string& text, Tree& tree) {
-  try {
-    read_record(tree, parse_toml(text, "f"), {.name = "f"}, "");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::config);
-    return error.what();
-  }
-  return "";
+  return testing::error_if_any(ExitCode::config, [&] { read_record(tree, parse_toml(text, "f"), {.name = "f"}, ""); });
 }
 std::string read(const std::string& text) {
   Tree tree;

@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class FileTest : public testing::Test {
+class FileTest : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / concat("octet-file-test-", ::getpid(), "-",
-                                                 testing::UnitTest::GetInstance()->current_test_info()->name());
+                                                 ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::create_directories(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }

@@ -1,4 +1,5 @@
 #include "octet/base/require.h"
+#include "support/errors.h"
 
 #include <gtest/gtest.h>
 
@@ -7,25 +8,15 @@ namespace {
 
 TEST(Require, SaysValueFileAndLine) {
   const int line = __LINE__ + 2;
-  try {
-    require(1 + 1 == 3, "rmsnorm: D must be a multiple of ", 8, ", got ", 7);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::internal);
-    const std::string text = error.what();
-    EXPECT_EQ(text.find("rmsnorm: D must be a multiple of 8, got 7 ["), 0u) << text;
-    EXPECT_NE(text.find("require_test.cpp:" + std::to_string(line) + "]"), std::string::npos) << text;
-  }
+  const std::string text =
+      testing::error_of(ExitCode::internal, [] { require(1 + 1 == 3, "rmsnorm: D must be a multiple of ", 8, ", got ", 7); });
+  EXPECT_EQ(text.find("rmsnorm: D must be a multiple of 8, got 7 ["), 0u) << text;
+  EXPECT_TRUE(testing::contains(text, "require_test.cpp:" + std::to_string(line) + "]"));
 }
 
 TEST(Require, ADemandIsTheWholeMessage) {
-  try {
-    demand(false, ExitCode::data, "corpus.idx", ": ", 12, " bytes");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::data);
-    EXPECT_STREQ(error.what(), "corpus.idx: 12 bytes");
-  }
+  EXPECT_EQ(testing::error_of(ExitCode::data, [] { demand(false, ExitCode::data, "corpus.idx", ": ", 12, " bytes"); }),
+            "corpus.idx: 12 bytes");
   EXPECT_NO_THROW(demand(true, ExitCode::data, "never"));
   EXPECT_NO_THROW(require(true, "never"));
 }

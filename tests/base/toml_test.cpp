@@ -7,6 +7,7 @@
 
 #include "octet/base/json.h"
 #include "octet/base/require.h"
+#include "support/errors.h"
 
 namespace octet {
 namespace {
@@ -14,14 +15,7 @@ namespace {
 using Kind = TomlNode::Kind;
 
 std::string toml_error(const std::string& text) {
-  try {
-    parse_toml(text, "run.toml");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::config);
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-    return error.what();
-  }
-  return "";
+  return testing::error_if_any(ExitCode::config, [&] { parse_toml(text, "run.toml"); });
 }
 
 TEST(Toml, KeepsKindsLinesAndOrder) {

@@ -18,41 +18,19 @@
 #include "octet/base/require.h"
 #include "octet/device/device.h"
 #include "octet/tensor/tensor.h"
+#include "support/errors.h"
 #include "support/folder.h"
 
 namespace octet::checkpoint {
 
+using testing::contains;
+using testing::error_of;
+using testing::names_in;
 using testing::TemporaryFolder;
 
 inline std::string slurp(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
-}
-
-// The names in a folder, without those below.
-inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// Runs `act`, which must throw an octet::Error with this exit code, and returns its message.
-inline std::string error_of(ExitCode code, const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(static_cast<int>(error.code()), static_cast<int>(code)) << error.what();
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-
-inline ::testing::AssertionResult contains(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
 }
 
 // A safetensors file of any header and data, as the format's definition has them.

@@ -1,7 +1,13 @@
-// A tokenizer that does something at a certain call: an interruption in the middle, whatever the machine does meanwhile.
+// A tokenizer that does something at a certain call: an interruption in the middle, whatever the machine does meanwhile. And runs
+// that are killed by it.
 #pragma once
 
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <csignal>
 #include <functional>
 #include <optional>
 #include <span>
@@ -9,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "octet/base/file.h"
+#include "octet/data/prepare.h"
 #include "octet/data/tokenizer/tokenizer.h"
 
 namespace octet::data {
@@ -35,5 +43,40 @@ class ActingTokenizer final : public Tokenizer {
   mutable std::atomic<int> calls_;
   std::function<void()> act_;
 };
+
+inline std::vector<std::string> files_of_corpus(const std::filesystem::path& prefix) {
+  std::vector<std::string> files;
+  for (const char* suffix : {".bin", ".idx", ".json"}) files.push_back(read_file(prefix.string() + suffix));
+  return files;
+}
+
+// `kill -9` in the middle, at call number `calls` and a thousand later each time, and the same command again until it ends.
+// Returns how often it was killed.
+inline int kills_until_prepared(PrepareOptions options, const Tokenizer& tokenizer, int calls) {
+  options.journal_interval_s = 0;
+  const std::string prefix = options.output.string();
+  int journals = 0;
+  for (int kills = 0; kills < 40; ++kills) {
+    options.workers = 1 + kills % 3;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      prepare(options, ActingTokenizer(tokenizer, calls + kills * 1000, [] { ::raise(SIGKILL); }));
+      ::_exit(0);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+      EXPECT_GE(journals, 1) << "no run was killed behind its first document";
+      return kills;
+    }
+    EXPECT_EQ(WTERMSIG(status), SIGKILL);
+    EXPECT_FALSE(std::filesystem::exists(prefix + ".bin"));
+    const std::string journal = prefix + ".json.part";
+    journals += std::filesystem::exists(journal) && read_file(journal).find("\"documents\":0,") == std::string::npos;
+  }
+  ADD_FAILURE() << "was killed 40 times";
+  return 40;
+}
 
 }  // namespace octet::data

@@ -65,10 +65,10 @@ def peak_bytes(octet, source, prefix):
 
 
 def check_memory(octet, folder):
-    """Memory grows neither with the number of documents (160 MB of .idx) nor with the size of one."""
+    """Memory grows neither with the number of documents (80 MB of .idx) nor with the size of one."""
     for name, piece, few, many in [
-        ("documents.jsonl", '{"text": "a"}\n', 1_000_000, 8_000_000),
-        ("document.txt", "a text that can be cut\n", 2_000_000, 8_000_000),
+        ("documents.jsonl", '{"text": "a"}\n', 500_000, 4_000_000),
+        ("document.txt", "a text that can be cut\n", 1_000_000, 5_000_000),
     ]:
         peaks = []
         for count in (few, many):

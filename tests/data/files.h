@@ -16,37 +16,15 @@
 #include "octet/base/require.h"
 #include "octet/data/corpus_writer.h"
 #include "octet/data/tokenizer/byte.h"
+#include "support/errors.h"
 #include "support/folder.h"
 
 namespace octet::data {
 
+using testing::contains;
+using testing::error_of;
+using testing::names_in;
 using testing::TemporaryFolder;
-
-// The names in a folder, without those below.
-inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// Runs `act`, which must throw an octet::Error with this exit code, and returns its message.
-inline std::string error_of(ExitCode code, const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(static_cast<int>(error.code()), static_cast<int>(code)) << error.what();
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-
-inline ::testing::AssertionResult contains(const std::string& text, const std::string& part) {
-  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "\"" << text << "\" lacks \"" << part << "\"";
-}
 
 inline std::vector<std::int32_t> ids_of(const std::string& text) {
   std::vector<std::int32_t> ids;

@@ -82,19 +82,19 @@ def main():
         compare(octet, folder, "field", three, three, ("--field", "body"))
         random = np.random.default_rng(9)
         letters = np.array([chr(c) for c in random.integers(32, 0x2FFF, 5000)])
-        texts = ["".join(letters[random.integers(0, 5000, n)]) for n in random.integers(0, 120, 100_000)]
+        texts = ["".join(letters[random.integers(0, 5000, n)]) for n in random.integers(0, 120, 30_000)]
         array = pa.array(texts)
         for compression, column in [
             ("snappy", array),
             ("zstd", array.cast(pa.large_string())),
             ("gzip", array.dictionary_encode()),
         ]:
-            compare(octet, folder, compression, column, texts, compression=compression, row_group_size=int(random.integers(5_000, 40_000)))
+            compare(octet, folder, compression, column, texts, compression=compression, row_group_size=int(random.integers(2_000, 12_000)))
 
         compare_damaged(octet, folder)
 
         # One row group: memory does not grow with it.
-        peaks, sizes = [], (20_000, 160_000)
+        peaks, sizes = [], (8_000, 64_000)
         for rows in sizes:
             path = folder / f"rows-{rows}.parquet"
             table = pa.table({"text": [f"{i} " + "a text without end " * 60 for i in range(rows)]})

@@ -1,10 +1,5 @@
 #include "octet/data/prepare.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
-
 #include "data/acting_tokenizer.h"
 #include "data/files.h"
 #include "data/packed.h"
@@ -126,12 +121,6 @@ TEST(Prepare, RefusesNothing) {
 
 const LetterTokenizer kLetters;
 
-std::vector<std::string> files_of_corpus(const std::filesystem::path& prefix) {
-  std::vector<std::string> files;
-  for (const char* suffix : {".bin", ".idx", ".json"}) files.push_back(read_file(prefix.string() + suffix));
-  return files;
-}
-
 TEST(Prepare, GoesOnWhereItWasInterrupted) {
   const TemporaryFolder folder;
   fill(folder);
@@ -177,28 +166,7 @@ TEST(Prepare, GoesOnWhereItWasKilled) {
   PrepareOptions options{.inputs = {folder / "in"}, .output = folder / "whole", .duplicates = Duplicates::drop};
   prepare(options, LetterTokenizer());
   options.output = folder / "c";
-  options.journal_interval_s = 0;
-  int kills = 0, journals = 0, status = 0;
-  for (;; ++kills) {
-    ASSERT_LT(kills, 40);
-    options.workers = 1 + kills % 3;
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      prepare(options, ActingTokenizer(kLetters, 3000 + kills * 1000, [] { ::raise(SIGKILL); }));
-      ::_exit(0);
-    }
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    if (WIFEXITED(status)) break;
-    ASSERT_EQ(WTERMSIG(status), SIGKILL);
-    EXPECT_FALSE(std::filesystem::exists(folder / "c.bin"));
-    const bool behind = std::filesystem::exists(folder / "c.json.part") &&
-                        read_file(folder / "c.json.part").find("\"documents\":0,") == std::string::npos;
-    journals += behind ? 1 : 0;
-  }
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_GE(kills, 3);
-  EXPECT_GE(journals, 1) << "no run was killed behind its first document";
+  EXPECT_GE(kills_until_prepared(options, kLetters, 3000), 3);
   EXPECT_TRUE(files_of_corpus(folder / "c") == files_of_corpus(folder / "whole"));
   EXPECT_EQ(names_in(folder.path()).size(), 7u);
 }

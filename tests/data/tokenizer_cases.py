@@ -1,6 +1,7 @@
 """Tokenizers for the oracles, trained here on text that is found here, and documents to try them on. Everything is repeatable."""
 
 import base64
+import functools
 import json
 import pathlib
 import random
@@ -19,16 +20,20 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 LINE = "\u2581"
 
 
-def found_texts():
+@functools.cache
+def found_paths():
     """Python sources, documentation and messages in many languages, whatever of these is here."""
     folders = [pathlib.Path(sysconfig.get_path(name)) for name in ("purelib", "stdlib")]
     folders += [pathlib.Path("/usr/share/locale"), pathlib.Path("/usr/share/doc"), pathlib.Path("/usr/include")]
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in {".py", ".txt", ".md", ".mo", ".h", ".hpp", ".json", ".html", ".rst"} and path.is_file():
-                text = path.read_bytes().decode(errors="replace" if path.suffix != ".mo" else "ignore")
-                if text:
-                    yield text[:400_000]
+    kinds = {".py", ".txt", ".md", ".mo", ".h", ".hpp", ".json", ".html", ".rst"}
+    return [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in kinds and path.is_file()]
+
+
+def found_texts(paths):
+    for path in paths:
+        text = path.read_bytes().decode(errors="replace" if path.suffix != ".mo" else "ignore")
+        if text:
+            yield text[:400_000]
 
 
 def odd_text(rng):
@@ -66,19 +71,21 @@ def odd_text(rng):
     return "".join(pieces)
 
 
-def documents(target_bytes, seed=7):
-    """Every character, and at least so many bytes in UTF-8 beside, in documents of every length, not empty."""
-    rng = random.Random(seed)
-    texts = list(found_texts())
-    rng.shuffle(texts)
+def every_character():
     every = "".join(chr(c) + (" " if c % 3 else "a") for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000)
-    result = [every[begin:begin + 50_000] for begin in range(0, len(every), 50_000)]
-    result += [" ", "\n", "a", LINE, " " * 5000, "\n" * 5000, "x" * 70_000, "the " * 20_000]
+    return [every[begin:begin + 50_000] for begin in range(0, len(every), 50_000)]
+
+
+def documents(target_bytes, seed=7):
+    """At least so many bytes in UTF-8, in documents of every length, not empty."""
+    rng = random.Random(seed)
+    paths = rng.sample(found_paths(), len(found_paths()))
+    result = [" ", "\n", "a", LINE, " " * 5000, "\n" * 5000, "x" * 70_000, "the " * 20_000]
     result += [odd_text(rng)[:60].strip() or "b" for _ in range(300)]
     result += [rng.randbytes(rng.randrange(1, 2000)).decode(errors="replace") for _ in range(100)]  # what wrong bytes become
     total = round_ = 0
     while total < target_bytes:
-        for text in texts:
+        for text in found_texts(paths):
             if round_ > 0:  # not again as it was: other places, and odd text between
                 lines = text.splitlines(keepends=True)
                 rng.shuffle(lines)
@@ -96,7 +103,7 @@ def documents(target_bytes, seed=7):
 
 def training_text(size):
     text = []
-    for document in found_texts():
+    for document in found_texts(found_paths()):
         text.append(document[:20_000])
         size -= len(text[-1])
         if size < 0:

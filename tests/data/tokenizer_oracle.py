@@ -59,13 +59,18 @@ def main():
     octet, megabytes = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 1.5
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        texts = cases.documents(int(megabytes * 1e6))
+        some = cases.documents(int(megabytes * 1e6))
+        every = cases.every_character() + some
+        for part in ("some", "every"):
+            (folder / part).mkdir()
         training = cases.training_text(3_000_000)
         folders = cases.byte_level(folder / "byte_level", training)
         llama3 = folders[0]
         for tokenizer_folder in folders + cases.metaspace(folder / "metaspace", training):
             tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
-            documents = prepare(octet, folder, texts, tokenizer_folder, "--workers", 4)
+            # Every character once of each kind: the others of that kind differ in how they cut and join.
+            part, texts = ("every", every) if tokenizer_folder.name in ("llama3", "llama2") else ("some", some)
+            documents = prepare(octet, folder / part, texts, tokenizer_folder, "--workers", 4)
             config = tokenizer_folder / "tokenizer_config.json"
             end = [tokenizer.token_to_id(json.loads(config.read_text())["eos_token"]["content"])] if config.exists() else []
             expected = (encoding.ids + end for encoding in tokenizer.encode_batch_fast(texts))
@@ -73,7 +78,7 @@ def main():
             if tokenizer_folder.name in ("llama3", "llama2"):
                 before, after = ("<|begin_of_text|>", "<|end_of_text|>") if tokenizer_folder.name == "llama3" else ("<s>", "</s>")
                 there = texts if tokenizer_folder.name == "llama3" else [text.replace(cases.LINE, " ") for text in texts]
-                check_samples(octet, folder, there, before, after)
+                check_samples(octet, folder / part, there, before, after)
 
         for byte_level in folders:
             tokenizer_folder, edge_texts = cases.edges(folder / "edges", byte_level)
@@ -86,18 +91,19 @@ def main():
         few = folder / "few"
         few.mkdir()
         tokenizer = Tokenizer.from_file(str(llama3 / "tokenizer.json"))
-        compare("--no-append-eod", texts[:20], prepare(octet, few, texts[:20], llama3 / "tokenizer.json", "--no-append-eod"),
-                [tokenizer.encode(text).ids for text in texts[:20]])
+        compare("--no-append-eod", every[:20], prepare(octet, few, every[:20], llama3 / "tokenizer.json", "--no-append-eod"),
+                [tokenizer.encode(text).ids for text in every[:20]])
 
         model = cases.sentence_piece(folder / "sentencepiece", training)
         processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
         begin, end = processor.bos_id(), processor.eos_id()
-        compare("sentencepiece", texts, prepare(octet, folder, texts, model), ([begin, *ids, end] for ids in map(processor.encode, texts)))
+        compare("sentencepiece", every, prepare(octet, folder / "every", every, model),
+                ([begin, *ids, end] for ids in map(processor.encode, every)))
 
         model, encoding = cases.tiktoken_ranks(folder / "tiktoken", llama3)
         begin = encoding.n_vocab
-        compare("tiktoken", texts, prepare(octet, folder, texts, model),
-                ([begin, *encoding.encode_ordinary(text), begin + 1] for text in texts))
+        compare("tiktoken", every, prepare(octet, folder / "every", every, model),
+                ([begin, *encoding.encode_ordinary(text), begin + 1] for text in every))
 
 
 if __name__ == "__main__":

@@ -10,13 +10,14 @@
 
 #include "octet/base/require.h"
 #include "octet/device/arena.h"
+#include "support/errors.h"
 
 namespace octet {
 namespace {
 
 bool aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % Device::kAlignment == 0; }
 
-class Devices : public testing::TestWithParam<DeviceKind> {
+class Devices : public ::testing::TestWithParam<DeviceKind> {
  protected:
   std::unique_ptr<Device> device_ = make_device(GetParam());
 };
@@ -75,7 +76,7 @@ TEST_P(Devices, ArenasGiveAndTakeBackInOrder) {
   EXPECT_THROW(arena.release_to(100000), Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Devices, testing::Values(DeviceKind::cpu, DeviceKind::meta),
+INSTANTIATE_TEST_SUITE_P(Kinds, Devices, ::testing::Values(DeviceKind::cpu, DeviceKind::meta),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST(CpuDevice, MemoryIsZeroAndCopiesAreDone) {
@@ -98,12 +99,7 @@ TEST(CpuDevice, MemoryIsZeroAndCopiesAreDone) {
 
 TEST(CpuDevice, RefusesWhatDoesNotFit) {
   const auto device = make_device(DeviceKind::cpu);
-  try {
-    device->allocate(std::size_t{1} << 60, MemoryCategory::weights);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::does_not_fit);
-  }
+  testing::error_of(ExitCode::does_not_fit, [&] { device->allocate(std::size_t{1} << 60, MemoryCategory::weights); });
   EXPECT_EQ(device->memory().total, 0u);
 }
 

@@ -1,10 +1,9 @@
 // Several processes train together: the run of one, faster or slower, whatever happens to them.
 #include <chrono>
-#include <cmath>
 #include <csignal>
+#include <future>
 
-#include "octet/checkpoint/steps.h"
-#include "support/tiny_run.h"
+#include "end_to_end/ranks_cases.h"
 
 namespace octet::testing {
 namespace {
@@ -16,36 +15,16 @@ std::string together(int ranks, const std::string& options = "") {
                 options);
 }
 
-// Gradients are added up in another order, so weights and then FP8 codes differ in their last bits: the first loss is the same,
-// the others drift apart slowly.
-::testing::AssertionResult same_curve(const fs::path& actual, const fs::path& expected, double first = 1e-12) {
-  const auto a = metrics_of(actual), b = metrics_of(expected);
-  if (a.size() != b.size()) return ::testing::AssertionFailure() << a.size() << " steps, not " << b.size();
-  for (const auto& [step, line] : b) {
-    const double got = a.at(step)["loss"], wanted = line["loss"], share = step == 1 ? first : 0.01;
-    if (std::abs(got - wanted) > share * wanted)
-      return ::testing::AssertionFailure() << "step " << step << ": " << got << ", not " << wanted;
-    if (a.at(step)["tokens_seen"] != line["tokens_seen"]) return ::testing::AssertionFailure() << "tokens at step " << step;
-  }
-  return ::testing::AssertionSuccess();
-}
+INSTANTIATE_TEST_SUITE_P(Delayed, RanksTogether, ::testing::ValuesIn(together_in("fp8_delayed")), name_of_run);
 
-TEST(Ranks, TrainTheRunOfOne) {
-  for (const char* recipe : {"bf16", "fp8_delayed"}) {
-    const TinyRun run;
-    const std::string options = concat("--training.steps=12 --precision.recipe=", recipe);
-    for (const int ranks : {1, 2, 4}) {
-      const std::string out = concat("out-", ranks);
-      const ProgramResult result = run.run(together(ranks, concat(options, " --run.output_dir=", out)));
-      ASSERT_EQ(result.code, 0) << result.err;
-      EXPECT_TRUE(same_curve(run / out, run / "out-1")) << recipe << " on " << ranks << " ranks";
-      EXPECT_EQ(json_of(read_file(run / out / "run.json"))["processes"], ranks);
-      EXPECT_EQ(result.out.find("[1]"), std::string::npos) << "rank 0 speaks for all:\n" << result.out;
-    }
-    // The same mesh repeats to the bit.
-    ASSERT_EQ(run.run(together(2, options + " --run.output_dir=again")).code, 0);
-    EXPECT_TRUE(same_outcome(outcome_of(run / "again"), outcome_of(run / "out-2"))) << recipe;
-  }
+// ranks_long_test.cpp goes over more meshes.
+TEST(Ranks, ACheckpointOfAMeshResumesOnAnother) {
+  expect_a_run_from_mesh_to_mesh(
+      kOfMeshes + "fp8_block",
+      {on_mesh(4, "--parallel.shard=4 --parallel.gradients=sharded --parallel.reshard_after_forward=true"),
+       on_mesh(4, "--parallel.replicate=2 --parallel.shard=2"), on_mesh(4, "--parallel.shard=2 --parallel.context=2"),
+       "train run.toml", on_mesh(4, "--parallel.shard=2 --parallel.tensor=2 --parallel.reshard_after_forward=true"),
+       on_mesh(2, "--parallel.tensor=2")});
 }
 
 TEST(Ranks, WhatAllWouldSayTheFirstSays) {
@@ -63,84 +42,14 @@ TEST(Ranks, WhatAllWouldSayTheFirstSays) {
   EXPECT_EQ(count("[1] ") + count("[2] ") + count("[3] "), 0) << result.err;
 }
 
-TEST(Ranks, ACheckpointResumesOnAnotherNumberOfThem) {
-  const TinyRun run;
-  ASSERT_EQ(run.run(together(1, "--run.output_dir=whole")).code, 0);
-  ASSERT_EQ(run.run(together(2, "--training.steps=10 --lr_scheduler.decay=constant")).code, 0);
-  const ProgramResult first = run.run(together(4, "--training.steps=15 --lr_scheduler.decay=constant"));
-  ASSERT_EQ(first.code, 0) << first.err;
-  EXPECT_NE(first.err.find("resuming after step 10"), std::string::npos) << first.err;
-  const ProgramResult second = run.run(together(1, "--lr_scheduler.decay=constant"));
-  ASSERT_EQ(second.code, 0) << second.err;
-  EXPECT_NE(second.err.find("parallel.replicate: 4 -> 1"), std::string::npos) << second.err;
-  EXPECT_EQ(metrics_of(run / "out").size(), 24u);
-  EXPECT_EQ(metrics_of(run / "out").at(24)["tokens_seen"], metrics_of(run / "whole").at(24)["tokens_seen"]);
-}
-
-// A run that moves from mesh to mesh is the run of one rank.
-TEST(Ranks, ACheckpointOfAnyMeshResumesOnAnyOther) {
-  const TinyRun run;
-  for (const char* recipe : {"fp8_delayed", "fp8_block"}) {
-    const std::string options = concat(
-        "--training.micro_batch_size=1 --training.global_batch_size=8 --model.head_dim=16 --lr_scheduler.decay=constant "
-        "--precision.recipe=",
-        recipe, " ");
-    ASSERT_EQ(run.run("train run.toml --training.steps=48 --run.output_dir=one " + options).code, 0);
-    const char* const meshes[] = {
-        "launch -n 4 -- train run.toml --parallel.shard=4 --parallel.gradients=sharded --parallel.reshard_after_forward=true",
-        "launch -n 4 -- train run.toml --parallel.replicate=2 --parallel.shard=2",
-        "launch -n 4 -- train run.toml --parallel.shard=2 --parallel.context=2 --parallel.gradients=sharded",
-        "launch -n 2 -- train run.toml --parallel.tensor=2",
-        "train run.toml",
-        "launch -n 4 -- train run.toml --parallel.shard=2 --parallel.tensor=2 --parallel.reshard_after_forward=true",
-        "launch -n 2 -- train run.toml",
-        "launch -n 8 -- train run.toml --parallel.shard=4 --parallel.context=2 --parallel.reshard_after_forward=true",
-        "launch -n 4 -- train run.toml --parallel.tensor=4",
-        "launch -n 8 -- train run.toml --parallel.shard=8 --parallel.gradients=sharded",
-        "launch -n 4 -- train run.toml --parallel.context=4",
-        "launch -n 8 -- train run.toml --parallel.shard=2 --parallel.context=2 --parallel.tensor=2 --parallel.gradients=sharded",
-    };
-    int steps = 0;
-    for (const char* mesh : meshes) {
-      steps += 4;
-      const ProgramResult result = run.run(concat(mesh, " --training.steps=", steps, " --run.output_dir=many ", options));
-      ASSERT_EQ(result.code, 0) << mesh << "\n" << result.err;
-      EXPECT_EQ(result.err.find("resuming after step ") != std::string::npos, steps > 4) << result.err;
-    }
-    EXPECT_TRUE(same_curve(run / "many", run / "one", 1e-12)) << recipe;
-    fs::remove_all(run / "one");
-    fs::remove_all(run / "many");
-  }
-}
-
 // Whoever holds the experts: each checkpoint is written by ranks that hold some of them, and read by others that hold others.
 TEST(Ranks, ShareExpertsOutAndResumeWithOthers) {
-  const TinyRun run;
-  const std::string options =
-      "--model.model_type=mixtral --model.num_local_experts=4 --model.num_experts_per_tok=2 --training.micro_batch_size=1 "
-      "--lr_scheduler.decay=constant --precision.recipe=fp8_delayed --metrics.health_freq=3 ";
-  ASSERT_EQ(run.run("train run.toml --training.steps=20 --run.output_dir=one " + options).code, 0);
-  const char* const meshes[] = {
-      "launch -n 4 -- train run.toml --parallel.expert=2 --parallel.gradients=sharded --parallel.reshard_after_forward=true",
-      "launch -n 4 -- train run.toml --parallel.expert=4",
-      "train run.toml",
-      "launch -n 4 -- train run.toml --parallel.replicate=2 --parallel.expert=2",
-      "launch -n 4 -- train run.toml --parallel.context=2 --parallel.expert=2 --parallel.reshard_after_forward=true",
-  };
-  int steps = 0;
-  for (const char* mesh : meshes) {
-    steps += 4;
-    const ProgramResult result = run.run(concat(mesh, " --training.steps=", steps, " --run.output_dir=many ", options));
-    ASSERT_EQ(result.code, 0) << mesh << "\n" << result.err;
-    EXPECT_EQ(result.err.find("resuming after step ") != std::string::npos, steps > 4) << result.err;
-    // The model that ranks tell rank 0 is the one in their checkpoint.
-    const std::string checkpoint = checkpoint::step_name(steps);
-    const ProgramResult exported =
-        run.run(concat("convert export --checkpoint many/checkpoints/", checkpoint, " --output ", checkpoint));
-    ASSERT_EQ(exported.code, 0) << exported.err;
-    EXPECT_EQ(read_file(run / checkpoint / "model.safetensors"), read_file(run / "many/model/model.safetensors")) << mesh;
-  }
-  EXPECT_TRUE(same_curve(run / "many", run / "one"));
+  expect_a_run_from_mesh_to_mesh(
+      kOfMixtures,
+      {on_mesh(4, "--parallel.expert=2 --parallel.gradients=sharded --parallel.reshard_after_forward=true"),
+       on_mesh(4, "--parallel.replicate=2 --parallel.expert=2"), "train run.toml",
+       on_mesh(4, "--parallel.context=2 --parallel.expert=2 --parallel.reshard_after_forward=true")},
+      expect_export_of_checkpoint);
 }
 
 TEST(Ranks, RefuseExpertsThatCannotBeSharedOut) {
@@ -162,19 +71,22 @@ TEST(Ranks, RefuseExpertsThatCannotBeSharedOut) {
 TEST(Ranks, WriteTheModelOfTheirParts) {
   const TinyRun run;
   const auto sharded = [](const char* layout, const char* out) {
-    return concat("launch -n 4 -- train run.toml --training.micro_batch_size=1 --training.steps=5 --model.intermediate_size=40000 ",
-                  layout, " --run.output_dir=", out);
+    return concat(
+        "launch -n 4 -- train run.toml --training.micro_batch_size=1 --training.steps=2 --model.num_hidden_layers=1 "
+        "--model.intermediate_size=40000 ",
+        layout, " --run.output_dir=", out);
   };
   ASSERT_EQ(run.run(sharded("", "kept")).code, 0);
   ASSERT_EQ(run.run(sharded("--parallel.reshard_after_forward=true", "resharded")).code, 0);
   ASSERT_EQ(run.run(sharded("--parallel.tensor=2", "tensor")).code, 0);
   // What a checkpoint of many ranks holds is the model they write.
-  ASSERT_EQ(run.run("convert export --checkpoint tensor/checkpoints/step-00000005 --output exported").code, 0);
+  ASSERT_EQ(run.run("convert export --checkpoint tensor/checkpoints/step-00000002 --output exported").code, 0);
   EXPECT_EQ(read_file(run / "exported/model.safetensors"), read_file(run / "tensor/model/model.safetensors"));
   EXPECT_EQ(read_file(run / "resharded/model/model.safetensors"), read_file(run / "kept/model/model.safetensors"));
   // The exported weights are those of the checkpoint, rounded.
-  const ProgramResult evaluated = run.run(concat("eval run.toml --model.intermediate_size=40000 --checkpoint ",
-                                                 checkpoint::find_checkpoints(run / "kept/checkpoints").front().path.string()));
+  const ProgramResult evaluated =
+      run.run(concat("eval run.toml --model.num_hidden_layers=1 --model.intermediate_size=40000 --checkpoint ",
+                     checkpoint::find_checkpoints(run / "kept/checkpoints").front().path.string()));
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;
   EXPECT_EQ(run.run("generate --model kept/model --prompt the --max-tokens 4").code, 0);
 }
@@ -201,32 +113,6 @@ TEST(Ranks, SayTheLossOfTheWeightsTheyGoOnFrom) {
   }
 }
 
-// The parts of each sequence on two ranks, and again on four, of which two see other data.
-TEST(Ranks, HoldPartsOfSequences) {
-  const auto context = [](int ranks, int replicas, const std::string& options) {
-    return concat("launch -n ", ranks,
-                  " -- train run.toml --training.micro_batch_size=1 --parallel.context=2 --parallel.replicate=", replicas,
-                  " --lr_scheduler.decay=constant ", options);
-  };
-  const TinyRun run;
-  for (const char* recipe : {"bf16", "fp8_delayed"}) {
-    const std::string options = concat("--training.steps=12 --precision.recipe=", recipe, " --run.output_dir=out-", recipe);
-    ASSERT_EQ(run.run(together(1, options + "-1 --lr_scheduler.decay=constant")).code, 0);
-    const ProgramResult result = run.run(context(2, 1, options + "-2"));
-    ASSERT_EQ(result.code, 0) << result.err;
-    EXPECT_TRUE(same_curve(run / concat("out-", recipe, "-2"), run / concat("out-", recipe, "-1"), 1e-3)) << recipe;
-    // The same mesh repeats to the bit, and resumes on other ones.
-    ASSERT_EQ(run.run(context(2, 1, options + "-again")).code, 0);
-    EXPECT_TRUE(same_outcome(outcome_of(run / concat("out-", recipe, "-again")), outcome_of(run / concat("out-", recipe, "-2"))))
-        << recipe;
-    const ProgramResult resumed = run.run(context(4, 2, options + "-2 --training.steps=16"));
-    ASSERT_EQ(resumed.code, 0) << resumed.err;
-    EXPECT_NE(resumed.err.find("resuming after step 12"), std::string::npos) << resumed.err;
-    ASSERT_EQ(run.run(together(1, options + "-2 --training.steps=18 --lr_scheduler.decay=constant")).code, 0);
-    EXPECT_EQ(metrics_of(run / concat("out-", recipe, "-2")).rbegin()->first, 18);
-  }
-}
-
 TEST(Ranks, KeepDocumentsApart) {
   const TinyRun run;
   const std::string options =
@@ -238,31 +124,6 @@ TEST(Ranks, KeepDocumentsApart) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(same_curve(run / "two", run / "one", 1e-3));
   EXPECT_FALSE(same_curve(run / "without", run / "one", 1e-6));
-}
-
-// The parts of each layer on two ranks, and again beside the parts of sequences and of parameters on eight.
-TEST(Ranks, HoldPartsOfLayers) {
-  const TinyRun run;
-  for (const char* recipe : {"bf16", "fp8_delayed", "fp8_rowwise"}) {
-    const std::string options =
-        concat("--training.steps=12 --precision.recipe=", recipe, " --lr_scheduler.decay=constant --run.output_dir=out-", recipe);
-    const std::string tensor = "launch -n 2 -- train run.toml --training.micro_batch_size=1 --parallel.tensor=2 " + options;
-    ASSERT_EQ(run.run(together(1, options + "-1")).code, 0);
-    const ProgramResult result = run.run(tensor + "-2");
-    ASSERT_EQ(result.code, 0) << result.err;
-    EXPECT_TRUE(same_curve(run / concat("out-", recipe, "-2"), run / concat("out-", recipe, "-1"), 1e-3)) << recipe;
-    // The same mesh repeats to the bit, and resumes on other ones.
-    ASSERT_EQ(run.run(tensor + "-again").code, 0);
-    EXPECT_TRUE(same_outcome(outcome_of(run / concat("out-", recipe, "-again")), outcome_of(run / concat("out-", recipe, "-2"))))
-        << recipe;
-    const ProgramResult resumed =
-        run.run(concat("launch -n 8 -- train run.toml --training.micro_batch_size=1 --parallel.context=2 --parallel.tensor=2 ",
-                       options, "-2 --training.steps=16"));
-    ASSERT_EQ(resumed.code, 0) << resumed.err;
-    EXPECT_NE(resumed.err.find("resuming after step 12"), std::string::npos) << resumed.err;
-    ASSERT_EQ(run.run(together(1, options + "-2 --training.steps=18")).code, 0);
-    EXPECT_EQ(metrics_of(run / concat("out-", recipe, "-2")).rbegin()->first, 18);
-  }
 }
 
 TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
@@ -282,11 +143,12 @@ TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
 
 // A rank that is stopped, as one that hangs: its connections stay open.
 TEST(Ranks, OneThatIsSilentEndsTheOthersByName) {
-  const TinyRun run;
-  for (const int silent : {0, 1}) {
-    Process process("launch -n 3 --grace 2 -- train run.toml --training.micro_batch_size=1 --parallel.replicate=3 "
-                    "--training.global_batch_size=3 --training.steps=100000 --checkpoint.interval=0",
-                    run.path());
+  const auto expect = [](int silent) {
+    const TinyRun run;
+    Process process(
+        "launch -n 3 --grace 2 -- train run.toml --training.micro_batch_size=1 --parallel.replicate=3 "
+        "--training.global_batch_size=3 --training.steps=100000 --checkpoint.interval=0",
+        run.path());
     ASSERT_TRUE(process.read_to_step(3));
     const pid_t victim = run.pid_of_rank(silent);
     ASSERT_GT(victim, 1);
@@ -308,7 +170,10 @@ TEST(Ranks, OneThatIsSilentEndsTheOthersByName) {
     }
     EXPECT_NE(result.err.find("ended with code 78\n"), std::string::npos) << result.err;
     for (const int r : {0, 1, 2}) EXPECT_EQ(run.pid_of_rank(r), -1) << "rank " << r << " is still there";
-  }
+  };
+  // Both at once, as each waits for ten seconds.
+  const auto other = std::async(std::launch::async, expect, 1);
+  expect(0);
 }
 
 TEST(Ranks, ASignalSavesAndTheRunGoesOn) {

@@ -87,12 +87,12 @@ def by_tiles(x, height, width, fmt, scale_of):
     """codes and the grid of what scale_of(amax) stores; scale_of returns (multiplier, stored)."""
     rows, cols = x.shape
     down, across = -(-rows // height), -(-cols // width)
-    multipliers = np.empty((down, across), np.float32)
-    stored = [[None] * across for _ in range(down)]
-    for i in range(down):
-        for j in range(across):
-            tile = x[i * height : (i + 1) * height, j * width : (j + 1) * width]
-            multipliers[i, j], stored[i][j] = scale_of(np.max(np.abs(tile)))
+    padded = np.zeros((down * height, across * width), np.float32)
+    padded[:rows, :cols] = np.abs(x)
+    amaxes = padded.reshape(down, height, across, width).max((1, 3))
+    scales = [[scale_of(amax) for amax in row] for row in amaxes]
+    multipliers = np.array([[multiplier for multiplier, _ in row] for row in scales], np.float32)
+    stored = [[kept for _, kept in row] for row in scales]
     full = np.repeat(np.repeat(multipliers, height, 0), width, 1)[:rows, :cols]
     return encode(x * full, fmt), stored
 

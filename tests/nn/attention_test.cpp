@@ -55,7 +55,7 @@ struct AttentionLayer : testing::LayerTest {
     attention->backward(s, table, {.values = gy}, saved, attention->gather_ahead(s, saved), gh, [] {});
   }
 
-  // Of the output with respect to the input and both weights.
+  // Of the output with respect to the input, both weights and their biases, if there are any.
   void expect_derivative() {
     const Tensor gy = random(DType::f64, {kTokens, kDim});
     gh = random(DType::f64, {kTokens, kDim});
@@ -68,6 +68,28 @@ struct AttentionLayer : testing::LayerTest {
     expect_gradient("h", h, gh, loss);
     expect_gradient("qkv", attention->qkv().weight().value, copy(attention->qkv().weight().grad), loss);
     expect_gradient("o", attention->output().weight().value, copy(attention->output().weight().grad), loss);
+    for (Linear* linear : {&attention->qkv(), &attention->output()}) {
+      if (linear->bias()) expect_gradient(linear->name() + " bias", linear->bias()->value, copy(linear->bias()->grad), loss);
+    }
+  }
+
+  // Token t's output changes with the input of those tokens alone that sees(t, other) names.
+  void expect_sees(const std::function<bool(std::size_t, std::size_t)>& sees) {
+    forward();
+    const std::vector<double> before = values_of(y);
+    for (std::size_t changed = 0; changed < kTokens; ++changed) {
+      const Tensor unchanged = h;
+      h = copy(h);
+      for (std::size_t i = 0; i < kDim; ++i) h.as<double>()[changed * kDim + i] += 1.0;
+      forward();
+      h = unchanged;
+      const std::vector<double> after = values_of(y);
+      for (std::size_t t = 0; t < kTokens; ++t) {
+        const auto at = static_cast<std::ptrdiff_t>(t * kDim);
+        const bool same = std::equal(before.begin() + at, before.begin() + at + kDim, after.begin() + at);
+        EXPECT_EQ(same, !sees(t, changed)) << "token " << t << " when " << changed << " changes";
+      }
+    }
   }
 
   std::unique_ptr<Attention> attention;
@@ -96,55 +118,17 @@ TEST_F(AttentionLayer, BackwardIsTheDerivativeWithBiasesAndAPartRotated) {
   for (const parallel::Parameter* bias : {&qkv, &output}) {
     queue->copy_to_device(bias->value.data, random(DType::f64, bias->value.shape).data, bias->value.bytes());
   }
-  const Tensor gy = random(DType::f64, {kTokens, kDim});
-  gh = random(DType::f64, {kTokens, kDim});
-  const auto loss = [&] {
-    forward();
-    return dot(y, gy);
-  };
-  loss();
-  backward(gy);
-  expect_gradient("h", h, gh, loss);
-  expect_gradient("qkv", attention->qkv().weight().value, copy(attention->qkv().weight().grad), loss);
-  expect_gradient("qkv bias", qkv.value, copy(qkv.grad), loss);
-  expect_gradient("output bias", output.value, copy(output.grad), loss);
+  expect_derivative();
 }
 
 TEST_F(AttentionLayer, SeesNoLaterTokenAndNoOtherSequence) {
-  forward();
-  const std::vector<double> before = values_of(y);
-  for (std::int64_t i = 0; i < kDim; ++i) h.as<double>()[3 * kDim + i] += 1.0;  // token 3 of the first sequence
-  forward();
-  const std::vector<double> after = values_of(y);
-  for (std::int64_t t = 0; t < kTokens; ++t) {
-    bool same = true;
-    for (std::int64_t i = 0; i < kDim; ++i) {
-      const auto at = static_cast<std::size_t>(t * kDim + i);
-      same = same && before[at] == after[at];
-    }
-    EXPECT_EQ(same, t < 3 || t >= kLength) << "token " << t;
-  }
+  expect_sees([](std::size_t t, std::size_t other) { return t >= other && t / kLength == other / kLength; });
 }
 
 TEST_F(AttentionLayer, SeesNoOtherDocument) {
   first_keys = integers({0, 0, 2, 2, 2, 0, 1, 2, 3, 3});
   const std::vector<std::int64_t> document = {0, 0, 1, 1, 1, 2, 3, 4, 5, 5};
-  forward();
-  const std::vector<double> before = values_of(y);
-  for (std::int64_t changed = 0; changed < kTokens; ++changed) {
-    const Tensor unchanged = h;
-    h = copy(h);
-    for (std::int64_t i = 0; i < kDim; ++i) h.as<double>()[changed * kDim + i] += 1.0;
-    forward();
-    h = unchanged;
-    const std::vector<double> after = values_of(y);
-    for (std::int64_t t = 0; t < kTokens; ++t) {
-      const auto at = static_cast<std::ptrdiff_t>(t * kDim);
-      const bool same = std::equal(before.begin() + at, before.begin() + at + kDim, after.begin() + at);
-      const bool sees = t >= changed && document[static_cast<std::size_t>(t)] == document[static_cast<std::size_t>(changed)];
-      EXPECT_EQ(same, !sees) << "token " << t << " when " << changed << " changes";
-    }
-  }
+  expect_sees([&](std::size_t t, std::size_t other) { return t >= other && document[t] == document[other]; });
 }
 
 TEST_F(AttentionLayer, BackwardIsTheDerivativeWithDocuments) {
@@ -158,22 +142,8 @@ struct WindowedAttentionLayer : AttentionLayer {
 };
 
 TEST_F(WindowedAttentionLayer, SeesNoTokenBehindTheWindow) {
-  forward();
-  const std::vector<double> before = values_of(y);
-  for (std::int64_t changed = 0; changed < kTokens; ++changed) {
-    const Tensor unchanged = h;
-    h = copy(h);
-    for (std::int64_t i = 0; i < kDim; ++i) h.as<double>()[changed * kDim + i] += 1.0;
-    forward();
-    h = unchanged;
-    const std::vector<double> after = values_of(y);
-    for (std::int64_t t = 0; t < kTokens; ++t) {
-      const auto at = static_cast<std::ptrdiff_t>(t * kDim);
-      const bool same = std::equal(before.begin() + at, before.begin() + at + kDim, after.begin() + at);
-      EXPECT_EQ(same, !(t >= changed && t < changed + kWindow && t / kLength == changed / kLength))
-          << "token " << t << " when " << changed << " changes";
-    }
-  }
+  expect_sees(
+      [](std::size_t t, std::size_t other) { return t >= other && t < other + kWindow && t / kLength == other / kLength; });
 }
 
 TEST_F(WindowedAttentionLayer, BackwardIsTheDerivative) { expect_derivative(); }

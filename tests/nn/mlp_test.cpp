@@ -1,66 +1,112 @@
+// The feed-forward layers: with a gate, and GELU's of either form with biases.
 #include "octet/nn/mlp.h"
 
 #include "nn/layer_fixture.h"
+#include "octet/nn/gelu_mlp.h"
 
 namespace octet::nn {
 namespace {
 
 constexpr std::int64_t kMlpTokens = 9, kMlpDim = 16, kMlpFfn = 32;
 
+struct Gated {
+  using Layer = Mlp;
+  using Saved = MlpSaved;
+  static Mlp::Options options() {
+    return {.name = "mlp", .dim = kMlpDim, .ffn = kMlpFfn, .init_std = 0.5, .output_init_std = 0.5};
+  }
+  static Linear& up(Mlp& mlp) { return mlp.gate_up(); }
+};
+template <kernels::Gelu kGelu>
+struct Plain {
+  using Layer = GeluMlp;
+  using Saved = GeluMlpSaved;
+  static GeluMlp::Options options() {
+    return {.up = "up", .down = "down", .dim = kMlpDim, .ffn = kMlpFfn, .gelu = kGelu, .init_std = 0.5, .output_init_std = 0.5};
+  }
+  static Linear& up(GeluMlp& mlp) { return mlp.up(); }
+};
+
+template <class Kind>
 struct MlpLayer : testing::LayerTest {
   void make(const Recipe& of) {
     use(of);
-    mlp = std::make_unique<Mlp>(Mlp::Options{.name = "mlp", .dim = kMlpDim, .ffn = kMlpFfn, .init_std = 0.5, .output_init_std = 0.5}, recipe,
-                                *parameters, *scales);
-    materialise({&mlp->gate_up(), &mlp->down()});
+    mlp = std::make_unique<typename Kind::Layer>(Kind::options(), recipe, *parameters, *scales);
+    linears = {&Kind::up(*mlp), &mlp->down()};
+    materialise(linears);
+    for (const Linear* linear : linears) {
+      if (!linear->bias()) continue;
+      const Tensor& bias = linear->bias()->value;
+      queue->copy_to_device(bias.data, random(dtype(), bias.shape).data, bias.bytes());
+    }
     h = random(dtype(), {kMlpTokens, kMlpDim});
     residual = random(dtype(), {kMlpTokens, kMlpDim});
     gy = random(dtype(), {kMlpTokens, kMlpDim});
   }
 
-  std::unique_ptr<Mlp> mlp;
+  std::unique_ptr<typename Kind::Layer> mlp;
+  std::vector<Linear*> linears;
   Tensor h, residual, gy;
 };
+using Kinds = ::testing::Types<Gated, Plain<kernels::Gelu::exact>, Plain<kernels::Gelu::tanh>>;
+TYPED_TEST_SUITE(MlpLayer, Kinds);
 
-TEST_F(MlpLayer, BackwardIsTheDerivative) {
-  make(testing::fp64_recipe());
-  const Tensor y = zeros(DType::f64, {kMlpTokens, kMlpDim}), gh = random(DType::f64, {kMlpTokens, kMlpDim});
-  MlpSaved saved;
+TYPED_TEST(MlpLayer, BackwardIsTheDerivative) {
+  this->make(testing::fp64_recipe());
+  auto& mlp = *this->mlp;
+  const Tensor y = this->zeros(DType::f64, {kMlpTokens, kMlpDim}), gh = this->random(DType::f64, {kMlpTokens, kMlpDim});
+  typename TypeParam::Saved saved;
   const auto loss = [&] {
-    stash.release_to(0);
-    mlp->forward(scope(), made(mlp->input(scope(), kMlpTokens, saved), h), residual, y, saved);
-    return dot(y, gy);
+    this->stash.release_to(0);
+    mlp.forward(this->scope(), this->made(mlp.input(this->scope(), kMlpTokens, saved), this->h), this->residual, y, saved);
+    return this->dot(y, this->gy);
   };
   loss();
-  mlp->backward(scope(), made(mlp->down().gradient(scope(), gy), gy), saved, gh);
-  expect_gradient("h", h, gh, loss);
-  expect_gradient("gate_up", mlp->gate_up().weight().value, copy(mlp->gate_up().weight().grad), loss);
-  expect_gradient("down", mlp->down().weight().value, copy(mlp->down().weight().grad), loss);
+  mlp.backward(this->scope(), this->made(mlp.down().gradient(this->scope(), this->gy), this->gy), saved, gh);
+  this->expect_gradient("h", this->h, gh, loss);
+  for (const Linear* linear : this->linears) {
+    this->expect_gradient(linear->name(), linear->weight().value, this->copy(linear->weight().grad), loss);
+    if (!linear->bias()) continue;
+    this->expect_gradient(linear->name() + " bias", linear->bias()->value, this->copy(linear->bias()->grad), loss);
+  }
 }
 
 // All that backward reads comes out the same from a full forward, from one without y, and from a selective one and its rebuild.
-TEST_F(MlpLayer, AllWaysToBackwardGiveTheSameBits) {
+TYPED_TEST(MlpLayer, AllWaysToBackwardGiveTheSameBits) {
   for (const std::string& name : recipes::recipe_names()) {
     for (const std::string wgrad : {"recipe", "bf16"}) {
-      make(recipes::make_recipe(name, {.wgrad = wgrad}));
-      const Tensor y = zeros(dtype(), {kMlpTokens, kMlpDim});
+      this->make(recipes::make_recipe(name, {.wgrad = wgrad}));
+      auto& mlp = *this->mlp;
+      const Tensor y = this->zeros(this->dtype(), {kMlpTokens, kMlpDim});
       enum class Way { forward, without_y, rebuilt };
-      const auto gradient = [&](Way way) {
-        stash.release_to(0);
-        scratch.release_to(0);
-        MlpSaved saved;
-        Scope s = scope();
+      // Of the input, and of biases.
+      const auto gradients = [&](Way way) {
+        this->stash.release_to(0);
+        this->scratch.release_to(0);
+        typename TypeParam::Saved saved;
+        Scope s = this->scope();
         s.checkpointing = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
         s.record = way == Way::without_y ? Record::nothing : Record::amax;
-        mlp->forward(s, made(mlp->input(s, kMlpTokens, saved), h), residual, way == Way::without_y ? Tensor{} : y, saved);
-        if (way == Way::rebuilt) mlp->rebuild(s, made(mlp->rebuild_input(s, kMlpTokens), h), saved);
-        const Tensor gh = zeros(dtype(), {kMlpTokens, kMlpDim});
-        mlp->backward(s, made(mlp->down().gradient(s, gy), gy), saved, gh);
-        return gh;
+        mlp.forward(s, this->made(mlp.input(s, kMlpTokens, saved), this->h), this->residual, way == Way::without_y ? Tensor{} : y,
+                    saved);
+        if (way == Way::rebuilt) mlp.rebuild(s, this->made(mlp.rebuild_input(s, kMlpTokens), this->h), saved);
+        std::vector<Tensor> result = {this->zeros(this->dtype(), {kMlpTokens, kMlpDim})};
+        for (const Linear* linear : this->linears) {
+          if (linear->bias()) this->queue->zero(linear->bias()->grad.data, linear->bias()->grad.bytes());
+        }
+        mlp.backward(s, this->made(mlp.down().gradient(s, this->gy), this->gy), saved, result[0]);
+        for (const Linear* linear : this->linears) {
+          if (linear->bias()) result.push_back(this->copy(linear->bias()->grad));
+        }
+        return result;
       };
-      const Tensor expected = gradient(Way::forward);
-      EXPECT_TRUE(testing::same_bytes(gradient(Way::without_y), expected)) << name << " " << wgrad;
-      EXPECT_TRUE(testing::same_bytes(gradient(Way::rebuilt), expected)) << name << " " << wgrad;
+      const std::vector<Tensor> expected = gradients(Way::forward);
+      for (const Way way : {Way::without_y, Way::rebuilt}) {
+        const std::vector<Tensor> actual = gradients(way);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          EXPECT_TRUE(testing::same_bytes(actual[i], expected[i])) << name << " " << wgrad << " " << i;
+        }
+      }
     }
   }
 }

@@ -31,10 +31,10 @@ struct Rank {
 
 template <class Body>
 void on_ranks(int ranks, const Body& body) {
-  testing::ThreadStore store;
+  testing::ThreadRanks threads;
   testing::run_ranks(ranks, [&](int rank) {
     Rank at;
-    at.groups = testing::thread_groups(store, parallel::Mesh({1, 1, 1, ranks}), rank, *at.device);
+    at.groups = threads.groups(parallel::Mesh({1, 1, 1, ranks}), rank, *at.device);
     body(rank, at);
   });
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "octet/base/require.h"
+#include "support/errors.h"
 
 namespace octet::optim {
 namespace {
@@ -63,14 +64,9 @@ TEST(Schedule, ARunOfWarmUpAlone) {
 TEST(Schedule, NamesAreParsedAndSuggested) {
   for (const Decay decay : {Decay::cosine, Decay::linear, Decay::wsd, Decay::constant})
     EXPECT_EQ(parse_decay(name_of(decay)), decay);
-  try {
-    parse_decay("cosin");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::config);
-    EXPECT_NE(std::string(error.what()).find("'cosin'"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("did you mean cosine?"), std::string::npos) << error.what();
-  }
+  const std::string error = testing::error_of(ExitCode::config, [] { parse_decay("cosin"); });
+  EXPECT_TRUE(testing::contains(error, "'cosin'"));
+  EXPECT_TRUE(testing::contains(error, "did you mean cosine?"));
 }
 
 }  // namespace

@@ -5,20 +5,14 @@
 #include <limits>
 
 #include "octet/base/require.h"
+#include "support/errors.h"
 
 namespace octet::recipes {
 namespace {
 
-// The message of the Error{config} that `f` throws; "" when it throws none.
 template <class F>
 std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::config);
-    return error.what();
-  }
-  return "";
+  return testing::error_if_any(ExitCode::config, f);
 }
 std::string refusal(const std::string& name, const Options& options) {
   return refusal([&] { make_recipe(name, options); });

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "octet/base/require.h"
+#include "support/errors.h"
 #include "support/folder.h"
 
 namespace octet::report {
@@ -37,14 +38,8 @@ TEST(ReadRun, TheLaterRecordOfAStepCounts) {
 
 TEST(ReadRun, WhatIsNoRunSaysSo) {
   const TemporaryFolder folder;
-  const auto message = [&](const std::string& name) -> std::string {
-    try {
-      read_run(folder / name);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::data);
-      return error.what();
-    }
-    return "";
+  const auto message = [&](const std::string& name) {
+    return testing::error_of(ExitCode::data, [&] { read_run(folder / name); });
   };
   EXPECT_NE(message("absent").find("absent/metrics.jsonl: No such file"), std::string::npos) << message("absent");
   folder.write("empty/metrics.jsonl", "{\"step\":1,\"lo");

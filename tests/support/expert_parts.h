@@ -3,8 +3,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
-#include <map>
+#include <array>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,6 +16,7 @@
 #include "octet/parallel/whole.h"
 #include "octet/recipes/registry.h"
 #include "support/mesh_ranks.h"
+#include "support/wholes.h"
 
 namespace octet::testing {
 
@@ -30,53 +30,10 @@ struct PartsOptions {
   optim::OptimizerOptions optimizer = {.max_grad_norm = 0.5, .seed = 3};
 };
 
-// Whole tensors by name, from what ranks hold of them. Nobody may differ, and nothing may be missing.
-class Globals {
- public:
-  void add(const std::string& name, const parallel::Parameter& p, const std::vector<parallel::TensorPiece>& pieces,
-           std::int64_t first, const Tensor& held) {
-    const std::size_t width = size_of(held.dtype), count = static_cast<std::size_t>(p.cut.global().elements());
-    std::vector<std::uint8_t>& bytes = bytes_[name];
-    std::vector<bool>& known = known_[name];
-    bytes.resize(width * count);
-    known.resize(count);
-    for (const parallel::TensorPiece& piece : pieces) {
-      parallel::for_runs(piece, p.cut.global(), [&](std::int64_t global, std::int64_t local, std::int64_t run) {
-        for (std::int64_t i = 0; i < run; ++i) {
-          const auto to = static_cast<std::size_t>(global + i);
-          const std::uint8_t* from = held.as_bytes() + width * static_cast<std::size_t>(local + i - first);
-          if (known[to]) different_ += std::memcmp(bytes.data() + width * to, from, width) != 0;
-          std::memcpy(bytes.data() + width * to, from, width);
-          known[to] = true;
-        }
-      });
-    }
-  }
-  void add(const std::string& name, const Tensor& whole) {
-    const std::vector<std::uint8_t> bytes(whole.as_bytes(), whole.as_bytes() + whole.bytes());
-    const auto [at, fresh] = bytes_.try_emplace(name, bytes);
-    different_ += !fresh && at->second != bytes;
-  }
-  // The names whose bytes are not those of `other`, and what is wrong within this one; empty: nothing.
-  std::string difference(const Globals& other) const {
-    std::string text = different_ > 0 ? concat(different_, " elements of which ranks know different values; ") : "";
-    for (const auto& [name, known] : known_) {
-      const auto missing = std::count(known.begin(), known.end(), false);
-      if (missing > 0) text += concat(missing, " elements of ", name, " that nobody has; ");
-    }
-    for (const auto& [name, bytes] : other.bytes_) {
-      const auto found = bytes_.find(name);
-      if (found == bytes_.end() || found->second != bytes)
-        text += concat(name, found == bytes_.end() ? " is missing; " : " differs; ");
-    }
-    return text + (bytes_.size() == other.bytes_.size() ? "" : concat(bytes_.size(), " tensors, not ", other.bytes_.size()));
-  }
-
- private:
-  std::map<std::string, std::vector<std::uint8_t>> bytes_;
-  std::map<std::string, std::vector<bool>> known_;
-  std::size_t different_ = 0;
-};
+using Globals = Wholes<std::uint8_t>;
+inline void add_whole(Globals& globals, const std::string& name, const Tensor& tensor) {
+  globals.add(name, std::vector<std::uint8_t>(tensor.as_bytes(), tensor.as_bytes() + tensor.bytes()));
+}
 
 struct SharedGlobals {
   std::mutex mutex;
@@ -172,7 +129,7 @@ class ExpertParts {
     const std::lock_guard lock(shared.mutex);
     for (const parallel::Parameter& p : store_.parameters()) {
       const auto add = [&](const char* suffix, const Tensor& part) {
-        shared.globals.add(p.spec.name + suffix, p, p.pieces(), p.first_element, part);
+        shared.globals.add(p.spec.name + suffix, p, p.pieces(), p.first_element, part.as_bytes(), size_of(part.dtype));
       };
       add("", p.primary());
       add(".gradient", p.grad_part);
@@ -180,10 +137,10 @@ class ExpertParts {
       add(".moment2", p.moment2);
     }
     for (const auto& [name, tensor, held] : scales_.tensors()) {
-      if (held != recipes::HeldBy::elsewhere) shared.globals.add(name, tensor);
+      if (held != recipes::HeldBy::elsewhere) add_whole(shared.globals, name, tensor);
     }
     kernels::StepScalars scalars = optimizer_->read(*queue_);
-    shared.globals.add("norm", Tensor(&scalars.grad_norm, DType::f64, {1}));
+    add_whole(shared.globals, "norm", Tensor(&scalars.grad_norm, DType::f64, {1}));
   }
 
   // What source `source` says in a step of element i of a parameter: nothing of the last expert, and of the one before it one
@@ -191,9 +148,10 @@ class ExpertParts {
   static bool says(const parallel::Expert& expert, int source) {
     return !expert || expert.index < 2 || (expert.index == 2 && source == 5);
   }
-  static double word(const std::string& name, std::int64_t element, std::uint32_t step, int source) {
-    const Rng rng(step * 100 + static_cast<std::uint32_t>(source), RngStream::test, name_id(name));
-    return static_cast<double>(rng.words(static_cast<std::uint64_t>(element))[0] % 7) - 3;
+  static Rng words_of(const std::string& name, std::uint32_t step) { return {step, RngStream::test, name_id(name)}; }
+  // From -3 to 3: two of them from each of four words.
+  static double word(const std::array<std::uint32_t, 4>& words, int source) {
+    return static_cast<double>((words[static_cast<std::size_t>(source % 4)] >> (16 * (source / 4))) % 0x10000 % 7) - 3;
   }
 
  private:
@@ -243,11 +201,13 @@ class ExpertParts {
   void add_gradient(parallel::Parameter& p, std::uint32_t step, const std::vector<int>& sources) {
     if (sources.empty()) return;
     const bool begins = std::exchange(p.grad_is_stale, false);
+    const Rng rng = words_of(p.spec.name, step);
     for (const parallel::TensorPiece& piece : p.cut.pieces(0, p.elements())) {
       parallel::for_runs(piece, p.cut.global(), [&](std::int64_t global, std::int64_t local, std::int64_t run) {
         for (std::int64_t i = 0; i < run; ++i) {
           double sum = 0;
-          for (const int source : sources) sum += piece.holder > 0 ? 0 : word(p.spec.name, global + i, step, source);
+          const auto words = rng.words(static_cast<std::uint64_t>(global + i));
+          for (const int source : sources) sum += piece.holder > 0 ? 0 : word(words, source);
           visit_float(p.grad.dtype, [&]<class T>() {
             T& gradient = p.grad.as<T>()[local + i];
             gradient = static_cast<T>(static_cast<float>(sum) + (begins ? 0.0f : static_cast<float>(gradient)));
@@ -263,17 +223,17 @@ class ExpertParts {
       if (name != "fp8." + linear.name() + ".x.amax_history" && name != "fp8." + linear.name() + ".g.amax_history") continue;
       for (const int source : sources) {
         float& amax = tensor.as<float>()[0];
-        amax = std::max(amax, static_cast<float>(word(name, 0, step, source) + 4));
+        amax = std::max(amax, static_cast<float>(word(words_of(name, step).words(0), source) + 4));
       }
     }
   }
 
   void add_forward(Globals& globals, const parallel::Parameter& p) {
     const auto pieces = p.cut.pieces(0, p.elements());
-    if (p.reads_values()) globals.add(p.spec.name + ".value", p, pieces, 0, p.value);
+    if (p.reads_values()) globals.add(p.spec.name + ".value", p, pieces, 0, p.value.as_bytes(), size_of(p.value.dtype));
     if (!p.spec.quant) return;
-    globals.add(p.spec.name + ".codes", p, pieces, 0, p.codes.codes);
-    if (p.codes.tile == ScaleTile::tensor) globals.add(p.spec.name + ".scale_inv", p.codes.scale_inv);
+    globals.add(p.spec.name + ".codes", p, pieces, 0, p.codes.codes.as_bytes());
+    if (p.codes.tile == ScaleTile::tensor) add_whole(globals, p.spec.name + ".scale_inv", p.codes.scale_inv);
   }
   // Transposed codes, turned back: where they are not kept, those along columns or rows, that they are made of.
   void add_backward(Globals& globals, const parallel::Parameter& p) {
@@ -285,8 +245,7 @@ class ExpertParts {
       turned[static_cast<std::size_t>(i)] =
           p.codes.codes_t ? p.codes.codes_t.as_bytes()[i % cols * rows + i / cols] : other.as_bytes()[i];
     }
-    const Tensor codes(turned.data(), p.codes.codes.dtype, p.spec.shape);
-    globals.add(p.spec.name + ".column_codes", p, p.cut.pieces(0, p.elements()), 0, codes);
+    globals.add(p.spec.name + ".column_codes", p, p.cut.pieces(0, p.elements()), 0, turned.data());
   }
 
   const parallel::Groups& groups_;
@@ -303,10 +262,10 @@ class ExpertParts {
 
 // body(parts) on a thread of its own for each rank of the mesh.
 inline void on_parts(const PartsOptions& options, const std::function<void(ExpertParts&)>& body) {
-  ThreadStore store;
+  ThreadRanks ranks;
   run_ranks(options.layout.mesh.ranks(), [&](int rank) {
     const std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
-    const parallel::Groups groups = thread_groups(store, options.layout.mesh, rank, *device);
+    const parallel::Groups groups = ranks.groups(options.layout.mesh, rank, *device);
     ExpertParts parts(*device, groups, rank, options);
     body(parts);
   });

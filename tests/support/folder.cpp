@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <fstream>
 #include <stdexcept>
 #include <system_error>
@@ -23,6 +24,13 @@ std::filesystem::path TemporaryFolder::write(const std::string& name, const std:
   std::filesystem::create_directories((path_ / name).parent_path());
   write_text(path_ / name, bytes);
   return path_ / name;
+}
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 void write_text(const std::filesystem::path& path, const std::string& text) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace octet::testing {
 
@@ -20,6 +21,9 @@ class TemporaryFolder {
  private:
   std::filesystem::path path_;
 };
+
+// The names in a folder, without those below, in order.
+std::vector<std::string> names_in(const std::filesystem::path& folder);
 
 void write_text(const std::filesystem::path& path, const std::string& text);
 

@@ -17,6 +17,7 @@ using octet::testing::GroupRank;
 struct GroupSize {
   DeviceKind kind = DeviceKind::cpu;
   int ranks = 1;
+  bool in_memory = false;  // a ThreadGroup, not what make_group() gives
 };
 inline std::string name_of_size(const ::testing::TestParamInfo<GroupSize>& info) {
   return concat(name_of(info.param.kind), info.param.ranks);
@@ -38,13 +39,17 @@ class GroupCases : public ::testing::TestWithParam<GroupSize> {
   }
   void on_ranks(const std::function<void(GroupRank&)>& body) {
     octet::testing::run_ranks(GetParam().ranks, [&](int r) {
-      GroupRank rank(store_, {.kind = GetParam().kind, .rank = r, .size = GetParam().ranks});
+      GroupRank rank(store_, {.kind = GetParam().kind,
+                              .rank = r,
+                              .size = GetParam().ranks,
+                              .meetings = GetParam().in_memory ? &meetings_ : nullptr});
       body(rank);
     });
   }
 
  private:
   octet::testing::ThreadStore store_;
+  octet::testing::ThreadMeetings meetings_;
 };
 
 inline double untouched(std::int64_t) { return -100; }

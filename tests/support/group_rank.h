@@ -10,6 +10,7 @@
 #include "octet/device/arena.h"
 #include "octet/tensor/tensor.h"
 #include "support/ranks.h"
+#include "support/thread_group.h"
 
 namespace octet::testing {
 
@@ -19,6 +20,7 @@ struct GroupRank {
     int rank = 0, size = 1;
     double timeout_s = 30;
     std::function<std::string()> blame = {}, lost = {};
+    ThreadMeetings* meetings = nullptr;  // where given, ranks meet there
   };
 
   std::unique_ptr<Device> device;
@@ -32,6 +34,10 @@ struct GroupRank {
         other_queue(device->make_queue()),
         tensors(*device, MemoryCategory::workspace, 1 << 23),
         scratch(*device, MemoryCategory::workspace, 1 << 22) {
+    if (options.meetings) {
+      group = make_thread_group(*options.meetings, "test", options.rank, options.size);
+      return;
+    }
     group = comm::make_group(*device, {.name = "test",
                                        .rank = options.rank,
                                        .size = options.size,

@@ -6,18 +6,33 @@
 #include "octet/comm/transport.h"
 #include "octet/parallel/groups.h"
 #include "support/ranks.h"
+#include "support/thread_group.h"
 
 namespace octet::testing {
 
-// Of a rank with this device: over NCCL on GPUs, one a rank, else over Gloo.
-inline parallel::Groups thread_groups(ThreadStore& store, const parallel::Mesh& mesh, int rank, Device& device) {
-  return parallel::make_groups(mesh, rank, [&](const std::string& name, const std::vector<int>& ranks) {
-    return comm::make_group(device, {.name = name,
-                                     .rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()),
-                                     .size = static_cast<int>(ranks.size()),
-                                     .set = [&store](const std::string& key, std::string_view value) { store.set(key, value); },
-                                     .get = [&store](const std::string& key) { return store.get(key); }});
-  });
-}
+// What all ranks of a mesh share: over NCCL on GPUs, one a rank, else in memory.
+class ThreadRanks {
+ public:
+  explicit ThreadRanks(bool reach = false) : meetings_(reach) {}
+
+  // Of a rank with this device.
+  parallel::Groups groups(const parallel::Mesh& mesh, int rank, Device& device) {
+    return parallel::make_groups(mesh, rank, [&](const std::string& name, const std::vector<int>& ranks) {
+      const int own = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+      const int size = static_cast<int>(ranks.size());
+      if (device.kind() == DeviceKind::cpu) return make_thread_group(meetings_, name, own, size);
+      return comm::make_group(device, {.name = name,
+                                       .rank = own,
+                                       .size = size,
+                                       .set = [this](const std::string& key, std::string_view value) { store_.set(key, value); },
+                                       .get = [this](const std::string& key) { return store_.get(key); }});
+    });
+  }
+  const ThreadMeetings& meetings() const { return meetings_; }
+
+ private:
+  ThreadStore store_;
+  ThreadMeetings meetings_;
+};
 
 }  // namespace octet::testing

@@ -76,19 +76,49 @@ ByName<std::uint8_t> exported_weights(train::Engine& engine) {
 void on_engines(const train::EngineOptions& of_all, const parallel::Layout& layout,
                 const std::function<void(train::Engine&, const parallel::Groups&)>& body,
                 DeviceKind kind) {
-  ThreadStore store;
+  ThreadRanks threads;
   run_ranks(layout.mesh.ranks(), [&](int rank) {
     train::EngineOptions options = of_all;
     options.layout = layout;
     options.rank = rank;
     const std::unique_ptr<Device> device = make_device(kind, kind == DeviceKind::cuda ? rank : 0);
-    const parallel::Groups groups = thread_groups(store, layout.mesh, rank, *device);
+    const parallel::Groups groups = threads.groups(layout.mesh, rank, *device);
     train::Engine engine(options, *device, groups);
     engine.model().parameters().initialise(engine.queue(), 7);
     engine.refresh();
     body(engine, groups);
     EXPECT_EQ(device->memory().total_peak, train::measure(options, kind).total()) << "rank " << rank;
   });
+}
+
+RunState run_mesh(const train::EngineOptions& options, const parallel::Layout& layout, const Steps& steps, const Beside& beside) {
+  RunState state;
+  std::mutex mutex;
+  on_engines(options, layout, [&](train::Engine& engine, const parallel::Groups& groups) {
+    if (beside.before) beside.before(engine);
+    const comm::Traffic context = groups.context->traffic(), tensor = groups.tensor->traffic();
+    const Taken taken = take(engine, steps);
+    const comm::Traffic over_context = groups.context->traffic(), over_tensor = groups.tensor->traffic();
+    engine.settle_scales();
+    if (beside.after) beside.after(engine);
+    const std::lock_guard lock(mutex);
+    state.add(engine, taken);
+    const auto add = [](std::vector<comm::Traffic>& to, const comm::Traffic& from, const comm::Traffic& until) {
+      to.push_back({until.bytes - from.bytes, until.messages - from.messages});
+    };
+    add(state.over_context, context, over_context);
+    add(state.over_tensor, tensor, over_tensor);
+  });
+  state.gradients.expect_whole();
+  state.weights.expect_whole();
+  return state;
+}
+
+void expect_same_bits(const RunState& actual, const RunState& expected) {
+  EXPECT_TRUE(actual.weights == expected.weights);
+  EXPECT_TRUE(actual.gradients == expected.gradients);
+  EXPECT_TRUE(actual.scales == expected.scales);
+  EXPECT_TRUE(actual.taken == expected.taken);
 }
 
 void set_values(train::Engine& engine, const Wholes<double>& values) {
@@ -129,6 +159,7 @@ std::string text(const parallel::Layout& layout) {
     const auto axis = static_cast<parallel::Axis>(i);
     if (layout.mesh.size(axis) > 1) result += concat(name_of(axis), " ", layout.mesh.size(axis), ", ");
   }
+  if (layout.mesh.expert() > 1) result += concat("expert ", layout.mesh.expert(), ", ");
   return result + (layout.weights == parallel::Weights::kept ? "weights kept, " : "weights resharded, ") +
          (layout.gradients == parallel::Gradients::whole ? "gradients whole" : "gradients sharded");
 }
@@ -166,11 +197,11 @@ std::map<std::string, std::size_t> expect_weights_of_same_gradients(const RunSta
   std::map<std::string, std::size_t> same;
   for (const auto& [name, gradient] : one.gradients.by_name()) {
     const std::vector<std::uint8_t>&weights = actual.weights.at(name), &expected = one.weights.at(name);
-    std::size_t different = 0;
-    same[name] = 0;
+    const std::vector<double>& of_mesh = actual.gradients.at(name);
+    std::size_t different = 0, &agree = same[name];
     for (std::size_t e = 0; e < gradient.size(); ++e) {
-      if (actual.gradients.at(name)[e] != gradient[e]) continue;
-      ++same[name];
+      if (of_mesh[e] != gradient[e]) continue;
+      ++agree;
       different += weights[2 * e] != expected[2 * e] || weights[2 * e + 1] != expected[2 * e + 1];
     }
     EXPECT_EQ(different, 0u) << name;

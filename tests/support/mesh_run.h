@@ -1,8 +1,8 @@
 // Steps of a run whose ranks are threads, and what they leave behind: whole parameters, put together of what all ranks hold.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
+#include <array>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -13,51 +13,9 @@
 #include "support/mesh_ranks.h"
 #include "support/near.h"
 #include "support/tiny_model.h"
+#include "support/wholes.h"
 
 namespace octet::testing {
-
-template <class T>
-using ByName = std::map<std::string, std::vector<T>>;
-
-// Numbers of whole parameters, by name.
-template <class T>
-class Wholes {
- public:
-  // This rank's part of a parameter, `width` numbers an element. What several ranks hold must be the same.
-  void add(const parallel::Parameter& p, const std::vector<T>& part, std::size_t width = 1) {
-    const std::size_t count = width * static_cast<std::size_t>(p.cut.global().elements());
-    std::vector<T>& numbers = numbers_[p.spec.name];
-    std::vector<bool>& held = held_[p.spec.name];
-    numbers.resize(count);
-    held.resize(count);
-    std::size_t added = 0, different = 0;
-    for (const parallel::TensorPiece& piece : p.pieces()) {
-      parallel::for_runs(piece, p.cut.global(), [&](std::int64_t global, std::int64_t local, std::int64_t elements) {
-        const std::size_t to = width * static_cast<std::size_t>(global);
-        const std::size_t from = width * static_cast<std::size_t>(local - p.first_element);
-        for (std::size_t i = 0; i < width * static_cast<std::size_t>(elements); ++i) {
-          different += held[to + i] && numbers[to + i] != part.at(from + i);
-          numbers[to + i] = part.at(from + i);
-          held[to + i] = true;
-          ++added;
-        }
-      });
-    }
-    EXPECT_EQ(different, 0u) << "not what another rank holds, of " << p.spec.name;
-    EXPECT_EQ(added, part.size()) << p.spec.name;
-  }
-  // Once all ranks have added theirs.
-  void expect_whole() const {
-    for (const auto& [name, held] : held_) EXPECT_EQ(std::count(held.begin(), held.end(), false), 0) << "nobody's, of " << name;
-  }
-  const ByName<T>& by_name() const { return numbers_; }
-  const std::vector<T>& at(const std::string& name) const { return numbers_.at(name); }
-  bool operator==(const Wholes& other) const { return numbers_ == other.numbers_; }
-
- private:
-  ByName<T> numbers_;
-  ByName<bool> held_;
-};
 
 std::vector<double> values_on(train::Engine& engine, const Tensor& tensor);
 std::vector<std::uint8_t> bytes_on(train::Engine& engine, const Tensor& tensor);
@@ -91,7 +49,8 @@ struct RunState {
   Wholes<std::uint8_t> weights;  // primaries
   ByName<std::uint8_t> scales;
   Taken taken;
-  int ranks = 0;  // that have added theirs
+  std::vector<comm::Traffic> over_context, over_tensor;  // of each rank in all steps
+  int ranks = 0;                                         // that have added theirs
 
   // What all ranks have alike must be the same. One rank at a time.
   void add(train::Engine& engine, const Taken& of_rank);
@@ -105,6 +64,16 @@ ByName<std::uint8_t> exported_weights(train::Engine& engine);
 void on_engines(const train::EngineOptions& of_all, const parallel::Layout& layout,
                 const std::function<void(train::Engine&, const parallel::Groups&)>& body,
                 DeviceKind kind = DeviceKind::cpu);
+
+// What ranks do beside their steps, each on its own thread.
+struct Beside {
+  std::function<void(train::Engine&)> before = {}, after = {};
+};
+// The steps of all ranks of a layout, from the same random weights.
+RunState run_mesh(const train::EngineOptions& options, const parallel::Layout& layout, const Steps& steps, const Beside& beside = {});
+
+// The same bits from both.
+void expect_same_bits(const RunState& actual, const RunState& expected);
 
 // Other weights, of a parameter's whole values in F64. For one rank.
 void set_values(train::Engine& engine, const Wholes<double>& values);
@@ -136,11 +105,7 @@ void expect_parts_may_stay_as_they_came(parallel::Layout layout, const Run& run)
   layout.accumulates = true;
   const RunState added = run(layout);
   layout.accumulates = false;
-  const RunState stayed = run(layout);
-  EXPECT_TRUE(stayed.weights == added.weights);
-  EXPECT_TRUE(stayed.gradients == added.gradients);
-  EXPECT_TRUE(stayed.scales == added.scales);
-  EXPECT_TRUE(stayed.taken == added.taken);
+  expect_same_bits(run(layout), added);
 }
 
 // Scales that follow from operands which no sum in another order has touched: weights, and the input of the first linear.

@@ -2,49 +2,53 @@
 
 namespace octet::testing {
 
+namespace {
+
+// The elements of a row of T, each as `number` says.
+template <class T, class Number>
+void append(std::vector<double>& to, const std::uint8_t* row, std::int64_t count, const Number& number) {
+  for (std::int64_t c = 0; c < count; ++c) {
+    T value;
+    std::memcpy(&value, row + static_cast<std::size_t>(c) * sizeof(T), sizeof(T));
+    to.push_back(static_cast<double>(number(value)));
+  }
+}
+
+void append_row(std::vector<double>& to, DType dtype, const std::uint8_t* row, std::int64_t count) {
+  const auto itself = [](auto value) { return value; };
+  const auto as_float = [](auto value) { return static_cast<float>(value); };
+  switch (dtype) {
+    case DType::f64:
+      return append<double>(to, row, count, itself);
+    case DType::f32:
+      return append<float>(to, row, count, itself);
+    case DType::bf16:
+      return append<BFloat16>(to, row, count, as_float);
+    case DType::f16:
+      return append<Float16>(to, row, count, as_float);
+    case DType::f8_e4m3:
+      return append<std::uint8_t>(to, row, count, [](std::uint8_t code) { return decode_fp8(Fp8Format::e4m3, code); });
+    case DType::f8_e5m2:
+      return append<std::uint8_t>(to, row, count, [](std::uint8_t code) { return decode_fp8(Fp8Format::e5m2, code); });
+    case DType::i64:
+      return append<std::int64_t>(to, row, count, itself);
+    case DType::i32:
+      return append<std::int32_t>(to, row, count, itself);
+    case DType::e8m0:
+    case DType::u8:
+      return append<std::uint8_t>(to, row, count, itself);
+  }
+}
+
+}  // namespace
+
 std::vector<double> values_of(const Tensor& tensor) {
   std::vector<double> result;
   result.reserve(static_cast<std::size_t>(tensor.elements()));
   const std::int64_t rows = tensor.shape.rank() > 0 ? tensor.rows() : 0;
   for (std::int64_t r = 0; r < rows; ++r) {
-    const std::uint8_t* row = tensor.as_bytes() + static_cast<std::size_t>(r * tensor.row_stride) * size_of(tensor.dtype);
-    const auto read = [row]<class T>(std::int64_t c, T) {
-      T value;
-      std::memcpy(&value, row + static_cast<std::size_t>(c) * sizeof(T), sizeof(T));
-      return value;
-    };
-    for (std::int64_t c = 0; c < tensor.cols(); ++c) {
-      switch (tensor.dtype) {
-        case DType::f64:
-          result.push_back(read(c, double{}));
-          break;
-        case DType::f32:
-          result.push_back(static_cast<double>(read(c, float{})));
-          break;
-        case DType::bf16:
-          result.push_back(static_cast<double>(static_cast<float>(read(c, BFloat16{}))));
-          break;
-        case DType::f16:
-          result.push_back(static_cast<double>(static_cast<float>(read(c, Float16{}))));
-          break;
-        case DType::f8_e4m3:
-          result.push_back(static_cast<double>(decode_fp8(Fp8Format::e4m3, row[c])));
-          break;
-        case DType::f8_e5m2:
-          result.push_back(static_cast<double>(decode_fp8(Fp8Format::e5m2, row[c])));
-          break;
-        case DType::i64:
-          result.push_back(static_cast<double>(read(c, std::int64_t{})));
-          break;
-        case DType::i32:
-          result.push_back(static_cast<double>(read(c, std::int32_t{})));
-          break;
-        case DType::e8m0:
-        case DType::u8:
-          result.push_back(static_cast<double>(row[c]));
-          break;
-      }
-    }
+    append_row(result, tensor.dtype, tensor.as_bytes() + static_cast<std::size_t>(r * tensor.row_stride) * size_of(tensor.dtype),
+               tensor.cols());
   }
   return result;
 }
@@ -126,6 +130,7 @@ double relative_frobenius(const std::vector<double>& actual, const std::vector<d
   for (std::int64_t r = 0; r < (actual.shape.rank() > 0 ? actual.rows() : 0); ++r) {
     const std::uint8_t* a = actual.as_bytes() + static_cast<std::size_t>(r * actual.row_stride) * size;
     const std::uint8_t* e = expected.as_bytes() + static_cast<std::size_t>(r * expected.row_stride) * size;
+    if (std::memcmp(a, e, cols * size) == 0) continue;
     for (std::size_t c = 0; c < cols; ++c) {
       if (std::memcmp(a + c * size, e + c * size, size) == 0) continue;
       const std::size_t i = static_cast<std::size_t>(r) * cols + c;

@@ -8,6 +8,7 @@
 
 #include "octet/base/file.h"
 #include "octet/base/require.h"
+#include "support/errors.h"
 #include "support/folder.h"
 
 namespace octet::telemetry {
@@ -150,13 +151,8 @@ TEST(Jsonl, ReaderCountsBrokenLines) {
 
 TEST(Jsonl, AFullDiskIsOneClearLine) {
   JsonlWriter<StepMetrics> writer("/dev/full", 0);
-  try {
-    writer.write(line_at(1));
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::internal);
-    EXPECT_EQ(std::string(error.what()), "/dev/full: cannot write: No space left on device");
-  }
+  EXPECT_EQ(testing::error_of(ExitCode::internal, [&] { writer.write(line_at(1)); }),
+            "/dev/full: cannot write: No space left on device");
   EXPECT_THROW((JsonlWriter<StepMetrics>("/nowhere/at/all.jsonl", 0)), Error);
   EXPECT_THROW(read_jsonl<StepMetrics>("/nowhere/at/all.jsonl"), Error);
 }

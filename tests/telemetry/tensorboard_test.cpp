@@ -21,7 +21,7 @@ using Scalars = std::map<std::string, std::map<std::int64_t, double>>;
 
 // What TensorBoard's own reader finds, by folder.
 std::map<std::string, Scalars> read_events(const std::vector<std::filesystem::path>& folders) {
-  const auto script = std::filesystem::path(__builtin_FILE()).parent_path() / "read_events.py";
+  const auto script = std::filesystem::path(testing::source_dir()) / "tests/telemetry/read_events.py";
   std::string command = "'" + testing::python_path() + "' '" + script.string() + "'";
   for (const auto& folder : folders) command += " '" + folder.string() + "'";
   FILE* pipe = ::popen(command.c_str(), "r");

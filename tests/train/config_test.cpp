@@ -9,6 +9,7 @@
 #include "octet/base/require.h"
 #include "octet/models/decoder/config.h"
 #include "octet/recipes/registry.h"
+#include "support/errors.h"
 #include "support/paths.h"
 
 namespace octet::train {
@@ -18,14 +19,7 @@ namespace fs = std::filesystem;
 
 template <class F>
 std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::config) << error.what();
-    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-    return error.what();
-  }
-  return "";
+  return testing::error_if_any(ExitCode::config, f);
 }
 std::string parse_error(const std::string& text) {
   return error_of([&] { parse_config(text, "run.toml"); });

@@ -3,16 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "octet/numerics/bounds.h"
-#include "support/mesh_run.h"
 #include "support/shard_traffic.h"
+#include "train/meshes.h"
 
 namespace octet::testing {
 namespace {
-
-using parallel::Gradients;
-using parallel::Layout;
-using parallel::Mesh;
-using parallel::Weights;
 
 constexpr int kMicroBatches = 8;
 
@@ -22,22 +17,10 @@ Layout layout_of(int replicate, int shard, Weights weights = Weights::kept, Grad
 
 class DataParallel : public MeshTest, public ::testing::WithParamInterface<std::string> {
  protected:
-  DataParallel() : options_(tiny_options(GetParam())) { options_.recipe.amax_history_len = 4; }
+  DataParallel() : options_(context_options(GetParam())) {}
 
   static Steps steps_of(int count) { return {.count = count, .micro_batches = kMicroBatches, .learning_rate = 1e-2}; }
-  RunState run(const Layout& layout, int steps) const {
-    RunState state;
-    std::mutex mutex;
-    on_engines(options_, layout, [&](train::Engine& engine, const parallel::Groups&) {
-      const Taken taken = take(engine, steps_of(steps));
-      engine.settle_scales();
-      const std::lock_guard lock(mutex);
-      state.add(engine, taken);
-    });
-    state.gradients.expect_whole();
-    state.weights.expect_whole();
-    return state;
-  }
+  RunState run(const Layout& layout, int steps) const { return run_mesh(options_, layout, steps_of(steps)); }
   RunState alone(int steps) const { return run({}, steps); }
 
   train::EngineOptions options_;
@@ -47,7 +30,7 @@ std::size_t gradient_bytes(const train::EngineOptions& options) {
   return train::measure(options, DeviceKind::cpu).bytes[static_cast<std::size_t>(MemoryCategory::gradients)];
 }
 
-const std::vector<Layout>& layouts() {
+const std::vector<Layout>& data_layouts() {
   static const std::vector<Layout> all = {
       layout_of(2, 1),
       layout_of(4, 1),
@@ -68,24 +51,12 @@ const std::vector<Layout>& layouts() {
 TEST_P(DataParallel, TakesTheStepOfOne) {
   const RunState expected = alone(1);
   const ByName<double> magnitudes = gradient_magnitudes(options_, steps_of(1));
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : data_layouts()) {
     SCOPED_TRACE(text(layout));
     const RunState actual = run(layout, 1);
     expect_same_loss(actual, expected, kMicroBatches * options_.micro_batch_size * options_.seq_len);
     EXPECT_TRUE(actual.scales == expected.scales) << "amaxes are maxima of the same numbers";
     expect_near_gradients(actual, expected, magnitudes, 2 * kMicroBatches * kUnitRoundoffF32);
-  }
-}
-
-TEST_P(DataParallel, RepeatsToTheBit) {
-  const RunState one = alone(5);
-  for (const Layout& layout : {layout_of(4, 1), layout_of(2, 2, Weights::resharded, Gradients::sharded)}) {
-    SCOPED_TRACE(text(layout));
-    const RunState first = run(layout, 5), second = run(layout, 5);
-    EXPECT_TRUE(second.weights == first.weights);
-    EXPECT_TRUE(second.scales == first.scales);
-    EXPECT_TRUE(second.taken == first.taken);
-    expect_same_curve(first, one);
   }
 }
 
@@ -101,16 +72,6 @@ TEST_P(DataParallel, CrossesInTheDTypeAskedFor) {
       SCOPED_TRACE(concat(text(layout), ", kept in ", name_of(kept)));
       expect_near_gradients(run(layout, 1), expected, magnitudes, gamma(8, kUnitRoundoffBf16));
     }
-  }
-}
-
-// Whatever a unit is made of and whenever it is gathered and reduced, the sums are the same.
-TEST_P(DataParallel, IsTheSameInEveryLayoutOfAMesh) {
-  for (const auto& [replicate, shard] : {std::pair(1, 4), std::pair(2, 2)}) {
-    const RunState kept = run(layout_of(replicate, shard), 3);
-    const RunState resharded = run(layout_of(replicate, shard, Weights::resharded), 3);
-    EXPECT_TRUE(resharded.weights == kept.weights);
-    EXPECT_TRUE(resharded.gradients == kept.gradients);
   }
 }
 
@@ -154,19 +115,7 @@ TEST_P(DataParallel, PartsOfOneMicroBatchStayAsTheyCame) {
   }
 }
 
-TEST_P(DataParallel, RecomputesWithTheSameWeights) {
-  const Layout layout = layout_of(1, 2, Weights::resharded, Gradients::sharded);
-  const RunState expected = run(layout, 2);
-  for (const nn::Checkpointing checkpointing : {nn::Checkpointing::selective, nn::Checkpointing::full}) {
-    options_.checkpointing = checkpointing;
-    const RunState actual = run(layout, 2);
-    EXPECT_TRUE(actual.weights == expected.weights);
-    EXPECT_TRUE(actual.gradients == expected.gradients);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Recipes, DataParallel,
-                         ::testing::Values("fp32", "bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8"));
+INSTANTIATE_TEST_SUITE_P(Recipes, DataParallel, ::testing::ValuesIn(all_recipes()), [](const auto& info) { return info.param; });
 
 // 16-bit states: BF16 weights and moments, stochastic rounding.
 class DataParallelNarrow : public DataParallel {
@@ -181,7 +130,7 @@ class DataParallelNarrow : public DataParallel {
 // Where the sum of an element came out the same, so does the weight.
 TEST_P(DataParallelNarrow, RoundsTheSameOnEveryMesh) {
   const RunState expected = alone(1);
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : data_layouts()) {
     SCOPED_TRACE(text(layout));
     for (const auto& [name, same] : expect_weights_of_same_gradients(run(layout, 1), expected)) {
       EXPECT_GT(same, 0u) << name;

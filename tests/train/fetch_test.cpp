@@ -2,9 +2,6 @@
 // do reach each other's memory, take the steps of ranks that gather, to the bit.
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstring>
-
 #include "support/mesh_run.h"
 
 namespace octet::testing {
@@ -13,80 +10,6 @@ namespace {
 using nn::Checkpointing;
 using parallel::Layout;
 using parallel::Mesh;
-
-constexpr int kMostRanks = 4;
-
-// What ranks show each other, by context group and rank in it.
-struct Shown {
-  std::mutex mutex;
-  std::map<std::string, std::array<std::byte*, kMostRanks>> memory;
-  std::int64_t fetches = 0;
-  std::byte*& of(const std::string& group, int rank) { return memory[group].at(static_cast<std::size_t>(rank)); }
-};
-
-// A group whose ranks share an address space.
-class ReachingGroup final : public comm::Group {
- public:
-  ReachingGroup(std::unique_ptr<comm::Group> group, Shown& shown, Device& device)
-      : Group(group->name(), group->rank(), group->size()),
-        group_(std::move(group)),
-        shown_(shown),
-        scratch_(device, MemoryCategory::workspace, std::size_t{1} << 22) {}
-  void share(Queue& queue, Arena&, void* memory, std::size_t bytes) override {
-    own_ = static_cast<std::byte*>(memory);
-    bytes_ = bytes;
-    {
-      const std::lock_guard lock(shown_.mutex);
-      shown_.of(name(), rank()) = own_;
-    }
-    group_->barrier(queue);
-  }
-  bool reaches(const Tensor& x) const override { return at(x) >= own_ && at(x) < own_ + bytes_; }
-  void unshare(Queue& queue) override {
-    bytes_ = 0;
-    group_->barrier(queue);
-  }
-
- private:
-  static const std::byte* at(const Tensor& x) { return static_cast<const std::byte*>(x.data); }
-  void run(Queue& queue, const comm::AllGather& op) override {
-    if (!reaches(op.x)) return group_->all_gather(queue, scratch_, op);
-    comm::Fetch parts{.x = op.x, .y = {}};
-    for (int peer = 0; peer < size(); ++peer) {
-      parts.y.push_back(op.y.slice_rows(peer * op.x.elements(), (peer + 1) * op.x.elements()));
-    }
-    run(queue, parts);
-  }
-  void run(Queue& queue, const comm::ReduceScatter& op, const Tensor&) override { group_->reduce_scatter(queue, scratch_, op); }
-  void run(Queue& queue, const comm::AllReduce& op, const Tensor&) override { group_->all_reduce(queue, scratch_, op); }
-  void run(Queue& queue, const comm::AllToAll& op) override { group_->all_to_all(queue, scratch_, op); }
-  void run(Queue& queue, const comm::Broadcast& op) override { group_->broadcast(queue, op); }
-  void run_barrier(Queue& queue) override { group_->barrier(queue); }
-  void run_fence(Queue& queue) override { group_->barrier(queue); }
-  void run(Queue&, const comm::Fetch& op) override {
-    const auto offset = static_cast<std::size_t>(at(op.x) - own_);
-    const std::size_t width = size_of(op.x.dtype);
-    for (int peer = 0; peer < size(); ++peer) {
-      const std::byte* theirs = nullptr;
-      {
-        const std::lock_guard lock(shown_.mutex);
-        theirs = shown_.of(name(), peer) + offset;
-        ++shown_.fetches;
-      }
-      const Tensor& y = op.y[static_cast<std::size_t>(peer)];
-      for (std::int64_t row = 0; row < y.rows(); ++row) {
-        std::memcpy(behind(y.data, static_cast<std::size_t>(row * y.row_stride) * width),
-                    theirs + static_cast<std::size_t>(row * op.x.row_stride) * width, static_cast<std::size_t>(y.cols()) * width);
-      }
-    }
-  }
-
-  std::unique_ptr<comm::Group> group_;
-  Shown& shown_;
-  Arena scratch_;
-  std::byte* own_ = nullptr;
-  std::size_t bytes_ = 0;
-};
 
 // Half of each sequence is one word: the ranks in whose parts it lies send all of it to the same experts.
 Tokens dull_middle(const train::EngineOptions& options, std::uint32_t subject) {
@@ -102,21 +25,16 @@ Tokens dull_middle(const train::EngineOptions& options, std::uint32_t subject) {
 
 class Fetched : public MeshTest {
  protected:
-  // Two steps of two micro-batches each, each with an evaluation after it; `shown`, where given, is what ranks reach.
-  static RunState run(const train::EngineOptions& of_all, const Layout& layout, Shown* shown) {
+  // Two steps of two micro-batches each, each with an evaluation after it.
+  static RunState run(const train::EngineOptions& of_all, const Layout& layout, ThreadRanks& threads) {
     RunState state;
     std::mutex mutex;
-    ThreadStore store;
     run_ranks(layout.mesh.ranks(), [&](int rank) {
       train::EngineOptions options = of_all;
       options.layout = layout;
       options.rank = rank;
       const std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
-      parallel::Groups groups = thread_groups(store, layout.mesh, rank, *device);
-      for (auto* group : {&groups.context, &groups.shards, &groups.apart}) {
-        if (!shown || !*group || (*group)->size() == 1) continue;
-        *group = std::make_unique<ReachingGroup>(std::move(*group), *shown, *device);
-      }
+      const parallel::Groups groups = threads.groups(layout.mesh, rank, *device);
       train::Engine engine(options, *device, groups);
       engine.model().parameters().initialise(engine.queue(), 7);
       engine.refresh();
@@ -142,13 +60,10 @@ class Fetched : public MeshTest {
   }
   // Whether anything was fetched.
   static bool takes_the_same_steps(const train::EngineOptions& options, const Layout& layout) {
-    Shown shown;
-    const RunState gathered = run(options, layout, nullptr), fetched = run(options, layout, &shown);
-    EXPECT_EQ(fetched.taken.losses, gathered.taken.losses);
-    EXPECT_EQ(fetched.taken.norm, gathered.taken.norm);
-    EXPECT_TRUE(fetched.gradients == gathered.gradients);
-    EXPECT_TRUE(fetched.weights == gathered.weights);
-    return shown.fetches > 0;
+    ThreadRanks apart, reaching(true);
+    const RunState gathered = run(options, layout, apart), fetched = run(options, layout, reaching);
+    expect_same_bits(fetched, gathered);
+    return reaching.meetings().fetched() > 0;
   }
 };
 

@@ -138,10 +138,10 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
 
   for (const parallel::Weights weights : {parallel::Weights::kept, parallel::Weights::resharded}) {
     const parallel::Layout layout{.mesh = parallel::Mesh({1, 3, 1, 1}), .weights = weights};
-    ThreadStore store;
+    ThreadRanks threads;
     run_ranks(3, [&](int rank) {
       const auto device = make_device(DeviceKind::cpu);
-      const parallel::Groups groups = thread_groups(store, layout.mesh, rank, *device);
+      const parallel::Groups groups = threads.groups(layout.mesh, rank, *device);
       train::HealthObserver own;
       train::EngineOptions part = options;
       part.layout = layout;

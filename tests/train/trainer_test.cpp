@@ -4,6 +4,7 @@
 
 #include "octet/base/log.h"
 #include "octet/base/threads.h"
+#include "support/errors.h"
 #include "support/tiny_model.h"
 #include "support/tiny_run.h"
 
@@ -75,13 +76,8 @@ TEST_F(Run, EpochsDecideTheStepsWhenAsked) {
 }
 
 TEST_F(Run, RefusesALongerSequenceThanTheModels) {
-  try {
-    train::Trainer trainer({.config = config({"training.seq_len=65"}), .resume = "none"});
-    FAIL() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::config);
-    EXPECT_STREQ(error.what(), "run.toml: training.seq_len = 65 is beyond the model's max_position_embeddings = 64");
-  }
+  EXPECT_EQ(error_of(ExitCode::config, [&] { train::Trainer({.config = config({"training.seq_len=65"}), .resume = "none"}); }),
+            "run.toml: training.seq_len = 65 is beyond the model's max_position_embeddings = 64");
 }
 
 // The model is known from a checkpoint; the weights that this run is to begin with are not.
@@ -90,14 +86,8 @@ TEST_F(Run, DoesNotBeginAnewWithoutItsModelDirectory) {
   const std::string gone = (folder_ / "gone").string();
   const train::Config from_gone = config({"training.steps=2", "model.init_from=" + gone});
   EXPECT_EQ(train::Trainer({.config = from_gone}).run(), ExitCode::done);
-  try {
-    train::Trainer trainer({.config = from_gone, .resume = "none"});
-    FAIL() << "began with random weights";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::data);
-    EXPECT_EQ(error.what(),
-              gone + "/config.json: No such file; a run that begins without a checkpoint begins with model.init_from");
-  }
+  EXPECT_EQ(error_of(ExitCode::data, [&] { train::Trainer({.config = from_gone, .resume = "none"}); }),
+            gone + "/config.json: No such file; a run that begins without a checkpoint begins with model.init_from");
 }
 
 TEST_F(Run, LogsWhatItWasAskedTo) {

@@ -1,11 +1,6 @@
 // Parquet as an input of `octet data prepare`: the same corpus as from JSONL, resumed, and refused in one sentence.
 #include "octet/data/prepare.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
-
 #include "data/acting_tokenizer.h"
 #include "data/packed.h"
 #include "data/parquet/files.h"
@@ -16,12 +11,6 @@ namespace octet::data {
 namespace {
 
 using PrepareParquetTest = ParquetTest;
-
-std::vector<std::string> parquet_corpus(const std::filesystem::path& prefix) {
-  std::vector<std::string> files;
-  for (const char* suffix : {".bin", ".idx", ".json"}) files.push_back(read_file(prefix.string() + suffix));
-  return files;
-}
 
 TEST_F(PrepareParquetTest, IsTheCorpusOfTheSameLines) {
   const PrepareSummary lines = prepare({.inputs = {folder_ / "texts.jsonl"}, .output = folder_ / "lines"}, LetterTokenizer());
@@ -34,7 +23,7 @@ TEST_F(PrepareParquetTest, IsTheCorpusOfTheSameLines) {
                                            .workers = workers,
                                            .progress = [&](const PrepareProgress& progress) { calls.push_back(progress); }},
                                           LetterTokenizer());
-      EXPECT_TRUE(parquet_corpus(folder_ / "rows") == parquet_corpus(folder_ / "lines")) << name;
+      EXPECT_TRUE(files_of_corpus(folder_ / "rows") == files_of_corpus(folder_ / "lines")) << name;
       EXPECT_EQ(rows.files, 1);
       EXPECT_EQ(rows.empty_documents, 4);
       EXPECT_EQ(rows.duplicates, lines.duplicates);
@@ -98,30 +87,11 @@ TEST_F(PrepareParquetTest, TasksGoOnFromEveryPosition) {
 
 TEST_F(PrepareParquetTest, GoesOnWhereItWasKilled) {
   const LetterTokenizer letters;
-  PrepareOptions options{.inputs = {file("large"), file("same-zstd")}, .output = folder_ / "c", .journal_interval_s = 0};
-  int kills = 0, journals = 0, status = 0;
-  for (;; ++kills) {
-    ASSERT_LT(kills, 40);
-    options.workers = 1 + kills % 3;
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      prepare(options, ActingTokenizer(letters, 5000 + kills * 1000, [] { ::raise(SIGKILL); }));
-      ::_exit(0);
-    }
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    if (WIFEXITED(status)) break;
-    ASSERT_EQ(WTERMSIG(status), SIGKILL);
-    const bool behind = std::filesystem::exists(folder_ / "c.json.part") &&
-                        read_file(folder_ / "c.json.part").find("\"documents\":0,") == std::string::npos;
-    journals += behind ? 1 : 0;
-  }
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_GE(kills, 2);
-  EXPECT_GE(journals, 1) << "no run was killed behind its first document";
+  PrepareOptions options{.inputs = {file("large"), file("same-zstd")}, .output = folder_ / "c"};
+  EXPECT_GE(kills_until_prepared(options, letters, 5000), 2);
   options.output = folder_ / "whole";
   prepare(options, letters);  // not earlier: Arrow's library has a thread of its own, and TSan allows no fork beside it
-  EXPECT_TRUE(parquet_corpus(folder_ / "c") == parquet_corpus(folder_ / "whole"));
+  EXPECT_TRUE(files_of_corpus(folder_ / "c") == files_of_corpus(folder_ / "whole"));
 }
 
 TEST_F(PrepareParquetTest, RefusesInOneSentenceWithTheFile) {

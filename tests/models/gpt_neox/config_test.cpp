@@ -1,38 +1,15 @@
-#include <gtest/gtest.h>
+#include <limits>
 
-#include <fstream>
-
-#include "octet/base/require.h"
-#include "octet/models/registry.h"
-#include "support/program.h"
+#include "models/config_cases.h"
 
 namespace octet::models {
 namespace {
-
-using nlohmann::json;
 
 json tiny_gpt_neox() {
   return {{"model_type", "gpt_neox"}, {"vocab_size", 96},       {"hidden_size", 48},
           {"intermediate_size", 80},  {"num_hidden_layers", 2}, {"num_attention_heads", 3}};
 }
-json gpt_neox_with(const char* key, json value) {
-  json config = tiny_gpt_neox();
-  config[key] = std::move(value);
-  return config;
-}
-
-// What is wrong gpt_neox_with a config.json that is no model; "" when nothing is.
-std::string gpt_neox_refusal(const json& config) {
-  try {
-    parse_config(config, "DIR/config.json");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::data) << error.what();
-    const std::string message = error.what();
-    EXPECT_EQ(message.rfind("DIR/config.json: ", 0), 0u) << message;
-    return message.substr(std::min(message.size(), std::string("DIR/config.json: ").size()));
-  }
-  return "";
-}
+json gpt_neox_with(const char* key, json value) { return models::with(tiny_gpt_neox(), key, std::move(value)); }
 
 TEST(GptNeoxConfig, DefaultsAreThoseOfTransformers) {
   const DecoderConfig c = parse_config(tiny_gpt_neox(), "x");
@@ -72,31 +49,7 @@ TEST(GptNeoxConfig, WhatIsWrittenIsReadBack) {
     if (full) {
       c.rope_scaling = {.factor = 32.0 / 3.0, .low_freq_factor = 1.1, .high_freq_factor = 4.2, .original_max_position = 8191};
     }
-    const testing::TemporaryFolder folder;
-    write_config(folder.path(), c);
-    const DecoderConfig read = read_config(folder.path());
-    EXPECT_EQ(read.family, c.family);
-    EXPECT_EQ(read.vocab, c.vocab);
-    EXPECT_EQ(read.dim, c.dim);
-    EXPECT_EQ(read.ffn, c.ffn);
-    EXPECT_EQ(read.layers, c.layers);
-    EXPECT_EQ(read.heads, c.heads);
-    EXPECT_EQ(read.kv_heads, c.kv_heads);
-    EXPECT_EQ(read.head_dim, c.head_dim);
-    EXPECT_EQ(read.max_position, c.max_position);
-    EXPECT_EQ(read.rotary_dim, c.rotary_dim);
-    EXPECT_EQ(read.rope_theta, c.rope_theta);
-    EXPECT_EQ(read.norm, c.norm);
-    EXPECT_EQ(read.norm_epsilon, c.norm_epsilon);
-    EXPECT_EQ(read.gelu, c.gelu);
-    EXPECT_EQ(read.attention_bias, c.attention_bias);
-    EXPECT_EQ(read.parallel_residual, c.parallel_residual);
-    EXPECT_EQ(read.tied_head, c.tied_head);
-    EXPECT_EQ(read.init_std, c.init_std);
-    EXPECT_EQ(read.tokenizer, c.tokenizer);
-    ASSERT_EQ(read.rope_scaling.has_value(), full);
-    EXPECT_EQ(full ? read.rope_scaling->factor : 0.0, full ? c.rope_scaling->factor : 0.0);
-    const json written = json::parse(std::ifstream(folder.path() / "config.json"));
+    const json written = written_and_read_back(c);
     EXPECT_EQ(written["architectures"], json({"GPTNeoXForCausalLM"}));
     EXPECT_EQ(written["hidden_act"], full ? "gelu_pytorch_tanh" : "gelu");
   }
@@ -155,35 +108,35 @@ TEST(GptNeoxConfig, KnowsActivationsByTheirNames) {
     EXPECT_EQ(parse_config(gpt_neox_with("hidden_act", name), "x").gelu, kernels::Gelu::tanh) << name;
   }
   EXPECT_EQ(parse_config(gpt_neox_with("hidden_act", "gelu"), "x").gelu, kernels::Gelu::exact);
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("hidden_act", "relu")),
+  EXPECT_EQ(refusal(gpt_neox_with("hidden_act", "relu")),
             "hidden_act = \"relu\" is not supported (gelu, gelu_fast, gelu_new, gelu_pytorch_tanh)");
 }
 
 TEST(GptNeoxConfig, RefusesWhatOctetDoesNotCompute) {
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("attention_dropout", 0.1)),
+  EXPECT_EQ(refusal(gpt_neox_with("attention_dropout", 0.1)),
             "attention_dropout = 0.1 is not supported: octet trains without dropout (0)");
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("hidden_dropout", 0.5)), "hidden_dropout = 0.5 is not supported: octet trains without dropout (0)");
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("attention_dropout", 0.0)), "");
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("rope_scaling", {{"type", "yarn"}})), "rope_scaling: type \"yarn\" is not supported (default, llama3)");
+  EXPECT_EQ(refusal(gpt_neox_with("hidden_dropout", 0.5)), "hidden_dropout = 0.5 is not supported: octet trains without dropout (0)");
+  EXPECT_EQ(refusal(gpt_neox_with("attention_dropout", 0.0)), "");
+  EXPECT_EQ(refusal(gpt_neox_with("rope_scaling", {{"type", "yarn"}})), "rope_scaling: type \"yarn\" is not supported (default, llama3)");
 }
 
 TEST(GptNeoxConfig, RefusesWhatMakesNoModel) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
     json config = tiny_gpt_neox();
     config.erase(key);
-    EXPECT_EQ(gpt_neox_refusal(config), concat("no ", key));
-    EXPECT_EQ(gpt_neox_refusal(gpt_neox_with(key, "12")), concat(key, " = \"12\": must be a whole number"));
+    EXPECT_EQ(refusal(config), concat("no ", key));
+    EXPECT_EQ(refusal(gpt_neox_with(key, "12")), concat(key, " = \"12\": must be a whole number"));
   }
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("num_attention_heads", 5)), "hidden_size = 48 is not a multiple of num_attention_heads = 5");
-  EXPECT_NE(gpt_neox_refusal(gpt_neox_with("num_attention_heads", 0)), "");
-  EXPECT_NE(gpt_neox_refusal(gpt_neox_with("num_attention_heads", std::numeric_limits<std::int64_t>::min())), "");
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("layer_norm_eps", 0)), "layer_norm_eps = 0: must be positive");
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("rotary_pct", 0)), "rotary_pct = 0: must be above 0, and 1 at most");
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("rotary_pct", 1.5)), "rotary_pct = 1.5: must be above 0, and 1 at most");
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("rotary_pct", 0.01)), "rotary_pct = 0.01: rotates nothing of heads of 16");
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("rotary_pct", 0.2)),
+  EXPECT_EQ(refusal(gpt_neox_with("num_attention_heads", 5)), "hidden_size = 48 is not a multiple of num_attention_heads = 5");
+  EXPECT_NE(refusal(gpt_neox_with("num_attention_heads", 0)), "");
+  EXPECT_NE(refusal(gpt_neox_with("num_attention_heads", std::numeric_limits<std::int64_t>::min())), "");
+  EXPECT_EQ(refusal(gpt_neox_with("layer_norm_eps", 0)), "layer_norm_eps = 0: must be positive");
+  EXPECT_EQ(refusal(gpt_neox_with("rotary_pct", 0)), "rotary_pct = 0: must be above 0, and 1 at most");
+  EXPECT_EQ(refusal(gpt_neox_with("rotary_pct", 1.5)), "rotary_pct = 1.5: must be above 0, and 1 at most");
+  EXPECT_EQ(refusal(gpt_neox_with("rotary_pct", 0.01)), "rotary_pct = 0.01: rotates nothing of heads of 16");
+  EXPECT_EQ(refusal(gpt_neox_with("rotary_pct", 0.2)),
             "3 dims to rotate of heads of 16: must be even and positive, and no more than there are (rotary halves)");
-  EXPECT_EQ(gpt_neox_refusal(gpt_neox_with("use_parallel_residual", 1)), "use_parallel_residual = 1: must be true or false");
+  EXPECT_EQ(refusal(gpt_neox_with("use_parallel_residual", 1)), "use_parallel_residual = 1: must be true or false");
 }
 
 }  // namespace

@@ -1,65 +1,17 @@
-#include <gtest/gtest.h>
-
-#include <filesystem>
+#include <cmath>
 #include <fstream>
+#include <limits>
 
-#include "octet/base/require.h"
-#include "octet/models/registry.h"
-#include "support/program.h"
+#include "models/config_cases.h"
 
 namespace octet::models {
 namespace {
-
-using nlohmann::json;
 
 json tiny_llama() {
   return {{"model_type", "llama"},      {"vocab_size", 96},          {"hidden_size", 48},         {"intermediate_size", 80},
           {"num_hidden_layers", 2},     {"num_attention_heads", 6}};
 }
-json llama_with(const char* key, json value) {
-  json config = tiny_llama();
-  config[key] = std::move(value);
-  return config;
-}
-
-// What is wrong llama_with a config.json that is no model; "" when nothing is.
-std::string llama_refusal(const json& config) {
-  try {
-    parse_config(config, "DIR/config.json");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::data) << error.what();
-    const std::string message = error.what();
-    EXPECT_EQ(message.rfind("DIR/config.json: ", 0), 0u) << message;
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    return message.substr(std::min(message.size(), std::string("DIR/config.json: ").size()));
-  }
-  return "";
-}
-
-void expect_equal(const DecoderConfig& a, const DecoderConfig& b) {
-  EXPECT_EQ(a.family, b.family);
-  EXPECT_EQ(a.vocab, b.vocab);
-  EXPECT_EQ(a.dim, b.dim);
-  EXPECT_EQ(a.ffn, b.ffn);
-  EXPECT_EQ(a.layers, b.layers);
-  EXPECT_EQ(a.heads, b.heads);
-  EXPECT_EQ(a.kv_heads, b.kv_heads);
-  EXPECT_EQ(a.head_dim, b.head_dim);
-  EXPECT_EQ(a.max_position, b.max_position);
-  EXPECT_EQ(a.rope_theta, b.rope_theta);
-  EXPECT_EQ(a.norm_epsilon, b.norm_epsilon);
-  EXPECT_EQ(a.tied_head, b.tied_head);
-  EXPECT_EQ(a.init_std, b.init_std);
-  EXPECT_EQ(a.tokenizer, b.tokenizer);
-  EXPECT_EQ(a.bos, b.bos);
-  EXPECT_EQ(a.eos, b.eos);
-  ASSERT_EQ(a.rope_scaling.has_value(), b.rope_scaling.has_value());
-  if (!a.rope_scaling) return;
-  EXPECT_EQ(a.rope_scaling->factor, b.rope_scaling->factor);
-  EXPECT_EQ(a.rope_scaling->low_freq_factor, b.rope_scaling->low_freq_factor);
-  EXPECT_EQ(a.rope_scaling->high_freq_factor, b.rope_scaling->high_freq_factor);
-  EXPECT_EQ(a.rope_scaling->original_max_position, b.rope_scaling->original_max_position);
-}
+json llama_with(const char* key, json value) { return models::with(tiny_llama(), key, std::move(value)); }
 
 TEST(LlamaConfig, DefaultsAreThoseOfTransformers) {
   const DecoderConfig c = parse_config(tiny_llama(), "x");
@@ -105,14 +57,9 @@ TEST(LlamaConfig, WhatIsWrittenIsReadBack) {
     if (full) {
       c.bos = 128000;
       c.eos = {128001, 128009};
-    }
-    if (full) {
       c.rope_scaling = {.factor = 32.0 / 3.0, .low_freq_factor = 1.1, .high_freq_factor = 4.2, .original_max_position = 8191};
     }
-    const testing::TemporaryFolder folder;
-    write_config(folder.path(), c);
-    expect_equal(read_config(folder.path()), c);
-    const json written = json::parse(std::ifstream(folder.path() / "config.json"));
+    const json written = written_and_read_back(c);
     EXPECT_EQ(written["architectures"], json({"LlamaForCausalLM"}));
     EXPECT_EQ(written["attention_bias"], false);
     EXPECT_EQ(written.contains("eos_token_id"), true) << "transformers would take 2";
@@ -128,9 +75,9 @@ TEST(LlamaConfig, TokensThatBeginAndEndATextAreOneSeveralOrUnknown) {
   EXPECT_EQ(parse_config(llama_with("eos_token_id", {7}), "x").eos, std::vector<std::int64_t>{7});
   EXPECT_EQ(again(parse_config(llama_with("bos_token_id", 1), "x"))["bos_token_id"], 1);
   EXPECT_TRUE(again(parse_config(tiny_llama(), "x"))["bos_token_id"].is_null());
-  EXPECT_NE(llama_refusal(llama_with("eos_token_id", "</s>")), "");
-  EXPECT_NE(llama_refusal(llama_with("eos_token_id", {2, 1.5})), "");
-  EXPECT_NE(llama_refusal(llama_with("bos_token_id", {1, 2})), "");
+  EXPECT_NE(refusal(llama_with("eos_token_id", "</s>")), "");
+  EXPECT_NE(refusal(llama_with("eos_token_id", {2, 1.5})), "");
+  EXPECT_NE(refusal(llama_with("bos_token_id", {1, 2})), "");
 }
 
 TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
@@ -153,20 +100,20 @@ TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
   for (const char* missing : {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
     json incomplete = scaling;
     incomplete.erase(missing);
-    EXPECT_EQ(llama_refusal(llama_with("rope_scaling", incomplete)), concat("rope_scaling: no ", missing));
+    EXPECT_EQ(refusal(llama_with("rope_scaling", incomplete)), concat("rope_scaling: no ", missing));
   }
-  EXPECT_EQ(llama_refusal(llama_with("rope_scaling", {{"type", "yarn"}, {"factor", 2}})),
+  EXPECT_EQ(refusal(llama_with("rope_scaling", {{"type", "yarn"}, {"factor", 2}})),
             "rope_scaling: type \"yarn\" is not supported (default, llama3)");
-  EXPECT_EQ(llama_refusal(llama_with("rope_parameters", {{"rope_type", "dynamic"}})),
+  EXPECT_EQ(refusal(llama_with("rope_parameters", {{"rope_type", "dynamic"}})),
             "rope_parameters: type \"dynamic\" is not supported (default, llama3)");
-  EXPECT_EQ(llama_refusal(llama_with("rope_scaling", 8)), "rope_scaling = 8: must be an object");
-  EXPECT_EQ(llama_refusal(llama_with("rope_parameters", "llama3")), "rope_parameters = \"llama3\": must be an object");
-  EXPECT_EQ(llama_refusal(llama_with("rope_scaling", {{"rope_type", 3}})), "rope_scaling: rope_type = 3: must be a string");
+  EXPECT_EQ(refusal(llama_with("rope_scaling", 8)), "rope_scaling = 8: must be an object");
+  EXPECT_EQ(refusal(llama_with("rope_parameters", "llama3")), "rope_parameters = \"llama3\": must be an object");
+  EXPECT_EQ(refusal(llama_with("rope_scaling", {{"rope_type", 3}})), "rope_scaling: rope_type = 3: must be a string");
   for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{
            {"factor", 0.5}, {"low_freq_factor", 0}, {"high_freq_factor", 1.0}, {"original_max_position_embeddings", -1}}) {
     json bad = scaling;
     bad[key] = value;
-    EXPECT_NE(llama_refusal(llama_with("rope_scaling", bad)).find("must satisfy factor >= 1"), std::string::npos) << key;
+    EXPECT_NE(refusal(llama_with("rope_scaling", bad)).find("must satisfy factor >= 1"), std::string::npos) << key;
   }
 }
 
@@ -174,43 +121,43 @@ TEST(LlamaConfig, RefusesWhatIsMissing) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
     json config = tiny_llama();
     config.erase(key);
-    EXPECT_EQ(llama_refusal(config), concat("no ", key));
+    EXPECT_EQ(refusal(config), concat("no ", key));
     config[key] = nullptr;
-    EXPECT_EQ(llama_refusal(config), concat("no ", key));
+    EXPECT_EQ(refusal(config), concat("no ", key));
   }
   json config = tiny_llama();
   config.erase("model_type");
-  EXPECT_EQ(llama_refusal(config), "no model_type");
-  EXPECT_EQ(llama_refusal(llama_with("model_type", 3)), "no model_type");
-  EXPECT_EQ(llama_refusal(llama_with("model_type", "lama")), "model_type = \"lama\": not a family that octet knows (llama, mistral, mixtral, gpt_neox) (did you mean llama?)");
-  EXPECT_EQ(llama_refusal(json::array()), "not a JSON object");
-  EXPECT_EQ(llama_refusal(json("llama")), "not a JSON object");
+  EXPECT_EQ(refusal(config), "no model_type");
+  EXPECT_EQ(refusal(llama_with("model_type", 3)), "no model_type");
+  EXPECT_EQ(refusal(llama_with("model_type", "lama")), "model_type = \"lama\": not a family that octet knows (llama, mistral, mixtral, gpt_neox) (did you mean llama?)");
+  EXPECT_EQ(refusal(json::array()), "not a JSON object");
+  EXPECT_EQ(refusal(json("llama")), "not a JSON object");
 }
 
 TEST(LlamaConfig, RefusesWrongTypes) {
   for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                           "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
-    EXPECT_EQ(llama_refusal(llama_with(key, "12")), concat(key, " = \"12\": must be a whole number"));
-    EXPECT_EQ(llama_refusal(llama_with(key, 12.5)), concat(key, " = 12.5: must be a whole number"));
-    EXPECT_EQ(llama_refusal(llama_with(key, true)), concat(key, " = true: must be a whole number"));
-    EXPECT_EQ(llama_refusal(llama_with(key, {12})), concat(key, " = [12]: must be a whole number"));
-    EXPECT_EQ(llama_refusal(llama_with(key, std::uint64_t{1} << 63)), concat(key, " = 9223372036854775808: must be a whole number"));
+    EXPECT_EQ(refusal(llama_with(key, "12")), concat(key, " = \"12\": must be a whole number"));
+    EXPECT_EQ(refusal(llama_with(key, 12.5)), concat(key, " = 12.5: must be a whole number"));
+    EXPECT_EQ(refusal(llama_with(key, true)), concat(key, " = true: must be a whole number"));
+    EXPECT_EQ(refusal(llama_with(key, {12})), concat(key, " = [12]: must be a whole number"));
+    EXPECT_EQ(refusal(llama_with(key, std::uint64_t{1} << 63)), concat(key, " = 9223372036854775808: must be a whole number"));
   }
   for (const char* key : {"rms_norm_eps", "rope_theta", "initializer_range"}) {
-    EXPECT_EQ(llama_refusal(llama_with(key, "1e-5")), concat(key, " = \"1e-5\": must be a number"));
-    EXPECT_EQ(llama_refusal(llama_with(key, false)), concat(key, " = false: must be a number"));
+    EXPECT_EQ(refusal(llama_with(key, "1e-5")), concat(key, " = \"1e-5\": must be a number"));
+    EXPECT_EQ(refusal(llama_with(key, false)), concat(key, " = false: must be a number"));
   }
-  EXPECT_EQ(llama_refusal(llama_with("tie_word_embeddings", 1)), "tie_word_embeddings = 1: must be true or false");
-  EXPECT_EQ(llama_refusal(llama_with("attention_bias", "no")), "attention_bias = \"no\": must be true or false");
-  EXPECT_EQ(llama_refusal(llama_with("tokenizer", 256)), "tokenizer = 256: must be a string");
-  EXPECT_EQ(llama_refusal(llama_with("hidden_act", json::object())), "hidden_act = {}: must be a string");
+  EXPECT_EQ(refusal(llama_with("tie_word_embeddings", 1)), "tie_word_embeddings = 1: must be true or false");
+  EXPECT_EQ(refusal(llama_with("attention_bias", "no")), "attention_bias = \"no\": must be true or false");
+  EXPECT_EQ(refusal(llama_with("tokenizer", 256)), "tokenizer = 256: must be a string");
+  EXPECT_EQ(refusal(llama_with("hidden_act", json::object())), "hidden_act = {}: must be a string");
 }
 
 TEST(LlamaConfig, RefusesWhatOctetDoesNotCompute) {
-  EXPECT_EQ(llama_refusal(llama_with("hidden_act", "gelu")), "hidden_act = \"gelu\" is not supported (silu)");
-  EXPECT_EQ(llama_refusal(llama_with("attention_bias", true)), "attention_bias = true is not supported: octet's linears have no bias");
-  EXPECT_EQ(llama_refusal(llama_with("mlp_bias", true)), "mlp_bias = true is not supported: octet's linears have no bias");
-  EXPECT_EQ(llama_refusal(llama_with("sliding_window", 4096)), "sliding_window = 4096: Llama has none; model_type = \"mistral\" has one");
+  EXPECT_EQ(refusal(llama_with("hidden_act", "gelu")), "hidden_act = \"gelu\" is not supported (silu)");
+  EXPECT_EQ(refusal(llama_with("attention_bias", true)), "attention_bias = true is not supported: octet's linears have no bias");
+  EXPECT_EQ(refusal(llama_with("mlp_bias", true)), "mlp_bias = true is not supported: octet's linears have no bias");
+  EXPECT_EQ(refusal(llama_with("sliding_window", 4096)), "sliding_window = 4096: Llama has none; model_type = \"mistral\" has one");
 }
 
 TEST(LlamaConfig, RefusesSizesThatMakeNoModel) {
@@ -220,18 +167,18 @@ TEST(LlamaConfig, RefusesSizesThatMakeNoModel) {
                                      std::int64_t{1} << 31, std::numeric_limits<std::int64_t>::max()}) {
       json config = llama_with("head_dim", 8);  // so that the quotient of other two does not come first
       config[key] = value;
-      EXPECT_EQ(llama_refusal(config).rfind(concat(key, " = ", value, ": must be between 1 and "), 0), 0u) << llama_refusal(config);
+      EXPECT_EQ(refusal(config).rfind(concat(key, " = ", value, ": must be between 1 and "), 0), 0u) << refusal(config);
     }
   }
-  EXPECT_EQ(llama_refusal(llama_with("num_attention_heads", 5)),
+  EXPECT_EQ(refusal(llama_with("num_attention_heads", 5)),
             "hidden_size = 48 is not a multiple of num_attention_heads = 5, and there is no head_dim");
-  EXPECT_NE(llama_refusal(llama_with("num_attention_heads", 0)), "");
-  EXPECT_EQ(llama_refusal(llama_with("num_key_value_heads", 4)), "num_attention_heads = 6 is not a multiple of num_key_value_heads = 4");
-  EXPECT_EQ(llama_refusal(llama_with("head_dim", 7)), "head_dim = 7: must be even (rotary halves)");
-  EXPECT_EQ(llama_refusal(llama_with("rope_theta", 0)), "rope_theta = 0: must be positive");
-  EXPECT_EQ(llama_refusal(llama_with("rms_norm_eps", -1e-5)), "rms_norm_eps = -1e-05: must be positive");
-  EXPECT_EQ(llama_refusal(llama_with("initializer_range", -1)), "initializer_range = -1: must not be negative");
-  EXPECT_EQ(llama_refusal(llama_with("head_dim", 100)), "") << "head_dim need not be a quotient";
+  EXPECT_NE(refusal(llama_with("num_attention_heads", 0)), "");
+  EXPECT_EQ(refusal(llama_with("num_key_value_heads", 4)), "num_attention_heads = 6 is not a multiple of num_key_value_heads = 4");
+  EXPECT_EQ(refusal(llama_with("head_dim", 7)), "head_dim = 7: must be even (rotary halves)");
+  EXPECT_EQ(refusal(llama_with("rope_theta", 0)), "rope_theta = 0: must be positive");
+  EXPECT_EQ(refusal(llama_with("rms_norm_eps", -1e-5)), "rms_norm_eps = -1e-05: must be positive");
+  EXPECT_EQ(refusal(llama_with("initializer_range", -1)), "initializer_range = -1: must not be negative");
+  EXPECT_EQ(refusal(llama_with("head_dim", 100)), "") << "head_dim need not be a quotient";
 }
 
 // The largest sizes that are let through: everything computed from them stays a number.
@@ -249,15 +196,7 @@ TEST(LlamaConfig, TheLargestModelOverflowsNothing) {
 TEST(LlamaConfig, RefusesFilesThatAreNoJson) {
   const testing::TemporaryFolder folder;
   const auto path = folder.path() / "config.json";
-  const auto message = [&] {
-    try {
-      read_config(folder.path());
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::data);
-      return std::string(error.what());
-    }
-    return std::string();
-  };
+  const auto message = [&] { return testing::error_of(ExitCode::data, [&] { read_config(folder.path()); }); };
   EXPECT_NE(message().find(path.string()), std::string::npos) << "there is none: " << message();
   for (const char* text : {"", "{", "{\"model_type\": \"llama\",}", "{\"vocab_size\": 1e999}", "\xff\xfe", "nul"}) {
     std::ofstream(path) << text;

@@ -1,35 +1,13 @@
-#include <gtest/gtest.h>
-
-#include <fstream>
-
-#include "octet/base/require.h"
-#include "octet/models/registry.h"
-#include "support/program.h"
+#include "models/config_cases.h"
 
 namespace octet::models {
 namespace {
-
-using nlohmann::json;
 
 json tiny_mistral() {
   return {{"model_type", "mistral"}, {"vocab_size", 96},       {"hidden_size", 64},
           {"intermediate_size", 80}, {"num_hidden_layers", 2}, {"num_attention_heads", 16}};
 }
-json mistral_with(const char* key, json value) {
-  json config = tiny_mistral();
-  config[key] = std::move(value);
-  return config;
-}
-
-std::string mistral_refusal(const json& config) {
-  try {
-    parse_config(config, "DIR/config.json");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::data) << error.what();
-    return error.what();
-  }
-  return "";
-}
+json mistral_with(const char* key, json value) { return models::with(tiny_mistral(), key, std::move(value)); }
 
 // Of MistralConfig, in transformers 5.
 TEST(MistralConfig, DefaultsAreThoseOfTransformers) {
@@ -87,15 +65,7 @@ TEST(MistralConfig, WhatIsWrittenIsReadBack) {
     c.sliding_window = window;
     c.rope_theta = 1e6;
     c.head_dim = 6;
-    const testing::TemporaryFolder folder;
-    write_config(folder.path(), c);
-    const DecoderConfig read = read_config(folder.path());
-    EXPECT_EQ(read.family, "mistral");
-    EXPECT_EQ(read.sliding_window, window);
-    EXPECT_EQ(read.rope_theta, 1e6);
-    EXPECT_EQ(read.head_dim, 6);
-    EXPECT_EQ(read.parameters(), c.parameters());
-    const json written = json::parse(std::ifstream(folder.path() / "config.json"));
+    const json written = written_and_read_back(c);
     EXPECT_EQ(written["architectures"], json({"MistralForCausalLM"}));
     EXPECT_EQ(written["sliding_window"], window > 0 ? json(window) : json());
     EXPECT_FALSE(written.contains("mlp_bias"));
@@ -103,14 +73,14 @@ TEST(MistralConfig, WhatIsWrittenIsReadBack) {
 }
 
 TEST(MistralConfig, RefusesWhatIsNoWindow) {
-  EXPECT_EQ(mistral_refusal(mistral_with("sliding_window", 0)), "DIR/config.json: sliding_window = 0: must be positive, or null");
-  EXPECT_EQ(mistral_refusal(mistral_with("sliding_window", -4)), "DIR/config.json: sliding_window = -4: must be positive, or null");
-  EXPECT_EQ(mistral_refusal(mistral_with("sliding_window", "all")), "DIR/config.json: sliding_window = \"all\": must be a whole number");
-  EXPECT_EQ(mistral_refusal(mistral_with("sliding_window", std::int64_t{1} << 31)),
-            "DIR/config.json: sliding_window = 2147483648: must be between 1 and 1073741824");
-  EXPECT_EQ(mistral_refusal(mistral_with("hidden_act", "gelu")), "DIR/config.json: hidden_act = \"gelu\" is not supported (silu)");
-  EXPECT_EQ(mistral_refusal(mistral_with("num_key_value_heads", 5)),
-            "DIR/config.json: num_attention_heads = 16 is not a multiple of num_key_value_heads = 5");
+  EXPECT_EQ(refusal(mistral_with("sliding_window", 0)), "sliding_window = 0: must be positive, or null");
+  EXPECT_EQ(refusal(mistral_with("sliding_window", -4)), "sliding_window = -4: must be positive, or null");
+  EXPECT_EQ(refusal(mistral_with("sliding_window", "all")), "sliding_window = \"all\": must be a whole number");
+  EXPECT_EQ(refusal(mistral_with("sliding_window", std::int64_t{1} << 31)),
+            "sliding_window = 2147483648: must be between 1 and 1073741824");
+  EXPECT_EQ(refusal(mistral_with("hidden_act", "gelu")), "hidden_act = \"gelu\" is not supported (silu)");
+  EXPECT_EQ(refusal(mistral_with("num_key_value_heads", 5)),
+            "num_attention_heads = 16 is not a multiple of num_key_value_heads = 5");
 }
 
 }  // namespace

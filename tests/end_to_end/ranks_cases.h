@@ -1,0 +1,109 @@
+// Several processes train together and go on on other meshes: the run of one. As parameterised tests: the quick program
+// instantiates them for one recipe, the long one for others and all meshes.
+#pragma once
+
+#include <cmath>
+
+#include "octet/checkpoint/steps.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+
+// Gradients are added up in another order, so weights and then FP8 codes differ in their last bits: the first loss is the same,
+// the others drift apart slowly.
+inline ::testing::AssertionResult same_curve(const std::filesystem::path& actual, const std::filesystem::path& expected,
+                                             double first = 1e-12) {
+  const auto a = metrics_of(actual), b = metrics_of(expected);
+  if (a.size() != b.size()) return ::testing::AssertionFailure() << a.size() << " steps, not " << b.size();
+  for (const auto& [step, line] : b) {
+    const double got = a.at(step)["loss"], wanted = line["loss"], share = step == 1 ? first : 0.01;
+    if (std::abs(got - wanted) > share * wanted)
+      return ::testing::AssertionFailure() << "step " << step << ": " << got << ", not " << wanted;
+    if (a.at(step)["tokens_seen"] != line["tokens_seen"]) return ::testing::AssertionFailure() << "tokens at step " << step;
+  }
+  return ::testing::AssertionSuccess();
+}
+
+struct Together {
+  const char* name;
+  const char* recipe;
+  int ranks;
+  const char* mesh;
+  int more_ranks;
+  const char* another;  // mesh, which goes on
+  double first = 1e-12;
+};
+inline void PrintTo(const Together& t, std::ostream* os) { *os << t.name << " " << t.recipe; }
+inline std::string name_of_run(const ::testing::TestParamInfo<Together>& info) {
+  return concat(info.param.name, "_", info.param.recipe);
+}
+
+class RanksTogether : public ::testing::TestWithParam<Together> {};
+
+// The same mesh repeats to the bit, and its checkpoint is gone on from by more ranks and by one.
+TEST_P(RanksTogether, TrainTheRunOfOne) {
+  const Together& t = GetParam();
+  const TinyRun run;
+  const auto train = [&](int ranks, const std::string& mesh, int steps, const std::string& out) {
+    const ProgramResult result = run.run(concat(
+        ranks > 1 ? concat("launch -n ", ranks, " -- ") : "", "train run.toml --training.micro_batch_size=1 ", mesh,
+        " --lr_scheduler.decay=constant --precision.recipe=", t.recipe, " --training.steps=", steps, " --run.output_dir=", out));
+    EXPECT_EQ(result.code, 0) << mesh << "\n" << result.err;
+    return result;
+  };
+  train(1, "", 18, "one");
+  const ProgramResult first = train(t.ranks, t.mesh, 12, "many");
+  EXPECT_EQ(first.out.find("[1]"), std::string::npos) << "rank 0 speaks for all:\n" << first.out;
+  EXPECT_EQ(json_of(read_file(run / "many/run.json"))["processes"], t.ranks);
+  train(t.ranks, t.mesh, 12, "again");
+  EXPECT_TRUE(same_outcome(outcome_of(run / "again"), outcome_of(run / "many")));
+  const ProgramResult more = train(t.more_ranks, t.another, 16, "many");
+  EXPECT_NE(more.err.find("resuming after step 12"), std::string::npos) << more.err;
+  const ProgramResult alone = train(1, "", 18, "many");
+  EXPECT_NE(alone.err.find("resuming after step 16"), std::string::npos) << alone.err;
+  EXPECT_NE(alone.err.find(" -> 1"), std::string::npos) << "what changed is said:\n" << alone.err;
+  EXPECT_TRUE(same_curve(run / "many", run / "one", t.first));
+}
+
+inline std::vector<Together> together_in(const char* recipe) {
+  return {{"Replicas", recipe, 2, "--parallel.replicate=2", 4, "--parallel.replicate=4"},
+          {"Sequences", recipe, 2, "--parallel.context=2", 4, "--parallel.context=2 --parallel.replicate=2", 1e-3},
+          {"Layers", recipe, 2, "--parallel.tensor=2", 8, "--parallel.context=2 --parallel.tensor=2", 1e-3}};
+}
+
+// Runs of `options` that move from mesh to mesh, four steps on each: their checkpoints, which `each` sees, are read by ranks that
+// hold other parts, and all of it is the run of one rank.
+inline void expect_a_run_from_mesh_to_mesh(const std::string& options, const std::vector<std::string>& meshes,
+                                           const std::function<void(const TinyRun&, int step)>& each = {}) {
+  const TinyRun run;
+  const std::string all = " --training.micro_batch_size=1 --lr_scheduler.decay=constant " + options;
+  const int last = 4 * static_cast<int>(meshes.size());
+  ASSERT_EQ(run.run(concat("train run.toml --run.output_dir=one --training.steps=", last, all)).code, 0);
+  for (int step = 4; step <= last; step += 4) {
+    const std::string& mesh = meshes[static_cast<std::size_t>(step / 4 - 1)];
+    const ProgramResult result = run.run(concat(mesh, " --run.output_dir=many --training.steps=", step, all));
+    ASSERT_EQ(result.code, 0) << mesh << "\n" << result.err;
+    EXPECT_EQ(result.err.find("resuming after step ") != std::string::npos, step > 4) << result.err;
+    if (each) each(run, step);
+  }
+  EXPECT_TRUE(same_curve(run / "many", run / "one"));
+}
+
+inline std::string on_mesh(int ranks, const std::string& options) {
+  return concat("launch -n ", ranks, " -- train run.toml ", options);
+}
+
+// The model that ranks tell rank 0 is the one in their checkpoint.
+inline void expect_export_of_checkpoint(const TinyRun& run, int step) {
+  const std::string name = checkpoint::step_name(step);
+  const ProgramResult exported = run.run(concat("convert export --checkpoint many/checkpoints/", name, " --output ", name));
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_EQ(read_file(run / name / "model.safetensors"), read_file(run / "many/model/model.safetensors")) << step;
+}
+
+inline const std::string kOfMeshes = "--training.global_batch_size=8 --model.head_dim=16 --precision.recipe=";
+inline const std::string kOfMixtures =
+    "--model.model_type=mixtral --model.num_local_experts=4 --model.num_experts_per_tok=2 --precision.recipe=fp8_delayed "
+    "--metrics.health_freq=3 ";
+
+}  // namespace octet::testing

@@ -1,0 +1,193 @@
+#include "support/thread_group.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <vector>
+
+#include "octet/base/require.h"
+#include "octet/comm/reduce_cpu.h"
+
+namespace octet::testing {
+
+constexpr std::chrono::seconds kTimeout{60};
+
+// Where the ranks of one group wait for each other, and what each shows the others.
+class ThreadMeeting {
+ public:
+  explicit ThreadMeeting(int size) : shown(static_cast<std::size_t>(size)), shared(shown.size()), size_(size) {}
+
+  void barrier(const std::string& group) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t round = round_;
+    if (++waiting_ == size_) {
+      waiting_ = 0;
+      ++round_;
+      changed_.notify_all();
+    }
+    changed_.wait_for(lock, kTimeout, [&] { return round_ != round || left_; });
+    demand(round_ != round, ExitCode::peer, "group ", group, ": a rank has left, or does not come");
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    left_ = true;
+    changed_.notify_all();
+  }
+
+  // An operand of the operation that goes on, and the first byte of what is for each rank.
+  struct Shown {
+    const std::uint8_t* bytes = nullptr;
+    const std::vector<std::size_t>* offsets = nullptr;
+  };
+  // By rank. Each writes its own before a barrier and reads those of others after it.
+  std::vector<Shown> shown;
+  std::vector<std::uint8_t*> shared;
+
+ private:
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int waiting_ = 0;
+  std::uint64_t round_ = 0;
+  bool left_ = false;
+};
+
+std::shared_ptr<ThreadMeeting> ThreadMeetings::of(const std::string& group, int size) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<ThreadMeeting>& meeting = meetings_[group];
+  if (!meeting) meeting = std::make_shared<ThreadMeeting>(size);
+  return meeting;
+}
+
+namespace {
+
+class ThreadGroup final : public comm::Group {
+ public:
+  ThreadGroup(ThreadMeetings& meetings, const std::string& name, int rank, int size)
+      : Group(name, rank, size), meetings_(meetings), meeting_(meetings.of(name, size)) {
+    wait();
+  }
+  ~ThreadGroup() override {
+    meeting_->leave();
+    meetings_.add_fetched(fetched_);
+  }
+
+  void share(Queue&, Arena&, void* memory, std::size_t bytes) override {
+    if (!meetings_.reach()) return;
+    meeting_->shared[own()] = static_cast<std::uint8_t*>(memory);
+    shared_bytes_ = bytes;
+    wait();
+  }
+  bool reaches(const Tensor& x) const override {
+    const std::uint8_t* begin = meeting_->shared[own()];
+    return x.as_bytes() >= begin && x.as_bytes() < begin + shared_bytes_;
+  }
+  void unshare(Queue&) override {
+    if (!meetings_.reach()) return;
+    shared_bytes_ = 0;
+    wait();
+  }
+
+ private:
+  using Sizes = std::vector<std::size_t>;  // in bytes, by rank
+
+  void run(Queue& queue, const comm::AllGather& op) override {
+    if (reaches(op.x)) {
+      comm::Fetch parts{.x = op.x, .y = {}};
+      for (int peer = 0; peer < size(); ++peer) {
+        parts.y.push_back(op.y.slice_rows(peer * op.x.elements(), (peer + 1) * op.x.elements()));
+      }
+      return run(queue, parts);
+    }
+    exchange(op.x, Sizes(ranks(), 0), op.y, Sizes(ranks(), op.x.bytes()));
+  }
+  void run(Queue&, const comm::ReduceScatter& op, const Tensor& parts) override {
+    reduce(op.x, op.y.elements(), parts, op.y, op.reduction);
+  }
+  void run(Queue&, const comm::AllReduce& op, const Tensor& parts) override {
+    const std::int64_t part = parts.shape[1], count = op.x.elements();
+    const Tensor flat = op.x.reshape({count});
+    const auto begin_of = [&](std::int64_t r) { return std::min(count, r * part); };
+    const Tensor mine = flat.slice_rows(begin_of(rank()), begin_of(rank() + 1));
+    reduce(flat, part, parts, mine, op.reduction);
+    Sizes sizes;
+    for (int r = 0; r < size(); ++r) {
+      sizes.push_back(static_cast<std::size_t>(begin_of(r + 1) - begin_of(r)) * size_of(flat.dtype));
+    }
+    exchange(mine, Sizes(ranks(), 0), flat, sizes);
+  }
+  void run(Queue&, const comm::AllToAll& op) override {
+    Sizes begins, sizes;
+    std::size_t begin = 0;
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      begins.push_back(begin * size_of(op.x.dtype));
+      begin += static_cast<std::size_t>(op.sent[r]);
+      sizes.push_back(static_cast<std::size_t>(op.received[r]) * size_of(op.x.dtype));
+    }
+    exchange(op.x, begins, op.y, sizes);
+  }
+  void run(Queue&, const comm::Broadcast& op) override {
+    Sizes sizes(ranks(), 0);
+    sizes[static_cast<std::size_t>(op.root)] = op.x.bytes();
+    exchange(op.x, Sizes(ranks(), 0), op.x, sizes);
+  }
+  void run(Queue&, const comm::Fetch& op) override {
+    const auto offset = static_cast<std::size_t>(op.x.as_bytes() - meeting_->shared[own()]);
+    const std::size_t width = size_of(op.x.dtype);
+    for (std::size_t peer = 0; peer < ranks(); ++peer) {
+      const std::uint8_t* theirs = meeting_->shared[peer] + offset;
+      const Tensor& y = op.y[peer];
+      for (std::int64_t row = 0; row < y.rows(); ++row) {
+        std::memcpy(y.as_bytes() + static_cast<std::size_t>(row * y.row_stride) * width,
+                    theirs + static_cast<std::size_t>(row * op.x.row_stride) * width, static_cast<std::size_t>(y.cols()) * width);
+      }
+      ++fetched_;
+    }
+  }
+  void run_barrier(Queue&) override { wait(); }
+  void run_fence(Queue&) override {
+    if (meetings_.reach()) wait();
+  }
+
+  std::size_t own() const { return static_cast<std::size_t>(rank()); }
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+  void wait() { meeting_->barrier(name()); }
+
+  // From rank r come `sizes[r]` bytes that begin at its begins[own rank] of its x; they stand in y one after the other.
+  void exchange(const Tensor& x, const Sizes& begins, const Tensor& y, const Sizes& sizes) {
+    meeting_->shown[own()] = {x.as_bytes(), &begins};
+    wait();
+    std::uint8_t* to = y.as_bytes();
+    for (std::size_t r = 0; r < ranks(); ++r) {
+      const ThreadMeeting::Shown& theirs = meeting_->shown[r];
+      const std::uint8_t* const from = theirs.bytes + (*theirs.offsets)[own()];
+      if (from != to && sizes[r] > 0) std::memcpy(to, from, sizes[r]);
+      to += sizes[r];
+    }
+    wait();
+  }
+  // y = the reduction of this rank's part, `part` elements of x or what is left of it.
+  void reduce(const Tensor& x, std::int64_t part, const Tensor& parts, const Tensor& y, comm::Reduction reduction) {
+    const std::size_t width = size_of(x.dtype);
+    Sizes begins;
+    for (std::int64_t r = 0; r < size(); ++r)
+      begins.push_back(static_cast<std::size_t>(std::min(x.elements(), r * part)) * width);
+    exchange(x, begins, parts, Sizes(ranks(), static_cast<std::size_t>(y.elements()) * width));
+    comm::reduce_parts(parts, size(), y, reduction);
+  }
+
+  ThreadMeetings& meetings_;
+  const std::shared_ptr<ThreadMeeting> meeting_;
+  std::size_t shared_bytes_ = 0;
+  std::int64_t fetched_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<comm::Group> make_thread_group(ThreadMeetings& meetings, const std::string& name, int rank, int size) {
+  if (size == 1) return comm::make_silent_group(name);
+  return std::make_unique<ThreadGroup>(meetings, name, rank, size);
+}
+
+}  // namespace octet::testing

@@ -1,0 +1,219 @@
+// However a mesh shares sequences, layers, experts and parameters out, ranks as threads: it is the step of one rank.
+#include <gtest/gtest.h>
+
+#include "octet/base/rng.h"
+#include "octet/kernels/fill/fill.h"
+#include "octet/numerics/bounds.h"
+#include "support/blind_routers.h"
+#include "train/meshes.h"
+
+namespace octet::testing {
+namespace {
+
+using nn::Checkpointing;
+
+struct StepCase {
+  std::string name;
+  train::EngineOptions options;
+  std::vector<Layout> layouts;
+  int micro_batches = 2;
+  std::function<void(train::Engine&)> before = {};
+};
+void PrintTo(const StepCase& c, std::ostream* os) { *os << c.name; }
+
+// With what evaluation says of the weights after the step, and what the first rank would export.
+struct Step : RunState {
+  std::array<double, 2> evaluation{};
+};
+Step step_of(const StepCase& c, const Layout& layout) {
+  std::mutex mutex;
+  std::vector<std::array<double, 2>> evaluations;
+  ByName<std::uint8_t> exported;
+  const auto after = [&](train::Engine& engine) {
+    const std::array<double, 2> evaluation = evaluate_a_row(engine);
+    if (layout.mesh.size(Axis::tensor) * layout.mesh.size(Axis::context) > 1) {
+      EXPECT_THROW(engine.logits(random_tokens(c.options.seq_len, c.options.model.vocab).tokens), Error);
+    }
+    const ByName<std::uint8_t> of_rank = exported_weights(engine);
+    const std::lock_guard lock(mutex);
+    evaluations.push_back(evaluation);
+    if (engine.options().rank == 0) exported = of_rank;
+  };
+  Step step{run_mesh(c.options, layout, {.count = 1, .micro_batches = c.micro_batches}, {c.before, after})};
+  EXPECT_TRUE(exported == step.weights.by_name()) << "what the first rank writes is what all hold";
+  step.evaluation = evaluations.at(0);
+  for (const auto& evaluation : evaluations) EXPECT_EQ(evaluation, step.evaluation) << "ranks say different losses";
+  return step;
+}
+
+class StepOfOneRank : public MeshTest, public ::testing::WithParamInterface<StepCase> {};
+
+// In FP64 what differs is the order of sums, a few thousand terms along the longest path from a token to a gradient, each within
+// a roundoff of the magnitudes it adds up: gamma(2^12), relative to the norm of what comes out, whose terms cancel by less
+// than 2.
+TEST_P(StepOfOneRank, IsTaken) {
+  const double bound = 2 * gamma(4096, kUnitRoundoffF64);
+  const Step expected = step_of(GetParam(), kAlone);
+  for (const Layout& layout : GetParam().layouts) {
+    SCOPED_TRACE(text(layout));
+    const Step actual = step_of(GetParam(), layout);
+    expect_same_step(actual, expected, bound);
+    EXPECT_NEAR(actual.evaluation[0], expected.evaluation[0], 2 * bound * expected.evaluation[0]) << "of moved weights";
+    EXPECT_EQ(actual.evaluation[1], expected.evaluation[1]);
+  }
+}
+
+std::vector<StepCase> sequences() {
+  std::vector<StepCase> cases;
+  for (const bool documents : {false, true}) {
+    const auto add = [&](const std::string& name, std::vector<Layout> layouts, const auto& change) {
+      StepCase c{.name = name + (documents ? "Documents" : ""), .options = tiny_options("fp64"), .layouts = std::move(layouts)};
+      c.options.document_mask = documents;
+      change(c.options);
+      cases.push_back(c);
+    };
+    add("Context", kContexts, [&](train::EngineOptions& o) { o.micro_batch_size = documents ? 3 : 2; });
+    // 48 tokens, in chunks of 8 and 3.
+    add("ContextOfThreeAndEight", {{.mesh = Mesh({1, 1, 3, 1})}, {.mesh = Mesh({1, 1, 8, 1})}}, [](train::EngineOptions& o) {
+      o.model.max_position = o.seq_len = 48;
+      o.micro_batch_size = 3;
+    });
+    // 24 tokens in chunks of 6 or 3: windows that end within the own chunk, within another, in none.
+    for (const std::int64_t window : {1, 4, 11, 23, 24}) {
+      add(concat("ContextWindow", window), {kContexts[0], kContexts[1]},
+          [&](train::EngineOptions& o) { o.model.sliding_window = window; });
+    }
+    add("TensorWindow", kTensors, [](train::EngineOptions& o) {
+      o.model = tensor_options("fp64").model;
+      o.model.sliding_window = 5;
+    });
+  }
+  return cases;
+}
+
+std::vector<StepCase> layers() {
+  StepCase plain{.name = "Tensor", .options = tensor_options("fp64"), .layouts = kTensors};
+  StepCase tied = plain;
+  tied.name = "TensorTied";
+  tied.options.model.tied_head = true;
+  tied.options.micro_batch_size = 3;
+  return {plain, tied};
+}
+
+// Mixtures; and with routers turned so that all tokens of all ranks go to one rank's experts, beyond what its memory was planned
+// for: they come in rounds.
+std::vector<StepCase> experts() {
+  std::vector<StepCase> cases;
+  for (const auto& [name, mode] : {std::pair("", Checkpointing::none), std::pair("Selective", Checkpointing::selective),
+                                   std::pair("Full", Checkpointing::full)}) {
+    StepCase mixture{
+        .name = concat("Mixture", name), .options = mixture_options("fp64"), .layouts = kMixtures, .micro_batches = 4};
+    mixture.options.checkpointing = mode;
+    StepCase rounds = mixture;
+    rounds.name = concat("MixtureInRounds", name);
+    rounds.options.model.experts_per_token = 1;
+    rounds.layouts = {{.mesh = Mesh({1, 4, 1, 1}, 4), .weights = Weights::resharded, .gradients = Gradients::sharded}};
+    rounds.before = blind_routers;
+    cases.push_back(mixture);
+    cases.push_back(rounds);
+  }
+  return cases;
+}
+
+// Biases start at zero, where one that is added twice would not show.
+void set_biases(train::Engine& engine) {
+  for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
+    if (!p.spec.name.ends_with(".bias")) continue;
+    for (const parallel::TensorPiece& piece : p.pieces()) {
+      kernels::fill_normal(engine.queue(), {.x = p.of_part(p.primary(), piece),
+                                            .deviation = 0.5,
+                                            .seed = 5,
+                                            .subject = name_id(p.spec.name),
+                                            .elements = piece.global_elements(p.cut.global())});
+    }
+  }
+  engine.refresh();
+}
+
+// GPT-NeoX: biases, layer norms and both forms of its block.
+std::vector<StepCase> gpt_neox() {
+  std::vector<StepCase> cases;
+  for (const bool parallel_residual : {true, false}) {
+    StepCase c{.name = parallel_residual ? "GptNeoxParallel" : "GptNeoxSequentialTied",
+               .options = gpt_neox_options("fp64", parallel_residual),
+               .layouts = kGptNeox,
+               .before = set_biases};
+    c.options.model.tied_head = !parallel_residual;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+const auto kName = [](const ::testing::TestParamInfo<StepCase>& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Sequences, StepOfOneRank, ::testing::ValuesIn(sequences()), kName);
+INSTANTIATE_TEST_SUITE_P(Layers, StepOfOneRank, ::testing::ValuesIn(layers()), kName);
+INSTANTIATE_TEST_SUITE_P(Experts, StepOfOneRank, ::testing::ValuesIn(experts()), kName);
+INSTANTIATE_TEST_SUITE_P(Families, StepOfOneRank, ::testing::ValuesIn(gpt_neox()), kName);
+
+// What rounds: sequences and layers shared out.
+struct AxisCase {
+  std::string name;
+  train::EngineOptions (*options_of)(const std::string& recipe);
+  std::vector<Layout> layouts;
+};
+void PrintTo(const AxisCase& c, std::ostream* os) { *os << c.name; }
+class Rounding : public MeshTest, public ::testing::WithParamInterface<AxisCase> {};
+
+// Gradients of K and V, and products that ranks add up, are rounded up to three times more than on one rank.
+TEST_P(Rounding, IsHardlyMoreThanOneRanks) {
+  for (const std::string recipe : {"fp32", "bf16"}) {
+    const double unit = recipe == "fp32" ? kUnitRoundoffF32 : kUnitRoundoffBf16;
+    Wholes<double> values;
+    const auto read = [&](train::Engine& engine) {
+      for (const parallel::Parameter& p : engine.model().parameters().parameters())
+        values.add(p, values_of(p.value_part ? p.value_part : p.primary()));
+    };
+    const train::EngineOptions options = GetParam().options_of(recipe);
+    const RunState one = run_mesh(options, kAlone, {}, {.before = read});
+    const RunState truth = run_mesh(GetParam().options_of("fp64"), kAlone, {},
+                                    {.before = [&](train::Engine& engine) { set_values(engine, values); }});
+    for (const Layout& layout : GetParam().layouts) {
+      SCOPED_TRACE(recipe + ", " + text(layout));
+      const RunState actual = run_mesh(options, layout, {});
+      // The residual stream is rounded about ten times a layer, logits and losses a few times more.
+      EXPECT_NEAR(actual.taken.losses[0], truth.taken.losses[0], gamma(24, unit) * truth.taken.losses[0]);
+      expect_hardly_more_rounding(actual, one, truth);
+    }
+  }
+}
+
+// Every rank has the largest amaxes of all, so all cast alike.
+TEST_P(Rounding, ScalesAreThoseOfOneRank) {
+  const train::EngineOptions options = GetParam().options_of("fp8_delayed");
+  const Steps steps{.learning_rate = 0};  // weights stay equal to the bit
+  const RunState one = run_mesh(options, kAlone, steps);
+  for (const Layout& layout : GetParam().layouts) {
+    SCOPED_TRACE(text(layout));
+    expect_scales_of_one(run_mesh(options, layout, steps), one, options.model.layers);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Axes, Rounding,
+                         ::testing::Values(AxisCase{"Context", context_options, kContexts},
+                                           AxisCase{"Tensor", tensor_options, kTensors}),
+                         [](const auto& info) { return info.param.name; });
+
+// A step of one micro-batch: the gradient of an expert that lies on one rank is not cut.
+TEST_F(MeshTest, PartsOfMixturesStayAsTheyCame) {
+  const train::EngineOptions options = mixture_options("fp8_delayed");
+  for (Layout layout : kMixtures) {
+    layout.gradients = Gradients::sharded;
+    layout.reduce = DType::bf16;
+    SCOPED_TRACE(text(layout));
+    const Steps steps{.count = 2, .micro_batches = layout.mesh.data_coordinates()};
+    expect_parts_may_stay_as_they_came(layout, [&](const Layout& which) { return run_mesh(options, which, steps); });
+  }
+}
+
+}  // namespace
+}  // namespace octet::testing
