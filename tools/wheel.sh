@@ -71,6 +71,7 @@ build cpu-v4 x86-64-v4 -DOCTET_CUDA=OFF
 if $cuda && PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v nvcc >/dev/null; then
   PYTHON=$python tools/cudnn_frontend.sh
   build cuda-v3 x86-64-v3 -DOCTET_CUDA=ON
+  cp build/cudnn-frontend/LICENSE.txt "$information/licenses/nvidia-cudnn-frontend"
 else
   say "Without the CUDA backend: $($cuda && echo "no nvcc here" || echo "as --cpu says")"
 fi
