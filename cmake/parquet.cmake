@@ -23,6 +23,10 @@ foreach(library arrow parquet)
   list(APPEND arrow_folders ${folder})
 endforeach()
 
+if(CMAKE_INSTALL_RPATH)  # a package that is moved about says itself where Arrow will be
+  set(arrow_folders "${CMAKE_INSTALL_RPATH}")
+endif()
+
 add_library(octet_parquet MODULE data/parquet/arrow_plugin.cpp)
 # Takes the compile and link options of octet_flags, but not its libraries.
 target_compile_options(octet_parquet PRIVATE $<TARGET_PROPERTY:octet_flags,INTERFACE_COMPILE_OPTIONS>)

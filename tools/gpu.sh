@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests; sanitize, or one of its tools; kernels; rows (the
 # speed table of docs/measurements/h200-one-gpu.md), or row:NAME for one of them; ranks, between all GPUs of the machine;
-# mesh:NAME:N for the rows of N GPUs (states, fsdp, fsdp32, context, tensor, tensor-each; experts and experts-context of a slice of Mixtral).
+# mesh:NAME:N for the rows of N GPUs (states, fsdp, fsdp32, context, tensor, tensor-each; experts and experts-context of a slice of
+# Mixtral); wheel (WHEEL, default the one in dist/) in a virtual environment of its own.
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks are taken from OCTET_BIN (default build/release), which may have been
 # built elsewhere: cuBLAS, cuDNN and NCCL are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried
 # along (Gloo) in OCTET_BIN/lib. SHARDS: processes that a sanitizer's tests are shared out to (default 12). Logs go to OUT (default out/gpu). The last lines are a verdict, a line a part.
@@ -170,6 +171,30 @@ run_row() {
   return $status
 }
 
+# Installs WHEEL with octet[cuda]. Without a network the NVIDIA libraries of this machine's Python take that place. The libraries must be
+# found without LD_LIBRARY_PATH.
+run_wheel() (
+  unset LD_LIBRARY_PATH
+  wheel=${WHEEL:-$(echo dist/octet-*.whl)} venv=$out/wheel
+  rm -rf "$venv" "$out/wheel-run"
+  python3 -m venv "$venv" || return
+  if ! "$venv/bin/pip" install --quiet --retries 0 "${wheel}[cuda]" >"$out/wheel-pip.log" 2>&1; then
+    "$venv/bin/pip" install --quiet --no-index --no-deps "$wheel" || return
+    python3 - "$venv"/lib/python3*/site-packages/nvidia <<'PYTHON' || return
+import os, sys
+os.symlink(next(f"{folder}/nvidia" for folder in sys.path if os.path.isdir(f"{folder}/nvidia")), sys.argv[1])
+PYTHON
+  fi
+  octet=$venv/bin/octet
+  "$octet" doctor || return
+  "$octet" data prepare --input README.md docs --tokenizer byte --output "$out/wheel-run/corpus" >"$out/wheel.log" 2>&1 &&
+    "$octet" train "$venv/share/octet/configs/quickstart.toml" --run.device=cuda --training.steps=20 --run.output_dir="$out/wheel-run" \
+      --data.source="[{path=\"$out/wheel-run/corpus\"}]" >>"$out/wheel.log" 2>&1
+  status=$?
+  tail -n 5 "$out/wheel.log"
+  return $status
+)
+
 for name in "$@"; do
   case $name in
     tests) part tests run_tests ;;
@@ -181,6 +206,7 @@ for name in "$@"; do
       part same-model same_model
       part bench-comm "$bin/octet" bench comm --json "$out/comm.json"
       ;;
+    wheel) part wheel run_wheel ;;
     rows) for row in "${rows[@]}"; do part "${row%% *}" run_row $row; done ;;
     row:*) for row in "${rows[@]}"; do if [ "${row%% *}" = "${name#row:}" ]; then part "${row%% *}" run_row $row; fi; done ;;
     mesh:*:*)

@@ -6,6 +6,8 @@
 
 namespace octet::train {
 
+const char* build_name() { return OCTET_BUILD; }
+
 std::string device_name(DeviceKind device) {
   if (device == DeviceKind::cuda) return cuda_properties().name;
   if (device != DeviceKind::cpu) return std::string(name_of(device));
