@@ -1,0 +1,161 @@
+# shellcheck shell=bash disable=SC2154
+# For `source` by run-tests: builds presets, runs their tests and adds up what passed and failed.
+# The caller defines say and give_up, and the variables passed, failed, jobs and started.
+
+# The tiers. A test is slow or long if its file is called x_slow_test.cpp or x_long_test.cpp (CMake gives it that label), or if the
+# instantiation of its parameters is called Slow or Long.
+slow_cases='\.(Slow|Long)/' long_cases='\.Long/'
+quick=(-LE '^(slow|long)$' -E "$slow_cases")
+
+minutes() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
+
+# Shows a line of progress: in place on a terminal, once for every tenth elsewhere. Lines that are no progress are passed on.
+progress() {
+  awk -v terminal="$([ -t 1 ] && echo 1)" '
+    function show(done, all, text) {
+      if (terminal) printf "\r\033[K%d of %d  %s", done, all, substr(text, 1, 60)
+      else if (int(10 * done / all) > tenth) printf "  %d of %d\n", done, all
+      tenth = int(10 * done / all)
+      fflush()
+    }
+    match($0, /^\[[0-9]+\/[0-9]+\]/) { split(substr($0, 2, RLENGTH - 2), n, "/"); show(n[1], n[2], $NF); next }
+    /^ *[0-9]+\/[0-9]+ Test +#.*(Passed|Skipped)/ { split($1, n, "/"); show(n[1], n[2], $4); next }
+    /^ +Start +[0-9]+:/ || /^$/ { next }
+    { if (terminal) printf "\r\033[K"; print; fflush() }
+    END { if (terminal) printf "\r\033[K" }'
+}
+
+python_packages() {
+  if .venv/bin/python tools/check_python.py tests/requirements.txt >/dev/null 2>&1; then return; fi
+  say "Installing the Python packages of tests/requirements.txt into .venv"
+  if ! { python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt; } >build/venv.log 2>&1; then
+    tail -n 5 build/venv.log >&2
+    give_up "the Python packages cannot be installed: is there a network?"
+  fi
+}
+
+# build PRESET TARGET [CMAKE_OPTION...]
+build() {
+  local preset=$1 target=$2 start=$SECONDS arrow
+  shift 2
+  say "Building $preset"
+  arrow=$(.venv/bin/python -c 'import pyarrow; print(*pyarrow.__path__)')  # for the Parquet plugin
+  local options=(-DCMAKE_UNITY_BUILD=ON -DOCTET_PYTHON="$PWD/.venv/bin/python" -DOCTET_ARROW="$arrow")
+  if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache); fi
+  if cmake --preset "$preset" "${options[@]}" "$@" >"build/$preset.log" 2>&1 &&
+    cmake --build --preset "$preset" --target "$target" -j "$jobs" 2>&1 | tee -a "build/$preset.log" | grep --line-buffered '^\[' | progress; then
+    printf '  built in %s\n' "$(minutes $((SECONDS - start)))"
+    return 0
+  fi
+  tail -n 40 "build/$preset.log"
+  printf 'the %s build failed; everything it said is in build/%s.log\n' "$preset" "$preset"
+  failed=$((failed + 1))
+  return 1
+}
+
+# check PRESET CTEST_OPTION...: runs tests and adds up what ctest says at its end. True if all passed.
+check() {
+  local preset=$1 start=$SECONDS log total bad
+  shift
+  say "Testing $preset"
+  log=build/$preset-tests.log
+  ctest --test-dir "build/$preset" --output-on-failure -j "$jobs" --output-junit "../$preset-tests.xml" "$@" 2>&1 | tee "$log" | progress
+  total=$(sed -nE 's/.*tests passed, ([0-9]+) tests? failed out of ([0-9]+).*/\2/p' "$log" | tail -n 1)
+  bad=$(sed -nE 's/.*tests passed, ([0-9]+) tests? failed out of ([0-9]+).*/\1/p' "$log" | tail -n 1)
+  if [ -z "$total" ]; then  # ctest found nothing or did not finish
+    failed=$((failed + 1))
+    return 1
+  fi
+  printf '  %s: %d passed, %d failed in %s\n' "$preset" $((total - bad)) "$bad" "$(minutes $((SECONDS - start)))"
+  passed=$((passed + total - bad))
+  failed=$((failed + bad))
+  [ "$bad" -eq 0 ]
+}
+
+# Everything that a test program of the release build reads besides itself: the program, goldens, scripts, configurations, pages.
+test_inputs() {
+  { sha256sum build/release/octet && git ls-files -- tests/golden configs examples docs README.md tools '*.py' | xargs -d '\n' sha256sum; } 2>/dev/null | sha256sum
+}
+
+# Runs the tests of the programs that changed since they last passed, by the sum of the program and of all that tests read.
+check_changed() {
+  local record=build/release/passed.txt inputs program sum rooms=() sums=()
+  touch $record
+  inputs=$(test_inputs)
+  for program in build/release/tests/octet_test_*; do
+    [[ -x $program && -f $program && ! $program =~ _(slow|long)$ ]] || continue
+    sum="$program $({ sha256sum <"$program"; echo "$inputs"; } | sha256sum)"
+    if ! grep -qxF "$sum" $record; then
+      rooms+=("${program##*/octet_test_}")
+      sums+=("$sum")
+    fi
+  done
+  sum="scripts $inputs"
+  if ! grep -qxF "$sum" $record; then
+    rooms+=(script)
+    sums+=("$sum")
+  fi
+  if [ ${#rooms[@]} -eq 0 ]; then
+    say "Nothing changed since all tests passed"
+    return
+  fi
+  if check release -L "^($(IFS='|' && echo "${rooms[*]}"))\$" "${quick[@]}"; then printf '%s\n' "${sums[@]}" >>$record; fi
+}
+
+# Compiles the CUDA backend and its tests where nvcc, cuDNN and NCCL are; runs the tests where there is a GPU.
+cuda() {
+  if ! command -v nvcc >/dev/null || ! printf '#include <cudnn.h>\n#include <nccl.h>\n' | nvcc -x cu -E - >/dev/null 2>&1; then
+    say "No nvcc with cuDNN and NCCL here: the CUDA backend is not compiled"
+    return
+  fi
+  if ! PYTHON=.venv/bin/python tools/cudnn_frontend.sh; then
+    say "The headers of nvidia-cudnn-frontend cannot be downloaded: the CUDA backend is not compiled"
+    failed=$((failed + 1))
+    return
+  fi
+  local architectures="90a-real" options
+  if nvcc --list-gpu-arch | grep -q compute_100; then architectures+=";100-real"; fi  # Blackwell: compiled, never run
+  options=(-DOCTET_CUDA_ARCHITECTURES="$architectures")
+  # Nothing is optimised where nothing will run.
+  if [ ! -e /dev/nvidia0 ]; then
+    options+=(-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CUDA_FLAGS_DEBUG="-O0 -Xcicc -O0 -Xptxas -O0")
+  fi
+  if build cuda gpu_tests "${options[@]}" && [ -e /dev/nvidia0 ]; then check cuda -L gpu; fi
+}
+
+# verdicts COMMAND...: counts the lines that begin with PASS and FAIL.
+verdicts() {
+  local line
+  while IFS= read -r line; do
+    printf '%s\n' "$line"
+    case $line in PASS*) passed=$((passed + 1)) ;; FAIL*) failed=$((failed + 1)) ;; esac
+  done < <("$@" 2>&1 || echo "FAIL $*")
+}
+
+# fuzz SECONDS: each fuzz target for so long.
+fuzz() {
+  build fuzz all || return
+  local program name seeds
+  for program in build/fuzz/fuzz/fuzz_*; do
+    name=$(basename "$program")
+    say "Fuzzing $name for $1 s"
+    mkdir -p "build/fuzz/corpus/$name"
+    seeds=()
+    if [ -d "tests/fuzz/seeds/$name" ]; then seeds=("tests/fuzz/seeds/$name"); fi
+    if "$program" -max_total_time="$1" -timeout=20 -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0 \
+      -artifact_prefix="build/fuzz/$name-" "build/fuzz/corpus/$name" "${seeds[@]}"; then
+      passed=$((passed + 1))
+    else
+      failed=$((failed + 1))
+    fi
+  done
+}
+
+# The ten slowest tests of all builds that were tested in this run.
+slowest() {
+  local logs
+  mapfile -t logs < <(find build -maxdepth 1 -name '*-tests.log' -newermt "@$(($(date +%s) - (SECONDS - started)))")
+  [ ${#logs[@]} -gt 0 ] || return
+  say "The ten slowest tests, in seconds"
+  sed -nE 's|^.*Test +#[0-9]+: ([^ ]+) .* ([0-9]+\.[0-9]+) sec$|\2 \1|p' "${logs[@]}" | sort -rn | head -n 10 | awk '{printf "%8.1f  %s\n", $1, $2}'
+}
