@@ -194,11 +194,29 @@ void Octet::add_training() {
   option(report, {.name = "DIR", .help = "Folders of runs, or one folder that holds several.", .value = "DIR"}, report_.directories)
       ->required()
       ->expected(1, -1);
-  option(report, {.name = "--output", .help = "Folder of report.html. Default: the first DIR.", .value = "DIR"}, report_.output);
+  CLI::Option* output =
+      option(report, {.name = "--output", .help = "Folder of report.html. Default: the first DIR.", .value = "DIR"}, report_.output);
   option(report, {.name = "--baseline", .help = "Name of the run that the others are compared with.", .value = "NAME"}, report_.baseline)
       ->capture_default_str();
   option(report, {.name = "--title", .help = "Title of the page.", .value = "TEXT"}, report_.title);
-  flag(report, {.name = "--json", .help = "Print the report's data as JSON instead of a table."}, report_.json);
+  CLI::Option* json = flag(report, {.name = "--json", .help = "Print the report's data as JSON instead of a table."}, report_.json);
+  CLI::Option* picture = option(report,
+                                {.name = "--picture",
+                                 .help = "Also draw curves and table, light and dark: NAME.svg writes NAME-light.svg and NAME-dark.svg.",
+                                 .value = "FILE"},
+                                report_.picture);
+  option(report,
+         {.name = "--theme", .help = "Write the picture of this theme alone, under the name given.", .choices = "light | dark"},
+         report_.theme)
+      ->needs(picture);
+  CLI::Option* watch = flag(
+      report, {.name = "--watch", .help = "Serve the report of running runs on 127.0.0.1. It reloads itself. No file is written."}, report_.watch);
+  option(report,
+         {.name = "--port", .help = "Port of --watch. 0 takes one that is free.", .value = "PORT", .range = {.min = 0, .max = 65535}},
+         report_.port)
+      ->capture_default_str()
+      ->needs(watch);
+  watch->excludes(picture)->excludes(output)->excludes(json);
 }
 
 void Octet::add_planning() {
