@@ -141,7 +141,7 @@ TEST_F(BadInput, TextsToPrepare) {
   write_text(run_ / "broken.jsonl", "{\"text\": \"fine\"}\n{\"text\": \n");
   EXPECT_TRUE(refused(run_.run("data prepare --input broken.jsonl --output new"), 76, "broken.jsonl:2"));
   EXPECT_TRUE(refused(run_.run("data prepare --input corpus.bin --output new"), 2, "corpus.bin",
-                      "[[data.source]] takes path = \"corpus\""));
+                      "path = \"corpus\" in [[data.source]]"));
   write_text(run_ / "tokens.bin", std::string("\0\1\377\377", 4));
   const ProgramResult tokens = run_.run("data prepare --input tokens.bin --output new");
   EXPECT_EQ(tokens.code, 76) << tokens.err;

@@ -87,7 +87,7 @@ TEST_F(CorpusOfModel, OfATokenizerThatHasGoneIsJudgedByItsSize) {
   write_tokenizer("other", data::byte_level_json(), 2);
   prepare("other");
   fs::remove_all(run_ / "other");
-  EXPECT_TRUE(warns(train(), "published/tokenizer.json; they are not the same file"));
+  EXPECT_TRUE(warns(train(), "published/tokenizer.json; the files differ"));
   Json info = json_of(read_file(run_ / "corpus.json"));
   info["vocab_size"] = 400;
   write_text(run_ / "corpus.json", info.dump());
@@ -163,7 +163,7 @@ TEST_F(CorpusOfResume, WithoutSumsIsKnownByItsSize) {
   EXPECT_EQ(run_.train("--resume none --training.steps=3").code, 0);
   write_corpus(run_ / "corpus", tiny_documents(25));
   fs::remove(run_ / "corpus.json");
-  EXPECT_TRUE(refused(resume(), 76, "octet: corpus: another corpus", "25 documents", "then 24 documents"));
+  EXPECT_TRUE(refused(resume(), 76, "octet: corpus: not the corpus that", "25 documents", "then 24 documents"));
 }
 
 // Checkpoints of earlier versions do not say what they were trained on.
