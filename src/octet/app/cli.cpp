@@ -120,7 +120,7 @@ class CommandLine {
   }
 
   void add_machine() {
-    CLI::App& doctor = add(root_, "doctor", "What this machine has: processor, memory, GEMM rate, FP8 self-test", "octet doctor",
+    CLI::App& doctor = add(root_, "doctor", "What this machine has, an FP8 self-test, and what to do about what is wrong", "octet doctor",
                            [this] { return run_doctor(doctor_); });
     doctor.add_flag("--json", doctor_.json, "For programs");
   }
