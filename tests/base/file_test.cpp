@@ -14,11 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class FileTest : public testing::Test {
+class FileTest : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / concat("octet-file-test-", ::getpid(), "-",
-                                                 testing::UnitTest::GetInstance()->current_test_info()->name());
+                                                 ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::create_directories(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }
@@ -166,6 +166,24 @@ TEST_F(FileTest, AFullDiskLeavesTheOldFile) {
   EXPECT_EQ(error.first, ExitCode::internal);
   EXPECT_NE(error.second.find(": cannot write: File too large"), std::string::npos) << error.second;
   EXPECT_EQ(read_file(path), "old");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(FileTest, AFolderThatCannotBeFlushedIsAnError) {
+  sync_directory(folder_);
+  try {
+    sync_directory(folder_ / "none");
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::internal);
+    EXPECT_EQ(std::string(error.what()),
+              (folder_ / "none").string() + ": cannot open this folder to flush it to disk: No such file or directory");
+  }
+}
+
+TEST_F(FileTest, ARenameThatFailsLeavesNothing) {
+  fs::create_directories(folder_ / "taken/by/folders");
+  EXPECT_THROW(write_file_atomically(folder_ / "taken", "text"), Error);
   EXPECT_EQ(entries(), 1u);
 }
 

@@ -97,7 +97,7 @@ class FileLock {
 // Writes `path` by way of a temporary name in the same folder, fsync and rename: readers see the old file or the new one.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-// fsync of a folder, so that a rename in it survives a power cut.
+// fsync of a folder, so that a rename in it survives a power cut. Throws Error{internal} "PATH: reason" when the disk refuses.
 void sync_directory(const std::filesystem::path& path);
 
 }  // namespace octet
