@@ -422,7 +422,7 @@ int run(int argc, const char* const* argv) {
     hold_standard_streams();
     const int code = CommandLine().run(argc, argv);
     std::cout.flush();
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) return say("cannot write to stdout", ExitCode::internal);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout || lost_output()) return say("cannot write to stdout", ExitCode::internal);
     return code;
   } catch (const Error& error) {
     return say(error.what(), error.code());

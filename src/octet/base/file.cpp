@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "octet/base/bus_error.h"
 #include "octet/base/system_call.h"
 
 namespace octet {
@@ -60,13 +61,16 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     ::close(fd);
     demand(map != MAP_FAILED, ExitCode::data, path.string(), ": cannot map: ", std::strerror(error));
     data_ = static_cast<const std::byte*>(map);
+    watch_mapping(data_, size_, path_);
   } else {
     ::close(fd);
   }
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (!data_) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

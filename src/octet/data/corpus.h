@@ -39,7 +39,8 @@ struct CorpusPaths {
   std::filesystem::path prefix, bin, idx, json, checked;
 };
 
-// Read-only and mapped; every function may be called from many threads at once.
+// Read-only. The index is mapped; tokens are read from the file, so that a .bin that is cut short meanwhile is an error and not zeros.
+// Every function may be called from many threads at once.
 class Corpus {
  public:
   // Checks the whole index against the .bin, and PREFIX.json against both. Throws Error{data} "FILE: reason".
@@ -51,7 +52,7 @@ class Corpus {
   std::int64_t tokens() const { return index_.tokens(); }
   std::int64_t documents() const { return index_.documents(); }
   std::int64_t sequences() const { return index_.sequences(); }
-  std::int64_t bin_bytes() const { return static_cast<std::int64_t>(bin_.bytes().size()); }
+  std::int64_t bin_bytes() const { return static_cast<std::int64_t>(bin_.size()); }
 
   // First token of document d, for d in [0, documents()]; the last one is tokens().
   std::int64_t document_start(std::int64_t d) const { return index_.document_start(d); }
@@ -59,7 +60,7 @@ class Corpus {
   std::int64_t document_at(std::int64_t t) const { return index_.document_at(t); }
 
   // Tokens [first, first + out.size()). Throws Error{data} with token, position and file for a token outside
-  // [0, vocab_size).
+  // [0, vocab_size), and where the .bin has become shorter.
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab_size) const;
 
   // Compares both files with the sums of PREFIX.json, which reads them whole. False when there is no PREFIX.json;
@@ -71,7 +72,8 @@ class Corpus {
 
  private:
   CorpusPaths paths_;
-  MappedFile idx_, bin_;
+  MappedFile idx_;
+  FileReader bin_;
   CorpusIndex index_;
   std::optional<CorpusInfo> info_;
 };
