@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: tests; sanitize, or one of its tools; kernels; rows (the
+# tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: doctor; tests; sanitize, or one of its tools; kernels; rows (the
 # speed table of docs/measurements/h200-one-gpu.md), or row:NAME for one of them; ranks, between all GPUs of the machine;
 # mesh:NAME:N for the rows of N GPUs (states, fsdp, fsdp32, context, tensor, tensor-each; experts and experts-context of a slice of
 # Mixtral); wheel (WHEEL, default the one in dist/) in a virtual environment of its own.
@@ -26,6 +26,9 @@ part() {
 }
 test_program() { find "$bin" -name "${1:-octet_test_gpu}" -type f | head -n 1; }
 
+run_doctor() {
+  "$bin/octet" doctor && "$bin/octet" doctor --json >"$out/doctor.json" && python3 -m json.tool "$out/doctor.json" >/dev/null
+}
 run_tests() {
   "$(test_program)" --gtest_brief=1 >"$out/tests.log" 2>&1
   local status=$?
@@ -197,6 +200,7 @@ PYTHON
 
 for name in "$@"; do
   case $name in
+    doctor) part doctor run_doctor ;;
     tests) part tests run_tests ;;
     sanitize) for tool in memcheck racecheck initcheck; do part "$tool" sanitize "$tool"; done ;;
     memcheck | racecheck | initcheck) part "$name" sanitize "$name" ;;

@@ -126,21 +126,6 @@ TEST(CommandLine, MistakesInTheFileNameFileAndLine) {
   EXPECT_EQ(result.err, "octet: run.toml:2: optimizer.learning_rate: unknown key (did you mean optimizer.lr?)\n");
 }
 
-TEST(Doctor, SelfTestPasses) {
-  const ProgramResult text = run_program("doctor");
-  EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_NE(text.out.find("self-test passed"), std::string::npos) << text.out;
-  const ProgramResult result = run_program("doctor --json");
-  EXPECT_EQ(result.code, 0);
-  const Json object = json_of(result.out);
-  EXPECT_TRUE(object["fp8_self_test"]["passed"]);
-  EXPECT_GT(object["fp8_self_test"]["checks"], 260000);
-  EXPECT_GT(object["gemm"]["gflops_fp32"], 0.0);
-  EXPECT_TRUE(object["gemm"]["core_fits"]);
-  EXPECT_GE(object["cpu"]["cores"], 1);
-  EXPECT_GT(object["memory_bytes"], object["memory_free_bytes"]);
-}
-
 TEST(Data, PreparesAndInspects) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "a.txt") << "Hello, corpus.";

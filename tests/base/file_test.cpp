@@ -1,7 +1,10 @@
 #include "octet/base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -167,6 +170,56 @@ TEST_F(FileTest, AFullDiskLeavesTheOldFile) {
   EXPECT_NE(error.second.find(": cannot write: File too large"), std::string::npos) << error.second;
   EXPECT_EQ(read_file(path), "old");
   EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(FileTest, AFolderThatCannotBeFlushedIsAnError) {
+  sync_directory(folder_);
+  try {
+    sync_directory(folder_ / "none");
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::internal);
+    EXPECT_EQ(std::string(error.what()),
+              (folder_ / "none").string() + ": cannot open this folder to flush it to disk: No such file or directory");
+  }
+}
+
+TEST_F(FileTest, ARenameThatFailsLeavesNothing) {
+  fs::create_directories(folder_ / "taken/by/folders");
+  EXPECT_THROW(write_file_atomically(folder_ / "taken", "text"), Error);
+  EXPECT_EQ(entries(), 1u);
+}
+
+// A file on which a page is missing when it is read.
+void read_cut_map(const fs::path& path) {
+  std::ofstream(path) << std::string(10000, 'x');
+  const MappedFile file(path);
+  fs::resize_file(path, 0);
+  const volatile std::byte* const bytes = file.bytes().data();
+  [[maybe_unused]] const std::byte missing = bytes[5000];
+}
+
+TEST_F(FileTest, AMappedFileThatIsCutShortEndsTheProgramInWords) {
+  EXPECT_EXIT(read_cut_map(folder_ / "cut"), ::testing::ExitedWithCode(76),
+              "octet: .*/cut: cannot be read: it has become shorter since it was opened, or its disk fails");
+}
+
+TEST_F(FileTest, OtherBusErrorsStayWhatTheyAre) {
+  write_file_atomically(folder_ / "file", "text");
+  const auto raise_it = [&] {
+    const MappedFile file(folder_ / "file");
+    ::raise(SIGBUS);
+  };
+  const auto read_unwatched = [&] {
+    const MappedFile watched(folder_ / "file");
+    void* const map = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, ::open((folder_ / "file").c_str(), O_RDONLY), 0);
+    fs::resize_file(folder_ / "file", 0);
+    [[maybe_unused]] const char missing = *static_cast<const volatile char*>(map);
+  };
+  // By the signal, or by the handler of a sanitizer.
+  const auto ends_otherwise = [](int status) { return WIFSIGNALED(status) ? WTERMSIG(status) == SIGBUS : WEXITSTATUS(status) == 1; };
+  EXPECT_EXIT(raise_it(), ends_otherwise, "");
+  EXPECT_EXIT(read_unwatched(), ends_otherwise, "");
 }
 
 }  // namespace

@@ -81,7 +81,8 @@ TEST(Launch, AFullStdoutIsAnError) {
 }
 
 TEST(Launch, ATerminatedRunSaves) {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    ::signal(signal, SIG_DFL);  // these tests, too, may run under nohup
     const TinyRun run;
     Process process(kTrainForLong, run.path());
     ASSERT_TRUE(process.read_to_step(5));

@@ -1,4 +1,5 @@
-// SIGTERM and SIGINT: save, exit 75, go on later as if nothing had happened. A second SIGINT: out, at once.
+// SIGTERM, SIGHUP and SIGINT: save, exit 75, go on later as if nothing had happened. A second SIGINT: out, at once.
+#include <csignal>
 #include <thread>
 
 #include "octet/checkpoint/steps.h"
@@ -11,6 +12,7 @@ class Signalled : public ::testing::TestWithParam<std::pair<const char*, int>> {
 
 TEST_P(Signalled, ARunSavesAndGoesOn) {
   const auto [name, signal] = GetParam();
+  ::signal(signal, SIG_DFL);  // these tests, too, may run under nohup
   const TinyRun run;
   const std::string options = "--training.steps=60 --checkpoint.interval=0 ";  // nothing but the signal saves
   ASSERT_EQ(run.train(options + "--run.output_dir=reference").code, 0);
@@ -40,8 +42,18 @@ TEST_P(Signalled, ARunSavesAndGoesOn) {
   EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, Signalled, ::testing::Values(std::pair("SIGTERM", SIGTERM), std::pair("SIGINT", SIGINT)),
+INSTANTIATE_TEST_SUITE_P(Signals, Signalled, ::testing::Values(std::pair("SIGTERM", SIGTERM), std::pair("SIGINT", SIGINT), std::pair("SIGHUP", SIGHUP)),
                          [](const auto& param) { return param.param.first; });
+
+TEST(Signals, AHangUpThatWasIgnoredStaysIgnored) {
+  const TinyRun run;
+  Process process("train run.toml --training.steps=20", run.path(), "trap '' HUP; exec");
+  ASSERT_TRUE(process.read_to_step(2));
+  process.send(SIGHUP);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(metrics_of(run / "out").size(), 20u);
+}
 
 TEST(Signals, ASecondInterruptEndsTheRunAtOnce) {
   const TinyRun run;

@@ -259,7 +259,7 @@ void Octet::add_planning() {
 void Octet::add_program() {
   CLI::App& doctor = add(root_,
                          {.name = "doctor",
-                          .summary = "Shows what this machine has (processor, memory, GPU, libraries) and runs an FP8 self-test.",
+                          .summary = "Shows what this machine has, runs an FP8 self-test, and says what to do about what is wrong.",
                           .example = "octet doctor"},
                          [this] { return run_doctor(doctor_); });
   flag(doctor, json_field(), doctor_.json);

@@ -6,6 +6,7 @@
 #include "octet/app/commands.h"
 #include "octet/app/compare.h"
 #include "octet/app/progress.h"
+#include "octet/app/standard_streams.h"
 #include "octet/app/threads.h"
 #include "octet/base/clock.h"
 #include "octet/base/log.h"
@@ -99,6 +100,7 @@ int run_compare(const CompareArgs& args) {
   demand(where.size == 1, ExitCode::config, "`octet compare` runs in one process, but ", where.source,
          " says that there are ", where.size, " ranks; use `octet train` for each recipe, then `octet report`");
   demand(!args.recipes.empty(), ExitCode::config, "--recipes: name at least one recipe");
+  outlive_stdout();
   const train::Config config = train::load_config(args.run.path, args.run.overrides);
   if (!args.gpus.empty()) return compare_ranks(args, config);
   train::check_config(config);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <utility>
 
 #include "octet/app/commands.h"
@@ -27,8 +28,9 @@ class Console {
 
   void note(std::string_view sentence) { write_line(Stream::err, fmt::format("octet launch: {}", sentence)); }
 
-  // A full disk under the log must not end a run, as it does not end one without `launch`; it is said at the end.
-  bool stdout_failed() const { return failed_[index(Stream::out)]; }
+  // A full disk under the log must not end a run, as it does not end one without `launch`; it is said at the end. Neither must a
+  // reader that has gone, which is no failure.
+  bool stdout_failed() const { return stdout_error_ != 0 && stdout_error_ != EPIPE && stdout_error_ != EIO; }
 
  private:
   static std::size_t index(Stream stream) { return static_cast<std::size_t>(stream); }
@@ -49,12 +51,14 @@ class Console {
         pollfd writable = {.fd = fd, .events = POLLOUT, .revents = 0};
         ::poll(&writable, 1, -1);
       } else if (errno != EINTR) {
+        if (stream == Stream::out) stdout_error_ = errno;
         failed_[index(stream)] = true;
       }
     }
   }
 
   std::array<bool, 2> rank_0_is_within_a_line_{}, failed_{};
+  int stdout_error_ = 0;  // errno
 };
 
 }  // namespace
@@ -65,6 +69,7 @@ int run_launch(const LaunchArgs& args) {
   demand(args.command.front() != "launch", ExitCode::config,
          "`octet launch` cannot start `octet launch`: the ranks run the command after `--` themselves");
 
+  std::signal(SIGPIPE, SIG_IGN);
   Console console;
   ProcessGroupOptions options = local_ranks(args.ranks, args.command);
   options.grace_s = args.grace_s;

@@ -1,8 +1,13 @@
 #include "octet/app/machine.h"
 
+#include <link.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -10,13 +15,13 @@
 #include "octet/base/threads.h"
 #include "octet/device/arena.h"
 #include "octet/kernels/gemm/gemm.h"
-#include "octet/train/version.h"
 
 namespace octet::app {
+namespace fs = std::filesystem;
 namespace {
 
 // The value of "key : value" in a /proc file, or "".
-std::string proc_value(const char* path, const std::string& key) {
+std::string proc_value(const fs::path& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
@@ -27,22 +32,8 @@ std::string proc_value(const char* path, const std::string& key) {
   return "";
 }
 
-std::int64_t memory_value(const std::string& key) {
-  std::istringstream text(proc_value("/proc/meminfo", key));
-  std::int64_t kib = 0;
-  text >> kib;
-  return kib * 1024;
-}
-
-// A number alone in a file, or -1 ("max" included).
-std::int64_t number_in(const char* path) {
-  std::ifstream file(path);
-  std::int64_t value = -1;
-  return file >> value ? value : -1;
-}
-
-std::string simd_of_processor() {
-  const std::string flags = " " + proc_value("/proc/cpuinfo", "flags") + proc_value("/proc/cpuinfo", "Features") + " ";
+std::string simd_of_processor(const fs::path& cpuinfo) {
+  const std::string flags = " " + proc_value(cpuinfo, "flags") + proc_value(cpuinfo, "Features") + " ";
   const auto has = [&](const std::string& flag) { return flags.find(" " + flag + " ") != std::string::npos; };
   if (has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq")) return has("avx512_bf16") ? "AVX-512 with BF16" : "AVX-512";
   if (has("avx2") && has("fma")) return "AVX2";
@@ -51,24 +42,69 @@ std::string simd_of_processor() {
   return has("sse4_2") ? "SSE4.2" : "unknown";
 }
 
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ...", or "... Open Kernel Module for x86_64  580.95.05 ...":
+// the first word that begins with a digit and has a dot.
+std::string driver_version(const fs::path& path) {
+  std::istringstream words(proc_value(path, "NVRM version"));
+  for (std::string word; words >> word;) {
+    if (word[0] >= '0' && word[0] <= '9' && word.find('.') != std::string::npos) return word;
+  }
+  return "";
+}
+
+std::optional<Space> space_of(const fs::path& path) {
+  struct statvfs info {};
+  if (::statvfs(path.c_str(), &info) != 0) return std::nullopt;
+  const auto bytes = [&](auto blocks) { return static_cast<std::int64_t>(blocks * info.f_frsize); };
+  return Space{.total_bytes = bytes(info.f_blocks), .free_bytes = bytes(info.f_bavail)};
+}
+
+std::optional<Limit> limit_of(int resource) {
+  struct rlimit limit {};
+  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return std::nullopt;
+  const auto value = [](rlim_t bound) { return bound == RLIM_INFINITY ? Limit::kNone : std::uint64_t{bound}; };
+  return Limit{.soft = value(limit.rlim_cur), .hard = value(limit.rlim_max)};
+}
+
 }  // namespace
 
-Machine describe_machine() {
-  Machine machine;
-  machine.processor = train::device_name(DeviceKind::cpu);
-  machine.simd = simd_of_processor();
-  machine.cores = available_cores();
-  machine.memory_bytes = memory_value("MemTotal");
-  machine.memory_free_bytes = memory_value("MemAvailable");
-  const std::int64_t limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
-  if (limit > 0 && limit < machine.memory_bytes) {
-    machine.memory_bytes = limit;
-    if (used >= 0) machine.memory_free_bytes = std::min(machine.memory_free_bytes, std::max<std::int64_t>(0, limit - used));
-  }
+Machine describe_machine(const fs::path& root) {
+  const fs::path cpuinfo = root / "proc/cpuinfo", infiniband = root / "sys/class/infiniband";
+  const std::string name = proc_value(cpuinfo, "model name");
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   std::error_code error;
-  const auto space = std::filesystem::space(".", error);
-  machine.disk_free_bytes = error ? 0 : static_cast<std::int64_t>(space.available);
-  return machine;
+  return {.processor = name.empty() ? "unknown" : name,
+          .simd = simd_of_processor(cpuinfo),
+          .cores = available_cores(),
+          .group_cores = group_cores(root),
+          .memory = host_memory(root),
+          .disk = space_of("."),
+          .shared_memory = space_of(root / "dev/shm"),
+          .can_write_here = ::access(".", W_OK | X_OK) == 0,
+          .open_files = limit_of(RLIMIT_NOFILE),
+          .locked_bytes = limit_of(RLIMIT_MEMLOCK),
+          .has_infiniband = fs::is_directory(infiniband, error) && !fs::is_empty(infiniband, error),
+          .has_nvidia_device = fs::exists(root / "dev/nvidiactl", error),
+          .nvidia_driver = driver_version(root / "proc/driver/nvidia/version"),
+          .visible_gpus = visible ? visible : "all"};
+}
+
+std::string loaded_library(const std::string& name) {
+  struct Search {
+    const std::string& name;
+    fs::path found;
+  } search{name, {}};
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* argument) {
+        auto& wanted = *static_cast<Search*>(argument);
+        const fs::path path = info->dlpi_name;
+        if (path.filename().string().rfind(wanted.name, 0) != 0) return 0;
+        wanted.found = path;
+        return 1;
+      },
+      &search);
+  std::error_code error;
+  return search.found.empty() ? "" : fs::weakly_canonical(search.found, error).string();
 }
 
 double measure_gemm_gflops() {

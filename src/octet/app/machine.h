@@ -1,21 +1,48 @@
-// What the operating system says of this machine.
+// What the operating system says of this machine. Empty values could not be read.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
+
+#include "octet/base/control_group.h"
 
 namespace octet::app {
 
-struct Machine {
-  std::string processor;     // as it calls itself
-  std::string simd;          // the widest instruction set that matters here: "AVX-512 with BF16", "AVX2", "NEON", ...
-  int cores = 0;             // that this process may use
-  std::int64_t memory_bytes = 0, memory_free_bytes = 0;  // the container's limit where there is one
-  std::int64_t disk_free_bytes = 0;                      // where the current directory lies
+// Room on a file system.
+struct Space {
+  std::int64_t total_bytes = 0, free_bytes = 0;
 };
-Machine describe_machine();
+
+struct Limit {
+  std::uint64_t soft = 0, hard = 0;
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+};
+
+struct Machine {
+  std::string processor;   // as it calls itself
+  std::string simd;        // the widest instruction set that matters here: "AVX-512 with BF16", "AVX2", "NEON", ...
+  int cores = 0;           // that the affinity mask allows
+  GroupCores group_cores;
+  HostMemory memory;
+  std::optional<Space> disk, shared_memory;  // the current folder, and /dev/shm
+  bool can_write_here = false;               // files in the current folder
+  std::optional<Limit> open_files, locked_bytes;
+  bool has_infiniband = false;
+  bool has_nvidia_device = false;   // /dev/nvidiactl
+  std::string nvidia_driver;        // version of the kernel's module; "" without one
+  std::string visible_gpus;         // CUDA_VISIBLE_DEVICES; "all" where it is not set
+};
+
+// `root` is the root of the file system for /proc, /sys and /dev; tests pass a made-up tree. Affinity, limits, environment and the
+// current folder are those of the process.
+Machine describe_machine(const std::filesystem::path& root = "/");
 
 // FP32 rate of the GEMM with this process's threads, best of half a second, in 1e9 FLOPs per second.
 double measure_gemm_gflops();
+
+// The file of a shared library that this program has loaded, by the beginning of its name ("libnccl.so"); "" when none is loaded.
+std::string loaded_library(const std::string& name);
 
 }  // namespace octet::app

@@ -1,9 +1,9 @@
 #include "octet/app/memory_fit.h"
 
-#include <fstream>
 #include <string>
 
 #include "octet/app/plan.h"
+#include "octet/base/control_group.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/plan/memory_table.h"
 #include "octet/telemetry/format.h"
@@ -16,11 +16,7 @@ namespace {
 // Bytes of memory the device of this rank can still give, or 0 where it does not say.
 std::size_t available_memory(DeviceKind device, const comm::RankEnvironment& where) {
   if (device == DeviceKind::cuda) return cuda_free_memory(train::gpu_of(where));
-  std::ifstream info("/proc/meminfo");
-  for (std::string key, rest; info >> key && std::getline(info, rest);) {
-    if (key == "MemAvailable:") return std::stoull(rest) * 1024;
-  }
-  return 0;
+  return static_cast<std::size_t>(host_memory().available_bytes.value_or(0));
 }
 
 [[noreturn]] void does_not_fit(const train::MemoryPlan& plan, const train::EngineOptions& options, DeviceKind device,

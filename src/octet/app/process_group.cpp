@@ -11,7 +11,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "octet/base/require.h"
+#include "octet/base/system_call.h"
 
 namespace octet::app {
 namespace {
@@ -41,8 +41,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& own) {
 // The ends of a pipe, above stdin, stdout and stderr even where this process was started without them.
 std::array<int, 2> make_pipe() {
   std::array<int, 2> low{}, ends{};
-  demand(::pipe2(low.data(), O_CLOEXEC) == 0, ExitCode::internal,
-         "cannot make a pipe for a rank's output: ", std::strerror(errno));
+  if (::pipe2(low.data(), O_CLOEXEC) != 0) fail_errno(ExitCode::internal, "cannot make a pipe for a rank's output");
   for (std::size_t i = 0; i < 2; ++i) {
     ends[i] = ::fcntl(low[i], F_DUPFD_CLOEXEC, 3);
     ::close(low[i]);
@@ -150,7 +149,7 @@ void ProcessGroup::wait() {
     timeout_ms = static_cast<int>(std::clamp(std::ceil(left.count()), 0.0, 1e9));
   }
   const int ready = ::poll(polled.data(), polled.size(), timeout_ms);
-  demand(ready >= 0 || errno == EINTR, ExitCode::internal, "cannot wait for the ranks: ", std::strerror(errno));
+  if (ready < 0 && errno != EINTR) fail_errno(ExitCode::internal, "cannot wait for the ranks");
 
   bool ended = false;
   for (const int signal : signals_.take()) {
@@ -158,7 +157,7 @@ void ProcessGroup::wait() {
       ended = true;
     } else {
       signal_all(signal);
-      asked_to_end_ = asked_to_end_ || signal == SIGTERM || signal == SIGINT;
+      asked_to_end_ = asked_to_end_ || signal == SIGTERM || signal == SIGINT || signal == SIGHUP;
     }
   }
   if (ready > 0) {

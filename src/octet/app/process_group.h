@@ -43,7 +43,7 @@ class ProcessGroup {
   // those who miss it. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to every rank. When a rank fails, the others
   // get SIGTERM, unless it failed for want of one of them, and SIGKILL after the grace.
   int run();
-  // Whether a SIGINT or SIGTERM was among what was passed on; the ranks may have come to their end all the same.
+  // Whether a SIGINT, SIGTERM or SIGHUP was among what was passed on; the ranks may have come to their end all the same.
   bool asked_to_end() const { return asked_to_end_; }
 
  private:
@@ -76,7 +76,7 @@ class ProcessGroup {
   std::vector<Rank> ranks_;
   std::vector<char> buffer_;
   std::optional<std::chrono::steady_clock::time_point> kill_at_;
-  bool asked_to_end_ = false;       // SIGTERM or SIGINT has been passed on
+  bool asked_to_end_ = false;       // SIGTERM, SIGINT or SIGHUP has been passed on
   bool killed_ = false;             // the grace is over
   int code_ = 0;                    // of the failure
   std::optional<End> misses_peer_;  // the first end, if it was for want of a peer

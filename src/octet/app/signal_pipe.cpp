@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "octet/base/bottom_line.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 
 namespace octet::app {
 namespace {
@@ -31,7 +31,7 @@ void on_signal(int signal) {
 
 SignalPipe::SignalPipe() {
   int ends[2];
-  demand(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0, ExitCode::internal, "cannot make a pipe: ", std::strerror(errno));
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) fail_errno(ExitCode::internal, "cannot make a pipe");
   read_ = ends[0];
   write_ = ends[1];
   pipe_end = write_;
@@ -43,7 +43,10 @@ SignalPipe::SignalPipe() {
   sigset_t ours;
   sigemptyset(&ours);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    ::sigaction(kSignals[i], &action, &before_[i]);
+    ::sigaction(kSignals[i], nullptr, &before_[i]);
+    // Under nohup the end of the terminal ends nothing.
+    if (kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN) continue;
+    ::sigaction(kSignals[i], &action, nullptr);
     sigaddset(&ours, kSignals[i]);
   }
   // Whoever started this process may have held them back; with SIGCHLD among them nobody would ever be seen to end.

@@ -8,8 +8,9 @@
 
 namespace octet::app {
 
-// While it lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGCHLD arrive here; one at a time in a process. A second SIGINT
-// ends the process at once with code 130: from the handler, because the process may be waiting in a write that nobody reads.
+// While it lives, SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup), SIGUSR1, SIGUSR2 and SIGCHLD arrive here; one at a
+// time in a process. A second SIGINT ends the process at once with code 130: from the handler, because the process may be waiting
+// in a write that nobody reads.
 class SignalPipe {
  public:
   static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};

@@ -7,4 +7,10 @@ namespace octet::app {
 // To be called before any file is opened. Throws Error{internal} when /dev/null cannot be opened.
 void hold_standard_streams();
 
+// For commands whose work matters more than what they print: from here on no write to stdout fails, and none ends the program, also
+// when its reader has gone (`| head`, a closed terminal). The first that is refused is said on stderr; the rest is discarded.
+void outlive_stdout();
+// Whether stdout refused anything for another reason than a reader that has gone, such as a full disk.
+bool lost_output();
+
 }  // namespace octet::app

@@ -5,6 +5,7 @@
 #include "octet/app/commands.h"
 #include "octet/app/memory_fit.h"
 #include "octet/app/progress.h"
+#include "octet/app/standard_streams.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
 #include "octet/comm/environment.h"
@@ -49,6 +50,7 @@ int run_train(const TrainArgs& args) {
     fmt::print("{}", train::print_config(config));
     return 0;
   }
+  if (!args.dry_run) outlive_stdout();
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
   train::check_config(config, where.size);
   const parallel::Mesh mesh = train::mesh_of(config, where.size);

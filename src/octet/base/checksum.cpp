@@ -10,8 +10,12 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <vector>
+
+#include "octet/base/file.h"
 
 namespace octet {
 
@@ -44,6 +48,17 @@ std::string RunningChecksum::hex() const {
   std::array<char, 17> text{};
   std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(value()));
   return text.data();
+}
+
+std::string checksum_of(const FileReader& file) {
+  RunningChecksum sum;
+  std::vector<std::byte> piece(std::min(file.size(), std::size_t{1} << 20));
+  for (std::size_t at = 0; at < file.size(); at += piece.size()) {
+    piece.resize(std::min(piece.size(), file.size() - at));
+    file.read_at(at, piece);
+    sum.update(piece);
+  }
+  return sum.hex();
 }
 
 }  // namespace octet

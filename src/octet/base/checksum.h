@@ -10,6 +10,8 @@
 
 namespace octet {
 
+class FileReader;
+
 std::uint64_t checksum(std::span<const std::byte> bytes);
 
 struct Checksum128 {
@@ -37,5 +39,8 @@ class RunningChecksum {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// RunningChecksum::hex() of a whole file, which is read in pieces: memory does not grow with it.
+std::string checksum_of(const FileReader& file);
 
 }  // namespace octet

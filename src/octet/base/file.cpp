@@ -11,20 +11,19 @@
 #include <tuple>
 #include <utility>
 
-#include "octet/base/require.h"
+#include "octet/base/bus_error.h"
+#include "octet/base/system_call.h"
 
 namespace octet {
 namespace {
 constexpr std::size_t kBufferBytes = 1 << 20;
-
-std::string reason() { return std::strerror(errno); }
 
 // Writes all bytes or throws.
 void write_all(int fd, const char* data, std::size_t size, const std::filesystem::path& path) {
   while (size > 0) {
     const ssize_t n = ::write(fd, data, size);
     if (n < 0 && errno == EINTR) continue;
-    demand(n > 0, ExitCode::internal, path.string(), ": cannot write: ", reason());
+    if (n <= 0) fail_errno(ExitCode::internal, path, "cannot write");
     data += n;
     size -= static_cast<std::size_t>(n);
   }
@@ -33,12 +32,15 @@ void write_all(int fd, const char* data, std::size_t size, const std::filesystem
 // Opens a regular file and returns its descriptor and size.
 std::pair<int, std::size_t> open_to_read(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  demand(fd >= 0, ExitCode::data, path.string(), ": ", reason());
+  if (fd < 0) {
+    const int error = errno;
+    fail(ExitCode::data, path.string(), ": ", std::strerror(error));
+  }
   struct stat info {};
-  const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-  if (!regular) {
+  const int error = ::fstat(fd, &info) == 0 ? 0 : errno;
+  if (error != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    fail(ExitCode::data, path.string(), ": not a regular file");
+    fail(ExitCode::data, path.string(), ": ", error != 0 ? std::strerror(error) : "not a regular file");
   }
   return {fd, static_cast<std::size_t>(info.st_size)};
 }
@@ -55,17 +57,20 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   size_ = size;
   if (size_ > 0) {
     void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    const std::string why = reason();
+    const int error = errno;
     ::close(fd);
-    demand(map != MAP_FAILED, ExitCode::data, path.string(), ": cannot map: ", why);
+    demand(map != MAP_FAILED, ExitCode::data, path.string(), ": cannot map: ", std::strerror(error));
     data_ = static_cast<const std::byte*>(map);
+    watch_mapping(data_, size_, path_);
   } else {
     ::close(fd);
   }
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (!data_) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -98,8 +103,14 @@ void FileReader::read_at(std::size_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
     const ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    demand(n >= 0, ExitCode::data, path_.string(), ": cannot read: ", reason());
-    demand(n > 0, ExitCode::data, path_.string(), ": ends at byte ", offset, " of ", size_);
+    if (n < 0) fail_errno(ExitCode::data, path_, "cannot read");
+    if (n == 0) {
+      struct stat now {};
+      if (::fstat(fd_, &now) != 0) fail_errno(ExitCode::data, path_, "cannot read");
+      const auto bytes = static_cast<std::size_t>(now.st_size);
+      fail(ExitCode::data, path_.string(), ": ends at byte ", bytes, " of ", size_,
+           bytes < size_ ? "; it has become shorter since it was opened" : "");
+    }
     offset += static_cast<std::size_t>(n);
     out = out.subspan(static_cast<std::size_t>(n));
   }
@@ -107,17 +118,18 @@ void FileReader::read_at(std::size_t offset, std::span<std::byte> out) const {
 
 FileWriter::FileWriter(const std::filesystem::path& path) : path_(path) {
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  demand(fd_ >= 0, ExitCode::internal, path.string(), ": cannot create: ", reason());
+  if (fd_ < 0) fail_errno(ExitCode::internal, path, "cannot create");
   buffer_.reserve(kBufferBytes);
 }
 
 FileWriter::FileWriter(const std::filesystem::path& path, std::size_t keep) : path_(path), position_(keep) {
   fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  demand(fd_ >= 0, ExitCode::internal, path.string(), ": cannot open: ", reason());
-  const bool cut = ::ftruncate(fd_, static_cast<off_t>(keep)) == 0 && ::lseek(fd_, 0, SEEK_END) >= 0;
-  const std::string why = cut ? "" : reason();
-  if (!cut) ::close(std::exchange(fd_, -1));
-  demand(cut, ExitCode::internal, path.string(), ": cannot cut: ", why);
+  if (fd_ < 0) fail_errno(ExitCode::internal, path, "cannot open");
+  if (::ftruncate(fd_, static_cast<off_t>(keep)) != 0 || ::lseek(fd_, 0, SEEK_END) < 0) {
+    const int error = errno;
+    ::close(std::exchange(fd_, -1));
+    fail(ExitCode::internal, path.string(), ": cannot cut: ", std::strerror(error));
+  }
   buffer_.reserve(kBufferBytes);
 }
 
@@ -142,7 +154,7 @@ void FileWriter::write_at(std::size_t offset, std::span<const std::byte> bytes) 
   while (size > 0) {
     const ssize_t n = ::pwrite(fd_, data, size, static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    demand(n > 0, ExitCode::internal, path_.string(), ": cannot write: ", reason());
+    if (n <= 0) fail_errno(ExitCode::internal, path_, "cannot write");
     data += n;
     offset += static_cast<std::size_t>(n);
     size -= static_cast<std::size_t>(n);
@@ -157,7 +169,7 @@ void FileWriter::truncate(std::size_t size) {
   } else {
     buffer_.clear();
     const bool cut = ::ftruncate(fd_, static_cast<off_t>(size)) == 0 && ::lseek(fd_, static_cast<off_t>(size), SEEK_SET) >= 0;
-    demand(cut, ExitCode::internal, path_.string(), ": cannot cut: ", reason());
+    if (!cut) fail_errno(ExitCode::internal, path_, "cannot cut");
   }
   position_ = size;
 }
@@ -169,14 +181,14 @@ void FileWriter::flush() {
 
 void FileWriter::finish() {
   flush();
-  demand(::fsync(fd_) == 0, ExitCode::internal, path_.string(), ": cannot flush to disk: ", reason());
-  demand(::close(std::exchange(fd_, -1)) == 0, ExitCode::internal, path_.string(), ": cannot close: ", reason());
+  if (::fsync(fd_) != 0) fail_errno(ExitCode::internal, path_, "cannot flush to disk");
+  if (::close(std::exchange(fd_, -1)) != 0) fail_errno(ExitCode::internal, path_, "cannot close");
 }
 
 FileLock::FileLock(const std::filesystem::path& path, std::string_view what) : path_(path) {
   for (;;) {
     fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    demand(fd_ >= 0, ExitCode::internal, path.string(), ": cannot create: ", reason());
+    if (fd_ < 0) fail_errno(ExitCode::internal, path, "cannot create");
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
       const int why = errno;
       ::close(std::exchange(fd_, -1));
@@ -214,20 +226,23 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
     FileWriter writer(temporary);
     writer.write(text);
     writer.finish();
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail_errno(ExitCode::internal, path, "cannot rename");
   } catch (...) {
     std::error_code ignored;
     std::filesystem::remove(temporary, ignored);
     throw;
   }
-  demand(::rename(temporary.c_str(), path.c_str()) == 0, ExitCode::internal, path.string(), ": cannot rename: ", reason());
   sync_directory(path.has_parent_path() ? path.parent_path() : ".");
 }
 
 void sync_directory(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;  // some file systems do not allow it; the rename itself is done
-  ::fsync(fd);
+  if (fd < 0) fail_errno(ExitCode::internal, path, "cannot open this folder to flush it to disk");
+  const int error = ::fsync(fd) == 0 ? 0 : errno;
   ::close(fd);
+  // File systems that cannot flush a folder say so in these words.
+  demand(error == 0 || error == EINVAL || error == ENOTSUP, ExitCode::internal, path.string(), ": cannot flush this folder to disk: ",
+         std::strerror(error));
 }
 
 }  // namespace octet

@@ -99,7 +99,8 @@ class FileLock {
 // it to `path`. Readers see either the old or the new content.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-// Calls fsync on a folder, so that a rename in it survives a power failure. Does nothing if the folder cannot be opened.
+// Calls fsync on a folder, so that a rename in it survives a power failure. Throws Error{internal} with path and reason if the folder
+// cannot be opened or the disk refuses.
 void sync_directory(const std::filesystem::path& path);
 
 }  // namespace octet

@@ -2,13 +2,11 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <system_error>
 
 #include "octet/base/file.h"
-#include "octet/base/require.h"
+#include "octet/base/system_call.h"
 
 namespace octet {
 
@@ -33,8 +31,7 @@ NewDirectory::~NewDirectory() {
 void NewDirectory::finish() {
   sync_directory(temporary_);
   // rename() replaces an empty folder but fails if the folder has files.
-  demand(std::rename(temporary_.c_str(), path_.c_str()) == 0, ExitCode::internal, path_.string(),
-         ": cannot rename: ", std::strerror(errno));
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno(ExitCode::internal, path_, "cannot rename");
   finished_ = true;
   sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
 }

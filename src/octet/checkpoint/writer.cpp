@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <optional>
 #include <random>
@@ -16,7 +14,7 @@
 #include "octet/base/checksum.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
-#include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/checkpoint/safetensors.h"
 #include "octet/checkpoint/steps.h"
 
@@ -103,24 +101,33 @@ void write_slices(const fs::path& folder, int rank, Part& part, const Source& so
   file.finish();
 }
 
-// Gives `from` the name `to`; what stood there is gone afterwards.
+void rename_directory(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_errno(ExitCode::internal, to, "cannot rename");
+}
+
+// Gives `from` the name `to`, for good. What stood there goes once the disk has the new name; if the disk refuses, it stays.
 void replace_directory(const fs::path& from, const fs::path& to) {
-  const auto check = [&](int result) {
-    demand(result == 0, ExitCode::internal, to.string(), ": cannot rename: ", std::strerror(errno));
-  };
   std::error_code ignored;
   if (!fs::exists(to, ignored)) {
-    check(::rename(from.c_str(), to.c_str()));
-    return;
+    rename_directory(from, to);
+    return sync_directory(to.parent_path());
   }
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+  const auto exchange = [&] { return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0; };
+  if (exchange()) {
+    try {
+      sync_directory(to.parent_path());
+    } catch (...) {
+      exchange();
+      throw;
+    }
     fs::remove_all(from, ignored);
     return;
   }
   // A file system without exchange: a kill between the renames loses this step, and the one before it is used.
   const fs::path away = fs::path(from).concat(kReplaced);
-  check(::rename(to.c_str(), away.c_str()));
-  check(::rename(from.c_str(), to.c_str()));
+  rename_directory(to, away);
+  rename_directory(from, to);
+  sync_directory(to.parent_path());
   fs::remove_all(away, ignored);
 }
 
@@ -131,8 +138,8 @@ class UnfinishedFolder {
   explicit UnfinishedFolder(const fs::path& step_directory)
       : path_(unfinished_name(step_directory).concat(concat(".", std::random_device()()))) {
     std::error_code error;
-    demand(fs::create_directories(path_, error) && !error, ExitCode::internal, path_.string(),
-           ": cannot create: ", error.message());
+    const bool created = fs::create_directories(path_, error);
+    demand(created, ExitCode::internal, path_.string(), ": cannot create: ", error ? error.message() : "exists already");
   }
   ~UnfinishedFolder() {
     std::error_code ignored;
@@ -189,7 +196,6 @@ std::string lead(const WriterOptions& options, Save& save, const Source& source)
     }
     write_file_atomically(folder->path() / kManifestName, to_json(merge_manifests(std::move(parts))));
     replace_directory(folder->path(), final_path);
-    sync_directory(options.root);
     prune(options, save.step);
   });
   return failure;
@@ -240,11 +246,12 @@ Writer::~Writer() {
   }
 }
 
-void Writer::save(std::int64_t step, Queue& queue, std::span<const Entry> entries, const nlohmann::json& meta) {
+void Writer::save(std::int64_t step, Queue& queue, std::span<const Entry> entries, const nlohmann::json& meta,
+                  const std::string& failure) {
   require(step >= 0 && meta.is_object(), "checkpoint: step ", step, ", meta must be an object");
   wait();
   if (queue.kind() == DeviceKind::meta) return;
-  Save save = {.key = concat("save ", saves_++), .step = step};
+  Save save = {.key = concat("save ", saves_++), .step = step, .part = {}, .failure = failure};
   // A failure here, too, is one of all ranks, which are about to wait for this one.
   attempt(save.failure, [&] {
     save.part = describe(options_.ranks.rank, step, entries, meta);

@@ -64,11 +64,13 @@ class Writer {
   // Waits for the save before and throws its failure, if any, instead of saving: call again to save. When it returns the
   // entries may change. Failures (a full disk, slices that do not cover) throw Error{internal}, one line: here with
   // WriteMode::now, otherwise from the next save or wait; nothing of a failed checkpoint stays behind, the older ones stay, and
-  // training may go on. A failure of one rank is told on every rank, with its number. When a rank is lost the error is the
+  // training may go on. Only a complete checkpoint whose folder cannot be flushed to the disk fails and stays: a power cut may
+  // take it. A failure of one rank is told on every rank, with its number. When a rank is lost the error is the
   // store's, Error{peer}, and what lies half-written may be left to the constructor of the next run.
   // `entries` are the slices that this rank holds, perhaps none. `meta` must be an object; rank 0's is kept. On the meta device
-  // nothing happens.
-  void save(std::int64_t step, Queue& queue, std::span<const Entry> entries, const nlohmann::json& meta);
+  // nothing happens. `failure`: what has failed on this rank already; the save then fails with it on all ranks.
+  void save(std::int64_t step, Queue& queue, std::span<const Entry> entries, const nlohmann::json& meta,
+            const std::string& failure = "");
   // Returns when the last save of all ranks is on the disk, or throws its failure, once.
   void wait();
 

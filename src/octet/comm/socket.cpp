@@ -18,7 +18,7 @@
 #include <thread>
 #include <utility>
 
-#include "octet/base/require.h"
+#include "octet/base/system_call.h"
 
 namespace octet::comm {
 namespace {
@@ -42,8 +42,7 @@ bool is_loopback(const std::string& host) { return host == "localhost" || host =
 sockaddr_storage address_of(const Descriptor& socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
-  require(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0,
-          "getsockname: ", std::strerror(errno));
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) fail_errno(ExitCode::internal, "getsockname");
   return address;
 }
 
@@ -111,7 +110,7 @@ void Descriptor::close() {
 }
 
 Wakeup::Wakeup() : event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  demand(event_.open(), ExitCode::internal, "cannot make an eventfd: ", std::strerror(errno));
+  if (!event_.open()) fail_errno(ExitCode::internal, "cannot make an eventfd");
 }
 
 void Wakeup::poke() const { ::eventfd_write(event_.get(), 1); }

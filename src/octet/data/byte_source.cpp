@@ -8,10 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <vector>
 
-#include "octet/base/require.h"
+#include "octet/base/system_call.h"
 
 namespace octet::data {
 namespace fs = std::filesystem;
@@ -21,7 +20,7 @@ class File final : public ByteSource {
  public:
   explicit File(const fs::path& path, const std::atomic<bool>* stop = nullptr) : stop_(stop) {
     fd_ = path == "-" ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    demand(fd_ >= 0, ExitCode::data, "cannot open: ", std::strerror(errno));
+    if (fd_ < 0) fail_errno(ExitCode::data, "cannot open");
   }
   ~File() override { ::close(fd_); }
   File(const File&) = delete;
@@ -33,7 +32,7 @@ class File final : public ByteSource {
       wait();
       const ssize_t n = ::read(fd_, to + got, size - got);
       if (n < 0 && errno == EINTR) continue;
-      demand(n >= 0, ExitCode::data, "cannot read: ", std::strerror(errno));
+      if (n < 0) fail_errno(ExitCode::data, "cannot read");
       if (n == 0) break;
       got += static_cast<std::size_t>(n);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "octet/base/checksum.h"
 #include "octet/base/json.h"
@@ -125,7 +126,7 @@ Corpus::Corpus(const std::filesystem::path& prefix)
     : paths_(prefix),
       idx_(open_index(paths_)),
       bin_(paths_.bin),
-      index_(idx_.bytes(), bin_.bytes().size(), paths_.idx.string(), paths_.bin.string()),
+      index_(idx_.bytes(), bin_.size(), paths_.idx.string(), paths_.bin.string()),
       info_(open_info(paths_)) {
   if (!info_) return;
   const auto check = [&](const char* what, auto said, auto found) {
@@ -142,7 +143,10 @@ void Corpus::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t 
   const auto count = static_cast<std::int64_t>(out.size());
   require(first >= 0 && count <= tokens() && first <= tokens() - count, "corpus: tokens ", first, " to ", first + count, " of ",
           tokens());
-  const std::byte* from = bin_.bytes().data() + first * token_type_bytes(type());
+  const auto width = static_cast<std::size_t>(token_type_bytes(type()));
+  std::vector<std::byte> packed(out.size() * width);
+  bin_.read_at(static_cast<std::size_t>(first) * width, packed);
+  const std::byte* const from = packed.data();
   switch (type()) {
     case TokenType::u8:
       widen<std::uint8_t>(from, out);
@@ -170,7 +174,7 @@ void Corpus::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t 
   const auto wrong = std::find_if(out.begin(), out.end(), [&](std::int32_t token) { return token < 0 || token >= vocab_size; });
   const std::int64_t position = first + (wrong - out.begin());
   std::int64_t value = *wrong;
-  if (type() == TokenType::i64) std::memcpy(&value, bin_.bytes().data() + position * 8, 8);
+  if (type() == TokenType::i64) std::memcpy(&value, from + (position - first) * 8, 8);
   fail(ExitCode::data, paths_.bin.string(), ": token ", value, " at position ", position, " (document ", document_at(position),
        ") is outside the vocabulary of ", vocab_size);
 }
@@ -201,14 +205,14 @@ bool Corpus::verify_once() const {
 
 bool Corpus::verify() const {
   if (!info_) return false;
-  const auto check = [&](const MappedFile& file, const std::string& expected) {
-    RunningChecksum sum;
-    sum.update(file.bytes());
-    demand(sum.hex() == expected, ExitCode::data, file.path().string(), ": damaged: its XXH3 is ", sum.hex(), ", but ",
-           paths_.json.string(), " says ", expected);
+  const auto check = [&](const std::filesystem::path& path, const std::string& sum, const std::string& expected) {
+    demand(sum == expected, ExitCode::data, path.string(), ": damaged: its XXH3 is ", sum, ", but ", paths_.json.string(), " says ",
+           expected);
   };
-  check(bin_, info_->bin_xxh3);
-  check(idx_, info_->idx_xxh3);
+  check(paths_.bin, checksum_of(bin_), info_->bin_xxh3);
+  RunningChecksum idx;
+  idx.update(idx_.bytes());
+  check(paths_.idx, idx.hex(), info_->idx_xxh3);
   return true;
 }
 

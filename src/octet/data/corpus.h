@@ -41,7 +41,8 @@ struct CorpusPaths {
   std::filesystem::path prefix, bin, idx, json, checked;
 };
 
-// Read-only and mapped; every function may be called from many threads at once.
+// Read-only. The index is mapped; tokens are read from the file, so that a .bin that is cut short meanwhile is an error and not zeros.
+// Every function may be called from many threads at once.
 class Corpus {
  public:
   // Checks the whole index against the size of the .bin, and the counts and the token type of PREFIX.json against the index. Does
@@ -54,7 +55,7 @@ class Corpus {
   std::int64_t tokens() const { return index_.tokens(); }
   std::int64_t documents() const { return index_.documents(); }
   std::int64_t sequences() const { return index_.sequences(); }
-  std::int64_t bin_bytes() const { return static_cast<std::int64_t>(bin_.bytes().size()); }
+  std::int64_t bin_bytes() const { return static_cast<std::int64_t>(bin_.size()); }
 
   // Number of the first token of document d, for d in [0, documents()]. document_start(documents()) is tokens().
   std::int64_t document_start(std::int64_t d) const { return index_.document_start(d); }
@@ -62,7 +63,7 @@ class Corpus {
   std::int64_t document_at(std::int64_t t) const { return index_.document_at(t); }
 
   // Tokens [first, first + out.size()). Throws Error{data} with token, position and file for a token outside
-  // [0, vocab_size).
+  // [0, vocab_size), and where the .bin has become shorter.
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab_size) const;
 
   // Reads both files whole and compares their checksums with PREFIX.json. Returns false if there is no PREFIX.json. Throws
@@ -74,7 +75,8 @@ class Corpus {
 
  private:
   CorpusPaths paths_;
-  MappedFile idx_, bin_;
+  MappedFile idx_;
+  FileReader bin_;
   CorpusIndex index_;
   std::optional<CorpusInfo> info_;
 };

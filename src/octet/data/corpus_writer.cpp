@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <fstream>
 
-#include "octet/base/require.h"
+#include "octet/base/system_call.h"
 
 namespace octet::data {
 namespace fs = std::filesystem;
@@ -18,7 +17,7 @@ std::span<const std::byte> bytes_of(const T& value) {
 }
 
 void rename_file(const fs::path& from, const fs::path& to) {
-  demand(::rename(from.c_str(), to.c_str()) == 0, ExitCode::internal, to.string(), ": cannot rename: ", std::strerror(errno));
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_errno(ExitCode::internal, to, "cannot rename");
 }
 
 // Maps a part file. Returns nothing if the file is missing or has fewer than `bytes` bytes.
@@ -27,18 +26,6 @@ std::optional<MappedFile> open_part(const fs::path& path, std::int64_t bytes) {
   const auto size = fs::file_size(path, error);
   if (error || size < static_cast<std::uintmax_t>(bytes)) return std::nullopt;
   return MappedFile(path);
-}
-
-// In pieces: an index has 20 bytes a document, and memory must not grow with these.
-std::string sum_of(const FileReader& file) {
-  RunningChecksum sum;
-  std::vector<std::byte> piece(std::min(file.size(), std::size_t{1} << 20));
-  for (std::size_t at = 0; at < file.size(); at += piece.size()) {
-    piece.resize(std::min(piece.size(), file.size() - at));
-    file.read_at(at, piece);
-    sum.update(piece);
-  }
-  return sum.hex();
 }
 
 }  // namespace
@@ -265,7 +252,7 @@ CorpusInfo CorpusWriter::finish() {
   idx_->finish();
   seen_.reset();
   info_.bin_xxh3 = bin_sum_.hex();
-  info_.idx_xxh3 = sum_of(FileReader(parts_.idx()));
+  info_.idx_xxh3 = checksum_of(FileReader(parts_.idx()));
   const CorpusPaths& finals = parts_.finals();
   // Deletes the index of an earlier corpus first, so that an old index never stands beside a new .bin.
   for (const fs::path& path : {finals.json, finals.idx}) {

@@ -8,13 +8,13 @@
 #include <cstring>
 #include <utility>
 
-#include "octet/base/require.h"
+#include "octet/base/system_call.h"
 
 namespace octet::telemetry {
 
 AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  demand(fd_ >= 0, ExitCode::internal, path_.string(), ": cannot open: ", std::strerror(errno));
+  if (fd_ < 0) fail_errno(ExitCode::internal, path_, "cannot open");
 }
 
 AppendFile::~AppendFile() {
@@ -31,7 +31,7 @@ AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
 
 void AppendFile::append(std::string_view bytes) {
   struct stat before {};
-  demand(::fstat(fd_, &before) == 0, ExitCode::internal, path_.string(), ": ", std::strerror(errno));
+  if (::fstat(fd_, &before) != 0) fail_errno(ExitCode::internal, path_, "cannot ask for its size");
   std::size_t written = 0;
   while (written < bytes.size()) {
     const ssize_t n = ::write(fd_, bytes.data() + written, bytes.size() - written);
@@ -49,7 +49,7 @@ void AppendFile::append(std::string_view bytes) {
 void AppendFile::sync() {
   // A pipe or a device such as /dev/null does not support fsync and does not need it.
   const bool synced = ::fsync(fd_) == 0 || errno == EINVAL || errno == ENOTSUP;
-  demand(synced, ExitCode::internal, path_.string(), ": cannot sync: ", std::strerror(errno));
+  if (!synced) fail_errno(ExitCode::internal, path_, "cannot sync");
 }
 
 }  // namespace octet::telemetry

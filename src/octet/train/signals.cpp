@@ -22,31 +22,42 @@ void on_signal(int signal) {
   stop_signal = signal;
 }
 
-void install(void (*handler)(int)) {
+void install(void (*handler)(int), bool hang_up) {
   struct sigaction action {};
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
+  if (hang_up) sigaction(SIGHUP, &action, nullptr);
+}
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals() : hang_up_(!is_ignored(SIGHUP)) {
   stop_signal = 0;
   interrupted = 0;
-  install(on_signal);
+  install(on_signal, hang_up_);
 }
 
 // During an exception the process is about to end with words and a code of its own, which the SIGTERM of a launcher that has seen
 // another rank fail must not take away.
 StopSignals::~StopSignals() {
-  if (std::uncaught_exceptions() == 0) install(SIG_DFL);
+  if (std::uncaught_exceptions() == 0) install(SIG_DFL, hang_up_);
 }
 
 const char* StopSignals::requested() {
-  return stop_signal == SIGTERM ? "SIGTERM" : stop_signal == SIGINT ? "SIGINT" : nullptr;
+  switch (stop_signal) {
+    case SIGTERM: return "SIGTERM";
+    case SIGHUP: return "SIGHUP";
+    case SIGINT: return "SIGINT";
+    default: return nullptr;
+  }
 }
 
 }  // namespace octet::train

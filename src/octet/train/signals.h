@@ -1,4 +1,5 @@
-// SIGTERM and the first SIGINT ask for a checkpoint and an end; the second SIGINT ends the process at once.
+// SIGTERM, SIGHUP and the first SIGINT ask for a checkpoint and an end; the second SIGINT ends the process at once. A SIGHUP that was
+// ignored before, as under nohup, stays ignored.
 #pragma once
 
 namespace octet::train {
@@ -13,6 +14,9 @@ class StopSignals {
 
   // The name of the signal that asked to stop, or null.
   static const char* requested();
+
+ private:
+  bool hang_up_;  // SIGHUP is handled
 };
 
 }  // namespace octet::train

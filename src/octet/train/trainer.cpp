@@ -156,11 +156,17 @@ nlohmann::json Trainer::meta() const {
 
 void Trainer::save() {
   if (saved_step_ == step_) return;
-  recorder_->sync();
+  // A checkpoint must not be ahead of its metrics. Only rank 0 has these, and the others are about to save with it.
+  std::string failure;
+  try {
+    recorder_->sync();
+  } catch (const Error& error) {
+    failure = error.what();
+  }
   engine_->settle_scales();
   models::Decoder& model = engine_->model();
   writer_->save(step_, engine_->queue(),
-                written_entries(model.parameters(), model.scales(), engine_->optimizer(), world_.groups()), meta());
+                written_entries(model.parameters(), model.scales(), engine_->optimizer(), world_.groups()), meta(), failure);
   saved_step_ = step_;
 }
 

@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
-#include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/data/text.h"
 
 namespace octet::data {
@@ -66,8 +64,7 @@ const OctetParquetPlugin& parquet_plugin() {
 
 ParquetFile::ParquetFile(const fs::path& path, const std::string& column)
     : name_(path.string()), column_(column), plugin_(parquet_plugin()), file_(nullptr, plugin_.close) {
-  const bool readable = ::access(path.c_str(), R_OK) == 0;
-  demand(readable, ExitCode::data, name_, ": cannot open: ", std::strerror(errno));
+  if (::access(path.c_str(), R_OK) != 0) fail_errno(ExitCode::data, path, "cannot open");
   Message message{};
   file_.reset(plugin_.open(path.c_str(), column.c_str(), message.data(), message.size()));
   demand(file_ != nullptr, ExitCode::data, name_, ": cannot read this Parquet: ", reason(message));

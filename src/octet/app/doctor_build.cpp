@@ -1,0 +1,33 @@
+#include <filesystem>
+
+#include "octet/app/doctor.h"
+#include "octet/device/cpu/instruction_set.h"
+#include "octet/train/version.h"
+
+namespace octet::app {
+namespace {
+
+// g++ gives its number alone.
+std::string compiler() {
+  const std::string version = __VERSION__;
+  return version[0] >= '0' && version[0] <= '9' ? "g++ " + version : version;
+}
+
+}  // namespace
+
+std::vector<Fact> build_facts() {
+  // Set by src/octet/CMakeLists.txt for this file.
+  const std::string march = OCTET_BUILD_MARCH, name = OCTET_BUILD_NAME;
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  const std::string build =
+      name + ", " + compiler() + (march.empty() ? "" : ", -march=" + march) + ", " + instruction_set_of_build();
+  return {{.name = "octet", .label = "octet", .value = train::kVersion, .text = train::kVersion},
+          {.name = "build.name", .label = "build", .value = name, .text = build},
+          {.name = "build.compiler", .value = compiler()},
+          {.name = "build.march", .value = march},
+          {.name = "build.simd", .value = instruction_set_of_build()},
+          {.name = "build.program", .label = "program", .value = program, .text = error ? "not known" : program}};
+}
+
+}  // namespace octet::app

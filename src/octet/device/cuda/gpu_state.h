@@ -1,0 +1,39 @@
+// What `octet doctor` asks about the GPUs of this machine. Nothing here throws: a GPU that cannot be used is described, too.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octet {
+
+struct GpuState {
+  std::string name, bus_id;
+  int compute_capability = 0;  // 90 for Hopper
+  bool has_code = false;       // this program has kernels for it
+  std::string error;           // CUDA's words where the GPU cannot be used; "" when it can
+  std::size_t memory_bytes = 0, memory_free_bytes = 0;
+  std::optional<bool> multicast;  // NVLink multicast, as the driver says
+
+  // From NVML, the driver's library for management; empty where it does not say.
+  std::optional<double> power_cap_w, power_default_w;
+  std::optional<int> clock_mhz, clock_max_mhz;  // of the multiprocessors, now and at most
+  std::optional<std::string> slowed_by;         // why the clock is held down: "heat", "the power supply" or ""
+  std::optional<int> nvlinks, nvlinks_active;
+};
+
+struct CudaState {
+  int driver_cuda = 0;   // the newest CUDA that the driver serves: 13000 for 13.0; 0 without a driver
+  int runtime_cuda = 0;  // the CUDA of this program
+  std::string driver;    // version of the driver, by NVML
+  std::string nvml_error;  // why NVML says nothing; "" when it does
+  std::string error;       // CUDA's words when it finds no GPU
+  std::vector<int> architectures;  // that this program has code for: 90
+  std::vector<GpuState> gpus;      // those that CUDA shows
+};
+
+// Makes a context on every GPU. Empty where this build has no CUDA backend.
+CudaState cuda_state();
+
+}  // namespace octet

@@ -1,0 +1,78 @@
+// Runs whose output nobody reads any more, and whose corpus is cut short below them.
+#include <csignal>
+
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Runs the program with its stdout in a pipe whose reader has gone before. The code is the program's, not the pipe's.
+ProgramResult run_unread(const TinyRun& run, const std::string& command) {
+  fs::remove(run / "gone");
+  ProgramResult result =
+      run.run(command + "; echo $? >code; } | { exec <&-; touch gone; }", "{ until [ -e gone ]; do sleep 0.01; done;");
+  result.code = std::stoi(read_file(run / "code"));
+  return result;
+}
+
+TEST(Console, ARunOutlivesItsReader) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=40 --run.output_dir=reference").code, 0);
+  for (const std::string command : {"train run.toml --training.steps=40", "launch -n 1 -- train run.toml --training.steps=40"}) {
+    SCOPED_TRACE(command);
+    fs::remove_all(run / "out");
+    const ProgramResult result = run_unread(run, command);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
+    const std::string words = "warning: cannot write to stdout: Broken pipe; octet goes on without it\n";
+    const bool own_stdout = command.rfind("train", 0) == 0;  // a rank's goes to the launcher
+    EXPECT_EQ(result.err.find(words) != std::string::npos, own_stdout) << result.err;
+    EXPECT_EQ(result.err.find(words), result.err.rfind(words)) << result.err;
+  }
+}
+
+TEST(Console, AComparisonOutlivesItsReader) {
+  const TinyRun run;
+  const ProgramResult result =
+      run_unread(run, "compare run.toml --training.steps=3 --recipes bf16,fp8_delayed --output compared");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(fs::exists(run / "compared/report.html"));
+}
+
+// The run goes on, and what could not be written is a failure in the end.
+TEST(Console, AFullDiskUnderTheLogIsToldInTheEnd) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  const TinyRun run;
+  const ProgramResult result = run.train("--training.steps=5 >/dev/full");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_NE(result.err.find("warning: cannot write to stdout: No space left on device; octet goes on without it\n"),
+            std::string::npos)
+      << result.err;
+  EXPECT_NE(result.err.find("\noctet: cannot write to stdout\n"), std::string::npos) << result.err;
+  EXPECT_EQ(metrics_of(run / "out").size(), 5u);
+  EXPECT_TRUE(fs::exists(run / "out/model"));
+}
+
+// A command that prints an answer still ends with its reader, as everybody's do.
+TEST(Console, AnAnswerEndsWithItsReader) {
+  const TinyRun run;
+  EXPECT_EQ(run_unread(run, "train run.toml --print-config").code, 128 + SIGPIPE);
+}
+
+TEST(CutCorpus, EndsARunInWords) {
+  for (const auto& [file, words] : {std::pair<std::string, std::string>{"corpus.bin", "corpus.bin: ends at byte 0 of "},
+                                    {"corpus.idx", "corpus.idx: cannot be read: it has become shorter since it was opened"}}) {
+    SCOPED_TRACE(file);
+    const TinyRun run;
+    Process process("train run.toml --training.steps=100000", run.path());
+    ASSERT_TRUE(process.read_to_step(2));
+    fs::resize_file(run / file, 0);
+    const ProgramResult result = process.wait();
+    EXPECT_TRUE(refused(result, 76, words, "it has become shorter since it was opened"));
+  }
+}
+
+}  // namespace
+}  // namespace octet::testing

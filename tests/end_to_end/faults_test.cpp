@@ -1,0 +1,141 @@
+// Disks that refuse: what is said about it, and what is still there afterwards.
+#include "support/faults.h"
+
+#include "octet/checkpoint/steps.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kShortRun = "train run.toml --training.steps=8 --checkpoint.interval=2 --checkpoint.keep_latest_k=1 ";
+
+std::vector<std::int64_t> steps_in(const fs::path& run) {
+  std::vector<std::int64_t> steps;
+  for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(run / "checkpoints")) steps.push_back(found.step);
+  return steps;
+}
+
+// The faults did happen, and the run says so in these words.
+::testing::AssertionResult told(const TinyRun& run, const ProgramResult& result, const std::string& fault,
+                                const std::string& words) {
+  const fs::path log = run / "faults.log";
+  const std::string happened = fs::exists(log) ? read_file(log) : "";
+  if (happened.find(fault) == std::string::npos)
+    return ::testing::AssertionFailure() << "no fault " << fault << ", but:\n" << happened;
+  if (result.err.find(words) == std::string::npos)
+    return ::testing::AssertionFailure() << "lacks \"" << words << "\":\n" << result.err;
+  return ::testing::AssertionSuccess();
+}
+
+// The folder is flushed once before the first step and once in each save. The checkpoint of step 2 is the last that is surely on
+// the disk, so that no later save may delete it.
+TEST_F(Faults, AFolderThatIsNotFlushedFailsTheSaveAndPrunesNothing) {
+  const TinyRun run;
+  ASSERT_EQ(run.run(kShortRun + "--run.output_dir=reference").code, 0);
+  EXPECT_EQ(steps_in(run / "reference"), std::vector<std::int64_t>({8}));
+
+  const ProgramResult result = run.run(kShortRun, failing("fsync */out/checkpoints 3+ EIO"));
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_TRUE(told(run, result, "fsync ", "out/checkpoints: cannot flush this folder to disk: Input/output error"));
+  EXPECT_NE(result.err.find("the checkpoint of step 4 is not saved"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("training goes on with the older ones"), std::string::npos) << result.err;
+  EXPECT_EQ(steps_in(run / "out").back(), 2);
+
+  // With a disk that works again the run ends as if nothing had happened, and prunes.
+  const ProgramResult later = run.run(kShortRun + "--resume out/checkpoints/step-00000002");
+  EXPECT_EQ(later.code, 0) << later.err;
+  EXPECT_EQ(steps_in(run / "out"), std::vector<std::int64_t>({8}));
+  EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
+}
+
+// One failure in the first save: the run says why, and goes on to an end with the newest checkpoint.
+TEST_F(Faults, AFailedSaveTellsTheReasonOfTheDisk) {
+  const TinyRun run;
+  struct Case {
+    std::string rule, words;
+  };
+  for (const auto& [rule, words] : std::vector<Case>{
+           {"fsync *rank-00000.safetensors* 1 EIO", "cannot flush to disk: Input/output error"},
+           {"close *rank-00000.safetensors* 1 EDQUOT", "cannot close: Disk quota exceeded"},
+           {"write *rank-00000.safetensors* 1 ENOSPC", "cannot write: No space left on device"},
+           {"fsync *manifest.json* 1 EIO", "cannot flush to disk: Input/output error"},
+           {"close *manifest.json* 1 EIO", "cannot close: Input/output error"},
+           {"rename *manifest.json 1 EIO", "cannot rename: Input/output error"},
+           {"rename *step-00000002 1 EIO", "cannot rename: Input/output error"},
+           {"fsync *metrics.jsonl 1 EIO", "cannot sync: Input/output error"},
+           {"fsync *step-00000002.tmp-* 2 EIO", "cannot flush this folder to disk: Input/output error"},
+       }) {
+    SCOPED_TRACE(rule);
+    fs::remove_all(run / "out");
+    fs::remove(run / "faults.log");
+    const ProgramResult result = run.run(kShortRun, failing(rule));
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(told(run, result, rule.substr(0, rule.find(' ')) + " /", words));
+    EXPECT_NE(result.err.find("the checkpoint of step 2 is not saved"), std::string::npos) << result.err;
+    EXPECT_EQ(steps_in(run / "out"), std::vector<std::int64_t>({8}));
+  }
+}
+
+// What fails on rank 0 alone is the failure of all: no rank waits for a save that is not coming.
+TEST_F(Faults, RanksFailASaveTogether) {
+  const TinyRun run;
+  const ProgramResult result =
+      run.run("launch -n 2 -- " + kShortRun + "--parallel.shard=2", failing("fsync *metrics.jsonl 1 EIO"));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(told(run, result, "fsync ", "the checkpoint of step 2 is not saved: "));
+  EXPECT_EQ(steps_in(run / "out"), std::vector<std::int64_t>({8}));
+}
+
+TEST_F(Faults, CommandsTellTheReasonOfTheSystem) {
+  const TinyRun run;
+  ASSERT_EQ(run.run(kShortRun).code, 0);
+  write_text(run / "text.txt", "Some words.");
+  const std::string prepare = "data prepare --input text.txt --output new/corpus", convert = "convert import --input out/model --output new/model",
+                    launch = "launch -n 2 -- --version";
+  struct Case {
+    std::string command, rule, words;
+  };
+  for (const auto& [command, rule, words] : std::vector<Case>{
+           {prepare, "fsync *corpus.bin* 1 EIO", "cannot flush to disk: Input/output error"},
+           {prepare, "close *corpus.idx.* 1 EIO", "cannot close: Input/output error"},
+           {prepare, "rename *corpus.bin 1 EROFS", "new/corpus.bin: cannot rename: Read-only file system"},
+           {prepare, "fsync */new 1 EIO", "new: cannot flush this folder to disk: Input/output error"},
+           {convert, "rename *new/model 1 EIO", "new/model: cannot rename: Input/output error"},
+           {launch, "pipe pipe 1 EMFILE", "cannot make a pipe: Too many open files"},
+           {launch, "pipe pipe 2 ENFILE", "cannot make a pipe for a rank's output: Too many open files in system"},
+       }) {
+    SCOPED_TRACE(command + ": " + rule);
+    fs::remove_all(run / "new");
+    fs::remove(run / "faults.log");
+    const ProgramResult result = run.run(command, failing(rule));
+    EXPECT_EQ(result.code, 1) << result.err;
+    EXPECT_TRUE(told(run, result, rule.substr(0, rule.find(' ')) + " ", words));
+  }
+}
+
+// The rules themselves.
+TEST_F(Faults, AWrongRuleIsRefused) {
+  for (const char* rule :
+       {"reed * 1 EIO", "read * 0 EIO", "read * 3-2 EIO", "read * 1 EWRONG", "read * 1", "read * 1 EIO until x"}) {
+    const ProgramResult result = run_program("--version", ".", failing(rule, "unused"));
+    EXPECT_EQ(result.code, 99) << rule;
+    EXPECT_NE(result.err.find(rule), std::string::npos) << result.err;
+  }
+}
+
+TEST_F(Faults, ARuleCountsWhileItsFileExists) {
+  const TinyRun run;
+  write_text(run / "rules", "read */text.txt 2 EIO while on\n\n");
+  write_text(run / "text.txt", "Some words.");
+  const std::string prepare = "data prepare --input text.txt --output corpus", how = failing("@rules");
+  EXPECT_EQ(run.run(prepare, how).code, 0);
+  write_text(run / "on", "");
+  const ProgramResult result = run.run(prepare, how);
+  EXPECT_EQ(result.code, 76) << result.err;
+  EXPECT_TRUE(told(run, result, "read ", "text.txt: cannot read: Input/output error"));
+}
+
+}  // namespace
+}  // namespace octet::testing
