@@ -24,6 +24,7 @@ TEST(StepMeter, MeansOverTheInterval) {
     meter.add_data_time(0.25);
     meter.add_step(800, 8);
   }
+  EXPECT_DOUBLE_EQ(meter.interval().tokens_per_s, 400) << "a look begins no new interval";
   const auto interval = meter.take();
   EXPECT_EQ(interval.steps, 5);
   EXPECT_DOUBLE_EQ(interval.step_time_s, 2);

@@ -113,12 +113,13 @@ int run_compare(const CompareArgs& args) {
   std::vector<report::Run> runs;
   ExitCode result = ExitCode::done;  // of the whole: a run that found no finite step is a row like the others
   for (const RecipeRun& plan : plans) {
-    const auto progress = std::make_shared<Progress>(plan.label, plan.config.training.steps);
+    Progress progress(plan.label, plan.config.training.steps);
     train::Trainer trainer({.config = plan.config,
                             .resume = "none",
                             .label = plan.label,
                             .repeat_of = plan.repeat_of,
-                            .console = [progress](std::string_view line) { (*progress)(line); }});
+                            .console = [&](std::string_view line) { progress.line(line); },
+                            .progress = [&](const train::StepProgress& at) { progress.step(at); }});
     ExitCode code = ExitCode::done;
     try {
       code = trainer.run();
@@ -127,7 +128,7 @@ int run_compare(const CompareArgs& args) {
       result = error.code();
       log_warning(concat(plan.label, ": ", error.what()));
     }
-    progress->end();
+    progress.end();
     if (code != ExitCode::done) return static_cast<int>(code);
     runs.push_back(report::read_run(plan.config.run.output_dir));
   }

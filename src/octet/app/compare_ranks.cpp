@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "octet/app/compare.h"
 #include "octet/app/local_ranks.h"
 #include "octet/app/progress.h"
+#include "octet/base/bottom_line.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/checkpoint/reader.h"
@@ -96,15 +96,16 @@ int run(const CompareArgs& args, const RanksRun& plan) {
   ProcessGroupOptions options = local_ranks(plan.ranks, command_of(args, plan));
   options.output = [&](int rank, Stream stream, std::string_view line) {
     if (stream == Stream::err) {
-      progress.clear();
+      const AboveBottomLine above;
       fmt::print(stderr, "{}{}", rank == 0 ? "" : fmt::format("[{}] ", rank), line);
     } else if (rank == 0 && line.rfind("step ", 0) == 0) {
       line.remove_suffix(line.back() == '\n' ? 1 : 0);
-      progress(line);
+      progress.line(line);
+      progress.step(live_step(line));
     }
   };
   const auto say = [&](std::string_view sentence) {
-    progress.clear();
+    const AboveBottomLine above;
     fmt::print(stderr, "octet compare: {}: {}\n", plan.label, sentence);
   };
   options.note = say;

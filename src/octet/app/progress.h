@@ -1,24 +1,41 @@
-// The lines of one run of many, as it goes on.
+// What a run prints as it goes on: lines in a file, on a terminal a live line below them.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "octet/app/live_line.h"
+#include "octet/base/clock.h"
+#include "octet/train/trainer.h"
 
 namespace octet::app {
 
-// On a terminal one line that is rewritten, elsewhere a line every tenth of the run.
+// Prints to stdout. Elsewhere than on a terminal the live line does not exist, and lines are printed byte for byte.
 class Progress {
  public:
+  // `train` prints every line. One run of several, which has a label, prints a line every tenth of its steps, and on a terminal
+  // only the last, when it ends.
+  Progress() : Progress("", 0) {}
   Progress(std::string label, std::int64_t steps);
-  void operator()(std::string_view line);
-  void clear() const;  // the terminal's line, before something else is said
-  void end() const;
+  ~Progress();  // takes the live line away
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void line(std::string_view line);  // a console line
+  void step(LiveStep at);            // after every step, logged or not
+  void step(const train::StepProgress& at);
+  void end();
 
  private:
-  std::string label_;
+  std::string label_, last_line_;
   std::int64_t every_, lines_ = 0;
   bool terminal_;
+  Glyphs glyphs_ = Glyphs::ascii;
+  std::vector<double> losses_;
+  double rate_ = telemetry::kUnknown;  // tokens/s, smoothed
+  Clock::time_point next_;             // when the live line may be drawn again
 };
 
 }  // namespace octet::app

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "octet/base/bottom_line.h"
 #include "octet/base/require.h"
 
 namespace octet::app {
@@ -14,7 +15,10 @@ namespace {
 volatile sig_atomic_t pipe_end = -1, interrupted = 0;
 
 void on_signal(int signal) {
-  if (signal == SIGINT && interrupted) _exit(static_cast<int>(ExitCode::interrupted));
+  if (signal == SIGINT && interrupted) {
+    abandon_bottom_line();
+    _exit(static_cast<int>(ExitCode::interrupted));
+  }
   if (signal == SIGINT) interrupted = 1;
   const int error = errno;
   const auto byte = static_cast<unsigned char>(signal);

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdlib>
 
 #include "octet/app/commands.h"
 #include "octet/app/memory_fit.h"
+#include "octet/app/progress.h"
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
 #include "octet/comm/environment.h"
@@ -15,11 +15,6 @@
 
 namespace octet::app {
 namespace {
-
-void print_line(std::string_view line) {
-  fmt::print("{}\n", line);
-  std::fflush(stdout);
-}
 
 // A rank that is not the first: the same run, silent but for what it alone has to say.
 int train_beside(const TrainArgs& args, train::Config config, const comm::RankEnvironment& where) {
@@ -74,7 +69,11 @@ int run_train(const TrainArgs& args) {
   train::World world(where, config);
   config = fitting_together(world, config, where);
   if (where.size > 1) log_info(concat(where.size, " ranks, as ", where.source, " says: ", mesh_text(mesh, config)));
-  train::TrainerOptions trainer_options{.config = config, .console = print_line, .world = &world};
+  Progress progress;
+  train::TrainerOptions trainer_options{.config = config,
+                                        .console = [&](std::string_view line) { progress.line(line); },
+                                        .progress = [&](const train::StepProgress& at) { progress.step(at); },
+                                        .world = &world};
   trainer_options.resume = config.checkpoint.resume;
   train::Trainer trainer(trainer_options);
   fmt::print("memory plan\n{}", plan::memory_table(trainer.plan().bytes));
@@ -83,6 +82,7 @@ int run_train(const TrainArgs& args) {
              config.training.micro_batch_size);
   std::fflush(stdout);
   const ExitCode code = trainer.run();
+  progress.end();
   if (code == ExitCode::done) {
     log_info(concat("done: the model is in ", config.run.output_dir, "/model, `octet report ", config.run.output_dir,
                     "` draws the curves"));

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <string>
 
+#include "octet/base/bottom_line.h"
+
 namespace octet {
 namespace {
 std::atomic<Log> printed{Log::all};
@@ -11,6 +13,7 @@ std::atomic<Log> printed{Log::all};
 void write_line(std::string_view prefix, std::string_view line) {
   std::string text(prefix);
   text.append(line).push_back('\n');
+  const AboveBottomLine above;
   std::fwrite(text.data(), 1, text.size(), stderr);  // one write: lines of several threads do not mix
 }
 }  // namespace

@@ -36,8 +36,9 @@ void StepMeter::add_step(std::int64_t tokens, std::int64_t samples) {
   samples_ += samples;
 }
 
-StepMeter::Interval StepMeter::take() {
-  const double now = running();
+StepMeter::Interval StepMeter::interval() const { return until(running()); }
+
+StepMeter::Interval StepMeter::until(double now) const {
   const double duration = now - interval_started_;
   Interval interval;
   if (interval_steps_ > 0) {
@@ -50,6 +51,12 @@ StepMeter::Interval StepMeter::take() {
     interval.tokens_per_s_per_process = interval.tokens_per_s / static_cast<double>(options_.processes);
     interval.samples_per_s = static_cast<double>(samples_) * rate;
   }
+  return interval;
+}
+
+StepMeter::Interval StepMeter::take() {
+  const double now = running();
+  const Interval interval = until(now);
   interval_started_ = now;
   interval_steps_ = tokens_ = samples_ = 0;
   data_s_ = 0;

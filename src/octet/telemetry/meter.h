@@ -33,7 +33,9 @@ class StepMeter {
     double step_time_s = 0, data_time_s = 0;
     double tokens_per_s = 0, tokens_per_s_per_process = 0, samples_per_s = 0;
   };
-  // The interval that ends now; the next begins. All zero when no step was added.
+  // The interval up to now. All zero when no step was added.
+  Interval interval() const;
+  // The same, and the next interval begins.
   Interval take();
   // Seconds until total_steps at this process's mean pace, everything included. NaN before the first step.
   double eta_s() const;
@@ -42,6 +44,7 @@ class StepMeter {
 
  private:
   double running() const;
+  Interval until(double now) const;
 
   Options options_;
   double started_ = 0;

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <exception>
 
+#include "octet/base/bottom_line.h"
 #include "octet/base/require.h"
 
 namespace octet::train {
@@ -13,7 +14,10 @@ namespace {
 volatile std::sig_atomic_t stop_signal = 0, interrupted = 0;
 
 void on_signal(int signal) {
-  if (signal == SIGINT && interrupted) _exit(static_cast<int>(ExitCode::interrupted));
+  if (signal == SIGINT && interrupted) {
+    abandon_bottom_line();
+    _exit(static_cast<int>(ExitCode::interrupted));
+  }
   if (signal == SIGINT) interrupted = 1;
   stop_signal = signal;
 }

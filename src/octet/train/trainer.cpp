@@ -400,6 +400,14 @@ ExitCode Trainer::run() {
       log_shared_warning(concat("step ", step_, ": loss or gradient not finite; skipped"));
     }
 
+    if (options_.progress) {
+      options_.progress({.step = step_,
+                         .steps = steps_,
+                         .loss = scalars.loss_sum / scalars.token_count,
+                         .tokens_per_s = meter_->interval().tokens_per_s_per_process,
+                         .eta_s = meter_->eta_s()});
+    }
+
     double eval_loss = telemetry::kUnknown;
     if (evaluates) {
       const telemetry::PausedMeter paused(*meter_);

@@ -20,12 +20,21 @@
 
 namespace octet::train {
 
+// Where a run is after a step, for whoever watches it.
+struct StepProgress {
+  std::int64_t step = 0, steps = 0;                // finished, of all
+  double loss = telemetry::kUnknown;
+  double tokens_per_s = telemetry::kUnknown;       // of a rank, since the last logged step
+  double eta_s = telemetry::kUnknown;
+};
+
 struct TrainerOptions {
   Config config;
   std::string resume = "auto";  // auto | none | PATH of a checkpoint
   std::string label{};          // what tables call the run; empty: run.name
   std::string repeat_of{};      // label of the run that this one repeats
   std::function<void(std::string_view line)> console{};  // a line per logged step; empty: quiet
+  std::function<void(const StepProgress&)> progress{};  // called after every step
   World* world = nullptr;       // the other ranks; null: none
 };
 
