@@ -41,6 +41,14 @@ TEST(HealthSheet, LabelsThatWouldCollideStayLonger) {
   EXPECT_EQ(sheet.rows[2].label, "up");
   EXPECT_EQ(sheet.rows[3].label, "7");
   EXPECT_EQ(sheet.operands, (std::vector<std::string>{"x", "w", ""}));
+  run.health.clear();
+  for (const char* name : {"layers.0.attn.q_proj.fused.x", "layers.0.mlp.gate_proj.fused.x", "layers.0.mlp.down_proj.x"}) {
+    run.health.push_back({.step = 1, .tensor = name});
+  }
+  const HealthSheet fused = health_sheet(run);
+  EXPECT_EQ(fused.rows[0].label, "q_proj.fused");
+  EXPECT_EQ(fused.rows[1].label, "gate_proj.fused");
+  EXPECT_EQ(fused.rows[2].label, "down_proj");
 }
 
 TEST(HealthSheet, ManyStepsShareColumnsAndTheWorstStays) {

@@ -153,9 +153,9 @@ TEST(Html, ShowsTheLossBeforeStep1OfRunsThatGoOnFromWeights) {
   const std::string html = render(runs);
   EXPECT_EQ(markup_fault(html), "");
   EXPECT_NE(html.find("<th>before<br>step 1</th>"), std::string::npos);
-  EXPECT_NE(html.find("<td>4.0200<small class=\"\">+0.50 %</small></td>"), std::string::npos);
+  EXPECT_NE(html.find("<td data-column=\"before step 1\">4.0200<small class=\"\">+0.50 %</small></td>"), std::string::npos);
   EXPECT_NE(html.find("Before step 1: the held-out loss"), std::string::npos);
-  EXPECT_NE(render({runs[1]}).find("<td>4.0200<small"), std::string::npos) << "a run alone";
+  EXPECT_NE(render({runs[1]}).find(">4.0200<small"), std::string::npos) << "a run alone";
 }
 
 TEST(Html, ShowsExposedCommunicationWhereThereAreRanks) {
@@ -165,7 +165,26 @@ TEST(Html, ShowsExposedCommunicationWhereThereAreRanks) {
   runs[1].info.processes = 2;
   const std::string html = render(runs);
   EXPECT_NE(html.find("<th>exposed<br>communication</th>"), std::string::npos);
-  EXPECT_EQ(count_of(html, "<td>12.5 %</td>"), 1u);
+  EXPECT_EQ(count_of(html, ">12.5 %</td>"), 1u);
+}
+
+// On a phone a row is a card that shows the columns' names, so every cell but the first has one.
+TEST(Html, EveryCellNamesItsColumn) {
+  const std::string html = render(six_runs());
+  EXPECT_GT(count_of(html, "<td"), 50u);
+  EXPECT_EQ(count_of(html, "<td"), count_of(html, "data-column=") + count_of(html, "<td class=\"name\">"));
+  EXPECT_EQ(count_of(html, "<table"), count_of(html, "<table class=\"cards\">"));
+}
+
+// A chart fills the width that it is given: nothing in it has a width or a place across in pixels, but the texts at its left edge.
+TEST(Html, ChartsHaveNoWidth) {
+  const std::string html = render(six_runs());
+  for (std::size_t at = 0; (at = html.find("<svg class=\"chart", at)) != std::string::npos; ++at) {
+    const std::string tag = html.substr(at, html.find('>', at) - at);
+    EXPECT_EQ(tag.find("viewBox"), std::string::npos) << tag;
+    EXPECT_EQ(tag.find("width"), std::string::npos) << tag;
+  }
+  EXPECT_NE(html.find("<svg class=\"chart"), std::string::npos);
 }
 
 TEST(Html, WritesBothFiles) {

@@ -1,4 +1,5 @@
-// Charts as SVG elements. Colours are CSS classes ("c0", "c1", ...) of style.h, so that one picture serves light and dark.
+// Charts as SVG elements. Colours are CSS classes ("c0", "c1", ...) of style.h, so that one picture serves light and dark. Across, a
+// chart is measured in per cent of its place, down in pixels: it fills any width, and its letters keep their size.
 #pragma once
 
 #include <functional>
@@ -30,9 +31,12 @@ struct LineChart {
   double band = 0;             // shades [-band, band]
   bool zero_line = false;
   std::function<std::string(double)> x_text, y_text;  // of a value in the tip
-  int width = 1080, height = 360;
+  int width = 1080, height = 360;  // the width that it is drawn for; it fits others
 };
+// For a page.
 std::string draw(const LineChart& chart);
+// For a picture, `chart.width` wide, the ticks' texts included; at (left, top) of the SVG that it stands in.
+std::string draw_at(const LineChart& chart, double left, double top);
 
 struct Bar {
   std::string name, colour;
@@ -43,7 +47,6 @@ struct Bar {
 struct BarChart {
   std::string description;
   std::vector<Bar> bars;
-  int width = 520;
 };
 std::string draw(const BarChart& chart);
 

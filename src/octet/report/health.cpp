@@ -68,13 +68,6 @@ int shade(const Look& look, double value) {
       std::count_if(look.bounds.begin(), look.bounds.end(), [&](double bound) { return falling ? value < bound : value >= bound; }));
 }
 
-std::pair<std::string, std::string> split_operand(const std::string& tensor) {
-  if (tensor.size() > 2 && tensor[tensor.size() - 2] == '.' && std::string_view("xwg").find(tensor.back()) != std::string_view::npos) {
-    return {tensor.substr(0, tensor.size() - 2), tensor.substr(tensor.size() - 1)};
-  }
-  return {tensor, ""};
-}
-
 HealthRow parse_row(const std::string& name) {
   HealthRow row{name, -1, name};
   std::string_view rest = name;
@@ -92,15 +85,25 @@ HealthRow parse_row(const std::string& name) {
   return row;
 }
 
-// Shortens each label to its last part where that is unique in its layer.
+// Shortens each label to its last parts, to as few as no other row of its layer ends in.
 void shorten_labels(std::vector<HealthRow>& rows) {
-  const auto last_part = [](const HealthRow& row) { return row.label.substr(row.label.rfind('.') + 1); };
-  std::map<std::pair<std::int64_t, std::string>, int> count;
-  for (const HealthRow& row : rows) ++count[{row.layer, last_part(row)}];
-  for (HealthRow& row : rows) {
-    std::string last = last_part(row);
-    if (!last.empty() && count[{row.layer, last}] == 1) row.label = std::move(last);
+  const auto end_of = [](const std::string& label, int parts) {
+    std::size_t dot = label.size();
+    for (; parts > 0 && dot != label.npos && dot > 0; --parts) dot = label.rfind('.', dot - 1);
+    return parts > 0 || dot == label.npos ? label : label.substr(dot + 1);
+  };
+  std::vector<std::string> labels(rows.size());
+  std::vector<bool> settled(rows.size(), false);
+  for (int parts = 1; std::find(settled.begin(), settled.end(), false) != settled.end(); ++parts) {
+    std::map<std::pair<std::int64_t, std::string>, int> count;
+    for (const HealthRow& row : rows) ++count[{row.layer, end_of(row.label, parts)}];
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (settled[i]) continue;
+      labels[i] = end_of(rows[i].label, parts);
+      settled[i] = labels[i] == rows[i].label || (!labels[i].empty() && count[{rows[i].layer, labels[i]}] == 1);
+    }
   }
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i].label = std::move(labels[i]);
 }
 
 std::string power_of_two(double value) {
@@ -110,30 +113,23 @@ std::string power_of_two(double value) {
   return text;
 }
 
-const char* operand_word(const std::string& operand) {
-  return operand == "x" ? "input" : operand == "w" ? "weight" : operand == "g" ? "gradient" : "tensor";
-}
-
 std::string value_text(HealthMetric metric, double value) {
   return std::isfinite(value) ? telemetry::format_significant(value, 3) + look(metric).unit : "unknown";
 }
 
+// Down in pixels. Across, a strip is a plane of its own, stretched to its share of the width.
 struct Geometry {
-  double row_height, strip_width, group_width;
+  double row_height;
   std::vector<double> row_top;
   double bottom;
 };
-constexpr double kWidth = 1080, kGutter = 104, kGroupGap = 18, kStripGap = 5, kTop = 48;
+constexpr double kPlane = 1000, kGutter = 116, kStripGap = 2, kFirstRow = 48, kLegend = 30;  // kStripGap in per cent
 
 Geometry lay_out(const HealthSheet& sheet) {
   Geometry g;
   const auto rows = static_cast<double>(sheet.rows.size());
-  const auto strips = static_cast<double>(sheet.operands.size());
-  const double groups = static_cast<double>(kHealthMetrics.size());
   g.row_height = rows <= 45 ? 13 : rows <= 80 ? 10 : std::max(3.0, std::floor(800 / rows));
-  g.group_width = (kWidth - kGutter - (groups - 1) * kGroupGap) / groups;
-  g.strip_width = (g.group_width - (strips - 1) * kStripGap) / strips;
-  double top = kTop;
+  double top = kFirstRow;
   for (std::size_t row = 0; row < sheet.rows.size(); ++row) {
     if (row > 0 && sheet.rows[row].layer != sheet.rows[row - 1].layer) top += g.row_height >= 8 ? 5 : 1;
     g.row_top.push_back(top);
@@ -154,14 +150,14 @@ void draw_labels(std::string& out, const HealthSheet& sheet, const Geometry& g) 
       put(out, "<text class=\"layer\" x=\"0\" y=\"{:.1f}\">{}</text>", baseline, r.layer);
       last_number = baseline;
     }
-    // 13 characters fill the gutter; the strip's tip has the whole name.
-    const std::string label = r.label.size() > 13 ? r.label.substr(0, 6) + "…" + r.label.substr(r.label.size() - 6) : r.label;
+    // 15 characters fill the gutter; the strip's tip has the whole name.
+    const std::string label = r.label.size() > 15 ? r.label.substr(0, 7) + "…" + r.label.substr(r.label.size() - 7) : r.label;
     if (names) put(out, "<text class=\"tick\" text-anchor=\"end\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", kGutter - 12, baseline, escape(label));
   }
 }
 
-// One strip: the cells of one shade are one path.
-void draw_strip(std::string& out, const HealthSheet& sheet, const Geometry& g, HealthMetric metric, std::size_t operand, double left) {
+// One strip, from `left` on and `width` wide in per cent: the cells of one shade are one path.
+void draw_strip(std::string& out, const HealthSheet& sheet, const Geometry& g, HealthMetric metric, std::size_t operand, double left, double width) {
   const auto& values = sheet.values[static_cast<std::size_t>(metric)][operand];
   const std::size_t columns = sheet.columns;
   const Look& style = look(metric);
@@ -188,23 +184,20 @@ void draw_strip(std::string& out, const HealthSheet& sheet, const Geometry& g, H
     for (std::size_t column = 0; column < columns; ++column) {
       const double value = values[row * columns + column];
       const int next = std::isfinite(value) ? shade_of(value) : -1;
-      const double from = left + g.strip_width * static_cast<double>(column) / static_cast<double>(columns);
+      const double from = kPlane * static_cast<double>(column) / static_cast<double>(columns);
       if (next == open_shade) continue;
       close(from);
       open_shade = next;
       open_from = from;
     }
-    close(left + g.strip_width);
+    close(kPlane);
   }
-  put(out, "<rect class=\"empty\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>", left, kTop, g.strip_width,
-      g.bottom - kTop - (g.row_height >= 8 ? 1 : 0));
+  put(out, "<svg x=\"{:.2f}%\" y=\"{:.1f}\" width=\"{:.2f}%\" height=\"{:.1f}\" viewBox=\"0 {:.1f} {:.0f} {:.1f}\" preserveAspectRatio=\"none\">", left,
+      kFirstRow, width, g.bottom - kFirstRow, kFirstRow, kPlane, g.bottom - kFirstRow);
+  put(out, "<rect class=\"empty\" y=\"{:.1f}\" width=\"{:.0f}\" height=\"{:.1f}\"/>", kFirstRow, kPlane, g.bottom - kFirstRow - (g.row_height >= 8 ? 1 : 0));
   for (int i = 0; i < kShades; ++i) {
     const auto& path = paths[static_cast<std::size_t>(i)];
     if (!path.empty()) put(out, "<path class=\"{}{}\" d=\"{}\"/>", style.bounds.empty() ? 'h' : 't', i, path);
-  }
-  if (style.bounds.empty() && high > 0) {
-    put(out, "<text class=\"fine\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", left + 0.5 * g.strip_width, g.bottom + 13,
-        power_of_two(low) + "–" + power_of_two(high));
   }
   for (std::size_t row = 0; row < sheet.rows.size(); ++row) {
     double last = kUnknown, least = INFINITY, most = -INFINITY;
@@ -216,25 +209,43 @@ void draw_strip(std::string& out, const HealthSheet& sheet, const Geometry& g, H
       most = std::max(most, value);
     }
     if (!std::isfinite(last)) continue;
-    put(out, "<rect class=\"hit\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"><title>{} {}\n{}: {} at the end, {} to {}</title></rect>",
-        left, g.row_top[row], g.strip_width, g.row_height, escape(sheet.rows[row].name), operand_word(sheet.operands[operand]), style.title,
+    put(out, "<rect class=\"hit\" y=\"{:.1f}\" width=\"{:.0f}\" height=\"{:.1f}\"><title>{} {}\n{}: {} at the end, {} to {}</title></rect>",
+        g.row_top[row], kPlane, g.row_height, escape(sheet.rows[row].name), operand_word(sheet.operands[operand]), style.title,
         value_text(metric, last), value_text(metric, least), value_text(metric, most));
+  }
+  out += "</svg>";
+  if (style.bounds.empty() && high > 0) {
+    put(out, "<text class=\"fine\" text-anchor=\"middle\" x=\"{:.2f}%\" y=\"{:.1f}\">{}</text>", left + 0.5 * width, g.bottom + 13,
+        power_of_two(low) + "–" + power_of_two(high));
   }
 }
 
-void draw_legend(std::string& out, const Look& look, const Geometry& g, double left) {
+void draw_legend(std::string& out, const Look& look, const Geometry& g) {
   if (look.bounds.empty()) return;
-  const double width = g.group_width / kShades;
+  const double width = 100.0 / kShades;
   for (int i = 0; i < kShades; ++i) {
-    put(out, "<rect class=\"t{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"5\"/>", i, left + i * width, g.bottom + 6, width);
+    put(out, "<rect class=\"t{}\" x=\"{:.2f}%\" y=\"{:.1f}\" width=\"{:.2f}%\" height=\"5\"/>", i, i * width, g.bottom + 6, width);
   }
   const auto label = [&](int bound, const char* unit) {
-    put(out, "<text class=\"fine\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.1f}\">{:g}{}</text>", left + (bound + 1) * width, g.bottom + 23,
+    put(out, "<text class=\"fine\" text-anchor=\"middle\" x=\"{:.2f}%\" y=\"{:.1f}\">{:g}{}</text>", (bound + 1) * width, g.bottom + 23,
         look.bounds[static_cast<std::size_t>(bound)], unit);
   };
   for (const int bound : {0, 2, 4, 6}) label(bound, bound == 6 ? look.unit : "");
 }
 }  // namespace
+
+std::pair<std::string, std::string> split_operand(const std::string& tensor) {
+  if (tensor.size() > 2 && tensor[tensor.size() - 2] == '.' && std::string_view("xwg").find(tensor.back()) != std::string_view::npos) {
+    return {tensor.substr(0, tensor.size() - 2), tensor.substr(tensor.size() - 1)};
+  }
+  return {tensor, ""};
+}
+
+const char* operand_word(const std::string& operand) {
+  return operand == "x" ? "input" : operand == "w" ? "weight" : operand == "g" ? "gradient" : "tensor";
+}
+
+const char* title_of(HealthMetric metric) { return look(metric).title; }
 
 HealthSheet health_sheet(const Run& run) {
   HealthSheet sheet;
@@ -291,21 +302,25 @@ WorstSample worst_sample(const Run& run, HealthMetric metric) {
 std::string draw(const HealthSheet& sheet, const std::string& description) {
   if (sheet.rows.empty() || sheet.columns == 0) return "";
   const Geometry g = lay_out(sheet);
-  std::string out = fmt::format("<svg class=\"chart sheet\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">", kWidth, g.bottom + 30,
-                                escape(description));
-  draw_labels(out, sheet, g);
-  double left = kGutter;
+  const double height = g.bottom + kLegend;
+  const auto begin = [&](const char* css_class) { return fmt::format("<svg class=\"{}\" height=\"{:.0f}\"", css_class, height); };
+  std::string out = fmt::format("<div class=\"sheet\" role=\"img\" aria-label=\"{}\">", escape(description));
   for (const HealthMetric metric : kHealthMetrics) {
-    put(out, "<text class=\"name\" x=\"{:.1f}\" y=\"14\">{}</text>", left, look(metric).title);
+    // On a phone the groups stand below each other, each beside labels of its own.
+    out += begin(metric == kHealthMetrics.front() ? "labels" : "labels again") + ">";
+    draw_labels(out, sheet, g);
+    put(out, "</svg>{}><text class=\"name\" y=\"14\">{}</text>", begin("chart"), look(metric).title);
+    const auto strips = static_cast<double>(sheet.operands.size());
+    const double width = (100 - kStripGap * (strips - 1)) / strips;
     for (std::size_t operand = 0; operand < sheet.operands.size(); ++operand) {
-      const double at = left + static_cast<double>(operand) * (g.strip_width + kStripGap);
-      put(out, "<text class=\"fine\" x=\"{:.1f}\" y=\"36\">{}</text>", at, operand_word(sheet.operands[operand]));
-      draw_strip(out, sheet, g, metric, operand, at);
+      const double left = static_cast<double>(operand) * (width + kStripGap);
+      put(out, "<text class=\"fine\" x=\"{:.2f}%\" y=\"36\">{}</text>", left, operand_word(sheet.operands[operand]));
+      draw_strip(out, sheet, g, metric, operand, left, width);
     }
-    draw_legend(out, look(metric), g, left);
-    left += g.group_width + kGroupGap;
+    draw_legend(out, look(metric), g);
+    out += "</svg>";
   }
-  return out + "</svg>";
+  return out + "</div>";
 }
 
 }  // namespace octet::report

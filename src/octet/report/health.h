@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "octet/report/run.h"
@@ -43,7 +44,12 @@ struct WorstSample {
 };
 WorstSample worst_sample(const Run& run, HealthMetric metric);
 
-// The sheet as SVG.
+// The linear layer and the operand of a sample's tensor: "model.layers.3.mlp.down_proj" and "x", "w", "g" or "".
+std::pair<std::string, std::string> split_operand(const std::string& tensor);
+const char* operand_word(const std::string& operand);  // "input"
+const char* title_of(HealthMetric metric);             // "signal to noise"
+
+// The sheet as HTML.
 std::string draw(const HealthSheet& sheet, const std::string& description);
 
 }  // namespace octet::report

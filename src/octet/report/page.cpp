@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "octet/report/svg.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::report {
@@ -25,10 +26,15 @@ std::string percent(double value, int decimals) {
   return (zero ? "±" : value < 0 ? "−" : "+") + digits + " %";
 }
 
-std::string cell(const std::string& value, double pct, int decimals, double sign, double noise) {
-  if (!std::isfinite(pct)) return fmt::format("<td>{}<small>&nbsp;</small></td>", value);
+std::string cell(std::string_view column, std::string_view content, const char* css_class) {
+  const std::string classes = *css_class ? fmt::format(" class=\"{}\"", css_class) : "";
+  return fmt::format("<td{} data-column=\"{}\">{}</td>", classes, escape(column), content);
+}
+
+std::string compared_cell(std::string_view column, const std::string& value, double pct, int decimals, double sign, double noise) {
+  if (!std::isfinite(pct)) return cell(column, value + "<small>&nbsp;</small>");
   const char* css_class = std::abs(pct) <= noise ? "" : pct * sign > 0 ? "good" : "bad";
-  return fmt::format("<td>{}<small class=\"{}\">{}</small></td>", value, css_class, percent(pct, decimals));
+  return cell(column, fmt::format("{}<small class=\"{}\">{}</small>", value, css_class, percent(pct, decimals)));
 }
 
 }  // namespace octet::report

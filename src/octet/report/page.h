@@ -5,6 +5,7 @@
 
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace octet::report {
@@ -22,8 +23,11 @@ std::string share_or_dash(double pct);  // "5.0 %"
 // "+0.12 %", "−0.12 %"; a difference that rounds to nothing has no sign.
 std::string percent(double value, int decimals);
 
+// A cell of a table. On a phone a row is a card, and each of its values stands below the name of its column.
+std::string cell(std::string_view column, std::string_view content, const char* css_class = "");
+
 // A value with, below it, how it compares. `sign`: 1 where more is good, -1 where it is bad; what is within `noise` has no
 // colour.
-std::string cell(const std::string& value, double pct, int decimals, double sign, double noise);
+std::string compared_cell(std::string_view column, const std::string& value, double pct, int decimals, double sign, double noise);
 
 }  // namespace octet::report

@@ -94,7 +94,7 @@ std::string chart_over_ranks(const Comparison& comparison, const std::vector<Lin
 std::string table(const Comparison& comparison, std::span<const std::string> colours) {
   std::string out;
   put(out,
-      "<div class=\"scroll\"><table><thead><tr><th>{}</th><th class=\"words\">recipe</th><th>{}<br>% "
+      "<table class=\"cards\"><thead><tr><th>{}</th><th class=\"words\">recipe</th><th>{}<br>% "
       "faster</th><th>%<br>decrease</th>"
       "<th>loss<br>% "
       "higher</th><th>TFLOPS<br>MFU</th><th>peak<br>memory</th><th>exposed<br>communication</th></tr></thead><tbody>",
@@ -102,18 +102,17 @@ std::string table(const Comparison& comparison, std::span<const std::string> col
   for (const std::size_t i : by_ranks(comparison)) {
     const Row& row = comparison.rows[i];
     const Summary& s = row.summary;
-    put(out, "<tr><td>{}</td><td class=\"name words\"><span class=\"swatch {}\"></span>{}</td>",
-        telemetry::format_count(s.processes), colours[i], escape(s.name));
+    out += "<tr>" + cell(ranks_word(comparison), telemetry::format_count(s.processes), "lead-number");
+    put(out, "<td class=\"name words\"><span class=\"swatch {}\"></span>{}</td>", colours[i], escape(s.name));
     // Speed on a CPU and gaps in loss below half a percent are no verdict on a recipe.
-    out += cell(count_or_dash(s.tokens_per_s_per_process), row.faster_pct, 1, 1, on_gpu(comparison) ? 1 : INFINITY);
-    put(out, "<td>{}</td>", number(row.decrease_pct, 1));
-    out += cell(number(s.mean_loss, 4), row.mean_loss_pct, 2, -1, 0.5);
-    put(out, "<td>{}<small>{}</small></td><td>{}</td><td>{}</td></tr>",
-        std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "–",
-        std::isfinite(s.mfu) ? fmt::format("{:.1f} %", 100 * s.mfu) : "&nbsp;", gib_or_dash(s.memory_peak_gib),
-        share_or_dash(s.exposed_pct));
+    out += compared_cell(speed_word(comparison), count_or_dash(s.tokens_per_s_per_process), row.faster_pct, 1, 1, on_gpu(comparison) ? 1 : INFINITY);
+    out += cell("% decrease", number(row.decrease_pct, 1));
+    out += compared_cell("loss", number(s.mean_loss, 4), row.mean_loss_pct, 2, -1, 0.5);
+    out += cell("TFLOPS, MFU", fmt::format("{}<small>{}</small>", std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "–",
+                                           std::isfinite(s.mfu) ? fmt::format("{:.1f} %", 100 * s.mfu) : "&nbsp;"));
+    out += cell("peak memory", gib_or_dash(s.memory_peak_gib)) + cell("exposed communication", share_or_dash(s.exposed_pct)) + "</tr>";
   }
-  return out + "</tbody></table></div>";
+  return out + "</tbody></table>";
 }
 
 }  // namespace
