@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tools/quality.sh [NAME...]: what FP8 costs in loss, on a machine with one GPU or several: trains configs/quality-380m.toml on the
 # sources of this machine's Python packages, once for each NAME below (default: all), one run a GPU at a time; then the table and
-# report.html of docs/measurements/quality-379m.md. Runs that are complete are kept, so that the work can be spread over several calls.
+# report.html of docs/measurements/quality-379m.md, and their picture: loss-light.svg, loss-dark.svg. Runs that are complete are kept, so that the work can be spread over several calls.
 # The program octet is taken from OCTET_BIN (default build/release); everything goes to OUT (default out/quality).
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
@@ -57,4 +57,4 @@ wait
 
 complete=()
 for name in "${names[@]}"; do if [ -e "$out/$name/done" ]; then complete+=("$out/$name"); fi; done
-[ ${#complete[@]} -gt 0 ] && "$octet" report "${complete[@]}" --output "$out"
+[ ${#complete[@]} -gt 0 ] && "$octet" report "${complete[@]}" --output "$out" --picture "$out/loss.svg" --title "BF16 and FP8 on the same batches"

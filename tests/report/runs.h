@@ -31,6 +31,8 @@ inline Run make_run(const std::string& name, const std::string& recipe, std::int
   return run;
 }
 
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
 inline void add_health(Run& run, std::int64_t layers, const std::vector<std::int64_t>& steps) {
   for (const std::int64_t step : steps) {
     for (std::int64_t layer = 0; layer < layers; ++layer) {

@@ -222,6 +222,10 @@ class CommandLine {
     report.add_option("--baseline", report_.baseline, "Name of the run that others are compared with")->capture_default_str();
     report.add_option("--title", report_.title, "Of the page");
     report.add_flag("--json", report_.json, "Print report.json instead of the table");
+    CLI::Option* picture = report.add_option("--picture", report_.picture, "Also write curves and table as NAME-light.svg and NAME-dark.svg: NAME.svg");
+    report.add_option("--theme", report_.theme, "light or dark: write this picture alone, under the name given")
+        ->check(CLI::IsMember({"light", "dark"}))
+        ->needs(picture);
   }
 
   void add_models() {

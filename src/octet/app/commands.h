@@ -100,6 +100,8 @@ struct ReportArgs {
   std::string baseline = "bf16";
   std::string title;
   bool json = false;
+  std::filesystem::path picture;    // SVG to write; "" when not given
+  std::string theme;                // light | dark; "": both, as NAME-light.svg and NAME-dark.svg
 };
 int run_report(const ReportArgs& args);
 

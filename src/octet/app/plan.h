@@ -66,8 +66,6 @@ std::string plan_json(const PlannedRun& run);
 std::string schedule_text(const PlannedRun& run);
 // An SVG of the memory of a GPU, for --picture.
 std::string memory_picture(const PlannedRun& run);
-// Throws Error{config} if `path` is a file that memory_picture() did not make.
-void check_picture(const std::filesystem::path& path);
 // Full plans, best first, at most ten of `found` layouts that fit.
 std::string search_text(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why);
 std::string search_json(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why);

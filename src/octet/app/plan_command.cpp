@@ -6,9 +6,11 @@
 
 #include "octet/app/commands.h"
 #include "octet/app/gpus.h"
+#include "octet/app/picture_file.h"
 #include "octet/app/plan.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
+#include "octet/report/memory_bar.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
 #include "octet/train/trainer.h"
@@ -177,7 +179,7 @@ int run_search(const train::Config& config, const plan::Cluster& cluster, bool j
 int run_plan(const PlanArgs& args) {
   if (args.json) set_log(Log::warnings);
   const plan::Cluster cluster = parse_cluster(args.gpus, args.nodes);
-  if (!args.picture.empty()) check_picture(args.picture);
+  if (!args.picture.empty()) check_picture(args.picture, report::is_memory_bar, "octet plan");
   train::Config config = train::load_config(args.run.path, args.run.overrides);
   config.run.device = "cuda";
   if (args.search) return run_search(config, cluster, args.json);

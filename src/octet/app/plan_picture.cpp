@@ -2,10 +2,8 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <fstream>
 
 #include "octet/app/plan.h"
-#include "octet/base/require.h"
 #include "octet/report/memory_bar.h"
 
 namespace octet::app {
@@ -39,19 +37,6 @@ std::string memory_picture(const PlannedRun& run) {
   bar.parts.push_back({"CUDA", "its context and libraries", run.overhead.context});
   bar.parts.push_back({"NCCL", "buffers of communicators, an estimate", run.overhead.nccl});
   return report::draw(bar);
-}
-
-void check_picture(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found) return;
-  demand(!error, ExitCode::config, "--picture: cannot look at ", path.string(), ": ", error.message());
-  std::string begin(256, '\0');
-  std::ifstream file(path, std::ios::binary);
-  demand(file.is_open(), ExitCode::config, "--picture: cannot read ", path.string(), ", which is there");
-  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  demand(report::is_memory_bar(begin), ExitCode::config, "--picture: ", path.string(),
-         " exists and is no picture of `octet plan`; give another name, or remove it first");
 }
 
 }  // namespace octet::app

@@ -1,12 +1,14 @@
-#include <cstdio>
-
 #include <algorithm>
+#include <cstdio>
+#include <utility>
 
-#include "octet/app/commands.h"
+#include "octet/app/picture_file.h"
+#include "octet/app/report.h"
+#include "octet/base/file.h"
+#include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/report/html.h"
-#include "octet/report/run.h"
-#include "octet/report/summary.h"
+#include "octet/report/picture.h"
 
 namespace octet::app {
 namespace {
@@ -29,28 +31,78 @@ void collect_runs(const std::filesystem::path& directory, std::vector<std::files
   runs.insert(runs.end(), found.begin(), found.end());
 }
 
+struct PictureFile {
+  std::filesystem::path path;
+  report::Theme theme;
+};
+
+// Without a theme, loss.svg stands for loss-light.svg and loss-dark.svg.
+std::vector<PictureFile> picture_files(const ReportArgs& args) {
+  if (args.picture.empty()) return {};
+  demand(args.picture.extension() == ".svg", ExitCode::config, "report: --picture=", args.picture.string(),
+         ": the name must end in .svg");
+  std::vector<PictureFile> files;
+  for (const auto& [name, theme] : {std::pair("light", report::Theme::light), std::pair("dark", report::Theme::dark)}) {
+    if (args.theme == name) files.push_back({args.picture, theme});
+    if (args.theme.empty())
+      files.push_back({args.picture.parent_path() / concat(args.picture.stem().string(), "-", name, ".svg"), theme});
+  }
+  for (const PictureFile& file : files) check_picture(file.path, report::is_picture_of_runs, "octet report");
+  return files;
+}
+
 }  // namespace
 
-int run_report(const ReportArgs& args) {
-  std::vector<std::filesystem::path> directories;
-  for (const std::filesystem::path& directory : args.directories) collect_runs(directory, directories);
+std::vector<std::filesystem::path> folders_of_runs(const std::vector<std::filesystem::path>& directories) {
+  std::vector<std::filesystem::path> folders;
+  for (const std::filesystem::path& directory : directories) collect_runs(directory, folders);
+  return folders;
+}
+
+std::vector<report::Run> read_runs(const std::vector<std::filesystem::path>& folders) {
   std::vector<report::Run> runs;
-  for (const std::filesystem::path& directory : directories) {
-    runs.push_back(report::read_run(directory));
-    if (runs.back().broken_lines > 0) {
-      std::fprintf(stderr, "warning: %s: %lld broken lines passed over\n", directory.c_str(),
-                   static_cast<long long>(runs.back().broken_lines));
+  for (const std::filesystem::path& folder : folders) runs.push_back(report::read_run(folder));
+  return runs;
+}
+
+void arrange(std::vector<report::Run>& runs, const std::string& baseline) {
+  for (report::Run& run : runs) {
+    const auto repeats = [&](const report::Run& other) {
+      return run.info.name == other.info.name + "-repeat" && run.info.recipe == other.info.recipe &&
+             run.info.processes == other.info.processes;
+    };
+    if (run.info.repeat_of.empty() && std::any_of(runs.begin(), runs.end(), repeats)) {
+      run.info.repeat_of = run.info.name.substr(0, run.info.name.rfind("-repeat"));
     }
   }
-  // The baseline stands first, wherever it was named.
-  std::stable_partition(runs.begin(), runs.end(), [&](const report::Run& run) { return run.info.name == args.baseline; });
+  std::stable_partition(runs.begin(), runs.end(), [&](const report::Run& run) { return run.info.name == baseline; });
+}
+
+std::string title_of(const ReportArgs& args, const std::vector<report::Run>& runs) {
+  if (!args.title.empty()) return args.title;
+  if (runs.empty()) return args.directories.front().string();
+  return runs.size() == 1 ? runs.front().info.name : "Recipes compared";
+}
+
+int run_report(const ReportArgs& args) {
+  const std::vector<PictureFile> pictures = picture_files(args);
+  const std::vector<std::filesystem::path> folders = folders_of_runs(args.directories);
+  std::vector<report::Run> runs = read_runs(folders);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].broken_lines > 0)
+      log_warning(concat(folders[i].string(), ": ", runs[i].broken_lines, " broken lines passed over"));
+  }
+  arrange(runs, args.baseline);
   const report::Comparison comparison = report::compare(runs, args.baseline);
   const std::filesystem::path output = args.output.empty() ? args.directories.front() : args.output;
-  std::filesystem::create_directories(output);
-  const std::string title = !args.title.empty() ? args.title : runs.size() == 1 ? runs.front().info.name : "Recipes compared";
-  report::write_report(output, title, runs, comparison);
+  report::write_report(output, title_of(args, runs), runs, comparison);
   std::fputs(args.json ? (report::render_json(comparison) + "\n").c_str() : report::render_text(comparison).c_str(), stdout);
   if (!args.json) std::printf("report: %s\n", (output / "report.html").c_str());
+  for (const PictureFile& picture : pictures) {
+    if (picture.path.has_parent_path()) std::filesystem::create_directories(picture.path.parent_path());
+    write_file_atomically(picture.path, report::render_picture(title_of(args, runs), runs, comparison, picture.theme));
+    if (!args.json) std::printf("picture: %s\n", picture.path.c_str());
+  }
   return 0;
 }
 

@@ -1,0 +1,12 @@
+// Where `--picture` may write.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace octet::app {
+
+// Throws Error{config} if a file is there that is no picture of this command's: `is_ours` knows one by its first 256 bytes.
+void check_picture(const std::filesystem::path& path, bool (*is_ours)(std::string_view begin), std::string_view command);
+
+}  // namespace octet::app

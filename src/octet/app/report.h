@@ -1,0 +1,24 @@
+// The parts of `octet report` that a page written once and one that is watched share.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "octet/app/commands.h"
+#include "octet/report/run.h"
+#include "octet/report/summary.h"
+
+namespace octet::app {
+
+// The runs' own folders, in the order named; a folder that holds several stands for these, by name. Throws Error{data}.
+std::vector<std::filesystem::path> folders_of_runs(const std::vector<std::filesystem::path>& directories);
+
+std::vector<report::Run> read_runs(const std::vector<std::filesystem::path>& folders);
+
+// Puts the baseline first, wherever it was named. A run "NAME-repeat" of NAME's recipe becomes the repeat of the run NAME.
+void arrange(std::vector<report::Run>& runs, const std::string& baseline);
+
+std::string title_of(const ReportArgs& args, const std::vector<report::Run>& runs);
+
+}  // namespace octet::app
