@@ -226,6 +226,9 @@ class CommandLine {
     report.add_option("--theme", report_.theme, "light or dark: write this picture alone, under the name given")
         ->check(CLI::IsMember({"light", "dark"}))
         ->needs(picture);
+    CLI::Option* watch = report.add_flag("--watch", report_.watch, "Serve the report of running runs on 127.0.0.1, reloading itself; writes no file");
+    report.add_option("--port", report_.port, "Port of --watch; 0 takes one that is free")->capture_default_str()->check(CLI::Range(0, 65535))->needs(watch);
+    watch->excludes(picture)->excludes("--output")->excludes("--json");
   }
 
   void add_models() {

@@ -102,6 +102,8 @@ struct ReportArgs {
   bool json = false;
   std::filesystem::path picture;    // SVG to write; "" when not given
   std::string theme;                // light | dark; "": both, as NAME-light.svg and NAME-dark.svg
+  bool watch = false;
+  int port = 8808;                  // of --watch; 0: one that is free
 };
 int run_report(const ReportArgs& args);
 

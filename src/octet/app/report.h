@@ -21,4 +21,7 @@ void arrange(std::vector<report::Run>& runs, const std::string& baseline);
 
 std::string title_of(const ReportArgs& args, const std::vector<report::Run>& runs);
 
+// Serves the report until SIGINT, SIGTERM or SIGHUP. Returns the exit code.
+int watch_runs(const ReportArgs& args);
+
 }  // namespace octet::app

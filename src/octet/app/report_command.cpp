@@ -85,6 +85,7 @@ std::string title_of(const ReportArgs& args, const std::vector<report::Run>& run
 }
 
 int run_report(const ReportArgs& args) {
+  if (args.watch) return watch_runs(args);
   const std::vector<PictureFile> pictures = picture_files(args);
   const std::vector<std::filesystem::path> folders = folders_of_runs(args.directories);
   std::vector<report::Run> runs = read_runs(folders);

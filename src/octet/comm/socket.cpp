@@ -121,7 +121,7 @@ void Wakeup::clear() const {
   ::eventfd_read(event_.get(), &count);
 }
 
-Descriptor listen_at(const std::string& host, int port) {
+Descriptor listen_at(const std::string& host, int port, std::string_view who) {
   Descriptor listener;
   std::string reason;
   if (is_loopback(host)) {
@@ -143,7 +143,7 @@ Descriptor listen_at(const std::string& host, int port) {
     }
     if (!listener.open()) reason = std::strerror(errno);
   }
-  demand(listener.open(), ExitCode::peer, "rank 0 cannot listen at ", host, " port ", port, ": ", reason);
+  demand(listener.open(), ExitCode::peer, who, " cannot listen at ", host, " port ", port, ": ", reason);
   return listener;
 }
 

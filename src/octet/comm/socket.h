@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "octet/base/clock.h"
 
@@ -48,8 +49,9 @@ class Wakeup {
 };
 
 // A listening socket that does not block. For a loopback host ("127.0.0.1", "::1", "localhost") it is there alone; for any
-// other on all addresses, because a host's own name is often loopback on itself. Port 0: one that is free. Throws Error{peer}.
-Descriptor listen_at(const std::string& host, int port);
+// other on all addresses, because a host's own name is often loopback on itself. Port 0: one that is free. Throws Error{peer}
+// "WHO cannot listen at HOST port PORT: reason".
+Descriptor listen_at(const std::string& host, int port, std::string_view who = "rank 0");
 int port_of(const Descriptor& listener);
 // The address by which the host of a listener reaches it.
 std::string loopback_of(const Descriptor& listener);

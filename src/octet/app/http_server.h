@@ -1,0 +1,57 @@
+// A web server for one person's browser on this machine: it listens on 127.0.0.1 alone and answers GET and HEAD from memory. No
+// request names a file. One thread; what a client may take of memory, connections and time is bounded.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "octet/base/clock.h"
+#include "octet/comm/socket.h"
+
+namespace octet::app {
+
+struct HttpContent {
+  std::string type;  // "text/html; charset=utf-8"
+  std::string body;
+  std::string etag;  // a quoted word that changes with the body
+};
+
+class HttpServer {
+ public:
+  struct Limits {
+    std::size_t head_bytes = 8192;
+    std::size_t connections = 32;  // one more ends the oldest
+    double request_s = 10;         // from a connection's begin to its request's end
+    double response_s = 60;
+  };
+  // What stands at a path; null: nothing (404).
+  using Handler = std::function<std::shared_ptr<const HttpContent>(std::string_view path)>;
+
+  // Port 0: one that is free. Throws Error{config} when the port is taken.
+  HttpServer(int port, Handler handler);
+  HttpServer(int port, Handler handler, Limits limits);
+  ~HttpServer();
+  int port() const { return comm::port_of(listener_); }
+
+  // Serves. Whenever `fd` can be read, `stop` is asked whether to end.
+  void run(int fd, const std::function<bool()>& stop);
+
+ private:
+  struct Client;
+  void accept_new();
+  void serve(Client& client);
+  void read(Client& client);
+  void answer(Client& client);
+  void write(Client& client);
+
+  comm::Descriptor listener_;
+  Handler handler_;
+  Limits limits_;
+  std::list<Client> clients_;  // the oldest first
+};
+
+}  // namespace octet::app
