@@ -1,10 +1,12 @@
 #include "support/terminal.h"
 
 #include <pty.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <utility>
 
 #include "support/paths.h"
@@ -105,6 +107,17 @@ bool TerminalProgram::read_to(const std::string& text) {
     if (!read_more()) return false;
   }
   return true;
+}
+
+void TerminalProgram::send(int signal) const {
+  ::kill(pid_, signal);
+  const std::string field = "ShdPnd:";
+  for (bool waits = true; waits && !ended(); ::usleep(1000)) {
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with(field)) waits = (std::stoull(line.substr(field.size()), nullptr, 16) >> (signal - 1) & 1) != 0;
+    }
+  }
 }
 
 void TerminalProgram::type(const std::string& keys) const {

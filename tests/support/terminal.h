@@ -1,7 +1,6 @@
 // The program on a pseudo-terminal, and what such a terminal then shows.
 #pragma once
 
-#include <signal.h>
 #include <sys/types.h>
 
 #include <filesystem>
@@ -50,7 +49,8 @@ class TerminalProgram {
 
   // Reads until the bytes so far hold `text`; false when the output ended first.
   bool read_to(const std::string& text);
-  void send(int signal) const { ::kill(pid_, signal); }
+  // Returns when the program has taken the signal: of two that wait, it would see one.
+  void send(int signal) const;
   void type(const std::string& keys) const;
   bool ended() const;
   // Reads to the end. The exit code, or 128 + the signal.
