@@ -94,7 +94,7 @@ def main():
         compare_damaged(octet, folder)
 
         # One row group: memory does not grow with it.
-        peaks, sizes = [], (8_000, 64_000)
+        peaks, sizes = [], (12_000, 96_000)
         for rows in sizes:
             path = folder / f"rows-{rows}.parquet"
             table = pa.table({"text": [f"{i} " + "a text without end " * 60 for i in range(rows)]})

@@ -16,16 +16,13 @@ std::string compiler() {
 }  // namespace
 
 std::vector<Fact> build_facts() {
-  // Set by src/octet/CMakeLists.txt for this file.
-  const std::string march = OCTET_BUILD_MARCH, name = OCTET_BUILD_NAME;
+  const std::string name = train::build_name();
   std::error_code error;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  const std::string build =
-      name + ", " + compiler() + (march.empty() ? "" : ", -march=" + march) + ", " + instruction_set_of_build();
+  const std::string build = name + ", " + compiler() + ", " + instruction_set_of_build();
   return {{.name = "octet", .label = "octet", .value = train::kVersion, .text = train::kVersion},
           {.name = "build.name", .label = "build", .value = name, .text = build},
           {.name = "build.compiler", .value = compiler()},
-          {.name = "build.march", .value = march},
           {.name = "build.simd", .value = instruction_set_of_build()},
           {.name = "build.program", .label = "program", .value = program, .text = error ? "not known" : program}};
 }
