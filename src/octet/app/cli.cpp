@@ -313,7 +313,7 @@ int run(int argc, const char* const* argv) {
     hold_standard_streams();
     const int code = Octet().run(argc, argv);
     std::cout.flush();
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) return say("octet: cannot write to stdout", ExitCode::internal);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout || lost_output()) return say("octet: cannot write to stdout", ExitCode::internal);
     return code;
   } catch (const UsageError& error) {
     return say(error.what(), error.code());

@@ -3,7 +3,7 @@
 //
 // The names of the JSON are a contract; `null` is a value that is not known. Sizes are in bytes unless the name says otherwise.
 //   octet  version
-//   build.name .compiler .march .simd  which build this is: its name, compiler, -march ("" for the compiler's default), and the widest
+//   build.name .compiler .simd  which build this is: its name (devices and processor), compiler, and the widest
 //          vector instructions that the compiler was allowed
 //   build.program  the program's file
 //   cpu.name .simd .cores .threads  cores of the affinity mask; threads that octet starts
