@@ -13,11 +13,11 @@ using testing::near;
 using testing::Twin;
 using testing::values_of;
 
-struct Size {
+struct LayerNormSize {
   std::int64_t rows, d;
 };
 // One chunk to the longest rows, rows and columns that are not whole chunks or tiles.
-constexpr Size kSizes[] = {{1, 16},    {37, 45},    {5, 200},  {200, 136}, {130, 1000}, {300, 1024},
+constexpr LayerNormSize kLayerNormSizes[] = {{1, 16},    {37, 45},    {5, 200},  {200, 136}, {130, 1000}, {300, 1024},
                            {70, 2048}, {512, 4096}, {9, 8192}, {7, 12000}, {5, 16640},  {1850, 3840}};
 
 struct LayerNormGpuTest : testing::FusedTest {
@@ -47,7 +47,7 @@ struct LayerNormGpuTest : testing::FusedTest {
   static Tensor cpu_side(const Twin& t) { return t.cpu; }
   static Tensor gpu_side(const Twin& t) { return t.gpu; }
 
-  Operands operands(const Size& size, DType grad) {
+  Operands operands(const LayerNormSize& size, DType grad) {
     const std::int64_t rows = size.rows, d = size.d;
     const Operands o{.x = random(DType::bf16, {rows, d}),
                      .weight = random(DType::bf16, {d}),
@@ -67,7 +67,7 @@ struct LayerNormGpuTest : testing::FusedTest {
 
 // Each side is within the errors that tests/kernels/layernorm_test.cpp derives.
 TEST_F(LayerNormGpuTest, ForwardAgreesWithTheCpu) {
-  for (const Size& size : kSizes) {
+  for (const LayerNormSize& size : kLayerNormSizes) {
     const Operands o = operands(size, DType::f32);
     const auto x = values_of(o.x.cpu), weight = values_of(o.weight.cpu), bias = values_of(o.bias.cpu),
                mean = values_of(o.mean.cpu), rstd = values_of(o.rstd.cpu), y = values_of(o.y.cpu);
@@ -95,7 +95,7 @@ TEST_F(LayerNormGpuTest, ForwardAgreesWithTheCpu) {
 }
 
 TEST_F(LayerNormGpuTest, BackwardAgreesWithTheCpu) {
-  for (const Size& size : kSizes) {
+  for (const LayerNormSize& size : kLayerNormSizes) {
     for (const DType grad : {DType::f32, DType::bf16}) {
       const Operands o = operands(size, grad);
       upload(o.mean);  // the CPU's, on both sides
@@ -148,7 +148,7 @@ TEST_F(LayerNormGpuTest, BackwardAgreesWithTheCpu) {
 }
 
 TEST_F(LayerNormGpuTest, WritesTheCodesOfItsResults) {
-  for (const Size& size : {Size{1, 16}, Size{37, 45}, Size{200, 136}, Size{130, 1000}, Size{257, 4096}, Size{129, 12000}}) {
+  for (const LayerNormSize& size : {LayerNormSize{1, 16}, LayerNormSize{37, 45}, LayerNormSize{200, 136}, LayerNormSize{130, 1000}, LayerNormSize{257, 4096}, LayerNormSize{129, 12000}}) {
     const Operands o = operands(size, DType::f32);
     const Twin mean = poisoned(DType::f32, {size.rows}), rstd = poisoned(DType::f32, {size.rows});
     const auto forward = [&](const Tensor& y, const QuantizeTo& codes) {
