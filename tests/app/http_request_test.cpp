@@ -70,7 +70,7 @@ TEST(HttpRequest, RefusesTheRest) {
        {"no colon\r\n", ": nothing\r\n", "sp ace: x\r\n", "X: \x01\r\n", " folded: x\r\n", "Host : localhost\r\n"}) {
     EXPECT_EQ(parse("GET / HTTP/1.1", std::string("Host: localhost\r\n") + field).refused, 400) << field;
   }
-  EXPECT_EQ(parse_http_request(std::string("GET /\0 HTTP/1.1\r\nHost: localhost\r\n\r\n", 38)).refused, 400);
+  EXPECT_EQ(parse_http_request(std::string("GET /\0 HTTP/1.1\r\nHost: localhost\r\n\r\n", 36)).refused, 400);
 }
 
 }  // namespace
