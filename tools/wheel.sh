@@ -78,6 +78,7 @@ fi
 # GCC's own library comes with every Python that pip runs in, or with the system.
 "${CXX:-g++}" -std=c++20 -O2 -Wall -Wextra -s tools/wheel/launcher.cpp -o "$data/scripts/octet"
 cp -r configs "$data/data/share/octet/configs"
+build/wheel/cpu-v3/octet manual --output "$data/data/share" >build/wheel/manual.log  # man pages and shell completion
 
 # Gloo is a shared library, and needs others that few systems have. Copyrights of all that goes along, linked in or beside.
 cp LICENSE "$information/licenses/LICENSE"
