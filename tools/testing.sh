@@ -72,34 +72,38 @@ check() {
   [ "$bad" -eq 0 ]
 }
 
-# Everything that a test program of the release build reads besides itself: the program, goldens, scripts, configurations, pages.
-test_inputs() {
-  { sha256sum build/release/octet && git ls-files -- tests/golden configs examples docs README.md tools '*.py' | xargs -d '\n' sha256sum; } 2>/dev/null | sha256sum
+# sum_of FILE...: one sum of these files and of what every test may read: goldens, scripts, configurations, pages.
+sum_of() {
+  { sha256sum "$@" && git ls-files -- tests/golden configs examples docs README.md tools '*.py' | xargs -d '\n' sha256sum; } | sha256sum
 }
 
-# Runs the tests of the programs that changed since they last passed, by the sum of the program and of all that tests read.
-check_changed() {
-  local record=build/release/passed.txt inputs program sum rooms=() sums=()
-  touch $record
-  inputs=$(test_inputs)
+# One line for each quick test program of the release build, and one for the scripts: room and sum.
+sums_of_tests() {
+  local program room
   for program in build/release/tests/octet_test_*; do
-    [[ -x $program && -f $program && ! $program =~ _(slow|long)$ ]] || continue
-    sum="$program $({ sha256sum <"$program"; echo "$inputs"; } | sha256sum)"
-    if ! grep -qxF "$sum" $record; then
-      rooms+=("${program##*/octet_test_}")
-      sums+=("$sum")
-    fi
+    room=${program##*/octet_test_}
+    case $room in
+      *_slow | *_long | *.*) continue ;;
+      app | data | end_to_end | train) echo "$room $(sum_of "$program" build/release/octet)" ;;  # these start the program
+      *) echo "$room $(sum_of "$program")" ;;
+    esac
   done
-  sum="scripts $inputs"
-  if ! grep -qxF "$sum" $record; then
-    rooms+=(script)
-    sums+=("$sum")
-  fi
-  if [ ${#rooms[@]} -eq 0 ]; then
+  echo "script $(sum_of build/release/octet)"
+}
+
+# Runs the quick tests of the release build, or those that changed since all of them passed: that is known by the sums of the
+# programs and of the files that their tests read.
+passed_before=build/release/passed.txt
+check_quick() { check release "${quick[@]}" && sums_of_tests >$passed_before; }
+check_changed() {
+  local rooms
+  touch $passed_before
+  rooms=$(sums_of_tests | grep -vxFf $passed_before | cut -d ' ' -f 1 | paste -sd '|')
+  if [ -z "$rooms" ]; then
     say "Nothing changed since all tests passed"
-    return
+  elif say "Changed: ${rooms//|/, }" && check release -L "^($rooms)(-threaded)?\$" "${quick[@]}"; then
+    sums_of_tests >$passed_before
   fi
-  if check release -L "^($(IFS='|' && echo "${rooms[*]}"))(-threaded)?\$" "${quick[@]}"; then printf '%s\n' "${sums[@]}" >>$record; fi
 }
 
 # Compiles the CUDA backend and its tests where nvcc, cuDNN and NCCL are; runs the tests where there is a GPU.
