@@ -59,7 +59,7 @@ check() {
   shift
   say "Testing $preset"
   log=build/$preset-tests.log
-  ctest --test-dir "build/$preset" --output-on-failure -j "$jobs" --output-junit "../$preset-tests.xml" "$@" 2>&1 | tee "$log" | progress
+  ctest --test-dir "build/$preset" --output-on-failure --no-label-summary -j "$jobs" --output-junit "../$preset-tests.xml" "$@" 2>&1 | tee "$log" | progress
   total=$(sed -nE 's/.*tests passed, ([0-9]+) tests? failed out of ([0-9]+).*/\2/p' "$log" | tail -n 1)
   bad=$(sed -nE 's/.*tests passed, ([0-9]+) tests? failed out of ([0-9]+).*/\1/p' "$log" | tail -n 1)
   if [ -z "$total" ]; then  # ctest found nothing or did not finish

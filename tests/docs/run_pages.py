@@ -21,6 +21,7 @@ every page. Exit code 1 with one line per mistake.
 
 import pathlib
 import re
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ from pages import ROOT, Page, link_errors, mentioned_pages, unreachable_pages
 CONTENTS = ROOT / "docs/README.md"
 USER_PAGES = [ROOT / "docs/getting-started.md", ROOT / "docs/guides"]
 NOT_SHARED = {".git", "build", "out", "data", ".venv"}  # a page writes to out/ and data/
-MARK = "\036"  # begins the output of a block
+MARK = f"block {secrets.token_hex(16)} "  # begins the output of a block; a model that writes any byte will not write this
 TIMEOUT_S = 300
 NUMBER = r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 
@@ -44,7 +45,7 @@ def script(page):
         if block.file():
             lines += [f"mkdir -p \"$(dirname {block.file()})\"", f"cat >{block.file()} <<'END_OF_FILE'", block.text, "END_OF_FILE"]
         elif block.runs():
-            lines += [f"printf '\\036%d\\n' {block.line}", block.text]
+            lines += [f"printf '%s%d\\n' '{MARK}' {block.line}", block.text]
     return "\n".join(lines) + "\n"
 
 
