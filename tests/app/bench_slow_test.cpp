@@ -38,8 +38,8 @@ TEST(Bench, FeedsEightRanks) {
 }
 
 TEST(Bench, RefusesGroupsThatCannotBe) {
-  EXPECT_TRUE(refused(run_program("bench comm --device cpu -n 1"), 2, "-n 1: must be 2 to 64"));
-  EXPECT_TRUE(refused(run_program("bench comm --device cuda -n 1000"), 2, "two GPUs"));
+  EXPECT_TRUE(refused(run_program("bench comm --device cpu -n 1"), 2, "--ranks: `1` must be at least 2 and at most 64"));
+  EXPECT_TRUE(refused(run_program("bench comm --device cuda -n 64"), 2, "GPUs"));
   EXPECT_TRUE(refused(run_program("bench comm --device tpu"), 2, "`tpu` must be one of auto | cpu | cuda"));
 }
 
