@@ -34,7 +34,7 @@ inside sh -c 'apt-get -qq update && apt-get -qq -y --no-install-recommends insta
 cp "$wheel" "$root/opt/"
 file=/opt/$(basename "$wheel")
 mkdir -p "$root/home/user/texts"
-cp README.md docs/*.md "$root/home/user/texts/"
+cp docs/*.md "$root/home/user/texts/"
 chown -R 1000:1000 "$root/home/user"
 
 # pip leaves empty folders behind.
@@ -48,17 +48,19 @@ install() {
     # shellcheck disable=SC2086
     inside $venv/bin/pip install --no-index $again "$file" || return
   done
-  inside $venv/bin/pip check
+  inside $venv/bin/pip check && inside test -s $venv/share/man/man1/octet.1 -a -s $venv/share/bash-completion/completions/octet
 }
 try install install
 packages=$(inside $venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
 
-# newcomer NAME PROGRAM: what a newcomer does. Every build and two ranks have the same losses, to the bit, and the losses fall.
+# newcomer NAME PROGRAM BUILD: what a newcomer does; BUILD is what doctor must say of the program. Every build and two ranks have the
+# same losses, to the bit, and the losses fall.
 newcomer() {
-  local name=$1 octet=$2
+  local name=$1 octet=$2 build=$3
   local train=(train "$venv/share/octet/configs/quickstart.toml" "--data.source=[{path=\"$name/corpus\"}]" --training.steps=20
     --training.micro_batch_size=8 --evaluation.interval=0)
-  as_user "$octet" doctor || return
+  as_user "$octet" doctor | tee "$work/doctor" || return
+  grep -q "^build .*$build" "$work/doctor" || return
   as_user "$octet" data prepare --input texts --tokenizer byte --output "$name/corpus" || return
   as_user "$octet" "${train[@]}" "--run.output_dir=$name/one" || return
   as_user "$octet" launch -n 2 -- "${train[@]}" --parallel.replicate=2 "--run.output_dir=$name/two" || return
@@ -83,10 +85,10 @@ chosen() {
   [ "$(cat "$root/home/user/chosen.exe")" = "$packages/octet/$1" ] && [ "$(cat "$root/home/user/chosen.code")" = 75 ]
 }
 
-try launcher newcomer launcher $venv/bin/octet
-try cpu-v3 newcomer cpu-v3 "$packages/octet/octet-cpu-v3"
+try launcher newcomer launcher $venv/bin/octet "CPU, x86-64-v"
+try cpu-v3 newcomer cpu-v3 "$packages/octet/octet-cpu-v3" "CPU, x86-64-v3"
 if grep -qw avx512vl /proc/cpuinfo; then
-  try cpu-v4 newcomer cpu-v4 "$packages/octet/octet-cpu-v4"
+  try cpu-v4 newcomer cpu-v4 "$packages/octet/octet-cpu-v4" "CPU, x86-64-v4"
   try chosen chosen octet-cpu-v4
 else
   echo "SKIP cpu-v4: this processor has no AVX-512"
@@ -132,7 +134,7 @@ fi
 if [ "$cuda" = --cuda ]; then
   cuda() {
     inside $venv/bin/pip install --quiet "${file}[cuda]" || return
-    newcomer cuda-v3 $venv/bin/octet && chosen octet-cuda-v3
+    newcomer cuda-v3 $venv/bin/octet "CUDA .*, x86-64-v3" && chosen octet-cuda-v3
   }
   try cuda cuda
 fi
