@@ -183,7 +183,8 @@ run_wheel() (
   python3 -m venv "$venv" || return
   if ! "$venv/bin/pip" install --quiet --retries 0 "${wheel}[cuda]" >"$out/wheel-pip.log" 2>&1; then
     "$venv/bin/pip" install --quiet --no-index --no-deps "$wheel" || return
-    python3 - "$venv"/lib/python3*/site-packages/nvidia <<'PYTHON' || return
+    site=$(echo "$venv"/lib/python3*/site-packages)
+    python3 - "$site/nvidia" <<'PYTHON' || return
 import os, sys
 os.symlink(next(f"{folder}/nvidia" for folder in sys.path if os.path.isdir(f"{folder}/nvidia")), sys.argv[1])
 PYTHON
