@@ -1,5 +1,6 @@
-// Charts as SVG elements. Colours are CSS classes ("c0", "c1", ...) of style.h, so that one picture serves light and dark. Across, a
-// chart is measured in per cent of its place, down in pixels: it fills any width, and its letters keep their size.
+// Charts as SVG elements. Colours are CSS classes ("c0", "c1", ...) of style.h, so that one picture serves light and dark.
+// Horizontal positions are percentages of the chart's width and vertical positions are pixels. A chart therefore fills any width,
+// and its text keeps its size.
 #pragma once
 
 #include <functional>
@@ -17,12 +18,12 @@ struct Series {
   std::string style = "";      // further CSS classes: "dashed", "thick"
   std::vector<Point> raw;      // faint; may be empty
   std::vector<Point> line;
-  std::vector<Point> marks{};  // hollow dots (held-out loss)
+  std::vector<Point> marks{};  // drawn as hollow dots (held-out loss)
 };
 
 struct LineChart {
-  std::string description;     // for readers that do not see
-  std::vector<Series> series;  // the first is drawn lowest
+  std::string description;     // text for screen readers
+  std::vector<Series> series;  // drawn in this order; later ones cover earlier ones
   std::string x_label, y_label;
   ScaleKind x_kind = ScaleKind::linear, y_kind = ScaleKind::linear;
   double y_low, y_high;
@@ -30,19 +31,19 @@ struct LineChart {
   std::vector<double> x_ticks{};  // empty: round numbers
   double band = 0;             // shades [-band, band]
   bool zero_line = false;
-  std::function<std::string(double)> x_text, y_text;  // of a value in the tip
-  int width = 1080, height = 360;  // the width that it is drawn for; it fits others
+  std::function<std::string(double)> x_text, y_text;  // formats a value in the tooltip
+  int width = 1080, height = 360;  // the intended width; the chart stretches to others
 };
-// For a page.
+// Draws a chart for report.html.
 std::string draw(const LineChart& chart);
-// For a picture, `chart.width` wide, the ticks' texts included; at (left, top) of the SVG that it stands in.
+// Draws a chart inside another SVG with its upper left corner at (left, top). It is `chart.width` wide, tick labels included.
 std::string draw_at(const LineChart& chart, double left, double top);
 
 struct Bar {
   std::string name, colour;
   double value;
-  std::string text;            // at the bar's end
-  std::string note = "";       // after it, fainter
+  std::string text;            // written at the end of the bar
+  std::string note = "";       // written after `text`, fainter
 };
 struct BarChart {
   std::string description;
@@ -50,7 +51,8 @@ struct BarChart {
 };
 std::string draw(const BarChart& chart);
 
-// Gaps to the baseline on one small axis from -limit to limit percent: a dot for the mean loss, a ring for held-out.
+// A run's loss gaps to the baseline on a small axis from -limit to limit per cent: a dot for the mean training loss, a ring for the
+// held-out loss.
 struct GapPlot {
   std::string colour;
   double dot, ring, band, limit;

@@ -1,4 +1,4 @@
-// report.html: one file that needs no network and no script. Inline SVG and CSS, light and dark, fit for print.
+// Writes report.html: one file with inline SVG and CSS that needs no network and no script. It has a light, a dark and a print style.
 #pragma once
 
 #include <filesystem>
@@ -10,16 +10,16 @@
 
 namespace octet::report {
 
-// What a page has beside the report itself, as HTML.
+// HTML that a page shows beside the report itself.
 struct PageExtras {
-  std::string head{};  // at the end of <head>
-  std::string top{};   // a section under the title
+  std::string head{};  // goes to the end of <head>
+  std::string top{};   // goes under the title
 };
 
-// `comparison` is that of `runs`. Any text in the runs is escaped; empty runs and numbers that are not finite leave gaps.
+// Renders `runs`, whose comparison is `comparison`. Text from the runs is escaped. Empty runs and numbers that are not finite leave gaps.
 std::string render_html(std::string_view title, std::span<const Run> runs, const Comparison& comparison, const PageExtras& extras = {});
 
-// report.html and report.json in `directory`, each written atomically.
+// Writes report.html and report.json to `directory`, each atomically.
 void write_report(const std::filesystem::path& directory, std::string_view title, std::span<const Run> runs,
                   const Comparison& comparison);
 

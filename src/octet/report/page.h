@@ -1,4 +1,4 @@
-// What the sections of report.html share: how they are put together, and how they show numbers.
+// Helpers that the sections of report.html share: appending text, formatting numbers, table cells.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,19 +15,19 @@ void put(std::string& out, fmt::format_string<Args...> format, Args&&... args) {
   fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
 }
 
-// Of one that is not finite: a dash, or nothing where it is a percentage.
+// Format a number. A number that is not finite becomes a dash.
 std::string number(double value, int decimals);
 std::string count_or_dash(double value);
 std::string gib_or_dash(double gib);
 std::string share_or_dash(double pct);  // "5.0 %"
-// "+0.12 %", "−0.12 %"; a difference that rounds to nothing has no sign.
+// Formats a difference: "+0.12 %", "−0.12 %". "±0.00 %" if it rounds to zero, "" if it is not finite.
 std::string percent(double value, int decimals);
 
-// A cell of a table. On a phone a row is a card, and each of its values stands below the name of its column.
+// A cell of a table. On a phone each row is shown as a card, and `column` is shown above the value.
 std::string cell(std::string_view column, std::string_view content, const char* css_class = "");
 
-// A value with, below it, how it compares. `sign`: 1 where more is good, -1 where it is bad; what is within `noise` has no
-// colour.
+// A cell with a value and, below it, its difference from the baseline in per cent. `sign` is 1 if more is better and -1 if less is
+// better; it decides the colour. A difference within `noise` has no colour.
 std::string compared_cell(std::string_view column, const std::string& value, double pct, int decimals, double sign, double noise);
 
 }  // namespace octet::report

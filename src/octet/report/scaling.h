@@ -1,4 +1,4 @@
-// The same runs on several numbers of ranks: the columns that articles on training in FP8 print, and both of their pictures.
+// Scaling: the same runs on several numbers of ranks, with the columns and the two pictures that articles on FP8 training print.
 #pragma once
 
 #include <span>
@@ -8,12 +8,12 @@
 
 namespace octet::report {
 
-// A line for each run, by the number of ranks, then in the order of the rows, and below it what each column is compared with.
-// Repeats are left out. Ends with a newline.
+// Renders one line for each run, sorted by the number of ranks, and a note that says what each column is compared with. Repeats of a
+// run are left out. Ends with a newline.
 std::string render_scaling(const Comparison& comparison);
 
-// The sentences under the title, and the section of report.html: the table, tokens/s and the loss over the number of ranks.
-// `colours`: a CSS class for each row. The section is empty where no numbers of ranks are compared.
+// scaling_lead: the sentences under the title. scaling_section: the section of report.html with the table and with tokens/s and loss
+// over the number of ranks. `colours` has a CSS class for each row. Both are empty if all runs have the same number of ranks.
 std::string scaling_lead(const Comparison& comparison);
 std::string scaling_section(const Comparison& comparison, std::span<const std::string> colours);
 

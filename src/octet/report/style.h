@@ -1,4 +1,4 @@
-// The looks of report.html and of pictures: colours for light and dark, and the rules that use them.
+// The style of report.html and of pictures: colours for light and dark, and the CSS rules that use them.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@ namespace octet::report {
 
 enum class Theme : std::uint8_t { light, dark };
 
-// A page's style sheet: light, dark and paper.
+// The style sheet of report.html for light, dark and print.
 std::string page_style();
 
-// The rules of charts alone, with the colours of one theme written out: programs that draw SVG need not know variables.
+// The rules for charts only, with one theme's colours written out, because many programs that show SVG do not support CSS variables.
 std::string chart_style(Theme theme);
 
-// A colour of the theme by its name: "page", "ink", "rule", "c0", ...
+// Looks up a colour of the theme by name: "page", "ink", "rule", "c0", ...
 std::string colour_of(Theme theme, const std::string& name);
 
 }  // namespace octet::report
