@@ -11,13 +11,13 @@ namespace octet::report {
 namespace {
 constexpr int kTipBins = 90;
 constexpr double kPerCent = 100;
-constexpr double kLeft = 52, kRight = 16, kAbove = 30, kUnder = 48;  // around the plot, for the ticks' texts and the labels
+constexpr double kLeft = 52, kRight = 16, kAbove = 30, kUnder = 48;  // margins for tick texts and labels
 
 std::string begin_svg(const std::string& description, int height, const char* css_class) {
   return fmt::format("<svg class=\"{}\" height=\"{}\" role=\"img\" aria-label=\"{}\">", css_class, height, escape(description));
 }
 
-// From a value to its place: across in per cent of the plot's width, down in pixels.
+// Maps a value to its place: x to per cent of the plot's width, y to pixels from the top.
 struct Frame {
   double top, bottom;
   Scale x, y;
@@ -50,7 +50,7 @@ void draw_axes(std::string& out, const LineChart& chart, const Frame& frame) {
   const std::vector<double> x_ticks = chart.x_ticks.empty() ? frame.x.ticks(chart.width / 110) : chart.x_ticks;
   for (std::size_t i = 0; i < x_ticks.size(); ++i) {
     const double x = frame.x(x_ticks[i]);
-    // A narrow page leaves out every other one of many.
+    // With more than four ticks, every second text gets a class that narrow pages hide.
     const char* more = i % 2 == 1 && x_ticks.size() > 4 ? " odd" : "";
     put(out, "<text class=\"tick{}\" text-anchor=\"middle\" x=\"{:.2f}%\" y=\"{:.1f}\">{}</text>", more, x, frame.bottom + 22,
         tick_label(x_ticks[i], x_ticks));
@@ -63,7 +63,7 @@ void draw_axes(std::string& out, const LineChart& chart, const Frame& frame) {
       escape(chart.x_label));
 }
 
-// Invisible columns over the plot: the one under the pointer shows a hairline and tells every series' value there.
+// Draws invisible columns over the plot. The column under the pointer shows a hairline and lists the value of every series there.
 void draw_tips(std::string& out, const LineChart& chart, const Frame& frame) {
   constexpr double kWidth = kPerCent / kTipBins;
   std::vector<std::string> lines(kTipBins);
@@ -89,7 +89,7 @@ void draw_tips(std::string& out, const LineChart& chart, const Frame& frame) {
   }
 }
 
-// Everything but the tips, in a place whose left and right edges are the plot's.
+// Draws everything but the tips. The left and right edges of the surrounding element are the plot's edges.
 std::string draw_plot(const LineChart& chart, const Frame& frame) {
   std::string out;
   if (chart.band > 0) {
@@ -97,7 +97,8 @@ std::string draw_plot(const LineChart& chart, const Frame& frame) {
     put(out, "<rect class=\"band\" x=\"0\" y=\"{:.1f}\" width=\"100%\" height=\"{:.1f}\"/>", top, std::max(0.0, bottom - top));
   }
   draw_axes(out, chart, frame);
-  // Paths know no per cent: theirs is a plane as wide as the plot is drawn for, stretched to the plot, and cut at its edges.
+  // SVG paths take no percentages. The curves are therefore drawn on a plane of fixed width, which is stretched to the plot's
+  // width and clipped at its edges.
   const double plane = chart.width - kLeft - kRight;
   put(out,
       "<svg x=\"0\" y=\"{0:.1f}\" width=\"100%\" height=\"{1:.1f}\" viewBox=\"0 {0:.1f} {2:.1f} {1:.1f}\" "

@@ -49,7 +49,7 @@ bool compared(const Shown& s) { return s.row->baseline && !s.row->is_baseline; }
 
 }  // namespace
 
-// The comparison lists the runs in their order and the repeats last.
+// Lists repeats after all other runs, as the comparison does. Otherwise the order stays.
 std::vector<Shown> shown_runs(std::span<const Run> runs, const Comparison& comparison) {
   std::vector<const Run*> ordered;
   for (const bool repeats : {false, true}) {
@@ -203,7 +203,7 @@ std::optional<LineChart> gap_chart(const std::vector<Shown>& shown, const Compar
                             .raw = {},
                             .line = smooth_line(gap, 0.025)});
     const auto& line = chart.series.back().line;
-    // The first steps fall so fast that any two runs are far apart there.
+    // Leaves out the first twentieth: the loss falls so fast there that any two runs are far apart.
     for (std::size_t i = line.size() / 20; i < line.size(); ++i) late.push_back(line[i].y);
   }
   chart.y_low = std::min({quantile(late, 0) * 1.15, -0.1, -1.3 * chart.band});

@@ -19,7 +19,7 @@ namespace {
 using telemetry::HealthSample;
 using telemetry::kUnknown;
 
-constexpr int kShades = 9;  // classes h0 to h8 (quiet) and t0 to t8 (trouble) of style.h
+constexpr int kShades = 9;  // CSS classes of style.h: h0 to h8 for quiet strips, t0 to t8 for strips whose shades mean trouble
 
 double value_of(const HealthSample& sample, HealthMetric metric) {
   switch (metric) {
@@ -32,7 +32,7 @@ double value_of(const HealthSample& sample, HealthMetric metric) {
   return kUnknown;
 }
 
-// Of two samples that share a cell, the one that a reader must not miss.
+// Returns the sample that a reader must not miss, of two that share a cell.
 double worse(HealthMetric metric, double a, double b) {
   if (!std::isfinite(a)) return b;
   if (!std::isfinite(b)) return a;
@@ -41,7 +41,7 @@ double worse(HealthMetric metric, double a, double b) {
 
 struct Look {
   const char* title;
-  // Lower bounds of the shades 1 to 8, in the order in which they grow worse; empty: each strip has its own logarithmic range.
+  // Lower bounds of the shades 1 to 8, from harmless to bad. If empty, each strip has a logarithmic range of its own.
   std::vector<double> bounds;
   const char* unit;
 };
@@ -50,7 +50,7 @@ const Look& look(HealthMetric metric) {
   static const Look kScale{"scale", {}, ""};
   static const Look kSaturated{"saturated", {1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1, 5}, " %"};
   static const Look kFlushed{"flushed to zero", {1e-2, 0.1, 0.3, 1, 3, 10, 25, 50}, " %"};
-  // E4M3 rounds to about 31 dB, E5M2 to about 25 dB.
+  // Rounding alone gives about 31 dB in E4M3 and about 25 dB in E5M2.
   static const Look kSqnr{"signal to noise", {30, 28, 26, 24, 22, 19, 16, 12}, " dB"};
   switch (metric) {
     case HealthMetric::amax: return kAmax;
@@ -85,7 +85,7 @@ HealthRow parse_row(const std::string& name) {
   return row;
 }
 
-// Shortens each label to its last parts, to as few as no other row of its layer ends in.
+// Shortens each label to the fewest last parts that no other row of the same layer ends in.
 void shorten_labels(std::vector<HealthRow>& rows) {
   const auto end_of = [](const std::string& label, int parts) {
     std::size_t dot = label.size();
@@ -117,7 +117,8 @@ std::string value_text(HealthMetric metric, double value) {
   return std::isfinite(value) ? telemetry::format_significant(value, 3) + look(metric).unit : "unknown";
 }
 
-// Down in pixels. Across, a strip is a plane of its own, stretched to its share of the width.
+// Vertical positions in pixels. Horizontally, each strip is drawn on a plane of fixed width that is stretched to the strip's
+// share.
 struct Geometry {
   double row_height;
   std::vector<double> row_top;
@@ -150,13 +151,13 @@ void draw_labels(std::string& out, const HealthSheet& sheet, const Geometry& g) 
       put(out, "<text class=\"layer\" x=\"0\" y=\"{:.1f}\">{}</text>", baseline, r.layer);
       last_number = baseline;
     }
-    // 15 characters fill the gutter; the strip's tip has the whole name.
+    // The gutter has room for 15 characters. The strip's tip shows the whole name.
     const std::string label = r.label.size() > 15 ? r.label.substr(0, 7) + "…" + r.label.substr(r.label.size() - 7) : r.label;
     if (names) put(out, "<text class=\"tick\" text-anchor=\"end\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>", kGutter - 12, baseline, escape(label));
   }
 }
 
-// One strip, from `left` on and `width` wide in per cent: the cells of one shade are one path.
+// Draws one strip. `left` and `width` are in per cent. All cells of one shade share one path.
 void draw_strip(std::string& out, const HealthSheet& sheet, const Geometry& g, HealthMetric metric, std::size_t operand, double left, double width) {
   const auto& values = sheet.values[static_cast<std::size_t>(metric)][operand];
   const std::size_t columns = sheet.columns;
@@ -306,7 +307,7 @@ std::string draw(const HealthSheet& sheet, const std::string& description) {
   const auto begin = [&](const char* css_class) { return fmt::format("<svg class=\"{}\" height=\"{:.0f}\"", css_class, height); };
   std::string out = fmt::format("<div class=\"sheet\" role=\"img\" aria-label=\"{}\">", escape(description));
   for (const HealthMetric metric : kHealthMetrics) {
-    // On a phone the groups stand below each other, each beside labels of its own.
+    // On a phone the groups stand below each other, so each group repeats the labels.
     out += begin(metric == kHealthMetrics.front() ? "labels" : "labels again") + ">";
     draw_labels(out, sheet, g);
     put(out, "</svg>{}><text class=\"name\" y=\"14\">{}</text>", begin("chart"), look(metric).title);

@@ -43,7 +43,7 @@ std::string legend(const std::vector<Shown>& shown, const std::string& more) {
   return out + more + "</ul>";
 }
 
-// The sentences under the title: what a reader wants to know first.
+// Returns the sentences under the title, which tell the reader the most important results.
 std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) {
   if (comparison.scales) return scaling_lead(comparison);
   std::string out;
@@ -100,14 +100,14 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
   const bool compared = !comparison.baseline.empty() && shown.size() > 1;
   const double band = comparison.spread && std::isfinite(comparison.spread->mean_loss_pct) ? comparison.spread->mean_loss_pct : 0;
   const double limit = gap_limit(shown, band);
-  // Gaps below half a percent are what the recipes are held to; they are no warning.
+  // Recipes are held to a gap below half a percent, so a smaller gap is no warning.
   const double noise = std::max(band, 0.5);
   const bool initial = has_initial_losses(comparison);
   std::string out = "<section><table class=\"cards\"><thead><tr><th>recipe</th>";
   put(out, "<th>{}{}</th><th>final loss</th><th>mean of the<br>last tenth</th><th>held-out<br>loss</th>{}", per_process(shown),
       compared ? "<br>% faster" : "", initial ? "<th>before<br>step 1</th>" : "");
   if (compared) put(out, "<th class=\"middle\">gap to {}<br>−{:g} % to +{:g} %</th>", escape(comparison.baseline), limit, limit);
-  // Where all are alone, nobody waits for others.
+  // A run of one process waits for nobody, so the column appears only if some run has several processes.
   const bool together = std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.row->summary.processes > 1; });
   put(out, "<th>peak<br>memory</th>{}{}<th>time</th></tr></thead><tbody>", on_gpu(shown) ? "<th>TFLOPS<br>MFU</th>" : "",
       together ? "<th>exposed<br>communication</th>" : "");
@@ -184,7 +184,7 @@ std::string speed_section(const std::vector<Shown>& shown) {
                      per_process(shown), draw(bars), draw(norms));
 }
 
-// "layer 3 down_proj, gradient, step 1,200"
+// For example "layer 3 down_proj, gradient, step 1,200".
 std::string place_text(const WorstSample& worst, const HealthSheet& sheet) {
   const auto [name, operand] = split_operand(worst.tensor);
   const auto row = std::find_if(sheet.rows.begin(), sheet.rows.end(), [&n = name](const HealthRow& r) { return r.name == n; });
@@ -229,7 +229,7 @@ std::string fact_text(const std::string& value) { return escape(value); }
 std::string fact_text(std::int64_t value) { return value == 0 ? "" : format_count(value); }
 std::string fact_text(double value) { return std::isfinite(value) ? format_significant(value, 3) : ""; }
 
-// Facts that all runs share stand once; the others in a table, a row per run.
+// Facts that all runs share are listed once. The other facts go into a table with a row for each run.
 std::string facts_section(const std::vector<Shown>& shown) {
   struct Fact {
     std::string name;

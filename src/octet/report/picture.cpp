@@ -16,11 +16,11 @@ namespace {
 constexpr const char* kPictureFirstLine = "<!-- drawn by octet: runs -->\n";
 constexpr int kPictureWidth = 900, kPictureHeight = 540, kMargin = 22, kBetween = 30;
 constexpr int kChartsTop = 74, kLossHeight = 262, kGapHeight = 188, kLeastCloseUp = 150;
-constexpr std::size_t kPoints = 300;  // of a curve
+constexpr std::size_t kPoints = 300;  // in a curve
 constexpr double kLetter = 6.9;       // mean width of a letter of the table
 constexpr std::size_t kLongestName = 26;
 
-// What most runs share, in words.
+// Describes the first run in words: parameters, steps and device. Runs in one picture usually share these facts.
 std::string facts_of(const std::vector<Shown>& shown) {
   const telemetry::RunInfo& info = shown.front().run->info;
   std::vector<std::string> facts;
@@ -41,10 +41,10 @@ std::string short_name(const std::string& name) {
   return name.substr(0, kLongestName / 2) + "…" + name.substr(name.size() - kLongestName / 2 + 1);
 }
 
-// Many rows stand closer, so that the close-up below them keeps its place.
+// Many rows stand closer together, so that the close-up below them keeps its place.
 double row_height(const std::vector<Shown>& shown) { return std::clamp(180 / static_cast<double>(shown.size()), 18.0, 29.0); }
 
-// Right-aligned columns, from the right edge.
+// The columns are right-aligned and laid out from the right edge.
 struct Column {
   const char* head[2];
   double width;
@@ -103,7 +103,7 @@ void draw_table(std::string& out, const std::vector<Shown>& shown, const std::ve
   }
 }
 
-// Words in lines of at most `width` pixels. Returns where they end.
+// Breaks the words into lines of at most `width` pixels. Returns the y of the line after the last.
 double draw_note(std::string& out, const std::string& note, double left, double y, double width) {
   constexpr double kNoteLetter = 5.6, kLine = 15;
   std::string line;

@@ -19,7 +19,7 @@ bool on_gpu(const Comparison& comparison) {
 const char* ranks_word(const Comparison& comparison) { return on_gpu(comparison) ? "GPUs" : "ranks"; }
 const char* speed_word(const Comparison& comparison) { return on_gpu(comparison) ? "tokens/s/GPU" : "tokens/s/rank"; }
 
-// Indices of the rows that are no repeats, by the number of ranks.
+// Returns the indices of all rows except repeats, sorted by the number of ranks.
 std::vector<std::size_t> by_ranks(const Comparison& comparison) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < comparison.rows.size(); ++i) {
@@ -43,7 +43,7 @@ std::string what_is_compared(const Comparison& comparison) {
   return text;
 }
 
-// The rows of one name, by the number of ranks.
+// The rows of one name, sorted by the number of ranks.
 struct Line {
   std::string name, colour;
   std::vector<const Row*> rows;
@@ -59,7 +59,7 @@ std::vector<Line> lines_of(const Comparison& comparison, std::span<const std::st
   return lines;
 }
 
-// From zero for rates, whose shares of one another the eye then sees; losses fill their chart.
+// The range of the y axis. Rates start at zero, so that the heights of two rates show their ratio. Losses fill the chart.
 enum class Range { from_zero, of_values };
 
 std::string chart_over_ranks(const Comparison& comparison, const std::vector<Line>& lines, double Summary::*field, Range range,
@@ -104,7 +104,7 @@ std::string table(const Comparison& comparison, std::span<const std::string> col
     const Summary& s = row.summary;
     out += "<tr>" + cell(ranks_word(comparison), telemetry::format_count(s.processes), "lead-number");
     put(out, "<td class=\"name words\"><span class=\"swatch {}\"></span>{}</td>", colours[i], escape(s.name));
-    // Speed on a CPU and gaps in loss below half a percent are no verdict on a recipe.
+    // A speed on a CPU and a gap in loss below half a percent get no colour, because they say nothing about the recipe.
     out += compared_cell(speed_word(comparison), count_or_dash(s.tokens_per_s_per_process), row.faster_pct, 1, 1, on_gpu(comparison) ? 1 : INFINITY);
     out += cell("% decrease", number(row.decrease_pct, 1));
     out += compared_cell("loss", number(s.mean_loss, 4), row.mean_loss_pct, 2, -1, 0.5);

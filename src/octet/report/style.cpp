@@ -13,7 +13,7 @@ struct Colour {
   const char* light;
   const char* dark;
 };
-// c: recipes. h: the shades of a health strip that has a range of its own, t: of one whose shades mean trouble.
+// c: recipes. h: shades of a health strip with a range of its own. t: shades of a health strip that mean trouble.
 constexpr std::array kColours = std::to_array<Colour>({
     {"page", "#fcfbf8", "#131417"}, {"ink", "#1d1c1a", "#eceae5"}, {"soft", "#5f5b54", "#a9a59d"},
     {"faint", "#7d786f", "#8b877f"}, {"rule", "#e5e1d8", "#2c2d31"}, {"grid", "#eeebe4", "#222327"},
@@ -111,7 +111,7 @@ footer { margin-top: 64px; padding-top: 14px; border-top: 1px solid var(--rule);
 }
 )css";
 
-// What is drawn in a recipe's colour takes it from a class c0 to c7 of its own.
+// Elements drawn in a recipe's colour take it from one of the classes c0 to c7.
 constexpr const char* kChartRules = R"css(svg text { font-family: inherit; fill: var(--ink); }
 svg .tick, svg .label { font-size: 12.5px; fill: var(--faint); }
 svg .fine { font-size: 11px; fill: var(--faint); }

@@ -11,9 +11,9 @@
 namespace octet::report {
 namespace {
 
-constexpr std::size_t kRecent = 50;  // logged steps whose median pace gives the ETA
+constexpr std::size_t kRecent = 50;  // number of logged steps whose median time gives the ETA
 
-// A browser without scripts loads the whole page anew.
+// A browser without scripts reloads the whole page every 5 s.
 constexpr const char* kHead = "<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript><script src=\"/watch.js\" defer></script>";
 
 double seconds_left(const Run& run) {

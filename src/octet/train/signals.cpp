@@ -45,8 +45,8 @@ StopSignals::StopSignals() : hang_up_(!is_ignored(SIGHUP)) {
   install(on_signal, hang_up_);
 }
 
-// During an exception the process is about to end with words and a code of its own, which the SIGTERM of a launcher that has seen
-// another rank fail must not take away.
+// During an exception the process is about to end with a message and an exit code of its own. The handlers stay, so that a
+// launcher that has seen another rank fail cannot kill the process with SIGTERM before that.
 StopSignals::~StopSignals() {
   if (std::uncaught_exceptions() == 0) install(SIG_DFL, hang_up_);
 }

@@ -1,10 +1,10 @@
-// SIGTERM, SIGHUP and the first SIGINT ask for a checkpoint and an end; the second SIGINT ends the process at once. A SIGHUP that was
-// ignored before, as under nohup, stays ignored.
+// SIGTERM, SIGHUP and the first SIGINT ask the run to write a checkpoint and end. The second SIGINT ends the process at once. If
+// SIGHUP was already ignored, as under nohup, it stays ignored.
 #pragma once
 
 namespace octet::train {
 
-// While it lives, its handlers are installed; an exception that ends it leaves them.
+// Installs the signal handlers. The destructor restores the default handling, except while an exception is in flight.
 class StopSignals {
  public:
   StopSignals();
@@ -12,11 +12,11 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // The name of the signal that asked to stop, or null.
+  // Returns the name of the last signal that asked the run to stop, or null.
   static const char* requested();
 
  private:
-  bool hang_up_;  // SIGHUP is handled
+  bool hang_up_;  // false if SIGHUP is ignored
 };
 
 }  // namespace octet::train

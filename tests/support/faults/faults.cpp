@@ -1,29 +1,26 @@
-// A library that makes system calls fail, to be loaded before all others: LD_PRELOAD=liboctet_faults.so octet train run.toml.
+// A library that makes system calls fail. Load it before all others: LD_PRELOAD=liboctet_faults.so octet train run.toml.
 //
-// OCTET_FAULTS holds rules, divided by semicolons, or @FILE: a file with a rule on each line. A rule has four words, and a fifth
-// if it shall wait for something:
+// OCTET_FAULTS holds rules, separated by semicolons. OCTET_FAULTS=@FILE reads a file with one rule on each line. A rule is:
 //
 //     CALLS PATTERN WHEN FAILURE [while PATH]
 //
-//   CALLS    names of calls with commas between: open opendir readdir read write fsync close rename unlink mkdir rmdir stat
-//   truncate
-//            pipe. Each name stands for its whole family: `open` for openat, creat and fopen, too, `read` for pread, `write` for
-//            pwrite, `fsync` for fdatasync, `rename` for renameat and renameat2, `stat` for lstat, fstat and access.
-//   PATTERN  a glob of fnmatch over the whole absolute path, where * also matches slashes. A call on a descriptor has the path
-//   that
-//            the descriptor was opened with; a rename has the path that it renames to, and `pipe` has the path "pipe".
-//   WHEN     which of the matching calls of this process fail, counted from 1: `3`, `3-5`, or `3+` for the third and all after
-//   it. FAILURE  a name of errno (EIO, ENOSPC, EACCES, ...), `short` for a read or write that does half of its work, or `kill`:
-//   the process
-//            gets SIGKILL in the place of the call.
-//   while    calls are matched and counted only while a file PATH exists: a test switches a fault on and off in a running
-//   process.
+// CALLS: names of calls, separated by commas. They are open, opendir, readdir, read, write, fsync, close, rename, unlink, mkdir,
+//     rmdir, stat, truncate and pipe. A name stands for its whole family: `open` also for openat, creat and fopen, `read` for
+//     pread, `write` for pwrite, `fsync` for fdatasync, `rename` for renameat and renameat2, `stat` for lstat, fstat and access.
+// PATTERN: a glob as for fnmatch. It must match the whole absolute path; * also matches slashes. A call on a descriptor has the
+//     path that the descriptor was opened with. A rename has its destination's path. The path of `pipe` is "pipe".
+// WHEN: which of this process's matching calls fail, counted from 1. `3`: the third, `3-5`: the third to the fifth, `3+`: the
+//     third and all later ones.
+// FAILURE: the name of an errno (EIO, ENOSPC, EACCES, ...), `short` or `kill`. `short` lets a read or write do half of its work.
+//     `kill` sends the process SIGKILL instead of making the call.
+// while PATH: calls match and are counted only while the file PATH exists. A test can so switch a fault on and off in a running
+//     process.
 //
-// A call that fails does not happen. Only `close` does: the descriptor is closed, and then the failure is told, as Linux does it.
-// OCTET_FAULTS_LOG names a file that gets a line for each fault: "fsync /path EIO". Tests read it to know that their fault
-// happened.
+// A call that fails does nothing. Only `close` still closes the descriptor before it reports the failure, as on Linux.
+// Each fault adds a line such as "fsync /path EIO" to the file OCTET_FAULTS_LOG. Tests read it to know that their fault happened.
 //
-// Wrong rules end the process with code 99. Calls that the C library makes inside itself are not seen; those of libstdc++ are.
+// A wrong rule ends the process with code 99. The library sees the calls of libstdc++, but not those that the C library makes
+// internally.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
