@@ -1,4 +1,4 @@
-// What is thrown: octet::Error with an exit code and a message of one line.
+// Check that a call throws octet::Error with a given exit code and a message of one line.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace octet::testing {
 
-// The message of the Error with this exit code that `act` throws; "" if it throws none.
+// Returns the message of the Error with this exit code that `act` throws, or "" if it throws none.
 template <class F>
 std::string error_if_any(ExitCode code, F&& act) {
   try {
@@ -22,7 +22,7 @@ std::string error_if_any(ExitCode code, F&& act) {
   return "";
 }
 
-// The same, of what must throw.
+// Does the same, but also fails the test if `act` throws nothing.
 template <class F>
 std::string error_of(ExitCode code, F&& act) {
   const std::string message = error_if_any(code, act);

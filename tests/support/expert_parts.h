@@ -1,5 +1,5 @@
-// A model of parameters alone, some of them experts', on ranks that are threads. A step's gradients are sums of small whole
-// numbers, exact in any order, so that every mesh must come to the bits of one rank.
+// A model that consists of parameters only, some of which belong to experts, on ranks that are threads. The gradients of a step
+// are sums of small integers. Such sums are exact in any order, so every mesh must give the same bits as one rank.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,8 @@
 namespace octet::testing {
 
 constexpr std::int64_t kExperts = 4;
-constexpr int kSources = 8;  // of tokens in a step: each is a micro-batch of one rank of the data and context axes
+// A source is a micro-batch of one rank of the data and context axes. A step has eight, however many ranks share them.
+constexpr int kSources = 8;
 
 struct PartsOptions {
   std::string recipe = "fp8_delayed";
@@ -62,7 +63,7 @@ class ExpertParts {
     store_.add({.name = "embed", .shape = {36, 24}});
     for (int layer = 0; layer < 3; ++layer) {
       store_.begin_unit();
-      linear(concat("layer.", layer, ".attention"), 48, 16, Cut::none);  // of four ranks the last has nothing
+      linear(concat("layer.", layer, ".attention"), 48, 16, Cut::none);  // of four shards, the last is empty
       for (std::int64_t e = 0; e < kExperts; ++e) {
         linear(concat("layer.", layer, ".", e, ".up"), 96, 48, Cut::rows, {e, kExperts});
         if (layer == 0) linear(concat("layer.", layer, ".", e, ".down"), 48, 96, Cut::columns, {e, kExperts});
@@ -93,8 +94,8 @@ class ExpertParts {
     units_->refresh(scratch_);
   }
 
-  // As train::Engine does, with gradients out of the air. `seen` hears of the weights as products read them, and of all that the
-  // rank holds afterwards.
+  // Does what train::Engine does in a step, with made-up gradients. If `seen` is given, adds to it the weights as the linears
+  // would read them, and after the step everything that the rank holds.
   void step(std::uint32_t number, SharedGlobals* seen = nullptr) {
     const int ranks = mesh_.ranks() / mesh_.size(parallel::Axis::tensor);
     optimizer_->reset_sums(*queue_);
@@ -123,7 +124,7 @@ class ExpertParts {
     units_->exchange([&](Queue& wire) { scales_.reduce(wire, scratch_, groups_.all(), groups_.all_of_experts()); });
   }
 
-  // All that it holds, the last step's gradient and its norm among it. All ranks call together.
+  // Adds everything that the rank holds, including the last step's gradient and its norm. All ranks call together.
   void add_to(SharedGlobals& shared) {
     settle_scales();
     const std::lock_guard lock(shared.mutex);
@@ -143,19 +144,20 @@ class ExpertParts {
     add_whole(shared.globals, "norm", Tensor(&scalars.grad_norm, DType::f64, {1}));
   }
 
-  // What source `source` says in a step of element i of a parameter: nothing of the last expert, and of the one before it one
-  // source alone.
+  // Returns whether source `source` contributes to the gradient of an expert. Expert 3 gets no contribution and expert 2 only
+  // that of source 5. All sources contribute to everything else.
   static bool says(const parallel::Expert& expert, int source) {
     return !expert || expert.index < 2 || (expert.index == 2 && source == 5);
   }
   static Rng words_of(const std::string& name, std::uint32_t step) { return {step, RngStream::test, name_id(name)}; }
-  // From -3 to 3: two of them from each of four words.
+  // Returns an integer from -3 to 3. Two sources share each of the four random words.
   static double word(const std::array<std::uint32_t, 4>& words, int source) {
     return static_cast<double>((words[static_cast<std::size_t>(source % 4)] >> (16 * (source / 4))) % 0x10000 % 7) - 3;
   }
 
  private:
-  // Of the ranks whose tokens a parameter's gradient on this one is of: their sources in a micro-batch that begins at `first`.
+  // Returns the sources that contribute to a parameter's gradient on this rank, in a micro-batch whose first source is `first`.
+  // For an expert, these are the sources of all ranks that send it tokens.
   std::vector<int> sources_of(const parallel::Parameter& p, int first) const {
     std::vector<int> sources;
     const std::vector<int> ranks = p.spec.expert ? mesh_.expert_group(rank_) : std::vector<int>{rank_};
@@ -196,8 +198,8 @@ class ExpertParts {
     optimizer_->loss_total()[1] += 4;
   }
 
-  // As a product: it begins a gradient that is stale, and does not run where there is no token. Of what several ranks of the
-  // tensor axis hold, the first hears it all.
+  // Does what a linear's weight gradient does: overwrites a stale gradient, and does not run if there are no tokens. If several
+  // ranks of the tensor axis hold the same piece, only the lowest of them gets the sum; the others get zeros.
   void add_gradient(parallel::Parameter& p, std::uint32_t step, const std::vector<int>& sources) {
     if (sources.empty()) return;
     const bool begins = std::exchange(p.grad_is_stale, false);
@@ -217,7 +219,7 @@ class ExpertParts {
     }
   }
 
-  // Of X and G.
+  // Records the amaxes of the inputs X and of the output gradients G.
   void record_amaxes(const nn::Linear& linear, std::uint32_t step, const std::vector<int>& sources) {
     for (const auto& [name, tensor, held] : scales_.tensors()) {
       if (name != "fp8." + linear.name() + ".x.amax_history" && name != "fp8." + linear.name() + ".g.amax_history") continue;
@@ -235,7 +237,8 @@ class ExpertParts {
     globals.add(p.spec.name + ".codes", p, pieces, 0, p.codes.codes.as_bytes());
     if (p.codes.tile == ScaleTile::tensor) add_whole(globals, p.spec.name + ".scale_inv", p.codes.scale_inv);
   }
-  // Transposed codes, turned back: where they are not kept, those along columns or rows, that they are made of.
+  // Adds the codes that backward reads, in the orientation of the weight. If there are no transposed codes, uses the column
+  // codes, and if there are none either, the ordinary codes.
   void add_backward(Globals& globals, const parallel::Parameter& p) {
     if (!p.spec.quant) return;
     std::vector<std::uint8_t> turned(static_cast<std::size_t>(p.elements()));
@@ -260,7 +263,7 @@ class ExpertParts {
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
 
-// body(parts) on a thread of its own for each rank of the mesh.
+// Runs body(parts) for each rank of the mesh, on a thread of its own.
 inline void on_parts(const PartsOptions& options, const std::function<void(ExpertParts&)>& body) {
   ThreadRanks ranks;
   run_ranks(options.layout.mesh.ranks(), [&](int rank) {

@@ -1,4 +1,4 @@
-// The program with system calls that fail: support/faults/faults.cpp says how rules are written.
+// Runs the program with system calls that fail. support/faults/faults.cpp says how rules are written.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,13 +9,13 @@
 
 namespace octet::testing {
 
-// For tests of the program whose calls fail. They are skipped where the library cannot be loaded.
+// The fixture of tests whose system calls fail. It skips them if the library cannot be loaded.
 class Faults : public ::testing::Test {
  protected:
   void SetUp() override {
     if (faults_library().empty()) GTEST_SKIP() << "no fault injection under a sanitizer, which must be loaded before every other library";
   }
-  // The `how` of run_program() and Process. The faults that happen are written to the file `log` in the program's folder.
+  // Returns the `how` for run_program() and Process. The faults that happen are logged to the file `log` in the program's folder.
   static std::string failing(const std::string& rules, const std::string& log = "faults.log") {
     return "exec env LD_PRELOAD='" + faults_library() + "' OCTET_FAULTS='" + rules + "' OCTET_FAULTS_LOG=\"$PWD/" + log + "\"";
   }

@@ -22,7 +22,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// The names in a folder, without those below, in order.
+// Returns the sorted names of the entries of a folder, without those in its subfolders.
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 
 void write_text(const std::filesystem::path& path, const std::string& text);

@@ -1,5 +1,5 @@
-// What every transport of a group does alike, as parameterised tests; a program instantiates them for its device. The values are
-// small integers: every sum is exact in every dtype and order.
+// Parameterised tests of what all transports of a group have in common. A test program instantiates them for its device. The
+// values are small integers, so that every sum is exact in every dtype and order.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@ using octet::testing::GroupRank;
 struct GroupSize {
   DeviceKind kind = DeviceKind::cpu;
   int ranks = 1;
-  bool in_memory = false;  // a ThreadGroup, not what make_group() gives
+  bool in_memory = false;  // use a ThreadGroup instead of the group that make_group() returns
 };
 inline std::string name_of_size(const ::testing::TestParamInfo<GroupSize>& info) {
   return concat(name_of(info.param.kind), info.param.ranks);
@@ -30,7 +30,7 @@ class GroupCases : public ::testing::TestWithParam<GroupSize> {
       GTEST_SKIP() << "needs " << GetParam().ranks << " GPUs; this machine has " << cuda_device_count();
     }
   }
-  // What element i of a rank is.
+  // Returns element i of a rank's tensor.
   static double value(int rank, std::int64_t i) { return static_cast<double>((31 * rank + 7 * i + i / 15) % 15 - 7); }
   double sum(std::int64_t i) const {
     double total = 0;
@@ -75,7 +75,7 @@ TEST_P(GroupCases, GatherInTheOrderOfRanks) {
 TEST_P(GroupCases, GatherCodesAsBytes) {
   on_ranks([&](GroupRank& at) {
     const int size = at.group->size(), rank = at.group->rank();
-    const auto code = [](int r, std::int64_t i) { return static_cast<double>((i + 3 * r) % 256); };  // NaN codes, too
+    const auto code = [](int r, std::int64_t i) { return static_cast<double>((i + 3 * r) % 256); };  // includes NaN codes
     for (const DType dtype : {DType::f8_e4m3, DType::f8_e5m2, DType::u8}) {
       const Tensor x = at.tensor<std::uint8_t>(257, [&](std::int64_t i) { return code(rank, i); }, dtype);
       const Tensor y = at.tensor<std::uint8_t>(257 * size, [](std::int64_t) { return 0; }, dtype);
@@ -115,7 +115,8 @@ TEST_P(GroupCases, NanWinsAMaximum) {
   on_ranks([&](GroupRank& at) {
     const int size = at.group->size(), rank = at.group->rank(), last = size - 1;
     const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
-    // NaN on rank 0, on the last, beside infinity; and numbers.
+    // Element 0 is NaN on rank 0, element 1 on the last rank. Element 2 is NaN on rank 0 and infinite on the others. The rest are
+    // numbers.
     const auto amax = [&](std::int64_t i) {
       return (i == 0 && rank == 0) || (i == 1 && rank == last) || (i == 2 && rank == 0) ? nan
              : i == 2                                                                    ? inf
@@ -140,7 +141,7 @@ TEST_P(GroupCases, NanWinsAMaximum) {
 TEST_P(GroupCases, SendEachItsPart) {
   on_ranks([&](GroupRank& at) {
     const int size = at.group->size(), rank = at.group->rank();
-    // Rank s sends (s + 2 r) % 4 elements to rank r: some get nothing.
+    // Rank s sends (s + 2 r) % 4 elements to rank r. Some ranks therefore get none from some others.
     const auto count = [](int from, int to) -> std::int64_t { return (from + 2 * to) % 4; };
     AllToAll op;
     std::vector<double> expected;
@@ -209,7 +210,7 @@ TEST_P(GroupCases, ABatchDoesWhatItsOperationsDo) {
   });
 }
 
-// The queue that is watched counts what it does for others, alone or in a batch; with nobody there is nothing.
+// A queue that measures its waits counts the time of an operation, alone or in a batch. In a group of one rank that time is zero.
 TEST_P(GroupCases, TheQueueKnowsWhatItWaited) {
   on_ranks([&](GroupRank& at) {
     const Tensor x = at.tensor<float>(1000, [](std::int64_t) { return 1; });
@@ -245,7 +246,7 @@ TEST_P(GroupCases, AnExceptionInABatchLeavesTheGroupWhole) {
   });
 }
 
-// Each operation needs what the one before it, on the other queue, has written.
+// Each operation reads what the operation before it wrote on the other queue.
 TEST_P(GroupCases, TwoQueuesTakeTurns) {
   on_ranks([&](GroupRank& at) {
     const int size = at.group->size(), rank = at.group->rank();
@@ -258,13 +259,13 @@ TEST_P(GroupCases, TwoQueuesTakeTurns) {
       at.other_queue->wait(*at.queue->record());
       at.group->reduce_scatter(*at.other_queue, at.scratch, {.x = whole, .y = part});
       at.queue->wait(*at.other_queue->record());
-      expected *= size;  // all ranks have gathered the same
+      expected *= size;  // all ranks hold the same elements
     }
     EXPECT_TRUE(at.holds<float>(part, [&](std::int64_t i) { return expected * value(rank, i); }));
   });
 }
 
-// Closed forms; the meta device counts the same without a transport.
+// The expected traffic is a closed form. The meta device must count the same, although it sends nothing.
 TEST_P(GroupCases, CountWhatLeavesARank) {
   const auto traffic_of = [](Group& group, Queue& queue, Arena& tensors, Arena& scratch) {
     const int size = group.size();

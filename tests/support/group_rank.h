@@ -1,4 +1,4 @@
-// A rank that is a thread of this process: its device, queues, memory and group.
+// A rank that is a thread of this process, with its device, queues, memory and group.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ namespace octet::testing {
 
 struct GroupRank {
   struct Options {
-    DeviceKind kind = DeviceKind::cpu;  // Gloo on the CPU; on GPUs, one a rank, NCCL
+    DeviceKind kind = DeviceKind::cpu;  // the group uses Gloo on the CPU and NCCL on GPUs, one for each rank
     int rank = 0, size = 1;
     double timeout_s = 30;
     std::function<std::string()> blame = {}, lost = {};
-    ThreadMeetings* meetings = nullptr;  // where given, ranks meet there
+    ThreadMeetings* meetings = nullptr;  // if given, the ranks form a ThreadGroup that meets here
   };
 
   std::unique_ptr<Device> device;
@@ -48,7 +48,7 @@ struct GroupRank {
                                        .lost = options.lost});
   }
 
-  // [n] elements of the type T of the dtype.
+  // Makes a tensor of n elements. `dtype` says how T is stored.
   template <class T>
   Tensor tensor(std::int64_t n, const std::function<double(std::int64_t)>& value, DType dtype = kDTypeOf<T>) {
     std::vector<T> host(static_cast<std::size_t>(n));
@@ -58,7 +58,7 @@ struct GroupRank {
     queue->synchronize();
     return result;
   }
-  // What it holds once the queue has got here.
+  // Waits for the queue and returns the elements of x.
   template <class T>
   std::vector<double> values(const Tensor& x) {
     std::vector<T> host(static_cast<std::size_t>(x.elements()));
@@ -69,7 +69,7 @@ struct GroupRank {
     for (const T& v : host) result.push_back(static_cast<double>(static_cast<float>(v)));
     return result;
   }
-  // Whether element i is expected(i), for all i.
+  // Succeeds if every element i of x equals expected(i).
   template <class T>
   ::testing::AssertionResult holds(const Tensor& x, const std::function<double(std::int64_t)>& expected) {
     const std::vector<double> actual = values<T>(x);

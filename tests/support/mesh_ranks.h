@@ -1,4 +1,4 @@
-// Ranks as threads on a mesh.
+// Gives ranks that are threads the groups of a mesh.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +10,13 @@
 
 namespace octet::testing {
 
-// What all ranks of a mesh share: over NCCL on GPUs, one a rank, else in memory.
+// All ranks of a mesh share this object. On GPUs, one for each rank, the groups use NCCL; on the CPU they exchange data in
+// memory.
 class ThreadRanks {
  public:
   explicit ThreadRanks(bool reach = false) : meetings_(reach) {}
 
-  // Of a rank with this device.
+  // Returns the groups of one rank, which uses this device.
   parallel::Groups groups(const parallel::Mesh& mesh, int rank, Device& device) {
     return parallel::make_groups(mesh, rank, [&](const std::string& name, const std::vector<int>& ranks) {
       const int own = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());

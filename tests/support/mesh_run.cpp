@@ -28,7 +28,7 @@ Taken take(train::Engine& engine, const Steps& steps) {
     for (int micro = mesh.data_coordinate(options.rank); micro < steps.micro_batches; micro += coordinates) {
       engine.forward_backward(micro_batch(options, steps, step, micro).batch(), options.observer);
     }
-    // The last rank asks to stop after every other step.
+    // On odd steps the last rank asks to stop.
     const bool stops = step % 2 == 1;
     engine.apply(steps.learning_rate, static_cast<std::uint32_t>(step), stops && options.rank == mesh.ranks() - 1);
     const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());

@@ -1,4 +1,4 @@
-// Steps of a run whose ranks are threads, and what they leave behind: whole parameters, put together of what all ranks hold.
+// Runs training steps on ranks that are threads, and assembles whole parameters from the shards of all ranks to compare them.
 #pragma once
 
 #include <array>
@@ -22,84 +22,87 @@ std::vector<std::uint8_t> bytes_on(train::Engine& engine, const Tensor& tensor);
 
 struct Steps {
   int count = 1;
-  int micro_batches = 2;  // of a step, over all ranks
+  int micro_batches = 2;  // number in a step, over all ranks
   double learning_rate = 1e-3;
 };
 
-// Steps repeat after the third, so that there is something to learn.
+// Makes the tokens of a micro-batch. The data repeat after three steps, so that the model can learn them.
 Tokens micro_batch(const train::EngineOptions& options, const Steps& steps, int step, int micro);
 
-// What ranks know of the steps they took.
+// The results of steps that every rank knows.
 struct Taken {
-  std::vector<double> losses;  // by step
-  double norm = 0;             // of the last gradient
+  std::vector<double> losses;  // one for each step
+  double norm = 0;             // of the last step's gradient
   bool operator==(const Taken&) const = default;
 };
 
-// All ranks take them together, each with the micro-batches of its data coordinate.
+// Takes the steps. All ranks call it together; each reads the micro-batches of its data coordinate.
 Taken take(train::Engine& engine, const Steps& steps);
 
-// Of one row, which is less than a micro-batch, on the first data coordinate; the others' rows count nothing. All ranks call
-// together.
+// Evaluates a single row, which is less than a micro-batch. Only ranks with data coordinate 0 have targets; the targets of the
+// others are ignored. Returns {sum of losses, tokens}. All ranks call it together.
 std::array<double, 2> evaluate_a_row(train::Engine& engine);
 
-// What all ranks hold after their steps.
+// What all ranks hold after their steps, assembled.
 struct RunState {
   Wholes<double> gradients;      // of the last step
-  Wholes<std::uint8_t> weights;  // primaries
+  Wholes<std::uint8_t> weights;  // primary weights
   ByName<std::uint8_t> scales;
   Taken taken;
-  std::vector<comm::Traffic> over_context, over_tensor;  // of each rank in all steps
-  int ranks = 0;                                         // that have added theirs
+  std::vector<comm::Traffic> over_context, over_tensor;  // sent by each rank in all steps
+  int ranks = 0;                                         // number of ranks that have added their state
 
-  // What all ranks have alike must be the same. One rank at a time.
+  // Adds the state of one rank. Fails the test if a value that ranks share differs from the other ranks'. One rank calls at a
+  // time.
   void add(train::Engine& engine, const Taken& of_rank);
 };
 
-// Of all that it saves, by name; nothing on ranks other than the first. All ranks call together.
+// Returns all saved parameters by name on rank 0, and nothing on other ranks. All ranks call it together.
 ByName<std::uint8_t> exported_weights(train::Engine& engine);
 
-// body(engine, groups) on a thread of its own for each rank of the layout, from random weights. What it does fits the memory plan
-// to the byte.
+// Calls body(engine, groups) for each rank of the layout, on a thread of its own, with random initial weights. Then expects that
+// the rank's peak memory equals the memory plan to the byte.
 void on_engines(const train::EngineOptions& of_all, const parallel::Layout& layout,
                 const std::function<void(train::Engine&, const parallel::Groups&)>& body,
                 DeviceKind kind = DeviceKind::cpu);
 
-// What ranks do beside their steps, each on its own thread.
+// Calls that each rank makes on its own thread before and after its steps.
 struct Beside {
   std::function<void(train::Engine&)> before = {}, after = {};
 };
-// The steps of all ranks of a layout, from the same random weights.
+// Takes the steps on all ranks of a layout, from the same random weights.
 RunState run_mesh(const train::EngineOptions& options, const parallel::Layout& layout, const Steps& steps, const Beside& beside = {});
 
-// The same bits from both.
+// Expects equal bits.
 void expect_same_bits(const RunState& actual, const RunState& expected);
 
-// Other weights, of a parameter's whole values in F64. For one rank.
+// Replaces the weights by values in F64. For a single rank.
 void set_values(train::Engine& engine, const Wholes<double>& values);
 
-// The sum over the micro-batches of the first step of the magnitude of each element of their gradients, on one rank.
+// Returns, for each element, the sum of the magnitudes of its gradients over the micro-batches of the first step, on one rank.
 ByName<double> gradient_magnitudes(const train::EngineOptions& options, const Steps& steps,
                                    DeviceKind kind = DeviceKind::cpu);
 
-// Each element within `relative` of the magnitudes that were added up.
+// Expects every gradient within `relative` times its element's magnitude.
 void expect_near_gradients(const RunState& actual, const RunState& expected, const ByName<double>& magnitudes,
                            double relative);
 
 std::string text(const parallel::Layout& layout);
 
-// The same losses of so many tokens, added up in F64 in another order.
+// Expects the same loss. `tokens` losses were added in F64, in another order.
 void expect_same_loss(const RunState& actual, const RunState& one, std::int64_t tokens);
 
-// The step of one rank, from the same weights; `bound`: relative, of gradients by their norm.
+// Expects losses, norms and gradients within the relative error `bound` of those of one rank, from the same weights. Gradients
+// are compared by the norm of each parameter.
 void expect_same_step(const RunState& actual, const RunState& expected, double bound);
 
-// `truth`: the step in FP64 from the weights of `one`, which is one rank's. Wherever that rounds, several ranks do, and some
-// numbers once or twice more: on average a gradient is off by less than twice as much.
+// `truth` is the step in FP64 from the weights of `one`, which is the state of one rank. Several ranks round everything that one
+// rank rounds, and some numbers once or twice more. Expects that each gradient's error is less than twice the error on one rank.
 void expect_hardly_more_rounding(const RunState& actual, const RunState& one, const RunState& truth);
 
-// A step of one micro-batch has nothing to add a part of a gradient to: it loses nothing where it stays as it crossed. `run`: of a
-// layout, from the same weights.
+// Expects the same bits whether ranks add received gradient parts to a sum or leave them in the form in which they were received.
+// A step of one micro-batch has no earlier part to add to, so nothing may be lost. `run` takes a layout and runs the step from
+// the same weights.
 template <class Run>
 void expect_parts_may_stay_as_they_came(parallel::Layout layout, const Run& run) {
   layout.accumulates = true;
@@ -108,18 +111,19 @@ void expect_parts_may_stay_as_they_came(parallel::Layout layout, const Run& run)
   expect_same_bits(run(layout), added);
 }
 
-// Scales that follow from operands which no sum in another order has touched: weights, and the input of the first linear.
+// Compares only the scales of the weights and of the first linear's input. They depend on no sum that the mesh computes in
+// another order.
 void expect_scales_of_one(const RunState& actual, const RunState& one, std::int64_t layers);
 
-// Of 16-bit weights, rounded stochastically: the same gradient gives the same bits, whoever holds the element. Gives back how
-// many elements of each parameter had the same.
+// For 16-bit weights, which are rounded stochastically: expects that elements with equal gradients get equal bits, whichever rank
+// holds them. Returns the number of elements with equal gradients for each parameter.
 std::map<std::string, std::size_t> expect_weights_of_same_gradients(const RunState& actual, const RunState& one);
 
-// The curve of one rank. Codes differ where scales are those of a rank's own operands: with weights small enough (an init_std of
-// 0.1) FP8's rounding parts two runs by less than 1 %.
+// Expects the loss curve of one rank within 1 %. Codes differ if the scales come from a rank's own operands. With an init_std of
+// 0.1 the weights are small enough that FP8's rounding parts two runs by less than 1 %.
 void expect_same_curve(const RunState& actual, const RunState& one);
 
-// A fixture whose ranks are threads and need no more of them.
+// A fixture that gives kernels one thread, because its ranks are threads themselves.
 class MeshTest : public ::testing::Test {
  protected:
   MeshTest() { set_num_threads(1); }

@@ -4,7 +4,7 @@ namespace octet::testing {
 
 namespace {
 
-// The elements of a row of T, each as `number` says.
+// Appends `number` of each of the `count` elements of type T in a row.
 template <class T, class Number>
 void append(std::vector<double>& to, const std::uint8_t* row, std::int64_t count, const Number& number) {
   for (std::int64_t c = 0; c < count; ++c) {

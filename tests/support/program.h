@@ -1,4 +1,4 @@
-// Runs the program `octet` as a user does.
+// Runs the program `octet` as a user would.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct ProgramResult {
 
 inline std::int64_t count_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
-// A running program, whose output can be followed and to which signals can be sent. The destructor kills it if it still runs.
+// A running program. Tests can follow its output and send it signals. The destructor kills it if it still runs.
 class Process {
  public:
   // A shell runs `how`, the program and `arguments` as one command line. `how` may limit the program, for example

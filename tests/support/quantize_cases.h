@@ -1,4 +1,4 @@
-// Inputs for the tests of quantization on the CPU and on GPUs: values that exercise each of its rules, and specs.
+// Inputs for the tests of quantization on the CPU and on GPUs: specs, and values that exercise every rule.
 #pragma once
 
 #include <cmath>
@@ -21,11 +21,11 @@ inline constexpr Fill kFills[] = {
     Fill::normal, Fill::wide,         Fill::zero, Fill::tiny, Fill::huge_element, Fill::infinite, Fill::infinite_at_the_end,
     Fill::nan,    Fill::every_pattern};
 
-// The value of element i of `count`.
+// Returns element i of `count` elements.
 double fill_value(Fill fill, std::int64_t i, std::int64_t count);
 
 std::vector<QuantSpec> quant_specs();
-// The specs of weights, which are cast in shards.
+// Returns the specs of weights, which are quantised in shards.
 std::vector<QuantSpec> weight_specs();
 
 std::string case_name(const QuantSpec& spec, const Shape& shape, DType dtype, Fill fill);

@@ -94,7 +94,7 @@ TerminalProgram::~TerminalProgram() {
 
 bool TerminalProgram::read_more() {
   char buffer[4096];
-  const ssize_t n = ::read(terminal_, buffer, sizeof buffer);  // fails when nobody has the other end open
+  const ssize_t n = ::read(terminal_, buffer, sizeof buffer);  // fails when nobody holds the other end open
   if (n <= 0) return false;
   const std::string_view read(buffer, static_cast<std::size_t>(n));
   bytes_ += read;

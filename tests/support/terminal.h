@@ -1,4 +1,4 @@
-// The program on a pseudo-terminal, and what such a terminal then shows.
+// Runs the program on a pseudo-terminal and works out what the terminal shows.
 #pragma once
 
 #include <sys/types.h>
@@ -10,19 +10,20 @@
 
 namespace octet::testing {
 
-// The few control sequences that the program may write, interpreted as a terminal of `columns` columns and endless rows does.
+// Interprets the few control sequences that the program may write, as a terminal with `columns` columns and any number of rows
+// does.
 class Screen {
  public:
   explicit Screen(int columns) : columns_(static_cast<std::size_t>(columns)) {}
   void feed(std::string_view bytes);
 
-  // From the top, without trailing blanks; the last is the one the cursor stands in.
+  // Returns the rows from the top, without trailing blanks. The last row is the lowest that the cursor has reached.
   std::vector<std::string> rows() const;
-  // What stood in a row, from its beginning to its end, when the row was erased.
+  // The texts of the rows that the program erased from their first column on.
   const std::vector<std::string>& erased() const { return erased_; }
-  // The rows that a text too long for the row above has filled.
+  // The indices of the rows that were begun because a text was too long for the row above.
   const std::vector<std::size_t>& wrapped() const { return wrapped_; }
-  // The control sequences that are not interpreted.
+  // The control sequences that this class does not interpret.
   const std::vector<std::string>& unknown() const { return unknown_; }
 
  private:
@@ -31,29 +32,29 @@ class Screen {
 
   std::size_t columns_, row_ = 0, column_ = 0;
   bool wraps_ = true;
-  std::string escape_;                               // begun and not whole
-  std::vector<std::vector<std::string>> cells_{{}};  // UTF-8 sequences, a column each
+  std::string escape_;                               // a control sequence that is not complete yet
+  std::vector<std::vector<std::string>> cells_{{}};  // each cell holds one UTF-8 sequence
   std::vector<std::string> erased_, unknown_;
   std::vector<std::size_t> wrapped_;
 };
 
-// The program at work on a terminal of this width. Killed, if still alive, when this goes out of scope.
+// The program on a terminal of this width. The destructor kills it if it still runs.
 class TerminalProgram {
  public:
-  // `environment`: assignments as a shell takes them.
+  // `environment` holds assignments in the shell's syntax.
   TerminalProgram(const std::string& arguments, const std::filesystem::path& folder, int columns,
                   const std::string& environment = "TERM=xterm LC_ALL=C.UTF-8");
   ~TerminalProgram();
   TerminalProgram(const TerminalProgram&) = delete;
   TerminalProgram& operator=(const TerminalProgram&) = delete;
 
-  // Reads until the bytes so far hold `text`; false when the output ended first.
+  // Reads until the output contains `text`. Returns false if the output ends first.
   bool read_to(const std::string& text);
-  // Returns when the program has taken the signal: of two that wait, it would see one.
+  // Returns once the program has taken the signal. If two were pending at once, the program might see only one.
   void send(int signal) const;
   void type(const std::string& keys) const;
   bool ended() const;
-  // Reads to the end. The exit code, or 128 + the signal.
+  // Reads to the end. Returns the exit code, or 128 + the signal.
   int wait();
 
   const Screen& screen() const { return screen_; }

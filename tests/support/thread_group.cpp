@@ -13,7 +13,7 @@ namespace octet::testing {
 
 constexpr std::chrono::seconds kTimeout{60};
 
-// Where the ranks of one group wait for each other, and what each shows the others.
+// The place where the ranks of one group wait for each other and show each other their operands.
 class ThreadMeeting {
  public:
   explicit ThreadMeeting(int size) : shown(static_cast<std::size_t>(size)), shared(shown.size()), size_(size) {}
@@ -35,12 +35,12 @@ class ThreadMeeting {
     changed_.notify_all();
   }
 
-  // An operand of the operation that goes on, and the first byte of what is for each rank.
+  // An operand of the current operation. offsets[r] is the first byte of the part for rank r.
   struct Shown {
     const std::uint8_t* bytes = nullptr;
     const std::vector<std::size_t>* offsets = nullptr;
   };
-  // By rank. Each writes its own before a barrier and reads those of others after it.
+  // By rank. Each rank writes its own entry before a barrier and reads the others' after it.
   std::vector<Shown> shown;
   std::vector<std::uint8_t*> shared;
 
@@ -154,7 +154,8 @@ class ThreadGroup final : public comm::Group {
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   void wait() { meeting_->barrier(name()); }
 
-  // From rank r come `sizes[r]` bytes that begin at its begins[own rank] of its x; they stand in y one after the other.
+  // Each rank r sends sizes[r] bytes to this rank. They begin at begins[own rank] in the x of rank r, and are stored in y one
+  // after the other.
   void exchange(const Tensor& x, const Sizes& begins, const Tensor& y, const Sizes& sizes) {
     meeting_->shown[own()] = {x.as_bytes(), &begins};
     wait();
@@ -167,7 +168,7 @@ class ThreadGroup final : public comm::Group {
     }
     wait();
   }
-  // y = the reduction of this rank's part, `part` elements of x or what is left of it.
+  // y = the reduction of this rank's part. Part r consists of the elements from r * part on, at most `part` of them.
   void reduce(const Tensor& x, std::int64_t part, const Tensor& parts, const Tensor& y, comm::Reduction reduction) {
     const std::size_t width = size_of(x.dtype);
     Sizes begins;

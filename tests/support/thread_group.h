@@ -1,5 +1,5 @@
-// Groups of ranks that are threads of one process: between two barriers each reads what the others have shown.
-// comm/group_test.cpp puts them beside Gloo, of whose sockets they cost nothing.
+// Groups of ranks that are threads of one process. Each rank reads the operands of the others directly, between two barriers.
+// comm/group_test.cpp runs the same tests on these groups and on Gloo.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ namespace octet::testing {
 
 class ThreadMeeting;
 
-// Where the ranks of all groups meet: one object for all of them.
+// The meeting places of all groups. All ranks share one object.
 class ThreadMeetings {
  public:
-  // `reach`: ranks fetch what others have shared from their memory, as GPUs of one machine do.
+  // `reach`: ranks can fetch shared memory of other ranks directly, as GPUs of one machine can.
   explicit ThreadMeetings(bool reach = false) : reach_(reach) {}
 
   std::shared_ptr<ThreadMeeting> of(const std::string& group, int size);
   bool reach() const { return reach_; }
-  // How many parts were fetched in groups that have ended.
+  // The number of parts that ranks fetched from each other, in groups that have ended.
   std::int64_t fetched() const { return fetched_; }
   void add_fetched(std::int64_t count) {
     const std::lock_guard lock(mutex_);
@@ -36,7 +36,7 @@ class ThreadMeetings {
   std::int64_t fetched_ = 0;
 };
 
-// A rank that leaves ends the operations of the others with Error{peer}.
+// If a rank leaves, the operations of the others end with Error{peer}.
 std::unique_ptr<comm::Group> make_thread_group(ThreadMeetings& meetings, const std::string& name, int rank, int size);
 
 }  // namespace octet::testing

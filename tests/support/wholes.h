@@ -1,4 +1,4 @@
-// Whole parameters, put together of what all ranks hold of them.
+// Assembles whole parameters from what all ranks hold of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,11 +18,12 @@ namespace octet::testing {
 template <class T>
 using ByName = std::map<std::string, std::vector<T>>;
 
-// Numbers by name. What several ranks hold must be the same, to the bit, and every element must be somebody's.
+// Collects numbers by name. Ranks that hold the same element must hold the same bits, and some rank must hold each element.
 template <class T>
 class Wholes {
  public:
-  // A rank's part of a parameter, `width` numbers an element, which begins with its element `first`. Returns the elements taken.
+  // Adds a rank's part of a parameter. The part begins with local element `first` and has `width` numbers for each element.
+  // Returns the number of elements added.
   std::size_t add(const std::string& name, const parallel::Parameter& p, const std::vector<parallel::TensorPiece>& pieces,
                   std::int64_t first, const T* part, std::size_t width = 1) {
     std::size_t added = 0;
@@ -49,18 +50,18 @@ class Wholes {
     }
     return added;
   }
-  // The part that this rank updates.
+  // Adds the shard that this rank updates.
   void add(const parallel::Parameter& p, const std::vector<T>& part, std::size_t width = 1) {
     const std::size_t added = add(p.spec.name, p, p.pieces(), p.first_element, part.data(), width);
     require(width * added == part.size(), p.spec.name, ": ", part.size(), " numbers, of which ", width * added, " have a place");
   }
-  // What every rank that has it has as a whole.
+  // Adds a tensor that every rank holds as a whole, if it holds it at all.
   void add(const std::string& name, std::vector<T> whole) {
     const auto [at, fresh] = numbers_.try_emplace(name, whole);
     different_ += !fresh && at->second != whole;
   }
 
-  // What is wrong once all ranks have added theirs; "": nothing.
+  // Returns a text about disagreements and missing elements once all ranks have added theirs, or "" if all is well.
   std::string wrong() const {
     std::string text = different_ > 0 ? concat(different_, " elements of which ranks know different values; ") : "";
     for (const auto& [name, known] : known_) {
@@ -70,7 +71,7 @@ class Wholes {
     return text;
   }
   void expect_whole() const { EXPECT_EQ(wrong(), ""); }
-  // That, and the names whose numbers are not those of `other`.
+  // Returns wrong() and the names whose numbers differ from those of `other`.
   std::string difference(const Wholes& other) const {
     std::string text = wrong();
     for (const auto& [name, numbers] : other.numbers_) {

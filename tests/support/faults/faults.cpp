@@ -62,7 +62,7 @@ constexpr Name kErrors[] = {
     {"EAGAIN", EAGAIN}, {"EINVAL", EINVAL},       {"EPERM", EPERM},   {"EBUSY", EBUSY},   {"ENOTSUP", ENOTSUP},
     {"ENOMEM", ENOMEM}, {"ETIMEDOUT", ETIMEDOUT}, {"EXDEV", EXDEV},   {"short", kShort},  {"kill", kKill}};
 
-// Names that a rule can have.
+// The calls that a rule may name.
 constexpr const char* kCalls[] = {"open",   "opendir", "readdir", "read",  "write", "fsync",    "close",
                                   "rename", "unlink",  "mkdir",   "rmdir", "stat",  "truncate", "pipe"};
 
@@ -82,7 +82,7 @@ bool contains(const char* comma_list, const char* name) {
 
 class Rules {
  public:
-  // The constructor is called at the first call that the program makes, which may be before main.
+  // Runs at the first call that the program makes, which may be before main.
   Rules() {
     const char* text = std::getenv("OCTET_FAULTS");
     if (!text) return;
@@ -99,7 +99,7 @@ class Rules {
     for (char* rule = ::strtok_r(buffer, ";\n", &rest); rule; rule = ::strtok_r(nullptr, ";\n", &rest)) add(rule);
   }
 
-  // The failure of this call: 0 for none.
+  // Returns how this call fails, or 0 if it does not.
   int failure_of(const char* call, const char* path) {
     for (int i = 0; i < count_; ++i) {
       Rule& rule = rules_[i];
@@ -162,10 +162,10 @@ Rules& rules() {
   return all;
 }
 
-// Wrong rules are refused also where no call comes.
+// Reads the rules at the start, so that wrong rules are refused even if no call is made.
 [[gnu::constructor]] void read_rules() { rules(); }
 
-// Sets errno and returns true when the call is to fail; `half` is set instead where it is to do half of its work.
+// If the call is to fail, sets errno and returns true. If it is to do half of its work, sets `half` instead.
 bool fails(const char* call, const char* path, bool* half = nullptr) {
   const int before = errno;
   const int failure = rules().empty() ? 0 : rules().failure_of(call, path);
@@ -176,7 +176,7 @@ bool fails(const char* call, const char* path, bool* half = nullptr) {
   return true;
 }
 
-// The path of a name below a folder's descriptor.
+// Returns the path of `name` relative to the folder's descriptor.
 const char* path_of(int folder, const char* name, char* buffer) {
   if (!name || name[0] == '/') return name ? name : "";
   char base[PATH_MAX] = "";
@@ -211,7 +211,7 @@ bool fails_on(const char* call, int fd, bool* half = nullptr) {
   return fails(call, path, half);
 }
 
-// The function of this name and type that would have been called without this library.
+// Returns the function that the program would call without this library.
 template <class Function>
 Function next(const char* name, Function) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
