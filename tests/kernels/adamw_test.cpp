@@ -69,7 +69,7 @@ struct AdamWTest : testing::OpTest {
   }
 };
 
-// The formula in F64. Values of BF16 tensors are those before rounding.
+// Computes the formula in F64. Values of BF16 tensors are compared before they are rounded.
 struct Expected {
   std::vector<double> weight, moment1, moment2;
 };
@@ -93,8 +93,8 @@ TEST_F(AdamWTest, IsTheFormula) {
       const auto w0 = values_of(o.weight), m0 = values_of(o.moment1), g0 = values_of(o.grad);
       const Expected expected = formula(g0, w0, m0, values_of(o.moment2), s);
       adamw(*queue, op(o, s));
-      // Each result is a chain of at most 16 rounded operations on the magnitudes that are added. A step is at most
-      // lr / bias_correction1 * (|m| + |g|) / (sqrt(v) / ...), which is what `step` bounds.
+      // Each result needs at most 16 rounded operations on the magnitudes that are added. `step` bounds the size of a step by lr
+      // / bias_correction1 * (|m| + |g|) / (sqrt(v) / ...).
       const double chain = gamma(16, testing::compute_roundoff(weight));
       EXPECT_TRUE(near(o.moment2, expected.moment2, {.relative = chain})) << name_of(weight);
       EXPECT_TRUE(near(values_of(o.moment1), expected.moment1, [&](std::size_t i) {
@@ -176,7 +176,7 @@ TEST_F(AdamWTest, AnyCutGivesTheSameBits) {
   }
 }
 
-// Columns of a matrix [60, 72], from the middle of a row on.
+// Updates columns 16 to 55 of a [60, 72] matrix as a tensor of its own, from the middle of row 3 on.
 TEST_F(AdamWTest, ColumnsHaveTheBitsOfTheWhole) {
   const std::int64_t rows = 60, cols = 72, from = 16, width = 40, begin = 3 * width + 8;
   for (const DType weight : {DType::f32, DType::bf16}) {
@@ -262,7 +262,7 @@ TEST(StochasticRounding, IsUnbiasedBetweenExactNeighbours) {
       ASSERT_TRUE(rounded == near_zero || (rounded == far && value != near_zero)) << rounded;
       sum += static_cast<double>(rounded);
     }
-    // A choice between two neighbours d apart has a variance of p (1 - p) d^2.
+    // A random choice between two neighbours that are d apart has the variance p (1 - p) d^2.
     const double distance = std::abs(static_cast<double>(far) - static_cast<double>(near_zero));
     const double p = std::abs(static_cast<double>(value) - static_cast<double>(near_zero)) / distance;
     const double sigma = distance * std::sqrt(p * (1 - p) / static_cast<double>(draws));

@@ -8,7 +8,7 @@
 namespace octet::kernels {
 namespace {
 
-// Few sizes of a batch, so that cuDNN makes few plans.
+// cuDNN builds a plan for each batch size, so the number of entries is rounded up to a power of two.
 TEST(AttentionDocuments, EntriesArePowersOfTwo) {
   EXPECT_EQ(document_entries(1, 100), 1);
   EXPECT_EQ(document_entries(2, 100), 2);
@@ -19,7 +19,7 @@ TEST(AttentionDocuments, EntriesArePowersOfTwo) {
   EXPECT_EQ(document_entries(5, 1), 1);
 }
 
-// The arrays of any number of documents lie within the memory for all, beside each other and aligned.
+// For any number of documents the arrays are aligned, do not overlap and fit into the memory for the largest number.
 TEST(AttentionDocuments, ArraysDoNotOverlap) {
   for (const std::int64_t queries : {1, 2, 77, 4096}) {
     const std::size_t bytes = document_arrays_bytes(queries);

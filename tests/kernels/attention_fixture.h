@@ -1,4 +1,4 @@
-// What tests of attention on the CPU share: its operands.
+// A fixture for the tests of attention on the CPU, with operands.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ class AttentionTest : public testing::OpTest {
     return x;
   }
 
-  // Documents that begin at random keys, some of them behind the query: such a query sees nothing.
+  // Makes documents that begin at random keys. Some begin after the query's own key, so that the query sees nothing.
   Tensor random_documents(const AttentionSizes& s) {
     const Tensor first_keys = zeros(DType::i32, {s.batch * s.sq});
     const Tensor choices = random(DType::f64, {s.batch * s.sq});
@@ -81,7 +81,7 @@ class AttentionTest : public testing::OpTest {
         const double choice = choices.as<double>()[b * s.sq + i];
         const auto own = static_cast<std::int32_t>(std::max<std::int64_t>(i + s.sk - s.sq, 0));
         if (choice > 1.3) first = own;                  // a document begins here
-        if (choice < -1.5 && own > 0) first = own / 2;  // any other beginning that lies before
+        if (choice < -1.5 && own > 0) first = own / 2;  // some other, earlier beginning
         first_keys.as<std::int32_t>()[b * s.sq + i] = choice > 2 ? own + 1 : first;
       }
     }

@@ -26,7 +26,7 @@ TEST_F(AttentionTest, MetaTakesTheSameScratchAndCountsUnmaskedWork) {
       EXPECT_EQ(here.used(), 0u);
       const std::size_t forward_bytes = here.high_water();
       attention_backward(*queue, here, x.backward());
-      // Nothing is written beyond what was asked for.
+      // Checks that attention writes nothing beyond the scratch memory that it asked for.
       Arena marked(*device, MemoryCategory::workspace, std::size_t{16} << 20);
       auto* memory = static_cast<std::uint8_t*>(marked.allocate(marked.capacity()));
       const auto untouched_from = [&](std::size_t first) {
@@ -53,12 +53,12 @@ TEST_F(AttentionTest, MetaTakesTheSameScratchAndCountsUnmaskedWork) {
       attention_backward(*meta_queue, there, x.backward());
       EXPECT_EQ(there.high_water(), here.high_water());
       EXPECT_EQ(meta_queue->work().flops, 14 * products);
-      EXPECT_EQ(2 * meta_queue->work().bytes, queue->work().bytes);  // done twice here
+      EXPECT_EQ(2 * meta_queue->work().bytes, queue->work().bytes);  // the CPU has run every operation twice
     }
   }
 }
 
-// Scratch grows with the sequence at most as fast as the sequence.
+// Doubling the sequence at most doubles the scratch memory.
 TEST_F(AttentionTest, MemoryIsLinearInTheSequence) {
   const auto meta = make_device(DeviceKind::meta);
   const auto meta_queue = meta->make_queue();

@@ -28,8 +28,8 @@ double at(const std::vector<double>& x, std::int64_t cols, std::int64_t row, std
   return x[static_cast<std::size_t>(row * cols + column)];
 }
 
-// The whole op with dense matrices, and the bounds of an implementation with roundoff u in which every sum of n terms errs by
-// (n + 2) u times the sum of magnitudes, and exp and the division by 4 u.
+// The whole op with dense matrices, and error bounds for an implementation with roundoff u. A sum of n terms errs by at most (n +
+// 2) u times the sum of magnitudes, exp and the division by at most 4 u.
 struct Dense {
   std::vector<double> o, lse, gq, gk, gv, o_bound, lse_bound, gq_bound, gk_bound, gv_bound;
 };
@@ -51,7 +51,7 @@ Dense dense(const AttentionBackward& op, double u, double store) {
         const std::int64_t qi = b * sq + i, g = h / group;
         const std::int64_t seen = s.visible == Visible::all ? sk : std::clamp<std::int64_t>(i + 1 + sk - sq, 0, sk);
         const std::int64_t document = op.first_keys ? op.first_keys.as<std::int32_t>()[qi] - op.keys_before : 0;
-        const std::int64_t behind = s.window > 0 ? i + sk - sq - s.window + 1 : 0;  // of the window
+        const std::int64_t behind = s.window > 0 ? i + sk - sq - s.window + 1 : 0;  // first key in the window
         const std::int64_t from = std::clamp<std::int64_t>(std::max(document, behind), 0, seen);
         const auto q_at = [&](std::int64_t c) { return at(q, q_cols, qi, h * dim + c); };
         const auto index = [&](std::int64_t cols, std::int64_t row, std::int64_t column) {
@@ -74,10 +74,10 @@ Dense dense(const AttentionBackward& op, double u, double store) {
         const double lse = largest + std::log(total);
         const std::size_t l = index(sq, b * s.heads + h, i);
         out.lse[l] = lse;
-        // Subtracting the maximum (or lse) errs by u times the larger of the two.
+        // Subtracting the maximum or lse errs by at most u times the larger operand.
         double reach = std::abs(largest);
         for (const double x : logit) reach = std::max(reach, std::abs(x));
-        const double p_error = 2 * (worst + 2 * u * (reach + std::abs(lse))) + (n_k + 16) * u;  // relative, of a probability
+        const double p_error = 2 * (worst + 2 * u * (reach + std::abs(lse))) + (n_k + 16) * u;  // relative error of a probability
         out.lse_bound[l] = p_error + 4 * u * std::abs(lse);
         double delta = 0, delta_magnitude = 0;
         for (std::int64_t c = 0; c < dim; ++c) {
@@ -103,7 +103,7 @@ Dense dense(const AttentionBackward& op, double u, double store) {
           }
           const double pj = p[static_cast<std::size_t>(j - from)], ds = pj * (dp - delta);
           const double size = dp_magnitude + delta_magnitude;
-          // The relative error of P, of dP - delta with o as it was stored, of the sums.
+          // The errors of P, of dP - delta with o as it was stored, and of the sums.
           const double ds_bound = pj * size * (2 * p_error + (n_d + n_k + 8) * u + store);
           const double sums = (static_cast<double>(sq * group) + n_k + 8) * u;
           for (std::int64_t c = 0; c < dim; ++c) {
@@ -136,13 +136,15 @@ const std::vector<Sizes>& many_sizes() {
   static const std::vector<Sizes> sizes = {
       {.batch = 2, .sq = 5, .sk = 5, .heads = 2, .kv_heads = 2, .dim = 4},
       {.batch = 1, .sq = 1, .sk = 1, .heads = 1, .kv_heads = 1, .dim = 2},
-      {.batch = 2, .sq = 130, .sk = 130, .heads = 4, .kv_heads = 2, .dim = 24},  // GQA, blocks that end within
+      {.batch = 2, .sq = 130, .sk = 130, .heads = 4, .kv_heads = 2, .dim = 24},  // GQA; the last block is not full
       {.batch = 1, .sq = 70, .sk = 300, .heads = 6, .kv_heads = 1, .dim = 32},   // MQA, more keys than queries, two key blocks
       {.batch = 2, .sq = 1, .sk = 270, .heads = 4, .kv_heads = 4, .dim = 80},    // one new token
       {.batch = 1, .sq = 100, .sk = 30, .heads = 2, .kv_heads = 1, .dim = 6},    // 70 queries see nothing
-      {.batch = 1, .sq = 65, .sk = 129, .heads = 12, .kv_heads = 2, .dim = 10},  // a task of backward for each query head
-      {.batch = 2, .sq = 20, .sk = 33, .heads = 8, .kv_heads = 2, .dim = 8},     // for every two
-      // Windows: of one token, of one key less than all, of all, of more, across blocks of keys, on more keys than queries.
+      {.batch = 1, .sq = 65, .sk = 129, .heads = 12, .kv_heads = 2, .dim = 10},  // backward runs one task for each query head
+      {.batch = 2, .sq = 20, .sk = 33, .heads = 8, .kv_heads = 2, .dim = 8},     // backward runs one task for every two query
+                                                                                 // heads
+      // Windows of one key, of all keys but one, of all keys, of more keys than there are, and across blocks of keys; with as
+      // many keys as queries, more, and fewer.
       {.batch = 2, .sq = 9, .sk = 9, .heads = 2, .kv_heads = 1, .dim = 6, .window = 1},
       {.batch = 1, .sq = 40, .sk = 40, .heads = 2, .kv_heads = 2, .dim = 8, .window = 39},
       {.batch = 1, .sq = 40, .sk = 40, .heads = 2, .kv_heads = 2, .dim = 8, .window = 40},
@@ -150,7 +152,7 @@ const std::vector<Sizes>& many_sizes() {
       {.batch = 2, .sq = 600, .sk = 600, .heads = 2, .kv_heads = 1, .dim = 16, .window = 130},
       {.batch = 1, .sq = 70, .sk = 700, .heads = 4, .kv_heads = 2, .dim = 8, .window = 100},
       {.batch = 1, .sq = 50, .sk = 30, .heads = 2, .kv_heads = 1, .dim = 6, .window = 7},
-      // All visible: as many keys as queries, more, fewer.
+      // Every query sees all keys, with as many keys as queries, more, and fewer.
       {.batch = 2, .sq = 130, .sk = 130, .heads = 4, .kv_heads = 2, .dim = 24, .visible = Visible::all},
       {.batch = 1, .sq = 70, .sk = 300, .heads = 6, .kv_heads = 1, .dim = 32, .visible = Visible::all},
       {.batch = 2, .sq = 100, .sk = 30, .heads = 2, .kv_heads = 1, .dim = 6, .visible = Visible::all},
@@ -178,7 +180,7 @@ TEST_F(AttentionTest, AgreesWithDenseMatrices) {
       EXPECT_TRUE(within(x.gq, expected.gq, expected.gq_bound)) << "gq, " << what;
       EXPECT_TRUE(within(x.gk, expected.gk, expected.gk_bound)) << "gk, " << what;
       EXPECT_TRUE(within(x.gv, expected.gv, expected.gv_bound)) << "gv, " << what;
-      // The bounds tell a right answer from a wrong one.
+      // The bounds are loose. This tighter check would notice a wrong answer.
       if (sizes.sk > 1 && precision.dtype != DType::bf16) {
         EXPECT_LT(testing::relative_frobenius(values_of(x.gq), expected.gq), precision.u * 1e3) << what;
         EXPECT_LT(testing::relative_frobenius(values_of(x.gk), expected.gk), precision.u * 1e3) << what;
@@ -187,7 +189,8 @@ TEST_F(AttentionTest, AgreesWithDenseMatrices) {
   }
 }
 
-// Keys that all queries see and the queries' own, each with o and lse of both: what context_attention.h does.
+// Splits the keys in two parts: keys that all queries see, and the queries' own keys. Backward runs on each part with the o and
+// lse of both parts, as context_attention.h does.
 TEST_F(AttentionTest, GradientsOfPartsOfTheKeysAreThoseOfAll) {
   const Sizes sizes{1, 32, 96, 4, 2, 16};
   const Operands whole = operands(DType::f64, sizes);
@@ -259,7 +262,7 @@ TEST_F(AttentionTest, SameBitsForAnyNumberOfThreads) {
   }
 }
 
-// Slices of a packed [tokens, Q | K | V], as a fused projection writes it, and its gradient likewise.
+// The operands are slices of one [tokens, Q | K | V] tensor, as a fused projection writes it. So are the gradients.
 TEST_F(AttentionTest, PackedRows) {
   const Sizes sizes{2, 70, 70, 4, 2, 8};
   for (const DType dtype : {DType::bf16, DType::f32}) {
@@ -291,7 +294,8 @@ TEST_F(AttentionTest, PackedRows) {
   }
 }
 
-// The keys and the first query rows of a longer call: a chunk of a sequence sees the prefix that ends with it.
+// A chunk of a sequence sees the prefix that ends with it. Its output equals the corresponding rows of attention over the whole
+// sequence.
 TEST_F(AttentionTest, AChunkOnItsPrefixIsTheRowsOfTheWhole) {
   const Sizes sizes{1, 128, 128, 2, 1, 16};
   const Operands whole = operands(DType::f64, sizes);
@@ -306,7 +310,8 @@ TEST_F(AttentionTest, AChunkOnItsPrefixIsTheRowsOfTheWhole) {
   EXPECT_TRUE(near(chunk.o, values_of(whole.o.slice_rows(64, 96)), {.absolute = 1e-14}));
 }
 
-// So does one with a window and documents on the keys that it sees, whose numbers in the sequence first_keys gives.
+// With a window and documents, a chunk needs only the keys that it sees. first_keys counts keys from the beginning of the
+// sequence.
 TEST_F(AttentionTest, AChunkOnWhatItsWindowShowsIsTheRowsOfTheWhole) {
   const Sizes sizes{1, 128, 128, 2, 1, 16, 30};
   Operands whole = operands(DType::f64, sizes);
@@ -318,7 +323,7 @@ TEST_F(AttentionTest, AChunkOnWhatItsWindowShowsIsTheRowsOfTheWhole) {
     run(whole);
     Operands chunk = whole;
     const std::int64_t unseen = kernels::attention_unseen_keys(whole.shape, 32, 96);
-    ASSERT_EQ(unseen, 35);  // the first query, 64, sees 35 to 64
+    ASSERT_EQ(unseen, 35);  // the first query is 64 and sees keys 35 to 64
     chunk.q = whole.q.slice_rows(64, 96);
     chunk.k = whole.k.slice_rows(unseen, 96);
     chunk.v = whole.v.slice_rows(unseen, 96);
@@ -338,13 +343,13 @@ TEST_F(AttentionTest, KeysThatNoQuerySees) {
   };
   EXPECT_EQ(unseen(0, 4, 1000), 0);
   EXPECT_EQ(unseen(5, 10, 10), 0);
-  EXPECT_EQ(unseen(5, 4, 100), 92);  // the first query is 96 and sees 92 to 96
+  EXPECT_EQ(unseen(5, 4, 100), 92);  // the first query is 96 and sees keys 92 to 96
   EXPECT_EQ(unseen(96, 4, 100), 1);
   EXPECT_EQ(unseen(97, 4, 100), 0);
   EXPECT_EQ(unseen(500, 4, 100), 0);
 }
 
-// Documents of one sequence are sequences of their own, also where a document fills several tiles of keys.
+// Each document gives the same results as a sequence of its own, even if it fills several tiles of keys.
 TEST_F(AttentionTest, DocumentsAreAsIfAlone) {
   const std::vector<std::int64_t> bounds = {0, 1, 70, 71, 700, 720};
   const Operands whole = [&] {
@@ -366,7 +371,8 @@ TEST_F(AttentionTest, DocumentsAreAsIfAlone) {
     alone.v = own(whole.v);
     alone.go = own(whole.go);
     run(alone);
-    const Dense bound = dense(alone.backward(), 0x1p-53, 0);  // of either, so twice for their difference
+    const Dense bound = dense(alone.backward(), 0x1p-53, 0);  // the bound of one result; the difference of two results gets twice
+                                                              // as much
     const auto agree = [&](const Tensor& actual, const Tensor& expected, const std::vector<double>& error) {
       return near(
           values_of(own(actual)), values_of(expected), [&](std::size_t i) { return 2 * error[i] + 1e-30; }, actual.cols());
@@ -382,7 +388,7 @@ TEST_F(AttentionTest, LargeLogitsNeitherOverflowNorVanish) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     const Sizes sizes{1, 80, 80, 2, 1, 8};
     const Operands x = operands(dtype, sizes);
-    // Logits of about 1e4: query i looks at key i / 2 alone.
+    // With logits of about 1e4, query i sees practically only key i / 2.
     visit_float(dtype, [&]<class T>() {
       for (std::int64_t i = 0; i < 80; ++i) {
         for (std::int64_t c = 0; c < 16; ++c) x.q.as<T>()[i * 16 + c] = static_cast<T>(static_cast<Real<T>>(0));

@@ -15,8 +15,8 @@ AttentionShape shape_of(const AttentionWorkspaceRow& row) {
           .deterministic = row.deterministic};
 }
 
-// cuDNN refuses less than it asked for, and what is more is lost to the run: rows are to the MiB, and a MiB of slack stands
-// beside.
+// cuDNN refuses a workspace that is smaller than it asked for, and a larger one wastes memory. The table is measured to the MiB
+// and the formula adds at most another MiB.
 TEST(AttentionWorkspace, TheFormulaGivesWhatWasMeasured) {
   constexpr double kMib = 1 << 20;
   ASSERT_GE(attention_workspace_table().size(), 7u);
@@ -37,12 +37,12 @@ TEST(AttentionWorkspace, FindsTheShapeItselfOrNothing) {
     AttentionShape windowed = shape_of(row);
     windowed.window = row.sk - 1;
     EXPECT_EQ(find_attention_workspace(windowed, row.sq, row.sk), nullptr);
-    windowed.window = row.sk;  // hides nothing
+    windowed.window = row.sk;  // a window that hides nothing
     EXPECT_EQ(find_attention_workspace(windowed, row.sq, row.sk), &row);
   }
 }
 
-// The scratch of a call on documents is of its shape alone: meta device and GPU agree whatever the documents are.
+// The scratch memory depends only on the shapes, so the meta device and the GPU agree whatever the documents are.
 TEST(AttentionWorkspace, DocumentsTakeTheSameHoweverManyTheyAre) {
   const auto meta = make_meta_device(DeviceKind::cuda);
   const auto queue = meta->make_queue();
@@ -69,7 +69,8 @@ TEST(AttentionWorkspace, DocumentsTakeTheSameHoweverManyTheyAre) {
   EXPECT_EQ(bytes(1000, 1000, 1), bytes(1000, 1000, 1000));
   EXPECT_EQ(bytes(500, 1000, 1), bytes(500, 1000, 77));
   EXPECT_GT(bytes(1000, 1000, 1), bytes(1000, 1000, 0));
-  // gQ in FP32, gK and gV of every head, and of every key/value head before they are put in their place.
+  // gQ in FP32, gK and gV of every query head in FP32, and gK and gV of every key/value head before they are copied to their
+  // places.
   const std::int64_t least = 1000 * (8 * 64 * 4 + 2 * 8 * 64 * 4 + 2 * 2 * 64 * 2);
   EXPECT_GE(bytes(1000, 1000, 1), static_cast<std::size_t>(least));
 }

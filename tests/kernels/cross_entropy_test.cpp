@@ -53,7 +53,8 @@ TEST_F(CrossEntropyTest, LossAndGradientAreTheFormula) {
       }
       cross_entropy(*queue, {.logits = logits, .targets = integers(targets), .loss = loss});
       EXPECT_TRUE(near(values_of(logits), x, [](std::size_t) { return 0.0; })) << "logits moved without being asked";
-      // The sum: V terms of one sign, each with the exponent's rounding (|x - top| <= 40 here moves e^x by 40 u) and exp's 4 u.
+      // The sum has V terms of one sign. Each errs by the rounding of its exponent, which moves e^x by 40 u as |x - top| <= 40
+      // here, and by 4 u for exp.
       const double u = compute_roundoff(dtype), relative = gamma(static_cast<double>(vocabulary) + 50, u);
       EXPECT_TRUE(near(values_of(loss), expected,
                        [&](std::size_t t) { return relative * std::min(1.0, expected_size[t]) + 4 * u * expected_size[t]; }))
@@ -89,7 +90,7 @@ TEST_F(CrossEntropyTest, GradientIsTheDerivative) {
 TEST_F(CrossEntropyTest, HostileLogits) {
   const float inf = std::numeric_limits<float>::infinity();
   const std::int64_t v = 20;
-  // Rows: huge and equal; huge and apart; one -inf; a NaN; a +inf; a NaN in a row that is ignored.
+  // Row 0: huge, equal logits. 1: huge logits far apart. 2: one -inf. 3: a NaN. 4: a +inf. 5: a NaN in an ignored row.
   const Tensor logits = filled(DType::f32, {6, v}, [&](std::int64_t i) {
     const std::int64_t row = i / v, column = i % v;
     if (row == 0) return 3e38;
@@ -175,7 +176,8 @@ TEST_F(CrossEntropyTest, LossSumAddsInF64AndCountsTokens) {
   EXPECT_EQ(total.as<double>()[1], 13.0);
 }
 
-// The statistics of a part round once for each addition, exp and rescaling: the whole's bound, and 8 u a part.
+// Combining the statistics of a part rounds once for each addition, exp and rescaling. This adds 8 u for each part to the bound
+// of the whole.
 TEST_F(CrossEntropyTest, PartsAreTheWhole) {
   for (const DType dtype : testing::kFloatTypes) {
     for (const std::int64_t parts : {1, 2, 4}) {
@@ -224,7 +226,7 @@ TEST_F(CrossEntropyTest, PartsAreTheWhole) {
   }
 }
 
-// A part without a finite logit adds nothing; NaN anywhere is in the loss of all.
+// A part without a finite logit contributes nothing. A NaN in any part makes the loss NaN on all parts.
 TEST_F(CrossEntropyTest, PartsTakeHostileLogits) {
   const double inf = std::numeric_limits<double>::infinity();
   const Tensor logits = filled(DType::f32, {2, 4}, [&](std::int64_t i) {

@@ -16,7 +16,7 @@ class DelayedScalesTest : public ::testing::Test {
  protected:
   DelayedScalesTest() : device_(make_device(DeviceKind::cpu)), queue_(device_->make_queue()) {}
 
-  // One tensor of each row of `history`.
+  // Each row of `history` belongs to one tensor.
   void update(std::vector<std::vector<float>>& history, std::vector<float>& scale, std::vector<std::uint8_t> format,
               std::vector<std::uint8_t> is_weight, int margin = 0, bool most_recent = false, const float* found_inf = nullptr) {
     const auto n = static_cast<std::int64_t>(history.size()), length = static_cast<std::int64_t>(history[0].size());
@@ -93,12 +93,13 @@ TEST_F(DelayedScalesTest, AnInfiniteScaleBecomesTheLargestFloat) {
   EXPECT_EQ(scale[0], std::numeric_limits<float>::max());
 }
 
-// What the samples must say is computed by hand from a small tensor.
+// Computes the expected samples of a small tensor by hand.
 TEST(QuantizeHealth, CountsSaturatedFlushedAndNoise) {
   const std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
   const std::unique_ptr<Queue> queue = device->make_queue();
   Arena scratch(*device, MemoryCategory::workspace, 1 << 16);
-  // E4M3 at scale 2: 1000 saturates to 448 / 2; 2^-12 is flushed; 1 and -2 are exact; zero is not "flushed".
+  // In E4M3 at scale 2, 1000 saturates to 448 / 2, 2^-12 is flushed to zero, and 1 and -2 are exact. The zero does not count as
+  // flushed.
   std::vector<float> x = {1000, 0x1p-12f, 1, -2, 0, HUGE_VALF};
   std::vector<std::uint8_t> codes(6);
   float scale_inv = 0, amax = 0;
@@ -116,8 +117,8 @@ TEST(QuantizeHealth, CountsSaturatedFlushedAndNoise) {
   quantize_health(*queue, scratch, {.x = source, .q = q, .out = out});
   EXPECT_EQ(out[0], HUGE_VALF);
   EXPECT_EQ(out[1], 2.0f);
-  EXPECT_FLOAT_EQ(out[2], 2.0f / 6);  // 1000 and infinity
-  EXPECT_FLOAT_EQ(out[3], 1.0f / 5);  // of five that are not zero
+  EXPECT_FLOAT_EQ(out[2], 2.0f / 6);  // 1000 and infinity are saturated
+  EXPECT_FLOAT_EQ(out[3], 1.0f / 5);  // one of the five values that are not zero is flushed
   const double signal = 1000.0 * 1000 + 0x1p-24 + 1 + 4, noise = 776.0 * 776 + 0x1p-24;
   EXPECT_FLOAT_EQ(out[4], static_cast<float>(10 * std::log10(signal / noise)));
 }

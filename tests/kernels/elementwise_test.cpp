@@ -65,7 +65,7 @@ TEST_F(CastTest, WidensEvery16BitValueExactly) {
   }
 }
 
-// FP64 just beside the middle of two BF16 (FP16) values: rounding to FP32 first would make it the middle.
+// The FP64 values lie just beside the middle of two BF16 or FP16 values. Rounding to FP32 first would move them to the middle.
 TEST_F(CastTest, RoundsF64Once) {
   for (const double sign : {1.0, -1.0}) {
     for (const double beside : {-0x1p-50, 0.0, 0x1p-50}) {
@@ -110,7 +110,7 @@ TEST_F(CastTest, RefusesOtherTypesAndShapes) {
   EXPECT_THROW(cast(*queue_, {.x = a, .y = c}), Error);
 }
 
-// To nearest even by the definition: in units of the last of `bits` bits, for normal numbers.
+// Rounds a normal number to the nearest multiple of the unit of its last bit, ties to even, by the definition.
 double rounded(double value, int bits) {
   if (value == 0 || !std::isfinite(value)) return value;
   const int unit = std::ilogb(value) - bits + 1;
@@ -140,7 +140,7 @@ class AddTest : public CastTest {
     for (std::size_t i = 0; i < y.size(); ++i) {
       const auto a = static_cast<double>(static_cast<Real<To>>(before[i])),
                  b = static_cast<double>(static_cast<Real<From>>(x[i]));
-      // The FP64 sum of two FP32 numbers, rounded to FP32, is their sum rounded once.
+      // Rounding the FP64 sum of two FP32 numbers to FP32 gives the correctly rounded sum.
       const bool wide = std::is_same_v<To, double> || std::is_same_v<From, double>;
       const double expected = rounded(wide ? a + b : rounded(a + b, 24), kBits<To>);
       ASSERT_EQ(static_cast<double>(static_cast<Real<To>>(y[i])), expected) << a << " + " << b << " to " << name_of(kDTypeOf<To>);
@@ -151,7 +151,7 @@ class AddTest : public CastTest {
 TEST_F(AddTest, RoundsTheSumOnceForEveryPairOfTypes) {
   std::vector<double> olds = {0, 1, -1, 1 + 0x1p-7, 1 + 0x1p-23, -1 - 0x1p-7, 3, 1e20, -1e-20};
   std::vector<double> added = {0, 1, -1, 1e-3, 1e30, -1e10};
-  // Ties of BF16, FP32 and FP64, and what lies beside them.
+  // Ties of BF16, FP32 and FP64, and values beside them.
   for (const int bits : {8, 24, 53}) {
     for (const double factor : {0.5, 1.0, 1.5, 3.0}) {
       for (const double beside : {0.0, 0x1p-7, -0x1p-7}) {

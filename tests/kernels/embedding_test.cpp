@@ -21,7 +21,7 @@ struct EmbeddingTest : testing::OpTest {
     std::vector<std::int32_t> ids;
     for (std::int64_t t = 0; t < count; ++t) {
       const double u = rng.uniform(static_cast<std::uint64_t>(t));
-      ids.push_back(static_cast<std::int32_t>(u * u * static_cast<double>(vocabulary)));  // small ids often, some ids never
+      ids.push_back(static_cast<std::int32_t>(u * u * static_cast<double>(vocabulary)));  // small ids occur often, some never
     }
     return integers(ids);
   }
@@ -64,7 +64,7 @@ TEST_F(EmbeddingTest, BackwardSumsRowsInTheOrderOfTokens) {
           },
           d))
           << name_of(dtype) << " gradient " << name_of(grad);
-      // Order: FP32 sums of one row, one after the other, then one addition to what was there.
+      // The FP32 gradient of one row is summed token by token and then added to the old value, in this order.
       if (dtype == DType::f32 && grad == DType::f32) {
         const std::int64_t id = ids.as<std::int32_t>()[0];
         for (std::int64_t i = 0; i < d; ++i) {
@@ -116,7 +116,7 @@ TEST_F(EmbeddingTest, MetaAllocatesWhatCpuDoes) {
   EXPECT_EQ(meta_scratch.high_water(), scratch.high_water());
 }
 
-// Tokens of other parts give zeros and no gradient: the parts' sum is the whole, to the bit.
+// Tokens whose rows belong to another part give zeros and no gradient. The sum of all parts equals the whole bit for bit.
 TEST_F(EmbeddingTest, PartsOfATableAreTheWhole) {
   for (const DType dtype : testing::kFloatTypes) {
     const Tensor table = random(dtype, {24, 10}), ids = tokens(300, 24), gy = random(dtype, {300, 10});

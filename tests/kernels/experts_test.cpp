@@ -22,7 +22,7 @@ struct ExpertsTest : testing::OpTest {
   Tensor matrix(const std::vector<std::int32_t>& values, std::int64_t cols) {
     return integers(values).reshape({static_cast<std::int64_t>(values.size()) / cols, cols});
   }
-  // Different rows of `count` for each of `tokens` and `k`.
+  // Returns `tokens` x `k` different row indices below `count`.
   Tensor some_rows(std::int64_t tokens, std::int64_t k, std::int64_t count) {
     std::vector<std::int32_t> rows(static_cast<std::size_t>(count));
     std::iota(rows.begin(), rows.end(), 0);
@@ -101,7 +101,7 @@ TEST_F(ExpertsTest, ScatterCombineAndDotAreTheFormulas) {
         values_of(gweights), dots, [&](std::size_t i) { return gamma(d, u) * dot_size[i]; }, k))
         << name_of(dtype);
 
-    // Without weights scatter copies, and combine undoes a scatter of the one row.
+    // Without weights, scatter copies each token to its rows, and combine over one row gives the token back.
     const Tensor one = some_rows(tokens, 1, count), there = copy(packed), back = zeros(dtype, {tokens, d});
     expert_scatter(*queue, {.x = x, .rows = one, .weights = {}, .y = there});
     expert_combine(*queue, {.x = there, .rows = one, .weights = {}, .residual = {}, .y = back});

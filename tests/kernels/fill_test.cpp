@@ -36,7 +36,7 @@ TEST_F(FillTest, BitsDoNotDependOnThreadsOrCuts) {
   });
 }
 
-// Columns of a matrix have the bits that they have in the whole.
+// A slice of columns gets the same bits as these columns in the whole matrix.
 TEST_F(FillTest, ColumnsAreThoseOfTheWhole) {
   const Tensor whole = zeros(DType::f32, {30, 70}), columns = zeros(DType::f32, {30, 21});
   fill_normal(*queue, {.x = whole, .seed = 9});

@@ -21,9 +21,9 @@ using testing::values_of;
 
 struct GeluTest : testing::OpTest {};
 
-// y = x p and dy/dx = p + x s, in long double.
+// y = x p and dy/dx = p + x s, in long double. The fields are p, s and the argument of exp or erfc.
 struct Point {
-  long double share, slope, argument;  // argument: of which the relative error of p and s is a multiple
+  long double share, slope, argument;  // the relative errors of p and s are multiples of it
 };
 Point point(Gelu kind, double value) {
   const long double x = value;
@@ -33,15 +33,15 @@ Point point(Gelu kind, double value) {
   }
   const long double c = std::sqrt(2.0L / std::numbers::pi_v<long double>);
   const long double u = c * (x + 0.044715L * x * x * x);
-  // (1 + tanh u) / 2, whose two terms cancel below 0.
+  // Both branches compute (1 + tanh u) / 2 without its cancellation below 0.
   const long double p = u < 0 ? std::exp(2 * u) / (1 + std::exp(2 * u)) : 1 / (1 + std::exp(-2 * u));
   const long double q = u < 0 ? 1 / (1 + std::exp(2 * u)) : std::exp(-2 * u) / (1 + std::exp(-2 * u));
   return {p, p * q * 2 * c * (1 + 3 * 0.044715L * x * x), std::abs(2 * u)};
 }
 
-// A value of the argument of exp or erfc that is off by a few roundoffs moves the result by as many times the argument; a dozen
-// roundings come with the products and the function itself, 1 - p is off by a roundoff of 1. What is below FP32's normal numbers
-// may be 0.
+// If the argument of exp or erfc is off by a few roundoffs, the relative error of the result is that error times the argument.
+// The products and the function itself add about a dozen roundings, and 1 - p is off by a roundoff of 1. Values below the normal
+// numbers of FP32 may become 0.
 TEST_F(GeluTest, ForwardAndBackwardAreTheFormula) {
   constexpr double kRoundings = 16;
   for (const Gelu kind : {Gelu::exact, Gelu::tanh}) {
@@ -84,7 +84,7 @@ TEST_F(GeluTest, ForwardAndBackwardAreTheFormula) {
   }
 }
 
-// torch.nn.functional.gelu of these values, in FP64, approximate = "none" and "tanh".
+// The expected values come from torch.nn.functional.gelu in FP64 with approximate = "none" and "tanh".
 TEST_F(GeluTest, AgreesWithTorch) {
   const std::vector<double> at = {-3.0, -0.75, 0.5, 2.0};
   const std::vector<double> exact = {-0x1.096697b244880p-8, -0x1.5c19804106bb9p-3, 0x1.62075e232ac77p-2, 0x1.f45a183e9b13dp+0},
@@ -93,7 +93,7 @@ TEST_F(GeluTest, AgreesWithTorch) {
   const Tensor x = filled(DType::f64, {1, 4}, [&](std::int64_t i) { return at[static_cast<std::size_t>(i)]; });
   const Tensor y = zeros(DType::f64, {1, 4});
   gelu_forward(*queue, scratch, {.kind = Gelu::exact, .x = x, .y = y});
-  // Its 1 + erf cancels below 0, to a roundoff of 1.
+  // torch's 1 + erf cancels below 0, which leaves an absolute error of a roundoff of 1.
   EXPECT_TRUE(near(y, exact, {.absolute = 4 * kUnitRoundoffF64, .relative = gamma(32, kUnitRoundoffF64)}));
   gelu_forward(*queue, scratch, {.kind = Gelu::tanh, .x = x, .y = y});
   EXPECT_TRUE(near(y, approximate, {.absolute = 4 * kUnitRoundoffF64, .relative = gamma(64, kUnitRoundoffF64)}));

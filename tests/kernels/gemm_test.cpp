@@ -39,7 +39,7 @@ class GemmTest : public ::testing::Test {
     return view(buffers_.back(), dtype, shape);
   }
 
-  // Values in (-1, 1), every finite code for FP8.
+  // Makes values in (-1, 1). FP8 tensors get every finite code.
   Tensor random(DType dtype, Shape shape, std::uint32_t subject) {
     Tensor x = zeros(dtype, shape);
     const Rng rng(1, RngStream::test, subject);
@@ -98,7 +98,7 @@ class GemmTest : public ::testing::Test {
   std::deque<Buffer> buffers_;
 };
 
-// The scale of element [row, k] as the layouts of tensor/quantized.h say it.
+// Returns the scale of element [row, k] by the layouts of tensor/quantized.h.
 double scale_at(const GemmOperand& x, const std::vector<double>& scales, std::int64_t row, std::int64_t k) {
   const std::int64_t rows = x.values.shape[0], blocks = (x.values.shape[1] + 127) / 128;
   const auto at = [&](std::int64_t i) { return scales[static_cast<std::size_t>(i)]; };
@@ -117,12 +117,12 @@ double scale_at(const GemmOperand& x, const std::vector<double>& scales, std::in
   return NAN;
 }
 
-// [rows, K] of an operand in F64.
+// Returns an operand as [rows, K] in F64.
 std::vector<double> decoded(const GemmOperand& x, std::int64_t rows, std::int64_t k) {
   const std::vector<double> values = values_of(x.values);
   const std::vector<double> scales = x.scale_inv ? values_of(x.scale_inv) : std::vector<double>();
   const bool fp8 = x.values.dtype == DType::f8_e4m3 || x.values.dtype == DType::f8_e5m2;
-  // One look-up per tile of 32 along K.
+  // A scale covers at least 32 elements along K, so one look-up for each 32 is enough.
   std::vector<double> result(static_cast<std::size_t>(rows * k));
   for (std::int64_t r = 0; r < rows; ++r) {
     double scale = 1;
@@ -137,7 +137,7 @@ std::vector<double> decoded(const GemmOperand& x, std::int64_t rows, std::int64_
 
 struct Reference {
   std::vector<double> d;
-  std::vector<double> magnitude;  // sum of |terms|, C included
+  std::vector<double> magnitude;  // sum of |terms|, including C
 };
 
 Reference reference(const Gemm& op) {
@@ -168,8 +168,9 @@ Reference plus(Reference result, const Tensor& c) {
   return result;
 }
 
-// |error| <= ((K + 4) u / (1 - (K + 4) u)) * sum |terms| for a sum in any order (Higham, 2002, 3.1) of products in which each
-// operand was rounded once when its scale was applied, times two scales, plus C; and half a unit in the last place of D.
+// Bounds the error by ((K + 4) u / (1 - (K + 4) u)) * sum |terms| plus half a unit in the last place of D. This holds for a sum
+// in any order (Higham, 2002, 3.1). Each operand may be rounded once when its scale is applied, and each sum may be multiplied by
+// two scales and added to C.
 ::testing::AssertionResult agrees(const Gemm& op, const Reference& expected, std::int64_t k) {
   const double u = op.d.dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
   const double roundings = static_cast<double>(k + 4) * u, gamma = roundings / (1 - roundings);
@@ -197,7 +198,7 @@ TEST(GemmDecode, EqualsTheScalarDecoderForAllCodes) {
 
 TEST_F(GemmTest, OpenBlasRunsOneThreadPerCallAndNoOutdatedKernel) {
   EXPECT_STRNE(kernels::gemm_core_name(), "Prescott");
-  // Slower than any vector kernel, sanitizers and a busy machine included.
+  // Slower than any vector kernel, even with sanitizers and on a busy machine.
   const double seconds = kernels::cpu::blas_seconds(128, 128, 128, 1);
   EXPECT_GT(2.0 * 128 * 128 * 128 / seconds, 1e8);
 }
@@ -206,7 +207,7 @@ TEST_F(GemmTest, EveryDtypeLayoutAndAddend) {
   struct Types {
     DType operand, result;
   };
-  const std::int64_t m = 37, n = 50, k = 471;  // two chunks of K
+  const std::int64_t m = 37, n = 50, k = 471;  // K spans two chunks
   for (const Types types : {Types{DType::f64, DType::f64}, Types{DType::f32, DType::f32}, Types{DType::f32, DType::bf16},
                             Types{DType::bf16, DType::bf16}, Types{DType::bf16, DType::f32}}) {
     for (const Layout la : {Layout::k_last, Layout::k_first}) {
@@ -238,7 +239,8 @@ TEST_F(GemmTest, EveryScaleTile) {
         Tiles{ScaleTile::block_1x128, ScaleTile::block_128x128}, Tiles{ScaleTile::block_128x128, ScaleTile::block_1x128},
         Tiles{ScaleTile::block_1x128, ScaleTile::block_1x128}, Tiles{ScaleTile::mx_1x32, ScaleTile::mx_1x32}}) {
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
-      const std::int64_t m = 140, n = 133, k = 560;  // two chunks of K, last tiles shorter than 128 everywhere
+      const std::int64_t m = 140, n = 133, k = 560;  // K spans two chunks, and the last tile in each direction is shorter than
+                                                     // 128
       Gemm op{.a = fp8_operand(format, tiles.a, m, k, 5),
               .b = fp8_operand(Fp8Format::e4m3, tiles.b, n, k, 6),
               .d = zeros(DType::f32, {m, n})};
@@ -257,7 +259,8 @@ TEST_F(GemmTest, EveryScaleTile) {
   }
 }
 
-// K = 1 leaves no freedom of summation: the bits of (code * code) * a's scale * b's scale, in that order, C added last.
+// With K = 1 there is no order of summation to choose. The result is (code * code) * a's scale * b's scale, in this order, plus
+// C, bit for bit.
 TEST_F(GemmTest, OrderOfScalesIsExact) {
   const std::int64_t m = 40, n = 50;
   for (const ScaleTile tile : {ScaleTile::tensor, ScaleTile::row}) {
@@ -368,8 +371,8 @@ TEST_F(GemmTest, NanAndInfinityPassThroughAndGarbageInDDoesNot) {
     Gemm op{.a = fp8_operand(Fp8Format::e5m2, ScaleTile::tensor, m, k, 24),
             .b = fp8_operand(Fp8Format::e4m3, ScaleTile::tensor, n, k, 25),
             .d = zeros(result, {m, n})};
-    std::memset(op.d.data, 0xFF, op.d.bytes());                // NaN in both
-    std::memset(op.b.values.data, 0x38, op.b.values.bytes());  // 1
+    std::memset(op.d.data, 0xFF, op.d.bytes());                // NaN in F32 and BF16
+    std::memset(op.b.values.data, 0x38, op.b.values.bytes());  // all codes are 1
     op.a.values.as_bytes()[3 * k + 5] = 0x7C;                  // inf in row 3
     op.a.values.as_bytes()[7 * k + 9] = 0x7F;                  // NaN in row 7
     op.b.values.as_bytes()[11 * k + 2] = 0x7F;                 // NaN in column 11
@@ -395,7 +398,7 @@ TEST_F(GemmTest, MetaTakesTheSameScratchAndCountsTheSameWork) {
   const auto meta_queue = meta->make_queue();
   for (const DType result : {DType::f32, DType::bf16}) {
     for (const bool add : {false, true}) {
-      const std::int64_t m = 300, n = 200, k = 2048;  // long enough for every lane to be used
+      const std::int64_t m = 300, n = 200, k = 2048;  // K is long enough to use every lane
       Gemm op{.a = fp8_operand(Fp8Format::e4m3, ScaleTile::row, m, k, 26),
               .b = fp8_operand(Fp8Format::e4m3, ScaleTile::row, n, k, 27),
               .d = zeros(result, {m, n})};
@@ -410,7 +413,7 @@ TEST_F(GemmTest, MetaTakesTheSameScratchAndCountsTheSameWork) {
       gemm(queue(), marked, op);
       queue().reset_work();
       gemm(queue(), cpu_scratch, op);
-      // Nothing is written beyond what was asked for.
+      // Checks that nothing was written beyond the scratch memory that the GEMM asked for.
       EXPECT_TRUE(std::all_of(memory + cpu_scratch.high_water(), memory + marked.capacity(),
                               [](std::uint8_t byte) { return byte == 0xAB; }));
       const Buffer nowhere = meta->allocate(std::size_t{1} << 20, MemoryCategory::workspace);

@@ -55,8 +55,8 @@ struct LayerNormTest : testing::OpTest {
   void backward(const Operands& o) { layernorm_backward(*queue, scratch, backward_of(o)); }
 };
 
-// A mean of D numbers is off by gamma(D) of their magnitudes' mean, so x - mean by as much; the variance by that twice, relative
-// to the root of its square, and by its own sum.
+// The mean of D numbers errs by gamma(D) times the mean of their magnitudes, and x - mean by as much. The variance errs by twice
+// that relative to its root, and by the rounding of its own sum.
 TEST_F(LayerNormTest, ForwardIsTheFormula) {
   for (const DType dtype : testing::kFloatTypes) {
     for (const std::int64_t d : {1, 24, 128, 1000}) {
@@ -188,9 +188,9 @@ TEST_F(LayerNormTest, HostileRows) {
   const std::int64_t d = 40;
   Operands o = operands(DType::f32, 4, d, DType::f32);
   o.x = filled(DType::f32, {4, d}, [](std::int64_t i) {
-    if (i / d == 1) return 1e6 + static_cast<double>(i % 2);  // a mean a million times the deviation
+    if (i / d == 1) return 1e6 + static_cast<double>(i % 2);  // the mean is a million times the deviation
     if (i == 2 * d + 5) return std::numeric_limits<double>::quiet_NaN();
-    return i / d == 3 ? (i % 2 == 0 ? 1e18 : -1e18) : 3.0;  // squares near the top of the range; no variance
+    return i / d == 3 ? (i % 2 == 0 ? 1e18 : -1e18) : 3.0;  // row 3: squares near the top of the range; rows 0 and 2: no variance
   });
   o.weight = filled(DType::f32, {d}, [](std::int64_t) { return 1.0; });
   o.bias = filled(DType::f32, {d}, [](std::int64_t) { return 0.5; });

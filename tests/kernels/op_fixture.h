@@ -1,4 +1,4 @@
-// What tests of single ops share: a CPU device, tensors on it, and the same call made with several numbers of threads.
+// A fixture for the tests of single ops: a CPU device, tensors on it, and calls that compare several numbers of threads.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class OpTest : public ::testing::Test {
     });
     return result;
   }
-  // Normal with this standard deviation; every call draws other numbers.
+  // Draws normal numbers with this standard deviation. Every call draws new ones.
   Tensor random(DType dtype, Shape shape, double deviation = 1.0) {
     const Rng rng(7, RngStream::test, ++draws_);
     return filled(dtype, shape, [&](std::int64_t i) { return deviation * rng.normal(static_cast<std::uint64_t>(i)); });
@@ -51,7 +51,7 @@ class OpTest : public ::testing::Test {
     }
     return result;
   }
-  // Runs `op` on fresh copies of its results with 1, 2 and 3 threads: the same bytes each time.
+  // Runs `op` with 1, 2 and 3 threads and expects the same bytes. `op` must make fresh results each time.
   void expect_same_for_any_threads(const std::function<std::vector<Tensor>()>& op) {
     set_num_threads(1);
     const std::vector<Tensor> expected = op();
@@ -63,7 +63,7 @@ class OpTest : public ::testing::Test {
       }
     }
   }
-  // Runs `op`, which must throw an internal error that says `text`.
+  // Runs `op` and expects an internal error whose message contains `text`.
   static void expect_refusal(const std::function<void()>& op, const std::string& text) {
     try {
       op();
@@ -77,7 +77,7 @@ class OpTest : public ::testing::Test {
   std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
   std::unique_ptr<Queue> queue = device->make_queue();
   Arena scratch{*device, MemoryCategory::workspace, std::size_t{1} << 24};
-  // The same program on the meta device: addresses that nobody may follow.
+  // The same program on the meta device, whose addresses must not be dereferenced.
   std::unique_ptr<Device> meta = make_device(DeviceKind::meta);
   std::unique_ptr<Queue> meta_queue = meta->make_queue();
   Arena meta_scratch{*meta, MemoryCategory::workspace, 0};
@@ -87,9 +87,9 @@ class OpTest : public ::testing::Test {
   std::uint32_t draws_ = 0;
 };
 
-// Half the distance between neighbours of storage over their value: what one rounding to it may cost.
+// The largest relative error of rounding once to this storage type.
 inline double storage_roundoff(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f32 ? 0x1p-24 : 0x1p-53; }
-// The roundoff of the arithmetic on it.
+// The roundoff of the arithmetic on this storage type.
 inline double compute_roundoff(DType dtype) { return dtype == DType::f64 ? 0x1p-53 : 0x1p-24; }
 
 constexpr DType kFloatTypes[] = {DType::f64, DType::f32, DType::bf16};

@@ -24,7 +24,7 @@ using Bytes = std::vector<std::uint8_t>;
 constexpr ScaleTile kAllTiles[] = {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_1x128, ScaleTile::block_128x128,
                                 ScaleTile::mx_1x32};
 
-// A matrix in host memory, its rows `gap` elements further apart than they are long.
+// A matrix in host memory. Between two rows lies a gap of `stride` - `cols` elements.
 struct Matrix {
   std::int64_t rows, cols, stride;
   std::vector<float> values;  // BF16 values, or FP32 to be rounded
@@ -33,7 +33,7 @@ struct Matrix {
 
 Matrix make_matrix(std::int64_t rows, std::int64_t cols, Fill fill, std::int64_t gap = 0) {
   Matrix m{rows, cols, cols + gap, {}};
-  m.values.resize(static_cast<std::size_t>(rows * m.stride), 1e30f);  // what lies in the gap must not be seen
+  m.values.resize(static_cast<std::size_t>(rows * m.stride), 1e30f);  // values in the gap must not be read
   for (std::int64_t i = 0; i < rows * cols; ++i) {
     m.values[static_cast<std::size_t>(i / cols * m.stride + i % cols)] =
         static_cast<float>(testing::fill_value(fill, i, rows * cols));
@@ -43,11 +43,11 @@ Matrix make_matrix(std::int64_t rows, std::int64_t cols, Fill fill, std::int64_t
 
 struct ExpectedCodes {
   std::vector<std::uint8_t> codes;  // [R, C]
-  std::vector<float> scale_inv;     // [tiles down, tiles across]; MX: codes as floats
+  std::vector<float> scale_inv;     // [tiles down, tiles across]; for MX, the E8M0 codes as floats
   float amax = 0;
 };
 
-// The contract by the letter, one element at a time, for tiles of height x width.
+// Applies the definition to one element at a time, for tiles of height x width.
 ExpectedCodes reference(const Matrix& m, const QuantSpec& spec, std::int64_t height, std::int64_t width, const float* fixed) {
   ExpectedCodes e;
   e.codes.resize(static_cast<std::size_t>(m.rows * m.cols));
@@ -99,7 +99,7 @@ class QuantizeTest : public ::testing::Test {
         queue_(device_->make_queue()),
         scratch_(*device_, MemoryCategory::workspace, 1 << 20) {}
 
-  // A tensor of memory filled with 0xAB, so that what is not written shows.
+  // Returns a tensor filled with 0xAB bytes, so that bytes that the op does not write can be recognised.
   Tensor fresh(DType dtype, Shape shape) {
     memory_.push_back(std::make_unique<Bytes>(std::max<std::size_t>(1, bytes_of(dtype, shape)), std::uint8_t{0xAB}));
     return {memory_.back()->data(), dtype, shape};
@@ -131,7 +131,7 @@ class QuantizeTest : public ::testing::Test {
     return q;
   }
 
-  // Scale of tile (i, k) of the operand's rows, whatever the layout.
+  // Returns the scale of tile (i, k) of the operand's rows, in any layout.
   static float scale_at(const Tensor& scales, ScaleTile tile, std::int64_t i, std::int64_t k) {
     const std::int64_t across = scales.shape.rank() > 1 ? scales.shape[1] : 1;
     const std::int64_t at = tile == ScaleTile::block_1x128 ? k * across + i : i * across + k;
@@ -245,7 +245,8 @@ TEST_F(QuantizeTest, CastsWithTheGivenScaleAndRecordsAmax) {
   }
 }
 
-// The vector code against the scalar definition: every BF16, many scales, every alignment of the start and of the end.
+// Compares the vector code with the scalar definition for every BF16, many scales, and every alignment of the beginning and the
+// end.
 TEST_F(QuantizeTest, VectorCastEqualsTheDefinitionForEveryInput) {
   std::vector<BFloat16> all(65536);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = BFloat16::from_bits(static_cast<std::uint16_t>(i));
@@ -349,7 +350,8 @@ TEST_F(QuantizeTest, TransposesCodesToWhatItWouldHaveMade) {
                   0)
             << "column " << c << " of [" << rows << ", " << cols << "]";
       }
-      // Of the rows of x: quantize() says 1 for tiles of padding alone, of which a weight has none.
+      // Compares only scales of tiles that contain rows of x. quantize() also writes 1 for tiles of padding alone, which weights
+      // do not have.
       for (std::int64_t i = 0; i < expected.scale_inv.elements(); ++i) {
         const std::int64_t across = tile == ScaleTile::tensor ? 1 : expected.scale_inv.shape[1];
         EXPECT_EQ(scale_at(q.scale_inv_t, tile, i % across, i / across),
@@ -388,7 +390,7 @@ TEST_F(QuantizeTest, RefusesWhatDoesNotFit) {
   const QuantSpec spec = spec_of(ScaleTile::row);
   Quantized wrong = make_output(spec, 32, 16, Parts::rows, 0);
   EXPECT_THROW(quantize(*queue_, scratch_, {.x = x, .spec = spec, .out = wrong}), Error);
-  wrong = make_output(spec, 32, 32, Parts::both, 64);  // padded further than to 16
+  wrong = make_output(spec, 32, 32, Parts::both, 64);  // should be padded to 32
   EXPECT_THROW(quantize(*queue_, scratch_, {.x = x, .spec = spec, .out = wrong}), Error);
   Quantized out = make_output(spec, 32, 32, Parts::rows, 0);
   out.scale_inv = {};

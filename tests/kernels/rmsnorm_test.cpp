@@ -56,7 +56,8 @@ TEST_F(RmsNormTest, ForwardIsTheFormula) {
           y.push_back(x[static_cast<std::size_t>(t * d + i)] * rstd.back() * weight[static_cast<std::size_t>(i)]);
         }
       }
-      // d products and additions of one sign, halved by the root; then root, quotient and two products.
+      // The sum has d products and additions of one sign, and the root halves its relative error. The root, the quotient and two
+      // products follow.
       const double relative = gamma(static_cast<double>(d) + 8, compute_roundoff(dtype));
       EXPECT_TRUE(near(o.rstd, rstd, {.relative = relative})) << name_of(dtype) << " D " << d;
       EXPECT_TRUE(near(o.y, y, {.relative = relative + storage_roundoff(dtype)})) << name_of(dtype) << " D " << d;
@@ -143,9 +144,9 @@ TEST_F(RmsNormTest, BitsDoNotDependOnThreads) {
 TEST_F(RmsNormTest, HostileRows) {
   const std::int64_t d = 40;
   const Tensor x = filled(DType::f32, {4, d}, [](std::int64_t i) {
-    if (i / d == 1) return 1e-30;  // squares underflow
+    if (i / d == 1) return 1e-30;  // the squares underflow
     if (i == 2 * d + 5) return std::numeric_limits<double>::quiet_NaN();
-    return i / d == 3 ? 1e18 : 0.0;  // squares near the top of the range
+    return i / d == 3 ? 1e18 : 0.0;  // the squares are near the top of the range
   });
   const Tensor weight = filled(DType::f32, {d}, [](std::int64_t) { return 1.0; });
   const Tensor y = zeros(DType::f32, {4, d}), rstd = zeros(DType::f32, {4});

@@ -18,7 +18,7 @@ using testing::near;
 using testing::storage_roundoff;
 using testing::values_of;
 
-// Made with LlamaRotaryEmbedding of transformers 5.23 and torch 2.15 (CPU), every bit.
+// The values were made with LlamaRotaryEmbedding of transformers 5.23 and torch 2.15 on a CPU. All bits must be equal.
 TEST(RopeTable, InverseFrequenciesAreTransformers) {
   const std::vector<float> plain = {0x1p+0f,        0x1.43d136p-2f, 0x1.99999ap-4f,  0x1.030dc6p-5f,
                                     0x1.47ae14p-7f, 0x1.9e7c7p-9f,  0x1.0624dep-10f, 0x1.4b96cp-12f};
@@ -40,7 +40,8 @@ TEST(RopeTable, InverseFrequenciesAreTransformers) {
             factor5);
 }
 
-// The same for Llama 3.1 8B (K 128, factor 8) and Llama 3.2 1B (K 64, factor 32), as sum (i + 1) * bits(inv_freq[i]).
+// The same check for Llama 3.1 8B (K 128, factor 8) and Llama 3.2 1B (K 64, factor 32). The checksum is sum (i + 1) *
+// bits(inv_freq[i]).
 TEST(RopeTable, PublishedModelsInEveryBit) {
   const auto checksum = [](std::int64_t head_dim, double factor) {
     std::uint64_t sum = 0, i = 0;
@@ -57,7 +58,7 @@ TEST(RopeTable, RowsAreCosThenSinOfTheFp32Angle) {
   const std::vector<float> frequencies = rope_inverse_frequencies(16, 10000.0, {});
   const std::vector<float> table = rope_table(frequencies, 1001);
   ASSERT_EQ(table.size(), 1001u * 16u);
-  // cos at position 1000, from the same module: torch's cos and ours are each within an ulp.
+  // The cosines at position 1000, from the same module. torch's cosine and Octet's are each within one ulp.
   const std::vector<float> cos_1000 = {0x1.1ff026p-1f,  -0x1.e8dbp-2f,   0x1.b981dcp-1f, 0x1.f515dcp-1f,
                                        -0x1.ad9ac8p-1f, -0x1.ffe3f6p-1f, 0x1.14a282p-1f, 0x1.e69cd4p-1f};
   for (std::size_t i = 0; i < 8; ++i) {
@@ -104,7 +105,8 @@ TEST_F(RopeTest, RotatesHalvesOfStridedRows) {
           }
         }
       }
-      // Two products and one sum, then one rounding; columns outside the slice and dims from r on are untouched.
+      // The bound covers two products, one sum and one rounding. Columns outside the slice and the dims that are not rotated must
+      // not change.
       EXPECT_TRUE(near(
           values_of(packed), expected,
           [&](std::size_t i) {

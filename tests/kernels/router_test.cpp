@@ -60,7 +60,7 @@ TEST_F(RouterTest, ForwardIsTheFormula) {
         for (std::int64_t e = 0; e < experts; ++e) sums[experts + e] += std::exp(row[e]) / all;
         sums[2 * experts] += std::log(all) * std::log(all);
       }
-      // exp within 2 ulp of an argument that is rounded once and is at most the spread of the logits.
+      // exp errs by at most 2 ulp. Its argument is rounded once and is at most the spread of the logits.
       const double spread =
           2 * *std::max_element(l.begin(), l.end(), [](double a, double b) { return std::abs(a) < std::abs(b); });
       const double roundoff = gamma(2 * std::abs(spread) + 8 + static_cast<double>(experts), compute_roundoff(dtype));
@@ -77,7 +77,7 @@ TEST_F(RouterTest, EqualLogitsGoToTheFirst) {
   EXPECT_EQ(values_of(r.experts), (std::vector<double>{0, 1, 0, 2}));
 }
 
-// They must not become an index that nobody has.
+// NaN and infinite logits must not lead to an expert that does not exist, or to the same expert twice.
 TEST_F(RouterTest, LogitsThatAreNotNumbersGoToDifferentExperts) {
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   const std::vector<double> rows = {nan, nan, nan, nan, nan, 1, nan, 2, -inf, -inf, -inf, -inf, inf, inf, 0, 0};
@@ -91,10 +91,11 @@ TEST_F(RouterTest, LogitsThatAreNotNumbersGoToDifferentExperts) {
   }
 }
 
-// Of f = sum of gweights * weights + balance + z, both as losses() has them. Assignments are constants.
+// Checks the derivative of f = sum of gweights * weights + balance + z, with balance and z as in losses(). The choice of experts
+// is held constant.
 TEST_F(RouterTest, BackwardIsTheDerivative) {
   const std::int64_t experts = 6, k = 2, sequences = 2, length = 7;
-  // Apart from each other, so that no difference changes a choice.
+  // The logits lie so far apart that the finite differences do not change any choice.
   const Tensor logits = filled(DType::f64, {sequences * length, experts}, [&](std::int64_t i) {
     const std::int64_t t = i / experts, e = i % experts;
     return 0.4 * static_cast<double>((5 * e + t) % experts) + 0.01 * static_cast<double>((3 * t + e) % 11);
@@ -126,7 +127,7 @@ TEST_F(RouterTest, BackwardIsTheDerivative) {
   }
 }
 
-// All experts alike: the smallest balance, k; all tokens on one set: k E / k at most as probabilities follow.
+// The balance loss is smallest, 1, if all experts get the same number of tokens. It is E if all tokens go to one expert.
 TEST_F(RouterTest, BalanceIsLeastWhenExpertsAreChosenAlike) {
   const std::int64_t experts = 4, length = 8;
   const auto balance = [&](const std::function<double(std::int64_t)>& logit) {

@@ -31,7 +31,7 @@ struct ShardTest : testing::OpTest {
             .scale_inv_t = zeros(scale_dtype(spec.tile), scale_shape(spec.tile, whole[1], width))};
   }
 
-  // Each rank's part of x, all of one size but the last ones.
+  // Returns each rank's shard of x. All shards have the same size, except that the last ones may be shorter or empty.
   static std::vector<Shard> cut(const Tensor& x, std::int64_t ranks) {
     const std::int64_t all = x.elements(), size = round_up(ceil_div(all, ranks), 128);
     std::vector<Shard> shards;
@@ -58,7 +58,7 @@ struct ShardTest : testing::OpTest {
     return total;
   }
 
-  // What all ranks make of x together.
+  // Quantises x in shards, as all ranks do together.
   Quantized in_shards(const Tensor& x, const QuantSpec& spec, std::int64_t ranks, std::int64_t width, const float* scale,
                       float* amax) {
     const Quantized out = output(spec, x.shape, width);

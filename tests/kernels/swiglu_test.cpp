@@ -18,7 +18,7 @@ using testing::near;
 using testing::storage_roundoff;
 using testing::values_of;
 
-// exp within 2 ulp (4 u), then sum, quotient and products.
+// exp within 2 ulp (4 u), then a sum, a quotient and products.
 constexpr double kRoundings = 12;
 
 struct SwigluTest : testing::OpTest {};
@@ -41,7 +41,7 @@ TEST_F(SwigluTest, ForwardAndBackwardAreTheFormula) {
           expected.push_back(z[a] * s * z[b]);
           gradient[a] = g[t * width + i] * z[b] * s * (1 + z[a] * (1 - s));
           gradient[b] = g[t * width + i] * z[a] * s;
-          size[a] = std::abs(g[t * width + i] * z[b] * s) * (1 + std::abs(z[a]));  // 1 - s is off by u s, not by u (1 - s)
+          size[a] = std::abs(g[t * width + i] * z[b] * s) * (1 + std::abs(z[a]));  // 1 - s errs by u s, not by u (1 - s)
           size[b] = std::abs(gradient[b]);
         }
       }

@@ -16,7 +16,7 @@ namespace {
 
 using kernels::exp_of;
 
-// In units in the last place of the correctly rounded result.
+// Returns the distance in units in the last place of the correctly rounded result.
 template <class T>
 double distance(T actual, long double exact) {
   constexpr int kDigits = std::numeric_limits<T>::digits, kSmallest = std::numeric_limits<T>::min_exponent;
@@ -26,7 +26,7 @@ double distance(T actual, long double exact) {
 
 TEST(VectorMath, ExpIsWithinTwoUnitsInTheLastPlace) {
   double worst = 0;
-  for (std::uint32_t bits = 0; bits < 0x42B20000u; bits += 997) {  // up to 89
+  for (std::uint32_t bits = 0; bits < 0x42B20000u; bits += 997) {  // up to x = 89
     for (const float x : {std::bit_cast<float>(bits), -std::bit_cast<float>(bits)}) {
       const long double exact = std::exp(static_cast<long double>(x));
       if (exact > static_cast<long double>(std::numeric_limits<float>::max())) continue;
@@ -34,7 +34,7 @@ TEST(VectorMath, ExpIsWithinTwoUnitsInTheLastPlace) {
       worst = std::max(worst, distance(exp_of(x), exact));
     }
   }
-  EXPECT_GT(worst, 0.4);  // it is compared with something
+  EXPECT_GT(worst, 0.4);  // shows that the loop compared something
   for (double x = -745; x < 709.7; x += 0.0171) ASSERT_LE(distance(exp_of(x), std::exp(static_cast<long double>(x))), 2) << x;
 }
 
@@ -56,11 +56,11 @@ void expect_special_exps() {
 TEST(VectorMath, ExpOfSpecialValues) {
   expect_special_exps<float>();
   expect_special_exps<double>();
-  EXPECT_GT(exp_of(-103.0f), 0.0f);  // subnormals are kept
+  EXPECT_GT(exp_of(-103.0f), 0.0f);  // results that are subnormal are not flushed to zero
   EXPECT_GT(exp_of(-745.0), 0.0);
 }
 
-// An element's bits do not depend on where it stands in a row, a sum's not on where the row stands in memory.
+// The bits of an element do not depend on its place in a row. The bits of a sum do not depend on the row's address.
 TEST(VectorMath, ResultsDoNotDependOnAlignmentOrTails) {
   std::vector<float> x(200), y(200), z(200);
   const Rng rng(3, RngStream::test);
@@ -97,7 +97,7 @@ TEST(VectorMath, RowsOfBf16HaveTheBitsOfTheScalarConversion) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     ASSERT_EQ(std::bit_cast<std::uint32_t>(decoded[i]), std::uint32_t{all[i].bits} << 16) << i;
   }
-  // Around every BF16: ties, their neighbours, NaN.
+  // The values around every BF16: ties, their neighbours and NaN.
   for (const std::uint32_t low : {0u, 1u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) {
     std::vector<float> x(all.size());
     for (std::uint32_t i = 0; i < 65536; ++i) x[i] = std::bit_cast<float>((i << 16) | low);
