@@ -55,7 +55,7 @@ struct AttentionLayer : testing::LayerTest {
     attention->backward(s, table, {.values = gy}, saved, attention->gather_ahead(s, saved), gh, [] {});
   }
 
-  // Of the output with respect to the input, both weights and their biases, if there are any.
+  // Checks the derivatives of the output with respect to the input, both weights and their biases, if there are any.
   void expect_derivative() {
     const Tensor gy = random(DType::f64, {kTokens, kDim});
     gh = random(DType::f64, {kTokens, kDim});
@@ -73,7 +73,7 @@ struct AttentionLayer : testing::LayerTest {
     }
   }
 
-  // Token t's output changes with the input of those tokens alone that sees(t, other) names.
+  // Checks that the output of token t changes with the input of another token exactly if sees(t, other).
   void expect_sees(const std::function<bool(std::size_t, std::size_t)>& sees) {
     forward();
     const std::vector<double> before = values_of(y);
@@ -99,7 +99,7 @@ struct AttentionLayer : testing::LayerTest {
 
 TEST_F(AttentionLayer, BackwardIsTheDerivative) { expect_derivative(); }
 
-// GPT-NeoX's: one module of Q, K and V, of which the first dims alone are rotated, and biases.
+// As in GPT-NeoX: one module for Q, K and V, rotation of the first dims only, and biases.
 TEST_F(AttentionLayer, BackwardIsTheDerivativeWithBiasesAndAPartRotated) {
   make({.name = "attn",
         .qkv = {"query_key_value"},
@@ -153,7 +153,7 @@ TEST_F(WindowedAttentionLayer, BackwardIsTheDerivativeWithDocuments) {
   expect_derivative();
 }
 
-// Rotary positions: what is read depends on distances alone.
+// Attention sees the relative positions of tokens only.
 TEST_F(AttentionLayer, KnowsWhereTokensAre) {
   forward();
   const std::vector<double> before = values_of(y);
@@ -161,7 +161,7 @@ TEST_F(AttentionLayer, KnowsWhereTokensAre) {
   forward();
   const std::vector<double> after = values_of(y);
   EXPECT_FALSE(testing::near_norm(after, before, 1e-6));
-  // A sequence moved as a whole is the same sequence, up to the FP32 angles of the table.
+  // A shifted sequence gives the same result, except for the rounding of the FP32 angles in the table.
   positions = integers({0, 1, 2, 3, 4, 0, 1, 2, 3, 4});
   const Tensor shifted = table;
   const std::vector<float> angles =
@@ -199,7 +199,7 @@ TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
         std::memcpy(to.data, from.data, from.bytes());
         return to;
       };
-      if (way == Way::output_linear_alone) {  // which keeps from its forward what it multiplies
+      if (way == Way::output_linear_alone) {  // backward of this linear reads what its own forward kept
         LinearSaved o;
         layer.output().forward(s, state.o, {}, out, &o);
         layer.output().backward(s, gy, o, {});

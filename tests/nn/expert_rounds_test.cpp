@@ -12,8 +12,8 @@ namespace {
 
 std::int64_t sum(const std::vector<std::int64_t>& x) { return std::accumulate(x.begin(), x.end(), std::int64_t{0}); }
 
-// Every row of every rank arrives once, at the expert it is for, in the order in which it stands; ranks agree on who sends what;
-// no round holds more than was planned.
+// Checks that every row of every rank arrives once at its expert and in order, that ranks agree on who sends how many rows, and
+// that no round holds more rows than planned.
 void check_rounds(const std::vector<std::int32_t>& counts, int ranks, std::int64_t quota) {
   const std::size_t n = static_cast<std::size_t>(ranks), experts = counts.size() / n, own = experts / n;
   std::vector<std::vector<ExpertRound>> all;
@@ -90,7 +90,7 @@ TEST(ExpertRounds, TheFullestHoldsAsMuchForOneExpertAsThereCanBe) {
   EXPECT_EQ(full.rows[1], 512);
   EXPECT_EQ(full.total(), (1000 + 8 * 127) / 128 * 128);
   EXPECT_LE(even_round(1000, 1, 8).total(), full.total());
-  // Rows that arrive have room.
+  // There must be room for all rows that arrive.
   for (const int ranks : {1, 2, 8}) {
     for (const std::int64_t experts : {1, 2, 4}) {
       for (const ExpertRound& round : {fullest_round(1000, 300, ranks, experts), even_round(1000, ranks, experts)}) {

@@ -29,7 +29,7 @@ TEST_F(HeadLossLayer, TheGradientIsThatOfTheSum) {
     EXPECT_EQ(total[1], 6);
     return total[0];
   };
-  double total[2] = {100, 1000};  // added to
+  double total[2] = {100, 1000};  // loss_and_gradient() adds to these values
   head->loss_and_gradient(scope(), h, targets, total, gh);
   EXPECT_NEAR(total[0] - 100, loss(), 1e-12 * loss());
   EXPECT_EQ(total[1], 1006);
@@ -58,7 +58,7 @@ TEST_F(HeadLossLayer, LogitsAreTheHeadsProduct) {
   EXPECT_TRUE(testing::near(values_of(logits), expected, [](std::size_t) { return gamma(10, kUnitRoundoffF64) * 10 * 16; }));
 }
 
-// A vocabulary so large that the logits of all tokens are never held at once: 128 tokens at a time.
+// The vocabulary is so large that the logits exist for only 128 tokens at a time.
 TEST_F(HeadLossLayer, ChunksOfTokensAddUp) {
   constexpr std::int64_t kVocab = (1 << 17) + 16, kTokens = 150, kDim = 2;
   make(recipes::make_recipe("fp32", {}), kVocab, kDim);
@@ -96,7 +96,7 @@ TEST_F(HeadLossLayer, ChunksOfTokensAddUp) {
     ++count;
   }
   EXPECT_EQ(total[1], count);
-  // Each loss is rounded to FP32 after a sum of 131,088 exponentials of FP32 logits.
+  // Each loss comes from a sum of 131,088 exponentials of FP32 logits and is then rounded to FP32.
   EXPECT_NEAR(total[0], sum, gamma(64, kUnitRoundoffF32) * sum);
   EXPECT_TRUE(testing::near_norm(values_of(gh), expected, gamma(1024, kUnitRoundoffF32)));
 }

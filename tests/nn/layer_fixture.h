@@ -1,4 +1,4 @@
-// What tests of single layers share: a store of parameters, scales, arenas and a scope; and a layer's derivative against its
+// A fixture for the tests of single layers. It has a parameter store, scales, arenas and a scope, and compares derivatives with
 // finite differences.
 #pragma once
 
@@ -24,13 +24,13 @@ inline Recipe fp64_recipe() {
 
 class LayerTest : public OpTest {
  protected:
-  // Before the layer is made. Where no scale has a history there is nothing to materialise.
+  // Call it before the layer is made.
   void use(const Recipe& of) {
     recipe = of;
     scales = std::make_unique<recipes::ScaleState>(of);
     parameters = std::make_unique<parallel::ParameterStore>();
   }
-  // After it is made: random parameters, their codes, gradients of zero.
+  // Call it after the layer is made. Gives it random parameters, their codes, and gradients of zero.
   void materialise(const std::vector<nn::Linear*>& linears, DType grad = DType::f32) {
     const bool f64 = recipe.compute == Compute::fp64;
     parameters->materialise(*device, {.compute = dtype(), .grad = f64 ? DType::f64 : grad, .moments = DType::f32});
@@ -47,7 +47,7 @@ class LayerTest : public OpTest {
     return {.queue = *queue, .stash = stash, .scratch = scratch, .dtype = dtype(), .context = *alone, .tensor = *alone, .expert = *alone};
   }
 
-  // Plays the producer of an operand: x, or its codes.
+  // Does what the producer of an operand does: writes x, or its codes if the operand has codes.
   nn::LinearOperand made(const nn::LinearOperand& operand, const Tensor& x) {
     if (operand.codes) kernels::quantize(*queue, scratch, operand.codes.of(x));
     if (!operand.codes) queue->copy(operand.values.data, x.data, x.bytes());
@@ -60,11 +60,11 @@ class LayerTest : public OpTest {
     for (std::size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
     return sum;
   }
-  // df/dx for a tensor in F64, at `samples` of its elements.
+  // Compares df/dx of an F64 tensor with finite differences, at `samples` of its elements.
   static void expect_gradient(const std::string& name, const Tensor& x, const Tensor& gradient, const std::function<double()>& f,
                               std::int64_t samples = 64, double magnitude = 0) {
     const std::vector<double> expected = values_of(gradient);
-    // Sums of up to thousands of terms: their rounding errors add up as a random walk.
+    // Sums have up to thousands of terms. Their rounding errors grow as a random walk does.
     EXPECT_TRUE(gradient_agrees({.name = name,
                                  .x = x.as<double>(),
                                  .gradient = expected.data(),
@@ -74,7 +74,7 @@ class LayerTest : public OpTest {
                                  .noise = 1024 * std::numeric_limits<double>::epsilon(),
                                  .magnitude = magnitude}));
   }
-  // After `again`, which makes a gradient once more: it has been added to, so it is twice what it was.
+  // `again` computes the gradient once more. The gradient must be twice as large afterwards, because layers add to it.
   static void expect_doubled(const Tensor& gradient, const std::function<void()>& again) {
     std::vector<double> once = values_of(gradient);
     again();

@@ -1,5 +1,5 @@
-// The FP8 paths of nn::Linear: every product against FP64 products of what its codes stand for, and against those of the values
-// themselves, from which it must be as far as its formats say.
+// The FP8 paths of nn::Linear. Every product is compared with the FP64 product of its decoded operands, and with the FP64 product
+// of the original values. It must differ from the latter by as much as the FP8 formats imply.
 #include <algorithm>
 #include <map>
 #include <span>
@@ -15,7 +15,7 @@ namespace {
 using testing::near;
 using testing::values_of;
 
-// Not multiples of 128, and tokens none of 16; more than a block of each.
+// No multiple of 128 and more than one block of each. The number of tokens is no multiple of 16.
 constexpr std::int64_t kRows = 150, kIn = 160, kOut = 272;
 
 struct Matrix {
@@ -36,7 +36,7 @@ Matrix magnitudes(Matrix m) {
   for (double& value : m.values) value = std::abs(value);
   return m;
 }
-// A · Bᵀ in F64.
+// Returns A · Bᵀ in F64.
 Matrix product(const Matrix& a, const Matrix& b) {
   Matrix d{std::vector<double>(a.rows * b.rows), a.rows, b.rows};
   for (std::size_t i = 0; i < a.rows; ++i) {
@@ -64,7 +64,7 @@ double squares(const Matrix& m) {
   return sum;
 }
 
-// Codes times the scales of their tiles: `height` rows and `width` columns of codes share one (0: all of them).
+// Multiplies the codes by the scales of their tiles. A tile has `height` rows and `width` columns; 0 means all of them.
 Matrix decode(const HostTensor& codes, const HostTensor& scale_inv, std::int64_t height, std::int64_t width) {
   Matrix result = matrix(codes.view());
   const std::vector<double> scales = values_of(scale_inv.view());
@@ -92,7 +92,7 @@ Matrix decode(const HostTensor& codes, const HostTensor& scale_inv, ScaleTile ti
 
 struct Watcher final : LinearObserver {
   struct Operand {
-    Matrix source, rows, columns;  // `columns`: of the transposed codes
+    Matrix source, rows, columns;  // `columns` comes from the transposed codes
   };
   void operand(const Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override {
     EXPECT_EQ(linear, "layer");
@@ -157,7 +157,7 @@ struct Fp8Linear : testing::LayerTest, ::testing::WithParamInterface<Setting> {
   Tensor x, gy, y, gx;
 };
 
-// `roundings` of each result besides those of the sum.
+// `roundings` counts the roundings of a result that do not belong to the sum.
 void expect_product(const std::string& name, const Matrix& actual, const Matrix& a, const Matrix& b, int roundings) {
   const Matrix expected = product(a, b), size = product(magnitudes(a), magnitudes(b));
   EXPECT_TRUE(near(
@@ -196,7 +196,7 @@ TEST_P(Fp8Linear, ProductsAreThoseOfTheirOperandsAndAsNoisyAsFp8) {
   EXPECT_EQ(W.source.values, values_of(linear->weight().master));
   EXPECT_EQ(G.source.values, values_of(gy));
 
-  // Three roundings of block scales into the operands, or two of tensor and row scales into the result.
+  // Block scales cost three roundings of the operands. Tensor and row scales cost two of the result.
   expect_product("y", watcher.products["y"], X.rows, W.rows, 4);
   expect_product("gx", watcher.products["gx"], G.rows, W.columns, 4);
   expect_noise("y", distance(watcher.products["y"], X.source, W.source, recipe.x.format, recipe.w.format));
@@ -208,7 +208,7 @@ TEST_P(Fp8Linear, ProductsAreThoseOfTheirOperandsAndAsNoisyAsFp8) {
     expect_noise("gw", distance(watcher.products["gw"], transposed(G.source), transposed(X.source), recipe.g.format, recipe.x.format));
   }
 
-  // What the layer returns is what was watched, rounded once.
+  // The layer's results equal the observed products, rounded once.
   const auto rounded_to_bf16 = [](const Matrix& m) {
     return [&m](std::size_t i) { return kUnitRoundoffBf16 * std::abs(m.values[i]); };
   };
@@ -217,7 +217,7 @@ TEST_P(Fp8Linear, ProductsAreThoseOfTheirOperandsAndAsNoisyAsFp8) {
   EXPECT_EQ(values_of(linear->weight().grad), watcher.products["gw"].values);
 }
 
-// The band can tell: the same layer in BF16 is below each of them, even with results rounded to BF16.
+// The band distinguishes FP8 from BF16: the same layer in BF16 stays below each band, although its results are rounded to BF16.
 TEST_F(Fp8Linear, Bf16IsOutsideTheBand) {
   make(recipes::make_recipe("bf16", {}));
   run(nullptr);
@@ -253,14 +253,14 @@ TEST_P(Fp8Linear, AddsTheResidualAndAccumulatesTheGradient) {
   const Tensor residual = random(DType::bf16, {kRows, kOut});
   const Tensor before = random(DType::f32, {kOut, kIn});
   queue->copy(linear->weight().grad.data, before.data, before.bytes());
-  linear->weight().grad_is_stale = false;  // another micro-batch of this step has written it
+  linear->weight().grad_is_stale = false;  // as if another micro-batch of this step had written it
   run(&watcher, residual);
   const std::vector<double> r = values_of(residual), b = values_of(before);
   std::vector<double> sum = watcher.products["y"].values, gradient = watcher.products["gw"].values;
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += r[i];
   for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += b[i];
   EXPECT_TRUE(near(values_of(y), sum, {.absolute = 0x1p-20, .relative = kUnitRoundoffBf16}));
-  // A BF16 wgrad's sum starts from what is there: its order differs.
+  // For a BF16 wgrad the sum starts from the old gradient, so the order of the additions differs.
   const double tokens = static_cast<double>(kRows);
   EXPECT_TRUE(near(values_of(linear->weight().grad), gradient, {.absolute = gamma(tokens, kUnitRoundoffF32) * 16}));
 }
@@ -276,7 +276,7 @@ TEST_P(Fp8Linear, OverwritesTheGradientOfTheStepBefore) {
   EXPECT_TRUE(near(values_of(linear->weight().grad), watcher.products["gw"].values, {.absolute = gamma(tokens, kUnitRoundoffF32) * 16}));
 }
 
-// The one scale of a tensor, and what is kept of X, are the same from a forward and from a rebuild.
+// A forward and a rebuild compute the same scale of a tensor and keep the same data of X.
 TEST_P(Fp8Linear, RebuildKeepsTheSameBits) {
   make(recipes::make_recipe(GetParam().recipe, GetParam().options));
   LinearSaved forward, rebuilt;
@@ -296,7 +296,8 @@ TEST_P(Fp8Linear, RebuildKeepsTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Recipes, Fp8Linear, ::testing::ValuesIn(settings()), [](const auto& param) { return param.param.name; });
 
-// Delayed scaling records the largest magnitudes of X and G, over micro-batches, when the scope says so; W's at its cast.
+// With delayed scaling, the linear records the largest magnitudes of X and G over the micro-batches if the scope says so. The
+// amax of W is recorded when W is cast.
 TEST_F(Fp8Linear, RecordsAmaxOfEveryOperand) {
   make(recipes::make_recipe("fp8_delayed", {.amax_history_len = 4}));
   const auto largest = [](const Tensor& t) {
@@ -328,7 +329,7 @@ TEST_F(Fp8Linear, RecordsAmaxOfEveryOperand) {
   EXPECT_EQ(recorded(2), (std::vector<double>{g1, 0, 0, 0}));
 }
 
-// Without a master weight W is quantised from the BF16 weight itself.
+// Without a master weight, W is quantised from the BF16 weight itself.
 TEST_F(Fp8Linear, WatchesTheBf16WeightWhereItIsPrimary) {
   use(recipes::make_recipe("fp8_current", {}));
   Linear layer({.parts = {"layer"}, .out = 32, .in = 48}, recipe, *parameters, *scales);

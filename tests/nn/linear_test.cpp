@@ -30,7 +30,7 @@ TEST_F(LinearLayer, BackwardIsTheDerivative) {
   expect_gradient("x", x, gx, loss);
   expect_gradient("weight", linear.weight().value, copy(linear.weight().grad), loss);
   expect_gradient("residual", residual, gy, loss);
-  // The weight's gradient is added to; without a gx to write, it is all that is computed.
+  // Backward adds to the weight's gradient. Without a gx it computes nothing else.
   expect_doubled(linear.weight().grad, [&] { linear.backward(scope(), gy, saved, {}); });
 }
 
@@ -62,7 +62,8 @@ TEST_F(LinearLayer, ABiasIsAddedAndHasItsGradient) {
   }
 }
 
-// Y is rounded, and then with the bias once more; G's values are summed, whatever is multiplied.
+// Y is rounded once before the bias is added and once after. The bias gradient sums the values of G, even if the product uses
+// codes.
 TEST_F(LinearLayer, ABiasIsNotQuantised) {
   for (const std::string& name : recipes::recipe_names()) {
     for (const parallel::Cut along : {parallel::Cut::rows, parallel::Cut::columns}) {

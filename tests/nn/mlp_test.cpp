@@ -1,4 +1,4 @@
-// The feed-forward layers: with a gate, and GELU's of either form with biases.
+// The feed-forward layers: the gated one, and both forms of GELU with biases.
 #include "octet/nn/mlp.h"
 
 #include "nn/layer_fixture.h"
@@ -71,7 +71,7 @@ TYPED_TEST(MlpLayer, BackwardIsTheDerivative) {
   }
 }
 
-// All that backward reads comes out the same from a full forward, from one without y, and from a selective one and its rebuild.
+// Backward gives the same bits after a full forward, after a forward without y, and after a selective forward with a rebuild.
 TYPED_TEST(MlpLayer, AllWaysToBackwardGiveTheSameBits) {
   for (const std::string& name : recipes::recipe_names()) {
     for (const std::string wgrad : {"recipe", "bf16"}) {
@@ -79,7 +79,7 @@ TYPED_TEST(MlpLayer, AllWaysToBackwardGiveTheSameBits) {
       auto& mlp = *this->mlp;
       const Tensor y = this->zeros(this->dtype(), {kMlpTokens, kMlpDim});
       enum class Way { forward, without_y, rebuilt };
-      // Of the input, and of biases.
+      // Returns the gradients of the input and of the biases.
       const auto gradients = [&](Way way) {
         this->stash.release_to(0);
         this->scratch.release_to(0);

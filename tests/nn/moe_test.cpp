@@ -39,7 +39,7 @@ struct MoeLayer : testing::LayerTest {
     gy = random(dtype(), {kMoeTokens, kMoeDim});
   }
   enum class Way { forward, without_y, rebuilt };
-  // y, and after backward gh.
+  // Runs forward and backward. Returns y and gh.
   std::pair<Tensor, Tensor> run(Way way = Way::forward) {
     stash.release_to(0);
     scratch.release_to(0);
@@ -53,7 +53,7 @@ struct MoeLayer : testing::LayerTest {
     moe->backward(s, {.values = gy}, saved, gh);
     return {y, gh};
   }
-  // All logits equal: tokens go to the first experts.
+  // Makes all logits equal, so that all tokens go to the first experts.
   void blind_the_router() { queue->zero(moe->router().value.data, moe->router().value.bytes()); }
 
   std::unique_ptr<Moe> moe;
@@ -80,7 +80,7 @@ TEST_F(MoeLayer, BackwardIsTheDerivative) {
     expect_gradient(linear->name(), linear->weight().value, copy(linear->weight().grad), loss);
 }
 
-// All that backward reads comes out the same from a full forward, from one without y, and from a selective one and its rebuild.
+// Backward gives the same bits after a full forward, after a forward without y, and after a selective forward with a rebuild.
 TEST_F(MoeLayer, AllWaysToBackwardGiveTheSameBits) {
   for (const std::string& name : recipes::recipe_names()) {
     for (const std::string wgrad : {"recipe", "bf16"}) {
@@ -92,8 +92,9 @@ TEST_F(MoeLayer, AllWaysToBackwardGiveTheSameBits) {
   }
 }
 
-// With every token on one expert the layer is that expert, and the rows that fill up its tile change nothing: codes that saw them
-// would differ by 2^-4 where these differ by two roundings to BF16 and the order of sums.
+// If every token goes to one expert, the layer equals an MLP with that expert's weights. The padding rows of the expert's tile
+// must change nothing. If they changed the codes, results would differ by 2^-4. Two roundings to BF16 and another order of sums
+// cause much less.
 TEST_F(MoeLayer, AllTokensOnOneExpert) {
   constexpr double kAllowed = 0x1p-7;
   for (const std::string& name : recipes::recipe_names()) {
@@ -106,7 +107,7 @@ TEST_F(MoeLayer, AllTokensOnOneExpert) {
     const Tensor ggate_up = copy(experts[0]->weight().grad), gdown = copy(experts[1]->weight().grad);
     for (std::size_t i = 0; i < experts.size(); ++i) EXPECT_EQ(experts[i]->weight().grad_is_stale, i >= 2) << name << " " << i;
 
-    // The same weights in a layer of one.
+    // An MLP with the weights of expert 0.
     const Tensor gate_up = copy(experts[0]->weight().primary()), down = copy(experts[1]->weight().primary());
     const Tensor input = h, upstream = gy;
     use(recipe);
@@ -128,7 +129,7 @@ TEST_F(MoeLayer, AllTokensOnOneExpert) {
   }
 }
 
-// What the meta device plans is enough however tokens choose.
+// The memory that the meta device plans is enough, whichever experts the tokens choose.
 TEST_F(MoeLayer, TakesNoMoreMemoryThanPlanned) {
   for (const std::string name : {"bf16", "fp8_delayed", "fp8_block", "mxfp8"}) {
     for (const auto checkpointing : {Checkpointing::none, Checkpointing::selective}) {

@@ -1,4 +1,4 @@
-// The edges of layers that the tensor axis cuts, ranks as threads.
+// Tests what happens at the edges of layers that the tensor axis cuts. The ranks are threads.
 #include "octet/nn/tokens.h"
 
 #include "nn/layer_fixture.h"
@@ -11,7 +11,7 @@ namespace {
 
 using testing::values_of;
 
-// What a layer of one rank needs.
+// Everything that a layer of one rank needs.
 struct Rank {
   std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
   std::unique_ptr<Queue> queue = device->make_queue();
@@ -41,7 +41,7 @@ void on_ranks(int ranks, const Body& body) {
 
 struct Tokens : testing::OpTest {};
 
-// Numbers that no sum rounds.
+// The sums of these numbers are exact.
 TEST_F(Tokens, AreGatheredAndSummedInTheOrderOfRanks) {
   for (const int ranks : {1, 2, 4}) {
     on_ranks(ranks, [&](int rank, Rank& at) {
@@ -73,7 +73,7 @@ TEST_F(Tokens, AreGatheredAndSummedInTheOrderOfRanks) {
   }
 }
 
-// A vocabulary so large that the logits of all tokens are never held at once: each chunk has tokens of both shares.
+// The vocabulary is so large that the logits of all tokens never exist at once. Each chunk has tokens of both ranks' shares.
 TEST_F(Tokens, HeadAndLossAddUpInChunks) {
   constexpr std::int64_t kVocab = (1 << 17) + 16, kTokens = 300, kDim = 2;
   const Tensor h = random(DType::f32, {kTokens, kDim}), gh = zeros(DType::f32, {kTokens, kDim}), together = copy(gh);
@@ -104,7 +104,7 @@ TEST_F(Tokens, HeadAndLossAddUpInChunks) {
         std::copy(total, total + 2, expected);
         return;
       }
-      // The same numbers in other orders: exponentials of FP32 logits, and sums of two terms of the ranks.
+      // The results differ only in the order of the sums: exponentials of FP32 logits, and sums of one term from each rank.
       EXPECT_NEAR(total[0], expected[0], gamma(64, kUnitRoundoffF32) * expected[0]);
       EXPECT_EQ(total[1], expected[1]);
     });
