@@ -8,7 +8,7 @@
 namespace octet {
 namespace {
 
-// The published test vector of XXH3-64 for no bytes and seed 0.
+// 0x2D06... is the published test vector of XXH3-64 for no bytes and seed 0.
 TEST(Checksum, IsXxh3) {
   EXPECT_EQ(checksum({}), 0x2D06800538D394C2u);
   RunningChecksum sum;
@@ -21,7 +21,8 @@ TEST(Checksum, IsXxh3) {
   EXPECT_EQ(sum.value(), 0x2D06800538D394C2u);
 }
 
-// The published test vector of XXH3-128 for no bytes and seed 0; a copy goes on by itself.
+// 0x99AA..., 0x6001... is the published test vector of XXH3-128 for no bytes and seed 0. A copy of a running sum continues
+// independently.
 TEST(Checksum, WideAndCopied) {
   RunningChecksum sum;
   EXPECT_EQ(sum.wide(), (Checksum128{0x99AA06D3014798D8u, 0x6001C324468D497Fu}));

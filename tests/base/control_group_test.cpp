@@ -11,16 +11,16 @@ namespace {
 
 constexpr std::int64_t kMib = 1 << 20;
 
-// A made-up /proc and /sys.
+// A made-up /proc and /sys in a temporary folder.
 class MadeUpSystem {
  public:
   MadeUpSystem() { write("proc/meminfo", "MemTotal: 8192 kB\nMemFree: 1 kB\nMemAvailable: 4096 kB\n"); }
   const std::filesystem::path& root() const { return folder_.path(); }
   void write(const std::string& name, const std::string& text) { folder_.write(name, text); }
-  // A file that cannot be read, for root either.
+  // Makes a folder in the place of a file, so that not even root can read the file.
   void write_unreadable(const std::string& name) { std::filesystem::create_directories(folder_ / name); }
 
-  // This process is in `group` of version 2, whose hierarchy is mounted from its group `top` on.
+  // Puts this process into `group` of version 2. The mounted hierarchy begins at the group `top`.
   void mount_v2(const std::string& group, const std::string& top = "/") {
     write("proc/self/cgroup", "0::" + group + "\n");
     write("proc/self/mountinfo", "22 1 0:20 / /proc rw - proc proc rw\n30 23 0:26 " + top +
@@ -79,7 +79,7 @@ TEST(ControlGroup, ReadsVersion1) {
 
   system.write(memory_folder + "docker/memory.limit_in_bytes", "2097152\n");
   system.write(memory_folder + "docker/memory.usage_in_bytes", "2000000\n");
-  // Without total_ the file counts what is charged to the group itself, and not to those below it.
+  // The values without "total_" leave out the groups below this one, so the reader must take the values with "total_".
   system.write(memory_folder + "docker/memory.stat",
              "inactive_file 1\nactive_file 2\ntotal_inactive_file 1000\ntotal_active_file 100\n");
   system.write(cpu_folder + "docker/a/cpu.cfs_quota_us", "50000\n");
@@ -105,7 +105,7 @@ TEST(ControlGroup, MaxIsNoLimit) {
   EXPECT_EQ(memory.limited_by, "");
 }
 
-// The group with the smallest limit need not be the one with the least left.
+// The outer group has the larger limit, but less memory left than the inner one.
 TEST(ControlGroup, TheTightestOfNestedGroupsCounts) {
   MadeUpSystem system;
   system.mount_v2("/outer/inner/leaf");
@@ -126,7 +126,8 @@ TEST(ControlGroup, TheTightestOfNestedGroupsCounts) {
   EXPECT_EQ(group_cores(system.root()).quota, 2.0);
 }
 
-// A container without a namespace of its own sees its name among the machine's groups, and only its own folder.
+// In a container without a control-group namespace, /proc/self/cgroup shows the path on the machine, but only the container's own
+// part of the hierarchy is mounted.
 TEST(ControlGroup, ReadsAHierarchyThatIsMountedFromTheMiddle) {
   MadeUpSystem system;
   system.mount_v2("/docker/a/b", "/docker/a");
@@ -138,7 +139,7 @@ TEST(ControlGroup, ReadsAHierarchyThatIsMountedFromTheMiddle) {
   EXPECT_EQ(joined(group_memory(system.root()).unread), "");
 }
 
-// The machine's memory is less than a limit that allows more.
+// The limit is larger than the machine's memory.
 TEST(ControlGroup, ALimitAboveTheMachinesMemoryDoesNotCount) {
   MadeUpSystem system;
   system.mount_v2("/");
@@ -200,7 +201,7 @@ TEST(ControlGroup, SaysWhatItCannotRead) {
   EXPECT_NE(joined(group_memory(system.root()).unread).find("memory/a/memory.limit_in_bytes: No such file"), std::string::npos);
 }
 
-// Without its usage a limited group has at most its limit.
+// If the usage of a limited group is unknown, the limit still bounds the available memory.
 TEST(ControlGroup, AnUnknownUsageIsNotMoreThanTheLimit) {
   MadeUpSystem system;
   system.mount_v2("/");

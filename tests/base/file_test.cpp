@@ -66,7 +66,7 @@ TEST_F(FileTest, ReadsWhatWasWritten) {
   std::string expected;
   {
     FileWriter writer(path);
-    // Pieces below, at and above the buffer of 1 MiB, so that every path of the writer is taken.
+    // The sizes lie below, at and above the writer's buffer of 1 MiB, so that every path of the writer is taken.
     for (const std::size_t size : {std::size_t{3}, std::size_t{1} << 20, std::size_t{5}, (std::size_t{1} << 20) + 7, std::size_t{0}, std::size_t{1000}}) {
       const std::string piece(size, static_cast<char>('a' + expected.size() % 26));
       writer.write(piece);
@@ -99,9 +99,9 @@ TEST_F(FileTest, GoesOnAndTakesBack) {
   FileWriter writer(path, 4);
   EXPECT_EQ(writer.position(), 4u);
   writer.write(" and more");
-  writer.truncate(8);  // in the buffer
+  writer.truncate(8);  // cuts within the buffer
   writer.write(large);
-  writer.truncate(9);  // in the file
+  writer.truncate(9);  // cuts within the file
   EXPECT_EQ(writer.position(), 9u);
   writer.write(large);
   writer.write("!");
@@ -122,7 +122,7 @@ TEST_F(FileTest, ALockIsHeldByOne) {
     const FileLock other(folder_ / "y", "another");
   }
   EXPECT_FALSE(fs::exists(path));
-  std::ofstream(path).close();  // as a killed process leaves it
+  std::ofstream(path).close();  // a lock file that a killed process left behind
   const FileLock again(path, "the corpus");
 }
 
@@ -153,7 +153,7 @@ TEST_F(FileTest, AtomicWritesReplaceAndLeaveNothingBehind) {
   EXPECT_EQ(entries(), 1u);
 }
 
-// A limit on the size of files stands for a full disk: write() fails in the middle.
+// A limit on the size of files makes write() fail in the middle, as a full disk does.
 TEST_F(FileTest, AFullDiskLeavesTheOldFile) {
   const fs::path path = folder_ / "x";
   write_file_atomically(path, "old");
@@ -190,7 +190,7 @@ TEST_F(FileTest, ARenameThatFailsLeavesNothing) {
   EXPECT_EQ(entries(), 1u);
 }
 
-// A file on which a page is missing when it is read.
+// Reads a mapped file that has been cut, so that a page is missing.
 void read_cut_map(const fs::path& path) {
   std::ofstream(path) << std::string(10000, 'x');
   const MappedFile file(path);
@@ -216,7 +216,7 @@ TEST_F(FileTest, OtherBusErrorsStayWhatTheyAre) {
     fs::resize_file(folder_ / "file", 0);
     [[maybe_unused]] const char missing = *static_cast<const volatile char*>(map);
   };
-  // The process dies of the signal, or the handler of AddressSanitizer (1) or ThreadSanitizer (66) ends it.
+  // The signal ends the process. Under AddressSanitizer (exit code 1) or ThreadSanitizer (66) their handlers end it.
   const auto ends_otherwise = [](int status) {
     if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGBUS;
     return WEXITSTATUS(status) == 1 || WEXITSTATUS(status) == 66;

@@ -8,7 +8,7 @@
 namespace octet {
 namespace {
 
-// The definition, by recursion.
+// The definition of a glob, by recursion.
 bool slow_glob(const std::string& pattern, const std::string& name) {
   if (pattern.empty()) return name.empty();
   if (pattern[0] == '*') return slow_glob(pattern.substr(1), name) || (!name.empty() && slow_glob(pattern, name.substr(1)));
@@ -24,7 +24,7 @@ TEST(Glob, MatchesWholeNames) {
   EXPECT_FALSE(glob_match("", "a"));
   EXPECT_TRUE(glob_match("layers.?.x", "layers.3.x"));
   EXPECT_FALSE(glob_match("layers.?.x", "layers.13.x"));
-  EXPECT_FALSE(glob_match("[ab]", "a"));  // no classes: brackets are themselves
+  EXPECT_FALSE(glob_match("[ab]", "a"));  // there are no classes: brackets stand for themselves
 }
 
 TEST(Glob, AgreesWithItsDefinitionOnAllShortWords) {

@@ -14,7 +14,7 @@
 namespace octet {
 namespace {
 
-// Known answers of Random123 (kat_vectors, philox4x32 with 10 rounds).
+// Known answers from Random123 (kat_vectors, philox4x32 with 10 rounds).
 TEST(Philox, KnownAnswers) {
   EXPECT_EQ(philox({0, 0, 0, 0}, 0, 0), (Philox4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox({~0u, ~0u, ~0u, ~0u}, ~0u, ~0u), (Philox4{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -47,7 +47,7 @@ TEST(Rng, IsAPureFunction) {
   EXPECT_EQ(a.uniform(99), b.uniform(99));
 }
 
-// n draws of mean m and deviation s: their mean is within 5 s / sqrt(n) with a chance of all but one in two million.
+// The mean of n draws with mean m and deviation s lies within 5 s / sqrt(n) of m, except about once in two million times.
 TEST(Rng, UniformAndNormalHaveTheirMoments) {
   constexpr int kDraws = 200000;
   const Rng rng(1, RngStream::test);
@@ -70,10 +70,11 @@ TEST(Rng, UniformAndNormalHaveTheirMoments) {
   EXPECT_NEAR(fourth / kDraws, 3, 5 * std::sqrt(96.0) / root);
 }
 
-// Against long double, where draws come from: u = (w + 1) / 2^32, v = w / 2^32 of a turn.
+// Compares with the library's functions in long double at u = (w + 1) / 2^32 and at v = w / 2^32 of a turn, which are the values
+// that draws come from.
 TEST(Normal, LogarithmAndCosineAreThoseOfTheLibrary) {
-  constexpr long double kUlp = std::numeric_limits<double>::epsilon();  // of a result at the lower end of its binade
-  // The angle v of the expectation is rounded to 64 bits, up to 2^-61 for pi and for the product.
+  constexpr long double kUlp = std::numeric_limits<double>::epsilon();  // one ulp of a result at the lower end of its binade
+  // The expected angle is rounded to 64 bits. The roundings of pi and of the product err by up to 2^-61.
   constexpr long double kAngle = 0x1p-61L;
   long double worst_log = 0, worst_cos = 0;
   const auto look = [&](std::uint32_t w) {
@@ -98,7 +99,7 @@ TEST(Normal, LogarithmAndCosineAreThoseOfTheLibrary) {
   EXPECT_EQ(portable_cos(3u << 30), 0.0);
 }
 
-// The same bits on every machine, and in every release: a run's initial values follow from its seed.
+// These bits must be the same on every machine and in every release, because they determine a run's initial weights.
 TEST(Normal, BitsArePinned) {
   const Rng rng(1, RngStream::init, name_id("model.embed_tokens.weight"));
   EXPECT_EQ(rng.normal(0), 0x1.6cae1202ddab9p-3);
@@ -107,7 +108,7 @@ TEST(Normal, BitsArePinned) {
 }
 
 TEST(NameId, IsFnv1a) {
-  // Published vectors of 32-bit FNV-1a.
+  // These are published test vectors of 32-bit FNV-1a.
   static_assert(name_id("") == 0x811c9dc5u);
   static_assert(name_id("a") == 0xe40c292cu);
   static_assert(name_id("foobar") == 0xbf9cf968u);

@@ -42,7 +42,7 @@ TEST(Toml, BrokenTextGetsOneLineWithItsPlace) {
   EXPECT_EQ(toml_error("a = [1, 2\n").rfind("run.toml:", 0), 0u);
   EXPECT_EQ(toml_error("a = \"\xff\"\n").rfind("run.toml:1: ", 0), 0u);
   EXPECT_EQ(toml_error("day = 2024-01-01\n"), "run.toml:1: a date or time, which no key takes; put quotes around it");
-  EXPECT_NE(toml_error("a = " + std::string(100000, '[')), "");  // nesting is limited: no stack overflow
+  EXPECT_NE(toml_error("a = " + std::string(100000, '[')), "");  // nesting is limited, so that the stack does not overflow
 }
 
 TEST(Toml, ValuesOfOptions) {
@@ -53,7 +53,7 @@ TEST(Toml, ValuesOfOptions) {
   EXPECT_EQ(kind("fp8_block"), Kind::string);
   EXPECT_EQ(kind("[1, 2]"), Kind::array);
   EXPECT_EQ(kind("2024-01-01x"), Kind::string);
-  EXPECT_EQ(kind("1\nb = 2"), Kind::string);  // no second key is smuggled in
+  EXPECT_EQ(kind("1\nb = 2"), Kind::string);  // the text must not add a second key
   EXPECT_EQ(kind(""), Kind::string);
   EXPECT_EQ(parse_toml_value("a=b # c", "").string, "a=b # c");
   EXPECT_EQ(parse_toml_value("'quoted'", "").string, "quoted");

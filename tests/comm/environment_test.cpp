@@ -91,9 +91,10 @@ TEST(Environment, OfTorchrunWhoseAgentListensAtMasterPort) {
     ASSERT_LT(beside, kFirstPort + kPorts);
     ports.insert(beside);
   }
-  EXPECT_GT(ports.size(), 9000u);  // of 10000: runs beside each other on one host seldom meet
+  EXPECT_GT(ports.size(), 9000u);  // of 10,000, so runs on one host seldom choose the same port
   EXPECT_NE(ranks_of(with(agent, "TORCHELASTIC_RUN_ID", "other")).port, port);
-  // All ranks must come to one port: what differs between ranks or between the machines' agents does not count.
+  // All ranks must choose the same port. Variables that differ between ranks or between the agents of two machines must not
+  // matter.
   EXPECT_EQ(ranks_of(with(with(agent, "RANK", "0"), "LOCAL_RANK", "0")).port, port);
   EXPECT_EQ(ranks_of(with(agent, "TORCHELASTIC_RESTART_COUNT", "1")).port, port);
   EXPECT_EQ(ranks_of(with(agent, "TORCHELASTIC_USE_AGENT_STORE", "False")).port, 29501);
@@ -132,7 +133,7 @@ TEST(Environment, OfSlurm) {
 
 TEST(Environment, OfOneSlurmTask) {
   expect_ranks(ranks_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}), "Slurm", 0, 1, 0, 1);
-  // The shell of an allocation, and a batch script that calls the program without srun.
+  // The shell of an allocation, and a batch script that starts the program without srun.
   expect_ranks(ranks_of({{"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}}), "one process", 0, 1, 0, 1);
   expect_ranks(ranks_of({{"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "1"}}), "one process", 0, 1, 0, 1);
 }
@@ -217,7 +218,7 @@ TEST(Environment, OfSageMaker) {
 TEST(Environment, TheOrderOfLaunchers) {
   Variables all = kTorchrun;
   for (const Variables& more : {kSlurm, kOpenMpi, kPmi, kSageMaker}) all.insert(more.begin(), more.end());
-  // All speak of one rank, as a launcher that sets the names of another does.
+  // All variables describe the same rank, as if each launcher also set the names that the others use.
   for (const char* name : {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"}) all[name] = "1";
   for (const char* name : {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) all[name] = "4";
   EXPECT_EQ(ranks_of(all).source, "torchrun");

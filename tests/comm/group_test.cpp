@@ -11,7 +11,7 @@
 #include "octet/numerics/bfloat16.h"
 #include "support/group_cases.h"
 
-// Gloo is Debian's build, whose atomics TSan does not see: what it says of the library's own buffers cannot be judged.
+// TSan does not see the atomics of Debian's Gloo library, so its reports about the library's own buffers may be wrong.
 extern "C" const char* __tsan_default_suppressions() { return "race:libgloo.so\nrace:gloo::\n"; }  // NOLINT: TSan's name
 
 namespace octet::comm {
@@ -23,13 +23,13 @@ using octet::testing::ThreadStore;
 
 constexpr GroupSize kSizes[] = {{.ranks = 1}, {.ranks = 2}, {.ranks = 3}, {.ranks = 4}, {.ranks = 8}};
 INSTANTIATE_TEST_SUITE_P(Gloo, GroupCases, ::testing::ValuesIn(kSizes), name_of_size);
-// What tests of other rooms take for it.
+// The groups in memory, which tests of other rooms use instead of Gloo, must pass the same tests.
 constexpr GroupSize kInMemory[] = {{.ranks = 2, .in_memory = true}, {.ranks = 3, .in_memory = true}, {.ranks = 8, .in_memory = true}};
 INSTANTIATE_TEST_SUITE_P(Threads, GroupCases, ::testing::ValuesIn(kInMemory), name_of_size);
 
 class Groups : public ::testing::TestWithParam<int> {
  protected:
-  // The same on every rank: what each gives.
+  // Returns element i of a rank's operand. Every rank can compute the operands of all ranks.
   static double value(int rank, std::int64_t i) {
     return Rng(3, RngStream::test, static_cast<std::uint32_t>(rank)).normal(static_cast<std::uint64_t>(i));
   }
@@ -43,7 +43,8 @@ class Groups : public ::testing::TestWithParam<int> {
   ThreadStore store_;
 };
 
-// Sums of three or more BF16 numbers are rounded once, and every order of adding FP32 numbers has bits of its own.
+// Adds in the order of ranks in FP32 and rounds once at the end. Another order, or a rounding of each sum to BF16, would give
+// other bits.
 template <class T>
 T reduced(int size, std::int64_t i, Reduction reduction, double (*value)(int, std::int64_t)) {
   float total = static_cast<float>(static_cast<T>(static_cast<float>(value(0, i))));
@@ -157,11 +158,11 @@ TEST(Group, ARankThatIsLostEndsTheOthersLongBeforeTheTimeout) {
                            .blame = [] { return "step 7"; },
                            .lost = [&, r] { return lost && r != 1 ? "rank 1 has been silent for 10 s" : ""; }});
     if (r == 1) {
-      store.get("all others have given up");  // connected all the while, as a process that was stopped
+      store.get("all others have given up");  // stays connected without a word, like a process that was stopped
       return;
     }
     const Tensor x = rank.tensor<float>(100, [](std::int64_t) { return 1; });
-    // One of them waits in the operation, the other comes to it when it is over.
+    // Rank 0 waits in the operation when rank 1 is lost. Rank 2 calls it only afterwards.
     if (r == 0) lost = true;
     if (r == 2) std::this_thread::sleep_for(std::chrono::seconds(1));
     try {
@@ -180,13 +181,13 @@ TEST(Group, ARankThatIsLostEndsTheOthersLongBeforeTheTimeout) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
-// What Gloo has begun to send or to receive by then does not hear of it from Gloo.
+// Gloo itself does not report the loss to an operation that has already begun to send or to receive.
 TEST(Group, ARankThatIsLostInTheMiddleOfAMessageEndsTheOthers) {
   ThreadStore store;
   std::atomic<bool> sending = false, gone = false;
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<std::string> errors = errors_of_ranks(2, [&](int r) {
-    // Rank 1 closes its connections while rank 0 sends; that learns of it when the other one has ended.
+    // Rank 1 gives up and closes its connections while rank 0 sends. Rank 0 learns of it once rank 1 has given up.
     GroupRank rank(store, {.rank = r,
                            .size = 2,
                            .timeout_s = 300,
@@ -207,7 +208,7 @@ TEST(Group, ARankThatIsLostInTheMiddleOfAMessageEndsTheOthers) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
-// It may be asked for as long as it takes: nobody is lost.
+// A rank that nobody calls lost may take as long as it wants.
 TEST(Group, ARankThatIsSlowIsWaitedFor) {
   ThreadStore store;
   run_ranks(2, [&](int r) {

@@ -1,4 +1,4 @@
-// Ranks as threads that meet where rank 0 happens to listen.
+// Helps ranks that are threads to meet at the port that rank 0 got from the system.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace octet::testing {
 
 using comm::Rendezvous;
 
-// Where rank 0 listens, for those that wait to know.
+// The port at which rank 0 listens. Other ranks wait until it is known.
 class Port {
  public:
   Port() : port_(promise_.get_future().share()) {}
@@ -33,7 +33,7 @@ class Port {
   std::shared_future<int> port_;
 };
 
-// The sentence of an Error{peer}.
+// Returns the message of the Error{peer} that `body` throws.
 inline std::string peer_error_of(const std::function<void()>& body) {
   try {
     body();

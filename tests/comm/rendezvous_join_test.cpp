@@ -1,4 +1,4 @@
-// How ranks find each other, and who is not let in.
+// How ranks find each other, and which connections rank 0 refuses.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -19,10 +19,10 @@ using ::octet::testing::peer_error_of;
 using ::octet::testing::Port;
 using ::octet::testing::run_ranks;
 
-// A stranger's connection.
+// Connects as a program that is no rank.
 Descriptor stranger(int port) { return connect_to("127.0.0.1", port, Clock::now() + seconds(10)); }
 
-// What the server answers to a stranger until it closes.
+// Sends `hello` as a stranger and returns the server's answer.
 std::string refusal(int port, const Frame& hello) {
   Connection connection(stranger(port));
   connection.send(hello);
@@ -59,8 +59,8 @@ TEST(RendezvousJoin, ARankZeroThatIsNotThereIsNamed) {
 }
 
 TEST(RendezvousJoin, AWaitingRankIsNotConnectedToItself) {
-  // Linux gives out ports of one parity to sockets that connect and of the other to those that bind, each in turn: so many tries
-  // pass the port tried itself about twice.
+  // Linux gives ports of one parity to sockets that connect and ports of the other parity to sockets that bind, in turn. The port
+  // tried here belongs to the former. After this many tries, a socket has been given this port as its own about twice.
   const int port = port_of(listen_at("127.0.0.1", 0)) ^ 1;
   for (int i = 0; i < 30000; ++i) {
     ASSERT_NE(peer_error_of([&] { connect_to("127.0.0.1", port, Clock::now()); }), "no error") << "try " << i;
@@ -92,7 +92,7 @@ TEST(RendezvousJoin, ARankOfAnotherRunIsRefused) {
       Rendezvous rendezvous(port.options(thread, 2));
       if (thread == 0) complete.set_value();
       after.wait();
-      // Those who are here do not notice.
+      // The ranks of this run do not notice the refused ones.
       rendezvous.barrier("end");
       EXPECT_TRUE(rendezvous.lost().empty());
     } else {
@@ -142,7 +142,7 @@ TEST(RendezvousJoin, StrangersAreDroppedAndHarmNobody) {
                                   "OctetRv2",
                                   ""};
     std::vector<Descriptor> kept;
-    for (int i = 0; i < 90; ++i) {  // more than are let in at a time
+    for (int i = 0; i < 90; ++i) {  // more than rank 0 accepts at a time
       Descriptor socket = stranger(port.get());
       const std::string& piece = pieces[static_cast<std::size_t>(i) % std::size(pieces)];
       [[maybe_unused]] const auto sent = ::send(socket.get(), piece.data(), piece.size(), MSG_NOSIGNAL);

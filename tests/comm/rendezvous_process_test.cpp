@@ -1,4 +1,4 @@
-// Ranks that are processes, which die and stop.
+// Ranks that are processes, which are killed or stopped.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -18,7 +18,7 @@ namespace {
 
 using ::octet::testing::run_ranks;
 
-// A number that one process tells another.
+// Passes a number from one process to another.
 class Pipe {
  public:
   Pipe() { EXPECT_EQ(::pipe2(ends_, O_CLOEXEC), 0); }
@@ -37,7 +37,7 @@ class Pipe {
   int ends_[2] = {-1, -1};
 };
 
-// Runs body in a child process; made while this process has one thread. Killed when this goes out of scope.
+// Runs body in a child process. Make it while this process has only one thread. The destructor kills the child.
 class Child {
  public:
   explicit Child(const std::function<void()>& body) : pid_(::fork()) {
@@ -68,7 +68,7 @@ class Child {
   pid_t pid_;
 };
 
-// What get() says of a key that nobody sets, and after how long.
+// Waits for a key that nobody sets. Returns the error message and how long it took to come.
 std::pair<std::string, double> wait_in_vain(Rendezvous& rendezvous) {
   const auto begin = Clock::now();
   try {
@@ -80,7 +80,7 @@ std::pair<std::string, double> wait_in_vain(Rendezvous& rendezvous) {
   return {"no error", 0};
 }
 
-// Rank 2 of 3 is a child that gets `signal` while ranks 0 and 1 wait.
+// Rank 2 of 3 is a child process. It gets `signal` while ranks 0 and 1 wait.
 void lose_rank_2(int signal, double silence_s, double within_s, const std::string& how) {
   const Pipe port;
   const Child child([&] {
@@ -107,12 +107,12 @@ void lose_rank_2(int signal, double silence_s, double within_s, const std::strin
     EXPECT_LT(seconds, within_s);
     EXPECT_EQ(rendezvous.lost(), std::vector<int>{2});
     EXPECT_EQ(rendezvous.lost_text(), "rank 2 " + how);
-    // What is there can still be read, and nobody waits in vain again.
+    // Keys that are set can still be read, and further waits end at once.
     rendezvous.set(concat("last words of ", rank), "x");
     EXPECT_EQ(rendezvous.get(concat("last words of ", rank)), "x");
     EXPECT_LT(wait_in_vain(rendezvous).second, 1);
     EXPECT_THROW(rendezvous.barrier("end"), Error);
-    // Rank 0 leaves last.
+    // Rank 0 leaves last, because it is the server.
     if (rank == 0)
       ours.hear();
     else
@@ -124,7 +124,7 @@ TEST(RendezvousProcess, AKilledRankIsNamedAtOnce) { lose_rank_2(SIGKILL, 10, 2, 
 
 TEST(RendezvousProcess, AStoppedRankIsNamedAfterItsSilence) { lose_rank_2(SIGSTOP, 1, 4, "has been silent for 1 s"); }
 
-// Rank 0 of 3 is a child that gets `signal` while ranks 1 and 2 wait.
+// Rank 0 of 3 is a child process. It gets `signal` while ranks 1 and 2 wait.
 void lose_rank_0(int signal, double silence_s, double within_s, const std::string& how) {
   const Pipe port;
   const Child child([&] {
@@ -137,7 +137,7 @@ void lose_rank_0(int signal, double silence_s, double within_s, const std::strin
   run_ranks(2, [&](int thread) {
     Rendezvous rendezvous({.rank = thread + 1, .size = 3, .port = number, .silence_s = silence_s});
     rendezvous.barrier("begin");
-    // Not before both have heard that all are there.
+    // Sends the signal only after both ranks have passed the barrier.
     if (thread == 1) here.tell(1);
     if (thread == 0 && here.hear() == 1) child.signal(signal);
     const auto [error, seconds] = wait_in_vain(rendezvous);

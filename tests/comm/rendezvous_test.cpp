@@ -132,7 +132,7 @@ TEST(Rendezvous, WhoeverLeavesBeforeABarrierIsNamed) {
     if (rank == 1) return;
     EXPECT_EQ(peer_error_of([&] { rendezvous.barrier("end"); }), "barrier \"end\": rank 1 left before");
     EXPECT_TRUE(rendezvous.lost().empty());
-    // Rank 2 leaves after both have come to the barrier, and rank 0 last.
+    // Rank 2 leaves after both ranks have reached the barrier. Rank 0 leaves last.
     if (rank == 0)
       rendezvous.set("0", "");
     else

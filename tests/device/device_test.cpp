@@ -22,7 +22,7 @@ class Devices : public ::testing::TestWithParam<DeviceKind> {
   std::unique_ptr<Device> device_ = make_device(GetParam());
 };
 
-// Sizes are counted as they are taken: in whole units of kAlignment, on every kind of device.
+// The meter counts sizes in whole units of kAlignment, on every kind of device.
 TEST_P(Devices, TheMeterCountsByCategoryUntilBuffersDie) {
   const MemoryMeter& meter = device_->memory();
   const auto bytes = [&](MemoryCategory category) { return meter.bytes[static_cast<std::size_t>(category)]; };
@@ -72,7 +72,7 @@ TEST_P(Devices, ArenasGiveAndTakeBackInOrder) {
   }
   EXPECT_EQ(arena.used(), 256u);
   EXPECT_EQ(arena.high_water(), 1792u);
-  EXPECT_EQ(arena.allocate(8), second);  // the same place again
+  EXPECT_EQ(arena.allocate(8), second);  // gets the same place again
   EXPECT_THROW(arena.release_to(100000), Error);
 }
 
@@ -119,7 +119,7 @@ TEST(MetaDevice, HoldsNothingHoweverMuchIsAsked) {
   EXPECT_NE(huge.data(), next.data());
   EXPECT_EQ(device->memory().total, (std::size_t{1} << 45) + Device::kAlignment);
   char byte = 'x';
-  queue->copy_to_device(huge.data(), &byte, 1);  // nothing is followed
+  queue->copy_to_device(huge.data(), &byte, 1);  // the meta device does not access memory
   queue->copy_to_host(&byte, huge.data(), 1);
   queue->zero(huge.data(), std::size_t{1} << 45);
   queue->synchronize();
@@ -146,7 +146,7 @@ TEST(MetaDevice, AnArenaHasNoLimitAndItsHighWaterMarkIsTheCapacityToGive) {
   EXPECT_THROW(play(short_by_one), Error);
 }
 
-// Following an address of the meta device is a fault at once, never a quiet read of somebody's memory.
+// Accessing memory of the meta device faults at once. It never reads memory that belongs to something else.
 TEST(MetaDeviceDeathTest, ItsAddressesFault) {
   const auto device = make_device(DeviceKind::meta);
   const Buffer buffer = device->allocate(64, MemoryCategory::weights);
@@ -202,7 +202,7 @@ TEST(Profile, AddsUpCallsOfOneNameAndShape) {
   EXPECT_TRUE(queue->take_profile().empty());
 }
 
-// A queue whose clock says the next of the moments it was given.
+// A queue whose clock gives out a list of moments, one at a time.
 class ScriptedQueue final : public Queue {
  public:
   ScriptedQueue(Device& device, std::vector<double> moments) : Queue(device), moments_(std::move(moments)) {}
@@ -231,8 +231,8 @@ TEST(Waits, AreAddedUpWhileTheyAreWatched) {
   queue.wait_for_ranks(*event);
   EXPECT_EQ(queue.stamped, 0u) << "it costs nothing while nobody watches";
   queue.start_waits();
-  queue.wait_for_ranks(*event);  // 1 to 1.5
-  queue.begin_wait();            // 10 to 14, with what is within
+  queue.wait_for_ranks(*event);  // from 1 to 1.5
+  queue.begin_wait();            // from 10 to 14, which includes the waits within
   queue.count("all_reduce", {.bytes = 1});
   queue.wait_for_ranks(*event);
   queue.end_wait();
@@ -242,9 +242,9 @@ TEST(Waits, AreAddedUpWhileTheyAreWatched) {
   EXPECT_EQ(queue.stamped, 4u);
   EXPECT_EQ(queue.waits, 3);
 
-  // What an exception left open does not reach the next.
+  // A wait that an exception left open must not count in the next measurement.
   queue.start_waits();
-  queue.begin_wait();  // at 100
+  queue.begin_wait();  // begins at 100
   queue.start_waits();
   EXPECT_EQ(queue.take_waits(), 0);
 }

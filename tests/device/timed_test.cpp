@@ -1,4 +1,4 @@
-// A meta device whose queues keep time.
+// Tests a meta device whose queues keep time.
 #include <gtest/gtest.h>
 
 #include "octet/device/timeline.h"
@@ -6,7 +6,7 @@
 namespace octet {
 namespace {
 
-// A second for each byte.
+// Every operation takes one second for each byte.
 std::unique_ptr<Device> timed_device() {
   return make_meta_device(DeviceKind::cuda, [](const char*, const Work& work) { return work.bytes; });
 }
@@ -23,7 +23,7 @@ TEST(TimedQueue, OpsTakeTheirTimeInOrder) {
   queue->count("b", {.bytes = 2});
   queue->count("a", {.bytes = 3});
   queue->zero(nullptr, 5);
-  queue->copy(nullptr, nullptr, 5);  // reads and writes
+  queue->copy(nullptr, nullptr, 5);  // copies count reading and writing
   const std::vector<OpTime> profile = queue->take_profile();
   ASSERT_EQ(profile.size(), 4u);
   EXPECT_EQ(profile[0].seconds, 4);
@@ -42,21 +42,21 @@ TEST(TimedQueue, QueuesRunBesideEachOtherAndWait) {
   wire->count("gather", {.bytes = 5});
   const auto gathered = wire->record();
   compute->count("product", {.bytes = 2});
-  compute->wait(*gathered);  // from 2 until 5
+  compute->wait(*gathered);  // waits from 2 until 5
   compute->count("product", {.bytes = 4});
   const auto computed = compute->record();
   EXPECT_EQ(computed->seconds(), 9);
   wire->wait(*computed);
-  compute->wait(*gathered);  // long ago
+  compute->wait(*gathered);  // has ended long ago
   wire->count("reduce", {.bytes = 1});
   EXPECT_EQ(wire->record()->seconds(), 10);
   EXPECT_EQ(compute->record()->seconds(), 9);
-  // Profiles leave the waiting out.
+  // Profiles do not count the time that a queue waits.
   EXPECT_EQ(compute->take_profile().front().seconds, 6);
   const std::vector<OpTime> sent = wire->take_profile();
   EXPECT_EQ(sent[0].seconds, 5);
   EXPECT_EQ(sent[1].seconds, 1);
-  // Clocks go on in the next profile.
+  // The clocks continue in the next profile.
   compute->start_profile();
   compute->count("product", {.bytes = 1});
   EXPECT_EQ(compute->record()->seconds(), 10);
@@ -102,7 +102,7 @@ TEST(TimedQueue, RangesBeginWithTheirFirstOpThatTakesTime) {
   for (const std::size_t i : {0, 1}) {
     EXPECT_EQ(timeline[i].name, i == 0 ? "inner" : "outer");
     EXPECT_EQ(timeline[i].queue, compute.get());
-    EXPECT_EQ(timeline[i].begin, 5);  // not 2, where the wait begins
+    EXPECT_EQ(timeline[i].begin, 5);  // not 2, when the wait begins
     EXPECT_EQ(timeline[i].end, 8);
   }
   EXPECT_EQ(timeline[2].queue, wire.get());

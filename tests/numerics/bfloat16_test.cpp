@@ -13,7 +13,7 @@ static_assert(Float16(1.0f).bits == 0x3C00 && Float16(65504.0f).bits == 0x7BFF);
 
 float from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
-// A 16-bit value from the definition: sign, exponent, mantissa.
+// Computes a 16-bit value from the definition of sign, exponent and mantissa.
 double value_of(int bits, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1), mantissa = bits & ((1 << mantissa_bits) - 1);
@@ -45,11 +45,12 @@ void check_every_value_and_middle(int exponent_bits, int mantissa_bits) {
     ASSERT_EQ(T(decoded).bits, bits);
     ASSERT_EQ(T(-decoded).bits, bits | 0x8000);
     if (bits >= infinity) continue;
-    // Halfway to the next (for the largest: to where the next would be); ties to even.
+    // The middle between this value and the next must round to the even one. Above the largest value, the next is where it would
+    // lie if the format had another binade.
     const double next = bits + 1 == infinity ? 2 * value - value_of(bits - 1, exponent_bits, mantissa_bits)
                                              : value_of(bits + 1, exponent_bits, mantissa_bits);
     const auto middle = static_cast<float>((value + next) / 2);
-    if (static_cast<double>(middle) != (value + next) / 2) continue;  // below FP32's own subnormals
+    if (static_cast<double>(middle) != (value + next) / 2) continue;  // the middle is below FP32's subnormals
     ASSERT_EQ(T(middle).bits, bits % 2 ? bits + 1 : bits) << bits;
     ASSERT_EQ(T(std::nextafter(middle, 0.0f)).bits, bits) << bits;
     ASSERT_EQ(T(std::nextafter(middle, HUGE_VALF)).bits, bits + 1) << bits;

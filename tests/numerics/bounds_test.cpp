@@ -41,7 +41,7 @@ TEST(Bounds, CastErrorHoldsForEveryBf16AndIsReached) {
         ASSERT_LE(std::fabs(error), bound) << x;
         closest = std::max(closest, std::fabs(error) / bound);
       }
-      EXPECT_GT(closest, 0.9);  // the bound is not loose
+      EXPECT_GT(closest, 0.9);  // shows that the bound is not loose
     }
   }
 }
@@ -62,11 +62,11 @@ std::vector<float> rounded(const std::vector<float>& x, Fp8Format format) {
   return result;
 }
 
-// The distance of a product of quantised operands lies in the band, and the one of BF16 operands below it.
+// The error of a product of quantised operands lies in the band. The error with BF16 operands lies below it.
 TEST(Bounds, ProductNoiseHoldsFp8AndExcludesBf16) {
   const std::size_t m = 48, n = 40;
   for (const std::size_t k : {16u, 64u, 512u}) {
-    for (const float mean : {0.0f, 3.0f}) {  // a mean makes the terms coherent
+    for (const float mean : {0.0f, 3.0f}) {  // with a mean, the terms of a sum have the same sign
       std::vector<float> a = normals(m * k, 1), b = normals(n * k, 2);
       for (float& v : a) v += mean;
       for (float& v : b) v += mean;

@@ -12,13 +12,13 @@ namespace {
 
 constexpr Fp8Format kFp8Formats[] = {Fp8Format::e4m3, Fp8Format::e5m2};
 
-// All of it is usable at compile time.
+// All functions can be used at compile time.
 static_assert(encode_fp8(Fp8Format::e4m3, 1.0f) == 0x38 && decode_fp8(Fp8Format::e4m3, 0x7E) == 448.0f);
 static_assert(encode_fp8(Fp8Format::e5m2, -1e9f) == 0xFB && decode_fp8(Fp8Format::e5m2, 0x01) == 0x1p-16f);
 static_assert(encode_fp8_stochastic(Fp8Format::e4m3, 1.0f, 0xFFFFFFFFu) == 0x38);
 static_assert(encode_e8m0_up(1.5f) == 128 && decode_e8m0(127) == 1.0f && e8m0_reciprocal(128) == 0.5f);
 
-// A code's value from the definition of the format, by other arithmetic than the header's.
+// Computes the value of a code from the definition of the format, with other arithmetic than the header uses.
 double value_of(Fp8Format format, int code) {
   const int mantissa_bits = format == Fp8Format::e4m3 ? 3 : 2, bias = format == Fp8Format::e4m3 ? 7 : 15;
   const int magnitude = code & 0x7F, exponent = magnitude >> mantissa_bits, mantissa = magnitude % (1 << mantissa_bits);
@@ -29,7 +29,7 @@ double value_of(Fp8Format format, int code) {
   return sign * std::ldexp(significand, std::max(exponent, 1) - bias);
 }
 
-// The nearest code by search over all finite ones; a tie goes to the even code.
+// Finds the nearest code by searching all finite codes. A tie goes to the even code.
 int nearest_code(Fp8Format format, double value) {
   if (std::isnan(value)) return 0x7F;
   const int top = format == Fp8Format::e4m3 ? 0x7E : 0x7B, sign = std::signbit(value) ? 0x80 : 0;
@@ -62,7 +62,7 @@ TEST(Float8, EncodesEveryCodeToItself) {
   for (const Fp8Format format : kFp8Formats) {
     for (int code = 0; code < 256; ++code) {
       const double value = value_of(format, code);
-      const int expected = nearest_code(format, value);  // NaN: 0x7F; an infinity: the largest finite
+      const int expected = nearest_code(format, value);  // 0x7F for NaN, the largest finite code for infinity
       EXPECT_EQ(encode_fp8(format, static_cast<float>(value)), expected) << code;
       if (std::isfinite(value)) {
         EXPECT_EQ(expected, code);
@@ -103,7 +103,7 @@ TEST(Float8, SaturatesInfinityAndHugeValues) {
 
 TEST(Float8, KeepsSubnormalsOfFp32) {
   const float tiny = std::numeric_limits<float>::denorm_min();
-  EXPECT_GT(tiny, 0.0f);  // no flush to zero in this process
+  EXPECT_GT(tiny, 0.0f);  // this process does not flush subnormals to zero
   EXPECT_EQ(tiny * 0x1p126f, 0x1p-23f);
   for (const Fp8Format format : kFp8Formats) {
     EXPECT_EQ(encode_fp8(format, tiny), 0x00);
@@ -112,7 +112,7 @@ TEST(Float8, KeepsSubnormalsOfFp32) {
   }
 }
 
-// Over equally spaced random numbers the share of roundings up is the position between the neighbours.
+// Over equally spaced random words, the share of roundings up equals the position between the two neighbours.
 TEST(Float8, StochasticRoundingIsUnbiased) {
   constexpr int kDraws = 4096;
   for (const Fp8Format format : kFp8Formats) {
@@ -125,7 +125,7 @@ TEST(Float8, StochasticRoundingIsUnbiased) {
         const std::uint32_t random = static_cast<std::uint32_t>(i) * (0xFFFFFFFFu / kDraws + 1);
         sum += static_cast<double>(decode_fp8(format, encode_fp8_stochastic(format, value, random)));
       }
-      // The draws are 2^-12 of a gap apart; the gap is at most a quarter of the value, or a unit.
+      // The random words divide a gap into 2^12 steps. A gap is at most a quarter of the value, or the smallest unit.
       const double gap = std::max(unit, 0.25 * std::fabs(x));
       EXPECT_NEAR(sum / kDraws, static_cast<double>(value), gap / kDraws) << x;
     }

@@ -49,7 +49,7 @@ TEST(ScaleFromAmax, ReplacesAnInfiniteQuotientByTile) {
   }
 }
 
-// Whether the quotient overflows is decided in FP64; FP32 division must agree all around the threshold.
+// The code decides in FP64 whether the quotient overflows. FP32 division must agree at all values around the threshold.
 TEST(ScaleFromAmax, OverflowsExactlyWhereTheDivisionDoes) {
   for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
     volatile float top = fp8_max(format);
@@ -94,7 +94,7 @@ TEST(MxScale, RoundsTheExponentUp) {
   EXPECT_EQ(mx_scale_code(0.0f), 0x00);
   EXPECT_EQ(mx_scale_code(HUGE_VALF), 0xFE);
   EXPECT_EQ(mx_scale_code(std::nanf("")), 0xFF);
-  // Scaled magnitudes never exceed the largest value, but for what the FP32 product with 1/448 rounds away.
+  // Scaled magnitudes never exceed the largest value by more than the rounding of the FP32 product with 1/448.
   for (int e = -126; e < 127; ++e) {
     for (const float amax : {std::ldexp(1.0f, e), std::ldexp(1.7f, e), std::ldexp(1.76f, e)}) {
       const float scaled = amax * e8m0_reciprocal(mx_scale_code(amax));

@@ -43,7 +43,7 @@ struct OptimizerTest : ::testing::Test {
     store.initialise(*queue, 1);
     optimizer = std::make_unique<Optimizer>(*device, store, options);
   }
-  // Gradients that are a function of the step.
+  // Fills the gradients with numbers that depend only on the step.
   void fill_gradients(std::uint32_t step) {
     for (Parameter& p : store.parameters()) {
       const Rng rng(step, RngStream::test, name_id(p.spec.name));
@@ -59,7 +59,7 @@ struct OptimizerTest : ::testing::Test {
     optimizer->prepare(*queue, {.learning_rate = 0.01, .step = number});
     optimizer->update(*queue, store.all_units());
   }
-  // All that a step may move.
+  // Returns everything that a step may change.
   std::vector<std::byte> state() const {
     std::vector<std::byte> bytes;
     const auto add = [&](const Tensor& tensor) {
@@ -83,7 +83,7 @@ struct OptimizerTest : ::testing::Test {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-// tools/make_adamw_golden.py
+// tools/make_adamw_golden.py computed the expected values with torch.
 TEST_F(OptimizerTest, TenStepsAreTorchs) {
   const auto golden = checkpoint::SafetensorsFile::open(testing::golden_dir() + "/adamw/ten_steps.safetensors");
   start({.compute = DType::f32}, {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.0});
@@ -95,14 +95,14 @@ TEST_F(OptimizerTest, TenStepsAreTorchs) {
     std::memcpy(to.data, from.data, to.bytes());
   };
   for (Parameter& p : store.parameters()) load(p.value, "w0." + p.spec.name);
-  constexpr double limit = 1e-6;  // the project's promise; roundoff is 6e-8
+  constexpr double limit = 1e-6;  // the project promises this; the unit roundoff is 6e-8
   for (std::uint32_t number = 1; number <= 10; ++number) {
     const std::string prefix = std::to_string(number) + ".";
     for (Parameter& p : store.parameters()) load(p.grad, prefix + "grad." + p.spec.name);
     optimizer->reset_sums(*queue);
     optimizer->loss_total()[1] = golden.get("tokens").as<double>()[number - 1];
     const double lr = learning_rate(schedule, number), torch_lr = golden.get("lr").as<double>()[number - 1];
-    EXPECT_NEAR(lr, torch_lr, 32 * 0x1p-53 * schedule.lr) << "step " << number;  // torch multiplies its way from step to step
+    EXPECT_NEAR(lr, torch_lr, 32 * 0x1p-53 * schedule.lr) << "step " << number;  // torch computes each rate from the previous one
     optimizer->add_squares(*queue, scratch, store.all_units());
     optimizer->prepare(*queue, {.learning_rate = lr, .step = number});
     optimizer->update(*queue, store.all_units());
@@ -188,7 +188,7 @@ TEST_F(OptimizerTest, DecaysOnlyWhatIsMarked) {
   const std::vector<double> embed = values_of(store.parameters()[0].value);
   store.zero_gradients(*queue);
   step(1);
-  // Without gradients only decay moves: w * (1 - lr * decay), one rounding of the factor and one of the product.
+  // With zero gradients only the decay changes weights: w * (1 - lr * decay). The factor and the product are rounded once each.
   std::vector<double> expected;
   for (const double w : embed) expected.push_back(w * (1 - 0.01 * 0.5));
   EXPECT_TRUE(testing::near(store.parameters()[0].value, expected, {.relative = 0x1p-22}));
@@ -209,7 +209,7 @@ TEST_F(OptimizerTest, MasterAndItsCopyStayTogether) {
 TEST_F(OptimizerTest, StepsAllocateNothingAndMetaSaysTheSame) {
   start({.compute = DType::bf16}, {});
   const std::size_t allocations = device->memory().allocations;
-  queue->reset_work();  // of the initial values
+  queue->reset_work();  // forgets the work of initialise()
   fill_gradients(1);
   step(1);
   EXPECT_EQ(device->memory().allocations, allocations);

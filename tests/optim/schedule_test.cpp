@@ -11,7 +11,7 @@
 namespace octet::optim {
 namespace {
 
-// Results of a handful of F64 operations on numbers of at most the peak.
+// Each result takes a handful of F64 operations on numbers that are at most the peak.
 constexpr double kTolerance = 8 * 0x1p-53;
 
 TEST(Schedule, WarmsUpFromZero) {
@@ -24,8 +24,8 @@ TEST(Schedule, WarmsUpFromZero) {
 
 TEST(Schedule, CosineEndsAtItsFloor) {
   const Schedule schedule{.lr = 1.0, .steps = 24, .warmup_steps = 4, .decay = Decay::cosine, .min_lr_factor = 0.2};
-  EXPECT_NEAR(learning_rate(schedule, 14), 0.6, kTolerance);  // half way: the mean of peak and floor
-  EXPECT_NEAR(learning_rate(schedule, 9), 0.2 + 0.8 * (2 + std::sqrt(2.0)) / 4, kTolerance);  // a quarter
+  EXPECT_NEAR(learning_rate(schedule, 14), 0.6, kTolerance);  // half way, at the mean of peak and floor
+  EXPECT_NEAR(learning_rate(schedule, 9), 0.2 + 0.8 * (2 + std::sqrt(2.0)) / 4, kTolerance);  // a quarter of the way
   EXPECT_NEAR(learning_rate(schedule, 24), 0.2, kTolerance);
   EXPECT_EQ(learning_rate(schedule, 1000), learning_rate(schedule, 24));
 }
@@ -41,7 +41,7 @@ TEST(Schedule, WsdDecaysOverTheLastFifth) {
   const Schedule schedule{.lr = 2.0, .steps = 110, .warmup_steps = 10, .decay = Decay::wsd, .min_lr_factor = 0.1};
   EXPECT_EQ(learning_rate(schedule, 11), 2.0);
   EXPECT_EQ(learning_rate(schedule, 90), 2.0);
-  // 20 steps from 2 to 0.2
+  // The rate falls from 2 to 0.2 in 20 steps.
   EXPECT_NEAR(learning_rate(schedule, 91), 2.0 - 1.8 / 20, 16 * kTolerance);
   EXPECT_NEAR(learning_rate(schedule, 100), 1.1, 16 * kTolerance);
   EXPECT_NEAR(learning_rate(schedule, 110), 0.2, 16 * kTolerance);

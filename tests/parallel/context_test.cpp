@@ -41,10 +41,10 @@ TEST(Context, RanksHoldEveryTokenOnceAndAsMuchWork) {
           EXPECT_EQ((part[i] - 100) % kLength, positions[i % positions.size()])
               << "rank " << rank << " of " << ranks << " token " << i;
         }
-        // Keys that its queries see.
+        // The number of keys that the rank's queries see.
         const std::int64_t work = std::accumulate(positions.begin(), positions.end(), kLength / ranks);
         EXPECT_EQ(work, kLength * (kLength + 1) / 2 / ranks) << "rank " << rank << " of " << ranks;
-        // Positions, told as ranges.
+        // context_ranges() gives the same positions as ranges.
         Ids told;
         for (const TokenRange& range : context_ranges(kLength, rank, ranks)) {
           const Ids more = count_up(range.begin, range.count());

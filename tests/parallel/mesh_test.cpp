@@ -12,7 +12,7 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-// Two replicas of three shards of two contexts of two tensor parts, counted by hand.
+// Two replicas of three shards of two context parts of two tensor parts, counted by hand.
 TEST(Mesh, CountsFromTheFastestAxis) {
   const Mesh mesh({2, 3, 2, 2});
   EXPECT_EQ(mesh.ranks(), 24);
@@ -30,7 +30,7 @@ TEST(Mesh, CountsFromTheFastestAxis) {
   EXPECT_EQ(mesh.group({}, 19), (Ranks{19}));
 }
 
-// Groups of an axis part the ranks, and everybody in one agrees on who is in it.
+// The groups of an axis partition the ranks, and all ranks of a group agree on its members.
 TEST(Mesh, GroupsOfAnAxisAreAPartition) {
   for (const auto& sizes : {std::array{1, 1, 1, 1}, std::array{1, 8, 1, 1}, std::array{2, 2, 1, 2}, std::array{3, 1, 4, 2}}) {
     const Mesh mesh(sizes);
@@ -50,7 +50,7 @@ TEST(Mesh, GroupsOfAnAxisAreAPartition) {
   }
 }
 
-// Rank 13 is shard 2, context 1 of the second replica.
+// Rank 13 is shard 2 and context part 1 of the second replica.
 TEST(Mesh, ExpertsAreExchangedBetweenNeighboursOnTheShardAxis) {
   const Mesh mesh({2, 4, 2, 1}, 2);
   EXPECT_EQ(mesh.ranks(), 16) << "expert is no factor of it";
@@ -61,7 +61,7 @@ TEST(Mesh, ExpertsAreExchangedBetweenNeighboursOnTheShardAxis) {
   EXPECT_EQ(mesh.expert_shards(15), (Ranks{10, 11, 14, 15}));
 }
 
-// Between them they have every expert once, and what one holds the ranks of one coordinate share out.
+// The ranks of an expert group hold every expert once. The ranks with the same coordinate hold the shards of the same experts.
 TEST(Mesh, ExpertGroupsAreAPartition) {
   for (const Mesh& mesh : {Mesh({1, 4, 1, 1}), Mesh({1, 4, 1, 1}, 4), Mesh({2, 4, 1, 2}, 2), Mesh({1, 6, 2, 1}, 3)}) {
     std::set<Ranks> groups, shards;
@@ -96,7 +96,8 @@ TEST(Experts, AreConsecutiveOnEachRank) {
   EXPECT_TRUE(place.holds({})) << "what is no expert's";
 }
 
-// A communicator between GPUs takes memory: there is one more only where other ranks hold an expert's parts than all others'.
+// A communicator between GPUs takes memory. Experts get one of their own only if their shards lie on other ranks than the shards
+// of the other parameters.
 TEST(Groups, OfExpertsAreTheirOwnOnlyWhereTheyDiffer) {
   const Groups one = silent_groups(Mesh({1, 4, 1, 1}), 1), two = silent_groups(Mesh({1, 4, 1, 1}, 2), 1);
   EXPECT_EQ(&one.expert_shards(), one.shards.get());

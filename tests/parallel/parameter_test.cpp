@@ -32,7 +32,7 @@ struct Parameters : ::testing::Test {
 
 QuantSpec spec_of(ScaleTile tile, ScaleSource source = ScaleSource::tensor) { return {.tile = tile, .source = source}; }
 
-// Which copies exist: the memory of FP8 training.
+// Lists the copies of a parameter that exist, which decide how much memory FP8 training takes.
 TEST_F(Parameters, StoreWhatIsReadAndNothingElse) {
   struct Case {
     DType compute;
@@ -41,12 +41,12 @@ TEST_F(Parameters, StoreWhatIsReadAndNothingElse) {
     DType primary;
   };
   const Case cases[] = {
-      {DType::bf16, true, false, false, true, true, false, DType::f32},    // a norm, an embedding, a BF16 linear
-      {DType::bf16, true, true, false, true, false, true, DType::f32},     // an FP8 linear: no BF16 copy
-      {DType::bf16, true, true, true, true, true, true, DType::f32},       // a tied embedding under an FP8 head
+      {DType::bf16, true, false, false, true, true, false, DType::f32},    // a norm, an embedding, a linear in BF16
+      {DType::bf16, true, true, false, true, false, true, DType::f32},     // a linear in FP8, without a BF16 copy
+      {DType::bf16, true, true, true, true, true, true, DType::f32},       // a tied embedding with an FP8 head
       {DType::bf16, false, false, false, false, true, false, DType::bf16},  // BF16 weights
       {DType::bf16, false, true, false, false, true, true, DType::bf16},
-      {DType::f32, true, false, false, false, true, false, DType::f32},  // the value is a master already
+      {DType::f32, true, false, false, false, true, false, DType::f32},  // the value itself is the master weight
       {DType::f64, true, false, false, false, true, false, DType::f64},
   };
   for (const Case& c : cases) {
@@ -99,9 +99,10 @@ TEST_F(Parameters, ScalesOfEveryTileHaveTheirShape) {
   }
 }
 
-// A pure function of seed, name and element: not of the order of parameters, of what else there is, of storage or threads.
+// Initial values depend only on the seed, the name and the element. The order of parameters, other parameters, the storage and
+// the number of threads do not matter.
 TEST_F(Parameters, InitialisationDependsOnSeedAndNameAlone) {
-  const Shape shape{300, 700};  // more than a thread's grain
+  const Shape shape{300, 700};  // more than one thread's task
   const auto values = [&](std::vector<std::string> names, const std::string& of, std::uint64_t seed, Storage storage, int threads) {
     set_num_threads(threads);
     ParameterStore store;
@@ -123,7 +124,7 @@ TEST_F(Parameters, InitialisationDependsOnSeedAndNameAlone) {
   EXPECT_NE(values({"a", "b"}, "a", 5, {}, 1), expected);
   EXPECT_NE(values({"a", "b"}, "b", 6, {}, 1), expected);
 
-  // BF16 weights start from the rounding of the same numbers.
+  // BF16 weights start from the same numbers, rounded.
   const std::vector<double> rounded = values({"b"}, "b", 5, {.master_weights = false}, 2);
   double sum = 0, squares = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -131,7 +132,8 @@ TEST_F(Parameters, InitialisationDependsOnSeedAndNameAlone) {
     sum += expected[i];
     squares += expected[i] * expected[i];
   }
-  // Mean and variance of n normal numbers deviate by std / sqrt(n) and var * sqrt(2 / n); five of these.
+  // The mean and the variance of n normal numbers deviate by about std / sqrt(n) and var * sqrt(2 / n). The bound is five times
+  // that.
   const double n = static_cast<double>(expected.size());
   EXPECT_NEAR(sum / n, 0, 5 * 0.5 / std::sqrt(n));
   EXPECT_NEAR(squares / n, 0.25, 5 * 0.25 * std::sqrt(2 / n));
@@ -149,7 +151,7 @@ TEST_F(Parameters, NormsStartAtOne) {
   EXPECT_EQ(values_of(p.value), std::vector<double>(33, 1.0));
 }
 
-// Master, 16-bit and exported weights agree: codes are of the BF16 rounding.
+// Codes are made from the master rounded to BF16, so that they agree with the 16-bit weights and the exported weights.
 TEST_F(Parameters, RefreshQuantisesTheBf16RoundingOfTheMaster) {
   for (const ScaleTile tile : {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_128x128, ScaleTile::mx_1x32}) {
     ParameterStore store;
@@ -173,7 +175,7 @@ TEST_F(Parameters, RefreshQuantisesTheBf16RoundingOfTheMaster) {
   }
 }
 
-// A cast with the scale of the slot, whose amax is of this cast alone, not the largest ever.
+// The cast uses the scale in the slot. It replaces the slot's amax by the amax of this cast instead of keeping the larger one.
 TEST_F(Parameters, RefreshCastsWithTheDelayedScaleAndRecordsAnew) {
   ParameterStore store;
   Parameter& p = store.add({.name = "w", .shape = {16, 16}, .quant = spec_of(ScaleTile::tensor, ScaleSource::history)});
@@ -190,7 +192,7 @@ TEST_F(Parameters, RefreshCastsWithTheDelayedScaleAndRecordsAnew) {
     EXPECT_EQ(p.codes.codes_t.as_bytes()[i % 16 * 16 + i / 16], p.codes.codes.as_bytes()[i]) << i;
   }
   p.master.as<float>()[0] = 0.0f;
-  // Below halfway from 1.125 to 1.25, but BF16 rounds it to halfway, which goes to the even code.
+  // The value lies just below the middle between 1.125 and 1.25. BF16 rounds it to the middle, which goes to the even code.
   p.master.as<float>()[1] = 1.1874f / scale;
   store.refresh(*queue, scratch);
   EXPECT_EQ(amax, 24.75f);

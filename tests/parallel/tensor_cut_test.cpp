@@ -9,7 +9,7 @@
 namespace octet::parallel {
 namespace {
 
-// The global elements of what the rank holds, in its order.
+// Returns the global indices of the elements that the rank holds, in its own order.
 std::vector<std::int64_t> elements_of(const TensorCut& cut) {
   std::vector<std::int64_t> result;
   for (const TensorPiece& piece : cut.pieces(0, cut.local().elements())) {
@@ -40,7 +40,7 @@ TEST(TensorCut, HoldsRowsOrColumns) {
   }
 }
 
-// Its share of the rows of each part, the parts one below the other; on one rank that is one piece.
+// A rank holds its share of the rows of each part, one part below the other. On a single rank this is one piece.
 TEST(TensorCut, HoldsAShareOfEachPartOfAFusedLinear) {
   const CutRule rule{.along = Cut::rows, .part_rows = {4, 2, 2}};
   const TensorCut cut({8, 3}, rule, {1, 2});
@@ -50,7 +50,7 @@ TEST(TensorCut, HoldsAShareOfEachPartOfAFusedLinear) {
   EXPECT_EQ(TensorCut({8, 3}, rule, {0, 1}).pieces(0, 24).size(), 1u);
 }
 
-// The bias of a linear stands where its rows do.
+// A bias is cut as the rows of its matrix are.
 TEST(TensorCut, CutsAVectorAsTheRowsOfItsMatrix) {
   for (const CutRule& rule : {CutRule{.along = Cut::rows}, CutRule{.along = Cut::rows, .part_rows = {8, 4, 4}, .least_rows = 2}}) {
     for (int rank = 0; rank < 4; ++rank) {
@@ -65,7 +65,7 @@ TEST(TensorCut, CutsAVectorAsTheRowsOfItsMatrix) {
   EXPECT_THROW(TensorCut({16}, {.along = Cut::columns}, {0, 4}), Error);
 }
 
-// Heads of K and V that are fewer than the ranks: neighbours hold the same ones.
+// If there are fewer heads of K and V than ranks, neighbouring ranks hold the same heads.
 TEST(TensorCut, NeighboursHoldWhatIsTooFew) {
   const CutRule rule{.along = Cut::rows, .part_rows = {8, 4, 4}, .least_rows = 2};
   for (int rank = 0; rank < 4; ++rank) {
@@ -84,7 +84,7 @@ TEST(TensorCut, NeighboursHoldWhatIsTooFew) {
       << "one head of each: beside each other, and not beside the last of the queries, which nobody else holds";
 }
 
-// Wherever what a rank holds is cut once more: each element once, in its place.
+// If the elements of a rank are cut once more, each element appears once and in its place.
 TEST(TensorCut, PiecesOfPartsAreTheWhole) {
   const std::vector<CutRule> rules = {
       {}, {.along = Cut::rows}, {.along = Cut::columns}, {.along = Cut::rows, .part_rows = {8, 4, 4}}};

@@ -28,7 +28,7 @@ struct Expected {
   Accumulation fprop = Accumulation::precise;
 };
 
-// The table of docs/numerics.md.
+// The same table stands in docs/numerics.md.
 TEST(Recipes, AreTheTable) {
   const Expected table[] = {
       {"bf16", Compute::bf16},
@@ -98,7 +98,7 @@ TEST(Recipes, OptionsReachTheOperandsTheyAreFor) {
       }
     }
   }
-  // An E8M0 scale is a power of two whatever anyone says.
+  // An E8M0 scale is always a power of two, whatever the options say.
   EXPECT_TRUE(make_recipe("mxfp8", {.power_of_2 = "false"}).x.power_of_2);
   for (const char* name : {"fp8_rowwise", "fp8_block", "mxfp8"}) {
     EXPECT_EQ(make_recipe(name, {.format = "hybrid"}).g.format, Fp8Format::e4m3) << name;
@@ -110,7 +110,7 @@ TEST(Recipes, OptionsReachTheOperandsTheyAreFor) {
   EXPECT_EQ(fast.wgrad, Accumulation::fast);
   EXPECT_EQ(precise.fprop, Accumulation::precise);
   EXPECT_TRUE(make_recipe("fp8_rowwise", {.wgrad = "bf16"}).wgrad_bf16);
-  // There is nothing to keep in BF16 where all is.
+  // In BF16 recipes these options have nothing to keep in BF16.
   EXPECT_FALSE(make_recipe("bf16", {.wgrad = "bf16"}).wgrad_bf16);
   EXPECT_FALSE(make_recipe("bf16", {.head = "recipe"}).head_fp8);
 }

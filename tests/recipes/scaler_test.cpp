@@ -46,7 +46,7 @@ TEST_F(Scaler, NamesItsStateAsCheckpointsHoldIt) {
     EXPECT_EQ(tensors[i].tensor.shape, (i % 2 ? Shape{3} : Shape{1}));
     EXPECT_EQ(values_of(tensors[i].tensor), (i % 2 ? Values{0, 0, 0} : Values{1})) << "scales start at 1, histories at 0";
   }
-  // What a slot points to is what a checkpoint holds.
+  // A slot points into the tensors that checkpoints save.
   record(g, 5.0f);
   EXPECT_EQ(history(g), (Values{5, 0, 0}));
   EXPECT_EQ(state->slot(g).scale, tensors[4].tensor.data);
@@ -93,7 +93,7 @@ TEST_F(Scaler, ASkippedStepChangesNoBit) {
   record(w, 4.0f);
   record(g, 8.0f);
   update();
-  record(w, 4.5f);  // of the cast at the end of the step
+  record(w, 4.5f);  // recorded by the cast at the end of the step
   const auto state_bits = [&] {
     std::vector<Values> bits;
     for (const auto& named : state->tensors()) bits.push_back(values_of(named.tensor));
@@ -145,7 +145,7 @@ TEST_F(Scaler, IsRegisteredBeforeItIsMaterialised) {
   EXPECT_THROW(early.slot(early.add("a", Role::weight)), Error);
 }
 
-// Experts' operands are those of the ranks that hold the expert.
+// The amaxes of an expert's operands are exchanged only between the ranks that hold the expert.
 TEST(ScalerOfExperts, IsExchangedBetweenTheRanksThatHoldIt) {
   const auto meta = make_device(DeviceKind::meta);
   const auto queue = meta->make_queue();
@@ -173,7 +173,7 @@ TEST(ScalerOfExperts, IsExchangedBetweenTheRanksThatHoldIt) {
   const auto same = comm::make_silent_group("same", 0, 2), all = comm::make_silent_group("all", 0, 2),
              some = comm::make_silent_group("some", 0, 2);
   state.reduce(*queue, scratch, {same.get(), all.get()}, {same.get(), some.get()});
-  // Between two ranks an all_reduce sends what it reduces once.
+  // In a group of two ranks, an all-reduce sends every element once.
   EXPECT_EQ(same->traffic().bytes, 5 * sizeof(float));
   EXPECT_EQ(all->traffic().bytes, 3 * sizeof(float));
   EXPECT_EQ(some->traffic().bytes, 2 * sizeof(float));

@@ -50,7 +50,7 @@ TEST_F(HostTensors, EmptyOnesHaveNoBytes) {
   EXPECT_EQ(to_host(*queue, counted(DType::f32, {4, 0})).bytes(), 0u);
 }
 
-// Files have scales in the order of rows and no padding, whatever the GEMMs need.
+// Files hold scales in the order of rows and without padding, whatever layout the GEMMs need.
 TEST_F(HostTensors, ScalesOfBlocksStandByRows) {
   Quantized q{.tile = ScaleTile::block_1x128, .codes = counted(DType::f8_e4m3, {2, 300}), .scale_inv = counted(DType::f32, {3, 2})};
   q.codes_t = counted(DType::f8_e4m3, {300, 128});
@@ -70,7 +70,7 @@ TEST_F(HostTensors, ScalesOfBlocksStandByRows) {
 TEST_F(HostTensors, ScalesOfMxLoseTheirPadding) {
   Quantized q{.tile = ScaleTile::mx_1x32, .codes = {}, .scale_inv = {}};
   q.codes_t = counted(DType::f8_e4m3, {3, 128});
-  q.scale_inv_t = counted(DType::e8m0, {3, 4});  // of 128 tokens, 40 of them real
+  q.scale_inv_t = counted(DType::e8m0, {3, 4});  // for 128 tokens, 40 of which are real
   const HostQuantized host = to_host(*queue, q, 40, 3);
   EXPECT_EQ(host.codes.bytes(), 0u) << "an absent part is empty";
   EXPECT_EQ(host.scale_inv.bytes(), 0u);

@@ -90,7 +90,7 @@ TEST(Tensor, OfBuffersAndArenas) {
   const auto device = make_device(DeviceKind::cpu);
   const Buffer buffer = device->allocate(100, MemoryCategory::workspace);
   EXPECT_EQ(view(buffer, DType::f32, {5, 5}).elements(), 25);
-  EXPECT_THROW(view(buffer, DType::f32, {33, 2}), Error);  // a buffer may be rounded up, to 256 bytes
+  EXPECT_THROW(view(buffer, DType::f32, {33, 2}), Error);  // too large even if the buffer is rounded up to 256 bytes
   Arena arena(*device, MemoryCategory::workspace, 1024);
   EXPECT_EQ(allocate(arena, DType::bf16, {16, 16}).bytes(), 512u);
   EXPECT_THROW(allocate(arena, DType::f64, {16, 16}), Error);
