@@ -19,19 +19,19 @@ TEST(Anomaly, CountsSkippedSteps) {
   Anomaly anomaly;
   EXPECT_EQ(anomaly.observe(kNan, true), Verdict::skipped);
   EXPECT_EQ(anomaly.observe(2.0, false), Verdict::fine);
-  EXPECT_EQ(anomaly.observe(2.0, true), Verdict::skipped);  // a gradient that is not finite under a loss that is
+  EXPECT_EQ(anomaly.observe(2.0, true), Verdict::skipped);  // the gradient is not finite although the loss is
   EXPECT_EQ(anomaly.skipped_steps(), 2);
 }
 
 TEST(Anomaly, TenSkipsInARowGoBack) {
   Anomaly anomaly;
   for (int i = 0; i < 9; ++i) EXPECT_EQ(anomaly.observe(kNan, true), Verdict::skipped) << i;
-  EXPECT_EQ(anomaly.observe(2.0, false), Verdict::fine);  // not in a row
+  EXPECT_EQ(anomaly.observe(2.0, false), Verdict::fine);  // ends the row of skipped steps
   for (int i = 0; i < 9; ++i) EXPECT_EQ(anomaly.observe(kNan, true), Verdict::skipped) << i;
   EXPECT_EQ(anomaly.observe(kNan, true), Verdict::roll_back);
   EXPECT_EQ(anomaly.reason(), "10 steps in a row had a loss or gradient that is not finite");
   EXPECT_EQ(anomaly.skipped_steps(), 19);
-  // The count begins anew.
+  // The count starts again after a rollback.
   for (int i = 0; i < 9; ++i) EXPECT_EQ(anomaly.observe(kNan, true), Verdict::skipped) << i;
   EXPECT_EQ(anomaly.observe(kNan, true), Verdict::roll_back);
 }
@@ -49,7 +49,7 @@ TEST(Anomaly, ALossAboveTwiceTheMeanGoesBack) {
 TEST(Anomaly, TheFirstLossesCannotSpike) {
   Anomaly anomaly;
   feed(anomaly, 9, 1.0);
-  EXPECT_EQ(anomaly.observe(100.0, false), Verdict::fine);  // nine losses are no mean yet
+  EXPECT_EQ(anomaly.observe(100.0, false), Verdict::fine);  // nine losses are too few for a mean
   EXPECT_EQ(anomaly.observe(30.0, false), Verdict::roll_back);
 }
 
@@ -57,8 +57,9 @@ TEST(Anomaly, TheMeanIsOfTheLastHundred) {
   Anomaly anomaly;
   feed(anomaly, 50, 8.0);
   feed(anomaly, 50, 5.0);
-  EXPECT_EQ(anomaly.observe(12.9, false), Verdict::fine);  // mean 6.5
-  feed(anomaly, 50, 5.0);                                  // the eights are out: (12.9 + 99 * 5) / 100 = 5.079
+  EXPECT_EQ(anomaly.observe(12.9, false), Verdict::fine);  // the mean is 6.5
+  feed(anomaly, 50, 5.0);                                  // the eights have left the window, so the mean is (12.9 + 99 * 5) /
+                                                           // 100 = 5.079
   EXPECT_EQ(anomaly.observe(10.2, false), Verdict::roll_back);
   EXPECT_EQ(anomaly.observe(10.1, false), Verdict::fine);
 }

@@ -62,7 +62,7 @@ TEST(Config, DefaultsAreTheContract) {
   EXPECT_EQ(at("/metrics"), R"({"log_freq":10,"tensorboard":true,"health_freq":100})");
 }
 
-// [precision] and recipes::Options say the same defaults.
+// [precision] and recipes::Options must have the same defaults.
 TEST(Config, PrecisionDefaultsAreThoseOfTheRecipes) {
   const PrecisionConfig config;
   const recipes::Options options;
@@ -127,7 +127,7 @@ TEST(Config, EveryKeyIsExplainedInASentence) {
   }
 }
 
-// The defaults of the reference are those of an empty file.
+// Setting a key to the default that the reference shows must change nothing.
 TEST(Config, DescribedDefaultsSetNothingNew) {
   for (const KeyDescription& key : config_keys()) {
     if (key.default_value.empty() || key.path.rfind("data.source.", 0) == 0 || key.path.rfind("model.rope_scaling.", 0) == 0) continue;
@@ -319,7 +319,7 @@ TEST(Config, DifferencesAreListedByKey) {
   EXPECT_EQ(found[0].key + " " + found[0].before + " " + found[0].now, "model.head_dim  16");
   EXPECT_EQ(found[1].key + " " + found[1].before + " " + found[1].now, "model.hidden_size 64 ");
   EXPECT_EQ(found[2].key + " " + found[2].before + " " + found[2].now, "optimizer.lr 0.0003 1.0");
-  c.checkpoint.resume = "none";  // how this process starts
+  c.checkpoint.resume = "none";  // decides how this process starts and is no difference
   EXPECT_EQ(differences(before, c).size(), 3u);
 }
 
@@ -340,7 +340,7 @@ TEST(Config, KeysThatAnEarlierVersionDidNotHaveHadTheirDefaults) {
 
 TEST(Config, DifferencesOfSourcesAreListedByTheirNumber) {
   Config c = parse_config(kWhole + "[[data.source]]\npath = 'b'\n", "x");
-  const Json before(nlohmann::json(to_json(c)));  // as a manifest has it, with keys in another order
+  const Json before(nlohmann::json(to_json(c)));  // keys in another order, as in a manifest
   EXPECT_TRUE(differences(before, c).empty());
   c.data.source[1].split = "validation";
   const auto found = differences(before, c);
@@ -367,7 +367,7 @@ TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
   EXPECT_EQ(error_of([&] { load_config(path); }), path.string() + ": No such file or directory");
 }
 
-// Published sizes of the models (parameters; Hugging Face model cards and config.json).
+// The published numbers of parameters, from the models' cards and config.json on Hugging Face.
 TEST(Presets, AreTheModelsThatTheyName) {
   EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b",
                                                        "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "pythia-1.4b", "quality-380m",
@@ -420,7 +420,7 @@ TEST(ModelConfig, KeysReplaceThoseOfAPreset) {
   EXPECT_EQ(model.rope_scaling->factor, 8.0);
 }
 
-// A null of config.json is a 0 here.
+// A null in config.json becomes 0.
 TEST(ModelConfig, AWindowIsOfMistral) {
   Config c;
   c.model.config = "mistral-7b";

@@ -1,4 +1,4 @@
-// What context parallelism sends, ranks as threads. Steps: step_of_one_rank_test.cpp.
+// Counts what context parallelism sends, with ranks that are threads. step_of_one_rank_test.cpp tests the steps.
 #include <gtest/gtest.h>
 
 #include "train/meshes.h"
@@ -6,7 +6,8 @@
 namespace octet::testing {
 namespace {
 
-// K and V of a layer once forward (twice where backward computes it again), once backward, and their gradients; nothing else.
+// Each layer gathers K and V once in forward and once in backward, and once more if backward recomputes the layer. It also
+// reduces the gradients of K and V. Nothing else is sent.
 TEST_F(MeshTest, ContextSendsWhatItMust) {
   for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::full}) {
     train::EngineOptions options = context_options("bf16");

@@ -1,5 +1,5 @@
-// Data parallelism, ranks as threads: however many ranks share the micro-batches of a step and the parameters, it is the same
-// step.
+// Data parallelism with ranks that are threads. The step must be the same, however many ranks share its micro-batches and the
+// parameters.
 #include <gtest/gtest.h>
 
 #include "octet/numerics/bounds.h"
@@ -45,9 +45,9 @@ const std::vector<Layout>& data_layouts() {
   return all;
 }
 
-// A micro-batch gives the same gradient wherever it is, to the bit: its weights' codes are those of one rank. The sum of all is
-// taken in another order. Each sum of n numbers is within n u of exact, measured by the sum of their magnitudes, which the
-// gradients of the micro-batches alone tell.
+// The gradient of a micro-batch has the same bits on every rank, because the codes of the weights are those of one rank. Only the
+// sum over micro-batches is taken in another order. A sum of n numbers errs by at most n u times the sum of their magnitudes,
+// which gradient_magnitudes() computes.
 TEST_P(DataParallel, TakesTheStepOfOne) {
   const RunState expected = alone(1);
   const ByName<double> magnitudes = gradient_magnitudes(options_, steps_of(1));
@@ -60,8 +60,8 @@ TEST_P(DataParallel, TakesTheStepOfOne) {
   }
 }
 
-// Gradients cross the wire in another dtype than they are kept in: one rounding of each rank's sum, and one of the sum of all; at
-// most eight to BF16 on the way of a number, of sums no larger than that of magnitudes.
+// Gradients are sent in another dtype than they are kept in. Each rank's sum is rounded once, and so is the sum over all ranks.
+// On its way, a number is rounded to BF16 at most eight times, each time as part of a sum that is at most the sum of magnitudes.
 TEST_P(DataParallel, CrossesInTheDTypeAskedFor) {
   const RunState expected = alone(1);
   const ByName<double> magnitudes = gradient_magnitudes(options_, steps_of(1));
@@ -75,7 +75,7 @@ TEST_P(DataParallel, CrossesInTheDTypeAskedFor) {
   }
 }
 
-// Codes or values, gradients, sums and amaxes, over groups that do send them.
+// Counts codes or values, gradients, sums and amaxes over groups that really send them.
 TEST_P(DataParallel, SendsWhatItMust) {
   const int steps = 2;
   options_.model.layers = 4;
@@ -100,7 +100,7 @@ TEST_P(DataParallel, SendsWhatItMust) {
   }
 }
 
-// And takes half the memory.
+// Leaving received parts as they are also takes half the memory.
 TEST_P(DataParallel, PartsOfOneMicroBatchStayAsTheyCame) {
   for (Layout layout : {layout_of(1, kMicroBatches, Weights::kept, Gradients::sharded),
                         layout_of(2, kMicroBatches / 2, Weights::resharded, Gradients::sharded)}) {
@@ -117,7 +117,7 @@ TEST_P(DataParallel, PartsOfOneMicroBatchStayAsTheyCame) {
 
 INSTANTIATE_TEST_SUITE_P(Recipes, DataParallel, ::testing::ValuesIn(all_recipes()), [](const auto& info) { return info.param; });
 
-// 16-bit states: BF16 weights and moments, stochastic rounding.
+// 16-bit states: BF16 weights and moments with stochastic rounding.
 class DataParallelNarrow : public DataParallel {
  protected:
   DataParallelNarrow() {
@@ -127,7 +127,7 @@ class DataParallelNarrow : public DataParallel {
   }
 };
 
-// Where the sum of an element came out the same, so does the weight.
+// If an element's gradient is the same, so is its new weight.
 TEST_P(DataParallelNarrow, RoundsTheSameOnEveryMesh) {
   const RunState expected = alone(1);
   for (const Layout& layout : data_layouts()) {

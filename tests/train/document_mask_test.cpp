@@ -1,4 +1,4 @@
-// data.document_mask: no token sees another document.
+// With data.document_mask, no token sees another document.
 #include <gtest/gtest.h>
 
 #include "octet/numerics/bounds.h"
@@ -23,7 +23,7 @@ struct Outcome {
   std::vector<std::vector<double>> gradients;
 };
 
-// Of one sequence, without an optimizer step.
+// Returns the loss and the gradients of one sequence, without an optimizer step.
 Outcome outcome_of(const train::EngineOptions& options, const Tokens& tokens) {
   const auto engine = make_engine(options);
   engine->zero_gradients();
@@ -35,7 +35,7 @@ Outcome outcome_of(const train::EngineOptions& options, const Tokens& tokens) {
   return outcome;
 }
 
-// Only the tokens of [from, to) are scored.
+// Gives targets to the tokens in [from, to) only.
 Tokens scored(Tokens tokens, std::int64_t from, std::int64_t to) {
   for (std::int64_t i = 0; i < kLength; ++i) {
     if (i < from || i >= to) tokens.targets[static_cast<std::size_t>(i)] = -100;
@@ -43,7 +43,7 @@ Tokens scored(Tokens tokens, std::int64_t from, std::int64_t to) {
   return tokens;
 }
 
-// What stands in other documents changes not one bit of the loss of a document, nor of what it teaches; without a mask it does.
+// With the mask, tokens in other documents must not change a single bit of a document's loss and gradients. Without it, they do.
 TEST(DocumentMask, OtherDocumentsDoNotMatter) {
   for (const std::string recipe : {"fp32", "bf16"}) {
     for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
@@ -62,8 +62,9 @@ TEST(DocumentMask, OtherDocumentsDoNotMatter) {
   }
 }
 
-// Each document as the beginning of a sequence of its own: RoPE knows distances alone, so that positions which go on through the
-// sequence change nothing. Its table is of F32, whence the bound: two rotations and some products of each of two layers.
+// Computes each document as the beginning of a sequence of its own. RoPE depends on distances only, so it does not matter that
+// positions continue through the packed sequence. Its table is in F32, hence the bound: two rotations and a few products in each
+// of two layers.
 TEST(DocumentMask, DocumentsAreAsIfAlone) {
   const double bound = gamma(64, kUnitRoundoffF32);
   Tokens packed = random_tokens(kLength, 32, 2);
@@ -90,7 +91,7 @@ TEST(DocumentMask, DocumentsAreAsIfAlone) {
   EXPECT_GT(std::abs(outcome_of(masked("fp64", false), packed).loss - sum.loss), 1e3 * bound * sum.loss);
 }
 
-// An evaluation that has fewer rows than a micro-batch masks them alike.
+// The mask also holds for an evaluation with fewer rows than a micro-batch.
 TEST(DocumentMask, EvaluatesAsItTrains) {
   train::EngineOptions options = masked("fp64");
   Tokens tokens = random_tokens(kLength, 32, 4);
@@ -116,7 +117,7 @@ TEST(DocumentMask, ThePlanIsExact) {
   }
 }
 
-// Said before any step, also by a plan on a machine without a GPU.
+// The program says so before any step, and a plan says so on a machine without a GPU.
 TEST(DocumentMask, IsNotDeterministicOnCuda) {
   train::EngineOptions options = masked("bf16");
   options.model.head_dim = 16;

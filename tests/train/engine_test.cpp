@@ -1,4 +1,4 @@
-// An optimizer step whose loss or gradient is not finite moves nothing, by not one bit, in any recipe.
+// If the loss or a gradient is not finite, the optimizer step changes no bit of the state, in any recipe.
 #include "octet/train/engine.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
 
-// Everything that a step may move, by name.
+// Returns everything that a step may change, by name.
 std::map<std::string, std::vector<std::uint8_t>> state_of(train::Engine& engine) {
   std::map<std::string, std::vector<std::uint8_t>> state;
   const auto add = [&](const std::string& name, const Tensor& tensor) {
@@ -68,7 +68,7 @@ class SkippedStep : public ::testing::TestWithParam<Case> {
     engine.forward_backward(random_tokens(options_.seq_len * options_.micro_batch_size, options_.model.vocab, subject).batch(),
                             nullptr);
   }
-  // Two micro-batches, `spoil` after the second.
+  // Takes a step of two micro-batches. Calls `spoil` after the second.
   void step(std::uint32_t subject, const std::function<void()>& spoil = {}) {
     engine_->zero_gradients();
     micro_batch(*engine_, subject);
@@ -109,8 +109,8 @@ TEST_P(SkippedStep, AWeightThatIsNotFiniteMovesNothingMore) {
   for (const float value : {kNan, kInfinity}) {
     for (std::size_t i = 0; i < parameters(); ++i) {
       const parallel::Parameter& p = parameter(i);
-      if (p.spec.name == "model.embed_tokens.weight") continue;  // its first row need not be read
-      if (value == kInfinity && p.spec.quant) continue;          // becomes the largest code, by contract
+      if (p.spec.name == "model.embed_tokens.weight") continue;  // the row that is set may belong to a token that does not occur
+      if (value == kInfinity && p.spec.quant) continue;          // quantisation saturates infinity to the largest code
       const std::vector<std::uint8_t> kept = bytes_of_tensor(p.primary());
       set(p.primary(), 0, value);
       engine_->refresh();
@@ -133,7 +133,7 @@ TEST_P(SkippedStep, TheNextStepIsAsIfItHadNotBeen) {
     other->apply(1e-2, i);
   }
   ASSERT_TRUE(same_state(*engine_, state_of(*other)));
-  // Tokens that this model has not seen, with other amaxes.
+  // Uses tokens that the model has not seen, so that the amaxes differ.
   step(77, [&] { set(parameter(1).grad, 0, kNan); });
   ASSERT_TRUE(skipped());
   other->zero_gradients();

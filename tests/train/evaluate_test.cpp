@@ -24,7 +24,7 @@ class Evaluate : public ::testing::TestWithParam<std::string> {
     options.micro_batch_size = micro_batch_size;
     return options;
   }
-  // After a few steps, so that delayed scales are not 1; the steps are the same whatever the micro-batch.
+  // Returns an engine after two steps, so that delayed scales are not 1. The steps do not depend on `micro_batch_size`.
   std::unique_ptr<train::Engine> trained(std::int64_t micro_batch_size) const {
     const auto source = make_engine(options(1));
     for (std::uint32_t step = 1; step <= 2; ++step) {
@@ -64,7 +64,7 @@ TEST_P(Evaluate, IsTheMeanOverHeldOutTokens) {
   }
   EXPECT_EQ(tokens, static_cast<double>(sequences * 24));
   EXPECT_EQ(train::evaluate(*engine, data, sequences), loss / tokens);
-  // More than there are means all.
+  // Asking for more samples than there are evaluates all of them.
   EXPECT_EQ(train::evaluate(*engine, data, 1 << 30), train::evaluate(*engine, data, data.held_out_samples()));
 }
 
@@ -72,7 +72,7 @@ TEST_P(Evaluate, DoesNotDependOnTheMicroBatchBeyondItsRounding) {
   const data::Dataset data = dataset(0.2);
   const double one = train::evaluate(*trained(1), data, 7);
   const double three = train::evaluate(*trained(3), data, 7);  // the last micro-batch is not full
-  // Current per-tensor scales see other tokens; the others compute each token alike.
+  // Current scaling takes one scale over all tokens of a micro-batch. The other recipes compute each token independently.
   const bool by_tensor = GetParam() == "fp8_current";
   EXPECT_NEAR(one, three, (by_tensor ? 0x1p-6 : 0x1p-20) * one);
 }

@@ -1,4 +1,5 @@
-// What ranks hold of experts, gather, reduce, update, save and load: on every mesh that of one rank, bit for bit.
+// What ranks hold of experts, gather, reduce, update, save and load must equal the values on one rank, bit for bit, on every
+// mesh.
 #include "support/expert_parts.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +59,7 @@ void expect_bits_of_one_rank(PartsOptions options) {
   }
 }
 
-// Ranks are threads and need no more of them.
+// Kernels get one thread, because the ranks are threads themselves.
 class ExpertPartsTest : public ::testing::Test {
  protected:
   ExpertPartsTest() { set_num_threads(1); }
@@ -73,13 +74,14 @@ INSTANTIATE_TEST_SUITE_P(Meshes, OnMesh, ::testing::ValuesIn(kMeshes), [](const 
 
 TEST_P(OnMesh, StepsAreThoseOfOneRank) {
   expect_bits_of_one_rank({.layout = {.mesh = GetParam()}});
-  // Rounded stochastically, with gradients that are cast on their way.
+  // Stochastic rounding, and gradients that are cast before they are sent.
   expect_bits_of_one_rank({.recipe = "bf16",
                            .layout = {.mesh = GetParam(), .reduce = DType::bf16},
                            .storage = {.master_weights = false, .moments = DType::bf16}});
 }
 
-// Its tiles must not be cut through by the tensor axis, which small experts leave out here.
+// The tensor axis must not cut through tiles. The experts here are too small for that, except for fp8_current, which has one
+// scale for the tensor.
 TEST_F(ExpertPartsTest, EveryRecipesCodesAreThoseOfOneRank) {
   for (const char* recipe : {"fp8_current", "fp8_rowwise", "fp8_block", "mxfp8"}) {
     for (const Mesh& mesh : {Mesh({1, 4, 1, 1}, 2), Mesh({1, 4, 1, 1}, 4)}) {
@@ -89,12 +91,12 @@ TEST_F(ExpertPartsTest, EveryRecipesCodesAreThoseOfOneRank) {
   expect_bits_of_one_rank({.recipe = "fp8_current", .layout = {.mesh = Mesh({1, 2, 1, 2}, 2)}});
 }
 
-// Four ranks hold a quarter of everything, however the experts lie: no tensor here needs padding.
+// Each of the four ranks holds a quarter of everything, wherever the experts are. No tensor here needs padding.
 TEST_F(ExpertPartsTest, TakeTheMemoryOfTheirShare) {
   const auto taken = [](int expert) {
     std::array<std::size_t, 3> bytes{};
     on_parts({.layout = {.mesh = Mesh({1, 4, 1, 1}, expert)}}, [&](ExpertParts& parts) {
-      parts.step(1);  // until then others may still be connecting
+      parts.step(1);  // before this, other ranks may still be connecting
       const auto of = [&](MemoryCategory category) {
         return parts.queue().device().memory().bytes[static_cast<std::size_t>(category)];
       };
@@ -107,13 +109,14 @@ TEST_F(ExpertPartsTest, TakeTheMemoryOfTheirShare) {
   EXPECT_EQ(one[0], two[0]);
   EXPECT_EQ(one[0], four[0]);
   EXPECT_EQ(one[1], four[1]);
-  // Gradients are kept whole here, of the experts that a rank holds: 16 matrices of 96 x 48 on one rank or on none.
+  // The gradients of the experts that a rank holds are kept whole. There are 16 matrices of 96 x 48 in all.
   const std::size_t experts = 16 * 96 * 48 * sizeof(float);
   EXPECT_EQ(one[2] - two[2], experts / 2);
   EXPECT_EQ(one[2] - four[2], experts * 3 / 4);
 }
 
-// A rank sends its part of what it holds to the others that hold it, codes or values after each update and gradients once a step.
+// After each update a rank sends its shard of the codes or values to the ranks that hold the same experts. It sends gradients
+// once a step.
 TEST_F(ExpertPartsTest, SendTheirShareToThoseThatHoldTheSame) {
   for (const int expert : {1, 2, 4}) {
     const int sharing = 4 / expert;

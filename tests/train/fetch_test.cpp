@@ -1,5 +1,5 @@
-// What ranks fetch from each other's memory, the parts of weights and the K and V that forward has left: ranks as threads, which
-// do reach each other's memory, take the steps of ranks that gather, to the bit.
+// Ranks can fetch the shards of weights, and the K and V that forward has kept, from each other's memory. Threads can reach each
+// other's memory. They must take the same steps as ranks that gather, bit for bit.
 #include <gtest/gtest.h>
 
 #include "support/mesh_run.h"
@@ -11,7 +11,7 @@ using nn::Checkpointing;
 using parallel::Layout;
 using parallel::Mesh;
 
-// Half of each sequence is one word: the ranks in whose parts it lies send all of it to the same experts.
+// Makes half of each sequence a single repeated word. The ranks that hold this half send all its tokens to the same experts.
 Tokens dull_middle(const train::EngineOptions& options, std::uint32_t subject) {
   const std::int64_t count = options.seq_len * options.micro_batch_size;
   Tokens tokens = random_tokens(count, options.model.vocab, subject);
@@ -25,7 +25,7 @@ Tokens dull_middle(const train::EngineOptions& options, std::uint32_t subject) {
 
 class Fetched : public MeshTest {
  protected:
-  // Two steps of two micro-batches each, each with an evaluation after it.
+  // Takes two steps of two micro-batches each, with an evaluation after each step.
   static RunState run(const train::EngineOptions& of_all, const Layout& layout, ThreadRanks& threads) {
     RunState state;
     std::mutex mutex;
@@ -58,7 +58,7 @@ class Fetched : public MeshTest {
     });
     return state;
   }
-  // Whether anything was fetched.
+  // Returns whether ranks fetched anything.
   static bool takes_the_same_steps(const train::EngineOptions& options, const Layout& layout) {
     ThreadRanks apart, reaching(true);
     const RunState gathered = run(options, layout, apart), fetched = run(options, layout, reaching);
@@ -85,7 +85,7 @@ TEST_F(Fetched, TakesTheStepsOfRanksThatGather) {
   }
 }
 
-// Where nothing hides keys they come in another order.
+// Without a window, the keys may come in another order than in the sequence.
 TEST_F(Fetched, KeysInOrderAndNot) {
   for (const std::int64_t window : {0, 5}) {
     for (const int ranks : {2, 3, 4}) {
@@ -108,8 +108,9 @@ train::EngineOptions mixture_options() {
   return options;
 }
 
-// An expert has as many rows as tokens chose it, up to a multiple of 128: what a rank keeps of one layer moves what it keeps of
-// the next, and only what a block computes again lies in the same place on all ranks. Others gather.
+// The number of an expert's rows depends on the tokens that chose it, rounded up to a multiple of 128. What a rank keeps of one
+// layer therefore moves what it keeps of the next. Only with full checkpointing does a block lie in the same place on all ranks.
+// Otherwise the ranks gather.
 TEST_F(Fetched, OfAMixtureWhereRanksKeepThingsInTheSamePlaces) {
   for (const auto checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
     train::EngineOptions options = mixture_options();
@@ -122,7 +123,7 @@ TEST_F(Fetched, OfAMixtureWhereRanksKeepThingsInTheSamePlaces) {
   }
 }
 
-// Experts lie in parts of another group.
+// Experts are sharded over another group than other weights.
 TEST_F(Fetched, PartsOfWeightsAndOfExperts) {
   for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_rowwise"}) {
     for (const int expert : {1, 2}) {

@@ -13,7 +13,7 @@
 namespace octet::testing {
 namespace {
 
-// Measures in FP64, from what a dump would hold, what the observer beside it measures on the device.
+// Repeats the observer's measurements in FP64, from the data that a dump would hold.
 class Witness final : public nn::LinearObserver {
  public:
   struct Measured {
@@ -32,7 +32,7 @@ class Witness final : public nn::LinearObserver {
     Measured m;
     double signal = 0, noise = 0, nonzero = 0, saturated = 0, flushed = 0;
     for (std::int64_t i = 0; i < rows * cols; ++i) {
-      // Every quantisation has a BF16 source.
+      // Every quantisation starts from BF16 values.
       const double x = static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(values[static_cast<std::size_t>(i)]))));
       const double code = codes[static_cast<std::size_t>(i)];
       const std::int64_t tile_rows = (rows + scale_rows - 1) / scale_rows > 1 && scale_rows > 1 ? 128 : 1;
@@ -104,14 +104,14 @@ TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
     ASSERT_NE(found, witness.measured.end()) << s.tensor;
     const Witness::Measured& m = found->second;
     EXPECT_EQ(s.amax, m.amax) << s.tensor;
-    // Shares are FP32 on the device, and decibels of sums of FP32 products.
+    // The device computes shares in FP32, and the decibels from sums of FP32 products.
     EXPECT_NEAR(s.saturated_pct, m.saturated_pct, 1e-4) << s.tensor;
     EXPECT_NEAR(s.flushed_pct, m.flushed_pct, 1e-4) << s.tensor;
     EXPECT_NEAR(s.sqnr_db, m.sqnr_db, 1e-3) << s.tensor;
   }
 }
 
-// However weights are cut over ranks, their samples are those of one rank: to the bit, as the same pass measures the same values.
+// Ranks that share the weights must report the samples of one rank, bit for bit, because the same pass measures the same values.
 class HealthOfShards : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(HealthOfShards, IsThatOfWholeWeights) {
@@ -126,7 +126,7 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
       engine.forward_backward(tokens.batch(), &health);
       engine.observe_weights(health);
       engine.forward_backward(tokens.batch(), nullptr);
-      engine.apply(0.0, step);  // moves scales, and no weight
+      engine.apply(0.0, step);  // changes the scales, but no weight because the learning rate is 0
     }
     engine.queue().synchronize();
     return health.take(1);

@@ -15,7 +15,7 @@ struct LossCase {
   std::vector<std::string> overrides;
 };
 
-// The evaluation in BF16 must fit wherever the run does, or the run would be refused for a line of its log.
+// The evaluation in BF16 must fit wherever the run fits. Otherwise the run would be refused because of a single line in its log.
 TEST(InitialLoss, TheEvaluationTakesLessThanTheRunOnEveryMesh) {
   const std::vector<LossCase> cases = {
       {"llama3.2-1b", 1, {}},
@@ -27,7 +27,7 @@ TEST(InitialLoss, TheEvaluationTakesLessThanTheRunOnEveryMesh) {
       {"llama3.1-405b", 2048, {"parallel.reshard_after_forward=true", "parallel.gradients=sharded"}},
       {"mixtral-8x7b", 16, {"parallel.expert=8", "parallel.reshard_after_forward=true", "parallel.gradients=sharded"}},
   };
-  // What leaves a run the least: no copy that could be gone.
+  // The settings with which a run takes the least memory.
   const std::vector<std::string> smallest = {"optimizer.state_dtype=bf16",
                                              "optimizer.master_weights=false",
                                              "training.grad_dtype=bf16",

@@ -1,4 +1,4 @@
-// Runs of many steps on meshes, ranks as threads: they learn as one rank, and repeat to the bit.
+// Runs of many steps on meshes, with ranks that are threads. They must learn as one rank does and repeat bit for bit.
 #include <gtest/gtest.h>
 
 #include "train/meshes.h"
@@ -17,7 +17,7 @@ struct Curve {
   train::EngineOptions options;
   std::vector<Layout> layouts;
   Steps steps{.count = 20};
-  double falls_to = 0.9;  // the last loss as a share of the first: a curve that goes nowhere tells nothing
+  double falls_to = 0.9;  // the largest last loss, as a share of the first; a model that does not learn would prove nothing
 };
 void PrintTo(const Curve& c, std::ostream* os) { *os << c.name; }
 
@@ -25,7 +25,7 @@ class Curves : public MeshTest, public ::testing::WithParamInterface<Curve> {};
 
 TEST_P(Curves, LearnAsOneRank) {
   train::EngineOptions options = GetParam().options;
-  options.model.init_std = 0.1;  // as small as expect_same_curve asks for
+  options.model.init_std = 0.1;  // as small as expect_same_curve() asks for
   const RunState one = run_mesh(options, kAlone, GetParam().steps);
   EXPECT_LT(one.taken.losses.back(), GetParam().falls_to * one.taken.losses.front());
   for (const Layout& layout : GetParam().layouts) {
@@ -35,7 +35,7 @@ TEST_P(Curves, LearnAsOneRank) {
 }
 
 std::vector<Curve> curves() {
-  // Eight ranks take a micro-batch of a step each, the others several.
+  // Eight ranks take one micro-batch of a step each. Fewer ranks take several.
   const std::vector<Layout> shards = {
       {.mesh = Mesh({1, 2, 1, 1})},
       {.mesh = Mesh({1, 4, 1, 1})},
@@ -69,13 +69,13 @@ struct Repetition {
   train::EngineOptions options;
   Layout layout;
   Steps steps{.count = 3};
-  bool reshards = false;  // weights, and nothing else changes; else: again, with each mode of checkpointing
+  bool reshards = false;  // repeat with resharded weights; otherwise repeat with each mode of checkpointing
 };
 void PrintTo(const Repetition& r, std::ostream* os) { *os << r.name; }
 
 class Repetitions : public MeshTest, public ::testing::WithParamInterface<Repetition> {};
 
-// The same mesh, whatever backward computes again and however weights are kept.
+// The same mesh must give the same bits, whatever backward recomputes and however weights are kept.
 TEST_P(Repetitions, HaveTheSameBits) {
   const Repetition& r = GetParam();
   const RunState first = run_mesh(r.options, r.layout, r.steps);
@@ -125,8 +125,8 @@ const auto kNameOfParam = [](const auto& info) { return info.param.name; };
 INSTANTIATE_TEST_SUITE_P(Recipes, Curves, ::testing::ValuesIn(curves()), kNameOfParam);
 INSTANTIATE_TEST_SUITE_P(Recipes, Repetitions, ::testing::ValuesIn(repetitions()), kNameOfParam);
 
-// What else changes how a linear reads and keeps its operands: the head in FP8, a tied one that is read as values and as codes,
-// wgrad in BF16, a layer in BF16 between others, and 16-bit states.
+// Other options that change how a linear reads and keeps its operands: a head in FP8, a tied head that is read as values and as
+// codes, wgrad in BF16, a single linear in BF16, and 16-bit states.
 struct Variant {
   std::string name, recipe;
   recipes::Options options = {};
@@ -135,7 +135,7 @@ struct Variant {
 train::EngineOptions options_of(const Variant& v) {
   train::EngineOptions options = tensor_options(v.recipe);
   options.recipe = recipe_named(v.recipe, v.options);
-  options.model.vocab = 64;  // 16 rows of the head to a rank
+  options.model.vocab = 64;  // 16 rows of the head on each rank
   options.model.init_std = 0.1;
   options.model.tied_head = v.tied_head;
   options.master_weights = !v.small_states;

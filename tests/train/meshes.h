@@ -1,4 +1,4 @@
-// Models small enough for many ranks as threads, and the meshes that share them out.
+// Models that are small enough for many ranks in threads, and meshes that share them.
 #pragma once
 
 #include "support/mesh_run.h"
@@ -11,7 +11,7 @@ using parallel::Layout;
 using parallel::Mesh;
 using parallel::Weights;
 
-// Replicate, shard, context, tensor; expert.
+// The sizes are replicate, shard, context and tensor, then expert.
 inline const Layout kAlone;
 inline const std::vector<Layout> kContexts = {
     {.mesh = Mesh({1, 1, 2, 1})}, {.mesh = Mesh({1, 1, 4, 1})}, {.mesh = Mesh({2, 1, 2, 1})}};
@@ -43,7 +43,7 @@ inline train::EngineOptions context_options(const std::string& recipe) {
   options.recipe.amax_history_len = 4;
   return options;
 }
-// Four ranks share the two heads of keys and values, and have 16 columns each of what FP8 quantises.
+// Four ranks share the two heads of keys and values. Each rank has 16 columns of every operand that FP8 quantises.
 inline train::EngineOptions tensor_options(const std::string& recipe) {
   train::EngineOptions options = context_options(recipe);
   options.model.head_dim = 16;
@@ -53,7 +53,7 @@ inline train::EngineOptions tensor_options(const std::string& recipe) {
 inline train::EngineOptions mixture_options(const std::string& recipe) {
   train::EngineOptions options = context_options(recipe);
   options.model.family = "mixtral";
-  options.model.ffn = 64;  // its halves are multiples of 16
+  options.model.ffn = 64;  // each half is a multiple of 16
   options.model.experts = 4;
   options.model.experts_per_token = 2;
   options.model.router_balance = 0.05;

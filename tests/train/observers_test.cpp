@@ -1,4 +1,4 @@
-// What watches FP8 linears: health samples and dumps.
+// The observers of FP8 linears: health samples and dumps.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -19,7 +19,7 @@ Tokens tokens_for(const EngineOptions& options) {
   return random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
 }
 
-// One of each operand of each FP8 linear, whatever is computed again, and none of the plan that the engine makes first.
+// Each operand of each FP8 linear gives one sample, whatever is recomputed. The dry run of the memory plan gives none.
 TEST(Health, SamplesEveryOperandOnce) {
   for (const std::string recipe : {"fp8_delayed", "fp8_block", "mxfp8"}) {
     std::vector<telemetry::HealthSample> expected;
@@ -54,7 +54,7 @@ TEST(Health, SamplesEveryOperandOnce) {
   }
 }
 
-// And the same of it whatever is computed again.
+// A dump holds the same tensors whatever is recomputed.
 TEST(Dump, HoldsWhatThePatternNames) {
   std::set<std::string> expected;
   for (const std::string linear : {"gate_proj.fused", "down_proj"}) {
@@ -83,7 +83,7 @@ TEST(Dump, HoldsWhatThePatternNames) {
   }
 }
 
-// Watching a step leaves its gradients as they are, and the plan has room for it.
+// Observing a step must not change its gradients, and the memory plan must include the observer.
 TEST(Observers, ChangeNoBit) {
   for (const std::string recipe : {"fp8_delayed", "fp8_rowwise"}) {
     const auto gradients = [&](nn::LinearObserver* observer) {

@@ -1,4 +1,4 @@
-// A step as the meta device counts it: what is sent, in closed form, and how long queues beside each other take.
+// Steps that the meta device counts. What is sent has a closed form, and the time follows from queues that run in parallel.
 #include "octet/train/step_count.h"
 
 #include <gtest/gtest.h>
@@ -19,10 +19,10 @@ using parallel::Weights;
 using train::StepCount;
 
 constexpr std::int64_t kVocab = 1024, kDim = 512, kFfn = 1024, kLayers = 4, kHeads = 4, kKvHeads = 2, kHeadDim = 64;
-constexpr double kBlock = kDim * kHeadDim * (2 * kHeads + 2 * kKvHeads) + 3 * kDim * kFfn;  // weights of its linears
+constexpr double kBlock = kDim * kHeadDim * (2 * kHeads + 2 * kKvHeads) + 3 * kDim * kFfn;  // weights of a block's linears
 constexpr double kNorm = kDim, kTable = kVocab * kDim;
 constexpr double kParameters = kLayers * (kBlock + 2 * kNorm) + kNorm + 2 * kTable;
-// Gathered: codes of linears, BF16 of the rest.
+// Bytes that are gathered: linears as codes, everything else in BF16.
 constexpr double kBlockBytes = kBlock + 2 * 2 * kNorm, kEdgeBytes = 2 * kTable + 2 * kTable + 2 * kNorm;
 
 train::EngineOptions options_of(const Layout& layout, const std::string& recipe = "fp8_delayed") {
@@ -43,7 +43,7 @@ train::EngineOptions options_of(const Layout& layout, const std::string& recipe 
 struct Result {
   parallel::Groups groups;
   StepCount count;
-  // One group's operations of a kind.
+  // Returns what one group sends in operations of one kind.
   comm::Traffic sent(const comm::Group& group, std::string_view op) const {
     comm::Traffic sum;
     for (const auto* ops : {&count.compute, &count.wire}) {
@@ -63,7 +63,7 @@ struct Result {
   }
 };
 
-// A microsecond an op, ten for the squares of many gradients, and `wire_s` for an exchange.
+// Every op takes 1 µs, the squares of many gradients 10 µs, and every exchange `wire_s`.
 Result count(const train::EngineOptions& options, std::int64_t micro_batches, double wire_s = 1e-6) {
   Result result{.groups = parallel::silent_groups(options.layout.mesh, 0), .count = {}};
   const auto seconds = [&](std::string_view op, const Work& work) {
@@ -85,7 +85,8 @@ TEST(StepCount, KeptWeightsAreGatheredAndWholeGradientsReducedOnceAStep) {
   }
 }
 
-// Codes of one byte a weight, and the amaxes of its tiles; of row and MX scales codes of either orientation.
+// Weights are sent as codes of one byte, with the amaxes of their tiles. Recipes with row or MX scales send codes in both
+// orientations.
 TEST(StepCount, ShardsSendWhatTheyMustInEveryRecipe) {
   for (const std::string& recipe : all_recipes()) {
     for (const parallel::Kept& kept : parallel::kept_order(4, 2)) {
@@ -117,7 +118,8 @@ TEST(StepCount, ShardedGradientsAreReducedEveryMicroBatch) {
   }
 }
 
-// Two blocks lie in slots where forward ends and backward begins, and where backward ends and the next forward begins.
+// Where forward ends and backward begins, and where backward ends and the next forward begins, two blocks are still in their
+// slots and are not gathered again.
 TEST(StepCount, ReshardedWeightsAreGatheredForEachUse) {
   for (const std::int64_t micro_batches : {1, 2, 3, 7}) {
     const Result r = count({.mesh = Mesh({1, 4, 1, 1}), .weights = Weights::resharded}, micro_batches);
@@ -131,23 +133,25 @@ TEST(StepCount, HybridMeshesReduceTheirPartsOverReplicasOnceAStep) {
   const Layout layout{.mesh = Mesh({2, 4, 1, 1}), .gradients = Gradients::sharded, .reduce = DType::bf16};
   const Result r = count(layout, 5);
   EXPECT_EQ(r.bytes(*r.groups.shards, "reduce_scatter"), 5 * 0.75 * 2 * kParameters);
-  // The loss, its tokens and who asks to stop, in F64; amaxes of the operands of four linears a block.
+  // The scalars are the loss, its tokens and the request to stop, in F64. The amaxes belong to the operands of four linears in
+  // each block.
   const double scalars = 3 * sizeof(double), amaxes = kLayers * 4 * 3 * sizeof(float);
   EXPECT_EQ(r.bytes(*r.groups.replicas, "all_reduce"), 2 * kParameters / 4 + scalars + amaxes);
 }
 
-// docs/parallelism.md: a rank's K and V are n = 2 G K B S / c numbers.
+// docs/parallelism.md gives the formula: the K and V of a rank are n = 2 G K B S / c numbers.
 TEST(StepCount, ContextGroupsExchangeKeysAndValuesEveryMicroBatch) {
   const Result r = count({.mesh = Mesh({1, 1, 4, 1})}, 6);
-  const double n = 2.0 * kKvHeads * kHeadDim * 2 * 128 / 4 * 2;  // bytes, of two sequences
+  const double n = 2.0 * kKvHeads * kHeadDim * 2 * 128 / 4 * 2;  // bytes, for two sequences
   EXPECT_EQ(r.bytes(*r.groups.context, "all_gather"), 6 * kLayers * 2 * 3 * n);
   EXPECT_EQ(r.bytes(*r.groups.context, "reduce_scatter"), 6 * kLayers * 3 * n);
 }
 
-// docs/parallelism.md: n bytes of a share of activations in BF16, m of what is gathered of it.
+// In docs/parallelism.md, n is the number of bytes of a rank's share of the activations in BF16, and m the number of bytes
+// gathered.
 constexpr double kTokens = 2 * 128;
 double share_bytes(int ranks) { return kTokens * kDim / ranks * 2; }
-// Embedding and head, once each way, and the three numbers of each token that cross-entropy needs.
+// Embedding and head exchange one share each way, and cross-entropy needs three numbers for each token.
 double edge_bytes(int ranks) { return (ranks - 1) * (4 * share_bytes(ranks) + 3 * 4 * kTokens); }
 
 TEST(StepCount, TensorGroupsExchangeActivationsEveryMicroBatch) {
@@ -164,13 +168,14 @@ TEST(StepCount, TensorGroupsExchangeActivationsEveryMicroBatch) {
   }
 }
 
-// Norms are held by all, and on four ranks each of two heads of keys and values by two: their gradients are summed once a step.
+// All ranks hold the norms. On four ranks, two ranks hold each of the two heads of keys and values. Their gradients are summed
+// once a step.
 TEST(StepCount, TensorGroupsSumWhatSeveralHoldOnceAStep) {
   for (const std::int64_t micro_batches : {1, 6}) {
     const double norms = 4 * (2 * kLayers + 1) * kNorm, heads = 4.0 * kLayers * 2 * kKvHeads * kHeadDim * kDim;
     const Result two = count({.mesh = Mesh({1, 1, 1, 2})}, micro_batches),
                  four = count({.mesh = Mesh({1, 1, 1, 4})}, micro_batches);
-    // Losses, amaxes and found_inf are the rest.
+    // The rest consists of losses, amaxes and found_inf.
     const double rest = two.bytes(*two.groups.tensor, "all_reduce") - norms;
     EXPECT_GE(rest, 0);
     EXPECT_LT(rest, 2e3);
@@ -194,7 +199,7 @@ TEST(StepCount, WhatIsComputedAgainIsExchangedAgain) {
   EXPECT_EQ(sent(Checkpointing::full, "reduce_scatter") - sent(Checkpointing::none, "reduce_scatter"), kLayers * n);
 }
 
-// What a rank of the tensor axis holds is cut over the others: half of each linear, and the norms.
+// The shard axis divides what a rank of the tensor axis holds: half of each linear, and the norms.
 TEST(StepCount, ShardsOfCutLayersAreGathered) {
   const Result r = count({.mesh = Mesh({1, 2, 1, 2})}, 3);
   const double parameters = kLayers * (kBlock / 2 + 2 * kNorm) + kNorm + kTable;
@@ -208,7 +213,8 @@ double traffic_of(const parallel::Groups& groups) {
   return bytes;
 }
 
-// Of all that was run: an engine's beginning, a step of one micro-batch before the one that is counted, and that.
+// The groups' totals consist of the engine's first gathers, a step of one micro-batch before the counted step, and the counted
+// step.
 TEST(StepCount, GroupsCountTheSame) {
   const Layout layout{.mesh = Mesh({2, 2, 2, 2}), .weights = Weights::resharded, .gradients = Gradients::sharded};
   const parallel::Groups groups = parallel::silent_groups(layout.mesh, 0);
@@ -230,11 +236,11 @@ TEST(StepCount, GroupsCountTheSame) {
   }
 }
 
-// One GPU sends nothing and its step is the sum of its ops; as many micro-batches more take as much time more.
+// One GPU sends nothing, and its step takes the sum of its ops. Each further micro-batch takes the same time.
 TEST(StepCount, OneRankTakesTheSumOfItsOps) {
   const Result one = count(Layout(), 1), two = count(Layout(), 2), nine = count(Layout(), 9);
   EXPECT_TRUE(one.count.wire.empty());
-  // Sums of as many numbers as there are ops, once by name and once by time.
+  // The times of all ops are added up once by name and once in the order of time.
   double ops = 0;
   for (const OpTime& op : nine.count.compute) ops += static_cast<double>(op.calls);
   const double rounding = 2 * gamma(ops, kUnitRoundoffF64) * nine.count.seconds;
@@ -242,8 +248,8 @@ TEST(StepCount, OneRankTakesTheSumOfItsOps) {
   EXPECT_NEAR(nine.count.seconds - two.count.seconds, 7 * (two.count.seconds - one.count.seconds), 8 * rounding);
 }
 
-// The first units are fetched behind the optimizer and their gradients are reduced behind the norm of the others: they take time of
-// a step that are its sums and its amaxes alone.
+// The first units are gathered while the optimizer runs, and their gradients are reduced while the norm of the others is
+// computed. Only the sums and the amaxes add to the time of a step.
 TEST(StepCount, ExchangesHideBehindTheComputationUntilTheyAreTooSlow) {
   const Layout layout{.mesh = Mesh({1, 4, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded};
   const double fast = 1e-7;

@@ -1,4 +1,4 @@
-// What the optimizer does beside the exchanges at either end of a step: on a device that writes it down instead.
+// What the optimizer does while exchanges run at the beginning and the end of a step. The device only logs the work.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,10 +14,10 @@ using parallel::Layout;
 using parallel::Mesh;
 using parallel::Weights;
 
-// Units: 0 the embedding, 1 to 4 the blocks, 5 the head.
+// Unit 0 is the embedding, units 1 to 4 are the blocks, unit 5 is the head.
 constexpr int kUnits = 6, kFirst = 3;
 
-// Of two steps of one micro-batch.
+// Traces two steps of one micro-batch each.
 Trace trace_of_steps(const Layout& layout, const std::string& recipe) {
   Trace trace;
   LoggingDevice device(trace);
@@ -43,7 +43,8 @@ const std::string kSquaresOfOthers = "squares of units 3 to 5", kSquaresOfFirst 
 
 class StepEnds : public ::testing::Test {
  protected:
-  // The last range of this name begins after the last one of the other has ended, however slow either queue is.
+  // Returns whether the last range `what` is certain to begin after the last range `other` has ended, however slow the queues
+  // are.
   bool waits(const std::string& what, const std::string& other) const { return trace.ended[last(what)].contains(last(other)); }
   std::size_t last(const std::string& what) const {
     const std::size_t place = trace.last(trace.log.size(), {what});
@@ -76,7 +77,7 @@ TEST_F(StepEnds, NeitherTheNormNorTheOptimizerWaitsForTheFirstUnits) {
   }
 }
 
-// Weights are where they are needed.
+// Every replica holds all weights, so nothing is gathered.
 TEST_F(StepEnds, ReplicasReduceBesideTheNorm) {
   trace = trace_of_steps({.mesh = Mesh({4, 1, 1, 1})}, "fp8_delayed");
   EXPECT_TRUE(waits(kSquaresOfFirst, "reduce unit 0"));

@@ -1,4 +1,4 @@
-// However a mesh shares sequences, layers, experts and parameters out, ranks as threads: it is the step of one rank.
+// However a mesh shares sequences, layers, experts and parameters, the step equals that of one rank. The ranks are threads.
 #include <gtest/gtest.h>
 
 #include "octet/base/rng.h"
@@ -21,7 +21,7 @@ struct StepCase {
 };
 void PrintTo(const StepCase& c, std::ostream* os) { *os << c.name; }
 
-// With what evaluation says of the weights after the step, and what the first rank would export.
+// A step with the evaluation of its new weights, and with what rank 0 would export.
 struct Step : RunState {
   std::array<double, 2> evaluation{};
 };
@@ -48,9 +48,9 @@ Step step_of(const StepCase& c, const Layout& layout) {
 
 class StepOfOneRank : public MeshTest, public ::testing::WithParamInterface<StepCase> {};
 
-// In FP64 what differs is the order of sums, a few thousand terms along the longest path from a token to a gradient, each within
-// a roundoff of the magnitudes it adds up: gamma(2^12), relative to the norm of what comes out, whose terms cancel by less
-// than 2.
+// In FP64 only the order of sums differs. The longest path from a token to a gradient adds a few thousand terms, each within a
+// roundoff of the magnitudes. This gives gamma(2^12) relative to the norm of the result. Cancellation costs less than a factor of
+// 2.
 TEST_P(StepOfOneRank, IsTaken) {
   const double bound = 2 * gamma(4096, kUnitRoundoffF64);
   const Step expected = step_of(GetParam(), kAlone);
@@ -73,12 +73,12 @@ std::vector<StepCase> sequences() {
       cases.push_back(c);
     };
     add("Context", kContexts, [&](train::EngineOptions& o) { o.micro_batch_size = documents ? 3 : 2; });
-    // 48 tokens, in chunks of 8 and 3.
+    // 48 tokens, in chunks of 8 tokens and of 3.
     add("ContextOfThreeAndEight", {{.mesh = Mesh({1, 1, 3, 1})}, {.mesh = Mesh({1, 1, 8, 1})}}, [](train::EngineOptions& o) {
       o.model.max_position = o.seq_len = 48;
       o.micro_batch_size = 3;
     });
-    // 24 tokens in chunks of 6 or 3: windows that end within the own chunk, within another, in none.
+    // 24 tokens, in chunks of 6 tokens and of 3. The windows end within the own chunk, within another chunk, or cover everything.
     for (const std::int64_t window : {1, 4, 11, 23, 24}) {
       add(concat("ContextWindow", window), {kContexts[0], kContexts[1]},
           [&](train::EngineOptions& o) { o.model.sliding_window = window; });
@@ -100,8 +100,8 @@ std::vector<StepCase> layers() {
   return {plain, tied};
 }
 
-// Mixtures; and with routers turned so that all tokens of all ranks go to one rank's experts, beyond what its memory was planned
-// for: they come in rounds.
+// Mixtures of experts. In the cases "InRounds", the routers send all tokens of all ranks to one rank's experts. That is more than
+// its memory is planned for, so the tokens come in several rounds.
 std::vector<StepCase> experts() {
   std::vector<StepCase> cases;
   for (const auto& [name, mode] : {std::pair("", Checkpointing::none), std::pair("Selective", Checkpointing::selective),
@@ -120,7 +120,7 @@ std::vector<StepCase> experts() {
   return cases;
 }
 
-// Biases start at zero, where one that is added twice would not show.
+// Biases start at zero, which would hide a bias that is added twice.
 void set_biases(train::Engine& engine) {
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
     if (!p.spec.name.ends_with(".bias")) continue;
@@ -135,7 +135,7 @@ void set_biases(train::Engine& engine) {
   engine.refresh();
 }
 
-// GPT-NeoX: biases, layer norms and both forms of its block.
+// GPT-NeoX has biases, layer norms and two forms of its block.
 std::vector<StepCase> gpt_neox() {
   std::vector<StepCase> cases;
   for (const bool parallel_residual : {true, false}) {
@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(Layers, StepOfOneRank, ::testing::ValuesIn(layers()), k
 INSTANTIATE_TEST_SUITE_P(Experts, StepOfOneRank, ::testing::ValuesIn(experts()), kName);
 INSTANTIATE_TEST_SUITE_P(Families, StepOfOneRank, ::testing::ValuesIn(gpt_neox()), kName);
 
-// What rounds: sequences and layers shared out.
+// Axes that change how often numbers are rounded: context and tensor.
 struct AxisCase {
   std::string name;
   train::EngineOptions (*options_of)(const std::string& recipe);
@@ -164,7 +164,7 @@ struct AxisCase {
 void PrintTo(const AxisCase& c, std::ostream* os) { *os << c.name; }
 class Rounding : public MeshTest, public ::testing::WithParamInterface<AxisCase> {};
 
-// Gradients of K and V, and products that ranks add up, are rounded up to three times more than on one rank.
+// Gradients of K and V, and products that ranks add up, are rounded up to three times more often than on one rank.
 TEST_P(Rounding, IsHardlyMoreThanOneRanks) {
   for (const std::string recipe : {"fp32", "bf16"}) {
     const double unit = recipe == "fp32" ? kUnitRoundoffF32 : kUnitRoundoffBf16;
@@ -180,17 +180,17 @@ TEST_P(Rounding, IsHardlyMoreThanOneRanks) {
     for (const Layout& layout : GetParam().layouts) {
       SCOPED_TRACE(recipe + ", " + text(layout));
       const RunState actual = run_mesh(options, layout, {});
-      // The residual stream is rounded about ten times a layer, logits and losses a few times more.
+      // The residual stream is rounded about ten times in each layer, and logits and losses a few times more.
       EXPECT_NEAR(actual.taken.losses[0], truth.taken.losses[0], gamma(24, unit) * truth.taken.losses[0]);
       expect_hardly_more_rounding(actual, one, truth);
     }
   }
 }
 
-// Every rank has the largest amaxes of all, so all cast alike.
+// Ranks exchange the largest amaxes, so all ranks cast with the same scales.
 TEST_P(Rounding, ScalesAreThoseOfOneRank) {
   const train::EngineOptions options = GetParam().options_of("fp8_delayed");
-  const Steps steps{.learning_rate = 0};  // weights stay equal to the bit
+  const Steps steps{.learning_rate = 0};  // the weights keep their bits
   const RunState one = run_mesh(options, kAlone, steps);
   for (const Layout& layout : GetParam().layouts) {
     SCOPED_TRACE(text(layout));
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(Axes, Rounding,
                                            AxisCase{"Tensor", tensor_options, kTensors}),
                          [](const auto& info) { return info.param.name; });
 
-// A step of one micro-batch: the gradient of an expert that lies on one rank is not cut.
+// In a step of one micro-batch, the gradient of an expert that only one rank holds is not sharded.
 TEST_F(MeshTest, PartsOfMixturesStayAsTheyCame) {
   const train::EngineOptions options = mixture_options("fp8_delayed");
   for (Layout layout : kMixtures) {

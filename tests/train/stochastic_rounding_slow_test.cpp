@@ -1,4 +1,4 @@
-// Stochastic rounding over many steps: on every mesh the bits of one rank.
+// Stochastic rounding over many steps gives the bits of one rank on every mesh.
 #include <gtest/gtest.h>
 
 #include "support/expert_parts.h"
@@ -11,7 +11,7 @@ using parallel::Mesh;
 
 class StochasticRounding : public MeshTest, public ::testing::WithParamInterface<std::string> {};
 
-// What ten steps leave: all that ranks hold, and the codes and values that products of the eleventh read.
+// The state after ten steps: everything that the ranks hold, and the codes and values that linears read in the eleventh step.
 struct TenSteps {
   SharedGlobals held, read;
 };
@@ -26,8 +26,8 @@ std::unique_ptr<TenSteps> after_ten_steps(const PartsOptions& options) {
   return after;
 }
 
-// It is a function of seed, step, name and element, whoever holds the element. Without clipping a gradient reaches the optimizer
-// as its sum, which is exact here.
+// The rounding depends only on seed, step, name and element, whichever rank holds the element. Without clipping, the optimizer
+// gets each gradient as its sum, which is exact here.
 TEST_P(StochasticRounding, OfTenStepsIsThatOfOneRank) {
   PartsOptions options{.recipe = GetParam(),
                        .storage = {.master_weights = false, .moments = DType::bf16},

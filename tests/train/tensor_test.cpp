@@ -1,4 +1,5 @@
-// Tensor parallelism, ranks as threads: what ranks hold of layers, and what they send. Steps: step_of_one_rank_test.cpp.
+// Tensor parallelism with ranks that are threads: what ranks hold of layers, and what they send. step_of_one_rank_test.cpp tests
+// the steps.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,7 +13,7 @@ const Layout kTensorTwo = kTensors[0], kTensorFour = kTensors[1];
 
 class Tensors : public MeshTest {};
 
-// Codes scaled along columns, by rows.
+// Returns the column codes in the weight's row-major order.
 std::vector<std::uint8_t> column_codes_of(const parallel::Parameter& p) {
   if (p.column_codes_part) return bytes_of_tensor(p.column_codes_part);
   if (!p.codes.codes_t || p.codes_part) return {};
@@ -24,7 +25,8 @@ std::vector<std::uint8_t> column_codes_of(const parallel::Parameter& p) {
   return result;
 }
 
-// Blocks begin anew in what a rank holds: where that is cut between blocks, they are those of the whole.
+// In each rank's part, blocks begin at its first element. The axis cuts only between blocks here, so they equal the blocks of the
+// whole weight.
 TEST_F(Tensors, WeightsAndCodesAreThoseOfOneRank) {
   struct Held {
     Wholes<std::uint8_t> weights, codes, column_codes;
@@ -78,7 +80,7 @@ TEST_F(Tensors, RoundTheSameOnEveryMesh) {
   }
 }
 
-// What is gathered as codes has the bits of what is gathered as values, which an observer is shown.
+// Gathered codes must have the same bits as codes made from gathered values. With an observer, ranks gather values.
 TEST_F(Tensors, CodesAreThoseOfGatheredValues) {
   struct Observer : nn::LinearObserver {
     void operand(const nn::Scope&, std::string_view, Role, const Tensor& source, const Quantized&) override { seen += !!source; }
@@ -101,14 +103,15 @@ TEST_F(Tensors, CodesAreThoseOfGatheredValues) {
   }
 }
 
-// A layer gathers twice forward and twice backward, codes where a scale serves the whole tensor, and scatters as often; embedding
-// and head do each once, in BF16, and the head's statistics are gathered. Once a step the gradients of norms, and of heads that
-// several ranks hold, are summed, and so is the norm of the gradient. Scales of history are settled once a step; of this very
-// tensor, with every gather, and of all weights once a step.
+// Each layer gathers twice in forward and twice in backward, and scatters as often. It gathers codes if one scale serves the
+// whole tensor. Embedding and head gather and scatter once each, in BF16, and the head's statistics are gathered too. Once a
+// step, the ranks sum the gradients of norms, the gradients of heads that several ranks hold, and the squares of the gradient
+// norm. Delayed scales are exchanged once a step. Current scales are exchanged with every gather, and those of the weights once a
+// step.
 TEST_F(Tensors, SendWhatTheyMust) {
   struct Again {
     nn::Checkpointing mode;
-    int gathers, scatters;  // more in a layer
+    int gathers, scatters;  // additional ones in each layer
   };
   const int steps = 2;
   for (const Again& again :

@@ -42,7 +42,7 @@ TEST_P(RunOf, TakesWhatThePlanSaysAndNothingAfterItsFirstMoment) {
                                               concat("activation_checkpoint.mode=", mode)}),
                             .resume = "none"});
     const std::size_t before = trainer.engine().device().memory().allocations;
-    ASSERT_EQ(trainer.run(), ExitCode::done);  // evaluations, health samples and checkpoints among its steps
+    ASSERT_EQ(trainer.run(), ExitCode::done);  // includes evaluations, health samples and checkpoints
     const MemoryMeter& use = trainer.engine().device().memory();
     EXPECT_EQ(use.allocations, before);
     for (std::size_t i = 0; i < kMemoryCategories; ++i) {
@@ -52,7 +52,7 @@ TEST_P(RunOf, TakesWhatThePlanSaysAndNothingAfterItsFirstMoment) {
   }
 }
 
-// Weights that a run goes on from are evaluated in BF16 first, in memory that is given back before the run takes its own.
+// A run that starts from given weights first evaluates them in BF16. It frees that memory before it takes its own.
 TEST_P(RunOf, TakesNoMoreWhenItGoesOnFromWeights) {
   train::Trainer first({.config = config({"precision.recipe=bf16", "training.steps=1"}), .resume = "none"});
   ASSERT_EQ(first.run(), ExitCode::done);
@@ -71,7 +71,7 @@ TEST_F(Run, EpochsDecideTheStepsWhenAsked) {
   const train::Config epochs = config({"training.epochs=0.5"});
   const data::Dataset dataset({.sources = {{.path = folder_ / "corpus"}}, .seq_len = 32, .split = {0.9, 0.1}, .vocab_size = 256});
   EXPECT_EQ(train::Trainer({.config = epochs, .resume = "none"}).steps(), dataset.samples_per_epoch() / 2 / 4);
-  // Never none.
+  // There is always at least one step.
   EXPECT_EQ(train::Trainer({.config = config({"training.epochs=0.000001"}), .resume = "none"}).steps(), 1);
 }
 
@@ -80,7 +80,7 @@ TEST_F(Run, RefusesALongerSequenceThanTheModels) {
             "run.toml: training.seq_len = 65 is beyond the model's max_position_embeddings = 64");
 }
 
-// The model is known from a checkpoint; the weights that this run is to begin with are not.
+// The checkpoint describes the model, so resuming works. Starting anew needs the weights.
 TEST_F(Run, DoesNotBeginAnewWithoutItsModelDirectory) {
   ASSERT_EQ(train::Trainer({.config = config({"training.steps=1"}), .resume = "none"}).run(), ExitCode::done);
   const std::string gone = (folder_ / "gone").string();
@@ -110,7 +110,7 @@ TEST_F(Run, LogsWhatItWasAskedTo) {
   EXPECT_EQ(evaluated, (std::vector<std::int64_t>{8, 16, 24}));
   EXPECT_EQ(sampled, (std::vector<std::int64_t>{1, 11, 22}));
   EXPECT_EQ(console.size(), steps.size());
-  // Three operands of eight linears for each sample.
+  // Each sample has three operands of eight linears.
   EXPECT_EQ(read_lines(folder_ / "out/fp8_health.jsonl").size(), 3u * 8 * 3);
   const Json info = json_of(read_file(folder_ / "out/run.json"));
   EXPECT_EQ(info["name"], "a label");

@@ -1,4 +1,4 @@
-// Transposed weights made where backward reads them: the same bits in less memory.
+// Without the transpose cache, backward transposes weights when it reads them. The bits are the same and the memory is less.
 #include <gtest/gtest.h>
 
 #include "support/tiny_model.h"
@@ -28,7 +28,7 @@ TEST_P(WeightTranspose, NotCachedGivesTheSameBitsInLessMemory) {
   const auto [expected, whole] = trained(true);
   const auto [actual, less] = trained(false);
   EXPECT_EQ(actual, expected);
-  // A byte for each weight of the two layers' linears (and the transposed scales of blocks).
+  // One byte for each weight of the two layers' linears, and the transposed scales of block recipes.
   const std::size_t linears = 2 * (32 * (32 + 2 * 16) + 32 * 32 + 3 * 32 * 48);
   EXPECT_GE(whole - less, linears);
   EXPECT_LT(whole - less, linears + 4096);
