@@ -1,4 +1,4 @@
-// Folders, hand-made files and device memory for the tests of this room.
+// Folders, hand-made files and device memory for the tests of checkpoints.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,14 +33,14 @@ inline std::string slurp(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A safetensors file of any header and data, as the format's definition has them.
+// Returns a safetensors file with any header and data, by the definition of the format.
 inline std::string safetensors_bytes(const std::string& header, const std::string& data) {
   std::string file;
   for (int i = 0; i < 8; ++i) file.push_back(static_cast<char>((header.size() >> (8 * i)) & 0xFF));
   return file + header + data;
 }
 
-// Tensors on the CPU device that live as long as the object.
+// Tensors on the CPU device. They live as long as this object.
 class Memory {
  public:
   Memory() : device_(make_device(DeviceKind::cpu)), queue_(device_->make_queue()) {}
@@ -50,7 +50,7 @@ class Memory {
     buffers_.push_back(device_->allocate(std::max<std::size_t>(1, bytes_of(dtype, shape)), MemoryCategory::weights));
     return view(buffers_.back(), dtype, shape);
   }
-  // With element i = first + i.
+  // Returns a tensor whose element i is first + i.
   Tensor counting(const Shape& shape, std::int32_t first = 0) {
     const Tensor result = tensor(DType::i32, shape);
     for (std::int64_t i = 0; i < result.elements(); ++i) result.as<std::int32_t>()[i] = first + static_cast<std::int32_t>(i);

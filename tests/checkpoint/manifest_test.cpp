@@ -25,7 +25,7 @@ Manifest example() {
   return manifest;
 }
 
-// The text of the document with a sum that fits, so that what lies elsewhere is found on its own.
+// Returns the document's text with a matching checksum, so that the parser finds the other faults in it.
 std::string with_sum(Json document) {
   document.erase("xxh3");
   const std::string body = document.dump();
@@ -59,7 +59,7 @@ TEST(Manifest, ComesBackAsItWas) {
 TEST(Manifest, EveryChangedByteIsNoticed) {
   const std::string text = to_json(example());
   for (std::size_t i = 0; i < text.size(); ++i) {
-    // White space between tokens carries nothing; a digit for a digit and a letter for a letter do.
+    // White space between tokens means nothing. Replaces each digit by a digit and each letter by a letter.
     if (!std::isalnum(static_cast<unsigned char>(text[i]))) continue;
     std::string changed = text;
     changed[i] = static_cast<char>(text[i] == '9' ? '8' : text[i] == 'z' ? 'y' : text[i] + 1);
@@ -111,7 +111,7 @@ TEST(Manifest, RefusesLies) {
   EXPECT_TRUE(contains(error_of(ExitCode::data, [] { parse_manifest(std::string(9999, '['), "m.json"); }), "nested deeper"));
 }
 
-// The slices of one tensor that a rank has written, elements [begin, end) of so many.
+// Returns a manifest in which one rank has written the elements [begin, end) of a tensor.
 Manifest part(int rank, std::int64_t begin, std::int64_t end, const Shape& shape = {10}, DType dtype = DType::f32) {
   Manifest manifest;
   manifest.step = 5;

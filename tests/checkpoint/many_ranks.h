@@ -1,4 +1,4 @@
-// Ranks that write and read checkpoints together, and how they share a tensor out.
+// Lets ranks in threads write and read checkpoints together, and divides tensors among them.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@
 
 namespace octet::checkpoint {
 
-// A store that threads share, in which a rank can be lost.
+// A store for threads in which a rank can be lost.
 class LosableStore {
  public:
   void set(const std::string& key, std::string_view value) {
@@ -61,12 +61,12 @@ inline Ranks ranks_of(LosableStore& store, int rank, int size, const std::string
 }
 
 enum class Cut : std::uint8_t {
-  flat,    // equal ranges, the last ones shorter or empty
-  boxes,   // of the last dim, cut as flat ranges in pairs
-  sparse,  // every other rank has nothing
+  flat,    // equal ranges; the last ones are shorter or empty
+  boxes,   // the last dim is cut, and pairs of ranks share a box in flat ranges
+  sparse,  // every other rank holds nothing
 };
 
-// Rank's slice of a tensor.
+// Returns the rank's slice of a tensor.
 inline Slice slice_of(const Shape& global, Cut cut, int rank, int size) {
   const auto range = [](std::int64_t elements, std::int64_t part, std::int64_t parts) {
     const std::int64_t step = (elements + parts - 1) / parts;
@@ -88,7 +88,7 @@ inline Slice slice_of(const Shape& global, Cut cut, int rank, int size) {
   return slice;
 }
 
-// Rank's slice of a tensor whose element i is first + i, or of zeros.
+// Returns an entry for the slice. If `filled`, global element i is first + i; otherwise the slice is zero.
 inline Entry entry_of(Memory& memory, const std::string& name, const Shape& global, const Slice& slice, std::int32_t first,
                       bool filled) {
   const Tensor part = memory.tensor(DType::i32, stored_shape(slice));

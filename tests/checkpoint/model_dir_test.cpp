@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 using parallel::NameTable;
 using parallel::Parameter;
 
-// A fused parameter of two external matrices and a vector, as a model has them; values are 0 at first.
+// A model with a fused parameter of two external matrices, and a vector. All values are 0 at first.
 struct SmallModel {
   explicit SmallModel(DType dtype, std::int64_t first = 0, std::int64_t last = 40) {
     fused.spec = {.name = "q", .shape = {10, 4}};
@@ -40,7 +40,7 @@ struct SmallModel {
   NameTable table;
 };
 
-// Three tensors that fit SmallModel; q.weight[i] = i and so on.
+// Writes tensors that fit SmallModel. Element i of each is first + i.
 template <class T>
 void write_model(const fs::path& path, const std::vector<std::string>& names, DType dtype, T first) {
   Memory memory;
@@ -96,7 +96,7 @@ TEST(ModelDir, RoundsToNearestEven) {
   parameter.cut = parallel::TensorCut({4});
   parameter.value_part = memory.tensor(DType::bf16, {4});
   const Tensor source = memory.tensor(DType::f32, {4});
-  const float values[] = {1.00390625f, 1.01171875f, 3.4e38f, -0.0f};  // two ties, an overflow, a signed zero
+  const float values[] = {1.00390625f, 1.01171875f, 3.4e38f, -0.0f};  // two ties, an overflow and a signed zero
   std::memcpy(source.data, values, sizeof values);
   write_safetensors(folder / "model.safetensors", {{"w", source}});
   load_weights(memory.queue(), ModelWeights::open(folder.path()), {{"w", &parameter, {{0, 4}}, {4}}});
@@ -116,8 +116,8 @@ TEST(ModelDir, ARankReadsItsOwnElements) {
   }
 }
 
-// Parameters that ranks hold flat parts of, some of them nothing: what they load is what the file holds, and gathered they give
-// the file again.
+// Ranks hold flat shards of the parameters, some of which are empty. Each rank must load its part of the file, and the gathered
+// shards must give the same file again.
 TEST(ModelDir, FlatShardsLoadAndSave) {
   const TemporaryFolder folder;
   SmallModel whole(DType::f32);
@@ -127,10 +127,10 @@ TEST(ModelDir, FlatShardsLoadAndSave) {
   for (const int ranks : {2, 3, 5, 9}) {
     std::vector<std::unique_ptr<SmallModel>> shards;
     for (int rank = 0; rank < ranks; ++rank) {
-      const std::int64_t step = ranks == 9 ? 6 : (40 + ranks - 1) / ranks;  // of nine ranks two have nothing
+      const std::int64_t step = ranks == 9 ? 6 : (40 + ranks - 1) / ranks;  // with nine ranks, two hold nothing
       const std::int64_t first = std::min<std::int64_t>(40, rank * step), last = std::min<std::int64_t>(40, first + step);
       auto& shard = *shards.emplace_back(std::make_unique<SmallModel>(DType::f32, first, last));
-      // The vector is cut as well: a row range of it is a range of elements.
+      // The vector is sharded too. Its row range is a range of elements.
       shard.norm.first_element = std::min(rank, 4);
       shard.norm.value_part = shard.memory.tensor(DType::f32, {rank >= 4 ? 0 : rank == ranks - 1 ? 4 - rank : 1});
       load_weights(shard.memory.queue(), weights, shard.table);
@@ -165,12 +165,13 @@ TEST(ModelDir, FlatShardsLoadAndSave) {
   }
 }
 
-// A tensor whose rows stand apart in the parameter, as those of query, key and value do that a file has head by head.
+// The rows of one external tensor lie apart in the parameter. Files that store query, key and value head by head have such
+// tensors.
 TEST(ModelDir, RunsOfRowsLoadAndSave) {
   const TemporaryFolder folder;
   Memory memory;
   const std::vector<parallel::RowRun> rows = {{0, 2}, {4, 5}, {6, 7}, {2, 4}, {5, 6}, {7, 8}};
-  const std::vector<int> order = {0, 1, 4, 6, 2, 3, 5, 7};  // of the parameter's rows in the file
+  const std::vector<int> order = {0, 1, 4, 6, 2, 3, 5, 7};  // of the parameter's rows, as they stand in the file
   const Tensor source = memory.tensor(DType::f32, {8, 3}), bias = memory.tensor(DType::f32, {8});
   for (int i = 0; i < 24; ++i) source.as<float>()[i] = static_cast<float>(i + 1);
   for (int i = 0; i < 8; ++i) bias.as<float>()[i] = static_cast<float>(-i - 1);
@@ -209,7 +210,7 @@ TEST(ModelDir, RunsOfRowsLoadAndSave) {
   EXPECT_TRUE(contains(refusal({{0, 4}, {4, 7}}), "w: rows of 21 elements are not [8, 3]"));
 }
 
-// A file is written piece by piece; the ranks that hold the parts come together once a parameter.
+// The file is written in pieces, but the ranks gather each parameter only once.
 TEST(ModelDir, AsksForAParameterOnceHoweverManyPiecesItIsWrittenIn) {
   constexpr std::int64_t kElements = (std::int64_t{5} << 20) / 2;
   const TemporaryFolder folder;
@@ -330,7 +331,7 @@ TEST(ModelDir, SaysAllThatIsWrongWithAnIndexAtOnce) {
                 "\"o.weight\" is in one.safetensors, the index says two.safetensors");
 }
 
-// What this process has asked its files for; 0 where the system does not say.
+// Returns the number of bytes that this process has read so far, or 0 if the system does not count them.
 std::uint64_t bytes_read() {
   std::ifstream counters("/proc/self/io");
   std::string name;
@@ -338,7 +339,7 @@ std::uint64_t bytes_read() {
   return counters >> name >> value && name == "rchar:" ? value : 0;
 }
 
-// Of a file of 64 MiB each of eight ranks reads its eighth, whether it holds elements in a row or some columns.
+// Each of eight ranks reads its eighth of a file of 64 MiB, whether it holds a range of elements or a range of columns.
 TEST(ModelDir, OfTheFilesARankReadsItsOwnBytes) {
   if (bytes_read() == 0) GTEST_SKIP() << "/proc/self/io does not count what is read";
   const TemporaryFolder folder;
@@ -398,7 +399,7 @@ TEST(ModelDir, ShardsAreCutAndNamedAsTransformersDoes) {
   EXPECT_EQ(shard.metadata(), (Metadata{{"format", "pt"}}));
   EXPECT_EQ(shard.get("k.weight").as<BFloat16>()[0], BFloat16(25 * 0.37f));
 
-  // Another sharding leaves nothing of the one before.
+  // Saving with another sharding removes the files of the previous one.
   save_weights(model.memory.queue(), folder.path(), model.table, {.dtype = DType::f16});
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"model.safetensors"});
   EXPECT_EQ(last_of_norm(folder.path()), static_cast<float>(Float16(44 * 0.37f)));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kBlockConfig = R"({"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}})";
 
-// A directory with one matrix of random codes, NaN left out, and random scales.
+// A model directory with one matrix of random codes without NaN, and random scales.
 struct QuantisedMatrix {
   QuantisedMatrix(std::int64_t rows_, std::int64_t cols_) : rows(rows_), cols(cols_) {
     folder.write("config.json", kBlockConfig);
@@ -30,7 +30,7 @@ struct QuantisedMatrix {
     save();
   }
   void save() const { write_safetensors(folder / "model.safetensors", {{"w", codes}, {"w_scale_inv", scales}}); }
-  // By the definition of the format.
+  // Computes element i by the definition of the format.
   float at(std::int64_t i) const {
     const std::int64_t row = i / cols, col = i % cols;
     return decode_fp8(Fp8Format::e4m3, codes.as_bytes()[i]) * scales.as<float>()[row / 128 * ceil_div(cols, 128) + col / 128];
@@ -104,7 +104,7 @@ TEST(ModelWeights, ScalesMustBeNumbers) {
     EXPECT_EQ(error_of(ExitCode::data, [&] { WeightReader(weights, "w"); }),
               file + ": tensor \"w_scale_inv\": element 4 is " + text + "; a scale must be finite and not negative");
   }
-  matrix.scales.as<float>()[4] = 0.0f;  // of a block of zeros, as some programs write it
+  matrix.scales.as<float>()[4] = 0.0f;  // some programs write this scale for a block of zeros
   matrix.save();
   const ModelWeights weights = ModelWeights::open(matrix.folder.path());
   EXPECT_EQ(WeightReader(weights, "w").elements(), 60000);
@@ -136,7 +136,7 @@ TEST(ModelWeights, OtherQuantisationsAreRefusedByName) {
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { ModelWeights::open(folder.path()); }), "config.json: not JSON"));
 }
 
-// A file that became shorter after it was opened is an error, not a signal.
+// If a file becomes shorter after it was opened, reading it is an error and not a signal.
 TEST(ModelWeights, AFileCutWhileItIsReadIsAnError) {
   const TemporaryFolder folder;
   Memory memory;
@@ -149,7 +149,7 @@ TEST(ModelWeights, AFileCutWhileItIsReadIsAnError) {
                        "model.safetensors: ends at byte 9000 of "));
 }
 
-// Data that stand unaligned in the file are read like others.
+// Unaligned data in the file are read like aligned data.
 TEST(ModelWeights, DataMayStandAnywhere) {
   const TemporaryFolder folder;
   const std::string header =

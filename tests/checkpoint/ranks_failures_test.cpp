@@ -1,4 +1,4 @@
-// Saves of many ranks that fail, are cut off or are killed.
+// Saves by several ranks that fail, lose a rank or are killed.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -40,7 +40,7 @@ class FailingRanks : public ::testing::TestWithParam<WriteMode> {
   static std::vector<Entry> good(Memory& memory, int rank) {
     return {entry_of(memory, "a", {kElements}, slice_of({kElements}, Cut::flat, rank, kRanks), 0, true)};
   }
-  // Step 1 goes well, step 2 must fail on all ranks with one line and leave nothing, step 3 goes well.
+  // Step 1 succeeds. Step 2 must fail on all ranks with the same line and leave nothing. Step 3 succeeds.
   std::string failure_of_step_2(const std::function<std::vector<Entry>(Memory&, int rank)>& entries) {
     std::vector<std::string> errors(kRanks);
     run_ranks(kRanks, [&](int rank) {
@@ -50,7 +50,7 @@ class FailingRanks : public ::testing::TestWithParam<WriteMode> {
       errors[static_cast<std::size_t>(rank)] = error_of(ExitCode::internal, [&] { save(*w, 2, memory, entries(memory, rank)); });
       EXPECT_EQ(names_in(root_), std::vector<std::string>{"step-00000001"});
       common_failure(ranks_of(*store_, rank, kRanks), "all have seen it", "");
-      w->wait();  // a failure is told once
+      w->wait();  // a failure is reported only once
       save(*w, 3, memory, good(memory, rank));
     });
     EXPECT_EQ(names_in(root_), (std::vector<std::string>{"step-00000001", "step-00000003"}));
@@ -124,9 +124,9 @@ TEST_P(FailingRanks, AFolderThatCannotBeMadeFailsAll) {
   }
 }
 
-// Runs `body` in a process of its own, whose limits may be changed; it returns whether all went well there.
+// Runs `body` in a child process, whose limits it may change. Returns whether all expectations there held.
 bool in_child(const std::function<void()>& body) {
-  set_num_threads(1);  // fork copies no thread
+  set_num_threads(1);  // fork copies no threads
   const pid_t pid = ::fork();
   if (pid == 0) {
     body();
@@ -164,7 +164,7 @@ TEST_P(FailingRanks, ADiskThatIsFullForOneRankFailsAll) {
 
 // --- ranks that are lost ----------------------------------------------------------------------------------------------------
 
-// A rank is lost in each of the moments in which it asks the store for anything.
+// A rank is lost at each of its accesses to the store in turn.
 TEST_P(FailingRanks, ALostRankAtAnyMomentLeavesWholeCheckpoints) {
   int losses = 0, completed = 0;
   for (int victim = 0; victim < kRanks; ++victim) {
@@ -208,7 +208,7 @@ TEST_P(FailingRanks, ALostRankAtAnyMomentLeavesWholeCheckpoints) {
       completed += fs::exists(root_ / "step-00000002");
       EXPECT_TRUE(fs::exists(root_ / "step-00000001"));
 
-      // The next run begins with a clean folder and saves.
+      // The next run removes what is left and saves.
       store_.emplace();
       run_ranks(kRanks, [&](int rank) {
         Memory memory;
@@ -227,7 +227,7 @@ TEST_P(FailingRanks, ALostRankAtAnyMomentLeavesWholeCheckpoints) {
 
 // --- kill -9 ----------------------------------------------------------------------------------------------------------------
 
-// A store of files, for processes.
+// A store of files, which processes share.
 Ranks ranks_over_files(const fs::path& folder, int rank, int size) {
   const auto file = [folder](std::string key) {
     std::replace(key.begin(), key.end(), '/', '.');
@@ -246,7 +246,7 @@ Ranks ranks_over_files(const fs::path& folder, int rank, int size) {
               }};
 }
 
-// Saves checkpoints whose every element is the step, until a rank is lost.
+// Saves checkpoints in which every element equals the step, until a rank is lost.
 void save_until_killed(const fs::path& root, std::int64_t step, WriteMode mode, const Ranks& ranks) {
   Memory memory;
   const std::vector<Entry> entries = {
@@ -258,7 +258,7 @@ void save_until_killed(const fs::path& root, std::int64_t step, WriteMode mode, 
       std::fill_n(entry.tensor.as<std::int32_t>(), entry.tensor.elements(), static_cast<std::int32_t>(step));
     }
     writer.save(step, memory.queue(), entries, {{"value", step}});
-    if (step % 3 == 0) writer.save(step, memory.queue(), entries, {{"value", step}});  // in the place of the first
+    if (step % 3 == 0) writer.save(step, memory.queue(), entries, {{"value", step}});  // replaces the first
   }
 }
 

@@ -19,7 +19,7 @@ std::vector<Entry> entries_of(Memory& memory, Cut cut, int rank, int size, std::
   for (std::size_t k = 0; k < kShapes.size(); ++k) {
     entries.push_back(entry_of(memory, concat("tensor", k), kShapes[k], slice_of(kShapes[k], cut, rank, size), first, filled));
   }
-  // What all ranks hold alike is rank 0's.
+  // Rank 0 writes tensors that all ranks hold as a whole.
   const Slice whole_or_none = filled && rank > 0 ? Slice::flat({3}, 0, 0) : Slice::whole({3});
   entries.push_back(entry_of(memory, "updates", {3}, whole_or_none, first, filled));
   return entries;
@@ -198,9 +198,9 @@ TEST_F(RankReading, ARankReadsTheFilesThatItNeeds) {
     Memory memory;
     Entry own = entry(memory, rank);
     std::fill_n(own.tensor.as<std::int32_t>(), own.tensor.elements(), -1);
-    reader.load(memory.queue(), std::span(&own, 1));  // this file was opened for its sums
+    reader.load(memory.queue(), std::span(&own, 1));  // this file was opened to check its checksums
     EXPECT_EQ(own.tensor.as<std::int32_t>()[0], 100 * rank);
-    const Entry other = entry(memory, (rank + 1) % kRanks);  // and no other
+    const Entry other = entry(memory, (rank + 1) % kRanks);  // no other file was opened
     EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { reader.load(memory.queue(), std::span(&other, 1)); }), "No such file"));
   });
 }

@@ -20,14 +20,14 @@ class ReaderTest : public ::testing::Test {
   }
   fs::path directory(int step) const { return folder_ / step_name(step); }
   fs::path data_file(int step) const { return directory(step) / "rank-00000.safetensors"; }
-  // Flips one bit of a byte; negative positions count from the end.
+  // Flips one bit of a byte. Negative positions count from the end.
   static void damage(const fs::path& path, std::ptrdiff_t position) {
     std::string bytes = slurp(path);
     char& byte = position < 0 ? *(bytes.end() + position) : bytes[static_cast<std::size_t>(position)];
     byte = static_cast<char>(byte ^ 1);
     std::ofstream(path, std::ios::binary) << bytes;
   }
-  // The step of the checkpoint that open_latest takes; its warnings are kept.
+  // Returns the step of the checkpoint that open_latest() opens, or -1. Keeps its warnings.
   std::int64_t latest() {
     warnings_.clear();
     const auto reader = Reader::open_latest(folder_.path(), [this](std::string_view line) { warnings_.emplace_back(line); });

@@ -132,7 +132,7 @@ TEST(Safetensors, ListsButDoesNotGiveOutWhatOctetHasNoUseFor) {
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { file.get("five"); }), "shape [1, 1, 1, 1, 2] has more than 4 dims"));
 }
 
-// Writers before safetensors 0.3 did not align; an empty tensor begins where the next one does.
+// Versions of safetensors before 0.3 did not align data. An empty tensor begins where the next one does.
 TEST(Safetensors, GivesAlignedViewsOfUnalignedData) {
   const TemporaryFolder folder;
   std::string data = "x";

@@ -11,7 +11,7 @@ namespace {
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : rng_(seed, RngStream::test) {}
-  // Uniform in [0, count).
+  // Returns a uniform random number in [0, count).
   std::int64_t below(std::int64_t count) {
     return static_cast<std::int64_t>(rng_.word64(position_++) % static_cast<std::uint64_t>(count));
   }
@@ -21,7 +21,7 @@ class Dice {
   std::uint64_t position_ = 0;
 };
 
-// Global indices of a slice's elements in order, by enumeration of all coordinates.
+// Lists the global indices of a slice's elements in order, by going through all coordinates.
 std::vector<std::int64_t> indices_of(const Shape& global, const Slice& slice) {
   std::vector<std::int64_t> box;
   for (std::int64_t index = 0; index < global.elements(); ++index) {
@@ -91,7 +91,7 @@ TEST(Slice, TellsTilingsFromWhatOnlyLooksLikeThem) {
     if (dice.below(2) == 0) {
       for (std::int64_t n = dice.below(4); n > 0; --n) slices.push_back(random_slice(dice, global));
     } else {
-      // A dim cut in two, each part cut flat in two; one bound is moved now and then.
+      // Cuts a dim in two, and each part into two flat ranges. Sometimes moves one bound.
       const int d = global.rank() > 0 ? static_cast<int>(dice.below(global.rank())) : -1;
       Slice a = Slice::whole(global), b = a;
       if (d >= 0) {
@@ -132,7 +132,7 @@ TEST(Slice, BoundsAreChecked) {
   EXPECT_EQ(Slice::box({0, 2}, {4, 6}).text(), "[0, 4) x [2, 6), elements [0, 16)");
 }
 
-// What a hostile manifest may ask costs no time that depends on the numbers in it.
+// A hostile manifest cannot make this check slow, because its time does not depend on the numbers.
 TEST(Slice, HugeTilingsAreJudgedAtOnce) {
   const std::int64_t rows = std::int64_t{1} << 40;
   const Shape global = {rows, 3};

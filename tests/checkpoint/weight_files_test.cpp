@@ -25,8 +25,8 @@ const WeightValues kValues = [](std::size_t number, std::int64_t begin, std::int
   convert(DType::f32, values.data(), to, out, count);
 };
 
-// Codes are within half a step of E4M3 of what they stand for, and what reads them reads codes times scales. (Bit for bit against
-// another implementation: end_to_end/convert_oracle.py.)
+// Each value is read back within half a step of E4M3. (end_to_end/convert_oracle.py compares the files with another
+// implementation bit for bit.)
 TEST(WeightFiles, MatricesInFp8AreReadBack) {
   const TemporaryFolder folder;
   const std::vector<OutputWeight> weights = {
@@ -46,7 +46,8 @@ TEST(WeightFiles, MatricesInFp8AreReadBack) {
     reader.read(0, reader.elements(), DType::f32, values.data());
     for (std::int64_t i = 0; i < reader.elements(); ++i) {
       const auto expected = static_cast<float>(BFloat16(value_of(number, i)));
-      // Half a unit of three bits of mantissa, or of the subnormals of a block whose largest element is at most 128.
+      // The bound is half a unit of a mantissa of three bits. For subnormals it is half their unit in a block whose largest
+      // element is at most 128.
       const float bound = weight.fp8 ? std::max(std::abs(expected) / 16, std::ldexp(128.0f / 448.0f * 2, -10)) : 0.0f;
       ASSERT_LE(std::abs(values[static_cast<std::size_t>(i)] - expected), bound)
           << weight.name << ", element " << i << ": " << expected;

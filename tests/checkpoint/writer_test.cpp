@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 
 void fill(const Tensor& tensor, std::int32_t value) { std::fill_n(tensor.as<std::int32_t>(), tensor.elements(), value); }
 
-// The newest checkpoint; no warning may be needed to find it.
+// Opens the newest checkpoint. Finding it must not cause a warning.
 Reader newest(const std::filesystem::path& root) {
   std::optional<Reader> reader = Reader::open_latest(root, [](std::string_view line) { ADD_FAILURE() << line; });
   if (!reader) throw std::runtime_error("no checkpoint in " + root.string());
@@ -38,7 +38,7 @@ TEST_P(BothModes, WhatIsSavedComesBack) {
   const TemporaryFolder folder;
   Memory memory;
   const Tensor a = memory.counting({300, 17}), b = memory.tensor(DType::bf16, {5}), c = memory.tensor(DType::f64, {});
-  const Tensor large = memory.counting({3 << 20});  // several chunks
+  const Tensor large = memory.counting({3 << 20});  // several chunks of the writer
   b.as<BFloat16>()[3] = BFloat16(2.5f);
   c.as<double>()[0] = 1.0 / 3;
   const Json meta = {{"cursor", 123}, {"mesh", {1, 2, 3}}};
@@ -47,7 +47,7 @@ TEST_P(BothModes, WhatIsSavedComesBack) {
     const std::vector<Entry> entries = {Entry::whole("b", b), Entry::whole("a", a), Entry::whole("c", c),
                                         Entry::whole("large", large)};
     writer.save(1000, memory.queue(), entries, meta);
-    fill(a, -1);  // the snapshot has been taken
+    fill(a, -1);  // changes the tensor after the snapshot
     writer.wait();
   }
   EXPECT_EQ(names_in(folder / "checkpoints"), std::vector<std::string>{"step-00001000"});
@@ -71,7 +71,8 @@ TEST_P(BothModes, WhatIsSavedComesBack) {
   EXPECT_EQ(c2.as<double>()[0], 1.0 / 3);
 }
 
-// A cut of a tensor into `parts` slices, in a way drawn from `rng`: flat, by a dim, or by a dim and then flat.
+// Cuts a tensor into about `parts` slices in a random way: into flat ranges, along a dim, or along a dim and then into flat
+// ranges.
 std::vector<Slice> random_cut(const Shape& global, std::int64_t parts, const Rng& rng, std::uint64_t& position) {
   const auto below = [&](std::int64_t count) {
     return static_cast<std::int64_t>(rng.word64(position++) % static_cast<std::uint64_t>(count));
@@ -107,7 +108,7 @@ TEST_P(BothModes, AnyMeshReadsWhatAnyMeshWrote) {
   std::uint64_t position = 0;
   for (std::int64_t from = 1; from <= 8; ++from) {
     Memory memory;
-    // The element of global index i holds i: a slice is filled from one that is whole.
+    // Global element i holds i, so the expected slice is copied from a whole tensor.
     const auto entries_of = [&](std::int64_t parts, bool filled) {
       std::vector<Entry> entries;
       for (std::size_t k = 0; k < shapes.size(); ++k) {
@@ -217,9 +218,9 @@ TEST(Writer, RefusesSlicesThatDoNotCover) {
 
 // --- full disks -------------------------------------------------------------------------------------------------------------
 
-// Runs `body` in a process of its own, whose limits and mounts may be changed; it returns whether all went well there.
+// Runs `body` in a child process, whose limits and mounts it may change. Returns what `body` returns, or false if it throws.
 bool succeeds_in_child(const std::function<bool()>& body) {
-  set_num_threads(1);  // fork copies no thread
+  set_num_threads(1);  // fork copies no threads
   const pid_t pid = ::fork();
   if (pid == 0) {
     bool well = false;
@@ -235,7 +236,7 @@ bool succeeds_in_child(const std::function<bool()>& body) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// Saves step 1, then step 2 under `restrict`, which must fail without a trace, then step 3 under `release`.
+// Saves step 1. Saves step 2 under `restrict`, which must fail and leave nothing. Saves step 3 after `release`.
 bool survives_a_full_disk(const std::filesystem::path& root, WriteMode mode, const std::function<void()>& restrict,
                           const std::function<void()>& release) {
   Memory memory;
@@ -256,7 +257,7 @@ bool survives_a_full_disk(const std::filesystem::path& root, WriteMode mode, con
     if (!failed) std::fprintf(stderr, "%s\n", message.c_str());
   }
   const bool traceless = names_in(root) == std::vector<std::string>{"step-00000001"};
-  writer.wait();  // a failure is told once
+  writer.wait();  // a failure is reported only once
   release();
   writer.save(3, memory.queue(), entries, Json::object());
   writer.wait();
@@ -298,7 +299,7 @@ TEST_P(BothModes, AFullDiskIsOneLineAndCostsNothing) {
 
 // --- kill -9 ----------------------------------------------------------------------------------------------------------------
 
-// Saves checkpoints whose every element is the step, for ever.
+// Saves checkpoints in which every element equals the step, for ever.
 [[noreturn]] void save_until_killed(const std::filesystem::path& root, std::int64_t step, WriteMode mode) {
   Memory memory;
   const Tensor a = memory.tensor(DType::i32, {200'000}), b = memory.tensor(DType::i32, {3, 5}),
@@ -308,7 +309,7 @@ TEST_P(BothModes, AFullDiskIsOneLineAndCostsNothing) {
   for (;; ++step) {
     for (const Tensor& tensor : {a, b, c}) fill(tensor, static_cast<std::int32_t>(step));
     writer.save(step, memory.queue(), entries, {{"value", step}});
-    if (step % 3 == 0) writer.save(step, memory.queue(), entries, {{"value", step}});  // in the place of the first
+    if (step % 3 == 0) writer.save(step, memory.queue(), entries, {{"value", step}});  // replaces the first
   }
 }
 
@@ -323,7 +324,8 @@ TEST(Writer, AKillAtAnyMomentLeavesTheNewestCheckpointWhole) {
   for (std::uint64_t trial = 0; trial < 20; ++trial) {
     const pid_t pid = ::fork();
     if (pid == 0) save_until_killed(folder.path(), last + 1, trial % 2 == 0 ? WriteMode::behind : WriteMode::now);
-    // From the moment on when the child gets anywhere, so that slow machines test as much as fast ones.
+    // Waits until the child has written a checkpoint before it measures the delay, so that slow machines test as much as fast
+    // ones.
     while (find_checkpoints(folder.path()).empty() || find_checkpoints(folder.path()).front().step <= last) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -341,7 +343,8 @@ TEST(Writer, AKillAtAnyMomentLeavesTheNewestCheckpointWhole) {
     }
     for (const StepDirectory& older : find_checkpoints(folder.path())) EXPECT_EQ(Reader::open(older.path).step(), older.step);
   }
-  // A kill before the pruning leaves one more, several in a row several more; the next whole save leaves two and nothing else.
+  // A kill before old checkpoints are removed leaves an additional one, and several kills may leave several. After the next
+  // complete save there are exactly two.
   Writer writer({.root = folder.path(), .keep_latest_k = 2, .mode = WriteMode::now});
   EXPECT_EQ(names_in(folder.path()).size(), find_checkpoints(folder.path()).size());
   writer.save(last + 1, memory.queue(), std::vector<Entry>{Entry::whole("a", a)}, {{"value", last + 1}});

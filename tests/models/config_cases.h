@@ -1,4 +1,4 @@
-// What tests of the families' config.json share.
+// Functions that the tests of all families' config.json share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,13 +14,13 @@ namespace octet::models {
 
 using nlohmann::json;
 
-// A config.json with another value of a key.
+// Returns the config with one key set to another value.
 inline json with(json config, const char* key, json value) {
   config[key] = std::move(value);
   return config;
 }
 
-// What is wrong with a config.json that is no model; "" when nothing is.
+// Returns the error for a config.json that describes no model, or "" if it describes one.
 inline std::string refusal(const json& config) {
   const std::string place = "DIR/config.json: ";
   const std::string message = testing::error_if_any(ExitCode::data, [&] { parse_config(config, "DIR/config.json"); });
@@ -46,7 +46,7 @@ inline void expect_equal(const DecoderConfig& a, const DecoderConfig& b) {
       << config_json(a, DType::bf16).dump(1) << config_json(b, DType::bf16).dump(1);
 }
 
-// What is written of a config is read back as it was. Returns it.
+// Writes a config and checks that it is read back unchanged. Returns the JSON that was written.
 inline json written_and_read_back(const DecoderConfig& c) {
   const testing::TemporaryFolder folder;
   write_config(folder.path(), c);

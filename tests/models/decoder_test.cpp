@@ -13,7 +13,7 @@
 namespace octet::testing {
 namespace {
 
-// Bytes of every gradient after one micro-batch.
+// Returns the bytes of every gradient after one micro-batch.
 std::vector<std::vector<std::uint8_t>> gradients(train::Engine& engine, const Tokens& tokens) {
   engine.zero_gradients();
   engine.forward_backward(tokens.batch(), nullptr);
@@ -39,7 +39,7 @@ std::vector<NamedModel> models_to_differentiate() {
 
 class DecoderGradient : public ::testing::TestWithParam<NamedModel> {};
 
-// Every parameter of the whole model, kernels running in FP64: embedding, norms, QKV, RoPE, attention, SwiGLU, head and loss.
+// Checks every parameter of the whole model in FP64: embedding, norms, QKV, RoPE, attention, feed-forward layers, head and loss.
 TEST_P(DecoderGradient, AgreesWithFiniteDifferences) {
   train::EngineOptions options = tiny_options("fp64");
   options.model = GetParam().config;
@@ -61,7 +61,7 @@ TEST_P(DecoderGradient, AgreesWithFiniteDifferences) {
 INSTANTIATE_TEST_SUITE_P(Models, DecoderGradient, ::testing::ValuesIn(models_to_differentiate()),
                          [](const auto& param) { return param.param.name; });
 
-// A recipe with its settings, and what else decides how a model computes and what it stores.
+// A recipe with its settings, and the other options that decide how a model computes and stores its tensors.
 struct Variant {
   std::string name, recipe;
   recipes::Options options = {};
@@ -135,7 +135,7 @@ TEST_P(EveryRecipe, CheckpointingAndEvaluationRecordNoAmax) {
     for (std::uint32_t step = 1; step <= 3; ++step) {
       engine->zero_gradients();
       engine->forward_backward(tokens.batch(), nullptr);
-      // Tokens of other activations, whose amax would show.
+      // Evaluates other tokens, whose amaxes would show if they were recorded.
       const Tokens others = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab, step);
       for (int i = 0; i < evaluations; ++i) engine->evaluate(others.tokens, others.targets);
       engine->apply(1e-2, step);
@@ -176,9 +176,9 @@ TEST_P(EveryRecipe, TwoMicroBatchesAddUp) {
   whole->queue().copy_to_host(sums[0], whole->optimizer().loss_total(), sizeof sums[0]);
   halves->queue().copy_to_host(sums[1], halves->optimizer().loss_total(), sizeof sums[1]);
   EXPECT_EQ(sums[0][1], sums[1][1]);
-  // The order of FP32 sums depends on the cut, so that a BF16 activation falls on the other side of a rounding here and there, at most
-  // 2^-8 away. In FP8 the scales depend on it too, so that each gradient has met other roundings of relative size 2^-3 at most. Without
-  // one of its two halves a gradient would be off by 0.7.
+  // The order of FP32 sums depends on the size of a micro-batch. Some BF16 activations therefore round to a neighbour, which is
+  // at most 2^-8 away. In FP8 the scales depend on it too, so gradients differ by other roundings of at most 2^-3. A gradient
+  // that lacked one of the two halves would be off by 0.7.
   const bool fp8 = options.recipe.is_fp8(), exact = options.recipe.compute <= Compute::fp32;
   const double limit = fp8 ? 0.3 : options.grad_dtype == DType::bf16 ? 0x1p-6 : exact ? 0x1p-16 : 0x1p-8;
   EXPECT_NEAR(sums[0][0], sums[1][0], (fp8 ? 0x1p-4 : exact ? 0x1p-20 : 0x1p-8) * sums[0][0]);
@@ -196,8 +196,8 @@ TEST_P(EveryRecipe, GradientsAreThoseOfFp32UpToTheRoundingOfOperands) {
   exact_options.model = options.model;
   const auto exact = make_engine(exact_options);
   gradients(*exact, tokens);
-  // Norm-wise, over the depth of this model: BF16 errs by about 2^-8 a step, E4M3 and E5M2 operands by 3 % to 7 % a product. A gradient
-  // that misses a term or a factor is off by far more.
+  // The errors are norm-wise and grow over the layers of this model. BF16 errs by about 2^-8 in each operation, and a product of
+  // E4M3 and E5M2 operands by 3 % to 7 %. A gradient that misses a term or a factor is off by far more.
   const double limit = options.recipe.is_fp8() ? 0.35 : 0.05;
   for (std::size_t i = 0; i < engine->model().parameters().parameters().size(); ++i) {
     const parallel::Parameter& p = engine->model().parameters().parameters()[i];
@@ -205,7 +205,7 @@ TEST_P(EveryRecipe, GradientsAreThoseOfFp32UpToTheRoundingOfOperands) {
   }
 }
 
-// Weights, moments, codes, scales and histories are after a step that is not finite what they were before it.
+// A step with an infinite or NaN gradient must not change weights, moments, codes, scales and histories.
 TEST_P(EveryRecipe, ASkippedStepChangesNoBit) {
   for (const bool master : {true, false}) {
     options.master_weights = master;
@@ -257,7 +257,7 @@ TEST_P(EveryRecipe, ThePlanIsWhatTheEngineTakesToTheByte) {
       for (std::size_t i = 0; i < kMemoryCategories; ++i) {
         EXPECT_EQ(engine->device().memory().peak[i], plan.bytes[i]) << name_of(static_cast<MemoryCategory>(i));
       }
-      // And not a byte of the arenas is taken in vain.
+      // The arenas must not be larger than needed, by even one byte.
       EXPECT_EQ(engine->stash().high_water(), engine->stash().capacity());
       EXPECT_EQ(engine->scratch().high_water(), engine->scratch().capacity());
     }
@@ -271,7 +271,7 @@ TEST(Decoder, CountsItsParametersAndOperations) {
   for (const auto& [name, config] : models_to_differentiate()) {
     models::Decoder model(config, recipe_named("bf16"));
     EXPECT_EQ(model.parameters().elements(), config.parameters()) << name;
-    // The meta device counts the products of one micro-batch: 6 operations per weight and token, and causal attention.
+    // For one micro-batch, the meta device counts 6 operations for each weight and token, and those of causal attention.
     train::EngineOptions options = tiny_options("bf16");
     options.model = config;
     const double tokens = static_cast<double>(options.seq_len * options.micro_batch_size);
@@ -290,13 +290,13 @@ TEST(Decoder, CountsWhatAWindowLeaves) {
   const double claimed = model.train_flops_per_token(options.seq_len);
   for (const std::int64_t window : {1, 16, 63, 64, 100}) {
     model.sliding_window = window;
-    // Pairs that are hidden, by enumeration: 14 operations of each head and its dims are not done, 12 without the recompute in
+    // Counts the hidden pairs one by one. Each saves 14 operations for each head and dim, or 12 without the recomputation in
     // attention's backward.
     double hidden = 0;
     for (std::int64_t i = 0; i < options.seq_len; ++i) hidden += static_cast<double>(std::max<std::int64_t>(0, i + 1 - window));
     const double of_head = hidden / static_cast<double>(options.seq_len) * static_cast<double>(model.layers * model.heads * model.head_dim);
     EXPECT_DOUBLE_EQ(train::measure(options, DeviceKind::cpu).step.flops / tokens, whole - 14 * of_head) << window;
-    // By area, the pairs of a token with itself aside.
+    // The formula takes the area of the triangle and so leaves out half a pair for each token with itself.
     const double aside = 12 * 0.5 * static_cast<double>(model.layers * model.heads * model.head_dim);
     EXPECT_NEAR(model.train_flops_per_token(options.seq_len), claimed - 12 * of_head, aside) << window;
   }
@@ -319,14 +319,14 @@ TEST(Decoder, SkipKeepsLayersInBf16AndRefusesPatternsThatMissOrSplit) {
   EXPECT_TRUE(contains(message("*.q_proj"), "matches a part of model.layers.0.self_attn.q_proj.fused but not"));
 }
 
-// Names as tables and messages print them.
+// A pattern may name a fused linear as tables and messages print it.
 TEST(Decoder, SkipTakesTheNameOfAFusedLinear) {
   recipes::Options options;
   options.skip = {"model.layers.1.mlp.gate_proj.fused"};
   models::Decoder model(tiny_config(), recipe_named("fp8_rowwise", options));
   int bf16 = 0;
   for (const nn::Linear* linear : model.linears()) bf16 += linear->compute() == Compute::bf16;
-  EXPECT_EQ(bf16, 2);  // it and the head
+  EXPECT_EQ(bf16, 2);  // this linear and the head
 }
 
 TEST(Decoder, RefusesWeightsThatTheRecipeCannotQuantise) {

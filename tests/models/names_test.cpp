@@ -13,7 +13,7 @@ namespace {
 using testing::recipe_named;
 using testing::tiny_config;
 
-// Every row of every parameter has one name, and every name one place.
+// Every row of every parameter has one name, and every name belongs to one place.
 TEST(ParameterNames, CoverEveryParameterOnce) {
   for (const bool tied : {false, true}) {
     DecoderConfig config = tiny_config();
@@ -32,7 +32,7 @@ TEST(ParameterNames, CoverEveryParameterOnce) {
     }
     for (const parallel::Parameter& p : model.parameters().parameters()) EXPECT_EQ(covered[&p], p.spec.shape[0]) << p.spec.name;
     EXPECT_EQ(names.count("lm_head.weight"), tied ? 0u : 1u);
-    EXPECT_EQ(names.size(), tied ? 20u : 21u);  // nine of each layer, embedding, norm, head
+    EXPECT_EQ(names.size(), tied ? 20u : 21u);  // nine for each layer, then embedding, norm and head
   }
 }
 

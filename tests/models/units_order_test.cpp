@@ -1,4 +1,4 @@
-// In which order a step gathers, computes and reduces, and what waits for what: on a device that writes it down instead.
+// Tests in which order a step gathers, computes and reduces, and what waits for what. The device only logs the work.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,8 @@ DecoderConfig config_of(bool tied) {
   return config;
 }
 
-// Of steps of two micro-batches on four parts, with an optimizer between them.
+// Traces steps of two micro-batches on a mesh of four shards by default. From the second step on, a made-up optimizer updates
+// units first.
 Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients gradients, bool tied = false,
                      const parallel::Mesh& mesh = parallel::Mesh({1, 4, 1, 1}), int rank = 0) {
   Trace trace;
@@ -69,7 +70,7 @@ Log log_of_step(parallel::Weights weights, parallel::Gradients gradients, bool t
 
 std::ptrdiff_t count(const Log& log, const std::string& what) { return std::count(log.begin(), log.end(), what); }
 
-// Units: 0 the embedding, 1 to 3 the blocks, 4 the head.
+// Unit 0 is the embedding, units 1 to 3 are the blocks, unit 4 is the head.
 TEST(UnitsOrder, TheNextUnitIsGatheredBeforeAnyIsComputed) {
   const Log log = log_of_step(parallel::Weights::resharded, parallel::Gradients::sharded);
   const Log once = {
@@ -80,7 +81,7 @@ TEST(UnitsOrder, TheNextUnitIsGatheredBeforeAnyIsComputed) {
       "layer 2 forward",  //
       "head",             //
       "layer 2 backward",
-      "reduce unit 4",  // the last two blocks are still there
+      "reduce unit 4",  // units 2 and 3 are still gathered
       "gather unit 1",
       "layer 1 backward",
       "reduce unit 3",
@@ -88,13 +89,13 @@ TEST(UnitsOrder, TheNextUnitIsGatheredBeforeAnyIsComputed) {
   Log expected = {"gather unit 0", "gather unit 1", "gather unit 2"};
   expected.insert(expected.end(), once.begin(), once.end());
   expected.insert(expected.end(), {"gather unit 0", "layer 0 backward", "reduce unit 2", "reduce unit 1"});
-  expected.insert(expected.end(), {"reduce unit 0"});         // which no attention follows
-  expected.insert(expected.end(), once.begin(), once.end());  // the first two blocks are still there
+  expected.insert(expected.end(), {"reduce unit 0"});         // no attention follows it
+  expected.insert(expected.end(), once.begin(), once.end());  // units 1 and 2 are still gathered
   expected.insert(expected.end(), {"layer 0 backward", "reduce unit 2", "reduce unit 1", "reduce unit 0"});
   EXPECT_EQ(log, expected);
 }
 
-// Exchanges of a group must have one order on all its ranks, or they wait for each other for ever.
+// All ranks of a group must issue its exchanges in the same order. Otherwise they wait for each other for ever.
 TEST(UnitsOrder, IsTheSameOnEveryRankOfTheMesh) {
   for (const parallel::Mesh& mesh : {parallel::Mesh({1, 4, 1, 1}), parallel::Mesh({1, 1, 4, 1}), parallel::Mesh({2, 2, 2, 2})}) {
     for (const parallel::Kept& kept : parallel::kept_order(4, 2)) {
@@ -109,7 +110,7 @@ TEST(UnitsOrder, IsTheSameOnEveryRankOfTheMesh) {
   }
 }
 
-// Attention waits for what other ranks hold of its keys; the next unit has the rest of the block.
+// Attention waits for the keys that other ranks hold, so they are gathered first. The next unit has the rest of the block's time.
 TEST(UnitsOrder, ForwardGathersKeysBeforeTheNextUnit) {
   const Trace trace =
       trace_of_steps(1, parallel::Weights::resharded, parallel::Gradients::sharded, false, parallel::Mesh({1, 1, 4, 1}));
@@ -121,7 +122,8 @@ TEST(UnitsOrder, ForwardGathersKeysBeforeTheNextUnit) {
   for (const std::size_t unit : {7, 10}) EXPECT_TRUE(trace.ended[unit].contains(unit - 1)) << trace.log[unit];
 }
 
-// Gradients of keys are summed when all of a layer are there, and used when they are summed; neither waits for gradients of weights.
+// The sum of a layer's key gradients begins when all of them are there, and they are used after the sum. Neither waits for the
+// gradients of weights.
 TEST(UnitsOrder, GradientsOfKeysAreSummedBesideTheReductionOfUnits) {
   const Trace trace =
       trace_of_steps(1, parallel::Weights::resharded, parallel::Gradients::sharded, false, parallel::Mesh({1, 1, 4, 1}));
@@ -146,12 +148,12 @@ TEST(UnitsOrder, WhatIsKeptIsGatheredAndReducedOnceAStep) {
     EXPECT_EQ(count(log, concat("gather unit ", unit)), 1) << unit;
     EXPECT_EQ(count(log, concat("reduce unit ", unit)), 1) << unit;
   }
-  // Behind the last backward.
+  // Whole gradients are reduced after the last backward.
   EXPECT_GT(std::find(log.begin(), log.end(), "reduce unit 4") - log.begin(),
             std::find(log.begin(), log.end(), "layer 0 backward") - log.begin());
 }
 
-// Embedding, norm and head are one unit, held until the embedding has added its part of the gradient.
+// Embedding, norm and head form one unit. It stays until the embedding has added its part of the gradient.
 TEST(UnitsOrder, ATiedHeadIsReducedWithTheEmbedding) {
   const Log log = log_of_step(parallel::Weights::resharded, parallel::Gradients::sharded, true);
   EXPECT_EQ(count(log, "gather unit 0"), 1);
@@ -159,7 +161,7 @@ TEST(UnitsOrder, ATiedHeadIsReducedWithTheEmbedding) {
   EXPECT_EQ(log.back(), "reduce unit 0");
 }
 
-// Two units at the edges take turns in one slot, and nothing else makes the first give it up.
+// Two units at the edges share one slot. Only the gather of the second makes the first give the slot up.
 TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
   Trace trace;
   LoggingDevice device(trace);
@@ -186,7 +188,7 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
   for (const parallel::Parameter& p : store.parameters()) EXPECT_FALSE(p.grad) << p.spec.name << ": others use its memory";
 }
 
-// What shares memory of units: those at the edges, blocks that are odd and blocks that are even.
+// Units share a slot if both are at the edges, if both are odd blocks, or if both are even blocks.
 bool share_slot(int a, int b) { return a % 4 == 0 || b % 4 == 0 ? a % 4 == b % 4 : a % 2 == b % 2; }
 
 TEST(UnitsOrder, QueuesWaitForWhatTheyReadAndOverwrite) {
@@ -198,7 +200,7 @@ TEST(UnitsOrder, QueuesWaitForWhatTheyReadAndOverwrite) {
   for (const auto weights : {parallel::Weights::kept, parallel::Weights::resharded}) {
     for (const auto gradients : {parallel::Gradients::whole, parallel::Gradients::sharded}) {
       const Trace trace = trace_of_steps(2, weights, gradients);
-      // Entry i begins when the last of these before it has ended.
+      // Checks that entry i begins after the last earlier entry with one of these names has ended.
       const auto expect_after = [&](std::size_t i, const std::set<std::string>& names) {
         const std::size_t last = trace.last(i, names);
         if (last == trace.log.size()) return;

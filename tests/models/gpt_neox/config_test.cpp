@@ -55,8 +55,8 @@ TEST(GptNeoxConfig, WhatIsWrittenIsReadBack) {
   }
 }
 
-// Parameters of the models of Biderman et al. (2023), in all and without embedding and head, as the table of their repository
-// says.
+// The numbers of parameters of the models of Biderman et al. (2023), with and without embedding and head, from the table in their
+// repository.
 TEST(GptNeoxConfig, CountsPythiasParameters) {
   struct Size {
     std::int64_t layers, dim, heads, vocab, all, without;
@@ -78,7 +78,7 @@ TEST(GptNeoxConfig, CountsPythiasParameters) {
   }
 }
 
-// A quotient of two whole numbers times the second, rounded down, may be one less than the first: 49 * (1.0 / 49) is.
+// For two whole numbers, (a / b) * b rounded down may be one less than a. For example, 49 * (1.0 / 49) is less than 1.
 TEST(GptNeoxConfig, EveryRotaryShareIsReadBack) {
   for (std::int64_t head_dim = 2; head_dim <= 256; head_dim += 2) {
     for (std::int64_t dims = 2; dims <= head_dim; dims += 2) {

@@ -12,7 +12,7 @@ namespace {
 using testing::recipe_named;
 using testing::tiny_gpt_neox_config;
 
-// Every row of every parameter has one name, and every name one place.
+// Every row of every parameter has one name, and every name belongs to one place.
 TEST(GptNeoxNames, CoverEveryParameterOnce) {
   for (const bool tied : {false, true}) {
     DecoderConfig config = tiny_gpt_neox_config(true);
@@ -34,7 +34,7 @@ TEST(GptNeoxNames, CoverEveryParameterOnce) {
       EXPECT_EQ(std::set<std::int64_t>(covered[&p].begin(), covered[&p].end()).size(), covered[&p].size()) << p.spec.name;
     }
     EXPECT_EQ(names.count("embed_out.weight"), tied ? 0u : 1u);
-    EXPECT_EQ(names.size(), tied ? 27u : 28u);  // twelve of each layer, embedding, norm and its bias, head
+    EXPECT_EQ(names.size(), tied ? 27u : 28u);  // twelve for each layer, then embedding, norm, its bias and head
   }
 }
 
@@ -66,7 +66,8 @@ TEST(GptNeoxNames, AreThoseOfTransformers) {
   }
 }
 
-// Four heads of 8: in the file query, key and value of the first head, then those of the second; ours all queries first.
+// There are four heads of 8 rows. The file has query, key and value of the first head, then those of the second. Octet has all
+// queries first.
 TEST(GptNeoxNames, TakeQueryKeyAndValueHeadByHead) {
   Decoder model(tiny_gpt_neox_config(true), recipe_named("bf16"));
   int found = 0;

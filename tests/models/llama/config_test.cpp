@@ -30,7 +30,7 @@ TEST(LlamaConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_FALSE(c.tied_head);
   EXPECT_FALSE(c.rope_scaling);
   EXPECT_EQ(c.tokenizer, "");
-  // A null is a key that is not there.
+  // A key with the value null counts as missing.
   json nulls = tiny_llama();
   for (const char* key : {"num_key_value_heads", "head_dim", "rope_scaling", "rope_parameters", "tie_word_embeddings", "attention_bias", "sliding_window"}) {
     nulls[key] = nullptr;
@@ -88,7 +88,7 @@ TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
   old.erase("rope_type");
   old["type"] = "llama3";
   EXPECT_EQ(parse_config(llama_with("rope_scaling", old), "x").rope_scaling->original_max_position, 8192);
-  // transformers 5: one object, theta within.
+  // transformers 5 writes one object, which includes theta.
   json parameters = scaling;
   parameters["rope_theta"] = 500000.0;
   const DecoderConfig c = parse_config(llama_with("rope_parameters", parameters), "x");
@@ -165,7 +165,7 @@ TEST(LlamaConfig, RefusesSizesThatMakeNoModel) {
                           "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
     for (const std::int64_t value : {std::int64_t{0}, std::int64_t{-1}, std::numeric_limits<std::int64_t>::min(),
                                      std::int64_t{1} << 31, std::numeric_limits<std::int64_t>::max()}) {
-      json config = llama_with("head_dim", 8);  // so that the quotient of other two does not come first
+      json config = llama_with("head_dim", 8);  // so that the check of the quotient of two other keys does not fail first
       config[key] = value;
       EXPECT_EQ(refusal(config).rfind(concat(key, " = ", value, ": must be between 1 and "), 0), 0u) << refusal(config);
     }
@@ -181,7 +181,7 @@ TEST(LlamaConfig, RefusesSizesThatMakeNoModel) {
   EXPECT_EQ(refusal(llama_with("head_dim", 100)), "") << "head_dim need not be a quotient";
 }
 
-// The largest sizes that are let through: everything computed from them stays a number.
+// With the largest sizes that the checks allow, nothing computed from them overflows.
 TEST(LlamaConfig, TheLargestModelOverflowsNothing) {
   json config = tiny_llama();
   config.update({{"vocab_size", 1 << 24}, {"hidden_size", 1 << 20}, {"intermediate_size", 1 << 22}, {"num_hidden_layers", 1 << 13},

@@ -9,7 +9,7 @@ json tiny_mistral() {
 }
 json mistral_with(const char* key, json value) { return models::with(tiny_mistral(), key, std::move(value)); }
 
-// Of MistralConfig, in transformers 5.
+// The defaults of MistralConfig in transformers 5.
 TEST(MistralConfig, DefaultsAreThoseOfTransformers) {
   const DecoderConfig c = parse_config(tiny_mistral(), "x");
   EXPECT_EQ(c.family, "mistral");
@@ -30,7 +30,7 @@ TEST(MistralConfig, ANullIsAWord) {
   EXPECT_EQ(parse_config(mistral_with("sliding_window", 17), "x").sliding_window, 17);
 }
 
-// The config.json of versions 0.1 and 0.3, as they were published.
+// The config.json of versions 0.1 and 0.3 as they were published.
 TEST(MistralConfig, ReadsWhatWasPublished) {
   const json common = {{"architectures", {"MistralForCausalLM"}},
                        {"bos_token_id", 1},

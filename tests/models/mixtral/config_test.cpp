@@ -10,7 +10,7 @@ json mixtral(const json& keys) {
   return config;
 }
 
-// Of MixtralConfig, in transformers 5.
+// The defaults of MixtralConfig in transformers 5.
 TEST(MixtralConfig, DefaultsAreThoseOfTransformers) {
   const DecoderConfig c = parse_config(mixtral(json::object()), "x");
   EXPECT_EQ(c.kv_heads, 8);
@@ -25,7 +25,8 @@ TEST(MixtralConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_FALSE(c.output_router_logits);
 }
 
-// The published sizes: 46.7 and 140.6 billion parameters, of which a token meets 12.9 and 39.2, two of the eight experts.
+// The published sizes are 46.7 and 140.6 billion parameters. Each token uses two of the eight experts, which makes 12.9 and 39.2
+// billion parameters.
 TEST(MixtralConfig, CountsParametersAndWork) {
   const DecoderConfig small = parse_config(mixtral({{"vocab_size", 32000},
                                                  {"hidden_size", 4096},
@@ -41,7 +42,8 @@ TEST(MixtralConfig, CountsParametersAndWork) {
                                                  {"num_attention_heads", 48}}),
                                            "x");
   EXPECT_EQ(large.parameters(), 140630071296);
-  // 6 per weight that a token meets, without the embedding's look-up and the norms; attention of one token is nothing.
+  // Each weight that a token uses takes 6 operations. The embedding's look-up and the norms take none, and attention to a single
+  // token hardly any.
   const double met = 12879925248.0 - 32000.0 * 4096 - 65 * 4096;
   EXPECT_NEAR(small.train_flops_per_token(1), 6 * met, 12.0 * 32 * 4096);
 }
