@@ -1,5 +1,4 @@
-// A tokenizer that does something at a certain call: an interruption in the middle, whatever the machine does meanwhile. And runs
-// that are killed by it.
+// A tokenizer that does something at a given call. Tests use it to interrupt or kill a run at the same place on every machine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +20,7 @@
 
 namespace octet::data {
 
-// Else it is `tokenizer`. `act` runs before the text of call number `calls` (from 1) is encoded.
+// Encodes as `tokenizer` does. Calls `act` before it encodes the text of call number `calls`, counted from 1.
 class ActingTokenizer final : public Tokenizer {
  public:
   ActingTokenizer(const Tokenizer& tokenizer, int calls, std::function<void()> act)
@@ -50,8 +49,8 @@ inline std::vector<std::string> files_of_corpus(const std::filesystem::path& pre
   return files;
 }
 
-// `kill -9` in the middle, at call number `calls` and a thousand later each time, and the same command again until it ends.
-// Returns how often it was killed.
+// Runs `octet data prepare` until it ends. Kills each run with SIGKILL, the first at call number `calls` and each later one a
+// thousand calls later. Returns how often a run was killed.
 inline int kills_until_prepared(PrepareOptions options, const Tokenizer& tokenizer, int calls) {
   options.journal_interval_s = 0;
   const std::string prefix = options.output.string();

@@ -6,7 +6,7 @@
 namespace octet::data {
 namespace {
 
-// All bytes, in reads of `size`.
+// Returns all bytes of the file, reading at most `size` at a time.
 std::string read_all(const std::filesystem::path& path, std::size_t size, std::int64_t* consumed = nullptr) {
   const auto source = open_source(path);
   std::string all, some(size, '\0');
@@ -42,13 +42,13 @@ TEST(ByteSource, MembersAndFramesFollowEachOther) {
 
 TEST(ByteSource, ReadsWhatThePackersWrite) {
   const TemporaryFolder folder;
-  // printf 'hello\n' | gzip -n, and | zstd.
+  // The outputs of printf 'hello\n' | gzip -n and printf 'hello\n' | zstd.
   const std::string gz("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xcb\x48\xcd\xc9\xc9\xe7\x02\x00\x20\x30\x3a\x36\x06\x00\x00\x00",
                        26);
   const std::string zst("\x28\xb5\x2f\xfd\x04\x58\x31\x00\x00\x68\x65\x6c\x6c\x6f\x0a\x53\x88\xbd\x91", 19);
   EXPECT_EQ(read_all(folder.write("a.gz", gz), 100), "hello\n");
   EXPECT_EQ(read_all(folder.write("a.zst", zst), 100), "hello\n");
-  EXPECT_EQ(read_all(folder.write("a.txt", gz), 100), gz);  // the name decides
+  EXPECT_EQ(read_all(folder.write("a.txt", gz), 100), gz);  // the name decides, not the content
 }
 
 TEST(ByteSource, DamageIsFound) {
@@ -68,7 +68,7 @@ TEST(ByteSource, DamageIsFound) {
     EXPECT_TRUE(contains(message(packed + "behind it"), "damaged " + kind + " data"));
   }
   std::string wrong = gzipped(text);
-  wrong[wrong.size() - 5] = static_cast<char>(wrong[wrong.size() - 5] ^ 1);  // in the sum
+  wrong[wrong.size() - 5] = static_cast<char>(wrong[wrong.size() - 5] ^ 1);  // a byte of the checksum
   const auto file = folder.write("y.gz", wrong);
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { read_all(file, 4096); }), "damaged gzip data (incorrect data check)"));
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { read_all(folder / "none", 1); }), "cannot open: "));

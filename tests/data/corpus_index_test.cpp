@@ -16,7 +16,7 @@ std::string refusal(const std::string& bytes, std::uint64_t bin_bytes) {
   return message;
 }
 
-// Three documents over four sequences of 3, 0, 5 and 2 tokens of two bytes; the second document has two sequences.
+// Three documents in four sequences of 3, 0, 5 and 2 tokens. A token has two bytes, and the second document has two sequences.
 HandMadeIndex good() { return {8, 2, {3, 0, 5, 2}, {0, 1, 3}}; }
 
 TEST(CorpusIndex, FindsDocuments) {
@@ -33,7 +33,7 @@ TEST(CorpusIndex, FindsDocuments) {
 }
 
 TEST(CorpusIndex, EmptyDocumentsHoldNoToken) {
-  // Lengths 0, 4, 0, 0, 1, 0: every document one sequence.
+  // Each document is one sequence. Their lengths are 0, 4, 0, 0, 1 and 0.
   const std::string bytes = HandMadeIndex(4, 4, {0, 4, 0, 0, 1, 0}, {0, 1, 2, 3, 4, 5}).bytes();
   const CorpusIndex index = parse(bytes, 20);
   for (std::int64_t t = 0; t < 4; ++t) EXPECT_EQ(index.document_at(t), 1);
@@ -84,7 +84,7 @@ TEST(CorpusIndex, RefusesWrongHeaders) {
 }
 
 TEST(CorpusIndex, RefusesCountsThatWrapRound) {
-  // Products of these with 4, 8 or 12 wrap to small numbers in 64 bits.
+  // The products of these counts with 4, 8 or 12 wrap round to small numbers in 64 bits.
   for (const std::uint64_t count :
        {std::uint64_t{5}, std::uint64_t{1} << 61, std::uint64_t{1} << 62, (std::uint64_t{1} << 62) + 4, std::uint64_t{1} << 63,
         (std::uint64_t{1} << 63) + 4, ~std::uint64_t{0}, ~std::uint64_t{0} - 3}) {
@@ -113,7 +113,7 @@ TEST(CorpusIndex, RefusesSequencesThatDoNotMatchTheBin) {
     index.pointers[2] = pointer;
     EXPECT_TRUE(contains(refusal(index.bytes(), 20), "sequence 2 begins at byte " + std::to_string(pointer)));
   }
-  // Lengths and pointers agree with each other, but reach past the end.
+  // The lengths and the pointers are consistent, but they reach past the end of the file.
   EXPECT_TRUE(contains(refusal(HandMadeIndex(5, 8, {INT32_MAX, INT32_MAX, 4}, {0}).bytes(), 64), "sequence 0 ends at byte"));
 }
 

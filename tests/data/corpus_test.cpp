@@ -8,7 +8,7 @@ namespace {
 TEST(Corpus, ReadsWhatTheWriterWrote) {
   const TemporaryFolder folder;
   const CorpusInfo info = write_corpus(folder / "c", {"hello", "", "w\xC3\xB6rld!", "x"});
-  EXPECT_EQ(info.documents, 3);  // the empty one is left out
+  EXPECT_EQ(info.documents, 3);  // the empty document is left out
   const Corpus corpus(folder / "c");
   EXPECT_EQ(corpus.documents(), 3);
   EXPECT_EQ(corpus.tokens(), 13);
@@ -20,7 +20,7 @@ TEST(Corpus, ReadsWhatTheWriterWrote) {
   EXPECT_EQ(to_json(*corpus.info()), to_json(info));
   EXPECT_EQ(corpus.info()->tokenizer, "byte");
   EXPECT_TRUE(corpus.verify());
-  EXPECT_EQ(Corpus(folder / "c.idx").tokens(), 13);  // a suffix does no harm
+  EXPECT_EQ(Corpus(folder / "c.idx").tokens(), 13);  // a suffix is allowed
   EXPECT_EQ(Corpus(folder / "c.bin").tokens(), 13);
 }
 
@@ -122,7 +122,8 @@ TEST(CorpusInfo, RefusesBrokenDescriptions) {
   }
 }
 
-// Damage that leaves size and time as they were is what the sums are for; once compared, nobody reads the files again.
+// The checksums find damage that leaves the file's size and time as they were. Once they have been compared, the files are not
+// read again.
 TEST(Corpus, VerifiesOnce) {
   namespace fs = std::filesystem;
   const TemporaryFolder folder;
@@ -137,12 +138,12 @@ TEST(Corpus, VerifiesOnce) {
   damage();
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "c").verify_once(); }), "c.bin: damaged"));
   EXPECT_FALSE(fs::exists(folder / "c.checked"));
-  damage();  // and whole again
+  damage();  // repairs the file
   EXPECT_TRUE(Corpus(folder / "c").verify_once());
   EXPECT_TRUE(fs::exists(folder / "c.checked"));
   damage();
-  EXPECT_TRUE(Corpus(folder / "c").verify_once());  // not read
-  // A file of another time is compared again.
+  EXPECT_TRUE(Corpus(folder / "c").verify_once());  // the files were not read
+  // After a change of the file's time, its checksum is compared again.
   fs::last_write_time(folder / "c.bin", fs::last_write_time(folder / "c.bin") + std::chrono::seconds(1));
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Corpus(folder / "c").verify_once(); }), "c.bin: damaged"));
   fs::remove(folder / "c.json");

@@ -23,7 +23,7 @@ TEST(CorpusWriter, LargeVocabulariesTakeFourBytes) {
   CorpusWriter writer(folder / "c", LetterTokenizer(70000));
   writer.append(std::vector<std::int32_t>{69999, 1});
   EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::document);
-  EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::empty);  // empty: no token of its own either
+  EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::empty);  // no token, not even an end of document
   writer.append(std::vector<std::int32_t>{2});
   EXPECT_EQ(writer.end_document(), CorpusWriter::Ended::document);
   writer.finish();
@@ -72,7 +72,7 @@ TEST(CorpusWriter, LongDocumentsBecomeSeveralSequences) {
 }
 
 TEST(CorpusWriter, ManySequences) {
-  // More than one block of the pass that reads lengths back.
+  // The index has more blocks than one, so that lengths are read back in several reads.
   const TemporaryFolder folder;
   {
     CorpusWriter writer(folder / "c", ByteTokenizer());
@@ -134,7 +134,8 @@ TEST(CorpusWriter, OnlyOneProcessWritesACorpus) {
   EXPECT_EQ(text_of(Corpus(folder / "c"), 0), "text");
 }
 
-// Whoever comes while another one gives its files their names is refused, too: what stands there at the end is of one of them.
+// A process that comes while another one renames its finished files is refused too. In the end all files belong to the same
+// process.
 TEST(CorpusWriter, TwoProcessesNeverWriteOneCorpusBetweenThem) {
   const TemporaryFolder folder;
   const auto write_many = [&](const std::string& document) {
@@ -170,7 +171,7 @@ TEST(CorpusWriter, TwoProcessesNeverWriteOneCorpusBetweenThem) {
   EXPECT_EQ(corpus.info()->tokens, static_cast<std::int64_t>(text.size()));
 }
 
-// Pieces of documents; an empty one ends a document.
+// Pieces of documents. An empty piece ends a document.
 std::vector<std::string> pieces_for_resuming() {
   std::vector<std::string> pieces;
   for (int d = 0; d < 40; ++d) {
@@ -191,8 +192,8 @@ void write_pieces(CorpusWriter& writer, const std::vector<std::string>& pieces, 
   }
 }
 
-// Stopped anywhere, also in the middle of a document of several sequences and of one that is dropped, it goes on to the same
-// bytes.
+// The writer may stop anywhere, even within a document of several sequences or within one that is dropped. It must go on to the
+// same bytes.
 TEST(CorpusWriter, GoesOnWithItsParts) {
   const std::vector<std::string> pieces = pieces_for_resuming();
   for (const Duplicates duplicates : {Duplicates::ignore, Duplicates::count, Duplicates::drop}) {
@@ -204,7 +205,7 @@ TEST(CorpusWriter, GoesOnWithItsParts) {
         CorpusWriter first(folder / name, ByteTokenizer(), options);
         write_pieces(first, pieces, 0, stop);
         state = first.flush();
-        write_pieces(first, pieces, stop, std::min(stop + 4, pieces.size()));  // lost again
+        write_pieces(first, pieces, stop, std::min(stop + 4, pieces.size()));  // these pieces are lost again
         first.keep();
       }
       while (stop > 0 && !pieces[stop - 1].empty()) --stop;
@@ -241,7 +242,7 @@ TEST(CorpusWriter, BeginsAnewWhenItsPartsAreOthers) {
         first.keep();
       }
       std::string bytes = read_file(folder / damaged);
-      // The last byte; of the sums of documents, one becomes another that is there.
+      // Changes the last byte. In the checksums of the documents, replaces one checksum by another one of the file.
       if (shorter)
         bytes.pop_back();
       else if (damaged == "c.seen.part")
@@ -260,7 +261,7 @@ TEST(CorpusWriter, BeginsAnewWhenItsPartsAreOthers) {
   }
 }
 
-// Documents by hand: a duplicate is the second of the same tokens, whatever pieces they came in.
+// A document is a duplicate if an earlier one has the same tokens, whatever pieces they came in.
 TEST(CorpusWriter, FindsDuplicates) {
   const std::vector<std::vector<std::string>> documents = {{"ab"}, {"a", "b"}, {"abc"}, {"ab"}, {"c", "ab"}, {"abc"}};
   const std::vector<std::string> all = {"ab", "ab", "abc", "ab", "cab", "abc"}, unique = {"ab", "abc", "cab"};

@@ -29,7 +29,7 @@ Sample sample(const Dataset& dataset, Part part, std::int64_t i) {
   return result;
 }
 
-// A corpus of n * 4 + 1 tokens in which every window of 4 is another one.
+// Writes a corpus of n * 4 + 1 tokens. No two of its windows of 4 tokens are equal.
 void write_counting(const std::filesystem::path& prefix, int n, char mark) {
   std::string text;
   for (int i = 0; i < n; ++i) text += {mark, static_cast<char>(i / 100), static_cast<char>(i % 100), mark};
@@ -100,7 +100,7 @@ TEST(Dataset, MixesByWeight) {
   EXPECT_NEAR(train['a'], 600, 1);
   EXPECT_NEAR(train['b'], 300, 1);
   EXPECT_NEAR(train['c'], 100, 1);
-  // Each source goes through its own epochs: 300 draws of 8 windows are 37 or 38 each.
+  // Each source has its own epochs. 300 draws from 8 windows take each window 37 or 38 times.
   for (const auto& [one, count] : times) {
     if (one.tokens[0] != 'b') continue;
     EXPECT_TRUE(count == 37 || count == 38) << count;
@@ -111,7 +111,7 @@ TEST(Dataset, MixesByWeight) {
   EXPECT_NEAR(held_out['c'], 2, 1);
 }
 
-// How often each corpus, known by its mark, gives a sample.
+// Counts how often each corpus gives a sample. A corpus is known by its mark.
 std::map<std::int32_t, int> marks(const Dataset& dataset, Part part, std::int64_t samples) {
   std::map<std::int32_t, int> result;
   for (std::int64_t i = 0; i < samples; ++i) ++result[sample(dataset, part, i).tokens[0]];
@@ -132,7 +132,7 @@ TEST(Dataset, ASourceForValidationIsHeldOutWholeAndNothingElseIs) {
   for (std::int64_t p = 0; p < 100; ++p) seen.insert(sample(dataset, Part::train, p));
   EXPECT_EQ(seen.size(), 100u);
   EXPECT_EQ(marks(dataset, Part::train, 300), (std::map<std::int32_t, int>{{'a', 300}}));
-  // Weights count among the sources of a part: 1 to 3.
+  // Weights are compared only with those of sources of the same part, so these two are drawn 1 to 3.
   const auto held_out = marks(dataset, Part::held_out, 40);
   EXPECT_EQ(held_out, (std::map<std::int32_t, int>{{'v', 10}, {'w', 30}}));
 }

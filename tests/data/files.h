@@ -1,4 +1,4 @@
-// Folders, texts, tokenizers and hand-made corpora for the tests of this room.
+// Folders, texts, tokenizers and hand-made corpora for the tests of data.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -50,14 +50,14 @@ inline std::string text_of(const Corpus& corpus, std::int64_t document) {
   return text;
 }
 
-// Little-endian bytes of a number, as the formats' own definition has them.
+// Appends the little-endian bytes of a number, by the formats' own definition.
 template <class T>
 void put(std::string& to, T value) {
   for (std::size_t i = 0; i < sizeof(T); ++i)
     to.push_back(static_cast<char>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xFF));
 }
 
-// An .idx file field by field, so that a test can lie in any of them.
+// An .idx file, field by field, so that a test can make any of them wrong.
 struct HandMadeIndex {
   std::string magic = std::string("MMIDIDX\0\0", 9);
   std::uint64_t version = 1;
@@ -65,9 +65,9 @@ struct HandMadeIndex {
   std::vector<std::int32_t> lengths;
   std::vector<std::int64_t> pointers;
   std::vector<std::int64_t> documents;
-  std::uint64_t sequence_count = 0, document_count = 0;  // as promised in the header
+  std::uint64_t sequence_count = 0, document_count = 0;  // the counts in the header
 
-  // Consistent: sequences of these lengths, documents starting at these sequences.
+  // Makes a consistent index with sequences of these lengths and documents that begin at these sequences.
   HandMadeIndex(std::uint8_t type_code, std::int64_t width, std::vector<std::int32_t> sequence_lengths,
                 std::vector<std::int64_t> starts)
       : code(type_code), lengths(std::move(sequence_lengths)), documents(std::move(starts)) {
@@ -94,7 +94,7 @@ struct HandMadeIndex {
   }
 };
 
-// Token = byte + 1; may be cut only after a space; ends documents with 0.
+// Each token is a byte + 1. Texts may be cut only after a space. Each document ends with token 0.
 class LetterTokenizer : public Tokenizer {
  public:
   explicit LetterTokenizer(std::int32_t vocab_size = 300) : vocab_size_(vocab_size) {}

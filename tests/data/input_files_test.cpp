@@ -23,7 +23,7 @@ TEST(InputFiles, WalksInByteOrderAndLeavesOut) {
   std::filesystem::create_symlink(folder / "b.txt", folder / "link.txt");
   std::filesystem::create_symlink(folder / "nowhere", folder / "broken.txt");
   std::filesystem::create_symlink(folder / "itself.txt", folder / "itself.txt");
-  // `build` is left out as a folder, not as a file.
+  // A folder called `build` is skipped, but a file called `build` is not.
   const std::vector<std::string> expected = {"a/B.txt", "a/b/deep.txt", "a/corpus.json", "a/z.txt",     "a.txt",
                                              "b.txt",   "build",        "link.txt",      "\xC3\xA4.txt"};
   EXPECT_EQ(files_of(folder, {folder.path()}), expected);
@@ -40,7 +40,7 @@ TEST(InputFiles, RefusesWhatIsNotThere) {
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { files_of(folder, {folder / "corpus.json"}); }), "both input and output"));
 }
 
-// What a corpus is written with ends in .part: a file of the same beginning may be anybody's.
+// All unfinished files of a corpus end in .part. Other files whose names begin like a corpus may belong to the user.
 TEST(InputFiles, OnlyWhatPrepareWritesIsLeftOut) {
   const TemporaryFolder folder;
   for (const char* name : {"corpus.lock", "corpus.seen", "corpus.lock.part", "corpus.seen.part", "corpus.json.part"})
@@ -55,7 +55,7 @@ TEST(InputFiles, PatternsMatchInByteOrder) {
   for (const char* name : {"b1.txt", "a/z.txt", "B2.txt", "b10.txt", "b[1].txt", "c.md"}) folder.write(name, "text");
   EXPECT_EQ(files_of(folder, {folder / "[bB]*.txt"}), (std::vector<std::string>{"B2.txt", "b1.txt", "b10.txt", "b[1].txt"}));
   EXPECT_EQ(files_of(folder, {folder / "?", folder / "b?.*"}), (std::vector<std::string>{"a/z.txt", "b1.txt"}));
-  EXPECT_EQ(files_of(folder, {folder / "b[1].txt"}), (std::vector<std::string>{"b[1].txt"}));  // it is called so
+  EXPECT_EQ(files_of(folder, {folder / "b[1].txt"}), (std::vector<std::string>{"b[1].txt"}));  // a file has exactly this name
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { files_of(folder, {folder / "*.jsonl"}); }),
                        "*.jsonl: no file or folder matches this"));
 }
@@ -79,7 +79,7 @@ TEST(InputFiles, NamesKindsThatCannotBeRead) {
   };
   EXPECT_TRUE(contains(refusal("a.parquet.gz"), "a.parquet.gz: .gz around Parquet is not supported; unpack it first"));
   EXPECT_TRUE(contains(refusal("a.tar.XZ"), "a.tar.XZ: .xz input is not supported; unpack it first"));
-  // In a folder the reader says so and passes over them.
+  // If such files are found in a folder, the reader reports and skips them.
   EXPECT_EQ(files_of(folder, {folder / "in"}).size(), 2u);
 }
 
@@ -91,7 +91,7 @@ TEST(InputFiles, WhatIsACorpusAlreadyNeedsNoPreparation) {
     EXPECT_TRUE(contains(error, file.string() + ": belongs to a corpus that is already prepared. Train on it with path = \""));
     EXPECT_TRUE(contains(error, (folder / "web").string() + "\" in [[data.source]]"));
   }
-  EXPECT_EQ(files_of(folder, {folder.path()}).size(), 2u);  // not text: passed over
+  EXPECT_EQ(files_of(folder, {folder.path()}).size(), 2u);  // the reader skips them, because they are not text
   folder.write("other.idx", "MMIDI");
   for (const char* name : {"other.idx", "other.bin", "web.txt"}) {
     EXPECT_EQ(files_of(folder, {folder.write(name, "MMIDI")}), std::vector<std::string>{name});

@@ -17,7 +17,7 @@ TEST(Inspect, CountsAndSamples) {
   EXPECT_EQ(report.shortest, 1);
   EXPECT_EQ(report.longest, 1000);
   EXPECT_EQ(report.median, 2);
-  // Lengths 1 | 2, 3 | 6 | 13 | (none of 16 to 511) | 1000.
+  // The buckets hold the lengths 1 | 2, 3 | 6 | 13 | (none from 16 to 511) | 1000.
   ASSERT_EQ(report.histogram.size(), 10u);
   std::int64_t documents = 0, tokens = 0, edge = 1;
   for (const LengthBucket& bucket : report.histogram) {

@@ -20,7 +20,7 @@ class LoaderTest : public ::testing::Test {
     return std::make_unique<Dataset>(DatasetOptions{
         .sources = {{folder_ / "a", 1.0}}, .seq_len = 16, .seed = 3, .split = {0.9, 0.1}, .vocab_size = vocab_size});
   }
-  // What the batch at cursor `position` must be, straight from the dataset.
+  // Reads the expected batch directly from the dataset.
   void expect_batch(const Batch& batch, std::int64_t first_sample, std::int64_t rows) const {
     EXPECT_EQ(batch.first_sample, first_sample);
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(16 * rows)), targets(tokens.size()), starts;
@@ -96,7 +96,7 @@ TEST_F(LoaderTest, AllocatesOnlyOnce) {
 }
 
 TEST_F(LoaderTest, ErrorsComeAtTheirPlaceAndSeekGoesPastThem) {
-  // Digits up to '8' are in the vocabulary; a '9' is not. The order in which they come is the dataset's.
+  // The vocabulary contains the digits up to '8', but not '9'. The dataset decides in which order they come.
   write_corpus(folder_ / "a", {[] {
                  std::string text;
                  for (int i = 0; i < 16 * 200 + 1; ++i) text.push_back(i == 16 * 77 + 5 ? '9' : '8');
@@ -126,7 +126,7 @@ TEST_F(LoaderTest, MeasuresWaiting) {
   Loader loader(*dataset_, {});
   loader.next();
   EXPECT_GE(loader.take_wait_s(), 0.0);
-  // Four batches are ready by then; handing one out waits for nothing.
+  // By then four batches are ready, so the next one can be had without waiting.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   loader.next();
   EXPECT_EQ(loader.take_wait_s(), 0.0);

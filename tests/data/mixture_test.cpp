@@ -17,7 +17,8 @@ TEST(Mixture, OneSourceGivesEverything) {
   }
 }
 
-// Ordinals count up by one for each source, over several periods, and no prefix is off by a whole sample.
+// Checks that each source's ordinals count up by one over several periods, and that in no prefix a source is off by a whole
+// sample.
 void expect_even(const std::vector<double>& weights) {
   const Mixture mixture(weights);
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);

@@ -38,7 +38,7 @@ TEST(OrderedPipeline, KeepsTheOrderAndTheBound) {
     pipeline.run();
     ASSERT_EQ(written.size(), 300u);
     for (int i = 0; i < 300; ++i) ASSERT_EQ(written[static_cast<std::size_t>(i)], i);
-    EXPECT_LE(most.load(), 5);  // one may be written, and not yet counted as such, while the next is read
+    EXPECT_LE(most.load(), 5);  // one result may be in the writer, and still be counted, while the next task is read
   }
 }
 
@@ -52,12 +52,12 @@ TEST(OrderedPipeline, EndsWithoutTasks) {
 
 enum class Stage { read, work, write };
 
-// What was written before the error of task 20 came out.
+// Returns the tasks that were written before the error of task 20 was thrown.
 std::vector<int> written_before_error(Stage where, int workers) {
   int next = 0;
   std::vector<int> written;
   const auto maybe_throw = [&](Stage stage, int task) {
-    // A later task fails too, and sooner: its error must not be the one that is seen.
+    // A later task fails earlier. Its error must not be reported instead.
     if (stage == Stage::work && where == stage && task == 21) throw std::runtime_error("task 21");
     if (stage == where && task == 20) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -1,4 +1,4 @@
-// Packed texts, and a file as standard input.
+// Compresses texts, and replaces standard input by a file.
 #pragma once
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 namespace octet::data {
 
-// One gzip member.
+// Returns one gzip member.
 inline std::string gzipped(const std::string& text) {
   z_stream stream{};
   EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
@@ -27,14 +27,14 @@ inline std::string gzipped(const std::string& text) {
   return packed;
 }
 
-// One zstd frame.
+// Returns one zstd frame.
 inline std::string zstandard(const std::string& text) {
   std::string packed(ZSTD_compressBound(text.size()), '\0');
   packed.resize(ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3));
   return packed;
 }
 
-// Standard input comes from a file while this lives.
+// Replaces standard input by a file until the destructor runs.
 class StandardInput {
  public:
   explicit StandardInput(const std::filesystem::path& file) : before_(::dup(STDIN_FILENO)) {

@@ -57,7 +57,8 @@ TEST(Permutation, DependsOnEverythingAndNothingElse) {
   }
 }
 
-// Each value at each place equally often over many seeds: chi-squared with (n - 1)^2 degrees of freedom, within 6 sigma.
+// Over many seeds, each value must appear equally often at each place. The test is chi-squared with (n - 1)^2 degrees of freedom,
+// within 6 sigma.
 TEST(Permutation, IsUniformOverSeeds) {
   for (const std::int64_t n : {2, 3, 5, 8, 11}) {
     constexpr int kSeeds = 20000;

@@ -1,4 +1,4 @@
-// With a tokenizer that was trained on the documents, puts a token before them and one behind.
+// Prepares a corpus with a tokenizer that was trained on its documents and that puts a token before and after each document.
 #include "octet/data/prepare_journal.h"
 
 #include <sys/wait.h>
@@ -15,7 +15,7 @@
 namespace octet::data {
 namespace {
 
-// The merges "l r" that BPE learns: each the most frequent pair, of equal ones the first, within words that begin with spaces.
+// Returns the merges "l r" that BPE learns. Each is the most frequent pair, or the first of several. Words begin with spaces.
 std::vector<std::string> learned_merges(const std::string& text, int count) {
   std::map<std::vector<std::string>, int> words;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -59,10 +59,11 @@ std::string random_text(std::mt19937& random, std::size_t bytes) {
   return text;
 }
 
-// Texts, one of them of several tasks, lines of several tasks, some of them twice; and a trained tokenizer with its files.
+// Texts, one of which takes several tasks, and several tasks of lines, some of which are repeated; and a trained tokenizer with
+// its files.
 struct Job {
   TemporaryFolder folder;
-  std::vector<std::string> texts;  // each once, in the order of the corpus
+  std::vector<std::string> texts;  // each text once, in the order of the corpus
   PrepareOptions options{.inputs = {folder / "in"}, .output = folder / "whole", .duplicates = Duplicates::drop, .workers = 1};
 
   Job() {
@@ -102,7 +103,7 @@ TEST(PrepareJournal, ATrainedTokenizersCorpusIsTheSameWhateverHappens) {
     const Corpus corpus(job.folder / "whole");
     std::size_t bytes = 0;
     for (const std::string& text : job.texts) bytes += text.size();
-    EXPECT_LT(2 * corpus.tokens(), static_cast<std::int64_t>(bytes));  // it has learned something
+    EXPECT_LT(2 * corpus.tokens(), static_cast<std::int64_t>(bytes));  // the tokenizer has learned something
     for (std::int64_t d = 0; d < corpus.documents(); ++d) {
       const std::int64_t first = corpus.document_start(d);
       std::vector<std::int32_t> ids(static_cast<std::size_t>(corpus.document_start(d + 1) - first));
@@ -115,7 +116,7 @@ TEST(PrepareJournal, ATrainedTokenizersCorpusIsTheSameWhateverHappens) {
   prepare(job.options, *tokenizer);
   EXPECT_TRUE(job.corpus("three") == job.corpus("whole"));
 
-  // kill -9 within the long text, then within the lines.
+  // Kills the run within the long text and then within the lines.
   job.options.output = job.folder / "killed";
   job.options.journal_interval_s = 0;
   int journals = 0;
@@ -139,7 +140,7 @@ TEST(PrepareJournal, ATrainedTokenizersCorpusIsTheSameWhateverHappens) {
   EXPECT_TRUE(job.corpus("killed") == job.corpus("whole"));
 }
 
-// The files of the tokenizer are the same, but not the documents.
+// The tokenizer has the same files, but the documents get other tokens.
 TEST(PrepareJournal, AnotherEndOfDocumentIsAnotherJob) {
   Job job;
   const auto without = job.tokenizer(DocumentEnd::none), with = job.tokenizer();
@@ -155,7 +156,7 @@ TEST(PrepareJournal, AnotherEndOfDocumentIsAnotherJob) {
   EXPECT_TRUE(job.corpus("c") == job.corpus("whole"));
 }
 
-// A file that comes while the inputs are read and is gone when the run goes on stood in the place of another.
+// While the inputs are read, a file appears and takes another file's place in the order. It is gone when the run goes on.
 TEST(PrepareJournal, AFileThatCameAndWentLosesNoOther) {
   const TemporaryFolder folder;
   folder.write("in/a", std::string(20 << 20, 'a'));
@@ -165,10 +166,11 @@ TEST(PrepareJournal, AFileThatCameAndWentLosesNoOther) {
   std::atomic<bool> stop{false};
   PrepareOptions options{.inputs = {folder / "in"}, .output = folder / "c", .workers = 1, .stop = &stop};
   const ByteTokenizer plain;
-  // A call a MiB: `a` has 20, the file that comes one. The writer is at most four tasks behind, in b/1.
-  const ActingTokenizer coming(plain, 2, [&] { folder.write("in/b/0", "before the others"); });  // long before the folder is read
+  // The tokenizer is called once for each MiB: 20 times for `a`, and once for the new file. The writer is at most four tasks
+  // behind, so it has reached b/1.
+  const ActingTokenizer coming(plain, 2, [&] { folder.write("in/b/0", "before the others"); });  // before `b` is listed
   error_of(ExitCode::preempted, [&] { prepare(options, ActingTokenizer(coming, 28, [&] { stop.store(true); })); });
-  EXPECT_TRUE(contains(read_file(folder / "c.json.part"), "\"position_files\":2"));  // a and 0
+  EXPECT_TRUE(contains(read_file(folder / "c.json.part"), "\"position_files\":2"));  // `a` and `0`
   std::filesystem::remove(folder / "in/b/0");
   options.stop = nullptr;
   prepare(options, plain);

@@ -8,7 +8,7 @@
 namespace octet::data {
 namespace {
 
-// A folder of small and large texts, JSONL, binary and empty files.
+// Makes a folder of small and large texts, JSONL, binary files and empty files.
 void fill(const TemporaryFolder& folder) {
   for (int i = 0; i < 60; ++i) {
     std::string text;
@@ -128,12 +128,12 @@ TEST(Prepare, GoesOnWhereItWasInterrupted) {
   for (const Duplicates duplicates : {Duplicates::count, Duplicates::drop}) {
     const PrepareSummary whole =
         prepare({.inputs = {folder / "in"}, .output = folder / "whole", .duplicates = duplicates}, LetterTokenizer());
-    EXPECT_GT(whole.duplicates, 10000);  // lines of the same text
+    EXPECT_GT(whole.duplicates, 10000);  // many lines have the same text
     int interruptions = 0;
     PrepareSummary last;
     for (bool done = false; !done;) {
       std::atomic<bool> stop{false};
-      const ActingTokenizer tokenizer(kLetters, 6000, [&] { stop.store(true); });  // of 20,000: one run does not get there
+      const ActingTokenizer tokenizer(kLetters, 6000, [&] { stop.store(true); });  // a run needs 20,000
       try {
         last = prepare({.inputs = {folder / "in"},
                         .output = folder / "c",
@@ -159,7 +159,7 @@ TEST(Prepare, GoesOnWhereItWasInterrupted) {
   }
 }
 
-// kill -9 in the middle, again and again.
+// Kills the run with SIGKILL again and again.
 TEST(Prepare, GoesOnWhereItWasKilled) {
   const TemporaryFolder folder;
   fill(folder);
@@ -244,7 +244,7 @@ TEST(ConsoleProgress, IsRareWhereNobodyWatches) {
   progress.bytes_done = 100;
   console(progress);
   const std::string text = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);  // after 1, 11, 21 seconds and at the end
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);  // after 1, 11 and 21 seconds, and at the end
   EXPECT_TRUE(contains(text, " 50%"));
   EXPECT_TRUE(contains(text, "12,345 tokens"));
   EXPECT_TRUE(contains(text, "eta 1"));

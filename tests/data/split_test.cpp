@@ -31,7 +31,7 @@ TEST(Split, FollowsTheFractions) {
   EXPECT_EQ(Split(1000, {0.8, 0.2}).count(Part::held_out), 200);
   EXPECT_EQ(Split(1000, {1, 0}).count(Part::held_out), 0);
   EXPECT_EQ(Split(1000, {0, 1}).count(Part::train), 0);
-  // One each when possible; the single window of a tiny corpus is trained on.
+  // Each part gets at least one window if possible. The only window of a tiny corpus goes to training.
   EXPECT_EQ(Split(5, {0.98, 0.02}).count(Part::held_out), 1);
   EXPECT_EQ(Split(2, {0.02, 0.98}).count(Part::train), 1);
   EXPECT_EQ(Split(1, {0.5, 0.5}).count(Part::train), 1);
@@ -46,7 +46,7 @@ TEST(Split, HoldsOutFromEverywhere) {
 }
 
 TEST(Split, IsTheSameForEver) {
-  // A change of these numbers would move held-out text into the training of runs that are resumed.
+  // If these numbers changed, held-out text would move into the training of resumed runs.
   const Split split(1000, {0.98, 0.02});
   std::vector<std::int64_t> first;
   for (std::int64_t i = 0; i < 6; ++i) first.push_back(split.window(Part::held_out, i));

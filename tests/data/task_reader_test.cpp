@@ -12,7 +12,7 @@ struct Documents {
   std::size_t largest_task = 0;
 };
 
-// All documents, put together again from tasks of about `task_bytes`.
+// Returns all documents, assembled from tasks of about `task_bytes`.
 Documents documents_of(const TemporaryFolder& folder, const std::vector<std::filesystem::path>& inputs, const Tokenizer& tokenizer,
                        std::size_t task_bytes, std::size_t max_piece = 1 << 20) {
   TaskReader reader(InputFiles(inputs, CorpusPaths(folder / "corpus")), tokenizer,
@@ -72,7 +72,7 @@ TEST(TaskReader, SkipsWhatIsNotText) {
   const TemporaryFolder folder;
   folder.write("in/a.txt", "text");
   folder.write("in/b.png", std::string("\x89PNG\0\0", 6));
-  folder.write("in/c.txt", std::string(700000, 'x') + "\xFF");  // wrong far behind the first block
+  folder.write("in/c.txt", std::string(700000, 'x') + "\xFF");  // the wrong byte comes long after the first block
   folder.write("in/d.txt", std::string(700000, 'x'));
   folder.write("in/e.txt", "cut \xE2\x82");
   folder.write("in/f.txt", "");
@@ -167,7 +167,7 @@ TEST(TaskReader, DamagedFilesAreNamedWithTheLine) {
   EXPECT_TRUE(contains(message("a.txt.gz", packed.substr(0, packed.size() / 2)), "a.txt.gz: truncated gzip data"));
   const std::string cut = message("a.jsonl.gz", packed.substr(0, packed.size() / 2));
   EXPECT_TRUE(contains(cut, ": truncated gzip data here or after it"));
-  // Half of the file holds about half of the lines.
+  // Half of the compressed file holds about half of the lines.
   const int line = std::stoi(cut.substr(cut.find("gz:") + 3));
   EXPECT_GT(line, 300);
   EXPECT_LT(line, 700);
@@ -220,7 +220,8 @@ TEST(TaskReader, GoesOnBehindAnyTask) {
   }
   EXPECT_EQ(passed, whole.size());
 
-  // Another file among those that were passed or are open leads elsewhere, one behind them does not.
+  // A position is still valid after a file appears behind it. It is not valid if a file appears among those that were read or are
+  // open.
   const auto leads = [&](const InputPosition& end) {
     return leads_to(InputFiles({folder / "in"}, CorpusPaths(folder / "c")), end);
   };

@@ -5,7 +5,7 @@
 namespace octet::data {
 namespace {
 
-// The first wrong byte, or -1; the same whatever the pieces.
+// Returns the position of the first wrong byte, or -1. Checks that it does not depend on the pieces.
 std::int64_t wrong_at(const std::string& text) {
   TextChecker whole;
   whole.feed(text);
@@ -19,7 +19,7 @@ std::int64_t wrong_at(const std::string& text) {
 }
 
 TEST(TextChecker, EveryCodePointAndNoOther) {
-  // The definition of UTF-8 itself, for all values including those that it forbids.
+  // Checks all values, including those that UTF-8 forbids, against its definition.
   for (std::uint32_t c = 1; c < 0x120000; ++c) {
     std::string text;
     const auto tail = [&](int shift) { text.push_back(static_cast<char>(0x80 | ((c >> shift) & 0x3F))); };
@@ -52,7 +52,7 @@ TEST(TextChecker, FindsTheWrongByte) {
   EXPECT_EQ(wrong_at(std::string("0123456789\0abc", 14)), 10);
   EXPECT_EQ(wrong_at(std::string("\0", 1)), 0);
   EXPECT_EQ(wrong_at("0123456789abcdef\xFF"), 16);
-  EXPECT_EQ(wrong_at("latin \xE9t\xE9"), 7);  // the lead byte is plausible until the next one
+  EXPECT_EQ(wrong_at("latin \xE9t\xE9"), 7);  // the lead byte is found to be wrong only at the next byte
   EXPECT_EQ(wrong_at("overlong \xC0\xAF"), 9);
   EXPECT_EQ(wrong_at("overlong \xE0\x80\xAF"), 10);
   EXPECT_EQ(wrong_at("cut \xE2\x82"), 6);
@@ -65,7 +65,7 @@ TEST(Printable, IsSafeOnATerminal) {
   EXPECT_EQ(printable("sch\xC3\xB6n \xF0\x9F\x98\x80"), "sch\xC3\xB6n \xF0\x9F\x98\x80");
   EXPECT_EQ(printable("\xC2\x9B"
                       "31m"),
-            "\\xc2\\x9b31m");  // a control sequence in one character
+            "\\xc2\\x9b31m");  // a control sequence in a single character
   EXPECT_EQ(printable("cut \xE2\x82"), "cut \\xe2\\x82");
   EXPECT_EQ(printable(std::string("\0", 1)), "\\x00");
 }

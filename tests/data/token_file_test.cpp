@@ -46,7 +46,7 @@ using TokenLists = std::vector<std::vector<std::int32_t>>;
 TEST(TokenFile, DocumentsOfLlmcBeginWithTheirToken) {
   const TemporaryFolder folder;
   const auto a = folder.write("a.bin", gpt2_of({50256, 7, 8, 50256, 9, 50256, 50256, 1}));
-  const auto b = folder.write("b.bin", gpt2_of({2, 3, 50256, 4}));  // goes on with a document of a.bin
+  const auto b = folder.write("b.bin", gpt2_of({2, 3, 50256, 4}));  // begins with the rest of a document of a.bin
   const CorpusInfo info = prepare_tokens({.inputs = {a, b}, .format = InputFormat::llmc, .output = folder / "c"}).corpus;
   EXPECT_EQ(documents_of(folder / "c"), (TokenLists{{50256, 7, 8}, {50256, 9}, {50256}, {50256, 1}, {2, 3}, {50256, 4}}));
   EXPECT_EQ(info.vocab_size, 50257);
@@ -68,7 +68,7 @@ TEST(TokenFile, DocumentsOfNanoGptEndWithTheirToken) {
   EXPECT_EQ(documents_of(folder / "c"), (TokenLists{{7, 8, 50256}, {50256}, {65535, 9}}));
 }
 
-// Larger than a task, in tasks that end with documents; the tokenizer's own end-of-document token is not added.
+// The file is larger than one task, and tasks end with documents. The tokenizer's own end-of-document token is not added.
 TEST(TokenFile, ManyDocumentsStayAsTheyAre) {
   const TemporaryFolder folder;
   std::vector<std::int64_t> tokens;
@@ -98,13 +98,13 @@ TEST(TokenFile, LlmcIsKnownByItsHeader) {
   const auto small = folder.write("a/1.bin", gpt2_of({50256, 7}));
   const auto packed = folder.write("a/2.BIN.gz", gzipped(llmc(20240801, 7, 1, {128000})));
   const auto nanogpt = folder.write("b/3.bin", raw16({7, 50256}));
-  const auto text = folder.write("b/4.txt", gpt2_of({50256, 7}));  // whoever calls it a text
+  const auto text = folder.write("b/4.txt", gpt2_of({50256, 7}));  // named as a text
   EXPECT_EQ(format({small}), InputFormat::llmc);
   EXPECT_EQ(format({packed, text}), InputFormat::llmc);
   EXPECT_EQ(format({folder / "a"}), InputFormat::llmc);
   for (const auto& other : {nanogpt, text, folder.write("b/5.bin", ""), std::filesystem::path("-")})
     EXPECT_EQ(format({other}), InputFormat::automatic) << other;
-  EXPECT_EQ(format({folder / "b", folder / "a"}), InputFormat::automatic);  // in a folder they are passed over
+  EXPECT_EQ(format({folder / "b", folder / "a"}), InputFormat::automatic);  // such files are skipped in a folder
   EXPECT_TRUE(contains(error_of(ExitCode::config,
                                 [&] {
                                   format({text, small});

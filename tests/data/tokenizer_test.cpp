@@ -17,7 +17,7 @@ TEST(ByteTokenizer, IdsAreTheBytesAndComeBack) {
   std::vector<std::int32_t> ids = {7};
   tokenizer->encode(all, ids);
   ASSERT_EQ(ids.size(), 257u);
-  EXPECT_EQ(ids[0], 7);  // appended
+  EXPECT_EQ(ids[0], 7);  // encode() appends
   for (std::int32_t c = 0; c < 256; ++c) EXPECT_EQ(ids[static_cast<std::size_t>(c) + 1], c);
   std::string text;
   tokenizer->decode(std::span(ids).subspan(1), text);

@@ -54,7 +54,7 @@ TEST(Windows, AllLengthsAgreeWithTheStream) {
   const auto total = static_cast<std::int64_t>(stream.size());
   for (std::int64_t length = 1; length < total; ++length) {
     const Windows windows(corpus, length);
-    // The last whole window ends within the stream and the next one would not.
+    // The last whole window ends within the stream. Another one would not.
     EXPECT_LE(windows.count() * length + 1, total);
     EXPECT_GT((windows.count() + 1) * length + 1, total);
     for (std::int64_t w = 0; w < windows.count(); ++w) {

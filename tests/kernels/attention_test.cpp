@@ -141,8 +141,7 @@ const std::vector<Sizes>& many_sizes() {
       {.batch = 2, .sq = 1, .sk = 270, .heads = 4, .kv_heads = 4, .dim = 80},    // one new token
       {.batch = 1, .sq = 100, .sk = 30, .heads = 2, .kv_heads = 1, .dim = 6},    // 70 queries see nothing
       {.batch = 1, .sq = 65, .sk = 129, .heads = 12, .kv_heads = 2, .dim = 10},  // backward runs one task for each query head
-      {.batch = 2, .sq = 20, .sk = 33, .heads = 8, .kv_heads = 2, .dim = 8},     // backward runs one task for every two query
-                                                                                 // heads
+      {.batch = 2, .sq = 20, .sk = 33, .heads = 8, .kv_heads = 2, .dim = 8},     // ... for every two query heads
       // Windows of one key, of all keys but one, of all keys, of more keys than there are, and across blocks of keys; with as
       // many keys as queries, more, and fewer.
       {.batch = 2, .sq = 9, .sk = 9, .heads = 2, .kv_heads = 1, .dim = 6, .window = 1},
@@ -371,8 +370,7 @@ TEST_F(AttentionTest, DocumentsAreAsIfAlone) {
     alone.v = own(whole.v);
     alone.go = own(whole.go);
     run(alone);
-    const Dense bound = dense(alone.backward(), 0x1p-53, 0);  // the bound of one result; the difference of two results gets twice
-                                                              // as much
+    const Dense bound = dense(alone.backward(), 0x1p-53, 0);  // of one result, hence doubled below
     const auto agree = [&](const Tensor& actual, const Tensor& expected, const std::vector<double>& error) {
       return near(
           values_of(own(actual)), values_of(expected), [&](std::size_t i) { return 2 * error[i] + 1e-30; }, actual.cols());

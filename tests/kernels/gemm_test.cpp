@@ -239,8 +239,7 @@ TEST_F(GemmTest, EveryScaleTile) {
         Tiles{ScaleTile::block_1x128, ScaleTile::block_128x128}, Tiles{ScaleTile::block_128x128, ScaleTile::block_1x128},
         Tiles{ScaleTile::block_1x128, ScaleTile::block_1x128}, Tiles{ScaleTile::mx_1x32, ScaleTile::mx_1x32}}) {
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
-      const std::int64_t m = 140, n = 133, k = 560;  // K spans two chunks, and the last tile in each direction is shorter than
-                                                     // 128
+      const std::int64_t m = 140, n = 133, k = 560;  // two chunks of K; every last tile is not full
       Gemm op{.a = fp8_operand(format, tiles.a, m, k, 5),
               .b = fp8_operand(Fp8Format::e4m3, tiles.b, n, k, 6),
               .d = zeros(DType::f32, {m, n})};

@@ -58,8 +58,7 @@ TEST(Anomaly, TheMeanIsOfTheLastHundred) {
   feed(anomaly, 50, 8.0);
   feed(anomaly, 50, 5.0);
   EXPECT_EQ(anomaly.observe(12.9, false), Verdict::fine);  // the mean is 6.5
-  feed(anomaly, 50, 5.0);                                  // the eights have left the window, so the mean is (12.9 + 99 * 5) /
-                                                           // 100 = 5.079
+  feed(anomaly, 50, 5.0);                                  // no eights in the window: (12.9 + 99 * 5) / 100 = 5.079
   EXPECT_EQ(anomaly.observe(10.2, false), Verdict::roll_back);
   EXPECT_EQ(anomaly.observe(10.1, false), Verdict::fine);
 }

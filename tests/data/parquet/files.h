@@ -1,4 +1,4 @@
-// The files that write_files.py writes. Tests that need them are skipped where the plugin or pyarrow is not.
+// The files that write_files.py writes. Tests that need them are skipped if the plugin or pyarrow is missing.
 #pragma once
 
 #include <stdlib.h>

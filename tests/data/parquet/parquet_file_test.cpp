@@ -8,7 +8,7 @@
 namespace octet::data {
 namespace {
 
-// Every text from row `from` on.
+// Returns all texts from row `from` on.
 std::vector<std::string> texts_of(const std::filesystem::path& path, std::int64_t from = 0, const std::string& column = "text") {
   ParquetFile file(path, column);
   file.skip(from);
@@ -44,7 +44,7 @@ TEST_F(ParquetFileTest, PassesOverRows) {
       EXPECT_TRUE(texts_of(file(name), from) == std::vector<std::string>(all.begin() + from, all.end()))
           << name << " from " << from;
     }
-    // In the middle of a batch as well.
+    // Also skips within a batch.
     ParquetFile stepping(file(name), "text");
     for (std::size_t row = 0; row + 8 < all.size(); row += 8) {
       const auto value = stepping.next();
@@ -64,7 +64,7 @@ TEST_F(ParquetFileTest, KnowsNullFromEmpty) {
   nulls.skip(233);
   EXPECT_TRUE(
       contains(error_of(ExitCode::data, [&] { nulls.next(); }), "null.parquet:1234: column \"text\" is null, not a string"));
-  // What is passed over is not looked at, and a null takes no value from those behind it.
+  // Skipped rows are not checked. A null in them must not shift the values after it.
   const std::vector<std::string> all = texts_of(file("same-snappy"));
   for (const std::int64_t from : {1234, 1235, 2001}) {
     EXPECT_TRUE(texts_of(file("null"), from) == std::vector<std::string>(all.begin() + from, all.end())) << "from " << from;
@@ -98,7 +98,7 @@ TEST_F(ParquetFileTest, RefusesWhatIsNotParquet) {
     std::string noise(static_cast<std::size_t>(i) * 7, '\0');
     for (char& c : noise) c = static_cast<char>(random());
     refusal(noise);
-    // With a footer of noise.
+    // The noise stands where the footer should be.
     std::string footer;
     put(footer, static_cast<std::uint32_t>(noise.size()));
     if (!noise.empty()) refusal("PAR1" + noise + footer + "PAR1");
@@ -107,7 +107,7 @@ TEST_F(ParquetFileTest, RefusesWhatIsNotParquet) {
       contains(error_of(ExitCode::data, [&] { ParquetFile(folder_ / "none.parquet", "text"); }), "cannot open: No such file"));
 }
 
-// Wrong bytes may be a text, or an error of one line; they are nothing else.
+// Wrong bytes may still give texts, or an error of one line. Nothing else may happen.
 TEST_F(ParquetFileTest, SurvivesWrongBytes) {
   std::mt19937 random(6);
   int refused = 0;
@@ -115,7 +115,7 @@ TEST_F(ParquetFileTest, SurvivesWrongBytes) {
     const std::string whole = read_file(file(name));
     for (int i = 0; i < 120; ++i) {
       std::string bytes = whole;
-      // Half of them in the footer, which is behind all pages.
+      // Half of the changes hit the footer, which stands after all pages.
       const std::size_t span = i % 2 == 0 ? bytes.size() : std::min<std::size_t>(bytes.size(), 1500);
       for (int k = 0; k < 1 + i % 3; ++k) bytes[bytes.size() - 1 - random() % span] = static_cast<char>(random());
       const auto path = folder_.write("wrong.parquet", bytes);

@@ -1,4 +1,5 @@
-// Parquet as an input of `octet data prepare`: the same corpus as from JSONL, resumed, and refused in one sentence.
+// Parquet as an input of `octet data prepare`. It must give the same corpus as JSONL, be resumable, and be refused in one
+// sentence.
 #include "octet/data/prepare.h"
 
 #include "data/acting_tokenizer.h"
@@ -51,7 +52,7 @@ TEST_F(PrepareParquetTest, StandsAmongOtherInputs) {
   EXPECT_EQ(text_of(corpus, 7), "sch\xC3\xB6n");
 }
 
-// From the end of every task the rest is what it was.
+// A reader that starts at the end of any task must find the same rest.
 TEST_F(PrepareParquetTest, TasksGoOnFromEveryPosition) {
   const ByteTokenizer tokenizer;
   for (const char* name : {"same-gzip", "same-pages-v2"}) {
@@ -90,7 +91,7 @@ TEST_F(PrepareParquetTest, GoesOnWhereItWasKilled) {
   PrepareOptions options{.inputs = {file("large"), file("same-zstd")}, .output = folder_ / "c"};
   EXPECT_GE(kills_until_prepared(options, letters, 5000), 2);
   options.output = folder_ / "whole";
-  prepare(options, letters);  // not earlier: Arrow's library has a thread of its own, and TSan allows no fork beside it
+  prepare(options, letters);  // not earlier: Arrow starts a thread, and TSan does not allow fork() while it runs
   EXPECT_TRUE(files_of_corpus(folder_ / "c") == files_of_corpus(folder_ / "whole"));
 }
 
@@ -129,7 +130,7 @@ TEST_F(PrepareParquetTest, RefusesTextsThatAreTooLong) {
   EXPECT_TRUE(read(8));
 }
 
-// Its table of contents stands at its end.
+// Parquet has its table of contents at the end of the file.
 TEST_F(PrepareParquetTest, IsNoStandardInput) {
   const auto read_stream = [&](const std::filesystem::path& path) {
     const StandardInput input(path);
@@ -143,7 +144,8 @@ TEST_F(PrepareParquetTest, IsNoStandardInput) {
   EXPECT_EQ(text_of(Corpus(folder_ / "c"), 0), "PAR1 is a text");
 }
 
-// Named or in a folder, before anything is written: what is left out would be missing.
+// The run is refused before anything is written, whether the file is named or found in a folder. Otherwise the corpus would lack
+// its texts.
 TEST(PrepareParquet, SaysHowToGetThePlugin) {
   const TemporaryFolder folder;
   folder.write("in/a.txt", "text");

@@ -13,7 +13,7 @@ TEST(AddedTokens, TheLeftmostAndThereTheLongest) {
     EXPECT_EQ(match.end, end) << text;
     EXPECT_EQ(match.id, id) << text;
   };
-  expect("x<|a|>y", 0, 1, 6, 1);  // of two that are the same, the first
+  expect("x<|a|>y", 0, 1, 6, 1);  // the first of two equal ones
   expect("x<|a|>!", 0, 1, 7, 3);
   expect("<|ab|>", 0, 0, 6, 2);
   expect("<|ab|>", 1, 3, 6, 4);

@@ -8,7 +8,7 @@
 namespace octet::data {
 namespace {
 
-// A vocabulary over "abcd" whose tokens are made of two others, at random.
+// A vocabulary over "abcd" in which each token joins two random others.
 struct Merging {
   BpeModel model;
   std::vector<std::string> texts;  // by id
@@ -30,12 +30,12 @@ struct Merging {
       const auto left = static_cast<std::int32_t>(random() % texts.size()),
                  right = static_cast<std::int32_t>(random() % texts.size());
       const std::string joined = texts[static_cast<std::size_t>(left)] + texts[static_cast<std::size_t>(right)];
-      // Some ranks are shared, as SentencePiece's scores are.
+      // Some merges share a rank, as SentencePiece's scores do.
       model.merges.push_back({left, right, rank - rank % 3, add(joined)});
     }
   }
 
-  // By the definition, and by nothing else.
+  // Encodes by the definition: applies the merge of the lowest rank, and the first of several, until none is left.
   std::vector<std::int32_t> expected(const std::string& word) const {
     std::map<std::pair<std::int32_t, std::int32_t>, const BpeMerge*> merges;
     for (const BpeMerge& merge : model.merges) merges[{merge.left, merge.right}] = &merge;
@@ -68,7 +68,7 @@ std::vector<std::int32_t> encode(const Bpe& bpe, std::string_view word) {
   Bpe::Scratch scratch;
   std::vector<std::int32_t> ids = {-7};
   bpe.encode(word, scratch, ids);
-  EXPECT_EQ(ids.front(), -7);  // appended
+  EXPECT_EQ(ids.front(), -7);  // encode() appends
   ids.erase(ids.begin());
   return ids;
 }
@@ -78,7 +78,7 @@ TEST(Bpe, JoinsTheLowestRankThenTheLeftmost) {
     const Merging sample(seed, 60);
     const Bpe bpe(sample.model);
     std::mt19937 random(seed + 100);
-    for (std::size_t size = 1; size < 140; ++size) {  // short words and long ones go different ways
+    for (std::size_t size = 1; size < 140; ++size) {  // short and long words take different paths
       const std::string word = random_word(random, size);
       ASSERT_EQ(encode(bpe, word), sample.expected(word)) << word;
     }

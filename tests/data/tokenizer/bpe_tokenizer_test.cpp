@@ -12,7 +12,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// Text of what these tokenizers know, special tokens, rare characters and white space, beginning with no space.
+// Makes text from the tokenizers' own parts, special tokens, rare characters and white space. It does not begin with a space.
 std::string random_text(std::mt19937& random, const std::vector<std::string>& parts) {
   std::string text = "x";
   for (std::size_t i = 1 + random() % 60; i > 0; --i) text += parts[random() % parts.size()];
@@ -81,10 +81,10 @@ TEST(BpeTokenizer, ATextMayBeCutWhereItSays) {
 }
 
 TEST(BpeTokenizer, CutsNothingWhereItCannotKnow) {
-  EXPECT_EQ(tokenizer_of(metaspace_json()).cut("abc abc abc"), 0u);  // what follows would get a space
+  EXPECT_EQ(tokenizer_of(metaspace_json()).cut("abc abc abc"), 0u);  // the text after the cut would get a space
   Json json = byte_level_json();
   json["added_tokens"].push_back(added_token("<|no way|>", 265));
-  EXPECT_EQ(tokenizer_of(json).cut("hello hello"), 0u);  // a token that a cut could fall into
+  EXPECT_EQ(tokenizer_of(json).cut("hello hello"), 0u);  // a cut could fall within this token
   EXPECT_EQ(ids_of(tokenizer_of(json), "<|no way|>"), Ids{265});
 }
 

@@ -1,4 +1,4 @@
-// Small tokenizer.json files, made here so that a test can change any part of them.
+// Small tokenizer.json files, built in code so that a test can change any part of them.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ inline Json added_token(const std::string& content, int id, bool normalized = fa
           {"rstrip", false}, {"normalized", normalized}, {"special", !normalized}};
 }
 
-// Adds merges "l r" in their order, and their results to the vocabulary.
+// Adds the merges "l r" in this order, and adds their results to the vocabulary.
 inline void add_merges(Json& json, const std::vector<std::string>& merges) {
   Json& vocabulary = json["model"]["vocab"];
   for (const std::string& merge : merges) {
@@ -33,7 +33,7 @@ inline Json template_with(const std::string& token, int id) {
           {"special_tokens", {{token, {{"id", token}, {"ids", {id}}, {"tokens", {token}}}}}}};
 }
 
-// Ids: bytes 0 to 255 as themselves, then merges; then <|begin|> and <|end|>.
+// The ids are the bytes 0 to 255, then the merges, then <|begin|> and <|end|>.
 inline Json byte_level_json(const std::vector<std::string>& merges = {"h e", "l l", "he ll", "hell o", "Ġ hello", "Ġ w", "o r"}) {
   Json json = {{"version", "1.0"},
                {"truncation", nullptr},
@@ -56,7 +56,8 @@ inline Json byte_level_json(const std::vector<std::string>& merges = {"h e", "l 
   return json;
 }
 
-// Ids: <unk> <s> </s>, the 256 byte tokens (byte + 3), the characters "▁abc" (259 to 262), then merges. In the old form.
+// The ids are <unk>, <s>, </s>, the 256 byte tokens (byte + 3), the characters "▁abc" (259 to 262), then the merges. Uses the old
+// form, which has a normalizer.
 inline Json metaspace_json(const std::vector<std::string>& merges = {"a b", "▁ ab", "ab c", "▁ ▁", "▁ab c"}) {
   Json json = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"pre_tokenizer", nullptr}};
   json["added_tokens"] = {added_token("<unk>", 0), added_token("<s>", 1), added_token("</s>", 2)};
@@ -83,12 +84,12 @@ inline Json metaspace_json(const std::vector<std::string>& merges = {"a b", "▁
   return json;
 }
 
-// The newer form of the same.
+// The same tokenizer in the newer form, which has a pre-tokenizer.
 inline Json metaspace_json(const std::string& scheme, bool split) {
   Json json = metaspace_json();
   json["normalizer"] = nullptr;
   json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}, {"split", split}};
-  if (scheme == "never") json["decoder"]["decoders"].erase(3);  // nothing is put before a text
+  if (scheme == "never") json["decoder"]["decoders"].erase(3);  // this scheme puts nothing before a text
   return json;
 }
 

@@ -23,7 +23,7 @@ TEST(TokenizerFiles, AreFoundAsTheTokenizerIs) {
   EXPECT_NE(tokenizer_hash(folder / "one/tokenizer.model"), tokenizer_hash(folder / "both/tokenizer.json"));
 }
 
-// A corpus of tokens that somebody else made names no tokenizer.
+// A corpus of ready-made tokens names no tokenizer.
 TEST(TokenizerFiles, AreNotTakenFromTheWorkingDirectoryForAnUnknownTokenizer) {
   const TemporaryFolder folder;
   folder.write("tokenizer.json", "{}");

@@ -43,7 +43,7 @@ TEST(HuggingFace, MetaspaceInTheOldForm) {
   const BpeTokenizer tokenizer = tokenizer_of(metaspace_json());
   // ▁ 259, a 260, b 261, c 262, ab 263, ▁ab 264, abc 265, ▁▁ 266, ▁abc 267.
   EXPECT_EQ(ids_of(tokenizer, "abc ab"), (Ids{267, 264}));
-  EXPECT_EQ(ids_of(tokenizer, " ab"), (Ids{259, 264}));  // a space is put before a space, and "▁ ab" has the lower rank
+  EXPECT_EQ(ids_of(tokenizer, " ab"), (Ids{259, 264}));  // gets one more space; "▁ ab" has the lower rank
   EXPECT_EQ(ids_of(tokenizer, "a  b"), (Ids{259, 260, 266, 261}));
   EXPECT_EQ(ids_of(tokenizer, "▁ab"), ids_of(tokenizer, " ab"));
   EXPECT_EQ(ids_of(tokenizer, "é"), (Ids{259, 3 + 0xC3, 3 + 0xA9}));
@@ -69,11 +69,11 @@ TEST(HuggingFace, MetaspaceAsAPreTokenizer) {
 TEST(HuggingFace, NormalizedTokensAreMetInNormalizedText) {
   Json json = metaspace_json();
   json["added_tokens"].push_back(added_token("<a b>", 268, true));
-  const BpeTokenizer tokenizer = tokenizer_of(json);  // it is "▁<a▁b>" then
+  const BpeTokenizer tokenizer = tokenizer_of(json);  // its normalized form is "▁<a▁b>"
   EXPECT_EQ(ids_of(tokenizer, "<a b>ab"), (Ids{268, 263}));
   EXPECT_EQ(ids_of(tokenizer, "ab <a b>"), (Ids{264, 268}));
-  EXPECT_EQ(ids_of(tokenizer, "c<a b>").size(), 7u);  // no space before it: text
-  // Behind it none is put, as it is behind tokens that are met before.
+  EXPECT_EQ(ids_of(tokenizer, "c<a b>").size(), 7u);  // without a space before it, it is text
+  // The text after it gets no space. The text after a token that is matched before normalization gets one.
   EXPECT_EQ(ids_of(tokenizer, "<a b> ab"), (Ids{268, 264}));
   EXPECT_EQ(text_of(tokenizer, ids_of(tokenizer, "<a b> ab<s> ab")), "<a b> ab<s> ab");
 }
@@ -95,7 +95,7 @@ TEST(HuggingFace, ATemplateMayEndInOneToken) {
   error_of(ExitCode::config, [&] { tokenizer_of(json); });
 }
 
-// Each change of one part, and what the refusal must name.
+// A change of one part, and the name that the refusal must contain.
 struct Change {
   const char* pointer;
   Json value;

@@ -10,7 +10,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-// The wire format of Protocol Buffers, as far as a model needs it.
+// Writes the wire format of Protocol Buffers, as far as a model needs it.
 std::string varint(std::uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) bytes.push_back(static_cast<char>(value | 0x80));
@@ -33,11 +33,11 @@ std::string piece(const std::string& name, float score, std::uint64_t type) {
 std::string trainer() { return text(2, number(3, 2) + number(35, 1)); }
 std::string normalizer() { return text(3, text(1, "identity") + number(4, 0)); }
 
-// Ids as those of definitions.h, and "abca" (268) and "<keep>" (269) behind.
+// The ids are those of definitions.h, followed by "abca" (268) and "<keep>" (269).
 std::string pieces() {
   std::string bytes = piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3);
   for (int byte = 0; byte < 256; ++byte) bytes += piece(byte_token(static_cast<unsigned char>(byte)), 0, 6);
-  float score = -100;  // of characters; longer pieces are better the sooner they come
+  float score = -100;  // the score of characters; longer pieces get better scores in order
   for (const char* name : {"▁", "a", "b", "c"}) bytes += piece(name, score--, 1);
   score = 0;
   for (const char* name : {"ab", "▁ab", "abc", "▁▁", "▁abc"}) bytes += piece(name, score--, 1);
@@ -56,7 +56,7 @@ TEST(SentencePiece, JoinsByScore) {
   EXPECT_EQ(ids_of(tokenizer, " ab"), (Ids{259, 264}));
   EXPECT_EQ(ids_of(tokenizer, "aé"), (Ids{259, 260, 3 + 0xC3, 3 + 0xA9}));
   EXPECT_EQ(ids_of(tokenizer, "ab<keep>ab"), (Ids{264, 269, 263}));
-  EXPECT_EQ(ids_of(tokenizer, "<s>").size(), 4u);  // text, as SentencePiece has it
+  EXPECT_EQ(ids_of(tokenizer, "<s>").size(), 4u);  // text, as in SentencePiece
   EXPECT_EQ(Ids(tokenizer.prefix().begin(), tokenizer.prefix().end()), Ids{1});
   EXPECT_EQ(tokenizer.end_of_document(), 2);
   EXPECT_EQ(text_of(tokenizer, ids_of(tokenizer, " a\n é<keep>")), " a\n é<keep>");

@@ -30,20 +30,20 @@ TEST(SplitPattern, Gpt2) {
   EXPECT_EQ(split(SplitPattern::gpt2(), "I'll I'LL 12345\n\nx"), (Words{"I", "'ll", " I", "'", "LL", " 12345", "\n", "\n", "x"}));
 }
 
-// Where PCRE2's classes are not those of tokenizers 0.23.
+// Characters for which the classes of PCRE2 differ from those of tokenizers 0.23.
 TEST(SplitPattern, ClassesAreThoseOfUnicode16) {
   const auto regex = SplitPattern::llama3();
-  EXPECT_EQ(split(regex, "a\u1c89b"), (Words{"a\u1c89b"}));                    // a letter since 16
-  EXPECT_EQ(split(regex, "\U00031350x 1"), (Words{"\U00031350x", " ", "1"}));  // since 15
+  EXPECT_EQ(split(regex, "a\u1c89b"), (Words{"a\u1c89b"}));                    // a letter since Unicode 16
+  EXPECT_EQ(split(regex, "\U00031350x 1"), (Words{"\U00031350x", " ", "1"}));  // a letter since Unicode 15
   EXPECT_EQ(split(regex, "1\U00010d4012"), (Words{"1\U00010d40"
                                                   "1",
-                                                  "2"}));            // a number since 16
-  EXPECT_EQ(split(regex, "\u180e\u180e"), (Words{"\u180e\u180e"}));  // no white space since 6.3
+                                                  "2"}));            // a number since Unicode 16
+  EXPECT_EQ(split(regex, "\u180e\u180e"), (Words{"\u180e\u180e"}));  // no white space since Unicode 6.3
   EXPECT_EQ(split(regex, "a\u180e b"), (Words{"a", "\u180e", " b"}));
 }
 
 TEST(SplitPattern, LongRunsTakeOneWord) {
-  const std::string letters(3'000'000, 'x'), spaces(12'000'000, ' ');  // beyond PCRE2's own limit of steps
+  const std::string letters(3'000'000, 'x'), spaces(12'000'000, ' ');  // more than PCRE2's own limit of steps allows
   EXPECT_EQ(split(SplitPattern::llama3(), letters).size(), 1u);
   EXPECT_EQ(split(SplitPattern::llama3(), spaces + "x").size(), 2u);
 }

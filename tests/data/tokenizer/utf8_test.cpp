@@ -24,7 +24,7 @@ std::string marks(int count) {
   return result;
 }
 
-TEST(Utf8, TheExampleOfTheStandard) {  // The Unicode Standard 15, table 3-11
+TEST(Utf8, TheExampleOfTheStandard) {  // table 3-11 of The Unicode Standard 15
   EXPECT_EQ(replaced("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),
             "a" + marks(3) + "b" + marks(1) + "c" + marks(2) + "d");
 }

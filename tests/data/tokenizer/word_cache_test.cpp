@@ -14,7 +14,7 @@ TEST(WordCache, GivesWhatWasPutThereOrNothing) {
   std::mt19937 random(3);
   std::map<std::string, std::vector<std::int32_t>> known;
   int found = 0;
-  for (int i = 0; i < 300'000; ++i) {  // more words than it has room for, and many near to one another
+  for (int i = 0; i < 300'000; ++i) {  // more words than the cache has room for, and many similar ones
     std::string word(1 + random() % 24, 'a');
     word[random() % word.size()] = static_cast<char>('a' + random() % 200);
     word[random() % word.size()] = static_cast<char>('a' + random() % 26);
