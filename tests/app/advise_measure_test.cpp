@@ -19,11 +19,11 @@ TEST(AdviseMeasure, TimesEveryKindInEveryRecipe) {
     for (const char* name : {"bf16", "fp8_delayed", "fp8_block"}) {
       const Recipe recipe = recipe_named(name);
       plan::LinearOps ops = plan::count_linear(kind, recipe, setting);
-      ops.capacity.scratch += std::size_t{64} << 20;  // the CPU's products decode to scratch
+      ops.capacity.scratch += std::size_t{64} << 20;  // the CPU's products decode their operands into scratch memory
       const plan::LinearTime time = measure_linear(*queue, kind, recipe, setting, ops);
       EXPECT_GT(time.products_s, 0) << kind.name << " " << name;
       EXPECT_LT(time.products_s, 1) << kind.name << " " << name;
-      // BF16 has no op beside the products where no producer comes before them.
+      // The head has no producer, so in BF16 it runs nothing but the products.
       const bool alone = kind.name == "head" && recipe.name == "bf16";
       EXPECT_EQ(time.others_s > 0, !alone) << kind.name << " " << name;
     }

@@ -1,4 +1,4 @@
-// The bench commands as a user meets them.
+// Runs the bench commands as a user would.
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "support/program.h"
@@ -19,13 +19,13 @@ TEST(Bench, TimesCollectivesOnTheCpu) {
   for (const Json& row : rows) {
     const std::string name = row["name"];
     EXPECT_NE(result.out.find(name), std::string::npos) << name;
-    // Two thirds of the larger tensor leave a rank, in an all_reduce twice; thirds are rounded to whole elements.
+    // A rank sends two thirds of the larger tensor, and twice as much in an all_reduce. Thirds are rounded to whole elements.
     const double mib = std::stod(name.substr(name.find(' '))), times = name.rfind("all_reduce", 0) == 0 ? 2 : 1;
     EXPECT_NEAR(row["rate"].get<double>() * 1e9 * row["seconds"].get<double>(), times * mib * 0x1p20 * 2 / 3, 16) << name;
   }
 }
 
-// How fast is the machine's affair; that 8 ranks get batches and nothing is left behind is ours.
+// The speed depends on the machine. Octet must deliver batches to 8 ranks and leave nothing behind.
 TEST(Bench, FeedsEightRanks) {
   const octet::testing::TemporaryFolder folder;
   const octet::testing::ProgramResult result = run_program("bench loader --json loader.json", folder.path());

@@ -12,7 +12,7 @@ TEST(ByteProgress, SaysHowMuchIsLeft) {
   EXPECT_EQ(progress_line("out", kGiB, kGiB, 5), "out  100%  1.00 GiB of 1.00 GiB  eta 0.0s");
 }
 
-// What takes a moment is silent.
+// Work that takes only a moment shows no progress.
 TEST(ByteProgress, SaysNothingOfAMoment) {
   ::testing::internal::CaptureStderr();
   {

@@ -1,4 +1,4 @@
-// The command line as a user meets it.
+// Uses the command line as a user would.
 #include <gtest/gtest.h>
 
 #include "octet/base/json.h"
@@ -32,7 +32,7 @@ TEST(CommandLine, AloneItExplainsItself) {
   EXPECT_EQ(run_program("--version").out, "octet 0.1.0\n");
 }
 
-// The tree itself says which commands there are.
+// The manual lists the commands.
 TEST(CommandLine, EveryCommandHasHelpWithAnExample) {
   const std::string page = run_program("manual commands").out;
   int commands = 0;
@@ -71,7 +71,7 @@ TEST(CommandLine, UnknownNamesSuggestTheNearest) {
   expect_error("train c \"$(printf 'a\\nb')\"", 2, " train: unexpected argument `a?b`. See `octet train --help`.");
 }
 
-// Wherever the file stands: the parser alone would take 5 for it.
+// The error must be the same wherever the file stands. The parser alone would take 5 for the file.
 TEST(CommandLine, KeysTakeTheirValueWithAnEqualsSign) {
   const std::string message = " train: unexpected argument `5`. Options take a value with `=`: `--training.steps=5`.";
   for (const char* arguments : {"train a.toml --training.steps 5", "train --training.steps 5 a.toml", "train --training.steps 5"})
@@ -160,7 +160,7 @@ TEST(Report, DrawsOneRunAndSeveral) {
   const ProgramResult several = run_program("report runs", folder.path());
   EXPECT_EQ(several.code, 0) << several.err;
   EXPECT_NE(several.out.find("report: runs/report.html"), std::string::npos) << several.out;
-  EXPECT_LT(several.out.find("bf16"), several.out.find("fp8_block")) << several.out;  // the baseline first
+  EXPECT_LT(several.out.find("bf16"), several.out.find("fp8_block")) << several.out;  // the baseline comes first
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "runs" / "report.html"));
   EXPECT_EQ(json_of(run_program("report runs --json", folder.path()).out)["rows"].size(), 2u);
   EXPECT_EQ(run_program("report runs/bf16 --output one", folder.path()).code, 0);
@@ -172,7 +172,7 @@ TEST(Report, DrawsOneRunAndSeveral) {
   EXPECT_EQ(empty.err, "octet: empty: no metrics.jsonl here or in a folder below; give the folder of a run\n");
 }
 
-// Output that cannot be written is an error, not silence.
+// If output cannot be written, the program fails instead of staying silent.
 TEST(CommandLine, AFullStdoutIsAnError) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
   const ProgramResult result = run_program("--help >/dev/full");

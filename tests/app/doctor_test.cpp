@@ -28,7 +28,7 @@ const Fact& fact_of(const std::vector<Fact>& facts, const std::string& name) {
   throw std::runtime_error("no fact " + name);
 }
 
-// Whether this fact warns, or worse, in words that hold every part.
+// Succeeds if the fact has this verdict, and advice that contains all parts.
 ::testing::AssertionResult advises(const std::vector<Fact>& facts, const std::string& name, Verdict verdict,
                                    const std::vector<std::string>& parts) {
   const Fact& fact = fact_of(facts, name);
@@ -46,7 +46,7 @@ const Fact& fact_of(const std::vector<Fact>& facts, const std::string& name) {
   return ::testing::AssertionSuccess();
 }
 
-// A machine without a fault.
+// Returns a machine without faults.
 Machine good_machine() {
   return {.processor = "A Processor",
           .simd = "AVX-512",
@@ -100,7 +100,7 @@ CudaState cuda_without_gpus(int driver_cuda, const std::string& error) {
   return cuda;
 }
 
-// The names that doctor.h promises, in lines of "//   group.name .name  what they are".
+// Returns the names that doctor.h documents, in lines of "//   group.name .name  description".
 std::vector<std::string> documented_names() {
   std::vector<std::string> names;
   std::ifstream header(testing::source_dir() + "/src/octet/app/doctor.h");
@@ -322,7 +322,7 @@ TEST(Doctor, SelfTestPassesHere) {
   EXPECT_GT(object["shared_memory_bytes"], 0);
 }
 
-// Every name that is printed is documented, and the other way round.
+// Every printed name is documented, and every documented name is printed.
 TEST(Doctor, TheNamesOfTheJsonAreThoseOfTheHeader) {
   const Json object = json_of(run_program("doctor --json").out);
   std::vector<std::string> names;

@@ -32,7 +32,7 @@ TEST(HttpRequest, KnowsWhereTheHeadEnds) {
   EXPECT_EQ(http_head_length("\r\n"), std::nullopt);
 }
 
-// A page of another site can have its own name resolve to this machine; its requests then carry that name.
+// A page of another site can make its own name resolve to this machine. Its requests then carry that name and must be refused.
 TEST(HttpRequest, OnlyNamesOfTheLoopbackAreHosts) {
   for (const char* ours : {"127.0.0.1", "127.0.0.1:8808", "localhost", "LocalHost:9000", "[::1]", "[::1]:1"}) {
     EXPECT_EQ(parse("GET / HTTP/1.1", std::string("Host: ") + ours + "\r\n").refused, 0) << ours;

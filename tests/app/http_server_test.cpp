@@ -1,4 +1,4 @@
-// The server against the clients that it must bear: impatient, endless, rude, and many.
+// Tests the server with impatient, endless, rude and many clients.
 #include "octet/app/http_server.h"
 
 #include <fcntl.h>
@@ -47,11 +47,11 @@ class Client {
     const int flags = ::fcntl(socket_.get(), F_GETFL);
     ::fcntl(socket_.get(), F_SETFL, flags & ~O_NONBLOCK);
   }
-  // False when the server has closed the connection.
+  // Returns false if the server has closed the connection.
   bool send(std::string_view bytes) const {
     return ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
-  // All until the server closes.
+  // Returns everything that the server sends until it closes the connection.
   std::string receive() const {
     std::string text;
     char buffer[4096];
@@ -129,7 +129,7 @@ TEST(HttpServer, AHeadWithoutEndIsCut) {
   EXPECT_EQ(status_of(ask(served, kGet)), "HTTP/1.1 200 OK");
 }
 
-// A byte at a time keeps a connection only as long as a request may take.
+// A client that sends one byte at a time keeps its connection only for the time that a request may take.
 TEST(HttpServer, ASlowClientIsSentAway) {
   const Served served(with_request_s(0.2));
   const Client slow(served);
@@ -143,7 +143,7 @@ TEST(HttpServer, ASlowClientIsSentAway) {
   EXPECT_EQ(status_of(silent.receive()), "HTTP/1.1 408 Request Timeout");
 }
 
-// More than may be connected at a time: the oldest go, the newest is answered.
+// If there are more clients than allowed, the server closes the oldest connections and answers the newest.
 TEST(HttpServer, ManyIdleClientsKeepNobodyOut) {
   HttpServer::Limits limits;
   limits.connections = 4;
@@ -154,7 +154,7 @@ TEST(HttpServer, ManyIdleClientsKeepNobodyOut) {
   EXPECT_EQ(idle.front()->receive(), "");
 }
 
-// Answers to clients that do not read must not keep the others waiting, nor be torn from those that read late.
+// Clients that do not read their answers must not delay the others. A client that reads late must get its whole answer.
 TEST(HttpServer, ALargePageReachesALateReader) {
   constexpr std::size_t kLarge = 16 << 20;
   const Served served({}, kLarge);

@@ -1,4 +1,4 @@
-// tools/check_layers.py finds what it is for.
+// Checks that tools/check_layers.py reports what breaks the rules of docs/layers.md.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Lines out of pieces.
+// Splits text that arrives in pieces into lines.
 #include "octet/app/line_splitter.h"
 
 #include <gtest/gtest.h>

@@ -27,7 +27,7 @@ TEST(LiveLine, ShowsEverythingWhereThereIsRoom) {
             "fp8_block  [#############]  100%  step 1000/1000  loss 4.812  17,012 tok/s/gpu  eta 3m12s");
 }
 
-// Each field goes when it has no room, and none before one that matters less.
+// A field disappears when there is no room for it, and only after all fields that matter less.
 TEST(LiveLine, FitsEveryWidth) {
   LiveStep at = kStep;
   at.label = "fp8_block";

@@ -1,4 +1,5 @@
-// `octet manual` and `octet completion`. tools/reference.py (the test docs.reference) holds the pages of docs/reference to what is printed.
+// Tests `octet manual` and `octet completion`. tools/reference.py (the test docs.reference) compares the pages of docs/reference
+// with the output.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a shell command prints; "" if it fails.
+// Returns the output of a shell command, or "" if it fails.
 std::string output_of(const std::string& command) {
   FILE* pipe = ::popen(command.c_str(), "r");
   if (!pipe) return "";
@@ -36,9 +37,9 @@ std::vector<std::string> words(const std::string& text) {
   return result;
 }
 
-using Cases = std::map<std::string, std::vector<std::string>>;  // the line before the cursor -> what is offered, sorted
+using Cases = std::map<std::string, std::vector<std::string>>;  // the line before the cursor -> the sorted words that are offered
 
-// A folder with files and folders to complete.
+// A fixture with a folder whose files and folders can be completed.
 class Completion : public ::testing::Test {
  protected:
   Completion() {
@@ -51,7 +52,7 @@ class Completion : public ::testing::Test {
     ASSERT_EQ(result.code, 0) << result.err;
     std::ofstream(folder_ / "octet.completion") << result.out;
   }
-  // `script` reads the completion, takes the lines as its arguments, and prints what is offered for each on a line of its own.
+  // `script` sources the completion and gets the line as its argument. It prints the offered words in one line.
   void expect(const std::string& shell, const std::string& script, const Cases& cases) {
     write_script(shell);
     std::ofstream(folder_ / "drive") << script;
@@ -87,7 +88,7 @@ const Cases& common_cases() {
   return cases;
 }
 
-// What follows `=`: readline replaces no more than that.
+// Returns the parts after `=`, because readline replaces only these.
 std::vector<std::string> after_equals(std::vector<std::string> offered) {
   for (std::string& word : offered) {
     if (word.back() != '=') word = word.substr(word.find('=') + 1);
@@ -98,10 +99,10 @@ std::vector<std::string> after_equals(std::vector<std::string> offered) {
 TEST_F(Completion, Bash) {
   Cases cases;
   for (const auto& [line, offered] : common_cases()) cases[line] = after_equals(offered);
-  cases["octet convert export --checkpoint corp"] = {"corpora"};  // folders alone
+  cases["octet convert export --checkpoint corp"] = {"corpora"};  // folders only
   cases["octet train run.toml --run.output_dir=corp"] = {"corpora"};
   expect("bash", "source ./octet.completion\nCOMP_LINE=$1 COMP_POINT=${#1}\n_octet\necho \"${COMPREPLY[*]}\"\n", cases);
-  // Where `=` does not split words, the whole word is replaced.
+  // If `=` does not separate words, the whole word is replaced.
   expect("bash", "source ./octet.completion\nCOMP_WORDBREAKS=' '\nCOMP_LINE=$1 COMP_POINT=${#1}\n_octet\necho \"${COMPREPLY[*]}\"\n",
          common_cases());
 }
@@ -114,7 +115,7 @@ TEST_F(Completion, Fish) {
   expect("fish", "source ./octet.completion\ncomplete -C $argv[1] | string split -f1 \\t\ntrue\n", cases);
 }
 
-// zsh completes nothing outside its line editor: here its script is read, and registers itself.
+// zsh completes only in its line editor. This test checks that the script can be read and registers itself.
 TEST_F(Completion, ZshRegistersItself) {
   if (!has("zsh")) GTEST_SKIP() << "no zsh";
   write_script("zsh");
@@ -139,7 +140,7 @@ TEST(Manual, PrintsOnePartOfATopicOrAll) {
   EXPECT_TRUE(refused(run_program("manual files --output x"), 2, "--output"));
 }
 
-// The source of the codes is read as text: a new one must not be missing on the page.
+// Reads the codes from the source, so that a new code cannot be missing on the page.
 TEST(Manual, EveryExitCodeIsExplained) {
   const std::string header = read_file(fs::path(source_dir()) / "src/octet/base/require.h");
   const std::size_t begin = header.find("enum class ExitCode");
@@ -173,7 +174,7 @@ TEST(Manual, WritesManPagesAndCompletions) {
   EXPECT_EQ(read_file(folder / "mine"), "kept");
 
   if (!has("mandoc")) GTEST_SKIP() << "no mandoc";
-  // The pages have no date, so that the same program prints the same pages.
+  // The pages have no date, so that the same program always prints the same pages.
   const std::string lint = "cd '" + folder.path().string() + "/share/man' && { mandoc -T lint -W warning */* || true; } "
                            "| grep -v 'missing date' || echo clean";
   EXPECT_EQ(output_of(lint), "clean\n");

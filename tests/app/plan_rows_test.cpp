@@ -1,4 +1,4 @@
-// The prediction beside what was measured on one H100 and on one, two and four H200: tests/golden/plan/measured.tsv.
+// Compares predictions with measurements on one H100 and on one, two and four H200 in tests/golden/plan/measured.tsv.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -58,7 +58,8 @@ TEST(PlanRows, AreWithinTenPerCentOfWhatWasMeasured) {
   }
 }
 
-// The one number of the model that rows of several GPUs gave: the least squares of what it leaves of their times.
+// The overlap is the only number of the model that was fitted to rows of several GPUs. It must minimise the squares of the
+// residuals of their times.
 TEST(PlanRows, TheOverlapIsTheBestForTheRowsItWasFittedTo) {
   struct Fitted {
     plan::Step step;

@@ -1,4 +1,4 @@
-// Ranks that are shell scripts: what is heard of them, how they end, and that nothing is left of them.
+// Tests process groups whose ranks are shell scripts: their output, how they end, and that nothing is left of them.
 #include "octet/app/process_group.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ struct Heard {
 
 struct Scripts {
   int ranks = 2;
-  std::string script;  // for all: they differ by $RANK, and may meet in the folder $DIR
+  std::string script;  // all ranks run it; $RANK tells them apart, and they may meet in the folder $DIR
   double grace_s = 20;
   std::function<void(const Heard&)> after_line;
   std::string program = "/bin/sh";
@@ -146,7 +146,7 @@ TEST(ProcessGroup, WhoDoesNotEndWithinTheGraceIsKilled) {
 TEST(ProcessGroup, BeingPreemptedIsNoFailure) {
   const Lines sentence = {"the run was pre-empted (code 75)"};
   const std::string work = ": > $DIR/$RANK; while :; do sleep 0.01; done";
-  // One rank first, by itself; the others by the SIGTERM that follows, caught or not.
+  // Rank 2 ends first, by itself. The others end by the SIGTERM that follows, whether they catch it or not.
   for (const std::string trap : {"trap 'exit 75' TERM; ", "trap 'exit 0' TERM; ", ""}) {
     const std::string first = "if [ $RANK = 2 ]; then " + wait_for("0") + wait_for("1") + "exit 75; fi; ";
     const Heard all = run({.ranks = 3, .script = trap + first + work});
@@ -160,7 +160,7 @@ TEST(ProcessGroup, BeingPreemptedIsNoFailure) {
 
 TEST(ProcessGroup, RanksThatWereAskedAreNotAskedAgain) {
   bool sent = false;
-  // Rank 0 ends first; rank 1 goes on for a while and would count a second SIGTERM.
+  // Rank 0 ends first. Rank 1 goes on for a while and would count a second SIGTERM.
   const std::string script =
       "n=0; trap 'n=$((n+1))' TERM; echo ready; while [ $n = 0 ]; do sleep 0.01; done; if [ $RANK = 0 ]; then exit 75; fi; "
       "i=0; while [ $i -lt 20 ]; do sleep 0.01; i=$((i+1)); done; echo asked $n; exit 75";
@@ -175,7 +175,7 @@ TEST(ProcessGroup, RanksThatWereAskedAreNotAskedAgain) {
 TEST(ProcessGroup, ARankThatMissesAPeerWasNotTheFirst) {
   const TemporaryFolder folder;
   const std::string go = (folder / "go").string();
-  // Nothing is read while the test waits for both to end, so that they are found together.
+  // Reads no output until both ranks have ended, so that both ends are found at once.
   const auto wait_for_both = [&](const Heard& heard) {
     if (heard.lines.size() < 2 || std::filesystem::exists(go)) return;
     std::ofstream(go).put('\n');
@@ -191,7 +191,8 @@ TEST(ProcessGroup, ARankThatMissesAPeerWasNotTheFirst) {
   EXPECT_EQ(heard.notes, Lines({"rank 1 was killed by signal 9 (SIGKILL)"}));
 }
 
-// A script whose rank 1 goes first, for want of a peer; rank 0 does `action` some time after that end has been taken in.
+// Returns a script whose rank 1 ends first with code 78, as if it had lost a peer. Rank 0 does `action` some time after the group
+// has noticed that.
 std::string after_rank_one(const std::string& action) {
   return "if [ $RANK = 1 ]; then echo $$ > $DIR/new; mv $DIR/new $DIR/pid; " + wait_for("ready") + "exit 78; fi; " +
          wait_for("pid") + ": > $DIR/ready; while kill -0 $(cat $DIR/pid) 2>/dev/null; do sleep 0.01; done; sleep 0.3; " + action;
@@ -247,7 +248,7 @@ TEST(ProcessGroup, WorksWhereSignalsAreIgnoredAndHeldBack) {
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   const auto child_before = ::signal(SIGCHLD, SIG_IGN);
   const auto hang_up_before = ::signal(SIGHUP, SIG_IGN);
-  const Heard heard = run({.script = "kill -HUP $$; echo here"});  // still ignored, as under nohup
+  const Heard heard = run({.script = "kill -HUP $$; echo here"});  // SIGHUP is still ignored, as under nohup
   EXPECT_EQ(::signal(SIGHUP, hang_up_before), SIG_IGN);
   EXPECT_EQ(::signal(SIGCHLD, child_before), SIG_IGN);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -255,7 +256,7 @@ TEST(ProcessGroup, WorksWhereSignalsAreIgnoredAndHeldBack) {
   EXPECT_EQ(heard.count("here\n"), 2);
 }
 
-// A pipe whose reader learns when the last process that inherited its other end is gone.
+// A pipe whose reader learns when the last process that inherited the other end has ended.
 class Witness {
  public:
   Witness() { EXPECT_EQ(::pipe(ends_.data()), 0); }
@@ -274,7 +275,7 @@ class Witness {
   std::array<int, 2> ends_{};
 };
 
-// The wait status of a process that runs three ranks and does `last` to itself when all of them are ready.
+// Runs three ranks in a child process, which calls `last` when all ranks are ready. Returns the child's wait status.
 int status_of_launcher(Witness& witness, void (*last)()) {
   const pid_t pid = ::fork();
   if (pid == 0) {

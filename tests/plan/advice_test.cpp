@@ -5,11 +5,11 @@
 namespace octet::plan {
 namespace {
 
-// 10 layers of two kinds and a head.
+// 10 layers with two kinds of linears, and a head.
 const std::vector<LinearKind> kKinds = {{.name = "o", .pattern = "model.layers.*.self_attn.o_proj", .layers = 10},
                                         {.name = "down", .pattern = "model.layers.*.mlp.down_proj", .layers = 10},
                                         {.name = "head", .pattern = "lm_head", .layers = 1}};
-// In BF16 10 x 1 + 10 x 4 + 10 = 60 seconds; ops beside the products take 0.5 there.
+// In BF16 the products take 10 x 1 + 10 x 4 + 10 = 60 seconds. The other ops of each kind take 0.5 seconds.
 const Candidate kBf16 = {
     .recipe = "bf16", .times = {{1, 0.5}, {4, 0.5}, {10, 0.5}}, .fp8_layers = {0, 0, 0}, .memory_bytes = 3 << 20};
 
@@ -25,7 +25,7 @@ TEST(Advice, CastsAreWhatStandsBesideBf16) {
 }
 
 TEST(Advice, AKindThatLosesIsLeftInBf16) {
-  // o: 0.5 + 0.7 of casts against 1. down: 2 + 0.5 against 4.
+  // In FP8 and BF16, o takes 0.5 + 0.7 for casts against 1, and down takes 2 + 0.5 against 4.
   const Outcome outcome = outcome_of(kKinds, fp8("a", {0.5, 1.2}, {2, 1}), kBf16, {});
   EXPECT_EQ(outcome.slower, (std::vector<std::string>{"model.layers.*.self_attn.o_proj"}));
   EXPECT_EQ(outcome.fp8_linears, 10);
@@ -50,7 +50,7 @@ TEST(Advice, RecommendsTheFastest) {
       recommend(kKinds, {kBf16, fp8("a", {0.5, 0.6}, {2, 1}), fp8("b", {0.5, 0.5}, {2, 0.5})}, {"model.layers.0.*"}, {});
   EXPECT_EQ(advice.recipe, "b");
   EXPECT_EQ(advice.toml, "[precision]\nrecipe = \"b\"\nskip = [\"model.layers.0.*\"]\n");
-  // 60 / 35 - 1.
+  // 60 / 35 - 1 is 71.4 %.
   EXPECT_EQ(advice.reason,
             "b, because it makes the linears 71.4 % faster than bf16, the most of the FP8 recipes, with 2.00 MiB more memory");
 }
@@ -59,7 +59,7 @@ TEST(Advice, NamesWhatToSkip) {
   const std::vector<std::string> keep = {"model.layers.3.mlp.down_proj", "model.layers.5.self_attn.o_proj"};
   const Recommendation advice = recommend(kKinds, {kBf16, fp8("a", {0.5, 1.2}, {2, 0.5})}, {}, keep);
   EXPECT_EQ(advice.recipe, "a");
-  // The o that is unhealthy is slower in FP8 like all others.
+  // The unhealthy o is also slower in FP8, like all others of its kind.
   EXPECT_EQ(advice.skip, (std::vector<std::string>{"model.layers.*.self_attn.o_proj", "model.layers.3.mlp.down_proj"}));
   EXPECT_EQ(advice.toml,
             "[precision]\nrecipe = \"a\"\nskip = [\"model.layers.*.self_attn.o_proj\", \"model.layers.3.mlp.down_proj\"]\n");
@@ -75,7 +75,7 @@ TEST(Advice, SaysWhenBf16IsTheFaster) {
   EXPECT_EQ(advice.recipe, "bf16");
   EXPECT_EQ(advice.toml, "[precision]\nrecipe = \"bf16\"\n");
   EXPECT_NE(advice.reason.find("FP8 makes no linear faster"), std::string::npos) << advice.reason;
-  // 60 / 58 - 1 = 3.4 %: not worth it; 60 / 57 - 1 = 5.3 % is.
+  // A gain of 60 / 58 - 1 = 3.4 % is not worth it. A gain of 60 / 57 - 1 = 5.3 % is.
   advice = recommend(kKinds, {kBf16, fp8("a", {1, 0.5}, {3.8, 0.5})}, {}, {});
   EXPECT_EQ(advice.recipe, "bf16");
   EXPECT_NE(advice.reason.find("only 3.4 % faster"), std::string::npos) << advice.reason;

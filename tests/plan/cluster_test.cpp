@@ -9,7 +9,7 @@ namespace {
 
 using parallel::Mesh;
 
-// 1 GB/s over NVLink, a quarter of it over the network.
+// 1 GB/s over NVLink and a quarter of that over the network.
 const Gpu kGpu{.name = "G", .nvlink_bytes_per_s = 1e9, .network_bytes_per_s = 0.25e9};
 
 TEST(Span, CountsTheNodesOfAGroup) {
@@ -19,7 +19,7 @@ TEST(Span, CountsTheNodesOfAGroup) {
   EXPECT_EQ(span_of({5}, 4), (Span{1, 1}));
 }
 
-// Replicas of a hybrid mesh are in different nodes, the parts of a model and of a sequence beside each other.
+// The replicas of a hybrid mesh lie in different nodes. The parts of a model or of a sequence lie in neighbouring GPUs.
 TEST(Span, OfEveryGroupOfARank) {
   const Mesh mesh({4, 4, 2, 1});
   const parallel::Groups groups = parallel::silent_groups(mesh, 9);
@@ -44,9 +44,9 @@ TEST(Span, OfRanksThatExchangeTokens) {
 TEST(Sent, LeavesANodeInOnePlaceOfEachRing) {
   EXPECT_EQ(sent_of({8, 1}, 800).nvlink_bytes, 800);
   EXPECT_EQ(sent_of({8, 1}, 800).network_bytes, 0);
-  EXPECT_EQ(sent_of({16, 2}, 800).network_bytes, 100);  // a ring for each of 8 ranks in a node
+  EXPECT_EQ(sent_of({16, 2}, 800).network_bytes, 100);  // one ring for each of the 8 ranks in a node
   EXPECT_EQ(sent_of({16, 2}, 800).nvlink_bytes, 700);
-  EXPECT_EQ(sent_of({4, 4}, 800).network_bytes, 800);  // alone in its node
+  EXPECT_EQ(sent_of({4, 4}, 800).network_bytes, 800);  // the rank is alone in its node
   EXPECT_EQ(sent_of({4, 4}, 800).nvlink_bytes, 0);
 }
 
@@ -55,7 +55,7 @@ TEST(Exchange, TakesTheSlowerWayAndARoundOfTheRing) {
   EXPECT_EQ(exchange_seconds(kGpu, {1, 1}, 0, false), 0);
   EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {8, 1}, 1e6, false), start + 7 * near + 1e-3);
   EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {8, 1}, 1e6, true), 1e-3);
-  // 15 steps, one of them between the nodes; 0.875 ms over NVLink, 0.5 ms over the network.
+  // There are 15 steps, one of which is between the nodes. The data take 0.875 ms over NVLink and 0.5 ms over the network.
   EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {16, 2}, 1e6, false), start + 14 * near + far + 0.875e-3);
   EXPECT_FALSE(network_decides(kGpu, {16, 2}, 1e6));
   EXPECT_DOUBLE_EQ(exchange_seconds(kGpu, {4, 4}, 1e6, false), start + 3 * far + 4e-3);

@@ -30,7 +30,7 @@ TEST(Health, NamesWhatIsBeyondALimitWithItsFigure) {
   EXPECT_EQ(findings[1].figure, "flushed to zero");
   EXPECT_EQ(findings[1].value, 12);
   EXPECT_EQ(findings[1].limit, 10);
-  // 25.3 dB would be well for a gradient in E5M2; the other inputs have a median of 31.4.
+  // 25.3 dB would be good for a gradient in E5M2, but the other inputs have a median of 31.4 dB.
   EXPECT_EQ(findings[2].layer, "c");
   EXPECT_EQ(findings[2].figure, "signal to noise");
   EXPECT_EQ(findings[2].unit, "dB");
@@ -39,7 +39,7 @@ TEST(Health, NamesWhatIsBeyondALimitWithItsFigure) {
 }
 
 TEST(Health, JudgesByTheMiddleSample) {
-  // Bad at first, as delayed scales without history are; then bad twice.
+  // `start` is bad only at first, as delayed scales without history are. `end` is bad in two samples of three.
   const std::vector<HealthSample> start = {sample(1, "a.g", 5, 40, 3), sample(2, "a.g", 0, 1, 25), sample(3, "a.g", 0, 1, 25)};
   EXPECT_TRUE(find_unhealthy(start).empty());
   const std::vector<HealthSample> end = {sample(1, "a.g", 0, 1, 25), sample(2, "a.g", 0, 30, 25), sample(3, "a.g", 0, 40, 25)};

@@ -12,8 +12,8 @@ using parallel::Axis;
 using parallel::Gradients;
 using parallel::Weights;
 
-// 100 bytes of weights and of gradients, 40 of activations a sequence, a tenth of those with checkpointing; on the tensor axis
-// half of all.
+// Weights and gradients take 100 bytes each. The activations of a sequence take 40 bytes, or a tenth of that with checkpointing.
+// A tensor axis divides everything.
 std::size_t memory_of(const LayoutChoice& c) {
   const double parts = c.mesh.size({Axis::shard, Axis::context});
   const double activations = 40.0 * static_cast<double>(c.micro_batch) / c.mesh.size(Axis::context);
@@ -35,7 +35,7 @@ Step step_of(const LayoutChoice& c) {
 }
 constexpr std::int64_t kGlobalBatch = 16;
 
-// Of a run with two heads.
+// A search for a model with two heads.
 Search search(std::size_t memory_bytes, std::int64_t seq_len = 16, std::int64_t global_batch = kGlobalBatch) {
   const auto divides = [seq_len, global_batch](const LayoutChoice& c) {
     const int context = c.mesh.size(Axis::context);
@@ -75,30 +75,30 @@ TEST(LayoutSearch, KeepsWhatMemoryAllows) {
   EXPECT_EQ(roomy.gradients, Gradients::whole);
   EXPECT_EQ(roomy.checkpointing, Checkpointing::none);
   EXPECT_EQ(mesh_text(roomy.mesh), "shard 8");
-  // 160 bytes: not for whole gradients, but 100 + 12.5 + 40 without computing anything again.
+  // With 160 bytes, whole gradients do not fit, but 100 + 12.5 + 40 bytes do without checkpointing.
   const LayoutChoice tight = search_layouts(search(160)).front().choice;
   EXPECT_EQ(tight.weights, Weights::kept);
   EXPECT_EQ(tight.gradients, Gradients::sharded);
   EXPECT_EQ(tight.checkpointing, Checkpointing::none);
 }
 
-// Where everything fits nothing is computed again, and each mesh appears once with each micro-batch.
+// If everything fits, nothing is recomputed, and each mesh appears once with each micro-batch.
 TEST(LayoutSearch, TriesNothingInVain) {
   std::set<std::string> seen;
   for (const Found& f : search_layouts(search(1000))) {
-    // Nothing is gained by whole gradients of one micro-batch.
+    // With a single micro-batch, whole gradients gain nothing.
     const bool one = f.choice.micro_batch * f.choice.mesh.data_coordinates() == kGlobalBatch;
     const bool cut = f.choice.mesh.size({Axis::shard, Axis::context}) > 1;
     EXPECT_EQ(keeps_text(f.choice), concat("weights kept, gradients ", cut && one ? "sharded" : "whole", ", checkpointing none"));
     EXPECT_TRUE(seen.insert(mesh_text(f.choice.mesh) + "," + std::to_string(f.choice.micro_batch)).second);
   }
-  // Data coordinates 8, 4 and 2 in 4, 3 and 2 ways; micro-batches of divisors of 2, 4 and 8. Twice where both context and tensor
-  // can take the factor.
+  // There are 4, 3 and 2 ways to get 8, 4 and 2 data coordinates, with micro-batches that divide 2, 4 and 8. A factor counts
+  // twice if either context or tensor can take it.
   EXPECT_EQ(seen.size(), 4u * 2 + 2 * 3 * 3 + 2 * 2 * 4);
 }
 
-// A sequence that cannot be cut, of 4 bytes at least: with eight parts of all else 25 + 4, with half the parts and half the layers
-// 50 / 2 + 4 / 2.
+// The sequence cannot be divided. With eight shards a layout takes 25 + 4 bytes. With half as many shards and half of each layer
+// it takes 50 / 2 + 4 / 2 bytes.
 TEST(LayoutSearch, CutsLayersWhereNothingElseFits) {
   EXPECT_EQ(search_layouts(search(1000)).front().choice.mesh.size(Axis::tensor), 1);
   EXPECT_EQ(search_layouts(search(29, 6)).front().choice.mesh.size(Axis::tensor), 1);
@@ -113,15 +113,15 @@ TEST(LayoutSearch, LayoutsDivideTheStepAndTheSequence) {
     EXPECT_FALSE(all.empty());
     return all;
   };
-  // Too few sequences for 8 data coordinates.
+  // There are too few sequences for 8 data coordinates.
   for (const Found& f : found(16, 4)) EXPECT_GT(f.choice.mesh.size({Axis::context, Axis::tensor}), 1);
-  // Two chunks for each of two ranks, no more.
+  // Four tokens give two chunks for each of two ranks, and six tokens cannot be divided.
   for (const Found& f : found(4, 4)) EXPECT_LE(f.choice.mesh.size(Axis::context), 2);
   for (const Found& f : found(6, 4)) EXPECT_EQ(f.choice.mesh.size(Axis::context), 1);
   EXPECT_TRUE(search_layouts(search(1000, 16, 1)).empty());
 }
 
-// 6 experts on shards of 8, 4, 2 and 1: by all that divides both. Nothing else changes.
+// The expert axis may take any factor of the 6 experts that also divides 8, 4, 2 or 1 shards. Nothing else changes.
 TEST(LayoutSearch, SharesExpertsOutByWhatDividesThemAndTheShards) {
   Search dense = search(1000), mixture = search(1000);
   mixture.experts = 6;

@@ -14,7 +14,7 @@ TEST(LinearKinds, AreTheFusedLinearsOfABlockAndTheHead) {
   models::Decoder model(tiny_config(), recipe_named("bf16"));
   const std::vector<LinearKind> kinds = linear_kinds(model);
   ASSERT_EQ(kinds.size(), 5u);
-  // D 32, F 48, 4 heads and 2 key/value heads of 8, V 32, 2 layers.
+  // D is 32, F is 48, V is 32. There are 4 heads, 2 key/value heads of 8 dims, and 2 layers.
   const auto expect = [&](std::size_t i, const char* name, const char* pattern, std::int64_t out, std::int64_t in, int layers) {
     EXPECT_EQ(kinds[i].name, name);
     EXPECT_EQ(kinds[i].pattern, pattern);
@@ -60,7 +60,7 @@ TEST(LinearKinds, CountWhatIsInFp8) {
   using Counts = std::vector<std::int64_t>;
   EXPECT_EQ(counts({}), (Counts{2, 2, 2, 2, 0}));
   EXPECT_EQ(counts({.head = "recipe", .skip = {"model.layers.1.mlp.*"}}), (Counts{2, 2, 1, 1, 1}));
-  // The patterns of kinds are what precision.skip takes.
+  // precision.skip accepts the patterns of the kinds.
   EXPECT_EQ(counts({.skip = {"model.layers.*.self_attn.q_proj.fused", "lm_head"}}), (Counts{0, 2, 2, 2, 0}));
 }
 

@@ -33,11 +33,11 @@ TEST(LinearRun, MultipliesThreeTimes) {
   for (const OpTime& op : count_linear(qkv, recipe_named("fp8_delayed"), tiny_setting()).micro_batch) {
     if (std::string_view(op.op).starts_with("gemm fp8")) shapes.push_back(op.work.shape);
   }
-  // 32 tokens: fprop [T, out] over in, dgrad [T, in] over out, wgrad [out, in] over T.
+  // With 32 tokens, fprop is [T, out] over in, dgrad is [T, in] over out, and wgrad is [out, in] over T.
   EXPECT_EQ(shapes, (std::vector<std::array<std::int64_t, 3>>{{32, 64, 32}, {32, 32, 64}, {64, 32, 32}}));
 }
 
-// n elements of X and G each; bytes beside BF16, without scales of a few bytes.
+// Compares the bytes that FP8 moves with BF16's. X and G have n elements each. Scales take a few bytes and are not counted.
 TEST(LinearRun, CastsCountWhatTheyMoveBesideBf16) {
   const std::vector<LinearKind> kinds = tiny_kinds();
   const auto beside_bf16 = [&](std::size_t kind, const char* recipe) {
@@ -46,19 +46,19 @@ TEST(LinearRun, CastsCountWhatTheyMoveBesideBf16) {
     return other_bytes(fp8.micro_batch) - other_bytes(bf16.micro_batch);
   };
   constexpr double kTokens = 32, kScales = 64;
-  // qkv: RMSNorm's codes take BF16's place (2 n written either way). Rotary backward reads 16 columns of values more than BF16,
-  // which has only the rotated 48 of 64 to move, and writes them.
+  // qkv: RMSNorm writes codes instead of BF16 values, which takes 2 n bytes in either case. In FP8, rotary backward also reads
+  // and writes the 16 columns of values. In BF16 it moves only the 48 rotated columns of 64.
   EXPECT_NEAR(beside_bf16(0, "fp8_delayed"), kTokens * 16 * 2 * 2, kScales);
-  // o: X is read again and cast (2 n + 2 n); G's codes stand beside the values that RMSNorm's backward pass has to leave (2 n).
+  // o: X is read again and cast (2 n + 2 n). RMSNorm's backward writes the codes of G in addition to the values (2 n).
   EXPECT_NEAR(beside_bf16(1, "fp8_delayed"), kTokens * 32 * 4 + kTokens * 32 * 2, kScales);
-  // down: SwiGLU's codes take BF16's place, G's stand beside values.
+  // down: SwiGLU writes codes instead of BF16 values. The codes of G are written in addition to the values.
   EXPECT_NEAR(beside_bf16(3, "fp8_delayed"), kTokens * 32 * 2, kScales);
-  // Current scales read their sources once more: gate and up [T, 2 in] of SwiGLU, G's values [T, out].
+  // Current scales read their sources once more: gate and up [T, 2 in] of SwiGLU, and the values of G [T, out].
   EXPECT_NEAR(beside_bf16(3, "fp8_current") - beside_bf16(3, "fp8_delayed"), kTokens * (2 * 48 * 2 + 32 * 2), kScales);
 }
 
 TEST(LinearRun, AWeightIsCastFromItsMaster) {
-  const LinearKind o = tiny_kinds()[1];  // 1024 elements: FP32 read, codes written both ways round
+  const LinearKind o = tiny_kinds()[1];  // 1024 elements are read in FP32 and written as codes in both orientations
   EXPECT_NEAR(other_bytes(count_linear(o, recipe_named("fp8_delayed"), tiny_setting()).weight), 1024 * (4 + 2), 64);
   EXPECT_EQ(count_linear(o, recipe_named("bf16"), tiny_setting()).weight.size(), 0u);
   LinearSetting without = tiny_setting();
@@ -71,13 +71,13 @@ TEST(LinearRun, TheHeadIsCutAsInTraining) {
   setting.batch = 4096;  // 65,536 tokens
   LinearKind head = tiny_kinds()[4];
   head.out = 128256;
-  EXPECT_EQ(tokens_at_a_time(head, setting), 4096);  // 2^29 / 128256 = 4186, in whole 128s
+  EXPECT_EQ(tokens_at_a_time(head, setting), 4096);  // 2^29 / 128256 = 4186, rounded down to a multiple of 128
   head.out = 256;
   EXPECT_EQ(tokens_at_a_time(head, setting), 65536);
   EXPECT_EQ(tokens_at_a_time(tiny_kinds()[0], setting), 65536);
 }
 
-// The meta device only counts; here every kind computes in every recipe.
+// The meta device only counts. This test computes every kind in every recipe.
 TEST(LinearRun, RunsOnADevice) {
   const auto device = make_device(DeviceKind::cpu);
   const auto queue = device->make_queue();

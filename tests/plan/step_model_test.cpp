@@ -5,8 +5,8 @@
 namespace octet::plan {
 namespace {
 
-// 1e12 operations and 1e9 bytes a second, 4 multiprocessors, 1 microsecond to launch; two GPUs in a node, which send 1e9 bytes a
-// second.
+// A GPU with 1e12 operations/s, 1e9 bytes/s, 4 multiprocessors and 1 µs for each launch. Each node has two GPUs, which send 1e9
+// bytes/s.
 const Cluster kCluster{.gpu = {.name = "G",
                                .machine = {.flops = [](std::string_view) { return 1e12; },
                                            .copy_bytes_per_s = 1e9,
@@ -20,15 +20,15 @@ const Spans kSpans = {{"near", {2, 1}}, {"far", {2, 2}}};
 
 double seconds(const char* op, const Work& work) { return op_seconds(kCluster, kSpans, op, work); }
 
-// The shares that ops reach were measured: docs/plan.md.
+// docs/plan.md has the measured shares of the ceiling that ops reach.
 TEST(StepModel, OpsTakeTheirShareOfTheCeiling) {
-  // 8 tiles on 4 multiprocessors; 2 * 512 * 512 * 1024 operations.
+  // There are 8 tiles on 4 multiprocessors, and 2 * 512 * 512 * 1024 operations.
   const Work product{.flops = 536870912.0, .bytes = 1e3, .shape = {512, 512, 1024}};
   EXPECT_DOUBLE_EQ(seconds("gemm bf16", product), 1e-6 + 536.870912e-6 / 1.06);
-  // 5 tiles: 5 of 8 places.
+  // 5 tiles take 5 of 8 places in two waves.
   const Work part{.flops = 335544320.0, .bytes = 1e3, .shape = {640, 256, 1024}};
   EXPECT_DOUBLE_EQ(seconds("gemm fp8 fast", part), 1e-6 + 335.54432e-6 / 0.625 / 1.065);
-  // A thin product waits for memory.
+  // A thin product is limited by memory.
   EXPECT_DOUBLE_EQ(seconds("gemm bf16", {.flops = 1, .bytes = 1e9, .shape = {512, 512, 1024}}), 1 + 1e-6);
   EXPECT_DOUBLE_EQ(seconds("attention_forward", {.flops = 1e9, .bytes = 2.9e9}), 1e-6 + 1e-3 / 0.83 + 1e-3);
   EXPECT_DOUBLE_EQ(seconds("attention_backward", {.flops = 1e9, .bytes = 1.06e9}), 1e-6 + 1e-3 / 0.845 + 1e-3);
@@ -46,7 +46,7 @@ TEST(StepModel, AddsUpAStep) {
       op("gemm fp8 fast", 3, {.flops = 100, .fp8_flops = 90, .bytes = 10}), op("attention_forward", 1, {.flops = 20, .bytes = 5}),
       op("swiglu_forward", 2, {.flops = 1, .bytes = 40}), op("all_gather", 0.5, {.bytes = 7, .group = "near"})};
   const std::vector<OpTime> wire = {op("reduce_scatter", 2.5, {.bytes = 30, .group = "far"}), op("cast", 0.1, {.bytes = 3})};
-  // Of 3 seconds of exchanges the computation waits one: two are hidden, and not for nothing.
+  // The computation waits for one of the 3 seconds of exchanges. The other two are hidden, but not entirely.
   const Step step = step_of(kCluster, kSpans, compute, wire, 7, 36, 50);
   EXPECT_EQ(step.compute_s, 4);
   EXPECT_EQ(step.memory_s, 2);

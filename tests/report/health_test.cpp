@@ -18,7 +18,7 @@ TEST(HealthSheet, RowsColumnsAndValues) {
   const HealthSheet sheet = health_sheet(run);
   ASSERT_EQ(sheet.rows.size(), 23u);
   EXPECT_EQ(sheet.rows[0].label, "q_proj");
-  EXPECT_EQ(sheet.rows[21].layer, 10);  // by number, not by letters
+  EXPECT_EQ(sheet.rows[21].layer, 10);  // sorted by number, not by letters
   EXPECT_EQ(sheet.rows[22].label, "lm_head");
   EXPECT_EQ(sheet.rows[22].layer, -1);
   EXPECT_EQ(sheet.operands, (std::vector<std::string>{"x", "w", "g"}));
@@ -76,7 +76,7 @@ TEST(HealthSheet, EmptyAndUnknownDrawNothingFalse) {
   const std::string svg = draw(health_sheet(run), "\"quoted\"");
   EXPECT_EQ(svg.find("<b>"), std::string::npos);
   EXPECT_EQ(svg.find("nan"), std::string::npos);
-  EXPECT_EQ(svg.find("class=\"h"), svg.find("class=\"hit"));  // no cell
+  EXPECT_EQ(svg.find("class=\"h"), svg.find("class=\"hit"));  // there is no cell
 }
 
 }  // namespace

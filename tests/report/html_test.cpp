@@ -15,7 +15,8 @@ namespace octet::report {
 namespace {
 using testing::TemporaryFolder;
 
-// Every element that opens closes in order; attributes are quoted; no '<' or bare '&' in text. Says what is wrong, or "".
+// Checks that elements are closed in order, that attributes are quoted, and that texts have no '<' or bare '&'. Returns the
+// fault, or "".
 std::string markup_fault(const std::string& html) {
   static const std::set<std::string> kVoid{"meta", "br", "!doctype"};
   std::vector<std::string> open;
@@ -103,7 +104,7 @@ TEST(Html, TextOfTheRunsIsEscaped) {
 TEST(Html, OddRunsDoNotBreakIt) {
   const double inf = std::numeric_limits<double>::infinity();
   std::vector<report::Run> odd(3);
-  odd[0].info.name = "bf16";  // no line at all
+  odd[0].info.name = "bf16";  // no metrics at all
   odd[1] = make_run("wild", "", 40, 1, 0);
   for (std::size_t i = 0; i < odd[1].metrics.size(); ++i) {
     auto& m = odd[1].metrics[i];
@@ -168,7 +169,7 @@ TEST(Html, ShowsExposedCommunicationWhereThereAreRanks) {
   EXPECT_EQ(count_of(html, ">12.5 %</td>"), 1u);
 }
 
-// On a phone a row is a card that shows the columns' names, so every cell but the first has one.
+// On a phone each row becomes a card that shows the columns' names, so every cell but the first must have one.
 TEST(Html, EveryCellNamesItsColumn) {
   const std::string html = render(six_runs());
   EXPECT_GT(count_of(html, "<td"), 50u);
@@ -176,7 +177,8 @@ TEST(Html, EveryCellNamesItsColumn) {
   EXPECT_EQ(count_of(html, "<table"), count_of(html, "<table class=\"cards\">"));
 }
 
-// A chart fills the width that it is given: nothing in it has a width or a place across in pixels, but the texts at its left edge.
+// A chart fills the width that it is given. Nothing in it has a horizontal position or a width in pixels, except the texts at its
+// left edge.
 TEST(Html, ChartsHaveNoWidth) {
   const std::string html = render(six_runs());
   for (std::size_t at = 0; (at = html.find("<svg class=\"chart", at)) != std::string::npos; ++at) {

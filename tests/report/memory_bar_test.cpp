@@ -38,7 +38,7 @@ TEST(MemoryBar, SegmentsFollowEachOtherToScale) {
   ASSERT_EQ(segments.size(), 3u) << svg;
   EXPECT_EQ(segments[0].bytes, 30 * kGib);
   EXPECT_EQ(segments[1].name, "moments");
-  // Printed with two decimals: each figure is off by 0.005 at most.
+  // The file has two decimals, so each number errs by at most 0.005.
   for (std::size_t i = 0; i + 1 < segments.size(); ++i) EXPECT_NEAR(segments[i].x + segments[i].width, segments[i + 1].x, 0.016);
   EXPECT_NEAR(segments[0].width, 2 * segments[1].width, 0.016);
   EXPECT_NEAR(segments[1].width, 30 * segments[2].width, 0.16);
@@ -55,7 +55,7 @@ TEST(MemoryBar, LeavesOutWhatTakesNothing) {
   EXPECT_EQ(svg.find("master weights"), std::string::npos);
 }
 
-// The bar then ends at the right edge and the mark of what the GPU has stands within it.
+// If the plan does not fit, the bar ends at the right edge, and the mark of the GPU's memory stands within the bar.
 TEST(MemoryBar, ShowsWhatDoesNotFit) {
   const std::string svg = draw(bar_of({{"weights", "", 100 * kGib}, {"moments", "", 60 * kGib}}));
   const std::vector<Segment> segments = segments_of(svg);

@@ -1,4 +1,4 @@
-// Made-up runs for the tests of this room.
+// Made-up runs for the tests of reports.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace octet::report {
 
-// Step k of `steps` has the loss 2 + 3 / k, times `factor`; every tenth step evaluates at 1.1 times that.
+// The loss of step k is (2 + 3 / k) * factor. Every tenth step has an evaluation with 1.1 times that loss.
 inline Run make_run(const std::string& name, const std::string& recipe, std::int64_t steps, double factor, double tokens_per_s) {
   Run run;
   run.info.name = name;

@@ -17,7 +17,7 @@ report::Run on_ranks(const std::string& recipe, std::int64_t processes, double f
   return run;
 }
 
-// Rates as AWS published them for 7B on 8 to 256 H100, and losses about as near as theirs.
+// The rates that AWS published for a 7B model on 8 to 256 H100, with losses about as close as theirs.
 std::vector<report::Run> published() {
   return {on_ranks("bf16", 8, 1, 9350), on_ranks("bf16", 256, 0.9, 8500), on_ranks("fp8_delayed", 256, 0.909, 9700),
           on_ranks("fp8_delayed", 8, 1.001, 11000)};
@@ -98,12 +98,12 @@ TEST(Scaling, ThePageSaysAndDrawsIt) {
   EXPECT_NE(html.find("aria-label=\"throughput over the number of ranks\""), std::string::npos);
   EXPECT_NE(html.find("aria-label=\"loss over the number of ranks\""), std::string::npos);
   EXPECT_NE(html.find("bf16 x256"), std::string::npos) << "the legend of the curves";
-  // A line and two dots for each of two recipes in either picture.
+  // Each of the two pictures has a line with two dots for each of the two recipes.
   const std::string section = scaling_section(comparison, std::vector<std::string>{"c0", "c1", "c2", "c3"});
   std::size_t dots = 0;
   for (std::size_t at = section.find("<circle"); at != std::string::npos; at = section.find("<circle", at + 1)) ++dots;
   EXPECT_EQ(dots, 8u);
-  // The gaps of both numbers of ranks are drawn, each to its own baseline.
+  // The gaps on both numbers of ranks are drawn, each relative to its own baseline.
   EXPECT_NE(html.find("Distance from bf16"), std::string::npos);
   EXPECT_EQ(html.find("nan"), std::string::npos);
 }

@@ -14,16 +14,16 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 TEST(Summarize, LastTenthMedianAndLastValues) {
   report::Run run = make_run("a", "bf16", 20, 1, 100);
-  run.metrics[0].tokens_per_s_per_gpu = 1;      // the first tenth: steps 1 and 2
+  run.metrics[0].tokens_per_s_per_gpu = 1;      // steps 1 and 2 are the first tenth
   run.metrics[1].tokens_per_s_per_gpu = 1;
-  run.metrics[2].tokens_per_s_per_gpu = 1e9;    // one hiccup leaves a median alone
+  run.metrics[2].tokens_per_s_per_gpu = 1e9;    // one outlier does not move the median
   run.metrics[5].memory_peak_gib = 7;
   const Summary s = summarize(run);
   EXPECT_EQ(s.steps, 20);
   EXPECT_EQ(s.tokens, 20000);
   EXPECT_EQ(s.tokens_per_s_per_process, 100);
   EXPECT_DOUBLE_EQ(s.final_loss, 2 + 3.0 / 20);
-  EXPECT_DOUBLE_EQ(s.mean_loss, 2 + 0.5 * (3.0 / 19 + 3.0 / 20));  // steps 19 and 20
+  EXPECT_DOUBLE_EQ(s.mean_loss, 2 + 0.5 * (3.0 / 19 + 3.0 / 20));  // the mean over steps 19 and 20
   EXPECT_DOUBLE_EQ(s.eval_loss, 1.1 * (2 + 3.0 / 20));
   EXPECT_EQ(s.memory_peak_gib, 7);
   EXPECT_DOUBLE_EQ(s.train_time_s, 10);
@@ -34,8 +34,8 @@ TEST(Summarize, LinesThatAreNotEveryStep) {
   report::Run run = make_run("a", "bf16", 100, 1, 100);
   std::erase_if(run.metrics, [](const auto& m) { return m.step % 10 != 0; });
   const Summary s = summarize(run);
-  EXPECT_DOUBLE_EQ(s.mean_loss, 2.03);      // step 100 alone is later than 90
-  EXPECT_DOUBLE_EQ(s.train_time_s, 50);     // each line stands for ten steps
+  EXPECT_DOUBLE_EQ(s.mean_loss, 2.03);      // only step 100 comes after step 90
+  EXPECT_DOUBLE_EQ(s.train_time_s, 50);     // each line covers ten steps
 }
 
 TEST(Summarize, NothingAndNotFinite) {
@@ -95,7 +95,7 @@ TEST(RenderText, TheTable) {
             "last tenth and by 0.10 % on held-out text.\n");
 }
 
-// Runs that go on from weights, among one that does not.
+// Two runs that start from given weights, and one that does not.
 std::vector<report::Run> continued_runs() {
   std::vector<report::Run> runs = three_runs();
   runs[1].info.initial_eval_loss = 4;

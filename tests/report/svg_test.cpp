@@ -16,8 +16,8 @@ TEST(Escape, MarkupControlsAndBrokenUtf8) {
   EXPECT_EQ(escape(std::string("a\0b\x1b[31m\x7f", 9)), "ab[31m");
   const std::string bad = "\xEF\xBF\xBD";
   EXPECT_EQ(escape("\xff<"), bad + "&lt;");
-  EXPECT_EQ(escape("\xC3"), bad);                       // cut short
-  EXPECT_EQ(escape("\xC0\xBC"), bad + bad);             // overlong '<'
+  EXPECT_EQ(escape("\xC3"), bad);                       // incomplete
+  EXPECT_EQ(escape("\xC0\xBC"), bad + bad);             // an overlong '<'
   EXPECT_EQ(escape("\xED\xA0\x80"), bad + bad + bad);   // a surrogate
   EXPECT_EQ(escape("\xF4\x90\x80\x80"), bad + bad + bad + bad);
 }
@@ -91,7 +91,7 @@ TEST(Curves, ThinAndSmoothKeepWhatTheyShould) {
   ASSERT_EQ(thinned.size(), 100u);
   EXPECT_DOUBLE_EQ(thinned[0].x, 4.5);
   EXPECT_DOUBLE_EQ(thinned[0].y, 9);
-  // A symmetric mean leaves a straight line alone, up to the end, where it looks back only.
+  // A symmetric mean does not change a straight line, except near the end, where it takes earlier points only.
   const auto smoothed = smooth(line, 10);
   for (std::size_t i = 0; i < 950; ++i) EXPECT_NEAR(smoothed[i].y, line[i].y, 1e-9) << i;
   std::vector<Point> holes{{0, 1}, {1, kNan}, {2, 1}};

@@ -32,7 +32,7 @@ TEST(StepMeter, MeansOverTheInterval) {
   EXPECT_DOUBLE_EQ(interval.tokens_per_s, 400);
   EXPECT_DOUBLE_EQ(interval.tokens_per_s_per_process, 100);
   EXPECT_DOUBLE_EQ(interval.samples_per_s, 4);
-  // The next interval knows nothing of this one.
+  // The next interval does not include this one.
   clock.now += 4;
   meter.add_step(800, 8);
   EXPECT_DOUBLE_EQ(meter.take().tokens_per_s, 200);
@@ -41,7 +41,7 @@ TEST(StepMeter, MeansOverTheInterval) {
 
 TEST(StepMeter, PausesCountForTheEtaOnly) {
   Clock clock;
-  StepMeter meter = clock.meter(20, 10, 1);  // resumed after step 10
+  StepMeter meter = clock.meter(20, 10, 1);  // the run was resumed after step 10
   clock.now += 2;
   meter.add_step(100, 1);
   {

@@ -19,7 +19,7 @@ namespace {
 using testing::TemporaryFolder;
 using Scalars = std::map<std::string, std::map<std::int64_t, double>>;
 
-// What TensorBoard's own reader finds, by folder.
+// Returns what TensorBoard's own reader finds, by folder.
 std::map<std::string, Scalars> read_events(const std::vector<std::filesystem::path>& folders) {
   const auto script = std::filesystem::path(testing::source_dir()) / "tests/telemetry/read_events.py";
   std::string command = "'" + testing::python_path() + "' '" + script.string() + "'";
@@ -57,7 +57,7 @@ StepMetrics events_at(std::int64_t step) {
   return m;
 }
 
-TEST(TensorBoard, Crc32cOfTheStandard) {  // RFC 3720, B.4, and the check value of the CRC catalogue
+TEST(TensorBoard, Crc32cOfTheStandard) {  // vectors of RFC 3720, B.4, and the check value of the CRC catalogue
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
   EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);
@@ -96,7 +96,7 @@ TEST(TensorBoard, AResumedRunReplacesTheStepsAfterItsCheckpointAndAFreshOneAll) 
   {
     TensorBoardWriter writer(resumed, std::nullopt);
     for (int step = 1; step <= 5; ++step) writer.write(events_at(step));
-    // Killed in the middle of a record.
+    // As if the process was killed within a record.
     std::filesystem::resize_file(writer.path(), std::filesystem::file_size(writer.path()) - 7);
   }
   StepMetrics m = events_at(4);
