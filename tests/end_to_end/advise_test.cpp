@@ -1,4 +1,4 @@
-// `octet advise`: costs, layers that are named, one recommendation; as text and as JSON.
+// `octet advise` gives costs, names layers and makes one recommendation, as text and as JSON.
 #include "support/paths.h"
 #include "support/tiny_run.h"
 
@@ -13,7 +13,7 @@ class Advise : public ::testing::Test {
     EXPECT_EQ(result.code, 0) << result.err;
     return json_of(result.out);
   }
-  // As large as a Llama 3.1 8B, which is only counted.
+  // A model as large as Llama 3.1 8B. Its cost is only predicted.
   static constexpr const char* kLarge =
       "--model.hidden_size=4096 --model.intermediate_size=14336 --model.num_attention_heads=32 --model.num_key_value_heads=8 "
       "--model.max_position_embeddings=8192 --training.seq_len=8192 ";
@@ -52,7 +52,7 @@ TEST_F(Advise, ALargeModelIsFasterInFp8) {
   EXPECT_EQ(bf16["casts_s"], 0.0);
   EXPECT_EQ(bf16["gain_pct"], 0.0);
   EXPECT_FALSE(down["recipes"][0].contains("measured"));
-  // Three products of 2 * 16384 * 4096 * 14336 operations at up to 690e12 a second.
+  // Three products of 2 * 16384 * 4096 * 14336 operations take this long at up to 690e12 operations/s.
   EXPECT_GT(bf16["total_s"].get<double>(), 3 * 2.0 * 16384 * 4096 * 14336 / 690e12);
   EXPECT_LT(bf16["total_s"].get<double>(), 1.1 * 3 * 2.0 * 16384 * 4096 * 14336 / 690e12);
   EXPECT_GT(delayed["gain_pct"].get<double>(), 50);
@@ -62,7 +62,7 @@ TEST_F(Advise, ALargeModelIsFasterInFp8) {
   for (const Json& recipe : advice["recipes"]) EXPECT_GT(recipe["memory_bytes"].get<std::int64_t>(), 1 << 30) << recipe;
 }
 
-// The total of the dry run for the same device.
+// The dry run for the same device prints the same total.
 TEST_F(Advise, MemoryIsThatOfThePlan) {
   std::string bytes = run_.train("--dry-run --run.device=cuda").out;
   bytes = bytes.substr(bytes.find("  total"));
@@ -101,7 +101,7 @@ TEST_F(Advise, HealthNamesLayersToKeepInBf16) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("keep " + qkv + " in BF16: flushed to zero of its g is 40.0 %, the limit 10.0 %"), std::string::npos)
       << result.out;
-  // What it says can be pasted.
+  // The printed TOML can be pasted into a configuration.
   const std::size_t toml = result.out.find("[precision]");
   ASSERT_NE(toml, std::string::npos) << result.out;
   std::string run = tiny_toml();
@@ -122,7 +122,7 @@ TEST_F(Advise, HealthOfARunThatTrained) {
 }
 
 TEST_F(Advise, ARecipeThatIsRefusedSaysWhy) {
-  // weights of [40, 32] cannot be quantised; skipped, they can.
+  // Weights of [40, 32] cannot be quantised, but they can be skipped.
   EXPECT_TRUE(refused(advise("--model.hidden_size=40"), 2, "40", "multiples of 16"));
   const Json advice = advise_json("--model.hidden_size=40 --precision.recipe=bf16");
   ASSERT_EQ(advice["recipes"].size(), 5u);

@@ -1,4 +1,4 @@
-// Losses that are not finite, and spikes: what a run does about them and what it says.
+// What a run does and prints when losses are not finite or jump.
 #include <cmath>
 #include <limits>
 
@@ -23,7 +23,7 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
   return lines;
 }
 
-// Makes an element of a tensor in a BF16 model directory a NaN.
+// Sets one element of a tensor in a BF16 model directory to NaN.
 void spoil(const fs::path& model, const std::string& name, std::size_t element = 0) {
   const fs::path path = model / "model.safetensors";
   std::vector<HostTensor> owned;
@@ -49,7 +49,7 @@ TEST(NotFinite, StepsAreSkippedThenRolledBackThenGivenUp) {
   const ProgramResult result = run.train(
       "--model.init_from=out/model --run.output_dir=bad --training.steps=100 --checkpoint.interval=4 --anomaly.max_rollbacks=2");
   EXPECT_EQ(result.code, 77);
-  // Nine skips, then the tenth goes back; three times, the third for good.
+  // Nine steps are skipped, and the tenth causes a rollback. This happens three times, and the third time the run gives up.
   EXPECT_EQ(lines_with(result.err, "loss or gradient not finite; skipped").size(), 27u) << result.err;
   const auto back = lines_with(result.err, "; back to step ");
   ASSERT_EQ(back.size(), 2u) << result.err;
@@ -65,7 +65,7 @@ TEST(NotFinite, StepsAreSkippedThenRolledBackThenGivenUp) {
   EXPECT_EQ(result.err.substr(result.err.size() - error[0].size() - 1), error[0] + "\n") << "the last line";
   EXPECT_FALSE(fs::exists(run / "bad/model"));
 
-  // What was skipped left every weight, moment, scale and history as it was: the checkpoints differ in nothing.
+  // Skipped steps changed no weight, moment, scale or history, so the checkpoints are equal.
   const auto checkpoints = checkpoint::find_checkpoints(run / "bad/checkpoints");
   ASSERT_GE(checkpoints.size(), 2u);
   const auto one = tensors_of(checkpoints[0].path / "rank-00000.safetensors");
@@ -78,7 +78,7 @@ TEST(NotFinite, StepsAreSkippedThenRolledBackThenGivenUp) {
   for (const auto& [step, line] : metrics_of(run / "bad")) EXPECT_TRUE(line["loss"].is_null()) << step;
 }
 
-// Too few steps for a rollback, and none of them an update: what a script must not take for a trained model.
+// The run is too short for a rollback and makes no update. A script must not mistake its result for a trained model.
 TEST(NotFinite, ARunThatSkippedAllStepsHasFailed) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=2 --checkpoint.interval=0").code, 0);
@@ -95,21 +95,21 @@ TEST(NotFinite, ARunThatSkippedAllStepsHasFailed) {
   EXPECT_EQ(lines_with(result.err, "octet: "), std::vector{sentence}) << result.err;
   EXPECT_FALSE(fs::exists(run / "bad/model"));
   EXPECT_EQ(last_checkpoint(run / "bad").filename(), checkpoint::step_name(6));
-  // The same command does not make a success of it, nor does one that goes on to steps that are skipped as well.
+  // Running the same command again does not make it a success. More steps that are skipped do not either.
   EXPECT_EQ(run.train(options).code, 77);
   EXPECT_EQ(lines_with(run.train(options + "--training.steps=8").err, "octet: all 8 steps had ").size(), 1u);
   const ProgramResult ranks = run.run("launch -n 2 -- train run.toml --training.micro_batch_size=1 " + options + "--resume none");
   EXPECT_EQ(ranks.code, 77) << ranks.err;
   EXPECT_EQ(lines_with(ranks.err, sentence).size(), 2u) << ranks.err;
 
-  // A model of an earlier run is not taken for this one's.
+  // The run does not present the model of an earlier run as its own.
   ASSERT_EQ(run.train("--run.output_dir=again --training.steps=2").code, 0);
   const ProgramResult again = run.train("--model.init_from=out/model --run.output_dir=again --training.steps=2 --resume none");
   EXPECT_EQ(again.code, 77);
   EXPECT_NE(again.err.find("; again/model is of an earlier run"), std::string::npos) << again.err;
 }
 
-// One recipe that finds no finite step is a row of the table, and the others are trained.
+// If one recipe has no finite step, its row in the table says so, and the other recipes are still trained.
 TEST(NotFinite, AComparisonGoesOn) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=2 --checkpoint.interval=0").code, 0);
@@ -118,14 +118,14 @@ TEST(NotFinite, AComparisonGoesOn) {
     const ProgramResult result = run.run("compare run.toml --recipes bf16,fp8_delayed --output side" + gpus +
                                          " --model.init_from=out/model --training.steps=3 --checkpoint.interval=0");
     EXPECT_EQ(result.code, 77) << result.err;
-    EXPECT_EQ(lines_with(result.err, "all 3 steps had ").size(), gpus.empty() ? 3u : 2u) << result.err;  // the repeat, too
+    EXPECT_EQ(lines_with(result.err, "all 3 steps had ").size(), gpus.empty() ? 3u : 2u) << result.err;  // includes the repeat
     const Json rows = json_of(read_file(run / "side/report.json")).at("rows");
     EXPECT_EQ(rows.size(), gpus.empty() ? 3u : 2u) << rows;
     for (const Json& row : rows) EXPECT_TRUE(row.at("mean_loss").is_null()) << row;
   }
 }
 
-// Some steps skipped are no failure: here those of one document, whose token has an embedding that is not finite.
+// A run that skips some steps does not fail. Here one document has a token whose embedding is not finite.
 TEST(NotFinite, ARunThatSkippedSomeStepsEndsWell) {
   std::vector<std::string> documents = tiny_documents();
   documents[3][7] = '#';
@@ -140,7 +140,7 @@ TEST(NotFinite, ARunThatSkippedSomeStepsEndsWell) {
   EXPECT_TRUE(fs::exists(run / "some/model/model.safetensors"));
 }
 
-// Mostly one letter, which a model learns at once, and a few windows of noise, at which its loss leaps.
+// The texts are mostly one letter, which a model learns at once. A few windows of noise make its loss jump.
 class Spike : public ::testing::Test {
  protected:
   static std::vector<std::string> documents() {
@@ -169,8 +169,8 @@ TEST_F(Spike, GoesBackPastTheBatches) {
   ASSERT_EQ(result.code, 0) << result.err;
   const auto back = lines_with(result.err, "; back to step ");
   ASSERT_GE(back.size(), 2u) << result.err;
-  // "warning: step 31: loss 2.5 is above 2 times 1.1, the mean of the last 30 steps; back to step 30, past the batches up to
-  // sample 64 (rollback 1 of 50)"
+  // For example: "warning: step 31: loss 2.5 is above 2 times 1.1, the mean of the last 30 steps; back to step 30, past the
+  // batches up to sample 64 (rollback 1 of 50)".
   std::int64_t redone = 0, number = 0;
   for (const std::string& line : back) {
     long long failed = 0, to = 0, sample = 0, rollback = 0;
@@ -183,12 +183,12 @@ TEST_F(Spike, GoesBackPastTheBatches) {
         6)
         << line;
     EXPECT_GT(loss, 2 * mean);
-    EXPECT_EQ(to, (failed - 1) / 6 * 6);  // the last checkpoint before
+    EXPECT_EQ(to, (failed - 1) / 6 * 6);  // the last checkpoint before the failed step
     EXPECT_EQ(rollback, ++number);
     redone += failed - to;
     EXPECT_EQ(sample, 2 * (to + redone)) << "the data does not go back";
   }
-  const auto metrics = metrics_of(run_ / "out");  // each step once
+  const auto metrics = metrics_of(run_ / "out");  // has each step once
   EXPECT_EQ(metrics.size(), 90u);
   double highest = 0;
   for (const auto& [step, line] : metrics) {
@@ -200,7 +200,7 @@ TEST_F(Spike, GoesBackPastTheBatches) {
   EXPECT_EQ(meta.at("rollbacks"), back.size());
 }
 
-// (After SIGTERM it may go back less far: to the checkpoint that the signal made.)
+// After SIGTERM instead of SIGKILL, the run could go back less far, because SIGTERM saves a checkpoint.
 TEST_F(Spike, KilledRunsGoBackAlike) {
   const std::string options = "--anomaly.max_rollbacks=50 ";
   ASSERT_EQ(train(options + "--run.output_dir=reference").code, 0);
@@ -226,13 +226,13 @@ TEST_F(Spike, WithoutRollbacksTheFirstEndsTheRun) {
   EXPECT_FALSE(checkpoint::find_checkpoints(run_ / "out/checkpoints").empty()) << "what there was stays";
 }
 
-// Before the first checkpoint there is only the beginning to go back to.
+// Without a checkpoint, a rollback goes back to the beginning.
 TEST_F(Spike, WithoutCheckpointsTheRunBeginsAnewPastTheBatches) {
   const ProgramResult result = train("--checkpoint.interval=0 --anomaly.max_rollbacks=2");
   ASSERT_EQ(result.code, 77) << result.err;
   const auto back = lines_with(result.err, "; back to step 0, past");
   ASSERT_EQ(back.size(), 2u) << result.err;
-  const auto metrics = metrics_of(run_ / "out");  // of the third beginning alone
+  const auto metrics = metrics_of(run_ / "out");  // only the steps after the third beginning
   EXPECT_NEAR(metrics.at(1)["loss"].get<double>(), std::log(256.0), 0.15);
   EXPECT_EQ(metrics.at(1)["tokens_seen"], 64);
   EXPECT_EQ(lines_with(result.err, "octet: step " + std::to_string(metrics.size() + 1) + ": ").size(), 1u) << result.err;

@@ -1,4 +1,4 @@
-// Whatever a user gets wrong: one line on stderr with the value and the file, the right exit code, nothing written.
+// Mistakes of users. Each gives one line on stderr with the value and the file, the right exit code, and no files.
 #include <limits>
 
 #include "octet/checkpoint/model_dir.h"
@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 class BadInput : public ::testing::Test {
  protected:
-  // `wrong` in the place of `right`, which the file must hold.
+  // Replaces `right`, which run.toml must contain, by `wrong`.
   void edit(const std::string& right, const std::string& wrong) const {
     std::string text = tiny_toml();
     const std::size_t at = text.find(right);
@@ -24,7 +24,7 @@ class BadInput : public ::testing::Test {
     if (fs::exists(run_ / "out/checkpoints") && !fs::is_empty(run_ / "out/checkpoints")) return ::testing::AssertionFailure();
     return fs::exists(run_ / "out/model") ? ::testing::AssertionFailure() : ::testing::AssertionSuccess();
   }
-  // "run.toml:27", where 27 is the line of run.toml that begins with `text`.
+  // Returns "run.toml:27: " if line 27 of run.toml begins with `text`.
   static std::string line(const std::string& text) {
     const std::string toml = tiny_toml();
     return "run.toml:" + std::to_string(1 + count_lines(toml.substr(0, toml.find("\n" + text) + 1))) + ": ";
@@ -150,7 +150,7 @@ TEST_F(BadInput, TextsToPrepare) {
   for (const char* end : {".idx", ".bin", ".json"}) EXPECT_FALSE(fs::exists(run_ / (std::string("new") + end)));
 }
 
-// A token that the model does not have, met in the middle of a run: what was reached is not lost.
+// A token that the model does not have appears in the middle of a run. The progress so far is saved.
 TEST_F(BadInput, TokensBeyondTheVocabulary) {
   const ProgramResult result = run_.train("--model.vocab_size=112 --checkpoint.interval=1 --evaluation.interval=0");
   EXPECT_EQ(result.code, 76) << result.err;
@@ -177,7 +177,7 @@ class BadModel : public BadInput {
       tensors_.emplace_back(info.name, std::move(copy));
     }
   }
-  // A directory "bad" with these tensors.
+  // Writes a directory "bad" with these tensors.
   void write(const std::vector<std::pair<std::string, HostTensor>>& tensors) const {
     fs::create_directories(run_ / "bad");
     fs::copy(run_ / "made/model/config.json", run_ / "bad/config.json", fs::copy_options::overwrite_existing);
@@ -247,7 +247,7 @@ TEST_F(BadModel, FilesThatAreBroken) {
     write_text(run_ / "bad/config.json", text);
     EXPECT_TRUE(refused_everywhere("bad/config.json")) << text;
   }
-  write_text(run_ / "bad/config.json", "{}");  // the run's own [model] says what it leaves out
+  write_text(run_ / "bad/config.json", "{}");  // `train` takes what is missing from its own [model]
   EXPECT_TRUE(refused(run_.run("generate --model bad --prompt x"), 76, "bad/config.json"));
   fs::remove(run_ / "bad/config.json");
   EXPECT_TRUE(refused_everywhere("bad/config.json"));

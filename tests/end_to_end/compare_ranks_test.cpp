@@ -1,4 +1,4 @@
-// `octet compare --gpus`: each recipe on several numbers of ranks, in groups of processes.
+// `octet compare --gpus` runs each recipe on several numbers of ranks, each run in its own group of processes.
 #include <cmath>
 
 #include "support/tiny_run.h"
@@ -12,7 +12,7 @@ class CompareRanks : public ::testing::Test {
  protected:
   static constexpr const char* kOptions = "compare run.toml --checkpoint.interval=0 --evaluation.interval=0 ";
   ProgramResult compare(const std::string& options) const { return run_.run(kOptions + options); }
-  // By "recipe xN".
+  // Returns the rows by "recipe xN".
   std::map<std::string, Json> rows() const {
     std::map<std::string, Json> result;
     const Json report = json_of(read_file(run_ / "out/report.json"));
@@ -83,7 +83,7 @@ TEST_F(CompareRanks, EveryRankKeepsItsBatchAndEveryRowItsBaseline) {
   EXPECT_NE(html.find("throughput over the number of ranks"), std::string::npos);
   EXPECT_NE(html.find("loss over the number of ranks"), std::string::npos);
 
-  // A run of it is the run that `octet launch` makes.
+  // Each run of the comparison equals the run that `octet launch` makes.
   const std::string alone =
       "launch -n 2 -- train run.toml --training.steps=20 --checkpoint.interval=0 --evaluation.interval=0 "
       "--training.global_batch_size=8 --run.output_dir=alone";
@@ -99,19 +99,19 @@ TEST_F(CompareRanks, EveryRankKeepsItsBatchAndEveryRowItsBaseline) {
   }
 }
 
-// A step of two ranks has the samples of two steps of one: untrained, their mean loss.
+// A step of two ranks has the samples of two steps of one rank. The model is not trained, so its loss is their mean.
 TEST_F(CompareRanks, TheOrderOfSamplesIsThatOfOneRank) {
   ASSERT_EQ(compare("--recipes bf16 --gpus 1,2 --training.steps=10 --optimizer.lr=0").code, 0);
   const auto one = metrics_of(run_ / "out/bf16-x1"), two = metrics_of(run_ / "out/bf16-x2");
   for (std::int64_t step = 1; step <= 5; ++step) {
     const double apart = 0.5 * (one.at(2 * step - 1)["loss"].get<double>() + one.at(2 * step)["loss"].get<double>());
-    // 128 FP32 losses of about 5.5 to a step, added up in another order.
+    // Each step adds 128 FP32 losses of about 5.5, in another order.
     EXPECT_NEAR(two.at(step)["loss"].get<double>(), apart, 128 * 0x1p-24 * apart) << "step " << step;
   }
 }
 
 TEST_F(CompareRanks, StoppedItSavesAndTheSameCommandGoesOn) {
-  // Whatever a run alone would resume from.
+  // Comparisons resume their runs even if this key tells a single run not to.
   const std::string options = "--recipes bf16 --gpus 2,1 --training.steps=60 --lr_scheduler.decay=constant --checkpoint.interval=20 "
                               "--checkpoint.resume=none";
   {
@@ -134,14 +134,14 @@ TEST_F(CompareRanks, StoppedItSavesAndTheSameCommandGoesOn) {
   ASSERT_EQ(second.code, 0) << second.err;
   EXPECT_NE(second.err.find("resuming after step 60 from out/bf16-x1"), std::string::npos) << second.err;
   EXPECT_EQ(metrics_of(run_ / "out/bf16-x1").at(60).dump(), done) << "what was done is not done again";
-  // What is damaged is for the run to judge, which falls back to an older checkpoint.
+  // A run whose newest checkpoint is damaged falls back to an older one, also within a comparison.
   write_text(run_ / "out/bf16-x1/checkpoints/step-00000060/manifest.json", "damaged");
   ASSERT_EQ(compare(options).code, 0);
   EXPECT_EQ(metrics_of(run_ / "out/bf16-x1").at(60).at("loss"), json_of(done).at("loss"));
   ASSERT_EQ(compare(options + " --output fresh").code, 0);
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out/bf16-x2"), outcome_of(run_ / "fresh/bf16-x2")));
 
-  // A table does not mix two configurations.
+  // A table must not mix two configurations.
   const ProgramResult other = compare("--recipes bf16 --gpus 1 --training.steps=60 --lr_scheduler.decay=linear");
   ASSERT_EQ(other.code, 0) << other.err;
   EXPECT_NE(other.err.find("out/bf16-x1: was made with lr_scheduler.decay = \"constant\", not \"linear\"; starts anew"),

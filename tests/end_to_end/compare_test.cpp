@@ -1,4 +1,5 @@
-// `octet compare`: the same model, data, seed and steps with each recipe; a table, report.json and report.html.
+// `octet compare` trains the same model on the same data, with the same seed and steps, in each recipe. It makes a table,
+// report.json and report.html.
 #include <cmath>
 
 #include "support/tiny_run.h"
@@ -17,7 +18,7 @@ class Compare : public ::testing::Test {
   TinyRun run_;
 };
 
-// The mean loss of the last tenth of the steps, from metrics.jsonl.
+// Returns the mean loss over the last tenth of the steps in metrics.jsonl.
 double last_tenth(const fs::path& run) {
   double sum = 0;
   int count = 0;
@@ -50,10 +51,10 @@ TEST_F(Compare, TrainsEachRecipeAndRepeatsTheBaseline) {
     EXPECT_EQ(rows[name]["eval_loss"], metrics_of(folder).at(20)["eval_loss"]) << name;
     EXPECT_NE(result.out.find(name), std::string::npos) << result.out;
   }
-  // A run of a comparison is the run that `octet train` makes.
+  // Each run of the comparison equals the run that `octet train` makes.
   ASSERT_EQ(run_.train("--training.steps=20 --checkpoint.interval=0 --run.output_dir=alone").code, 0);
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "side/fp8_delayed"), outcome_of(run_ / "alone")));
-  // The repeat adds the same numbers in another order: near, not equal.
+  // The repeat adds the same numbers in another order, so its loss is close but not equal.
   const double once = last_tenth(run_ / "side/bf16"), again = last_tenth(run_ / "side/bf16-repeat");
   EXPECT_NE(once, again);
   EXPECT_NEAR(once, again, 0.02 * once);
@@ -111,7 +112,7 @@ TEST_F(Compare, RefusesBeforeTheFirstStep) {
 
 TEST_F(Compare, SigtermStopsTheWhole) {
   Process process("compare run.toml --recipes bf16,fp8_current --training.steps=100000 --checkpoint.interval=0", run_.path());
-  ASSERT_TRUE(process.read_line());  // its first step is done
+  ASSERT_TRUE(process.read_line());  // the first step has ended
   process.send(SIGTERM);
   const ProgramResult result = process.wait();
   EXPECT_EQ(result.code, 75) << result.err;

@@ -1,4 +1,4 @@
-// Runs whose output nobody reads any more, and whose corpus is cut short below them.
+// Runs whose output is no longer read, and runs whose corpus is cut while they read it.
 #include <csignal>
 
 #include "support/tiny_run.h"
@@ -8,7 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs the program with its stdout in a pipe whose reader has gone before. The code is the program's, not the pipe's.
+// Runs the program with stdout in a pipe whose reader has already gone. The result has the program's exit code, not the pipe's.
 ProgramResult run_unread(const TinyRun& run, const std::string& command) {
   fs::remove(run / "gone");
   ProgramResult result =
@@ -27,7 +27,7 @@ TEST(Console, ARunOutlivesItsReader) {
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
     const std::string words = "warning: cannot write to stdout: Broken pipe; octet goes on without it\n";
-    const bool own_stdout = command.rfind("train", 0) == 0;  // a rank's goes to the launcher
+    const bool own_stdout = command.rfind("train", 0) == 0;  // a rank writes to the launcher, not to stdout
     EXPECT_EQ(result.err.find(words) != std::string::npos, own_stdout) << result.err;
     EXPECT_EQ(result.err.find(words), result.err.rfind(words)) << result.err;
   }
@@ -41,7 +41,7 @@ TEST(Console, AComparisonOutlivesItsReader) {
   EXPECT_TRUE(fs::exists(run / "compared/report.html"));
 }
 
-// The run goes on, and what could not be written is a failure in the end.
+// The run goes on. At its end it reports that output could not be written and fails.
 TEST(Console, AFullDiskUnderTheLogIsToldInTheEnd) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
   const TinyRun run;
@@ -55,7 +55,7 @@ TEST(Console, AFullDiskUnderTheLogIsToldInTheEnd) {
   EXPECT_TRUE(fs::exists(run / "out/model"));
 }
 
-// A command that prints an answer still ends with its reader, as everybody's do.
+// A command that prints an answer ends when its reader has gone, as other programs do.
 TEST(Console, AnAnswerEndsWithItsReader) {
   const TinyRun run;
   EXPECT_EQ(run_unread(run, "train run.toml --print-config").code, 128 + SIGPIPE);

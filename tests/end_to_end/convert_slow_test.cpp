@@ -1,4 +1,4 @@
-// Importing a directory takes little memory, however large it is.
+// Importing a directory takes little memory, however large the directory is.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -11,8 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// 1.5 GB of F32 zeros of which the disk holds none, the embedding and head half a GiB each, in 900 MB of addresses; the program
-// itself and its libraries take part of those.
+// The model has 1.5 GB of F32 zeros in sparse files. The embedding and the head have half a GiB each. The program gets 900 MB of
+// address space, part of which it needs for itself and its libraries.
 TEST(ConvertMemory, AnImportNeedsLessThanTheModel) {
   const TemporaryFolder folder;
   const std::int64_t vocab = 1 << 17, dim = 1 << 10, ffn = 1 << 15;

@@ -1,4 +1,4 @@
-// `octet convert`: what is refused and left alone, and what a run makes of directories in FP8. Values are convert_oracle.py's.
+// Tests what `octet convert` refuses and leaves alone, and how runs use directories in FP8. convert_oracle.py checks the values.
 #include "octet/checkpoint/model_dir.h"
 #include "octet/checkpoint/safetensors.h"
 #include "octet/tensor/host_tensor.h"
@@ -19,7 +19,7 @@ class Convert : public ::testing::Test {
     ASSERT_EQ(made_->run("convert export --checkpoint " + kCheckpoint + " --output fp8 --dtype fp8").code, 0);
   }
   static void TearDownTestSuite() { made_.reset(); }
-  // A copy that a test may spoil.
+  // Returns a copy that a test may change.
   fs::path copy(const std::string& name) const {
     const fs::path path = folder_ / name;
     fs::copy(*made_ / name, path, fs::copy_options::recursive);
@@ -40,7 +40,7 @@ TEST_F(Convert, NothingIsOverwritten) {
     EXPECT_TRUE(refused(run("convert " + command + " --output " + model), 2, model, "exists already")) << command;
   }
   EXPECT_EQ(read_file(fs::path(model) / "model.safetensors"), before);
-  // An empty folder may be filled.
+  // An empty folder is accepted as the output.
   fs::create_directory(folder_ / "empty");
   EXPECT_EQ(run("convert import --input fp8 --output " + (folder_ / "empty").string()).code, 0);
   EXPECT_EQ(run("convert verify fp8 " + (folder_ / "empty").string()).code, 0);
@@ -66,7 +66,7 @@ TEST_F(Convert, AFailureLeavesNothing) {
   fs::resize_file(broken / "model.safetensors", fs::file_size(broken / "model.safetensors") - 1);
   EXPECT_TRUE(refused(run("convert import --input " + broken.string() + " --output " + (folder_ / "new").string()), 76,
                       "model.safetensors"));
-  // A disk that is full halfway: files of at most 8 blocks of 512 bytes.
+  // The disk is full halfway, because files may have at most 8 blocks of 512 bytes.
   EXPECT_TRUE(
       refused(made_->run("convert import --input fp8 --output " + (folder_ / "new").string(), "trap '' XFSZ; ulimit -f 8; exec"),
               1, "cannot write"));
@@ -104,7 +104,7 @@ TEST_F(Convert, OtherQuantisationsAreRefused) {
   }
 }
 
-// A run begins with the values of the codes, in FP32 master weights and so in BF16.
+// A run starts from the values of the codes, in FP32 master weights and therefore also in BF16.
 TEST_F(Convert, ARunBeginsWithADirectoryInFp8) {
   ASSERT_EQ(run("convert import --input fp8 --output plain").code, 0);
   const std::string toml = R"([run]
@@ -127,7 +127,7 @@ recipe = "bf16"
     ASSERT_EQ(trained.code, 0) << trained.err;
     EXPECT_EQ(run("convert verify --tolerance 0 plain from-" + from + "/model").code, 0) << from;
   }
-  // Each of four ranks takes its parts of codes and scales, some of them columns.
+  // Each of four ranks reads its shards of codes and scales, some of which are columns.
   const ProgramResult many =
       run("launch -n 4 -- train fp8.toml --parallel.tensor=2 --training.micro_batch_size=1 --run.output_dir=many");
   ASSERT_EQ(many.code, 0) << many.err;
@@ -151,7 +151,7 @@ TEST_F(Convert, VerifySaysWhichArchitectureDiffers) {
   Json config = json_of(read_file(other / "config.json"));
   config["num_key_value_heads"] = 4;
   config["rope_theta"] = 5000.0;
-  config["initializer_range"] = 0.5;  // says nothing of what is computed
+  config["initializer_range"] = 0.5;  // does not affect what the model computes
   write_text(other / "config.json", config.dump());
   EXPECT_TRUE(refused(run("convert verify fp8 " + other.string()), 1,
                       "have different architectures: num_key_value_heads = 2 and 4, rope_theta = 10000.0 and 5000.0"));

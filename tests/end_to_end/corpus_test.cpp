@@ -1,4 +1,4 @@
-// Whether a corpus is that of the model's tokenizer, and the one that a run began with.
+// Checks that a corpus was prepared with the model's tokenizer, and that a resumed run uses the corpus that it began with.
 #include "data/tokenizer/definitions.h"
 #include "octet/checkpoint/manifest.h"
 #include "support/tiny_run.h"
@@ -8,7 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A run that begins with the model directory "published", which has a tokenizer.json.
+// A run that starts from the model directory "published", which has a tokenizer.json.
 class CorpusOfModel : public ::testing::Test {
  protected:
   CorpusOfModel() {
@@ -29,7 +29,7 @@ class CorpusOfModel : public ::testing::Test {
     fs::create_directories(run_ / directory);
     write_text(run_ / directory / "tokenizer.json", json.dump(indent));
   }
-  // The corpus, made anew.
+  // Prepares the corpus again.
   void prepare(const std::string& tokenizer) const {
     const ProgramResult result = run_.run("data prepare --input lines.jsonl --output corpus --tokenizer " + tokenizer);
     ASSERT_EQ(result.code, 0) << result.err;
@@ -69,7 +69,7 @@ TEST_F(CorpusOfModel, OfAnotherTokenizerIsRefused) {
                       " ids stand for different texts", "--tokenizer published"));
 }
 
-// In other bytes, and with a token that the model was given later.
+// The tokenizer's file has other bytes, or the model has got another token since.
 TEST_F(CorpusOfModel, OfTheSameTokenizerInAnotherFormIsTaken) {
   write_tokenizer("other", data::byte_level_json(), 2);
   prepare("other");
@@ -78,7 +78,7 @@ TEST_F(CorpusOfModel, OfTheSameTokenizerInAnotherFormIsTaken) {
   more["added_tokens"].push_back(data::added_token("<|pad|>", 265));
   write_tokenizer("published", more);
   EXPECT_TRUE(trains_in_silence());
-  // Merges of another training, which in so small a vocabulary are few.
+  // The merges come from another training. In such a small vocabulary only few differ.
   write_tokenizer("published", data::byte_level_json({"t h", "th e", "e r", "i n", "Ġ the", "o u", "ou r"}));
   EXPECT_TRUE(warns(train(), "published/tokenizer.json; 7 of 265 ids stand for different texts"));
 }
@@ -92,10 +92,10 @@ TEST_F(CorpusOfModel, OfATokenizerThatHasGoneIsJudgedByItsSize) {
   info["vocab_size"] = 400;
   write_text(run_ / "corpus.json", info.dump());
   EXPECT_TRUE(refused(train(), 76, "corpus.json", "published/tokenizer.json", " tokens instead of 400"));
-  // What cannot be read says nothing about its size.
+  // A tokenizer that cannot be read has no known size.
   write_text(run_ / "published/tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
   EXPECT_EQ(train().code, 0);
-  // Of a corpus without PREFIX.json nobody knows.
+  // Without PREFIX.json nothing is known about the corpus's tokenizer.
   write_tokenizer("published", data::byte_level_json());
   fs::remove(run_ / "corpus.json");
   EXPECT_TRUE(trains_in_silence());
@@ -116,7 +116,7 @@ class CorpusOfResume : public ::testing::Test {
     if (result.code == 0 && resumed) return ::testing::AssertionSuccess();
     return ::testing::AssertionFailure() << "exit code " << result.code << "\n" << result.err;
   }
-  // Another corpus of as many documents and tokens.
+  // Replaces the corpus by another one with as many documents and tokens.
   void replace() const {
     std::vector<std::string> documents = tiny_documents();
     documents[7][11] = '!';
@@ -135,7 +135,7 @@ TEST_F(CorpusOfResume, IsTheOneOfTheCheckpoint) {
   EXPECT_TRUE(refused(resume("--data.source.0.path=./corpus.bin"), 76, "octet: corpus: "));
   EXPECT_EQ(read_file(run_ / "out/checkpoints/step-00000003/manifest.json"), before);
   EXPECT_FALSE(std::filesystem::exists(run_ / "branch"));
-  // As the message says.
+  // Follows the advice in the message.
   EXPECT_EQ(resume("--run.output_dir=anew").code, 0);
   for (const std::string end : {".bin", ".idx", ".json"}) fs::rename(run_ / ("corpus" + end), run_ / ("new" + end));
   EXPECT_TRUE(resumes("--data.source.0.path=new"));
@@ -166,7 +166,7 @@ TEST_F(CorpusOfResume, WithoutSumsIsKnownByItsSize) {
   EXPECT_TRUE(refused(resume(), 76, "octet: corpus: not the corpus that", "25 documents", "then 24 documents"));
 }
 
-// Checkpoints of earlier versions do not say what they were trained on.
+// Checkpoints of earlier versions do not record their corpus.
 TEST_F(CorpusOfResume, GoesOnWhereNobodyKnows) {
   const fs::path file = run_ / "out/checkpoints/step-00000003/manifest.json";
   checkpoint::Manifest manifest = checkpoint::parse_manifest(read_file(file), "manifest");

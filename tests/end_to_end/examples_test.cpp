@@ -1,4 +1,4 @@
-// The example of every command runs as it stands, and what a run leaves is on the page of its files.
+// Runs the example of every command as it stands, and checks that docs/reference/files.md lists the files that a run leaves.
 #include <sstream>
 
 #include "octet/base/file.h"
@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The command lines under "Example:" of `octet manual commands`, in its order: what one writes a later one may read.
+// Returns the command lines under "Example:" of `octet manual commands` in order. Later ones may read what earlier ones wrote.
 std::vector<std::string> examples() {
   const std::string page = run_program("manual commands").out, begin = "Example:\n\n```sh\n";
   std::vector<std::string> lines;
@@ -23,7 +23,7 @@ std::vector<std::string> examples() {
   return lines;
 }
 
-// These measure speed, for minutes or on a GPU, or look at the machine: their own tests run them.
+// These commands measure speed for minutes or on a GPU, or depend on the machine. Other tests run them.
 bool is_left_out(const std::string& example) { return example.rfind("octet bench ", 0) == 0 || example == "octet doctor"; }
 
 void replace(std::string& text, const std::string& before, const std::string& after) {
@@ -32,7 +32,7 @@ void replace(std::string& text, const std::string& before, const std::string& af
   text.replace(at, before.size(), after);
 }
 
-// The repository's configurations, the quickstart's model made small, and texts.
+// Writes the repository's configurations, a small model of the quickstart, and texts.
 void fill(const fs::path& folder) {
   fs::create_directories(folder / "configs");
   fs::create_directories(folder / "my-texts");
@@ -63,11 +63,11 @@ TEST(Examples, RunAsTheyStand) {
   EXPECT_GE(run, 20);
 }
 
-// Every file that a run leaves matches a row of docs/reference/files.md, and every row is a file that a run leaves; only a tokenizer is
-// kept by no other run than one that starts from a model with tokenizer files.
+// Every file that a run leaves matches a row of docs/reference/files.md, and every row matches a file. Only a run that starts
+// from a model with tokenizer files keeps a tokenizer.
 TEST(Files, OfARunAreOnTheirPage) {
   const std::string page = read_file(fs::path(source_dir()) / "docs" / "reference" / "files.md");
-  std::map<std::string, int> rows;  // a pattern and how many files it matches
+  std::map<std::string, int> rows;  // a pattern and the number of files that match it
   std::istringstream lines(page.substr(0, page.find("octet data prepare")));
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind("| `", 0) == 0) rows[line.substr(3, line.find('`', 3) - 3)] = 0;

@@ -1,4 +1,4 @@
-// Disks that refuse: what is said about it, and what is still there afterwards.
+// Tests with disks that fail: what the program prints, and what is still there afterwards.
 #include "support/faults.h"
 
 #include "octet/checkpoint/steps.h"
@@ -17,7 +17,7 @@ std::vector<std::int64_t> steps_in(const fs::path& run) {
   return steps;
 }
 
-// The faults did happen, and the run says so in these words.
+// Checks that the fault happened and that the run reports it in these words.
 ::testing::AssertionResult told(const TinyRun& run, const ProgramResult& result, const std::string& fault,
                                 const std::string& words) {
   const fs::path log = run / "faults.log";
@@ -29,8 +29,8 @@ std::vector<std::int64_t> steps_in(const fs::path& run) {
   return ::testing::AssertionSuccess();
 }
 
-// The folder is flushed once before the first step and once in each save. The checkpoint of step 2 is the last that is surely on
-// the disk, so that no later save may delete it.
+// The folder is flushed once before the first step and once in each save. After this fault, the checkpoint of step 2 is the last
+// that is certain to be on the disk, so later saves must not delete it.
 TEST_F(Faults, AFolderThatIsNotFlushedFailsTheSaveAndPrunesNothing) {
   const TinyRun run;
   ASSERT_EQ(run.run(kShortRun + "--run.output_dir=reference").code, 0);
@@ -43,14 +43,14 @@ TEST_F(Faults, AFolderThatIsNotFlushedFailsTheSaveAndPrunesNothing) {
   EXPECT_NE(result.err.find("training goes on with the older ones"), std::string::npos) << result.err;
   EXPECT_EQ(steps_in(run / "out").back(), 2);
 
-  // With a disk that works again the run ends as if nothing had happened, and prunes.
+  // Once the disk works again, the run ends as if nothing had happened and removes old checkpoints.
   const ProgramResult later = run.run(kShortRun + "--resume out/checkpoints/step-00000002");
   EXPECT_EQ(later.code, 0) << later.err;
   EXPECT_EQ(steps_in(run / "out"), std::vector<std::int64_t>({8}));
   EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
 }
 
-// One failure in the first save: the run says why, and goes on to an end with the newest checkpoint.
+// A failure in the first save: the run prints the reason, goes on, and ends with the newest checkpoint.
 TEST_F(Faults, AFailedSaveTellsTheReasonOfTheDisk) {
   const TinyRun run;
   struct Case {
@@ -78,7 +78,7 @@ TEST_F(Faults, AFailedSaveTellsTheReasonOfTheDisk) {
   }
 }
 
-// What fails on rank 0 alone is the failure of all: no rank waits for a save that is not coming.
+// If a save fails on rank 0, it fails on all ranks. No rank waits for a save that does not come.
 TEST_F(Faults, RanksFailASaveTogether) {
   const TinyRun run;
   const ProgramResult result =
@@ -115,7 +115,7 @@ TEST_F(Faults, CommandsTellTheReasonOfTheSystem) {
   }
 }
 
-// The rules themselves.
+// Tests of the rules themselves.
 TEST_F(Faults, AWrongRuleIsRefused) {
   for (const char* rule :
        {"reed * 1 EIO", "read * 0 EIO", "read * 3-2 EIO", "read * 1 EWRONG", "read * 1", "read * 1 EIO until x"}) {

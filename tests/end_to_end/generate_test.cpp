@@ -1,4 +1,4 @@
-// `octet generate` and `octet convert export`: what a run leaves can be used.
+// `octet generate` and `octet convert export` can use what a run leaves.
 #include "data/tokenizer/definitions.h"
 #include "octet/checkpoint/model_dir.h"
 #include "support/near.h"
@@ -34,20 +34,20 @@ TEST_F(Model, WritesOnFromThePromptByItsSeed) {
   EXPECT_GE(text.size(), std::string("the model \n").size() + 10);
   EXPECT_EQ(generate(options + "--seed 1"), text);
   EXPECT_NE(generate(options + "--seed 2"), text);
-  // Without randomness the seed says nothing, and the letters are those of the corpus.
+  // At temperature 0 the seed does not matter, and the model prints letters of the corpus.
   const std::string likeliest = generate(options + "--temperature 0 --seed 1");
   EXPECT_EQ(generate(options + "--temperature 0 --seed 2"), likeliest);
   EXPECT_EQ(likeliest.size(), std::string("the model \n").size() + 40);
-  // Fewer tokens are the beginning of more.
+  // The text with fewer tokens is the beginning of the text with more.
   const std::string fewer = generate("--prompt 'the model ' --max-tokens 10 --seed 1 --temperature 0");
   EXPECT_EQ(likeliest.rfind(fewer.substr(0, fewer.size() - 1), 0), 0u) << fewer << likeliest;
 }
 
-// At the first of the tokens that config.json names, which it does not print.
+// The text ends before the first token that config.json names as its end.
 TEST_F(Model, EndsWhereItsConfigSays) {
   const std::string prompt = "the model ", options = "--prompt '" + prompt + "' --max-tokens 20 --temperature 0";
   const std::string text = generate(options);
-  const char last = text[prompt.size() + 7];  // of bytes the ids are the values
+  const char last = text[prompt.size() + 7];  // the ids are the values of the bytes
   const std::filesystem::path file = run_ / "out/model/config.json";
   Json config = json_of(read_file(file));
   config["eos_token_id"] = {static_cast<unsigned char>(last), 255};
@@ -56,7 +56,7 @@ TEST_F(Model, EndsWhereItsConfigSays) {
 }
 
 TEST_F(Model, PromptsMayBeLongAndOfAnyBytes) {
-  const std::string longer(200, 'a');  // the model's longest sequence has 64 tokens
+  const std::string longer(200, 'a');  // longer than the model's longest sequence, which has 64 tokens
   EXPECT_EQ(generate("--prompt " + longer + " --max-tokens 5").rfind(longer, 0), 0u);
   EXPECT_EQ(generate("--prompt 'ä→😀' --max-tokens 5").rfind("ä→😀", 0), 0u);
   EXPECT_TRUE(refused(run_.run("generate --model out/model --prompt ''"), 2, "--prompt"));
@@ -73,7 +73,7 @@ TEST_F(Model, ExportsTheWeightsThatTheRunLeft) {
   for (const char* name : {"model.safetensors", "config.json"}) {
     EXPECT_EQ(read_file(run_ / "exported" / name), read_file(run_ / "out/model" / name)) << name;
   }
-  // In FP32 they are the master weights, whose BF16 rounding the model directory holds.
+  // In FP32 the export has the master weights. The model directory has them rounded to BF16.
   ASSERT_EQ(run_.run("convert export --checkpoint out/checkpoints/step-00000030 --output wide --dtype fp32").code, 0);
   const auto wide = checkpoint::ModelWeights::open(run_ / "wide"), narrow = checkpoint::ModelWeights::open(run_ / "out/model");
   ASSERT_EQ(wide.names(), narrow.names());
@@ -105,7 +105,8 @@ TEST_F(Model, ExportsEveryKindOfStorage) {
   }
 }
 
-// From texts to text with a tokenizer.json: it goes along with the model, and its ids begin and end documents.
+// From texts to a model to text with a tokenizer.json. The model directory gets the tokenizer, and its ids begin and end
+// documents.
 TEST(Tokenizers, GoAlongWithTheModel) {
   const TinyRun run;
   std::filesystem::create_directories(run / "hf");
@@ -144,7 +145,7 @@ TEST(Tokenizers, GoAlongWithTheModel) {
   EXPECT_EQ(run.run("generate " + options + "exported").out, text.out);
   EXPECT_EQ(run.run("generate " + options + "out/checkpoints/step-00000010").code, 0);
 
-  // What is gone is said, and what has changed is not taken for the same.
+  // The export says that a file is missing, and it does not use a file that has changed.
   write_text(run / "hf/tokenizer.json", data::byte_level_json({"o f"}).dump());
   const ProgramResult changed = run.run("convert export --checkpoint out/checkpoints/step-00000010 --output changed");
   EXPECT_EQ(changed.code, 0);

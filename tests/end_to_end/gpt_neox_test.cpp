@@ -1,4 +1,4 @@
-// A run of another family than Llama: everything that a run leaves and that is made of it.
+// A run of another family than Llama, with everything that it leaves and that is made from it.
 #include "octet/checkpoint/model_dir.h"
 #include "octet/checkpoint/steps.h"
 #include "support/tiny_run.h"
@@ -42,7 +42,7 @@ TEST_F(GptNeoxRun, ResumesToTheBit) {
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
 }
 
-// Names and order of rows cross twice: what is written is what is read.
+// Names and rows are mapped in both directions, so the exported files must equal the imported ones.
 TEST_F(GptNeoxRun, ExportsWhatItImports) {
   const ProgramResult exported = run_.run("convert export --checkpoint out/checkpoints/step-00000020 --output exported");
   ASSERT_EQ(exported.code, 0) << exported.err;

@@ -1,4 +1,4 @@
-// Every recipe, killed many times.
+// Kills runs of every recipe many times.
 #include "end_to_end/kills.h"
 #include "octet/recipes/registry.h"
 

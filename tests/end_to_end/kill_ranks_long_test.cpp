@@ -1,4 +1,4 @@
-// Ranks of which one is killed, again and again, however they share the work: the run ends as if nothing had happened.
+// One of several ranks is killed again and again, on different meshes. The run must end as if nothing had happened.
 #include <csignal>
 #include <thread>
 
@@ -17,7 +17,7 @@ struct Case {
 class KilledRanksLong : public ::testing::TestWithParam<Case> {};
 
 TEST_P(KilledRanksLong, RunsEndAsIfNothingHadHappened) {
-  // Every try comes before the end of the run, whatever it is ahead of its reader.
+  // There are enough steps for all tries, even if the program is some steps ahead of its reader.
   constexpr int kDeaths = 50, kTries = 60, kMostSteps = 6, kSteps = kTries * kMostSteps + 40;
   const int ranks = GetParam().ranks;
   const TinyRun run;

@@ -1,5 +1,5 @@
-// A run killed by `kill -9` at any moment and started again ends as one that was never interrupted: metrics, weights, moments,
-// FP8 scales and histories, to the bit.
+// A run that is killed by `kill -9` at any moment and started again ends like an uninterrupted run. Metrics, weights, moments,
+// FP8 scales and histories are equal bit for bit.
 #include "end_to_end/kills.h"
 
 namespace octet::testing {
@@ -25,7 +25,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, Killed,
                                            Variant{"DelayedSmallStates", kNow + kSmallStates + "--precision.recipe=fp8_delayed"}),
                          [](const auto& param) { return param.param.name; });
 
-// The outcome that the tests compare would show a difference: another seed gives another one everywhere.
+// Shows that the comparison of outcomes can fail: with another seed everything differs.
 TEST(Killed, OutcomesCanDiffer) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=4").code, 0);
@@ -38,10 +38,10 @@ TEST(Killed, OutcomesCanDiffer) {
     if (name.rfind("tensor ", 0) != 0) continue;
     ++tensors;
     ASSERT_TRUE(other.count(name)) << name;
-    if (value.size() == 4) continue;  // a scale, or the count of updates, may agree
+    if (value.size() == 4) continue;  // a scale or the count of updates may be equal
     EXPECT_NE(other.at(name), value) << name;
   }
-  // 12 parameters with two moments each, 8 linears with 3 scales and histories each, and the count of updates.
+  // There are 12 parameters with two moments each, 8 linears with 3 scales and 3 histories each, and the count of updates.
   EXPECT_GT(tensors, 12 * 3 + 8 * 3 * 2);
 }
 

@@ -1,4 +1,4 @@
-// Runs that are killed again and again, and what must come of them all the same.
+// Kills runs again and again, and compares their outcome with that of an uninterrupted run.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 
 namespace octet::testing {
 
-// A run of run.toml with `options`, killed up to `kills` times and started anew with the same command: a first time while it
-// starts, then a few steps after each start, from the line of a step to some steps later. Returns how often it died.
+// Runs run.toml with `options`, kills the run up to `kills` times and starts it again with the same command. The first kill comes
+// while the run starts, each later one within a few steps after the start. Returns how often the run was killed.
 inline int train_with_kills(const TinyRun& run, const std::string& options, int kills, std::uint32_t seed) {
   const Rng rng(seed, RngStream::test);
   std::int64_t step = 0;
@@ -21,7 +21,7 @@ inline int train_with_kills(const TinyRun& run, const std::string& options, int 
     Process process("train run.toml " + options, run.path());
     const auto words = rng.words(static_cast<std::uint64_t>(i));
     if (i > 0) {
-      // Beyond the step of the kill before, so that the run gets on.
+      // Goes beyond the step of the previous kill, so that the run makes progress.
       step += 1 + words[0] % 6;
       if (!process.read_to_step(step)) break;
     }
@@ -35,7 +35,7 @@ inline int train_with_kills(const TinyRun& run, const std::string& options, int 
   return died;
 }
 
-// The same outcome as a run that nobody touched. `options` must be for all runs.
+// Expects the outcome of an uninterrupted run. `options` apply to both runs.
 inline void expect_kills_to_change_nothing(const std::string& options, int kills, std::uint32_t seed) {
   const TinyRun run;
   const std::string all = options + " --training.steps=60 --checkpoint.interval=4 --metrics.tensorboard=false ";

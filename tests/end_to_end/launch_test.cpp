@@ -1,4 +1,4 @@
-// `octet launch` with octet's own commands as ranks.
+// `octet launch` with Octet's own commands as ranks.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ std::vector<std::string> sorted_lines(const std::string& text) {
   return lines;
 }
 
-// A child of a process, or -1: /proc/PID/stat is "PID (name) state parent ...".
+// Returns a child of a process, or -1. /proc/PID/stat is "PID (name) state parent ...".
 pid_t child_of(pid_t parent) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     std::string stat;
@@ -28,7 +28,7 @@ pid_t child_of(pid_t parent) {
   return -1;
 }
 
-// A run that goes on until it is stopped, under `launch`; the first line of its output is the launcher's pid.
+// kTrainForLong launches a run that goes on until it is stopped. With kSayPid, its first line of output is the launcher's pid.
 const std::string kTrainForLong = "launch -n 1 -- train run.toml --training.steps=100000 --checkpoint.interval=0";
 const std::string kSayPid = "echo $$; exec";
 
@@ -82,7 +82,7 @@ TEST(Launch, AFullStdoutIsAnError) {
 
 TEST(Launch, ATerminatedRunSaves) {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
-    ::signal(signal, SIG_DFL);  // these tests, too, may run under nohup
+    ::signal(signal, SIG_DFL);  // the tests themselves may run under nohup
     const TinyRun run;
     Process process(kTrainForLong, run.path());
     ASSERT_TRUE(process.read_to_step(5));
@@ -102,7 +102,7 @@ TEST(Launch, GivesTorchrunsVariables) {
   Process process(kTrainForLong, run.path(), kSayPid);
   const pid_t launcher = std::stoi(process.read_line().value_or("-1"));
   ASSERT_TRUE(process.read_to_step(1));
-  std::stringstream environment;  // a file of /proc has no size to read it by
+  std::stringstream environment;  // reads until the end, because files in /proc have size 0
   environment << '\0' << std::ifstream("/proc/" + std::to_string(child_of(launcher)) + "/environ").rdbuf();
   const std::string text = environment.str();
   for (const char* variable : {"RANK=0", "WORLD_SIZE=1", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1"}) {
@@ -128,7 +128,7 @@ TEST(Launch, SaysWhichSignalKilledARank) {
 
 TEST(Launch, AKilledLauncherLeavesNoRank) {
   const TinyRun run;
-  // The rank inherits descriptor 9; the FIFO ends for its reader when nobody has it any more.
+  // The rank inherits descriptor 9. The reader sees the end of the FIFO once no process holds it open.
   ASSERT_EQ(::mkfifo((run / "witness").c_str(), 0600), 0);
   const int witness = ::open((run / "witness").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   ASSERT_GE(witness, 0);

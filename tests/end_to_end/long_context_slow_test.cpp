@@ -1,4 +1,5 @@
-// examples/long-context, the form that needs no GPU: sequences of 16,384 tokens, a quarter of a minute of a core each time.
+// Runs examples/long-context in the form that needs no GPU. Each run has sequences of 16,384 tokens and takes a quarter of a
+// minute on one core.
 #include <cmath>
 
 #include "support/paths.h"
@@ -9,7 +10,7 @@ namespace {
 
 class LongContext : public ::testing::Test {
  protected:
-  // What it says.
+  // Runs the walkthrough and returns its output.
   std::string walk() const {
     const std::string script = source_dir() + "/examples/long-context/walkthrough";
     const std::string command =
@@ -27,7 +28,7 @@ class LongContext : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-// "== 5. ...": the last table.
+// Returns the part from "== 5. ..." on, which has the last table.
 std::string table_of(const std::string& log) { return log.substr(std::min(log.size(), log.find("\n== 5."))); }
 
 TEST_F(LongContext, TheWalkthroughRunsGoesOnAndBeginsAnewWithOtherTexts) {
@@ -37,7 +38,7 @@ TEST_F(LongContext, TheWalkthroughRunsGoesOnAndBeginsAnewWithOtherTexts) {
   EXPECT_NE(first.find("  exit code 3\n"), std::string::npos) << first;
   EXPECT_NE(first.find("  fits the 79.1 GiB of an H100"), std::string::npos) << "with it\n" << first;
   EXPECT_NE(first.find("  exit code 0\n"), std::string::npos) << first;
-  // Random weights know nothing of a byte.
+  // A model with random weights predicts no byte better than another.
   for (const std::string recipe : {"bf16", "fp8_delayed"}) {
     const std::string says = " before step 1, in " + recipe + ": ";
     const std::size_t at = first.find(says);
@@ -45,7 +46,7 @@ TEST_F(LongContext, TheWalkthroughRunsGoesOnAndBeginsAnewWithOtherTexts) {
     EXPECT_NEAR(std::stod(first.substr(at + says.size())), std::log(256.0), 0.15) << recipe;
   }
   EXPECT_EQ(first.find("resuming"), std::string::npos) << first;
-  // The table has a line for each recipe, with numbers.
+  // The table has a line with numbers for each recipe.
   std::istringstream table(first.substr(first.find("recipe            samples/s")));
   std::string line, recipe;
   std::getline(table, line);
@@ -62,7 +63,7 @@ TEST_F(LongContext, TheWalkthroughRunsGoesOnAndBeginsAnewWithOtherTexts) {
   EXPECT_NE(again.find("resuming after step 3"), std::string::npos) << again;
   EXPECT_EQ(table_of(again), table_of(first)) << "nothing was left to do";
 
-  // The same folder with other texts.
+  // Runs in the same folder with other texts.
   write_papers(1201);
   const std::string other = walk();
   EXPECT_EQ(other.find("resuming"), std::string::npos) << other;

@@ -1,4 +1,4 @@
-// examples/long-context: what its plans promise. The whole of it is in long_context_slow_test.cpp.
+// Checks what the plans of examples/long-context promise. long_context_slow_test.cpp runs the whole example.
 #include "support/paths.h"
 #include "support/tiny_run.h"
 
@@ -19,7 +19,7 @@ TEST(LongContext, ThePlanRefusesWithoutContextParallelismOnly) {
   }
 }
 
-// A program whose plans end with another exit code than they should.
+// The program's plans end with another exit code than the walkthrough expects.
 TEST(LongContext, TheWalkthroughEndsWhereAPlanIsNotWhatItSays) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "papers");

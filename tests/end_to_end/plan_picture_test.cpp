@@ -1,4 +1,4 @@
-// `octet plan --picture` and `--schedule`, and what of them docs/ shows.
+// `octet plan --picture` and `--schedule`, and the pictures of them in docs/.
 #include <regex>
 #include <sstream>
 
@@ -95,7 +95,7 @@ std::vector<Range> ranges_of(const std::string& text) {
   return ranges;
 }
 
-// The layers in their order, each after what it needs, and nothing at once on one stream. Times are printed to a microsecond.
+// The layers come in order, each after what it needs, and no two ranges of a stream overlap. Times are printed in microseconds.
 TEST_F(PlanPicture, ScheduleIsThatOfThePredictedStep) {
   const std::string options =
       "--parallel.reshard_after_forward=true --parallel.gradients=sharded --training.global_batch_size=4 "
@@ -109,7 +109,7 @@ TEST_F(PlanPicture, ScheduleIsThatOfThePredictedStep) {
     EXPECT_LE(range.begin, range.end) << range.name;
     by_name[range.name] = &range;
     if (range.stream == "compute" && range.name.starts_with("layer ")) computed.push_back(range.name);
-    if (range.name == "optimizer") continue;  // holds other ranges
+    if (range.name == "optimizer") continue;  // contains other ranges
     if (const Range*& before = last[range.stream]) {
       EXPECT_GE(range.begin + 0.0011, before->end) << before->name << ", " << range.name;
     }
@@ -122,8 +122,7 @@ TEST_F(PlanPicture, ScheduleIsThatOfThePredictedStep) {
               step["compute_s"].get<double>() + step["memory_s"].get<double>() + step["waited_s"].get<double>(), 1e-6);
 }
 
-// What tools/pictures.py draws. Where a change of the model or the program is meant to change it, `octet plan` writes the new
-// one.
+// tools/pictures.py draws this schedule. If a change is meant to change it, `octet plan` writes the new one.
 TEST_F(PlanPicture, TheScheduleThatDocsShow) {
   const ProgramResult result = run_program(
       "plan configs/llama3.1-8b.toml --gpus 8xH100 --model.num_hidden_layers=4 --training.global_batch_size=8 "

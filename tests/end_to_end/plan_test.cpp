@@ -1,4 +1,4 @@
-// `octet plan`: memory, traffic and time of a run on GPUs that are not there.
+// `octet plan` predicts memory, traffic and time of a run on GPUs that the machine does not have.
 #include <set>
 
 #include "octet/base/require.h"
@@ -26,7 +26,7 @@ std::string memory_part(const std::string& text) {
 
 ProgramResult plan_config(const std::string& arguments) { return run_program("plan " + arguments, source_dir()); }
 
-// Every family's ops have a time.
+// There is a time for every op of every family.
 TEST_F(Plan, OfEveryFamilyIsInNumbers) {
   for (const std::string arguments : {"mistral-7b.toml --gpus 4xH200", "pythia-1.4b.toml --gpus 1xH200",
                                       "mixtral-8x7b.toml --gpus 8xH200 --activation_checkpoint.mode=full",
@@ -50,7 +50,7 @@ TEST_F(Plan, SaysMemoryTrafficAndTime) {
   }
 }
 
-// To the byte what the dry run of a rank says.
+// The plan gives the same memory as a rank's dry run, to the byte.
 TEST_F(Plan, MemoryIsThatOfTheDryRun) {
   for (const std::string layout : {"--parallel.replicate=2 --parallel.shard=2", "--parallel.reshard_after_forward=true",
                                    "--parallel.gradients=sharded --training.reduce_dtype=bf16"}) {
@@ -80,13 +80,13 @@ TEST_F(Plan, IsJsonForPrograms) {
   }
   EXPECT_EQ(memory["total"], sum);
   EXPECT_EQ(memory["needed"], sum + memory["context"].get<std::int64_t>() + memory["nccl"].get<std::int64_t>());
-  // A ring of two ranks a node leaves it in one of two places.
+  // With two ranks in each node, a ring leaves the node in one of two places, so NVLink and the network carry the same bytes.
   EXPECT_GT(plan["network_bytes"].get<double>(), 0);
   EXPECT_DOUBLE_EQ(plan["network_bytes"].get<double>(), plan["nvlink_bytes"].get<double>());
   double sent = 0;
   for (const Json& exchange : plan["exchanges"]) sent += exchange["bytes"].get<double>();
   EXPECT_DOUBLE_EQ(sent, plan["network_bytes"].get<double>() + plan["nvlink_bytes"].get<double>());
-  // Weights kept and gradients whole: nothing more for another micro-batch.
+  // With kept weights and whole gradients, another micro-batch sends nothing more.
   for (const Json& exchange : plan["exchanges"]) EXPECT_EQ(exchange["bytes_each_micro_batch"], 0.0) << exchange;
   const Json& predicted = plan["predicted"];
   EXPECT_NEAR(predicted["step_s"].get<double>(),
@@ -123,7 +123,7 @@ TEST_F(Plan, RefusesInOneLine) {
   EXPECT_TRUE(refused(run_.run("plan nowhere.toml --gpus 8xH100"), 2, "nowhere.toml"));
 }
 
-// Both ways out of it are ones.
+// The message offers two ways out, and both work.
 TEST_F(Plan, SaysWhichBatchWouldDo) {
   const std::string command = "configs/llama3.1-8b.toml --gpus 256xH100 --nodes 32 ";
   EXPECT_TRUE(refused(plan_config(command), 2,
@@ -135,7 +135,7 @@ TEST_F(Plan, SaysWhichBatchWouldDo) {
   EXPECT_TRUE(refused(plan("--gpus 4xH100 --training.global_batch_size=10"), 2, "give --training.global_batch_size=16, or "));
 }
 
-// The layout of a plan, as options of the run that takes it.
+// Returns the layout of a plan as options for `octet train`.
 std::string options_of(const Json& layout) {
   return concat(" --parallel.replicate=", layout["replicate"], " --parallel.context=", layout["context"],
                 " --parallel.tensor=", layout["tensor"], " --parallel.expert=", layout["expert"],
@@ -161,14 +161,14 @@ TEST_F(Plan, SearchRanksWhatFits) {
   const ProgramResult text = plan_config(command);
   EXPECT_EQ(text.code, 0);
   EXPECT_NE(text.out.find(search["why"].get<std::string>() + "\n"), std::string::npos) << text.out;
-  // The first is a layout that the plan itself confirms.
+  // `octet plan` confirms the first layout that the search finds.
   const ProgramResult plan = plan_config("configs/llama3.1-8b.toml --gpus 16xH100 --training.global_batch_size=32 --json" +
                                          options_of(best[0]["layout"]));
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_EQ(json_of(plan.out)["predicted"], best[0]["predicted"]);
 }
 
-// Experts are shared out where that is faster, and each layout that is offered is one that the run takes.
+// The search divides experts where that is faster, and a run accepts every layout that it offers.
 TEST_F(Plan, SearchSharesExpertsOut) {
   const std::string command = "configs/mixtral-8x7b.toml --gpus 16xH100 --model.num_hidden_layers=4 ";
   const ProgramResult json = plan_config(command + "--search --json");
@@ -190,7 +190,8 @@ TEST_F(Plan, SearchSharesExpertsOut) {
   EXPECT_NE(text.out.find(" tensor  expert  weights "), std::string::npos) << text.out;
 }
 
-// Two sequences for eight GPUs: each has to be cut, by its tokens or by the layers, if their heads can be shared out.
+// Eight GPUs share two sequences, so each sequence must be divided along its tokens or across the layers, as far as the heads
+// allow it.
 TEST_F(Plan, SearchCutsLayersWhereTheRunAllowsIt) {
   const auto tensor_sizes = [](const std::string& options) {
     const ProgramResult result =
@@ -211,26 +212,26 @@ TEST_F(Plan, SearchCutsLayersWhereTheRunAllowsIt) {
   EXPECT_EQ(tensor_sizes("--model.num_attention_heads=40 --model.num_key_value_heads=5"), std::set<std::int64_t>({1}));
 }
 
-// What is wrong with a run on any GPUs is said, not searched.
+// A mistake that no layout can mend is reported without a search.
 TEST_F(Plan, SearchRefusesWhatNoLayoutChanges) {
   EXPECT_TRUE(refused(plan("--gpus 4xH100 --search --training.steps=0"), 2, "training.steps = 0"));
 }
 
-// Of the shapes that were measured the plan says so.
+// The plan says which shapes have a measured workspace.
 TEST_F(Plan, SaysWhoseWorkspaceWasMeasured) {
   const std::string run = "configs/llama3.1-8b.toml --gpus 2xH200 --training.micro_batch_size=1 ";
   EXPECT_NE(plan_config(run + "--training.seq_len=8192").out.find("measured, cuDNN 9.19"), std::string::npos);
   EXPECT_NE(plan_config(run + "--training.seq_len=4096")
                 .out.find("an estimate: cuDNN was not asked for 32 heads on 8, of 128; 1 x 4096 queries on 4096 keys"),
             std::string::npos);
-  // The last of eight chunks on those before it, which is a call of its own.
+  // The last of eight chunks attends to the chunks before it in a separate call.
   EXPECT_NE(plan_config("configs/llama3.1-8b.toml --gpus 4xH200 --training.seq_len=16384 --parallel.context=4")
                 .out.find("1 x 2048 queries on 14336 keys"),
             std::string::npos);
 }
 
-// The runs for eight H100, as the plan prints them: memory to the byte, work, what is sent which way, and the prediction. Where a
-// change of the model or the program is meant to change them, `octet plan` writes the new ones.
+// The plans of the runs for eight H100 as they are printed: memory to the byte, work, traffic and the prediction. If a change is
+// meant to change them, `octet plan` writes the new ones.
 TEST_F(Plan, OfTheRunsOfConfigs) {
   const std::pair<const char*, const char*> runs[] = {{"llama3.1-8b-8xh100", "8xH100"}, {"llama3.1-8b-16k-8xh100", "8xH100"}};
   for (const auto& [name, gpus] : runs) {

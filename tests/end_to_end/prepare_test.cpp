@@ -1,4 +1,4 @@
-// `octet data prepare` from the outside, where standard input has nothing to say.
+// `octet data prepare` when standard input is silent.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -10,7 +10,7 @@
 namespace octet::testing {
 namespace {
 
-// A run that reads from a named pipe, whose other end is here: what is written comes at once, and nothing else does.
+// A run that reads from a named pipe. The test holds the other end and decides when input comes.
 class Stalled {
  public:
   explicit Stalled(const std::string& options) {
@@ -25,7 +25,7 @@ class Stalled {
   void write(std::string_view text) const {
     ASSERT_EQ(::write(pipe_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  // Until the run has begun its corpus, and with that handles signals.
+  // Waits until the run has begun its corpus. From then on it handles signals.
   void wait_until_it_reads() const {
     while (!std::filesystem::exists(folder_ / "corpus.idx.part")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -65,7 +65,7 @@ TEST(Prepare, AnInputThatComesInPiecesIsOne) {
   Stalled run("--tokenizer byte");
   run.write("one ");
   run.wait_until_it_reads();
-  std::this_thread::sleep_for(std::chrono::milliseconds(120));  // longer than it waits at a time
+  std::this_thread::sleep_for(std::chrono::milliseconds(120));  // longer than a single wait of the program
   run.write("text");
   run.end_of_input();
   const ProgramResult result = run.process().wait();
@@ -83,7 +83,7 @@ TEST(Prepare, ASecondOneOfTheSameCorpusIsRefused) {
   run.end_of_input();
   const ProgramResult first = run.process().wait();
   ASSERT_EQ(first.code, 0) << first.err;
-  // Killed, it holds nobody up.
+  // Once the first process has ended, another one may write the corpus.
   EXPECT_EQ(run_program("data prepare --input text.txt --output corpus", run.folder().path()).code, 0);
   EXPECT_EQ(read_file(run.folder() / "corpus.bin"), std::string("t\0e\0x\0t\0", 8));
 }

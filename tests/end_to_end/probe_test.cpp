@@ -1,5 +1,5 @@
-// Octet against transformers on the goldens that tools/make_*_goldens.py make, a folder a family: logits, loss and every gradient
-// by `octet probe`, and the loss that a run says of the weights before step 1.
+// Compares Octet with transformers on the goldens of tools/make_*_goldens.py. `octet probe` gives logits, loss and every
+// gradient, and a run prints the loss of the weights before step 1.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using checkpoint::SafetensorsFile;
 
-// |a - b| / |b|, Frobenius.
+// Returns |a - b| / |b| in the Frobenius norm.
 double relative_distance(const std::vector<double>& a, const std::vector<double>& b) {
   double difference = 0, norm = 0;
   for (std::size_t i = 0; i < b.size(); ++i) {
@@ -43,15 +43,15 @@ TEST_P(Golden, LogitsLossAndGradientsAgreeWithTransformers) {
     ASSERT_TRUE(actual.find(info.name)) << info.name;
     const Tensor a = actual.get(info.name), e = expected.get(info.name);
     ASSERT_EQ(a.shape, e.shape) << info.name;
-    // The contract's bound; FP32 itself leaves about 1e-6.
+    // The project promises this bound. FP32 itself errs by about 1e-6.
     EXPECT_LT(relative_distance(values_of(a), values_of(e)), 1e-4) << info.name;
   }
 }
 
-// Of logits [T, V] and the token after each but the last, in FP64.
+// The loss and two rms values of logits [T, V] in FP64. The target of each token is the next one; the last token has none.
 struct NextTokens {
   double loss = 0;         // mean over tokens, nats
-  double sensitivity = 0;  // rms over tokens of |p - e_target|: how far the loss of a token moves with its logits
+  double sensitivity = 0;  // rms over tokens of |p - e_target|, which says how far a token's loss moves with its logits
   double logit = 0;        // rms of a logit
 };
 
@@ -74,8 +74,8 @@ NextTokens next_tokens(const std::vector<double>& logits, const std::vector<std:
   return {result.loss / n, std::sqrt(result.sensitivity / n), std::sqrt(result.logit / (n * static_cast<double>(vocab)))};
 }
 
-// The first row of a golden's tokens is the held-out text of a run that goes on from its model: the loss before step 1 is the
-// mean of the losses of these tokens by the logits of transformers.
+// The first row of a golden's tokens becomes the held-out text of a run that starts from its model. The loss before step 1 must
+// be the mean loss of these tokens by the logits of transformers.
 TEST_P(Golden, LossBeforeStepOneIsThatOfTransformers) {
   const fs::path golden = fs::path(golden_dir()) / GetParam();
   const TemporaryFolder folder;
@@ -87,7 +87,7 @@ TEST_P(Golden, LossBeforeStepOneIsThatOfTransformers) {
   const SafetensorsFile given = SafetensorsFile::open(golden / "tokens.safetensors");
   const Tensor ids = given.get("tokens");
   const std::vector<std::int32_t> tokens(ids.as<std::int64_t>(), ids.as<std::int64_t>() + ids.shape[1]);
-  write_corpus(folder / "text", {std::string(tokens.begin(), tokens.end())});  // byte by byte: the vocabulary is smaller than 256
+  write_corpus(folder / "text", {std::string(tokens.begin(), tokens.end())});  // a byte each: the vocabulary is smaller than 256
   const Json config = json_of(read_file(golden / "model" / "config.json"));
   write_text(folder / "run.toml",
              concat("[model]\ninit_from = \"", (golden / "model").string(), "\"\n[training]\nseq_len = ", tokens.size() - 1,
@@ -104,10 +104,10 @@ TEST_P(Golden, LossBeforeStepOneIsThatOfTransformers) {
   };
   const SafetensorsFile expected = SafetensorsFile::open(golden / "expected.safetensors");
   const NextTokens exact = next_tokens(first_row(expected.get("logits")), tokens);
-  // The contract's bound; FP32 and the six decimals that are printed leave about 1e-6.
+  // The project promises this bound. FP32 and the six printed decimals err by about 1e-6.
   EXPECT_NEAR(said("fp32"), exact.loss, 1e-4);
 
-  // In BF16 it is the loss of the logits in BF16, ...
+  // In BF16 the run prints the loss of the BF16 logits.
   const std::string output = (folder / "bf16.safetensors").string();
   const ProgramResult probe =
       run_program("probe --model '" + (golden / "model").string() + "' --tokens '" + (golden / "tokens.safetensors").string() +
@@ -115,11 +115,11 @@ TEST_P(Golden, LossBeforeStepOneIsThatOfTransformers) {
   ASSERT_EQ(probe.code, 0) << probe.err;
   const double bf16 = said("bf16");
   EXPECT_NEAR(bf16, next_tokens(first_row(SafetensorsFile::open(output).get("logits")), tokens).loss, 1e-4);
-  // ... and these are off by roundings alone, in the mean square by 2^-9.3 of the value where mantissas are even, here 2^-9. At
-  // most sixteen are in a layer, those of its weights included, and three at the head, none of which knows of the others; softmax
-  // and products of two roundings make up to twice as much of them. Nor do they know the targets: were all tokens off alike, the
-  // mean loss would move by the error of a logit times the slope. A token that another expert is chosen for is more than a
-  // rounding.
+  // The BF16 logits differ from the exact ones by roundings only. A rounding errs by 2^-9.3 of the value in the mean square if
+  // mantissas are evenly distributed; the bound takes 2^-9. There are at most sixteen independent roundings in each layer,
+  // including those of its weights, and three at the head. Softmax and products of two rounded operands make up to twice as much
+  // of them. The roundings do not depend on the targets either. If all tokens erred alike, the mean loss would move by the error
+  // of a logit times the slope. In a mixture, a token may go to another expert, which is more than a rounding.
   if (config["model_type"] == "mixtral") return;
   const double roundoff = 2 * std::sqrt(16 * config["num_hidden_layers"].get<double>() + 3) * 0x1p-9;
   EXPECT_NEAR(bf16, exact.loss, roundoff * exact.logit * exact.sensitivity);

@@ -1,5 +1,5 @@
-// Several processes train together and go on on other meshes: the run of one. As parameterised tests: the quick program
-// instantiates them for one recipe, the long one for others and all meshes.
+// Several processes train together, resume on other meshes, and give the run of one process. These are parameterised tests: the
+// quick program instantiates them for one recipe, the long one for other recipes and all meshes.
 #pragma once
 
 #include <cmath>
@@ -9,8 +9,8 @@
 
 namespace octet::testing {
 
-// Gradients are added up in another order, so weights and then FP8 codes differ in their last bits: the first loss is the same,
-// the others drift apart slowly.
+// Gradients are added in another order, so the last bits of weights differ, and with them some FP8 codes. The first loss is
+// equal, and the later ones drift apart slowly.
 inline ::testing::AssertionResult same_curve(const std::filesystem::path& actual, const std::filesystem::path& expected,
                                              double first = 1e-12) {
   const auto a = metrics_of(actual), b = metrics_of(expected);
@@ -30,7 +30,7 @@ struct Together {
   int ranks;
   const char* mesh;
   int more_ranks;
-  const char* another;  // mesh, which goes on
+  const char* another;  // the mesh that resumes the run
   double first = 1e-12;
 };
 inline void PrintTo(const Together& t, std::ostream* os) { *os << t.name << " " << t.recipe; }
@@ -40,7 +40,7 @@ inline std::string name_of_run(const ::testing::TestParamInfo<Together>& info) {
 
 class RanksTogether : public ::testing::TestWithParam<Together> {};
 
-// The same mesh repeats to the bit, and its checkpoint is gone on from by more ranks and by one.
+// The same mesh repeats bit for bit. More ranks, and then one rank, resume from its checkpoint.
 TEST_P(RanksTogether, TrainTheRunOfOne) {
   const Together& t = GetParam();
   const TinyRun run;
@@ -71,8 +71,8 @@ inline std::vector<Together> together_in(const char* recipe) {
           {"Layers", recipe, 2, "--parallel.tensor=2", 8, "--parallel.context=2 --parallel.tensor=2", 1e-3}};
 }
 
-// Runs of `options` that move from mesh to mesh, four steps on each: their checkpoints, which `each` sees, are read by ranks that
-// hold other parts, and all of it is the run of one rank.
+// Runs `options` on one mesh after the other, for four steps each. Each checkpoint, which `each` gets to see, is read by ranks
+// that hold other shards. The whole must be the run of one rank.
 inline void expect_a_run_from_mesh_to_mesh(const std::string& options, const std::vector<std::string>& meshes,
                                            const std::function<void(const TinyRun&, int step)>& each = {}) {
   const TinyRun run;
@@ -93,7 +93,7 @@ inline std::string on_mesh(int ranks, const std::string& options) {
   return concat("launch -n ", ranks, " -- train run.toml ", options);
 }
 
-// The model that ranks tell rank 0 is the one in their checkpoint.
+// The model that the ranks send to rank 0 equals the model in their checkpoint.
 inline void expect_export_of_checkpoint(const TinyRun& run, int step) {
   const std::string name = checkpoint::step_name(step);
   const ProgramResult exported = run.run(concat("convert export --checkpoint many/checkpoints/", name, " --output ", name));

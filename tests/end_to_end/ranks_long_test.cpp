@@ -1,4 +1,4 @@
-// More meshes and recipes than ranks_test.cpp has time for.
+// Tests more meshes and recipes than ranks_test.cpp has time for.
 #include "end_to_end/ranks_cases.h"
 
 namespace octet::testing {

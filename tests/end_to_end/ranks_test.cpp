@@ -1,4 +1,4 @@
-// Several processes train together: the run of one, faster or slower, whatever happens to them.
+// Several processes train together and give the run of one process, whatever happens to them.
 #include <chrono>
 #include <csignal>
 #include <future>
@@ -17,7 +17,7 @@ std::string together(int ranks, const std::string& options = "") {
 
 INSTANTIATE_TEST_SUITE_P(Delayed, RanksTogether, ::testing::ValuesIn(together_in("fp8_delayed")), name_of_run);
 
-// ranks_long_test.cpp goes over more meshes.
+// ranks_long_test.cpp goes through more meshes.
 TEST(Ranks, ACheckpointOfAMeshResumesOnAnother) {
   expect_a_run_from_mesh_to_mesh(
       kOfMeshes + "fp8_block",
@@ -42,7 +42,7 @@ TEST(Ranks, WhatAllWouldSayTheFirstSays) {
   EXPECT_EQ(count("[1] ") + count("[2] ") + count("[3] "), 0) << result.err;
 }
 
-// Whoever holds the experts: each checkpoint is written by ranks that hold some of them, and read by others that hold others.
+// Each checkpoint is written by ranks that hold some of the experts and read by ranks that hold others.
 TEST(Ranks, ShareExpertsOutAndResumeWithOthers) {
   expect_a_run_from_mesh_to_mesh(
       kOfMixtures,
@@ -66,8 +66,8 @@ TEST(Ranks, RefuseExpertsThatCannotBeSharedOut) {
   EXPECT_NE(refused(six + "--parallel.expert=3").find("parallel.expert = 3: must divide parallel.shard = 4"), std::string::npos);
 }
 
-// However a mesh keeps its weights and gradients, it computes the same, and writes the same model; the feed-forward layer is
-// so wide that it is written in pieces.
+// However a mesh keeps its weights and gradients, it computes the same and writes the same model. The feed-forward layer is so
+// wide that it is written in pieces.
 TEST(Ranks, WriteTheModelOfTheirParts) {
   const TinyRun run;
   const auto sharded = [](const char* layout, const char* out) {
@@ -79,11 +79,11 @@ TEST(Ranks, WriteTheModelOfTheirParts) {
   ASSERT_EQ(run.run(sharded("", "kept")).code, 0);
   ASSERT_EQ(run.run(sharded("--parallel.reshard_after_forward=true", "resharded")).code, 0);
   ASSERT_EQ(run.run(sharded("--parallel.tensor=2", "tensor")).code, 0);
-  // What a checkpoint of many ranks holds is the model they write.
+  // The checkpoint of several ranks holds the model that they write.
   ASSERT_EQ(run.run("convert export --checkpoint tensor/checkpoints/step-00000002 --output exported").code, 0);
   EXPECT_EQ(read_file(run / "exported/model.safetensors"), read_file(run / "tensor/model/model.safetensors"));
   EXPECT_EQ(read_file(run / "resharded/model/model.safetensors"), read_file(run / "kept/model/model.safetensors"));
-  // The exported weights are those of the checkpoint, rounded.
+  // The exported weights are the rounded weights of the checkpoint.
   const ProgramResult evaluated =
       run.run(concat("eval run.toml --model.num_hidden_layers=1 --model.intermediate_size=40000 --checkpoint ",
                      checkpoint::find_checkpoints(run / "kept/checkpoints").front().path.string()));
@@ -91,7 +91,8 @@ TEST(Ranks, WriteTheModelOfTheirParts) {
   EXPECT_EQ(run.run("generate --model kept/model --prompt the --max-tokens 4").code, 0);
 }
 
-// The loss of BF16 that an FP8 run says before its first step is that of one rank, on any mesh: sums in another order.
+// Before its first step, an FP8 run prints the loss in BF16. On any mesh it must be that of one rank, except for the order of
+// sums.
 TEST(Ranks, SayTheLossOfTheWeightsTheyGoOnFrom) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=5").code, 0);
@@ -141,7 +142,7 @@ TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
   EXPECT_NE(result.err.find(": rank 2 closed its connection"), std::string::npos) << result.err;
 }
 
-// A rank that is stopped, as one that hangs: its connections stay open.
+// A stopped rank is like one that hangs: its connections stay open.
 TEST(Ranks, OneThatIsSilentEndsTheOthersByName) {
   const auto expect = [](int silent) {
     const TinyRun run;
@@ -171,7 +172,7 @@ TEST(Ranks, OneThatIsSilentEndsTheOthersByName) {
     EXPECT_NE(result.err.find("ended with code 78\n"), std::string::npos) << result.err;
     for (const int r : {0, 1, 2}) EXPECT_EQ(run.pid_of_rank(r), -1) << "rank " << r << " is still there";
   };
-  // Both at once, as each waits for ten seconds.
+  // Runs both cases at once, because each waits for ten seconds.
   const auto other = std::async(std::launch::async, expect, 1);
   expect(0);
 }
@@ -216,7 +217,7 @@ TEST(Ranks, RefuseWhatTheyCannotDo) {
                "run.toml: training.seq_len = 30: must be a multiple of 4, twice parallel.context = 2\n");
   refused_with("launch -n 2 -- compare run.toml --recipes bf16,fp8_block",
                "`octet compare` runs in one process, but torchrun says that there are 2 ranks");
-  // Started by hand with different settings.
+  // Two ranks that were started by hand with different settings.
   const std::string other =
       "exec sh -c 'MASTER_ADDR=127.0.0.1 MASTER_PORT=29611 WORLD_SIZE=2; export MASTER_ADDR MASTER_PORT WORLD_SIZE; "
       "RANK=1 LOCAL_RANK=1 \"$@\" --optimizer.lr=1e-4 2>other.err & RANK=0 LOCAL_RANK=0 \"$@\"; code=$?; wait; exit $code' sh";

@@ -1,4 +1,4 @@
-// `octet report`: pictures, and the page of a run that goes on.
+// `octet report`: its pictures, and the page of a run in progress.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The answer to a GET of the page that `process` serves, once it has said where.
+// Runs `octet report --watch` and gets pages from it.
 class Watched {
  public:
   Watched(const std::string& arguments, const fs::path& folder) : process_("report " + arguments + " --watch --port 0", folder) {
@@ -31,7 +31,7 @@ class Watched {
     for (ssize_t n; (n = ::recv(socket.get(), buffer, sizeof buffer, 0)) > 0;) answer.append(buffer, static_cast<std::size_t>(n));
     return answer;
   }
-  // The page as soon as it holds `text`; what it was last when it never does.
+  // Gets the page until it contains `text`. Returns the last page if it never does.
   std::string get_with(const std::string& text) const {
     std::string page;
     for (const auto end = Clock::now() + std::chrono::seconds(60); Clock::now() < end;) {
@@ -86,7 +86,7 @@ TEST(Report, WatchingRefusesWhatCannotBe) {
   EXPECT_TRUE(refused(run.run("report . --watch --port 70000"), 2, "--port"));
 }
 
-// A run that `octet train` made under the name NAME-repeat is the repeat of NAME, as in a comparison.
+// If `octet train` makes a run called NAME-repeat, it is the repeat of NAME, as in a comparison.
 TEST(Report, DrawsPicturesForBothThemes) {
   const TinyRun run;
   for (const std::string name : {"bf16", "bf16-repeat", "fp8_block"}) {

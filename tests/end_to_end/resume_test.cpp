@@ -1,4 +1,4 @@
-// Which checkpoint a run goes on from, and what it does when one is broken or cannot be written.
+// Which checkpoint a run resumes from, and what it does if a checkpoint is broken or cannot be written.
 #include "octet/checkpoint/steps.h"
 #include "octet/data/tokenizer/files.h"
 #include "support/tiny_run.h"
@@ -8,7 +8,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Two runs of 20 steps with checkpoints of steps 5, 10, 15 and 20: one to play with and one that stays as it is.
+// Two copies of a run of 20 steps with checkpoints at steps 5, 10, 15 and 20. Tests change the one and keep the other for
+// comparison.
 class Resume : public ::testing::Test {
  protected:
   Resume() {
@@ -25,7 +26,7 @@ class Resume : public ::testing::Test {
     bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
     write_text(file, bytes);
   }
-  // Forgets that the run had come to its end.
+  // Removes the signs that the run has ended.
   void drop(std::int64_t step) const {
     fs::remove_all(checkpoint(step));
     fs::remove_all(run_ / "out/model");
@@ -110,14 +111,14 @@ TEST_F(Resume, AnOlderCheckpointMayBeNamed) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(says(result.err, "resuming after step 10 from out/checkpoints/step-00000010\n"));
   EXPECT_TRUE(ended_alike());
-  // As a key of the file, too.
+  // The checkpoint can also be named by the configuration's key.
   const ProgramResult key = train("--checkpoint.resume=out/checkpoints/step-00000005");
   ASSERT_EQ(key.code, 0) << key.err;
   EXPECT_TRUE(says(key.err, "resuming after step 5 from"));
   EXPECT_TRUE(ended_alike());
 }
 
-// Killed soon after, the run must not go on from what the history before has left at later steps.
+// Later checkpoints belong to the old history. If the new run is killed soon, it must not resume from them.
 TEST_F(Resume, AnOlderCheckpointEndsTheHistoryBehindIt) {
   ASSERT_EQ(train("--resume out/checkpoints/step-00000005 --training.steps=7 --checkpoint.interval=0").code, 0);
   std::vector<std::int64_t> steps;
@@ -143,7 +144,7 @@ TEST_F(Resume, NoneBeginsAnew) {
   EXPECT_EQ(result.err.find("resuming"), std::string::npos) << result.err;
   ASSERT_EQ(train("--run.seed=5 --run.output_dir=five").code, 0);
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "five")));
-  // Killed early, it does not take what the first run left for its own future.
+  // If the new run is killed early, it must not take the first run's later checkpoints for its own.
   ASSERT_EQ(train("--resume none --run.seed=7 --training.steps=3 --checkpoint.interval=0").code, 0);
   EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), 1u);
 }
@@ -172,7 +173,7 @@ TEST_F(Resume, WhatIsNoCheckpointIsRefused) {
 
 // --- A model directory that has gone ----------------------------------------------------------------------------------------
 
-// A run from the Hugging Face directory "published", with a tokenizer that is there alone.
+// A run that starts from the Hugging Face directory "published", the only place that has the tokenizer.
 class ResumeFromWeights : public ::testing::Test {
  protected:
   ResumeFromWeights() {
@@ -201,7 +202,7 @@ class ResumeFromWeights : public ::testing::Test {
     process.send(SIGTERM);
     ASSERT_EQ(process.wait().code, 75);
   }
-  // What of the directory is no weight is in `model`, too.
+  // The files of the directory that are no weights are also in `model`.
   void goes_along(const std::string& model) const {
     EXPECT_EQ(read_file(run_ / model / "tokenizer.json"), kTokenizer);
     EXPECT_EQ(read_file(run_ / model / "generation_config.json"), kGenerationConfig);
@@ -231,7 +232,7 @@ TEST_F(ResumeFromWeights, NeedsTheDirectoryNoMore) {
   EXPECT_EQ(run_.run("eval from.toml --checkpoint " + newest).code, 0);
   EXPECT_EQ(run_.run("convert export --checkpoint " + newest + " --output converted").code, 0);
   goes_along("converted");
-  // From a checkpoint that is named, too; and a damaged one gives way.
+  // Also resumes from a checkpoint that is named. A damaged checkpoint is passed over.
   EXPECT_EQ(train("--resume out/checkpoints/step-00000020 --run.output_dir=branch").code, 0);
   EXPECT_EQ(read_file(run_ / "branch/model/model.safetensors"), read_file(run_ / "reference/model/model.safetensors"));
   write_text(last_checkpoint(run_ / "out") / "manifest.json", "{}");
@@ -255,7 +256,7 @@ TEST_F(ResumeFromWeights, ButStartsOnlyFromIt) {
 
 // --- A disk that is full ----------------------------------------------------------------------------------------------------
 
-// Files of more than 100 kB cannot be written: metrics can, checkpoints (about 430 kB) cannot.
+// Files of more than 100 kB cannot be written. Metrics are smaller, but checkpoints have about 430 kB.
 constexpr const char* kSmallFiles = "trap '' XFSZ; ulimit -f 200; exec";
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -274,7 +275,7 @@ TEST_F(Resume, ACheckpointThatCannotBeWrittenCostsNothingElse) {
     EXPECT_EQ(full.code, 1) << full.err;
     const std::vector<std::string> lines = lines_of(full.err);
     ASSERT_GE(lines.size(), 3u) << full.err;
-    // One line of the interval's checkpoint, which is a warning, and one of the last, which is an error.
+    // The checkpoint of the interval gives a warning, and the last checkpoint gives an error.
     std::vector<std::string> about;
     for (const std::string& line : lines) {
       if (line.find("is not saved") != std::string::npos) about.push_back(line);
@@ -287,7 +288,7 @@ TEST_F(Resume, ACheckpointThatCannotBeWrittenCostsNothingElse) {
     for (const auto& entry : fs::directory_iterator(run_ / "out/checkpoints")) names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
     EXPECT_EQ(names, (std::vector<std::string>{"step-00000005", "step-00000010"}));
-    // With room again, the same command goes on.
+    // Once there is room again, the same command resumes.
     const ProgramResult result = train(options);
     ASSERT_EQ(result.code, 0) << result.err;
     EXPECT_TRUE(says(result.err, "resuming after step 10 from"));
@@ -297,7 +298,7 @@ TEST_F(Resume, ACheckpointThatCannotBeWrittenCostsNothingElse) {
 
 TEST_F(Resume, AFullDiskCostsNothingButTime) {
   if (std::system("unshare -m true 2>/dev/null") != 0) GTEST_SKIP() << "no permission to mount a small disk";
-  // Room for the metrics and two checkpoints of 430 kB, not for three.
+  // There is room for the metrics and two checkpoints of 430 kB, but not for three.
   write_text(run_ / "on_a_small_disk.sh", R"(
     mkdir small && mount -t tmpfs -o size=1100k tmpfs small || exit 99
     "$@"

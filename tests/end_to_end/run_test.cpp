@@ -1,4 +1,4 @@
-// `octet train` from the outside: what it promises before a run is what the run does.
+// Checks that `octet train` does what it announces before the run.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -10,14 +10,14 @@
 namespace octet::testing {
 namespace {
 
-// The lines of a memory plan, "memory plan" to "total".
+// Returns the lines of the memory plan, from "memory plan" to "total".
 std::string plan_in(const std::string& output) {
   const std::size_t begin = output.find("memory plan\n"), total = output.find("\n  total ", begin);
   if (begin == std::string::npos || total == std::string::npos) return "";
   return output.substr(begin, output.find('\n', total + 1) - begin + 1);
 }
 
-// "  total    894,720 bytes": 894720.
+// Returns 894720 for "  total    894,720 bytes".
 std::int64_t total_of(const std::string& plan) {
   std::string digits;
   for (std::size_t i = plan.find("\n  total ") + 9; i < plan.size() && plan[i] != 'b'; ++i) {
@@ -59,7 +59,7 @@ TEST_P(EveryRecipe, ThePlanOfADryRunIsWhatTheRunTakesToTheByte) {
   }
 }
 
-// Of more memory than any machine has: ten times the layers of Llama 3.1 405B.
+// The model has ten times the layers of Llama 3.1 405B, which is more than any machine can hold.
 TEST(Run, WhatDoesNotFitEndsWithThreeBeforeAnyStep) {
   const TinyRun run;
   const std::string config = (std::filesystem::path(source_dir()) / "configs" / "llama3.1-405b.toml").string();
@@ -84,7 +84,7 @@ TEST_P(EveryRecipe, LearnsAndIsTheSameWithTwoThreadsAndWhenRepeated) {
   ASSERT_EQ(run.train(options).code, 0);
   const auto metrics = metrics_of(run / "out");
   ASSERT_EQ(metrics.size(), 40u);
-  // Random weights know nothing: log 256. Forty steps find the letters that occur, and that most of the 256 do not.
+  // With random weights the loss is log 256. Forty steps learn which letters occur and that most of the 256 bytes do not.
   EXPECT_NEAR(metrics.at(1)["loss"].get<double>(), std::log(256.0), 0.15);
   EXPECT_LT(mean_loss(metrics, 37, 40), 0.75 * mean_loss(metrics, 1, 4));
   EXPECT_LT(metrics.at(40)["eval_loss"].get<double>(), metrics.at(10)["eval_loss"].get<double>());
@@ -110,7 +110,7 @@ TEST_P(EveryRecipe, EvalOfTheLastCheckpointSaysWhatTheRunSaid) {
   EXPECT_EQ(said["eval_loss"].dump(), metrics_of(run / "out").at(9)["eval_loss"].dump());
 }
 
-// Small enough changes of the sum's order, in FP32, move a loss by roundings alone.
+// The order of FP32 sums changes so little that the losses differ by roundings only.
 TEST(Run, HalfTheMicroBatchGivesTheSameLosses) {
   const TinyRun run;
   const std::string options =
@@ -161,7 +161,7 @@ TEST(Run, PrintConfigReadsBackToItself) {
   const ProgramResult second = run.run("train printed.toml --print-config");
   ASSERT_EQ(second.code, 0) << second.err;
   EXPECT_EQ(second.out, first.out);
-  // And it is the same run.
+  // The printed configuration also makes the same run.
   const std::string short_run = " --training.steps=3";
   ASSERT_EQ(run.run("train printed.toml --run.output_dir=printed" + short_run).code, 0);
   ASSERT_EQ(run.train("--optimizer.lr=0.1 --precision.skip='*.down_proj,*.o_proj'" + short_run).code, 0);
@@ -188,7 +188,8 @@ TEST(Run, ContinuesAModelDirectory) {
   const double reached = metrics_of(run / "out").at(20)["eval_loss"].get<double>();
   const ProgramResult more = run.train("--model.init_from=out/model --run.output_dir=more --training.steps=1 --optimizer.lr=0");
   ASSERT_EQ(more.code, 0) << more.err;
-  // The same weights as bf16; the scales of delayed scaling start anew, at 1, which suits weights of 0.02 to some ten percent.
+  // The weights equal those in BF16. Delayed scales start again at 1, which quantises weights of about 0.02 with errors of some
+  // ten percent.
   EXPECT_NEAR(metrics_of(run / "more").at(1)["eval_loss"].get<double>(), reached, 0.05 * reached);
 }
 
@@ -199,7 +200,7 @@ TEST(Run, EvaluatesTheCorpusThatIsNamedForValidation) {
   write_text(run / "named.toml", toml + "[[data.source]]\npath = \"other\"\nsplit = \"validation\"\n");
   ASSERT_EQ(run.run("train named.toml --training.steps=5 --evaluation.interval=5").code, 0);
   const Json said = metrics_of(run / "out").at(5)["eval_loss"];
-  // The same text by the other way: all of a corpus held out. It is none of the letters that were learnt.
+  // Evaluates the same text in another way, by holding out a whole corpus. It has none of the letters that the model has learnt.
   const ProgramResult all =
       run.run("eval run.toml --json --data.source.0.path=other --data.split=0,1 --checkpoint out/checkpoints/step-00000005");
   ASSERT_EQ(all.code, 0) << all.err;
@@ -225,8 +226,8 @@ TEST(Run, TheExampleOfContinuedTrainingRuns) {
   EXPECT_TRUE(std::filesystem::exists(run / "out/continue/model/model.safetensors"));
 }
 
-// What a run that goes on from weights starts with is the loss of these weights: here by Octet's own evaluation, in
-// probe_test.cpp by the logits of transformers.
+// A run that starts from given weights first prints their loss. This test compares it with Octet's own evaluation, probe_test.cpp
+// with the logits of transformers.
 TEST(Run, SaysTheLossOfTheWeightsItGoesOnFrom) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=20 --precision.recipe=fp32").code, 0);
@@ -240,15 +241,15 @@ TEST(Run, SaysTheLossOfTheWeightsItGoesOnFrom) {
     if (at == std::string::npos) ADD_FAILURE() << more.err;
     return at == std::string::npos ? 0.0 : std::stod(more.err.substr(at + says.size()));
   };
-  // Six decimals, of the weights in FP32.
+  // The weights are in FP32 and the loss has six decimals.
   EXPECT_NEAR(before("fp32"), reached, 1e-4 * reached);
-  // Logits of BF16 weights and activations, each rounded by 2^-9 a few times a layer.
+  // BF16 rounds weights and activations by 2^-9, a few times in each layer.
   EXPECT_NEAR(before("bf16"), reached, 24 * 0x1p-9 * reached);
   const Json random = (run.train("--run.output_dir=random --training.steps=1"), json_of(read_file(run / "random/run.json")));
   EXPECT_TRUE(random["initial_eval_loss"].is_null() && random["initial_eval_loss_bf16"].is_null());
 }
 
-// An FP8 run says the loss of BF16 beside its own, which is to the bit what a BF16 run says, and keeps both.
+// An FP8 run prints the loss in BF16 beside its own, and keeps both. The former equals that of a BF16 run, bit for bit.
 TEST(Run, SaysTheLossOfItsWeightsInBf16BesideThatInFp8) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=20").code, 0);
@@ -269,7 +270,7 @@ TEST(Run, SaysTheLossOfItsWeightsInBf16BesideThatInFp8) {
                                          fp8["initial_eval_loss"].get<double>(), bf16["initial_eval_loss"].get<double>());
     EXPECT_NE(result.err.find(says), std::string::npos) << result.err;
   }
-  // A run that is resumed does not evaluate again, and forgets neither.
+  // A resumed run does not evaluate again and keeps both losses.
   const Json first = kept("fp8");
   const Json shown = json_of(run.run("report fp8 --json").out)["rows"][0];
   for (const char* loss : {"initial_eval_loss", "initial_eval_loss_bf16"}) EXPECT_EQ(shown[loss].dump(), first[loss].dump());
@@ -278,13 +279,13 @@ TEST(Run, SaysTheLossOfItsWeightsInBf16BesideThatInFp8) {
   EXPECT_EQ(resumed.err.find("before step 1"), std::string::npos) << resumed.err;
   for (const char* loss : {"initial_eval_loss", "initial_eval_loss_bf16"})
     EXPECT_EQ(kept("fp8")[loss].dump(), first[loss].dump());
-  // Without held-out text there is nothing to say.
+  // Without held-out text there is no such line.
   const ProgramResult nothing = more("--run.output_dir=all --data.split=1,0");
   ASSERT_EQ(nothing.code, 0) << nothing.err;
   EXPECT_EQ(nothing.err.find("before step 1"), std::string::npos) << nothing.err;
 }
 
-// Started without stdin, stdout and stderr, as by some daemons: their numbers are not given to files of the run.
+// The run starts without stdin, stdout and stderr, as under some daemons. Files of the run must not get their descriptors.
 TEST(Run, WhatNobodyHearsIsNotWrittenIntoItsFiles) {
   const TinyRun run;
   ASSERT_EQ(run.train("--training.steps=6 --run.output_dir=heard").code, 0);

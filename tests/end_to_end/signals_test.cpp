@@ -1,4 +1,5 @@
-// SIGTERM, SIGHUP and SIGINT: save, exit 75, go on later as if nothing had happened. A second SIGINT: out, at once.
+// After SIGTERM, SIGHUP or SIGINT a run saves, exits with 75 and can be resumed as if nothing had happened. A second SIGINT ends
+// it at once.
 #include <csignal>
 #include <thread>
 
@@ -12,9 +13,9 @@ class Signalled : public ::testing::TestWithParam<std::pair<const char*, int>> {
 
 TEST_P(Signalled, ARunSavesAndGoesOn) {
   const auto [name, signal] = GetParam();
-  ::signal(signal, SIG_DFL);  // these tests, too, may run under nohup
+  ::signal(signal, SIG_DFL);  // the tests themselves may run under nohup
   const TinyRun run;
-  const std::string options = "--training.steps=60 --checkpoint.interval=0 ";  // nothing but the signal saves
+  const std::string options = "--training.steps=60 --checkpoint.interval=0 ";  // only the signal causes a save
   ASSERT_EQ(run.train(options + "--run.output_dir=reference").code, 0);
   int stops = 0;
   for (const std::int64_t step : {1, 9, 20}) {
@@ -38,7 +39,7 @@ TEST_P(Signalled, ARunSavesAndGoesOn) {
   const ProgramResult end = run.train(options);
   ASSERT_EQ(end.code, 0) << end.err;
   EXPECT_NE(end.err.find("resuming after step "), std::string::npos) << end.err;
-  // All checkpoints but the last were made by hand at other steps; the last one and everything else agree.
+  // The signals made checkpoints at other steps, but the last checkpoint and everything else must be equal.
   EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
 }
 
@@ -57,7 +58,7 @@ TEST(Signals, AHangUpThatWasIgnoredStaysIgnored) {
 
 TEST(Signals, ASecondInterruptEndsTheRunAtOnce) {
   const TinyRun run;
-  // Nobody reads its output: the run waits in the middle of a line for ever, so that no step can end before the second signal.
+  // Nobody reads the output, so the run blocks within a line. No step can end before the second signal.
   Process process("train run.toml --training.steps=100000 --checkpoint.interval=0", run.path());
   ASSERT_TRUE(process.read_to_step(2));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));

@@ -1,4 +1,4 @@
-// What a terminal shows while a run goes on and after it, and that files and pipes see nothing of it.
+// What a terminal shows during a run and after it. Files and pipes must get none of it.
 #include "support/terminal.h"
 
 #include <signal.h>
@@ -29,7 +29,7 @@ std::vector<std::string> steps_to(int last) {
   return steps;
 }
 
-// The live line was drawn, is gone, and left nothing behind.
+// Checks that a live line was drawn and removed without a trace.
 void expect_clean(const Screen& screen) {
   EXPECT_TRUE(screen.unknown().empty()) << ::testing::PrintToString(screen.unknown());
   EXPECT_FALSE(screen.erased().empty()) << "no live line was drawn";
@@ -99,7 +99,7 @@ TEST(Terminal, ACrashLeavesNoHalfLine) {
   }
 }
 
-// Ctrl-S: the run waits for ever in the write that draws the live line. Taking the line away must not wait as well.
+// Ctrl-S blocks the run in the write that draws the live line. Removing the line must not block as well.
 TEST(Terminal, ASecondInterruptEndsARunWhoseTerminalIsHeld) {
   const TinyRun run;
   TerminalProgram program(
@@ -108,7 +108,7 @@ TEST(Terminal, ASecondInterruptEndsARunWhoseTerminalIsHeld) {
       run.path(), 130);
   ASSERT_TRUE(program.read_to(" GiB  eta"));
   program.type("\x13");
-  ::usleep(300'000);  // the line is drawn ten times a second: now a drawing waits
+  ::usleep(300'000);  // the line is drawn ten times a second, so one drawing blocks by now
   program.send(SIGINT);
   program.send(SIGINT);
   for (int tries = 0; tries < 1000 && !program.ended(); ++tries) ::usleep(10'000);
@@ -139,7 +139,7 @@ TEST(Terminal, AComparisonHasOneLineForEachRun) {
   EXPECT_EQ(ends, (std::vector<std::string>{"bf16", "fp8_block", "bf16-repeat"}));
 }
 
-// The contract's lines and nothing else, on a pipe and on a terminal that cannot erase.
+// A pipe, and a terminal that cannot erase, get the promised lines and nothing else.
 TEST(Terminal, ElsewhereThereAreLinesAlone) {
   static const std::regex kLine(
       R"(step \d+/24  loss \d+\.\d{3}  grad [\d.]+  lr \d\.\de-\d\d  [\d,]+ tok/s/gpu  [\d.e-]+ TFLOPS  [\d.]+ GiB  eta \S+(  eval \d+\.\d{3})?)");
@@ -149,7 +149,7 @@ TEST(Terminal, ElsewhereThereAreLinesAlone) {
   TerminalProgram dumb("train run.toml --checkpoint.resume=none", run.path(), 200, "TERM=dumb LC_ALL=C.UTF-8");
   ASSERT_EQ(dumb.wait(), 0);
   std::string printed = dumb.bytes();
-  printed.erase(std::remove(printed.begin(), printed.end(), '\r'), printed.end());  // the terminal's own
+  printed.erase(std::remove(printed.begin(), printed.end(), '\r'), printed.end());  // the terminal itself adds them
   for (const std::string& output : {piped.out, printed}) {
     std::istringstream lines(output.substr(output.find("\nstep ") + 1));
     int steps = 0;

@@ -196,8 +196,8 @@ std::vector<Point> smooth(std::span<const Point> points, double width) {
   const auto count = static_cast<std::ptrdiff_t>(points.size());
   for (std::ptrdiff_t i = 0; i < count; ++i) {
     if (!std::isfinite(points[static_cast<std::size_t>(i)].y)) continue;
-    // At the start the window shrinks on both sides, so that it stays centred. Otherwise the steep fall of a loss would pull the curve
-    // down. At the end the window shrinks on its right only.
+    // At the start the window shrinks on both sides, so that it stays centred. Otherwise the steep fall of a loss would pull the
+    // curve down. At the end the window shrinks on its right only.
     const std::ptrdiff_t before = std::min(reach, i);
     const std::ptrdiff_t after = std::min(before, count - 1 - i);
     double sum = 0, total = 0;
