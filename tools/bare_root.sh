@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# A bare Debian 12 in a folder: what the image debian:12-slim holds, so no compiler and no Python. For tests; needs root, debootstrap
-# and a network the first time.
+# Makes a bare Debian 12 in a folder for tests. It holds what the image debian:12-slim holds, so no compiler and no Python. Needs root,
+# debootstrap and, the first time, a network.
 #
-#   tools/bare_root.sh new FOLDER                                     makes FOLDER anew, from a copy kept in build/bare-root
+#   tools/bare_root.sh new FOLDER                                     makes FOLDER anew from a copy in build/bare-root
 #   tools/bare_root.sh run [--user=ID] [--in=DIR] FOLDER COMMAND...   runs COMMAND there as process 1 (root, in /)
 #
-# The network is this machine's: its resolver, its certificates and its proxies. Exit code 77: no such root can be made here.
+# The root uses this machine's network, with its resolver, its certificates and its proxies. The exit code is 77 if this machine cannot
+# make such a root.
 set -euo pipefail
 
 cannot() {
@@ -13,7 +14,7 @@ cannot() {
   exit 77
 }
 
-# A copy is complete when it stands under its own name.
+# The copy gets its final name only when it is complete.
 make_new() {
   local folder=$1 kept
   kept=$(dirname "$(realpath "$0")")/../build/bare-root
@@ -35,7 +36,7 @@ make_new() {
   cp -L /etc/ssl/certs/ca-certificates.crt "$folder/etc/certificates-of-the-host.crt"
 }
 
-# Mounts end with the namespace, so that nothing is left in FOLDER that a later `rm` could follow.
+# Mounts end with the namespace, so that a later `rm` of FOLDER cannot follow them.
 run_in() {
   local user=0 directory=/ home=/root name environment
   while [[ $1 == --* ]]; do

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
-# tools/gpu.sh PART...: what is to be run on a machine with a GPU. Parts: doctor; tests; sanitize, or one of its tools; kernels; rows (the
-# speed table of docs/measurements/h200-one-gpu.md), or row:NAME for one of them; ranks, between all GPUs of the machine;
-# mesh:NAME:N for the rows of N GPUs (states, fsdp, fsdp32, context, tensor, tensor-each; experts and experts-context of a slice of
-# Mixtral); wheel (WHEEL, default the one in dist/) in a virtual environment of its own.
-# The programs octet, octet_test_gpu and octet_test_gpu_ranks are taken from OCTET_BIN (default build/release), which may have been
-# built elsewhere: cuBLAS, cuDNN and NCCL are found in the system's folders or in Python's nvidia/*/lib, libraries that were carried
-# along (Gloo) in OCTET_BIN/lib. SHARDS: processes that a sanitizer's tests are shared out to (default 12). Logs go to OUT (default out/gpu). The last lines are a verdict, a line a part.
+# tools/gpu.sh PART...: runs parts of the tests and measurements on a machine with a GPU. The parts are:
+#   doctor, tests, kernels
+#   sanitize             all of compute-sanitizer's tools, or the name of one of them
+#   rows, row:NAME       the speed table of docs/measurements/h200-one-gpu.md, or one of its rows
+#   ranks                the tests between all GPUs of the machine
+#   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each; experts and experts-context, which train
+#                        a slice of Mixtral
+#   wheel                WHEEL (default: the one in dist/) in a virtual environment of its own
+# The programs octet, octet_test_gpu and octet_test_gpu_ranks come from OCTET_BIN (default build/release) and may have been built
+# elsewhere. cuBLAS, cuDNN and NCCL come from the system's folders or Python's nvidia/*/lib, and libraries that were copied along, such as
+# Gloo, from OCTET_BIN/lib. SHARDS is the number of processes that share a sanitizer's tests (default 12). Logs go to OUT (default
+# out/gpu). The last lines give a verdict for each part.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 bin=${OCTET_BIN:-build/release}
@@ -35,7 +40,7 @@ run_tests() {
   grep -E '^\[  FAILED|^\[  PASSED|tests ran' "$out/tests.log" | sort -u | tail -n 40
   return $status
 }
-# In processes beside each other, on the same GPUs: most of the time goes into connecting.
+# Runs the tests in three processes at once on the same GPUs, because most of the time goes into connecting.
 run_ranks() {
   local shards=3 shard pids=() status=0
   for ((shard = 0; shard < shards; ++shard)); do
@@ -48,9 +53,9 @@ run_ranks() {
   done
   return $status
 }
-# Without the products, what times them and whole steps, which take long under it and run the libraries' kernels. In SHARDS processes
-# beside each other, on all GPUs in turn: the tool leaves a GPU idle most of the time. racecheck leaves out one more, which takes it
-# hours: its kernel, with more slabs than clusters, is in RmsNormGpuTest.BackwardAgreesWithTheCpu, too.
+# Leaves out tests of products, of their timing and of whole steps, which take long under a sanitizer and run the libraries' kernels.
+# SHARDS processes run at once on all GPUs in turn, because the tool leaves a GPU idle most of the time. racecheck leaves out another test
+# that takes it hours. RmsNormGpuTest.BackwardAgreesWithTheCpu runs the same kernel with more slabs than clusters.
 sanitize() {
   local tool=$1 shards=${SHARDS:-12} gpus shard pids=() status=0 without='*Gemm*:*GpuStep*:*GpuDocumentMask*:*Attention*:Advise*'
   [ "$tool" = racecheck ] && without+=':*WritesTheCodesOfMoreSlabsThanClusters'
@@ -68,14 +73,14 @@ sanitize() {
   return $status
 }
 
-# The states of the rows: BF16 weights with stochastic rounding, BF16 moments and gradients; or FP32 everywhere.
+# The rows keep BF16 weights with stochastic rounding, BF16 moments and BF16 gradients, or everything in FP32.
 narrow="--training.grad_dtype=bf16 --optimizer.state_dtype=bf16 --optimizer.master_weights=false"
 long="--training.seq_len=8192 --training.micro_batch_size=1 --training.global_batch_size=8"
 short="--training.seq_len=1024 --training.micro_batch_size=16 --training.global_batch_size=64"
 all="--precision.recipe=fp8_delayed --precision.head=recipe --precision.accumulation=fast"
 eight="--model.num_hidden_layers=8 --training.seq_len=8192 --training.micro_batch_size=2 --training.global_batch_size=2"
 small="--training.seq_len=8192 --training.micro_batch_size=2 --training.global_batch_size=8"
-# What fits 80 GB.
+# These settings fit 80 GB.
 two_k="--training.seq_len=2048 --training.micro_batch_size=1 --training.global_batch_size=32"
 lean="--precision.weight_transpose_cache=false"
 rows=(
@@ -101,22 +106,22 @@ rows=(
   "1b-delayed llama3.2-1b $narrow $small --precision.recipe=fp8_delayed"
   "1b-bf16 llama3.2-1b $narrow $small --precision.recipe=bf16"
 )
-# Rows of several GPUs: mesh:NAME:N runs them on N, in FP8 and BF16. Sequences and optimizer steps grow with N as the data ranks do.
+# Rows of several GPUs: mesh:NAME:N runs them on N GPUs in FP8 and BF16. The sequences of a step grow with the number of data ranks.
 mesh_rows() {
   local n=$2 step="--training.seq_len=8192 --training.micro_batch_size=1 --training.reduce_dtype=bf16 --parallel.shard=$2"
   local fsdp="--parallel.reshard_after_forward=true --parallel.gradients=sharded"
   local eight=$((8 * n)) two=$((2 * n))
   case $1 in
-    states) echo "$narrow $step --training.global_batch_size=$eight" ;;  # optimizer states sharded, all else kept
+    states) echo "$narrow $step --training.global_batch_size=$eight" ;;  # only optimizer states are sharded
     fsdp) echo "$narrow $step --training.global_batch_size=$eight $fsdp" ;;
     fsdp32) echo "$step --training.global_batch_size=$two $fsdp" ;;  # FP32 master weights, moments and gradients
     context)
       echo "--training.seq_len=16384 --training.micro_batch_size=1 --training.global_batch_size=1 --training.reduce_dtype=bf16 \
         --parallel.context=$n" ;;
     tensor) echo "$narrow $long --training.global_batch_size=8 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;
-    tensor-each) echo "$narrow $long --training.global_batch_size=1 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;  # a step a sequence
+    tensor-each) echo "$narrow $long --training.global_batch_size=1 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;  # one sequence
     experts) echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$n --parallel.expert=$n" ;;
-    experts-context)  # experts shared out over shards, sequences cut over pairs
+    experts-context)  # experts are divided among shards, sequences between pairs
       echo "--model.num_hidden_layers=2 --training.seq_len=16384 --training.micro_batch_size=1 --training.reduce_dtype=bf16 \
         --training.global_batch_size=$((n / 2)) --parallel.context=2 --parallel.shard=$((n / 2)) --parallel.expert=$((n / 2))" ;;
     *) return 1 ;;
@@ -132,10 +137,10 @@ run_mesh() {
   grep -E "tok/s a rank,|octet:|wait for ranks" "$out/$name-$n-$recipe.log" | cut -c 1-250 | sed "s/^/$name-$n-$recipe: /"
   return $status
 }
-# However weights and gradients are kept, two ranks write the same model: whether NCCL gathers or copy engines do.
-# Of parts of sequences on all GPUs the model is that of another run, where a copy that comes too early leaves no two runs the same;
-# and its loss is that of one GPU. Rounding in another order moved it by 0.013 % after 40 steps; a part of a sequence that is lost,
-# or seen twice, is a large part of the gradient: half a per cent tells the two apart.
+# Two ranks must write the same model however they keep weights and gradients, whether NCCL or copy engines gather.
+# Two runs that divide sequences among all GPUs must write the same model. If a copy came too early, no two runs would be equal. Their loss
+# must be that of one GPU within half a per cent. Rounding in another order moved it by 0.013 % after 40 steps. Losing a part of a
+# sequence, or seeing it twice, would change a large part of the gradient.
 same_model() {
   local corpus="$out/same-corpus" gpus status=0 train name
   gpus=$(nvidia-smi --list-gpus | wc -l)
@@ -174,8 +179,8 @@ run_row() {
   return $status
 }
 
-# Installs WHEEL with octet[cuda]. Without a network the NVIDIA libraries of this machine's Python take that place. The libraries must be
-# found without LD_LIBRARY_PATH.
+# Installs WHEEL with octet[cuda]. Without a network it uses the NVIDIA libraries of this machine's Python instead. The program must find
+# them without LD_LIBRARY_PATH.
 run_wheel() (
   unset LD_LIBRARY_PATH
   wheel=${WHEEL:-$(echo dist/octet-*.whl)} venv=$out/wheel

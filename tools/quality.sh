@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# tools/quality.sh [NAME...]: what FP8 costs in loss, on a machine with one GPU or several: trains configs/quality-380m.toml on the
-# sources of this machine's Python packages, once for each NAME below (default: all), one run a GPU at a time; then the table and
-# report.html of docs/measurements/quality-379m.md, and their picture: loss-light.svg, loss-dark.svg. Runs that are complete are kept, so that the work can be spread over several calls.
-# The program octet is taken from OCTET_BIN (default build/release); everything goes to OUT (default out/quality).
+# tools/quality.sh [NAME...]: measures what FP8 costs in loss, on a machine with one or several GPUs. Trains configs/quality-380m.toml on
+# the sources of this machine's Python packages, once for each NAME below (default: all). Each GPU takes one run at a time. Then makes the
+# table and report.html of docs/measurements/quality-379m.md, and their picture (loss-light.svg, loss-dark.svg). Complete runs are kept, so
+# several calls can share the work. The program octet comes from OCTET_BIN (default build/release). Everything goes to OUT (default
+# out/quality).
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 octet=${OCTET_BIN:-build/release}/octet
@@ -11,7 +12,7 @@ mkdir -p "$out"
 folders=$(python3 -c 'import glob, sys; print(":".join(f for p in sys.path if p for f in glob.glob(p + "/nvidia/*/lib")))' 2>/dev/null)
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}${LD_LIBRARY_PATH:+:}$folders"
 
-# The same batches in all: bf16-repeat adds up halves of them.
+# All runs see the same batches. bf16-repeat takes each batch in two halves.
 declare -A settings=(
   [bf16]="--precision.recipe=bf16"
   [bf16-repeat]="--precision.recipe=bf16 --training.micro_batch_size=8"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Holds docs/reference to the program. A page is prose with blocks between `<!-- octet manual ... -->` and `<!-- end -->`; each block is what
-that command prints. Every row of `octet manual TOPIC` must be in TOPIC.md. Exit code 1 with a diff where a page differs; --write mends it."""
+"""Compares docs/reference with the program. A page is prose with blocks between `<!-- octet manual ... -->` and `<!-- end -->`. Each block
+must be the output of that command, and every row of `octet manual TOPIC` must be in TOPIC.md. Prints a diff and exits with code 1 if a page
+differs. --write updates the pages instead."""
 
 import argparse
 import difflib

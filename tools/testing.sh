@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154
-# For `source` by run-tests: builds presets, runs their tests and adds up what passed and failed.
+# Functions for `source` by run-tests: build presets, run their tests and count how many passed and failed.
 # The caller defines say and give_up, and the variables passed, failed, jobs and started.
 
 # The tiers. A test is slow or long if its file is called x_slow_test.cpp or x_long_test.cpp (CMake gives it that label), or if the
@@ -9,7 +9,7 @@ quick=(-LE '(slow|long)$' -E "$slow_cases")
 
 minutes() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
 
-# Shows a line of progress: in place on a terminal, once for every tenth elsewhere. Lines that are no progress are passed on.
+# Shows progress in one line that is rewritten on a terminal, and in a line for every tenth elsewhere. Passes other lines on.
 progress() {
   awk -v terminal="$([ -t 1 ] && echo 1)" '
     function show(done, all, text) {
@@ -53,7 +53,7 @@ build() {
   return 1
 }
 
-# check PRESET CTEST_OPTION...: runs tests and adds up what ctest says at its end. True if all passed.
+# check PRESET CTEST_OPTION...: runs tests and adds the counts of ctest's last lines. Succeeds if all passed.
 check() {
   local preset=$1 start=$SECONDS log total bad
   shift
@@ -72,12 +72,12 @@ check() {
   [ "$bad" -eq 0 ]
 }
 
-# sum_of FILE...: one sum of these files and of what every test may read: goldens, scripts, configurations, pages.
+# sum_of FILE...: prints one checksum of these files and of all files that tests may read: goldens, scripts, configurations, pages.
 sum_of() {
   { sha256sum "$@" && git ls-files -- tests/golden configs examples docs README.md tools '*.py' | xargs -d '\n' sha256sum; } | sha256sum
 }
 
-# One line for each quick test program of the release build, and one for the scripts: room and sum.
+# Prints room and checksum for each quick test program of the release build, and one line for the scripts.
 sums_of_tests() {
   local program room
   for program in build/release/tests/octet_test_*; do
@@ -91,8 +91,8 @@ sums_of_tests() {
   echo "script $(sum_of build/release/octet)"
 }
 
-# Runs the quick tests of the release build, or those that changed since all of them passed: that is known by the sums of the
-# programs and of the files that their tests read.
+# Runs the quick tests of the release build, or only those that changed since all of them passed. The checksums of the programs and of
+# the files that their tests read show which changed.
 passed_before=build/release/passed.txt
 check_quick() { check release "${quick[@]}" && sums_of_tests >$passed_before; }
 check_changed() {
@@ -106,7 +106,7 @@ check_changed() {
   fi
 }
 
-# Compiles the CUDA backend and its tests where nvcc, cuDNN and NCCL are; runs the tests where there is a GPU.
+# Compiles the CUDA backend and its tests if nvcc, cuDNN and NCCL are installed. Runs the tests if there is a GPU.
 cuda() {
   if ! command -v nvcc >/dev/null || ! printf '#include <cudnn.h>\n#include <nccl.h>\n' | nvcc -x cu -E - >/dev/null 2>&1; then
     say "No nvcc with cuDNN and NCCL here: the CUDA backend is not compiled"
@@ -118,9 +118,9 @@ cuda() {
     return
   fi
   local architectures="90a-real" options
-  if nvcc --list-gpu-arch | grep -q compute_100; then architectures+=";100-real"; fi  # Blackwell: compiled, never run
+  if nvcc --list-gpu-arch | grep -q compute_100; then architectures+=";100-real"; fi  # compiled for Blackwell, but never run there
   options=(-DOCTET_CUDA_ARCHITECTURES="$architectures")
-  # Nothing is optimised where nothing will run.
+  # Without a GPU nothing will run, so nothing is optimised.
   if [ ! -e /dev/nvidia0 ]; then
     options+=(-DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CUDA_FLAGS_DEBUG="-O0 -Xcicc -O0 -Xptxas -O0")
   fi
@@ -136,7 +136,7 @@ verdicts() {
   done < <("$@" 2>&1 || echo "FAIL $*")
 }
 
-# fuzz SECONDS: each fuzz target for so long.
+# fuzz SECONDS: runs each fuzz target for SECONDS.
 fuzz() {
   build fuzz all || return
   local program name seeds
@@ -155,7 +155,7 @@ fuzz() {
   done
 }
 
-# The ten slowest tests of all builds that were tested in this run.
+# Prints the ten slowest tests of all builds that were tested in this run.
 slowest() {
   local logs
   mapfile -t logs < <(find build -maxdepth 1 -name '*-tests.log' -newermt "@$(($(date +%s) - (SECONDS - started)))")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""tools/try_container.py: follows the Dockerfile's steps up to the stage `cpu` where no container can be built, then runs it.
+"""tools/try_container.py: follows the Dockerfile's steps up to the stage `cpu` on a machine that cannot build containers, then runs it.
 
-Each stage is a bare Debian 12 in a folder (tools/bare_root.sh), where RUN is a command, and COPY copies what .dockerignore leaves.
-What an image of Debian has more than a bare root is not there, and layers are not kept. A line per part: PASS, FAIL or SKIP.
-Roots stay in build/try-container. Package: debootstrap
+Each stage is a bare Debian 12 in a folder (tools/bare_root.sh). RUN runs a command there, and COPY copies what .dockerignore leaves. Layers
+are not kept, and packages of a Debian image that a bare root lacks are missing. Prints PASS, FAIL or SKIP for each part. The roots stay in
+build/try-container. Package: debootstrap
 """
 
 import json
@@ -20,7 +20,7 @@ BARE_ROOT = SOURCE / "tools/bare_root.sh"
 
 
 class Stage:
-    """One root, and what its instructions have set."""
+    """One root, and the settings of its instructions."""
 
     def __init__(self, name: str):
         self.root = WORK / name
@@ -36,7 +36,7 @@ class Stage:
 
 
 def instructions(text: str) -> list[tuple[str, str]]:
-    """(instruction, its argument) in order; lines that end in a backslash go on."""
+    """Returns (instruction, its argument) in order. Lines that end in a backslash are joined with the next."""
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     return [tuple(line.split(maxsplit=1)) for line in joined.splitlines() if line.strip()]
@@ -65,7 +65,7 @@ def copy(stage: Stage, argument: str, stages: dict[str, Stage]) -> None:
 
 
 def follow(wanted: str, log) -> Stage:
-    """Executes the Dockerfile's instructions, to the end of the stage that is wanted."""
+    """Executes the Dockerfile's instructions up to the end of the wanted stage."""
     stages: dict[str, Stage] = {}
     stage = Stage("none")
     for name, argument in instructions((SOURCE / "Dockerfile").read_text()):
@@ -99,7 +99,7 @@ def follow(wanted: str, log) -> Stage:
 
 
 def use(stage: Stage, log) -> None:
-    """A training in the container; /work is a folder of the user's, as `docker run -v` would have it."""
+    """Trains in the container. /work is a folder of the user, as with `docker run -v`."""
     work = stage.root / "work"
     shutil.copy(SOURCE / "README.md", work)
     shutil.copy(SOURCE / "configs/quickstart.toml", work)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/try_report.sh OCTET [FOLDER]: looks at reports, watched pages and pictures in a headless Chromium (tests/browser), and leaves
-# screenshots in FOLDER (default: build/screenshots). Lines begin with PASS, FAIL or SKIP. As root it installs the browser.
+# tools/try_report.sh OCTET [FOLDER]: checks reports, watched pages and pictures in a headless Chromium (tests/browser), and leaves
+# screenshots in FOLDER (default: build/screenshots). Prints lines that begin with PASS, FAIL or SKIP. Installs the browser if run as root.
 # Packages: chromium-headless-shell python3
 set -euo pipefail
 octet=$(realpath "$1")

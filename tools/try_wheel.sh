@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# tools/try_wheel.sh WHEEL [--cuda]: installs a wheel of tools/wheel.sh in a bare Debian 12 and uses it there as a newcomer would: doctor,
-# data prepare, 20 steps of training, a report, two ranks. With the launcher and with each build that this processor can run.
-# --cuda also installs octet[cuda], about 1.5 GB, and sees that the CUDA backend finds its libraries; what it computes needs a GPU
+# tools/try_wheel.sh WHEEL [--cuda]: installs a wheel of tools/wheel.sh in a bare Debian 12 and uses it as a newcomer would: doctor, data
+# prepare, 20 steps of training, a report, two ranks. Does so with the launcher and with each build that this processor can run.
+# --cuda also installs octet[cuda], about 1.5 GB, and checks that the CUDA backend finds its libraries. Computing with it needs a GPU
 # (tools/gpu.sh wheel).
-# A line per part: PASS, FAIL or SKIP. The root stays in build/try-wheel. Packages: debootstrap qemu-user-static
+# Prints PASS, FAIL or SKIP for each part. The root stays in build/try-wheel. Packages: debootstrap qemu-user-static
 set -euo pipefail
 wheel=$(realpath "$1")
 cuda=${2:-}
@@ -39,7 +39,7 @@ chown -R 1000:1000 "$root/home/user"
 
 # pip leaves empty folders behind.
 files() { inside find $venv ! -type d | grep -v __pycache__ | sort; }
-# Twice, for the second time must change nothing; then over itself.
+# Installs twice, because the second time must change nothing, and then once more over the installation.
 install() {
   ! inside sh -c 'command -v cc || command -v gcc || command -v nvcc || command -v cmake' || return
   inside python3 -m venv $venv || return
@@ -53,8 +53,8 @@ install() {
 try install install
 packages=$(inside $venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
 
-# newcomer NAME PROGRAM BUILD: what a newcomer does; BUILD is what doctor must say of the program. Every build and two ranks have the
-# same losses, to the bit, and the losses fall.
+# newcomer NAME PROGRAM BUILD: does what a newcomer does. doctor must name BUILD. Every build, and two ranks, must give the same losses bit
+# for bit, and the losses must fall.
 newcomer() {
   local name=$1 octet=$2 build=$3
   local train=(train "$venv/share/octet/configs/quickstart.toml" "--data.source=[{path=\"$name/corpus\"}]" --training.steps=20
@@ -71,7 +71,7 @@ newcomer() {
 }
 losses() { sed -nE 's/.*"step":[0-9]+,"loss":([0-9.e-]+).*/\1/p' "$root/home/user/$1/metrics.jsonl"; }
 
-# chosen BUILD: the launcher becomes that build. It keeps its process number and its exit code, and gets its signals.
+# chosen BUILD: checks that the launcher becomes that build, with the same process number, exit code and signals.
 chosen() {
   # shellcheck disable=SC2016
   as_user sh -c '
@@ -95,7 +95,7 @@ else
   try chosen chosen octet-cpu-v3
 fi
 
-# emulated PROCESSOR SENTENCE: what the launcher does on a processor that is not here. QEMU names the program that it starts.
+# emulated PROCESSOR SENTENCE: checks what the launcher does on another processor. QEMU names the program that it starts.
 emulated() {
   cp "$(command -v qemu-x86_64-static)" "$root/opt/qemu"
   inside /opt/qemu -strace -cpu "$1" $venv/bin/octet --version >"$work/emulated" 2>&1 || true

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/wheel.sh [--cpu]: builds dist/octet-VERSION-py3-none-manylinux_2_35_x86_64.whl, which needs neither a compiler nor the CUDA
-# toolkit where it is installed:
+# tools/wheel.sh [--cpu]: builds dist/octet-VERSION-py3-none-manylinux_2_35_x86_64.whl. Installing it needs neither a compiler nor the CUDA
+# toolkit:
 #
 #   pip install octet-VERSION-....whl               the program `octet`, on the CPU
 #   pip install "octet-VERSION-....whl[cuda]"       also cuBLAS, cuDNN, NCCL and NVRTC, which the CUDA backend needs
@@ -8,7 +8,8 @@
 #
 # The wheel holds a build for x86-64-v3 (AVX2), one for x86-64-v4 (AVX-512) and, if nvcc is here, one for x86-64-v3 with the CUDA
 # backend. A launcher chooses among them at each start (tools/wheel/launcher.cpp). --cpu leaves the CUDA backend out.
-# Built on Debian 12 the wheel installs where glibc is 2.35 or newer: Ubuntu 22.04, Debian 12. Builds go to build/wheel. Ends with auditwheel's verdict.
+# A wheel that is built on Debian 12 installs on systems with glibc 2.35 or newer, such as Ubuntu 22.04 and Debian 12. Builds go to
+# build/wheel. The last lines are auditwheel's verdict.
 set -euo pipefail
 
 say() { printf '\n== %s\n' "$*"; }
@@ -46,8 +47,8 @@ arrow_pin=$(grep '^pyarrow==' tests/requirements.txt)
 arrow=$("$python" -c 'import pyarrow; print(*pyarrow.__path__)')
 arrow_release=${arrow_pin#pyarrow==}
 
-# build NAME LEVEL CMAKE_OPTION...: octet-NAME for x86-64 of that level. Libraries are found relative to the program, also by those
-# libraries that the program loads, which DT_RPATH does and DT_RUNPATH does not.
+# build NAME LEVEL CMAKE_OPTION...: builds octet-NAME for that level of x86-64. Libraries are found relative to the program, even by the
+# libraries that it loads. DT_RPATH does that, DT_RUNPATH does not.
 folders='$ORIGIN/lib;$ORIGIN/../nvidia/cu13/lib;$ORIGIN/../nvidia/cudnn/lib;$ORIGIN/../nvidia/nccl/lib;$ORIGIN/../pyarrow'
 build() {
   local name=$1 level=$2 log=build/wheel/$1.log
@@ -75,12 +76,13 @@ if $cuda && PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin command -v nvcc >/dev/n
 else
   say "Without the CUDA backend: $($cuda && echo "no nvcc here" || echo "as --cpu says")"
 fi
-# GCC's own library comes with every Python that pip runs in, or with the system.
+# The launcher may use GCC's own library, because every Python with pip, or the system, has it.
 "${CXX:-g++}" -std=c++20 -O2 -Wall -Wextra -s tools/wheel/launcher.cpp -o "$data/scripts/octet"
 cp -r configs "$data/data/share/octet/configs"
 build/wheel/cpu-v3/octet manual --output "$data/data/share" >build/wheel/manual.log  # man pages and shell completion
 
-# Gloo is a shared library, and needs others that few systems have. Copyrights of all that goes along, linked in or beside.
+# Gloo is a shared library and needs others that few systems have, so all of them go along. So do the copyrights of everything in the
+# wheel.
 cp LICENSE "$information/licenses/LICENSE"
 copyright() { cp "/usr/share/doc/$1/copyright" "$information/licenses/$1"; }
 while read -r name path; do

@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to in its DevTools protocol over a pipe: messages are JSON objects that end in a zero byte."""
+"""Controls a headless Chromium by its DevTools protocol over a pipe. Messages are JSON objects that end in a zero byte."""
 
 import base64
 import fcntl
@@ -75,7 +75,7 @@ class Chrome:
         return answer["result"].get("value")
 
     def wait_for(self, expression, seconds=30):
-        """Whether the expression becomes true in time."""
+        """Returns whether the expression becomes true in time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.evaluate(expression):
@@ -98,7 +98,7 @@ class Chrome:
         pathlib.Path(path).write_bytes(base64.b64decode(picture))
 
     def complaints(self):
-        """What the console has, exceptions and refused loads included."""
+        """Returns the console's messages, including exceptions and refused loads."""
         said = []
         for event in self.events:
             if event["method"] == "Runtime.exceptionThrown":

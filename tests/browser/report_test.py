@@ -1,6 +1,6 @@
-"""report_test.py OCTET FOLDER: report.html, the watched page and the pictures in a headless Chromium, at a desktop's width and a
-phone's, light and dark. Nothing may scroll sideways, be cut off or lie on other text. Screenshots go to FOLDER. A line for each
-check, PASS or FAIL; the exit code is 1 where one failed."""
+"""report_test.py OCTET FOLDER: checks report.html, the watched page and the pictures in a headless Chromium, at the widths of a desktop
+and of a phone, in light and dark. Nothing may scroll sideways, be cut off or lie on other text. Screenshots go to FOLDER. Prints a line
+with PASS or FAIL for each check. The exit code is 1 if one failed."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ def check(name, faults):
 
 
 def write_run(folder, name, recipe, factor, steps=400, repeat_of="", ranks=8, layers=8):
-    """A run with a number in every column of every table, and long names."""
+    """Writes a run that fills every column of every table, with long names."""
     folder.mkdir(parents=True)
     info = dict(name=name, recipe=recipe, repeat_of=repeat_of, device="cuda", device_name="NVIDIA H200", model="configs/llama3.1-8b-wide",
                 parameters=8030261248, layers=layers, processes=ranks, seq_len=8192, global_batch_size=64, tokens_per_step=524288,
@@ -92,7 +92,7 @@ def look_at(browser, screenshots, name, url, elsewhere=True):
 
 @contextlib.contextmanager
 def watching(program, folder):
-    """The address of `octet report FOLDER --watch`, and its process."""
+    """Starts `octet report FOLDER --watch`. Yields its address and its process."""
     server = subprocess.Popen([program, "report", folder, "--watch", "--port", "0"], stdout=subprocess.PIPE, text=True)
     try:
         yield re.search(r"http://127\.0\.0\.1:\d+/", server.stdout.readline()).group(), server
@@ -145,7 +145,7 @@ def main():
             octet(program, "report", *folders, "--output", work / kind, "--picture", screenshots / f"picture-{kind}.svg")
             look_at(browser, screenshots, f"report-{kind}", (work / kind / "report.html").as_uri())
         for picture in sorted(screenshots.glob("picture-*.svg")):
-            # As a README shows it: an image, in which no script runs and nothing is loaded.
+            # As in a README: an image, in which no script runs and nothing is loaded.
             scheme = "dark" if "dark" in picture.name else "light"
             page = work / "picture.html"
             page.write_text(f'<body style="margin: 0; background: {"#0d1117" if scheme == "dark" else "#fff"}"><img src="{picture.as_uri()}">')

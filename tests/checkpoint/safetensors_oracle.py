@@ -1,4 +1,4 @@
-"""Files of `octet quantize` and of Python's safetensors, read by each other."""
+"""`octet quantize` and Python's safetensors must read each other's files."""
 
 import json
 import pathlib
@@ -29,7 +29,7 @@ def quantize(octet, source, output, *arguments, expect=0):
 
 
 def read(path):
-    """By Python's reader, after its header was looked at without it."""
+    """Reads a file with Python's package, and checks its header and layout without it."""
     data = path.read_bytes()
     length = struct.unpack("<Q", data[:8])[0]
     assert length % 8 == 0, (path, length)
@@ -51,7 +51,7 @@ def tiles(count):
 
 
 def expected_shapes(recipe, rows, cols):
-    """interfaces.md, octet quantize: shapes of scale_inv and scale_inv_t of an activation [rows, cols]."""
+    """Returns the shapes of scale_inv and scale_inv_t of an activation [rows, cols]."""
     return {
         "fp8_current": ((1,), (1,)),
         "fp8_rowwise": ((rows, 1), (cols, 1)),
@@ -85,7 +85,7 @@ def check_outputs(octet, folder):
 
 
 def check_same_input(octet, folder):
-    """The same tensor in files that only differ in their layout gives the same output."""
+    """Files that differ only in the layout of the same tensor must give the same output."""
     x = np.random.default_rng(12).standard_normal((32, 64)).astype(np.float32)
     plain, unaligned = folder / "plain.safetensors", folder / "unaligned.safetensors"
     save_file({"x": x}, plain)

@@ -1,4 +1,4 @@
-"""Reads what `octet data prepare` writes with numpy, by Megatron's layout, and compares it with the input."""
+"""Reads the corpus of `octet data prepare` with numpy, by Megatron's layout, and compares it with the input."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ TYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.u
 
 
 def read_index(path):
-    """Megatron-LM, megatron/core/datasets/indexed_dataset.py, class _IndexReader."""
+    """Reads an index as class _IndexReader in Megatron-LM's megatron/core/datasets/indexed_dataset.py does."""
     data = path.read_bytes()
     assert data[:9] == b"MMIDIDX\x00\x00", data[:9]
     version, code, sequences, documents = struct.unpack_from("<QBQQ", data, 9)
@@ -45,7 +45,7 @@ def run(octet, *arguments, expect=0):
     return done
 
 
-# A child counts what its parent held when it was forked: this parent holds little.
+# The peak memory of a child includes what its parent held at the fork. This script is a parent that holds little.
 MEASURE = """
 import os, subprocess, sys
 child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
@@ -56,7 +56,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def peak_bytes(octet, source, prefix):
-    """The most memory that `octet data prepare` held while it read this file."""
+    """Returns the peak memory of `octet data prepare` for this file."""
     command = [octet, "data", "prepare", "--input", source, "--tokenizer", "byte", "--output", prefix, "--workers", "1",
                "--duplicates", "ignore", "--json"]
     done = subprocess.run([sys.executable, "-c", MEASURE, *map(str, command)], capture_output=True, text=True)
@@ -65,7 +65,7 @@ def peak_bytes(octet, source, prefix):
 
 
 def check_memory(octet, folder):
-    """Memory grows neither with the number of documents (80 MB of .idx) nor with the size of one."""
+    """Memory must grow neither with the number of documents (80 MB of .idx) nor with the size of one document."""
     for name, piece, few, many in [
         ("documents.jsonl", '{"text": "a"}\n', 500_000, 4_000_000),
         ("document.txt", "a text that can be cut\n", 1_000_000, 5_000_000),

@@ -1,4 +1,4 @@
-"""Writes Parquet with pyarrow, and compares what `octet data prepare` makes of it with the texts, token for token."""
+"""Writes Parquet with pyarrow, and compares the corpus of `octet data prepare` with the texts, token for token."""
 
 import pathlib
 import subprocess
@@ -22,7 +22,7 @@ def prepare(octet, source, prefix, *more):
 
 
 def compare(octet, folder, name, column, texts, more=(), **options):
-    """`column` holds `texts`, in some type of Arrow's."""
+    """`column` is an Arrow column of any type that holds `texts`."""
     path = folder / f"{name}.parquet"
     field = more[1] if more else "text"
     pq.write_table(pa.table({"id": range(len(texts)), field: column}), path, **options)
@@ -36,7 +36,7 @@ def compare(octet, folder, name, column, texts, more=(), **options):
 
 
 def compare_damaged(octet, folder):
-    """One wrong byte: the texts are those that pyarrow reads, or there is one line of why not; never where pyarrow reads no error."""
+    """Changes one byte. If pyarrow still reads the file, Octet must read the same texts. Otherwise Octet must refuse it in one line."""
     whole, wrong = folder / "whole.parquet", folder / "wrong.parquet"
     texts = [f"text {i} schön " + "wörd " * (i % 7) for i in range(400)]
     pq.write_table(pa.table({"text": texts}), whole, row_group_size=150, compression="none")
@@ -93,7 +93,7 @@ def main():
 
         compare_damaged(octet, folder)
 
-        # One row group: memory does not grow with it.
+        # The file has one row group. Memory must not grow with its size.
         peaks, sizes = [], (12_000, 96_000)
         for rows in sizes:
             path = folder / f"rows-{rows}.parquet"

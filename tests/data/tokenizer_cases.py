@@ -1,4 +1,4 @@
-"""Tokenizers for the oracles, trained here on text that is found here, and documents to try them on. Everything is repeatable."""
+"""Trains tokenizers for the oracles on text from this machine, and makes documents to try them on. Both are repeatable."""
 
 import base64
 import functools
@@ -22,7 +22,7 @@ LINE = "\u2581"
 
 @functools.cache
 def found_paths():
-    """Python sources, documentation and messages in many languages, whatever of these is here."""
+    """Returns the paths of Python sources, documentation and messages in many languages on this machine."""
     folders = [pathlib.Path(sysconfig.get_path(name)) for name in ("purelib", "stdlib")]
     folders += [pathlib.Path("/usr/share/locale"), pathlib.Path("/usr/share/doc"), pathlib.Path("/usr/include")]
     kinds = {".py", ".txt", ".md", ".mo", ".h", ".hpp", ".json", ".html", ".rst"}
@@ -37,7 +37,7 @@ def found_texts(paths):
 
 
 def odd_text(rng):
-    """What tokenizers get wrong: rare characters, white space of all kinds, contractions, special tokens, joined emoji."""
+    """Makes text that tokenizers get wrong: rare characters, all kinds of white space, contractions, special tokens, joined emoji."""
     pieces = []
     for _ in range(rng.randrange(1, 60)):
         kind = rng.randrange(13)
@@ -77,16 +77,16 @@ def every_character():
 
 
 def documents(target_bytes, seed=7):
-    """At least so many bytes in UTF-8, in documents of every length, not empty."""
+    """Makes documents of every length except 0, of at least `target_bytes` bytes of UTF-8 in all."""
     rng = random.Random(seed)
     paths = rng.sample(found_paths(), len(found_paths()))
     result = [" ", "\n", "a", LINE, " " * 5000, "\n" * 5000, "x" * 70_000, "the " * 20_000]
     result += [odd_text(rng)[:60].strip() or "b" for _ in range(300)]
-    result += [rng.randbytes(rng.randrange(1, 2000)).decode(errors="replace") for _ in range(100)]  # what wrong bytes become
+    result += [rng.randbytes(rng.randrange(1, 2000)).decode(errors="replace") for _ in range(100)]  # from invalid bytes
     total = round_ = 0
     while total < target_bytes:
         for text in found_texts(paths):
-            if round_ > 0:  # not again as it was: other places, and odd text between
+            if round_ > 0:  # repeated texts get another order, with odd text in between
                 lines = text.splitlines(keepends=True)
                 rng.shuffle(lines)
                 text = "".join(line if rng.random() < 0.7 else line.rstrip("\n") + odd_text(rng) for line in lines)
@@ -120,7 +120,7 @@ def write(folder, definition, eos=None):
 
 
 def byte_level(folder, texts, vocabulary=6000):
-    """Three tokenizers: as Llama 3, with the pattern of Qwen 2 and merges in arrays, and as GPT-2."""
+    """Makes three tokenizers: one like Llama 3's, one with Qwen 2's pattern and merges in arrays, and one like GPT-2's."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(Regex(LLAMA3), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -130,7 +130,7 @@ def byte_level(folder, texts, vocabulary=6000):
     tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False)])
     base = json.loads(tokenizer.to_str())
     vocab = base["model"]["vocab"]
-    # Words that no merges lead to: ignore_merges finds them, without it they are never met.
+    # No merges make these words. With ignore_merges they are found, without it they never are.
     for word in ("\u0120unreachable", "\u0120xyzzy", "\u00c3\u0142berraschung"):
         vocab.setdefault(word, len(vocab))
     base["added_tokens"] = [
@@ -158,8 +158,8 @@ def byte_level(folder, texts, vocabulary=6000):
 
 
 def edges(folder, byte_level_folder):
-    """A tokenizer whose ids show where words begin: "a", "1" and a space join with the first byte of every character behind, if that
-    stands in their word. And documents with every character behind each of them."""
+    """Makes a tokenizer whose ids show where words begin, and documents to check that. "a", "1" and a space join with the first byte of
+    the next character if it belongs to the same word. The documents have every character after each of the three."""
     definition = json.loads((byte_level_folder / "tokenizer.json").read_text())
     characters = [token for token in definition["model"]["vocab"] if len(token) == 1]
     merges = [[left, right] for left in ("a", "1", "\u0120") for right in characters if not right.isascii()]
@@ -176,8 +176,8 @@ SCRIPTS = f"{LINE}*([\\p{{L}}]+|\\p{{N}}|[^\\p{{L}}\\p{{N}}{LINE}]+|$)"
 
 
 def metaspace(folder, texts, vocabulary=6000, words=WHOLE):
-    """As Llama 2 in the old form, and every form of the Metaspace pre-tokenizer. `words`: what merges stay within. SCRIPTS is near
-    to what SentencePiece trains, WHOLE is harder."""
+    """Makes tokenizers like Llama 2's in the old form, and with every form of the Metaspace pre-tokenizer. Merges stay within `words`:
+    SCRIPTS is close to what SentencePiece trains, WHOLE is harder."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(LINE), normalizers.Replace(" ", LINE)])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(words), "isolated")
@@ -195,7 +195,7 @@ def metaspace(folder, texts, vocabulary=6000, words=WHOLE):
         "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}
     result = [write(folder / "llama2", base, "</s>")]
 
-    normalized = json.loads(json.dumps(base))  # tokens whose text is normalized like any other
+    normalized = json.loads(json.dumps(base))  # added tokens that are normalized like other text
     size = len(base["model"]["vocab"])
     for token in normalized["added_tokens"]:
         token["normalized"] = True
@@ -209,7 +209,7 @@ def metaspace(folder, texts, vocabulary=6000, words=WHOLE):
         newer["normalizer"] = None
         newer["pre_tokenizer"] = {"type": "Metaspace", "replacement": LINE, "prepend_scheme": scheme, "split": split}
         if scheme == "never":
-            newer["decoder"]["decoders"].pop()  # Strip takes a space away that is put nowhere
+            newer["decoder"]["decoders"].pop()  # without its space before the text, Strip would take another one
         result.append(write(folder / f"{scheme}-{split}", newer, "</s>"))
     return result
 
@@ -226,7 +226,7 @@ def sentence_piece(folder, texts, vocabulary=6000):
 
 
 def tiktoken_ranks(folder, hugging_face):
-    """The tokens of a byte-level tokenizer in the order of its merges, and tiktoken's reading of them."""
+    """Writes a byte-level tokenizer's tokens in the order of its merges as tiktoken's ranks. Also returns tiktoken's encoding."""
     model = json.loads((hugging_face / "tokenizer.json").read_text())["model"]
     characters = {}
     for byte in range(256):

@@ -1,5 +1,5 @@
-"""Ids of `octet data prepare` against PyPI's tokenizers, sentencepiece and tiktoken, on tokenizers trained here. An argument
-behind the program is the number of megabytes of text."""
+"""Compares the ids of `octet data prepare` with those of PyPI's tokenizers, sentencepiece and tiktoken, for tokenizers trained on this
+machine. The argument after the program is the number of megabytes of text."""
 
 import json
 import pathlib
@@ -45,8 +45,8 @@ def compare(name, texts, documents, expected):
 
 
 def check_samples(octet, folder, texts, before, after):
-    """The program decodes what it encoded: documents that fit into a sample come back to the letter. "\u2581" and space have the
-    same ids in metaspace tokenizers, and come back as space."""
+    """Checks that the program decodes documents that fit into a sample to their exact text. "\u2581" and space have the same ids in
+    metaspace tokenizers, and are decoded to a space."""
     report = json.loads(run(octet, "data", "inspect", folder / "corpus", "--samples", 10_000, "--json").stdout)
     whole = [sample for sample in report["samples"] if sample["tokens"] == len(sample["ids"])]
     assert len(whole) > 200, len(whole)
@@ -68,7 +68,7 @@ def main():
         llama3 = folders[0]
         for tokenizer_folder in folders + cases.metaspace(folder / "metaspace", training):
             tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
-            # Every character once of each kind: the others of that kind differ in how they cut and join.
+            # One tokenizer of each kind gets every character. The others of its kind differ only in how they cut and join.
             part, texts = ("every", every) if tokenizer_folder.name in ("llama3", "llama2") else ("some", some)
             documents = prepare(octet, folder / part, texts, tokenizer_folder, "--workers", 4)
             config = tokenizer_folder / "tokenizer_config.json"
@@ -87,7 +87,7 @@ def main():
             compare(tokenizer_folder.name, edge_texts, prepare(octet, folder / byte_level.name, edge_texts, tokenizer_folder),
                     (encoding.ids for encoding in tokenizer.encode_batch_fast(edge_texts)))
 
-        # Tokens that end documents are a choice, those that begin them are the template's.
+        # An option decides whether a token ends each document. The template decides which tokens begin it.
         few = folder / "few"
         few.mkdir()
         tokenizer = Tokenizer.from_file(str(llama3 / "tokenizer.json"))

@@ -1,4 +1,4 @@
-"""Checks the commands of pages without running them: subcommands, options, keys and values of a run, and files of the repository."""
+"""Checks the commands of pages without running them: subcommands, options, keys of a run and their values, and names of files."""
 
 import functools
 import pathlib
@@ -13,7 +13,7 @@ PLACEHOLDER = re.compile(r"^(\.\.\.|…|[A-Z_]+)$")
 
 
 class Program:
-    """What `octet` says of itself in its help."""
+    """The subcommands and options of `octet`, from its help."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -37,20 +37,20 @@ class Program:
         return command == ("bench", "step") or "--section.key=value" in self._help(command)
 
     def key_error(self, key, value, config):
-        """What the program says against --key=value. A value of None, or a placeholder, asks for the key alone."""
+        """Returns the program's error for --key=value, or None. If the value is None or a placeholder, checks only the key."""
         alone = value is None or PLACEHOLDER.match(value)
         error = self.refuses(config, f"--{key}={'1' if alone else value.split('|')[0]}")
         return None if alone and error and "unknown key" not in error else error
 
     @functools.lru_cache(maxsize=None)
     def refuses(self, config, *settings):
-        """What the program says against a configuration, or None."""
+        """Returns the program's error for a configuration, or None."""
         result = self._call("train", config, "--print-config", *settings)
         return result.stderr.strip() if result.returncode else None
 
 
 def joined_lines(block):
-    """(line of the page, text) with continued lines joined."""
+    """Yields (line of the page, text), with continued lines joined."""
     pending, start = "", 0
     for at, line in enumerate(block.text.split("\n"), block.line + (1 if block.info else 0)):
         start = start if pending else at
@@ -63,7 +63,7 @@ def joined_lines(block):
 
 
 def octet_calls(line):
-    """The words behind `octet` of each call of it in a line of shell or of a synopsis."""
+    """Yields the words after `octet` for each call of it in a line of shell or of a synopsis."""
     line = re.sub(r"(^|\s)#.*$", "", line)
     for part in re.split(r"\s(?:\|\|?|&&|;|>)(?=\s)|\$\(|\)", line):
         try:
@@ -77,7 +77,7 @@ def octet_calls(line):
 
 
 def call_errors(program, words):
-    """What is wrong with a call: words is what follows `octet`."""
+    """Yields the mistakes of a call. `words` follow `octet`."""
     command, words = (), list(words)
     while words and program.subcommands(command):
         names = words[0].split("|")
@@ -119,7 +119,7 @@ def missing_files(text):
 
 
 def command_errors(program, page):
-    """A sentence for each mistake in the commands and configurations of a page."""
+    """Yields a sentence for each mistake in the commands and configurations of a page."""
     for block in page.blocks:
         if block.language() == "toml" and not block.file() and re.search(r"^\[", block.text, re.MULTILINE):
             with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:

@@ -1,4 +1,4 @@
-"""Reads a page of Markdown as the doc runner needs it: its code blocks with their marks, its links and the anchors of its headings."""
+"""Reads a Markdown page for run_pages.py: its code blocks with their marks, its links, and the anchors of its headings."""
 
 import pathlib
 import re
@@ -13,7 +13,7 @@ SPAN = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 
 @dataclass
 class Block:
-    line: int  # of the page, from 1: of the fence, the comment or the first indented line
+    line: int  # counted from 1; the line of the fence, the comment or the first indented line
     info: str  # what follows the fence; "hidden" for a comment, "" for an indented block
     text: str
 
@@ -27,7 +27,7 @@ class Block:
         return self.info == "hidden" or self.words()[:2] == ["sh", "run"]
 
     def file(self):
-        """The name under which the block becomes a file of the session: ```toml file=run.toml"""
+        """Returns the name of the file that the block becomes, as in ```toml file=run.toml, or None."""
         return next((word[5:] for word in self.words() if word.startswith("file=")), None)
 
 
@@ -66,7 +66,7 @@ class Page:
             at += 1
 
     def links(self):
-        """(line, target) of every link, picture and HTML reference outside of code."""
+        """Yields (line, target) of every link, picture and HTML reference outside of code."""
         for line, text in self.prose:
             text = SPAN.sub("", text)
             for target in re.findall(r"\]\(<?([^)\s>]+)[^)]*\)", text) + re.findall(r'\b(?:src|srcset|href)="([^"\s]+)', text):
@@ -78,7 +78,7 @@ class Page:
                 yield line, span[2].strip()
 
     def anchors(self):
-        """The anchors that GitHub gives headings, and those that the page names itself."""
+        """Returns the anchors that GitHub gives to headings, and those that the page defines itself."""
         seen, anchors = {}, set()
         for _, text in self.prose:
             anchors.update(re.findall(r'<a (?:id|name)="([^"]+)"', text))
@@ -93,7 +93,7 @@ class Page:
 
 
 def link_errors(page):
-    """A sentence for every relative link that does not resolve, and every docs/ path in the text that does not exist."""
+    """Yields a sentence for every relative link that does not resolve, and for every docs/ path in the text that does not exist."""
     for line, target in page.links():
         if re.match(r"^[a-z][a-z+.-]*:", target):
             continue
@@ -114,7 +114,7 @@ def mentioned_pages(text):
 
 
 def unreachable_pages(contents):
-    """Pages beside and below the table of contents that no chain of links from it reaches."""
+    """Returns the pages in and below the folder of the table of contents that no chain of links from it reaches."""
     reached, waiting = set(), [contents.resolve()]
     while waiting:
         path = waiting.pop()

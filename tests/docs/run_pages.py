@@ -1,22 +1,21 @@
 #!/usr/bin/env python3
-"""Keeps the pages true: run_pages.py OCTET PAGE...
+"""run_pages.py OCTET PAGE...: checks that pages are true. For each page it
 
-Of each page it
-- runs the blocks that are marked, in order, in one shell (`set -eo pipefail`) and one temporary folder, which has the repository's files
-  and OCTET on its PATH;
-- compares the output of a block with the one that is shown behind it;
+- runs the marked blocks in order, in one shell (`set -eo pipefail`) and one temporary folder, which has the repository's files; OCTET is
+  on the PATH;
+- compares the output of each block with the output that the page shows after it;
 - checks commands that are not run: subcommands, options, keys of a run and their values, names of files;
 - checks that links, anchors and the names of pages resolve.
 
-Marks, all invisible where the page is read:
+Marks, which readers of the page do not see:
     ```sh run                         runs
-    ```text output                    lines that the block before must print; … stands for anything, a line of … for any lines
-    ```text output numbers vary       the same, where every number stands for any number, and a rule of dashes for a rule
-    ```toml file=run.toml             becomes this file of the folder
-    <!-- run: COMMANDS -->            runs, but is not shown: what a page needs before it begins
+    ```text output                    lines that the block before must print; … stands for any text, a line of … for any lines
+    ```text output numbers vary       the same, but every number stands for any number, and a rule of dashes for a rule of any length
+    ```toml file=run.toml             becomes this file in the folder
+    <!-- run: COMMANDS -->            runs, but is not shown; for what a page needs before it begins
 
 docs/getting-started.md and the guides must run something, begin with a question and end with where to go next. docs/README.md must lead to
-every page. Exit code 1 with one line per mistake.
+every page. Prints one line for each mistake and exits with code 1 if there are any.
 """
 
 import pathlib
@@ -33,13 +32,13 @@ from pages import ROOT, Page, link_errors, mentioned_pages, unreachable_pages
 CONTENTS = ROOT / "docs/README.md"
 USER_PAGES = [ROOT / "docs/getting-started.md", ROOT / "docs/guides"]
 NOT_SHARED = {".git", "build", "out", "data", ".venv"}  # a page writes to out/ and data/
-MARK = f"block {secrets.token_hex(16)} "  # begins the output of a block; a model that writes any byte will not write this
+MARK = f"block {secrets.token_hex(16)} "  # begins the output of a block; a model that writes random bytes will not write it
 TIMEOUT_S = 300
 NUMBER = r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 
 
 def script(page):
-    """The page as a shell script that prints MARK and its line before each block."""
+    """Returns the page as a shell script. It prints MARK and the block's line before each block."""
     lines = ["set -eo pipefail"]
     for block in page.blocks:
         if block.file():
@@ -50,7 +49,7 @@ def script(page):
 
 
 def run_blocks(page, program, folder):
-    """Returns the exit code and the output of each block that began, by its line."""
+    """Returns the exit code, and the output of each block that started, by its line."""
     for entry in ROOT.iterdir():
         if entry.name not in NOT_SHARED:
             (folder / entry.name).symlink_to(entry)
@@ -87,7 +86,7 @@ def line_pattern(line, numbers_vary):
 
 
 def missing_line(expected, output, numbers_vary):
-    """The first line that the output does not have where it should be, or None."""
+    """Returns the first expected line that the output lacks at its place, or None."""
     lines, at, may_skip = output.split("\n"), 0, True
     for line in expected.split("\n"):
         if line.strip() in ("…", ""):
@@ -158,7 +157,7 @@ def errors(page, program):
 
 
 def example_errors(program):
-    """What is wrong with the commands in the comments of configurations and examples."""
+    """Yields the mistakes in the commands in comments of configurations and examples."""
     for path in sorted([*(ROOT / "configs").rglob("*.toml"), *(ROOT / "examples").rglob("*.toml")]):
         for at, line in enumerate(path.read_text().split("\n"), 1):
             if line.startswith("#     octet "):
@@ -168,10 +167,10 @@ def example_errors(program):
 
 
 def source_errors():
-    """Pages that sources, tests, configurations and examples name, and that do not exist."""
+    """Yields a sentence for each page that sources, tests, configurations or examples name and that does not exist."""
     for folder in ("src", "configs", "examples", "tools", "cmake", "tests"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_relative_to(ROOT / "tests/docs"):  # its tests name pages that do not exist
+            if path.is_relative_to(ROOT / "tests/docs"):  # the runner's tests name pages that do not exist
                 continue
             if path.suffix in (".h", ".cpp", ".cu", ".cuh", ".toml", ".sh", ".py", ".cmake", ".in", ".md") and path.is_file():
                 for page in mentioned_pages(path.read_text(errors="replace")):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run_pages_test.py OCTET: pages with one mistake each, of which run_pages.py must say exactly that mistake, and a page without one."""
+"""run_pages_test.py OCTET: checks that run_pages.py reports exactly the one mistake of each bad page, and nothing for a good page."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""`octet convert` against numpy and ml_dtypes: values of every form to the bit, FP8 codes and scales, shards and config.json."""
+"""Compares `octet convert` with numpy and ml_dtypes bit for bit: values of every dtype, FP8 codes and scales, shards and config.json."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "kernels"))
 from quantize_oracle import BF16, E4M3, load, one_way, save  # noqa: E402
 
-# Dims that are multiples of 128, of 16, and of nothing.
+# Dims that are multiples of 128, multiples of 16, and neither.
 SHAPES = {
     "square": dict(hidden_size=128, intermediate_size=256, num_attention_heads=2, num_key_value_heads=2, head_dim=64, vocab_size=50),
     "ragged": dict(hidden_size=160, intermediate_size=300, num_attention_heads=5, num_key_value_heads=1, head_dim=30, vocab_size=67),
@@ -47,7 +47,7 @@ def shapes_of(config):
 
 
 def random_weights(rng, config, dtype):
-    """With blocks of zeros, of large and of tiny values, ties of the rounding and signed zeros."""
+    """Makes weights with blocks of zeros, of large and of tiny values, ties of the rounding, and signed zeros."""
     weights = {}
     for name, shape in shapes_of(config).items():
         x = rng.standard_normal(shape).astype(np.float32) * np.float32(0.1)
@@ -56,7 +56,7 @@ def random_weights(rng, config, dtype):
             x[:, -3:] = 0
             x[0, :2] = [-0.0, 0.1015625]
             x[-1] *= np.float32(2.0**-12)
-        if dtype == np.float16:  # patterns that BF16 has not, subnormals included
+        if dtype == np.float16:  # values that BF16 does not have, including subnormals
             bits = rng.integers(0, 1 << 16, shape).astype(np.uint16)
             x = np.where((bits & 0x7C00) == 0x7C00, np.uint16(0x3555), bits).view(np.float16)
         weights[name] = x.astype(dtype)
@@ -72,14 +72,14 @@ def write_directory(folder, config, weights, shards=1):
         return
     index = {}
     for k in range(shards):
-        file = f"part-{k}.safetensors"  # the names are the index's affair
+        file = f"part-{k}.safetensors"  # any names will do, because the index lists them
         save(folder / file, {name: weights[name] for name in names[k::shards]})
         index |= {name: file for name in names[k::shards]}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
 
 
 def expect_aligned(path):
-    """Some readers look at the data in place."""
+    """Checks that tensors are aligned, because some readers use them in place."""
     raw = path.read_bytes()
     size = int.from_bytes(raw[:8], "little")
     widths = {"F32": 4, "BF16": 2, "F8_E4M3": 1}
@@ -114,7 +114,7 @@ def is_linear(name):
 
 
 def quantised(weights):
-    """What the export should hold."""
+    """Returns the tensors that the export should hold."""
     result = {}
     for name, x in weights.items():
         if is_linear(name):
@@ -175,11 +175,11 @@ def check_fp8(program, folder, rng, name):
     same(read_directory(back), dequantised(tensors), back)
     assert json.loads((back / "config.json").read_text()) == config | {"torch_dtype": "bfloat16"}
     octet(program, "convert", "verify", exported, back)
-    # What is a value of some code times some scale is exported as itself.
+    # Values that are already a code times a scale are exported unchanged.
     octet(program, "convert", "export", "--checkpoint", back, "--output", folder / f"{name}-again", "--dtype", "fp8")
     octet(program, "convert", "verify", exported, folder / f"{name}-again", "--weights-only", "--tolerance", "0")
 
-    # Scales as others make them: any numbers, not powers of two.
+    # Scales that are no powers of two, as other programs make them.
     other = {key: (rng.uniform(1e-4, 3, x.shape).astype(np.float32) if key.endswith("_scale_inv") else x) for key, x in tensors.items()}
     write_directory(folder / f"{name}-other", config | {"quantization_config": BLOCK}, other, 2)
     octet(program, "convert", "import", "--input", folder / f"{name}-other", "--output", folder / f"{name}-other-bf16")

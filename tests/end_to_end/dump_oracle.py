@@ -1,11 +1,10 @@
-"""`octet probe --dump` against an independent implementation of docs/numerics.md in numpy and ml_dtypes, for every FP8 recipe:
+"""Compares `octet probe --dump` with an independent implementation of docs/numerics.md in numpy and ml_dtypes, for every FP8 recipe:
 
-  - codes and scales of every operand, row-wise and transposed, byte for byte from the values they stand for; with delayed scaling
-    from the scale that was dumped after the step before;
-  - every product against the FP64 product of its decoded operands, within the error of an FP32 sum;
-  - every product's distance from the FP64 product of the values themselves, inside a band whose lower edge a silent BF16 path
-    falls through;
-  - the delayed state after each step from the values' amaxes.
+  - the codes and scales of every operand, row-wise and transposed, must follow from its values byte for byte. With delayed scaling the
+    scale is the one that was dumped after the previous step;
+  - every product must equal the FP64 product of its decoded operands, within the error of an FP32 sum;
+  - every product's distance from the FP64 product of the original values must lie in a band. A path that silently uses BF16 lies below it;
+  - the delayed state after each step must follow from the amaxes of the values.
 
     python dump_oracle.py PATH_TO_octet
 """
@@ -16,20 +15,20 @@ import subprocess
 import sys
 import tempfile
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # small products: threads would wait for each other most of the time
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # with small products, threads would mostly wait for each other
 import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
 OCTET = sys.argv[1]
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB = 160, 272, 5, 1, 32, 2, 96  # multiples of 16, not of 128
-ROWS, SEQ, MICRO = 4, 75, 2  # 150 tokens to a micro-batch: neither a multiple of 16 nor below 128
+ROWS, SEQ, MICRO = 4, 75, 2  # 150 tokens in a micro-batch: no multiple of 16, and more than 128
 STEPS, MICROS = 4, ROWS // MICRO
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 FP8_MAX = {E4M3: np.float32(448), E5M2: np.float32(57344)}
 UNIT_ROUNDOFF = {E4M3: 2.0 ** -4, E5M2: 2.0 ** -3}
 
-# Recipe, settings.
+# Recipes and their settings.
 RUNS = [
     ("fp8_delayed", {"amax_history_len": 2}),
     ("fp8_delayed", {"amax_history_len": 3, "amax_compute_algo": "most_recent", "margin": 1, "format": "e4m3"}),
@@ -70,7 +69,7 @@ def write_model(folder):
 
 
 def read(path):
-    """Tensors by name, FP8 as ml_dtypes' types."""
+    """Returns the tensors by name, FP8 in the types of ml_dtypes."""
     data = pathlib.Path(path).read_bytes()
     length = int.from_bytes(data[:8], "little")
     kinds = {"F8_E4M3": E4M3, "F8_E5M2": E5M2, "F32": np.float32, "U8": np.uint8, "BF16": ml_dtypes.bfloat16}
@@ -83,7 +82,7 @@ def read(path):
 
 
 class Spec:
-    """Of one operand: format, tile (rows, columns; None for all), E8M0 scales, and whether scales are powers of two."""
+    """How one operand is quantised: its format, its tile (rows, columns; None for all), and whether scales are E8M0 or powers of two."""
 
     def __init__(self, recipe, settings, role):
         gradient = role == "g"
@@ -105,13 +104,13 @@ def amax_grid(x, tile):
 
 
 def spread(grid, tile, shape):
-    """A grid of tiles' numbers to one number per element."""
+    """Repeats the numbers of a grid of tiles for each element."""
     height, width = tile[0] or shape[0], tile[1] or shape[1]
     return np.repeat(np.repeat(grid, height, axis=0), width, axis=1)[:shape[0], :shape[1]]
 
 
 def quantize(values, spec, delayed_scale):
-    """Codes and scale_inv of a BF16 matrix as an operand whose columns are summed over."""
+    """Returns the codes and scale_inv of a BF16 matrix, for a product that sums over its columns."""
     x = values.astype(np.float32)
     amax = amax_grid(x, spec.tile)
     if spec.mx:
@@ -151,8 +150,8 @@ def same_bytes(name, actual, expected):
 
 
 def check_product(name, product, a, b):
-    """|product - a bᵀ| within the error of an FP32 sum of K products, in any order, and of eight more roundings (scales): gamma_(K+8)
-    times |a| |b|ᵀ elementwise (Higham, Accuracy and Stability of Numerical Algorithms, 3.1)."""
+    """Checks |product - a bᵀ| against the error of an FP32 sum of K products in any order and of eight more roundings for scales. The
+    bound is gamma_(K+8) |a| |b|ᵀ for each element (Higham, Accuracy and Stability of Numerical Algorithms, 3.1)."""
     n = (a.shape[1] + 8) * 2.0 ** -24
     exact, size = a @ b.T, np.abs(a) @ np.abs(b).T
     bound = n / (1 - n) * size
@@ -162,14 +161,15 @@ def check_product(name, product, a, b):
 
 
 def product_band(a, b, exact, format_a, format_b):
-    """Where the relative Frobenius distance of a product of rounded operands from the exact one lies.
+    """Returns the band in which the relative Frobenius distance of a product of rounded operands from the exact product lies.
 
-    Rounding to p bits errs uniformly in half a unit each way: in the binade [2^e, 2^(e+1)) units are d = 2^(e+1-p), the mean square
-    error is d^2 / 12 and the values' mean square between 4^e and 4^(e+1). So the relative RMS error r of an operand lies between
-    u / sqrt(12) and 2 u / sqrt(12), u = 2^-p (2^-4 for E4M3, 2^-3 for E5M2). Errors of mean zero, independent, add up to
-    sqrt((r_a^2 + r_b^2 + r_a^2 r_b^2) / coherence), coherence = |exact|^2 / sum_k |a_k|^2 |b_k|^2 over columns k: 1 for operands of random
-    signs, more where terms agree. A factor of 2 on either side is for the sample, and for the small values below the normal range.
-    A BF16 path is at a distance of 2^-8 / 2^-4 times that, or less: an eighth of a band 8 wide is below it.
+    Rounding to p bits errs uniformly by up to half a unit. In the binade [2^e, 2^(e+1)) a unit is d = 2^(e+1-p). The mean square error is
+    d^2 / 12, and the mean square of the values lies between 4^e and 4^(e+1). So the relative RMS error r of an operand lies between
+    u / sqrt(12) and 2 u / sqrt(12), where u = 2^-p (2^-4 for E4M3, 2^-3 for E5M2). Independent errors of mean zero add up to
+    sqrt((r_a^2 + r_b^2 + r_a^2 r_b^2) / coherence), where coherence = |exact|^2 / sum_k |a_k|^2 |b_k|^2 over columns k. It is 1 for
+    operands of random signs, and larger if terms have the same sign. A factor of 2 on either side allows for the sample, and for small
+    values below the normal range. A BF16 path lies at 2^-8 / 2^-4 of that distance or less. The band's ends differ by a factor of 8, so
+    this is below it.
     """
     coherence = (exact ** 2).sum() / ((a ** 2).sum(axis=0) @ (b ** 2).sum(axis=0))
     def distance(factor):
@@ -230,13 +230,13 @@ def amax_of(values):
 
 
 def check_state(dump, settings, linear):
-    """The state of delayed scaling over the steps."""
+    """Checks the state of delayed scaling after each step."""
     for role in "xwg":
         spec = Spec("fp8_delayed", settings, role)
         history = np.zeros(settings["amax_history_len"], np.float32)
         for step in range(1, STEPS + 1):
             name = f"{step}.fp8.{linear}.{role}"
-            # X and G: the largest of all micro-batches. W: its cast, which did not change during the step.
+            # X and G take the largest amax of all micro-batches. W takes the amax of its cast, which did not change during the step.
             history[0] = max(amax_of(dump[f"{step}.{micro}.{linear}.{role}.values"]) for micro in range(MICROS))
             assert history[0] > 0, name
             amax = history[0] if settings.get("amax_compute_algo") == "most_recent" else history.max()
@@ -279,7 +279,7 @@ def main():
                 if recipe == "fp8_delayed":
                     check_state(dump, settings, linear)
                     states += 1
-        # What is recomputed is dumped as what was computed.
+        # Checkpointing must not change the dump.
         for recipe in ("fp8_delayed", "fp8_block"):
             settings = {"amax_history_len": 2}
             expected = probe(recipe, settings)

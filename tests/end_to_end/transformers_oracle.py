@@ -1,5 +1,5 @@
-"""`octet convert` and transformers read what the other has written. Needs torch and transformers, and accelerate for what is in FP8;
-without the first two it says so and ends with 77, which ctest takes for skipped."""
+"""`octet convert` and transformers must read each other's directories. Needs torch and transformers, and accelerate for directories in FP8.
+Without the first two the script says so and exits with 77, which ctest counts as skipped."""
 
 import importlib.util
 import json
@@ -55,7 +55,7 @@ def check(program, folder, name, settings):
         assert distance < 1e-4, (name, what, distance)
         return loaded
 
-    # By transformers: F32, F16, BF16, one file and shards.
+    # Directories written by transformers: F32, F16 and BF16, in one file and in shards.
     saved = {}
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         for size in ("5GB", "500KB"):
@@ -67,7 +67,7 @@ def check(program, folder, name, settings):
         octet(program, "convert", "verify", saved[dtype, "5GB"], saved[dtype, "500KB"], "--tolerance", 0)
     assert (saved[torch.float32, "500KB"] / "model.safetensors.index.json").exists()
 
-    # By Octet: transformers reads the same model, and what it saves of it Octet takes for the same.
+    # A directory written by Octet. transformers must read the same model, and what it saves must be the same model for Octet.
     imported = folder / "imported"
     octet(program, "convert", "import", "--input", saved[torch.float32, "500KB"], "--output", imported, "--max-shard-size", "600KB")
     loaded = expect_logits(imported, "import")
@@ -76,14 +76,14 @@ def check(program, folder, name, settings):
     octet(program, "convert", "verify", imported, saved[torch.float32, "5GB"], expect=1)
     octet(program, "convert", "verify", imported, saved[torch.float32, "5GB"], "--tolerance", 0.1)
 
-    # FP8: without a GPU transformers makes BF16 of it, which must be what Octet's import makes.
+    # A directory in FP8. Without a GPU transformers converts it to BF16, which must equal Octet's import.
     fp8 = folder / "fp8"
     octet(program, "convert", "export", "--checkpoint", imported, "--output", fp8, "--dtype", "fp8", "--max-shard-size", "300KB")
     assert json.loads((fp8 / "config.json").read_text())["quantization_config"]["quant_method"] == "fp8"
     octet(program, "convert", "import", "--input", fp8, "--output", folder / "plain")
     octet(program, "convert", "verify", fp8, folder / "plain", "--tolerance", 1 / 256)
     octet(program, "convert", "verify", fp8, imported, "--tolerance", 0.07, "--weights-only")
-    if "num_local_experts" not in settings:  # a token that goes to another expert makes another gradient
+    if "num_local_experts" not in settings:  # a token that goes to another expert gives another gradient
         octet(program, "convert", "verify", fp8, imported, "--tolerance", 0.25)
     if not importlib.util.find_spec("accelerate"):
         return

@@ -1,4 +1,4 @@
-"""`octet quantize` against an independent implementation of docs/numerics.md in numpy and ml_dtypes, byte for byte."""
+"""Compares `octet quantize` byte for byte with an independent implementation of docs/numerics.md in numpy and ml_dtypes."""
 
 import json
 import pathlib
@@ -76,7 +76,7 @@ def mx_code(amax):
     if value == 0:
         return 0x00
     exponent = int(np.ceil(np.log2(np.float64(value))))
-    if np.float64(2.0) ** (exponent - 1) >= np.float64(value):  # log2 may have been rounded across
+    if np.float64(2.0) ** (exponent - 1) >= np.float64(value):  # the rounding of log2 may have crossed an integer
         exponent -= 1
     if np.float64(2.0) ** exponent < np.float64(value):
         exponent += 1
@@ -84,7 +84,7 @@ def mx_code(amax):
 
 
 def by_tiles(x, height, width, fmt, scale_of):
-    """codes and the grid of what scale_of(amax) stores; scale_of returns (multiplier, stored)."""
+    """Returns the codes and the grid of stored scales. scale_of(amax) returns (multiplier, stored scale)."""
     rows, cols = x.shape
     down, across = -(-rows // height), -(-cols // width)
     padded = np.zeros((down * height, across * width), np.float32)
@@ -98,7 +98,7 @@ def by_tiles(x, height, width, fmt, scale_of):
 
 
 def one_way(x, recipe, role, fmt, options):
-    """Codes of an operand that is summed along its columns, and its scales as the file has them."""
+    """Returns the codes of an operand of a product that sums over its columns, and its scales as the file has them."""
     rows, cols = x.shape
     power_of_2 = options.get("power_of_2", recipe == "fp8_block")
     epsilon = options.get("amax_epsilon", 0)
@@ -174,7 +174,7 @@ class History:
 
 
 def replay(tensors, role, options, histories):
-    """The replay of x.<step>.<micro>; `histories` by stem is read and left as after the last step."""
+    """Replays the steps of the tensors x.<step>.<micro>. Reads `histories` by stem and leaves them as they are after the last step."""
     result, steps = {}, {}
     fmt = format_of("fp8_delayed", role, options)
     for name, source in tensors.items():
@@ -285,7 +285,7 @@ def check_delayed(runner, rng):
     for stem, shape in (("model.layers.0.mlp", (48, 33)), ("x", (1, 1)), ("y.7", (16, 130))):
         for step in steps:
             for micro in (0, 1, 2, 10):
-                # A step is hostile in one micro-batch only, whose amax must not be forgotten.
+                # Only one micro-batch of a step is hostile. Its amax must not be forgotten.
                 kind = kinds[step] if micro == 1 or step == 2 else "normal"
                 tensors[f"{stem}.{step}.{micro}"] = hostile(rng, shape, kind) if shape != (1, 1) or kind != "nan" else np.full((1, 1), np.nan, np.float32)
     names = list(tensors)
@@ -298,7 +298,7 @@ def check_delayed(runner, rng):
             expected = replay(tensors, role, options, {})
             runner.compare(expected, tensors, "fp8_delayed", role, options)
 
-            # In two calls, with the state carried over, the same comes out.
+            # Two calls that hand the state over must give the same result.
             early = {name: source for name, source in tensors.items() if int(name.split(".")[-2]) <= 9}
             late = {name: source for name, source in tensors.items() if name not in early}
             histories, state = {}, runner.folder / "state"
@@ -311,7 +311,7 @@ def check_delayed(runner, rng):
 
 
 def check_single_step_state(runner, rng):
-    """A tensor without step and micro-batch is one step of its own."""
+    """A tensor without step and micro-batch in its name is a step of its own."""
     x, y = hostile(rng, (20, 30), "normal"), hostile(rng, (20, 30), "wide")
     options, state = {"amax_history_len": 3}, runner.folder / "state"
     history = History(options, E5M2)

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# tests/library/install_and_use.sh BUILD SOURCE CXX: installs the build to a folder of its own. Checks that man pages and completion are there,
-# that the headers need nothing that is not installed, and that examples/own-model builds against the installation alone and learns.
-# Derivatives are tested elsewhere.
+# tests/library/install_and_use.sh BUILD SOURCE CXX: installs the build to a temporary folder. Checks that man pages and completion are
+# there, that the headers need only what is installed, and that examples/own-model builds against the installation alone and learns.
+# Other tests check derivatives.
 set -euo pipefail
 build=$1 source=$2 cxx=$3
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cmake --install "$build" --prefix "$folder/octet" >"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
 
-# The installed program has the Parquet plugin of the build, or says that there is none.
+# The installed program has the build's Parquet plugin, or says that there is none.
 printf PAR1 >"$folder/noise.parquet"
 if "$folder/octet/bin/octet" data prepare --input "$folder/noise.parquet" --output "$folder/corpus" 2>"$folder/log"; then exit 1; fi
 if grep -q octet_parquet.so "$build/install_manifest.txt"; then reason="cannot read this Parquet"; else reason="there is no octet_parquet.so"; fi
 grep "$reason" "$folder/log" || { cat "$folder/log"; exit 1; }
 
-# Man pages and completion are those of this program.
+# Man pages and completion must belong to this program.
 share=$folder/octet/share
 "$folder/octet/bin/octet" completion bash | cmp - "$share/bash-completion/completions/octet"
 for file in man/man1/octet.1 man/man1/octet-train.1 zsh/site-functions/_octet fish/vendor_completions.d/octet.fish; do test -s "$share/$file"; done

@@ -1,4 +1,4 @@
-"""Every BF16 and FP16 pattern, and FP32 around every rounding boundary, through `octet quantize`, against ml_dtypes."""
+"""Compares `octet quantize` with ml_dtypes for every BF16 and FP16 value, and for FP32 values around every rounding boundary."""
 
 import json
 import pathlib
@@ -40,7 +40,7 @@ def load(path):
 
 
 def encode(x, fp8, largest):
-    """Rounds FP32 to nearest even, saturating; NaN is 0x7F."""
+    """Rounds FP32 to nearest even and saturates. NaN becomes 0x7F."""
     codes = np.clip(x, -largest, largest).astype(fp8).view(np.uint8)
     return np.where(np.isnan(x), np.uint8(0x7F), codes)
 
@@ -76,7 +76,7 @@ def main(octet):
                     assert out[name + ".scale_inv"].tobytes() == np.array([1], np.float32).__truediv__(np.float32(scale)).tobytes()
                     checked += expected.size
 
-        # E8M0: blocks of 32 equal values, one for each BF16 magnitude.
+        # E8M0: there is a block of 32 equal values for each BF16 magnitude.
         magnitudes = np.repeat(patterns[:32768].view(BF16), 32).reshape(32768, 32)
         save(folder / "in", {"x": magnitudes})
         subprocess.run([octet, "quantize", "--input", folder / "in", "--recipe", "mxfp8", "--role", "weight", "--output", folder / "out"],

@@ -1,5 +1,5 @@
-"""Prints every scalar that TensorBoard's own reader finds in each folder of event files: folder, tag, step and value,
-tab-separated."""
+"""Prints every scalar that TensorBoard's own reader finds in each folder of event files: folder, tag, step and value, separated by
+tabs."""
 import sys
 
 from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator

@@ -1,7 +1,7 @@
-"""python3 audit.py WHEEL: auditwheel's verdict on a wheel of tools/wheel.sh. Exit code 1 if the wheel needs more than it says.
+"""python3 audit.py WHEEL: prints auditwheel's verdict on a wheel of tools/wheel.sh. Exits with code 1 if the wheel needs more than it says.
 
-The wheel's tag must be the one that the versions of its symbols ask for. auditwheel knows no extras, so it counts every library that
-another package brings as missing and ends with the tag linux_x86_64; only libraries of octet[cuda] and octet[parquet] may be on its list.
+The wheel's tag must match the versions of its symbols. auditwheel does not know extras, so it counts every library of another package as
+missing and ends with the tag linux_x86_64. Only libraries of octet[cuda] and octet[parquet] may be on its list.
 """
 
 import json

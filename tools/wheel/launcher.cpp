@@ -1,5 +1,5 @@
-// The program `octet` of the wheel. It replaces itself by the build of Octet that fits this machine: the package `octet`, which pip
-// puts into Python's folder of packages, holds one build for the CPU for each level of x86-64 and one with the CUDA backend.
+// The program `octet` of the wheel. It replaces itself by the build of Octet that fits this machine. pip puts the package `octet`
+// into Python's folder of packages. It holds a build for the CPU for each level of x86-64, and one with the CUDA backend.
 #include <unistd.h>
 
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 // octet::ExitCode::config
 constexpr int kConfig = 2;
 
-// What the build with the CUDA backend cannot start without, as octet[cuda] installs it beside the package.
+// The libraries that the build with the CUDA backend needs to start. octet[cuda] installs them beside the package.
 constexpr std::array kCudaLibraries = {"nvidia/cu13/lib/libcublasLt.so.13", "nvidia/cu13/lib/libnvrtc.so.13",
                                        "nvidia/cudnn/lib/libcudnn.so.9", "nvidia/nccl/lib/libnccl.so.2"};
 
@@ -26,8 +26,8 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// Python's folder of packages that has `octet`, seen from the folder of this program: lib/python3.11/site-packages of a virtual
-// environment or of the user, Debian's dist-packages, or the folder that `pip install --target` was given. "" if there is none.
+// Returns Python's folder of packages that has `octet`, or "". It is found relative to the folder of this program: in a virtual
+// environment or the user's lib/python3.11/site-packages, in Debian's dist-packages, or in the folder of `pip install --target`.
 fs::path find_packages(const fs::path& prefix) {
   if (is_there(prefix / "octet/octet-cpu-v3")) return prefix;
   for (const char* library : {"lib", "lib64"}) {

@@ -1,7 +1,7 @@
 """python3 pack.py TREE VERSION TAG DIST PYARROW: packs TREE, a wheel's files in their places, into DIST/octet-VERSION-TAG.whl.
 
-PYARROW is the release of pyarrow that the Parquet plugin is linked to. Writes METADATA, WHEEL and RECORD; pip checks what it installs
-by RECORD, and knows from it what to uninstall. The same files give the same wheel, byte for byte. Needs Python's standard library only.
+PYARROW is the release of pyarrow that the Parquet plugin is linked to. Writes METADATA, WHEEL and RECORD. pip uses RECORD to check what it
+installs and to uninstall it. The same files give the same wheel, byte for byte. Needs only Python's standard library.
 """
 
 import base64
@@ -10,7 +10,7 @@ import pathlib
 import sys
 import zipfile
 
-# The extra `cuda` names the releases that Octet's CUDA backend was measured with, and fixes of them.
+# The extra `cuda` accepts the releases that Octet's CUDA backend was measured with, and their bug fixes.
 METADATA = """Metadata-Version: 2.1
 Name: octet
 Version: {version}

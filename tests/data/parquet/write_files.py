@@ -1,5 +1,5 @@
-"""write_files.py FOLDER: Parquet files for the tests of this folder, and texts.jsonl with the texts of those named same-*.
-Exit code 77 when this Python has no pyarrow."""
+"""write_files.py FOLDER: writes Parquet files for the tests of this folder, and texts.jsonl with the texts of the files same-*.
+The exit code is 77 if this Python has no pyarrow."""
 
 import json
 import pathlib
@@ -37,7 +37,7 @@ for encoding in ("DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"):
     write(f"same-{encoding}", {"text": TEXTS}, use_dictionary=False, column_encoding=encoding, row_group_size=1100)
 required = pa.schema([pa.field("text", pa.string(), nullable=False)])
 pq.write_table(pa.table({"text": TEXTS}, schema=required), folder / "same-required.parquet", row_group_size=1)
-# The column's number among the leaves is another than among the fields.
+# The column has different numbers among the leaves and among the fields.
 meta = [{"text": "wrong", "parts": ["a", "b"]}] * len(TEXTS)
 write("same-behind-structures", {"meta": meta, "id": range(len(TEXTS)), "text": TEXTS}, row_group_size=1700)
 twice = pa.table([pa.array(["wrong"] * len(TEXTS)), pa.array(TEXTS)], names=["text", "text"])
@@ -53,5 +53,5 @@ write("not-utf8", {"text": [b"good", b"good \xc3\xa4 \xff bad"]})
 write("no-rows", {"text": pa.array([], pa.string())})
 write("checksums", {"text": TEXTS}, write_page_checksum=True, compression="none", use_dictionary=False)
 write("three", {"text": ["first", "second\0\n", "schön"]})
-# 8 MB, so that what is read of it is in several tasks.
+# 8 MB, so that several tasks read it.
 write("large", {"text": [f"{i} " + "large text " * 60 for i in range(12000)]}, row_group_size=2500)
