@@ -1,4 +1,4 @@
-// What a reader of the page at this width would not see, or could not read: a list of sentences.
+// Returns sentences about everything that a reader of the page at this width could not see or read.
 (() => {
   const faults = [];
   const width = document.documentElement.clientWidth;
@@ -33,7 +33,7 @@
       lines.push({box, text, node});
     }
   }
-  // Two texts on one another: compared by bands of height, a pair once.
+  // Finds texts that overlap. Sorting by height lets each pair be compared once.
   lines.sort((a, b) => a.box.top - b.box.top);
   for (let i = 0; i < lines.length; ++i) {
     for (let j = i + 1; j < lines.length && lines[j].box.top < lines[i].box.bottom; ++j) {
