@@ -88,7 +88,7 @@ ProgramResult run_program(const std::string& arguments, const std::filesystem::p
   };
   if (result.code != code) return failure();
   if (count_lines(result.err) != 1 || result.err.back() != '\n') return failure() << "not one line";
-  // "octet: ..." or, of a mistake in the arguments, "octet data prepare: ...".
+  // The line begins with "octet: " or, for a mistake in the arguments, with the command, as in "octet data prepare: ".
   const std::size_t colon = result.err.find(": ");
   const bool named = result.err.rfind("octet", 0) == 0 && result.err.find_first_not_of("abcdefghijklmnopqrstuvwxyz ") == colon;
   if (!named) return failure() << "does not begin with \"octet: \" or \"octet COMMAND: \"";

@@ -38,7 +38,7 @@ std::vector<std::int32_t> random_document_starts(std::int64_t count, std::int64_
 
 inline std::vector<std::string> all_recipes() { return recipes::recipe_names(); }
 
-// The bytes of a tensor in host memory.
+// Returns the bytes of a tensor that lies in host memory.
 std::vector<std::uint8_t> bytes_of_tensor(const Tensor& tensor);
 
 }  // namespace octet::testing
