@@ -17,7 +17,7 @@ constexpr const char* kPictureFirstLine = "<!-- drawn by octet: runs -->\n";
 constexpr int kPictureWidth = 900, kPictureHeight = 540, kMargin = 22, kBetween = 30;
 constexpr int kChartsTop = 74, kLossHeight = 262, kGapHeight = 188, kLeastCloseUp = 150;
 constexpr std::size_t kPoints = 300;  // in a curve
-constexpr double kLetter = 6.9;       // mean width of a letter of the table
+constexpr double kLetter = 7.8;       // mean width of a bold letter of the table in the widest usual font, DejaVu Sans
 constexpr std::size_t kLongestName = 26;
 
 // Describes the first run in words: parameters, steps and device. Runs in one picture usually share these facts.
@@ -50,8 +50,8 @@ struct Column {
   double width;
 };
 const std::vector<Column>& columns_of(bool compared, bool gpu) {
-  static const Column kSpeed{{"tokens/s", "per GPU"}, 68}, kCpuSpeed{{"tokens/s per", "process"}, 74},
-      kFaster{{"%", "faster"}, 58}, kLoss{{"final", "loss"}, 56}, kHigher{{"%", "higher"}, 58};
+  static const Column kSpeed{{"tokens/s", "per GPU"}, 74}, kCpuSpeed{{"tokens/s per", "process"}, 78},
+      kFaster{{"%", "faster"}, 66}, kLoss{{"final", "loss"}, 60}, kHigher{{"%", "higher"}, 66};
   static const std::vector<Column> kAlone{kSpeed, kLoss}, kCpuAlone{kCpuSpeed, kLoss}, kAll{kSpeed, kFaster, kLoss, kHigher},
       kCpuAll{kCpuSpeed, kFaster, kLoss, kHigher};
   return compared ? (gpu ? kAll : kCpuAll) : (gpu ? kAlone : kCpuAlone);
