@@ -128,6 +128,11 @@ TEST_F(AttentionGpuTest, RefusesBeforeAnyStep) {
   EXPECT_EQ(refused_with(operands({1, 2, 1, 16, 16, 12}).forward(&Twin::gpu)), ExitCode::config);
   EXPECT_EQ(refused_with(operands({1, 2, 1, 16, 16, 264}).forward(&Twin::gpu)), ExitCode::config);
   EXPECT_EQ(refused_with(operands({1, 2, 1, 16, 8, 64}).forward(&Twin::gpu)), ExitCode::internal);
+  AttentionSizes all{1, 2, 1, 64, 192, 64};
+  all.visible = Visible::all;
+  const Operands x = operands(all);
+  EXPECT_EQ(refused_with(x.forward(&Twin::gpu)), ExitCode::done);
+  EXPECT_THROW(attention_backward(*meta_queue, scratch, x.backward(&Twin::gpu)), Error);
 }
 
 }  // namespace

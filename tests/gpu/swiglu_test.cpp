@@ -28,13 +28,13 @@ struct SwigluGpuTest : testing::FusedTest {
   }
 };
 
-struct Size {
+struct SwigluSize {
   std::int64_t rows, f;
 };
-constexpr Size kSizes[] = {{1, 16}, {19, 1}, {37, 45}, {130, 136}, {200, 176}, {128, 128}, {261, 384}, {256, 2048}};
+constexpr SwigluSize kSwigluSizes[] = {{1, 16}, {19, 1}, {37, 45}, {130, 136}, {200, 176}, {128, 128}, {261, 384}, {256, 2048}};
 
 TEST_F(SwigluGpuTest, AgreesWithTheCpu) {
-  for (const auto& [rows, f] : kSizes) {
+  for (const auto& [rows, f] : kSwigluSizes) {
     const Twin gate_up = gates(rows, f), gy = random(DType::bf16, {rows, f});
     const Twin y = poisoned(DType::bf16, {rows, f}), g = poisoned(DType::bf16, {rows, 2 * f});
     swiglu_forward(*cpu_queue, cpu_scratch, {.gate_up = gate_up.cpu, .y = y.cpu});
@@ -66,7 +66,7 @@ TEST_F(SwigluGpuTest, AgreesWithTheCpu) {
 }
 
 TEST_F(SwigluGpuTest, WritesTheCodesOfItsResults) {
-  for (const auto& [rows, f] : kSizes) {
+  for (const auto& [rows, f] : kSwigluSizes) {
     const Twin gate_up = gates(rows, f), gy = random(DType::bf16, {rows, f});
     expect_same_codes(
         rows, f, [&](const Tensor& y) { swiglu_forward(*gpu_queue, gpu_scratch, {.gate_up = gate_up.gpu, .y = y}); },

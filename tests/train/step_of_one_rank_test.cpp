@@ -78,6 +78,11 @@ std::vector<StepCase> sequences() {
       o.model.max_position = o.seq_len = 48;
       o.micro_batch_size = 3;
     });
+    // Chunks of 64 keys, which GPUs cannot compute without a mask, so keys are kept in the order of the sequence.
+    add("ContextInOrder", {{.mesh = Mesh({1, 1, 2, 1})}}, [](train::EngineOptions& o) {
+      o.model.max_position = o.seq_len = 256;
+      o.micro_batch_size = 1;
+    });
     // 24 tokens, in chunks of 6 tokens and of 3. The windows end within the own chunk, within another chunk, or cover everything.
     for (const std::int64_t window : {1, 4, 11, 23, 24}) {
       add(concat("ContextWindow", window), {kContexts[0], kContexts[1]},

@@ -44,7 +44,9 @@ struct Layout {
   const comm::Group& group;
   kernels::AttentionShape shape;
   std::int64_t batch, held, seq_len, chunk;  // sequences; tokens that a rank holds of each; tokens of each; half of held
-  bool masked;                               // a window or documents hide keys before a range
+  // Keys are also kept in the order of the sequence, and calls have a mask: a window or documents hide keys before a range, or a
+  // call without a mask would return NaN.
+  bool ordered;
 
   Layout(const Scope& scope, const kernels::AttentionShape& attention, std::int64_t tokens)
       : group(scope.context),
@@ -53,7 +55,15 @@ struct Layout {
         held(tokens / shape.batch),
         seq_len(held * group.size()),
         chunk(held / 2),
-        masked(scope.first_keys || kernels::attention_hides_keys(shape, seq_len)) {}
+        ordered(scope.first_keys || kernels::attention_hides_keys(shape, seq_len) || !unmasked_calls_are_safe()) {}
+
+  // True if this holds for the calls of every rank, because all ranks exchange keys in the same order.
+  bool unmasked_calls_are_safe() const {
+    for (std::int64_t keys = chunk; keys < seq_len; keys += chunk) {
+      if (!kernels::attention_is_safe_without_mask(keys)) return false;
+    }
+    return true;
+  }
 
   Tensor allocate_keys(Arena& arena, const Tensor& kv, std::int64_t room) const {
     return allocate(arena, kv.dtype, {batch * (seq_len + room), kv.cols()});
@@ -101,31 +111,30 @@ void copy_backwards(Queue& queue, const Layout& layout, const Tensor& from, cons
   for (int rank = 0; rank < ranks; ++rank) copy_rows(queue, layout.of_rank(from, rank), layout.of_rank(to, ranks - 1 - rank));
 }
 
-// K and V of all ranks; where there is a mask also in the order of the sequence.
+// K and V of all ranks; with layout.ordered also in the order of the sequence.
 void gather(const Scope& scope, Queue& queue, const Layout& layout, const Tensor& kv, const Tensor& keys) {
   const TraceRange range(queue, "gather keys");
-  layout.each_half(kv, keys, [&](const Tensor& from, const Tensor& half) {
-    kernels::cast(queue, {.x = from, .y = layout.own(half)});
-  });
+  layout.each_half(kv, keys,
+                   [&](const Tensor& from, const Tensor& half) { kernels::cast(queue, {.x = from, .y = layout.own(half)}); });
   {
     const comm::Batch batch(scope.context, queue);
     layout.each_half(kv, keys, [&](const Tensor&, const Tensor& half) {
       scope.context.all_gather(queue, scope.scratch, {.x = layout.own(half), .y = half});
     });
   }
-  for (std::int64_t i = 0; layout.masked && i < layout.batch; ++i) {
+  for (std::int64_t i = 0; layout.ordered && i < layout.batch; ++i) {
     const Tensor of_sequence = layout.of_sequence(keys, i);
     copy_backwards(queue, layout, layout.second_half(of_sequence), layout.room(of_sequence));
   }
 }
 
-// The same where every rank's own K and V are within reach, and where there is a mask in the order of the sequence alone. Those of
+// The same where every rank's own K and V are within reach; with layout.ordered in the order of the sequence alone. Those of
 // forward have long been there.
 void fetch(const Scope& scope, Queue& queue, const Layout& layout, const Tensor& kv, const Tensor& keys) {
   const int ranks = layout.group.size();
   for (std::int64_t part = 0; part < 2 * layout.batch; ++part) {
     const Tensor of_sequence = layout.of_sequence(keys, part / 2);
-    const bool second = part % 2 == 1, backwards = second && layout.masked;
+    const bool second = part % 2 == 1, backwards = second && layout.ordered;
     const Tensor to = backwards ? layout.room(of_sequence)
                       : second  ? layout.second_half(of_sequence)
                                 : layout.first_half(of_sequence);
@@ -195,8 +204,8 @@ void backward_before_ranges(const Scope& scope, const Layout& layout, const Cont
   kernels::add(scope.queue, {.x = share, .y = rows_of(gkv, before_earlier)});
 }
 
-// Backward of one sequence with a mask, each range with all keys that it sees. gq in its columns of op.gqkv; gkv, of its keys,
-// overwritten.
+// Backward of one sequence with keys in its order, each range with all keys that it sees. gq in its columns of op.gqkv; gkv, of
+// its keys, overwritten.
 void backward_by_range(const Scope& scope, const Layout& layout, const ContextAttentionBackward& op,
                        const std::array<Call, 2>& calls, const Tensor& kv, const Tensor& gkv) {
   const Columns columns(op.shape);
@@ -251,19 +260,19 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
   }
   const Layout layout(scope, op.shape, op.qkv.rows());
   const ArenaScope temporaries(scope.scratch);
-  const Tensor keys = layout.allocate_keys(scope.scratch, own_kv, layout.masked ? layout.seq_len / 2 : layout.chunk);
+  const Tensor keys = layout.allocate_keys(scope.scratch, own_kv, layout.ordered ? layout.seq_len / 2 : layout.chunk);
   gather(scope, scope.queue, layout, own_kv, keys);
   gathered();
   for (std::int64_t i = 0; i < layout.batch; ++i) {
     const Tensor kv = layout.of_sequence(keys, i);
     // The own keys of a range stand behind those before it, for a causal mask.
-    if (!layout.masked) copy_rows(scope.queue, layout.own(layout.second_half(kv)), layout.room(kv));
+    if (!layout.ordered) copy_rows(scope.queue, layout.own(layout.second_half(kv)), layout.room(kv));
     const std::array<Call, 2> calls = layout.calls(i);
     for (int range = 0; range < 2; ++range) {
       const Call& call = calls[static_cast<std::size_t>(range)];
       const TokenRange before = layout.before(range);
       const Tensor seen =
-          layout.masked ? rows_of(layout.in_order(kv), call.keys) : kv.slice_rows(before.begin, before.end + layout.chunk);
+          layout.ordered ? rows_of(layout.in_order(kv), call.keys) : kv.slice_rows(before.begin, before.end + layout.chunk);
       kernels::attention_forward(scope.queue, scope.scratch,
                                  {.shape = of_one_sequence(op.shape),
                                   .q = columns.q_of(call.tokens(op.qkv)),
@@ -282,7 +291,7 @@ WholeKv gather_ahead(const Scope& scope, const kernels::AttentionShape& shape, c
   if (scope.context.size() == 1) return {};
   const Layout layout(scope, shape, qkv.rows());
   const Tensor kv = Columns(shape).kv_of(qkv);
-  WholeKv result{layout.allocate_keys(scope.scratch, kv, layout.masked ? layout.seq_len / 2 : 0), nullptr};
+  WholeKv result{layout.allocate_keys(scope.scratch, kv, layout.ordered ? layout.seq_len / 2 : 0), nullptr};
   Queue& wire = scope.wire ? *scope.wire : scope.queue;
   wire.wait(*scope.queue.record());  // whose memory this was
   if (scope.context.reaches(kv)) {
@@ -313,15 +322,16 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
                                         .gv = columns.v_of(own_gkv)});
   }
   const Layout layout(scope, op.shape, op.qkv.rows());
-  if (!layout.masked) backward_in_ranges(scope, layout, op);
+  if (!layout.ordered) backward_in_ranges(scope, layout, op);
   scope.queue.wait_for_ranks(*op.kv.ready);
   const ArenaScope temporaries(scope.scratch);
   // The room behind a sequence's gradients is where those of the next are written afterwards.
-  const std::int64_t rows = layout.batch * layout.seq_len, room = layout.masked ? layout.seq_len / 2 : 0;
-  const Tensor memory = allocate(scope.scratch, own_kv.dtype, {rows + room, own_kv.cols()}), gradients = memory.slice_rows(0, rows);
+  const std::int64_t rows = layout.batch * layout.seq_len, room = layout.ordered ? layout.seq_len / 2 : 0;
+  const Tensor memory = allocate(scope.scratch, own_kv.dtype, {rows + room, own_kv.cols()}),
+               gradients = memory.slice_rows(0, rows);
   for (std::int64_t i = 0; i < layout.batch; ++i) {
     const TraceRange range(scope.queue, "gradients of keys");
-    const auto backward = layout.masked ? backward_by_range : backward_before_ranges;
+    const auto backward = layout.ordered ? backward_by_range : backward_before_ranges;
     const Tensor gkv = memory.slice_rows(i * layout.seq_len, (i + 1) * layout.seq_len + room);
     backward(scope, layout, op, layout.calls(i), layout.of_sequence(op.kv.keys, i), gkv);
   }
@@ -339,7 +349,7 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
   scope.queue.wait_for_ranks(*summed);
   const TraceRange range(scope.queue, "take summed gradients of keys");
   layout.each_half(own_gkv, gradients, [&](const Tensor& to, const Tensor& half) {
-    if (layout.masked) {
+    if (layout.ordered) {
       kernels::cast(scope.queue, {.x = layout.own(half), .y = to});
     } else {
       kernels::add(scope.queue, {.x = layout.own(half), .y = to});

@@ -67,6 +67,11 @@ bool attention_hides_keys(const AttentionShape& shape, std::int64_t sk);
 // The number of the first of sk keys that none of sq queries sees because of the window.
 std::int64_t attention_unseen_keys(const AttentionShape& shape, std::int64_t sq, std::int64_t sk);
 
+// Whether backward may be called with Visible::all and sk keys. On Hopper, cuDNN 9.19's backward without a mask returns NaN if 64
+// of the 128 keys of the last tile exist and the lse of a row is below -88.7, because exp(0 - lse) overflows in the rest of the
+// tile (tests/gpu/attention_extremes_test.cpp). With a causal mask, a window or documents it does not.
+constexpr bool attention_is_safe_without_mask(std::int64_t sk) { return sk % 128 != 64; }
+
 // "cuDNN 9.19.0", or "" without the CUDA backend.
 std::string attention_library_version();
 

@@ -298,7 +298,10 @@ std::size_t attention_forward_bytes(const AttentionForward& op) {
 }
 
 std::size_t attention_backward_bytes(const AttentionBackward& op) {
-  check_supported(Problem(op), op.q.dtype);
+  const Problem problem(op);
+  check_supported(problem, op.q.dtype);
+  require(op.shape.visible != Visible::all || attention_is_safe_without_mask(problem.sk), "attention backward", " of ", problem,
+          ": cuDNN may return NaN for so many keys without a mask");
   return attention_backward_scratch(op);
 }
 
