@@ -110,6 +110,36 @@ TEST_F(Plan, WhatDoesNotFitSaysWhatHelps) {
   EXPECT_TRUE(refused(plan_config("configs/llama3.1-405b.toml --gpus 8xH100 --search"), 3, "no layout of 8 H100 fits"));
 }
 
+// Hopper emulates MXFP8 at a rate that nobody measured. The plan gives memory and work, but no time.
+TEST_F(Plan, PredictsNothingForAnEmulatedRecipe) {
+  const std::string mx = "--gpus 1xH100 --precision.recipe=mxfp8 --precision.emulate=true ";
+  const ProgramResult text = plan(mx);
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("no prediction: an H100 has no instructions for mxfp8 and emulates it"), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find("mfu"), std::string::npos) << text.out;
+  EXPECT_TRUE(plan_json(mx)["predicted"].is_null());
+  for (const char* option : {"--search", "--schedule"}) {
+    EXPECT_TRUE(refused(plan(mx + option), 2, option, "is emulated on an H100, and the emulation's rate is not known"));
+  }
+}
+
+// The comment of each preset names at least one command that plans it, and what it plans fits.
+TEST_F(Plan, OfEveryPresetFits) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(source_dir() + "/configs")) {
+    if (!entry.is_regular_file()) continue;
+    std::istringstream lines(read_file(entry.path()));
+    int commands = 0;
+    for (std::string line; std::getline(lines, line);) {
+      const std::size_t at = line.find("octet plan ");
+      if (at == std::string::npos) continue;
+      ++commands;
+      const ProgramResult result = run_program(line.substr(at + std::string("octet ").size()), source_dir());
+      EXPECT_EQ(result.code, 0) << entry.path() << ": " << line << "\n" << result.err;
+    }
+    EXPECT_GE(commands, 1) << entry.path();
+  }
+}
+
 TEST_F(Plan, RefusesInOneLine) {
   EXPECT_TRUE(refused(plan(""), 2, "--gpus is required"));
   EXPECT_TRUE(refused(plan("--gpus 8xA100"), 2, "unknown GPU A100; known are H100, H200 (did you mean H100?)"));

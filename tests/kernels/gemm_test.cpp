@@ -429,6 +429,25 @@ TEST_F(GemmTest, MetaTakesTheSameScratchAndCountsTheSameWork) {
   }
 }
 
+// A build without CUDA plans cuBLASLt's workspace and the copies that it cannot do without. A GPU that emulates MX decodes both operands
+// to BF16. cuBLASLt wants rows of four 128x128 scales, and K = 320 has three.
+TEST_F(GemmTest, PlansTheScratchOfGpus) {
+  const auto meta = make_meta_device(DeviceKind::cuda);
+  const auto meta_queue = meta->make_queue();
+  const auto beside_workspace = [&](const Gemm& op) {
+    Arena planned(*meta, MemoryCategory::workspace, 0);
+    gemm(*meta_queue, planned, op);
+    return planned.high_water() - (std::size_t{64} << 20);
+  };
+  const Tensor d = zeros(DType::bf16, {48, 256});
+  const auto fp8 = [&](ScaleTile tile, std::int64_t rows, std::int64_t k) { return fp8_operand(Fp8Format::e4m3, tile, rows, k, 31); };
+  EXPECT_EQ(beside_workspace({.a = fp8(ScaleTile::tensor, 48, 320), .b = fp8(ScaleTile::tensor, 256, 320), .d = d}), 0u);
+  EXPECT_EQ(beside_workspace({.a = fp8(ScaleTile::mx_1x32, 48, 320), .b = fp8(ScaleTile::mx_1x32, 256, 320), .d = d}),
+            (48u + 256u) * 320u * 2u);
+  EXPECT_EQ(beside_workspace({.a = fp8(ScaleTile::block_1x128, 48, 320), .b = fp8(ScaleTile::block_128x128, 256, 320), .d = d}),
+            256u);  // two rows of four F32, rounded up to the alignment of 256 bytes
+}
+
 TEST_F(GemmTest, RefusesWhatNoDeviceMultiplies) {
   const Tensor d = zeros(DType::f32, {128, 128});
   const auto fp8 = [&](ScaleTile tile) { return fp8_operand(Fp8Format::e4m3, tile, 128, 128, 28); };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
 
 #include "octet/base/require.h"
 #include "support/errors.h"
@@ -38,7 +39,8 @@ TEST(Recipes, AreTheTable) {
        Accumulation::fast},
       {"fp8_delayed", Compute::fp8, ScaleTile::tensor, ScaleTile::tensor, Fp8Format::e5m2, ScaleSource::history, false,
        Accumulation::fast},
-      {"fp8_rowwise", Compute::fp8, ScaleTile::row, ScaleTile::row, Fp8Format::e4m3, ScaleSource::tensor, false, Accumulation::fast},
+      {"fp8_rowwise", Compute::fp8, ScaleTile::row, ScaleTile::row, Fp8Format::e4m3, ScaleSource::tensor, false,
+       Accumulation::fast},
       {"mxfp8", Compute::fp8, ScaleTile::mx_1x32, ScaleTile::mx_1x32, Fp8Format::e4m3, ScaleSource::tensor, true},
   };
   std::vector<std::string> names;
@@ -75,9 +77,14 @@ TEST(Recipes, AreTheTable) {
 }
 
 TEST(Recipes, OptionsReachTheOperandsTheyAreFor) {
-  const Recipe delayed =
-      make_recipe("fp8_delayed", {.format = "e4m3", .amax_history_len = 7, .amax_compute_algo = "most_recent", .margin = -3,
-                                  .power_of_2 = "true", .amax_epsilon = 1.0, .head = "recipe", .skip = {"a", "b"}});
+  const Recipe delayed = make_recipe("fp8_delayed", {.format = "e4m3",
+                                                     .amax_history_len = 7,
+                                                     .amax_compute_algo = "most_recent",
+                                                     .margin = -3,
+                                                     .power_of_2 = "true",
+                                                     .amax_epsilon = 1.0,
+                                                     .head = "recipe",
+                                                     .skip = {"a", "b"}});
   EXPECT_EQ(delayed.g.format, Fp8Format::e4m3);
   EXPECT_EQ(delayed.amax_history_len, 7);
   EXPECT_TRUE(delayed.amax_most_recent);
@@ -117,10 +124,12 @@ TEST(Recipes, OptionsReachTheOperandsTheyAreFor) {
 
 TEST(Recipes, RefuseWhatTheyDoNotKnow) {
   EXPECT_EQ(refusal("fp8_delay", {}),
-            "precision.recipe = \"fp8_delay\": no such recipe (did you mean fp8_delayed?); there are bf16, fp32, fp8_block, fp8_current, "
+            "precision.recipe = \"fp8_delay\": no such recipe (did you mean fp8_delayed?); there are bf16, fp32, fp8_block, "
+            "fp8_current, "
             "fp8_delayed, fp8_rowwise, mxfp8");
-  EXPECT_EQ(refusal("", {}),
-            "precision.recipe = \"\": no such recipe; there are bf16, fp32, fp8_block, fp8_current, fp8_delayed, fp8_rowwise, mxfp8");
+  EXPECT_EQ(
+      refusal("", {}),
+      "precision.recipe = \"\": no such recipe; there are bf16, fp32, fp8_block, fp8_current, fp8_delayed, fp8_rowwise, mxfp8");
   EXPECT_EQ(refusal("bf16", {.format = "hybird"}), "precision.format = \"hybird\": must be hybrid | e4m3 (did you mean hybrid?)");
   EXPECT_EQ(refusal("bf16", {.amax_compute_algo = "mean"}),
             "precision.amax_compute_algo = \"mean\": must be max | most_recent (did you mean max?)");
@@ -135,26 +144,44 @@ TEST(Recipes, RefuseWhatTheyDoNotKnow) {
   EXPECT_NE(refusal("bf16", {.amax_epsilon = std::numeric_limits<double>::quiet_NaN()}), "");
   EXPECT_EQ(refusal("bf16", {.margin = 32}), "");
   for (const char* name : {"fp8_rowwise", "mxfp8"}) {
-    EXPECT_EQ(refusal(name, {.weight_transpose_cache = false}),
-              concat("precision.weight_transpose_cache = false: ", name,
-                     " scales the rows and the columns of a weight separately, so its transposed codes cannot be made from its codes"));
+    EXPECT_EQ(
+        refusal(name, {.weight_transpose_cache = false}),
+        concat("precision.weight_transpose_cache = false: ", name,
+               " scales the rows and the columns of a weight separately, so its transposed codes cannot be made from its codes"));
   }
-  for (const char* name : {"bf16", "fp8_delayed", "fp8_current", "fp8_block"}) EXPECT_EQ(refusal(name, {.weight_transpose_cache = false}), "");
+  for (const char* name : {"bf16", "fp8_delayed", "fp8_current", "fp8_block"})
+    EXPECT_EQ(refusal(name, {.weight_transpose_cache = false}), "");
 }
 
-TEST(Recipes, RefuseDevicesWithoutAPath) {
-  const auto check = [](const char* name, DeviceKind device, bool emulate = false) {
-    return refusal([&] { check_device(make_recipe(name, {}), device, emulate); });
+// The compute capabilities of A100, L4, H100, B200 and of a GeForce RTX 5090.
+TEST(Recipes, RunOnGpusWithInstructionsForThem) {
+  const auto check = [](const char* name, DeviceKind device, int capability, bool emulate = false) {
+    return refusal([&] { check_device(make_recipe(name, {}), device, capability, emulate); });
   };
+  const std::map<std::string, std::vector<int>> runs_on = {
+      {"bf16", {80, 89, 90, 100, 120}},    {"fp32", {}},          {"fp8_block", {90}},  {"fp8_current", {89, 90, 100, 120}},
+      {"fp8_delayed", {89, 90, 100, 120}}, {"fp8_rowwise", {90}}, {"mxfp8", {100, 120}}};
   for (const std::string& name : recipe_names()) {
-    EXPECT_EQ(check(name.c_str(), DeviceKind::cpu), "") << name;
-    EXPECT_EQ(check(name.c_str(), DeviceKind::meta), "") << name;
-    EXPECT_EQ(check(name.c_str(), DeviceKind::cuda) == "", name != "fp32" && name != "mxfp8") << name;
+    std::vector<int> accepted;
+    for (const int capability : {70, 80, 89, 90, 100, 120}) {
+      EXPECT_EQ(check(name.c_str(), DeviceKind::cpu, capability), "") << name;
+      EXPECT_EQ(check(name.c_str(), DeviceKind::meta, capability), "") << name;
+      if (check(name.c_str(), DeviceKind::cuda, capability) == "") accepted.push_back(capability);
+    }
+    EXPECT_EQ(accepted, runs_on.at(name)) << name;
   }
-  EXPECT_EQ(check("fp32", DeviceKind::cuda, true), "precision.recipe = \"fp32\" runs on the CPU only; use bf16 on a GPU");
-  EXPECT_EQ(check("mxfp8", DeviceKind::cuda),
-            "precision.recipe = \"mxfp8\" needs a GPU with MX tensor cores (sm_100); precision.emulate = true runs it slowly");
-  EXPECT_EQ(check("mxfp8", DeviceKind::cuda, true), "");
+  EXPECT_EQ(check("fp32", DeviceKind::cuda, 90, true), "precision.recipe = \"fp32\" runs on the CPU only; use bf16 on a GPU");
+  EXPECT_EQ(
+      check("mxfp8", DeviceKind::cuda, 90),
+      "precision.recipe = \"mxfp8\": a GPU of compute capability 9.0 has no instructions for it; precision.emulate = true runs "
+      "it slowly; the GPU can run bf16, fp8_block, fp8_current, fp8_delayed or fp8_rowwise");
+  EXPECT_EQ(check("mxfp8", DeviceKind::cuda, 90, true), "");
+  EXPECT_EQ(
+      check("fp8_block", DeviceKind::cuda, 100, true),
+      "precision.recipe = \"fp8_block\": a GPU of compute capability 10.0 has no instructions for it; the GPU can run bf16, "
+      "fp8_current, fp8_delayed or mxfp8");
+  EXPECT_EQ(check("bf16", DeviceKind::cuda, 70),
+            "precision.recipe = \"bf16\": a GPU of compute capability 7.0 has no instructions for it; the GPU can run no recipe");
 }
 
 TEST(Recipes, RefuseWeightsThatAreNoMultiplesOf16) {
@@ -163,8 +190,9 @@ TEST(Recipes, RefuseWeightsThatAreNoMultiplesOf16) {
   };
   for (const char* name : {"fp8_block", "fp8_current", "fp8_delayed", "fp8_rowwise", "mxfp8"}) {
     EXPECT_EQ(check(name, 16, 48), "");
-    EXPECT_EQ(check(name, 24, 48), concat("layer.one: a weight [24, 48] cannot be quantised by ", name,
-                                          ": both dims must be multiples of 16 (precision.skip = [\"layer.one\"] keeps it in BF16)"));
+    EXPECT_EQ(check(name, 24, 48),
+              concat("layer.one: a weight [24, 48] cannot be quantised by ", name,
+                     ": both dims must be multiples of 16 (precision.skip = [\"layer.one\"] keeps it in BF16)"));
     EXPECT_NE(check(name, 48, 17), "");
   }
   EXPECT_EQ(check("bf16", 7, 5), "");

@@ -46,6 +46,7 @@ struct PlannedRun {
   Overhead overhead;
   LibraryWorkspace attention;
   plan::Step step;
+  bool has_rates = true;  // false: GPUs emulate the recipe, at a rate that nobody measured, so the times of `step` mean nothing
   std::vector<Exchange> exchanges;
   std::vector<OpTime> ops;  // of the computation, with their predicted seconds in a step
   std::vector<train::StepRange> ranges;

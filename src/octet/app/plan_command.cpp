@@ -10,6 +10,7 @@
 #include "octet/app/plan.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
+#include "octet/recipes/registry.h"
 #include "octet/report/memory_bar.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
@@ -182,6 +183,11 @@ int run_plan(const PlanArgs& args) {
   if (!args.picture.empty()) check_picture(args.picture, report::is_memory_bar, "octet plan");
   train::Config config = train::load_config(args.run.path, args.run.overrides);
   config.run.device = "cuda";
+  demand((!args.search && !args.schedule) ||
+             recipes::multiplies(recipes::kHopper, train::recipe_of(config, DeviceKind::cuda, recipes::kHopper)),
+         ExitCode::config, "octet plan ", args.search ? "--search" : "--schedule", ": precision.recipe = \"",
+         config.precision.recipe, "\" is emulated on an ", cluster.gpu.name,
+         ", and the emulation's rate is not known; plan another recipe");
   if (args.search) return run_search(config, cluster, args.json);
   train::check_config(config, cluster.gpus);
   config = settled(config, cluster);

@@ -5,6 +5,7 @@
 
 #include "octet/app/plan.h"
 #include "octet/kernels/attention/attention_workspace.h"
+#include "octet/recipes/registry.h"
 #include "octet/train/setup.h"
 #include "octet/train/step_count.h"
 #include "octet/train/trainer.h"
@@ -132,7 +133,7 @@ struct Counted {
 
 Counted count_run(const train::Config& config, const plan::Cluster& cluster) {
   const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
-  Counted c{.options = train::engine_options(config, train::recipe_of(config, DeviceKind::cuda)),
+  Counted c{.options = train::engine_options(config, train::recipe_of(config, DeviceKind::cuda, recipes::kHopper)),
             .groups = parallel::silent_groups(mesh, 0)};
   c.options.layout = train::layout_of(config, mesh);
   c.spans = plan::spans_of(mesh, c.groups, 0, cluster.per_node());
@@ -171,6 +172,7 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
                  .overhead = overhead_of(mesh),
                  .attention = attention_of(c.options),
                  .step = c.step,
+                 .has_rates = recipes::multiplies(recipes::kHopper, c.options.recipe),
                  .exchanges = {},
                  .ops = {},
                  .ranges = c.count.ranges};

@@ -66,6 +66,19 @@ Json layout_json(const PlannedRun& run) {
   return axes;
 }
 
+Json predicted_json(const plan::Step& step) {
+  return {{"step_s", step.seconds},
+          {"compute_s", step.compute_s},
+          {"memory_s", step.memory_s},
+          {"waited_s", step.waited_s},
+          {"exposed_s", step.exposed_s},
+          {"wire_s", step.wire_s},
+          {"tokens_per_s_per_gpu", step.tokens_per_s},
+          {"tflops_per_gpu", step.model_flops_per_s * 1e-12},
+          {"mfu_pct", mfu_pct(step)},
+          {"bound", name_of(step.bound)}};
+}
+
 Json run_json(const PlannedRun& run) {
   Json memory;
   for (std::size_t i = 0; i < kMemoryCategories; ++i) {
@@ -97,7 +110,7 @@ Json run_json(const PlannedRun& run) {
                    {"calls", op.calls},
                    {"flops", op.work.flops},
                    {"bytes", op.work.bytes},
-                   {"seconds", op.seconds}});
+                   {"seconds", run.has_rates ? Json(op.seconds) : Json()}});
   }
   const plan::Step& step = run.step;
   return {{"run", run.run},
@@ -116,17 +129,7 @@ Json run_json(const PlannedRun& run) {
           {"network_bytes", step.sent.network_bytes},
           {"exchanges", exchanges},
           {"ops", ops},
-          {"predicted",
-           {{"step_s", step.seconds},
-            {"compute_s", step.compute_s},
-            {"memory_s", step.memory_s},
-            {"waited_s", step.waited_s},
-            {"exposed_s", step.exposed_s},
-            {"wire_s", step.wire_s},
-            {"tokens_per_s_per_gpu", step.tokens_per_s},
-            {"tflops_per_gpu", step.model_flops_per_s * 1e-12},
-            {"mfu_pct", mfu_pct(step)},
-            {"bound", name_of(step.bound)}}}};
+          {"predicted", run.has_rates ? predicted_json(step) : Json()}};
 }
 
 }  // namespace
@@ -143,6 +146,10 @@ std::string plan_text(const PlannedRun& run) {
   text += fmt::format("  to and from memory  {:>10}\n", format_bytes(static_cast<std::uint64_t>(step.memory_bytes)));
   text += fmt::format("  over NVLink         {:>10}\n", format_bytes(static_cast<std::uint64_t>(step.sent.nvlink_bytes)));
   text += fmt::format("  over the network    {:>10}\n", format_bytes(static_cast<std::uint64_t>(step.sent.network_bytes)));
+  if (!run.has_rates) {
+    return text + fmt::format("\nno prediction: an {} has no instructions for {} and emulates it. The emulation's rate is not known.\n",
+                              run.cluster.gpu.name, run.recipe);
+  }
   text += "\npredicted, not measured (docs/plan.md)\n";
   const auto time = [&](const char* name, double seconds, const std::string& note) {
     text += fmt::format("  {:<24}{:>12.2f} ms{}\n", name, 1e3 * seconds, note);

@@ -23,6 +23,39 @@ const std::map<std::string, Recipe (*)(const Options&), std::less<>>& makers() {
   return table;
 }
 
+// The compute capabilities whose tensor cores cuBLASLt uses for a tile of scales (cuBLAS 13, "Narrow Precision Data Types Usage").
+struct TileSupport {
+  ScaleTile tile;
+  int first, last;
+};
+constexpr int kNewest = 1'000;
+constexpr TileSupport kTiles[] = {{ScaleTile::tensor, 89, kNewest},
+                                  {ScaleTile::row, 90, 90},
+                                  {ScaleTile::block_1x128, 90, 90},
+                                  {ScaleTile::block_128x128, 90, 90},
+                                  {ScaleTile::mx_1x32, 100, kNewest}};
+constexpr int kFirstWithBf16 = 80;
+
+bool has_instructions(int capability, ScaleTile tile) {
+  return std::any_of(std::begin(kTiles), std::end(kTiles), [&](const TileSupport& support) {
+    return support.tile == tile && support.first <= capability && capability <= support.last;
+  });
+}
+
+std::string capability_text(int capability) { return concat(capability / 10, ".", capability % 10); }
+
+// "bf16, fp8_current or mxfp8"
+std::string recipes_on(int capability) {
+  std::vector<std::string> names;
+  for (const auto& [name, maker] : makers()) {
+    const Recipe recipe = maker({});
+    if (recipe.compute != Compute::fp32 && multiplies(capability, recipe)) names.push_back(name);
+  }
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + names[i];
+  return text.empty() ? "no recipe" : text;
+}
+
 void check_choice(const char* key, const std::string& value, const std::vector<std::string>& choices) {
   if (std::find(choices.begin(), choices.end(), value) != choices.end()) return;
   std::string list;
@@ -80,12 +113,21 @@ Recipe make_recipe(std::string_view name, const Options& options) {
   return recipe;
 }
 
-void check_device(const Recipe& recipe, DeviceKind device, bool emulate) {
+bool multiplies(int capability, const Recipe& recipe) {
+  if (!recipe.is_fp8()) return capability >= kFirstWithBf16;
+  return has_instructions(capability, recipe.x.tile) && has_instructions(capability, recipe.w.tile) &&
+         has_instructions(capability, recipe.g.tile);
+}
+
+void check_device(const Recipe& recipe, DeviceKind device, int capability, bool emulate) {
   if (device != DeviceKind::cuda) return;
   demand(recipe.compute != Compute::fp32, ExitCode::config,
          "precision.recipe = \"fp32\" runs on the CPU only; use bf16 on a GPU");
-  demand(recipe.x.tile != ScaleTile::mx_1x32 || !recipe.is_fp8() || emulate, ExitCode::config,
-         "precision.recipe = \"mxfp8\" needs a GPU with MX tensor cores (sm_100); precision.emulate = true runs it slowly");
+  if (multiplies(capability, recipe)) return;
+  const bool emulated = recipe.is_fp8() && recipe.x.tile == ScaleTile::mx_1x32 && capability >= kFirstWithBf16;
+  demand(emulated && emulate, ExitCode::config, "precision.recipe = \"", recipe.name, "\": a GPU of compute capability ",
+         capability_text(capability), " has no instructions for it", emulated ? "; precision.emulate = true runs it slowly" : "",
+         "; the GPU can run ", recipes_on(capability));
 }
 
 void check_shape(const Recipe& recipe, std::string_view layer, std::int64_t out, std::int64_t in) {

@@ -31,8 +31,14 @@ std::vector<std::string> recipe_names();
 // Makes the recipe `name`. Throws Error{config} for an unknown name or option value and suggests the nearest name.
 Recipe make_recipe(std::string_view name, const Options& options);
 
-// Throws Error{config} if the device cannot run the recipe. `emulate` permits slow emulation.
-void check_device(const Recipe& recipe, DeviceKind device, bool emulate);
+// The compute capability that is assumed where there is no GPU to ask: 9.0, Hopper.
+inline constexpr int kHopper = 90;
+// Whether GPUs of this compute capability (90 for 9.0) multiply the recipe's operands. A GPU emulates "mxfp8" if it does not; no GPU
+// emulates another recipe.
+bool multiplies(int capability, const Recipe& recipe);
+// Throws Error{config} if the device cannot run the recipe, and names the recipes that it can run. `capability` is that of the GPU; CPUs
+// ignore it. `emulate` permits slow emulation.
+void check_device(const Recipe& recipe, DeviceKind device, int capability, bool emulate);
 
 // Throws Error{config} that names the layer if the recipe cannot quantise a weight [out, in]: both dims must be multiples of 16.
 void check_shape(const Recipe& recipe, std::string_view layer, std::int64_t out, std::int64_t in);

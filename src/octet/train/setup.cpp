@@ -53,6 +53,11 @@ DeviceKind device_of(const Config& config) {
 }
 
 Recipe recipe_of(const Config& config, DeviceKind device) {
+  const bool gpu = device == DeviceKind::cuda && cuda_is_available();
+  return recipe_of(config, device, gpu ? cuda_properties().compute_capability : recipes::kHopper);
+}
+
+Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
   const PrecisionConfig& p = config.precision;
   const Recipe recipe = recipes::make_recipe(p.recipe, {.format = p.format,
                                                         .amax_history_len = p.amax_history_len,
@@ -65,7 +70,7 @@ Recipe recipe_of(const Config& config, DeviceKind device) {
                                                         .head = p.head,
                                                         .weight_transpose_cache = p.weight_transpose_cache,
                                                         .skip = p.skip});
-  recipes::check_device(recipe, device, p.emulate);
+  recipes::check_device(recipe, device, capability, p.emulate);
   demand(p.attention == "bf16", ExitCode::config,
          "precision.attention = \"fp8\": attention in FP8 does not exist yet; \"bf16\" does");
   return recipe;

@@ -10,8 +10,10 @@
 namespace octet::train {
 
 DeviceKind device_of(const Config& config);
-// The recipe of [precision]. Throws Error{config} if the device cannot run it.
+// The recipe of [precision]. Throws Error{config} if the device cannot run it. The GPU is the first of this machine, or a Hopper if there
+// is none, or one of compute capability `capability` (90 for 9.0).
 Recipe recipe_of(const Config& config, DeviceKind device);
+Recipe recipe_of(const Config& config, DeviceKind device, int capability);
 // The layout of the model on the mesh by [parallel]. If [parallel] leaves a choice ("auto"), takes the first of layouts_allowed().
 parallel::Layout layout_of(const Config& config, const parallel::Mesh& mesh);
 // Returns copies of `config`, one for each choice of weights and gradients that its [parallel] allows, in the order of

@@ -21,14 +21,12 @@ bool may_multiply(ScaleTile a, ScaleTile b) {
   return a == b;
 }
 
-std::int64_t rows_of(const GemmOperand& x) { return x.values.shape[x.layout == GemmOperand::Layout::k_last ? 0 : 1]; }
-std::int64_t k_of(const GemmOperand& x) { return x.values.shape[x.layout == GemmOperand::Layout::k_last ? 1 : 0]; }
 
 void check_operand(const char* name, const GemmOperand& x) {
   require(x.values.shape.rank() == 2, "gemm: ", name, " has shape ", x.values.shape, ", not two dims");
   if (!is_fp8(x.values.dtype)) return;
   require(x.layout == GemmOperand::Layout::k_last, "gemm: FP8 operand ", name, " must have K last");
-  const Shape expected = scale_shape(x.tile, rows_of(x), k_of(x));
+  const Shape expected = scale_shape(x.tile, x.rows(), x.k());
   require(x.scale_inv.elements() == expected.elements() && x.scale_inv.contiguous(), "gemm: ", name, " ", x.values.shape,
           " has scales of shape ", x.scale_inv.shape, ", not ", expected);
   require(x.scale_inv.dtype == scale_dtype(x.tile), "gemm: ", name, " has scales of ", octet::name_of(x.scale_inv.dtype),
@@ -47,8 +45,8 @@ void check(const Gemm& op) {
     require(may_multiply(op.a.tile, op.b.tile), "gemm: no device multiplies tiles ", name_of(op.a.tile), " and ",
             name_of(op.b.tile));
   }
-  const std::int64_t m = rows_of(op.a), n = rows_of(op.b), k = k_of(op.a);
-  require(k == k_of(op.b), "gemm: a ", op.a.values.shape, " and b ", op.b.values.shape, " differ in K");
+  const std::int64_t m = op.a.rows(), n = op.b.rows(), k = op.a.k();
+  require(k == op.b.k(), "gemm: a ", op.a.values.shape, " and b ", op.b.values.shape, " differ in K");
   require(op.d.shape == Shape({m, n}), "gemm: d has shape ", op.d.shape, ", not ", Shape({m, n}));
   if (op.c) {
     require(op.c.shape == op.d.shape && op.c.dtype == d, "gemm: c is ", octet::name_of(op.c.dtype), " ", op.c.shape, ", d ",
@@ -136,9 +134,9 @@ GemmPlan plan_gemm(const Gemm& op) {
   // A multiple of the width of every scale. The chunks of a tile just fit into the second-level cache.
   constexpr std::int64_t kChunk = 384;
   GemmPlan plan;
-  plan.m = rows_of(op.a);
-  plan.n = rows_of(op.b);
-  plan.k = k_of(op.a);
+  plan.m = op.a.rows();
+  plan.n = op.b.rows();
+  plan.k = op.a.k();
   if (plan.m == 0 || plan.n == 0) return plan;
   cut_tiles(plan);
   const DType dtype = op.a.values.dtype;
@@ -153,14 +151,11 @@ void gemm(Queue& queue, Arena& scratch, const Gemm& op) {
   if (plan.tiles() == 0) return;
 
   const ArenaScope scope(scratch);
-  if constexpr (kCudaBackend) {
-    if (queue.target() == DeviceKind::cuda) {
-      void* const memory = scratch.allocate(cuda::gemm_scratch_bytes(op));
+  if (queue.target() == DeviceKind::cuda) {
+    [[maybe_unused]] void* const memory = scratch.allocate(cuda::gemm_scratch_bytes(op));
+    if constexpr (kCudaBackend) {
       if (queue.kind() == DeviceKind::cuda) cuda::gemm(queue, op, memory);
-      return;
     }
-  } else if (queue.target() == DeviceKind::cuda) {  // estimate: no padded scales (KiB), no MX copies
-    scratch.allocate(cuda::kWorkspaceBytes);
     return;
   }
   const std::int64_t lanes = cpu::lanes_for(plan.tiles());

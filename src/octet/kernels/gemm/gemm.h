@@ -17,6 +17,9 @@ struct GemmOperand {
   Layout layout = Layout::k_last;  // FP8 requires k_last, because Hopper's FP8 GEMMs do
   Tensor scale_inv = {};           // FP8 only: scales for `tile`, see tensor/quantized.h
   ScaleTile tile = ScaleTile::tensor;
+
+  std::int64_t rows() const { return values.shape[layout == Layout::k_last ? 0 : 1]; }
+  std::int64_t k() const { return values.shape[layout == Layout::k_last ? 1 : 0]; }
 };
 
 // An operand that is the transpose of a tensor of values. Nothing is copied.

@@ -9,36 +9,15 @@
 namespace octet::kernels::cuda {
 namespace {
 
-using Layout = GemmOperand::Layout;
-
-std::int64_t rows_of(const GemmOperand& x) { return x.values.shape[x.layout == Layout::k_last ? 0 : 1]; }
-std::int64_t k_of(const GemmOperand& x) { return x.values.shape[x.layout == Layout::k_last ? 1 : 0]; }
 bool is_fp8(const GemmOperand& x) { return size_of(x.values.dtype) == 1; }
-
-// The number of FP32 scales between rows of 128x128 blocks that cuBLASLt requires.
-std::int64_t padded_blocks(std::int64_t k) { return round_up(ceil_div(k, 128), 4); }
-bool needs_padded_scales(const GemmOperand& x) {
-  return is_fp8(x) && x.tile == ScaleTile::block_128x128 && ceil_div(k_of(x), 128) % 4 != 0;
-}
-
-std::size_t operand_scratch_bytes(const GemmOperand& x) {
-  const std::int64_t rows = rows_of(x), k = k_of(x);
-  std::size_t bytes = 0;
-  if (needs_padded_scales(x)) {
-    bytes = static_cast<std::size_t>(ceil_div(rows, 128) * padded_blocks(k)) * sizeof(float);
-  } else if (is_fp8(x) && x.tile == ScaleTile::mx_1x32) {
-    bytes = std::max(static_cast<std::size_t>(rows * decoded_mx_stride(k)) * sizeof(BFloat16), tiled_mx_scale_bytes(rows, k));
-  }
-  return (bytes + Device::kAlignment - 1) / Device::kAlignment * Device::kAlignment;
-}
 
 // The operand in the form that cuBLASLt accepts. Data that must be rearranged are written to `memory`.
 GemmOperand prepared(Queue& queue, const GemmOperand& x, bool multiplies_mx, void* memory) {
   GemmOperand result = x;
   if (needs_padded_scales(x)) {
-    const std::int64_t lines = ceil_div(rows_of(x), 128), blocks = ceil_div(k_of(x), 128);
+    const std::int64_t lines = ceil_div(x.rows(), 128), blocks = ceil_div(x.k(), 128);
     const std::size_t width = static_cast<std::size_t>(blocks) * sizeof(float);
-    const std::size_t padded = static_cast<std::size_t>(padded_blocks(k_of(x))) * sizeof(float);
+    const std::size_t padded = static_cast<std::size_t>(padded_blocks(x.k())) * sizeof(float);
     queue.zero(memory, static_cast<std::size_t>(lines) * padded);
     octet::cuda::check(cudaMemcpy2DAsync(memory, padded, x.scale_inv.data, width, width, static_cast<std::size_t>(lines),
                                          cudaMemcpyDeviceToDevice, octet::cuda::stream_of(queue)),
@@ -49,8 +28,8 @@ GemmOperand prepared(Queue& queue, const GemmOperand& x, bool multiplies_mx, voi
     result.scale_inv.data = memory;
   } else if (is_fp8(x) && x.tile == ScaleTile::mx_1x32) {
     decode_mx(queue, x, static_cast<BFloat16*>(memory));
-    result = {.values = Tensor(memory, DType::bf16, {rows_of(x), k_of(x)})};
-    result.values.row_stride = decoded_mx_stride(k_of(x));
+    result = {.values = Tensor(memory, DType::bf16, {x.rows(), x.k()})};
+    result.values.row_stride = decoded_mx_stride(x.k());
   }
   return result;
 }
@@ -67,9 +46,9 @@ int alignment_of(const void* pointer) {
 ProductKey::Matrix matrix_of(const Tensor& x) { return {x.dtype, std::max(x.row_stride, x.shape[1]), alignment_of(x.data)}; }
 
 ProductKey key_of(const GemmOperand& a, const GemmOperand& b, const Gemm& op) {
-  ProductKey key{.m = rows_of(a),
-                 .n = rows_of(b),
-                 .k = k_of(a),
+  ProductKey key{.m = a.rows(),
+                 .n = b.rows(),
+                 .k = a.k(),
                  .a = matrix_of(a.values),
                  .b = matrix_of(b.values),
                  .c = matrix_of(op.c ? op.c : op.d),
@@ -117,12 +96,8 @@ void store_addend(Queue& queue, const Gemm& op) {
 
 }  // namespace
 
-std::size_t gemm_scratch_bytes(const Gemm& op) {
-  return kWorkspaceBytes + operand_scratch_bytes(op.a) + operand_scratch_bytes(op.b);
-}
-
 void gemm(Queue& queue, const Gemm& op, void* scratch) {
-  if (k_of(op.a) == 0) return store_addend(queue, op);
+  if (op.a.k() == 0) return store_addend(queue, op);
   auto& library = octet::cuda::extension<GemmLibrary>(queue);
   auto* const memory = static_cast<std::byte*>(scratch) + kWorkspaceBytes;
   const GemmOperand a = prepared(queue, op.a, library.multiplies_mx(), memory);

@@ -1,17 +1,10 @@
-// The CUDA backend of gemm.h, with cuBLASLt. gemm.cpp checks the shapes and allocates the scratch.
+// The CUDA backend of gemm.h, with cuBLASLt. gemm.cpp checks the shapes and allocates the scratch (gemm_scratch.h).
 #pragma once
 
-#include "octet/kernels/gemm/gemm.h"
+#include "octet/kernels/gemm/gemm_scratch.h"
 #include "octet/kernels/gemm/gemm_tuning.h"
 
 namespace octet::kernels::cuda {
-
-// The size of cuBLASLt's workspace.
-constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;
-
-// Bytes of scratch of a GEMM: the workspace; 128x128 scales if their rows must be padded; for MX the larger of both operands in
-// BF16 and their scales in the layout of MX tensor cores.
-std::size_t gemm_scratch_bytes(const Gemm& op);
 
 // BF16 and FP8 operands. cuBLASLt requires N, K and all row strides of FP8 GEMMs to be multiples of 16, M and N of GEMMs with
 // block tiles to be multiples of 4, and scales to begin at multiples of 16 bytes. Throws Error{internal} with the shape and mode
