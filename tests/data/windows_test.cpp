@@ -23,7 +23,7 @@ TEST(Windows, CutTheStream) {
   const TemporaryFolder folder;
   write_corpus(folder / "c", {"abc", "defgh", "i", "jklm"});
   const Corpus corpus(folder / "c");  // 13 tokens
-  const Windows windows(corpus, 4);
+  const Windows windows(Stream(corpus), 4);
   ASSERT_EQ(windows.count(), 3);  // 3 * 4 inputs, and the last target
   EXPECT_EQ(read(windows, 0).tokens, ids_of("abcd"));
   EXPECT_EQ(read(windows, 0).targets, ids_of("bcde"));
@@ -53,7 +53,7 @@ TEST(Windows, AllLengthsAgreeWithTheStream) {
   const Corpus corpus(folder / "c");
   const auto total = static_cast<std::int64_t>(stream.size());
   for (std::int64_t length = 1; length < total; ++length) {
-    const Windows windows(corpus, length);
+    const Windows windows(Stream(corpus), length);
     // The last whole window ends within the stream. Another one would not.
     EXPECT_LE(windows.count() * length + 1, total);
     EXPECT_GT((windows.count() + 1) * length + 1, total);
@@ -71,20 +71,35 @@ TEST(Windows, AllLengthsAgreeWithTheStream) {
   }
 }
 
+TEST(Windows, AStreamLeavesDocumentsOut) {
+  const TemporaryFolder folder;
+  write_corpus(folder / "c", {"abc", "defgh", "i", "jklm", "no"});
+  const Corpus corpus(folder / "c");
+  const std::vector<Stream::Documents> some = {{1, 2}, {2, 3}, {4, 5}};  // "defgh", "i", "no"
+  const Windows windows(Stream(corpus, some), 3);
+  ASSERT_EQ(windows.count(), 2);
+  EXPECT_EQ(read(windows, 0).tokens, ids_of("def"));
+  EXPECT_EQ(read(windows, 0).targets, ids_of("efg"));
+  EXPECT_EQ(read(windows, 1).tokens, ids_of("ghi"));
+  EXPECT_EQ(read(windows, 1).targets, ids_of("hin"));
+  EXPECT_EQ(read(windows, 1, 7).document_starts, (std::vector<std::int32_t>{7, 9}));
+  EXPECT_EQ(read(Windows(Stream(corpus, some), 7), 0).document_starts, (std::vector<std::int32_t>{0, 5, 6}));
+}
+
 TEST(Windows, EmptyDocumentsStartNothing) {
   const TemporaryFolder folder;
   folder.write("c.bin", "abcdef");
   folder.write("c.idx", HandMadeIndex(1, 1, {0, 2, 0, 0, 4, 0}, {0, 1, 2, 3, 4, 5}).bytes());
   const Corpus corpus(folder / "c");
-  EXPECT_EQ(read(Windows(corpus, 5), 0).document_starts, (std::vector<std::int32_t>{0, 2}));
+  EXPECT_EQ(read(Windows(Stream(corpus), 5), 0).document_starts, (std::vector<std::int32_t>{0, 2}));
 }
 
 TEST(Windows, SaysWhenTheCorpusIsTooSmall) {
   const TemporaryFolder folder;
   write_corpus(folder / "c", {"0123456789"});
   const Corpus corpus(folder / "c");
-  EXPECT_EQ(Windows(corpus, 9).count(), 1);
-  EXPECT_EQ(error_of(ExitCode::data, [&] { Windows(corpus, 10); }),
+  EXPECT_EQ(Windows(Stream(corpus), 9).count(), 1);
+  EXPECT_EQ(error_of(ExitCode::data, [&] { Windows(Stream(corpus), 10); }),
             (folder / "c.bin").string() + ": 10 tokens found, 11 needed for one sequence of seq_len 10 and its last target");
 }
 

@@ -20,6 +20,7 @@ int run_eval(const EvalArgs& args) {
   train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
   options.training = false;
   train::Engine engine(options, device);
+  train::check_split(checkpoint::Reader::open(args.checkpoint), config);
   const std::int64_t step = train::restore_weights(engine, args.checkpoint);
   const data::Dataset dataset(train::dataset_options(config, options.model.vocab));
   train::check_tokenizer(dataset, train::tokenizer_of_run(config, options.model));

@@ -35,13 +35,18 @@ void check_tokenizers(const Corpus& a, const Corpus& b) {
 Dataset::Dataset(DatasetOptions options) : options_(std::move(options)) {
   require(options_.seq_len >= 1 && options_.vocab_size >= 1, "dataset: seq_len ", options_.seq_len, ", vocab_size ",
           options_.vocab_size);
-  Mixture(weights_of(options_.sources));  // throws for an invalid weight, before the sources are divided into parts and renumbered
+  Mixture(
+      weights_of(options_.sources));  // throws for an invalid weight, before the sources are divided into parts and renumbered
   std::vector<std::int64_t> train, held_out;
   for (const Source& source : options_.sources) {
     const auto number = static_cast<std::int64_t>(sources_.size());
     auto corpus = std::make_unique<Corpus>(source.path);
-    const Windows windows(*corpus, options_.seq_len);
-    const Split split(windows.count(), fractions_of(source, options_));
+    const std::array<double, 2> fractions = fractions_of(source, options_);
+    Split split(*corpus, options_.seq_len, fractions, options_.split_by);
+    if (options_.split_by == SplitBy::documents && fractions[0] > 0 && fractions[1] > 0 && !split.by_documents()) {
+      log_info(concat(corpus->paths().prefix.string(), ": too few documents to hold some out; windows of ", options_.seq_len,
+                      " tokens are held out instead"));
+    }
     if (corpus->info() && corpus->info()->vocab_size > options_.vocab_size) {
       log_shared_warning(concat(corpus->paths().json.string(), ": its vocabulary has ", corpus->info()->vocab_size,
                                 " tokens, the model's ", options_.vocab_size, "; a token beyond it will stop the run"));
@@ -49,7 +54,7 @@ Dataset::Dataset(DatasetOptions options) : options_(std::move(options)) {
     for (const PreparedSource& earlier : sources_) check_tokenizers(*earlier.corpus, *corpus);
     if (trains_on(number)) train.push_back(number);
     if (split.count(Part::held_out) > 0) held_out.push_back(number);
-    sources_.push_back({std::move(corpus), windows, split});
+    sources_.push_back({std::move(corpus), std::move(split)});
   }
   train_ = drawn(train);
   held_out_ = drawn(held_out);
@@ -88,16 +93,15 @@ void Dataset::train_sample(std::int64_t position, Row row, std::vector<std::int3
   require(windows > 0, "dataset: no training windows");
   const Permutation order(windows, options_.seed, static_cast<std::uint32_t>(ordinal / windows),
                           static_cast<std::uint32_t>(number));
-  const std::int64_t window = source.split.window(Part::train, order(ordinal % windows));
-  source.windows.read(window, options_.vocab_size, row, document_starts, base);
+  source.split.read(Part::train, order(ordinal % windows), options_.vocab_size, row, document_starts, base);
 }
 
 void Dataset::held_out_sample(std::int64_t i, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base) const {
   require(i >= 0 && i < held_out_samples(), "dataset: held-out sample ", i, " of ", held_out_samples());
   const auto [drawn, ordinal] = (*held_out_.mixture)(i);
   const PreparedSource& source = sources_[static_cast<std::size_t>(held_out_.sources[static_cast<std::size_t>(drawn)])];
-  const std::int64_t window = source.split.window(Part::held_out, ordinal % source.split.count(Part::held_out));
-  source.windows.read(window, options_.vocab_size, row, document_starts, base);
+  source.split.read(Part::held_out, ordinal % source.split.count(Part::held_out), options_.vocab_size, row, document_starts,
+                    base);
 }
 
 }  // namespace octet::data

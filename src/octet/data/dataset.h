@@ -1,5 +1,5 @@
-// The samples of a run: weighted sources, packed into windows, split into training and held-out windows, and shuffled. Each sample is
-// a pure function of the options and the sample's number, so a checkpoint stores this number and nothing else.
+// The samples of a run: weighted sources, split into training and held-out parts, packed into windows and shuffled. Each sample
+// is a pure function of the options and the sample's number, so a checkpoint stores this number and nothing else.
 #pragma once
 
 #include <array>
@@ -28,7 +28,8 @@ struct DatasetOptions {
   std::uint64_t seed = 0;                      // of the order of the training samples; the split does not depend on it
   std::array<double, 2> split = {0.98, 0.02};  // {train, held out} fractions of every Use::unnamed source, unless a source is
                                                // Use::validation: then an unnamed source is trained on whole
-  std::int64_t vocab_size = 0;                 // of the model; reading a token outside it throws Error{data}
+  SplitBy split_by = SplitBy::documents;
+  std::int64_t vocab_size = 0;  // of the model; reading a token outside it throws Error{data}
 };
 
 // Immutable; every function may be called from many threads at once.
@@ -52,22 +53,21 @@ class Dataset {
   // Calls Corpus::verify_once() for every source.
   void verify_once() const;
 
-  // The number of samples in one epoch: the training windows of all sources together. With several sources, the weights decide how
-  // often a window of each source is seen in this time.
+  // The number of samples in one epoch: the training windows of all sources together. With several sources, the weights decide
+  // how often a window of each source is seen in this time.
   std::int64_t samples_per_epoch() const { return count(Part::train); }
   std::int64_t held_out_samples() const { return count(Part::held_out); }
 
   // Writes training sample number `position` >= 0 to `row`; see Windows::read() for the other arguments. The samples never end:
   // each source starts again, in a new order, when all its windows have been seen.
   void train_sample(std::int64_t position, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base = 0) const;
-  // Writes held-out sample i, in [0, held_out_samples()), to `row`. The order never changes. Several sources are mixed by weight, so
-  // that the first few samples represent all sources.
+  // Writes held-out sample i, in [0, held_out_samples()), to `row`. The order never changes. Several sources are mixed by weight,
+  // so that the first few samples represent all sources.
   void held_out_sample(std::int64_t i, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base = 0) const;
 
  private:
   struct PreparedSource {
     std::unique_ptr<Corpus> corpus;
-    Windows windows;
     Split split;
   };
   // The sources of one part and how their samples are mixed.

@@ -1,4 +1,4 @@
-// Packing: cuts the token stream of all documents into windows of seq_len + 1 tokens, one every seq_len tokens. Neighbouring windows
+// Packing: cuts a stream of documents into windows of seq_len + 1 tokens, one every seq_len tokens. Neighbouring windows
 // share one token: the last target of a window is the first input of the next. Tokens after the last whole window are not used.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "octet/data/corpus.h"
+#include "octet/data/stream.h"
 
 namespace octet::data {
 
@@ -18,20 +18,23 @@ struct Row {
 
 class Windows {
  public:
-  // The corpus must outlive the Windows. Throws Error{data} if the corpus is smaller than one window.
-  Windows(const Corpus& corpus, std::int64_t seq_len);
+  // Throws Error{data} if the stream is smaller than one window.
+  Windows(Stream stream, std::int64_t seq_len);
 
-  const Corpus& corpus() const { return *corpus_; }
+  // The number of windows in a stream of so many tokens.
+  static std::int64_t count_of(std::int64_t tokens, std::int64_t seq_len) { return tokens > 0 ? (tokens - 1) / seq_len : 0; }
+
   std::int64_t seq_len() const { return seq_len_; }
   std::int64_t count() const { return count_; }
 
-  // Writes window w, in [0, count()), to `row`. Appends to `document_starts` the ascending offsets in [0, L) at which a document, or the
-  // rest of a document, begins, each plus `base`; offset 0 is always the first. Throws Error{data} for a token outside [0, vocab_size).
+  // Writes window w, in [0, count()), to `row`. Appends to `document_starts` the ascending offsets in [0, L) at which a document,
+  // or the rest of a document, begins, each plus `base`; offset 0 is always the first. Throws Error{data} for a token outside [0,
+  // vocab_size).
   void read(std::int64_t w, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,
             std::int32_t base) const;
 
  private:
-  const Corpus* corpus_;
+  Stream stream_;
   std::int64_t seq_len_;
   std::int64_t count_;
 };

@@ -156,6 +156,7 @@ void visit_fields(C& c, auto&& visit) {
 struct DataConfig {
   bool document_mask = false;
   std::array<double, 2> split = {0.98, 0.02};
+  std::string split_by = "documents";
   std::vector<SourceConfig> source;
 };
 template <FieldsOf<DataConfig> C>
@@ -166,6 +167,10 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "split",
               .help = "Shares of each corpus to train on and to hold out; unused if a source is for validation.", .range = kFraction},
         c.split);
+  visit(Field{.name = "split_by",
+              .help = "What data.split holds out: whole documents, or windows of seq_len tokens that may share a document with training.",
+              .choices = "documents | windows"},
+        c.split_by);
   visit(Field{.name = "source", .help = "One [[data.source]] table for each corpus, with path, weight and split."}, c.source);
 }
 

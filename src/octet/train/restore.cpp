@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "octet/checkpoint/reader.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/models/registry.h"
 #include "octet/recipes/registry.h"
@@ -28,7 +27,21 @@ std::int64_t load_weights(Engine& engine, const checkpoint::Reader& reader) {
   return reader.step();
 }
 
+bool divides_sources(const Config& config) {
+  const auto& sources = config.data.source;
+  return config.data.split[1] > 0 &&
+         std::none_of(sources.begin(), sources.end(), [](const SourceConfig& s) { return s.split == "validation"; });
+}
+
 }  // namespace
+
+void check_split(const checkpoint::Reader& reader, const Config& config) {
+  const nlohmann::json run = reader.meta().value("config", nlohmann::json::object());
+  const std::string before = run.value("data", nlohmann::json::object()).value("split_by", "windows");
+  demand(before == config.data.split_by || !divides_sources(config), ExitCode::config, reader.path().string(),
+         ": its run held out ", before, ", and data.split_by = \"", config.data.split_by,
+         "\" would hold out text that it was trained on; give --data.split_by=", before);
+}
 
 std::int64_t restore_weights(Engine& engine, const fs::path& path) {
   return load_weights(engine, checkpoint::Reader::open(path));
@@ -74,8 +87,9 @@ double evaluate(Engine& engine, const data::Dataset& dataset, std::int64_t seque
     for (std::int64_t i = begin; i < end || (none && i == begin); ++i) {
       const auto offset = static_cast<std::size_t>((i - begin) * length), width = static_cast<std::size_t>(length);
       dataset.held_out_sample(
-          none ? 0 : i, {.tokens = std::span(tokens).subspan(offset, width), .targets = std::span(targets).subspan(offset, width)},
-          starts, static_cast<std::int32_t>(offset));
+          none ? 0 : i,
+          {.tokens = std::span(tokens).subspan(offset, width), .targets = std::span(targets).subspan(offset, width)}, starts,
+          static_cast<std::int32_t>(offset));
     }
     const auto used = static_cast<std::size_t>((none ? 1 : end - begin) * length);
     if (none) std::fill_n(targets.begin(), used, kernels::kIgnoredTarget);

@@ -4,10 +4,16 @@
 #include <filesystem>
 #include <memory>
 
+#include "octet/checkpoint/reader.h"
 #include "octet/data/dataset.h"
+#include "octet/train/config.h"
 #include "octet/train/engine.h"
 
 namespace octet::train {
+
+// Throws Error{config} if the checkpoint's run held out other text than `config` would, because the run trained on what would now be held
+// out. Checkpoints made before data.split_by existed held out windows.
+void check_split(const checkpoint::Reader& reader, const Config& config);
 
 // Overwrites the weights and scales of an engine that does not train with those of a checkpoint, and returns the checkpoint's step. Throws
 // Error{data} if the checkpoint belongs to another model, and Error{config} if it was made with another recipe.

@@ -155,6 +155,7 @@ data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab) {
   options.seq_len = config.training.seq_len;
   options.seed = config.run.seed;
   options.split = config.data.split;
+  options.split_by = config.data.split_by == "windows" ? data::SplitBy::windows : data::SplitBy::documents;
   options.vocab_size = vocab;
   return options;
 }

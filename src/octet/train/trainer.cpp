@@ -199,6 +199,7 @@ void Trainer::load(const checkpoint::Reader& reader) {
   const std::string recipe = meta.value("recipe", "");
   demand(recipe == engine_options_.recipe.name, ExitCode::config, reader.path().string(), ": made with recipe ", recipe,
          ", but precision.recipe = ", engine_options_.recipe.name, "; export it and start from model.init_from to change recipes");
+  check_split(reader, config_);
   models::Decoder& model = engine_->model();
   reader.load(engine_->queue(), read_entries(model.parameters(), model.scales(), &engine_->optimizer()));
   engine_->refresh();

@@ -1,0 +1,46 @@
+// Some or all documents of a corpus, one after the other, as one stream of tokens that is numbered from 0.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "octet/data/corpus.h"
+
+namespace octet::data {
+
+class Stream {
+ public:
+  // The corpus must outlive the Stream.
+  explicit Stream(const Corpus& corpus);
+  // The documents [first, last) of each range. Ranges ascend and do not overlap. Neighbouring ranges are joined, so that the
+  // memory grows with the number of gaps and not with the number of documents.
+  struct Documents {
+    std::int64_t first, last;
+  };
+  Stream(const Corpus& corpus, std::span<const Documents> ranges);
+
+  const Corpus& corpus() const { return *corpus_; }
+  std::int64_t tokens() const { return tokens_; }
+
+  // Reads tokens [first, first + out.size()). Throws like Corpus::read().
+  void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab_size) const;
+  // Appends the ascending offsets in [0, count) at which a document with tokens begins in [first, first + count), each plus
+  // `base`. The offset 0 is always the first, even in the middle of a document.
+  void document_starts(std::int64_t first, std::int64_t count, std::int32_t base, std::vector<std::int32_t>& starts) const;
+
+ private:
+  // Tokens that lie together in the corpus: token `at` of the stream is token `in_corpus` of the corpus.
+  struct Piece {
+    std::int64_t at, in_corpus;
+  };
+  // Calls visit(offset from first, first token in the corpus, number of tokens) for each piece of [first, first + count).
+  template <class Visit>
+  void each_piece(std::int64_t first, std::int64_t count, Visit&& visit) const;
+
+  const Corpus* corpus_;
+  std::vector<Piece> pieces_;
+  std::int64_t tokens_ = 0;
+};
+
+}  // namespace octet::data
