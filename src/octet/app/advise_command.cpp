@@ -7,6 +7,7 @@
 #include "octet/app/ceilings.h"
 #include "octet/app/commands.h"
 #include "octet/app/threads.h"
+#include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/names.h"
 #include "octet/device/cuda/cuda_device.h"
@@ -25,8 +26,7 @@ constexpr std::size_t kH200MemoryBytes = std::size_t{139} << 30;
 constexpr const char* kRecipes[] = {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"};
 
 std::vector<telemetry::HealthSample> read_health(const fs::path& given, std::string& path) {
-  std::error_code ignored;
-  const fs::path file = fs::is_directory(given, ignored) ? given / "fp8_health.jsonl" : given;
+  const fs::path file = is_folder(given) ? given / "fp8_health.jsonl" : given;
   path = file.string();
   auto health = telemetry::read_jsonl<telemetry::HealthSample>(file);
   if (health.broken_lines > 0) log_warning(concat(path, ": ", health.broken_lines, " broken lines passed over"));

@@ -4,6 +4,7 @@
 
 #include "octet/app/picture_file.h"
 #include "octet/app/report.h"
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
@@ -15,19 +16,17 @@ namespace {
 
 // A run's own folder, or the folders of runs that it holds, in the order of their names.
 void collect_runs(const std::filesystem::path& directory, std::vector<std::filesystem::path>& runs) {
-  std::error_code error;
-  demand(std::filesystem::is_directory(directory, error), ExitCode::data, directory.string(), ": not a folder");
-  if (std::filesystem::exists(directory / "metrics.jsonl")) {
+  demand(is_folder(directory), ExitCode::data, directory.string(), ": not a folder");
+  if (path_exists(directory / "metrics.jsonl")) {
     runs.push_back(directory);
     return;
   }
   std::vector<std::filesystem::path> found;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    if (std::filesystem::exists(entry.path() / "metrics.jsonl")) found.push_back(entry.path());
+  for (const std::filesystem::path& entry : entries_of(directory)) {
+    if (path_exists(entry / "metrics.jsonl")) found.push_back(entry);
   }
-  demand(!error, ExitCode::data, directory.string(), ": ", error.message());
-  demand(!found.empty(), ExitCode::data, directory.string(), ": no metrics.jsonl here or in a folder below; give the folder of a run");
-  std::sort(found.begin(), found.end());
+  demand(!found.empty(), ExitCode::data, directory.string(),
+         ": no metrics.jsonl here or in a folder below; give the folder of a run");
   runs.insert(runs.end(), found.begin(), found.end());
 }
 

@@ -13,6 +13,7 @@
 #include "octet/app/report.h"
 #include "octet/app/signal_pipe.h"
 #include "octet/base/checksum.h"
+#include "octet/base/directory.h"
 #include "octet/base/require.h"
 #include "octet/report/watch.h"
 
@@ -102,8 +103,7 @@ class Page {
 
 int watch_runs(const ReportArgs& args) {
   for (const fs::path& directory : args.directories) {
-    std::error_code error;
-    demand(fs::is_directory(directory, error), ExitCode::data, directory.string(), ": not a folder");
+    demand(is_folder(directory), ExitCode::data, directory.string(), ": not a folder");
   }
   Page page(args);
   const auto script = content("text/javascript; charset=utf-8", report::kWatchScript);

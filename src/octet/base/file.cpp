@@ -32,24 +32,24 @@ void write_all(int fd, const char* data, std::size_t size, const std::filesystem
 // Opens a regular file and returns its descriptor and size.
 std::pair<int, std::size_t> open_to_read(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    const int error = errno;
-    fail(ExitCode::data, path.string(), ": ", std::strerror(error));
-  }
+  if (fd < 0) fail_errno(ExitCode::data, path, "");
   struct stat info {};
   const int error = ::fstat(fd, &info) == 0 ? 0 : errno;
   if (error != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    fail(ExitCode::data, path.string(), ": ", error != 0 ? std::strerror(error) : "not a regular file");
+    errno = error;
+    if (error != 0) fail_errno(ExitCode::data, path, "");
+    fail(ExitCode::data, path.string(), ": not a regular file");
   }
   return {fd, static_cast<std::size_t>(info.st_size)};
 }
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
-  const MappedFile file(path);
-  const auto bytes = file.bytes();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  const FileReader file(path);
+  std::string text(file.size(), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {

@@ -9,7 +9,7 @@
 
 namespace octet {
 
-// Returns the whole file. Throws Error{data} "PATH: reason".
+// Returns the whole file. Throws Error{data} "PATH: reason"; SystemError if the system refuses.
 std::string read_file(const std::filesystem::path& path);
 
 // A read-only memory map of a whole file; an empty file gives an empty span. The constructor throws Error{data} "PATH: reason".

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <system_error>
 
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/system_call.h"
 
@@ -14,12 +15,13 @@ namespace fs = std::filesystem;
 
 NewDirectory::NewDirectory(const fs::path& path) : path_(path.has_filename() ? path : path.parent_path()) {
   std::error_code error;
-  const bool free =
-      !fs::exists(fs::symlink_status(path_, error)) || (fs::is_directory(path_, error) && fs::is_empty(path_, error));
+  const fs::file_type type = fs::symlink_status(path_, error).type();  // a dangling link is in the way, too
+  if (type == fs::file_type::none)
+    throw SystemError(ExitCode::data, concat(path_.string(), ": ", error.message()), error.value());
+  const bool free = type == fs::file_type::not_found || (is_folder(path_) && entries_of(path_).empty());
   demand(free, ExitCode::config, path_.string(), ": exists already; remove it or give another name");
   temporary_ = path_.string() + concat(".tmp-", ::getpid());
-  fs::create_directories(temporary_, error);
-  demand(!error, ExitCode::internal, temporary_.string(), ": cannot create: ", error.message());
+  make_folders(temporary_);
 }
 
 NewDirectory::~NewDirectory() {

@@ -10,7 +10,8 @@ namespace octet {
 class NewDirectory {
  public:
   // Creates the temporary folder and missing parent folders. Throws Error{config} "PATH: ..." if `path` exists and is not an
-  // empty folder, and Error{internal} if the temporary folder cannot be created.
+  // empty folder, SystemError with ExitCode::data if the system cannot say what `path` is, and Error{internal} if the temporary
+  // folder cannot be created.
   explicit NewDirectory(const std::filesystem::path& path);
   ~NewDirectory();
   NewDirectory(const NewDirectory&) = delete;

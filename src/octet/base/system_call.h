@@ -5,15 +5,30 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "octet/base/require.h"
 
 namespace octet {
 
-// Throws Error "WHAT: REASON"; the reason is errno.
+// The system refused a call. The number tells a file that is not there from one that cannot be read now.
+class SystemError : public Error {
+ public:
+  SystemError(ExitCode code, const std::string& message, int number) : Error(code, message), number_(number) {}
+  int number() const { return number_; }  // a value of errno
+  // The file, or a folder on the way to it, does not exist.
+  bool not_there() const;
+  // The reason may go away by itself, as on a file server that is restarted: EIO, ESTALE, EINTR, ETIMEDOUT.
+  bool may_pass() const;
+
+ private:
+  int number_;
+};
+
+// Throws SystemError "WHAT: REASON"; the reason is errno.
 [[noreturn]] void fail_errno(ExitCode code, std::string_view what);
-// Throws Error "PATH: WHAT: REASON".
+// Throws SystemError "PATH: WHAT: REASON", or "PATH: REASON" if `what` is empty.
 [[noreturn]] void fail_errno(ExitCode code, const std::filesystem::path& path, std::string_view what);
 
 }  // namespace octet

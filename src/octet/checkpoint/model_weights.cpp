@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "octet/base/directory.h"
 #include "octet/base/names.h"
 #include "octet/base/require.h"
 #include "octet/base/threads.h"
@@ -34,8 +35,7 @@ void visit_stored_float(DType dtype, F&& f) {
 
 bool config_says_block_fp8(const fs::path& dir) {
   const fs::path path = dir / "config.json";
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return false;
+  if (!path_exists(path)) return false;
   return is_block_fp8(parse_json(read_file(path), path.string(), kConfigDepth), path.string());
 }
 
@@ -43,7 +43,7 @@ bool config_says_block_fp8(const fs::path& dir) {
 std::vector<std::string> absent_of(const std::set<std::string>& files, const fs::path& dir) {
   std::vector<std::string> absent;
   for (const std::string& file : files) {
-    if (!fs::exists(dir / file)) absent.push_back(file);
+    if (!path_exists(dir / file)) absent.push_back(file);
   }
   return absent;
 }
@@ -51,11 +51,10 @@ std::vector<std::string> absent_of(const std::set<std::string>& files, const fs:
 // The safetensors files in `dir` that are not in `files`, sorted.
 std::vector<std::string> files_besides(const std::set<std::string>& files, const fs::path& dir) {
   std::vector<std::string> besides;
-  for (const auto& entry : fs::directory_iterator(dir)) {
-    const fs::path name = entry.path().filename();
+  for (const fs::path& entry : entries_of(dir)) {
+    const fs::path name = entry.filename();
     if (name.extension() == ".safetensors" && !files.contains(name.string())) besides.push_back(name.string());
   }
-  std::sort(besides.begin(), besides.end());
   return besides;
 }
 
@@ -98,10 +97,7 @@ std::map<std::string, std::string> parse_index(std::string_view text, const std:
   return shards;
 }
 
-bool has_weights(const fs::path& dir) {
-  std::error_code ignored;
-  return fs::exists(dir / kSingleFile, ignored) || fs::exists(dir / kIndexFile, ignored);
-}
+bool has_weights(const fs::path& dir) { return path_exists(dir / kSingleFile) || path_exists(dir / kIndexFile); }
 
 void ModelWeights::add(const fs::path& path) {
   FileReader file(path);
@@ -151,7 +147,7 @@ ModelWeights ModelWeights::open(const fs::path& dir) {
   ModelWeights weights;
   weights.dir_ = dir;
   weights.block_fp8_ = config_says_block_fp8(dir);
-  if (fs::exists(dir / kSingleFile)) {
+  if (path_exists(dir / kSingleFile)) {
     weights.add(dir / kSingleFile);
     for (const TensorInfo& info : weights.shards_.front().header.tensors) weights.places_.emplace(info.name, Place{0, &info});
   } else {

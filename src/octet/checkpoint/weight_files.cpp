@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/names.h"
@@ -126,9 +127,7 @@ class Output {
   }
 
   void write_all(const fs::path& dir) {
-    std::error_code error;
-    fs::create_directories(dir, error);
-    demand(!error, ExitCode::internal, dir.string(), ": cannot create: ", error.message());
+    make_folders(dir);
     const std::vector<Range> shards = cut_shards(weights_, form_);
     std::set<std::string> files;
     Json index;
@@ -137,7 +136,7 @@ class Output {
     for (std::size_t k = 0; k < shards.size(); ++k) {
       const std::string name = shards.size() == 1 ? kSingleFile : shard_name(k + 1, shards.size());
       // Before an old shard is overwritten, removes the old index, which must not describe a mixture of old and new shards.
-      if (shards.size() > 1 && fs::exists(dir / name)) remove_file(dir / kIndexFile);
+      if (shards.size() > 1 && path_exists(dir / name)) remove_file(dir / kIndexFile);
       write_shard(dir / name, shards[k]);
       files.insert(name);
       for (std::size_t i = shards[k].first; i < shards[k].second; ++i) {
@@ -149,10 +148,10 @@ class Output {
       write_file_atomically(dir / kIndexFile, index.dump(2) + "\n");
       files.insert(kIndexFile);
     }
-    for (const fs::directory_entry& file : fs::directory_iterator(dir)) {
-      const std::string name = file.path().filename().string();
+    for (const fs::path& file : entries_of(dir)) {
+      const std::string name = file.filename().string();
       const bool ours = name == kSingleFile || name == kIndexFile || glob_match(kShardGlob, name);
-      if (ours && !files.contains(name)) remove_file(file.path());
+      if (ours && !files.contains(name)) remove_file(file);
     }
     sync_directory(dir);
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "octet/base/checksum.h"
+#include "octet/base/directory.h"
 #include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
@@ -24,15 +25,13 @@ std::filesystem::path without_suffix(const std::filesystem::path& path) {
 }
 
 MappedFile open_index(const CorpusPaths& paths) {
-  std::error_code error;
-  demand(std::filesystem::exists(paths.idx, error) || std::filesystem::exists(paths.bin, error), ExitCode::data,
-         paths.prefix.string(), ": no corpus here (", paths.idx.string(), " is missing); `octet data prepare` makes one");
+  demand(path_exists(paths.idx) || path_exists(paths.bin), ExitCode::data, paths.prefix.string(), ": no corpus here (",
+         paths.idx.string(), " is missing); `octet data prepare` makes one");
   return MappedFile(paths.idx);
 }
 
 std::optional<CorpusInfo> open_info(const CorpusPaths& paths) {
-  std::error_code error;
-  if (!std::filesystem::exists(paths.json, error)) return std::nullopt;
+  if (!path_exists(paths.json)) return std::nullopt;
   return parse_corpus_info(read_file(paths.json), paths.json.string());
 }
 
@@ -190,8 +189,7 @@ bool Corpus::verify_once() const {
         concat(path.filename().string(), " ", fs::file_size(path, error), " ", time.time_since_epoch().count(), " ", sum, "\n");
     demand(!error, ExitCode::data, path.string(), ": ", error.message());
   }
-  std::error_code error;
-  if (fs::exists(paths_.checked, error) && read_file(paths_.checked) == now) return true;
+  if (path_exists(paths_.checked) && read_file(paths_.checked) == now) return true;
   constexpr std::int64_t kLong = std::int64_t{4} << 30;  // a few seconds
   if (bin_bytes() > kLong) log_info(concat(paths_.bin.string(), ": verifying the checksum of ", bin_bytes() >> 30, " GiB, once"));
   verify();

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "octet/base/directory.h"
 #include "octet/base/system_call.h"
 
 namespace octet::data {
@@ -22,10 +23,10 @@ void rename_file(const fs::path& from, const fs::path& to) {
 
 // Maps a part file. Returns nothing if the file is missing or has fewer than `bytes` bytes.
 std::optional<MappedFile> open_part(const fs::path& path, std::int64_t bytes) {
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error || size < static_cast<std::uintmax_t>(bytes)) return std::nullopt;
-  return MappedFile(path);
+  if (!path_exists(path)) return std::nullopt;
+  MappedFile file(path);
+  if (file.bytes().size() < static_cast<std::size_t>(bytes)) return std::nullopt;
+  return file;
 }
 
 }  // namespace

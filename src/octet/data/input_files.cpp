@@ -6,6 +6,7 @@
 #include <array>
 #include <fstream>
 
+#include "octet/base/directory.h"
 #include "octet/base/require.h"
 #include "octet/data/byte_source.h"
 #include "octet/data/corpus_index.h"
@@ -46,8 +47,7 @@ std::vector<fs::path> matches_of(const fs::path& pattern) {
 std::vector<fs::path> without_patterns(const std::vector<fs::path>& inputs) {
   std::vector<fs::path> paths;
   for (const fs::path& input : inputs) {
-    std::error_code error;
-    if (input.native().find_first_of("*?[") == std::string::npos || fs::exists(input, error)) {
+    if (input.native().find_first_of("*?[") == std::string::npos || path_exists(input)) {
       paths.push_back(input);
     } else {
       for (const fs::path& match : matches_of(input)) paths.push_back(match);
@@ -121,8 +121,11 @@ void InputFiles::enter(const fs::path& folder) {
   Folder opened;
   try {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      std::error_code error;  // for example, of a symbolic link to itself
+      std::error_code error;
       const bool inner_folder = entry.is_directory(error);
+      // Links to nothing and to themselves are left out; what cannot be looked at must not be.
+      const bool no_end = error == std::errc::too_many_symbolic_link_levels || error == std::errc::no_such_file_or_directory;
+      demand(!error || no_end, ExitCode::data, entry.path().string(), ": ", error.message());
       if (is_left_out(entry.path().filename(), inner_folder)) continue;
       if (inner_folder ? entry.is_symlink() : !entry.is_regular_file(error)) continue;  // a link to a folder may be a cycle
       if (!inner_folder && is_output(entry.path())) continue;
@@ -153,11 +156,11 @@ std::optional<InputFiles::File> InputFiles::next() {
       return std::nullopt;
     }
     if (path == "-") return File{path, 0, named};
-    std::error_code error;
-    if (fs::is_directory(path, error)) {
+    if (is_folder(path)) {
       enter(path);
       continue;
     }
+    std::error_code error;
     const auto bytes = fs::file_size(path, error);
     demand(!error, ExitCode::data, path.string(), ": ", error.message());
     return File{path, static_cast<std::int64_t>(bytes), named};

@@ -2,6 +2,7 @@
 
 
 #include "octet/base/checksum.h"
+#include "octet/base/directory.h"
 #include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
@@ -72,8 +73,7 @@ void write_journal(const CorpusParts& parts, const PrepareJournal& journal) {
 }
 
 std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::string& job) {
-  std::error_code error;
-  if (!fs::exists(parts.journal(), error)) return std::nullopt;
+  if (!path_exists(parts.journal())) return std::nullopt;
   PrepareJournal journal;
   try {
     const Json json = Json::parse(read_file(parts.journal()));

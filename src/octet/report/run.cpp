@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "octet/base/directory.h"
 #include "octet/base/require.h"
 #include "octet/telemetry/jsonl.h"
 
@@ -12,11 +13,6 @@ std::string folder_name(const std::filesystem::path& directory) {
   const auto normal = std::filesystem::absolute(directory).lexically_normal();
   const auto name = normal.has_filename() ? normal.filename() : normal.parent_path().filename();
   return name.empty() ? directory.string() : name.string();
-}
-
-bool is_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
 }
 }  // namespace
 
@@ -32,7 +28,7 @@ Run read_run(const std::filesystem::path& directory) {
   }
 
   const auto health_path = directory / "fp8_health.jsonl";
-  if (is_there(health_path)) {
+  if (path_exists(health_path)) {
     auto health = telemetry::read_jsonl<telemetry::HealthSample>(health_path);
     run.broken_lines += health.broken_lines;
     for (auto& record : health.records) {
@@ -42,7 +38,7 @@ Run read_run(const std::filesystem::path& directory) {
   }
 
   const auto info_path = directory / "run.json";
-  if (is_there(info_path)) run.info = telemetry::read_run_info(info_path);
+  if (path_exists(info_path)) run.info = telemetry::read_run_info(info_path);
   if (run.info.name.empty()) run.info.name = folder_name(directory);
   return run;
 }

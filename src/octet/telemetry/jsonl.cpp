@@ -3,6 +3,7 @@
 #include <cmath>
 #include <system_error>
 
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
@@ -145,8 +146,7 @@ void each_line(std::string_view text, Visitor&& visit) {
 // Removes incomplete lines and lines with step > last_step from `path`, and opens the file.
 template <class Record>
 AppendFile open_after(const std::filesystem::path& path, std::optional<std::int64_t> last_step) {
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(path, ignored)) {
+  if (is_file(path)) {
     std::string kept;
     const std::string text = read_file(path);
     if (last_step) {

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/require.h"
 #include "octet/telemetry/format.h"
@@ -48,9 +49,7 @@ struct Recorder::Sinks {
 
 Recorder::Recorder(const Options& options) {
   if (options.rank != 0) return;
-  std::error_code error;
-  std::filesystem::create_directories(options.directory, error);
-  demand(!error, ExitCode::internal, options.directory.string(), ": cannot create: ", error.message());
+  make_folders(options.directory);
   sinks_ = std::make_unique<Sinks>(options);
 }
 Recorder::~Recorder() = default;

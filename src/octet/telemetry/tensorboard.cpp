@@ -1,5 +1,6 @@
 #include "octet/telemetry/tensorboard.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,10 +10,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <fmt/format.h>
 #include <system_error>
 #include <vector>
 
+#include "octet/base/directory.h"
 #include "octet/base/require.h"
 
 namespace octet::telemetry {
@@ -82,13 +83,11 @@ constexpr std::string_view kPrefix = "events.out.tfevents.";
 
 // TensorBoard reads the files of a folder in the order of their names. Event file names start with a time in seconds.
 std::filesystem::path next_path(const std::filesystem::path& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  demand(!error, ExitCode::internal, directory.string(), ": cannot create: ", error.message());
+  make_folders(directory);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   std::int64_t seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::filesystem::path& entry : entries_of(directory)) {
+    const std::string name = entry.filename().string();
     if (!name.starts_with(kPrefix)) continue;
     std::int64_t other = 0;
     std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), other);

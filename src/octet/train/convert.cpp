@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "octet/base/directory.h"
 #include "octet/base/json.h"
 #include "octet/base/new_directory.h"
 #include "octet/checkpoint/block_fp8.h"
@@ -145,7 +146,7 @@ class CheckpointSource : public Source {
 };
 
 std::unique_ptr<Source> open_source(const fs::path& path) {
-  if (fs::exists(path / "manifest.json")) return std::make_unique<CheckpointSource>(path);
+  if (path_exists(path / "manifest.json")) return std::make_unique<CheckpointSource>(path);
   return std::make_unique<DirectorySource>(path);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "octet/base/directory.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/models/registry.h"
 #include "octet/recipes/registry.h"
@@ -15,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_checkpoint(const fs::path& path) { return fs::exists(path / "manifest.json"); }
+bool is_checkpoint(const fs::path& path) { return path_exists(path / "manifest.json"); }
 
 std::int64_t load_weights(Engine& engine, const checkpoint::Reader& reader) {
   const std::string recipe = reader.meta().value("recipe", "");

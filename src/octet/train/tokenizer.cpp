@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/checkpoint/reader.h"
@@ -19,8 +20,7 @@ constexpr const char* kBytes = "byte";  // the tokenizer that has no files
 // The tokenizer that a corpus was prepared with, or "" if it is unknown or its file has changed since.
 std::string tokenizer_of_corpus(const fs::path& prefix) {
   const fs::path json = data::CorpusPaths(prefix).json;
-  std::error_code error;
-  if (!fs::exists(json, error)) return "";
+  if (!path_exists(json)) return "";
   const data::CorpusInfo info = data::parse_corpus_info(read_file(json), json.string());
   const auto file = data::tokenizer_file(info.tokenizer);
   if (file && data::tokenizer_hash(*file) != info.tokenizer_hash) {
@@ -132,7 +132,7 @@ void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
 
 std::string tokenizer_of_model(const fs::path& path, const models::DecoderConfig& model) {
   if (!model.tokenizer.empty()) return model.tokenizer;
-  if (!fs::exists(path / "manifest.json")) return path.string();
+  if (!path_exists(path / "manifest.json")) return path.string();
   const auto reader = checkpoint::Reader::open(path);
   return tokenizer_of_run(parse_config(reader.meta().value("toml", ""), (path / "manifest.json").string()), model);
 }
@@ -151,14 +151,13 @@ fs::path generation_config_of_run(const Config& config) {
 }
 
 fs::path generation_config_of_model(const fs::path& path) {
-  if (!fs::exists(path / "manifest.json")) return path / kGenerationConfig;
+  if (!path_exists(path / "manifest.json")) return path / kGenerationConfig;
   const auto reader = checkpoint::Reader::open(path);
   return generation_config_of_run(parse_config(reader.meta().value("toml", ""), (path / "manifest.json").string()));
 }
 
 void copy_generation_config(const fs::path& file, const fs::path& directory) {
-  std::error_code error;
-  if (fs::is_regular_file(file, error)) write_file_atomically(directory / kGenerationConfig, read_file(file));
+  if (is_file(file)) write_file_atomically(directory / kGenerationConfig, read_file(file));
 }
 
 models::DecoderConfig with_token_ids(models::DecoderConfig model, const std::string& tokenizer) {

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "octet/base/checksum.h"
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 
 namespace octet::data {
@@ -11,10 +12,9 @@ namespace fs = std::filesystem;
 std::optional<fs::path> tokenizer_file(std::string_view spec) {
   if (spec.empty()) return std::nullopt;  // an unknown tokenizer; without this check "" would mean the working directory
   const fs::path path(spec);
-  std::error_code error;
-  if (fs::is_regular_file(path, error) && path.filename() != "config.json") return path;
+  if (is_file(path) && path.filename() != "config.json") return path;
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
-    if (fs::is_regular_file(path / name, error)) return path / name;
+    if (is_file(path / name)) return path / name;
   }
   return std::nullopt;
 }
@@ -33,8 +33,7 @@ void copy_tokenizer_files(const fs::path& file, const fs::path& directory) {
   // Does not copy both tokenizer.json and tokenizer.model: the other one may define a different tokenizer.
   for (const char* beside : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
     const fs::path from = file.parent_path() / beside;
-    std::error_code error;
-    if (fs::is_regular_file(from, error)) write_file_atomically(directory / beside, read_file(from));
+    if (is_file(from)) write_file_atomically(directory / beside, read_file(from));
   }
 }
 

@@ -1,6 +1,7 @@
 #include <array>
 #include <filesystem>
 
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/names.h"
@@ -74,20 +75,18 @@ std::unique_ptr<Tokenizer> make_tokenizer(std::string_view spec, DocumentEnd end
   if (auto tokenizer = find_builtin(spec)) return tokenizer;
   namespace fs = std::filesystem;
   const fs::path path(spec);
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) {
+  if (!path_exists(path)) {
     const bool looks_like_path = spec.find_first_of("/.") != std::string_view::npos;
     demand(looks_like_path, ExitCode::config, "tokenizer \"", spec, "\" is not supported", did_you_mean(spec, builtin_names()),
            "; give byte, a model directory or a tokenizer file");
     fail(ExitCode::data, path.string(), ": no such tokenizer file or model directory");
   }
-  const fs::path config = fs::is_directory(status) ? path / "config.json" : path;
-  if (config.filename() == "config.json" && fs::exists(config, error)) {
+  const fs::path config = is_folder(path) ? path / "config.json" : path;
+  if (config.filename() == "config.json" && path_exists(config)) {
     if (auto tokenizer = from_config(config)) return tokenizer;
   }
   if (const auto file = tokenizer_file(spec)) return from_file(*file, spec, end);
-  demand(!fs::exists(path / "vocab.json", error), ExitCode::config, (path / "vocab.json").string(),
+  demand(!path_exists(path / "vocab.json"), ExitCode::config, (path / "vocab.json").string(),
          ": this kind of tokenizer is not supported; supported: tokenizer.json, tokenizer.model");
   fail(ExitCode::data, path.string(), ": no tokenizer in this directory (config.json names none)");
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
@@ -14,8 +15,7 @@ namespace fs = std::filesystem;
 
 // Returns a member of the JSON object in `file`, or null if there is no such file or member.
 nlohmann::json member(const fs::path& file, const char* key) {
-  std::error_code error;
-  if (!fs::exists(file, error)) return {};
+  if (!path_exists(file)) return {};
   const auto json = nlohmann::json::parse(read_file(file), nullptr, false);
   demand(json.is_object(), ExitCode::data, file.string(), ": not a JSON object");
   return json.value(key, nlohmann::json());

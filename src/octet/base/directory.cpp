@@ -1,0 +1,56 @@
+#include "octet/base/directory.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <string_view>
+#include <system_error>
+
+#include "octet/base/system_call.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The mode of what is under this name, or 0 if nothing is.
+mode_t mode_of(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) return info.st_mode;
+  // Nothing can have a name that is too long for the file system.
+  if (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG) fail_errno(ExitCode::data, path, "");
+  return 0;
+}
+
+}  // namespace
+
+bool path_exists(const fs::path& path) { return mode_of(path) != 0; }
+bool is_file(const fs::path& path) { return S_ISREG(mode_of(path)); }
+bool is_folder(const fs::path& path) { return S_ISDIR(mode_of(path)); }
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
+  if (!open) fail_errno(ExitCode::data, folder, "cannot list");
+  std::vector<fs::path> result;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(open.get());
+    if (!entry && errno != 0) fail_errno(ExitCode::data, folder, "cannot list");
+    if (!entry) break;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") result.push_back(folder / name);
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+void make_folders(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw SystemError(ExitCode::internal, concat(folder.string(), ": cannot create: ", error.message()), error.value());
+}
+
+}  // namespace octet

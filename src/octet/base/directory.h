@@ -1,0 +1,23 @@
+// Questions about names in the file system. "Cannot tell" is never "no": if the system cannot answer, for example because a
+// folder may not be searched (EACCES) or a disk fails (EIO), these functions throw SystemError with ExitCode::data, "PATH:
+// REASON".
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+namespace octet {
+
+// Whether there is anything under this name. Links are followed; nothing is behind a dangling link.
+bool path_exists(const std::filesystem::path& path);
+// Whether there is a regular file, or a folder, under this name. Links are followed.
+bool is_file(const std::filesystem::path& path);
+bool is_folder(const std::filesystem::path& path);
+
+// The paths of everything in a folder, sorted. Also throws if the folder does not exist.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
+
+// Makes the folder and those above it that are missing. Throws Error{internal} "PATH: cannot create: REASON".
+void make_folders(const std::filesystem::path& folder);
+
+}  // namespace octet

@@ -1,0 +1,64 @@
+#include "octet/base/directory.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "octet/base/system_call.h"
+#include "support/folder.h"
+
+namespace octet {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::TemporaryFolder;
+
+TEST(Directory, TellsFilesFromFoldersAndFromNothing) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.write("file", "text");
+  fs::create_symlink("nowhere", folder / "dangling");
+  fs::create_symlink("file", folder / "link");
+  for (const fs::path& there : {file, folder / "link"}) {
+    EXPECT_TRUE(path_exists(there));
+    EXPECT_TRUE(is_file(there));
+    EXPECT_FALSE(is_folder(there));
+  }
+  EXPECT_TRUE(path_exists(folder.path()));
+  EXPECT_TRUE(is_folder(folder.path()));
+  EXPECT_FALSE(is_file(folder.path()));
+  for (const fs::path& absent : {folder / "nothing", folder / "dangling", file / "below", folder / std::string(5000, 'x')}) {
+    EXPECT_FALSE(path_exists(absent) || is_file(absent) || is_folder(absent)) << absent;
+  }
+}
+
+TEST(Directory, WhatCannotBeLookedAtIsAnError) {
+  const TemporaryFolder folder;
+  fs::create_symlink("loop", folder / "loop");
+  for (const auto& question : {path_exists, is_file, is_folder}) {
+    try {
+      question(folder / "loop");
+      FAIL();
+    } catch (const SystemError& error) {
+      EXPECT_EQ(error.code(), ExitCode::data);
+      EXPECT_EQ(error.number(), ELOOP);
+      EXPECT_FALSE(error.not_there() || error.may_pass());
+      EXPECT_EQ(error.what(), (folder / "loop").string() + ": Too many levels of symbolic links");
+    }
+  }
+}
+
+TEST(Directory, ListsEverythingInOrder) {
+  const TemporaryFolder folder;
+  for (const char* name : {"b", "a/below", ".hidden"}) folder.write(name, "");
+  EXPECT_EQ(entries_of(folder.path()), (std::vector<fs::path>{folder / ".hidden", folder / "a", folder / "b"}));
+  try {
+    entries_of(folder / "absent");
+    FAIL();
+  } catch (const SystemError& error) {
+    EXPECT_TRUE(error.not_there());
+    EXPECT_EQ(error.what(), (folder / "absent").string() + ": cannot list: No such file or directory");
+  }
+}
+
+}  // namespace
+}  // namespace octet
