@@ -1,0 +1,303 @@
+#include "octet/checkpoint/run_lock.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <ctime>
+#include <optional>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include "octet/base/directory.h"
+#include "octet/base/file.h"
+#include "octet/base/json.h"
+#include "octet/base/log.h"
+#include "octet/base/retry.h"
+
+namespace octet::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLongestText = 1 << 16;  // a longer file is not a lock that this program wrote
+constexpr double kLookS = 0.25;                // between two looks at somebody else's counter
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields{};
+  gmtime_r(&now, &fields);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields);
+  return text;
+}
+
+struct Holder {
+  ProcessIdentity process;
+  std::string since, run;
+};
+
+// Nothing if the text is not a lock, as while its file is being written.
+std::optional<Holder> holder_of(const std::string& text) {
+  const Json json = json_of(text);
+  if (!json.is_object()) return std::nullopt;
+  const auto string = [&](const char* key) {
+    return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
+  };
+  const auto number = [&](const char* key) {
+    return json.contains(key) && json[key].is_number_integer() ? json[key].get<std::int64_t>() : 0;
+  };
+  return Holder{.process = {.host = string("host"),
+                            .machine = string("machine"),
+                            .boot = string("boot"),
+                            .pid_namespace = string("pid_namespace"),
+                            .pid = number("pid"),
+                            .start_ticks = number("start_ticks")},
+                .since = string("since"),
+                .run = string("run")};
+}
+
+std::string describe(const std::optional<Holder>& holder) {
+  if (!holder) return "a process that has written no name";
+  return concat("process ", holder->process.pid, " on ", holder->process.host, ", since ", holder->since);
+}
+
+// "" if the file does not exist.
+std::string text_of(const fs::path& path, double retry_s) {
+  return retry(retry_s, [&]() -> std::string {
+    try {
+      const FileReader file(path);
+      std::string text(std::min(file.size(), kLongestText), '\0');
+      file.read_at(0, std::as_writable_bytes(std::span(text)));
+      return text.empty() ? " " : text;  // there, but not written yet
+    } catch (const SystemError& error) {
+      if (error.not_there()) return "";
+      throw;
+    }
+  });
+}
+
+// While it lives, no other process of this machine creates, replaces or removes the lock. A file system without such locks only
+// makes a small window larger, which text_of() after the fact closes.
+class FolderGuard {
+ public:
+  explicit FolderGuard(const fs::path& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (fd_ >= 0) ::flock(fd_, LOCK_EX);
+  }
+  ~FolderGuard() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FolderGuard(const FolderGuard&) = delete;
+  FolderGuard& operator=(const FolderGuard&) = delete;
+
+ private:
+  int fd_;
+};
+
+void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+}  // namespace
+
+RunLock::RunLock(const fs::path& folder, RunLockTimes times) : folder_(folder), path_(folder / "run.lock"), times_(times) {
+  const ProcessIdentity me = ProcessIdentity::mine();
+  std::random_device random;
+  char run[17];
+  std::snprintf(run, sizeof run, "%08" PRIx32 "%08" PRIx32, static_cast<std::uint32_t>(random()),
+                static_cast<std::uint32_t>(random()));
+  const Json json = {{"host", me.host},       {"pid", me.pid},
+                     {"since", utc_now()},    {"run", run},
+                     {"boot", me.boot},       {"pid_namespace", me.pid_namespace},
+                     {"machine", me.machine}, {"start_ticks", me.start_ticks}};
+  begin_ = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  begin_.pop_back();
+  made_folder_ = !path_exists(folder_);
+  make_folders(folder_);
+  acquire();
+  renewed_ = Clock::now();
+  // Signals are for the main thread.
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { keep_beating(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+RunLock::~RunLock() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+  try {
+    const FolderGuard guard(folder_);
+    if (text_of(path_, times_.retry_s).starts_with(begin_)) ::unlink(path_.c_str());
+  } catch (const Error& error) {
+    log_warning(concat(error.what(), "; the lock stays"));
+  }
+  ::close(fd_);
+  if (made_folder_) ::rmdir(folder_.c_str());
+}
+
+// The counter has a fixed width, so that writing it anew changes nothing else, and a reader meets no half of a text.
+std::string RunLock::text() const {
+  char counter[32];
+  std::snprintf(counter, sizeof counter, "%20" PRId64, counter_);
+  return concat(begin_, ",\"counter\":", counter, "}\n");
+}
+
+void RunLock::write(int fd) {
+  ++counter_;
+  const std::string now = text();
+  const ssize_t n = ::pwrite(fd, now.data(), now.size(), 0);
+  if (n != static_cast<ssize_t>(now.size())) {
+    if (n >= 0) errno = ENOSPC;
+    fail_errno(ExitCode::internal, path_, "cannot write");
+  }
+  if (::fsync(fd) != 0) fail_errno(ExitCode::internal, path_, "cannot flush to disk");
+}
+
+// Makes a lock where there is none. Returns false if another was faster.
+bool RunLock::create() {
+  const FolderGuard guard(folder_);
+  const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0 && errno == EEXIST) return false;
+  if (fd < 0) fail_errno(ExitCode::internal, path_, "cannot create");
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = fd;
+  try {
+    write(fd_);
+  } catch (...) {
+    ::unlink(path_.c_str());
+    throw;
+  }
+  return true;
+}
+
+// Puts this holder's lock in the place of another's if that still reads `seen`. Returns false if it does not.
+bool RunLock::replace(const std::string& seen, bool settles) {
+  const fs::path temporary = concat(path_.string(), ".", ProcessIdentity::mine().pid, ".", std::random_device()());
+  {
+    const FolderGuard guard(folder_);
+    if (text_of(path_, times_.retry_s) != seen) return false;
+    const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0) fail_errno(ExitCode::internal, temporary, "cannot create");
+    fd_ = fd;
+    try {
+      write(fd_);
+      if (::rename(temporary.c_str(), path_.c_str()) != 0) fail_errno(ExitCode::internal, path_, "cannot rename");
+    } catch (...) {
+      ::unlink(temporary.c_str());
+      ::close(std::exchange(fd_, -1));
+      throw;
+    }
+  }
+  if (settles) {
+    sleep_s(times_.settle_s);
+    if (!text_of(path_, times_.retry_s).starts_with(begin_)) {
+      ::close(std::exchange(fd_, -1));
+      return false;
+    }
+  }
+  return true;
+}
+
+// Returns when the lock has stood still for silence_s or has gone. Throws Error{config} if its counter grows.
+void RunLock::watch(const std::string& seen) const {
+  const std::optional<Holder> holder = holder_of(seen);
+  log_info(concat(path_.string(), ": ", describe(holder), ", holds this folder. Waiting up to ", times_.silence_s,
+                  " s to see whether it still runs"));
+  const auto start = Clock::now();
+  while (seconds_since(start) < times_.silence_s) {
+    sleep_s(std::min(kLookS, times_.silence_s));
+    const std::string now = text_of(path_, times_.retry_s);
+    const std::optional<Holder> other = holder_of(now);
+    if (now == seen) continue;
+    if (!holder || !other || other->run != holder->run) return;  // another holder, to be judged anew
+    fail(ExitCode::config, folder_.string(), ": another run writes here: ", describe(holder),
+         ", and its counter in run.lock grows. Wait for it to end, or give another run.output_dir");
+  }
+}
+
+void RunLock::acquire() {
+  for (;;) {
+    if (create()) return;
+    const std::string seen = text_of(path_, times_.retry_s);
+    if (seen.empty()) continue;  // gone in this moment
+    const std::optional<Holder> holder = holder_of(seen);
+    const Fate fate = holder ? fate_of(holder->process) : Fate::unknown;
+    demand(fate != Fate::runs, ExitCode::config, folder_.string(), ": another run writes here: ", describe(holder),
+           ". Wait for it to end, or give another run.output_dir");
+    if (fate == Fate::unknown) {
+      watch(seen);
+      if (text_of(path_, times_.retry_s) != seen) continue;
+    }
+    if (!replace(seen, fate == Fate::unknown)) continue;
+    log_info(
+        concat(folder_.string(), ": taken over from ", describe(holder),
+               fate == Fate::ended ? ", which has ended" : concat(", whose counter stood still for ", times_.silence_s, " s")));
+    return;
+  }
+}
+
+void RunLock::beat() {
+  const std::lock_guard lock(mutex_);
+  if (lost_) return;
+  try {
+    const FileReader file(path_);
+    std::string now(std::min(file.size(), kLongestText), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(now)));
+    if (!now.starts_with(begin_)) {
+      lost_to_ = describe(holder_of(now));
+      lost_ = true;
+      return;
+    }
+    write(fd_);
+    renewed_ = Clock::now();
+    trouble_.clear();
+  } catch (const SystemError& error) {
+    trouble_ = error.what();
+    if (!error.not_there()) return;
+    // Somebody has removed the file. Whoever creates it now holds the folder.
+    try {
+      if (create()) renewed_ = Clock::now();
+    } catch (const Error& again) {
+      trouble_ = again.what();
+    }
+  } catch (const Error& error) {
+    trouble_ = error.what();
+  }
+}
+
+void RunLock::keep_beating() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, std::chrono::duration<double>(times_.beat_s), [this] { return stop_; })) {
+    lock.unlock();
+    beat();
+    lock.lock();
+  }
+}
+
+void RunLock::check() const {
+  if (!lost_) return;
+  const std::lock_guard lock(mutex_);
+  fail(ExitCode::config, folder_.string(), ": another run has taken this folder over: ", lost_to_,
+       ". This run writes nothing more");
+}
+
+void RunLock::renew() {
+  beat();
+  check();
+  const std::lock_guard lock(mutex_);
+  const double since_s = seconds_since(renewed_);
+  demand(since_s < times_.renewed_s, ExitCode::internal, path_.string(), ": could not be renewed for ", static_cast<int>(since_s),
+         " s, so another run may have taken the folder over: ", trouble_);
+}
+
+}  // namespace octet::checkpoint

@@ -1,0 +1,76 @@
+// One writer for a run folder. The file run.lock says who writes there; it works on one machine and on several that share a file
+// system, also where locks of the system (flock) do not cross machines.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "octet/base/clock.h"
+#include "octet/base/process_identity.h"
+
+namespace octet::checkpoint {
+
+struct RunLockTimes {
+  double beat_s = 5;      // how often the holder raises its counter
+  double renewed_s = 20;  // a holder that could not do so for this long publishes nothing
+  double silence_s =
+      30;               // a holder elsewhere whose counter stands still for this long, on the clock of whoever watches, has ended
+  double settle_s = 1;  // after such a takeover, for another process elsewhere that did the same at the same moment
+  double retry_s = 60;  // how long the constructor goes on reading after an error that may pass
+};
+
+// Holds the lock from construction to destruction; a thread raises the counter. Where the holder before
+// - still runs on this machine, the constructor throws Error{config} at once, with its host, process id and start;
+// - has ended on this machine, it takes the folder over at once and says so;
+// - is on another machine or in another container, it watches the counter: if it grows, it throws Error{config}; if it stands
+// still for
+//   silence_s, it takes the folder over and says so.
+class RunLock {
+ public:
+  // Makes the folder if need be. Throws Error{config} as above, and Error{internal} or Error{data} "PATH: REASON" if the lock
+  // cannot be written or read.
+  explicit RunLock(const std::filesystem::path& folder, RunLockTimes times = {});
+  // Removes run.lock, if it is still this holder's, and the folder if it is empty and the constructor made it.
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+  // Throws Error{config} if another has taken the folder over, as the thread has noticed. Reads no file, so that a slow disk does
+  // not hold training up.
+  void check() const;
+  // To be called before a checkpoint is published. Raises the counter. Throws as check() does, and Error{internal} if the counter
+  // could not be raised for renewed_s.
+  void renew();
+
+ private:
+  void acquire();
+  bool create();
+  bool replace(const std::string& seen, bool settles);
+  void watch(const std::string& seen) const;
+  void write(int fd);
+  void beat();
+  void keep_beating();
+  std::string text() const;
+
+  std::filesystem::path folder_, path_;
+  RunLockTimes times_;
+  std::string begin_;  // of the file's text, the same for as long as the lock is held
+  bool made_folder_ = false;
+  int fd_ = -1;
+  std::int64_t counter_ = 0;
+
+  mutable std::mutex mutex_;
+  Clock::time_point renewed_;
+  std::string trouble_;  // why the counter was not raised the last time
+  std::string lost_to_;  // who holds the folder now
+  std::atomic<bool> lost_ = false;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace octet::checkpoint
