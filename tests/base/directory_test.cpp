@@ -31,9 +31,21 @@ TEST(Directory, TellsFilesFromFoldersAndFromNothing) {
   }
 }
 
+TEST(Directory, NamesOfOneFolderHaveOneTruePath) {
+  const TemporaryFolder folder;
+  folder.write("a/file", "");
+  fs::create_symlink("a", folder / "link");
+  const fs::path expected = true_path(folder / "a");
+  EXPECT_EQ(true_path(folder / "link"), expected);
+  EXPECT_EQ(true_path(folder / "link/../link/."), expected);
+  EXPECT_EQ(true_path(folder / "link/absent"), expected / "absent");
+  EXPECT_TRUE(expected.is_absolute());
+}
+
 TEST(Directory, WhatCannotBeLookedAtIsAnError) {
   const TemporaryFolder folder;
   fs::create_symlink("loop", folder / "loop");
+  EXPECT_THROW(true_path(folder / "loop"), SystemError);
   for (const auto& question : {path_exists, is_file, is_folder}) {
     try {
       question(folder / "loop");

@@ -51,23 +51,62 @@ TEST_F(ReaderTest, NoCheckpointIsNoError) {
   EXPECT_FALSE(Reader::open_latest(empty / "absent", none).has_value());
 }
 
-TEST_F(ReaderTest, PassesOverADamagedOneAndSaysSo) {
+TEST_F(ReaderTest, PassesOverADamagedOneMovesItAndSaysSo) {
   damage(data_file(3), -1);
+  const std::string damaged = slurp(data_file(3));
   EXPECT_EQ(latest(), 2);
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_TRUE(contains(warnings_[0], data_file(3).string() + ": tensor \"b\": its bytes are damaged"));
-  EXPECT_TRUE(contains(warnings_[0], "; using " + directory(2).string() + " in its place"));
+  EXPECT_TRUE(contains(warnings_[0], "; using " + directory(2).string() + " in its place; the damaged one is now " +
+                                         (folder_ / "damaged/step-00000003").string()));
+  EXPECT_EQ(slurp(folder_ / "damaged/step-00000003/rank-00000.safetensors"), damaged);
+  EXPECT_FALSE(fs::exists(directory(3)));
 
   fs::resize_file(data_file(2), fs::file_size(data_file(2)) - 1);
   EXPECT_EQ(latest(), 1);
-  ASSERT_EQ(warnings_.size(), 2u);
-  EXPECT_TRUE(contains(warnings_[1], data_file(2).string() + ": "));
-  EXPECT_TRUE(contains(warnings_[1], "; using " + directory(1).string() + " in its place"));
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_TRUE(contains(warnings_[0], data_file(2).string() + ": "));
+  EXPECT_TRUE(contains(warnings_[0], "; using " + directory(1).string() + " in its place"));
 
-  fs::remove(directory(1) / kManifestName);
+  // Another damaged one of the same step gets another name.
+  fs::copy(directory(1), directory(2), fs::copy_options::recursive);
+  fs::remove(directory(2) / kManifestName);
+  EXPECT_EQ(latest(), 1);
+  EXPECT_EQ(names_in(folder_ / "damaged"), (std::vector<std::string>{"step-00000002", "step-00000002-2", "step-00000003"}));
+}
+
+TEST_F(ReaderTest, WhenAllAreDamagedNoneIsMoved) {
+  for (const int step : {1, 2, 3}) fs::remove(directory(step) / kManifestName);
   const std::string message = error_of(ExitCode::data, [&] { latest(); });
   EXPECT_TRUE(contains(message, folder_.path().string() + ": no checkpoint of 3 can be read: "));
   for (const int step : {1, 2, 3}) EXPECT_TRUE(contains(message, directory(step).string()));
+  EXPECT_EQ(names_in(folder_.path()).size(), 3u);
+}
+
+// Only what was read can be called damaged. Here the system cannot follow a link.
+TEST_F(ReaderTest, WhatCannotBeReadIsNotCalledDamaged) {
+  fs::rename(directory(3) / kManifestName, folder_ / "kept");
+  fs::create_symlink("manifest.json", directory(3) / kManifestName);
+  const std::string reason = (directory(3) / kManifestName).string() + ": Too many levels of symbolic links";
+  EXPECT_EQ(error_of(ExitCode::data, [&] { latest(); }), reason);
+  EXPECT_EQ(error_of(ExitCode::data, [&] { newest_meta(folder_.path()); }), reason);
+  fs::remove(directory(3) / kManifestName);
+  fs::rename(folder_ / "kept", directory(3) / kManifestName);
+  fs::rename(data_file(3), folder_ / "kept");
+  fs::create_symlink("rank-00000.safetensors", data_file(3));
+  EXPECT_EQ(error_of(ExitCode::data, [&] { latest(); }), data_file(3).string() + ": Too many levels of symbolic links");
+  fs::remove(data_file(3));
+  fs::rename(folder_ / "kept", data_file(3));
+  EXPECT_EQ(latest(), 3) << "nothing was touched";
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(ReaderTest, AFolderThatCannotBeListedIsNotEmpty) {
+  fs::create_symlink("loop", folder_ / "loop");
+  const auto none = [](std::string_view line) { ADD_FAILURE() << line; };
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { Reader::open_latest(folder_ / "loop", none); }), "Too many levels"));
+  error_of(ExitCode::data, [&] { newest_meta(folder_ / "loop"); });
+  error_of(ExitCode::data, [&] { find_checkpoints(folder_ / "loop"); });
 }
 
 TEST_F(ReaderTest, TheNewestMetaNeedsTheManifestAlone) {

@@ -19,6 +19,8 @@
 namespace octet::checkpoint {
 namespace {
 
+namespace fs = std::filesystem;
+
 using Json = nlohmann::json;
 
 void fill(const Tensor& tensor, std::int32_t value) { std::fill_n(tensor.as<std::int32_t>(), tensor.elements(), value); }
@@ -150,8 +152,6 @@ TEST_P(BothModes, KeepsTheLatestAndNeverLosesTheOneJustWritten) {
   writer.save(5, memory.queue(), entries, Json::object());
   writer.wait();
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000005", "step-00000010", "step-00000011"}));
-  writer.rewind(5);
-  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"step-00000005"});
   writer.save(123456789, memory.queue(), entries, Json::object());
   writer.wait();
   EXPECT_EQ(find_checkpoints(folder.path()).front().step, 123456789);
@@ -182,22 +182,68 @@ TEST(Writer, KeepsAllWhenAskedTo) {
   EXPECT_EQ(find_checkpoints(folder.path()).size(), 5u);
 }
 
+TEST(Writer, KeepsEveryNthForEver) {
+  const TemporaryFolder folder;
+  Memory memory;
+  const std::vector<Entry> entries = {Entry::whole("a", memory.counting({2}))};
+  Writer writer({.root = folder.path(), .keep_latest_k = 2, .keep_every = 20});
+  for (std::int64_t step = 5; step <= 65; step += 5) writer.save(step, memory.queue(), entries, Json::object());
+  writer.wait();
+  EXPECT_EQ(names_in(folder.path()),
+            (std::vector<std::string>{"step-00000020", "step-00000040", "step-00000060", "step-00000065"}));
+}
+
+TEST(Writer, ANumberOfCheckpointsAbove32BitsIsNotCut) {
+  const TemporaryFolder folder;
+  Memory memory;
+  Writer writer({.root = folder.path(), .keep_latest_k = 4294967297});
+  for (const std::int64_t step : {1, 2, 3}) {
+    writer.save(step, memory.queue(), std::vector<Entry>{Entry::whole("a", memory.counting({2}))}, Json::object());
+  }
+  writer.wait();
+  EXPECT_EQ(find_checkpoints(folder.path()).size(), 3u);
+}
+
+// Whoever makes a Writer holds the folder's lock, so nobody else writes there, whatever number its process has.
 TEST(Writer, RemovesWhatKilledRunsLeft) {
   const TemporaryFolder folder;
-  const pid_t dead = ::fork();
-  if (dead == 0) ::_exit(0);
-  ::waitpid(dead, nullptr, 0);
-  folder.write(concat("step-00000007.tmp-", dead, "/rank-00000.safetensors"), "half");
-  folder.write(concat("step-00000008.tmp-", dead, ".old/manifest.json"), "old");
-  folder.write(concat("step-00000008.tmp-", dead, ".1234.old/manifest.json"), "old");
-  folder.write(concat("step-00000008.tmp-", dead, ".1234/manifest.json"), "half");
-  folder.write(concat("step-00000009.tmp-", ::getpid(), "/x"), "an earlier process of the same number");
-  folder.write("step-00000010.tmp-1/x", "a running process");
+  folder.write("step-00000007.tmp-0123456789abcdef/rank-00000.safetensors", "half");
+  folder.write("step-00000008.tmp-0123456789abcdef.old/manifest.json", "old");
+  folder.write("step-00000009.tmp-1/x", "of an earlier version, which wrote a process id");
+  folder.write(concat("step-00000010.tmp-", ::getpid(), ".1234/x"), "likewise");
   folder.write("step-10/x", "not a name of ours");
+  folder.write("damaged/step-00000003/x", "to be kept");
   folder.write("notes.txt", "the user's");
   const Writer writer({.root = folder.path()});
-  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"notes.txt", "step-00000010.tmp-1", "step-10"}));
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"damaged", "notes.txt", "step-10"}));
+  EXPECT_TRUE(fs::exists(folder / "damaged/step-00000003/x"));
   EXPECT_TRUE(find_checkpoints(folder.path()).empty());
+}
+
+TEST_P(BothModes, WhoMayNotPublishSavesNothing) {
+  const TemporaryFolder folder;
+  Memory memory;
+  const std::vector<Entry> entries = {Entry::whole("a", memory.counting({2}))};
+  bool may = true;
+  std::vector<std::int64_t> published;
+  Writer writer({.root = folder.path(),
+                 .keep_latest_k = 1,
+                 .mode = GetParam(),
+                 .may_publish = [&] { demand(may, ExitCode::config, "another has taken over"); },
+                 .published =
+                     [&](std::int64_t step) {
+                       EXPECT_TRUE(fs::exists(folder / step_name(step) / kManifestName));
+                       published.push_back(step);
+                     }});
+  const auto save = [&](std::int64_t step) {
+    writer.save(step, memory.queue(), entries, Json::object());
+    writer.wait();
+  };
+  save(1);
+  may = false;
+  EXPECT_EQ(error_of(ExitCode::internal, [&] { save(2); }), "the checkpoint of step 2 is not saved: another has taken over");
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"step-00000001"});
+  EXPECT_EQ(published, std::vector<std::int64_t>{1});
 }
 
 TEST(Writer, RefusesSlicesThatDoNotCover) {

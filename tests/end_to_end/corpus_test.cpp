@@ -35,7 +35,7 @@ class CorpusOfModel : public ::testing::Test {
     ASSERT_EQ(result.code, 0) << result.err;
   }
   ProgramResult train(const std::string& options = "") const {
-    return run_.run("train from.toml --resume none --training.steps=1 " + options);
+    return run_.run("train from.toml --resume none --run.set_aside=true --training.steps=1 " + options);
   }
   ::testing::AssertionResult trains_in_silence(const std::string& options = "") const {
     const ProgramResult result = train(options);
@@ -139,7 +139,7 @@ TEST_F(CorpusOfResume, IsTheOneOfTheCheckpoint) {
   EXPECT_EQ(resume("--run.output_dir=anew").code, 0);
   for (const std::string end : {".bin", ".idx", ".json"}) fs::rename(run_ / ("corpus" + end), run_ / ("new" + end));
   EXPECT_TRUE(resumes("--data.source.0.path=new"));
-  EXPECT_EQ(run_.train("--resume none --data.source.0.path=new").code, 0);
+  EXPECT_EQ(run_.train("--resume none --run.set_aside=true --data.source.0.path=new").code, 0);
 }
 
 TEST_F(CorpusOfResume, MayBeTheSameMadeAnew) {
@@ -149,7 +149,7 @@ TEST_F(CorpusOfResume, MayBeTheSameMadeAnew) {
 
 TEST_F(CorpusOfResume, MayBeChangedInTheConfiguration) {
   EXPECT_TRUE(resumes("--data.source.1.path=second --data.source.1.weight=0.5"));
-  EXPECT_EQ(run_.train("--resume none --training.steps=3 --data.source.1.path=second").code, 0);
+  EXPECT_EQ(run_.train("--resume none --run.set_aside=true --training.steps=3 --data.source.1.path=second").code, 0);
   EXPECT_TRUE(resumes());
 }
 
@@ -157,10 +157,10 @@ TEST_F(CorpusOfResume, WithoutSumsIsKnownByItsSize) {
   const std::string info = read_file(run_ / "corpus.json");
   fs::remove(run_ / "corpus.json");
   EXPECT_TRUE(resumes());
-  EXPECT_EQ(run_.train("--resume none --training.steps=3").code, 0);
+  EXPECT_EQ(run_.train("--resume none --run.set_aside=true --training.steps=3").code, 0);
   write_text(run_ / "corpus.json", info);
   EXPECT_TRUE(resumes());
-  EXPECT_EQ(run_.train("--resume none --training.steps=3").code, 0);
+  EXPECT_EQ(run_.train("--resume none --run.set_aside=true --training.steps=3").code, 0);
   write_corpus(run_ / "corpus", tiny_documents(25));
   fs::remove(run_ / "corpus.json");
   EXPECT_TRUE(refused(resume(), 76, "octet: corpus: not the corpus that", "25 documents", "then 24 documents"));

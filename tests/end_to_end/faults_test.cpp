@@ -29,14 +29,14 @@ std::vector<std::int64_t> steps_in(const fs::path& run) {
   return ::testing::AssertionSuccess();
 }
 
-// The folder is flushed once before the first step and once in each save. After this fault, the checkpoint of step 2 is the last
-// that is certain to be on the disk, so later saves must not delete it.
+// The folder is flushed once in each save. After this fault, the checkpoint of step 2 is the last that is certain to be on the
+// disk, so later saves must not delete it.
 TEST_F(Faults, AFolderThatIsNotFlushedFailsTheSaveAndPrunesNothing) {
   const TinyRun run;
   ASSERT_EQ(run.run(kShortRun + "--run.output_dir=reference").code, 0);
   EXPECT_EQ(steps_in(run / "reference"), std::vector<std::int64_t>({8}));
 
-  const ProgramResult result = run.run(kShortRun, failing("fsync */out/checkpoints 3+ EIO"));
+  const ProgramResult result = run.run(kShortRun, failing("fsync */out/checkpoints 2+ EIO"));
   EXPECT_EQ(result.code, 1) << result.err;
   EXPECT_TRUE(told(run, result, "fsync ", "out/checkpoints: cannot flush this folder to disk: Input/output error"));
   EXPECT_NE(result.err.find("the checkpoint of step 4 is not saved"), std::string::npos) << result.err;
@@ -44,7 +44,7 @@ TEST_F(Faults, AFolderThatIsNotFlushedFailsTheSaveAndPrunesNothing) {
   EXPECT_EQ(steps_in(run / "out").back(), 2);
 
   // Once the disk works again, the run ends as if nothing had happened and removes old checkpoints.
-  const ProgramResult later = run.run(kShortRun + "--resume out/checkpoints/step-00000002");
+  const ProgramResult later = run.run(kShortRun + "--resume out/checkpoints/step-00000002 --run.set_aside=true");
   EXPECT_EQ(later.code, 0) << later.err;
   EXPECT_EQ(steps_in(run / "out"), std::vector<std::int64_t>({8}));
   EXPECT_TRUE(same_outcome(outcome_of(run / "out"), outcome_of(run / "reference")));
@@ -76,6 +76,43 @@ TEST_F(Faults, AFailedSaveTellsTheReasonOfTheDisk) {
     EXPECT_NE(result.err.find("the checkpoint of step 2 is not saved"), std::string::npos) << result.err;
     EXPECT_EQ(steps_in(run / "out"), std::vector<std::int64_t>({8}));
   }
+}
+
+// Each failed save says so; when too many have failed in a row the run ends instead of training on for nothing.
+TEST_F(Faults, SavesThatFailInARowEndTheRun) {
+  const TinyRun run;
+  for (const std::string async : {"true", "false"}) {
+    fs::remove_all(run / "out");
+    fs::remove(run / "faults.log");
+    const ProgramResult result =
+        run.run("train run.toml --training.steps=1000 --checkpoint.interval=2 --checkpoint.async=" + async,
+                failing("write *rank-00000.safetensors* 2+ ENOSPC"));
+    EXPECT_EQ(result.code, 1) << result.err;
+    EXPECT_TRUE(told(run, result, "write ", "step 4 is not saved"));
+    for (const char* words : {"(failed save 1 of 3)", "(failed save 2 of 3)",
+                              "No space left on device; 3 saves in a row failed, and checkpoint.max_failed_saves = 3"}) {
+      EXPECT_NE(result.err.find(words), std::string::npos) << result.err;
+    }
+    EXPECT_EQ(steps_in(run / "out"), std::vector<std::int64_t>({2}));
+    EXPECT_LE(metrics_of(run / "out").rbegin()->first, 12);
+  }
+  // One that succeeds in between begins the count anew. Each rule counts what the rules before it let through: saves 1, 3 and 6
+  // fail.
+  fs::remove_all(run / "out");
+  const ProgramResult result =
+      run.run("train run.toml --training.steps=20 --checkpoint.interval=2 --checkpoint.max_failed_saves=2",
+              failing("fsync *rank-00000.safetensors* 1 EIO;fsync *rank-00000.safetensors* 2 EIO;"
+                      "fsync *rank-00000.safetensors* 4 EIO"));
+  EXPECT_EQ(result.code, 0) << result.err;
+}
+
+// A listing that fails after a save deletes nothing, and the save counts.
+TEST_F(Faults, AFolderThatCannotBeListedIsNotPruned) {
+  const TinyRun run;
+  const ProgramResult result = run.run(kShortRun, failing("opendir */out/checkpoints 3+ EACCES"));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(told(run, result, "opendir ", "out/checkpoints: cannot list: Permission denied; no older checkpoint is deleted"));
+  EXPECT_EQ(steps_in(run / "out"), std::vector<std::int64_t>({8, 6, 4, 2}));
 }
 
 // If a save fails on rank 0, it fails on all ranks. No rank waits for a save that does not come.

@@ -94,7 +94,7 @@ TEST_F(Model, ExportsTheWeightsThatTheRunLeft) {
 TEST_F(Model, ExportsEveryKindOfStorage) {
   for (const std::string options :
        {"--precision.recipe=fp32", "--optimizer.master_weights=false", "--model.tie_word_embeddings=true"}) {
-    ASSERT_EQ(run_.train("--resume none --training.steps=3 " + options).code, 0);
+    ASSERT_EQ(run_.train("--resume none --run.set_aside=true --training.steps=3 " + options).code, 0);
     std::filesystem::remove_all(run_ / "exported");
     const std::string dtype = options.find("fp32") != std::string::npos ? "fp32" : "bf16";
     ASSERT_EQ(run_.run("convert export --checkpoint out/checkpoints/step-00000003 --output exported --dtype " + dtype).code, 0);

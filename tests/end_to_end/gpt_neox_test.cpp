@@ -52,8 +52,9 @@ TEST_F(GptNeoxRun, ExportsWhatItImports) {
   const auto names = checkpoint::ModelWeights::open(run_ / "exported").names();
   EXPECT_NE(std::find(names.begin(), names.end(), "gpt_neox.layers.1.attention.query_key_value.bias"), names.end());
   write_text(run_ / "again.toml", gpt_neox_toml("init_from = \"exported\"\n"));
-  const ProgramResult again =
-      run_.run("train again.toml --run.output_dir=again --training.steps=1 --optimizer.lr=0 --checkpoint.resume=none");
+  const ProgramResult again = run_.run(
+      "train again.toml --run.output_dir=again --training.steps=1 --optimizer.lr=0 --checkpoint.resume=none "
+      "--run.set_aside=true");
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_TRUE(tensors_of(run_ / "again/model/model.safetensors") == tensors_of(run_ / "exported/model.safetensors"));
   EXPECT_EQ(read_file(run_ / "again/model/config.json"), read_file(run_ / "exported/config.json"));

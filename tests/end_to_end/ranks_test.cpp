@@ -100,7 +100,7 @@ TEST(Ranks, SayTheLossOfTheWeightsTheyGoOnFrom) {
     const ProgramResult result =
         run.run(how +
                 "train run.toml --model.init_from=out/model --training.micro_batch_size=1 --training.steps=1 "
-                "--run.output_dir=more --checkpoint.resume=none --precision.recipe=fp8_current " +
+                "--run.output_dir=more --checkpoint.resume=none --run.set_aside=true --precision.recipe=fp8_current " +
                 options);
     EXPECT_EQ(result.code, 0) << result.err;
     return json_of(read_file(run / "more/run.json"));

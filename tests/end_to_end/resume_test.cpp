@@ -63,9 +63,11 @@ TEST_F(Resume, ABrokenCheckpointGivesWayToTheOneBefore) {
     ASSERT_EQ(result.code, 0) << damage.name << "\n" << result.err;
     EXPECT_EQ(result.err.rfind("warning: out/checkpoints/step-00000020", 0), 0u) << damage.name << "\n" << result.err;
     EXPECT_TRUE(says(result.err.substr(0, result.err.find('\n')), "step-00000015")) << damage.name;
+    EXPECT_TRUE(says(result.err, "; the damaged one is now out/checkpoints/damaged/step-00000020")) << damage.name;
     EXPECT_TRUE(says(result.err, "resuming after step 15 from out/checkpoints/step-00000015")) << damage.name;
     EXPECT_TRUE(ended_alike()) << damage.name;
   }
+  EXPECT_EQ(names_in(run_ / "out/checkpoints/damaged").size(), damages.size()) << "none is deleted";
 }
 
 TEST_F(Resume, SeveralBrokenCheckpointsGiveWayInTurn) {
@@ -107,12 +109,12 @@ TEST_F(Resume, ACheckpointOfAnotherModelIsRefused) {
 }
 
 TEST_F(Resume, AnOlderCheckpointMayBeNamed) {
-  const ProgramResult result = train("--resume out/checkpoints/step-00000010");
+  const ProgramResult result = train("--run.set_aside=true --resume out/checkpoints/step-00000010");
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(says(result.err, "resuming after step 10 from out/checkpoints/step-00000010\n"));
   EXPECT_TRUE(ended_alike());
   // The checkpoint can also be named by the configuration's key.
-  const ProgramResult key = train("--checkpoint.resume=out/checkpoints/step-00000005");
+  const ProgramResult key = train("--run.set_aside=true --checkpoint.resume=out/checkpoints/step-00000005");
   ASSERT_EQ(key.code, 0) << key.err;
   EXPECT_TRUE(says(key.err, "resuming after step 5 from"));
   EXPECT_TRUE(ended_alike());
@@ -120,7 +122,8 @@ TEST_F(Resume, AnOlderCheckpointMayBeNamed) {
 
 // Later checkpoints belong to the old history. If the new run is killed soon, it must not resume from them.
 TEST_F(Resume, AnOlderCheckpointEndsTheHistoryBehindIt) {
-  ASSERT_EQ(train("--resume out/checkpoints/step-00000005 --training.steps=7 --checkpoint.interval=0").code, 0);
+  ASSERT_EQ(train("--run.set_aside=true --resume out/checkpoints/step-00000005 --training.steps=7 --checkpoint.interval=0").code,
+            0);
   std::vector<std::int64_t> steps;
   for (const auto& directory : checkpoint::find_checkpoints(run_ / "out/checkpoints")) steps.push_back(directory.step);
   EXPECT_EQ(steps, (std::vector<std::int64_t>{7, 5}));
@@ -139,13 +142,13 @@ TEST_F(Resume, ACheckpointOfAnotherFolderBeginsABranch) {
 }
 
 TEST_F(Resume, NoneBeginsAnew) {
-  const ProgramResult result = train("--resume none --run.seed=5");
+  const ProgramResult result = train("--resume none --run.set_aside=true --run.seed=5");
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.err.find("resuming"), std::string::npos) << result.err;
   ASSERT_EQ(train("--run.seed=5 --run.output_dir=five").code, 0);
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "five")));
   // If the new run is killed early, it must not take the first run's later checkpoints for its own.
-  ASSERT_EQ(train("--resume none --run.seed=7 --training.steps=3 --checkpoint.interval=0").code, 0);
+  ASSERT_EQ(train("--resume none --run.set_aside=true --run.seed=7 --training.steps=3 --checkpoint.interval=0").code, 0);
   EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), 1u);
 }
 
@@ -311,7 +314,7 @@ TEST_F(Resume, AFullDiskCostsNothingButTime) {
   ASSERT_NE(full.code, 99) << full.err;
   EXPECT_EQ(full.code, 1) << full.err;
   EXPECT_TRUE(says(full.err, "warning: the checkpoint of step 15 is not saved: small/checkpoints/"));
-  EXPECT_TRUE(says(full.err, "No space left on device; training goes on with the older ones\n"));
+  EXPECT_TRUE(says(full.err, "No space left on device; training goes on with the older ones (failed save 1 of 3)\n"));
   EXPECT_TRUE(says(full.err, "octet: the checkpoint of step 20 is not saved: small/checkpoints/"));
   EXPECT_EQ(read_file(run_ / "listing"), "step-00000005\nstep-00000010\n");
   fs::rename(run_ / "kept", run_ / "large");
@@ -319,6 +322,24 @@ TEST_F(Resume, AFullDiskCostsNothingButTime) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(says(result.err, "resuming after step 10 from"));
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "large"), outcome_of(run_ / "reference")));
+}
+
+// A checkpoint that surely will not fit is said before the first step, not after it.
+TEST_F(Resume, ADiskWithoutRoomForACheckpointIsRefused) {
+  if (std::system("unshare -m true 2>/dev/null") != 0) GTEST_SKIP() << "no permission to mount a small disk";
+  for (const std::string size : {"300k", "1500k"}) {
+    write_text(run_ / "on_a_small_disk.sh",
+               "mkdir -p small && mount -t tmpfs -o size=" + size + " tmpfs small || exit 99\n\"$@\"\n");
+    const ProgramResult result =
+        train("--run.output_dir=small --metrics.tensorboard=false", "exec unshare -m sh on_a_small_disk.sh");
+    ASSERT_NE(result.code, 99) << result.err;
+    if (size == "300k") {
+      EXPECT_TRUE(refused(result, 3, "small: the next checkpoint takes ", " KiB, and ", " KiB are free"));
+      EXPECT_EQ(result.out.find("\nstep 1/"), std::string::npos) << result.out;
+    } else {
+      EXPECT_TRUE(says(result.err, "warning: small: up to 4 more checkpoints of "));
+    }
+  }
 }
 
 }  // namespace

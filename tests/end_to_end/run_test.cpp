@@ -261,7 +261,8 @@ TEST(Run, SaysTheLossOfItsWeightsInBf16BesideThatInFp8) {
   const Json bf16 = kept("bf16");
   EXPECT_TRUE(bf16["initial_eval_loss_bf16"].is_null());
   for (const std::string recipe : {"fp8_current", "fp8_block"}) {
-    const ProgramResult result = more("--run.output_dir=fp8 --checkpoint.resume=none --precision.recipe=" + recipe);
+    const ProgramResult result =
+        more("--run.output_dir=fp8 --checkpoint.resume=none --run.set_aside=true --precision.recipe=" + recipe);
     ASSERT_EQ(result.code, 0) << result.err;
     const Json fp8 = kept("fp8");
     EXPECT_EQ(fp8["initial_eval_loss_bf16"].dump(), bf16["initial_eval_loss"].dump()) << recipe;

@@ -89,8 +89,9 @@ TEST(Terminal, ALogLineGoesAbove) {
 TEST(Terminal, ACrashLeavesNoHalfLine) {
   const TinyRun run;
   for (const int signal : {SIGABRT, SIGQUIT}) {
-    TerminalProgram program("train run.toml --training.steps=100000 --checkpoint.interval=0 --checkpoint.resume=none", run.path(),
-                            130);
+    TerminalProgram program(
+        "train run.toml --training.steps=100000 --checkpoint.interval=0 --checkpoint.resume=none --run.set_aside=true",
+        run.path(), 130);
     ASSERT_TRUE(program.read_to("step 20/"));
     program.send(signal);
     ASSERT_EQ(program.wait(), 128 + signal);
@@ -146,7 +147,8 @@ TEST(Terminal, ElsewhereThereAreLinesAlone) {
   const TinyRun run;
   const ProgramResult piped = run.train();
   ASSERT_EQ(piped.code, 0) << piped.err;
-  TerminalProgram dumb("train run.toml --checkpoint.resume=none", run.path(), 200, "TERM=dumb LC_ALL=C.UTF-8");
+  TerminalProgram dumb("train run.toml --checkpoint.resume=none --run.set_aside=true", run.path(), 200,
+                       "TERM=dumb LC_ALL=C.UTF-8");
   ASSERT_EQ(dumb.wait(), 0);
   std::string printed = dumb.bytes();
   printed.erase(std::remove(printed.begin(), printed.end(), '\r'), printed.end());  // the terminal itself adds them

@@ -57,9 +57,21 @@ TEST(Config, DefaultsAreTheContract) {
   EXPECT_EQ(at("/parallel"),
             R"({"replicate":1,"shard":-1,"context":1,"tensor":1,"expert":1,"reshard_after_forward":"auto","gradients":"auto"})");
   EXPECT_EQ(at("/activation_checkpoint"), R"({"mode":"none"})");
-  EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"resume":"auto","async":true})");
+  EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"keep_every":0,"resume":"auto","async":true,"max_failed_saves":3,"retry_s":60.0})");
+  EXPECT_EQ(at("/run/set_aside"), "false");
   EXPECT_EQ(at("/anomaly"), R"({"max_rollbacks":3})");
   EXPECT_EQ(at("/metrics"), R"({"log_freq":10,"tensorboard":true,"health_freq":100})");
+}
+
+// Products of these are computed with, and steps are counted in 32 bits.
+TEST(Config, NumbersThatWouldOverflowAreRefused) {
+  for (const std::string key : {"seq_len", "micro_batch_size", "global_batch_size"}) {
+    EXPECT_EQ(parse_error("[training]\n" + key + " = 4294967297\n"),
+              "run.toml:2: training." + key + " = 4294967297: must be at least 1 and at most 2147483647");
+  }
+  EXPECT_EQ(parse_error("[training]\nsteps = 4294967296\n"),
+            "run.toml:2: training.steps = 4294967296: must be at least 0 and at most 4294967295");
+  EXPECT_EQ(parse_config("[checkpoint]\nkeep_latest_k = 4294967297\n", "run.toml").checkpoint.keep_latest_k, 4294967297);
 }
 
 // [precision] and recipes::Options must have the same defaults.
@@ -157,7 +169,7 @@ TEST(Config, WrongTypesNameKeyValueWantedTypeFileAndLine) {
 }
 
 TEST(Config, ValuesOutsideTheirRangeOrChoices) {
-  EXPECT_EQ(parse_error("[training]\nseq_len = 0\n"), "run.toml:2: training.seq_len = 0: must be at least 1");
+  EXPECT_EQ(parse_error("[training]\nseq_len = 0\n"), "run.toml:2: training.seq_len = 0: must be at least 1 and at most 2147483647");
   EXPECT_EQ(parse_error("[optimizer]\nlr = -1\n"), "run.toml:2: optimizer.lr = -1: must be at least 0");
   EXPECT_EQ(parse_error("[optimizer]\nlr = nan\n"), "run.toml:2: optimizer.lr = nan: must be at least 0");
   EXPECT_EQ(parse_error("[optimizer]\nlr = inf\n"), "run.toml:2: optimizer.lr = inf: must be at least 0");
@@ -255,7 +267,7 @@ TEST(Config, WrongOverridesNameThemselves) {
   EXPECT_EQ(override_error("=3"), "--=3: must be --section.key=value");
   EXPECT_EQ(override_error("optimizer.learning_rate=1"), "--optimizer.learning_rate=1: optimizer.learning_rate: unknown key (did you mean optimizer.lr?)");
   EXPECT_EQ(override_error("precision.skip=[a"), "--precision.skip=[a: not a TOML value");
-  EXPECT_EQ(override_error("training.seq_len=0"), "--training.seq_len=0: must be at least 1");
+  EXPECT_EQ(override_error("training.seq_len=0"), "--training.seq_len=0: must be at least 1 and at most 2147483647");
   EXPECT_EQ(override_error("data.source.2.path=x"),
             "--data.source.2.path=x: there is no data.source.2; data.source.0 adds one");
   EXPECT_EQ(override_error("data.source.path=x"),
@@ -319,7 +331,9 @@ TEST(Config, DifferencesAreListedByKey) {
   EXPECT_EQ(found[0].key + " " + found[0].before + " " + found[0].now, "model.head_dim  16");
   EXPECT_EQ(found[1].key + " " + found[1].before + " " + found[1].now, "model.hidden_size 64 ");
   EXPECT_EQ(found[2].key + " " + found[2].before + " " + found[2].now, "optimizer.lr 0.0003 1.0");
-  c.checkpoint.resume = "none";  // decides how this process starts and is no difference
+  // Both decide how this process starts and are no difference.
+  c.checkpoint.resume = "none";
+  c.run.set_aside = true;
   EXPECT_EQ(differences(before, c).size(), 3u);
 }
 

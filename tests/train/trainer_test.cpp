@@ -27,6 +27,7 @@ class Run : public ::testing::Test {
     train::Config config = train::parse_config(tiny_toml(), "run.toml");
     config.data.source[0].path = (folder_ / "corpus").string();
     config.run.output_dir = (folder_ / "out").string();
+    config.run.set_aside = true;
     for (const std::string& o : overrides) train::apply_override(config, o);
     return config;
   }
@@ -54,10 +55,12 @@ TEST_P(RunOf, TakesWhatThePlanSaysAndNothingAfterItsFirstMoment) {
 
 // A run that starts from given weights first evaluates them in BF16. It frees that memory before it takes its own.
 TEST_P(RunOf, TakesNoMoreWhenItGoesOnFromWeights) {
-  train::Trainer first({.config = config({"precision.recipe=bf16", "training.steps=1"}), .resume = "none"});
+  train::Trainer first(
+      {.config = config({"precision.recipe=bf16", "training.steps=1", "run.output_dir=" + (folder_ / "first").string()}),
+       .resume = "none"});
   ASSERT_EQ(first.run(), ExitCode::done);
   train::Trainer trainer({.config = config({"precision.emulate=true", "precision.recipe=" + GetParam(), "training.steps=1",
-                                            "model.init_from=" + (folder_ / "out/model").string()}),
+                                            "model.init_from=" + (folder_ / "first/model").string()}),
                           .resume = "none"});
   ASSERT_EQ(trainer.run(), ExitCode::done);
   EXPECT_EQ(trainer.engine().device().memory().total_peak, trainer.plan().total());
@@ -71,6 +74,9 @@ TEST_F(Run, EpochsDecideTheStepsWhenAsked) {
   const train::Config epochs = config({"training.epochs=0.5"});
   const data::Dataset dataset({.sources = {{.path = folder_ / "corpus"}}, .seq_len = 32, .split = {0.9, 0.1}, .vocab_size = 256});
   EXPECT_EQ(train::Trainer({.config = epochs, .resume = "none"}).steps(), dataset.samples_per_epoch() / 2 / 4);
+  EXPECT_TRUE(error_of(ExitCode::config, [&] {
+                train::Trainer({.config = config({"training.epochs=1e300"}), .resume = "none"});
+              }).starts_with("training.epochs = 1e+300 are "));
   // There is always at least one step.
   EXPECT_EQ(train::Trainer({.config = config({"training.epochs=0.000001"}), .resume = "none"}).steps(), 1);
 }

@@ -117,7 +117,7 @@ void Octet::add_training() {
                          .summary = "Trains a model as a TOML file says.",
                          .example = "octet train configs/quickstart.toml --optimizer.lr=3e-4",
                          .notes = "A run that was stopped continues from its newest checkpoint by the same command, unless "
-                                  "checkpoint.resume is none."},
+                                  "checkpoint.resume is none or names one."},
                         [this] { return run_train(train_); });
   line_.takes_run(train, train_.run);
   option(train, {.name = "--resume", .help = "auto, none or the folder of a checkpoint; replaces checkpoint.resume.", .value = "DIR"},

@@ -10,6 +10,7 @@
 #include "octet/app/threads.h"
 #include "octet/base/clock.h"
 #include "octet/base/log.h"
+#include "octet/checkpoint/run_lock.h"
 #include "octet/comm/environment.h"
 #include "octet/report/html.h"
 #include "octet/telemetry/format.h"
@@ -26,8 +27,9 @@ struct RecipeRun {
   train::Config config;
 };
 
-// Every recipe on the same data, seed and steps; the baseline a second time with its micro-batches halved, which adds the same
-// numbers in another order and so shows what difference means nothing.
+// Every recipe on the same data, seed and steps; each begins anew, and an earlier run in its folder is set aside. The baseline a
+// second time with its micro-batches halved, which adds the same numbers in another order and so shows what difference means
+// nothing.
 std::vector<RecipeRun> plan_runs(const train::Config& config, const std::vector<std::string>& recipes, const fs::path& output) {
   std::vector<RecipeRun> plans;
   const auto add = [&](const std::string& label, const std::string& recipe, const std::string& repeat_of) -> train::Config& {
@@ -35,6 +37,7 @@ std::vector<RecipeRun> plan_runs(const train::Config& config, const std::vector<
     train::Config& c = plans.back().config;
     c.precision.recipe = recipe;
     c.run.output_dir = (output / label).string();
+    c.run.set_aside = true;
     c.metrics.log_freq = 1;  // the mean over the last tenth is over every step
     return c;
   };
@@ -112,6 +115,7 @@ int run_compare(const CompareArgs& args) {
   }
   if (args.time_budget_s > 0) fit_budget(plans, args.time_budget_s, train::device_of(config));
 
+  const checkpoint::RunLock lock(output_of(args, config));
   std::vector<report::Run> runs;
   ExitCode result = ExitCode::done;  // of the whole: a run that found no finite step is a row like the others
   for (const RecipeRun& plan : plans) {

@@ -14,6 +14,7 @@
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/checkpoint/reader.h"
+#include "octet/checkpoint/run_lock.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/train/setup.h"
 #include "octet/train/world.h"
@@ -70,7 +71,8 @@ void check(const RanksRun& plan) {
 // A key that differs between this run and the one whose checkpoints are there, if any: a table must not mix two configurations.
 // What [parallel] leaves to the memory was settled there.
 std::optional<train::Difference> made_with_other_settings(const RanksRun& plan) {
-  const nlohmann::json meta = checkpoint::newest_meta(fs::path(plan.config.run.output_dir) / "checkpoints");
+  const nlohmann::json meta =
+      checkpoint::newest_meta(fs::path(plan.config.run.output_dir) / "checkpoints", plan.config.checkpoint.retry_s);
   const nlohmann::json before = meta.value("config", nlohmann::json());
   if (before.is_null()) return std::nullopt;
   for (const train::Difference& d : train::differences(Json(before), plan.config)) {
@@ -86,6 +88,7 @@ std::vector<std::string> command_of(const CompareArgs& args, const RanksRun& pla
     log_info(concat(plan.config.run.output_dir, ": was made with ", other->key, " = ", other->before, ", not ", other->now,
                     "; starts anew"));
     command.back() = "--resume=none";
+    command.push_back("--run.set_aside=true");
   }
   for (const std::string& override : plan.overrides) command.push_back("--" + override);
   return command;
@@ -134,6 +137,7 @@ int compare_ranks(const CompareArgs& args, const train::Config& config) {
     for (const std::string& recipe : args.recipes) plans.push_back(plan_run(args, config, recipe, ranks, numbers.front()));
   }
   for (const RanksRun& plan : plans) check(plan);
+  const checkpoint::RunLock lock(output_of(args, config));
   std::vector<report::Run> runs;
   int result = 0;  // of the whole: a run that found no finite step is a row like the others
   for (const RanksRun& plan : plans) {

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "octet/app/commands.h"
 #include "octet/app/memory_fit.h"
@@ -82,6 +84,10 @@ int run_train(const TrainArgs& args) {
   fmt::print("{} steps of {} sequences of {} tokens: {} micro-batches of {} to a step\n", trainer.steps(),
              config.training.global_batch_size, config.training.seq_len, train::accumulation_of(config, mesh.data_coordinates()),
              config.training.micro_batch_size);
+  std::error_code unknown;
+  const std::filesystem::space_info space = std::filesystem::space(config.run.output_dir, unknown);
+  fmt::print("a checkpoint takes {}{} in {}\n", telemetry::format_bytes(trainer.checkpoint_bytes()),
+             unknown ? "" : concat("; ", telemetry::format_bytes(space.available), " are free"), config.run.output_dir);
   std::fflush(stdout);
   const ExitCode code = trainer.run();
   progress.end();

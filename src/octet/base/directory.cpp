@@ -47,6 +47,13 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return result;
 }
 
+fs::path true_path(const fs::path& path) {
+  std::error_code error;
+  fs::path result = fs::weakly_canonical(path, error);
+  if (error) throw SystemError(ExitCode::data, concat(path.string(), ": ", error.message()), error.value());
+  return result;
+}
+
 void make_folders(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);

@@ -14,60 +14,132 @@
 
 namespace octet::checkpoint {
 
-Reader Reader::open(const std::filesystem::path& step_directory, const Ranks& ranks) {
-  std::optional<Reader> reader;
-  std::string failure;
-  try {
-    const std::filesystem::path path = step_directory / kManifestName;
-    reader = Reader(step_directory, parse_manifest(read_file(path), path.string()));
-    reader->check_share(ranks.rank, ranks.size);
-  } catch (const Error& error) {
-    failure = error.what();
+namespace {
+
+constexpr std::size_t kPieceBytes = 4 << 20;  // read, then summed while still in cache
+
+// Host memory that grows as needed.
+class Staging {
+ public:
+  std::span<std::byte> of(std::size_t bytes) {
+    if (bytes > bytes_) {
+      memory_.reset();
+      memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      bytes_ = bytes;
+    }
+    return {memory_.get(), bytes};
   }
-  failure = common_failure(ranks, "open/" + step_directory.filename().string(), failure);
-  demand(failure.empty(), ExitCode::data, failure);
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  std::size_t bytes_ = 0;
+};
+
+// What has gone wrong on a rank, for the others.
+struct Failures {
+  std::string damaged, unreadable;
+};
+
+// Calls act() and sorts its errors: a file that is missing belongs to a damaged checkpoint, a file that cannot be read does not.
+template <class Act>
+Failures failures_of(Act&& act) {
+  try {
+    act();
+    return {};
+  } catch (const SystemError& error) {
+    return error.not_there() ? Failures{.damaged = error.what(), .unreadable = {}}
+                             : Failures{.damaged = {}, .unreadable = error.what()};
+  } catch (const Error& error) {
+    return {.damaged = error.what(), .unreadable = {}};
+  }
+}
+
+Manifest read_manifest(const std::filesystem::path& step_directory, double retry_s) {
+  const std::filesystem::path path = step_directory / kManifestName;
+  return parse_manifest(retry(retry_s, [&] { return read_file(path); }), path.string());
+}
+
+}  // namespace
+
+Reader Reader::open(const std::filesystem::path& step_directory, const Ranks& ranks, double retry_s) {
+  std::optional<Reader> reader;
+  const Failures mine = failures_of([&] {
+    reader = Reader(step_directory, read_manifest(step_directory, retry_s), retry_s);
+    reader->check_share(ranks.rank, ranks.size);
+  });
+  const std::string key = "open/" + step_directory.filename().string();
+  const std::string unreadable = common_failure(ranks, key + "/read", mine.unreadable);
+  const std::string damaged = common_failure(ranks, key, mine.damaged);
+  demand(unreadable.empty(), ExitCode::data, unreadable);
+  if (!damaged.empty()) throw Damaged(damaged);
   return std::move(*reader);
 }
 
 std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
-                                          const std::function<void(std::string_view)>& on_warning, const Ranks& ranks) {
+                                          const std::function<void(std::string_view)>& on_warning, const Ranks& ranks,
+                                          double retry_s) {
   std::string steps;  // "30 20 10"
+  Failures listing;
   if (ranks.rank == 0) {
-    for (const StepDirectory& found : find_checkpoints(root)) steps += concat(found.step, " ");
+    listing = failures_of([&] {
+      for (const StepDirectory& found : retry(retry_s, [&] { return find_checkpoints(root); })) steps += concat(found.step, " ");
+    });
   }
+  const std::string unreadable = broadcast(ranks, "checkpoints/failure", listing.unreadable + listing.damaged);
+  demand(unreadable.empty(), ExitCode::data, unreadable);
   std::istringstream candidates(broadcast(ranks, "checkpoints", steps));
-  std::vector<std::string> reasons;
+  std::vector<std::pair<std::filesystem::path, std::string>> damaged;  // with the reasons
   for (std::int64_t step; candidates >> step;) {
     const std::filesystem::path candidate = root / step_name(step);
     try {
-      Reader reader = open(candidate, ranks);
-      for (const std::string& reason : reasons) on_warning(concat(reason, "; using ", candidate.string(), " in its place"));
+      Reader reader = open(candidate, ranks, retry_s);
+      for (const auto& [path, reason] : damaged) {
+        const std::string moved = ranks.rank == 0 ? "; the damaged one is now " + move_to_damaged(path).string() : "";
+        on_warning(concat(reason, "; using ", candidate.string(), " in its place", moved));
+      }
       return reader;
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::data) throw;
-      reasons.emplace_back(error.what());
+    } catch (const Damaged& error) {
+      damaged.emplace_back(candidate, error.what());
     }
   }
-  if (reasons.empty()) return std::nullopt;
+  if (damaged.empty()) return std::nullopt;
   std::string all;
-  for (const std::string& reason : reasons) all += (all.empty() ? "" : "; ") + reason;
-  fail(ExitCode::data, root.string(), ": no checkpoint of ", reasons.size(), " can be read: ", all);
+  for (const auto& [path, reason] : damaged) all += (all.empty() ? "" : "; ") + reason;
+  fail(ExitCode::data, root.string(), ": no checkpoint of ", damaged.size(), " can be read: ", all);
 }
 
-// Returns the data of a slice. Opens its file if necessary and checks that the tensor in the file agrees with the manifest.
-std::span<const std::byte> Reader::bytes(const StoredTensor& tensor, const StoredSlice& stored) const {
-  auto found = files_.find(stored.file);
-  if (found == files_.end()) found = files_.emplace(stored.file, SafetensorsFile::open(path_ / stored.file)).first;
-  const SafetensorsFile& file = found->second;
-  const TensorInfo* info = file.find(stored.name);
-  demand(info != nullptr, ExitCode::data, file.path().string(), ": no tensor ", in_quotes(stored.name),
-         ", which the manifest names");
+// Returns where the data of a slice are. Opens their file if necessary and checks that the tensor in the file agrees with the
+// manifest.
+Reader::Range Reader::range_of(const StoredTensor& tensor, const StoredSlice& stored) const {
+  std::unique_ptr<File>& file = files_[stored.file];
+  if (!file) {
+    file = retry(retry_s_, [&] {
+      FileReader reader(path_ / stored.file);
+      SafetensorsHeader header = read_safetensors_header(reader);
+      return std::make_unique<File>(File{std::move(reader), std::move(header), {}});
+    });
+    for (std::size_t i = 0; i < file->header.tensors.size(); ++i) file->index.emplace(file->header.tensors[i].name, i);
+  }
+  const std::string name = file->reader.path().string();
+  const auto found = file->index.find(stored.name);
+  demand(found != file->index.end(), ExitCode::data, name, ": no tensor ", in_quotes(stored.name), ", which the manifest names");
+  const TensorInfo& info = file->header.tensors[found->second];
   const Shape shape = stored_shape(stored.slice);
-  bool fits = info->dtype == tensor.dtype && info->dims.size() == static_cast<std::size_t>(shape.rank());
-  for (int d = 0; fits && d < shape.rank(); ++d) fits = info->dims[static_cast<std::size_t>(d)] == shape[d];
-  demand(fits, ExitCode::data, file.path().string(), ": tensor ", in_quotes(stored.name), " is ", info->dtype_name, " ",
-         info->shape_text(), ", the manifest says ", name_of(tensor.dtype), " ", shape);
-  return file.bytes(*info);
+  bool fits = info.dtype == tensor.dtype && info.dims.size() == static_cast<std::size_t>(shape.rank());
+  for (int d = 0; fits && d < shape.rank(); ++d) fits = info.dims[static_cast<std::size_t>(d)] == shape[d];
+  demand(fits, ExitCode::data, name, ": tensor ", in_quotes(stored.name), " is ", info.dtype_name, " ", info.shape_text(),
+         ", the manifest says ", name_of(tensor.dtype), " ", shape);
+  return {&file->reader, file->header.data_begin + info.begin, info.end - info.begin};
+}
+
+// Fills `out` with the bytes of a range from its byte `from` on.
+void Reader::read(const Range& range, std::size_t from, std::span<std::byte> out) const {
+  bool again = false;
+  retry(retry_s_, [&] {
+    // After ESTALE only a new descriptor can read on.
+    if (std::exchange(again, true)) return FileReader(range.file->path()).read_at(range.offset + from, out);
+    range.file->read_at(range.offset + from, out);
+  });
 }
 
 void Reader::check_share(int rank, int size) const {
@@ -93,12 +165,19 @@ void Reader::check_share(int rank, int size) const {
     if (owner == static_cast<std::uint64_t>(rank)) share.push_back(stored);
     at += stored.bytes;
   }
-  std::vector<std::span<const std::byte>> data;
-  for (const Stored& stored : share) data.push_back(bytes(*stored.tensor, *stored.slice));
+  std::vector<Range> data;
+  for (const Stored& stored : share) data.push_back(range_of(*stored.tensor, *stored.slice));
   std::vector<std::uint64_t> sums(share.size());
   parallel_for(static_cast<std::int64_t>(share.size()), [&](std::int64_t i) {
-    const auto k = static_cast<std::size_t>(i);
-    sums[k] = checksum(data[k]);
+    const Range& range = data[static_cast<std::size_t>(i)];
+    std::vector<std::byte> piece(std::min(kPieceBytes, range.bytes));
+    RunningChecksum sum;
+    for (std::size_t from = 0; from < range.bytes; from += piece.size()) {
+      const std::span<std::byte> out = std::span(piece).first(std::min(piece.size(), range.bytes - from));
+      read(range, from, out);
+      sum.update(out);
+    }
+    sums[static_cast<std::size_t>(i)] = sum.value();
   });
   for (std::size_t k = 0; k < share.size(); ++k) {
     const StoredSlice& slice = *share[k].slice;
@@ -132,42 +211,38 @@ void Reader::check_entries(std::span<const Entry> entries, const std::vector<std
 void Reader::load(Queue& queue, std::span<const Entry> entries, const std::vector<std::string>& ignorable) const {
   check_entries(entries, ignorable);
   if (queue.kind() == DeviceKind::meta) return;
-  std::unique_ptr<std::byte[]> staging;
-  std::size_t staging_bytes = 0;
+  Staging staging, part;
   for (const Entry& entry : entries) {
     const StoredTensor& tensor = manifest_.tensors.at(entry.name);
     if (entry.tensor.elements() == 0) continue;
-    const auto same = std::find_if(tensor.slices.begin(), tensor.slices.end(),
-                                   [&](const StoredSlice& stored) { return stored.slice == entry.slice; });
-    if (same != tensor.slices.end()) {
-      queue.copy_to_device(entry.tensor.data, bytes(tensor, *same).data(), entry.tensor.bytes());
-      continue;
-    }
     queue.synchronize();  // an earlier copy from the staging memory may still be running
-    if (entry.tensor.bytes() > staging_bytes) {
-      staging_bytes = entry.tensor.bytes();
-      staging = std::make_unique_for_overwrite<std::byte[]>(staging_bytes);
-    }
+    const std::span<std::byte> all = staging.of(entry.tensor.bytes());
     std::int64_t copied = 0;
     for (const StoredSlice& stored : tensor.slices) {
       if (!overlap(tensor.shape, stored.slice, entry.slice)) continue;
-      copied += copy_overlap(tensor.shape, stored.slice, bytes(tensor, stored).data(), entry.slice, staging.get(),
-                             size_of(tensor.dtype));
+      const Range range = range_of(tensor, stored);
+      if (stored.slice == entry.slice) {
+        read(range, 0, all);
+        copied = entry.slice.elements();
+        break;
+      }
+      const std::span<std::byte> bytes = part.of(range.bytes);
+      read(range, 0, bytes);
+      copied += copy_overlap(tensor.shape, stored.slice, bytes.data(), entry.slice, all.data(), size_of(tensor.dtype));
     }
     require(copied == entry.slice.elements(), "checkpoint: ", entry.name, ": ", copied, " of ", entry.slice.elements(),
             " elements found");
-    queue.copy_to_device(entry.tensor.data, staging.get(), entry.tensor.bytes());
+    queue.copy_to_device(entry.tensor.data, all.data(), entry.tensor.bytes());
   }
   queue.synchronize();
 }
 
-nlohmann::json newest_meta(const std::filesystem::path& root) {
-  for (const StepDirectory& found : find_checkpoints(root)) {
-    const std::filesystem::path path = found.path / kManifestName;
-    try {
-      return parse_manifest(read_file(path), path.string()).meta;
-    } catch (const Error&) {  // tries the next checkpoint; open_latest() reports damaged checkpoints
-    }
+nlohmann::json newest_meta(const std::filesystem::path& root, double retry_s) {
+  for (const StepDirectory& found : retry(retry_s, [&] { return find_checkpoints(root); })) {
+    nlohmann::json meta;
+    const Failures failures = failures_of([&] { meta = read_manifest(found.path, retry_s).meta; });
+    demand(failures.unreadable.empty(), ExitCode::data, failures.unreadable);
+    if (failures.damaged.empty()) return meta;  // open_latest() reports damaged ones
   }
   return nlohmann::json::object();
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "octet/base/file.h"
+#include "octet/base/retry.h"
 #include "octet/checkpoint/manifest.h"
 #include "octet/checkpoint/ranks.h"
 #include "octet/checkpoint/safetensors.h"
@@ -21,22 +24,32 @@
 
 namespace octet::checkpoint {
 
+// A checkpoint was read and is wrong: a file that its manifest names is missing or too short, or a sum differs. A checkpoint that
+// cannot be read throws another Error{data}.
+class Damaged : public Error {
+ public:
+  explicit Damaged(const std::string& message) : Error(ExitCode::data, message) {}
+};
+
 // Only one thread may use a Reader at a time.
 class Reader {
  public:
-  // Opens a checkpoint and checks all of it: the manifest, each file against the manifest, and each checksum. Throws Error{data}, one
-  // line that names the file, the tensor and the value.
+  // Opens a checkpoint and checks all of it: the manifest, each file against the manifest, and each checksum. Throws Damaged or
+  // Error{data}, one line that names the file, the tensor and the value. Errors that may pass are retried for `retry_s` seconds,
+  // here and in load().
   //
-  // Collective: all ranks call it together. Each rank checks the manifest and a share of the data. The shares are equal in bytes and
-  // follow the order of the files, so if the mesh is unchanged, a rank reads about the data that it wrote. A failure on one rank is
-  // thrown on all ranks, with the number of the rank. A rank opens only the files that it checks or loads from.
-  static Reader open(const std::filesystem::path& step_directory, const Ranks& ranks = {});
+  // Collective: all ranks call it together. Each rank checks the manifest and a share of the data. The shares are equal in bytes
+  // and follow the order of the files, so if the mesh is unchanged, a rank reads about the data that it wrote. A failure on one
+  // rank is thrown on all ranks, with the number of the rank. A rank opens only the files that it checks or loads from.
+  static Reader open(const std::filesystem::path& step_directory, const Ranks& ranks = {}, double retry_s = kRetryS);
 
-  // Opens the newest checkpoint that passes all checks, the same on every rank. For each newer checkpoint that fails, calls on_warning
-  // with a line that names the file, the reason and the checkpoint used instead. Returns nothing if there are no checkpoints. Throws
-  // Error{data} if none passes. Collective. Nobody may write or delete checkpoints during the call; rank 0 lists them.
+  // Opens the newest checkpoint that passes all checks, the same on every rank. Rank 0 moves each newer checkpoint, which is
+  // damaged, to root/damaged/; on_warning gets a line that names the file, the reason and the checkpoint used instead. Returns
+  // nothing if there are no checkpoints. Throws Error{data} if all are damaged, or if one cannot be read: then nothing is moved.
+  // Collective. Nobody else may write or delete checkpoints during the call; rank 0 lists them.
   static std::optional<Reader> open_latest(const std::filesystem::path& root,
-                                           const std::function<void(std::string_view)>& on_warning, const Ranks& ranks = {});
+                                           const std::function<void(std::string_view)>& on_warning, const Ranks& ranks = {},
+                                           double retry_s = kRetryS);
 
   const std::filesystem::path& path() const { return path_; }
   std::int64_t step() const { return manifest_.step; }
@@ -52,18 +65,31 @@ class Reader {
   void load(Queue& queue, std::span<const Entry> entries, const std::vector<std::string>& ignorable = {}) const;
 
  private:
-  Reader(std::filesystem::path path, Manifest manifest) : path_(std::move(path)), manifest_(std::move(manifest)) {}
+  struct File {
+    FileReader reader;
+    SafetensorsHeader header;
+    std::unordered_map<std::string, std::size_t> index;  // name: index in header.tensors
+  };
+  // The bytes of a slice in its file.
+  struct Range {
+    const FileReader* file = nullptr;
+    std::size_t offset = 0, bytes = 0;
+  };
+  Reader(std::filesystem::path path, Manifest manifest, double retry_s)
+      : path_(std::move(path)), manifest_(std::move(manifest)), retry_s_(retry_s) {}
   void check_share(int rank, int size) const;
   void check_entries(std::span<const Entry> entries, const std::vector<std::string>& ignorable) const;
-  std::span<const std::byte> bytes(const StoredTensor& tensor, const StoredSlice& stored) const;
+  Range range_of(const StoredTensor& tensor, const StoredSlice& stored) const;
+  void read(const Range& range, std::size_t from, std::span<std::byte> out) const;
 
   std::filesystem::path path_;
   Manifest manifest_;
-  mutable std::unordered_map<std::string, SafetensorsFile> files_;  // files opened so far, by name
+  double retry_s_;
+  mutable std::unordered_map<std::string, std::unique_ptr<File>> files_;  // files opened so far, by name
 };
 
-// Returns the meta of the newest checkpoint in `root` whose manifest can be read, without checking its data. Returns an empty object if
-// there is none.
-nlohmann::json newest_meta(const std::filesystem::path& root);
+// Returns the meta of the newest checkpoint in `root` whose manifest is not damaged, without checking its data. Returns an empty
+// object if there is none. Throws Error{data} if `root` or a manifest cannot be read.
+nlohmann::json newest_meta(const std::filesystem::path& root, double retry_s = kRetryS);
 
 }  // namespace octet::checkpoint

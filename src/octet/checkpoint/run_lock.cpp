@@ -116,8 +116,8 @@ RunLock::RunLock(const fs::path& folder, RunLockTimes times) : folder_(folder), 
                      {"machine", me.machine}, {"start_ticks", me.start_ticks}};
   begin_ = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   begin_.pop_back();
-  made_folder_ = !path_exists(folder_);
-  make_folders(folder_);
+  made_folder_ = !retry(times_.retry_s, [&] { return path_exists(folder_); });
+  retry(times_.retry_s, [&] { make_folders(folder_); });
   acquire();
   renewed_ = Clock::now();
   // Signals are for the main thread.
@@ -227,7 +227,7 @@ void RunLock::watch(const std::string& seen) const {
 
 void RunLock::acquire() {
   for (;;) {
-    if (create()) return;
+    if (retry(times_.retry_s, [&] { return create(); })) return;
     const std::string seen = text_of(path_, times_.retry_s);
     if (seen.empty()) continue;  // gone in this moment
     const std::optional<Holder> holder = holder_of(seen);

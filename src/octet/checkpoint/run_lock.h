@@ -17,18 +17,16 @@ namespace octet::checkpoint {
 struct RunLockTimes {
   double beat_s = 5;      // how often the holder raises its counter
   double renewed_s = 20;  // a holder that could not do so for this long publishes nothing
-  double silence_s =
-      30;               // a holder elsewhere whose counter stands still for this long, on the clock of whoever watches, has ended
-  double settle_s = 1;  // after such a takeover, for another process elsewhere that did the same at the same moment
-  double retry_s = 60;  // how long the constructor goes on reading after an error that may pass
+  double silence_s = 30;  // a holder elsewhere has ended if its counter stands still for this long on the clock of who watches
+  double settle_s = 1;    // after such a takeover, for another process elsewhere that did the same at the same moment
+  double retry_s = 60;    // how long the constructor goes on reading after an error that may pass
 };
 
 // Holds the lock from construction to destruction; a thread raises the counter. Where the holder before
 // - still runs on this machine, the constructor throws Error{config} at once, with its host, process id and start;
 // - has ended on this machine, it takes the folder over at once and says so;
-// - is on another machine or in another container, it watches the counter: if it grows, it throws Error{config}; if it stands
-// still for
-//   silence_s, it takes the folder over and says so.
+// - is on another machine or in another container, it watches the counter. If the counter grows, it throws Error{config}. If the
+//   counter stands still for silence_s, it takes the folder over and says so.
 class RunLock {
  public:
   // Makes the folder if need be. Throws Error{config} as above, and Error{internal} or Error{data} "PATH: REASON" if the lock

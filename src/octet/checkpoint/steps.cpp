@@ -1,17 +1,18 @@
 #include "octet/checkpoint/steps.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
+#include <cinttypes>
+#include <cstdio>
 #include <optional>
+#include <random>
 #include <string_view>
 #include <system_error>
 
+#include "octet/base/directory.h"
+#include "octet/base/file.h"
 #include "octet/base/log.h"
-#include "octet/base/require.h"
+#include "octet/base/system_call.h"
 
 namespace octet::checkpoint {
 namespace {
@@ -34,16 +35,6 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step && step_name(*step) == name ? step : std::nullopt;
 }
 
-bool is_running(std::int64_t pid) { return ::kill(static_cast<pid_t>(pid), 0) == 0 || errno != ESRCH; }
-
-std::vector<fs::path> children(const fs::path& root) {
-  std::vector<fs::path> result;
-  std::error_code error;
-  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error))
-    result.push_back(entry->path());
-  return result;
-}
-
 }  // namespace
 
 std::string step_name(std::int64_t step) {
@@ -54,7 +45,8 @@ std::string step_name(std::int64_t step) {
 
 std::vector<StepDirectory> find_checkpoints(const fs::path& root) {
   std::vector<StepDirectory> result;
-  for (const fs::path& path : children(root)) {
+  if (!path_exists(root)) return result;
+  for (const fs::path& path : entries_of(root)) {
     if (const auto step = step_of(path.filename().string())) result.push_back({*step, path});
   }
   std::sort(result.begin(), result.end(), [](const StepDirectory& a, const StepDirectory& b) { return a.step > b.step; });
@@ -62,30 +54,47 @@ std::vector<StepDirectory> find_checkpoints(const fs::path& root) {
 }
 
 fs::path unfinished_name(const fs::path& step_directory) {
-  return fs::path(step_directory).concat(concat(kUnfinished, ::getpid()));
+  std::random_device random;
+  char token[17];
+  std::snprintf(token, sizeof token, "%08" PRIx32 "%08" PRIx32, static_cast<std::uint32_t>(random()),
+                static_cast<std::uint32_t>(random()));
+  return fs::path(step_directory).concat(concat(kUnfinished, token));
 }
 
 void remove_unfinished(const fs::path& root) {
-  for (const fs::path& path : children(root)) {
-    const std::string name = path.filename().string();
-    const std::size_t mark = name.find(kUnfinished);
-    if (mark == std::string::npos || !step_of(std::string_view(name).substr(0, mark))) continue;
-    std::string_view process = std::string_view(name).substr(mark + kUnfinished.size());
-    process = process.substr(0, process.find('.'));  // drops the token and kReplaced
-    const auto pid = whole_number(process);
-    if (!pid || (*pid != ::getpid() && is_running(*pid))) continue;
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
+  try {
+    for (const fs::path& path : entries_of(root)) {
+      const std::string name = path.filename().string();
+      const std::size_t mark = name.find(kUnfinished);
+      if (mark == std::string::npos || !step_of(std::string_view(name).substr(0, mark))) continue;
+      std::error_code error;
+      fs::remove_all(path, error);
+      if (error) log_warning(concat(path.string(), ": is of a save that was interrupted; cannot delete: ", error.message()));
+    }
+  } catch (const SystemError& error) {
+    log_warning(concat(error.what(), "; what interrupted saves left there stays"));
   }
 }
 
 void discard_checkpoint(const fs::path& step_directory) {
   const fs::path away = unfinished_name(step_directory);
   std::error_code error;
-  fs::remove_all(away, error);
   fs::rename(step_directory, away, error);
   if (!error) fs::remove_all(away, error);
   if (error) log_warning(concat(step_directory.string(), ": cannot delete: ", error.message()));
+}
+
+fs::path move_to_damaged(const fs::path& step_directory) {
+  const fs::path folder = step_directory.parent_path() / "damaged";
+  make_folders(folder);
+  fs::path to = folder / step_directory.filename();
+  for (int n = 2; path_exists(to); ++n) to = folder / concat(step_directory.filename().string(), "-", n);
+  if (std::rename(step_directory.c_str(), to.c_str()) != 0) {
+    fail_errno(ExitCode::internal, step_directory, concat("is damaged, and cannot be moved to ", folder.string()));
+  }
+  sync_directory(folder);
+  sync_directory(step_directory.parent_path());
+  return to;
 }
 
 }  // namespace octet::checkpoint

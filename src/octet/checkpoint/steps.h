@@ -16,21 +16,26 @@ struct StepDirectory {
 // "step-00001000"
 std::string step_name(std::int64_t step);
 
-// Lists the checkpoints in `root`, highest step first. Looks only at names and opens no file. Returns an empty list if `root` does not
-// exist.
+// Lists the checkpoints in `root`, highest step first. Looks only at names and opens no file. Returns an empty list if `root`
+// does not exist. Throws SystemError with ExitCode::data if `root` cannot be listed: that is never an empty list.
 std::vector<StepDirectory> find_checkpoints(const std::filesystem::path& root);
 
-// The name, beside `step_directory`, of a directory that this process is writing or deleting. No reader takes it for a checkpoint.
+// A new name, beside `step_directory`, for a directory that is being written or deleted. No reader takes it for a checkpoint.
 std::filesystem::path unfinished_name(const std::filesystem::path& step_directory);
 
 // The suffix that an unfinished name gets when an older checkpoint of the same step is moved out of the way.
 constexpr const char* kReplaced = ".old";
 
-// Deletes the directories with unfinished names in `root` that belong to this process or to processes that no longer run.
+// Deletes the directories with unfinished names in `root`. The caller holds the lock of the run folder, so all of them were left
+// by runs that have ended. What cannot be deleted stays, with a warning.
 void remove_unfinished(const std::filesystem::path& root);
 
 // Renames a checkpoint to an unfinished name and then deletes it, so that a kill in between does not leave an incomplete checkpoint under
 // a valid name.
 void discard_checkpoint(const std::filesystem::path& step_directory);
+
+// Moves a damaged checkpoint to root/damaged/, where no reader takes it for a checkpoint, and returns its new path. Throws
+// Error{internal} if that fails.
+std::filesystem::path move_to_damaged(const std::filesystem::path& step_directory);
 
 }  // namespace octet::checkpoint

@@ -7,13 +7,14 @@
 #include <cstdio>
 #include <functional>
 #include <optional>
-#include <random>
 #include <system_error>
 #include <vector>
 
 #include "octet/base/checksum.h"
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
+#include "octet/base/retry.h"
 #include "octet/base/system_call.h"
 #include "octet/checkpoint/safetensors.h"
 #include "octet/checkpoint/steps.h"
@@ -108,7 +109,7 @@ void rename_directory(const fs::path& from, const fs::path& to) {
 // Gives `from` the name `to`, for good. What stood there goes once the disk has the new name; if the disk refuses, it stays.
 void replace_directory(const fs::path& from, const fs::path& to) {
   std::error_code ignored;
-  if (!fs::exists(to, ignored)) {
+  if (!path_exists(to)) {
     rename_directory(from, to);
     return sync_directory(to.parent_path());
   }
@@ -135,12 +136,7 @@ void replace_directory(const fs::path& from, const fs::path& to) {
 class UnfinishedFolder {
  public:
   // The name is new in every save, so that a rank of a run that has ended, if it still writes, writes nothing into another's.
-  explicit UnfinishedFolder(const fs::path& step_directory)
-      : path_(unfinished_name(step_directory).concat(concat(".", std::random_device()()))) {
-    std::error_code error;
-    const bool created = fs::create_directories(path_, error);
-    demand(created, ExitCode::internal, path_.string(), ": cannot create: ", error ? error.message() : "exists already");
-  }
+  explicit UnfinishedFolder(const fs::path& step_directory) : path_(unfinished_name(step_directory)) { make_folders(path_); }
   ~UnfinishedFolder() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
@@ -153,11 +149,19 @@ class UnfinishedFolder {
   fs::path path_;
 };
 
+// The new checkpoint is safe: what goes wrong here is a warning.
 void prune(const WriterOptions& options, std::int64_t written) {
   if (options.keep_latest_k <= 0) return;
-  const std::vector<StepDirectory> all = find_checkpoints(options.root);
-  for (std::size_t i = static_cast<std::size_t>(options.keep_latest_k); i < all.size(); ++i) {
-    if (all[i].step != written) discard_checkpoint(all[i].path);
+  const auto stays = [&](std::int64_t step) {
+    return step == written || (options.keep_every > 0 && step % options.keep_every == 0);
+  };
+  try {
+    std::int64_t newer = 0;
+    for (const StepDirectory& found : find_checkpoints(options.root)) {
+      if (newer++ >= options.keep_latest_k && !stays(found.step)) discard_checkpoint(found.path);
+    }
+  } catch (const SystemError& error) {
+    log_warning(concat(error.what(), "; no older checkpoint is deleted"));
   }
 }
 
@@ -195,7 +199,9 @@ std::string lead(const WriterOptions& options, Save& save, const Source& source)
       parts.push_back(parse_manifest_part(texts[rank], concat("the part of rank ", rank)));
     }
     write_file_atomically(folder->path() / kManifestName, to_json(merge_manifests(std::move(parts))));
+    if (options.may_publish) options.may_publish();
     replace_directory(folder->path(), final_path);
+    if (options.published) options.published(save.step);
     prune(options, save.step);
   });
   return failure;
@@ -232,9 +238,7 @@ void write_checkpoint(const WriterOptions& options, Save& save, const Source& so
 
 Writer::Writer(WriterOptions options) : options_(std::move(options)) {
   if (options_.ranks.rank != 0) return;
-  std::error_code error;
-  std::filesystem::create_directories(options_.root, error);
-  demand(!error, ExitCode::internal, options_.root.string(), ": cannot create: ", error.message());
+  retry(kRetryS, [&] { make_folders(options_.root); });
   remove_unfinished(options_.root);
 }
 
@@ -288,15 +292,6 @@ void Writer::save(std::int64_t step, Queue& queue, std::span<const Entry> entrie
 
 void Writer::wait() {
   if (pending_.valid()) pending_.get();
-}
-
-void Writer::rewind(std::int64_t last_step) {
-  wait();
-  if (options_.ranks.rank != 0) return;
-  for (const StepDirectory& checkpoint : find_checkpoints(options_.root)) {
-    if (checkpoint.step > last_step) discard_checkpoint(checkpoint.path);
-  }
-  sync_directory(options_.root);
 }
 
 }  // namespace octet::checkpoint

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
 #include <span>
@@ -38,15 +39,21 @@ enum class WriteMode : std::uint8_t {
 };
 
 struct WriterOptions {
-  std::filesystem::path root;  // .../checkpoints, made if need be; on many ranks in a file system that all of them see
-  int keep_latest_k = 3;       // 0: all
+  std::filesystem::path root;      // .../checkpoints, made if need be; on many ranks in a file system that all of them see
+  std::int64_t keep_latest_k = 3;  // 0: all
+  std::int64_t keep_every = 0;     // checkpoints of steps that are multiples of this stay for ever; 0: none
   WriteMode mode = WriteMode::behind;
   Ranks ranks = {};  // all else is the same on every rank
+  // Rank 0 calls `may_publish` before a checkpoint gets its name: what it throws fails the save. It calls `published` when the
+  // checkpoint is on the disk. Both may be called by the thread that writes.
+  std::function<void()> may_publish = {};
+  std::function<void(std::int64_t step)> published = {};
 };
 
-// A checkpoint is written as step-00001000.tmp-PID.TOKEN, synced, its manifest last, and renamed last; an older one of the same
-// step is exchanged for it. After that the checkpoints beyond the keep_latest_k highest steps go, never the one just written;
-// whatever is deleted is renamed away first. One writer per root.
+// A checkpoint is written as step-00001000.tmp-TOKEN, synced, its manifest last, and renamed last; an older one of the same
+// step is exchanged for it. After that the checkpoints beyond the keep_latest_k highest steps go, except those of keep_every and
+// the one just written; whatever is deleted is renamed away first, and nothing is deleted if the folder cannot be listed. One
+// writer per root: RunLock sees to it.
 //
 // Many ranks have a Writer each and make the same calls in the same order. Each writes the slices that it holds to a file of
 // its own; rank 0 makes the folder, writes the manifest when all ranks have said that their file is on the disk, renames,
@@ -54,7 +61,7 @@ struct WriterOptions {
 // wait for another.
 class Writer {
  public:
-  // Rank 0 removes what killed runs left half-written in the root. Throws Error{internal} "PATH: reason".
+  // Rank 0 makes the root and removes what killed runs left half-written in it. Throws Error{internal} "PATH: reason".
   explicit Writer(WriterOptions options);
   // Waits; a failure that nobody asked for becomes a warning.
   ~Writer();
@@ -73,10 +80,6 @@ class Writer {
             const std::string& failure = "");
   // Returns when the last save of all ranks is on the disk, or throws its failure, once.
   void wait();
-
-  // Deletes checkpoints with a step above last_step: training went back and another history begins. Rank 0 deletes, the others
-  // return at once: a barrier before it lets all ranks read what they still need.
-  void rewind(std::int64_t last_step);
 
  private:
   WriterOptions options_;

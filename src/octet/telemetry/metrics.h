@@ -51,7 +51,7 @@ struct HealthSample {
   double sqnr_db = kUnknown;
 };
 
-// run.json: the facts of a run that its report needs. Written once, before the first step.
+// run.json: the facts of a run that its report needs. Written before the first step, and after each checkpoint.
 struct RunInfo {
   std::string name{};
   std::string recipe{};
@@ -74,6 +74,7 @@ struct RunInfo {
   double initial_eval_loss_bf16 = kUnknown;
   std::string version{};
   std::string started{};
+  std::int64_t checkpoint_step = 0;
 };
 
 // How the sinks call a field. TensorBoard's tags are torchtitan's where it has the metric.
@@ -207,6 +208,9 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "initial_eval_loss_bf16", .help = "The same in BF16, if the recipe is FP8."}, r.initial_eval_loss_bf16);
   visit(FieldName{.json = "version", .help = "Version of octet."}, r.version);
   visit(FieldName{.json = "started", .help = "Start in UTC, ISO 8601."}, r.started);
+  visit(FieldName{.json = "checkpoint_step",
+                  .help = "Step of the newest checkpoint in this folder; 0 if there is none yet. A later start looks for it."},
+        r.checkpoint_step);
 }
 
 }  // namespace octet::telemetry

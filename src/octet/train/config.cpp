@@ -176,7 +176,7 @@ Json with_defaults(const Json& before) {
 std::vector<Difference> differences(const Json& before, const Config& config) {
   std::vector<Difference> result;
   walk("", with_defaults(before), to_json(config), result);
-  std::erase_if(result, [](const Difference& d) { return d.key == "checkpoint.resume"; });
+  std::erase_if(result, [](const Difference& d) { return d.key == "checkpoint.resume" || d.key == "run.set_aside"; });
   return result;
 }
 

@@ -28,6 +28,7 @@ struct RunConfig {
   std::string device = "auto";
   bool deterministic = false;
   int threads = 0;
+  bool set_aside = false;
 };
 template <FieldsOf<RunConfig> C>
 void visit_fields(C& c, auto&& visit) {
@@ -43,6 +44,9 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Repeats the same bits in every run on a GPU, more slowly; the CPU always repeats them."},
         c.deterministic);
   visit(Field{.name = "threads", .help = "CPU threads; 0 takes one per core.", .value = "threads", .range = kNotNegative}, c.threads);
+  visit(Field{.name = "set_aside",
+              .help = "Moves an earlier run in output_dir that checkpoint.resume does not continue to history/; else it is refused."},
+        c.set_aside);
 }
 
 struct RopeScalingConfig {
@@ -174,6 +178,11 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "source", .help = "One [[data.source]] table for each corpus, with path, weight and split."}, c.source);
 }
 
+// The product of two of these, such as the tokens of a step, fits in 64 bits.
+inline constexpr Range kBatchRange{.min = 1, .max = 2147483647};
+// AdamW and the random numbers of a step count steps in 32 bits.
+inline constexpr Range kStepRange{.min = 0, .max = 4294967295};
+
 struct TrainingConfig {
   std::int64_t seq_len = 8192;
   std::int64_t micro_batch_size = 1;
@@ -185,16 +194,16 @@ struct TrainingConfig {
 };
 template <FieldsOf<TrainingConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "seq_len", .help = "Length of a sequence.", .value = "tokens", .range = kAtLeastOne}, c.seq_len);
+  visit(Field{.name = "seq_len", .help = "Length of a sequence.", .value = "tokens", .range = kBatchRange}, c.seq_len);
   visit(Field{.name = "micro_batch_size",
-              .help = "Sequences that a data-parallel rank computes at once.", .value = "sequences", .range = kAtLeastOne},
+              .help = "Sequences that a data-parallel rank computes at once.", .value = "sequences", .range = kBatchRange},
         c.micro_batch_size);
   visit(Field{.name = "global_batch_size",
               .help = "Sequences in a step, all ranks together; the number of micro-batches follows.",
-              .value = "sequences", .range = kAtLeastOne},
+              .value = "sequences", .range = kBatchRange},
         c.global_batch_size);
   visit(Field{.name = "steps",
-              .help = "Length of the run; 0 if training.epochs sets it.", .value = "steps", .range = kNotNegative},
+              .help = "Length of the run; 0 if training.epochs sets it.", .value = "steps", .range = kStepRange},
         c.steps);
   visit(Field{.name = "epochs",
               .help = "Length of the run in passes over the data; 0 if training.steps sets it.", .value = "epochs", .range = kNotNegative},
@@ -368,8 +377,11 @@ void visit_fields(C& c, auto&& visit) {
 struct CheckpointConfig {
   std::int64_t interval = 500;
   std::int64_t keep_latest_k = 3;
+  std::int64_t keep_every = 0;
   std::string resume = "auto";
   bool async = true;
+  std::int64_t max_failed_saves = 3;
+  double retry_s = 60;
 };
 template <FieldsOf<CheckpointConfig> C>
 void visit_fields(C& c, auto&& visit) {
@@ -379,11 +391,22 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "keep_latest_k",
               .help = "Number of checkpoints to keep; 0 keeps all.", .value = "checkpoints", .range = kNotNegative},
         c.keep_latest_k);
+  visit(Field{.name = "keep_every",
+              .help = "Also keeps the checkpoints of steps that are multiples of this, for ever; 0 keeps none.",
+              .value = "steps", .range = kNotNegative},
+        c.keep_every);
   visit(Field{.name = "resume",
               .help = "auto continues from the newest checkpoint of run.output_dir, none starts anew; or the folder of a checkpoint.",
               .value = "DIR"},
         c.resume);
   visit(Field{.name = "async", .help = "Writes a checkpoint while the next steps run."}, c.async);
+  visit(Field{.name = "max_failed_saves",
+              .help = "This many failed saves in a row end the run with code 1.", .value = "saves", .range = kAtLeastOne},
+        c.max_failed_saves);
+  visit(Field{.name = "retry_s",
+              .help = "How long reading checkpoints is tried again after an error that may pass, such as EIO.",
+              .value = "seconds", .range = kNotNegative},
+        c.retry_s);
 }
 
 struct AnomalyConfig {
@@ -467,8 +490,8 @@ std::string print_config(const Config& config);
 Json to_json(const Config& config);
 
 // Keys whose values differ between `config` and an earlier to_json() of one, in the order of the file. A key that is
-// missing there, of an earlier version, had its default; checkpoint.resume, which says how a process starts, is none of them. For
-// messages on resuming.
+// missing there, of an earlier version, had its default; checkpoint.resume and run.set_aside, which say how a process starts, are none of
+// them. For messages on resuming.
 struct Difference {
   std::string key;
   std::string before, now;  // as JSON; "" when not set

@@ -1,6 +1,7 @@
 // [model]: from a preset, a directory or the keys themselves to an architecture.
 #include <algorithm>
 
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/names.h"
 #include "octet/base/require.h"
@@ -61,8 +62,7 @@ Json named_model(const std::string& name) {
   const std::vector<std::string> names = preset_names();
   std::string list;
   for (const std::string& preset : names) list += (list.empty() ? "" : ", ") + preset;
-  demand(!std::filesystem::is_directory(path), ExitCode::config, "model.config = \"", name,
-         "\": this is a directory; use model.init_from");
+  demand(!is_folder(path), ExitCode::config, "model.config = \"", name, "\": this is a directory; use model.init_from");
   fail(ExitCode::config, "model.config = \"", name, "\": no such preset (", list, "), and not a .toml or .json file",
        did_you_mean(name, names));
 }
@@ -73,7 +73,7 @@ Json model_of_checkpoint(const Config& config, const std::filesystem::path& gone
   const std::filesystem::path root = std::filesystem::path(config.run.output_dir) / "checkpoints";
   nlohmann::json meta = nlohmann::json::object();
   if (resume == "auto") {
-    meta = checkpoint::newest_meta(root);
+    meta = checkpoint::newest_meta(root, config.checkpoint.retry_s);
   } else if (resume != "none") {
     const std::filesystem::path manifest = std::filesystem::path(resume) / checkpoint::kManifestName;
     meta = checkpoint::parse_manifest(read_file(manifest), manifest.string()).meta;
@@ -87,9 +87,8 @@ Json model_of_checkpoint(const Config& config, const std::filesystem::path& gone
 }  // namespace
 
 bool init_from_is_gone(const Config& config) {
-  std::error_code error;
   const std::filesystem::path directory = config.model.init_from;
-  return !directory.empty() && !std::filesystem::exists(directory / "config.json", error);
+  return !directory.empty() && !path_exists(directory / "config.json");
 }
 
 std::vector<std::string> preset_names() {

@@ -38,7 +38,8 @@ void check_sources(const data::Dataset& dataset, const nlohmann::json& recorded,
     for (const nlohmann::json& then : recorded) {
       demand(then.at("path") != now.at("path") || same_source(then, now), ExitCode::data, now.at("path").get<std::string>(),
              ": not the corpus that ", checkpoint, " was trained on (now ", text_of(now), "; then ", text_of(then),
-             "). Start again with another run.output_dir or --resume none, or rename the corpus to continue with it");
+             "). Start again with another run.output_dir, or with --resume none --run.set_aside=true, or rename the corpus to "
+             "continue with it");
     }
   }
 }

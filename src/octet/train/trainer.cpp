@@ -3,11 +3,16 @@
 #include <fmt/format.h>
 
 #include <ctime>
+#include <map>
 
+#include "octet/base/directory.h"
 #include "octet/base/log.h"
+#include "octet/base/retry.h"
 #include "octet/checkpoint/model_dir.h"
 #include "octet/models/registry.h"
 #include "octet/optim/schedule.h"
+#include "octet/telemetry/format.h"
+#include "octet/telemetry/jsonl.h"
 #include "octet/train/entries.h"
 #include "octet/train/initial_loss.h"
 #include "octet/train/model_files.h"
@@ -42,16 +47,6 @@ EngineOptions run_options(const Config& config, const parallel::Mesh& mesh, int 
 
 bool every(std::int64_t interval, std::int64_t step) { return interval > 0 && step % interval == 0; }
 
-// Training survives a checkpoint that cannot be written.
-void warn_of_failure(const std::function<void()>& write) {
-  try {
-    write();
-  } catch (const Error& error) {
-    if (error.code() != ExitCode::internal) throw;
-    log_shared_warning(concat(error.what(), "; training goes on with the older ones"));
-  }
-}
-
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm fields{};
@@ -73,6 +68,7 @@ Trainer::Trainer(const TrainerOptions& options)
   device_ = device_of(config_);
   engine_options_ = run_options(config_, world_.mesh(), world_.rank(), &health_);
   plan_ = measure(engine_options_, device_);
+  if (world_.is_first()) lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s});
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
   if (world_.rank() == 0) {  // which writes model directories
     const std::string tokenizer = tokenizer_of_run(config_, engine_options_.model);
@@ -85,7 +81,10 @@ Trainer::Trainer(const TrainerOptions& options)
   steps_ = config_.training.steps;
   if (config_.training.epochs > 0) {
     const double samples = config_.training.epochs * static_cast<double>(dataset_->samples_per_epoch());
-    steps_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(samples / static_cast<double>(config_.training.global_batch_size)));
+    const double steps = samples / static_cast<double>(config_.training.global_batch_size);
+    demand(contains(kStepRange, steps), ExitCode::config, "training.epochs = ", config_.training.epochs, " are ", steps,
+           " steps: there must be ", describe(kStepRange));
+    steps_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(steps));
   }
   find_checkpoint();
   if (!resumed_ && has_initial_loss() && engine_options_.recipe.is_fp8()) {
@@ -100,13 +99,53 @@ Trainer::Trainer(const TrainerOptions& options)
 
 void Trainer::find_checkpoint() {
   const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
+  const double retry_s = config_.checkpoint.retry_s;
   if (options_.resume == "auto") {
-    resumed_ = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks());
+    resumed_ = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks(), retry_s);
   } else if (options_.resume != "none") {
-    resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks());
+    resumed_ = checkpoint::Reader::open(options_.resume, world_.checkpoint_ranks(), retry_s);
   }
+  if (world_.is_first()) judge_history();
   world_.agree("the checkpoint to resume from", resumed_ ? concat("step ", resumed_->step()) : "none");
   if (resumed_) check_sources(*dataset_, resumed_->meta().value("sources", nlohmann::json()), resumed_->path().string());
+}
+
+void Trainer::judge_history() {
+  const fs::path folder = config_.run.output_dir, root = folder / "checkpoints", about = folder / "run.json";
+  const double retry_s = config_.checkpoint.retry_s;
+  const auto name = [&](const fs::path& path) { return retry(retry_s, [&] { return true_path(path); }); };
+  if (resumed_ && name(resumed_->path()).parent_path() == name(root)) kept_step_ = resumed_->step();
+  const bool automatic = options_.resume == "auto";
+  if (automatic && resumed_) return;
+  if (automatic) {
+    const std::int64_t recorded = retry(retry_s, [&] {
+      return path_exists(about) ? telemetry::read_run_info(about).checkpoint_step : 0;
+    });
+    demand(recorded == 0, ExitCode::data, root.string(), ": no checkpoint is there, but ", about.string(),
+           " says that the one of step ", recorded,
+           " was saved. Is a file system not mounted? To begin anew, give another run.output_dir, or --resume none "
+           "--run.set_aside=true");
+  }
+  History history = history_of(folder, retry_s);
+  if (automatic && !history.has_model) return;  // a run that ended before its first checkpoint, whose steps are done again
+  const bool continued = kept_step_ && !history.checkpoints.empty() && *kept_step_ >= history.checkpoints.front();
+  if (history.empty() || continued) return;
+  demand(config_.run.set_aside, ExitCode::config, folder.string(), ": there is ", history.text(), ", and checkpoint.resume = \"",
+         options_.resume, "\" does not continue it. Give another run.output_dir, or --run.set_aside=true, which moves ",
+         kept_step_ ? concat("what is after step ", *kept_step_) : "it", " to ", (folder / "history").string());
+  const fs::path& from = config_.model.init_from;
+  demand(from.empty() || name(from) != name(folder / "model"), ExitCode::config, from.string(),
+         ": model.init_from is the model of the run that would be set aside; give another run.output_dir");
+  old_history_ = std::move(history);
+}
+
+// All ranks have read what they need.
+void Trainer::set_old_history_aside() {
+  world_.barrier("read");
+  if (!old_history_) return;
+  const fs::path folder = config_.run.output_dir;
+  log_info(
+      concat(folder.string(), ": ", old_history_->text(), " is now in ", set_aside(folder, *old_history_, kept_step_).string()));
 }
 
 void Trainer::start_engine() {
@@ -168,30 +207,79 @@ void Trainer::save() {
   writer_->save(step_, engine_->queue(),
                 written_entries(model.parameters(), model.scales(), engine_->optimizer(), world_.groups()), meta(), failure);
   saved_step_ = step_;
+  save_pending_ = config_.checkpoint.async;
+  if (!save_pending_) failed_saves_ = 0;
+}
+
+void Trainer::survive(const std::function<void()>& save) {
+  try {
+    save();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::internal) throw;
+    ++failed_saves_;
+    const std::int64_t most = config_.checkpoint.max_failed_saves;
+    demand(failed_saves_ < most, ExitCode::internal, error.what(), "; ",
+           failed_saves_ == 1 ? "this save" : concat(failed_saves_, " saves in a row"),
+           " failed, and checkpoint.max_failed_saves = ", most);
+    log_shared_warning(
+        concat(error.what(), "; training goes on with the older ones (failed save ", failed_saves_, " of ", most, ")"));
+  }
 }
 
 // A disk that is full now may not be later: training goes on with the checkpoints there are. The writer tells the failure of a
 // save behind the steps when it is asked next, which is no failure of the next save.
 void Trainer::save_if_possible() {
-  warn_of_failure([&] { wait_for_writer(); });
-  warn_of_failure([&] { save(); });
+  survive([&] { wait_for_writer(); });
+  survive([&] { save(); });
 }
 
 // The last checkpoint of this process: it is on the disk, or the process says that it is not.
 void Trainer::save_for_good() {
-  if (saved_step_ != step_) warn_of_failure([&] { wait_for_writer(); });
+  if (saved_step_ != step_) survive([&] { wait_for_writer(); });
   save();
   wait_for_writer();
 }
 
 void Trainer::wait_for_writer() {
+  const bool pending = std::exchange(save_pending_, false);
   writer_->wait();
+  if (pending) failed_saves_ = 0;
 }
 
-// All ranks have read what they need; now what training will write anew may go.
-void Trainer::rewind_writer() {
-  world_.barrier("read");
-  writer_->rewind(step_);
+std::uint64_t Trainer::checkpoint_bytes() const {
+  models::Decoder& model = engine_->model();
+  std::map<std::string, std::uint64_t> tensors;  // each once, whichever slices this rank holds
+  for (const checkpoint::Entry& entry : read_entries(model.parameters(), model.scales(), &engine_->optimizer())) {
+    tensors[entry.name] = bytes_of(entry.tensor.dtype, entry.global);
+  }
+  std::uint64_t sum = 0;
+  for (const auto& [name, bytes] : tensors) sum += bytes;
+  return sum;
+}
+
+void Trainer::check_space() const {
+  const fs::path folder = config_.run.output_dir;
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error || step_ == steps_) return;
+  const CheckpointConfig& c = config_.checkpoint;
+  const std::uint64_t each = checkpoint_bytes();
+  const auto text = [](std::uint64_t bytes) { return telemetry::format_bytes(bytes); };
+  demand(space.available >= each, ExitCode::does_not_fit, folder.string(), ": the next checkpoint takes ", text(each), ", and ",
+         text(space.available), " are free. Make room, or give another run.output_dir");
+  const std::int64_t saves = (c.interval > 0 ? (steps_ - 1) / c.interval - step_ / c.interval : 0) + 1;
+  const auto checkpoints = retry(c.retry_s, [&] { return checkpoint::find_checkpoints(folder / "checkpoints"); });
+  const auto there = static_cast<std::int64_t>(checkpoints.size());
+  // One more than are kept: the oldest goes after the newest is there.
+  std::int64_t more = c.keep_latest_k == 0 ? saves : std::min(saves, std::max<std::int64_t>(1, c.keep_latest_k + 1 - there));
+  if (c.keep_latest_k > 0 && c.keep_every > 0)
+    more = std::min(saves, more + (steps_ - step_) / std::max(c.keep_every, c.interval));
+  const double needed = static_cast<double>(more) * static_cast<double>(each);
+  if (needed <= static_cast<double>(space.available)) return;
+  log_warning(concat(folder.string(), ": up to ", more, " more checkpoints of ", text(each), " will be kept at a time, and ",
+                     text(space.available),
+                     " are free: a save may fail. checkpoint.interval, keep_latest_k and keep_every set how many "
+                     "there are"));
 }
 
 void Trainer::load(const checkpoint::Reader& reader) {
@@ -216,9 +304,9 @@ void Trainer::load(const checkpoint::Reader& reader) {
 
 void Trainer::resume() {
   const std::optional<checkpoint::Reader> reader = std::exchange(resumed_, std::nullopt);
-  if (!reader) return rewind_writer();  // a new history: what an earlier run left here must not be taken for its future
-  load(*reader);
-  rewind_writer();
+  if (reader) load(*reader);
+  set_old_history_aside();
+  if (!reader) return;
   loader_->seek(reader->meta().at("cursor").get<std::int64_t>());
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
   log_info(concat("resuming after step ", step_, " from ", reader->path().string()));
@@ -238,10 +326,11 @@ void Trainer::roll_back() {
   ++rollbacks_;
   const std::int64_t failed = step_;
   const std::string reason = anomaly_.reason();
-  warn_of_failure([&] { wait_for_writer(); });
+  survive([&] { wait_for_writer(); });
   world_.barrier("written");
   const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
-  if (const auto reader = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks())) {
+  if (const auto reader =
+          checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks(), config_.checkpoint.retry_s)) {
     load(*reader);
     anomaly_.begin_row();
   } else {
@@ -252,7 +341,6 @@ void Trainer::roll_back() {
     anomaly_ = {};
   }
   recorder_->rewind(step_);
-  rewind_writer();
   log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
                             loader_->position(), " (rollback ", rollbacks_, " of ", config_.anomaly.max_rollbacks, ")"));
 }
@@ -349,7 +437,24 @@ telemetry::RunInfo Trainer::run_info() const {
   info.initial_eval_loss_bf16 = initial_loss_bf16_;
   info.version = kVersion;
   info.started = utc_now();
+  info.checkpoint_step = kept_step_.value_or(0);
   return info;
+}
+
+void Trainer::record_checkpoint(std::int64_t step) {
+  info_.checkpoint_step = step;
+  try {
+    recorder_->write_run_info(info_);
+  } catch (const Error& error) {
+    log_warning(concat(error.what(), "; the checkpoint of step ", step, " is saved"));
+  }
+}
+
+std::string Trainer::how_to_go_on() const {
+  if (options_.resume == "auto") return "; the same command goes on from there";
+  if (!options_.label.empty())
+    return concat("; `octet compare` begins anew and moves this to ", config_.run.output_dir, "/history");
+  return "; the same command with --resume auto goes on from there";
 }
 
 void Trainer::evaluate_initial() {
@@ -362,12 +467,16 @@ void Trainer::evaluate_initial() {
 ExitCode Trainer::run() {
   const StopSignals signals;
   const fs::path directory = config_.run.output_dir;
-  writer_ = std::make_unique<checkpoint::Writer>(checkpoint::WriterOptions{
-      .root = directory / "checkpoints",
-      .keep_latest_k = static_cast<int>(config_.checkpoint.keep_latest_k),
-      .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now,
-      .ranks = world_.checkpoint_ranks()});
   resume();
+  if (world_.is_first()) check_space();
+  writer_ = std::make_unique<checkpoint::Writer>(
+      checkpoint::WriterOptions{.root = directory / "checkpoints",
+                                .keep_latest_k = config_.checkpoint.keep_latest_k,
+                                .keep_every = config_.checkpoint.keep_every,
+                                .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now,
+                                .ranks = world_.checkpoint_ranks(),
+                                .may_publish = [this] { lock_->renew(); },
+                                .published = [this](std::int64_t step) { record_checkpoint(step); }});
   if (step_ == 0 && has_initial_loss()) evaluate_initial();
   recorder_ = std::make_unique<telemetry::Recorder>(
       telemetry::Recorder::Options{.directory = directory,
@@ -378,14 +487,15 @@ ExitCode Trainer::run() {
                                    .total_steps = steps_});
   if (world_.is_first()) {
     keep_tokenizer(config_, engine_options_.model);
-    const telemetry::RunInfo info = run_info();
-    recorder_->write_run_info(info);
-    peak_ = peak_of(info.device_name);
+    info_ = run_info();
+    recorder_->write_run_info(info_);
+    peak_ = peak_of(info_.device_name);
   }
   meter_ = std::make_unique<telemetry::StepMeter>(
       telemetry::StepMeter::Options{.total_steps = steps_, .first_step = step_, .processes = world_.size()});
 
   while (step_ < steps_) {
+    if (lock_) lock_->check();
     const std::int64_t next = step_ + 1;
     const bool sample = engine_options_.observer && (every(config_.metrics.health_freq, next) || next == 1);
     const bool evaluates = every(config_.evaluation.interval, next) || next == steps_;
@@ -430,8 +540,8 @@ ExitCode Trainer::run() {
     }
     if (stop && step_ < steps_) {
       save_for_good();
-      log_info(concat(stop, ": saved step ", step_, " of ", steps_, " in ", (directory / "checkpoints").string(),
-                      "; the same command goes on from there"));
+      log_info(
+          concat(stop, ": saved step ", step_, " of ", steps_, " in ", (directory / "checkpoints").string(), how_to_go_on()));
       engine_->close();
       world_.barrier("done");
       return ExitCode::preempted;
@@ -440,6 +550,7 @@ ExitCode Trainer::run() {
   save_for_good();
   const bool moved = anomaly_.skipped_steps() < step_;
   if (moved) {
+    if (lock_) lock_->renew();
     save_model(*engine_, directory / "model");
     if (world_.rank() == 0) {
       copy_tokenizer(tokenizer_of_run(config_, engine_options_.model), directory / "model");
@@ -448,9 +559,9 @@ ExitCode Trainer::run() {
   }
   engine_->close();
   world_.barrier("done");
-  const std::string older = fs::exists(directory / "model") ? concat("; ", (directory / "model").string(), " is of an earlier run") : "";
-  demand(moved, ExitCode::not_finite, "all ", step_, " steps had a loss or gradient that is not finite and were skipped: ",
-         (directory / "checkpoints").string(), " holds the weights that the run began with, and no model is exported", older);
+  demand(moved, ExitCode::not_finite, "all ", step_,
+         " steps had a loss or gradient that is not finite and were skipped: ", (directory / "checkpoints").string(),
+         " holds the weights that the run began with, and no model is exported");
   return ExitCode::done;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "octet/checkpoint/reader.h"
+#include "octet/checkpoint/run_lock.h"
 #include "octet/checkpoint/writer.h"
 #include "octet/data/loader.h"
 #include "octet/telemetry/meter.h"
@@ -15,6 +16,7 @@
 #include "octet/train/config.h"
 #include "octet/train/engine.h"
 #include "octet/train/health.h"
+#include "octet/train/history.h"
 #include "octet/train/peak.h"
 #include "octet/train/world.h"
 
@@ -43,6 +45,8 @@ MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh = {}, in
 
 class Trainer {
  public:
+  // On the first rank, holds run.lock in run.output_dir for as long as it lives. Throws Error{config} if another run writes
+  // there, or if there is a history that neither checkpoint.resume continues nor run.set_aside allows to move.
   explicit Trainer(const TrainerOptions& options);
 
   // Trains to the last step. `preempted` when a signal asked to stop: everything is saved. Throws Error{not_finite} when the
@@ -52,9 +56,16 @@ class Trainer {
   Engine& engine() { return *engine_; }
   const MemoryPlan& plan() const { return plan_; }
   std::int64_t steps() const { return steps_; }
+  // What a checkpoint of all ranks takes on the disk, without its manifest.
+  std::uint64_t checkpoint_bytes() const;
 
  private:
   void find_checkpoint();
+  // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
+  void judge_history();
+  void set_old_history_aside();
+  // Refuses a disk without room for the next checkpoint, and warns if those that are kept at a time will not fit.
+  void check_space() const;
   void start_engine();
   // Whether the run goes on from weights of a model directory, not from random ones.
   bool continues_weights() const;
@@ -67,7 +78,9 @@ class Trainer {
   void save_if_possible();
   void save_for_good();
   void wait_for_writer();
-  void rewind_writer();
+  // Calls a function that saves. Training survives a checkpoint that cannot be written, until checkpoint.max_failed_saves of them
+  // fail in a row.
+  void survive(const std::function<void()>& save);
   void roll_back();
   struct Watch {
     bool health, waits;
@@ -76,6 +89,8 @@ class Trainer {
   void log(const kernels::StepScalars& scalars, double eval_loss, bool sampled);
   nlohmann::json meta() const;
   telemetry::RunInfo run_info() const;
+  void record_checkpoint(std::int64_t step);
+  std::string how_to_go_on() const;
 
   TrainerOptions options_;
   const Config& config_;
@@ -85,7 +100,10 @@ class Trainer {
   DeviceKind device_;
   MemoryPlan plan_;
   std::unique_ptr<data::Dataset> dataset_;
+  std::optional<checkpoint::RunLock> lock_;    // on the first rank
   std::optional<checkpoint::Reader> resumed_;  // until it is loaded
+  std::optional<History> old_history_;         // on the first rank: to be set aside before the first step
+  std::optional<std::int64_t> kept_step_;      // of the old history up to this step the run goes on
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<telemetry::Recorder> recorder_;
@@ -99,6 +117,9 @@ class Trainer {
   std::int64_t tokens_seen_ = 0;
   std::int64_t rollbacks_ = 0;
   std::int64_t saved_step_ = -1;
+  bool save_pending_ = false;      // begun, and nobody has waited for it
+  std::int64_t failed_saves_ = 0;  // in a row
+  telemetry::RunInfo info_;        // on the first rank; after the first step the thread that writes checkpoints owns it
   double initial_loss_ = telemetry::kUnknown, initial_loss_bf16_ = telemetry::kUnknown;  // of the weights it goes on from
   std::optional<Peak> peak_;       // on the first rank
   double waited_s_ = 0;            // for other ranks, in the last step whose waits were watched

@@ -1,0 +1,106 @@
+#include "octet/train/history.h"
+
+#include <cstdio>
+#include <ctime>
+#include <string_view>
+#include <system_error>
+
+#include "octet/base/directory.h"
+#include "octet/base/file.h"
+#include "octet/base/log.h"
+#include "octet/base/retry.h"
+#include "octet/checkpoint/steps.h"
+#include "octet/telemetry/jsonl.h"
+
+namespace octet::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// run.json goes last: it says that there were checkpoints, so an interrupted move is not taken for a new folder.
+constexpr std::string_view kWhole[] = {"model", "report.html", "report.json"};
+constexpr std::string_view kLines[] = {"metrics.jsonl", "fp8_health.jsonl", "tensorboard"};
+constexpr std::string_view kCheckpoints = "checkpoints", kRunInfo = "run.json";
+
+void move_to(const fs::path& folder, const fs::path& from) {
+  if (!path_exists(from)) return;
+  if (std::rename(from.c_str(), (folder / from.filename()).c_str()) != 0) {
+    fail_errno(ExitCode::internal, from, "cannot be moved to " + folder.string());
+  }
+}
+
+void copy_to(const fs::path& folder, const fs::path& from) {
+  if (!path_exists(from)) return;
+  std::error_code error;
+  fs::copy(from, folder / from.filename(), fs::copy_options::recursive, error);
+  if (error) {
+    throw SystemError(ExitCode::internal, concat(from.string(), ": cannot be copied to ", folder.string(), ": ", error.message()),
+                      error.value());
+  }
+}
+
+// A name that is not taken yet.
+fs::path new_history(const fs::path& folder, std::int64_t step) {
+  const std::time_t now = std::time(nullptr);
+  std::tm fields{};
+  gmtime_r(&now, &fields);
+  char time[32];
+  std::strftime(time, sizeof time, "%Y%m%dT%H%M%SZ", &fields);
+  const fs::path first = folder / "history" / concat(time, "-step-", step);
+  fs::path path = first;
+  for (int n = 2; path_exists(path); ++n) path = concat(first.string(), "-", n);
+  make_folders(path);
+  return path;
+}
+
+}  // namespace
+
+std::string History::text() const {
+  std::string parts;
+  const auto add = [&](const std::string& part) { parts += (parts.empty() ? "" : ", ") + part; };
+  if (checkpoints.size() == 1) add("1 checkpoint");
+  if (checkpoints.size() > 1) add(concat(checkpoints.size(), " checkpoints"));
+  if (has_metrics) add("metrics");
+  if (has_model) add("a model");
+  return concat("a run up to step ", last_step, " (", parts, ")");
+}
+
+History history_of(const fs::path& folder, double retry_s) {
+  return retry(retry_s, [&] {
+    History history;
+    for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(folder / kCheckpoints))
+      history.checkpoints.push_back(found.step);
+    history.has_model = path_exists(folder / kWhole[0]);
+    if (path_exists(folder / kLines[0])) {
+      const auto metrics = telemetry::read_jsonl<telemetry::StepMetrics>(folder / kLines[0]);
+      history.has_metrics = !metrics.records.empty();
+      for (const telemetry::StepMetrics& line : metrics.records) history.last_step = std::max(history.last_step, line.step);
+    }
+    if (!history.checkpoints.empty()) history.last_step = history.checkpoints.front();
+    return history;
+  });
+}
+
+fs::path set_aside(const fs::path& folder, const History& history, std::optional<std::int64_t> kept_step) {
+  const fs::path to = new_history(folder, history.last_step);
+  for (const std::string_view name : kWhole) move_to(to, folder / name);
+  if (kept_step) {
+    for (const std::string_view name : kLines) copy_to(to, folder / name);
+    make_folders(to / kCheckpoints);
+    for (const checkpoint::StepDirectory& found : checkpoint::find_checkpoints(folder / kCheckpoints)) {
+      if (found.step > *kept_step) move_to(to / kCheckpoints, found.path);
+    }
+    sync_directory(to / kCheckpoints);
+    sync_directory(folder / kCheckpoints);
+    copy_to(to, folder / kRunInfo);
+  } else {
+    for (const std::string_view name : kLines) move_to(to, folder / name);
+    move_to(to, folder / kCheckpoints);
+    move_to(to, folder / kRunInfo);
+  }
+  sync_directory(to);
+  sync_directory(folder);
+  return to;
+}
+
+}  // namespace octet::train

@@ -1,0 +1,34 @@
+// What earlier runs left in a run folder, and how it is kept when another history begins there.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace octet::train {
+
+struct History {
+  std::vector<std::int64_t> checkpoints;  // steps, highest first
+  std::int64_t last_step = 0;             // the highest step of a checkpoint, or of a line of metrics if there is no checkpoint
+  bool has_metrics = false, has_model = false;
+
+  bool empty() const { return checkpoints.empty() && !has_metrics && !has_model; }
+  // "a run up to step 20 (4 checkpoints, metrics, a model)"
+  std::string text() const;
+};
+
+// Reads what is in `folder`, which need not exist. Errors that may pass are retried for `retry_s` seconds. Throws Error{data} if
+// the folder cannot be read.
+History history_of(const std::filesystem::path& folder, double retry_s);
+
+// Moves the history in `folder` to folder/history/<UTC time>-step-N/ and returns the new folder: run.json, metrics, health
+// samples, TensorBoard events, checkpoints, the model and the report. The new folder is a run folder, which `octet report` reads.
+//
+// With `kept_step` the run goes on after the checkpoint of that step: checkpoints up to it stay, and files of lines, which are
+// cut at that step, are copied instead of moved. Throws Error{internal} or Error{data}; a second call moves the rest.
+std::filesystem::path set_aside(const std::filesystem::path& folder, const History& history,
+                                std::optional<std::int64_t> kept_step = std::nullopt);
+
+}  // namespace octet::train

@@ -1,0 +1,79 @@
+#include "octet/train/history.h"
+
+#include <gtest/gtest.h>
+
+#include "support/errors.h"
+#include "support/folder.h"
+
+namespace octet::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::contains;
+using testing::error_of;
+using testing::names_in;
+using testing::TemporaryFolder;
+
+void write_run(const TemporaryFolder& folder) {
+  for (const char* name :
+       {"checkpoints/step-00000002/manifest.json", "checkpoints/step-00000004/manifest.json",
+        "checkpoints/damaged/step-00000009/manifest.json", "checkpoints/tokenizer/tokenizer.json", "model/config.json",
+        "fp8_health.jsonl", "tensorboard/events", "run.json", "report.html", "notes.txt"}) {
+    folder.write(name, name);
+  }
+  folder.write("metrics.jsonl", "{\"step\":1}\n{\"step\":5}\n{\"st");
+}
+
+TEST(History, SaysWhatIsThere) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(history_of(folder / "absent", 0).empty());
+  EXPECT_TRUE(history_of(folder.path(), 0).empty());
+  folder.write("metrics.jsonl", "{\"step\":1}\n{\"step\":5}\n{\"st");
+  EXPECT_EQ(history_of(folder.path(), 0).text(), "a run up to step 5 (metrics)");
+  write_run(folder);
+  const History history = history_of(folder.path(), 0);
+  EXPECT_EQ(history.checkpoints, (std::vector<std::int64_t>{4, 2}));
+  EXPECT_EQ(history.text(), "a run up to step 4 (2 checkpoints, metrics, a model)");
+}
+
+TEST(History, WhatCannotBeReadIsAnError) {
+  const TemporaryFolder folder;
+  for (const char* name : {"checkpoints", "metrics.jsonl", "model"}) {
+    fs::create_symlink(name, folder / name);
+    EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { history_of(folder.path(), 0); }), "Too many levels of symbolic links"))
+        << name;
+    fs::remove(folder / name);
+  }
+}
+
+TEST(History, IsMovedWholeAndEachTimeToANewName) {
+  const TemporaryFolder folder;
+  std::vector<std::string> names;
+  for (int round = 0; round < 3; ++round) {
+    write_run(folder);
+    const fs::path to = set_aside(folder.path(), history_of(folder.path(), 0));
+    EXPECT_EQ(to.parent_path(), folder / "history");
+    EXPECT_TRUE(contains(to.filename().string(), "Z-step-4"));
+    EXPECT_EQ(names_in(to), (std::vector<std::string>{"checkpoints", "fp8_health.jsonl", "metrics.jsonl", "model", "report.html",
+                                                      "run.json", "tensorboard"}));
+    EXPECT_EQ(names_in(to / "checkpoints").size(), 4u) << "damaged ones and the tokenizer, too";
+    EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"history", "notes.txt"}));
+  }
+  EXPECT_EQ(names_in(folder / "history").size(), 3u);
+}
+
+TEST(History, OfAnOlderCheckpointOnlyWhatComesAfterIsMoved) {
+  const TemporaryFolder folder;
+  write_run(folder);
+  const fs::path to = set_aside(folder.path(), history_of(folder.path(), 0), 2);
+  EXPECT_EQ(names_in(to / "checkpoints"), std::vector<std::string>{"step-00000004"});
+  EXPECT_EQ(names_in(folder / "checkpoints"), (std::vector<std::string>{"damaged", "step-00000002", "tokenizer"}));
+  for (const char* both : {"metrics.jsonl", "fp8_health.jsonl", "tensorboard/events", "run.json"}) {
+    EXPECT_TRUE(fs::exists(to / both) && fs::exists(folder / both)) << both;
+  }
+  EXPECT_TRUE(fs::exists(to / "model/config.json"));
+  EXPECT_FALSE(fs::exists(folder / "model"));
+}
+
+}  // namespace
+}  // namespace octet::train
