@@ -87,7 +87,7 @@ class Engine {
   std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                                  std::span<const std::int32_t> document_starts = {});
   // Of a mixture of experts: the router's two losses, without their coefficients, summed over the tokens and the layers of the last
-  // step, of all ranks after apply(), or of the last evaluate() on this rank. Waits.
+  // step, of all ranks after apply(), or of the last evaluate() on this rank (on the first of the context axis). Waits.
   struct RouterLosses {
     double balance = 0, z = 0;
   };
