@@ -136,6 +136,8 @@ void check_shape(const Recipe& recipe, std::string_view layer, std::int64_t out,
          recipe.name, ": both dims must be multiples of 16 (precision.skip = [\"", layer, "\"] keeps it in BF16)");
 }
 
+std::int64_t token_multiple(const Recipe& recipe) { return recipe.is_fp8() && is_block(recipe.x.tile) ? 4 : 1; }
+
 Compute compute_of(const Recipe& recipe, const std::vector<std::string>& parts) {
   if (!recipe.is_fp8()) return recipe.compute;
   Compute compute = Compute::fp8;

@@ -43,6 +43,9 @@ void check_device(const Recipe& recipe, DeviceKind device, int capability, bool 
 // Throws Error{config} that names the layer if the recipe cannot quantise a weight [out, in]: both dims must be multiples of 16.
 void check_shape(const Recipe& recipe, std::string_view layer, std::int64_t out, std::int64_t in);
 
+// The number of tokens of a pass must be a multiple of this, because the recipe's products on a GPU take so many rows at a time.
+std::int64_t token_multiple(const Recipe& recipe);
+
 // Returns how a linear layer computes: like the recipe, or in BF16 if a pattern of `skip` matches the layer. `parts` are the Hugging
 // Face names of the modules that are fused in the layer. Throws Error{config} for a pattern that matches only some of them.
 Compute compute_of(const Recipe& recipe, const std::vector<std::string>& parts);

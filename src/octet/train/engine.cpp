@@ -7,6 +7,7 @@
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/parallel/context.h"
+#include "octet/recipes/registry.h"
 
 namespace octet::train {
 namespace {
@@ -58,13 +59,17 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   demand(!options_.document_mask || !options_.deterministic || queue_->target() != DeviceKind::cuda, ExitCode::config,
          "data.document_mask = true with run.deterministic = true: on CUDA attention that keeps documents apart does not give the "
          "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
+  const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
+  const std::int64_t multiple = recipes::token_multiple(options_.recipe);
+  demand(queue_->target() != DeviceKind::cuda || tokens % multiple == 0, ExitCode::config, options_.recipe.name, " on a GPU: ",
+         options_.micro_batch_size, " sequences of ", options_.seq_len, " tokens are ", tokens,
+         " on each rank: must be a multiple of ", multiple);
   model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe,
                                              parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()},
                                              parallel::ExpertPlace{groups_.expert->rank(), groups_.expert->size()});
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
   model_->materialise(*queue_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
-  const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
   batch_ = device_->allocate((options_.document_mask ? 3 : 2) * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
   if (options_.model.experts > 0) router_total_ = device_->allocate(4 * sizeof(double), MemoryCategory::state);

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 
 #include "octet/base/log.h"
+#include "octet/base/math.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/models/decoder/names.h"
 #include "octet/models/registry.h"
@@ -101,6 +103,14 @@ EngineOptions engine_options(const Config& config, const Recipe& recipe) {
   options.document_mask = config.data.document_mask;
   demand(options.seq_len <= options.model.max_position, ExitCode::config, config.file, ": training.seq_len = ", options.seq_len,
          " is beyond the model's max_position_embeddings = ", options.model.max_position);
+  const std::int64_t context = config.parallel.context, sequences = options.micro_batch_size;
+  const std::int64_t tokens = sequences * options.seq_len / context, multiple = recipes::token_multiple(recipe);
+  const std::int64_t least = multiple * context, longest = options.model.max_position / least * least;
+  demand(tokens % multiple == 0, ExitCode::config, config.file, ": training.seq_len = ", options.seq_len, ": ", recipe.name,
+         " multiplies tokens by multiples of ", multiple, ", but training.micro_batch_size x training.seq_len",
+         context > 1 ? " / parallel.context" : "", " is ", sequences, " x ", options.seq_len,
+         context > 1 ? concat(" / ", context) : "", " = ", tokens,
+         ": give --training.seq_len=", std::min(round_up(options.seq_len, least), longest));
   return options;
 }
 
