@@ -22,6 +22,7 @@ Scope scope_on(const Scope& scope, Queue& queue, Arena& stash, comm::Group& tens
           .scratch = scope.scratch,
           .dtype = scope.dtype,
           .record = scope.record,
+          .pass = scope.pass,
           .checkpointing = scope.checkpointing,
           .observer = scope.observer,
           .deterministic = scope.deterministic,

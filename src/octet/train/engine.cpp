@@ -100,6 +100,7 @@ void Engine::dry_run() {
   evaluate(ids, ids);
   if (options_.whole_logits) logits(ids);
   const data::Batch batch{.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}};
+  if (options_.calibrates) calibrate(1, [&] { return batch; });
   if (options_.training) {
     for (const parallel::Parameter& p : model_->parameters().parameters()) whole(p);
     zero_gradients(2);
@@ -243,6 +244,35 @@ void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop) 
   }
 }
 
+void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Batch()>& next) {
+  parallel::Units& units = model_->units();
+  reduce_amaxes();  // refresh() has recorded those of the weights
+  model_->scales().update(*queue_, nullptr);
+  refresh();
+  units.exchange([&](Queue& wire) {  // they are in the histories, and are not to enter them again
+    for (const parallel::Parameter& p : model_->parameters().parameters()) {
+      if (p.scale_slot.amax) wire.zero(p.scale_slot.amax, sizeof(float));
+    }
+  });
+  if (options_.training)
+    zero_gradients(micro_batches + 1);  // none is the last one: the gradients, which nobody reads, stay where they are
+  nn::Scope calibration = scope(nullptr);
+  calibration.pass = nn::Pass::calibration;
+  for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+    const data::Batch batch = next();
+    const models::Batch uploaded = upload(batch.tokens, batch.targets, first_keys_of(batch.document_starts, batch.tokens.size()));
+    if (options_.training) {
+      model_->forward_backward(calibration, uploaded, optimizer_->loss_total());
+    } else {
+      model_->evaluate(calibration, uploaded, static_cast<double*>(evaluation_total_.data()));
+    }
+  }
+  reduce_amaxes();
+  model_->scales().update(*queue_, nullptr);
+  if (options_.training) zero_gradients();
+  refresh();
+}
+
 void Engine::observe_weights(nn::LinearObserver& observer) {
   if (groups_.shards->size() == 1) return;
   parallel::Units& units = model_->units();
@@ -271,10 +301,14 @@ Engine::RouterLosses Engine::read_router_losses(int first) {
   return {.balance = total[0], .z = total[1]};
 }
 
-void Engine::settle_scales() {
-  if (options_.layout.mesh.ranks() == 1) return;
+void Engine::reduce_amaxes() {
   model_->units().exchange(
       [&](Queue& wire) { model_->scales().reduce(wire, *scratch_, groups_.all(), groups_.all_of_experts()); });
+}
+
+void Engine::settle_scales() {
+  if (options_.layout.mesh.ranks() == 1) return;
+  reduce_amaxes();
   queue_->synchronize();
   check_ranks();
 }

@@ -81,6 +81,7 @@ Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
 EngineOptions optimizer_options(const Config& config, const Recipe& recipe) {
   EngineOptions options;
   options.recipe = recipe;
+  options.calibrates = config.precision.calibrate && recipe.delayed();
   options.deterministic = config.run.deterministic;
   options.master_weights = config.optimizer.master_weights;
   options.grad_dtype = dtype_of_name(config.training.grad_dtype);

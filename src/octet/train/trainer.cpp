@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <ctime>
 
 #include "octet/base/log.h"
@@ -250,6 +251,7 @@ void Trainer::roll_back() {
     saved_step_ = -1;
     tokens_seen_ = 0;
     anomaly_ = {};
+    calibrate();
   }
   recorder_->rewind(step_);
   rewind_writer();
@@ -352,6 +354,22 @@ telemetry::RunInfo Trainer::run_info() const {
   return info;
 }
 
+void Trainer::calibrate() {
+  if (!engine_options_.calibrates) return;
+  const auto start = std::chrono::steady_clock::now();
+  const std::int64_t position = loader_->position();
+  engine_->calibrate(accumulation_, [&] { return loader_->next(); });
+  engine_->queue().synchronize();
+  engine_->check_ranks();
+  loader_->seek(position);
+  loader_->take_wait_s();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  if (options_.console) {
+    options_.console(fmt::format("scales calibrated in {:.2f} s, by step {}'s {} sequences, forward and backward", taken.count(), step_ + 1,
+                                 config_.training.global_batch_size));
+  }
+}
+
 void Trainer::evaluate_initial() {
   initial_loss_ = evaluate(*engine_, *dataset_, config_.evaluation.sequences);
   const std::string beside = engine_options_.recipe.is_fp8() ? fmt::format(" (in bf16: {:.6f})", initial_loss_bf16_) : "";
@@ -368,6 +386,7 @@ ExitCode Trainer::run() {
       .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now,
       .ranks = world_.checkpoint_ranks()});
   resume();
+  if (saved_step_ < 0) calibrate();  // a checkpoint holds the scales
   if (step_ == 0 && has_initial_loss()) evaluate_initial();
   recorder_ = std::make_unique<telemetry::Recorder>(
       telemetry::Recorder::Options{.directory = directory,
