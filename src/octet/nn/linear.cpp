@@ -81,7 +81,11 @@ void Linear::add_bias_gradient(const Scope& scope, const Tensor& g) const {
 
 QuantSpec Linear::spec(const Scope& scope, Role role) const {
   QuantSpec spec = recipe_.spec(role);
-  if (scope.pass == Pass::calibration && spec.source == ScaleSource::history) spec.source = ScaleSource::tensor;
+  if (spec.source == ScaleSource::history) {
+    if (scope.pass == Pass::calibration) spec.source = ScaleSource::tensor;
+  } else if (scope.pass == Pass::evaluation && spec.tile == ScaleTile::tensor) {
+    spec.tile = ScaleTile::row;
+  }
   return spec;
 }
 
@@ -212,7 +216,7 @@ void Linear::forward(const Scope& scope, const LinearOperand& share, const Tenso
     const bool whole = weight_->primary().shape == weight_->spec.shape;
     if (whole) scope.observer->operand(scope, name_, Role::weight, weight_->primary(), weight_->codes);
   }
-  const GemmOperand a = kernels::row_operand(x.q), b = kernels::row_operand(weight_->codes);
+  const GemmOperand a = kernels::row_operand(x.q), b = kernels::row_operand(weight_beside(scope, x.q.tile));
   kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = out.c, .d = out.d, .accumulation = recipe_.fprop});
   if (watched(scope)) {
     const ArenaScope temporaries(scope.scratch);
@@ -288,6 +292,19 @@ void Linear::keep(const Scope& scope, const LinearOperand& x, LinearSaved& saved
     recompute.record = Record::nothing;
     scope.observer->operand(recompute, name_, Role::activation, x.values, saved.q);
   }
+}
+
+// Products take a scale for each row of both operands or of neither.
+Quantized Linear::weight_beside(const Scope& scope, ScaleTile tile) const {
+  Quantized w = weight_->codes;
+  if (tile != ScaleTile::row || w.tile != ScaleTile::tensor) return w;
+  Tensor same = w.scale_inv.reshape({1, 1});
+  same.shape[0] = out_;
+  same.row_stride = 0;
+  w.tile = tile;
+  w.scale_inv = allocate(scope.scratch, w.scale_inv.dtype, {out_});
+  kernels::cast(scope.queue, {.x = same, .y = w.scale_inv.reshape({out_, 1})});
+  return w;
 }
 
 Quantized Linear::weight_transposed(const Scope& scope) const {

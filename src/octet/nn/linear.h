@@ -120,6 +120,8 @@ class Linear {
   // The weight's codes with their transposed part, made in the scratch where the parameter does not keep it.
   Quantized weight_transposed(const Scope& scope) const;
   Quantized gradient_codes(const Scope& scope, std::int64_t tokens) const;
+  // The weight's codes beside X with these tiles.
+  Quantized weight_beside(const Scope& scope, ScaleTile tile) const;
   kernels::QuantizeTo to(const Scope& scope, Role role, const Quantized& out, Record record) const;
   void quantize(const Scope& scope, Role role, const LinearOperand& operand, Record record) const;
 

@@ -98,6 +98,7 @@ nn::Scope Decoder::scope_of_evaluation(const nn::Scope& scope, const Batch& batc
   result.checkpointing = nn::Checkpointing::selective;  // keeps the least
   if (scope.pass == nn::Pass::calibration) return result;
   result.record = nn::Record::nothing;
+  result.pass = nn::Pass::evaluation;
   return result;
 }
 
