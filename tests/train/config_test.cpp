@@ -58,7 +58,7 @@ TEST(Config, DefaultsAreTheContract) {
             R"({"replicate":1,"shard":-1,"context":1,"tensor":1,"expert":1,"reshard_after_forward":"auto","gradients":"auto"})");
   EXPECT_EQ(at("/activation_checkpoint"), R"({"mode":"none"})");
   EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"resume":"auto","async":true})");
-  EXPECT_EQ(at("/anomaly"), R"({"max_rollbacks":3})");
+  EXPECT_EQ(at("/anomaly"), R"({"spike":"auto","max_rollbacks":3})");
   EXPECT_EQ(at("/metrics"), R"({"log_freq":10,"tensorboard":true,"health_freq":100})");
 }
 

@@ -30,7 +30,8 @@ Reader Reader::open(const std::filesystem::path& step_directory, const Ranks& ra
 }
 
 std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
-                                          const std::function<void(std::string_view)>& on_warning, const Ranks& ranks) {
+                                          const std::function<void(std::string_view)>& on_warning, const Ranks& ranks,
+                                          std::int64_t before) {
   std::string steps;  // "30 20 10"
   if (ranks.rank == 0) {
     for (const StepDirectory& found : find_checkpoints(root)) steps += concat(found.step, " ");
@@ -38,6 +39,7 @@ std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
   std::istringstream candidates(broadcast(ranks, "checkpoints", steps));
   std::vector<std::string> reasons;
   for (std::int64_t step; candidates >> step;) {
+    if (step >= before) continue;
     const std::filesystem::path candidate = root / step_name(step);
     try {
       Reader reader = open(candidate, ranks);

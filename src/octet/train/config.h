@@ -391,10 +391,16 @@ void visit_fields(C& c, auto&& visit) {
 }
 
 struct AnomalyConfig {
+  std::string spike = "auto";
   std::int64_t max_rollbacks = 3;
 };
 template <FieldsOf<AnomalyConfig> C>
 void visit_fields(C& c, auto&& visit) {
+  visit(Field{.name = "spike",
+              .help = "What loss is a spike: auto judges by the spread of the last 100, off none, a number by so many times their median.",
+              .value = "auto | off | NUMBER",
+              .number = true},
+        c.spike);
   visit(Field{.name = "max_rollbacks",
               .help = "Returns to the last good checkpoint this often after a spike; the next one ends the run with code 77.",
               .range = kNotNegative},

@@ -70,7 +70,8 @@ MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh, int ran
 }
 
 Trainer::Trainer(const TrainerOptions& options)
-    : options_(options), config_(options_.config), world_(options_.world ? *options_.world : alone_.emplace(comm::RankEnvironment{}, config_)) {
+    : options_(options), config_(options_.config), world_(options_.world ? *options_.world : alone_.emplace(comm::RankEnvironment{}, config_)),
+      anomaly_(parse_spike(config_.anomaly.spike).value_or(SpikeRule{})) {
   device_ = device_of(config_);
   engine_options_ = run_options(config_, world_.mesh(), world_.rank(), &health_);
   plan_ = measure(engine_options_, device_);
@@ -233,30 +234,39 @@ void Trainer::resume() {
 }
 
 // The state goes back; the data does not: the batches that led here are not seen again.
-void Trainer::roll_back() {
-  demand(rollbacks_ < config_.anomaly.max_rollbacks, ExitCode::not_finite, "step ", step_, ": ", anomaly_.reason(), ", and all ",
-         config_.anomaly.max_rollbacks, " rollbacks of anomaly.max_rollbacks are used up");
-  ++rollbacks_;
+void Trainer::roll_back(Anomaly::Verdict verdict) {
   const std::int64_t failed = step_;
   const std::string reason = anomaly_.reason();
   warn_of_failure([&] { wait_for_writer(); });
   world_.barrier("written");
-  const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
-  if (const auto reader = checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks())) {
-    load(*reader);
-    anomaly_.begin_row();
-  } else {
-    start_engine();
-    step_ = 0;
-    saved_step_ = -1;
-    tokens_seen_ = 0;
-    anomaly_ = {};
-    calibrate();
+  const auto open_before = [&](std::int64_t step) {
+    return checkpoint::Reader::open_latest(fs::path(config_.run.output_dir) / "checkpoints", log_shared_warning,
+                                           world_.checkpoint_ranks(), step);
+  };
+  // Skipped steps change nothing, but what was saved amid high losses has learnt from their batches.
+  auto reader = open_before(verdict == Anomaly::Verdict::spike ? failed - anomaly_.steps_of_reason() + 1 : failed + 1);
+  if (reader && reader->step() == went_back_to_) {  // which led here again
+    if (auto older = open_before(reader->step())) reader = std::move(older);
   }
+  if (!reader && verdict == Anomaly::Verdict::spike) {
+    anomaly_.begin_window();
+    return log_shared_warning(concat("step ", failed, ": ", reason, "; there is no checkpoint from before it, so training goes on"));
+  }
+  demand(rollbacks_ < config_.anomaly.max_rollbacks, ExitCode::not_finite, "step ", failed, ": ", reason, ", and all ",
+         config_.anomaly.max_rollbacks, " rollbacks of anomaly.max_rollbacks are used up");
+  ++rollbacks_;
+  const std::string count = concat(" (rollback ", rollbacks_, " of ", config_.anomaly.max_rollbacks, ")");
+  if (!reader) {
+    anomaly_.begin_row();
+    return log_shared_warning(concat("step ", failed, ": ", reason, "; there is no checkpoint, so training goes on", count));
+  }
+  load(*reader);
+  anomaly_.begin_row();
+  went_back_to_ = step_;
   recorder_->rewind(step_);
   rewind_writer();
-  log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
-                            loader_->position(), " (rollback ", rollbacks_, " of ", config_.anomaly.max_rollbacks, ")"));
+  log_shared_warning(
+      concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ", loader_->position(), count));
 }
 
 // One optimizer step: the walk of docs/walk.md.
@@ -416,12 +426,15 @@ ExitCode Trainer::run() {
 
     const Anomaly::Verdict verdict =
         anomaly_.observe(scalars.loss_sum / scalars.token_count, scalars.found_inf != 0.0f);
-    if (verdict == Anomaly::Verdict::roll_back) {
+    if (verdict == Anomaly::Verdict::spike || verdict == Anomaly::Verdict::not_finite) {
       const telemetry::PausedMeter paused(*meter_);
-      health_.take(step_);
-      roll_back();
-      continue;
+      roll_back(verdict);
+      if (step_ < next) {
+        health_.take(step_);
+        continue;
+      }
     }
+    if (anomaly_.forgives() && rollbacks_ > 0) --rollbacks_;
     if (verdict == Anomaly::Verdict::skipped) {
       log_shared_warning(concat("step ", step_, ": loss or gradient not finite; skipped"));
     }

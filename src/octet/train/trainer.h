@@ -70,7 +70,7 @@ class Trainer {
   void save_for_good();
   void wait_for_writer();
   void rewind_writer();
-  void roll_back();
+  void roll_back(Anomaly::Verdict verdict);
   struct Watch {
     bool health, waits;
   };
@@ -99,7 +99,8 @@ class Trainer {
   std::int64_t accumulation_ = 1;
   std::int64_t step_ = 0;          // finished
   std::int64_t tokens_seen_ = 0;
-  std::int64_t rollbacks_ = 0;
+  std::int64_t rollbacks_ = 0;                  // that good steps have not made up for
+  std::optional<std::int64_t> went_back_to_;    // in the last rollback of this process
   std::int64_t saved_step_ = -1;
   double initial_loss_ = telemetry::kUnknown, initial_loss_bf16_ = telemetry::kUnknown;  // of the weights it goes on from
   std::optional<Peak> peak_;       // on the first rank
