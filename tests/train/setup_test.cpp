@@ -44,6 +44,14 @@ TEST(Setup, LayoutsDifferInNothingOnOneRank) {
   EXPECT_EQ(choices("auto", "sharded", 1), Choices({{"false", "sharded"}}));
 }
 
+// Products with a scale for each token are Hopper's.
+TEST(Setup, EvaluationHasTokenScalesWhereTheyCanBeMultiplied) {
+  Config config = parse_config("[precision]\nrecipe = 'fp8_current'\n", "run.toml");
+  EXPECT_TRUE(recipe_of(config, DeviceKind::cpu, 0).token_scales);
+  EXPECT_TRUE(recipe_of(config, DeviceKind::cuda, 90).token_scales);
+  for (const int other : {89, 100, 120}) EXPECT_FALSE(recipe_of(config, DeviceKind::cuda, other).token_scales) << other;
+}
+
 // On every device: what a GPU's products would refuse in the first step is refused before it, by name.
 TEST(Setup, BlocksOfTokensThatNoGpuMultipliesAreRefused) {
   const auto of = [](const std::vector<std::string>& overrides) {

@@ -83,7 +83,7 @@ QuantSpec Linear::spec(const Scope& scope, Role role) const {
   QuantSpec spec = recipe_.spec(role);
   if (spec.source == ScaleSource::history) {
     if (scope.pass == Pass::calibration) spec.source = ScaleSource::tensor;
-  } else if (scope.pass == Pass::evaluation && spec.tile == ScaleTile::tensor) {
+  } else if (scope.pass == Pass::evaluation && spec.tile == ScaleTile::tensor && recipe_.token_scales) {
     spec.tile = ScaleTile::row;
   }
   return spec;

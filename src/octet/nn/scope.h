@@ -36,7 +36,7 @@ enum class Record : std::uint8_t { amax, nothing };
 enum class Pass : std::uint8_t {
   training,     // as the recipe says
   calibration,  // operands of delayed scaling are cast by their own amax, which their history records
-  evaluation,   // an activation whose recipe takes one scale from all tokens at hand has a scale for each token
+  evaluation,   // an activation whose recipe takes one scale from all tokens at hand has a scale for each token (Recipe::token_scales)
 };
 
 // What forward keeps for backward.

@@ -36,12 +36,6 @@ constexpr TileSupport kTiles[] = {{ScaleTile::tensor, 89, kNewest},
                                   {ScaleTile::mx_1x32, 100, kNewest}};
 constexpr int kFirstWithBf16 = 80;
 
-bool has_instructions(int capability, ScaleTile tile) {
-  return std::any_of(std::begin(kTiles), std::end(kTiles), [&](const TileSupport& support) {
-    return support.tile == tile && support.first <= capability && capability <= support.last;
-  });
-}
-
 std::string capability_text(int capability) { return concat(capability / 10, ".", capability % 10); }
 
 // "bf16, fp8_current or mxfp8"
@@ -111,6 +105,12 @@ Recipe make_recipe(std::string_view name, const Options& options) {
          " scales the rows and the columns of a weight separately, so its transposed codes cannot be made from its codes");
   recipe.skip = options.skip;
   return recipe;
+}
+
+bool has_instructions(int capability, ScaleTile tile) {
+  return std::any_of(std::begin(kTiles), std::end(kTiles), [&](const TileSupport& support) {
+    return support.tile == tile && support.first <= capability && capability <= support.last;
+  });
 }
 
 bool multiplies(int capability, const Recipe& recipe) {

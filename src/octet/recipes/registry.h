@@ -33,7 +33,9 @@ Recipe make_recipe(std::string_view name, const Options& options);
 
 // The compute capability that is assumed where there is no GPU to ask: 9.0, Hopper.
 inline constexpr int kHopper = 90;
-// Whether GPUs of this compute capability (90 for 9.0) multiply the recipe's operands. A GPU emulates "mxfp8" if it does not; no GPU
+// Whether GPUs of this compute capability (90 for 9.0) multiply operands with such scales.
+bool has_instructions(int capability, ScaleTile tile);
+// Whether GPUs of this compute capability multiply the recipe's operands. A GPU emulates "mxfp8" if it does not; no GPU
 // emulates another recipe.
 bool multiplies(int capability, const Recipe& recipe);
 // Throws Error{config} if the device cannot run the recipe, and names the recipes that it can run. `capability` is that of the GPU; CPUs

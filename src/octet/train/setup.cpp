@@ -61,7 +61,7 @@ Recipe recipe_of(const Config& config, DeviceKind device) {
 
 Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
   const PrecisionConfig& p = config.precision;
-  const Recipe recipe = recipes::make_recipe(p.recipe, {.format = p.format,
+  Recipe recipe = recipes::make_recipe(p.recipe, {.format = p.format,
                                                         .amax_history_len = p.amax_history_len,
                                                         .amax_compute_algo = p.amax_compute_algo,
                                                         .margin = p.margin,
@@ -73,6 +73,7 @@ Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
                                                         .weight_transpose_cache = p.weight_transpose_cache,
                                                         .skip = p.skip});
   recipes::check_device(recipe, device, capability, p.emulate);
+  recipe.token_scales = device != DeviceKind::cuda || recipes::has_instructions(capability, ScaleTile::row);
   demand(p.attention == "bf16", ExitCode::config,
          "precision.attention = \"fp8\": attention in FP8 does not exist yet; \"bf16\" does");
   return recipe;
