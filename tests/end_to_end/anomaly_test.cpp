@@ -162,7 +162,7 @@ class Spike : public ::testing::Test {
   ProgramResult train(const std::string& options) const {
     return run_.train(
         "--training.steps=90 --training.global_batch_size=2 --optimizer.lr=1e-2 --checkpoint.interval=6 "
-        "--evaluation.interval=0 --metrics.tensorboard=false " +
+        "--evaluation.interval=0 --metrics.tensorboard=false --anomaly.spike=2 " +
         options);
   }
   TinyRun run_{documents()};
@@ -173,21 +173,23 @@ TEST_F(Spike, GoesBackPastTheBatches) {
   ASSERT_EQ(result.code, 0) << result.err;
   const auto back = lines_with(result.err, "; back to step ");
   ASSERT_GE(back.size(), 2u) << result.err;
-  // For example: "warning: step 31: loss 2.5 is above 2 times 1.1, the mean of the last 30 steps; back to step 30, past the
-  // batches up to sample 64 (rollback 1 of 50)".
-  std::int64_t redone = 0, number = 0;
+  // "warning: step 31: loss 2.5 is above 2 times 1.1, the median of the last 30 steps; back to step 30, past the batches up to
+  // sample 64 (rollback 1 of 50)"
+  std::int64_t redone = 0, number = 0, before = -1;
   for (const std::string& line : back) {
     long long failed = 0, to = 0, sample = 0, rollback = 0;
-    double loss = 0, mean = 0;
+    double loss = 0, median = 0;
     ASSERT_EQ(
         std::sscanf(line.c_str(),
-                    "warning: step %lld: loss %lf is above 2 times %lf, the mean of the last %*d steps; back to step %lld, past "
+                    "warning: step %lld: loss %lf is above 2 times %lf, the median of the last %*d steps; back to step %lld, past "
                     "the batches up to sample %lld (rollback %lld of 50)",
-                    &failed, &loss, &mean, &to, &sample, &rollback),
+                    &failed, &loss, &median, &to, &sample, &rollback),
         6)
         << line;
-    EXPECT_GT(loss, 2 * mean);
-    EXPECT_EQ(to, (failed - 1) / 6 * 6);  // the last checkpoint before the failed step
+    EXPECT_GT(loss, 2 * median);
+    const std::int64_t newest = (failed - 1) / 6 * 6;
+    EXPECT_EQ(to, newest == before ? newest - 6 : newest) << "one checkpoint does not lead into two spikes";
+    before = to;
     EXPECT_EQ(rollback, ++number);
     redone += failed - to;
     EXPECT_EQ(sample, 2 * (to + redone)) << "the data does not go back";
@@ -212,7 +214,7 @@ TEST_F(Spike, KilledRunsGoBackAlike) {
   for (int i = 0; i < 4; ++i) {
     Process process(
         "train run.toml --training.steps=90 --training.global_batch_size=2 --optimizer.lr=1e-2 --checkpoint.interval=6 "
-        "--evaluation.interval=0 --metrics.tensorboard=false " +
+        "--evaluation.interval=0 --metrics.tensorboard=false --anomaly.spike=2 " +
             options,
         run_.path());
     if (!process.read_to_step(step += 17)) break;
@@ -226,20 +228,38 @@ TEST_F(Spike, KilledRunsGoBackAlike) {
 
 TEST_F(Spike, WithoutRollbacksTheFirstEndsTheRun) {
   const ProgramResult result = train("--anomaly.max_rollbacks=0");
-  EXPECT_TRUE(refused(result, 77, "the mean of the last", "all 0 rollbacks of anomaly.max_rollbacks are used up"));
+  EXPECT_TRUE(refused(result, 77, "the median of the last", "all 0 rollbacks of anomaly.max_rollbacks are used up"));
   EXPECT_FALSE(checkpoint::find_checkpoints(run_ / "out/checkpoints").empty()) << "what there was stays";
 }
 
-// Without a checkpoint, a rollback goes back to the beginning.
-TEST_F(Spike, WithoutCheckpointsTheRunBeginsAnewPastTheBatches) {
-  const ProgramResult result = train("--checkpoint.interval=0 --anomaly.max_rollbacks=2");
-  ASSERT_EQ(result.code, 77) << result.err;
-  const auto back = lines_with(result.err, "; back to step 0, past");
-  ASSERT_EQ(back.size(), 2u) << result.err;
-  const auto metrics = metrics_of(run_ / "out");  // only the steps after the third beginning
-  EXPECT_NEAR(metrics.at(1)["loss"].get<double>(), std::log(256.0), 0.15);
-  EXPECT_EQ(metrics.at(1)["tokens_seen"], 64);
-  EXPECT_EQ(lines_with(result.err, "octet: step " + std::to_string(metrics.size() + 1) + ": ").size(), 1u) << result.err;
+// Training that goes on loses less than training that begins anew.
+TEST_F(Spike, WithoutCheckpointsTheRunWarnsAndGoesOn) {
+  const ProgramResult result = train("--checkpoint.interval=0 --anomaly.max_rollbacks=0");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto warnings = lines_with(result.err, "; there is no checkpoint from before it, so training goes on");
+  EXPECT_FALSE(warnings.empty()) << result.err;
+  EXPECT_EQ(metrics_of(run_ / "out").size(), 90u);
+  EXPECT_EQ(metrics_of(run_ / "out").at(90)["tokens_seen"], 90 * 64);
+}
+
+// By itself a batch of noise is no spike: the losses after it are low again.
+TEST_F(Spike, SingleBatchesAreNoneUnlessAFactorSaysSo) {
+  for (const char* spike : {"auto", "off"}) {
+    const ProgramResult result = train(concat("--anomaly.max_rollbacks=0 --run.output_dir=", spike, " --anomaly.spike=", spike));
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(lines_with(result.err, "warning").empty()) << result.err;
+  }
+}
+
+TEST_F(Spike, IsGivenAsANumberOrAWord) {
+  const auto config = [&](const std::string& value) {
+    write_file_atomically(run_ / "spike.toml", tiny_toml() + "[anomaly]\nspike = " + value + "\n");
+    return run_.run("train spike.toml --print-config");
+  };
+  EXPECT_NE(config("3.5").out.find("spike = \"3.5\""), std::string::npos);
+  EXPECT_NE(config("3").out.find("spike = \"3\""), std::string::npos);
+  EXPECT_NE(config("\"off\"").out.find("spike = \"off\""), std::string::npos);
+  EXPECT_TRUE(refused(run_.train("--anomaly.spike=sometimes"), 2, "anomaly.spike = \"sometimes\": must be auto, off or a number above 1"));
 }
 
 }  // namespace

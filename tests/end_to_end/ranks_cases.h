@@ -102,8 +102,9 @@ inline void expect_export_of_checkpoint(const TinyRun& run, int step) {
 }
 
 inline const std::string kOfMeshes = "--training.global_batch_size=8 --model.head_dim=16 --precision.recipe=";
+// An expert's tensors are the tokens of all ranks that share the experts out, so calibration finds other scales there.
 inline const std::string kOfMixtures =
     "--model.model_type=mixtral --model.num_local_experts=4 --model.num_experts_per_tok=2 --precision.recipe=fp8_delayed "
-    "--metrics.health_freq=3 ";
+    "--metrics.health_freq=3 --precision.calibrate=false ";
 
 }  // namespace octet::testing

@@ -1,9 +1,12 @@
 // Whole training steps of every recipe on the GPU, against the CPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "gpu/gradients.h"
+#include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/tensor/host_tensor.h"
 #include "support/blind_routers.h"
 #include "support/near.h"
@@ -155,6 +158,37 @@ TEST_P(GpuStep, LearnsAlike) {
   }
   EXPECT_LT(loss[0], 0.8 * first);
   EXPECT_NEAR(loss[1], loss[0], 0.05 * (first - loss[0])) << "of a fall of " << first - loss[0];
+}
+
+// Scales of weights have the CPU's bits; of what products made they are as near as its rounding allows. In evaluation a sequence's loss
+// does not depend on another one.
+TEST_P(GpuStep, CalibratesAndEvaluatesLikeTheCpu) {
+  options.calibrates = options.recipe.delayed();
+  const auto cpu = make_engine(options), gpu = make_engine(options, 7, DeviceKind::cuda);
+  const auto length = static_cast<std::size_t>(options.seq_len);
+  Tokens alone = tokens, beside = tokens;
+  std::fill(alone.targets.begin() + options.seq_len, alone.targets.end(), kernels::kIgnoredTarget);
+  beside = alone;
+  std::fill(beside.tokens.begin() + options.seq_len, beside.tokens.end(), 3);
+  double losses[2] = {};
+  std::size_t at = 0;
+  for (train::Engine* engine : {cpu.get(), gpu.get()}) {
+    if (options.calibrates) engine->calibrate(1, [&] { return tokens.batch(); });
+    const auto expected = engine->evaluate(alone.tokens, alone.targets);
+    EXPECT_EQ(engine->evaluate(beside.tokens, beside.targets), expected);
+    const auto first = std::span(alone.tokens).first(length), targets = std::span(alone.targets).first(length);
+    EXPECT_EQ(engine->evaluate(first, targets), expected);
+    losses[at++] = expected[0];
+  }
+  EXPECT_NEAR(losses[1], losses[0], 0.01 * losses[0]);
+  const auto expected = cpu->model().scales().tensors(), actual = gpu->model().scales().tensors();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::vector<double> on_cpu = values_of(expected[i].tensor), on_gpu = values_of(to_host(gpu->queue(), actual[i].tensor).view());
+    for (std::size_t k = 0; k < on_cpu.size(); ++k) {
+      const bool weight = expected[i].name.find(".w.") != std::string::npos;
+      EXPECT_NEAR(on_gpu[k], on_cpu[k], weight ? 0.0 : 0.25 * on_cpu[k]) << expected[i].name << " " << k;
+    }
+  }
 }
 
 TEST_P(GpuStep, IsTheSameEveryTimeAndInEveryCheckpointingMode) {

@@ -49,7 +49,7 @@ TEST(Config, DefaultsAreTheContract) {
             R"({"lr":0.0003,"betas":[0.9,0.95],"eps":1e-08,"weight_decay":0.1,"max_grad_norm":1.0,"state_dtype":"fp32","master_weights":true})");
   EXPECT_EQ(at("/lr_scheduler"), R"({"warmup_steps":100,"decay":"cosine","min_lr_factor":0.1})");
   EXPECT_EQ(at("/precision"),
-            R"({"recipe":"fp8_delayed","format":"hybrid","amax_history_len":1024,"amax_compute_algo":"max","margin":0,"reduce_amax":true,)"
+            R"({"recipe":"fp8_delayed","format":"hybrid","amax_history_len":1024,"amax_compute_algo":"max","margin":0,"calibrate":true,"reduce_amax":true,)"
             R"("power_of_2":"auto","amax_epsilon":0.0,"accumulation":"auto","wgrad":"recipe","head":"bf16","attention":"bf16","weight_transpose_cache":true,"skip":[],)"
             R"("emulate":false})");
   EXPECT_EQ(at("/data"), R"({"document_mask":false,"split":[0.98,0.02]})");
@@ -59,7 +59,7 @@ TEST(Config, DefaultsAreTheContract) {
   EXPECT_EQ(at("/activation_checkpoint"), R"({"mode":"none"})");
   EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"keep_every":0,"resume":"auto","async":true,"max_failed_saves":3,"retry_s":60.0})");
   EXPECT_EQ(at("/run/set_aside"), "false");
-  EXPECT_EQ(at("/anomaly"), R"({"max_rollbacks":3})");
+  EXPECT_EQ(at("/anomaly"), R"({"spike":"auto","max_rollbacks":3})");
   EXPECT_EQ(at("/metrics"), R"({"log_freq":10,"tensorboard":true,"health_freq":100})");
 }
 

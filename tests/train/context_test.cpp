@@ -29,5 +29,36 @@ TEST_F(MeshTest, ContextSendsWhatItMust) {
   }
 }
 
+// A sequence counts once, however many ranks hold it: in FP64, up to the order of sums.
+TEST_F(MeshTest, RouterLossesAreThoseOfOneRank) {
+  const train::EngineOptions options = mixture_options("fp64");
+  train::Engine::RouterLosses one, of_evaluation;
+  const auto run = [&](const Layout& layout, const auto& see) {
+    on_engines(options, layout, [&](train::Engine& engine, const parallel::Groups& groups) {
+      take(engine, {});
+      const train::Engine::RouterLosses of_step = engine.router_losses_of_step();
+      evaluate_a_row(engine);
+      see(of_step, engine.router_losses_of_evaluation(), groups);
+    });
+  };
+  run(kAlone, [&](const auto& of_step, const auto& evaluated, const parallel::Groups&) {
+    one = of_step;
+    of_evaluation = evaluated;
+  });
+  EXPECT_GT(one.balance, 0.0);
+  EXPECT_GT(one.z, 0.0);
+  for (const Layout& layout :
+       {Layout{.mesh = Mesh({1, 1, 2, 1})}, Layout{.mesh = Mesh({1, 2, 2, 1})}, Layout{.mesh = Mesh({1, 1, 4, 1})},
+        Layout{.mesh = Mesh({1, 1, 2, 2})}, Layout{.mesh = Mesh({2, 1, 1, 1})}}) {
+    SCOPED_TRACE(text(layout));
+    run(layout, [&](const auto& of_step, const auto& evaluated, const parallel::Groups& groups) {
+      EXPECT_NEAR(of_step.balance, one.balance, 1e-9 * one.balance);
+      EXPECT_NEAR(of_step.z, one.z, 1e-9 * one.z);
+      if (layout.mesh.data_coordinates() > 1) return;  // the last evaluation is that of this rank's rows
+      EXPECT_NEAR(evaluated.balance, groups.context->rank() == 0 ? of_evaluation.balance : 0.0, 1e-9 * of_evaluation.balance);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace octet::testing

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "octet/train/world.h"
+#include "support/errors.h"
+#include "support/tiny_model.h"
 
 namespace octet::train {
 namespace {
@@ -40,6 +42,42 @@ TEST(Setup, LayoutsDifferInNothingOnOneRank) {
   EXPECT_EQ(choices("auto", "auto", 1), Choices({{"false", "whole"}}));
   EXPECT_EQ(choices("auto", "auto", 1, 1), Choices({{"false", "whole"}}));
   EXPECT_EQ(choices("auto", "sharded", 1), Choices({{"false", "sharded"}}));
+}
+
+// Products with a scale for each token are Hopper's.
+TEST(Setup, EvaluationHasTokenScalesWhereTheyCanBeMultiplied) {
+  Config config = parse_config("[precision]\nrecipe = 'fp8_current'\n", "run.toml");
+  EXPECT_TRUE(recipe_of(config, DeviceKind::cpu, 0).token_scales);
+  EXPECT_TRUE(recipe_of(config, DeviceKind::cuda, 90).token_scales);
+  for (const int other : {89, 100, 120}) EXPECT_FALSE(recipe_of(config, DeviceKind::cuda, other).token_scales) << other;
+}
+
+// On every device: what a GPU's products would refuse in the first step is refused before it, by name.
+TEST(Setup, BlocksOfTokensThatNoGpuMultipliesAreRefused) {
+  const auto of = [](const std::vector<std::string>& overrides) {
+    Config config = parse_config("[model]\nconfig = 'llama3.2-1b'\n[precision]\nrecipe = 'fp8_block'\n", "run.toml");
+    for (const std::string& o : overrides) apply_override(config, o);
+    return engine_options(config, recipe_of(config, DeviceKind::cpu));
+  };
+  using octet::testing::error_of;
+  EXPECT_EQ(error_of(ExitCode::config, [&] { of({"training.seq_len=1021", "training.micro_batch_size=2"}); }),
+            "run.toml: training.seq_len = 1021: fp8_block multiplies tokens by multiples of 4, but training.micro_batch_size x "
+            "training.seq_len is 2 x 1021 = 2042: give --training.seq_len=1024");
+  EXPECT_EQ(error_of(ExitCode::config, [&] { of({"training.seq_len=132", "parallel.context=2", "training.micro_batch_size=1"}); }),
+            "run.toml: training.seq_len = 132: fp8_block multiplies tokens by multiples of 4, but training.micro_batch_size x "
+            "training.seq_len / parallel.context is 1 x 132 / 2 = 66: give --training.seq_len=136");
+  EXPECT_EQ(error_of(ExitCode::config, [&] { of({"training.seq_len=131071", "training.micro_batch_size=1"}); }).substr(0, 60),
+            "run.toml: training.seq_len = 131071: fp8_block multiplies to");
+  EXPECT_EQ(of({"training.seq_len=1021", "training.micro_batch_size=4"}).seq_len, 1021);
+  EXPECT_EQ(of({"training.seq_len=1021", "training.micro_batch_size=1", "precision.recipe=fp8_rowwise"}).seq_len, 1021);
+
+  // Without a configuration of a run, as of `octet probe`.
+  EngineOptions options = octet::testing::tiny_options("fp8_block");
+  options.seq_len = 13;
+  options.micro_batch_size = 2;
+  EXPECT_EQ(error_of(ExitCode::config, [&] { measure(options, DeviceKind::cuda); }),
+            "fp8_block on a GPU: 2 sequences of 13 tokens are 26 on each rank: must be a multiple of 4");
+  measure(options, DeviceKind::cpu);
 }
 
 }  // namespace

@@ -108,6 +108,11 @@ void Octet::add_numerics() {
   option(probe, {.name = "--recipe", .help = "Precision of the linear layers.", .value = "RECIPE"}, probe_.recipe)->required();
   option(probe, {.name = "--output", .help = "safetensors file to write.", .value = "FILE"}, probe_.output)->required();
   option(probe, {.name = "--device", .help = "Device that computes.", .choices = "cpu | cuda"}, probe_.device)->capture_default_str();
+  option(probe,
+         {.name = "--calibrate",
+          .help = "Set the scales of fp8_delayed from the tokens of this file; default: those of --tokens.",
+          .value = "FILE"},
+         probe_.calibrate);
   flag(probe, {.name = "--grads", .help = "Also write every gradient."}, probe_.grads);
   option(probe, {.name = "--steps", .help = "Train this many steps (AdamW, lr 1e-3).", .value = "N", .range = kNotNegative}, probe_.steps);
   option(probe,

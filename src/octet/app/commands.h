@@ -120,6 +120,7 @@ int run_generate(const GenerateArgs& args);
 struct ProbeArgs {
   std::filesystem::path model;
   std::filesystem::path tokens;
+  std::filesystem::path calibrate;  // "": the tokens
   std::string recipe;
   std::string device = "cpu";
   std::filesystem::path output;

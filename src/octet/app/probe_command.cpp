@@ -19,6 +19,7 @@ int run_probe(const ProbeArgs& args) {
   const DeviceKind device = train::device_of(config);
   train::ProbeOptions options{.model = args.model,
                               .tokens = args.tokens,
+                              .calibrate = args.calibrate,
                               .output = args.output,
                               .device = device,
                               .grads = args.grads,

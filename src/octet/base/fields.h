@@ -44,6 +44,7 @@ struct Field {
   std::string_view value = "";  // what a value is: the unit of a number ("steps"), what a string names ("DIR"), or ""
   std::string choices = "";     // of a string: "a | b | c", or "" for any
   Range range = kAnyNumber;
+  bool number = false;          // of a string: a number without quotes may stand for it
 };
 
 // A key as the reference describes it.
@@ -190,6 +191,8 @@ void read_field(T& member, const Field& field, const TomlNode& value, const Fiel
     std::string text = value.string;
     if (value.kind == Kind::boolean && field.choices.find("true") != std::string::npos) {
       text = value.boolean ? "true" : "false";
+    } else if (field.number && value.raw.empty() && (value.kind == Kind::real || value.kind == Kind::integer)) {
+      text = value.kind == Kind::real ? concat(value.real) : concat(value.integer);
     } else if (value.kind != Kind::string) {
       if (value.raw.empty()) fail_wrong_type(source, path, value, "a string");
       text = value.raw;

@@ -77,7 +77,7 @@ Reader Reader::open(const std::filesystem::path& step_directory, const Ranks& ra
 
 std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
                                           const std::function<void(std::string_view)>& on_warning, const Ranks& ranks,
-                                          double retry_s) {
+                                          double retry_s, std::int64_t before) {
   std::string steps;  // "30 20 10"
   Failures listing;
   if (ranks.rank == 0) {
@@ -90,6 +90,7 @@ std::optional<Reader> Reader::open_latest(const std::filesystem::path& root,
   std::istringstream candidates(broadcast(ranks, "checkpoints", steps));
   std::vector<std::pair<std::filesystem::path, std::string>> damaged;  // with the reasons
   for (std::int64_t step; candidates >> step;) {
+    if (step >= before) continue;
     const std::filesystem::path candidate = root / step_name(step);
     try {
       Reader reader = open(candidate, ranks, retry_s);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,13 +44,14 @@ class Reader {
   // rank is thrown on all ranks, with the number of the rank. A rank opens only the files that it checks or loads from.
   static Reader open(const std::filesystem::path& step_directory, const Ranks& ranks = {}, double retry_s = kRetryS);
 
-  // Opens the newest checkpoint that passes all checks, the same on every rank. Rank 0 moves each newer checkpoint, which is
-  // damaged, to root/damaged/; on_warning gets a line that names the file, the reason and the checkpoint used instead. Returns
-  // nothing if there are no checkpoints. Throws Error{data} if all are damaged, or if one cannot be read: then nothing is moved.
-  // Collective. Nobody else may write or delete checkpoints during the call; rank 0 lists them.
+  // Opens the newest checkpoint of a step before `before` that passes all checks, the same on every rank. Rank 0 moves each newer
+  // checkpoint, which is damaged, to root/damaged/; on_warning gets a line that names the file, the reason and the checkpoint used
+  // instead. Returns nothing if there are no checkpoints. Throws Error{data} if all are damaged, or if one cannot be read: then nothing
+  // is moved. Collective. Nobody else may write or delete checkpoints during the call; rank 0 lists them.
   static std::optional<Reader> open_latest(const std::filesystem::path& root,
                                            const std::function<void(std::string_view)>& on_warning, const Ranks& ranks = {},
-                                           double retry_s = kRetryS);
+                                           double retry_s = kRetryS,
+                                           std::int64_t before = std::numeric_limits<std::int64_t>::max());
 
   const std::filesystem::path& path() const { return path_; }
   std::int64_t step() const { return manifest_.step; }

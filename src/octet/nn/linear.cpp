@@ -79,9 +79,19 @@ void Linear::add_bias_gradient(const Scope& scope, const Tensor& g) const {
   if (bias_) kernels::column_sums(scope.queue, scope.scratch, {.x = g, .y = bias_->grad});
 }
 
-Quantized Linear::empty(Role role) const {
-  const QuantSpec& spec = recipe_.spec(role);
-  return {.format = spec.format, .tile = spec.tile, .codes = {}, .scale_inv = {}, .codes_t = {}, .scale_inv_t = {}};
+QuantSpec Linear::spec(const Scope& scope, Role role) const {
+  QuantSpec spec = recipe_.spec(role);
+  if (spec.source == ScaleSource::history) {
+    if (scope.pass == Pass::calibration) spec.source = ScaleSource::tensor;
+  } else if (scope.pass == Pass::evaluation && spec.tile == ScaleTile::tensor && recipe_.token_scales) {
+    spec.tile = ScaleTile::row;
+  }
+  return spec;
+}
+
+Quantized Linear::empty(const Scope& scope, Role role) const {
+  const QuantSpec how = spec(scope, role);
+  return {.format = how.format, .tile = how.tile, .codes = {}, .scale_inv = {}, .codes_t = {}, .scale_inv_t = {}};
 }
 
 // One scale per tensor serves both versions, and lives as long as the one that was added first.
@@ -101,19 +111,23 @@ void Linear::add_transposed(Arena& arena, std::int64_t tokens, std::int64_t cols
                       : allocate(arena, scale_dtype(q.tile), scale_shape(q.tile, cols, padded));
 }
 
-kernels::QuantizeTo Linear::to(Role role, const Quantized& out, Record record) const {
+kernels::QuantizeTo Linear::to(const Scope& scope, Role role, const Quantized& out, Record record) const {
   const ScaleSlot slot = scales_->slot(role == Role::activation ? x_slot_ : g_slot_);
-  return {.spec = recipe_.spec(role), .out = out, .scale = slot.scale, .amax = record == Record::amax ? slot.amax : nullptr};
+  const QuantSpec how = spec(scope, role);
+  return {.spec = how,
+          .out = out,
+          .scale = how.source == ScaleSource::history ? slot.scale : nullptr,
+          .amax = record == Record::amax ? slot.amax : nullptr};
 }
 
 // What the producer left to do.
 void Linear::quantize(const Scope& scope, Role role, const LinearOperand& operand, Record record) const {
-  if (!operand.codes) kernels::quantize(scope.queue, scope.scratch, to(role, operand.q, record).of(operand.values));
+  if (!operand.codes) kernels::quantize(scope.queue, scope.scratch, to(scope, role, operand.q, record).of(operand.values));
 }
 
 // The stash first: what is kept must not lie between things of the scratch that go.
 Quantized Linear::input_codes(const Scope& scope, std::int64_t tokens, const LinearSaved* saved) const {
-  Quantized q = empty(Role::activation);
+  Quantized q = empty(scope, Role::activation);
   if (saved && !recipe_.wgrad_bf16) add_transposed(scope.stash, tokens, in_, q);
   add_rows(scope.scratch, tokens, in_, q);
   return q;
@@ -121,10 +135,10 @@ Quantized Linear::input_codes(const Scope& scope, std::int64_t tokens, const Lin
 
 // An observer wants values, and so does a wgrad in BF16.
 bool Linear::gathers_codes(const Scope& scope, Role role) const {
-  return is_fp8() && recipe_.spec(role).tile == ScaleTile::tensor && !recipe_.wgrad_bf16 && !scope.observer;
+  return is_fp8() && spec(scope, role).tile == ScaleTile::tensor && !recipe_.wgrad_bf16 && !scope.observer;
 }
 bool Linear::takes_share_of_codes(const Scope& scope, Role role) const {
-  return gathers_codes(scope, role) && recipe_.spec(role).source == ScaleSource::history;
+  return gathers_codes(scope, role) && spec(scope, role).source == ScaleSource::history;
 }
 
 Quantized Linear::own_rows(const Scope& scope, const Quantized& whole) const {
@@ -153,7 +167,7 @@ void Linear::quantize_share(const Scope& scope, const kernels::QuantizeTo& to, c
 LinearOperand Linear::gather(const Scope& scope, Role role, const LinearOperand& share, const Quantized& whole, Arena& arena,
                              Record record) const {
   if (!gathers_codes(scope, role)) return {.values = gather_tokens(scope, arena, share.values), .q = whole};
-  const kernels::QuantizeTo own = to(role, own_rows(scope, whole), record);
+  const kernels::QuantizeTo own = to(scope, role, own_rows(scope, whole), record);
   if (!share.codes) quantize_share(scope, own, share.values);
   scope.tensor.all_gather(scope.queue, scope.scratch, {.x = own.out.codes, .y = whole.codes});
   if (whole.codes_t) kernels::transpose_codes(scope.queue, whole);
@@ -165,13 +179,13 @@ LinearOperand Linear::input(const Scope& scope, std::int64_t tokens, const Linea
   if (gathers(scope, parallel::Cut::rows)) {
     if (!takes_share_of_codes(scope, Role::activation)) return {.values = allocate(scope.scratch, scope.dtype, {tokens, in_})};
     x.q = input_codes(scope, scope.tensor.size() * tokens, saved);
-    x.codes = to(Role::activation, own_rows(scope, x.q), scope.record);
+    x.codes = to(scope, Role::activation, own_rows(scope, x.q), scope.record);
     return x;
   }
   const bool kept = saved && keeps_input();
   if (kept || !is_fp8() || scope.observer) x.values = allocate(kept ? scope.stash : scope.scratch, scope.dtype, {tokens, in_});
   if (is_fp8()) x.q = input_codes(scope, tokens, saved);
-  if (!x.values) x.codes = to(Role::activation, x.q, scope.record);
+  if (!x.values) x.codes = to(scope, Role::activation, x.q, scope.record);
   return x;
 }
 
@@ -202,7 +216,7 @@ void Linear::forward(const Scope& scope, const LinearOperand& share, const Tenso
     const bool whole = weight_->primary().shape == weight_->spec.shape;
     if (whole) scope.observer->operand(scope, name_, Role::weight, weight_->primary(), weight_->codes);
   }
-  const GemmOperand a = kernels::row_operand(x.q), b = kernels::row_operand(weight_->codes);
+  const GemmOperand a = kernels::row_operand(x.q), b = kernels::row_operand(weight_beside(scope, x.q.tile));
   kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = out.c, .d = out.d, .accumulation = recipe_.fprop});
   if (watched(scope)) {
     const ArenaScope temporaries(scope.scratch);
@@ -223,20 +237,20 @@ LinearOperand Linear::rebuild_input(const Scope& scope, Arena& arena, std::int64
   LinearOperand x;
   if (gathers(scope, parallel::Cut::rows)) {
     if (!takes_share_of_codes(scope, Role::activation)) return {.values = allocate(scope.scratch, scope.dtype, {tokens, in_})};
-    x.q = empty(Role::activation);
+    x.q = empty(scope, Role::activation);
     add_transposed(scope.scratch, scope.tensor.size() * tokens, in_, x.q);
     add_rows(scope.scratch, scope.tensor.size() * tokens, in_, x.q);
-    x.codes = to(Role::activation, own_rows(scope, x.q), Record::nothing);
+    x.codes = to(scope, Role::activation, own_rows(scope, x.q), Record::nothing);
     return x;
   }
   if (!keeps_input()) {
-    x.q = empty(Role::activation);
+    x.q = empty(scope, Role::activation);
     add_transposed(arena, tokens, in_, x.q);
   }
   if (keeps_input() || scope.observer) {
     x.values = allocate(arena, scope.dtype, {tokens, in_});
   } else {
-    x.codes = to(Role::activation, x.q, Record::nothing);
+    x.codes = to(scope, Role::activation, x.q, Record::nothing);
   }
   return x;
 }
@@ -245,7 +259,7 @@ void Linear::rebuild(const Scope& scope, Arena& arena, const Tensor& x, LinearSa
   LinearOperand operand{.values = x};
   if (gathers(scope, parallel::Cut::rows)) return rebuild(scope, operand, saved);
   if (!keeps_input()) {
-    operand.q = empty(Role::activation);
+    operand.q = empty(scope, Role::activation);
     add_transposed(arena, x.rows(), in_, operand.q);
   }
   keep(scope, operand, saved);
@@ -256,7 +270,7 @@ void Linear::rebuild(const Scope& scope, const LinearOperand& share, LinearSaved
   if (keeps_input()) return keep(scope, {.values = gather_tokens(scope, scope.scratch, share.values)}, saved);
   Quantized q = share.q;
   if (!q.codes_t) {
-    q = empty(Role::activation);
+    q = empty(scope, Role::activation);
     add_transposed(scope.scratch, scope.tensor.size() * share.values.rows(), in_, q);
   }
   const ArenaScope temporaries(scope.scratch);
@@ -280,6 +294,19 @@ void Linear::keep(const Scope& scope, const LinearOperand& x, LinearSaved& saved
   }
 }
 
+// Products take a scale for each row of both operands or of neither.
+Quantized Linear::weight_beside(const Scope& scope, ScaleTile tile) const {
+  Quantized w = weight_->codes;
+  if (tile != ScaleTile::row || w.tile != ScaleTile::tensor) return w;
+  Tensor same = w.scale_inv.reshape({1, 1});
+  same.shape[0] = out_;
+  same.row_stride = 0;
+  w.tile = tile;
+  w.scale_inv = allocate(scope.scratch, w.scale_inv.dtype, {out_});
+  kernels::cast(scope.queue, {.x = same, .y = w.scale_inv.reshape({out_, 1})});
+  return w;
+}
+
 Quantized Linear::weight_transposed(const Scope& scope) const {
   Quantized q = weight_->codes;
   if (q.codes_t) return q;
@@ -295,7 +322,7 @@ Quantized Linear::weight_transposed(const Scope& scope) const {
 }
 
 Quantized Linear::gradient_codes(const Scope& scope, std::int64_t tokens) const {
-  Quantized q = empty(Role::gradient);
+  Quantized q = empty(scope, Role::gradient);
   add_rows(scope.scratch, tokens, out_, q);
   if (!recipe_.wgrad_bf16) add_transposed(scope.scratch, tokens, out_, q);
   return q;
@@ -307,12 +334,12 @@ LinearOperand Linear::gradient(const Scope& scope, const Tensor& values, const Q
   if (gathers(scope, parallel::Cut::columns)) {
     if (!takes_share_of_codes(scope, Role::gradient)) return gy;
     gy.q = memory ? *memory : gradient_codes(scope, scope.tensor.size() * values.rows());
-    gy.codes = to(Role::gradient, own_rows(scope, gy.q), scope.record);
+    gy.codes = to(scope, Role::gradient, own_rows(scope, gy.q), scope.record);
     return gy;
   }
   gy.q = memory ? *memory : gradient_codes(scope, values.rows());
   const bool summed = bias_ && along_ != parallel::Cut::columns;
-  if (!recipe_.wgrad_bf16 && !scope.observer && !summed) gy.codes = to(Role::gradient, gy.q, scope.record);
+  if (!recipe_.wgrad_bf16 && !scope.observer && !summed) gy.codes = to(scope, Role::gradient, gy.q, scope.record);
   return gy;
 }
 

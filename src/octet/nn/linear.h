@@ -102,6 +102,8 @@ class Linear {
   bool gathers_codes(const Scope& scope, Role role) const;
   bool takes_share_of_codes(const Scope& scope, Role role) const;
   Quantized own_rows(const Scope& scope, const Quantized& whole) const;
+  // How an operand is scaled in this pass.
+  QuantSpec spec(const Scope& scope, Role role) const;
   void quantize_share(const Scope& scope, const kernels::QuantizeTo& to, const Tensor& values) const;
   // All tokens: values from `arena`, to be quantised to `whole`, or the codes of `whole`.
   LinearOperand gather(const Scope& scope, Role role, const LinearOperand& share, const Quantized& whole, Arena& arena,
@@ -111,14 +113,16 @@ class Linear {
   // y += bias, and its gradient += what G says.
   void add_bias(const Scope& scope, const Tensor& y) const;
   void add_bias_gradient(const Scope& scope, const Tensor& g) const;
-  Quantized empty(Role role) const;
+  Quantized empty(const Scope& scope, Role role) const;
   void add_rows(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const;
   void add_transposed(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const;
   Quantized input_codes(const Scope& scope, std::int64_t tokens, const LinearSaved* saved) const;
   // The weight's codes with their transposed part, made in the scratch where the parameter does not keep it.
   Quantized weight_transposed(const Scope& scope) const;
   Quantized gradient_codes(const Scope& scope, std::int64_t tokens) const;
-  kernels::QuantizeTo to(Role role, const Quantized& out, Record record) const;
+  // The weight's codes beside X with these tiles.
+  Quantized weight_beside(const Scope& scope, ScaleTile tile) const;
+  kernels::QuantizeTo to(const Scope& scope, Role role, const Quantized& out, Record record) const;
   void quantize(const Scope& scope, Role role, const LinearOperand& operand, Record record) const;
 
   std::string name_;

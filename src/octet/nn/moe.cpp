@@ -22,6 +22,7 @@ Scope scope_on(const Scope& scope, Queue& queue, Arena& stash, comm::Group& tens
           .scratch = scope.scratch,
           .dtype = scope.dtype,
           .record = scope.record,
+          .pass = scope.pass,
           .checkpointing = scope.checkpointing,
           .observer = scope.observer,
           .deterministic = scope.deterministic,
@@ -122,7 +123,7 @@ void Moe::route(const Scope& scope, MoeSaved& saved) const {
       scope.queue, scope.scratch,
       {.logits = saved.logits, .experts = saved.experts, .weights = saved.weights, .statistics = saved.statistics});
   if (scope.context.size() > 1) scope.context.all_reduce(scope.queue, scope.scratch, {.x = saved.statistics});
-  if (!scope.router_total) return;
+  if (!scope.router_total || scope.context.rank() > 0) return;  // whose other ranks have the statistics of the same sequences
   kernels::router_losses(
       scope.queue,
       {.statistics = saved.statistics, .seq_len = tokens / scope.batch * scope.context.size(), .total = scope.router_total});

@@ -49,7 +49,8 @@ class Moe {
 
   // h [tokens, D] for its producer; `saved` as in forward.
   LinearOperand input(const Scope& scope, std::int64_t tokens, const MoeSaved& saved) const;
-  // y = moe(h) + residual; y is overwritten, an absent y is not computed. The router's losses are added to scope.router_total.
+  // y = moe(h) + residual; y is overwritten, an absent y is not computed. The router's losses are added to scope.router_total, on
+  // the first rank of the context axis for whole sequences.
   void forward(const Scope& scope, const LinearOperand& h, const Tensor& residual, const Tensor& y, MoeSaved& saved) const;
   // What selective checkpointing left out: the same h for its producer, then the rest.
   LinearOperand rebuild_input(const Scope& scope, std::int64_t tokens) const;

@@ -32,6 +32,13 @@ class LinearObserver {
 // Whether delayed scaling may record: a recompute sees the same tensors again, an evaluation must leave no trace.
 enum class Record : std::uint8_t { amax, nothing };
 
+// What a pass is for, which decides how activations and gradients are scaled (docs/numerics.md).
+enum class Pass : std::uint8_t {
+  training,     // as the recipe says
+  calibration,  // operands of delayed scaling are cast by their own amax, which their history records
+  evaluation,   // an activation whose recipe takes one scale from all tokens at hand has a scale for each token (Recipe::token_scales)
+};
+
 // What forward keeps for backward.
 enum class Checkpointing : std::uint8_t {
   none,       // everything that backward reads, but codes of attention's output
@@ -45,6 +52,7 @@ struct Scope {
   Arena& scratch;             // lives within an op or a block
   DType dtype = DType::bf16;  // of activations
   Record record = Record::amax;
+  Pass pass = Pass::training;
   Checkpointing checkpointing = Checkpointing::none;
   LinearObserver* observer = nullptr;
   bool deterministic = false;  // CUDA: ops that would not give the same bits every time take their slower way that does

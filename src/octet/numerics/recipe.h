@@ -65,6 +65,7 @@ struct Recipe {
   int amax_history_len = 1024;    // delayed scaling: number of amaxes kept for each tensor
   bool amax_most_recent = false;  // delayed scaling: uses the newest amax instead of the largest one kept
   bool head_fp8 = false;          // the output head is also computed in FP8, not in BF16
+  bool token_scales = true;       // evaluation with one current scale per tensor gives each token a scale; false: no products for it
   bool weight_transpose_cache = true;  // false: the transposed codes of W are not stored; dgrad makes them when it needs them
   std::vector<std::string> skip;  // glob patterns of linear layers that stay in BF16
 

@@ -36,12 +36,6 @@ constexpr TileSupport kTiles[] = {{ScaleTile::tensor, 89, kNewest},
                                   {ScaleTile::mx_1x32, 100, kNewest}};
 constexpr int kFirstWithBf16 = 80;
 
-bool has_instructions(int capability, ScaleTile tile) {
-  return std::any_of(std::begin(kTiles), std::end(kTiles), [&](const TileSupport& support) {
-    return support.tile == tile && support.first <= capability && capability <= support.last;
-  });
-}
-
 std::string capability_text(int capability) { return concat(capability / 10, ".", capability % 10); }
 
 // "bf16, fp8_current or mxfp8"
@@ -113,6 +107,12 @@ Recipe make_recipe(std::string_view name, const Options& options) {
   return recipe;
 }
 
+bool has_instructions(int capability, ScaleTile tile) {
+  return std::any_of(std::begin(kTiles), std::end(kTiles), [&](const TileSupport& support) {
+    return support.tile == tile && support.first <= capability && capability <= support.last;
+  });
+}
+
 bool multiplies(int capability, const Recipe& recipe) {
   if (!recipe.is_fp8()) return capability >= kFirstWithBf16;
   return has_instructions(capability, recipe.x.tile) && has_instructions(capability, recipe.w.tile) &&
@@ -135,6 +135,8 @@ void check_shape(const Recipe& recipe, std::string_view layer, std::int64_t out,
   demand(out % 16 == 0 && in % 16 == 0, ExitCode::config, layer, ": a weight [", out, ", ", in, "] cannot be quantised by ",
          recipe.name, ": both dims must be multiples of 16 (precision.skip = [\"", layer, "\"] keeps it in BF16)");
 }
+
+std::int64_t token_multiple(const Recipe& recipe) { return recipe.is_fp8() && is_block(recipe.x.tile) ? 4 : 1; }
 
 Compute compute_of(const Recipe& recipe, const std::vector<std::string>& parts) {
   if (!recipe.is_fp8()) return recipe.compute;

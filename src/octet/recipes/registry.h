@@ -33,7 +33,9 @@ Recipe make_recipe(std::string_view name, const Options& options);
 
 // The compute capability that is assumed where there is no GPU to ask: 9.0, Hopper.
 inline constexpr int kHopper = 90;
-// Whether GPUs of this compute capability (90 for 9.0) multiply the recipe's operands. A GPU emulates "mxfp8" if it does not; no GPU
+// Whether GPUs of this compute capability (90 for 9.0) multiply operands with such scales.
+bool has_instructions(int capability, ScaleTile tile);
+// Whether GPUs of this compute capability multiply the recipe's operands. A GPU emulates "mxfp8" if it does not; no GPU
 // emulates another recipe.
 bool multiplies(int capability, const Recipe& recipe);
 // Throws Error{config} if the device cannot run the recipe, and names the recipes that it can run. `capability` is that of the GPU; CPUs
@@ -42,6 +44,9 @@ void check_device(const Recipe& recipe, DeviceKind device, int capability, bool 
 
 // Throws Error{config} that names the layer if the recipe cannot quantise a weight [out, in]: both dims must be multiples of 16.
 void check_shape(const Recipe& recipe, std::string_view layer, std::int64_t out, std::int64_t in);
+
+// The number of tokens of a pass must be a multiple of this, because the recipe's products on a GPU take so many rows at a time.
+std::int64_t token_multiple(const Recipe& recipe);
 
 // Returns how a linear layer computes: like the recipe, or in BF16 if a pattern of `skip` matches the layer. `parts` are the Hugging
 // Face names of the modules that are fused in the layer. Throws Error{config} for a pattern that matches only some of them.

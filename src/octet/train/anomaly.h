@@ -1,42 +1,70 @@
-// Detects when training goes wrong: steps that are not finite, and spikes of the loss.
+// Detects when training goes wrong: steps that are not finite, and losses that leave their course.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "octet/base/json.h"
 
-
 namespace octet::train {
+
+// What anomaly.spike says. A spike is judged against the losses of the last kWindow steps, once there are kFewest:
+//   off     there are none
+//   factor  a loss above `factor` times their median
+//   auto    kSpikeSteps losses in a row above median + kSpreads x spread, where spread is the distance from the median to the 90th
+//           percentile, at least 1 % of the median. A single loss is what its batch is like, several are what the model is like.
+struct SpikeRule {
+  enum class Kind : std::uint8_t { automatic, off, factor };
+  Kind kind = Kind::automatic;
+  double factor = 0;
+};
+// Of "auto", "off" or a number above 1; nothing for any other text.
+std::optional<SpikeRule> parse_spike(const std::string& text);
 
 class Anomaly {
  public:
   enum class Verdict : std::uint8_t {
     fine,
-    skipped,    // the step was not finite and changed no weight
-    roll_back,  // kSkipsInARow steps in a row were skipped, or the loss is above kSpikeFactor times the mean of the last kWindow losses
+    skipped,     // the step was not finite and changed no weight
+    not_finite,  // kSkipsInARow steps in a row were skipped
+    spike,
   };
-  static constexpr int kSkipsInARow = 10;
-  static constexpr double kSpikeFactor = 2.0;
-  static constexpr std::size_t kWindow = 100;
-  static constexpr std::size_t kFewest = 10;  // losses that are needed before a spike can be detected
+  static constexpr int kSkipsInARow = 10, kSpikeSteps = 3;
+  static constexpr double kSpreads = 6.0, kLeastSpread = 0.01;
+  static constexpr std::size_t kWindow = 100, kFewest = 20;
+  static constexpr std::int64_t kGoodSteps = 1000;
+
+  explicit Anomaly(SpikeRule rule = {}) : rule_(rule) {}
 
   Verdict observe(double loss, bool found_inf);
   std::int64_t skipped_steps() const { return skipped_; }
-  // Why the last roll_back verdict was given.
+  // Why the last verdict was spike or not_finite, and how many steps it took to give it.
   const std::string& reason() const { return reason_; }
+  std::int64_t steps_of_reason() const { return steps_of_reason_; }
+  // Whether the last step completed kGoodSteps steps, in a row or after the last such number, of which none was skipped and none went back.
+  bool forgives() const { return forgives_; }
 
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);
-  // Forgets the current row of skipped steps. Call it after restore() in a rollback, so that skips before the checkpoint do not count
-  // towards the next row.
-  void begin_row() { in_a_row_ = 0; }
+  // Forgets what has begun: a row of skipped steps, of high losses and of good steps. Call it after restore() in a rollback, so that what
+  // came before the checkpoint does not count towards the next verdict.
+  void begin_row();
+  // Forgets all losses: the run goes on with those that it has now.
+  void begin_window() { losses_.clear(); }
 
  private:
+  std::optional<double> limit();
+
+  SpikeRule rule_;
   std::deque<double> losses_;
-  std::int64_t skipped_ = 0;
+  std::vector<double> high_;  // the last losses in a row that are above the limit
+  std::int64_t skipped_ = 0, good_ = 0, steps_of_reason_ = 0;
   int in_a_row_ = 0;
-  std::string reason_;
+  bool forgives_ = false;
+  std::string reason_, judged_by_;
 };
 
 }  // namespace octet::train

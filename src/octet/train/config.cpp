@@ -7,6 +7,7 @@
 #include "octet/base/math.h"
 #include "octet/base/require.h"
 #include "octet/recipes/registry.h"
+#include "octet/train/anomaly.h"
 
 namespace octet::train {
 namespace {
@@ -114,6 +115,9 @@ void check_config(const Config& config, std::int64_t ranks) {
 
   const TrainingConfig& training = config.training;
   check(training.steps > 0 || training.epochs > 0, "training.steps = 0: must be at least 1, or give training.epochs");
+
+  check(parse_spike(config.anomaly.spike).has_value(), "anomaly.spike = \"", printable(config.anomaly.spike),
+        "\": must be auto, off or a number above 1");
 
   const ParallelConfig& parallel = config.parallel;
   std::int64_t others = 1;

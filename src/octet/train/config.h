@@ -263,6 +263,7 @@ struct PrecisionConfig {
   int amax_history_len = 1024;
   std::string amax_compute_algo = "max";
   int margin = 0;
+  bool calibrate = true;
   bool reduce_amax = true;
   std::string power_of_2 = "auto";
   double amax_epsilon = 0.0;
@@ -287,6 +288,9 @@ void visit_fields(C& c, auto&& visit) {
               .help = "How fp8_delayed reads an amax out of its history.", .choices = "max | most_recent"},
         c.amax_compute_algo);
   visit(Field{.name = "margin", .help = "Divides the scales of fp8_delayed by 2^margin.", .range = {.min = -32, .max = 32}}, c.margin);
+  visit(Field{.name = "calibrate",
+              .help = "Sets the scales of fp8_delayed before step 1 from the weights and from step 1's batch; false begins at scale 1."},
+        c.calibrate);
   visit(Field{.name = "reduce_amax", .help = "Takes each amax over all ranks; false is refused with more than one rank."}, c.reduce_amax);
   visit(Field{.name = "power_of_2",
               .help = "Rounds scales down to powers of 2; auto does so for fp8_block only; fp8_delayed ignores it.",
@@ -410,10 +414,16 @@ void visit_fields(C& c, auto&& visit) {
 }
 
 struct AnomalyConfig {
+  std::string spike = "auto";
   std::int64_t max_rollbacks = 3;
 };
 template <FieldsOf<AnomalyConfig> C>
 void visit_fields(C& c, auto&& visit) {
+  visit(Field{.name = "spike",
+              .help = "What loss is a spike: auto judges by the spread of the last 100, off none, a number by so many times their median.",
+              .value = "auto | off | NUMBER",
+              .number = true},
+        c.spike);
   visit(Field{.name = "max_rollbacks",
               .help = "Returns to the last good checkpoint this often after a spike; the next one ends the run with code 77.",
               .range = kNotNegative},

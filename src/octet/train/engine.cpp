@@ -7,6 +7,7 @@
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/parallel/context.h"
+#include "octet/recipes/registry.h"
 
 namespace octet::train {
 namespace {
@@ -58,13 +59,17 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   demand(!options_.document_mask || !options_.deterministic || queue_->target() != DeviceKind::cuda, ExitCode::config,
          "data.document_mask = true with run.deterministic = true: on CUDA attention that keeps documents apart does not give the "
          "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
+  const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
+  const std::int64_t multiple = recipes::token_multiple(options_.recipe);
+  demand(queue_->target() != DeviceKind::cuda || tokens % multiple == 0, ExitCode::config, options_.recipe.name, " on a GPU: ",
+         options_.micro_batch_size, " sequences of ", options_.seq_len, " tokens are ", tokens,
+         " on each rank: must be a multiple of ", multiple);
   model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe,
                                              parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()},
                                              parallel::ExpertPlace{groups_.expert->rank(), groups_.expert->size()});
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
   model_->materialise(*queue_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
-  const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
   batch_ = device_->allocate((options_.document_mask ? 3 : 2) * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
   if (options_.model.experts > 0) router_total_ = device_->allocate(4 * sizeof(double), MemoryCategory::state);
@@ -95,6 +100,7 @@ void Engine::dry_run() {
   evaluate(ids, ids);
   if (options_.whole_logits) logits(ids);
   const data::Batch batch{.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}};
+  if (options_.calibrates) calibrate(1, [&] { return batch; });
   if (options_.training) {
     for (const parallel::Parameter& p : model_->parameters().parameters()) whole(p);
     zero_gradients(2);
@@ -238,6 +244,35 @@ void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop) 
   }
 }
 
+void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Batch()>& next) {
+  parallel::Units& units = model_->units();
+  reduce_amaxes();  // refresh() has recorded those of the weights
+  model_->scales().update(*queue_, nullptr);
+  refresh();
+  units.exchange([&](Queue& wire) {  // they are in the histories, and are not to enter them again
+    for (const parallel::Parameter& p : model_->parameters().parameters()) {
+      if (p.scale_slot.amax) wire.zero(p.scale_slot.amax, sizeof(float));
+    }
+  });
+  if (options_.training)
+    zero_gradients(micro_batches + 1);  // none is the last one: the gradients, which nobody reads, stay where they are
+  nn::Scope calibration = scope(nullptr);
+  calibration.pass = nn::Pass::calibration;
+  for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+    const data::Batch batch = next();
+    const models::Batch uploaded = upload(batch.tokens, batch.targets, first_keys_of(batch.document_starts, batch.tokens.size()));
+    if (options_.training) {
+      model_->forward_backward(calibration, uploaded, optimizer_->loss_total());
+    } else {
+      model_->evaluate(calibration, uploaded, static_cast<double*>(evaluation_total_.data()));
+    }
+  }
+  reduce_amaxes();
+  model_->scales().update(*queue_, nullptr);
+  if (options_.training) zero_gradients();
+  refresh();
+}
+
 void Engine::observe_weights(nn::LinearObserver& observer) {
   if (groups_.shards->size() == 1) return;
   parallel::Units& units = model_->units();
@@ -266,10 +301,14 @@ Engine::RouterLosses Engine::read_router_losses(int first) {
   return {.balance = total[0], .z = total[1]};
 }
 
-void Engine::settle_scales() {
-  if (options_.layout.mesh.ranks() == 1) return;
+void Engine::reduce_amaxes() {
   model_->units().exchange(
       [&](Queue& wire) { model_->scales().reduce(wire, *scratch_, groups_.all(), groups_.all_of_experts()); });
+}
+
+void Engine::settle_scales() {
+  if (options_.layout.mesh.ranks() == 1) return;
+  reduce_amaxes();
   queue_->synchronize();
   check_ranks();
 }

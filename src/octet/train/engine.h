@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,7 +20,8 @@ namespace octet::train {
 struct EngineOptions {
   models::DecoderConfig model;
   Recipe recipe;
-  bool training = true;  // false: no gradients and moments; evaluate() and logits() only
+  bool training = true;     // false: no gradients and moments; evaluate() and logits() only
+  bool calibrates = false;  // calibrate() will be called
   bool master_weights = true;
   DType grad_dtype = DType::f32;
   DType moments_dtype = DType::f32;
@@ -60,6 +62,12 @@ class Engine {
   // Begins a step of so many micro-batches on this rank; on one rank the number does not matter.
   void zero_gradients(std::int64_t micro_batches = 1);
 
+  // Sets the scales of delayed scaling, which must be new, before the first step (docs/numerics.md, "Calibration"): those of
+  // weights from the weights, the others from this rank's `micro_batches` of next(), which the ranks run together. On an engine
+  // that does not train only forward, which leaves the scales of gradients as they are. Changes nothing else that outlives the
+  // start of a step.
+  void calibrate(std::int64_t micro_batches, const std::function<data::Batch()>& next);
+
   // Shows the FP8 weights that ranks hold parts of, whole and in BF16, as they are cast, one at a time: the first micro-batch of
   // a watched step shows everything else. All ranks call together.
   void observe_weights(nn::LinearObserver& observer);
@@ -87,7 +95,7 @@ class Engine {
   std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                                  std::span<const std::int32_t> document_starts = {});
   // Of a mixture of experts: the router's two losses, without their coefficients, summed over the tokens and the layers of the last
-  // step, of all ranks after apply(), or of the last evaluate() on this rank. Waits.
+  // step, of all ranks after apply(), or of the last evaluate() on this rank (on the first of the context axis). Waits.
   struct RouterLosses {
     double balance = 0, z = 0;
   };
@@ -123,6 +131,7 @@ class Engine {
   static Capacity capacity_of(const EngineOptions& options, DeviceKind device);
   void dry_run();
   RouterLosses read_router_losses(int first);
+  void reduce_amaxes();
   double* router_total(int first) { return options_.model.experts > 0 ? static_cast<double*>(router_total_.data()) + first : nullptr; }
   nn::Scope scope(nn::LinearObserver* observer);
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;

@@ -97,6 +97,39 @@ void train_steps(Engine& engine, const ProbeOptions& options, const ProbeInput& 
   out["losses"] = std::move(losses);
 }
 
+// The rows of an input, a micro-batch at a time, for one pass.
+void calibrate(Engine& engine, const ProbeInput& input) {
+  const std::int64_t micro = engine.options().micro_batch_size;
+  std::int64_t row = -micro;
+  engine.calibrate(input.batch / micro, [&] {
+    row += micro;
+    return rows_of(input, row, row + micro);
+  });
+}
+
+// What an engine of this shape finds out about the scales.
+std::map<std::string, HostTensor> scales_from(const ProbeOptions& options, EngineOptions engine_options) {
+  const ProbeInput input = read_probe_input(options.calibrate, engine_options.model);
+  engine_options.seq_len = input.seq_len;
+  engine_options.micro_batch_size = input.batch;
+  engine_options.whole_logits = false;
+  engine_options.observer = nullptr;
+  Engine engine(engine_options, options.device);
+  load_model(engine, options.model);
+  calibrate(engine, input);
+  std::map<std::string, HostTensor> result;
+  for (const auto& [name, tensor, held] : engine.model().scales().tensors()) result[name] = to_host(engine.queue(), tensor);
+  return result;
+}
+
+void set_scales(Engine& engine, std::map<std::string, HostTensor>& scales) {
+  for (const auto& [name, tensor, held] : engine.model().scales().tensors()) {
+    engine.queue().copy_to_device(tensor.data, scales.at(name).data(), tensor.bytes());
+  }
+  engine.queue().synchronize();
+  engine.refresh();
+}
+
 }  // namespace
 
 ProbeInput read_probe_input(const std::filesystem::path& path, const models::DecoderConfig& config) {
@@ -174,8 +207,20 @@ void probe(const ProbeOptions& options) {
          " rows are no multiple of training.micro_batch_size = ", engine_options.micro_batch_size);
   engine_options.whole_logits = true;
   engine_options.observer = dumps ? &dump : nullptr;
+  demand(options.calibrate.empty() || engine_options.calibrates, ExitCode::config, "--calibrate ", options.calibrate.string(),
+         ": ",
+         engine_options.recipe.delayed()
+             ? "precision.calibrate = false sets no scales"
+             : concat("recipe ", engine_options.recipe.name, " has no scales to set; only fp8_delayed has"));
+  std::map<std::string, HostTensor> scales;
+  if (!options.calibrate.empty()) {
+    scales = scales_from(options, engine_options);
+    engine_options.calibrates = false;
+  }
   Engine engine(engine_options, options.device);
   load_model(engine, options.model);
+  if (engine_options.calibrates) calibrate(engine, input);
+  if (!scales.empty()) set_scales(engine, scales);
   if (dumps) {
     std::vector<std::string> names;
     for (const nn::Linear* linear : engine.model().linears()) names.push_back(linear->name());

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "octet/base/directory.h"
+#include "octet/base/math.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/models/registry.h"
 #include "octet/recipes/registry.h"
@@ -53,7 +54,9 @@ std::unique_ptr<Engine> open_model(const fs::path& path, DeviceKind device, std:
   options.training = false;
   options.whole_logits = true;
   const auto make = [&] {
-    options.seq_len = std::min(options.model.max_position, max_tokens);
+    const std::int64_t multiple = recipes::token_multiple(options.recipe);
+    options.seq_len =
+        std::max(multiple, std::min(round_up(max_tokens, multiple), options.model.max_position / multiple * multiple));
     return std::make_unique<Engine>(options, device);
   };
   if (!is_checkpoint(path)) {

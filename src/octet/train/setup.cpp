@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 
 #include "octet/base/log.h"
+#include "octet/base/math.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/models/decoder/names.h"
 #include "octet/models/registry.h"
@@ -59,7 +61,7 @@ Recipe recipe_of(const Config& config, DeviceKind device) {
 
 Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
   const PrecisionConfig& p = config.precision;
-  const Recipe recipe = recipes::make_recipe(p.recipe, {.format = p.format,
+  Recipe recipe = recipes::make_recipe(p.recipe, {.format = p.format,
                                                         .amax_history_len = p.amax_history_len,
                                                         .amax_compute_algo = p.amax_compute_algo,
                                                         .margin = p.margin,
@@ -71,6 +73,7 @@ Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
                                                         .weight_transpose_cache = p.weight_transpose_cache,
                                                         .skip = p.skip});
   recipes::check_device(recipe, device, capability, p.emulate);
+  recipe.token_scales = device != DeviceKind::cuda || recipes::has_instructions(capability, ScaleTile::row);
   demand(p.attention == "bf16", ExitCode::config,
          "precision.attention = \"fp8\": attention in FP8 does not exist yet; \"bf16\" does");
   return recipe;
@@ -79,6 +82,7 @@ Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
 EngineOptions optimizer_options(const Config& config, const Recipe& recipe) {
   EngineOptions options;
   options.recipe = recipe;
+  options.calibrates = config.precision.calibrate && recipe.delayed();
   options.deterministic = config.run.deterministic;
   options.master_weights = config.optimizer.master_weights;
   options.grad_dtype = dtype_of_name(config.training.grad_dtype);
@@ -101,6 +105,14 @@ EngineOptions engine_options(const Config& config, const Recipe& recipe) {
   options.document_mask = config.data.document_mask;
   demand(options.seq_len <= options.model.max_position, ExitCode::config, config.file, ": training.seq_len = ", options.seq_len,
          " is beyond the model's max_position_embeddings = ", options.model.max_position);
+  const std::int64_t context = config.parallel.context, sequences = options.micro_batch_size;
+  const std::int64_t tokens = sequences * options.seq_len / context, multiple = recipes::token_multiple(recipe);
+  const std::int64_t least = multiple * context, longest = options.model.max_position / least * least;
+  demand(tokens % multiple == 0, ExitCode::config, config.file, ": training.seq_len = ", options.seq_len, ": ", recipe.name,
+         " multiplies tokens by multiples of ", multiple, ", but training.micro_batch_size x training.seq_len",
+         context > 1 ? " / parallel.context" : "", " is ", sequences, " x ", options.seq_len,
+         context > 1 ? concat(" / ", context) : "", " = ", tokens,
+         ": give --training.seq_len=", std::min(round_up(options.seq_len, least), longest));
   return options;
 }
 

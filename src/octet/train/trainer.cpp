@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <ctime>
 #include <map>
 
@@ -64,7 +65,8 @@ MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh, int ran
 }
 
 Trainer::Trainer(const TrainerOptions& options)
-    : options_(options), config_(options_.config), world_(options_.world ? *options_.world : alone_.emplace(comm::RankEnvironment{}, config_)) {
+    : options_(options), config_(options_.config), world_(options_.world ? *options_.world : alone_.emplace(comm::RankEnvironment{}, config_)),
+      anomaly_(parse_spike(config_.anomaly.spike).value_or(SpikeRule{})) {
   device_ = device_of(config_);
   engine_options_ = run_options(config_, world_.mesh(), world_.rank(), &health_);
   plan_ = measure(engine_options_, device_);
@@ -319,30 +321,49 @@ void Trainer::resume() {
   }
 }
 
+void Trainer::set_abandoned_steps_aside() {
+  world_.barrier("read");
+  if (!world_.is_first()) return;
+  recorder_->sync();
+  const fs::path folder = config_.run.output_dir;
+  const fs::path to = set_aside(folder, history_of(folder, config_.checkpoint.retry_s), step_);
+  log_info(concat("what was recorded after step ", step_, " is now in ", to.string()));
+}
+
 // The state goes back; the data does not: the batches that led here are not seen again.
-void Trainer::roll_back() {
-  demand(rollbacks_ < config_.anomaly.max_rollbacks, ExitCode::not_finite, "step ", step_, ": ", anomaly_.reason(), ", and all ",
-         config_.anomaly.max_rollbacks, " rollbacks of anomaly.max_rollbacks are used up");
-  ++rollbacks_;
+void Trainer::roll_back(Anomaly::Verdict verdict) {
   const std::int64_t failed = step_;
   const std::string reason = anomaly_.reason();
   survive([&] { wait_for_writer(); });
   world_.barrier("written");
-  const fs::path root = fs::path(config_.run.output_dir) / "checkpoints";
-  if (const auto reader =
-          checkpoint::Reader::open_latest(root, log_shared_warning, world_.checkpoint_ranks(), config_.checkpoint.retry_s)) {
-    load(*reader);
-    anomaly_.begin_row();
-  } else {
-    start_engine();
-    step_ = 0;
-    saved_step_ = -1;
-    tokens_seen_ = 0;
-    anomaly_ = {};
+  const auto open_before = [&](std::int64_t step) {
+    return checkpoint::Reader::open_latest(fs::path(config_.run.output_dir) / "checkpoints", log_shared_warning,
+                                           world_.checkpoint_ranks(), config_.checkpoint.retry_s, step);
+  };
+  // Skipped steps change nothing, but what was saved amid high losses has learnt from their batches.
+  auto reader = open_before(verdict == Anomaly::Verdict::spike ? failed - anomaly_.steps_of_reason() + 1 : failed + 1);
+  if (reader && reader->step() == went_back_to_) {  // which led here again
+    if (auto older = open_before(reader->step())) reader = std::move(older);
   }
+  if (!reader && verdict == Anomaly::Verdict::spike) {
+    anomaly_.begin_window();
+    return log_shared_warning(concat("step ", failed, ": ", reason, "; there is no checkpoint from before it, so training goes on"));
+  }
+  demand(rollbacks_ < config_.anomaly.max_rollbacks, ExitCode::not_finite, "step ", failed, ": ", reason, ", and all ",
+         config_.anomaly.max_rollbacks, " rollbacks of anomaly.max_rollbacks are used up");
+  ++rollbacks_;
+  const std::string count = concat(" (rollback ", rollbacks_, " of ", config_.anomaly.max_rollbacks, ")");
+  if (!reader) {
+    anomaly_.begin_row();
+    return log_shared_warning(concat("step ", failed, ": ", reason, "; there is no checkpoint, so training goes on", count));
+  }
+  load(*reader);
+  anomaly_.begin_row();
+  went_back_to_ = step_;
+  set_abandoned_steps_aside();
   recorder_->rewind(step_);
-  log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
-                            loader_->position(), " (rollback ", rollbacks_, " of ", config_.anomaly.max_rollbacks, ")"));
+  log_shared_warning(
+      concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ", loader_->position(), count));
 }
 
 // One optimizer step: the walk of docs/walk.md.
@@ -457,6 +478,22 @@ std::string Trainer::how_to_go_on() const {
   return "; the same command with --resume auto goes on from there";
 }
 
+void Trainer::calibrate() {
+  if (!engine_options_.calibrates) return;
+  const auto start = std::chrono::steady_clock::now();
+  const std::int64_t position = loader_->position();
+  engine_->calibrate(accumulation_, [&] { return loader_->next(); });
+  engine_->queue().synchronize();
+  engine_->check_ranks();
+  loader_->seek(position);
+  loader_->take_wait_s();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  if (options_.console) {
+    options_.console(fmt::format("scales calibrated in {:.2f} s, by step {}'s {} sequences, forward and backward", taken.count(), step_ + 1,
+                                 config_.training.global_batch_size));
+  }
+}
+
 void Trainer::evaluate_initial() {
   initial_loss_ = evaluate(*engine_, *dataset_, config_.evaluation.sequences);
   const std::string beside = engine_options_.recipe.is_fp8() ? fmt::format(" (in bf16: {:.6f})", initial_loss_bf16_) : "";
@@ -477,6 +514,7 @@ ExitCode Trainer::run() {
                                 .ranks = world_.checkpoint_ranks(),
                                 .may_publish = [this] { lock_->renew(); },
                                 .published = [this](std::int64_t step) { record_checkpoint(step); }});
+  if (saved_step_ < 0) calibrate();  // a checkpoint holds the scales
   if (step_ == 0 && has_initial_loss()) evaluate_initial();
   recorder_ = std::make_unique<telemetry::Recorder>(
       telemetry::Recorder::Options{.directory = directory,
@@ -507,12 +545,15 @@ ExitCode Trainer::run() {
 
     const Anomaly::Verdict verdict =
         anomaly_.observe(scalars.loss_sum / scalars.token_count, scalars.found_inf != 0.0f);
-    if (verdict == Anomaly::Verdict::roll_back) {
+    if (verdict == Anomaly::Verdict::spike || verdict == Anomaly::Verdict::not_finite) {
       const telemetry::PausedMeter paused(*meter_);
-      health_.take(step_);
-      roll_back();
-      continue;
+      roll_back(verdict);
+      if (step_ < next) {
+        health_.take(step_);
+        continue;
+      }
     }
+    if (anomaly_.forgives() && rollbacks_ > 0) --rollbacks_;
     if (verdict == Anomaly::Verdict::skipped) {
       log_shared_warning(concat("step ", step_, ": loss or gradient not finite; skipped"));
     }

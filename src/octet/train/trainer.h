@@ -70,6 +70,8 @@ class Trainer {
   // Whether the run goes on from weights of a model directory, not from random ones.
   bool continues_weights() const;
   bool has_initial_loss() const;
+  // Sets the scales of delayed scaling from the batch of the next step, which is read again after it.
+  void calibrate();
   // The held-out loss of the weights that a run goes on from, before its first step.
   void evaluate_initial();
   void resume();
@@ -81,7 +83,9 @@ class Trainer {
   // Calls a function that saves. Training survives a checkpoint that cannot be written, until checkpoint.max_failed_saves of them
   // fail in a row.
   void survive(const std::function<void()>& save);
-  void roll_back();
+  // Moves checkpoints and copies metrics of the steps after step_ to history/, on the first rank.
+  void set_abandoned_steps_aside();
+  void roll_back(Anomaly::Verdict verdict);
   struct Watch {
     bool health, waits;
   };
@@ -115,7 +119,8 @@ class Trainer {
   std::int64_t accumulation_ = 1;
   std::int64_t step_ = 0;          // finished
   std::int64_t tokens_seen_ = 0;
-  std::int64_t rollbacks_ = 0;
+  std::int64_t rollbacks_ = 0;                  // that good steps have not made up for
+  std::optional<std::int64_t> went_back_to_;    // in the last rollback of this process
   std::int64_t saved_step_ = -1;
   bool save_pending_ = false;      // begun, and nobody has waited for it
   std::int64_t failed_saves_ = 0;  // in a row

@@ -30,7 +30,7 @@ void check(const Quantize& op) {
   const bool from_history = per_tensor && op.spec.source == ScaleSource::history;
   require(from_history == (op.scale != nullptr),
           "quantize: a scale is given with the history of a per-tensor tile, and only then");
-  require(from_history || !op.amax, "quantize: amax is recorded for the history of a per-tensor tile");
+  require(per_tensor || !op.amax, "quantize: amax is recorded for a per-tensor tile");
   require(op.spec.tile == ScaleTile::tensor || op.spec.source == ScaleSource::tensor,
           "quantize: only a per-tensor tile has a history");
   require(out.codes || out.codes_t || op.x.elements() == 0, "quantize: neither codes nor codes_t is asked for");
@@ -69,7 +69,7 @@ void run_cpu(const Quantize& op, float* current_amax) {
         cpu::quantize_tensor(op.x, op.out, *op.scale, op.amax);
       } else {
         cpu::amax(op.x, current_amax);
-        cpu::quantize_tensor(op.x, op.out, scale_from_amax(*current_amax, op.spec), nullptr);
+        cpu::quantize_tensor(op.x, op.out, scale_from_amax(*current_amax, op.spec), op.amax);
       }
       break;
     case ScaleTile::block_128x128:

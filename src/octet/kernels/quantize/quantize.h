@@ -18,9 +18,8 @@ struct Quantize {
   Quantized out;  // overwritten. The parts that are present are computed: codes, codes_t or both, each with its scales.
                   // codes_t is [C, W] with R <= W <= padded_k(R). Columns from R on become zero codes; tiles that consist only of
                   // such columns get scale 1.
-  // Only for the per-tensor tile with ScaleSource::history:
-  const float* scale = nullptr;  // device scalar: the scale to cast with
-  float* amax = nullptr;         // device scalar, optional: becomes max(*amax, amax of x); NaN propagates
+  const float* scale = nullptr;  // device scalar, for the per-tensor tile with ScaleSource::history only: the scale to cast with
+  float* amax = nullptr;  // device scalar, optional, for the per-tensor tile: becomes max(*amax, amax of x); NaN propagates
 };
 // For row, 1x128 and MX tiles, the transposed part is quantised from x itself, with scales along R.
 void quantize(Queue& queue, Arena& scratch, const Quantize& op);

@@ -93,6 +93,15 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   return result;
 }
 
+nn::Scope Decoder::scope_of_evaluation(const nn::Scope& scope, const Batch& batch) const {
+  nn::Scope result = scope_of(scope, batch);
+  result.checkpointing = nn::Checkpointing::selective;  // keeps the least
+  if (scope.pass == nn::Pass::calibration) return result;
+  result.record = nn::Record::nothing;
+  result.pass = nn::Pass::evaluation;
+  return result;
+}
+
 void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, double* total) {
   const ArenaScope step(outer.stash);
   const nn::Scope scope = scope_of(outer, batch);
@@ -202,9 +211,7 @@ Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
 
 void Decoder::evaluate(const nn::Scope& outer, const Batch& batch, double* total) {
   const ArenaScope step(outer.stash);
-  nn::Scope scope = scope_of(outer, batch);
-  scope.record = nn::Record::nothing;
-  scope.checkpointing = nn::Checkpointing::selective;  // keeps the least
+  const nn::Scope scope = scope_of_evaluation(outer, batch);
   const Tensor x = hidden(scope, batch);
   const ArenaScope temporaries(scope.scratch);
   const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);
@@ -217,9 +224,7 @@ void Decoder::evaluate(const nn::Scope& outer, const Batch& batch, double* total
 
 void Decoder::logits(const nn::Scope& outer, const Batch& batch, const Tensor& logits) {
   const ArenaScope step(outer.stash);
-  nn::Scope scope = scope_of(outer, batch);
-  scope.record = nn::Record::nothing;
-  scope.checkpointing = nn::Checkpointing::selective;
+  const nn::Scope scope = scope_of_evaluation(outer, batch);
   const Tensor x = hidden(scope, batch);
   const ArenaScope temporaries(scope.scratch);
   const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);

@@ -38,7 +38,7 @@ class Decoder {
   // total[0] += sum of token losses, total[1] += tokens that count (device scalars); gradients of the sum are added to the
   // parameters'. Stash and scratch are as before when it returns.
   void forward_backward(const nn::Scope& scope, const Batch& batch, double* total);
-  // The loss alone; records nothing.
+  // The loss alone; records nothing, unless scope.pass is calibration.
   void evaluate(const nn::Scope& scope, const Batch& batch, double* total);
   // logits [T, V] of the activations' dtype, overwritten; records nothing. On one rank of the tensor axis.
   void logits(const nn::Scope& scope, const Batch& batch, const Tensor& logits);
@@ -56,6 +56,7 @@ class Decoder {
   // Final hidden states before the final norm, for passes without backward: x and y alternate.
   Tensor hidden(const nn::Scope& scope, const Batch& batch);
   nn::Scope scope_of(const nn::Scope& scope, const Batch& batch) const;
+  nn::Scope scope_of_evaluation(const nn::Scope& scope, const Batch& batch) const;
 
   DecoderConfig config_;
   Recipe recipe_;
