@@ -8,7 +8,8 @@ std::string_view meaning(ExitCode code) {
     case ExitCode::done: return "Done.";
     case ExitCode::internal: return "An error inside Octet, a full disk, or a failed self-test or `octet convert verify`.";
     case ExitCode::config: return "A mistake in the configuration or the arguments. Nothing was started.";
-    case ExitCode::does_not_fit: return "The run does not fit into memory. Said before the first step, with what would help.";
+    case ExitCode::does_not_fit:
+      return "The run does not fit into memory, said before the first step with what would help. Or a corpus does not fit into `--max-output`.";
     case ExitCode::preempted: return "Asked to stop by SIGTERM or the first SIGINT, and saved. The same command continues the run.";
     case ExitCode::data: return "A corpus, a model directory or a checkpoint is missing or damaged.";
     case ExitCode::not_finite:
