@@ -68,7 +68,7 @@ TEST(CommandLine, UnknownNamesSuggestTheNearest) {
                " train: unknown option `--verbose`. Keys of the run have the form `--section.key=value`. See `octet train --help`.");
   expect_error("doctor --precision.recipe=x", 2, " doctor: unknown option `--precision.recipe=x`. See `octet doctor --help`.");
   expect_error("train \"$(printf 'a\\nb')\" c", 2, " train: unexpected argument `c`. See `octet train --help`.");
-  expect_error("train c \"$(printf 'a\\nb')\"", 2, " train: unexpected argument `a?b`. See `octet train --help`.");
+  expect_error("train c \"$(printf 'a\\nb')\"", 2, " train: unexpected argument `a\\nb`. See `octet train --help`.");
 }
 
 // The error must be the same wherever the file stands. The parser alone would take 5 for the file.

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "octet/base/names.h"
+#include "octet/base/visible.h"
 #include "octet/train/version.h"
 
 namespace octet::app {

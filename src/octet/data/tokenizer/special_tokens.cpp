@@ -5,7 +5,7 @@
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
-#include "octet/data/text.h"
+#include "octet/base/visible.h"
 
 namespace octet::data {
 namespace {
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 nlohmann::json member(const fs::path& file, const char* key) {
   std::error_code error;
   if (!fs::exists(file, error)) return {};
-  const auto json = nlohmann::json::parse(read_file(file), nullptr, false);
+  const auto json = read_json(file);
   demand(json.is_object(), ExitCode::data, file.string(), ": not a JSON object");
   return json.value(key, nlohmann::json());
 }
