@@ -1,8 +1,9 @@
 #include "octet/app/cli.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 #include <new>
 #include <string_view>
 
@@ -10,6 +11,7 @@
 #include "octet/app/octet.h"
 #include "octet/app/standard_streams.h"
 #include "octet/base/require.h"
+#include "octet/base/visible.h"
 #include "octet/recipes/registry.h"
 
 namespace octet::app {
@@ -300,9 +302,9 @@ void Octet::add_program() {
 namespace {
 
 int say(const std::string& line, ExitCode code) {
-  std::cout.flush();
   std::fflush(stdout);
-  std::fprintf(stderr, "%s\n", line.c_str());
+  // On a terminal a file name with a line feed must not pass for a second line.
+  std::fprintf(stderr, "%s\n", ::isatty(STDERR_FILENO) ? printable(line).c_str() : line.c_str());
   return static_cast<int>(code);
 }
 
@@ -312,8 +314,7 @@ int run(int argc, const char* const* argv) {
   try {
     hold_standard_streams();
     const int code = Octet().run(argc, argv);
-    std::cout.flush();
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout || lost_output()) return say("octet: cannot write to stdout", ExitCode::internal);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) || lost_output()) return say("octet: cannot write to stdout", ExitCode::internal);
     return code;
   } catch (const UsageError& error) {
     return say(error.what(), error.code());
