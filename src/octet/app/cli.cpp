@@ -96,7 +96,11 @@ void Octet::add_data() {
           .choices = "count | drop | ignore"},
          prepare_.duplicates)
       ->capture_default_str();
-  option(prepare, {.name = "--workers", .help = "Threads; 0 takes one per core.", .value = "N", .range = {.min = 0, .max = 1024}},
+  size_option(prepare,
+              {.name = "--max-output", .help = "Stop before the corpus is larger: 500MB, 20GB, 20GiB. Default: no limit."},
+              prepare_.max_output);
+  option(prepare,
+         {.name = "--workers", .help = "Threads, at most four per core; 0 takes one per core.", .value = "N", .range = kNotNegative},
          prepare_.workers)
       ->capture_default_str();
   flag(prepare, json_field(), prepare_.json);
@@ -133,7 +137,7 @@ void Octet::add_training() {
                         .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/checkpoints/step-00000300"},
                        [this] { return run_eval(eval_); });
   line_.takes_run(eval, eval_.run);
-  option(eval, {.name = "--checkpoint", .help = "Folder of a checkpoint.", .value = "DIR"}, eval_.checkpoint)->required();
+  option(eval, {.name = "--checkpoint", .help = "Folder of a checkpoint, or of a run: its newest one.", .value = "DIR"}, eval_.checkpoint)->required();
   flag(eval, json_field(), eval_.json);
 
   CLI::App& compare =

@@ -71,8 +71,6 @@ Recipe recipe_of(const Config& config, DeviceKind device, int capability) {
                                                         .weight_transpose_cache = p.weight_transpose_cache,
                                                         .skip = p.skip});
   recipes::check_device(recipe, device, capability, p.emulate);
-  demand(p.attention == "bf16", ExitCode::config,
-         "precision.attention = \"fp8\": attention in FP8 does not exist yet; \"bf16\" does");
   return recipe;
 }
 
