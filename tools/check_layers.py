@@ -84,6 +84,28 @@ def check_includes(root, links, layers, findings):
                 findings.append(f"{path}:{number}: {room} includes {other} without linking it")
 
 
+# What only some files may do, and what others do instead.
+GUARDED = [
+    (re.compile(r"\b(?:[Jj]son|basic_json<\w*>)::(?:parse|sax_parse|accept)\s*\("), {"base/json.cpp"},
+     "parses JSON without a limit; call octet/base/json.h"),
+    (re.compile(r"\btoml::parse(?:_file)?\s*\("), {"base/toml.cpp"}, "parses TOML without a limit; call octet/base/toml.h"),
+    (re.compile(r"[<\"](?:nlohmann|toml\+\+)/"), {"base/json.h", "base/toml.cpp"}, "includes a parser; include octet/base/json.h or toml.h"),
+    (re.compile(r"\bstd::(?:jthread|async)\b|\bpthread_create\b|\bstd::thread(?:\s+\w+)?\s*[({]\s*\[|\bthreads?\w*\.emplace_back\("),
+     {"base/start_thread.h"}, "starts a thread that may fail to start; call octet/base/start_thread.h"),
+]
+
+
+def check_guards(root, findings):
+    for path in sorted(root.glob("*/**/*")):
+        if path.suffix not in {".h", ".cpp", ".cu", ".cuh"}:
+            continue
+        name = path.relative_to(root).as_posix()
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for pattern, allowed, finding in GUARDED:
+                if name not in allowed and pattern.search(line.split("//")[0]):
+                    findings.append(f"{path}:{number}: {finding}")
+
+
 def check_lengths(repository, findings):
     for folder in ("src", "tests", "bench", "tools", "cmake"):
         for path in sorted((repository / folder).rglob("*")):
@@ -103,6 +125,7 @@ def main():
     findings = []
     check_links(cmake, links, layers, findings)
     check_includes(repository / "src" / "octet", links, layers, findings)
+    check_guards(repository / "src" / "octet", findings)
     check_lengths(repository, findings)
     for finding in findings:
         print(finding)

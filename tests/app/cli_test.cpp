@@ -61,6 +61,13 @@ TEST(CommandLine, UnknownNamesSuggestTheNearest) {
   expect_error("trian", 2, ": unknown command `trian` (did you mean train?)");
   expect_error("data inspct", 2, " data: unknown command `inspct` (did you mean inspect?)");
   expect_error("data frobnicate", 2, " data: unknown command `frobnicate`. See `octet data --help`.");
+  for (const char* option : {"--steps=5", "--steps"})
+    expect_error(std::string("train a.toml ") + option, 2, std::string(" train: unknown option `") + option + "` (did you mean --training.steps?)");
+  expect_error("train a.toml --learning_rate=1", 2, " train: unknown option `--learning_rate=1` (did you mean --optimizer.lr?)");
+  expect_error("train a.toml --hybrid_shard_degree=2", 2,
+               " train: unknown option `--hybrid_shard_degree=2` (did you mean --parallel.shard?)");
+  expect_error("train a.toml --delayed_param=true", 2,
+               " train: unknown option `--delayed_param=true` (octet always creates parameters shard by shard)");
   expect_error("train --dryrun", 2, " train: unknown option `--dryrun` (did you mean --dry-run?)");
   expect_error("probe --modle x", 2, " probe: unknown option `--modle` (did you mean --model?)");
   expect_error("train a.toml b.toml", 2, " train: unexpected argument `b.toml`. See `octet train --help`.");
@@ -68,7 +75,7 @@ TEST(CommandLine, UnknownNamesSuggestTheNearest) {
                " train: unknown option `--verbose`. Keys of the run have the form `--section.key=value`. See `octet train --help`.");
   expect_error("doctor --precision.recipe=x", 2, " doctor: unknown option `--precision.recipe=x`. See `octet doctor --help`.");
   expect_error("train \"$(printf 'a\\nb')\" c", 2, " train: unexpected argument `c`. See `octet train --help`.");
-  expect_error("train c \"$(printf 'a\\nb')\"", 2, " train: unexpected argument `a?b`. See `octet train --help`.");
+  expect_error("train c \"$(printf 'a\\nb')\"", 2, " train: unexpected argument `a\\nb`. See `octet train --help`.");
 }
 
 // The error must be the same wherever the file stands. The parser alone would take 5 for the file.
@@ -96,6 +103,30 @@ TEST(CommandLine, MissingAndWrongArguments) {
   expect_error("data prepare --input x --output y --format josnl", 2,
                " data prepare: --format: `josnl` must be one of auto | text | jsonl | llmc | nanogpt (did you mean jsonl?). See `octet data "
                "prepare --help`.");
+}
+
+TEST(CommandLine, SizesAreReadAsPeopleWriteThem) {
+  for (const char* option : {"convert import --input x --output y --max-shard-size", "data prepare --input x --output y --max-output"}) {
+    const std::string command = std::string(option).substr(0, std::string(option).find(" --")), name = std::string(option).substr(std::string(option).rfind("--"));
+    expect_error(std::string(option) + " 5QQ", 2,
+                 " " + command + ": " + name + ": `5QQ` must be a number of bytes with or without a unit, such as 500MB, 5GB or 4GiB. See `octet " +
+                     command + " --help`.");
+    expect_error(std::string(option) + " 0", 2, " " + command + ": " + name + ": `0` must be at least 1. See `octet " + command + " --help`.");
+  }
+}
+
+TEST(CommandLine, PathsAreNoUrls) {
+  for (const std::string arguments :
+       {"data prepare --output c --input s3://b", "data prepare --input c --output s3://b", "data prepare --input c --output d --tokenizer s3://b",
+        "data inspect s3://b", "train s3://b", "train a.toml --resume s3://b", "eval a.toml --checkpoint s3://b", "generate --prompt x --model s3://b",
+        "report s3://b", "report x --output s3://b", "convert verify s3://b x", "convert import --input x --output s3://b",
+        "compare a.toml --recipes bf16 --output s3://b", "probe --tokens x --recipe fp32 --output y --model s3://b", "bench gemm --json s3://b",
+        "plan a.toml --gpus 8xH100 --picture s3://b", "quantize --input s3://b --recipe fp8_block --role weight --output y", "manual --output s3://b"}) {
+    const ProgramResult result = run_program(arguments);
+    EXPECT_EQ(result.code, 2) << arguments;
+    EXPECT_NE(result.err.find("`s3://b`: s3:// is not supported; give a path of a file system that is mounted here"), std::string::npos)
+        << arguments << ": " << result.err;
+  }
 }
 
 TEST(CommandLine, KeysOfTheRunAreOptions) {

@@ -82,6 +82,27 @@ TEST_F(Layers, UnknownRoom) {
   expect_finding("left/a.cpp:1: includes octet/nowhere, which is not in the table");
 }
 
+TEST_F(Layers, ParsersAndThreadsHaveOnePlace) {
+  const std::vector<std::pair<std::string, std::string>> lines = {
+      {"auto x = nlohmann::json::parse(text);", "parses JSON without a limit"},
+      {"bool ok = Json::accept(text);", "parses JSON without a limit"},
+      {"json::sax_parse(text, &reader);", "parses JSON without a limit"},
+      {"auto table = toml::parse(text);", "parses TOML without a limit"},
+      {"#include <nlohmann/json.hpp>", "includes a parser"},
+      {"#include <toml++/toml.h>", "includes a parser"},
+      {"thread_ = std::thread([this] { run(); });", "starts a thread"},
+      {"std::thread watcher([] {});", "starts a thread"},
+      {"auto f = std::async(std::launch::async, g);", "starts a thread"},
+      {"threads.emplace_back([&] { run(); });", "starts a thread"}};
+  for (const auto& [line, finding] : lines) {
+    write("src/octet/left/a.cpp", "// json::parse(text), std::async\n" + line + "\n");
+    expect_finding("left/a.cpp:2: " + finding);
+  }
+  write("src/octet/left/a.cpp", "std::thread thread_;\nstd::vector<std::thread> threads;\nauto x = octet::parse_json(text, name);\n");
+  const std::string out = check();
+  EXPECT_EQ(code_, 0) << out;
+}
+
 TEST_F(Layers, LongFile) {
   write("src/octet/base/long.h", std::string(600, '\n'));
   check();

@@ -88,7 +88,7 @@ TEST(Fields, WrongTypesAreNamed) {
   EXPECT_EQ(read("[extra]\nmaybe = 0"), "f:2: extra.maybe = 0: must be above 0");
   EXPECT_EQ(read("[leaves]\nnumber = 1"), "f:1: leaves = { number = 1 }: must be a list of tables ([[leaves]]), not a table");
   EXPECT_EQ(read("[[leaves]]\nnunber = 1"), "f:2: leaves.nunber: unknown key");
-  EXPECT_EQ(read("\"new\\nline\" = 1"), "f:1: new?line: unknown key");
+  EXPECT_EQ(read("\"new\\nline\" = 1"), "f:1: new\\nline: unknown key");
 }
 
 TEST(Fields, OverridesMergeIntoWhatIsThere) {

@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <fstream>
 
 #include "octet/base/require.h"
@@ -57,7 +61,7 @@ TEST_F(FileTest, PiecesAreReadFromAnyPlace) {
   reader.read_at(10, {});
   EXPECT_EQ(caught([&] { reader.read_at(8, std::as_writable_bytes(std::span(piece))); }),
             std::pair(ExitCode::data, path.string() + ": ends at byte 10 of 10"));
-  EXPECT_EQ(caught([&] { FileReader{folder_}; }), std::pair(ExitCode::data, folder_.string() + ": not a regular file"));
+  EXPECT_EQ(caught([&] { FileReader{folder_}; }), std::pair(ExitCode::data, folder_.string() + ": not a regular file but a folder"));
   EXPECT_EQ(caught([&] { FileReader{folder_ / "y"}; }).first, ExitCode::data);
 }
 
@@ -137,10 +141,29 @@ TEST_F(FileTest, MapsMoveAndEmptyFilesAreEmpty) {
   EXPECT_EQ(a.bytes().size(), 3u);
 }
 
+// A pipe without a writer would be waited for, for ever.
+TEST_F(FileTest, OpensRegularFilesOnly) {
+  const fs::path pipe = folder_ / "pipe", socket_file = folder_ / "socket";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int descriptor = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  ASSERT_LT(socket_file.string().size(), sizeof address.sun_path);
+  std::strcpy(address.sun_path, socket_file.c_str());
+  ASSERT_EQ(::bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  for (const auto& [path, kind] : std::vector<std::pair<fs::path, std::string>>{
+           {pipe, "a pipe"}, {"/dev/zero", "a device"}, {socket_file, "a socket or device"}, {folder_, "a folder"}}) {
+    const auto expected = std::pair(ExitCode::data, path.string() + ": not a regular file but " + kind);
+    EXPECT_EQ(caught([&] { read_file(path); }), expected);
+    EXPECT_EQ(caught([&] { FileReader{path}; }), expected);
+    EXPECT_EQ(caught([&] { open_regular(path); }), expected);
+  }
+  ::close(descriptor);
+}
+
 TEST_F(FileTest, SaysWhatIsWrong) {
   EXPECT_EQ(caught([&] { read_file(folder_ / "none"); }),
             std::pair(ExitCode::data, (folder_ / "none").string() + ": No such file or directory"));
-  EXPECT_EQ(caught([&] { read_file(folder_); }), std::pair(ExitCode::data, folder_.string() + ": not a regular file"));
+  EXPECT_EQ(caught([&] { read_file(folder_); }), std::pair(ExitCode::data, folder_.string() + ": not a regular file but a folder"));
   EXPECT_EQ(caught([&] { FileWriter writer(folder_ / "none" / "x"); }),
             std::pair(ExitCode::internal, (folder_ / "none" / "x").string() + ": cannot create: No such file or directory"));
 }

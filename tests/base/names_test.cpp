@@ -57,6 +57,11 @@ TEST(NearestName, FindsTyposAndLeavesStrangersAlone) {
   EXPECT_EQ(nearest_name("x", {}), "");
   EXPECT_EQ(did_you_mean("fp8_blok", names), " (did you mean fp8_block?)");
   EXPECT_EQ(did_you_mean("transformer", names), "");
+  EXPECT_EQ(did_you_mean("fp8", names), " (did you mean fp8_delayed, fp8_current or fp8_block?)");
+  EXPECT_EQ(did_you_mean("fp8_b", names), " (did you mean fp8_block?)");
+  EXPECT_EQ(did_you_mean("b", names), "");  // a letter is no beginning
+  const std::vector<std::string> many = {"layer0", "layer1", "layer2", "layer3", "layer4", "layer5", "layer6"};
+  EXPECT_EQ(did_you_mean("layer", many), " (did you mean layer0?)");
 }
 
 TEST(NearestName, GivesEachCandidateToTheNearest) {

@@ -1,11 +1,19 @@
 #include "octet/base/threads.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#include "octet/base/start_thread.h"
+#include "support/errors.h"
+#include "support/paths.h"
 
 namespace octet {
 namespace {
@@ -92,6 +100,63 @@ INSTANTIATE_TEST_SUITE_P(Counts, Threads, ::testing::Values(1, 2, 5));
 TEST(ThreadCount, MustBePositive) {
   EXPECT_ANY_THROW(set_num_threads(0));
   EXPECT_GE(available_cores(), 1);
+}
+
+// A child whose address space may grow by seven stacks of 8 MiB.
+bool limit_memory() {
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  const rlim_t most = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (60 << 20);
+  const rlimit limit{.rlim_cur = most, .rlim_max = most};
+  return ::setrlimit(RLIMIT_AS, &limit) == 0;
+}
+
+// A child that may not start anything. The limit does not hold for root.
+bool limit_processes() {
+  constexpr uid_t kNobody = 65534;
+  const rlimit limit{.rlim_cur = 1, .rlim_max = 1};
+  return ::setrlimit(RLIMIT_NPROC, &limit) == 0 && (::geteuid() != 0 || ::setuid(kNobody) == 0);
+}
+
+// Asks for 64 threads: 0 if that is refused in the words that a user should see, and the threads that did start have ended.
+int ask_for_threads() {
+  try {
+    set_num_threads(64);
+  } catch (const Error& error) {
+    const std::string expected =
+        "cannot start 64 computing threads: Resource temporarily unavailable; take fewer threads, or raise the limits of processes (ulimit -u) "
+        "and memory (ulimit -v)";
+    if (error.what() != expected) return 10;
+    if (error.code() != ExitCode::internal) return 11;
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator()) == 1 ? 0 : 12;
+  }
+  return 13;
+}
+
+// The pool waited for the threads that had started, for ever.
+TEST(StartThread, AThreadThatCannotStartIsAnErrorAndTheOthersEnd) {
+  if (testing::faults_library().empty()) GTEST_SKIP() << "sanitizers reserve address space of their own";
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // in a fresh process: a fork has no threads of an earlier pool
+  EXPECT_EXIT(::_exit(limit_memory() ? ask_for_threads() : 98), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(::_exit(limit_processes() ? ask_for_threads() : 98), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(StartThread, TasksAndThreadsReturnWhatTheyDid) {
+  EXPECT_EQ(start_task("a task", [] { return 7; }).get(), 7);
+  std::atomic<int> sum = 0;
+  std::vector<std::thread> threads = start_threads("threads", 3, [&](int i) { sum += i; }, [] {});
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sum, 3);
+}
+
+TEST(StartThread, AtMostFourForEachProcessor) {
+  const int most = 4 * available_cores();
+  EXPECT_EQ(most_threads(), most);
+  check_threads("run.threads", most);
+  EXPECT_EQ(testing::error_of(ExitCode::config, [&] { check_threads("run.threads", 1'000'000); }),
+            concat("run.threads = 1000000: must be at most ", most, ", which is 4 for each of the ", available_cores(),
+                   " processors of this process"));
 }
 
 }  // namespace

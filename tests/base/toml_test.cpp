@@ -45,6 +45,42 @@ TEST(Toml, BrokenTextGetsOneLineWithItsPlace) {
   EXPECT_NE(toml_error("a = " + std::string(100000, '[')), "");  // nesting is limited, so that the stack does not overflow
 }
 
+TEST(Toml, RefusesWhatTheParserCannotSurvive) {
+  const auto repeat = [](const std::string& text, int times) {
+    std::string result;
+    for (int i = 0; i < times; ++i) result += text;
+    return result;
+  };
+  const std::string dotted = repeat("a.", 200'000) + "a = 1";
+  const std::vector<std::pair<std::string, int>> texts = {
+      {dotted, 1},
+      {"x = '''\n\n'''\n[" + repeat("a.", 200'000) + "a]", 4},
+      {"[[" + repeat("a.", 200'000) + "a]]", 1},
+      {"a = " + repeat("[", 200'000), 1},
+      {"a = " + repeat("[\n", 200'000), 65},
+      {"a = " + repeat("{b = ", 200'000), 1},
+      {"a = " + repeat("{b.c.d = ", 100), 1},
+      {repeat("\"a\" . ", 200'000) + "a = 1", 1},
+      {"s = \"\\\"\" # a.b\n" + dotted, 2},
+      {"s = \"\"\"x\"\"\"\"\"\n" + dotted, 2},
+  };
+  for (const auto& [text, line] : texts)
+    EXPECT_EQ(toml_error(text), concat("run.toml:", line, ": nested deeper than 64 levels")) << text.substr(0, 40);
+  EXPECT_EQ(toml_error(std::string(kTomlBytes + 1, '\n')), concat("run.toml: ", kTomlBytes + 1, " bytes of TOML are more than ", kTomlBytes));
+}
+
+// Dots and brackets in strings and comments are no depth, and what ends gives its depth back.
+TEST(Toml, AllowsWhatOnlyLooksDeep) {
+  const std::string dots(1000, '.'), brackets(1000, '[');
+  std::string text = "# " + dots + brackets + "\na = \"" + dots + brackets + "\" # " + brackets + "\nb = '" + dots + "'\nc = '''\n" +
+                     brackets + "\n'''\nd = \"\"\"\n" + dots + "\\\"\"\"\"\nreals = [";
+  for (int i = 0; i < 1000; ++i) text += "1.5, ";
+  text += "]\n";
+  for (int i = 0; i < 1000; ++i) text += concat("x", i, ".y.z = { p.q = [[1], [2.5]] } # .\n");
+  text += "deep = " + std::string(62, '[') + "1.5" + std::string(62, ']') + "\n";
+  EXPECT_EQ(toml_error(text), "");
+}
+
 TEST(Toml, ValuesOfOptions) {
   const auto kind = [](const std::string& text) { return parse_toml_value(text, "--a=" + text).kind; };
   EXPECT_EQ(kind("3"), Kind::integer);

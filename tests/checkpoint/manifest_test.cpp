@@ -150,16 +150,16 @@ TEST(Manifest, PartsMerge) {
 }
 
 TEST(Manifest, PartsThatDoNotFitAreRefusedByName) {
-  const std::string once = "tensor \"a\\x0a\": its slices do not cover [10] once: there are ";
+  const std::string once = "tensor \"a\\n\": its slices do not cover [10] once: there are ";
   EXPECT_EQ(merge_error({part(0, 0, 3), part(1, 4, 10)}), once + "2, with 9 of 10 elements");
   EXPECT_EQ(merge_error({part(0, 0, 5), part(1, 4, 10)}), once + "2, with 11 of 10 elements");
   EXPECT_EQ(merge_error({part(0, 0, 5), part(1, 4, 9)}), once + "2, with 10 of 10 elements");
   EXPECT_EQ(merge_error({part(0, 0, 10), part(1, 0, 10)}), once + "2, with 20 of 10 elements");
   EXPECT_EQ(merge_error({part(0, 0, 0), part(1, 0, 0)}), once + "0, with 0 of 10 elements");
   EXPECT_EQ(merge_error({part(0, 0, 5), part(1, 5, 10), part(2, 0, 0, {2, 5})}),
-            "tensor \"a\\x0a\": F32 [10] is F32 [2, 5] on rank 2");
+            "tensor \"a\\n\": F32 [10] is F32 [2, 5] on rank 2");
   EXPECT_EQ(merge_error({part(0, 0, 5), part(1, 5, 10, {10}, DType::bf16)}),
-            "tensor \"a\\x0a\": F32 [10] is BF16 [10] on rank 1");
+            "tensor \"a\\n\": F32 [10] is BF16 [10] on rank 1");
   Manifest other = part(1, 5, 10);
   other.step = 6;
   EXPECT_EQ(merge_error({part(0, 0, 5), other}), "step 5 is step 6 on rank 1");

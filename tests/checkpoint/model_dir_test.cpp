@@ -309,7 +309,7 @@ TEST(ModelDir, RefusesIndexesThatLie) {
   EXPECT_TRUE(contains(with_map(R"({"q.weight":7})"), "its file is not a string"));
   EXPECT_TRUE(contains(with_map(R"({"q.weight":"one.safetensors","q.weight":"two.safetensors"})"), "\"q.weight\" occurs twice"));
   EXPECT_TRUE(contains(with_map(R"(["a"])"), index + ": no weight_map"));
-  EXPECT_TRUE(contains(with_map("{"), index + ": not JSON"));
+  EXPECT_TRUE(contains(with_map("{"), index + ": line 1, column 44: not valid JSON"));
   EXPECT_TRUE(contains(with_map(R"({"q.weight":"three.safetensors"})"), "three.safetensors: 6 bytes are too few for a safetensors file"));
   EXPECT_TRUE(has_weights(folder.path()));
 }

@@ -133,7 +133,7 @@ TEST(ModelWeights, OtherQuantisationsAreRefusedByName) {
   folder.write("config.json", R"({"quantization_config":null})");
   EXPECT_EQ(ModelWeights::open(folder.path()).names().size(), 1u);
   folder.write("config.json", "{");
-  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { ModelWeights::open(folder.path()); }), "config.json: not JSON"));
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { ModelWeights::open(folder.path()); }), "not valid JSON"));
 }
 
 // If a file becomes shorter after it was opened, reading it is an error and not a signal.

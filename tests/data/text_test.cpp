@@ -59,16 +59,5 @@ TEST(TextChecker, FindsTheWrongByte) {
   EXPECT_EQ(wrong_at("tail alone \x80"), 11);
 }
 
-TEST(Printable, IsSafeOnATerminal) {
-  EXPECT_EQ(printable("a\nb\tc"), "a\\nb\\tc");
-  EXPECT_EQ(printable("\x1b[31mred\x7f"), "\\x1b[31mred\\x7f");
-  EXPECT_EQ(printable("sch\xC3\xB6n \xF0\x9F\x98\x80"), "sch\xC3\xB6n \xF0\x9F\x98\x80");
-  EXPECT_EQ(printable("\xC2\x9B"
-                      "31m"),
-            "\\xc2\\x9b31m");  // a control sequence in a single character
-  EXPECT_EQ(printable("cut \xE2\x82"), "cut \\xe2\\x82");
-  EXPECT_EQ(printable(std::string("\0", 1)), "\\x00");
-}
-
 }  // namespace
 }  // namespace octet::data

@@ -16,9 +16,8 @@
 namespace {
 
 std::string with_sum(std::string_view text) {
-  const auto parsed = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
-  if (!parsed.is_object()) return std::string(text);
-  nlohmann::json document = parsed;
+  nlohmann::json document = octet::json_of(text);
+  if (!document.is_object()) return std::string(text);
   document["format"] = "octet-checkpoint";
   document["version"] = 1;
   document.erase("xxh3");

@@ -1,4 +1,4 @@
-// Any bytes as what a model directory has beside its tensors, an index and a quantisation, and as codes with their scales: a
+// Any bytes as what a model directory has beside its tensors, an index, a config.json, and as codes with their scales: a
 // clear error, or names within the directory and values that the scales explain.
 #include <algorithm>
 #include <cmath>
@@ -14,6 +14,7 @@
 #include "octet/checkpoint/block_fp8.h"
 #include "octet/checkpoint/model_weights.h"
 #include "octet/checkpoint/untrusted.h"
+#include "octet/models/registry.h"
 
 namespace {
 
@@ -41,7 +42,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       hold(is_file_name(file) && file.find('/') == std::string::npos && file != "..");
     }
   });
-  guarded([&] { is_block_fp8(parse_json(text, "fuzz.json", 32), "fuzz.json"); });
+  guarded([&] {
+    const nlohmann::json config = octet::parse_json(text, "fuzz.json");
+    is_block_fp8(config, "fuzz.json");
+    octet::models::parse_config(config, "fuzz.json");
+  });
   if (size < 2) return 0;
   // A matrix of as many columns as the first byte says, read from the element that the second says.
   const std::int64_t cols = 1 + data[0] * 3, begin = data[1] * 7;

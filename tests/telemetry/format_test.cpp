@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <vector>
 
 namespace octet::telemetry {
 namespace {
@@ -20,6 +22,16 @@ TEST(Format, CountsHaveThousandsSeparators) {
   EXPECT_EQ(format_count(-0.2), "0");
   EXPECT_EQ(format_count(kInf), "inf");
   EXPECT_EQ(format_count(std::nan("")), "nan");
+}
+
+TEST(Format, ReadsBytesAsPeopleWriteThem) {
+  const std::vector<std::pair<std::string, std::int64_t>> sizes = {
+      {"0", 0},           {"512", 512},           {"512B", 512},       {"35kb", 35'000},
+      {"35KiB", 35'840},  {"1.5 MB", 1'500'000},  {"2g", 2'000'000'000}, {"4GiB", std::int64_t{4} << 30},
+      {"1TiB", std::int64_t{1} << 40}, {"-1", -1}};
+  for (const auto& [text, bytes] : sizes) EXPECT_EQ(parse_bytes(text), bytes) << text;
+  for (const char* text : {"", "x", "5QQ", "5XB", "GB", "1GBB", "1 2", "1  GB", "1e3", "nan", "inf", "9223372036854775808", "8388608TiB", "+1"})
+    EXPECT_EQ(parse_bytes(text), std::nullopt) << text;
 }
 
 TEST(Format, CompactCountsAndBytes) {

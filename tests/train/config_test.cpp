@@ -221,6 +221,9 @@ TEST(Config, OtherProgramsNamesAreKnown) {
       {"warmup_steps", "lr_scheduler.warmup_steps"},
       {"data_parallel_shard_degree", "parallel.shard"},
       {"n_layers", "model.num_hidden_layers"},
+      {"steps", "training.steps"},
+      {"hybrid_shard_degree", "parallel.shard"},
+      {"first_last_layers_bf16", "precision.skip"},
   };
   std::vector<std::string> paths;
   for (const KeyDescription& key : config_keys()) paths.push_back(key.path);
@@ -228,6 +231,35 @@ TEST(Config, OtherProgramsNamesAreKnown) {
     EXPECT_EQ(advise_key(name), " (did you mean " + ours + "?)") << name;
     EXPECT_NE(std::find(paths.begin(), paths.end(), ours), paths.end()) << ours;
   }
+  EXPECT_EQ(advise_key("model.delayed_param"), " (octet always creates parameters shard by shard)");
+  EXPECT_EQ(advise_key("parallel.sequence_parallel"), " (parallel.tensor always divides the tokens, too)");
+  EXPECT_EQ(advise_key("sm_activation_offloading"),
+            " (octet does not offload activations; activation_checkpoint.mode saves their memory)");
+}
+
+TEST(Config, PathsAreNoUrls) {
+  const std::string why = ": s3:// is not supported; give a path of a file system that is mounted here";
+  for (const std::string key : {"run.output_dir", "model.config", "model.init_from", "checkpoint.resume", "data.source.0.path"}) {
+    const std::string option = key + "=s3://bucket/x";
+    EXPECT_EQ(override_error(option), "--" + option + why);
+  }
+  EXPECT_EQ(parse_error("[run]\noutput_dir = 's3://b'\n"), "run.toml:2: run.output_dir = \"s3://b\"" + why);
+  EXPECT_EQ(override_error("run.output_dir=./s3://b"), "");
+  EXPECT_EQ(override_error("run.name=s3://b"), "");
+}
+
+TEST(Config, AnOptionHasALimitOfDepth) {
+  std::string path = "a";
+  for (int i = 0; i < 60'000; ++i) path += ".a";
+  const std::string message = override_error(path + "=1");
+  EXPECT_NE(message.find("nested deeper than 64 levels"), std::string::npos);
+  EXPECT_LT(message.size(), 300u);
+}
+
+TEST(Config, AValueThatNeverWorksIsNone) {
+  EXPECT_EQ(override_error("precision.attention=fp8"), "--precision.attention=fp8: must be one of bf16");
+  EXPECT_EQ(override_error("precision.recipe=fp8"), "--precision.recipe=fp8: must be one of " + recipe_choices() +
+                                                        " (did you mean fp8_block, fp8_current, fp8_delayed or fp8_rowwise?)");
 }
 
 TEST(Config, OverridesTakeTomlAndBareText) {
@@ -272,7 +304,7 @@ TEST(Config, WrongOverridesNameThemselves) {
             "--data.source.2.path=x: there is no data.source.2; data.source.0 adds one");
   EXPECT_EQ(override_error("data.source.path=x"),
             "--data.source.path=x: there is no data.source.path; data.source.0 adds one");
-  EXPECT_EQ(override_error("run.name=\xff"), "--run.name=\xff: not UTF-8 text");
+  EXPECT_EQ(override_error("run.name=\xff"), "--run.name=\\xff: not UTF-8 text");
   EXPECT_NE(override_error("training.steps=1\nseed=3"), "");
 }
 

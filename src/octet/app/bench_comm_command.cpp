@@ -14,6 +14,7 @@
 #include "octet/app/commands.h"
 #include "octet/base/clock.h"
 #include "octet/base/require.h"
+#include "octet/base/start_thread.h"
 #include "octet/comm/nccl.h"
 #include "octet/comm/thread_store.h"
 #include "octet/device/cuda/cuda_device.h"
@@ -53,17 +54,19 @@ class CommBench {
   }
 
   std::vector<BenchRow> run() {
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks_; ++rank) {
-      threads.emplace_back([this, rank] {
-        try {
-          measure(rank);
-        } catch (...) {
-          const std::lock_guard lock(mutex_);
-          if (!error_) error_ = std::current_exception();
-        }
-      });
-    }
+    const auto fail_all = [this](std::exception_ptr error) {
+      const std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::move(error);
+    };
+    const auto body = [&](int rank) {
+      try {
+        measure(rank);
+      } catch (...) {
+        fail_all(std::current_exception());
+      }
+    };
+    std::vector<std::thread> threads =
+        start_threads(concat(ranks_, " ranks"), ranks_, body, [&] { fail_all(std::current_exception()); });
     for (std::thread& thread : threads) thread.join();
     if (error_) std::rethrow_exception(error_);
     return rows();

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "octet/base/clock.h"
 #include "octet/base/require.h"
 #include "octet/base/rng.h"
+#include "octet/base/start_thread.h"
 #include "octet/data/corpus_writer.h"
 #include "octet/data/loader.h"
 #include "octet/data/tokenizer/byte.h"
@@ -55,23 +57,22 @@ void write_corpus(const std::filesystem::path& prefix) {
 // of its time that a rank has waited}.
 std::pair<double, double> drain(const data::Dataset& dataset, std::chrono::duration<double> pause, double seconds) {
   std::vector<double> tokens(kRanks), waited(kRanks);
-  std::vector<std::thread> threads;
+  std::atomic<bool> stopped{false};
   const auto start = Clock::now();
   const auto end = start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  for (int rank = 0; rank < kRanks; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto r = static_cast<std::size_t>(rank);
-      data::Loader loader(dataset, {.coordinate = rank, .coordinates = kRanks});
-      loader.next();  // a run starts with its memory plan and its weights: the first batch is there by then
-      loader.take_wait_s();
-      for (auto next = Clock::now(); Clock::now() < end;) {
-        tokens[r] += static_cast<double>(loader.next().tokens.size());
-        next += std::chrono::duration_cast<Clock::duration>(pause);
-        std::this_thread::sleep_until(std::min(next, end));
-      }
-      waited[r] = loader.take_wait_s();
-    });
-  }
+  const auto rank_loop = [&](int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    data::Loader loader(dataset, {.coordinate = rank, .coordinates = kRanks});
+    loader.next();  // a run starts with its memory plan and its weights: the first batch is there by then
+    loader.take_wait_s();
+    for (auto next = Clock::now(); Clock::now() < end && !stopped;) {
+      tokens[r] += static_cast<double>(loader.next().tokens.size());
+      next += std::chrono::duration_cast<Clock::duration>(pause);
+      std::this_thread::sleep_until(std::min(next, end));
+    }
+    waited[r] = loader.take_wait_s();
+  };
+  std::vector<std::thread> threads = start_threads("the loaders", kRanks, rank_loop, [&] { stopped = true; });
   for (std::thread& thread : threads) thread.join();
   const double elapsed = seconds_since(start);
   double sum = 0, worst = 0;

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <fstream>
+#include <sstream>
 
 #include "octet/app/bench.h"
 #include "octet/app/commands.h"
@@ -16,8 +16,7 @@ namespace octet::app {
 namespace {
 
 std::vector<std::string> read_documents(const std::filesystem::path& path) {
-  std::ifstream stream(path);
-  demand(stream.is_open(), ExitCode::data, path.string(), ": cannot open");
+  std::istringstream stream(read_file(path));
   std::vector<std::string> documents;
   std::int64_t number = 0;
   for (std::string line; std::getline(stream, line);) {

@@ -4,9 +4,10 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
+#include "octet/base/bottom_line.h"
+#include "octet/base/log.h"
 #include "octet/telemetry/format.h"
 
 namespace octet::app {
@@ -28,7 +29,7 @@ ByteProgress::ByteProgress(std::string label)
       next_(start_ + seconds(terminal_ ? 1 : 10)) {}
 
 ByteProgress::~ByteProgress() {
-  if (terminal_ && shown_) fmt::print(stderr, "\r\x1b[K");
+  if (terminal_ && shown_) show_bottom_line(STDERR_FILENO, "");
 }
 
 void ByteProgress::operator()(std::int64_t done, std::int64_t total) {
@@ -37,8 +38,11 @@ void ByteProgress::operator()(std::int64_t done, std::int64_t total) {
   next_ = now + (terminal_ ? Clock::duration(seconds(1)) / 4 : Clock::duration(seconds(10)));
   shown_ = true;
   const std::string line = progress_line(label_, done, total, std::chrono::duration<double>(now - start_).count());
-  fmt::print(stderr, "{}{}{}", terminal_ ? "\r\x1b[K" : "", line, terminal_ ? "" : "\n");
-  std::fflush(stderr);
+  if (terminal_) {
+    show_bottom_line(STDERR_FILENO, line);
+  } else {
+    log_info(line);
+  }
 }
 
 }  // namespace octet::app

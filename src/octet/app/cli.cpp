@@ -1,8 +1,9 @@
 #include "octet/app/cli.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 #include <new>
 #include <string_view>
 
@@ -10,6 +11,7 @@
 #include "octet/app/octet.h"
 #include "octet/app/standard_streams.h"
 #include "octet/base/require.h"
+#include "octet/base/visible.h"
 #include "octet/recipes/registry.h"
 
 namespace octet::app {
@@ -94,7 +96,11 @@ void Octet::add_data() {
           .choices = "count | drop | ignore"},
          prepare_.duplicates)
       ->capture_default_str();
-  option(prepare, {.name = "--workers", .help = "Threads; 0 takes one per core.", .value = "N", .range = {.min = 0, .max = 1024}},
+  size_option(prepare,
+              {.name = "--max-output", .help = "Stop before the corpus is larger: 500MB, 20GB, 20GiB. Default: no limit."},
+              prepare_.max_output);
+  option(prepare,
+         {.name = "--workers", .help = "Threads, at most four per core; 0 takes one per core.", .value = "N", .range = kNotNegative},
          prepare_.workers)
       ->capture_default_str();
   flag(prepare, json_field(), prepare_.json);
@@ -131,7 +137,7 @@ void Octet::add_training() {
                         .example = "octet eval configs/quickstart.toml --checkpoint out/quickstart/checkpoints/step-00000300"},
                        [this] { return run_eval(eval_); });
   line_.takes_run(eval, eval_.run);
-  option(eval, {.name = "--checkpoint", .help = "Folder of a checkpoint.", .value = "DIR"}, eval_.checkpoint)->required();
+  option(eval, {.name = "--checkpoint", .help = "Folder of a checkpoint, or of a run: its newest one.", .value = "DIR"}, eval_.checkpoint)->required();
   flag(eval, json_field(), eval_.json);
 
   CLI::App& compare =
@@ -300,9 +306,9 @@ void Octet::add_program() {
 namespace {
 
 int say(const std::string& line, ExitCode code) {
-  std::cout.flush();
   std::fflush(stdout);
-  std::fprintf(stderr, "%s\n", line.c_str());
+  // On a terminal a file name with a line feed must not pass for a second line.
+  std::fprintf(stderr, "%s\n", ::isatty(STDERR_FILENO) ? printable(line).c_str() : line.c_str());
   return static_cast<int>(code);
 }
 
@@ -312,8 +318,7 @@ int run(int argc, const char* const* argv) {
   try {
     hold_standard_streams();
     const int code = Octet().run(argc, argv);
-    std::cout.flush();
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout || lost_output()) return say("octet: cannot write to stdout", ExitCode::internal);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) || lost_output()) return say("octet: cannot write to stdout", ExitCode::internal);
     return code;
   } catch (const UsageError& error) {
     return say(error.what(), error.code());

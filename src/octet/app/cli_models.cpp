@@ -8,7 +8,10 @@ void Octet::add_models() {
                             .summary = "Continues a text with a model.",
                             .example = "octet generate --model out/quickstart/model --prompt \"The \" --max-tokens 200"},
                            [this] { return run_generate(generate_); });
-  option(generate, {.name = "--model", .help = "Hugging Face directory.", .value = "DIR"}, generate_.model)->required();
+  option(generate,
+         {.name = "--model", .help = "Hugging Face directory, checkpoint, or folder of a run: its newest checkpoint.", .value = "DIR"},
+         generate_.model)
+      ->required();
   option(generate, {.name = "--prompt", .help = "Text to continue.", .value = "TEXT"}, generate_.prompt)->required();
   option(generate, {.name = "--max-tokens", .help = "Number of tokens to write.", .value = "N", .range = kAtLeastOne}, generate_.max_tokens)
       ->capture_default_str();
@@ -30,14 +33,7 @@ void Octet::add_convert() {
     option(command, {.name = "--output", .help = "Directory to write. It must not exist, and appears once it is complete.", .value = "DIR"},
            output)
         ->required();
-    option(command,
-           {.name = "--max-shard-size",
-            .help = "Largest file of weights: 500MB, 5GB, 4GiB. Default: 5GB.",
-            .value = "SIZE",
-            .range = kAtLeastOne},
-           max_shard_size)
-        ->transform(CLI::AsSizeValue(true))
-        ->type_name("SIZE");
+    size_option(command, {.name = "--max-shard-size", .help = "Largest file of weights: 500MB, 5GB, 4GiB. Default: 5GB."}, max_shard_size);
   };
   CLI::App& exporting = add(
       convert,
@@ -47,7 +43,7 @@ void Octet::add_convert() {
        .notes = "fp8 writes the linear layers of the blocks as E4M3 codes with 128 x 128 scales, as fp8_block trains them, for inference "
                 "servers. Embedding, head and norms stay in BF16."},
       [this] { return run_convert_export(export_); });
-  option(exporting, {.name = "--checkpoint", .help = "Folder of a checkpoint, or a Hugging Face directory.", .value = "DIR"},
+  option(exporting, {.name = "--checkpoint", .help = "Folder of a checkpoint or of a run, or a Hugging Face directory.", .value = "DIR"},
          export_.checkpoint)
       ->required();
   add_output(exporting, export_.output, export_.max_shard_size);

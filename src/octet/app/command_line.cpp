@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iostream>
+#include <cstdio>
 #include <string_view>
 
 #include "octet/base/names.h"
+#include "octet/base/visible.h"
+#include "octet/telemetry/format.h"
+#include "octet/train/config.h"
 #include "octet/train/version.h"
 
 namespace octet::app {
@@ -76,6 +79,11 @@ CLI::App& CommandLine::add(CLI::App& parent, Text text, Action action) {
   return command;
 }
 
+std::string CommandLine::refusal_of_path(const std::string& text) {
+  const std::string why = why_no_path(text);
+  return why.empty() ? "" : "`" + printable(text) + "`: " + why;
+}
+
 CLI::Validator CommandLine::check_of(const Field& field, bool number, bool whole) {
   const auto check = [choices = field.choices, range = field.range, number, whole](std::string& text) -> std::string {
     const std::string given = "`" + printable(text) + "` must be ";
@@ -93,6 +101,20 @@ CLI::Validator CommandLine::check_of(const Field& field, bool number, bool whole
     return contains(range, value) ? "" : given + octet::describe(range);
   };
   return CLI::Validator(check, "");
+}
+
+CLI::Option* CommandLine::size_option(CLI::App& command, const Field& field, std::int64_t& bytes) {
+  const auto read = [](std::string& text) -> std::string {
+    const auto size = telemetry::parse_bytes(text);
+    const std::string given = "`" + printable(text) + "` must be ";
+    if (!size) return given + "a number of bytes with or without a unit, such as 500MB, 5GB or 4GiB";
+    if (*size < 1) return given + "at least 1";
+    text = std::to_string(*size);
+    return "";
+  };
+  return command.add_option(std::string(field.name), bytes, std::string(field.help))
+      ->transform(CLI::Validator(read, ""))
+      ->type_name("SIZE");
 }
 
 std::string CommandLine::placeholder_of(const Field& field) {
@@ -123,10 +145,10 @@ int CommandLine::run(int argc, const char* const* argv) {
   try {
     root_.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
-    std::cout << "octet " << train::kVersion << "\n";
+    std::fputs(concat("octet ", train::kVersion, "\n").c_str(), stdout);
     return 0;
   } catch (const CLI::Success&) {
-    std::cout << help_of(describe(chosen()));
+    std::fputs(help_of(describe(chosen())).c_str(), stdout);
     return 0;
   } catch (const CLI::ParseError& error) {
     const CLI::App& command = chosen();
@@ -140,7 +162,7 @@ int CommandLine::run(int argc, const char* const* argv) {
   refuse_extras(root_);
   const Entry& entry = entries_.at(&command);
   if (!entry.action) {  // `octet`, or a group such as `octet data`
-    std::cout << help_of(describe(command));
+    std::fputs(help_of(describe(command)).c_str(), stdout);
     return 0;
   }
   return entry.action();
@@ -191,10 +213,17 @@ void CommandLine::refuse_extras(const CLI::App& command) const {
 void CommandLine::refuse_extra(const CLI::App& command, const std::string& extra) const {
   const std::string shown = "`" + printable(extra) + "`";
   if (extra.size() > 1 && extra[0] == '-') {
-    const std::string near = did_you_mean(name_of_key(extra), option_names(command));
-    if (!near.empty()) refuse(command, "unknown option ", shown, near);
     const bool keys = entries_.at(&command).keys != nullptr;
-    refuse(command, "unknown option ", shown, keys ? ". Keys of the run have the form `--section.key=value`. " : ". ", advice(command));
+    const std::string name = name_of_key(extra);
+    std::string near = did_you_mean(name, option_names(command));
+    // A key without its section, or another program's name for it: --steps=5. A key in full is a better answer than a similar
+    // option.
+    const std::string key = keys && name.size() > 2 ? train::nearest_key(name) : "";
+    if (key.find('.') != std::string::npos) near = concat(" (did you mean --", key, "?)");
+    if (near.empty() && keys) near = train::advise_key(name);
+    if (!near.empty()) refuse(command, "unknown option ", shown, near);
+    refuse(command, "unknown option ", shown, keys ? ". Keys of the run have the form `--section.key=value`. " : ". ",
+           advice(command));
   }
   std::vector<std::string> names;
   for (const CLI::App* child : children_of(command)) names.push_back(child->get_name());

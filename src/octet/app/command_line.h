@@ -65,9 +65,12 @@ class CommandLine {
     Field checked = field;
     if (std::is_unsigned_v<Value>) checked.range.min = std::max(checked.range.min, 0.0);
     if (is_number || !field.choices.empty()) option->check(check_of(checked, is_number, std::is_integral_v<Value>));
+    if (is_path(field)) option->check(CLI::Validator([](std::string& text) { return refusal_of_path(text); }, ""));
     option->type_name(placeholder_of(field));
     return option;
   }
+  // A number of bytes, at least 1, as people write it: 500MB, 4GiB.
+  CLI::Option* size_option(CLI::App& command, const Field& field, std::int64_t& bytes);
   // RUN.toml, and every key of it as an option.
   void takes_run(CLI::App& command, RunFile& run);
   void takes_keys(CLI::App& command, RunFile& run);
@@ -81,6 +84,7 @@ class CommandLine {
     Action action;
     std::vector<std::string>* keys = nullptr;  // where --section.key=value goes
   };
+  static std::string refusal_of_path(const std::string& text);
   static CLI::Validator check_of(const Field& field, bool number, bool whole);
   static std::string placeholder_of(const Field& field);
 

@@ -31,6 +31,7 @@ struct DataPrepareArgs {
   std::string format = "auto";  // auto | text | jsonl | llmc | nanogpt
   std::string field = "text";   // of a JSONL line
   std::string duplicates = "count";  // count | drop | ignore
+  std::int64_t max_output = 0;       // bytes; 0: no limit
   int workers = 0;                   // 0: one per core
   bool json = false;
 };

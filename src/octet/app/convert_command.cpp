@@ -6,6 +6,7 @@
 #include "octet/base/log.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/convert.h"
+#include "octet/train/restore.h"
 
 namespace octet::app {
 namespace {
@@ -42,7 +43,7 @@ int run_convert_import(const ConvertImportArgs& args) {
 }
 
 int run_convert_export(const ConvertExportArgs& args) {
-  return convert(args.checkpoint, args.output, args.dtype, args.max_shard_size);
+  return convert(train::model_at(args.checkpoint), args.output, args.dtype, args.max_shard_size);
 }
 
 }  // namespace octet::app

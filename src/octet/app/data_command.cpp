@@ -5,6 +5,7 @@
 #include "octet/app/commands.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
+#include "octet/base/start_thread.h"
 #include "octet/data/inspect.h"
 #include "octet/data/prepare.h"
 #include "octet/data/token_file.h"
@@ -35,6 +36,7 @@ data::Duplicates duplicates_of(const std::string& name) {
 }  // namespace
 
 int run_data_prepare(const DataPrepareArgs& args) {
+  check_threads("--workers", args.workers);
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
   data::PrepareOptions options{.inputs = args.inputs,
@@ -42,6 +44,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
                                .output = args.output,
                                .field = args.field,
                                .duplicates = duplicates_of(args.duplicates),
+                               .max_output_bytes = args.max_output,
                                .workers = args.workers};
   if (options.format == data::InputFormat::automatic)
     options.format = data::format_of_tokens({args.inputs, data::CorpusPaths(args.output)});

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,6 +8,7 @@
 
 #include "octet/app/commands.h"
 #include "octet/app/local_ranks.h"
+#include "octet/app/standard_streams.h"
 #include "octet/base/require.h"
 
 namespace octet::app {
@@ -42,21 +42,13 @@ class Console {
   }
 
   void write(Stream stream, std::string_view text) {
-    const int fd = stream == Stream::out ? STDOUT_FILENO : STDERR_FILENO;
-    while (!text.empty() && !failed_[index(stream)]) {
-      const ssize_t n = ::write(fd, text.data(), text.size());
-      if (n >= 0) {
-        text.remove_prefix(static_cast<std::size_t>(n));
-      } else if (errno == EAGAIN) {  // whoever shares it made it non-blocking
-        pollfd writable = {.fd = fd, .events = POLLOUT, .revents = 0};
-        ::poll(&writable, 1, -1);
-      } else if (errno != EINTR) {
-        if (stream == Stream::out) stdout_error_ = errno;
-        failed_[index(stream)] = true;
-      }
-    }
+    if (failed_[index(stream)]) return;
+    const int error = (stream == Stream::out ? out_ : err_).write(text);
+    failed_[index(stream)] = error != 0;
+    if (stream == Stream::out) stdout_error_ = error;
   }
 
+  OutputText out_{STDOUT_FILENO}, err_{STDERR_FILENO};
   std::array<bool, 2> rank_0_is_within_a_line_{}, failed_{};
   int stdout_error_ = 0;  // errno
 };

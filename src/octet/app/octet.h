@@ -35,6 +35,9 @@ class Octet {
   CLI::Option* option(CLI::App& command, const Field& field, T& member) {
     return line_.option(command, field, member);
   }
+  CLI::Option* size_option(CLI::App& command, const Field& field, std::int64_t& bytes) {
+    return line_.size_option(command, field, bytes);
+  }
   static CLI::Option* flag(CLI::App& command, const Field& field, bool& member) {
     return command.add_flag(std::string(field.name), member, std::string(field.help));
   }

@@ -12,6 +12,8 @@ void check_picture(const std::filesystem::path& path, bool (*is_ours)(std::strin
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) return;
   demand(!error, ExitCode::config, "--picture: cannot look at ", path.string(), ": ", error.message());
+  demand(status.type() == std::filesystem::file_type::regular, ExitCode::config, "--picture: ", path.string(),
+         " is not a regular file");
   std::string begin(256, '\0');
   std::ifstream file(path, std::ios::binary);
   demand(file.is_open(), ExitCode::config, "--picture: cannot read ", path.string(), ", which is there");

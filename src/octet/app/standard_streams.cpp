@@ -24,24 +24,50 @@ void say_once(int error) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-ssize_t write_or_discard(void*, const char* data, std::size_t size) {
-  for (std::size_t done = 0; done < size && output == Output::written;) {
-    const ssize_t n = ::write(STDOUT_FILENO, data + done, size - done);
-    if (n >= 0) {
-      done += static_cast<std::size_t>(n);
-    } else if (errno == EAGAIN) {  // whoever shares it made it non-blocking
-      pollfd writable = {.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
-      ::poll(&writable, 1, -1);
-    } else if (errno != EINTR) {
-      const int error = errno;
-      output = error == EPIPE || error == EIO ? Output::unread : Output::refused;  // EIO: a terminal that is gone
-      say_once(error);
-    }
+// The writer of a stdio stream; `text` is its OutputText.
+ssize_t write_or_fail(void* text, const char* data, std::size_t size) {
+  const int error = static_cast<OutputText*>(text)->write({data, size});
+  errno = error;
+  return error == 0 ? static_cast<ssize_t>(size) : 0;
+}
+
+ssize_t write_or_discard(void* text, const char* data, std::size_t size) {
+  if (output != Output::written) return static_cast<ssize_t>(size);
+  if (const int error = static_cast<OutputText*>(text)->write({data, size}); error != 0) {
+    output = error == EPIPE || error == EIO ? Output::unread : Output::refused;  // EIO: a terminal that is gone
+    say_once(error);
   }
   return static_cast<ssize_t>(size);
 }
 
+// A stdio stream that writes to `fd` by way of an OutputText, or null if there is no memory. It lives until the process ends.
+std::FILE* stream_of(int fd, cookie_write_function_t* write, int buffering) {
+  std::FILE* const stream =
+      ::fopencookie(new OutputText(fd), "w", {.read = nullptr, .write = write, .seek = nullptr, .close = nullptr});
+  if (stream) std::setvbuf(stream, nullptr, buffering, BUFSIZ);
+  return stream;
+}
+
 }  // namespace
+
+OutputText::OutputText(int fd) : fd_(fd), terminal_(::isatty(fd) == 1) {}
+
+int OutputText::write(std::string_view text) {
+  const std::string visible = terminal_ ? visible_.feed(text) : std::string();
+  if (terminal_) text = visible;
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd_, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN) {  // whoever shares it made it non-blocking
+      pollfd writable = {.fd = fd_, .events = POLLOUT, .revents = 0};
+      ::poll(&writable, 1, -1);
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
 
 void hold_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -50,16 +76,20 @@ void hold_standard_streams() {
     const int opened = ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
     if (opened != stream) fail_errno(ExitCode::internal, "/dev/null: cannot open");
   }
+  // In glibc stdout and stderr are variables like any other.
+  if (::isatty(STDOUT_FILENO)) {
+    if (std::FILE* const stream = stream_of(STDOUT_FILENO, write_or_fail, _IOLBF)) stdout = stream;
+  }
+  if (::isatty(STDERR_FILENO)) {
+    if (std::FILE* const stream = stream_of(STDERR_FILENO, write_or_fail, _IONBF)) stderr = stream;
+  }
 }
 
 void outlive_stdout() {
   std::fflush(stdout);
   std::signal(SIGPIPE, SIG_IGN);
-  std::FILE* const stream =
-      ::fopencookie(nullptr, "w", {.read = nullptr, .write = write_or_discard, .seek = nullptr, .close = nullptr});
-  if (!stream) return;
-  std::setvbuf(stream, nullptr, ::isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, BUFSIZ);
-  stdout = stream;  // in glibc a variable like any other
+  if (std::FILE* const stream = stream_of(STDOUT_FILENO, write_or_discard, ::isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF))
+    stdout = stream;
 }
 
 bool lost_output() { return output == Output::refused; }

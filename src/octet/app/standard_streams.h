@@ -1,10 +1,30 @@
 #pragma once
 
+#include <string_view>
+
+#include "octet/base/visible.h"
+
 namespace octet::app {
+
+// Text on its way to a file descriptor. What goes to a terminal is made visible (octet/base/visible.h): text from files, options
+// and models must not control the terminal of the user who looks at it. Files and pipes get the bytes as they are. Octet's own
+// control sequences, of the line at the bottom, do not come this way.
+class OutputText {
+ public:
+  explicit OutputText(int fd);
+  // Writes everything, waiting if somebody made the descriptor non-blocking. Returns 0 or the errno of the failure.
+  int write(std::string_view text);
+
+ private:
+  int fd_;
+  bool terminal_;
+  VisibleText visible_;
+};
 
 // Takes the numbers of stdin, stdout and stderr where the program was started without them (`<&-`, some daemons): the next file
 // to be opened would have one, and what is said would be written into it. Reading and writing there fail as if they were closed.
-// To be called before any file is opened. Throws Error{internal} when /dev/null cannot be opened.
+// Puts an OutputText behind stdout and stderr where they are terminals. To be called before any file is opened. Throws
+// Error{internal} when /dev/null cannot be opened.
 void hold_standard_streams();
 
 // For commands whose work matters more than what they print: from here on no write to stdout fails, and none ends the program, also

@@ -11,6 +11,7 @@
 #include "octet/app/threads.h"
 #include "octet/base/log.h"
 #include "octet/comm/environment.h"
+#include "octet/data/corpus.h"
 #include "octet/plan/memory_table.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
@@ -60,6 +61,9 @@ int run_train(const TrainArgs& args) {
   const DeviceKind device = train::device_of(config);
   if (where.rank > 0) return train_beside(args, config, where);
   const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
+  if (!args.dry_run) {
+    for (const train::SourceConfig& source : config.data.source) data::demand_corpus(source.path);
+  }
   {
     models::Decoder model(options.model, options.recipe);
     fmt::print("{}: {} parameters on {}, recipe {}\n", config.run.name,

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <string>
 
+#include "octet/base/visible.h"
+
 namespace octet {
 namespace {
 
@@ -48,7 +50,7 @@ void show_bottom_line(int fd, std::string_view text) {
   const std::lock_guard lock(line.mutex);
   if (text.empty()) erase(line);
   line.fd = fd;
-  line.text = text;
+  line.text = printable(text);
   draw(line);
 }
 

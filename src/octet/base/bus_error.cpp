@@ -12,6 +12,7 @@
 #include <string>
 
 #include "octet/base/require.h"
+#include "octet/base/visible.h"
 
 namespace octet {
 namespace {
@@ -61,7 +62,7 @@ void watch_mapping(const void* data, std::size_t size, const std::filesystem::pa
   for (WatchedRange& range : watched_ranges) {
     if (range.begin.load() != 0) continue;
     const std::string text =
-        concat("octet: ", path.string(),
+        concat("octet: ", printable(path.string()),
                ": cannot be read: it has become shorter since it was opened, or its disk fails. Restore the file and run "
                "the same command again\n");
     auto message = std::make_unique<char[]>(text.size() + 1);

@@ -1,10 +1,12 @@
 #include "octet/base/fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
 #include "octet/base/names.h"
 #include "octet/base/require.h"
+#include "octet/base/visible.h"
 
 namespace octet {
 namespace {
@@ -33,6 +35,21 @@ std::string file_and_line(const FieldSource& source, const TomlNode& value) {
 
 }  // namespace
 
+bool is_path(const Field& field) {
+  constexpr std::string_view kPaths[] = {"DIR", "FILE", "PATH", "PREFIX", "PRESET"};
+  return std::find(std::begin(kPaths), std::end(kPaths), field.value) != std::end(kPaths);
+}
+
+std::string why_no_path(std::string_view text) {
+  const std::size_t colon = text.find("://");
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto of_scheme = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.'; };
+  if (colon == std::string_view::npos || colon == 0 || !is_letter(text[0])) return "";
+  const std::string_view scheme = text.substr(0, colon);
+  if (!std::all_of(scheme.begin(), scheme.end(), of_scheme)) return "";
+  return concat(scheme, ":// is not supported; give a path of a file system that is mounted here");
+}
+
 bool contains(const Range& range, double number) {
   return (range.above_min ? number > range.min : number >= range.min) && (range.below_max ? number < range.max : number <= range.max) &&
          std::isfinite(number);
@@ -52,12 +69,6 @@ std::vector<std::string> cut_choices(std::string_view choices) {
     result.emplace_back(choices.substr(begin, bar - begin));
     begin = bar + 3;
   }
-  return result;
-}
-
-std::string printable(std::string_view text) {
-  std::string result;
-  for (const char c : text) result += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
   return result;
 }
 
@@ -86,6 +97,11 @@ void check_range(const FieldSource& source, const std::string& path, const TomlN
   if (contains(range, number)) return;
   const bool bounded = std::isfinite(range.min) || std::isfinite(range.max);
   fail(ExitCode::config, place_of(source, path, value), ": must be ", std::isfinite(number) || bounded ? describe(range) : "finite");
+}
+
+void check_path(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& text) {
+  const std::string why = why_no_path(text);
+  if (!why.empty()) fail(ExitCode::config, place_of(source, path, value), ": ", why);
 }
 
 void check_choice(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& choices,

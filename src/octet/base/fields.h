@@ -41,7 +41,7 @@ inline constexpr Range kFraction{.min = 0, .max = 1};
 struct Field {
   std::string_view name;
   std::string_view help = "";   // one plain sentence: --print-config, the reference page and shell completion show it
-  std::string_view value = "";  // what a value is: the unit of a number ("steps"), what a string names ("DIR"), or ""
+  std::string_view value = "";  // what a value is: the unit of a number ("steps"), what a string names ("DIR": is_path()), or ""
   std::string choices = "";     // of a string: "a | b | c", or "" for any
   Range range = kAnyNumber;
   bool number = false;          // of a string: a number without quotes may stand for it
@@ -56,6 +56,10 @@ struct KeyDescription {
   std::string default_value;  // as TOML; "" if the key has none
 };
 
+// Whether a field's `value` says that the user gives a path: DIR, FILE, PATH, PREFIX, or PRESET, which may also be a file.
+bool is_path(const Field& field);
+// Why text cannot be a path, or "". URLs are refused: s3://bucket/x would become the folder "s3:" here.
+std::string why_no_path(std::string_view text);
 bool contains(const Range& range, double number);
 // "at least 0 and below 1", or "" if any number is in the range.
 std::string describe(const Range& range);
@@ -69,9 +73,6 @@ struct FieldSource {
   std::function<std::string(const std::string& path)> advise = {};  // of an unknown key's path: " (did you mean X?)" or ""
 };
 
-// The user's text in a message: control characters become '?', so that it stays one line.
-std::string printable(std::string_view text);
-
 // "FILE:12: section.key = value", "--section.key=value": the beginning of every message about a value.
 std::string place_of(const FieldSource& source, const std::string& path, const TomlNode& value);
 [[noreturn]] void fail_unknown_key(const FieldSource& source, const std::string& path, const TomlNode& value);
@@ -79,6 +80,7 @@ std::string place_of(const FieldSource& source, const std::string& path, const T
 [[noreturn]] void fail_unknown_element(const FieldSource& source, const std::string& path, std::string_view key,
                                        std::size_t size);
 void check_range(const FieldSource& source, const std::string& path, const TomlNode& value, const Range& range, double number);
+void check_path(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& text);
 void check_choice(const FieldSource& source, const std::string& path, const TomlNode& value, const std::string& choices,
                   const std::string& text);
 // The typed text of an override "a,b" cut at its commas.
@@ -198,6 +200,7 @@ void read_field(T& member, const Field& field, const TomlNode& value, const Fiel
       text = value.raw;
     }
     check_choice(source, path, value, field.choices, text);
+    if (is_path(field)) check_path(source, path, value, text);
     member = std::move(text);
   } else if constexpr (detail::kIsVector<T>) {
     detail::read_list(member, field, value, source, path);

@@ -29,9 +29,18 @@ void write_all(int fd, const char* data, std::size_t size, const std::filesystem
   }
 }
 
+const char* kind_of(mode_t mode) {
+  return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
 // Opens a regular file and returns its descriptor and size.
 std::pair<int, std::size_t> open_to_read(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: opening a pipe would wait for a writer, for ever. It changes nothing about regular files.
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  // Another process, such as a file server, has a lease on this regular file and must be given the time to end it.
+  if (fd < 0 && errno == EWOULDBLOCK) fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A socket cannot be opened.
+  if (fd < 0 && errno == ENXIO) fail(ExitCode::data, path.string(), ": not a regular file but a socket or device");
   if (fd < 0) fail_errno(ExitCode::data, path, "");
   struct stat info {};
   const int error = ::fstat(fd, &info) == 0 ? 0 : errno;
@@ -39,11 +48,13 @@ std::pair<int, std::size_t> open_to_read(const std::filesystem::path& path) {
     ::close(fd);
     errno = error;
     if (error != 0) fail_errno(ExitCode::data, path, "");
-    fail(ExitCode::data, path.string(), ": not a regular file");
+    fail(ExitCode::data, path.string(), ": not a regular file but ", kind_of(info.st_mode));
   }
   return {fd, static_cast<std::size_t>(info.st_size)};
 }
 }  // namespace
+
+int open_regular(const std::filesystem::path& path) { return open_to_read(path).first; }
 
 std::string read_file(const std::filesystem::path& path) {
   const FileReader file(path);

@@ -9,6 +9,10 @@
 
 namespace octet {
 
+// Opens a file to read and returns its descriptor. Only regular files are opened: a pipe or a device would make the program wait
+// for ever. Throws Error{data} "PATH: reason"; SystemError if the system refuses.
+int open_regular(const std::filesystem::path& path);
+
 // Returns the whole file. Throws Error{data} "PATH: reason"; SystemError if the system refuses.
 std::string read_file(const std::filesystem::path& path);
 

@@ -1,8 +1,15 @@
 // JSON support. Include this header instead of nlohmann/json.hpp: it
 // suppresses template instantiations that take long to compile.
+//
+// All JSON of the program is parsed by the functions below, which bound depth and size and refuse keys that occur twice in an
+// object. Depth matters most: the library's own trees are copied, written and destroyed recursively, so that a few hundred
+// thousand brackets would overflow the stack. tools/check_layers.py finds other calls of the library's parsers.
 #pragma once
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "octet/base/toml.h"
@@ -17,8 +24,32 @@ namespace octet {
 
 using Json = nlohmann::ordered_json;
 
-// Parses `text`, which this program or a trusted person wrote. If it is not JSON, is_discarded() of the result is true.
+inline constexpr int kJsonDepth = 64;  // objects and lists within each other
+inline constexpr std::size_t kJsonBytes = std::size_t{1}
+                                          << 30;     // larger than any index or manifest; a tree takes about ten times as much
+inline constexpr std::size_t kOrderedKeys = 10'000;  // of an object whose order is kept: n keys take n^2 comparisons
+
+// Parses a document. Throws Error{data} "SOURCE: line L, column C: REASON".
+nlohmann::json parse_json(std::string_view text, const std::string& source, int max_depth = kJsonDepth);
+// The same with the keys in the order of the text.
+Json parse_ordered_json(std::string_view text, const std::string& source);
+// The same of a file. Also throws Error{data} if the file cannot be read.
+nlohmann::json read_json(const std::filesystem::path& path);
+Json read_ordered_json(const std::filesystem::path& path);
+// The same of text that may be anything: is_discarded() of the result is true if `text` is refused.
 Json json_of(std::string_view text);
+
+// Why a text is refused, and the byte at which the reason shows, from 1.
+struct JsonFault {
+  std::size_t byte = 0;
+  std::string reason;
+};
+// Sends the values of `text` to `events` and builds no tree. Returns the first fault, also if an event returned false, or
+// nothing.
+std::optional<JsonFault> read_json_events(std::string_view text, nlohmann::json_sax<nlohmann::json>& events);
+
+// The beginning of a value as text, for a message.
+std::string shown(const nlohmann::json& value);
 
 // Converts a TOML tree. Absent values of a table are left out; NaN and infinite reals become null.
 Json to_json(const TomlNode& value);

@@ -50,6 +50,8 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   std::string best;
   std::size_t best_distance = far_distance(name);
   for (const std::string& candidate : candidates) {
+    const std::size_t lengths = std::max(name.size(), candidate.size()) - std::min(name.size(), candidate.size());
+    if (lengths >= best_distance) continue;  // the distance is at least this
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) {
       best_distance = distance;
@@ -82,8 +84,18 @@ std::vector<std::string> nearest_names(std::span<const std::string> names, std::
 }
 
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates) {
-  const std::string nearest = nearest_name(name, candidates);
-  return nearest.empty() ? "" : " (did you mean " + nearest + "?)";
+  constexpr std::size_t kLeast = 2, kMost = 6;  // letters, and candidates
+  std::vector<std::string> meant;
+  for (const std::string& candidate : candidates) {
+    if (name.size() >= kLeast && candidate.starts_with(name)) meant.push_back(candidate);
+  }
+  if (meant.empty() || meant.size() > kMost) {
+    meant.assign(1, nearest_name(name, candidates));
+    if (meant.front().empty()) return "";
+  }
+  std::string list = meant.front();
+  for (std::size_t i = 1; i < meant.size(); ++i) list += (i + 1 < meant.size() ? ", " : " or ") + meant[i];
+  return " (did you mean " + list + "?)";
 }
 
 }  // namespace octet

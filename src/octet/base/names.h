@@ -20,7 +20,8 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 // pairs are matched first, and each candidate is used at most once.
 std::vector<std::string> nearest_names(std::span<const std::string> names, std::span<const std::string> candidates);
 
-// Returns " (did you mean X?)" with the nearest candidate, or "" if none is close.
+// Returns " (did you mean X?)" with the nearest candidate, or "" if none is close. If `name` is the beginning of candidates, and
+// of at most six, they are all named: " (did you mean fp8_block or fp8_row?)".
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
 }  // namespace octet

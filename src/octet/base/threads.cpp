@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "octet/base/require.h"
+#include "octet/base/start_thread.h"
 
 namespace octet {
 namespace {
@@ -41,15 +42,11 @@ struct Job {
 
 class Pool {
  public:
-  explicit Pool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { loop(); });
-  }
+  explicit Pool(int threads)
+      : workers_(start_threads(
+            concat(threads, " computing threads"), threads - 1, [this](int) { loop(); }, [this] { stop(); })) {}
   ~Pool() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    wake_.notify_all();
+    stop();
     for (std::thread& worker : workers_) worker.join();
   }
   int size() const { return static_cast<int>(workers_.size()) + 1; }
@@ -72,6 +69,13 @@ class Pool {
   }
 
  private:
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+  }
   void loop() {
     inside_pool = true;
     std::uint64_t seen = 0;
@@ -92,13 +96,13 @@ class Pool {
     }
   }
 
-  std::vector<std::thread> workers_;
   std::mutex callers_, mutex_;
   std::condition_variable wake_, done_;
   Job* job_ = nullptr;
   std::uint64_t generation_ = 0;
   std::size_t pending_ = 0;
   bool stop_ = false;
+  std::vector<std::thread> workers_;  // the last member: its threads use the others
 };
 
 std::mutex pool_mutex;

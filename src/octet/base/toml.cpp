@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "octet/base/require.h"
+#include "octet/base/visible.h"
 
 namespace octet {
 namespace {
@@ -33,12 +35,6 @@ namespace octet {
 namespace {
 
 using Kind = TomlNode::Kind;
-
-std::string one_line(std::string_view text) {
-  std::string result;
-  for (const char c : text) result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  return result;
-}
 
 TomlNode convert(const toml::node& node, const std::string& source) {
   TomlNode result;
@@ -71,6 +67,62 @@ TomlNode convert(const toml::node& node, const std::string& source) {
   }
   return result;
 }
+
+// Finds values and keys nested deeper than kTomlDepth without parsing: the parser would have built the tree by the time it can be
+// asked. It reads strings and comments as the parser does as far as the text is TOML; where it is not, the parser stops.
+class DepthScan {
+ public:
+  explicit DepthScan(std::string_view text) : text_(text) {}
+
+  // Returns the line that is too deep, or nothing.
+  std::optional<std::size_t> find() {
+    std::vector<int> open;  // depth before each bracket
+    int depth = 0;          // with the keys of the path that is being read
+    const auto outer = [&] { return open.empty() ? 0 : open.back(); };
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == '"' || c == '\'') {
+        skip_string(c);
+        continue;
+      }
+      if (c == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+        continue;
+      }
+      if (c == '.' || c == '[' || c == '{') ++depth;
+      if (c == '[' || c == '{') open.push_back(depth);
+      if ((c == ']' || c == '}') && !open.empty()) open.pop_back();
+      if (c == ',' || c == '\n' || c == ']' || c == '}') depth = outer();
+      if (depth > kTomlDepth)
+        return 1 + static_cast<std::size_t>(std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n'));
+      ++at_;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // Goes behind the string that begins here. A string of one line also ends, wrongly, with the line.
+  void skip_string(char quote) {
+    const std::string triple(3, quote);
+    const bool lines = text_.substr(at_, 3) == triple;
+    at_ += lines ? 3 : 1;
+    for (; at_ < text_.size(); ++at_) {
+      if (text_[at_] == '\\' && quote == '"') {
+        ++at_;
+      } else if (lines && text_.substr(at_, 3) == triple) {
+        at_ += 3;
+        for (int more = 0; more < 2 && at_ < text_.size() && text_[at_] == quote; ++more) ++at_;  // the string ends in quotes
+        return;
+      } else if (!lines && (text_[at_] == quote || text_[at_] == '\n')) {
+        at_ += text_[at_] == quote ? 1 : 0;
+        return;
+      }
+    }
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
 
 bool breaks_assertion(std::string_view text) {
   try {
@@ -216,10 +268,13 @@ std::string_view describe(TomlNode::Kind kind) {
 }
 
 TomlNode parse_toml(std::string_view text, const std::string& source) {
+  demand(text.size() <= kTomlBytes, ExitCode::config, source, ": ", text.size(), " bytes of TOML are more than ", kTomlBytes);
+  if (const auto line = DepthScan(text).find())
+    fail(ExitCode::config, source, ":", *line, ": nested deeper than ", kTomlDepth, " levels");
   try {
     return convert(toml::parse(text), source);
   } catch (const toml::parse_error& error) {
-    fail(ExitCode::config, source, ":", error.source().begin.line, ": ", one_line(error.description()));
+    fail(ExitCode::config, source, ":", error.source().begin.line, ": ", printable(error.description()));
   } catch (const ParserAssertion&) {
     fail(ExitCode::config, source, ":", line_of_assertion(text), ": not TOML");
   }

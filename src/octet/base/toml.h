@@ -2,6 +2,7 @@
 // because the parser takes long to compile.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -39,7 +40,13 @@ struct TomlEntry {
 // A kind in words for messages: "a whole number", "a string", ...
 std::string_view describe(TomlNode::Kind kind);
 
-// Parses a whole document into a table. Throws Error{config} with the one-line message "SOURCE:LINE: reason".
+// What a document may be. The parser's trees are destroyed recursively, so that a few hundred thousand dotted keys would overflow
+// the stack. tools/check_layers.py finds other calls of the parser.
+inline constexpr int kTomlDepth = 64;  // keys of a path, lists and inline tables within each other
+inline constexpr std::size_t kTomlBytes = std::size_t{1} << 22;
+
+// Parses a whole document into a table. Throws Error{config} with the one-line message "SOURCE:LINE: reason", also if a key
+// occurs twice.
 TomlNode parse_toml(std::string_view text, const std::string& source);
 
 // Parses the TEXT of an option KEY=TEXT as a TOML value. Text that is not a TOML value becomes a string. Throws Error{config}

@@ -17,7 +17,6 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kFormat = "octet-checkpoint";
 constexpr std::int64_t kVersion = 1;
-constexpr int kManifestDepth = 64;
 
 std::string hex(std::uint64_t sum) {
   char digits[17];
@@ -176,7 +175,7 @@ std::string to_json(const Manifest& manifest) {
 }
 
 Manifest parse_manifest_part(std::string_view text, const std::string& source) {
-  Json document = parse_json(text, source, kManifestDepth);
+  Json document = parse_json(text, source);
   std::string sum;
   {
     const Fields fields(source, document);

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kIndexDepth = 8, kConfigDepth = 32;
+constexpr int kIndexDepth = 8;
 constexpr std::int64_t kPieceElements = 1 << 20;  // bounds staging memory
 constexpr std::int64_t kGrain = 1 << 16;
 
@@ -35,8 +35,7 @@ void visit_stored_float(DType dtype, F&& f) {
 
 bool config_says_block_fp8(const fs::path& dir) {
   const fs::path path = dir / "config.json";
-  if (!path_exists(path)) return false;
-  return is_block_fp8(parse_json(read_file(path), path.string(), kConfigDepth), path.string());
+  return path_exists(path) && is_block_fp8(read_json(path), path.string());
 }
 
 // The files of `files` that do not exist in `dir`, sorted.

@@ -15,6 +15,7 @@
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
+#include "octet/base/start_thread.h"
 #include "octet/base/system_call.h"
 #include "octet/checkpoint/safetensors.h"
 #include "octet/checkpoint/steps.h"
@@ -283,7 +284,7 @@ void Writer::save(std::int64_t step, Queue& queue, std::span<const Entry> entrie
     });
     return;
   }
-  pending_ = std::async(std::launch::async, [this, save = std::move(save)]() mutable {
+  pending_ = start_task("the writer of checkpoints", [this, save = std::move(save)]() mutable {
     write_checkpoint(options_, save, [this](const Piece& piece, std::size_t offset, std::size_t bytes) {
       return std::span<const std::byte>(snapshot_.get() + piece.snapshot_offset + offset, bytes);
     });

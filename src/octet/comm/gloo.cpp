@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "octet/base/start_thread.h"
 #include "octet/comm/reduce_cpu.h"
 
 namespace octet::comm {
@@ -59,7 +60,7 @@ class GlooGroup final : public Group {
     const auto key_of = [&](int r) { return concat(name(), "/connected/", r); };
     options.set(key_of(rank()), "");
     for (int r = 0; r < size(); ++r) options.get(key_of(r));
-    if (options.lost) watcher_ = std::thread([this] { watch(); });
+    if (options.lost) watcher_ = start_thread("the watcher of the ranks", [this] { watch(); });
   }
   ~GlooGroup() override {
     {

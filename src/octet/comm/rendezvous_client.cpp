@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "octet/base/require.h"
+#include "octet/base/start_thread.h"
 #include "octet/comm/rendezvous_server.h"
 
 namespace octet::comm {
@@ -26,7 +27,7 @@ RendezvousClient::RendezvousClient(Descriptor socket, int rank, int size, double
       connection_(std::move(socket)),
       thread_() {
   connection_.send({Message::hello, static_cast<std::uint64_t>(rank), timeout_ms_, {}, std::to_string(size)});
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("the connection to rank 0", [this] { run(); });
 }
 
 RendezvousClient::~RendezvousClient() {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "octet/base/require.h"
+#include "octet/base/start_thread.h"
 #include "octet/comm/rank_list.h"
 
 namespace octet::comm {
@@ -34,7 +35,7 @@ RendezvousServer::RendezvousServer(Descriptor listener, int size, double silence
       last_beat_(Clock::now()),
       last_turn_(last_beat_),
       store_(size, [this](int rank, const Frame& frame) { answer(rank, frame); }),
-      thread_([this] { run(); }) {}
+      thread_(start_thread("the store of the ranks", [this] { run(); })) {}
 
 RendezvousServer::~RendezvousServer() {
   stopping_ = true;

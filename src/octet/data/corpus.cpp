@@ -77,13 +77,13 @@ std::string to_json(const CorpusInfo& info) {
 }
 
 CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json(text, name);
   demand(json.is_object() && json.value("format", nlohmann::json()) == kFormat, ExitCode::data, name,
          ": not the description of an octet corpus");
   const auto field = [&](const char* key, bool (nlohmann::json::*is_type)() const noexcept) {
     const auto found = json.find(key);
     demand(found != json.end(), ExitCode::data, name, ": \"", key, "\" is missing");
-    demand(((*found).*is_type)(), ExitCode::data, name, ": \"", key, "\" is ", found->dump());
+    demand(((*found).*is_type)(), ExitCode::data, name, ": \"", key, "\" is ", shown(*found));
     return *found;
   };
   const auto text_of = [&](const char* key) { return field(key, &nlohmann::json::is_string).get<std::string>(); };
@@ -119,6 +119,12 @@ CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
   info.bin_xxh3 = text_of("bin_xxh3");
   info.idx_xxh3 = text_of("idx_xxh3");
   return info;
+}
+
+void demand_corpus(const std::filesystem::path& prefix) {
+  const CorpusPaths paths(prefix);
+  open_index(paths);
+  const FileReader bin(paths.bin);
 }
 
 Corpus::Corpus(const std::filesystem::path& prefix)

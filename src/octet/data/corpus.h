@@ -41,8 +41,12 @@ struct CorpusPaths {
   std::filesystem::path prefix, bin, idx, json, checked;
 };
 
-// Read-only. The index is mapped; tokens are read from the file, so that a .bin that is cut short meanwhile is an error and not zeros.
-// Every function may be called from many threads at once.
+// Throws Error{data} if the files of a corpus are missing or cannot be opened, as Corpus() would, but reads nothing. For large
+// corpora that is much quicker.
+void demand_corpus(const std::filesystem::path& prefix);
+
+// Read-only. The index is mapped; tokens are read from the file, so that a .bin that is cut short meanwhile is an error and not
+// zeros. Every function may be called from many threads at once.
 class Corpus {
  public:
   // Checks the whole index against the size of the .bin, and the counts and the token type of PREFIX.json against the index. Does

@@ -164,6 +164,18 @@ void CorpusWriter::end_sequence() {
   sequence_tokens_ = 0;
 }
 
+std::int64_t CorpusWriter::output_bytes() const {
+  constexpr std::int64_t kSequence = 4 + 8, kDocument = 8;  // length and pointer; entry of the document index
+  const auto header = static_cast<std::int64_t>(kIndexHeaderBytes);
+  const std::int64_t open = in_document() ? 1 : 0;
+  return tokens() * width() + header + kSequence * (info_.sequences + open) + kDocument * (info_.documents + open + 1);
+}
+
+std::int64_t CorpusWriter::unwritten_bytes() const {
+  constexpr std::int64_t kBuffers = std::int64_t{3} << 20;  // of the .bin, the .idx and the sums of documents
+  return kBuffers + 8 * (info_.sequences + 1) + 8 * (info_.documents + 2);
+}
+
 CorpusWriter::Ended CorpusWriter::end_document() {
   if (document_tokens_ == 0) return Ended::empty;
   const bool duplicate = is_duplicate();

@@ -71,6 +71,10 @@ class CorpusWriter {
   const CorpusParts& parts() const { return parts_; }
   std::int64_t documents() const { return info_.documents; }
   std::int64_t duplicates() const { return duplicates_; }
+  // Size of .bin and .idx together if the corpus ended here.
+  std::int64_t output_bytes() const;
+  // Bytes that finish() has still to write, at most.
+  std::int64_t unwritten_bytes() const;
   bool in_document() const { return document_tokens_ > 0; }
   std::int64_t tokens() const { return info_.tokens + document_tokens_; }  // includes the current document
 

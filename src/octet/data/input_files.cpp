@@ -58,7 +58,9 @@ std::vector<fs::path> without_patterns(const std::vector<fs::path>& inputs) {
 
 bool begins_as_index(const fs::path& path) {
   std::array<char, kIndexMagic.size()> begin{};
-  return std::ifstream(path, std::ios::binary).read(begin.data(), begin.size()) && begin == kIndexMagic;
+  std::error_code error;
+  return fs::is_regular_file(path, error) && std::ifstream(path, std::ios::binary).read(begin.data(), begin.size()) &&
+         begin == kIndexMagic;
 }
 
 // Only Megatron's .idx can be recognised by its contents; a .bin belongs to a corpus if such an .idx stands beside it.

@@ -8,7 +8,7 @@
 
 #include "octet/base/json.h"
 #include "octet/base/require.h"
-#include "octet/data/text.h"
+#include "octet/base/visible.h"
 #include "octet/data/tokenizer/tokenizer.h"
 #include "octet/telemetry/format.h"
 

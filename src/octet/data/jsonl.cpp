@@ -37,16 +37,12 @@ class FieldReader final : public nlohmann::json_sax<nlohmann::json> {
     if (depth_ == 1) at_field_ = name == field_;
     return true;
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
-    error_column = position;
-    return false;
-  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
 
   std::string result;
   bool found = false;
   bool top_is_object = true;
   const char* wrong_kind = nullptr;
-  std::size_t error_column = 0;
 
  private:
   bool wanted() const { return depth_ == 1 && at_field_; }
@@ -75,11 +71,11 @@ class FieldReader final : public nlohmann::json_sax<nlohmann::json> {
 
 std::string jsonl_text(std::string_view line, const std::string& field, const std::string& file, std::int64_t line_number) {
   FieldReader reader(field);
-  const bool parsed = nlohmann::json::sax_parse(line.begin(), line.end(), &reader);
+  const auto fault = read_json_events(line, reader);
   const auto check = [&](bool holds, const auto&... parts) {
     demand(holds, ExitCode::data, file, ":", line_number, ": ", parts...);
   };
-  check(parsed, "not valid JSON (column ", reader.error_column, ")");
+  if (fault) check(false, "column ", fault->byte, ": ", fault->reason);
   check(reader.top_is_object, "not a JSON object");
   check(reader.wrong_kind == nullptr, "field \"", field, "\" is ", reader.wrong_kind ? reader.wrong_kind : "", ", not a string");
   check(reader.found, "no field \"", field, "\"");

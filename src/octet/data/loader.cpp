@@ -4,6 +4,7 @@
 
 #include "octet/base/clock.h"
 #include "octet/base/require.h"
+#include "octet/base/start_thread.h"
 
 namespace octet::data {
 
@@ -28,7 +29,7 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
     slot.targets.resize(static_cast<std::size_t>(tokens));
     slot.document_starts.reserve(static_cast<std::size_t>(tokens));
   }
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("the loader of the corpus", [this] { run(); });
 }
 
 Loader::~Loader() {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "octet/base/require.h"
+#include "octet/base/start_thread.h"
 
 namespace octet::data {
 
@@ -36,20 +37,22 @@ class OrderedPipeline {
   // Returns when all results are written and all threads are joined. Rethrows an exception of a stage after it has written the results
   // of all earlier tasks; later results are not written.
   void run() {
-    std::vector<std::thread> threads;
+    const auto stop = [this] {
+      {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+      }
+      changed_.notify_all();
+    };
+    const auto body = [this](int thread) { thread == 0 ? read_all() : work_all(); };
+    std::vector<std::thread> threads = start_threads(concat(workers_, " workers"), 1 + workers_, body, stop);
     std::exception_ptr error;
     try {
-      threads.emplace_back([this] { read_all(); });
-      for (int i = 0; i < workers_; ++i) threads.emplace_back([this] { work_all(); });
       write_all();
     } catch (...) {
       error = std::current_exception();
     }
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
+    stop();
     for (std::thread& thread : threads) thread.join();
     if (error) std::rethrow_exception(error);
   }

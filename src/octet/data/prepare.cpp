@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
+#include "octet/base/bottom_line.h"
 #include "octet/base/clock.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
@@ -152,6 +152,21 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
     write_journal(writer.parts(), now);
   };
 
+  OutputWatch watch({.output = options.output, .max_bytes = options.max_output_bytes, .space = options.space});
+  // Ends the preparation so that the same command can go on, if there is something to go on from.
+  const auto end_early = [&](const OutputWatch::Stop& stop) {
+    const bool goes_on = !job.empty() && writer.documents() > 0;
+    if (goes_on) {
+      save();
+      writer.keep();
+    }
+    const bool limited = stop.code == ExitCode::does_not_fit;
+    fail(stop.code, options.output.string(), ": ", stop.why, "; stopped after ", writer.documents(), " documents. ",
+         !goes_on  ? "Nothing was written"
+         : limited ? "The same command with a larger --max-output goes on from there"
+                   : "Make room and run the same command: it goes on from there");
+  };
+
   TaskReader reader(files, tokenizer,
                     {.format = options.format, .field = options.field, .from = journal.position, .stop = options.stop});
   double reported_s = 0, saved_s = 0;
@@ -169,7 +184,11 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
     progress.bytes_done += encoded.bytes_passed;
     progress.documents = writer.documents();
     progress.tokens = writer.tokens();
+    progress.output_bytes = writer.output_bytes();
     progress.elapsed_s = seconds_since(start);
+    const std::int64_t total = progress.endless ? 0 : progress.bytes_total;
+    if (const auto stop = watch.look(progress.output_bytes, writer.unwritten_bytes(), progress.bytes_done, total))
+      end_early(*stop);
     if (options.progress && progress.elapsed_s >= reported_s + 1) {
       reported_s = progress.elapsed_s;
       options.progress(progress);
@@ -244,6 +263,10 @@ std::string to_text(const PrepareSummary& summary) {
   return text;
 }
 
+ConsoleProgress::~ConsoleProgress() {
+  if (drawn_) show_bottom_line(STDERR_FILENO, "");
+}
+
 void ConsoleProgress::operator()(const PrepareProgress& progress) {
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   const double interval_s = terminal ? 1 : 10;
@@ -260,17 +283,24 @@ void ConsoleProgress::operator()(const PrepareProgress& progress) {
   line += fmt::format("  {}  {}/s  {} documents  {} tokens", format_bytes(static_cast<std::uint64_t>(progress.bytes_done)),
                       format_bytes(static_cast<std::uint64_t>(rate)), format_count(progress.documents),
                       format_count(progress.tokens));
+  if (!progress.last && progress.output_bytes > 0) {
+    const std::int64_t expected =
+        progress.endless ? 0 : expected_bytes(progress.output_bytes, progress.bytes_done, progress.bytes_total);
+    line += "  corpus " + format_bytes(static_cast<std::uint64_t>(progress.output_bytes));
+    if (expected > 0) line += fmt::format(", {} expected", format_bytes(static_cast<std::uint64_t>(expected)));
+    if (progress.bytes_done > 0)
+      line += fmt::format(" ({} x input)",
+                          telemetry::format_significant(
+                              static_cast<double>(progress.output_bytes) / static_cast<double>(progress.bytes_done), 3));
+  }
   if (progress.last) {
     line += "  done in " + format_duration(progress.elapsed_s);
   } else if (!progress.endless) {
     line += "  eta " + format_duration(left_s);
   }
-  if (terminal) {
-    fmt::print(stderr, "\r{}\x1b[K{}", line, progress.last ? "\n" : "");
-    std::fflush(stderr);
-  } else {
-    log_info(line);
-  }
+  if (terminal) show_bottom_line(STDERR_FILENO, progress.last ? "" : line);
+  drawn_ = terminal && !progress.last;
+  if (!terminal || progress.last) log_info(line);
 }
 
 }  // namespace octet::data

@@ -12,6 +12,7 @@
 #include "octet/data/corpus.h"
 #include "octet/data/corpus_writer.h"
 #include "octet/data/input_files.h"
+#include "octet/data/output_watch.h"
 #include "octet/data/tokenizer/tokenizer.h"
 
 namespace octet::data {
@@ -20,6 +21,7 @@ struct PrepareProgress {
   std::int64_t bytes_done = 0, bytes_total = 0;  // bytes of the input files on disk
   bool endless = false;                          // the total is unknown because standard input is an input
   std::int64_t documents = 0, tokens = 0;
+  std::int64_t output_bytes = 0;  // size of .bin and .idx together if the corpus ended here
   std::int64_t bytes_before = 0;  // the part of bytes_done that the interrupted run did, which this run continues
   double elapsed_s = 0;
   bool last = false;  // the final call
@@ -29,10 +31,15 @@ struct PrepareProgress {
 // seconds.
 class ConsoleProgress {
  public:
+  ConsoleProgress() = default;
+  ~ConsoleProgress();  // takes the line away if the preparation failed
+  ConsoleProgress(const ConsoleProgress&) = delete;
+  ConsoleProgress& operator=(const ConsoleProgress&) = delete;
   void operator()(const PrepareProgress& progress);
 
  private:
   double next_s_ = 0;
+  bool drawn_ = false;
 };
 
 struct PrepareOptions {
@@ -45,11 +52,13 @@ struct PrepareOptions {
   std::filesystem::path output;  // prefix of the corpus
   std::string field = "text";    // field of a JSONL line, or column of a Parquet file
   Duplicates duplicates = Duplicates::count;
+  std::int64_t max_output_bytes = 0;                          // the corpus is never larger; 0: no limit
   int workers = 0;                                            // 0: one for each core; the output does not depend on it
   std::function<void(const PrepareProgress&)> progress = {};  // called on the thread of prepare() at most once a second and at the end
   const std::atomic<bool>* stop = nullptr;  // when true, prepare() throws Error{preempted} if it can be continued, and
                                             // Error{interrupted} if it reads standard input
   double journal_interval_s = 10;           // seconds of work that a killed run loses at most
+  std::function<OutputWatch::Space()> space = {};  // of the disk that the corpus is on; default: asks the file system
 };
 
 struct PrepareSummary {
@@ -69,8 +78,9 @@ struct PrepareSummary {
 // them and writes the same bytes as an uninterrupted run. With other options or inputs, or with standard input, it starts over.
 //
 // Throws Error{data} if an input is missing, malformed (with FILE:LINE for JSONL and rows of Parquet) or damaged, or if there are no
-// documents; Error{internal} if the disk is full; Error{config} if another process prepares this corpus. A failed run does not change
-// an earlier corpus. If `format` is a token format, `tokenizer` is the tokenizer that made the tokens: prepare() records it and checks
+// documents; Error{does_not_fit} if the corpus would be larger than max_output_bytes; Error{internal} before the disk is full. These two
+// leave what an interrupted run leaves, if there is a whole document. Throws Error{config} if another process prepares this corpus. A failed
+// run does not change an earlier corpus. If `format` is a token format, `tokenizer` is the tokenizer that made the tokens: prepare() records it and checks
 // that every token is in its vocabulary.
 PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer);
 // Writes a corpus from token files whose tokenizer is unknown.

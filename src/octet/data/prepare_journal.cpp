@@ -76,7 +76,7 @@ std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::
   if (!path_exists(parts.journal())) return std::nullopt;
   PrepareJournal journal;
   try {
-    const Json json = Json::parse(read_file(parts.journal()));
+    const nlohmann::json json = read_json(parts.journal());
     journal.job = json.at("job").get<std::string>();
     if (job.empty() || journal.job != job) {
       log_info(concat(parts.journal().string(), ": the interrupted run had other inputs or options; starting over"));
@@ -91,10 +91,12 @@ std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::
     journal.writer.bin_xxh3 = json.at("bin_xxh3").get<std::string>();
     journal.writer.lengths_xxh3 = json.at("lengths_xxh3").get<std::string>();
     if (sensible) return journal;
+    log_warning(concat(parts.journal().string(), ": not a journal of Octet; starting over"));
   } catch (const Json::exception&) {
-    // A damaged journal; the warning below says so.
+    log_warning(concat(parts.journal().string(), ": not a journal of Octet; starting over"));
+  } catch (const Error& error) {
+    log_warning(concat(error.what(), "; starting over"));
   }
-  log_warning(concat(parts.journal().string(), ": not a journal of Octet; starting over"));
   return std::nullopt;
 }
 

@@ -1,7 +1,5 @@
 #include "octet/data/text.h"
 
-#include <array>
-#include <cstdio>
 #include <cstring>
 
 namespace octet::data {
@@ -54,41 +52,6 @@ bool TextChecker::feed(std::string_view piece) {
   }
   good_bytes_ += at - begin;
   return good_;
-}
-
-std::string printable(std::string_view text) {
-  std::string out;
-  const auto escape = [&](unsigned char c) {
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else {
-      std::array<char, 5> hex{};
-      std::snprintf(hex.data(), hex.size(), "\\x%02x", unsigned{c});
-      out += hex.data();
-    }
-  };
-  for (std::size_t i = 0; i < text.size();) {
-    // The length of the valid character that begins here, or 0.
-    std::size_t length = 0;
-    TextChecker checker;
-    for (std::size_t n = 1; n <= 4 && i + n <= text.size() && length == 0; ++n) {
-      if (!checker.feed(text.substr(i + n - 1, 1))) break;
-      if (checker.finish()) length = n;
-    }
-    const auto c = static_cast<unsigned char>(text[i]);
-    // U+0080 to U+009F are control characters too.
-    const bool control =
-        (length == 1 && (c < 0x20 || c == 0x7F)) || (length == 2 && c == 0xC2 && static_cast<unsigned char>(text[i + 1]) < 0xA0);
-    if (length == 0 || control) {
-      for (std::size_t n = 0; n < (length == 0 ? 1 : length); ++n) escape(static_cast<unsigned char>(text[i + n]));
-    } else {
-      out.append(text.substr(i, length));
-    }
-    i += length == 0 ? 1 : length;
-  }
-  return out;
 }
 
 }  // namespace octet::data

@@ -1,8 +1,7 @@
-// Checks that bytes are text, and prints text of unknown origin safely.
+// Checks that bytes are text.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 namespace octet::data {
@@ -24,8 +23,5 @@ class TextChecker {
   unsigned char low_ = 0x80, high_ = 0xBF;  // range of the next continuation byte
   std::int64_t good_bytes_ = 0;
 };
-
-// Returns `text` as one line that is safe on a terminal: control characters and invalid UTF-8 become \n, \t or \xNN.
-std::string printable(std::string_view text);
 
 }  // namespace octet::data

@@ -4,6 +4,7 @@
 
 #include "octet/base/file.h"
 #include "octet/base/names.h"
+#include "octet/base/visible.h"
 #include "octet/models/gpt_neox/gpt_neox.h"
 #include "octet/models/llama/llama.h"
 #include "octet/models/mistral/mistral.h"
@@ -20,7 +21,7 @@ const Family& family_of(const std::string& model_type, const std::string& source
   }
   std::string list;
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-  fail(ExitCode::data, source, ": model_type = \"", model_type, "\": not a family that octet knows (", list, ")",
+  fail(ExitCode::data, source, ": model_type = ", in_quotes(model_type), ": not a family that octet knows (", list, ")",
        did_you_mean(model_type, known));
 }
 
@@ -31,7 +32,7 @@ std::vector<std::int64_t> token_ids(const nlohmann::json& config, const char* ke
   const nlohmann::json value = config.value(key, nlohmann::json());
   std::vector<std::int64_t> result;
   const auto add = [&](const nlohmann::json& id) {
-    demand(id.is_number_integer(), ExitCode::data, source, ": ", key, " = ", value.dump(), ": not a token's id");
+    if (!id.is_number_integer()) fail(ExitCode::data, source, ": ", key, " = ", shown(value), ": not a token's id");
     result.push_back(id.get<std::int64_t>());
   };
   if (value.is_array()) {
@@ -58,10 +59,7 @@ DecoderConfig parse_config(const nlohmann::json& config, const std::string& sour
 
 DecoderConfig read_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
-  const std::string text = read_file(path);
-  const nlohmann::json config = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  demand(!config.is_discarded(), ExitCode::data, path.string(), ": not valid JSON");
-  return parse_config(config, path.string());
+  return parse_config(read_json(path), path.string());
 }
 
 nlohmann::ordered_json config_json(const DecoderConfig& config, DType dtype) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 
 namespace octet::telemetry {
@@ -47,6 +48,29 @@ std::string format_compact(double count) {
 std::string format_bytes(std::uint64_t bytes) {
   return with_unit(static_cast<double>(bytes),
                    std::array<Unit, 4>{{{0x1p40, "TiB"}, {0x1p30, "GiB"}, {0x1p20, "MiB"}, {0x1p10, "KiB"}}}, " B");
+}
+
+std::optional<std::int64_t> parse_bytes(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (error != std::errc() || !std::isfinite(number)) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  if (text.starts_with(' ')) text.remove_prefix(1);
+  std::string unit;
+  for (const char c : text) unit += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  constexpr std::string_view kPrefixes = "KMGT";
+  int power = 0;
+  double base = 1000;
+  if (!unit.empty() && unit != "B") {
+    const std::size_t prefix = kPrefixes.find(unit[0]);
+    const std::string rest = unit.substr(1);
+    if (prefix == std::string_view::npos || (!rest.empty() && rest != "B" && rest != "IB")) return std::nullopt;
+    power = static_cast<int>(prefix) + 1;
+    if (rest == "IB") base = 1024;
+  }
+  const double bytes = std::floor(number * std::pow(base, power));
+  if (!(std::abs(bytes) < 0x1p63)) return std::nullopt;
+  return static_cast<std::int64_t>(bytes);
 }
 
 std::string format_duration(double seconds) {

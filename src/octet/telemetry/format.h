@@ -2,15 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace octet::telemetry {
 
-std::string format_count(std::int64_t count);          // "17,012", "-1,000"
-std::string format_count(double count);                // rounded to a whole number; "nan" or "inf" if it is not finite
-std::string format_compact(double count);              // "1.02 M", "614 K", "8.03 B", "312"
-std::string format_bytes(std::uint64_t bytes);         // "61.2 GiB", "512 MiB", "17 B"
-std::string format_duration(double seconds);           // "0.4s", "42s", "3m12s", "1h04m", "2d03h"; "?" if unknown
+std::string format_count(std::int64_t count);   // "17,012", "-1,000"
+std::string format_count(double count);         // rounded to a whole number; "nan" or "inf" if it is not finite
+std::string format_compact(double count);       // "1.02 M", "614 K", "8.03 B", "312"
+std::string format_bytes(std::uint64_t bytes);  // "61.2 GiB", "512 MiB", "17 B"
+// Reads "512", "500MB", "4GiB", "1.5 TB": K, M, G, T and KB, ... count in thousands, KiB, ... in 1024; small letters, too.
+// Returns nothing for other text and for 2^63 bytes and more.
+std::optional<std::int64_t> parse_bytes(std::string_view text);
+std::string format_duration(double seconds);  // "0.4s", "42s", "3m12s", "1h04m", "2d03h"; "?" if unknown
 // `digits` significant digits. Whole numbers are written in full, without an exponent from 1e-4 to 1e6: (874.6, 3) gives "875",
 // (0.04128, 2) gives "0.041".
 std::string format_significant(double value, int digits);

@@ -124,10 +124,8 @@ class RecordReader : public nlohmann::json_sax<json> {
 
 template <class Record>
 std::optional<Record> parse_object(std::string_view text, std::string_view required) {
-  // The parser would treat a NUL as the end of its input. A crash of the machine can leave NULs in a file.
-  if (text.find('\0') != std::string_view::npos) return std::nullopt;
   RecordReader<Record> reader(required);
-  if (!json::sax_parse(text.begin(), text.end(), &reader) || !reader.has_required()) return std::nullopt;
+  if (read_json_events(text, reader) || !reader.has_required()) return std::nullopt;
   return reader.record();
 }
 

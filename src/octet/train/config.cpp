@@ -6,6 +6,7 @@
 #include "octet/base/file.h"
 #include "octet/base/math.h"
 #include "octet/base/require.h"
+#include "octet/base/visible.h"
 #include "octet/recipes/registry.h"
 #include "octet/train/anomaly.h"
 
@@ -85,6 +86,8 @@ void apply_override(Config& config, const std::string& assignment) {
   const std::string name = "--" + printable(assignment);
   demand(equals != std::string::npos && equals > 0, ExitCode::config, name, ": must be --section.key=value");
   const std::string path = assignment.substr(0, equals);
+  demand(std::count(path.begin(), path.end(), '.') < kTomlDepth, ExitCode::config, in_quotes("--" + path), ": nested deeper than ",
+         kTomlDepth, " levels");
   const FieldSource source{.name = name, .is_override = true, .advise = advise_key};
   TomlNode node = parse_toml_value(assignment.substr(equals + 1), source.name);
   for (std::size_t end = path.size(); end != std::string::npos;) {

@@ -43,7 +43,9 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "deterministic",
               .help = "Repeats the same bits in every run on a GPU, more slowly; the CPU always repeats them."},
         c.deterministic);
-  visit(Field{.name = "threads", .help = "CPU threads; 0 takes one per core.", .value = "threads", .range = kNotNegative}, c.threads);
+  visit(Field{.name = "threads",
+              .help = "CPU threads, at most four per core; 0 takes one per core.", .value = "threads", .range = kNotNegative},
+        c.threads);
   visit(Field{.name = "set_aside",
               .help = "Moves an earlier run in output_dir that checkpoint.resume does not continue to history/; else it is refused."},
         c.set_aside);
@@ -304,7 +306,7 @@ void visit_fields(C& c, auto&& visit) {
         c.accumulation);
   visit(Field{.name = "wgrad", .help = "Precision of the weight gradient of each linear.", .choices = "recipe | bf16"}, c.wgrad);
   visit(Field{.name = "head", .help = "Precision of the output head.", .choices = "bf16 | recipe"}, c.head);
-  visit(Field{.name = "attention", .help = "Precision of the products inside attention.", .choices = "bf16 | fp8"}, c.attention);
+  visit(Field{.name = "attention", .help = "Precision of the products inside attention.", .choices = "bf16"}, c.attention);
   visit(Field{.name = "weight_transpose_cache",
               .help = "Keeps transposed FP8 weights; false saves a byte per parameter and transposes in each micro-batch."},
         c.weight_transpose_cache);
@@ -508,7 +510,9 @@ struct Difference {
 };
 std::vector<Difference> differences(const Json& before, const Config& config);
 
-// " (did you mean optimizer.lr?)" for an unknown key, which may be another program's name for it; or "".
+// The key that an unknown one stands for, which may be another program's name for it, or lack its section; or "".
+std::string nearest_key(const std::string& path);
+// " (did you mean optimizer.lr?)", or why there is no such key, or "".
 std::string advise_key(const std::string& path);
 
 // The model's architecture: the preset, directory or keys of [model]. Throws Error{data} for a model directory's mistakes.

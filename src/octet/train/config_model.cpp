@@ -40,13 +40,13 @@ void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, 
   const Json keys = architecture_keys(model);
   for (const auto& [key, value] : keys.items()) {
     const bool has = known.contains(key) || key == "rope_scaling" || key == "tokenizer" || value.is_null();
-    demand(has, ExitCode::config, file.empty() ? "" : file + ": ", "model.", key, " = ", value.dump(), ": ",
-           decoder.family, " has no such key");
+    demand(has, ExitCode::config, file.empty() ? "" : file + ": ", "model.", key, " = ", shown(value), ": ", decoder.family,
+           " has no such key");
   }
 }
 
-Json read_json(const std::filesystem::path& path) {
-  Json object = json_of(read_file(path));
+Json read_object(const std::filesystem::path& path) {
+  Json object = read_ordered_json(path);
   demand(object.is_object(), ExitCode::data, path.string(), ": not a JSON object");
   return object;
 }
@@ -58,7 +58,7 @@ Json named_model(const std::string& name) {
   }
   const std::filesystem::path path = name;
   if (path.extension() == ".toml") return model_section(read_file(path), name);
-  if (path.extension() == ".json") return read_json(path);
+  if (path.extension() == ".json") return read_object(path);
   const std::vector<std::string> names = preset_names();
   std::string list;
   for (const std::string& preset : names) list += (list.empty() ? "" : ", ") + preset;
@@ -110,7 +110,7 @@ models::DecoderConfig decoder_config(const Config& config) {
   if (!model.init_from.empty()) {
     const std::filesystem::path path = std::filesystem::path(model.init_from) / "config.json";
     if (init_from_is_gone(config)) return parse(model_of_checkpoint(config, path), config.run.output_dir);
-    return parse(read_json(path), path.string());
+    return parse(read_object(path), path.string());
   }
   try {
     const std::string file = config.file.empty() ? "model" : config.file + ": model";

@@ -129,6 +129,7 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       {"decay_ratio", "lr_scheduler.decay"},
       {"enable_tensorboard", "metrics.tensorboard"},
       {"data_parallel_shard_degree", "parallel.shard"},
+      {"hybrid_shard_degree", "parallel.shard"},
       {"data_parallel_replicate_degree", "parallel.replicate"},
       {"tensor_parallel_degree", "parallel.tensor"},
       {"context_parallel_degree", "parallel.context"},
@@ -146,8 +147,25 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       {"amax_history_length", "precision.amax_history_len"},
       {"fp8_dpa", "precision.attention"},
       {"amax_reduction", "precision.reduce_amax"},
+      {"first_last_layers_bf16", "precision.skip"},
+      {"num_layers_at_start_in_bf16", "precision.skip"},
+      {"num_layers_at_end_in_bf16", "precision.skip"},
   };
   return names;
+}
+
+// Names for what is no key of ours, and why.
+const std::map<std::string, std::string, std::less<>>& foreign_notes() {
+  static const std::map<std::string, std::string, std::less<>> notes = {
+      {"delayed_param", "octet always creates parameters shard by shard"},
+      {"delayed_parameter_initialization", "octet always creates parameters shard by shard"},
+      {"sequence_parallel", "parallel.tensor always divides the tokens, too"},
+      {"enable_sequence_parallel", "parallel.tensor always divides the tokens, too"},
+      {"sm_activation_offloading", "octet does not offload activations; activation_checkpoint.mode saves their memory"},
+      {"activation_offloading", "octet does not offload activations; activation_checkpoint.mode saves their memory"},
+      {"cpu_offloading", "octet does not offload activations; activation_checkpoint.mode saves their memory"},
+  };
+  return notes;
 }
 
 std::string last_part(std::string_view path) {
@@ -162,7 +180,9 @@ std::string normalised(std::string_view name) {
   return result;
 }
 
-std::string suggestion(const std::string& path) {
+}  // namespace
+
+std::string nearest_key(const std::string& path) {
   static const std::vector<std::string> paths = [] {
     std::vector<std::string> result;
     for (const KeyDescription& key : config_keys()) result.push_back(key.path);
@@ -187,10 +207,10 @@ std::string suggestion(const std::string& path) {
   return nearest_name(full, paths);
 }
 
-}  // namespace
-
 std::string advise_key(const std::string& path) {
-  const std::string name = suggestion(path);
+  if (const auto note = foreign_notes().find(last_part(normalised(path))); note != foreign_notes().end())
+    return " (" + note->second + ")";
+  const std::string name = nearest_key(path);
   return name.empty() ? "" : " (did you mean " + name + "?)";
 }
 

@@ -25,8 +25,6 @@ namespace fs = std::filesystem;
 using parallel::NameEntry;
 using parallel::Parameter;
 
-constexpr int kConfigDepth = 32;
-
 // Decides which tensors become FP8 codes: with WeightType::fp8, the weights of all linears but the head.
 class Fp8Choice {
  public:
@@ -70,10 +68,8 @@ struct Source {
 class DirectorySource : public Source {
  public:
   explicit DirectorySource(const fs::path& path) : weights_(checkpoint::ModelWeights::open(path)) {
-    const std::string source = (path / "config.json").string();
-    const std::string text = read_file(path / "config.json");
-    config_ = models::parse_config(checkpoint::parse_json(text, source, kConfigDepth), source);
-    json_ = json_of(text);  // keeps the order of the file
+    json_ = read_ordered_json(path / "config.json");
+    config_ = models::parse_config(nlohmann::json(json_), (path / "config.json").string());
   }
   const models::DecoderConfig& config() const override { return config_; }
   Json config_json() const override {

@@ -5,6 +5,7 @@
 
 #include "octet/base/directory.h"
 #include "octet/base/math.h"
+#include "octet/checkpoint/steps.h"
 #include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/models/registry.h"
 #include "octet/recipes/registry.h"
@@ -43,6 +44,16 @@ void check_split(const checkpoint::Reader& reader, const Config& config) {
   demand(before == config.data.split_by || !divides_sources(config), ExitCode::config, reader.path().string(),
          ": its run held out ", before, ", and data.split_by = \"", config.data.split_by,
          "\" would hold out text that it was trained on; give --data.split_by=", before);
+}
+
+fs::path model_at(const fs::path& path) {
+  const fs::path checkpoints = path / "checkpoints", model = path / "model";
+  if (is_checkpoint(path) || fs::exists(path / "config.json")) return path;
+  if (const auto found = checkpoint::find_checkpoints(checkpoints); !found.empty()) return found.front().path;
+  if (fs::exists(model / "config.json")) return model;
+  demand(!fs::exists(path / "run.json") && !fs::exists(checkpoints), ExitCode::data, path.string(),
+         ": this run has no checkpoint and no model yet");
+  return path;
 }
 
 std::int64_t restore_weights(Engine& engine, const fs::path& path) {

@@ -15,8 +15,12 @@ namespace octet::train {
 // out. Checkpoints made before data.split_by existed held out windows.
 void check_split(const checkpoint::Reader& reader, const Config& config);
 
-// Overwrites the weights and scales of an engine that does not train with those of a checkpoint, and returns the checkpoint's step. Throws
-// Error{data} if the checkpoint belongs to another model, and Error{config} if it was made with another recipe.
+// Returns the checkpoint or model directory that `path` stands for. A run's folder stands for its newest checkpoint or, if it has
+// none, for its model. Any other path stands for itself. Throws Error{data} for the folder of a run that has neither.
+std::filesystem::path model_at(const std::filesystem::path& path);
+
+// Overwrites the weights and scales of an engine that does not train with those of a checkpoint, and returns the checkpoint's
+// step. Throws Error{data} if the checkpoint belongs to another model, and Error{config} if it was made with another recipe.
 std::int64_t restore_weights(Engine& engine, const std::filesystem::path& checkpoint);
 
 // Makes an engine for Engine::logits() of one sequence of at most `max_tokens` tokens, or the model's maximum if it is smaller, and loads

@@ -203,9 +203,14 @@ TEST(HuggingFace, SaysWhatIsBroken) {
                   {"/post_processor/special_tokens", Json::object(), "special token"},
                   {"/post_processor/special_tokens/<|begin|>/ids/0", 9999, "no token has id 9999"},
                   {"/pre_tokenizer", "x", "pre_tokenizer"}});
-  for (const char* text : {"", "[]", "{", "{\"model\": \"\xFF\"}"}) {
-    EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { read_hugging_face(text, "t.json"); }), "t.json: not a JSON object"));
+  const auto refusal = [](const std::string& text) { return error_of(ExitCode::data, [&] { read_hugging_face(text, "t.json"); }); };
+  EXPECT_EQ(refusal("[]"), "t.json: not a JSON object");
+  for (const char* text : {"", "{", "{\"model\": \"\xFF\"}"}) {
+    EXPECT_TRUE(contains(refusal(text), "t.json: line 1, column "));
+    EXPECT_TRUE(contains(refusal(text), ": not valid JSON: "));
   }
+  const std::string deep = "{\"model\": " + std::string(200'000, '[') + std::string(200'000, ']') + "}";
+  EXPECT_EQ(refusal(deep), "t.json: line 1, column 74: nested deeper than 64 levels");
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ TEST(SpecialTokens, SaysWhatIsWrong) {
   };
   EXPECT_TRUE(contains(error("tokenizer_config.json", R"({"eos_token": "b"})"), "eos_token \"b\" is no token of t.json"));
   EXPECT_TRUE(contains(error("tokenizer_config.json", R"({"eos_token": 3})"), "must be a string"));
-  EXPECT_TRUE(contains(error("tokenizer_config.json", "["), "not a JSON object"));
+  EXPECT_TRUE(contains(error("tokenizer_config.json", "["), "not valid JSON"));
   EXPECT_TRUE(contains(error("config.json", R"({"eos_token_id": 1})"), "eos_token_id 1"));
 }
 

@@ -200,10 +200,22 @@ TEST(LlamaConfig, RefusesFilesThatAreNoJson) {
   EXPECT_NE(message().find(path.string()), std::string::npos) << "there is none: " << message();
   for (const char* text : {"", "{", "{\"model_type\": \"llama\",}", "{\"vocab_size\": 1e999}", "\xff\xfe", "nul"}) {
     std::ofstream(path) << text;
-    EXPECT_EQ(message(), path.string() + ": not valid JSON") << text;
+    EXPECT_EQ(message().rfind(path.string() + ": line 1, column ", 0), 0u) << message();
+    EXPECT_NE(message().find(": not valid JSON: "), std::string::npos) << message();
   }
-  std::ofstream(path) << std::string(100000, '[');
-  EXPECT_EQ(message(), path.string() + ": not valid JSON");
+  std::ofstream(path) << std::string(200'000, '[');
+  EXPECT_EQ(message(), path.string() + ": line 1, column 65: nested deeper than 64 levels");
+}
+
+// With a message for each id, half a million of them would take half an hour.
+TEST(LlamaConfig, ReadsManyIdsInLinearTime) {
+  json config = llama_with("eos_token_id", json::array());
+  for (int id = 0; id < 500'000; ++id) config["eos_token_id"].push_back(id % 1000);
+  EXPECT_EQ(parse_config(config, "config.json").eos.size(), 500'000u);
+  config["eos_token_id"].push_back("x");
+  const std::string message = testing::error_of(ExitCode::data, [&] { parse_config(config, "config.json"); });
+  EXPECT_EQ(message.rfind("config.json: eos_token_id = [0,1,2,", 0), 0u);
+  EXPECT_LT(message.size(), 300u);
 }
 
 }  // namespace

@@ -8,7 +8,8 @@ std::string_view meaning(ExitCode code) {
     case ExitCode::done: return "Done.";
     case ExitCode::internal: return "An error inside Octet, a full disk, or a failed self-test or `octet convert verify`.";
     case ExitCode::config: return "A mistake in the configuration or the arguments, or another run writes into the folder. Nothing was changed.";
-    case ExitCode::does_not_fit: return "The run does not fit into memory, or a checkpoint onto the disk. Said before the first step, with what would help.";
+    case ExitCode::does_not_fit:
+      return "The run does not fit into memory, a checkpoint onto the disk, or a corpus into `--max-output`. Said with what would help.";
     case ExitCode::preempted: return "Asked to stop by SIGTERM or the first SIGINT, and saved. The same command continues the run if checkpoint.resume is auto.";
     case ExitCode::data: return "A corpus, a model directory or a checkpoint is missing or damaged.";
     case ExitCode::not_finite:

@@ -4,6 +4,7 @@
 
 #include "octet/base/fields.h"
 #include "octet/base/file.h"
+#include "octet/base/visible.h"
 
 namespace octet::app {
 namespace {

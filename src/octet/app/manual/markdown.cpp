@@ -3,6 +3,7 @@
 
 #include "octet/app/manual/manual.h"
 #include "octet/base/names.h"
+#include "octet/base/visible.h"
 #include "octet/telemetry/metrics.h"
 #include "octet/train/config.h"
 

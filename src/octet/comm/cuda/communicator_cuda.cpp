@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "octet/base/clock.h"
+#include "octet/base/start_thread.h"
 #include "octet/comm/cuda/communicator.h"
 #include "octet/device/cuda/cuda.h"
 
@@ -73,7 +74,7 @@ Communicator::Communicator(int device, const GroupOptions& options)
     if (handle_) ncclCommAbort(handle_);
     fail(ExitCode::peer, "rank ", options_.rank, ": connecting of group ", options_.name, " failed: ", words);
   }
-  watchdog_ = std::thread([this] { watch(); });
+  watchdog_ = start_thread("the watcher of NCCL", [this] { watch(); });
 }
 
 Communicator::~Communicator() {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "octet/base/system_call.h"
-#include "octet/data/text.h"
+#include "octet/base/visible.h"
 
 namespace octet::data {
 namespace fs = std::filesystem;

@@ -41,7 +41,7 @@ std::vector<std::string> builtin_names() {
 
 // The tokenizer that a config.json names under "tokenizer", or null when it names none.
 std::unique_ptr<Tokenizer> from_config(const std::filesystem::path& path) {
-  const auto config = nlohmann::json::parse(read_file(path), nullptr, false);
+  const auto config = read_json(path);
   demand(config.is_object(), ExitCode::data, path.string(), ": not a JSON object");
   const auto found = config.find("tokenizer");
   if (found == config.end()) return nullptr;

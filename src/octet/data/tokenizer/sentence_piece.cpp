@@ -8,7 +8,7 @@
 #include <unordered_set>
 
 #include "octet/base/require.h"
-#include "octet/data/text.h"
+#include "octet/base/visible.h"
 #include "octet/data/tokenizer/byte_characters.h"
 #include "octet/data/tokenizer/ranked_merges.h"
 #include "octet/data/tokenizer/utf8.h"

@@ -6,7 +6,7 @@
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
-#include "octet/data/text.h"
+#include "octet/base/visible.h"
 
 namespace octet::data {
 namespace {
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 // Returns a member of the JSON object in `file`, or null if there is no such file or member.
 nlohmann::json member(const fs::path& file, const char* key) {
   if (!path_exists(file)) return {};
-  const auto json = nlohmann::json::parse(read_file(file), nullptr, false);
+  const auto json = read_json(file);
   demand(json.is_object(), ExitCode::data, file.string(), ": not a JSON object");
   return json.value(key, nlohmann::json());
 }

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "octet/base/require.h"
-#include "octet/data/text.h"
+#include "octet/base/visible.h"
 #include "octet/data/tokenizer/utf8.h"
 
 namespace octet::data {

@@ -1,7 +1,7 @@
 #include "octet/data/tokenizer/tokenizer_json.h"
 
 #include "octet/base/require.h"
-#include "octet/data/text.h"
+#include "octet/base/visible.h"
 
 namespace octet::data {
 namespace {
@@ -10,8 +10,7 @@ constexpr std::int32_t kMostTokens = 1 << 22;
 
 }  // namespace
 
-TokenizerJson::TokenizerJson(std::string_view json, const std::string& file)
-    : file_(file), root_(json_of(json)) {
+TokenizerJson::TokenizerJson(std::string_view json, const std::string& file) : file_(file), root_(parse_json(json, file)) {
   demand(root_.is_object(), ExitCode::data, file_, ": not a JSON object");
 }
 

@@ -21,29 +21,29 @@ std::int64_t JsonReader::integer(const char* key) const {
   demand(has(key), ExitCode::data, source_, ": no ", key);
   const json& value = object_[key];
   demand(value.is_number_integer() && (!value.is_number_unsigned() || value.get<std::uint64_t>() <= kMax), ExitCode::data,
-         source_, ": ", key, " = ", value.dump(), ": must be a whole number");
+         source_, ": ", key, " = ", shown(value), ": must be a whole number");
   return value.get<std::int64_t>();
 }
 double JsonReader::number(const char* key) const {
   demand(has(key), ExitCode::data, source_, ": no ", key);
-  demand(object_[key].is_number(), ExitCode::data, source_, ": ", key, " = ", object_[key].dump(), ": must be a number");
+  demand(object_[key].is_number(), ExitCode::data, source_, ": ", key, " = ", shown(object_[key]), ": must be a number");
   return object_[key].get<double>();
 }
 bool JsonReader::boolean(const char* key, bool otherwise) const {
   if (!has(key)) return otherwise;
-  demand(object_[key].is_boolean(), ExitCode::data, source_, ": ", key, " = ", object_[key].dump(), ": must be true or false");
+  demand(object_[key].is_boolean(), ExitCode::data, source_, ": ", key, " = ", shown(object_[key]), ": must be true or false");
   return object_[key].get<bool>();
 }
 std::string JsonReader::string(const char* key, const std::string& otherwise) const {
   if (!has(key)) return otherwise;
-  demand(object_[key].is_string(), ExitCode::data, source_, ": ", key, " = ", object_[key].dump(), ": must be a string");
+  demand(object_[key].is_string(), ExitCode::data, source_, ": ", key, " = ", shown(object_[key]), ": must be a string");
   return object_[key].get<std::string>();
 }
 
 std::optional<kernels::RopeScalingLlama3> parse_rope_scaling(const JsonReader& parent, const char* key) {
   const json& scaling = parent.object()[key];
   const std::string where = parent.source() + ": " + key;
-  demand(scaling.is_object(), ExitCode::data, where, " = ", scaling.dump(), ": must be an object");
+  demand(scaling.is_object(), ExitCode::data, where, " = ", shown(scaling), ": must be an object");
   const JsonReader read(scaling, where);
   const std::string type = read.string("rope_type", read.string("type", "default"));
   if (type == "default") return std::nullopt;
@@ -55,7 +55,7 @@ std::optional<kernels::RopeScalingLlama3> parse_rope_scaling(const JsonReader& p
   result.original_max_position = read.integer("original_max_position_embeddings");
   demand(result.factor >= 1 && result.low_freq_factor > 0 && result.high_freq_factor > result.low_freq_factor &&
              result.original_max_position > 0,
-         ExitCode::data, where, " = ", scaling.dump(),
+         ExitCode::data, where, " = ", shown(scaling),
          ": must satisfy factor >= 1, "
          "0 < low_freq_factor < high_freq_factor and original_max_position_embeddings > 0");
   return result;
