@@ -134,6 +134,7 @@ bool Trainer::has_initial_loss() const {
 
 nlohmann::json Trainer::meta() const {
   return {{"octet", kVersion},
+          {"commit", commit()},
           {"recipe", engine_options_.recipe.name},
           {"cursor", loader_->position()},
           {"sources", sources_json(*dataset_)},
@@ -347,6 +348,7 @@ telemetry::RunInfo Trainer::run_info() const {
   info.initial_eval_loss = initial_loss_;
   info.initial_eval_loss_bf16 = initial_loss_bf16_;
   info.version = kVersion;
+  info.commit = commit();
   info.started = utc_now();
   return info;
 }
