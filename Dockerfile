@@ -6,6 +6,7 @@
 #   docker build -t octet .
 #   docker run --rm --gpus all --ipc=host --ulimit memlock=-1 -v "$PWD:/work" octet doctor
 #
+# The image has no .git: --build-arg OCTET_COMMIT=$(git rev-parse --short=12 HEAD) tells it the commit, else it is "unknown".
 # The program runs as user 1000 in /work. tini is process 1: it passes signals on and collects orphans.
 # tools/try_container.py follows the steps of stage cpu in a bare Debian 12. Not run: the stages build-cuda and cuda.
 
@@ -14,6 +15,7 @@ WORKDIR /octet
 COPY tools/packages.sh tools/packages.sh
 RUN bash -c 'source tools/packages.sh && apt-get update && apt-get install -y --no-install-recommends $build_packages python3-venv'
 COPY . .
+ARG OCTET_COMMIT=
 RUN tools/wheel.sh --cpu
 RUN python3 -m venv /opt/octet && /opt/octet/bin/pip install "$(echo dist/*.whl)[parquet]"
 

@@ -20,6 +20,10 @@ find_path(OCTET_XXHASH_INCLUDE NAMES xxhash.h REQUIRED)
 find_library(OCTET_PCRE2 NAMES libpcre2-8.a REQUIRED DOC "libpcre2-dev")
 find_path(OCTET_PCRE2_INCLUDE NAMES pcre2.h REQUIRED)
 
+# The token of a job: HMAC-SHA-256, comparison in constant time, random bytes.
+find_library(OCTET_SODIUM NAMES libsodium.a REQUIRED DOC "libsodium-dev")
+find_path(OCTET_SODIUM_INCLUDE NAMES sodium.h REQUIRED)
+
 # For compressed texts.
 find_library(OCTET_ZLIB NAMES libz.a REQUIRED DOC "zlib1g-dev")
 find_path(OCTET_ZLIB_INCLUDE NAMES zlib.h REQUIRED)

@@ -82,7 +82,7 @@ def follow(wanted: str, log) -> Stage:
             subprocess.run(stage.command(["sh", "-c", argument]), check=True, stdout=log, stderr=log)
         elif name == "COPY":
             copy(stage, argument, stages)
-        elif name == "ENV":
+        elif name in ("ENV", "ARG"):
             key, value = argument.split("=", 1)
             path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
             stage.environment[key] = value.replace("$PATH", stage.environment.get("PATH", path))

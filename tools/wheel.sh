@@ -54,7 +54,7 @@ build() {
   local name=$1 level=$2 log=build/wheel/$1.log
   shift 2
   say "Building octet-$name"
-  if ! cmake --preset release -B "build/wheel/$name" -DBUILD_TESTING=OFF -DCMAKE_UNITY_BUILD=ON -DOCTET_NATIVE=OFF "-DOCTET_MARCH=$level" \
+  if ! cmake --preset release -B "build/wheel/$name" -DBUILD_TESTING=OFF -DCMAKE_UNITY_BUILD=ON -DOCTET_NATIVE=OFF "-DOCTET_MARCH=$level" "-DOCTET_COMMIT=${OCTET_COMMIT:-}" \
     -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON "-DCMAKE_INSTALL_RPATH=$folders" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags \
     -DCMAKE_MODULE_LINKER_FLAGS=-Wl,--disable-new-dtags "$@" >"$log" 2>&1 ||
     ! cmake --build "build/wheel/$name" --parallel "$(nproc)" --target octet >>"$log" 2>&1; then

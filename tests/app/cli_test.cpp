@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "octet/base/json.h"
+#include "octet/base/require.h"
+#include "octet/train/version.h"
 #include "support/program.h"
 
 namespace octet {
@@ -29,7 +31,7 @@ TEST(CommandLine, AloneItExplainsItself) {
       EXPECT_NE(result.out.find(text), std::string::npos) << text;
     }
   }
-  EXPECT_EQ(run_program("--version").out, "octet 0.1.0\n");
+  EXPECT_EQ(run_program("--version").out, concat("octet 0.1.0 (commit ", train::commit(), ")\n"));
 }
 
 // The manual lists the commands.

@@ -20,16 +20,19 @@ namespace octet::checkpoint {
 // A store for threads in which a rank can be lost.
 class LosableStore {
  public:
-  void set(const std::string& key, std::string_view value) {
+  void set(const std::string& key, std::string_view value, int reads) {
     const std::lock_guard lock(mutex_);
-    values_[key] = value;
+    values_[key] = {std::string(value), reads};
     changed_.notify_all();
   }
   std::string get(const std::string& key) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return values_.contains(key) || !lost_.empty(); });
     demand(values_.contains(key), ExitCode::peer, key, " was not set: ", lost_);
-    return values_.at(key);
+    const auto entry = values_.find(key);
+    std::string value = entry->second.first;
+    if (--entry->second.second == 0) values_.erase(entry);
+    return value;
   }
   [[noreturn]] void lose(int rank) {
     {
@@ -39,16 +42,12 @@ class LosableStore {
     }
     fail(ExitCode::peer, "rank ", rank, " is lost");
   }
-  std::size_t bytes() const {
-    std::size_t sum = 0;
-    for (const auto& [key, value] : values_) sum += value.size();
-    return sum;
-  }
+  std::size_t keys() const { return values_.size(); }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
+  std::map<std::string, std::pair<std::string, int>> values_;  // with the number of reads after which a key goes
   std::string lost_;
 };
 
@@ -56,7 +55,7 @@ inline Ranks ranks_of(LosableStore& store, int rank, int size, const std::string
   return {.rank = rank,
           .size = size,
           .name = name,
-          .set = [&store](const std::string& key, std::string_view value) { store.set(key, value); },
+          .set = [&store](const std::string& key, std::string_view value, int reads) { store.set(key, value, reads); },
           .get = [&store](const std::string& key) { return store.get(key); }};
 }
 

@@ -185,9 +185,9 @@ TEST_P(FailingRanks, ALostRankAtAnyMomentLeavesWholeCheckpoints) {
           struck = true;
           store_->lose(rank);
         };
-        ranks.set = [&, set = ranks.set](const std::string& key, std::string_view value) {
+        ranks.set = [&, set = ranks.set](const std::string& key, std::string_view value, int reads) {
           strike();
-          set(key, value);
+          set(key, value, reads);
         };
         ranks.get = [&, get = ranks.get](const std::string& key) {
           strike();
@@ -235,7 +235,7 @@ Ranks ranks_over_files(const fs::path& folder, int rank, int size) {
   };
   return {.rank = rank,
           .size = size,
-          .set = [file](const std::string& key, std::string_view value) { write_file_atomically(file(key), value); },
+          .set = [file](const std::string& key, std::string_view value, int) { write_file_atomically(file(key), value); },
           .get =
               [file](const std::string& key) {
                 while (!fs::exists(file(key))) {

@@ -77,6 +77,7 @@ TEST(Environment, OfTorchrun) {
   EXPECT_EQ(ranks.host, "node1");
   EXPECT_EQ(ranks.port, 29501);
   EXPECT_EQ(ranks_of(without(kTorchrun, "LOCAL_WORLD_SIZE")).local_size, 2);
+  EXPECT_EQ(ranks_of(with(kTorchrun, "LOCAL_WORLD_SIZE", "8")).host, "127.0.0.1") << "all ranks are on this host";
   expect_ranks(ranks_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), "torchrun", 0, 1, 0, 1);
 }
 
@@ -128,6 +129,7 @@ TEST(Environment, OfSlurm) {
   EXPECT_EQ(ranks_of(with(kSlurm, "MASTER_ADDR", "head")).host, "head");
   EXPECT_EQ(ranks_of(with(without(kSlurm, "SLURM_JOB_ID"), "MASTER_PORT", "4242")).port, 4242);
   EXPECT_EQ(ranks_of(without(kSlurm, "SLURM_NODEID")).local_size, 2);
+  EXPECT_EQ(ranks_of(with(with(kSlurm, "SLURM_NODEID", "0"), "SLURM_STEP_TASKS_PER_NODE", "7")).host, "127.0.0.1");
   EXPECT_EQ(ranks_of(with(with(kSlurm, "SLURM_NODEID", "2"), "SLURM_STEP_TASKS_PER_NODE", "1(x2),5")).local_size, 5);
 }
 
@@ -213,6 +215,15 @@ TEST(Environment, OfSageMaker) {
     EXPECT_EQ(error_of(with(kSageMaker, "SM_HOSTS", hosts)),
               concat("SM_HOSTS=", hosts, R"( is not a list such as ["algo-1","algo-2"])"));
   }
+}
+
+TEST(Environment, TheTokenOfSeveralRanks) {
+  const Token token = Token::random();
+  EXPECT_FALSE(ranks_of(kTorchrun).token.is_secret());
+  EXPECT_EQ(ranks_of(with(kTorchrun, "OCTET_TOKEN", token.hex())).token.hex(), token.hex());
+  EXPECT_EQ(error_of(with(kTorchrun, "OCTET_TOKEN_FILE", "/absent")),
+            "OCTET_TOKEN_FILE=/absent: cannot open: No such file or directory");
+  expect_ranks(ranks_of({{"OCTET_TOKEN_FILE", "/absent"}}), "one process", 0, 1, 0, 1);
 }
 
 TEST(Environment, TheOrderOfLaunchers) {

@@ -119,7 +119,7 @@ TEST(Group, NoRankHasItsGroupBeforeAllAreConnected) {
       }
       return value;
     };
-    const auto set = [&](const std::string& key, std::string_view value) { store.set(key, value); };
+    const auto set = [&](const std::string& key, std::string_view value, int reads) { store.set(key, value, reads); };
     const auto group = make_group(*device, {.name = "test", .rank = r, .size = 3, .set = set, .get = get});
     ++made;
   });

@@ -19,7 +19,7 @@ class Port {
  public:
   Port() : port_(promise_.get_future().share()) {}
   Rendezvous::Options options(int rank, int size, double timeout_s = 30) {
-    Rendezvous::Options options{.rank = rank, .size = size, .timeout_s = timeout_s};
+    Rendezvous::Options options{.rank = rank, .size = size, .join_timeout_s = timeout_s, .timeout_s = timeout_s};
     if (rank == 0)
       options.listening = [this](int port) { promise_.set_value(port); };
     else

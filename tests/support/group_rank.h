@@ -38,14 +38,15 @@ struct GroupRank {
       group = make_thread_group(*options.meetings, "test", options.rank, options.size);
       return;
     }
-    group = comm::make_group(*device, {.name = "test",
-                                       .rank = options.rank,
-                                       .size = options.size,
-                                       .timeout_s = options.timeout_s,
-                                       .set = [&store](const std::string& key, std::string_view value) { store.set(key, value); },
-                                       .get = [&store](const std::string& key) { return store.get(key); },
-                                       .blame = options.blame,
-                                       .lost = options.lost});
+    group = comm::make_group(
+        *device, {.name = "test",
+                  .rank = options.rank,
+                  .size = options.size,
+                  .timeout_s = options.timeout_s,
+                  .set = [&store](const std::string& key, std::string_view value, int reads) { store.set(key, value, reads); },
+                  .get = [&store](const std::string& key) { return store.get(key); },
+                  .blame = options.blame,
+                  .lost = options.lost});
   }
 
   // Makes a tensor of n elements. `dtype` says how T is stored.

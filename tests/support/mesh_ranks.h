@@ -22,11 +22,12 @@ class ThreadRanks {
       const int own = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
       const int size = static_cast<int>(ranks.size());
       if (device.kind() == DeviceKind::cpu) return make_thread_group(meetings_, name, own, size);
-      return comm::make_group(device, {.name = name,
-                                       .rank = own,
-                                       .size = size,
-                                       .set = [this](const std::string& key, std::string_view value) { store_.set(key, value); },
-                                       .get = [this](const std::string& key) { return store_.get(key); }});
+      return comm::make_group(
+          device, {.name = name,
+                   .rank = own,
+                   .size = size,
+                   .set = [this](const std::string& key, std::string_view value, int reads) { store_.set(key, value, reads); },
+                   .get = [this](const std::string& key) { return store_.get(key); }});
     });
   }
   const ThreadMeetings& meetings() const { return meetings_; }

@@ -139,7 +139,7 @@ checkpoint::Ranks ranks_of(comm::ThreadStore& store, const ExpertParts& parts, c
   return {.rank = parts.rank(),
           .size = groups.replicas->size() * groups.shards->size() * groups.tensor->size(),
           .name = name,
-          .set = [&store](const std::string& key, std::string_view value) { store.set(key, value); },
+          .set = [&store](const std::string& key, std::string_view value, int reads) { store.set(key, value, reads); },
           .get = [&store](const std::string& key) { return store.get(key); }};
 }
 

@@ -86,7 +86,7 @@ class CommBench {
         device, {.name = "bench",
                  .rank = rank,
                  .size = ranks_,
-                 .set = [this](const std::string& key, std::string_view value) { store_.set(key, value); },
+                 .set = [this](const std::string& key, std::string_view value, int reads) { store_.set(key, value, reads); },
                  .get = [this](const std::string& key) { return store_.get(key); },
                  .lost =
                      [this] {

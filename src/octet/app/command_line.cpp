@@ -65,7 +65,7 @@ CommandOption describe_option(const CLI::Option& option) {
 CommandLine::CommandLine(Text program) {
   root_.name(program.name);
   root_.set_help_flag("-h,--help", "Print help. Every command has this option.");
-  root_.set_version_flag("--version", train::kVersion, "Print the version.");
+  root_.set_version_flag("--version", train::version_text(), "Print the version and the commit.");
   root_.require_subcommand(0, 1);
   root_.allow_extras();
   entries_[&root_].text = std::move(program);
@@ -145,7 +145,7 @@ int CommandLine::run(int argc, const char* const* argv) {
   try {
     root_.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
-    std::fputs(concat("octet ", train::kVersion, "\n").c_str(), stdout);
+    std::fputs(concat("octet ", train::version_text(), "\n").c_str(), stdout);
     return 0;
   } catch (const CLI::Success&) {
     std::fputs(help_of(describe(chosen())).c_str(), stdout);

@@ -97,7 +97,8 @@ std::vector<std::string> command_of(const CompareArgs& args, const RanksRun& pla
 // Returns the exit code. Of the ranks' stdout only the lines of steps are shown, all that they say on stderr.
 int run(const CompareArgs& args, const RanksRun& plan) {
   Progress progress(plan.label, plan.config.training.steps);
-  ProcessGroupOptions options = local_ranks(plan.ranks, command_of(args, plan));
+  const LocalToken token;
+  ProcessGroupOptions options = local_ranks(plan.ranks, command_of(args, plan), token);
   options.output = [&](int rank, Stream stream, std::string_view line) {
     if (stream == Stream::err) {
       const AboveBottomLine above;

@@ -6,6 +6,7 @@
 //   build.name .compiler .simd  which build this is: its name (devices and processor), compiler, and the widest
 //          vector instructions that the compiler was allowed
 //   build.program  the program's file
+//   build.commit  of the sources, or "unknown"
 //   cpu.name .simd .cores .threads  cores of the affinity mask; threads that octet starts
 //   cpu.quota  processors' worth of time that the control groups grant; null also without a limit
 //   memory_bytes memory_free_bytes  the machine's, or what its control groups leave of it

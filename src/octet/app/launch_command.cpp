@@ -63,7 +63,8 @@ int run_launch(const LaunchArgs& args) {
 
   std::signal(SIGPIPE, SIG_IGN);
   Console console;
-  ProcessGroupOptions options = local_ranks(args.ranks, args.command);
+  const LocalToken token;
+  ProcessGroupOptions options = local_ranks(args.ranks, args.command, token);
   options.grace_s = args.grace_s;
   options.output = [&](int rank, Stream stream, std::string_view line) { console.line(rank, stream, line); };
   options.note = [&](std::string_view sentence) { console.note(sentence); };

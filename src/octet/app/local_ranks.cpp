@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "octet/base/require.h"
@@ -30,7 +31,13 @@ int free_port() {
 
 }  // namespace
 
-ProcessGroupOptions local_ranks(int ranks, const std::vector<std::string>& command) {
+LocalToken::LocalToken() {
+  if (!comm::find_token(&::getenv).is_secret()) file_.emplace();
+}
+
+std::string LocalToken::variable() const { return file_ ? "OCTET_TOKEN_FILE=" + file_->path().string() : ""; }
+
+ProcessGroupOptions local_ranks(int ranks, const std::vector<std::string>& command, const LocalToken& token) {
   ProcessGroupOptions options{.program = "/proc/self/exe", .arguments = {"octet"}};
   options.arguments.insert(options.arguments.end(), command.begin(), command.end());
   const int port = free_port();
@@ -38,6 +45,7 @@ ProcessGroupOptions local_ranks(int ranks, const std::vector<std::string>& comma
     options.environment.push_back({fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", ranks),
                                    fmt::format("LOCAL_RANK={}", rank), fmt::format("LOCAL_WORLD_SIZE={}", ranks),
                                    "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port)});
+    if (!token.variable().empty()) options.environment.back().push_back(token.variable());
   }
   return options;
 }

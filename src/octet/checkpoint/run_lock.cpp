@@ -20,6 +20,7 @@
 #include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
+#include "octet/base/start_thread.h"
 
 namespace octet::checkpoint {
 namespace {
@@ -124,7 +125,7 @@ RunLock::RunLock(const fs::path& folder, RunLockTimes times) : folder_(folder), 
   sigset_t all, before;
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { keep_beating(); });
+  thread_ = start_thread("the heartbeat of run.lock", [this] { keep_beating(); });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 

@@ -19,6 +19,7 @@
 #include "octet/base/system_call.h"
 #include "octet/checkpoint/safetensors.h"
 #include "octet/checkpoint/steps.h"
+#include "octet/checkpoint/untrusted.h"
 
 namespace octet::checkpoint {
 namespace {
@@ -212,7 +213,12 @@ std::string lead(const WriterOptions& options, Save& save, const Source& source)
 void follow(const WriterOptions& options, Save& save, const Source& source) {
   const std::string folder = broadcast(options.ranks, save.key + "/folder", "");
   if (!folder.empty()) {
-    attempt(save.failure, [&] { write_slices(options.root / folder, options.ranks.rank, save.part, source); });
+    attempt(save.failure, [&] {
+      // The name comes over the network, and must not lead out of the folder of checkpoints.
+      demand(is_file_name(folder) && folder.rfind(step_name(save.step), 0) == 0, ExitCode::peer, "rank 0 writes into ",
+             in_quotes(folder), ", which is no folder of step ", save.step);
+      write_slices(options.root / folder, options.ranks.rank, save.part, source);
+    });
   }
   std::string part;
   attempt(save.failure, [&] { part = to_json(save.part.manifest); });

@@ -11,7 +11,7 @@
 namespace octet::comm {
 namespace {
 
-constexpr std::string_view kGreeting = "OctetRv1";
+constexpr std::string_view kGreeting = "OctetRv2";
 constexpr std::size_t kLengthBytes = 4, kFixedBytes = 1 + 8 + 4 + 4;  // the length field; the fields between it and the key
 
 void put(std::string& out, std::uint64_t value, int bytes) {
@@ -44,22 +44,24 @@ void Connection::send(const Frame& frame) {
 }
 
 bool Connection::flush() {
-  while (has_output()) {
+  // As in receive(), a peer that reads all the time does not delay the others.
+  for (int i = 0; i < 16 && has_output(); ++i) {
     const ssize_t n = ::send(socket_.get(), output_.data() + sent_, output_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     sent_ += static_cast<std::size_t>(n);
   }
+  if (has_output()) return true;
   output_.clear();
   sent_ = 0;
   return true;
 }
 
-bool Connection::receive() {
+bool Connection::receive(std::size_t most) {
   char bytes[1 << 16];
   // The number of reads is limited, so that a peer that sends without pause does not delay the others.
-  for (int i = 0; i < 16; ++i) {
-    const ssize_t n = ::recv(socket_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+  for (int i = 0; i < 16 && unread() < most; ++i) {
+    const ssize_t n = ::recv(socket_.get(), bytes, std::min(sizeof(bytes), most - unread()), MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     if (n == 0) return false;
@@ -95,7 +97,9 @@ std::optional<Frame> Connection::next(std::size_t max_bytes) {
       const std::size_t key = take(head, 4);
       demand(key <= std::min(head.size(), kMaxKey), ExitCode::peer, "sent a key of ", key, " bytes");
       frame->key = head.substr(0, key);
-      frame->value = head.substr(key);
+      head.remove_prefix(key);
+      demand(head.size() <= kMaxValue, ExitCode::peer, "sent a value of ", head.size(), " bytes");
+      frame->value = head;
       taken_ += kLengthBytes + length;
     }
   }

@@ -83,6 +83,8 @@ RankEnvironment checked(RankEnvironment ranks, const char* rank_name, const char
   return ranks;
 }
 
+constexpr const char* kThisHost = "127.0.0.1";
+
 int port_of_job(std::uint64_t number) { return kFirstPort + static_cast<int>(number % static_cast<std::uint64_t>(kPorts)); }
 
 // FNV-1a. Unlike std::hash it gives the same value on every rank, whatever its standard library.
@@ -129,11 +131,14 @@ RankEnvironment from_torchrun(const Variables& variables) {
     variables.need({"MASTER_PORT"}, "WORLD_SIZE");
   }
   ranks.local_rank = local_rank.value_or(0);
-  ranks.local_size = variables.find_number({"LOCAL_WORLD_SIZE"}).value_or(ranks.local_rank + 1);
+  const auto local_size = variables.find_number({"LOCAL_WORLD_SIZE"});
+  ranks.local_size = local_size.value_or(ranks.local_rank + 1);
   if (const auto host = variables.find({"MASTER_ADDR"})) ranks.host = host->value;
+  if (local_size == ranks.size) ranks.host = kThisHost;
   ranks.port = variables.find_port().value_or(0);
   const auto agent_listens = variables.find({"TORCHELASTIC_USE_AGENT_STORE"});
-  if (ranks.port > 0 && agent_listens && agent_listens->value == "True") ranks.port = port_beside_the_agents(variables, ranks.port);
+  if (ranks.port > 0 && agent_listens && agent_listens->value == "True")
+    ranks.port = port_beside_the_agents(variables, ranks.port);
   return checked(ranks, "RANK", "WORLD_SIZE");
 }
 
@@ -158,10 +163,13 @@ RankEnvironment from_slurm(const Variables& variables) {
   ranks.local_size = ranks.local_rank + 1;
   const auto tasks = variables.find({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
   const auto node = variables.find_number({"SLURM_NODEID"});
-  if (tasks && node) ranks.local_size = tasks_on_host(*tasks, *node).value_or(ranks.local_size);
+  const auto local_size = tasks && node ? tasks_on_host(*tasks, *node) : std::nullopt;
+  ranks.local_size = local_size.value_or(ranks.local_size);
   if (ranks.size == 1) return checked(ranks, "SLURM_PROCID", "SLURM_NTASKS");
 
-  if (const auto host = variables.find({"MASTER_ADDR"})) {
+  if (local_size == ranks.size) {
+    ranks.host = kThisHost;
+  } else if (const auto host = variables.find({"MASTER_ADDR"})) {
     ranks.host = host->value;
   } else {
     // Rank 0 runs on the first host of the job step, which may use only some of the job's hosts.
@@ -189,13 +197,14 @@ RankEnvironment from_slurm(const Variables& variables) {
 // MPI launchers do not tell ranks where rank 0 runs. It is known only if all ranks run on one host.
 void find_mpi_master(const Variables& variables, std::initializer_list<const char*> job, RankEnvironment& ranks) {
   if (ranks.size == 1) return;
-  if (const auto host = variables.find({"MASTER_ADDR"})) {
-    ranks.host = host->value;
+  if (ranks.local_size == ranks.size) {
+    ranks.host = kThisHost;
   } else {
-    demand(ranks.local_size == ranks.size, ExitCode::config, ranks.source, " started ", ranks.size,
-           " ranks on more than one host (", ranks.local_size,
+    const auto host = variables.find({"MASTER_ADDR"});
+    demand(host.has_value(), ExitCode::config, ranks.source, " started ", ranks.size, " ranks on more than one host (",
+           ranks.local_size,
            " on this one) and does not report where rank 0 is. Set MASTER_ADDR to rank 0's host for every rank");
-    ranks.host = "127.0.0.1";
+    ranks.host = host->value;
   }
   const auto name = variables.find(job);
   ranks.port = variables.find_port().value_or(name ? port_of_job(hash(name->value)) : kDefaultPort);
@@ -248,6 +257,15 @@ RankEnvironment from_sagemaker(const Variables& variables) {
   return ranks;
 }
 
+RankEnvironment from_launcher(const Variables& variables) {
+  if (variables.has("RANK") || variables.has("WORLD_SIZE")) return from_torchrun(variables);
+  if (started_by_slurm(variables)) return from_slurm(variables);
+  if (variables.has("OMPI_COMM_WORLD_RANK") || variables.has("OMPI_COMM_WORLD_SIZE")) return from_open_mpi(variables);
+  if (variables.has("PMI_RANK") || variables.has("PMI_SIZE")) return from_pmi(variables);
+  if (variables.has("SM_HOSTS") || variables.has("SM_CURRENT_HOST")) return from_sagemaker(variables);
+  return {.source = "one process"};
+}
+
 }  // namespace
 
 std::string first_host(std::string_view list) {
@@ -278,13 +296,9 @@ std::string first_host(std::string_view list) {
 }
 
 RankEnvironment rank_environment(const std::function<const char*(const char*)>& get) {
-  const Variables variables(get);
-  if (variables.has("RANK") || variables.has("WORLD_SIZE")) return from_torchrun(variables);
-  if (started_by_slurm(variables)) return from_slurm(variables);
-  if (variables.has("OMPI_COMM_WORLD_RANK") || variables.has("OMPI_COMM_WORLD_SIZE")) return from_open_mpi(variables);
-  if (variables.has("PMI_RANK") || variables.has("PMI_SIZE")) return from_pmi(variables);
-  if (variables.has("SM_HOSTS") || variables.has("SM_CURRENT_HOST")) return from_sagemaker(variables);
-  return {.source = "one process"};
+  RankEnvironment ranks = from_launcher(Variables(get));
+  if (ranks.size > 1) ranks.token = find_token(get);
+  return ranks;
 }
 
 }  // namespace octet::comm

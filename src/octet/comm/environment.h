@@ -5,14 +5,18 @@
 #include <string>
 #include <string_view>
 
+#include "octet/comm/token.h"
+
 namespace octet::comm {
 
 struct RankEnvironment {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // on this host; a lower bound of local_size if the launcher does not set it
-  std::string host;                    // host of rank 0; may be empty if there is one rank
-  int port = 0;                        // port on which rank 0 listens; 0 with one rank: any
-  std::string source;                  // "torchrun", "Slurm", "Open MPI", "PMI", "SageMaker" or "one process"
+  // Host of rank 0; may be empty if there is one rank. 127.0.0.1 if the launcher says that all ranks run on this host.
+  std::string host;
+  int port = 0;        // port on which rank 0 listens; 0 with one rank: any
+  Token token;         // find_token(); none if there is one rank
+  std::string source;  // "torchrun", "Slurm", "Open MPI", "PMI", "SageMaker" or "one process"
 };
 
 // The range of ports for runs without MASTER_PORT, and for runs under torchrun's agent, which itself listens at MASTER_PORT. The
@@ -23,7 +27,8 @@ inline constexpr int kFirstPort = 20000, kPorts = 10000;
 inline constexpr int kDefaultPort = 29500;
 
 // Uses the first launcher, in the order of `source` above, whose variables are set. `get` has the interface of getenv. Throws
-// Error{config} with the variable and its value if a variable is missing, is not a number or contradicts another one.
+// Error{config} with the variable and its value if a variable is missing, is not a number or contradicts another one, or as
+// find_token().
 RankEnvironment rank_environment(const std::function<const char*(const char*)>& get);
 
 // Returns the first host of a Slurm list such as "node[003-005,9],gpu1". Throws Error{config} if `list` is not such a list.

@@ -9,57 +9,144 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
+#include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "octet/base/clock.h"
 #include "octet/base/start_thread.h"
 #include "octet/comm/reduce_cpu.h"
 
 namespace octet::comm {
 namespace {
 
-constexpr const char* kLoopback = "127.0.0.1";         // in this version, ranks on CPUs run on one host
 constexpr std::chrono::milliseconds kWatchEvery{100};  // interval of checks for a lost rank
 constexpr std::chrono::milliseconds kAbortEvery{10};   // after a loss: interval at which waiting operations are aborted
 
+// The group's keys in the store of all ranks.
 class SharedStore final : public gloo::rendezvous::Store {
  public:
   explicit SharedStore(const GroupOptions& options) : options_(options) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
-    options_.set(path(key), std::string_view(data.data(), data.size()));
+    const std::lock_guard lock(mutex_);
+    store().set(path(key), std::string_view(data.data(), data.size()), 0);
+    own_.push_back(path(key));
   }
   std::vector<char> get(const std::string& key) override {
-    const std::string value = options_.get(path(key));
+    const std::lock_guard lock(mutex_);
+    const std::string value = store().get(path(key));
     return {value.begin(), value.end()};
   }
   void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) options_.get(path(key));
+    for (const std::string& key : keys) get(key);
   }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override { wait(keys); }
 
+  // Removes what this rank has set. All ranks must be connected. Gloo does not read each key equally often, so the keys cannot go
+  // by themselves; here they are set again for one read.
+  void clear() {
+    for (const std::string& key : own_) {
+      options_.set(key, "", 1);
+      options_.get(key);
+    }
+  }
+  // From now on the store of all ranks is not used. Waits for a call that is in progress.
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    left_ = true;
+  }
+
  private:
+  const GroupOptions& store() const {
+    if (left_) throw gloo::IoException("the group was given up");
+    return options_;
+  }
   std::string path(const std::string& key) const { return options_.name + "/" + key; }
-  const GroupOptions& options_;
+
+  const GroupOptions options_;
+  std::mutex mutex_;
+  bool left_ = false;
+  std::vector<std::string> own_;
+};
+
+// The connecting of a group, in a thread of its own. While Gloo connects, nothing can end its wait for a peer that has ended. A
+// rank that gives up leaves the thread behind; it waits until Gloo's timeout or the end of the process, and uses nothing outside
+// this object.
+class Connecting : public std::enable_shared_from_this<Connecting> {
+ public:
+  explicit Connecting(const GroupOptions& options)
+      : store_(options), context_(std::make_shared<gloo::rendezvous::Context>(options.rank, options.size)) {
+    context_->setTimeout(std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1e3)));
+    device_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(options.address.c_str()));
+  }
+  // Returns the connected context. `trouble` returns a reason to give up, or ""; it is called about ten times a second.
+  std::shared_ptr<gloo::Context> run(const std::function<std::string()>& trouble) {
+    std::thread thread = start_thread("the connection to other ranks", [self = shared_from_this()] { self->connect(); });
+    while (!ended_within(kWatchEvery)) {
+      const std::string reason = trouble();
+      if (reason.empty()) continue;
+      store_.leave();
+      thread.detach();
+      throw gloo::IoException(reason);
+    }
+    thread.join();
+    if (error_) std::rethrow_exception(error_);
+    return context_;
+  }
+  // All ranks are connected, and no rank needs the others' addresses any more.
+  void clear_store() { store_.clear(); }
+
+ private:
+  bool ended_within(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [this] { return ended_; });
+  }
+  void connect() {
+    std::exception_ptr error;
+    try {
+      context_->connectFullMesh(store_, device_);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    error_ = error;
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  SharedStore store_;
+  std::shared_ptr<gloo::rendezvous::Context> context_;
+  std::shared_ptr<gloo::transport::Device> device_;
+  std::mutex mutex_;  // guards the members below
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::exception_ptr error_;
 };
 
 class GlooGroup final : public Group {
  public:
   explicit GlooGroup(const GroupOptions& options) : Group(options.name, options.rank, options.size), options_(options) {
+    const auto start = Clock::now();
+    std::shared_ptr<Connecting> connecting;
     attempt("connecting", [&] {
-      const auto context = std::make_shared<gloo::rendezvous::Context>(rank(), size());
-      context->setTimeout(std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1e3)));
-      SharedStore store(options);
-      auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(kLoopback));
-      context->connectFullMesh(store, device);
-      context_ = context;
+      connecting = std::make_shared<Connecting>(options);
+      context_ = connecting->run([&]() -> std::string {
+        if (seconds_since(start) > options.timeout_s)
+          return concat("not all ranks have connected within ", options.timeout_s, " s");
+        return options.lost ? options.lost() : "";
+      });
     });
     // A rank may be connected to all others, and even end, before those are connected to each other. They would then fail to
     // connect to it. So each rank waits until all ranks are connected.
     const auto key_of = [&](int r) { return concat(name(), "/connected/", r); };
-    options.set(key_of(rank()), "");
-    for (int r = 0; r < size(); ++r) options.get(key_of(r));
+    options.set(key_of(rank()), "", size() - 1);
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank()) options.get(key_of(r));
+    }
+    connecting->clear_store();
     if (options.lost) watcher_ = start_thread("the watcher of the ranks", [this] { watch(); });
   }
   ~GlooGroup() override {

@@ -1,5 +1,5 @@
-// Collectives between processes or threads on the CPUs of one host, with Gloo over TCP. If a connection breaks, a rank is lost
-// or an operation does not end within the timeout, the group fails: that operation or the next one throws Error{peer}.
+// Collectives between processes or threads on CPUs, with Gloo over TCP. If a connection breaks, a rank is lost or an operation
+// does not end within the timeout, the group fails: that operation or the next one throws Error{peer}.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace octet::comm {
 
-// Returns when all ranks are connected. Throws Error{peer} if they are
-// not within the timeout. From then on, the process ignores SIGPIPE.
+// Returns when all ranks are connected. Throws Error{peer} if they are not within the timeout, or if a rank is lost before. From
+// then on, the process ignores SIGPIPE.
 std::unique_ptr<Group> make_gloo_group(const GroupOptions& options);
 
 }  // namespace octet::comm

@@ -18,42 +18,84 @@ std::string quoted(const std::string& value) {
 }  // namespace
 
 void KeyStore::serve(int rank, Frame&& request, Clock::time_point now) {
-  if (request.kind == Message::set) return set(std::move(request));
+  if (request.kind == Message::set) return set(rank, std::move(request));
   const auto deadline = now + std::chrono::milliseconds(request.timeout_ms);
   const bool meeting = request.kind == Message::meet;
   Waiter waiter{rank, std::move(request), deadline};
   meeting ? meet(std::move(waiter)) : wait(std::move(waiter));
 }
 
-void KeyStore::set(Frame&& request) {
-  const std::string& value = values_[request.key] = std::move(request.value);
-  const auto found = waiting_.find(request.key);
-  if (found == waiting_.end()) return;
-  for (const Waiter& waiter : found->second) {
-    answer_(waiter.rank, {Message::value, waiter.request.id, 0, {}, waiter.request.kind == Message::get ? value : std::string()});
+void KeyStore::set(int rank, Frame&& request) {
+  const std::string& key = request.key;
+  const std::size_t bytes = key.size() + request.value.size();
+  const auto before = values_.find(key);
+  const bool own = before != values_.end() && before->second.owner == rank;
+  const std::size_t replaced = own ? key.size() + before->second.text.size() : 0;
+  demand(of(rank).keys - own < quota_.keys, ExitCode::peer, "has set more than ", quota_.keys, " keys");
+  demand(of(rank).bytes - replaced + bytes <= quota_.bytes, ExitCode::peer, "has stored more than ", quota_.bytes, " bytes");
+  if (before != values_.end()) forget(before);
+
+  of(rank).keys += 1;
+  of(rank).bytes += bytes;
+  const auto value = values_.emplace(key, Value{std::move(request.value), rank, request.id}).first;
+  const auto waiting = waiting_.extract(key);
+  if (waiting.empty()) return;
+  bool stays = true;
+  for (const Waiter& waiter : waiting.mapped()) {
+    release(waiter);
+    stays = read(waiter, value->second) && stays;
   }
-  waiting_.erase(found);
+  if (!stays) forget(value);
+}
+
+bool KeyStore::read(const Waiter& waiter, Value& value) {
+  const bool wanted = waiter.request.kind == Message::get;
+  answer_(waiter.rank, {Message::value, waiter.request.id, 0, {}, wanted ? value.text : std::string()});
+  return !wanted || value.reads == 0 || --value.reads > 0;
+}
+
+void KeyStore::forget(std::map<std::string, Value>::iterator value) {
+  Holding& holding = of(value->second.owner);
+  holding.keys -= 1;
+  holding.bytes -= value->first.size() + value->second.text.size();
+  values_.erase(value);
+}
+
+void KeyStore::hold(const Waiter& waiter) {
+  Holding& holding = of(waiter.rank);
+  const std::size_t bytes = waiter.request.key.size() + waiter.request.value.size();
+  demand(holding.requests < quota_.requests, ExitCode::peer, "has more than ", quota_.requests, " open requests");
+  demand(holding.bytes + bytes <= quota_.bytes, ExitCode::peer, "has stored more than ", quota_.bytes, " bytes");
+  holding.requests += 1;
+  holding.bytes += bytes;
+}
+
+void KeyStore::release(const Waiter& waiter) {
+  Holding& holding = of(waiter.rank);
+  holding.requests -= 1;
+  holding.bytes -= waiter.request.key.size() + waiter.request.value.size();
 }
 
 void KeyStore::wait(Waiter&& waiter) {
   const auto found = values_.find(waiter.request.key);
   if (found != values_.end()) {
-    const bool wanted = waiter.request.kind == Message::get;
-    answer_(waiter.rank, {Message::value, waiter.request.id, 0, {}, wanted ? found->second : std::string()});
+    if (!read(waiter, found->second)) forget(found);
   } else if (!lost_.empty()) {
     refuse(waiter, concat(quoted(waiter.request.key), " was not set: ", lost_));
   } else {
+    hold(waiter);
     waiting_[waiter.request.key].push_back(std::move(waiter));
   }
 }
 
 void KeyStore::meet(Waiter&& waiter) {
   const std::string name = waiter.request.key;
-  Meeting& meeting = meetings_[name];
   const int rank = waiter.rank;
-  if (const auto twice = meeting.here.find(rank); twice != meeting.here.end()) {
+  if (const auto open = meetings_.find(name); open != meetings_.end() && open->second.here.contains(rank)) {
     return refuse(waiter, concat("rank ", rank, " already waits at ", name));
   }
+  hold(waiter);
+  Meeting& meeting = meetings_[name];
   meeting.here.emplace(rank, std::move(waiter));
   const bool complete = meeting.here.size() == static_cast<std::size_t>(size_);
   if (!complete && lost_.empty() && left_.empty()) return;
@@ -67,6 +109,7 @@ void KeyStore::conclude(const std::string& name, const Meeting& meeting) {
   const auto other = std::find_if(meeting.here.begin(), meeting.here.end(),
                                   [&](const auto& entry) { return entry.second.request.value != expected; });
   for (const auto& [rank, waiter] : meeting.here) {
+    release(waiter);
     if (other == meeting.here.end()) {
       answer_(rank, {Message::value, waiter.request.id});
     } else {
@@ -77,7 +120,10 @@ void KeyStore::conclude(const std::string& name, const Meeting& meeting) {
 }
 
 void KeyStore::disperse(const std::string& name, const Meeting& meeting, std::string_view why) {
-  for (const auto& [rank, waiter] : meeting.here) refuse(waiter, concat(name, ": ", why));
+  for (const auto& [rank, waiter] : meeting.here) {
+    release(waiter);
+    refuse(waiter, concat(name, ": ", why));
+  }
 }
 
 void KeyStore::refuse(const Waiter& waiter, const std::string& text) {
@@ -92,7 +138,10 @@ void KeyStore::leave(int rank) {
 void KeyStore::lose(int rank, const std::string& how) {
   if (lost_.empty()) lost_ = concat("rank ", rank, " ", how);
   for (const auto& [key, waiters] : std::exchange(waiting_, {})) {
-    for (const Waiter& waiter : waiters) refuse(waiter, concat(quoted(key), " was not set: ", lost_));
+    for (const Waiter& waiter : waiters) {
+      release(waiter);
+      refuse(waiter, concat(quoted(key), " was not set: ", lost_));
+    }
   }
   for (const auto& [name, meeting] : std::exchange(meetings_, {})) disperse(name, meeting, lost_);
 }
@@ -102,8 +151,9 @@ void KeyStore::expire(Clock::time_point now) {
   for (auto entry = waiting_.begin(); entry != waiting_.end();) {
     auto& waiters = entry->second;
     for (const Waiter& waiter : waiters) {
-      if (over(waiter))
-        refuse(waiter, concat(quoted(entry->first), " was not set within ", waiter.request.timeout_ms / 1e3, " s"));
+      if (!over(waiter)) continue;
+      release(waiter);
+      refuse(waiter, concat(quoted(entry->first), " was not set within ", waiter.request.timeout_ms / 1e3, " s"));
     }
     std::erase_if(waiters, over);
     entry = waiters.empty() ? waiting_.erase(entry) : std::next(entry);

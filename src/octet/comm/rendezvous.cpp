@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "octet/base/require.h"
+#include "octet/comm/handshake.h"
 #include "octet/comm/rendezvous_client.h"
 #include "octet/comm/rendezvous_server.h"
 #include "octet/comm/socket.h"
@@ -16,37 +17,39 @@ const std::string& checked_key(const std::string& key) {
   return key;
 }
 
-Descriptor connect_to_rank_0(const Rendezvous::Options& options) {
-  try {
-    return connect_to(options.host, options.port, Clock::now() + seconds(options.timeout_s));
-  } catch (const Error& error) {
-    fail(ExitCode::peer, "rank ", options.rank, " cannot reach rank 0 at ", options.host, " port ", options.port, " within ",
-         options.timeout_s, " s: ", error.what());
-  }
-}
-
 }  // namespace
 
 Rendezvous::Rendezvous(const Options& options)
     : rank_(options.rank), size_(options.size), port_(options.port), timeout_s_(options.timeout_s) {
   require(size_ >= 1 && rank_ >= 0 && rank_ < size_, "rendezvous: rank ", rank_, " of ", size_);
-  Options connecting = options;
+  JoinOptions joining{.host = options.host,
+                      .port = options.port,
+                      .token = options.token,
+                      .claim = {static_cast<std::uint64_t>(rank_), static_cast<std::uint64_t>(size_), options.version},
+                      .timeout_s = options.join_timeout_s};
   if (rank_ == 0) {
     Descriptor listener = listen_at(options.host, options.port);
-    connecting.port = port_ = port_of(listener);
-    connecting.host = loopback_of(listener);
-    server_ = std::make_unique<RendezvousServer>(std::move(listener), size_, options.silence_s);
+    joining.port = port_ = port_of(listener);
+    joining.host = comm::address_of(listener);
+    server_ =
+        std::make_unique<RendezvousServer>(std::move(listener), RendezvousServer::Options{.size = size_,
+                                                                                          .silence_s = options.silence_s,
+                                                                                          .handshake_s = options.handshake_s,
+                                                                                          .token = options.token,
+                                                                                          .version = options.version});
     if (options.listening) options.listening(port_);
   }
-  client_ = std::make_unique<RendezvousClient>(connect_to_rank_0(connecting), rank_, size_, timeout_s_, options.silence_s);
+  Connection connection = join(joining);
+  address_ = comm::address_of(connection.socket());
+  client_ = std::make_unique<RendezvousClient>(std::move(connection), rank_, options.join_timeout_s, options.silence_s);
   client_->await_ready();
 }
 
 Rendezvous::~Rendezvous() = default;
 
-void Rendezvous::set(const std::string& key, std::string_view value) {
+void Rendezvous::set(const std::string& key, std::string_view value, int reads) {
   require(value.size() <= kMaxValue, "rendezvous: ", key, ": ", value.size(), " bytes, more than ", kMaxValue);
-  client_->post({Message::set, 0, 0, checked_key(key), std::string(value)});
+  client_->post({Message::set, static_cast<std::uint64_t>(reads), 0, checked_key(key), std::string(value)});
 }
 
 std::string Rendezvous::get(const std::string& key) { return get(key, timeout_s_); }

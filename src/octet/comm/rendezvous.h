@@ -1,6 +1,6 @@
 // How the ranks of a run find each other, exchange small values and notice lost ranks. A thread in rank 0's process serves a
-// key-value store over TCP. Each rank has one connection to it, including rank 0. Any thread may call the members. All errors
-// are Error{peer} with one sentence that names the rank concerned.
+// key-value store over TCP. Each rank has one connection to it, including rank 0, which begins with a handshake (handshake.h).
+// Any thread may call the members. All errors are Error{peer} with one sentence that names the rank concerned.
 #pragma once
 
 #include <functional>
@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "octet/comm/token.h"
 
 namespace octet::comm {
 
@@ -18,10 +20,14 @@ class Rendezvous {
  public:
   struct Options {
     int rank = 0, size = 1;
-    std::string host = "127.0.0.1";                // host of rank 0: a name, IPv4 or IPv6 address
+    std::string host = "127.0.0.1";                // host of rank 0: a name, IPv4 or IPv6 address; rank 0 listens there alone
     int port = 0;                                  // port of rank 0; for rank 0 itself, 0 selects a free port
-    double timeout_s = 60;                         // limit for joining, and for each wait below unless it has its own limit
+    Token token = {};                              // the same on all ranks
+    std::string version = {};                      // of this program; must be the same on all ranks
+    double join_timeout_s = 60;                    // limit for joining
+    double timeout_s = 60;                         // limit for each wait below, unless it has its own limit
     double silence_s = 10;                         // a rank that sends nothing for this long counts as lost
+    double handshake_s = 5;                        // rank 0 drops a connection that has not ended its handshake after this time
     std::function<void(int port)> listening = {};  // rank 0 calls it with its port, before it waits for the other ranks
   };
   // Joins and returns when all ranks are connected.
@@ -33,9 +39,12 @@ class Rendezvous {
   int rank() const { return rank_; }
   int size() const { return size_; }
   int port() const { return port_; }
+  // The address of this machine from which this rank reaches rank 0.
+  const std::string& address() const { return address_; }
 
-  // Keys have at most 4 KiB, values at most 64 MiB. Does not wait. Later requests of this rank see the value.
-  void set(const std::string& key, std::string_view value);
+  // Keys have at most 4 KiB, values at most 64 MiB. Does not wait. Later requests of this rank see the value. If `reads` is above
+  // 0, the key goes after so many get(). A rank that exceeds its quota (key_store.h) is lost.
+  void set(const std::string& key, std::string_view value, int reads = 0);
   // Wait until the key has been set. If a rank is or becomes lost, waiting for a key that has not been set fails.
   std::string get(const std::string& key);
   std::string get(const std::string& key, double timeout_s);
@@ -59,6 +68,7 @@ class Rendezvous {
   void meet(const std::string& name, const std::string& value);
 
   int rank_, size_, port_;
+  std::string address_;
   double timeout_s_;
   std::unique_ptr<RendezvousServer> server_;  // on rank 0; must outlive rank 0's own client
   std::unique_ptr<RendezvousClient> client_;

@@ -18,17 +18,14 @@ constexpr const char* kBroken = "closed its connection";
 
 }  // namespace
 
-RendezvousClient::RendezvousClient(Descriptor socket, int rank, int size, double timeout_s, double silence_s)
+RendezvousClient::RendezvousClient(Connection connection, int rank, double join_timeout_s, double silence_s)
     : rank_(rank),
-      timeout_ms_(milliseconds_of(timeout_s)),
+      join_timeout_ms_(milliseconds_of(join_timeout_s)),
       silence_(seconds(silence_s)),
       beat_(beat_for(silence_s)),
       exceptions_(std::uncaught_exceptions()),
-      connection_(std::move(socket)),
-      thread_() {
-  connection_.send({Message::hello, static_cast<std::uint64_t>(rank), timeout_ms_, {}, std::to_string(size)});
-  thread_ = start_thread("the connection to rank 0", [this] { run(); });
-}
+      connection_(std::move(connection)),
+      thread_(start_thread("the connection to rank 0", [this] { run(); })) {}
 
 RendezvousClient::~RendezvousClient() {
   {
@@ -42,10 +39,10 @@ RendezvousClient::~RendezvousClient() {
 
 void RendezvousClient::await_ready() {
   std::unique_lock lock(mutex_);
-  const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms_) + seconds(kGraceSeconds);
+  const auto deadline = Clock::now() + std::chrono::milliseconds(join_timeout_ms_) + seconds(kGraceSeconds);
   changed_.wait_until(lock, deadline, [this] { return ready_ || !ended_.empty(); });
   demand(ended_.empty(), ExitCode::peer, "rank ", rank_, " cannot join: ", ended_);
-  demand(ready_, ExitCode::peer, "rank ", rank_, " cannot join: rank 0 has not answered within ", timeout_ms_ / 1e3, " s");
+  demand(ready_, ExitCode::peer, "rank ", rank_, " cannot join: rank 0 has not answered within ", join_timeout_ms_ / 1e3, " s");
 }
 
 void RendezvousClient::post(Frame frame) {
@@ -93,7 +90,8 @@ std::string RendezvousClient::lost_text(double wait_s) const {
 
 void RendezvousClient::run() {
   auto heard = Clock::now(), turn = heard, sent = heard;
-  while (send_queued()) {
+  bool open = take_messages();  // which the handshake may already have received
+  while (open && send_queued()) {
     const short output = connection_.has_output() ? POLLOUT : 0;
     pollfd polled[] = {{wake_.fd(), POLLIN, 0}, {connection_.fd(), static_cast<short>(POLLIN | output), 0}};
     ::poll(polled, 2, milliseconds_until(turn + beat_));
@@ -104,13 +102,8 @@ void RendezvousClient::run() {
     if (polled[1].revents != 0 || now - turn > beat_ + silence_ / 2) heard = now;
     turn = now;
     const bool alive = connection_.receive();
-    try {
-      while (auto frame = connection_.next()) handle(*std::move(frame));
-    } catch (const Error& error) {
-      lose_server(error.what());
-      break;
-    }
-    if (!alive) {
+    open = take_messages();
+    if (open && !alive) {
       lose_server(kBroken);
       break;
     }
@@ -124,6 +117,16 @@ void RendezvousClient::run() {
     }
   }
   connection_.close();
+}
+
+bool RendezvousClient::take_messages() {
+  try {
+    while (auto frame = connection_.next()) handle(*std::move(frame));
+    return true;
+  } catch (const Error& error) {
+    lose_server(error.what());
+    return false;
+  }
 }
 
 bool RendezvousClient::send_queued() {

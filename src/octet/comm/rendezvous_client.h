@@ -16,7 +16,8 @@ namespace octet::comm {
 
 class RendezvousClient {
  public:
-  RendezvousClient(Descriptor socket, int rank, int size, double timeout_s, double silence_s);
+  // `connection` has ended the handshake.
+  RendezvousClient(Connection connection, int rank, double join_timeout_s, double silence_s);
   // Tells the server that this rank is leaving, or that it failed if an
   // exception is in flight. Waits at most 1 s for the acknowledgement.
   ~RendezvousClient();
@@ -46,14 +47,15 @@ class RendezvousClient {
   };
 
   void run();
-  bool send_queued();  // false: everything has been sent and the server has had time to answer
+  bool take_messages();  // handles what has been received; false: the server sent something else, so it is lost
+  bool send_queued();    // false: everything has been sent and the server has had time to answer
   void handle(Frame&& frame);
   void end(const std::string& why);  // all current and later requests fail with this reason
   void lose_server(const std::string& how);
   std::vector<Loss> losses(double wait_s) const;
 
   const int rank_;
-  const std::uint32_t timeout_ms_;
+  const std::uint32_t join_timeout_ms_;
   const Clock::duration silence_, beat_;
   const int exceptions_;  // number of exceptions in flight at construction
   Wakeup wake_;

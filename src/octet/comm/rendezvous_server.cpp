@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/base/start_thread.h"
 #include "octet/comm/rank_list.h"
@@ -13,8 +14,8 @@
 namespace octet::comm {
 namespace {
 
-constexpr std::size_t kStrangers = 64;  // number of connections accepted beyond those of the ranks
-constexpr double kHelloSeconds = 5;     // within which a connection must send hello
+constexpr double kReportSeconds = 60;  // the shortest time between two warnings about strangers
+constexpr int kAcceptedAtOnce = 64;    // so that a flood of connections does not delay the ranks
 
 // After the end of a stream, poll() always reports input. A connection that is no longer read is therefore not polled for input.
 short events_of(const Connection& connection, bool last) {
@@ -25,16 +26,18 @@ short events_of(const Connection& connection, bool last) {
 
 Clock::duration beat_for(double silence_s) { return seconds(std::min(1.0, silence_s / 4)); }
 
-RendezvousServer::RendezvousServer(Descriptor listener, int size, double silence_s)
-    : size_(size),
-      silence_(seconds(silence_s)),
-      beat_(beat_for(silence_s)),
+RendezvousServer::RendezvousServer(Descriptor listener, Options options)
+    : options_(std::move(options)),
+      size_(options_.size),
+      silence_(seconds(options_.silence_s)),
+      beat_(beat_for(options_.silence_s)),
       listener_(std::move(listener)),
-      ranks_(static_cast<std::size_t>(size)),
-      came_(static_cast<std::size_t>(size)),
+      ranks_(static_cast<std::size_t>(size_)),
+      came_(static_cast<std::size_t>(size_)),
       last_beat_(Clock::now()),
       last_turn_(last_beat_),
-      store_(size, [this](int rank, const Frame& frame) { answer(rank, frame); }),
+      report_again_(last_beat_),
+      store_(size_, [this](int rank, const Frame& frame) { answer(rank, frame); }),
       thread_(start_thread("the store of the ranks", [this] { run(); })) {}
 
 RendezvousServer::~RendezvousServer() {
@@ -72,24 +75,35 @@ void RendezvousServer::run() {
   say_goodbye();
 }
 
-// A connection for which there is no room waits in the system's queue
-// until strangers are gone. It may be a rank, so it is not refused.
-bool RendezvousServer::has_room() const { return peers_.size() < static_cast<std::size_t>(size_) + kStrangers; }
+bool RendezvousServer::has_room() const {
+  return std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.rank < 0; }) <
+         static_cast<std::ptrdiff_t>(kStrangers);
+}
+
+bool RendezvousServer::has_its_share(const std::string& address) const {
+  return std::count_if(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+           return peer.rank < 0 && peer.address == address;
+         }) >= static_cast<std::ptrdiff_t>(kStrangersPerAddress);
+}
 
 void RendezvousServer::accept_new(Clock::time_point now) {
-  while (has_room()) {
+  for (int i = 0; i < kAcceptedAtOnce && has_room(); ++i) {
     Descriptor client = accept_from(listener_);
     if (!client.open()) {
       // Out of file descriptors. poll() would report the listener again at once, so the next attempt waits for the next beat.
       accepting_ = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
       return;
     }
-    peers_.push_back({.connection = Connection(std::move(client)), .since = now, .heard = now});
+    const std::string address = address_of_peer(client);
+    if (has_its_share(address)) continue;  // closed; a rank that is closed so tries again
+    peers_.push_back({.connection = Connection(std::move(client)), .address = address, .since = now, .heard = now});
+    peers_.back().connection.send(peers_.back().challenge.frame());
   }
 }
 
 void RendezvousServer::read(Peer& peer, Clock::time_point now) {
-  const bool alive = peer.connection.receive();
+  const bool stranger = peer.rank < 0;
+  const bool alive = stranger ? peer.connection.receive(kMaxHello) : peer.connection.receive();
   peer.heard = now;
   try {
     while (!peer.last) {
@@ -97,7 +111,10 @@ void RendezvousServer::read(Peer& peer, Clock::time_point now) {
       if (!frame) break;
       handle(peer, *std::move(frame), now);
     }
+    demand(peer.rank >= 0 || peer.connection.unread() < kMaxHello, ExitCode::peer, "sent ", kMaxHello,
+           " bytes before a handshake");
   } catch (const Error& error) {
+    if (stranger) report(peer, error.what(), now);
     drop(peer, error.what());
   }
   if (!alive && !peer.last) drop(peer, "closed its connection");
@@ -105,8 +122,10 @@ void RendezvousServer::read(Peer& peer, Clock::time_point now) {
 
 void RendezvousServer::flush() {
   for (Peer& peer : peers_) {
-    const bool alive = peer.connection.flush();
-    if (!alive && !peer.last) drop(peer, "closed its connection");
+    const bool alive = !peer.full && peer.connection.flush();
+    if (!alive && !peer.last) {
+      drop(peer, peer.full ? concat("has left more than ", kMaxUnsent, " bytes unread") : "closed its connection");
+    }
     if (alive && !(peer.last && !peer.connection.has_output())) continue;
     peer.connection.close();
     if (peer.rank >= 0) ranks_[static_cast<std::size_t>(peer.rank)] = nullptr;
@@ -115,12 +134,7 @@ void RendezvousServer::flush() {
 }
 
 void RendezvousServer::handle(Peer& peer, Frame&& frame, Clock::time_point now) {
-  if (peer.rank < 0) {
-    // A stranger's text may become part of a message, so only digits are accepted.
-    const bool number = !frame.value.empty() && frame.value.find_first_not_of("0123456789") == frame.value.npos;
-    demand(frame.kind == Message::hello && number, ExitCode::peer, "did not say hello");
-    return welcome(peer, frame, now);
-  }
+  if (peer.rank < 0) return admit(peer, frame, now);
   switch (frame.kind) {
     case Message::ping:
       return;
@@ -140,10 +154,23 @@ void RendezvousServer::handle(Peer& peer, Frame&& frame, Clock::time_point now) 
   }
 }
 
-void RendezvousServer::welcome(Peer& peer, const Frame& hello, Clock::time_point now) {
-  const std::uint64_t rank = hello.id;
-  if (hello.value != std::to_string(size_)) {
-    return refuse(peer, concat("rank ", rank, " was started with ", hello.value, " ranks, rank 0 with ", size_));
+// Nothing that the stranger says is believed, or repeated in a message, before its proof has been checked.
+void RendezvousServer::admit(Peer& peer, const Frame& hello, Clock::time_point now) {
+  const Claim claim = Challenge::claim_of(hello);
+  const std::uint64_t rank = claim.rank;
+  if (!peer.challenge.proves(options_.token, hello)) {
+    report(peer, "has another token, or none", now);
+    refuse(peer,
+           concat("its token is not rank 0's; ",
+                  options_.token.is_secret() ? "all ranks need the same OCTET_TOKEN_FILE or OCTET_TOKEN" : "rank 0 has none"));
+    refused_ = concat("a connection from ", peer.address, " had another token, or none");
+    return;
+  }
+  if (claim.size != static_cast<std::uint64_t>(size_)) {
+    return refuse(peer, concat("rank ", rank, " was started with ", claim.size, " ranks, rank 0 with ", size_));
+  }
+  if (claim.version != options_.version) {
+    return refuse(peer, concat("rank ", rank, " is octet ", claim.version, ", rank 0 is octet ", options_.version));
   }
   if (rank >= static_cast<std::uint64_t>(size_)) return refuse(peer, concat("there is no rank ", rank, " of ", size_));
   if (stage_ == Stage::abandoned) return refuse(peer, abandoned_);
@@ -153,6 +180,7 @@ void RendezvousServer::welcome(Peer& peer, const Frame& hello, Clock::time_point
   peer.deadline = now + std::chrono::milliseconds(hello.timeout_ms);
   ranks_[rank] = &peer;
   came_[rank] = true;
+  peer.connection.send(peer.challenge.welcome(options_.token, hello));
   if (++count_ < size_) return;
   stage_ = Stage::running;
   send_all({Message::ready});
@@ -167,6 +195,12 @@ void RendezvousServer::refuse(Peer& peer, const std::string& why) {
 void RendezvousServer::drop(Peer& peer, const std::string& how) {
   peer.last = true;
   lose(peer, how);
+}
+
+void RendezvousServer::report(const Peer& stranger, const std::string& how, Clock::time_point now) {
+  if (now < report_again_) return;
+  report_again_ = now + seconds(kReportSeconds);
+  log_warning(concat("rendezvous: dropped a connection from ", stranger.address, ", which ", how));
 }
 
 void RendezvousServer::lose(Peer& peer, const std::string& how) {
@@ -188,11 +222,13 @@ void RendezvousServer::look_at_clocks(Clock::time_point now) {
   if (beat) last_beat_ = now;
   accepting_ = accepting_ || beat;
   for (Peer& peer : peers_) {
-    if (peer.last) continue;
     if (peer.rank < 0) {
-      peer.last = now - peer.since > seconds(kHelloSeconds);
+      if (now - peer.since <= seconds(options_.handshake_s)) continue;
+      if (!peer.last) report(peer, concat("has not ended its handshake within ", options_.handshake_s, " s"), now);
+      peer.connection.close();  // also one that does not read why it was refused
       continue;
     }
+    if (peer.last) continue;
     if (stage_ == Stage::gathering && peer.deadline <= now) {
       const std::vector<int> absent = missing();
       abandon(concat(rank_list(absent), " of ", size_, absent.size() == 1 ? " has" : " have", " not joined within ",
@@ -222,7 +258,11 @@ void RendezvousServer::send_all(const Frame& frame) {
 }
 
 void RendezvousServer::answer(int rank, const Frame& frame) {
-  if (Peer* peer = ranks_[static_cast<std::size_t>(rank)]) peer->connection.send(frame);
+  Peer* peer = ranks_[static_cast<std::size_t>(rank)];
+  if (!peer || peer->last) return;
+  // The rank is dropped in flush(), because the store is in use now.
+  peer->full = peer->full || peer->connection.unsent() + frame.value.size() > kMaxUnsent;
+  if (!peer->full) peer->connection.send(frame);
 }
 
 std::vector<int> RendezvousServer::missing() const {

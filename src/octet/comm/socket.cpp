@@ -1,6 +1,8 @@
 #include "octet/comm/socket.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,12 +13,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "octet/base/system_call.h"
 
@@ -37,19 +42,72 @@ Addresses resolve(const std::string& host, int port, std::string& reason) {
 
 void set_option(int fd, int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof(value)); }
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.compare(0, 4, "127.") == 0; }
+using Address = sockaddr_storage;
 
-sockaddr_storage address_of(const Descriptor& socket) {
-  sockaddr_storage address{};
+template <class Query>
+Address queried(Query query, const Descriptor& socket, const char* name) {
+  Address address{};
   socklen_t length = sizeof(address);
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) fail_errno(ExitCode::internal, "getsockname");
+  if (query(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) fail_errno(ExitCode::peer, name);
   return address;
 }
 
+Address own_address(const Descriptor& socket) { return queried(::getsockname, socket, "getsockname"); }
+
+// The bytes of an IPv4 or IPv6 address, in network order; none for other addresses.
+std::vector<unsigned char> bytes_of(const sockaddr* address) {
+  const auto copy = [](const auto& bytes) {
+    const auto* begin = reinterpret_cast<const unsigned char*>(&bytes);
+    return std::vector<unsigned char>(begin, begin + sizeof bytes);
+  };
+  if (address->sa_family == AF_INET) return copy(reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
+  if (address->sa_family == AF_INET6) return copy(reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  return {};
+}
+
+std::string text_of(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  ::inet_ntop(address->sa_family, bytes_of(address).data(), text, sizeof(text));
+  return text;
+}
+
+std::string text_of(const Address& address) { return text_of(reinterpret_cast<const sockaddr*>(&address)); }
+
+bool is_loopback(const sockaddr* address) {
+  const std::vector<unsigned char> bytes = bytes_of(address);
+  if (address->sa_family == AF_INET) return bytes[0] == 127;
+  return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+// "10.0.0.0/8" as an address and a number of bits. Throws Error{config}.
+struct Range {
+  std::vector<unsigned char> bytes;
+  std::size_t bits = 0;
+
+  explicit Range(const std::string& text) {
+    const std::size_t slash = text.find('/');
+    const std::string address = text.substr(0, slash), length = text.substr(slash + 1);
+    const int family = address.find(':') == address.npos ? AF_INET : AF_INET6;
+    bytes.resize(family == AF_INET ? 4 : 16);
+    const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), bits);
+    const bool number = error == std::errc() && end == length.data() + length.size();
+    demand(number && bits <= 8 * bytes.size() && ::inet_pton(family, address.c_str(), bytes.data()) == 1, ExitCode::config,
+           "comm.interface = ", text, ": must be the name of an interface or a range of addresses such as 10.0.0.0/8");
+  }
+  bool contains(const std::vector<unsigned char>& other) const {
+    if (other.size() != bytes.size()) return false;
+    for (std::size_t bit = 0; bit < bits; ++bit) {
+      const unsigned char mask = static_cast<unsigned char>(0x80 >> bit % 8);
+      if ((bytes[bit / 8] & mask) != (other[bit / 8] & mask)) return false;
+    }
+    return true;
+  }
+};
+
 // If nothing listens at a port, the system may assign this very port to the connecting socket, and TCP connects it to itself.
 bool is_connected_to_itself(const Descriptor& socket) {
-  const sockaddr_storage own = address_of(socket);
-  sockaddr_storage peer{};
+  const Address own = own_address(socket);
+  Address peer{};
   socklen_t length = sizeof(peer);
   return ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&peer), &length) == 0 && std::memcmp(&own, &peer, length) == 0;
 }
@@ -59,7 +117,6 @@ Descriptor listen_on(int family, const sockaddr* address, socklen_t length) {
   Descriptor listener(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!listener.open()) return listener;
   set_option(listener.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // allows the port of a run that has just ended
-  if (family == AF_INET6) set_option(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (::bind(listener.get(), address, length) != 0 || ::listen(listener.get(), SOMAXCONN) != 0) {
     const int reason = errno;
     listener.close();
@@ -123,44 +180,59 @@ void Wakeup::clear() const {
 Descriptor listen_at(const std::string& host, int port, std::string_view who) {
   Descriptor listener;
   std::string reason;
-  if (is_loopback(host)) {
-    const Addresses addresses = resolve(host, port, reason);
-    for (const addrinfo* a = addresses.get(); a && !listener.open(); a = a->ai_next) {
-      listener = listen_on(a->ai_family, a->ai_addr, a->ai_addrlen);
-      if (!listener.open()) reason = std::strerror(errno);
-    }
-  } else {
-    sockaddr_in6 any6{};
-    any6.sin6_family = AF_INET6;
-    any6.sin6_port = htons(static_cast<std::uint16_t>(port));
-    listener = listen_on(AF_INET6, reinterpret_cast<const sockaddr*>(&any6), sizeof(any6));
-    if (!listener.open() && errno != EADDRINUSE) {  // a host without IPv6
-      sockaddr_in any4{};
-      any4.sin_family = AF_INET;
-      any4.sin_port = htons(static_cast<std::uint16_t>(port));
-      listener = listen_on(AF_INET, reinterpret_cast<const sockaddr*>(&any4), sizeof(any4));
-    }
-    if (!listener.open()) reason = std::strerror(errno);
+  const Addresses addresses = resolve(host, port, reason);
+  for (const addrinfo* a = addresses.get(); a && !listener.open(); a = a->ai_next) {
+    listener = listen_on(a->ai_family, a->ai_addr, a->ai_addrlen);
+    if (!listener.open()) reason = errno == EADDRNOTAVAIL ? "this machine does not have that address" : std::strerror(errno);
   }
   demand(listener.open(), ExitCode::peer, who, " cannot listen at ", host, " port ", port, ": ", reason);
   return listener;
 }
 
 int port_of(const Descriptor& listener) {
-  const sockaddr_storage address = address_of(listener);
+  const Address address = own_address(listener);
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-std::string loopback_of(const Descriptor& listener) {
-  const sockaddr_storage address = address_of(listener);
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address.ss_family == AF_INET6) {
-    const in6_addr& host = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-    return IN6_IS_ADDR_UNSPECIFIED(&host) ? "127.0.0.1" : ::inet_ntop(AF_INET6, &host, text, sizeof(text));
+std::string address_of(const Descriptor& socket) { return text_of(own_address(socket)); }
+
+std::string address_of_peer(const Descriptor& socket) {
+  Address address{};
+  socklen_t length = sizeof(address);
+  // Fails if the peer has already gone. All such peers share one place.
+  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return "a closed socket";
+  return text_of(address);
+}
+
+bool is_loopback(const std::string& host) {
+  std::string reason;
+  const Addresses addresses = resolve(host, 0, reason);
+  for (const addrinfo* a = addresses.get(); a; a = a->ai_next) {
+    if (!is_loopback(a->ai_addr)) return false;
   }
-  const in_addr& host = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  return host.s_addr == htonl(INADDR_ANY) ? "127.0.0.1" : ::inet_ntop(AF_INET, &host, text, sizeof(text));
+  return addresses != nullptr;
+}
+
+std::string address_on(const std::string& which) {
+  const bool by_range = which.find('/') != which.npos;
+  const std::optional<Range> range = by_range ? std::optional<Range>(which) : std::nullopt;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) fail_errno(ExitCode::internal, "cannot list the network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> interfaces(list, &::freeifaddrs);
+  std::string there;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* i = interfaces.get(); i; i = i->ifa_next) {
+      if (!i->ifa_addr || i->ifa_addr->sa_family != family || !(i->ifa_flags & IFF_UP)) continue;
+      // An address that holds on one link only would have to be written with its interface.
+      const std::vector<unsigned char> bytes = bytes_of(i->ifa_addr);
+      if (family == AF_INET6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80) continue;
+      if (range ? range->contains(bytes) : which == i->ifa_name) return text_of(i->ifa_addr);
+      there += concat(there.empty() ? "" : ", ", i->ifa_name, " ", text_of(i->ifa_addr));
+    }
+  }
+  fail(ExitCode::config, "comm.interface = ", which, ": this machine has no such ", by_range ? "address" : "interface", ", only ",
+       there);
 }
 
 Descriptor accept_from(const Descriptor& listener) {

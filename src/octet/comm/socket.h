@@ -48,13 +48,19 @@ class Wakeup {
   Descriptor event_;
 };
 
-// A listening socket that does not block. For a loopback host ("127.0.0.1", "::1", "localhost") it is there alone; for any
-// other on all addresses, because a host's own name is often loopback on itself. Port 0: one that is free. Throws Error{peer}
-// "WHO cannot listen at HOST port PORT: reason".
+// A listening socket that does not block, at the first address of `host` that this machine has, and nowhere else. Port 0: one
+// that is free. Throws Error{peer} "WHO cannot listen at HOST port PORT: reason".
 Descriptor listen_at(const std::string& host, int port, std::string_view who = "rank 0");
 int port_of(const Descriptor& listener);
-// An address at which this host can reach the listener.
-std::string loopback_of(const Descriptor& listener);
+// The socket's own address and that of its peer, such as "10.0.0.7" or "fd00::7".
+std::string address_of(const Descriptor& socket);
+std::string address_of_peer(const Descriptor& socket);
+
+// Whether all addresses of `host` are loopback addresses, which no other machine can reach. False if it has no address.
+bool is_loopback(const std::string& host);
+// The address of this machine on the interface `which`: the name of an interface ("eth0") or a range of addresses ("10.0.0.0/8").
+// IPv4 comes first. Throws Error{config} "comm.interface = WHICH: reason" with the addresses that there are.
+std::string address_on(const std::string& which);
 
 // Accepts the next client of a listener as a nonblocking socket. The result is not open if no client is waiting.
 Descriptor accept_from(const Descriptor& listener);

@@ -14,9 +14,10 @@ namespace octet::comm {
 
 class ThreadStore {
  public:
-  void set(const std::string& key, std::string_view value) {
+  // If `reads` is above 0, the key goes after so many get().
+  void set(const std::string& key, std::string_view value, int reads = 0) {
     const std::lock_guard lock(mutex_);
-    values_[key] = value;
+    values_[key] = {std::string(value), reads};
     changed_.notify_all();
   }
   // Waits for the key. Throws Error{peer} if it is not set within the timeout.
@@ -24,13 +25,25 @@ class ThreadStore {
     std::unique_lock lock(mutex_);
     const bool found = changed_.wait_for(lock, std::chrono::duration<double>(timeout_s), [&] { return values_.count(key) > 0; });
     demand(found, ExitCode::peer, key, ": no rank has set it");
-    return values_.at(key);
+    const auto entry = values_.find(key);
+    std::string value = entry->second.text;
+    if (entry->second.reads > 0 && --entry->second.reads == 0) values_.erase(entry);
+    return value;
+  }
+  std::size_t keys() {
+    const std::lock_guard lock(mutex_);
+    return values_.size();
   }
 
  private:
+  struct Value {
+    std::string text;
+    int reads;  // after which it goes; 0: it stays
+  };
+
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, std::string> values_;
+  std::map<std::string, Value> values_;
 };
 
 }  // namespace octet::comm

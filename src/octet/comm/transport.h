@@ -13,9 +13,11 @@ namespace octet::comm {
 struct GroupOptions {
   std::string name;  // the same on all ranks of the group; unique among groups
   int rank = 0, size = 1;
-  double timeout_s = 60;  // for connecting, and for each operation
-  // A key-value store that all ranks share. `get` waits for the key or throws.
-  std::function<void(const std::string& key, std::string_view value)> set;
+  std::string address = "127.0.0.1";  // of this machine; Gloo connects there
+  double timeout_s = 60;              // for connecting, and for each operation
+  // A key-value store that all ranks share. `get` waits for the key or throws. The key goes after `reads` calls of `get`. So
+  // nothing of a group remains in the store once it is connected.
+  std::function<void(const std::string& key, std::string_view value, int reads)> set;
   std::function<std::string(const std::string& key)> get;
   // Both may be empty. They are called from any thread as long as the group exists.
   std::function<std::string()> blame = {};  // what an error names as the cause; called after an operation failed

@@ -73,6 +73,7 @@ struct RunInfo {
   double initial_eval_loss = kUnknown;
   double initial_eval_loss_bf16 = kUnknown;
   std::string version{};
+  std::string commit{};
   std::string started{};
   std::int64_t checkpoint_step = 0;
 };
@@ -207,6 +208,7 @@ void visit_fields(Record& r, Visitor&& visit) {
         r.initial_eval_loss);
   visit(FieldName{.json = "initial_eval_loss_bf16", .help = "The same in BF16, if the recipe is FP8."}, r.initial_eval_loss_bf16);
   visit(FieldName{.json = "version", .help = "Version of octet."}, r.version);
+  visit(FieldName{.json = "commit", .help = "Commit that octet was built from, or unknown."}, r.commit);
   visit(FieldName{.json = "started", .help = "Start in UTC, ISO 8601."}, r.started);
   visit(FieldName{.json = "checkpoint_step",
                   .help = "Step of the newest checkpoint in this folder; 0 if there is none yet. A later start looks for it."},

@@ -149,6 +149,10 @@ void check_config(const Config& config, std::int64_t ranks) {
         coordinates == 1 ? "" : concat(" times ", coordinates, " data-parallel ranks"), ": give --training.global_batch_size=",
         round_up(training.global_batch_size, at_once),
         coordinates == 1 ? "" : ", or a layout with fewer of them: `octet plan` with --search finds the fastest");
+  const std::string& token = config.comm.token;
+  check(token.empty() || token == "none",
+        "comm.token: must be \"\" or \"none\". A token does not belong in a configuration, which is copied into the run folder: give it in "
+        "OCTET_TOKEN_FILE or OCTET_TOKEN");
   check(config.precision.reduce_amax || ranks == 1, "precision.reduce_amax = false: must be true with ", ranks,
         " ranks, or their scales would differ");
 }
@@ -183,7 +187,10 @@ Json with_defaults(const Json& before) {
 std::vector<Difference> differences(const Json& before, const Config& config) {
   std::vector<Difference> result;
   walk("", with_defaults(before), to_json(config), result);
-  std::erase_if(result, [](const Difference& d) { return d.key == "checkpoint.resume" || d.key == "run.set_aside"; });
+  const auto says_how_to_start = [](const std::string& key) {
+    return key == "checkpoint.resume" || key == "run.set_aside" || key.starts_with("comm.");
+  };
+  std::erase_if(result, [&](const Difference& d) { return says_how_to_start(d.key); });
   return result;
 }
 

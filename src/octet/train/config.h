@@ -432,6 +432,33 @@ void visit_fields(C& c, auto&& visit) {
         c.max_rollbacks);
 }
 
+struct CommConfig {
+  double timeout_s = 300;
+  double join_timeout_s = 300;
+  std::string interface = "auto";
+  std::string token;
+};
+template <FieldsOf<CommConfig> C>
+void visit_fields(C& c, auto&& visit) {
+  visit(Field{.name = "timeout_s",
+              .help = "How long a rank waits for the others in a collective, or for a value that another rank sets. A rank that dies is "
+                      "noticed at once.",
+              .value = "seconds", .range = kPositive},
+        c.timeout_s);
+  visit(Field{.name = "join_timeout_s",
+              .help = "How long the ranks wait at the start until all have come.", .value = "seconds", .range = kPositive},
+        c.join_timeout_s);
+  visit(Field{.name = "interface",
+              .help = "Network interface of the job, by name or as a range of addresses (10.0.0.0/8); auto takes the one that leads to "
+                      "rank 0's host.",
+              .value = "NAME|CIDR"},
+        c.interface);
+  visit(Field{.name = "token",
+              .help = "\"none\" lets ranks on several hosts run without a token, so that whoever reaches rank 0 can join. The token itself "
+                      "is in OCTET_TOKEN_FILE or OCTET_TOKEN."},
+        c.token);
+}
+
 struct MetricsConfig {
   std::int64_t log_freq = 10;
   bool tensorboard = true;
@@ -461,6 +488,7 @@ struct Config {
   ActivationCheckpointConfig activation_checkpoint;
   CheckpointConfig checkpoint;
   AnomalyConfig anomaly;
+  CommConfig comm;
   MetricsConfig metrics;
 
   std::string file;  // it was read from, for messages; no key
@@ -479,6 +507,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "activation_checkpoint", .help = "Memory saved by computing activations again."}, c.activation_checkpoint);
   visit(Field{.name = "checkpoint", .help = "When to save, what to keep and how to resume."}, c.checkpoint);
   visit(Field{.name = "anomaly", .help = "What happens after a loss spike."}, c.anomaly);
+  visit(Field{.name = "comm", .help = "How ranks find each other and how long they wait."}, c.comm);
   visit(Field{.name = "metrics", .help = "Logging."}, c.metrics);
 }
 
@@ -502,8 +531,8 @@ std::string print_config(const Config& config);
 Json to_json(const Config& config);
 
 // Keys whose values differ between `config` and an earlier to_json() of one, in the order of the file. A key that is
-// missing there, of an earlier version, had its default; checkpoint.resume and run.set_aside, which say how a process starts, are none of
-// them. For messages on resuming.
+// missing there, of an earlier version, had its default. checkpoint.resume, run.set_aside and [comm] are never among them, because they
+// say how a process starts and waits. For messages on resuming.
 struct Difference {
   std::string key;
   std::string before, now;  // as JSON; "" when not set

@@ -175,6 +175,7 @@ bool Trainer::has_initial_loss() const {
 
 nlohmann::json Trainer::meta() const {
   return {{"octet", kVersion},
+          {"commit", commit()},
           {"recipe", engine_options_.recipe.name},
           {"cursor", loader_->position()},
           {"sources", sources_json(*dataset_)},
@@ -457,6 +458,7 @@ telemetry::RunInfo Trainer::run_info() const {
   info.initial_eval_loss = initial_loss_;
   info.initial_eval_loss_bf16 = initial_loss_bf16_;
   info.version = kVersion;
+  info.commit = commit();
   info.started = utc_now();
   info.checkpoint_step = kept_step_.value_or(0);
   return info;

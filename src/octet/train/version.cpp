@@ -2,9 +2,12 @@
 
 #include <fstream>
 
+#include "octet/base/require.h"
 #include "octet/device/cuda/cuda_device.h"
 
 namespace octet::train {
+
+std::string version_text() { return concat(kVersion, " (commit ", commit(), ")"); }
 
 const char* build_name() { return OCTET_BUILD; }
 

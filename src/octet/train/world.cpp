@@ -5,15 +5,12 @@
 #include "octet/base/checksum.h"
 #include "octet/comm/transport.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/train/meeting.h"
 #include "octet/train/setup.h"
-#include "octet/train/version.h"
 
 namespace octet::train {
 namespace {
 
-// The timeout of collectives and of the first meeting. A rank that dies is noticed at once; this limit is for ranks that are slow, such as
-// rank 0 while it writes a large checkpoint.
-constexpr double kTimeoutS = 300;
 // The timeout of waits for large files: a rank's part of a checkpoint, or rank 0's verification of a corpus.
 constexpr double kFilesTimeoutS = 3600;
 // How long to wait, after a connection breaks here, until rank 0 reports which rank is lost.
@@ -69,25 +66,25 @@ int gpu_of(const comm::RankEnvironment& where) {
 
 World::World(const comm::RankEnvironment& where, const Config& config) : rank_(where.rank), mesh_(mesh_of(config, where.size)) {
   if (where.size > 1) {
-    rendezvous_ = std::make_unique<comm::Rendezvous>(comm::Rendezvous::Options{
-        .rank = where.rank, .size = where.size, .host = where.host, .port = where.port, .timeout_s = kTimeoutS});
-    agree("the version of octet", kVersion);
+    rendezvous_ = std::make_unique<comm::Rendezvous>(meeting_options(where, config.comm));
     agree("the configuration (its checksum)", sum_of(print_config(config)));
   }
   const DeviceKind kind = device_of(config);
   device_ = make_device(kind, kind == DeviceKind::cuda ? gpu_of(where) : 0);
-  const auto set = [this](const std::string& key, std::string_view value) { rendezvous_->set(key, value); };
+  const auto set = [this](const std::string& key, std::string_view value, int reads) { rendezvous_->set(key, value, reads); };
   const auto get = [this](const std::string& key) { return rendezvous_->get(key); };
   const auto blame = [this] {
     const std::string lost = rendezvous_->lost_text(kNewsS);
     return concat("step ", step_ + 1, lost.empty() ? "" : ": ", lost);
   };
   const auto lost = [this] { return rendezvous_->lost_text(); };
+  const std::string address = rendezvous_ ? address_for_groups(*rendezvous_, config.comm) : "";
   groups_ = parallel::make_groups(mesh_, rank_, [&](const std::string& name, const std::vector<int>& ranks) {
     return comm::make_group(*device_, {.name = name,
                                        .rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin()),
                                        .size = static_cast<int>(ranks.size()),
-                                       .timeout_s = kTimeoutS,
+                                       .address = address,
+                                       .timeout_s = config.comm.timeout_s,
                                        .set = set,
                                        .get = get,
                                        .blame = blame,
@@ -100,13 +97,13 @@ checkpoint::Ranks World::checkpoint_ranks() {
   return {.rank = rank_,
           .size = size(),
           .name = concat("checkpoint ", checkpoint_uses_++),
-          .set = [this](const std::string& key, std::string_view value) { rendezvous_->set(key, value); },
+          .set = [this](const std::string& key, std::string_view value, int reads) { rendezvous_->set(key, value, reads); },
           .get = [this](const std::string& key) { return rendezvous_->get(key, kFilesTimeoutS); }};
 }
 
 std::string World::from_first(const std::string& what, const std::string& value) {
   if (!rendezvous_) return value;
-  if (is_first()) rendezvous_->set(what, value);
+  if (is_first()) rendezvous_->set(what, value, size());
   return rendezvous_->get(what, kFilesTimeoutS);
 }
 

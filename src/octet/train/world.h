@@ -24,7 +24,7 @@ int gpu_of(const comm::RankEnvironment& where);
 class World {
  public:
   // Meets the other ranks, if there are any, and makes the device and the groups. Throws Error{peer} if a rank does not arrive, or has
-  // another version or configuration.
+  // another token, version, commit or configuration, and Error{config} as meeting_options().
   World(const comm::RankEnvironment& where, const Config& config);
 
   int rank() const { return rank_; }

@@ -33,7 +33,7 @@ ncclUniqueId shared_id(const GroupOptions& options) {
     const ncclResult_t code = ncclGetUniqueId(&id);
     demand(code == ncclSuccess, ExitCode::peer, "rank 0: connecting of group ", options.name,
            " failed: ncclGetUniqueId: ", ncclGetErrorString(code));
-    options.set(key, std::string_view(id.internal, sizeof id.internal));
+    options.set(key, std::string_view(id.internal, sizeof id.internal), options.size - 1);
     return id;
   }
   const std::string text = options.get(key);

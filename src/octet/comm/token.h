@@ -1,0 +1,57 @@
+// The secret of a job. A process that does not know it cannot become a rank.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace octet::comm {
+
+class Token {
+ public:
+  static constexpr std::size_t kBytes = 32;
+
+  // No token. All such objects sign alike, so ranks without a token accept each other, and refuse a rank that has one.
+  Token() = default;
+  static Token random();
+  // From 64 hexadecimal digits, which may be followed by white space. Throws Error{config} "SOURCE: ...", without the text.
+  static Token parse(std::string_view text, const std::string& source);
+
+  bool is_secret() const { return bytes_ != Bytes{}; }
+  std::string hex() const;
+  // HMAC-SHA-256 of the message, with the token as key.
+  std::string sign(std::string_view message) const;
+  // Whether `signature` is sign(message). Takes equally long for all signatures of the right length.
+  bool verifies(std::string_view message, std::string_view signature) const;
+
+ private:
+  using Bytes = std::array<unsigned char, kBytes>;
+  Bytes bytes_{};
+};
+
+// Random bytes that nobody can predict.
+std::string random_bytes(std::size_t count);
+
+// The token in the file that OCTET_TOKEN_FILE names, or else in OCTET_TOKEN, or else none. `get` has the interface of getenv.
+// Throws Error{config} if the file cannot be read or if there is no valid token in the place that is set.
+Token find_token(const std::function<const char*(const char*)>& get);
+
+// The shell command that the messages and the guide give for making a token.
+inline constexpr const char* kMakeToken = "(umask 077; od -An -v -N32 -tx1 /dev/urandom | tr -d ' \\n' > token)";
+
+// A new token in a new file of mode 600 in the folder for temporary files. The destructor deletes the file.
+class TokenFile {
+ public:
+  TokenFile();  // throws Error{internal} "PATH: reason"
+  ~TokenFile();
+  TokenFile(const TokenFile&) = delete;
+  TokenFile& operator=(const TokenFile&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace octet::comm

@@ -1,0 +1,54 @@
+// What cmake/write_commit.cmake writes for a git checkout and for other folders.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "octet/base/file.h"
+#include "octet/base/require.h"
+#include "octet/train/version.h"
+#include "support/folder.h"
+#include "support/paths.h"
+
+namespace octet {
+namespace {
+
+using testing::TemporaryFolder;
+using testing::write_text;
+
+bool run(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+
+TEST(Commit, IsThatOfTheCheckout) {
+  if (!run("cmake --version") || !run("git --version")) GTEST_SKIP() << "no cmake or no git";
+  const TemporaryFolder folder;
+  const std::filesystem::path source = folder / "source", output = folder / "commit.cpp";
+  std::filesystem::create_directories(source / "inner");
+  const auto written = [&](const std::filesystem::path& from, const std::string& named = "") {
+    EXPECT_TRUE(run(concat("cmake -D OUTPUT=", output.string(), " -D SOURCE=", from.string(), " -D OCTET_COMMIT=", named, " -P ",
+                           testing::source_dir(), "/cmake/write_commit.cmake")));
+    const std::string text = read_file(output);
+    const std::size_t begin = text.find("return \"") + 8;
+    return text.substr(begin, text.find('"', begin) - begin);
+  };
+  EXPECT_EQ(written(source), "unknown");
+  EXPECT_EQ(written(source, "1.2.3"), "1.2.3");
+
+  const std::string git = "cd " + source.string() + " && git -c user.name=x -c user.email=x@x ";
+  write_text(source / "file", "one");
+  ASSERT_TRUE(run(git + "init") && run(git + "add file") && run(git + "commit -m one"));
+  ASSERT_TRUE(run(git + "rev-parse HEAD") && std::system((git + "rev-parse HEAD >../head").c_str()) == 0);
+  const std::string head = read_file(folder / "head").substr(0, 12);
+  EXPECT_EQ(written(source), head);
+  const auto time = std::filesystem::last_write_time(output);
+  EXPECT_EQ(written(source), head);
+  EXPECT_EQ(std::filesystem::last_write_time(output), time) << "the same commit compiles the source again";
+  write_text(source / "new", "not tracked");
+  EXPECT_EQ(written(source), head);
+  write_text(source / "file", "two");
+  EXPECT_EQ(written(source), head + "+changes");
+  EXPECT_EQ(written(source / "inner"), "unknown") << "sources that were unpacked inside another project's checkout";
+}
+
+TEST(Commit, IsInTheVersion) { EXPECT_EQ(train::version_text(), concat("0.1.0 (commit ", train::commit(), ")")); }
+
+}  // namespace
+}  // namespace octet
