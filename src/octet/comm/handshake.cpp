@@ -10,6 +10,7 @@
 
 #include "octet/base/fields.h"
 #include "octet/base/require.h"
+#include "octet/base/visible.h"
 
 namespace octet::comm {
 namespace {

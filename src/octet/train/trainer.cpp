@@ -14,6 +14,7 @@
 #include "octet/optim/schedule.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/jsonl.h"
+#include "octet/train/disk_space.h"
 #include "octet/train/entries.h"
 #include "octet/train/initial_loss.h"
 #include "octet/train/model_files.h"
@@ -260,31 +261,6 @@ std::uint64_t Trainer::checkpoint_bytes() const {
   return sum;
 }
 
-void Trainer::check_space() const {
-  const fs::path folder = config_.run.output_dir;
-  std::error_code error;
-  const fs::space_info space = fs::space(folder, error);
-  if (error || step_ == steps_) return;
-  const CheckpointConfig& c = config_.checkpoint;
-  const std::uint64_t each = checkpoint_bytes();
-  const auto text = [](std::uint64_t bytes) { return telemetry::format_bytes(bytes); };
-  demand(space.available >= each, ExitCode::does_not_fit, folder.string(), ": the next checkpoint takes ", text(each), ", and ",
-         text(space.available), " are free. Make room, or give another run.output_dir");
-  const std::int64_t saves = (c.interval > 0 ? (steps_ - 1) / c.interval - step_ / c.interval : 0) + 1;
-  const auto checkpoints = retry(c.retry_s, [&] { return checkpoint::find_checkpoints(folder / "checkpoints"); });
-  const auto there = static_cast<std::int64_t>(checkpoints.size());
-  // One more than are kept: the oldest goes after the newest is there.
-  std::int64_t more = c.keep_latest_k == 0 ? saves : std::min(saves, std::max<std::int64_t>(1, c.keep_latest_k + 1 - there));
-  if (c.keep_latest_k > 0 && c.keep_every > 0)
-    more = std::min(saves, more + (steps_ - step_) / std::max(c.keep_every, c.interval));
-  const double needed = static_cast<double>(more) * static_cast<double>(each);
-  if (needed <= static_cast<double>(space.available)) return;
-  log_warning(concat(folder.string(), ": up to ", more, " more checkpoints of ", text(each), " will be kept at a time, and ",
-                     text(space.available),
-                     " are free: a save may fail. checkpoint.interval, keep_latest_k and keep_every set how many "
-                     "there are"));
-}
-
 void Trainer::load(const checkpoint::Reader& reader) {
   const nlohmann::json& meta = reader.meta();
   const std::string recipe = meta.value("recipe", "");
@@ -507,7 +483,7 @@ ExitCode Trainer::run() {
   const StopSignals signals;
   const fs::path directory = config_.run.output_dir;
   resume();
-  if (world_.is_first()) check_space();
+  if (world_.is_first()) check_space(config_, checkpoint_bytes(), step_, steps_);
   writer_ = std::make_unique<checkpoint::Writer>(
       checkpoint::WriterOptions{.root = directory / "checkpoints",
                                 .keep_latest_k = config_.checkpoint.keep_latest_k,

@@ -64,8 +64,6 @@ class Trainer {
   // Refuses what would leave a history in run.output_dir without a continuation, unless run.set_aside allows to move it.
   void judge_history();
   void set_old_history_aside();
-  // Refuses a disk without room for the next checkpoint, and warns if those that are kept at a time will not fit.
-  void check_space() const;
   void start_engine();
   // Whether the run goes on from weights of a model directory, not from random ones.
   bool continues_weights() const;

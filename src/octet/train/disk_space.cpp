@@ -1,0 +1,35 @@
+#include "octet/train/disk_space.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "octet/base/log.h"
+#include "octet/base/retry.h"
+#include "octet/checkpoint/steps.h"
+#include "octet/telemetry/format.h"
+
+namespace octet::train {
+
+void check_space(const Config& config, std::uint64_t each, std::int64_t step, std::int64_t steps) {
+  const std::filesystem::path folder = config.run.output_dir;
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  if (error || step == steps) return;
+  const CheckpointConfig& c = config.checkpoint;
+  const auto text = [](std::uint64_t bytes) { return telemetry::format_bytes(bytes); };
+  demand(space.available >= each, ExitCode::does_not_fit, folder.string(), ": the next checkpoint takes ", text(each), ", and ",
+         text(space.available), " are free. Make room, or give another run.output_dir");
+  const std::int64_t saves = (c.interval > 0 ? (steps - 1) / c.interval - step / c.interval : 0) + 1;
+  const auto checkpoints = retry(c.retry_s, [&] { return checkpoint::find_checkpoints(folder / "checkpoints"); });
+  const auto there = static_cast<std::int64_t>(checkpoints.size());
+  // One more than are kept: the oldest goes after the newest is there.
+  std::int64_t more = c.keep_latest_k == 0 ? saves : std::min(saves, std::max<std::int64_t>(1, c.keep_latest_k + 1 - there));
+  if (c.keep_latest_k > 0 && c.keep_every > 0) more = std::min(saves, more + (steps - step) / std::max(c.keep_every, c.interval));
+  const double needed = static_cast<double>(more) * static_cast<double>(each);
+  if (needed <= static_cast<double>(space.available)) return;
+  log_warning(concat(folder.string(), ": up to ", more, " more checkpoints of ", text(each), " will be kept at a time, and ",
+                     text(space.available),
+                     " are free: a save may fail. checkpoint.interval, keep_latest_k and keep_every set how many there are"));
+}
+
+}  // namespace octet::train
