@@ -169,7 +169,7 @@ class Spike : public ::testing::Test {
 };
 
 TEST_F(Spike, GoesBackPastTheBatches) {
-  const ProgramResult result = train("--anomaly.max_rollbacks=50");
+  const ProgramResult result = train("--anomaly.max_rollbacks=50 --checkpoint.keep_latest_k=0");
   ASSERT_EQ(result.code, 0) << result.err;
   const auto back = lines_with(result.err, "; back to step ");
   ASSERT_GE(back.size(), 2u) << result.err;
