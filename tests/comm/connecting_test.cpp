@@ -73,8 +73,9 @@ GroupOptions options_over(Rendezvous& rendezvous, double timeout_s) {
 
 void expect_end(int signal, double silence_s, const std::string& how) {
   const auto start = Clock::now();
+  // The system may accept a connection for a rank that hangs. Then rank 0 waits for its word that it is connected, too.
   EXPECT_EXIT(connect_to_a_lost_rank(signal, silence_s), ::testing::ExitedWithCode(78),
-              "^rank 0: connecting of group test failed: rank 1 " + how);
+              "^(rank 0: connecting of group test failed|\"test/connected/1\" was not set): rank 1 " + how);
   EXPECT_LT(seconds_since(start), 20 + silence_s);  // Gloo alone would wait for more than 100 s
 }
 
