@@ -259,7 +259,8 @@ def main():
         def probe(recipe, settings, checkpointing="none"):
             out = folder / "out.safetensors"
             options = {f"precision.{key}": value for key, value in settings.items()}
-            options |= {"precision.head": "recipe", "training.micro_batch_size": MICRO, "activation_checkpoint.mode": checkpointing}
+            # The scales of step 1 are 1, so that this script knows them.
+            options |= {"precision.calibrate": "false", "precision.head": "recipe", "training.micro_batch_size": MICRO, "activation_checkpoint.mode": checkpointing}
             command = [OCTET, "probe", "--model", folder / "model", "--tokens", folder / "model" / "tokens.safetensors", "--recipe", recipe,
                        "--device", "cpu", "--steps", str(STEPS), "--dump", "*", "--output", out]
             for key, value in options.items():

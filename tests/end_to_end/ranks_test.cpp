@@ -115,7 +115,7 @@ TEST(Ranks, SayTheLossOfTheWeightsTheyGoOnFrom) {
 }
 
 TEST(Ranks, KeepDocumentsApart) {
-  const TinyRun run;
+  const TinyRun run(tiny_documents(2000, 4));  // about one document to a sequence of 32 tokens
   const std::string options =
       "--training.steps=6 --training.micro_batch_size=1 --lr_scheduler.decay=constant --precision.recipe=bf16 ";
   const std::string masked = options + "--data.document_mask=true --run.output_dir=";

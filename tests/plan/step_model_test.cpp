@@ -30,8 +30,8 @@ TEST(StepModel, OpsTakeTheirShareOfTheCeiling) {
   EXPECT_DOUBLE_EQ(seconds("gemm fp8 fast", part), 1e-6 + 335.54432e-6 / 0.625 / 1.065);
   // A thin product is limited by memory.
   EXPECT_DOUBLE_EQ(seconds("gemm bf16", {.flops = 1, .bytes = 1e9, .shape = {512, 512, 1024}}), 1 + 1e-6);
-  EXPECT_DOUBLE_EQ(seconds("attention_forward", {.flops = 1e9, .bytes = 2.9e9}), 1e-6 + 1e-3 / 0.83 + 1e-3);
-  EXPECT_DOUBLE_EQ(seconds("attention_backward", {.flops = 1e9, .bytes = 1.06e9}), 1e-6 + 1e-3 / 0.845 + 1e-3);
+  EXPECT_DOUBLE_EQ(seconds("attention_forward", {.flops = 1e9, .bytes = 2.9e9}), 1e-6 + 1e-3 / (0.83 * 620 / 490) + 1e-3);
+  EXPECT_DOUBLE_EQ(seconds("attention_backward", {.flops = 1e9, .bytes = 1.06e9}), 1e-6 + 1e-3 / (0.845 * 525 / 400) + 1e-3);
   EXPECT_DOUBLE_EQ(seconds("swiglu_forward", {.flops = 9e9, .bytes = 78e3}), 1e-6 + 100e-6);
   EXPECT_DOUBLE_EQ(seconds("something else", {.bytes = 80e3}), 1e-6 + 100e-6);
   EXPECT_EQ(seconds("wait for ranks", {}), 0);

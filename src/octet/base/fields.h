@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "octet/base/require.h"
 #include "octet/base/toml.h"
 
 namespace octet {
