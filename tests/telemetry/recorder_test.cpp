@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "octet/base/require.h"
@@ -79,6 +80,31 @@ TEST(Recorder, AFileWhereTheFolderShouldBe) {
   const TemporaryFolder folder;
   const auto file = folder.write("file", "");
   EXPECT_THROW(Recorder({.directory = file / "run"}), Error);
+}
+
+// /dev/full takes no byte: "No space left on device".
+TEST(Recorder, ARunOutlivesAFullDisk) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  std::filesystem::create_symlink("/dev/full", folder / "run/metrics.jsonl");
+  std::vector<std::string> console;
+  Recorder recorder({.directory = folder / "run",
+                     .tensorboard = false,
+                     .console = [&](std::string_view line) { console.emplace_back(line); },
+                     .total_steps = 3});
+  ::testing::internal::CaptureStderr();
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    StepMetrics metrics;
+    metrics.step = step;
+    EXPECT_NO_THROW(recorder.write(metrics, kUnknown));
+  }
+  const std::string warnings = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(recorder.lost(), 3);
+  EXPECT_EQ(console.size(), 3u);
+  EXPECT_NE(warnings.find("metrics.jsonl: cannot write: No space left on device; training goes on (records lost so far: 1)"),
+            std::string::npos)
+      << warnings;
+  EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
 }
 
 }  // namespace

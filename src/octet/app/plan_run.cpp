@@ -5,6 +5,7 @@
 
 #include "octet/app/plan.h"
 #include "octet/kernels/attention/attention_workspace.h"
+#include "octet/nn/context_attention.h"
 #include "octet/recipes/registry.h"
 #include "octet/train/setup.h"
 #include "octet/train/step_count.h"
@@ -94,7 +95,7 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
                                  shape.head_dim, shape.batch, sq, seen)};
   }
   std::int64_t sk = seen;
-  if (c > 1 && !kernels::attention_hides_keys(shape, options.seq_len)) {
+  if (c > 1 && !nn::keeps_keys_in_order(shape, options.seq_len, static_cast<int>(c))) {
     // nn/context_attention.h: chunks on their own keys; the first rank's last chunk, which has the most before it.
     struct Call {
       std::int64_t batch, sq, sk;

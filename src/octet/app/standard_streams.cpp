@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <forward_list>
 #include <string>
 
 #include "octet/base/system_call.h"
@@ -40,10 +41,12 @@ ssize_t write_or_discard(void* text, const char* data, std::size_t size) {
   return static_cast<ssize_t>(size);
 }
 
-// A stdio stream that writes to `fd` by way of an OutputText, or null if there is no memory. It lives until the process ends.
+// A stdio stream that writes to `fd` by way of an OutputText, or null if there is no memory. Both live until the process ends: the C
+// library flushes streams after it has destroyed all static objects.
 std::FILE* stream_of(int fd, cookie_write_function_t* write, int buffering) {
+  static auto& texts = *new std::forward_list<OutputText>;
   std::FILE* const stream =
-      ::fopencookie(new OutputText(fd), "w", {.read = nullptr, .write = write, .seek = nullptr, .close = nullptr});
+      ::fopencookie(&texts.emplace_front(fd), "w", {.read = nullptr, .write = write, .seek = nullptr, .close = nullptr});
   if (stream) std::setvbuf(stream, nullptr, buffering, BUFSIZ);
   return stream;
 }

@@ -44,9 +44,7 @@ struct Layout {
   const comm::Group& group;
   kernels::AttentionShape shape;
   std::int64_t batch, held, seq_len, chunk;  // sequences; tokens that a rank holds of each; tokens of each; half of held
-  // Keys are also kept in the order of the sequence, and calls have a mask: a window or documents hide keys before a range, or a
-  // call without a mask would return NaN.
-  bool ordered;
+  bool ordered;                              // keeps_keys_in_order(), or there are documents
 
   Layout(const Scope& scope, const kernels::AttentionShape& attention, std::int64_t tokens)
       : group(scope.context),
@@ -55,15 +53,7 @@ struct Layout {
         held(tokens / shape.batch),
         seq_len(held * group.size()),
         chunk(held / 2),
-        ordered(scope.first_keys || kernels::attention_hides_keys(shape, seq_len) || !unmasked_calls_are_safe()) {}
-
-  // True if this holds for the calls of every rank, because all ranks exchange keys in the same order.
-  bool unmasked_calls_are_safe() const {
-    for (std::int64_t keys = chunk; keys < seq_len; keys += chunk) {
-      if (!kernels::attention_is_safe_without_mask(keys)) return false;
-    }
-    return true;
-  }
+        ordered(scope.first_keys || keeps_keys_in_order(shape, seq_len, group.size())) {}
 
   Tensor allocate_keys(Arena& arena, const Tensor& kv, std::int64_t room) const {
     return allocate(arena, kv.dtype, {batch * (seq_len + room), kv.cols()});
@@ -242,6 +232,16 @@ void backward_by_range(const Scope& scope, const Layout& layout, const ContextAt
 }
 
 }  // namespace
+
+bool keeps_keys_in_order(const kernels::AttentionShape& shape, std::int64_t seq_len, int ranks) {
+  if (kernels::attention_hides_keys(shape, seq_len)) return true;
+  const std::int64_t chunk = seq_len / (2 * ranks);
+  // The calls of all ranks: all must exchange keys in the same order.
+  for (std::int64_t keys = chunk; keys < seq_len; keys += chunk) {
+    if (!kernels::attention_is_safe_without_mask(keys)) return true;
+  }
+  return false;
+}
 
 void context_attention_forward(const Scope& scope, const ContextAttentionForward& op, const std::function<void()>& gathered) {
   const Columns columns(op.shape);

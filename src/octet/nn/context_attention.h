@@ -23,6 +23,10 @@
 
 namespace octet::nn {
 
+// Whether keys are also kept in the order of the sequence and every call has a mask: a window hides keys before a range, or a call
+// without a mask would be one that is not safe (kernels::attention_is_safe_without_mask). Documents require it, too.
+bool keeps_keys_in_order(const kernels::AttentionShape& shape, std::int64_t seq_len, int ranks);
+
 // T = B S / c tokens of this rank.
 struct ContextAttentionForward {
   kernels::AttentionShape shape;  // batch: B

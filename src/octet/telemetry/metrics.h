@@ -76,6 +76,7 @@ struct RunInfo {
   std::string commit{};
   std::string started{};
   std::int64_t checkpoint_step = 0;
+  std::int64_t lost_records = 0;
 };
 
 // How the sinks call a field. TensorBoard's tags are torchtitan's where it has the metric.
@@ -213,6 +214,8 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "checkpoint_step",
                   .help = "Step of the newest checkpoint in this folder; 0 if there is none yet. A later start looks for it."},
         r.checkpoint_step);
+  visit(FieldName{.json = "lost_records", .help = "Records of metrics that could not be written, for example because the disk was full."},
+        r.lost_records);
 }
 
 }  // namespace octet::telemetry

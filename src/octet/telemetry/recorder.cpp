@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cmath>
+#include <optional>
 #include <system_error>
 #include <utility>
 
+#include "octet/base/clock.h"
 #include "octet/base/directory.h"
 #include "octet/base/file.h"
+#include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/telemetry/format.h"
 #include "octet/telemetry/jsonl.h"
@@ -41,10 +45,27 @@ struct Recorder::Sinks {
         health(from.directory / "fp8_health.jsonl", from.last_step) {
     if (from.tensorboard) tensorboard = std::make_unique<TensorBoardWriter>(from.directory / "tensorboard", from.last_step);
   }
+  // Calls `act`, which writes `records` records. A failure must not cost the run that it is about.
+  template <class Act>
+  void attempt(std::size_t records, Act&& act) {
+    try {
+      act();
+    } catch (const Error& error) {
+      lost += static_cast<std::int64_t>(records);
+      const Clock::time_point now = Clock::now();
+      if (warned && now - *warned < kBetweenWarnings) return;
+      warned = now;
+      log_warning(concat(error.what(), "; training goes on (records lost so far: ", lost.load(), ")"));
+    }
+  }
+
+  static constexpr std::chrono::minutes kBetweenWarnings{1};
   Options options;
   JsonlWriter<StepMetrics> metrics;
   JsonlWriter<HealthSample> health;
   std::unique_ptr<TensorBoardWriter> tensorboard;
+  std::atomic<std::int64_t> lost = 0;  // the thread that writes checkpoints reads it
+  std::optional<Clock::time_point> warned;
 };
 
 Recorder::Recorder(const Options& options) {
@@ -62,8 +83,8 @@ void Recorder::write_run_info(const RunInfo& info) {
 
 void Recorder::write(const StepMetrics& metrics, double eta_s) {
   if (!sinks_) return;
-  sinks_->metrics.write(metrics);
-  if (sinks_->tensorboard) sinks_->tensorboard->write(metrics);
+  sinks_->attempt(1, [&] { sinks_->metrics.write(metrics); });
+  if (sinks_->tensorboard) sinks_->attempt(1, [&] { sinks_->tensorboard->write(metrics); });
   if (sinks_->options.console) {
     const ConsoleContext context{.total_steps = sinks_->options.total_steps, .eta_s = eta_s, .per = sinks_->options.per};
     sinks_->options.console(console_line(metrics, context));
@@ -71,7 +92,7 @@ void Recorder::write(const StepMetrics& metrics, double eta_s) {
 }
 
 void Recorder::write(std::span<const HealthSample> samples) {
-  if (sinks_) sinks_->health.write(samples.data(), samples.size());
+  if (sinks_) sinks_->attempt(samples.size(), [&] { sinks_->health.write(samples.data(), samples.size()); });
 }
 
 void Recorder::rewind(std::int64_t last_step) {
@@ -87,5 +108,7 @@ void Recorder::sync() {
   sinks_->health.sync();
   sync_directory(sinks_->options.directory);
 }
+
+std::int64_t Recorder::lost() const { return sinks_ ? sinks_->lost.load() : 0; }
 
 }  // namespace octet::telemetry

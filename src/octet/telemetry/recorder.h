@@ -34,7 +34,8 @@ class Recorder {
     std::int64_t total_steps = 0;
     std::string per = "gpu";                  // see ConsoleContext
   };
-  // Creates `directory`. Failures throw Error{internal} "PATH: reason".
+  // Creates `directory`. Failures throw Error{internal} "PATH: reason". Later, write() does not throw: what it cannot write is
+  // counted, and a warning is printed at most once a minute.
   explicit Recorder(const Options& options);
   ~Recorder();
   Recorder(Recorder&&) noexcept;
@@ -45,8 +46,10 @@ class Recorder {
   void write(std::span<const HealthSample> samples);
   // Drops the records after `last_step`. Called when training goes back to the checkpoint of that step.
   void rewind(std::int64_t last_step);
-  // Calls fsync on the JSON files and the folder. Call it before a checkpoint is declared complete.
+  // Calls fsync on the JSON files and the folder. Call it before a checkpoint is declared complete. Throws Error{internal}.
   void sync();
+  // How many records, in one destination or several, could not be written.
+  std::int64_t lost() const;
 
  private:
   struct Sinks;

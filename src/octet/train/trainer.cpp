@@ -442,6 +442,7 @@ telemetry::RunInfo Trainer::run_info() const {
 
 void Trainer::record_checkpoint(std::int64_t step) {
   info_.checkpoint_step = step;
+  info_.lost_records = recorder_->lost();
   try {
     recorder_->write_run_info(info_);
   } catch (const Error& error) {
@@ -578,6 +579,7 @@ ExitCode Trainer::run() {
   }
   engine_->close();
   world_.barrier("done");
+  if (recorder_->lost() > 0) log_warning(concat(recorder_->lost(), " records of metrics could not be written and are missing"));
   demand(moved, ExitCode::not_finite, "all ", step_,
          " steps had a loss or gradient that is not finite and were skipped: ", (directory / "checkpoints").string(),
          " holds the weights that the run began with, and no model is exported");
