@@ -227,7 +227,7 @@ TEST_F(Spike, KilledRunsGoBackAlike) {
 }
 
 TEST_F(Spike, WithoutRollbacksTheFirstEndsTheRun) {
-  const ProgramResult result = train("--anomaly.max_rollbacks=0");
+  const ProgramResult result = train("--anomaly.max_rollbacks=0 --precision.calibrate=false");
   EXPECT_TRUE(refused(result, 77, "the median of the last", "all 0 rollbacks of anomaly.max_rollbacks are used up"));
   EXPECT_FALSE(checkpoint::find_checkpoints(run_ / "out/checkpoints").empty()) << "what there was stays";
 }

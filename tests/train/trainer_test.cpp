@@ -115,9 +115,7 @@ TEST_F(Run, LogsWhatItWasAskedTo) {
   EXPECT_EQ(steps, (std::vector<std::int64_t>{1, 6, 8, 11, 12, 16, 18, 22, 24}));
   EXPECT_EQ(evaluated, (std::vector<std::int64_t>{8, 16, 24}));
   EXPECT_EQ(sampled, (std::vector<std::int64_t>{1, 11, 22}));
-  EXPECT_EQ(console.size(), 1 + steps.size());
-  EXPECT_EQ(console.at(0).substr(0, 21), "scales calibrated in ");
-  EXPECT_EQ(console.at(1).substr(0, 9), "step 1/24");
+  EXPECT_EQ(console.size(), steps.size());
   // Each sample has three operands of eight linears.
   EXPECT_EQ(read_lines(folder_ / "out/fp8_health.jsonl").size(), 3u * 8 * 3);
   const Json info = json_of(read_file(folder_ / "out/run.json"));

@@ -467,10 +467,8 @@ void Trainer::calibrate() {
   loader_->seek(position);
   loader_->take_wait_s();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  if (options_.console) {
-    options_.console(fmt::format("scales calibrated in {:.2f} s, by step {}'s {} sequences, forward and backward", taken.count(), step_ + 1,
-                                 config_.training.global_batch_size));
-  }
+  log_info(fmt::format("scales calibrated in {:.2f} s, by step {}'s {} sequences, forward and backward", taken.count(), step_ + 1,
+                       config_.training.global_batch_size));
 }
 
 void Trainer::evaluate_initial() {

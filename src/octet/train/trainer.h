@@ -35,7 +35,7 @@ struct TrainerOptions {
   std::string resume = "auto";  // auto | none | PATH of a checkpoint
   std::string label{};          // what tables call the run; empty: run.name
   std::string repeat_of{};      // label of the run that this one repeats
-  std::function<void(std::string_view line)> console{};  // a line per logged step, and one after calibration; empty: quiet
+  std::function<void(std::string_view line)> console{};  // a line per logged step; empty: quiet
   std::function<void(const StepProgress&)> progress{};  // called after every step
   World* world = nullptr;       // the other ranks; null: none
 };

@@ -26,15 +26,15 @@ std::size_t count_of(const Tensor& x) { return static_cast<std::size_t>(x.elemen
 
 // One element of device memory for the sum that implements a barrier.
 // Like NCCL's own buffers, it is not counted as the program's memory.
-class Token {
+class BarrierElement {
  public:
-  explicit Token(int device) {
+  explicit BarrierElement(int device) {
     cuda::check(cudaSetDevice(device), "cudaSetDevice");
     cuda::check(cudaMalloc(&memory_, sizeof(float)), "cudaMalloc");
   }
-  ~Token() { cudaFree(memory_); }
-  Token(const Token&) = delete;
-  Token& operator=(const Token&) = delete;
+  ~BarrierElement() { cudaFree(memory_); }
+  BarrierElement(const BarrierElement&) = delete;
+  BarrierElement& operator=(const BarrierElement&) = delete;
   void* get() const { return memory_; }
 
  private:
@@ -157,7 +157,7 @@ class NcclGroup final : public Group {
     for (auto& call : calls) batch_.push_back(std::move(call));
   }
 
-  Token token_;
+  BarrierElement token_;
   Communicator communicator_;
   std::unique_ptr<PeerMemory> shared_;  // null if no memory is shared
   bool batching_ = false;
