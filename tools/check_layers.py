@@ -84,7 +84,7 @@ def check_includes(root, links, layers, findings):
                 findings.append(f"{path}:{number}: {room} includes {other} without linking it")
 
 
-# What only some files may do, and what others do instead.
+# Calls that only some files may make, and what the other files use instead.
 GUARDED = [
     (re.compile(r"\b(?:[Jj]son|basic_json<\w*>)::(?:parse|sax_parse|accept)\s*\("), {"base/json.cpp"},
      "parses JSON without a limit; call octet/base/json.h"),

@@ -31,7 +31,7 @@ void put_lock(const fs::path& folder, const std::string& text) {
 
 class RunLockTest : public ::testing::Test {
  protected:
-  // What the constructor says on stderr.
+  // Returns what the constructor prints to stderr.
   std::string taken(RunLockTimes times) const {
     ::testing::internal::CaptureStderr();
     {

@@ -1,4 +1,4 @@
-// Who is not let in, and what strangers and members can do to rank 0.
+// Rank 0 turns away processes that do not know the token, and limits what strangers and ranks can make it store or send.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -82,7 +82,7 @@ TEST(Token, ComesFromTheFileOrTheVariable) {
   EXPECT_EQ(find({{"OCTET_TOKEN_FILE", path}, {"OCTET_TOKEN", other}}).hex(), kHex);
 }
 
-// Who names a token wants one: its absence never means a run without.
+// If a variable names a token that is not there, the run must not go on without one.
 TEST(Token, ThatIsNamedAndNotThereIsAnError) {
   const TemporaryFolder folder;
   const std::string absent = folder / "absent";

@@ -45,7 +45,7 @@ class Causal : public MeshTest, public ::testing::WithParamInterface<std::string
     engine_->forward_backward({.first_sample = 0, .tokens = tokens, .targets = tokens, .document_starts = {}}, &head_);
     return head_.logits;
   }
-  // Those of the first `rows` tokens.
+  // Returns the logits of the first `rows` tokens.
   std::vector<double> first(std::vector<double> logits, std::int64_t rows) const {
     logits.resize(static_cast<std::size_t>(rows * options_.model.vocab));
     return logits;

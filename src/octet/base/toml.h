@@ -40,7 +40,7 @@ struct TomlEntry {
 // A kind in words for messages: "a whole number", "a string", ...
 std::string_view describe(TomlNode::Kind kind);
 
-// What a document may be. The parser's trees are destroyed recursively, so that a few hundred thousand dotted keys would overflow
+// The limits of a document. The parser's trees are destroyed recursively, so that a few hundred thousand dotted keys would overflow
 // the stack. tools/check_layers.py finds other calls of the parser.
 inline constexpr int kTomlDepth = 64;  // keys of a path, lists and inline tables within each other
 inline constexpr std::size_t kTomlBytes = std::size_t{1} << 22;

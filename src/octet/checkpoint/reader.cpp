@@ -35,7 +35,7 @@ class Staging {
   std::size_t bytes_ = 0;
 };
 
-// What has gone wrong on a rank, for the others.
+// The failures of one rank, to be told to the others.
 struct Failures {
   std::string damaged, unreadable;
 };

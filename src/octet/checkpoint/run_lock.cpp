@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
-#include <ctime>
 #include <optional>
 #include <random>
 #include <system_error>
@@ -21,6 +20,7 @@
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
 #include "octet/base/start_thread.h"
+#include "octet/base/utc.h"
 
 namespace octet::checkpoint {
 namespace {
@@ -29,15 +29,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestText = 1 << 16;  // a longer file is not a lock that this program wrote
 constexpr double kLookS = 0.25;                // between two looks at somebody else's counter
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm fields{};
-  gmtime_r(&now, &fields);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields);
-  return text;
-}
 
 struct Holder {
   ProcessIdentity process;

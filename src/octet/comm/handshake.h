@@ -18,7 +18,7 @@ namespace octet::comm {
 
 inline constexpr std::size_t kNonceBytes = 32;
 
-// What a rank says of itself.
+// The facts that a rank states about itself when it joins.
 struct Claim {
   std::uint64_t rank = 0, size = 1;
   std::string version;  // of the program; must be the same on all ranks

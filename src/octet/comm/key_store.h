@@ -54,7 +54,7 @@ class KeyStore {
   struct Meeting {
     std::map<int, Waiter> here;  // the ranks that have arrived
   };
-  // What a rank holds of its quota.
+  // The part of its quotas that a rank uses.
   struct Holding {
     std::size_t keys = 0, bytes = 0, requests = 0;
   };

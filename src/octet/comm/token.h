@@ -16,7 +16,7 @@ class Token {
   // No token. All such objects sign alike, so ranks without a token accept each other, and refuse a rank that has one.
   Token() = default;
   static Token random();
-  // From 64 hexadecimal digits, which may be followed by white space. Throws Error{config} "SOURCE: ...", without the text.
+  // Reads 64 hexadecimal digits, which may be followed by white space. Throws Error{config} "SOURCE: ...", without the text.
   static Token parse(std::string_view text, const std::string& source);
 
   bool is_secret() const { return bytes_ != Bytes{}; }

@@ -14,7 +14,7 @@ using telemetry::format_bytes, telemetry::format_significant;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 // Text becomes a corpus of twice its size at most, and compressed text one of about ten times.
 constexpr std::int64_t kManyTimes = 20, kWorthSaying = 64 * kMiB;
-// What stays free on the disk: a share of it, within bounds.
+// The space that is left free on the disk: a share of the disk, within bounds.
 constexpr std::uint64_t kShare = 100, kLeastFree = 16 * kMiB, kMostFree = 1024 * kMiB;
 
 OutputWatch::Space space_of(const std::filesystem::path& folder) {

@@ -32,7 +32,7 @@ class LinearObserver {
 // Whether delayed scaling may record: a recompute sees the same tensors again, an evaluation must leave no trace.
 enum class Record : std::uint8_t { amax, nothing };
 
-// What a pass is for, which decides how activations and gradients are scaled (docs/numerics.md).
+// The purpose of a pass. It decides how activations and gradients are scaled (docs/numerics.md).
 enum class Pass : std::uint8_t {
   training,     // as the recipe says
   calibration,  // operands of delayed scaling are cast by their own amax, which their history records

@@ -55,7 +55,7 @@ Anomaly::Verdict Anomaly::observe(double loss, bool found_inf) {
     good_ = 0;
     return Verdict::spike;
   }
-  // Those before this one were high by their batches.
+  // This loss is not high. The high ones before it were due to their batches, so they join the window.
   losses_.insert(losses_.end(), high_.begin(), high_.end());
   good_ += static_cast<std::int64_t>(high_.size());
   forgives_ = good_ >= kGoodSteps;

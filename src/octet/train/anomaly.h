@@ -11,17 +11,17 @@
 
 namespace octet::train {
 
-// What anomaly.spike says. A spike is judged against the losses of the last kWindow steps, once there are kFewest:
+// The setting anomaly.spike. A spike is judged against the losses of the last kWindow steps, once there are kFewest:
 //   off     there are none
 //   factor  a loss above `factor` times their median
 //   auto    kSpikeSteps losses in a row above median + kSpreads x spread, where spread is the distance from the median to the 90th
-//           percentile, at least 1 % of the median. A single loss is what its batch is like, several are what the model is like.
+//           percentile, at least 1 % of the median. A single high loss may be due to its batch; several in a row are due to the model.
 struct SpikeRule {
   enum class Kind : std::uint8_t { automatic, off, factor };
   Kind kind = Kind::automatic;
   double factor = 0;
 };
-// Of "auto", "off" or a number above 1; nothing for any other text.
+// Reads "auto", "off" or a number above 1. Returns nothing for any other text.
 std::optional<SpikeRule> parse_spike(const std::string& text);
 
 class Anomaly {

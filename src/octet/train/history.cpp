@@ -1,7 +1,6 @@
 #include "octet/train/history.h"
 
 #include <cstdio>
-#include <ctime>
 #include <string_view>
 #include <system_error>
 
@@ -9,6 +8,7 @@
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
+#include "octet/base/utc.h"
 #include "octet/checkpoint/steps.h"
 #include "octet/telemetry/jsonl.h"
 
@@ -41,12 +41,7 @@ void copy_to(const fs::path& folder, const fs::path& from) {
 
 // A name that is not taken yet.
 fs::path new_history(const fs::path& folder, std::int64_t step) {
-  const std::time_t now = std::time(nullptr);
-  std::tm fields{};
-  gmtime_r(&now, &fields);
-  char time[32];
-  std::strftime(time, sizeof time, "%Y%m%dT%H%M%SZ", &fields);
-  const fs::path first = folder / "history" / concat(time, "-step-", step);
+  const fs::path first = folder / "history" / concat(utc_now("%Y%m%dT%H%M%SZ"), "-step-", step);
   fs::path path = first;
   for (int n = 2; path_exists(path); ++n) path = concat(first.string(), "-", n);
   make_folders(path);

@@ -107,7 +107,7 @@ void calibrate(Engine& engine, const ProbeInput& input) {
   });
 }
 
-// What an engine of this shape finds out about the scales.
+// Calibrates an engine of this shape and returns its scales.
 std::map<std::string, HostTensor> scales_from(const ProbeOptions& options, EngineOptions engine_options) {
   const ProbeInput input = read_probe_input(options.calibrate, engine_options.model);
   engine_options.seq_len = input.seq_len;

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <ctime>
 #include <map>
 
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"
+#include "octet/base/utc.h"
 #include "octet/checkpoint/model_dir.h"
 #include "octet/models/registry.h"
 #include "octet/optim/schedule.h"
@@ -48,15 +48,6 @@ EngineOptions run_options(const Config& config, const parallel::Mesh& mesh, int 
 }
 
 bool every(std::int64_t interval, std::int64_t step) { return interval > 0 && step % interval == 0; }
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm fields{};
-  gmtime_r(&now, &fields);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields);
-  return text;
-}
 
 }  // namespace
 

@@ -56,7 +56,7 @@ class Trainer {
   Engine& engine() { return *engine_; }
   const MemoryPlan& plan() const { return plan_; }
   std::int64_t steps() const { return steps_; }
-  // What a checkpoint of all ranks takes on the disk, without its manifest.
+  // The bytes on the disk of a checkpoint of all ranks, without its manifest.
   std::uint64_t checkpoint_bytes() const;
 
  private:

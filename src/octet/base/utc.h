@@ -1,0 +1,11 @@
+// The present time for people to read.
+#pragma once
+
+#include <string>
+
+namespace octet {
+
+// The present time in UTC, formatted as strftime does; by default "2026-11-23T20:05:00Z". At most 31 characters.
+std::string utc_now(const char* format = "%Y-%m-%dT%H:%M:%SZ");
+
+}  // namespace octet
