@@ -15,6 +15,7 @@
 #include "octet/base/clock.h"
 #include "octet/base/require.h"
 #include "octet/base/start_thread.h"
+#include "octet/comm/multicast.h"
 #include "octet/comm/nccl.h"
 #include "octet/comm/thread_store.h"
 #include "octet/device/cuda/cuda_device.h"
@@ -65,6 +66,7 @@ class CommBench {
         fail_all(std::current_exception());
       }
     };
+    if (kind_ == DeviceKind::cuda) comm::probe_multicast({.name = "multicast"}, 0);
     std::vector<std::thread> threads =
         start_threads(concat(ranks_, " ranks"), ranks_, body, [&] { fail_all(std::current_exception()); });
     for (std::thread& thread : threads) thread.join();

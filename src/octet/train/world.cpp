@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "octet/base/checksum.h"
+#include "octet/comm/multicast.h"
 #include "octet/comm/transport.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/train/meeting.h"
@@ -78,6 +79,9 @@ World::World(const comm::RankEnvironment& where, const Config& config) : rank_(w
     return concat("step ", step_ + 1, lost.empty() ? "" : ": ", lost);
   };
   const auto lost = [this] { return rendezvous_->lost_text(); };
+  if (rendezvous_ && kind == DeviceKind::cuda) {
+    comm::probe_multicast({.name = "multicast", .rank = rank_, .size = size(), .set = set, .get = get}, gpu_of(where));
+  }
   const std::string address = rendezvous_ ? address_for_groups(*rendezvous_, config.comm) : "";
   groups_ = parallel::make_groups(mesh_, rank_, [&](const std::string& name, const std::vector<int>& ranks) {
     return comm::make_group(*device_, {.name = name,

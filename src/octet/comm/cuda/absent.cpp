@@ -1,4 +1,5 @@
 // Replaces the NCCL sources if the CUDA backend is not built.
+#include "octet/comm/multicast.h"
 #include "octet/comm/nccl.h"
 
 namespace octet::comm {
@@ -8,5 +9,7 @@ std::unique_ptr<Group> make_nccl_group(Device&, const GroupOptions& options) {
 }
 
 std::string nccl_version() { return {}; }
+
+bool can_use_multicast(int) { return false; }
 
 }  // namespace octet::comm

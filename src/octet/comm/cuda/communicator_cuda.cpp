@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <set>
@@ -17,13 +16,6 @@ namespace {
 constexpr std::chrono::milliseconds kLookForLostRanksEvery{100};
 // Stands for the operation if a failure belongs to none. The next caller's operation is then named instead.
 constexpr const char* kSomeOp = "an operation";
-
-void leave_multicast_alone() {
-  static std::once_flag once;
-  // NVLink multicast (NVLS) gains little here, and NCCL fails on shared hosts that do not allow it to be set up. NCCL can only
-  // switch it off by this variable. A value that the user has set is kept.
-  std::call_once(once, [] { ::setenv("NCCL_NVLS_ENABLE", "0", 0); });
-}
 
 // Rank 0 creates the id, the others read it from the store.
 ncclUniqueId shared_id(const GroupOptions& options) {
@@ -54,15 +46,16 @@ bool failed(ncclResult_t code) { return code != ncclSuccess && code != ncclInPro
 
 // ncclGetLastError gives details beyond the error code, or an empty text.
 std::string words_of(ncclResult_t code, ncclComm_t handle) {
-  const std::string detail = handle ? ncclGetLastError(handle) : "";
-  return concat("NCCL: ", ncclGetErrorString(code), detail.empty() ? "" : ": ", detail.substr(0, detail.find('\n')));
+  const std::string detail = ncclGetLastError(handle);
+  const bool of_multicast = detail.find("NVLS") != std::string::npos || detail.find("ulticast") != std::string::npos;
+  return concat("NCCL: ", ncclGetErrorString(code), detail.empty() ? "" : ": ", detail.substr(0, detail.find('\n')),
+                of_multicast ? " (to train without NVLink multicast, set NCCL_NVLS_ENABLE=0)" : "");
 }
 
 }  // namespace
 
 Communicator::Communicator(int device, const GroupOptions& options)
     : options_(options), device_(device), exceptions_(std::uncaught_exceptions()) {
-  leave_multicast_alone();
   const ncclUniqueId id = shared_id(options_);
   cuda::check(cudaSetDevice(device_), "cudaSetDevice");
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
