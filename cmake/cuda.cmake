@@ -2,7 +2,8 @@
 # leaves it out. Libraries are searched in the toolkit's folders and in Python's nvidia/*/lib. The program finds them through its RPATH.
 set(OCTET_CUDA AUTO CACHE STRING "CUDA backend: AUTO (if this machine has a GPU and the libraries are found), ON or OFF")
 set_property(CACHE OCTET_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(OCTET_CUDA_ARCHITECTURES 90a-real CACHE STRING "GPU architectures, as for CMAKE_CUDA_ARCHITECTURES")
+set(OCTET_CUDA_ARCHITECTURES "" CACHE STRING "GPU architectures, as for CMAKE_CUDA_ARCHITECTURES. Empty: those of this machine's GPUs; \
+without a GPU all from 90 on that nvcc knows, and PTX for later ones")
 
 set(OCTET_HAS_CUDA 0)
 if(OCTET_CUDA STREQUAL ON OR (OCTET_CUDA STREQUAL AUTO AND EXISTS /dev/nvidia0))
@@ -43,7 +44,21 @@ endif()
 add_library(octet_cuda INTERFACE)
 if(OCTET_HAS_CUDA)
   set(CMAKE_CUDA_COMPILER ${OCTET_NVCC})
-  set(CMAKE_CUDA_ARCHITECTURES ${OCTET_CUDA_ARCHITECTURES})
+  set(architectures "${OCTET_CUDA_ARCHITECTURES}")
+  if(architectures STREQUAL "" AND EXISTS /dev/nvidia0)
+    set(architectures native)
+  elseif(architectures STREQUAL "")
+    # Kernels use clusters of blocks, which came with 9.0.
+    execute_process(COMMAND ${OCTET_NVCC} --list-gpu-code OUTPUT_VARIABLE known COMMAND_ERROR_IS_FATAL ANY)
+    string(REGEX MATCHALL "sm_[0-9]+" known "${known}")
+    list(TRANSFORM known REPLACE "sm_" "")
+    list(FILTER known EXCLUDE REGEX "^[5-8][0-9]$")
+    list(SORT known COMPARE NATURAL)
+    list(GET known -1 newest)
+    list(TRANSFORM known APPEND "-real" OUTPUT_VARIABLE architectures)
+    list(APPEND architectures ${newest}-virtual)
+  endif()
+  set(CMAKE_CUDA_ARCHITECTURES ${architectures})
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   enable_language(CUDA)
   # CMake 3.25 does not know nvcc's C++20 flag.
