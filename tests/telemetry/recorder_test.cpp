@@ -54,16 +54,19 @@ TEST(Recorder, OneCallReachesEverySink) {
   recorder.write(full_line(), 5);
   const std::vector<HealthSample> samples{{.step = 120, .tensor = "a.x", .amax = 1}, {.step = 120, .tensor = "a.w", .amax = 2}};
   recorder.write(samples);
+  recorder.write(std::vector<AttentionSample>{{.step = 120, .layer = "a", .lse_min = -3, .lse_max = 5}});
   recorder.sync();
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0].substr(0, 12), "step 120/200");
   EXPECT_EQ(read_jsonl<StepMetrics>(folder / "run/metrics.jsonl").records.at(0).loss, 4.8123);
   EXPECT_EQ(read_jsonl<HealthSample>(folder / "run/fp8_health.jsonl").records.at(1).tensor, "a.w");
+  EXPECT_EQ(read_jsonl<AttentionSample>(folder / "run/attention_health.jsonl").records.at(0).lse_min, -3);
   EXPECT_EQ(read_run_info(folder / "run/run.json").name, "bf16");
   EXPECT_FALSE(std::filesystem::is_empty(folder / "run/tensorboard"));
   recorder.rewind(100);
   EXPECT_TRUE(read_jsonl<StepMetrics>(folder / "run/metrics.jsonl").records.empty());
   EXPECT_TRUE(read_jsonl<HealthSample>(folder / "run/fp8_health.jsonl").records.empty());
+  EXPECT_TRUE(read_jsonl<AttentionSample>(folder / "run/attention_health.jsonl").records.empty());
 }
 
 TEST(Recorder, OtherRanksWriteNothing) {

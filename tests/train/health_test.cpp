@@ -111,6 +111,38 @@ TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
   }
 }
 
+// With queries and keys of zero every logit is 0. The token at position t sees t + 1 keys, so its log-sum-exp is log(t + 1).
+TEST(AttentionHealth, IsTheRangeOfTheLogSumExp) {
+  for (const nn::Checkpointing checkpointing : {nn::Checkpointing::none, nn::Checkpointing::full}) {
+    train::HealthObserver health;
+    train::EngineOptions options = tiny_options("bf16");
+    options.checkpointing = checkpointing;
+    options.observer = &health;
+    const auto engine = make_engine(options);
+    std::vector<std::string> layers;
+    for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
+      const std::size_t end = p.spec.name.find(".q_proj.fused.weight");
+      if (end == std::string::npos) continue;
+      engine->queue().zero(p.primary().data, p.primary().bytes());
+      layers.push_back(p.spec.name.substr(0, end));
+    }
+    engine->refresh();
+    engine->zero_gradients();
+    engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &health);
+    engine->queue().synchronize();
+    const std::vector<telemetry::AttentionSample> samples = health.take_attention(3);
+    ASSERT_EQ(samples.size(), static_cast<std::size_t>(options.model.layers)) << "each layer once";
+    ASSERT_EQ(layers.size(), samples.size());
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      EXPECT_EQ(samples[i].step, 3);
+      EXPECT_EQ(samples[i].layer, layers[i]);
+      EXPECT_EQ(samples[i].lse_min, 0.0);
+      EXPECT_NEAR(samples[i].lse_max, std::log(static_cast<double>(options.seq_len)), 1e-6);  // a rounding to FP32
+    }
+    EXPECT_TRUE(health.take_attention(3).empty());
+  }
+}
+
 // Ranks that share the weights must report the samples of one rank, bit for bit, because the same pass measures the same values.
 class HealthOfShards : public ::testing::TestWithParam<std::string> {};
 

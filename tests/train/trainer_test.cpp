@@ -118,6 +118,7 @@ TEST_F(Run, LogsWhatItWasAskedTo) {
   EXPECT_EQ(console.size(), steps.size());
   // Each sample has three operands of eight linears.
   EXPECT_EQ(read_lines(folder_ / "out/fp8_health.jsonl").size(), 3u * 8 * 3);
+  EXPECT_EQ(read_lines(folder_ / "out/attention_health.jsonl").size(), 3u * 2);
   const Json info = json_of(read_file(folder_ / "out/run.json"));
   EXPECT_EQ(info["name"], "a label");
   EXPECT_EQ(info["repeat_of"], "another");

@@ -68,6 +68,7 @@ void Attention::forward(const Scope& scope, const Tensor& rope_table, const Line
                  .table = rope_table,
                  .positions = scope.positions});
   context_attention_forward(scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse}, between);
+  if (scope.observer) scope.observer->attention(scope, options_.name, saved.lse);
   if (y) output_.forward(scope, saved.o, residual, y, nullptr);
 }
 

@@ -14,7 +14,7 @@ namespace octet::nn {
 
 struct Scope;
 
-// Sees the operands and products of FP8 linears: health samples and dumps. Called in queue order; tensors are valid during the
+// Sees the operands and products of FP8 linears, and the statistics of attention: health samples and dumps. Called in queue order; tensors are valid during the
 // call.
 class LinearObserver {
  public:
@@ -27,6 +27,8 @@ class LinearObserver {
   virtual bool wants_products(std::string_view linear) const = 0;
   // `which` is "y", "gx" or "gw"; the product alone in F32, without residual or accumulation.
   virtual void product(const Scope& scope, std::string_view linear, std::string_view which, const Tensor& value) = 0;
+  // `lse` [H, T] F32, or F64 on a device that computes in F64: the log-sum-exp of this rank's heads and tokens.
+  virtual void attention(const Scope&, std::string_view /*layer*/, const Tensor& /*lse*/) {}
 };
 
 // Whether delayed scaling may record: a recompute sees the same tensors again, an evaluation must leave no trace.

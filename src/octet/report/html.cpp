@@ -200,6 +200,19 @@ std::string worst_cell(const Run& run, const HealthSheet& sheet, HealthMetric me
   return cell(column, fmt::format("{} {}<small>{}</small>", format_significant(worst.value, 3), unit, escape(place_text(worst, sheet))), "wrap");
 }
 
+// "Attention's log-sum-exp: from -12.3 (layer 3, step 40) to 31.2 (layer 0, step 1)."
+std::string attention_text(const Run& run) {
+  using Sample = telemetry::AttentionSample;
+  if (run.attention.empty()) return "";
+  const auto& all = run.attention;
+  const Sample& low = *std::min_element(all.begin(), all.end(), [](const Sample& a, const Sample& b) { return a.lse_min < b.lse_min; });
+  const Sample& high = *std::max_element(all.begin(), all.end(), [](const Sample& a, const Sample& b) { return a.lse_max < b.lse_max; });
+  const auto at = [](double value, const Sample& s) {
+    return fmt::format("{} ({}, step {})", format_significant(value, 3), escape(s.layer), format_count(s.step));
+  };
+  return fmt::format("<p class=\"hint\">Log-sum-exp of attention's logits: from {} to {}.</p>", at(low.lse_min, low), at(high.lse_max, high));
+}
+
 std::string health_section(const std::vector<Shown>& shown) {
   std::string rows, sheets;
   for (const Shown& s : shown) {
@@ -210,7 +223,7 @@ std::string health_section(const std::vector<Shown>& shown) {
         worst_cell(*s.run, sheet, HealthMetric::saturated, "%"), worst_cell(*s.run, sheet, HealthMetric::flushed, "%"));
     put(sheets, "<details open><summary>{}{}<span>{} linear layers; each strip runs from step {} to {}</span></summary>", swatch(s), name,
         format_count(static_cast<std::int64_t>(sheet.rows.size())), format_count(sheet.first_step), format_count(sheet.last_step));
-    put(sheets, "<figure>{}</figure></details>", draw(sheet, "FP8 health of " + s.row->label));
+    put(sheets, "<figure>{}</figure>{}</details>", draw(sheet, "FP8 health of " + s.row->label), attention_text(*s.run));
   }
   if (rows.empty()) return "";
   return fmt::format("<section><h2>FP8 health</h2><p class=\"hint\">What the casts did to inputs, weights and output gradients of every linear layer. "

@@ -14,6 +14,18 @@ std::string folder_name(const std::filesystem::path& directory) {
   const auto name = normal.has_filename() ? normal.filename() : normal.parent_path().filename();
   return name.empty() ? directory.string() : name.string();
 }
+
+// Reads the samples of a file if it exists. If training went back, the later samples replace the earlier ones.
+template <class Sample>
+void read_samples(const std::filesystem::path& path, std::vector<Sample>& samples, std::int64_t& broken_lines) {
+  if (!path_exists(path)) return;
+  auto contents = telemetry::read_jsonl<Sample>(path);
+  broken_lines += contents.broken_lines;
+  for (Sample& sample : contents.records) {
+    while (!samples.empty() && samples.back().step > sample.step) samples.pop_back();
+    samples.push_back(std::move(sample));
+  }
+}
 }  // namespace
 
 Run read_run(const std::filesystem::path& directory) {
@@ -27,15 +39,8 @@ Run read_run(const std::filesystem::path& directory) {
     run.metrics.push_back(record);
   }
 
-  const auto health_path = directory / "fp8_health.jsonl";
-  if (path_exists(health_path)) {
-    auto health = telemetry::read_jsonl<telemetry::HealthSample>(health_path);
-    run.broken_lines += health.broken_lines;
-    for (auto& record : health.records) {
-      while (!run.health.empty() && run.health.back().step > record.step) run.health.pop_back();
-      run.health.push_back(std::move(record));
-    }
-  }
+  read_samples(directory / "fp8_health.jsonl", run.health, run.broken_lines);
+  read_samples(directory / "attention_health.jsonl", run.attention, run.broken_lines);
 
   const auto info_path = directory / "run.json";
   if (path_exists(info_path)) run.info = telemetry::read_run_info(info_path);

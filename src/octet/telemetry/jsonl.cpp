@@ -207,14 +207,19 @@ void JsonlWriter<Record>::rewind(std::int64_t last_step) {
 
 template std::string to_json_line(const StepMetrics&);
 template std::string to_json_line(const HealthSample&);
+template std::string to_json_line(const AttentionSample&);
 template std::optional<StepMetrics> from_json_line(std::string_view);
 template std::optional<HealthSample> from_json_line(std::string_view);
+template std::optional<AttentionSample> from_json_line(std::string_view);
 template JsonlContents<StepMetrics> parse_jsonl(std::string_view);
 template JsonlContents<HealthSample> parse_jsonl(std::string_view);
+template JsonlContents<AttentionSample> parse_jsonl(std::string_view);
 template JsonlContents<StepMetrics> read_jsonl(const std::filesystem::path&);
 template JsonlContents<HealthSample> read_jsonl(const std::filesystem::path&);
+template JsonlContents<AttentionSample> read_jsonl(const std::filesystem::path&);
 template class JsonlWriter<StepMetrics>;
 template class JsonlWriter<HealthSample>;
+template class JsonlWriter<AttentionSample>;
 
 void write_run_info(const std::filesystem::path& path, const RunInfo& info) {
   write_file_atomically(path, dump(info, 2) + "\n");

@@ -1,5 +1,5 @@
-// The files metrics.jsonl and fp8_health.jsonl, which hold one JSON object per line. If a process is killed while it writes a
-// line, the reader and the next writer drop the incomplete line. `Record` is StepMetrics or HealthSample.
+// The files metrics.jsonl, fp8_health.jsonl and attention_health.jsonl, which hold one JSON object per line. If a process is killed while it writes a
+// line, the reader and the next writer drop the incomplete line. `Record` is StepMetrics, HealthSample or AttentionSample.
 #pragma once
 
 #include <cstdint>

@@ -51,6 +51,15 @@ struct HealthSample {
   double sqnr_db = kUnknown;
 };
 
+// Attention of one layer in one sampled step. A log-sum-exp is the logarithm of the sum of exp(logit) over the keys that a token sees. Its
+// range is that of the heads and tokens of rank 0's first micro-batch.
+struct AttentionSample {
+  std::int64_t step = 0;
+  std::string layer{};
+  double lse_min = kUnknown;
+  double lse_max = kUnknown;
+};
+
 // run.json: the facts of a run that its report needs. Written before the first step, and after each checkpoint.
 struct RunInfo {
   std::string name{};
@@ -182,6 +191,16 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "saturated_pct", .help = "Per cent of all elements clamped to the largest code."}, r.saturated_pct);
   visit(FieldName{.json = "flushed_pct", .help = "Per cent of the non-zero elements that became zero."}, r.flushed_pct);
   visit(FieldName{.json = "sqnr_db", .help = "Signal to quantisation noise: 10 log10(sum x^2 / sum (x - decoded)^2), in dB."}, r.sqnr_db);
+}
+
+template <class Record, class Visitor>
+  requires std::is_same_v<std::remove_const_t<Record>, AttentionSample>
+void visit_fields(Record& r, Visitor&& visit) {
+  visit(FieldName{.json = "step", .help = "Step of the sample."}, r.step);
+  visit(FieldName{.json = "layer", .help = "Name of the attention layer."}, r.layer);
+  visit(FieldName{.json = "lse_min", .help = "Smallest log-sum-exp of the logits, over rank 0's heads and tokens of one micro-batch."},
+        r.lse_min);
+  visit(FieldName{.json = "lse_max", .help = "Largest log-sum-exp of the logits."}, r.lse_max);
 }
 
 template <class Record, class Visitor>

@@ -42,7 +42,8 @@ struct Recorder::Sinks {
   explicit Sinks(const Options& from)
       : options(from),
         metrics(from.directory / "metrics.jsonl", from.last_step),
-        health(from.directory / "fp8_health.jsonl", from.last_step) {
+        health(from.directory / "fp8_health.jsonl", from.last_step),
+        attention(from.directory / "attention_health.jsonl", from.last_step) {
     if (from.tensorboard) tensorboard = std::make_unique<TensorBoardWriter>(from.directory / "tensorboard", from.last_step);
   }
   // Calls `act`, which writes `records` records. A failure must not cost the run that it is about.
@@ -63,6 +64,7 @@ struct Recorder::Sinks {
   Options options;
   JsonlWriter<StepMetrics> metrics;
   JsonlWriter<HealthSample> health;
+  JsonlWriter<AttentionSample> attention;
   std::unique_ptr<TensorBoardWriter> tensorboard;
   std::atomic<std::int64_t> lost = 0;  // the thread that writes checkpoints reads it
   std::optional<Clock::time_point> warned;
@@ -95,10 +97,15 @@ void Recorder::write(std::span<const HealthSample> samples) {
   if (sinks_) sinks_->attempt(samples.size(), [&] { sinks_->health.write(samples.data(), samples.size()); });
 }
 
+void Recorder::write(std::span<const AttentionSample> samples) {
+  if (sinks_) sinks_->attempt(samples.size(), [&] { sinks_->attention.write(samples.data(), samples.size()); });
+}
+
 void Recorder::rewind(std::int64_t last_step) {
   if (!sinks_) return;
   sinks_->metrics.rewind(last_step);
   sinks_->health.rewind(last_step);
+  sinks_->attention.rewind(last_step);
   if (sinks_->tensorboard) sinks_->tensorboard->rewind(last_step);
 }
 
@@ -106,6 +113,7 @@ void Recorder::sync() {
   if (!sinks_) return;
   sinks_->metrics.sync();
   sinks_->health.sync();
+  sinks_->attention.sync();
   sync_directory(sinks_->options.directory);
 }
 

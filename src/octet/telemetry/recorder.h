@@ -1,4 +1,4 @@
-// Writes a run's metrics to all their destinations: the console, metrics.jsonl, fp8_health.jsonl and TensorBoard.
+// Writes a run's metrics to all their destinations: the console, JSON files and TensorBoard.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ std::string console_line(const StepMetrics& metrics, const ConsoleContext& conte
 class Recorder {
  public:
   struct Options {
-    std::filesystem::path directory;          // receives metrics.jsonl, fp8_health.jsonl, run.json and tensorboard/
+    std::filesystem::path directory;          // receives run.json, the .jsonl files and tensorboard/
     std::int64_t rank = 0;                    // only rank 0 records anything
     std::optional<std::int64_t> last_step{};  // resume after this step and drop later records; empty for a new run
     bool tensorboard = true;
@@ -44,6 +44,7 @@ class Recorder {
   void write_run_info(const RunInfo& info);
   void write(const StepMetrics& metrics, double eta_s);
   void write(std::span<const HealthSample> samples);
+  void write(std::span<const AttentionSample> samples);
   // Drops the records after `last_step`. Called when training goes back to the checkpoint of that step.
   void rewind(std::int64_t last_step);
   // Calls fsync on the JSON files and the folder. Call it before a checkpoint is declared complete. Throws Error{internal}.

@@ -1,5 +1,7 @@
 #include "octet/train/health.h"
 
+#include <algorithm>
+
 #include "octet/kernels/quantize/quantize.h"
 
 namespace octet::train {
@@ -15,6 +17,12 @@ void HealthObserver::operand(const nn::Scope& scope, std::string_view linear, Ro
   scope.queue.copy_to_host(sample.values.data(), out.data, out.bytes());
 }
 
+void HealthObserver::attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) {
+  if (scope.record == nn::Record::nothing || scope.queue.kind() == DeviceKind::meta) return;
+  auto& [name, values] = lse_.emplace_back(layer, HostTensor(lse.dtype, lse.shape));
+  scope.queue.copy_to_host(values.data(), lse.data, lse.bytes());
+}
+
 std::vector<telemetry::HealthSample> HealthObserver::take(std::int64_t step) {
   std::vector<telemetry::HealthSample> result;
   for (const Sample& s : samples_) {
@@ -27,6 +35,23 @@ std::vector<telemetry::HealthSample> HealthObserver::take(std::int64_t step) {
                       .sqnr_db = s.values[4]});
   }
   samples_.clear();
+  return result;
+}
+
+std::vector<telemetry::AttentionSample> HealthObserver::take_attention(std::int64_t step) {
+  std::vector<telemetry::AttentionSample> result;
+  for (const auto& [layer, values] : lse_) {
+    const auto add = [&]<class T>(const T* first) {
+      const auto [low, high] = std::minmax_element(first, first + values.shape().elements());
+      result.push_back({.step = step, .layer = layer, .lse_min = *low, .lse_max = *high});
+    };
+    if (values.dtype() == DType::f64) {
+      add(values.view().as<double>());
+    } else {
+      add(values.view().as<float>());
+    }
+  }
+  lse_.clear();
   return result;
 }
 

@@ -1,4 +1,4 @@
-// Measures how well FP8 codes represent their tensors, for each tensor of a sampled step.
+// Measures how well FP8 codes represent their tensors and how large attention's logits are, for each layer of a sampled step.
 #pragma once
 
 #include <array>
@@ -8,18 +8,23 @@
 
 #include "octet/nn/scope.h"
 #include "octet/telemetry/metrics.h"
+#include "octet/tensor/host_tensor.h"
 
 namespace octet::train {
 
-// Measures every FP8 operand that the engine shows it: the operands of the first micro-batch of a sampled step. Other steps pay nothing.
+// Measures what the engine shows it: the FP8 operands and attention layers of the first micro-batch of a sampled step. Other steps pay
+// nothing.
 class HealthObserver final : public nn::LinearObserver {
  public:
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override;
   bool wants_products(std::string_view) const override { return false; }
   void product(const nn::Scope&, std::string_view, std::string_view, const Tensor&) override {}
 
-  // Returns the samples since the last call. The queue must be synchronised first.
+  void attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) override;
+
+  // Return the samples since the last call. The queue must be synchronised first.
   std::vector<telemetry::HealthSample> take(std::int64_t step);
+  std::vector<telemetry::AttentionSample> take_attention(std::int64_t step);
 
  private:
   struct Sample {
@@ -27,6 +32,7 @@ class HealthObserver final : public nn::LinearObserver {
     std::array<float, 5> values{};  // in the order of kernels::QuantizeHealth
   };
   std::deque<Sample> samples_;  // a deque, because copies to the samples may be running and their addresses must not change
+  std::vector<std::pair<std::string, HostTensor>> lse_;  // by layer
 };
 
 }  // namespace octet::train

@@ -396,6 +396,7 @@ void Trainer::log(const kernels::StepScalars& scalars, double eval_loss, bool sa
       m.fp8_saturated_pct = saturated / static_cast<double>(samples.size());
     }
     recorder_->write(samples);
+    recorder_->write(health_.take_attention(step_));
   }
   recorder_->write(m, meter_->eta_s());
 }

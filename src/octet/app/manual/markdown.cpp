@@ -165,6 +165,8 @@ std::string files_page(const std::string& file) {
       record_file<telemetry::StepMetrics>("metrics.jsonl", "One JSON object in each line, for each step that is logged."),
       record_file<telemetry::HealthSample>("fp8_health.jsonl",
                                            "One JSON object in each line, for each quantised tensor of each sampled step."),
+      record_file<telemetry::AttentionSample>("attention_health.jsonl",
+                                              "One JSON object in each line, for each attention layer of each sampled step."),
       record_file<telemetry::RunInfo>("run.json",
                                       "One JSON object with the facts of the run that its report needs. Written before the first "
                                       "step and after each checkpoint."),
