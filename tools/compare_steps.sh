@@ -9,7 +9,7 @@ folder=$PWD/build/steps
 
 # record SOURCE BUILD OUTPUT
 record() {
-  local options=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_UNITY_BUILD=ON -DBUILD_TESTING=ON -DOCTET_CUDA=OFF)
+  local options=(-DCMAKE_BUILD_TYPE=Release '-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG' -DCMAKE_UNITY_BUILD=ON -DBUILD_TESTING=ON -DOCTET_CUDA=OFF)
   if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
   if ! { cmake -S "$1" -B "$2" -G Ninja "${options[@]}" && ninja -C "$2" octet_step_record; } >"$2.log" 2>&1; then
     tail -n 20 "$2.log"
