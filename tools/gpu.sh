@@ -34,25 +34,24 @@ test_program() { find "$bin" -name "${1:-octet_test_gpu}" -type f | head -n 1; }
 run_doctor() {
   "$bin/octet" doctor && "$bin/octet" doctor --json >"$out/doctor.json" && python3 -m json.tool "$out/doctor.json" >/dev/null
 }
-run_tests() {
-  "$(test_program)" --gtest_brief=1 >"$out/tests.log" 2>&1
-  local status=$?
-  grep -E '^\[  FAILED|^\[  PASSED|tests ran' "$out/tests.log" | sort -u | tail -n 40
-  return $status
-}
-# Runs the tests in three processes at once on the same GPUs, because most of the time goes into connecting.
-run_ranks() {
-  local shards=3 shard pids=() status=0
+# sharded SHARDS PROGRAM NAME: runs the tests of a program in SHARDS processes at once on the same GPUs.
+sharded() {
+  local shards=$1 program=$2 name=$3 shard pids=() status=0
   for ((shard = 0; shard < shards; ++shard)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard "$(test_program octet_test_gpu_ranks)" >"$out/ranks-$shard.log" 2>&1 &
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard "$program" >"$out/$name-$shard.log" 2>&1 &
     pids+=($!)
   done
   for ((shard = 0; shard < shards; ++shard)); do
     wait "${pids[shard]}" || status=1
-    grep -E '^\[  FAILED|^\[  PASSED|^\[  SKIPPED|tests ran' "$out/ranks-$shard.log" | sort -u | tail -n 40
+    grep -E '^\[  FAILED|^\[  PASSED|tests ran' "$out/$name-$shard.log" | sort -u | tail -n 40
   done
+  echo "The slowest, in milliseconds:"
+  sed -nE 's/^\[       OK \] (.*) \(([0-9]+) ms\)$/\2 \1/p' "$out/$name"-*.log | sort -rn | head -n 5
   return $status
 }
+# Several processes at once, because references on the CPU take most of the time of one test program, and connecting that of the other.
+run_tests() { sharded 4 "$(test_program)" tests; }
+run_ranks() { sharded 3 "$(test_program octet_test_gpu_ranks)" ranks; }
 # Leaves out tests of products, of their timing and of whole steps, which take long under a sanitizer and run the libraries' kernels.
 # SHARDS processes run at once on all GPUs in turn, because the tool leaves a GPU idle most of the time. racecheck leaves out another test
 # that takes it hours. RmsNormGpuTest.BackwardAgreesWithTheCpu runs the same kernel with more slabs than clusters.
