@@ -61,7 +61,7 @@ void train(const char* name, DeviceKind kind) {
   Model model(recipe, store, scales);
   store.materialise(*device, {});
   scales.materialise(*queue);
-  for (nn::Linear* linear : {&model.mlp.gate_up(), &model.mlp.down(), &model.head.head()}) linear->bind();
+  for (nn::Linear* linear : {&model.mlp.up(), &model.mlp.down(), &model.head.head()}) linear->bind();
   store.initialise(*queue, 1);
   optim::Optimizer optimizer(*device, store, {.weight_decay = 0.0});
 

@@ -1,4 +1,4 @@
-#include "octet/nn/layernorm.h"
+#include "octet/nn/norm.h"
 
 #include "nn/layer_fixture.h"
 
@@ -11,8 +11,7 @@ using LayerNormLayer = testing::LayerTest;
 
 TEST_F(LayerNormLayer, BackwardIsTheDerivativeAndAddsUp) {
   use(testing::fp64_recipe());
-  const auto made = make_norm(NormKind::layer, "norm", 24, 1e-3, *parameters);
-  const auto& norm = dynamic_cast<const LayerNorm&>(*made);
+  const Norm norm(NormKind::layer, "norm", 24, 1e-3, *parameters);
   materialise({});
   const parallel::Parameter &weight = norm.weight(), &bias = norm.bias();
   EXPECT_EQ(weight.spec.name, "norm.weight");

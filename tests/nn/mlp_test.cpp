@@ -2,7 +2,6 @@
 #include "octet/nn/mlp.h"
 
 #include "nn/layer_fixture.h"
-#include "octet/nn/gelu_mlp.h"
 
 namespace octet::nn {
 namespace {
@@ -10,29 +9,31 @@ namespace {
 constexpr std::int64_t kMlpTokens = 9, kMlpDim = 16, kMlpFfn = 32;
 
 struct Gated {
-  using Layer = Mlp;
-  using Saved = MlpSaved;
   static Mlp::Options options() {
     return {.name = "mlp", .dim = kMlpDim, .ffn = kMlpFfn, .init_std = 0.5, .output_init_std = 0.5};
   }
-  static Linear& up(Mlp& mlp) { return mlp.gate_up(); }
 };
 template <kernels::Gelu kGelu>
 struct Plain {
-  using Layer = GeluMlp;
-  using Saved = GeluMlpSaved;
-  static GeluMlp::Options options() {
-    return {.up = "up", .down = "down", .dim = kMlpDim, .ffn = kMlpFfn, .gelu = kGelu, .init_std = 0.5, .output_init_std = 0.5};
+  static Mlp::Options options() {
+    return {.name = "mlp",
+            .up = {"up"},
+            .down = "down",
+            .dim = kMlpDim,
+            .ffn = kMlpFfn,
+            .gelu = kGelu,
+            .bias = true,
+            .init_std = 0.5,
+            .output_init_std = 0.5};
   }
-  static Linear& up(GeluMlp& mlp) { return mlp.up(); }
 };
 
 template <class Kind>
 struct MlpLayer : testing::LayerTest {
   void make(const Recipe& of) {
     use(of);
-    mlp = std::make_unique<typename Kind::Layer>(Kind::options(), recipe, *parameters, *scales);
-    linears = {&Kind::up(*mlp), &mlp->down()};
+    mlp = std::make_unique<Mlp>(Kind::options(), recipe, *parameters, *scales);
+    linears = mlp->linears();
     materialise(linears);
     for (const Linear* linear : linears) {
       if (!linear->bias()) continue;
@@ -44,7 +45,7 @@ struct MlpLayer : testing::LayerTest {
     gy = random(dtype(), {kMlpTokens, kMlpDim});
   }
 
-  std::unique_ptr<typename Kind::Layer> mlp;
+  std::unique_ptr<Mlp> mlp;
   std::vector<Linear*> linears;
   Tensor h, residual, gy;
 };
@@ -55,7 +56,7 @@ TYPED_TEST(MlpLayer, BackwardIsTheDerivative) {
   this->make(testing::fp64_recipe());
   auto& mlp = *this->mlp;
   const Tensor y = this->zeros(DType::f64, {kMlpTokens, kMlpDim}), gh = this->random(DType::f64, {kMlpTokens, kMlpDim});
-  typename TypeParam::Saved saved;
+  MlpSaved saved;
   const auto loss = [&] {
     this->stash.release_to(0);
     mlp.forward(this->scope(), this->made(mlp.input(this->scope(), kMlpTokens, saved), this->h), this->residual, y, saved);
@@ -83,7 +84,7 @@ TYPED_TEST(MlpLayer, AllWaysToBackwardGiveTheSameBits) {
       const auto gradients = [&](Way way) {
         this->stash.release_to(0);
         this->scratch.release_to(0);
-        typename TypeParam::Saved saved;
+        MlpSaved saved;
         Scope s = this->scope();
         s.checkpointing = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
         s.record = way == Way::without_y ? Record::nothing : Record::amax;

@@ -112,8 +112,8 @@ TEST_F(MoeLayer, AllTokensOnOneExpert) {
     const Tensor input = h, upstream = gy;
     use(recipe);
     Mlp mlp({.name = "mlp", .dim = kMoeDim, .ffn = kMoeFfn}, recipe, *parameters, *scales);
-    materialise({&mlp.gate_up(), &mlp.down()});
-    queue->copy(mlp.gate_up().weight().primary().data, gate_up.data, gate_up.bytes());
+    materialise({&mlp.up(), &mlp.down()});
+    queue->copy(mlp.up().weight().primary().data, gate_up.data, gate_up.bytes());
     queue->copy(mlp.down().weight().primary().data, down.data, down.bytes());
     parameters->refresh(*queue, scratch);
     const Tensor y1 = zeros(dtype(), {kMoeTokens, kMoeDim}), gh1 = zeros(dtype(), {kMoeTokens, kMoeDim});
@@ -124,7 +124,7 @@ TEST_F(MoeLayer, AllTokensOnOneExpert) {
     mlp.backward(scope(), made(mlp.down().gradient(scope(), upstream), upstream), saved, gh1);
     EXPECT_LT(distance(y, y1), kAllowed) << name;
     EXPECT_LT(distance(gh, gh1), kAllowed) << name;
-    EXPECT_LT(distance(ggate_up, mlp.gate_up().weight().grad), kAllowed) << name;
+    EXPECT_LT(distance(ggate_up, mlp.up().weight().grad), kAllowed) << name;
     EXPECT_LT(distance(gdown, mlp.down().weight().grad), kAllowed) << name;
   }
 }

@@ -1,4 +1,4 @@
-#include "octet/nn/rmsnorm.h"
+#include "octet/nn/norm.h"
 
 #include "nn/layer_fixture.h"
 
@@ -11,7 +11,7 @@ using RmsNormLayer = testing::LayerTest;
 
 TEST_F(RmsNormLayer, BackwardIsTheDerivativeAndAddsUp) {
   use(testing::fp64_recipe());
-  RmsNorm norm("norm", 24, 1e-3, *parameters);
+  const Norm norm(NormKind::rms, "norm", 24, 1e-3, *parameters);
   materialise({});
   const parallel::Parameter& weight = norm.weight();
   EXPECT_EQ(weight.spec.name, "norm.weight");

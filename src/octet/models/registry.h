@@ -12,16 +12,9 @@
 
 namespace octet::models {
 
-// The modules of a family outside its blocks.
-struct DecoderModules {
-  std::string embedding = "model.embed_tokens", final_norm = "model.norm", head = "lm_head";
-};
-
-// A family: its blocks, how its config.json is read and written, and its tensor names.
+// A family: how its config.json is read and written, and its tensor names.
 struct Family {
   std::string model_type;
-  std::unique_ptr<Block> (*make_block)(const DecoderConfig& config, std::int64_t layer, const Recipe& recipe,
-                                       parallel::ParameterStore& store, recipes::ScaleState& scales);
   DecoderConfig (*parse)(const nlohmann::json& config, const std::string& source);
   nlohmann::ordered_json (*write)(const DecoderConfig& config);
   parallel::NameTable (*names)(Decoder& model);

@@ -7,15 +7,6 @@
 #include "octet/nn/norm.h"
 
 namespace octet::nn {
-namespace {
-
-std::vector<std::string> within(const std::string& module, std::vector<std::string> parts) {
-  for (std::string& part : parts) part = module + "." + part;
-  return parts;
-}
-
-}  // namespace
-
 Attention::Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
     : options_(options),
       heads_(options.heads / store.place().size),

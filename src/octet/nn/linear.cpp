@@ -19,6 +19,11 @@ GemmOperand values(const Tensor& tensor) { return {.values = tensor}; }
 
 }  // namespace
 
+std::vector<std::string> within(const std::string& module, std::vector<std::string> parts) {
+  for (std::string& part : parts) part = module + "." + part;
+  return parts;
+}
+
 Linear::Linear(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
     : name_(options.parts.front() + (options.parts.size() > 1 ? ".fused" : "")),
       parts_(options.parts),

@@ -38,6 +38,9 @@ struct LinearOperand {
   kernels::QuantizeTo codes = {};  // for the producer, of its tokens; without parts when the linear itself quantises the values
 };
 
+// Returns "MODULE.PART" for each part.
+std::vector<std::string> within(const std::string& module, std::vector<std::string> parts);
+
 class Linear {
  public:
   // Registers the weight [out, in] in `store` and the delayed scales in `scales`. `parts` are the Hugging Face module names of

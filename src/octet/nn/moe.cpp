@@ -9,7 +9,7 @@
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/kernels/router/router.h"
 #include "octet/nn/expert_exchange.h"
-#include "octet/nn/rmsnorm.h"
+#include "octet/nn/norm.h"
 #include "octet/nn/tokens.h"
 
 namespace octet::nn {
@@ -77,9 +77,8 @@ Moe::Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore&
       alone_(comm::make_silent_group("one expert")) {
   for (std::int64_t e = 0; e < options.experts; ++e) {
     experts_.push_back(std::make_unique<Mlp>(Mlp::Options{.name = concat(options.name, ".experts.", e),
-                                                          .gate = "w1",
-                                                          .up = "w3",
-                                                          .down = "w2",
+                                                          .up = options.up,
+                                                          .down = options.down,
                                                           .dim = options.dim,
                                                           .ffn = options.ffn,
                                                           .init_std = options.init_std,
@@ -92,7 +91,7 @@ Moe::Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore&
 std::vector<Linear*> Moe::linears() {
   std::vector<Linear*> result;
   for (const auto& expert : experts_) {
-    result.push_back(&expert->gate_up());
+    result.push_back(&expert->up());
     result.push_back(&expert->down());
   }
   return result;

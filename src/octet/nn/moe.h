@@ -38,9 +38,10 @@ struct MoeSaved {
 
 class Moe {
  public:
-  using Saved = MoeSaved;
   struct Options {
     std::string name;  // "model.layers.0.block_sparse_moe"
+    std::vector<std::string> up = {"w1", "w3"};  // modules of an expert
+    std::string down = "w2";
     std::int64_t dim = 0, ffn = 0, experts = 0, top_k = 0;
     double init_std = 0.02, output_init_std = 0.02;
     double balance = 0, z = 0;  // coefficients of the router's losses
@@ -93,7 +94,7 @@ class Moe {
   }
 
   bool keeps_rows(const Scope& scope) const {
-    return scope.checkpointing != Checkpointing::selective && own(0).gate_up().keeps_input();
+    return scope.checkpointing != Checkpointing::selective && own(0).up().keeps_input();
   }
   std::int64_t own_count() const { return options_.experts / place_.size; }
   Mlp& own(std::size_t i) const { return *experts_[static_cast<std::size_t>(place_.begin(options_.experts)) + i]; }

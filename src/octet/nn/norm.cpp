@@ -1,14 +1,66 @@
 #include "octet/nn/norm.h"
 
-#include "octet/nn/layernorm.h"
-#include "octet/nn/rmsnorm.h"
+#include "octet/kernels/layernorm/layernorm.h"
+#include "octet/kernels/rmsnorm/rmsnorm.h"
 
 namespace octet::nn {
+namespace {
 
-std::unique_ptr<Norm> make_norm(NormKind kind, const std::string& name, std::int64_t dim, double epsilon,
-                                parallel::ParameterStore& store) {
-  if (kind == NormKind::rms) return std::make_unique<RmsNorm>(name, dim, epsilon, store);
-  return std::make_unique<LayerNorm>(name, dim, epsilon, store);
+Tensor row(const Tensor& statistics, std::int64_t i) { return statistics.slice_rows(i, i + 1).reshape({statistics.cols()}); }
+
+}  // namespace
+
+Norm::Norm(NormKind kind, const std::string& name, std::int64_t dim, double epsilon, parallel::ParameterStore& store)
+    : kind_(kind),
+      epsilon_(epsilon),
+      weight_(&store.add({.name = name + ".weight", .shape = {dim}, .init = parallel::Init::ones, .decay = false})) {
+  if (kind == NormKind::layer) bias_ = &store.add({.name = name + ".bias", .shape = {dim}, .init_std = 0.0, .decay = false});
+}
+
+Tensor Norm::allocate_statistics(const Scope& scope, Arena& arena, std::int64_t tokens) const {
+  const DType dtype = statistics_dtype(scope.dtype);
+  return kind_ == NormKind::rms ? allocate(arena, dtype, {tokens}) : allocate(arena, dtype, {2, tokens});
+}
+
+void Norm::forward(const Scope& scope, const Tensor& x, const LinearOperand& y, const Tensor& statistics) const {
+  if (kind_ == NormKind::rms) {
+    return kernels::rmsnorm_forward(
+        scope.queue, scope.scratch,
+        {.x = x, .weight = weight_->value, .epsilon = epsilon_, .y = y.values, .codes = y.codes, .rstd = statistics});
+  }
+  kernels::layernorm_forward(scope.queue, scope.scratch,
+                             {.x = x,
+                              .weight = weight_->value,
+                              .bias = bias_->value,
+                              .epsilon = epsilon_,
+                              .y = y.values,
+                              .codes = y.codes,
+                              .mean = row(statistics, 0),
+                              .rstd = row(statistics, 1)});
+}
+
+void Norm::backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& statistics,
+                    const LinearOperand& gx) const {
+  if (kind_ == NormKind::rms) {
+    return kernels::rmsnorm_backward(scope.queue, scope.scratch,
+                                     {.gy = gy,
+                                      .x = x,
+                                      .weight = weight_->value,
+                                      .rstd = statistics,
+                                      .gx = gx.values,
+                                      .gweight = weight_->grad,
+                                      .codes = gx.codes});
+  }
+  kernels::layernorm_backward(scope.queue, scope.scratch,
+                              {.gy = gy,
+                               .x = x,
+                               .weight = weight_->value,
+                               .mean = row(statistics, 0),
+                               .rstd = row(statistics, 1),
+                               .gx = gx.values,
+                               .gweight = weight_->grad,
+                               .gbias = bias_->grad,
+                               .codes = gx.codes});
 }
 
 }  // namespace octet::nn

@@ -1,8 +1,9 @@
-// What norms have in common. Activations, gradients and statistics are of a rank's share of the tokens, T.
+// The norms, over the D columns of each row of x [T, D]. T is this rank's share of the tokens.
+//   rms    y = x * rstd * weight                    (Zhang and Sennrich, 2019; kernels/rmsnorm)
+//   layer  y = (x - mean) * rstd * weight + bias    (Ba et al., 2016; kernels/layernorm)
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "octet/nn/linear.h"
@@ -11,23 +12,31 @@
 
 namespace octet::nn {
 
+enum class NormKind : std::uint8_t { rms, layer };
+
+// The dtype of statistics of rows (mean, rstd, log-sum-exp, loss): FP32, or F64 if the pass computes in F64.
+constexpr DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
 class Norm {
  public:
-  virtual ~Norm() = default;
-  // What forward leaves of the rows of x [T, D] for backward.
-  virtual Tensor allocate_statistics(const Scope& scope, Arena& arena, std::int64_t tokens) const = 0;
-  // y (values or codes) and the statistics are overwritten.
-  virtual void forward(const Scope& scope, const Tensor& x, const LinearOperand& y, const Tensor& statistics) const = 0;
-  // The values of gx are added to, and so are the gradients of the norm's parameters; codes of gx, where wanted, are of the sum.
-  virtual void backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& statistics,
-                        const LinearOperand& gx) const = 0;
+  // Adds `name`.weight, which starts at one, and for a layer norm `name`.bias, which starts at zero.
+  Norm(NormKind kind, const std::string& name, std::int64_t dim, double epsilon, parallel::ParameterStore& store);
+
+  // Allocates what forward keeps for backward: rstd [T], or mean and rstd [2, T].
+  Tensor allocate_statistics(const Scope& scope, Arena& arena, std::int64_t tokens) const;
+  // Overwrites y (values or codes) and the statistics.
+  void forward(const Scope& scope, const Tensor& x, const LinearOperand& y, const Tensor& statistics) const;
+  // Adds to the values of gx and to the gradients of weight and bias. Codes of gx, if they are wanted, are those of the sum.
+  void backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& statistics, const LinearOperand& gx) const;
+
+  parallel::Parameter& weight() const { return *weight_; }
+  parallel::Parameter& bias() const { return *bias_; }  // only of a layer norm
+
+ private:
+  NormKind kind_;
+  double epsilon_;
+  parallel::Parameter* weight_;
+  parallel::Parameter* bias_ = nullptr;
 };
-
-enum class NormKind : std::uint8_t { rms, layer };
-std::unique_ptr<Norm> make_norm(NormKind kind, const std::string& name, std::int64_t dim, double epsilon,
-                                parallel::ParameterStore& store);
-
-// Rows of statistics (mean, rstd, lse, loss) are FP32, or F64 in F64.
-constexpr DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 }  // namespace octet::nn

@@ -16,7 +16,7 @@ struct Role {
   Producer x, g;
   bool residual;
 };
-// This table repeats what the blocks in models/ and Attention, Mlp, GeluMlp and HeadLoss in nn/ do.
+// This table repeats what the blocks in models/ and Attention, Mlp and HeadLoss in nn/ do.
 constexpr Role kRoles[] = {
     {".self_attn.q_proj.fused", "qkv", Producer::norm, Producer::rope_backward, false},
     {".self_attn.o_proj", "o", Producer::none, Producer::norm_backward, true},

@@ -37,8 +37,8 @@ LinearRun::LinearRun(Queue& queue, const LinearKind& kind, const Recipe& recipe,
                .cut = {.along = kind.residual ? parallel::Cut::columns : parallel::Cut::rows},
                .bias = kind.bias},
               everywhere(recipe), parameters_, scales_),
-      norm_x_(nn::make_norm(setting.model.norm, "x", kind.in, setting.model.norm_epsilon, parameters_)),
-      norm_g_(nn::make_norm(setting.model.norm, "g", kind.out, setting.model.norm_epsilon, parameters_)),
+      norm_x_(setting.model.norm, "x", kind.in, setting.model.norm_epsilon, parameters_),
+      norm_g_(setting.model.norm, "g", kind.out, setting.model.norm_epsilon, parameters_),
       stash_(queue.device(), MemoryCategory::activations, capacity.stash),
       scratch_(queue.device(), MemoryCategory::workspace, capacity.scratch) {
   parameters_.materialise(queue.device(), setting.storage);
@@ -53,8 +53,8 @@ LinearRun::LinearRun(Queue& queue, const LinearKind& kind, const Recipe& recipe,
   s.y = allocate(stash_, DType::bf16, {tokens_, kind.out});
   s.gx = allocate(stash_, DType::bf16, {tokens_, kind.in});
   const nn::Scope scope = scope_of_run();
-  s.statistics_x = filled(norm_x_->allocate_statistics(scope, stash_, tokens_));
-  s.statistics_g = filled(norm_g_->allocate_statistics(scope, stash_, tokens_));
+  s.statistics_x = filled(norm_x_.allocate_statistics(scope, stash_, tokens_));
+  s.statistics_g = filled(norm_g_.allocate_statistics(scope, stash_, tokens_));
   if (kind.residual) s.residual = random(DType::bf16, {tokens_, kind.out});
   if (kind.g == Producer::norm_backward) s.g = random(DType::bf16, {tokens_, kind.out});
   if (kind.g == Producer::swiglu_backward) {
@@ -115,7 +115,7 @@ void LinearRun::forward(const nn::Scope& scope, nn::LinearSaved& saved) {
   }
   const nn::LinearOperand x = linear_.input(scope, tokens_, &saved);
   if (kind_.x == Producer::norm) {
-    norm_x_->forward(scope, s.x, x, s.statistics_x);
+    norm_x_.forward(scope, s.x, x, s.statistics_x);
   } else if (kind_.x == Producer::swiglu) {
     kernels::swiglu_forward(queue_, scratch_, {.gate_up = s.x, .y = x.values, .codes = x.codes});
   } else {
@@ -132,7 +132,7 @@ void LinearRun::backward(const nn::Scope& scope, const nn::LinearSaved& saved) {
   }
   const nn::LinearOperand g = linear_.gradient(scope, s.gradient);
   if (kind_.g == Producer::norm_backward) {
-    norm_g_->backward(scope, s.g, s.residual, s.statistics_g, g);
+    norm_g_.backward(scope, s.g, s.residual, s.statistics_g, g);
   } else if (kind_.g == Producer::swiglu_backward) {
     kernels::swiglu_backward(queue_, scratch_, {.gate_up = s.gate_up, .gy = s.g, .ggate_up = g.values, .codes = g.codes});
   } else if (kind_.g == Producer::gelu_backward) {

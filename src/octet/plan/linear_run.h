@@ -66,7 +66,7 @@ class LinearRun {
   parallel::ParameterStore parameters_;
   recipes::ScaleState scales_;
   nn::Linear linear_;
-  std::unique_ptr<nn::Norm> norm_x_, norm_g_;
+  nn::Norm norm_x_, norm_g_;
   Arena stash_, scratch_;
   std::unique_ptr<comm::Group> alone_ = comm::make_silent_group("context");
   Sources sources_;

@@ -21,11 +21,11 @@ Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::Te
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const int unit = parameters_.begin_unit();
     if (layer == 0) first_block_unit_ = unit;
-    blocks_.push_back(family.make_block(config_, layer, recipe_, parameters_, scales_));
+    blocks_.emplace_back(config_, family.modules, layer, recipe_, parameters_, scales_);
   }
   if (config.tied_head) parameters_.resume_unit(embedding_unit_);
   head_unit_ = config.tied_head ? embedding_unit_ : parameters_.begin_unit();
-  final_norm_ = nn::make_norm(config.norm, family.modules.final_norm, config.dim, config.norm_epsilon, parameters_);
+  final_norm_.emplace(config.norm, family.modules.final_norm, config.dim, config.norm_epsilon, parameters_);
   head_ = std::make_unique<nn::HeadLoss>(nn::HeadLoss::Options{.name = family.modules.head,
                                                                .vocab = config.vocab,
                                                                .dim = config.dim,
@@ -42,8 +42,8 @@ Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::Te
 
 std::vector<nn::Linear*> Decoder::linears() {
   std::vector<nn::Linear*> result;
-  for (const auto& block : blocks_) {
-    for (nn::Linear* linear : block->linears()) result.push_back(linear);
+  for (Block& block : blocks_) {
+    for (nn::Linear* linear : block.linears()) result.push_back(linear);
   }
   result.push_back(&head_->head());
   return result;
@@ -116,7 +116,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   Tensor x = allocate(scope.stash, scope.dtype, wide);
   units_->begin_micro_batch();
   const int blocks = static_cast<int>(blocks_.size());
-  std::vector<Tensor> inputs(blocks_.size());  // of each block
+  std::vector<BlockSaved> saved(blocks_.size());
   const auto block_need = [&](int i, Use use) { return Need{first_block_unit_ + i, use}; };
   const Need head_need{head_unit_, Use::both};
   units_->with(scope.scratch, {embedding_unit_, Use::forward}, block_need(0, Use::forward),
@@ -124,7 +124,6 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   for (int layer = 0; layer < blocks; ++layer) {
     const auto i = static_cast<std::size_t>(layer);
     const Tensor y = allocate(scope.stash, scope.dtype, wide);
-    inputs[i] = x;
     const Need next = layer + 1 < blocks ? block_need(layer + 1, Use::forward) : head_need;
     // What other ranks hold of the keys comes first: attention waits for it.
     const bool keys_first = scope.context.size() > 1;
@@ -135,9 +134,9 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
       const TraceRange range(scope.queue, concat("layer ", i, " forward"));
       if (full) {
         const ArenaScope forgotten(scope.stash);
-        blocks_[i]->forward(first, rope_table_, x, y, amid_attention);
+        blocks_[i].forward(first, rope_table_, x, y, saved[i], amid_attention);
       } else {
-        blocks_[i]->forward(scope, rope_table_, x, y, amid_attention);
+        blocks_[i].forward(scope, rope_table_, x, y, saved[i], amid_attention);
       }
     });
     x = y;
@@ -147,8 +146,8 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   const Tensor g = allocate(scope.stash, scope.dtype, wide);
   // The gradient that passes from block to block: its values, and its codes in memory that every FP8 block uses in turn.
   Quantized memory;
-  for (std::size_t i = 0; i < blocks_.size() && !memory.codes; ++i) memory = blocks_[i]->output_gradient(scope, g, nullptr).q;
-  const auto gradient_of = [&](std::size_t i) { return blocks_[i]->output_gradient(scope, g, memory.codes ? &memory : nullptr); };
+  for (std::size_t i = 0; i < blocks_.size() && !memory.codes; ++i) memory = blocks_[i].output_gradient(scope, g, nullptr).q;
+  const auto gradient_of = [&](std::size_t i) { return blocks_[i].output_gradient(scope, g, memory.codes ? &memory : nullptr); };
   nn::LinearOperand gy = gradient_of(blocks_.size() - 1);
   const auto head_pass = [&] {
     const TraceRange range(scope.queue, "head");
@@ -171,8 +170,8 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
       units_->with(scope.scratch, block_need(layer, backward), next, [&] {
         const TraceRange range(scope.queue, concat("layer ", i, " backward"));
         const ArenaScope rebuilt(scope.stash);
-        if (full) blocks_[i]->forward(recompute, rope_table_, inputs[i], {}, [] {});
-        blocks_[i]->backward(scope, rope_table_, gy, gx, [&] { units_->reduce_now(scope.scratch); });
+        if (full) blocks_[i].forward(recompute, rope_table_, Tensor(saved[i].x), {}, saved[i], [] {});
+        blocks_[i].backward(scope, rope_table_, gy, gx, saved[i], [&] { units_->reduce_now(scope.scratch); });
       });
       gy = gx;
     }
@@ -202,7 +201,8 @@ Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
   for (int i = 0; i < blocks; ++i) {
     units_->with(scope.scratch, block_need(i), block_need(i + 1), [&] {
       const ArenaScope forgotten(scope.stash);
-      blocks_[static_cast<std::size_t>(i)]->forward(scope, rope_table_, x, y, [] {});
+      BlockSaved unread;
+      blocks_[static_cast<std::size_t>(i)].forward(scope, rope_table_, x, y, unread, [] {});
     });
     std::swap(x, y);
   }

@@ -1,6 +1,7 @@
 // A pre-norm decoder: embedding, blocks, final norm, head. Described first, materialised on a device afterwards.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -65,8 +66,8 @@ class Decoder {
   std::unique_ptr<parallel::Units> units_;
   int embedding_unit_ = 0, first_block_unit_ = 0, head_unit_ = 0;
   std::unique_ptr<nn::Embedding> embedding_;
-  std::vector<std::unique_ptr<Block>> blocks_;
-  std::unique_ptr<nn::Norm> final_norm_;
+  std::deque<Block> blocks_;
+  std::optional<nn::Norm> final_norm_;
   std::unique_ptr<nn::HeadLoss> head_;
   Buffer rope_buffer_, positions_buffer_;
   Tensor rope_table_;  // [positions, rotary_dim] F32

@@ -3,7 +3,6 @@
 
 #include "octet/base/require.h"
 #include "octet/models/decoder/config_json.h"
-#include "octet/models/gpt_neox/block.h"
 #include "octet/models/gpt_neox/gpt_neox.h"
 
 namespace octet::models {
@@ -107,11 +106,18 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 
 Family gpt_neox_family() {
   return {.model_type = "gpt_neox",
-          .make_block = make_gpt_neox_block,
           .parse = parse,
           .write = write,
           .names = gpt_neox_names,
-          .modules = {.embedding = "gpt_neox.embed_in", .final_norm = "gpt_neox.final_layer_norm", .head = "embed_out"},
+          .modules = {.embedding = "gpt_neox.embed_in",
+                      .final_norm = "gpt_neox.final_layer_norm",
+                      .head = "embed_out",
+                      .blocks = "gpt_neox.layers",
+                      .attention = "attention",
+                      .qkv = {"query_key_value"},
+                      .up = {"dense_h_to_4h"},
+                      .output = "dense",
+                      .down = "dense_4h_to_h"},
           .ignorable = {"*.attention.bias", "*.attention.masked_bias"}};
 }
 

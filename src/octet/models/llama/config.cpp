@@ -1,7 +1,6 @@
 #include "octet/base/require.h"
 #include "octet/models/decoder/config_json.h"
 #include "octet/models/decoder/names.h"
-#include "octet/models/decoder/pre_norm_block.h"
 #include "octet/models/llama/llama.h"
 
 namespace octet::models {
@@ -30,7 +29,7 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 }  // namespace
 
 Family llama_family() {
-  return {.model_type = "llama", .make_block = make_pre_norm_block, .parse = parse, .write = write, .names = parameter_names};
+  return {.model_type = "llama", .parse = parse, .write = write, .names = parameter_names};
 }
 
 }  // namespace octet::models

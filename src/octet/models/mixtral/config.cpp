@@ -1,7 +1,6 @@
 #include "octet/base/require.h"
 #include "octet/models/decoder/config_json.h"
 #include "octet/models/decoder/names.h"
-#include "octet/models/decoder/pre_norm_block.h"
 #include "octet/models/mixtral/mixtral.h"
 
 namespace octet::models {
@@ -39,7 +38,11 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 }  // namespace
 
 Family mixtral_family() {
-  return {.model_type = "mixtral", .make_block = make_mixture_block, .parse = parse, .write = write, .names = parameter_names};
+  return {.model_type = "mixtral",
+          .parse = parse,
+          .write = write,
+          .names = parameter_names,
+          .modules = {.feed_forward = "block_sparse_moe", .up = {"w1", "w3"}, .down = "w2"}};
 }
 
 }  // namespace octet::models
