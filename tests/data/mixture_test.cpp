@@ -57,6 +57,17 @@ TEST(Mixture, TheSmallestWeightIsNeverForgotten) {
   EXPECT_EQ(mixture(std::int64_t{65536} << 30).ordinal / (std::int64_t{1} << 30), mixture.share(mixture(0).source) * 65536);
 }
 
+TEST(Mixture, CountsWhatEachSourceHasGiven) {
+  const Mixture mixture(std::vector<double>{3, 1, 2.5});
+  std::vector<std::int64_t> counted(3, 0);
+  for (std::int64_t p = 0; p < 150'000; ++p) {
+    if (p % 997 == 0) {
+      for (std::int64_t s = 0; s < 3; ++s) ASSERT_EQ(mixture.drawn(s, p), counted[static_cast<std::size_t>(s)]) << s << ", " << p;
+    }
+    ++counted[static_cast<std::size_t>(mixture(p).source)];
+  }
+}
+
 TEST(Mixture, ManySources) {
   std::vector<double> weights(1024, 1.0);
   weights[7] = 1e6;

@@ -22,6 +22,11 @@ std::array<double, 2> fractions_of(const Source& source, const DatasetOptions& o
   return source.use == Use::train || named ? std::array<double, 2>{1, 0} : options.split;
 }
 
+// The order in which the windows of a source are seen in an epoch.
+Permutation order_of(std::int64_t windows, std::uint64_t seed, std::int64_t epoch, std::int64_t source) {
+  return {windows, seed, static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(source)};
+}
+
 // Throws if both tokenizers are known and differ.
 void check_tokenizers(const Corpus& a, const Corpus& b) {
   if (!a.info() || !b.info() || a.info()->tokenizer.empty() || b.info()->tokenizer.empty()) return;
@@ -84,16 +89,65 @@ std::int64_t Dataset::count(Part part) const {
   return sum;
 }
 
+std::int64_t Dataset::samples_left() const {
+  std::int64_t sum = 0;
+  for (const PreparedSource& source : sources_) sum += source.rest ? source.rest->count() : 0;
+  return sum;
+}
+
 void Dataset::train_sample(std::int64_t position, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base) const {
   require(train_.mixture.has_value(), "dataset: no training sources");
   const auto [drawn, ordinal] = (*train_.mixture)(position);
   const std::int64_t number = train_.sources[static_cast<std::size_t>(drawn)];
   const PreparedSource& source = sources_[static_cast<std::size_t>(number)];
-  const std::int64_t windows = source.split.count(Part::train);
+  const std::int64_t windows = source.split.count(Part::train), rest = source.rest ? source.rest->count() : 0;
   require(windows > 0, "dataset: no training windows");
-  const Permutation order(windows, options_.seed, static_cast<std::uint32_t>(ordinal / windows),
-                          static_cast<std::uint32_t>(number));
-  source.split.read(Part::train, order(ordinal % windows), options_.vocab_size, row, document_starts, base);
+  if (ordinal < rest) {
+    const Permutation order = order_of(rest, options_.seed, source.epoch - 1, number);
+    return source.rest->read(source.split.training_text(), order(ordinal), options_.vocab_size, row, document_starts, base);
+  }
+  const std::int64_t after = ordinal - rest;
+  const Permutation order = order_of(windows, options_.seed, source.epoch + after / windows, number);
+  source.split.read(Part::train, order(after % windows), options_.vocab_size, row, document_starts, base);
+}
+
+void Dataset::continue_after(std::span<const Stretch> stretches) {
+  for (std::size_t drawn = 0; drawn < train_.sources.size(); ++drawn) {
+    const std::int64_t number = train_.sources[drawn];
+    PreparedSource& source = sources_[static_cast<std::size_t>(number)];
+    std::int64_t epoch = 0;
+    std::vector<Remainder::Range> left;  // of epoch - 1
+    for (const Stretch& stretch : stretches) {
+      const Split split(*source.corpus, stretch.seq_len,
+                        fractions_of(options_.sources[static_cast<std::size_t>(number)], options_), options_.split_by);
+      demand(stretch.seq_len == options_.seq_len || (!split.depends_on_seq_len() && !source.split.depends_on_seq_len()),
+             ExitCode::config, source.corpus->paths().prefix.string(),
+             ": windows of this corpus are held out, not documents. With seq_len ", options_.seq_len, " in the place of ",
+             stretch.seq_len,
+             " the run would hold out text that it was trained on. Go on with the old seq_len, or start a run from the exported "
+             "model");
+      const auto used = [&](std::int64_t windows, std::int64_t of_epoch, std::int64_t samples) {
+        std::vector<bool> result(static_cast<std::size_t>(windows));
+        if (samples == 0) return result;
+        const Permutation order = order_of(windows, stretch.seed, of_epoch, number);
+        for (std::int64_t i = 0; i < samples; ++i) result[static_cast<std::size_t>(order(i))] = true;
+        return result;
+      };
+      const Remainder rest(left, stretch.seq_len);
+      const std::int64_t samples = train_.mixture->drawn(static_cast<std::int64_t>(drawn), stretch.samples);
+      if (samples < rest.count()) {
+        left = rest.without(used(rest.count(), epoch - 1, samples));
+        continue;
+      }
+      const std::int64_t windows = split.count(Part::train), after = samples - rest.count();
+      epoch += after / windows;
+      left.clear();
+      if (after % windows > 0) left = split.left_to_train(used(windows, epoch++, after % windows));
+    }
+    source.epoch = epoch;
+    source.rest.reset();
+    if (!left.empty()) source.rest.emplace(left, options_.seq_len);
+  }
 }
 
 void Dataset::held_out_sample(std::int64_t i, Row row, std::vector<std::int32_t>& document_starts, std::int32_t base) const {

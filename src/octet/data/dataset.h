@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "octet/data/corpus.h"
 #include "octet/data/mixture.h"
+#include "octet/data/remainder.h"
 #include "octet/data/split.h"
 #include "octet/data/windows.h"
 
@@ -32,7 +34,14 @@ struct DatasetOptions {
   std::int64_t vocab_size = 0;  // of the model; reading a token outside it throws Error{data}
 };
 
-// Immutable; every function may be called from many threads at once.
+// Samples that a run has used in another order: with another seq_len, or with another seed.
+struct Stretch {
+  std::int64_t seq_len = 0;
+  std::uint64_t seed = 0;
+  std::int64_t samples = 0;
+};
+
+// Immutable after continue_after(); then every function may be called from many threads at once.
 class Dataset {
  public:
   // Opens and checks every source. Throws Error{data} if a corpus is missing, broken, smaller than one window or was made with a
@@ -53,6 +62,14 @@ class Dataset {
   // Calls Corpus::verify_once() for every source.
   void verify_once() const;
 
+  // Gives sample number 0 the place after the samples of `stretches`, in the order in which they were used. The rest of each
+  // source's epoch is what the stretches have left of it (remainder.h). Sources and weights must be those of the stretches.
+  // Throws Error{config} if with another seq_len other text would be held out. Takes up to a microsecond for each sample of the
+  // present epoch.
+  void continue_after(std::span<const Stretch> stretches);
+  // The samples that are left of the epochs in which continue_after() began, of all sources together.
+  std::int64_t samples_left() const;
+
   // The number of samples in one epoch: the training windows of all sources together. With several sources, the weights decide
   // how often a window of each source is seen in this time.
   std::int64_t samples_per_epoch() const { return count(Part::train); }
@@ -69,6 +86,10 @@ class Dataset {
   struct PreparedSource {
     std::unique_ptr<Corpus> corpus;
     Split split;
+    // The first samples are the windows of `rest`, if it is there, in epoch `epoch` - 1. Whole epochs follow, beginning with
+    // `epoch`.
+    std::optional<Remainder> rest = {};
+    std::int64_t epoch = 0;
   };
   // The sources of one part and how their samples are mixed.
   struct Drawn {

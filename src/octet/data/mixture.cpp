@@ -87,6 +87,13 @@ Mixture::Draw Mixture::operator()(std::int64_t p) const {
   return {slot.source, p / slots * counts_[static_cast<std::size_t>(slot.source)] + slot.ordinal};
 }
 
+std::int64_t Mixture::drawn(std::int64_t s, std::int64_t p) const {
+  require(p >= 0, "mixture: ", p, " samples");
+  const auto slots = static_cast<std::int64_t>(slots_.size());
+  const auto of_source = [&](const Slot& slot) { return slot.source == s; };
+  return p / slots * counts_[static_cast<std::size_t>(s)] + std::count_if(slots_.begin(), slots_.begin() + p % slots, of_source);
+}
+
 double Mixture::share(std::int64_t s) const {
   return static_cast<double>(counts_[static_cast<std::size_t>(s)]) / static_cast<double>(slots_.size());
 }

@@ -21,6 +21,8 @@ class Mixture {
   };
   // The source of sample p >= 0.
   Draw operator()(std::int64_t p) const;
+  // How many of the first p >= 0 samples come from source s.
+  std::int64_t drawn(std::int64_t s, std::int64_t p) const;
   // The fraction of the slots that source s owns.
   double share(std::int64_t s) const;
 

@@ -85,6 +85,18 @@ std::int64_t Split::count(Part part) const {
   return (part == Part::train ? parts_->train : parts_->held_out).count();
 }
 
+std::vector<Remainder::Range> Split::left_to_train(const std::vector<bool>& used) const {
+  require(static_cast<std::int64_t>(used.size()) == count(Part::train), "split: ", used.size(), " items of ", count(Part::train));
+  const Windows& text = training_text();
+  std::vector<bool> gone(static_cast<std::size_t>(text.count()), windows_split_.has_value());
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    const auto item = static_cast<std::int64_t>(i);
+    gone[static_cast<std::size_t>(windows_split_ ? windows_split_->window(Part::train, item) : item)] = used[i];
+  }
+  const Remainder::Range whole{0, text.stream().tokens() - 1};
+  return Remainder({&whole, 1}, text.seq_len()).without(gone);
+}
+
 void Split::read(Part part, std::int64_t i, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,
                  std::int32_t base) const {
   if (windows_split_) return windows_->read(windows_split_->window(part, i), vocab_size, row, document_starts, base);

@@ -5,8 +5,10 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "octet/data/permutation.h"
+#include "octet/data/remainder.h"
 #include "octet/data/windows.h"
 
 namespace octet::data {
@@ -46,6 +48,12 @@ class Split {
   Split(const Corpus& corpus, std::int64_t seq_len, std::array<double, 2> fractions, SplitBy by);
 
   bool by_documents() const { return !windows_split_.has_value(); }
+  // Whether the text that is held out depends on seq_len.
+  bool depends_on_seq_len() const { return windows_split_ && count(Part::train) > 0 && count(Part::held_out) > 0; }
+  // The text in which the training windows lie. If windows are held out, they lie in it, too.
+  const Windows& training_text() const { return parts_ ? parts_->train : *windows_; }
+  // The windows of training_text() that are left to train on when the epoch has used the items i with used[i].
+  std::vector<Remainder::Range> left_to_train(const std::vector<bool>& used) const;
   std::int64_t count(Part part) const;
   // Writes item i, in [0, count(part)), to `row`; see Windows::read() for the other arguments.
   void read(Part part, std::int64_t i, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,

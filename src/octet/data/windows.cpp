@@ -20,11 +20,16 @@ void Windows::read(std::int64_t w, std::int64_t vocab_size, Row row, std::vector
   const auto length = static_cast<std::size_t>(seq_len_);
   require(row.tokens.size() == length && row.targets.size() == length, "windows: a row must have ", length,
           " tokens and targets, got ", row.tokens.size(), " and ", row.targets.size());
-  const std::int64_t first = w * seq_len_;
+  read_tokens(w * seq_len_, vocab_size, row, document_starts, base);
+}
+
+void Windows::read_tokens(std::int64_t first, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,
+                          std::int32_t base) const {
+  const auto count = static_cast<std::int64_t>(row.tokens.size());
   stream_.read(first, row.tokens, vocab_size);
   std::copy(row.tokens.begin() + 1, row.tokens.end(), row.targets.begin());
-  stream_.read(first + seq_len_, row.targets.last(1), vocab_size);
-  stream_.document_starts(first, seq_len_, base, document_starts);
+  stream_.read(first + count, row.targets.last(1), vocab_size);
+  stream_.document_starts(first, count, base, document_starts);
 }
 
 }  // namespace octet::data

@@ -24,6 +24,7 @@ class Windows {
   // The number of windows in a stream of so many tokens.
   static std::int64_t count_of(std::int64_t tokens, std::int64_t seq_len) { return tokens > 0 ? (tokens - 1) / seq_len : 0; }
 
+  const Stream& stream() const { return stream_; }
   std::int64_t seq_len() const { return seq_len_; }
   std::int64_t count() const { return count_; }
 
@@ -32,6 +33,9 @@ class Windows {
   // vocab_size).
   void read(std::int64_t w, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,
             std::int32_t base) const;
+  // The same for any tokens [first, first + row.tokens.size()) of the stream that have a token after them.
+  void read_tokens(std::int64_t first, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,
+                   std::int32_t base) const;
 
  private:
   Stream stream_;
