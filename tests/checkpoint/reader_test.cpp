@@ -1,5 +1,7 @@
 #include "octet/checkpoint/reader.h"
 
+#include <cmath>
+
 #include "checkpoint/files.h"
 
 namespace octet::checkpoint {
@@ -162,6 +164,41 @@ TEST_F(ReaderTest, SaysAllThatDiffersAtOnceAndWritesNothing) {
 
   reader.load(memory_.queue(), std::vector<Entry>{Entry::whole("b", untouched)}, {"a*"});
   EXPECT_EQ(untouched.as<std::int32_t>()[0], 0);
+}
+
+// 1 + 2^-8 is a tie between two BF16 numbers and goes to the even one; 1 + 3 x 2^-8 goes to the other side.
+TEST_F(ReaderTest, ConvertsFloatsOnlyWhenAsked) {
+  const std::vector<float> values = {1 + 0x1p-8f, 1 + 0x3p-8f, -1 - 0x1.01p-8f, 0x1p-30f, -0.0f, 3, 1 + 0x1p-23f, 5};
+  const std::vector<float> rounded = {1, 1 + 0x4p-8f, -1 - 0x2p-8f, 0x1p-30f, -0.0f, 3, 1, 5};
+  const Tensor wide = memory_.tensor(DType::f32, {8}), narrow = memory_.tensor(DType::bf16, {8});
+  std::copy(values.begin(), values.end(), wide.as<float>());
+  for (std::size_t i = 0; i < 8; ++i) narrow.as<BFloat16>()[i] = BFloat16(rounded[i]);
+  Writer writer({.root = folder_.path(), .mode = WriteMode::now});
+  writer.save(4, memory_.queue(),
+              std::vector<Entry>{{"w", wide.slice_rows(0, 3), {8}, Slice::flat({8}, 0, 3)},
+                                 {"w", wide.slice_rows(3, 8), {8}, Slice::flat({8}, 3, 8)},
+                                 Entry::whole("n", narrow),
+                                 Entry::whole("i", memory_.counting({3}))},
+              nlohmann::json::object());
+  const Reader reader = Reader::open(directory(4));
+  // A rank of another mesh holds elements 1 to 6, from both slices.
+  const Tensor part = memory_.tensor(DType::bf16, {6}), exact = memory_.tensor(DType::f32, {8}),
+               whole = memory_.tensor(DType::i32, {3});
+  const std::vector<Entry> entries = {
+      {"w", part, {8}, Slice::flat({8}, 1, 7)}, Entry::whole("n", exact), Entry::whole("i", whole)};
+  const std::string refusal = error_of(ExitCode::data, [&] { reader.load(memory_.queue(), entries); });
+  EXPECT_TRUE(contains(refusal, "\"w\" is F32 [8], expected BF16 [8]"));
+  EXPECT_TRUE(contains(refusal, "\"n\" is BF16 [8], expected F32 [8]"));
+  reader.load(memory_.queue(), entries, {}, OtherDtype::convert);
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(static_cast<float>(part.as<BFloat16>()[i]), rounded[i + 1]) << i;
+    EXPECT_EQ(std::signbit(static_cast<float>(part.as<BFloat16>()[i])), std::signbit(rounded[i + 1])) << i;
+  }
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(exact.as<float>()[i], rounded[i]) << i;
+  // Counts are never converted.
+  const std::vector<Entry> counts = {entries[0], entries[1], Entry::whole("i", memory_.tensor(DType::f32, {3}))};
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { reader.load(memory_.queue(), counts, {}, OtherDtype::convert); }),
+                       "\"i\" is I32 [3], expected F32 [3]"));
 }
 
 TEST_F(ReaderTest, TheMetaDeviceChecksAndCopiesNothing) {

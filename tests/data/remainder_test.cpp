@@ -1,5 +1,5 @@
-// The rest of an epoch after seq_len or the seed has changed in its middle. In the corpora of these tests each token is its own position,
-// so that a test can count how often each position is seen.
+// The rest of an epoch after seq_len or the seed has changed in its middle. In the corpora of these tests each token is its own
+// position, so that a test can count how often each position is seen.
 #include <map>
 #include <numeric>
 
@@ -41,8 +41,8 @@ DatasetOptions options(const TemporaryFolder& folder, std::int64_t seq_len, std:
 
 using Seen = std::map<std::int32_t, int>;  // how often each token was an input
 
-// Reads samples [first, last). Each target must be the token after its input in the corpus, except at gaps[token], the last token before
-// text that is held out. Each place of the text must begin like a document.
+// Reads samples [first, last). Each target must be the token after its input in the corpus, except at gaps[token], the last token
+// before text that is held out. Each place of the text must begin like a document.
 void read(const Dataset& dataset, std::int64_t first, std::int64_t last, Seen& seen,
           const std::map<std::int32_t, std::int32_t>& gaps = {}) {
   const auto length = static_cast<std::size_t>(dataset.seq_len());
@@ -76,7 +76,8 @@ TEST(Remainder, AnEpochInTwoLengthsSeesEachTokenOnce) {
   const TemporaryFolder folder;
   constexpr std::int64_t kTokens = 10'007;
   write_positions(folder / "a", {4'000, 3, 6'004});
-  for (const auto& [before, now] : std::vector<std::pair<std::int64_t, std::int64_t>>{{16, 64}, {64, 16}, {48, 32}, {32, 33}, {32, 32}}) {
+  for (const auto& [before, now] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{16, 64}, {64, 16}, {48, 32}, {32, 33}, {32, 32}}) {
     for (const std::int64_t samples : {1, 37, 150}) {
       const Dataset old(options(folder, before));
       Dataset dataset(options(folder, now, now == before ? 4 : 3));
@@ -173,7 +174,8 @@ TEST(Remainder, HeldOutDocumentsStayHeldOut) {
     old.held_out_sample(i, {row, targets}, starts);
     for (const std::int32_t token : row) held[static_cast<std::size_t>(document_of[static_cast<std::size_t>(token)])] = true;
   }
-  std::map<std::int32_t, std::int32_t> gaps;  // the token after the last one of a document is the first of the next training document
+  std::map<std::int32_t, std::int32_t>
+      gaps;  // the token after the last one of a document is the first of the next training document
   std::int64_t train_tokens = 0;
   std::int32_t last = -1;
   for (std::int32_t t = 0; t < tokens; ++t) {
@@ -198,7 +200,10 @@ TEST(Remainder, HeldOutWindowsBindTheSequenceLength) {
   DatasetOptions before = options(folder, 20), now = options(folder, 40);
   before.split = now.split = {0.9, 0.1};
   Dataset dataset(now);
-  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { dataset.continue_after(std::vector<Stretch>{{20, 3, 11}}); }),
+  EXPECT_TRUE(contains(error_of(ExitCode::config,
+                                [&] {
+                                  dataset.continue_after(std::vector<Stretch>{{20, 3, 11}});
+                                }),
                        "a: windows of this corpus are held out, not documents. With seq_len 40 in the place of 20"));
   // Another seed divides nothing.
   const Dataset old(before);

@@ -130,7 +130,7 @@ TEST_F(CorpusOfResume, IsTheOneOfTheCheckpoint) {
   const std::string sum = json_of(read_file(run_ / "corpus.json"))["bin_xxh3"];
   replace();
   EXPECT_TRUE(refused(resume(), 76, "octet: corpus: not the corpus that out/checkpoints/step-00000003 was trained on",
-                      "then 24 documents", sum, "run.output_dir", "--resume none"));
+                      "then 24 documents", sum, "run.output_dir", "--resume none", "--checkpoint.allow=data"));
   EXPECT_TRUE(refused(resume("--resume out/checkpoints/step-00000003 --run.output_dir=branch"), 76, "octet: corpus: "));
   EXPECT_TRUE(refused(resume("--data.source.0.path=./corpus.bin"), 76, "octet: corpus: "));
   EXPECT_EQ(read_file(run_ / "out/checkpoints/step-00000003/manifest.json"), before);
@@ -138,7 +138,7 @@ TEST_F(CorpusOfResume, IsTheOneOfTheCheckpoint) {
   // Follows the advice in the message.
   EXPECT_EQ(resume("--run.output_dir=anew").code, 0);
   for (const std::string end : {".bin", ".idx", ".json"}) fs::rename(run_ / ("corpus" + end), run_ / ("new" + end));
-  EXPECT_TRUE(resumes("--data.source.0.path=new"));
+  EXPECT_TRUE(resumes("--data.source.0.path=new --checkpoint.allow=data"));
   EXPECT_EQ(run_.train("--resume none --run.set_aside=true --data.source.0.path=new").code, 0);
 }
 
@@ -148,9 +148,9 @@ TEST_F(CorpusOfResume, MayBeTheSameMadeAnew) {
 }
 
 TEST_F(CorpusOfResume, MayBeChangedInTheConfiguration) {
-  EXPECT_TRUE(resumes("--data.source.1.path=second --data.source.1.weight=0.5"));
+  EXPECT_TRUE(resumes("--data.source.1.path=second --data.source.1.weight=0.5 --checkpoint.allow=data"));
   EXPECT_EQ(run_.train("--resume none --run.set_aside=true --training.steps=3 --data.source.1.path=second").code, 0);
-  EXPECT_TRUE(resumes());
+  EXPECT_TRUE(resumes("--checkpoint.allow=data"));
 }
 
 TEST_F(CorpusOfResume, WithoutSumsIsKnownByItsSize) {

@@ -91,11 +91,7 @@ TEST_F(Resume, WhenAllAreBrokenNothingIsTouched) {
   EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), 4u);
 }
 
-TEST_F(Resume, ACheckpointOfAnotherRecipeIsRefused) {
-  for (const std::string recipe : {"bf16", "fp8_block"}) {
-    EXPECT_TRUE(refused(train("--precision.recipe=" + recipe), 2, "out/checkpoints/step-00000020", "made with recipe fp8_delayed",
-                        "precision.recipe = " + recipe));
-  }
+TEST_F(Resume, ACheckpointOfAnotherRecipeIsNotEvaluated) {
   EXPECT_TRUE(refused(run_.run("eval run.toml --precision.recipe=bf16 --checkpoint out/checkpoints/step-00000020"), 2,
                       "out/checkpoints/step-00000020", "made with recipe fp8_delayed"));
 }
@@ -103,8 +99,6 @@ TEST_F(Resume, ACheckpointOfAnotherRecipeIsRefused) {
 TEST_F(Resume, ACheckpointOfAnotherModelIsRefused) {
   EXPECT_TRUE(refused(train("--model.num_hidden_layers=3"), 76, "out/checkpoints/step-00000020", "model.layers.2."));
   EXPECT_TRUE(refused(train("--model.hidden_size=64"), 76, "out/checkpoints/step-00000020", "[256, 32]"));
-  EXPECT_TRUE(refused(train("--optimizer.state_dtype=bf16"), 76, "out/checkpoints/step-00000020", "moment1"));
-  EXPECT_TRUE(refused(train("--precision.amax_history_len=16"), 76, "out/checkpoints/step-00000020", "amax_history"));
   EXPECT_EQ(checkpoint::find_checkpoints(run_ / "out/checkpoints").size(), 4u);
 }
 

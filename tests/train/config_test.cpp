@@ -57,7 +57,7 @@ TEST(Config, DefaultsAreTheContract) {
   EXPECT_EQ(at("/parallel"),
             R"({"replicate":1,"shard":-1,"context":1,"tensor":1,"expert":1,"reshard_after_forward":"auto","gradients":"auto"})");
   EXPECT_EQ(at("/activation_checkpoint"), R"({"mode":"none"})");
-  EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"keep_every":0,"resume":"auto","async":true,"max_failed_saves":3,"retry_s":60.0})");
+  EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"keep_every":0,"resume":"auto","allow":[],"async":true,"max_failed_saves":3,"retry_s":60.0})");
   EXPECT_EQ(at("/run/set_aside"), "false");
   EXPECT_EQ(at("/anomaly"), R"({"spike":"auto","max_rollbacks":3})");
   EXPECT_EQ(at("/metrics"), R"({"log_freq":10,"tensorboard":true,"health_freq":100})");
@@ -363,8 +363,9 @@ TEST(Config, DifferencesAreListedByKey) {
   EXPECT_EQ(found[0].key + " " + found[0].before + " " + found[0].now, "model.head_dim  16");
   EXPECT_EQ(found[1].key + " " + found[1].before + " " + found[1].now, "model.hidden_size 64 ");
   EXPECT_EQ(found[2].key + " " + found[2].before + " " + found[2].now, "optimizer.lr 0.0003 1.0");
-  // Both decide how this process starts and are no difference.
+  // These decide how this process starts and are no difference.
   c.checkpoint.resume = "none";
+  c.checkpoint.allow = {"seed"};
   c.run.set_aside = true;
   EXPECT_EQ(differences(before, c).size(), 3u);
 }

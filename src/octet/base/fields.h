@@ -235,7 +235,8 @@ TomlNode to_node(const T& value) {
     node.kind = TomlNode::Kind::table;
     visit_fields(value, [&](const Field& field, const auto& member) {
       std::string comment(field.help);
-      if (!field.choices.empty()) comment += (comment.empty() ? "One of " : " One of ") + field.choices + ".";
+      const char* const among = detail::kIsVector<std::remove_cvref_t<decltype(member)>> ? "Any of " : "One of ";
+      if (!field.choices.empty()) comment += (comment.empty() ? "" : " ") + (among + field.choices) + ".";
       node.entries.push_back({.key = std::string(field.name), .value = to_node(member), .comment = std::move(comment)});
     });
   } else {

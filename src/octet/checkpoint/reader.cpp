@@ -54,6 +54,25 @@ Failures failures_of(Act&& act) {
   }
 }
 
+bool is_float(DType dtype) { return dtype == DType::f64 || dtype == DType::f32 || dtype == DType::bf16; }
+
+// Whether values of one dtype may be loaded into another.
+bool fits(DType stored, DType wanted, OtherDtype other) {
+  return name_of(stored) == name_of(wanted) || (other == OtherDtype::convert && is_float(stored) && is_float(wanted));
+}
+
+// Converts `count` values. Through F32, which rounds a double that becomes BF16 twice: only tests keep doubles.
+void convert(DType from, const std::byte* x, DType to, std::byte* y, std::int64_t count) {
+  visit_float(from, [&]<class From>() {
+    visit_float(to, [&]<class To>() {
+      const auto* values = reinterpret_cast<const From*>(x);
+      auto* results = reinterpret_cast<To*>(y);
+      for (std::int64_t i = 0; i < count; ++i)
+        results[i] = static_cast<To>(static_cast<Real<To>>(static_cast<Real<From>>(values[i])));
+    });
+  });
+}
+
 Manifest read_manifest(const std::filesystem::path& step_directory, double retry_s) {
   const std::filesystem::path path = step_directory / kManifestName;
   return parse_manifest(retry(retry_s, [&] { return read_file(path); }), path.string());
@@ -187,7 +206,7 @@ void Reader::check_share(int rank, int size) const {
   }
 }
 
-void Reader::check_entries(std::span<const Entry> entries, const std::vector<std::string>& ignorable) const {
+void Reader::check_entries(std::span<const Entry> entries, const std::vector<std::string>& ignorable, OtherDtype other) const {
   Mismatch mismatch;
   std::unordered_map<std::string_view, int> asked;
   for (const Entry& entry : entries) {
@@ -198,7 +217,7 @@ void Reader::check_entries(std::span<const Entry> entries, const std::vector<std
     const auto stored = manifest_.tensors.find(entry.name);
     if (stored == manifest_.tensors.end()) {
       mismatch.missing.push_back(entry.name);
-    } else if (stored->second.shape != entry.global || name_of(stored->second.dtype) != name_of(entry.tensor.dtype)) {
+    } else if (stored->second.shape != entry.global || !fits(stored->second.dtype, entry.tensor.dtype, other)) {
       mismatch.different.push_back(concat(in_quotes(entry.name), " is ", name_of(stored->second.dtype), " ", stored->second.shape,
                                           ", expected ", name_of(entry.tensor.dtype), " ", entry.global));
     }
@@ -209,15 +228,16 @@ void Reader::check_entries(std::span<const Entry> entries, const std::vector<std
   mismatch.raise((path_ / kManifestName).string());
 }
 
-void Reader::load(Queue& queue, std::span<const Entry> entries, const std::vector<std::string>& ignorable) const {
-  check_entries(entries, ignorable);
+void Reader::load(Queue& queue, std::span<const Entry> entries, const std::vector<std::string>& ignorable,
+                  OtherDtype other) const {
+  check_entries(entries, ignorable, other);
   if (queue.kind() == DeviceKind::meta) return;
-  Staging staging, part;
+  Staging staging, part, converted;
   for (const Entry& entry : entries) {
     const StoredTensor& tensor = manifest_.tensors.at(entry.name);
     if (entry.tensor.elements() == 0) continue;
     queue.synchronize();  // an earlier copy from the staging memory may still be running
-    const std::span<std::byte> all = staging.of(entry.tensor.bytes());
+    const std::span<std::byte> all = staging.of(static_cast<std::size_t>(entry.tensor.elements()) * size_of(tensor.dtype));
     std::int64_t copied = 0;
     for (const StoredSlice& stored : tensor.slices) {
       if (!overlap(tensor.shape, stored.slice, entry.slice)) continue;
@@ -233,7 +253,12 @@ void Reader::load(Queue& queue, std::span<const Entry> entries, const std::vecto
     }
     require(copied == entry.slice.elements(), "checkpoint: ", entry.name, ": ", copied, " of ", entry.slice.elements(),
             " elements found");
-    queue.copy_to_device(entry.tensor.data, all.data(), entry.tensor.bytes());
+    std::span<std::byte> values = all;
+    if (name_of(tensor.dtype) != name_of(entry.tensor.dtype)) {
+      values = converted.of(entry.tensor.bytes());
+      convert(tensor.dtype, all.data(), entry.tensor.dtype, values.data(), entry.tensor.elements());
+    }
+    queue.copy_to_device(entry.tensor.data, values.data(), entry.tensor.bytes());
   }
   queue.synchronize();
 }

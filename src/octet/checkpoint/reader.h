@@ -32,6 +32,12 @@ class Damaged : public Error {
   explicit Damaged(const std::string& message) : Error(ExitCode::data, message) {}
 };
 
+// What load() does with a tensor whose dtype in the checkpoint is another than in memory.
+enum class OtherDtype : std::uint8_t {
+  refuse,
+  convert,  // F64, F32 and BF16 to each other: exactly to a wider one, rounded to the nearest (ties to even) to a narrower one
+};
+
 // Only one thread may use a Reader at a time.
 class Reader {
  public:
@@ -61,10 +67,11 @@ class Reader {
   // Overwrites the entries with the values of the checkpoint, from whichever slices hold them, and waits for the queue. Reads only the
   // slices that overlap this rank's entries.
   //
-  // The entries must name every tensor of the checkpoint, with an empty slice for a tensor of which this rank holds nothing. Tensors
-  // that match a glob of `ignorable` may be left out. Throws one Error{data} that lists all missing and unexpected tensors and all
-  // differences in shape or dtype; no entry is written then. On the meta device, only checks.
-  void load(Queue& queue, std::span<const Entry> entries, const std::vector<std::string>& ignorable = {}) const;
+  // The entries must name every tensor of the checkpoint, with an empty slice for a tensor of which this rank holds nothing.
+  // Tensors that match a glob of `ignorable` may be left out. Throws one Error{data} that lists all missing and unexpected
+  // tensors and all differences in shape or dtype; no entry is written then. On the meta device, only checks.
+  void load(Queue& queue, std::span<const Entry> entries, const std::vector<std::string>& ignorable = {},
+            OtherDtype other = OtherDtype::refuse) const;
 
  private:
   struct File {
@@ -80,7 +87,7 @@ class Reader {
   Reader(std::filesystem::path path, Manifest manifest, double retry_s)
       : path_(std::move(path)), manifest_(std::move(manifest)), retry_s_(retry_s) {}
   void check_share(int rank, int size) const;
-  void check_entries(std::span<const Entry> entries, const std::vector<std::string>& ignorable) const;
+  void check_entries(std::span<const Entry> entries, const std::vector<std::string>& ignorable, OtherDtype other) const;
   Range range_of(const StoredTensor& tensor, const StoredSlice& stored) const;
   void read(const Range& range, std::size_t from, std::span<std::byte> out) const;
 

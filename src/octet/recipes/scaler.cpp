@@ -35,10 +35,15 @@ void ScaleState::materialise(Queue& queue) {
   history_ = make(history_buffer_, DType::f32, {n, recipe_.amax_history_len});
   format_ = make(format_buffer_, DType::u8, {n});
   is_weight_ = make(weight_buffer_, DType::u8, {n});
-  const std::vector<float> ones(static_cast<std::size_t>(n), 1.0f);
-  queue.copy_to_device(scale_.data, ones.data(), scale_.bytes());
   queue.copy_to_device(format_.data, formats.data(), format_.bytes());
   queue.copy_to_device(is_weight_.data, weights.data(), is_weight_.bytes());
+  reset(queue);
+}
+
+void ScaleState::reset(Queue& queue) {
+  if (!scale_) return;
+  const std::vector<float> ones(static_cast<std::size_t>(scale_.elements()), 1.0f);
+  queue.copy_to_device(scale_.data, ones.data(), scale_.bytes());
   queue.zero(history_.data, history_.bytes());
   queue.synchronize();
 }

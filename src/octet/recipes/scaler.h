@@ -28,9 +28,11 @@ class ScaleState {
   // Registers operand `role` of linear layer `layer` and returns its index. Call it before materialise(). All ranks must register the
   // same operands in the same order.
   int add(const std::string& layer, Role role, HeldBy held = HeldBy::all);
-  // Allocates the state of the registered operands and sets scales to 1 and histories to 0. Allocates nothing if this rank holds no
+  // Allocates the state of the registered operands, as new. Allocates nothing if this rank holds no
   // operand.
   void materialise(Queue& queue);
+  // Makes the state new: scales are 1 and histories 0. Waits.
+  void reset(Queue& queue);
 
   // The scale and the history of an operand; an empty slot if this rank does not hold it.
   ScaleSlot slot(int index) const;

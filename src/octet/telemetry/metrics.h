@@ -84,6 +84,7 @@ struct RunInfo {
   std::string version{};
   std::string commit{};
   std::string started{};
+  std::string changes{};
   std::int64_t checkpoint_step = 0;
   std::int64_t lost_records = 0;
 };
@@ -230,6 +231,9 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "version", .help = "Version of octet."}, r.version);
   visit(FieldName{.json = "commit", .help = "Commit that octet was built from, or unknown."}, r.commit);
   visit(FieldName{.json = "started", .help = "Start in UTC, ISO 8601."}, r.started);
+  visit(FieldName{.json = "changes",
+                  .help = "What has changed while the run went on from checkpoints, as \"step 20: KEY BEFORE -> NOW; ...\"."},
+        r.changes);
   visit(FieldName{.json = "checkpoint_step",
                   .help = "Step of the newest checkpoint in this folder; 0 if there is none yet. A later start looks for it."},
         r.checkpoint_step);

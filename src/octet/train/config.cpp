@@ -188,7 +188,7 @@ std::vector<Difference> differences(const Json& before, const Config& config) {
   std::vector<Difference> result;
   walk("", with_defaults(before), to_json(config), result);
   const auto says_how_to_start = [](const std::string& key) {
-    return key == "checkpoint.resume" || key == "run.set_aside" || key.starts_with("comm.");
+    return key == "checkpoint.resume" || key == "checkpoint.allow" || key == "run.set_aside" || key.starts_with("comm.");
   };
   std::erase_if(result, [&](const Difference& d) { return says_how_to_start(d.key); });
   return result;

@@ -385,6 +385,7 @@ struct CheckpointConfig {
   std::int64_t keep_latest_k = 3;
   std::int64_t keep_every = 0;
   std::string resume = "auto";
+  std::vector<std::string> allow;
   bool async = true;
   std::int64_t max_failed_saves = 3;
   double retry_s = 60;
@@ -405,6 +406,10 @@ void visit_fields(C& c, auto&& visit) {
               .help = "auto continues from the newest checkpoint of run.output_dir, none starts anew; or the folder of a checkpoint.",
               .value = "DIR"},
         c.resume);
+  visit(Field{.name = "allow",
+              .help = "What may differ from the checkpoint that the run goes on from; everything named here is refused otherwise.",
+              .choices = "recipe | seed | seq_len | batch | data"},
+        c.allow);
   visit(Field{.name = "async", .help = "Writes a checkpoint while the next steps run."}, c.async);
   visit(Field{.name = "max_failed_saves",
               .help = "This many failed saves in a row end the run with code 1.", .value = "saves", .range = kAtLeastOne},
@@ -531,8 +536,8 @@ std::string print_config(const Config& config);
 Json to_json(const Config& config);
 
 // Keys whose values differ between `config` and an earlier to_json() of one, in the order of the file. A key that is
-// missing there, of an earlier version, had its default. checkpoint.resume, run.set_aside and [comm] are never among them, because they
-// say how a process starts and waits. For messages on resuming.
+// missing there, of an earlier version, had its default. checkpoint.resume, checkpoint.allow, run.set_aside and [comm] are never among
+// them, because they say how a process starts and waits. For messages on resuming.
 struct Difference {
   std::string key;
   std::string before, now;  // as JSON; "" when not set

@@ -1,6 +1,9 @@
 #include "octet/train/sources.h"
 
+#include <algorithm>
+
 #include "octet/base/require.h"
+#include "octet/train/config.h"
 
 namespace octet::train {
 namespace {
@@ -38,10 +41,37 @@ void check_sources(const data::Dataset& dataset, const nlohmann::json& recorded,
     for (const nlohmann::json& then : recorded) {
       demand(then.at("path") != now.at("path") || same_source(then, now), ExitCode::data, now.at("path").get<std::string>(),
              ": not the corpus that ", checkpoint, " was trained on (now ", text_of(now), "; then ", text_of(then),
-             "). Start again with another run.output_dir, or with --resume none --run.set_aside=true, or rename the corpus to "
-             "continue with it");
+             "). Start again with another run.output_dir, or with --resume none --run.set_aside=true, or give "
+             "--checkpoint.allow=data to continue with it from its beginning");
     }
   }
+}
+
+std::string TrainingSource::text() const {
+  const std::string known = corpus.contains("tokens") ? " (" + text_of(corpus) + ")" : "";
+  return concat(corpus.at("path").get<std::string>(), known, ", weight ", weight, ", ", share * 100, " % of it");
+}
+
+std::vector<TrainingSource> training_sources(const nlohmann::json& data, const nlohmann::json& sources) {
+  const nlohmann::json given = data.value("source", nlohmann::json::array());
+  const auto use = [](const nlohmann::json& source) { return source.value("split", "auto"); };
+  const bool named = std::any_of(given.begin(), given.end(), [&](const auto& source) { return use(source) == "validation"; });
+  const double share = data.value("split", DataConfig{}.split)[0];
+  std::vector<TrainingSource> result;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (use(given[i]) == "validation") continue;
+    result.push_back({.number = i,
+                      .weight = given[i].value("weight", 1.0),
+                      .share = named || use(given[i]) == "train" ? 1.0 : share,
+                      .corpus = i < sources.size() ? sources[i] : nlohmann::json{{"path", given[i].value("path", "")}}});
+  }
+  return result;
+}
+
+bool same_text(const TrainingSource& a, const TrainingSource& b) {
+  const bool known = a.corpus.contains("tokens") && b.corpus.contains("tokens");
+  const bool same = known ? same_source(a.corpus, b.corpus) : a.corpus.at("path") == b.corpus.at("path");
+  return same && a.number == b.number && a.weight == b.weight && a.share == b.share;
 }
 
 }  // namespace octet::train

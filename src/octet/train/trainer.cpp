@@ -72,15 +72,8 @@ Trainer::Trainer(const TrainerOptions& options)
   }
   world_.from_first("the corpus", "has been compared with its sums");
   accumulation_ = accumulation_of(config_, world_.mesh().data_coordinates());
-  steps_ = config_.training.steps;
-  if (config_.training.epochs > 0) {
-    const double samples = config_.training.epochs * static_cast<double>(dataset_->samples_per_epoch());
-    const double steps = samples / static_cast<double>(config_.training.global_batch_size);
-    demand(contains(kStepRange, steps), ExitCode::config, "training.epochs = ", config_.training.epochs, " are ", steps,
-           " steps: there must be ", describe(kStepRange));
-    steps_ = std::max<std::int64_t>(1, static_cast<std::int64_t>(steps));
-  }
   find_checkpoint();
+  steps_ = steps_of(config_, *dataset_, continuation_);
   if (!resumed_ && has_initial_loss() && engine_options_.recipe.is_fp8()) {
     initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), *dataset_,
                                               config_.model.init_from, config_.evaluation.sequences);
@@ -101,7 +94,7 @@ void Trainer::find_checkpoint() {
   }
   if (world_.is_first()) judge_history();
   world_.agree("the checkpoint to resume from", resumed_ ? concat("step ", resumed_->step()) : "none");
-  if (resumed_) check_sources(*dataset_, resumed_->meta().value("sources", nlohmann::json()), resumed_->path().string());
+  if (resumed_) continuation_ = continue_from(*resumed_, config_, *dataset_);
 }
 
 void Trainer::judge_history() {
@@ -170,6 +163,9 @@ nlohmann::json Trainer::meta() const {
           {"commit", commit()},
           {"recipe", engine_options_.recipe.name},
           {"cursor", loader_->position()},
+          {"stretches", to_json(continuation_.stretches)},
+          {"changes", continuation_.record},
+          {"steps", steps_},
           {"sources", sources_json(*dataset_)},
           {"seed", config_.run.seed},
           {"tokens_seen", tokens_seen_},
@@ -254,12 +250,15 @@ std::uint64_t Trainer::checkpoint_bytes() const {
 
 void Trainer::load(const checkpoint::Reader& reader) {
   const nlohmann::json& meta = reader.meta();
-  const std::string recipe = meta.value("recipe", "");
-  demand(recipe == engine_options_.recipe.name, ExitCode::config, reader.path().string(), ": made with recipe ", recipe,
-         ", but precision.recipe = ", engine_options_.recipe.name, "; export it and start from model.init_from to change recipes");
-  check_split(reader, config_);
   models::Decoder& model = engine_->model();
-  reader.load(engine_->queue(), read_entries(model.parameters(), model.scales(), &engine_->optimizer()));
+  const std::vector<Change> changed = changes_since(meta, config_, *dataset_);
+  scales_are_new_ = changes_scales(changed);
+  if (scales_are_new_) model.scales().reset(engine_->queue());
+  const recipes::ScaleState none(engine_options_.recipe);
+  reader.load(engine_->queue(),
+              read_entries(model.parameters(), scales_are_new_ ? none : model.scales(), &engine_->optimizer()),
+              scales_are_new_ ? std::vector<std::string>{"fp8.*"} : std::vector<std::string>(),
+              changes(changed, "recipe") ? checkpoint::OtherDtype::convert : checkpoint::OtherDtype::refuse);
   engine_->refresh();
   step_ = saved_step_ = reader.step();
   tokens_seen_ = meta.at("tokens_seen").get<std::int64_t>();
@@ -277,7 +276,8 @@ void Trainer::resume() {
   if (reader) load(*reader);
   set_old_history_aside();
   if (!reader) return;
-  loader_->seek(reader->meta().at("cursor").get<std::int64_t>());
+  loader_->seek(continuation_.cursor);
+  if (!continuation_.changes.empty()) anomaly_.begin_window();  // other losses are no spikes
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
   log_info(concat("resuming after step ", step_, " from ", reader->path().string()));
   if (init_from_is_gone(config_)) {
@@ -287,6 +287,7 @@ void Trainer::resume() {
   for (const Difference& d : differences(Json(reader->meta().at("config")), config_)) {
     if (d.key != "run.output_dir") log_info(concat("  changed since then: ", d.key, ": ", d.before, " -> ", d.now));
   }
+  for (const std::string& line : consequences(continuation_, *dataset_)) log_info("  " + line);
 }
 
 void Trainer::set_abandoned_steps_aside() {
@@ -326,6 +327,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
     return log_shared_warning(concat("step ", failed, ": ", reason, "; there is no checkpoint, so training goes on", count));
   }
   load(*reader);
+  calibrate();
   anomaly_.begin_row();
   went_back_to_ = step_;
   set_abandoned_steps_aside();
@@ -428,6 +430,7 @@ telemetry::RunInfo Trainer::run_info() const {
   info.version = kVersion;
   info.commit = commit();
   info.started = utc_now();
+  info.changes = text_of_record(continuation_.record);
   info.checkpoint_step = kept_step_.value_or(0);
   return info;
 }
@@ -450,7 +453,7 @@ std::string Trainer::how_to_go_on() const {
 }
 
 void Trainer::calibrate() {
-  if (!engine_options_.calibrates) return;
+  if (!std::exchange(scales_are_new_, false) || !engine_options_.calibrates) return;
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t position = loader_->position();
   engine_->calibrate(accumulation_, [&] { return loader_->next(); });
@@ -483,7 +486,7 @@ ExitCode Trainer::run() {
                                 .ranks = world_.checkpoint_ranks(),
                                 .may_publish = [this] { lock_->renew(); },
                                 .published = [this](std::int64_t step) { record_checkpoint(step); }});
-  if (saved_step_ < 0) calibrate();  // a checkpoint holds the scales
+  calibrate();
   if (step_ == 0 && has_initial_loss()) evaluate_initial();
   recorder_ = std::make_unique<telemetry::Recorder>(
       telemetry::Recorder::Options{.directory = directory,

@@ -14,6 +14,7 @@
 #include "octet/telemetry/recorder.h"
 #include "octet/train/anomaly.h"
 #include "octet/train/config.h"
+#include "octet/train/continuation.h"
 #include "octet/train/engine.h"
 #include "octet/train/health.h"
 #include "octet/train/history.h"
@@ -104,6 +105,8 @@ class Trainer {
   std::unique_ptr<data::Dataset> dataset_;
   std::optional<checkpoint::RunLock> lock_;    // on the first rank
   std::optional<checkpoint::Reader> resumed_;  // until it is loaded
+  Continuation continuation_;                  // of the checkpoint from which this process began
+  bool scales_are_new_ = true;                 // not loaded from a checkpoint; calibrate() has not run
   std::optional<History> old_history_;         // on the first rank: to be set aside before the first step
   std::optional<std::int64_t> kept_step_;      // of the old history up to this step the run goes on
   std::unique_ptr<Engine> engine_;

@@ -103,7 +103,8 @@ std::string configuration_man_page() {
     const std::string table = key.path.substr(0, key.path.find('.'));
     if (table != open) text += ".SH [" + table + "]\n";
     open = table;
-    const std::string choices = key.field.choices.empty() ? "" : " One of " + key.field.choices + ".";
+    const std::string choices = key.field.choices.empty() ? ""
+                                : (key.type.starts_with("list") ? " Any of " : " One of ") + key.field.choices + ".";
     text += man_item(key.path,
                      std::string(key.field.help) + choices + (key.default_value.empty() ? "" : " Default: " + key.default_value + "."));
   }

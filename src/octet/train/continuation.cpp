@@ -1,0 +1,189 @@
+#include "octet/train/continuation.h"
+
+#include <algorithm>
+
+#include "octet/base/require.h"
+#include "octet/recipes/registry.h"
+#include "octet/telemetry/format.h"
+#include "octet/train/restore.h"
+#include "octet/train/sources.h"
+
+namespace octet::train {
+namespace {
+
+constexpr std::string_view kNames[] = {"recipe", "seed", "seq_len", "batch", "data"};
+
+// The name in checkpoint.allow of a key whose values must agree, or "". Keys of [data] are compared as what they stand for.
+std::string_view name_of_key(const std::string& key, bool quantises) {
+  if (key == "precision.recipe" || key == "optimizer.master_weights" || key == "optimizer.state_dtype") return "recipe";
+  // These settings say how, not what, the recipe computes.
+  const bool same_numbers = key == "precision.calibrate" || key == "precision.reduce_amax" || key == "precision.emulate" ||
+                            key == "precision.weight_transpose_cache";
+  if (key.starts_with("precision.") && quantises && !same_numbers) return "recipe";
+  if (key == "run.seed") return "seed";
+  if (key == "training.seq_len") return "seq_len";
+  if (key == "training.global_batch_size") return "batch";
+  return "";
+}
+
+nlohmann::json section(const nlohmann::json& config, const char* name) { return config.value(name, nlohmann::json::object()); }
+
+nlohmann::json config_of(const nlohmann::json& meta) { return section(meta, "config"); }
+
+std::vector<Change> changes_of_data(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset) {
+  const auto before = training_sources(section(config_of(meta), "data"), meta.value("sources", nlohmann::json()));
+  const auto now = training_sources(nlohmann::json(to_json(config)).at("data"), sources_json(dataset));
+  std::vector<Change> result;
+  for (std::size_t i = 0; i < std::max(before.size(), now.size()); ++i) {
+    if (i < before.size() && i < now.size() && same_text(before[i], now[i])) continue;
+    const std::size_t number = i < now.size() ? now[i].number : before[i].number;
+    result.push_back({"data",
+                      {.key = concat("data.source.", number),
+                       .before = i < before.size() ? before[i].text() : "",
+                       .now = i < now.size() ? now[i].text() : ""}});
+  }
+  return result;
+}
+
+std::string in_words(const std::string& value) { return value.empty() ? "absent" : value; }
+
+// Throws unless all changes are allowed.
+void check_allowed(const std::vector<Change>& changes, const std::vector<std::string>& allow, const std::string& checkpoint) {
+  const auto allowed = [&](std::string_view name) { return std::find(allow.begin(), allow.end(), name) != allow.end(); };
+  std::string refused, names;
+  for (const std::string_view name : kNames) {
+    const bool wanted = train::changes(changes, name);
+    if (wanted || allowed(name)) names += (names.empty() ? "" : ",") + std::string(name);
+    if (!wanted || allowed(name)) continue;
+    for (const Change& change : changes) {
+      const auto& [key, before, now] = change.difference;
+      if (change.allow == name)
+        refused += concat(refused.empty() ? "" : "; ", key, " is ", in_words(before), " there and ", in_words(now), " here");
+    }
+  }
+  demand(refused.empty(), ExitCode::config, checkpoint, ": ", refused,
+         ". To go on with the change give --checkpoint.allow=", names);
+}
+
+std::vector<data::Stretch> stretches_of(const nlohmann::json& meta) {
+  std::vector<data::Stretch> result;
+  for (const nlohmann::json& stretch : meta.value("stretches", nlohmann::json::array())) {
+    result.push_back({.seq_len = stretch.at("seq_len").get<std::int64_t>(),
+                      .seed = stretch.at("seed").get<std::uint64_t>(),
+                      .samples = stretch.at("samples").get<std::int64_t>()});
+    demand(result.back().seq_len >= 1 && result.back().samples >= 0, ExitCode::data, "stretches: ", stretch.dump());
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<Change> changes_since(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset) {
+  const std::vector<Difference> all = differences(Json(config_of(meta)), config);
+  const bool other = std::any_of(all.begin(), all.end(), [](const Difference& d) { return d.key == "precision.recipe"; });
+  const bool quantises = other || recipes::make_recipe(config.precision.recipe, {}).is_fp8();
+  std::vector<Change> result;
+  for (const std::string_view name : kNames) {
+    for (const Difference& d : all) {
+      if (name_of_key(d.key, quantises) == name) result.push_back({name, d});
+    }
+  }
+  for (Change& change : changes_of_data(meta, config, dataset)) result.push_back(std::move(change));
+  return result;
+}
+
+bool changes(const std::vector<Change>& all, std::string_view allow) {
+  return std::any_of(all.begin(), all.end(), [&](const Change& change) { return change.allow == allow; });
+}
+
+bool changes_scales(const std::vector<Change>& all) {
+  return std::any_of(all.begin(), all.end(),
+                     [](const Change& change) { return change.difference.key.starts_with("precision."); });
+}
+
+Continuation continue_from(const checkpoint::Reader& reader, const Config& config, data::Dataset& dataset) {
+  const nlohmann::json& meta = reader.meta();
+  const std::string where = reader.path().string();
+  Continuation result{.step = reader.step(),
+                      .changes = changes_since(meta, config, dataset),
+                      .stretches = stretches_of(meta),
+                      .cursor = meta.at("cursor").get<std::int64_t>(),
+                      .record = meta.value("changes", nlohmann::json::array())};
+  const auto has = [&](std::string_view name) { return changes(result.changes, name); };
+  const bool allows_data =
+      std::find(config.checkpoint.allow.begin(), config.checkpoint.allow.end(), "data") != config.checkpoint.allow.end();
+  if (!allows_data) check_sources(dataset, meta.value("sources", nlohmann::json()), where);
+  check_allowed(result.changes, config.checkpoint.allow, where);
+  check_split(reader, config);
+  for (const auto& [name, d] : result.changes)
+    result.record.push_back({{"step", result.step}, {"key", d.key}, {"before", d.before}, {"now", d.now}});
+
+  const nlohmann::json training = section(config_of(meta), "training");
+  if (has("data")) {
+    result.stretches.clear();
+    result.cursor = 0;
+  } else if ((has("seq_len") || has("seed")) && result.cursor > 0) {
+    result.stretches.push_back({.seq_len = training.at("seq_len").get<std::int64_t>(),
+                                .seed = meta.at("seed").get<std::uint64_t>(),
+                                .samples = result.cursor});
+    result.cursor = 0;
+  }
+  dataset.continue_after(result.stretches);
+  result.counts_again = has("data") || has("seq_len") || has("batch") || training.value("epochs", 0.0) != config.training.epochs;
+  if (meta.contains("steps")) result.steps = meta.at("steps").get<std::int64_t>();
+  return result;
+}
+
+std::vector<std::string> consequences(const Continuation& continuation, const data::Dataset& dataset) {
+  const auto has = [&](std::string_view name) { return changes(continuation.changes, name); };
+  const std::string left = telemetry::format_count(dataset.samples_left());
+  std::vector<std::string> lines;
+  if (has("recipe")) {
+    lines.push_back(concat("recipe: weights, moments, schedule and data go on",
+                           changes_scales(continuation.changes) ? "; FP8 scales begin anew" : ""));
+  }
+  if (has("seed") && !has("seq_len") && !has("data"))
+    lines.push_back(concat("seed: the unseen ", left, " sequences of this epoch come in a new order"));
+  if (has("seq_len") && !has("data"))
+    lines.push_back(
+        concat("seq_len: the unseen tokens of this epoch are now ", left, " sequences of ", dataset.seq_len(), " tokens"));
+  if (has("batch")) lines.emplace_back("batch: the data go on with the next sequence; the schedule still counts steps");
+  if (has("data")) lines.emplace_back("data: the run reads its data from their beginning; the schedule goes on");
+  return lines;
+}
+
+std::string text_of_record(const nlohmann::json& record) {
+  std::string text;
+  for (const nlohmann::json& change : record) {
+    const auto value = [&](const char* name) { return in_words(change.at(name).get<std::string>()); };
+    text += concat(text.empty() ? "" : "; ", "step ", change.at("step").dump(), ": ", value("key"), " ", value("before"), " -> ",
+                   value("now"));
+  }
+  return text;
+}
+
+nlohmann::json to_json(const std::vector<data::Stretch>& stretches) {
+  auto result = nlohmann::json::array();
+  for (const data::Stretch& stretch : stretches)
+    result.push_back({{"seq_len", stretch.seq_len}, {"seed", stretch.seed}, {"samples", stretch.samples}});
+  return result;
+}
+
+std::int64_t steps_of(const Config& config, const data::Dataset& dataset, const Continuation& continuation) {
+  const TrainingConfig& training = config.training;
+  if (training.epochs == 0) return training.steps;
+  if (continuation.steps && !continuation.counts_again) return *continuation.steps;
+  const std::int64_t first = continuation.counts_again ? continuation.step : 0;
+  double samples = training.epochs * static_cast<double>(dataset.samples_per_epoch());
+  if (continuation.counts_again) {
+    samples -= static_cast<double>(continuation.cursor);
+    for (const data::Stretch& stretch : continuation.stretches)
+      samples -= static_cast<double>(stretch.samples * stretch.seq_len) / static_cast<double>(dataset.seq_len());
+  }
+  const double steps = static_cast<double>(first) + std::max(0.0, samples / static_cast<double>(training.global_batch_size));
+  demand(contains(kStepRange, steps), ExitCode::config, "training.epochs = ", training.epochs, " are ", steps,
+         " steps: there must be ", describe(kStepRange));
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(steps));
+}
+
+}  // namespace octet::train

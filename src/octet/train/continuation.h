@@ -1,0 +1,62 @@
+// What a run takes over from the checkpoint that it goes on from when its configuration has changed: which changes
+// checkpoint.allow permits, and where the data go on.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octet/base/json.h"
+#include "octet/checkpoint/reader.h"
+#include "octet/data/dataset.h"
+#include "octet/train/config.h"
+
+namespace octet::train {
+
+// A difference that must be allowed.
+struct Change {
+  std::string_view allow;  // the name in checkpoint.allow
+  Difference difference;
+};
+
+// The differences between a checkpoint's run and this one that must be allowed, in the order of checkpoint.allow's choices.
+// `meta` is the checkpoint's. For "recipe": the settings of [precision] that change numbers, if the recipe is another or FP8, and
+// the dtypes of weights and moments. For "data": what is trained on. A corpus that has only moved is no change, nor is a corpus
+// that is held out whole.
+std::vector<Change> changes_since(const nlohmann::json& meta, const Config& config, const data::Dataset& dataset);
+
+bool changes(const std::vector<Change>& all, std::string_view allow);
+// Whether the scales of the checkpoint are of no use: a setting of [precision] has changed.
+bool changes_scales(const std::vector<Change>& all);
+
+// Where a run goes on. The default is a run from its beginning.
+struct Continuation {
+  std::int64_t step = 0;                      // of the checkpoint
+  std::vector<Change> changes = {};           // all allowed
+  std::vector<data::Stretch> stretches = {};  // the samples that were used in another order than the present one
+  std::int64_t cursor = 0;                    // samples that were used in the present order
+  nlohmann::json record =
+      nlohmann::json::array();             // the changes of the whole run, {"step", "key", "before", "now"}, for checkpoints
+  std::optional<std::int64_t> steps = {};  // of the whole run, if training.epochs has set it before
+  bool counts_again = false;               // training.epochs counts the steps that are left anew
+};
+
+// Throws Error{config}, in one line with the values and what to set, if a change is not allowed. Otherwise tells the dataset
+// which samples were used. Call it once for a dataset.
+Continuation continue_from(const checkpoint::Reader& reader, const Config& config, data::Dataset& dataset);
+
+// What follows from the changes, a line for each name of checkpoint.allow that permitted one.
+std::vector<std::string> consequences(const Continuation& continuation, const data::Dataset& dataset);
+
+// "step 20: precision.recipe fp8_delayed -> bf16; step 40: run.seed 42 -> 7", for run.json.
+std::string text_of_record(const nlohmann::json& record);
+
+// The keys of a checkpoint's meta that continue_from() reads back.
+nlohmann::json to_json(const std::vector<data::Stretch>& stretches);
+
+// The steps of the whole run. Where training.epochs sets them and the batch, seq_len, data or epochs have changed, the samples
+// that the epochs leave are divided by the present batch.
+std::int64_t steps_of(const Config& config, const data::Dataset& dataset, const Continuation& continuation);
+
+}  // namespace octet::train
