@@ -15,6 +15,7 @@
 #include "octet/base/rng.h"
 #include "octet/base/threads.h"
 #include "octet/checkpoint/reader.h"
+#include "octet/checkpoint/steps.h"
 
 namespace octet::checkpoint {
 namespace {
@@ -101,6 +102,33 @@ std::vector<Slice> random_cut(const Shape& global, std::int64_t parts, const Rng
     }
   }
   return result;
+}
+
+// The large tensor takes longer to copy than the small one to change.
+TEST_P(BothModes, EntriesMayChangeWhenTheContractSaysSo) {
+  const TemporaryFolder folder;
+  Memory memory;
+  const Tensor steady = memory.tensor(DType::i32, {8 << 20}), moving = memory.tensor(DType::i32, {100});
+  Writer writer({.root = folder / "checkpoints", .keep_latest_k = 0, .mode = GetParam()});
+  std::vector<Entry> entries = {Entry::whole("steady", steady), Entry::whole("moving", moving)};
+  entries[0].steady = true;
+  constexpr std::int32_t kSaves = 3;
+  for (std::int32_t save = 1; save <= kSaves; ++save) {
+    fill(steady, save);
+    fill(moving, save);
+    writer.save(save, memory.queue(), entries, Json::object());
+    fill(moving, -1);
+    writer.wait_for_snapshot();
+    fill(steady, -1);
+  }
+  writer.wait();
+  for (std::int32_t save = 1; save <= kSaves; ++save) {
+    Reader::open(folder / "checkpoints" / step_name(save)).load(memory.queue(), entries);
+    for (const Tensor& tensor : {steady, moving}) {
+      const auto* const begin = tensor.as<std::int32_t>();
+      EXPECT_EQ(std::count(begin, begin + tensor.elements(), save), tensor.elements()) << "save " << save;
+    }
+  }
 }
 
 TEST_P(BothModes, AnyMeshReadsWhatAnyMeshWrote) {

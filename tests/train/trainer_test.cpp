@@ -66,6 +66,26 @@ TEST_P(RunOf, TakesNoMoreWhenItGoesOnFromWeights) {
   EXPECT_EQ(trainer.engine().device().memory().total_peak, trainer.plan().total());
 }
 
+// Of the same steps, once while training stands still and once beside the next step.
+TEST_P(RunOf, SavesTheSameBitsBesideTheSteps) {
+  const auto saved = [&](const std::string& async) {
+    train::Trainer trainer(
+        {.config = config({"precision.emulate=true", "precision.recipe=" + GetParam(), "training.steps=6",
+                           "checkpoint.interval=1", "checkpoint.keep_latest_k=0", "checkpoint.async=" + async}),
+         .resume = "none"});
+    EXPECT_EQ(trainer.plan().snapshot > 0, async == "true");
+    EXPECT_EQ(trainer.run(), ExitCode::done);
+    std::map<std::int64_t, std::string> files;
+    for (const auto& directory : checkpoint::find_checkpoints(folder_ / "out/checkpoints"))
+      files[directory.step] = read_file(directory.path / "rank-00000.safetensors");
+    return files;
+  };
+  const auto still = saved("false"), beside = saved("true");
+  ASSERT_EQ(still.size(), 6u);
+  ASSERT_EQ(beside.size(), 6u);
+  for (const auto& [step, bytes] : still) EXPECT_TRUE(beside.at(step) == bytes) << "step " << step;
+}
+
 INSTANTIATE_TEST_SUITE_P(Recipes, RunOf, ::testing::ValuesIn(all_recipes()), [](const auto& param) { return param.param; });
 
 TEST_F(Run, EpochsDecideTheStepsWhenAsked) {

@@ -40,6 +40,7 @@ struct Piece {
   std::size_t slice = 0;  // of the manifest's tensor
   const void* device = nullptr;
   std::size_t bytes = 0;
+  bool steady = false;
   std::size_t snapshot_offset = 0;
 };
 
@@ -66,7 +67,11 @@ Part describe(int rank, std::int64_t step, std::span<const Entry> entries, const
     const std::size_t number = tensor.slices.size();
     const std::string stored_name = number == 0 ? entry.name : concat(entry.name, "#", number);
     tensor.slices.push_back({slice_file(rank), stored_name, entry.slice, 0});
-    result.pieces.push_back({entry.name, number, entry.tensor.data, entry.tensor.bytes(), 0});
+    result.pieces.push_back({.tensor = entry.name,
+                             .slice = number,
+                             .device = entry.tensor.data,
+                             .bytes = entry.tensor.bytes(),
+                             .steady = entry.steady});
   }
 
   // Wide dtypes first: all data are aligned.
@@ -83,6 +88,14 @@ Part describe(int rank, std::int64_t step, std::span<const Entry> entries, const
     result.declarations.push_back({stored.name, tensor.dtype, stored_shape(stored.slice)});
   }
   return result;
+}
+
+// Copies the pieces that are steady, or those that are not, to their places in the snapshot, and waits.
+void copy_pieces(Queue& queue, const std::vector<Piece>& pieces, bool steady, std::byte* snapshot) {
+  for (const Piece& piece : pieces) {
+    if (piece.steady == steady) queue.copy_to_host(snapshot + piece.snapshot_offset, piece.device, piece.bytes);
+  }
+  queue.synchronize();
 }
 
 // Gives `bytes` bytes of a piece from `offset` on, until the next call.
@@ -257,16 +270,15 @@ Writer::~Writer() {
   }
 }
 
-void Writer::save(std::int64_t step, Queue& queue, std::span<const Entry> entries, const nlohmann::json& meta,
-                  const std::string& failure) {
+void Writer::save(std::int64_t step, Queue& queue, std::span<const Entry> entries, const nlohmann::json& meta) {
   require(step >= 0 && meta.is_object(), "checkpoint: step ", step, ", meta must be an object");
   wait();
   if (queue.kind() == DeviceKind::meta) return;
-  Save save = {.key = concat("save ", saves_++), .step = step, .part = {}, .failure = failure};
+  Save save = {.key = concat("save ", saves_++), .step = step, .part = {}, .failure = ""};
   // A failure here, too, is one of all ranks, which are about to wait for this one.
   attempt(save.failure, [&] {
     save.part = describe(options_.ranks.rank, step, entries, meta);
-    std::size_t wanted = kChunkBytes;
+    std::size_t wanted = options_.mode == WriteMode::now ? kChunkBytes : 0;
     if (options_.mode == WriteMode::behind && !save.part.pieces.empty()) {
       wanted = save.part.pieces.back().snapshot_offset + save.part.pieces.back().bytes;
     }
@@ -277,9 +289,9 @@ void Writer::save(std::int64_t step, Queue& queue, std::span<const Entry> entrie
       snapshot_bytes_ = wanted;
     }
     if (options_.mode == WriteMode::now) return;
-    for (const Piece& piece : save.part.pieces)
-      queue.copy_to_host(snapshot_.get() + piece.snapshot_offset, piece.device, piece.bytes);
-    queue.synchronize();
+    copy_pieces(queue, save.part.pieces, false, snapshot_.get());
+    if (!copies_) copies_ = queue.device().make_queue();
+    copies_->wait(*queue.record());
   });
 
   if (options_.mode == WriteMode::now) {
@@ -290,11 +302,19 @@ void Writer::save(std::int64_t step, Queue& queue, std::span<const Entry> entrie
     });
     return;
   }
-  pending_ = start_task("the writer of checkpoints", [this, save = std::move(save)]() mutable {
+  std::promise<void> taken;
+  snapshot_taken_ = taken.get_future();
+  pending_ = start_task("the writer of checkpoints", [this, save = std::move(save), taken = std::move(taken)]() mutable {
+    attempt(save.failure, [&] { copy_pieces(*copies_, save.part.pieces, true, snapshot_.get()); });
+    taken.set_value();
     write_checkpoint(options_, save, [this](const Piece& piece, std::size_t offset, std::size_t bytes) {
       return std::span<const std::byte>(snapshot_.get() + piece.snapshot_offset + offset, bytes);
     });
   });
+}
+
+void Writer::wait_for_snapshot() {
+  if (snapshot_taken_.valid()) snapshot_taken_.wait();
 }
 
 void Writer::wait() {

@@ -26,15 +26,18 @@ struct Entry {
   Tensor tensor;  // contiguous; slice.elements() elements
   Shape global;
   Slice slice;
+  // Whether the tensor stays as it is until Writer::wait_for_snapshot() has returned. save() then copies it behind the caller's
+  // back.
+  bool steady = false;
 
   // All of a tensor, under its own shape.
   static Entry whole(std::string name, const Tensor& tensor) {
-    return {std::move(name), tensor, tensor.shape, Slice::whole(tensor.shape)};
+    return {.name = std::move(name), .tensor = tensor, .global = tensor.shape, .slice = Slice::whole(tensor.shape)};
   }
 };
 
 enum class WriteMode : std::uint8_t {
-  behind,  // save copies to host memory, allocated once and reused, and a thread writes it
+  behind,  // a thread copies to host memory, the snapshot, which is allocated once and reused, and writes it
   now,     // save writes, and returns when the checkpoint is there
 };
 
@@ -68,16 +71,18 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // Waits for the save before and throws its failure, if any, instead of saving: call again to save. When it returns the
-  // entries may change. Failures (a full disk, slices that do not cover) throw Error{internal}, one line: here with
-  // WriteMode::now, otherwise from the next save or wait; nothing of a failed checkpoint stays behind, the older ones stay, and
-  // training may go on. Only a complete checkpoint whose folder cannot be flushed to the disk fails and stays: a power cut may
-  // take it. A failure of one rank is told on every rank, with its number. When a rank is lost the error is the
-  // store's, Error{peer}, and what lies half-written may be left to the constructor of the next run.
-  // `entries` are the slices that this rank holds, perhaps none. `meta` must be an object; rank 0's is kept. On the meta device
-  // nothing happens. `failure`: what has failed on this rank already; the save then fails with it on all ranks.
-  void save(std::int64_t step, Queue& queue, std::span<const Entry> entries, const nlohmann::json& meta,
-            const std::string& failure = "");
+  // Waits for the save before and throws its failure, if any, instead of saving: call again to save. When it returns, entries
+  // that are not steady may change. Steady entries may change after wait_for_snapshot(). Failures (a full disk, slices that do
+  // not cover) throw Error{internal}, one line: here with WriteMode::now, otherwise from the next save or wait; nothing of a
+  // failed checkpoint stays behind, the older ones stay, and training may go on. Only a complete checkpoint whose folder cannot
+  // be flushed to the disk fails and stays: a power cut may take it. A failure of one rank is told on every rank, with its
+  // number. When a rank is lost the error is the store's, Error{peer}, and what lies half-written may be left to the constructor
+  // of the next run. `entries` are the slices that this rank holds, perhaps none. `meta` must be an object; rank 0's is kept. On
+  // the meta device nothing happens.
+  void save(std::int64_t step, Queue& queue, std::span<const Entry> entries, const nlohmann::json& meta);
+  // Returns when this rank's snapshot is complete, so that all entries of the last save may change. Throws nothing: if the copy
+  // failed, the save fails.
+  void wait_for_snapshot();
   // Returns when the last save of all ranks is on the disk, or throws its failure, once.
   void wait();
 
@@ -86,6 +91,8 @@ class Writer {
   std::unique_ptr<std::byte[]> snapshot_;
   std::size_t snapshot_bytes_ = 0;
   std::int64_t saves_ = 0;  // begun, failed ones included: the same on every rank
+  std::unique_ptr<Queue> copies_;  // on which the thread copies steady entries while the caller's queue computes
+  std::future<void> snapshot_taken_;
   std::future<void> pending_;
 };
 

@@ -410,7 +410,9 @@ void visit_fields(C& c, auto&& visit) {
               .help = "What may differ from the checkpoint that the run goes on from; everything named here is refused otherwise.",
               .choices = "recipe | seed | seq_len | batch | data"},
         c.allow);
-  visit(Field{.name = "async", .help = "Writes a checkpoint while the next steps run."}, c.async);
+  visit(Field{.name = "async",
+              .help = "Copies and writes a checkpoint while the next steps run; takes host memory for a copy of the state."},
+        c.async);
   visit(Field{.name = "max_failed_saves",
               .help = "This many failed saves in a row end the run with code 1.", .value = "saves", .range = kAtLeastOne},
         c.max_failed_saves);

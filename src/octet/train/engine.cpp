@@ -8,6 +8,7 @@
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/parallel/context.h"
 #include "octet/recipes/registry.h"
+#include "octet/train/entries.h"
 
 namespace octet::train {
 namespace {
@@ -129,6 +130,10 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
   plan.bytes[static_cast<std::size_t>(MemoryCategory::activations)] += meta.stash_->high_water();
   plan.bytes[static_cast<std::size_t>(MemoryCategory::workspace)] += meta.scratch_->high_water();
   plan.step = meta.queue().work();
+  if (!options.training) return plan;
+  for (const checkpoint::Entry& entry :
+       written_entries(meta.model().parameters(), meta.model().scales(), meta.optimizer(), meta.groups_))
+    plan.snapshot += entry.tensor.bytes();
   return plan;
 }
 
@@ -217,7 +222,7 @@ void Engine::zero_gradients(std::int64_t micro_batches) {
   model_->units().begin_step(micro_batches);
 }
 
-void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop) {
+void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, const std::function<void()>& before_update) {
   const TraceRange range(*queue_, "optimizer");
   parallel::Units& units = model_->units();
   for (const parallel::UnitRange range : units.backward_order()) {
@@ -238,6 +243,7 @@ void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop) 
   });
   optimizer_->prepare(*queue_, {.learning_rate = learning_rate, .step = step});
   model_->scales().update(*queue_, optimizer_->found_inf());
+  if (before_update) before_update();
   for (const parallel::UnitRange range : units.forward_order()) {
     optimizer_->update(*queue_, range);
     units.refresh_codes(*scratch_, range);

@@ -40,7 +40,8 @@ struct EngineOptions {
 // Bytes by category, to the byte what an Engine with these options takes of its device.
 struct MemoryPlan {
   std::array<std::size_t, kMemoryCategories> bytes{};
-  std::size_t total() const;
+  std::size_t snapshot = 0;   // host memory: what this rank adds to a checkpoint
+  std::size_t total() const;  // of `bytes`
   Work step;  // of one micro-batch, forward and backward, and one optimizer step
 };
 
@@ -57,8 +58,10 @@ class Engine {
   // The gradient of one micro-batch is added to the parameters', its loss to the optimizer's total.
   void forward_backward(const data::Batch& batch, nn::LinearObserver* observer);
   // The rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
-  // `asks_to_stop`: this rank does; stop_asked() then says so to all ranks.
-  void apply(double learning_rate, std::uint32_t step, bool asks_to_stop = false);
+  // `asks_to_stop`: this rank does; stop_asked() then says so to all ranks. `before_update` is called once, when only the work
+  // that changes parameters and moments remains to be enqueued. It may wait for whoever still reads them.
+  void apply(double learning_rate, std::uint32_t step, bool asks_to_stop = false,
+             const std::function<void()>& before_update = {});
   // Begins a step of so many micro-batches on this rank; on one rank the number does not matter.
   void zero_gradients(std::int64_t micro_batches = 1);
 

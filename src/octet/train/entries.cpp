@@ -16,7 +16,7 @@ Entry nothing_of(std::string name, DType dtype, const Shape& global) {
   return {.name = std::move(name), .tensor = {nullptr, dtype, {0}}, .global = global, .slice = Slice::flat(global, 0, 0)};
 }
 
-// Adds the pieces of this rank's shard of a parameter or of one of its moments.
+// Adds the pieces of this rank's shard of a parameter or of one of its moments. Only Optimizer::update() writes to them.
 void add_pieces(std::vector<Entry>& entries, const Parameter& p, const char* suffix, const Tensor& part,
                 const std::vector<parallel::TensorPiece>& pieces) {
   const std::string name = p.spec.name + suffix;
@@ -25,7 +25,7 @@ void add_pieces(std::vector<Entry>& entries, const Parameter& p, const char* suf
     Slice slice = Slice::box(piece.start, piece.stop);
     slice.begin = piece.begin;
     slice.end = piece.end;
-    entries.push_back({.name = name, .tensor = p.of_part(part, piece), .global = p.cut.global(), .slice = slice});
+    entries.push_back({.name = name, .tensor = p.of_part(part, piece), .global = p.cut.global(), .slice = slice, .steady = true});
   }
 }
 

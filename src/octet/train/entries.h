@@ -16,8 +16,10 @@ namespace octet::train {
 std::vector<checkpoint::Entry> read_entries(const parallel::ParameterStore& store, const recipes::ScaleState& scales,
                                             const optim::Optimizer* optimizer);
 
-// The entries for checkpoint::Writer::save(), chosen so that the ranks together write each element exactly once. Only the first replica
-// writes. A tensor that is not sharded is written by the first rank that holds it.
+// The entries for checkpoint::Writer::save(). Parameters and moments are steady: they change in no forward or backward pass, only
+// between Engine::apply()'s call of `before_update` and its end. Scales and counters are not. The entries are chosen so that the
+// ranks together write each element exactly once. Only the first replica writes. A tensor that is not sharded is written by the
+// first rank that holds it.
 std::vector<checkpoint::Entry> written_entries(const parallel::ParameterStore& store, const recipes::ScaleState& scales,
                                                const optim::Optimizer& optimizer, const parallel::Groups& groups);
 

@@ -10,6 +10,7 @@
 #include "octet/base/retry.h"
 #include "octet/base/utc.h"
 #include "octet/checkpoint/model_dir.h"
+#include "octet/device/cuda/cuda_device.h"
 #include "octet/models/registry.h"
 #include "octet/optim/schedule.h"
 #include "octet/telemetry/format.h"
@@ -53,7 +54,11 @@ bool every(std::int64_t interval, std::int64_t step) { return interval > 0 && st
 
 MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh, int rank) {
   HealthObserver health;
-  return measure(run_options(config, mesh, rank, &health), device_of(config));
+  const DeviceKind device = device_of(config);
+  MemoryPlan plan = measure(run_options(config, mesh, rank, &health), device);
+  if (!config.checkpoint.async) plan.snapshot = 0;
+  if (plan.snapshot > 0 && device == DeviceKind::cuda) plan.snapshot += kStagingBytes;  // of the queue that copies
+  return plan;
 }
 
 Trainer::Trainer(const TrainerOptions& options)
@@ -61,7 +66,7 @@ Trainer::Trainer(const TrainerOptions& options)
       anomaly_(parse_spike(config_.anomaly.spike).value_or(SpikeRule{})) {
   device_ = device_of(config_);
   engine_options_ = run_options(config_, world_.mesh(), world_.rank(), &health_);
-  plan_ = measure(engine_options_, device_);
+  plan_ = measure_run(config_, world_.mesh(), world_.rank());
   if (world_.is_first()) lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s});
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
   if (world_.rank() == 0) {  // which writes model directories
@@ -186,17 +191,10 @@ nlohmann::json Trainer::meta() const {
 
 void Trainer::save() {
   if (saved_step_ == step_) return;
-  // A checkpoint must not be ahead of its metrics. Only rank 0 has these, and the others are about to save with it.
-  std::string failure;
-  try {
-    recorder_->sync();
-  } catch (const Error& error) {
-    failure = error.what();
-  }
   engine_->settle_scales();
   models::Decoder& model = engine_->model();
   writer_->save(step_, engine_->queue(),
-                written_entries(model.parameters(), model.scales(), engine_->optimizer(), world_.groups()), meta(), failure);
+                written_entries(model.parameters(), model.scales(), engine_->optimizer(), world_.groups()), meta());
   saved_step_ = step_;
   save_pending_ = config_.checkpoint.async;
   if (!save_pending_) failed_saves_ = 0;
@@ -350,7 +348,7 @@ kernels::StepScalars Trainer::step(Watch watch) {
   }
   ++step_;
   engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_),
-                 StopSignals::requested() != nullptr);
+                 StopSignals::requested() != nullptr, [this] { writer_->wait_for_snapshot(); });
   const kernels::StepScalars scalars = engine_->optimizer().read(engine_->queue());
   engine_->check_ranks();
   if (watch.waits) waited_s_ = engine_->model().units().take_waits();  // the queue is empty
@@ -484,7 +482,11 @@ ExitCode Trainer::run() {
                                 .keep_every = config_.checkpoint.keep_every,
                                 .mode = config_.checkpoint.async ? checkpoint::WriteMode::behind : checkpoint::WriteMode::now,
                                 .ranks = world_.checkpoint_ranks(),
-                                .may_publish = [this] { lock_->renew(); },
+                                .may_publish =
+                                    [this] {
+                                      recorder_->sync();  // a checkpoint must not be ahead of its metrics
+                                      lock_->renew();
+                                    },
                                 .published = [this](std::int64_t step) { record_checkpoint(step); }});
   calibrate();
   if (step_ == 0 && has_initial_loss()) evaluate_initial();

@@ -41,7 +41,8 @@ struct TrainerOptions {
   World* world = nullptr;       // the other ranks; null: none
 };
 
-// What a rank of a run of this configuration takes, to the byte.
+// What a rank of a run of this configuration takes, to the byte. `snapshot` is what its saves behind the steps take beside it,
+// with the page-locked memory of their copies; 0 without checkpoint.async.
 MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh = {}, int rank = 0);
 
 class Trainer {

@@ -17,12 +17,13 @@ using cuda::check;
 
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
-// A ring of page-locked buffers for small copies in stream order. A copy from or to pageable host memory would make the host
-// wait. The slots are used in turn; reusing a slot waits for the slot's previous copy.
+// A ring of page-locked buffers for copies in stream order. A copy from or to pageable host memory would make the host wait, and
+// the driver would copy it in pieces, one after another. The slots are used in turn; reusing a slot waits for the slot's previous
+// copy.
 class StagingRing {
  public:
   static constexpr std::size_t kSlotBytes = std::size_t{1} << 20;
-  static constexpr std::size_t kSlots = 16;
+  static constexpr std::size_t kSlots = kStagingBytes / kSlotBytes;
 
   StagingRing() {
     check(cudaMallocHost(&memory_, kSlotBytes * kSlots), "cudaMallocHost");
@@ -42,6 +43,24 @@ class StagingRing {
     check(cudaEventSynchronize(events_[slot]), "cudaEventSynchronize");
     enqueue(static_cast<std::byte*>(memory_) + slot * kSlotBytes);
     check(cudaEventRecord(events_[slot], stream), "cudaEventRecord");
+  }
+
+  // Copies to pageable memory. While the host empties a slot, the GPU fills the others. Returns when all bytes are at `host`.
+  void drain(cudaStream_t stream, std::byte* host, const std::byte* device, std::size_t bytes) {
+    const std::size_t pieces = (bytes + kSlotBytes - 1) / kSlotBytes, first = next_;
+    next_ += pieces;
+    const auto size_of = [&](std::size_t piece) { return std::min(kSlotBytes, bytes - piece * kSlotBytes); };
+    for (std::size_t step = 0; step < pieces + kSlots; ++step) {
+      const std::size_t slot = (first + step) % kSlots;
+      std::byte* const memory = static_cast<std::byte*>(memory_) + slot * kSlotBytes;
+      const bool fills = step < pieces, empties = step >= kSlots;
+      if (fills || empties) check(cudaEventSynchronize(events_[slot]), "cudaEventSynchronize");
+      if (const std::size_t piece = step - kSlots; empties) std::memcpy(host + piece * kSlotBytes, memory, size_of(piece));
+      if (!fills) continue;
+      check(cudaMemcpyAsync(memory, device + step * kSlotBytes, size_of(step), cudaMemcpyDeviceToHost, stream),
+            "cudaMemcpyAsync");
+      check(cudaEventRecord(events_[slot], stream), "cudaEventRecord");
+    }
   }
 
  private:
@@ -98,7 +117,7 @@ class CudaQueue final : public Queue {
   void wait(const Event& event) override {
     check(cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).get(), 0), "cudaStreamWaitEvent");
   }
-  void synchronize() override { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  void synchronize() override { check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
   void begin_range(const std::string& name) override { nvtxRangePushA(name.c_str()); }
   void end_range() override { nvtxRangePop(); }
 
@@ -112,14 +131,14 @@ class CudaQueue final : public Queue {
       });
     }
   }
-  // A copy that fits in a slot does not make the host wait. A larger copy is made at once, and the host waits for it.
+  // A copy that fits in a slot does not make the host wait. A larger copy is complete when the function returns.
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     if (bytes == 0) return;
+    const cudaStream_t at = stream();  // a thread that only copies has not chosen a device yet
     if (bytes > StagingRing::kSlotBytes) {
-      check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
-      return;
+      return staging_.drain(at, static_cast<std::byte*>(host), static_cast<const std::byte*>(device), bytes);
     }
-    staging_.use(stream_, [&](void* slot) {
+    staging_.use(at, [&](void* slot) {
       check(cudaMemcpyAsync(slot, device, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
       auto copy = std::make_unique<HostCopy>(HostCopy{host, slot, bytes});
       check(cudaLaunchHostFunc(stream_, finish_host_copy, copy.get()), "cudaLaunchHostFunc");
