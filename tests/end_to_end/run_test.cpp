@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "octet/recipes/registry.h"
+#include "octet/telemetry/format.h"
 #include "support/paths.h"
 #include "support/tiny_run.h"
 
@@ -18,9 +19,9 @@ std::string plan_in(const std::string& output) {
 }
 
 // Returns 894720 for "  total    894,720 bytes".
-std::int64_t total_of(const std::string& plan) {
+std::int64_t total_of(const std::string& plan, const std::string& line = "total ") {
   std::string digits;
-  for (std::size_t i = plan.find("\n  total ") + 9; i < plan.size() && plan[i] != 'b'; ++i) {
+  for (std::size_t i = plan.find("\n  " + line) + 3 + line.size(); i < plan.size() && plan[i] != 'b'; ++i) {
     if (std::isdigit(static_cast<unsigned char>(plan[i]))) digits += plan[i];
   }
   return std::stoll(digits);
@@ -76,6 +77,27 @@ TEST(Run, WhatDoesNotFitEndsWithThreeBeforeAnyStep) {
     EXPECT_EQ(result.out.find("step 1/"), std::string::npos) << how;
     EXPECT_FALSE(std::filesystem::exists(run / "out/metrics.jsonl")) << how;
   }
+}
+
+// Four ranks of one machine train two replicas. Only the two ranks of the first replica have snapshots.
+TEST(Run, TheSnapshotsOfTheFirstReplicaMustFitAsWell) {
+  const TinyRun run;
+  const std::string dry =
+      "train '" + (std::filesystem::path(source_dir()) / "configs" / "llama3.1-405b.toml").string() +
+      "' --dry-run --run.device=cpu --precision.emulate=true --model.num_hidden_layers=1260 --parallel.replicate=2 ";
+  const std::string four = "RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=1 exec env";
+  const ProgramResult with = run.run(dry, four), without = run.run(dry + "--checkpoint.async=false", four);
+  EXPECT_EQ(with.code, 3) << with.err;
+  EXPECT_EQ(without.code, 3) << without.err;
+  const auto total = static_cast<std::uint64_t>(total_of(with.err)),
+             snapshot = static_cast<std::uint64_t>(total_of(with.err, "snapshot (host) "));
+  const std::string all = telemetry::format_bytes(4 * total + 2 * snapshot), part = telemetry::format_bytes(2 * snapshot);
+  EXPECT_NE(with.err.find("this run needs " + all + " (4 ranks), " + part + " of it for snapshots, and"), std::string::npos)
+      << with.err;
+  EXPECT_NE(with.err.find("checkpoint.async = false"), std::string::npos) << with.err;
+  EXPECT_NE(without.err.find("this run needs " + telemetry::format_bytes(4 * total) + " (4 ranks) and"), std::string::npos)
+      << without.err;
+  EXPECT_EQ(without.err.find("snapshot"), std::string::npos) << without.err;
 }
 
 TEST_P(EveryRecipe, LearnsAndIsTheSameWithTwoThreadsAndWhenRepeated) {

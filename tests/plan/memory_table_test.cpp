@@ -7,12 +7,12 @@
 namespace octet::plan {
 namespace {
 
-TEST(MemoryTable, HasALinePerCategoryAndTheTotal) {
+TEST(MemoryTable, HasALineForEachCategoryTheTotalAndTheSnapshot) {
   std::array<std::size_t, kMemoryCategories> bytes{};
   bytes[static_cast<std::size_t>(MemoryCategory::weights)] = 1234567;
   bytes[static_cast<std::size_t>(MemoryCategory::state)] = 3;
   bytes[static_cast<std::size_t>(MemoryCategory::gradients)] = std::size_t{5} << 40;
-  const std::string table = memory_table(bytes);
+  const std::string table = memory_table(bytes, 77);
   std::istringstream lines(table);
   std::vector<std::string> names, amounts;
   for (std::string line; std::getline(lines, line);) {
@@ -26,9 +26,11 @@ TEST(MemoryTable, HasALinePerCategoryAndTheTotal) {
     names.push_back(name);
     amounts.push_back(amount);
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"weights", "master weights", "moments", "gradients", "activations", "workspace", "state",
-                                             "total"}));
-  EXPECT_EQ(amounts, (std::vector<std::string>{"1,234,567", "0", "0", "5,497,558,138,880", "0", "0", "3", "5,497,559,373,450"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"weights", "master weights", "moments", "gradients", "activations", "workspace",
+                                             "state", "total", "snapshot (host)"}));
+  EXPECT_EQ(amounts,
+            (std::vector<std::string>{"1,234,567", "0", "0", "5,497,558,138,880", "0", "0", "3", "5,497,559,373,450", "77"}));
+  EXPECT_EQ(memory_table(bytes), table.substr(0, table.find("  snapshot")));
 }
 
 }  // namespace

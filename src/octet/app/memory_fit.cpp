@@ -1,5 +1,6 @@
 #include "octet/app/memory_fit.h"
 
+#include <algorithm>
 #include <string>
 
 #include "octet/app/plan.h"
@@ -15,12 +16,35 @@ namespace {
 
 // Bytes of memory the device of this rank can still give, or 0 where it does not say.
 std::size_t available_memory(DeviceKind device, const comm::RankEnvironment& where) {
-  if (device == DeviceKind::cuda) return cuda_free_memory(train::gpu_of(where));
-  return static_cast<std::size_t>(host_memory().available_bytes.value_or(0));
+  return device == DeviceKind::cuda ? cuda_free_memory(train::gpu_of(where))
+                                    : static_cast<std::size_t>(host_memory().available_bytes.value_or(0));
 }
 
+// The ranks of rank 0's machine that write to checkpoints. Only the first replica does.
+std::size_t writers_here(const parallel::Mesh& mesh, const comm::RankEnvironment& where) {
+  std::size_t writers = 0;
+  for (int rank = 0; rank < std::min(where.local_size, mesh.ranks()); ++rank)
+    writers += mesh.coordinate(parallel::Axis::replicate, rank) == 0;
+  return writers;
+}
+
+// A run on GPUs keeps its snapshots in memory that nothing else of the plan counts.
+void check_snapshots(std::size_t snapshots) {
+  const HostMemory memory = host_memory();
+  const std::size_t available = static_cast<std::size_t>(memory.available_bytes.value_or(0));
+  demand(available == 0 || snapshots <= available, ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(snapshots),
+         " of this machine's memory for the snapshots of its saves, and ", telemetry::format_bytes(available), " are left",
+         memory.limited_by.empty() ? "" : concat(" by ", memory.limited_by),
+         "; what helps: checkpoint.async = false, which needs no snapshot, or fewer ranks a machine");
+}
+
+struct Needed {
+  std::size_t plan = 0, nccl = 0, snapshots = 0;  // of all ranks that share the memory
+  std::size_t total() const { return plan + nccl + snapshots; }
+};
+
 [[noreturn]] void does_not_fit(const train::MemoryPlan& plan, const train::EngineOptions& options, DeviceKind device,
-                               std::size_t needed, std::size_t available, int ranks) {
+                               const Needed& needed, std::size_t available, int ranks) {
   std::string advice;
   if (options.checkpointing != nn::Checkpointing::full) advice += ", activation_checkpoint.mode = \"full\"";
   const ScaleTile of_weights = options.recipe.w.tile;
@@ -29,14 +53,17 @@ std::size_t available_memory(DeviceKind device, const comm::RankEnvironment& whe
     advice += ", precision.weight_transpose_cache = false";
   }
   if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
+  if (needed.snapshots > 0) advice += ", checkpoint.async = false";
   if (options.micro_batch_size > 1) advice += ", a smaller training.micro_batch_size";
   advice += ", more ranks in parallel.shard, or in parallel.context for long sequences";
-  const std::size_t nccl = needed - plan.total() * static_cast<std::size_t>(ranks);
-  fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(needed),
-       ranks == 1 ? "" : concat(" (", ranks, " ranks)"), nccl == 0 ? "" : concat(", ", telemetry::format_bytes(nccl), " of it for NCCL,"),
+  const auto part = [](std::size_t bytes, const char* what) {
+    return bytes == 0 ? std::string() : concat(", ", telemetry::format_bytes(bytes), " of it for ", what, ",");
+  };
+  fail(ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(needed.total()),
+       ranks == 1 ? "" : concat(" (", ranks, " ranks)"), part(needed.nccl, "NCCL"), part(needed.snapshots, "snapshots"),
        device == DeviceKind::cuda ? " and the GPU has " : " and the machine has ", telemetry::format_bytes(available), " left",
-       ranks == 1 ? "" : "; each rank", ":\n", plan::memory_table(plan.bytes), "what helps: a shorter training.seq_len", advice,
-       ranks == 1 ? "" : ", fewer ranks a machine");
+       ranks == 1 ? "" : "; each rank", ":\n", plan::memory_table(plan.bytes, plan.snapshot),
+       "what helps: a shorter training.seq_len", advice, ranks == 1 ? "" : ", fewer ranks a machine");
 }
 
 }  // namespace
@@ -44,13 +71,16 @@ std::size_t available_memory(DeviceKind device, const comm::RankEnvironment& whe
 train::Config fitting(const train::Config& config, const parallel::Mesh& mesh, const comm::RankEnvironment& where) {
   const DeviceKind device = train::device_of(config);
   const int together = device == DeviceKind::cuda ? 1 : where.local_size;  // ranks that share the memory
-  const std::size_t available = available_memory(device, where), nccl = device == DeviceKind::cuda ? overhead_of(mesh).nccl : 0;
+  const std::size_t available = available_memory(device, where), writers = writers_here(mesh, where);
+  Needed needed{.nccl = device == DeviceKind::cuda ? overhead_of(mesh).nccl : 0};
   train::MemoryPlan plan;
-  std::size_t needed = 0;
   for (const train::Config& layout : train::layouts_allowed(config, mesh)) {
     plan = train::measure_run(layout, mesh);
-    needed = plan.total() * static_cast<std::size_t>(together) + nccl;
-    if (available == 0 || needed <= available) return layout;
+    needed.plan = plan.total() * static_cast<std::size_t>(together);
+    if (device == DeviceKind::cpu) needed.snapshots = plan.snapshot * writers;
+    if (available > 0 && needed.total() > available) continue;
+    if (device == DeviceKind::cuda && available > 0) check_snapshots(plan.snapshot * writers);
+    return layout;
   }
   does_not_fit(plan, train::engine_options(config, train::recipe_of(config, device)), device, needed, available, together);
 }

@@ -9,7 +9,8 @@
 namespace octet::app {
 
 // The run with the first of train::layouts_allowed whose plan fits what is free now on the device of rank `where`: a GPU, or a
-// machine's memory for all its ranks together. Throws Error{does_not_fit} with the plan by category and what helps.
+// machine's memory for all its ranks together. The snapshots of saves count in the machine's memory. Throws Error{does_not_fit}
+// with the plan by category and what helps.
 train::Config fitting(const train::Config& config, const parallel::Mesh& mesh, const comm::RankEnvironment& where);
 
 // What rank 0 finds fitting, on every rank; a collective of the world.

@@ -34,6 +34,7 @@ std::string memory_text(const PlannedRun& run) {
   line("all", run.needed(),
        fmt::format("{} the {} of an {}", run.fits() ? "fits" : "does not fit", format_bytes(run.cluster.gpu.memory_bytes),
                    run.cluster.gpu.name));
+  if (run.memory.snapshot > 0) line("of the host, for the snapshot of a save", run.memory.snapshot, "not of the GPU");
   return text;
 }
 
@@ -90,6 +91,7 @@ Json run_json(const PlannedRun& run) {
   memory["context"] = run.overhead.context;
   memory["nccl"] = run.overhead.nccl;
   memory["needed"] = run.needed();
+  memory["host_snapshot"] = run.memory.snapshot;
   memory["of_gpu"] = run.cluster.gpu.memory_bytes;
   Json exchanges = Json::array();
   for (const Exchange& e : run.exchanges) {

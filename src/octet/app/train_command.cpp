@@ -71,7 +71,8 @@ int run_train(const TrainArgs& args) {
     fmt::print("precision of the linear layers\n{}", train::precision_table(model));
   }
   if (args.dry_run) {
-    fmt::print("memory plan\n{}", plan::memory_table(train::measure_run(fitting(config, mesh, where), mesh).bytes));
+    const train::MemoryPlan plan = train::measure_run(fitting(config, mesh, where), mesh);
+    fmt::print("memory plan\n{}", plan::memory_table(plan.bytes, plan.snapshot));
     return 0;
   }
   train::World world(where, config);
@@ -84,7 +85,7 @@ int run_train(const TrainArgs& args) {
                                         .world = &world};
   trainer_options.resume = config.checkpoint.resume;
   train::Trainer trainer(trainer_options);
-  fmt::print("memory plan\n{}", plan::memory_table(trainer.plan().bytes));
+  fmt::print("memory plan\n{}", plan::memory_table(trainer.plan().bytes, trainer.plan().snapshot));
   fmt::print("{} steps of {} sequences of {} tokens: {} micro-batches of {} to a step\n", trainer.steps(),
              config.training.global_batch_size, config.training.seq_len, train::accumulation_of(config, mesh.data_coordinates()),
              config.training.micro_batch_size);

@@ -6,7 +6,7 @@
 
 namespace octet::plan {
 
-std::string memory_table(const std::array<std::size_t, kMemoryCategories>& bytes) {
+std::string memory_table(const std::array<std::size_t, kMemoryCategories>& bytes, std::size_t snapshot) {
   std::string table;
   std::size_t total = 0;
   const auto line = [&](std::string_view name, std::size_t amount) {
@@ -18,6 +18,7 @@ std::string memory_table(const std::array<std::size_t, kMemoryCategories>& bytes
     total += bytes[i];
   }
   line("total", total);
+  if (snapshot > 0) line("snapshot (host)", snapshot);
   return table;
 }
 
