@@ -188,6 +188,18 @@ void Octet::add_bench() {
          bench_.seconds)
       ->capture_default_str();
   line_.takes_keys(step, bench_.run);
+  CLI::App& checkpoint =
+      add(bench,
+          {.name = "checkpoint",
+           .summary = "Measures how long training stands still for a save, and how fast a checkpoint is copied and written.",
+           .example = "octet bench checkpoint run.toml"},
+          [this] { return run_bench_checkpoint(bench_); });
+  json(checkpoint, bench_.json);
+  option(checkpoint, {.name = "RUN.toml", .help = "Run whose saves are measured.", .value = "FILE"}, bench_.run.path)->required();
+  option(checkpoint, {.name = "--saves", .help = "How many saves of each kind are measured.", .value = "N", .range = kAtLeastOne},
+         bench_.saves)
+      ->capture_default_str();
+  line_.takes_keys(checkpoint, bench_.run);
 }
 
 }  // namespace octet::app

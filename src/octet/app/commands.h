@@ -145,8 +145,9 @@ struct QuantizeArgs {
 int run_quantize(const QuantizeArgs& args);
 
 struct BenchArgs {
-  RunFile run;              // step only; no path: the quickstart's model
+  RunFile run;              // step and checkpoint only; step without a path: the quickstart's model
   double seconds = 10;      // step of a run: how long
+  int saves = 5;            // checkpoint only
   int ranks = 0;            // comm only; 0: all GPUs, or two on the CPU
   std::string device = "auto";      // comm only: auto | cpu | cuda
   std::filesystem::path json;       // file to write; "" when not given
@@ -159,6 +160,7 @@ int run_bench_comm(const BenchArgs& args);
 int run_bench_loader(const BenchArgs& args);
 int run_bench_step(const BenchArgs& args);
 int run_bench_run(const BenchArgs& args);  // `bench step` with a RUN.toml
+int run_bench_checkpoint(const BenchArgs& args);
 
 struct BenchTokenizeArgs {
   std::string tokenizer;

@@ -1,0 +1,219 @@
+// `octet bench checkpoint RUN.toml`: how long a run's training stands still for a save. The same saves are made twice: once while
+// the training waits for the copy of its state, and once while the next step computes.
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "octet/app/bench.h"
+#include "octet/app/commands.h"
+#include "octet/app/memory_fit.h"
+#include "octet/app/threads.h"
+#include "octet/base/clock.h"
+#include "octet/base/directory.h"
+#include "octet/base/file.h"
+#include "octet/base/json.h"
+#include "octet/base/log.h"
+#include "octet/base/require.h"
+#include "octet/checkpoint/writer.h"
+#include "octet/telemetry/format.h"
+#include "octet/train/entries.h"
+#include "octet/train/setup.h"
+#include "octet/train/world.h"
+
+namespace octet::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A new folder in run.output_dir, on the disk to which the run's checkpoints go. The first rank makes and removes it.
+class CheckpointFolder {
+ public:
+  CheckpointFolder(train::World& world, const fs::path& output) : world_(world) {
+    std::string path = (output / "bench-checkpoint-XXXXXX").string();
+    if (world.is_first()) {
+      make_folders(output);
+      demand(::mkdtemp(path.data()) != nullptr, ExitCode::internal, path, ": cannot create this folder");
+    }
+    path_ = world.from_first("the folder of the benchmark", path);
+  }
+  ~CheckpointFolder() {
+    std::error_code ignored;
+    if (world_.is_first()) fs::remove_all(path_, ignored);
+  }
+  CheckpointFolder(const CheckpointFolder&) = delete;
+  CheckpointFolder& operator=(const CheckpointFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  train::World& world_;
+  fs::path path_;
+};
+
+// Seconds of one save.
+struct SaveTimes {
+  double still = 0;  // training waited
+  double copy = 0;   // until the snapshot was complete, when nothing ran beside it
+  double write = 0;  // from then until the checkpoint was on the disk
+  double step = 0;   // the step after the save, with its wait
+};
+
+// The time that half of the saves stay below.
+double median(const std::vector<SaveTimes>& times, double SaveTimes::*part) {
+  std::vector<double> values;
+  for (const SaveTimes& t : times) values.push_back(t.*part);
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// The run's engine, with random tokens and a writer.
+class SavingRun {
+ public:
+  SavingRun(const train::Config& config, train::World& world, const fs::path& folder)
+      : options_(train::engine_options(config, train::recipe_of(config, train::device_of(config)))),
+        accumulation_(train::accumulation_of(config, world.mesh().data_coordinates())),
+        groups_(world.groups()),
+        writer_({.root = folder, .keep_latest_k = 1, .ranks = world.checkpoint_ranks()}) {
+    options_.layout = train::layout_of(config, world.mesh());
+    options_.rank = world.rank();
+    engine_ = std::make_unique<train::Engine>(options_, world.device(), world.groups());
+    engine_->model().parameters().initialise(engine_->queue(), config.run.seed);
+    engine_->refresh();
+    engine_->tune(train::gemm_tuning());
+    ids_.resize(static_cast<std::size_t>(options_.seq_len * options_.micro_batch_size));
+    for (std::size_t i = 0; i < ids_.size(); ++i)
+      ids_[i] = static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(options_.model.vocab));
+  }
+
+  train::Engine& engine() { return *engine_; }
+  std::size_t bytes() {
+    std::size_t sum = 0;
+    for (const checkpoint::Entry& entry : entries()) sum += entry.tensor.bytes();
+    return sum;
+  }
+
+  // Returns the seconds that the step waited for a snapshot.
+  double step() {
+    double waited = 0;
+    engine_->zero_gradients(accumulation_);
+    for (std::int64_t micro = 0; micro < accumulation_; ++micro)
+      engine_->forward_backward({.tokens = ids_, .targets = ids_}, nullptr);
+    engine_->apply(1e-5, ++step_, false, [&] {
+      const Clock::time_point start = Clock::now();
+      writer_.wait_for_snapshot();
+      waited = seconds_since(start);
+    });
+    engine_->optimizer().read(engine_->queue());
+    engine_->check_ranks();
+    return waited;
+  }
+
+  SaveTimes save_standing_still() {
+    SaveTimes times;
+    Clock::time_point start = Clock::now();
+    begin_save();
+    writer_.wait_for_snapshot();
+    times.still = times.copy = seconds_since(start);
+    start = Clock::now();
+    writer_.wait();
+    times.write = seconds_since(start);
+    return times;
+  }
+
+  SaveTimes save_beside_a_step() {
+    SaveTimes times;
+    Clock::time_point start = Clock::now();
+    begin_save();
+    times.still = seconds_since(start);
+    start = Clock::now();
+    times.still += step();
+    times.step = seconds_since(start);
+    writer_.wait();
+    return times;
+  }
+
+ private:
+  std::vector<checkpoint::Entry> entries() {
+    models::Decoder& model = engine_->model();
+    return train::written_entries(model.parameters(), model.scales(), engine_->optimizer(), groups_);
+  }
+  void begin_save() {
+    engine_->settle_scales();
+    writer_.save(step_, engine_->queue(), entries(), nlohmann::json::object());
+  }
+
+  train::EngineOptions options_;
+  std::int64_t accumulation_;
+  const parallel::Groups& groups_;
+  std::unique_ptr<train::Engine> engine_;
+  std::vector<std::int32_t> ids_;
+  std::uint32_t step_ = 0;
+  checkpoint::Writer writer_;  // goes before the engine, whose memory its thread reads
+};
+
+}  // namespace
+
+int run_bench_checkpoint(const BenchArgs& args) {
+  train::Config config = train::load_config(args.run.path, args.run.overrides);
+  config.checkpoint.async = true;
+  const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
+  train::check_config(config, where.size);
+  use_threads(config, where.local_size);
+  if (where.rank > 0) set_log(Log::own_warnings);
+  train::World world(where, config);
+  config = fitting_together(world, config, where);
+  const CheckpointFolder folder(world, config.run.output_dir);
+  SavingRun run(config, world, folder.path());
+
+  // The first step and the first save touch their memory.
+  run.step();
+  run.save_beside_a_step();
+  std::vector<SaveTimes> standing, beside, alone;
+  for (int i = 0; i < args.saves; ++i) {
+    standing.push_back(run.save_standing_still());
+    beside.push_back(run.save_beside_a_step());
+    const Clock::time_point start = Clock::now();
+    run.step();
+    alone.push_back({.step = seconds_since(start)});
+  }
+  run.engine().close();
+  world.barrier("measured");
+  if (!world.is_first()) return 0;
+
+  const auto bytes = static_cast<double>(run.bytes());
+  const double step = median(alone, &SaveTimes::step), step_beside = median(beside, &SaveTimes::step);
+  const double still = median(beside, &SaveTimes::still), still_before = median(standing, &SaveTimes::still);
+  const double copy = median(standing, &SaveTimes::copy), write = median(standing, &SaveTimes::write);
+  fmt::print("{} on {}{}: {}{} in a checkpoint, medians of {} saves\n", config.run.name, name_of(world.device().kind()),
+             world.size() == 1 ? "" : fmt::format(" x {}", world.size()),
+             telemetry::format_bytes(static_cast<std::uint64_t>(bytes)), world.size() == 1 ? "" : " of the first rank",
+             args.saves);
+  const auto line = [](const char* name, double seconds, const std::string& note) {
+    fmt::print("  {:<44} {:>10.2f} ms{}\n", name, 1e3 * seconds, note);
+  };
+  const auto rate = [&](double seconds) { return fmt::format("  {:.2f} GB/s", 1e-9 * bytes / seconds); };
+  const auto of_step = [&](double seconds) { return fmt::format("  {:.2f} % of a step", 100 * seconds / step); };
+  line("a step without a save", step, "");
+  line("training stands still, copy beside the step", still, of_step(still));
+  line("training stands still, if it waits for the copy", still_before, of_step(still_before));
+  line("the step beside copy and write", step_beside, fmt::format("  {:+.1f} %", 100 * (step_beside / step - 1)));
+  line("copy to host memory, nothing beside it", copy, rate(copy));
+  line("write to the disk, nothing beside it", write, rate(write));
+  if (!args.json.empty()) {
+    const Json result = {{"bytes", bytes},
+                         {"step_seconds", step},
+                         {"stands_still_seconds", still},
+                         {"stands_still_seconds_waiting_for_copy", still_before},
+                         {"step_seconds_beside_save", step_beside},
+                         {"copy_bytes_per_s", bytes / copy},
+                         {"write_bytes_per_s", bytes / write}};
+    write_file_atomically(args.json, result.dump(2) + "\n");
+  }
+  return 0;
+}
+
+}  // namespace octet::app

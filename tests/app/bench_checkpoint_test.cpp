@@ -1,0 +1,47 @@
+// `octet bench checkpoint` as a user runs it. Its times depend on the machine; its bytes do not, and it leaves nothing behind.
+#include <gtest/gtest.h>
+
+#include "octet/base/file.h"
+#include "octet/base/json.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+std::uint64_t bytes_in(const std::filesystem::path& safetensors) {
+  std::uint64_t sum = 0;
+  for (const auto& [name, bytes] : tensors_of(safetensors)) sum += bytes.size();
+  return sum;
+}
+
+TEST(BenchCheckpoint, MeasuresTheSavesOfARun) {
+  const TinyRun run;
+  ASSERT_EQ(run.train("--training.steps=1 --run.output_dir=trained").code, 0);
+  const std::uint64_t bytes = bytes_in(last_checkpoint(run / "trained") / "rank-00000.safetensors");
+  const ProgramResult result = run.run("bench checkpoint run.toml --saves 2 --json saves.json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("training stands still, copy beside the step"), std::string::npos) << result.out;
+  const Json saves = json_of(read_file(run / "saves.json"));
+  EXPECT_EQ(saves["bytes"].get<double>(), static_cast<double>(bytes));
+  for (const char* name : {"step_seconds", "stands_still_seconds", "stands_still_seconds_waiting_for_copy",
+                           "step_seconds_beside_save", "copy_bytes_per_s", "write_bytes_per_s"}) {
+    EXPECT_GT(saves[name].get<double>(), 0) << name;
+  }
+  EXPECT_EQ(names_in(run / "out"), std::vector<std::string>{}) << "its checkpoints are gone";
+}
+
+TEST(BenchCheckpoint, MeasuresTheFirstOfSeveralRanks) {
+  const TinyRun run;
+  const ProgramResult one = run.run("bench checkpoint run.toml --saves 1 --json one.json");
+  ASSERT_EQ(one.code, 0) << one.err;
+  const ProgramResult two = run.run("launch -n 2 -- bench checkpoint run.toml --saves 1 --json two.json");
+  ASSERT_EQ(two.code, 0) << two.err;
+  const auto bytes = [&](const char* file) { return json_of(read_file(run / file))["bytes"].get<double>(); };
+  EXPECT_LT(bytes("two.json"), bytes("one.json")) << "each of two ranks writes about half";
+  EXPECT_EQ(names_in(run / "out"), std::vector<std::string>{});
+}
+
+TEST(BenchCheckpoint, NeedsARun) { EXPECT_TRUE(refused(run_program("bench checkpoint"), 2, "RUN.toml")); }
+
+}  // namespace
+}  // namespace octet::testing
