@@ -15,7 +15,7 @@
 namespace octet::testing {
 
 std::string without_times(const std::string& text) {
-  static const std::regex kTime(R"((^|\n)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ )");
+  static const std::regex kTime(R"(((?:^|\n)(?:\[\d+\] )?)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ )");
   return std::regex_replace(text, kTime, "$1");
 }
 
