@@ -133,7 +133,7 @@ run_mesh() {
   timeout 150 "$bin/octet" launch -n "$n" -- bench step "configs/$config.toml" --run.device=cuda $settings \
     --precision.recipe="$recipe" --seconds 10 >"$out/$name-$n-$recipe.log" 2>&1
   status=$?
-  grep -E "tok/s a rank,|octet:|wait for ranks" "$out/$name-$n-$recipe.log" | cut -c 1-250 | sed "s/^/$name-$n-$recipe: /"
+  grep -E "tok/s/gpu,|octet:|wait for ranks" "$out/$name-$n-$recipe.log" | cut -c 1-250 | sed "s/^/$name-$n-$recipe: /"
   return $status
 }
 # Two ranks must write the same model however they keep weights and gradients, whether NCCL or copy engines gather.
@@ -174,7 +174,7 @@ run_row() {
   shift 2
   timeout 120 "$bin/octet" bench step "configs/$config.toml" --run.device=cuda "$@" --seconds 10 >"$out/$name.log" 2>&1
   local status=$?
-  grep -E "tok/s,|octet:" "$out/$name.log" | sed "s/^/$name: /"
+  grep -E "tok/s/gpu,|octet:" "$out/$name.log" | sed "s/^/$name: /"
   return $status
 }
 

@@ -76,6 +76,10 @@ TEST(LiveLine, ReadsAConsoleLine) {
   EXPECT_DOUBLE_EQ(at.loss, 4.812);
   EXPECT_DOUBLE_EQ(at.tokens_per_s, 17012);
   EXPECT_EQ(at.eta, "3m12s");
+  EXPECT_EQ(at.worker, telemetry::Worker::gpu);
+  const LiveStep on_cpu = live_step("step 1/2  loss 4.812  1,017 tok/s/process  53.4 MiB");
+  EXPECT_DOUBLE_EQ(on_cpu.tokens_per_s, 1017);
+  EXPECT_TRUE(live_text(on_cpu, {}, 80, Glyphs::ascii).ends_with("step 1/2  loss 4.812  1,017 tok/s/process"));
   EXPECT_TRUE(std::isnan(live_step("step 1/3  loss nan").loss));
   for (const char* other : {"", "step", "step x/3", "step 1", "memory plan"}) EXPECT_EQ(live_step(other).steps, 0) << other;
 }
@@ -89,6 +93,8 @@ TEST(ConsoleLine, LosesWhatMattersLeastFirst) {
   EXPECT_EQ(fit_console_line(line, 80), "step 120/1000  loss 4.812  grad 0.83  17,012 tok/s/gpu  875 TFLOPS  eval 4.700");
   EXPECT_EQ(fit_console_line(line, 40), "step 120/1000  loss 4.812  eval 4.700");
   EXPECT_EQ(fit_console_line(line, 10), "step 120/1");
+  EXPECT_EQ(fit_console_line("step 1/2  loss 4.812  7 tok/s/process  53.4 MiB  eta 1.0s", 40),
+            "step 1/2  loss 4.812  7 tok/s/process");
 }
 
 }  // namespace

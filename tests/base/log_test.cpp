@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <string>
 
 namespace octet {
@@ -21,6 +22,15 @@ TEST(Log, SaysWhatItIsToldTo) {
   EXPECT_EQ(said(Log::all), "info\nwarning: own\nwarning: shared\n");
   EXPECT_EQ(said(Log::warnings), "warning: own\nwarning: shared\n");
   EXPECT_EQ(said(Log::own_warnings), "warning: own\n");
+}
+
+TEST(Log, BeginsWithTheTimeOfTheLine) {
+  set_log_time(LogTime::utc);
+  const std::string lines = said(Log::all);
+  set_log_time(LogTime::none);
+  const std::string time = R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ )";
+  EXPECT_TRUE(std::regex_match(lines, std::regex(time + "info\n" + time + "warning: own\n" + time + "warning: shared\n")))
+      << lines;
 }
 
 }  // namespace

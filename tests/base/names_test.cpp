@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "octet/base/require.h"
+
 namespace octet {
 namespace {
 
@@ -68,6 +70,19 @@ TEST(NearestName, GivesEachCandidateToTheNearest) {
   const std::vector<std::string> names = {"k_proj", "q_proj", "v_proj", "norm"}, there = {"qproj", "o_proj", "nrm"};
   EXPECT_EQ(nearest_names(names, there), (std::vector<std::string>{"o_proj", "qproj", "", "nrm"}));
   EXPECT_EQ(nearest_names(names, {}), std::vector<std::string>(4));
+}
+
+// 100,000 names on either side are 10^10 pairs, too many to compare: the first names still get their suggestions.
+TEST(NearestName, HostileNamesCostABoundedTime) {
+  std::vector<std::string> missing{"o_porj"}, there{"o_proj"};
+  for (int i = 0; i < 100'000; ++i) {
+    missing.push_back(concat("missing", i, std::string(100, 'm')));
+    there.push_back(concat("there", i, std::string(100, 't')));
+  }
+  EXPECT_EQ(nearest_names(missing, there).front(), "o_proj");
+  EXPECT_EQ(nearest_names(missing, there).back(), "");
+  const std::string longest(1'000'000, 'x');
+  EXPECT_EQ(nearest_name(longest, std::vector<std::string>{longest + "y"}), "");
 }
 
 }  // namespace

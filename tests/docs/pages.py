@@ -93,7 +93,7 @@ class Page:
 
 
 def link_errors(page):
-    """Yields a sentence for every relative link that does not resolve, and for every docs/ path in the text that does not exist."""
+    """Yields a sentence for every relative link that does not resolve, and for every page or file named in the text that does not exist."""
     for line, target in page.links():
         if re.match(r"^[a-z][a-z+.-]*:", target):
             continue
@@ -107,6 +107,18 @@ def link_errors(page):
         for path in mentioned_pages(text):
             if not (ROOT / path).exists():
                 yield f"{page.name}:{line}: {path}: no such file"
+        for path in mentioned_files(text):
+            if not (ROOT / path).exists() and not (ROOT / "src/octet" / path).exists():
+                yield f"{page.name}:{line}: {path}: no such file"
+
+
+def mentioned_files(text):
+    """Returns the sources, tests and configurations that the text names, from the repository's root or from src/octet. `x` and capitals
+    stand for a name that the reader chooses."""
+    folders = [*(ROOT / "src/octet").iterdir(), *(ROOT / name for name in ("cmake", "configs", "examples", "src", "tests", "tools"))]
+    names = "|".join(folder.name for folder in folders if folder.is_dir())
+    paths = re.findall(rf"(?<![\w./-])(?:{names})/[\w./-]*\.(?:h|cpp|cu|cuh|toml|py|sh|cmake|tsv)\b", text)
+    return [path for path in paths if not re.search(r"/(?:x|x_\w+|[A-Z]+)\.", path)]
 
 
 def mentioned_pages(text):

@@ -62,6 +62,7 @@ def run_blocks(page, program, folder):
         output, code = result.stdout, result.returncode
     except subprocess.TimeoutExpired as expired:
         output, code = (expired.stdout or b"").decode(), f"timeout after {TIMEOUT_S} s"
+    output = re.sub(r"^(\[\d+\] )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", r"\1", output, flags=re.MULTILINE)  # lines of a run begin with their time
     outputs = {}
     for part in output.split(MARK)[1:]:
         line, _, text = part.partition("\n")

@@ -74,6 +74,8 @@ class RunPages(unittest.TestCase):
         self.assert_one("[a](other.md#three-words)\n", "no such heading")
         self.assert_one("# Here\n\n[a](#there)\n", "no such heading")
         self.assert_one("Read `docs/nowhere.md`.\n", "docs/nowhere.md: no such file")
+        self.assert_one("Read `tests/train/nowhere_test.cpp`.\n", "tests/train/nowhere_test.cpp: no such file")
+        self.assert_one("Read `train/nowhere.h`.\n", "train/nowhere.h: no such file")
 
     def test_form(self):
         with tempfile.TemporaryDirectory() as folder:

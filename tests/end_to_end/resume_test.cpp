@@ -149,6 +149,8 @@ TEST_F(Resume, NoneBeginsAnew) {
 TEST_F(Resume, AFinishedRunIsLeftAsItIs) {
   const ProgramResult result = train();
   EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(says(result.err, "nothing is left to train: the run is at step 20 of 20"));
+  EXPECT_EQ(result.err.find("model.init_from"), std::string::npos) << result.err;
   EXPECT_TRUE(ended_alike());
 }
 
@@ -235,6 +237,13 @@ TEST_F(ResumeFromWeights, NeedsTheDirectoryNoMore) {
   write_text(last_checkpoint(run_ / "out") / "manifest.json", "{}");
   const ProgramResult before = train();
   ASSERT_EQ(before.code, 0) << before.err;
+  EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
+  // A finished run does not read other weights, and says so.
+  fs::copy(run_ / "reference/model", run_ / "others", fs::copy_options::recursive);
+  const ProgramResult finished = train("--run.output_dir=reference --model.init_from=others");
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  EXPECT_TRUE(says(finished.err, "-> others; its weights are not read, because the run goes on from the checkpoint's\n"));
+  EXPECT_TRUE(says(finished.err, "nothing is left to train: the run is at step 20 of 20"));
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
 }
 

@@ -1,4 +1,3 @@
-#include "support/paths.h"
 #include "support/program.h"
 
 #include <sys/socket.h>
@@ -8,9 +7,17 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
+#include "support/paths.h"
+
 namespace octet::testing {
+
+std::string without_times(const std::string& text) {
+  static const std::regex kTime(R"(((?:^|\n)(?:\[\d+\] )?)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ )");
+  return std::regex_replace(text, kTime, "$1");
+}
 
 Process::Process(const std::string& arguments, const std::filesystem::path& folder, const std::string& how)
     : errors_(::testing::TempDir() + "octet-stderr-XXXXXX") {
@@ -72,7 +79,7 @@ ProgramResult Process::wait() {
     result_.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     std::stringstream text;
     text << std::ifstream(errors_).rdbuf();
-    result_.err = text.str();
+    result_.err = without_times(text.str());
   }
   return result_;
 }

@@ -17,8 +17,11 @@ namespace octet::testing {
 
 struct ProgramResult {
   int code = -1;  // exit code, or 128 + the signal
-  std::string out, err;
+  std::string out, err;  // `err` without the times that lines of a run begin with
 };
+
+// The text without the time ("2026-11-23T20:05:00Z ") at the beginning of its lines.
+std::string without_times(const std::string& text);
 
 inline std::int64_t count_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 

@@ -38,6 +38,10 @@ TEST(Format, CompactCountsAndBytes) {
   EXPECT_EQ(format_compact(312), "312");
   EXPECT_EQ(format_compact(999.6), "1.00 K");
   EXPECT_EQ(format_compact(8.03e9), "8.03 B");
+  EXPECT_EQ(format_gib(61.2), "61.2 GiB");
+  EXPECT_EQ(format_gib(0.000881), "924 KiB");  // 0.000881 x 1,048,576 = 923.8
+  EXPECT_EQ(format_gib(NAN), "?");
+  EXPECT_EQ(format_gib(-1), "?");
   EXPECT_EQ(format_bytes(17), "17 B");
   EXPECT_EQ(format_bytes(1024), "1.00 KiB");
   EXPECT_EQ(format_bytes(std::uint64_t{512} << 20), "512 MiB");

@@ -1,6 +1,7 @@
 #include "octet/telemetry/recorder.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <vector>
@@ -39,8 +40,9 @@ TEST(Console, WhatIsUnknownIsLeftOut) {
   m.grad_norm = 0.00123;
   m.eval_loss = 4.7;
   m.skipped_steps = 2;
-  EXPECT_EQ(console_line(m, {.total_steps = 1000, .eta_s = kUnknown, .per = "process"}),
-            "step 120/1000  loss 4.812  grad 0.0012  lr 2.9e-04  17,012 tok/s/process  0.0471 TFLOPS  0.0521 GiB  eval 4.700  skipped 2");
+  EXPECT_EQ(
+      console_line(m, {.total_steps = 1000, .eta_s = kUnknown, .worker = Worker::process}),
+      "step 120/1000  loss 4.812  grad 0.0012  lr 2.9e-04  17,012 tok/s/process  0.0471 TFLOPS  53.4 MiB  eval 4.700  skipped 2");
   StepMetrics bad;
   bad.step = 1;
   EXPECT_EQ(console_line(bad, {.total_steps = 3}), "step 1/3  loss nan");
@@ -108,6 +110,22 @@ TEST(Recorder, ARunOutlivesAFullDisk) {
             std::string::npos)
       << warnings;
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
+}
+
+// Opening a pipe that nobody reads would wait for ever.
+TEST(Recorder, RefusesAPipeInPlaceOfItsFile) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "recorder-pipe";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  ASSERT_EQ(::mkfifo((folder / "metrics.jsonl").c_str(), 0600), 0);
+  try {
+    Recorder({.directory = folder});
+    ADD_FAILURE() << "a pipe was opened";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              (folder / "metrics.jsonl").string() + ": not a regular file. Records are written there: remove or rename it");
+  }
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

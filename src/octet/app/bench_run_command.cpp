@@ -17,6 +17,7 @@
 #include "octet/base/log.h"
 #include "octet/base/rng.h"
 #include "octet/device/cuda/cuda_device.h"
+#include "octet/telemetry/format.h"
 #include "octet/train/peak.h"
 #include "octet/train/setup.h"
 #include "octet/train/world.h"
@@ -114,16 +115,17 @@ int run_bench_run(const BenchArgs& args) {
   // Of this rank: what it shares with others counts once.
   const double tokens = static_cast<double>(micro_tokens * accumulation * mesh.data_coordinates()) / mesh.ranks();
   const double flops = tokens * options.model.train_flops_per_token(options.seq_len) / seconds;
-  const double memory_gib = static_cast<double>(engine.device().memory().total_peak) * 0x1p-30;
+  const std::size_t peak = engine.device().memory().total_peak;
   if (world.is_first()) {
     fmt::print("{} on {}{}, recipe {}: {} steps of {} x ({} x {}) tokens\n", config.run.name, octet::name_of(device),
                mesh.ranks() == 1 ? "" : fmt::format(" x {}", mesh.ranks()), options.recipe.name, steps, accumulation,
                options.micro_batch_size, options.seq_len);
     fmt::print(
-        "{:.0f} tok/s{}, {:.1f} ms a step, {:.0f} TFLOPS, mfu {:.1f}% of BF16's peak, {:.1f}% of FP8's, {:.1f} GiB, first step "
+        "{:.0f} {}, {:.1f} ms a step, {:.0f} TFLOPS, mfu {} of BF16's peak, {} of FP8's, {}, first step "
         "{:.1f} s after the start, loss {:.3f}, grad {:.3f}\n",
-        tokens / seconds, mesh.ranks() == 1 ? "" : " a rank", seconds * 1e3, flops * 1e-12,
-        100 * flops / train::kHopperPeak.bf16_flops, 100 * flops / train::kHopperPeak.fp8_flops, memory_gib, launch_s,
+        tokens / seconds, telemetry::rate_unit(telemetry::worker_of(octet::name_of(device))), seconds * 1e3, flops * 1e-12,
+        telemetry::format_share(flops / train::kHopperPeak.bf16_flops),
+        telemetry::format_share(flops / train::kHopperPeak.fp8_flops), telemetry::format_bytes(peak), launch_s,
         scalars.loss_sum / scalars.token_count, scalars.grad_norm);
   }
 
@@ -135,8 +137,12 @@ int run_bench_run(const BenchArgs& args) {
   if (!world.is_first()) return 0;
   const Json profile = show_profile(times, tokens, cuda_properties().name);
   if (!args.json.empty()) {
-    const Json result = {{"tokens_per_s", tokens / seconds}, {"step_seconds", seconds}, {"tflops", flops * 1e-12},
-                         {"memory_gib", memory_gib},         {"launch_s", launch_s},    {"ops", profile}};
+    const Json result = {{"tokens_per_s", tokens / seconds},
+                         {"step_seconds", seconds},
+                         {"tflops", flops * 1e-12},
+                         {"memory_gib", static_cast<double>(peak) * 0x1p-30},
+                         {"launch_s", launch_s},
+                         {"ops", profile}};
     write_file_atomically(args.json, result.dump(2) + "\n");
   }
   return 0;

@@ -14,6 +14,8 @@ namespace octet::app {
 namespace {
 
 constexpr std::string_view kGap = "  ";
+// Part of the field of memory in any unit from KiB on, and of the field of tokens/s on any device.
+constexpr std::string_view kBytes = "iB", kRate = " tok/s/";
 constexpr int kLeastBar = 8, kMostBar = 32, kLeastSpark = 8, kMostSpark = 24;
 
 std::vector<std::string_view> fields_of(std::string_view line) {
@@ -81,7 +83,9 @@ LiveStep live_step(std::string_view console_line) {
         return {};
     } else if (field.starts_with("loss ")) {
       if (!read(value, at.loss)) at.loss = telemetry::kUnknown;
-    } else if (field.find(" tok/s/") != std::string_view::npos) {
+    } else if (field.find(kRate) != std::string_view::npos) {
+      at.worker =
+          field.ends_with(telemetry::rate_unit(telemetry::Worker::gpu)) ? telemetry::Worker::gpu : telemetry::Worker::process;
       std::string digits(field.substr(0, field.find(' ')));
       std::erase(digits, ',');
       if (!read(std::string_view(digits), at.tokens_per_s)) at.tokens_per_s = telemetry::kUnknown;
@@ -111,7 +115,7 @@ std::string live_text(const LiveStep& at, std::span<const double> losses, int co
   const std::string label = take_field(at.label);
   const std::string percent = take_field(fmt::format("{:3.0f}%", std::floor(100 * share)));
   int bar_width = take(kLeastBar + static_cast<int>(kGap.size())) ? kLeastBar : 0;
-  const std::string rate = take_field(std::isnan(at.tokens_per_s) ? "" : telemetry::format_count(at.tokens_per_s) + " tok/s/gpu");
+  const std::string rate = take_field(std::isnan(at.tokens_per_s) ? "" : telemetry::format_rate(at.tokens_per_s, at.worker));
   const bool sparks = glyphs == Glyphs::unicode && !loss.empty() && take(kLeastSpark + 1);
   const int spark_width = sparks ? kLeastSpark + std::min(room / 2, kMostSpark - kLeastSpark) : 0;
   if (sparks) room -= spark_width - kLeastSpark;
@@ -126,7 +130,7 @@ std::string live_text(const LiveStep& at, std::span<const double> losses, int co
 }
 
 std::string fit_console_line(std::string_view line, int columns) {
-  static constexpr std::array<std::string_view, 7> kLeast{"eta ", "lr ", " GiB", "mfu ", " TFLOPS", "grad ", " tok/s/"};
+  static constexpr std::array<std::string_view, 7> kLeast{"eta ", "lr ", kBytes, "mfu ", " TFLOPS", "grad ", kRate};
   std::vector<std::string_view> fields = fields_of(line);
   const auto width = static_cast<std::size_t>(std::max(columns, 0));
   for (const std::string_view least : kLeast) {

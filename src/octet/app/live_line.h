@@ -6,16 +6,18 @@
 #include <string>
 #include <string_view>
 
+#include "octet/telemetry/format.h"
 #include "octet/telemetry/metrics.h"
 
 namespace octet::app {
 
-// Where a run is. What is empty or unknown is left out.
+// The state of a run. Empty and unknown fields are not shown.
 struct LiveStep {
   std::string label{};               // which of several runs
   std::int64_t step = 0, steps = 0;  // steps finished, of all
   double loss = telemetry::kUnknown;
   double tokens_per_s = telemetry::kUnknown;  // of a rank
+  telemetry::Worker worker = telemetry::Worker::gpu;
   std::string eta{};                          // "3m12s"
 };
 

@@ -161,8 +161,8 @@ std::string plan_text(const PlannedRun& run) {
   time("exchanges, not hidden", step.exposed_s,
        fmt::format("  of {:.2f} ms; {:.2f} ms waited", 1e3 * step.wire_s, 1e3 * step.waited_s));
   time("a step", step.seconds, fmt::format("  bound by {}", name_of(step.bound)));
-  return text + fmt::format("  {} tok/s/gpu  {:.0f} TFLOPS  mfu {:.1f}%\n", telemetry::format_count(step.tokens_per_s),
-                            step.model_flops_per_s * 1e-12, mfu_pct(step));
+  return text + fmt::format("  {}  {:.0f} TFLOPS  mfu {}\n", telemetry::format_rate(step.tokens_per_s, telemetry::Worker::gpu),
+                            step.model_flops_per_s * 1e-12, telemetry::format_share(0.01 * mfu_pct(step)));
 }
 
 std::string schedule_text(const PlannedRun& run) {

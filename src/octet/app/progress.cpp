@@ -127,6 +127,7 @@ void Progress::step(const train::StepProgress& at) {
         .steps = at.steps,
         .loss = at.loss,
         .tokens_per_s = at.tokens_per_s,
+        .worker = at.worker,
         .eta = std::isnan(at.eta_s) ? "" : telemetry::format_duration(at.eta_s)});
 }
 

@@ -53,7 +53,10 @@ int run_train(const TrainArgs& args) {
     fmt::print("{}", train::print_config(config));
     return 0;
   }
-  if (!args.dry_run) outlive_stdout();
+  if (!args.dry_run) {
+    outlive_stdout();
+    set_log_time(LogTime::utc);
+  }
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
   train::check_config(config, where.size);
   const parallel::Mesh mesh = train::mesh_of(config, where.size);

@@ -21,6 +21,23 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// The most pairs of letters that one call compares, which takes about a tenth of a second.
+constexpr std::size_t kMostWork = 30'000'000;
+
+// Returns the edit distance if it is below `bound`, otherwise `bound` or more. Takes its work from `left`; nothing is close any
+// more if too little is left.
+std::size_t distance_below(std::size_t bound, std::string_view a, std::string_view b, std::size_t& left) {
+  const std::size_t lengths = std::max(a.size(), b.size()) - std::min(a.size(), b.size());
+  const bool too_far = lengths >= bound;  // the distance is at least the difference of the lengths
+  const std::size_t work = too_far ? 1 : 1 + a.size() * b.size();
+  if (too_far || work > left) {
+    left -= std::min<std::size_t>(left, 1);
+    return bound;
+  }
+  left -= work;
+  return edit_distance(a, b);
+}
+
 // The smallest edit distance at which a candidate is no longer suggested.
 std::size_t far_distance(std::string_view name) { return std::max<std::size_t>(2, name.size() / 3) + 1; }
 
@@ -48,11 +65,9 @@ bool glob_match(std::string_view pattern, std::string_view name) {
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   std::string best;
-  std::size_t best_distance = far_distance(name);
+  std::size_t best_distance = far_distance(name), left = kMostWork;
   for (const std::string& candidate : candidates) {
-    const std::size_t lengths = std::max(name.size(), candidate.size()) - std::min(name.size(), candidate.size());
-    if (lengths >= best_distance) continue;  // the distance is at least this
-    const std::size_t distance = edit_distance(name, candidate);
+    const std::size_t distance = distance_below(best_distance, name, candidate, left);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;
@@ -66,10 +81,12 @@ std::vector<std::string> nearest_names(std::span<const std::string> names, std::
     std::size_t distance, name, candidate;
   };
   std::vector<Pair> pairs;
-  for (std::size_t n = 0; n < names.size(); ++n) {
-    for (std::size_t c = 0; c < candidates.size(); ++c) {
-      const std::size_t distance = edit_distance(names[n], candidates[c]);
-      if (distance < far_distance(names[n])) pairs.push_back({distance, n, c});
+  std::size_t left = kMostWork;
+  for (std::size_t n = 0; n < names.size() && left > 0; ++n) {
+    const std::size_t far = far_distance(names[n]);
+    for (std::size_t c = 0; c < candidates.size() && left > 0; ++c) {
+      const std::size_t distance = distance_below(far, names[n], candidates[c], left);
+      if (distance < far) pairs.push_back({distance, n, c});
     }
   }
   std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) { return a.distance < b.distance; });

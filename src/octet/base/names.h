@@ -13,11 +13,11 @@ namespace octet {
 bool glob_match(std::string_view pattern, std::string_view name);
 
 // Returns the candidate with the smallest edit distance to `name`, or "" if none is close. A candidate is close if its distance
-// is at most max(2, length of `name` / 3).
+// is at most max(2, length of `name` / 3). A pair of very long names is never close.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
-// Finds the nearest candidate for each of several names, or "". The closest
-// pairs are matched first, and each candidate is used at most once.
+// Finds the nearest candidate for each of several names, or "". The closest pairs are matched first, and each candidate is used
+// at most once. Names that come from a file may be many and long: the work is bounded, and names beyond the bound get "".
 std::vector<std::string> nearest_names(std::span<const std::string> names, std::span<const std::string> candidates);
 
 // Returns " (did you mean X?)" with the nearest candidate, or "" if none is close. If `name` is the beginning of candidates, and

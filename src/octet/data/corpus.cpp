@@ -9,6 +9,7 @@
 #include "octet/base/json.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
+#include "octet/telemetry/format.h"
 
 namespace octet::data {
 namespace {
@@ -197,7 +198,9 @@ bool Corpus::verify_once() const {
   }
   if (path_exists(paths_.checked) && read_file(paths_.checked) == now) return true;
   constexpr std::int64_t kLong = std::int64_t{4} << 30;  // a few seconds
-  if (bin_bytes() > kLong) log_info(concat(paths_.bin.string(), ": verifying the checksum of ", bin_bytes() >> 30, " GiB, once"));
+  if (bin_bytes() > kLong)
+    log_info(concat(paths_.bin.string(), ": verifying the checksum of ",
+                    telemetry::format_bytes(static_cast<std::uint64_t>(bin_bytes())), ", once"));
   verify();
   try {
     write_file_atomically(paths_.checked, now);

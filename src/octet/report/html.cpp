@@ -31,7 +31,9 @@ using telemetry::StepMetrics;
 bool on_gpu(const std::vector<Shown>& shown) {
   return std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.run->info.device == "cuda"; });
 }
-const char* per_process(const std::vector<Shown>& shown) { return on_gpu(shown) ? "tokens/s/GPU" : "tokens/s per process"; }
+std::string_view per_process(const std::vector<Shown>& shown) {
+  return telemetry::rate_title(on_gpu(shown) ? telemetry::Worker::gpu : telemetry::Worker::process);
+}
 
 std::string swatch(const Shown& s) { return fmt::format("<span class=\"swatch {}{}\"></span>", s.colour, s.dashed ? " dashed" : ""); }
 

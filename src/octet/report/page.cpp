@@ -12,10 +12,7 @@ std::string number(double value, int decimals) { return std::isfinite(value) ? f
 
 std::string count_or_dash(double value) { return std::isfinite(value) ? telemetry::format_count(value) : "–"; }
 
-std::string gib_or_dash(double gib) {
-  const bool known = std::isfinite(gib) && gib >= 0;
-  return known ? telemetry::format_bytes(static_cast<std::uint64_t>(std::min(gib, 1e9) * 0x1p30)) : "–";
-}
+std::string gib_or_dash(double gib) { return std::isfinite(gib) && gib >= 0 ? telemetry::format_gib(gib) : "–"; }
 
 std::string share_or_dash(double pct) { return std::isfinite(pct) ? fmt::format("{:.1f} %", pct) : "–"; }
 

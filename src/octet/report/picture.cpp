@@ -50,7 +50,7 @@ struct Column {
   double width;
 };
 const std::vector<Column>& columns_of(bool compared, bool gpu) {
-  static const Column kSpeed{{"tokens/s", "per GPU"}, 74}, kCpuSpeed{{"tokens/s per", "process"}, 78},
+  static const Column kSpeed{{"tokens/s", "per GPU"}, 74}, kCpuSpeed{{"tokens/s", "per process"}, 78},
       kFaster{{"%", "faster"}, 66}, kLoss{{"final", "loss"}, 60}, kHigher{{"%", "higher"}, 66};
   static const std::vector<Column> kAlone{kSpeed, kLoss}, kCpuAlone{kCpuSpeed, kLoss}, kAll{kSpeed, kFaster, kLoss, kHigher},
       kCpuAll{kCpuSpeed, kFaster, kLoss, kHigher};

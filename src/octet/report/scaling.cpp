@@ -13,11 +13,9 @@
 namespace octet::report {
 namespace {
 
-bool on_gpu(const Comparison& comparison) {
-  return std::any_of(comparison.rows.begin(), comparison.rows.end(), [](const Row& r) { return r.summary.device == "cuda"; });
-}
+bool on_gpu(const Comparison& comparison) { return worker_of(comparison) == telemetry::Worker::gpu; }
 const char* ranks_word(const Comparison& comparison) { return on_gpu(comparison) ? "GPUs" : "ranks"; }
-const char* speed_word(const Comparison& comparison) { return on_gpu(comparison) ? "tokens/s/GPU" : "tokens/s/rank"; }
+std::string_view speed_word(const Comparison& comparison) { return telemetry::rate_title(worker_of(comparison)); }
 
 // Returns the indices of all rows except repeats, sorted by the number of ranks.
 std::vector<std::size_t> by_ranks(const Comparison& comparison) {
@@ -118,18 +116,18 @@ std::string table(const Comparison& comparison, std::span<const std::string> col
 }  // namespace
 
 std::string render_scaling(const Comparison& comparison) {
-  std::vector<std::vector<std::string>> lines{{ranks_word(comparison), "recipe", on_gpu(comparison) ? "tok/s/gpu" : "tok/s/rank",
-                                               "decrease", "faster", "loss", "higher", "TFLOPS", "MFU", "GiB", "exposed"}};
+  std::vector<std::vector<std::string>> lines{{ranks_word(comparison), "recipe",
+                                               std::string(telemetry::rate_unit(worker_of(comparison))), "decrease", "faster",
+                                               "loss", "higher", "TFLOPS", "MFU", "memory", "exposed"}};
   for (const std::size_t i : by_ranks(comparison)) {
     const Row& row = comparison.rows[i];
     const Summary& s = row.summary;
-    lines.push_back({telemetry::format_count(s.processes), s.name, text_count(s.tokens_per_s_per_process),
-                     unsigned_percent(row.decrease_pct), text_percent(row.faster_pct, 1), text_number(s.mean_loss, 4),
-                     text_percent(row.mean_loss_pct, 2),
-                     std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "-",
-                     unsigned_percent(100 * s.mfu),
-                     std::isfinite(s.memory_peak_gib) ? telemetry::format_significant(s.memory_peak_gib, 3) : "-",
-                     unsigned_percent(s.exposed_pct)});
+    lines.push_back(
+        {telemetry::format_count(s.processes), s.name, text_count(s.tokens_per_s_per_process), unsigned_percent(row.decrease_pct),
+         text_percent(row.faster_pct, 1), text_number(s.mean_loss, 4), text_percent(row.mean_loss_pct, 2),
+         std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "-",
+         unsigned_percent(100 * s.mfu), std::isfinite(s.memory_peak_gib) ? telemetry::format_gib(s.memory_peak_gib) : "-",
+         unsigned_percent(s.exposed_pct)});
   }
   return text_table(lines, 2) + what_is_compared(comparison) + "\n";
 }
@@ -166,7 +164,7 @@ std::string scaling_section(const Comparison& comparison, std::span<const std::s
   const std::string speed = chart_over_ranks(comparison, lines, &Summary::tokens_per_s_per_process, Range::from_zero,
                                              {.description = "throughput over the number of ranks",
                                               .series = {},
-                                              .y_label = speed_word(comparison),
+                                              .y_label = std::string(speed_word(comparison)),
                                               .y_low = 0,
                                               .y_high = 0,
                                               .y_text = [](double y) { return telemetry::format_count(y); }});

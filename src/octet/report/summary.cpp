@@ -183,11 +183,16 @@ std::string spread_sentence(const Comparison& comparison) {
   return sentence + ".";
 }
 
+telemetry::Worker worker_of(const Comparison& comparison) {
+  const bool on_gpu = std::any_of(comparison.rows.begin(), comparison.rows.end(),
+                                  [](const Row& r) { return telemetry::worker_of(r.summary.device) == telemetry::Worker::gpu; });
+  return on_gpu ? telemetry::Worker::gpu : telemetry::Worker::process;
+}
+
 std::string render_text(const Comparison& comparison) {
   if (comparison.scales) return render_scaling(comparison);
-  const bool on_gpu = std::any_of(comparison.rows.begin(), comparison.rows.end(), [](const Row& r) { return r.summary.device == "cuda"; });
-  std::vector<std::vector<std::string>> lines{{"recipe", on_gpu ? "tok/s/gpu" : "tok/s/process", "faster", "final loss", "higher",
-                                               "last tenth", "higher", "held-out", "higher"}};
+  std::vector<std::vector<std::string>> lines{{"recipe", std::string(telemetry::rate_unit(worker_of(comparison))), "faster",
+                                               "final loss", "higher", "last tenth", "higher", "held-out", "higher"}};
   const bool initial = has_initial_losses(comparison);
   if (initial) lines[0].insert(lines[0].end(), {"before step 1", "higher"});
   for (const Row& row : comparison.rows) {

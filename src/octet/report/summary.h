@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "octet/report/run.h"
+#include "octet/telemetry/format.h"
 
 namespace octet::report {
 
@@ -73,6 +74,8 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline = "bf16"
 // Returns the table for a terminal and the sentence about the spread. If the comparison scales, returns render_scaling() (scaling.h). Ends
 // with a newline.
 std::string render_text(const Comparison& comparison);
+// The process that the comparison's rates are stated for: a GPU if any run had one.
+telemetry::Worker worker_of(const Comparison& comparison);
 // Returns report.json: {"baseline", "rows": [{the numbers of Summary and Row}], "spread"}. Unknown numbers are null.
 std::string render_json(const Comparison& comparison);
 // Whether some run has a held-out loss from before step 1. Only then are these losses shown.

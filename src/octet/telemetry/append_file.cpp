@@ -13,7 +13,16 @@
 namespace octet::telemetry {
 
 AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  // Without O_NONBLOCK, opening a pipe would wait for a reader. Without a reader it fails with ENXIO.
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
+  const int error = errno;
+  struct stat status {};
+  const bool known = (fd_ >= 0 ? ::fstat(fd_, &status) : ::stat(path_.c_str(), &status)) == 0;
+  if (known && !S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode) && !S_ISDIR(status.st_mode)) {
+    if (fd_ >= 0) ::close(fd_);
+    fail(ExitCode::internal, path_.string(), ": not a regular file. Records are written there: remove or rename it");
+  }
+  errno = error;
   if (fd_ < 0) fail_errno(ExitCode::internal, path_, "cannot open");
 }
 

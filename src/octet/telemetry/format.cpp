@@ -50,6 +50,11 @@ std::string format_bytes(std::uint64_t bytes) {
                    std::array<Unit, 4>{{{0x1p40, "TiB"}, {0x1p30, "GiB"}, {0x1p20, "MiB"}, {0x1p10, "KiB"}}}, " B");
 }
 
+std::string format_gib(double gib) {
+  if (!std::isfinite(gib) || gib < 0) return "?";
+  return format_bytes(static_cast<std::uint64_t>(std::llround(std::min(gib, 0x1p30) * 0x1p30)));
+}
+
 std::optional<std::int64_t> parse_bytes(std::string_view text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
@@ -93,6 +98,15 @@ std::string format_significant(double value, int digits) {
   const int exponent = std::stoi(rounded.substr(rounded.find('e') + 1));
   if (exponent < -4 || exponent >= 6) return rounded;
   return fmt::format("{:.{}f}", value, std::max(0, digits - 1 - exponent));
+}
+
+std::string format_share(double share) { return fmt::format("{:.1f}%", 100 * share); }
+
+Worker worker_of(std::string_view device) { return device == "cuda" ? Worker::gpu : Worker::process; }
+std::string_view rate_unit(Worker worker) { return worker == Worker::gpu ? "tok/s/gpu" : "tok/s/process"; }
+std::string_view rate_title(Worker worker) { return worker == Worker::gpu ? "tokens/s/GPU" : "tokens/s/process"; }
+std::string format_rate(double tokens_per_s, Worker worker) {
+  return fmt::format("{} {}", format_count(tokens_per_s), rate_unit(worker));
 }
 
 }  // namespace octet::telemetry

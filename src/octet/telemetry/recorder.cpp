@@ -13,7 +13,6 @@
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
-#include "octet/telemetry/format.h"
 #include "octet/telemetry/jsonl.h"
 #include "octet/telemetry/tensorboard.h"
 
@@ -27,11 +26,11 @@ std::string console_line(const StepMetrics& metrics, const ConsoleContext& conte
   }
   if (!std::isnan(metrics.lr)) line += fmt::format("  lr {:.1e}", metrics.lr);
   if (!std::isnan(metrics.tokens_per_s_per_gpu)) {
-    line += fmt::format("  {} tok/s/{}", format_count(metrics.tokens_per_s_per_gpu), context.per);
+    line += "  " + format_rate(metrics.tokens_per_s_per_gpu, context.worker);
   }
   if (!std::isnan(metrics.tflops_per_gpu)) line += fmt::format("  {} TFLOPS", format_significant(metrics.tflops_per_gpu, 3));
-  if (metrics.mfu) line += fmt::format("  mfu {:.1f}%", 100 * *metrics.mfu);
-  if (!std::isnan(metrics.memory_peak_gib)) line += fmt::format("  {} GiB", format_significant(metrics.memory_peak_gib, 3));
+  if (metrics.mfu) line += "  mfu " + format_share(*metrics.mfu);
+  if (!std::isnan(metrics.memory_peak_gib)) line += "  " + format_gib(metrics.memory_peak_gib);
   if (!std::isnan(context.eta_s)) line += "  eta " + format_duration(context.eta_s);
   if (metrics.eval_loss) line += fmt::format("  eval {:.3f}", *metrics.eval_loss);
   if (metrics.skipped_steps > 0) line += fmt::format("  skipped {}", format_count(metrics.skipped_steps));
@@ -88,7 +87,7 @@ void Recorder::write(const StepMetrics& metrics, double eta_s) {
   sinks_->attempt(1, [&] { sinks_->metrics.write(metrics); });
   if (sinks_->tensorboard) sinks_->attempt(1, [&] { sinks_->tensorboard->write(metrics); });
   if (sinks_->options.console) {
-    const ConsoleContext context{.total_steps = sinks_->options.total_steps, .eta_s = eta_s, .per = sinks_->options.per};
+    const ConsoleContext context{.total_steps = sinks_->options.total_steps, .eta_s = eta_s, .worker = sinks_->options.worker};
     sinks_->options.console(console_line(metrics, context));
   }
 }

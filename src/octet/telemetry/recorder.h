@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "octet/telemetry/format.h"
 #include "octet/telemetry/metrics.h"
 
 namespace octet::telemetry {
@@ -19,7 +20,7 @@ namespace octet::telemetry {
 struct ConsoleContext {
   std::int64_t total_steps = 0;
   double eta_s = kUnknown;
-  std::string_view per = "gpu";  // the unit after "tok/s/": "gpu", or "process" on the CPU
+  Worker worker = Worker::gpu;  // the process that rates are stated for
 };
 std::string console_line(const StepMetrics& metrics, const ConsoleContext& context);
 
@@ -32,7 +33,7 @@ class Recorder {
     bool tensorboard = true;
     std::function<void(std::string_view line)> console{};  // receives each line; empty for no console output
     std::int64_t total_steps = 0;
-    std::string per = "gpu";                  // see ConsoleContext
+    Worker worker = Worker::gpu;  // see ConsoleContext
   };
   // Creates `directory`. Failures throw Error{internal} "PATH: reason". Later, write() does not throw: what it cannot write is
   // counted, and a warning is printed at most once a minute.

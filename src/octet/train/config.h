@@ -455,11 +455,13 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "join_timeout_s",
               .help = "How long the ranks wait at the start until all have come.", .value = "seconds", .range = kPositive},
         c.join_timeout_s);
-  visit(Field{.name = "interface",
-              .help = "Network interface of the job, by name or as a range of addresses (10.0.0.0/8); auto takes the one that leads to "
-                      "rank 0's host.",
-              .value = "NAME|CIDR"},
-        c.interface);
+  visit(
+      Field{.name = "interface",
+            .help =
+                "Network interface of the job, by name or as a range of addresses (10.0.0.0/8); auto takes the one that leads to "
+                "rank 0's host. NCCL takes a name, too, unless NCCL_SOCKET_IFNAME is set.",
+            .value = "NAME|CIDR"},
+      c.interface);
   visit(Field{.name = "token",
               .help = "\"none\" lets ranks on several hosts run without a token, so that whoever reaches rank 0 can join. The token itself "
                       "is in OCTET_TOKEN_FILE or OCTET_TOKEN."},

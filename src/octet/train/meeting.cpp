@@ -1,5 +1,7 @@
 #include "octet/train/meeting.h"
 
+#include <cstdlib>
+
 #include "octet/base/log.h"
 #include "octet/base/require.h"
 #include "octet/comm/socket.h"
@@ -47,6 +49,12 @@ comm::Rendezvous::Options meeting_options(const comm::RankEnvironment& where, co
 
 std::string address_for_groups(const comm::Rendezvous& rendezvous, const CommConfig& config) {
   return config.interface == "auto" ? rendezvous.address() : comm::address_on(config.interface);
+}
+
+void use_interface_for_nccl(const CommConfig& config) {
+  if (config.interface == "auto" || config.interface.find('/') != std::string::npos) return;
+  // NCCL takes a bare name as a prefix; "=" asks for this name alone.
+  ::setenv("NCCL_SOCKET_IFNAME", ("=" + config.interface).c_str(), 0);
 }
 
 }  // namespace octet::train

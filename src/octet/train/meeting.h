@@ -16,4 +16,8 @@ comm::Rendezvous::Options meeting_options(const comm::RankEnvironment& where, co
 // The address of this machine that Gloo connects to: that of comm.interface, or the one from which this rank reaches rank 0.
 std::string address_for_groups(const comm::Rendezvous& rendezvous, const CommConfig& config);
 
+// Sets NCCL_SOCKET_IFNAME to comm.interface for the communicators that this process makes later. A variable that is set stays.
+// So does NCCL's own choice if comm.interface is "auto" or a range of addresses.
+void use_interface_for_nccl(const CommConfig& config);
+
 }  // namespace octet::train

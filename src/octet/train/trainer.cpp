@@ -283,7 +283,15 @@ void Trainer::resume() {
         concat("  model.init_from = ", config_.model.init_from, " is not there any more; the checkpoint holds the whole model"));
   }
   for (const Difference& d : differences(Json(reader->meta().at("config")), config_)) {
-    if (d.key != "run.output_dir") log_info(concat("  changed since then: ", d.key, ": ", d.before, " -> ", d.now));
+    if (d.key == "run.output_dir") continue;
+    const char* unread =
+        d.key == "model.init_from" ? "; its weights are not read, because the run goes on from the checkpoint's" : "";
+    log_info(concat("  changed since then: ", d.key, ": ", d.before, " -> ", d.now, unread));
+  }
+  if (step_ >= steps_) {
+    log_info(concat("  nothing is left to train: the run is at step ", step_, " of ", steps_,
+                    ". To train longer, raise training.steps or training.epochs. To train from other weights, give another "
+                    "run.output_dir, or --resume=none and --run.set_aside=true"));
   }
   for (const std::string& line : consequences(continuation_, *dataset_)) log_info("  " + line);
 }
@@ -496,7 +504,8 @@ ExitCode Trainer::run() {
                                    .last_step = step_ > 0 ? std::optional(step_) : std::nullopt,
                                    .tensorboard = config_.metrics.tensorboard,
                                    .console = options_.console,
-                                   .total_steps = steps_});
+                                   .total_steps = steps_,
+                                   .worker = telemetry::worker_of(name_of(device_))});
   if (world_.is_first()) {
     keep_tokenizer(config_, engine_options_.model);
     info_ = run_info();
@@ -537,6 +546,7 @@ ExitCode Trainer::run() {
                          .steps = steps_,
                          .loss = scalars.loss_sum / scalars.token_count,
                          .tokens_per_s = meter_->interval().tokens_per_s_per_process,
+                         .worker = telemetry::worker_of(name_of(device_)),
                          .eta_s = meter_->eta_s()});
     }
 

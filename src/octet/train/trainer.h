@@ -28,6 +28,7 @@ struct StepProgress {
   std::int64_t step = 0, steps = 0;                // finished, of all
   double loss = telemetry::kUnknown;
   double tokens_per_s = telemetry::kUnknown;       // of a rank, since the last logged step
+  telemetry::Worker worker = telemetry::Worker::gpu;
   double eta_s = telemetry::kUnknown;
 };
 
