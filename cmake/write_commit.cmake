@@ -14,12 +14,16 @@ endif()
 if(commit STREQUAL "")
   set(commit unknown)
 endif()
-file(CONFIGURE OUTPUT ${OUTPUT} CONTENT [[
+file(CONFIGURE OUTPUT ${OUTPUT} CONTENT [=[
 #include "octet/train/version.h"
 
 namespace octet::train {
 
-const char* commit() { return "@commit@"; }
+// A section of fixed size holds the commit, so that programs of two commits with the same code differ in this section alone.
+// tools/testing.sh leaves it out of its checksums.
+[[gnu::section(".octet_commit")]] const char kCommit[64] = "@commit@";
+
+const char* commit() { return kCommit; }
 
 }  // namespace octet::train
-]] @ONLY)
+]=] @ONLY)

@@ -72,23 +72,56 @@ check() {
   [ "$bad" -eq 0 ]
 }
 
-# sum_of FILE...: prints one checksum of these files and of all files that tests may read: goldens, scripts, configurations, pages.
-sum_of() {
-  { sha256sum "$@" && git ls-files -- tests/golden configs examples docs README.md tools '*.py' | xargs -d '\n' sha256sum; } | sha256sum
+# image PROGRAM: prints a checksum of its code and data. It leaves out the commit (cmake/commit.cmake) and the linker's id, which covers
+# the commit. objcopy cannot write to a pipe.
+image() {
+  objcopy -O binary -R .octet_commit -R .note.gnu.build-id "$1" build/image 2>/dev/null || cp "$1" build/image
+  sha256sum <build/image
 }
 
-# Prints room and checksum for each quick test program of the release build, and one line for the scripts.
+# files PATH...: prints the checksums of these files, and of all files in these folders.
+files() { git ls-files -co --exclude-standard -- "$@" | xargs -r -d '\n' sha256sum 2>/dev/null; }
+
+# uses ROOM PATTERN: whether the sources of the room's tests match.
+uses() { grep -rqE "$2" "tests/$1"; }
+
+# sum_of ROOM: prints one checksum of everything that the quick tests of a room run and read. The names that their sources use tell
+# whether they start the program or read the repository. "docs", "layers" and "script" are the tests that have no program of their own.
+sum_of() {
+  local room=$1 program=build/release/octet
+  case $room in
+    docs) # git's list is read because a page may name any file
+      image $program
+      git ls-files
+      files docs README.md quickstart run-tests Dockerfile configs examples tools tests/docs tests/fuzz/seeds
+      ;;
+    layers) files src docs/layers.md tools/check_layers.py ;;
+    script)
+      image $program
+      files 'tests/*.py' ':!tests/docs'
+      ;;
+    *)
+      image "build/release/tests/octet_test_$room"
+      if uses "$room" 'support/(program|terminal|tiny_run)\.h|program_path'; then
+        image $program
+        if [ -e build/release/octet_parquet.so ]; then image build/release/octet_parquet.so; fi
+      fi
+      if uses "$room" golden_dir; then files tests/golden; fi
+      if uses "$room" source_dir; then
+        files cmake configs examples tools 'tests/*.py' docs/reference docs/pictures src/octet/base/require.h src/octet/app/doctor.h
+      fi
+      ;;
+  esac | sha256sum
+}
+
+# Prints name and checksum of each room that has quick tests.
 sums_of_tests() {
-  local program room
+  local program room rooms=(docs layers script)
   for program in build/release/tests/octet_test_*; do
     room=${program##*/octet_test_}
-    case $room in
-      *_slow | *_long | *.*) continue ;;
-      app | data | end_to_end | train) echo "$room $(sum_of "$program" build/release/octet)" ;;  # these start the program
-      *) echo "$room $(sum_of "$program")" ;;
-    esac
+    case $room in *_slow | *_long | *.*) ;; *) rooms+=("$room") ;; esac
   done
-  echo "script $(sum_of build/release/octet)"
+  for room in "${rooms[@]}"; do echo "$room $(sum_of "$room")"; done
 }
 
 # Runs the quick tests of the release build, or only those that changed since all of them passed. The checksums of the programs and of
@@ -138,7 +171,7 @@ verdicts() {
 
 # fuzz SECONDS: runs each fuzz target for SECONDS.
 fuzz() {
-  build fuzz all || return
+  build fuzz fuzzers || return
   local program name seeds
   for program in build/fuzz/fuzz/fuzz_*; do
     name=$(basename "$program")

@@ -26,7 +26,7 @@ TEST(Commit, IsThatOfTheCheckout) {
     EXPECT_TRUE(run(concat("cmake -D OUTPUT=", output.string(), " -D SOURCE=", from.string(), " -D OCTET_COMMIT=", named, " -P ",
                            testing::source_dir(), "/cmake/write_commit.cmake")));
     const std::string text = read_file(output);
-    const std::size_t begin = text.find("return \"") + 8;
+    const std::size_t begin = text.find("= \"") + 3;
     return text.substr(begin, text.find('"', begin) - begin);
   };
   EXPECT_EQ(written(source), "unknown");
@@ -46,6 +46,29 @@ TEST(Commit, IsThatOfTheCheckout) {
   write_text(source / "file", "two");
   EXPECT_EQ(written(source), head + "+changes");
   EXPECT_EQ(written(source / "inner"), "unknown") << "sources that were unpacked inside another project's checkout";
+}
+
+// `./run-tests --changed` compares the checksums that tools/testing.sh takes. A new commit must not change them; new code must.
+TEST(Commit, IsNotInTheChecksumOfAProgram) {
+  if (!run("cmake --version") || !run("c++ --version") || !run("objcopy --version")) GTEST_SKIP() << "no cmake, c++ or objcopy";
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "build");
+  folder.write("octet/train/version.h", "namespace octet::train { const char* commit(); }\n");
+  const std::string source = testing::source_dir(), here = "cd " + folder.path().string() + " && ";
+  const auto sum_of = [&](const std::string& name, const std::string& commit, int result) {
+    write_text(folder / "main.cpp", concat("#include \"octet/train/version.h\"\n"
+                                           "int main() { return octet::train::commit()[0] == ",
+                                           result, "; }\n"));
+    EXPECT_TRUE(run(concat(here, "cmake -D OUTPUT=commit.cpp -D SOURCE=. -D OCTET_COMMIT=", commit, " -P ", source,
+                           "/cmake/write_commit.cmake && c++ -std=c++17 -I . commit.cpp main.cpp -o ", name)));
+    EXPECT_EQ(std::system(concat(here, "bash -c 'source ", source, "/tools/testing.sh; image ", name, "' >sum").c_str()), 0);
+    return read_file(folder / "sum");
+  };
+  const std::string sum = sum_of("first", "0123456789ab", 65);
+  EXPECT_EQ(sum.size(), 68u) << sum;  // 64 digits, "  -" and a line feed
+  EXPECT_EQ(sum_of("second", "ba9876543210+changes", 65), sum);
+  EXPECT_NE(read_file(folder / "first"), read_file(folder / "second"));
+  EXPECT_NE(sum_of("third", "0123456789ab", 66), sum);
 }
 
 TEST(Commit, IsInTheVersion) { EXPECT_EQ(train::version_text(), concat("0.1.0 (commit ", train::commit(), ")")); }

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstdlib>
 
+#include "octet/base/require.h"
 #include "octet/base/system_call.h"
 #include "support/folder.h"
 
@@ -40,6 +42,44 @@ TEST(Directory, NamesOfOneFolderHaveOneTruePath) {
   EXPECT_EQ(true_path(folder / "link/../link/."), expected);
   EXPECT_EQ(true_path(folder / "link/absent"), expected / "absent");
   EXPECT_TRUE(expected.is_absolute());
+}
+
+TEST(Directory, RemovesTreesAndSaysWhichCannotBeRemoved) {
+  const TemporaryFolder folder;
+  folder.write("a/b/file", "text");
+  remove_tree(folder / "a");
+  EXPECT_FALSE(path_exists(folder / "a"));
+  remove_tree(folder / "a");  // nothing is there
+  fs::create_symlink("loop", folder / "loop");
+  try {
+    remove_tree(folder / "loop/file");
+    FAIL();
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.code(), ExitCode::internal);
+    EXPECT_EQ(error.what(), (folder / "loop/file").string() + ": cannot remove: Too many levels of symbolic links");
+  }
+}
+
+TEST(Directory, TemporaryFilesNeedAFolder) {
+  const TemporaryFolder folder;
+  folder.write("file", "");
+  const char* const named = std::getenv("TMPDIR");
+  const std::string before = named ? named : "";
+  ::setenv("TMPDIR", folder.path().c_str(), 1);
+  EXPECT_EQ(temporary_folder(), folder.path());
+  for (const fs::path& wrong : {folder / "file", folder / "absent"}) {
+    ::setenv("TMPDIR", wrong.c_str(), 1);
+    try {
+      temporary_folder();
+      ADD_FAILURE() << wrong;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::config);
+      EXPECT_EQ(error.what(), "TMPDIR=" + wrong.string() + ": not a folder; set TMPDIR to a folder for temporary files");
+    }
+  }
+  ::unsetenv("TMPDIR");
+  EXPECT_EQ(temporary_folder(), "/tmp");
+  if (named) ::setenv("TMPDIR", before.c_str(), 1);
 }
 
 TEST(Directory, WhatCannotBeLookedAtIsAnError) {

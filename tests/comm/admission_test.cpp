@@ -15,15 +15,9 @@
 #include "octet/comm/key_store.h"
 #include "octet/comm/rendezvous.h"
 #include "octet/comm/rendezvous_server.h"
-#include "support/ranks.h"
 
 namespace octet::comm {
 namespace {
-
-using ::octet::testing::errors_of_ranks;
-using ::octet::testing::peer_error_of;
-using ::octet::testing::Port;
-using ::octet::testing::run_ranks;
 
 Descriptor knock(int port) { return connect_to("127.0.0.1", port, Clock::now() + seconds(10)); }
 

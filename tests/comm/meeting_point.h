@@ -9,6 +9,7 @@
 
 #include "octet/base/require.h"
 #include "octet/comm/rendezvous.h"
+#include "support/ranks.h"
 
 namespace octet::testing {
 
@@ -45,3 +46,12 @@ inline std::string peer_error_of(const std::function<void()>& body) {
 }
 
 }  // namespace octet::testing
+
+namespace octet::comm {
+
+using ::octet::testing::errors_of_ranks;
+using ::octet::testing::peer_error_of;
+using ::octet::testing::Port;
+using ::octet::testing::run_ranks;
+
+}  // namespace octet::comm

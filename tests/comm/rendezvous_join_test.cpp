@@ -9,15 +9,9 @@
 #include "comm/meeting_point.h"
 #include "octet/comm/handshake.h"
 #include "octet/comm/rendezvous.h"
-#include "support/ranks.h"
 
 namespace octet::comm {
 namespace {
-
-using ::octet::testing::errors_of_ranks;
-using ::octet::testing::peer_error_of;
-using ::octet::testing::Port;
-using ::octet::testing::run_ranks;
 
 // Connects as a program that is no rank.
 Descriptor stranger(int port) { return connect_to("127.0.0.1", port, Clock::now() + seconds(10)); }

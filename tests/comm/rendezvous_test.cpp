@@ -9,15 +9,9 @@
 #include "comm/meeting_point.h"
 #include "octet/base/require.h"
 #include "octet/comm/connection.h"
-#include "support/ranks.h"
 
 namespace octet::comm {
 namespace {
-
-using ::octet::testing::errors_of_ranks;
-using ::octet::testing::peer_error_of;
-using ::octet::testing::Port;
-using ::octet::testing::run_ranks;
 
 void meet(int size, const std::function<void(Rendezvous&)>& body) {
   Port port;

@@ -1,4 +1,5 @@
-// Any bytes as a run's TOML and as an option: a Config that prints itself and reads itself back, or one line of Error{config}.
+// Reads any bytes as the TOML of a run and as an option. Both must give a Config that can be printed and read back, or
+// Error{config} with a message of one line.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,4 +1,4 @@
-// Any bytes as an HTTP request: refused with a status, or a path that begins with a slash and no other host than the loopback's.
+// Reads any bytes as an HTTP request. It must be refused with a status, or have a path that begins with a slash.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Any bytes as an .idx file: a clear error or an index whose every answer is in range. The first eight bytes are the size of
-// the .bin.
+// Reads any bytes as an .idx file. This must give Error{data} or an index whose answers are all in range. The first eight bytes
+// are the size of the .bin file.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Any bytes as JSON: a clear error with its place, or a tree. The tree, its events and its order agree, and what was read can be written,
-// copied and read again.
+// Reads any bytes as JSON. This must give an error that names the place, or a tree. The plain tree, the ordered tree and the
+// events must agree, and the tree can be copied, written and read again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -44,7 +44,8 @@ auto attempt(const Parse& parse) -> std::optional<decltype(parse())> {
   } catch (const octet::Error& error) {
     const std::string message = error.what();
     hold(error.code() == octet::ExitCode::data);
-    hold(message.starts_with("fuzz.json: line ") && message.find_first_of("\n\x1b") == std::string::npos && message.size() < 2000);
+    hold(message.starts_with("fuzz.json: line ") && message.find_first_of("\n\x1b") == std::string::npos &&
+         message.size() < 2000);
     return std::nullopt;
   }
 }

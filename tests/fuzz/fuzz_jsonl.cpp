@@ -1,4 +1,4 @@
-// Any bytes as a line of a JSONL file: its text, or an error that names the place.
+// Reads any bytes as a line of a JSONL file. This must give its text or an error that names the place.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -6,12 +6,13 @@
 #include <string_view>
 
 #include "octet/base/require.h"
+#include "octet/base/visible.h"
 #include "octet/data/jsonl.h"
 #include "octet/data/text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view line(reinterpret_cast<const char*>(data), size);
-  octet::data::printable(line);
+  octet::printable(line);
   octet::data::TextChecker whole, split;
   whole.feed(line);
   split.feed(line.substr(0, size / 2));

@@ -1,5 +1,5 @@
-// Any bytes as a checkpoint's manifest: a clear error, or a manifest that survives being written again. The sum that guards it is
-// put right first, or no input would come further.
+// Reads any bytes as the manifest of a checkpoint. This must give Error{data} or a manifest that can be written and read again.
+// The checksum is corrected first, because no other input would be parsed.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
+#include "octet/base/checksum.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
-#include "octet/base/checksum.h"
 #include "octet/checkpoint/manifest.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// Any bytes as metrics.jsonl and fp8_health.jsonl: records that survive being written and read again.
+// Reads any bytes as metrics.jsonl and fp8_health.jsonl. Every record must be the same after it was written and read again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Any bytes as what a model directory has beside its tensors, an index, a config.json, and as codes with their scales: a
-// clear error, or names within the directory and values that the scales explain.
+// Reads any bytes as the index of a model directory, as its config.json, and as FP8 codes with scales. This must give
+// Error{data}, or names of files within the directory and values that are the codes times the scales.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     octet::models::parse_config(config, "fuzz.json");
   });
   if (size < 2) return 0;
-  // A matrix of as many columns as the first byte says, read from the element that the second says.
+  // The first byte chooses the number of columns of a matrix, the second the element at which reading begins.
   const std::int64_t cols = 1 + data[0] * 3, begin = data[1] * 7;
   const std::size_t count = size - 2;
   const std::vector<float> scales(

@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file: a clear error, or tensors that tile the data section.
+// Reads any bytes as a safetensors file. This must give Error{data} or tensors that fill the data section without gaps.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -13,13 +13,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!holds) std::abort();
   };
   try {
-    const auto header = octet::checkpoint::parse_safetensors_header(std::as_bytes(std::span(data, size)), size, "fuzz.safetensors");
+    const auto header =
+        octet::checkpoint::parse_safetensors_header(std::as_bytes(std::span(data, size)), size, "fuzz.safetensors");
     std::size_t position = 0;
     for (const auto& tensor : header.tensors) {
       hold(tensor.begin == position && tensor.begin <= tensor.end);
       position = tensor.end;
       if (!tensor.dtype) continue;
-      // Exact: no product of a file that passed overflows.
+      // The parser has checked that no product overflows.
       std::size_t bytes = octet::size_of(*tensor.dtype);
       for (const std::int64_t dim : tensor.dims) bytes *= static_cast<std::size_t>(dim);
       hold(bytes == tensor.end - tensor.begin);

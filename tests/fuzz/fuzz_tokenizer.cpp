@@ -1,5 +1,6 @@
-// Any bytes as a tokenizer's file: a clear error, or a tokenizer. And any bytes as text for three that work: ids in the
-// vocabulary, valid text back to the letter, and the same ids when the text is cut where the tokenizer says.
+// Reads any bytes as the file of a tokenizer. This must give a clear error or a tokenizer. Also gives the bytes as text to three
+// tokenizers: their ids must be in the vocabulary, valid text must come back unchanged, and a text that is cut where the
+// tokenizer allows must give the same ids.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// Any bytes as text for a terminal: valid UTF-8 without control characters, the same however the text is cut into pieces.
+// Makes any bytes visible for a terminal. The result must be valid UTF-8 without control characters, and the same in whatever
+// pieces the bytes come.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

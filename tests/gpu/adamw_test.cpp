@@ -16,7 +16,7 @@ class AdamWOnGpu : public testing::TwinTest {
   struct State {
     Twin grad, weight, moment1, moment2, value;
   };
-  // The largest and smallest magnitudes stand among the values: products that underflow, squares that overflow.
+  // Mixes the largest and smallest magnitudes into the values, so that some products underflow and some squares overflow.
   State state(std::int64_t count, DType grad, DType weight, DType moment) {
     const Rng rng(5, RngStream::test, ++draws_);
     const auto normal = [rng](std::int64_t i) { return rng.normal(static_cast<std::uint64_t>(i)); };
@@ -59,7 +59,7 @@ class AdamWOnGpu : public testing::TwinTest {
             .subject = name_id("model.layers.0.mlp.down_proj.weight"),
             .scalars = static_cast<const StepScalars*>((scalars.*side).data)};
   }
-  // Some steps from the same state on both sides.
+  // Takes three steps from the same state on both sides.
   void expect_same_steps(const State& s, const GlobalElements& elements, const std::string& what, double epsilon = 1e-8) {
     const Twin scalars_at = zeros(DType::u8, {sizeof(StepScalars)});
     for (std::uint32_t step = 1; step <= 3; ++step) {
@@ -99,7 +99,7 @@ TEST_F(AdamWOnGpu, HasTheBitsOfTheCpu) {
   }
 }
 
-// Gradients and moments of any magnitude, and rows that no gradient has reached: where quotients and roots underflow.
+// Gradients and moments have any magnitude, and some rows have had no gradient, so quotients and roots underflow.
 TEST_F(AdamWOnGpu, HasTheBitsOfTheCpuOverTheWholeRange) {
   const std::int64_t count = 100000;
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -173,7 +173,7 @@ TEST_F(AdamWOnGpu, PreparesTheStepAsTheCpuDoes) {
     StepScalars actual, expected;
     std::memcpy(&actual, fetch(scalars_at.gpu).data(), sizeof actual);
     std::memcpy(&expected, scalars_at.cpu.data, sizeof expected);
-    // pow is within 2 units in the last place on either side, and 1 - pow is rounded once more.
+    // On either side pow is within 2 units in the last place of its exact value, and 1 - pow is rounded once more.
     const double correction = 5 * 2 * kUnitRoundoffF64;
     const auto fields = [](const StepScalars& s) {
       return std::vector<double>{s.loss_sum,

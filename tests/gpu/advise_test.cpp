@@ -1,4 +1,4 @@
-// What `octet advise` times on a GPU.
+// Tests the timings that `octet advise` takes on a GPU.
 #include "octet/app/advise.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Attention that keeps documents apart: cuDNN takes each as a sequence of its own.
+// Attention within documents. cuDNN treats each document as a sequence of its own.
 #include "octet/kernels/attention/attention_documents.h"
 
 #include "gpu/attention_fixture.h"
@@ -8,7 +8,7 @@ namespace {
 
 class AttentionDocumentsTest : public AttentionGpuTest {
  protected:
-  // Begins of documents of 1, 2, 3, ... tokens; up to `keys`.
+  // Returns where documents of 1, 2, 3, ... tokens begin among `keys` keys.
   static std::vector<std::int64_t> growing(std::int64_t keys) {
     std::vector<std::int64_t> begins;
     for (std::int64_t at = 0, length = 1; at < keys; at += length++) begins.push_back(at);
@@ -20,7 +20,7 @@ class AttentionDocumentsTest : public AttentionGpuTest {
     return x;
   }
 
-  // By going over the queries.
+  // The documents that a plain loop over the queries finds.
   struct Expected {
     std::vector<std::int64_t> begins, queries, key_begins, keys;
   };
@@ -44,7 +44,7 @@ class AttentionDocumentsTest : public AttentionGpuTest {
   }
 };
 
-TEST_F(AttentionDocumentsTest, AreFound) {
+TEST_F(AttentionDocumentsTest, AreFoundFromFirstKeys) {
   for (const auto& [sizes, begins, before] : std::vector<std::tuple<AttentionSizes, std::vector<std::int64_t>, std::int64_t>>{
            {{1, 1, 1, 7, 7, 16}, {0}, 0},
            {{2, 1, 1, 100, 100, 16}, {0, 1, 40, 99}, 0},
@@ -102,8 +102,8 @@ TEST_F(AttentionDocumentsTest, AgreeWithTheCpu) {
   }
 }
 
-// A chunk of a sequence on its prefix, also one whose beginning is left out: documents that end before its queries, one that
-// reaches into them, others within.
+// The queries are the last chunk of a sequence, and the first keys of the sequence may be left out. Some documents end before the
+// queries, one reaches into them, and others lie within.
 TEST_F(AttentionDocumentsTest, AgreeWithTheCpuOnChunks) {
   for (const AttentionSizes& sizes :
        std::vector<AttentionSizes>{{1, 4, 2, 128, 384, 64}, {1, 8, 2, 200, 333, 128}, {2, 4, 4, 64, 160, 128}}) {
@@ -128,7 +128,7 @@ TEST_F(AttentionDocumentsTest, AgreeWithTheCpuInWindows) {
   }
 }
 
-TEST_F(AttentionDocumentsTest, WhatStandsInOthersChangesNothing) {
+TEST_F(AttentionDocumentsTest, OtherDocumentsDoNotMatter) {
   const AttentionSizes sizes{1, 4, 2, 300, 300, 64};
   const Operands x = with_documents(sizes, {0, 100, 217});
   run_gpu(x);
@@ -139,7 +139,7 @@ TEST_F(AttentionDocumentsTest, WhatStandsInOthersChangesNothing) {
       for (std::int64_t c = 0; c < t.cols(); ++c) t.as<BFloat16>()[i * t.row_stride + c] = BFloat16(static_cast<float>(i % 7));
     }
   }
-  // K and V are columns of one matrix that begins with Q.
+  // Copies Q, K and V at once: they are columns of one matrix that begins with Q.
   gpu_queue->copy_to_device(x.q.gpu.data, x.q.cpu.data, static_cast<std::size_t>(300 * x.q.cpu.row_stride) * 2);
   run_gpu(x);
   const HostTensor after = fetch(x.o.gpu);
@@ -147,7 +147,7 @@ TEST_F(AttentionDocumentsTest, WhatStandsInOthersChangesNothing) {
   EXPECT_FALSE(same_bytes(after.view().slice_rows(217, 300), o.view().slice_rows(217, 300)));
 }
 
-// Few and many, short and long: the plan knows no documents.
+// The plan does not know the documents, so its scratch must do for few long ones and for many short ones.
 TEST_F(AttentionDocumentsTest, TakeNoMoreScratchThanPlanned) {
   for (const AttentionSizes& sizes : std::vector<AttentionSizes>{
            {1, 8, 2, 4096, 4096, 128}, {1, 8, 8, 2048, 2048, 64}, {4, 4, 1, 1001, 1001, 96}, {1, 8, 2, 1024, 3072, 128}}) {

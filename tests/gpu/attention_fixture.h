@@ -1,4 +1,4 @@
-// What tests of attention on a GPU share: its operands on both sides, and how far the sides may lie apart.
+// Shared by the tests of attention on a GPU: the operands on both sides and how far the results may differ.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ inline Twin columns(const Twin& t, std::int64_t begin, std::int64_t end) {
   return {t.cpu.slice_cols(begin, end), t.gpu.slice_cols(begin, end)};
 }
 
-// The largest norm of `dim` adjacent elements, which are a head of a row.
+// Returns the largest norm of `dim` adjacent elements, which are one head of a row.
 inline double largest_norm(const std::vector<double>& x, std::int64_t dim) {
   double largest = 0;
   for (std::size_t i = 0; i < x.size(); i += static_cast<std::size_t>(dim)) {
@@ -55,8 +55,8 @@ inline double largest_norm(const std::vector<double>& x, std::int64_t dim) {
   return largest;
 }
 
-// The distance that `roundings` independent roundings to BF16 make, each of which moves a result by its own share (the terms of
-// the sums have random signs); twice that, as product_noise() allows.
+// Returns twice the distance that `roundings` independent roundings to BF16 cause. Each rounding moves a result by a random
+// share, because the terms of the sums have random signs. product_noise() has the same factor of two.
 inline double bf16_noise(int roundings) { return 2 * std::sqrt(roundings) * rounding_noise(kUnitRoundoffBf16).high; }
 
 class AttentionGpuTest : public TwinTest {
@@ -94,7 +94,7 @@ class AttentionGpuTest : public TwinTest {
     }
   };
 
-  // Q, K and V are slices of one matrix as a fused projection writes it; with unequal lengths, K and V of one.
+  // Q, K and V are slices of one matrix, as a fused projection writes them. If the lengths differ, Q is a matrix of its own.
   Operands operands(const AttentionSizes& s) {
     const std::int64_t q = s.heads * s.dim, kv = s.kv_heads * s.dim, apart = s.sq == s.sk ? q : 0;
     Operands x;
@@ -113,8 +113,8 @@ class AttentionGpuTest : public TwinTest {
     return x;
   }
 
-  // Documents begin at these keys of x.k, in every sequence one key later than in the one before; what is before the first of
-  // them is of one that began before x.k. The call knows of twice as many as there are.
+  // Begins documents at these keys of x.k, in every sequence one key later than in the sequence before. Keys before the first of
+  // them belong to a document that began before x.k. The call is told twice the number of documents.
   void give_documents(Operands& x, const std::vector<std::int64_t>& begins, std::int64_t keys_before = 0) {
     const AttentionSizes& s = x.sizes;
     x.keys_before = keys_before;
@@ -139,7 +139,7 @@ class AttentionGpuTest : public TwinTest {
   }
 
   std::vector<double> on_gpu(const Twin& t) { return values_of(fetch(t.gpu).view()); }
-  // To [B, H, Sq], as the CPU has it, from [B Sq, H] where there are documents.
+  // Returns the GPU's lse in the CPU's order [B, H, Sq]. With documents the GPU stores [B Sq, H].
   std::vector<double> lse_on_gpu(const Operands& x) {
     const AttentionSizes& s = x.sizes;
     const std::vector<double> stored = on_gpu(x.lse);
@@ -159,17 +159,17 @@ class AttentionGpuTest : public TwinTest {
     SCOPED_TRACE(sizes.text() + (x.first_keys.cpu ? " documents" : ""));
     run_cpu(x);
     run_gpu(x);
-    // Logits err as dot products, whose terms add up to at most |q| |k|; the sum of their exponentials by its length and the
-    // approximations of exp and log.
+    // A logit has the error of a dot product whose terms add up to at most |q| |k|. The error of the sum of exponentials grows
+    // with its length and includes those of exp and log.
     const double reach = largest_norm(values_of(x.q.cpu), sizes.dim) * largest_norm(values_of(x.k.cpu), sizes.dim);
     const double logit_error = dot_error_bound(sizes.dim, reach * sizes.shape().scale, 3);
     const double sum_error = gamma(static_cast<double>(sizes.sk + 64), kUnitRoundoffF32);
     EXPECT_TRUE(near(lse_on_gpu(x), values_of(x.lse.cpu),
                      {.absolute = 2 * (logit_error + sum_error), .relative = gamma(8, kUnitRoundoffF32)}))
         << "lse";
-    // P, and o as both sides store it.
+    // Three roundings: P, and o on both sides.
     EXPECT_TRUE(near_norm(on_gpu(x.o), values_of(x.o.cpu), bf16_noise(3))) << "o";
-    // P or dS, o as it was stored, a head's share before the sum over a group, and the results; of either side.
+    // Three roundings on each side: P or dS, the stored o or a head's share before the sum over its group, and the result.
     EXPECT_TRUE(near_norm(on_gpu(x.gq), values_of(x.gq.cpu), bf16_noise(6))) << "gq";
     EXPECT_TRUE(near_norm(on_gpu(x.gk), values_of(x.gk.cpu), bf16_noise(6))) << "gk";
     EXPECT_TRUE(near_norm(on_gpu(x.gv), values_of(x.gv.cpu), bf16_noise(6))) << "gv";

@@ -18,15 +18,18 @@ TEST_F(AttentionGpuTest, AgreesWithTheCpu) {
 }
 
 TEST_F(AttentionGpuTest, AgreesWithTheCpuWhereAllIsVisible) {
-  for (AttentionSizes sizes : std::vector<AttentionSizes>{
-           {1, 8, 2, 256, 256, 128}, {1, 4, 1, 512, 1536, 128}, {1, 4, 2, 1024, 384, 64}, {2, 4, 2, 77, 333, 96}, {1, 4, 4, 130, 40, 64}}) {
+  for (AttentionSizes sizes : std::vector<AttentionSizes>{{1, 8, 2, 256, 256, 128},
+                                                          {1, 4, 1, 512, 1536, 128},
+                                                          {1, 4, 2, 1024, 384, 64},
+                                                          {2, 4, 2, 77, 333, 96},
+                                                          {1, 4, 4, 130, 40, 64}}) {
     sizes.visible = Visible::all;
     expect_agreement(sizes);
   }
 }
 
-// Shorter than a tile, of some tiles, of one key less than all, of all and of more; alone and of a chunk on the keys that its
-// window shows, on more of them and on less.
+// The windows are shorter than a tile, several tiles long, one key shorter than the sequence, as long as it, and longer. The
+// queries are whole sequences, or chunks whose keys are as many as the window shows, more or fewer.
 TEST_F(AttentionGpuTest, AgreesWithTheCpuOnWindows) {
   const auto windowed = [](AttentionSizes sizes, std::int64_t window) {
     sizes.window = window;
@@ -60,23 +63,23 @@ TEST_F(AttentionGpuTest, DeterministicRunsHaveTheSameBits) {
   }
 }
 
-// cuDNN's own number is checked when a plan is made.
+// The scratch that cuDNN itself asks for is checked where a plan is made.
 TEST_F(AttentionGpuTest, TakesNoMoreScratchThanPlanned) {
   for (const AttentionSizes& sizes : std::vector<AttentionSizes>{{1, 8, 2, 4096, 4096, 64, true},
-                                               {1, 8, 2, 4096, 4096, 128, true},
-                                               {8, 4, 4, 1001, 1001, 96, true},
-                                               {8, 4, 4, 1001, 1001, 96},
-                                               {8, 16, 4, 1001, 1001, 128},
-                                               {1, 8, 2, 500, 9000, 192, true},
-                                               {1, 8, 2, 500, 9000, 64},
-                                               {1, 8, 2, 4096, 4096, 128, false, 1024},
-                                               {1, 8, 2, 4096, 4096, 128, true, 1024},
-                                               {1, 8, 2, 1024, 2047, 128, false, 1024},
-                                               {1, 8, 2, 1024, 2047, 128, true, 1024},
-                                               {1, 32, 8, 2048, 14336, 128, false, 0, Visible::all},
-                                               {1, 32, 8, 4096, 2048, 128, false, 0, Visible::all},
-                                               {1, 8, 2, 4096, 500, 128, true, 0, Visible::all},
-                                               {4, 32, 8, 2048, 2048, 128}}) {
+                                                                 {1, 8, 2, 4096, 4096, 128, true},
+                                                                 {8, 4, 4, 1001, 1001, 96, true},
+                                                                 {8, 4, 4, 1001, 1001, 96},
+                                                                 {8, 16, 4, 1001, 1001, 128},
+                                                                 {1, 8, 2, 500, 9000, 192, true},
+                                                                 {1, 8, 2, 500, 9000, 64},
+                                                                 {1, 8, 2, 4096, 4096, 128, false, 1024},
+                                                                 {1, 8, 2, 4096, 4096, 128, true, 1024},
+                                                                 {1, 8, 2, 1024, 2047, 128, false, 1024},
+                                                                 {1, 8, 2, 1024, 2047, 128, true, 1024},
+                                                                 {1, 32, 8, 2048, 14336, 128, false, 0, Visible::all},
+                                                                 {1, 32, 8, 4096, 2048, 128, false, 0, Visible::all},
+                                                                 {1, 8, 2, 4096, 500, 128, true, 0, Visible::all},
+                                                                 {4, 32, 8, 2048, 2048, 128}}) {
     const auto meta = make_meta_device(DeviceKind::cuda);
     const auto meta_queue = meta->make_queue();
     Arena planned(*meta, MemoryCategory::workspace, 0), taken(*gpu, MemoryCategory::workspace, std::size_t{1} << 30);

@@ -31,7 +31,7 @@ class CrossEntropyOnGpu : public testing::TwinTest {
   }
 };
 
-TEST_F(CrossEntropyOnGpu, LossAndGradientAreThoseOfTheCpu) {
+TEST_F(CrossEntropyOnGpu, LossAndGradientAgreeWithTheCpu) {
   for (const std::int64_t vocabulary : {1, 2, 9, 33, 256, 1100, 4101, 32000, 40001, 128256, 270001}) {
     for (const std::int64_t offset : {0, 3}) {
       const std::int64_t rows = vocabulary > 5000 ? 7 : 40;
@@ -39,8 +39,9 @@ TEST_F(CrossEntropyOnGpu, LossAndGradientAreThoseOfTheCpu) {
       const Twin logits = columns(whole, offset, offset + vocabulary), to = targets(rows, vocabulary);
       const Twin loss = poisoned(DType::f32, {rows});
       const std::string what = concat("V ", vocabulary, " offset ", offset);
-      // A term of the sum meets e^x of |x| <= 60 (2 + 1.2 |x| units of error), at most V / 512 + 16 additions, and V / 4096 + 16
-      // rescalings, whose exponents together are no larger than |x|; on the CPU V / 512 + 40 additions and e^x.
+      // On the GPU a term of the sum goes through e^x with |x| <= 60 (2 + 1.2 |x| units of error), at most V / 512 + 16
+      // additions, and V / 4096 + 16 rescalings whose exponents add up to at most |x|. On the CPU it goes through e^x and V / 512
+      // + 40 additions.
       const double relative = gamma(static_cast<double>(vocabulary) / 128 + 300, kUnitRoundoffF32);
       const testing::Tolerance loss_tolerance{.absolute = relative, .relative = 4 * kUnitRoundoffF32};
 
@@ -66,10 +67,11 @@ TEST_F(CrossEntropyOnGpu, LossAndGradientAreThoseOfTheCpu) {
   }
 }
 
-TEST_F(CrossEntropyOnGpu, HostileLogitsAreThoseOfTheCpu) {
+TEST_F(CrossEntropyOnGpu, HostileLogitsAgreeWithTheCpu) {
   const double inf = std::numeric_limits<double>::infinity();
   for (const std::int64_t v : {20, 3000}) {
-    // Huge and equal; huge and apart; one -inf; all but one -inf; a NaN; a +inf; all -inf; a NaN in a row that is ignored.
+    // The rows are: huge equal logits; huge different ones; one -inf; all but one -inf; a NaN; a +inf; all -inf; a NaN in a row
+    // that is ignored.
     const Twin logits = filled(DType::bf16, {8, v}, [&](std::int64_t i) {
       const std::int64_t row = i / v, column = i % v;
       switch (row) {
@@ -130,7 +132,7 @@ TEST_F(CrossEntropyOnGpu, SumsLossesInAFixedOrder) {
   }
 }
 
-TEST_F(CrossEntropyOnGpu, PartsAreThoseOfTheCpu) {
+TEST_F(CrossEntropyOnGpu, PartsOfTheVocabularyAgreeWithTheCpu) {
   for (const std::int64_t width : {1, 9, 33, 1100, 16032, 40001}) {
     const std::int64_t rows = 20, parts = 3, vocabulary = parts * width;
     const Twin logits = random(DType::bf16, {rows, vocabulary}, 5.0), to = targets(rows, vocabulary);

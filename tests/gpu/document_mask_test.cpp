@@ -1,4 +1,4 @@
-// data.document_mask on a GPU, in whole steps.
+// Tests data.document_mask on a GPU in whole steps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ Tokens packed(const train::EngineOptions& options, std::uint32_t subject = 0) {
   return tokens;
 }
 
-// Of the same weights, those of BF16, in FP64.
+// Returns an engine that computes in FP64, with the weights of `from` rounded to BF16.
 std::unique_ptr<train::Engine> exact_engine(train::EngineOptions options, train::Engine& from) {
   options.recipe = recipe_named("fp64");
   auto exact = make_engine(options);
@@ -45,7 +45,7 @@ std::unique_ptr<train::Engine> exact_engine(train::EngineOptions options, train:
   return exact;
 }
 
-// As far from exact arithmetic as the CPU, which rounds as much in another order.
+// The GPU rounds as often as the CPU, in another order. Its gradients must be about as far from those of exact arithmetic.
 TEST(GpuDocumentMask, GradientsAreAsNearAsRoundingAllows) {
   for (const std::int64_t window : {0, 9}) {
     const train::EngineOptions options = options_of("bf16", window);
@@ -59,7 +59,8 @@ TEST(GpuDocumentMask, GradientsAreAsNearAsRoundingAllows) {
       EXPECT_LE(distance(on_gpu, truth), 1.25 * distance(on_cpu, truth)) << "window " << window;
       Tokens open = tokens;
       open.document_starts.clear();
-      EXPECT_GT(distance(gradients(*gpu, open), truth), 10 * distance(on_cpu, truth)) << "documents make no difference";
+      EXPECT_GT(distance(gradients(*gpu, open), truth), 10 * distance(on_cpu, truth))
+          << "the gradients do not depend on the documents";
     }
   }
 }
@@ -69,25 +70,13 @@ TEST(GpuDocumentMask, LearnsAlike) {
     const train::EngineOptions options = options_of(recipe);
     const Tokens tokens = packed(options);
     const auto cpu = make_engine(options), gpu = make_engine(options, 7, DeviceKind::cuda);
-    double loss[2] = {}, first = 0;
-    for (std::uint32_t step = 1; step <= 20; ++step) {
-      std::size_t i = 0;
-      for (train::Engine* engine : {cpu.get(), gpu.get()}) {
-        engine->zero_gradients();
-        engine->forward_backward(tokens.batch(), nullptr);
-        engine->apply(3e-3, step);
-        const kernels::StepScalars scalars = engine->optimizer().read(engine->queue());
-        loss[i++] = scalars.loss_sum / scalars.token_count;
-      }
-      if (step == 1) first = loss[0];
-    }
-    EXPECT_LT(loss[0], 0.8 * first) << recipe;
-    EXPECT_NEAR(loss[1], loss[0], 0.05 * (first - loss[0])) << recipe << ", of a fall of " << first - loss[0];
+    SCOPED_TRACE(recipe);
+    expect_to_learn_alike(*cpu, *gpu, tokens);
   }
 }
 
-// Whatever documents come.
-TEST(GpuDocumentMask, ThePlanIsWhatTheEngineTakesToTheByte) {
+// The plan must hold for any documents.
+TEST(GpuDocumentMask, TakesThePlannedMemoryToTheByte) {
   for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::full}) {
     train::EngineOptions options = options_of("bf16");
     options.checkpointing = mode;

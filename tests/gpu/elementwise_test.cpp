@@ -14,9 +14,9 @@ constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 
 class CastOnGpu : public testing::TwinTest {
  protected:
-  // Random bits, so every exponent, subnormals and infinities. NaN keeps its bits between types of up to 32 bits; F64 has none
-  // here, and neither has what becomes F64, since processors differ in what they make of NaN. F64 is near FP32, so that results
-  // are rounded.
+  // Random bits, which include every exponent, subnormals and infinities. Casts between types of up to 32 bits keep the bits of
+  // NaN. Casts from or to F64 get no NaN, because processors convert it differently. F64 values lie near FP32 values, so that
+  // results are rounded.
   Twin bits(DType dtype, Shape shape, bool with_nan) {
     const Twin t = zeros(dtype, shape);
     const Rng rng(23, RngStream::test, ++draws_);
@@ -87,7 +87,7 @@ class AddOnGpu : public CastOnGpu {
     add(*gpu_queue, {.x = x.gpu, .y = y.gpu});
     expect_same_bytes(y, what);
   }
-  // Finite, and near enough to each other for sums that are rounded.
+  // Finite terms of similar magnitude, so that their sums are rounded.
   Twin terms(DType dtype, Shape shape) {
     const Rng rng(29, RngStream::test, ++draws_);
     return filled(dtype, shape, [&](std::int64_t i) {

@@ -47,7 +47,7 @@ TEST_F(EmbeddingOnGpu, ATokenOutsideTheVocabularyGivesNan) {
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(std::isnan(values[i]), i / 64 != 1) << i;
 }
 
-// Each row summed in FP32 in the order of t and rounded once: the bits of the CPU, whatever the tokens are.
+// Both sides sum each row in FP32 in the order of t and round once, so they have the same bits for any tokens.
 TEST_F(EmbeddingOnGpu, BackwardHasTheBitsOfTheCpu) {
   struct Case {
     std::int64_t tokens, vocabulary, width;

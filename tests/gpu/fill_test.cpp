@@ -9,7 +9,7 @@ using testing::Twin;
 
 class FillOnGpu : public testing::TwinTest {};
 
-// F64 has the most bits to differ in; it holds FP32 numbers, but those of a million draws would show a difference.
+// F64 would show the smallest differences. It holds FP32 numbers here; a million of them would still show a difference.
 TEST_F(FillOnGpu, HasTheBitsOfTheCpu) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     for (const std::int64_t count : {1, 1000003}) {

@@ -1,4 +1,4 @@
-// Producers that write codes: the same bytes as quantising what they would have written.
+// Tests producers that write codes. They must write the same bytes as quantize() of the values that they would have written.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ class FusedTest : public TwinTest {
             {.tile = ScaleTile::block_128x128, .power_of_2 = true}};
   }
 
-  // `plain` writes y [rows, cols] on the GPU, `fused` the codes of it.
+  // `plain` writes y [rows, cols] on the GPU; `fused` writes the codes of y.
   void expect_same_codes(std::int64_t rows, std::int64_t cols, const std::function<void(const Tensor& y)>& plain,
                          const std::function<void(const kernels::QuantizeTo&)>& fused, const std::string& what) {
     const Twin y = poisoned(DType::bf16, {rows, cols});

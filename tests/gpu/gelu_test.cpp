@@ -17,8 +17,8 @@ constexpr Gelu kKinds[] = {Gelu::exact, Gelu::tanh};
 
 struct GeluGpuTest : testing::FusedTest {};
 
-// Each side is off by a few roundoffs of the argument times itself, as tests/kernels/gelu_test.cpp derives, and by one rounding
-// to BF16; x^2 and 2 u of x^3 / 10 bound the argument.
+// tests/kernels/gelu_test.cpp derives each side's error: a few roundoffs of the argument times the argument, and one rounding to
+// BF16. The argument is bounded by x^2 and 2 u of x^3 / 10.
 TEST_F(GeluGpuTest, AgreesWithTheCpu) {
   for (const Gelu kind : kKinds) {
     for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {19, 31}, {130, 352}, {300, 4096}}) {
@@ -42,7 +42,7 @@ TEST_F(GeluGpuTest, AgreesWithTheCpu) {
             },
             cols))
             << "y " << x.cpu.shape;
-        // p and x s are below 1.2 in magnitude, whatever they add up to.
+        // p and x s are each below 1.2 in magnitude.
         EXPECT_TRUE(near(
             values_of(fetch(gx.gpu).view()), gradient,
             [&](std::size_t i) {

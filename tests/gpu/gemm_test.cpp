@@ -27,16 +27,17 @@ struct OperandTwin {
 enum class Addend { none, itself, other };
 constexpr Addend kAddends[] = {Addend::none, Addend::itself, Addend::other};
 
-// How the tensor cores add: sums of `length` elements of K in an accumulator with `fraction_bits`, `step` elements an
-// instruction, and those sums in FP32.
+// The way in which tensor cores add. An accumulator with `fraction_bits` sums `length` elements of K, `step` elements with each
+// instruction. Such sums are then added in FP32.
 //
-// An instruction aligns its products and the sum so far to the largest of them and drops what lies below a unit, 2^-fraction_bits
-// of that one's binade. Operands have random signs, so a sum of L products is about t = sqrt(sum of their squares), and a unit is
-// at most about 2^-fraction_bits t. Each product loses up to a unit, with its own sign: sqrt(L / 3) units in all. The sum loses
-// half a unit on average at each of L / step instructions, always towards zero. The relative RMS error is thus at most
+// An instruction aligns its products and the sum so far to the largest of them. It drops all bits below a unit, which is
+// 2^-fraction_bits of the largest number's binade. Operands have random signs, so a sum of L products is about
+// t = sqrt(sum of their squares), and a unit is at most about 2^-fraction_bits t. Each product loses up to one unit of random
+// sign, which makes sqrt(L / 3) units in all. Each of the L / step instructions takes half a unit on average from the sum, always
+// towards zero. The relative RMS error is therefore at most
 //   (sqrt(L) + L / step) 2^-fraction_bits,
-// about twice what is expected, and stays that when such sums are added, since squares of errors and of sums add alike. FP32
-// additions, also the CPU's, add sqrt(K) 2^-24 at most.
+// which is about twice the expected error. The bound also holds for a sum of such sums, because the squares of the errors and of
+// the sums both add up. Additions in FP32, also those of the CPU, contribute at most sqrt(K) 2^-24.
 struct Accumulator {
   double length, step;
   int fraction_bits;
@@ -45,10 +46,11 @@ struct Accumulator {
     return std::ldexp(std::sqrt(used) + used / step, -fraction_bits) + std::sqrt(static_cast<double>(k)) * kUnitRoundoffF32;
   }
 };
-// Hopper keeps 14 bits of FP8 sums (DeepSeek-V3 Technical Report, 2024, section 3.3.2); "precise" moves them to FP32 every 128
-// elements. BF16 products are added in FP32 without rounding to nearest.
+// Hopper keeps 14 bits of FP8 sums (DeepSeek-V3 Technical Report, 2024, section 3.3.2); "precise" moves the sums to FP32 every
+// 128 elements. BF16 products are added in FP32 without rounding to nearest.
 constexpr Accumulator kFast{HUGE_VAL, 32, 13}, kPrecise{128, 32, 13}, kBf16{HUGE_VAL, 16, 23};
-// No element's error is this many times the RMS error: six standard deviations, where the sum was up to twice t on its way.
+// The error of every element is below this multiple of the RMS error: six standard deviations of a sum whose partial sums reach
+// at most 2 t.
 constexpr double kWorstElement = 12;
 
 class GpuGemm : public testing::TwinTest {
@@ -57,7 +59,7 @@ class GpuGemm : public testing::TwinTest {
     return {{.values = values.cpu, .layout = layout}, {.values = values.gpu, .layout = layout}};
   }
 
-  // Codes of normal values that fill the format's range, scales of several binades.
+  // Returns the codes of normal values that fill the format's range, with scales of several binades.
   OperandTwin fp8(Fp8Format format, ScaleTile tile, std::int64_t rows, std::int64_t k) {
     const Twin codes = zeros(dtype_of(format), {rows, k});
     const Rng rng(12, RngStream::test, ++subject_);
@@ -87,7 +89,7 @@ class GpuGemm : public testing::TwinTest {
             {.values = codes.gpu, .scale_inv = scales.gpu, .tile = tile}};
   }
 
-  // [rows, K] of an operand in F32.
+  // Returns an operand as F32 [rows, K].
   Tensor decoded(const GemmOperand& x) {
     const bool k_last = x.layout == Layout::k_last;
     const std::int64_t rows = x.values.shape[k_last ? 0 : 1], k = x.values.shape[k_last ? 1 : 0];
@@ -120,7 +122,7 @@ class GpuGemm : public testing::TwinTest {
     return decode_e8m0(x.scale_inv.as_bytes()[row * ceil_div(all, 32) + k / 32]);
   }
 
-  // t of every element of a b.
+  // Returns t for every element of a b.
   std::vector<double> sizes(const GemmOperand& a, const GemmOperand& b) {
     const auto squares = [&](const GemmOperand& x) {
       const Tensor values = decoded(x);
@@ -135,7 +137,7 @@ class GpuGemm : public testing::TwinTest {
     return result;
   }
 
-  // Multiplies on both sides, D and C in the first columns of wider tensors if `strided`.
+  // Multiplies on both sides. If `strided`, D and C are the first columns of wider tensors.
   struct Outcome {
     std::vector<double> expected, actual, c;
   };
@@ -170,7 +172,7 @@ class GpuGemm : public testing::TwinTest {
     for (const DType result : {DType::f32, DType::bf16}) {
       for (const Addend addend : kAddends) {
         const Outcome o = multiply(a, b, result, addend, accumulation, addend != Addend::none);
-        // Both sides round to D, after an addition in FP32.
+        // Both sides add in FP32 and then round to the dtype of D.
         const double store = 2 * (result == DType::bf16 ? kUnitRoundoffBf16 : kUnitRoundoffF32) + 2 * kUnitRoundoffF32;
         // Some of cuBLASLt's algorithms round the product to BF16 before they add C in BF16.
         const double before_addend = result == DType::bf16 && addend != Addend::none ? kUnitRoundoffBf16 : 0.0;
@@ -234,7 +236,7 @@ TEST_F(GpuGemm, EveryScaleTile) {
   struct Size {
     std::int64_t m, n, k;
   };
-  // 1408 is 11 blocks: 128x128 scales are laid out anew. 144 and 272 end within a block.
+  // K = 1408 has 11 blocks, for which 128x128 scales are laid out anew. N = 144 and 272 end within a block.
   for (const Size size : {Size{48, 272, 4096}, Size{80, 144, 1408}, Size{132, 16, 128}}) {
     for (const Mode& mode : kModes) {
       expect_products(fp8(mode.a_format, mode.a_tile, size.m, size.k), fp8(mode.b_format, mode.b_tile, size.n, size.k),
@@ -250,7 +252,7 @@ TEST_F(GpuGemm, LastBlockShorterThanItsScale) {
   }
 }
 
-// Only block tiles ask for a multiple of anything.
+// Only recipes with block tiles require a multiple of a number of rows.
 TEST_F(GpuGemm, AnyNumberOfRows) {
   for (const Mode& mode : kModes) {
     if (is_block(mode.a_tile)) continue;
@@ -261,7 +263,8 @@ TEST_F(GpuGemm, AnyNumberOfRows) {
   }
 }
 
-// Sums of one term: the codes' values, all of them, and the scales in their places, to the bit.
+// Each sum has one term that is not zero, so it is exact. The test covers every code and shows that each scale is applied in its
+// place.
 TEST_F(GpuGemm, EveryCodeIsExact) {
   for (const Mode& mode : kModes) {
     const std::int64_t n = 256, k = 640;
@@ -296,7 +299,7 @@ TEST_F(GpuGemm, MxScalesAtTheEndsOfTheirRange) {
   EXPECT_TRUE(testing::near(o.actual, o.expected, testing::Tolerance{}, n));
 }
 
-// What a router of experts multiplies: whole FP32, in the two layouts of its gradients.
+// The router of experts multiplies in full FP32, in the two layouts of its gradients.
 TEST_F(GpuGemm, Fp32) {
   for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{300, 64, 8}, {8, 96, 300}, {37, 45, 5}}) {
     for (const bool transposed : {false, true}) {
@@ -305,18 +308,21 @@ TEST_F(GpuGemm, Fp32) {
       const auto layout = transposed ? GemmOperand::Layout::k_first : GemmOperand::Layout::k_last;
       const auto run = [&](Queue& queue, Arena& scratch, const Tensor& x, const Tensor& y, const Tensor& out) {
         gemm(queue, scratch,
-             {.a = {.values = x, .layout = layout}, .b = {.values = y, .layout = GemmOperand::Layout::k_first}, .c = {}, .d = out});
+             {.a = {.values = x, .layout = layout},
+              .b = {.values = y, .layout = GemmOperand::Layout::k_first},
+              .c = {},
+              .d = out});
       };
       run(*cpu_queue, cpu_scratch, a.cpu, b.cpu, d.cpu);
       run(*gpu_queue, gpu_scratch, a.gpu, b.gpu, d.gpu);
-      // Terms are 0.64 on average, and sums of them below 4 k; TF32 would be off by 2^-11 of a term.
+      // Terms have magnitude 0.64 on average, and their sums are below 4 k. The error of TF32 would be 2^-11 of a term.
       const auto terms = static_cast<double>(k);
       expect_near(d, {.absolute = 2 * gamma(terms, kUnitRoundoffF32) * 4 * terms}, concat(m, " x ", n, " x ", k));
     }
   }
 }
 
-TEST_F(GpuGemm, FastAccumulationIsAnother) {
+TEST_F(GpuGemm, FastAccumulationDiffersFromPrecise) {
   const OperandTwin a = fp8(kE4m3, ScaleTile::tensor, 128, 8192), b = fp8(kE4m3, ScaleTile::tensor, 256, 8192);
   const auto distance = [&](Accumulation accumulation) {
     const Outcome o = multiply(a, b, DType::f32, Addend::none, accumulation, false);
@@ -363,7 +369,7 @@ TEST_F(GpuGemm, RealisticSize) {
                   Accumulation::precise, "block");
 }
 
-TEST_F(GpuGemm, NothingToSum) {
+TEST_F(GpuGemm, SumOfNoTermsIsZero) {
   for (const Addend addend : kAddends) {
     const OperandTwin a = operand(zeros(DType::bf16, {5, 0})), b = operand(zeros(DType::bf16, {8, 0}));
     const Outcome o = multiply(a, b, DType::f32, addend, Accumulation::precise, true);
@@ -470,7 +476,8 @@ TEST_F(GpuGemm, TuningKeepsTheProductsAndItsChoices) {
   check_all();
   const int tuned = total;
 
-  // Nothing is left to choose here, and the next device knows it all; without the file it times its few kinds of product.
+  // This device has nothing left to choose, and the next device reads all choices from the file. Without the file it times its
+  // few kinds of product.
   reports = 0;
   tune_gemms(*gpu_queue, gpu_scratch, tuning);
   gpu_queue->synchronize();

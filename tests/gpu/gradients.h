@@ -1,7 +1,10 @@
-// The gradients of whole models, on any device.
+// Compares the gradients and the training of whole models on any device.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "octet/tensor/host_tensor.h"
@@ -10,7 +13,7 @@
 
 namespace octet::testing {
 
-// Of one micro-batch, of all parameters one after the other.
+// Returns the gradients of one micro-batch for all parameters, one parameter after the other.
 inline std::vector<double> gradients(train::Engine& engine, const Tokens& tokens) {
   engine.zero_gradients();
   engine.forward_backward(tokens.batch(), nullptr);
@@ -22,11 +25,31 @@ inline std::vector<double> gradients(train::Engine& engine, const Tokens& tokens
   return result;
 }
 
-// The norm of their difference.
+// Returns the norm of a - b.
 inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
   return std::sqrt(sum);
+}
+
+// Trains both engines for 20 steps on the same micro-batch. Expects that the loss falls, and that the engines' last losses differ
+// by at most 5 % of the fall.
+inline void expect_to_learn_alike(train::Engine& cpu, train::Engine& gpu, const Tokens& tokens) {
+  double loss[2] = {}, first = 0;
+  for (std::uint32_t step = 1; step <= 20; ++step) {
+    std::size_t i = 0;
+    for (train::Engine* engine : {&cpu, &gpu}) {
+      engine->zero_gradients();
+      engine->forward_backward(tokens.batch(), nullptr);
+      engine->apply(3e-3, step);
+      const kernels::StepScalars scalars = engine->optimizer().read(engine->queue());
+      loss[i++] = scalars.loss_sum / scalars.token_count;
+      EXPECT_EQ(scalars.found_inf, 0.0f) << "step " << step;
+    }
+    if (step == 1) first = loss[0];
+  }
+  EXPECT_LT(loss[0], 0.8 * first);
+  EXPECT_NEAR(loss[1], loss[0], 0.05 * (first - loss[0])) << "the loss fell by " << first - loss[0];
 }
 
 }  // namespace octet::testing

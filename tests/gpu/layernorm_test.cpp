@@ -16,9 +16,9 @@ using testing::values_of;
 struct LayerNormSize {
   std::int64_t rows, d;
 };
-// One chunk to the longest rows, rows and columns that are not whole chunks or tiles.
+// From one chunk to the longest rows. Some numbers of rows and columns are not whole chunks or tiles.
 constexpr LayerNormSize kLayerNormSizes[] = {{1, 16},    {37, 45},    {5, 200},  {200, 136}, {130, 1000}, {300, 1024},
-                           {70, 2048}, {512, 4096}, {9, 8192}, {7, 12000}, {5, 16640},  {1850, 3840}};
+                                             {70, 2048}, {512, 4096}, {9, 8192}, {7, 12000}, {5, 16640},  {1850, 3840}};
 
 struct LayerNormGpuTest : testing::FusedTest {
   struct Operands {
@@ -65,7 +65,7 @@ struct LayerNormGpuTest : testing::FusedTest {
   }
 };
 
-// Each side is within the errors that tests/kernels/layernorm_test.cpp derives.
+// tests/kernels/layernorm_test.cpp derives the error of each side.
 TEST_F(LayerNormGpuTest, ForwardAgreesWithTheCpu) {
   for (const LayerNormSize& size : kLayerNormSizes) {
     const Operands o = operands(size, DType::f32);
@@ -148,7 +148,8 @@ TEST_F(LayerNormGpuTest, BackwardAgreesWithTheCpu) {
 }
 
 TEST_F(LayerNormGpuTest, WritesTheCodesOfItsResults) {
-  for (const LayerNormSize& size : {LayerNormSize{1, 16}, LayerNormSize{37, 45}, LayerNormSize{200, 136}, LayerNormSize{130, 1000}, LayerNormSize{257, 4096}, LayerNormSize{129, 12000}}) {
+  for (const LayerNormSize& size : {LayerNormSize{1, 16}, LayerNormSize{37, 45}, LayerNormSize{200, 136},
+                                    LayerNormSize{130, 1000}, LayerNormSize{257, 4096}, LayerNormSize{129, 12000}}) {
     const Operands o = operands(size, DType::f32);
     const Twin mean = poisoned(DType::f32, {size.rows}), rstd = poisoned(DType::f32, {size.rows});
     const auto forward = [&](const Tensor& y, const QuantizeTo& codes) {

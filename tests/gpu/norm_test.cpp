@@ -14,7 +14,7 @@ using testing::Twin;
 
 class SumSquaresOnGpu : public testing::TwinTest {
  protected:
-  // Added to 0.5 on both sides.
+  // 0.5 plus the sum of squares, on each side.
   struct Sums {
     double cpu, gpu;
   };
@@ -26,22 +26,23 @@ class SumSquaresOnGpu : public testing::TwinTest {
   }
 };
 
-TEST_F(SumSquaresOnGpu, IsThatOfTheCpu) {
+TEST_F(SumSquaresOnGpu, AgreesWithTheCpu) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t count : {1, 7, 8, 255, 32767, 32768, 32769, 1000003}) {
       const Twin x = random(dtype, {count + 1}, 1e18);
-      // Squares of FP32 numbers are exact in F64; the sum, of terms of one sign, in any order, is within gamma of itself.
+      // Squares of FP32 numbers are exact in F64. Their sum has terms of one sign, so its relative error is at most gamma in any
+      // order.
       const double relative = 2 * gamma(static_cast<double>(count), kUnitRoundoffF64);
       const Sums whole = sums(x), part = sums({x.cpu.slice_rows(1, count + 1), x.gpu.slice_rows(1, count + 1)});
       EXPECT_NEAR(whole.gpu, whole.cpu, relative * whole.cpu) << name_of(dtype) << " " << count;
       EXPECT_NEAR(part.gpu, part.cpu, relative * part.cpu) << name_of(dtype) << " " << count;
-      EXPECT_EQ(sums(x).gpu, whole.gpu) << "the same bits every time";
+      EXPECT_EQ(sums(x).gpu, whole.gpu) << "a second sum has other bits";
     }
   }
 }
 
-// More than one launch takes, of both dtypes, some of them empty or not aligned.
-TEST_F(SumSquaresOnGpu, OfManyTensorsIsThatOfTheCpu) {
+// Sums more tensors than fit into one launch. They have both dtypes, and some are empty or not aligned.
+TEST_F(SumSquaresOnGpu, OfManyTensorsAgreesWithTheCpu) {
   std::vector<Tensor> cpu, gpu;
   double elements = 0;
   for (std::int64_t i = 0; i < 230; ++i) {

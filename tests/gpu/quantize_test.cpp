@@ -20,14 +20,14 @@ using testing::Twin;
 struct QuantizeGpuTest : testing::TwinTest {
   enum class Parts { rows, columns, both };
 
-  // Rows `gap` elements further apart than they are long.
+  // Returns a tensor with `gap` elements between its rows.
   Twin source(DType dtype, std::int64_t rows, std::int64_t cols, Fill fill, std::int64_t gap) {
     const Twin whole =
         filled(dtype, {rows, cols + gap}, [&](std::int64_t i) { return testing::fill_value(fill, i, rows * (cols + gap)); });
     return {whole.cpu.slice_cols(0, cols), whole.gpu.slice_cols(0, cols)};
   }
 
-  // `tight`: codes_t without padding.
+  // If `tight`, codes_t has no padding.
   QuantizedTwin output(const QuantSpec& spec, std::int64_t rows, std::int64_t cols, Parts parts, bool tight) {
     QuantizedTwin out = quantized(spec, rows, cols);
     for (Quantized* side : {&out.cpu, &out.gpu}) {
@@ -97,7 +97,7 @@ TEST_F(QuantizeGpuTest, EachPartAlone) {
   }
 }
 
-TEST_F(QuantizeGpuTest, ALayersWorth) {
+TEST_F(QuantizeGpuTest, MatrixOfALargeLayer) {
   const Twin x = source(DType::bf16, 300, 4096, Fill::every_pattern, 0), w = source(DType::f32, 512, 1024, Fill::normal, 0);
   for (const QuantSpec& spec : quant_specs()) {
     check(x, spec, Parts::both, false, name_of(spec, x, Fill::every_pattern));
@@ -134,7 +134,7 @@ TEST_F(QuantizeGpuTest, TensorsWithoutElements) {
   }
 }
 
-// Whatever the scale is, also one that no rule gives.
+// The scale is given and may be one that no rule computes.
 TEST_F(QuantizeGpuTest, AnyGivenScale) {
   const Twin x = source(DType::bf16, 150, 160, Fill::every_pattern, 0);
   for (const double value : {1.0, 1e-40, 3e38, 0.0, HUGE_VAL}) {
@@ -201,7 +201,8 @@ TEST_F(QuantizeGpuTest, DelayedScalesOverSteps) {
   }
 }
 
-// F64 sums of up to n terms in another order, one F32 rounding of the result; the two logarithms are good to some F64 ulp.
+// The sides add up to n terms in F64 in different orders and round the result to F32 once. Their logarithms agree to a few F64
+// ulp.
 TEST_F(QuantizeGpuTest, Health) {
   for (const Fill fill : {Fill::normal, Fill::wide, Fill::zero, Fill::nan}) {
     const Twin x = source(DType::bf16, 201, 300, fill, 4);

@@ -16,11 +16,12 @@ using testing::values_of;
 struct Size {
   std::int64_t rows, d;
 };
-// One tile to more than a hundred across, rows and columns that are not whole chunks or tiles.
+// From one tile to more than a hundred in a row. Some numbers of rows and columns are not whole chunks or tiles.
 constexpr Size kSizes[] = {{1, 16},     {37, 45},  {5, 200},   {200, 136}, {130, 1000}, {300, 1024}, {70, 2048},
                            {512, 4096}, {9, 8192}, {7, 12000}, {6, 16384}, {5, 16640},  {1850, 3840}};
 
-// Rows that clusters of 8 to 16 blocks share, the last of two or four tiles each and not full, and rows that they do not.
+// Some rows are shared by clusters of 8 to 16 blocks with two or four tiles each, of which the last is not full. Others are not
+// shared.
 constexpr Size kCodeSizes[] = {{1, 16},     {37, 45},    {200, 136}, {130, 1000}, {70, 2048},   {300, 1024},
                                {257, 4096}, {129, 8},    {1, 4096},  {128, 256},  {20, 264},    {130, 2056},
                                {140, 5120}, {131, 8192}, {30, 4104}, {70, 7400},  {129, 12000}, {33, 16384}};
@@ -88,7 +89,7 @@ struct RmsNormGpuTest : testing::FusedTest {
 TEST_F(RmsNormGpuTest, ForwardAgreesWithTheCpu) {
   for (const Size& size : kSizes) {
     const Operands o = operands(size, DType::f32);
-    // Each side is within r of the formula, as tests/kernels/rmsnorm_test.cpp derives.
+    // The relative error of each side is at most r; tests/kernels/rmsnorm_test.cpp derives it.
     const double r = gamma(static_cast<double>(size.d) + 8, kUnitRoundoffF32);
     const double stored = r + kUnitRoundoffBf16 * (1 + r);
     expect_near(o.rstd, {.relative = 2 * r / (1 - r)}, concat("rstd ", o.x.cpu.shape));
@@ -161,7 +162,7 @@ TEST_F(RmsNormGpuTest, StridedRows) {
   }
 }
 
-// A test a size, so that sanitizers can share them out.
+// Each size is a test of its own, so that several processes of a sanitizer can share them.
 struct RmsNormGpuCodes : RmsNormGpuTest, ::testing::WithParamInterface<Size> {};
 TEST_P(RmsNormGpuCodes, AreThoseOfItsResult) { check_codes(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Sizes, RmsNormGpuCodes, ::testing::ValuesIn(kCodeSizes),
@@ -171,7 +172,7 @@ TEST_F(RmsNormGpuTest, WritesTheCodesOfMoreSlabsThanClusters) {
   for (const Size& size : {Size{1930, 4096}, Size{3700, 2048}}) check_codes(size);
 }
 
-// What is not a number in a row, or between rows and tiles' ends, stays out of the others' codes.
+// NaN in one row, or in the padding of a tile, must not change the codes of other rows.
 TEST_F(RmsNormGpuTest, CodesOfHostileRows) {
   for (const Size& size : {Size{37, 45}, Size{130, 136}}) {
     const Rng rng(5, RngStream::test, 7);

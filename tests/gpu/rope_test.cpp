@@ -19,12 +19,12 @@ struct RopeGpuTest : testing::FusedTest {
 struct Shape3 {
   std::int64_t rows, head_dim, heads, kept, rotary_dim = 0;
 };
-constexpr Shape3 kShapes[] = {{1, 16, 1, 0},  {5, 2, 3, 1},    {37, 10, 3, 2},   {33, 24, 2, 1},   {130, 64, 4, 2},
-                              {67, 80, 5, 1}, {129, 96, 3, 2}, {200, 128, 6, 2}, {70, 256, 2, 1},  {300, 128, 10, 2},
-                              {90, 64, 3, 2}, {40, 16, 3, 3},  {140, 32, 7, 0},  {150, 128, 11, 4},
-                              {67, 64, 4, 2, 16}, {40, 80, 3, 1, 20}, {33, 20, 4, 2, 16}, {129, 128, 3, 2, 32}, {5, 10, 3, 1, 2}};
+constexpr Shape3 kShapes[] = {{1, 16, 1, 0},      {5, 2, 3, 1},       {37, 10, 3, 2},       {33, 24, 2, 1},    {130, 64, 4, 2},
+                              {67, 80, 5, 1},     {129, 96, 3, 2},    {200, 128, 6, 2},     {70, 256, 2, 1},   {300, 128, 10, 2},
+                              {90, 64, 3, 2},     {40, 16, 3, 3},     {140, 32, 7, 0},      {150, 128, 11, 4}, {67, 64, 4, 2, 16},
+                              {40, 80, 3, 1, 20}, {33, 20, 4, 2, 16}, {129, 128, 3, 2, 32}, {5, 10, 3, 1, 2}};
 
-// No operation is left to the compiler: products and sums round on both sides alike.
+// The code fixes every rounding of products and sums, so both sides have the same bits.
 TEST_F(RopeGpuTest, RotatesToTheSameBytes) {
   for (const Shape3& s : kShapes) {
     for (const auto direction : {Rope::Direction::forward, Rope::Direction::backward}) {

@@ -17,7 +17,8 @@ using testing::values_of;
 
 struct ExpertsGpuTest : testing::FusedTest {};
 
-// Logits agree to the bit, so choices do; the rest within the roundings of two sides (tests/kernels/router_test.cpp).
+// The logits have equal bits, so the choices are equal. Other results agree within the rounding of both sides
+// (tests/kernels/router_test.cpp).
 TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
   struct Case {
     std::int64_t sequences, length, experts, k;
@@ -51,17 +52,17 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
     run(*gpu_queue, gpu_scratch, [](const Twin& t) { return t.gpu; });
     const std::string what = concat(tokens, " tokens, ", k, " of ", experts, " experts");
     expect_same_bytes(chosen, "experts of " + what);
-    // exp within 2 ulp of an argument of at most 20, rounded once; sums of E or T terms in another order.
+    // exp is within 2 ulp, for an argument of at most 20 that is rounded once. Sums of E or T terms are added in another order.
     const double r = gamma(60 + static_cast<double>(experts) + static_cast<double>(length), kUnitRoundoffF32);
     expect_near(weights, {.relative = 2 * r}, "weights of " + what);
     expect_near(statistics, {.relative = 4 * r}, "statistics of " + what);
-    // Differences of terms that are no larger than these.
+    // glogits are differences of terms that are at most this large.
     expect_near(glogits, {.absolute = 16 * r * (1 + 20 * 0.7 * static_cast<double>(experts)), .relative = 16 * r},
                 "glogits of " + what);
   }
 }
 
-TEST_F(ExpertsGpuTest, ExpertOrderIsTheCpus) {
+TEST_F(ExpertsGpuTest, OrdersExpertsAsTheCpu) {
   const Rng rng(12, RngStream::test, 6);
   for (const auto& [tokens, experts, k] :
        {std::array<std::int64_t, 3>{1, 1, 1}, {37, 4, 2}, {5000, 8, 2}, {1025, 64, 8}, {3000, 8, 1}}) {
@@ -106,7 +107,7 @@ TEST_F(ExpertsGpuTest, MovesRowsAsTheCpu) {
     const std::string what = concat(tokens, " x ", d);
     expect_same_bytes(y, "scaled " + what);  // one product, rounded once
     expect_same_bytes(plain, "rows " + what);
-    // k products and sums of numbers within 6 deviations, and one rounding, on two sides.
+    // Each side rounds k products and sums of numbers within 6 standard deviations, and the result.
     expect_near(sums,
                 {.absolute = 2 * gamma(static_cast<double>(k) + 1, kUnitRoundoffF32) * 36.0 * static_cast<double>(k + 1),
                  .relative = 2.1 * kUnitRoundoffBf16},

@@ -24,7 +24,7 @@ struct ShardGpuTest : testing::TwinTest {
     return {whole.cpu.slice_rows(first, end), whole.gpu.slice_rows(first, end)};
   }
 
-  // op(queue, side): `side` picks a twin's tensor.
+  // Calls op(queue, side) for both sides. `side` returns a twin's tensor of that side.
   template <class Op>
   void on_both(Op op) {
     op(*cpu_queue, [](const Twin& twin) { return twin.cpu; });
@@ -43,7 +43,8 @@ struct ShardGpuTest : testing::TwinTest {
             .scale_inv = poisoned(scale_dtype(spec.tile), scale_shape(spec.tile, whole[rows ? 0 : 1], k))};
   }
 
-  // The shards of a run of this many ranks, one after the other, into one grid; then the same with codes.
+  // Computes the amaxes of the shards of `ranks` ranks, one after the other, in one grid. Then computes the codes in the same
+  // way.
   void check(const Twin& x, const Shape& whole, const QuantSpec& spec, std::int64_t ranks, const std::string& what) {
     const bool history = spec.source == ScaleSource::history, square = is_square(spec.tile);
     const std::int64_t all = whole.elements(), size = round_up(ceil_div(all, ranks), 128);
@@ -114,7 +115,7 @@ struct ShardGpuTest : testing::TwinTest {
   }
 };
 
-// A test a shape, so that sanitizers can share them out.
+// Each shape is a test of its own, so that several processes of a sanitizer can share them.
 struct ShardGpuShapes : ShardGpuTest, ::testing::WithParamInterface<Shape> {};
 TEST_P(ShardGpuShapes, TheSameBytesForEveryTileAndValue) {
   const Shape whole = GetParam();
@@ -135,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ShardGpuShapes,
                                            Shape{300, 8}, Shape{37, 45}, Shape{200, 257}),
                          [](const auto& param) { return concat(param.param[0], "x", param.param[1]); });
 
-TEST_F(ShardGpuTest, ALayersWorth) {
+TEST_F(ShardGpuTest, MatrixOfALargeLayer) {
   const Shape whole{1000, 4096};
   for (const DType dtype : {DType::bf16, DType::f32}) {
     const Twin x = source(dtype, whole, Fill::normal);

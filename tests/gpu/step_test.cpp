@@ -1,4 +1,4 @@
-// Whole training steps of every recipe on the GPU, against the CPU.
+// Compares whole training steps of every recipe on the GPU with the CPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ std::vector<Variant> variants() {
   return result;
 }
 
-// The model is a little wider than the CPU tests' own: 128 tokens, so that padding and whole tiles both occur.
+// The model is a little wider than that of the CPU tests. 128 tokens give both padding and whole tiles.
 train::EngineOptions options_of(const Variant& v) {
   train::EngineOptions options = tiny_options(v.recipe);
   options.recipe = recipe_named(v.recipe, v.options);
@@ -94,8 +94,8 @@ TEST_P(GpuStep, BeginsWithTheSameBits) {
   }
 }
 
-// Both devices round the same arithmetic, each in its own order, so neither can be much farther from the other than from exact
-// arithmetic: the CPU's FP64 gradient of the same weights.
+// Both devices round the same arithmetic, each in its own order. So their distance from each other cannot be much larger than
+// that from exact arithmetic, which is the CPU's FP64 gradient of the same weights.
 void expect_gradients_as_near_as_rounding_allows(const train::EngineOptions& options, const Tokens& tokens, bool blind) {
   const auto cpu = make_engine(options), gpu = make_engine(options, 7, DeviceKind::cuda);
   train::EngineOptions exact_options = options;
@@ -112,7 +112,7 @@ void expect_gradients_as_near_as_rounding_allows(const train::EngineOptions& opt
   for (train::Engine* engine : {cpu.get(), gpu.get(), exact.get()}) {
     if (blind) blind_routers(*engine);
   }
-  // Two passes, so that delayed scales are those of the first.
+  // The second pass uses the delayed scales of the first.
   for (std::uint32_t step = 1; step <= 2; ++step) {
     const std::vector<double> on_cpu = gradients(*cpu, tokens), on_gpu = gradients(*gpu, tokens),
                               truth = gradients(*exact, tokens);
@@ -125,13 +125,14 @@ void expect_gradients_as_near_as_rounding_allows(const train::EngineOptions& opt
 
 TEST_P(GpuStep, GradientsAreAsNearAsRoundingAllows) { expect_gradients_as_near_as_rounding_allows(options, tokens, false); }
 
-// Experts that all tokens crowd on beside experts that have none.
+// All tokens choose the same experts, and the others get none.
 class GpuCrowdedExperts : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GpuCrowdedExperts, GradientsAreAsNearAsRoundingAllows) {
   for (const std::int64_t chosen : {1, 2}) {
     SCOPED_TRACE(concat(chosen, " of 4 experts"));
-    const train::EngineOptions options = options_of({.name = "crowded", .recipe = GetParam(), .experts = 4, .blind_choice = chosen});
+    const train::EngineOptions options =
+        options_of({.name = "crowded", .recipe = GetParam(), .experts = 4, .blind_choice = chosen});
     expect_gradients_as_near_as_rounding_allows(
         options, random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab), true);
   }
@@ -140,28 +141,14 @@ TEST_P(GpuCrowdedExperts, GradientsAreAsNearAsRoundingAllows) {
 INSTANTIATE_TEST_SUITE_P(Recipes, GpuCrowdedExperts,
                          ::testing::Values("bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8"));
 
-// Losses of a run stay together: what a step does to the weights is right, too.
+// The losses of a run stay close to each other, so the updates of the weights are right too.
 TEST_P(GpuStep, LearnsAlike) {
   const auto cpu = make_engine(options), gpu = make_engine(options, 7, DeviceKind::cuda);
-  double loss[2] = {}, first = 0;
-  for (std::uint32_t step = 1; step <= 20; ++step) {
-    std::size_t i = 0;
-    for (train::Engine* engine : {cpu.get(), gpu.get()}) {
-      engine->zero_gradients();
-      engine->forward_backward(tokens.batch(), nullptr);
-      engine->apply(3e-3, step);
-      const kernels::StepScalars scalars = engine->optimizer().read(engine->queue());
-      loss[i++] = scalars.loss_sum / scalars.token_count;
-      EXPECT_EQ(scalars.found_inf, 0.0f);
-    }
-    if (step == 1) first = loss[0];
-  }
-  EXPECT_LT(loss[0], 0.8 * first);
-  EXPECT_NEAR(loss[1], loss[0], 0.05 * (first - loss[0])) << "of a fall of " << first - loss[0];
+  expect_to_learn_alike(*cpu, *gpu, tokens);
 }
 
-// Scales of weights have the CPU's bits; of what products made they are as near as its rounding allows. In evaluation a sequence's loss
-// does not depend on another one.
+// Scales of weights have the CPU's bits. Scales of results of products are as close as the rounding of the products allows. In
+// evaluation the loss of a sequence does not depend on other sequences.
 TEST_P(GpuStep, CalibratesAndEvaluatesLikeTheCpu) {
   options.calibrates = options.recipe.delayed();
   const auto cpu = make_engine(options), gpu = make_engine(options, 7, DeviceKind::cuda);
@@ -183,7 +170,8 @@ TEST_P(GpuStep, CalibratesAndEvaluatesLikeTheCpu) {
   EXPECT_NEAR(losses[1], losses[0], 0.01 * losses[0]);
   const auto expected = cpu->model().scales().tensors(), actual = gpu->model().scales().tensors();
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const std::vector<double> on_cpu = values_of(expected[i].tensor), on_gpu = values_of(to_host(gpu->queue(), actual[i].tensor).view());
+    const std::vector<double> on_cpu = values_of(expected[i].tensor),
+                              on_gpu = values_of(to_host(gpu->queue(), actual[i].tensor).view());
     for (std::size_t k = 0; k < on_cpu.size(); ++k) {
       const bool weight = expected[i].name.find(".w.") != std::string::npos;
       EXPECT_NEAR(on_gpu[k], on_cpu[k], weight ? 0.0 : 0.25 * on_cpu[k]) << expected[i].name << " " << k;
@@ -212,7 +200,7 @@ TEST_P(GpuStep, IsTheSameEveryTimeAndInEveryCheckpointingMode) {
   EXPECT_EQ(distance(gradients(*gpu, tokens), expected), 0.0) << "transposed weights made in backward";
 }
 
-TEST_P(GpuStep, ThePlanIsWhatTheEngineTakesToTheByte) {
+TEST_P(GpuStep, TakesThePlannedMemoryToTheByte) {
   for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
     options.checkpointing = mode;
     const train::MemoryPlan plan = train::measure(options, DeviceKind::cuda);

@@ -13,11 +13,11 @@ using testing::near;
 using testing::Twin;
 using testing::values_of;
 
-// The CPU's roundings of tests/kernels/swiglu_test.cpp; the GPU's exp and reciprocal are no worse.
+// tests/kernels/swiglu_test.cpp derives this error of the CPU. The GPU's exp and reciprocal are as accurate.
 const double kRoundoff = gamma(12, kUnitRoundoffF32);
 
 struct SwigluGpuTest : testing::FusedTest {
-  // Widely spread gates, and some beyond the range of exp.
+  // The gates are widely spread, and some lie beyond the range of exp.
   Twin gates(std::int64_t rows, std::int64_t f) {
     const Rng rng(3, RngStream::test, 1);
     const double extreme[] = {200.0, -200.0, 1e30, -1e30, 0.0, -87.9, -95.0};
@@ -41,7 +41,8 @@ TEST_F(SwigluGpuTest, AgreesWithTheCpu) {
     swiglu_forward(*gpu_queue, gpu_scratch, {.gate_up = gate_up.gpu, .y = y.gpu});
     swiglu_backward(*cpu_queue, cpu_scratch, {.gate_up = gate_up.cpu, .gy = gy.cpu, .ggate_up = g.cpu});
     swiglu_backward(*gpu_queue, gpu_scratch, {.gate_up = gate_up.gpu, .gy = gy.gpu, .ggate_up = g.gpu});
-    // Each side is within r of the formula. Below the smallest normal numbers the error is one of their units.
+    // The relative error of each side is at most r. Below the smallest normal number the error is at most one unit of the
+    // subnormals.
     const double r = kRoundoff + kUnitRoundoffBf16;
     expect_near(y, {.absolute = 0x1p-126, .relative = 2 * r / (1 - r)}, concat("forward ", y.cpu.shape));
     const auto z = values_of(gate_up.cpu), upstream = values_of(gy.cpu), expected = values_of(g.cpu);

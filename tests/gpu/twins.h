@@ -1,4 +1,4 @@
-// What GPU tests share: the same op on the same bytes on the CPU (the reference) and on a GPU.
+// Shared by the GPU tests: runs the same op on the same bytes on the CPU, which is the reference, and on a GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,9 +31,9 @@ struct QuantizedTwin {
 
 class TwinTest : public ::testing::Test {
  protected:
-  // Zero on both sides.
+  // Returns a tensor of zeros on both sides.
   Twin zeros(DType dtype, Shape shape) { return {make(*cpu, dtype, shape), make(*gpu, dtype, shape)}; }
-  // Both sides full of a byte that no result should keep: an element that is not written shows.
+  // Fills both sides with a byte that no result should have, so that an element that is not written shows.
   Twin poisoned(DType dtype, Shape shape) {
     Twin t = zeros(dtype, shape);
     std::memset(t.cpu.data, 0x5A, t.cpu.bytes());
@@ -48,12 +48,12 @@ class TwinTest : public ::testing::Test {
     upload(t);
     return t;
   }
-  // Normal with this standard deviation; every call draws other numbers.
+  // Returns normally distributed values with this standard deviation. Every call draws other numbers.
   Twin random(DType dtype, Shape shape, double deviation = 1.0) {
     const Rng rng(11, RngStream::test, ++draws_);
     return filled(dtype, shape, [&](std::int64_t i) { return deviation * rng.normal(static_cast<std::uint64_t>(i)); });
   }
-  // Integers in [0, below).
+  // Returns integers in [0, below).
   Twin tokens(std::int64_t count, std::int64_t below) {
     const Rng rng(11, RngStream::test, ++draws_);
     const Twin t = zeros(DType::i32, {count});
@@ -64,7 +64,7 @@ class TwinTest : public ::testing::Test {
     upload(t);
     return t;
   }
-  // Both versions of an operand x [rows, cols] of the recipe part `spec`, poisoned.
+  // Returns poisoned codes of an operand x [rows, cols] of the recipe part `spec`, in both orientations.
   QuantizedTwin quantized(const QuantSpec& spec, std::int64_t rows, std::int64_t cols) {
     const std::int64_t padded = padded_k(rows, spec.tile);
     const Twin codes = poisoned(dtype_of(spec.format), {rows, cols}), codes_t = poisoned(dtype_of(spec.format), {cols, padded});
@@ -82,15 +82,15 @@ class TwinTest : public ::testing::Test {
     return {side([](const Twin& t) { return t.cpu; }), side([](const Twin& t) { return t.gpu; })};
   }
 
-  // The GPU's side becomes a copy of the CPU's.
+  // Copies the CPU's side to the GPU.
   void upload(const Twin& t) {
     gpu_queue->copy_to_device(t.gpu.data, t.cpu.data, t.cpu.bytes());
     gpu_queue->synchronize();
   }
-  // What the GPU's side holds now, in host memory.
+  // Returns a copy of the tensor in host memory.
   HostTensor fetch(const Tensor& tensor) { return to_host(*gpu_queue, tensor); }
 
-  // The two sides have the same bytes.
+  // Expects the same bytes on both sides.
   void expect_same_bytes(const Tensor& expected, const Tensor& on_gpu, const std::string& what) {
     const HostTensor actual = fetch(on_gpu);
     EXPECT_TRUE(same_bytes(actual.view(), expected)) << what;

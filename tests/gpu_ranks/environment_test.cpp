@@ -1,5 +1,6 @@
-// What NCCL is told where ranks are threads of one process, which only tests have. With memory of cuMem* (its default) the driver
-// ends such a process now and then as communicators are destroyed: "double free" in cuMemUnmap, NCCL 2.28.9, driver 580.
+// Sets NCCL's environment for ranks that are threads of one process, which only tests have. With NCCL's default, memory from
+// cuMem*, the driver sometimes ends such a process while communicators are destroyed: "double free" in cuMemUnmap, NCCL 2.28.9,
+// driver 580.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Steps on several GPUs, one a rank and ranks as threads, against one GPU.
+// Compares steps on several GPUs with those of one GPU. Ranks are threads, each with its own GPU.
 #include <gtest/gtest.h>
 
 #include "octet/device/cuda/cuda_device.h"
@@ -18,7 +18,7 @@ constexpr int kMicroBatches = 4;
 
 Steps steps_of(int count, int micro_batches = kMicroBatches) { return {.count = count, .micro_batches = micro_batches}; }
 
-// "gpt_neox RECIPE", or Llama's.
+// A test's parameter is "gpt_neox RECIPE", or the recipe of a Llama.
 bool is_gpt_neox(const std::string& name) { return name.starts_with("gpt_neox "); }
 train::EngineOptions options_of(const std::string& name) {
   train::EngineOptions options = tiny_options(is_gpt_neox(name) ? name.substr(name.find(' ') + 1) : name);
@@ -32,7 +32,7 @@ train::EngineOptions options_of(const std::string& name) {
   return options;
 }
 
-// `prepare`, where given, sees every engine before its steps.
+// If `prepare` is given, it is called with every engine before its steps.
 RunState run(const train::EngineOptions& options, const Layout& layout, const Steps& steps, DeviceKind device = DeviceKind::cuda,
              const std::function<void(train::Engine&)>& prepare = {}) {
   RunState state;
@@ -51,14 +51,16 @@ RunState run(const train::EngineOptions& options, const Layout& layout, const St
   state.weights.expect_whole();
   return state;
 }
-RunState run(const train::EngineOptions& options, const Layout& layout, int steps) { return run(options, layout, steps_of(steps)); }
+RunState run(const train::EngineOptions& options, const Layout& layout, int steps) {
+  return run(options, layout, steps_of(steps));
+}
 RunState alone(const train::EngineOptions& options, int steps, DeviceKind device = DeviceKind::cuda) {
   return run(options, {}, steps_of(steps), device);
 }
 
 class GpuMesh : public ::testing::TestWithParam<std::string> {
  protected:
-  // Meshes of replicate x shard x context that this machine has GPUs for.
+  // Returns the layouts for which this machine has enough GPUs. The axes are replicate x shard x context x tensor.
   static std::vector<Layout> layouts(std::initializer_list<Layout> all) {
     std::vector<Layout> result;
     for (const Layout& layout : all) {
@@ -71,8 +73,8 @@ class GpuMesh : public ::testing::TestWithParam<std::string> {
   }
 };
 
-// A micro-batch has the same gradient on every GPU, to the bit; each sum of n numbers is within n u of exact, measured by the sum
-// of their magnitudes.
+// The gradient of a micro-batch has the same bits on every GPU. The error of a sum of n gradients is at most n u times the sum of
+// their magnitudes.
 TEST_P(GpuMesh, TakesTheStepOfOneGpu) {
   const train::EngineOptions options = options_of(GetParam());
   const RunState expected = alone(options, 1);
@@ -87,25 +89,27 @@ TEST_P(GpuMesh, TakesTheStepOfOneGpu) {
     SCOPED_TRACE(text(layout));
     const RunState actual = run(options, layout, 1);
     expect_same_loss(actual, expected, kMicroBatches * options.micro_batch_size * options.seq_len);
-    EXPECT_TRUE(actual.scales == expected.scales) << "amaxes are maxima of the same numbers";
+    EXPECT_TRUE(actual.scales == expected.scales) << "the ranks compute amaxes of the same numbers, so the scales must be equal";
     expect_near_gradients(actual, expected, magnitudes, 2 * kMicroBatches * kUnitRoundoffF32);
   }
 }
 
 TEST_P(GpuMesh, PartsOfOneMicroBatchStayAsTheyCame) {
   const train::EngineOptions options = options_of(GetParam());
-  for (const Layout& layout :
-       layouts({{.mesh = Mesh({1, 2, 1, 1}), .gradients = Gradients::sharded, .reduce = DType::bf16},
-                {.mesh = Mesh({1, 1, 2, 1}), .gradients = Gradients::sharded, .reduce = DType::bf16},
-                {.mesh = Mesh({2, 2, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded, .reduce = DType::bf16}})) {
+  for (const Layout& layout : layouts({{.mesh = Mesh({1, 2, 1, 1}), .gradients = Gradients::sharded, .reduce = DType::bf16},
+                                       {.mesh = Mesh({1, 1, 2, 1}), .gradients = Gradients::sharded, .reduce = DType::bf16},
+                                       {.mesh = Mesh({2, 2, 1, 1}),
+                                       .weights = Weights::resharded,
+                                       .gradients = Gradients::sharded,
+                                       .reduce = DType::bf16}})) {
     SCOPED_TRACE(text(layout));
     const Steps steps = steps_of(3, layout.mesh.data_coordinates());
     expect_parts_may_stay_as_they_came(layout, [&](const Layout& which) { return run(options, which, steps); });
   }
 }
 
-// The truth is the step in FP64 on the CPU. Attention of a part of the sequence rounds as that of the whole; gradients of K and V
-// are rounded up to three times more.
+// The truth is the step in FP64 on the CPU. Attention rounds in the same way on a part of the sequence as on the whole; only the
+// gradients of K and V are rounded up to three more times.
 TEST_P(GpuMesh, HoldsPartsOfSequences) {
   struct Case {
     std::int64_t window;
@@ -134,8 +138,8 @@ TEST_P(GpuMesh, HoldsPartsOfSequences) {
 
 class GpuMixtures : public GpuMesh {};
 
-// A mixture of experts, whose tokens travel between the ranks that hold them. In per-tensor recipes they go to all experts: where
-// they choose, another rounding chooses another expert now and then, and these curves parted by up to 1.4 %.
+// Tokens travel between the ranks that hold the experts. In per-tensor recipes every token goes to all experts. If the tokens
+// chose, different rounding would now and then choose another expert; such curves differed by up to 1.4 %.
 TEST_P(GpuMixtures, SharesExpertsOut) {
   train::EngineOptions options = options_of(GetParam());
   options.model.init_std = 0.1;
@@ -159,8 +163,8 @@ TEST_P(GpuMixtures, SharesExpertsOut) {
   }
 }
 
-// All tokens choose one expert of one rank: more than its memory was planned for on four, so that they come in two rounds. The truth
-// is the step in FP64 on the CPU.
+// All tokens choose one expert of one rank. On four ranks they are more than the planned memory holds, so they come in two
+// rounds. The truth is the step in FP64 on the CPU.
 TEST_P(GpuMixtures, CrowdOnOneExpert) {
   train::EngineOptions options = options_of(GetParam());
   options.model.family = "mixtral";
@@ -200,7 +204,8 @@ TEST_P(GpuMesh, LearnsAsOneGpuAndRepeats) {
 INSTANTIATE_TEST_SUITE_P(Recipes, GpuMesh,
                          ::testing::Values("bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "gpt_neox bf16",
                                            "gpt_neox fp8_delayed", "gpt_neox fp8_block"));
-INSTANTIATE_TEST_SUITE_P(Recipes, GpuMixtures, ::testing::Values("bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"));
+INSTANTIATE_TEST_SUITE_P(Recipes, GpuMixtures,
+                         ::testing::Values("bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"));
 
 }  // namespace
 }  // namespace octet::testing

@@ -1,4 +1,4 @@
-// NCCL between the GPUs of one machine: ranks are threads of this process.
+// Tests NCCL between the GPUs of one machine. Ranks are threads of this process.
 #include "octet/comm/nccl.h"
 
 #include <atomic>
@@ -16,7 +16,7 @@ constexpr GroupSize kSizes[] = {
     {DeviceKind::cuda, 1}, {DeviceKind::cuda, 2}, {DeviceKind::cuda, 3}, {DeviceKind::cuda, 4}, {DeviceKind::cuda, 8}};
 INSTANTIATE_TEST_SUITE_P(Nccl, GroupCases, ::testing::ValuesIn(kSizes), name_of_size);
 
-// With all GPUs there are.
+// A group of all GPUs of this machine.
 class NcclGroup : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -30,7 +30,7 @@ class NcclGroup : public ::testing::Test {
                               .blame = [] { return "step 7"; },
                               .lost = std::move(lost)});
   }
-  // A sum that is known when this returns.
+  // Sums x over all ranks and waits for the result.
   static void sum(GroupRank& at, const Tensor& x) {
     at.group->all_reduce(*at.queue, at.scratch, {.x = x});
     at.queue->synchronize();
@@ -48,7 +48,7 @@ class NcclGroup : public ::testing::Test {
 
 double one(std::int64_t) { return 1; }
 
-TEST_F(NcclGroup, ARankThatDoesNotComeEndsTheOthersAtTheTimeout) {
+TEST_F(NcclGroup, ARankThatDoesNotJoinEndsTheOthersAtTheTimeout) {
   const std::vector<std::string> errors = errors_of_ranks(size_, [&](int r) {
     if (r != 1) make_rank(r, 3);
   });
@@ -145,7 +145,7 @@ TEST_F(NcclGroup, ARankThatHangsEndsTheOthersAtTheTimeout) {
   EXPECT_LT(seconds(), 60);
 }
 
-TEST_F(NcclGroup, RefusesOtherMaximaThanOfF32) {
+TEST_F(NcclGroup, RefusesMaximaOfOtherDtypesThanF32) {
   const std::vector<std::string> errors = errors_of_ranks(size_, [&](int r) {
     GroupRank at = make_rank(r, 30);
     at.group->all_reduce(*at.queue, at.scratch, {.x = at.tensor<double>(3, one), .reduction = Reduction::max});
@@ -153,7 +153,7 @@ TEST_F(NcclGroup, RefusesOtherMaximaThanOfF32) {
   for (const std::string& error : errors) EXPECT_NE(error.find("max reduces F32 only, not F64"), std::string::npos) << error;
 }
 
-TEST(CudaDevices, RefusesAnIndexThatIsNone) {
+TEST(CudaDevices, RefusesAnIndexWithoutAGpu) {
   const int count = cuda_device_count();
   if (count == 0) GTEST_SKIP() << "needs a GPU";
   for (const int index : {-1, count}) {

@@ -1,4 +1,5 @@
-// Layers cut over the GPUs of one machine, ranks as threads of this process: the steps of one GPU.
+// Compares the steps of layers that are split over the GPUs of one machine with those of one GPU. Ranks are threads of this
+// process.
 #include <gtest/gtest.h>
 
 #include "octet/device/cuda/cuda_device.h"
@@ -16,7 +17,7 @@ class TensorOnGpus : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     if (cuda_device_count() < 2) GTEST_SKIP() << "needs 2 GPUs; this machine has " << cuda_device_count();
   }
-  // "gpt_neox RECIPE", "window RECIPE", or Llama's.
+  // A test's parameter is "gpt_neox RECIPE", "window RECIPE" for a Llama with a sliding window, or the recipe of a Llama.
   static train::EngineOptions options_of(const std::string& name) {
     const bool gpt_neox = name.starts_with("gpt_neox "), window = name.starts_with("window ");
     train::EngineOptions options = tiny_options(gpt_neox || window ? name.substr(name.find(' ') + 1) : name);
@@ -54,7 +55,7 @@ class TensorOnGpus : public ::testing::TestWithParam<std::string> {
         device);
     state.gradients.expect_whole();
     state.weights.expect_whole();
-    EXPECT_TRUE(exported == state.weights.by_name()) << "what the first rank writes is what all hold";
+    EXPECT_TRUE(exported == state.weights.by_name()) << "rank 0 exports other weights than the ranks hold";
     return state;
   }
   State alone(int steps) const { return together({}, steps); }
@@ -74,7 +75,8 @@ TEST_P(TensorOnGpus, BeginWithTheBitsOfOne) {
   for (const parallel::Mesh& mesh : meshes()) EXPECT_TRUE(together(mesh, 0).weights == one.weights) << mesh.ranks() << " ranks";
 }
 
-// The truth is the step in FP64 on the CPU: products of parts of a layer and their sum over ranks round hardly more than whole ones.
+// The truth is the step in FP64 on the CPU. Products of parts of a layer and their sum over ranks round hardly more than whole
+// products.
 TEST_P(TensorOnGpus, TakeTheStepOfOne) {
   train::EngineOptions exact = options_of(GetParam());
   exact.recipe = recipe_named("fp64");
@@ -104,9 +106,9 @@ TEST_P(TensorOnGpus, RepeatToTheBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, TensorOnGpus,
-                         ::testing::Values("bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8", "gpt_neox bf16",
-                                           "gpt_neox fp8_delayed", "gpt_neox fp8_current", "gpt_neox fp8_rowwise",
-                                           "gpt_neox fp8_block", "window bf16", "window fp8_delayed"));
+                         ::testing::Values("bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8",
+                                           "gpt_neox bf16", "gpt_neox fp8_delayed", "gpt_neox fp8_current",
+                                           "gpt_neox fp8_rowwise", "gpt_neox fp8_block", "window bf16", "window fp8_delayed"));
 
 }  // namespace
 }  // namespace octet::testing

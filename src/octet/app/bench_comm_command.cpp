@@ -111,7 +111,7 @@ class CommBench {
         // BF16, as gradients and gathered weights are.
         const std::int64_t elements = mib * kMiB / 2 / ranks_ * ranks_;
         const Tensor whole = allocate(tensors, DType::bf16, {elements}), other = allocate(tensors, DType::bf16, {elements});
-        time(cases_[at++], *group, *queue, mib, [&] { operation(*group, *queue, scratch, whole, other); });
+        time(cases_[at++], *group, *queue, mib, [&, &run = operation] { run(*group, *queue, scratch, whole, other); });
       }
     }
     const std::size_t free_after = free_memory(rank);

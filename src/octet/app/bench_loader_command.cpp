@@ -10,6 +10,7 @@
 #include "octet/app/bench.h"
 #include "octet/app/commands.h"
 #include "octet/base/clock.h"
+#include "octet/base/directory.h"
 #include "octet/base/require.h"
 #include "octet/base/rng.h"
 #include "octet/base/start_thread.h"
@@ -26,7 +27,7 @@ constexpr std::int64_t kLength = 8192;
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "octet-bench-XXXXXX").string()) {
+  TemporaryFolder() : path_((temporary_folder() / "octet-bench-XXXXXX").string()) {
     demand(::mkdtemp(path_.data()) != nullptr, ExitCode::internal, path_, ": cannot create this folder");
   }
   ~TemporaryFolder() {

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 #include <string_view>
 #include <system_error>
 
+#include "octet/base/require.h"
 #include "octet/base/system_call.h"
 
 namespace octet {
@@ -58,6 +60,20 @@ void make_folders(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw SystemError(ExitCode::internal, concat(folder.string(), ": cannot create: ", error.message()), error.value());
+}
+
+void remove_tree(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) throw SystemError(ExitCode::internal, concat(path.string(), ": cannot remove: ", error.message()), error.value());
+}
+
+fs::path temporary_folder() {
+  const char* const named = std::getenv("TMPDIR");
+  const fs::path folder = named && *named ? named : "/tmp";
+  demand(is_folder(folder), ExitCode::config, "TMPDIR=", folder.string(),
+         ": not a folder; set TMPDIR to a folder for temporary files");
+  return folder;
 }
 
 }  // namespace octet

@@ -23,4 +23,11 @@ std::filesystem::path true_path(const std::filesystem::path& path);
 // Makes the folder and those above it that are missing. Throws Error{internal} "PATH: cannot create: REASON".
 void make_folders(const std::filesystem::path& folder);
 
+// Removes a file, or a folder with everything in it. Does nothing if there is none. Throws Error{internal} "PATH: cannot remove:
+// REASON".
+void remove_tree(const std::filesystem::path& path);
+
+// The folder for temporary files: TMPDIR, or else /tmp. Throws Error{config} "TMPDIR=PATH: not a folder; ..." if there is none.
+std::filesystem::path temporary_folder();
+
 }  // namespace octet

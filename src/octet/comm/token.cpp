@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "octet/base/directory.h"
 #include "octet/base/system_call.h"
 #include "octet/comm/socket.h"
 
@@ -98,7 +99,7 @@ Token find_token(const std::function<const char*(const char*)>& get) {
 }
 
 TokenFile::TokenFile() {
-  std::string name = (std::filesystem::temp_directory_path() / "octet-token-XXXXXX").string();
+  std::string name = (temporary_folder() / "octet-token-XXXXXX").string();
   const Descriptor file(::mkostemp(name.data(), O_CLOEXEC));  // opens with O_CREAT | O_EXCL and mode 600
   if (!file.open())
     fail_errno(ExitCode::internal, name, "cannot create; set TMPDIR to a folder for the job's token, or OCTET_TOKEN");

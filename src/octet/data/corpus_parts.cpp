@@ -18,7 +18,8 @@ FileLock lock_of(const CorpusPaths& finals) {
   const fs::path folder = folder_of(finals.bin);
   std::error_code error;
   fs::create_directories(folder, error);
-  demand(fs::is_directory(folder), ExitCode::config, folder.string(), ": cannot create this folder: ", error.message());
+  std::error_code unknown;
+  demand(fs::is_directory(folder, unknown), ExitCode::config, folder.string(), ": cannot create this folder: ", error.message());
   return FileLock(part_of(finals.prefix, ".lock"), finals.prefix.string());
 }
 

@@ -10,7 +10,8 @@
 namespace octet::report {
 namespace {
 std::string folder_name(const std::filesystem::path& directory) {
-  const auto normal = std::filesystem::absolute(directory).lexically_normal();
+  std::error_code unknown;  // as when the current folder has been removed; the result is then empty
+  const auto normal = std::filesystem::absolute(directory, unknown).lexically_normal();
   const auto name = normal.has_filename() ? normal.filename() : normal.parent_path().filename();
   return name.empty() ? directory.string() : name.string();
 }

@@ -20,8 +20,8 @@ enum class ScaleKind { linear, logarithmic };
 // Maps [low, high] to [from, to] pixels, linearly in the value or in its logarithm.
 class Scale {
  public:
-  // Every input gives a usable scale: a range that is empty, reversed, not finite, or not positive (logarithmic) is replaced by one that
-  // can be shown.
+  // Every input gives a usable scale: a range that is empty, reversed, not finite, or not positive (logarithmic) is replaced by
+  // one that can be shown.
   Scale(ScaleKind kind, double low, double high, double from, double to);
   double operator()(double value) const;
   bool shows(double value) const;  // whether the value is finite and, on a logarithmic scale, positive
@@ -45,7 +45,8 @@ std::string path_data(std::span<const Point> points, const Scale& x, const Scale
 
 // Returns at most `limit` points: the means of equal ranges of consecutive points. Values that are not finite are left out.
 std::vector<Point> thin(std::span<const Point> points, std::size_t limit);
-// Smooths with a Gaussian of standard deviation `width`, in points. The window is centred, so the curve does not lag.
+// Returns the points with their y smoothed by a Gaussian whose standard deviation is `width` points. The window is centred,
+// except near the end, where it reaches less far to the right.
 std::vector<Point> smooth(std::span<const Point> points, double width);
 // Returns the q-quantile of the finite values, or NaN if there are none.
 double quantile(std::vector<double> values, double q);

@@ -1,4 +1,4 @@
-// The report of runs that go on, for a server that shows it again and again (app/watch.cpp).
+// Pages for `octet report --watch`, which serves the report of runs that are still going on (app/report_watch.cpp).
 #pragma once
 
 #include <span>
@@ -10,14 +10,15 @@
 
 namespace octet::report {
 
-// Fetches the page every two seconds and puts the new one in place of the old: the reader's place and what is folded stay. The
-// page asks for it as /watch.js.
+// The script that the page loads as /watch.js. It fetches the page every two seconds and replaces its content. The scroll
+// position stays, and so do the parts that the reader has folded.
 extern const char* const kWatchScript;
 
-// report.html with how far each run is at its top. `written`: when the newest record was, as a reader's clock shows it.
-std::string watched_page(std::string_view title, std::span<const Run> runs, const Comparison& comparison, std::string_view written);
+// Returns the report with the progress of each run at its top. `written` is the local time of the newest record.
+std::string watched_page(std::string_view title, std::span<const Run> runs, const Comparison& comparison,
+                         std::string_view written);
 
-// Before the first step: says what it waits for.
+// Returns the page that is shown before the first step. `reason` says what is missing.
 std::string waiting_page(std::string_view title, std::string_view reason);
 
 }  // namespace octet::report

@@ -1,5 +1,6 @@
 #include "octet/train/model_files.h"
 
+#include "octet/base/directory.h"
 #include "octet/checkpoint/model_dir.h"
 #include "octet/models/registry.h"
 
@@ -15,7 +16,7 @@ void save_model(Engine& engine, const std::filesystem::path& directory) {
   const parallel::NameTable names = models::names_of(engine.model());
   const auto whole = [&](const parallel::Parameter& p) { return engine.whole(p); };
   if (engine.options().rank > 0) return checkpoint::join_save_weights(names, whole);
-  std::filesystem::create_directories(directory);
+  make_folders(directory);
   const DType dtype = compute_dtype(engine.model().recipe());
   checkpoint::save_weights(directory, names, {.dtype = dtype}, whole);
   models::write_config(directory, engine.model().config(), dtype);

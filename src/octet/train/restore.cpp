@@ -48,10 +48,10 @@ void check_split(const checkpoint::Reader& reader, const Config& config) {
 
 fs::path model_at(const fs::path& path) {
   const fs::path checkpoints = path / "checkpoints", model = path / "model";
-  if (is_checkpoint(path) || fs::exists(path / "config.json")) return path;
+  if (is_checkpoint(path) || path_exists(path / "config.json")) return path;
   if (const auto found = checkpoint::find_checkpoints(checkpoints); !found.empty()) return found.front().path;
-  if (fs::exists(model / "config.json")) return model;
-  demand(!fs::exists(path / "run.json") && !fs::exists(checkpoints), ExitCode::data, path.string(),
+  if (path_exists(model / "config.json")) return model;
+  demand(!path_exists(path / "run.json") && !path_exists(checkpoints), ExitCode::data, path.string(),
          ": this run has no checkpoint and no model yet");
   return path;
 }

@@ -1,11 +1,13 @@
 #include "octet/train/tokenizer.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/require.h"
+#include "octet/base/system_call.h"
 #include "octet/checkpoint/reader.h"
 #include "octet/data/corpus.h"
 #include "octet/data/tokenizer/files.h"
@@ -119,15 +121,17 @@ void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer)
 void keep_tokenizer(const Config& config, const models::DecoderConfig& model) {
   if (init_from_is_gone(config)) return;
   const fs::path kept = kept_tokenizer(config), part = kept.string() + ".part";
-  fs::remove_all(part);
+  remove_tree(part);
   const auto file = data::tokenizer_file(config.model.init_from);
   if (!config.model.init_from.empty()) {
-    fs::create_directories(part);
+    make_folders(part);
     if (model.tokenizer.empty() && file) data::copy_tokenizer_files(*file, part);
     copy_generation_config(fs::path(config.model.init_from) / kGenerationConfig, part);
   }
-  fs::remove_all(kept);  // may belong to another run
-  if (!config.model.init_from.empty()) fs::rename(part, kept);
+  remove_tree(kept);  // may belong to another run
+  if (!config.model.init_from.empty() && std::rename(part.c_str(), kept.c_str()) != 0) {
+    fail_errno(ExitCode::internal, kept, "cannot rename");
+  }
 }
 
 std::string tokenizer_of_model(const fs::path& path, const models::DecoderConfig& model) {

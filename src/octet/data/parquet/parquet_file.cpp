@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "octet/base/directory.h"
 #include "octet/base/system_call.h"
 #include "octet/base/visible.h"
 
@@ -42,11 +43,11 @@ const OctetParquetPlugin* load(const fs::path& path) {
 
 fs::path find_parquet_plugin(const std::string& named, const fs::path& program) {
   if (!named.empty()) {
-    demand(fs::exists(named), ExitCode::config, "OCTET_PARQUET=", named, ": no such file");
+    demand(path_exists(named), ExitCode::config, "OCTET_PARQUET=", named, ": no such file");
     return fs::absolute(named);
   }
   for (const fs::path& path : {program / kPluginName, program / OCTET_INSTALLED_PLUGINS / kPluginName}) {
-    if (fs::exists(path)) return path;
+    if (path_exists(path)) return path;
   }
   fail(ExitCode::config, "Parquet is read by a plugin, and there is no ", kPluginName, " beside the program in ",
        program.string(),

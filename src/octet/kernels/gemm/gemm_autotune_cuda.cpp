@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/json.h"
 #include "octet/base/log.h"
@@ -44,13 +45,20 @@ std::optional<cublasLtMatmulAlgo_t> algorithm_of(const std::string& text) {
   return algorithm;
 }
 
-// A file with the choices for all GPUs and library versions: {"GPU, version": {"GEMM": "algorithm"}}.
+// A file with the choices for all GPUs and library versions: {"GPU, version": {"GEMM": "algorithm"}}. A file that cannot be read
+// or written costs a warning and the time of choosing again, but does not end the run.
 class ChoiceFile {
  public:
   ChoiceFile(std::filesystem::path path, int gpu)
       : path_(std::move(path)), machine_(concat(cuda_properties(gpu).name, ", cuBLASLt ", cublasLtGetVersion())) {
-    if (path_.empty() || !std::filesystem::exists(path_)) return;
-    all_ = json_of(read_file(path_));
+    try {
+      if (path_.empty() || !path_exists(path_)) return;
+      all_ = json_of(read_file(path_));
+    } catch (const Error& error) {
+      log_shared_warning(concat(error.what(), "; the algorithms of matrix products are chosen again and not kept"));
+      path_.clear();
+      return;
+    }
     if (!all_.is_object() || (all_.contains(machine_) && !all_[machine_].is_object())) {
       log_shared_warning(concat(path_.string(), ": not a file of GEMM choices; it is overwritten"));
       all_ = Json::object();
@@ -65,7 +73,11 @@ class ChoiceFile {
   }
   void add(const std::string& product, const cublasLtMatmulAlgo_t& algorithm) { all_[machine_][product] = text_of(algorithm); }
   void write() const {
-    if (!path_.empty()) write_file_atomically(path_, all_.dump(1) + "\n");
+    try {
+      if (!path_.empty()) write_file_atomically(path_, all_.dump(1) + "\n");
+    } catch (const Error& error) {
+      log_shared_warning(concat(error.what(), "; the algorithms of matrix products are not kept for the next run"));
+    }
   }
 
  private:
