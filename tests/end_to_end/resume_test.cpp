@@ -242,8 +242,8 @@ TEST_F(ResumeFromWeights, NeedsTheDirectoryNoMore) {
   fs::copy(run_ / "reference/model", run_ / "others", fs::copy_options::recursive);
   const ProgramResult finished = train("--run.output_dir=reference --model.init_from=others");
   ASSERT_EQ(finished.code, 0) << finished.err;
-  EXPECT_TRUE(says(finished.err, "-> others; its weights are not read, because the run goes on from the checkpoint's\n"));
-  EXPECT_TRUE(says(finished.err, "nothing is left to train: the run is at step 20 of 20"));
+  EXPECT_TRUE(says(finished.err, "-> \"others\"; its weights are not read, because the run goes on from the checkpoint's\n"));
+  EXPECT_TRUE(says(finished.err, "nothing is left to train: the run is at step 24 of 24"));
   EXPECT_TRUE(same_outcome(outcome_of(run_ / "out"), outcome_of(run_ / "reference")));
 }
 

@@ -86,7 +86,7 @@ TEST(Terminal, ALogLineGoesAbove) {
   ASSERT_EQ(program.wait(), 75) << program.bytes();
   expect_clean(program.screen());
   const std::vector<std::string> rows = program.screen().rows();
-  EXPECT_EQ(rows.at(rows.size() - 2).rfind("SIGTERM: saved step ", 0), 0u) << rows.at(rows.size() - 2);
+  EXPECT_EQ(rows.at(rows.size() - 2).find("Z SIGTERM: saved step "), 8u) << rows.at(rows.size() - 2);
 }
 
 TEST(Terminal, ACrashLeavesNoHalfLine) {
