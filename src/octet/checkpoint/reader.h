@@ -32,7 +32,7 @@ class Damaged : public Error {
   explicit Damaged(const std::string& message) : Error(ExitCode::data, message) {}
 };
 
-// What load() does with a tensor whose dtype in the checkpoint is another than in memory.
+// Says what load() does if a tensor has one dtype in the checkpoint and another in memory.
 enum class OtherDtype : std::uint8_t {
   refuse,
   convert,  // F64, F32 and BF16 to each other: exactly to a wider one, rounded to the nearest (ties to even) to a narrower one

@@ -26,7 +26,7 @@ class Remainder {
   std::int64_t tokens() const { return tokens_; }
   // The number of windows of seq_len tokens.
   std::int64_t count() const { return tokens_ / seq_len_; }
-  // What is left when the windows w with used[w] have been seen. Tokens after the last whole window are left, too.
+  // Returns what is left when the windows w with used[w] have been seen. Tokens after the last whole window are left, too.
   std::vector<Range> without(const std::vector<bool>& used) const;
   // Reads window w, in [0, count()), of the stream of `text`. See Windows::read() for the other arguments.
   void read(const Windows& text, std::int64_t w, std::int64_t vocab_size, Row row, std::vector<std::int32_t>& document_starts,

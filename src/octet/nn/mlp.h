@@ -59,8 +59,8 @@ class Mlp {
   Linear& down() { return down_; }
 
  private:
-  // What follows the product of up: the activation with down's product (or with what backward reads, if y is absent); the same
-  // made again; backward from ga, the gradient of the activation's output.
+  // These follow the product of up. finish_forward runs the activation and down's product; if y is absent, it makes only what backward
+  // reads. finish_rebuild makes that again. finish_backward begins with ga, the gradient of the activation's output.
   void finish_forward(const Scope& scope, const Tensor& residual, const Tensor& y, MlpSaved& saved) const;
   void finish_rebuild(const Scope& scope, MlpSaved& saved) const;
   void finish_backward(const Scope& scope, const Tensor& ga, const MlpSaved& saved, const Tensor& gh) const;

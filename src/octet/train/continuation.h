@@ -1,5 +1,5 @@
-// What a run takes over from the checkpoint that it goes on from when its configuration has changed: which changes
-// checkpoint.allow permits, and where the data go on.
+// A run that goes on from a checkpoint with another configuration: which changes checkpoint.allow permits, and where in the data the run
+// goes on.
 #pragma once
 
 #include <optional>
@@ -30,7 +30,7 @@ bool changes(const std::vector<Change>& all, std::string_view allow);
 // Whether the scales of the checkpoint are of no use: a setting of [precision] has changed.
 bool changes_scales(const std::vector<Change>& all);
 
-// Where a run goes on. The default is a run from its beginning.
+// The place where a run goes on. The default is the beginning of a new run.
 struct Continuation {
   std::int64_t step = 0;                      // of the checkpoint
   std::vector<Change> changes = {};           // all allowed
@@ -46,7 +46,7 @@ struct Continuation {
 // which samples were used. Call it once for a dataset.
 Continuation continue_from(const checkpoint::Reader& reader, const Config& config, data::Dataset& dataset);
 
-// What follows from the changes, a line for each name of checkpoint.allow that permitted one.
+// Returns a line for each name of checkpoint.allow that permitted a change: it says what the change means for the run.
 std::vector<std::string> consequences(const Continuation& continuation, const data::Dataset& dataset);
 
 // "step 20: precision.recipe fp8_delayed -> bf16; step 40: run.seed 42 -> 7", for run.json.

@@ -27,8 +27,8 @@ struct DecoderModules {
   std::string output = "o_proj", down = "down_proj";
 };
 
-// What backward needs of forward: a block's memory bill for one micro-batch. T is this rank's share of the tokens (nn/tokens.h),
-// D model.
+// Holds what forward keeps for backward: a block's memory bill for one micro-batch. T is this rank's share of the tokens
+// (nn/tokens.h), D the model's dim.
 struct BlockSaved {
   Tensor x;            // [T, D], the caller's
   Tensor statistics1;  // of norm1 (nn/norm.h)
