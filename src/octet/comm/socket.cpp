@@ -35,7 +35,10 @@ Addresses resolve(const std::string& host, int port, std::string& reason) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const std::string service = std::to_string(port);
+  int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
+  // A machine without /etc/hosts does not know its own name for itself. No name at all means the loopback addresses.
+  if (error != 0 && host == "localhost") error = ::getaddrinfo(nullptr, service.c_str(), &hints, &found);
   if (error != 0) reason = ::gai_strerror(error);
   return {error == 0 ? found : nullptr, &::freeaddrinfo};
 }
