@@ -37,7 +37,9 @@ TEST(LiveLine, FitsEveryWidth) {
   for (int columns = 0; columns <= 200; ++columns) {
     const std::string text = live_text(at, kFalling, columns, Glyphs::unicode);
     EXPECT_LE(columns_of(text), static_cast<std::size_t>(std::max(columns - 1, 0))) << columns;
-    if (columns > 13) EXPECT_NE(text.find("step 500/1000"), std::string::npos) << columns;
+    if (columns > 13) {
+      EXPECT_NE(text.find("step 500/1000"), std::string::npos) << columns;
+    }
     std::size_t shown = 0;
     for (const std::string& field : in_order) shown += text.find(field) != std::string::npos;
     EXPECT_GE(shown, fullest) << columns;
