@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -38,7 +39,7 @@ Addresses resolve(const std::string& host, int port, std::string& reason) {
   const std::string service = std::to_string(port);
   int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found);
   // A machine without /etc/hosts does not know its own name for itself. No name at all means the loopback addresses.
-  if (error != 0 && host == "localhost") error = ::getaddrinfo(nullptr, service.c_str(), &hints, &found);
+  if (error != 0 && ::strcasecmp(host.c_str(), "localhost") == 0) error = ::getaddrinfo(nullptr, service.c_str(), &hints, &found);
   if (error != 0) reason = ::gai_strerror(error);
   return {error == 0 ? found : nullptr, &::freeaddrinfo};
 }
