@@ -1,4 +1,4 @@
-// What may differ between a checkpoint and the configuration that goes on from it: refusals, and what checkpoint.allow lets pass.
+// A run goes on from a checkpoint with another configuration: it is refused unless checkpoint.allow names the difference.
 #include <cmath>
 
 #include "octet/checkpoint/manifest.h"

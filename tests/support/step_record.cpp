@@ -75,7 +75,7 @@ class RecordingQueue final : public Queue {
 
  private:
   void count_bytes(const char* op, std::size_t bytes) { count(op, {.bytes = static_cast<double>(bytes)}); }
-  // What must have ended when this queue has executed everything so far.
+  // Returns the ops of each stream that must have ended when this queue has executed everything so far.
   StreamClock ended() {
     write_ops();
     StreamClock result = known_;

@@ -13,7 +13,7 @@ namespace octet::testing {
 // For each stream, the number of its ops that must have ended.
 using StreamClock = std::map<int, std::size_t>;
 
-// What one rank enqueued. A stream is the number of a queue in the order in which the engine makes them.
+// Holds what one rank enqueued. A stream is the number of a queue in the order in which the engine makes them.
 class StepRecord {
  public:
   // Returns a line for each op, stream by stream: name, shape, bytes, FLOPs and group, and "after 1:20" if this is the first op

@@ -1,4 +1,4 @@
-// What a run has in memory after it was loaded from the checkpoint of another recipe, or of other types of state.
+// Loading a checkpoint of another recipe, or with other dtypes of state: weights and moments must have the right bits.
 #include "octet/train/continuation.h"
 
 #include <gtest/gtest.h>
@@ -148,7 +148,8 @@ TEST_F(Continued, StateBecomesTheNearestBf16AndExactlyF32) {
       const auto value = [](int bits) {
         return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
       };
-      // Of the neighbours in BF16 none is nearer, and at a tie the last bit is 0.
+      // The value must be rounded to nearest, ties to even: neither neighbouring BF16 value is nearer, and if one is equally near, the last
+      // bit of the result is 0.
       const double error = std::abs(old[i] - value(now[i]));
       const int magnitude = now[i] & 0x7FFF, sign = now[i] & 0x8000;
       for (const int other : {magnitude - 1, magnitude + 1}) {

@@ -66,7 +66,7 @@ TEST_P(RunOf, TakesNoMoreWhenItGoesOnFromWeights) {
   EXPECT_EQ(trainer.engine().device().memory().total_peak, trainer.plan().total());
 }
 
-// Of the same steps, once while training stands still and once beside the next step.
+// Saves the same steps twice: once while training stands still, and once while the next step runs. The files must be equal.
 TEST_P(RunOf, SavesTheSameBitsBesideTheSteps) {
   const auto saved = [&](const std::string& async) {
     train::Trainer trainer(
