@@ -3,6 +3,7 @@
 #   doctor, tests, kernels
 #   sanitize             all of compute-sanitizer's tools, or the name of one of them
 #   rows, row:NAME       the speed table of docs/measurements/h200-one-gpu.md, or one of its rows
+#   checkpoint           the time that training stands still for a save, of a step that is longer than the copy of the state
 #   ranks                the tests between all GPUs of the machine
 #   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each; experts and experts-context, which train
 #                        a slice of Mixtral
@@ -178,6 +179,11 @@ run_row() {
   return $status
 }
 
+run_checkpoint() {
+  timeout 300 "$bin/octet" bench checkpoint configs/llama3.2-1b.toml --saves 3 --run.device=cuda --run.output_dir="$out/checkpoint" $narrow \
+    --training.seq_len=8192 --training.micro_batch_size=2 --training.global_batch_size=32
+}
+
 # Installs WHEEL with octet[cuda]. Without a network it uses the NVIDIA libraries of this machine's Python instead. The program must find
 # them without LD_LIBRARY_PATH.
 run_wheel() (
@@ -209,6 +215,7 @@ for name in "$@"; do
     tests) part tests run_tests ;;
     sanitize) for tool in memcheck racecheck initcheck; do part "$tool" sanitize "$tool"; done ;;
     memcheck | racecheck | initcheck) part "$name" sanitize "$name" ;;
+    checkpoint) part checkpoint run_checkpoint ;;
     kernels) part kernels "$bin/octet" bench kernels --json "$out/kernels.json" ;;
     ranks)
       part ranks run_ranks

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "octet/base/threads.h"
 #include "octet/device/cuda/cuda.h"
 #include "octet/device/cuda/cuda_device.h"
 
@@ -45,21 +46,30 @@ class StagingRing {
     check(cudaEventRecord(events_[slot], stream), "cudaEventRecord");
   }
 
-  // Copies to pageable memory. While the host empties a slot, the GPU fills the others. Returns when all bytes are at `host`.
+  // Copies to pageable memory. While threads of the host empty one half of the ring, the GPU fills the other half: one thread
+  // alone copies more slowly than the link. Returns when all bytes are at `host`.
   void drain(cudaStream_t stream, std::byte* host, const std::byte* device, std::size_t bytes) {
     const std::size_t pieces = (bytes + kSlotBytes - 1) / kSlotBytes, first = next_;
     next_ += pieces;
+    const auto slot_of = [&](std::size_t piece) { return (first + piece) % kSlots; };
+    const auto memory_of = [&](std::size_t piece) { return static_cast<std::byte*>(memory_) + slot_of(piece) * kSlotBytes; };
     const auto size_of = [&](std::size_t piece) { return std::min(kSlotBytes, bytes - piece * kSlotBytes); };
-    for (std::size_t step = 0; step < pieces + kSlots; ++step) {
-      const std::size_t slot = (first + step) % kSlots;
-      std::byte* const memory = static_cast<std::byte*>(memory_) + slot * kSlotBytes;
-      const bool fills = step < pieces, empties = step >= kSlots;
-      if (fills || empties) check(cudaEventSynchronize(events_[slot]), "cudaEventSynchronize");
-      if (const std::size_t piece = step - kSlots; empties) std::memcpy(host + piece * kSlotBytes, memory, size_of(piece));
-      if (!fills) continue;
-      check(cudaMemcpyAsync(memory, device + step * kSlotBytes, size_of(step), cudaMemcpyDeviceToHost, stream),
-            "cudaMemcpyAsync");
-      check(cudaEventRecord(events_[slot], stream), "cudaEventRecord");
+    std::size_t filled = 0;
+    for (std::size_t emptied = 0; emptied < pieces;) {
+      for (; filled < std::min(pieces, emptied + kSlots); ++filled) {
+        cudaEvent_t const event = events_[slot_of(filled)];
+        check(cudaEventSynchronize(event), "cudaEventSynchronize");
+        check(cudaMemcpyAsync(memory_of(filled), device + filled * kSlotBytes, size_of(filled), cudaMemcpyDeviceToHost, stream),
+              "cudaMemcpyAsync");
+        check(cudaEventRecord(event, stream), "cudaEventRecord");
+      }
+      const std::size_t count = std::min(kSlots / 2, pieces - emptied);
+      check(cudaEventSynchronize(events_[slot_of(emptied + count - 1)]), "cudaEventSynchronize");
+      parallel_for(static_cast<std::int64_t>(count), [&](std::int64_t i) {
+        const std::size_t piece = emptied + static_cast<std::size_t>(i);
+        std::memcpy(host + piece * kSlotBytes, memory_of(piece), size_of(piece));
+      });
+      emptied += count;
     }
   }
 
