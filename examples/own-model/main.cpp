@@ -11,7 +11,7 @@
 #include "octet/kernels/fill/fill.h"
 #include "octet/nn/head_loss.h"
 #include "octet/nn/mlp.h"
-#include "octet/nn/rmsnorm.h"
+#include "octet/nn/norm.h"
 #include "octet/optim/optimizer.h"
 #include "octet/recipes/registry.h"
 
@@ -23,7 +23,7 @@ constexpr int kSteps = 60;
 // Computes class logits = head(x + mlp(norm(x))). Octet has no automatic differentiation: step() calls forward and backward.
 struct Model {
   Model(const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
-      : norm("norm", kDim, 1e-5, store),
+      : norm(nn::NormKind::rms, "norm", kDim, 1e-5, store),
         mlp({.name = "mlp", .dim = kDim, .ffn = kHidden, .init_std = 0.1, .output_init_std = 0.1}, recipe, store, scales),
         head({.vocab = kClasses, .dim = kDim, .init_std = 0.1}, recipe, store, scales) {}
 
@@ -41,7 +41,7 @@ struct Model {
     norm.backward(scope, gh, x, rstd, {.values = gy});  // adds to gy, which holds the gradient of the residual branch
   }
 
-  nn::RmsNorm norm;
+  nn::Norm norm;
   nn::Mlp mlp;
   nn::HeadLoss head;
 };
