@@ -6,19 +6,25 @@
 #include "octet/device/cuda/cuda.h"
 
 namespace octet::comm {
+namespace {
+
+// Only the type of the function is named: the program must not link against the driver's library.
+template <class Function>
+Function* symbol(void* library, const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(library, name));
+}
+
+}  // namespace
 
 bool can_use_multicast(int device) {
   cuda::check(cudaSetDevice(device), "cudaSetDevice");
   void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);  // loaded by the runtime
   if (!driver) return false;
-  const auto symbol = [&]<class Function>(Function*, const char* name) {
-    return reinterpret_cast<Function*>(::dlsym(driver, name));
-  };
-  const auto attribute = symbol(&cuDeviceGetAttribute, "cuDeviceGetAttribute");
-  const auto granularity = symbol(&cuMulticastGetGranularity, "cuMulticastGetGranularity");
-  const auto create = symbol(&cuMulticastCreate, "cuMulticastCreate");
-  const auto add = symbol(&cuMulticastAddDevice, "cuMulticastAddDevice");
-  const auto release = symbol(&cuMemRelease, "cuMemRelease");
+  const auto attribute = symbol<decltype(cuDeviceGetAttribute)>(driver, "cuDeviceGetAttribute");
+  const auto granularity = symbol<decltype(cuMulticastGetGranularity)>(driver, "cuMulticastGetGranularity");
+  const auto create = symbol<decltype(cuMulticastCreate)>(driver, "cuMulticastCreate");
+  const auto add = symbol<decltype(cuMulticastAddDevice)>(driver, "cuMulticastAddDevice");
+  const auto release = symbol<decltype(cuMemRelease)>(driver, "cuMemRelease");
 
   const auto works = [&] {
     int announced = 0;
