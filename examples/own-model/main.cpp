@@ -1,5 +1,6 @@
-// A model built from Octet's layers: a residual block with two linears learns which of the first numbers of a random row is the largest.
-// `own-model RECIPE [cuda]` (bf16, fp8_delayed, fp8_current, fp8_rowwise, fp8_block, mxfp8) prints the loss during training.
+// A model built from Octet's layers: a residual block with two linears learns which of the first numbers of a random row is the
+// largest. `own-model RECIPE [cuda]` (bf16, fp8_delayed, fp8_current, fp8_rowwise, fp8_block, mxfp8) prints the loss during
+// training.
 #include <cstdio>
 #include <exception>
 #include <string_view>
@@ -35,7 +36,7 @@ struct Model {
     nn::MlpSaved saved;
     norm.forward(scope, x, {.values = h}, rstd);
     mlp.forward(scope, h, y, saved);
-    kernels::add(scope.queue, {.x = x, .y = y});
+    kernels::add(scope.stream, {.x = x, .y = y});
     head.loss_and_gradient(scope, y, classes, total, gy);
     mlp.backward(scope, gy, saved, gh);
     norm.backward(scope, gh, x, rstd, {.values = gy});  // adds to gy, which holds the gradient of the residual branch
@@ -49,43 +50,43 @@ struct Model {
 void train(const char* name, DeviceKind kind) {
   const Recipe recipe = recipes::make_recipe(name, {});
   const auto device = make_device(kind);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   Arena stash(*device, MemoryCategory::activations, std::size_t{1} << 26),
       scratch(*device, MemoryCategory::workspace, std::size_t{1} << 27);  // cuBLASLt uses half of it
   const auto alone = comm::make_silent_group("alone");
   const nn::Scope scope{
-      .queue = *queue, .stash = stash, .scratch = scratch, .context = *alone, .tensor = *alone, .expert = *alone};
+      .stream = *stream, .stash = stash, .scratch = scratch, .context = *alone, .tensor = *alone, .expert = *alone};
 
   parallel::ParameterStore store;
   recipes::ScaleState scales(recipe);
   Model model(recipe, store, scales);
   store.materialise(*device, {});
-  scales.materialise(*queue);
+  scales.materialise(*stream);
   for (nn::Linear* linear : {&model.mlp.up(), &model.mlp.down(), &model.head.head()}) linear->bind();
-  store.initialise(*queue, 1);
+  store.initialise(*stream, 1);
   optim::Optimizer optimizer(*device, store, {.weight_decay = 0.0});
 
   const Tensor x = allocate(stash, DType::bf16, {kRows, kDim}), classes = allocate(stash, DType::i32, {kRows});
-  kernels::fill_normal(*queue, {.x = x, .deviation = 1.0, .seed = 2});
+  kernels::fill_normal(*stream, {.x = x, .deviation = 1.0, .seed = 2});
   std::vector<BFloat16> numbers(kRows * kDim);
   std::vector<std::int32_t> largest(kRows);  // index of the largest of the first kClasses numbers of each row: the class
-  queue->copy_to_host(numbers.data(), x.data, x.bytes());
-  queue->synchronize();
+  stream->copy_to_host(numbers.data(), x.data, x.bytes());
+  stream->synchronize();
   const auto number = [&](int row, int i) { return static_cast<float>(numbers[static_cast<std::size_t>(row * kDim + i)]); };
   for (int row = 0; row < kRows; ++row)
     for (int i = 1; i < kClasses; ++i)
       if (int& best = largest[static_cast<std::size_t>(row)]; number(row, i) > number(row, best)) best = i;
-  queue->copy_to_device(classes.data, largest.data(), classes.bytes());
+  stream->copy_to_device(classes.data, largest.data(), classes.bytes());
   for (int step = 1; step <= kSteps; ++step) {
-    store.refresh(*queue, scratch);  // casts the weights to FP8
-    store.zero_gradients(*queue);
-    optimizer.reset_sums(*queue);
+    store.refresh(*stream, scratch);  // casts the weights to FP8
+    store.zero_gradients(*stream);
+    optimizer.reset_sums(*stream);
     model.step(scope, x, classes, optimizer.loss_total());
-    optimizer.add_squares(*queue, scratch, store.all_units());
-    optimizer.prepare(*queue, {.learning_rate = 3e-3, .step = static_cast<std::uint32_t>(step)});
-    scales.update(*queue, optimizer.found_inf());
-    optimizer.update(*queue, store.all_units());
-    const kernels::StepScalars scalars = optimizer.read(*queue);
+    optimizer.add_squares(*stream, scratch, store.all_units());
+    optimizer.prepare(*stream, {.learning_rate = 3e-3, .step = static_cast<std::uint32_t>(step)});
+    scales.update(*stream, optimizer.found_inf());
+    optimizer.update(*stream, store.all_units());
+    const kernels::StepScalars scalars = optimizer.read(*stream);
     if (step == 1 || step % 10 == 0) std::printf("%s step %d loss %.4f\n", name, step, scalars.loss_sum / scalars.token_count);
   }
 }

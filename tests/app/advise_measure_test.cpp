@@ -12,7 +12,7 @@ using octet::testing::tiny_config;
 // The CPU's profile stands in for a GPU's.
 TEST(AdviseMeasure, TimesEveryKindInEveryRecipe) {
   const auto device = make_device(DeviceKind::cpu);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   models::Decoder model(tiny_config(), recipe_named("bf16"));
   const plan::LinearSetting setting{.model = tiny_config(), .batch = 2, .seq_len = 16, .micro_batches = 2, .storage = {}};
   for (const plan::LinearKind& kind : plan::linear_kinds(model)) {
@@ -20,7 +20,7 @@ TEST(AdviseMeasure, TimesEveryKindInEveryRecipe) {
       const Recipe recipe = recipe_named(name);
       plan::LinearOps ops = plan::count_linear(kind, recipe, setting);
       ops.capacity.scratch += std::size_t{64} << 20;  // the CPU's products decode their operands into scratch memory
-      const plan::LinearTime time = measure_linear(*queue, kind, recipe, setting, ops);
+      const plan::LinearTime time = measure_linear(*stream, kind, recipe, setting, ops);
       EXPECT_GT(time.products_s, 0) << kind.name << " " << name;
       EXPECT_LT(time.products_s, 1) << kind.name << " " << name;
       // The head has no producer, so in BF16 it runs nothing but the products.

@@ -25,11 +25,11 @@ using Clock = std::chrono::steady_clock;
 
 struct Heard {
   int code = -1;
-  std::map<std::pair<int, Stream>, std::vector<std::string>> lines;
+  std::map<std::pair<int, StandardStream>, std::vector<std::string>> lines;
   std::vector<std::string> notes;
 
-  const std::vector<std::string>& out(int rank) { return lines[{rank, Stream::out}]; }
-  const std::vector<std::string>& err(int rank) { return lines[{rank, Stream::err}]; }
+  const std::vector<std::string>& out(int rank) { return lines[{rank, StandardStream::out}]; }
+  const std::vector<std::string>& err(int rank) { return lines[{rank, StandardStream::err}]; }
   std::int64_t count(const std::string& line) const {
     std::int64_t n = 0;
     for (const auto& [stream, all] : lines) n += std::count(all.begin(), all.end(), line);
@@ -53,7 +53,7 @@ Heard run(const Scripts& scripts) {
     options.environment.push_back({"RANK=" + std::to_string(rank), "DIR=" + folder.path().string()});
   }
   options.grace_s = scripts.grace_s;
-  options.output = [&](int rank, Stream stream, std::string_view line) {
+  options.output = [&](int rank, StandardStream stream, std::string_view line) {
     heard.lines[{rank, stream}].emplace_back(line);
     if (scripts.after_line) scripts.after_line(heard);
   };
@@ -120,7 +120,7 @@ TEST(ProcessGroup, TheLastWordsOfAFailedRankComeBeforeTheSentence) {
   Lines order;
   ProcessGroupOptions options{
       .program = "/bin/sh", .arguments = {"sh", "-c", "echo last words >&2; exit 7"}, .environment = {{}}};
-  options.output = [&](int, Stream, std::string_view line) { order.emplace_back(line); };
+  options.output = [&](int, StandardStream, std::string_view line) { order.emplace_back(line); };
   options.note = [&](std::string_view sentence) { order.emplace_back(sentence); };
   EXPECT_EQ(ProcessGroup(std::move(options)).run(), 7);
   EXPECT_EQ(order, Lines({"last words\n", "rank 0 ended with code 7"}));

@@ -43,9 +43,9 @@ inline std::string safetensors_bytes(const std::string& header, const std::strin
 // Tensors on the CPU device. They live as long as this object.
 class Memory {
  public:
-  Memory() : device_(make_device(DeviceKind::cpu)), queue_(device_->make_queue()) {}
+  Memory() : device_(make_device(DeviceKind::cpu)), stream_(device_->make_stream()) {}
 
-  Queue& queue() { return *queue_; }
+  Stream& stream() { return *stream_; }
   Tensor tensor(DType dtype, Shape shape) {
     buffers_.push_back(device_->allocate(std::max<std::size_t>(1, bytes_of(dtype, shape)), MemoryCategory::weights));
     return view(buffers_.back(), dtype, shape);
@@ -59,7 +59,7 @@ class Memory {
 
  private:
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<Stream> stream_;
   std::vector<Buffer> buffers_;
 };
 

@@ -17,7 +17,7 @@ std::string failure_in(const std::string& folder, const std::filesystem::path& r
   Memory memory;
   Writer writer({.root = root, .mode = WriteMode::now, .ranks = ranks});
   const Entry entry = entry_of(memory, "a", {8}, Slice::whole({8}), 0, true);
-  EXPECT_THROW(writer.save(7, memory.queue(), std::vector<Entry>{entry}, nlohmann::json::object()), Error);
+  EXPECT_THROW(writer.save(7, memory.stream(), std::vector<Entry>{entry}, nlohmann::json::object()), Error);
   return failure;
 }
 

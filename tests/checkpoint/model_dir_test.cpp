@@ -1,9 +1,9 @@
-#include "octet/base/json.h"
 #include "octet/checkpoint/model_dir.h"
 
 #include <fstream>
 
 #include "checkpoint/files.h"
+#include "octet/base/json.h"
 #include "octet/checkpoint/mismatch.h"
 
 namespace octet::checkpoint {
@@ -24,7 +24,8 @@ struct SmallModel {
     norm.spec = {.name = "norm", .shape = {4}};
     norm.cut = parallel::TensorCut({4});
     norm.value_part = memory.tensor(dtype, {4});
-    table = {{"q.weight", &fused, {{0, 6}}, {6, 4}}, {"k.weight", &fused, {{6, 10}}, {4, 4}}, {"norm.weight", &norm, {{0, 4}}, {4}}};
+    table = {
+        {"q.weight", &fused, {{0, 6}}, {6, 4}}, {"k.weight", &fused, {{6, 10}}, {4, 4}}, {"norm.weight", &norm, {{0, 4}}, {4}}};
   }
   void count() {
     float next = 1.0f;
@@ -68,10 +69,11 @@ TEST(ModelDir, LoadsEveryFloatIntoEveryPrimary) {
   const TemporaryFolder folder;
   const auto check = [&](DType dtype) {
     SmallModel model(dtype);
-    load_weights(model.memory.queue(), ModelWeights::open(folder.path()), model.table);
+    load_weights(model.memory.stream(), ModelWeights::open(folder.path()), model.table);
     visit_float(dtype, [&]<class T>() {
       for (int i = 0; i < 24; ++i) EXPECT_EQ(static_cast<float>(model.fused.value_part.as<T>()[i]), static_cast<float>(i + 1));
-      for (int i = 0; i < 16; ++i) EXPECT_EQ(static_cast<float>(model.fused.value_part.as<T>()[24 + i]), static_cast<float>(i + 1));
+      for (int i = 0; i < 16; ++i)
+        EXPECT_EQ(static_cast<float>(model.fused.value_part.as<T>()[24 + i]), static_cast<float>(i + 1));
       for (int i = 0; i < 4; ++i) EXPECT_EQ(static_cast<float>(model.norm.value_part.as<T>()[i]), static_cast<float>(i + 1));
     });
   };
@@ -99,7 +101,7 @@ TEST(ModelDir, RoundsToNearestEven) {
   const float values[] = {1.00390625f, 1.01171875f, 3.4e38f, -0.0f};  // two ties, an overflow and a signed zero
   std::memcpy(source.data, values, sizeof values);
   write_safetensors(folder / "model.safetensors", {{"w", source}});
-  load_weights(memory.queue(), ModelWeights::open(folder.path()), {{"w", &parameter, {{0, 4}}, {4}}});
+  load_weights(memory.stream(), ModelWeights::open(folder.path()), {{"w", &parameter, {{0, 4}}, {4}}});
   const std::uint16_t expected[] = {0x3F80, 0x3F82, 0x7F80, 0x8000};
   EXPECT_EQ(std::memcmp(parameter.value_part.data, expected, sizeof expected), 0);
 }
@@ -109,7 +111,7 @@ TEST(ModelDir, ARankReadsItsOwnElements) {
   write_model<float>(folder / "model.safetensors", kNames, DType::f32, 1);
   for (const auto& [first, last] : std::vector<std::pair<int, int>>{{0, 13}, {13, 27}, {27, 40}, {20, 24}, {25, 25}}) {
     SmallModel model(DType::f32, first, last);
-    load_weights(model.memory.queue(), ModelWeights::open(folder.path()), model.table);
+    load_weights(model.memory.stream(), ModelWeights::open(folder.path()), model.table);
     for (int i = first; i < last; ++i) {
       EXPECT_EQ(model.fused.value_part.as<float>()[i - first], static_cast<float>(i < 24 ? i + 1 : i - 23)) << i;
     }
@@ -122,7 +124,7 @@ TEST(ModelDir, FlatShardsLoadAndSave) {
   const TemporaryFolder folder;
   SmallModel whole(DType::f32);
   whole.count();
-  save_weights(whole.memory.queue(), folder / "whole", whole.table, {.dtype = DType::f32});
+  save_weights(whole.memory.stream(), folder / "whole", whole.table, {.dtype = DType::f32});
   const ModelWeights weights = ModelWeights::open(folder / "whole");
   for (const int ranks : {2, 3, 5, 9}) {
     std::vector<std::unique_ptr<SmallModel>> shards;
@@ -133,7 +135,7 @@ TEST(ModelDir, FlatShardsLoadAndSave) {
       // The vector is sharded too. Its row range is a range of elements.
       shard.norm.first_element = std::min(rank, 4);
       shard.norm.value_part = shard.memory.tensor(DType::f32, {rank >= 4 ? 0 : rank == ranks - 1 ? 4 - rank : 1});
-      load_weights(shard.memory.queue(), weights, shard.table);
+      load_weights(shard.memory.stream(), weights, shard.table);
       const auto expect_part = [&](const Parameter& part, const Parameter& of) {
         EXPECT_EQ(std::memcmp(part.value_part.data, of.value_part.as<float>() + part.first_element, part.value_part.bytes()), 0)
             << part.spec.name << " of rank " << rank << " of " << ranks;
@@ -187,7 +189,7 @@ TEST(ModelDir, RunsOfRowsLoadAndSave) {
     b.cut = parallel::TensorCut({8});
     b.value_part = memory.tensor(DType::f32, {8});
     const NameTable table = {{"b", &b, rows, {8}}, {"w", &w, rows, {8, 3}}};
-    load_weights(memory.queue(), weights, table);
+    load_weights(memory.stream(), weights, table);
     for (int at = 0; at < 8; ++at) {
       const int row = order[static_cast<std::size_t>(at)];
       EXPECT_EQ(b.value_part.as<float>()[row], bias.as<float>()[at]) << row;
@@ -196,7 +198,7 @@ TEST(ModelDir, RunsOfRowsLoadAndSave) {
       }
     }
     if (last - first < 24) continue;
-    save_weights(memory.queue(), folder / "saved", table, {.dtype = DType::f32});
+    save_weights(memory.stream(), folder / "saved", table, {.dtype = DType::f32});
     EXPECT_EQ(slurp(folder / "saved" / "model.safetensors"), slurp(folder / "model.safetensors"));
   }
   Parameter w;
@@ -204,7 +206,9 @@ TEST(ModelDir, RunsOfRowsLoadAndSave) {
   w.cut = parallel::TensorCut({8, 3});
   w.value_part = memory.tensor(DType::f32, {8, 3});
   const auto refusal = [&](std::vector<parallel::RowRun> runs) {
-    return error_of(ExitCode::internal, [&] { load_weights(memory.queue(), weights, {{"w", &w, std::move(runs), {8, 3}}}, {"b"}); });
+    return error_of(ExitCode::internal, [&] {
+      load_weights(memory.stream(), weights, {{"w", &w, std::move(runs), {8, 3}}}, {"b"});
+    });
   };
   EXPECT_TRUE(contains(refusal({{0, 4}, {4, 9}}), "w: rows [4, 9) of [8, 3]"));
   EXPECT_TRUE(contains(refusal({{0, 4}, {4, 7}}), "w: rows of 21 elements are not [8, 3]"));
@@ -270,13 +274,13 @@ TEST(ModelDir, SaysAllThatIsWrongAtOnce) {
   SmallModel model(DType::f32);
   const ModelWeights weights = ModelWeights::open(folder.path());
   const std::string message =
-      error_of(ExitCode::data, [&] { load_weights(model.memory.queue(), weights, model.table, {"lm_head.*"}); });
+      error_of(ExitCode::data, [&] { load_weights(model.memory.stream(), weights, model.table, {"lm_head.*"}); });
   EXPECT_EQ(
       message,
       folder.path().string() +
           ": 1 missing tensor: \"q.weight\" (did you mean q.weights?); 2 unexpected tensors: \"q.weights\", \"surplus\"; "
           "2 unfit tensors: \"k.weight\" is [4, 5], expected [4, 4], \"norm.weight\" is I32, expected F32, BF16, F16 or F64");
-  const std::string untied = error_of(ExitCode::data, [&] { load_weights(model.memory.queue(), weights, model.table); });
+  const std::string untied = error_of(ExitCode::data, [&] { load_weights(model.memory.stream(), weights, model.table); });
   EXPECT_TRUE(contains(untied, "3 unexpected tensors: \"lm_head.weight\", "));
 }
 
@@ -310,7 +314,8 @@ TEST(ModelDir, RefusesIndexesThatLie) {
   EXPECT_TRUE(contains(with_map(R"({"q.weight":"one.safetensors","q.weight":"two.safetensors"})"), "\"q.weight\" occurs twice"));
   EXPECT_TRUE(contains(with_map(R"(["a"])"), index + ": no weight_map"));
   EXPECT_TRUE(contains(with_map("{"), index + ": line 1, column 44: not valid JSON"));
-  EXPECT_TRUE(contains(with_map(R"({"q.weight":"three.safetensors"})"), "three.safetensors: 6 bytes are too few for a safetensors file"));
+  EXPECT_TRUE(
+      contains(with_map(R"({"q.weight":"three.safetensors"})"), "three.safetensors: 6 bytes are too few for a safetensors file"));
   EXPECT_TRUE(has_weights(folder.path()));
 }
 
@@ -359,7 +364,7 @@ TEST(ModelDir, OfTheFilesARankReadsItsOwnBytes) {
     parameter.first_element = flat ? 3 * count / 8 : 0;
     parameter.value_part = memory.tensor(DType::bf16, {count / 8});
     const std::uint64_t before = bytes_read();
-    load_weights(memory.queue(), ModelWeights::open(folder.path()), {{"w", &parameter, {{0, 4096}}, shape}});
+    load_weights(memory.stream(), ModelWeights::open(folder.path()), {{"w", &parameter, {{0, 4096}}, shape}});
     const auto read = static_cast<std::int64_t>(bytes_read() - before);
     EXPECT_GE(read, whole / 8);
     EXPECT_LE(read, whole / 8 + 4096) << "the header and the like";
@@ -373,10 +378,10 @@ TEST(ModelDir, WhatIsSavedIsLoadedFromAnyNumberOfShards) {
     const TemporaryFolder folder;
     SmallModel model(DType::f32), other(DType::f32);
     model.count();
-    save_weights(model.memory.queue(), folder / "model", model.table, {.dtype = DType::f32, .max_shard_bytes = shard_bytes});
+    save_weights(model.memory.stream(), folder / "model", model.table, {.dtype = DType::f32, .max_shard_bytes = shard_bytes});
     const ModelWeights weights = ModelWeights::open(folder / "model");
     EXPECT_EQ(weights.names(), (std::vector<std::string>{"k.weight", "norm.weight", "q.weight"}));
-    load_weights(other.memory.queue(), weights, other.table);
+    load_weights(other.memory.stream(), weights, other.table);
     EXPECT_EQ(std::memcmp(model.fused.value_part.data, other.fused.value_part.data, 160), 0);
     EXPECT_EQ(std::memcmp(model.norm.value_part.data, other.norm.value_part.data, 16), 0);
   }
@@ -386,7 +391,7 @@ TEST(ModelDir, ShardsAreCutAndNamedAsTransformersDoes) {
   const TemporaryFolder folder;
   SmallModel model(DType::f32);
   model.count();
-  save_weights(model.memory.queue(), folder.path(), model.table, {.dtype = DType::bf16, .max_shard_bytes = 80});
+  save_weights(model.memory.stream(), folder.path(), model.table, {.dtype = DType::bf16, .max_shard_bytes = 80});
   EXPECT_EQ(names_in(folder.path()),
             (std::vector<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
                                       "model.safetensors.index.json"}));
@@ -400,10 +405,10 @@ TEST(ModelDir, ShardsAreCutAndNamedAsTransformersDoes) {
   EXPECT_EQ(shard.get("k.weight").as<BFloat16>()[0], BFloat16(25 * 0.37f));
 
   // Saving with another sharding removes the files of the previous one.
-  save_weights(model.memory.queue(), folder.path(), model.table, {.dtype = DType::f16});
+  save_weights(model.memory.stream(), folder.path(), model.table, {.dtype = DType::f16});
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"model.safetensors"});
   EXPECT_EQ(last_of_norm(folder.path()), static_cast<float>(Float16(44 * 0.37f)));
-  save_weights(model.memory.queue(), folder.path(), model.table, {.dtype = DType::f32, .max_shard_bytes = 1});
+  save_weights(model.memory.stream(), folder.path(), model.table, {.dtype = DType::f32, .max_shard_bytes = 1});
   EXPECT_EQ(names_in(folder.path()).size(), 4u);
   EXPECT_EQ(last_of_norm(folder.path()), 44 * 0.37f);
 }
@@ -412,8 +417,8 @@ TEST(ModelDir, UnknownNamesSuggestKnownOnes) {
   const TemporaryFolder folder;
   write_model<float>(folder / "model.safetensors", kNames, DType::f32, 1);
   const ModelWeights weights = ModelWeights::open(folder.path());
-  EXPECT_TRUE(
-      contains(error_of(ExitCode::data, [&] { WeightReader(weights, "q.wieght"); }), "no tensor \"q.wieght\" (did you mean q.weight?)"));
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { WeightReader(weights, "q.wieght"); }),
+                       "no tensor \"q.wieght\" (did you mean q.weight?)"));
 }
 
 }  // namespace

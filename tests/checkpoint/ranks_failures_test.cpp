@@ -34,7 +34,7 @@ class FailingRanks : public ::testing::TestWithParam<WriteMode> {
         WriterOptions{.root = root_, .keep_latest_k = 2, .mode = GetParam(), .ranks = ranks_of(*store_, rank, kRanks)});
   }
   static void save(Writer& writer, std::int64_t step, Memory& memory, const std::vector<Entry>& entries) {
-    writer.save(step, memory.queue(), entries, {{"step", step}});
+    writer.save(step, memory.stream(), entries, {{"step", step}});
     writer.wait();
   }
   static std::vector<Entry> good(Memory& memory, int rank) {
@@ -257,8 +257,8 @@ void save_until_killed(const fs::path& root, std::int64_t step, WriteMode mode, 
     for (const Entry& entry : entries) {
       std::fill_n(entry.tensor.as<std::int32_t>(), entry.tensor.elements(), static_cast<std::int32_t>(step));
     }
-    writer.save(step, memory.queue(), entries, {{"value", step}});
-    if (step % 3 == 0) writer.save(step, memory.queue(), entries, {{"value", step}});  // replaces the first
+    writer.save(step, memory.stream(), entries, {{"value", step}});
+    if (step % 3 == 0) writer.save(step, memory.stream(), entries, {{"value", step}});  // replaces the first
   }
 }
 
@@ -303,7 +303,7 @@ TEST(Ranks, AKillOfAnyProcessAtAnyMomentLeavesTheNewestCheckpointWhole) {
     EXPECT_GT(reader->step(), last);
     last = reader->step();
     EXPECT_EQ(reader->meta(), (Json{{"value", last}}));
-    reader->load(memory.queue(), std::vector<Entry>{Entry::whole("a", a), Entry::whole("b", b)});
+    reader->load(memory.stream(), std::vector<Entry>{Entry::whole("a", a), Entry::whole("b", b)});
     for (const Tensor& tensor : {a, b}) {
       for (std::int64_t i = 0; i < tensor.elements(); ++i) ASSERT_EQ(tensor.as<std::int32_t>()[i], last);
     }
@@ -311,7 +311,7 @@ TEST(Ranks, AKillOfAnyProcessAtAnyMomentLeavesTheNewestCheckpointWhole) {
   }
   Writer writer({.root = root, .keep_latest_k = 2, .mode = WriteMode::now});
   EXPECT_EQ(names_in(root).size(), find_checkpoints(root).size());
-  writer.save(last + 1, memory.queue(), std::vector<Entry>{Entry::whole("a", a)}, {{"value", last + 1}});
+  writer.save(last + 1, memory.stream(), std::vector<Entry>{Entry::whole("a", a)}, {{"value", last + 1}});
   EXPECT_EQ(names_in(root).size(), 2u);
 }
 

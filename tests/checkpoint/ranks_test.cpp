@@ -61,7 +61,7 @@ TEST_P(RanksInBothModes, AnyMeshReadsWhatAnyMeshWrote) {
         Writer writer({.root = folder.path(), .mode = GetParam(), .ranks = ranks_of(store, rank, from)});
         for (const int step : {1, 2}) {
           const std::vector<Entry> entries = entries_of(memory, cut, rank, from, 1000 * step, true);
-          writer.save(step, memory.queue(), entries, {{"rank", rank}, {"step", step}});
+          writer.save(step, memory.stream(), entries, {{"rank", rank}, {"step", step}});
           for (const Entry& entry : entries) std::fill_n(entry.tensor.as<std::int32_t>(), entry.tensor.elements(), -1);
         }
         writer.wait();
@@ -77,7 +77,7 @@ TEST_P(RanksInBothModes, AnyMeshReadsWhatAnyMeshWrote) {
           EXPECT_EQ(reader->meta(), (Json{{"rank", 0}, {"step", 2}}));
           Memory memory;
           const std::vector<Entry> entries = entries_of(memory, other, rank, to, 0, false);
-          reader->load(memory.queue(), entries);
+          reader->load(memory.stream(), entries);
           for (const Entry& entry : entries) {
             const Entry expected = entry_of(memory, entry.name, entry.global, entry.slice, 2000, true);
             EXPECT_EQ(std::memcmp(entry.tensor.data, expected.tensor.data, entry.tensor.bytes()), 0)
@@ -98,7 +98,7 @@ TEST_P(RanksInBothModes, WhoHoldsNothingWritesNoFile) {
     std::vector<Entry> entries;
     if (rank == 2) entries.push_back(Entry::whole("a", memory.counting({5})));
     if (rank == 3) entries.push_back(entry_of(memory, "a", {5}, Slice::flat({5}, 5, 5), 0, true));
-    writer.save(7, memory.queue(), entries, Json::object());
+    writer.save(7, memory.stream(), entries, Json::object());
   });
   EXPECT_EQ(names_in(folder / "step-00000007"), (std::vector<std::string>{"manifest.json", "rank-00002.safetensors"}));
   EXPECT_EQ(Reader::open(folder / "step-00000007").manifest().tensors.at("a").slices.size(), 1u);
@@ -111,7 +111,7 @@ TEST_P(RanksInBothModes, KeepTheLatestAndReplace) {
     Memory memory;
     Writer writer({.root = folder.path(), .keep_latest_k = 2, .mode = GetParam(), .ranks = ranks_of(store, rank, 3)});
     const auto save = [&](std::int64_t step, int value) {
-      writer.save(step, memory.queue(),
+      writer.save(step, memory.stream(),
                   std::vector<Entry>{entry_of(memory, "a", {10}, slice_of({10}, Cut::flat, rank, 3), value, true)},
                   {{"value", value}});
     };
@@ -133,7 +133,7 @@ class RankReading : public ::testing::Test {
     run_ranks(kRanks, [&](int rank) {
       Memory memory;
       Writer writer({.root = folder_.path(), .mode = WriteMode::now, .ranks = ranks_of(store, rank, kRanks)});
-      for (const int step : {1, 2}) writer.save(step, memory.queue(), std::vector<Entry>{entry(memory, rank)}, Json::object());
+      for (const int step : {1, 2}) writer.save(step, memory.stream(), std::vector<Entry>{entry(memory, rank)}, Json::object());
     });
   }
   static Entry entry(Memory& memory, int rank) {
@@ -208,10 +208,10 @@ TEST_F(RankReading, ARankReadsTheFilesThatItNeeds) {
     Memory memory;
     Entry own = entry(memory, rank);
     std::fill_n(own.tensor.as<std::int32_t>(), own.tensor.elements(), -1);
-    reader.load(memory.queue(), std::span(&own, 1));  // this file was opened to check its checksums
+    reader.load(memory.stream(), std::span(&own, 1));  // this file was opened to check its checksums
     EXPECT_EQ(own.tensor.as<std::int32_t>()[0], 100 * rank);
     const Entry other = entry(memory, (rank + 1) % kRanks);  // no other file was opened
-    EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { reader.load(memory.queue(), std::span(&other, 1)); }), "No such file"));
+    EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { reader.load(memory.stream(), std::span(&other, 1)); }), "No such file"));
   });
 }
 

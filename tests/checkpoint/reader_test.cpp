@@ -15,7 +15,7 @@ class ReaderTest : public ::testing::Test {
   void SetUp() override {
     Writer writer({.root = folder_.path(), .mode = WriteMode::now});
     for (const int step : {1, 2, 3}) {
-      writer.save(step, memory_.queue(),
+      writer.save(step, memory_.stream(),
                   std::vector<Entry>{Entry::whole("a", memory_.counting({4, 5}, step)), Entry::whole("b", memory_.counting({3}))},
                   {{"step", step}});
     }
@@ -151,18 +151,18 @@ TEST_F(ReaderTest, SaysAllThatDiffersAtOnceAndWritesNothing) {
   const Tensor untouched = memory_.counting({3}, 100);
   const std::vector<Entry> entries = {Entry::whole("b", untouched), Entry::whole("aa", memory_.counting({4, 5})),
                                       Entry::whole("moment", memory_.counting({2}))};
-  const std::string message = error_of(ExitCode::data, [&] { reader.load(memory_.queue(), entries); });
+  const std::string message = error_of(ExitCode::data, [&] { reader.load(memory_.stream(), entries); });
   EXPECT_EQ(message, (directory(3) / kManifestName).string() +
                          ": 2 missing tensors: \"aa\" (did you mean a?), \"moment\"; 1 unexpected tensor: \"a\"");
   EXPECT_EQ(untouched.as<std::int32_t>()[0], 100);
 
   const std::vector<Entry> misshapen = {Entry::whole("b", memory_.counting({2})),
                                         Entry::whole("a", memory_.tensor(DType::f32, {4, 5}))};
-  EXPECT_EQ(error_of(ExitCode::data, [&] { reader.load(memory_.queue(), misshapen); }),
+  EXPECT_EQ(error_of(ExitCode::data, [&] { reader.load(memory_.stream(), misshapen); }),
             (directory(3) / kManifestName).string() +
                 ": 2 unfit tensors: \"b\" is I32 [3], expected I32 [2], \"a\" is I32 [4, 5], expected F32 [4, 5]");
 
-  reader.load(memory_.queue(), std::vector<Entry>{Entry::whole("b", untouched)}, {"a*"});
+  reader.load(memory_.stream(), std::vector<Entry>{Entry::whole("b", untouched)}, {"a*"});
   EXPECT_EQ(untouched.as<std::int32_t>()[0], 0);
 }
 
@@ -174,7 +174,7 @@ TEST_F(ReaderTest, ConvertsFloatsOnlyWhenAsked) {
   std::copy(values.begin(), values.end(), wide.as<float>());
   for (std::size_t i = 0; i < 8; ++i) narrow.as<BFloat16>()[i] = BFloat16(rounded[i]);
   Writer writer({.root = folder_.path(), .mode = WriteMode::now});
-  writer.save(4, memory_.queue(),
+  writer.save(4, memory_.stream(),
               std::vector<Entry>{{"w", wide.slice_rows(0, 3), {8}, Slice::flat({8}, 0, 3)},
                                  {"w", wide.slice_rows(3, 8), {8}, Slice::flat({8}, 3, 8)},
                                  Entry::whole("n", narrow),
@@ -186,10 +186,10 @@ TEST_F(ReaderTest, ConvertsFloatsOnlyWhenAsked) {
                whole = memory_.tensor(DType::i32, {3});
   const std::vector<Entry> entries = {
       {"w", part, {8}, Slice::flat({8}, 1, 7)}, Entry::whole("n", exact), Entry::whole("i", whole)};
-  const std::string refusal = error_of(ExitCode::data, [&] { reader.load(memory_.queue(), entries); });
+  const std::string refusal = error_of(ExitCode::data, [&] { reader.load(memory_.stream(), entries); });
   EXPECT_TRUE(contains(refusal, "\"w\" is F32 [8], expected BF16 [8]"));
   EXPECT_TRUE(contains(refusal, "\"n\" is BF16 [8], expected F32 [8]"));
-  reader.load(memory_.queue(), entries, {}, OtherDtype::convert);
+  reader.load(memory_.stream(), entries, {}, OtherDtype::convert);
   for (std::size_t i = 0; i < 6; ++i) {
     EXPECT_EQ(static_cast<float>(part.as<BFloat16>()[i]), rounded[i + 1]) << i;
     EXPECT_EQ(std::signbit(static_cast<float>(part.as<BFloat16>()[i])), std::signbit(rounded[i + 1])) << i;
@@ -197,20 +197,20 @@ TEST_F(ReaderTest, ConvertsFloatsOnlyWhenAsked) {
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(exact.as<float>()[i], rounded[i]) << i;
   // Counts are never converted.
   const std::vector<Entry> counts = {entries[0], entries[1], Entry::whole("i", memory_.tensor(DType::f32, {3}))};
-  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { reader.load(memory_.queue(), counts, {}, OtherDtype::convert); }),
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { reader.load(memory_.stream(), counts, {}, OtherDtype::convert); }),
                        "\"i\" is I32 [3], expected F32 [3]"));
 }
 
 TEST_F(ReaderTest, TheMetaDeviceChecksAndCopiesNothing) {
   const Reader reader = Reader::open(directory(3));
   const auto device = make_device(DeviceKind::meta);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   const std::vector<Entry> entries = {Entry::whole("a", Tensor(nullptr, DType::i32, {4, 5})),
                                       Entry::whole("b", Tensor(nullptr, DType::i32, {3}))};
-  reader.load(*queue, entries);
-  error_of(ExitCode::data, [&] { reader.load(*queue, std::span(entries).first(1)); });
+  reader.load(*stream, entries);
+  error_of(ExitCode::data, [&] { reader.load(*stream, std::span(entries).first(1)); });
   Writer writer({.root = folder_.path()});
-  writer.save(4, *queue, entries, Json::object());
+  writer.save(4, *stream, entries, Json::object());
   writer.wait();
   EXPECT_EQ(latest(), 3);
 }

@@ -49,7 +49,7 @@ TEST_P(BothModes, WhatIsSavedComesBack) {
     Writer writer({.root = folder / "checkpoints", .mode = GetParam()});
     const std::vector<Entry> entries = {Entry::whole("b", b), Entry::whole("a", a), Entry::whole("c", c),
                                         Entry::whole("large", large)};
-    writer.save(1000, memory.queue(), entries, meta);
+    writer.save(1000, memory.stream(), entries, meta);
     fill(a, -1);  // changes the tensor after the snapshot
     writer.wait();
   }
@@ -66,8 +66,8 @@ TEST_P(BothModes, WhatIsSavedComesBack) {
   const Tensor a2 = memory.tensor(DType::i32, {300, 17}), b2 = memory.tensor(DType::bf16, {5}),
                c2 = memory.tensor(DType::f64, {});
   const Tensor large2 = memory.tensor(DType::i32, {3 << 20});
-  reader.load(memory.queue(), std::vector<Entry>{Entry::whole("a", a2), Entry::whole("large", large2), Entry::whole("b", b2),
-                                                 Entry::whole("c", c2)});
+  reader.load(memory.stream(), std::vector<Entry>{Entry::whole("a", a2), Entry::whole("large", large2), Entry::whole("b", b2),
+                                                  Entry::whole("c", c2)});
   for (std::int64_t i = 0; i < a2.elements(); ++i) ASSERT_EQ(a2.as<std::int32_t>()[i], i);
   EXPECT_EQ(std::memcmp(large.data, large2.data, large.bytes()), 0);
   EXPECT_EQ(static_cast<float>(b2.as<BFloat16>()[3]), 2.5f);
@@ -116,14 +116,14 @@ TEST_P(BothModes, EntriesMayChangeWhenTheContractSaysSo) {
   for (std::int32_t save = 1; save <= kSaves; ++save) {
     fill(steady, save);
     fill(moving, save);
-    writer.save(save, memory.queue(), entries, Json::object());
+    writer.save(save, memory.stream(), entries, Json::object());
     fill(moving, -1);
     writer.wait_for_snapshot();
     fill(steady, -1);
   }
   writer.wait();
   for (std::int32_t save = 1; save <= kSaves; ++save) {
-    Reader::open(folder / "checkpoints" / step_name(save)).load(memory.queue(), entries);
+    Reader::open(folder / "checkpoints" / step_name(save)).load(memory.stream(), entries);
     for (const Tensor& tensor : {steady, moving}) {
       const auto* const begin = tensor.as<std::int32_t>();
       EXPECT_EQ(std::count(begin, begin + tensor.elements(), save), tensor.elements()) << "save " << save;
@@ -154,12 +154,12 @@ TEST_P(BothModes, AnyMeshReadsWhatAnyMeshWrote) {
     };
     {
       Writer writer({.root = folder.path(), .mode = GetParam()});
-      writer.save(from, memory.queue(), entries_of(from, true), Json::object());
+      writer.save(from, memory.stream(), entries_of(from, true), Json::object());
     }
     const Reader reader = newest(folder.path());
     for (std::int64_t to = 1; to <= 8; ++to) {
       const std::vector<Entry> loaded = entries_of(to, false);
-      reader.load(memory.queue(), loaded);
+      reader.load(memory.stream(), loaded);
       for (const Entry& entry : loaded) {
         const Tensor whole = memory.counting(entry.global), expected = memory.tensor(DType::i32, entry.tensor.shape);
         copy_overlap(entry.global, Slice::whole(entry.global), whole.data, entry.slice, expected.data, 4);
@@ -174,13 +174,13 @@ TEST_P(BothModes, KeepsTheLatestAndNeverLosesTheOneJustWritten) {
   Memory memory;
   const std::vector<Entry> entries = {Entry::whole("a", memory.counting({10}))};
   Writer writer({.root = folder.path(), .keep_latest_k = 2, .mode = GetParam()});
-  for (const std::int64_t step : {1, 2, 3, 10, 11}) writer.save(step, memory.queue(), entries, Json::object());
+  for (const std::int64_t step : {1, 2, 3, 10, 11}) writer.save(step, memory.stream(), entries, Json::object());
   writer.wait();
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000010", "step-00000011"}));
-  writer.save(5, memory.queue(), entries, Json::object());
+  writer.save(5, memory.stream(), entries, Json::object());
   writer.wait();
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"step-00000005", "step-00000010", "step-00000011"}));
-  writer.save(123456789, memory.queue(), entries, Json::object());
+  writer.save(123456789, memory.stream(), entries, Json::object());
   writer.wait();
   EXPECT_EQ(find_checkpoints(folder.path()).front().step, 123456789);
 }
@@ -192,7 +192,7 @@ TEST_P(BothModes, ASecondCheckpointOfAStepTakesThePlaceOfTheFirst) {
   Writer writer({.root = folder.path(), .keep_latest_k = 1, .mode = GetParam()});
   for (const int value : {7, 8}) {
     fill(a, value);
-    writer.save(3, memory.queue(), std::vector<Entry>{Entry::whole("a", a)}, {{"value", value}});
+    writer.save(3, memory.stream(), std::vector<Entry>{Entry::whole("a", a)}, {{"value", value}});
   }
   writer.wait();
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"step-00000003"});
@@ -204,7 +204,7 @@ TEST(Writer, KeepsAllWhenAskedTo) {
   Memory memory;
   Writer writer({.root = folder.path(), .keep_latest_k = 0});
   for (int step = 0; step < 5; ++step) {
-    writer.save(step, memory.queue(), std::vector<Entry>{Entry::whole("a", memory.counting({2}))}, Json::object());
+    writer.save(step, memory.stream(), std::vector<Entry>{Entry::whole("a", memory.counting({2}))}, Json::object());
   }
   writer.wait();
   EXPECT_EQ(find_checkpoints(folder.path()).size(), 5u);
@@ -215,7 +215,7 @@ TEST(Writer, KeepsEveryNthForEver) {
   Memory memory;
   const std::vector<Entry> entries = {Entry::whole("a", memory.counting({2}))};
   Writer writer({.root = folder.path(), .keep_latest_k = 2, .keep_every = 20});
-  for (std::int64_t step = 5; step <= 65; step += 5) writer.save(step, memory.queue(), entries, Json::object());
+  for (std::int64_t step = 5; step <= 65; step += 5) writer.save(step, memory.stream(), entries, Json::object());
   writer.wait();
   EXPECT_EQ(names_in(folder.path()),
             (std::vector<std::string>{"step-00000020", "step-00000040", "step-00000060", "step-00000065"}));
@@ -226,7 +226,7 @@ TEST(Writer, ANumberOfCheckpointsAbove32BitsIsNotCut) {
   Memory memory;
   Writer writer({.root = folder.path(), .keep_latest_k = 4294967297});
   for (const std::int64_t step : {1, 2, 3}) {
-    writer.save(step, memory.queue(), std::vector<Entry>{Entry::whole("a", memory.counting({2}))}, Json::object());
+    writer.save(step, memory.stream(), std::vector<Entry>{Entry::whole("a", memory.counting({2}))}, Json::object());
   }
   writer.wait();
   EXPECT_EQ(find_checkpoints(folder.path()).size(), 3u);
@@ -264,7 +264,7 @@ TEST_P(BothModes, WhoMayNotPublishSavesNothing) {
                        published.push_back(step);
                      }});
   const auto save = [&](std::int64_t step) {
-    writer.save(step, memory.queue(), entries, Json::object());
+    writer.save(step, memory.stream(), entries, Json::object());
     writer.wait();
   };
   save(1);
@@ -280,7 +280,7 @@ TEST(Writer, RefusesSlicesThatDoNotCover) {
   Writer writer({.root = folder.path()});
   const Tensor half = memory.counting({5});
   const auto save = [&](const std::vector<Entry>& entries) {
-    writer.save(1, memory.queue(), entries, Json::object());
+    writer.save(1, memory.stream(), entries, Json::object());
     writer.wait();
   };
   const Entry first = {"a", half, {10}, Slice::flat({10}, 0, 5)}, second = {"a", half, {10}, Slice::flat({10}, 5, 10)};
@@ -317,12 +317,12 @@ bool survives_a_full_disk(const std::filesystem::path& root, WriteMode mode, con
   const Tensor a = memory.counting({3 << 20});
   const std::vector<Entry> entries = {Entry::whole("a", a)};
   Writer writer({.root = root, .mode = mode});
-  writer.save(1, memory.queue(), entries, Json::object());
+  writer.save(1, memory.stream(), entries, Json::object());
   writer.wait();
   restrict();
   bool failed = false;
   try {
-    writer.save(2, memory.queue(), entries, Json::object());
+    writer.save(2, memory.stream(), entries, Json::object());
     writer.wait();
   } catch (const Error& error) {
     const std::string message = error.what();
@@ -333,7 +333,7 @@ bool survives_a_full_disk(const std::filesystem::path& root, WriteMode mode, con
   const bool traceless = names_in(root) == std::vector<std::string>{"step-00000001"};
   writer.wait();  // a failure is reported only once
   release();
-  writer.save(3, memory.queue(), entries, Json::object());
+  writer.save(3, memory.stream(), entries, Json::object());
   writer.wait();
   return failed && traceless && names_in(root) == std::vector<std::string>{"step-00000001", "step-00000003"} &&
          Reader::open(root / "step-00000003").step() == 3;
@@ -382,8 +382,8 @@ TEST_P(BothModes, AFullDiskIsOneLineAndCostsNothing) {
   Writer writer({.root = root, .keep_latest_k = 2, .mode = mode});
   for (;; ++step) {
     for (const Tensor& tensor : {a, b, c}) fill(tensor, static_cast<std::int32_t>(step));
-    writer.save(step, memory.queue(), entries, {{"value", step}});
-    if (step % 3 == 0) writer.save(step, memory.queue(), entries, {{"value", step}});  // replaces the first
+    writer.save(step, memory.stream(), entries, {{"value", step}});
+    if (step % 3 == 0) writer.save(step, memory.stream(), entries, {{"value", step}});  // replaces the first
   }
 }
 
@@ -411,7 +411,7 @@ TEST(Writer, AKillAtAnyMomentLeavesTheNewestCheckpointWhole) {
     EXPECT_GT(reader.step(), last);
     last = reader.step();
     EXPECT_EQ(reader.meta(), (Json{{"value", last}}));
-    reader.load(memory.queue(), std::vector<Entry>{Entry::whole("a", a), Entry::whole("b", b), Entry::whole("c", c)});
+    reader.load(memory.stream(), std::vector<Entry>{Entry::whole("a", a), Entry::whole("b", b), Entry::whole("c", c)});
     for (const Tensor& tensor : {a, b, c}) {
       for (std::int64_t i = 0; i < tensor.elements(); ++i) ASSERT_EQ(tensor.as<std::int32_t>()[i], last);
     }
@@ -421,7 +421,7 @@ TEST(Writer, AKillAtAnyMomentLeavesTheNewestCheckpointWhole) {
   // complete save there are exactly two.
   Writer writer({.root = folder.path(), .keep_latest_k = 2, .mode = WriteMode::now});
   EXPECT_EQ(names_in(folder.path()).size(), find_checkpoints(folder.path()).size());
-  writer.save(last + 1, memory.queue(), std::vector<Entry>{Entry::whole("a", a)}, {{"value", last + 1}});
+  writer.save(last + 1, memory.stream(), std::vector<Entry>{Entry::whole("a", a)}, {{"value", last + 1}});
   EXPECT_EQ(names_in(folder.path()).size(), 2u);
 }
 

@@ -24,7 +24,8 @@ using octet::testing::ThreadStore;
 constexpr GroupSize kSizes[] = {{.ranks = 1}, {.ranks = 2}, {.ranks = 3}, {.ranks = 4}, {.ranks = 8}};
 INSTANTIATE_TEST_SUITE_P(Gloo, GroupCases, ::testing::ValuesIn(kSizes), name_of_size);
 // The groups in memory, which tests of other rooms use instead of Gloo, must pass the same tests.
-constexpr GroupSize kInMemory[] = {{.ranks = 2, .in_memory = true}, {.ranks = 3, .in_memory = true}, {.ranks = 8, .in_memory = true}};
+constexpr GroupSize kInMemory[] = {
+    {.ranks = 2, .in_memory = true}, {.ranks = 3, .in_memory = true}, {.ranks = 8, .in_memory = true}};
 INSTANTIATE_TEST_SUITE_P(Threads, GroupCases, ::testing::ValuesIn(kInMemory), name_of_size);
 
 class Groups : public ::testing::TestWithParam<int> {
@@ -62,15 +63,15 @@ TEST_P(Groups, ReduceInTheOrderOfRanks) {
       const ArenaScope scope(at.tensors);
       const auto fill = [&](std::int64_t i) { return value(rank, i); };
       const Tensor all = at.tensor<T>(n, fill);
-      at.group->all_reduce(*at.queue, at.scratch, {.x = all, .reduction = reduction});
+      at.group->all_reduce(*at.stream, at.scratch, {.x = all, .reduction = reduction});
       for (std::int64_t i = 0; i < n; ++i) {
         ASSERT_EQ(static_cast<float>(all.as<T>()[i]), static_cast<float>(reduced<T>(size, i, reduction, value)))
             << i << " of " << n;
       }
       const Tensor x = at.tensor<T>(size * n, fill), y = at.tensor<T>(n, fill);
-      at.group->reduce_scatter(*at.queue, at.scratch, {.x = x, .y = y, .reduction = reduction});
+      at.group->reduce_scatter(*at.stream, at.scratch, {.x = x, .y = y, .reduction = reduction});
       const Tensor own = x.slice_rows(rank * n, (rank + 1) * n);
-      at.group->reduce_scatter(*at.queue, at.scratch, {.x = x, .y = own, .reduction = reduction});
+      at.group->reduce_scatter(*at.stream, at.scratch, {.x = x, .y = own, .reduction = reduction});
       for (std::int64_t i = 0; i < n; ++i) {
         const auto expected = static_cast<float>(reduced<T>(size, rank * n + i, reduction, value));
         ASSERT_EQ(static_cast<float>(y.as<T>()[i]), expected) << i << " of " << n;
@@ -94,7 +95,7 @@ TEST(Group, ARankThatLeavesEndsTheOthersNotTheProcess) {
     GroupRank rank(store, {.rank = r, .size = 3, .timeout_s = 20, .blame = [] { return "rank 1 is gone"; }});
     if (r == 1) return;
     const Tensor x = rank.tensor<float>(100, [](std::int64_t) { return 1; });
-    rank.group->all_reduce(*rank.queue, rank.scratch, {.x = x});
+    rank.group->all_reduce(*rank.stream, rank.scratch, {.x = x});
   });
   for (const int r : {0, 2}) {
     EXPECT_EQ(
@@ -135,7 +136,7 @@ TEST(Group, ARankThatHangsEndsTheOthersAtTheTimeout) {
     }
     const Tensor x = rank.tensor<float>(100, [](std::int64_t) { return 1; });
     try {
-      rank.group->all_reduce(*rank.queue, rank.scratch, {.x = x});
+      rank.group->all_reduce(*rank.stream, rank.scratch, {.x = x});
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::peer);
       store.set("rank 0 has given up", "");
@@ -166,7 +167,7 @@ TEST(Group, ARankThatIsLostEndsTheOthersLongBeforeTheTimeout) {
     if (r == 0) lost = true;
     if (r == 2) std::this_thread::sleep_for(std::chrono::seconds(1));
     try {
-      rank.group->all_reduce(*rank.queue, rank.scratch, {.x = x});
+      rank.group->all_reduce(*rank.stream, rank.scratch, {.x = x});
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::peer);
       if (--waiting == 0) store.set("all others have given up", "");
@@ -188,13 +189,12 @@ TEST(Group, ARankThatIsLostInTheMiddleOfAMessageEndsTheOthers) {
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<std::string> errors = errors_of_ranks(2, [&](int r) {
     // Rank 1 gives up and closes its connections while rank 0 sends. Rank 0 learns of it once rank 1 has given up.
-    GroupRank rank(store, {.rank = r,
-                           .size = 2,
-                           .timeout_s = 300,
-                           .lost = [&, r] { return (r == 1 ? sending : gone) ? concat("rank ", 1 - r, " is gone") : ""; }});
+    GroupRank rank(store, {.rank = r, .size = 2, .timeout_s = 300, .lost = [&, r] {
+                             return (r == 1 ? sending : gone) ? concat("rank ", 1 - r, " is gone") : "";
+                           }});
     const Tensor x = rank.tensor<float>(1 << 21, [](std::int64_t) { return 1; });
     try {
-      for (;; sending = true) rank.group->broadcast(*rank.queue, {.x = x, .root = 0});
+      for (;; sending = true) rank.group->broadcast(*rank.stream, {.x = x, .root = 0});
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::peer);
       gone = true;
@@ -221,7 +221,7 @@ TEST(Group, ARankThatIsSlowIsWaitedFor) {
     if (r == 1) {
       while (asked < 10) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    rank.group->all_reduce(*rank.queue, rank.scratch, {.x = x});
+    rank.group->all_reduce(*rank.stream, rank.scratch, {.x = x});
     EXPECT_TRUE(rank.holds<float>(x, [](std::int64_t) { return 2; }));
   });
 }
@@ -240,11 +240,11 @@ TEST(Group, RefusesWhatDoesNotFit) {
   const Tensor three = at.tensor<float>(3, [](std::int64_t) { return 0; }),
                four = at.tensor<float>(4, [](std::int64_t) { return 0; });
   const Tensor bytes = allocate(at.tensors, DType::u8, {3});
-  EXPECT_TRUE(refused([&] { at.group->all_gather(*at.queue, at.scratch, {.x = three, .y = four}); }));
-  EXPECT_TRUE(refused([&] { at.group->all_gather(*at.queue, at.scratch, {.x = three, .y = bytes}); }));
-  EXPECT_TRUE(refused([&] { at.group->reduce_scatter(*at.queue, at.scratch, {.x = bytes, .y = bytes}); }));
-  EXPECT_TRUE(refused([&] { at.group->broadcast(*at.queue, {.x = three, .root = 1}); }));
-  EXPECT_TRUE(refused([&] { at.group->all_to_all(*at.queue, at.scratch, {.x = three, .y = four}); }));
+  EXPECT_TRUE(refused([&] { at.group->all_gather(*at.stream, at.scratch, {.x = three, .y = four}); }));
+  EXPECT_TRUE(refused([&] { at.group->all_gather(*at.stream, at.scratch, {.x = three, .y = bytes}); }));
+  EXPECT_TRUE(refused([&] { at.group->reduce_scatter(*at.stream, at.scratch, {.x = bytes, .y = bytes}); }));
+  EXPECT_TRUE(refused([&] { at.group->broadcast(*at.stream, {.x = three, .root = 1}); }));
+  EXPECT_TRUE(refused([&] { at.group->all_to_all(*at.stream, at.scratch, {.x = three, .y = four}); }));
   EXPECT_TRUE(refused([&] { make_silent_group("x", 2, 2); }));
 }
 

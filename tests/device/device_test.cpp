@@ -81,20 +81,20 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Devices, ::testing::Values(DeviceKind::cpu, Devi
 
 TEST(CpuDevice, MemoryIsZeroAndCopiesAreDone) {
   const auto device = make_device(DeviceKind::cpu);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   const Buffer a = device->allocate(10000, MemoryCategory::workspace), b = device->allocate(10000, MemoryCategory::workspace);
   for (std::size_t i = 0; i < 10000; ++i) ASSERT_EQ(static_cast<const char*>(a.data())[i], 0);
   std::vector<char> host(10000, 'x'), back(10000);
-  queue->copy_to_device(a.data(), host.data(), host.size());
-  queue->copy(b.data(), a.data(), 9999);
-  queue->copy_to_host(back.data(), b.data(), back.size());
-  queue->synchronize();
+  stream->copy_to_device(a.data(), host.data(), host.size());
+  stream->copy(b.data(), a.data(), 9999);
+  stream->copy_to_host(back.data(), b.data(), back.size());
+  stream->synchronize();
   EXPECT_EQ(back[9998], 'x');
   EXPECT_EQ(back[9999], 0);
-  queue->zero(b.data(), 5);
+  stream->zero(b.data(), 5);
   EXPECT_EQ(static_cast<const char*>(b.data())[4], 0);
   EXPECT_EQ(static_cast<const char*>(b.data())[5], 'x');
-  queue->wait(*queue->record());
+  stream->wait(*stream->record());
 }
 
 TEST(CpuDevice, RefusesWhatDoesNotFit) {
@@ -113,16 +113,16 @@ TEST(CpuDevice, AFullArenaSaysSo) {
 
 TEST(MetaDevice, HoldsNothingHoweverMuchIsAsked) {
   const auto device = make_device(DeviceKind::meta);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   const Buffer huge = device->allocate(std::size_t{1} << 45, MemoryCategory::weights);
   const Buffer next = device->allocate(64, MemoryCategory::weights);
   EXPECT_NE(huge.data(), next.data());
   EXPECT_EQ(device->memory().total, (std::size_t{1} << 45) + Device::kAlignment);
   char byte = 'x';
-  queue->copy_to_device(huge.data(), &byte, 1);  // the meta device does not access memory
-  queue->copy_to_host(&byte, huge.data(), 1);
-  queue->zero(huge.data(), std::size_t{1} << 45);
-  queue->synchronize();
+  stream->copy_to_device(huge.data(), &byte, 1);  // the meta device does not access memory
+  stream->copy_to_host(&byte, huge.data(), 1);
+  stream->zero(huge.data(), std::size_t{1} << 45);
+  stream->synchronize();
   EXPECT_EQ(byte, 'x');
 }
 
@@ -158,16 +158,16 @@ TEST(MetaDeviceDeathTest, ItsAddressesFault) {
       "");
 }
 
-TEST(Queue, AddsUpWork) {
+TEST(Stream, AddsUpWork) {
   const auto device = make_device(DeviceKind::meta);
-  const auto queue = device->make_queue();
-  queue->count("op", {.flops = 10, .fp8_flops = 4, .bytes = 3});
-  queue->count("op", {.flops = 5, .fp8_flops = 0, .bytes = 1});
-  EXPECT_EQ(queue->work().flops, 15);
-  EXPECT_EQ(queue->work().fp8_flops, 4);
-  EXPECT_EQ(queue->work().bytes, 4);
-  queue->reset_work();
-  EXPECT_EQ(queue->work().flops, 0);
+  const auto stream = device->make_stream();
+  stream->count("op", {.flops = 10, .fp8_flops = 4, .bytes = 3});
+  stream->count("op", {.flops = 5, .fp8_flops = 0, .bytes = 1});
+  EXPECT_EQ(stream->work().flops, 15);
+  EXPECT_EQ(stream->work().fp8_flops, 4);
+  EXPECT_EQ(stream->work().bytes, 4);
+  stream->reset_work();
+  EXPECT_EQ(stream->work().flops, 0);
 }
 
 TEST(CudaDevice, IsRefusedInASentenceWhereItIsAbsent) {
@@ -181,14 +181,14 @@ TEST(CudaDevice, IsRefusedInASentenceWhereItIsAbsent) {
 
 TEST(Profile, AddsUpCallsOfOneNameAndShape) {
   const auto device = make_device(DeviceKind::cpu);
-  const auto queue = device->make_queue();
-  queue->count("before", {.flops = 1});
-  queue->start_profile();
-  queue->count("gemm", {.flops = 2, .shape = {1, 2, 3}});
-  queue->count("norm", {.bytes = 4});
-  queue->count("gemm", {.flops = 2, .shape = {1, 2, 3}});
-  queue->count("gemm", {.flops = 5, .shape = {1, 2, 4}});
-  const std::vector<OpTime> profile = queue->take_profile();
+  const auto stream = device->make_stream();
+  stream->count("before", {.flops = 1});
+  stream->start_profile();
+  stream->count("gemm", {.flops = 2, .shape = {1, 2, 3}});
+  stream->count("norm", {.bytes = 4});
+  stream->count("gemm", {.flops = 2, .shape = {1, 2, 3}});
+  stream->count("gemm", {.flops = 5, .shape = {1, 2, 4}});
+  const std::vector<OpTime> profile = stream->take_profile();
   ASSERT_EQ(profile.size(), 3u);
   EXPECT_EQ(std::string(profile[0].op), "gemm");
   EXPECT_EQ(profile[0].calls, 2);
@@ -197,15 +197,15 @@ TEST(Profile, AddsUpCallsOfOneNameAndShape) {
   EXPECT_EQ(std::string(profile[1].op), "norm");
   EXPECT_EQ(profile[2].work.flops, 5.0);
   for (const OpTime& t : profile) EXPECT_GE(t.seconds, 0.0);
-  queue->count("after", {.flops = 1});
-  queue->start_profile();
-  EXPECT_TRUE(queue->take_profile().empty());
+  stream->count("after", {.flops = 1});
+  stream->start_profile();
+  EXPECT_TRUE(stream->take_profile().empty());
 }
 
-// A queue whose clock gives out a list of moments, one at a time.
-class ScriptedQueue final : public Queue {
+// A stream whose clock gives out a list of moments, one at a time.
+class ScriptedStream final : public Stream {
  public:
-  ScriptedQueue(Device& device, std::vector<double> moments) : Queue(device), moments_(std::move(moments)) {}
+  ScriptedStream(Device& device, std::vector<double> moments) : Stream(device), moments_(std::move(moments)) {}
   std::unique_ptr<Event> record() override { return std::make_unique<Event>(); }
   void wait(const Event&) override { ++waits; }
   void synchronize() override {}
@@ -226,40 +226,40 @@ class ScriptedQueue final : public Queue {
 
 TEST(Waits, AreAddedUpWhileTheyAreWatched) {
   const auto device = make_device(DeviceKind::cpu);
-  ScriptedQueue queue(*device, {1, 1.5, 10, 14, 100, 100.25});
-  const auto event = queue.record();
-  queue.wait_for_ranks(*event);
-  EXPECT_EQ(queue.stamped, 0u) << "it costs nothing while nobody watches";
-  queue.start_waits();
-  queue.wait_for_ranks(*event);  // from 1 to 1.5
-  queue.begin_wait();            // from 10 to 14, which includes the waits within
-  queue.count("all_reduce", {.bytes = 1});
-  queue.wait_for_ranks(*event);
-  queue.end_wait();
-  EXPECT_EQ(queue.take_waits(), 4.5);
-  queue.begin_wait();
-  queue.end_wait();
-  EXPECT_EQ(queue.stamped, 4u);
-  EXPECT_EQ(queue.waits, 3);
+  ScriptedStream stream(*device, {1, 1.5, 10, 14, 100, 100.25});
+  const auto event = stream.record();
+  stream.wait_for_ranks(*event);
+  EXPECT_EQ(stream.stamped, 0u) << "it costs nothing while nobody watches";
+  stream.start_waits();
+  stream.wait_for_ranks(*event);  // from 1 to 1.5
+  stream.begin_wait();            // from 10 to 14, which includes the waits within
+  stream.count("all_reduce", {.bytes = 1});
+  stream.wait_for_ranks(*event);
+  stream.end_wait();
+  EXPECT_EQ(stream.take_waits(), 4.5);
+  stream.begin_wait();
+  stream.end_wait();
+  EXPECT_EQ(stream.stamped, 4u);
+  EXPECT_EQ(stream.waits, 3);
 
   // A wait that an exception left open must not count in the next measurement.
-  queue.start_waits();
-  queue.begin_wait();  // begins at 100
-  queue.start_waits();
-  EXPECT_EQ(queue.take_waits(), 0);
+  stream.start_waits();
+  stream.begin_wait();  // begins at 100
+  stream.start_waits();
+  EXPECT_EQ(stream.take_waits(), 0);
 }
 
 TEST(Waits, AProfileShowsThemAsAnOpAndIsNotTakenBesideThem) {
   const auto device = make_device(DeviceKind::cpu);
-  const auto queue = device->make_queue();
-  queue->start_profile();
-  queue->wait_for_ranks(*queue->record());
-  EXPECT_THROW(queue->start_waits(), std::exception);
-  const std::vector<OpTime> profile = queue->take_profile();
+  const auto stream = device->make_stream();
+  stream->start_profile();
+  stream->wait_for_ranks(*stream->record());
+  EXPECT_THROW(stream->start_waits(), std::exception);
+  const std::vector<OpTime> profile = stream->take_profile();
   ASSERT_EQ(profile.size(), 1u);
   EXPECT_EQ(std::string(profile[0].op), "wait for ranks");
-  queue->start_waits();
-  EXPECT_THROW(queue->start_profile(), std::exception);
+  stream->start_waits();
+  EXPECT_THROW(stream->start_profile(), std::exception);
 }
 
 }  // namespace

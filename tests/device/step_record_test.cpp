@@ -9,7 +9,7 @@ namespace {
 TEST(StepRecord, NamesWhatMustHaveEnded) {
   StepRecord record;
   const auto device = make_recording_device(record);
-  const auto compute = device->make_queue(), params = device->make_queue(), context = device->make_queue();
+  const auto compute = device->make_stream(), params = device->make_stream(), context = device->make_stream();
   compute->count("norm", {.bytes = 8});
   compute->count("gemm", {.flops = 6, .fp8_flops = 6, .bytes = 4, .shape = {1, 2, 3}});
   params->wait(*compute->record());

@@ -67,8 +67,8 @@ class AdamWOnGpu : public testing::TwinTest {
       AdamW on_cpu = op(s, scalars_at, &Twin::cpu), on_gpu = op(s, scalars_at, &Twin::gpu);
       on_cpu.elements = on_gpu.elements = elements;
       on_cpu.epsilon = on_gpu.epsilon = epsilon;
-      adamw(*cpu_queue, on_cpu);
-      adamw(*gpu_queue, on_gpu);
+      adamw(*cpu_stream, on_cpu);
+      adamw(*gpu_stream, on_gpu);
       const std::string at = concat(what, " step ", step, " first element ", elements.first);
       expect_same_bytes(s.weight, at + " weight");
       expect_same_bytes(s.moment1, at + " moment1");
@@ -139,7 +139,7 @@ TEST_F(AdamWOnGpu, MovesNothingWhenInfWasFound) {
   StepScalars skipped = scalars(1);
   skipped.found_inf = 1;
   set(scalars_at, skipped);
-  adamw(*gpu_queue, op(s, scalars_at, &Twin::gpu));
+  adamw(*gpu_stream, op(s, scalars_at, &Twin::gpu));
   expect_same_bytes(s.weight, "weight");
   expect_same_bytes(s.moment1, "moment1");
   expect_same_bytes(s.moment2, "moment2");
@@ -159,17 +159,17 @@ TEST_F(AdamWOnGpu, PreparesTheStepAsTheCpuDoes) {
     const Twin updates = zeros(DType::i32, {1}), scalars_at = zeros(DType::u8, {sizeof(StepScalars)});
     updates.cpu.as<std::int32_t>()[0] = c.updates;
     upload(updates);
-    const auto prepare = [&](Queue& queue, Tensor Twin::*side) {
-      prepare_step(queue, {.loss_total = (loss.*side).as<double>(),
-                           .sum_squares = (squares.*side).as<double>(),
-                           .max_grad_norm = c.max_grad_norm,
-                           .learning_rate = 3e-4,
-                           .step = 17,
-                           .updates = (updates.*side).as<std::int32_t>(),
-                           .scalars = static_cast<StepScalars*>((scalars_at.*side).data)});
+    const auto prepare = [&](Stream& stream, Tensor Twin::*side) {
+      prepare_step(stream, {.loss_total = (loss.*side).as<double>(),
+                            .sum_squares = (squares.*side).as<double>(),
+                            .max_grad_norm = c.max_grad_norm,
+                            .learning_rate = 3e-4,
+                            .step = 17,
+                            .updates = (updates.*side).as<std::int32_t>(),
+                            .scalars = static_cast<StepScalars*>((scalars_at.*side).data)});
     };
-    prepare(*cpu_queue, &Twin::cpu);
-    prepare(*gpu_queue, &Twin::gpu);
+    prepare(*cpu_stream, &Twin::cpu);
+    prepare(*gpu_stream, &Twin::gpu);
     StepScalars actual, expected;
     std::memcpy(&actual, fetch(scalars_at.gpu).data(), sizeof actual);
     std::memcpy(&expected, scalars_at.cpu.data, sizeof expected);

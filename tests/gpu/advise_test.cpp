@@ -23,7 +23,7 @@ models::DecoderConfig model_config() {
 
 TEST(Advise, MeasuresEveryKindInEveryRecipe) {
   const auto device = make_device(DeviceKind::cuda);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   models::Decoder model(model_config(), recipes::make_recipe("bf16", {}));
   for (const std::int64_t micro_batches : {1, 4}) {
     const plan::LinearSetting setting{
@@ -31,7 +31,7 @@ TEST(Advise, MeasuresEveryKindInEveryRecipe) {
     for (const plan::LinearKind& kind : plan::linear_kinds(model)) {
       for (const char* name : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"}) {
         const Recipe recipe = recipes::make_recipe(name, {});
-        const plan::LinearTime time = measure_linear(*queue, kind, recipe, setting, plan::count_linear(kind, recipe, setting));
+        const plan::LinearTime time = measure_linear(*stream, kind, recipe, setting, plan::count_linear(kind, recipe, setting));
         EXPECT_GT(time.products_s, 0) << kind.name << " " << name;
         EXPECT_EQ(time.others_s > 0, kind.name != "head" || recipe.is_fp8()) << kind.name << " " << name;
       }

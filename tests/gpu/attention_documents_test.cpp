@@ -63,10 +63,10 @@ TEST_F(AttentionDocumentsTest, AreFoundFromFirstKeys) {
                                       .sk = sizes.sk,
                                       .entries = n};
     for (std::size_t i = 0; i < kernels::kAttentionOperands; ++i) find.strides[i] = static_cast<std::int64_t>(i + 1);
-    find_documents(*gpu_queue, find, kernels::DocumentArrays(memory.data(), n));
+    find_documents(*gpu_stream, find, kernels::DocumentArrays(memory.data(), n));
     std::vector<std::byte> host(bytes);
-    gpu_queue->copy_to_host(host.data(), memory.data(), bytes);
-    gpu_queue->synchronize();
+    gpu_stream->copy_to_host(host.data(), memory.data(), bytes);
+    gpu_stream->synchronize();
     const kernels::DocumentArrays actual(host.data(), n);
     const Expected expected = expected_documents(x);
     const auto count = static_cast<std::int64_t>(expected.begins.size());
@@ -140,7 +140,7 @@ TEST_F(AttentionDocumentsTest, OtherDocumentsDoNotMatter) {
     }
   }
   // Copies Q, K and V at once: they are columns of one matrix that begins with Q.
-  gpu_queue->copy_to_device(x.q.gpu.data, x.q.cpu.data, static_cast<std::size_t>(300 * x.q.cpu.row_stride) * 2);
+  gpu_stream->copy_to_device(x.q.gpu.data, x.q.cpu.data, static_cast<std::size_t>(300 * x.q.cpu.row_stride) * 2);
   run_gpu(x);
   const HostTensor after = fetch(x.o.gpu);
   EXPECT_TRUE(same_bytes(after.view().slice_rows(100, 217), o.view().slice_rows(100, 217)));
@@ -158,13 +158,13 @@ TEST_F(AttentionDocumentsTest, TakeNoMoreScratchThanPlanned) {
       Operands one = x;
       one.documents = 1;
       const auto meta = make_meta_device(DeviceKind::cuda);
-      const auto meta_queue = meta->make_queue();
+      const auto meta_stream = meta->make_stream();
       Arena planned(*meta, MemoryCategory::workspace, 0), taken(*gpu, MemoryCategory::workspace, std::size_t{1} << 30);
-      attention_forward(*meta_queue, planned, one.forward(&Twin::gpu));
-      attention_backward(*meta_queue, planned, one.backward(&Twin::gpu));
-      EXPECT_NO_THROW(attention_forward(*gpu_queue, taken, x.forward(&Twin::gpu))) << sizes.text() << ", " << length;
-      EXPECT_NO_THROW(attention_backward(*gpu_queue, taken, x.backward(&Twin::gpu))) << sizes.text() << ", " << length;
-      gpu_queue->synchronize();
+      attention_forward(*meta_stream, planned, one.forward(&Twin::gpu));
+      attention_backward(*meta_stream, planned, one.backward(&Twin::gpu));
+      EXPECT_NO_THROW(attention_forward(*gpu_stream, taken, x.forward(&Twin::gpu))) << sizes.text() << ", " << length;
+      EXPECT_NO_THROW(attention_backward(*gpu_stream, taken, x.backward(&Twin::gpu))) << sizes.text() << ", " << length;
+      gpu_stream->synchronize();
       EXPECT_EQ(taken.high_water(), planned.high_water()) << sizes.text() << ", " << length;
     }
   }
@@ -172,13 +172,13 @@ TEST_F(AttentionDocumentsTest, TakeNoMoreScratchThanPlanned) {
 
 TEST_F(AttentionDocumentsTest, AreRefusedBeforeAnyStep) {
   const auto meta = make_meta_device(DeviceKind::cuda);
-  const auto meta_queue = meta->make_queue();
+  const auto meta_stream = meta->make_stream();
   Arena scratch(*meta, MemoryCategory::workspace, 0);
   const auto refusal = [&](const AttentionSizes& sizes, std::int64_t documents) {
     Operands x = with_documents(sizes, {0, 5});
     x.documents = documents;
     try {
-      attention_forward(*meta_queue, scratch, x.forward(&Twin::gpu));
+      attention_forward(*meta_stream, scratch, x.forward(&Twin::gpu));
     } catch (const Error& error) {
       return error.code();
     }

@@ -65,10 +65,10 @@ class AttentionExtremesGpuTest : public AttentionGpuTest {
       for (std::int64_t col = 0; col < t.cpu.cols(); ++col) {
         if (col % dim >= dim - kShifted) host[col] = static_cast<BFloat16>(static_cast<float>(value));
       }
-      gpu_queue->copy_to_device(t.gpu.as<BFloat16>() + row * t.gpu.row_stride, host,
-                                static_cast<std::size_t>(t.cpu.cols()) * sizeof(BFloat16));
+      gpu_stream->copy_to_device(t.gpu.as<BFloat16>() + row * t.gpu.row_stride, host,
+                                 static_cast<std::size_t>(t.cpu.cols()) * sizeof(BFloat16));
     }
-    gpu_queue->synchronize();
+    gpu_stream->synchronize();
   }
   static std::vector<double> unshifted(const std::vector<double>& x, std::int64_t dim) {
     std::vector<double> result;

@@ -130,12 +130,12 @@ class AttentionGpuTest : public TwinTest {
   }
 
   void run_cpu(const Operands& x) {
-    attention_forward(*cpu_queue, cpu_scratch, x.forward(&Twin::cpu));
-    attention_backward(*cpu_queue, cpu_scratch, x.backward(&Twin::cpu));
+    attention_forward(*cpu_stream, cpu_scratch, x.forward(&Twin::cpu));
+    attention_backward(*cpu_stream, cpu_scratch, x.backward(&Twin::cpu));
   }
   void run_gpu(const Operands& x) {
-    attention_forward(*gpu_queue, gpu_scratch, x.forward(&Twin::gpu));
-    attention_backward(*gpu_queue, gpu_scratch, x.backward(&Twin::gpu));
+    attention_forward(*gpu_stream, gpu_scratch, x.forward(&Twin::gpu));
+    attention_backward(*gpu_stream, gpu_scratch, x.backward(&Twin::gpu));
   }
 
   std::vector<double> on_gpu(const Twin& t) { return values_of(fetch(t.gpu).view()); }

@@ -81,14 +81,14 @@ TEST_F(AttentionGpuTest, TakesNoMoreScratchThanPlanned) {
                                                                  {1, 8, 2, 4096, 500, 128, true, 0, Visible::all},
                                                                  {4, 32, 8, 2048, 2048, 128}}) {
     const auto meta = make_meta_device(DeviceKind::cuda);
-    const auto meta_queue = meta->make_queue();
+    const auto meta_stream = meta->make_stream();
     Arena planned(*meta, MemoryCategory::workspace, 0), taken(*gpu, MemoryCategory::workspace, std::size_t{1} << 30);
     const Operands x = operands(sizes);
-    attention_forward(*meta_queue, planned, x.forward(&Twin::gpu));
-    attention_backward(*meta_queue, planned, x.backward(&Twin::gpu));
-    EXPECT_NO_THROW(attention_forward(*gpu_queue, taken, x.forward(&Twin::gpu))) << sizes.text();
-    EXPECT_NO_THROW(attention_backward(*gpu_queue, taken, x.backward(&Twin::gpu))) << sizes.text();
-    gpu_queue->synchronize();
+    attention_forward(*meta_stream, planned, x.forward(&Twin::gpu));
+    attention_backward(*meta_stream, planned, x.backward(&Twin::gpu));
+    EXPECT_NO_THROW(attention_forward(*gpu_stream, taken, x.forward(&Twin::gpu))) << sizes.text();
+    EXPECT_NO_THROW(attention_backward(*gpu_stream, taken, x.backward(&Twin::gpu))) << sizes.text();
+    gpu_stream->synchronize();
     EXPECT_EQ(taken.high_water(), planned.high_water()) << sizes.text();
   }
 }
@@ -117,11 +117,11 @@ TEST_F(AttentionGpuTest, NanStaysInItsSequence) {
 
 TEST_F(AttentionGpuTest, RefusesBeforeAnyStep) {
   const auto meta = make_meta_device(DeviceKind::cuda);
-  const auto meta_queue = meta->make_queue();
+  const auto meta_stream = meta->make_stream();
   Arena scratch(*meta, MemoryCategory::workspace, 0);
   const auto refused_with = [&](const AttentionForward& op) {
     try {
-      attention_forward(*meta_queue, scratch, op);
+      attention_forward(*meta_stream, scratch, op);
     } catch (const Error& error) {
       return error.code();
     }
@@ -135,7 +135,7 @@ TEST_F(AttentionGpuTest, RefusesBeforeAnyStep) {
   all.visible = Visible::all;
   const Operands x = operands(all);
   EXPECT_EQ(refused_with(x.forward(&Twin::gpu)), ExitCode::done);
-  EXPECT_THROW(attention_backward(*meta_queue, scratch, x.backward(&Twin::gpu)), Error);
+  EXPECT_THROW(attention_backward(*meta_stream, scratch, x.backward(&Twin::gpu)), Error);
 }
 
 }  // namespace

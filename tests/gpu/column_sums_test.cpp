@@ -30,8 +30,8 @@ TEST_F(ColumnSumsGpuTest, AgreeWithTheCpu) {
         const std::size_t col = i % static_cast<std::size_t>(size.cols + size.gap);
         if (col < sizes.size()) sizes[col] += std::abs(values[i]);
       }
-      column_sums(*cpu_queue, cpu_scratch, {.x = x.cpu.slice_cols(0, size.cols), .y = y.cpu});
-      column_sums(*gpu_queue, gpu_scratch, {.x = x.gpu.slice_cols(0, size.cols), .y = y.gpu});
+      column_sums(*cpu_stream, cpu_scratch, {.x = x.cpu.slice_cols(0, size.cols), .y = y.cpu});
+      column_sums(*gpu_stream, gpu_scratch, {.x = x.gpu.slice_cols(0, size.cols), .y = y.gpu});
       const auto expected = values_of(y.cpu);
       // Each side adds the same numbers in another order and rounds once.
       const double sums = gamma(static_cast<double>(size.rows) + 1, kUnitRoundoffF32);

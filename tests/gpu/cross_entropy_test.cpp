@@ -26,8 +26,8 @@ class CrossEntropyOnGpu : public testing::TwinTest {
     return t;
   }
   void run(const Twin& logits, const Twin& targets, const Twin& loss, CrossEntropy::Gradient gradient) {
-    cross_entropy(*cpu_queue, {.logits = logits.cpu, .targets = targets.cpu, .loss = loss.cpu, .gradient = gradient});
-    cross_entropy(*gpu_queue, {.logits = logits.gpu, .targets = targets.gpu, .loss = loss.gpu, .gradient = gradient});
+    cross_entropy(*cpu_stream, {.logits = logits.cpu, .targets = targets.cpu, .loss = loss.cpu, .gradient = gradient});
+    cross_entropy(*gpu_stream, {.logits = logits.gpu, .targets = targets.gpu, .loss = loss.gpu, .gradient = gradient});
   }
 };
 
@@ -108,7 +108,7 @@ TEST_F(CrossEntropyOnGpu, ATargetOutsideTheVocabularyMakesTheLossNan) {
   to.cpu.as<std::int32_t>()[0] = 100;
   to.cpu.as<std::int32_t>()[1] = -1;
   upload(to);
-  cross_entropy(*gpu_queue, {.logits = logits.gpu, .targets = to.gpu, .loss = loss.gpu, .gradient = kInPlace});
+  cross_entropy(*gpu_stream, {.logits = logits.gpu, .targets = to.gpu, .loss = loss.gpu, .gradient = kInPlace});
   for (const double value : values_of(fetch(loss.gpu).view())) EXPECT_TRUE(std::isnan(value));
 }
 
@@ -117,17 +117,17 @@ TEST_F(CrossEntropyOnGpu, SumsLossesInAFixedOrder) {
     const Twin loss = random(DType::f32, {count}, 3.0), to = targets(count, 50);
     const Twin total = filled(DType::f64, {2}, [](std::int64_t i) { return i == 0 ? 0.25 : 3.0; }),
                again = zeros(DType::f64, {2});
-    loss_sum(*cpu_queue, {.loss = loss.cpu, .targets = to.cpu, .total = total.cpu.as<double>()});
-    loss_sum(*gpu_queue, {.loss = loss.gpu, .targets = to.gpu, .total = total.gpu.as<double>()});
+    loss_sum(*cpu_stream, {.loss = loss.cpu, .targets = to.cpu, .total = total.cpu.as<double>()});
+    loss_sum(*gpu_stream, {.loss = loss.gpu, .targets = to.gpu, .total = total.gpu.as<double>()});
     double size = 0.25;
     for (const double value : values_of(loss.cpu)) size += std::abs(value);
     const auto actual = values_of(fetch(total.gpu).view()), expected = values_of(total.cpu);
     EXPECT_NEAR(actual[0], expected[0], 2 * gamma(static_cast<double>(count), kUnitRoundoffF64) * size) << count;
     EXPECT_EQ(actual[1], expected[1]) << count;
-    loss_sum(*gpu_queue, {.loss = loss.gpu, .targets = to.gpu, .total = again.gpu.as<double>()});
+    loss_sum(*gpu_stream, {.loss = loss.gpu, .targets = to.gpu, .total = again.gpu.as<double>()});
     const auto first = values_of(fetch(again.gpu).view());
-    gpu_queue->zero(again.gpu.data, again.gpu.bytes());
-    loss_sum(*gpu_queue, {.loss = loss.gpu, .targets = to.gpu, .total = again.gpu.as<double>()});
+    gpu_stream->zero(again.gpu.data, again.gpu.bytes());
+    loss_sum(*gpu_stream, {.loss = loss.gpu, .targets = to.gpu, .total = again.gpu.as<double>()});
     EXPECT_EQ(values_of(fetch(again.gpu).view()), first);
   }
 }
@@ -140,28 +140,28 @@ TEST_F(CrossEntropyOnGpu, PartsOfTheVocabularyAgreeWithTheCpu) {
     const double relative = gamma(static_cast<double>(vocabulary) / 128 + 400, kUnitRoundoffF32);
     const auto part_of = [&](const Tensor& x, std::int64_t p) { return x.slice_cols(p * width, (p + 1) * width); };
     for (std::int64_t p = 0; p < parts; ++p) {
-      const auto one = [&](Queue& queue, Tensor Twin::*side) {
-        softmax_statistics(queue, {.logits = part_of(logits.*side, p),
-                                   .targets = to.*side,
-                                   .first = p * width,
-                                   .statistics = (statistics.*side).slice_rows(3 * p, 3 * p + 3)});
+      const auto one = [&](Stream& stream, Tensor Twin::*side) {
+        softmax_statistics(stream, {.logits = part_of(logits.*side, p),
+                                    .targets = to.*side,
+                                    .first = p * width,
+                                    .statistics = (statistics.*side).slice_rows(3 * p, 3 * p + 3)});
       };
-      one(*cpu_queue, &Twin::cpu);
-      one(*gpu_queue, &Twin::gpu);
+      one(*cpu_stream, &Twin::cpu);
+      one(*gpu_stream, &Twin::gpu);
     }
     expect_near(statistics, {.relative = relative}, concat("statistics of ", width));
     for (std::int64_t p = 0; p < parts; ++p) {
-      const auto one = [&](Queue& queue, Tensor Twin::*side) {
-        cross_entropy_of_part(queue, {.logits = part_of(logits.*side, p),
-                                      .targets = to.*side,
-                                      .first = p * width,
-                                      .vocabulary = vocabulary,
-                                      .statistics = statistics.*side,
-                                      .loss = loss.*side,
-                                      .gradient = kInPlace});
+      const auto one = [&](Stream& stream, Tensor Twin::*side) {
+        cross_entropy_of_part(stream, {.logits = part_of(logits.*side, p),
+                                       .targets = to.*side,
+                                       .first = p * width,
+                                       .vocabulary = vocabulary,
+                                       .statistics = statistics.*side,
+                                       .loss = loss.*side,
+                                       .gradient = kInPlace});
       };
-      one(*cpu_queue, &Twin::cpu);
-      one(*gpu_queue, &Twin::gpu);
+      one(*cpu_stream, &Twin::cpu);
+      one(*gpu_stream, &Twin::gpu);
       expect_near(loss, {.absolute = relative, .relative = 4 * kUnitRoundoffF32}, concat("loss of ", width));
     }
     const std::vector<double> expected = values_of(logits.cpu);

@@ -43,8 +43,8 @@ class CastOnGpu : public testing::TwinTest {
     return t;
   }
   void run(const Twin& x, const Twin& y) {
-    cast(*cpu_queue, {.x = x.cpu, .y = y.cpu});
-    cast(*gpu_queue, {.x = x.gpu, .y = y.gpu});
+    cast(*cpu_stream, {.x = x.cpu, .y = y.cpu});
+    cast(*gpu_stream, {.x = x.gpu, .y = y.gpu});
   }
 
  private:
@@ -83,8 +83,8 @@ TEST_F(CastOnGpu, TakesRowsWithGapsAndLeavesThemAlone) {
 class AddOnGpu : public CastOnGpu {
  protected:
   void check(const Twin& x, const Twin& y, const std::string& what) {
-    add(*cpu_queue, {.x = x.cpu, .y = y.cpu});
-    add(*gpu_queue, {.x = x.gpu, .y = y.gpu});
+    add(*cpu_stream, {.x = x.cpu, .y = y.cpu});
+    add(*gpu_stream, {.x = x.gpu, .y = y.gpu});
     expect_same_bytes(y, what);
   }
   // Finite terms of similar magnitude, so that their sums are rounded.
@@ -114,8 +114,8 @@ TEST_F(AddOnGpu, TakesRowsWithGapsAndLeavesThemAlone) {
   for (const std::int64_t offset : {3, 8}) {
     const Twin x = terms(DType::bf16, {50, 1016}), y = terms(DType::f32, {50, 1024});
     const std::int64_t end = offset + 1000;
-    add(*cpu_queue, {.x = x.cpu.slice_cols(offset, end), .y = y.cpu.slice_cols(offset, end)});
-    add(*gpu_queue, {.x = x.gpu.slice_cols(offset, end), .y = y.gpu.slice_cols(offset, end)});
+    add(*cpu_stream, {.x = x.cpu.slice_cols(offset, end), .y = y.cpu.slice_cols(offset, end)});
+    add(*gpu_stream, {.x = x.gpu.slice_cols(offset, end), .y = y.gpu.slice_cols(offset, end)});
     expect_same_bytes(y, concat("at ", offset));
   }
 }
@@ -129,8 +129,8 @@ TEST_F(AddOnGpu, AddsOneRowToEveryRow) {
         row.row_stride = 0;
         return row;
       };
-      add(*cpu_queue, {.x = every(x.cpu), .y = y.cpu});
-      add(*gpu_queue, {.x = every(x.gpu), .y = y.gpu});
+      add(*cpu_stream, {.x = every(x.cpu), .y = y.cpu});
+      add(*gpu_stream, {.x = every(x.gpu), .y = y.gpu});
       expect_same_bytes(y, concat(cols, " columns"));
     }
   }

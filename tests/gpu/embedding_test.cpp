@@ -15,12 +15,12 @@ class EmbeddingOnGpu : public testing::TwinTest {
     return {t.cpu.slice_cols(begin, end), t.gpu.slice_cols(begin, end)};
   }
   void forward(const Twin& ids, const Twin& table, const Twin& y) {
-    embedding_forward(*cpu_queue, {.tokens = ids.cpu, .table = table.cpu, .y = y.cpu});
-    embedding_forward(*gpu_queue, {.tokens = ids.gpu, .table = table.gpu, .y = y.gpu});
+    embedding_forward(*cpu_stream, {.tokens = ids.cpu, .table = table.cpu, .y = y.cpu});
+    embedding_forward(*gpu_stream, {.tokens = ids.gpu, .table = table.gpu, .y = y.gpu});
   }
   void backward(const Twin& ids, const Twin& gy, const Twin& gtable) {
-    embedding_backward(*cpu_queue, cpu_scratch, {.tokens = ids.cpu, .gy = gy.cpu, .gtable = gtable.cpu});
-    embedding_backward(*gpu_queue, gpu_scratch, {.tokens = ids.gpu, .gy = gy.gpu, .gtable = gtable.gpu});
+    embedding_backward(*cpu_stream, cpu_scratch, {.tokens = ids.cpu, .gy = gy.cpu, .gtable = gtable.cpu});
+    embedding_backward(*gpu_stream, gpu_scratch, {.tokens = ids.gpu, .gy = gy.gpu, .gtable = gtable.gpu});
   }
 };
 
@@ -42,7 +42,7 @@ TEST_F(EmbeddingOnGpu, ATokenOutsideTheVocabularyGivesNan) {
   ids.cpu.as<std::int32_t>()[0] = 4;
   ids.cpu.as<std::int32_t>()[2] = -1;
   upload(ids);
-  embedding_forward(*gpu_queue, {.tokens = ids.gpu, .table = table.gpu, .y = y.gpu});
+  embedding_forward(*gpu_stream, {.tokens = ids.gpu, .table = table.gpu, .y = y.gpu});
   const auto values = testing::values_of(fetch(y.gpu).view());
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(std::isnan(values[i]), i / 64 != 1) << i;
 }
@@ -86,15 +86,15 @@ TEST_F(EmbeddingOnGpu, PartsHaveTheBitsOfTheCpu) {
       const std::int64_t vocabulary = 4 * rows;
       const Twin ids = tokens(3000, vocabulary), table = random(DType::bf16, {rows, 72}), y = poisoned(DType::bf16, {3000, 72});
       const Twin gy = random(DType::bf16, {3000, 72}), gtable = zeros(DType::f32, {rows, 72});
-      const auto both = [&](Queue& queue, Arena& scratch, Tensor Twin::*side) {
-        embedding_forward(queue,
+      const auto both = [&](Stream& stream, Arena& scratch, Tensor Twin::*side) {
+        embedding_forward(stream,
                           {.tokens = ids.*side, .table = table.*side, .y = y.*side, .first = first, .vocabulary = vocabulary});
         embedding_backward(
-            queue, scratch,
+            stream, scratch,
             {.tokens = ids.*side, .gy = gy.*side, .gtable = gtable.*side, .first = first, .vocabulary = vocabulary});
       };
-      both(*cpu_queue, cpu_scratch, &Twin::cpu);
-      both(*gpu_queue, gpu_scratch, &Twin::gpu);
+      both(*cpu_stream, cpu_scratch, &Twin::cpu);
+      both(*gpu_stream, gpu_scratch, &Twin::gpu);
       expect_same_bytes(y, concat(rows, " rows from ", first));
       expect_same_bytes(gtable, concat(rows, " rows from ", first));
     }

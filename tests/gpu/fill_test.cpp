@@ -19,8 +19,8 @@ TEST_F(FillOnGpu, HasTheBitsOfTheCpu) {
           return FillNormal{
               .x = side, .deviation = 0.02, .seed = 3, .subject = name_id("lm_head.weight"), .elements = {.first = first}};
         };
-        fill_normal(*cpu_queue, op(x.cpu));
-        fill_normal(*gpu_queue, op(x.gpu));
+        fill_normal(*cpu_stream, op(x.cpu));
+        fill_normal(*gpu_stream, op(x.gpu));
         expect_same_bytes(x, concat(name_of(dtype), " from ", first));
       }
     }
@@ -29,8 +29,8 @@ TEST_F(FillOnGpu, HasTheBitsOfTheCpu) {
 
 TEST_F(FillOnGpu, WithoutDeviationIsTheMean) {
   const Twin x = poisoned(DType::f32, {4097});
-  fill_normal(*cpu_queue, {.x = x.cpu, .mean = 1.0, .deviation = 0.0});
-  fill_normal(*gpu_queue, {.x = x.gpu, .mean = 1.0, .deviation = 0.0});
+  fill_normal(*cpu_stream, {.x = x.cpu, .mean = 1.0, .deviation = 0.0});
+  fill_normal(*gpu_stream, {.x = x.gpu, .mean = 1.0, .deviation = 0.0});
   expect_same_bytes(x, "ones");
   EXPECT_EQ(testing::values_of(fetch(x.gpu).view()), std::vector<double>(4097, 1.0));
 }

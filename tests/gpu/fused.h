@@ -23,7 +23,7 @@ class FusedTest : public TwinTest {
 
   // `plain` writes y [rows, cols] on the GPU; `fused` writes the codes of y.
   void expect_same_codes(std::int64_t rows, std::int64_t cols, const std::function<void(const Tensor& y)>& plain,
-                         const std::function<void(const kernels::QuantizeTo&)>& fused, const std::string& what) {
+                         const std::function<void(const kernels::QuantizeEpilogue&)>& fused, const std::string& what) {
     const Twin y = poisoned(DType::bf16, {rows, cols});
     plain(y.gpu);
     for (const QuantSpec& spec : fused_specs()) {
@@ -31,28 +31,28 @@ class FusedTest : public TwinTest {
       const Twin scale = filled(DType::f32, {1}, [](std::int64_t) { return 13.7; });
       const Twin first = zeros(DType::f32, {1}), second = zeros(DType::f32, {1});
       const auto to = [&](const Quantized& out, const Twin& amax) {
-        return kernels::QuantizeTo{.spec = spec,
-                                   .out = out,
-                                   .scale = history ? scale.gpu.as<float>() : nullptr,
-                                   .amax = history ? amax.gpu.as<float>() : nullptr};
+        return kernels::QuantizeEpilogue{.spec = spec,
+                                         .out = out,
+                                         .scale = history ? scale.gpu.as<float>() : nullptr,
+                                         .amax = history ? amax.gpu.as<float>() : nullptr};
       };
       const Quantized composed = quantized(spec, rows, cols).gpu, direct = quantized(spec, rows, cols).gpu;
-      kernels::quantize(*gpu_queue, gpu_scratch, to(composed, first).of(y.gpu));
+      kernels::quantize(*gpu_stream, gpu_scratch, to(composed, first).of(y.gpu));
       ASSERT_TRUE(kernels::fuses_on_cuda(to(direct, second)));
       fused(to(direct, second));
       const std::string part = what + ", tile " + std::to_string(static_cast<int>(spec.tile)) + " ";
       expect_equal(direct.codes, composed.codes, part + "codes");
-      expect_equal(direct.codes_t, composed.codes_t, part + "codes_t");
+      expect_equal(direct.columnwise, composed.columnwise, part + "codes_t");
       expect_equal(direct.scale_inv, composed.scale_inv, part + "scale_inv");
-      expect_equal(direct.scale_inv_t, composed.scale_inv_t, part + "scale_inv_t");
+      expect_equal(direct.columnwise_scale_inv, composed.columnwise_scale_inv, part + "scale_inv_t");
       expect_equal(second.gpu, first.gpu, part + "amax");
       Quantized rows_only = quantized(spec, rows, cols).gpu, columns_only = quantized(spec, rows, cols).gpu;
-      rows_only.codes_t = {};
+      rows_only.columnwise = {};
       columns_only.codes = {};
       fused(to(rows_only, second));
       fused(to(columns_only, second));
       expect_equal(rows_only.codes, composed.codes, part + "codes alone");
-      expect_equal(columns_only.codes_t, composed.codes_t, part + "codes_t alone");
+      expect_equal(columns_only.columnwise, composed.columnwise, part + "codes_t alone");
     }
   }
 

@@ -25,10 +25,10 @@ TEST_F(GeluGpuTest, AgreesWithTheCpu) {
       for (const std::int64_t gap : {0, 3, 8}) {
         const Twin x = random(DType::bf16, {rows, cols + gap}, 3.0), gy = random(DType::bf16, {rows, cols});
         const Twin y = poisoned(DType::bf16, {rows, cols}), gx = poisoned(DType::bf16, {rows, cols});
-        gelu_forward(*cpu_queue, cpu_scratch, {.kind = kind, .x = x.cpu.slice_cols(0, cols), .y = y.cpu});
-        gelu_forward(*gpu_queue, gpu_scratch, {.kind = kind, .x = x.gpu.slice_cols(0, cols), .y = y.gpu});
-        gelu_backward(*cpu_queue, cpu_scratch, {.kind = kind, .x = x.cpu.slice_cols(0, cols), .gy = gy.cpu, .gx = gx.cpu});
-        gelu_backward(*gpu_queue, gpu_scratch, {.kind = kind, .x = x.gpu.slice_cols(0, cols), .gy = gy.gpu, .gx = gx.gpu});
+        gelu_forward(*cpu_stream, cpu_scratch, {.kind = kind, .x = x.cpu.slice_cols(0, cols), .y = y.cpu});
+        gelu_forward(*gpu_stream, gpu_scratch, {.kind = kind, .x = x.gpu.slice_cols(0, cols), .y = y.gpu});
+        gelu_backward(*cpu_stream, cpu_scratch, {.kind = kind, .x = x.cpu.slice_cols(0, cols), .gy = gy.cpu, .gx = gx.cpu});
+        gelu_backward(*gpu_stream, gpu_scratch, {.kind = kind, .x = x.gpu.slice_cols(0, cols), .gy = gy.gpu, .gx = gx.gpu});
         const auto z = values_of(x.cpu), g = values_of(gy.cpu), value = values_of(y.cpu), gradient = values_of(gx.cpu);
         const auto width = static_cast<std::size_t>(cols), stride = static_cast<std::size_t>(cols + gap);
         const auto at = [&](std::size_t i) { return std::abs(z[i / width * stride + i % width]); };
@@ -59,8 +59,8 @@ TEST_F(GeluGpuTest, AgreesWithTheCpu) {
 TEST_F(GeluGpuTest, InPlace) {
   for (const Gelu kind : kKinds) {
     const Twin x = random(DType::bf16, {130, 352}), gy = random(DType::bf16, {130, 352}), gx = poisoned(DType::bf16, {130, 352});
-    gelu_backward(*gpu_queue, gpu_scratch, {.kind = kind, .x = x.gpu, .gy = gy.gpu, .gx = gx.gpu});
-    gelu_backward(*gpu_queue, gpu_scratch, {.kind = kind, .x = x.gpu, .gy = gy.gpu, .gx = x.gpu});
+    gelu_backward(*gpu_stream, gpu_scratch, {.kind = kind, .x = x.gpu, .gy = gy.gpu, .gx = gx.gpu});
+    gelu_backward(*gpu_stream, gpu_scratch, {.kind = kind, .x = x.gpu, .gy = gy.gpu, .gx = x.gpu});
     expect_equal(x.gpu, gx.gpu, "gx over x");
   }
 }
@@ -70,14 +70,16 @@ TEST_F(GeluGpuTest, WritesTheCodesOfItsResult) {
     for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 16}, {37, 45}, {130, 352}, {257, 1024}}) {
       const Twin x = random(DType::bf16, {rows, cols}, 4.0), gy = random(DType::bf16, {rows, cols});
       expect_same_codes(
-          rows, cols, [&](const Tensor& y) { gelu_forward(*gpu_queue, gpu_scratch, {.kind = kind, .x = x.gpu, .y = y}); },
-          [&](const QuantizeTo& codes) { gelu_forward(*gpu_queue, gpu_scratch, {.kind = kind, .x = x.gpu, .codes = codes}); },
+          rows, cols, [&](const Tensor& y) { gelu_forward(*gpu_stream, gpu_scratch, {.kind = kind, .x = x.gpu, .y = y}); },
+          [&](const QuantizeEpilogue& codes) {
+            gelu_forward(*gpu_stream, gpu_scratch, {.kind = kind, .x = x.gpu, .codes = codes});
+          },
           concat("forward ", x.cpu.shape));
       expect_same_codes(
           rows, cols,
-          [&](const Tensor& gx) { gelu_backward(*gpu_queue, gpu_scratch, {.kind = kind, .x = x.gpu, .gy = gy.gpu, .gx = gx}); },
-          [&](const QuantizeTo& codes) {
-            gelu_backward(*gpu_queue, gpu_scratch, {.kind = kind, .x = x.gpu, .gy = gy.gpu, .codes = codes});
+          [&](const Tensor& gx) { gelu_backward(*gpu_stream, gpu_scratch, {.kind = kind, .x = x.gpu, .gy = gy.gpu, .gx = gx}); },
+          [&](const QuantizeEpilogue& codes) {
+            gelu_backward(*gpu_stream, gpu_scratch, {.kind = kind, .x = x.gpu, .gy = gy.gpu, .codes = codes});
           },
           concat("backward ", x.cpu.shape));
     }

@@ -131,7 +131,7 @@ class GpuGemm : public testing::TwinTest {
     };
     const GemmOperand a2 = squares(a), b2 = squares(b);
     const Tensor sums = zeros(DType::f32, {a2.values.rows(), b2.values.rows()}).cpu;
-    gemm(*cpu_queue, cpu_scratch, {.a = a2, .b = b2, .d = sums});
+    gemm(*cpu_stream, cpu_scratch, {.a = a2, .b = b2, .d = sums});
     std::vector<double> result = values_of(sums);
     for (double& x : result) x = std::sqrt(x);
     return result;
@@ -156,8 +156,8 @@ class GpuGemm : public testing::TwinTest {
     Outcome outcome;
     if (c.cpu) outcome.c = values_of(columns(c.cpu));
     const HostTensor before = fetch(d.gpu);
-    gemm(*cpu_queue, cpu_scratch, op(a.cpu, b.cpu, c.cpu, d.cpu));
-    gemm(*gpu_queue, gpu_scratch, op(a.gpu, b.gpu, c.gpu, d.gpu));
+    gemm(*cpu_stream, cpu_scratch, op(a.cpu, b.cpu, c.cpu, d.cpu));
+    gemm(*gpu_stream, gpu_scratch, op(a.gpu, b.gpu, c.gpu, d.gpu));
     const HostTensor after = fetch(d.gpu);
     EXPECT_TRUE(testing::same_bytes(after.view().slice_cols(n, width), before.view().slice_cols(n, width)));  // of other columns
     outcome.expected = values_of(columns(d.cpu));
@@ -198,7 +198,7 @@ class GpuGemm : public testing::TwinTest {
 
   void expect_refused(const Gemm& op, const std::vector<std::string>& words) {
     try {
-      gemm(*gpu_queue, gpu_scratch, op);
+      gemm(*gpu_stream, gpu_scratch, op);
       ADD_FAILURE() << "accepted; expected: " << words.front();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::internal);
@@ -306,15 +306,15 @@ TEST_F(GpuGemm, Fp32) {
       const Twin a = transposed ? random(DType::f32, {k, m}) : random(DType::f32, {m, k}), b = random(DType::f32, {k, n});
       const Twin d = poisoned(DType::f32, {m, n});
       const auto layout = transposed ? GemmOperand::Layout::k_first : GemmOperand::Layout::k_last;
-      const auto run = [&](Queue& queue, Arena& scratch, const Tensor& x, const Tensor& y, const Tensor& out) {
-        gemm(queue, scratch,
+      const auto run = [&](Stream& stream, Arena& scratch, const Tensor& x, const Tensor& y, const Tensor& out) {
+        gemm(stream, scratch,
              {.a = {.values = x, .layout = layout},
               .b = {.values = y, .layout = GemmOperand::Layout::k_first},
               .c = {},
               .d = out});
       };
-      run(*cpu_queue, cpu_scratch, a.cpu, b.cpu, d.cpu);
-      run(*gpu_queue, gpu_scratch, a.gpu, b.gpu, d.gpu);
+      run(*cpu_stream, cpu_scratch, a.cpu, b.cpu, d.cpu);
+      run(*gpu_stream, gpu_scratch, a.gpu, b.gpu, d.gpu);
       // Terms have magnitude 0.64 on average, and their sums are below 4 k. The error of TF32 would be 2^-11 of a term.
       const auto terms = static_cast<double>(k);
       expect_near(d, {.absolute = 2 * gamma(terms, kUnitRoundoffF32) * 4 * terms}, concat(m, " x ", n, " x ", k));
@@ -390,7 +390,7 @@ TEST_F(GpuGemm, NanAndInfinityPassThroughAndGarbageInDDoesNot) {
     const Twin d = zeros(result, {m, n});
     std::memset(d.cpu.data, 0xFF, d.cpu.bytes());  // NaN in both
     upload(d);
-    gemm(*gpu_queue, gpu_scratch, {.a = a.gpu, .b = b.gpu, .d = d.gpu});
+    gemm(*gpu_stream, gpu_scratch, {.a = a.gpu, .b = b.gpu, .d = d.gpu});
     const std::vector<double> values = values_of(fetch(d.gpu).view());
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
@@ -427,15 +427,15 @@ TEST_F(GpuGemm, RefusesByShapeAndMode) {
 
 TEST_F(GpuGemm, MetaTakesTheSameScratch) {
   const auto meta = make_meta_device(DeviceKind::cuda);
-  const auto meta_queue = meta->make_queue();
+  const auto meta_stream = meta->make_stream();
   for (const Mode& mode : kModes) {
     const Gemm op{.a = fp8(mode.a_format, mode.a_tile, 48, 384).gpu,
                   .b = fp8(mode.b_format, mode.b_tile, 64, 384).gpu,
                   .d = zeros(DType::f32, {48, 64}).gpu};
     Arena meta_scratch(*meta, MemoryCategory::workspace, 0), scratch(*gpu, MemoryCategory::workspace, std::size_t{80} << 20);
-    gemm(*meta_queue, meta_scratch, op);
-    gemm(*gpu_queue, scratch, op);
-    gpu_queue->synchronize();
+    gemm(*meta_stream, meta_scratch, op);
+    gemm(*gpu_stream, scratch, op);
+    gpu_stream->synchronize();
     EXPECT_EQ(meta_scratch.high_water(), scratch.high_water()) << mode.name;
   }
 }
@@ -453,9 +453,9 @@ TEST_F(GpuGemm, TuningKeepsTheProductsAndItsChoices) {
     }
   };
   const Tensor d = zeros(DType::bf16, {128, 256}).gpu;
-  const auto multiply_all = [&](Queue& queue, Arena& scratch) {
+  const auto multiply_all = [&](Stream& stream, Arena& scratch) {
     for (std::size_t i = 0; i < operands.size(); ++i) {
-      gemm(queue, scratch,
+      gemm(stream, scratch,
            {.a = operands[i].first.gpu, .b = operands[i].second.gpu, .d = d, .accumulation = kModes[i].accumulation});
     }
   };
@@ -465,9 +465,9 @@ TEST_F(GpuGemm, TuningKeepsTheProductsAndItsChoices) {
                                      last = done;
                                      total = all;
                                    }};
-  multiply_all(*gpu_queue, gpu_scratch);
+  multiply_all(*gpu_stream, gpu_scratch);
   check_all();
-  tune_gemms(*gpu_queue, gpu_scratch, tuning);
+  tune_gemms(*gpu_stream, gpu_scratch, tuning);
   EXPECT_GE(total, 10);
   EXPECT_EQ(last, total);
   EXPECT_EQ(reports, total + 1);
@@ -479,19 +479,19 @@ TEST_F(GpuGemm, TuningKeepsTheProductsAndItsChoices) {
   // This device has nothing left to choose, and the next device reads all choices from the file. Without the file it times its
   // few kinds of product.
   reports = 0;
-  tune_gemms(*gpu_queue, gpu_scratch, tuning);
-  gpu_queue->synchronize();
+  tune_gemms(*gpu_stream, gpu_scratch, tuning);
+  gpu_stream->synchronize();
   const auto other = make_device(DeviceKind::cuda);
-  const auto other_queue = other->make_queue();
+  const auto other_stream = other->make_stream();
   Arena small(*other, MemoryCategory::workspace, std::size_t{65} << 20);  // room for a product, none to time it
-  multiply_all(*other_queue, small);
-  tune_gemms(*other_queue, small, tuning);
+  multiply_all(*other_stream, small);
+  tune_gemms(*other_stream, small, tuning);
   EXPECT_EQ(reports, 0);
   const auto third = make_device(DeviceKind::cuda);
-  const auto third_queue = third->make_queue();
+  const auto third_stream = third->make_stream();
   Arena third_scratch(*third, MemoryCategory::workspace, std::size_t{65} << 20);
-  multiply_all(*third_queue, third_scratch);
-  tune_gemms(*third_queue, third_scratch, {.cache_file = {}, .progress = tuning.progress});
+  multiply_all(*third_stream, third_scratch);
+  tune_gemms(*third_stream, third_scratch, {.cache_file = {}, .progress = tuning.progress});
   EXPECT_GT(reports, 0);
   EXPECT_LT(total, tuned);
   std::filesystem::remove(file);

@@ -19,7 +19,7 @@ inline std::vector<double> gradients(train::Engine& engine, const Tokens& tokens
   engine.forward_backward(tokens.batch(), nullptr);
   std::vector<double> result;
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
-    const std::vector<double> values = values_of(to_host(engine.queue(), p.grad).view());
+    const std::vector<double> values = values_of(to_host(engine.stream(), p.grad).view());
     result.insert(result.end(), values.begin(), values.end());
   }
   return result;
@@ -42,7 +42,7 @@ inline void expect_to_learn_alike(train::Engine& cpu, train::Engine& gpu, const 
       engine->zero_gradients();
       engine->forward_backward(tokens.batch(), nullptr);
       engine->apply(3e-3, step);
-      const kernels::StepScalars scalars = engine->optimizer().read(engine->queue());
+      const kernels::StepScalars scalars = engine->optimizer().read(engine->stream());
       loss[i++] = scalars.loss_sum / scalars.token_count;
       EXPECT_EQ(scalars.found_inf, 0.0f) << "step " << step;
     }

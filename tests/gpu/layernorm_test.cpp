@@ -59,8 +59,8 @@ struct LayerNormGpuTest : testing::FusedTest {
                      .gx = random(DType::bf16, {rows, d}),
                      .gweight = random(grad, {d}),
                      .gbias = random(grad, {d})};
-    layernorm_forward(*cpu_queue, cpu_scratch, forward_of(o, cpu_side));
-    layernorm_forward(*gpu_queue, gpu_scratch, forward_of(o, gpu_side));
+    layernorm_forward(*cpu_stream, cpu_scratch, forward_of(o, cpu_side));
+    layernorm_forward(*gpu_stream, gpu_scratch, forward_of(o, gpu_side));
     return o;
   }
 };
@@ -123,8 +123,8 @@ TEST_F(LayerNormGpuTest, BackwardAgreesWithTheCpu) {
           gbias_size[i] += g;
         }
       }
-      layernorm_backward(*cpu_queue, cpu_scratch, backward_of(o, cpu_side));
-      layernorm_backward(*gpu_queue, gpu_scratch, backward_of(o, gpu_side));
+      layernorm_backward(*cpu_stream, cpu_scratch, backward_of(o, cpu_side));
+      layernorm_backward(*gpu_stream, gpu_scratch, backward_of(o, gpu_side));
       const auto expect_near_sums = [&](const Twin& twin, const std::vector<double>& sizes, double sums, double storage,
                                         std::int64_t cols, const char* name) {
         const auto expected = values_of(twin.cpu);
@@ -152,30 +152,30 @@ TEST_F(LayerNormGpuTest, WritesTheCodesOfItsResults) {
                                     LayerNormSize{130, 1000}, LayerNormSize{257, 4096}, LayerNormSize{129, 12000}}) {
     const Operands o = operands(size, DType::f32);
     const Twin mean = poisoned(DType::f32, {size.rows}), rstd = poisoned(DType::f32, {size.rows});
-    const auto forward = [&](const Tensor& y, const QuantizeTo& codes) {
+    const auto forward = [&](const Tensor& y, const QuantizeEpilogue& codes) {
       LayerNormForward op = forward_of(o, gpu_side);
       op.y = y;
       op.codes = codes;
       op.mean = mean.gpu;
       op.rstd = rstd.gpu;
-      layernorm_forward(*gpu_queue, gpu_scratch, op);
+      layernorm_forward(*gpu_stream, gpu_scratch, op);
     };
     expect_same_codes(
-        size.rows, size.d, [&](const Tensor& y) { forward(y, {}); }, [&](const QuantizeTo& codes) { forward({}, codes); },
+        size.rows, size.d, [&](const Tensor& y) { forward(y, {}); }, [&](const QuantizeEpilogue& codes) { forward({}, codes); },
         concat("forward ", o.x.cpu.shape));
     expect_equal(mean.gpu, o.mean.gpu, "mean");
     expect_equal(rstd.gpu, o.rstd.gpu, "rstd");
     const Twin again = poisoned(DType::bf16, {size.rows, size.d}), plain = poisoned(DType::bf16, {size.rows, size.d});
-    const auto backward = [&](const Tensor& gx, const QuantizeTo& codes) {
-      gpu_queue->copy(gx.data, o.gx.gpu.data, o.gx.gpu.bytes());
+    const auto backward = [&](const Tensor& gx, const QuantizeEpilogue& codes) {
+      gpu_stream->copy(gx.data, o.gx.gpu.data, o.gx.gpu.bytes());
       LayerNormBackward op = backward_of(o, gpu_side);
       op.gx = gx;
       op.codes = codes;
-      layernorm_backward(*gpu_queue, gpu_scratch, op);
+      layernorm_backward(*gpu_stream, gpu_scratch, op);
     };
     expect_same_codes(
         size.rows, size.d, [&](const Tensor& gx) { backward(gx, {}); },
-        [&](const QuantizeTo& codes) { backward(again.gpu, codes); }, concat("backward ", o.x.cpu.shape));
+        [&](const QuantizeEpilogue& codes) { backward(again.gpu, codes); }, concat("backward ", o.x.cpu.shape));
     backward(plain.gpu, {});
     expect_equal(again.gpu, plain.gpu, concat("gx beside its codes ", o.x.cpu.shape));
   }
@@ -186,10 +186,10 @@ TEST_F(LayerNormGpuTest, TheSameBitsAgain) {
   const Twin weight_before = random(DType::f32, {2048}), bias_before = random(DType::f32, {2048});
   std::vector<HostTensor> results;
   for (int run = 0; run < 3; ++run) {
-    gpu_queue->copy(o.gweight.gpu.data, weight_before.gpu.data, weight_before.gpu.bytes());
-    gpu_queue->copy(o.gbias.gpu.data, bias_before.gpu.data, bias_before.gpu.bytes());
+    gpu_stream->copy(o.gweight.gpu.data, weight_before.gpu.data, weight_before.gpu.bytes());
+    gpu_stream->copy(o.gbias.gpu.data, bias_before.gpu.data, bias_before.gpu.bytes());
     upload(o.gx);
-    layernorm_backward(*gpu_queue, gpu_scratch, backward_of(o, gpu_side));
+    layernorm_backward(*gpu_stream, gpu_scratch, backward_of(o, gpu_side));
     for (const Twin& twin : {o.gx, o.gweight, o.gbias}) results.push_back(fetch(twin.gpu));
   }
   for (std::size_t i = 3; i < results.size(); ++i) EXPECT_TRUE(testing::same_bytes(results[i].view(), results[i % 3].view()));

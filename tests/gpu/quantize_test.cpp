@@ -27,16 +27,16 @@ struct QuantizeGpuTest : testing::TwinTest {
     return {whole.cpu.slice_cols(0, cols), whole.gpu.slice_cols(0, cols)};
   }
 
-  // If `tight`, codes_t has no padding.
+  // If `tight`, columnwise has no padding.
   QuantizedTwin output(const QuantSpec& spec, std::int64_t rows, std::int64_t cols, Parts parts, bool tight) {
     QuantizedTwin out = quantized(spec, rows, cols);
     for (Quantized* side : {&out.cpu, &out.gpu}) {
-      if (parts == Parts::rows) side->codes_t = side->scale_inv_t = {};
+      if (parts == Parts::rows) side->columnwise = side->columnwise_scale_inv = {};
       if (parts == Parts::columns) side->codes = side->scale_inv = {};
       if (parts == Parts::rows || !tight) continue;
-      side->codes_t = Tensor(side->codes_t.data, side->codes_t.dtype, {cols, rows});
+      side->columnwise = Tensor(side->columnwise.data, side->columnwise.dtype, {cols, rows});
       if (spec.tile == ScaleTile::mx_1x32) {
-        side->scale_inv_t = Tensor(side->scale_inv_t.data, DType::e8m0, scale_shape(spec.tile, cols, rows));
+        side->columnwise_scale_inv = Tensor(side->columnwise_scale_inv.data, DType::e8m0, scale_shape(spec.tile, cols, rows));
       }
     }
     return out;
@@ -47,23 +47,23 @@ struct QuantizeGpuTest : testing::TwinTest {
     const QuantizedTwin out = output(spec, x.cpu.rows(), x.cpu.shape[1], parts, tight);
     const Twin scale = filled(DType::f32, {1}, [](std::int64_t) { return 37.5; });
     const Twin amax = filled(DType::f32, {1}, [](std::int64_t) { return 0.25; });
-    const auto quantize_side = [&](Queue& queue, Arena& scratch, auto side) {
-      quantize(queue, scratch,
+    const auto quantize_side = [&](Stream& stream, Arena& scratch, auto side) {
+      quantize(stream, scratch,
                {.x = side(x),
                 .spec = spec,
                 .out = side(out),
                 .scale = history ? side(scale).template as<float>() : nullptr,
                 .amax = history ? side(amax).template as<float>() : nullptr});
     };
-    quantize_side(*cpu_queue, cpu_scratch, [](const auto& twin) { return twin.cpu; });
-    quantize_side(*gpu_queue, gpu_scratch, [](const auto& twin) { return twin.gpu; });
+    quantize_side(*cpu_stream, cpu_scratch, [](const auto& twin) { return twin.cpu; });
+    quantize_side(*gpu_stream, gpu_scratch, [](const auto& twin) { return twin.gpu; });
     const auto expect = [&](const Tensor& expected, const Tensor& actual, const char* part) {
       if (expected) expect_same_bytes(expected, actual, what + " " + part);
     };
     expect(out.cpu.codes, out.gpu.codes, "codes");
-    expect(out.cpu.codes_t, out.gpu.codes_t, "codes_t");
+    expect(out.cpu.columnwise, out.gpu.columnwise, "codes_t");
     expect(out.cpu.scale_inv, out.gpu.scale_inv, "scale_inv");
-    expect(out.cpu.scale_inv_t, out.gpu.scale_inv_t, "scale_inv_t");
+    expect(out.cpu.columnwise_scale_inv, out.gpu.columnwise_scale_inv, "scale_inv_t");
     if (history) expect(amax.cpu, amax.gpu, "amax");
   }
 };
@@ -112,14 +112,15 @@ TEST_F(QuantizeGpuTest, TransposedCodes) {
       const Twin x = source(DType::bf16, rows, cols, Fill::normal, 0);
       const QuantSpec spec{.format = Fp8Format::e4m3, .tile = tile};
       const QuantizedTwin out = output(spec, rows, cols, Parts::both, false), made = output(spec, rows, cols, Parts::both, false);
-      quantize(*gpu_queue, gpu_scratch, {.x = x.gpu, .spec = spec, .out = out.gpu});
+      quantize(*gpu_stream, gpu_scratch, {.x = x.gpu, .spec = spec, .out = out.gpu});
       Quantized rows_alone = made.gpu;
-      rows_alone.codes_t = rows_alone.scale_inv_t = {};
-      quantize(*gpu_queue, gpu_scratch, {.x = x.gpu, .spec = spec, .out = rows_alone});
-      transpose_codes(*gpu_queue, made.gpu);
+      rows_alone.columnwise = rows_alone.columnwise_scale_inv = {};
+      quantize(*gpu_stream, gpu_scratch, {.x = x.gpu, .spec = spec, .out = rows_alone});
+      transpose_codes(*gpu_stream, made.gpu);
       const std::string what = concat("tile ", static_cast<int>(tile), " of [", rows, ", ", cols, "]");
-      expect_same_bytes(to_host(*gpu_queue, out.gpu.codes_t).view(), made.gpu.codes_t, what);
-      expect_same_bytes(to_host(*gpu_queue, out.gpu.scale_inv_t).view(), made.gpu.scale_inv_t, what + " scales");
+      expect_same_bytes(to_host(*gpu_stream, out.gpu.columnwise).view(), made.gpu.columnwise, what);
+      expect_same_bytes(to_host(*gpu_stream, out.gpu.columnwise_scale_inv).view(), made.gpu.columnwise_scale_inv,
+                        what + " scales");
     }
   }
 }
@@ -142,8 +143,8 @@ TEST_F(QuantizeGpuTest, AnyGivenScale) {
       const QuantSpec spec{.format = format, .tile = ScaleTile::tensor, .source = ScaleSource::history};
       const Twin scale = filled(DType::f32, {1}, [&](std::int64_t) { return value; });
       const QuantizedTwin out = quantized(spec, 150, 160);
-      quantize(*cpu_queue, cpu_scratch, {.x = x.cpu, .spec = spec, .out = out.cpu, .scale = scale.cpu.as<float>()});
-      quantize(*gpu_queue, gpu_scratch, {.x = x.gpu, .spec = spec, .out = out.gpu, .scale = scale.gpu.as<float>()});
+      quantize(*cpu_stream, cpu_scratch, {.x = x.cpu, .spec = spec, .out = out.cpu, .scale = scale.cpu.as<float>()});
+      quantize(*gpu_stream, gpu_scratch, {.x = x.gpu, .spec = spec, .out = out.gpu, .scale = scale.gpu.as<float>()});
       expect_same_bytes(out, concat("scale ", value));
     }
   }
@@ -153,8 +154,8 @@ TEST_F(QuantizeGpuTest, Amax) {
   for (const Fill fill : kFills) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
       const Twin x = source(dtype, 137, 211, fill, 5), result = poisoned(DType::f32, {1});
-      amax(*cpu_queue, cpu_scratch, {.x = x.cpu, .amax = result.cpu.as<float>()});
-      amax(*gpu_queue, gpu_scratch, {.x = x.gpu, .amax = result.gpu.as<float>()});
+      amax(*cpu_stream, cpu_scratch, {.x = x.cpu, .amax = result.cpu.as<float>()});
+      amax(*gpu_stream, gpu_scratch, {.x = x.gpu, .amax = result.gpu.as<float>()});
       expect_same_bytes(result, concat("fill ", static_cast<int>(fill)));
     }
   }
@@ -183,17 +184,17 @@ TEST_F(QuantizeGpuTest, DelayedScalesOverSteps) {
         }
         upload(history);
         const Twin found_inf = filled(DType::f32, {1}, [&](std::int64_t) { return step == 2 ? 1.0 : 0.0; });
-        const auto update = [&](Queue& queue, auto side) {
-          update_delayed_scales(queue, {.amax_history = side(history),
-                                        .scale = side(scale),
-                                        .format = side(format),
-                                        .is_weight = side(is_weight),
-                                        .margin = static_cast<int>(step) - 1,
-                                        .most_recent = most_recent,
-                                        .found_inf = side(found_inf).template as<float>()});
+        const auto update = [&](Stream& stream, auto side) {
+          update_delayed_scales(stream, {.amax_history = side(history),
+                                         .scale = side(scale),
+                                         .format = side(format),
+                                         .is_weight = side(is_weight),
+                                         .margin = static_cast<int>(step) - 1,
+                                         .most_recent = most_recent,
+                                         .found_inf = side(found_inf).template as<float>()});
         };
-        update(*cpu_queue, [](const Twin& twin) { return twin.cpu; });
-        update(*gpu_queue, [](const Twin& twin) { return twin.gpu; });
+        update(*cpu_stream, [](const Twin& twin) { return twin.cpu; });
+        update(*gpu_stream, [](const Twin& twin) { return twin.gpu; });
         expect_same_bytes(history, concat("history of ", length, ", step ", step));
         expect_same_bytes(scale, concat("scale, history of ", length, ", step ", step));
       }
@@ -210,10 +211,10 @@ TEST_F(QuantizeGpuTest, Health) {
       if (spec.source == ScaleSource::history) continue;
       const QuantizedTwin q = quantized(spec, 201, 300);
       const Twin health = poisoned(DType::f32, {5});
-      quantize(*cpu_queue, cpu_scratch, {.x = x.cpu, .spec = spec, .out = q.cpu});
-      quantize(*gpu_queue, gpu_scratch, {.x = x.gpu, .spec = spec, .out = q.gpu});
-      quantize_health(*cpu_queue, cpu_scratch, {.x = x.cpu, .q = q.cpu, .out = health.cpu.as<float>()});
-      quantize_health(*gpu_queue, gpu_scratch, {.x = x.gpu, .q = q.gpu, .out = health.gpu.as<float>()});
+      quantize(*cpu_stream, cpu_scratch, {.x = x.cpu, .spec = spec, .out = q.cpu});
+      quantize(*gpu_stream, gpu_scratch, {.x = x.gpu, .spec = spec, .out = q.gpu});
+      quantize_health(*cpu_stream, cpu_scratch, {.x = x.cpu, .q = q.cpu, .out = health.cpu.as<float>()});
+      quantize_health(*gpu_stream, gpu_scratch, {.x = x.gpu, .q = q.gpu, .out = health.gpu.as<float>()});
       expect_near(health, {.relative = gamma(3, kUnitRoundoffF32) + gamma(2.0 * 201 * 300, kUnitRoundoffF64)},
                   name_of(spec, x, fill));
     }

@@ -39,12 +39,12 @@ struct RmsNormGpuTest : testing::FusedTest {
                      .gy = random(DType::bf16, {rows, d}),
                      .gx = random(DType::bf16, {rows, d}),
                      .gweight = random(grad, {d})};
-    rmsnorm_forward(*cpu_queue, cpu_scratch, {.x = o.x.cpu, .weight = o.weight.cpu, .y = o.y.cpu, .rstd = o.rstd.cpu});
-    rmsnorm_forward(*gpu_queue, gpu_scratch, {.x = o.x.gpu, .weight = o.weight.gpu, .y = o.y.gpu, .rstd = o.rstd.gpu});
+    rmsnorm_forward(*cpu_stream, cpu_scratch, {.x = o.x.cpu, .weight = o.weight.cpu, .y = o.y.cpu, .rstd = o.rstd.cpu});
+    rmsnorm_forward(*gpu_stream, gpu_scratch, {.x = o.x.gpu, .weight = o.weight.gpu, .y = o.y.gpu, .rstd = o.rstd.gpu});
     return o;
   }
-  void backward_on_gpu(const Operands& o, const Tensor& gx, const QuantizeTo& codes = {}) {
-    rmsnorm_backward(*gpu_queue, gpu_scratch,
+  void backward_on_gpu(const Operands& o, const Tensor& gx, const QuantizeEpilogue& codes = {}) {
+    rmsnorm_backward(*gpu_stream, gpu_scratch,
                      {.gy = o.gy.gpu,
                       .x = o.x.gpu,
                       .weight = o.weight.gpu,
@@ -59,22 +59,22 @@ struct RmsNormGpuTest : testing::FusedTest {
     expect_same_codes(
         size.rows, size.d,
         [&](const Tensor& y) {
-          rmsnorm_forward(*gpu_queue, gpu_scratch, {.x = o.x.gpu, .weight = o.weight.gpu, .y = y, .rstd = rstd.gpu});
+          rmsnorm_forward(*gpu_stream, gpu_scratch, {.x = o.x.gpu, .weight = o.weight.gpu, .y = y, .rstd = rstd.gpu});
         },
-        [&](const QuantizeTo& codes) {
-          rmsnorm_forward(*gpu_queue, gpu_scratch, {.x = o.x.gpu, .weight = o.weight.gpu, .codes = codes, .rstd = rstd.gpu});
+        [&](const QuantizeEpilogue& codes) {
+          rmsnorm_forward(*gpu_stream, gpu_scratch, {.x = o.x.gpu, .weight = o.weight.gpu, .codes = codes, .rstd = rstd.gpu});
         },
         concat("forward ", o.x.cpu.shape));
     expect_equal(rstd.gpu, o.rstd.gpu, "rstd");
     const Twin again = poisoned(DType::bf16, {size.rows, size.d});
-    const auto start = [&](const Tensor& gx) { gpu_queue->copy(gx.data, o.gx.gpu.data, o.gx.gpu.bytes()); };
+    const auto start = [&](const Tensor& gx) { gpu_stream->copy(gx.data, o.gx.gpu.data, o.gx.gpu.bytes()); };
     expect_same_codes(
         size.rows, size.d,
         [&](const Tensor& gx) {
           start(gx);
           backward_on_gpu(o, gx);
         },
-        [&](const QuantizeTo& codes) {
+        [&](const QuantizeEpilogue& codes) {
           start(again.gpu);
           backward_on_gpu(o, again.gpu, codes);
         },
@@ -122,9 +122,9 @@ TEST_F(RmsNormGpuTest, BackwardAgreesWithTheCpu) {
         }
       }
       rmsnorm_backward(
-          *cpu_queue, cpu_scratch,
+          *cpu_stream, cpu_scratch,
           {.gy = o.gy.cpu, .x = o.x.cpu, .weight = o.weight.cpu, .rstd = o.rstd.cpu, .gx = o.gx.cpu, .gweight = o.gweight.cpu});
-      QuantizeTo codes{.spec = {.tile = ScaleTile::block_1x128, .power_of_2 = true}};
+      QuantizeEpilogue codes{.spec = {.tile = ScaleTile::block_1x128, .power_of_2 = true}};
       if (with_codes) codes.out = quantized(codes.spec, size.rows, size.d).gpu;
       backward_on_gpu(o, o.gx.gpu, codes);
       const auto allowed = [](double sums, double size_of_terms, double result, double storage) {
@@ -151,12 +151,12 @@ TEST_F(RmsNormGpuTest, StridedRows) {
   for (const std::int64_t gap : {3, 8}) {
     const Twin x = random(DType::bf16, {rows, d + gap}), weight = random(DType::bf16, {d});
     const Twin y = poisoned(DType::bf16, {rows, d + gap}), rstd = poisoned(DType::f32, {rows});
-    const auto run = [&](Queue& queue, Arena& scratch, auto side) {
-      rmsnorm_forward(queue, scratch,
+    const auto run = [&](Stream& stream, Arena& scratch, auto side) {
+      rmsnorm_forward(stream, scratch,
                       {.x = side(x).slice_cols(0, d), .weight = side(weight), .y = side(y).slice_cols(0, d), .rstd = side(rstd)});
     };
-    run(*cpu_queue, cpu_scratch, [](const Twin& t) { return t.cpu; });
-    run(*gpu_queue, gpu_scratch, [](const Twin& t) { return t.gpu; });
+    run(*cpu_stream, cpu_scratch, [](const Twin& t) { return t.cpu; });
+    run(*gpu_stream, gpu_scratch, [](const Twin& t) { return t.gpu; });
     const double r = gamma(static_cast<double>(d) + 8, kUnitRoundoffF32) + kUnitRoundoffBf16;
     expect_near(y, {.relative = 3 * r}, concat("gap ", gap));
   }
@@ -184,12 +184,12 @@ TEST_F(RmsNormGpuTest, CodesOfHostileRows) {
       return (row == 11 ? 1e30 : 1.0) * rng.normal(static_cast<std::uint64_t>(i));
     });
     const Twin weight = random(DType::bf16, {size.d}), rstd = poisoned(DType::f32, {size.rows});
-    const auto run = [&](const Tensor& y, const QuantizeTo& codes) {
-      rmsnorm_forward(*gpu_queue, gpu_scratch,
+    const auto run = [&](const Tensor& y, const QuantizeEpilogue& codes) {
+      rmsnorm_forward(*gpu_stream, gpu_scratch,
                       {.x = x.gpu, .weight = weight.gpu, .epsilon = 0.0, .y = y, .codes = codes, .rstd = rstd.gpu});
     };
     expect_same_codes(
-        size.rows, size.d, [&](const Tensor& y) { run(y, {}); }, [&](const QuantizeTo& codes) { run({}, codes); },
+        size.rows, size.d, [&](const Tensor& y) { run(y, {}); }, [&](const QuantizeEpilogue& codes) { run({}, codes); },
         concat("hostile ", x.cpu.shape));
   }
 }
@@ -198,12 +198,12 @@ TEST_F(RmsNormGpuTest, TheSameBitsAgain) {
   const Size size{300, 2048};
   const Operands o = operands(size, DType::f32);
   const Twin before = random(DType::f32, {size.d});
-  QuantizeTo codes{.spec = {.tile = ScaleTile::block_1x128, .power_of_2 = true}};
+  QuantizeEpilogue codes{.spec = {.tile = ScaleTile::block_1x128, .power_of_2 = true}};
   for (const bool with_codes : {false, true}) {
     if (with_codes) codes.out = quantized(codes.spec, size.rows, size.d).gpu;
     std::vector<HostTensor> results;
     for (int run = 0; run < 3; ++run) {
-      gpu_queue->copy(o.gweight.gpu.data, before.gpu.data, before.gpu.bytes());
+      gpu_stream->copy(o.gweight.gpu.data, before.gpu.data, before.gpu.bytes());
       upload(o.gx);
       backward_on_gpu(o, o.gx.gpu, codes);
       results.push_back(fetch(o.gx.gpu));

@@ -32,8 +32,8 @@ TEST_F(RopeGpuTest, RotatesToTheSameBytes) {
         const Twin x = random(DType::bf16, {s.rows, (s.heads + s.kept) * s.head_dim + gap});
         const Twin cos_sin = table(s.rotary_dim > 0 ? s.rotary_dim : s.head_dim, 512), positions = tokens(s.rows, 512);
         const std::int64_t cols = (s.heads + s.kept) * s.head_dim;
-        const auto run = [&](Queue& queue, Arena& scratch, auto side) {
-          rope(queue, scratch,
+        const auto run = [&](Stream& stream, Arena& scratch, auto side) {
+          rope(stream, scratch,
                {.x = side(x).slice_cols(0, cols),
                 .rotated = s.heads * s.head_dim,
                 .head_dim = s.head_dim,
@@ -42,8 +42,8 @@ TEST_F(RopeGpuTest, RotatesToTheSameBytes) {
                 .positions = side(positions),
                 .direction = direction});
         };
-        run(*cpu_queue, cpu_scratch, [](const Twin& t) { return t.cpu; });
-        run(*gpu_queue, gpu_scratch, [](const Twin& t) { return t.gpu; });
+        run(*cpu_stream, cpu_scratch, [](const Twin& t) { return t.cpu; });
+        run(*gpu_stream, gpu_scratch, [](const Twin& t) { return t.gpu; });
         expect_same_bytes(x, concat("head_dim ", s.head_dim, " rotary ", s.rotary_dim, " gap ", gap));
       }
     }
@@ -55,8 +55,8 @@ TEST_F(RopeGpuTest, WritesTheCodesOfItsResult) {
     const std::int64_t cols = (s.heads + s.kept) * s.head_dim;
     const Twin x = random(DType::bf16, {s.rows, cols}, 20.0);
     const Twin cos_sin = table(s.rotary_dim > 0 ? s.rotary_dim : s.head_dim, 512), positions = tokens(s.rows, 512);
-    const auto run = [&](const Tensor& tensor, const QuantizeTo& codes) {
-      rope(*gpu_queue, gpu_scratch,
+    const auto run = [&](const Tensor& tensor, const QuantizeEpilogue& codes) {
+      rope(*gpu_stream, gpu_scratch,
            {.x = tensor,
             .rotated = s.heads * s.head_dim,
             .head_dim = s.head_dim,
@@ -69,10 +69,10 @@ TEST_F(RopeGpuTest, WritesTheCodesOfItsResult) {
     expect_same_codes(
         s.rows, cols,
         [&](const Tensor& y) {
-          gpu_queue->copy(y.data, x.gpu.data, x.gpu.bytes());
+          gpu_stream->copy(y.data, x.gpu.data, x.gpu.bytes());
           run(y, {});
         },
-        [&](const QuantizeTo& codes) { run(x.gpu, codes); }, concat("head_dim ", s.head_dim, " rotary ", s.rotary_dim));
+        [&](const QuantizeEpilogue& codes) { run(x.gpu, codes); }, concat("head_dim ", s.head_dim, " rotary ", s.rotary_dim));
     expect_same_bytes(x, "x is only read");
   }
 }

@@ -35,21 +35,21 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
     const Twin chosen = zeros(DType::i32, {tokens, k}), weights = poisoned(DType::f32, {tokens, k});
     const Twin statistics = poisoned(DType::f32, {sequences, 2 * experts + 1});
     const Twin gweights = random(DType::f32, {tokens, k}), glogits = poisoned(DType::f32, {tokens, experts});
-    const auto run = [&](Queue& queue, Arena& scratch, auto side) {
-      router_forward(queue, scratch,
+    const auto run = [&](Stream& stream, Arena& scratch, auto side) {
+      router_forward(stream, scratch,
                      {.logits = side(logits), .experts = side(chosen), .weights = side(weights), .statistics = side(statistics)});
-      router_backward(queue, {.logits = side(logits),
-                              .experts = side(chosen),
-                              .weights = side(weights),
-                              .gweights = side(gweights),
-                              .statistics = side(statistics),
-                              .seq_len = length,
-                              .balance = 0.7,
-                              .z = 0.3,
-                              .glogits = side(glogits)});
+      router_backward(stream, {.logits = side(logits),
+                               .experts = side(chosen),
+                               .weights = side(weights),
+                               .gweights = side(gweights),
+                               .statistics = side(statistics),
+                               .seq_len = length,
+                               .balance = 0.7,
+                               .z = 0.3,
+                               .glogits = side(glogits)});
     };
-    run(*cpu_queue, cpu_scratch, [](const Twin& t) { return t.cpu; });
-    run(*gpu_queue, gpu_scratch, [](const Twin& t) { return t.gpu; });
+    run(*cpu_stream, cpu_scratch, [](const Twin& t) { return t.cpu; });
+    run(*gpu_stream, gpu_scratch, [](const Twin& t) { return t.gpu; });
     const std::string what = concat(tokens, " tokens, ", k, " of ", experts, " experts");
     expect_same_bytes(chosen, "experts of " + what);
     // exp is within 2 ulp, for an argument of at most 20 that is rounded once. Sums of E or T terms are added in another order.
@@ -76,8 +76,8 @@ TEST_F(ExpertsGpuTest, OrdersExpertsAsTheCpu) {
       }
       upload(chosen);
       const Twin counts = zeros(DType::i32, {experts}), rows = zeros(DType::i32, {tokens, k});
-      expert_order(*cpu_queue, {.experts = chosen.cpu, .multiple = multiple, .counts = counts.cpu, .rows = rows.cpu});
-      expert_order(*gpu_queue, {.experts = chosen.gpu, .multiple = multiple, .counts = counts.gpu, .rows = rows.gpu});
+      expert_order(*cpu_stream, {.experts = chosen.cpu, .multiple = multiple, .counts = counts.cpu, .rows = rows.cpu});
+      expert_order(*gpu_stream, {.experts = chosen.gpu, .multiple = multiple, .counts = counts.gpu, .rows = rows.gpu});
       expect_same_bytes(counts, concat("counts of ", tokens, " tokens"));
       expect_same_bytes(rows, concat("rows of ", tokens, " tokens"));
     }
@@ -95,15 +95,15 @@ TEST_F(ExpertsGpuTest, MovesRowsAsTheCpu) {
     const Twin y = zeros(DType::bf16, {count, d}), plain = zeros(DType::bf16, {count, d}),
                sums = poisoned(DType::bf16, {tokens, d});
     const Twin dots = poisoned(DType::f32, {tokens, k});
-    const auto run = [&](Queue& queue, auto side) {
-      expert_scatter(queue, {.x = side(x), .rows = side(rows), .weights = side(weights), .y = side(y)});
-      expert_scatter(queue, {.x = side(x), .rows = side(rows), .weights = {}, .y = side(plain)});
+    const auto run = [&](Stream& stream, auto side) {
+      expert_scatter(stream, {.x = side(x), .rows = side(rows), .weights = side(weights), .y = side(y)});
+      expert_scatter(stream, {.x = side(x), .rows = side(rows), .weights = {}, .y = side(plain)});
       expert_combine(
-          queue, {.x = side(packed), .rows = side(rows), .weights = side(weights), .residual = side(residual), .y = side(sums)});
-      expert_dot(queue, {.gy = side(x), .x = side(packed), .rows = side(rows), .gweights = side(dots)});
+          stream, {.x = side(packed), .rows = side(rows), .weights = side(weights), .residual = side(residual), .y = side(sums)});
+      expert_dot(stream, {.gy = side(x), .x = side(packed), .rows = side(rows), .gweights = side(dots)});
     };
-    run(*cpu_queue, [](const Twin& t) { return t.cpu; });
-    run(*gpu_queue, [](const Twin& t) { return t.gpu; });
+    run(*cpu_stream, [](const Twin& t) { return t.cpu; });
+    run(*gpu_stream, [](const Twin& t) { return t.gpu; });
     const std::string what = concat(tokens, " x ", d);
     expect_same_bytes(y, "scaled " + what);  // one product, rounded once
     expect_same_bytes(plain, "rows " + what);

@@ -24,11 +24,11 @@ struct ShardGpuTest : testing::TwinTest {
     return {whole.cpu.slice_rows(first, end), whole.gpu.slice_rows(first, end)};
   }
 
-  // Calls op(queue, side) for both sides. `side` returns a twin's tensor of that side.
+  // Calls op(stream, side) for both sides. `side` returns a twin's tensor of that side.
   template <class Op>
   void on_both(Op op) {
-    op(*cpu_queue, [](const Twin& twin) { return twin.cpu; });
-    op(*gpu_queue, [](const Twin& twin) { return twin.gpu; });
+    op(*cpu_stream, [](const Twin& twin) { return twin.cpu; });
+    op(*gpu_stream, [](const Twin& twin) { return twin.gpu; });
   }
 
   struct Scales {
@@ -60,11 +60,11 @@ struct ShardGpuTest : testing::TwinTest {
       }
     };
     for_shards([&](std::int64_t first, std::int64_t end) {
-      on_both([&](Queue& queue, auto side) {
-        shard_amax(queue, {.shard = {.x = side(part(x, first, end)), .first = first, .whole = whole},
-                           .tile = spec.tile,
-                           .rows = side(rows.amax),
-                           .columns = side(columns.amax)});
+      on_both([&](Stream& stream, auto side) {
+        shard_amax(stream, {.shard = {.x = side(part(x, first, end)), .first = first, .whole = whole},
+                            .tile = spec.tile,
+                            .rows = side(rows.amax),
+                            .columns = side(columns.amax)});
       });
     });
     for (const auto& [made, along] : {std::pair{&rows, Along::rows}, std::pair{&columns, Along::columns}}) {
@@ -72,27 +72,27 @@ struct ShardGpuTest : testing::TwinTest {
       const std::string where = what + (along == Along::rows ? " rows" : " columns");
       expect_same_bytes(made->amax, where + " amax");
       if (history) continue;
-      on_both([&](Queue& queue, auto side) {
-        scales_from_amax(queue, {.amax = side(made->amax),
-                                 .spec = spec,
-                                 .along = along,
-                                 .whole = whole,
-                                 .multipliers = side(made->multipliers),
-                                 .scale_inv = side(made->scale_inv)});
+      on_both([&](Stream& stream, auto side) {
+        scales_from_amax(stream, {.amax = side(made->amax),
+                                  .spec = spec,
+                                  .along = along,
+                                  .whole = whole,
+                                  .multipliers = side(made->multipliers),
+                                  .scale_inv = side(made->scale_inv)});
       });
       expect_same_bytes(made->multipliers, where + " multipliers");
     }
     for_shards([&](std::int64_t first, std::int64_t end) {
-      on_both([&](Queue& queue, auto side) {
-        cast_shard(queue, {.shard = {.x = side(part(x, first, end)), .first = first, .whole = whole},
-                           .spec = spec,
-                           .codes = side(part(codes, first, end)),
-                           .multipliers = history ? Tensor() : side(rows.multipliers),
-                           .column_codes = square ? Tensor() : side(part(column_codes, first, end)),
-                           .column_multipliers = side(columns.multipliers),
-                           .scale = history ? side(scale).template as<float>() : nullptr,
-                           .scale_inv = history ? side(rows.scale_inv) : Tensor(),
-                           .amax = history ? side(amax).template as<float>() : nullptr});
+      on_both([&](Stream& stream, auto side) {
+        cast_shard(stream, {.shard = {.x = side(part(x, first, end)), .first = first, .whole = whole},
+                            .spec = spec,
+                            .codes = side(part(codes, first, end)),
+                            .multipliers = history ? Tensor() : side(rows.multipliers),
+                            .column_codes = square ? Tensor() : side(part(column_codes, first, end)),
+                            .column_multipliers = side(columns.multipliers),
+                            .scale = history ? side(scale).template as<float>() : nullptr,
+                            .scale_inv = history ? side(rows.scale_inv) : Tensor(),
+                            .amax = history ? side(amax).template as<float>() : nullptr});
       });
     });
     expect_same_bytes(codes, what + " codes");
@@ -101,16 +101,16 @@ struct ShardGpuTest : testing::TwinTest {
     if (square) return;
     expect_same_bytes(column_codes, what + " column codes");
     expect_same_bytes(columns.scale_inv, what + " scale_inv_t");
-    const Twin codes_t = poisoned(dtype_of(spec.format), {whole[1], padded_k(whole[0], spec.tile)});
-    on_both([&](Queue& queue, auto side) {
-      transpose_codes(queue, {.format = spec.format,
-                              .tile = spec.tile,
-                              .codes = side(column_codes).reshape(whole),
-                              .scale_inv = {},
-                              .codes_t = side(codes_t),
-                              .scale_inv_t = side(columns.scale_inv)});
+    const Twin columnwise = poisoned(dtype_of(spec.format), {whole[1], padded_k(whole[0], spec.tile)});
+    on_both([&](Stream& stream, auto side) {
+      transpose_codes(stream, {.format = spec.format,
+                               .tile = spec.tile,
+                               .codes = side(column_codes).reshape(whole),
+                               .scale_inv = {},
+                               .columnwise = side(columnwise),
+                               .columnwise_scale_inv = side(columns.scale_inv)});
     });
-    expect_same_bytes(codes_t, what + " codes_t");
+    expect_same_bytes(columnwise, what + " codes_t");
     expect_same_bytes(columns.scale_inv, what + " scale_inv_t after transposing");
   }
 };

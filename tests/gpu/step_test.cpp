@@ -85,10 +85,10 @@ TEST_P(GpuStep, BeginsWithTheSameBits) {
   const auto cpu = make_engine(options), gpu = make_engine(options, 7, DeviceKind::cuda);
   auto expected = cpu->model().parameters().parameters().begin();
   for (const parallel::Parameter& p : gpu->model().parameters().parameters()) {
-    EXPECT_TRUE(same_bytes(to_host(gpu->queue(), p.primary()).view(), expected->primary())) << p.spec.name;
+    EXPECT_TRUE(same_bytes(to_host(gpu->stream(), p.primary()).view(), expected->primary())) << p.spec.name;
     if (p.codes.codes) {
-      EXPECT_TRUE(same_bytes(to_host(gpu->queue(), p.codes.codes).view(), expected->codes.codes)) << p.spec.name;
-      EXPECT_TRUE(same_bytes(to_host(gpu->queue(), p.codes.codes_t).view(), expected->codes.codes_t)) << p.spec.name;
+      EXPECT_TRUE(same_bytes(to_host(gpu->stream(), p.codes.codes).view(), expected->codes.codes)) << p.spec.name;
+      EXPECT_TRUE(same_bytes(to_host(gpu->stream(), p.codes.columnwise).view(), expected->codes.columnwise)) << p.spec.name;
     }
     ++expected;
   }
@@ -171,7 +171,7 @@ TEST_P(GpuStep, CalibratesAndEvaluatesLikeTheCpu) {
   const auto expected = cpu->model().scales().tensors(), actual = gpu->model().scales().tensors();
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const std::vector<double> on_cpu = values_of(expected[i].tensor),
-                              on_gpu = values_of(to_host(gpu->queue(), actual[i].tensor).view());
+                              on_gpu = values_of(to_host(gpu->stream(), actual[i].tensor).view());
     for (std::size_t k = 0; k < on_cpu.size(); ++k) {
       const bool weight = expected[i].name.find(".w.") != std::string::npos;
       EXPECT_NEAR(on_gpu[k], on_cpu[k], weight ? 0.0 : 0.25 * on_cpu[k]) << expected[i].name << " " << k;

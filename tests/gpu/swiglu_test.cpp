@@ -37,10 +37,10 @@ TEST_F(SwigluGpuTest, AgreesWithTheCpu) {
   for (const auto& [rows, f] : kSwigluSizes) {
     const Twin gate_up = gates(rows, f), gy = random(DType::bf16, {rows, f});
     const Twin y = poisoned(DType::bf16, {rows, f}), g = poisoned(DType::bf16, {rows, 2 * f});
-    swiglu_forward(*cpu_queue, cpu_scratch, {.gate_up = gate_up.cpu, .y = y.cpu});
-    swiglu_forward(*gpu_queue, gpu_scratch, {.gate_up = gate_up.gpu, .y = y.gpu});
-    swiglu_backward(*cpu_queue, cpu_scratch, {.gate_up = gate_up.cpu, .gy = gy.cpu, .ggate_up = g.cpu});
-    swiglu_backward(*gpu_queue, gpu_scratch, {.gate_up = gate_up.gpu, .gy = gy.gpu, .ggate_up = g.gpu});
+    swiglu_forward(*cpu_stream, cpu_scratch, {.gate_up = gate_up.cpu, .y = y.cpu});
+    swiglu_forward(*gpu_stream, gpu_scratch, {.gate_up = gate_up.gpu, .y = y.gpu});
+    swiglu_backward(*cpu_stream, cpu_scratch, {.gate_up = gate_up.cpu, .gy = gy.cpu, .ggate_up = g.cpu});
+    swiglu_backward(*gpu_stream, gpu_scratch, {.gate_up = gate_up.gpu, .gy = gy.gpu, .ggate_up = g.gpu});
     // The relative error of each side is at most r. Below the smallest normal number the error is at most one unit of the
     // subnormals.
     const double r = kRoundoff + kUnitRoundoffBf16;
@@ -61,7 +61,7 @@ TEST_F(SwigluGpuTest, AgreesWithTheCpu) {
         },
         2 * f))
         << "backward " << g.cpu.shape;
-    swiglu_backward(*gpu_queue, gpu_scratch, {.gate_up = gate_up.gpu, .gy = gy.gpu, .ggate_up = gate_up.gpu});
+    swiglu_backward(*gpu_stream, gpu_scratch, {.gate_up = gate_up.gpu, .gy = gy.gpu, .ggate_up = gate_up.gpu});
     expect_equal(gate_up.gpu, g.gpu, "in place");
   }
 }
@@ -70,14 +70,18 @@ TEST_F(SwigluGpuTest, WritesTheCodesOfItsResults) {
   for (const auto& [rows, f] : kSwigluSizes) {
     const Twin gate_up = gates(rows, f), gy = random(DType::bf16, {rows, f});
     expect_same_codes(
-        rows, f, [&](const Tensor& y) { swiglu_forward(*gpu_queue, gpu_scratch, {.gate_up = gate_up.gpu, .y = y}); },
-        [&](const QuantizeTo& codes) { swiglu_forward(*gpu_queue, gpu_scratch, {.gate_up = gate_up.gpu, .codes = codes}); },
+        rows, f, [&](const Tensor& y) { swiglu_forward(*gpu_stream, gpu_scratch, {.gate_up = gate_up.gpu, .y = y}); },
+        [&](const QuantizeEpilogue& codes) {
+          swiglu_forward(*gpu_stream, gpu_scratch, {.gate_up = gate_up.gpu, .codes = codes});
+        },
         concat("forward ", rows, " x ", f));
     expect_same_codes(
         rows, 2 * f,
-        [&](const Tensor& y) { swiglu_backward(*gpu_queue, gpu_scratch, {.gate_up = gate_up.gpu, .gy = gy.gpu, .ggate_up = y}); },
-        [&](const QuantizeTo& codes) {
-          swiglu_backward(*gpu_queue, gpu_scratch, {.gate_up = gate_up.gpu, .gy = gy.gpu, .codes = codes});
+        [&](const Tensor& y) {
+          swiglu_backward(*gpu_stream, gpu_scratch, {.gate_up = gate_up.gpu, .gy = gy.gpu, .ggate_up = y});
+        },
+        [&](const QuantizeEpilogue& codes) {
+          swiglu_backward(*gpu_stream, gpu_scratch, {.gate_up = gate_up.gpu, .gy = gy.gpu, .codes = codes});
         },
         concat("backward ", rows, " x ", f));
   }

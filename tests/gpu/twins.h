@@ -67,28 +67,29 @@ class TwinTest : public ::testing::Test {
   // Returns poisoned codes of an operand x [rows, cols] of the recipe part `spec`, in both orientations.
   QuantizedTwin quantized(const QuantSpec& spec, std::int64_t rows, std::int64_t cols) {
     const std::int64_t padded = padded_k(rows, spec.tile);
-    const Twin codes = poisoned(dtype_of(spec.format), {rows, cols}), codes_t = poisoned(dtype_of(spec.format), {cols, padded});
+    const Twin codes = poisoned(dtype_of(spec.format), {rows, cols}),
+               columnwise = poisoned(dtype_of(spec.format), {cols, padded});
     const Twin scale_inv = poisoned(scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
-    const Twin scale_inv_t =
+    const Twin columnwise_scale_inv =
         spec.tile == ScaleTile::tensor ? scale_inv : poisoned(scale_dtype(spec.tile), scale_shape(spec.tile, cols, padded));
     const auto side = [&](auto part) {
       return Quantized{.format = spec.format,
                        .tile = spec.tile,
                        .codes = part(codes),
                        .scale_inv = part(scale_inv),
-                       .codes_t = part(codes_t),
-                       .scale_inv_t = part(scale_inv_t)};
+                       .columnwise = part(columnwise),
+                       .columnwise_scale_inv = part(columnwise_scale_inv)};
     };
     return {side([](const Twin& t) { return t.cpu; }), side([](const Twin& t) { return t.gpu; })};
   }
 
   // Copies the CPU's side to the GPU.
   void upload(const Twin& t) {
-    gpu_queue->copy_to_device(t.gpu.data, t.cpu.data, t.cpu.bytes());
-    gpu_queue->synchronize();
+    gpu_stream->copy_to_device(t.gpu.data, t.cpu.data, t.cpu.bytes());
+    gpu_stream->synchronize();
   }
   // Returns a copy of the tensor in host memory.
-  HostTensor fetch(const Tensor& tensor) { return to_host(*gpu_queue, tensor); }
+  HostTensor fetch(const Tensor& tensor) { return to_host(*gpu_stream, tensor); }
 
   // Expects the same bytes on both sides.
   void expect_same_bytes(const Tensor& expected, const Tensor& on_gpu, const std::string& what) {
@@ -98,9 +99,10 @@ class TwinTest : public ::testing::Test {
   void expect_same_bytes(const Twin& t, const std::string& what) { expect_same_bytes(t.cpu, t.gpu, what); }
   void expect_same_bytes(const QuantizedTwin& q, const std::string& what) {
     expect_same_bytes(q.cpu.codes, q.gpu.codes, what + " codes");
-    expect_same_bytes(q.cpu.codes_t, q.gpu.codes_t, what + " codes_t");
+    expect_same_bytes(q.cpu.columnwise, q.gpu.columnwise, what + " codes_t");
     expect_same_bytes(q.cpu.scale_inv, q.gpu.scale_inv, what + " scale_inv");
-    if (q.cpu.tile != ScaleTile::tensor) expect_same_bytes(q.cpu.scale_inv_t, q.gpu.scale_inv_t, what + " scale_inv_t");
+    if (q.cpu.tile != ScaleTile::tensor)
+      expect_same_bytes(q.cpu.columnwise_scale_inv, q.gpu.columnwise_scale_inv, what + " scale_inv_t");
   }
   void expect_near(const Twin& t, const Tolerance& tolerance, const std::string& what) {
     const HostTensor actual = fetch(t.gpu);
@@ -108,7 +110,7 @@ class TwinTest : public ::testing::Test {
   }
 
   std::unique_ptr<Device> cpu = make_device(DeviceKind::cpu), gpu = make_device(DeviceKind::cuda);
-  std::unique_ptr<Queue> cpu_queue = cpu->make_queue(), gpu_queue = gpu->make_queue();
+  std::unique_ptr<Stream> cpu_stream = cpu->make_stream(), gpu_stream = gpu->make_stream();
   Arena cpu_scratch{*cpu, MemoryCategory::workspace, std::size_t{1} << 28};
   Arena gpu_scratch{*gpu, MemoryCategory::workspace, std::size_t{1} << 30};
 

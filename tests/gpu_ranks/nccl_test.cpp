@@ -32,8 +32,8 @@ class NcclGroup : public ::testing::Test {
   }
   // Sums x over all ranks and waits for the result.
   static void sum(GroupRank& at, const Tensor& x) {
-    at.group->all_reduce(*at.queue, at.scratch, {.x = x});
-    at.queue->synchronize();
+    at.group->all_reduce(*at.stream, at.scratch, {.x = x});
+    at.stream->synchronize();
     at.group->check();
   }
   void expect_begins(const std::string& error, const std::string& beginning) {
@@ -75,9 +75,9 @@ TEST_F(NcclGroup, ARankThatIsLostEndsTheOthersInTheMiddle) {
       gone = true;
       throw std::runtime_error("rank 1 fails");
     }
-    at.group->all_reduce(*at.queue, at.scratch, {.x = x});
+    at.group->all_reduce(*at.stream, at.scratch, {.x = x});
     if (r == 0) store_.set("rank 0 waits", "");
-    at.queue->synchronize();
+    at.stream->synchronize();
     try {
       at.group->check();
     } catch (const Error& error) {
@@ -107,10 +107,10 @@ TEST_F(NcclGroup, ALossBetweenOperationsIsToldByTheNextOne) {
     if (++idle == size_) gone = true;
     std::this_thread::sleep_for(std::chrono::seconds(1));
     {
-      const Batch batch(*at.group, *at.queue);
-      at.group->broadcast(*at.queue, {.x = x});
+      const Batch batch(*at.group, *at.stream);
+      at.group->broadcast(*at.stream, {.x = x});
     }
-    at.group->all_reduce(*at.queue, at.scratch, {.x = x});
+    at.group->all_reduce(*at.stream, at.scratch, {.x = x});
   });
   for (int r = 0; r < size_; ++r) {
     EXPECT_EQ(errors[static_cast<std::size_t>(r)],
@@ -148,7 +148,7 @@ TEST_F(NcclGroup, ARankThatHangsEndsTheOthersAtTheTimeout) {
 TEST_F(NcclGroup, RefusesMaximaOfOtherDtypesThanF32) {
   const std::vector<std::string> errors = errors_of_ranks(size_, [&](int r) {
     GroupRank at = make_rank(r, 30);
-    at.group->all_reduce(*at.queue, at.scratch, {.x = at.tensor<double>(3, one), .reduction = Reduction::max});
+    at.group->all_reduce(*at.stream, at.scratch, {.x = at.tensor<double>(3, one), .reduction = Reduction::max});
   });
   for (const std::string& error : errors) EXPECT_NE(error.find("max reduces F32 only, not F64"), std::string::npos) << error;
 }

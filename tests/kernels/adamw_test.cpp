@@ -92,7 +92,7 @@ TEST_F(AdamWTest, IsTheFormula) {
       const StepScalars s = scalars();
       const auto w0 = values_of(o.weight), m0 = values_of(o.moment1), g0 = values_of(o.grad);
       const Expected expected = formula(g0, w0, m0, values_of(o.moment2), s);
-      adamw(*queue, op(o, s));
+      adamw(*stream, op(o, s));
       // Each result needs at most 16 rounded operations on the magnitudes that are added. `step` bounds the size of a step by lr
       // / bias_correction1 * (|m| + |g|) / (sqrt(v) / ...).
       const double chain = gamma(16, testing::compute_roundoff(weight));
@@ -130,10 +130,10 @@ TEST_F(AdamWTest, Bf16StateIsRoundedStochasticallyFromTheFp32Result) {
       return wide;
     }();
     const StepScalars s = scalars();
-    adamw(*queue, op(exact, s));
+    adamw(*stream, op(exact, s));
     AdamW narrow = op(o, s);
     narrow.elements.first = first;
-    adamw(*queue, narrow);
+    adamw(*stream, narrow);
     const auto check = [&](const Tensor& actual, const Tensor& fp32, RngStream stream) {
       const Rng rng(kSeed, stream, kSubject);
       for (std::int64_t i = 0; i < count; ++i) {
@@ -159,13 +159,13 @@ TEST_F(AdamWTest, AnyCutGivesTheSameBits) {
     const StepScalars s = scalars();
     AdamW all = op(whole, s);
     all.elements.first = first;
-    adamw(*queue, all);
+    adamw(*stream, all);
     const std::vector<std::int64_t> cuts = {0, 1, 8, 13, 700, 1723, 4999, count};
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
       const auto part = [&](const Tensor& tensor) { return tensor ? tensor.slice_rows(cuts[i], cuts[i + 1]) : tensor; };
       AdamW piece = op({part(cut.grad), part(cut.weight), part(cut.moment1), part(cut.moment2), part(cut.value)}, s);
       piece.elements.first = first + cuts[i];
-      adamw(*queue, piece);
+      adamw(*stream, piece);
     }
     EXPECT_TRUE(same_bytes(cut.weight, whole.weight));
     EXPECT_TRUE(same_bytes(cut.moment1, whole.moment1));
@@ -189,15 +189,15 @@ TEST_F(AdamWTest, ColumnsHaveTheBitsOfTheWhole) {
     };
     const Operands cut = {columns(whole.grad), columns(whole.weight), columns(whole.moment1), columns(whole.moment2),
                           columns(whole.value)};
-    adamw(*queue, op(whole, s));
+    adamw(*stream, op(whole, s));
     AdamW part = op(cut, s);
     part.elements = {.first = 3 * cols + from + 8, .run = width, .stride = cols, .skip = 8};
-    adamw(*queue, part);
+    adamw(*stream, part);
     EXPECT_TRUE(same_bytes(cut.weight, columns(whole.weight)));
     EXPECT_TRUE(same_bytes(cut.moment1, columns(whole.moment1)));
     EXPECT_TRUE(same_bytes(cut.moment2, columns(whole.moment2)));
     part.elements.run = 44;
-    expect_refusal([&] { adamw(*queue, part); }, "columns [44 of 72] are no multiples of 8");
+    expect_refusal([&] { adamw(*stream, part); }, "columns [44 of 72] are no multiples of 8");
   }
 }
 
@@ -207,7 +207,7 @@ TEST_F(AdamWTest, BitsDoNotDependOnThreads) {
     const StepScalars s = scalars();
     expect_same_for_any_threads([&] {
       const Operands fresh = copy_of(o);
-      adamw(*queue, op(fresh, s));
+      adamw(*stream, op(fresh, s));
       return std::vector<Tensor>{fresh.weight, fresh.moment1, fresh.moment2};
     });
   }
@@ -218,7 +218,7 @@ TEST_F(AdamWTest, ASkippedStepMovesNothing) {
   StepScalars s = scalars();
   s.found_inf = 1;
   s.grad_scale = std::nan("");
-  adamw(*queue, op(o, s));
+  adamw(*stream, op(o, s));
   EXPECT_TRUE(same_bytes(o.weight, before.weight));
   EXPECT_TRUE(same_bytes(o.moment1, before.moment1));
   EXPECT_TRUE(same_bytes(o.moment2, before.moment2));
@@ -230,13 +230,13 @@ TEST_F(AdamWTest, RefusesWhatItCannotUpdate) {
   const Operands o = operands(8, DType::f32, DType::f32, DType::f32);
   Operands wrong = o;
   wrong.moment2 = zeros(DType::bf16, {8});
-  expect_refusal([&] { adamw(*queue, op(wrong, s)); }, "moments of F32 and BF16");
+  expect_refusal([&] { adamw(*stream, op(wrong, s)); }, "moments of F32 and BF16");
   wrong = o;
   wrong.grad = zeros(DType::f32, {9});
-  expect_refusal([&] { adamw(*queue, op(wrong, s)); }, "grad must be 8 contiguous elements, got [9]");
+  expect_refusal([&] { adamw(*stream, op(wrong, s)); }, "grad must be 8 contiguous elements, got [9]");
   wrong = o;
   wrong.weight = zeros(DType::f64, {8});
-  expect_refusal([&] { adamw(*queue, op(wrong, s)); }, "weights of F64 with moments of F32");
+  expect_refusal([&] { adamw(*stream, op(wrong, s)); }, "weights of F64 with moments of F32");
 }
 
 TEST(StochasticRounding, RunsAreTheSingleNumbers) {
@@ -288,15 +288,15 @@ struct PrepareStepTest : testing::OpTest {
   StepScalars prepare(double loss, double tokens, double squares, double max_norm, std::int32_t& updates) {
     const double total[2] = {loss, tokens};
     StepScalars s{};
-    prepare_step(*queue, {.loss_total = total,
-                          .sum_squares = &squares,
-                          .max_grad_norm = max_norm,
-                          .beta1 = 0.5,
-                          .beta2 = 0.75,
-                          .learning_rate = 0.125,
-                          .step = 9,
-                          .updates = &updates,
-                          .scalars = &s});
+    prepare_step(*stream, {.loss_total = total,
+                           .sum_squares = &squares,
+                           .max_grad_norm = max_norm,
+                           .beta1 = 0.5,
+                           .beta2 = 0.75,
+                           .learning_rate = 0.125,
+                           .step = 9,
+                           .updates = &updates,
+                           .scalars = &s});
     return s;
   }
 };

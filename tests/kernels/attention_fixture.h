@@ -7,8 +7,8 @@
 #include <cmath>
 #include <string>
 
-#include "octet/kernels/attention/attention.h"
 #include "kernels/op_fixture.h"
+#include "octet/kernels/attention/attention.h"
 
 namespace octet {
 
@@ -89,8 +89,8 @@ class AttentionTest : public testing::OpTest {
   }
 
   void run(const Operands& x) {
-    attention_forward(*queue, scratch, x.forward());
-    attention_backward(*queue, scratch, x.backward());
+    attention_forward(*stream, scratch, x.forward());
+    attention_backward(*stream, scratch, x.backward());
   }
 };
 

@@ -205,7 +205,7 @@ TEST_F(AttentionTest, GradientsOfPartsOfTheKeysAreThoseOfAll) {
     part.gq = zeros(DType::f64, whole.gq.shape);
     part.gk = zeros(DType::f64, part.k.shape);
     part.gv = zeros(DType::f64, part.k.shape);
-    attention_backward(*queue, scratch, part.backward());
+    attention_backward(*stream, scratch, part.backward());
     const auto of_keys = [&](const std::vector<double>& x) {
       const auto middle = x.begin() + 64 * whole.k.cols();
       return before ? std::vector<double>(x.begin(), middle) : std::vector<double>(middle, x.end());
@@ -225,7 +225,7 @@ TEST_F(AttentionTest, BackwardAgreesWithFiniteDifferences) {
     if (sizes.sq >= 7 && sizes.visible == Visible::causal) x.first_keys = random_documents(sizes);
     run(x);
     const auto loss = [&] {
-      attention_forward(*queue, scratch, x.forward());
+      attention_forward(*stream, scratch, x.forward());
       double sum = 0;
       for (std::int64_t i = 0; i < x.o.elements(); ++i) sum += x.o.as<double>()[i] * x.go.as<double>()[i];
       return sum;
@@ -305,7 +305,7 @@ TEST_F(AttentionTest, AChunkOnItsPrefixIsTheRowsOfTheWhole) {
   chunk.v = whole.v.slice_rows(0, 96);
   chunk.o = zeros(DType::f64, chunk.q.shape);
   chunk.lse = zeros(DType::f64, {2, 32});
-  attention_forward(*queue, scratch, chunk.forward());
+  attention_forward(*stream, scratch, chunk.forward());
   EXPECT_TRUE(near(chunk.o, values_of(whole.o.slice_rows(64, 96)), {.absolute = 1e-14}));
 }
 
@@ -331,7 +331,7 @@ TEST_F(AttentionTest, AChunkOnWhatItsWindowShowsIsTheRowsOfTheWhole) {
     op.o = zeros(DType::f64, chunk.q.shape);
     op.lse = zeros(DType::f64, {2, 32});
     op.keys_before = unseen;
-    attention_forward(*queue, scratch, op);
+    attention_forward(*stream, scratch, op);
     EXPECT_TRUE(near(op.o, values_of(whole.o.slice_rows(64, 96)), {.absolute = 1e-14}));
   }
 }
@@ -448,8 +448,8 @@ TEST_F(AttentionTest, RefusesShapesThatDisagree) {
   const Operands good = operands(DType::f32, {2, 4, 4, 4, 2, 8});
   const auto refuses = [&](const Operands& x, const std::string& words) {
     try {
-      attention_forward(*queue, scratch, x.forward());
-      attention_backward(*queue, scratch, x.backward());
+      attention_forward(*stream, scratch, x.forward());
+      attention_backward(*stream, scratch, x.backward());
       ADD_FAILURE() << "accepted; expected: " << words;
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();

@@ -45,13 +45,13 @@ TEST(AttentionWorkspace, FindsTheShapeItselfOrNothing) {
 // The scratch memory depends only on the shapes, so the meta device and the GPU agree whatever the documents are.
 TEST(AttentionWorkspace, DocumentsTakeTheSameHoweverManyTheyAre) {
   const auto meta = make_meta_device(DeviceKind::cuda);
-  const auto queue = meta->make_queue();
+  const auto stream = meta->make_stream();
   const Buffer nowhere = meta->allocate(1, MemoryCategory::workspace);
   const auto bytes = [&](std::int64_t sq, std::int64_t sk, std::int64_t documents) {
     const auto on_meta = [&](DType dtype, Shape shape) { return Tensor(nowhere.data(), dtype, shape); };
     const Tensor q = on_meta(DType::bf16, {sq, 8 * 64}), k = on_meta(DType::bf16, {sk, 2 * 64});
     Arena arena(*meta, MemoryCategory::workspace, 0);
-    attention_backward(*queue, arena,
+    attention_backward(*stream, arena,
                        {.shape = {.batch = 1, .heads = 8, .kv_heads = 2, .head_dim = 64, .scale = 0.125},
                         .q = q,
                         .k = k,

@@ -33,7 +33,7 @@ TEST_F(ColumnSumsTest, AddTheRows) {
             size[i] += std::abs(x[t * (expected.size() + 3) + 1 + i]);
           }
         }
-        column_sums(*queue, scratch, {.x = packed.slice_cols(1, 1 + cols), .y = y});
+        column_sums(*stream, scratch, {.x = packed.slice_cols(1, 1 + cols), .y = y});
         const double roundoff = compute_roundoff(dtype);
         EXPECT_TRUE(near(values_of(y), expected,
                          [&](std::size_t i) {
@@ -52,7 +52,7 @@ TEST_F(ColumnSumsTest, BitsDoNotDependOnThreads) {
     const Tensor x = random(dtype, {1500, 700});
     expect_same_for_any_threads([&] {
       const Tensor y = zeros(DType::f32, {700});
-      column_sums(*queue, scratch, {.x = x, .y = y});
+      column_sums(*stream, scratch, {.x = x, .y = y});
       return std::vector<Tensor>{y};
     });
   }
@@ -60,8 +60,8 @@ TEST_F(ColumnSumsTest, BitsDoNotDependOnThreads) {
 
 TEST_F(ColumnSumsTest, MetaAllocatesWhatCpuDoes) {
   const Tensor x = random(DType::bf16, {1300, 40}), y = zeros(DType::f32, {40});
-  column_sums(*queue, scratch, {.x = x, .y = y});
-  column_sums(*meta_queue, meta_scratch, {.x = x, .y = y});
+  column_sums(*stream, scratch, {.x = x, .y = y});
+  column_sums(*meta_stream, meta_scratch, {.x = x, .y = y});
   EXPECT_GT(scratch.high_water(), 0u);
   EXPECT_EQ(meta_scratch.high_water(), scratch.high_water());
 }
@@ -69,7 +69,7 @@ TEST_F(ColumnSumsTest, MetaAllocatesWhatCpuDoes) {
 TEST_F(ColumnSumsTest, RefusesWhatDoesNotFit) {
   expect_refusal(
       [&] {
-        column_sums(*queue, scratch, {.x = zeros(DType::f32, {4, 8}), .y = zeros(DType::f32, {9})});
+        column_sums(*stream, scratch, {.x = zeros(DType::f32, {4, 8}), .y = zeros(DType::f32, {9})});
       },
       "y must be [8], got [9]");
 }

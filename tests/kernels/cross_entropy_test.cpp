@@ -51,7 +51,7 @@ TEST_F(CrossEntropyTest, LossAndGradientAreTheFormula) {
         expected_size.push_back(2 * (std::log(sum) + 1) + std::abs(top - row[target]));
         for (std::size_t i = 0; i < v; ++i) gradient[t * v + i] = std::exp(row[i] - top) / sum - (i == target ? 1.0 : 0.0);
       }
-      cross_entropy(*queue, {.logits = logits, .targets = integers(targets), .loss = loss});
+      cross_entropy(*stream, {.logits = logits, .targets = integers(targets), .loss = loss});
       EXPECT_TRUE(near(values_of(logits), x, [](std::size_t) { return 0.0; })) << "logits moved without being asked";
       // The sum has V terms of one sign. Each errs by the rounding of its exponent, which moves e^x by 40 u as |x - top| <= 40
       // here, and by 4 u for exp.
@@ -59,7 +59,7 @@ TEST_F(CrossEntropyTest, LossAndGradientAreTheFormula) {
       EXPECT_TRUE(near(values_of(loss), expected,
                        [&](std::size_t t) { return relative * std::min(1.0, expected_size[t]) + 4 * u * expected_size[t]; }))
           << name_of(dtype) << " V " << vocabulary;
-      cross_entropy(*queue, {.logits = logits, .targets = integers(targets), .loss = loss, .gradient = kInPlace});
+      cross_entropy(*stream, {.logits = logits, .targets = integers(targets), .loss = loss, .gradient = kInPlace});
       EXPECT_TRUE(near(
           values_of(logits), gradient,
           [&](std::size_t i) {
@@ -78,9 +78,9 @@ TEST_F(CrossEntropyTest, GradientIsTheDerivative) {
   const std::int64_t rows = 3, vocabulary = 7;
   const Tensor logits = random(DType::f64, {rows, vocabulary}, 2.0), targets = integers({6, 0, kIgnoredTarget});
   const Tensor loss = zeros(DType::f64, {rows}), gradient = copy(logits);
-  cross_entropy(*queue, {.logits = gradient, .targets = targets, .loss = loss, .gradient = kInPlace});
+  cross_entropy(*stream, {.logits = gradient, .targets = targets, .loss = loss, .gradient = kInPlace});
   const auto f = [&] {
-    cross_entropy(*queue, {.logits = logits, .targets = targets, .loss = loss});
+    cross_entropy(*stream, {.logits = logits, .targets = targets, .loss = loss});
     return loss.as<double>()[0] + loss.as<double>()[1] + loss.as<double>()[2];
   };
   EXPECT_TRUE(testing::gradient_agrees(
@@ -100,7 +100,7 @@ TEST_F(CrossEntropyTest, HostileLogits) {
     return column == 2 ? static_cast<double>(inf) : 0.0;
   });
   const Tensor targets = integers({0, 4, 4, 1, 1, kIgnoredTarget}), loss = zeros(DType::f32, {6});
-  cross_entropy(*queue, {.logits = logits, .targets = targets, .loss = loss, .gradient = kInPlace});
+  cross_entropy(*stream, {.logits = logits, .targets = targets, .loss = loss, .gradient = kInPlace});
   const float* l = loss.as<float>();
   EXPECT_NEAR(l[0], std::log(20.0f), 4 * kUnitRoundoffF32 * 3);
   EXPECT_EQ(l[1], 0.0f);
@@ -123,17 +123,17 @@ TEST_F(CrossEntropyTest, RefusesTargetsOutsideTheVocabularyBeforeTouchingAnythin
   const Tensor logits = random(DType::f32, {3, 8}), before = copy(logits), loss = zeros(DType::f32, {3});
   expect_refusal(
       [&] {
-        cross_entropy(*queue, {.logits = logits, .targets = integers({0, 1, 8}), .loss = loss, .gradient = kInPlace});
+        cross_entropy(*stream, {.logits = logits, .targets = integers({0, 1, 8}), .loss = loss, .gradient = kInPlace});
       },
       "target 8 of token 2");
   expect_refusal(
       [&] {
-        cross_entropy(*queue, {.logits = logits, .targets = integers({0, -1, 2}), .loss = loss, .gradient = kInPlace});
+        cross_entropy(*stream, {.logits = logits, .targets = integers({0, -1, 2}), .loss = loss, .gradient = kInPlace});
       },
       "target -1 of token 1");
   expect_refusal(
       [&] {
-        cross_entropy(*queue, {.logits = logits, .targets = integers({0, 1}), .loss = loss});
+        cross_entropy(*stream, {.logits = logits, .targets = integers({0, 1}), .loss = loss});
       },
       "must be I32 [3]");
   EXPECT_TRUE(testing::same_bytes(logits, before));
@@ -148,18 +148,18 @@ TEST_F(CrossEntropyTest, BitsDoNotDependOnThreadsOrChunks) {
     const Tensor targets = integers(ids);
     expect_same_for_any_threads([&] {
       const Tensor logits = copy(start), loss = zeros(real(dtype), {rows}), total = zeros(DType::f64, {2});
-      cross_entropy(*queue, {.logits = logits, .targets = targets, .loss = loss, .gradient = kInPlace});
-      loss_sum(*queue, {.loss = loss, .targets = targets, .total = total.as<double>()});
+      cross_entropy(*stream, {.logits = logits, .targets = targets, .loss = loss, .gradient = kInPlace});
+      loss_sum(*stream, {.loss = loss, .targets = targets, .total = total.as<double>()});
       return std::vector<Tensor>{logits, loss, total};
     });
     const Tensor whole = copy(start), cut = copy(start), loss = zeros(real(dtype), {rows});
-    cross_entropy(*queue, {.logits = whole, .targets = targets, .loss = loss, .gradient = kInPlace});
+    cross_entropy(*stream, {.logits = whole, .targets = targets, .loss = loss, .gradient = kInPlace});
     for (std::int64_t begin = 0; begin < rows; begin += 37) {
       const std::int64_t end = std::min(rows, begin + 37);
-      cross_entropy(*queue, {.logits = cut.slice_rows(begin, end),
-                             .targets = targets.slice_rows(begin, end),
-                             .loss = loss.slice_rows(begin, end),
-                             .gradient = kInPlace});
+      cross_entropy(*stream, {.logits = cut.slice_rows(begin, end),
+                              .targets = targets.slice_rows(begin, end),
+                              .loss = loss.slice_rows(begin, end),
+                              .gradient = kInPlace});
     }
     EXPECT_TRUE(testing::same_bytes(cut, whole)) << name_of(dtype);
   }
@@ -171,7 +171,7 @@ TEST_F(CrossEntropyTest, LossSumAddsInF64AndCountsTokens) {
   const Tensor total = zeros(DType::f64, {2});
   total.as<double>()[0] = 0.5;
   total.as<double>()[1] = 10;
-  loss_sum(*queue, {.loss = loss, .targets = integers({0, 5, kIgnoredTarget, 1}), .total = total.as<double>()});
+  loss_sum(*stream, {.loss = loss, .targets = integers({0, 5, kIgnoredTarget, 1}), .total = total.as<double>()});
   EXPECT_EQ(total.as<double>()[0], 0.5 + (static_cast<double>(static_cast<float>(1.0 + 0x1p-30)) + 2 * 0x1p-30));
   EXPECT_EQ(total.as<double>()[1], 13.0);
 }
@@ -188,24 +188,24 @@ TEST_F(CrossEntropyTest, PartsAreTheWhole) {
         ids.push_back(t % 5 == 3 ? kIgnoredTarget : static_cast<std::int32_t>((t * 31) % vocabulary));
       }
       const Tensor targets = integers(ids), loss = zeros(real(dtype), {rows}), whole = copy(logits);
-      cross_entropy(*queue, {.logits = whole, .targets = targets, .loss = loss, .gradient = kInPlace});
+      cross_entropy(*stream, {.logits = whole, .targets = targets, .loss = loss, .gradient = kInPlace});
       const Tensor statistics = zeros(real(dtype), {3 * parts, rows}), cut = copy(logits);
       const auto part_of = [&](std::int64_t p) { return cut.slice_cols(p * width, (p + 1) * width); };
       for (std::int64_t p = 0; p < parts; ++p) {
-        softmax_statistics(*queue, {.logits = part_of(p),
-                                    .targets = targets,
-                                    .first = p * width,
-                                    .statistics = statistics.slice_rows(3 * p, 3 * p + 3)});
+        softmax_statistics(*stream, {.logits = part_of(p),
+                                     .targets = targets,
+                                     .first = p * width,
+                                     .statistics = statistics.slice_rows(3 * p, 3 * p + 3)});
       }
       for (std::int64_t p = 0; p < parts; ++p) {
         const Tensor of_part = zeros(real(dtype), {rows});
-        cross_entropy_of_part(*queue, {.logits = part_of(p),
-                                       .targets = targets,
-                                       .first = p * width,
-                                       .vocabulary = vocabulary,
-                                       .statistics = statistics,
-                                       .loss = of_part,
-                                       .gradient = kInPlace});
+        cross_entropy_of_part(*stream, {.logits = part_of(p),
+                                        .targets = targets,
+                                        .first = p * width,
+                                        .vocabulary = vocabulary,
+                                        .statistics = statistics,
+                                        .loss = of_part,
+                                        .gradient = kInPlace});
         const double relative = gamma(static_cast<double>(vocabulary + 8 * parts) + 50, compute_roundoff(dtype));
         const std::vector<double> expected = values_of(loss);
         EXPECT_TRUE(near(values_of(of_part), expected, [&](std::size_t t) { return relative * (1 + std::abs(expected[t])); }));
@@ -234,19 +234,19 @@ TEST_F(CrossEntropyTest, PartsTakeHostileLogits) {
   });
   const Tensor targets = integers({0, 3}), statistics = zeros(DType::f32, {6, 2}), loss = zeros(DType::f32, {2});
   for (std::int64_t p = 0; p < 2; ++p) {
-    softmax_statistics(*queue, {.logits = logits.slice_cols(2 * p, 2 * p + 2),
-                                .targets = targets,
-                                .first = 2 * p,
-                                .statistics = statistics.slice_rows(3 * p, 3 * p + 3)});
+    softmax_statistics(*stream, {.logits = logits.slice_cols(2 * p, 2 * p + 2),
+                                 .targets = targets,
+                                 .first = 2 * p,
+                                 .statistics = statistics.slice_rows(3 * p, 3 * p + 3)});
   }
   const auto part = [&](std::int64_t p) {
-    cross_entropy_of_part(*queue, {.logits = logits.slice_cols(2 * p, 2 * p + 2),
-                                   .targets = targets,
-                                   .first = 2 * p,
-                                   .vocabulary = 4,
-                                   .statistics = statistics,
-                                   .loss = loss,
-                                   .gradient = kInPlace});
+    cross_entropy_of_part(*stream, {.logits = logits.slice_cols(2 * p, 2 * p + 2),
+                                    .targets = targets,
+                                    .first = 2 * p,
+                                    .vocabulary = 4,
+                                    .statistics = statistics,
+                                    .loss = loss,
+                                    .gradient = kInPlace});
   };
   part(0);
   part(1);
@@ -257,7 +257,7 @@ TEST_F(CrossEntropyTest, PartsTakeHostileLogits) {
   expect_refusal(
       [&] {
         cross_entropy_of_part(
-            *queue, {.logits = logits, .targets = targets, .first = 1, .vocabulary = 4, .statistics = statistics, .loss = loss});
+            *stream, {.logits = logits, .targets = targets, .first = 1, .vocabulary = 4, .statistics = statistics, .loss = loss});
       },
       "columns [1, 5) of 4");
 }

@@ -14,7 +14,7 @@ namespace {
 
 class DelayedScalesTest : public ::testing::Test {
  protected:
-  DelayedScalesTest() : device_(make_device(DeviceKind::cpu)), queue_(device_->make_queue()) {}
+  DelayedScalesTest() : device_(make_device(DeviceKind::cpu)), stream_(device_->make_stream()) {}
 
   // Each row of `history` belongs to one tensor.
   void update(std::vector<std::vector<float>>& history, std::vector<float>& scale, std::vector<std::uint8_t> format,
@@ -22,20 +22,20 @@ class DelayedScalesTest : public ::testing::Test {
     const auto n = static_cast<std::int64_t>(history.size()), length = static_cast<std::int64_t>(history[0].size());
     std::vector<float> flat;
     for (const auto& row : history) flat.insert(flat.end(), row.begin(), row.end());
-    update_delayed_scales(*queue_, {.amax_history = Tensor(flat.data(), DType::f32, {n, length}),
-                                    .scale = Tensor(scale.data(), DType::f32, {n}),
-                                    .format = Tensor(format.data(), DType::u8, {n}),
-                                    .is_weight = Tensor(is_weight.data(), DType::u8, {n}),
-                                    .margin = margin,
-                                    .most_recent = most_recent,
-                                    .found_inf = found_inf});
+    update_delayed_scales(*stream_, {.amax_history = Tensor(flat.data(), DType::f32, {n, length}),
+                                     .scale = Tensor(scale.data(), DType::f32, {n}),
+                                     .format = Tensor(format.data(), DType::u8, {n}),
+                                     .is_weight = Tensor(is_weight.data(), DType::u8, {n}),
+                                     .margin = margin,
+                                     .most_recent = most_recent,
+                                     .found_inf = found_inf});
     for (std::size_t i = 0; i < history.size(); ++i) {
       std::copy_n(flat.begin() + static_cast<std::ptrdiff_t>(i) * length, length, history[i].begin());
     }
   }
 
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<Stream> stream_;
 };
 
 using Rows = std::vector<std::vector<float>>;
@@ -96,7 +96,7 @@ TEST_F(DelayedScalesTest, AnInfiniteScaleBecomesTheLargestFloat) {
 // Computes the expected samples of a small tensor by hand.
 TEST(QuantizeHealth, CountsSaturatedFlushedAndNoise) {
   const std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
-  const std::unique_ptr<Queue> queue = device->make_queue();
+  const std::unique_ptr<Stream> stream = device->make_stream();
   Arena scratch(*device, MemoryCategory::workspace, 1 << 16);
   // In E4M3 at scale 2, 1000 saturates to 448 / 2, 2^-12 is flushed to zero, and 1 and -2 are exact. The zero does not count as
   // flushed.
@@ -106,15 +106,15 @@ TEST(QuantizeHealth, CountsSaturatedFlushedAndNoise) {
   const float scale = 2;
   const Quantized q{.format = Fp8Format::e4m3,
                     .tile = ScaleTile::tensor,
-                    .codes = Tensor(codes.data(), DType::f8_e4m3, {2, 3}),
-                    .scale_inv = Tensor(&scale_inv, DType::f32, {1}),
-                    .codes_t = {},
-                    .scale_inv_t = {}};
+                    .rowwise = Tensor(codes.data(), DType::f8_e4m3, {2, 3}),
+                    .rowwise_scale_inv = Tensor(&scale_inv, DType::f32, {1}),
+                    .columnwise = {},
+                    .columnwise_scale_inv = {}};
   const Tensor source(x.data(), DType::f32, {2, 3});
   const QuantSpec spec{.source = ScaleSource::history};
-  quantize(*queue, scratch, {.x = source, .spec = spec, .out = q, .scale = &scale, .amax = &amax});
+  quantize(*stream, scratch, {.x = source, .spec = spec, .out = q, .scale = &scale, .amax = &amax});
   float out[5];
-  quantize_health(*queue, scratch, {.x = source, .q = q, .out = out});
+  quantize_health(*stream, scratch, {.x = source, .q = q, .out = out});
   EXPECT_EQ(out[0], HUGE_VALF);
   EXPECT_EQ(out[1], 2.0f);
   EXPECT_FLOAT_EQ(out[2], 2.0f / 6);  // 1000 and infinity are saturated
@@ -125,7 +125,7 @@ TEST(QuantizeHealth, CountsSaturatedFlushedAndNoise) {
 
 TEST(QuantizeHealth, TheLargestElementOfACurrentScalingIsNotSaturated) {
   const std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
-  const std::unique_ptr<Queue> queue = device->make_queue();
+  const std::unique_ptr<Stream> stream = device->make_stream();
   Arena scratch(*device, MemoryCategory::workspace, 1 << 16);
   for (const ScaleTile tile :
        {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_1x128, ScaleTile::block_128x128, ScaleTile::mx_1x32}) {
@@ -135,14 +135,14 @@ TEST(QuantizeHealth, TheLargestElementOfACurrentScalingIsNotSaturated) {
     std::vector<float> scales(400);
     const Quantized q{.format = Fp8Format::e4m3,
                       .tile = tile,
-                      .codes = Tensor(codes.data(), DType::f8_e4m3, {40, 150}),
-                      .scale_inv = Tensor(scales.data(), scale_dtype(tile), scale_shape(tile, 40, 150)),
-                      .codes_t = {},
-                      .scale_inv_t = {}};
+                      .rowwise = Tensor(codes.data(), DType::f8_e4m3, {40, 150}),
+                      .rowwise_scale_inv = Tensor(scales.data(), scale_dtype(tile), scale_shape(tile, 40, 150)),
+                      .columnwise = {},
+                      .columnwise_scale_inv = {}};
     const Tensor source(x.data(), DType::f32, {40, 150});
-    quantize(*queue, scratch, {.x = source, .spec = {.tile = tile}, .out = q});
+    quantize(*stream, scratch, {.x = source, .spec = {.tile = tile}, .out = q});
     float out[5];
-    quantize_health(*queue, scratch, {.x = source, .q = q, .out = out});
+    quantize_health(*stream, scratch, {.x = source, .q = q, .out = out});
     EXPECT_EQ(out[2], 0.0f) << static_cast<int>(tile);
     const Band noise = rounding_noise(unit_roundoff(Fp8Format::e4m3));
     const double relative = std::pow(10.0, -static_cast<double>(out[4]) / 20);

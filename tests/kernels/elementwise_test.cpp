@@ -13,18 +13,18 @@ namespace {
 
 class CastTest : public ::testing::Test {
  protected:
-  CastTest() : device_(make_device(DeviceKind::cpu)), queue_(device_->make_queue()) {}
+  CastTest() : device_(make_device(DeviceKind::cpu)), stream_(device_->make_stream()) {}
 
   template <class To, class From>
   std::vector<To> cast_all(std::vector<From> from) {
     std::vector<To> to(from.size());
     const auto n = static_cast<std::int64_t>(from.size());
-    cast(*queue_, {.x = Tensor(from.data(), kDTypeOf<From>, {1, n}), .y = Tensor(to.data(), kDTypeOf<To>, {1, n})});
+    cast(*stream_, {.x = Tensor(from.data(), kDTypeOf<From>, {1, n}), .y = Tensor(to.data(), kDTypeOf<To>, {1, n})});
     return to;
   }
 
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<Stream> stream_;
 };
 
 std::vector<float> interesting_floats() {
@@ -93,7 +93,7 @@ TEST_F(CastTest, RoundsF64Once) {
 TEST_F(CastTest, TakesStridedRowsAndLeavesGapsAlone) {
   std::vector<float> x = {1, 2, 99, 3, 4, 99, 5, 6, 99};
   std::vector<BFloat16> y(12, BFloat16(-7.0f));
-  cast(*queue_,
+  cast(*stream_,
        {.x = Tensor(x.data(), DType::f32, {3, 3}).slice_cols(0, 2), .y = Tensor(y.data(), DType::bf16, {3, 4}).slice_cols(1, 3)});
   for (std::size_t r = 0; r < 3; ++r) {
     EXPECT_EQ(static_cast<float>(y[4 * r]), -7.0f);
@@ -106,8 +106,8 @@ TEST_F(CastTest, TakesStridedRowsAndLeavesGapsAlone) {
 TEST_F(CastTest, RefusesOtherTypesAndShapes) {
   std::vector<float> x(6);
   const Tensor a(x.data(), DType::f32, {2, 3}), b(x.data(), DType::i32, {2, 3}), c(x.data(), DType::f32, {3, 2});
-  EXPECT_THROW(cast(*queue_, {.x = a, .y = b}), Error);
-  EXPECT_THROW(cast(*queue_, {.x = a, .y = c}), Error);
+  EXPECT_THROW(cast(*stream_, {.x = a, .y = b}), Error);
+  EXPECT_THROW(cast(*stream_, {.x = a, .y = c}), Error);
 }
 
 // Rounds a normal number to the nearest multiple of the unit of its last bit, ties to even, by the definition.
@@ -136,7 +136,7 @@ class AddTest : public CastTest {
     }
     const std::vector<To> before = y;
     const auto n = static_cast<std::int64_t>(y.size());
-    add(*queue_, {.x = Tensor(x.data(), kDTypeOf<From>, {n}), .y = Tensor(y.data(), kDTypeOf<To>, {n})});
+    add(*stream_, {.x = Tensor(x.data(), kDTypeOf<From>, {n}), .y = Tensor(y.data(), kDTypeOf<To>, {n})});
     for (std::size_t i = 0; i < y.size(); ++i) {
       const auto a = static_cast<double>(static_cast<Real<To>>(before[i])),
                  b = static_cast<double>(static_cast<Real<From>>(x[i]));
@@ -175,7 +175,7 @@ TEST_F(AddTest, RoundsTheSumOnceForEveryPairOfTypes) {
 TEST_F(AddTest, KeepsInfinityAndNan) {
   std::vector<float> x = {HUGE_VALF, -HUGE_VALF, std::nanf(""), 0x1.FEp127f};
   std::vector<BFloat16> y = {BFloat16(1.0f), BFloat16(HUGE_VALF), BFloat16(1.0f), BFloat16(0x1.FEp127f)};
-  add(*queue_, {.x = Tensor(x.data(), DType::f32, {4}), .y = Tensor(y.data(), DType::bf16, {4})});
+  add(*stream_, {.x = Tensor(x.data(), DType::f32, {4}), .y = Tensor(y.data(), DType::bf16, {4})});
   EXPECT_EQ(static_cast<float>(y[0]), HUGE_VALF);
   EXPECT_TRUE(std::isnan(static_cast<float>(y[1])));
   EXPECT_TRUE(std::isnan(static_cast<float>(y[2])));
@@ -185,7 +185,7 @@ TEST_F(AddTest, KeepsInfinityAndNan) {
 TEST_F(AddTest, TakesStridedRowsAndLeavesGapsAlone) {
   std::vector<float> x = {1, 2, 99, 3, 4, 99};
   std::vector<float> y(8, -7.0f);
-  add(*queue_,
+  add(*stream_,
       {.x = Tensor(x.data(), DType::f32, {2, 3}).slice_cols(0, 2), .y = Tensor(y.data(), DType::f32, {2, 4}).slice_cols(1, 3)});
   EXPECT_EQ(y, (std::vector<float>{-7, -6, -5, -7, -7, -4, -3, -7}));
 }
@@ -195,15 +195,15 @@ TEST_F(AddTest, AddsOneRowToEveryRow) {
   Tensor row(x.data(), DType::f32, {1, 3});
   row.shape[0] = 2;
   row.row_stride = 0;
-  add(*queue_, {.x = row, .y = Tensor(y.data(), DType::f32, {2, 4}).slice_cols(1, 4)});
+  add(*stream_, {.x = row, .y = Tensor(y.data(), DType::f32, {2, 4}).slice_cols(1, 4)});
   EXPECT_EQ(y, (std::vector<float>{-7, -6, -5, -4, -7, -6, -5, -4}));
 }
 
 TEST_F(AddTest, RefusesOtherTypesAndShapes) {
   std::vector<float> x(6);
   const Tensor a(x.data(), DType::f32, {2, 3}), b(x.data(), DType::f16, {2, 3}), c(x.data(), DType::f32, {3, 2});
-  EXPECT_THROW(add(*queue_, {.x = a, .y = b}), Error);
-  EXPECT_THROW(add(*queue_, {.x = a, .y = c}), Error);
+  EXPECT_THROW(add(*stream_, {.x = a, .y = b}), Error);
+  EXPECT_THROW(add(*stream_, {.x = a, .y = c}), Error);
 }
 
 }  // namespace

@@ -34,15 +34,15 @@ struct ExpertsTest : testing::OpTest {
 
 TEST_F(ExpertsTest, RowsStandByExpertAndToken) {
   const Tensor experts = matrix({2, 0, 2, 3, 0, 2}, 2), counts = zeros(DType::i32, {4}), rows = zeros(DType::i32, {3, 2});
-  expert_order(*queue, {.experts = experts, .multiple = 1, .counts = counts, .rows = rows});
+  expert_order(*stream, {.experts = experts, .multiple = 1, .counts = counts, .rows = rows});
   EXPECT_EQ(values_of(counts), (std::vector<double>{2, 0, 3, 1}));
   EXPECT_EQ(values_of(rows), (std::vector<double>{2, 0, 3, 5, 1, 4}));
-  expert_order(*queue, {.experts = experts, .multiple = 4, .counts = counts, .rows = rows});
+  expert_order(*stream, {.experts = experts, .multiple = 4, .counts = counts, .rows = rows});
   EXPECT_EQ(values_of(counts), (std::vector<double>{2, 0, 3, 1}));
   EXPECT_EQ(values_of(rows), (std::vector<double>{4, 0, 5, 8, 1, 6}));
   expect_refusal(
       [&] {
-        expert_order(*queue, {.experts = matrix({4, 0}, 2), .counts = counts, .rows = zeros(DType::i32, {1, 2})});
+        expert_order(*stream, {.experts = matrix({4, 0}, 2), .counts = counts, .rows = zeros(DType::i32, {1, 2})});
       },
       "expert 4");
 }
@@ -86,25 +86,25 @@ TEST_F(ExpertsTest, ScatterCombineAndDotAreTheFormulas) {
       }
     }
     const Tensor y = copy(packed), sums = zeros(dtype, {tokens, d}), gweights = zeros(real, {tokens, k});
-    expert_scatter(*queue, {.x = x, .rows = rows, .weights = weights, .y = y});
+    expert_scatter(*stream, {.x = x, .rows = rows, .weights = weights, .y = y});
     EXPECT_TRUE(near(y, scattered, {.relative = u + stored})) << name_of(dtype);
-    expert_combine(*queue, {.x = packed, .rows = rows, .weights = weights, .residual = residual, .y = sums});
+    expert_combine(*stream, {.x = packed, .rows = rows, .weights = weights, .residual = residual, .y = sums});
     EXPECT_TRUE(near(
         values_of(sums), combined,
         [&](std::size_t i) { return gamma(k + 1, u) * size[i] + stored * (std::abs(combined[i]) + gamma(k + 1, u) * size[i]); },
         d))
         << name_of(dtype);
-    expert_combine(*queue, {.x = packed, .rows = rows, .weights = weights, .residual = residual, .y = residual});
+    expert_combine(*stream, {.x = packed, .rows = rows, .weights = weights, .residual = residual, .y = residual});
     EXPECT_TRUE(same_bytes(residual, sums)) << "in place, " << name_of(dtype);
-    expert_dot(*queue, {.gy = x, .x = packed, .rows = rows, .gweights = gweights});
+    expert_dot(*stream, {.gy = x, .x = packed, .rows = rows, .gweights = gweights});
     EXPECT_TRUE(near(
         values_of(gweights), dots, [&](std::size_t i) { return gamma(d, u) * dot_size[i]; }, k))
         << name_of(dtype);
 
     // Without weights, scatter copies each token to its rows, and combine over one row gives the token back.
     const Tensor one = some_rows(tokens, 1, count), there = copy(packed), back = zeros(dtype, {tokens, d});
-    expert_scatter(*queue, {.x = x, .rows = one, .weights = {}, .y = there});
-    expert_combine(*queue, {.x = there, .rows = one, .weights = {}, .residual = {}, .y = back});
+    expert_scatter(*stream, {.x = x, .rows = one, .weights = {}, .y = there});
+    expert_combine(*stream, {.x = there, .rows = one, .weights = {}, .residual = {}, .y = back});
     EXPECT_TRUE(same_bytes(back, x)) << name_of(dtype);
   }
 }
@@ -116,16 +116,20 @@ TEST_F(ExpertsTest, BitsDoNotDependOnThreads) {
   expect_same_for_any_threads([&] {
     const Tensor y = zeros(DType::bf16, {count, d}), sums = zeros(DType::bf16, {tokens, d}),
                  dots = zeros(DType::f32, {tokens, k});
-    expert_scatter(*queue, {.x = x, .rows = rows, .weights = weights, .y = y});
-    expert_combine(*queue, {.x = packed, .rows = rows, .weights = weights, .residual = {}, .y = sums});
-    expert_dot(*queue, {.gy = x, .x = packed, .rows = rows, .gweights = dots});
+    expert_scatter(*stream, {.x = x, .rows = rows, .weights = weights, .y = y});
+    expert_combine(*stream, {.x = packed, .rows = rows, .weights = weights, .residual = {}, .y = sums});
+    expert_dot(*stream, {.gy = x, .x = packed, .rows = rows, .gweights = dots});
     return std::vector<Tensor>{y, sums, dots};
   });
 }
 
 TEST_F(ExpertsTest, RowsThatDoNotExistAreRefused) {
   const Tensor x = random(DType::f32, {2, 4}), rows = matrix({0, 3}, 1);
-  expect_refusal([&] { expert_scatter(*queue, {.x = x, .rows = rows, .weights = {}, .y = zeros(DType::f32, {3, 4})}); }, "row 3");
+  expect_refusal(
+      [&] {
+        expert_scatter(*stream, {.x = x, .rows = rows, .weights = {}, .y = zeros(DType::f32, {3, 4})});
+      },
+      "row 3");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ TEST_F(FillTest, IsARoundedFunctionOfTheGlobalElement) {
   const Rng rng(5, RngStream::init, 77);
   for (const DType dtype : testing::kFloatTypes) {
     const Tensor x = zeros(dtype, {count});
-    fill_normal(*queue, {.x = x, .mean = 0.25, .deviation = 0.02, .seed = 5, .subject = 77, .elements = {.first = first}});
+    fill_normal(*stream, {.x = x, .mean = 0.25, .deviation = 0.02, .seed = 5, .subject = 77, .elements = {.first = first}});
     const Tensor expected = filled(dtype, {count}, [&](std::int64_t i) {
       return static_cast<float>(0.25 + 0.02 * rng.normal(static_cast<std::uint64_t>(first + i)));
     });
@@ -27,9 +27,9 @@ TEST_F(FillTest, IsARoundedFunctionOfTheGlobalElement) {
 TEST_F(FillTest, BitsDoNotDependOnThreadsOrCuts) {
   expect_same_for_any_threads([&] {
     const Tensor x = zeros(DType::f32, {300, 700}), cut = zeros(DType::f32, {300, 700});
-    fill_normal(*queue, {.x = x, .seed = 9});
+    fill_normal(*stream, {.x = x, .seed = 9});
     for (const auto& [begin, end] : {std::pair{0, 101}, std::pair{101, 300}}) {
-      fill_normal(*queue, {.x = cut.slice_rows(begin, end), .seed = 9, .elements = {.first = begin * 700}});
+      fill_normal(*stream, {.x = cut.slice_rows(begin, end), .seed = 9, .elements = {.first = begin * 700}});
     }
     EXPECT_TRUE(same_bytes(cut, x));
     return std::vector<Tensor>{x};
@@ -39,19 +39,19 @@ TEST_F(FillTest, BitsDoNotDependOnThreadsOrCuts) {
 // A slice of columns gets the same bits as these columns in the whole matrix.
 TEST_F(FillTest, ColumnsAreThoseOfTheWhole) {
   const Tensor whole = zeros(DType::f32, {30, 70}), columns = zeros(DType::f32, {30, 21});
-  fill_normal(*queue, {.x = whole, .seed = 9});
+  fill_normal(*stream, {.x = whole, .seed = 9});
   const Tensor flat = columns.reshape({30 * 21});
   for (const auto& [begin, end] : {std::pair{0, 50}, std::pair{50, 630}}) {
     const GlobalElements elements{.first = begin / 21 * 70 + 14 + begin % 21, .run = 21, .stride = 70, .skip = begin % 21};
-    fill_normal(*queue, {.x = flat.slice_rows(begin, end), .seed = 9, .elements = elements});
+    fill_normal(*stream, {.x = flat.slice_rows(begin, end), .seed = 9, .elements = elements});
   }
   EXPECT_TRUE(same_bytes(columns, copy(whole.slice_cols(14, 35))));
 }
 
 TEST_F(FillTest, RefusesGaps) {
   const Tensor x = zeros(DType::f32, {4, 8});
-  expect_refusal([&] { fill_normal(*queue, {.x = x.slice_cols(0, 4)}); }, "must be contiguous");
-  expect_refusal([&] { fill_normal(*queue, {.x = x, .elements = {.first = -1}}); }, "index -1");
+  expect_refusal([&] { fill_normal(*stream, {.x = x.slice_cols(0, 4)}); }, "must be contiguous");
+  expect_refusal([&] { fill_normal(*stream, {.x = x, .elements = {.first = -1}}); }, "index -1");
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ TEST_F(GeluTest, ForwardAndBackwardAreTheFormula) {
         const std::int64_t rows = 19;
         const Tensor x = random(dtype, {rows, f}, 3.0), gy = random(dtype, {rows, f});
         const Tensor y = zeros(dtype, {rows, f}), gx = zeros(dtype, {rows, f});
-        gelu_forward(*queue, scratch, {.kind = kind, .x = x, .y = y});
-        gelu_backward(*queue, scratch, {.kind = kind, .x = x, .gy = gy, .gx = gx});
+        gelu_forward(*stream, scratch, {.kind = kind, .x = x, .y = y});
+        gelu_backward(*stream, scratch, {.kind = kind, .x = x, .gy = gy, .gx = gx});
         const auto z = values_of(x), g = values_of(gy);
         std::vector<double> expected, gradient, error, gradient_error;
         const double u = compute_roundoff(dtype);
@@ -75,9 +75,9 @@ TEST_F(GeluTest, ForwardAndBackwardAreTheFormula) {
             values_of(gx), gradient, [&](std::size_t i) { return gradient_error[i] + storage * std::abs(gradient[i]); }, f))
             << name_of(dtype) << " F " << f;
         const Tensor in_place = copy(x);
-        gelu_backward(*queue, scratch, {.kind = kind, .x = in_place, .gy = gy, .gx = in_place});
+        gelu_backward(*stream, scratch, {.kind = kind, .x = in_place, .gy = gy, .gx = in_place});
         EXPECT_TRUE(testing::same_bytes(in_place, gx)) << "in place, " << name_of(dtype);
-        gelu_forward(*queue, scratch, {.kind = kind, .x = x, .y = x});
+        gelu_forward(*stream, scratch, {.kind = kind, .x = x, .y = x});
         EXPECT_TRUE(testing::same_bytes(x, y)) << "in place, " << name_of(dtype);
       }
     }
@@ -92,10 +92,10 @@ TEST_F(GeluTest, AgreesWithTorch) {
                                            0x1.f46083b4f1aa6p+0};
   const Tensor x = filled(DType::f64, {1, 4}, [&](std::int64_t i) { return at[static_cast<std::size_t>(i)]; });
   const Tensor y = zeros(DType::f64, {1, 4});
-  gelu_forward(*queue, scratch, {.kind = Gelu::exact, .x = x, .y = y});
+  gelu_forward(*stream, scratch, {.kind = Gelu::exact, .x = x, .y = y});
   // torch's 1 + erf cancels below 0, which leaves an absolute error of a roundoff of 1.
   EXPECT_TRUE(near(y, exact, {.absolute = 4 * kUnitRoundoffF64, .relative = gamma(32, kUnitRoundoffF64)}));
-  gelu_forward(*queue, scratch, {.kind = Gelu::tanh, .x = x, .y = y});
+  gelu_forward(*stream, scratch, {.kind = Gelu::tanh, .x = x, .y = y});
   EXPECT_TRUE(near(y, approximate, {.absolute = 4 * kUnitRoundoffF64, .relative = gamma(64, kUnitRoundoffF64)}));
 }
 
@@ -104,9 +104,9 @@ TEST_F(GeluTest, BackwardIsTheDerivative) {
     const std::int64_t rows = 3, f = 9;
     const Tensor x = random(DType::f64, {rows, f}, 2.0), gy = random(DType::f64, {rows, f});
     const Tensor y = zeros(DType::f64, {rows, f}), gx = zeros(DType::f64, {rows, f});
-    gelu_backward(*queue, scratch, {.kind = kind, .x = x, .gy = gy, .gx = gx});
+    gelu_backward(*stream, scratch, {.kind = kind, .x = x, .gy = gy, .gx = gx});
     const auto sum = [&] {
-      gelu_forward(*queue, scratch, {.kind = kind, .x = x, .y = y});
+      gelu_forward(*stream, scratch, {.kind = kind, .x = x, .y = y});
       double total = 0;
       for (std::int64_t i = 0; i < y.elements(); ++i) total += y.as<double>()[i] * gy.as<double>()[i];
       return total;
@@ -124,8 +124,8 @@ TEST_F(GeluTest, ExtremeInputs) {
         filled(DType::f32, {1, f}, [&](std::int64_t i) { return static_cast<double>(inputs[static_cast<std::size_t>(i)]); });
     const Tensor gy = filled(DType::f32, {1, f}, [](std::int64_t) { return 1.0; });
     const Tensor y = zeros(DType::f32, {1, f}), g = zeros(DType::f32, {1, f});
-    gelu_forward(*queue, scratch, {.kind = kind, .x = x, .y = y});
-    gelu_backward(*queue, scratch, {.kind = kind, .x = x, .gy = gy, .gx = g});
+    gelu_forward(*stream, scratch, {.kind = kind, .x = x, .y = y});
+    gelu_backward(*stream, scratch, {.kind = kind, .x = x, .gy = gy, .gx = g});
     const std::vector<float> values = {200.0f, -0.0f, 1e30f, -0.0f, 0.0f}, slopes = {1.0f, 0.0f, 1.0f, 0.0f, 0.5f};
     for (std::size_t i = 0; i < values.size(); ++i) {
       EXPECT_EQ(y.as<float>()[i], values[i]) << inputs[i];
@@ -143,8 +143,8 @@ TEST_F(GeluTest, BitsDoNotDependOnThreads) {
       const Tensor x = random(dtype, {rows, f}), gy = random(dtype, {rows, f});
       expect_same_for_any_threads([&] {
         const Tensor y = zeros(dtype, {rows, f}), g = zeros(dtype, {rows, f});
-        gelu_forward(*queue, scratch, {.kind = kind, .x = x, .y = y});
-        gelu_backward(*queue, scratch, {.kind = kind, .x = x, .gy = gy, .gx = g});
+        gelu_forward(*stream, scratch, {.kind = kind, .x = x, .y = y});
+        gelu_backward(*stream, scratch, {.kind = kind, .x = x, .gy = gy, .gx = g});
         return std::vector<Tensor>{y, g};
       });
     }
@@ -155,12 +155,12 @@ TEST_F(GeluTest, RefusesWhatDoesNotFit) {
   const Tensor x = random(DType::f32, {4, 8});
   expect_refusal(
       [&] {
-        gelu_forward(*queue, scratch, {.x = x, .y = zeros(DType::f32, {4, 9})});
+        gelu_forward(*stream, scratch, {.x = x, .y = zeros(DType::f32, {4, 9})});
       },
       "y must be [4, 8], got [4, 9]");
   expect_refusal(
       [&] {
-        gelu_backward(*queue, scratch, {.x = x, .gy = zeros(DType::bf16, {4, 8}), .gx = x});
+        gelu_backward(*stream, scratch, {.x = x, .gy = zeros(DType::bf16, {4, 8}), .gx = x});
       },
       "x is F32, gy BF16");
 }

@@ -88,12 +88,12 @@ class GemmTest : public ::testing::Test {
     return x;
   }
 
-  Queue& queue() { return *queue_; }
+  Stream& stream() { return *stream_; }
   Arena& scratch() { return scratch_; }
 
  private:
   std::unique_ptr<Device> device_ = make_device(DeviceKind::cpu);
-  std::unique_ptr<Queue> queue_ = device_->make_queue();
+  std::unique_ptr<Stream> stream_ = device_->make_stream();
   Arena scratch_{*device_, MemoryCategory::workspace, std::size_t{256} << 20};
   std::deque<Buffer> buffers_;
 };
@@ -220,7 +220,7 @@ TEST_F(GemmTest, EveryDtypeLayoutAndAddend) {
           op.d = random(types.result, {m, n}, 3);
           op.c = addend == Addend::other ? random(types.result, {m, n}, 4) : addend == Addend::itself ? op.d : Tensor();
           const Reference expected = plus(product, op.c);
-          gemm(queue(), scratch(), op);
+          gemm(stream(), scratch(), op);
           EXPECT_TRUE(agrees(op, expected, k))
               << name_of(types.operand) << " " << name_of(types.result) << " layouts " << static_cast<int>(la)
               << static_cast<int>(lb) << " addend " << static_cast<int>(addend);
@@ -249,7 +249,7 @@ TEST_F(GemmTest, EveryScaleTile) {
           op.d = random(result, {m, n}, 7);
           op.c = add ? op.d : Tensor();
           const Reference expected = plus(product, op.c);
-          gemm(queue(), scratch(), op);
+          gemm(stream(), scratch(), op);
           EXPECT_TRUE(agrees(op, expected, k))
               << "tiles " << static_cast<int>(tiles.a) << " " << static_cast<int>(tiles.b) << " " << name_of(result);
         }
@@ -268,7 +268,7 @@ TEST_F(GemmTest, OrderOfScalesIsExact) {
               .b = fp8_operand(Fp8Format::e4m3, tile, n, 1, 9),
               .d = random(DType::f32, {m, n}, 10)};
       if (add) op.c = random(DType::f32, {m, n}, 11);
-      gemm(queue(), scratch(), op);
+      gemm(stream(), scratch(), op);
       for (std::int64_t i = 0; i < m; ++i) {
         for (std::int64_t j = 0; j < n; ++j) {
           const float sum =
@@ -302,7 +302,7 @@ TEST_F(GemmTest, SameBitsForAnyNumberOfThreads) {
               .b = fp8 ? fp8_operand(Fp8Format::e4m3, ScaleTile::row, c.n, c.k, 13) : operand(c.operand, c.n, c.k, c.layout, 13),
               .d = random(c.result, {c.m, c.n}, 14)};
       op.c = op.d;
-      gemm(queue(), scratch(), op);
+      gemm(stream(), scratch(), op);
       if (threads == 1) {
         first = op.d;
       } else {
@@ -320,19 +320,19 @@ TEST_F(GemmTest, StridedRows) {
   const Gemm op{.a = {.values = wide_a.slice_cols(k, 2 * k)},
                 .b = {.values = wide_b.slice_cols(n, 2 * n), .layout = Layout::k_first},
                 .d = wide_d.slice_cols(0, n)};
-  gemm(queue(), scratch(), op);
+  gemm(stream(), scratch(), op);
   EXPECT_TRUE(agrees(op, reference(op), k));
   EXPECT_EQ(values_of(wide_d.slice_cols(n, 2 * n))[5], before[static_cast<std::size_t>(n + 5)]);
 }
 
 TEST_F(GemmTest, ScratchDoesNotGrowWithK) {
   const auto meta = make_device(DeviceKind::meta);
-  const auto meta_queue = meta->make_queue();
+  const auto meta_stream = meta->make_stream();
   const Buffer nowhere = meta->allocate(1, MemoryCategory::workspace);
   const auto bytes = [&](std::int64_t k) {
     Arena arena(*meta, MemoryCategory::workspace, 0);
     const auto on_meta = [&](DType dtype, Shape shape) { return Tensor(nowhere.data(), dtype, shape); };
-    kernels::gemm(*meta_queue, arena,
+    kernels::gemm(*meta_stream, arena,
                   {.a = {.values = on_meta(DType::bf16, {4096, k})},
                    .b = {.values = on_meta(DType::bf16, {4096, k})},
                    .d = on_meta(DType::f32, {4096, 4096})});
@@ -350,17 +350,17 @@ TEST_F(GemmTest, EmptyDims) {
             .b = operand(dtype, 4, 0, Layout::k_last, 22),
             .c = c,
             .d = random(result, {3, 4}, 23)};
-    gemm(queue(), scratch(), op);
+    gemm(stream(), scratch(), op);
     EXPECT_TRUE(same_bytes(op.d, c));
     op.c = {};
-    gemm(queue(), scratch(), op);
+    gemm(stream(), scratch(), op);
     EXPECT_EQ(values_of(op.d), std::vector<double>(12, 0.0));
     const Gemm no_rows{
         .a = operand(dtype, 0, 8, Layout::k_last, 21), .b = operand(dtype, 4, 8, Layout::k_last, 22), .d = zeros(result, {0, 4})};
-    gemm(queue(), scratch(), no_rows);
+    gemm(stream(), scratch(), no_rows);
     const Gemm no_columns{
         .a = operand(dtype, 3, 8, Layout::k_last, 21), .b = operand(dtype, 0, 8, Layout::k_last, 22), .d = zeros(result, {3, 0})};
-    gemm(queue(), scratch(), no_columns);
+    gemm(stream(), scratch(), no_columns);
   }
 }
 
@@ -375,7 +375,7 @@ TEST_F(GemmTest, NanAndInfinityPassThroughAndGarbageInDDoesNot) {
     op.a.values.as_bytes()[3 * k + 5] = 0x7C;                  // inf in row 3
     op.a.values.as_bytes()[7 * k + 9] = 0x7F;                  // NaN in row 7
     op.b.values.as_bytes()[11 * k + 2] = 0x7F;                 // NaN in column 11
-    gemm(queue(), scratch(), op);
+    gemm(stream(), scratch(), op);
     const std::vector<double> d = values_of(op.d);
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
@@ -394,7 +394,7 @@ TEST_F(GemmTest, NanAndInfinityPassThroughAndGarbageInDDoesNot) {
 
 TEST_F(GemmTest, MetaTakesTheSameScratchAndCountsTheSameWork) {
   const auto meta = make_device(DeviceKind::meta);
-  const auto meta_queue = meta->make_queue();
+  const auto meta_stream = meta->make_stream();
   for (const DType result : {DType::f32, DType::bf16}) {
     for (const bool add : {false, true}) {
       const std::int64_t m = 300, n = 200, k = 2048;  // K is long enough to use every lane
@@ -409,38 +409,40 @@ TEST_F(GemmTest, MetaTakesTheSameScratchAndCountsTheSameWork) {
       auto* memory = static_cast<std::uint8_t*>(marked.allocate(marked.capacity()));
       std::memset(memory, 0xAB, marked.capacity());
       marked.release_to(0);
-      gemm(queue(), marked, op);
-      queue().reset_work();
-      gemm(queue(), cpu_scratch, op);
+      gemm(stream(), marked, op);
+      stream().reset_work();
+      gemm(stream(), cpu_scratch, op);
       // Checks that nothing was written beyond the scratch memory that the GEMM asked for.
       EXPECT_TRUE(std::all_of(memory + cpu_scratch.high_water(), memory + marked.capacity(),
                               [](std::uint8_t byte) { return byte == 0xAB; }));
       const Buffer nowhere = meta->allocate(std::size_t{1} << 20, MemoryCategory::workspace);
       for (Tensor* x : {&op.a.values, &op.a.scale_inv, &op.b.values, &op.b.scale_inv, &op.d}) x->data = nowhere.data();
       if (add) op.c = op.d;
-      meta_queue->reset_work();
-      gemm(*meta_queue, meta_scratch, op);
+      meta_stream->reset_work();
+      gemm(*meta_stream, meta_scratch, op);
       EXPECT_EQ(meta_scratch.high_water(), cpu_scratch.high_water());
       EXPECT_EQ(cpu_scratch.used(), 0u);
-      EXPECT_EQ(meta_queue->work().flops, 2.0 * static_cast<double>(m * n * k));
-      EXPECT_EQ(meta_queue->work().fp8_flops, meta_queue->work().flops);
-      EXPECT_EQ(meta_queue->work().bytes, queue().work().bytes);
+      EXPECT_EQ(meta_stream->work().flops, 2.0 * static_cast<double>(m * n * k));
+      EXPECT_EQ(meta_stream->work().fp8_flops, meta_stream->work().flops);
+      EXPECT_EQ(meta_stream->work().bytes, stream().work().bytes);
     }
   }
 }
 
-// A build without CUDA plans cuBLASLt's workspace and the copies that it cannot do without. A GPU that emulates MX decodes both operands
-// to BF16. cuBLASLt wants rows of four 128x128 scales, and K = 320 has three.
+// A build without CUDA plans cuBLASLt's workspace and the copies that it cannot do without. A GPU that emulates MX decodes both
+// operands to BF16. cuBLASLt wants rows of four 128x128 scales, and K = 320 has three.
 TEST_F(GemmTest, PlansTheScratchOfGpus) {
   const auto meta = make_meta_device(DeviceKind::cuda);
-  const auto meta_queue = meta->make_queue();
+  const auto meta_stream = meta->make_stream();
   const auto beside_workspace = [&](const Gemm& op) {
     Arena planned(*meta, MemoryCategory::workspace, 0);
-    gemm(*meta_queue, planned, op);
+    gemm(*meta_stream, planned, op);
     return planned.high_water() - (std::size_t{64} << 20);
   };
   const Tensor d = zeros(DType::bf16, {48, 256});
-  const auto fp8 = [&](ScaleTile tile, std::int64_t rows, std::int64_t k) { return fp8_operand(Fp8Format::e4m3, tile, rows, k, 31); };
+  const auto fp8 = [&](ScaleTile tile, std::int64_t rows, std::int64_t k) {
+    return fp8_operand(Fp8Format::e4m3, tile, rows, k, 31);
+  };
   EXPECT_EQ(beside_workspace({.a = fp8(ScaleTile::tensor, 48, 320), .b = fp8(ScaleTile::tensor, 256, 320), .d = d}), 0u);
   EXPECT_EQ(beside_workspace({.a = fp8(ScaleTile::mx_1x32, 48, 320), .b = fp8(ScaleTile::mx_1x32, 256, 320), .d = d}),
             (48u + 256u) * 320u * 2u);
@@ -452,7 +454,7 @@ TEST_F(GemmTest, RefusesWhatNoDeviceMultiplies) {
   const Tensor d = zeros(DType::f32, {128, 128});
   const auto fp8 = [&](ScaleTile tile) { return fp8_operand(Fp8Format::e4m3, tile, 128, 128, 28); };
   const auto refuses = [&](const Gemm& op, const std::string& words) {
-    EXPECT_TRUE(testing::contains(testing::error_of(ExitCode::internal, [&] { gemm(queue(), scratch(), op); }), words));
+    EXPECT_TRUE(testing::contains(testing::error_of(ExitCode::internal, [&] { gemm(stream(), scratch(), op); }), words));
   };
   refuses({.a = fp8(ScaleTile::block_128x128), .b = fp8(ScaleTile::block_128x128), .d = d}, "128x128 and 128x128");
   refuses({.a = fp8(ScaleTile::tensor), .b = fp8(ScaleTile::row), .d = d}, "tensor and row");

@@ -39,7 +39,7 @@ struct LayerNormTest : testing::OpTest {
   }
   void forward(const Operands& o, double epsilon = 1e-5) {
     layernorm_forward(
-        *queue, scratch,
+        *stream, scratch,
         {.x = o.x, .weight = o.weight, .bias = o.bias, .epsilon = epsilon, .y = o.y, .mean = o.mean, .rstd = o.rstd});
   }
   static LayerNormBackward backward_of(const Operands& o) {
@@ -52,7 +52,7 @@ struct LayerNormTest : testing::OpTest {
             .gweight = o.gweight,
             .gbias = o.gbias};
   }
-  void backward(const Operands& o) { layernorm_backward(*queue, scratch, backward_of(o)); }
+  void backward(const Operands& o) { layernorm_backward(*stream, scratch, backward_of(o)); }
 };
 
 // The mean of D numbers errs by gamma(D) times the mean of their magnitudes, and x - mean by as much. The variance errs by twice
@@ -148,7 +148,7 @@ TEST_F(LayerNormTest, BackwardIsTheFormulaAndAdds) {
 TEST_F(LayerNormTest, BackwardIsTheDerivative) {
   const std::int64_t rows = 5, d = 12;
   const Operands o = operands(DType::f64, rows, d, DType::f64);
-  for (const Tensor& gradient : {o.gx, o.gweight, o.gbias}) queue->zero(gradient.data, gradient.bytes());
+  for (const Tensor& gradient : {o.gx, o.gweight, o.gbias}) stream->zero(gradient.data, gradient.bytes());
   backward(o);
   const auto f = [&] {
     forward(o);
@@ -208,7 +208,7 @@ TEST_F(LayerNormTest, MetaAllocatesWhatCpuDoes) {
   const Operands o = operands(DType::bf16, 300, 64, DType::f32);
   EXPECT_EQ(scratch.high_water(), 0u);
   backward(o);
-  layernorm_backward(*meta_queue, meta_scratch, backward_of(o));
+  layernorm_backward(*meta_stream, meta_scratch, backward_of(o));
   EXPECT_GT(meta_scratch.high_water(), 0u);
   EXPECT_EQ(meta_scratch.high_water(), scratch.high_water());
   EXPECT_EQ(scratch.used(), 0u);

@@ -75,11 +75,11 @@ class OpTest : public ::testing::Test {
   }
 
   std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
-  std::unique_ptr<Queue> queue = device->make_queue();
+  std::unique_ptr<Stream> stream = device->make_stream();
   Arena scratch{*device, MemoryCategory::workspace, std::size_t{1} << 24};
   // The same program on the meta device, whose addresses must not be dereferenced.
   std::unique_ptr<Device> meta = make_device(DeviceKind::meta);
-  std::unique_ptr<Queue> meta_queue = meta->make_queue();
+  std::unique_ptr<Stream> meta_stream = meta->make_stream();
   Arena meta_scratch{*meta, MemoryCategory::workspace, 0};
 
  private:

@@ -22,7 +22,7 @@ using testing::Fill;
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr ScaleTile kAllTiles[] = {ScaleTile::tensor, ScaleTile::row, ScaleTile::block_1x128, ScaleTile::block_128x128,
-                                ScaleTile::mx_1x32};
+                                   ScaleTile::mx_1x32};
 
 // A matrix in host memory. Between two rows lies a gap of `stride` - `cols` elements.
 struct Matrix {
@@ -96,7 +96,7 @@ class QuantizeTest : public ::testing::Test {
  protected:
   QuantizeTest()
       : device_(make_device(DeviceKind::cpu)),
-        queue_(device_->make_queue()),
+        stream_(device_->make_stream()),
         scratch_(*device_, MemoryCategory::workspace, 1 << 20) {}
 
   // Returns a tensor filled with 0xAB bytes, so that bytes that the op does not write can be recognised.
@@ -119,14 +119,19 @@ class QuantizeTest : public ::testing::Test {
 
   enum class Parts { rows, columns, both };
   Quantized make_output(const QuantSpec& spec, std::int64_t rows, std::int64_t cols, Parts parts, std::int64_t padded) {
-    Quantized q{.format = spec.format, .tile = spec.tile, .codes = {}, .scale_inv = {}, .codes_t = {}, .scale_inv_t = {}};
+    Quantized q{.format = spec.format,
+                .tile = spec.tile,
+                .rowwise = {},
+                .rowwise_scale_inv = {},
+                .columnwise = {},
+                .columnwise_scale_inv = {}};
     if (parts != Parts::columns) {
-      q.codes = fresh(dtype_of(spec.format), {rows, cols});
-      q.scale_inv = fresh(scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
+      q.rowwise = fresh(dtype_of(spec.format), {rows, cols});
+      q.rowwise_scale_inv = fresh(scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
     }
     if (parts != Parts::rows) {
-      q.codes_t = fresh(dtype_of(spec.format), {cols, padded});
-      q.scale_inv_t = fresh(scale_dtype(spec.tile), scale_shape(spec.tile, cols, padded));
+      q.columnwise = fresh(dtype_of(spec.format), {cols, padded});
+      q.columnwise_scale_inv = fresh(scale_dtype(spec.tile), scale_shape(spec.tile, cols, padded));
     }
     return q;
   }
@@ -167,14 +172,14 @@ class QuantizeTest : public ::testing::Test {
                              std::to_string(m.cols) + "] parts " + std::to_string(static_cast<int>(parts));
     const Quantized out = make_output(spec, m.rows, m.cols, parts, padded);
     float amax = 0.25f;
-    quantize(*queue_, scratch_,
+    quantize(*stream_, scratch_,
              {.x = upload(m, dtype), .spec = spec, .out = out, .scale = fixed, .amax = fixed ? &amax : nullptr});
     const ExpectedCodes by_rows = reference(m, spec, tile_height(spec.tile, m.rows), width_of(spec.tile, m.cols), fixed);
-    if (parts != Parts::columns) expect_version(m, by_rows, spec.tile, out.codes, out.scale_inv, what + " rows");
+    if (parts != Parts::columns) expect_version(m, by_rows, spec.tile, out.rowwise, out.rowwise_scale_inv, what + " rows");
     if (parts != Parts::rows) {
       const Matrix t = transposed(m);
       const ExpectedCodes by_columns = reference(t, spec, tile_height(spec.tile, t.rows), width_of(spec.tile, t.cols), fixed);
-      expect_version(t, by_columns, spec.tile, out.codes_t, out.scale_inv_t, what + " columns");
+      expect_version(t, by_columns, spec.tile, out.columnwise, out.columnwise_scale_inv, what + " columns");
     }
     if (fixed) {
       const float expected = max_magnitude(0.25f, by_rows.amax);
@@ -183,7 +188,7 @@ class QuantizeTest : public ::testing::Test {
   }
 
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<Stream> stream_;
   Arena scratch_;
   std::vector<std::unique_ptr<Bytes>> memory_;
 };
@@ -306,9 +311,9 @@ TEST_F(QuantizeTest, DoesNotDependOnThreads) {
       memory_.clear();
       const Tensor x = upload(m, DType::bf16);
       const Quantized out = make_output(spec_of(tile), 900, 1100, Parts::both, padded_k(900, tile));
-      quantize(*queue_, scratch_, {.x = x, .spec = spec_of(tile), .out = out});
+      quantize(*stream_, scratch_, {.x = x, .spec = spec_of(tile), .out = out});
       const Tensor health = fresh(DType::f32, {5});
-      quantize_health(*queue_, scratch_, {.x = x, .q = out, .out = health.as<float>()});
+      quantize_health(*stream_, scratch_, {.x = x, .q = out, .out = health.as<float>()});
       for (std::size_t i = 1; i < memory_.size(); ++i) results.push_back(*memory_[i]);
     }
     const std::size_t half = results.size() / 2;
@@ -321,7 +326,7 @@ TEST_F(QuantizeTest, DoesNotDependOnThreads) {
 TEST_F(QuantizeTest, AmaxLetsNanWin) {
   const auto amax_of = [&](Fill fill, DType dtype) {
     float result = -1;
-    amax(*queue_, scratch_, {.x = upload(make_matrix(37, 211, fill, 5), dtype), .amax = &result});
+    amax(*stream_, scratch_, {.x = upload(make_matrix(37, 211, fill, 5), dtype), .amax = &result});
     return result;
   };
   for (const DType dtype : {DType::bf16, DType::f32}) {
@@ -339,23 +344,24 @@ TEST_F(QuantizeTest, TransposesCodesToWhatItWouldHaveMade) {
       const std::int64_t padded = padded_k(rows, tile);
       const Quantized expected = make_output(spec_of(tile), rows, cols, Parts::both, padded);
       Quantized q = make_output(spec_of(tile), rows, cols, Parts::both, padded);
-      quantize(*queue_, scratch_, {.x = x, .spec = spec_of(tile), .out = expected});
+      quantize(*stream_, scratch_, {.x = x, .spec = spec_of(tile), .out = expected});
       Quantized rows_alone = q;
-      rows_alone.codes_t = rows_alone.scale_inv_t = {};
-      quantize(*queue_, scratch_, {.x = x, .spec = spec_of(tile), .out = rows_alone});
-      transpose_codes(*queue_, q);
+      rows_alone.columnwise = rows_alone.columnwise_scale_inv = {};
+      quantize(*stream_, scratch_, {.x = x, .spec = spec_of(tile), .out = rows_alone});
+      transpose_codes(*stream_, q);
       for (std::int64_t c = 0; c < cols; ++c) {
-        ASSERT_EQ(std::memcmp(q.codes_t.as_bytes() + c * q.codes_t.row_stride,
-                              expected.codes_t.as_bytes() + c * expected.codes_t.row_stride, static_cast<std::size_t>(padded)),
-                  0)
+        ASSERT_EQ(
+            std::memcmp(q.columnwise.as_bytes() + c * q.columnwise.row_stride,
+                        expected.columnwise.as_bytes() + c * expected.columnwise.row_stride, static_cast<std::size_t>(padded)),
+            0)
             << "column " << c << " of [" << rows << ", " << cols << "]";
       }
       // Compares only scales of tiles that contain rows of x. quantize() also writes 1 for tiles of padding alone, which weights
       // do not have.
-      for (std::int64_t i = 0; i < expected.scale_inv.elements(); ++i) {
-        const std::int64_t across = tile == ScaleTile::tensor ? 1 : expected.scale_inv.shape[1];
-        EXPECT_EQ(scale_at(q.scale_inv_t, tile, i % across, i / across),
-                  scale_at(expected.scale_inv_t, tile, i % across, i / across));
+      for (std::int64_t i = 0; i < expected.rowwise_scale_inv.elements(); ++i) {
+        const std::int64_t across = tile == ScaleTile::tensor ? 1 : expected.rowwise_scale_inv.shape[1];
+        EXPECT_EQ(scale_at(q.columnwise_scale_inv, tile, i % across, i / across),
+                  scale_at(expected.columnwise_scale_inv, tile, i % across, i / across));
       }
     }
   }
@@ -363,25 +369,25 @@ TEST_F(QuantizeTest, TransposesCodesToWhatItWouldHaveMade) {
 
 TEST_F(QuantizeTest, MetaAsksForTheSameScratchAndCountsTheSameWork) {
   const std::unique_ptr<Device> meta = make_device(DeviceKind::meta);
-  const std::unique_ptr<Queue> meta_queue = meta->make_queue();
+  const std::unique_ptr<Stream> meta_stream = meta->make_stream();
   Arena meta_scratch(*meta, MemoryCategory::workspace, 0);
   for (const ScaleTile tile : kAllTiles) {
     const Matrix m = make_matrix(130, 257, Fill::normal);
     const Quantized out = make_output(spec_of(tile), 130, 257, Parts::both, 130);
     const Quantize op{.x = upload(m, DType::bf16), .spec = spec_of(tile), .out = out};
-    const auto codes = [&] { return Bytes(out.codes.as_bytes(), out.codes.as_bytes() + out.codes.bytes()); };
+    const auto codes = [&] { return Bytes(out.rowwise.as_bytes(), out.rowwise.as_bytes() + out.rowwise.bytes()); };
     const Bytes untouched = codes();
-    quantize(*meta_queue, meta_scratch, op);
+    quantize(*meta_stream, meta_scratch, op);
     EXPECT_TRUE(codes() == untouched);
-    quantize(*queue_, scratch_, op);
+    quantize(*stream_, scratch_, op);
     float health[5];
-    quantize_health(*meta_queue, meta_scratch, {.x = op.x, .q = out, .out = health});
-    quantize_health(*queue_, scratch_, {.x = op.x, .q = out, .out = health});
+    quantize_health(*meta_stream, meta_scratch, {.x = op.x, .q = out, .out = health});
+    quantize_health(*stream_, scratch_, {.x = op.x, .q = out, .out = health});
   }
   EXPECT_EQ(meta_scratch.high_water(), scratch_.high_water());
   EXPECT_EQ(meta_scratch.used(), 0u);
-  EXPECT_EQ(meta_queue->work().bytes, queue_->work().bytes);
-  EXPECT_GT(queue_->work().bytes, 0.0);
+  EXPECT_EQ(meta_stream->work().bytes, stream_->work().bytes);
+  EXPECT_GT(stream_->work().bytes, 0.0);
 }
 
 TEST_F(QuantizeTest, RefusesWhatDoesNotFit) {
@@ -389,16 +395,16 @@ TEST_F(QuantizeTest, RefusesWhatDoesNotFit) {
   const Tensor x = upload(m, DType::bf16);
   const QuantSpec spec = spec_of(ScaleTile::row);
   Quantized wrong = make_output(spec, 32, 16, Parts::rows, 0);
-  EXPECT_THROW(quantize(*queue_, scratch_, {.x = x, .spec = spec, .out = wrong}), Error);
+  EXPECT_THROW(quantize(*stream_, scratch_, {.x = x, .spec = spec, .out = wrong}), Error);
   wrong = make_output(spec, 32, 32, Parts::both, 64);  // should be padded to 32
-  EXPECT_THROW(quantize(*queue_, scratch_, {.x = x, .spec = spec, .out = wrong}), Error);
+  EXPECT_THROW(quantize(*stream_, scratch_, {.x = x, .spec = spec, .out = wrong}), Error);
   Quantized out = make_output(spec, 32, 32, Parts::rows, 0);
-  out.scale_inv = {};
-  EXPECT_THROW(quantize(*queue_, scratch_, {.x = x, .spec = spec, .out = out}), Error);
+  out.rowwise_scale_inv = {};
+  EXPECT_THROW(quantize(*stream_, scratch_, {.x = x, .spec = spec, .out = out}), Error);
   out = make_output(spec, 32, 32, Parts::rows, 0);
-  EXPECT_THROW(quantize(*queue_, scratch_, {.x = x, .spec = spec_of(ScaleTile::tensor), .out = out}), Error);
+  EXPECT_THROW(quantize(*stream_, scratch_, {.x = x, .spec = spec_of(ScaleTile::tensor), .out = out}), Error);
   const float scale = 1;
-  EXPECT_THROW(quantize(*queue_, scratch_, {.x = x, .spec = spec, .out = out, .scale = &scale}), Error);
+  EXPECT_THROW(quantize(*stream_, scratch_, {.x = x, .spec = spec, .out = out, .scale = &scale}), Error);
 }
 
 TEST_F(QuantizeTest, TakesTensorsWithoutElements) {
@@ -406,9 +412,9 @@ TEST_F(QuantizeTest, TakesTensorsWithoutElements) {
     for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{0, 48}, {48, 0}}) {
       const Tensor x = fresh(DType::bf16, {rows, cols});
       const Quantized out = make_output(spec_of(tile), rows, cols, Parts::both, rows);
-      quantize(*queue_, scratch_, {.x = x, .spec = spec_of(tile), .out = out});
+      quantize(*stream_, scratch_, {.x = x, .spec = spec_of(tile), .out = out});
       if (tile == ScaleTile::tensor) {
-        EXPECT_EQ(*out.scale_inv.as<float>(), 1.0f);
+        EXPECT_EQ(*out.rowwise_scale_inv.as<float>(), 1.0f);
       }
     }
   }

@@ -31,11 +31,11 @@ struct RmsNormTest : testing::OpTest {
                .gy = random(dtype, {rows, d}),
                .gx = random(dtype, {rows, d}),
                .gweight = random(grad, {d})};
-    rmsnorm_forward(*queue, scratch, {.x = o.x, .weight = o.weight, .y = o.y, .rstd = o.rstd});
+    rmsnorm_forward(*stream, scratch, {.x = o.x, .weight = o.weight, .y = o.y, .rstd = o.rstd});
     return o;
   }
   void backward(const Operands& o) {
-    rmsnorm_backward(*queue, scratch,
+    rmsnorm_backward(*stream, scratch,
                      {.gy = o.gy, .x = o.x, .weight = o.weight, .rstd = o.rstd, .gx = o.gx, .gweight = o.gweight});
   }
 };
@@ -108,12 +108,12 @@ TEST_F(RmsNormTest, BackwardIsTheFormulaAndAdds) {
 TEST_F(RmsNormTest, BackwardIsTheDerivative) {
   const std::int64_t rows = 5, d = 12;
   Operands o = operands(DType::f64, rows, d, DType::f64);
-  queue->zero(o.gx.data, o.gx.bytes());
-  queue->zero(o.gweight.data, o.gweight.bytes());
+  stream->zero(o.gx.data, o.gx.bytes());
+  stream->zero(o.gweight.data, o.gweight.bytes());
   backward(o);
   const Tensor rstd = zeros(DType::f64, {rows});
   const auto f = [&] {
-    rmsnorm_forward(*queue, scratch, {.x = o.x, .weight = o.weight, .y = o.y, .rstd = rstd});
+    rmsnorm_forward(*stream, scratch, {.x = o.x, .weight = o.weight, .y = o.y, .rstd = rstd});
     double sum = 0;
     for (std::int64_t i = 0; i < rows * d; ++i) sum += o.y.as<double>()[i] * o.gy.as<double>()[i];
     return sum;
@@ -134,7 +134,7 @@ TEST_F(RmsNormTest, BitsDoNotDependOnThreads) {
       fresh.rstd = zeros(o.rstd.dtype, {rows});
       fresh.gx = copy(o.gx);
       fresh.gweight = copy(o.gweight);
-      rmsnorm_forward(*queue, scratch, {.x = o.x, .weight = o.weight, .y = fresh.y, .rstd = fresh.rstd});
+      rmsnorm_forward(*stream, scratch, {.x = o.x, .weight = o.weight, .y = fresh.y, .rstd = fresh.rstd});
       backward(fresh);
       return std::vector<Tensor>{fresh.y, fresh.rstd, fresh.gx, fresh.gweight};
     });
@@ -150,7 +150,7 @@ TEST_F(RmsNormTest, HostileRows) {
   });
   const Tensor weight = filled(DType::f32, {d}, [](std::int64_t) { return 1.0; });
   const Tensor y = zeros(DType::f32, {4, d}), rstd = zeros(DType::f32, {4});
-  rmsnorm_forward(*queue, scratch, {.x = x, .weight = weight, .epsilon = 1e-6, .y = y, .rstd = rstd});
+  rmsnorm_forward(*stream, scratch, {.x = x, .weight = weight, .epsilon = 1e-6, .y = y, .rstd = rstd});
   for (std::int64_t i = 0; i < d; ++i) {
     EXPECT_EQ(y.as<float>()[i], 0.0f);
     EXPECT_NEAR(y.as<float>()[d + i], 1e-27f, 1e-27 * gamma(static_cast<double>(d) + 8, kUnitRoundoffF32));
@@ -163,22 +163,23 @@ TEST_F(RmsNormTest, MetaAllocatesWhatCpuDoes) {
   const Operands o = operands(DType::bf16, 300, 64, DType::f32);
   const std::size_t before = scratch.high_water();
   backward(o);
-  rmsnorm_backward(*meta_queue, meta_scratch,
+  rmsnorm_backward(*meta_stream, meta_scratch,
                    {.gy = o.gy, .x = o.x, .weight = o.weight, .rstd = o.rstd, .gx = o.gx, .gweight = o.gweight});
   EXPECT_EQ(before, 0u);
   EXPECT_GT(meta_scratch.high_water(), 0u);
   EXPECT_EQ(meta_scratch.high_water(), scratch.high_water());
   EXPECT_EQ(scratch.used(), 0u);
-  EXPECT_GE(meta_queue->work().bytes, 4.0 * 300 * 64 * 2);
+  EXPECT_GE(meta_stream->work().bytes, 4.0 * 300 * 64 * 2);
 }
 
 TEST_F(RmsNormTest, RefusesWhatDoesNotFit) {
   Operands o = operands(DType::f32, 4, 8, DType::f32);
-  expect_refusal([&] { rmsnorm_forward(*queue, scratch, {.x = o.x, .weight = zeros(DType::f32, {9}), .y = o.y, .rstd = o.rstd}); },
-                 "weight must be [8], got [9]");
+  expect_refusal(
+      [&] { rmsnorm_forward(*stream, scratch, {.x = o.x, .weight = zeros(DType::f32, {9}), .y = o.y, .rstd = o.rstd}); },
+      "weight must be [8], got [9]");
   expect_refusal(
       [&] {
-        rmsnorm_forward(*queue, scratch, {.x = o.x, .weight = o.weight, .y = zeros(DType::bf16, {4, 8}), .rstd = o.rstd});
+        rmsnorm_forward(*stream, scratch, {.x = o.x, .weight = o.weight, .y = zeros(DType::bf16, {4, 8}), .rstd = o.rstd});
       },
       "x is F32, y BF16");
 }

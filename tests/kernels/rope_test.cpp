@@ -86,7 +86,7 @@ TEST_F(RopeTest, RotatesHalvesOfStridedRows) {
       const Tensor packed = random(dtype, {5, heads * k + 7});
       const Tensor before = copy(packed);
       const Tensor positions = integers({9, 0, 3, 3, 1}), cos_sin = table(r, 10);
-      rope(*queue, scratch,
+      rope(*stream, scratch,
            {.x = packed.slice_cols(4, 4 + heads * k), .head_dim = k, .rotary_dim = r, .table = cos_sin, .positions = positions});
       std::vector<double> expected = values_of(before), size = expected;
       const auto x = values_of(before), cs = values_of(cos_sin);
@@ -125,7 +125,7 @@ TEST_F(RopeTest, BackwardIsTheDerivative) {
   const Tensor x = random(DType::f64, {rows, heads * k}), gy = random(DType::f64, {rows, heads * k});
   const Tensor cos_sin = table(r, 50), positions = integers({0, 1, 49, 20});
   const Tensor gradient = copy(gy);
-  rope(*queue, scratch,
+  rope(*stream, scratch,
        {.x = gradient,
         .head_dim = k,
         .rotary_dim = r,
@@ -134,7 +134,7 @@ TEST_F(RopeTest, BackwardIsTheDerivative) {
         .direction = Rope::Direction::backward});
   const auto f = [&] {
     const Tensor y = copy(x);
-    rope(*queue, scratch, {.x = y, .head_dim = k, .rotary_dim = r, .table = cos_sin, .positions = positions});
+    rope(*stream, scratch, {.x = y, .head_dim = k, .rotary_dim = r, .table = cos_sin, .positions = positions});
     double sum = 0;
     for (std::int64_t i = 0; i < y.elements(); ++i) sum += y.as<double>()[i] * gy.as<double>()[i];
     return sum;
@@ -150,7 +150,7 @@ TEST_F(RopeTest, BitsDoNotDependOnThreads) {
   const Tensor positions = integers(order);
   expect_same_for_any_threads([&] {
     const Tensor y = copy(x);
-    rope(*queue, scratch, {.x = y, .head_dim = 16, .table = cos_sin, .positions = positions});
+    rope(*stream, scratch, {.x = y, .head_dim = 16, .table = cos_sin, .positions = positions});
     return std::vector<Tensor>{y};
   });
 }
@@ -159,25 +159,29 @@ TEST_F(RopeTest, RefusesPositionsBeyondTheTable) {
   const Tensor x = random(DType::f32, {2, 16}), cos_sin = table(16, 8), before = copy(x);
   expect_refusal(
       [&] {
-        rope(*queue, scratch, {.x = x, .head_dim = 16, .table = cos_sin, .positions = integers({0, 8})});
+        rope(*stream, scratch, {.x = x, .head_dim = 16, .table = cos_sin, .positions = integers({0, 8})});
       },
       "position 8 of token 1");
   expect_refusal(
       [&] {
-        rope(*queue, scratch, {.x = x, .head_dim = 16, .table = cos_sin, .positions = integers({-1, 0})});
+        rope(*stream, scratch, {.x = x, .head_dim = 16, .table = cos_sin, .positions = integers({-1, 0})});
       },
       "position -1");
-  expect_refusal([&] { rope(*queue, scratch, {.x = x, .head_dim = 12, .table = cos_sin, .positions = integers({0, 1})}); }, "heads * 12");
+  expect_refusal(
+      [&] {
+        rope(*stream, scratch, {.x = x, .head_dim = 12, .table = cos_sin, .positions = integers({0, 1})});
+      },
+      "heads * 12");
   for (const std::int64_t dims : {3, 18}) {
     expect_refusal(
         [&] {
-          rope(*queue, scratch, {.x = x, .head_dim = 16, .rotary_dim = dims, .table = cos_sin, .positions = integers({0, 1})});
+          rope(*stream, scratch, {.x = x, .head_dim = 16, .rotary_dim = dims, .table = cos_sin, .positions = integers({0, 1})});
         },
         concat(dims, " dims to rotate of heads of 16"));
   }
   expect_refusal(
       [&] {
-        rope(*queue, scratch, {.x = x, .head_dim = 16, .rotary_dim = 4, .table = cos_sin, .positions = integers({0, 1})});
+        rope(*stream, scratch, {.x = x, .head_dim = 16, .rotary_dim = 4, .table = cos_sin, .positions = integers({0, 1})});
       },
       "table must be F32 [positions, 4]");
   EXPECT_TRUE(testing::same_bytes(x, before));

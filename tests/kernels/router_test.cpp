@@ -29,7 +29,7 @@ struct RouterTest : testing::OpTest {
     const Routed r{.experts = zeros(DType::i32, {tokens, k}),
                    .weights = zeros(logits.dtype, {tokens, k}),
                    .statistics = zeros(logits.dtype, {sequences, 2 * logits.cols() + 1})};
-    router_forward(*queue, scratch, {.logits = logits, .experts = r.experts, .weights = r.weights, .statistics = r.statistics});
+    router_forward(*stream, scratch, {.logits = logits, .experts = r.experts, .weights = r.weights, .statistics = r.statistics});
     return r;
   }
 };
@@ -105,19 +105,19 @@ TEST_F(RouterTest, BackwardIsTheDerivative) {
     const double balance = losses ? 0.7 : 0, z = losses ? 0.3 : 0;
     const Routed r = route(logits, k, sequences);
     const Tensor glogits = zeros(DType::f64, logits.shape);
-    router_backward(*queue, {.logits = logits,
-                             .experts = r.experts,
-                             .weights = r.weights,
-                             .gweights = gweights,
-                             .statistics = losses ? r.statistics : Tensor{},
-                             .seq_len = length,
-                             .balance = balance,
-                             .z = z,
-                             .glogits = glogits});
+    router_backward(*stream, {.logits = logits,
+                              .experts = r.experts,
+                              .weights = r.weights,
+                              .gweights = gweights,
+                              .statistics = losses ? r.statistics : Tensor{},
+                              .seq_len = length,
+                              .balance = balance,
+                              .z = z,
+                              .glogits = glogits});
     const auto f = [&] {
       const Routed now = route(logits, k, sequences);
       double total[2] = {}, sum = 0;
-      router_losses(*queue, {.statistics = now.statistics, .seq_len = length, .total = total});
+      router_losses(*stream, {.statistics = now.statistics, .seq_len = length, .total = total});
       for (std::int64_t i = 0; i < gweights.elements(); ++i) sum += gweights.as<double>()[i] * now.weights.as<double>()[i];
       return sum + balance * total[0] + z * total[1];
     };
@@ -133,7 +133,7 @@ TEST_F(RouterTest, BalanceIsLeastWhenExpertsAreChosenAlike) {
   const auto balance = [&](const std::function<double(std::int64_t)>& logit) {
     const Routed r = route(filled(DType::f64, {length, experts}, logit), 1, 1);
     double total[2] = {};
-    router_losses(*queue, {.statistics = r.statistics, .seq_len = length, .total = total});
+    router_losses(*stream, {.statistics = r.statistics, .seq_len = length, .total = total});
     return total[0] / static_cast<double>(length);
   };
   EXPECT_NEAR(balance([&](std::int64_t i) { return i / experts % experts == i % experts ? 50.0 : 0.0; }), 1.0, 1e-12);
@@ -145,15 +145,15 @@ TEST_F(RouterTest, BitsDoNotDependOnThreads) {
   expect_same_for_any_threads([&] {
     const Routed r = route(logits, 2, 4);
     const Tensor glogits = zeros(DType::f32, logits.shape);
-    router_backward(*queue, {.logits = logits,
-                             .experts = r.experts,
-                             .weights = r.weights,
-                             .gweights = gweights,
-                             .statistics = r.statistics,
-                             .seq_len = 256,
-                             .balance = 1,
-                             .z = 1,
-                             .glogits = glogits});
+    router_backward(*stream, {.logits = logits,
+                              .experts = r.experts,
+                              .weights = r.weights,
+                              .gweights = gweights,
+                              .statistics = r.statistics,
+                              .seq_len = 256,
+                              .balance = 1,
+                              .z = 1,
+                              .glogits = glogits});
     return std::vector<Tensor>{r.experts, r.weights, r.statistics, glogits};
   });
 }
@@ -162,7 +162,7 @@ TEST_F(RouterTest, Refusals) {
   const Tensor logits = random(DType::f32, {4, 3}), statistics = zeros(DType::f32, {1, 7});
   expect_refusal(
       [&] {
-        router_forward(*queue, scratch,
+        router_forward(*stream, scratch,
                        {.logits = logits,
                         .experts = zeros(DType::i32, {4, 5}),
                         .weights = zeros(DType::f32, {4, 5}),
@@ -171,7 +171,7 @@ TEST_F(RouterTest, Refusals) {
       "5 experts a token, of 3");
   expect_refusal(
       [&] {
-        router_forward(*queue, scratch,
+        router_forward(*stream, scratch,
                        {.logits = logits,
                         .experts = zeros(DType::i32, {4, 2}),
                         .weights = zeros(DType::f32, {4, 2}),

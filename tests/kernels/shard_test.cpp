@@ -25,10 +25,10 @@ struct ShardTest : testing::OpTest {
   Quantized output(const QuantSpec& spec, const Shape& whole, std::int64_t width) {
     return {.format = spec.format,
             .tile = spec.tile,
-            .codes = zeros(dtype_of(spec.format), whole),
-            .scale_inv = zeros(scale_dtype(spec.tile), scale_shape(spec.tile, whole[0], whole[1])),
-            .codes_t = zeros(dtype_of(spec.format), {whole[1], width}),
-            .scale_inv_t = zeros(scale_dtype(spec.tile), scale_shape(spec.tile, whole[1], width))};
+            .rowwise = zeros(dtype_of(spec.format), whole),
+            .rowwise_scale_inv = zeros(scale_dtype(spec.tile), scale_shape(spec.tile, whole[0], whole[1])),
+            .columnwise = zeros(dtype_of(spec.format), {whole[1], width}),
+            .columnwise_scale_inv = zeros(scale_dtype(spec.tile), scale_shape(spec.tile, whole[1], width))};
   }
 
   // Returns each rank's shard of x. All shards have the same size, except that the last ones may be shorter or empty.
@@ -47,10 +47,10 @@ struct ShardTest : testing::OpTest {
     const Tensor total = zeros(DType::f32, shape);
     for (const Shard& shard : shards) {
       const Tensor mine = zeros(DType::f32, shape);
-      shard_amax(*queue, {.shard = shard,
-                          .tile = tile,
-                          .rows = along == Along::rows ? mine : Tensor(),
-                          .columns = along == Along::columns ? mine : Tensor()});
+      shard_amax(*stream, {.shard = shard,
+                           .tile = tile,
+                           .rows = along == Along::rows ? mine : Tensor(),
+                           .columns = along == Along::columns ? mine : Tensor()});
       for (std::int64_t i = 0; i < shape.elements(); ++i) {
         total.as<float>()[i] = max_magnitude(total.as<float>()[i], mine.as<float>()[i]);
       }
@@ -64,41 +64,42 @@ struct ShardTest : testing::OpTest {
     const Quantized out = output(spec, x.shape, width);
     const std::vector<Shard> shards = cut(x, ranks);
     const bool square = is_square(spec.tile);
-    const Tensor column_codes = square ? Tensor() : zeros(out.codes.dtype, x.shape);
+    const Tensor column_codes = square ? Tensor() : zeros(out.rowwise.dtype, x.shape);
     Tensor multipliers, column_multipliers;
     if (!scale) {
       multipliers = reduced_amax(shards, spec.tile, Along::rows);
       scales_from_amax(
-          *queue, {.amax = multipliers, .spec = spec, .whole = x.shape, .multipliers = multipliers, .scale_inv = out.scale_inv});
+          *stream,
+          {.amax = multipliers, .spec = spec, .whole = x.shape, .multipliers = multipliers, .scale_inv = out.rowwise_scale_inv});
     }
     if (!square) {
       const Tensor amaxes = reduced_amax(shards, spec.tile, Along::columns);
       column_multipliers = zeros(DType::f32, amaxes.shape);
-      scales_from_amax(*queue, {.amax = amaxes,
-                                .spec = spec,
-                                .along = Along::columns,
-                                .whole = x.shape,
-                                .multipliers = column_multipliers,
-                                .scale_inv = out.scale_inv_t});
+      scales_from_amax(*stream, {.amax = amaxes,
+                                 .spec = spec,
+                                 .along = Along::columns,
+                                 .whole = x.shape,
+                                 .multipliers = column_multipliers,
+                                 .scale_inv = out.columnwise_scale_inv});
     }
     for (const Shard& shard : shards) {
       const std::int64_t first = shard.first, end = first + shard.x.elements();
       const auto part = [&](const Tensor& codes) {
         return codes ? codes.reshape({x.elements()}).slice_rows(first, end) : Tensor();
       };
-      cast_shard(*queue, {.shard = shard,
-                          .spec = spec,
-                          .codes = part(out.codes),
-                          .multipliers = multipliers,
-                          .column_codes = part(column_codes),
-                          .column_multipliers = column_multipliers,
-                          .scale = scale,
-                          .scale_inv = scale ? out.scale_inv : Tensor(),
-                          .amax = amax});
+      cast_shard(*stream, {.shard = shard,
+                           .spec = spec,
+                           .codes = part(out.rowwise),
+                           .multipliers = multipliers,
+                           .column_codes = part(column_codes),
+                           .column_multipliers = column_multipliers,
+                           .scale = scale,
+                           .scale_inv = scale ? out.rowwise_scale_inv : Tensor(),
+                           .amax = amax});
     }
     Quantized gathered = out;
-    if (!square) gathered.codes = column_codes;
-    transpose_codes(*queue, gathered);
+    if (!square) gathered.rowwise = column_codes;
+    transpose_codes(*stream, gathered);
     return out;
   }
 
@@ -109,13 +110,13 @@ struct ShardTest : testing::OpTest {
     const std::int64_t width = ranks % 2 ? padded_k(x.rows(), spec.tile) : x.rows();
     const Quantized expected = output(spec, x.shape, width);
     quantize(
-        *queue, scratch,
+        *stream, scratch,
         {.x = x, .spec = spec, .out = expected, .scale = history ? &scale : nullptr, .amax = history ? &expected_amax : nullptr});
     const Quantized actual = in_shards(x, spec, ranks, width, history ? &scale : nullptr, history ? &amax : nullptr);
-    EXPECT_TRUE(same_bytes(actual.codes, expected.codes)) << what << " codes";
-    EXPECT_TRUE(same_bytes(actual.scale_inv, expected.scale_inv)) << what << " scale_inv";
-    EXPECT_TRUE(same_bytes(actual.codes_t, expected.codes_t)) << what << " codes_t";
-    EXPECT_TRUE(same_bytes(actual.scale_inv_t, expected.scale_inv_t)) << what << " scale_inv_t";
+    EXPECT_TRUE(same_bytes(actual.rowwise, expected.rowwise)) << what << " codes";
+    EXPECT_TRUE(same_bytes(actual.rowwise_scale_inv, expected.rowwise_scale_inv)) << what << " scale_inv";
+    EXPECT_TRUE(same_bytes(actual.columnwise, expected.columnwise)) << what << " codes_t";
+    EXPECT_TRUE(same_bytes(actual.columnwise_scale_inv, expected.columnwise_scale_inv)) << what << " scale_inv_t";
     EXPECT_EQ(std::bit_cast<std::uint32_t>(amax), std::bit_cast<std::uint32_t>(expected_amax)) << what << " amax";
   }
 };
@@ -146,9 +147,9 @@ TEST_F(ShardTest, BothOrientationsInOnePassAreThoseOfTwo) {
       pass[0] = zeros(DType::f32, amax_shape(tile, Along::rows, whole));
       pass[1] = zeros(DType::f32, amax_shape(tile, Along::columns, whole));
     }
-    shard_amax(*queue, {.shard = shard, .tile = tile, .rows = grids[0][0], .columns = grids[0][1]});
-    shard_amax(*queue, {.shard = shard, .tile = tile, .rows = grids[1][0], .columns = {}});
-    shard_amax(*queue, {.shard = shard, .tile = tile, .rows = {}, .columns = grids[1][1]});
+    shard_amax(*stream, {.shard = shard, .tile = tile, .rows = grids[0][0], .columns = grids[0][1]});
+    shard_amax(*stream, {.shard = shard, .tile = tile, .rows = grids[1][0], .columns = {}});
+    shard_amax(*stream, {.shard = shard, .tile = tile, .rows = {}, .columns = grids[1][1]});
     for (auto& pass : codes) {
       for (Tensor& part : pass) part = zeros(DType::f8_e4m3, shard.x.shape);
     }
@@ -160,13 +161,13 @@ TEST_F(ShardTest, BothOrientationsInOnePassAreThoseOfTwo) {
                  .column_codes = codes[0][1],
                  .column_multipliers = filled(DType::f32, grids[0][1].shape,
                                               [](std::int64_t i) { return std::ldexp(1.5, static_cast<int>(i % 60) - 30); })};
-    cast_shard(*queue, op);
+    cast_shard(*stream, op);
     op.codes = codes[1][0];
     op.column_codes = {};
-    cast_shard(*queue, op);
+    cast_shard(*stream, op);
     op.codes = {};
     op.column_codes = codes[1][1];
-    cast_shard(*queue, op);
+    cast_shard(*stream, op);
     for (int part = 0; part < 2; ++part) {
       EXPECT_TRUE(same_bytes(grids[0][part], grids[1][part]));
       EXPECT_TRUE(same_bytes(codes[0][part], codes[1][part]));
@@ -177,7 +178,7 @@ TEST_F(ShardTest, BothOrientationsInOnePassAreThoseOfTwo) {
 TEST_F(ShardTest, AmaxIsAccumulated) {
   const Tensor x = source(DType::f32, {64, 48}, Fill::normal);
   const Tensor amax = filled(DType::f32, {64}, [](std::int64_t i) { return i % 2 ? 100.0 : 0.0; });
-  shard_amax(*queue, {.shard = cut(x, 2)[1], .tile = ScaleTile::row, .rows = amax, .columns = {}});
+  shard_amax(*stream, {.shard = cut(x, 2)[1], .tile = ScaleTile::row, .rows = amax, .columns = {}});
   for (std::int64_t row = 0; row < 64; ++row) {
     const float value = amax.as<float>()[row];
     EXPECT_TRUE(row % 2 ? value == 100.0f : row < 32 ? value == 0.0f : value > 0.0f && value < 100.0f) << row << ": " << value;
@@ -189,7 +190,7 @@ TEST_F(ShardTest, DoesNotDependOnThreads) {
   for (const ScaleTile tile : kTiles) {
     expect_same_for_any_threads([&] {
       const Quantized q = in_shards(x, {.tile = tile}, 3, padded_k(530, tile), nullptr, nullptr);
-      return std::vector<Tensor>{q.codes, q.scale_inv, q.codes_t, q.scale_inv_t};
+      return std::vector<Tensor>{q.rowwise, q.rowwise_scale_inv, q.columnwise, q.columnwise_scale_inv};
     });
   }
 }
@@ -197,7 +198,7 @@ TEST_F(ShardTest, DoesNotDependOnThreads) {
 TEST_F(ShardTest, MetaCountsTheSameWork) {
   const Tensor x = source(DType::bf16, {64, 48}, Fill::normal), codes = zeros(DType::f8_e4m3, {64 * 48});
   const Tensor amax = zeros(DType::f32, {64}), scale_inv = zeros(DType::f32, {64}), untouched = copy(codes);
-  const auto program = [&](Queue& on) {
+  const auto program = [&](Stream& on) {
     const Shard shard = cut(x, 1)[0];
     const QuantSpec spec{.tile = ScaleTile::row};
     shard_amax(on, {.shard = shard, .tile = ScaleTile::row, .rows = amax, .columns = {}});
@@ -205,11 +206,11 @@ TEST_F(ShardTest, MetaCountsTheSameWork) {
     cast_shard(on,
                {.shard = shard, .spec = spec, .codes = codes, .multipliers = amax, .column_codes = {}, .column_multipliers = {}});
   };
-  program(*meta_queue);
+  program(*meta_stream);
   EXPECT_TRUE(same_bytes(codes, untouched));
-  program(*queue);
-  EXPECT_EQ(meta_queue->work().bytes, queue->work().bytes);
-  EXPECT_EQ(queue->work().bytes, 2.0 * 64 * 48 * 2 + 3 * 64 * 4 + 64 * 48);
+  program(*stream);
+  EXPECT_EQ(meta_stream->work().bytes, stream->work().bytes);
+  EXPECT_EQ(stream->work().bytes, 2.0 * 64 * 48 * 2 + 3 * 64 * 4 + 64 * 48);
 }
 
 TEST_F(ShardTest, RefusesWhatIsNoShardOfAWeight) {
@@ -217,7 +218,7 @@ TEST_F(ShardTest, RefusesWhatIsNoShardOfAWeight) {
   const float scale = 1.0f;
   const Shape whole{64, 48};
   const auto amax_of = [&](Shard shard, ScaleTile tile) {
-    return [=, this] { shard_amax(*queue, {.shard = shard, .tile = tile, .rows = amax, .columns = {}}); };
+    return [=, this] { shard_amax(*stream, {.shard = shard, .tile = tile, .rows = amax, .columns = {}}); };
   };
   expect_refusal(amax_of({.x = x.slice_rows(0, 128), .first = 64, .whole = whole}, ScaleTile::row), "multiples of 128");
   expect_refusal(amax_of({.x = x.slice_rows(0, 100), .first = 128, .whole = whole}, ScaleTile::row), "multiples of 128");
@@ -228,13 +229,13 @@ TEST_F(ShardTest, RefusesWhatIsNoShardOfAWeight) {
   expect_refusal([&] { (void)amax_shape(ScaleTile::tensor, Along::columns, whole); }, "no scales along columns");
   const auto cast_with = [&](const QuantSpec& spec, const float* given) {
     return [=, this] {
-      cast_shard(*queue, {.shard = all,
-                          .spec = spec,
-                          .codes = codes,
-                          .multipliers = amax,
-                          .column_codes = {},
-                          .column_multipliers = {},
-                          .scale = given});
+      cast_shard(*stream, {.shard = all,
+                           .spec = spec,
+                           .codes = codes,
+                           .multipliers = amax,
+                           .column_codes = {},
+                           .column_multipliers = {},
+                           .scale = given});
     };
   };
   expect_refusal(cast_with({.tile = ScaleTile::row}, &scale), "only then");

@@ -29,8 +29,8 @@ TEST_F(SwigluTest, ForwardAndBackwardAreTheFormula) {
       const std::int64_t rows = 19;
       const Tensor gate_up = random(dtype, {rows, 2 * f}, 4.0), gy = random(dtype, {rows, f});
       const Tensor y = zeros(dtype, {rows, f}), ggate_up = zeros(dtype, {rows, 2 * f});
-      swiglu_forward(*queue, scratch, {.gate_up = gate_up, .y = y});
-      swiglu_backward(*queue, scratch, {.gate_up = gate_up, .gy = gy, .ggate_up = ggate_up});
+      swiglu_forward(*stream, scratch, {.gate_up = gate_up, .y = y});
+      swiglu_backward(*stream, scratch, {.gate_up = gate_up, .gy = gy, .ggate_up = ggate_up});
       const auto z = values_of(gate_up), g = values_of(gy);
       const auto width = static_cast<std::size_t>(f);
       std::vector<double> expected, gradient(2 * width * rows), size(2 * width * rows);
@@ -51,7 +51,7 @@ TEST_F(SwigluTest, ForwardAndBackwardAreTheFormula) {
           values_of(ggate_up), gradient,
           [&](std::size_t i) { return roundoff * size[i] + storage_roundoff(dtype) * std::abs(gradient[i]); }, 2 * f))
           << name_of(dtype) << " F " << f;
-      swiglu_backward(*queue, scratch, {.gate_up = gate_up, .gy = gy, .ggate_up = gate_up});
+      swiglu_backward(*stream, scratch, {.gate_up = gate_up, .gy = gy, .ggate_up = gate_up});
       EXPECT_TRUE(testing::same_bytes(gate_up, ggate_up)) << "in place, " << name_of(dtype);
     }
   }
@@ -61,9 +61,9 @@ TEST_F(SwigluTest, BackwardIsTheDerivative) {
   const std::int64_t rows = 3, f = 9;
   const Tensor gate_up = random(DType::f64, {rows, 2 * f}, 2.0), gy = random(DType::f64, {rows, f});
   const Tensor y = zeros(DType::f64, {rows, f}), ggate_up = zeros(DType::f64, {rows, 2 * f});
-  swiglu_backward(*queue, scratch, {.gate_up = gate_up, .gy = gy, .ggate_up = ggate_up});
+  swiglu_backward(*stream, scratch, {.gate_up = gate_up, .gy = gy, .ggate_up = ggate_up});
   const auto sum = [&] {
-    swiglu_forward(*queue, scratch, {.gate_up = gate_up, .y = y});
+    swiglu_forward(*stream, scratch, {.gate_up = gate_up, .y = y});
     double total = 0;
     for (std::int64_t i = 0; i < y.elements(); ++i) total += y.as<double>()[i] * gy.as<double>()[i];
     return total;
@@ -81,8 +81,8 @@ TEST_F(SwigluTest, ExtremeGates) {
   });
   const Tensor gy = filled(DType::f32, {1, f}, [](std::int64_t) { return 1.0; });
   const Tensor y = zeros(DType::f32, {1, f}), g = zeros(DType::f32, {1, 2 * f});
-  swiglu_forward(*queue, scratch, {.gate_up = gate_up, .y = y});
-  swiglu_backward(*queue, scratch, {.gate_up = gate_up, .gy = gy, .ggate_up = g});
+  swiglu_forward(*stream, scratch, {.gate_up = gate_up, .y = y});
+  swiglu_backward(*stream, scratch, {.gate_up = gate_up, .gy = gy, .ggate_up = g});
   EXPECT_EQ(y.as<float>()[0], 600.0f);
   EXPECT_EQ(y.as<float>()[1], -0.0f);
   EXPECT_EQ(y.as<float>()[2], 1e30f * 3.0f);
@@ -103,8 +103,8 @@ TEST_F(SwigluTest, BitsDoNotDependOnThreads) {
     const Tensor gate_up = random(dtype, {rows, 2 * f}), gy = random(dtype, {rows, f});
     expect_same_for_any_threads([&] {
       const Tensor y = zeros(dtype, {rows, f}), g = zeros(dtype, {rows, 2 * f});
-      swiglu_forward(*queue, scratch, {.gate_up = gate_up, .y = y});
-      swiglu_backward(*queue, scratch, {.gate_up = gate_up, .gy = gy, .ggate_up = g});
+      swiglu_forward(*stream, scratch, {.gate_up = gate_up, .y = y});
+      swiglu_backward(*stream, scratch, {.gate_up = gate_up, .gy = gy, .ggate_up = g});
       return std::vector<Tensor>{y, g};
     });
   }
@@ -114,12 +114,12 @@ TEST_F(SwigluTest, RefusesWhatDoesNotFit) {
   const Tensor gate_up = random(DType::f32, {4, 16});
   expect_refusal(
       [&] {
-        swiglu_forward(*queue, scratch, {.gate_up = gate_up, .y = zeros(DType::f32, {4, 9})});
+        swiglu_forward(*stream, scratch, {.gate_up = gate_up, .y = zeros(DType::f32, {4, 9})});
       },
       "y must be [4, 8], got [4, 9]");
   expect_refusal(
       [&] {
-        swiglu_forward(*queue, scratch, {.gate_up = gate_up, .y = zeros(DType::bf16, {4, 8})});
+        swiglu_forward(*stream, scratch, {.gate_up = gate_up, .y = zeros(DType::bf16, {4, 8})});
       },
       "gate_up is F32, y BF16");
 }

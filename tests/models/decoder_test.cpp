@@ -93,7 +93,8 @@ std::vector<Variant> variants() {
   for (const std::string name : {"fp8_delayed", "fp8_current"}) {
     result.push_back({.name = name + "_e4m3", .recipe = name, .options = {.format = "e4m3"}});
   }
-  result.push_back({.name = "fp8_delayed_skip", .recipe = "fp8_delayed", .options = {.skip = {"model.layers.0.*", "*.down_proj"}}});
+  result.push_back(
+      {.name = "fp8_delayed_skip", .recipe = "fp8_delayed", .options = {.skip = {"model.layers.0.*", "*.down_proj"}}});
   result.push_back({.name = "fp8_block_skip",
                     .recipe = "fp8_block",
                     .options = {.head = "recipe", .skip = {"lm_head", "model.layers.1.self_attn.q_proj.fused"}}});
@@ -110,7 +111,8 @@ std::vector<Variant> variants() {
                         .model = tiny_gpt_neox_config(parallel)});
     }
   }
-  result.push_back({.name = "gpt_neox_wgrad", .recipe = "fp8_rowwise", .options = {.wgrad = "bf16"}, .model = tiny_gpt_neox_config(true)});
+  result.push_back(
+      {.name = "gpt_neox_wgrad", .recipe = "fp8_rowwise", .options = {.wgrad = "bf16"}, .model = tiny_gpt_neox_config(true)});
   return result;
 }
 
@@ -168,13 +170,13 @@ TEST_P(EveryRecipe, TwoMicroBatchesAddUp) {
   halves->zero_gradients();
   const auto half = static_cast<std::size_t>(options.seq_len);
   for (const std::size_t begin : {std::size_t{0}, half}) {
-    halves->forward_backward({.tokens = std::span(tokens.tokens).subspan(begin, half),
-                              .targets = std::span(tokens.targets).subspan(begin, half)},
-                             nullptr);
+    halves->forward_backward(
+        {.tokens = std::span(tokens.tokens).subspan(begin, half), .targets = std::span(tokens.targets).subspan(begin, half)},
+        nullptr);
   }
   double sums[2][2];
-  whole->queue().copy_to_host(sums[0], whole->optimizer().loss_total(), sizeof sums[0]);
-  halves->queue().copy_to_host(sums[1], halves->optimizer().loss_total(), sizeof sums[1]);
+  whole->stream().copy_to_host(sums[0], whole->optimizer().loss_total(), sizeof sums[0]);
+  halves->stream().copy_to_host(sums[1], halves->optimizer().loss_total(), sizeof sums[1]);
   EXPECT_EQ(sums[0][1], sums[1][1]);
   // The order of FP32 sums depends on the size of a micro-batch. Some BF16 activations therefore round to a neighbour, which is
   // at most 2^-8 away. In FP8 the scales depend on it too, so gradients differ by other roundings of at most 2^-3. A gradient
@@ -213,8 +215,8 @@ TEST_P(EveryRecipe, ASkippedStepChangesNoBit) {
     const auto state = [&] {
       std::vector<std::vector<std::uint8_t>> result;
       for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
-        for (const Tensor& t : {p.master, p.value, p.moment1, p.moment2, p.codes.codes, p.codes.codes_t, p.codes.scale_inv,
-                                p.codes.scale_inv_t}) {
+        for (const Tensor& t : {p.master, p.value, p.moment1, p.moment2, p.codes.rowwise, p.codes.columnwise,
+                                p.codes.rowwise_scale_inv, p.codes.columnwise_scale_inv}) {
           if (t) result.push_back(bytes_of_tensor(t));
         }
       }
@@ -294,7 +296,8 @@ TEST(Decoder, CountsWhatAWindowLeaves) {
     // attention's backward.
     double hidden = 0;
     for (std::int64_t i = 0; i < options.seq_len; ++i) hidden += static_cast<double>(std::max<std::int64_t>(0, i + 1 - window));
-    const double of_head = hidden / static_cast<double>(options.seq_len) * static_cast<double>(model.layers * model.heads * model.head_dim);
+    const double of_head =
+        hidden / static_cast<double>(options.seq_len) * static_cast<double>(model.layers * model.heads * model.head_dim);
     EXPECT_DOUBLE_EQ(train::measure(options, DeviceKind::cpu).step.flops / tokens, whole - 14 * of_head) << window;
     // The formula takes the area of the triangle and so leaves out half a pair for each token with itself.
     const double aside = 12 * 0.5 * static_cast<double>(model.layers * model.heads * model.head_dim);

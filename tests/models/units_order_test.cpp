@@ -35,13 +35,13 @@ Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients g
                      const parallel::Mesh& mesh = parallel::Mesh({1, 4, 1, 1}), int rank = 0) {
   Trace trace;
   LoggingDevice device(trace);
-  const auto queue = device.make_queue();
+  const auto stream = device.make_stream();
   const parallel::Layout layout{.mesh = mesh, .weights = weights, .gradients = gradients};
   const parallel::Groups groups = parallel::silent_groups(layout.mesh, rank);
   Decoder model(config_of(tied), recipes::make_recipe("fp8_delayed", {}), {groups.tensor->rank(), groups.tensor->size()});
-  model.materialise(*queue, {}, 64, groups, layout);
+  model.materialise(*stream, {}, 64, groups, layout);
   Arena stash(device, MemoryCategory::activations, 0), scratch(device, MemoryCategory::workspace, 0);
-  const nn::Scope scope{.queue = *queue,
+  const nn::Scope scope{.stream = *stream,
                         .stash = stash,
                         .scratch = scratch,
                         .context = *groups.context,
@@ -55,7 +55,7 @@ Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients g
   for (int step = 0; step < steps; ++step) {
     for (const parallel::UnitRange units : model.units().forward_order()) {
       if (step == 0) break;
-      { const TraceRange range(*queue, concat("update unit ", units.begin)); }
+      { const TraceRange range(*stream, concat("update unit ", units.begin)); }
       model.units().refresh_codes(scratch, units);
     }
     model.units().begin_step(2);
@@ -115,9 +115,9 @@ TEST(UnitsOrder, ForwardGathersKeysBeforeTheNextUnit) {
   const Trace trace =
       trace_of_steps(1, parallel::Weights::resharded, parallel::Gradients::sharded, false, parallel::Mesh({1, 1, 4, 1}));
   const Log begin(trace.log.begin(), trace.log.begin() + 11);
-  EXPECT_EQ(begin, (Log{"gather unit 0", "gather unit 1", "gather unit 2",      //
-                        "layer 0 forward", "gather keys",                       //
-                        "layer 1 forward", "gather keys", "gather unit 3",      //
+  EXPECT_EQ(begin, (Log{"gather unit 0", "gather unit 1", "gather unit 2",  //
+                        "layer 0 forward", "gather keys",                   //
+                        "layer 1 forward", "gather keys", "gather unit 3",  //
                         "layer 2 forward", "gather keys", "gather unit 4"}));
   for (const std::size_t unit : {7, 10}) EXPECT_TRUE(trace.ended[unit].contains(unit - 1)) << trace.log[unit];
 }
@@ -165,7 +165,7 @@ TEST(UnitsOrder, ATiedHeadIsReducedWithTheEmbedding) {
 TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
   Trace trace;
   LoggingDevice device(trace);
-  const auto queue = device.make_queue();
+  const auto stream = device.make_stream();
   const parallel::Layout layout{
       .mesh = parallel::Mesh({1, 4, 1, 1}), .weights = parallel::Weights::resharded, .gradients = parallel::Gradients::sharded};
   const parallel::Groups groups = parallel::silent_groups(layout.mesh, 0);
@@ -175,9 +175,9 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
     store.add({.name = name, .shape = {64, 64}, .quant = {}});
   }
   store.materialise(device, {}, groups, layout);
-  parallel::Units units(*queue, store, groups, layout, {0, 1});
+  parallel::Units units(*stream, store, groups, layout, {0, 1});
   Arena scratch(device, MemoryCategory::workspace, 0);
-  const auto use = [&](const char* name) { return [&queue, name] { const TraceRange range(*queue, name); }; };
+  const auto use = [&](const char* name) { return [&stream, name] { const TraceRange range(*stream, name); }; };
   units.begin_step(2);
   units.begin_micro_batch();
   units.with(scratch, {0, parallel::Use::both}, {1, parallel::Use::both}, use("first"));
@@ -191,7 +191,7 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
 // Units share a slot if both are at the edges, if both are odd blocks, or if both are even blocks.
 bool share_slot(int a, int b) { return a % 4 == 0 || b % 4 == 0 ? a % 4 == b % 4 : a % 2 == b % 2; }
 
-TEST(UnitsOrder, QueuesWaitForWhatTheyReadAndOverwrite) {
+TEST(UnitsOrder, StreamsWaitForWhatTheyReadAndOverwrite) {
   const std::set<std::string> uses[] = {{},
                                         {"layer 0 forward", "layer 0 backward"},
                                         {"layer 1 forward", "layer 1 backward"},

@@ -34,7 +34,7 @@ struct AttentionLayer : testing::LayerTest {
     const std::int64_t dims = options.rotary_dim == 0 ? kHeadDim : options.rotary_dim;
     table = zeros(DType::f32, {kLength, dims});
     const std::vector<float> angles = kernels::rope_table(kernels::rope_inverse_frequencies(dims, 100.0, std::nullopt), kLength);
-    queue->copy_to_device(table.data, angles.data(), table.bytes());
+    stream->copy_to_device(table.data, angles.data(), table.bytes());
   }
   Scope attention_scope() {
     Scope result = scope();
@@ -116,7 +116,7 @@ TEST_F(AttentionLayer, BackwardIsTheDerivativeWithBiasesAndAPartRotated) {
   EXPECT_EQ(attention->output().name(), "attn.dense");
   const parallel::Parameter &qkv = *attention->qkv().bias(), &output = *attention->output().bias();
   for (const parallel::Parameter* bias : {&qkv, &output}) {
-    queue->copy_to_device(bias->value.data, random(DType::f64, bias->value.shape).data, bias->value.bytes());
+    stream->copy_to_device(bias->value.data, random(DType::f64, bias->value.shape).data, bias->value.bytes());
   }
   expect_derivative();
 }
@@ -166,7 +166,7 @@ TEST_F(AttentionLayer, KnowsWhereTokensAre) {
   const Tensor shifted = table;
   const std::vector<float> angles =
       kernels::rope_table(kernels::rope_inverse_frequencies(kHeadDim, 100.0, std::nullopt), kLength + 3);
-  queue->copy_to_device(shifted.data, angles.data() + 3 * kHeadDim, shifted.bytes());
+  stream->copy_to_device(shifted.data, angles.data() + 3 * kHeadDim, shifted.bytes());
   forward();
   EXPECT_TRUE(testing::near_norm(values_of(y), before, 0x1p-20));
 }

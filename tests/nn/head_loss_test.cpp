@@ -13,7 +13,8 @@ using testing::values_of;
 struct HeadLossLayer : testing::LayerTest {
   void make(const Recipe& of, std::int64_t vocab, std::int64_t dim) {
     use(of);
-    head = std::make_unique<HeadLoss>(HeadLoss::Options{.vocab = vocab, .dim = dim, .init_std = 0.5}, recipe, *parameters, *scales);
+    head =
+        std::make_unique<HeadLoss>(HeadLoss::Options{.vocab = vocab, .dim = dim, .init_std = 0.5}, recipe, *parameters, *scales);
     materialise({&head->head()});
   }
   std::unique_ptr<HeadLoss> head;
@@ -66,7 +67,13 @@ TEST_F(HeadLossLayer, ChunksOfTokensAddUp) {
   std::vector<std::int32_t> ids;
   for (std::int32_t t = 0; t < kTokens; ++t) ids.push_back(t % 7 == 3 ? -100 : t * 871);
   Arena room(*device, MemoryCategory::workspace, std::size_t{1} << 28);
-  Scope s{.queue = *queue, .stash = stash, .scratch = room, .dtype = DType::f32, .context = *alone, .tensor = *alone, .expert = *alone};
+  Scope s{.stream = *stream,
+          .stash = stash,
+          .scratch = room,
+          .dtype = DType::f32,
+          .context = *alone,
+          .tensor = *alone,
+          .expert = *alone};
   double total[2] = {0, 0};
   head->loss_and_gradient(s, h, integers(ids), total, gh);
   EXPECT_LT(room.high_water(), sizeof(float) * static_cast<std::size_t>(kVocab * kTokens)) << "the logits exist whole";

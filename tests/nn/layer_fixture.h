@@ -34,23 +34,29 @@ class LayerTest : public OpTest {
   void materialise(const std::vector<nn::Linear*>& linears, DType grad = DType::f32) {
     const bool f64 = recipe.compute == Compute::fp64;
     parameters->materialise(*device, {.compute = dtype(), .grad = f64 ? DType::f64 : grad, .moments = DType::f32});
-    scales->materialise(*queue);
+    scales->materialise(*stream);
     for (nn::Linear* linear : linears) linear->bind();
-    parameters->initialise(*queue, 3);
-    parameters->refresh(*queue, scratch);
-    parameters->zero_gradients(*queue);
+    parameters->initialise(*stream, 3);
+    parameters->refresh(*stream, scratch);
+    parameters->zero_gradients(*stream);
   }
   DType dtype() const {
     return recipe.compute == Compute::fp64 ? DType::f64 : recipe.compute == Compute::fp32 ? DType::f32 : DType::bf16;
   }
   nn::Scope scope() {
-    return {.queue = *queue, .stash = stash, .scratch = scratch, .dtype = dtype(), .context = *alone, .tensor = *alone, .expert = *alone};
+    return {.stream = *stream,
+            .stash = stash,
+            .scratch = scratch,
+            .dtype = dtype(),
+            .context = *alone,
+            .tensor = *alone,
+            .expert = *alone};
   }
 
   // Does what the producer of an operand does: writes x, or its codes if the operand has codes.
   nn::LinearOperand made(const nn::LinearOperand& operand, const Tensor& x) {
-    if (operand.codes) kernels::quantize(*queue, scratch, operand.codes.of(x));
-    if (!operand.codes) queue->copy(operand.values.data, x.data, x.bytes());
+    if (operand.codes) kernels::quantize(*stream, scratch, operand.codes.of(x));
+    if (!operand.codes) stream->copy(operand.values.data, x.data, x.bytes());
     return operand;
   }
 

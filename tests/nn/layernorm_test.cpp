@@ -1,6 +1,5 @@
-#include "octet/nn/norm.h"
-
 #include "nn/layer_fixture.h"
+#include "octet/nn/norm.h"
 
 namespace octet::nn {
 namespace {
@@ -21,7 +20,7 @@ TEST_F(LayerNormLayer, BackwardIsTheDerivativeAndAddsUp) {
   EXPECT_EQ(values_of(weight.value), std::vector<double>(24, 1.0));
   EXPECT_EQ(values_of(bias.value), std::vector<double>(24, 0.0));
   for (const parallel::Parameter* p : {&weight, &bias}) {
-    queue->copy_to_device(p->value.data, random(DType::f64, {24}).data, p->value.bytes());
+    stream->copy_to_device(p->value.data, random(DType::f64, {24}).data, p->value.bytes());
   }
 
   const Tensor x = random(DType::f64, {9, 24}), gy = random(DType::f64, {9, 24});

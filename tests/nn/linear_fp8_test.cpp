@@ -81,11 +81,16 @@ Matrix decode(const HostTensor& codes, const HostTensor& scale_inv, std::int64_t
 }
 Matrix decode(const HostTensor& codes, const HostTensor& scale_inv, ScaleTile tile) {
   switch (tile) {
-    case ScaleTile::tensor: return decode(codes, scale_inv, 0, 0);
-    case ScaleTile::row: return decode(codes, scale_inv, 1, 0);
-    case ScaleTile::block_1x128: return decode(codes, scale_inv, 1, 128);
-    case ScaleTile::block_128x128: return decode(codes, scale_inv, 128, 128);
-    case ScaleTile::mx_1x32: return decode(codes, scale_inv, 1, 32);
+    case ScaleTile::tensor:
+      return decode(codes, scale_inv, 0, 0);
+    case ScaleTile::row:
+      return decode(codes, scale_inv, 1, 0);
+    case ScaleTile::block_1x128:
+      return decode(codes, scale_inv, 1, 128);
+    case ScaleTile::block_128x128:
+      return decode(codes, scale_inv, 128, 128);
+    case ScaleTile::mx_1x32:
+      return decode(codes, scale_inv, 1, 32);
   }
   return {};
 }
@@ -96,11 +101,11 @@ struct Watcher final : LinearObserver {
   };
   void operand(const Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override {
     EXPECT_EQ(linear, "layer");
-    const HostQuantized host = to_host(scope.queue, q, source.rows(), source.cols());
+    const HostQuantized host = to_host(scope.stream, q, source.rows(), source.cols());
     Operand& o = operands[role];
     o.source = matrix(source);
     o.rows = decode(host.codes, host.scale_inv, q.tile);
-    if (host.codes_t.bytes() > 0) o.columns = decode(host.codes_t, host.scale_inv_t, q.tile);
+    if (host.columnwise.bytes() > 0) o.columns = decode(host.columnwise, host.columnwise_scale_inv, q.tile);
   }
   bool wants_products(std::string_view) const override { return true; }
   void product(const Scope&, std::string_view, std::string_view which, const Tensor& value) override {
@@ -124,7 +129,8 @@ std::vector<Setting> settings() {
     result.push_back({recipe, recipe});
     result.push_back({recipe + "_wgrad_bf16", recipe, {.wgrad = "bf16"}});
   }
-  for (const std::string recipe : {"fp8_delayed", "fp8_current"}) result.push_back({recipe + "_e4m3", recipe, {.format = "e4m3"}});
+  for (const std::string recipe : {"fp8_delayed", "fp8_current"})
+    result.push_back({recipe + "_e4m3", recipe, {.format = "e4m3"}});
   for (const std::string recipe : {"fp8_current", "fp8_rowwise"}) {
     result.push_back({recipe + "_power_of_2", recipe, {.power_of_2 = "true"}});
   }
@@ -135,8 +141,8 @@ std::vector<Setting> settings() {
 struct Fp8Linear : testing::LayerTest, ::testing::WithParamInterface<Setting> {
   void make(const Recipe& of) {
     use(of);
-    linear = std::make_unique<Linear>(Linear::Options{.parts = {"layer"}, .out = kOut, .in = kIn, .init_std = 0.1}, recipe, *parameters,
-                                      *scales);
+    linear = std::make_unique<Linear>(Linear::Options{.parts = {"layer"}, .out = kOut, .in = kIn, .init_std = 0.1}, recipe,
+                                      *parameters, *scales);
     materialise({linear.get()});
     x = random(DType::bf16, {kRows, kIn});
     gy = random(DType::bf16, {kRows, kOut}, 0.1);
@@ -205,7 +211,8 @@ TEST_P(Fp8Linear, ProductsAreThoseOfTheirOperandsAndAsNoisyAsFp8) {
     expect_product("gw", watcher.products["gw"], transposed(G.source), transposed(X.source), 0);
   } else {
     expect_product("gw", watcher.products["gw"], G.columns, X.columns, 4);
-    expect_noise("gw", distance(watcher.products["gw"], transposed(G.source), transposed(X.source), recipe.g.format, recipe.x.format));
+    expect_noise("gw",
+                 distance(watcher.products["gw"], transposed(G.source), transposed(X.source), recipe.g.format, recipe.x.format));
   }
 
   // The layer's results equal the observed products, rounded once.
@@ -235,9 +242,9 @@ TEST_P(Fp8Linear, WatchingChangesNothing) {
   const auto results = [&](LinearObserver* observer) {
     make(recipes::make_recipe(GetParam().recipe, GetParam().options));
     const Tensor given = filled(DType::bf16, {kRows, kIn}, [](std::int64_t i) { return std::sin(static_cast<double>(i)); });
-    queue->copy(x.data, given.data, x.bytes());
-    queue->copy(gy.data, given.data, std::min(gy.bytes(), given.bytes()));
-    queue->zero(gy.as_bytes() + given.bytes(), gy.bytes() - given.bytes());
+    stream->copy(x.data, given.data, x.bytes());
+    stream->copy(gy.data, given.data, std::min(gy.bytes(), given.bytes()));
+    stream->zero(gy.as_bytes() + given.bytes(), gy.bytes() - given.bytes());
     run(observer);
     std::vector<std::vector<double>> all = {values_of(y), values_of(gx), values_of(linear->weight().grad)};
     for (const auto& named : scales->tensors()) all.push_back(values_of(named.tensor));
@@ -252,7 +259,7 @@ TEST_P(Fp8Linear, AddsTheResidualAndAccumulatesTheGradient) {
   Watcher watcher;
   const Tensor residual = random(DType::bf16, {kRows, kOut});
   const Tensor before = random(DType::f32, {kOut, kIn});
-  queue->copy(linear->weight().grad.data, before.data, before.bytes());
+  stream->copy(linear->weight().grad.data, before.data, before.bytes());
   linear->weight().grad_is_stale = false;  // as if another micro-batch of this step had written it
   run(&watcher, residual);
   const std::vector<double> r = values_of(residual), b = values_of(before);
@@ -273,7 +280,8 @@ TEST_P(Fp8Linear, OverwritesTheGradientOfTheStepBefore) {
   run(&watcher, {});
   EXPECT_FALSE(linear->weight().grad_is_stale);
   const double tokens = static_cast<double>(kRows);
-  EXPECT_TRUE(near(values_of(linear->weight().grad), watcher.products["gw"].values, {.absolute = gamma(tokens, kUnitRoundoffF32) * 16}));
+  EXPECT_TRUE(
+      near(values_of(linear->weight().grad), watcher.products["gw"].values, {.absolute = gamma(tokens, kUnitRoundoffF32) * 16}));
 }
 
 // A forward and a rebuild compute the same scale of a tensor and keep the same data of X.
@@ -287,11 +295,11 @@ TEST_P(Fp8Linear, RebuildKeepsTheSameBits) {
   for (std::size_t i = 0; i < state.size(); ++i) EXPECT_EQ(values_of(scales->tensors()[i].tensor), state[i]) << "recorded twice";
   EXPECT_EQ(forward.x.data, rebuilt.x.data);
   EXPECT_EQ(static_cast<bool>(forward.x), recipe.wgrad_bf16) << "X is kept as one of the two, never both";
-  EXPECT_EQ(static_cast<bool>(forward.q.codes_t), !recipe.wgrad_bf16);
-  EXPECT_FALSE(forward.q.codes);
+  EXPECT_EQ(static_cast<bool>(forward.q.columnwise), !recipe.wgrad_bf16);
+  EXPECT_FALSE(forward.q.rowwise);
   if (recipe.wgrad_bf16) return;
-  EXPECT_TRUE(testing::same_bytes(rebuilt.q.codes_t, forward.q.codes_t));
-  EXPECT_TRUE(testing::same_bytes(rebuilt.q.scale_inv_t, forward.q.scale_inv_t));
+  EXPECT_TRUE(testing::same_bytes(rebuilt.q.columnwise, forward.q.columnwise));
+  EXPECT_TRUE(testing::same_bytes(rebuilt.q.columnwise_scale_inv, forward.q.columnwise_scale_inv));
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, Fp8Linear, ::testing::ValuesIn(settings()), [](const auto& param) { return param.param.name; });
@@ -313,7 +321,7 @@ TEST_F(Fp8Linear, RecordsAmaxOfEveryOperand) {
   run(nullptr);
   const double x1 = largest(x), g1 = largest(gy);
   x.as<BFloat16>()[77] = BFloat16(-9.0f);
-  queue->zero(gy.data, gy.bytes());
+  stream->zero(gy.data, gy.bytes());
   run(nullptr);
   EXPECT_LT(x1, 9.0);
   EXPECT_EQ(recorded(0), (std::vector<double>{9, 0, 0, 0}));
@@ -334,8 +342,8 @@ TEST_F(Fp8Linear, WatchesTheBf16WeightWhereItIsPrimary) {
   use(recipes::make_recipe("fp8_current", {}));
   Linear layer({.parts = {"layer"}, .out = 32, .in = 48}, recipe, *parameters, *scales);
   parameters->materialise(*device, {.master_weights = false});
-  parameters->initialise(*queue, 3);
-  parameters->refresh(*queue, scratch);
+  parameters->initialise(*stream, 3);
+  parameters->refresh(*stream, scratch);
   const Tensor in = random(DType::bf16, {5, 48}), out = zeros(DType::bf16, {5, 32});
   Watcher watcher;
   Scope s = scope();

@@ -46,7 +46,7 @@ TEST_F(LinearLayer, ABiasIsAddedAndHasItsGradient) {
     EXPECT_EQ(bias.spec.name, "a.b.bias");
     EXPECT_FALSE(bias.spec.decay);
     EXPECT_EQ(testing::values_of(bias.value), std::vector<double>(12, 0.0));
-    queue->copy_to_device(bias.value.data, random(DType::f64, {12}).data, bias.value.bytes());
+    stream->copy_to_device(bias.value.data, random(DType::f64, {12}).data, bias.value.bytes());
     const Tensor x = random(DType::f64, {7, 20}), residual = random(DType::f64, {7, 12}), gy = random(DType::f64, {7, 12});
     const Tensor y = zeros(DType::f64, {7, 12}), gx = random(DType::f64, {7, 20});
     LinearSaved saved;
@@ -74,10 +74,10 @@ TEST_F(LinearLayer, ABiasIsNotQuantised) {
         materialise({&linear});
         const auto stored = [&](const Tensor& from) {
           const Tensor to = zeros(dtype(), from.shape);
-          kernels::cast(*queue, {.x = from, .y = to});
+          kernels::cast(*stream, {.x = from, .y = to});
           return to;
         };
-        if (bias) kernels::cast(*queue, {.x = values, .y = linear.bias()->value});
+        if (bias) kernels::cast(*stream, {.x = values, .y = linear.bias()->value});
         const Tensor y = zeros(dtype(), {9, 48}), gy = stored(g);
         LinearSaved saved;
         linear.forward(scope(), stored(x), {}, y, &saved);
@@ -94,11 +94,11 @@ TEST_F(LinearLayer, ABiasIsNotQuantised) {
       const Tensor without = run(false, gradient), with = run(true, gradient);
       const Tensor expected = copy(without), row = zeros(dtype(), {1, 48}), sums = zeros(DType::f32, {48}),
                    gy = zeros(dtype(), {9, 48});
-      kernels::cast(*queue, {.x = values.reshape({1, 48}), .y = row});
-      kernels::cast(*queue, {.x = g, .y = gy});
-      for (std::int64_t t = 0; t < 9; ++t) kernels::add(*queue, {.x = row, .y = expected.slice_rows(t, t + 1)});
+      kernels::cast(*stream, {.x = values.reshape({1, 48}), .y = row});
+      kernels::cast(*stream, {.x = g, .y = gy});
+      for (std::int64_t t = 0; t < 9; ++t) kernels::add(*stream, {.x = row, .y = expected.slice_rows(t, t + 1)});
       EXPECT_TRUE(testing::same_bytes(with, expected)) << name;
-      kernels::column_sums(*queue, scratch, {.x = gy, .y = sums});
+      kernels::column_sums(*stream, scratch, {.x = gy, .y = sums});
       EXPECT_TRUE(testing::same_bytes(gradient, sums)) << name;
     }
   }

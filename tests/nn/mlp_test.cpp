@@ -38,7 +38,7 @@ struct MlpLayer : testing::LayerTest {
     for (const Linear* linear : linears) {
       if (!linear->bias()) continue;
       const Tensor& bias = linear->bias()->value;
-      queue->copy_to_device(bias.data, random(dtype(), bias.shape).data, bias.bytes());
+      stream->copy_to_device(bias.data, random(dtype(), bias.shape).data, bias.bytes());
     }
     h = random(dtype(), {kMlpTokens, kMlpDim});
     residual = random(dtype(), {kMlpTokens, kMlpDim});
@@ -93,7 +93,7 @@ TYPED_TEST(MlpLayer, AllWaysToBackwardGiveTheSameBits) {
         if (way == Way::rebuilt) mlp.rebuild(s, this->made(mlp.rebuild_input(s, kMlpTokens), this->h), saved);
         std::vector<Tensor> result = {this->zeros(this->dtype(), {kMlpTokens, kMlpDim})};
         for (const Linear* linear : this->linears) {
-          if (linear->bias()) this->queue->zero(linear->bias()->grad.data, linear->bias()->grad.bytes());
+          if (linear->bias()) this->stream->zero(linear->bias()->grad.data, linear->bias()->grad.bytes());
         }
         mlp.backward(s, this->made(mlp.down().gradient(s, this->gy), this->gy), saved, result[0]);
         for (const Linear* linear : this->linears) {

@@ -54,7 +54,7 @@ struct MoeLayer : testing::LayerTest {
     return {y, gh};
   }
   // Makes all logits equal, so that all tokens go to the first experts.
-  void blind_the_router() { queue->zero(moe->router().value.data, moe->router().value.bytes()); }
+  void blind_the_router() { stream->zero(moe->router().value.data, moe->router().value.bytes()); }
 
   std::unique_ptr<Moe> moe;
   Tensor h, residual, gy;
@@ -113,9 +113,9 @@ TEST_F(MoeLayer, AllTokensOnOneExpert) {
     use(recipe);
     Mlp mlp({.name = "mlp", .dim = kMoeDim, .ffn = kMoeFfn}, recipe, *parameters, *scales);
     materialise({&mlp.up(), &mlp.down()});
-    queue->copy(mlp.up().weight().primary().data, gate_up.data, gate_up.bytes());
-    queue->copy(mlp.down().weight().primary().data, down.data, down.bytes());
-    parameters->refresh(*queue, scratch);
+    stream->copy(mlp.up().weight().primary().data, gate_up.data, gate_up.bytes());
+    stream->copy(mlp.down().weight().primary().data, down.data, down.bytes());
+    parameters->refresh(*stream, scratch);
     const Tensor y1 = zeros(dtype(), {kMoeTokens, kMoeDim}), gh1 = zeros(dtype(), {kMoeTokens, kMoeDim});
     stash.release_to(0);
     scratch.release_to(0);
@@ -139,8 +139,8 @@ TEST_F(MoeLayer, TakesNoMoreMemoryThanPlanned) {
         Arena real_stash(*device, MemoryCategory::activations, std::size_t{1} << 24);
         Arena planned_stash(*meta, MemoryCategory::activations, 0), planned(*meta, MemoryCategory::workspace, 0);
         Arena room(*device, MemoryCategory::workspace, std::size_t{1} << 24);
-        const auto pass = [&](Queue& on, Arena& st, Arena& sc) {
-          Scope s{.queue = on,
+        const auto pass = [&](Stream& on, Arena& st, Arena& sc) {
+          Scope s{.stream = on,
                   .stash = st,
                   .scratch = sc,
                   .dtype = dtype(),
@@ -160,9 +160,9 @@ TEST_F(MoeLayer, TakesNoMoreMemoryThanPlanned) {
           moe->backward(s, {.values = gy}, saved, gy);
         };
         const std::unique_ptr<Device> like_cpu = make_meta_device(DeviceKind::cpu);
-        const std::unique_ptr<Queue> on_meta = like_cpu->make_queue();
+        const std::unique_ptr<Stream> on_meta = like_cpu->make_stream();
         pass(*on_meta, planned_stash, planned);
-        pass(*queue, real_stash, room);
+        pass(*stream, real_stash, room);
         EXPECT_LE(real_stash.high_water(), planned_stash.high_water()) << name << (blind ? " one set" : "");
         EXPECT_LE(room.high_water(), planned.high_water()) << name << (blind ? " one set" : "");
       }

@@ -1,6 +1,5 @@
-#include "octet/nn/norm.h"
-
 #include "nn/layer_fixture.h"
+#include "octet/nn/norm.h"
 
 namespace octet::nn {
 namespace {
@@ -17,7 +16,7 @@ TEST_F(RmsNormLayer, BackwardIsTheDerivativeAndAddsUp) {
   EXPECT_EQ(weight.spec.name, "norm.weight");
   EXPECT_FALSE(weight.spec.decay);
   EXPECT_EQ(values_of(weight.value), std::vector<double>(24, 1.0));
-  queue->copy_to_device(weight.value.data, random(DType::f64, {24}).data, weight.value.bytes());
+  stream->copy_to_device(weight.value.data, random(DType::f64, {24}).data, weight.value.bytes());
 
   const Tensor x = random(DType::f64, {9, 24}), gy = random(DType::f64, {9, 24});
   const Tensor y = zeros(DType::f64, {9, 24}), rstd = zeros(DType::f64, {9}), gx = zeros(DType::f64, {9, 24});

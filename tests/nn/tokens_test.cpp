@@ -14,12 +14,12 @@ using testing::values_of;
 // Everything that a layer of one rank needs.
 struct Rank {
   std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
-  std::unique_ptr<Queue> queue = device->make_queue();
+  std::unique_ptr<Stream> stream = device->make_stream();
   Arena stash{*device, MemoryCategory::activations, 1 << 22}, scratch{*device, MemoryCategory::workspace, std::size_t{1} << 28};
   parallel::Groups groups;
 
   Scope scope(DType dtype) {
-    return {.queue = *queue,
+    return {.stream = *stream,
             .stash = stash,
             .scratch = scratch,
             .dtype = dtype,
@@ -54,7 +54,7 @@ TEST_F(Tokens, AreGatheredAndSummedInTheOrderOfRanks) {
       const std::vector<double> gathered = values_of(all);
       for (std::size_t i = 0; i < gathered.size(); ++i) EXPECT_EQ(gathered[i], static_cast<double>(i));
       for (const Tensor& residual : {Tensor{}, x}) {
-        const TokenSum sum(scope, residual, y);
+        const PartialSum sum(scope, residual, y);
         EXPECT_EQ(sum.d.rows(), 2 * ranks);
         for (std::int64_t i = 0; i < sum.d.elements(); ++i) {
           const float c = sum.c ? static_cast<float>(sum.c.as<BFloat16>()[i]) : 0.0f;
@@ -90,8 +90,8 @@ TEST_F(Tokens, HeadAndLossAddUpInChunks) {
       HeadLoss head({.vocab = kVocab, .dim = kDim, .init_std = 0.5}, recipe, store, scales);
       store.materialise(*at.device, {.compute = DType::f32}, at.groups, {});
       head.head().bind();
-      store.initialise(*at.queue, 3);
-      store.zero_gradients(*at.queue);
+      store.initialise(*at.stream, 3);
+      store.zero_gradients(*at.stream);
       const std::int64_t share = kTokens / ranks;
       const Tensor& gradient = ranks == 1 ? gh : together;
       double total[2] = {0, 0};

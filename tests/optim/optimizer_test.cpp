@@ -40,7 +40,7 @@ struct OptimizerTest : ::testing::Test {
   }
   void start(const Storage& storage, const OptimizerOptions& options) {
     store.materialise(*device, storage);
-    store.initialise(*queue, 1);
+    store.initialise(*stream, 1);
     optimizer = std::make_unique<Optimizer>(*device, store, options);
   }
   // Fills the gradients with numbers that depend only on the step.
@@ -52,12 +52,12 @@ struct OptimizerTest : ::testing::Test {
     }
   }
   void step(std::uint32_t number, double loss = 1.0, double tokens = 4.0) {
-    optimizer->reset_sums(*queue);
+    optimizer->reset_sums(*stream);
     optimizer->loss_total()[0] = loss;
     optimizer->loss_total()[1] = tokens;
-    optimizer->add_squares(*queue, scratch, store.all_units());
-    optimizer->prepare(*queue, {.learning_rate = 0.01, .step = number});
-    optimizer->update(*queue, store.all_units());
+    optimizer->add_squares(*stream, scratch, store.all_units());
+    optimizer->prepare(*stream, {.learning_rate = 0.01, .step = number});
+    optimizer->update(*stream, store.all_units());
   }
   // Returns everything that a step may change.
   std::vector<std::byte> state() const {
@@ -77,7 +77,7 @@ struct OptimizerTest : ::testing::Test {
   }
 
   std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
-  std::unique_ptr<Queue> queue = device->make_queue();
+  std::unique_ptr<Stream> stream = device->make_stream();
   Arena scratch{*device, MemoryCategory::workspace, 1 << 20};
   ParameterStore store;
   std::unique_ptr<Optimizer> optimizer;
@@ -99,14 +99,14 @@ TEST_F(OptimizerTest, TenStepsAreTorchs) {
   for (std::uint32_t number = 1; number <= 10; ++number) {
     const std::string prefix = std::to_string(number) + ".";
     for (Parameter& p : store.parameters()) load(p.grad, prefix + "grad." + p.spec.name);
-    optimizer->reset_sums(*queue);
+    optimizer->reset_sums(*stream);
     optimizer->loss_total()[1] = golden.get("tokens").as<double>()[number - 1];
     const double lr = learning_rate(schedule, number), torch_lr = golden.get("lr").as<double>()[number - 1];
     EXPECT_NEAR(lr, torch_lr, 32 * 0x1p-53 * schedule.lr) << "step " << number;  // torch computes each rate from the previous one
-    optimizer->add_squares(*queue, scratch, store.all_units());
-    optimizer->prepare(*queue, {.learning_rate = lr, .step = number});
-    optimizer->update(*queue, store.all_units());
-    const kernels::StepScalars scalars = optimizer->read(*queue);
+    optimizer->add_squares(*stream, scratch, store.all_units());
+    optimizer->prepare(*stream, {.learning_rate = lr, .step = number});
+    optimizer->update(*stream, store.all_units());
+    const kernels::StepScalars scalars = optimizer->read(*stream);
     EXPECT_NEAR(scalars.grad_norm, golden.get("grad_norm").as<double>()[number - 1], limit * scalars.grad_norm);
     EXPECT_EQ(scalars.updates, static_cast<std::int32_t>(number));
     for (const Parameter& p : store.parameters()) {
@@ -169,12 +169,12 @@ TEST_F(OptimizerTest, ResumesFromWeightsMomentsAndUpdates) {
   // `first` refers to the object `store`, which holds its own parameters again.
   optimizer = nullptr;
   fill_gradients(4);
-  first->reset_sums(*queue);
+  first->reset_sums(*stream);
   first->loss_total()[0] = 1;
   first->loss_total()[1] = 4;
-  first->add_squares(*queue, scratch, store.all_units());
-  first->prepare(*queue, {.learning_rate = 0.01, .step = 4});
-  first->update(*queue, store.all_units());
+  first->add_squares(*stream, scratch, store.all_units());
+  first->prepare(*stream, {.learning_rate = 0.01, .step = 4});
+  first->update(*stream, store.all_units());
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_TRUE(same_bytes(store.parameters()[i].value, other.parameters()[i].value));
     EXPECT_TRUE(same_bytes(store.parameters()[i].moment1, other.parameters()[i].moment1));
@@ -186,7 +186,7 @@ TEST_F(OptimizerTest, ResumesFromWeightsMomentsAndUpdates) {
 TEST_F(OptimizerTest, DecaysOnlyWhatIsMarked) {
   start({.compute = DType::f32}, {.weight_decay = 0.5});
   const std::vector<double> embed = values_of(store.parameters()[0].value);
-  store.zero_gradients(*queue);
+  store.zero_gradients(*stream);
   step(1);
   // With zero gradients only the decay changes weights: w * (1 - lr * decay). The factor and the product are rounded once each.
   std::vector<double> expected;
@@ -209,27 +209,27 @@ TEST_F(OptimizerTest, MasterAndItsCopyStayTogether) {
 TEST_F(OptimizerTest, StepsAllocateNothingAndMetaSaysTheSame) {
   start({.compute = DType::bf16}, {});
   const std::size_t allocations = device->memory().allocations;
-  queue->reset_work();  // forgets the work of initialise()
+  stream->reset_work();  // forgets the work of initialise()
   fill_gradients(1);
   step(1);
   EXPECT_EQ(device->memory().allocations, allocations);
 
   const std::unique_ptr<Device> meta = make_device(DeviceKind::meta);
-  const std::unique_ptr<Queue> meta_queue = meta->make_queue();
+  const std::unique_ptr<Stream> meta_stream = meta->make_stream();
   ParameterStore described;
   for (const Parameter& p : store.parameters()) described.add(p.spec);
   described.materialise(*meta, {.compute = DType::bf16});
   Optimizer planned(*meta, described, {});
   Arena meta_scratch(*meta, MemoryCategory::workspace, 0);
-  planned.reset_sums(*meta_queue);
-  planned.add_squares(*meta_queue, meta_scratch, described.all_units());
-  planned.prepare(*meta_queue, {.learning_rate = 0.01, .step = 1});
-  planned.update(*meta_queue, described.all_units());
-  EXPECT_EQ(planned.read(*meta_queue).step, 0u);
+  planned.reset_sums(*meta_stream);
+  planned.add_squares(*meta_stream, meta_scratch, described.all_units());
+  planned.prepare(*meta_stream, {.learning_rate = 0.01, .step = 1});
+  planned.update(*meta_stream, described.all_units());
+  EXPECT_EQ(planned.read(*meta_stream).step, 0u);
   EXPECT_EQ(meta_scratch.high_water(), scratch.high_water());
   const auto state_bytes = static_cast<std::size_t>(MemoryCategory::state);
   EXPECT_EQ(meta->memory().bytes[state_bytes], device->memory().bytes[state_bytes]);
-  EXPECT_EQ(meta_queue->work().bytes, queue->work().bytes);
+  EXPECT_EQ(meta_stream->work().bytes, stream->work().bytes);
 }
 
 TEST_F(OptimizerTest, WantsGradients) {

@@ -44,9 +44,9 @@ TEST(Context, RanksHoldEveryTokenOnceAndAsMuchWork) {
         // The number of keys that the rank's queries see.
         const std::int64_t work = std::accumulate(positions.begin(), positions.end(), kLength / ranks);
         EXPECT_EQ(work, kLength * (kLength + 1) / 2 / ranks) << "rank " << rank << " of " << ranks;
-        // context_ranges() gives the same positions as ranges.
+        // zigzag_chunks() gives the same positions as ranges.
         Ids told;
-        for (const TokenRange& range : context_ranges(kLength, rank, ranks)) {
+        for (const TokenRange& range : zigzag_chunks(kLength, rank, ranks)) {
           const Ids more = count_up(range.begin, range.count());
           told.insert(told.end(), more.begin(), more.end());
         }
@@ -58,13 +58,13 @@ TEST(Context, RanksHoldEveryTokenOnceAndAsMuchWork) {
 }
 
 TEST(Context, RefusesWhatItCannotCut) {
-  EXPECT_THROW(context_ranges(10, 0, 2), Error);
-  EXPECT_THROW(context_ranges(2, 0, 2), Error);
-  EXPECT_THROW(context_ranges(0, 0, 2), Error);
-  EXPECT_THROW(context_ranges(8, -1, 2), Error);
-  EXPECT_THROW(context_ranges(8, 2, 2), Error);
+  EXPECT_THROW(zigzag_chunks(10, 0, 2), Error);
+  EXPECT_THROW(zigzag_chunks(2, 0, 2), Error);
+  EXPECT_THROW(zigzag_chunks(0, 0, 2), Error);
+  EXPECT_THROW(zigzag_chunks(8, -1, 2), Error);
+  EXPECT_THROW(zigzag_chunks(8, 2, 2), Error);
   EXPECT_THROW(context_part(count_up(0, 10), 8, 0, 2), Error);
-  EXPECT_EQ(context_ranges(7, 0, 1), (std::vector<TokenRange>{{0, 7}}));
+  EXPECT_EQ(zigzag_chunks(7, 0, 1), (std::vector<TokenRange>{{0, 7}}));
 }
 
 }  // namespace

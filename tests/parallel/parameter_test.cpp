@@ -25,7 +25,7 @@ struct Parameters : ::testing::Test {
   std::size_t taken(MemoryCategory category) const { return device->memory().bytes[static_cast<std::size_t>(category)]; }
 
   std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
-  std::unique_ptr<Queue> queue = device->make_queue();
+  std::unique_ptr<Stream> stream = device->make_stream();
   Arena scratch{*device, MemoryCategory::workspace, std::size_t{1} << 22};
   std::deque<Buffer> buffers;
 };
@@ -41,24 +41,25 @@ TEST_F(Parameters, StoreWhatIsReadAndNothingElse) {
     DType primary;
   };
   const Case cases[] = {
-      {DType::bf16, true, false, false, true, true, false, DType::f32},    // a norm, an embedding, a linear in BF16
-      {DType::bf16, true, true, false, true, false, true, DType::f32},     // a linear in FP8, without a BF16 copy
-      {DType::bf16, true, true, true, true, true, true, DType::f32},       // a tied embedding with an FP8 head
+      {DType::bf16, true, false, false, true, true, false, DType::f32},     // a norm, an embedding, a linear in BF16
+      {DType::bf16, true, true, false, true, false, true, DType::f32},      // a linear in FP8, without a BF16 copy
+      {DType::bf16, true, true, true, true, true, true, DType::f32},        // a tied embedding with an FP8 head
       {DType::bf16, false, false, false, false, true, false, DType::bf16},  // BF16 weights
       {DType::bf16, false, true, false, false, true, true, DType::bf16},
       {DType::f32, true, false, false, false, true, false, DType::f32},  // the value itself is the master weight
       {DType::f64, true, false, false, false, true, false, DType::f64},
   };
   for (const Case& c : cases) {
-    SCOPED_TRACE(concat(name_of(c.compute), " master ", c.master_weights, " quantised ", c.quantised, " values ", c.read_as_values));
+    SCOPED_TRACE(
+        concat(name_of(c.compute), " master ", c.master_weights, " quantised ", c.quantised, " values ", c.read_as_values));
     auto store = std::make_unique<ParameterStore>();
     Parameter& p = store->add({.name = "w", .shape = {32, 48}, .quant = {}, .read_as_values = c.read_as_values});
     if (c.quantised) p.spec.quant = spec_of(ScaleTile::tensor);
     store->materialise(*device, {.compute = c.compute, .master_weights = c.master_weights, .training = false});
     EXPECT_EQ(static_cast<bool>(p.master), c.master);
     EXPECT_EQ(static_cast<bool>(p.value), c.value);
-    EXPECT_EQ(static_cast<bool>(p.codes.codes), c.codes);
-    EXPECT_EQ(static_cast<bool>(p.codes.codes_t), c.codes);
+    EXPECT_EQ(static_cast<bool>(p.codes.rowwise), c.codes);
+    EXPECT_EQ(static_cast<bool>(p.codes.columnwise), c.codes);
     EXPECT_EQ(p.primary().dtype, c.primary);
     EXPECT_FALSE(p.grad);
     EXPECT_EQ(taken(MemoryCategory::gradients) + taken(MemoryCategory::moments), 0u);
@@ -80,7 +81,7 @@ TEST_F(Parameters, GradientsAndMomentsHaveTheDTypesAskedFor) {
   EXPECT_EQ(p.moment2.shape, p.spec.shape);
   EXPECT_NE(p.moment1.data, p.moment2.data);
   p.grad.as<BFloat16>()[3] = BFloat16(1.0f);
-  store.zero_gradients(*queue);
+  store.zero_gradients(*stream);
   EXPECT_EQ(values_of(p.grad), std::vector<double>(16 * 32, 0.0));
   EXPECT_THROW(store.materialise(*device, {}), Error);
 }
@@ -91,11 +92,11 @@ TEST_F(Parameters, ScalesOfEveryTileHaveTheirShape) {
     Parameter& p = store.add({.name = "w", .shape = {144, 272}, .quant = spec_of(tile)});
     store.materialise(*device, {});
     EXPECT_EQ(p.codes.tile, tile);
-    EXPECT_EQ(p.codes.codes.shape, (Shape{144, 272}));
-    EXPECT_EQ(p.codes.codes_t.shape, (Shape{272, 144})) << "dims of weights are multiples of 16: nothing is padded";
-    EXPECT_EQ(p.codes.scale_inv.shape, scale_shape(tile, 144, 272));
-    EXPECT_EQ(p.codes.scale_inv_t.shape, scale_shape(tile, 272, 144));
-    EXPECT_EQ(p.codes.scale_inv.data == p.codes.scale_inv_t.data, tile == ScaleTile::tensor);
+    EXPECT_EQ(p.codes.rowwise.shape, (Shape{144, 272}));
+    EXPECT_EQ(p.codes.columnwise.shape, (Shape{272, 144})) << "dims of weights are multiples of 16: nothing is padded";
+    EXPECT_EQ(p.codes.rowwise_scale_inv.shape, scale_shape(tile, 144, 272));
+    EXPECT_EQ(p.codes.columnwise_scale_inv.shape, scale_shape(tile, 272, 144));
+    EXPECT_EQ(p.codes.rowwise_scale_inv.data == p.codes.columnwise_scale_inv.data, tile == ScaleTile::tensor);
   }
 }
 
@@ -103,7 +104,8 @@ TEST_F(Parameters, ScalesOfEveryTileHaveTheirShape) {
 // the number of threads do not matter.
 TEST_F(Parameters, InitialisationDependsOnSeedAndNameAlone) {
   const Shape shape{300, 700};  // more than one thread's task
-  const auto values = [&](std::vector<std::string> names, const std::string& of, std::uint64_t seed, Storage storage, int threads) {
+  const auto values = [&](std::vector<std::string> names, const std::string& of, std::uint64_t seed, Storage storage,
+                          int threads) {
     set_num_threads(threads);
     ParameterStore store;
     const Parameter* wanted = nullptr;
@@ -113,7 +115,7 @@ TEST_F(Parameters, InitialisationDependsOnSeedAndNameAlone) {
     }
     storage.training = false;
     store.materialise(*device, storage);
-    store.initialise(*queue, seed);
+    store.initialise(*stream, seed);
     std::vector<double> result = values_of(wanted->primary());
     set_num_threads(available_cores());
     return result;
@@ -144,10 +146,10 @@ TEST_F(Parameters, NormsStartAtOne) {
   Parameter& p = store.add({.name = "norm", .shape = {33}, .init = Init::ones});
   store.materialise(*device, {});
   EXPECT_EQ(values_of(p.master), std::vector<double>(33, 0.0)) << "zero until initialised";
-  store.initialise(*queue, 1);
+  store.initialise(*stream, 1);
   EXPECT_EQ(values_of(p.master), std::vector<double>(33, 1.0));
   EXPECT_EQ(values_of(p.value), std::vector<double>(33, 0.0)) << "stale until refreshed";
-  store.refresh(*queue, scratch);
+  store.refresh(*stream, scratch);
   EXPECT_EQ(values_of(p.value), std::vector<double>(33, 1.0));
 }
 
@@ -157,21 +159,23 @@ TEST_F(Parameters, RefreshQuantisesTheBf16RoundingOfTheMaster) {
     ParameterStore store;
     Parameter& p = store.add({.name = "w", .shape = {160, 272}, .init_std = 0.1, .quant = spec_of(tile), .read_as_values = true});
     store.materialise(*device, {});
-    store.initialise(*queue, 11);
-    store.refresh(*queue, scratch);
+    store.initialise(*stream, 11);
+    store.refresh(*stream, scratch);
     const Tensor bf16 = zeros(DType::bf16, p.spec.shape);
     for (std::int64_t i = 0; i < p.elements(); ++i) bf16.as<BFloat16>()[i] = BFloat16(p.master.as<float>()[i]);
     EXPECT_TRUE(same_bytes(p.value, bf16));
     Quantized q = p.codes;
-    q.codes = zeros(DType::f8_e4m3, p.codes.codes.shape);
-    q.codes_t = zeros(DType::f8_e4m3, p.codes.codes_t.shape);
-    q.scale_inv = zeros(p.codes.scale_inv.dtype, p.codes.scale_inv.shape);
-    q.scale_inv_t = tile == ScaleTile::tensor ? q.scale_inv : zeros(p.codes.scale_inv_t.dtype, p.codes.scale_inv_t.shape);
-    kernels::quantize(*queue, scratch, {.x = bf16, .spec = *p.spec.quant, .out = q});
-    EXPECT_TRUE(same_bytes(p.codes.codes, q.codes));
-    EXPECT_TRUE(same_bytes(p.codes.codes_t, q.codes_t));
-    EXPECT_TRUE(same_bytes(p.codes.scale_inv, q.scale_inv));
-    EXPECT_TRUE(same_bytes(p.codes.scale_inv_t, q.scale_inv_t));
+    q.rowwise = zeros(DType::f8_e4m3, p.codes.rowwise.shape);
+    q.columnwise = zeros(DType::f8_e4m3, p.codes.columnwise.shape);
+    q.rowwise_scale_inv = zeros(p.codes.rowwise_scale_inv.dtype, p.codes.rowwise_scale_inv.shape);
+    q.columnwise_scale_inv = tile == ScaleTile::tensor
+                                 ? q.rowwise_scale_inv
+                                 : zeros(p.codes.columnwise_scale_inv.dtype, p.codes.columnwise_scale_inv.shape);
+    kernels::quantize(*stream, scratch, {.x = bf16, .spec = *p.spec.quant, .out = q});
+    EXPECT_TRUE(same_bytes(p.codes.rowwise, q.rowwise));
+    EXPECT_TRUE(same_bytes(p.codes.columnwise, q.columnwise));
+    EXPECT_TRUE(same_bytes(p.codes.rowwise_scale_inv, q.rowwise_scale_inv));
+    EXPECT_TRUE(same_bytes(p.codes.columnwise_scale_inv, q.columnwise_scale_inv));
   }
 }
 
@@ -184,28 +188,28 @@ TEST_F(Parameters, RefreshCastsWithTheDelayedScaleAndRecordsAnew) {
   float amax = 100.0f;
   p.scale_slot = {&scale, &amax};
   for (std::int64_t i = 0; i < 256; ++i) p.master.as<float>()[i] = static_cast<float>(i - 200) * 0.125f;
-  store.refresh(*queue, scratch);
+  store.refresh(*stream, scratch);
   EXPECT_EQ(amax, 25.0f);
-  EXPECT_EQ(p.codes.scale_inv.as<float>()[0], 0.125f);
+  EXPECT_EQ(p.codes.rowwise_scale_inv.as<float>()[0], 0.125f);
   for (std::int64_t i = 0; i < 256; ++i) {
-    EXPECT_EQ(p.codes.codes.as_bytes()[i], encode_fp8(Fp8Format::e4m3, static_cast<float>(i - 200))) << i;
-    EXPECT_EQ(p.codes.codes_t.as_bytes()[i % 16 * 16 + i / 16], p.codes.codes.as_bytes()[i]) << i;
+    EXPECT_EQ(p.codes.rowwise.as_bytes()[i], encode_fp8(Fp8Format::e4m3, static_cast<float>(i - 200))) << i;
+    EXPECT_EQ(p.codes.columnwise.as_bytes()[i % 16 * 16 + i / 16], p.codes.rowwise.as_bytes()[i]) << i;
   }
   p.master.as<float>()[0] = 0.0f;
   // The value lies just below the middle between 1.125 and 1.25. BF16 rounds it to the middle, which goes to the even code.
   p.master.as<float>()[1] = 1.1874f / scale;
-  store.refresh(*queue, scratch);
+  store.refresh(*stream, scratch);
   EXPECT_EQ(amax, 24.75f);
-  EXPECT_EQ(p.codes.codes.as_bytes()[1], encode_fp8(Fp8Format::e4m3, 1.25f));
+  EXPECT_EQ(p.codes.rowwise.as_bytes()[1], encode_fp8(Fp8Format::e4m3, 1.25f));
 }
 
 TEST_F(Parameters, AreDescribedOnTheMetaDevice) {
   const auto meta = make_device(DeviceKind::meta);
-  const auto meta_queue = meta->make_queue();
+  const auto meta_stream = meta->make_stream();
   ParameterStore huge;
   huge.add({.name = "w", .shape = {std::int64_t{1} << 20, std::int64_t{1} << 20}, .quant = spec_of(ScaleTile::block_128x128)});
   huge.materialise(*meta, {});
-  huge.initialise(*meta_queue, 1);
+  huge.initialise(*meta_stream, 1);
   EXPECT_EQ(meta->memory().bytes[static_cast<std::size_t>(MemoryCategory::master_weights)], std::size_t{1} << 42);
 }
 

@@ -80,7 +80,7 @@ TEST(LinearRun, TheHeadIsCutAsInTraining) {
 // The meta device only counts. This test computes every kind in every recipe.
 TEST(LinearRun, RunsOnADevice) {
   const auto device = make_device(DeviceKind::cpu);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   for (const models::DecoderConfig& model :
        {tiny_config(), octet::testing::tiny_gpt_neox_config(true), octet::testing::tiny_gpt_neox_config(false)}) {
     LinearSetting setting = tiny_setting();
@@ -88,7 +88,7 @@ TEST(LinearRun, RunsOnADevice) {
     for (const char* recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"}) {
       for (const LinearKind& kind : tiny_kinds(model)) {
         constexpr std::size_t kPlenty = std::size_t{64} << 20;
-        LinearRun run(*queue, kind, recipe_named(recipe), setting, {kPlenty, kPlenty});
+        LinearRun run(*stream, kind, recipe_named(recipe), setting, {kPlenty, kPlenty});
         const LinearRun::Capacity before = run.used();
         run.micro_batch();
         run.update_scales();

@@ -45,9 +45,9 @@ TEST(StepModel, AddsUpAStep) {
   const std::vector<OpTime> compute = {
       op("gemm fp8 fast", 3, {.flops = 100, .fp8_flops = 90, .bytes = 10}), op("attention_forward", 1, {.flops = 20, .bytes = 5}),
       op("swiglu_forward", 2, {.flops = 1, .bytes = 40}), op("all_gather", 0.5, {.bytes = 7, .group = "near"})};
-  const std::vector<OpTime> wire = {op("reduce_scatter", 2.5, {.bytes = 30, .group = "far"}), op("cast", 0.1, {.bytes = 3})};
+  const std::vector<OpTime> params = {op("reduce_scatter", 2.5, {.bytes = 30, .group = "far"}), op("cast", 0.1, {.bytes = 3})};
   // The computation waits for one of the 3 seconds of exchanges. The other two are hidden, but not entirely.
-  const Step step = step_of(kCluster, kSpans, compute, wire, 7, 36, 50);
+  const Step step = step_of(kCluster, kSpans, compute, params, 7, 36, 50);
   EXPECT_EQ(step.compute_s, 4);
   EXPECT_EQ(step.memory_s, 2);
   EXPECT_EQ(step.wire_s, 3);
@@ -68,8 +68,8 @@ TEST(StepModel, AddsUpAStep) {
 TEST(StepModel, SaysWhatBoundsIt) {
   const std::vector<OpTime> compute = {op("gemm bf16", 1, {.flops = 1}), op("adamw", 2, {.bytes = 1})};
   const auto bound = [&](const char* group, double seconds) {
-    const std::vector<OpTime> wire = {op("all_gather", seconds, {.bytes = 1, .group = group})};
-    return name_of(step_of(kCluster, kSpans, compute, wire, std::max(3.0, seconds), 1, 1).bound);
+    const std::vector<OpTime> params = {op("all_gather", seconds, {.bytes = 1, .group = group})};
+    return name_of(step_of(kCluster, kSpans, compute, params, std::max(3.0, seconds), 1, 1).bound);
   };
   EXPECT_EQ(bound("near", 0.1), "memory");
   EXPECT_EQ(bound("near", 9), "NVLink");

@@ -21,23 +21,23 @@ struct Scaler : ::testing::Test {
     x = state->add("a", Role::activation);
     w = state->add("a", Role::weight);
     g = state->add("b.fused", Role::gradient);
-    state->materialise(*queue);
+    state->materialise(*stream);
   }
   void record(int index, float amax) { *state->slot(index).amax = amax; }
-  void update(float found_inf = 0.0f) { state->update(*queue, &found_inf); }
+  void update(float found_inf = 0.0f) { state->update(*stream, &found_inf); }
   float scale(int index) const { return *state->slot(index).scale; }
   Values history(int index) const { return values_of(state->tensors()[static_cast<std::size_t>(2 * index + 1)].tensor); }
 
   std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
-  std::unique_ptr<Queue> queue = device->make_queue();
+  std::unique_ptr<Stream> stream = device->make_stream();
   std::unique_ptr<ScaleState> state;
   int x = -1, w = -1, g = -1;
 };
 
 TEST_F(Scaler, NamesItsStateAsCheckpointsHoldIt) {
   make({.amax_history_len = 3});
-  const char* expected[] = {"fp8.a.x.scale", "fp8.a.x.amax_history", "fp8.a.w.scale", "fp8.a.w.amax_history", "fp8.b.fused.g.scale",
-                            "fp8.b.fused.g.amax_history"};
+  const char* expected[] = {"fp8.a.x.scale",        "fp8.a.x.amax_history", "fp8.a.w.scale",
+                            "fp8.a.w.amax_history", "fp8.b.fused.g.scale",  "fp8.b.fused.g.amax_history"};
   const auto tensors = state->tensors();
   ASSERT_EQ(tensors.size(), 6u);
   for (std::size_t i = 0; i < 6; ++i) {
@@ -130,12 +130,12 @@ TEST_F(Scaler, TakesNoMemoryWithoutHistory) {
   EXPECT_GE(some, 3 * (1024 + 1) * sizeof(float));
   state.reset();
   ScaleState none(make_recipe("fp8_current", {}));
-  none.materialise(*queue);
+  none.materialise(*stream);
   EXPECT_EQ(device->memory().bytes[static_cast<std::size_t>(MemoryCategory::state)], 0u);
   EXPECT_TRUE(none.tensors().empty());
   EXPECT_EQ(none.slot(-1).scale, nullptr);
   const float no = 0;
-  none.update(*queue, &no);
+  none.update(*stream, &no);
 }
 
 TEST_F(Scaler, IsRegisteredBeforeItIsMaterialised) {
@@ -148,7 +148,7 @@ TEST_F(Scaler, IsRegisteredBeforeItIsMaterialised) {
 // The amaxes of an expert's operands are exchanged only between the ranks that hold the expert.
 TEST(ScalerOfExperts, IsExchangedBetweenTheRanksThatHoldIt) {
   const auto meta = make_device(DeviceKind::meta);
-  const auto queue = meta->make_queue();
+  const auto stream = meta->make_stream();
   ScaleState state(make_recipe("fp8_delayed", {.amax_history_len = 2}));
   state.add("dense", Role::activation);
   const int theirs = state.add("expert.0", Role::activation, HeldBy::elsewhere);
@@ -158,7 +158,7 @@ TEST(ScalerOfExperts, IsExchangedBetweenTheRanksThatHoldIt) {
   state.add("head", Role::gradient);
 
   Arena scratch(*meta, MemoryCategory::workspace, 1 << 10);
-  state.materialise(*queue);
+  state.materialise(*stream);
   EXPECT_EQ(state.slot(theirs).amax, nullptr);
   EXPECT_EQ(state.slot(theirs).scale, nullptr);
   EXPECT_NE(state.slot(ours).amax, state.slot(last).amax);
@@ -172,7 +172,7 @@ TEST(ScalerOfExperts, IsExchangedBetweenTheRanksThatHoldIt) {
 
   const auto same = comm::make_silent_group("same", 0, 2), all = comm::make_silent_group("all", 0, 2),
              some = comm::make_silent_group("some", 0, 2);
-  state.reduce(*queue, scratch, {same.get(), all.get()}, {same.get(), some.get()});
+  state.reduce(*stream, scratch, {same.get(), all.get()}, {same.get(), some.get()});
   // In a group of two ranks, an all-reduce sends every element once.
   EXPECT_EQ(same->traffic().bytes, 5 * sizeof(float));
   EXPECT_EQ(all->traffic().bytes, 3 * sizeof(float));

@@ -119,7 +119,7 @@ std::string ops_of(const Case& c, int rank, std::string& plan) {
   const train::MemoryPlan memory = train::measure(options, DeviceKind::cuda);
   for (const std::size_t bytes : memory.bytes) plan += concat(" ", bytes);
   plan += "\n";
-  return record.text();  // while the engine's queues live
+  return record.text();  // while the engine's streams live
 }
 
 void write_ops(const fs::path& folder) {

@@ -48,7 +48,7 @@ class ExpertParts {
       : groups_(groups),
         mesh_(options.layout.mesh),
         rank_(rank),
-        queue_(device.make_queue()),
+        stream_(device.make_stream()),
         scratch_(device, MemoryCategory::workspace, std::size_t{1} << 22),
         store_({groups.tensor->rank(), groups.tensor->size()}, {groups.expert->rank(), groups.expert->size()}),
         scales_(recipes::make_recipe(options.recipe, {.amax_history_len = 3})) {
@@ -74,8 +74,8 @@ class ExpertParts {
     linear("head", 32, 48, Cut::none);
     store_.materialise(device, options.storage, groups, options.layout);
     units_ =
-        std::make_unique<parallel::Units>(*queue_, store_, groups, options.layout, std::vector<int>{0, store_.unit_count() - 1});
-    scales_.materialise(*queue_);
+        std::make_unique<parallel::Units>(*stream_, store_, groups, options.layout, std::vector<int>{0, store_.unit_count() - 1});
+    scales_.materialise(*stream_);
     for (const auto& l : linears_) l->bind();
     optimizer_ = std::make_unique<optim::Optimizer>(device, store_, options.optimizer);
   }
@@ -84,13 +84,13 @@ class ExpertParts {
   recipes::ScaleState& scales() { return scales_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
   parallel::Units& units() { return *units_; }
-  Queue& queue() { return *queue_; }
+  Stream& stream() { return *stream_; }
   Arena& scratch() { return scratch_; }
   const parallel::Groups& groups() const { return groups_; }
   int rank() const { return rank_; }
 
   void initialise() {
-    store_.initialise(*queue_, 5);
+    store_.initialise(*stream_, 5);
     units_->refresh(scratch_);
   }
 
@@ -98,30 +98,30 @@ class ExpertParts {
   // would read them, and after the step everything that the rank holds.
   void step(std::uint32_t number, SharedGlobals* seen = nullptr) {
     const int ranks = mesh_.ranks() / mesh_.size(parallel::Axis::tensor);
-    optimizer_->reset_sums(*queue_);
+    optimizer_->reset_sums(*stream_);
     units_->begin_step(kSources / ranks);
     for (int micro = 0; micro < kSources / ranks; ++micro) micro_batch(number, micro * ranks, seen);
     for (const parallel::UnitRange range : units_->backward_order()) {
       units_->finish_gradients(scratch_, range);
-      optimizer_->add_squares(*queue_, scratch_, range);
+      optimizer_->add_squares(*stream_, scratch_, range);
     }
     const Tensor sums = optimizer_->sums();
-    units_->exchange([&](Queue& wire) {
-      groups_.shards->all_reduce(wire, scratch_, {.x = sums});
-      groups_.tensor->all_reduce(wire, scratch_, {.x = sums.slice_rows(0, 2)});
-      groups_.replicas->all_reduce(wire, scratch_, {.x = sums.slice_rows(1, 4)});
+    units_->exchange([&](Stream& params) {
+      groups_.shards->all_reduce(params, scratch_, {.x = sums});
+      groups_.tensor->all_reduce(params, scratch_, {.x = sums.slice_rows(0, 2)});
+      groups_.replicas->all_reduce(params, scratch_, {.x = sums.slice_rows(1, 4)});
     });
     settle_scales();
-    optimizer_->prepare(*queue_, {.learning_rate = 0.01, .step = number});
-    scales_.update(*queue_, optimizer_->found_inf());
+    optimizer_->prepare(*stream_, {.learning_rate = 0.01, .step = number});
+    scales_.update(*stream_, optimizer_->found_inf());
     for (const parallel::UnitRange range : units_->forward_order()) {
-      optimizer_->update(*queue_, range);
+      optimizer_->update(*stream_, range);
       units_->refresh_codes(scratch_, range);
     }
     if (seen) add_to(*seen);
   }
   void settle_scales() {
-    units_->exchange([&](Queue& wire) { scales_.reduce(wire, scratch_, groups_.all(), groups_.all_of_experts()); });
+    units_->exchange([&](Stream& params) { scales_.reduce(params, scratch_, groups_.all(), groups_.all_of_experts()); });
   }
 
   // Adds everything that the rank holds, including the last step's gradient and its norm. All ranks call together.
@@ -140,7 +140,7 @@ class ExpertParts {
     for (const auto& [name, tensor, held] : scales_.tensors()) {
       if (held != recipes::HeldBy::elsewhere) add_whole(shared.globals, name, tensor);
     }
-    kernels::StepScalars scalars = optimizer_->read(*queue_);
+    kernels::StepScalars scalars = optimizer_->read(*stream_);
     add_whole(shared.globals, "norm", Tensor(&scalars.grad_norm, DType::f64, {1}));
   }
 
@@ -234,8 +234,8 @@ class ExpertParts {
     const auto pieces = p.cut.pieces(0, p.elements());
     if (p.reads_values()) globals.add(p.spec.name + ".value", p, pieces, 0, p.value.as_bytes(), size_of(p.value.dtype));
     if (!p.spec.quant) return;
-    globals.add(p.spec.name + ".codes", p, pieces, 0, p.codes.codes.as_bytes());
-    if (p.codes.tile == ScaleTile::tensor) add_whole(globals, p.spec.name + ".scale_inv", p.codes.scale_inv);
+    globals.add(p.spec.name + ".codes", p, pieces, 0, p.codes.rowwise.as_bytes());
+    if (p.codes.tile == ScaleTile::tensor) add_whole(globals, p.spec.name + ".scale_inv", p.codes.rowwise_scale_inv);
   }
   // Adds the codes that backward reads, in the orientation of the weight. If there are no transposed codes, uses the column
   // codes, and if there are none either, the ordinary codes.
@@ -243,10 +243,10 @@ class ExpertParts {
     if (!p.spec.quant) return;
     std::vector<std::uint8_t> turned(static_cast<std::size_t>(p.elements()));
     const std::int64_t rows = p.spec.shape[0], cols = p.spec.shape[1];
-    const Tensor& other = p.column_codes ? p.column_codes : p.codes.codes;
+    const Tensor& other = p.column_codes ? p.column_codes : p.codes.rowwise;
     for (std::int64_t i = 0; i < p.elements(); ++i) {
       turned[static_cast<std::size_t>(i)] =
-          p.codes.codes_t ? p.codes.codes_t.as_bytes()[i % cols * rows + i / cols] : other.as_bytes()[i];
+          p.codes.columnwise ? p.codes.columnwise.as_bytes()[i % cols * rows + i / cols] : other.as_bytes()[i];
     }
     globals.add(p.spec.name + ".column_codes", p, p.cut.pieces(0, p.elements()), 0, turned.data());
   }
@@ -254,7 +254,7 @@ class ExpertParts {
   const parallel::Groups& groups_;
   parallel::Mesh mesh_;
   int rank_;
-  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<Stream> stream_;
   Arena scratch_;
   parallel::ParameterStore store_;
   recipes::ScaleState scales_;

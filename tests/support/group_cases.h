@@ -62,11 +62,11 @@ TEST_P(GroupCases, GatherInTheOrderOfRanks) {
       const auto own = [&](std::int64_t i) { return value(rank, i); };
       const auto all = [&](std::int64_t i) { return value(static_cast<int>(i / n), i % n); };
       const Tensor y = at.tensor<float>(size * n, untouched);
-      at.group->all_gather(*at.queue, at.scratch, {.x = at.tensor<float>(n, own), .y = y});
+      at.group->all_gather(*at.stream, at.scratch, {.x = at.tensor<float>(n, own), .y = y});
       EXPECT_TRUE(at.holds<float>(y, all)) << n;
       const auto in_place = [&](std::int64_t i) { return i / n == rank ? own(i % n) : untouched(i); };
       const Tensor z = at.tensor<float>(size * n, in_place);
-      at.group->all_gather(*at.queue, at.scratch, {.x = z.slice_rows(rank * n, (rank + 1) * n), .y = z});
+      at.group->all_gather(*at.stream, at.scratch, {.x = z.slice_rows(rank * n, (rank + 1) * n), .y = z});
       EXPECT_TRUE(at.holds<float>(z, all)) << n << " in place";
     }
   });
@@ -77,9 +77,11 @@ TEST_P(GroupCases, GatherCodesAsBytes) {
     const int size = at.group->size(), rank = at.group->rank();
     const auto code = [](int r, std::int64_t i) { return static_cast<double>((i + 3 * r) % 256); };  // includes NaN codes
     for (const DType dtype : {DType::f8_e4m3, DType::f8_e5m2, DType::u8}) {
-      const Tensor x = at.tensor<std::uint8_t>(257, [&](std::int64_t i) { return code(rank, i); }, dtype);
-      const Tensor y = at.tensor<std::uint8_t>(257 * size, [](std::int64_t) { return 0; }, dtype);
-      at.group->all_gather(*at.queue, at.scratch, {.x = x, .y = y});
+      const Tensor x = at.tensor<std::uint8_t>(
+          257, [&](std::int64_t i) { return code(rank, i); }, dtype);
+      const Tensor y = at.tensor<std::uint8_t>(
+          257 * size, [](std::int64_t) { return 0; }, dtype);
+      at.group->all_gather(*at.stream, at.scratch, {.x = x, .y = y});
       EXPECT_TRUE(at.holds<std::uint8_t>(y, [&](std::int64_t i) { return code(static_cast<int>(i / 257), i % 257); }));
     }
   });
@@ -92,15 +94,15 @@ TEST_P(GroupCases, SumExactly) {
     const auto check = [&]<class T>(std::int64_t n) {
       const ArenaScope scope(at.tensors);
       const Tensor all = at.tensor<T>(n, own);
-      at.group->all_reduce(*at.queue, at.scratch, {.x = all});
+      at.group->all_reduce(*at.stream, at.scratch, {.x = all});
       EXPECT_TRUE(at.holds<T>(all, [&](std::int64_t i) { return sum(i); })) << n;
       const Tensor x = at.tensor<T>(size * n, own), y = at.tensor<T>(n, untouched);
       const auto part = [&](std::int64_t i) { return sum(rank * n + i); };
-      at.group->reduce_scatter(*at.queue, at.scratch, {.x = x, .y = y});
+      at.group->reduce_scatter(*at.stream, at.scratch, {.x = x, .y = y});
       EXPECT_TRUE(at.holds<T>(y, part)) << n;
       EXPECT_TRUE(at.holds<T>(x, own)) << n << ": x is only read";
       const Tensor place = x.slice_rows(rank * n, (rank + 1) * n);
-      at.group->reduce_scatter(*at.queue, at.scratch, {.x = x, .y = place});
+      at.group->reduce_scatter(*at.stream, at.scratch, {.x = x, .y = place});
       EXPECT_TRUE(at.holds<T>(place, part)) << n << " in place";
     };
     for (const std::int64_t n : {0, 1, 2, 5, 8, 33333}) {
@@ -119,9 +121,9 @@ TEST_P(GroupCases, NanWinsAMaximum) {
     // numbers.
     const auto amax = [&](std::int64_t i) {
       return (i == 0 && rank == 0) || (i == 1 && rank == last) || (i == 2 && rank == 0) ? nan
-             : i == 2                                                                    ? inf
-             : i == 3                                                                    ? 0.0
-                                                                                         : rank + 1e-3 * static_cast<double>(i);
+             : i == 2                                                                   ? inf
+             : i == 3                                                                   ? 0.0
+                                                                                        : rank + 1e-3 * static_cast<double>(i);
     };
     const auto check = [&](const std::vector<double>& y) {
       for (const int i : {0, 1, 2}) EXPECT_TRUE(std::isnan(y[static_cast<std::size_t>(i)])) << i;
@@ -129,11 +131,11 @@ TEST_P(GroupCases, NanWinsAMaximum) {
       EXPECT_EQ(y[4], static_cast<double>(static_cast<float>(last + 4e-3)));
     };
     const Tensor x = at.tensor<float>(5, amax);
-    at.group->all_reduce(*at.queue, at.scratch, {.x = x, .reduction = Reduction::max});
+    at.group->all_reduce(*at.stream, at.scratch, {.x = x, .reduction = Reduction::max});
     check(at.values<float>(x));
     const Tensor parts = at.tensor<float>(5 * size, [&](std::int64_t i) { return amax(i % 5); });
     const Tensor y = at.tensor<float>(5, untouched);
-    at.group->reduce_scatter(*at.queue, at.scratch, {.x = parts, .y = y, .reduction = Reduction::max});
+    at.group->reduce_scatter(*at.stream, at.scratch, {.x = parts, .y = y, .reduction = Reduction::max});
     check(at.values<float>(y));
   });
 }
@@ -157,10 +159,10 @@ TEST_P(GroupCases, SendEachItsPart) {
     const auto own = [&](std::int64_t i) { return 100 * rank + static_cast<double>(i); };
     op.x = at.tensor<float>(sent, own);
     op.y = at.tensor<float>(static_cast<std::int64_t>(expected.size()), untouched);
-    at.group->all_to_all(*at.queue, at.scratch, op);
+    at.group->all_to_all(*at.stream, at.scratch, op);
     EXPECT_EQ(at.values<float>(op.y), expected);
     const Tensor x = at.tensor<float>(2 * size, own), equal = at.tensor<float>(2 * size, untouched);
-    at.group->all_to_all(*at.queue, at.scratch, {.x = x, .y = equal});
+    at.group->all_to_all(*at.stream, at.scratch, {.x = x, .y = equal});
     EXPECT_TRUE(at.holds<float>(equal, [&](std::int64_t i) { return static_cast<double>(100 * (i / 2) + 2 * rank + i % 2); }));
   });
 }
@@ -169,8 +171,8 @@ TEST_P(GroupCases, BroadcastFromAnyRank) {
   on_ranks([&](GroupRank& at) {
     for (int root = 0; root < at.group->size(); ++root) {
       const Tensor x = at.tensor<float>(9, [&](std::int64_t i) { return 10 * at.group->rank() + static_cast<double>(i); });
-      at.group->broadcast(*at.queue, {.x = x, .root = root});
-      at.group->barrier(*at.queue);
+      at.group->broadcast(*at.stream, {.x = x, .root = root});
+      at.group->barrier(*at.stream);
       EXPECT_TRUE(at.holds<float>(x, [&](std::int64_t i) { return 10 * root + static_cast<double>(i); }));
     }
   });
@@ -190,13 +192,13 @@ TEST_P(GroupCases, ABatchDoesWhatItsOperationsDo) {
       const Tensor scattered = at.tensor<BFloat16>(8 * size, own), part = at.tensor<BFloat16>(8, untouched);
       const Tensor reduced = at.tensor<double>(5, own), x = at.tensor<float>(size, own), y = at.tensor<float>(size, untouched);
       {
-        const Batch batch(*at.group, *at.queue);
+        const Batch batch(*at.group, *at.stream);
         for (std::size_t i = 0; i < parts.size(); ++i) {
-          at.group->all_gather(*at.queue, at.scratch, {.x = parts[i], .y = wholes[i]});
+          at.group->all_gather(*at.stream, at.scratch, {.x = parts[i], .y = wholes[i]});
         }
-        at.group->reduce_scatter(*at.queue, at.scratch, {.x = scattered, .y = part});
-        at.group->all_reduce(*at.queue, at.scratch, {.x = reduced});
-        at.group->all_to_all(*at.queue, at.scratch, {.x = x, .y = y});
+        at.group->reduce_scatter(*at.stream, at.scratch, {.x = scattered, .y = part});
+        at.group->all_reduce(*at.stream, at.scratch, {.x = reduced});
+        at.group->all_to_all(*at.stream, at.scratch, {.x = x, .y = y});
       }
       for (std::size_t i = 0; i < parts.size(); ++i) {
         const std::int64_t n = parts[i].elements();
@@ -206,29 +208,30 @@ TEST_P(GroupCases, ABatchDoesWhatItsOperationsDo) {
       EXPECT_TRUE(at.holds<double>(reduced, [&](std::int64_t i) { return sum(i); }));
       EXPECT_TRUE(at.holds<float>(y, [&](std::int64_t i) { return value(static_cast<int>(i), rank); }));
     }
-    { const Batch empty(*at.group, *at.queue); }
+    { const Batch empty(*at.group, *at.stream); }
   });
 }
 
-// A queue that measures its waits counts the time of an operation, alone or in a batch. In a group of one rank that time is zero.
-TEST_P(GroupCases, TheQueueKnowsWhatItWaited) {
+// A stream that measures its waits counts the time of an operation, alone or in a batch. In a group of one rank that time is
+// zero.
+TEST_P(GroupCases, TheStreamKnowsWhatItWaited) {
   on_ranks([&](GroupRank& at) {
     const Tensor x = at.tensor<float>(1000, [](std::int64_t) { return 1; });
     const auto waited = [&](const std::function<void()>& body) {
-      at.queue->start_waits();
+      at.stream->start_waits();
       body();
-      return at.queue->take_waits();
+      return at.stream->take_waits();
     };
-    const auto reduce = [&] { at.group->all_reduce(*at.queue, at.scratch, {.x = x}); };
+    const auto reduce = [&] { at.group->all_reduce(*at.stream, at.scratch, {.x = x}); };
     const auto batch = [&] {
-      const Batch batch(*at.group, *at.queue);
+      const Batch batch(*at.group, *at.stream);
       reduce();
       reduce();
     };
     const bool alone = at.group->size() == 1;
     EXPECT_EQ(waited(reduce) > 0, !alone);
     EXPECT_EQ(waited(batch) > 0, !alone);
-    EXPECT_EQ(waited([&] { at.queue->zero(x.data, x.bytes()); }), 0);
+    EXPECT_EQ(waited([&] { at.stream->zero(x.data, x.bytes()); }), 0);
   });
 }
 
@@ -236,18 +239,18 @@ TEST_P(GroupCases, AnExceptionInABatchLeavesTheGroupWhole) {
   on_ranks([&](GroupRank& at) {
     const Tensor x = at.tensor<float>(4, [](std::int64_t) { return 1; });
     try {
-      const Batch batch(*at.group, *at.queue);
-      at.group->broadcast(*at.queue, {.x = x});
+      const Batch batch(*at.group, *at.stream);
+      at.group->broadcast(*at.stream, {.x = x});
       throw std::logic_error("on every rank");
     } catch (const std::logic_error&) {
     }
-    at.group->all_reduce(*at.queue, at.scratch, {.x = x});
+    at.group->all_reduce(*at.stream, at.scratch, {.x = x});
     EXPECT_TRUE(at.holds<float>(x, [&](std::int64_t) { return at.group->size(); }));
   });
 }
 
-// Each operation reads what the operation before it wrote on the other queue.
-TEST_P(GroupCases, TwoQueuesTakeTurns) {
+// Each operation reads what the operation before it wrote on the other stream.
+TEST_P(GroupCases, TwoStreamsTakeTurns) {
   on_ranks([&](GroupRank& at) {
     const int size = at.group->size(), rank = at.group->rank();
     constexpr std::int64_t kCount = 50000;
@@ -255,10 +258,10 @@ TEST_P(GroupCases, TwoQueuesTakeTurns) {
     const Tensor whole = at.tensor<float>(size * kCount, untouched);
     double expected = 1;
     for (int round = 0; round < 6; ++round) {
-      at.group->all_gather(*at.queue, at.scratch, {.x = part, .y = whole});
-      at.other_queue->wait(*at.queue->record());
-      at.group->reduce_scatter(*at.other_queue, at.scratch, {.x = whole, .y = part});
-      at.queue->wait(*at.other_queue->record());
+      at.group->all_gather(*at.stream, at.scratch, {.x = part, .y = whole});
+      at.other_stream->wait(*at.stream->record());
+      at.group->reduce_scatter(*at.other_stream, at.scratch, {.x = whole, .y = part});
+      at.stream->wait(*at.other_stream->record());
       expected *= size;  // all ranks hold the same elements
     }
     EXPECT_TRUE(at.holds<float>(part, [&](std::int64_t i) { return expected * value(rank, i); }));
@@ -267,16 +270,16 @@ TEST_P(GroupCases, TwoQueuesTakeTurns) {
 
 // The expected traffic is a closed form. The meta device must count the same, although it sends nothing.
 TEST_P(GroupCases, CountWhatLeavesARank) {
-  const auto traffic_of = [](Group& group, Queue& queue, Arena& tensors, Arena& scratch) {
+  const auto traffic_of = [](Group& group, Stream& stream, Arena& tensors, Arena& scratch) {
     const int size = group.size();
     const Tensor part = allocate(tensors, DType::bf16, {24}), whole = allocate(tensors, DType::bf16, {24 * size});
     const Tensor copy = allocate(tensors, DType::bf16, {24 * size});
-    group.all_gather(queue, scratch, {.x = part, .y = whole});
-    group.reduce_scatter(queue, scratch, {.x = whole, .y = part});
-    group.all_reduce(queue, scratch, {.x = whole});
-    group.all_to_all(queue, scratch, {.x = whole, .y = copy});
-    group.broadcast(queue, {.x = part, .root = size - 1});
-    group.barrier(queue);
+    group.all_gather(stream, scratch, {.x = part, .y = whole});
+    group.reduce_scatter(stream, scratch, {.x = whole, .y = part});
+    group.all_reduce(stream, scratch, {.x = whole});
+    group.all_to_all(stream, scratch, {.x = whole, .y = copy});
+    group.broadcast(stream, {.x = part, .root = size - 1});
+    group.barrier(stream);
     return group.traffic();
   };
   const int size = GetParam().ranks;
@@ -285,12 +288,12 @@ TEST_P(GroupCases, CountWhatLeavesARank) {
     EXPECT_DOUBLE_EQ(traffic.bytes, size == 1 ? 0 : 48 * others * (1 + 1 + 2 + 1 + (rank == size - 1 ? 1 : 0)));
     EXPECT_EQ(traffic.messages, size == 1 ? 0 : 6);
   };
-  on_ranks([&](GroupRank& at) { expect(traffic_of(*at.group, *at.queue, at.tensors, at.scratch), at.group->rank()); });
+  on_ranks([&](GroupRank& at) { expect(traffic_of(*at.group, *at.stream, at.tensors, at.scratch), at.group->rank()); });
   for (int rank = 0; rank < size; ++rank) {
     const std::unique_ptr<Device> meta = make_meta_device(GetParam().kind);
-    const std::unique_ptr<Queue> queue = meta->make_queue();
+    const std::unique_ptr<Stream> stream = meta->make_stream();
     Arena tensors(*meta, MemoryCategory::workspace, 1 << 20), scratch(*meta, MemoryCategory::workspace, 1 << 20);
-    expect(traffic_of(*make_silent_group("meta", rank, size), *queue, tensors, scratch), rank);
+    expect(traffic_of(*make_silent_group("meta", rank, size), *stream, tensors, scratch), rank);
   }
 }
 

@@ -1,4 +1,4 @@
-// A rank that is a thread of this process, with its device, queues, memory and group.
+// A rank that is a thread of this process, with its device, streams, memory and group.
 #pragma once
 
 #include <memory>
@@ -24,14 +24,14 @@ struct GroupRank {
   };
 
   std::unique_ptr<Device> device;
-  std::unique_ptr<Queue> queue, other_queue;
+  std::unique_ptr<Stream> stream, other_stream;
   Arena tensors, scratch;
   std::unique_ptr<comm::Group> group;
 
   GroupRank(ThreadStore& store, const Options& options)
       : device(make_device(options.kind, options.kind == DeviceKind::cuda ? options.rank : 0)),
-        queue(device->make_queue()),
-        other_queue(device->make_queue()),
+        stream(device->make_stream()),
+        other_stream(device->make_stream()),
         tensors(*device, MemoryCategory::workspace, 1 << 23),
         scratch(*device, MemoryCategory::workspace, 1 << 22) {
     if (options.meetings) {
@@ -55,16 +55,16 @@ struct GroupRank {
     std::vector<T> host(static_cast<std::size_t>(n));
     for (std::int64_t i = 0; i < n; ++i) host[static_cast<std::size_t>(i)] = static_cast<T>(static_cast<float>(value(i)));
     const Tensor result = allocate(tensors, dtype, {n});
-    queue->copy_to_device(result.data, host.data(), result.bytes());
-    queue->synchronize();
+    stream->copy_to_device(result.data, host.data(), result.bytes());
+    stream->synchronize();
     return result;
   }
-  // Waits for the queue and returns the elements of x.
+  // Waits for the stream and returns the elements of x.
   template <class T>
   std::vector<double> values(const Tensor& x) {
     std::vector<T> host(static_cast<std::size_t>(x.elements()));
-    queue->copy_to_host(host.data(), x.data, x.bytes());
-    queue->synchronize();
+    stream->copy_to_host(host.data(), x.data, x.bytes());
+    stream->synchronize();
     group->check();
     std::vector<double> result;
     for (const T& v : host) result.push_back(static_cast<double>(static_cast<float>(v)));

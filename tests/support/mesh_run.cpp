@@ -3,11 +3,11 @@
 namespace octet::testing {
 
 std::vector<double> values_on(train::Engine& engine, const Tensor& tensor) {
-  return values_of(to_host(engine.queue(), tensor).view());
+  return values_of(to_host(engine.stream(), tensor).view());
 }
 
 std::vector<std::uint8_t> bytes_on(train::Engine& engine, const Tensor& tensor) {
-  return bytes_of_tensor(to_host(engine.queue(), tensor).view());
+  return bytes_of_tensor(to_host(engine.stream(), tensor).view());
 }
 
 Tokens micro_batch(const train::EngineOptions& options, const Steps& steps, int step, int micro) {
@@ -31,7 +31,7 @@ Taken take(train::Engine& engine, const Steps& steps) {
     // On odd steps the last rank asks to stop.
     const bool stops = step % 2 == 1;
     engine.apply(steps.learning_rate, static_cast<std::uint32_t>(step), stops && options.rank == mesh.ranks() - 1);
-    const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
+    const kernels::StepScalars scalars = engine.optimizer().read(engine.stream());
     engine.check_ranks();
     EXPECT_EQ(engine.stop_asked(), stops) << "rank " << options.rank << ", step " << step;
     taken.losses.push_back(scalars.loss_sum / scalars.token_count);
@@ -74,8 +74,7 @@ ByName<std::uint8_t> exported_weights(train::Engine& engine) {
 }
 
 void on_engines(const train::EngineOptions& of_all, const parallel::Layout& layout,
-                const std::function<void(train::Engine&, const parallel::Groups&)>& body,
-                DeviceKind kind) {
+                const std::function<void(train::Engine&, const parallel::Groups&)>& body, DeviceKind kind) {
   ThreadRanks threads;
   run_ranks(layout.mesh.ranks(), [&](int rank) {
     train::EngineOptions options = of_all;
@@ -84,7 +83,7 @@ void on_engines(const train::EngineOptions& of_all, const parallel::Layout& layo
     const std::unique_ptr<Device> device = make_device(kind, kind == DeviceKind::cuda ? rank : 0);
     const parallel::Groups groups = threads.groups(layout.mesh, rank, *device);
     train::Engine engine(options, *device, groups);
-    engine.model().parameters().initialise(engine.queue(), 7);
+    engine.model().parameters().initialise(engine.stream(), 7);
     engine.refresh();
     body(engine, groups);
     EXPECT_EQ(device->memory().total_peak, train::measure(options, kind).total()) << "rank " << rank;
@@ -128,8 +127,7 @@ void set_values(train::Engine& engine, const Wholes<double>& values) {
   engine.refresh();
 }
 
-ByName<double> gradient_magnitudes(const train::EngineOptions& options, const Steps& steps,
-                                   DeviceKind kind) {
+ByName<double> gradient_magnitudes(const train::EngineOptions& options, const Steps& steps, DeviceKind kind) {
   ByName<double> result;
   for (int micro = 0; micro < steps.micro_batches; ++micro) {
     const auto engine = make_engine(options, 7, kind);
@@ -145,8 +143,7 @@ ByName<double> gradient_magnitudes(const train::EngineOptions& options, const St
   return result;
 }
 
-void expect_near_gradients(const RunState& actual, const RunState& expected, const ByName<double>& magnitudes,
-                           double relative) {
+void expect_near_gradients(const RunState& actual, const RunState& expected, const ByName<double>& magnitudes, double relative) {
   for (const auto& [name, gradient] : expected.gradients.by_name()) {
     const std::vector<double>& magnitude = magnitudes.at(name);
     EXPECT_TRUE(near(actual.gradients.at(name), gradient, [&](std::size_t e) { return relative * magnitude[e]; })) << name;

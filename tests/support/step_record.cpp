@@ -19,17 +19,18 @@ struct RecordedEvent final : Event {
 
 }  // namespace
 
-class RecordingQueue final : public Queue {
+class RecordingStream final : public Stream {
  public:
-  RecordingQueue(Device& device, StepRecord& record)
-      : Queue(device), record_(record), stream_(static_cast<int>(record.queues_.size())) {
-    record_.queues_.push_back(this);
+  RecordingStream(Device& device, StepRecord& record)
+      : Stream(device), record_(record), stream_(static_cast<int>(record.streams_.size())) {
+    record_.streams_.push_back(this);
     record_.lines_[stream_];
     start_profile();  // which keeps the marks of all ops
   }
-  // An engine's queues live as long as its record. A queue that ends earlier was made for a measurement, whose ops do not count.
-  ~RecordingQueue() override {
-    std::erase(record_.queues_, this);
+  // An engine's streams live as long as its record. A stream that ends earlier was made for a measurement, whose ops do not
+  // count.
+  ~RecordingStream() override {
+    std::erase(record_.streams_, this);
     record_.lines_.erase(stream_);
   }
   std::unique_ptr<Event> record() override { return std::make_unique<RecordedEvent>(ended()); }
@@ -75,7 +76,7 @@ class RecordingQueue final : public Queue {
 
  private:
   void count_bytes(const char* op, std::size_t bytes) { count(op, {.bytes = static_cast<double>(bytes)}); }
-  // Returns the ops of each stream that must have ended when this queue has executed everything so far.
+  // Returns the ops of each stream that must have ended when this stream has executed everything so far.
   StreamClock ended() {
     write_ops();
     StreamClock result = known_;
@@ -96,7 +97,7 @@ class RecordingDevice final : public Device {
   explicit RecordingDevice(StepRecord& record) : record_(record) {}
   DeviceKind kind() const override { return DeviceKind::meta; }
   DeviceKind target() const override { return DeviceKind::cuda; }
-  std::unique_ptr<Queue> make_queue() override { return std::make_unique<RecordingQueue>(*this, record_); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<RecordingStream>(*this, record_); }
 
  protected:
   void* acquire(std::size_t bytes) override {
@@ -114,12 +115,12 @@ class RecordingDevice final : public Device {
 }  // namespace
 
 void StepRecord::heading(const std::string& text) {
-  for (RecordingQueue* queue : queues_) queue->heading(text);
+  for (RecordingStream* stream : streams_) stream->heading(text);
 }
 
 std::string StepRecord::text() const {
   std::string result;
-  for (RecordingQueue* queue : queues_) queue->write_ops();
+  for (RecordingStream* stream : streams_) stream->write_ops();
   for (const auto& [stream, lines] : lines_) {
     result += concat("stream ", stream, "\n");
     for (const std::string& line : lines) result += concat("  ", line, "\n");

@@ -13,7 +13,7 @@ namespace octet::testing {
 // For each stream, the number of its ops that must have ended.
 using StreamClock = std::map<int, std::size_t>;
 
-// Holds what one rank enqueued. A stream is the number of a queue in the order in which the engine makes them.
+// Holds what one rank enqueued. A stream is the number of a stream in the order in which the engine makes them.
 class StepRecord {
  public:
   // Returns a line for each op, stream by stream: name, shape, bytes, FLOPs and group, and "after 1:20" if this is the first op
@@ -23,13 +23,13 @@ class StepRecord {
   void heading(const std::string& text);
 
  private:
-  friend class RecordingQueue;
+  friend class RecordingStream;
   std::map<int, std::vector<std::string>> lines_;
-  std::vector<class RecordingQueue*> queues_;
+  std::vector<class RecordingStream*> streams_;
   StreamClock host_;  // what the host has waited for
 };
 
-// Makes a meta device that stands for CUDA and whose queues write to `record`, which must outlive it.
+// Makes a meta device that stands for CUDA and whose streams write to `record`, which must outlive it.
 std::unique_ptr<Device> make_recording_device(StepRecord& record);
 
 }  // namespace octet::testing

@@ -73,7 +73,7 @@ class ThreadGroup final : public comm::Group {
     meetings_.add_fetched(fetched_);
   }
 
-  void share(Queue&, Arena&, void* memory, std::size_t bytes) override {
+  void share(Stream&, Arena&, void* memory, std::size_t bytes) override {
     if (!meetings_.reach()) return;
     meeting_->shared[own()] = static_cast<std::uint8_t*>(memory);
     shared_bytes_ = bytes;
@@ -83,7 +83,7 @@ class ThreadGroup final : public comm::Group {
     const std::uint8_t* begin = meeting_->shared[own()];
     return x.as_bytes() >= begin && x.as_bytes() < begin + shared_bytes_;
   }
-  void unshare(Queue&) override {
+  void unshare(Stream&) override {
     if (!meetings_.reach()) return;
     shared_bytes_ = 0;
     wait();
@@ -92,20 +92,20 @@ class ThreadGroup final : public comm::Group {
  private:
   using Sizes = std::vector<std::size_t>;  // in bytes, by rank
 
-  void run(Queue& queue, const comm::AllGather& op) override {
+  void run(Stream& stream, const comm::AllGather& op) override {
     if (reaches(op.x)) {
       comm::Fetch parts{.x = op.x, .y = {}};
       for (int peer = 0; peer < size(); ++peer) {
         parts.y.push_back(op.y.slice_rows(peer * op.x.elements(), (peer + 1) * op.x.elements()));
       }
-      return run(queue, parts);
+      return run(stream, parts);
     }
     exchange(op.x, Sizes(ranks(), 0), op.y, Sizes(ranks(), op.x.bytes()));
   }
-  void run(Queue&, const comm::ReduceScatter& op, const Tensor& parts) override {
+  void run(Stream&, const comm::ReduceScatter& op, const Tensor& parts) override {
     reduce(op.x, op.y.elements(), parts, op.y, op.reduction);
   }
-  void run(Queue&, const comm::AllReduce& op, const Tensor& parts) override {
+  void run(Stream&, const comm::AllReduce& op, const Tensor& parts) override {
     const std::int64_t part = parts.shape[1], count = op.x.elements();
     const Tensor flat = op.x.reshape({count});
     const auto begin_of = [&](std::int64_t r) { return std::min(count, r * part); };
@@ -117,7 +117,7 @@ class ThreadGroup final : public comm::Group {
     }
     exchange(mine, Sizes(ranks(), 0), flat, sizes);
   }
-  void run(Queue&, const comm::AllToAll& op) override {
+  void run(Stream&, const comm::AllToAll& op) override {
     Sizes begins, sizes;
     std::size_t begin = 0;
     for (std::size_t r = 0; r < ranks(); ++r) {
@@ -127,12 +127,12 @@ class ThreadGroup final : public comm::Group {
     }
     exchange(op.x, begins, op.y, sizes);
   }
-  void run(Queue&, const comm::Broadcast& op) override {
+  void run(Stream&, const comm::Broadcast& op) override {
     Sizes sizes(ranks(), 0);
     sizes[static_cast<std::size_t>(op.root)] = op.x.bytes();
     exchange(op.x, Sizes(ranks(), 0), op.x, sizes);
   }
-  void run(Queue&, const comm::Fetch& op) override {
+  void run(Stream&, const comm::Fetch& op) override {
     const auto offset = static_cast<std::size_t>(op.x.as_bytes() - meeting_->shared[own()]);
     const std::size_t width = size_of(op.x.dtype);
     for (std::size_t peer = 0; peer < ranks(); ++peer) {
@@ -145,8 +145,8 @@ class ThreadGroup final : public comm::Group {
       ++fetched_;
     }
   }
-  void run_barrier(Queue&) override { wait(); }
-  void run_fence(Queue&) override {
+  void run_barrier(Stream&) override { wait(); }
+  void run_fence(Stream&) override {
     if (meetings_.reach()) wait();
   }
 

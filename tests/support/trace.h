@@ -12,8 +12,8 @@ namespace octet::testing {
 
 using Log = std::vector<std::string>;
 
-// The named ranges in the order in which they were enqueued. ended[i] holds the indices of the ranges that are certain to have ended when
-// range i begins, however slow each queue is.
+// The named ranges in the order in which they were enqueued. ended[i] holds the indices of the ranges that are certain to have
+// ended when range i begins, however slow each stream is.
 struct Trace {
   Log log;
   std::vector<std::set<std::size_t>> ended;
@@ -31,9 +31,9 @@ struct Moment final : Event {
   std::set<std::size_t> ended;
 };
 
-class LoggingQueue final : public Queue {
+class LoggingStream final : public Stream {
  public:
-  LoggingQueue(Device& device, Trace& trace) : Queue(device), trace_(trace) {}
+  LoggingStream(Device& device, Trace& trace) : Stream(device), trace_(trace) {}
   std::unique_ptr<Event> record() override {
     auto moment = std::make_unique<Moment>();
     moment->ended = ended_;
@@ -60,14 +60,14 @@ class LoggingQueue final : public Queue {
 
  private:
   Trace& trace_;
-  std::set<std::size_t> ended_;  // ranges that this queue has enqueued or waited for
+  std::set<std::size_t> ended_;  // ranges that this stream has enqueued or waited for
 };
 
 class LoggingDevice final : public Device {
  public:
   explicit LoggingDevice(Trace& trace) : trace_(trace) {}
   DeviceKind kind() const override { return DeviceKind::meta; }
-  std::unique_ptr<Queue> make_queue() override { return std::make_unique<LoggingQueue>(*this, trace_); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<LoggingStream>(*this, trace_); }
 
  protected:
   void* acquire(std::size_t) override { return reinterpret_cast<void*>(std::uintptr_t{1} << 40); }

@@ -16,7 +16,7 @@ namespace {
 class Amaxes final : public nn::LinearObserver {
  public:
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized&) override {
-    if (scope.queue.kind() == DeviceKind::meta) return;
+    if (scope.stream.kind() == DeviceKind::meta) return;
     float& amax = by_name[concat(linear, ".", role_letter(role))];
     for (const double x : values_of(source)) {
       amax = std::max(amax, std::abs(static_cast<float>(BFloat16(static_cast<float>(x)))));
@@ -59,8 +59,9 @@ std::map<std::string, std::vector<float>> scales_of(train::Engine& engine) {
 
 class Calibration : public MeshTest {};
 
-// Current scaling casts every operand by its own amax, too, so its operands have the amaxes that calibration finds. At scale 1 the inputs
-// here would saturate at 448 and most weights of down_proj would be 0, which would change the amaxes of all layers after them.
+// Current scaling casts every operand by its own amax, too, so its operands have the amaxes that calibration finds. At scale 1
+// the inputs here would saturate at 448 and most weights of down_proj would be 0, which would change the amaxes of all layers
+// after them.
 TEST_F(Calibration, ScalesAreThoseOfCurrentScalingOverTheWholeBatch) {
   const auto outliers = [](train::Engine& engine) {
     for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
@@ -127,8 +128,8 @@ TEST_F(Calibration, ChangesNothingButScales) {
   }
 }
 
-// Ranks with micro-batches of their own find the same numbers. Other axes sum in another order, so only what no sum has touched is the
-// same to the bit, and amaxes are within FP8's roundoff.
+// Ranks with micro-batches of their own find the same numbers. Other axes sum in another order, so only what no sum has touched
+// is the same to the bit, and amaxes are within FP8's roundoff.
 TEST_F(Calibration, ScalesAreTheSameOnEveryMesh) {
   const auto run = [](const train::EngineOptions& options, const Layout& layout, int steps) {
     return run_mesh(options, layout, {.count = steps}, {.before = [](train::Engine& engine) { calibrate(engine); }});
@@ -152,7 +153,8 @@ TEST_F(Calibration, ScalesAreTheSameOnEveryMesh) {
         calibrate(engine);
         engine.settle_scales();
         for (const auto& [name, values] : scales_of(engine)) {
-          const bool same = name.find(".w.") != std::string::npos || name.find("layers.0.self_attn.q_proj.fused.x.") != std::string::npos;
+          const bool same =
+              name.find(".w.") != std::string::npos || name.find("layers.0.self_attn.q_proj.fused.x.") != std::string::npos;
           for (std::size_t i = 0; i < values.size(); ++i) {
             const float bound = same ? 0.0f : 0.25f * one.at(name)[i];
             EXPECT_NEAR(values[i], one.at(name)[i], bound) << name << " " << i;

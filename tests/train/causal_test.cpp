@@ -14,7 +14,7 @@ class HeadProduct final : public nn::LinearObserver {
   void operand(const nn::Scope&, std::string_view, Role, const Tensor&, const Quantized&) override {}
   bool wants_products(std::string_view linear) const override { return linear == "lm_head"; }
   void product(const nn::Scope& scope, std::string_view, std::string_view which, const Tensor& value) override {
-    if (which == "y" && scope.queue.kind() == DeviceKind::cpu) logits = values_of(value);
+    if (which == "y" && scope.stream.kind() == DeviceKind::cpu) logits = values_of(value);
   }
   std::vector<double> logits;
 };

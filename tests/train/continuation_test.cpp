@@ -51,8 +51,8 @@ class Continued : public ::testing::Test {
     TensorBytes result;
     const auto add = [&](const std::string& name, const Tensor& t) {
       std::string bytes(t.bytes(), '\0');
-      engine.queue().copy_to_host(bytes.data(), t.data, t.bytes());
-      engine.queue().synchronize();
+      engine.stream().copy_to_host(bytes.data(), t.data, t.bytes());
+      engine.stream().synchronize();
       result[name] = bytes;
     };
     for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
@@ -148,8 +148,8 @@ TEST_F(Continued, StateBecomesTheNearestBf16AndExactlyF32) {
       const auto value = [](int bits) {
         return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
       };
-      // The value must be rounded to nearest, ties to even: neither neighbouring BF16 value is nearer, and if one is equally near, the last
-      // bit of the result is 0.
+      // The value must be rounded to nearest, ties to even: neither neighbouring BF16 value is nearer, and if one is equally
+      // near, the last bit of the result is 0.
       const double error = std::abs(old[i] - value(now[i]));
       const int magnitude = now[i] & 0x7FFF, sign = now[i] & 0x8000;
       for (const int other : {magnitude - 1, magnitude + 1}) {

@@ -26,10 +26,10 @@ std::map<std::string, std::vector<std::uint8_t>> state_of(train::Engine& engine)
     add(p.spec.name + " (value)", p.value);
     add(p.spec.name + " (moment 1)", p.moment1);
     add(p.spec.name + " (moment 2)", p.moment2);
-    add(p.spec.name + " (codes)", p.codes.codes);
-    add(p.spec.name + " (scale_inv)", p.codes.scale_inv);
-    add(p.spec.name + " (transposed codes)", p.codes.codes_t);
-    add(p.spec.name + " (transposed scale_inv)", p.codes.scale_inv_t);
+    add(p.spec.name + " (codes)", p.codes.rowwise);
+    add(p.spec.name + " (scale_inv)", p.codes.rowwise_scale_inv);
+    add(p.spec.name + " (transposed codes)", p.codes.columnwise);
+    add(p.spec.name + " (transposed scale_inv)", p.codes.columnwise_scale_inv);
   }
   for (const auto& [name, tensor, held] : engine.model().scales().tensors()) add(name, tensor);
   add("updates", engine.optimizer().updates());
@@ -76,7 +76,7 @@ class SkippedStep : public ::testing::TestWithParam<Case> {
     if (spoil) spoil();
     engine_->apply(1e-2, ++number_);
   }
-  bool skipped() { return engine_->optimizer().read(engine_->queue()).found_inf != 0.0f; }
+  bool skipped() { return engine_->optimizer().read(engine_->stream()).found_inf != 0.0f; }
   static void set(const Tensor& tensor, std::int64_t i, float value) {
     if (tensor.dtype == DType::f32) {
       tensor.as<float>()[i] = value;

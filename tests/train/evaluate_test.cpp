@@ -37,7 +37,8 @@ class Evaluate : public ::testing::TestWithParam<std::string> {
     auto engine = make_engine(options(micro_batch_size));
     const auto& from = source->model().parameters().parameters();
     auto& to = engine->model().parameters().parameters();
-    for (std::size_t i = 0; i < to.size(); ++i) std::memcpy(to[i].primary().data, from[i].primary().data, to[i].primary().bytes());
+    for (std::size_t i = 0; i < to.size(); ++i)
+      std::memcpy(to[i].primary().data, from[i].primary().data, to[i].primary().bytes());
     const auto from_scales = source->model().scales().tensors(), to_scales = engine->model().scales().tensors();
     for (std::size_t i = 0; i < to_scales.size(); ++i) {
       std::memcpy(to_scales[i].tensor.data, from_scales[i].tensor.data, to_scales[i].tensor.bytes());
@@ -83,14 +84,14 @@ TEST_P(Evaluate, LeavesNoTrace) {
   const auto state = [&] {
     std::vector<std::vector<std::uint8_t>> bytes;
     for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
-      for (const Tensor& tensor : {p.primary(), p.grad, p.moment1, p.moment2, p.codes.codes}) {
+      for (const Tensor& tensor : {p.primary(), p.grad, p.moment1, p.moment2, p.codes.rowwise}) {
         if (tensor) bytes.push_back(bytes_of_tensor(tensor));
       }
     }
     for (const auto& [name, tensor, held] : engine->model().scales().tensors()) bytes.push_back(bytes_of_tensor(tensor));
     double total[2];
-    engine->queue().copy_to_host(total, engine->optimizer().loss_total(), sizeof total);
-    engine->queue().synchronize();
+    engine->stream().copy_to_host(total, engine->optimizer().loss_total(), sizeof total);
+    engine->stream().synchronize();
     const auto* raw = reinterpret_cast<const std::uint8_t*>(total);
     bytes.emplace_back(raw, raw + sizeof total);
     return bytes;

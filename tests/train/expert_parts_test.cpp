@@ -98,7 +98,7 @@ TEST_F(ExpertPartsTest, TakeTheMemoryOfTheirShare) {
     on_parts({.layout = {.mesh = Mesh({1, 4, 1, 1}, expert)}}, [&](ExpertParts& parts) {
       parts.step(1);  // before this, other ranks may still be connecting
       const auto of = [&](MemoryCategory category) {
-        return parts.queue().device().memory().bytes[static_cast<std::size_t>(category)];
+        return parts.stream().device().memory().bytes[static_cast<std::size_t>(category)];
       };
       if (parts.rank() == 0)
         bytes = {of(MemoryCategory::master_weights), of(MemoryCategory::moments), of(MemoryCategory::gradients)};
@@ -150,7 +150,7 @@ void save(const std::filesystem::path& root, const PartsOptions& options, int st
     parts.initialise();
     for (int step = 1; step <= steps; ++step) parts.step(static_cast<std::uint32_t>(step));
     parts.settle_scales();
-    writer.save(steps, parts.queue(), written_entries(parts.store(), parts.scales(), parts.optimizer(), parts.groups()),
+    writer.save(steps, parts.stream(), written_entries(parts.store(), parts.scales(), parts.optimizer(), parts.groups()),
                 nlohmann::json::object());
   });
 }
@@ -168,7 +168,7 @@ TEST_P(OnMesh, ResumesWhatAnotherMeshHasSaved) {
     on_parts(*to, [&](ExpertParts& parts) {
       const checkpoint::Reader reader =
           checkpoint::Reader::open(folder.path() / checkpoint::step_name(1), ranks_of(store, parts, "read"));
-      reader.load(parts.queue(), read_entries(parts.store(), parts.scales(), &parts.optimizer()));
+      reader.load(parts.stream(), read_entries(parts.store(), parts.scales(), &parts.optimizer()));
       parts.units().refresh(parts.scratch());
       parts.step(2, &seen);
     });
@@ -191,7 +191,7 @@ TEST_P(OnMesh, ExportsAndImportsWholeModels) {
   const PartsOptions options{.layout = {.mesh = GetParam()}};
   on_parts(options, [&](ExpertParts& parts) {
     parts.initialise();
-    parallel::Wholes wholes(parts.queue(), parts.store(), parts.units(), parts.groups(), parts.rank() == 0);
+    parallel::Wholes wholes(parts.stream(), parts.store(), parts.units(), parts.groups(), parts.rank() == 0);
     const auto whole = [&](const parallel::Parameter& p) {
       const Tensor result = wholes.of(p, parts.scratch());
       EXPECT_EQ(static_cast<bool>(result), parts.rank() == 0);
@@ -203,7 +203,7 @@ TEST_P(OnMesh, ExportsAndImportsWholeModels) {
   });
   SharedGlobals seen;
   on_parts(options, [&](ExpertParts& parts) {
-    checkpoint::load_weights(parts.queue(), checkpoint::ModelWeights::open(folder.path()), names_of(parts));
+    checkpoint::load_weights(parts.stream(), checkpoint::ModelWeights::open(folder.path()), names_of(parts));
     parts.units().refresh(parts.scratch());
     parts.step(1, &seen);
   });

@@ -36,7 +36,7 @@ class Fetched : public MeshTest {
       const std::unique_ptr<Device> device = make_device(DeviceKind::cpu);
       const parallel::Groups groups = threads.groups(layout.mesh, rank, *device);
       train::Engine engine(options, *device, groups);
-      engine.model().parameters().initialise(engine.queue(), 7);
+      engine.model().parameters().initialise(engine.stream(), 7);
       engine.refresh();
       Taken taken;
       for (std::uint32_t step = 1; step <= 2; ++step) {
@@ -47,7 +47,7 @@ class Fetched : public MeshTest {
         }
         engine.apply(1e-3, step);
         evaluate_a_row(engine);
-        const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
+        const kernels::StepScalars scalars = engine.optimizer().read(engine.stream());
         taken.losses.push_back(scalars.loss_sum / scalars.token_count);
         taken.norm = scalars.grad_norm;
       }
@@ -72,8 +72,9 @@ const Layout kTwoSequences{.mesh = Mesh({1, 1, 2, 1})}, kFourSequences{.mesh = M
 
 TEST_F(Fetched, TakesTheStepsOfRanksThatGather) {
   for (const models::DecoderConfig& model : {tiny_config(), tiny_gpt_neox_config(true)}) {
-    for (const auto& [checkpointing, layout] :
-         {std::pair{Checkpointing::none, kFourSequences}, {Checkpointing::selective, kShards}, {Checkpointing::full, kTwoSequences}}) {
+    for (const auto& [checkpointing, layout] : {std::pair{Checkpointing::none, kFourSequences},
+                                                {Checkpointing::selective, kShards},
+                                                {Checkpointing::full, kTwoSequences}}) {
       train::EngineOptions options = tiny_options("bf16");
       options.model = model;
       options.checkpointing = checkpointing;

@@ -23,7 +23,7 @@ class Witness final : public nn::LinearObserver {
 
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override {
     health_.operand(scope, linear, role, source, q);
-    const HostQuantized host = to_host(scope.queue, q, source.rows(), source.cols());
+    const HostQuantized host = to_host(scope.stream, q, source.rows(), source.cols());
     const std::vector<double> values = values_of(source), codes = values_of(host.codes.view());
     const Tensor scales = host.scale_inv.view();
     const std::int64_t rows = source.rows(), cols = source.cols();
@@ -81,7 +81,7 @@ TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
   EXPECT_TRUE(health.take(1).empty()) << "samples of the dry run";
   engine->zero_gradients();
   engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &witness);
-  engine->queue().synchronize();
+  engine->stream().synchronize();
   const std::vector<telemetry::HealthSample> samples = health.take(12);
   EXPECT_TRUE(health.take(12).empty());
 
@@ -123,13 +123,13 @@ TEST(AttentionHealth, IsTheRangeOfTheLogSumExp) {
     for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
       const std::size_t end = p.spec.name.find(".q_proj.fused.weight");
       if (end == std::string::npos) continue;
-      engine->queue().zero(p.primary().data, p.primary().bytes());
+      engine->stream().zero(p.primary().data, p.primary().bytes());
       layers.push_back(p.spec.name.substr(0, end));
     }
     engine->refresh();
     engine->zero_gradients();
     engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &health);
-    engine->queue().synchronize();
+    engine->stream().synchronize();
     const std::vector<telemetry::AttentionSample> samples = health.take_attention(3);
     ASSERT_EQ(samples.size(), static_cast<std::size_t>(options.model.layers)) << "each layer once";
     ASSERT_EQ(layers.size(), samples.size());
@@ -150,7 +150,7 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
   train::EngineOptions options = tiny_options(GetParam());
   const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
   const auto samples_of = [&](train::Engine& engine, train::HealthObserver& health) {
-    engine.model().parameters().initialise(engine.queue(), 7);
+    engine.model().parameters().initialise(engine.stream(), 7);
     engine.refresh();
     health.take(0);
     for (std::uint32_t step = 1; step <= 2; ++step) {
@@ -160,7 +160,7 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
       engine.forward_backward(tokens.batch(), nullptr);
       engine.apply(0.0, step);  // changes the scales, but no weight because the learning rate is 0
     }
-    engine.queue().synchronize();
+    engine.stream().synchronize();
     return health.take(1);
   };
   train::HealthObserver observer;

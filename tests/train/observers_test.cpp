@@ -32,7 +32,7 @@ TEST(Health, SamplesEveryOperandOnce) {
       EXPECT_TRUE(health.take(1).empty()) << "nothing has run";
       engine->zero_gradients();
       engine->forward_backward(tokens_for(options).batch(), &health);
-      engine->queue().synchronize();
+      engine->stream().synchronize();
       const auto samples = health.take(7);
       EXPECT_TRUE(health.take(7).empty());
       std::set<std::string> names;

@@ -76,8 +76,8 @@ Saved save_twice(const train::EngineOptions& options, const Layout& layout) {
       entries = train::written_entries(engine.model().parameters(), engine.model().scales(), engine.optimizer(), groups);
       saved = bytes_of_steady(engine, entries);
       const nlohmann::json meta = {{"step", step}};
-      still.save(step, engine.queue(), entries, meta);
-      beside.save(step, engine.queue(), entries, meta);
+      still.save(step, engine.stream(), entries, meta);
+      beside.save(step, engine.stream(), entries, meta);
     }
     EXPECT_TRUE(saved.empty() || bytes_of_steady(engine, entries) != saved)
         << "rank " << rank << ": the last step changed nothing";

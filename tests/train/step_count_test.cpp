@@ -1,4 +1,4 @@
-// Steps that the meta device counts. What is sent has a closed form, and the time follows from queues that run in parallel.
+// Steps that the meta device counts. What is sent has a closed form, and the time follows from streams that run in parallel.
 #include "octet/train/step_count.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ struct Result {
   // Returns what one group sends in operations of one kind.
   comm::Traffic sent(const comm::Group& group, std::string_view op) const {
     comm::Traffic sum;
-    for (const auto* ops : {&count.compute, &count.wire}) {
+    for (const auto* ops : {&count.compute, &count.params}) {
       for (const OpTime& time : *ops) {
         if (time.work.group != group.name() || time.op != op) continue;
         sum.bytes += time.work.bytes;
@@ -162,7 +162,7 @@ TEST(StepCount, TensorGroupsExchangeActivationsEveryMicroBatch) {
       const double scattered = 5 * (kLayers * 4 * n + 2 * n);
       EXPECT_EQ(r.bytes(*r.groups.tensor, "reduce_scatter"), scattered) << recipe << " " << t;
       EXPECT_EQ(r.bytes(*r.groups.tensor, "all_gather"), 5 * (kLayers * 4 * m + edge_bytes(t) - 2 * n)) << recipe << " " << t;
-      EXPECT_TRUE(r.count.wire.empty()) << "all of it is on the way of the computation";
+      EXPECT_TRUE(r.count.params.empty()) << "all of it is on the way of the computation";
       EXPECT_NEAR(r.count.seconds, r.seconds(r.count.compute), 1e-12);
     }
   }
@@ -209,7 +209,8 @@ TEST(StepCount, ShardsOfCutLayersAreGathered) {
 
 double traffic_of(const parallel::Groups& groups) {
   double bytes = 0;
-  for (const auto& group : {&groups.replicas, &groups.shards, &groups.context, &groups.tensor}) bytes += (*group)->traffic().bytes;
+  for (const auto& group : {&groups.replicas, &groups.shards, &groups.context, &groups.tensor})
+    bytes += (*group)->traffic().bytes;
   return bytes;
 }
 
@@ -224,14 +225,15 @@ TEST(StepCount, GroupsCountTheSame) {
   const Result one = count(layout, 1), two = count(layout, 2);
   const auto bytes = [](const Result& r) {
     double sum = 0;
-    for (const auto* ops : {&r.count.compute, &r.count.wire}) {
+    for (const auto* ops : {&r.count.compute, &r.count.params}) {
       for (const OpTime& op : *ops) sum += op.work.group.empty() ? 0 : op.work.bytes;
     }
     return sum;
   };
   EXPECT_EQ(traffic_of(one.groups), traffic_of(groups) + 2 * bytes(one));
   EXPECT_EQ(traffic_of(two.groups), traffic_of(groups) + bytes(one) + bytes(two));
-  for (comm::Group* group : {two.groups.replicas.get(), two.groups.shards.get(), two.groups.context.get(), two.groups.tensor.get()}) {
+  for (comm::Group* group :
+       {two.groups.replicas.get(), two.groups.shards.get(), two.groups.context.get(), two.groups.tensor.get()}) {
     EXPECT_GT(group->traffic().bytes, 0) << group->name();
   }
 }
@@ -239,7 +241,7 @@ TEST(StepCount, GroupsCountTheSame) {
 // One GPU sends nothing, and its step takes the sum of its ops. Each further micro-batch takes the same time.
 TEST(StepCount, OneRankTakesTheSumOfItsOps) {
   const Result one = count(Layout(), 1), two = count(Layout(), 2), nine = count(Layout(), 9);
-  EXPECT_TRUE(one.count.wire.empty());
+  EXPECT_TRUE(one.count.params.empty());
   // The times of all ops are added up once by name and once in the order of time.
   double ops = 0;
   for (const OpTime& op : nine.count.compute) ops += static_cast<double>(op.calls);
@@ -255,15 +257,15 @@ TEST(StepCount, ExchangesHideBehindTheComputationUntilTheyAreTooSlow) {
   const double fast = 1e-7;
   const StepCount once = count(layout, 4, fast).count, twice = count(layout, 4, 2 * fast).count;
   double ops = 0;
-  for (const auto* queue : {&once.compute, &once.wire}) {
-    for (const OpTime& op : *queue) ops += static_cast<double>(op.calls);
+  for (const auto* stream : {&once.compute, &once.params}) {
+    for (const OpTime& op : *stream) ops += static_cast<double>(op.calls);
   }
   EXPECT_NEAR(twice.seconds - once.seconds, 2 * fast, 4 * gamma(ops, kUnitRoundoffF64) * twice.seconds);
   const Result slow = count(layout, 4, 1.0);
-  const double wire = slow.seconds(slow.count.wire);
-  EXPECT_GE(slow.count.seconds, wire) << "the wire never rests";
-  EXPECT_LE(slow.count.seconds, wire + slow.seconds(slow.count.compute));
-  EXPECT_GT(wire, 200) << "exchanges";
+  const double params = slow.seconds(slow.count.params);
+  EXPECT_GE(slow.count.seconds, params) << "the wire never rests";
+  EXPECT_LE(slow.count.seconds, params + slow.seconds(slow.count.compute));
+  EXPECT_GT(params, 200) << "exchanges";
   const auto waits = [](const OpTime& op) { return std::string_view(op.op) == "wait for ranks"; };
   EXPECT_TRUE(std::any_of(slow.count.compute.begin(), slow.count.compute.end(), waits)) << "what a profile says of them";
 }

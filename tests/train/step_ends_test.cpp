@@ -43,7 +43,7 @@ const std::string kSquaresOfOthers = "squares of units 3 to 5", kSquaresOfFirst 
 
 class StepEnds : public ::testing::Test {
  protected:
-  // Returns whether the last range `what` is certain to begin after the last range `other` has ended, however slow the queues
+  // Returns whether the last range `what` is certain to begin after the last range `other` has ended, however slow the streams
   // are.
   bool waits(const std::string& what, const std::string& other) const { return trace.ended[last(what)].contains(last(other)); }
   std::size_t last(const std::string& what) const {

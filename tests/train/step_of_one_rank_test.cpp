@@ -130,11 +130,11 @@ void set_biases(train::Engine& engine) {
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
     if (!p.spec.name.ends_with(".bias")) continue;
     for (const parallel::TensorPiece& piece : p.pieces()) {
-      kernels::fill_normal(engine.queue(), {.x = p.of_part(p.primary(), piece),
-                                            .deviation = 0.5,
-                                            .seed = 5,
-                                            .subject = name_id(p.spec.name),
-                                            .elements = piece.global_elements(p.cut.global())});
+      kernels::fill_normal(engine.stream(), {.x = p.of_part(p.primary(), piece),
+                                             .deviation = 0.5,
+                                             .seed = 5,
+                                             .subject = name_id(p.spec.name),
+                                             .elements = piece.global_elements(p.cut.global())});
     }
   }
   engine.refresh();

@@ -33,8 +33,8 @@ struct Advice {
   plan::Recommendation recommendation;
 };
 
-// Times a linear on the GPU of `queue`, its products with the fastest algorithms. `ops` is what the meta device counted.
-plan::LinearTime measure_linear(Queue& queue, const plan::LinearKind& kind, const Recipe& recipe,
+// Times a linear on the GPU of `stream`, its products with the fastest algorithms. `ops` is what the meta device counted.
+plan::LinearTime measure_linear(Stream& stream, const plan::LinearKind& kind, const Recipe& recipe,
                                 const plan::LinearSetting& setting, const plan::LinearOps& ops);
 
 std::string advice_text(const Advice& advice);

@@ -41,8 +41,8 @@ void check_layers(const std::vector<telemetry::HealthSample>& samples, models::D
   }
   const std::set<std::string> known(tensors.begin(), tensors.end());
   for (const telemetry::HealthSample& sample : samples) {
-    demand(known.count(sample.tensor) > 0, ExitCode::data, path, ": tensor \"", sample.tensor, "\": this model has no such linear layer",
-           did_you_mean(sample.tensor, tensors));
+    demand(known.count(sample.tensor) > 0, ExitCode::data, path, ": tensor \"", sample.tensor,
+           "\": this model has no such linear layer", did_you_mean(sample.tensor, tensors));
   }
 }
 
@@ -68,8 +68,8 @@ plan::LinearSetting setting_of(const train::Config& config, const train::EngineO
 
 class Adviser {
  public:
-  // `queue`: of the GPU that measures; null without one.
-  Adviser(const train::Config& config, Queue* queue) : config_(config), queue_(queue) {}
+  // `stream`: of the GPU that measures; null without one.
+  Adviser(const train::Config& config, Stream* stream) : config_(config), stream_(stream) {}
 
   void add(Advice& advice, const std::string& recipe_name) const {
     AdvisedRecipe result{.name = recipe_name};
@@ -96,13 +96,13 @@ class Adviser {
     constexpr plan::Machine kH200{.flops = ceiling_flops, .copy_bytes_per_s = kH200CopyBytesPerSecond};
     const plan::LinearOps ops = plan::count_linear(kind, recipe, setting);
     result.predicted.push_back(plan::predicted_time(kH200, ops, kind, recipe, setting));
-    if (!queue_) return;
+    if (!stream_) return;
     log_info(concat("measuring ", kind.name, " in ", recipe.name));
-    result.measured.push_back(measure_linear(*queue_, kind, recipe, setting, ops));
+    result.measured.push_back(measure_linear(*stream_, kind, recipe, setting, ops));
   }
 
   const train::Config& config_;
-  Queue* queue_;
+  Stream* stream_;
 };
 
 }  // namespace
@@ -116,15 +116,15 @@ int run_advise(const AdviseArgs& args) {
   measuring.run.device = args.device;
   std::unique_ptr<Device> device;
   if (train::device_of(measuring) == DeviceKind::cuda) device = make_device(DeviceKind::cuda);
-  const std::unique_ptr<Queue> queue = device ? device->make_queue() : nullptr;
+  const std::unique_ptr<Stream> stream = device ? device->make_stream() : nullptr;
 
   // As the run itself would be refused.
   const Recipe own = train::recipe_of(config, DeviceKind::cpu);
   const train::EngineOptions options = train::engine_options(config, own);
   models::Decoder model(options.model, own);
   Advice advice{.run = config.run.name,
-                .gpu = queue ? cuda_properties().name : "",
-                .gpu_memory_bytes = queue ? cuda_properties().memory_bytes : kH200MemoryBytes,
+                .gpu = stream ? cuda_properties().name : "",
+                .gpu_memory_bytes = stream ? cuda_properties().memory_bytes : kH200MemoryBytes,
                 .setting = setting_of(config, options)};
   advice.kinds = plan::linear_kinds(model);
   if (!args.health.empty()) {
@@ -134,7 +134,7 @@ int run_advise(const AdviseArgs& args) {
     advice.findings = plan::find_unhealthy(samples);
   }
 
-  const Adviser adviser(config, queue.get());
+  const Adviser adviser(config, stream.get());
   for (const char* recipe : kRecipes) adviser.add(advice, recipe);
   std::vector<plan::Candidate> candidates;
   for (const AdvisedRecipe& recipe : advice.recipes) {

@@ -28,7 +28,7 @@ void fill(const Tensor& x, std::uint32_t subject) {
 
 int run_bench_attention(const BenchArgs& args) {
   const auto device = make_device(DeviceKind::cpu);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   const double ceiling = 2.0 * 2048 * 2048 * 2048 / kernels::cpu::blas_seconds(2048, 2048, 2048, num_threads()) * 1e-9;
   std::vector<BenchRow> rows;
   for (const Case& c : kCases) {
@@ -40,7 +40,10 @@ int run_bench_attention(const BenchArgs& args) {
       fill(x, subject);
       return x;
     };
-    const kernels::AttentionShape shape{.batch = c.batch, .heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim,
+    const kernels::AttentionShape shape{.batch = c.batch,
+                                        .heads = c.heads,
+                                        .kv_heads = c.kv_heads,
+                                        .head_dim = c.head_dim,
                                         .scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim))};
     const Tensor q = make(q_cols, 1), k = make(kv_cols, 2), v = make(kv_cols, 3), o = make(q_cols, 4), go = make(q_cols, 5);
     const Tensor gq = make(q_cols, 6), gk = make(kv_cols, 7), gv = make(kv_cols, 8);
@@ -49,19 +52,21 @@ int run_bench_attention(const BenchArgs& args) {
     const double pairs = static_cast<double>(c.batch * c.heads) * 0.5 * static_cast<double>(c.seq_len * (c.seq_len + 1));
     const double product = 2.0 * pairs * static_cast<double>(c.head_dim);
     const auto add = [&](const char* pass, double products, double seconds) {
-      rows.push_back({.name = fmt::format("{} {} x {} tokens, {}/{} heads of {}", pass, c.batch, c.seq_len, c.heads, c.kv_heads, c.head_dim),
-                      .seconds = seconds,
-                      .rate = products * product / seconds * 1e-9,
-                      .unit = "GFLOP/s",
-                      .ceiling = ceiling,
-                      .against = "a large GEMM"});
+      rows.push_back(
+          {.name = fmt::format("{} {} x {} tokens, {}/{} heads of {}", pass, c.batch, c.seq_len, c.heads, c.kv_heads, c.head_dim),
+           .seconds = seconds,
+           .rate = products * product / seconds * 1e-9,
+           .unit = "GFLOP/s",
+           .ceiling = ceiling,
+           .against = "a large GEMM"});
     };
     add("forward ", 2, shortest_time([&] {
-          kernels::attention_forward(*queue, scratch, {.shape = shape, .q = q, .k = k, .v = v, .o = o, .lse = lse});
+          kernels::attention_forward(*stream, scratch, {.shape = shape, .q = q, .k = k, .v = v, .o = o, .lse = lse});
         }));
     add("backward", 5, shortest_time([&] {
-          kernels::attention_backward(*queue, scratch, {.shape = shape, .q = q, .k = k, .v = v, .o = o, .lse = lse, .go = go,
-                                                        .gq = gq, .gk = gk, .gv = gv});
+          kernels::attention_backward(
+              *stream, scratch,
+              {.shape = shape, .q = q, .k = k, .v = v, .o = o, .lse = lse, .go = go, .gq = gq, .gk = gk, .gv = gv});
         }));
   }
   fmt::print("causal attention in BF16 on {} threads\n", num_threads());

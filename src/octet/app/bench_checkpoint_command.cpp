@@ -81,7 +81,7 @@ class SavingRun {
     options_.layout = train::layout_of(config, world.mesh());
     options_.rank = world.rank();
     engine_ = std::make_unique<train::Engine>(options_, world.device(), world.groups());
-    engine_->model().parameters().initialise(engine_->queue(), config.run.seed);
+    engine_->model().parameters().initialise(engine_->stream(), config.run.seed);
     engine_->refresh();
     engine_->tune(train::gemm_tuning());
     ids_.resize(static_cast<std::size_t>(options_.seq_len * options_.micro_batch_size));
@@ -107,7 +107,7 @@ class SavingRun {
       writer_.wait_for_snapshot();
       waited = seconds_since(start);
     });
-    engine_->optimizer().read(engine_->queue());
+    engine_->optimizer().read(engine_->stream());
     engine_->check_ranks();
     return waited;
   }
@@ -143,7 +143,7 @@ class SavingRun {
   }
   void begin_save() {
     engine_->settle_scales();
-    writer_.save(step_, engine_->queue(), entries(), nlohmann::json::object());
+    writer_.save(step_, engine_->stream(), entries(), nlohmann::json::object());
   }
 
   train::EngineOptions options_;

@@ -29,22 +29,22 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr int kRounds = 3;  // of which the shortest counts
 
 // Of one rank. `whole` is the larger of an operation's tensors, and all of them where they are alike.
-using Operation = void (*)(comm::Group&, Queue&, Arena& scratch, const Tensor& whole, const Tensor& other);
+using Operation = void (*)(comm::Group&, Stream&, Arena& scratch, const Tensor& whole, const Tensor& other);
 constexpr std::pair<const char*, Operation> kOperations[] = {
     {"all_gather",
-     [](comm::Group& group, Queue& queue, Arena& scratch, const Tensor& whole, const Tensor&) {
+     [](comm::Group& group, Stream& stream, Arena& scratch, const Tensor& whole, const Tensor&) {
        const std::int64_t n = whole.elements() / group.size();
-       group.all_gather(queue, scratch, {.x = whole.slice_rows(group.rank() * n, (group.rank() + 1) * n), .y = whole});
+       group.all_gather(stream, scratch, {.x = whole.slice_rows(group.rank() * n, (group.rank() + 1) * n), .y = whole});
      }},
     {"reduce_scatter",
-     [](comm::Group& group, Queue& queue, Arena& scratch, const Tensor& whole, const Tensor&) {
+     [](comm::Group& group, Stream& stream, Arena& scratch, const Tensor& whole, const Tensor&) {
        const std::int64_t n = whole.elements() / group.size();
-       group.reduce_scatter(queue, scratch, {.x = whole, .y = whole.slice_rows(group.rank() * n, (group.rank() + 1) * n)});
+       group.reduce_scatter(stream, scratch, {.x = whole, .y = whole.slice_rows(group.rank() * n, (group.rank() + 1) * n)});
      }},
-    {"all_reduce", [](comm::Group& group, Queue& queue, Arena& scratch, const Tensor& whole,
-                      const Tensor&) { group.all_reduce(queue, scratch, {.x = whole}); }},
-    {"all_to_all", [](comm::Group& group, Queue& queue, Arena& scratch, const Tensor& whole,
-                      const Tensor& other) { group.all_to_all(queue, scratch, {.x = whole, .y = other}); }},
+    {"all_reduce", [](comm::Group& group, Stream& stream, Arena& scratch, const Tensor& whole,
+                      const Tensor&) { group.all_reduce(stream, scratch, {.x = whole}); }},
+    {"all_to_all", [](comm::Group& group, Stream& stream, Arena& scratch, const Tensor& whole,
+                      const Tensor& other) { group.all_to_all(stream, scratch, {.x = whole, .y = other}); }},
 };
 
 class CommBench {
@@ -99,7 +99,7 @@ class CommBench {
 
   void measure(int rank) {
     const auto device = make_device(kind_, kind_ == DeviceKind::cuda ? rank : 0);
-    const auto queue = device->make_queue();
+    const auto stream = device->make_stream();
     const auto most = static_cast<std::size_t>(sizes_.back() * kMiB);
     Arena tensors(*device, MemoryCategory::workspace, 2 * most + 1024), scratch(*device, MemoryCategory::workspace, most + kMiB);
     const std::size_t free_before = free_memory(rank);
@@ -111,7 +111,7 @@ class CommBench {
         // BF16, as gradients and gathered weights are.
         const std::int64_t elements = mib * kMiB / 2 / ranks_ * ranks_;
         const Tensor whole = allocate(tensors, DType::bf16, {elements}), other = allocate(tensors, DType::bf16, {elements});
-        time(cases_[at++], *group, *queue, mib, [&, &run = operation] { run(*group, *queue, scratch, whole, other); });
+        time(cases_[at++], *group, *stream, mib, [&, &run = operation] { run(*group, *stream, scratch, whole, other); });
       }
     }
     const std::size_t free_after = free_memory(rank);
@@ -119,17 +119,17 @@ class CommBench {
   }
   std::size_t free_memory(int rank) const { return kind_ == DeviceKind::cuda ? cuda_free_memory(rank) : 0; }
   // All ranks make the same number of calls: about as many bytes for every size.
-  void time(Case& result, comm::Group& group, Queue& queue, std::int64_t mib, const std::function<void()>& operation) {
+  void time(Case& result, comm::Group& group, Stream& stream, std::int64_t mib, const std::function<void()>& operation) {
     const std::int64_t calls =
         kind_ == DeviceKind::cuda ? std::clamp<std::int64_t>(8192 / mib, 10, 100) : std::clamp<std::int64_t>(64 / mib, 1, 20);
     const double before = group.traffic().bytes;
     operation();  // connects the ranks
     const double bytes = group.traffic().bytes - before;
     for (int round = 0; round < kRounds; ++round) {
-      group.barrier(queue);
+      group.barrier(stream);
       const auto begin = Clock::now();
       for (std::int64_t call = 0; call < calls; ++call) operation();
-      queue.synchronize();
+      stream.synchronize();
       group.check();
       const double seconds = seconds_since(begin) / static_cast<double>(calls);
       const std::lock_guard lock(mutex_);

@@ -14,14 +14,14 @@ struct Product {
 };
 
 // Products of the quickstart's model and of larger ones: fprop, dgrad and wgrad have these shapes in turn.
-constexpr Product kProducts[] = {{2048, 256, 128}, {2048, 704, 128}, {2048, 128, 352}, {704, 128, 2048},
+constexpr Product kProducts[] = {{2048, 256, 128},   {2048, 704, 128},   {2048, 128, 352},  {704, 128, 2048},
                                  {1024, 1024, 1024}, {2048, 2048, 2048}, {2048, 5632, 2048}};
 
 }  // namespace
 
 int run_bench_gemm(const BenchArgs& args) {
   const auto device = make_device(DeviceKind::cpu);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   std::vector<BenchRow> rows;
   for (const Product& c : kProducts) {
     const double flops = 2.0 * static_cast<double>(c.m * c.n * c.k);
@@ -33,7 +33,7 @@ int run_bench_gemm(const BenchArgs& args) {
       kernels::GemmOperand a{.values = allocate(data, dtype, {c.m, c.k})}, b{.values = allocate(data, dtype, {c.n, c.k})};
       if (dtype == DType::f8_e4m3) a.scale_inv = b.scale_inv = allocate(data, DType::f32, {1});
       const Tensor d = allocate(data, dtype == DType::f32 ? DType::f32 : DType::bf16, {c.m, c.n});
-      const double seconds = shortest_time([&] { kernels::gemm(*queue, scratch, {.a = a, .b = b, .c = {}, .d = d}); });
+      const double seconds = shortest_time([&] { kernels::gemm(*stream, scratch, {.a = a, .b = b, .c = {}, .d = d}); });
       rows.push_back({.name = fmt::format("{} {} x {} x {}", kind, c.m, c.n, c.k),
                       .seconds = seconds,
                       .rate = flops / seconds * 1e-9,

@@ -61,22 +61,24 @@ class KernelBench {
 
   Tensor random(DType dtype, Shape shape) {
     const Tensor x = allocate(data_, dtype, shape);
-    kernels::fill_normal(*queue_, {.x = Tensor(x.data, dtype, {x.elements()}), .deviation = 1.0, .seed = 1, .subject = ++draws_});
+    kernels::fill_normal(*stream_,
+                         {.x = Tensor(x.data, dtype, {x.elements()}), .deviation = 1.0, .seed = 1, .subject = ++draws_});
     return x;
   }
   Tensor empty(DType dtype, Shape shape) { return allocate(data_, dtype, shape); }
-  kernels::QuantizeTo codes(const QuantSpec& spec, std::int64_t rows, std::int64_t cols) {
-    kernels::QuantizeTo to{.spec = spec, .out = {.format = spec.format, .tile = spec.tile}};
-    to.out.codes = empty(dtype_of(spec.format), {rows, cols});
-    to.out.scale_inv = empty(scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
-    to.out.codes_t = empty(dtype_of(spec.format), {cols, rows});
-    to.out.scale_inv_t =
-        spec.tile == ScaleTile::tensor ? to.out.scale_inv : empty(scale_dtype(spec.tile), scale_shape(spec.tile, cols, rows));
+  kernels::QuantizeEpilogue codes(const QuantSpec& spec, std::int64_t rows, std::int64_t cols) {
+    kernels::QuantizeEpilogue to{.spec = spec, .out = {.format = spec.format, .tile = spec.tile}};
+    to.out.rowwise = empty(dtype_of(spec.format), {rows, cols});
+    to.out.rowwise_scale_inv = empty(scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
+    to.out.columnwise = empty(dtype_of(spec.format), {cols, rows});
+    to.out.columnwise_scale_inv = spec.tile == ScaleTile::tensor
+                                      ? to.out.rowwise_scale_inv
+                                      : empty(scale_dtype(spec.tile), scale_shape(spec.tile, cols, rows));
     if (spec.source == ScaleSource::history) {
       const float one = 1.0f;
       const Tensor scale = empty(DType::f32, {1}), amax = empty(DType::f32, {1});
-      queue_->copy_to_device(scale.data, &one, sizeof one);
-      queue_->zero(amax.data, amax.bytes());
+      stream_->copy_to_device(scale.data, &one, sizeof one);
+      stream_->zero(amax.data, amax.bytes());
       to.scale = scale.as<float>();
       to.amax = amax.as<float>();
     }
@@ -86,10 +88,10 @@ class KernelBench {
   void time(const std::string& name, double bytes, const std::function<void()>& op) {
     constexpr int kCalls = 20;
     for (int i = 0; i < 3; ++i) op();
-    queue_->start_profile();
+    stream_->start_profile();
     for (int i = 0; i < kCalls; ++i) op();
     double seconds = 0;
-    for (const OpTime& t : queue_->take_profile()) seconds += t.seconds / kCalls;
+    for (const OpTime& t : stream_->take_profile()) seconds += t.seconds / kCalls;
     add(name, bytes, seconds);
   }
   void add(const std::string& name, double bytes, double seconds) {
@@ -107,8 +109,8 @@ class KernelBench {
     const ArenaScope used(data_);
     const Tensor from = random(DType::bf16, {4 * kParameters}), to = empty(DType::bf16, {4 * kParameters});
     const double seconds = shortest_time([&] {
-                             for (int i = 0; i < kCopies; ++i) queue_->copy(to.data, from.data, from.bytes());
-                             queue_->synchronize();
+                             for (int i = 0; i < kCopies; ++i) stream_->copy(to.data, from.data, from.bytes());
+                             stream_->synchronize();
                            }) /
                            kCopies;
     add("copy of 2 GiB", 2 * static_cast<double>(from.bytes()), seconds);
@@ -119,9 +121,9 @@ class KernelBench {
     for (const std::int64_t cols : {kDim, kFfn, 2 * kFfn}) {
       const ArenaScope used(data_);
       const Tensor x = random(DType::bf16, {kTokens, cols});
-      const kernels::QuantizeTo to = codes(spec, kTokens, cols);
+      const kernels::QuantizeEpilogue to = codes(spec, kTokens, cols);
       time(fmt::format("cast + transpose {} [{}, {}]", name, kTokens, cols), static_cast<double>(x.bytes() + written_bytes(to)),
-           [&] { kernels::quantize(*queue_, scratch_, to.of(x)); });
+           [&] { kernels::quantize(*stream_, scratch_, to.of(x)); });
     }
   }
 
@@ -131,12 +133,12 @@ class KernelBench {
       const Tensor x = random(DType::bf16, {kTokens, kDim}), weight = random(DType::bf16, {kDim});
       const Tensor rstd = empty(DType::f32, {kTokens}), gy = random(DType::bf16, {kTokens, kDim});
       const Tensor gx = random(DType::bf16, {kTokens, kDim}), gweight = empty(DType::f32, {kDim});
-      const kernels::QuantizeTo to = codes(spec, kTokens, kDim);
+      const kernels::QuantizeEpilogue to = codes(spec, kTokens, kDim);
       const auto bytes = static_cast<double>(x.bytes());
       time("rmsnorm to " + name, 2 * bytes,
-           [&] { kernels::rmsnorm_forward(*queue_, scratch_, {.x = x, .weight = weight, .y = {}, .codes = to, .rstd = rstd}); });
+           [&] { kernels::rmsnorm_forward(*stream_, scratch_, {.x = x, .weight = weight, .y = {}, .codes = to, .rstd = rstd}); });
       time("rmsnorm backward to " + name, 5 * bytes, [&] {
-        kernels::rmsnorm_backward(*queue_, scratch_,
+        kernels::rmsnorm_backward(*stream_, scratch_,
                                   {.gy = gy, .x = x, .weight = weight, .rstd = rstd, .gx = gx, .gweight = gweight, .codes = to});
       });
     }
@@ -144,20 +146,20 @@ class KernelBench {
       const ArenaScope used(data_);
       const Tensor gate_up = random(DType::bf16, {kTokens, 2 * kFfn}), gy = random(DType::bf16, {kTokens, kFfn});
       const auto bytes = static_cast<double>(gy.bytes());
-      const kernels::QuantizeTo to = codes(spec, kTokens, kFfn), both = codes(spec, kTokens, 2 * kFfn);
+      const kernels::QuantizeEpilogue to = codes(spec, kTokens, kFfn), both = codes(spec, kTokens, 2 * kFfn);
       time("swiglu to " + name, 3 * bytes,
-           [&] { kernels::swiglu_forward(*queue_, scratch_, {.gate_up = gate_up, .y = {}, .codes = to}); });
+           [&] { kernels::swiglu_forward(*stream_, scratch_, {.gate_up = gate_up, .y = {}, .codes = to}); });
       time("swiglu backward to " + name, 5 * bytes,
-           [&] { kernels::swiglu_backward(*queue_, scratch_, {.gate_up = gate_up, .gy = gy, .ggate_up = {}, .codes = both}); });
+           [&] { kernels::swiglu_backward(*stream_, scratch_, {.gate_up = gate_up, .gy = gy, .ggate_up = {}, .codes = both}); });
     }
     gpt_neox_producers_of(name, spec);
     const ArenaScope used(data_);
-    const kernels::QuantizeTo to = codes(spec, kTokens, kQkv);
+    const kernels::QuantizeEpilogue to = codes(spec, kTokens, kQkv);
     const kernels::Rope rope = backward_rope();
     time("rope backward to " + name, 2 * static_cast<double>(rope.x.bytes()), [&] {
       kernels::Rope op = rope;
       op.codes = to;
-      kernels::rope(*queue_, scratch_, op);
+      kernels::rope(*stream_, scratch_, op);
     });
   }
 
@@ -169,14 +171,14 @@ class KernelBench {
                    gy = random(DType::bf16, {kTokens, kDim});
       const Tensor gx = random(DType::bf16, {kTokens, kDim}), gweight = empty(DType::f32, {kDim}),
                    gbias = empty(DType::f32, {kDim});
-      const kernels::QuantizeTo to = codes(spec, kTokens, kDim);
+      const kernels::QuantizeEpilogue to = codes(spec, kTokens, kDim);
       const auto bytes = static_cast<double>(x.bytes());
       time("layernorm to " + name, 2 * bytes, [&] {
-        kernels::layernorm_forward(*queue_, scratch_,
+        kernels::layernorm_forward(*stream_, scratch_,
                                    {.x = x, .weight = weight, .bias = weight, .y = {}, .codes = to, .mean = mean, .rstd = rstd});
       });
       time("layernorm backward to " + name, 5 * bytes, [&] {
-        kernels::layernorm_backward(*queue_, scratch_,
+        kernels::layernorm_backward(*stream_, scratch_,
                                     {.gy = gy,
                                      .x = x,
                                      .weight = weight,
@@ -190,16 +192,16 @@ class KernelBench {
     }
     const ArenaScope used(data_);
     const Tensor x = random(DType::bf16, {kTokens, kFfn});
-    const kernels::QuantizeTo to = codes(spec, kTokens, kFfn);
+    const kernels::QuantizeEpilogue to = codes(spec, kTokens, kFfn);
     time("gelu to " + name, 2 * static_cast<double>(x.bytes()),
-         [&] { kernels::gelu_forward(*queue_, scratch_, {.x = x, .y = {}, .codes = to}); });
+         [&] { kernels::gelu_forward(*stream_, scratch_, {.x = x, .y = {}, .codes = to}); });
   }
 
   kernels::Rope backward_rope() {
     std::vector<std::int32_t> places(static_cast<std::size_t>(kTokens));
     for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int32_t>(i);
     const Tensor positions = empty(DType::i32, {kTokens});
-    queue_->copy_to_device(positions.data, places.data(), positions.bytes());
+    stream_->copy_to_device(positions.data, places.data(), positions.bytes());
     return {.x = random(DType::bf16, {kTokens, kQkv}),
             .rotated = kRotated,
             .head_dim = kHeadDim,
@@ -212,14 +214,14 @@ class KernelBench {
     {
       const ArenaScope used(data_);
       const kernels::Rope op = backward_rope();
-      time("rope in place", 2.0 * kTokens * kRotated * 2, [&] { kernels::rope(*queue_, scratch_, op); });
+      time("rope in place", 2.0 * kTokens * kRotated * 2, [&] { kernels::rope(*stream_, scratch_, op); });
     }
     {
       const ArenaScope used(data_);
       const Tensor x = random(DType::bf16, {kTokens, kDim}), weight = random(DType::bf16, {kDim});
       const Tensor y = empty(DType::bf16, {kTokens, kDim}), rstd = empty(DType::f32, {kTokens});
       time("rmsnorm to BF16", 2 * static_cast<double>(x.bytes()),
-           [&] { kernels::rmsnorm_forward(*queue_, scratch_, {.x = x, .weight = weight, .y = y, .codes = {}, .rstd = rstd}); });
+           [&] { kernels::rmsnorm_forward(*stream_, scratch_, {.x = x, .weight = weight, .y = y, .codes = {}, .rstd = rstd}); });
     }
     {  // a linear with a bias reads values
       const ArenaScope used(data_);
@@ -227,16 +229,16 @@ class KernelBench {
       const Tensor sums = empty(DType::f32, {kFfn});
       const auto bytes = static_cast<double>(x.bytes());
       time("gelu backward to BF16", 3 * bytes,
-           [&] { kernels::gelu_backward(*queue_, scratch_, {.x = x, .gy = gy, .gx = gy, .codes = {}}); });
-      time("column sums", bytes, [&] { kernels::column_sums(*queue_, scratch_, {.x = gy, .y = sums}); });
+           [&] { kernels::gelu_backward(*stream_, scratch_, {.x = x, .gy = gy, .gx = gy, .codes = {}}); });
+      time("column sums", bytes, [&] { kernels::column_sums(*stream_, scratch_, {.x = gy, .y = sums}); });
     }
     const ArenaScope used(data_);
     const Tensor logits = random(DType::bf16, {kLogitRows, kVocab}), loss = empty(DType::f32, {kLogitRows});
     const Tensor targets = empty(DType::i32, {kLogitRows});
-    queue_->zero(targets.data, targets.bytes());
+    stream_->zero(targets.data, targets.bytes());
     time("cross-entropy in place", 2 * static_cast<double>(logits.bytes()), [&] {
       kernels::cross_entropy(
-          *queue_, {.logits = logits, .targets = targets, .loss = loss, .gradient = kernels::CrossEntropy::Gradient::in_place});
+          *stream_, {.logits = logits, .targets = targets, .loss = loss, .gradient = kernels::CrossEntropy::Gradient::in_place});
     });
   }
 
@@ -246,7 +248,7 @@ class KernelBench {
       const DType dtype = wide ? DType::f32 : DType::bf16;
       const Tensor w = random(dtype, {kParameters}), m = random(dtype, {kParameters}), v = empty(dtype, {kParameters});
       const Tensor g = random(dtype, {kParameters}), total = empty(DType::f64, {1});
-      queue_->zero(v.data, v.bytes());
+      stream_->zero(v.data, v.bytes());
       const kernels::StepScalars host{.token_count = 1,
                                       .grad_scale = 1,
                                       .learning_rate = 1e-5,
@@ -255,17 +257,18 @@ class KernelBench {
                                       .step = 1,
                                       .updates = 1};
       const Tensor scalars = empty(DType::u8, {static_cast<std::int64_t>(sizeof host)});
-      queue_->copy_to_device(scalars.data, &host, sizeof host);
+      stream_->copy_to_device(scalars.data, &host, sizeof host);
       const std::string state = wide ? "FP32" : "16-bit";
       time("adamw, " + state + " states", 7 * static_cast<double>(w.bytes()), [&] {
-        kernels::adamw(*queue_, {.grad = g,
-                                 .weight = w,
-                                 .moment1 = m,
-                                 .moment2 = v,
-                                 .scalars = static_cast<const kernels::StepScalars*>(scalars.data)});
+        kernels::adamw(*stream_, {.grad = g,
+                                  .weight = w,
+                                  .moment1 = m,
+                                  .moment2 = v,
+                                  .scalars = static_cast<const kernels::StepScalars*>(scalars.data)});
       });
-      time("sum of squares, " + state, static_cast<double>(g.bytes()),
-           [&] { kernels::sum_squares(*queue_, scratch_, {.x = {&g, 1}, .total = total.as<double>()}); });
+      time("sum of squares, " + state, static_cast<double>(g.bytes()), [&] {
+        kernels::sum_squares(*stream_, scratch_, {.x = {&g, 1}, .total = total.as<double>()});
+      });
     }
   }
 
@@ -278,7 +281,7 @@ class KernelBench {
       const auto bytes = static_cast<double>(shard.x.bytes());
       const auto grid = [&](kernels::Along along) {
         const Tensor amax = empty(DType::f32, amax_shape(spec.tile, along, whole));
-        queue_->zero(amax.data, amax.bytes());
+        stream_->zero(amax.data, amax.bytes());
         return amax;
       };
       const bool history = spec.source == ScaleSource::history, both = !kernels::is_square(spec.tile);
@@ -286,7 +289,7 @@ class KernelBench {
       const std::string from = fmt::format("{} from {}", name, name_of(dtype));
       if (!history) {
         time("shard_amax " + from, bytes,
-             [&] { kernels::shard_amax(*queue_, {.shard = shard, .tile = spec.tile, .rows = rows, .columns = columns}); });
+             [&] { kernels::shard_amax(*stream_, {.shard = shard, .tile = spec.tile, .rows = rows, .columns = columns}); });
       }
       const Tensor scale = random(DType::f32, {1}), codes = empty(dtype_of(spec.format), shard.x.shape);
       const kernels::CastShard op{.shard = shard,
@@ -299,7 +302,7 @@ class KernelBench {
                                   .scale_inv = history ? empty(DType::f32, {1}) : Tensor(),
                                   .amax = history ? rows.as<float>() : nullptr};
       time("cast_shard " + from, bytes + static_cast<double>(codes.bytes()) * (both ? 2 : 1),
-           [&] { kernels::cast_shard(*queue_, op); });
+           [&] { kernels::cast_shard(*stream_, op); });
     }
   }
 
@@ -309,14 +312,14 @@ class KernelBench {
         const ArenaScope used(data_);
         const Tensor x = random(from, {kParameters}), y = random(to, {kParameters});
         time(fmt::format("add {} to {}", name_of(from), name_of(to)), static_cast<double>(x.bytes() + 2 * y.bytes()),
-             [&] { kernels::add(*queue_, {.x = x, .y = y}); });
+             [&] { kernels::add(*stream_, {.x = x, .y = y}); });
       }
     }
   }
 
   const std::string gpu_ = cuda_properties().name;
   std::unique_ptr<Device> device_ = make_device(DeviceKind::cuda);
-  std::unique_ptr<Queue> queue_ = device_->make_queue();
+  std::unique_ptr<Stream> stream_ = device_->make_stream();
   Arena data_{*device_, MemoryCategory::activations, std::size_t{12} << 30};
   Arena scratch_{*device_, MemoryCategory::workspace, std::size_t{4} << 30};
   std::vector<BenchRow> rows_;

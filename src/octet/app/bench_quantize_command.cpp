@@ -27,7 +27,7 @@ double copy_bandwidth(Arena& data) {
 int run_bench_quantize(const BenchArgs& args) {
   set_num_threads(1);
   const auto device = make_device(DeviceKind::cpu);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   Arena data(*device, MemoryCategory::activations, std::size_t{1} << 29);
   Arena scratch(*device, MemoryCategory::workspace, std::size_t{1} << 28);
   const double ceiling = copy_bandwidth(data) * 1e-9;
@@ -57,20 +57,25 @@ int run_bench_quantize(const BenchArgs& args) {
   for (const Case& c : kCases) {
     const ArenaScope used(data);
     Quantized q{.tile = c.tile};
-    q.codes = allocate(data, DType::f8_e4m3, {kRows, kCols});
-    q.scale_inv = allocate(data, scale_dtype(c.tile), scale_shape(c.tile, kRows, kCols));
+    q.rowwise = allocate(data, DType::f8_e4m3, {kRows, kCols});
+    q.rowwise_scale_inv = allocate(data, scale_dtype(c.tile), scale_shape(c.tile, kRows, kCols));
     if (c.transposed) {
-      q.codes_t = allocate(data, DType::f8_e4m3, {kCols, kRows});
-      q.scale_inv_t = c.tile == ScaleTile::tensor ? q.scale_inv : allocate(data, scale_dtype(c.tile), scale_shape(c.tile, kCols, kRows));
+      q.columnwise = allocate(data, DType::f8_e4m3, {kCols, kRows});
+      q.columnwise_scale_inv = c.tile == ScaleTile::tensor
+                                   ? q.rowwise_scale_inv
+                                   : allocate(data, scale_dtype(c.tile), scale_shape(c.tile, kCols, kRows));
     }
     const bool history = c.source == ScaleSource::history;
     const double seconds = shortest_time([&] {
-      kernels::quantize(*queue, scratch,
-                        {.x = x, .spec = {.tile = c.tile, .source = c.source}, .out = q, .scale = history ? &scale : nullptr,
+      kernels::quantize(*stream, scratch,
+                        {.x = x,
+                         .spec = {.tile = c.tile, .source = c.source},
+                         .out = q,
+                         .scale = history ? &scale : nullptr,
                          .amax = history ? &amax : nullptr});
     });
     // What the algorithm must move: x once, each version of the codes once.
-    const double bytes = static_cast<double>(x.bytes() + q.codes.bytes() + (c.transposed ? q.codes_t.bytes() : 0));
+    const double bytes = static_cast<double>(x.bytes() + q.rowwise.bytes() + (c.transposed ? q.columnwise.bytes() : 0));
     rows.push_back({.name = c.name,
                     .seconds = seconds,
                     .rate = bytes / seconds * 1e-9,

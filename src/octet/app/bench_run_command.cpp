@@ -75,7 +75,7 @@ int run_bench_run(const BenchArgs& args) {
   options.layout = train::layout_of(config, mesh);
   options.rank = world.rank();
   train::Engine engine(options, world.device(), world.groups());
-  engine.model().parameters().initialise(engine.queue(), config.run.seed);
+  engine.model().parameters().initialise(engine.stream(), config.run.seed);
   engine.refresh();
   engine.tune(train::gemm_tuning());
 
@@ -94,7 +94,7 @@ int run_bench_run(const BenchArgs& args) {
     engine.apply(1e-5, ++step, is_last);
   };
   const auto finish = [&] {
-    const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
+    const kernels::StepScalars scalars = engine.optimizer().read(engine.stream());
     engine.check_ranks();
     return scalars;
   };
@@ -129,9 +129,9 @@ int run_bench_run(const BenchArgs& args) {
         scalars.loss_sum / scalars.token_count, scalars.grad_norm);
   }
 
-  engine.queue().start_profile();
+  engine.stream().start_profile();
   run_step(false);
-  const std::vector<OpTime> times = engine.queue().take_profile();
+  const std::vector<OpTime> times = engine.stream().take_profile();
   engine.close();
   world.barrier("profiled");
   if (!world.is_first()) return 0;

@@ -12,7 +12,8 @@ namespace {
 // The quickstart's model and step.
 train::EngineOptions options_of(const std::string& recipe) {
   train::EngineOptions options;
-  options.model = {.vocab = 256, .dim = 128, .ffn = 352, .layers = 4, .heads = 4, .kv_heads = 2, .head_dim = 32, .max_position = 128};
+  options.model = {
+      .vocab = 256, .dim = 128, .ffn = 352, .layers = 4, .heads = 4, .kv_heads = 2, .head_dim = 32, .max_position = 128};
   options.recipe = recipes::make_recipe(recipe, {});
   options.seq_len = 128;
   options.micro_batch_size = 16;
@@ -22,7 +23,7 @@ train::EngineOptions options_of(const std::string& recipe) {
 double seconds_of_step(const std::string& recipe) {
   const train::EngineOptions options = options_of(recipe);
   train::Engine engine(options, DeviceKind::cpu);
-  engine.model().parameters().initialise(engine.queue(), 1);
+  engine.model().parameters().initialise(engine.stream(), 1);
   engine.refresh();
   std::vector<std::int32_t> ids(static_cast<std::size_t>(options.seq_len * options.micro_batch_size));
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * 7 % 256);

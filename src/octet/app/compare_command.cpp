@@ -54,7 +54,7 @@ std::vector<RecipeRun> plan_runs(const train::Config& config, const std::vector<
 double time_a_step(const train::Config& config, DeviceKind device) {
   const train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
   train::Engine engine(options, device);
-  engine.model().parameters().initialise(engine.queue(), config.run.seed);
+  engine.model().parameters().initialise(engine.stream(), config.run.seed);
   engine.refresh();
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len), 1);
   std::vector<double> times;
@@ -65,7 +65,7 @@ double time_a_step(const train::Config& config, DeviceKind device) {
       engine.forward_backward({.first_sample = 0, .tokens = ids, .targets = ids, .document_starts = {}}, nullptr);
     }
     engine.apply(1e-3, step);
-    engine.queue().synchronize();
+    engine.stream().synchronize();
     times.push_back(seconds_since(start));
   }
   return *std::min_element(times.begin() + 1, times.end());
@@ -79,8 +79,8 @@ void fit_budget(std::vector<RecipeRun>& plans, double budget_s, DeviceKind devic
   const auto affordable = static_cast<std::int64_t>(budget_s / (per_step * kOverhead));
   const std::int64_t wanted = plans.front().config.training.steps;
   const std::int64_t steps = std::clamp<std::int64_t>(affordable, std::min<std::int64_t>(wanted, 20), wanted);
-  fmt::print("steps: {} of {} (budget {} / (one step of all {} runs {:.2f} s x {}) = {}; at most training.steps)\n", steps, wanted,
-             telemetry::format_duration(budget_s), plans.size(), per_step, kOverhead, affordable);
+  fmt::print("steps: {} of {} (budget {} / (one step of all {} runs {:.2f} s x {}) = {}; at most training.steps)\n", steps,
+             wanted, telemetry::format_duration(budget_s), plans.size(), per_step, kOverhead, affordable);
   for (RecipeRun& plan : plans) plan.config.training.steps = steps;
 }
 
@@ -100,8 +100,8 @@ void show_comparison(const CompareArgs& args, const train::Config& config, const
 
 int run_compare(const CompareArgs& args) {
   const comm::RankEnvironment where = comm::rank_environment([](const char* name) -> const char* { return std::getenv(name); });
-  demand(where.size == 1, ExitCode::config, "`octet compare` runs in one process, but ", where.source,
-         " says that there are ", where.size, " ranks; use `octet train` for each recipe, then `octet report`");
+  demand(where.size == 1, ExitCode::config, "`octet compare` runs in one process, but ", where.source, " says that there are ",
+         where.size, " ranks; use `octet train` for each recipe, then `octet report`");
   demand(!args.recipes.empty(), ExitCode::config, "--recipes: name at least one recipe");
   outlive_stdout();
   const train::Config config = train::load_config(args.run.path, args.run.overrides);

@@ -44,8 +44,8 @@ std::vector<int> sorted_numbers(std::vector<int> numbers) {
 RanksRun plan_run(const CompareArgs& args, const train::Config& base, const std::string& recipe, int ranks, int fewest) {
   const std::int64_t sequences = base.training.global_batch_size * ranks;
   demand(sequences % fewest == 0, ExitCode::config, base.file, ": training.global_batch_size = ", base.training.global_batch_size,
-         " is the batch of ", fewest, " ranks; ", ranks,
-         " ranks would get ", sequences, " / ", fewest, " sequences: give a multiple of ", fewest);
+         " is the batch of ", fewest, " ranks; ", ranks, " ranks would get ", sequences, " / ", fewest,
+         " sequences: give a multiple of ", fewest);
   RanksRun plan{.label = fmt::format("{} x{}", recipe, ranks), .ranks = ranks, .overrides = args.run.overrides, .config = {}};
   const fs::path folder = output_of(args, base) / fmt::format("{}-x{}", recipe, ranks);
   for (const std::string& own : {"run.name=" + Json(recipe).dump(), "run.output_dir=" + Json(folder.string()).dump(),
@@ -99,8 +99,8 @@ int run(const CompareArgs& args, const RanksRun& plan) {
   Progress progress(plan.label, plan.config.training.steps);
   const LocalToken token;
   ProcessGroupOptions options = local_ranks(plan.ranks, command_of(args, plan), token);
-  options.output = [&](int rank, Stream stream, std::string_view line) {
-    if (stream == Stream::err) {
+  options.output = [&](int rank, StandardStream stream, std::string_view line) {
+    if (stream == StandardStream::err) {
       const AboveBottomLine above;
       fmt::print(stderr, "{}{}", rank == 0 ? "" : fmt::format("[{}] ", rank), line);
     } else if (rank == 0 && line.rfind("step ", 0) == 0) {
@@ -125,8 +125,7 @@ int run(const CompareArgs& args, const RanksRun& plan) {
 }  // namespace
 
 int compare_ranks(const CompareArgs& args, const train::Config& config) {
-  demand(args.time_budget_s == 0, ExitCode::config,
-         "--time-budget does not work with --gpus; give --training.steps instead");
+  demand(args.time_budget_s == 0, ExitCode::config, "--time-budget does not work with --gpus; give --training.steps instead");
   std::vector<std::string> recipes = args.recipes;
   std::sort(recipes.begin(), recipes.end());
   const auto twice = std::adjacent_find(recipes.begin(), recipes.end());

@@ -17,7 +17,7 @@ namespace {
 // What the ranks say, on this process's own stdout and stderr: rank 0 byte for byte, the others in whole lines with "[rank] ".
 class Console {
  public:
-  void line(int rank, Stream stream, std::string_view text) {
+  void line(int rank, StandardStream stream, std::string_view text) {
     if (rank == 0) {
       write(stream, text);
       rank_0_is_within_a_line_[index(stream)] = text.back() != '\n';
@@ -26,26 +26,26 @@ class Console {
     write_line(stream, fmt::format("[{}] {}", rank, text));
   }
 
-  void note(std::string_view sentence) { write_line(Stream::err, fmt::format("octet launch: {}", sentence)); }
+  void note(std::string_view sentence) { write_line(StandardStream::err, fmt::format("octet launch: {}", sentence)); }
 
   // A full disk under the log must not end a run, as it does not end one without `launch`; it is said at the end. Neither must a
   // reader that has gone, which is no failure.
   bool stdout_failed() const { return stdout_error_ != 0 && stdout_error_ != EPIPE && stdout_error_ != EIO; }
 
  private:
-  static std::size_t index(Stream stream) { return static_cast<std::size_t>(stream); }
+  static std::size_t index(StandardStream stream) { return static_cast<std::size_t>(stream); }
 
-  void write_line(Stream stream, std::string text) {
+  void write_line(StandardStream stream, std::string text) {
     if (text.back() != '\n') text += '\n';
     if (std::exchange(rank_0_is_within_a_line_[index(stream)], false)) text.insert(0, 1, '\n');
     write(stream, text);
   }
 
-  void write(Stream stream, std::string_view text) {
+  void write(StandardStream stream, std::string_view text) {
     if (failed_[index(stream)]) return;
-    const int error = (stream == Stream::out ? out_ : err_).write(text);
+    const int error = (stream == StandardStream::out ? out_ : err_).write(text);
     failed_[index(stream)] = error != 0;
-    if (stream == Stream::out) stdout_error_ = error;
+    if (stream == StandardStream::out) stdout_error_ = error;
   }
 
   OutputText out_{STDOUT_FILENO}, err_{STDERR_FILENO};
@@ -66,7 +66,7 @@ int run_launch(const LaunchArgs& args) {
   const LocalToken token;
   ProcessGroupOptions options = local_ranks(args.ranks, args.command, token);
   options.grace_s = args.grace_s;
-  options.output = [&](int rank, Stream stream, std::string_view line) { console.line(rank, stream, line); };
+  options.output = [&](int rank, StandardStream stream, std::string_view line) { console.line(rank, stream, line); };
   options.note = [&](std::string_view sentence) { console.note(sentence); };
   const int code = ProcessGroup(std::move(options)).run();
   demand(code != 0 || !console.stdout_failed(), ExitCode::internal, "cannot write to stdout");

@@ -35,15 +35,16 @@ std::string proc_value(const fs::path& path, const std::string& key) {
 std::string simd_of_processor(const fs::path& cpuinfo) {
   const std::string flags = " " + proc_value(cpuinfo, "flags") + proc_value(cpuinfo, "Features") + " ";
   const auto has = [&](const std::string& flag) { return flags.find(" " + flag + " ") != std::string::npos; };
-  if (has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq")) return has("avx512_bf16") ? "AVX-512 with BF16" : "AVX-512";
+  if (has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq"))
+    return has("avx512_bf16") ? "AVX-512 with BF16" : "AVX-512";
   if (has("avx2") && has("fma")) return "AVX2";
   if (has("sve")) return "SVE";
   if (has("asimd")) return "NEON";
   return has("sse4_2") ? "SSE4.2" : "unknown";
 }
 
-// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ...", or "... Open Kernel Module for x86_64  580.95.05 ...":
-// the first word that begins with a digit and has a dot.
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ...", or "... Open Kernel Module for x86_64  580.95.05
+// ...": the first word that begins with a digit and has a dot.
 std::string driver_version(const fs::path& path) {
   std::istringstream words(proc_value(path, "NVRM version"));
   for (std::string word; words >> word;) {
@@ -110,7 +111,7 @@ std::string loaded_library(const std::string& name) {
 double measure_gemm_gflops() {
   constexpr std::int64_t kSize = 1024;
   const auto device = make_device(DeviceKind::cpu);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   Arena arena(*device, MemoryCategory::workspace, std::size_t{16} * kSize * kSize);
   const Tensor a = allocate(arena, DType::f32, {kSize, kSize}), b = allocate(arena, DType::f32, {kSize, kSize}),
                d = allocate(arena, DType::f32, {kSize, kSize});
@@ -119,8 +120,8 @@ double measure_gemm_gflops() {
   double best_s = 1e9;
   for (const auto end = Clock::now() + std::chrono::milliseconds(500); Clock::now() < end;) {
     const auto begin = Clock::now();
-    kernels::gemm(*queue, arena, {.a = {.values = a}, .b = {.values = b}, .c = {}, .d = d});
-    queue->synchronize();
+    kernels::gemm(*stream, arena, {.a = {.values = a}, .b = {.values = b}, .c = {}, .d = d});
+    stream->synchronize();
     best_s = std::min(best_s, seconds_since(begin));
   }
   return 2.0 * kSize * kSize * kSize / best_s * 1e-9;

@@ -33,7 +33,7 @@ std::vector<Exchange> exchanges_of(const train::StepCount& count, const std::vec
     }
     return bytes;
   };
-  for (const auto* ops : {&count.compute, &count.wire}) {
+  for (const auto* ops : {&count.compute, &count.params}) {
     for (const OpTime& op : *ops) {
       if (op.work.group.empty()) continue;
       const plan::Span span = plan::find_span(spans, op.work.group);
@@ -105,8 +105,8 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
       return kernels::attention_backward_workspace(shape, call.sq, call.sk);
     };
     const Call calls[] = {{2 * options.micro_batch_size, sq, sq}, {1, sq, (2 * c - 1) * sq}};
-    const Call& largest = *std::max_element(std::begin(calls), std::end(calls),
-                                            [&](const Call& a, const Call& b) { return bytes(a) < bytes(b); });
+    const Call& largest =
+        *std::max_element(std::begin(calls), std::end(calls), [&](const Call& a, const Call& b) { return bytes(a) < bytes(b); });
     shape.batch = largest.batch;
     sq = largest.sq;
     sk = largest.sk;
@@ -141,7 +141,7 @@ Counted count_run(const train::Config& config, const plan::Cluster& cluster) {
   c.count = c.count_step(cluster, train::accumulation_of(config, mesh.data_coordinates()));
   const double tokens =
       static_cast<double>(config.training.global_batch_size * c.options.seq_len) / static_cast<double>(cluster.gpus);
-  c.step = plan::step_of(cluster, c.spans, c.count.compute, c.count.wire, c.count.seconds, tokens,
+  c.step = plan::step_of(cluster, c.spans, c.count.compute, c.count.params, c.count.seconds, tokens,
                          c.options.model.train_flops_per_token(c.options.seq_len));
   return c;
 }

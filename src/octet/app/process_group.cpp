@@ -162,7 +162,7 @@ void ProcessGroup::wait() {
   }
   if (ready > 0) {
     for (std::size_t i = 1; i < polled.size(); ++i) {
-      if (polled[i].revents != 0) read((i - 1) / 2, static_cast<Stream>((i - 1) % 2));
+      if (polled[i].revents != 0) read((i - 1) / 2, static_cast<StandardStream>((i - 1) % 2));
     }
   }
   if (ended) reap();
@@ -173,7 +173,7 @@ void ProcessGroup::wait() {
   }
 }
 
-bool ProcessGroup::read(std::size_t rank, Stream stream) {
+bool ProcessGroup::read(std::size_t rank, StandardStream stream) {
   Pipe& pipe = ranks_[rank].pipes[static_cast<std::size_t>(stream)];
   if (pipe.fd < 0) return false;
   const ssize_t n = ::read(pipe.fd, buffer_.data(), buffer_.size());
@@ -187,7 +187,7 @@ bool ProcessGroup::read(std::size_t rank, Stream stream) {
   return true;
 }
 
-void ProcessGroup::close(std::size_t rank, Stream stream) {
+void ProcessGroup::close(std::size_t rank, StandardStream stream) {
   Pipe& pipe = ranks_[rank].pipes[static_cast<std::size_t>(stream)];
   if (pipe.fd < 0) return;
   ::close(pipe.fd);
@@ -207,7 +207,7 @@ void ProcessGroup::reap() {
     ::waitpid(rank.pid, &status, 0);
     rank.pid = -1;
     // Its last words come before the sentence about its end.
-    for (const Stream stream : {Stream::out, Stream::err}) {
+    for (const StandardStream stream : {StandardStream::out, StandardStream::err}) {
       while (read(i, stream)) {
       }
       close(i, stream);

@@ -16,7 +16,7 @@
 
 namespace octet::app {
 
-enum class Stream { out, err };
+enum class StandardStream { out, err };
 
 struct ProcessGroupOptions {
   std::string program;                                // path of what every rank runs
@@ -24,7 +24,7 @@ struct ProcessGroupOptions {
   std::vector<std::vector<std::string>> environment;  // of each rank, "NAME=value", over this process's own
   double grace_s = 20;                                // from a failure to the SIGKILL
   // A line that a rank wrote, with its end; without one: part of a very long line, or the last of the stream.
-  std::function<void(int rank, Stream stream, std::string_view line)> output;
+  std::function<void(int rank, StandardStream stream, std::string_view line)> output;
   std::function<void(std::string_view sentence)> note;  // which rank failed, and how; once
 };
 
@@ -63,8 +63,8 @@ class ProcessGroup {
   void start(std::size_t rank);
   void wait();
   // Reads once; false when there is nothing to read for now or ever.
-  bool read(std::size_t rank, Stream stream);
-  void close(std::size_t rank, Stream stream);
+  bool read(std::size_t rank, StandardStream stream);
+  void close(std::size_t rank, StandardStream stream);
   void reap();
   void judge(const End& end);
   void note(const End& end);

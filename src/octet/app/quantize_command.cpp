@@ -64,7 +64,8 @@ std::map<std::string, std::vector<Source>> read_sources(const SafetensorsFile& f
       continue;
     }
     demand(info.dtype == DType::bf16 || info.dtype == DType::f16 || info.dtype == DType::f32, ExitCode::data,
-           file.path().string(), ": ", info.name, ": dtype ", info.dtype_name, " cannot be quantised; only BF16, F16 and F32 can");
+           file.path().string(), ": ", info.name, ": dtype ", info.dtype_name,
+           " cannot be quantised; only BF16, F16 and F32 can");
     Source source = source_of(info, replay);
     sources[source.stem].push_back(std::move(source));
   }
@@ -76,9 +77,8 @@ std::map<std::string, std::vector<Source>> read_sources(const SafetensorsFile& f
     std::sort(list.begin(), list.end(),
               [](const Source& a, const Source& b) { return std::pair(a.step, a.micro) < std::pair(b.step, b.micro); });
     for (std::size_t i = 1; i < list.size(); ++i) {
-      demand(!list[0].step_name.empty() && !list[i].step_name.empty(), ExitCode::data, file.path().string(), ": ", stem,
-             " and ", (list[0].step_name.empty() ? list[i] : list[0]).name,
-             ": give one tensor or steps and micro-batches, not both");
+      demand(!list[0].step_name.empty() && !list[i].step_name.empty(), ExitCode::data, file.path().string(), ": ", stem, " and ",
+             (list[0].step_name.empty() ? list[i] : list[0]).name, ": give one tensor or steps and micro-batches, not both");
       demand(std::pair(list[i - 1].step, list[i - 1].micro) != std::pair(list[i].step, list[i].micro), ExitCode::data,
              file.path().string(), ": ", list[i - 1].name, " and ", list[i].name, " name the same step and micro-batch");
     }
@@ -109,7 +109,7 @@ class Quantizer {
         role_(role),
         spec_(recipe.spec(role)),
         device_(make_device(device)),
-        queue_(device_->make_queue()),
+        stream_(device_->make_stream()),
         scratch_(*device_, MemoryCategory::workspace, std::size_t{1} << 26) {
     if (fixed) {
       spec_.source = ScaleSource::history;
@@ -123,27 +123,27 @@ class Quantizer {
     Owned x = upload(host.data, host.dtype, host.shape);
     if (host.dtype == DType::f16) {
       Owned wide = make(DType::f32, host.shape);
-      kernels::cast(*queue_, {.x = x.tensor, .y = wide.tensor});
+      kernels::cast(*stream_, {.x = x.tensor, .y = wide.tensor});
       x = std::move(wide);
     }
-    const Owned codes = make(dtype_of(spec_.format), {rows, cols}), codes_t = make(dtype_of(spec_.format), {cols, rows});
-    const Owned scale_inv = make(scale_dtype(spec_.tile), scale_shape(spec_.tile, rows, cols));
-    const Owned scale_inv_t = make(scale_dtype(spec_.tile), scale_shape(spec_.tile, cols, rows));
-    kernels::quantize(*queue_, scratch_,
+    const Owned rowwise = make(dtype_of(spec_.format), {rows, cols}), columnwise = make(dtype_of(spec_.format), {cols, rows});
+    const Owned rowwise_scale_inv = make(scale_dtype(spec_.tile), scale_shape(spec_.tile, rows, cols));
+    const Owned columnwise_scale_inv = make(scale_dtype(spec_.tile), scale_shape(spec_.tile, cols, rows));
+    kernels::quantize(*stream_, scratch_,
                       {.x = x.tensor,
                        .spec = spec_,
                        .out = {.format = spec_.format,
                                .tile = spec_.tile,
-                               .codes = codes.tensor,
-                               .scale_inv = scale_inv.tensor,
-                               .codes_t = codes_t.tensor,
-                               .scale_inv_t = scale_inv_t.tensor},
+                               .rowwise = rowwise.tensor,
+                               .rowwise_scale_inv = rowwise_scale_inv.tensor,
+                               .columnwise = columnwise.tensor,
+                               .columnwise_scale_inv = columnwise_scale_inv.tensor},
                        .scale = fixed_.tensor ? fixed_.tensor.as<float>() : scale,
                        .amax = amax});
-    download(codes.tensor, results.add(name + ".codes", codes.tensor.dtype, codes.tensor.shape));
-    download(codes_t.tensor, results.add(name + ".codes_t", codes_t.tensor.dtype, codes_t.tensor.shape));
-    download_scales(scale_inv.tensor, name + ".scale_inv", results);
-    download_scales(scale_inv_t.tensor, name + ".scale_inv_t", results);
+    download(rowwise.tensor, results.add(name + ".codes", rowwise.tensor.dtype, rowwise.tensor.shape));
+    download(columnwise.tensor, results.add(name + ".codes_t", columnwise.tensor.dtype, columnwise.tensor.shape));
+    download_scales(rowwise_scale_inv.tensor, name + ".scale_inv", results);
+    download_scales(columnwise_scale_inv.tensor, name + ".scale_inv_t", results);
   }
 
   // The tensors of one stem through their history, which begins as in `state` (a new one where there is none).
@@ -166,17 +166,17 @@ class Quantizer {
         quantize(source->name, input.get(*source->info), device_scale.tensor.as<float>(), recorded, results);
       }
       const float amax = read(recorded);
-      kernels::update_delayed_scales(*queue_, {.amax_history = device_history.tensor,
-                                               .scale = device_scale.tensor,
-                                               .format = device_format.tensor,
-                                               .is_weight = device_is_weight.tensor,
-                                               .margin = spec_.margin,
-                                               .most_recent = recipe_.amax_most_recent});
+      kernels::update_delayed_scales(*stream_, {.amax_history = device_history.tensor,
+                                                .scale = device_scale.tensor,
+                                                .format = device_format.tensor,
+                                                .is_weight = device_is_weight.tensor,
+                                                .margin = spec_.margin,
+                                                .most_recent = recipe_.amax_most_recent});
       // An amax that is not entered leaves what stood there before the step. The update keeps a weight's, which in training is
       // written after the step before; here its casts belong to the step.
       if (role_ == Role::weight && (amax == 0.0f || !is_finite(amax))) {
-        queue_->copy_to_device(recorded, &before, sizeof before);
-        queue_->synchronize();
+        stream_->copy_to_device(recorded, &before, sizeof before);
+        stream_->synchronize();
       }
       if (!first->step_name.empty()) add_state(first->step_name, device_scale.tensor, device_history.tensor, results);
       first = last;
@@ -196,18 +196,18 @@ class Quantizer {
   }
   Owned upload(const void* host, DType dtype, Shape shape) {
     Owned result = make(dtype, shape);
-    queue_->copy_to_device(result.tensor.data, host, result.tensor.bytes());
-    queue_->synchronize();
+    stream_->copy_to_device(result.tensor.data, host, result.tensor.bytes());
+    stream_->synchronize();
     return result;
   }
   void download(const Tensor& from, const Tensor& to) {
-    queue_->copy_to_host(to.data, from.data, from.bytes());
-    queue_->synchronize();
+    stream_->copy_to_host(to.data, from.data, from.bytes());
+    stream_->synchronize();
   }
   float read(const float* device) {
     float value = 0;
-    queue_->copy_to_host(&value, device, sizeof value);
-    queue_->synchronize();
+    stream_->copy_to_host(&value, device, sizeof value);
+    stream_->synchronize();
     return value;
   }
   // Files have scales with a row for each row of the codes, whatever the layout in memory.
@@ -252,7 +252,7 @@ class Quantizer {
   Role role_;
   QuantSpec spec_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<Stream> stream_;
   Arena scratch_;
   Owned fixed_;
 };

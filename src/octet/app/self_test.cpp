@@ -28,7 +28,8 @@ double reference_value(Fp8Format format, int code) {
   if (format == Fp8Format::e5m2 && exponent == 31) {
     return mantissa ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
   }
-  return exponent == 0 ? sign * std::ldexp(mantissa, 1 - bias - bits) : sign * std::ldexp((1 << bits) + mantissa, exponent - bias - bits);
+  return exponent == 0 ? sign * std::ldexp(mantissa, 1 - bias - bits)
+                       : sign * std::ldexp((1 << bits) + mantissa, exponent - bias - bits);
 }
 
 // The nearest finite code by search; of two equally near the even one; beyond the largest the largest.
@@ -53,26 +54,30 @@ bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)
 // Runs the whole table of BF16 values through the kernel at scale 1.
 std::vector<std::uint8_t> cast_by_kernel(Fp8Format format, DeviceKind kind) {
   const auto device = make_device(kind);
-  const auto queue = device->make_queue();
+  const auto stream = device->make_stream();
   Arena arena(*device, MemoryCategory::workspace, std::size_t{4} << 20);
   const Shape shape = {kBf16Values / 256, 256};
   const Tensor x = allocate(arena, DType::bf16, shape);
   std::vector<std::uint16_t> bits(kBf16Values);
   for (int i = 0; i < kBf16Values; ++i) bits[static_cast<std::size_t>(i)] = static_cast<std::uint16_t>(i);
-  queue->copy_to_device(x.data, bits.data(), x.bytes());
+  stream->copy_to_device(x.data, bits.data(), x.bytes());
   const Tensor scale = allocate(arena, DType::f32, {1}), scale_inv = allocate(arena, DType::f32, {1});
   const float one = 1.0f;
-  queue->copy_to_device(scale.data, &one, sizeof one);
-  const Quantized out{.format = format, .tile = ScaleTile::tensor, .codes = allocate(arena, dtype_of(format), shape), .scale_inv = scale_inv,
-                      .codes_t = {}, .scale_inv_t = {}};
-  kernels::quantize(*queue, arena,
+  stream->copy_to_device(scale.data, &one, sizeof one);
+  const Quantized out{.format = format,
+                      .tile = ScaleTile::tensor,
+                      .rowwise = allocate(arena, dtype_of(format), shape),
+                      .rowwise_scale_inv = scale_inv,
+                      .columnwise = {},
+                      .columnwise_scale_inv = {}};
+  kernels::quantize(*stream, arena,
                     {.x = x,
                      .spec = {.format = format, .tile = ScaleTile::tensor, .source = ScaleSource::history},
                      .out = out,
                      .scale = scale.as<float>()});
   std::vector<std::uint8_t> codes(kBf16Values);
-  queue->copy_to_host(codes.data(), out.codes.data, codes.size());
-  queue->synchronize();
+  stream->copy_to_host(codes.data(), out.rowwise.data, codes.size());
+  stream->synchronize();
   return codes;
 }
 
@@ -91,8 +96,8 @@ void check_format(Fp8Format format, DeviceKind device, SelfTest& test) {
     const int expected = reference_code(format, value);
     const int scalar = encode_fp8(format, value), kernel = vectorised[static_cast<std::size_t>(i)];
     if (scalar != expected || kernel != expected) {
-      test.failure = concat(name, " of ", value, " (BF16 bits ", i, "): code ", scalar, " alone and ", kernel, " by the kernel, but ",
-                            expected, " is nearest");
+      test.failure = concat(name, " of ", value, " (BF16 bits ", i, "): code ", scalar, " alone and ", kernel,
+                            " by the kernel, but ", expected, " is nearest");
       return;
     }
   }

@@ -29,8 +29,8 @@ std::vector<ElementRun> global_runs(const parallel::NameEntry& entry) {
   std::vector<ElementRun> runs;
   std::int64_t at = 0;
   for (const parallel::RowRun& rows : entry.rows) {
-    require(0 <= rows.begin && rows.begin <= rows.end && rows.end * cols <= shape.elements(), entry.external, ": rows [", rows.begin,
-            ", ", rows.end, ") of ", shape);
+    require(0 <= rows.begin && rows.begin <= rows.end && rows.end * cols <= shape.elements(), entry.external, ": rows [",
+            rows.begin, ", ", rows.end, ") of ", shape);
     runs.push_back({.at = at, .begin = rows.begin * cols, .end = rows.end * cols});
     at += (rows.end - rows.begin) * cols;
   }
@@ -118,10 +118,10 @@ void check_weights(const ModelWeights& weights, const parallel::NameTable& table
   mismatch.raise(weights.dir().string());
 }
 
-void load_weights(Queue& queue, const ModelWeights& weights, const parallel::NameTable& table,
+void load_weights(Stream& stream, const ModelWeights& weights, const parallel::NameTable& table,
                   const std::vector<std::string>& ignorable) {
   check_weights(weights, table, ignorable);
-  if (queue.kind() == DeviceKind::meta) return;
+  if (stream.kind() == DeviceKind::meta) return;
   const auto staging = std::make_unique_for_overwrite<std::byte[]>(kChunkElements * sizeof(double));
   for (const parallel::NameEntry& entry : table) {
     WeightReader source(weights, entry.external);
@@ -130,9 +130,9 @@ void load_weights(Queue& queue, const ModelWeights& weights, const parallel::Nam
     const std::size_t width = size_of(primary.dtype);
     Staged staged;
     const auto flush = [&] {
-      queue.copy_to_device(primary.as_bytes() + static_cast<std::size_t>(staged.begin) * width, staging.get(),
-                           static_cast<std::size_t>(staged.count) * width);
-      queue.synchronize();
+      stream.copy_to_device(primary.as_bytes() + static_cast<std::size_t>(staged.begin) * width, staging.get(),
+                            static_cast<std::size_t>(staged.count) * width);
+      stream.synchronize();
       staged = {};
     };
     for_entry_runs(entry, [&](std::int64_t at, std::int64_t local, std::int64_t run) {
@@ -173,15 +173,15 @@ void save_weights(const fs::path& dir, const parallel::NameTable& table, const O
   }
 }
 
-void save_weights(Queue& queue, const fs::path& dir, const parallel::NameTable& table, const OutputForm& form) {
-  if (queue.kind() == DeviceKind::meta) return;
+void save_weights(Stream& stream, const fs::path& dir, const parallel::NameTable& table, const OutputForm& form) {
+  if (stream.kind() == DeviceKind::meta) return;
   std::unique_ptr<std::byte[]> host;
   const auto copy = [&](const parallel::Parameter& parameter) {
     const Tensor& primary = parameter.primary();
     require(primary.contiguous(), parameter.spec.name, ": not contiguous");
     host = std::make_unique_for_overwrite<std::byte[]>(primary.bytes());
-    queue.copy_to_host(host.get(), primary.data, primary.bytes());
-    queue.synchronize();
+    stream.copy_to_host(host.get(), primary.data, primary.bytes());
+    stream.synchronize();
     return Tensor(host.get(), primary.dtype, primary.shape);
   };
   save_weights(dir, table, form, copy);

@@ -228,15 +228,15 @@ void Reader::check_entries(std::span<const Entry> entries, const std::vector<std
   mismatch.raise((path_ / kManifestName).string());
 }
 
-void Reader::load(Queue& queue, std::span<const Entry> entries, const std::vector<std::string>& ignorable,
+void Reader::load(Stream& stream, std::span<const Entry> entries, const std::vector<std::string>& ignorable,
                   OtherDtype other) const {
   check_entries(entries, ignorable, other);
-  if (queue.kind() == DeviceKind::meta) return;
+  if (stream.kind() == DeviceKind::meta) return;
   Staging staging, part, converted;
   for (const Entry& entry : entries) {
     const StoredTensor& tensor = manifest_.tensors.at(entry.name);
     if (entry.tensor.elements() == 0) continue;
-    queue.synchronize();  // an earlier copy from the staging memory may still be running
+    stream.synchronize();  // an earlier copy from the staging memory may still be running
     const std::span<std::byte> all = staging.of(static_cast<std::size_t>(entry.tensor.elements()) * size_of(tensor.dtype));
     std::int64_t copied = 0;
     for (const StoredSlice& stored : tensor.slices) {
@@ -258,9 +258,9 @@ void Reader::load(Queue& queue, std::span<const Entry> entries, const std::vecto
       values = converted.of(entry.tensor.bytes());
       convert(tensor.dtype, all.data(), entry.tensor.dtype, values.data(), entry.tensor.elements());
     }
-    queue.copy_to_device(entry.tensor.data, values.data(), entry.tensor.bytes());
+    stream.copy_to_device(entry.tensor.data, values.data(), entry.tensor.bytes());
   }
-  queue.synchronize();
+  stream.synchronize();
 }
 
 nlohmann::json newest_meta(const std::filesystem::path& root, double retry_s) {

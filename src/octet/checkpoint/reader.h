@@ -51,9 +51,9 @@ class Reader {
   static Reader open(const std::filesystem::path& step_directory, const Ranks& ranks = {}, double retry_s = kRetryS);
 
   // Opens the newest checkpoint of a step before `before` that passes all checks, the same on every rank. Rank 0 moves each newer
-  // checkpoint, which is damaged, to root/damaged/; on_warning gets a line that names the file, the reason and the checkpoint used
-  // instead. Returns nothing if there are no checkpoints. Throws Error{data} if all are damaged, or if one cannot be read: then nothing
-  // is moved. Collective. Nobody else may write or delete checkpoints during the call; rank 0 lists them.
+  // checkpoint, which is damaged, to root/damaged/; on_warning gets a line that names the file, the reason and the checkpoint
+  // used instead. Returns nothing if there are no checkpoints. Throws Error{data} if all are damaged, or if one cannot be read:
+  // then nothing is moved. Collective. Nobody else may write or delete checkpoints during the call; rank 0 lists them.
   static std::optional<Reader> open_latest(const std::filesystem::path& root,
                                            const std::function<void(std::string_view)>& on_warning, const Ranks& ranks = {},
                                            double retry_s = kRetryS,
@@ -64,13 +64,13 @@ class Reader {
   const nlohmann::json& meta() const { return manifest_.meta; }
   const Manifest& manifest() const { return manifest_; }
 
-  // Overwrites the entries with the values of the checkpoint, from whichever slices hold them, and waits for the queue. Reads only the
-  // slices that overlap this rank's entries.
+  // Overwrites the entries with the values of the checkpoint, from whichever slices hold them, and waits for the stream. Reads
+  // only the slices that overlap this rank's entries.
   //
   // The entries must name every tensor of the checkpoint, with an empty slice for a tensor of which this rank holds nothing.
   // Tensors that match a glob of `ignorable` may be left out. Throws one Error{data} that lists all missing and unexpected
   // tensors and all differences in shape or dtype; no entry is written then. On the meta device, only checks.
-  void load(Queue& queue, std::span<const Entry> entries, const std::vector<std::string>& ignorable = {},
+  void load(Stream& stream, std::span<const Entry> entries, const std::vector<std::string>& ignorable = {},
             OtherDtype other = OtherDtype::refuse) const;
 
  private:

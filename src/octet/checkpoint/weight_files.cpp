@@ -72,7 +72,7 @@ class BlockCast {
   explicit BlockCast(const QuantSpec& spec)
       : spec_(spec),
         device_(make_device(DeviceKind::cpu)),
-        queue_(device_->make_queue()),
+        stream_(device_->make_stream()),
         scratch_(*device_, MemoryCategory::workspace, 0) {
     require(spec.format == Fp8Format::e4m3 && spec.tile == ScaleTile::block_128x128, "block FP8 files: another format or tile");
   }
@@ -93,12 +93,12 @@ class BlockCast {
       const Quantized out = {
           .format = spec_.format,
           .tile = spec_.tile,
-          .codes = {codes_.data(), dtype_of(spec_.format), {count, cols}},
-          .scale_inv = {scales_.data() + row / kBlock * row_blocks, DType::f32, block_scale_shape(count, cols)},
-          .codes_t = {},
-          .scale_inv_t = {}};
-      kernels::quantize(*queue_, scratch_, {.x = {x_.data(), DType::bf16, {count, cols}}, .spec = spec_, .out = out});
-      queue_->synchronize();
+          .rowwise = {codes_.data(), dtype_of(spec_.format), {count, cols}},
+          .rowwise_scale_inv = {scales_.data() + row / kBlock * row_blocks, DType::f32, block_scale_shape(count, cols)},
+          .columnwise = {},
+          .columnwise_scale_inv = {}};
+      kernels::quantize(*stream_, scratch_, {.x = {x_.data(), DType::bf16, {count, cols}}, .spec = spec_, .out = out});
+      stream_->synchronize();
       write_codes(row * cols, std::span(codes_).first(static_cast<std::size_t>(count * cols)));
     }
     write_scales(std::as_bytes(std::span(scales_)));
@@ -107,7 +107,7 @@ class BlockCast {
  private:
   QuantSpec spec_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<Stream> stream_;
   Arena scratch_;
   std::vector<std::byte> x_, codes_;
   std::vector<float> scales_;
@@ -157,8 +157,8 @@ class Output {
   }
 
  private:
-  // Stores wide dtypes first, so that all data are aligned, which some readers need. The values are still produced in the order of the
-  // weights.
+  // Stores wide dtypes first, so that all data are aligned, which some readers need. The values are still produced in the order
+  // of the weights.
   void write_shard(const fs::path& path, Range range) {
     struct Tensor {
       TensorDeclaration declaration;

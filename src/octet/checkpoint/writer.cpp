@@ -91,11 +91,11 @@ Part describe(int rank, std::int64_t step, std::span<const Entry> entries, const
 }
 
 // Copies the pieces that are steady, or those that are not, to their places in the snapshot, and waits.
-void copy_pieces(Queue& queue, const std::vector<Piece>& pieces, bool steady, std::byte* snapshot) {
+void copy_pieces(Stream& stream, const std::vector<Piece>& pieces, bool steady, std::byte* snapshot) {
   for (const Piece& piece : pieces) {
-    if (piece.steady == steady) queue.copy_to_host(snapshot + piece.snapshot_offset, piece.device, piece.bytes);
+    if (piece.steady == steady) stream.copy_to_host(snapshot + piece.snapshot_offset, piece.device, piece.bytes);
   }
-  queue.synchronize();
+  stream.synchronize();
 }
 
 // Gives `bytes` bytes of a piece from `offset` on, until the next call.
@@ -270,10 +270,10 @@ Writer::~Writer() {
   }
 }
 
-void Writer::save(std::int64_t step, Queue& queue, std::span<const Entry> entries, const nlohmann::json& meta) {
+void Writer::save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta) {
   require(step >= 0 && meta.is_object(), "checkpoint: step ", step, ", meta must be an object");
   wait();
-  if (queue.kind() == DeviceKind::meta) return;
+  if (stream.kind() == DeviceKind::meta) return;
   Save save = {.key = concat("save ", saves_++), .step = step, .part = {}, .failure = ""};
   // A failure here, too, is one of all ranks, which are about to wait for this one.
   attempt(save.failure, [&] {
@@ -289,15 +289,15 @@ void Writer::save(std::int64_t step, Queue& queue, std::span<const Entry> entrie
       snapshot_bytes_ = wanted;
     }
     if (options_.mode == WriteMode::now) return;
-    copy_pieces(queue, save.part.pieces, false, snapshot_.get());
-    if (!copies_) copies_ = queue.device().make_queue();
-    copies_->wait(*queue.record());
+    copy_pieces(stream, save.part.pieces, false, snapshot_.get());
+    if (!copies_) copies_ = stream.device().make_stream();
+    copies_->wait(*stream.record());
   });
 
   if (options_.mode == WriteMode::now) {
     write_checkpoint(options_, save, [&](const Piece& piece, std::size_t offset, std::size_t bytes) {
-      queue.copy_to_host(snapshot_.get(), static_cast<const std::byte*>(piece.device) + offset, bytes);
-      queue.synchronize();
+      stream.copy_to_host(snapshot_.get(), static_cast<const std::byte*>(piece.device) + offset, bytes);
+      stream.synchronize();
       return std::span<const std::byte>(snapshot_.get(), bytes);
     });
     return;

@@ -79,7 +79,7 @@ class Writer {
   // number. When a rank is lost the error is the store's, Error{peer}, and what lies half-written may be left to the constructor
   // of the next run. `entries` are the slices that this rank holds, perhaps none. `meta` must be an object; rank 0's is kept. On
   // the meta device nothing happens.
-  void save(std::int64_t step, Queue& queue, std::span<const Entry> entries, const nlohmann::json& meta);
+  void save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta);
   // Returns when this rank's snapshot is complete, so that all entries of the last save may change. Throws nothing: if the copy
   // failed, the save fails.
   void wait_for_snapshot();
@@ -90,8 +90,8 @@ class Writer {
   WriterOptions options_;
   std::unique_ptr<std::byte[]> snapshot_;
   std::size_t snapshot_bytes_ = 0;
-  std::int64_t saves_ = 0;  // begun, failed ones included: the same on every rank
-  std::unique_ptr<Queue> copies_;  // on which the thread copies steady entries while the caller's queue computes
+  std::int64_t saves_ = 0;          // begun, failed ones included: the same on every rank
+  std::unique_ptr<Stream> copies_;  // on which the thread copies steady entries while the caller's stream computes
   std::future<void> snapshot_taken_;
   std::future<void> pending_;
 };

@@ -165,16 +165,16 @@ class GlooGroup final : public Group {
   };
   using Parts = std::vector<Part>;  // the shards of one tensor, one per rank
 
-  void run(Queue&, const AllGather& op) override {
+  void run(Stream&, const AllGather& op) override {
     const std::size_t bytes = op.x.bytes();
     attempt("all_gather", [&] { exchange(op.x, Parts(ranks(), {0, bytes}), op.y, in_turn(std::vector(ranks(), bytes))); });
   }
-  void run(Queue&, const ReduceScatter& op, const Tensor& parts) override {
+  void run(Stream&, const ReduceScatter& op, const Tensor& parts) override {
     attempt("reduce_scatter", [&] { exchange_versions(op.x, op.y.elements(), parts); });
     reduce_parts(parts, size(), op.y, op.reduction);
   }
   // Each rank reduces its shard, then all ranks gather the shards. The last shards are shorter if x is not divisible.
-  void run(Queue&, const AllReduce& op, const Tensor& parts) override {
+  void run(Stream&, const AllReduce& op, const Tensor& parts) override {
     const std::int64_t part = parts.shape[1], count = op.x.elements();
     const auto begin_of = [&](int r) { return std::min(count, r * part); };
     const Tensor flat = op.x.reshape({count}), mine = flat.slice_rows(begin_of(rank()), begin_of(rank() + 1));
@@ -183,7 +183,7 @@ class GlooGroup final : public Group {
     const Parts all = in_turn(bytes_of_parts(flat, part));
     attempt("all_reduce", [&] { exchange(flat, Parts(ranks(), all[static_cast<std::size_t>(rank())]), flat, all); });
   }
-  void run(Queue&, const AllToAll& op) override {
+  void run(Stream&, const AllToAll& op) override {
     const auto bytes_of = [&](const std::vector<std::int64_t>& counts) {
       std::vector<std::size_t> bytes;
       for (const std::int64_t n : counts) bytes.push_back(static_cast<std::size_t>(n) * size_of(op.x.dtype));
@@ -191,14 +191,14 @@ class GlooGroup final : public Group {
     };
     attempt("all_to_all", [&] { exchange(op.x, in_turn(bytes_of(op.sent)), op.y, in_turn(bytes_of(op.received))); });
   }
-  void run(Queue&, const Broadcast& op) override {
+  void run(Stream&, const Broadcast& op) override {
     const Part whole = {0, op.x.bytes()};
     Parts sent(ranks()), received(ranks());
     received[static_cast<std::size_t>(op.root)] = whole;
     if (op.root == rank()) sent.assign(ranks(), whole);
     attempt("broadcast", [&] { exchange(op.x, sent, op.x, received); });
   }
-  void run_barrier(Queue&) override {
+  void run_barrier(Stream&) override {
     std::vector<Byte> sign(1), signs(ranks());
     attempt("barrier", [&] {
       exchange({sign.data(), DType::u8, {1}}, Parts(ranks(), {0, 1}), {signs.data(), DType::u8, {size()}},

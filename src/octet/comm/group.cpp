@@ -30,12 +30,12 @@ class SilentGroup final : public Group {
 
  private:
   [[noreturn]] void refuse() const { fail(ExitCode::internal, "group ", name(), " of ", size(), " ranks has no transport"); }
-  void run(Queue&, const AllGather&) override { refuse(); }
-  void run(Queue&, const ReduceScatter&, const Tensor&) override { refuse(); }
-  void run(Queue&, const AllReduce&, const Tensor&) override { refuse(); }
-  void run(Queue&, const AllToAll&) override { refuse(); }
-  void run(Queue&, const Broadcast&) override { refuse(); }
-  void run_barrier(Queue&) override { refuse(); }
+  void run(Stream&, const AllGather&) override { refuse(); }
+  void run(Stream&, const ReduceScatter&, const Tensor&) override { refuse(); }
+  void run(Stream&, const AllReduce&, const Tensor&) override { refuse(); }
+  void run(Stream&, const AllToAll&) override { refuse(); }
+  void run(Stream&, const Broadcast&) override { refuse(); }
+  void run_barrier(Stream&) override { refuse(); }
 };
 
 }  // namespace
@@ -44,56 +44,56 @@ Group::Group(std::string name, int rank, int size) : name_(std::move(name)), ran
   require(size >= 1 && rank >= 0 && rank < size, "group ", name_, ": rank ", rank, " of ", size);
 }
 
-bool Group::begin(Queue& queue, const char* op, double bytes) {
+bool Group::begin(Stream& stream, const char* op, double bytes) {
   if (size_ == 1) return false;
-  queue.count(op, {.bytes = bytes, .group = name_, .joins = batched_ > 0});
+  stream.count(op, {.bytes = bytes, .group = name_, .joins = batched_ > 0});
   if (batched_ >= 0) ++batched_;
   traffic_.bytes += bytes;
   ++traffic_.messages;
-  return queue.kind() != DeviceKind::meta;
+  return stream.kind() != DeviceKind::meta;
 }
 
 template <class... Operands>
-void Group::send(Queue& queue, const Operands&... operands) {
-  queue.begin_wait();
-  run(queue, operands...);
-  queue.end_wait();
+void Group::send(Stream& stream, const Operands&... operands) {
+  stream.begin_wait();
+  run(stream, operands...);
+  stream.end_wait();
 }
 
 // NCCL needs no such memory.
-Tensor Group::parts_for(Arena& scratch, Queue& queue, const Tensor& x) const {
-  if (size_ == 1 || queue.target() == DeviceKind::cuda) return {};
+Tensor Group::parts_for(Arena& scratch, Stream& stream, const Tensor& x) const {
+  if (size_ == 1 || stream.target() == DeviceKind::cuda) return {};
   return allocate(scratch, x.dtype, {size_, ceil_div(x.elements(), size_)});
 }
 
-void Group::all_gather(Queue& queue, Arena&, const AllGather& op) {
+void Group::all_gather(Stream& stream, Arena&, const AllGather& op) {
   check_flat("all_gather", "x", op.x);
   check_flat("all_gather", "y", op.y);
   check_parts("all_gather", op.x, op.y, size_);
-  const bool sends = begin(queue, "all_gather", static_cast<double>(op.y.bytes() - op.x.bytes()));
-  if (sends) return send(queue, op);
-  if (size_ == 1 && op.y.data != op.x.data) queue.copy(op.y.data, op.x.data, op.x.bytes());
+  const bool sends = begin(stream, "all_gather", static_cast<double>(op.y.bytes() - op.x.bytes()));
+  if (sends) return send(stream, op);
+  if (size_ == 1 && op.y.data != op.x.data) stream.copy(op.y.data, op.x.data, op.x.bytes());
 }
 
-void Group::reduce_scatter(Queue& queue, Arena& scratch, const ReduceScatter& op) {
+void Group::reduce_scatter(Stream& stream, Arena& scratch, const ReduceScatter& op) {
   check_reducible("reduce_scatter", op.x);
   check_flat("reduce_scatter", "y", op.y);
   check_parts("reduce_scatter", op.y, op.x, size_);
   const ArenaScope scope(scratch);
-  const Tensor parts = parts_for(scratch, queue, op.x);
-  const bool sends = begin(queue, "reduce_scatter", static_cast<double>(op.x.bytes() - op.y.bytes()));
-  if (sends) return send(queue, op, parts);
-  if (size_ == 1 && op.y.data != op.x.data) queue.copy(op.y.data, op.x.data, op.x.bytes());
+  const Tensor parts = parts_for(scratch, stream, op.x);
+  const bool sends = begin(stream, "reduce_scatter", static_cast<double>(op.x.bytes() - op.y.bytes()));
+  if (sends) return send(stream, op, parts);
+  if (size_ == 1 && op.y.data != op.x.data) stream.copy(op.y.data, op.x.data, op.x.bytes());
 }
 
-void Group::all_reduce(Queue& queue, Arena& scratch, const AllReduce& op) {
+void Group::all_reduce(Stream& stream, Arena& scratch, const AllReduce& op) {
   check_reducible("all_reduce", op.x);
   const ArenaScope scope(scratch);
-  const Tensor parts = parts_for(scratch, queue, op.x);
-  if (begin(queue, "all_reduce", 2.0 * (size_ - 1) / size_ * static_cast<double>(op.x.bytes()))) send(queue, op, parts);
+  const Tensor parts = parts_for(scratch, stream, op.x);
+  if (begin(stream, "all_reduce", 2.0 * (size_ - 1) / size_ * static_cast<double>(op.x.bytes()))) send(stream, op, parts);
 }
 
-void Group::all_to_all(Queue& queue, Arena&, const AllToAll& op) {
+void Group::all_to_all(Stream& stream, Arena&, const AllToAll& op) {
   check_flat("all_to_all", "x", op.x);
   check_flat("all_to_all", "y", op.y);
   require(op.x.dtype == op.y.dtype, "all_to_all: ", name_of(op.x.dtype), " and ", name_of(op.y.dtype));
@@ -113,37 +113,37 @@ void Group::all_to_all(Queue& queue, Arena&, const AllToAll& op) {
   require(whole.sent[self] == whole.received[self], "all_to_all: ", whole.sent[self], " elements to itself, ",
           whole.received[self], " from itself");
   const double bytes = static_cast<double>(op.x.elements() - whole.sent[self]) * static_cast<double>(size_of(op.x.dtype));
-  if (begin(queue, "all_to_all", bytes)) return send(queue, whole);
-  if (size_ == 1) queue.copy(op.y.data, op.x.data, op.x.bytes());
+  if (begin(stream, "all_to_all", bytes)) return send(stream, whole);
+  if (size_ == 1) stream.copy(op.y.data, op.x.data, op.x.bytes());
 }
 
-void Group::broadcast(Queue& queue, const Broadcast& op) {
+void Group::broadcast(Stream& stream, const Broadcast& op) {
   check_flat("broadcast", "x", op.x);
   require(op.root >= 0 && op.root < size_, "broadcast from rank ", op.root, " of ", size_);
-  if (begin(queue, "broadcast", op.root == rank_ ? (size_ - 1) * static_cast<double>(op.x.bytes()) : 0)) send(queue, op);
+  if (begin(stream, "broadcast", op.root == rank_ ? (size_ - 1) * static_cast<double>(op.x.bytes()) : 0)) send(stream, op);
 }
 
-void Group::fetch(Queue& queue, const Fetch& op) {
+void Group::fetch(Stream& stream, const Fetch& op) {
   require(reaches(op.x), "fetch: x is not in shared memory");
   require(op.y.size() == static_cast<std::size_t>(size_), "fetch: ", op.y.size(), " tensors of ", size_, " ranks");
   for (const Tensor& y : op.y) {
     require(y.dtype == op.x.dtype && y.rows() == op.x.rows() && y.cols() == op.x.cols(), "fetch: ", name_of(op.x.dtype),
             op.x.shape, " into ", name_of(y.dtype), y.shape);
   }
-  if (begin(queue, "fetch", (size_ - 1) * static_cast<double>(op.x.bytes()))) send(queue, op);
+  if (begin(stream, "fetch", (size_ - 1) * static_cast<double>(op.x.bytes()))) send(stream, op);
 }
 
 // By default, groups send and need no shared memory.
-void Group::share(Queue&, Arena&, void*, std::size_t) {}
+void Group::share(Stream&, Arena&, void*, std::size_t) {}
 
-void Group::barrier(Queue& queue) {
-  if (begin(queue, "barrier", 0)) run_barrier(queue);
+void Group::barrier(Stream& stream) {
+  if (begin(stream, "barrier", 0)) run_barrier(stream);
 }
 
-Batch::Batch(Group& group, Queue& queue) : group_(group), queue_(queue), exceptions_(std::uncaught_exceptions()) {
+Batch::Batch(Group& group, Stream& stream) : group_(group), stream_(stream), exceptions_(std::uncaught_exceptions()) {
   group_.batched_ = 0;
   group_.begin_batch();
-  if (group_.size() > 1) queue_.begin_wait();
+  if (group_.size() > 1) stream_.begin_wait();
 }
 
 Batch::~Batch() {
@@ -152,7 +152,7 @@ Batch::~Batch() {
   group_.batched_ = -1;
   if (failed || group_.size() == 1) return;
   try {
-    queue_.end_wait();
+    stream_.end_wait();
   } catch (const Error&) {  // the device has failed; its next call reports this as well
   }
 }

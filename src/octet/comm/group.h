@@ -1,5 +1,5 @@
 // Groups of ranks and their collectives. All ranks of a group call the same operations in the
-// same order with the same sizes. An operation takes its place in the order of the queue. Tensors
+// same order with the same sizes. An operation takes its place in the order of the stream. Tensors
 // are contiguous and are treated as flat arrays; n is the number of elements of one shard.
 //   all_gather      y [size * n] = x of rank 0, x of rank 1, ...
 //   reduce_scatter  y [n] = reduction over the ranks of shard `rank` of their x [size * n]
@@ -74,47 +74,47 @@ class Group {
   int size() const { return size_; }
   const Traffic& traffic() const { return traffic_; }
 
-  void all_gather(Queue& queue, Arena& scratch, const AllGather& op);
-  void reduce_scatter(Queue& queue, Arena& scratch, const ReduceScatter& op);
-  void all_reduce(Queue& queue, Arena& scratch, const AllReduce& op);
-  void all_to_all(Queue& queue, Arena& scratch, const AllToAll& op);
-  void broadcast(Queue& queue, const Broadcast& op);
-  void fetch(Queue& queue, const Fetch& op);
-  // Also blocks the host until all ranks have reached the barrier and the queue is empty.
-  void barrier(Queue& queue);
+  void all_gather(Stream& stream, Arena& scratch, const AllGather& op);
+  void reduce_scatter(Stream& stream, Arena& scratch, const ReduceScatter& op);
+  void all_reduce(Stream& stream, Arena& scratch, const AllReduce& op);
+  void all_to_all(Stream& stream, Arena& scratch, const AllToAll& op);
+  void broadcast(Stream& stream, const Broadcast& op);
+  void fetch(Stream& stream, const Fetch& op);
+  // Also blocks the host until all ranks have reached the barrier and the stream is empty.
+  void barrier(Stream& stream);
 
   // Lets the other ranks read this memory. All ranks call together, with the same size and layout. Each call
   // replaces the memory of the call before. From then on, fetch() works on this memory, and an all_gather whose
   // x lies in it may also read the other ranks' shards directly. NCCL groups within one machine do so with copy
   // engines, in parallel with the computation. Therefore x must be complete on all ranks before any rank
   // gathers it, and must stay unchanged until all ranks have it. Separate writing and gathering by a fence(),
-  // or by any collective in which every rank takes part, on the gathering queue or on one that it waits for.
-  virtual void share(Queue& queue, Arena& scratch, void* memory, std::size_t bytes);
+  // or by any collective in which every rank takes part, on the gathering stream or on one that it waits for.
+  virtual void share(Stream& stream, Arena& scratch, void* memory, std::size_t bytes);
   // Whether fetch() can read x on every rank: all ranks share memory that contains x.
   virtual bool reaches(const Tensor&) const { return false; }
   // Ends the sharing. All ranks call together and wait for each other, before any rank frees its shared memory.
-  virtual void unshare(Queue&) {}
+  virtual void unshare(Stream&) {}
   // Orders accesses to shared memory: work that any rank enqueued before the fence precedes work that any rank enqueues after
   // it. The host does not wait.
-  void fence(Queue& queue) {
-    if (size_ > 1 && queue.kind() != DeviceKind::meta) run_fence(queue);
+  void fence(Stream& stream) {
+    if (size_ > 1 && stream.kind() != DeviceKind::meta) run_fence(stream);
   }
 
-  // Throws Error{peer} if the group has failed. Call it after synchronising a queue and before using what its collectives wrote:
-  // when a group fails, a GPU's queue also becomes empty.
+  // Throws Error{peer} if the group has failed. Call it after synchronising a stream and before using what its collectives wrote:
+  // when a group fails, a GPU's stream also becomes empty.
   virtual void check() {}
 
  protected:
   // Called only for groups of several ranks, on devices that compute. The operands are checked and the traffic is counted.
   // `parts` has room for size * n elements of x if the transport needs it.
-  virtual void run(Queue& queue, const AllGather& op) = 0;
-  virtual void run(Queue& queue, const ReduceScatter& op, const Tensor& parts) = 0;
-  virtual void run(Queue& queue, const AllReduce& op, const Tensor& parts) = 0;
-  virtual void run(Queue& queue, const AllToAll& op) = 0;
-  virtual void run(Queue& queue, const Broadcast& op) = 0;
-  virtual void run(Queue&, const Fetch&) { fail(ExitCode::internal, "group ", name(), ": no memory is shared"); }
-  virtual void run_barrier(Queue& queue) = 0;
-  virtual void run_fence(Queue&) {}
+  virtual void run(Stream& stream, const AllGather& op) = 0;
+  virtual void run(Stream& stream, const ReduceScatter& op, const Tensor& parts) = 0;
+  virtual void run(Stream& stream, const AllReduce& op, const Tensor& parts) = 0;
+  virtual void run(Stream& stream, const AllToAll& op) = 0;
+  virtual void run(Stream& stream, const Broadcast& op) = 0;
+  virtual void run(Stream&, const Fetch&) { fail(ExitCode::internal, "group ", name(), ": no memory is shared"); }
+  virtual void run_barrier(Stream& stream) = 0;
+  virtual void run_fence(Stream&) {}
   // These implement Batch.
   virtual void begin_batch() {}
   virtual void end_batch() noexcept {}
@@ -123,11 +123,11 @@ class Group {
  private:
   friend class Batch;
   // Counts the operation. Returns whether there is something to send, that is, several ranks and a device that computes.
-  bool begin(Queue& queue, const char* op, double bytes);
-  // Calls run(queue, operands...) and counts it as a wait of the queue.
+  bool begin(Stream& stream, const char* op, double bytes);
+  // Calls run(stream, operands...) and counts it as a wait of the stream.
   template <class... Operands>
-  void send(Queue& queue, const Operands&... operands);
-  Tensor parts_for(Arena& scratch, Queue& queue, const Tensor& x) const;
+  void send(Stream& stream, const Operands&... operands);
+  Tensor parts_for(Arena& scratch, Stream& stream, const Tensor& x) const;
 
   std::string name_;
   int rank_, size_;
@@ -135,20 +135,20 @@ class Group {
   int batched_ = -1;  // operations in the open batch; -1 if none is open
 };
 
-// Combines a group's operations on one queue, except barriers, into one launch if the transport has launches (NCCL). The
+// Combines a group's operations on one stream, except barriers, into one launch if the transport has launches (NCCL). The
 // all-gathers of a layer then cost the latency of one. The operations must not depend on each other. They may all run at the end
 // of the batch, so their memory must not be touched before. The destructor does not throw: the group's next operation or check()
 // throws instead. If the scope ends with an exception, nothing is launched. Batches of a group must not be nested.
 class Batch {
  public:
-  Batch(Group& group, Queue& queue);
+  Batch(Group& group, Stream& stream);
   ~Batch();
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
  private:
   Group& group_;
-  Queue& queue_;
+  Stream& stream_;
   int exceptions_;
 };
 

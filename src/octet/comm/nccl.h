@@ -1,9 +1,9 @@
-// Collectives between GPUs with NCCL. Each operation is enqueued on the stream of its queue and returns. Only the first
+// Collectives between GPUs with NCCL. Each operation is enqueued on the stream of its stream and returns. Only the first
 // operation of a kind waits for the other ranks, because NCCL connects them then. Operations of size zero send nothing.
 //   max     compares the bits of F32 as unsigned integers. Their order is that of the numbers from +0 to infinity, with NaNs
 //       above.
 //   batch   one launch
-// If a rank is lost or an operation does not end within the timeout, the group is aborted: hosts that wait for a queue continue,
+// If a rank is lost or an operation does not end within the timeout, the group is aborted: hosts that wait for a stream continue,
 // and the next operation or check() throws Error{peer}.
 #pragma once
 

@@ -13,16 +13,19 @@ namespace octet {
 
 std::string_view name_of(DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::cpu: return "cpu";
-    case DeviceKind::cuda: return "cuda";
-    case DeviceKind::meta: return "meta";
+    case DeviceKind::cpu:
+      return "cpu";
+    case DeviceKind::cuda:
+      return "cuda";
+    case DeviceKind::meta:
+      return "meta";
   }
   return "?";
 }
 
 std::string_view name_of(MemoryCategory category) {
-  constexpr std::array<std::string_view, kMemoryCategories> names = {
-      "weights", "master weights", "moments", "gradients", "activations", "workspace", "state"};
+  constexpr std::array<std::string_view, kMemoryCategories> names = {"weights",     "master weights", "moments", "gradients",
+                                                                     "activations", "workspace",      "state"};
   return names[static_cast<std::size_t>(category)];
 }
 
@@ -67,7 +70,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
-void Queue::start_profile() {
+void Stream::start_profile() {
   require(!waits_, "cannot start a profile while waits are measured");
   synchronize();
   take_stamps();
@@ -75,12 +78,12 @@ void Queue::start_profile() {
   profile_ = true;
 }
 
-void Queue::mark(const char* op, const Work& work) {
+void Stream::mark(const char* op, const Work& work) {
   stamp();
   marks_.push_back({op, work});
 }
 
-std::vector<OpTime> Queue::take_profile() {
+std::vector<OpTime> Stream::take_profile() {
   stamp();  // the end of the last op
   profile_ = false;
   synchronize();
@@ -92,7 +95,8 @@ std::vector<OpTime> Queue::take_profile() {
       return std::string_view(t.op) == m.op && t.work.shape == m.work.shape && t.work.group == m.work.group;
     };
     auto found = std::find_if(result.begin(), result.end(), same);
-    if (found == result.end()) found = result.insert(result.end(), {.op = m.op, .work = {.shape = m.work.shape, .group = m.work.group}});
+    if (found == result.end())
+      found = result.insert(result.end(), {.op = m.op, .work = {.shape = m.work.shape, .group = m.work.group}});
     found->work += m.work;
     ++found->calls;
     found->seconds += seconds[i + 1] - seconds[i];
@@ -101,14 +105,14 @@ std::vector<OpTime> Queue::take_profile() {
   return result;
 }
 
-void Queue::start_waits() {
+void Stream::start_waits() {
   require(!profile_, "cannot measure waits during a profile");
   take_stamps();
   waits_ = true;
   depth_ = 0;
 }
 
-double Queue::take_waits() {
+double Stream::take_waits() {
   waits_ = false;
   synchronize();
   const std::vector<double> seconds = take_stamps();
@@ -119,9 +123,12 @@ double Queue::take_waits() {
 
 std::unique_ptr<Device> make_device(DeviceKind kind, int index) {
   switch (kind) {
-    case DeviceKind::cpu: return make_cpu_device();
-    case DeviceKind::cuda: return make_cuda_device(index);
-    case DeviceKind::meta: return make_meta_device(DeviceKind::cpu);
+    case DeviceKind::cpu:
+      return make_cpu_device();
+    case DeviceKind::cuda:
+      return make_cuda_device(index);
+    case DeviceKind::meta:
+      return make_meta_device(DeviceKind::cpu);
   }
   fail(ExitCode::internal, "unknown device kind");
 }

@@ -1,4 +1,4 @@
-// Devices and queues. A cpu device computes on the host and a cuda device on a GPU. A meta device allocates and computes
+// Devices and streams. A cpu device computes on the host and a cuda device on a GPU. A meta device allocates and computes
 // nothing; it adds up the memory and work that the same program would need on a real device.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace octet {
 enum class DeviceKind : std::uint8_t { cpu, cuda, meta };
 std::string_view name_of(DeviceKind kind);
 
-class Queue;
+class Stream;
 
 class Device {
  public:
@@ -31,7 +31,7 @@ class Device {
   Buffer allocate(std::size_t bytes, MemoryCategory category);
   const MemoryMeter& memory() const { return *memory_; }
 
-  virtual std::unique_ptr<Queue> make_queue() = 0;
+  virtual std::unique_ptr<Stream> make_stream() = 0;
 
   static constexpr std::size_t kAlignment = 256;
 
@@ -56,7 +56,7 @@ struct Work {
   double fp8_flops = 0;  // the part of `flops` that FP8 GEMMs compute
   double bytes = 0;
   std::array<std::int64_t, 3> shape{};  // for a GEMM: M, N, K, which distinguish GEMMs in a profile; otherwise 0
-  std::string_view group = {};          // for a collective: the name of its group; must outlive the queue's profile
+  std::string_view group = {};          // for a collective: the name of its group; must outlive the stream's profile
   bool joins = false;                   // runs in the same launch as the op before it
   Work& operator+=(const Work& other) {
     flops += other.flops;
@@ -76,28 +76,28 @@ struct OpTime {
 
 // Makes a meta device that counts the memory and work that the program would need on a device of kind `target`.
 std::unique_ptr<Device> make_meta_device(DeviceKind target);
-// Makes a meta device whose queues simulate time while they are profiled. An op takes as
-// long as `seconds` returns, work that waits for an event starts after the event, and queues
+// Makes a meta device whose streams simulate time while they are profiled. An op takes as
+// long as `seconds` returns, work that waits for an event starts after the event, and streams
 // run in parallel. A profile contains the times of the ops without the waits between them.
 using OpSeconds = std::function<double(const char* op, const Work& work)>;
 std::unique_ptr<Device> make_meta_device(DeviceKind target, OpSeconds seconds);
 
-// A point in a queue's sequence of work.
+// A point in a stream's sequence of work.
 class Event {
  public:
   virtual ~Event() = default;
-  // The time of the event, on queues that simulate time; otherwise 0.
+  // The time of the event, on streams that simulate time; otherwise 0.
   virtual double seconds() const { return 0; }
 };
 
 // A sequence of work that a device executes in order. The functions of
 // kernels/ enqueue ops. On the CPU, an op has run when its function returns.
-class Queue {
+class Stream {
  public:
-  explicit Queue(Device& device) : device_(device) {}
-  virtual ~Queue() = default;
-  Queue(const Queue&) = delete;
-  Queue& operator=(const Queue&) = delete;
+  explicit Stream(Device& device) : device_(device) {}
+  virtual ~Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
   Device& device() const { return device_; }
   DeviceKind kind() const { return device_.kind(); }
@@ -112,10 +112,10 @@ class Queue {
   const Work& work() const { return work_; }
   void reset_work() { work_ = {}; }
 
-  virtual std::unique_ptr<Event> record() = 0;    // an event after all work enqueued so far
-  virtual void wait(const Event& event) = 0;      // later work of this queue starts after `event`; the host does not wait
-  virtual void synchronize() = 0;                 // the host waits until the queue has executed everything
-  // These copy or zero bytes in queue order. Host memory must stay valid until the copy is done.
+  virtual std::unique_ptr<Event> record() = 0;  // an event after all work enqueued so far
+  virtual void wait(const Event& event) = 0;    // later work of this stream starts after `event`; the host does not wait
+  virtual void synchronize() = 0;               // the host waits until the stream has executed everything
+  // These copy or zero bytes in stream order. Host memory must stay valid until the copy is done.
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
@@ -127,11 +127,11 @@ class Queue {
 
   // Starts a profile that ends with take_profile(). The time from one op to the next counts for the earlier op, including gaps.
   void start_profile();
-  // Waits for the queue and returns the profile. Ops with the same name,
+  // Waits for the stream and returns the profile. Ops with the same name,
   // shape and group are added up, in the order of their first call.
   std::vector<OpTime> take_profile();
 
-  // begin_wait and end_wait enclose work of this queue that only waits for other ranks. The pairs may be nested.
+  // begin_wait and end_wait enclose work of this stream that only waits for other ranks. The pairs may be nested.
   void begin_wait() {
     if (waits_ && depth_++ == 0) stamp();
   }
@@ -147,7 +147,7 @@ class Queue {
   }
   // Measures the time of these waits until take_waits(). Not during a profile.
   void start_waits();
-  // Waits for the queue and returns the sum of the waits in seconds.
+  // Waits for the stream and returns the sum of the waits in seconds.
   double take_waits();
 
  protected:
@@ -158,7 +158,7 @@ class Queue {
   // The ops of the profile so far.
   const std::vector<Mark>& marks() const { return marks_; }
 
-  // Enqueues a time stamp. take_stamps() returns the times in seconds since the first stamp; the queue must have executed them.
+  // Enqueues a time stamp. take_stamps() returns the times in seconds since the first stamp; the stream must have executed them.
   virtual void stamp() = 0;
   virtual std::vector<double> take_stamps() = 0;
 
@@ -172,16 +172,16 @@ class Queue {
   std::vector<Mark> marks_;
 };
 
-// Names the work that a queue receives during the lifetime of this object.
+// Names the work that a stream receives during the lifetime of this object.
 class TraceRange {
  public:
-  TraceRange(Queue& queue, const std::string& name) : queue_(queue) { queue_.begin_range(name); }
-  ~TraceRange() { queue_.end_range(); }
+  TraceRange(Stream& stream, const std::string& name) : stream_(stream) { stream_.begin_range(name); }
+  ~TraceRange() { stream_.end_range(); }
   TraceRange(const TraceRange&) = delete;
   TraceRange& operator=(const TraceRange&) = delete;
 
  private:
-  Queue& queue_;
+  Stream& stream_;
 };
 
 }  // namespace octet

@@ -51,7 +51,7 @@ void Attention::forward(const Scope& scope, const Tensor& rope_table, const Line
   saved.o = allocate(scope.stash, scope.dtype, {tokens, q});
   saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, tokens});
   qkv_.forward(scope, h, {}, saved.qkv, keep_input ? &saved.qkv_in : nullptr);
-  kernels::rope(scope.queue, scope.scratch,
+  kernels::rope(scope.stream, scope.scratch,
                 {.x = saved.qkv,
                  .rotated = q + kv,
                  .head_dim = options_.head_dim,
@@ -91,7 +91,7 @@ void Attention::backward(const Scope& scope, const Tensor& rope_table, const Lin
       scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = go, .gqkv = gqkv, .kv = kv},
       output_wgrad);
   const LinearOperand g = qkv_.gradient(scope, gqkv);
-  kernels::rope(scope.queue, scope.scratch,
+  kernels::rope(scope.stream, scope.scratch,
                 {.x = gqkv,
                  .rotated = q + kv_cols(),
                  .head_dim = options_.head_dim,

@@ -84,7 +84,7 @@ struct Layout {
     }
   }
   std::array<Call, 2> calls(std::int64_t sequence) const {
-    const std::vector<TokenRange> ranges = parallel::context_ranges(seq_len, group.rank(), group.size());
+    const std::vector<TokenRange> ranges = parallel::zigzag_chunks(seq_len, group.rank(), group.size());
     const std::int64_t first = sequence * held, middle = first + chunk;
     const auto keys = [&](const TokenRange& range) {
       return TokenRange{kernels::attention_unseen_keys(shape, range.count(), range.end), range.end};
@@ -93,34 +93,34 @@ struct Layout {
   }
 };
 
-void copy_rows(Queue& queue, const Tensor& from, const Tensor& to) { queue.copy(to.data, from.data, from.bytes()); }
+void copy_rows(Stream& stream, const Tensor& from, const Tensor& to) { stream.copy(to.data, from.data, from.bytes()); }
 
 // Chunks of `to`, the last one first: a second half as ranks exchange it from one in the order of the sequence, or the other way.
-void copy_backwards(Queue& queue, const Layout& layout, const Tensor& from, const Tensor& to) {
+void copy_backwards(Stream& stream, const Layout& layout, const Tensor& from, const Tensor& to) {
   const int ranks = layout.group.size();
-  for (int rank = 0; rank < ranks; ++rank) copy_rows(queue, layout.of_rank(from, rank), layout.of_rank(to, ranks - 1 - rank));
+  for (int rank = 0; rank < ranks; ++rank) copy_rows(stream, layout.of_rank(from, rank), layout.of_rank(to, ranks - 1 - rank));
 }
 
 // K and V of all ranks; with layout.ordered also in the order of the sequence.
-void gather(const Scope& scope, Queue& queue, const Layout& layout, const Tensor& kv, const Tensor& keys) {
-  const TraceRange range(queue, "gather keys");
+void gather(const Scope& scope, Stream& stream, const Layout& layout, const Tensor& kv, const Tensor& keys) {
+  const TraceRange range(stream, "gather keys");
   layout.each_half(kv, keys,
-                   [&](const Tensor& from, const Tensor& half) { kernels::cast(queue, {.x = from, .y = layout.own(half)}); });
+                   [&](const Tensor& from, const Tensor& half) { kernels::cast(stream, {.x = from, .y = layout.own(half)}); });
   {
-    const comm::Batch batch(scope.context, queue);
+    const comm::Batch batch(scope.context, stream);
     layout.each_half(kv, keys, [&](const Tensor&, const Tensor& half) {
-      scope.context.all_gather(queue, scope.scratch, {.x = layout.own(half), .y = half});
+      scope.context.all_gather(stream, scope.scratch, {.x = layout.own(half), .y = half});
     });
   }
   for (std::int64_t i = 0; layout.ordered && i < layout.batch; ++i) {
     const Tensor of_sequence = layout.of_sequence(keys, i);
-    copy_backwards(queue, layout, layout.second_half(of_sequence), layout.room(of_sequence));
+    copy_backwards(stream, layout, layout.second_half(of_sequence), layout.room(of_sequence));
   }
 }
 
 // The same where every rank's own K and V are within reach; with layout.ordered in the order of the sequence alone. Those of
 // forward have long been there.
-void fetch(const Scope& scope, Queue& queue, const Layout& layout, const Tensor& kv, const Tensor& keys) {
+void fetch(const Scope& scope, Stream& stream, const Layout& layout, const Tensor& kv, const Tensor& keys) {
   const int ranks = layout.group.size();
   for (std::int64_t part = 0; part < 2 * layout.batch; ++part) {
     const Tensor of_sequence = layout.of_sequence(keys, part / 2);
@@ -130,7 +130,7 @@ void fetch(const Scope& scope, Queue& queue, const Layout& layout, const Tensor&
                                 : layout.first_half(of_sequence);
     comm::Fetch op{.x = kv.slice_rows(part * layout.chunk, (part + 1) * layout.chunk), .y = {}};
     for (int rank = 0; rank < ranks; ++rank) op.y.push_back(layout.of_rank(to, backwards ? ranks - 1 - rank : rank));
-    scope.context.fetch(queue, op);
+    scope.context.fetch(stream, op);
   }
 }
 
@@ -145,7 +145,7 @@ void backward_in_ranges(const Scope& scope, const Layout& layout, const ContextA
   kernels::AttentionShape shape = op.shape;
   shape.batch = 2 * layout.batch;
   const Tensor kv = columns.kv_of(op.qkv), gkv = columns.kv_of(op.gqkv);
-  kernels::attention_backward(scope.queue, scope.scratch,
+  kernels::attention_backward(scope.stream, scope.scratch,
                               {.shape = shape,
                                .q = columns.q_of(op.qkv),
                                .k = columns.k_of(kv),
@@ -168,7 +168,7 @@ void backward_before_ranges(const Scope& scope, const Layout& layout, const Cont
   const auto backward = [&](const Call& call, const Tensor& seen, const Tensor& gseen) {
     const ArenaScope temporaries(scope.scratch);
     const Tensor share = allocate(scope.scratch, op.gqkv.dtype, {call.end - call.begin, columns.q});
-    kernels::attention_backward(scope.queue, scope.scratch,
+    kernels::attention_backward(scope.stream, scope.scratch,
                                 {.shape = shape,
                                  .q = columns.q_of(call.tokens(op.qkv)),
                                  .k = columns.k_of(seen),
@@ -179,19 +179,19 @@ void backward_before_ranges(const Scope& scope, const Layout& layout, const Cont
                                  .gq = share,
                                  .gk = columns.k_of(gseen),
                                  .gv = columns.v_of(gseen)});
-    kernels::add(scope.queue, {.x = share, .y = columns.q_of(call.tokens(op.gqkv))});
+    kernels::add(scope.stream, {.x = share, .y = columns.q_of(call.tokens(op.gqkv))});
   };
   // The later range sees most keys: it writes, what it does not see is zero, and the other's share is added.
   const auto& [earlier, later] = calls;
   const TokenRange before_earlier = layout.before(0), before_later = layout.before(1);
   backward(later, rows_of(kv, before_later), rows_of(gkv, before_later));
   const Tensor unseen = gkv.slice_rows(0, before_later.begin);
-  scope.queue.zero(unseen.data, unseen.bytes());
+  scope.stream.zero(unseen.data, unseen.bytes());
   if (before_earlier.count() == 0) return;
   const ArenaScope temporaries(scope.scratch);
   const Tensor share = allocate(scope.scratch, gkv.dtype, {before_earlier.count(), gkv.cols()});
   backward(earlier, rows_of(kv, before_earlier), share);
-  kernels::add(scope.queue, {.x = share, .y = rows_of(gkv, before_earlier)});
+  kernels::add(scope.stream, {.x = share, .y = rows_of(gkv, before_earlier)});
 }
 
 // Backward of one sequence with keys in its order, each range with all keys that it sees. gq in its columns of op.gqkv; gkv, of
@@ -202,7 +202,7 @@ void backward_by_range(const Scope& scope, const Layout& layout, const ContextAt
   const Tensor keys = layout.in_order(kv), gkeys = layout.in_order(gkv);
   const auto backward = [&](const Call& call, const Tensor& gseen) {
     const Tensor qkv = call.tokens(op.qkv), seen = rows_of(keys, call.keys);
-    kernels::attention_backward(scope.queue, scope.scratch,
+    kernels::attention_backward(scope.stream, scope.scratch,
                                 {.shape = of_one_sequence(op.shape),
                                  .q = columns.q_of(qkv),
                                  .k = columns.k_of(seen),
@@ -221,14 +221,14 @@ void backward_by_range(const Scope& scope, const Layout& layout, const ContextAt
   const auto& [earlier, later] = calls;
   backward(later, rows_of(gkeys, later.keys));
   for (const Tensor& unseen : {gkeys.slice_rows(0, later.keys.begin), gkeys.slice_rows(later.keys.end, gkeys.rows())})
-    scope.queue.zero(unseen.data, unseen.bytes());
+    scope.stream.zero(unseen.data, unseen.bytes());
   {
     const ArenaScope temporaries(scope.scratch);
     const Tensor share = allocate(scope.scratch, gkv.dtype, {earlier.keys.count(), gkv.cols()});
     backward(earlier, share);
-    kernels::add(scope.queue, {.x = share, .y = rows_of(gkeys, earlier.keys)});
+    kernels::add(scope.stream, {.x = share, .y = rows_of(gkeys, earlier.keys)});
   }
-  copy_backwards(scope.queue, layout, layout.room(gkv), layout.second_half(gkv));
+  copy_backwards(scope.stream, layout, layout.room(gkv), layout.second_half(gkv));
 }
 
 }  // namespace
@@ -248,7 +248,7 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
   const Tensor own_kv = columns.kv_of(op.qkv);
   if (scope.context.size() == 1) {
     gathered();
-    return kernels::attention_forward(scope.queue, scope.scratch,
+    return kernels::attention_forward(scope.stream, scope.scratch,
                                       {.shape = op.shape,
                                        .q = columns.q_of(op.qkv),
                                        .k = columns.k_of(own_kv),
@@ -261,19 +261,19 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
   const Layout layout(scope, op.shape, op.qkv.rows());
   const ArenaScope temporaries(scope.scratch);
   const Tensor keys = layout.allocate_keys(scope.scratch, own_kv, layout.ordered ? layout.seq_len / 2 : layout.chunk);
-  gather(scope, scope.queue, layout, own_kv, keys);
+  gather(scope, scope.stream, layout, own_kv, keys);
   gathered();
   for (std::int64_t i = 0; i < layout.batch; ++i) {
     const Tensor kv = layout.of_sequence(keys, i);
     // The own keys of a range stand behind those before it, for a causal mask.
-    if (!layout.ordered) copy_rows(scope.queue, layout.own(layout.second_half(kv)), layout.room(kv));
+    if (!layout.ordered) copy_rows(scope.stream, layout.own(layout.second_half(kv)), layout.room(kv));
     const std::array<Call, 2> calls = layout.calls(i);
     for (int range = 0; range < 2; ++range) {
       const Call& call = calls[static_cast<std::size_t>(range)];
       const TokenRange before = layout.before(range);
       const Tensor seen =
           layout.ordered ? rows_of(layout.in_order(kv), call.keys) : kv.slice_rows(before.begin, before.end + layout.chunk);
-      kernels::attention_forward(scope.queue, scope.scratch,
+      kernels::attention_forward(scope.stream, scope.scratch,
                                  {.shape = of_one_sequence(op.shape),
                                   .q = columns.q_of(call.tokens(op.qkv)),
                                   .k = columns.k_of(seen),
@@ -292,14 +292,14 @@ WholeKv gather_ahead(const Scope& scope, const kernels::AttentionShape& shape, c
   const Layout layout(scope, shape, qkv.rows());
   const Tensor kv = Columns(shape).kv_of(qkv);
   WholeKv result{layout.allocate_keys(scope.scratch, kv, layout.ordered ? layout.seq_len / 2 : 0), nullptr};
-  Queue& wire = scope.wire ? *scope.wire : scope.queue;
-  wire.wait(*scope.queue.record());  // whose memory this was
+  Stream& params = scope.params_stream ? *scope.params_stream : scope.stream;
+  params.wait(*scope.stream.record());  // whose memory this was
   if (scope.context.reaches(kv)) {
-    fetch(scope, wire, layout, kv, result.keys);
+    fetch(scope, params, layout, kv, result.keys);
   } else {
-    gather(scope, wire, layout, kv, result.keys);
+    gather(scope, params, layout, kv, result.keys);
   }
-  result.ready = wire.record();
+  result.ready = params.record();
   return result;
 }
 
@@ -307,7 +307,7 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
   const Columns columns(op.shape);
   const Tensor own_kv = columns.kv_of(op.qkv), own_gkv = columns.kv_of(op.gqkv);
   if (scope.context.size() == 1) {
-    return kernels::attention_backward(scope.queue, scope.scratch,
+    return kernels::attention_backward(scope.stream, scope.scratch,
                                        {.shape = op.shape,
                                         .q = columns.q_of(op.qkv),
                                         .k = columns.k_of(own_kv),
@@ -323,36 +323,36 @@ void context_attention_backward(const Scope& scope, const ContextAttentionBackwa
   }
   const Layout layout(scope, op.shape, op.qkv.rows());
   if (!layout.ordered) backward_in_ranges(scope, layout, op);
-  scope.queue.wait_for_ranks(*op.kv.ready);
+  scope.stream.wait_for_ranks(*op.kv.ready);
   const ArenaScope temporaries(scope.scratch);
   // The room behind a sequence's gradients is where those of the next are written afterwards.
   const std::int64_t rows = layout.batch * layout.seq_len, room = layout.ordered ? layout.seq_len / 2 : 0;
   const Tensor memory = allocate(scope.scratch, own_kv.dtype, {rows + room, own_kv.cols()}),
                gradients = memory.slice_rows(0, rows);
   for (std::int64_t i = 0; i < layout.batch; ++i) {
-    const TraceRange range(scope.queue, "gradients of keys");
+    const TraceRange range(scope.stream, "gradients of keys");
     const auto backward = layout.ordered ? backward_by_range : backward_before_ranges;
     const Tensor gkv = memory.slice_rows(i * layout.seq_len, (i + 1) * layout.seq_len + room);
     backward(scope, layout, op, layout.calls(i), layout.of_sequence(op.kv.keys, i), gkv);
   }
-  Queue& wire = scope.context_wire ? *scope.context_wire : scope.queue;
-  wire.wait(*scope.queue.record());
+  Stream& params = scope.context_stream ? *scope.context_stream : scope.stream;
+  params.wait(*scope.stream.record());
   {
-    const TraceRange range(wire, "sum gradients of keys");
-    const comm::Batch batch(scope.context, wire);
+    const TraceRange range(params, "sum gradients of keys");
+    const comm::Batch batch(scope.context, params);
     layout.each_half(own_gkv, gradients, [&](const Tensor&, const Tensor& half) {
-      scope.context.reduce_scatter(wire, scope.scratch, {.x = half, .y = layout.own(half)});
+      scope.context.reduce_scatter(params, scope.scratch, {.x = half, .y = layout.own(half)});
     });
   }
-  const std::unique_ptr<Event> summed = wire.record();
+  const std::unique_ptr<Event> summed = params.record();
   meanwhile();
-  scope.queue.wait_for_ranks(*summed);
-  const TraceRange range(scope.queue, "take summed gradients of keys");
+  scope.stream.wait_for_ranks(*summed);
+  const TraceRange range(scope.stream, "take summed gradients of keys");
   layout.each_half(own_gkv, gradients, [&](const Tensor& to, const Tensor& half) {
     if (layout.ordered) {
-      kernels::cast(scope.queue, {.x = layout.own(half), .y = to});
+      kernels::cast(scope.stream, {.x = layout.own(half), .y = to});
     } else {
-      kernels::add(scope.queue, {.x = layout.own(half), .y = to});
+      kernels::add(scope.stream, {.x = layout.own(half), .y = to});
     }
   });
 }

@@ -16,8 +16,8 @@ std::int64_t Embedding::first() const { return rank_ * weight_->spec.shape[0]; }
 
 void Embedding::forward(const Scope& scope, const Tensor& tokens, const Tensor& x) const {
   const ArenaScope temporaries(scope.scratch);
-  const TokenSum sum(scope, {}, x);
-  kernels::embedding_forward(scope.queue,
+  const PartialSum sum(scope, {}, x);
+  kernels::embedding_forward(scope.stream,
                              {.tokens = tokens, .table = weight_->value, .y = sum.d, .first = first(), .vocabulary = vocab_});
   sum.finish(scope);
 }
@@ -25,7 +25,7 @@ void Embedding::forward(const Scope& scope, const Tensor& tokens, const Tensor& 
 void Embedding::backward(const Scope& scope, const Tensor& tokens, const Tensor& gx) const {
   const ArenaScope temporaries(scope.scratch);
   const Tensor g = gather_tokens(scope, scope.scratch, gx);
-  kernels::embedding_backward(scope.queue, scope.scratch,
+  kernels::embedding_backward(scope.stream, scope.scratch,
                               {.tokens = tokens, .gy = g, .gtable = weight_->grad, .first = first(), .vocabulary = vocab_});
 }
 

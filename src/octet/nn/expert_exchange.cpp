@@ -16,7 +16,7 @@ void copy_rows(const Scope& scope, const Tensor& from, std::int64_t first, const
                std::int64_t count) {
   if (count == 0) return;
   const Tensor part = from.slice_rows(first, first + count);
-  scope.queue.copy(to.slice_rows(at, at + count).data, part.data, part.bytes());
+  scope.stream.copy(to.slice_rows(at, at + count).data, part.data, part.bytes());
 }
 
 // body(first row among those that arrive, first row among the experts', count) for what each rank sends to each expert: they
@@ -62,7 +62,7 @@ void send_to_experts(const Scope& scope, const ExpertRound& round, const Tensor&
     });
   }
   scope.expert.all_to_all(
-      scope.queue, scope.scratch,
+      scope.stream, scope.scratch,
       {.x = leaving, .y = arriving, .sent = in_elements(round.sent, width), .received = in_elements(round.received, width)});
   for_parts(round, [&](std::int64_t at, std::int64_t place, std::int64_t count) {
     copy_rows(scope, arriving, at, received, place, count);
@@ -79,7 +79,7 @@ void send_back(const Scope& scope, const ExpertRound& round, const Tensor& made,
   for_parts(round,
             [&](std::int64_t at, std::int64_t place, std::int64_t count) { copy_rows(scope, made, place, leaving, at, count); });
   scope.expert.all_to_all(
-      scope.queue, scope.scratch,
+      scope.stream, scope.scratch,
       {.x = leaving, .y = arriving, .sent = in_elements(round.received, width), .received = in_elements(round.sent, width)});
   if (whole) return;
   for_ranks(round,
@@ -94,7 +94,7 @@ void fill_up(const Scope& scope, const ExpertRound& round, const Tensor& receive
     for (const std::vector<std::int64_t>& part : round.parts) empty -= part[e];
     if (empty <= 0) continue;
     const Tensor fill = received.slice_rows(end - empty, end);
-    scope.queue.zero(fill.data, fill.bytes());
+    scope.stream.zero(fill.data, fill.bytes());
   }
 }
 

@@ -22,7 +22,7 @@ Tensor gather_targets(const Scope& scope, const Tensor& targets, std::int64_t be
   const Tensor result = allocate(scope.scratch, targets.dtype, {scope.tensor.size() * count});
   for (int rank = 0; rank < scope.tensor.size(); ++rank) {
     const Tensor from = targets.slice_rows(rank * share + begin, rank * share + end);
-    scope.queue.copy(result.slice_rows(rank * count, (rank + 1) * count).data, from.data, from.bytes());
+    scope.stream.copy(result.slice_rows(rank * count, (rank + 1) * count).data, from.data, from.bytes());
   }
   return result;
 }
@@ -48,25 +48,25 @@ HeadLoss::HeadLoss(const Options& options, const Recipe& recipe, parallel::Param
 void HeadLoss::cross_entropy(const Scope& scope, const Tensor& logits, const Tensor& targets, const Tensor& loss,
                              kernels::CrossEntropy::Gradient gradient) const {
   if (scope.tensor.size() == 1) {
-    return kernels::cross_entropy(scope.queue, {.logits = logits, .targets = targets, .loss = loss, .gradient = gradient});
+    return kernels::cross_entropy(scope.stream, {.logits = logits, .targets = targets, .loss = loss, .gradient = gradient});
   }
   const std::int64_t ranks = scope.tensor.size(), first = scope.tensor.rank() * logits.cols();
   const ArenaScope temporaries(scope.scratch);
   const Tensor all = allocate(scope.scratch, loss.dtype, {3 * ranks, logits.rows()});
   const Tensor own = all.slice_rows(3 * scope.tensor.rank(), 3 * scope.tensor.rank() + 3);
-  kernels::softmax_statistics(scope.queue, {.logits = logits, .targets = targets, .first = first, .statistics = own});
-  scope.tensor.all_gather(scope.queue, scope.scratch, {.x = own, .y = all});
-  kernels::cross_entropy_of_part(scope.queue, {.logits = logits,
-                                               .targets = targets,
-                                               .first = first,
-                                               .vocabulary = options_.vocab,
-                                               .statistics = all,
-                                               .loss = loss,
-                                               .gradient = gradient});
+  kernels::softmax_statistics(scope.stream, {.logits = logits, .targets = targets, .first = first, .statistics = own});
+  scope.tensor.all_gather(scope.stream, scope.scratch, {.x = own, .y = all});
+  kernels::cross_entropy_of_part(scope.stream, {.logits = logits,
+                                                .targets = targets,
+                                                .first = first,
+                                                .vocabulary = options_.vocab,
+                                                .statistics = all,
+                                                .loss = loss,
+                                                .gradient = gradient});
 }
 
 void HeadLoss::chunks(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const {
-  const std::int64_t tokens = h.rows(), step = chunk_tokens(scope.queue.target(), options_.vocab);
+  const std::int64_t tokens = h.rows(), step = chunk_tokens(scope.stream.target(), options_.vocab);
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
     const std::int64_t end = std::min(tokens, begin + step);
     const ArenaScope kept(scope.stash);
@@ -79,7 +79,7 @@ void HeadLoss::chunks(const Scope& scope, const Tensor& h, const Tensor& targets
     head_.forward(scope, h.slice_rows(begin, end), {}, logits, gh ? &saved : nullptr);
     cross_entropy(scope, logits, chunk_targets, loss,
                   gh ? kernels::CrossEntropy::Gradient::in_place : kernels::CrossEntropy::Gradient::none);
-    kernels::loss_sum(scope.queue, {.loss = loss, .targets = chunk_targets, .total = total});
+    kernels::loss_sum(scope.stream, {.loss = loss, .targets = chunk_targets, .total = total});
     if (gh) head_.backward(scope, logits, saved, gh.slice_rows(begin, end));
   }
 }

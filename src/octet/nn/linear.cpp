@@ -68,20 +68,18 @@ Linear::Linear(const Options& options, const Recipe& recipe, parallel::Parameter
 
 void Linear::bind() { weight_->scale_slot = w_slot_ >= 0 ? scales_->slot(w_slot_) : weight_->scale_slot; }
 
-bool Linear::watched(const Scope& scope) const {
-  return is_fp8() && scope.observer && scope.observer->wants_products(name_);
-}
+bool Linear::watched(const Scope& scope) const { return is_fp8() && scope.observer && scope.observer->wants_products(name_); }
 
 void Linear::add_bias(const Scope& scope, const Tensor& y) const {
   if (!bias_) return;
   Tensor rows = bias_->value.reshape({1, y.cols()});
   rows.shape[0] = y.rows();
   rows.row_stride = 0;
-  kernels::add(scope.queue, {.x = rows, .y = y});
+  kernels::add(scope.stream, {.x = rows, .y = y});
 }
 
 void Linear::add_bias_gradient(const Scope& scope, const Tensor& g) const {
-  if (bias_) kernels::column_sums(scope.queue, scope.scratch, {.x = g, .y = bias_->grad});
+  if (bias_) kernels::column_sums(scope.stream, scope.scratch, {.x = g, .y = bias_->grad});
 }
 
 QuantSpec Linear::spec(const Scope& scope, Role role) const {
@@ -96,27 +94,32 @@ QuantSpec Linear::spec(const Scope& scope, Role role) const {
 
 Quantized Linear::empty(const Scope& scope, Role role) const {
   const QuantSpec how = spec(scope, role);
-  return {.format = how.format, .tile = how.tile, .codes = {}, .scale_inv = {}, .codes_t = {}, .scale_inv_t = {}};
+  return {.format = how.format,
+          .tile = how.tile,
+          .rowwise = {},
+          .rowwise_scale_inv = {},
+          .columnwise = {},
+          .columnwise_scale_inv = {}};
 }
 
 // One scale per tensor serves both versions, and lives as long as the one that was added first.
 void Linear::add_rows(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const {
-  q.codes = allocate(arena, dtype_of(q.format), {tokens, cols});
-  q.scale_inv = q.codes_t && q.tile == ScaleTile::tensor
-                    ? q.scale_inv_t
-                    : allocate(arena, scale_dtype(q.tile), scale_shape(q.tile, tokens, cols));
+  q.rowwise = allocate(arena, dtype_of(q.format), {tokens, cols});
+  q.rowwise_scale_inv = q.columnwise && q.tile == ScaleTile::tensor
+                            ? q.columnwise_scale_inv
+                            : allocate(arena, scale_dtype(q.tile), scale_shape(q.tile, tokens, cols));
 }
 
 // The summed dim is padded (tensor/quantized.h).
 void Linear::add_transposed(Arena& arena, std::int64_t tokens, std::int64_t cols, Quantized& q) const {
   const std::int64_t padded = padded_k(tokens, q.tile);
-  q.codes_t = allocate(arena, dtype_of(q.format), {cols, padded});
-  q.scale_inv_t = q.codes && q.tile == ScaleTile::tensor
-                      ? q.scale_inv
-                      : allocate(arena, scale_dtype(q.tile), scale_shape(q.tile, cols, padded));
+  q.columnwise = allocate(arena, dtype_of(q.format), {cols, padded});
+  q.columnwise_scale_inv = q.rowwise && q.tile == ScaleTile::tensor
+                               ? q.rowwise_scale_inv
+                               : allocate(arena, scale_dtype(q.tile), scale_shape(q.tile, cols, padded));
 }
 
-kernels::QuantizeTo Linear::to(const Scope& scope, Role role, const Quantized& out, Record record) const {
+kernels::QuantizeEpilogue Linear::to(const Scope& scope, Role role, const Quantized& out, Record record) const {
   const ScaleSlot slot = scales_->slot(role == Role::activation ? x_slot_ : g_slot_);
   const QuantSpec how = spec(scope, role);
   return {.spec = how,
@@ -127,7 +130,7 @@ kernels::QuantizeTo Linear::to(const Scope& scope, Role role, const Quantized& o
 
 // What the producer left to do.
 void Linear::quantize(const Scope& scope, Role role, const LinearOperand& operand, Record record) const {
-  if (!operand.codes) kernels::quantize(scope.queue, scope.scratch, to(scope, role, operand.q, record).of(operand.values));
+  if (!operand.codes) kernels::quantize(scope.stream, scope.scratch, to(scope, role, operand.q, record).of(operand.values));
 }
 
 // The stash first: what is kept must not lie between things of the scratch that go.
@@ -147,35 +150,36 @@ bool Linear::takes_share_of_codes(const Scope& scope, Role role) const {
 }
 
 Quantized Linear::own_rows(const Scope& scope, const Quantized& whole) const {
-  const std::int64_t share = share_of_tokens(scope, whole.codes.rows());
+  const std::int64_t share = share_of_tokens(scope, whole.rowwise.rows());
   Quantized own = whole;
-  own.codes = whole.codes.slice_rows(scope.tensor.rank() * share, (scope.tensor.rank() + 1) * share);
-  own.codes_t = own.scale_inv_t = {};
+  own.rowwise = whole.rowwise.slice_rows(scope.tensor.rank() * share, (scope.tensor.rank() + 1) * share);
+  own.columnwise = own.columnwise_scale_inv = {};
   return own;
 }
 
 // A scale of this very tensor is that of all ranks' shares.
-void Linear::quantize_share(const Scope& scope, const kernels::QuantizeTo& to, const Tensor& values) const {
-  if (to.spec.source == ScaleSource::history) return kernels::quantize(scope.queue, scope.scratch, to.of(values));
+void Linear::quantize_share(const Scope& scope, const kernels::QuantizeEpilogue& to, const Tensor& values) const {
+  if (to.spec.source == ScaleSource::history) return kernels::quantize(scope.stream, scope.scratch, to.of(values));
   const ArenaScope temporaries(scope.scratch);
   const Tensor scale = allocate(scope.scratch, DType::f32, {1});
-  kernels::amax(scope.queue, scope.scratch, {.x = values, .amax = static_cast<float*>(scale.data)});
-  scope.tensor.all_reduce(scope.queue, scope.scratch, {.x = scale, .reduction = comm::Reduction::max});
+  kernels::amax(scope.stream, scope.scratch, {.x = values, .amax = static_cast<float*>(scale.data)});
+  scope.tensor.all_reduce(scope.stream, scope.scratch, {.x = scale, .reduction = comm::Reduction::max});
   kernels::scales_from_amax(
-      scope.queue, {.amax = scale, .spec = to.spec, .whole = values.shape, .multipliers = scale, .scale_inv = to.out.scale_inv});
+      scope.stream,
+      {.amax = scale, .spec = to.spec, .whole = values.shape, .multipliers = scale, .scale_inv = to.out.rowwise_scale_inv});
   kernels::Quantize cast = to.of(values);
   cast.spec.source = ScaleSource::history;
   cast.scale = static_cast<const float*>(scale.data);
-  kernels::quantize(scope.queue, scope.scratch, cast);
+  kernels::quantize(scope.stream, scope.scratch, cast);
 }
 
 LinearOperand Linear::gather(const Scope& scope, Role role, const LinearOperand& share, const Quantized& whole, Arena& arena,
                              Record record) const {
   if (!gathers_codes(scope, role)) return {.values = gather_tokens(scope, arena, share.values), .q = whole};
-  const kernels::QuantizeTo own = to(scope, role, own_rows(scope, whole), record);
+  const kernels::QuantizeEpilogue own = to(scope, role, own_rows(scope, whole), record);
   if (!share.codes) quantize_share(scope, own, share.values);
-  scope.tensor.all_gather(scope.queue, scope.scratch, {.x = own.out.codes, .y = whole.codes});
-  if (whole.codes_t) kernels::transpose_codes(scope.queue, whole);
+  scope.tensor.all_gather(scope.stream, scope.scratch, {.x = own.out.rowwise, .y = whole.rowwise});
+  if (whole.columnwise) kernels::transpose_codes(scope.stream, whole);
   return {.values = {}, .q = whole, .codes = own};
 }
 
@@ -205,13 +209,13 @@ void Linear::forward(const Scope& scope, const LinearOperand& share, const Tenso
   const ArenaScope temporaries(scope.scratch);
   LinearOperand x = share;
   if (gathers(scope, parallel::Cut::rows)) {
-    if (is_fp8() && !x.q.codes) x.q = input_codes(scope, scope.tensor.size() * share.values.rows(), saved);
+    if (is_fp8() && !x.q.rowwise) x.q = input_codes(scope, scope.tensor.size() * share.values.rows(), saved);
     x = gather(scope, Role::activation, share, x.q, saved && keeps_input() ? scope.stash : scope.scratch, scope.record);
   }
-  const TokenSum out = along_ == parallel::Cut::columns ? TokenSum(scope, residual, y) : TokenSum::none(residual, y);
+  const PartialSum out = along_ == parallel::Cut::columns ? PartialSum(scope, residual, y) : PartialSum::none(residual, y);
   if (!is_fp8()) {
     if (saved) saved->x = x.values;
-    kernels::gemm(scope.queue, scope.scratch, {.a = values(x.values), .b = values(weight_->value), .c = out.c, .d = out.d});
+    kernels::gemm(scope.stream, scope.scratch, {.a = values(x.values), .b = values(weight_->value), .c = out.c, .d = out.d});
     out.finish(scope);
     return add_bias(scope, y);
   }
@@ -222,11 +226,11 @@ void Linear::forward(const Scope& scope, const LinearOperand& share, const Tenso
     if (whole) scope.observer->operand(scope, name_, Role::weight, weight_->primary(), weight_->codes);
   }
   const GemmOperand a = kernels::row_operand(x.q), b = kernels::row_operand(weight_beside(scope, x.q.tile));
-  kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = out.c, .d = out.d, .accumulation = recipe_.fprop});
+  kernels::gemm(scope.stream, scope.scratch, {.a = a, .b = b, .c = out.c, .d = out.d, .accumulation = recipe_.fprop});
   if (watched(scope)) {
     const ArenaScope temporaries(scope.scratch);
     const Tensor alone = allocate(scope.scratch, DType::f32, out.d.shape);
-    kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = alone, .accumulation = recipe_.fprop});
+    kernels::gemm(scope.stream, scope.scratch, {.a = a, .b = b, .c = {}, .d = alone, .accumulation = recipe_.fprop});
     scope.observer->product(scope, name_, "y", alone);
   }
   out.finish(scope);
@@ -234,7 +238,7 @@ void Linear::forward(const Scope& scope, const LinearOperand& share, const Tenso
   if (saved) {
     if (recipe_.wgrad_bf16) saved->x = x.values;
     saved->q = x.q;
-    saved->q.codes = saved->q.scale_inv = {};
+    saved->q.rowwise = saved->q.rowwise_scale_inv = {};
   }
 }
 
@@ -274,15 +278,15 @@ void Linear::rebuild(const Scope& scope, const LinearOperand& share, LinearSaved
   if (!gathers(scope, parallel::Cut::rows)) return keep(scope, share, saved);
   if (keeps_input()) return keep(scope, {.values = gather_tokens(scope, scope.scratch, share.values)}, saved);
   Quantized q = share.q;
-  if (!q.codes_t) {
+  if (!q.columnwise) {
     q = empty(scope, Role::activation);
     add_transposed(scope.scratch, scope.tensor.size() * share.values.rows(), in_, q);
   }
   const ArenaScope temporaries(scope.scratch);
-  if (gathers_codes(scope, Role::activation) && !q.codes)
+  if (gathers_codes(scope, Role::activation) && !q.rowwise)
     add_rows(scope.scratch, scope.tensor.size() * share.values.rows(), in_, q);
   keep(scope, gather(scope, Role::activation, share, q, scope.scratch, Record::nothing), saved);
-  saved.q.codes = saved.q.scale_inv = {};
+  saved.q.rowwise = saved.q.rowwise_scale_inv = {};
 }
 
 void Linear::keep(const Scope& scope, const LinearOperand& x, LinearSaved& saved) const {
@@ -303,26 +307,27 @@ void Linear::keep(const Scope& scope, const LinearOperand& x, LinearSaved& saved
 Quantized Linear::weight_beside(const Scope& scope, ScaleTile tile) const {
   Quantized w = weight_->codes;
   if (tile != ScaleTile::row || w.tile != ScaleTile::tensor) return w;
-  Tensor same = w.scale_inv.reshape({1, 1});
+  Tensor same = w.rowwise_scale_inv.reshape({1, 1});
   same.shape[0] = out_;
   same.row_stride = 0;
   w.tile = tile;
-  w.scale_inv = allocate(scope.scratch, w.scale_inv.dtype, {out_});
-  kernels::cast(scope.queue, {.x = same, .y = w.scale_inv.reshape({out_, 1})});
+  w.rowwise_scale_inv = allocate(scope.scratch, w.rowwise_scale_inv.dtype, {out_});
+  kernels::cast(scope.stream, {.x = same, .y = w.rowwise_scale_inv.reshape({out_, 1})});
   return w;
 }
 
 Quantized Linear::weight_transposed(const Scope& scope) const {
   Quantized q = weight_->codes;
-  if (q.codes_t) return q;
-  q.codes_t = allocate(scope.scratch, q.codes.dtype, {in_, out_});
+  if (q.columnwise) return q;
+  q.columnwise = allocate(scope.scratch, q.rowwise.dtype, {in_, out_});
   if (weight_->column_codes) {  // whose scales are there
-    q.codes = weight_->column_codes;
+    q.rowwise = weight_->column_codes;
   } else {
-    q.scale_inv_t =
-        q.tile == ScaleTile::tensor ? q.scale_inv : allocate(scope.scratch, q.scale_inv.dtype, scale_shape(q.tile, in_, out_));
+    q.columnwise_scale_inv = q.tile == ScaleTile::tensor
+                                 ? q.rowwise_scale_inv
+                                 : allocate(scope.scratch, q.rowwise_scale_inv.dtype, scale_shape(q.tile, in_, out_));
   }
-  kernels::transpose_codes(scope.queue, q);
+  kernels::transpose_codes(scope.stream, q);
   return q;
 }
 
@@ -365,7 +370,7 @@ LinearOperand Linear::complete_gradient(const Scope& scope, const LinearOperand&
   LinearOperand gy = share;
   add_bias_gradient(scope, share.values);
   if (gathers(scope, parallel::Cut::columns)) {
-    if (is_fp8() && !gy.q.codes) gy.q = gradient_codes(scope, scope.tensor.size() * share.values.rows());
+    if (is_fp8() && !gy.q.rowwise) gy.q = gradient_codes(scope, scope.tensor.size() * share.values.rows());
     gy = gather(scope, Role::gradient, share, gy.q, scope.scratch, scope.record);
   }
   if (!is_fp8()) return gy;
@@ -376,14 +381,15 @@ LinearOperand Linear::complete_gradient(const Scope& scope, const LinearOperand&
 
 void Linear::dgrad(const Scope& scope, const LinearOperand& gy, const Tensor& gx) const {
   const ArenaScope temporaries(scope.scratch);
-  const TokenSum sum = along_ == parallel::Cut::rows ? TokenSum(scope, {}, gx) : TokenSum::none({}, gx);
+  const PartialSum sum = along_ == parallel::Cut::rows ? PartialSum(scope, {}, gx) : PartialSum::none({}, gx);
   const GemmOperand a = is_fp8() ? kernels::row_operand(gy.q) : values(gy.values);
-  const GemmOperand b = is_fp8() ? kernels::transposed_operand(weight_transposed(scope)) : kernels::transposed_values(weight_->value);
-  kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = sum.d, .accumulation = recipe_.dgrad});
+  const GemmOperand b =
+      is_fp8() ? kernels::transposed_operand(weight_transposed(scope)) : kernels::transposed_values(weight_->value);
+  kernels::gemm(scope.stream, scope.scratch, {.a = a, .b = b, .c = {}, .d = sum.d, .accumulation = recipe_.dgrad});
   sum.finish(scope);
   if (!watched(scope)) return;
-  const Tensor exact = allocate(scope.scratch, DType::f32, {gy.q.codes.rows(), in_});
-  kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = exact, .accumulation = recipe_.dgrad});
+  const Tensor exact = allocate(scope.scratch, DType::f32, {gy.q.rowwise.rows(), in_});
+  kernels::gemm(scope.stream, scope.scratch, {.a = a, .b = b, .c = {}, .d = exact, .accumulation = recipe_.dgrad});
   scope.observer->product(scope, name_, "gx", exact);
 }
 
@@ -393,10 +399,10 @@ void Linear::wgrad(const Scope& scope, const LinearOperand& gy, const LinearSave
   const Tensor before = std::exchange(weight_->grad_is_stale, false) ? Tensor{} : gw;
   const GemmOperand a = keeps_input() ? kernels::transposed_values(gy.values) : kernels::transposed_operand(gy.q);
   const GemmOperand b = keeps_input() ? kernels::transposed_values(saved.x) : kernels::transposed_operand(saved.q);
-  kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = before, .d = gw, .accumulation = recipe_.wgrad});
+  kernels::gemm(scope.stream, scope.scratch, {.a = a, .b = b, .c = before, .d = gw, .accumulation = recipe_.wgrad});
   if (!watched(scope)) return;
   const Tensor alone = allocate(scope.scratch, DType::f32, {out_, in_});
-  kernels::gemm(scope.queue, scope.scratch, {.a = a, .b = b, .c = {}, .d = alone, .accumulation = recipe_.wgrad});
+  kernels::gemm(scope.stream, scope.scratch, {.a = a, .b = b, .c = {}, .d = alone, .accumulation = recipe_.wgrad});
   scope.observer->product(scope, name_, "gw", alone);
 }
 

@@ -4,15 +4,16 @@
 //   wgrad  gW[out, in] += Gᵀ[out, T] · X[T, in],  gb[out] += sum over tokens of G
 // In FP8 the operands are codes, row-wise for the product that sums over columns and transposed for the one that sums over
 // tokens. W is quantised by parallel::ParameterStore::refresh. X and G are quantised by the op that makes them (a norm, SwiGLU,
-// ...) where nobody reads their values, else here. Of X only the transposed codes are kept for backward, and those not where a caller
-// keeps its values and has them made again (attention.h). A bias is added to Y as it is stored, and its gradient is summed of G's values.
+// ...) where nobody reads their values, else here. Of X only the transposed codes are kept for backward, and those not where a
+// caller keeps its values and has them made again (attention.h). A bias is added to Y as it is stored, and its gradient is summed
+// of G's values.
 //
 // On the t ranks of the tensor axis a linear is cut by rows, its X and gX being shares of the tokens [T / t, in] and its Y and G
 // some columns of all [T, out / t], or by columns, the other way round. What is shared out is gathered before it is multiplied,
 // and its codes and scales are those of all tokens: with a scale per tensor, which all ranks know, each casts its share and the
 // codes are gathered; finer tiles stand along the tokens in one of the two versions, so values are gathered and then quantised.
-// Partial sums of products are scattered (tokens.h). A bias is cut with the rows; beside a cut by columns each rank adds all of it
-// to its share of the tokens.
+// Partial sums of products are scattered (tokens.h). A bias is cut with the rows; beside a cut by columns each rank adds all of
+// it to its share of the tokens.
 #pragma once
 
 #include <string>
@@ -28,14 +29,15 @@ namespace octet::nn {
 // What backward needs of X: one of the two.
 struct LinearSaved {
   Tensor x;     // [T, in] itself, where wgrad multiplies BF16 or FP32: the caller keeps it alive
-  Quantized q;  // codes_t and scale_inv_t, in the stash or, where backward makes them, in the scratch
+  Quantized q;  // columnwise and columnwise_scale_inv, in the stash or, where backward makes them, in the scratch
 };
 
 // X or G of a linear, given out before the op that makes it runs. That op fills `values`, or writes `codes` in their place.
 struct LinearOperand {
-  Tensor values;                   // [T, cols]; absent, or working memory of its producer, when `codes` are wanted
-  Quantized q = {};                // FP8: what the products read
-  kernels::QuantizeTo codes = {};  // for the producer, of its tokens; without parts when the linear itself quantises the values
+  Tensor values;     // [T, cols]; absent, or working memory of its producer, when `codes` are wanted
+  Quantized q = {};  // FP8: what the products read
+  kernels::QuantizeEpilogue codes =
+      {};  // for the producer, of its tokens; without parts when the linear itself quantises the values
 };
 
 // Returns "MODULE.PART" for each part.
@@ -51,7 +53,7 @@ class Linear {
     parallel::CutRule cut = {};    // of the weight on the tensor axis
     parallel::Expert expert = {};  // whose linear it is; on ranks that do not hold the expert it is a name and never runs
     double init_std = 0.02;
-    bool bias = false;  // starts at zero
+    bool bias = false;                             // starts at zero
     parallel::Parameter* shared_weight = nullptr;  // a tied head reads the embedding's
   };
   // Computes as the recipe does, or in BF16 where the recipe's skip list names the layer.
@@ -84,10 +86,10 @@ class Linear {
   // Of an X that exists.
   void rebuild(const Scope& scope, Arena& arena, const Tensor& x, LinearSaved& saved) const;
 
-  // G for its producer, with `values` as its values or working memory (of a linear with a bias that is cut by columns, which writes
-  // to the residual stream, its values in any case); codes lie in `memory` where given (of another linear of
-  // this recipe and width), else in the scratch. Then gx, which is overwritten (absent: not computed), and the weight's gradient,
-  // which is added to.
+  // G for its producer, with `values` as its values or working memory (of a linear with a bias that is cut by columns, which
+  // writes to the residual stream, its values in any case); codes lie in `memory` where given (of another linear of this recipe
+  // and width), else in the scratch. Then gx, which is overwritten (absent: not computed), and the weight's gradient, which is
+  // added to.
   LinearOperand gradient(const Scope& scope, const Tensor& values, const Quantized* memory = nullptr) const;
   void backward(const Scope& scope, const LinearOperand& gy, const LinearSaved& saved, const Tensor& gx) const;
   // Of a G that exists.
@@ -107,7 +109,7 @@ class Linear {
   Quantized own_rows(const Scope& scope, const Quantized& whole) const;
   // How an operand is scaled in this pass.
   QuantSpec spec(const Scope& scope, Role role) const;
-  void quantize_share(const Scope& scope, const kernels::QuantizeTo& to, const Tensor& values) const;
+  void quantize_share(const Scope& scope, const kernels::QuantizeEpilogue& to, const Tensor& values) const;
   // All tokens: values from `arena`, to be quantised to `whole`, or the codes of `whole`.
   LinearOperand gather(const Scope& scope, Role role, const LinearOperand& share, const Quantized& whole, Arena& arena,
                        Record record) const;
@@ -125,7 +127,7 @@ class Linear {
   Quantized gradient_codes(const Scope& scope, std::int64_t tokens) const;
   // The weight's codes beside X with these tiles.
   Quantized weight_beside(const Scope& scope, ScaleTile tile) const;
-  kernels::QuantizeTo to(const Scope& scope, Role role, const Quantized& out, Record record) const;
+  kernels::QuantizeEpilogue to(const Scope& scope, Role role, const Quantized& out, Record record) const;
   void quantize(const Scope& scope, Role role, const LinearOperand& operand, Record record) const;
 
   std::string name_;

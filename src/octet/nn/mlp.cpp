@@ -27,8 +27,8 @@ Mlp::Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore&
 }
 
 void Mlp::activate(const Scope& scope, const Tensor& x, const LinearOperand& y) const {
-  if (gelu_) return kernels::gelu_forward(scope.queue, scope.scratch, {.kind = *gelu_, .x = x, .y = y.values, .codes = y.codes});
-  kernels::swiglu_forward(scope.queue, scope.scratch, {.gate_up = x, .y = y.values, .codes = y.codes});
+  if (gelu_) return kernels::gelu_forward(scope.stream, scope.scratch, {.kind = *gelu_, .x = x, .y = y.values, .codes = y.codes});
+  kernels::swiglu_forward(scope.stream, scope.scratch, {.gate_up = x, .y = y.values, .codes = y.codes});
 }
 
 LinearOperand Mlp::input(const Scope& scope, std::int64_t tokens, const MlpSaved& saved) const {
@@ -95,10 +95,11 @@ void Mlp::backward(const Scope& scope, const Tensor& gy, const MlpSaved& saved, 
 void Mlp::finish_backward(const Scope& scope, const Tensor& ga, const MlpSaved& saved, const Tensor& gh) const {
   const LinearOperand g = up_.gradient(scope, saved.up);
   if (gelu_) {
-    kernels::gelu_backward(scope.queue, scope.scratch,
+    kernels::gelu_backward(scope.stream, scope.scratch,
                            {.kind = *gelu_, .x = saved.up, .gy = ga, .gx = g.values, .codes = g.codes});
   } else {
-    kernels::swiglu_backward(scope.queue, scope.scratch, {.gate_up = saved.up, .gy = ga, .ggate_up = g.values, .codes = g.codes});
+    kernels::swiglu_backward(scope.stream, scope.scratch,
+                             {.gate_up = saved.up, .gy = ga, .ggate_up = g.values, .codes = g.codes});
   }
   up_.backward(scope, g, saved.up_in, gh);
 }

@@ -15,9 +15,9 @@
 namespace octet::nn {
 namespace {
 
-// On another queue, with another stash and other groups: what an Mlp reads of a scope.
-Scope scope_on(const Scope& scope, Queue& queue, Arena& stash, comm::Group& tensor, comm::Group& expert) {
-  return {.queue = queue,
+// On another stream, with another stash and other groups: what an Mlp reads of a scope.
+Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& tensor, comm::Group& expert) {
+  return {.stream = stream,
           .stash = stash,
           .scratch = scope.scratch,
           .dtype = scope.dtype,
@@ -33,19 +33,19 @@ Scope scope_on(const Scope& scope, Queue& queue, Arena& stash, comm::Group& tens
 
 // Experts see whole rows of all ranks of the tensor axis, so none is gathered for them or scattered after them.
 Scope expert_scope(const Scope& scope, comm::Group& alone) {
-  return scope_on(scope, scope.queue, scope.stash, alone, scope.expert);
+  return scope_on(scope, scope.stream, scope.stash, alone, scope.expert);
 }
 
 // On the meta device: where nothing is counted.
 struct Uncounted {
-  std::unique_ptr<Queue> queue;
+  std::unique_ptr<Stream> stream;
   std::unique_ptr<comm::Group> expert;
   Arena stash;
   explicit Uncounted(const Scope& scope)
-      : queue(scope.queue.device().make_queue()),
+      : stream(scope.stream.device().make_stream()),
         expert(comm::make_silent_group("uncounted", scope.expert.rank(), scope.expert.size())),
-        stash(scope.queue.device(), MemoryCategory::activations, 0) {}
-  Scope scope(const Scope& of, Arena& where) { return scope_on(of, *queue, where, of.tensor, *expert); }
+        stash(scope.stream.device(), MemoryCategory::activations, 0) {}
+  Scope scope(const Scope& of, Arena& where) { return scope_on(of, *stream, where, of.tensor, *expert); }
 };
 
 // Runs `usual`, and makes what the arena then holds as much as `most` would have it hold.
@@ -63,7 +63,7 @@ void at_least(Arena& arena, Most most, Usual usual) {
 Tensor for_router(const Scope& scope, const Tensor& x) {
   if (x.dtype == statistics_dtype(scope.dtype)) return x;
   const Tensor result = allocate(scope.scratch, statistics_dtype(scope.dtype), x.shape);
-  kernels::cast(scope.queue, {.x = x, .y = result});
+  kernels::cast(scope.stream, {.x = x, .y = result});
   return result;
 }
 
@@ -116,15 +116,15 @@ void Moe::route(const Scope& scope, MoeSaved& saved) const {
   saved.weights = allocate(scope.stash, dtype, {tokens, k});
   saved.statistics = allocate(scope.stash, dtype, {scope.batch, 2 * options_.experts + 1});
   saved.rows = allocate(scope.stash, DType::i32, {tokens, k});
-  kernels::gemm(scope.queue, scope.scratch,
+  kernels::gemm(scope.stream, scope.scratch,
                 {.a = {.values = saved.h}, .b = {.values = router_->value}, .c = {}, .d = saved.logits});
   kernels::router_forward(
-      scope.queue, scope.scratch,
+      scope.stream, scope.scratch,
       {.logits = saved.logits, .experts = saved.experts, .weights = saved.weights, .statistics = saved.statistics});
-  if (scope.context.size() > 1) scope.context.all_reduce(scope.queue, scope.scratch, {.x = saved.statistics});
+  if (scope.context.size() > 1) scope.context.all_reduce(scope.stream, scope.scratch, {.x = saved.statistics});
   if (!scope.router_total || scope.context.rank() > 0) return;  // whose other ranks have the statistics of the same sequences
   kernels::router_losses(
-      scope.queue,
+      scope.stream,
       {.statistics = saved.statistics, .seq_len = tokens / scope.batch * scope.context.size(), .total = scope.router_total});
 }
 
@@ -146,13 +146,13 @@ std::vector<ExpertRound> Moe::count_rounds(const Scope& scope, const MoeSaved& s
   const Tensor counts = allocate(scope.scratch, DType::i32, {options_.experts});
   const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.experts});
   kernels::expert_order(
-      scope.queue, {.experts = saved.experts, .multiple = ranks > 1 ? 1 : kExpertRows, .counts = counts, .rows = saved.rows});
-  scope.expert.all_gather(scope.queue, scope.scratch, {.x = counts, .y = all});
-  if (scope.queue.kind() == DeviceKind::meta)
+      scope.stream, {.experts = saved.experts, .multiple = ranks > 1 ? 1 : kExpertRows, .counts = counts, .rows = saved.rows});
+  scope.expert.all_gather(scope.stream, scope.scratch, {.x = counts, .y = all});
+  if (scope.stream.kind() == DeviceKind::meta)
     return {even_round(ceil_div(tokens * options_.top_k, std::int64_t{ranks}), ranks, own_count())};
   std::vector<std::int32_t> host(static_cast<std::size_t>(all.elements()));
-  scope.queue.copy_to_host(host.data(), all.data, all.bytes());
-  scope.queue.synchronize();
+  scope.stream.copy_to_host(host.data(), all.data, all.bytes());
+  scope.stream.synchronize();
   scope.expert.check();
   return expert_rounds(host, ranks, scope.expert.rank(), quota(scope, tokens));
 }
@@ -166,13 +166,13 @@ Tensor Moe::received(const Scope& scope, Arena& arena, const MoeSaved& saved, co
                      const Tensor& weights) const {
   const Tensor result = allocate(arena, scope.dtype, {round.total(), options_.dim});
   if (scope.expert.size() == 1) {
-    kernels::expert_scatter(scope.queue, {.x = x, .rows = saved.rows, .weights = weights, .y = result});
+    kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = result});
     fill_up(scope, round, result);
     return result;
   }
   const ArenaScope temporaries(scope.scratch);
   const Tensor rows = allocate(scope.scratch, scope.dtype, {saved.rows.elements(), options_.dim});
-  kernels::expert_scatter(scope.queue, {.x = x, .rows = saved.rows, .weights = weights, .y = rows});
+  kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = rows});
   send_to_experts(scope, round, rows, result);
   return result;
 }
@@ -208,7 +208,7 @@ void Moe::forward(const Scope& outer, const LinearOperand& h, const Tensor& resi
   route(outer, saved);
   const Scope scope = expert_scope(outer, *alone_);
   for (ExpertRound& round : count_rounds(scope, saved)) saved.rounds.push_back({.plan = std::move(round), .experts = {}});
-  if (scope.queue.kind() == DeviceKind::meta) {
+  if (scope.stream.kind() == DeviceKind::meta) {
     Uncounted uncounted(scope);
     saved.fullest.push_back({.plan = fullest(scope, saved.h.rows()), .experts = {}});
     at_least(
@@ -219,8 +219,8 @@ void Moe::forward(const Scope& outer, const LinearOperand& h, const Tensor& resi
   }
   if (!y) return;
   const ArenaScope temporaries(outer.scratch);
-  const TokenSum sum(outer, residual, y);
-  kernels::expert_combine(outer.queue,
+  const PartialSum sum(outer, residual, y);
+  kernels::expert_combine(outer.stream,
                           {.x = saved.returned, .rows = saved.rows, .weights = saved.weights, .residual = sum.c, .y = sum.d});
   sum.finish(outer);
 }
@@ -237,7 +237,7 @@ void Moe::rebuild(const Scope& outer, const LinearOperand& h, MoeSaved& saved) c
   saved.h = gather_tokens(outer, outer.scratch, h.values);
   if (saved.rounds.size() > 1) return;
   const Scope scope = expert_scope(outer, *alone_);
-  if (scope.queue.kind() != DeviceKind::meta) return rebuild_round(scope, saved, saved.rounds.front());
+  if (scope.stream.kind() != DeviceKind::meta) return rebuild_round(scope, saved, saved.rounds.front());
   Uncounted uncounted(scope);
   at_least(
       scope.scratch, [&] { rebuild_round(uncounted.scope(scope, scope.stash), saved, saved.fullest.front()); },
@@ -274,28 +274,29 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
   const ArenaScope temporaries(scope.scratch);
   const Tensor glogits = allocate(scope.scratch, saved.logits.dtype, saved.logits.shape);
   const bool losses = (options_.balance != 0 || options_.z != 0) && scope.tensor.rank() == 0;
-  kernels::router_backward(scope.queue, {.logits = saved.logits,
-                                         .experts = saved.experts,
-                                         .weights = saved.weights,
-                                         .gweights = gweights,
-                                         .statistics = losses ? saved.statistics : Tensor{},
-                                         .seq_len = saved.h.rows() / scope.batch * scope.context.size(),
-                                         .balance = options_.balance,
-                                         .z = options_.z,
-                                         .glogits = glogits});
+  kernels::router_backward(scope.stream, {.logits = saved.logits,
+                                          .experts = saved.experts,
+                                          .weights = saved.weights,
+                                          .gweights = gweights,
+                                          .statistics = losses ? saved.statistics : Tensor{},
+                                          .seq_len = saved.h.rows() / scope.batch * scope.context.size(),
+                                          .balance = options_.balance,
+                                          .z = options_.z,
+                                          .glogits = glogits});
   // Both products in the router's dtype, and rounded where they go.
   {
     const ArenaScope of_tokens(scope.scratch);
     const Tensor exact = gh.dtype == glogits.dtype ? gh : allocate(scope.scratch, glogits.dtype, gh.shape);
     const Tensor weight = for_router(scope, router_->value);
-    kernels::gemm(scope.queue, scope.scratch, {.a = {.values = glogits}, .b = kernels::transposed_values(weight), .c = {}, .d = exact});
-    if (exact.data != gh.data) kernels::cast(scope.queue, {.x = exact, .y = gh});
+    kernels::gemm(scope.stream, scope.scratch,
+                  {.a = {.values = glogits}, .b = kernels::transposed_values(weight), .c = {}, .d = exact});
+    if (exact.data != gh.data) kernels::cast(scope.stream, {.x = exact, .y = gh});
   }
   const Tensor gradient = allocate(scope.scratch, glogits.dtype, router_->grad.shape);
   const Tensor h = for_router(scope, saved.h);
-  kernels::gemm(scope.queue, scope.scratch,
+  kernels::gemm(scope.stream, scope.scratch,
                 {.a = kernels::transposed_values(glogits), .b = kernels::transposed_values(h), .c = {}, .d = gradient});
-  kernels::add(scope.queue, {.x = gradient, .y = router_->grad});
+  kernels::add(scope.stream, {.x = gradient, .y = router_->grad});
 }
 
 void Moe::backward(const Scope& outer, const LinearOperand& share, MoeSaved& saved, const Tensor& gh) const {
@@ -303,16 +304,16 @@ void Moe::backward(const Scope& outer, const LinearOperand& share, MoeSaved& sav
   const Scope scope = expert_scope(outer, *alone_);
   const Tensor gy = gather_tokens(outer, outer.scratch, share.values);
   const Tensor gweights = allocate(outer.scratch, saved.weights.dtype, saved.weights.shape);
-  kernels::expert_dot(outer.queue, {.gy = gy, .x = saved.returned, .rows = saved.rows, .gweights = gweights});
-  if (scope.queue.kind() == DeviceKind::meta) {
+  kernels::expert_dot(outer.stream, {.gy = gy, .x = saved.returned, .rows = saved.rows, .gweights = gweights});
+  if (scope.stream.kind() == DeviceKind::meta) {
     const ArenaScope most(scope.scratch);
     Uncounted uncounted(scope);
     run_backward(uncounted.scope(scope, uncounted.stash), saved, saved.fullest, gy, true);
   }
   const Tensor rows = run_backward(scope, saved, saved.rounds, gy, saved.rounds.size() > 1);
-  const TokenSum sum(outer, {}, gh);
+  const PartialSum sum(outer, {}, gh);
   router_backward(outer, saved, gweights, sum.d);
-  kernels::expert_combine(outer.queue, {.x = rows, .rows = saved.rows, .weights = {}, .residual = sum.d, .y = sum.d});
+  kernels::expert_combine(outer.stream, {.x = rows, .rows = saved.rows, .weights = {}, .residual = sum.d, .y = sum.d});
   sum.finish(outer);
 }
 

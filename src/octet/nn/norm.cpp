@@ -25,10 +25,10 @@ Tensor Norm::allocate_statistics(const Scope& scope, Arena& arena, std::int64_t 
 void Norm::forward(const Scope& scope, const Tensor& x, const LinearOperand& y, const Tensor& statistics) const {
   if (kind_ == NormKind::rms) {
     return kernels::rmsnorm_forward(
-        scope.queue, scope.scratch,
+        scope.stream, scope.scratch,
         {.x = x, .weight = weight_->value, .epsilon = epsilon_, .y = y.values, .codes = y.codes, .rstd = statistics});
   }
-  kernels::layernorm_forward(scope.queue, scope.scratch,
+  kernels::layernorm_forward(scope.stream, scope.scratch,
                              {.x = x,
                               .weight = weight_->value,
                               .bias = bias_->value,
@@ -42,7 +42,7 @@ void Norm::forward(const Scope& scope, const Tensor& x, const LinearOperand& y, 
 void Norm::backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& statistics,
                     const LinearOperand& gx) const {
   if (kind_ == NormKind::rms) {
-    return kernels::rmsnorm_backward(scope.queue, scope.scratch,
+    return kernels::rmsnorm_backward(scope.stream, scope.scratch,
                                      {.gy = gy,
                                       .x = x,
                                       .weight = weight_->value,
@@ -51,7 +51,7 @@ void Norm::backward(const Scope& scope, const Tensor& gy, const Tensor& x, const
                                       .gweight = weight_->grad,
                                       .codes = gx.codes});
   }
-  kernels::layernorm_backward(scope.queue, scope.scratch,
+  kernels::layernorm_backward(scope.stream, scope.scratch,
                               {.gy = gy,
                                .x = x,
                                .weight = weight_->value,

@@ -14,8 +14,8 @@ namespace octet::nn {
 
 struct Scope;
 
-// Sees the operands and products of FP8 linears, and the statistics of attention: health samples and dumps. Called in queue order; tensors are valid during the
-// call.
+// Sees the operands and products of FP8 linears, and the statistics of attention: health samples and dumps. Called in stream
+// order; tensors are valid during the call.
 class LinearObserver {
  public:
   virtual ~LinearObserver() = default;
@@ -38,7 +38,8 @@ enum class Record : std::uint8_t { amax, nothing };
 enum class Pass : std::uint8_t {
   training,     // as the recipe says
   calibration,  // operands of delayed scaling are cast by their own amax, which their history records
-  evaluation,   // an activation whose recipe takes one scale from all tokens at hand has a scale for each token (Recipe::token_scales)
+  evaluation,   // an activation whose recipe takes one scale from all tokens at hand has a scale for each token
+                // (Recipe::token_scales)
 };
 
 // What forward keeps for backward.
@@ -49,7 +50,7 @@ enum class Checkpointing : std::uint8_t {
 };
 
 struct Scope {
-  Queue& queue;
+  Stream& stream;
   Arena& stash;               // lives from forward to backward
   Arena& scratch;             // lives within an op or a block
   DType dtype = DType::bf16;  // of activations
@@ -57,15 +58,15 @@ struct Scope {
   Pass pass = Pass::training;
   Checkpointing checkpointing = Checkpointing::none;
   LinearObserver* observer = nullptr;
-  bool deterministic = false;  // CUDA: ops that would not give the same bits every time take their slower way that does
-  comm::Group& context;        // ranks that hold the other parts of the same sequences
-  comm::Group& tensor;         // ranks that hold the other parts of the same layers, and other tokens between them (tokens.h)
-  comm::Group& expert;         // ranks that hold the other experts of the same layers, and other tokens
+  bool deterministic = false;      // CUDA: ops that would not give the same bits every time take their slower way that does
+  comm::Group& context;            // ranks that hold the other parts of the same sequences
+  comm::Group& tensor;             // ranks that hold the other parts of the same layers, and other tokens between them (tokens.h)
+  comm::Group& expert;             // ranks that hold the other experts of the same layers, and other tokens
   double* router_total = nullptr;  // [2] device, or absent: the router's losses are added (kernels/router)
-  Queue* wire = nullptr;           // what is exchanged beside the computation; absent: `queue`, and nothing is beside it
-  Queue* context_wire = nullptr;   // the same, of what does not wait for gradients of parameters (parallel/units.h)
-  std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
-  Tensor positions;            // [T] I32, of each token in its sequence
+  Stream* params_stream = nullptr;   // what is exchanged beside the computation; absent: `stream`, and nothing is beside it
+  Stream* context_stream = nullptr;  // the same, of what does not wait for gradients of parameters (parallel/units.h)
+  std::int64_t batch = 1;            // sequences; T = batch * sequence length / ranks of `context`
+  Tensor positions;                  // [T] I32, of each token in its sequence
   Tensor first_keys;           // [T] I32, where the document of each token begins in its sequence; or absent: it sees all before
   std::int64_t documents = 0;  // with first_keys: how many the sequences have together
 };

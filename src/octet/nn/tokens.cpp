@@ -13,20 +13,20 @@ std::int64_t share_of_tokens(const Scope& scope, std::int64_t tokens) {
 Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x) {
   if (scope.tensor.size() == 1) return x;
   const Tensor all = allocate(arena, x.dtype, {scope.tensor.size() * x.rows(), x.cols()});
-  scope.tensor.all_gather(scope.queue, scope.scratch, {.x = x, .y = all});
+  scope.tensor.all_gather(scope.stream, scope.scratch, {.x = x, .y = all});
   return all;
 }
 
-TokenSum::TokenSum(const Scope& scope, const Tensor& residual, const Tensor& y) : TokenSum(residual, y) {
+PartialSum::PartialSum(const Scope& scope, const Tensor& residual, const Tensor& y) : PartialSum(residual, y) {
   if (scope.tensor.size() == 1) return;
   c = {};
   d = allocate(scope.scratch, y.dtype, {scope.tensor.size() * y.rows(), y.cols()});
 }
 
-void TokenSum::finish(const Scope& scope) const {
+void PartialSum::finish(const Scope& scope) const {
   if (d.data == y_.data) return;
-  scope.tensor.reduce_scatter(scope.queue, scope.scratch, {.x = d, .y = y_});
-  if (residual_) kernels::add(scope.queue, {.x = residual_, .y = y_});
+  scope.tensor.reduce_scatter(scope.stream, scope.scratch, {.x = d, .y = y_});
+  if (residual_) kernels::add(scope.stream, {.x = residual_, .y = y_});
 }
 
 }  // namespace octet::nn

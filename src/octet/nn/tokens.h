@@ -16,20 +16,20 @@ Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x);
 
 // y [T / t, C] = this rank's share of the sum over the ranks of their products [T, C], plus `residual` [T / t, C] (optional). The
 // sum is taken in y's dtype:
-//     const TokenSum sum(scope, residual, y);
+//     const PartialSum sum(scope, residual, y);
 //     ... product of A and B, C = sum.c, D = sum.d
 //     sum.finish(scope);
 // On one rank the product adds the residual and writes y. Takes scratch of the caller's.
-struct TokenSum {
+struct PartialSum {
   Tensor c, d;
 
-  TokenSum(const Scope& scope, const Tensor& residual, const Tensor& y);
+  PartialSum(const Scope& scope, const Tensor& residual, const Tensor& y);
   // Of a y that is no sum over ranks.
-  static TokenSum none(const Tensor& residual, const Tensor& y) { return {residual, y}; }
+  static PartialSum none(const Tensor& residual, const Tensor& y) { return {residual, y}; }
   void finish(const Scope& scope) const;
 
  private:
-  TokenSum(const Tensor& residual, const Tensor& y) : c(residual), d(y), residual_(residual), y_(y) {}
+  PartialSum(const Tensor& residual, const Tensor& y) : c(residual), d(y), residual_(residual), y_(y) {}
   Tensor residual_, y_;
 };
 

@@ -35,72 +35,72 @@ Tensor Optimizer::updates() const { return {&state_of(state_)->updates, DType::i
 
 Tensor Optimizer::sums() const { return {state_of(state_), DType::f64, {4}}; }
 
-void Optimizer::reset_sums(Queue& queue) { queue.zero(sums().data, sums().bytes()); }
+void Optimizer::reset_sums(Stream& stream) { stream.zero(sums().data, sums().bytes()); }
 
-void Optimizer::ask_to_stop(Queue& queue) {
+void Optimizer::ask_to_stop(Stream& stream) {
   static constexpr double kOne = 1.0;
-  queue.copy_to_device(&state_of(state_)->stops, &kOne, sizeof kOne);
+  stream.copy_to_device(&state_of(state_)->stops, &kOne, sizeof kOne);
 }
 
-void Optimizer::add_squares(Queue& queue, Arena& scratch, parallel::UnitRange units) {
-  const TraceRange range(queue, concat("squares of units ", units.begin, " to ", units.end - 1));
+void Optimizer::add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units) {
+  const TraceRange range(stream, concat("squares of units ", units.begin, " to ", units.end - 1));
   std::vector<Tensor> gradients;
   for (const parallel::Parameter& p : store_.parameters()) {
     if (!units.contains(p.unit)) continue;
     for (const parallel::TensorPiece& piece : p.own_pieces()) gradients.push_back(p.of_part(p.grad_part, piece));
   }
-  kernels::sum_squares(queue, scratch, {.x = gradients, .total = &state_of(state_)->sum_squares});
+  kernels::sum_squares(stream, scratch, {.x = gradients, .total = &state_of(state_)->sum_squares});
 }
 
-void Optimizer::prepare(Queue& queue, const StepInput& input) {
+void Optimizer::prepare(Stream& stream, const StepInput& input) {
   State* state = state_of(state_);
-  kernels::prepare_step(queue, {.loss_total = state->loss_total,
-                                .sum_squares = &state->sum_squares,
-                                .max_grad_norm = options_.max_grad_norm,
-                                .beta1 = options_.beta1,
-                                .beta2 = options_.beta2,
-                                .learning_rate = input.learning_rate,
-                                .step = input.step,
-                                .updates = &state->updates,
-                                .scalars = &state->scalars});
+  kernels::prepare_step(stream, {.loss_total = state->loss_total,
+                                 .sum_squares = &state->sum_squares,
+                                 .max_grad_norm = options_.max_grad_norm,
+                                 .beta1 = options_.beta1,
+                                 .beta2 = options_.beta2,
+                                 .learning_rate = input.learning_rate,
+                                 .step = input.step,
+                                 .updates = &state->updates,
+                                 .scalars = &state->scalars});
 }
 
-void Optimizer::update(Queue& queue, parallel::UnitRange units) {
-  const TraceRange range(queue, concat("update units ", units.begin, " to ", units.end - 1));
+void Optimizer::update(Stream& stream, parallel::UnitRange units) {
+  const TraceRange range(stream, concat("update units ", units.begin, " to ", units.end - 1));
   for (const parallel::Parameter& p : store_.parameters()) {
     if (!units.contains(p.unit)) continue;
     for (const parallel::TensorPiece& piece : p.pieces()) {
       const bool copies = p.master && p.value_part;
-      kernels::adamw(queue, {.grad = p.of_part(p.grad_part, piece),
-                             .weight = p.of_part(p.primary(), piece),
-                             .moment1 = p.of_part(p.moment1, piece),
-                             .moment2 = p.of_part(p.moment2, piece),
-                             .value = copies ? p.of_part(p.value_part, piece) : Tensor{},
-                             .beta1 = options_.beta1,
-                             .beta2 = options_.beta2,
-                             .epsilon = options_.epsilon,
-                             .weight_decay = p.spec.decay ? options_.weight_decay : 0.0,
-                             .seed = options_.seed,
-                             .subject = name_id(p.spec.name),
-                             .elements = piece.global_elements(p.cut.global()),
-                             .scalars = scalars()});
+      kernels::adamw(stream, {.grad = p.of_part(p.grad_part, piece),
+                              .weight = p.of_part(p.primary(), piece),
+                              .moment1 = p.of_part(p.moment1, piece),
+                              .moment2 = p.of_part(p.moment2, piece),
+                              .value = copies ? p.of_part(p.value_part, piece) : Tensor{},
+                              .beta1 = options_.beta1,
+                              .beta2 = options_.beta2,
+                              .epsilon = options_.epsilon,
+                              .weight_decay = p.spec.decay ? options_.weight_decay : 0.0,
+                              .seed = options_.seed,
+                              .subject = name_id(p.spec.name),
+                              .elements = piece.global_elements(p.cut.global()),
+                              .scalars = scalars()});
     }
   }
 }
 
-void Optimizer::read(Queue& queue, kernels::StepScalars& host) const { queue.copy_to_host(&host, scalars(), sizeof host); }
+void Optimizer::read(Stream& stream, kernels::StepScalars& host) const { stream.copy_to_host(&host, scalars(), sizeof host); }
 
-kernels::StepScalars Optimizer::read(Queue& queue) const {
+kernels::StepScalars Optimizer::read(Stream& stream) const {
   kernels::StepScalars host{};
-  read(queue, host);
-  queue.synchronize();
+  read(stream, host);
+  stream.synchronize();
   return host;
 }
 
-bool Optimizer::stop_asked(Queue& queue) const {
+bool Optimizer::stop_asked(Stream& stream) const {
   double stops = 0.0;
-  queue.copy_to_host(&stops, &state_of(state_)->stops, sizeof stops);
-  queue.synchronize();
+  stream.copy_to_host(&stops, &state_of(state_)->stops, sizeof stops);
+  stream.synchronize();
   return stops > 0.0;
 }
 

@@ -1,12 +1,12 @@
 // AdamW over all parameters of a store, with gradient clipping by the global norm. A step has two halves. Between them the caller
 // may enqueue work that must precede the change of the weights, such as the update of FP8 scales. That work must read found_inf()
 // on the device and change nothing if the step is skipped:
-//     optimizer.reset_sums(queue);                      // then micro-batches add to loss_total() and to the gradients
-//     optimizer.add_squares(queue, scratch, units);     // for all units
+//     optimizer.reset_sums(stream);                      // then micro-batches add to loss_total() and to the gradients
+//     optimizer.add_squares(stream, scratch, units);     // for all units
 //     ... all-reduce sums() over the ranks ...
-//     optimizer.prepare(queue, {...});                  // norm, clip factor, found_inf, bias corrections
+//     optimizer.prepare(stream, {...});                  // norm, clip factor, found_inf, bias corrections
 //     ... update scales ...
-//     optimizer.update(queue, units);                   // for all units
+//     optimizer.update(stream, units);                   // for all units
 // Only read() and stop_asked() wait for the device where noted below. No function allocates memory after construction.
 #pragma once
 
@@ -43,7 +43,7 @@ class Optimizer {
   // [2] F64, device: the sum of losses and the number of tokens of the step. kernels::loss_sum adds to both.
   double* loss_total() const;
   // Sets all of sums() to zero. Call it at the beginning of a step.
-  void reset_sums(Queue& queue);
+  void reset_sums(Stream& stream);
 
   // [4] F64, device. The caller adds each element up over the ranks named here, before prepare():
   //   0     the sum of squares of this rank's gradient shards; over the ranks that hold the other shards. If several ranks of the
@@ -52,24 +52,24 @@ class Optimizer {
   //   2, 3  loss_total(); over the ranks that process different tokens
   Tensor sums() const;
   // Records in sums() that this rank asks to stop after this step.
-  void ask_to_stop(Queue& queue);
+  void ask_to_stop(Stream& stream);
   // Adds the squares of these units' gradients to sums(). Call it once per unit and step, when the unit's gradients are complete.
-  void add_squares(Queue& queue, Arena& scratch, parallel::UnitRange units);
+  void add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units);
   // Computes scalars() from sums().
-  void prepare(Queue& queue, const StepInput& input);
+  void prepare(Stream& stream, const StepInput& input);
   // Updates these units' parameters with AdamW and the scalars of prepare(). Values and codes are then stale, except BF16 copies
   // of master weights, which this function also writes.
-  void update(Queue& queue, parallel::UnitRange units);
+  void update(Stream& stream, parallel::UnitRange units);
 
   // Device scalar: not 0 if this step is skipped. Valid after prepare().
   const float* found_inf() const;
   const kernels::StepScalars* scalars() const;
-  // Enqueues a copy of the scalars to the host. `host` is valid once the queue has executed the copy.
-  void read(Queue& queue, kernels::StepScalars& host) const;
+  // Enqueues a copy of the scalars to the host. `host` is valid once the stream has executed the copy.
+  void read(Stream& stream, kernels::StepScalars& host) const;
   // Copies the scalars to the host and waits. All are zero on the meta device.
-  kernels::StepScalars read(Queue& queue) const;
-  // Whether any rank asked to stop after this step. Waits for the queue. Call it after sums() was added up over the ranks.
-  bool stop_asked(Queue& queue) const;
+  kernels::StepScalars read(Stream& stream) const;
+  // Whether any rank asked to stop after this step. Waits for the stream. Call it after sums() was added up over the ranks.
+  bool stop_asked(Stream& stream) const;
 
   // [1] I32, device: the number of updates made, t of the bias correction. Skipped steps do not count. Checkpoints store it
   // beside the moments.

@@ -4,7 +4,7 @@
 
 namespace octet::parallel {
 
-std::vector<TokenRange> context_ranges(std::int64_t seq_len, int rank, int ranks) {
+std::vector<TokenRange> zigzag_chunks(std::int64_t seq_len, int rank, int ranks) {
   require(rank >= 0 && rank < ranks, "context: rank ", rank, " of ", ranks);
   if (ranks == 1) return {{0, seq_len}};
   const std::int64_t chunk = seq_len / (2 * ranks);
@@ -14,7 +14,7 @@ std::vector<TokenRange> context_ranges(std::int64_t seq_len, int rank, int ranks
 }
 
 std::vector<std::int32_t> context_part(std::span<const std::int32_t> whole, std::int64_t seq_len, int rank, int ranks) {
-  const std::vector<TokenRange> ranges = context_ranges(seq_len, rank, ranks);
+  const std::vector<TokenRange> ranges = zigzag_chunks(seq_len, rank, ranks);
   const auto length = static_cast<std::size_t>(seq_len);
   require(length > 0 && whole.size() % length == 0, "context: ", whole.size(), " tokens are no sequences of ", seq_len);
   std::vector<std::int32_t> part;

@@ -18,7 +18,7 @@ struct TokenRange {
 
 // What a rank holds of each sequence, in the order in which it does, which is that of the sequence. 2c must divide S, unless c
 // is 1.
-std::vector<TokenRange> context_ranges(std::int64_t seq_len, int rank, int ranks);
+std::vector<TokenRange> zigzag_chunks(std::int64_t seq_len, int rank, int ranks);
 
 // Of whole sequences, one number a token [B S], those of a rank [B S / c].
 std::vector<std::int32_t> context_part(std::span<const std::int32_t> whole, std::int64_t seq_len, int rank, int ranks);

@@ -95,30 +95,30 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights wei
   Quantized& q = p.codes;
   q.format = spec.format;
   q.tile = spec.tile;
-  q.scale_inv = allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
+  q.rowwise_scale_inv = allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
   // Between parts of the axis and those of a layer only Units transposes, what it keeps.
   const bool keeps = p.spec.keeps_transpose && (!casts_parts() || (parts() > 1 && weights == Weights::kept));
   if (keeps || (casts_parts() && !square)) {
-    q.scale_inv_t = spec.tile == ScaleTile::tensor
-                        ? q.scale_inv
-                        : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, cols, rows));
+    q.columnwise_scale_inv = spec.tile == ScaleTile::tensor ? q.rowwise_scale_inv
+                                                            : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile),
+                                                                       scale_shape(spec.tile, cols, rows));
   }
-  if (keeps) q.codes_t = allocate(device, MemoryCategory::weights, dtype, {cols, rows});
+  if (keeps) q.columnwise = allocate(device, MemoryCategory::weights, dtype, {cols, rows});
   if (p.parts() == 1 && casts_parts()) {
     const auto whole_part = [&](Tensor& whole, Tensor& part) {
       whole = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
       part = whole.reshape({p.elements()});
     };
-    whole_part(q.codes, p.codes_part);
+    whole_part(q.rowwise, p.codes_part);
     if (!square) whole_part(p.column_codes, p.column_codes_part);
     return;
   }
   if (p.parts() == 1) {
-    q.codes = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
+    q.rowwise = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
     return;
   }
   if (weights == Weights::kept) {
-    allocate_whole(device, MemoryCategory::weights, dtype, p, q.codes, p.codes_part);
+    allocate_whole(device, MemoryCategory::weights, dtype, p, q.rowwise, p.codes_part);
     if (!square) allocate_whole(device, MemoryCategory::weights, dtype, p, p.column_codes, p.column_codes_part);
   }
 }
@@ -179,37 +179,37 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
   if (amaxes > 0) amaxes_ = allocate(device, MemoryCategory::state, DType::f32, {amaxes});
 }
 
-void ParameterStore::initialise(Queue& queue, std::uint64_t seed) {
+void ParameterStore::initialise(Stream& stream, std::uint64_t seed) {
   for (const Parameter& p : parameters_) {
     const bool ones = p.spec.init == Init::ones;
     for (const TensorPiece& piece : p.pieces()) {
-      kernels::fill_normal(queue, {.x = p.of_part(p.primary(), piece),
-                                   .mean = ones ? 1.0 : 0.0,
-                                   .deviation = ones ? 0.0 : p.spec.init_std,
-                                   .seed = seed,
-                                   .subject = name_id(p.spec.name),
-                                   .elements = piece.global_elements(p.cut.global())});
+      kernels::fill_normal(stream, {.x = p.of_part(p.primary(), piece),
+                                    .mean = ones ? 1.0 : 0.0,
+                                    .deviation = ones ? 0.0 : p.spec.init_std,
+                                    .seed = seed,
+                                    .subject = name_id(p.spec.name),
+                                    .elements = piece.global_elements(p.cut.global())});
     }
   }
 }
 
-void ParameterStore::refresh(Queue& queue, Arena& scratch) {
+void ParameterStore::refresh(Stream& stream, Arena& scratch) {
   for (Parameter& p : parameters_) {
-    if (p.master && p.value_part) kernels::cast(queue, {.x = p.master, .y = p.value_part});
+    if (p.master && p.value_part) kernels::cast(stream, {.x = p.master, .y = p.value_part});
   }
-  refresh_codes(queue, scratch, all_units());
+  refresh_codes(stream, scratch, all_units());
 }
 
-void ParameterStore::refresh_codes(Queue& queue, Arena& scratch, UnitRange units) {
+void ParameterStore::refresh_codes(Stream& stream, Arena& scratch, UnitRange units) {
   const auto is_cast = [&](const Parameter& p) { return p.held && p.spec.quant && units.contains(p.unit); };
   for (Parameter& p : parameters_) {
-    if (is_cast(p) && p.scale_slot.amax) queue.zero(p.scale_slot.amax, sizeof(float));
+    if (is_cast(p) && p.scale_slot.amax) stream.zero(p.scale_slot.amax, sizeof(float));
   }
-  if (casts_parts()) return cast_parts(queue, scratch, units);
+  if (casts_parts()) return cast_parts(stream, scratch, units);
   for (Parameter& p : parameters_) {
     if (!is_cast(p)) continue;
     kernels::quantize(
-        queue, scratch,
+        stream, scratch,
         {.x = p.primary(), .spec = *p.spec.quant, .out = p.codes, .scale = p.scale_slot.scale, .amax = p.scale_slot.amax});
   }
 }
@@ -243,7 +243,7 @@ std::int64_t ParameterStore::amax_place(std::size_t group, bool shared, std::int
 }
 
 // Of each section the stretch from the first grid of these units to the last.
-void ParameterStore::reduce_amaxes(Queue& queue, Arena& scratch, UnitRange units) {
+void ParameterStore::reduce_amaxes(Stream& stream, Arena& scratch, UnitRange units) {
   AmaxCounts at, end;
   std::optional<AmaxCounts> begin;
   for (const Parameter& p : parameters_) {
@@ -262,9 +262,9 @@ void ParameterStore::reduce_amaxes(Queue& queue, Arena& scratch, UnitRange units
     return amaxes_.slice_rows(place(*begin), place(end));
   };
   const auto reduce = [&](comm::Group& group, const std::array<Tensor, 2>& stretches) {
-    const comm::Batch batch(group, queue);
+    const comm::Batch batch(group, stream);
     for (const Tensor& x : stretches) {
-      if (x.elements() > 0) group.all_reduce(queue, scratch, {.x = x, .reduction = comm::Reduction::max});
+      if (x.elements() > 0) group.all_reduce(stream, scratch, {.x = x, .reduction = comm::Reduction::max});
     }
   };
   reduce(*groups_->shards, {stretch(0, false), stretch(0, true)});
@@ -273,7 +273,7 @@ void ParameterStore::reduce_amaxes(Queue& queue, Arena& scratch, UnitRange units
 }
 
 // Each rank finds the amaxes of its parts, one exchange makes them those of the whole weights, and each casts its parts.
-void ParameterStore::cast_parts(Queue& queue, Arena& scratch, UnitRange units) {
+void ParameterStore::cast_parts(Stream& stream, Arena& scratch, UnitRange units) {
   const auto each = [&](auto&& visit) {
     AmaxCounts at;
     for (const Parameter& p : parameters_) {
@@ -285,47 +285,47 @@ void ParameterStore::cast_parts(Queue& queue, Arena& scratch, UnitRange units) {
     }
   };
   if (amaxes_) {
-    queue.zero(amaxes_.data, amaxes_.bytes());
+    stream.zero(amaxes_.data, amaxes_.bytes());
     each([&](const Parameter&, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
-      kernels::shard_amax(queue, {.shard = shard, .tile = spec.tile, .rows = amax.rows, .columns = amax.columns});
+      kernels::shard_amax(stream, {.shard = shard, .tile = spec.tile, .rows = amax.rows, .columns = amax.columns});
     });
-    reduce_amaxes(queue, scratch, units);
+    reduce_amaxes(stream, scratch, units);
   }
   each([&](const Parameter& p, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
     if (spec.source == ScaleSource::history) {
-      kernels::cast_shard(queue, {.shard = shard,
-                                  .spec = spec,
-                                  .codes = p.codes_part,
-                                  .multipliers = {},
-                                  .column_codes = {},
-                                  .column_multipliers = {},
-                                  .scale = p.scale_slot.scale,
-                                  .scale_inv = p.codes.scale_inv,
-                                  .amax = p.scale_slot.amax});
+      kernels::cast_shard(stream, {.shard = shard,
+                                   .spec = spec,
+                                   .codes = p.codes_part,
+                                   .multipliers = {},
+                                   .column_codes = {},
+                                   .column_multipliers = {},
+                                   .scale = p.scale_slot.scale,
+                                   .scale_inv = p.codes.rowwise_scale_inv,
+                                   .amax = p.scale_slot.amax});
       return;
     }
     const auto scales = [&](const Tensor& grid, Along along, const Tensor& scale_inv) {
       kernels::scales_from_amax(
-          queue,
+          stream,
           {.amax = grid, .spec = spec, .along = along, .whole = p.spec.shape, .multipliers = grid, .scale_inv = scale_inv});
     };
-    scales(amax.rows, Along::rows, p.codes.scale_inv);
-    if (amax.columns) scales(amax.columns, Along::columns, p.codes.scale_inv_t);
-    kernels::cast_shard(queue, {.shard = shard,
-                                .spec = spec,
-                                .codes = p.codes_part,
-                                .multipliers = amax.rows,
-                                .column_codes = p.column_codes_part,
-                                .column_multipliers = amax.columns,
-                                .scale_inv = {}});
+    scales(amax.rows, Along::rows, p.codes.rowwise_scale_inv);
+    if (amax.columns) scales(amax.columns, Along::columns, p.codes.columnwise_scale_inv);
+    kernels::cast_shard(stream, {.shard = shard,
+                                 .spec = spec,
+                                 .codes = p.codes_part,
+                                 .multipliers = amax.rows,
+                                 .column_codes = p.column_codes_part,
+                                 .column_multipliers = amax.columns,
+                                 .scale_inv = {}});
   });
 }
 
-void ParameterStore::zero_gradients(Queue& queue) {
+void ParameterStore::zero_gradients(Stream& stream) {
   for (Parameter& p : parameters_) {
     if (!p.grad) continue;
     p.grad_is_stale = p.spec.grad_from_product;
-    if (!p.grad_is_stale) queue.zero(p.grad.data, p.grad.bytes());
+    if (!p.grad_is_stale) stream.zero(p.grad.data, p.grad.bytes());
   }
 }
 

@@ -33,9 +33,9 @@ namespace octet::parallel {
 enum class Init : std::uint8_t { ones, normal };
 
 struct ParameterSpec {
-  std::string name;  // Hugging Face name; of a fused linear "model.layers.0.self_attn.q_proj.fused.weight"
-  Shape shape;       // global as it is added, then what a rank of the tensor axis holds
-  CutRule cut = {};  // on the tensor axis
+  std::string name;    // Hugging Face name; of a fused linear "model.layers.0.self_attn.q_proj.fused.weight"
+  Shape shape;         // global as it is added, then what a rank of the tensor axis holds
+  CutRule cut = {};    // on the tensor axis
   Expert expert = {};  // whose it is
   Init init = Init::normal;
   double init_std = 0.02;
@@ -74,7 +74,7 @@ struct Parameter {
 
   // Whole, [spec.shape]. On several ranks present while the unit is held, or always (Weights::kept, Gradients::whole).
   Tensor value;         // absent when every reader wants codes
-  Quantized codes;      // present when spec.quant is; codes_t where spec.keeps_transpose and weights are kept
+  Quantized codes;      // present when spec.quant is; columnwise where spec.keeps_transpose and weights are kept
   Tensor column_codes;  // row and MX tiles on several ranks, of the tensor axis, too: codes scaled along columns, in the order of
                         // rows
   Tensor grad;
@@ -143,16 +143,16 @@ class ParameterStore {
   const Buffer& gathered_parts(std::size_t i) const { return gathered_[i].parts; }
 
   // Fills the primaries: a pure function of (seed, name, element), equal on any mesh and device.
-  void initialise(Queue& queue, std::uint64_t seed);
+  void initialise(Stream& stream, std::uint64_t seed);
 
   // Makes the parts of values and codes from the primaries, with each weight's current scale. Whenever a primary or a weight's
   // scale has moved, codes are stale until this runs. All ranks call together.
-  void refresh(Queue& queue, Arena& scratch);
+  void refresh(Stream& stream, Arena& scratch);
   // The codes alone, of these units: after the optimizer, which makes the values itself.
-  void refresh_codes(Queue& queue, Arena& scratch, UnitRange units);
+  void refresh_codes(Stream& stream, Arena& scratch, UnitRange units);
 
   // Begins gradients that exist whole: zero, or stale where a product writes them.
-  void zero_gradients(Queue& queue);
+  void zero_gradients(Stream& stream);
 
  private:
   // A dense parameter's group, or the other one that some experts have.
@@ -171,7 +171,7 @@ class ParameterStore {
   Tensor gathered_part(DType dtype, const Parameter& p);
   void materialise_gathered_parts(Device& device);
   void materialise_codes(Device& device, Parameter& p, Weights weights);
-  void cast_parts(Queue& queue, Arena& scratch, UnitRange units);
+  void cast_parts(Stream& stream, Arena& scratch, UnitRange units);
   struct AmaxGrids {
     Tensor rows, columns;
   };
@@ -185,7 +185,7 @@ class ParameterStore {
   AmaxGrids amax_grids(const Parameter& p, AmaxCounts& at) const;
   // Where the grid of `group` that `count` others of its section stand before begins in amaxes_.
   std::int64_t amax_place(std::size_t group, bool shared, std::int64_t count) const;
-  void reduce_amaxes(Queue& queue, Arena& scratch, UnitRange units);
+  void reduce_amaxes(Stream& stream, Arena& scratch, UnitRange units);
   // Whether weights are cast piece by piece, with amaxes of all ranks.
   bool casts_parts() const { return parts() > 1 || place_.size > 1; }
 
@@ -212,8 +212,8 @@ Tensor part_of(const Parameter& p, const Tensor& padded, int rank);
 struct RowRun {
   std::int64_t begin = 0, end = 0;
 };
-// One tensor of a Hugging Face model directory and where it lives in ours: runs of rows of a global parameter, which one below the
-// other are that tensor.
+// One tensor of a Hugging Face model directory and where it lives in ours: runs of rows of a global parameter, which one below
+// the other are that tensor.
 struct NameEntry {
   std::string external;
   Parameter* parameter = nullptr;

@@ -50,10 +50,10 @@ Tensor flat(const Tensor& x) { return x.reshape({x.elements()}); }
 
 // exchange(item, group) for each of `items`, which lie in the order of their groups: one batch for each group.
 template <class Item, class GroupOf, class Exchange>
-void in_batches(Queue& queue, const std::vector<Item>& items, const GroupOf& group_of, const Exchange& exchange) {
+void in_batches(Stream& stream, const std::vector<Item>& items, const GroupOf& group_of, const Exchange& exchange) {
   for (auto at = items.begin(); at != items.end();) {
     comm::Group& group = *group_of(*at);
-    const comm::Batch batch(group, queue);
+    const comm::Batch batch(group, stream);
     for (; at != items.end() && group_of(*at) == &group; ++at) exchange(*at, group);
   }
 }
@@ -81,12 +81,12 @@ Units::Slots Units::make_slots(Keep keep, const std::vector<int>& edges, MemoryC
   return result;
 }
 
-Units::Units(Queue& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges)
-    : compute_(compute), store_(store), groups_(groups), layout_(layout), wire_(&compute) {
+Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges)
+    : compute_(compute), store_(store), groups_(groups), layout_(layout), params_stream_(&compute) {
   if (groups.shards->size() > 1 || groups.replicas->size() > 1) {
-    own_wire_ = compute.device().make_queue();
-    wire_ = own_wire_.get();
-    if (groups.context->size() > 1 && compute.kind() != DeviceKind::cpu) own_context_wire_ = compute.device().make_queue();
+    own_params_stream_ = compute.device().make_stream();
+    params_stream_ = own_params_stream_.get();
+    if (groups.context->size() > 1 && compute.kind() != DeviceKind::cpu) own_context_stream_ = compute.device().make_stream();
   }
   units_.resize(static_cast<std::size_t>(store.unit_count()));
   cut_.resize(units_.size());
@@ -133,26 +133,27 @@ Units::Units(Queue& compute, ParameterStore& store, const Groups& groups, const 
   if (most > 0) cast_ = compute.device().allocate(most, MemoryCategory::gradients);
 }
 
-void Units::wire_after_compute() {
-  if (wire_ != &compute_) wire_->wait(*compute_.record());
+void Units::params_after_compute() {
+  if (params_stream_ != &compute_) params_stream_->wait(*compute_.record());
 }
-void Units::compute_after_wire() {
-  if (wire_ != &compute_) compute_.wait_for_ranks(*wire_->record());
+void Units::compute_after_params() {
+  if (params_stream_ != &compute_) compute_.wait_for_ranks(*params_stream_->record());
 }
 
-void Units::exchange(const std::function<void(Queue&)>& exchange) {
-  wire_after_compute();
-  exchange(*wire_);
-  compute_after_wire();
+void Units::exchange(const std::function<void(Stream&)>& exchange) {
+  params_after_compute();
+  exchange(*params_stream_);
+  compute_after_params();
 }
 
 void Units::start_waits() {
   compute_.start_waits();
-  if (wire_ != &compute_ && wire_->kind() == DeviceKind::cpu) wire_->start_waits();
+  if (params_stream_ != &compute_ && params_stream_->kind() == DeviceKind::cpu) params_stream_->start_waits();
 }
 
 double Units::take_waits() {
-  return compute_.take_waits() + (wire_ != &compute_ && wire_->kind() == DeviceKind::cpu ? wire_->take_waits() : 0.0);
+  return compute_.take_waits() +
+         (params_stream_ != &compute_ && params_stream_->kind() == DeviceKind::cpu ? params_stream_->take_waits() : 0.0);
 }
 
 void Units::begin_step(std::int64_t micro_batches) {
@@ -168,7 +169,7 @@ void Units::begin_micro_batch() { ++seen_; }
 // Those that can be gathered beside each other, as many as slots: the embedding and two blocks, whose forward pass hides what is
 // cast and gathered next. One rank hides nothing.
 UnitRange Units::first_units() const {
-  if (wire_ == &compute_) return store_.all_units();
+  if (params_stream_ == &compute_) return store_.all_units();
   const auto slots = weights_.index.begin(), most = slots + static_cast<std::ptrdiff_t>(std::min(kSlots, weights_.index.size()));
   auto end = slots;
   while (end != most && std::find(slots, end, *end) == end) ++end;
@@ -188,7 +189,8 @@ std::vector<UnitRange> Units::backward_order() const {
 
 void Units::finish_gradients(Arena& scratch, UnitRange units) {
   if (released_ >= 0) reduce_released(scratch, *complete_);
-  require(seen_ == micro_batches_ || wire_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ", seen_);
+  require(seen_ == micro_batches_ || params_stream_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ",
+          seen_);
   for (int unit = units.begin; unit < units.end; ++unit) {
     if (const auto& reduced = reduced_[static_cast<std::size_t>(unit)]) compute_.wait_for_ranks(*reduced);
   }
@@ -196,7 +198,7 @@ void Units::finish_gradients(Arena& scratch, UnitRange units) {
 }
 
 // Each rank of the tensor axis knows what its own tokens, or its own heads, say of a piece that others hold as well. Where these
-// are a part of the axis, every set of holders has a row of its own in what is summed over all. On the queue of the computation,
+// are a part of the axis, every set of holders has a row of its own in what is summed over all. On the stream of the computation,
 // as all that the group does in a micro-batch.
 void Units::sum_over_holders(Arena& scratch, UnitRange units) {
   comm::Group& tensor = *groups_.tensor;
@@ -235,15 +237,15 @@ void Units::sum_over_holders(Arena& scratch, UnitRange units) {
 // On several parts casts follow the optimizer beside the computation, and gathers follow them.
 void Units::refresh(Arena& scratch) {
   if (parts() == 1) return store_.refresh(compute_, scratch);
-  wire_after_compute();
-  store_.refresh(*wire_, scratch);
+  params_after_compute();
+  store_.refresh(*params_stream_, scratch);
   renew(scratch, store_.all_units());
 }
 
 void Units::refresh_codes(Arena& scratch, UnitRange units) {
   if (parts() == 1) return store_.refresh_codes(compute_, scratch, units);
-  wire_after_compute();
-  store_.refresh_codes(*wire_, scratch, units);
+  params_after_compute();
+  store_.refresh_codes(*params_stream_, scratch, units);
   renew(scratch, units);
 }
 
@@ -252,7 +254,7 @@ void Units::renew(Arena& scratch, UnitRange units) {
   for (Slot& slot : weights_.slots) {
     if (units.contains(slot.unit)) slot.forward = slot.backward = false;
   }
-  for (comm::Group* group : groups_.all_shards()) group->fence(*wire_);
+  for (comm::Group* group : groups_.all_shards()) group->fence(*params_stream_);
   for (int unit = first_.begin; unit < first_.end; ++unit) {
     if (units.contains(unit)) gather(scratch, {unit, Use::forward});
   }
@@ -266,7 +268,7 @@ void Units::with(Arena& scratch, Need now, Need next, const std::function<void()
 }
 
 void Units::gather_behind(Arena& scratch, Need need) {
-  wire_after_compute();
+  params_after_compute();
   gather(scratch, need);
 }
 
@@ -280,23 +282,23 @@ void Units::gather(Arena& scratch, Need need) {
   const bool backward = (one_copy || reads_backward(need.use)) && !(there && slot.backward);
   if (!forward && !backward) return;
   if (slot.held && !there) return;  // when it is free
-  if (slot.free) wire_->wait(*slot.free);
+  if (slot.free) params_stream_->wait(*slot.free);
   const bool values = !there || !(slot.forward || slot.backward);
   if (!there) slot.forward = slot.backward = false;
   slot.unit = need.unit;
-  const TraceRange range(*wire_, concat("gather unit ", need.unit));
+  const TraceRange range(*params_stream_, concat("gather unit ", need.unit));
   Pieces pieces(slot.memory.data());
   const auto group_of = [](const Parameter* p) { return p->shards; };
-  in_batches(*wire_, cut(need.unit), group_of, [&](const Parameter* p, comm::Group& group) {
+  in_batches(*params_stream_, cut(need.unit), group_of, [&](const Parameter* p, comm::Group& group) {
     const auto all_gather = [&](const Tensor& part, const Tensor& whole) {
-      group.all_gather(*wire_, scratch, {.x = padded(part, p->stride), .y = whole});
+      group.all_gather(*params_stream_, scratch, {.x = padded(part, p->stride), .y = whole});
     };
     Whole whole;
     if (slot.memory.bytes() > 0) {
       whole = whole_in(pieces, *p, store_.storage().compute);
     } else {
       whole = {.value = padded(p->value, p->parts() * p->stride),
-               .codes = padded(p->codes.codes, p->parts() * p->stride),
+               .codes = padded(p->codes.rowwise, p->parts() * p->stride),
                .column_codes = padded(p->column_codes, p->parts() * p->stride)};
     }
     const bool square = !p->column_codes_part;
@@ -306,13 +308,13 @@ void Units::gather(Arena& scratch, Need need) {
   });
   for (const Parameter* p : unit(need.unit)) {
     Quantized q = p->codes;
-    if (!q.codes_t || !(p->column_codes ? backward : values)) continue;
-    if (p->column_codes) q.codes = p->column_codes;
-    kernels::transpose_codes(*wire_, q);
+    if (!q.columnwise || !(p->column_codes ? backward : values)) continue;
+    if (p->column_codes) q.rowwise = p->column_codes;
+    kernels::transpose_codes(*params_stream_, q);
   }
   slot.forward = slot.forward || forward;
   slot.backward = slot.backward || backward;
-  slot.ready = wire_->record();
+  slot.ready = params_stream_->record();
 }
 
 void Units::hold(Arena& scratch, Need need) {
@@ -329,7 +331,7 @@ void Units::hold(Arena& scratch, Need need) {
       const Whole whole = whole_in(pieces, *p, store_.storage().compute);
       const auto shaped = [&](const Tensor& x) { return x ? Tensor(x.data, x.dtype, p->spec.shape) : Tensor{}; };
       p->value = shaped(whole.value);
-      p->codes.codes = shaped(whole.codes);
+      p->codes.rowwise = shaped(whole.codes);
       p->column_codes = shaped(whole.column_codes);
     }
   }
@@ -372,7 +374,7 @@ void Units::finish_stale_gradients(int index) {
 void Units::reduce_later(Arena& scratch, int unit) {
   if (released_ >= 0) reduce_released(scratch, *complete_);
   const bool last = seen_ == micro_batches_;
-  if (wire_ == &compute_ || !(last || gradients() == Gradients::sharded)) return;
+  if (params_stream_ == &compute_ || !(last || gradients() == Gradients::sharded)) return;
   released_ = unit;
   complete_ = compute_.record();
 }
@@ -382,28 +384,29 @@ void Units::reduce_now(Arena& scratch) {
 }
 
 void Units::reduce_released(Arena& scratch, const Event& after) {
-  wire_->wait(after);
+  params_stream_->wait(after);
   reduce(scratch, released_);
   if (gradients() == Gradients::sharded) {
-    gradients_.of(released_).free = wire_->record();
+    gradients_.of(released_).free = params_stream_->record();
     for (Parameter* p : cut(released_)) p->grad = {};  // whose memory is the next unit's
   }
-  reduced_[static_cast<std::size_t>(released_)] = wire_->record();
+  reduced_[static_cast<std::size_t>(released_)] = params_stream_->record();
   released_ = -1;
 }
 
 void Units::reduce(Arena& scratch, int index) {
-  const TraceRange range(*wire_, concat("reduce unit ", index));
+  const TraceRange range(*params_stream_, concat("reduce unit ", index));
   if (parts() > 1) reduce_over_shards(scratch, index);
   if (groups_.replicas->size() > 1 && seen_ == micro_batches_) reduce_over_replicas(scratch, index);
 }
 
-// Sharded gradients are written in the dtype that crosses, whole ones are cast to it. A part that is kept in it, and is a step's first,
-// is reduced where it stays.
+// Sharded gradients are written in the dtype that crosses, whole ones are cast to it. A part that is kept in it, and is a step's
+// first, is reduced where it stays.
 void Units::reduce_over_shards(Arena& scratch, int index) {
   const bool sharded = gradients() == Gradients::sharded, casts = !sharded && store_.storage().grad != layout_.reduce;
   const bool fresh = std::exchange(fresh_[static_cast<std::size_t>(index)], char{0}) != 0;
-  require(fresh || layout_.accumulates || compute_.kind() == DeviceKind::meta, "a second micro-batch of a layout of steps of one");
+  require(fresh || layout_.accumulates || compute_.kind() == DeviceKind::meta,
+          "a second micro-batch of a layout of steps of one");
   struct Crossing {
     const Parameter* p;
     Tensor whole, part;  // with their padding
@@ -416,18 +419,19 @@ void Units::reduce_over_shards(Arena& scratch, int index) {
     const bool in_place = sharded && fresh && p->grad_part.dtype == layout_.reduce;
     const std::int64_t first = p->shards->rank() * p->stride;
     all.push_back({p, whole, in_place ? padded(p->grad_part, p->stride) : whole.slice_rows(first, first + p->stride)});
-    if (casts) kernels::cast(*wire_, {.x = flat(p->grad), .y = whole.slice_rows(0, p->elements())});
+    if (casts) kernels::cast(*params_stream_, {.x = flat(p->grad), .y = whole.slice_rows(0, p->elements())});
   }
   const auto group_of = [](const Crossing& c) { return c.p->shards; };
-  in_batches(*wire_, all, group_of,
-             [&](const Crossing& c, comm::Group& group) { group.reduce_scatter(*wire_, scratch, {.x = c.whole, .y = c.part}); });
+  in_batches(*params_stream_, all, group_of, [&](const Crossing& c, comm::Group& group) {
+    group.reduce_scatter(*params_stream_, scratch, {.x = c.whole, .y = c.part});
+  });
   for (const Crossing& c : all) {
     const Tensor part = c.part.slice_rows(0, c.p->part_elements);
     if (part.data == c.p->grad_part.data) continue;
     if (fresh || !sharded) {
-      kernels::cast(*wire_, {.x = part, .y = c.p->grad_part});
+      kernels::cast(*params_stream_, {.x = part, .y = c.p->grad_part});
     } else {
-      kernels::add(*wire_, {.x = part, .y = c.p->grad_part});
+      kernels::add(*params_stream_, {.x = part, .y = c.p->grad_part});
     }
   }
 }
@@ -442,14 +446,14 @@ void Units::reduce_over_replicas(Arena& scratch, int index) {
     const Tensor part = flat(p->grad_part);
     const bool casts = part.dtype != layout_.reduce;
     all.push_back({part, casts ? pieces.next(layout_.reduce, p->stride).slice_rows(0, p->part_elements) : part});
-    if (casts) kernels::cast(*wire_, {.x = part, .y = all.back().x});
+    if (casts) kernels::cast(*params_stream_, {.x = part, .y = all.back().x});
   }
   {
-    const comm::Batch batch(*groups_.replicas, *wire_);
-    for (const Crossing& c : all) groups_.replicas->all_reduce(*wire_, scratch, {.x = c.x});
+    const comm::Batch batch(*groups_.replicas, *params_stream_);
+    for (const Crossing& c : all) groups_.replicas->all_reduce(*params_stream_, scratch, {.x = c.x});
   }
   for (const Crossing& c : all) {
-    if (c.x.dtype != c.part.dtype) kernels::cast(*wire_, {.x = c.x, .y = c.part});
+    if (c.x.dtype != c.part.dtype) kernels::cast(*params_stream_, {.x = c.x, .y = c.part});
   }
 }
 

@@ -1,6 +1,6 @@
 // Units: what is gathered, used and reduced together, usually a block of the model. On ranks that hold parts of parameters a unit
 // is put together before it is used and, where the layout says so, dropped afterwards; gradients are added up over the ranks and
-// cut into parts (Zhao et al., PyTorch FSDP, 2023; Rajbhandari et al., ZeRO, 2020). All of it runs on a queue of its own beside
+// cut into parts (Zhao et al., PyTorch FSDP, 2023; Rajbhandari et al., ZeRO, 2020). All of it runs on a stream of its own beside
 // the computation, which waits for what it needs:
 //   weights    all_gather over shard x context of codes (one byte an element) and of values that are read as such
 //   gradients  reduce_scatter over shard x context, then, after a step's last micro-batch, all_reduce over replicate
@@ -39,10 +39,10 @@ struct Need {
 
 class Units {
  public:
-  // Of a store that is materialised over these groups and outlives this, as do queue and groups. Takes the memory that units
+  // Of a store that is materialised over these groups and outlives this, as do stream and groups. Takes the memory that units
   // lie in while they are held. `edges`: units that are held before and after the others and never together; the rest are
   // held one at a time, the next one being gathered.
-  Units(Queue& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges);
+  Units(Stream& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges);
 
   // A step of `micro_batches` passes with gradients begins; all gradients are nothing.
   void begin_step(std::int64_t micro_batches);
@@ -68,27 +68,27 @@ class Units {
   std::vector<UnitRange> forward_order() const;
   std::vector<UnitRange> backward_order() const;
 
-  // The parts of these units' gradients are complete, for the queue of the computation. All micro-batches must have run.
+  // The parts of these units' gradients are complete, for the stream of the computation. All micro-batches must have run.
   void finish_gradients(Arena& scratch, UnitRange units);
 
-  // exchange(queue) with what the computation has enqueued so far behind it and what it enqueues later before it.
-  void exchange(const std::function<void(Queue&)>& exchange);
+  // exchange(stream) with what the computation has enqueued so far behind it and what it enqueues later before it.
+  void exchange(const std::function<void(Stream&)>& exchange);
 
   // After loading or initialising, and after the optimizer: ParameterStore::refresh and refresh_codes; what was gathered is
   // stale, and the first units are gathered anew for the next forward pass.
   void refresh(Arena& scratch);
   void refresh_codes(Arena& scratch, UnitRange units);
 
-  // Times what the computation waits for other ranks, from here until take_waits(), which returns the seconds and waits for it: the
-  // communication that nothing hides. On the CPU queues run in the order of the program, so that is all communication.
+  // Times what the computation waits for other ranks, from here until take_waits(), which returns the seconds and waits for it:
+  // the communication that nothing hides. On the CPU streams run in the order of the program, so that is all communication.
   void start_waits();
   double take_waits();
 
   // What is enqueued beside the computation; the computation's own where there is one rank.
-  Queue& wire() { return *wire_; }
-  // What ranks of the context axis exchange beside the computation and must not come behind gradients; the wire where queues run in
-  // the order of the program.
-  Queue& context_wire() { return own_context_wire_ ? *own_context_wire_ : *wire_; }
+  Stream& params_stream() { return *params_stream_; }
+  // What ranks of the context axis exchange beside the computation and must not come behind gradients; the wire where streams run
+  // in the order of the program.
+  Stream& context_stream() { return own_context_stream_ ? *own_context_stream_ : *params_stream_; }
 
  private:
   // Memory that units lie in, one at a time; without memory of its own where the store keeps the unit for ever.
@@ -125,15 +125,15 @@ class Units {
   void reduce_over_shards(Arena& scratch, int unit);
   void reduce_over_replicas(Arena& scratch, int unit);
   void sum_over_holders(Arena& scratch, UnitRange units);
-  void wire_after_compute();
-  void compute_after_wire();
+  void params_after_compute();
+  void compute_after_params();
 
-  Queue& compute_;
+  Stream& compute_;
   ParameterStore& store_;
   const Groups& groups_;
   Layout layout_;
-  std::unique_ptr<Queue> own_wire_, own_context_wire_;
-  Queue* wire_;
+  std::unique_ptr<Stream> own_params_stream_, own_context_stream_;
+  Stream* params_stream_;
   std::vector<std::vector<Parameter*>> units_, cut_;
   Slots weights_, gradients_;
   UnitRange first_;

@@ -15,7 +15,7 @@ constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements of a rank's 
 Tensor Wholes::gather(const Parameter& p, const Tensor& part, Arena& scratch) {
   comm::Group &ranks = groups_.shards_of(p.spec.expert), &tensor = *groups_.tensor;
   const auto all_gather = [&](comm::Group& group, const Tensor& x, const Tensor& y) {
-    units_.exchange([&](Queue& wire) { group.all_gather(wire, scratch, {.x = x, .y = y}); });
+    units_.exchange([&](Stream& params) { group.all_gather(params, scratch, {.x = x, .y = y}); });
   };
   Tensor parts = part;
   if (ranks.size() > 1 || !p.held) {
@@ -24,7 +24,7 @@ Tensor Wholes::gather(const Parameter& p, const Tensor& part, Arena& scratch) {
   }
   if (p.spec.expert) {
     const int holder = store_.expert_place().holder(p.spec.expert);
-    units_.exchange([&](Queue& wire) { groups_.expert->broadcast(wire, {.x = parts, .root = holder}); });
+    units_.exchange([&](Stream& params) { groups_.expert->broadcast(params, {.x = parts, .root = holder}); });
   }
   if (tensor.size() == 1) return parts;
   const Tensor all = allocate(scratch, part.dtype, {tensor.size() * parts.rows()});
@@ -55,7 +55,7 @@ void Wholes::place(const Parameter& p, std::int64_t begin, std::int64_t count, s
 Tensor Wholes::of(const Parameter& p, Arena& scratch) {
   const Tensor& primary = p.primary();
   const std::size_t width = size_of(primary.dtype);
-  const bool first = first_ && queue_.kind() != DeviceKind::meta;
+  const bool first = first_ && stream_.kind() != DeviceKind::meta;
   if (first) whole_.resize(static_cast<std::size_t>(p.cut.global().elements()) * width);
   for (std::int64_t begin = 0; begin < p.stride; begin += kPiece) {
     const ArenaScope scope(scratch);
@@ -64,8 +64,8 @@ Tensor Wholes::of(const Parameter& p, Arena& scratch) {
     const Tensor parts = gather(p, part, scratch);
     if (!first) continue;
     staging_.resize(parts.bytes());
-    queue_.copy_to_host(staging_.data(), parts.data, parts.bytes());
-    queue_.synchronize();
+    stream_.copy_to_host(staging_.data(), parts.data, parts.bytes());
+    stream_.synchronize();
     groups_.check();
     place(p, begin, count, width);
   }

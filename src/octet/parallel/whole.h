@@ -15,8 +15,8 @@ namespace octet::parallel {
 class Wholes {
  public:
   // On the first rank alone (`first`) anything is put together. All outlive this.
-  Wholes(Queue& queue, const ParameterStore& store, Units& units, const Groups& groups, bool first)
-      : queue_(queue), store_(store), units_(units), groups_(groups), first_(first) {}
+  Wholes(Stream& stream, const ParameterStore& store, Units& units, const Groups& groups, bool first)
+      : stream_(stream), store_(store), units_(units), groups_(groups), first_(first) {}
 
   // All of a global parameter's primary, that stays as it is until the next call; empty on ranks other than the first, and on the
   // meta device. All ranks call together, those that hold nothing of an expert, too. Throws Error{peer} where a rank is gone.
@@ -26,7 +26,7 @@ class Wholes {
   Tensor gather(const Parameter& p, const Tensor& part, Arena& scratch);
   void place(const Parameter& p, std::int64_t begin, std::int64_t count, std::size_t width);
 
-  Queue& queue_;
+  Stream& stream_;
   const ParameterStore& store_;
   Units& units_;
   const Groups& groups_;

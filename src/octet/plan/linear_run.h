@@ -1,5 +1,5 @@
-// Runs one linear of a model and the ops that make its operands, as a micro-batch and an optimizer step do. The meta device counts the
-// work, for a prediction; a GPU runs it, for a measurement.
+// Runs one linear of a model and the ops that make its operands, as a micro-batch and an optimizer step do. The meta device
+// counts the work, for a prediction; a GPU runs it, for a measurement.
 #pragma once
 
 #include <memory>
@@ -26,15 +26,16 @@ class LinearRun {
   struct Capacity {
     std::size_t stash = 0, scratch = 0;
   };
-  // The linear computes in the precision of `recipe`, even if the recipe's `skip` or `head` leaves it in BF16. Operands are random.
-  LinearRun(Queue& queue, const LinearKind& kind, const Recipe& recipe, const LinearSetting& setting, Capacity capacity);
+  // The linear computes in the precision of `recipe`, even if the recipe's `skip` or `head` leaves it in BF16. Operands are
+  // random.
+  LinearRun(Stream& stream, const LinearKind& kind, const Recipe& recipe, const LinearSetting& setting, Capacity capacity);
 
   // Runs forward and backward for tokens_at_a_time() tokens.
   void micro_batch();
   // Casts the weight again.
   void cast_weight();
-  // Updates delayed scales as after an optimizer step. With the initial scales of 1, the codes would use few bits, and a GPU computes
-  // faster on such data.
+  // Updates delayed scales as after an optimizer step. With the initial scales of 1, the codes would use few bits, and a GPU
+  // computes faster on such data.
   void update_scales();
 
   Arena& scratch() { return scratch_; }
@@ -43,12 +44,12 @@ class LinearRun {
 
  private:
   struct Sources {
-    Tensor x;         // [T, in], or [T, 2 in] for SwiGLU: input of the op that produces X
-    Tensor g;         // [T, out], or [T, out / 2] for SwiGLU: gradient that the op that produces G reads
-    Tensor gate_up;   // [T, out]: the forward input of SwiGLU or GELU, which its backward reads
+    Tensor x;                           // [T, in], or [T, 2 in] for SwiGLU: input of the op that produces X
+    Tensor g;                           // [T, out], or [T, out / 2] for SwiGLU: gradient that the op that produces G reads
+    Tensor gate_up;                     // [T, out]: the forward input of SwiGLU or GELU, which its backward reads
     Tensor statistics_x, statistics_g;  // statistics of the norms
-    Tensor residual;  // [T, out]: the residual stream, if the linear adds to it
-    Tensor gradient;  // [T, out]: the values of G
+    Tensor residual;                    // [T, out]: the residual stream, if the linear adds to it
+    Tensor gradient;                    // [T, out]: the values of G
     Tensor y, gx;
     Tensor table, positions;
   };
@@ -59,7 +60,7 @@ class LinearRun {
   void forward(const nn::Scope& scope, nn::LinearSaved& saved);
   void backward(const nn::Scope& scope, const nn::LinearSaved& saved);
 
-  Queue& queue_;
+  Stream& stream_;
   LinearKind kind_;
   LinearSetting setting_;
   std::int64_t tokens_;

@@ -6,15 +6,16 @@
 namespace octet::plan {
 namespace {
 
-// cuDNN's attention is slower on short sequences, so its time has a term for the operations and a term for the bytes of its operands.
-// The byte rates are used for every Hopper GPU. They are fitted to measurements on an H200 in the skeleton of an 8B step (only its
-// products and attention): forward 490 TFLOP/s and backward 403 TFLOP/s at 8192 tokens, forward 360 and backward 244 at 1024.
+// cuDNN's attention is slower on short sequences, so its time has a term for the operations and a term for the bytes of its
+// operands. The byte rates are used for every Hopper GPU. They are fitted to measurements on an H200 in the skeleton of an 8B
+// step (only its products and attention): forward 490 TFLOP/s and backward 403 TFLOP/s at 8192 tokens, forward 360 and backward
+// 244 at 1024.
 constexpr double kAttentionForwardBytesPerSecond = 2.9e12, kAttentionBackwardBytesPerSecond = 1.06e12;
 
-// The fraction of its ceiling that an op reaches in an 8B step. Sources in docs/measurements/: most ops from "Where a token's time goes"
-// in h200-one-gpu.md (RMSNorm backward after the last change there); BF16 products from the head there and the row 8b-bf16; products with
-// scales by row or block from the skeleton in h200-ceilings.md. Products exceed their ceilings, because the ceilings are means that
-// already include partly filled last waves.
+// The fraction of its ceiling that an op reaches in an 8B step. Sources in docs/measurements/: most ops from "Where a token's
+// time goes" in h200-one-gpu.md (RMSNorm backward after the last change there); BF16 products from the head there and the row
+// 8b-bf16; products with scales by row or block from the skeleton in h200-ceilings.md. Products exceed their ceilings, because
+// the ceilings are means that already include partly filled last waves.
 struct Share {
   std::string_view op;
   double of_ceiling = 1;
@@ -74,7 +75,7 @@ std::string_view name_of(Bound bound) {
   return kNames[static_cast<std::size_t>(bound)];
 }
 
-Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime> compute, std::span<const OpTime> wire,
+Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime> compute, std::span<const OpTime> params,
              double seconds, double tokens, double flops_per_token) {
   Step step;
   double network_s = 0;
@@ -96,7 +97,7 @@ Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime>
     step.fp8_flops += op.work.fp8_flops;
     step.memory_bytes += op.work.bytes;
   }
-  for (const OpTime& op : wire) {
+  for (const OpTime& op : params) {
     if (op.work.group.empty()) {
       step.flops += op.work.flops;
       step.memory_bytes += op.work.bytes;

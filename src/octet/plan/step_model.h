@@ -1,5 +1,5 @@
-// Predicts the time of a step on one GPU of a cluster from the work that the meta device counted. docs/plan.md explains the model and
-// which of its numbers are measured and which are assumed.
+// Predicts the time of a step on one GPU of a cluster from the work that the meta device counted. docs/plan.md explains the model
+// and which of its numbers are measured and which are assumed.
 #pragma once
 
 #include <span>
@@ -29,7 +29,7 @@ struct Step {
   double seconds = 0;
   double compute_s = 0;  // products and attention
   double memory_s = 0;   // all other computation, which is bound by memory
-  double waited_s = 0;   // the computation waits for collectives, or they run on its queue
+  double waited_s = 0;   // the computation waits for collectives, or they run on its stream
   double exposed_s = 0;  // cost of collectives: waited_s + (1 - kOverlap) (wire_s - waited_s)
   double wire_s = 0;     // all collectives, including hidden ones
   double flops = 0, fp8_flops = 0, memory_bytes = 0;
@@ -39,10 +39,10 @@ struct Step {
   double model_flops_per_s = 0;  // operations that MFU counts
 };
 
-// Computes the prediction. `compute` and `wire` are the profiles of the computation and communication queues. `seconds` is the time of
-// the step when both queues run concurrently and each op takes op_seconds(). `tokens` is the number of tokens of this GPU in the step,
-// and `flops_per_token` the operations that MFU counts for each.
-Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime> compute, std::span<const OpTime> wire,
+// Computes the prediction. `compute` and `wire` are the profiles of the computation and communication streams. `seconds` is the
+// time of the step when both streams run concurrently and each op takes op_seconds(). `tokens` is the number of tokens of this
+// GPU in the step, and `flops_per_token` the operations that MFU counts for each.
+Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime> compute, std::span<const OpTime> params,
              double seconds, double tokens, double flops_per_token);
 
 }  // namespace octet::plan

@@ -13,7 +13,7 @@ int ScaleState::add(const std::string& layer, Role role, HeldBy held) {
   return static_cast<int>(operands_.size()) - 1;
 }
 
-void ScaleState::materialise(Queue& queue) {
+void ScaleState::materialise(Stream& stream) {
   std::int64_t n = 0;
   std::vector<std::uint8_t> formats, weights;
   for (const HeldBy held : {HeldBy::all, HeldBy::some}) {
@@ -26,7 +26,7 @@ void ScaleState::materialise(Queue& queue) {
     if (held == HeldBy::all) rows_of_all_ = n;
   }
   if (n == 0) return;
-  Device& device = queue.device();
+  Device& device = stream.device();
   const auto make = [&](Buffer& buffer, DType dtype, Shape shape) {
     buffer = device.allocate(bytes_of(dtype, shape), MemoryCategory::state);
     return view(buffer, dtype, shape);
@@ -35,17 +35,17 @@ void ScaleState::materialise(Queue& queue) {
   history_ = make(history_buffer_, DType::f32, {n, recipe_.amax_history_len});
   format_ = make(format_buffer_, DType::u8, {n});
   is_weight_ = make(weight_buffer_, DType::u8, {n});
-  queue.copy_to_device(format_.data, formats.data(), format_.bytes());
-  queue.copy_to_device(is_weight_.data, weights.data(), is_weight_.bytes());
-  reset(queue);
+  stream.copy_to_device(format_.data, formats.data(), format_.bytes());
+  stream.copy_to_device(is_weight_.data, weights.data(), is_weight_.bytes());
+  reset(stream);
 }
 
-void ScaleState::reset(Queue& queue) {
+void ScaleState::reset(Stream& stream) {
   if (!scale_) return;
   const std::vector<float> ones(static_cast<std::size_t>(scale_.elements()), 1.0f);
-  queue.copy_to_device(scale_.data, ones.data(), scale_.bytes());
-  queue.zero(history_.data, history_.bytes());
-  queue.synchronize();
+  stream.copy_to_device(scale_.data, ones.data(), scale_.bytes());
+  stream.zero(history_.data, history_.bytes());
+  stream.synchronize();
 }
 
 ScaleSlot ScaleState::slot(int index) const {
@@ -56,7 +56,7 @@ ScaleSlot ScaleState::slot(int index) const {
   return {static_cast<float*>(scale_.data) + operand.row, static_cast<float*>(history_.data) + operand.row * history_.row_stride};
 }
 
-void ScaleState::reduce(Queue& queue, Arena& scratch, const std::vector<comm::Group*>& groups,
+void ScaleState::reduce(Stream& stream, Arena& scratch, const std::vector<comm::Group*>& groups,
                         const std::vector<comm::Group*>& groups_of_some) {
   require(groups.size() == groups_of_some.size(), "amaxes over ", groups.size(), " groups, those of some ranks over ",
           groups_of_some.size());
@@ -66,28 +66,28 @@ void ScaleState::reduce(Queue& queue, Arena& scratch, const std::vector<comm::Gr
   if (!scale_ || (alone(groups) && alone(groups_of_some))) return;
   const ArenaScope scope(scratch);
   const Tensor now = history_.slice_cols(0, 1), packed = allocate(scratch, DType::f32, now.shape);
-  kernels::cast(queue, {.x = now, .y = packed});
+  kernels::cast(stream, {.x = now, .y = packed});
   const auto exchange = [&](comm::Group& group, std::int64_t begin, std::int64_t end) {
     if (begin == end) return;
-    group.all_reduce(queue, scratch, {.x = packed.slice_rows(begin, end), .reduction = comm::Reduction::max});
+    group.all_reduce(stream, scratch, {.x = packed.slice_rows(begin, end), .reduction = comm::Reduction::max});
   };
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const bool same = groups[i] == groups_of_some[i];
     exchange(*groups[i], 0, same ? packed.rows() : rows_of_all_);
     if (!same) exchange(*groups_of_some[i], rows_of_all_, packed.rows());
   }
-  kernels::cast(queue, {.x = packed, .y = now});
+  kernels::cast(stream, {.x = packed, .y = now});
 }
 
-void ScaleState::update(Queue& queue, const float* found_inf) {
+void ScaleState::update(Stream& stream, const float* found_inf) {
   if (!scale_) return;
-  kernels::update_delayed_scales(queue, {.amax_history = history_,
-                                         .scale = scale_,
-                                         .format = format_,
-                                         .is_weight = is_weight_,
-                                         .margin = recipe_.x.margin,
-                                         .most_recent = recipe_.amax_most_recent,
-                                         .found_inf = found_inf});
+  kernels::update_delayed_scales(stream, {.amax_history = history_,
+                                          .scale = scale_,
+                                          .format = format_,
+                                          .is_weight = is_weight_,
+                                          .margin = recipe_.x.margin,
+                                          .most_recent = recipe_.amax_most_recent,
+                                          .found_inf = found_inf});
 }
 
 std::vector<ScaleState::Named> ScaleState::tensors() const {

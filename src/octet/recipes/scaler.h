@@ -25,28 +25,31 @@ class ScaleState {
  public:
   explicit ScaleState(const Recipe& recipe) : recipe_(recipe) {}
 
-  // Registers operand `role` of linear layer `layer` and returns its index. Call it before materialise(). All ranks must register the
-  // same operands in the same order.
+  // Registers operand `role` of linear layer `layer` and returns its index. Call it before materialise(). All ranks must register
+  // the same operands in the same order.
   int add(const std::string& layer, Role role, HeldBy held = HeldBy::all);
   // Allocates the state of the registered operands, as new. Allocates nothing if this rank holds no
   // operand.
-  void materialise(Queue& queue);
+  void materialise(Stream& stream);
   // Makes the state new: scales are 1 and histories 0. Waits.
-  void reset(Queue& queue);
+  void reset(Stream& stream);
 
   // The scale and the history of an operand; an empty slot if this rank does not hold it.
   ScaleSlot slot(int index) const;
   // All-reduces this step's amaxes (column 0 of the histories) with max, so that all ranks compute the same scales. Operands of
-  // HeldBy::all are reduced over each of `groups`, operands of HeldBy::some over each of `groups_of_some`. Both lists have the same
-  // length. If groups[i] and groups_of_some[i] are the same group, a single all-reduce serves both. Call it before update().
-  void reduce(Queue& queue, Arena& scratch, const std::vector<comm::Group*>& groups,
+  // HeldBy::all are reduced over each of `groups`, operands of HeldBy::some over each of `groups_of_some`. Both lists have the
+  // same length. If groups[i] and groups_of_some[i] are the same group, a single all-reduce serves both. Call it before update().
+  void reduce(Stream& stream, Arena& scratch, const std::vector<comm::Group*>& groups,
               const std::vector<comm::Group*>& groups_of_some);
-  void reduce(Queue& queue, Arena& scratch, const std::vector<comm::Group*>& groups) { reduce(queue, scratch, groups, groups); }
-  // Computes the new scales from the histories and moves the histories by a step. Does nothing if *found_inf is set. Call it when the
-  // step's found_inf is known. Formula: docs/numerics.md, "Delayed scaling".
-  void update(Queue& queue, const float* found_inf);
+  void reduce(Stream& stream, Arena& scratch, const std::vector<comm::Group*>& groups) {
+    reduce(stream, scratch, groups, groups);
+  }
+  // Computes the new scales from the histories and moves the histories by a step. Does nothing if *found_inf is set. Call it when
+  // the step's found_inf is known. Formula: docs/numerics.md, "Delayed scaling".
+  void update(Stream& stream, const float* found_inf);
 
-  // fp8.<layer>.<x|w|g>.scale [1] or fp8.<layer>.<x|w|g>.amax_history [amax_history_len], both F32, as checkpoints and dumps store them.
+  // fp8.<layer>.<x|w|g>.scale [1] or fp8.<layer>.<x|w|g>.amax_history [amax_history_len], both F32, as checkpoints and dumps
+  // store them.
   struct Named {
     std::string name;
     Tensor tensor;  // data is nullptr if HeldBy::elsewhere

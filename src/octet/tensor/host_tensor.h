@@ -28,18 +28,18 @@ class HostTensor {
   std::vector<std::byte> bytes_;
 };
 
-// Copies a tensor of any device to the host, with its rows packed. Waits for the queue.
-HostTensor to_host(Queue& queue, const Tensor& tensor);
+// Copies a tensor of any device to the host, with its rows packed. Waits for the stream.
+HostTensor to_host(Stream& stream, const Tensor& tensor);
 
 // A quantised x [rows, cols] as `octet quantize` and dumps write it: without padding, and with scales in row order.
 //   codes      [rows, cols]
 //   scale_inv  by tile: tensor [1]; row [rows, 1]; block_1x128 [rows, ceil(cols/128)];
 //              block_128x128 [ceil(rows/128), ceil(cols/128)]; mx_1x32 [rows, ceil(cols/32)]
-//   codes_t, scale_inv_t  the same for xᵀ [cols, rows]
-// A part that `q` does not have is empty. Waits for the queue.
+//   columnwise, columnwise_scale_inv  the same for xᵀ [cols, rows]
+// A part that `q` does not have is empty. Waits for the stream.
 struct HostQuantized {
-  HostTensor codes, scale_inv, codes_t, scale_inv_t;
+  HostTensor codes, scale_inv, columnwise, columnwise_scale_inv;
 };
-HostQuantized to_host(Queue& queue, const Quantized& q, std::int64_t rows, std::int64_t cols);
+HostQuantized to_host(Stream& stream, const Quantized& q, std::int64_t rows, std::int64_t cols);
 
 }  // namespace octet

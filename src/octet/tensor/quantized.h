@@ -1,5 +1,5 @@
-// An operand of FP8 GEMMs: codes and scales. The rowwise part is for the GEMM that sums over columns, the transposed part for the
-// GEMM that sums over rows.
+// An operand of FP8 GEMMs: codes and scales, in one or both directions. The GEMM that sums over the columns of the tensor reads
+// the rowwise codes, the GEMM that sums over its rows the columnwise ones. The names are those of Transformer Engine.
 #pragma once
 
 #include "octet/base/math.h"
@@ -8,18 +8,20 @@
 
 namespace octet {
 
-// The quantised form of x [R, C]. A part that no GEMM reads may be absent (null data). A value is code * scale_inv of its tile.
-//   codes       [R, C]       codes scaled along C
-//   codes_t     [C, pad(R)]  codes scaled along R; those from column R on are 0. pad(R) = padded_k(R, tile): R is the GEMM's K.
-//   scale_inv   by tile: tensor [1]; row [R]; block_1x128 [ceil(C/128), R]; block_128x128 [ceil(R/128), ceil(C/128)]; mx [R, ceil(C/32)]
-//   scale_inv_t the same for xᵀ: [1]; [C]; [ceil(R/128), C]; [ceil(C/128), ceil(R/128)]; [C, pad(R)/32]
-// Scales are FP32; MX scales are E8M0. With the tensor tile, scale_inv_t is the same memory as scale_inv. block_1x128 scales are
-// stored by block of K, because cuBLASLt reads them in this order.
+// The quantised form of x [R, C]. A direction that no GEMM reads may be absent (null data). A value is its code * its scale_inv.
+//   rowwise               [R, C]       codes scaled along C
+//   columnwise            [C, pad(R)]  codes scaled along R and transposed, because this GEMM's K is R. pad(R) = padded_k(R, tile);
+//                                      codes from column R on are 0.
+//   rowwise_scale_inv     by tile: tensor [1]; row [R]; block_1x128 [ceil(C/128), R]; block_128x128 [ceil(R/128), ceil(C/128)];
+//                         mx [R, ceil(C/32)]
+//   columnwise_scale_inv  the same for xᵀ: [1]; [C]; [ceil(R/128), C]; [ceil(C/128), ceil(R/128)]; [C, pad(R)/32]
+// Scales are FP32; MX scales are E8M0. With the tensor tile, both scales are the same memory. block_1x128 scales are stored by block
+// of K, because cuBLASLt reads them in this order.
 struct Quantized {
   Fp8Format format = Fp8Format::e4m3;
   ScaleTile tile = ScaleTile::tensor;
-  Tensor codes, scale_inv;
-  Tensor codes_t, scale_inv_t;
+  Tensor rowwise, rowwise_scale_inv;
+  Tensor columnwise, columnwise_scale_inv;
 };
 
 // Device scalars of one tensor's delayed scaling. They are null for every other scale source.
@@ -36,11 +38,16 @@ constexpr std::int64_t padded_k(std::int64_t k, ScaleTile tile) { return round_u
 // The shape of the rowwise scales of an operand [rows, k]. k may be padded or not.
 inline Shape scale_shape(ScaleTile tile, std::int64_t rows, std::int64_t k) {
   switch (tile) {
-    case ScaleTile::tensor: return {1};
-    case ScaleTile::row: return {rows};
-    case ScaleTile::block_1x128: return {ceil_div(k, 128), rows};
-    case ScaleTile::block_128x128: return {ceil_div(rows, 128), ceil_div(k, 128)};
-    case ScaleTile::mx_1x32: return {rows, ceil_div(k, 32)};
+    case ScaleTile::tensor:
+      return {1};
+    case ScaleTile::row:
+      return {rows};
+    case ScaleTile::block_1x128:
+      return {ceil_div(k, 128), rows};
+    case ScaleTile::block_128x128:
+      return {ceil_div(rows, 128), ceil_div(k, 128)};
+    case ScaleTile::mx_1x32:
+      return {rows, ceil_div(k, 32)};
   }
   return {};
 }

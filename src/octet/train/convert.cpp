@@ -39,7 +39,8 @@ class Fp8Choice {
   std::set<const Parameter*> chosen_;
 };
 
-// The matrices that stay in floating point. config.json must list them, because a reader would expect all linears to be quantised.
+// The matrices that stay in floating point. config.json must list them, because a reader would expect all linears to be
+// quantised.
 std::vector<std::string> plain_modules(const DescribedModel& described, const Fp8Choice& is_fp8) {
   const std::string suffix = ".weight";
   std::vector<std::string> names;
@@ -110,12 +111,12 @@ class CheckpointSource : public Source {
                      const Fp8Choice& is_fp8) const override {
     check(model);
     const auto device = make_device(DeviceKind::cpu);
-    const auto queue = device->make_queue();
+    const auto stream = device->make_stream();
     HostTensor held;
     const auto whole = [&](const Parameter& p) {
       held = HostTensor(dtype_of(p), p.cut.global());
       const checkpoint::Entry entry = checkpoint::Entry::whole(p.spec.name, held.view());
-      reader_.load(*queue, std::span(&entry, 1), {"*"});
+      reader_.load(*stream, std::span(&entry, 1), {"*"});
       return held.view();
     };
     checkpoint::save_weights(to, model.names, form, whole, std::cref(is_fp8));
@@ -125,12 +126,12 @@ class CheckpointSource : public Source {
   // Throws one error that lists all missing, unexpected and misshapen tensors.
   void check(DescribedModel& model) const {
     const auto device = make_device(DeviceKind::meta);
-    const auto queue = device->make_queue();
+    const auto stream = device->make_stream();
     std::vector<checkpoint::Entry> entries;
     for (const Parameter& p : model.model->parameters().parameters()) {
       entries.push_back(checkpoint::Entry::whole(p.spec.name, Tensor(nullptr, dtype_of(p), p.cut.global())));
     }
-    reader_.load(*queue, entries, {"*.moment1", "*.moment2", "optimizer.updates", "fp8.*"});
+    reader_.load(*stream, entries, {"*.moment1", "*.moment2", "optimizer.updates", "fp8.*"});
   }
   DType dtype_of(const Parameter& p) const {
     const auto stored = reader_.manifest().tensors.find(p.spec.name);

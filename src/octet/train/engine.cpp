@@ -41,14 +41,15 @@ Engine::Engine(const EngineOptions& options, DeviceKind device)
              nullptr) {}
 
 Engine::Engine(const EngineOptions& options, Device& device, const parallel::Groups& groups)
-    : Engine(options, nullptr, &device, device.kind() == DeviceKind::meta ? Capacity{} : capacity_of(options, device.kind()), &groups) {}
+    : Engine(options, nullptr, &device, device.kind() == DeviceKind::meta ? Capacity{} : capacity_of(options, device.kind()),
+             &groups) {}
 
 Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, Capacity capacity,
                const parallel::Groups* groups)
     : options_(options),
       own_device_(std::move(own)),
       device_(own_device_ ? own_device_.get() : device),
-      queue_(device_->make_queue()),
+      stream_(device_->make_stream()),
       silent_(parallel::silent_groups(options_.layout.mesh, options_.rank)),
       groups_(groups ? *groups : silent_) {
   require(groups || options_.layout.mesh.ranks() == 1 || device_->kind() == DeviceKind::meta, "an engine of ",
@@ -57,19 +58,20 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
               groups_.context->size() == silent_.context->size() && groups_.tensor->size() == silent_.tensor->size() &&
               groups_.expert->size() == silent_.expert->size(),
           "groups of another mesh");
-  demand(!options_.document_mask || !options_.deterministic || queue_->target() != DeviceKind::cuda, ExitCode::config,
-         "data.document_mask = true with run.deterministic = true: on CUDA attention that keeps documents apart does not give the "
-         "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
+  demand(
+      !options_.document_mask || !options_.deterministic || stream_->target() != DeviceKind::cuda, ExitCode::config,
+      "data.document_mask = true with run.deterministic = true: on CUDA attention that keeps documents apart does not give the "
+      "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
   const std::int64_t multiple = recipes::token_multiple(options_.recipe);
-  demand(queue_->target() != DeviceKind::cuda || tokens % multiple == 0, ExitCode::config, options_.recipe.name, " on a GPU: ",
-         options_.micro_batch_size, " sequences of ", options_.seq_len, " tokens are ", tokens,
+  demand(stream_->target() != DeviceKind::cuda || tokens % multiple == 0, ExitCode::config, options_.recipe.name,
+         " on a GPU: ", options_.micro_batch_size, " sequences of ", options_.seq_len, " tokens are ", tokens,
          " on each rank: must be a multiple of ", multiple);
   model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe,
                                              parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()},
                                              parallel::ExpertPlace{groups_.expert->rank(), groups_.expert->size()});
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
-  model_->materialise(*queue_, storage_of(options_), options_.seq_len, groups_, options_.layout);
+  model_->materialise(*stream_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
   batch_ = device_->allocate((options_.document_mask ? 3 : 2) * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
@@ -78,19 +80,19 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
     logits_ =
         device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
   }
-  wholes_ = std::make_unique<parallel::Wholes>(*queue_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
+  wholes_ = std::make_unique<parallel::Wholes>(*stream_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
   stash_ = std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash);
   scratch_ = std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch);
   const std::vector<comm::Group*> groups_of_parts = groups_.all_shards();
   for (std::size_t i = 0; i < groups_of_parts.size(); ++i) {
     const Buffer& parts = model_->parameters().gathered_parts(i);
-    if (parts.bytes() > 0) groups_of_parts[i]->share(model_->units().wire(), *scratch_, parts.data(), parts.bytes());
+    if (parts.bytes() > 0) groups_of_parts[i]->share(model_->units().params_stream(), *scratch_, parts.data(), parts.bytes());
   }
   // K and V, where they lie in one place on all ranks. Rows of experts are as many as tokens have chosen them, and what a rank
   // keeps of one layer moves what it keeps of the next, unless that is computed again.
   const bool alike = options_.model.experts == 0 || options_.checkpointing == nn::Checkpointing::full;
   if (options_.training && groups_.context->size() > 1 && alike)
-    groups_.context->share(model_->units().wire(), *scratch_, stash_->memory(), stash_->capacity());
+    groups_.context->share(model_->units().params_stream(), *scratch_, stash_->memory(), stash_->capacity());
 }
 
 // One of everything that a run does, on the meta device.
@@ -107,7 +109,7 @@ void Engine::dry_run() {
     zero_gradients(2);
     forward_backward(batch, nullptr);  // steps that nobody watches gather codes in other memory than that of values
   }
-  queue_->reset_work();
+  stream_->reset_work();
   if (!options_.training) return;
   zero_gradients();
   forward_backward(batch, options_.observer);
@@ -129,7 +131,7 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
   plan.bytes = meta.device().memory().bytes;
   plan.bytes[static_cast<std::size_t>(MemoryCategory::activations)] += meta.stash_->high_water();
   plan.bytes[static_cast<std::size_t>(MemoryCategory::workspace)] += meta.scratch_->high_water();
-  plan.step = meta.queue().work();
+  plan.step = meta.stream().work();
   if (!options.training) return plan;
   for (const checkpoint::Entry& entry :
        written_entries(meta.model().parameters(), meta.model().scales(), meta.optimizer(), meta.groups_))
@@ -138,7 +140,7 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
 }
 
 nn::Scope Engine::scope(nn::LinearObserver* observer) {
-  return {.queue = *queue_,
+  return {.stream = *stream_,
           .stash = *stash_,
           .scratch = *scratch_,
           .dtype = compute_dtype(options_.recipe),
@@ -178,7 +180,7 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
     const std::vector<std::int32_t> own =
         parallel::context_part(whole, options_.seq_len, groups_.context->rank(), groups_.context->size());
     const Tensor part(memory, DType::i32, {static_cast<std::int64_t>(own.size())});
-    queue_->copy_to_device(part.data, own.data(), part.bytes());
+    stream_->copy_to_device(part.data, own.data(), part.bytes());
     memory += part.bytes();
     return part;
   };
@@ -213,39 +215,39 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
     evaluate(ids, ids);
   }
   // Between steps both arenas are empty: where the larger has room, choosing takes no other memory.
-  kernels::tune_gemms(*queue_, stash_->capacity() > scratch_->capacity() ? *stash_ : *scratch_, tuning);
+  kernels::tune_gemms(*stream_, stash_->capacity() > scratch_->capacity() ? *stash_ : *scratch_, tuning);
 }
 
 void Engine::zero_gradients(std::int64_t micro_batches) {
-  optimizer_->reset_sums(*queue_);
-  if (double* const total = router_total(0)) queue_->zero(total, 2 * sizeof(double));
+  optimizer_->reset_sums(*stream_);
+  if (double* const total = router_total(0)) stream_->zero(total, 2 * sizeof(double));
   model_->units().begin_step(micro_batches);
 }
 
 void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, const std::function<void()>& before_update) {
-  const TraceRange range(*queue_, "optimizer");
+  const TraceRange range(*stream_, "optimizer");
   parallel::Units& units = model_->units();
   for (const parallel::UnitRange range : units.backward_order()) {
     units.finish_gradients(*scratch_, range);
-    optimizer_->add_squares(*queue_, *scratch_, range);
+    optimizer_->add_squares(*stream_, *scratch_, range);
   }
-  if (asks_to_stop) optimizer_->ask_to_stop(*queue_);
+  if (asks_to_stop) optimizer_->ask_to_stop(*stream_);
   const Tensor sums = optimizer_->sums();
-  units.exchange([&](Queue& wire) {
-    groups_.shards->all_reduce(wire, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
-    groups_.tensor->all_reduce(wire, *scratch_, {.x = sums.slice_rows(0, 2)});    // which have seen the same tokens
-    groups_.replicas->all_reduce(wire, *scratch_, {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
+  units.exchange([&](Stream& params) {
+    groups_.shards->all_reduce(params, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
+    groups_.tensor->all_reduce(params, *scratch_, {.x = sums.slice_rows(0, 2)});    // which have seen the same tokens
+    groups_.replicas->all_reduce(params, *scratch_, {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
     if (double* const total = router_total(0)) {
       for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})
-        group->all_reduce(wire, *scratch_, {.x = {total, DType::f64, {2}}});
+        group->all_reduce(params, *scratch_, {.x = {total, DType::f64, {2}}});
     }
-    model_->scales().reduce(wire, *scratch_, groups_.all(), groups_.all_of_experts());
+    model_->scales().reduce(params, *scratch_, groups_.all(), groups_.all_of_experts());
   });
-  optimizer_->prepare(*queue_, {.learning_rate = learning_rate, .step = step});
-  model_->scales().update(*queue_, optimizer_->found_inf());
+  optimizer_->prepare(*stream_, {.learning_rate = learning_rate, .step = step});
+  model_->scales().update(*stream_, optimizer_->found_inf());
   if (before_update) before_update();
   for (const parallel::UnitRange range : units.forward_order()) {
-    optimizer_->update(*queue_, range);
+    optimizer_->update(*stream_, range);
     units.refresh_codes(*scratch_, range);
   }
 }
@@ -253,11 +255,11 @@ void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, 
 void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Batch()>& next) {
   parallel::Units& units = model_->units();
   reduce_amaxes();  // refresh() has recorded those of the weights
-  model_->scales().update(*queue_, nullptr);
+  model_->scales().update(*stream_, nullptr);
   refresh();
-  units.exchange([&](Queue& wire) {  // they are in the histories, and are not to enter them again
+  units.exchange([&](Stream& params) {  // they are in the histories, and are not to enter them again
     for (const parallel::Parameter& p : model_->parameters().parameters()) {
-      if (p.scale_slot.amax) wire.zero(p.scale_slot.amax, sizeof(float));
+      if (p.scale_slot.amax) params.zero(p.scale_slot.amax, sizeof(float));
     }
   });
   if (options_.training)
@@ -274,7 +276,7 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
     }
   }
   reduce_amaxes();
-  model_->scales().update(*queue_, nullptr);
+  model_->scales().update(*stream_, nullptr);
   if (options_.training) zero_gradients();
   refresh();
 }
@@ -290,8 +292,8 @@ void Engine::observe_weights(nn::LinearObserver& observer) {
       const ArenaScope temporaries(*scratch_);
       const Tensor whole = allocate(*scratch_, compute_dtype(options_.recipe), {shards.size() * p.stride});
       const Tensor part = whole.slice_rows(shards.rank() * p.stride, (shards.rank() + 1) * p.stride);
-      kernels::cast(*queue_, {.x = p.primary(), .y = part.slice_rows(0, p.part_elements)});
-      units.exchange([&](Queue& wire) { shards.all_gather(wire, *scratch_, {.x = part, .y = whole}); });
+      kernels::cast(*stream_, {.x = p.primary(), .y = part.slice_rows(0, p.part_elements)});
+      units.exchange([&](Stream& params) { shards.all_gather(params, *scratch_, {.x = part, .y = whole}); });
       observer.operand(scope(&observer), linear->name(), Role::weight, {whole.data, whole.dtype, p.spec.shape}, p.codes);
     });
   }
@@ -301,27 +303,27 @@ Tensor Engine::whole(const parallel::Parameter& p) { return wholes_->of(p, *scra
 
 Engine::RouterLosses Engine::read_router_losses(int first) {
   double total[2] = {};
-  if (const double* const from = router_total(first)) queue_->copy_to_host(total, from, sizeof total);
-  queue_->synchronize();
+  if (const double* const from = router_total(first)) stream_->copy_to_host(total, from, sizeof total);
+  stream_->synchronize();
   check_ranks();
   return {.balance = total[0], .z = total[1]};
 }
 
 void Engine::reduce_amaxes() {
   model_->units().exchange(
-      [&](Queue& wire) { model_->scales().reduce(wire, *scratch_, groups_.all(), groups_.all_of_experts()); });
+      [&](Stream& params) { model_->scales().reduce(params, *scratch_, groups_.all(), groups_.all_of_experts()); });
 }
 
 void Engine::settle_scales() {
   if (options_.layout.mesh.ranks() == 1) return;
   reduce_amaxes();
-  queue_->synchronize();
+  stream_->synchronize();
   check_ranks();
 }
 
 void Engine::close() {
-  for (comm::Group* group : groups_.all_shards()) group->unshare(model_->units().wire());
-  groups_.context->unshare(model_->units().wire());
+  for (comm::Group* group : groups_.all_shards()) group->unshare(model_->units().params_stream());
+  groups_.context->unshare(model_->units().params_stream());
 }
 
 std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
@@ -338,18 +340,18 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
   for (std::size_t i = known; i < first_keys.size(); ++i) first_keys[i] = first_keys[i % known];
 
   auto* total = static_cast<double*>(evaluation_total_.data());
-  queue_->zero(total, 2 * sizeof(double));
+  stream_->zero(total, 2 * sizeof(double));
   nn::Scope evaluation = scope(nullptr);
   evaluation.router_total = router_total(2);
-  if (evaluation.router_total) queue_->zero(evaluation.router_total, 2 * sizeof(double));
+  if (evaluation.router_total) stream_->zero(evaluation.router_total, 2 * sizeof(double));
   model_->evaluate(evaluation, upload(all_tokens, all_targets, first_keys), total);
-  model_->units().exchange([&](Queue& wire) {  // ranks of the tensor axis have all seen the same tokens
+  model_->units().exchange([&](Stream& params) {  // ranks of the tensor axis have all seen the same tokens
     for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})
-      group->all_reduce(wire, *scratch_, {.x = {total, DType::f64, {2}}});
+      group->all_reduce(params, *scratch_, {.x = {total, DType::f64, {2}}});
   });
   std::array<double, 2> result{};
-  queue_->copy_to_host(result.data(), total, sizeof result);
-  queue_->synchronize();
+  stream_->copy_to_host(result.data(), total, sizeof result);
+  stream_->synchronize();
   check_ranks();
   return result;
 }

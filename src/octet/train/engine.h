@@ -33,8 +33,8 @@ struct EngineOptions {
   nn::LinearObserver* observer = nullptr;  // whose memory the plan must hold: the one that will watch some of the steps
   parallel::Layout layout = {};            // of the mesh of all ranks; this is `rank`
   int rank = 0;
-  bool document_mask = false;              // no token sees another document; on CUDA not with `deterministic`
-  bool whole_logits = false;  // room for the logits of a micro-batch (probe, generate)
+  bool document_mask = false;  // no token sees another document; on CUDA not with `deterministic`
+  bool whole_logits = false;   // room for the logits of a micro-batch (probe, generate)
 };
 
 // Bytes by category, to the byte what an Engine with these options takes of its device.
@@ -42,7 +42,7 @@ struct MemoryPlan {
   std::array<std::size_t, kMemoryCategories> bytes{};
   std::size_t snapshot = 0;   // host memory: what this rank adds to a checkpoint
   std::size_t total() const;  // of `bytes`
-  Work step;  // of one micro-batch, forward and backward, and one optimizer step
+  Work step;                  // of one micro-batch, forward and backward, and one optimizer step
 };
 
 MemoryPlan measure(const EngineOptions& options, DeviceKind device);
@@ -85,11 +85,11 @@ class Engine {
   // Before an engine on other ranks' groups goes while they go on: all ranks call together. Nothing runs on it afterwards.
   void close();
 
-  // After the queue was synchronised and before results are kept: throws Error{peer} if a rank is gone.
+  // After the stream was synchronised and before results are kept: throws Error{peer} if a rank is gone.
   void check_ranks() const { groups_.check(); }
 
   // Whether any rank asked to stop in the last apply(). Waits.
-  bool stop_asked() { return optimizer_->stop_asked(*queue_); }
+  bool stop_asked() { return optimizer_->stop_asked(*stream_); }
 
   // Every pass has the one shape that the memory was measured for: a whole micro-batch.
   // {sum of losses, tokens} of all ranks, each data coordinate with at most a micro-batch of whole rows of its own; records
@@ -97,8 +97,8 @@ class Engine {
   // document.
   std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                                  std::span<const std::int32_t> document_starts = {});
-  // Of a mixture of experts: the router's two losses, without their coefficients, summed over the tokens and the layers of the last
-  // step, of all ranks after apply(), or of the last evaluate() on this rank (on the first of the context axis). Waits.
+  // Of a mixture of experts: the router's two losses, without their coefficients, summed over the tokens and the layers of the
+  // last step, of all ranks after apply(), or of the last evaluate() on this rank (on the first of the context axis). Waits.
   struct RouterLosses {
     double balance = 0, z = 0;
   };
@@ -117,7 +117,7 @@ class Engine {
   void refresh() { model_->units().refresh(*scratch_); }
 
   Device& device() { return *device_; }
-  Queue& queue() { return *queue_; }
+  Stream& stream() { return *stream_; }
   models::Decoder& model() { return *model_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
   const Arena& stash() const { return *stash_; }
@@ -135,7 +135,9 @@ class Engine {
   void dry_run();
   RouterLosses read_router_losses(int first);
   void reduce_amaxes();
-  double* router_total(int first) { return options_.model.experts > 0 ? static_cast<double*>(router_total_.data()) + first : nullptr; }
+  double* router_total(int first) {
+    return options_.model.experts > 0 ? static_cast<double*>(router_total_.data()) + first : nullptr;
+  }
   nn::Scope scope(nn::LinearObserver* observer);
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
   // `first_keys`: of whole sequences, as tokens; empty without a document mask.
@@ -145,7 +147,7 @@ class Engine {
   EngineOptions options_;
   std::unique_ptr<Device> own_device_;
   Device* device_;
-  std::unique_ptr<Queue> queue_;
+  std::unique_ptr<Stream> stream_;
   std::unique_ptr<models::Decoder> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> stash_, scratch_;

@@ -29,7 +29,7 @@ void generate(Engine& engine, std::vector<std::int32_t> ids, const GenerateOptio
   for (std::int64_t i = 0; i < options.max_tokens; ++i) {
     const std::size_t seen = std::min(ids.size(), window);
     const Tensor logits = engine.logits(std::span(ids).last(seen));
-    const HostTensor last = to_host(engine.queue(), logits.slice_rows(logits.rows() - 1, logits.rows()));
+    const HostTensor last = to_host(engine.stream(), logits.slice_rows(logits.rows() - 1, logits.rows()));
     std::vector<double> values(static_cast<std::size_t>(logits.cols()));
     visit_float(last.dtype(), [&]<class T>() {
       const T* row = last.view().as<T>();

@@ -6,21 +6,22 @@
 
 namespace octet::train {
 
-void HealthObserver::operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) {
+void HealthObserver::operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source,
+                             const Quantized& q) {
   if (scope.record == nn::Record::nothing) return;  // a recomputation of operands that were already measured
   const ArenaScope temporaries(scope.scratch);
   const Tensor out = allocate(scope.scratch, DType::f32, {5});
-  kernels::quantize_health(scope.queue, scope.scratch, {.x = source, .q = q, .out = static_cast<float*>(out.data)});
-  if (scope.queue.kind() == DeviceKind::meta) return;  // only the memory of the measurement counts
+  kernels::quantize_health(scope.stream, scope.scratch, {.x = source, .q = q, .out = static_cast<float*>(out.data)});
+  if (scope.stream.kind() == DeviceKind::meta) return;  // only the memory of the measurement counts
   Sample& sample = samples_.emplace_back();
   sample.tensor = concat(linear, ".", role_letter(role));
-  scope.queue.copy_to_host(sample.values.data(), out.data, out.bytes());
+  scope.stream.copy_to_host(sample.values.data(), out.data, out.bytes());
 }
 
 void HealthObserver::attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) {
-  if (scope.record == nn::Record::nothing || scope.queue.kind() == DeviceKind::meta) return;
+  if (scope.record == nn::Record::nothing || scope.stream.kind() == DeviceKind::meta) return;
   auto& [name, values] = lse_.emplace_back(layer, HostTensor(lse.dtype, lse.shape));
-  scope.queue.copy_to_host(values.data(), lse.data, lse.bytes());
+  scope.stream.copy_to_host(values.data(), lse.data, lse.bytes());
 }
 
 std::vector<telemetry::HealthSample> HealthObserver::take(std::int64_t step) {

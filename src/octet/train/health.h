@@ -12,8 +12,8 @@
 
 namespace octet::train {
 
-// Measures what the engine shows it: the FP8 operands and attention layers of the first micro-batch of a sampled step. Other steps pay
-// nothing.
+// Measures what the engine shows it: the FP8 operands and attention layers of the first micro-batch of a sampled step. Other
+// steps pay nothing.
 class HealthObserver final : public nn::LinearObserver {
  public:
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override;
@@ -22,7 +22,7 @@ class HealthObserver final : public nn::LinearObserver {
 
   void attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) override;
 
-  // Return the samples since the last call. The queue must be synchronised first.
+  // Return the samples since the last call. The stream must be synchronised first.
   std::vector<telemetry::HealthSample> take(std::int64_t step);
   std::vector<telemetry::AttentionSample> take_attention(std::int64_t step);
 

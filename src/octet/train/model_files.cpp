@@ -7,7 +7,7 @@
 namespace octet::train {
 void load_model(Engine& engine, const std::filesystem::path& directory) {
   const checkpoint::ModelWeights weights = checkpoint::ModelWeights::open(directory);
-  checkpoint::load_weights(engine.queue(), weights, models::names_of(engine.model()),
+  checkpoint::load_weights(engine.stream(), weights, models::names_of(engine.model()),
                            models::ignorable_names(engine.model().config()));
   engine.refresh();
 }

@@ -23,8 +23,8 @@ std::vector<std::int32_t> read_ids(const Tensor& tensor, const std::string& what
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::int64_t id = tensor.dtype == DType::i32 ? tensor.as<std::int32_t>()[i] : tensor.as<std::int64_t>()[i];
     const bool ignored = may_ignore && id == kernels::kIgnoredTarget;
-    demand(ignored || (id >= 0 && id < vocab), ExitCode::data, what, ": id ", id, " at element ", i, " is outside the vocabulary of ",
-           vocab);
+    demand(ignored || (id >= 0 && id < vocab), ExitCode::data, what, ": id ", id, " at element ", i,
+           " is outside the vocabulary of ", vocab);
     ids[i] = static_cast<std::int32_t>(id);
   }
   return ids;
@@ -52,7 +52,8 @@ HostTensor as_f32(const HostTensor& x, double factor) {
 }
 
 data::Batch rows_of(const ProbeInput& input, std::int64_t begin, std::int64_t end) {
-  return {.first_sample = begin, .tokens = input.rows(input.tokens, begin, end), .targets = input.rows(input.targets, begin, end)};
+  return {
+      .first_sample = begin, .tokens = input.rows(input.tokens, begin, end), .targets = input.rows(input.targets, begin, end)};
 }
 
 void add_grads(Engine& engine, const ProbeInput& input, std::map<std::string, HostTensor>& out) {
@@ -60,14 +61,14 @@ void add_grads(Engine& engine, const ProbeInput& input, std::map<std::string, Ho
   engine.zero_gradients();
   for (std::int64_t row = 0; row < input.batch; row += micro) engine.forward_backward(rows_of(input, row, row + micro), nullptr);
   std::array<double, 2> total{};
-  engine.queue().copy_to_host(total.data(), engine.optimizer().loss_total(), sizeof total);
-  engine.queue().synchronize();
+  engine.stream().copy_to_host(total.data(), engine.optimizer().loss_total(), sizeof total);
+  engine.stream().synchronize();
   for (const parallel::NameEntry& entry : models::names_of(engine.model())) {
     const Tensor& grad = entry.parameter->grad;
     HostTensor external(grad.dtype, entry.shape);
     std::byte* to = external.data();
     for (const parallel::RowRun& rows : entry.rows) {
-      HostTensor run = to_host(engine.queue(), grad.slice_rows(rows.begin, rows.end));
+      HostTensor run = to_host(engine.stream(), grad.slice_rows(rows.begin, rows.end));
       to = std::copy_n(run.data(), run.bytes(), to);
     }
     out["grad." + entry.external] = as_f32(external, 1.0 / total[1]);
@@ -85,13 +86,13 @@ void train_steps(Engine& engine, const ProbeOptions& options, const ProbeInput& 
       engine.forward_backward(rows_of(input, row, row + micro), dump);
     }
     engine.apply(options.lr, static_cast<std::uint32_t>(step));
-    const kernels::StepScalars scalars = engine.optimizer().read(engine.queue());
+    const kernels::StepScalars scalars = engine.optimizer().read(engine.stream());
     losses.view().as<float>()[step - 1] = static_cast<float>(scalars.loss_sum / scalars.token_count);
     if (!dump) continue;
     for (const auto& [name, tensor, held] : engine.model().scales().tensors()) {
       // fp8.<linear>.<role>.<what>
       const std::string linear = name.substr(4, name.rfind('.', name.rfind('.') - 1) - 4);
-      if (glob_match(options.dump, linear)) out[std::to_string(step) + "." + name] = to_host(engine.queue(), tensor);
+      if (glob_match(options.dump, linear)) out[std::to_string(step) + "." + name] = to_host(engine.stream(), tensor);
     }
   }
   out["losses"] = std::move(losses);
@@ -118,15 +119,15 @@ std::map<std::string, HostTensor> scales_from(const ProbeOptions& options, Engin
   load_model(engine, options.model);
   calibrate(engine, input);
   std::map<std::string, HostTensor> result;
-  for (const auto& [name, tensor, held] : engine.model().scales().tensors()) result[name] = to_host(engine.queue(), tensor);
+  for (const auto& [name, tensor, held] : engine.model().scales().tensors()) result[name] = to_host(engine.stream(), tensor);
   return result;
 }
 
 void set_scales(Engine& engine, std::map<std::string, HostTensor>& scales) {
   for (const auto& [name, tensor, held] : engine.model().scales().tensors()) {
-    engine.queue().copy_to_device(tensor.data, scales.at(name).data(), tensor.bytes());
+    engine.stream().copy_to_device(tensor.data, scales.at(name).data(), tensor.bytes());
   }
-  engine.queue().synchronize();
+  engine.stream().synchronize();
   engine.refresh();
 }
 
@@ -144,8 +145,8 @@ ProbeInput read_probe_input(const std::filesystem::path& path, const models::Dec
          " tokens a row, but the model's max_position_embeddings = ", config.max_position);
   if (file.find("targets")) {
     const Tensor targets = file.get("targets");
-    demand(targets.shape == tokens.shape, ExitCode::data, path.string(), ": targets ", targets.shape, " and tokens ", tokens.shape,
-           " differ in shape");
+    demand(targets.shape == tokens.shape, ExitCode::data, path.string(), ": targets ", targets.shape, " and tokens ",
+           tokens.shape, " differ in shape");
     input.targets = read_ids(targets, path.string() + ": targets", config.vocab, true);
   } else {
     target_next_tokens(input);
@@ -175,7 +176,7 @@ std::map<std::string, HostTensor> model_outputs(Engine& engine, const ProbeInput
   std::array<double, 2> total{};
   for (std::int64_t row = 0; row < input.batch; row += micro) {
     const data::Batch rows = rows_of(input, row, row + micro);
-    const HostTensor logits = as_f32(to_host(engine.queue(), engine.logits(rows.tokens)), 1.0);
+    const HostTensor logits = as_f32(to_host(engine.stream(), engine.logits(rows.tokens)), 1.0);
     std::copy_n(logits.view().as<float>(), logits.shape().elements(), values.view().as<float>() + row * input.seq_len * vocab);
     const std::array<double, 2> loss_and_count = engine.evaluate(rows.tokens, rows.targets);
     const Engine::RouterLosses router = engine.router_losses_of_evaluation();
@@ -224,7 +225,8 @@ void probe(const ProbeOptions& options) {
   if (dumps) {
     std::vector<std::string> names;
     for (const nn::Linear* linear : engine.model().linears()) names.push_back(linear->name());
-    const bool any = std::any_of(names.begin(), names.end(), [&](const std::string& name) { return glob_match(options.dump, name); });
+    const bool any =
+        std::any_of(names.begin(), names.end(), [&](const std::string& name) { return glob_match(options.dump, name); });
     demand(any, ExitCode::config, "--dump ", options.dump, ": matches no linear", did_you_mean(options.dump, names));
   }
 

@@ -24,7 +24,7 @@ std::int64_t load_weights(Engine& engine, const checkpoint::Reader& reader) {
   const std::string recipe = reader.meta().value("recipe", "");
   demand(recipe == engine.model().recipe().name, ExitCode::config, reader.path().string(), ": made with recipe ", recipe,
          ", but precision.recipe = ", engine.model().recipe().name);
-  reader.load(engine.queue(), read_entries(engine.model().parameters(), engine.model().scales(), nullptr),
+  reader.load(engine.stream(), read_entries(engine.model().parameters(), engine.model().scales(), nullptr),
               {"*.moment1", "*.moment2", "optimizer.updates"});
   engine.refresh();
   return reader.step();

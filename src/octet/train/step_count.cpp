@@ -31,22 +31,23 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   Timeline timeline;
   const auto device = make_meta_device(DeviceKind::cuda, seconds, timeline);
   Engine engine(options, *device, groups);
-  Queue &compute = engine.queue(), &wire = engine.model().units().wire();
-  Queue& context_wire = engine.model().units().context_wire();
+  Stream &compute = engine.stream(), &params = engine.model().units().params_stream();
+  Stream& context_stream = engine.model().units().context_stream();
   const auto now = [&] { return compute.record()->seconds(); };
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len));
   engine.refresh();
 
   const auto profile = [&](const auto& body) {
-    std::array queues{&compute, &wire, &context_wire};
-    for (std::size_t i = 0; i < queues.size(); ++i) {
-      if (std::find(queues.begin(), queues.begin() + i, queues[i]) != queues.begin() + i) queues[i] = nullptr;  // the same queue as an earlier one
-      if (queues[i]) queues[i]->start_profile();
+    std::array streams{&compute, &params, &context_stream};
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      if (std::find(streams.begin(), streams.begin() + i, streams[i]) != streams.begin() + i)
+        streams[i] = nullptr;  // the same stream as an earlier one
+      if (streams[i]) streams[i]->start_profile();
     }
     body();
-    std::array<std::vector<OpTime>, queues.size()> profiles;
-    for (std::size_t i = 0; i < queues.size(); ++i) {
-      if (queues[i]) profiles[i] = queues[i]->take_profile();
+    std::array<std::vector<OpTime>, streams.size()> profiles;
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      if (streams[i]) profiles[i] = streams[i]->take_profile();
     }
     return profiles;
   };
@@ -55,7 +56,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     const double begin = now();
     const auto profiles = profile(body);
     add(count.compute, profiles[0], times);
-    for (const auto* profile : {&profiles[1], &profiles[2]}) add(count.wire, *profile, times);
+    for (const auto* profile : {&profiles[1], &profiles[2]}) add(count.params, *profile, times);
     count.seconds += times * (now() - begin);
     return profiles;
   };
@@ -82,7 +83,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   part(1, [&] { engine.apply(0.0, 2); });
   for (TimedRange& range : timeline) {
     if (range.end <= begin) continue;  // of the step before
-    const char* stream = range.queue == &compute ? "compute" : range.queue == &wire ? "communication" : "context";
+    const char* stream = range.stream == &compute ? "compute" : range.stream == &params ? "communication" : "context";
     count.ranges.push_back({stream, std::move(range.name), range.begin - begin, range.end - begin});
   }
   std::stable_sort(count.ranges.begin(), count.ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });

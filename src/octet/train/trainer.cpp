@@ -57,12 +57,14 @@ MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh, int ran
   const DeviceKind device = device_of(config);
   MemoryPlan plan = measure(run_options(config, mesh, rank, &health), device);
   if (!config.checkpoint.async) plan.snapshot = 0;
-  if (plan.snapshot > 0 && device == DeviceKind::cuda) plan.snapshot += kStagingBytes;  // of the queue that copies
+  if (plan.snapshot > 0 && device == DeviceKind::cuda) plan.snapshot += kStagingBytes;  // of the stream that copies
   return plan;
 }
 
 Trainer::Trainer(const TrainerOptions& options)
-    : options_(options), config_(options_.config), world_(options_.world ? *options_.world : alone_.emplace(comm::RankEnvironment{}, config_)),
+    : options_(options),
+      config_(options_.config),
+      world_(options_.world ? *options_.world : alone_.emplace(comm::RankEnvironment{}, config_)),
       anomaly_(parse_spike(config_.anomaly.spike).value_or(SpikeRule{})) {
   device_ = device_of(config_);
   engine_options_ = run_options(config_, world_.mesh(), world_.rank(), &health_);
@@ -84,9 +86,10 @@ Trainer::Trainer(const TrainerOptions& options)
                                               config_.model.init_from, config_.evaluation.sequences);
   }
   start_engine();
-  loader_ = std::make_unique<data::Loader>(*dataset_, data::LoaderOptions{.coordinate = world_.mesh().data_coordinate(world_.rank()),
-                                                                                .coordinates = world_.mesh().data_coordinates(),
-                                                                                .micro_batch_size = config_.training.micro_batch_size});
+  loader_ =
+      std::make_unique<data::Loader>(*dataset_, data::LoaderOptions{.coordinate = world_.mesh().data_coordinate(world_.rank()),
+                                                                    .coordinates = world_.mesh().data_coordinates(),
+                                                                    .micro_batch_size = config_.training.micro_batch_size});
 }
 
 void Trainer::find_checkpoint() {
@@ -110,9 +113,8 @@ void Trainer::judge_history() {
   const bool automatic = options_.resume == "auto";
   if (automatic && resumed_) return;
   if (automatic) {
-    const std::int64_t recorded = retry(retry_s, [&] {
-      return path_exists(about) ? telemetry::read_run_info(about).checkpoint_step : 0;
-    });
+    const std::int64_t recorded =
+        retry(retry_s, [&] { return path_exists(about) ? telemetry::read_run_info(about).checkpoint_step : 0; });
     demand(recorded == 0, ExitCode::data, root.string(), ": no checkpoint is there, but ", about.string(),
            " says that the one of step ", recorded,
            " was saved. Is a file system not mounted? To begin anew, give another run.output_dir, or --resume none "
@@ -149,7 +151,7 @@ void Trainer::start_engine() {
   if (continues_weights() && !resumed_) {
     load_model(*engine_, config_.model.init_from);
   } else {
-    engine_->model().parameters().initialise(engine_->queue(), config_.run.seed);
+    engine_->model().parameters().initialise(engine_->stream(), config_.run.seed);
     engine_->refresh();
   }
   engine_->tune(gemm_tuning());
@@ -193,7 +195,7 @@ void Trainer::save() {
   if (saved_step_ == step_) return;
   engine_->settle_scales();
   models::Decoder& model = engine_->model();
-  writer_->save(step_, engine_->queue(),
+  writer_->save(step_, engine_->stream(),
                 written_entries(model.parameters(), model.scales(), engine_->optimizer(), world_.groups()), meta());
   saved_step_ = step_;
   save_pending_ = config_.checkpoint.async;
@@ -251,10 +253,9 @@ void Trainer::load(const checkpoint::Reader& reader) {
   models::Decoder& model = engine_->model();
   const std::vector<Change> changed = changes_since(meta, config_, *dataset_);
   scales_are_new_ = changes_scales(changed);
-  if (scales_are_new_) model.scales().reset(engine_->queue());
+  if (scales_are_new_) model.scales().reset(engine_->stream());
   const recipes::ScaleState none(engine_options_.recipe);
-  reader.load(engine_->queue(),
-              read_entries(model.parameters(), scales_are_new_ ? none : model.scales(), &engine_->optimizer()),
+  reader.load(engine_->stream(), read_entries(model.parameters(), scales_are_new_ ? none : model.scales(), &engine_->optimizer()),
               scales_are_new_ ? std::vector<std::string>{"fp8.*"} : std::vector<std::string>(),
               changes(changed, "recipe") ? checkpoint::OtherDtype::convert : checkpoint::OtherDtype::refuse);
   engine_->refresh();
@@ -322,7 +323,8 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   }
   if (!reader && verdict == Anomaly::Verdict::spike) {
     anomaly_.begin_window();
-    return log_shared_warning(concat("step ", failed, ": ", reason, "; there is no checkpoint from before it, so training goes on"));
+    return log_shared_warning(
+        concat("step ", failed, ": ", reason, "; there is no checkpoint from before it, so training goes on"));
   }
   demand(rollbacks_ < config_.anomaly.max_rollbacks, ExitCode::not_finite, "step ", failed, ": ", reason, ", and all ",
          config_.anomaly.max_rollbacks, " rollbacks of anomaly.max_rollbacks are used up");
@@ -338,8 +340,8 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   went_back_to_ = step_;
   set_abandoned_steps_aside();
   recorder_->rewind(step_);
-  log_shared_warning(
-      concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ", loader_->position(), count));
+  log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
+                            loader_->position(), count));
 }
 
 // One optimizer step: the walk of docs/walk.md.
@@ -357,9 +359,9 @@ kernels::StepScalars Trainer::step(Watch watch) {
   ++step_;
   engine_->apply(optim::learning_rate(schedule_of(config_, steps_), step_), static_cast<std::uint32_t>(step_),
                  StopSignals::requested() != nullptr, [this] { writer_->wait_for_snapshot(); });
-  const kernels::StepScalars scalars = engine_->optimizer().read(engine_->queue());
+  const kernels::StepScalars scalars = engine_->optimizer().read(engine_->stream());
   engine_->check_ranks();
-  if (watch.waits) waited_s_ = engine_->model().units().take_waits();  // the queue is empty
+  if (watch.waits) waited_s_ = engine_->model().units().take_waits();  // the stream is empty
   return scalars;
 }
 
@@ -375,7 +377,8 @@ void Trainer::log(const kernels::StepScalars& scalars, double eval_loss, bool sa
   m.data_time_s = interval.data_time_s;
   m.tokens_per_s = interval.tokens_per_s;
   m.tokens_per_s_per_gpu = interval.tokens_per_s_per_process;
-  m.tflops_per_gpu = interval.tokens_per_s_per_process * engine_options_.model.train_flops_per_token(config_.training.seq_len) * 1e-12;
+  m.tflops_per_gpu =
+      interval.tokens_per_s_per_process * engine_options_.model.train_flops_per_token(config_.training.seq_len) * 1e-12;
   m.fp8_flop_share = plan_.step.flops > 0 ? plan_.step.fp8_flops / plan_.step.flops : 0.0;
   if (peak_) {
     m.mfu = m.tflops_per_gpu * 1e12 / peak_->bf16_flops;
@@ -416,8 +419,9 @@ telemetry::RunInfo Trainer::run_info() const {
   info.repeat_of = options_.repeat_of;
   info.device = std::string(name_of(device_));
   info.device_name = device_name(device_);
-  info.model = !config_.model.config.empty() ? config_.model.config
-               : !config_.model.init_from.empty() ? config_.model.init_from : config_.run.name;
+  info.model = !config_.model.config.empty()      ? config_.model.config
+               : !config_.model.init_from.empty() ? config_.model.init_from
+                                                  : config_.run.name;
   info.parameters = engine_options_.model.parameters();
   info.processes = world_.size();
   info.layers = engine_options_.model.layers;
@@ -463,7 +467,7 @@ void Trainer::calibrate() {
   const auto start = std::chrono::steady_clock::now();
   const std::int64_t position = loader_->position();
   engine_->calibrate(accumulation_, [&] { return loader_->next(); });
-  engine_->queue().synchronize();
+  engine_->stream().synchronize();
   engine_->check_ranks();
   loader_->seek(position);
   loader_->take_wait_s();
@@ -526,8 +530,7 @@ ExitCode Trainer::run() {
     meter_->add_data_time(loader_->take_wait_s());
     meter_->add_step(tokens_seen_ - tokens_before, config_.training.global_batch_size);
 
-    const Anomaly::Verdict verdict =
-        anomaly_.observe(scalars.loss_sum / scalars.token_count, scalars.found_inf != 0.0f);
+    const Anomaly::Verdict verdict = anomaly_.observe(scalars.loss_sum / scalars.token_count, scalars.found_inf != 0.0f);
     if (verdict == Anomaly::Verdict::spike || verdict == Anomaly::Verdict::not_finite) {
       const telemetry::PausedMeter paused(*meter_);
       roll_back(verdict);
@@ -556,7 +559,8 @@ ExitCode Trainer::run() {
       eval_loss = evaluate(*engine_, *dataset_, config_.evaluation.sequences);
     }
     if (logs) log(scalars, eval_loss, sample);
-    // Several ranks stop after the same step: one of which they all know that a rank had been asked when its optimizer was enqueued.
+    // Several ranks stop after the same step: one of which they all know that a rank had been asked when its optimizer was
+    // enqueued.
     const char* stop = StopSignals::requested();
     if (world_.size() > 1) stop = !engine_->stop_asked() ? nullptr : stop ? stop : "another rank was asked to stop";
     if (every(config_.checkpoint.interval, step_) && step_ < steps_ && !stop) {

@@ -31,7 +31,7 @@ class Communicator {
   void connect();
   // Launches NCCL calls together on a stream. `op` is a string literal.
   using Calls = std::vector<std::function<ncclResult_t(ncclComm_t)>>;
-  void launch(const char* op, const Calls& calls, cudaStream_t stream);
+  void launch(const char* op, const Calls& calls, cudaStream_t native);
   // Throws Error{peer} if the communicator has failed.
   void check();
 
@@ -59,7 +59,7 @@ class Communicator {
   // The reason to abort the communicator, or "". Also removes completed operations from `launched_`.
   std::string trouble();
   const char* current_op() const;
-  void record(const char* op, cudaStream_t stream);
+  void record(const char* op, cudaStream_t native);
 
   const GroupOptions options_;
   const int device_, exceptions_;

@@ -103,7 +103,7 @@ void Communicator::finish() noexcept {
 
 void Communicator::connect() { settle("connecting"); }
 
-void Communicator::launch(const char* op, const Calls& calls, cudaStream_t stream) {
+void Communicator::launch(const char* op, const Calls& calls, cudaStream_t native) {
   std::string reason;
   {
     const std::lock_guard lock(mutex_);
@@ -120,7 +120,7 @@ void Communicator::launch(const char* op, const Calls& calls, cudaStream_t strea
   settle(op);  // an NCCL thread launches the operation; what the caller enqueues next must come after it
   const std::lock_guard lock(mutex_);
   throw_if_failed(op);
-  record(op, stream);
+  record(op, native);
 }
 
 void Communicator::check() {
@@ -223,7 +223,7 @@ std::string Communicator::trouble() {
   return still.count() > options_.timeout_s ? concat("it has not ended within ", options_.timeout_s, " s") : "";
 }
 
-void Communicator::record(const char* op, cudaStream_t stream) {
+void Communicator::record(const char* op, cudaStream_t native) {
   cudaEvent_t end = nullptr;
   if (unused_.empty()) {
     cuda::check(cudaEventCreateWithFlags(&end, cudaEventDisableTiming), "cudaEventCreate");
@@ -232,7 +232,7 @@ void Communicator::record(const char* op, cudaStream_t stream) {
     unused_.pop_back();
   }
   launched_.push_back({op, end, Clock::now()});
-  cuda::check(cudaEventRecord(end, stream), "cudaEventRecord");
+  cuda::check(cudaEventRecord(end, native), "cudaEventRecord");
 }
 
 }  // namespace octet::comm

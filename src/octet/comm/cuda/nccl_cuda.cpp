@@ -50,48 +50,48 @@ class NcclGroup final : public Group {
     communicator_.connect();
   }
   void check() override { communicator_.check(); }
-  void share(Queue& queue, Arena& scratch, void* memory, std::size_t bytes) override {
+  void share(Stream& stream, Arena& scratch, void* memory, std::size_t bytes) override {
     shared_.reset();  // the exchange below must use NCCL
-    auto shared = std::make_unique<PeerMemory>(queue, scratch, *this, memory, bytes);
+    auto shared = std::make_unique<PeerMemory>(stream, scratch, *this, memory, bytes);
     if (shared->reachable()) shared_ = std::move(shared);
   }
   bool reaches(const Tensor& x) const override { return shared_ && shared_->holds(x); }
-  void unshare(Queue& queue) override {
+  void unshare(Stream& stream) override {
     if (!shared_) return;
-    queue.synchronize();
+    stream.synchronize();
     shared_.reset();
-    barrier(queue);
+    barrier(stream);
   }
 
  private:
   using Calls = Communicator::Calls;
 
-  void run(Queue& queue, const AllGather& op) override {
+  void run(Stream& stream, const AllGather& op) override {
     if (op.x.elements() == 0) return;
-    const cudaStream_t stream = cuda::stream_of(queue);
-    if (reaches(op.x)) return shared_->fetch(stream, op);
-    enqueue("all_gather", stream,
-            {[=](ncclComm_t group) { return ncclAllGather(op.x.data, op.y.data, op.x.bytes(), ncclUint8, group, stream); }});
+    const cudaStream_t native = cuda::native_stream(stream);
+    if (reaches(op.x)) return shared_->fetch(native, op);
+    enqueue("all_gather", native,
+            {[=](ncclComm_t group) { return ncclAllGather(op.x.data, op.y.data, op.x.bytes(), ncclUint8, group, native); }});
   }
-  void run(Queue& queue, const ReduceScatter& op, const Tensor&) override {
+  void run(Stream& stream, const ReduceScatter& op, const Tensor&) override {
     if (op.y.elements() == 0) return;
-    const cudaStream_t stream = cuda::stream_of(queue);
+    const cudaStream_t native = cuda::native_stream(stream);
     const Reducing how = reducing(op.x, op.reduction);
-    enqueue("reduce_scatter", stream, {[=](ncclComm_t group) {
-              return ncclReduceScatter(op.x.data, op.y.data, count_of(op.y), how.type, how.op, group, stream);
+    enqueue("reduce_scatter", native, {[=](ncclComm_t group) {
+              return ncclReduceScatter(op.x.data, op.y.data, count_of(op.y), how.type, how.op, group, native);
             }});
   }
-  void run(Queue& queue, const AllReduce& op, const Tensor&) override {
+  void run(Stream& stream, const AllReduce& op, const Tensor&) override {
     if (op.x.elements() == 0) return;
-    const cudaStream_t stream = cuda::stream_of(queue);
+    const cudaStream_t native = cuda::native_stream(stream);
     const Reducing how = reducing(op.x, op.reduction);
-    enqueue("all_reduce", stream, {[=](ncclComm_t group) {
-              return ncclAllReduce(op.x.data, op.x.data, count_of(op.x), how.type, how.op, group, stream);
+    enqueue("all_reduce", native, {[=](ncclComm_t group) {
+              return ncclAllReduce(op.x.data, op.x.data, count_of(op.x), how.type, how.op, group, native);
             }});
   }
   // A rank's shard for itself is also sent through NCCL.
-  void run(Queue& queue, const AllToAll& op) override {
-    const cudaStream_t stream = cuda::stream_of(queue);
+  void run(Stream& stream, const AllToAll& op) override {
+    const cudaStream_t native = cuda::native_stream(stream);
     const std::size_t size_of_one = size_of(op.x.dtype);
     const std::uint8_t* from = op.x.as_bytes();
     std::uint8_t* to = op.y.as_bytes();
@@ -100,34 +100,34 @@ class NcclGroup final : public Group {
       const auto r = static_cast<std::size_t>(peer);
       const std::size_t sent = static_cast<std::size_t>(op.sent[r]) * size_of_one;
       const std::size_t received = static_cast<std::size_t>(op.received[r]) * size_of_one;
-      if (sent > 0) calls.push_back([=](ncclComm_t group) { return ncclSend(from, sent, ncclUint8, peer, group, stream); });
-      if (received > 0) calls.push_back([=](ncclComm_t group) { return ncclRecv(to, received, ncclUint8, peer, group, stream); });
+      if (sent > 0) calls.push_back([=](ncclComm_t group) { return ncclSend(from, sent, ncclUint8, peer, group, native); });
+      if (received > 0) calls.push_back([=](ncclComm_t group) { return ncclRecv(to, received, ncclUint8, peer, group, native); });
       from += sent;
       to += received;
     }
-    if (!calls.empty()) enqueue("all_to_all", stream, std::move(calls));
+    if (!calls.empty()) enqueue("all_to_all", native, std::move(calls));
   }
-  void run(Queue& queue, const Broadcast& op) override {
+  void run(Stream& stream, const Broadcast& op) override {
     if (op.x.elements() == 0) return;
-    const cudaStream_t stream = cuda::stream_of(queue);
-    enqueue("broadcast", stream, {[=](ncclComm_t group) {
-              return ncclBroadcast(op.x.data, op.x.data, op.x.bytes(), ncclUint8, op.root, group, stream);
+    const cudaStream_t native = cuda::native_stream(stream);
+    enqueue("broadcast", native, {[=](ncclComm_t group) {
+              return ncclBroadcast(op.x.data, op.x.data, op.x.bytes(), ncclUint8, op.root, group, native);
             }});
   }
-  void run(Queue& queue, const Fetch& op) override { shared_->fetch(cuda::stream_of(queue), op); }
-  void run_fence(Queue& queue) override {
-    if (shared_) meet("fence", queue);
+  void run(Stream& stream, const Fetch& op) override { shared_->fetch(cuda::native_stream(stream), op); }
+  void run_fence(Stream& stream) override {
+    if (shared_) meet("fence", stream);
   }
-  void run_barrier(Queue& queue) override {
+  void run_barrier(Stream& stream) override {
     require(!batching_, "group ", name(), ": a barrier in a batch");
-    meet("barrier", queue);
-    queue.synchronize();
+    meet("barrier", stream);
+    stream.synchronize();
     communicator_.check();
   }
-  void meet(const char* op, Queue& queue) {
-    const cudaStream_t stream = cuda::stream_of(queue);
-    enqueue(op, stream, {[=, this](ncclComm_t group) {
-              return ncclAllReduce(token_.get(), token_.get(), 1, ncclUint32, ncclSum, group, stream);
+  void meet(const char* op, Stream& stream) {
+    const cudaStream_t native = cuda::native_stream(stream);
+    enqueue(op, native, {[=, this](ncclComm_t group) {
+              return ncclAllReduce(token_.get(), token_.get(), 1, ncclUint32, ncclSum, group, native);
             }});
   }
 
@@ -150,10 +150,10 @@ class NcclGroup final : public Group {
     batch_.clear();
   }
 
-  void enqueue(const char* op, cudaStream_t stream, Calls calls) {
-    if (!batching_) return communicator_.launch(op, calls, stream);
+  void enqueue(const char* op, cudaStream_t native, Calls calls) {
+    if (!batching_) return communicator_.launch(op, calls, native);
     batch_op_ = op;
-    batch_stream_ = stream;  // one stream suffices: NCCL completes a launch for all its streams together
+    batch_stream_ = native;  // one stream suffices: NCCL completes a launch for all its streams together
     for (auto& call : calls) batch_.push_back(std::move(call));
   }
 

@@ -15,7 +15,7 @@ namespace octet::comm {
 class PeerMemory {
  public:
   // All ranks call together, each with `bytes` bytes of memory of its Device.
-  PeerMemory(Queue& queue, Arena& scratch, Group& group, void* memory, std::size_t bytes);
+  PeerMemory(Stream& stream, Arena& scratch, Group& group, void* memory, std::size_t bytes);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
@@ -26,8 +26,8 @@ class PeerMemory {
   // Whether x lies in this rank's shared memory.
   bool holds(const Tensor& x) const;
   // Perform an operation whose x lies in this memory, without the help of other ranks.
-  void fetch(cudaStream_t stream, const AllGather& op) const;
-  void fetch(cudaStream_t stream, const Fetch& op) const;
+  void fetch(cudaStream_t native, const AllGather& op) const;
+  void fetch(cudaStream_t native, const Fetch& op) const;
 
  private:
   struct Peer {

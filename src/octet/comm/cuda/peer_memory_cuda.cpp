@@ -27,55 +27,55 @@ Card own_card(std::byte* memory) {
   return card;
 }
 
-std::vector<Card> exchange(Queue& queue, Arena& scratch, Group& group, const Card& own) {
+std::vector<Card> exchange(Stream& stream, Arena& scratch, Group& group, const Card& own) {
   const ArenaScope scope(scratch);
   const auto bytes = static_cast<std::int64_t>(sizeof own);
   const Tensor all = allocate(scratch, DType::u8, {group.size() * bytes});
   const Tensor mine = all.slice_rows(group.rank() * bytes, (group.rank() + 1) * bytes);
-  queue.copy_to_device(mine.data, &own, sizeof own);
-  group.all_gather(queue, scratch, {.x = mine, .y = all});
+  stream.copy_to_device(mine.data, &own, sizeof own);
+  group.all_gather(stream, scratch, {.x = mine, .y = all});
   std::vector<Card> cards(static_cast<std::size_t>(group.size()));
-  queue.copy_to_host(cards.data(), all.data, all.bytes());
-  queue.synchronize();
+  stream.copy_to_host(cards.data(), all.data, all.bytes());
+  stream.synchronize();
   group.check();
   return cards;
 }
 
 // Whether `says` is false on all ranks.
-bool nobody(Queue& queue, Arena& scratch, Group& group, bool says) {
+bool nobody(Stream& stream, Arena& scratch, Group& group, bool says) {
   const ArenaScope scope(scratch);
   const Tensor vote = allocate(scratch, DType::f32, {1});
   float value = says ? 1.0f : 0.0f;
-  queue.copy_to_device(vote.data, &value, sizeof value);
-  group.all_reduce(queue, scratch, {.x = vote, .reduction = Reduction::max});
-  queue.copy_to_host(&value, vote.data, sizeof value);
-  queue.synchronize();
+  stream.copy_to_device(vote.data, &value, sizeof value);
+  group.all_reduce(stream, scratch, {.x = vote, .reduction = Reduction::max});
+  stream.copy_to_host(&value, vote.data, sizeof value);
+  stream.synchronize();
   group.check();
   return value == 0.0f;
 }
 
 // Copies a tensor to one of the same shape. Does nothing if both are the same memory.
-void copy(cudaStream_t stream, const Tensor& from, const Tensor& to) {
+void copy(cudaStream_t native, const Tensor& from, const Tensor& to) {
   if (from.data == to.data || from.elements() == 0) return;
   if (from.contiguous() && to.contiguous()) {
-    cuda::check(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+    cuda::check(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDeviceToDevice, native), "cudaMemcpyAsync");
     return;
   }
   const auto pitch = [](const Tensor& x) { return static_cast<std::size_t>(x.row_stride) * size_of(x.dtype); };
   cuda::check(
       cudaMemcpy2DAsync(to.data, pitch(to), from.data, pitch(from), static_cast<std::size_t>(to.cols()) * size_of(to.dtype),
-                        static_cast<std::size_t>(to.rows()), cudaMemcpyDeviceToDevice, stream),
+                        static_cast<std::size_t>(to.rows()), cudaMemcpyDeviceToDevice, native),
       "cudaMemcpy2DAsync");
 }
 
 }  // namespace
 
-PeerMemory::PeerMemory(Queue& queue, Arena& scratch, Group& group, void* memory, std::size_t bytes)
+PeerMemory::PeerMemory(Stream& stream, Arena& scratch, Group& group, void* memory, std::size_t bytes)
     : rank_(group.rank()), own_(static_cast<std::byte*>(memory)), bytes_(bytes) {
   const Card own = own_card(own_);
   bool failed = false;
   int rank = 0;
-  for (const Card& card : exchange(queue, scratch, group, own)) {
+  for (const Card& card : exchange(stream, scratch, group, own)) {
     Peer& peer = peers_.emplace_back();
     if (rank++ == rank_) {
       peer.memory = own_;
@@ -91,7 +91,7 @@ PeerMemory::PeerMemory(Queue& queue, Arena& scratch, Group& group, void* memory,
     failed = failed || !peer.opened;
   }
   cudaGetLastError();  // clears the error of memory that cannot be opened
-  reachable_ = nobody(queue, scratch, group, failed);
+  reachable_ = nobody(stream, scratch, group, failed);
   if (!reachable_) close();
 }
 
@@ -123,14 +123,14 @@ void PeerMemory::each_peer(const Tensor& x, Visit&& visit) const {
   }
 }
 
-void PeerMemory::fetch(cudaStream_t stream, const AllGather& op) const {
+void PeerMemory::fetch(cudaStream_t native, const AllGather& op) const {
   each_peer(op.x, [&](int peer, const Tensor& theirs) {
-    copy(stream, theirs, {behind(op.y.data, static_cast<std::size_t>(peer) * op.x.bytes()), op.x.dtype, op.x.shape});
+    copy(native, theirs, {behind(op.y.data, static_cast<std::size_t>(peer) * op.x.bytes()), op.x.dtype, op.x.shape});
   });
 }
 
-void PeerMemory::fetch(cudaStream_t stream, const Fetch& op) const {
-  each_peer(op.x, [&](int peer, const Tensor& theirs) { copy(stream, theirs, op.y[static_cast<std::size_t>(peer)]); });
+void PeerMemory::fetch(cudaStream_t native, const Fetch& op) const {
+  each_peer(op.x, [&](int peer, const Tensor& theirs) { copy(native, theirs, op.y[static_cast<std::size_t>(peer)]); });
 }
 
 }  // namespace octet::comm

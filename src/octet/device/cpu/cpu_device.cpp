@@ -12,9 +12,9 @@ namespace octet {
 namespace {
 
 // Ops run when they are called, so they run in program order and every event has already happened.
-class CpuQueue final : public Queue {
+class CpuStream final : public Stream {
  public:
-  using Queue::Queue;
+  using Stream::Stream;
   std::unique_ptr<Event> record() override { return std::make_unique<Event>(); }
   void wait(const Event&) override {}
   void synchronize() override {}
@@ -40,7 +40,7 @@ class CpuQueue final : public Queue {
 class CpuDevice final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::cpu; }
-  std::unique_ptr<Queue> make_queue() override { return std::make_unique<CpuQueue>(*this); }
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(*this); }
 
  protected:
   // The system provides zeroed pages and allocates each when it is first used.

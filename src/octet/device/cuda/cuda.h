@@ -1,5 +1,5 @@
-// Shared by the kernels of the CUDA backend: a queue's stream, error checks, and library handles that live as long as the device.
-// Included only by x_cuda.cpp and x_cuda.cu files.
+// Shared by the kernels of the CUDA backend: a stream's stream, error checks, and library handles that live as long as the
+// device. Included only by x_cuda.cpp and x_cuda.cu files.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,9 +18,9 @@ void check(cudaError_t code, const char* call);
 // Checks a kernel launch. Call it directly after the launch.
 inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
-// Makes the queue's device the current device of this thread, as kernel launches require, and returns its stream.
-cudaStream_t stream_of(Queue& queue);
-int multiprocessors_of(Queue& queue);
+// Makes the stream's device the current device of this thread, as kernel launches require, and returns its stream.
+cudaStream_t native_stream(Stream& stream);
+int multiprocessors_of(Stream& stream);
 // The number of the GPU on this machine.
 int index_of(Device& device);
 
@@ -33,9 +33,9 @@ std::unique_ptr<Extension>& extension_slot(Device& device, std::type_index type)
 
 // Returns the device's T, and creates it on first use. T derives from Extension and is constructed from the device.
 template <class T>
-T& extension(Queue& queue) {
-  std::unique_ptr<Extension>& slot = extension_slot(queue.device(), typeid(T));
-  if (!slot) slot = std::make_unique<T>(queue.device());
+T& extension(Stream& stream) {
+  std::unique_ptr<Extension>& slot = extension_slot(stream.device(), typeid(T));
+  if (!slot) slot = std::make_unique<T>(stream.device());
   return static_cast<T&>(*slot);
 }
 

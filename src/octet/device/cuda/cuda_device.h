@@ -11,7 +11,7 @@ namespace octet {
 // (kCudaBackend)`.
 inline constexpr bool kCudaBackend = OCTET_HAS_CUDA != 0;
 
-// The page-locked host memory of each queue: 16 copies of 1 MiB under way. A GPU writes 1 MiB in about 20 us, longer than a
+// The page-locked host memory of each stream: 16 copies of 1 MiB under way. A GPU writes 1 MiB in about 20 us, longer than a
 // launch takes, so large copies run at full speed. More memory would only hold back larger pauses of the thread that empties it.
 inline constexpr std::size_t kStagingBytes = std::size_t{16} << 20;
 

@@ -39,16 +39,16 @@ class StagingRing {
 
   // Calls `enqueue(slot)` with kSlotBytes of unused memory; `enqueue` puts the copy that uses it on `stream`.
   template <class Enqueue>
-  void use(cudaStream_t stream, Enqueue enqueue) {
+  void use(cudaStream_t native, Enqueue enqueue) {
     const std::size_t slot = next_++ % kSlots;
     check(cudaEventSynchronize(events_[slot]), "cudaEventSynchronize");
     enqueue(static_cast<std::byte*>(memory_) + slot * kSlotBytes);
-    check(cudaEventRecord(events_[slot], stream), "cudaEventRecord");
+    check(cudaEventRecord(events_[slot], native), "cudaEventRecord");
   }
 
   // Copies to pageable memory. While threads of the host empty one half of the ring, the GPU fills the other half: one thread
   // alone copies more slowly than the link. Returns when all bytes are at `host`.
-  void drain(cudaStream_t stream, std::byte* host, const std::byte* device, std::size_t bytes) {
+  void drain(cudaStream_t native, std::byte* host, const std::byte* device, std::size_t bytes) {
     const std::size_t pieces = (bytes + kSlotBytes - 1) / kSlotBytes, first = next_;
     next_ += pieces;
     const auto slot_of = [&](std::size_t piece) { return (first + piece) % kSlots; };
@@ -59,9 +59,9 @@ class StagingRing {
       for (; filled < std::min(pieces, emptied + kSlots); ++filled) {
         cudaEvent_t const event = events_[slot_of(filled)];
         check(cudaEventSynchronize(event), "cudaEventSynchronize");
-        check(cudaMemcpyAsync(memory_of(filled), device + filled * kSlotBytes, size_of(filled), cudaMemcpyDeviceToHost, stream),
+        check(cudaMemcpyAsync(memory_of(filled), device + filled * kSlotBytes, size_of(filled), cudaMemcpyDeviceToHost, native),
               "cudaMemcpyAsync");
-        check(cudaEventRecord(event, stream), "cudaEventRecord");
+        check(cudaEventRecord(event, native), "cudaEventRecord");
       }
       const std::size_t count = std::min(kSlots / 2, pieces - emptied);
       check(cudaEventSynchronize(events_[slot_of(emptied + count - 1)]), "cudaEventSynchronize");
@@ -102,41 +102,41 @@ void CUDART_CB finish_host_copy(void* argument) {
   std::memcpy(copy->to, copy->from, copy->bytes);
 }
 
-class CudaQueue final : public Queue {
+class CudaStream final : public Stream {
  public:
   // The device must be the thread's current device.
-  CudaQueue(Device& device, int index) : Queue(device), index_(index) {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  CudaStream(Device& device, int index) : Stream(device), index_(index) {
+    check(cudaStreamCreateWithFlags(&native_, cudaStreamNonBlocking), "cudaStreamCreate");
   }
-  ~CudaQueue() override {
-    cudaStreamSynchronize(stream_);
-    cudaStreamDestroy(stream_);
+  ~CudaStream() override {
+    cudaStreamSynchronize(native_);
+    cudaStreamDestroy(native_);
   }
   // CUDA has a current device per thread. Events must be created, and kernels launched, while the stream's device is current.
-  cudaStream_t stream() const {
+  cudaStream_t native() const {
     check(cudaSetDevice(index_), "cudaSetDevice");
-    return stream_;
+    return native_;
   }
 
   std::unique_ptr<Event> record() override {
-    const cudaStream_t at = stream();
+    const cudaStream_t at = native();
     auto event = std::make_unique<CudaEvent>();
     check(cudaEventRecord(event->get(), at), "cudaEventRecord");
     return event;
   }
   void wait(const Event& event) override {
-    check(cudaStreamWaitEvent(stream_, static_cast<const CudaEvent&>(event).get(), 0), "cudaStreamWaitEvent");
+    check(cudaStreamWaitEvent(native_, static_cast<const CudaEvent&>(event).get(), 0), "cudaStreamWaitEvent");
   }
-  void synchronize() override { check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
+  void synchronize() override { check(cudaStreamSynchronize(native()), "cudaStreamSynchronize"); }
   void begin_range(const std::string& name) override { nvtxRangePushA(name.c_str()); }
   void end_range() override { nvtxRangePop(); }
 
   void copy_to_device(void* device, const void* host, std::size_t bytes) override {
     for (std::size_t done = 0; done < bytes; done += StagingRing::kSlotBytes) {
       const std::size_t piece = std::min(StagingRing::kSlotBytes, bytes - done);
-      staging_.use(stream_, [&](void* slot) {
+      staging_.use(native_, [&](void* slot) {
         std::memcpy(slot, static_cast<const std::byte*>(host) + done, piece);
-        check(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, slot, piece, cudaMemcpyHostToDevice, stream_),
+        check(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, slot, piece, cudaMemcpyHostToDevice, native_),
               "cudaMemcpyAsync");
       });
     }
@@ -144,29 +144,29 @@ class CudaQueue final : public Queue {
   // A copy that fits in a slot does not make the host wait. A larger copy is complete when the function returns.
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     if (bytes == 0) return;
-    const cudaStream_t at = stream();  // a thread that only copies has not chosen a device yet
+    const cudaStream_t at = native();  // a thread that only copies has not chosen a device yet
     if (bytes > StagingRing::kSlotBytes) {
       return staging_.drain(at, static_cast<std::byte*>(host), static_cast<const std::byte*>(device), bytes);
     }
     staging_.use(at, [&](void* slot) {
-      check(cudaMemcpyAsync(slot, device, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
+      check(cudaMemcpyAsync(slot, device, bytes, cudaMemcpyDeviceToHost, native_), "cudaMemcpyAsync");
       auto copy = std::make_unique<HostCopy>(HostCopy{host, slot, bytes});
-      check(cudaLaunchHostFunc(stream_, finish_host_copy, copy.get()), "cudaLaunchHostFunc");
+      check(cudaLaunchHostFunc(native_, finish_host_copy, copy.get()), "cudaLaunchHostFunc");
       copy.release();  // finish_host_copy owns it
     });
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
-    if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "cudaMemcpyAsync");
+    if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, native_), "cudaMemcpyAsync");
   }
   void zero(void* device, std::size_t bytes) override {
     if (bytes == 0) return;
     count("zero", {.bytes = static_cast<double>(bytes)});
-    check(cudaMemsetAsync(device, 0, bytes, stream()), "cudaMemsetAsync");
+    check(cudaMemsetAsync(device, 0, bytes, native()), "cudaMemsetAsync");
   }
 
  protected:
   void stamp() override {
-    const cudaStream_t at = stream();
+    const cudaStream_t at = native();
     cudaEvent_t event = nullptr;
     check(cudaEventCreate(&event), "cudaEventCreate");
     check(cudaEventRecord(event, at), "cudaEventRecord");
@@ -187,7 +187,7 @@ class CudaQueue final : public Queue {
  private:
   std::vector<cudaEvent_t> stamps_;
   int index_;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t native_ = nullptr;
   StagingRing staging_;
 };
 
@@ -206,9 +206,9 @@ class CudaDevice final : public Device {
   // Makes this the current device of the thread.
   void enter() const { check(cudaSetDevice(index_), "cudaSetDevice"); }
   DeviceKind kind() const override { return DeviceKind::cuda; }
-  std::unique_ptr<Queue> make_queue() override {
+  std::unique_ptr<Stream> make_stream() override {
     enter();
-    return std::make_unique<CudaQueue>(*this, index_);
+    return std::make_unique<CudaStream>(*this, index_);
   }
 
   int index() const { return index_; }
@@ -229,7 +229,7 @@ class CudaDevice final : public Device {
     }
     check(code, "cudaMalloc");
     check(cudaMemset(memory, 0, bytes), "cudaMemset");
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // queues do not wait for the default stream
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // streams do not wait for the default stream
     return memory;
   }
   void release(void* memory, std::size_t) override { cudaFree(memory); }
@@ -247,12 +247,12 @@ void check(cudaError_t code, const char* call) {
   if (code != cudaSuccess) fail(ExitCode::internal, call, ": ", cudaGetErrorString(code), " (", cudaGetErrorName(code), ")");
 }
 
-cudaStream_t stream_of(Queue& queue) {
-  require(queue.kind() == DeviceKind::cuda, "a CUDA kernel needs a CUDA queue, not one of device ", name_of(queue.kind()));
-  return static_cast<CudaQueue&>(queue).stream();
+cudaStream_t native_stream(Stream& stream) {
+  require(stream.kind() == DeviceKind::cuda, "a CUDA kernel needs a CUDA queue, not one of device ", name_of(stream.kind()));
+  return static_cast<CudaStream&>(stream).native();
 }
 
-int multiprocessors_of(Queue& queue) { return static_cast<CudaDevice&>(queue.device()).multiprocessors(); }
+int multiprocessors_of(Stream& stream) { return static_cast<CudaDevice&>(stream.device()).multiprocessors(); }
 
 int index_of(Device& device) {
   require(device.kind() == DeviceKind::cuda, "device ", name_of(device.kind()), " is not a GPU");
@@ -292,7 +292,7 @@ CudaProperties cuda_properties(int index) {
 
 std::size_t cuda_free_memory(int index) {
   std::size_t free = 0, total = 0;
-  int current = 0;  // the thread's current device, on which its queues rely
+  int current = 0;  // the thread's current device, on which its streams rely
   check(cudaGetDevice(&current), "cudaGetDevice");
   check(cudaSetDevice(index), "cudaSetDevice");
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");

@@ -8,9 +8,9 @@
 namespace octet {
 namespace {
 
-class MetaQueue : public Queue {
+class MetaStream : public Stream {
  public:
-  using Queue::Queue;
+  using Stream::Stream;
   std::unique_ptr<Event> record() override { return std::make_unique<Event>(); }
   void wait(const Event&) override {}
   void synchronize() override {}
@@ -37,10 +37,10 @@ class TimedEvent final : public Event {
 };
 
 // Computes the times of ops only when a time is asked for. Copies and zeroing count as ops here.
-class TimedQueue final : public MetaQueue {
+class TimedStream final : public MetaStream {
  public:
-  TimedQueue(Device& device, const OpSeconds& seconds, Timeline* timeline)
-      : MetaQueue(device), seconds_(seconds), timeline_(timeline) {}
+  TimedStream(Device& device, const OpSeconds& seconds, Timeline* timeline)
+      : MetaStream(device), seconds_(seconds), timeline_(timeline) {}
   std::unique_ptr<Event> record() override { return std::make_unique<TimedEvent>(run() + waited_); }
   void copy(void*, const void*, std::size_t bytes) override { count("copy", {.bytes = 2.0 * static_cast<double>(bytes)}); }
   void zero(void*, std::size_t bytes) override { count("zero", {.bytes = static_cast<double>(bytes)}); }
@@ -48,7 +48,7 @@ class TimedQueue final : public MetaQueue {
   void begin_range(const std::string& name) override {
     if (!timeline_) return;
     run();
-    open_.push_back({.queue = this, .name = name, .begin = -1});
+    open_.push_back({.stream = this, .name = name, .begin = -1});
   }
   void end_range() override {
     if (!timeline_) return;
@@ -94,9 +94,9 @@ class MetaDevice final : public Device {
       : target_(target), seconds_(std::move(seconds)), timeline_(timeline) {}
   DeviceKind kind() const override { return DeviceKind::meta; }
   DeviceKind target() const override { return target_; }
-  std::unique_ptr<Queue> make_queue() override {
-    if (seconds_) return std::make_unique<TimedQueue>(*this, seconds_, timeline_);
-    return std::make_unique<MetaQueue>(*this);
+  std::unique_ptr<Stream> make_stream() override {
+    if (seconds_) return std::make_unique<TimedStream>(*this, seconds_, timeline_);
+    return std::make_unique<MetaStream>(*this);
   }
 
  protected:

@@ -24,7 +24,7 @@ void check_dtypes(const AdamW& op) {
 
 }  // namespace
 
-void adamw(Queue& queue, const AdamW& op) {
+void adamw(Stream& stream, const AdamW& op) {
   const std::int64_t count = op.weight.elements();
   check_count("weight", op.weight, count);
   check_count("grad", op.grad, count);
@@ -36,21 +36,21 @@ void adamw(Queue& queue, const AdamW& op) {
   require(op.elements.valid(), "adamw: no element has the index ", op.elements.first);
   require(op.elements.consecutive() || op.elements.in_groups_of(8), "adamw: columns [", op.elements.run, " of ",
           op.elements.stride, "] are no multiples of 8");
-  queue.count("adamw",
-              {.flops = 16.0 * static_cast<double>(count),
-               .bytes = static_cast<double>(op.grad.bytes() + 2 * (op.weight.bytes() + op.moment1.bytes() + op.moment2.bytes()) +
-                                            (op.value ? op.value.bytes() : 0))});
-  if (queue.kind() == DeviceKind::cpu) cpu::adamw(op);
+  stream.count("adamw",
+               {.flops = 16.0 * static_cast<double>(count),
+                .bytes = static_cast<double>(op.grad.bytes() + 2 * (op.weight.bytes() + op.moment1.bytes() + op.moment2.bytes()) +
+                                             (op.value ? op.value.bytes() : 0))});
+  if (stream.kind() == DeviceKind::cpu) cpu::adamw(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::adamw(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::adamw(stream, op);
   }
 }
 
-void prepare_step(Queue& queue, const PrepareStep& op) {
+void prepare_step(Stream& stream, const PrepareStep& op) {
   require(op.loss_total && op.sum_squares && op.updates && op.scalars, "prepare_step: a device pointer is missing");
-  if (queue.kind() == DeviceKind::cpu) cpu::prepare_step(op);
+  if (stream.kind() == DeviceKind::cpu) cpu::prepare_step(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::prepare_step(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::prepare_step(stream, op);
   }
 }
 

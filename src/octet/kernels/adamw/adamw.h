@@ -12,24 +12,24 @@ namespace octet::kernels {
 // The values of a step that are known only on the device or change from step to step. prepare_step writes them once per step, in
 // device memory, so that the host need not wait within a step.
 struct StepScalars {
-  double loss_sum;         // sum of the losses of the step's tokens
-  double token_count;      // number of tokens in loss_sum
-  double grad_norm;        // norm of the mean gradient, before clipping
-  double grad_scale;       // clip factor / token count; multiplies the summed gradient
+  double loss_sum;     // sum of the losses of the step's tokens
+  double token_count;  // number of tokens in loss_sum
+  double grad_norm;    // norm of the mean gradient, before clipping
+  double grad_scale;   // clip factor / token count; multiplies the summed gradient
   double learning_rate;
-  double bias_correction1; // 1 - beta1^t; t counts the updates including this one
-  double bias_correction2; // 1 - beta2^t
-  float found_inf;         // 1 if the loss or the gradient norm is not finite; the step then changes nothing
-  std::uint32_t step;      // number of this optimizer step; keys stochastic rounding
-  std::int32_t updates;    // t; does not include this step if found_inf is 1
+  double bias_correction1;  // 1 - beta1^t; t counts the updates including this one
+  double bias_correction2;  // 1 - beta2^t
+  float found_inf;          // 1 if the loss or the gradient norm is not finite; the step then changes nothing
+  std::uint32_t step;       // number of this optimizer step; keys stochastic rounding
+  std::int32_t updates;     // t; does not include this step if found_inf is 1
 };
 
 struct AdamW {
-  Tensor grad;      // [n] F32, BF16 or F64: the gradient summed over tokens
-  Tensor weight;    // [n] F32 (master weight), F64, or BF16, which is rounded stochastically; updated
-  Tensor moment1;   // [n] F32, F64 or BF16 (rounded stochastically); updated
-  Tensor moment2;   // [n] as moment1; updated
-  Tensor value;     // [n] BF16 copy of an F32 weight, rounded to nearest; overwritten; optional
+  Tensor grad;     // [n] F32, BF16 or F64: the gradient summed over tokens
+  Tensor weight;   // [n] F32 (master weight), F64, or BF16, which is rounded stochastically; updated
+  Tensor moment1;  // [n] F32, F64 or BF16 (rounded stochastically); updated
+  Tensor moment2;  // [n] as moment1; updated
+  Tensor value;    // [n] BF16 copy of an F32 weight, rounded to nearest; overwritten; optional
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   double weight_decay = 0.0;
   // Stochastic rounding depends on (seed, step, subject, global
@@ -44,7 +44,7 @@ struct AdamW {
 // Computed in FP32 (F64 for F64 weights) and in the order of operations of torch.optim.AdamW. Factors that are the same for all
 // elements are computed in F64 and rounded once. The update uses the moments before they are rounded to BF16. Both moments have
 // the same dtype: F64 with F64 weights, otherwise F32 or BF16. If scalars->found_inf is not 0, nothing is changed.
-void adamw(Queue& queue, const AdamW& op);
+void adamw(Stream& stream, const AdamW& op);
 
 // Computes the scalars of a step from sums. Enqueue it once per step, after the gradients are final.
 //   mean = 1 / token_count;  grad_norm = sqrt(sum_squares) * mean;  found_inf = loss or norm not finite, or no token;
@@ -55,12 +55,12 @@ struct PrepareStep {
   const double* sum_squares = nullptr;  // [1] device: sum of squares of the summed gradient over all parameters
   double max_grad_norm = 0.0;           // 0: no clipping
   double beta1 = 0.9, beta2 = 0.95;
-  double learning_rate = 0.0;           // learning rate of this step
-  std::uint32_t step = 0;               // number of this step
-  std::int32_t* updates = nullptr;      // device: number of updates made so far; part of a checkpoint. It is on the device
-                                        // because the host learns too late which steps were skipped
-  StepScalars* scalars = nullptr;       // device; overwritten
+  double learning_rate = 0.0;       // learning rate of this step
+  std::uint32_t step = 0;           // number of this step
+  std::int32_t* updates = nullptr;  // device: number of updates made so far; part of a checkpoint. It is on the device
+                                    // because the host learns too late which steps were skipped
+  StepScalars* scalars = nullptr;   // device; overwritten
 };
-void prepare_step(Queue& queue, const PrepareStep& op);
+void prepare_step(Stream& stream, const PrepareStep& op);
 
 }  // namespace octet::kernels

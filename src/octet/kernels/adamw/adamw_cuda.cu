@@ -14,7 +14,7 @@ namespace octet::kernels::cuda {
 namespace {
 
 using octet::cuda::check_launch;
-using octet::cuda::stream_of;
+using octet::cuda::native_stream;
 
 constexpr int kThreads = 256;
 // Blocks per multiprocessor: fewer for FP32 storage, because a group then needs more registers.
@@ -265,7 +265,7 @@ void visit_state(const char* operand, DType dtype, F&& f) {
 }
 
 template <class G, class W, class M>
-void launch(Queue& queue, const AdamW& op) {
+void launch(Stream& stream, const AdamW& op) {
   const std::int64_t count = op.weight.elements(), skip = op.elements.first % kWidth;
   Arguments<G, W, M> a{.grad = op.grad.as<G>(),
                        .weight = op.weight.as<W>(),
@@ -287,24 +287,24 @@ void launch(Queue& queue, const AdamW& op) {
                        .scalars = op.scalars};
   a.aligned = skip == 0 && are_aligned(a.grad, a.weight, a.moment1, a.moment2, a.value);
   const std::int64_t blocks = std::min(ceil_div(a.groups, std::int64_t{kThreads}),
-                                       std::int64_t{kBlocks<G, W, M>} * octet::cuda::multiprocessors_of(queue));
+                                       std::int64_t{kBlocks<G, W, M>} * octet::cuda::multiprocessors_of(stream));
   const auto kernel = op.elements.consecutive() ? adamw_kernel<false, G, W, M> : adamw_kernel<true, G, W, M>;
-  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(queue)>>>(a);
+  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(stream)>>>(a);
   check_launch("adamw");
 }
 
 }  // namespace
 
-void adamw(Queue& queue, const AdamW& op) {
+void adamw(Stream& stream, const AdamW& op) {
   if (op.weight.elements() == 0) return;
   visit_state("grad", op.grad.dtype, [&]<class G>() {
     visit_state("weight", op.weight.dtype,
-                [&]<class W>() { visit_state("a moment", op.moment1.dtype, [&]<class M>() { launch<G, W, M>(queue, op); }); });
+                [&]<class W>() { visit_state("a moment", op.moment1.dtype, [&]<class M>() { launch<G, W, M>(stream, op); }); });
   });
 }
 
-void prepare_step(Queue& queue, const PrepareStep& op) {
-  prepare_step_kernel<<<1, 1, 0, stream_of(queue)>>>(op);
+void prepare_step(Stream& stream, const PrepareStep& op) {
+  prepare_step_kernel<<<1, 1, 0, stream_of(stream)>>>(op);
   check_launch("prepare_step");
 }
 

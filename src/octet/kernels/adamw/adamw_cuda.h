@@ -5,7 +5,7 @@
 
 namespace octet::kernels::cuda {
 
-void adamw(Queue& queue, const AdamW& op);
-void prepare_step(Queue& queue, const PrepareStep& op);
+void adamw(Stream& stream, const AdamW& op);
+void prepare_step(Stream& stream, const PrepareStep& op);
 
 }  // namespace octet::kernels::cuda

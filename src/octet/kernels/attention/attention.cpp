@@ -27,7 +27,7 @@ void check_rows(const char* name, const Tensor& x, const Tensor& like, std::int6
   require(x.dtype == like.dtype, "attention: ", name, " is ", name_of(x.dtype), ", q ", name_of(like.dtype));
 }
 
-AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const Tensor& q, const Tensor& k, const Tensor& v,
+AttentionPlan check_and_plan(const Stream& stream, const AttentionShape& s, const Tensor& q, const Tensor& k, const Tensor& v,
                              const Tensor& first_keys, std::int64_t documents, const Tensor& o, const Tensor& lse) {
   check_shape(s);
   require(q.shape.rank() == 2 && k.shape.rank() == 2, "attention: q ", q.shape, " and k ", k.shape, " must have two dims");
@@ -45,7 +45,7 @@ AttentionPlan check_and_plan(const Queue& queue, const AttentionShape& s, const 
     require(s.visible == Visible::causal, "attention: first_keys where all keys are visible");
     require(first_keys.shape == Shape({q.rows()}) && first_keys.dtype == DType::i32, "attention: first_keys is ",
             name_of(first_keys.dtype), " ", first_keys.shape, ", not I32 ", Shape({q.rows()}));
-    require(documents > 0 || queue.target() != DeviceKind::cuda, "attention on CUDA: first_keys without a number of documents");
+    require(documents > 0 || stream.target() != DeviceKind::cuda, "attention on CUDA: first_keys without a number of documents");
   }
 
   // High tiles waste work above the diagonal; small tiles need more BLAS calls. Measured for head dims 32 to 128.
@@ -113,69 +113,69 @@ std::int64_t AttentionPlan::backward_lane() const {
 std::int64_t AttentionPlan::backward_partials() const { return parts == 1 ? 0 : backward_tasks() * 2 * sk * head_dim; }
 
 // Two GEMMs with head_dim multiply-adds for each visible pair.
-void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op) {
-  const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.documents, op.o, op.lse);
-  queue.count("attention_forward",
-              {.flops = 4 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
-               .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse})});
+void attention_forward(Stream& stream, Arena& scratch, const AttentionForward& op) {
+  const AttentionPlan plan = check_and_plan(stream, op.shape, op.q, op.k, op.v, op.first_keys, op.documents, op.o, op.lse);
+  stream.count("attention_forward",
+               {.flops = 4 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
+                .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse})});
   if (plan.sq == 0) return;
   const ArenaScope scope(scratch);
   if constexpr (kCudaBackend) {
-    if (queue.target() == DeviceKind::cuda) {
+    if (stream.target() == DeviceKind::cuda) {
       void* const memory = scratch.allocate(cuda::attention_forward_bytes(op));
-      if (queue.kind() == DeviceKind::cuda) cuda::attention_forward(queue, op, memory);
+      if (stream.kind() == DeviceKind::cuda) cuda::attention_forward(stream, op, memory);
       return;
     }
-  } else if (queue.target() == DeviceKind::cuda) {
+  } else if (stream.target() == DeviceKind::cuda) {
     scratch.allocate(attention_forward_scratch(op));
     return;
   }
   const AttentionScratch memory = take_scratch(scratch, op.q.dtype, plan.forward_tasks(), plan.forward_lane(), 0);
-  if (queue.kind() == DeviceKind::cpu) cpu::attention_forward(op, plan, memory);
+  if (stream.kind() == DeviceKind::cpu) cpu::attention_forward(op, plan, memory);
 }
 
 namespace {
 
 // Five GEMMs for each visible pair, including the recomputation of S.
-void run_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
-  const AttentionPlan plan = check_and_plan(queue, op.shape, op.q, op.k, op.v, op.first_keys, op.documents, op.o, op.lse);
+void run_backward(Stream& stream, Arena& scratch, const AttentionBackward& op) {
+  const AttentionPlan plan = check_and_plan(stream, op.shape, op.q, op.k, op.v, op.first_keys, op.documents, op.o, op.lse);
   check_rows("go", op.go, op.q, op.q.rows(), op.q.cols());
   check_rows("gq", op.gq, op.q, op.q.rows(), op.q.cols());
   check_rows("gk", op.gk, op.q, op.k.rows(), op.k.cols());
   check_rows("gv", op.gv, op.q, op.k.rows(), op.k.cols());
-  queue.count("attention_backward",
-              {.flops = 10 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
-               .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse, &op.go, &op.gq, &op.gk, &op.gv})});
+  stream.count("attention_backward",
+               {.flops = 10 * visible_pairs(plan) * static_cast<double>(plan.batch * plan.heads * plan.head_dim),
+                .bytes = bytes_of({&op.q, &op.k, &op.v, &op.o, &op.lse, &op.go, &op.gq, &op.gk, &op.gv})});
   if (plan.sq == 0 && plan.sk == 0) return;
   const ArenaScope scope(scratch);
   if constexpr (kCudaBackend) {
-    if (queue.target() == DeviceKind::cuda) {
+    if (stream.target() == DeviceKind::cuda) {
       void* const memory = scratch.allocate(cuda::attention_backward_bytes(op));
-      if (queue.kind() == DeviceKind::cuda) cuda::attention_backward(queue, op, memory);
+      if (stream.kind() == DeviceKind::cuda) cuda::attention_backward(stream, op, memory);
       return;
     }
-  } else if (queue.target() == DeviceKind::cuda) {
+  } else if (stream.target() == DeviceKind::cuda) {
     scratch.allocate(attention_backward_scratch(op));
     return;
   }
   const AttentionScratch memory =
       take_scratch(scratch, op.q.dtype, plan.backward_tasks(), plan.backward_lane(), plan.backward_partials());
-  if (queue.kind() == DeviceKind::cpu) cpu::attention_backward(op, plan, memory);
+  if (stream.kind() == DeviceKind::cpu) cpu::attention_backward(op, plan, memory);
 }
 
 // cuDNN's backward on documents needs a workspace that grows with the strides of gK and gV, so it gets packed tensors here. It
 // does not write the gradients of keys outside all documents, so these are zeroed first.
-void run_backward_on_documents(Queue& queue, Arena& scratch, const AttentionBackward& op) {
+void run_backward_on_documents(Stream& stream, Arena& scratch, const AttentionBackward& op) {
   const ArenaScope scope(scratch);
   AttentionBackward part = op;
   part.gk = allocate(scratch, op.gk.dtype, op.gk.shape);
   part.gv = allocate(scratch, op.gv.dtype, op.gv.shape);
   if (op.k.rows() > op.q.rows()) {
-    for (const Tensor& gradient : {part.gk, part.gv}) queue.zero(gradient.data, gradient.bytes());
+    for (const Tensor& gradient : {part.gk, part.gv}) stream.zero(gradient.data, gradient.bytes());
   }
-  run_backward(queue, scratch, part);
-  cast(queue, {.x = part.gk, .y = op.gk});
-  cast(queue, {.x = part.gv, .y = op.gv});
+  run_backward(stream, scratch, part);
+  cast(stream, {.x = part.gk, .y = op.gk});
+  cast(stream, {.x = part.gv, .y = op.gv});
 }
 
 }  // namespace
@@ -186,9 +186,9 @@ std::int64_t attention_unseen_keys(const AttentionShape& shape, std::int64_t sq,
   return shape.window > 0 ? std::clamp<std::int64_t>(sk - sq + 1 - shape.window, 0, sk) : 0;
 }
 
-void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op) {
-  if (queue.target() == DeviceKind::cuda && op.first_keys) return run_backward_on_documents(queue, scratch, op);
-  run_backward(queue, scratch, op);
+void attention_backward(Stream& stream, Arena& scratch, const AttentionBackward& op) {
+  if (stream.target() == DeviceKind::cuda && op.first_keys) return run_backward_on_documents(stream, scratch, op);
+  run_backward(stream, scratch, op);
 }
 
 std::string attention_library_version() {

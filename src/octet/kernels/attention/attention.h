@@ -39,28 +39,28 @@ struct AttentionShape {
 
 struct AttentionForward {
   AttentionShape shape;
-  Tensor q;           // [B Sq, H K]  BF16, F32 or F64; rows of q, k and v may be strided (slices of packed QKV)
-  Tensor k;           // [B Sk, G K]
-  Tensor v;           // [B Sk, G K]
-  Tensor first_keys;  // [B Sq] I32, optional: query i sees no key of its sequence before this one
+  Tensor q;                      // [B Sq, H K]  BF16, F32 or F64; rows of q, k and v may be strided (slices of packed QKV)
+  Tensor k;                      // [B Sk, G K]
+  Tensor v;                      // [B Sk, G K]
+  Tensor first_keys;             // [B Sq] I32, optional: query i sees no key of its sequence before this one
   std::int64_t keys_before = 0;  // keys of the sequence before k's first; first_keys includes them
   std::int64_t documents = 0;    // with first_keys on CUDA: an upper bound of the number of documents
-  Tensor o;           // [B Sq, H K]  overwritten
+  Tensor o;                      // [B Sq, H K]  overwritten
   Tensor lse;  // [B H, Sq]    F32 (F64 for F64); overwritten; natural logarithm. With first_keys, CUDA stores it as [B Sq, H] in
                //              the same memory, so only attention_backward on the same device can read it
 };
-void attention_forward(Queue& queue, Arena& scratch, const AttentionForward& op);
+void attention_forward(Stream& stream, Arena& scratch, const AttentionForward& op);
 
 // gV = Pᵀ gO, dP = gO Vᵀ, dS = P (dP - rowsum(gO O)), gQ = scale dS K, gK = scale dSᵀ Q. Deterministic on the CPU.
 struct AttentionBackward {
   AttentionShape shape;
-  Tensor q, k, v, first_keys;          // as in forward
+  Tensor q, k, v, first_keys;  // as in forward
   std::int64_t keys_before = 0, documents = 0;
   Tensor o, lse;
-  Tensor go;                           // [B Sq, H K]
-  Tensor gq, gk, gv;                   // shaped as q, k, v; overwritten; rows may be strided
+  Tensor go;          // [B Sq, H K]
+  Tensor gq, gk, gv;  // shaped as q, k, v; overwritten; rows may be strided
 };
-void attention_backward(Queue& queue, Arena& scratch, const AttentionBackward& op);
+void attention_backward(Stream& stream, Arena& scratch, const AttentionBackward& op);
 
 // Whether the window hides any of sk keys.
 bool attention_hides_keys(const AttentionShape& shape, std::int64_t sk);

@@ -199,10 +199,10 @@ class AttentionLibrary final : public octet::cuda::Extension {
   }
 
   // `scratch` has `bytes` bytes. `documents` is nullptr without documents.
-  void run(Queue& queue, const Problem& p, Operands x, const DocumentArrays* documents, void* scratch, std::size_t bytes) {
+  void run(Stream& stream, const Problem& p, Operands x, const DocumentArrays* documents, void* scratch, std::size_t bytes) {
     std::unique_ptr<fe::graph::Graph>& plan = plans_[key_of(p, x)];
     if (!plan) plan = make_plan(p, x, bytes);
-    check(cudnnSetStream(handle_.get(), octet::cuda::stream_of(queue)), "cudnnSetStream");
+    check(cudnnSetStream(handle_.get(), octet::cuda::native_stream(stream)), "cudnnSetStream");
     std::vector<void*> pointers;  // indexed by uid
     for (const Tensor& operand : x) pointers.push_back(operand.data);
     if (documents) {
@@ -273,10 +273,10 @@ void check_rows(Operands x) {
 }
 
 template <class Op>
-void run(Queue& queue, const Problem& p, const Op& op, Operands x, void* scratch, std::size_t bytes) {
+void run(Stream& stream, const Problem& p, const Op& op, Operands x, void* scratch, std::size_t bytes) {
   check_rows(x);
-  auto& library = octet::cuda::extension<AttentionLibrary>(queue);
-  if (p.entries == 0) return library.run(queue, p, x, nullptr, scratch, bytes);
+  auto& library = octet::cuda::extension<AttentionLibrary>(stream);
+  if (p.entries == 0) return library.run(stream, p, x, nullptr, scratch, bytes);
   FindDocuments find{.first_keys = op.first_keys,
                      .keys_before = op.keys_before,
                      .batch = p.shape.batch,
@@ -285,9 +285,9 @@ void run(Queue& queue, const Problem& p, const Op& op, Operands x, void* scratch
                      .entries = p.entries};
   for (std::size_t i = 0; i < x.size(); ++i) find.strides[i] = row_stride(x, static_cast<std::int64_t>(i));
   const DocumentArrays documents(scratch, p.entries);
-  find_documents(queue, find, documents);
+  find_documents(stream, find, documents);
   const std::size_t arrays = document_arrays_bytes(op.q.rows());
-  library.run(queue, p, x, &documents, static_cast<std::byte*>(scratch) + arrays, bytes - arrays);
+  library.run(stream, p, x, &documents, static_cast<std::byte*>(scratch) + arrays, bytes - arrays);
 }
 
 }  // namespace
@@ -305,12 +305,12 @@ std::size_t attention_backward_bytes(const AttentionBackward& op) {
   return attention_backward_scratch(op);
 }
 
-void attention_forward(Queue& queue, const AttentionForward& op, void* scratch) {
-  run(queue, Problem(op), op, std::array{op.q, op.k, op.v, op.o, op.lse}, scratch, attention_forward_bytes(op));
+void attention_forward(Stream& stream, const AttentionForward& op, void* scratch) {
+  run(stream, Problem(op), op, std::array{op.q, op.k, op.v, op.o, op.lse}, scratch, attention_forward_bytes(op));
 }
 
-void attention_backward(Queue& queue, const AttentionBackward& op, void* scratch) {
-  run(queue, Problem(op), op, std::array{op.q, op.k, op.v, op.o, op.lse, op.go, op.gq, op.gk, op.gv}, scratch,
+void attention_backward(Stream& stream, const AttentionBackward& op, void* scratch) {
+  run(stream, Problem(op), op, std::array{op.q, op.k, op.v, op.o, op.lse, op.go, op.gq, op.gk, op.gv}, scratch,
       attention_backward_bytes(op));
 }
 

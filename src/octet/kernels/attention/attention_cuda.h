@@ -12,8 +12,8 @@ namespace cuda {
 // no kernels for the head_dim, so the meta device reports this before the first step.
 std::size_t attention_forward_bytes(const AttentionForward& op);
 std::size_t attention_backward_bytes(const AttentionBackward& op);
-void attention_forward(Queue& queue, const AttentionForward& op, void* scratch);
-void attention_backward(Queue& queue, const AttentionBackward& op, void* scratch);
+void attention_forward(Stream& stream, const AttentionForward& op, void* scratch);
+void attention_backward(Stream& stream, const AttentionBackward& op, void* scratch);
 
 std::string attention_library_version();
 

@@ -41,7 +41,7 @@ struct FindDocuments {
   std::array<std::int64_t, kAttentionOperands> strides = {};  // elements between rows of each operand; 0 if the operand is absent
 };
 // Fills `to`. If there are more documents than entries, the kernel traps and the process ends.
-void find_documents(Queue& queue, const FindDocuments& op, const DocumentArrays& to);
+void find_documents(Stream& stream, const FindDocuments& op, const DocumentArrays& to);
 
 }  // namespace cuda
 }  // namespace octet::kernels

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads) find_kernel(Call call, DocumentArray
 
 }  // namespace
 
-void find_documents(Queue& queue, const FindDocuments& op, const DocumentArrays& to) {
+void find_documents(Stream& stream, const FindDocuments& op, const DocumentArrays& to) {
   Call call{.first_keys = op.first_keys.as<std::int32_t>(),
             .keys_before = op.keys_before,
             .batch = op.batch,
@@ -72,7 +72,7 @@ void find_documents(Queue& queue, const FindDocuments& op, const DocumentArrays&
             .sk = op.sk,
             .entries = static_cast<int>(op.entries)};
   for (std::size_t x = 0; x < kAttentionOperands; ++x) call.strides[x] = op.strides[x];
-  find_kernel<<<1, kThreads, 0, octet::cuda::stream_of(queue)>>>(call, to);
+  find_kernel<<<1, kThreads, 0, octet::cuda::native_stream(stream)>>>(call, to);
   octet::cuda::check_launch("find_documents");
 }
 

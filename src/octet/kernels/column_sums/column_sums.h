@@ -13,6 +13,6 @@ struct ColumnSums {
   Tensor x;  // [T, C] BF16, F32 or F64; rows may be strided
   Tensor y;  // [C] F32, BF16 or F64; accumulated into
 };
-void column_sums(Queue& queue, Arena& scratch, const ColumnSums& op);
+void column_sums(Stream& stream, Arena& scratch, const ColumnSums& op);
 
 }  // namespace octet::kernels

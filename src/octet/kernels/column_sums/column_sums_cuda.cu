@@ -66,12 +66,12 @@ __global__ void __launch_bounds__(kThreads) column_sums_kernel(const std::uint16
 
 }  // namespace
 
-void add_partials(Queue& queue, const Tensor& partials, const Tensor& y) {
+void add_partials(Stream& stream, const Tensor& partials, const Tensor& y) {
   const int cols = static_cast<int>(y.elements()), parts = static_cast<int>(partials.rows());
   if (cols == 0) return;
   const auto add = [&](auto* to) {
     add_partials_kernel<<<static_cast<unsigned>(ceil_div(cols, kSumColumns)), dim3(kSumColumns, kSumRuns), 0,
-                          octet::cuda::stream_of(queue)>>>(partials.as<float>(), parts, cols, to);
+                          octet::cuda::native_stream(stream)>>>(partials.as<float>(), parts, cols, to);
     octet::cuda::check_launch("add_partials");
   };
   if (y.dtype == DType::bf16) {
@@ -81,16 +81,16 @@ void add_partials(Queue& queue, const Tensor& partials, const Tensor& y) {
   }
 }
 
-void column_sums(Queue& queue, const ColumnSums& op, const Tensor& partials) {
+void column_sums(Stream& stream, const ColumnSums& op, const Tensor& partials) {
   require(op.x.dtype == DType::bf16, "column_sums: activations on CUDA are BF16, got ", name_of(op.x.dtype));
   const int rows = static_cast<int>(op.x.rows()), cols = static_cast<int>(op.x.cols());
   if (rows == 0 || cols == 0) return;
   const dim3 grid(static_cast<unsigned>(ceil_div(cols, kThreads * kChunk)), static_cast<unsigned>(partials.rows()));
-  column_sums_kernel<<<grid, kThreads, 0, octet::cuda::stream_of(queue)>>>(bf16_bits(op.x), op.x.row_stride, is_wide(op.x), rows,
-                                                                           cols, static_cast<int>(rows_per_partial(rows)),
-                                                                           partials.as<float>());
+  column_sums_kernel<<<grid, kThreads, 0, octet::cuda::native_stream(stream)>>>(
+      bf16_bits(op.x), op.x.row_stride, is_wide(op.x), rows, cols, static_cast<int>(rows_per_partial(rows)),
+      partials.as<float>());
   octet::cuda::check_launch("column_sums");
-  add_partials(queue, partials, op.y);
+  add_partials(stream, partials, op.y);
 }
 
 }  // namespace octet::kernels::cuda

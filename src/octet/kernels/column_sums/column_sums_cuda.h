@@ -16,9 +16,9 @@ constexpr std::int64_t column_partials(std::int64_t rows) {
 }
 
 // y [C] F32 or BF16 += the rows of `partials` [n, C] F32. Sixteen groups of rows are summed in parallel, then added in order.
-void add_partials(Queue& queue, const Tensor& partials, const Tensor& y);
+void add_partials(Stream& stream, const Tensor& partials, const Tensor& y);
 
 // `partials` is [column_partials(T), C] F32.
-void column_sums(Queue& queue, const ColumnSums& op, const Tensor& partials);
+void column_sums(Stream& stream, const ColumnSums& op, const Tensor& partials);
 
 }  // namespace octet::kernels::cuda

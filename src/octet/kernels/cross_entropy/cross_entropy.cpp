@@ -25,35 +25,35 @@ void check_rows(const char* name, const char* operand, const Tensor& x, DType dt
 
 }  // namespace
 
-void cross_entropy(Queue& queue, const CrossEntropy& op) {
+void cross_entropy(Stream& stream, const CrossEntropy& op) {
   check_logits("cross_entropy", op.logits);
   check_targets("cross_entropy", op.targets, op.logits.rows());
   check_rows("cross_entropy", "loss", op.loss, statistics_of(op.logits), {op.logits.rows()});
   const bool writes = op.gradient == CrossEntropy::Gradient::in_place;
-  queue.count("cross_entropy",
-              {.flops = (writes ? 5.0 : 3.0) * static_cast<double>(op.logits.elements()),
-               .bytes = static_cast<double>((writes ? 2 : 1) * op.logits.bytes() + op.targets.bytes() + op.loss.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::cross_entropy(op);
+  stream.count("cross_entropy",
+               {.flops = (writes ? 5.0 : 3.0) * static_cast<double>(op.logits.elements()),
+                .bytes = static_cast<double>((writes ? 2 : 1) * op.logits.bytes() + op.targets.bytes() + op.loss.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::cross_entropy(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::cross_entropy(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::cross_entropy(stream, op);
   }
 }
 
-void softmax_statistics(Queue& queue, const SoftmaxStatistics& op) {
+void softmax_statistics(Stream& stream, const SoftmaxStatistics& op) {
   const std::int64_t tokens = op.logits.rows();
   check_logits("softmax_statistics", op.logits);
   check_targets("softmax_statistics", op.targets, tokens);
   check_rows("softmax_statistics", "statistics", op.statistics, statistics_of(op.logits), {3, tokens});
-  queue.count("softmax_statistics",
-              {.flops = 3.0 * static_cast<double>(op.logits.elements()),
-               .bytes = static_cast<double>(op.logits.bytes() + op.targets.bytes() + op.statistics.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::softmax_statistics(op);
+  stream.count("softmax_statistics",
+               {.flops = 3.0 * static_cast<double>(op.logits.elements()),
+                .bytes = static_cast<double>(op.logits.bytes() + op.targets.bytes() + op.statistics.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::softmax_statistics(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::softmax_statistics(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::softmax_statistics(stream, op);
   }
 }
 
-void cross_entropy_of_part(Queue& queue, const CrossEntropyOfPart& op) {
+void cross_entropy_of_part(Stream& stream, const CrossEntropyOfPart& op) {
   const std::int64_t tokens = op.logits.rows(), end = op.first + op.logits.cols();
   check_logits("cross_entropy_of_part", op.logits);
   check_targets("cross_entropy_of_part", op.targets, tokens);
@@ -63,24 +63,24 @@ void cross_entropy_of_part(Queue& queue, const CrossEntropyOfPart& op) {
   check_rows("cross_entropy_of_part", "statistics", op.statistics, statistics_of(op.logits), {op.statistics.rows(), tokens});
   check_rows("cross_entropy_of_part", "loss", op.loss, statistics_of(op.logits), {tokens});
   const bool writes = op.gradient == CrossEntropy::Gradient::in_place;
-  queue.count("cross_entropy_of_part", {.flops = (writes ? 2.0 : 0.0) * static_cast<double>(op.logits.elements()),
-                                        .bytes = static_cast<double>((writes ? 2 : 0) * op.logits.bytes() + op.targets.bytes() +
-                                                                     op.statistics.bytes() + op.loss.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::cross_entropy_of_part(op);
+  stream.count("cross_entropy_of_part", {.flops = (writes ? 2.0 : 0.0) * static_cast<double>(op.logits.elements()),
+                                         .bytes = static_cast<double>((writes ? 2 : 0) * op.logits.bytes() + op.targets.bytes() +
+                                                                      op.statistics.bytes() + op.loss.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::cross_entropy_of_part(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::cross_entropy_of_part(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::cross_entropy_of_part(stream, op);
   }
 }
 
-void loss_sum(Queue& queue, const LossSum& op) {
+void loss_sum(Stream& stream, const LossSum& op) {
   require(op.loss.shape.rank() == 1 && op.loss.contiguous(), "loss_sum: loss must be [T], got ", op.loss.shape);
   check_targets("loss_sum", op.targets, op.loss.rows());
   require(op.total != nullptr, "loss_sum: no total");
-  queue.count("loss_sum", {.flops = static_cast<double>(op.loss.elements()),
-                           .bytes = static_cast<double>(op.loss.bytes() + op.targets.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::loss_sum(op);
+  stream.count("loss_sum", {.flops = static_cast<double>(op.loss.elements()),
+                            .bytes = static_cast<double>(op.loss.bytes() + op.targets.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::loss_sum(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::loss_sum(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::loss_sum(stream, op);
   }
 }
 

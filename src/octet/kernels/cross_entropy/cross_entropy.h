@@ -16,7 +16,7 @@ struct CrossEntropy {
   Tensor loss;     // [T] F32 (F64 for F64); overwritten
   enum class Gradient : std::uint8_t { none, in_place } gradient = Gradient::none;
 };
-void cross_entropy(Queue& queue, const CrossEntropy& op);
+void cross_entropy(Stream& stream, const CrossEntropy& op);
 
 // Cross-entropy of logits whose columns are sharded over ranks (a tensor-parallel vocabulary). Each rank computes the statistics
 // of its shard. The ranks gather all statistics in the order of the shards. Each rank then computes the loss, with the same bits
@@ -28,7 +28,7 @@ struct SoftmaxStatistics {
   Tensor statistics;  // [3, T] F32 (F64 for F64), overwritten: the largest logit, ignoring NaN; the sum of e^(x - largest), NaN
                       // if a logit is; the target's logit, or 0 if another shard holds it. 0 for ignored targets
 };
-void softmax_statistics(Queue& queue, const SoftmaxStatistics& op);
+void softmax_statistics(Stream& stream, const SoftmaxStatistics& op);
 
 struct CrossEntropyOfPart {
   Tensor logits;   // as above; overwritten by the shard's columns of the gradient if `gradient` is in_place
@@ -38,14 +38,14 @@ struct CrossEntropyOfPart {
   Tensor loss;        // [T] F32 (F64 for F64); overwritten
   CrossEntropy::Gradient gradient = CrossEntropy::Gradient::none;
 };
-void cross_entropy_of_part(Queue& queue, const CrossEntropyOfPart& op);
+void cross_entropy_of_part(Stream& stream, const CrossEntropyOfPart& op);
 
 // total[0] += sum of losses, in F64 and in a fixed order; total[1] += number of targets that are not ignored.
 struct LossSum {
-  Tensor loss;     // [T]
-  Tensor targets;  // [T] I32
+  Tensor loss;              // [T]
+  Tensor targets;           // [T] I32
   double* total = nullptr;  // [2] device
 };
-void loss_sum(Queue& queue, const LossSum& op);
+void loss_sum(Stream& stream, const LossSum& op);
 
 }  // namespace octet::kernels

@@ -15,7 +15,7 @@ namespace {
 
 using octet::cuda::check;
 using octet::cuda::check_launch;
-using octet::cuda::stream_of;
+using octet::cuda::native_stream;
 
 constexpr int kThreads = 512;
 constexpr int kBlocks = 3;  // per multiprocessor: some blocks read their row while others write theirs
@@ -308,7 +308,7 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 template <bool kWrites>
-void launch(cudaStream_t stream, const CrossEntropy& op) {
+void launch(cudaStream_t native, const CrossEntropy& op) {
   const std::int64_t vocabulary = op.logits.cols(), vectors = vocabulary / kWidth;
   int blocks = 1;  // per row
   while (kWrites && blocks < kMostBlocksPerRow && vectors > std::int64_t{blocks} * kCacheVectors) blocks *= 2;
@@ -322,7 +322,7 @@ void launch(cudaStream_t stream, const CrossEntropy& op) {
   cudaLaunchConfig_t config{.gridDim = static_cast<unsigned>(op.logits.rows() * blocks),
                             .blockDim = kThreads,
                             .dynamicSmemBytes = cache,
-                            .stream = stream,
+                            .stream = native,
                             .attrs = &cluster,
                             .numAttrs = 1};
   check(cudaLaunchKernelEx(&config, kernel, op.logits.as<BFloat16>(), op.logits.row_stride, static_cast<int>(vocabulary),
@@ -332,40 +332,40 @@ void launch(cudaStream_t stream, const CrossEntropy& op) {
 
 }  // namespace
 
-void cross_entropy(Queue& queue, const CrossEntropy& op) {
+void cross_entropy(Stream& stream, const CrossEntropy& op) {
   require(op.logits.dtype == DType::bf16, "cross_entropy on CUDA: logits are ", name_of(op.logits.dtype), ", not BF16");
   if (op.logits.rows() == 0) return;
   if (op.gradient == CrossEntropy::Gradient::in_place) {
-    launch<true>(stream_of(queue), op);
+    launch<true>(native_stream(stream), op);
   } else {
-    launch<false>(stream_of(queue), op);
+    launch<false>(native_stream(stream), op);
   }
 }
 
-void softmax_statistics(Queue& queue, const SoftmaxStatistics& op) {
+void softmax_statistics(Stream& stream, const SoftmaxStatistics& op) {
   require(op.logits.dtype == DType::bf16, "softmax_statistics on CUDA: logits are ", name_of(op.logits.dtype), ", not BF16");
   if (op.logits.rows() == 0) return;
-  softmax_statistics_kernel<<<static_cast<unsigned>(op.logits.rows()), kThreads, 0, stream_of(queue)>>>(
+  softmax_statistics_kernel<<<static_cast<unsigned>(op.logits.rows()), kThreads, 0, native_stream(stream)>>>(
       op.logits.as<BFloat16>(), op.logits.row_stride, static_cast<int>(op.logits.cols()), op.targets.as<std::int32_t>(), op.first,
       op.statistics.as<float>());
   check_launch("softmax_statistics");
 }
 
-void cross_entropy_of_part(Queue& queue, const CrossEntropyOfPart& op) {
+void cross_entropy_of_part(Stream& stream, const CrossEntropyOfPart& op) {
   require(op.logits.dtype == DType::bf16, "cross_entropy_of_part on CUDA: logits are ", name_of(op.logits.dtype), ", not BF16");
   if (op.logits.rows() == 0) return;
   const auto kernel =
       op.gradient == CrossEntropy::Gradient::in_place ? cross_entropy_of_part_kernel<true> : cross_entropy_of_part_kernel<false>;
-  kernel<<<static_cast<unsigned>(op.logits.rows()), kThreads, 0, stream_of(queue)>>>(
+  kernel<<<static_cast<unsigned>(op.logits.rows()), kThreads, 0, native_stream(stream)>>>(
       op.logits.as<BFloat16>(), op.logits.row_stride, static_cast<int>(op.logits.cols()), op.targets.as<std::int32_t>(), op.first,
       op.vocabulary, op.statistics.as<float>(), static_cast<int>(op.statistics.rows() / 3), op.loss.as<float>());
   check_launch("cross_entropy_of_part");
 }
 
-void loss_sum(Queue& queue, const LossSum& op) {
+void loss_sum(Stream& stream, const LossSum& op) {
   require(op.loss.dtype == DType::f32, "loss_sum on CUDA: losses are ", name_of(op.loss.dtype), ", not F32");
-  loss_sum_kernel<<<1, kSumThreads, 0, stream_of(queue)>>>(op.loss.as<float>(), op.targets.as<std::int32_t>(), op.loss.rows(),
-                                                           op.total);
+  loss_sum_kernel<<<1, kSumThreads, 0, native_stream(stream)>>>(op.loss.as<float>(), op.targets.as<std::int32_t>(),
+                                                                op.loss.rows(), op.total);
   check_launch("loss_sum");
 }
 

@@ -5,9 +5,9 @@
 
 namespace octet::kernels::cuda {
 
-void cross_entropy(Queue& queue, const CrossEntropy& op);
-void softmax_statistics(Queue& queue, const SoftmaxStatistics& op);
-void cross_entropy_of_part(Queue& queue, const CrossEntropyOfPart& op);
-void loss_sum(Queue& queue, const LossSum& op);
+void cross_entropy(Stream& stream, const CrossEntropy& op);
+void softmax_statistics(Stream& stream, const SoftmaxStatistics& op);
+void cross_entropy_of_part(Stream& stream, const CrossEntropyOfPart& op);
+void loss_sum(Stream& stream, const LossSum& op);
 
 }  // namespace octet::kernels::cuda

@@ -14,9 +14,9 @@ struct Summed {
 
 }  // namespace
 
-void add(Queue& queue, const Add& op) {
+void add(Stream& stream, const Add& op) {
   visit_float(op.x.dtype, [&]<class From>() {
-    visit_float(op.y.dtype, [&]<class To>() { launch_runs<Summed, To, From>(queue, "add", op.x, op.y); });
+    visit_float(op.y.dtype, [&]<class To>() { launch_runs<Summed, To, From>(stream, "add", op.x, op.y); });
   });
 }
 

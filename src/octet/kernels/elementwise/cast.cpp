@@ -12,14 +12,14 @@ bool is_castable(DType dtype) {
 
 }  // namespace
 
-void cast(Queue& queue, const Cast& op) {
+void cast(Stream& stream, const Cast& op) {
   require(op.x.shape == op.y.shape, "cast: x ", op.x.shape, " to y ", op.y.shape);
   require(is_castable(op.x.dtype) && is_castable(op.y.dtype), "cast: no conversion from ", name_of(op.x.dtype), " to ",
           name_of(op.y.dtype));
-  queue.count("cast", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes() + op.y.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::cast(op);
+  stream.count("cast", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes() + op.y.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::cast(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::cast(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::cast(stream, op);
   }
 }
 

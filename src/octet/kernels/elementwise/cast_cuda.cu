@@ -14,9 +14,9 @@ struct Converted {
 
 }  // namespace
 
-void cast(Queue& queue, const Cast& op) {
+void cast(Stream& stream, const Cast& op) {
   visit_castable(op.x.dtype, [&]<class From>() {
-    visit_castable(op.y.dtype, [&]<class To>() { launch_runs<Converted, To, From>(queue, "cast", op.x, op.y); });
+    visit_castable(op.y.dtype, [&]<class To>() { launch_runs<Converted, To, From>(stream, "cast", op.x, op.y); });
   });
 }
 

@@ -11,7 +11,7 @@ struct Cast {
   Tensor x;
   Tensor y;  // of x's shape; overwritten
 };
-void cast(Queue& queue, const Cast& op);
+void cast(Stream& stream, const Cast& op);
 
 // y += x (each F64, F32 or BF16). The sum is computed in FP32, or in F64 if either operand is F64, and rounded to y's dtype to
 // nearest even. Rows may be strided. If x has a row stride of 0, its one row is added to every row of y.
@@ -19,6 +19,6 @@ struct Add {
   Tensor x;
   Tensor y;  // of x's shape; accumulated into
 };
-void add(Queue& queue, const Add& op);
+void add(Stream& stream, const Add& op);
 
 }  // namespace octet::kernels

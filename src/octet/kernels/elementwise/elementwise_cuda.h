@@ -5,7 +5,7 @@
 
 namespace octet::kernels::cuda {
 
-void cast(Queue& queue, const Cast& op);
-void add(Queue& queue, const Add& op);
+void cast(Stream& stream, const Cast& op);
+void add(Stream& stream, const Add& op);
 
 }  // namespace octet::kernels::cuda

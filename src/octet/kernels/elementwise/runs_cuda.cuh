@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kRunThreads)
 }
 
 template <class F, class To, class From>
-void launch_runs(Queue& queue, const char* name, const Tensor& from, const Tensor& to) {
+void launch_runs(Stream& stream, const char* name, const Tensor& from, const Tensor& to) {
   const bool flat = from.contiguous() && to.contiguous();
   const std::int64_t rows = flat ? 1 : from.rows(), cols = flat ? from.elements() : from.cols();
   if (rows == 0 || cols == 0) return;
@@ -62,7 +62,7 @@ void launch_runs(Queue& queue, const char* name, const Tensor& from, const Tenso
   const bool aligned = are_aligned(x.data, y.data) && (rows == 1 || (x.stride % kWidth == 0 && y.stride % kWidth == 0));
   const dim3 blocks(static_cast<unsigned>(ceil_div(cols, kRunThreads * kWidth)),
                     static_cast<unsigned>(std::min(rows, kMostRowBlocks)));
-  runs_kernel<F><<<blocks, kRunThreads, 0, octet::cuda::stream_of(queue)>>>(x, y, rows, cols, aligned);
+  runs_kernel<F><<<blocks, kRunThreads, 0, octet::cuda::native_stream(stream)>>>(x, y, rows, cols, aligned);
   octet::cuda::check_launch(name);
 }
 

@@ -25,35 +25,35 @@ void check_part(const char* name, const Tensor& table, std::int64_t first, std::
 
 }  // namespace
 
-void embedding_forward(Queue& queue, const EmbeddingForward& op) {
+void embedding_forward(Stream& stream, const EmbeddingForward& op) {
   check_operands("embedding_forward", op.tokens, "y", op.y, "table", op.table);
   check_part("embedding_forward", op.table, op.first, op.vocabulary);
   require(op.y.dtype == op.table.dtype, "embedding_forward: the table is ", name_of(op.table.dtype), ", y ", name_of(op.y.dtype));
-  queue.count("embedding_forward", {.bytes = static_cast<double>(op.tokens.bytes() + 2 * op.y.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::embedding_forward(op);
+  stream.count("embedding_forward", {.bytes = static_cast<double>(op.tokens.bytes() + 2 * op.y.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::embedding_forward(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::embedding_forward(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::embedding_forward(stream, op);
   }
 }
 
-void embedding_backward(Queue& queue, Arena& scratch, const EmbeddingBackward& op) {
+void embedding_backward(Stream& stream, Arena& scratch, const EmbeddingBackward& op) {
   check_operands("embedding_backward", op.tokens, "gy", op.gy, "gtable", op.gtable);
   check_part("embedding_backward", op.gtable, op.first, op.vocabulary);
   const ArenaScope scope(scratch);
-  const bool on_gpu = kCudaBackend && queue.target() == DeviceKind::cuda;
+  const bool on_gpu = kCudaBackend && stream.target() == DeviceKind::cuda;
   std::size_t bytes = static_cast<std::size_t>(op.tokens.rows()) * sizeof(std::int64_t);
   if constexpr (kCudaBackend) {
     if (on_gpu) bytes = cuda::embedding_scratch_bytes(op.tokens.rows());
   }
   void* const order = scratch.allocate(bytes);
   const double table_rows = static_cast<double>(std::min(op.tokens.rows(), op.gtable.rows()));
-  queue.count("embedding_backward", {.flops = static_cast<double>(op.gy.elements()),
-                                     .bytes = static_cast<double>(op.tokens.bytes() + op.gy.bytes()) +
-                                              2.0 * table_rows * static_cast<double>(op.gtable.cols()) *
-                                                  static_cast<double>(size_of(op.gtable.dtype))});
-  if (queue.kind() == DeviceKind::cpu) cpu::embedding_backward(op, static_cast<std::int64_t*>(order));
+  stream.count("embedding_backward", {.flops = static_cast<double>(op.gy.elements()),
+                                      .bytes = static_cast<double>(op.tokens.bytes() + op.gy.bytes()) +
+                                               2.0 * table_rows * static_cast<double>(op.gtable.cols()) *
+                                                   static_cast<double>(size_of(op.gtable.dtype))});
+  if (stream.kind() == DeviceKind::cpu) cpu::embedding_backward(op, static_cast<std::int64_t*>(order));
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::embedding_backward(queue, op, order);
+    if (stream.kind() == DeviceKind::cuda) cuda::embedding_backward(stream, op, order);
   }
 }
 

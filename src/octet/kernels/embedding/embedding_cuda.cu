@@ -15,7 +15,7 @@ namespace {
 
 using octet::cuda::check;
 using octet::cuda::check_launch;
-using octet::cuda::stream_of;
+using octet::cuda::native_stream;
 
 constexpr int kForwardThreads = 256;
 constexpr int kOrderThreads = 256;
@@ -126,28 +126,28 @@ struct Scratch {
 };
 
 // Sorts the tokens by id and t. The result is in one of the two buffers in `memory`.
-const std::uint64_t* sorted(cudaStream_t stream, const EmbeddingBackward& op, void* memory) {
+const std::uint64_t* sorted(cudaStream_t native, const EmbeddingBackward& op, void* memory) {
   const std::int64_t count = op.tokens.rows();
   const Scratch scratch(count);
   auto* bytes = static_cast<std::uint8_t*>(memory);
   auto* order = reinterpret_cast<std::uint64_t*>(bytes);
-  order_kernel<<<static_cast<unsigned>(ceil_div(count, kOrderThreads)), kOrderThreads, 0, stream>>>(
+  order_kernel<<<static_cast<unsigned>(ceil_div(count, kOrderThreads)), kOrderThreads, 0, native>>>(
       op.tokens.as<std::int32_t>(), count, op.first, op.gtable.rows(), order);
   check_launch("embedding_backward");
   cub::DoubleBuffer<std::uint64_t> buffers(order, reinterpret_cast<std::uint64_t*>(bytes + scratch.order));
   const std::int64_t last = op.vocabulary > 0 ? op.gtable.rows() : op.gtable.rows() - 1;
   const int last_bit = 32 + std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(last))));
   std::size_t wanted = 0;
-  check(cub::DeviceRadixSort::SortKeys(nullptr, wanted, buffers, count, 32, last_bit, stream), "DeviceRadixSort::SortKeys");
+  check(cub::DeviceRadixSort::SortKeys(nullptr, wanted, buffers, count, 32, last_bit, native), "DeviceRadixSort::SortKeys");
   require(wanted <= scratch.sort, "embedding_backward: the sort of ", count, " tokens wants ", wanted, " bytes of scratch for ",
           scratch.sort);
-  check(cub::DeviceRadixSort::SortKeys(bytes + 2 * scratch.order, wanted, buffers, count, 32, last_bit, stream),
+  check(cub::DeviceRadixSort::SortKeys(bytes + 2 * scratch.order, wanted, buffers, count, 32, last_bit, native),
         "DeviceRadixSort::SortKeys");
   return buffers.Current();
 }
 
 template <class G>
-void launch_backward(cudaStream_t stream, const EmbeddingBackward& op, const std::uint64_t* order) {
+void launch_backward(cudaStream_t native, const EmbeddingBackward& op, const std::uint64_t* order) {
   const Backward<G> a{.order = order,
                       .count = op.tokens.rows(),
                       .gy = op.gy.as<BFloat16>(),
@@ -161,7 +161,7 @@ void launch_backward(cudaStream_t stream, const EmbeddingBackward& op, const std
   const auto launch = [&](auto kernel, int lanes) {
     const dim3 blocks(static_cast<unsigned>(a.count),
                       static_cast<unsigned>(ceil_div(a.width, std::int64_t{32} * kWarps * lanes)));
-    kernel<<<blocks, 32 * kWarps, 0, stream>>>(a);
+    kernel<<<blocks, 32 * kWarps, 0, native>>>(a);
     check_launch("embedding_backward");
   };
   if (vectors) {
@@ -173,14 +173,14 @@ void launch_backward(cudaStream_t stream, const EmbeddingBackward& op, const std
 
 }  // namespace
 
-void embedding_forward(Queue& queue, const EmbeddingForward& op) {
+void embedding_forward(Stream& stream, const EmbeddingForward& op) {
   require(op.table.dtype == DType::bf16, "embedding_forward on CUDA: the table is ", name_of(op.table.dtype), ", not BF16");
   const std::int64_t count = op.tokens.rows(), width = op.table.cols();
   if (count == 0) return;
   const bool vectors = are_aligned(op.table.as_bytes(), op.y.as_bytes()) && width % kWidth == 0 &&
                        op.table.row_stride % kWidth == 0 && op.y.row_stride % kWidth == 0;
   const auto kernel = vectors ? forward_kernel<kWidth> : forward_kernel<1>;
-  kernel<<<static_cast<unsigned>(count), kForwardThreads, 0, stream_of(queue)>>>(
+  kernel<<<static_cast<unsigned>(count), kForwardThreads, 0, native_stream(stream)>>>(
       op.tokens.as<std::int32_t>(), op.table.as<BFloat16>(), op.table.row_stride, op.table.rows(), op.first, op.vocabulary,
       op.y.as<BFloat16>(), op.y.row_stride, width);
   check_launch("embedding_forward");
@@ -188,17 +188,17 @@ void embedding_forward(Queue& queue, const EmbeddingForward& op) {
 
 std::size_t embedding_scratch_bytes(std::int64_t tokens) { return Scratch(tokens).bytes(); }
 
-void embedding_backward(Queue& queue, const EmbeddingBackward& op, void* scratch) {
+void embedding_backward(Stream& stream, const EmbeddingBackward& op, void* scratch) {
   require(op.gy.dtype == DType::bf16, "embedding_backward on CUDA: gy is ", name_of(op.gy.dtype), ", not BF16");
   require(op.gtable.dtype == DType::f32 || op.gtable.dtype == DType::bf16, "embedding_backward on CUDA: gtable is ",
           name_of(op.gtable.dtype), ", not F32 or BF16");
   if (op.gy.elements() == 0) return;
-  const cudaStream_t stream = stream_of(queue);
-  const std::uint64_t* order = sorted(stream, op, scratch);
+  const cudaStream_t native = native_stream(stream);
+  const std::uint64_t* order = sorted(native, op, scratch);
   if (op.gtable.dtype == DType::f32) {
-    launch_backward<float>(stream, op, order);
+    launch_backward<float>(native, op, order);
   } else {
-    launch_backward<BFloat16>(stream, op, order);
+    launch_backward<BFloat16>(native, op, order);
   }
 }
 

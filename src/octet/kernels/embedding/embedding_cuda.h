@@ -6,10 +6,10 @@
 
 namespace octet::kernels::cuda {
 
-void embedding_forward(Queue& queue, const EmbeddingForward& op);
+void embedding_forward(Stream& stream, const EmbeddingForward& op);
 // Bytes of scratch for T tokens.
 std::size_t embedding_scratch_bytes(std::int64_t tokens);
 // `scratch` has embedding_scratch_bytes(T) bytes of device memory.
-void embedding_backward(Queue& queue, const EmbeddingBackward& op, void* scratch);
+void embedding_backward(Stream& stream, const EmbeddingBackward& op, void* scratch);
 
 }  // namespace octet::kernels::cuda

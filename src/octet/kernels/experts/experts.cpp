@@ -27,7 +27,7 @@ double bytes_of_rows(const Tensor& tokens, std::int64_t rows) {
 
 }  // namespace
 
-void expert_order(Queue& queue, const ExpertOrder& op) {
+void expert_order(Stream& stream, const ExpertOrder& op) {
   constexpr const char* kName = "expert_order";
   require(op.experts.dtype == DType::i32 && op.experts.shape.rank() == 2 && op.experts.contiguous(), kName,
           ": experts must be [T, k] I32, got ", op.experts.shape);
@@ -35,45 +35,45 @@ void expert_order(Queue& queue, const ExpertOrder& op) {
           op.experts.shape, " I32, got ", op.rows.shape);
   require(op.counts.dtype == DType::i32 && op.counts.shape.rank() == 1 && op.multiple > 0, kName,
           ": counts must be [E] I32, got ", op.counts.shape);
-  queue.count(kName, {.bytes = static_cast<double>(2 * op.experts.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::expert_order(op);
+  stream.count(kName, {.bytes = static_cast<double>(2 * op.experts.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::expert_order(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::expert_order(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::expert_order(stream, op);
   }
 }
 
-void expert_scatter(Queue& queue, const ExpertScatter& op) {
+void expert_scatter(Stream& stream, const ExpertScatter& op) {
   constexpr const char* kName = "expert_scatter";
   check_rows(kName, op.x, op.rows, op.y);
   if (op.weights) check_weights(kName, op.weights, op.rows, op.x.dtype);
-  queue.count(kName, {.bytes = bytes_of_rows(op.x, op.x.rows() + op.rows.elements())});
-  if (queue.kind() == DeviceKind::cpu) cpu::expert_scatter(op);
+  stream.count(kName, {.bytes = bytes_of_rows(op.x, op.x.rows() + op.rows.elements())});
+  if (stream.kind() == DeviceKind::cpu) cpu::expert_scatter(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::expert_scatter(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::expert_scatter(stream, op);
   }
 }
 
-void expert_combine(Queue& queue, const ExpertCombine& op) {
+void expert_combine(Stream& stream, const ExpertCombine& op) {
   constexpr const char* kName = "expert_combine";
   check_rows(kName, op.y, op.rows, op.x);
   if (op.weights) check_weights(kName, op.weights, op.rows, op.x.dtype);
   require(!op.residual || (op.residual.shape == op.y.shape && op.residual.dtype == op.y.dtype), kName, ": the residual is ",
           op.residual.shape, ", y ", op.y.shape);
-  queue.count(kName, {.bytes = bytes_of_rows(op.y, (op.residual ? 2 : 1) * op.y.rows() + op.rows.elements())});
-  if (queue.kind() == DeviceKind::cpu) cpu::expert_combine(op);
+  stream.count(kName, {.bytes = bytes_of_rows(op.y, (op.residual ? 2 : 1) * op.y.rows() + op.rows.elements())});
+  if (stream.kind() == DeviceKind::cpu) cpu::expert_combine(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::expert_combine(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::expert_combine(stream, op);
   }
 }
 
-void expert_dot(Queue& queue, const ExpertDot& op) {
+void expert_dot(Stream& stream, const ExpertDot& op) {
   constexpr const char* kName = "expert_dot";
   check_rows(kName, op.gy, op.rows, op.x);
   check_weights(kName, op.gweights, op.rows, op.gy.dtype);
-  queue.count(kName, {.bytes = bytes_of_rows(op.gy, op.gy.rows() + op.rows.elements())});
-  if (queue.kind() == DeviceKind::cpu) cpu::expert_dot(op);
+  stream.count(kName, {.bytes = bytes_of_rows(op.gy, op.gy.rows() + op.rows.elements())});
+  if (stream.kind() == DeviceKind::cpu) cpu::expert_dot(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::expert_dot(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::expert_dot(stream, op);
   }
 }
 

@@ -14,7 +14,7 @@ struct ExpertOrder {
   Tensor counts;  // [E] I32, overwritten: number of rows of each expert
   Tensor rows;    // [T, k] I32, overwritten: the row of each assignment
 };
-void expert_order(Queue& queue, const ExpertOrder& op);
+void expert_order(Stream& stream, const ExpertOrder& op);
 
 // y[rows[t, s]] = weights[t, s] x[t], rounded once. Without weights, they are 1. Other rows of y keep their values.
 struct ExpertScatter {
@@ -23,7 +23,7 @@ struct ExpertScatter {
   Tensor weights;  // [T, k] F32 (F64 for F64), optional
   Tensor y;        // [R, D] of x's dtype; rows named by `rows` are overwritten
 };
-void expert_scatter(Queue& queue, const ExpertScatter& op);
+void expert_scatter(Stream& stream, const ExpertScatter& op);
 
 // y[t] = residual[t] + sum over s of weights[t, s] x[rows[t, s]], summed in FP32 (F64 for F64) and rounded once.
 struct ExpertCombine {
@@ -33,7 +33,7 @@ struct ExpertCombine {
   Tensor residual;  // [T, D] of x's dtype, optional
   Tensor y;         // [T, D] of x's dtype, overwritten; may be the residual
 };
-void expert_combine(Queue& queue, const ExpertCombine& op);
+void expert_combine(Stream& stream, const ExpertCombine& op);
 
 // gweights[t, s] = dot product of gy[t] and x[rows[t, s]], in FP32 (F64 for F64).
 struct ExpertDot {
@@ -42,6 +42,6 @@ struct ExpertDot {
   Tensor rows;      // [T, k] I32 in [0, R)
   Tensor gweights;  // [T, k] F32 (F64 for F64), overwritten
 };
-void expert_dot(Queue& queue, const ExpertDot& op);
+void expert_dot(Stream& stream, const ExpertDot& op);
 
 }  // namespace octet::kernels

@@ -12,7 +12,7 @@ namespace octet::kernels::cuda {
 namespace {
 
 using octet::cuda::check_launch;
-using octet::cuda::stream_of;
+using octet::cuda::native_stream;
 
 constexpr int kOrderThreads = 1024;
 constexpr int kRowThreads = 128;
@@ -132,18 +132,18 @@ void require_bf16(const char* name, const Tensor& x) {
 
 }  // namespace
 
-void expert_order(Queue& queue, const ExpertOrder& op) {
+void expert_order(Stream& stream, const ExpertOrder& op) {
   const std::int64_t assignments = op.experts.elements();
   const auto experts = static_cast<unsigned>(op.counts.rows());
   std::int32_t* const counts = op.counts.as<std::int32_t>();
-  count_kernel<<<experts, kOrderThreads, 0, stream_of(queue)>>>(op.experts.as<std::int32_t>(), assignments, counts);
+  count_kernel<<<experts, kOrderThreads, 0, native_stream(stream)>>>(op.experts.as<std::int32_t>(), assignments, counts);
   check_launch("expert_order");
-  order_kernel<<<experts, kOrderThreads, 0, stream_of(queue)>>>(op.experts.as<std::int32_t>(), assignments, counts,
-                                                                static_cast<int>(op.multiple), op.rows.as<std::int32_t>());
+  order_kernel<<<experts, kOrderThreads, 0, native_stream(stream)>>>(op.experts.as<std::int32_t>(), assignments, counts,
+                                                                     static_cast<int>(op.multiple), op.rows.as<std::int32_t>());
   check_launch("expert_order");
 }
 
-void expert_scatter(Queue& queue, const ExpertScatter& op) {
+void expert_scatter(Stream& stream, const ExpertScatter& op) {
   require_bf16("expert_scatter", op.x);
   if (op.x.rows() == 0) return;
   const Rows a{.x = op.x.as<BFloat16>(),
@@ -157,11 +157,11 @@ void expert_scatter(Queue& queue, const ExpertScatter& op) {
                .k = static_cast<int>(op.rows.cols()),
                .width = static_cast<int>(op.x.cols())};
   const auto kernel = in_eights(op.x) && in_eights(op.y) ? scatter_kernel<kWidth> : scatter_kernel<1>;
-  kernel<<<static_cast<unsigned>(op.x.rows()), kRowThreads, 0, stream_of(queue)>>>(a);
+  kernel<<<static_cast<unsigned>(op.x.rows()), kRowThreads, 0, native_stream(stream)>>>(a);
   check_launch("expert_scatter");
 }
 
-void expert_combine(Queue& queue, const ExpertCombine& op) {
+void expert_combine(Stream& stream, const ExpertCombine& op) {
   require_bf16("expert_combine", op.y);
   if (op.y.rows() == 0) return;
   const Rows a{.x = op.x.as<BFloat16>(),
@@ -176,15 +176,15 @@ void expert_combine(Queue& queue, const ExpertCombine& op) {
                .width = static_cast<int>(op.y.cols())};
   const bool eights = in_eights(op.x) && in_eights(op.y) && (!op.residual || in_eights(op.residual));
   const auto kernel = eights ? combine_kernel<kWidth> : combine_kernel<1>;
-  kernel<<<static_cast<unsigned>(op.y.rows()), kRowThreads, 0, stream_of(queue)>>>(a);
+  kernel<<<static_cast<unsigned>(op.y.rows()), kRowThreads, 0, native_stream(stream)>>>(a);
   check_launch("expert_combine");
 }
 
-void expert_dot(Queue& queue, const ExpertDot& op) {
+void expert_dot(Stream& stream, const ExpertDot& op) {
   require_bf16("expert_dot", op.gy);
   if (op.rows.elements() == 0) return;
   const auto kernel = in_eights(op.gy) && in_eights(op.x) ? dot_kernel<kWidth> : dot_kernel<1>;
-  kernel<<<static_cast<unsigned>(op.rows.elements()), kRowThreads, 0, stream_of(queue)>>>(
+  kernel<<<static_cast<unsigned>(op.rows.elements()), kRowThreads, 0, native_stream(stream)>>>(
       op.gy.as<BFloat16>(), op.gy.row_stride, op.x.as<BFloat16>(), op.x.row_stride, op.rows.as<std::int32_t>(),
       static_cast<int>(op.rows.cols()), static_cast<int>(op.gy.cols()), op.gweights.as<float>());
   check_launch("expert_dot");

@@ -5,9 +5,9 @@
 
 namespace octet::kernels::cuda {
 
-void expert_order(Queue& queue, const ExpertOrder& op);
-void expert_scatter(Queue& queue, const ExpertScatter& op);
-void expert_combine(Queue& queue, const ExpertCombine& op);
-void expert_dot(Queue& queue, const ExpertDot& op);
+void expert_order(Stream& stream, const ExpertOrder& op);
+void expert_scatter(Stream& stream, const ExpertScatter& op);
+void expert_combine(Stream& stream, const ExpertCombine& op);
+void expert_dot(Stream& stream, const ExpertDot& op);
 
 }  // namespace octet::kernels::cuda

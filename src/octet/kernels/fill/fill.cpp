@@ -6,13 +6,13 @@
 
 namespace octet::kernels {
 
-void fill_normal(Queue& queue, const FillNormal& op) {
+void fill_normal(Stream& stream, const FillNormal& op) {
   require(op.x.contiguous(), "fill_normal: x ", op.x.shape, " must be contiguous, its row stride is ", op.x.row_stride);
   require(op.elements.valid(), "fill_normal: no element has the index ", op.elements.first);
-  queue.count("fill_normal", {.bytes = static_cast<double>(op.x.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::fill_normal(op);
+  stream.count("fill_normal", {.bytes = static_cast<double>(op.x.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::fill_normal(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::fill_normal(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::fill_normal(stream, op);
   }
 }
 

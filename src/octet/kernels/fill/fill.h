@@ -18,6 +18,6 @@ struct FillNormal {
   std::uint32_t subject = 0;  // name_id of the parameter
   GlobalElements elements = {};
 };
-void fill_normal(Queue& queue, const FillNormal& op);
+void fill_normal(Stream& stream, const FillNormal& op);
 
 }  // namespace octet::kernels

@@ -10,7 +10,7 @@ namespace octet::kernels::cuda {
 namespace {
 
 using octet::cuda::check_launch;
-using octet::cuda::stream_of;
+using octet::cuda::native_stream;
 
 constexpr int kThreads = 256;
 
@@ -26,11 +26,11 @@ __global__ void fill_normal_kernel(T* x, std::int64_t count, double mean, double
 
 }  // namespace
 
-void fill_normal(Queue& queue, const FillNormal& op) {
+void fill_normal(Stream& stream, const FillNormal& op) {
   const std::int64_t count = op.x.elements();
   if (count == 0) return;
   visit_float(op.x.dtype, [&]<class T>() {
-    fill_normal_kernel<<<static_cast<unsigned>(ceil_div(count, kThreads)), kThreads, 0, stream_of(queue)>>>(
+    fill_normal_kernel<<<static_cast<unsigned>(ceil_div(count, kThreads)), kThreads, 0, native_stream(stream)>>>(
         op.x.as<T>(), count, op.mean, op.deviation, Rng(op.seed, RngStream::init, op.subject), op.elements);
   });
   check_launch("fill_normal");

@@ -5,6 +5,6 @@
 
 namespace octet::kernels::cuda {
 
-void fill_normal(Queue& queue, const FillNormal& op);
+void fill_normal(Stream& stream, const FillNormal& op);
 
 }  // namespace octet::kernels::cuda

@@ -15,19 +15,19 @@ enum class Gelu : std::uint8_t { exact, tanh };
 
 struct GeluForward {
   Gelu kind = Gelu::exact;
-  Tensor x;               // [T, F] BF16, F32 or F64
-  Tensor y;               // [T, F] overwritten; may be x; may be absent with `codes`, and its content is then unspecified
-  QuantizeTo codes = {};  // optional: receives y quantised, instead of y
+  Tensor x;                     // [T, F] BF16, F32 or F64
+  Tensor y;                     // [T, F] overwritten; may be x; may be absent with `codes`, and its content is then unspecified
+  QuantizeEpilogue codes = {};  // optional: receives y quantised, instead of y
 };
-void gelu_forward(Queue& queue, Arena& scratch, const GeluForward& op);
+void gelu_forward(Stream& stream, Arena& scratch, const GeluForward& op);
 
 struct GeluBackward {
   Gelu kind = Gelu::exact;
-  Tensor x;               // [T, F]
-  Tensor gy;              // [T, F]
-  Tensor gx;              // [T, F] overwritten; may be x or gy; may be absent with `codes`, and its content is then unspecified
-  QuantizeTo codes = {};  // optional: receives gx quantised, instead of gx
+  Tensor x;   // [T, F]
+  Tensor gy;  // [T, F]
+  Tensor gx;  // [T, F] overwritten; may be x or gy; may be absent with `codes`, and its content is then unspecified
+  QuantizeEpilogue codes = {};  // optional: receives gx quantised, instead of gx
 };
-void gelu_backward(Queue& queue, Arena& scratch, const GeluBackward& op);
+void gelu_backward(Stream& stream, Arena& scratch, const GeluBackward& op);
 
 }  // namespace octet::kernels

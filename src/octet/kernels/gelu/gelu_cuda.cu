@@ -77,17 +77,17 @@ Extent extent_of(const Tensor& x) {
 
 }  // namespace
 
-void gelu_forward(Queue& queue, const GeluForward& op, float* amaxes) {
+void gelu_forward(Stream& stream, const GeluForward& op, float* amaxes) {
   const GeluForwardSource source{extent_of(op.x), op.kind, bf16_bits(op.x), op.x.row_stride};
-  if (op.codes) return write_codes(queue, source, source, op.codes, amaxes);
-  launch_tiles(queue, source, ValuesTail(op.y, source.cols));
+  if (op.codes) return write_codes(stream, source, source, op.codes, amaxes);
+  launch_tiles(stream, source, ValuesTail(op.y, source.cols));
 }
 
-void gelu_backward(Queue& queue, const GeluBackward& op, float* amaxes) {
+void gelu_backward(Stream& stream, const GeluBackward& op, float* amaxes) {
   GeluBackwardSource source{extent_of(op.x), op.kind, bf16_bits(op.x), op.x.row_stride, bf16_bits(op.gy), op.gy.row_stride};
   source.wide = source.wide && is_wide(op.gy);
-  if (op.codes) return write_codes(queue, source, source, op.codes, amaxes);
-  launch_tiles(queue, source, ValuesTail(op.gx, source.cols));
+  if (op.codes) return write_codes(stream, source, source, op.codes, amaxes);
+  launch_tiles(stream, source, ValuesTail(op.gx, source.cols));
 }
 
 }  // namespace octet::kernels::cuda

@@ -6,7 +6,7 @@
 
 namespace octet::kernels::cuda {
 
-void gelu_forward(Queue& queue, const GeluForward& op, float* amaxes);
-void gelu_backward(Queue& queue, const GeluBackward& op, float* amaxes);
+void gelu_forward(Stream& stream, const GeluForward& op, float* amaxes);
+void gelu_backward(Stream& stream, const GeluBackward& op, float* amaxes);
 
 }  // namespace octet::kernels::cuda

@@ -21,7 +21,6 @@ bool may_multiply(ScaleTile a, ScaleTile b) {
   return a == b;
 }
 
-
 void check_operand(const char* name, const GemmOperand& x) {
   require(x.values.shape.rank() == 2, "gemm: ", name, " has shape ", x.values.shape, ", not two dims");
   if (!is_fp8(x.values.dtype)) return;
@@ -65,10 +64,14 @@ const char* profile_name(const Gemm& op) {
   const DType a = op.a.values.dtype;
   if (!is_fp8(a)) return a == DType::bf16 ? "gemm bf16" : "gemm fp32";
   switch (op.a.tile) {
-    case ScaleTile::tensor: return fast ? "gemm fp8 fast" : "gemm fp8 precise";
-    case ScaleTile::row: return fast ? "gemm fp8 row fast" : "gemm fp8 row precise";
-    case ScaleTile::mx_1x32: return "gemm mxfp8";
-    default: return op.a.tile == op.b.tile ? "gemm fp8 1x128 1x128" : "gemm fp8 1x128 128x128";
+    case ScaleTile::tensor:
+      return fast ? "gemm fp8 fast" : "gemm fp8 precise";
+    case ScaleTile::row:
+      return fast ? "gemm fp8 row fast" : "gemm fp8 row precise";
+    case ScaleTile::mx_1x32:
+      return "gemm mxfp8";
+    default:
+      return op.a.tile == op.b.tile ? "gemm fp8 1x128 1x128" : "gemm fp8 1x128 128x128";
   }
 }
 
@@ -106,8 +109,7 @@ Work work_of(const Gemm& op, const GemmPlan& plan) {
   std::size_t bytes = op.a.values.bytes() + op.b.values.bytes() + op.d.bytes() + (op.c ? op.c.bytes() : 0);
   const bool fp8 = is_fp8(op.a.values.dtype);
   if (fp8) bytes += op.a.scale_inv.bytes() + op.b.scale_inv.bytes();
-  return {
-      .flops = flops, .fp8_flops = fp8 ? flops : 0, .bytes = static_cast<double>(bytes), .shape = {plan.m, plan.n, plan.k}};
+  return {.flops = flops, .fp8_flops = fp8 ? flops : 0, .bytes = static_cast<double>(bytes), .shape = {plan.m, plan.n, plan.k}};
 }
 
 }  // namespace
@@ -144,17 +146,17 @@ GemmPlan plan_gemm(const Gemm& op) {
   return plan;
 }
 
-void gemm(Queue& queue, Arena& scratch, const Gemm& op) {
+void gemm(Stream& stream, Arena& scratch, const Gemm& op) {
   check(op);
   const GemmPlan plan = plan_gemm(op);
-  queue.count(profile_name(op), work_of(op, plan));
+  stream.count(profile_name(op), work_of(op, plan));
   if (plan.tiles() == 0) return;
 
   const ArenaScope scope(scratch);
-  if (queue.target() == DeviceKind::cuda) {
+  if (stream.target() == DeviceKind::cuda) {
     [[maybe_unused]] void* const memory = scratch.allocate(cuda::gemm_scratch_bytes(op));
     if constexpr (kCudaBackend) {
-      if (queue.kind() == DeviceKind::cuda) cuda::gemm(queue, op, memory);
+      if (stream.kind() == DeviceKind::cuda) cuda::gemm(stream, op, memory);
     }
     return;
   }
@@ -162,7 +164,7 @@ void gemm(Queue& queue, Arena& scratch, const Gemm& op) {
   const std::size_t size = op.d.dtype == DType::f64 ? sizeof(double) : sizeof(float);
   void* memory = scratch.allocate(static_cast<std::size_t>(lanes * plan.lane_elements()) * size);
 
-  if (queue.kind() == DeviceKind::cpu) cpu::gemm(op, plan, lanes, memory);
+  if (stream.kind() == DeviceKind::cpu) cpu::gemm(op, plan, lanes, memory);
 }
 
 std::string gemm_library_version() {
@@ -170,9 +172,9 @@ std::string gemm_library_version() {
   return {};
 }
 
-void tune_gemms(Queue& queue, Arena& scratch, const GemmTuning& tuning) {
+void tune_gemms(Stream& stream, Arena& scratch, const GemmTuning& tuning) {
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::tune_gemms(queue, scratch, tuning);
+    if (stream.kind() == DeviceKind::cuda) cuda::tune_gemms(stream, scratch, tuning);
   }
 }
 

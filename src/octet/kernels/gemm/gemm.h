@@ -25,16 +25,18 @@ struct GemmOperand {
 // An operand that is the transpose of a tensor of values. Nothing is copied.
 inline GemmOperand transposed_values(const Tensor& x) { return {.values = x, .layout = GemmOperand::Layout::k_first}; }
 // The rowwise (scaled along columns) or transposed (scaled along rows) part of a quantised tensor as an operand.
-inline GemmOperand row_operand(const Quantized& q) { return {.values = q.codes, .scale_inv = q.scale_inv, .tile = q.tile}; }
+inline GemmOperand row_operand(const Quantized& q) {
+  return {.values = q.rowwise, .scale_inv = q.rowwise_scale_inv, .tile = q.tile};
+}
 inline GemmOperand transposed_operand(const Quantized& q) {
-  return {.values = q.codes_t, .scale_inv = q.scale_inv_t, .tile = q.tile};
+  return {.values = q.columnwise, .scale_inv = q.columnwise_scale_inv, .tile = q.tile};
 }
 
 struct Gemm {
-  GemmOperand a;  // [M, K]
-  GemmOperand b;  // [N, K], of the same kind as a; FP8 formats and tiles may differ
-  Tensor c = {};  // [M, N] of D's dtype, optional; may be D itself, which then accumulates
-  Tensor d;       // [M, N] BF16, F32 or F64; overwritten
+  GemmOperand a;                                      // [M, K]
+  GemmOperand b;                                      // [N, K], of the same kind as a; FP8 formats and tiles may differ
+  Tensor c = {};                                      // [M, N] of D's dtype, optional; may be D itself, which then accumulates
+  Tensor d;                                           // [M, N] BF16, F32 or F64; overwritten
   Accumulation accumulation = Accumulation::precise;  // of FP8 on Hopper; the CPU always sums in FP32 (F64 for F64)
 };
 
@@ -44,7 +46,7 @@ struct Gemm {
 // D's dtype. On CUDA, some of cuBLASLt's algorithms also round the product to BF16 before they add a BF16 C. F32 operands on
 // CUDA require an F32 D; their products are computed in full FP32. Both tiles must be of one kind: tensor, row, block or MX.
 // Throws Error{internal} if shapes, dtypes or tiles do not match, and for 128x128 times 128x128, which no device supports.
-void gemm(Queue& queue, Arena& scratch, const Gemm& op);
+void gemm(Stream& stream, Arena& scratch, const Gemm& op);
 
 // The kernel family that OpenBLAS uses on this processor ("SkylakeX", "Haswell", ...), for `octet doctor`.
 const char* gemm_core_name();

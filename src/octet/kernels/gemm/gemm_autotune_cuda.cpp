@@ -93,7 +93,7 @@ class TimedEvent {
   TimedEvent(const TimedEvent&) = delete;
   TimedEvent& operator=(const TimedEvent&) = delete;
 
-  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  void record(cudaStream_t native) { check(cudaEventRecord(event_, native), "cudaEventRecord"); }
   float milliseconds_since(const TimedEvent& start) const {
     float result = 0;
     check(cudaEventElapsedTime(&result, start.event_, event_), "cudaEventElapsedTime");
@@ -170,19 +170,19 @@ std::vector<std::byte> unit_pattern(ScaleTile tile) {
 }
 
 // Fills device memory with repetitions of a pattern.
-void repeat(Queue& queue, std::byte* memory, std::size_t bytes, const std::vector<std::byte>& pattern) {
+void repeat(Stream& stream, std::byte* memory, std::size_t bytes, const std::vector<std::byte>& pattern) {
   std::size_t done = std::min(bytes, pattern.size());
-  queue.copy_to_device(memory, pattern.data(), done);
+  stream.copy_to_device(memory, pattern.data(), done);
   while (done < bytes) {
     const std::size_t piece = std::min(done, bytes - done);
-    queue.copy(memory + done, memory, piece);
+    stream.copy(memory + done, memory, piece);
     done += piece;
   }
 }
 
 class Tuner {
  public:
-  Tuner(Queue& queue, Arena& scratch) : queue_(queue), scratch_(scratch) {
+  Tuner(Stream& stream, Arena& scratch) : stream_(stream), scratch_(scratch) {
     int bytes = 0;
     check(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, 0), "cudaDeviceGetAttribute");
     cache_bytes_ = static_cast<std::size_t>(bytes);
@@ -194,9 +194,9 @@ class Tuner {
     const ArenaScope scope(scratch_);
     Buffer own;
     const std::vector<ProductMemory> operands = allocate(key, own);
-    const cudaStream_t stream = octet::cuda::stream_of(queue_);
+    const cudaStream_t native = octet::cuda::native_stream(stream_);
     const auto runs = [&](const cublasLtMatmulAlgo_t& candidate, const ProductMemory& memory) {
-      return plan.run(memory, candidate, stream) == CUBLAS_STATUS_SUCCESS;
+      return plan.run(memory, candidate, native) == CUBLAS_STATUS_SUCCESS;
     };
     std::vector<cublasLtMatmulAlgo_t> candidates = plan.proposals(kCandidates);
     std::erase_if(candidates, [&](const cublasLtMatmulAlgo_t& candidate) { return !runs(candidate, operands.front()); });
@@ -209,12 +209,12 @@ class Tuner {
     for (int round = -kWarmUps; round < kTimedRuns; ++round) {
       for (std::size_t i = 0; i < candidates.size(); ++i) {
         Interval* const interval = round < 0 ? nullptr : &intervals[i][static_cast<std::size_t>(round)];
-        if (interval) interval->start.record(stream);
+        if (interval) interval->start.record(native);
         all_ran = runs(candidates[i], operands[turn++ % operands.size()]) && all_ran;
-        if (interval) interval->end.record(stream);
+        if (interval) interval->end.record(native);
       }
     }
-    queue_.synchronize();
+    stream_.synchronize();
     require(all_ran, "gemm: an algorithm ran once and not again: ", key.text());
     std::vector<float> medians;
     for (const auto& of_candidate : intervals) medians.push_back(median(of_candidate));
@@ -243,14 +243,14 @@ class Tuner {
       memory = static_cast<std::byte*>(scratch_.allocate(kWorkspaceBytes + sets * bytes.total()));
     } else {
       sets = 1;
-      own = queue_.device().allocate(kWorkspaceBytes + bytes.total(), MemoryCategory::workspace);
+      own = stream_.device().allocate(kWorkspaceBytes + bytes.total(), MemoryCategory::workspace);
       memory = static_cast<std::byte*>(own.data());
     }
     void* const workspace = memory;
     memory += kWorkspaceBytes;
     const auto take = [&](std::size_t size, const std::vector<std::byte>& pattern) {
       std::byte* const result = memory;
-      repeat(queue_, result, size, pattern);
+      repeat(stream_, result, size, pattern);
       memory += size;
       return size > 0 ? result : nullptr;
     };
@@ -267,7 +267,7 @@ class Tuner {
     return result;
   }
 
-  Queue& queue_;
+  Stream& stream_;
   Arena& scratch_;
   std::size_t cache_bytes_ = 0;
   std::map<DType, std::vector<std::byte>> patterns_;
@@ -275,9 +275,9 @@ class Tuner {
 
 }  // namespace
 
-void tune_gemms(Queue& queue, Arena& scratch, const GemmTuning& tuning) {
-  auto& plans = octet::cuda::extension<GemmLibrary>(queue).plans();
-  ChoiceFile choices(tuning.cache_file, octet::cuda::index_of(queue.device()));
+void tune_gemms(Stream& stream, Arena& scratch, const GemmTuning& tuning) {
+  auto& plans = octet::cuda::extension<GemmLibrary>(stream).plans();
+  ChoiceFile choices(tuning.cache_file, octet::cuda::index_of(stream.device()));
   std::vector<std::pair<const ProductKey, ProductPlan>*> unknown;
   for (auto& entry : plans) {
     ProductPlan& plan = entry.second;
@@ -296,7 +296,7 @@ void tune_gemms(Queue& queue, Arena& scratch, const GemmTuning& tuning) {
   const auto report = [&](int done) {
     if (tuning.progress) tuning.progress(done, total);
   };
-  Tuner tuner(queue, scratch);
+  Tuner tuner(stream, scratch);
   for (int done = 0; done < total; ++done) {
     report(done);
     auto& [key, plan] = *unknown[static_cast<std::size_t>(done)];

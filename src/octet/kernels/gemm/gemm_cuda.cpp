@@ -12,22 +12,22 @@ namespace {
 bool is_fp8(const GemmOperand& x) { return size_of(x.values.dtype) == 1; }
 
 // The operand in the form that cuBLASLt accepts. Data that must be rearranged are written to `memory`.
-GemmOperand prepared(Queue& queue, const GemmOperand& x, bool multiplies_mx, void* memory) {
+GemmOperand prepared(Stream& stream, const GemmOperand& x, bool multiplies_mx, void* memory) {
   GemmOperand result = x;
   if (needs_padded_scales(x)) {
     const std::int64_t lines = ceil_div(x.rows(), 128), blocks = ceil_div(x.k(), 128);
     const std::size_t width = static_cast<std::size_t>(blocks) * sizeof(float);
     const std::size_t padded = static_cast<std::size_t>(padded_blocks(x.k())) * sizeof(float);
-    queue.zero(memory, static_cast<std::size_t>(lines) * padded);
+    stream.zero(memory, static_cast<std::size_t>(lines) * padded);
     octet::cuda::check(cudaMemcpy2DAsync(memory, padded, x.scale_inv.data, width, width, static_cast<std::size_t>(lines),
-                                         cudaMemcpyDeviceToDevice, octet::cuda::stream_of(queue)),
+                                         cudaMemcpyDeviceToDevice, octet::cuda::native_stream(stream)),
                        "cudaMemcpy2DAsync");
     result.scale_inv.data = memory;
   } else if (is_fp8(x) && x.tile == ScaleTile::mx_1x32 && multiplies_mx) {
-    tile_mx_scales(queue, x, static_cast<std::uint8_t*>(memory));
+    tile_mx_scales(stream, x, static_cast<std::uint8_t*>(memory));
     result.scale_inv.data = memory;
   } else if (is_fp8(x) && x.tile == ScaleTile::mx_1x32) {
-    decode_mx(queue, x, static_cast<BFloat16*>(memory));
+    decode_mx(stream, x, static_cast<BFloat16*>(memory));
     result = {.values = Tensor(memory, DType::bf16, {x.rows(), x.k()})};
     result.values.row_stride = decoded_mx_stride(x.k());
   }
@@ -80,28 +80,28 @@ void check(const ProductKey& key, const GemmOperand& a, const GemmOperand& b) {
 }
 
 // D = C, or 0 without C: the result for K = 0.
-void store_addend(Queue& queue, const Gemm& op) {
+void store_addend(Stream& stream, const Gemm& op) {
   const std::size_t size = size_of(op.d.dtype), width = static_cast<std::size_t>(op.d.shape[1]) * size;
   const auto pitch = [&](const Tensor& x) { return static_cast<std::size_t>(std::max(x.row_stride, x.shape[1])) * size; };
   const auto rows = static_cast<std::size_t>(op.d.shape[0]);
-  const cudaStream_t stream = octet::cuda::stream_of(queue);
+  const cudaStream_t native = octet::cuda::native_stream(stream);
   if (!op.c) {
-    octet::cuda::check(cudaMemset2DAsync(op.d.data, pitch(op.d), 0, width, rows, stream), "cudaMemset2DAsync");
+    octet::cuda::check(cudaMemset2DAsync(op.d.data, pitch(op.d), 0, width, rows, native), "cudaMemset2DAsync");
   } else if (op.c.data != op.d.data) {
     octet::cuda::check(
-        cudaMemcpy2DAsync(op.d.data, pitch(op.d), op.c.data, pitch(op.c), width, rows, cudaMemcpyDeviceToDevice, stream),
+        cudaMemcpy2DAsync(op.d.data, pitch(op.d), op.c.data, pitch(op.c), width, rows, cudaMemcpyDeviceToDevice, native),
         "cudaMemcpy2DAsync");
   }
 }
 
 }  // namespace
 
-void gemm(Queue& queue, const Gemm& op, void* scratch) {
-  if (op.a.k() == 0) return store_addend(queue, op);
-  auto& library = octet::cuda::extension<GemmLibrary>(queue);
+void gemm(Stream& stream, const Gemm& op, void* scratch) {
+  if (op.a.k() == 0) return store_addend(stream, op);
+  auto& library = octet::cuda::extension<GemmLibrary>(stream);
   auto* const memory = static_cast<std::byte*>(scratch) + kWorkspaceBytes;
-  const GemmOperand a = prepared(queue, op.a, library.multiplies_mx(), memory);
-  const GemmOperand b = prepared(queue, op.b, library.multiplies_mx(), memory + operand_scratch_bytes(op.a));
+  const GemmOperand a = prepared(stream, op.a, library.multiplies_mx(), memory);
+  const GemmOperand b = prepared(stream, op.b, library.multiplies_mx(), memory + operand_scratch_bytes(op.a));
   const ProductKey key = key_of(a, b, op);
   check(key, a, b);
   library.multiply(key,
@@ -112,7 +112,7 @@ void gemm(Queue& queue, const Gemm& op, void* scratch) {
                     .c = op.c ? op.c.data : op.d.data,
                     .d = op.d.data,
                     .workspace = scratch},
-                   octet::cuda::stream_of(queue));
+                   octet::cuda::native_stream(stream));
 }
 
 std::string gemm_library_version() {

@@ -9,9 +9,9 @@ namespace octet::kernels::cuda {
 // BF16 and FP8 operands. cuBLASLt requires N, K and all row strides of FP8 GEMMs to be multiples of 16, M and N of GEMMs with
 // block tiles to be multiples of 4, and scales to begin at multiples of 16 bytes. Throws Error{internal} with the shape and mode
 // if cuBLASLt has no algorithm for a GEMM.
-void gemm(Queue& queue, const Gemm& op, void* scratch);
+void gemm(Stream& stream, const Gemm& op, void* scratch);
 
-void tune_gemms(Queue& queue, Arena& scratch, const GemmTuning& tuning);
+void tune_gemms(Stream& stream, Arena& scratch, const GemmTuning& tuning);
 
 std::string gemm_library_version();
 

@@ -144,11 +144,11 @@ bool ProductPlan::accepts(const cublasLtMatmulAlgo_t& candidate) const {
          result.workspaceSize <= kWorkspaceBytes;
 }
 
-cublasStatus_t ProductPlan::run(const ProductMemory& memory, const cublasLtMatmulAlgo_t& chosen, cudaStream_t stream) const {
+cublasStatus_t ProductPlan::run(const ProductMemory& memory, const cublasLtMatmulAlgo_t& chosen, cudaStream_t native) const {
   if (key_.fp8()) set_scales(memory);
   const float alpha = 1.0f, beta = key_.addend == ProductKey::Addend::none ? 0.0f : 1.0f;
   return cublasLtMatmul(library_, operation_.get(), &alpha, memory.b, a_.get(), memory.a, b_.get(), &beta, memory.c, c_.get(),
-                        memory.d, d_.get(), &chosen, memory.workspace, kWorkspaceBytes, stream);
+                        memory.d, d_.get(), &chosen, memory.workspace, kWorkspaceBytes, native);
 }
 
 GemmLibrary::GemmLibrary(Device& device)
@@ -161,10 +161,10 @@ GemmLibrary::~GemmLibrary() {
   cublasLtDestroy(handle_);
 }
 
-void GemmLibrary::multiply(const ProductKey& key, const ProductMemory& memory, cudaStream_t stream) {
+void GemmLibrary::multiply(const ProductKey& key, const ProductMemory& memory, cudaStream_t native) {
   auto found = plans_.find(key);
   if (found == plans_.end()) found = plans_.emplace(key, ProductPlan(handle_, key, memory)).first;
-  const cublasStatus_t code = found->second.run(memory, found->second.algorithm, stream);
+  const cublasStatus_t code = found->second.run(memory, found->second.algorithm, native);
   if (code != CUBLAS_STATUS_SUCCESS)
     fail(ExitCode::internal, "cublasLtMatmul: ", cublasLtGetStatusString(code), ": ", key.text());
 }

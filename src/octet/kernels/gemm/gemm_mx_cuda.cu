@@ -64,18 +64,18 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void decode_mx(Queue& queue, const GemmOperand& x, BFloat16* out) {
+void decode_mx(Stream& stream, const GemmOperand& x, BFloat16* out) {
   const std::uint8_t* codes = x.values.as_bytes();
   const bool aligned = reinterpret_cast<std::uintptr_t>(codes) % 16 == 0 && x.values.row_stride % 16 == 0;
   const auto kernel = x.values.dtype == DType::f8_e4m3 ? decode_rows<__NV_E4M3> : decode_rows<__NV_E5M2>;
-  kernel<<<static_cast<unsigned>(x.values.rows()), kThreads, 0, octet::cuda::stream_of(queue)>>>(
+  kernel<<<static_cast<unsigned>(x.values.rows()), kThreads, 0, octet::cuda::native_stream(stream)>>>(
       codes, x.values.row_stride, x.scale_inv.as_bytes(), x.values.cols(), aligned, reinterpret_cast<uint4*>(out));
   octet::cuda::check_launch("decode_mx");
 }
 
-void tile_mx_scales(Queue& queue, const GemmOperand& x, std::uint8_t* out) {
+void tile_mx_scales(Stream& stream, const GemmOperand& x, std::uint8_t* out) {
   const std::int64_t rows = x.values.rows();
-  tile_scales<<<static_cast<unsigned>(round_up(rows, 128)), kThreads, 0, octet::cuda::stream_of(queue)>>>(
+  tile_scales<<<static_cast<unsigned>(round_up(rows, 128)), kThreads, 0, octet::cuda::native_stream(stream)>>>(
       x.scale_inv.as_bytes(), rows, ceil_div(x.values.cols(), 32), reinterpret_cast<std::uint32_t*>(out));
   octet::cuda::check_launch("tile_mx_scales");
 }

@@ -20,6 +20,6 @@ struct GemmTuning {
 // algorithms on random operands in the free part of `scratch`, or in memory of their own if that is too small.
 // Call it between steps, after one step has run every kind of GEMM: a different algorithm gives different
 // bits. Waits for the device. Does nothing on the CPU and the meta device, which have one algorithm.
-void tune_gemms(Queue& queue, Arena& scratch, const GemmTuning& tuning);
+void tune_gemms(Stream& stream, Arena& scratch, const GemmTuning& tuning);
 
 }  // namespace octet::kernels

@@ -27,34 +27,34 @@ void check_operands(const char* name, const Tensor& x, const Tensor& weight, con
 
 }  // namespace
 
-void layernorm_forward(Queue& queue, Arena& scratch, const LayerNormForward& op) {
+void layernorm_forward(Stream& stream, Arena& scratch, const LayerNormForward& op) {
   check_operands("layernorm_forward", op.x, op.weight, op.mean, op.rstd);
   check_tensor("layernorm_forward", "bias", op.bias, op.weight.shape, op.x.dtype);
-  const bool fused = queue.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
+  const bool fused = stream.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
   if (op.codes && !fused) {
     const ArenaScope scope(scratch);
     LayerNormForward plain = op;
     if (!plain.y) plain.y = allocate(scratch, op.x.dtype, op.x.shape);
     plain.codes = {};
-    layernorm_forward(queue, scratch, plain);
-    quantize(queue, scratch, op.codes.of(plain.y));
+    layernorm_forward(stream, scratch, plain);
+    quantize(stream, scratch, op.codes.of(plain.y));
     return;
   }
   if (!fused) check_tensor("layernorm_forward", "y", op.y, op.x.shape, op.x.dtype);
   const int reads = fused ? (needs_amax_first(op.codes.spec) ? 3 : 2) : 1;  // one read is for the statistics
-  queue.count("layernorm_forward", {.flops = 8.0 * static_cast<double>(op.x.elements()),
-                                    .bytes = reads * static_cast<double>(op.x.bytes()) +
-                                             static_cast<double>(fused ? written_bytes(op.codes) : op.y.bytes()) +
-                                             static_cast<double>(2 * op.weight.bytes() + 2 * op.rstd.bytes())});
+  stream.count("layernorm_forward", {.flops = 8.0 * static_cast<double>(op.x.elements()),
+                                     .bytes = reads * static_cast<double>(op.x.bytes()) +
+                                              static_cast<double>(fused ? written_bytes(op.codes) : op.y.bytes()) +
+                                              static_cast<double>(2 * op.weight.bytes() + 2 * op.rstd.bytes())});
   const ArenaScope scope(scratch);
   float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, op.x.rows(), op.x.cols()) : nullptr;
-  if (queue.kind() == DeviceKind::cpu) cpu::layernorm_forward(op);
+  if (stream.kind() == DeviceKind::cpu) cpu::layernorm_forward(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::layernorm_forward(queue, op, amaxes);
+    if (stream.kind() == DeviceKind::cuda) cuda::layernorm_forward(stream, op, amaxes);
   }
 }
 
-void layernorm_backward(Queue& queue, Arena& scratch, const LayerNormBackward& op) {
+void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward& op) {
   check_operands("layernorm_backward", op.x, op.weight, op.mean, op.rstd);
   check_tensor("layernorm_backward", "gy", op.gy, op.x.shape, op.x.dtype);
   check_tensor("layernorm_backward", "gx", op.gx, op.x.shape, op.x.dtype);
@@ -62,27 +62,28 @@ void layernorm_backward(Queue& queue, Arena& scratch, const LayerNormBackward& o
           op.gweight.shape);
   check_tensor("layernorm_backward", "gbias", op.gbias, op.weight.shape, op.gweight.dtype);
   const ArenaScope scope(scratch);
-  const bool on_gpu = queue.target() == DeviceKind::cuda;
+  const bool on_gpu = stream.target() == DeviceKind::cuda;
   const bool fused = on_gpu && op.codes && fuses_on_cuda(op.codes);
   const std::int64_t rows = op.x.rows(), cols = op.x.cols();
   const std::int64_t parts = on_gpu ? cuda::column_partials(rows) : cpu::column_partials(rows);
   const Tensor weight_partials = allocate(scratch, op.rstd.dtype, {parts, cols});
   const Tensor bias_partials = allocate(scratch, op.rstd.dtype, {parts, cols});
   const std::size_t reads = fused ? (needs_amax_first(op.codes.spec) ? 2 : 1) : 0;  // reads of the new gx for its codes
-  queue.count("layernorm_backward",
-              {.flops = 16.0 * static_cast<double>(op.x.elements()),
-               .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + 2 * op.rstd.bytes() +
-                                            op.weight.bytes() + 4 * op.gweight.bytes() + (fused ? written_bytes(op.codes) : 0))});
-  if (queue.kind() == DeviceKind::cpu) cpu::layernorm_backward(op, weight_partials, bias_partials);
+  stream.count(
+      "layernorm_backward",
+      {.flops = 16.0 * static_cast<double>(op.x.elements()),
+       .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + 2 * op.rstd.bytes() +
+                                    op.weight.bytes() + 4 * op.gweight.bytes() + (fused ? written_bytes(op.codes) : 0))});
+  if (stream.kind() == DeviceKind::cpu) cpu::layernorm_backward(op, weight_partials, bias_partials);
   float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, rows, cols) : nullptr;
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) {
+    if (stream.kind() == DeviceKind::cuda) {
       LayerNormBackward kernels = op;
       if (!fused) kernels.codes = {};
-      cuda::layernorm_backward(queue, kernels, weight_partials, bias_partials, amaxes);
+      cuda::layernorm_backward(stream, kernels, weight_partials, bias_partials, amaxes);
     }
   }
-  if (op.codes && !fused) quantize(queue, scratch, op.codes.of(op.gx));
+  if (op.codes && !fused) quantize(stream, scratch, op.codes.of(op.gx));
 }
 
 }  // namespace octet::kernels

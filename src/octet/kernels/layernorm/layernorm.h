@@ -14,26 +14,26 @@ struct LayerNormForward {
   Tensor weight;  // [D] of x's dtype
   Tensor bias;    // [D] of x's dtype
   double epsilon = 1e-5;
-  Tensor y;               // [T, D] of x's dtype; overwritten; may be absent with `codes`, and its content is then unspecified
-  QuantizeTo codes = {};  // optional: receives y quantised, instead of y
-  Tensor mean;            // [T] F32 (F64 for F64); overwritten
-  Tensor rstd;            // [T] F32 (F64 for F64); overwritten
+  Tensor y;  // [T, D] of x's dtype; overwritten; may be absent with `codes`, and its content is then unspecified
+  QuantizeEpilogue codes = {};  // optional: receives y quantised, instead of y
+  Tensor mean;                  // [T] F32 (F64 for F64); overwritten
+  Tensor rstd;                  // [T] F32 (F64 for F64); overwritten
 };
-void layernorm_forward(Queue& queue, Arena& scratch, const LayerNormForward& op);
+void layernorm_forward(Stream& stream, Arena& scratch, const LayerNormForward& op);
 
 // gx += rstd * (gy * weight - mean(gy * weight) - n * mean(gy * weight * n)),  gweight += sum over rows of gy * n,
 // gbias += sum over rows of gy. The order of the sums over rows does not depend on the number of threads.
 struct LayerNormBackward {
-  Tensor gy;              // [T, D]
-  Tensor x;               // [T, D]
-  Tensor weight;          // [D]
-  Tensor mean;            // [T]
-  Tensor rstd;            // [T]
-  Tensor gx;              // [T, D] of x's dtype; accumulated into (it already has the residual branch's gradient)
-  Tensor gweight;         // [D] F32, BF16 or F64; accumulated into
-  Tensor gbias;           // [D] of gweight's dtype; accumulated into
-  QuantizeTo codes = {};  // optional: receives the new gx quantised, in addition to gx
+  Tensor gy;                    // [T, D]
+  Tensor x;                     // [T, D]
+  Tensor weight;                // [D]
+  Tensor mean;                  // [T]
+  Tensor rstd;                  // [T]
+  Tensor gx;                    // [T, D] of x's dtype; accumulated into (it already has the residual branch's gradient)
+  Tensor gweight;               // [D] F32, BF16 or F64; accumulated into
+  Tensor gbias;                 // [D] of gweight's dtype; accumulated into
+  QuantizeEpilogue codes = {};  // optional: receives the new gx quantised, in addition to gx
 };
-void layernorm_backward(Queue& queue, Arena& scratch, const LayerNormBackward& op);
+void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward& op);
 
 }  // namespace octet::kernels

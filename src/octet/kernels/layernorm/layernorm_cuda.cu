@@ -183,12 +183,12 @@ struct LayerNormSource : Extent {
 
 }  // namespace
 
-void layernorm_forward(Queue& queue, const LayerNormForward& op, float* amaxes) {
+void layernorm_forward(Stream& stream, const LayerNormForward& op, float* amaxes) {
   const Tensor y = op.codes ? Tensor{} : op.y, weight = as_row(op.weight), bias = as_row(op.bias);
   const Extent extent = extent_of("layernorm", op.x, weight, bias, y);
   if (extent.rows == 0) return;
   with_chunks("layernorm", extent.cols, [&]<int kChunks>(unsigned threads) {
-    forward_kernel<kChunks><<<static_cast<unsigned>(extent.rows), threads, 0, octet::cuda::stream_of(queue)>>>(
+    forward_kernel<kChunks><<<static_cast<unsigned>(extent.rows), threads, 0, octet::cuda::native_stream(stream)>>>(
         rows_of(op.x, extent.wide), rows_of(weight, extent.wide), rows_of(bias, extent.wide), rows_of(y, extent.wide),
         static_cast<float>(op.epsilon), {op.mean.as<float>(), op.rstd.as<float>()});
   });
@@ -196,10 +196,10 @@ void layernorm_forward(Queue& queue, const LayerNormForward& op, float* amaxes) 
   if (!op.codes) return;
   const LayerNormSource source{extent,           Bf16Source(op.x),    Bf16Source(weight),
                                Bf16Source(bias), op.mean.as<float>(), op.rstd.as<float>()};
-  write_codes(queue, source, source, op.codes, amaxes);
+  write_codes(stream, source, source, op.codes, amaxes);
 }
 
-void layernorm_backward(Queue& queue, const LayerNormBackward& op, const Tensor& weight_partials, const Tensor& bias_partials,
+void layernorm_backward(Stream& stream, const LayerNormBackward& op, const Tensor& weight_partials, const Tensor& bias_partials,
                         float* amaxes) {
   const Tensor weight = as_row(op.weight);
   const Extent extent = extent_of("layernorm", op.x, op.gy, op.gx, weight);
@@ -216,13 +216,13 @@ void layernorm_backward(Queue& queue, const LayerNormBackward& op, const Tensor&
                         .bias_partials = bias_partials.as<float>()};
   with_chunks("layernorm", extent.cols, [&]<int kChunks>(unsigned threads) {
     backward_kernel<kChunks>
-        <<<static_cast<unsigned>(weight_partials.rows()), threads, 0, octet::cuda::stream_of(queue)>>>(kernel);
+        <<<static_cast<unsigned>(weight_partials.rows()), threads, 0, octet::cuda::native_stream(stream)>>>(kernel);
   });
   octet::cuda::check_launch("layernorm_backward");
-  add_partials(queue, weight_partials, op.gweight);
-  add_partials(queue, bias_partials, op.gbias);
+  add_partials(stream, weight_partials, op.gweight);
+  add_partials(stream, bias_partials, op.gbias);
   const Bf16Source gx(op.gx);
-  if (op.codes) write_codes(queue, gx, gx, op.codes, amaxes);
+  if (op.codes) write_codes(stream, gx, gx, op.codes, amaxes);
 }
 
 }  // namespace octet::kernels::cuda

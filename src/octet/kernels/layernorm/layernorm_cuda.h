@@ -6,9 +6,9 @@
 namespace octet::kernels::cuda {
 
 // Writes the statistics, and codes if `op.codes` is set, otherwise `y`. With codes, `amaxes` comes from allocate_amaxes.
-void layernorm_forward(Queue& queue, const LayerNormForward& op, float* amaxes);
+void layernorm_forward(Stream& stream, const LayerNormForward& op, float* amaxes);
 // The partial sums of gweight and gbias are [column_partials(T), D] F32.
-void layernorm_backward(Queue& queue, const LayerNormBackward& op, const Tensor& weight_partials, const Tensor& bias_partials,
+void layernorm_backward(Stream& stream, const LayerNormBackward& op, const Tensor& weight_partials, const Tensor& bias_partials,
                         float* amaxes);
 
 }  // namespace octet::kernels::cuda

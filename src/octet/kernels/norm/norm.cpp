@@ -6,7 +6,7 @@
 
 namespace octet::kernels {
 
-void sum_squares(Queue& queue, Arena& scratch, const SumSquares& op) {
+void sum_squares(Stream& stream, Arena& scratch, const SumSquares& op) {
   require(op.total != nullptr, "sum_squares: no total");
   std::int64_t pieces = 0;
   double elements = 0, bytes = 0;
@@ -18,10 +18,10 @@ void sum_squares(Queue& queue, Arena& scratch, const SumSquares& op) {
   }
   const ArenaScope scope(scratch);
   const Tensor partials = allocate(scratch, DType::f64, {pieces});
-  queue.count("sum_squares", {.flops = 2.0 * elements, .bytes = bytes});
-  if (queue.kind() == DeviceKind::cpu) cpu::sum_squares(op, partials.as<double>());
+  stream.count("sum_squares", {.flops = 2.0 * elements, .bytes = bytes});
+  if (stream.kind() == DeviceKind::cpu) cpu::sum_squares(op, partials.as<double>());
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::sum_squares(queue, op, partials.as<double>());
+    if (stream.kind() == DeviceKind::cuda) cuda::sum_squares(stream, op, partials.as<double>());
   }
 }
 

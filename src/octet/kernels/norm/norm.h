@@ -15,6 +15,6 @@ struct SumSquares {
   std::span<const Tensor> x;  // any shapes, contiguous; F32, BF16 or F64
   double* total = nullptr;    // in device memory; accumulated into
 };
-void sum_squares(Queue& queue, Arena& scratch, const SumSquares& op);
+void sum_squares(Stream& stream, Arena& scratch, const SumSquares& op);
 
 }  // namespace octet::kernels

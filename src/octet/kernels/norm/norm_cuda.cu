@@ -9,7 +9,7 @@ namespace octet::kernels::cuda {
 namespace {
 
 using octet::cuda::check_launch;
-using octet::cuda::stream_of;
+using octet::cuda::native_stream;
 
 constexpr int kThreads = 256;
 constexpr int kAddThreads = 1024;
@@ -69,14 +69,14 @@ __global__ void __launch_bounds__(kAddThreads) add_kernel(const double* partials
 
 }  // namespace
 
-void sum_squares(Queue& queue, const SumSquares& op, double* partials) {
-  const cudaStream_t stream = stream_of(queue);
+void sum_squares(Stream& stream, const SumSquares& op, double* partials) {
+  const cudaStream_t native = native_stream(stream);
   std::int64_t pieces = 0;  // over all launches
   Tensors launch{};
   std::int64_t of_launch = 0;
   const auto flush = [&] {
     if (of_launch == 0) return;
-    piece_kernel<<<static_cast<unsigned>(of_launch), kThreads, 0, stream>>>(launch, partials + pieces);
+    piece_kernel<<<static_cast<unsigned>(of_launch), kThreads, 0, native>>>(launch, partials + pieces);
     check_launch("sum_squares");
     pieces += of_launch;
     of_launch = 0;
@@ -96,7 +96,7 @@ void sum_squares(Queue& queue, const SumSquares& op, double* partials) {
   }
   flush();
   if (pieces == 0) return;
-  add_kernel<<<1, kAddThreads, 0, stream>>>(partials, pieces, op.total);
+  add_kernel<<<1, kAddThreads, 0, native>>>(partials, pieces, op.total);
   check_launch("sum_squares");
 }
 

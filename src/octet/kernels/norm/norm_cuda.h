@@ -6,6 +6,6 @@
 namespace octet::kernels::cuda {
 
 // `partials` has room for cpu::sum_squares_pieces of all tensors, in device memory.
-void sum_squares(Queue& queue, const SumSquares& op, double* partials);
+void sum_squares(Stream& stream, const SumSquares& op, double* partials);
 
 }  // namespace octet::kernels::cuda

@@ -52,7 +52,7 @@ class Source {
   const Tensor& x_;
 };
 
-// A panel of codes before it is written to codes and codes_t.
+// A panel of codes before it is written to codes and columnwise.
 class Panel {
  public:
   static constexpr std::ptrdiff_t kStride = kPanelCols;
@@ -60,15 +60,15 @@ class Panel {
 
   // Writes rows x cols codes, those of the block at (row, col) of x, to the parts that are present.
   void store(std::int64_t row, std::int64_t col, std::int64_t rows, std::int64_t cols, const Tensor& codes,
-             const Tensor& codes_t) const {
+             const Tensor& columnwise) const {
     if (codes) {
       for (std::int64_t r = 0; r < rows; ++r) {
         std::memcpy(codes.as_bytes() + (row + r) * codes.row_stride + col, codes_.data() + r * kStride, size(cols));
       }
     }
-    if (codes_t) {
-      transpose_bytes(codes_.data(), kStride, size(rows), size(cols), codes_t.as_bytes() + col * codes_t.row_stride + row,
-                      codes_t.row_stride);
+    if (columnwise) {
+      transpose_bytes(codes_.data(), kStride, size(rows), size(cols), columnwise.as_bytes() + col * columnwise.row_stride + row,
+                      columnwise.row_stride);
     }
   }
 

@@ -55,18 +55,18 @@ __global__ void __launch_bounds__(kThreads) update_delayed_scales_kernel(const D
 
 }  // namespace
 
-void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op) {
+void update_delayed_scales(Stream& stream, const UpdateDelayedScales& op) {
   if (op.amax_history.rows() == 0) return;
-  update_delayed_scales_kernel<<<static_cast<unsigned>(op.amax_history.rows()), kThreads, 0, octet::cuda::stream_of(queue)>>>(
-      {.history = op.amax_history.as<float>(),
-       .stride = op.amax_history.row_stride,
-       .length = static_cast<int>(op.amax_history.shape[1]),
-       .scale = op.scale.as<float>(),
-       .format = op.format.as_bytes(),
-       .is_weight = op.is_weight.as_bytes(),
-       .margin = op.margin,
-       .most_recent = op.most_recent,
-       .found_inf = op.found_inf});
+  update_delayed_scales_kernel<<<static_cast<unsigned>(op.amax_history.rows()), kThreads, 0,
+                                 octet::cuda::native_stream(stream)>>>({.history = op.amax_history.as<float>(),
+                                                                        .stride = op.amax_history.row_stride,
+                                                                        .length = static_cast<int>(op.amax_history.shape[1]),
+                                                                        .scale = op.scale.as<float>(),
+                                                                        .format = op.format.as_bytes(),
+                                                                        .is_weight = op.is_weight.as_bytes(),
+                                                                        .margin = op.margin,
+                                                                        .most_recent = op.most_recent,
+                                                                        .found_inf = op.found_inf});
   octet::cuda::check_launch("update_delayed_scales");
 }
 

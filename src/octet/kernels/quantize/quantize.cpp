@@ -33,32 +33,32 @@ void check(const Quantize& op) {
   require(per_tensor || !op.amax, "quantize: amax is recorded for a per-tensor tile");
   require(op.spec.tile == ScaleTile::tensor || op.spec.source == ScaleSource::tensor,
           "quantize: only a per-tensor tile has a history");
-  require(out.codes || out.codes_t || op.x.elements() == 0, "quantize: neither codes nor codes_t is asked for");
-  if (out.codes) {
-    require(out.codes.shape == op.x.shape && out.codes.dtype == dtype_of(out.format), "quantize: codes must be ",
-            name_of(dtype_of(out.format)), " ", op.x.shape, ", got ", name_of(out.codes.dtype), " ", out.codes.shape);
-    if (!per_tensor) check_scales("scale_inv", out.scale_inv, out.tile, rows, cols);
+  require(out.rowwise || out.columnwise || op.x.elements() == 0, "quantize: neither codes nor codes_t is asked for");
+  if (out.rowwise) {
+    require(out.rowwise.shape == op.x.shape && out.rowwise.dtype == dtype_of(out.format), "quantize: codes must be ",
+            name_of(dtype_of(out.format)), " ", op.x.shape, ", got ", name_of(out.rowwise.dtype), " ", out.rowwise.shape);
+    if (!per_tensor) check_scales("scale_inv", out.rowwise_scale_inv, out.tile, rows, cols);
   }
-  if (out.codes_t) {
-    const Shape& shape = out.codes_t.shape;
+  if (out.columnwise) {
+    const Shape& shape = out.columnwise.shape;
     require(shape.rank() == 2 && shape[0] == cols && shape[1] >= rows && shape[1] <= padded_k(rows, out.tile) &&
-                out.codes_t.dtype == dtype_of(out.format),
+                out.columnwise.dtype == dtype_of(out.format),
             "quantize: codes_t must be ", name_of(dtype_of(out.format)), " [", cols, ", ", rows, " to ", padded_k(rows, out.tile),
-            "], got ", name_of(out.codes_t.dtype), " ", shape);
-    if (!per_tensor) check_scales("scale_inv_t", out.scale_inv_t, out.tile, cols, shape[1]);
+            "], got ", name_of(out.columnwise.dtype), " ", shape);
+    if (!per_tensor) check_scales("scale_inv_t", out.columnwise_scale_inv, out.tile, cols, shape[1]);
   }
   if (per_tensor) {
-    require(out.scale_inv || out.scale_inv_t, "quantize: scale_inv is missing");
-    if (out.scale_inv) check_scales("scale_inv", out.scale_inv, out.tile, rows, cols);
-    if (out.scale_inv_t) check_scales("scale_inv_t", out.scale_inv_t, out.tile, cols, rows);
+    require(out.rowwise_scale_inv || out.columnwise_scale_inv, "quantize: scale_inv is missing");
+    if (out.rowwise_scale_inv) check_scales("scale_inv", out.rowwise_scale_inv, out.tile, rows, cols);
+    if (out.columnwise_scale_inv) check_scales("scale_inv_t", out.columnwise_scale_inv, out.tile, cols, rows);
   }
 }
 
 // x is read once, or twice if its amax must be known before the cast.
 Work work_of(const Quantize& op) {
   double bytes = static_cast<double>(op.x.bytes()) * (needs_amax_first(op.spec) ? 2 : 1);
-  if (op.out.codes) bytes += static_cast<double>(op.out.codes.bytes() + op.out.scale_inv.bytes());
-  if (op.out.codes_t) bytes += static_cast<double>(op.out.codes_t.bytes() + op.out.scale_inv_t.bytes());
+  if (op.out.rowwise) bytes += static_cast<double>(op.out.rowwise.bytes() + op.out.rowwise_scale_inv.bytes());
+  if (op.out.columnwise) bytes += static_cast<double>(op.out.columnwise.bytes() + op.out.columnwise_scale_inv.bytes());
   return {.flops = 0, .fp8_flops = 0, .bytes = bytes};
 }
 
@@ -78,64 +78,65 @@ void run_cpu(const Quantize& op, float* current_amax) {
     case ScaleTile::row:
     case ScaleTile::block_1x128:
     case ScaleTile::mx_1x32:
-      if (op.out.codes) cpu::quantize_along_rows(op.x, op.spec, op.out);
-      if (op.out.codes_t) cpu::quantize_along_columns(op.x, op.spec, op.out);
+      if (op.out.rowwise) cpu::quantize_along_rows(op.x, op.spec, op.out);
+      if (op.out.columnwise) cpu::quantize_along_columns(op.x, op.spec, op.out);
       break;
   }
-  if (op.out.codes_t) cpu::pad_transposed(op.x, op.out);
+  if (op.out.columnwise) cpu::pad_transposed(op.x, op.out);
 }
 
 }  // namespace
 
-void quantize(Queue& queue, Arena& scratch, const Quantize& op) {
+void quantize(Stream& stream, Arena& scratch, const Quantize& op) {
   check(op);
-  queue.count("quantize", work_of(op));
+  stream.count("quantize", work_of(op));
   const ArenaScope scope(scratch);
   // The CPU computes row scales one after another and needs no amaxes in advance.
-  const bool ahead = op.spec.tile == ScaleTile::tensor || queue.target() == DeviceKind::cuda;
+  const bool ahead = op.spec.tile == ScaleTile::tensor || stream.target() == DeviceKind::cuda;
   float* const amaxes = ahead ? cuda::allocate_amaxes(scratch, op.spec, op.x.rows(), op.x.shape[1]) : nullptr;
-  if (queue.kind() == DeviceKind::cpu) run_cpu(op, amaxes);
+  if (stream.kind() == DeviceKind::cpu) run_cpu(op, amaxes);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::quantize(queue, op, amaxes);
+    if (stream.kind() == DeviceKind::cuda) cuda::quantize(stream, op, amaxes);
   }
 }
 
-void transpose_codes(Queue& queue, const Quantized& q) {
-  const std::int64_t rows = q.codes.rows(), cols = q.codes.shape[1];
-  require(q.codes_t.rows() == cols && q.codes_t.shape[1] >= rows && q.codes_t.dtype == q.codes.dtype, "transpose_codes: codes ",
-          q.codes.shape, " cannot become ", q.codes_t.shape);
+void transpose_codes(Stream& stream, const Quantized& q) {
+  const std::int64_t rows = q.rowwise.rows(), cols = q.rowwise.shape[1];
+  require(q.columnwise.rows() == cols && q.columnwise.shape[1] >= rows && q.columnwise.dtype == q.rowwise.dtype,
+          "transpose_codes: codes ", q.rowwise.shape, " cannot become ", q.columnwise.shape);
   require(q.tile != ScaleTile::block_1x128, "transpose_codes: 1x128 codes along columns are not a weight's");
   if (is_square(q.tile)) {
-    check_scales("scale_inv", q.scale_inv, q.tile, rows, cols);
-    check_scales("scale_inv_t", q.scale_inv_t, q.tile, cols, q.codes_t.shape[1]);
+    check_scales("scale_inv", q.rowwise_scale_inv, q.tile, rows, cols);
+    check_scales("scale_inv_t", q.columnwise_scale_inv, q.tile, cols, q.columnwise.shape[1]);
   }
-  queue.count("transpose_codes", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(q.codes.bytes() + q.codes_t.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::transpose_codes(q);
+  stream.count("transpose_codes",
+               {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(q.rowwise.bytes() + q.columnwise.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::transpose_codes(q);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::transpose_codes(queue, q);
+    if (stream.kind() == DeviceKind::cuda) cuda::transpose_codes(stream, q);
   }
 }
 
-bool fuses_on_cuda(const QuantizeTo& to) { return to.spec.tile != ScaleTile::mx_1x32; }
+bool fuses_on_cuda(const QuantizeEpilogue& to) { return to.spec.tile != ScaleTile::mx_1x32; }
 
-std::size_t written_bytes(const QuantizeTo& to) {
+std::size_t written_bytes(const QuantizeEpilogue& to) {
   std::size_t bytes = 0;
-  for (const Tensor* part : {&to.out.codes, &to.out.scale_inv, &to.out.codes_t, &to.out.scale_inv_t}) {
+  for (const Tensor* part : {&to.out.rowwise, &to.out.rowwise_scale_inv, &to.out.columnwise, &to.out.columnwise_scale_inv}) {
     if (*part) bytes += part->bytes();
   }
   return bytes;
 }
 
-void amax(Queue& queue, Arena&, const Amax& op) {
+void amax(Stream& stream, Arena&, const Amax& op) {
   check_source("amax", op.x);
-  queue.count("amax", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::amax(op.x, op.amax);
+  stream.count("amax", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::amax(op.x, op.amax);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::amax(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::amax(stream, op);
   }
 }
 
-void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op) {
+void update_delayed_scales(Stream& stream, const UpdateDelayedScales& op) {
   const Shape& shape = op.amax_history.shape;
   require(shape.rank() == 2 && shape[1] >= 1 && op.amax_history.dtype == DType::f32, "amax_history must be F32 [n, len], got ",
           name_of(op.amax_history.dtype), " ", shape);
@@ -144,27 +145,29 @@ void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op) {
   require(op.format.shape == each && op.format.dtype == DType::u8, "format must be U8 ", each, ", got ", op.format.shape);
   require(op.is_weight.shape == each && op.is_weight.dtype == DType::u8, "is_weight must be U8 ", each, ", got ",
           op.is_weight.shape);
-  queue.count("update_delayed_scales", {.flops = 0, .fp8_flops = 0, .bytes = 2.0 * static_cast<double>(op.amax_history.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::update_delayed_scales(op);
+  stream.count("update_delayed_scales",
+               {.flops = 0, .fp8_flops = 0, .bytes = 2.0 * static_cast<double>(op.amax_history.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::update_delayed_scales(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::update_delayed_scales(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::update_delayed_scales(stream, op);
   }
 }
 
-void quantize_health(Queue& queue, Arena& scratch, const QuantizeHealth& op) {
+void quantize_health(Stream& stream, Arena& scratch, const QuantizeHealth& op) {
   check_source("quantize_health", op.x);
-  require(op.q.codes && op.q.codes.shape == op.x.shape, "quantize_health: codes must be ", op.x.shape, ", got ",
-          op.q.codes.shape);
-  check_scales("scale_inv", op.q.scale_inv, op.q.tile, op.x.rows(), op.x.shape[1]);
-  queue.count(
-      "quantize_health",
-      {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.x.bytes() + op.q.codes.bytes() + op.q.scale_inv.bytes())});
+  require(op.q.rowwise && op.q.rowwise.shape == op.x.shape, "quantize_health: codes must be ", op.x.shape, ", got ",
+          op.q.rowwise.shape);
+  check_scales("scale_inv", op.q.rowwise_scale_inv, op.q.tile, op.x.rows(), op.x.shape[1]);
+  stream.count("quantize_health",
+               {.flops = 0,
+                .fp8_flops = 0,
+                .bytes = static_cast<double>(op.x.bytes() + op.q.rowwise.bytes() + op.q.rowwise_scale_inv.bytes())});
   const ArenaScope scope(scratch);
   const auto runs = static_cast<std::size_t>(ceil_div(op.x.rows(), cpu::kHealthRows));
   auto* const sums = static_cast<cpu::HealthSums*>(scratch.allocate(runs * sizeof(cpu::HealthSums)));
-  if (queue.kind() == DeviceKind::cpu) cpu::quantize_health(op, sums);
+  if (stream.kind() == DeviceKind::cpu) cpu::quantize_health(op, sums);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::quantize_health(queue, op, sums);
+    if (stream.kind() == DeviceKind::cuda) cuda::quantize_health(stream, op, sums);
   }
 }
 

@@ -15,51 +15,51 @@ namespace octet::kernels {
 struct Quantize {
   Tensor x;  // [R, C] BF16, or F32, which is rounded to BF16 first; rows may be strided
   QuantSpec spec;
-  Quantized out;  // overwritten. The parts that are present are computed: codes, codes_t or both, each with its scales.
-                  // codes_t is [C, W] with R <= W <= padded_k(R). Columns from R on become zero codes; tiles that consist only of
-                  // such columns get scale 1.
+  Quantized out;  // overwritten. The parts that are present are computed: codes, columnwise or both, each with its scales.
+                  // columnwise is [C, W] with R <= W <= padded_k(R). Columns from R on become zero codes; tiles that consist only
+                  // of such columns get scale 1.
   const float* scale = nullptr;  // device scalar, for the per-tensor tile with ScaleSource::history only: the scale to cast with
   float* amax = nullptr;  // device scalar, optional, for the per-tensor tile: becomes max(*amax, amax of x); NaN propagates
 };
 // For row, 1x128 and MX tiles, the transposed part is quantised from x itself, with scales along R.
-void quantize(Queue& queue, Arena& scratch, const Quantize& op);
+void quantize(Stream& stream, Arena& scratch, const Quantize& op);
 
 // Whether the transposed tensor has the same tiles.
 constexpr bool is_square(ScaleTile tile) { return tile == ScaleTile::tensor || tile == ScaleTile::block_128x128; }
 
 // Computes the transposed part of codes that do not have one, byte for byte as quantize() would.
-// codes_t [C, at least R] is overwritten from codes [R, C]; its columns from R on become zero. Square
-// tiles: scale_inv is read and scale_inv_t is overwritten. Row and MX tiles: `codes` must have been
-// scaled along columns, with the scales of scale_inv_t (shard.h). No scale is read or written.
-void transpose_codes(Queue& queue, const Quantized& q);
+// columnwise [C, at least R] is overwritten from codes [R, C]; its columns from R on become zero. Square
+// tiles: scale_inv is read and columnwise_scale_inv is overwritten. Row and MX tiles: `codes` must have been
+// scaled along columns, with the scales of columnwise_scale_inv (shard.h). No scale is read or written.
+void transpose_codes(Stream& stream, const Quantized& q);
 
 // Where an op writes its result y as an operand of FP8 GEMMs, if codes are wanted instead of y. The fields are those of Quantize
 // without x. Codes and scales are byte for byte those of quantising y rounded to BF16. A fused kernel, if there is one for the
 // device and recipe, never writes y to memory.
-struct QuantizeTo {
+struct QuantizeEpilogue {
   QuantSpec spec;
   Quantized out;  // no parts: no codes are wanted
   const float* scale = nullptr;
   float* amax = nullptr;
 
-  explicit operator bool() const { return out.codes || out.codes_t; }
+  explicit operator bool() const { return out.rowwise || out.columnwise; }
   Quantize of(const Tensor& x) const { return {.x = x, .spec = spec, .out = out, .scale = scale, .amax = amax}; }
 };
 // Whether the CUDA kernels of ops can write these codes without y. They can except for MX.
-bool fuses_on_cuda(const QuantizeTo& to);
+bool fuses_on_cuda(const QuantizeEpilogue& to);
 // Whether a scale depends on more of the tensor than a block of 128 x 128. The amax then needs a separate pass over the source.
 constexpr bool needs_amax_first(const QuantSpec& spec) {
   return spec.tile == ScaleTile::row || (spec.tile == ScaleTile::tensor && spec.source == ScaleSource::tensor);
 }
 // Bytes of the codes and scales that are written.
-std::size_t written_bytes(const QuantizeTo& to);
+std::size_t written_bytes(const QuantizeEpilogue& to);
 
 // amax[0] = max |x|; NaN propagates. x [R, C] is BF16, or F32, which is rounded to BF16 first.
 struct Amax {
   Tensor x;
   float* amax = nullptr;  // overwritten
 };
-void amax(Queue& queue, Arena& scratch, const Amax& op);
+void amax(Stream& stream, Arena& scratch, const Amax& op);
 
 // Updates the delayed scaling of n tensors after an optimizer step (docs/numerics.md). If tensor i's amax [i, 0] is positive and
 // finite, its scale is recomputed and its history is shifted by one; otherwise its scale stays.
@@ -72,7 +72,7 @@ struct UpdateDelayedScales {
   bool most_recent = false;          // use history[0] instead of max(history)
   const float* found_inf = nullptr;  // device scalar: if it is not 0, the step is skipped and no amax is used
 };
-void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op);
+void update_delayed_scales(Stream& stream, const UpdateDelayedScales& op);
 
 // Measures, in one pass, how well codes represent x. For health samples.
 struct QuantizeHealth {
@@ -83,6 +83,6 @@ struct QuantizeHealth {
                          // elements with a zero code; signal to quantisation noise of finite elements in dB,
                          // 10 log10(sum x^2 / sum (x - decoded)^2), infinite if there is no error
 };
-void quantize_health(Queue& queue, Arena& scratch, const QuantizeHealth& op);
+void quantize_health(Stream& stream, Arena& scratch, const QuantizeHealth& op);
 
 }  // namespace octet::kernels

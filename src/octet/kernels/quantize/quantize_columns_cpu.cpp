@@ -30,14 +30,15 @@ class Stripe {
     ColumnScales scales;
     for (std::int64_t c = 0; c < width_; ++c) {
       const float largest = to_float(amax[size(c)]);
-      scales.set(size(c), largest,
-                 make_scale(largest, spec_, out_.scale_inv_t, scale_index(out_.scale_inv_t, spec_.tile, col_ + c, k)));
+      scales.set(
+          size(c), largest,
+          make_scale(largest, spec_, out_.columnwise_scale_inv, scale_index(out_.columnwise_scale_inv, spec_.tile, col_ + c, k)));
     }
     for (std::int64_t row = begin; row < end; row += kPanelRows) {
       const std::int64_t height = std::min(kPanelRows, end - row);
       const Source::Block block = source_.block(row, col_, height, width_, buffer_.data());
       cast_columns(spec_.format, block.data, block.stride, size(height), size(width_), scales, panel_.codes(), Panel::kStride);
-      panel_.store(row, col_, height, width_, {}, out_.codes_t);
+      panel_.store(row, col_, height, width_, {}, out_.columnwise);
     }
   }
 
@@ -66,17 +67,17 @@ void quantize_along_columns(const Tensor& x, const QuantSpec& spec, const Quanti
 }
 
 void pad_transposed(const Tensor& x, const Quantized& out) {
-  const std::int64_t rows = x.rows(), cols = x.shape[1], width = out.codes_t.shape[1];
+  const std::int64_t rows = x.rows(), cols = x.shape[1], width = out.columnwise.shape[1];
   if (rows == width) return;
   for (std::int64_t c = 0; c < cols; ++c) {
-    std::memset(out.codes_t.as_bytes() + c * out.codes_t.row_stride + rows, 0, size(width - rows));
+    std::memset(out.columnwise.as_bytes() + c * out.columnwise.row_stride + rows, 0, size(width - rows));
   }
   // A tile of 128 never consists only of padding, because rows are padded to a multiple of 128.
   if (out.tile != ScaleTile::mx_1x32) return;
   constexpr std::uint8_t kOne = 127;
   const std::int64_t first = ceil_div(rows, 32), last = ceil_div(width, 32);
   for (std::int64_t c = 0; c < cols; ++c) {
-    std::memset(out.scale_inv_t.as_bytes() + c * out.scale_inv_t.row_stride + first, kOne, size(last - first));
+    std::memset(out.columnwise_scale_inv.as_bytes() + c * out.columnwise_scale_inv.row_stride + first, kOne, size(last - first));
   }
 }
 

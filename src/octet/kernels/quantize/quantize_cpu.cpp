@@ -72,7 +72,7 @@ void cast_panels(const Tensor& x, const Quantized& out, float scale, SharedMaxim
       const Source::Block block = source.block(row, col, height, width, buffer.data());
       amax = std::max(
           amax, cast(out.format, block.data, block.stride, size(height), size(width), scale, panel.codes(), Panel::kStride));
-      panel.store(row, col, height, width, out.codes, out.codes_t);
+      panel.store(row, col, height, width, out.rowwise, out.columnwise);
     }
     largest.add(amax);
   });
@@ -92,16 +92,16 @@ void amax(const Tensor& x, float* out) {
 
 void quantize_tensor(const Tensor& x, const Quantized& out, float scale, float* amax) {
   SharedMaximum largest;
-  const bool one_row = x.elements() > 0 && x.contiguous() && out.codes.contiguous();
-  if (out.codes_t) {
+  const bool one_row = x.elements() > 0 && x.contiguous() && out.rowwise.contiguous();
+  if (out.columnwise) {
     cast_panels(x, out, scale, largest);
   } else if (one_row) {
-    cast_segments(as_one_row(x), out.format, scale, as_one_row(out.codes), largest);
+    cast_segments(as_one_row(x), out.format, scale, as_one_row(out.rowwise), largest);
   } else {
-    cast_segments(x, out.format, scale, out.codes, largest);
+    cast_segments(x, out.format, scale, out.rowwise, largest);
   }
-  if (out.scale_inv) *out.scale_inv.as<float>() = 1.0f / scale;
-  if (out.scale_inv_t) *out.scale_inv_t.as<float>() = 1.0f / scale;
+  if (out.rowwise_scale_inv) *out.rowwise_scale_inv.as<float>() = 1.0f / scale;
+  if (out.columnwise_scale_inv) *out.columnwise_scale_inv.as<float>() = 1.0f / scale;
   if (amax) *amax = max_magnitude(*amax, largest.value());
 }
 
@@ -110,40 +110,40 @@ void quantize_along_rows(const Tensor& x, const QuantSpec& spec, const Quantized
   const std::int64_t rows = x.rows(), cols = x.shape[1];
   const std::int64_t width = spec.tile == ScaleTile::row ? kSegment : tile_width(spec.tile);
   const std::int64_t tiles_per_segment = kSegment / width;
-  parallel_ranges(
-      rows, std::max<std::int64_t>(1, kTask / std::max<std::int64_t>(1, cols)), [&](std::int64_t first, std::int64_t last) {
-        Buffer16<size(kSegment)> buffer;
-        std::array<float, kSegment / 32> amaxes, scales;
-        for (std::int64_t row = first; row < last; ++row) {
-          std::uint8_t* const codes = out.codes.as_bytes() + row * out.codes.row_stride;
-          const auto segment = [&](std::int64_t col) {
-            return source.block(row, col, 1, std::min(kSegment, cols - col), buffer.data()).data;
-          };
-          if (spec.tile == ScaleTile::row) {
-            Magnitude largest = 0;
-            for (std::int64_t col = 0; col < cols; col += kSegment) {
-              largest = std::max(largest, amax(segment(col), size(std::min(kSegment, cols - col))));
-            }
-            const float scale = make_scale(to_float(largest), spec, out.scale_inv, row);
-            for (std::int64_t col = 0; col < cols; col += kSegment) {
-              cast_fitting(spec.format, segment(col), 0, 1, size(std::min(kSegment, cols - col)), to_float(largest), scale,
-                           codes + col, 0);
-            }
-            continue;
-          }
-          for (std::int64_t col = 0; col < cols; col += kSegment) {
-            const std::int64_t n = std::min(kSegment, cols - col);
-            const BFloat16* const data = segment(col);
-            amax_of_tiles(data, size(n), size(width), amaxes.data());
-            const std::int64_t tile = col / kSegment * tiles_per_segment;
-            for (std::int64_t t = 0; t < ceil_div(n, width); ++t) {
-              scales[size(t)] =
-                  make_scale(amaxes[size(t)], spec, out.scale_inv, scale_index(out.scale_inv, spec.tile, row, tile + t));
-            }
-            cast_tiles(spec.format, data, size(n), size(width), amaxes.data(), scales.data(), codes + col);
-          }
-        }
-      });
+  parallel_ranges(rows, std::max<std::int64_t>(1, kTask / std::max<std::int64_t>(1, cols)),
+                  [&](std::int64_t first, std::int64_t last) {
+                    Buffer16<size(kSegment)> buffer;
+                    std::array<float, kSegment / 32> amaxes, scales;
+                    for (std::int64_t row = first; row < last; ++row) {
+                      std::uint8_t* const codes = out.rowwise.as_bytes() + row * out.rowwise.row_stride;
+                      const auto segment = [&](std::int64_t col) {
+                        return source.block(row, col, 1, std::min(kSegment, cols - col), buffer.data()).data;
+                      };
+                      if (spec.tile == ScaleTile::row) {
+                        Magnitude largest = 0;
+                        for (std::int64_t col = 0; col < cols; col += kSegment) {
+                          largest = std::max(largest, amax(segment(col), size(std::min(kSegment, cols - col))));
+                        }
+                        const float scale = make_scale(to_float(largest), spec, out.rowwise_scale_inv, row);
+                        for (std::int64_t col = 0; col < cols; col += kSegment) {
+                          cast_fitting(spec.format, segment(col), 0, 1, size(std::min(kSegment, cols - col)), to_float(largest),
+                                       scale, codes + col, 0);
+                        }
+                        continue;
+                      }
+                      for (std::int64_t col = 0; col < cols; col += kSegment) {
+                        const std::int64_t n = std::min(kSegment, cols - col);
+                        const BFloat16* const data = segment(col);
+                        amax_of_tiles(data, size(n), size(width), amaxes.data());
+                        const std::int64_t tile = col / kSegment * tiles_per_segment;
+                        for (std::int64_t t = 0; t < ceil_div(n, width); ++t) {
+                          scales[size(t)] = make_scale(amaxes[size(t)], spec, out.rowwise_scale_inv,
+                                                       scale_index(out.rowwise_scale_inv, spec.tile, row, tile + t));
+                        }
+                        cast_tiles(spec.format, data, size(n), size(width), amaxes.data(), scales.data(), codes + col);
+                      }
+                    }
+                  });
 }
 
 void quantize_blocks(const Tensor& x, const QuantSpec& spec, const Quantized& out) {
@@ -160,13 +160,15 @@ void quantize_blocks(const Tensor& x, const QuantSpec& spec, const Quantized& ou
       Magnitude largest = 0;
       for (std::int64_t r = 0; r < height; ++r) largest = std::max(largest, amax(block.data + r * block.stride, size(width)));
       const float scale = scale_from_amax(to_float(largest), spec);
-      if (out.codes) out.scale_inv.as<float>()[i / across * out.scale_inv.row_stride + i % across] = 1.0f / scale;
-      if (out.codes_t) out.scale_inv_t.as<float>()[i % across * out.scale_inv_t.row_stride + i / across] = 1.0f / scale;
+      if (out.rowwise)
+        out.rowwise_scale_inv.as<float>()[i / across * out.rowwise_scale_inv.row_stride + i % across] = 1.0f / scale;
+      if (out.columnwise)
+        out.columnwise_scale_inv.as<float>()[i % across * out.columnwise_scale_inv.row_stride + i / across] = 1.0f / scale;
       for (std::int64_t r = 0; r < height; r += kPanelRows) {
         const std::int64_t h = std::min(kPanelRows, height - r);
         cast_fitting(spec.format, block.data + r * block.stride, block.stride, size(h), size(width), to_float(largest), scale,
                      panel.codes(), Panel::kStride);
-        panel.store(row + r, col, h, width, out.codes, out.codes_t);
+        panel.store(row + r, col, h, width, out.rowwise, out.columnwise);
       }
     }
   });

@@ -22,7 +22,7 @@ void quantize_along_columns(const Tensor& x, const QuantSpec& spec, const Quanti
 // Rowwise and transposed codes and scales for the 128x128 tile.
 void quantize_blocks(const Tensor& x, const QuantSpec& spec, const Quantized& out);
 
-// Writes the zero codes after x's rows in codes_t, and scale 1 for tiles that consist only of padding.
+// Writes the zero codes after x's rows in columnwise, and scale 1 for tiles that consist only of padding.
 void pad_transposed(const Tensor& x, const Quantized& out);
 
 void transpose_codes(const Quantized& q);

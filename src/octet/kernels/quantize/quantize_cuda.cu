@@ -33,7 +33,7 @@ struct MxTail {
   Codes codes;
   std::uint8_t* scale_inv;
   std::int64_t stride;
-  std::uint8_t* scale_inv_t;
+  std::uint8_t* columnwise_scale_inv;
   std::int64_t stride_t;
   int scales_t;  // scales per column, including padding
 
@@ -65,7 +65,7 @@ struct MxTail {
       const std::uint8_t code = mx_scale_code(magnitude_value(shared.magnitudes.get<kWarps>(column, group * kWarps)));
       shared.scales[group][column] = e8m0_reciprocal(code);
       const int row = tile.row0 + group * kWidth, at = row / kWidth;
-      if (col < tile.cols && at < scales_t) scale_inv_t[col * stride_t + at] = row < tile.rows ? code : kOne;
+      if (col < tile.cols && at < scales_t) columnwise_scale_inv[col * stride_t + at] = row < tile.rows ? code : kOne;
     }
     __syncthreads();
     write_columns<Fp8Format::e4m3>(tile, values, shared.scales[tile.warp() / kWarps], codes, shared.transposed);
@@ -81,31 +81,31 @@ void with_source(const Tensor& x, F f) {
 }
 
 template <class Source>
-void write_mx_codes(Queue& queue, const Source& source, const Quantized& out) {
+void write_mx_codes(Stream& stream, const Source& source, const Quantized& out) {
   if (source.rows == 0 || source.cols == 0) return;
-  launch_tiles(queue, source,
+  launch_tiles(stream, source,
                MxTail{.codes = {out, source.cols},
-                      .scale_inv = out.scale_inv.as_bytes(),
-                      .stride = out.scale_inv.row_stride,
-                      .scale_inv_t = out.scale_inv_t.as_bytes(),
-                      .stride_t = out.scale_inv_t.row_stride,
-                      .scales_t = out.codes_t ? static_cast<int>(out.scale_inv_t.shape[1]) : 0});
+                      .scale_inv = out.rowwise_scale_inv.as_bytes(),
+                      .stride = out.rowwise_scale_inv.row_stride,
+                      .columnwise_scale_inv = out.columnwise_scale_inv.as_bytes(),
+                      .stride_t = out.columnwise_scale_inv.row_stride,
+                      .scales_t = out.columnwise ? static_cast<int>(out.columnwise_scale_inv.shape[1]) : 0});
 }
 
 }  // namespace
 
-void amax(Queue& queue, const Amax& op) {
-  zero(queue, op.amax, 1);
-  with_source(op.x, [&](const auto& source) { launch_tiles(queue, source, AmaxTail{.whole = op.amax}); });
+void amax(Stream& stream, const Amax& op) {
+  zero(stream, op.amax, 1);
+  with_source(op.x, [&](const auto& source) { launch_tiles(stream, source, AmaxTail{.whole = op.amax}); });
 }
 
-void quantize(Queue& queue, const Quantize& op, float* amaxes) {
-  const QuantizeTo to{.spec = op.spec, .out = op.out, .scale = op.scale, .amax = op.amax};
+void quantize(Stream& stream, const Quantize& op, float* amaxes) {
+  const QuantizeEpilogue to{.spec = op.spec, .out = op.out, .scale = op.scale, .amax = op.amax};
   with_source(op.x, [&](const auto& source) {
     if (op.spec.tile == ScaleTile::mx_1x32) {
-      write_mx_codes(queue, source, op.out);
+      write_mx_codes(stream, source, op.out);
     } else {
-      write_codes(queue, source, source, to, amaxes);
+      write_codes(stream, source, source, to, amaxes);
     }
   });
 }

@@ -13,11 +13,11 @@ inline float* allocate_amaxes(Arena& scratch, const QuantSpec& spec, std::int64_
   const std::int64_t count = spec.tile == ScaleTile::tensor ? 1 : rows + cols;
   return static_cast<float*>(scratch.allocate(static_cast<std::size_t>(count) * sizeof(float)));
 }
-void quantize(Queue& queue, const Quantize& op, float* amaxes);
-void amax(Queue& queue, const Amax& op);
-void transpose_codes(Queue& queue, const Quantized& q);
-void update_delayed_scales(Queue& queue, const UpdateDelayedScales& op);
+void quantize(Stream& stream, const Quantize& op, float* amaxes);
+void amax(Stream& stream, const Amax& op);
+void transpose_codes(Stream& stream, const Quantized& q);
+void update_delayed_scales(Stream& stream, const UpdateDelayedScales& op);
 // `sums` has one entry for each cpu::kHealthRows rows, in device memory.
-void quantize_health(Queue& queue, const QuantizeHealth& op, cpu::HealthSums* sums);
+void quantize_health(Stream& stream, const QuantizeHealth& op, cpu::HealthSums* sums);
 
 }  // namespace octet::kernels::cuda

@@ -14,8 +14,8 @@ namespace {
 
 float scale_inv_at(const Quantized& q, std::int64_t row, std::int64_t col) {
   const int width = tile_width(q.tile);
-  const std::int64_t at = scale_index(q.scale_inv, q.tile, row, width > 0 ? col / width : 0);
-  return q.tile == ScaleTile::mx_1x32 ? kDecodeE8M0[q.scale_inv.as_bytes()[at]] : q.scale_inv.as<float>()[at];
+  const std::int64_t at = scale_index(q.rowwise_scale_inv, q.tile, row, width > 0 ? col / width : 0);
+  return q.tile == ScaleTile::mx_1x32 ? kDecodeE8M0[q.rowwise_scale_inv.as_bytes()[at]] : q.rowwise_scale_inv.as<float>()[at];
 }
 
 HealthSums sums_of_rows(const QuantizeHealth& op, std::int64_t first, std::int64_t last) {
@@ -30,7 +30,7 @@ HealthSums sums_of_rows(const QuantizeHealth& op, std::int64_t first, std::int64
   Buffer16<size(kWidth)> buffer;
   HealthSums sums;
   for (std::int64_t row = first; row < last; ++row) {
-    const std::uint8_t* const codes = op.q.codes.as_bytes() + row * op.q.codes.row_stride;
+    const std::uint8_t* const codes = op.q.rowwise.as_bytes() + row * op.q.rowwise.row_stride;
     for (std::int64_t col = 0; col < op.x.shape[1]; col += kWidth) {
       const std::int64_t n = std::min(kWidth, op.x.shape[1] - col);
       const BFloat16* const x = source.block(row, col, 1, n, buffer.data()).data;
@@ -56,9 +56,9 @@ HealthSums sums_of_rows(const QuantizeHealth& op, std::int64_t first, std::int64
 double mean_scale(const Quantized& q) {
   double sum = 0;
   std::int64_t count = 0;
-  for (std::int64_t i = 0; i < q.scale_inv.elements(); ++i) {
-    const double inverse =
-        q.tile == ScaleTile::mx_1x32 ? kDecodeE8M0[q.scale_inv.as_bytes()[i]] : static_cast<double>(q.scale_inv.as<float>()[i]);
+  for (std::int64_t i = 0; i < q.rowwise_scale_inv.elements(); ++i) {
+    const double inverse = q.tile == ScaleTile::mx_1x32 ? kDecodeE8M0[q.rowwise_scale_inv.as_bytes()[i]]
+                                                        : static_cast<double>(q.rowwise_scale_inv.as<float>()[i]);
     if (!std::isfinite(inverse) || inverse <= 0.0) continue;
     sum -= std::log2(inverse);
     ++count;

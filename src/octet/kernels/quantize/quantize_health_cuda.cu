@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void quantize_health(Queue& queue, const QuantizeHealth& op, HealthSums* sums) {
+void quantize_health(Stream& stream, const QuantizeHealth& op, HealthSums* sums) {
   const Health health{.x = op.x.data,
                       .is_bf16 = op.x.dtype == DType::bf16,
                       .stride = op.x.row_stride,
@@ -136,17 +136,17 @@ void quantize_health(Queue& queue, const QuantizeHealth& op, HealthSums* sums) {
                       .cols = op.x.shape[1],
                       .format = op.q.format,
                       .tile = op.q.tile,
-                      .codes = op.q.codes.as_bytes(),
-                      .codes_stride = op.q.codes.row_stride,
-                      .scale_inv = op.q.scale_inv.data,
-                      .scale_stride = op.q.scale_inv.row_stride,
-                      .scales = op.q.scale_inv.elements()};
+                      .codes = op.q.rowwise.as_bytes(),
+                      .codes_stride = op.q.rowwise.row_stride,
+                      .scale_inv = op.q.rowwise_scale_inv.data,
+                      .scale_stride = op.q.rowwise_scale_inv.row_stride,
+                      .scales = op.q.rowwise_scale_inv.elements()};
   const std::int64_t runs = ceil_div(health.rows, kHealthRows);
-  const cudaStream_t stream = octet::cuda::stream_of(queue);
-  amax(queue, {.x = op.x, .amax = &op.out[0]});
-  if (runs > 0) health_sums_kernel<<<static_cast<unsigned>(runs), kThreads, 0, stream>>>(health, sums);
+  const cudaStream_t native = octet::cuda::native_stream(stream);
+  amax(stream, {.x = op.x, .amax = &op.out[0]});
+  if (runs > 0) health_sums_kernel<<<static_cast<unsigned>(runs), kThreads, 0, native>>>(health, sums);
   octet::cuda::check_launch("health_sums");
-  health_kernel<<<1, kThreads, 0, stream>>>(health, sums, runs, op.out);
+  health_kernel<<<1, kThreads, 0, native>>>(health, sums, runs, op.out);
   octet::cuda::check_launch("health");
 }
 

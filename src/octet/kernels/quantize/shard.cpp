@@ -88,37 +88,37 @@ Shape amax_shape(ScaleTile tile, Along along, const Shape& whole) {
   return tile == ScaleTile::row ? Shape{cols} : Shape{ceil_div(rows, 32), cols};
 }
 
-void shard_amax(Queue& queue, const ShardAmax& op) {
+void shard_amax(Stream& stream, const ShardAmax& op) {
   check(op);
-  queue.count("shard_amax", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.shard.x.bytes())});
+  stream.count("shard_amax", {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(op.shard.x.bytes())});
   if (op.shard.x.elements() == 0) return;
-  if (queue.kind() == DeviceKind::cpu) cpu::shard_amax(op);
+  if (stream.kind() == DeviceKind::cpu) cpu::shard_amax(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::shard_amax(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::shard_amax(stream, op);
   }
 }
 
-void scales_from_amax(Queue& queue, const ScalesFromAmax& op) {
+void scales_from_amax(Stream& stream, const ScalesFromAmax& op) {
   check(op);
-  queue.count("scales_from_amax",
-              {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(2 * op.amax.bytes() + op.scale_inv.bytes())});
+  stream.count("scales_from_amax",
+               {.flops = 0, .fp8_flops = 0, .bytes = static_cast<double>(2 * op.amax.bytes() + op.scale_inv.bytes())});
   if (op.scale_inv.elements() == 0) return;
-  if (queue.kind() == DeviceKind::cpu) cpu::scales_from_amax(op);
+  if (stream.kind() == DeviceKind::cpu) cpu::scales_from_amax(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::scales_from_amax(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::scales_from_amax(stream, op);
   }
 }
 
-void cast_shard(Queue& queue, const CastShard& op) {
+void cast_shard(Stream& stream, const CastShard& op) {
   check(op);
   double bytes = static_cast<double>(op.shard.x.bytes());
   for (const Tensor* codes : {&op.codes, &op.column_codes}) {
     if (*codes) bytes += static_cast<double>(codes->bytes());
   }
-  queue.count("cast_shard", {.flops = 0, .fp8_flops = 0, .bytes = bytes});
-  if (queue.kind() == DeviceKind::cpu) cpu::cast_shard(op);
+  stream.count("cast_shard", {.flops = 0, .fp8_flops = 0, .bytes = bytes});
+  if (stream.kind() == DeviceKind::cpu) cpu::cast_shard(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::cast_shard(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::cast_shard(stream, op);
   }
 }
 

@@ -21,7 +21,7 @@ struct Shard {
   Shape whole;             // [R, C]
 };
 
-// The direction in which elements share a scale: rows for fprop (Quantized::codes), columns for dgrad (codes_t). Square tiles,
+// The direction in which elements share a scale: rows for fprop (Quantized::codes), columns for dgrad (columnwise). Square tiles,
 // that is tensor and 128x128, have the same codes in both directions and use only `rows`.
 enum class Along : std::uint8_t { rows, columns };
 
@@ -37,7 +37,7 @@ struct ShardAmax {
   Tensor rows;     // amax_shape(tile, rows, whole), contiguous, accumulated into; absent if not wanted
   Tensor columns;  // the same along columns
 };
-void shard_amax(Queue& queue, const ShardAmax& op);
+void shard_amax(Stream& stream, const ShardAmax& op);
 
 // Computes the scales of a whole W from its amaxes, with the bits of quantize().
 struct ScalesFromAmax {
@@ -46,9 +46,9 @@ struct ScalesFromAmax {
   Along along = Along::rows;
   Shape whole;
   Tensor multipliers;  // F32 of amax's shape, overwritten: factors for values before the cast; may be amax itself
-  Tensor scale_inv;    // overwritten: Quantized::scale_inv, or along columns scale_inv_t including its padding
+  Tensor scale_inv;    // overwritten: Quantized::scale_inv, or along columns columnwise_scale_inv including its padding
 };
-void scales_from_amax(Queue& queue, const ScalesFromAmax& op);
+void scales_from_amax(Stream& stream, const ScalesFromAmax& op);
 
 // code = encode(float(bf16(x)) * multiplier of its tile). All codes, also those scaled along columns, are in the row-major order
 // of W. Per-tensor scales from history use `scale` instead of multipliers.
@@ -64,6 +64,6 @@ struct CastShard {
   Tensor scale_inv;              // [1], overwritten with 1 / scale even if count is 0
   float* amax = nullptr;         // device scalar, optional: becomes max(*amax, amax of x); NaN propagates
 };
-void cast_shard(Queue& queue, const CastShard& op);
+void cast_shard(Stream& stream, const CastShard& op);
 
 }  // namespace octet::kernels

@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(kThreads, 4) cast_kernel(const Cast<T> op) {
 
 }  // namespace
 
-void shard_amax(Queue& queue, const ShardAmax& op) {
+void shard_amax(Stream& stream, const ShardAmax& op) {
   visit_source(op.shard.x.dtype, [&]<class T>() {
     const ShardSource<T> source(op.shard);
     float* const rows = scales_of(op.rows);
@@ -259,13 +259,13 @@ void shard_amax(Queue& queue, const ShardAmax& op) {
     const std::int64_t stride = op.rows ? op.rows.cols() : 0, cols = op.shard.whole[1];
     switch (op.tile) {
       case ScaleTile::tensor:
-        return launch_tiles(queue, source, AmaxTail{.whole = rows});
+        return launch_tiles(stream, source, AmaxTail{.whole = rows});
       case ScaleTile::row:
-        return launch_tiles(queue, source, AmaxTail{.rows = rows ? rows + source.first_row : nullptr, .columns = columns});
+        return launch_tiles(stream, source, AmaxTail{.rows = rows ? rows + source.first_row : nullptr, .columns = columns});
       case ScaleTile::block_128x128:
-        return launch_tiles(queue, source, BlockAmaxTail{.amax = rows + source.first_row / kBlock * stride, .stride = stride});
+        return launch_tiles(stream, source, BlockAmaxTail{.amax = rows + source.first_row / kBlock * stride, .stride = stride});
       default:  // MX
-        launch_tiles(queue, source,
+        launch_tiles(stream, source,
                      MxAmaxTail{.rows = rows ? rows + source.first_row * stride : nullptr,
                                 .rows_stride = stride,
                                 .columns = columns ? columns + source.first_row / kMx * cols : nullptr,
@@ -274,7 +274,7 @@ void shard_amax(Queue& queue, const ShardAmax& op) {
   });
 }
 
-void scales_from_amax(Queue& queue, const ScalesFromAmax& op) {
+void scales_from_amax(Stream& stream, const ScalesFromAmax& op) {
   const Tensor& scales = op.scale_inv;
   const Scales all{.amax = op.amax.as<float>(),
                    .spec = op.spec,
@@ -286,11 +286,11 @@ void scales_from_amax(Queue& queue, const ScalesFromAmax& op) {
                    .transposed = op.along == Along::columns && op.spec.tile == ScaleTile::mx_1x32,
                    .down = op.amax.rows()};
   const auto blocks = static_cast<unsigned>(ceil_div(all.rows * all.cols, kThreads));
-  scales_kernel<<<blocks, kThreads, 0, octet::cuda::stream_of(queue)>>>(all);
+  scales_kernel<<<blocks, kThreads, 0, octet::cuda::native_stream(stream)>>>(all);
   octet::cuda::check_launch("scales_from_amax");
 }
 
-void cast_shard(Queue& queue, const CastShard& op) {
+void cast_shard(Stream& stream, const CastShard& op) {
   const std::int64_t count = op.shard.x.elements();
   if (count == 0 && !op.scale) return;
   visit_source(op.shard.x.dtype, [&]<class T>() {
@@ -313,8 +313,9 @@ void cast_shard(Queue& queue, const CastShard& op) {
                               on_multiple(op.codes.data, kChunk) && on_multiple(op.column_codes.data, kChunk) &&
                               on_multiple(op.column_multipliers.data, 16)};
     const auto blocks = static_cast<unsigned>(std::max<std::int64_t>(1, ceil_div(count, Cast<T>::kAhead * kThreads * kChunk)));
-    visit_format(op.spec.format,
-                 [&]<Fp8Format kFormat>() { cast_kernel<kFormat><<<blocks, kThreads, 0, octet::cuda::stream_of(queue)>>>(all); });
+    visit_format(op.spec.format, [&]<Fp8Format kFormat>() {
+      cast_kernel<kFormat><<<blocks, kThreads, 0, octet::cuda::native_stream(stream)>>>(all);
+    });
     octet::cuda::check_launch("cast_shard");
   });
 }

@@ -5,8 +5,8 @@
 
 namespace octet::kernels::cuda {
 
-void shard_amax(Queue& queue, const ShardAmax& op);  // not for an empty shard
-void scales_from_amax(Queue& queue, const ScalesFromAmax& op);
-void cast_shard(Queue& queue, const CastShard& op);
+void shard_amax(Stream& stream, const ShardAmax& op);  // not for an empty shard
+void scales_from_amax(Stream& stream, const ScalesFromAmax& op);
+void cast_shard(Stream& stream, const CastShard& op);
 
 }  // namespace octet::kernels::cuda

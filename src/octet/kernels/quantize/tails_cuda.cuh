@@ -115,11 +115,11 @@ struct Codes {
 
   // `part_cols` is the column at which the second part of the source's result begins.
   Codes(const Quantized& out, std::int64_t part_cols)
-      : rows(out.codes.as_bytes()),
-        rows_stride(out.codes.row_stride),
-        columns(out.codes_t.as_bytes()),
-        columns_stride(out.codes_t.row_stride),
-        columns_width(out.codes_t ? static_cast<int>(out.codes_t.shape[1]) : 0),
+      : rows(out.rowwise.as_bytes()),
+        rows_stride(out.rowwise.row_stride),
+        columns(out.columnwise.as_bytes()),
+        columns_stride(out.columnwise.row_stride),
+        columns_width(out.columnwise ? static_cast<int>(out.columnwise.shape[1]) : 0),
         wide_rows(on_multiple(rows, kChunk) && rows_stride % kChunk == 0 && part_cols % kChunk == 0),
         wide_columns(on_multiple(columns, 16) && columns_stride % 16 == 0) {}
 
@@ -334,7 +334,7 @@ struct TensorTail {
   const float* current_amax;
   float* amax;
   float* scale_inv;
-  float* scale_inv_t;
+  float* columnwise_scale_inv;
 
   __device__ State begin() const {
     return {.scale_or_amax = scale ? *scale : *current_amax, .amax = amax ? __float_as_uint(*amax) : 0u};
@@ -343,7 +343,7 @@ struct TensorTail {
     const float factor = scale ? state.scale_or_amax : device_scale(state.scale_or_amax, spec);
     if (tile.row0 == 0 && tile.col0 == 0 && threadIdx.x == 0) {
       if (scale_inv) *scale_inv = 1.0f / factor;
-      if (scale_inv_t) *scale_inv_t = 1.0f / factor;
+      if (columnwise_scale_inv) *columnwise_scale_inv = 1.0f / factor;
     }
     if (amax) {
       const unsigned largest = warp_magnitude(values) << 16;
@@ -365,7 +365,7 @@ struct BlockTail {
   QuantSpec spec;
   float* scale_inv;
   std::int64_t stride;
-  float* scale_inv_t;
+  float* columnwise_scale_inv;
   std::int64_t stride_t;
 
   __device__ State begin() const { return {}; }
@@ -380,7 +380,7 @@ struct BlockTail {
     if (threadIdx.x == 0) {
       const int down = tile.row0 / kTile, across = tile.col0 / kTile;
       if (codes.rows) scale_inv[down * stride + across] = 1.0f / scale;
-      if (codes.columns) scale_inv_t[across * stride_t + down] = 1.0f / scale;
+      if (codes.columns) columnwise_scale_inv[across * stride_t + down] = 1.0f / scale;
     }
     write_codes<kFormat>(tile, values, scale, codes, shared.transposed);
   }
@@ -402,7 +402,7 @@ struct LineTail {
   const float* column_amax;
   float* scale_inv;
   std::int64_t stride;  // between columns of tiles; 0 if a row has one scale
-  float* scale_inv_t;
+  float* columnwise_scale_inv;
   std::int64_t stride_t;
 
   __device__ State begin() const { return {}; }
@@ -455,7 +455,7 @@ struct LineTail {
       }
       const float scale = device_scale(amax, spec);
       shared.scales[column] = scale;
-      if (col < tile.cols) scale_inv_t[tile.row0 / kTile * stride_t + col] = 1.0f / scale;
+      if (col < tile.cols) columnwise_scale_inv[tile.row0 / kTile * stride_t + col] = 1.0f / scale;
     }
   }
 };
@@ -473,77 +473,78 @@ inline float* scales_of(const Tensor& scales) { return scales ? scales.as<float>
 
 // Uses to.scale, or the scale of `current_amax` if to.scale is null.
 template <class Source>
-void write_tensor_codes(Queue& queue, const Source& source, const QuantizeTo& to, const float* current_amax) {
+void write_tensor_codes(Stream& stream, const Source& source, const QuantizeEpilogue& to, const float* current_amax) {
   visit_format(to.spec.format, [&]<Fp8Format kFormat>() {
-    launch_tiles(queue, source,
+    launch_tiles(stream, source,
                  TensorTail<kFormat>{.codes = {to.out, source.cols},
                                      .spec = to.spec,
                                      .scale = to.scale,
                                      .current_amax = current_amax,
                                      .amax = to.amax,
-                                     .scale_inv = scales_of(to.out.scale_inv),
-                                     .scale_inv_t = scales_of(to.out.scale_inv_t)});
+                                     .scale_inv = scales_of(to.out.rowwise_scale_inv),
+                                     .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv)});
   });
 }
 
 // Uses scales of 1x128 blocks, or scales of rows and columns if their amaxes are given.
 template <class Source>
-void write_line_codes(Queue& queue, const Source& source, const QuantizeTo& to, const float* row_amax, const float* column_amax) {
+void write_line_codes(Stream& stream, const Source& source, const QuantizeEpilogue& to, const float* row_amax,
+                      const float* column_amax) {
   const bool blocks = to.spec.tile == ScaleTile::block_1x128;
   if (blocks && (source.rows == 0 || source.cols == 0)) return;
   visit_format(to.spec.format, [&]<Fp8Format kFormat>() {
-    launch_tiles(queue, source,
+    launch_tiles(stream, source,
                  LineTail<kFormat>{.codes = {to.out, source.cols},
                                    .spec = to.spec,
                                    .row_amax = row_amax,
                                    .column_amax = column_amax,
-                                   .scale_inv = scales_of(to.out.scale_inv),
-                                   .stride = blocks ? to.out.scale_inv.row_stride : 0,
-                                   .scale_inv_t = scales_of(to.out.scale_inv_t),
-                                   .stride_t = blocks ? to.out.scale_inv_t.row_stride : 0});
+                                   .scale_inv = scales_of(to.out.rowwise_scale_inv),
+                                   .stride = blocks ? to.out.rowwise_scale_inv.row_stride : 0,
+                                   .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv),
+                                   .stride_t = blocks ? to.out.columnwise_scale_inv.row_stride : 0});
   });
 }
 
 template <class Source>
-void write_block_codes(Queue& queue, const Source& source, const QuantizeTo& to) {
+void write_block_codes(Stream& stream, const Source& source, const QuantizeEpilogue& to) {
   if (source.rows == 0 || source.cols == 0) return;
   visit_format(to.spec.format, [&]<Fp8Format kFormat>() {
-    launch_tiles(queue, source,
+    launch_tiles(stream, source,
                  BlockTail<kFormat>{.codes = {to.out, source.cols},
                                     .spec = to.spec,
-                                    .scale_inv = scales_of(to.out.scale_inv),
-                                    .stride = to.out.scale_inv.row_stride,
-                                    .scale_inv_t = scales_of(to.out.scale_inv_t),
-                                    .stride_t = to.out.scale_inv_t.row_stride});
+                                    .scale_inv = scales_of(to.out.rowwise_scale_inv),
+                                    .stride = to.out.rowwise_scale_inv.row_stride,
+                                    .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv),
+                                    .stride_t = to.out.columnwise_scale_inv.row_stride});
   });
 }
 
-inline void zero(Queue& queue, float* at, std::int64_t count) {
-  octet::cuda::check(cudaMemsetAsync(at, 0, static_cast<std::size_t>(count) * sizeof(float), octet::cuda::stream_of(queue)),
+inline void zero(Stream& stream, float* at, std::int64_t count) {
+  octet::cuda::check(cudaMemsetAsync(at, 0, static_cast<std::size_t>(count) * sizeof(float), octet::cuda::native_stream(stream)),
                      "cudaMemsetAsync");
 }
 
 // Writes the codes of a source. If amaxes are needed first, `first` computes them and `second`, which gives the same values, the
 // codes. Computing the values twice moves no more bytes than storing and loading them.
 template <class First, class Second>
-void write_codes(Queue& queue, const First& first, const Second& second, const QuantizeTo& to, float* amaxes) {
+void write_codes(Stream& stream, const First& first, const Second& second, const QuantizeEpilogue& to, float* amaxes) {
   switch (to.spec.tile) {
     case ScaleTile::tensor:
-      if (to.scale) return write_tensor_codes(queue, first, to, nullptr);
-      zero(queue, amaxes, 1);
-      launch_tiles(queue, first, AmaxTail{.whole = amaxes});
-      return write_tensor_codes(queue, second, to, amaxes);
+      if (to.scale) return write_tensor_codes(stream, first, to, nullptr);
+      zero(stream, amaxes, 1);
+      launch_tiles(stream, first, AmaxTail{.whole = amaxes});
+      return write_tensor_codes(stream, second, to, amaxes);
     case ScaleTile::row: {
       float* const columns = amaxes + first.rows;
-      zero(queue, amaxes, first.rows + first.cols * First::kParts);
-      launch_tiles(queue, first,
-                   AmaxTail{.rows = to.out.codes ? amaxes : nullptr, .columns = to.out.codes_t ? columns : nullptr});
-      return write_line_codes(queue, second, to, amaxes, columns);
+      zero(stream, amaxes, first.rows + first.cols * First::kParts);
+      launch_tiles(stream, first,
+                   AmaxTail{.rows = to.out.rowwise ? amaxes : nullptr, .columns = to.out.columnwise ? columns : nullptr});
+      return write_line_codes(stream, second, to, amaxes, columns);
     }
     case ScaleTile::block_1x128:
-      return write_line_codes(queue, first, to, nullptr, nullptr);
+      return write_line_codes(stream, first, to, nullptr, nullptr);
     case ScaleTile::block_128x128:
-      return write_block_codes(queue, first, to);
+      return write_block_codes(stream, first, to);
     case ScaleTile::mx_1x32:
       fail(ExitCode::internal, "no producer writes MX codes");
   }

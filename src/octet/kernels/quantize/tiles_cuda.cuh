@@ -189,10 +189,10 @@ __global__ void __launch_bounds__(kTileThreads, Source::kBlocks) produce_tiles(c
 }
 
 template <class Source, class Tail>
-void launch_tiles(Queue& queue, const Source& source, const Tail& tail) {
+void launch_tiles(Stream& stream, const Source& source, const Tail& tail) {
   const dim3 grid(static_cast<unsigned>(std::max<std::int64_t>(1, ceil_div(source.cols, kTile * Source::kAcross))),
                   static_cast<unsigned>(std::max<std::int64_t>(1, ceil_div(source.rows, kTile))));
-  produce_tiles<<<grid, kTileThreads, 0, octet::cuda::stream_of(queue)>>>(source, tail);
+  produce_tiles<<<grid, kTileThreads, 0, octet::cuda::native_stream(stream)>>>(source, tail);
   octet::cuda::check_launch("produce_tiles");
 }
 

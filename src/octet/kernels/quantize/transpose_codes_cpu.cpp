@@ -12,30 +12,31 @@ constexpr std::int64_t kSquare = 64;  // codes of both sides of a square stay in
 }  // namespace
 
 void transpose_codes(const Quantized& q) {
-  const std::int64_t rows = q.codes.rows(), cols = q.codes.shape[1], width = q.codes_t.shape[1];
-  const std::uint8_t* const from = q.codes.as_bytes();
-  std::uint8_t* const to = q.codes_t.as_bytes();
+  const std::int64_t rows = q.rowwise.rows(), cols = q.rowwise.shape[1], width = q.columnwise.shape[1];
+  const std::uint8_t* const from = q.rowwise.as_bytes();
+  std::uint8_t* const to = q.columnwise.as_bytes();
   parallel_ranges(ceil_div(cols, kSquare), 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t col = first * kSquare; col < std::min(cols, last * kSquare); col += kSquare) {
       const std::int64_t end_col = std::min(cols, col + kSquare);
       for (std::int64_t row = 0; row < rows; row += kSquare) {
         const std::int64_t end_row = std::min(rows, row + kSquare);
         for (std::int64_t c = col; c < end_col; ++c) {
-          for (std::int64_t r = row; r < end_row; ++r) to[c * q.codes_t.row_stride + r] = from[r * q.codes.row_stride + c];
+          for (std::int64_t r = row; r < end_row; ++r) to[c * q.columnwise.row_stride + r] = from[r * q.rowwise.row_stride + c];
         }
       }
       for (std::int64_t c = col; c < end_col; ++c)
-        std::fill(to + c * q.codes_t.row_stride + rows, to + c * q.codes_t.row_stride + width, std::uint8_t{0});
+        std::fill(to + c * q.columnwise.row_stride + rows, to + c * q.columnwise.row_stride + width, std::uint8_t{0});
     }
   });
   if (!is_square(q.tile)) return;
   if (q.tile == ScaleTile::tensor) {
-    *q.scale_inv_t.as<float>() = *q.scale_inv.as<float>();
+    *q.columnwise_scale_inv.as<float>() = *q.rowwise_scale_inv.as<float>();
     return;
   }
-  for (std::int64_t r = 0; r < q.scale_inv.rows(); ++r) {
-    for (std::int64_t c = 0; c < q.scale_inv.shape[1]; ++c) {
-      q.scale_inv_t.as<float>()[c * q.scale_inv_t.row_stride + r] = q.scale_inv.as<float>()[r * q.scale_inv.row_stride + c];
+  for (std::int64_t r = 0; r < q.rowwise_scale_inv.rows(); ++r) {
+    for (std::int64_t c = 0; c < q.rowwise_scale_inv.shape[1]; ++c) {
+      q.columnwise_scale_inv.as<float>()[c * q.columnwise_scale_inv.row_stride + r] =
+          q.rowwise_scale_inv.as<float>()[r * q.rowwise_scale_inv.row_stride + c];
     }
   }
 }

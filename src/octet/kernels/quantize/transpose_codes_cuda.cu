@@ -43,24 +43,24 @@ __global__ void scales_kernel(const float* x, std::int64_t stride, int rows, int
 
 }  // namespace
 
-void transpose_codes(Queue& queue, const Quantized& q) {
-  const auto rows = static_cast<int>(q.codes.rows()), cols = static_cast<int>(q.codes.shape[1]);
-  const cudaStream_t stream = octet::cuda::stream_of(queue);
-  const std::uint8_t* const codes = q.codes.as_bytes();
-  const bool wide = on_multiple(codes, kChunk) && q.codes.row_stride % kChunk == 0 && cols % kChunk == 0;
-  const TransposeCodes op{{.rows = rows, .cols = cols, .wide = wide}, codes, q.codes.row_stride, Codes(q, 0)};
+void transpose_codes(Stream& stream, const Quantized& q) {
+  const auto rows = static_cast<int>(q.rowwise.rows()), cols = static_cast<int>(q.rowwise.shape[1]);
+  const cudaStream_t native = octet::cuda::native_stream(stream);
+  const std::uint8_t* const codes = q.rowwise.as_bytes();
+  const bool wide = on_multiple(codes, kChunk) && q.rowwise.row_stride % kChunk == 0 && cols % kChunk == 0;
+  const TransposeCodes op{{.rows = rows, .cols = cols, .wide = wide}, codes, q.rowwise.row_stride, Codes(q, 0)};
   const dim3 grid(static_cast<unsigned>(ceil_div(cols, kTile)),
-                  static_cast<unsigned>(ceil_div(static_cast<int>(q.codes_t.shape[1]), kTile)));
-  if (rows > 0 && cols > 0) codes_kernel<<<grid, kTileThreads, 0, stream>>>(op);
+                  static_cast<unsigned>(ceil_div(static_cast<int>(q.columnwise.shape[1]), kTile)));
+  if (rows > 0 && cols > 0) codes_kernel<<<grid, kTileThreads, 0, native>>>(op);
   octet::cuda::check_launch("transpose_codes");
-  if (!is_square(q.tile) || q.scale_inv_t.data == q.scale_inv.data) return;
+  if (!is_square(q.tile) || q.columnwise_scale_inv.data == q.rowwise_scale_inv.data) return;
   const bool one = q.tile == ScaleTile::tensor;
-  const int scale_rows = one ? 1 : static_cast<int>(q.scale_inv.rows()),
-            scale_cols = one ? 1 : static_cast<int>(q.scale_inv.shape[1]);
+  const int scale_rows = one ? 1 : static_cast<int>(q.rowwise_scale_inv.rows()),
+            scale_cols = one ? 1 : static_cast<int>(q.rowwise_scale_inv.shape[1]);
   constexpr int kThreads = 256;
-  scales_kernel<<<static_cast<unsigned>(ceil_div(scale_rows * scale_cols, kThreads)), kThreads, 0, stream>>>(
-      q.scale_inv.as<float>(), q.scale_inv.row_stride, scale_rows, scale_cols, q.scale_inv_t.as<float>(),
-      q.scale_inv_t.row_stride);
+  scales_kernel<<<static_cast<unsigned>(ceil_div(scale_rows * scale_cols, kThreads)), kThreads, 0, native>>>(
+      q.rowwise_scale_inv.as<float>(), q.rowwise_scale_inv.row_stride, scale_rows, scale_cols, q.columnwise_scale_inv.as<float>(),
+      q.columnwise_scale_inv.row_stride);
   octet::cuda::check_launch("transpose_codes: scales");
 }
 

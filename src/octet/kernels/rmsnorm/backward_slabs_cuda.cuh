@@ -58,7 +58,7 @@ struct RmsNormBackwardSlabs : Slabs {
 
 constexpr int kSlabWarps = kTileThreads / 32;
 constexpr int kRowsOfWarp = kTile / kSlabWarps;
-constexpr int kRing = 5;  // rows of a warp that are loaded or being loaded
+constexpr int kRing = 5;   // rows of a warp that are loaded or being loaded
 constexpr int kTurns = 4;  // row r + 4 reuses the place of row r: no block is more than two rows ahead of another
 
 template <int kTiles>
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
 }
 
 template <class Kernel, class... Args>
-void launch_slabs(Queue& queue, const Slabs& slabs, Kernel* kernel, std::size_t bytes, const Args&... args) {
+void launch_slabs(Stream& stream, const Slabs& slabs, Kernel* kernel, std::size_t bytes, const Args&... args) {
   using octet::cuda::check;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "cudaFuncSetAttribute");
@@ -269,16 +269,16 @@ void launch_slabs(Queue& queue, const Slabs& slabs, Kernel* kernel, std::size_t 
   cudaLaunchConfig_t config{.gridDim = static_cast<unsigned>(slabs.clusters * slabs.blocks),
                             .blockDim = kTileThreads,
                             .dynamicSmemBytes = bytes,
-                            .stream = octet::cuda::stream_of(queue),
+                            .stream = octet::cuda::native_stream(stream),
                             .attrs = &cluster,
                             .numAttrs = 1};
   check(cudaLaunchKernelEx(&config, kernel, args...), "rmsnorm_backward");
 }
 
 template <class Tail>
-void launch_tiles(Queue& queue, const RmsNormBackwardSlabs& op, const Tail& tail) {
-  if (op.tiles == 2) return launch_slabs(queue, op, backward_slabs<2, Tail>, sizeof(BackwardShared<2>), op, tail);
-  launch_slabs(queue, op, backward_slabs<4, Tail>, sizeof(BackwardShared<4>), op, tail);
+void launch_tiles(Stream& stream, const RmsNormBackwardSlabs& op, const Tail& tail) {
+  if (op.tiles == 2) return launch_slabs(stream, op, backward_slabs<2, Tail>, sizeof(BackwardShared<2>), op, tail);
+  launch_slabs(stream, op, backward_slabs<4, Tail>, sizeof(BackwardShared<4>), op, tail);
 }
 
 }  // namespace octet::kernels::cuda

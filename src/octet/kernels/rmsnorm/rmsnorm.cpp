@@ -28,59 +28,59 @@ void check_like_x(const char* name, const char* operand, const Tensor& tensor, c
 
 }  // namespace
 
-void rmsnorm_forward(Queue& queue, Arena& scratch, const RmsNormForward& op) {
+void rmsnorm_forward(Stream& stream, Arena& scratch, const RmsNormForward& op) {
   check_operands("rmsnorm_forward", op.x, op.weight, op.rstd);
-  const bool fused = queue.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
+  const bool fused = stream.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
   if (op.codes && !fused) {
     const ArenaScope scope(scratch);
     RmsNormForward plain = op;
     if (!plain.y) plain.y = allocate(scratch, op.x.dtype, op.x.shape);
     plain.codes = {};
-    rmsnorm_forward(queue, scratch, plain);
-    quantize(queue, scratch, op.codes.of(plain.y));
+    rmsnorm_forward(stream, scratch, plain);
+    quantize(stream, scratch, op.codes.of(plain.y));
     return;
   }
   if (!fused) check_like_x("rmsnorm_forward", "y", op.y, op.x);
   const int reads = fused && needs_amax_first(op.codes.spec) ? 2 : 1;
-  queue.count("rmsnorm_forward", {.flops = 4.0 * static_cast<double>(op.x.elements()),
-                                  .bytes = reads * static_cast<double>(op.x.bytes()) +
-                                           static_cast<double>(fused ? written_bytes(op.codes) : op.y.bytes()) +
-                                           static_cast<double>(op.weight.bytes() + op.rstd.bytes())});
+  stream.count("rmsnorm_forward", {.flops = 4.0 * static_cast<double>(op.x.elements()),
+                                   .bytes = reads * static_cast<double>(op.x.bytes()) +
+                                            static_cast<double>(fused ? written_bytes(op.codes) : op.y.bytes()) +
+                                            static_cast<double>(op.weight.bytes() + op.rstd.bytes())});
   const ArenaScope scope(scratch);
   float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, op.x.rows(), op.x.cols()) : nullptr;
-  if (queue.kind() == DeviceKind::cpu) cpu::rmsnorm_forward(op);
+  if (stream.kind() == DeviceKind::cpu) cpu::rmsnorm_forward(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::rmsnorm_forward(queue, op, amaxes);
+    if (stream.kind() == DeviceKind::cuda) cuda::rmsnorm_forward(stream, op, amaxes);
   }
 }
 
-void rmsnorm_backward(Queue& queue, Arena& scratch, const RmsNormBackward& op) {
+void rmsnorm_backward(Stream& stream, Arena& scratch, const RmsNormBackward& op) {
   check_operands("rmsnorm_backward", op.x, op.weight, op.rstd);
   check_like_x("rmsnorm_backward", "gy", op.gy, op.x);
   check_like_x("rmsnorm_backward", "gx", op.gx, op.x);
   require(op.gweight.shape == op.weight.shape, "rmsnorm_backward: gweight must be ", op.weight.shape, ", got ", op.gweight.shape);
   const ArenaScope scope(scratch);
-  const bool on_gpu = queue.target() == DeviceKind::cuda;
+  const bool on_gpu = stream.target() == DeviceKind::cuda;
   const bool fused = on_gpu && op.codes && fuses_on_cuda(op.codes);
   const std::int64_t rows = op.x.rows(), cols = op.x.cols();
   const std::int64_t parts = on_gpu ? cuda::column_partials(rows) : cpu::column_partials(rows);
   const Tensor partials = allocate(scratch, op.rstd.dtype, {parts, cols});
   // If the scales need the amax of the whole new gx, gx is read once more for the codes.
   const std::size_t reads = fused && needs_amax_first(op.codes.spec) ? 1 : 0;
-  queue.count("rmsnorm_backward", {.flops = 12.0 * static_cast<double>(op.x.elements()),
-                                   .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() +
-                                                                op.rstd.bytes() + op.weight.bytes() + 2 * op.gweight.bytes() +
-                                                                (fused ? written_bytes(op.codes) : 0))});
-  if (queue.kind() == DeviceKind::cpu) cpu::rmsnorm_backward(op, partials);
+  stream.count("rmsnorm_backward", {.flops = 12.0 * static_cast<double>(op.x.elements()),
+                                    .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() +
+                                                                 op.rstd.bytes() + op.weight.bytes() + 2 * op.gweight.bytes() +
+                                                                 (fused ? written_bytes(op.codes) : 0))});
+  if (stream.kind() == DeviceKind::cpu) cpu::rmsnorm_backward(op, partials);
   float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, rows, cols) : nullptr;
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) {
+    if (stream.kind() == DeviceKind::cuda) {
       RmsNormBackward kernels = op;
       if (!fused) kernels.codes = {};
-      cuda::rmsnorm_backward(queue, kernels, partials, amaxes);
+      cuda::rmsnorm_backward(stream, kernels, partials, amaxes);
     }
   }
-  if (op.codes && !fused) quantize(queue, scratch, op.codes.of(op.gx));
+  if (op.codes && !fused) quantize(stream, scratch, op.codes.of(op.gx));
 }
 
 }  // namespace octet::kernels

@@ -208,7 +208,7 @@ struct RmsNormSource : Extent {
 };
 
 // Computes the new gx and the partial sums of gweight.
-void launch_backward(Queue& queue, const RmsNormBackward& op, const Tensor& weight, const Extent& extent,
+void launch_backward(Stream& stream, const RmsNormBackward& op, const Tensor& weight, const Extent& extent,
                      const Tensor& partials) {
   const Backward kernel{.gy = rows_of(op.gy, extent.wide),
                         .x = rows_of(op.x, extent.wide),
@@ -220,40 +220,40 @@ void launch_backward(Queue& queue, const RmsNormBackward& op, const Tensor& weig
                         .partials = partials.as<float>()};
   with_chunks("rmsnorm", extent.cols, [&]<int kChunks>(unsigned threads) {
     const auto blocks = static_cast<unsigned>(partials.rows());
-    const cudaStream_t stream = octet::cuda::stream_of(queue);
+    const cudaStream_t native = octet::cuda::native_stream(stream);
     if constexpr (kChunks <= 2) {  // longer rows have enough loads in flight without this
       if (extent.wide) {
         const std::size_t bytes = staged_bytes(extent.cols);
         octet::cuda::check(cudaFuncSetAttribute(staged_backward_kernel<kChunks>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                 static_cast<int>(bytes)),
                            "cudaFuncSetAttribute");
-        staged_backward_kernel<kChunks><<<blocks, threads, bytes, stream>>>(kernel);
+        staged_backward_kernel<kChunks><<<blocks, threads, bytes, native>>>(kernel);
         return;
       }
     }
-    backward_kernel<kChunks><<<blocks, threads, 0, stream>>>(kernel);
+    backward_kernel<kChunks><<<blocks, threads, 0, native>>>(kernel);
   });
   octet::cuda::check_launch("rmsnorm_backward");
 }
 
 }  // namespace
 
-void rmsnorm_forward(Queue& queue, const RmsNormForward& op, float* amaxes) {
+void rmsnorm_forward(Stream& stream, const RmsNormForward& op, float* amaxes) {
   const Tensor y = op.codes ? Tensor{} : op.y, weight = as_row(op.weight);
   const Extent extent = extent_of("rmsnorm", op.x, weight, y);
   if (extent.rows == 0) return;
   with_chunks("rmsnorm", extent.cols, [&]<int kChunks>(unsigned threads) {
-    forward_kernel<kChunks><<<static_cast<unsigned>(extent.rows), threads, 0, octet::cuda::stream_of(queue)>>>(
+    forward_kernel<kChunks><<<static_cast<unsigned>(extent.rows), threads, 0, octet::cuda::native_stream(stream)>>>(
         rows_of(op.x, extent.wide), rows_of(weight, extent.wide), rows_of(y, extent.wide), static_cast<float>(op.epsilon),
         op.rstd.as<float>());
   });
   octet::cuda::check_launch("rmsnorm_forward");
   if (!op.codes) return;
   const RmsNormSource source{extent, Bf16Source(op.x), Bf16Source(weight), op.rstd.as<float>()};
-  write_codes(queue, source, source, op.codes, amaxes);
+  write_codes(stream, source, source, op.codes, amaxes);
 }
 
-void rmsnorm_backward(Queue& queue, const RmsNormBackward& op, const Tensor& partials, float* amaxes) {
+void rmsnorm_backward(Stream& stream, const RmsNormBackward& op, const Tensor& partials, float* amaxes) {
   const Tensor weight = as_row(op.weight);
   const Extent extent = extent_of("rmsnorm", op.x, op.gy, op.gx, weight);
   if (extent.rows == 0) return;
@@ -263,12 +263,12 @@ void rmsnorm_backward(Queue& queue, const RmsNormBackward& op, const Tensor& par
   const int parts = at_once ? slabs.clusters : static_cast<int>(partials.rows());
   if (at_once) {
     const RmsNormBackwardSlabs source{slabs, op.gy, op.x, weight, op.gx, op.rstd.as<float>(), partials.as<float>()};
-    write_codes(queue, source, gx, op.codes, amaxes);
+    write_codes(stream, source, gx, op.codes, amaxes);
   } else {
-    launch_backward(queue, op, weight, extent, partials);
+    launch_backward(stream, op, weight, extent, partials);
   }
-  add_partials(queue, partials.slice_rows(0, parts), op.gweight);
-  if (op.codes && !at_once) write_codes(queue, gx, gx, op.codes, amaxes);
+  add_partials(stream, partials.slice_rows(0, parts), op.gweight);
+  if (op.codes && !at_once) write_codes(stream, gx, gx, op.codes, amaxes);
 }
 
 }  // namespace octet::kernels::cuda

@@ -6,8 +6,8 @@
 namespace octet::kernels::cuda {
 
 // Writes rstd, and codes if `op.codes` is set, otherwise `y`. With codes, `amaxes` comes from allocate_amaxes.
-void rmsnorm_forward(Queue& queue, const RmsNormForward& op, float* amaxes);
+void rmsnorm_forward(Stream& stream, const RmsNormForward& op, float* amaxes);
 // `partials` is [column_partials(T), D] F32.
-void rmsnorm_backward(Queue& queue, const RmsNormBackward& op, const Tensor& partials, float* amaxes);
+void rmsnorm_backward(Stream& stream, const RmsNormBackward& op, const Tensor& partials, float* amaxes);
 
 }  // namespace octet::kernels::cuda

@@ -7,7 +7,7 @@
 
 namespace octet::kernels {
 
-void rope(Queue& queue, Arena& scratch, const Rope& whole) {
+void rope(Stream& stream, Arena& scratch, const Rope& whole) {
   Rope op = whole;
   if (op.rotated == 0) op.rotated = op.x.cols();
   if (op.rotary_dim == 0) op.rotary_dim = op.head_dim;
@@ -22,21 +22,21 @@ void rope(Queue& queue, Arena& scratch, const Rope& whole) {
           "rope: table must be F32 [positions, ", op.rotary_dim, "], got ", name_of(op.table.dtype), " ", op.table.shape);
   require(op.positions.dtype == DType::i32 && op.positions.shape == Shape{op.x.rows()}, "rope: positions must be I32 [",
           op.x.rows(), "], got ", name_of(op.positions.dtype), " ", op.positions.shape);
-  const bool fused = queue.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
+  const bool fused = stream.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
   if (!fused && op.rotated < op.x.cols()) op.x = op.x.slice_cols(0, op.rotated);
   const int reads = fused && needs_amax_first(op.codes.spec) ? 2 : 1;
-  queue.count("rope", {.flops = 3.0 * static_cast<double>(op.x.rows() * (op.rotated / op.head_dim) * op.rotary_dim),
-                       .bytes = reads * static_cast<double>(op.x.bytes()) +
-                                static_cast<double>((fused ? written_bytes(op.codes) : op.x.bytes()) + op.positions.bytes()) +
-                                4.0 * static_cast<double>(op.x.rows() * op.rotary_dim)});
+  stream.count("rope", {.flops = 3.0 * static_cast<double>(op.x.rows() * (op.rotated / op.head_dim) * op.rotary_dim),
+                        .bytes = reads * static_cast<double>(op.x.bytes()) +
+                                 static_cast<double>((fused ? written_bytes(op.codes) : op.x.bytes()) + op.positions.bytes()) +
+                                 4.0 * static_cast<double>(op.x.rows() * op.rotary_dim)});
   if (!fused) op.codes = {};
   const ArenaScope scope(scratch);
   float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, op.x.rows(), op.x.cols()) : nullptr;
-  if (queue.kind() == DeviceKind::cpu) cpu::rope(op);
+  if (stream.kind() == DeviceKind::cpu) cpu::rope(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::rope(queue, op, amaxes);
+    if (stream.kind() == DeviceKind::cuda) cuda::rope(stream, op, amaxes);
   }
-  if (whole.codes && !fused) quantize(queue, scratch, whole.codes.of(whole.x));
+  if (whole.codes && !fused) quantize(stream, scratch, whole.codes.of(whole.x));
 }
 
 }  // namespace octet::kernels

@@ -26,23 +26,24 @@ struct RopeScalingLlama3 {
 
 // inv_freq[i] = theta^(-2 i / R), scaled; R/2 values. Computed in FP32
 // in the way of Hugging Face transformers, so that angles agree.
-std::vector<float> rope_inverse_frequencies(std::int64_t rotary_dim, double theta, const std::optional<RopeScalingLlama3>& scaling);
+std::vector<float> rope_inverse_frequencies(std::int64_t rotary_dim, double theta,
+                                            const std::optional<RopeScalingLlama3>& scaling);
 
 // The table of cos and sin of position * inv_freq for positions [0, count): [count, R] F32, each row R/2 cos, then R/2 sin. The
 // product is computed in FP32.
 std::vector<float> rope_table(const std::vector<float>& inverse_frequencies, std::int64_t count);
 
 struct Rope {
-  Tensor x;          // [T, heads K] BF16, F32 or F64; rows may be strided; rotated in place. With `codes`, its content
-                     // afterwards is unspecified
-  std::int64_t rotated = 0;  // columns [0, rotated) are rotated, the others (V of packed QKV) keep their values; 0: all
+  Tensor x;                     // [T, heads K] BF16, F32 or F64; rows may be strided; rotated in place. With `codes`, its content
+                                // afterwards is unspecified
+  std::int64_t rotated = 0;     // columns [0, rotated) are rotated, the others (V of packed QKV) keep their values; 0: all
   std::int64_t head_dim = 0;    // K
   std::int64_t rotary_dim = 0;  // R, even; 0: K
-  Tensor table;      // [positions, R] F32: cos [R/2], sin [R/2]
-  Tensor positions;  // [T] I32, each below the table's rows
+  Tensor table;                 // [positions, R] F32: cos [R/2], sin [R/2]
+  Tensor positions;             // [T] I32, each below the table's rows
   enum class Direction : std::uint8_t { forward, backward } direction = Direction::forward;  // backward: the inverse rotation
-  QuantizeTo codes = {};  // optional: receives all columns of the result, quantised
+  QuantizeEpilogue codes = {};  // optional: receives all columns of the result, quantised
 };
-void rope(Queue& queue, Arena& scratch, const Rope& op);
+void rope(Stream& stream, Arena& scratch, const Rope& op);
 
 }  // namespace octet::kernels

@@ -1,6 +1,5 @@
-#include "octet/kernels/rope/rope_cuda.h"
-
 #include "octet/kernels/quantize/tails_cuda.cuh"
+#include "octet/kernels/rope/rope_cuda.h"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -125,13 +124,13 @@ __global__ void __launch_bounds__(kTileThreads, 2) rope_tiles(const WideRopeSour
 }
 
 template <class Tail>
-void launch_tiles(Queue& queue, const WideRopeSource& op, const Tail& tail) {
+void launch_tiles(Stream& stream, const WideRopeSource& op, const Tail& tail) {
   constexpr std::size_t kBytes = kTile * kTileChunks * sizeof(Chunk);
   const dim3 grid(static_cast<unsigned>(ceil_div(op.cols, kTile * kAcross)), static_cast<unsigned>(ceil_div(op.rows, kTile)));
   octet::cuda::check(
       cudaFuncSetAttribute(rope_tiles<Tail>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)),
       "cudaFuncSetAttribute");
-  rope_tiles<<<grid, kTileThreads, kBytes, octet::cuda::stream_of(queue)>>>(op, tail);
+  rope_tiles<<<grid, kTileThreads, kBytes, octet::cuda::native_stream(stream)>>>(op, tail);
   octet::cuda::check_launch("rope_tiles");
 }
 
@@ -165,13 +164,13 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeSource op) {
 
 }  // namespace
 
-void rope(Queue& queue, const Rope& op, float* amaxes) {
+void rope(Stream& stream, const Rope& op, float* amaxes) {
   require(op.x.dtype == DType::bf16, "rope: activations on CUDA are BF16, got ", name_of(op.x.dtype));
   if (op.x.rows() == 0) return;
-  const Extent extent{.rows = static_cast<int>(op.x.rows()),
-                      .cols = static_cast<int>(op.x.cols()),
-                      .wide = is_wide(op.x) && is_wide(op.table) && op.rotary_dim % (2 * kChunk) == 0 &&
-                              op.head_dim % kChunk == 0};
+  const Extent extent{
+      .rows = static_cast<int>(op.x.rows()),
+      .cols = static_cast<int>(op.x.cols()),
+      .wide = is_wide(op.x) && is_wide(op.table) && op.rotary_dim % (2 * kChunk) == 0 && op.head_dim % kChunk == 0};
   RopeSource source{extent,
                     reinterpret_cast<std::uint16_t*>(op.x.as<BFloat16>()),
                     op.x.row_stride,
@@ -185,11 +184,11 @@ void rope(Queue& queue, const Rope& op, float* amaxes) {
   if (op.codes) {
     if (source.wide && op.rotary_dim == op.head_dim && kTile % op.head_dim == 0) {
       const WideRopeSource wide{source};
-      return write_codes(queue, wide, wide, op.codes, amaxes);
+      return write_codes(stream, wide, wide, op.codes, amaxes);
     }
-    return write_codes(queue, source, source, op.codes, amaxes);
+    return write_codes(stream, source, source, op.codes, amaxes);
   }
-  rope_kernel<<<static_cast<unsigned>(ceil_div(extent.rows, kRows)), kThreads, 0, octet::cuda::stream_of(queue)>>>(source);
+  rope_kernel<<<static_cast<unsigned>(ceil_div(extent.rows, kRows)), kThreads, 0, octet::cuda::native_stream(stream)>>>(source);
   octet::cuda::check_launch("rope");
 }
 

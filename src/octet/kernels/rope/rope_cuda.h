@@ -6,6 +6,6 @@
 
 namespace octet::kernels::cuda {
 
-void rope(Queue& queue, const Rope& op, float* amaxes);
+void rope(Stream& stream, const Rope& op, float* amaxes);
 
 }  // namespace octet::kernels::cuda

@@ -27,7 +27,7 @@ void check_statistics(const char* name, const Tensor& statistics, const Tensor& 
 
 }  // namespace
 
-void router_forward(Queue& queue, Arena& scratch, const RouterForward& op) {
+void router_forward(Stream& stream, Arena& scratch, const RouterForward& op) {
   constexpr const char* kName = "router_forward";
   check_logits(kName, op.logits);
   const std::int64_t k = op.experts.cols();
@@ -37,25 +37,25 @@ void router_forward(Queue& queue, Arena& scratch, const RouterForward& op) {
   check_statistics(kName, op.statistics, op.logits);
   const ArenaScope scope(scratch);
   void* const lse = scratch.allocate(static_cast<std::size_t>(op.logits.rows()) * sizeof(double));
-  queue.count(kName, {.bytes = static_cast<double>(2 * op.logits.bytes() + op.experts.bytes() + op.weights.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::router_forward(op, static_cast<double*>(lse));
+  stream.count(kName, {.bytes = static_cast<double>(2 * op.logits.bytes() + op.experts.bytes() + op.weights.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::router_forward(op, static_cast<double*>(lse));
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::router_forward(queue, op, static_cast<float*>(lse));
+    if (stream.kind() == DeviceKind::cuda) cuda::router_forward(stream, op, static_cast<float*>(lse));
   }
 }
 
-void router_losses(Queue& queue, const RouterLosses& op) {
+void router_losses(Stream& stream, const RouterLosses& op) {
   require(op.statistics.shape.rank() == 2 && op.statistics.cols() % 2 == 1 && op.statistics.contiguous(),
           "router_losses: statistics must be [B, 2E + 1], got ", op.statistics.shape);
   require(op.seq_len > 0 && op.total, "router_losses: sequences of ", op.seq_len, " tokens");
-  queue.count("router_losses", {.bytes = static_cast<double>(op.statistics.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::router_losses(op);
+  stream.count("router_losses", {.bytes = static_cast<double>(op.statistics.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::router_losses(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::router_losses(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::router_losses(stream, op);
   }
 }
 
-void router_backward(Queue& queue, const RouterBackward& op) {
+void router_backward(Stream& stream, const RouterBackward& op) {
   constexpr const char* kName = "router_backward";
   check_logits(kName, op.logits);
   const std::int64_t k = op.experts.cols();
@@ -67,10 +67,10 @@ void router_backward(Queue& queue, const RouterBackward& op) {
     check_statistics(kName, op.statistics, op.logits);
     require(op.seq_len > 0, kName, ": sequences of ", op.seq_len, " tokens");
   }
-  queue.count(kName, {.bytes = static_cast<double>(2 * op.logits.bytes() + op.experts.bytes() + 2 * op.weights.bytes())});
-  if (queue.kind() == DeviceKind::cpu) cpu::router_backward(op);
+  stream.count(kName, {.bytes = static_cast<double>(2 * op.logits.bytes() + op.experts.bytes() + 2 * op.weights.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::router_backward(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::router_backward(queue, op);
+    if (stream.kind() == DeviceKind::cuda) cuda::router_backward(stream, op);
   }
 }
 

@@ -23,7 +23,7 @@ struct RouterForward {
   Tensor weights;     // [T, k] of the logits' dtype, overwritten
   Tensor statistics;  // [B, 2E + 1] of the logits' dtype, overwritten: assignments to each expert, sums of p, sum of lse^2
 };
-void router_forward(Queue& queue, Arena& scratch, const RouterForward& op);
+void router_forward(Stream& stream, Arena& scratch, const RouterForward& op);
 
 // total[0] += balance loss, total[1] += z loss, summed over the sequences of S tokens and without their coefficients.
 struct RouterLosses {
@@ -31,7 +31,7 @@ struct RouterLosses {
   std::int64_t seq_len = 0;  // S
   double* total = nullptr;   // [2] device; accumulated into
 };
-void router_losses(Queue& queue, const RouterLosses& op);
+void router_losses(Stream& stream, const RouterLosses& op);
 
 struct RouterBackward {
   Tensor logits, experts, weights;  // as forward received and wrote them
@@ -41,6 +41,6 @@ struct RouterBackward {
   double balance = 0, z = 0;  // coefficients of the two losses
   Tensor glogits;             // [T, E], overwritten
 };
-void router_backward(Queue& queue, const RouterBackward& op);
+void router_backward(Stream& stream, const RouterBackward& op);
 
 }  // namespace octet::kernels

@@ -9,7 +9,7 @@ namespace octet::kernels::cuda {
 namespace {
 
 using octet::cuda::check_launch;
-using octet::cuda::stream_of;
+using octet::cuda::native_stream;
 
 constexpr int kTokenThreads = 128;  // one thread per token, because rows of logits are short
 constexpr int kSumThreads = 256;
@@ -120,28 +120,28 @@ void require_f32(const char* name, const Tensor& x) {
 
 }  // namespace
 
-void router_forward(Queue& queue, const RouterForward& op, float* lse) {
+void router_forward(Stream& stream, const RouterForward& op, float* lse) {
   require_f32("router_forward", op.logits);
   const std::int64_t tokens = op.logits.rows(), sequences = op.statistics.rows();
   const int count = static_cast<int>(op.logits.cols()), k = static_cast<int>(op.experts.cols());
-  choose_kernel<<<blocks_of(tokens), kTokenThreads, 0, stream_of(queue)>>>(
+  choose_kernel<<<blocks_of(tokens), kTokenThreads, 0, native_stream(stream)>>>(
       op.logits.as<float>(), tokens, count, k, op.experts.as<std::int32_t>(), op.weights.as<float>(), lse);
   check_launch("router_forward");
   const dim3 blocks(static_cast<unsigned>(count + 1), static_cast<unsigned>(sequences));
-  statistics_kernel<<<blocks, kSumThreads, 0, stream_of(queue)>>>(op.logits.as<float>(), op.experts.as<std::int32_t>(), lse,
-                                                                  tokens / sequences, count, k, op.statistics.as<float>());
+  statistics_kernel<<<blocks, kSumThreads, 0, native_stream(stream)>>>(op.logits.as<float>(), op.experts.as<std::int32_t>(), lse,
+                                                                       tokens / sequences, count, k, op.statistics.as<float>());
   check_launch("router_forward");
 }
 
-void router_losses(Queue& queue, const RouterLosses& op) {
+void router_losses(Stream& stream, const RouterLosses& op) {
   require_f32("router_losses", op.statistics);
   const int count = static_cast<int>(op.statistics.cols() / 2);
-  losses_kernel<<<1, 1, 0, stream_of(queue)>>>(op.statistics.as<float>(), op.statistics.rows(), count,
-                                               static_cast<double>(count) / static_cast<double>(op.seq_len), op.total);
+  losses_kernel<<<1, 1, 0, native_stream(stream)>>>(op.statistics.as<float>(), op.statistics.rows(), count,
+                                                    static_cast<double>(count) / static_cast<double>(op.seq_len), op.total);
   check_launch("router_losses");
 }
 
-void router_backward(Queue& queue, const RouterBackward& op) {
+void router_backward(Stream& stream, const RouterBackward& op) {
   require_f32("router_backward", op.logits);
   const int count = static_cast<int>(op.logits.cols());
   Backward a{.logits = op.logits.as<float>(),
@@ -161,7 +161,7 @@ void router_backward(Queue& queue, const RouterBackward& op) {
     a.tokens = op.logits.rows() / op.statistics.rows();
     a.balance = static_cast<float>(op.balance * count / static_cast<double>(op.seq_len));
   }
-  backward_kernel<<<blocks_of(a.rows), kTokenThreads, 0, stream_of(queue)>>>(a);
+  backward_kernel<<<blocks_of(a.rows), kTokenThreads, 0, native_stream(stream)>>>(a);
   check_launch("router_backward");
 }
 

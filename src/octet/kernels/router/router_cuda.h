@@ -6,8 +6,8 @@
 namespace octet::kernels::cuda {
 
 // `lse` is [T] F32.
-void router_forward(Queue& queue, const RouterForward& op, float* lse);
-void router_losses(Queue& queue, const RouterLosses& op);
-void router_backward(Queue& queue, const RouterBackward& op);
+void router_forward(Stream& stream, const RouterForward& op, float* lse);
+void router_losses(Stream& stream, const RouterLosses& op);
+void router_backward(Stream& stream, const RouterBackward& op);
 
 }  // namespace octet::kernels::cuda

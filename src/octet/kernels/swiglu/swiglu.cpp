@@ -19,50 +19,50 @@ void check_operands(const char* name, const Tensor& gate_up, const char* product
 
 }  // namespace
 
-void swiglu_forward(Queue& queue, Arena& scratch, const SwigluForward& op) {
-  const bool fused = queue.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
+void swiglu_forward(Stream& stream, Arena& scratch, const SwigluForward& op) {
+  const bool fused = stream.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
   if (op.codes && !fused) {
     const ArenaScope scope(scratch);
     const Tensor y = op.y ? op.y : allocate(scratch, op.gate_up.dtype, {op.gate_up.rows(), op.gate_up.cols() / 2});
-    swiglu_forward(queue, scratch, {.gate_up = op.gate_up, .y = y});
-    quantize(queue, scratch, op.codes.of(y));
+    swiglu_forward(stream, scratch, {.gate_up = op.gate_up, .y = y});
+    quantize(stream, scratch, op.codes.of(y));
     return;
   }
   if (!fused) check_operands("swiglu_forward", op.gate_up, "y", op.y);
   const int reads = fused && needs_amax_first(op.codes.spec) ? 2 : 1;
-  queue.count("swiglu_forward", {.flops = 2.5 * static_cast<double>(op.gate_up.elements()),
-                                 .bytes = reads * static_cast<double>(op.gate_up.bytes()) +
-                                          static_cast<double>(fused ? written_bytes(op.codes) : op.y.bytes())});
+  stream.count("swiglu_forward", {.flops = 2.5 * static_cast<double>(op.gate_up.elements()),
+                                  .bytes = reads * static_cast<double>(op.gate_up.bytes()) +
+                                           static_cast<double>(fused ? written_bytes(op.codes) : op.y.bytes())});
   const ArenaScope scope(scratch);
   float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, op.gate_up.rows(), op.gate_up.cols() / 2) : nullptr;
-  if (queue.kind() == DeviceKind::cpu) cpu::swiglu_forward(op);
+  if (stream.kind() == DeviceKind::cpu) cpu::swiglu_forward(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::swiglu_forward(queue, op, amaxes);
+    if (stream.kind() == DeviceKind::cuda) cuda::swiglu_forward(stream, op, amaxes);
   }
 }
 
-void swiglu_backward(Queue& queue, Arena& scratch, const SwigluBackward& op) {
+void swiglu_backward(Stream& stream, Arena& scratch, const SwigluBackward& op) {
   check_operands("swiglu_backward", op.gate_up, "gy", op.gy);
   // The kernel computes both halves together, so a tile must not extend over both.
   const bool whole_tiles = !is_block(op.codes.spec.tile) || op.gy.cols() % 128 == 0;
-  const bool fused = queue.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes) && whole_tiles;
+  const bool fused = stream.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes) && whole_tiles;
   if (op.codes && !fused) {
     const ArenaScope scope(scratch);
     const Tensor ggate_up = op.ggate_up ? op.ggate_up : allocate(scratch, op.gate_up.dtype, op.gate_up.shape);
-    swiglu_backward(queue, scratch, {.gate_up = op.gate_up, .gy = op.gy, .ggate_up = ggate_up});
-    quantize(queue, scratch, op.codes.of(ggate_up));
+    swiglu_backward(stream, scratch, {.gate_up = op.gate_up, .gy = op.gy, .ggate_up = ggate_up});
+    quantize(stream, scratch, op.codes.of(ggate_up));
     return;
   }
   if (!fused) check_operands("swiglu_backward", op.ggate_up, "gy", op.gy);
   const int reads = fused && needs_amax_first(op.codes.spec) ? 2 : 1;
-  queue.count("swiglu_backward", {.flops = 10.0 * static_cast<double>(op.gy.elements()),
-                                  .bytes = reads * static_cast<double>(op.gate_up.bytes() + op.gy.bytes()) +
-                                           static_cast<double>(fused ? written_bytes(op.codes) : op.ggate_up.bytes())});
+  stream.count("swiglu_backward", {.flops = 10.0 * static_cast<double>(op.gy.elements()),
+                                   .bytes = reads * static_cast<double>(op.gate_up.bytes() + op.gy.bytes()) +
+                                            static_cast<double>(fused ? written_bytes(op.codes) : op.ggate_up.bytes())});
   const ArenaScope scope(scratch);
   float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, op.gate_up.rows(), op.gate_up.cols()) : nullptr;
-  if (queue.kind() == DeviceKind::cpu) cpu::swiglu_backward(op);
+  if (stream.kind() == DeviceKind::cpu) cpu::swiglu_backward(op);
   if constexpr (kCudaBackend) {
-    if (queue.kind() == DeviceKind::cuda) cuda::swiglu_backward(queue, op, amaxes);
+    if (stream.kind() == DeviceKind::cuda) cuda::swiglu_backward(stream, op, amaxes);
   }
 }
 

@@ -9,18 +9,18 @@
 namespace octet::kernels {
 
 struct SwigluForward {
-  Tensor gate_up;  // [T, 2F] BF16, F32 or F64: gate in columns [0, F), up in [F, 2F)
-  Tensor y;        // [T, F] overwritten; may be absent with `codes`, and its content is then unspecified
-  QuantizeTo codes = {};  // optional: receives y quantised, instead of y
+  Tensor gate_up;               // [T, 2F] BF16, F32 or F64: gate in columns [0, F), up in [F, 2F)
+  Tensor y;                     // [T, F] overwritten; may be absent with `codes`, and its content is then unspecified
+  QuantizeEpilogue codes = {};  // optional: receives y quantised, instead of y
 };
-void swiglu_forward(Queue& queue, Arena& scratch, const SwigluForward& op);
+void swiglu_forward(Stream& stream, Arena& scratch, const SwigluForward& op);
 
 struct SwigluBackward {
-  Tensor gate_up;    // [T, 2F]
-  Tensor gy;         // [T, F]
-  Tensor ggate_up;   // [T, 2F] overwritten; may be gate_up; may be absent with `codes`, and its content is then unspecified
-  QuantizeTo codes = {};  // optional: receives ggate_up quantised, instead of ggate_up
+  Tensor gate_up;   // [T, 2F]
+  Tensor gy;        // [T, F]
+  Tensor ggate_up;  // [T, 2F] overwritten; may be gate_up; may be absent with `codes`, and its content is then unspecified
+  QuantizeEpilogue codes = {};  // optional: receives ggate_up quantised, instead of ggate_up
 };
-void swiglu_backward(Queue& queue, Arena& scratch, const SwigluBackward& op);
+void swiglu_backward(Stream& stream, Arena& scratch, const SwigluBackward& op);
 
 }  // namespace octet::kernels

@@ -1,6 +1,5 @@
-#include "octet/kernels/swiglu/swiglu_cuda.h"
-
 #include "octet/kernels/quantize/tails_cuda.cuh"
+#include "octet/kernels/swiglu/swiglu_cuda.h"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -101,20 +100,20 @@ void require_bf16(const Tensor& tensor) {
 
 }  // namespace
 
-void swiglu_forward(Queue& queue, const SwigluForward& op, float* amaxes) {
+void swiglu_forward(Stream& stream, const SwigluForward& op, float* amaxes) {
   require_bf16(op.gate_up);
   const SwigluForwardSource source{extent_of(op.gate_up), bf16_bits(op.gate_up), op.gate_up.row_stride};
-  if (op.codes) return write_codes(queue, source, source, op.codes, amaxes);
-  launch_tiles(queue, source, ValuesTail(op.y, source.cols));
+  if (op.codes) return write_codes(stream, source, source, op.codes, amaxes);
+  launch_tiles(stream, source, ValuesTail(op.y, source.cols));
 }
 
-void swiglu_backward(Queue& queue, const SwigluBackward& op, float* amaxes) {
+void swiglu_backward(Stream& stream, const SwigluBackward& op, float* amaxes) {
   require_bf16(op.gate_up);
   SwigluBackwardSource source{extent_of(op.gate_up), bf16_bits(op.gate_up), op.gate_up.row_stride, bf16_bits(op.gy),
                               op.gy.row_stride};
   source.wide = source.wide && is_wide(op.gy);
-  if (op.codes) return write_codes(queue, source, source, op.codes, amaxes);
-  launch_tiles(queue, source, ValuesTail(op.ggate_up, source.cols));
+  if (op.codes) return write_codes(stream, source, source, op.codes, amaxes);
+  launch_tiles(stream, source, ValuesTail(op.ggate_up, source.cols));
 }
 
 }  // namespace octet::kernels::cuda

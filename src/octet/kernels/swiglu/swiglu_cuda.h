@@ -6,7 +6,7 @@
 
 namespace octet::kernels::cuda {
 
-void swiglu_forward(Queue& queue, const SwigluForward& op, float* amaxes);
-void swiglu_backward(Queue& queue, const SwigluBackward& op, float* amaxes);
+void swiglu_forward(Stream& stream, const SwigluForward& op, float* amaxes);
+void swiglu_backward(Stream& stream, const SwigluBackward& op, float* amaxes);
 
 }  // namespace octet::kernels::cuda

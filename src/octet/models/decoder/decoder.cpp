@@ -49,26 +49,26 @@ std::vector<nn::Linear*> Decoder::linears() {
   return result;
 }
 
-void Decoder::materialise(Queue& queue, const parallel::Storage& storage, std::int64_t max_seq_len,
+void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std::int64_t max_seq_len,
                           const parallel::Groups& groups, const parallel::Layout& layout) {
-  parameters_.materialise(queue.device(), storage, groups, layout);
-  units_ = std::make_unique<parallel::Units>(queue, parameters_, groups, layout, std::vector<int>{embedding_unit_, head_unit_});
-  scales_.materialise(queue);
+  parameters_.materialise(stream.device(), storage, groups, layout);
+  units_ = std::make_unique<parallel::Units>(stream, parameters_, groups, layout, std::vector<int>{embedding_unit_, head_unit_});
+  scales_.materialise(stream);
   for (nn::Linear* linear : linears()) linear->bind();
   const std::int64_t rotary_dim = config_.rotary_dim == 0 ? config_.head_dim : config_.rotary_dim;
   const Shape table_shape{max_seq_len, rotary_dim}, positions_shape{max_seq_len};
-  rope_buffer_ = queue.device().allocate(bytes_of(DType::f32, table_shape), MemoryCategory::state);
+  rope_buffer_ = stream.device().allocate(bytes_of(DType::f32, table_shape), MemoryCategory::state);
   rope_table_ = view(rope_buffer_, DType::f32, table_shape);
-  positions_buffer_ = queue.device().allocate(bytes_of(DType::i32, positions_shape), MemoryCategory::state);
+  positions_buffer_ = stream.device().allocate(bytes_of(DType::i32, positions_shape), MemoryCategory::state);
   positions_ = view(positions_buffer_, DType::i32, positions_shape);
-  if (queue.kind() == DeviceKind::meta) return;  // the table takes longer than all else that is counted
+  if (stream.kind() == DeviceKind::meta) return;  // the table takes longer than all else that is counted
   const std::vector<float> table =
       kernels::rope_table(kernels::rope_inverse_frequencies(rotary_dim, config_.rope_theta, config_.rope_scaling), max_seq_len);
-  queue.copy_to_device(rope_table_.data, table.data(), rope_table_.bytes());
+  stream.copy_to_device(rope_table_.data, table.data(), rope_table_.bytes());
   std::vector<std::int32_t> positions(static_cast<std::size_t>(max_seq_len));
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::int32_t>(i);
-  queue.copy_to_device(positions_.data, positions.data(), positions_.bytes());
-  queue.synchronize();
+  stream.copy_to_device(positions_.data, positions.data(), positions_.bytes());
+  stream.synchronize();
 }
 
 // Positions of a micro-batch are laid out once per pass: of this rank's part of each sequence.
@@ -78,15 +78,14 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   result.batch = batch.batch;
   result.first_keys = batch.first_keys;
   result.documents = batch.documents;
-  result.wire = &units_->wire();
-  result.context_wire = &units_->context_wire();
+  result.params_stream = &units_->params_stream();
+  result.context_stream = &units_->context_stream();
   result.positions = allocate(scope.stash, DType::i32, {batch.tokens.rows()});
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < batch.batch; ++i) {
-    for (const parallel::TokenRange& range :
-         parallel::context_ranges(batch.seq_len, scope.context.rank(), scope.context.size())) {
+    for (const parallel::TokenRange& range : parallel::zigzag_chunks(batch.seq_len, scope.context.rank(), scope.context.size())) {
       const Tensor part = result.positions.slice_rows(at, at + range.count());
-      scope.queue.copy(part.data, positions_.slice_rows(range.begin, range.end).data, part.bytes());
+      scope.stream.copy(part.data, positions_.slice_rows(range.begin, range.end).data, part.bytes());
       at += range.count();
     }
   }
@@ -131,7 +130,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
       if (keys_first) units_->gather_behind(scope.scratch, next);
     };
     units_->with(scope.scratch, block_need(layer, Use::forward), keys_first ? Need{} : next, [&] {
-      const TraceRange range(scope.queue, concat("layer ", i, " forward"));
+      const TraceRange range(scope.stream, concat("layer ", i, " forward"));
       if (full) {
         const ArenaScope forgotten(scope.stash);
         blocks_[i].forward(first, rope_table_, x, y, saved[i], amid_attention);
@@ -146,18 +145,20 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   const Tensor g = allocate(scope.stash, scope.dtype, wide);
   // The gradient that passes from block to block: its values, and its codes in memory that every FP8 block uses in turn.
   Quantized memory;
-  for (std::size_t i = 0; i < blocks_.size() && !memory.codes; ++i) memory = blocks_[i].output_gradient(scope, g, nullptr).q;
-  const auto gradient_of = [&](std::size_t i) { return blocks_[i].output_gradient(scope, g, memory.codes ? &memory : nullptr); };
+  for (std::size_t i = 0; i < blocks_.size() && !memory.rowwise; ++i) memory = blocks_[i].output_gradient(scope, g, nullptr).q;
+  const auto gradient_of = [&](std::size_t i) {
+    return blocks_[i].output_gradient(scope, g, memory.rowwise ? &memory : nullptr);
+  };
   nn::LinearOperand gy = gradient_of(blocks_.size() - 1);
   const auto head_pass = [&] {
-    const TraceRange range(scope.queue, "head");
+    const TraceRange range(scope.stream, "head");
     const ArenaScope temporaries(scope.scratch);
     const Tensor h = allocate(scope.scratch, scope.dtype, wide);
     const Tensor gh = allocate(scope.scratch, scope.dtype, wide);
     const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, tokens);
     final_norm_->forward(scope, x, {.values = h}, statistics);
     head_->loss_and_gradient(scope, h, batch.targets, total, gh);
-    scope.queue.zero(g.data, g.bytes());
+    scope.stream.zero(g.data, g.bytes());
     final_norm_->backward(scope, gh, x, statistics, gy);
   };
   const Use backward = full ? Use::both : Use::backward;
@@ -168,7 +169,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
       const Need again = units_->more_follow() ? Need{embedding_unit_, Use::forward} : Need{};
       const Need next = layer > 0 ? block_need(layer - 1, backward) : again;
       units_->with(scope.scratch, block_need(layer, backward), next, [&] {
-        const TraceRange range(scope.queue, concat("layer ", i, " backward"));
+        const TraceRange range(scope.stream, concat("layer ", i, " backward"));
         const ArenaScope rebuilt(scope.stash);
         if (full) blocks_[i].forward(recompute, rope_table_, Tensor(saved[i].x), {}, saved[i], [] {});
         blocks_[i].backward(scope, rope_table_, gy, gx, saved[i], [&] { units_->reduce_now(scope.scratch); });

@@ -17,8 +17,8 @@ namespace octet::models {
 // One micro-batch in device memory: B sequences of S tokens, of which this rank holds T = B S / ranks of scope.context.
 struct Batch {
   std::int64_t batch = 1, seq_len = 0;
-  Tensor tokens;   // [T] I32, as parallel::context_part cuts them
-  Tensor targets;  // [T] I32, -100 is ignored
+  Tensor tokens;      // [T] I32, as parallel::context_part cuts them
+  Tensor targets;     // [T] I32, -100 is ignored
   Tensor first_keys;  // [T] I32, where the document of each token begins in its sequence; absent: documents see each other
   std::int64_t documents = 0;  // with first_keys: how many the sequences have together
 };
@@ -33,7 +33,7 @@ class Decoder {
 
   // Allocates this rank's parts of parameters, scales and tables for sequences up to `max_seq_len`. Parameters are zero until
   // initialised or loaded; call units().refresh() after that. `groups` outlive the decoder.
-  void materialise(Queue& queue, const parallel::Storage& storage, std::int64_t max_seq_len, const parallel::Groups& groups,
+  void materialise(Stream& stream, const parallel::Storage& storage, std::int64_t max_seq_len, const parallel::Groups& groups,
                    const parallel::Layout& layout);
 
   // total[0] += sum of token losses, total[1] += tokens that count (device scalars); gradients of the sum are added to the
