@@ -289,7 +289,7 @@ void launch(Stream& stream, const AdamW& op) {
   const std::int64_t blocks = std::min(ceil_div(a.groups, std::int64_t{kThreads}),
                                        std::int64_t{kBlocks<G, W, M>} * octet::cuda::multiprocessors_of(stream));
   const auto kernel = op.elements.consecutive() ? adamw_kernel<false, G, W, M> : adamw_kernel<true, G, W, M>;
-  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(stream)>>>(a);
+  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, native_stream(stream)>>>(a);
   check_launch("adamw");
 }
 
@@ -304,7 +304,7 @@ void adamw(Stream& stream, const AdamW& op) {
 }
 
 void prepare_step(Stream& stream, const PrepareStep& op) {
-  prepare_step_kernel<<<1, 1, 0, stream_of(stream)>>>(op);
+  prepare_step_kernel<<<1, 1, 0, native_stream(stream)>>>(op);
   check_launch("prepare_step");
 }
 
