@@ -35,10 +35,10 @@ struct Model {
     const Tensor rstd = norm.allocate_statistics(scope, scope.stash, x.rows());
     nn::MlpSaved saved;
     norm.forward(scope, x, {.values = h}, rstd);
-    mlp.forward(scope, h, y, saved);
+    mlp.forward(scope, {.values = h}, {}, y, saved);
     kernels::add(scope.stream, {.x = x, .y = y});
     head.loss_and_gradient(scope, y, classes, total, gy);
-    mlp.backward(scope, gy, saved, gh);
+    mlp.backward(scope, {.values = gy}, saved, gh);
     norm.backward(scope, gh, x, rstd, {.values = gy});  // adds to gy, which holds the gradient of the residual branch
   }
 

@@ -47,7 +47,7 @@ struct AttentionLayer : testing::LayerTest {
     stash.release_to(0);
     scratch.release_to(0);
     const Scope s = attention_scope();
-    attention->forward(s, table, made(attention->input(s, kTokens, saved), h), residual, y, saved, [] {});
+    attention->forward(s, table, made(attention->input(s, kTokens), h), residual, y, saved, [] {});
   }
 
   void backward(const Tensor& gy) {
@@ -191,8 +191,11 @@ TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
       scratch.release_to(0);
       for (Linear* linear : {&layer.qkv(), &layer.output()}) linear->weight().grad_is_stale = true;
       AttentionSaved state;
-      layer.forward(s, angles, made(layer.input(s, kTokens, state), x), x, way == Way::without_y ? Tensor{} : out, state, [] {});
-      if (mode == Checkpointing::selective) layer.rebuild(s, made(layer.rebuild_input(s, kTokens), x), state);
+      layer.forward(s, angles, made(layer.input(s, kTokens), x), x, way == Way::without_y ? Tensor{} : out, state, [] {});
+      if (mode == Checkpointing::selective) {
+        const Scope again = without_record(s);
+        layer.rebuild(again, made(layer.rebuild_input(again, kTokens), x), state);
+      }
       Gradients result{.h = zeros(DType::bf16, {kTokens, 32})};
       const auto copy = [&](const Tensor& from) {
         const Tensor to = zeros(from.dtype, from.shape);
@@ -200,12 +203,12 @@ TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
         return to;
       };
       if (way == Way::output_linear_alone) {  // backward of this linear reads what its own forward kept
-        LinearSaved o;
-        layer.output().forward(s, state.o, {}, out, &o);
-        layer.output().backward(s, gy, o, {});
+        const Operand o = linear_forward(layer.output(), s, {.values = state.o}, {}, out);
+        linear_backward(layer.output(), s, {.values = gy}, o, {});
         return Gradients{.output_weight = copy(layer.output().weight().grad)};
       }
-      layer.backward(s, angles, made(layer.output().gradient(s, gy), gy), state, layer.gather_ahead(s, state), result.h, [] {});
+      layer.backward(s, angles, made(layer.output().g().gradient(s, gy), gy), state, layer.gather_ahead(s, state), result.h,
+                     [] {});
       result.qkv_weight = copy(layer.qkv().weight().grad);
       result.output_weight = copy(layer.output().weight().grad);
       return result;

@@ -54,10 +54,29 @@ class LayerTest : public OpTest {
   }
 
   // Does what the producer of an operand does: writes x, or its codes if the operand has codes.
-  nn::LinearOperand made(const nn::LinearOperand& operand, const Tensor& x) {
-    if (operand.codes) kernels::quantize(*stream, scratch, operand.codes.of(x));
-    if (!operand.codes) stream->copy(operand.values.data, x.data, x.bytes());
+  nn::Operand made(const nn::Operand& operand, const Tensor& x) {
+    if (operand.epilogue) kernels::quantize(*stream, scratch, operand.epilogue.of(x));
+    if (!operand.epilogue) stream->copy(operand.values.data, x.data, x.bytes());
     return operand;
+  }
+
+  // Overwrites y with linear(x) + residual, as a block does, and returns what wgrad reads of x.
+  static nn::Operand linear_forward(const nn::Linear& linear, const nn::Scope& s, const nn::Operand& operand,
+                                    const Tensor& residual, const Tensor& y) {
+    const ArenaScope temporaries(s.scratch);
+    const nn::Operand x = linear.x().complete(s, operand, s.stash, nn::Reads::fprop_and_wgrad);
+    linear.fprop(s, x, residual, y);
+    linear.add_bias(s, y);
+    return nn::for_wgrad(linear.x(), x);
+  }
+  // Overwrites gx, if there is one, and adds to the gradients of weight and bias.
+  static void linear_backward(const nn::Linear& linear, const nn::Scope& s, const nn::Operand& gy, const nn::Operand& x,
+                              const Tensor& gx) {
+    const ArenaScope temporaries(s.scratch);
+    linear.add_bias_gradient(s, gy.values);
+    const nn::Operand g = linear.g().complete_gradient(s, gy);
+    if (gx) linear.dgrad(s, g, gx);
+    linear.wgrad(s, g, x);
   }
 
   static double dot(const Tensor& a, const Tensor& b) {

@@ -95,7 +95,7 @@ Matrix decode(const HostTensor& codes, const HostTensor& scale_inv, ScaleTile ti
   return {};
 }
 
-struct Watcher final : LinearObserver {
+struct Watcher final : Watch {
   struct Operand {
     Matrix source, rows, columns;  // `columns` comes from the transposed codes
   };
@@ -107,11 +107,13 @@ struct Watcher final : LinearObserver {
     o.rows = decode(host.codes, host.scale_inv, q.tile);
     if (host.columnwise.bytes() > 0) o.columns = decode(host.columnwise, host.columnwise_scale_inv, q.tile);
   }
-  bool wants_products(std::string_view) const override { return true; }
-  void product(const Scope&, std::string_view, std::string_view which, const Tensor& value) override {
+  void product(const Scope& scope, std::string_view, std::string_view which, const kernels::Gemm& gemm) override {
+    const ArenaScope temporaries(scope.scratch);
+    const Tensor value = run_alone(scope, gemm);
     EXPECT_EQ(value.dtype, DType::f32);
     products[std::string(which)] = matrix(value);
   }
+  void attention(const Scope&, std::string_view, const Tensor&) override {}
   std::map<Role, Operand> operands;
   std::map<std::string, Matrix> products;
 };
@@ -149,13 +151,12 @@ struct Fp8Linear : testing::LayerTest, ::testing::WithParamInterface<Setting> {
     y = zeros(DType::bf16, {kRows, kOut});
     gx = zeros(DType::bf16, {kRows, kIn});
   }
-  void run(LinearObserver* observer, const Tensor& residual = {}) {
+  void run(Watch* watch, const Tensor& residual = {}) {
     stash.release_to(0);
     Scope s = scope();
-    s.observer = observer;
-    LinearSaved saved;
-    linear->forward(s, x, residual, y, &saved);
-    linear->backward(s, gy, saved, gx);
+    s.watch = watch;
+    const Operand saved = linear_forward(*linear, s, {.values = x}, residual, y);
+    linear_backward(*linear, s, {.values = gy}, saved, gx);
     EXPECT_EQ(scratch.used(), 0u);
   }
 
@@ -239,13 +240,13 @@ TEST_F(Fp8Linear, Bf16IsOutsideTheBand) {
 }
 
 TEST_P(Fp8Linear, WatchingChangesNothing) {
-  const auto results = [&](LinearObserver* observer) {
+  const auto results = [&](Watch* watch) {
     make(recipes::make_recipe(GetParam().recipe, GetParam().options));
     const Tensor given = filled(DType::bf16, {kRows, kIn}, [](std::int64_t i) { return std::sin(static_cast<double>(i)); });
     stream->copy(x.data, given.data, x.bytes());
     stream->copy(gy.data, given.data, std::min(gy.bytes(), given.bytes()));
     stream->zero(gy.as_bytes() + given.bytes(), gy.bytes() - given.bytes());
-    run(observer);
+    run(watch);
     std::vector<std::vector<double>> all = {values_of(y), values_of(gx), values_of(linear->weight().grad)};
     for (const auto& named : scales->tensors()) all.push_back(values_of(named.tensor));
     return all;
@@ -287,19 +288,17 @@ TEST_P(Fp8Linear, OverwritesTheGradientOfTheStepBefore) {
 // A forward and a rebuild compute the same scale of a tensor and keep the same data of X.
 TEST_P(Fp8Linear, RebuildKeepsTheSameBits) {
   make(recipes::make_recipe(GetParam().recipe, GetParam().options));
-  LinearSaved forward, rebuilt;
-  linear->forward(scope(), x, {}, y, &forward);
+  const Operand kept = linear_forward(*linear, scope(), {.values = x}, {}, y);
   std::vector<std::vector<double>> state;
   for (const auto& named : scales->tensors()) state.push_back(values_of(named.tensor));
-  linear->rebuild(scope(), stash, x, rebuilt);
+  const Operand rebuilt = linear->x().complete(without_record(scope()), {.values = x}, stash, Reads::wgrad);
   for (std::size_t i = 0; i < state.size(); ++i) EXPECT_EQ(values_of(scales->tensors()[i].tensor), state[i]) << "recorded twice";
-  EXPECT_EQ(forward.x.data, rebuilt.x.data);
-  EXPECT_EQ(static_cast<bool>(forward.x), recipe.wgrad_bf16) << "X is kept as one of the two, never both";
-  EXPECT_EQ(static_cast<bool>(forward.q.columnwise), !recipe.wgrad_bf16);
-  EXPECT_FALSE(forward.q.rowwise);
+  EXPECT_EQ(kept.values.data, recipe.wgrad_bf16 ? x.data : nullptr) << "X is kept as values or as codes, never as both";
+  EXPECT_EQ(static_cast<bool>(kept.codes.columnwise), !recipe.wgrad_bf16);
+  EXPECT_FALSE(kept.codes.rowwise);
   if (recipe.wgrad_bf16) return;
-  EXPECT_TRUE(testing::same_bytes(rebuilt.q.columnwise, forward.q.columnwise));
-  EXPECT_TRUE(testing::same_bytes(rebuilt.q.columnwise_scale_inv, forward.q.columnwise_scale_inv));
+  EXPECT_TRUE(testing::same_bytes(rebuilt.codes.columnwise, kept.codes.columnwise));
+  EXPECT_TRUE(testing::same_bytes(rebuilt.codes.columnwise_scale_inv, kept.codes.columnwise_scale_inv));
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, Fp8Linear, ::testing::ValuesIn(settings()), [](const auto& param) { return param.param.name; });
@@ -330,9 +329,8 @@ TEST_F(Fp8Linear, RecordsAmaxOfEveryOperand) {
   x.as<BFloat16>()[77] = BFloat16(100.0f);
   Scope evaluation = scope();
   evaluation.record = Record::nothing;
-  LinearSaved saved;
-  linear->forward(evaluation, x, {}, y, &saved);
-  linear->backward(evaluation, random(DType::bf16, {kRows, kOut}, 10.0), saved, gx);
+  const Operand saved = linear_forward(*linear, evaluation, {.values = x}, {}, y);
+  linear_backward(*linear, evaluation, {.values = random(DType::bf16, {kRows, kOut}, 10.0)}, saved, gx);
   EXPECT_EQ(recorded(0), (std::vector<double>{9, 0, 0, 0}));
   EXPECT_EQ(recorded(2), (std::vector<double>{g1, 0, 0, 0}));
 }
@@ -347,8 +345,8 @@ TEST_F(Fp8Linear, WatchesTheBf16WeightWhereItIsPrimary) {
   const Tensor in = random(DType::bf16, {5, 48}), out = zeros(DType::bf16, {5, 32});
   Watcher watcher;
   Scope s = scope();
-  s.observer = &watcher;
-  layer.forward(s, in, {}, out, nullptr);
+  s.watch = &watcher;
+  linear_forward(layer, s, {.values = in}, {}, out);
   EXPECT_EQ(watcher.operands[Role::weight].source.values, values_of(layer.weight().value));
 }
 

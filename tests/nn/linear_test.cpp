@@ -19,19 +19,19 @@ TEST_F(LinearLayer, BackwardIsTheDerivative) {
   materialise({&linear});
   const Tensor x = random(DType::f64, {7, 20}), residual = random(DType::f64, {7, 12}), gy = random(DType::f64, {7, 12});
   const Tensor y = zeros(DType::f64, {7, 12}), gx = random(DType::f64, {7, 20});
-  LinearSaved saved;
+  Operand saved;
   const auto loss = [&] {
-    linear.forward(scope(), x, residual, y, &saved);
+    saved = linear_forward(linear, scope(), {.values = x}, residual, y);
     return dot(y, gy);
   };
   loss();
-  EXPECT_EQ(saved.x.data, x.data) << "what backward reads is the caller's, not a copy";
-  linear.backward(scope(), gy, saved, gx);
+  EXPECT_EQ(saved.values.data, x.data) << "what backward reads is the caller's, not a copy";
+  linear_backward(linear, scope(), {.values = gy}, saved, gx);
   expect_gradient("x", x, gx, loss);
   expect_gradient("weight", linear.weight().value, copy(linear.weight().grad), loss);
   expect_gradient("residual", residual, gy, loss);
   // Backward adds to the weight's gradient. Without a gx it computes nothing else.
-  expect_doubled(linear.weight().grad, [&] { linear.backward(scope(), gy, saved, {}); });
+  expect_doubled(linear.weight().grad, [&] { linear_backward(linear, scope(), {.values = gy}, saved, {}); });
 }
 
 TEST_F(LinearLayer, ABiasIsAddedAndHasItsGradient) {
@@ -49,16 +49,16 @@ TEST_F(LinearLayer, ABiasIsAddedAndHasItsGradient) {
     stream->copy_to_device(bias.value.data, random(DType::f64, {12}).data, bias.value.bytes());
     const Tensor x = random(DType::f64, {7, 20}), residual = random(DType::f64, {7, 12}), gy = random(DType::f64, {7, 12});
     const Tensor y = zeros(DType::f64, {7, 12}), gx = random(DType::f64, {7, 20});
-    LinearSaved saved;
+    Operand saved;
     const auto loss = [&] {
-      linear.forward(scope(), x, residual, y, &saved);
+      saved = linear_forward(linear, scope(), {.values = x}, residual, y);
       return dot(y, gy);
     };
     loss();
-    linear.backward(scope(), gy, saved, gx);
+    linear_backward(linear, scope(), {.values = gy}, saved, gx);
     expect_gradient("x", x, gx, loss);
     expect_gradient("bias", bias.value, copy(bias.grad), loss);
-    expect_doubled(bias.grad, [&] { linear.backward(scope(), gy, saved, {}); });
+    expect_doubled(bias.grad, [&] { linear_backward(linear, scope(), {.values = gy}, saved, {}); });
   }
 }
 
@@ -79,12 +79,11 @@ TEST_F(LinearLayer, ABiasIsNotQuantised) {
         };
         if (bias) kernels::cast(*stream, {.x = values, .y = linear.bias()->value});
         const Tensor y = zeros(dtype(), {9, 48}), gy = stored(g);
-        LinearSaved saved;
-        linear.forward(scope(), stored(x), {}, y, &saved);
-        const LinearOperand operand = linear.gradient(scope(), gy);
+        const Operand saved = linear_forward(linear, scope(), {.values = stored(x)}, {}, y);
+        const Operand operand = linear.g().gradient(scope(), gy);
         const bool made_as_codes = linear.is_fp8() && (!bias || along == parallel::Cut::columns);
-        EXPECT_EQ(static_cast<bool>(operand.codes), made_as_codes) << name;
-        linear.backward(scope(), made(operand, gy), saved, {});
+        EXPECT_EQ(static_cast<bool>(operand.epilogue), made_as_codes) << name;
+        linear_backward(linear, scope(), made(operand, gy), saved, {});
         if (bias) gradient = copy(linear.bias()->grad);
         stash.release_to(0);
         scratch.release_to(0);
@@ -110,8 +109,8 @@ TEST_F(LinearLayer, TheResidualMayBeAbsent) {
   materialise({&linear});
   const Tensor x = random(DType::f64, {7, 20}), zero = zeros(DType::f64, {7, 12});
   const Tensor with = zeros(DType::f64, {7, 12}), without = random(DType::f64, {7, 12});
-  linear.forward(scope(), x, zero, with, nullptr);
-  linear.forward(scope(), x, {}, without, nullptr);
+  linear_forward(linear, scope(), {.values = x}, zero, with);
+  linear_forward(linear, scope(), {.values = x}, {}, without);
   EXPECT_TRUE(testing::same_bytes(without, with));
 }
 
@@ -140,7 +139,7 @@ TEST_F(LinearLayer, IsNamedAfterItsFirstPart) {
 TEST_F(LinearLayer, KeepsItsInputWhereWgradReadsIt) {
   const auto keeps = [&](const char* name, const recipes::Options& settings, const Recipe* given = nullptr) {
     use(given ? *given : recipes::make_recipe(name, settings));
-    return Linear({.parts = {"a"}, .out = 16, .in = 32}, recipe, *parameters, *scales).keeps_input();
+    return Linear({.parts = {"a"}, .out = 16, .in = 32}, recipe, *parameters, *scales).x().keeps_values();
   };
   EXPECT_TRUE(keeps("bf16", {}));
   EXPECT_TRUE(keeps("fp32", {}));

@@ -85,11 +85,14 @@ std::vector<Case> cases() {
 }
 
 // A step that is watched, in which products are measured as well.
-class WatchAll final : public nn::LinearObserver {
+class WatchAll final : public nn::Watch {
  public:
   void operand(const nn::Scope&, std::string_view, Role, const Tensor&, const Quantized&) override {}
-  bool wants_products(std::string_view) const override { return true; }
-  void product(const nn::Scope&, std::string_view, std::string_view, const Tensor&) override {}
+  void product(const nn::Scope& scope, std::string_view, std::string_view, const kernels::Gemm& gemm) override {
+    const ArenaScope temporaries(scope.scratch);
+    nn::run_alone(scope, gemm);
+  }
+  void attention(const nn::Scope&, std::string_view, const Tensor&) override {}
 };
 
 std::string ops_of(const Case& c, int rank, std::string& plan) {

@@ -26,7 +26,7 @@ Taken take(train::Engine& engine, const Steps& steps) {
   for (int step = 1; step <= steps.count; ++step) {
     engine.zero_gradients(steps.micro_batches / coordinates);
     for (int micro = mesh.data_coordinate(options.rank); micro < steps.micro_batches; micro += coordinates) {
-      engine.forward_backward(micro_batch(options, steps, step, micro).batch(), options.observer);
+      engine.forward_backward(micro_batch(options, steps, step, micro).batch(), options.watch);
     }
     // On odd steps the last rank asks to stop.
     const bool stops = step % 2 == 1;

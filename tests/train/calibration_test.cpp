@@ -13,7 +13,7 @@ namespace octet::testing {
 namespace {
 
 // The largest magnitude of each FP8 operand that it is shown, by "<linear>.<role>".
-class Amaxes final : public nn::LinearObserver {
+class Amaxes final : public nn::Watch {
  public:
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized&) override {
     if (scope.stream.kind() == DeviceKind::meta) return;
@@ -22,8 +22,8 @@ class Amaxes final : public nn::LinearObserver {
       amax = std::max(amax, std::abs(static_cast<float>(BFloat16(static_cast<float>(x)))));
     }
   }
-  bool wants_products(std::string_view) const override { return false; }
-  void product(const nn::Scope&, std::string_view, std::string_view, const Tensor&) override {}
+  void product(const nn::Scope&, std::string_view, std::string_view, const kernels::Gemm&) override {}
+  void attention(const nn::Scope&, std::string_view, const Tensor&) override {}
 
   std::map<std::string, float> by_name;
 };
@@ -74,7 +74,7 @@ TEST_F(Calibration, ScalesAreThoseOfCurrentScalingOverTheWholeBatch) {
   for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
     Amaxes amaxes;
     train::EngineOptions current_options = tiny_options("fp8_current");
-    current_options.observer = &amaxes;
+    current_options.watch = &amaxes;
     const auto current = make_engine(current_options);
     outliers(*current);
     current->zero_gradients();

@@ -9,13 +9,16 @@ namespace octet::testing {
 namespace {
 
 // The logits of a training pass: the product of a head in FP8.
-class HeadProduct final : public nn::LinearObserver {
+class HeadProduct final : public nn::Watch {
  public:
   void operand(const nn::Scope&, std::string_view, Role, const Tensor&, const Quantized&) override {}
-  bool wants_products(std::string_view linear) const override { return linear == "lm_head"; }
-  void product(const nn::Scope& scope, std::string_view, std::string_view which, const Tensor& value) override {
-    if (which == "y" && scope.stream.kind() == DeviceKind::cpu) logits = values_of(value);
+  void product(const nn::Scope& scope, std::string_view linear, std::string_view which, const kernels::Gemm& gemm) override {
+    if (linear != "lm_head" || which != "y") return;
+    const ArenaScope temporaries(scope.scratch);
+    const Tensor value = nn::run_alone(scope, gemm);
+    if (scope.stream.kind() == DeviceKind::cpu) logits = values_of(value);
   }
+  void attention(const nn::Scope&, std::string_view, const Tensor&) override {}
   std::vector<double> logits;
 };
 
@@ -25,7 +28,7 @@ class Causal : public MeshTest, public ::testing::WithParamInterface<std::string
     options_.recipe = recipe_named(GetParam(), {.head = "recipe"});
     options_.calibrates = options_.recipe.delayed();
     options_.whole_logits = true;
-    options_.observer = &head_;
+    options_.watch = &head_;
     engine_ = make_engine(options_);
     outlier();
     Tokens tokens = random_tokens(count(), options_.model.vocab);

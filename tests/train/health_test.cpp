@@ -13,13 +13,13 @@
 namespace octet::testing {
 namespace {
 
-// Repeats the observer's measurements in FP64, from the data that a dump would hold.
-class Witness final : public nn::LinearObserver {
+// Repeats the watch's measurements in FP64, from the data that a dump would hold.
+class Witness final : public nn::Watch {
  public:
   struct Measured {
     double amax = 0, saturated_pct = 0, flushed_pct = 0, sqnr_db = 0;
   };
-  explicit Witness(train::HealthObserver& health) : health_(health) {}
+  explicit Witness(train::HealthWatch& health) : health_(health) {}
 
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override {
     health_.operand(scope, linear, role, source, q);
@@ -55,13 +55,13 @@ class Witness final : public nn::LinearObserver {
     m.sqnr_db = 10 * std::log10(signal / noise);
     measured.emplace_back(concat(linear, ".", role_letter(role)), m);
   }
-  bool wants_products(std::string_view) const override { return false; }
-  void product(const nn::Scope&, std::string_view, std::string_view, const Tensor&) override {}
+  void product(const nn::Scope&, std::string_view, std::string_view, const kernels::Gemm&) override {}
+  void attention(const nn::Scope&, std::string_view, const Tensor&) override {}
 
   std::vector<std::pair<std::string, Measured>> measured;
 
  private:
-  train::HealthObserver& health_;
+  train::HealthWatch& health_;
 };
 
 struct HealthCase {
@@ -72,12 +72,12 @@ struct HealthCase {
 class Health : public ::testing::TestWithParam<HealthCase> {};
 
 TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
-  train::HealthObserver health;
+  train::HealthWatch health;
   Witness witness(health);
   train::EngineOptions options = tiny_options(GetParam().recipe);
   options.checkpointing = GetParam().checkpointing;
-  options.observer = &health;
-  const auto engine = make_engine(options);  // measures its memory with the observer
+  options.watch = &health;
+  const auto engine = make_engine(options);  // measures its memory with the watch
   EXPECT_TRUE(health.take(1).empty()) << "samples of the dry run";
   engine->zero_gradients();
   engine->forward_backward(random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab).batch(), &witness);
@@ -114,10 +114,10 @@ TEST_P(Health, SaysOfEveryOperandOnceWhatAnIndependentMeasureSays) {
 // With queries and keys of zero every logit is 0. The token at position t sees t + 1 keys, so its log-sum-exp is log(t + 1).
 TEST(AttentionHealth, IsTheRangeOfTheLogSumExp) {
   for (const nn::Checkpointing checkpointing : {nn::Checkpointing::none, nn::Checkpointing::full}) {
-    train::HealthObserver health;
+    train::HealthWatch health;
     train::EngineOptions options = tiny_options("bf16");
     options.checkpointing = checkpointing;
-    options.observer = &health;
+    options.watch = &health;
     const auto engine = make_engine(options);
     std::vector<std::string> layers;
     for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
@@ -149,7 +149,7 @@ class HealthOfShards : public ::testing::TestWithParam<std::string> {};
 TEST_P(HealthOfShards, IsThatOfWholeWeights) {
   train::EngineOptions options = tiny_options(GetParam());
   const Tokens tokens = random_tokens(options.seq_len * options.micro_batch_size, options.model.vocab);
-  const auto samples_of = [&](train::Engine& engine, train::HealthObserver& health) {
+  const auto samples_of = [&](train::Engine& engine, train::HealthWatch& health) {
     engine.model().parameters().initialise(engine.stream(), 7);
     engine.refresh();
     health.take(0);
@@ -163,10 +163,10 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
     engine.stream().synchronize();
     return health.take(1);
   };
-  train::HealthObserver observer;
-  options.observer = &observer;
+  train::HealthWatch watch;
+  options.watch = &watch;
   train::Engine alone(options, DeviceKind::cpu);
-  const std::vector<telemetry::HealthSample> expected = samples_of(alone, observer);
+  const std::vector<telemetry::HealthSample> expected = samples_of(alone, watch);
 
   for (const parallel::Weights weights : {parallel::Weights::kept, parallel::Weights::resharded}) {
     const parallel::Layout layout{.mesh = parallel::Mesh({1, 3, 1, 1}), .weights = weights};
@@ -174,11 +174,11 @@ TEST_P(HealthOfShards, IsThatOfWholeWeights) {
     run_ranks(3, [&](int rank) {
       const auto device = make_device(DeviceKind::cpu);
       const parallel::Groups groups = threads.groups(layout.mesh, rank, *device);
-      train::HealthObserver own;
+      train::HealthWatch own;
       train::EngineOptions part = options;
       part.layout = layout;
       part.rank = rank;
-      part.observer = &own;
+      part.watch = &own;
       train::Engine engine(part, *device, groups);
       const std::vector<telemetry::HealthSample> samples = samples_of(engine, own);
       EXPECT_EQ(engine.device().memory().total_peak, train::measure(part, DeviceKind::cpu).total());

@@ -24,10 +24,10 @@ TEST(Health, SamplesEveryOperandOnce) {
   for (const std::string recipe : {"fp8_delayed", "fp8_block", "mxfp8"}) {
     std::vector<telemetry::HealthSample> expected;
     for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
-      HealthObserver health;
+      HealthWatch health;
       EngineOptions options = tiny_options(recipe);
       options.checkpointing = mode;
-      options.observer = &health;
+      options.watch = &health;
       const auto engine = make_engine(options);
       EXPECT_TRUE(health.take(1).empty()) << "nothing has run";
       engine->zero_gradients();
@@ -65,9 +65,9 @@ TEST(Dump, HoldsWhatThePatternNames) {
     }
   }
   for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
-    DumpObserver dump("model.layers.1.mlp.*");
+    DumpWatch dump("model.layers.1.mlp.*");
     EngineOptions options = tiny_options("fp8_block");
-    options.observer = &dump;
+    options.watch = &dump;
     options.checkpointing = mode;
     const auto engine = make_engine(options);
     EXPECT_TRUE(dump.tensors().empty());
@@ -83,23 +83,23 @@ TEST(Dump, HoldsWhatThePatternNames) {
   }
 }
 
-// Observing a step must not change its gradients, and the memory plan must include the observer.
+// Observing a step must not change its gradients, and the memory plan must include the watch.
 TEST(Observers, ChangeNoBit) {
   for (const std::string recipe : {"fp8_delayed", "fp8_rowwise"}) {
-    const auto gradients = [&](nn::LinearObserver* observer) {
+    const auto gradients = [&](nn::Watch* watch) {
       EngineOptions options = tiny_options(recipe);
-      options.observer = observer;
+      options.watch = watch;
       const auto engine = make_engine(options);
       engine->zero_gradients();
-      engine->forward_backward(tokens_for(options).batch(), observer);
+      engine->forward_backward(tokens_for(options).batch(), watch);
       std::vector<std::vector<std::uint8_t>> result;
       for (const parallel::Parameter& p : engine->model().parameters().parameters()) {
         result.push_back(testing::bytes_of_tensor(p.grad));
       }
       return result;
     };
-    HealthObserver health;
-    DumpObserver dump("*");
+    HealthWatch health;
+    DumpWatch dump("*");
     const auto expected = gradients(nullptr);
     EXPECT_EQ(gradients(&health), expected);
     EXPECT_EQ(gradients(&dump), expected);

@@ -80,22 +80,22 @@ TEST_F(Tensors, RoundTheSameOnEveryMesh) {
   }
 }
 
-// Gathered codes must have the same bits as codes made from gathered values. With an observer, ranks gather values.
+// Gathered codes must have the same bits as codes made from gathered values. With a watch, ranks gather values.
 TEST_F(Tensors, CodesAreThoseOfGatheredValues) {
-  struct Observer : nn::LinearObserver {
+  struct Counter : nn::Watch {
     void operand(const nn::Scope&, std::string_view, Role, const Tensor& source, const Quantized&) override { seen += !!source; }
-    bool wants_products(std::string_view) const override { return false; }
-    void product(const nn::Scope&, std::string_view, std::string_view, const Tensor&) override {}
+    void product(const nn::Scope&, std::string_view, std::string_view, const kernels::Gemm&) override {}
+    void attention(const nn::Scope&, std::string_view, const Tensor&) override {}
     std::atomic<int> seen = 0;
-  } observer;
+  } watch;
   for (const std::string recipe : {"fp8_delayed", "fp8_current"}) {
     for (const nn::Checkpointing mode : {nn::Checkpointing::none, nn::Checkpointing::selective, nn::Checkpointing::full}) {
       train::EngineOptions options = tensor_options(recipe);
       options.checkpointing = mode;
       const RunState codes = run_mesh(options, kTensorFour, {.count = 2});
-      options.observer = &observer;
+      options.watch = &watch;
       const RunState values = run_mesh(options, kTensorFour, {.count = 2});
-      EXPECT_GT(observer.seen, 0);
+      EXPECT_GT(watch.seen, 0);
       EXPECT_LT(codes.over_tensor[0].bytes, values.over_tensor[0].bytes) << recipe;
       SCOPED_TRACE(recipe);
       expect_same_bits(codes, values);

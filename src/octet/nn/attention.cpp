@@ -5,6 +5,7 @@
 
 #include "octet/kernels/rope/rope.h"
 #include "octet/nn/norm.h"
+#include "octet/nn/sequence.h"
 
 namespace octet::nn {
 Attention::Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
@@ -39,18 +40,20 @@ kernels::AttentionShape Attention::shape(const Scope& scope) const {
           .deterministic = scope.deterministic};
 }
 
-LinearOperand Attention::input(const Scope& scope, std::int64_t tokens, const AttentionSaved& saved) const {
-  return qkv_.input(scope, tokens, scope.checkpointing == Checkpointing::selective ? nullptr : &saved.qkv_in);
-}
-
-void Attention::forward(const Scope& scope, const Tensor& rope_table, const LinearOperand& h, const Tensor& residual,
-                        const Tensor& y, AttentionSaved& saved, const std::function<void()>& between) const {
+void Attention::forward(const Scope& scope, const Tensor& rope_table, const Operand& h, const Tensor& residual, const Tensor& y,
+                        AttentionSaved& saved, const std::function<void()>& between) const {
   const std::int64_t tokens = scope.tensor.size() * residual.rows(), q = q_cols(), kv = kv_cols();
-  const bool keep_input = scope.checkpointing != Checkpointing::selective;
+  const Reads reads = forward_reads(scope);
   saved.qkv = allocate(scope.stash, scope.dtype, {tokens, q + 2 * kv});
   saved.o = allocate(scope.stash, scope.dtype, {tokens, q});
   saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, tokens});
-  qkv_.forward(scope, h, {}, saved.qkv, keep_input ? &saved.qkv_in : nullptr);
+  {
+    const ArenaScope temporaries(scope.scratch);
+    const Operand x = qkv_.x().complete(scope, h, scope.stash, reads);
+    qkv_.fprop(scope, x, {}, saved.qkv);
+    qkv_.add_bias(scope, saved.qkv);
+    if (reads != Reads::fprop) saved.qkv_in = for_wgrad(qkv_.x(), x);
+  }
   kernels::rope(scope.stream, scope.scratch,
                 {.x = saved.qkv,
                  .rotated = q + kv,
@@ -59,27 +62,29 @@ void Attention::forward(const Scope& scope, const Tensor& rope_table, const Line
                  .table = rope_table,
                  .positions = scope.positions});
   context_attention_forward(scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse}, between);
-  if (scope.observer) scope.observer->attention(scope, options_.name, saved.lse);
-  if (y) output_.forward(scope, saved.o, residual, y, nullptr);
-}
-
-void Attention::rebuild(const Scope& scope, const LinearOperand& h, AttentionSaved& saved) const {
-  qkv_.rebuild(scope, h, saved.qkv_in);
+  if (scope.watch) scope.watch->attention(scope, options_.name, saved.lse);
+  if (!y) return;
+  const ArenaScope temporaries(scope.scratch);
+  const Operand o = output_.x().complete(scope, {.values = saved.o}, scope.scratch, Reads::fprop);
+  const PartialSum sum(scope, residual, y);
+  output_.fprop(scope, o, sum.c, sum.d);
+  sum.finish(scope);
+  output_.add_bias(scope, y);
 }
 
 WholeKv Attention::gather_ahead(const Scope& scope, const AttentionSaved& saved) const {
   return nn::gather_ahead(scope, shape(scope), saved.qkv);
 }
 
-void Attention::backward(const Scope& scope, const Tensor& rope_table, const LinearOperand& gy, const AttentionSaved& saved,
+void Attention::backward(const Scope& scope, const Tensor& rope_table, const Operand& gy, const AttentionSaved& saved,
                          const WholeKv& kv, const Tensor& gh, const std::function<void()>& between) const {
   const std::int64_t tokens = scope.tensor.size() * gh.rows(), q = q_cols();
   const ArenaScope temporaries(scope.scratch);
-  const LinearOperand gy_of_all = output_.complete_gradient(scope, gy);
+  output_.add_bias_gradient(scope, gy.values);
+  const Operand gy_of_all = output_.g().complete_gradient(scope, gy);
   const auto output_wgrad = [&] {
     const ArenaScope of_wgrad(scope.scratch);
-    LinearSaved o;
-    output_.rebuild(scope, scope.scratch, saved.o, o);
+    const Operand o = output_.x().complete(without_record(scope), {.values = saved.o}, scope.scratch, Reads::wgrad);
     output_.wgrad(scope, gy_of_all, o);
   };
   const Tensor go = allocate(scope.scratch, scope.dtype, {tokens, q});
@@ -90,7 +95,7 @@ void Attention::backward(const Scope& scope, const Tensor& rope_table, const Lin
   context_attention_backward(
       scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = go, .gqkv = gqkv, .kv = kv},
       output_wgrad);
-  const LinearOperand g = qkv_.gradient(scope, gqkv);
+  Operand g = qkv_.g().gradient(scope, gqkv);
   kernels::rope(scope.stream, scope.scratch,
                 {.x = gqkv,
                  .rotated = q + kv_cols(),
@@ -99,8 +104,16 @@ void Attention::backward(const Scope& scope, const Tensor& rope_table, const Lin
                  .table = rope_table,
                  .positions = scope.positions,
                  .direction = kernels::Rope::Direction::backward,
-                 .codes = g.codes});
-  qkv_.backward(scope, g, saved.qkv_in, gh);
+                 .codes = g.epilogue});
+  qkv_.add_bias_gradient(scope, g.values);
+  g = qkv_.g().complete_gradient(scope, g);
+  {
+    const ArenaScope of_sum(scope.scratch);
+    const PartialSum sum(scope, {}, gh);
+    qkv_.dgrad(scope, g, sum.d);
+    sum.finish(scope);
+  }
+  qkv_.wgrad(scope, g, saved.qkv_in);
 }
 
 }  // namespace octet::nn

@@ -14,7 +14,7 @@ namespace octet::nn {
 // D model, H query heads, G key/value heads, K head dim. On the t ranks of the tensor axis H and G are of this rank, each of
 // which sees all T tokens; h, y, residual and their gradients are its share of them, [T / t, D].
 struct AttentionSaved {
-  LinearSaved qkv_in;
+  Operand qkv_in;
   Tensor qkv;  // [T, (H + 2G) K], rotated
   Tensor o;    // [T, H K], of which backward makes what the output linear's wgrad multiplies
   Tensor lse;  // [H, T], as context_attention.h lays it out
@@ -34,24 +34,28 @@ class Attention {
   };
   Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  // h for its producer; `saved` as in forward.
-  LinearOperand input(const Scope& scope, std::int64_t tokens, const AttentionSaved& saved) const;
+  // Allocates h for its producer.
+  Operand input(const Scope& scope, std::int64_t tokens) const {
+    return qkv_.x().allocate(scope, scope.stash, tokens, forward_reads(scope));
+  }
   // y = attention(h) + residual; y is overwritten, what backward needs goes to the stash. `rope_table` [positions, R] F32, R
   // being the dims that are rotated. An absent y is not computed: a recompute needs `saved` alone. `between` is called when all
   // keys and values are there, before attention itself.
-  void forward(const Scope& scope, const Tensor& rope_table, const LinearOperand& h, const Tensor& residual, const Tensor& y,
+  void forward(const Scope& scope, const Tensor& rope_table, const Operand& h, const Tensor& residual, const Tensor& y,
                AttentionSaved& saved, const std::function<void()>& between) const;
-  // What selective checkpointing left out: the same h for its producer, then the rest.
-  LinearOperand rebuild_input(const Scope& scope, std::int64_t tokens) const {
-    return qkv_.rebuild_input(scope, scope.scratch, tokens);
+  // Makes again what selective checkpointing left out: first h, for its producer, then the rest. scope.record must be nothing.
+  Operand rebuild_input(const Scope& scope, std::int64_t tokens) const {
+    return qkv_.x().allocate(scope, scope.scratch, tokens, Reads::wgrad);
   }
-  void rebuild(const Scope& scope, const LinearOperand& h, AttentionSaved& saved) const;
+  void rebuild(const Scope& scope, const Operand& h, AttentionSaved& saved) const {
+    saved.qkv_in = qkv_.x().complete(scope, h, scope.scratch, Reads::wgrad);
+  }
   // K and V of the ranks of scope.context, for backward, from which much may be enqueued before. Takes scratch.
   WholeKv gather_ahead(const Scope& scope, const AttentionSaved& saved) const;
-  // gh [T, D] is overwritten. gy comes from output().gradient(). `between` is called before the gradient of attention itself,
+  // gh [T, D] is overwritten. gy comes from output().g().gradient(). `between` is called before the gradient of attention itself,
   // behind the products of the output linear; with context behind dgrad alone: wgrad hides what ranks exchange afterwards.
-  void backward(const Scope& scope, const Tensor& rope_table, const LinearOperand& gy, const AttentionSaved& saved,
-                const WholeKv& kv, const Tensor& gh, const std::function<void()>& between) const;
+  void backward(const Scope& scope, const Tensor& rope_table, const Operand& gy, const AttentionSaved& saved, const WholeKv& kv,
+                const Tensor& gh, const std::function<void()>& between) const;
 
   Linear& qkv() { return qkv_; }
   Linear& output() { return output_; }

@@ -1,7 +1,7 @@
 #include "octet/nn/embedding.h"
 
 #include "octet/kernels/embedding/embedding.h"
-#include "octet/nn/tokens.h"
+#include "octet/nn/sequence.h"
 
 namespace octet::nn {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "octet/nn/norm.h"
-#include "octet/nn/tokens.h"
+#include "octet/nn/sequence.h"
 
 namespace octet::nn {
 namespace {
@@ -65,6 +65,13 @@ void HeadLoss::cross_entropy(const Scope& scope, const Tensor& logits, const Ten
                                                 .gradient = gradient});
 }
 
+Operand HeadLoss::fprop(const Scope& scope, const Tensor& h, const Tensor& logits, Reads reads) const {
+  const ArenaScope temporaries(scope.scratch);
+  const Operand x = head_.x().complete(scope, {.values = h}, scope.stash, reads);
+  head_.fprop(scope, x, {}, logits);
+  return for_wgrad(head_.x(), x);
+}
+
 void HeadLoss::chunks(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const {
   const std::int64_t tokens = h.rows(), step = chunk_tokens(scope.stream.target(), options_.vocab);
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
@@ -75,12 +82,19 @@ void HeadLoss::chunks(const Scope& scope, const Tensor& h, const Tensor& targets
     const Tensor logits = allocate(scope.scratch, scope.dtype, {rows, head_.weight().spec.shape[0]});
     const Tensor loss = allocate(scope.scratch, statistics_dtype(scope.dtype), {rows});
     const Tensor chunk_targets = gather_targets(scope, targets, begin, end);
-    LinearSaved saved;
-    head_.forward(scope, h.slice_rows(begin, end), {}, logits, gh ? &saved : nullptr);
+    const Operand x = fprop(scope, h.slice_rows(begin, end), logits, gh ? Reads::fprop_and_wgrad : Reads::fprop);
     cross_entropy(scope, logits, chunk_targets, loss,
                   gh ? kernels::CrossEntropy::Gradient::in_place : kernels::CrossEntropy::Gradient::none);
     kernels::loss_sum(scope.stream, {.loss = loss, .targets = chunk_targets, .total = total});
-    if (gh) head_.backward(scope, logits, saved, gh.slice_rows(begin, end));
+    if (!gh) continue;
+    const Operand g = head_.g().complete_gradient(scope, {.values = logits});
+    {
+      const ArenaScope of_sum(scope.scratch);
+      const PartialSum sum(scope, {}, gh.slice_rows(begin, end));
+      head_.dgrad(scope, g, sum.d);
+      sum.finish(scope);
+    }
+    head_.wgrad(scope, g, x);
   }
 }
 
@@ -93,8 +107,6 @@ void HeadLoss::loss_and_gradient(const Scope& scope, const Tensor& h, const Tens
   chunks(scope, h, targets, total, gh);
 }
 
-void HeadLoss::logits(const Scope& scope, const Tensor& h, const Tensor& logits) const {
-  head_.forward(scope, h, {}, logits, nullptr);
-}
+void HeadLoss::logits(const Scope& scope, const Tensor& h, const Tensor& logits) const { fprop(scope, h, logits, Reads::fprop); }
 
 }  // namespace octet::nn

@@ -33,6 +33,8 @@ class HeadLoss {
   // loss [T], and in `logits`, where `gradient` says so, the gradient.
   void cross_entropy(const Scope& scope, const Tensor& logits, const Tensor& targets, const Tensor& loss,
                      kernels::CrossEntropy::Gradient gradient) const;
+  // Overwrites the logits and returns what wgrad reads of h, if it will.
+  Operand fprop(const Scope& scope, const Tensor& h, const Tensor& logits, Reads reads) const;
   void chunks(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const;
 
   Options options_;

@@ -1,6 +1,7 @@
 #include "octet/nn/mlp.h"
 
 #include "octet/kernels/swiglu/swiglu.h"
+#include "octet/nn/sequence.h"
 
 namespace octet::nn {
 
@@ -26,82 +27,71 @@ Mlp::Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore&
   require(options.up.size() == (gelu_ ? 1 : 2), options.name, ": ", options.up.size(), " linears before the activation");
 }
 
-void Mlp::activate(const Scope& scope, const Tensor& x, const LinearOperand& y) const {
-  if (gelu_) return kernels::gelu_forward(scope.stream, scope.scratch, {.kind = *gelu_, .x = x, .y = y.values, .codes = y.codes});
-  kernels::swiglu_forward(scope.stream, scope.scratch, {.gate_up = x, .y = y.values, .codes = y.codes});
+void Mlp::activate(const Scope& scope, const Tensor& x, const Operand& y) const {
+  if (gelu_)
+    return kernels::gelu_forward(scope.stream, scope.scratch, {.kind = *gelu_, .x = x, .y = y.values, .codes = y.epilogue});
+  kernels::swiglu_forward(scope.stream, scope.scratch, {.gate_up = x, .y = y.values, .codes = y.epilogue});
 }
 
-LinearOperand Mlp::input(const Scope& scope, std::int64_t tokens, const MlpSaved& saved) const {
-  return up_.input(scope, tokens, scope.checkpointing == Checkpointing::selective ? nullptr : &saved.up_in);
-}
-
-void Mlp::forward(const Scope& scope, const LinearOperand& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const {
-  const bool keep = scope.checkpointing != Checkpointing::selective;
-  saved.up = allocate(scope.stash, scope.dtype, {scope.tensor.size() * residual.rows(), up_.weight().spec.shape[0]});
-  up_.forward(scope, h, {}, saved.up, keep ? &saved.up_in : nullptr);
-  finish_forward(scope, residual, y, saved);
-}
-
-void Mlp::forward(const Scope& scope, const Tensor& h, const Tensor& y, MlpSaved& saved) const {
-  const bool keep = scope.checkpointing != Checkpointing::selective;
-  saved.up = allocate(scope.stash, scope.dtype, {scope.tensor.size() * h.rows(), up_.weight().spec.shape[0]});
-  up_.forward(scope, h, {}, saved.up, keep ? &saved.up_in : nullptr);
-  finish_forward(scope, {}, y, saved);
-}
-
-void Mlp::finish_forward(const Scope& scope, const Tensor& residual, const Tensor& y, MlpSaved& saved) const {
-  const std::int64_t tokens = saved.up.rows();
-  const ArenaScope temporaries(scope.scratch);
-  LinearSaved* const down_in = scope.checkpointing != Checkpointing::selective ? &saved.down_in : nullptr;
-  const LinearOperand a = y ? down_.input(scope, tokens, down_in) : down_.rebuild_input(scope, scope.stash, tokens);
+Operand Mlp::activation(const Scope& scope, Arena& kept, Reads reads, MlpSaved& saved) const {
+  Operand a = down_.x().allocate(scope, kept, saved.up.rows(), reads);
   activate(scope, saved.up, a);
-  if (y) {
-    down_.forward(scope, a, residual, y, down_in);
-  } else {
-    down_.rebuild(scope, a, saved.down_in);
+  a = down_.x().complete(scope, a, kept, reads);
+  if (reads != Reads::fprop) saved.down_in = for_wgrad(down_.x(), a);
+  return a;
+}
+
+void Mlp::forward(const Scope& scope, const Operand& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const {
+  const Reads reads = forward_reads(scope);
+  {
+    const ArenaScope temporaries(scope.scratch);
+    const Operand x = up_.x().complete(scope, h, scope.stash, reads);
+    saved.up = allocate(scope.stash, scope.dtype, {tokens_of(x), up_.weight().spec.shape[0]});
+    up_.fprop(scope, x, {}, saved.up);
+    up_.add_bias(scope, saved.up);
+    if (reads != Reads::fprop) saved.up_in = for_wgrad(up_.x(), x);
   }
+  const ArenaScope temporaries(scope.scratch);
+  const Operand a = activation(scope, scope.stash, y ? reads : Reads::wgrad, saved);
+  if (!y) return;
+  const PartialSum sum(scope, residual, y);
+  down_.fprop(scope, a, sum.c, sum.d);
+  sum.finish(scope);
+  down_.add_bias(scope, y);
 }
 
-void Mlp::rebuild(const Scope& scope, const LinearOperand& h, MlpSaved& saved) const {
-  up_.rebuild(scope, h, saved.up_in);
-  finish_rebuild(scope, saved);
+void Mlp::rebuild(const Scope& scope, const Operand& h, MlpSaved& saved) const {
+  saved.up_in = up_.x().complete(scope, h, scope.scratch, Reads::wgrad);
+  activation(scope, scope.scratch, Reads::wgrad, saved);
 }
 
-void Mlp::rebuild(const Scope& scope, const Tensor& h, MlpSaved& saved) const {
-  up_.rebuild(scope, scope.scratch, h, saved.up_in);
-  finish_rebuild(scope, saved);
-}
-
-void Mlp::finish_rebuild(const Scope& scope, MlpSaved& saved) const {
-  const LinearOperand a = down_.rebuild_input(scope, scope.scratch, saved.up.rows());
-  activate(scope, saved.up, a);
-  down_.rebuild(scope, a, saved.down_in);
-}
-
-void Mlp::backward(const Scope& scope, const LinearOperand& gy, const MlpSaved& saved, const Tensor& gh) const {
+void Mlp::backward(const Scope& scope, const Operand& gy, const MlpSaved& saved, const Tensor& gh) const {
   const ArenaScope temporaries(scope.scratch);
   const Tensor ga = allocate(scope.scratch, scope.dtype, {saved.up.rows(), ffn_});
-  down_.backward(scope, gy, saved.down_in, ga);
-  finish_backward(scope, ga, saved, gh);
-}
-
-void Mlp::backward(const Scope& scope, const Tensor& gy, const MlpSaved& saved, const Tensor& gh) const {
-  const ArenaScope temporaries(scope.scratch);
-  const Tensor ga = allocate(scope.scratch, scope.dtype, {saved.up.rows(), ffn_});
-  down_.backward(scope, gy, saved.down_in, ga);
-  finish_backward(scope, ga, saved, gh);
-}
-
-void Mlp::finish_backward(const Scope& scope, const Tensor& ga, const MlpSaved& saved, const Tensor& gh) const {
-  const LinearOperand g = up_.gradient(scope, saved.up);
+  {
+    const ArenaScope of_down(scope.scratch);
+    down_.add_bias_gradient(scope, gy.values);
+    const Operand g = down_.g().complete_gradient(scope, gy);
+    down_.dgrad(scope, g, ga);
+    down_.wgrad(scope, g, saved.down_in);
+  }
+  Operand g = up_.g().gradient(scope, saved.up);
   if (gelu_) {
     kernels::gelu_backward(scope.stream, scope.scratch,
-                           {.kind = *gelu_, .x = saved.up, .gy = ga, .gx = g.values, .codes = g.codes});
+                           {.kind = *gelu_, .x = saved.up, .gy = ga, .gx = g.values, .codes = g.epilogue});
   } else {
     kernels::swiglu_backward(scope.stream, scope.scratch,
-                             {.gate_up = saved.up, .gy = ga, .ggate_up = g.values, .codes = g.codes});
+                             {.gate_up = saved.up, .gy = ga, .ggate_up = g.values, .codes = g.epilogue});
   }
-  up_.backward(scope, g, saved.up_in, gh);
+  up_.add_bias_gradient(scope, g.values);
+  g = up_.g().complete_gradient(scope, g);
+  {
+    const ArenaScope of_sum(scope.scratch);
+    const PartialSum sum(scope, {}, gh);
+    up_.dgrad(scope, g, sum.d);
+    sum.finish(scope);
+  }
+  up_.wgrad(scope, g, saved.up_in);
 }
 
 }  // namespace octet::nn

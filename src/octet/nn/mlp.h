@@ -15,9 +15,9 @@ namespace octet::nn {
 // On the t ranks of the tensor axis F is this rank's part of the layer, for all T tokens; h, y, residual and their gradients are
 // its share of the tokens, [T / t, D].
 struct MlpSaved {
-  LinearSaved up_in;
+  Operand up_in;
   Tensor up;  // [T, 2F] if gated, else [T, F]; backward overwrites it with its gradient
-  LinearSaved down_in;
+  Operand down_in;
 };
 
 class Mlp {
@@ -34,24 +34,23 @@ class Mlp {
   };
   Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  // Returns h for its producer. Pass the same `saved` to forward.
-  LinearOperand input(const Scope& scope, std::int64_t tokens, const MlpSaved& saved) const;
-  // Overwrites y with mlp(h) + residual. An absent y is not computed, because a recompute needs `saved` alone.
-  void forward(const Scope& scope, const LinearOperand& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const;
-  // Overwrites y with mlp(h), of an h that exists.
-  void forward(const Scope& scope, const Tensor& h, const Tensor& y, MlpSaved& saved) const;
-  // Make again what selective checkpointing left out: first h, for its producer, then the rest, the activation's output included.
-  LinearOperand rebuild_input(const Scope& scope, std::int64_t tokens) const {
-    return up_.rebuild_input(scope, scope.scratch, tokens);
+  // Allocates h for its producer.
+  Operand input(const Scope& scope, std::int64_t tokens) const {
+    return up_.x().allocate(scope, scope.stash, tokens, forward_reads(scope));
   }
-  void rebuild(const Scope& scope, const LinearOperand& h, MlpSaved& saved) const;
-  void rebuild(const Scope& scope, const Tensor& h, MlpSaved& saved) const;  // of an h that exists
-  // Overwrites gh [T, D]. gy comes from gradient(), or exists.
-  void backward(const Scope& scope, const LinearOperand& gy, const MlpSaved& saved, const Tensor& gh) const;
-  void backward(const Scope& scope, const Tensor& gy, const MlpSaved& saved, const Tensor& gh) const;
-  // Returns the gradient of y for its producer, as nn::Linear::gradient.
-  LinearOperand gradient(const Scope& scope, const Tensor& values, const Quantized* memory = nullptr) const {
-    return down_.gradient(scope, values, memory);
+  // Overwrites y with mlp(h) + residual (optional). An absent y is not computed, because a recompute needs `saved` alone.
+  void forward(const Scope& scope, const Operand& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const;
+  // Makes again what selective checkpointing left out: first h, for its producer, then the rest, the activation's output
+  // included. scope.record must be nothing.
+  Operand rebuild_input(const Scope& scope, std::int64_t tokens) const {
+    return up_.x().allocate(scope, scope.scratch, tokens, Reads::wgrad);
+  }
+  void rebuild(const Scope& scope, const Operand& h, MlpSaved& saved) const;
+  // Overwrites gh [T, D], which may be the memory of gy's values.
+  void backward(const Scope& scope, const Operand& gy, const MlpSaved& saved, const Tensor& gh) const;
+  // Returns the gradient of y for its producer (Quantizer::gradient).
+  Operand gradient(const Scope& scope, const Tensor& values, const Quantized* memory = nullptr) const {
+    return down_.g().gradient(scope, values, memory);
   }
 
   std::vector<Linear*> linears() { return {&up_, &down_}; }  // in the order of the forward pass
@@ -59,12 +58,9 @@ class Mlp {
   Linear& down() { return down_; }
 
  private:
-  // These follow the product of up. finish_forward runs the activation and down's product; if y is absent, it makes only what backward
-  // reads. finish_rebuild makes that again. finish_backward begins with ga, the gradient of the activation's output.
-  void finish_forward(const Scope& scope, const Tensor& residual, const Tensor& y, MlpSaved& saved) const;
-  void finish_rebuild(const Scope& scope, MlpSaved& saved) const;
-  void finish_backward(const Scope& scope, const Tensor& ga, const MlpSaved& saved, const Tensor& gh) const;
-  void activate(const Scope& scope, const Tensor& x, const LinearOperand& y) const;
+  void activate(const Scope& scope, const Tensor& x, const Operand& y) const;
+  // Makes the input of `down` from saved.up: its memory in `kept` if wgrad reads it.
+  Operand activation(const Scope& scope, Arena& kept, Reads reads, MlpSaved& saved) const;
 
   std::optional<kernels::Gelu> gelu_;
   std::int64_t ffn_;  // of this rank

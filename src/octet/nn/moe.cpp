@@ -10,7 +10,7 @@
 #include "octet/kernels/router/router.h"
 #include "octet/nn/expert_exchange.h"
 #include "octet/nn/norm.h"
-#include "octet/nn/tokens.h"
+#include "octet/nn/sequence.h"
 
 namespace octet::nn {
 namespace {
@@ -24,7 +24,7 @@ Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& te
           .record = scope.record,
           .pass = scope.pass,
           .checkpointing = scope.checkpointing,
-          .observer = scope.observer,
+          .watch = scope.watch,
           .deterministic = scope.deterministic,
           .context = scope.context,
           .tensor = tensor,
@@ -98,12 +98,12 @@ std::vector<Linear*> Moe::linears() {
 }
 
 // Where the tokens of several ranks are gathered, all of them are kept in place of this share.
-LinearOperand Moe::input(const Scope& scope, std::int64_t tokens, const MoeSaved&) const {
+Operand Moe::input(const Scope& scope, std::int64_t tokens) const {
   const bool kept = scope.tensor.size() == 1 && scope.checkpointing != Checkpointing::selective;
   return {.values = allocate(kept ? scope.stash : scope.scratch, scope.dtype, {tokens, options_.dim})};
 }
 
-LinearOperand Moe::rebuild_input(const Scope& scope, std::int64_t tokens) const {
+Operand Moe::rebuild_input(const Scope& scope, std::int64_t tokens) const {
   return {.values = allocate(scope.scratch, scope.dtype, {tokens, options_.dim})};
 }
 
@@ -185,7 +185,7 @@ void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved&
   round.experts.assign(round.plan.rows.size(), {});
   for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
     const ArenaScope of_expert(scope.scratch);
-    own(e).forward(scope, x.slice_rows(begin, end), made.slice_rows(begin, end), round.experts[e]);
+    own(e).forward(scope, {.values = x.slice_rows(begin, end)}, {}, made.slice_rows(begin, end), round.experts[e]);
   });
   if (!alone) send_back(scope, round.plan, made, returned);
 }
@@ -201,7 +201,7 @@ void Moe::run_forward(const Scope& scope, MoeSaved& saved, std::vector<ExpertRou
   }
 }
 
-void Moe::forward(const Scope& outer, const LinearOperand& h, const Tensor& residual, const Tensor& y, MoeSaved& saved) const {
+void Moe::forward(const Scope& outer, const Operand& h, const Tensor& residual, const Tensor& y, MoeSaved& saved) const {
   const bool keep = outer.checkpointing != Checkpointing::selective;
   saved = {};
   saved.h = outer.tensor.size() == 1 ? h.values : gather_tokens(outer, keep ? outer.stash : outer.scratch, h.values);
@@ -228,12 +228,12 @@ void Moe::forward(const Scope& outer, const LinearOperand& h, const Tensor& resi
 void Moe::rebuild_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
   const Tensor x = received(scope, scope.scratch, saved, round.plan, saved.h, {});
   for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
-    own(e).rebuild(scope, x.slice_rows(begin, end), round.experts[e]);
+    own(e).rebuild(scope, {.values = x.slice_rows(begin, end)}, round.experts[e]);
   });
 }
 
 // Several rounds are made again by backward, one by one.
-void Moe::rebuild(const Scope& outer, const LinearOperand& h, MoeSaved& saved) const {
+void Moe::rebuild(const Scope& outer, const Operand& h, MoeSaved& saved) const {
   saved.h = gather_tokens(outer, outer.scratch, h.values);
   if (saved.rounds.size() > 1) return;
   const Scope scope = expert_scope(outer, *alone_);
@@ -248,7 +248,7 @@ Tensor Moe::backward_round(const Scope& scope, const MoeSaved& saved, ExpertRoun
   const Tensor g = received(scope, scope.scratch, saved, round.plan, gy, saved.weights);
   for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
     const Tensor rows = g.slice_rows(begin, end);
-    own(e).backward(scope, rows, round.experts[e], rows);
+    own(e).backward(scope, {.values = rows}, round.experts[e], rows);
   });
   return g;
 }
@@ -299,7 +299,7 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
   kernels::add(scope.stream, {.x = gradient, .y = router_->grad});
 }
 
-void Moe::backward(const Scope& outer, const LinearOperand& share, MoeSaved& saved, const Tensor& gh) const {
+void Moe::backward(const Scope& outer, const Operand& share, MoeSaved& saved, const Tensor& gh) const {
   const ArenaScope temporaries(outer.scratch);
   const Scope scope = expert_scope(outer, *alone_);
   const Tensor gy = gather_tokens(outer, outer.scratch, share.values);

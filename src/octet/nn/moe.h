@@ -39,7 +39,7 @@ struct MoeSaved {
 class Moe {
  public:
   struct Options {
-    std::string name;  // "model.layers.0.block_sparse_moe"
+    std::string name;                            // "model.layers.0.block_sparse_moe"
     std::vector<std::string> up = {"w1", "w3"};  // modules of an expert
     std::string down = "w2";
     std::int64_t dim = 0, ffn = 0, experts = 0, top_k = 0;
@@ -48,19 +48,19 @@ class Moe {
   };
   Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  // h [tokens, D] for its producer; `saved` as in forward.
-  LinearOperand input(const Scope& scope, std::int64_t tokens, const MoeSaved& saved) const;
+  // Allocates h [tokens, D] for its producer.
+  Operand input(const Scope& scope, std::int64_t tokens) const;
   // y = moe(h) + residual; y is overwritten, an absent y is not computed. The router's losses are added to scope.router_total, on
   // the first rank of the context axis for whole sequences.
-  void forward(const Scope& scope, const LinearOperand& h, const Tensor& residual, const Tensor& y, MoeSaved& saved) const;
+  void forward(const Scope& scope, const Operand& h, const Tensor& residual, const Tensor& y, MoeSaved& saved) const;
   // What selective checkpointing left out: the same h for its producer, then the rest.
-  LinearOperand rebuild_input(const Scope& scope, std::int64_t tokens) const;
-  void rebuild(const Scope& scope, const LinearOperand& h, MoeSaved& saved) const;
+  Operand rebuild_input(const Scope& scope, std::int64_t tokens) const;
+  void rebuild(const Scope& scope, const Operand& h, MoeSaved& saved) const;
   // gh [T, D] is overwritten. The gradient is that of the router's losses, too. That of an expert without tokens is not touched:
   // parallel::Units finds it stale.
-  void backward(const Scope& scope, const LinearOperand& gy, MoeSaved& saved, const Tensor& gh) const;
+  void backward(const Scope& scope, const Operand& gy, MoeSaved& saved, const Tensor& gh) const;
   // The gradient of y, for its producer: values.
-  LinearOperand gradient(const Scope&, const Tensor& values, const Quantized* = nullptr) const { return {.values = values}; }
+  Operand gradient(const Scope&, const Tensor& values, const Quantized* = nullptr) const { return {.values = values}; }
 
   // Of all experts, those of other ranks, too, in their order.
   std::vector<Linear*> linears();
@@ -94,7 +94,7 @@ class Moe {
   }
 
   bool keeps_rows(const Scope& scope) const {
-    return scope.checkpointing != Checkpointing::selective && own(0).up().keeps_input();
+    return scope.checkpointing != Checkpointing::selective && own(0).up().x().keeps_values();
   }
   std::int64_t own_count() const { return options_.experts / place_.size; }
   Mlp& own(std::size_t i) const { return *experts_[static_cast<std::size_t>(place_.begin(options_.experts)) + i]; }

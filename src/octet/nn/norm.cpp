@@ -22,11 +22,11 @@ Tensor Norm::allocate_statistics(const Scope& scope, Arena& arena, std::int64_t 
   return kind_ == NormKind::rms ? allocate(arena, dtype, {tokens}) : allocate(arena, dtype, {2, tokens});
 }
 
-void Norm::forward(const Scope& scope, const Tensor& x, const LinearOperand& y, const Tensor& statistics) const {
+void Norm::forward(const Scope& scope, const Tensor& x, const Operand& y, const Tensor& statistics) const {
   if (kind_ == NormKind::rms) {
     return kernels::rmsnorm_forward(
         scope.stream, scope.scratch,
-        {.x = x, .weight = weight_->value, .epsilon = epsilon_, .y = y.values, .codes = y.codes, .rstd = statistics});
+        {.x = x, .weight = weight_->value, .epsilon = epsilon_, .y = y.values, .codes = y.epilogue, .rstd = statistics});
   }
   kernels::layernorm_forward(scope.stream, scope.scratch,
                              {.x = x,
@@ -34,13 +34,12 @@ void Norm::forward(const Scope& scope, const Tensor& x, const LinearOperand& y, 
                               .bias = bias_->value,
                               .epsilon = epsilon_,
                               .y = y.values,
-                              .codes = y.codes,
+                              .codes = y.epilogue,
                               .mean = row(statistics, 0),
                               .rstd = row(statistics, 1)});
 }
 
-void Norm::backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& statistics,
-                    const LinearOperand& gx) const {
+void Norm::backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& statistics, const Operand& gx) const {
   if (kind_ == NormKind::rms) {
     return kernels::rmsnorm_backward(scope.stream, scope.scratch,
                                      {.gy = gy,
@@ -49,7 +48,7 @@ void Norm::backward(const Scope& scope, const Tensor& gy, const Tensor& x, const
                                       .rstd = statistics,
                                       .gx = gx.values,
                                       .gweight = weight_->grad,
-                                      .codes = gx.codes});
+                                      .codes = gx.epilogue});
   }
   kernels::layernorm_backward(scope.stream, scope.scratch,
                               {.gy = gy,
@@ -60,7 +59,7 @@ void Norm::backward(const Scope& scope, const Tensor& gy, const Tensor& x, const
                                .gx = gx.values,
                                .gweight = weight_->grad,
                                .gbias = bias_->grad,
-                               .codes = gx.codes});
+                               .codes = gx.epilogue});
 }
 
 }  // namespace octet::nn

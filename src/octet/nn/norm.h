@@ -25,9 +25,9 @@ class Norm {
   // Allocates what forward keeps for backward: rstd [T], or mean and rstd [2, T].
   Tensor allocate_statistics(const Scope& scope, Arena& arena, std::int64_t tokens) const;
   // Overwrites y (values or codes) and the statistics.
-  void forward(const Scope& scope, const Tensor& x, const LinearOperand& y, const Tensor& statistics) const;
+  void forward(const Scope& scope, const Tensor& x, const Operand& y, const Tensor& statistics) const;
   // Adds to the values of gx and to the gradients of weight and bias. Codes of gx, if they are wanted, are those of the sum.
-  void backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& statistics, const LinearOperand& gx) const;
+  void backward(const Scope& scope, const Tensor& gy, const Tensor& x, const Tensor& statistics, const Operand& gx) const;
 
   parallel::Parameter& weight() const { return *weight_; }
   parallel::Parameter& bias() const { return *bias_; }  // only of a layer norm

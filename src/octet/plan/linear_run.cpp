@@ -109,43 +109,39 @@ void LinearRun::micro_batch() {
   // The first micro-batch of a step overwrites the weight's gradient and the others add to it. With several micro-batches, this
   // one stands for the others.
   linear_.weight().grad_is_stale = setting_.micro_batches == 1;
-  nn::LinearSaved saved;
-  forward(scope, saved);
-  backward(scope, saved);
+  backward(scope, forward(scope));
 }
 
-void LinearRun::forward(const nn::Scope& scope, nn::LinearSaved& saved) {
+nn::Operand LinearRun::forward(const nn::Scope& scope) {
   const Sources& s = sources_;
-  if (kind_.x == Producer::none) {
-    linear_.forward(scope, s.x, s.residual, s.y, &saved);
-    return;
-  }
-  const nn::LinearOperand x = linear_.input(scope, tokens_, &saved);
+  constexpr auto kReads = nn::Reads::fprop_and_wgrad;
+  nn::Operand x{.values = s.x};
+  if (kind_.x != Producer::none) x = linear_.x().allocate(scope, stash_, tokens_, kReads);
   if (kind_.x == Producer::norm) {
     norm_x_.forward(scope, s.x, x, s.statistics_x);
   } else if (kind_.x == Producer::swiglu) {
-    kernels::swiglu_forward(stream_, scratch_, {.gate_up = s.x, .y = x.values, .codes = x.codes});
-  } else {
-    kernels::gelu_forward(stream_, scratch_, {.kind = setting_.model.gelu.value(), .x = s.x, .y = x.values, .codes = x.codes});
+    kernels::swiglu_forward(stream_, scratch_, {.gate_up = s.x, .y = x.values, .codes = x.epilogue});
+  } else if (kind_.x == Producer::gelu) {
+    kernels::gelu_forward(stream_, scratch_, {.kind = setting_.model.gelu.value(), .x = s.x, .y = x.values, .codes = x.epilogue});
   }
-  linear_.forward(scope, x, s.residual, s.y, &saved);
+  x = linear_.x().complete(scope, x, stash_, kReads);
+  linear_.fprop(scope, x, s.residual, s.y);
+  linear_.add_bias(scope, s.y);
+  return nn::for_wgrad(linear_.x(), x);
 }
 
-void LinearRun::backward(const nn::Scope& scope, const nn::LinearSaved& saved) {
+void LinearRun::backward(const nn::Scope& scope, const nn::Operand& x) {
   const Sources& s = sources_;
-  if (kind_.g == Producer::none) {
-    linear_.backward(scope, s.gradient, saved, s.gx);
-    return;
-  }
-  const nn::LinearOperand g = linear_.gradient(scope, s.gradient);
+  nn::Operand g{.values = s.gradient};
+  if (kind_.g != Producer::none) g = linear_.g().gradient(scope, s.gradient);
   if (kind_.g == Producer::norm_backward) {
     norm_g_.backward(scope, s.g, s.residual, s.statistics_g, g);
   } else if (kind_.g == Producer::swiglu_backward) {
-    kernels::swiglu_backward(stream_, scratch_, {.gate_up = s.gate_up, .gy = s.g, .ggate_up = g.values, .codes = g.codes});
+    kernels::swiglu_backward(stream_, scratch_, {.gate_up = s.gate_up, .gy = s.g, .ggate_up = g.values, .codes = g.epilogue});
   } else if (kind_.g == Producer::gelu_backward) {
     kernels::gelu_backward(stream_, scratch_,
-                           {.kind = setting_.model.gelu.value(), .x = s.gate_up, .gy = s.g, .gx = g.values, .codes = g.codes});
-  } else {
+                           {.kind = setting_.model.gelu.value(), .x = s.gate_up, .gy = s.g, .gx = g.values, .codes = g.epilogue});
+  } else if (kind_.g == Producer::rope_backward) {
     const models::DecoderConfig& model = setting_.model;
     kernels::rope(stream_, scratch_,
                   {.x = s.gradient,
@@ -155,9 +151,12 @@ void LinearRun::backward(const nn::Scope& scope, const nn::LinearSaved& saved) {
                    .table = s.table,
                    .positions = s.positions,
                    .direction = kernels::Rope::Direction::backward,
-                   .codes = g.codes});
+                   .codes = g.epilogue});
   }
-  linear_.backward(scope, g, saved, s.gx);
+  linear_.add_bias_gradient(scope, g.values);
+  g = linear_.g().complete_gradient(scope, g);
+  linear_.dgrad(scope, g, s.gx);
+  linear_.wgrad(scope, g, x);
 }
 
 void LinearRun::cast_weight() { parameters_.refresh_codes(stream_, scratch_, parameters_.all_units()); }

@@ -57,8 +57,8 @@ class LinearRun {
   Tensor filled(const Tensor& x);
   Tensor random(DType dtype, Shape shape);
   void make_rope_table();
-  void forward(const nn::Scope& scope, nn::LinearSaved& saved);
-  void backward(const nn::Scope& scope, const nn::LinearSaved& saved);
+  nn::Operand forward(const nn::Scope& scope);  // returns X, as wgrad reads it
+  void backward(const nn::Scope& scope, const nn::Operand& x);
 
   Stream& stream_;
   LinearKind kind_;

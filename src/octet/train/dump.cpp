@@ -4,7 +4,7 @@
 
 namespace octet::train {
 
-void DumpObserver::operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) {
+void DumpWatch::operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) {
   if (!glob_match(pattern_, linear) || scope.stream.kind() == DeviceKind::meta) return;
   HostQuantized host = to_host(scope.stream, q, source.rows(), source.cols());
   const std::string name = concat(prefix_, linear, ".", role_letter(role));
@@ -15,14 +15,14 @@ void DumpObserver::operand(const nn::Scope& scope, std::string_view linear, Role
   add(name + ".scale_inv_t", std::move(host.columnwise_scale_inv));
 }
 
-bool DumpObserver::wants_products(std::string_view linear) const { return glob_match(pattern_, linear); }
-
-void DumpObserver::product(const nn::Scope& scope, std::string_view linear, std::string_view which, const Tensor& value) {
-  if (scope.stream.kind() == DeviceKind::meta) return;
-  add(concat(prefix_, linear, ".", which), to_host(scope.stream, value));
+void DumpWatch::product(const nn::Scope& scope, std::string_view linear, std::string_view which, const kernels::Gemm& gemm) {
+  if (!glob_match(pattern_, linear)) return;
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor value = nn::run_alone(scope, gemm);
+  if (scope.stream.kind() != DeviceKind::meta) add(concat(prefix_, linear, ".", which), to_host(scope.stream, value));
 }
 
-void DumpObserver::add(const std::string& name, HostTensor tensor) {
+void DumpWatch::add(const std::string& name, HostTensor tensor) {
   if (tensor.bytes() > 0) tensors_[name] = std::move(tensor);
 }
 

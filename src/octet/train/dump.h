@@ -12,13 +12,13 @@ namespace octet::train {
 // Collects, for each linear whose name matches the glob `pattern`, the tensors
 //   <step>.<micro>.<linear>.{x,w,g}.{values,codes,scale_inv,codes_t,scale_inv_t} and <step>.<micro>.<linear>.{y,gx,gw}.
 // `values` is the tensor that was quantised: BF16 values, or the FP32 master weight.
-class DumpObserver final : public nn::LinearObserver {
+class DumpWatch final : public nn::Watch {
  public:
-  explicit DumpObserver(std::string pattern) : pattern_(std::move(pattern)) {}
+  explicit DumpWatch(std::string pattern) : pattern_(std::move(pattern)) {}
 
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override;
-  bool wants_products(std::string_view linear) const override;
-  void product(const nn::Scope& scope, std::string_view linear, std::string_view which, const Tensor& value) override;
+  void product(const nn::Scope& scope, std::string_view linear, std::string_view which, const kernels::Gemm& gemm) override;
+  void attention(const nn::Scope&, std::string_view, const Tensor&) override {}
 
   // Sets the step (from 1) and the micro-batch (from 0) of the tensors that follow.
   void begin(std::int64_t step, std::int64_t micro) { prefix_ = std::to_string(step) + "." + std::to_string(micro) + "."; }

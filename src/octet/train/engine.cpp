@@ -112,8 +112,8 @@ void Engine::dry_run() {
   stream_->reset_work();
   if (!options_.training) return;
   zero_gradients();
-  forward_backward(batch, options_.observer);
-  if (options_.observer) observe_weights(*options_.observer);
+  forward_backward(batch, options_.watch);
+  if (options_.watch) observe_weights(*options_.watch);
   apply(0.0, 1);
   settle_scales();
 }
@@ -139,13 +139,13 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
   return plan;
 }
 
-nn::Scope Engine::scope(nn::LinearObserver* observer) {
+nn::Scope Engine::scope(nn::Watch* watch) {
   return {.stream = *stream_,
           .stash = *stash_,
           .scratch = *scratch_,
           .dtype = compute_dtype(options_.recipe),
           .checkpointing = options_.checkpointing,
-          .observer = observer,
+          .watch = watch,
           .deterministic = options_.deterministic,
           .context = *groups_.context,
           .tensor = *groups_.tensor,
@@ -195,9 +195,9 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
   return result;
 }
 
-void Engine::forward_backward(const data::Batch& batch, nn::LinearObserver* observer) {
+void Engine::forward_backward(const data::Batch& batch, nn::Watch* watch) {
   const std::vector<std::int32_t> first_keys = first_keys_of(batch.document_starts, batch.tokens.size());
-  nn::Scope training = scope(observer);
+  nn::Scope training = scope(watch);
   training.router_total = router_total(0);
   model_->forward_backward(training, upload(batch.tokens, batch.targets, first_keys), optimizer_->loss_total());
 }
@@ -281,7 +281,7 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
   refresh();
 }
 
-void Engine::observe_weights(nn::LinearObserver& observer) {
+void Engine::observe_weights(nn::Watch& watch) {
   if (groups_.shards->size() == 1) return;
   parallel::Units& units = model_->units();
   for (const nn::Linear* linear : model_->linears()) {
@@ -294,7 +294,7 @@ void Engine::observe_weights(nn::LinearObserver& observer) {
       const Tensor part = whole.slice_rows(shards.rank() * p.stride, (shards.rank() + 1) * p.stride);
       kernels::cast(*stream_, {.x = p.primary(), .y = part.slice_rows(0, p.part_elements)});
       units.exchange([&](Stream& params) { shards.all_gather(params, *scratch_, {.x = part, .y = whole}); });
-      observer.operand(scope(&observer), linear->name(), Role::weight, {whole.data, whole.dtype, p.spec.shape}, p.codes);
+      watch.operand(scope(&watch), linear->name(), Role::weight, {whole.data, whole.dtype, p.spec.shape}, p.codes);
     });
   }
 }

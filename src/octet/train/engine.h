@@ -30,8 +30,8 @@ struct EngineOptions {
   nn::Checkpointing checkpointing = nn::Checkpointing::none;
   bool deterministic = false;  // the same bits every time on a GPU, too
   optim::OptimizerOptions optimizer;
-  nn::LinearObserver* observer = nullptr;  // whose memory the plan must hold: the one that will watch some of the steps
-  parallel::Layout layout = {};            // of the mesh of all ranks; this is `rank`
+  nn::Watch* watch = nullptr;    // whose memory the plan must hold: the one that will watch some of the steps
+  parallel::Layout layout = {};  // of the mesh of all ranks; this is `rank`
   int rank = 0;
   bool document_mask = false;  // no token sees another document; on CUDA not with `deterministic`
   bool whole_logits = false;   // room for the logits of a micro-batch (probe, generate)
@@ -56,7 +56,7 @@ class Engine {
 
   // All ranks of context and tensor groups are given the same, whole sequences, of which each takes its part.
   // The gradient of one micro-batch is added to the parameters', its loss to the optimizer's total.
-  void forward_backward(const data::Batch& batch, nn::LinearObserver* observer);
+  void forward_backward(const data::Batch& batch, nn::Watch* watch);
   // The rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
   // `asks_to_stop`: this rank does; stop_asked() then says so to all ranks. `before_update` is called once, when only the work
   // that changes parameters and moments remains to be enqueued. It may wait for whoever still reads them.
@@ -73,7 +73,7 @@ class Engine {
 
   // Shows the FP8 weights that ranks hold parts of, whole and in BF16, as they are cast, one at a time: the first micro-batch of
   // a watched step shows everything else. All ranks call together.
-  void observe_weights(nn::LinearObserver& observer);
+  void observe_weights(nn::Watch& watch);
 
   // Between steps each rank knows the amax of its own part of a weight; this makes scales and histories those of all ranks, as a
   // checkpoint holds them. Waits.
@@ -138,7 +138,7 @@ class Engine {
   double* router_total(int first) {
     return options_.model.experts > 0 ? static_cast<double*>(router_total_.data()) + first : nullptr;
   }
-  nn::Scope scope(nn::LinearObserver* observer);
+  nn::Scope scope(nn::Watch* watch);
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
   // `first_keys`: of whole sequences, as tokens; empty without a document mask.
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,

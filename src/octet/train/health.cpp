@@ -6,8 +6,7 @@
 
 namespace octet::train {
 
-void HealthObserver::operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source,
-                             const Quantized& q) {
+void HealthWatch::operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) {
   if (scope.record == nn::Record::nothing) return;  // a recomputation of operands that were already measured
   const ArenaScope temporaries(scope.scratch);
   const Tensor out = allocate(scope.scratch, DType::f32, {5});
@@ -18,13 +17,13 @@ void HealthObserver::operand(const nn::Scope& scope, std::string_view linear, Ro
   scope.stream.copy_to_host(sample.values.data(), out.data, out.bytes());
 }
 
-void HealthObserver::attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) {
+void HealthWatch::attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) {
   if (scope.record == nn::Record::nothing || scope.stream.kind() == DeviceKind::meta) return;
   auto& [name, values] = lse_.emplace_back(layer, HostTensor(lse.dtype, lse.shape));
   scope.stream.copy_to_host(values.data(), lse.data, lse.bytes());
 }
 
-std::vector<telemetry::HealthSample> HealthObserver::take(std::int64_t step) {
+std::vector<telemetry::HealthSample> HealthWatch::take(std::int64_t step) {
   std::vector<telemetry::HealthSample> result;
   for (const Sample& s : samples_) {
     result.push_back({.step = step,
@@ -39,7 +38,7 @@ std::vector<telemetry::HealthSample> HealthObserver::take(std::int64_t step) {
   return result;
 }
 
-std::vector<telemetry::AttentionSample> HealthObserver::take_attention(std::int64_t step) {
+std::vector<telemetry::AttentionSample> HealthWatch::take_attention(std::int64_t step) {
   std::vector<telemetry::AttentionSample> result;
   for (const auto& [layer, values] : lse_) {
     const auto add = [&]<class T>(const T* first) {

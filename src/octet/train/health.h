@@ -14,12 +14,10 @@ namespace octet::train {
 
 // Measures what the engine shows it: the FP8 operands and attention layers of the first micro-batch of a sampled step. Other
 // steps pay nothing.
-class HealthObserver final : public nn::LinearObserver {
+class HealthWatch final : public nn::Watch {
  public:
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override;
-  bool wants_products(std::string_view) const override { return false; }
-  void product(const nn::Scope&, std::string_view, std::string_view, const Tensor&) override {}
-
+  void product(const nn::Scope&, std::string_view, std::string_view, const kernels::Gemm&) override {}
   void attention(const nn::Scope& scope, std::string_view layer, const Tensor& lse) override;
 
   // Return the samples since the last call. The stream must be synchronised first.

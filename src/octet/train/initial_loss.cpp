@@ -10,7 +10,7 @@ EngineOptions evaluation_in_bf16(const EngineOptions& run) {
   EngineOptions options = run;
   options.recipe = recipes::make_recipe("bf16", {});
   options.training = options.calibrates = false;
-  options.observer = nullptr;
+  options.watch = nullptr;
   options.layout.weights = parallel::Weights::resharded;
   return options;
 }

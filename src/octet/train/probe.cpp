@@ -75,7 +75,7 @@ void add_grads(Engine& engine, const ProbeInput& input, std::map<std::string, Ho
   }
 }
 
-void train_steps(Engine& engine, const ProbeOptions& options, const ProbeInput& input, DumpObserver* dump,
+void train_steps(Engine& engine, const ProbeOptions& options, const ProbeInput& input, DumpWatch* dump,
                  std::map<std::string, HostTensor>& out) {
   const std::int64_t micro = engine.options().micro_batch_size;
   HostTensor losses(DType::f32, {options.steps});
@@ -114,7 +114,7 @@ std::map<std::string, HostTensor> scales_from(const ProbeOptions& options, Engin
   engine_options.seq_len = input.seq_len;
   engine_options.micro_batch_size = input.batch;
   engine_options.whole_logits = false;
-  engine_options.observer = nullptr;
+  engine_options.watch = nullptr;
   Engine engine(engine_options, options.device);
   load_model(engine, options.model);
   calibrate(engine, input);
@@ -199,7 +199,7 @@ void probe(const ProbeOptions& options) {
   engine_options.model = models::read_config(options.model);
   only_losses_of_transformers(engine_options.model);
   const ProbeInput input = read_probe_input(options.tokens, engine_options.model);
-  DumpObserver dump(options.dump);
+  DumpWatch dump(options.dump);
   const bool dumps = !options.dump.empty();
   engine_options.training = options.grads || options.steps > 0;
   engine_options.seq_len = input.seq_len;
@@ -207,7 +207,7 @@ void probe(const ProbeOptions& options) {
   demand(input.batch % engine_options.micro_batch_size == 0, ExitCode::config, options.tokens.string(), ": ", input.batch,
          " rows are no multiple of training.micro_batch_size = ", engine_options.micro_batch_size);
   engine_options.whole_logits = true;
-  engine_options.observer = dumps ? &dump : nullptr;
+  engine_options.watch = dumps ? &dump : nullptr;
   demand(options.calibrate.empty() || engine_options.calibrates, ExitCode::config, "--calibrate ", options.calibrate.string(),
          ": ",
          engine_options.recipe.delayed()

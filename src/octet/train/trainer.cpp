@@ -40,11 +40,11 @@ optim::Schedule schedule_of(const Config& config, std::int64_t steps) {
 }
 
 // What a run's engine is, health samples included.
-EngineOptions run_options(const Config& config, const parallel::Mesh& mesh, int rank, nn::LinearObserver* health) {
+EngineOptions run_options(const Config& config, const parallel::Mesh& mesh, int rank, nn::Watch* health) {
   EngineOptions options = engine_options(config, recipe_of(config, device_of(config)));
   options.layout = layout_of(config, mesh);
   options.rank = rank;
-  if (config.metrics.health_freq > 0 && options.recipe.is_fp8()) options.observer = health;
+  if (config.metrics.health_freq > 0 && options.recipe.is_fp8()) options.watch = health;
   return options;
 }
 
@@ -53,7 +53,7 @@ bool every(std::int64_t interval, std::int64_t step) { return interval > 0 && st
 }  // namespace
 
 MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh, int rank) {
-  HealthObserver health;
+  HealthWatch health;
   const DeviceKind device = device_of(config);
   MemoryPlan plan = measure(run_options(config, mesh, rank, &health), device);
   if (!config.checkpoint.async) plan.snapshot = 0;
@@ -522,7 +522,7 @@ ExitCode Trainer::run() {
   while (step_ < steps_) {
     if (lock_) lock_->check();
     const std::int64_t next = step_ + 1;
-    const bool sample = engine_options_.observer && (every(config_.metrics.health_freq, next) || next == 1);
+    const bool sample = engine_options_.watch && (every(config_.metrics.health_freq, next) || next == 1);
     const bool evaluates = every(config_.evaluation.interval, next) || next == steps_;
     const bool logs = every(config_.metrics.log_freq, next) || next == 1 || sample || evaluates;
     const std::int64_t tokens_before = tokens_seen_;

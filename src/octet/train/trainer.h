@@ -25,25 +25,25 @@ namespace octet::train {
 
 // Where a run is after a step, for whoever watches it.
 struct StepProgress {
-  std::int64_t step = 0, steps = 0;                // finished, of all
+  std::int64_t step = 0, steps = 0;  // finished, of all
   double loss = telemetry::kUnknown;
-  double tokens_per_s = telemetry::kUnknown;       // of a rank, since the last logged step
+  double tokens_per_s = telemetry::kUnknown;  // of a rank, since the last logged step
   telemetry::Worker worker = telemetry::Worker::gpu;
   double eta_s = telemetry::kUnknown;
 };
 
 struct TrainerOptions {
   Config config;
-  std::string resume = "auto";  // auto | none | PATH of a checkpoint
-  std::string label{};          // what tables call the run; empty: run.name
-  std::string repeat_of{};      // label of the run that this one repeats
+  std::string resume = "auto";                           // auto | none | PATH of a checkpoint
+  std::string label{};                                   // what tables call the run; empty: run.name
+  std::string repeat_of{};                               // label of the run that this one repeats
   std::function<void(std::string_view line)> console{};  // a line per logged step; empty: quiet
-  std::function<void(const StepProgress&)> progress{};  // called after every step
-  World* world = nullptr;       // the other ranks; null: none
+  std::function<void(const StepProgress&)> progress{};   // called after every step
+  World* world = nullptr;                                // the other ranks; null: none
 };
 
-// Returns the memory that a rank of a run takes, to the byte. `snapshot` is the host memory of saves that are written beside the steps,
-// with the page-locked memory of their copies; it is 0 without checkpoint.async.
+// Returns the memory that a rank of a run takes, to the byte. `snapshot` is the host memory of saves that are written beside the
+// steps, with the page-locked memory of their copies; it is 0 without checkpoint.async.
 MemoryPlan measure_run(const Config& config, const parallel::Mesh& mesh = {}, int rank = 0);
 
 class Trainer {
@@ -115,21 +115,21 @@ class Trainer {
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<telemetry::Recorder> recorder_;
   std::unique_ptr<telemetry::StepMeter> meter_;
-  HealthObserver health_;
+  HealthWatch health_;
   Anomaly anomaly_;
-  std::int64_t steps_ = 0;         // of the whole run
+  std::int64_t steps_ = 0;  // of the whole run
   std::int64_t accumulation_ = 1;
-  std::int64_t step_ = 0;          // finished
+  std::int64_t step_ = 0;  // finished
   std::int64_t tokens_seen_ = 0;
-  std::int64_t rollbacks_ = 0;                  // that good steps have not made up for
-  std::optional<std::int64_t> went_back_to_;    // in the last rollback of this process
+  std::int64_t rollbacks_ = 0;                // that good steps have not made up for
+  std::optional<std::int64_t> went_back_to_;  // in the last rollback of this process
   std::int64_t saved_step_ = -1;
   bool save_pending_ = false;      // begun, and nobody has waited for it
   std::int64_t failed_saves_ = 0;  // in a row
   telemetry::RunInfo info_;        // on the first rank; after the first step the thread that writes checkpoints owns it
   double initial_loss_ = telemetry::kUnknown, initial_loss_bf16_ = telemetry::kUnknown;  // of the weights it goes on from
-  std::optional<Peak> peak_;       // on the first rank
-  double waited_s_ = 0;            // for other ranks, in the last step whose waits were watched
+  std::optional<Peak> peak_;                                                             // on the first rank
+  double waited_s_ = 0;                         // for other ranks, in the last step whose waits were watched
   std::unique_ptr<checkpoint::Writer> writer_;  // the last member, because its thread uses the others until it ends
 };
 

@@ -62,7 +62,7 @@ std::vector<nn::Linear*> Block::linears() {
   return result;
 }
 
-nn::LinearOperand Block::output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const {
+nn::Operand Block::output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const {
   return moe_ ? moe_->gradient(scope, g, memory) : mlp_->gradient(scope, g, memory);
 }
 
@@ -78,45 +78,46 @@ void Block::forward(const nn::Scope& scope, const Tensor& rope_table, const Tens
   const Tensor sum = !parallel_ ? saved.x1 : y ? allocate(scope.scratch, scope.dtype, wide) : Tensor{};
   {
     const ArenaScope temporaries(scope.scratch);
-    const nn::LinearOperand h = attention_.input(scope, x.rows(), saved.attention);
+    const nn::Operand h = attention_.input(scope, x.rows());
     norm1_.forward(scope, x, h, saved.statistics1);
     attention_.forward(scope, rope_table, h, x, sum, saved.attention, amid_attention);
   }
   with_feed_forward(saved, [&](const auto& layer, auto& of_layer) {
-    const nn::LinearOperand h = layer.input(scope, x.rows(), of_layer);
+    const nn::Operand h = layer.input(scope, x.rows());
     norm2_.forward(scope, saved.x1, h, saved.statistics2);
     layer.forward(scope, h, sum ? sum : x, y, of_layer);
   });
 }
 
-void Block::backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy, const nn::LinearOperand& gx,
+void Block::backward(const nn::Scope& scope, const Tensor& rope_table, const nn::Operand& gy, const nn::Operand& gx,
                      BlockSaved& saved, const std::function<void()>& amid_attention) const {
   const std::int64_t tokens = gy.values.rows();
   const Shape wide{tokens, dim_};
   const bool rebuild = scope.checkpointing == nn::Checkpointing::selective;
+  const nn::Scope again = nn::without_record(scope);
   const ArenaScope temporaries(scope.scratch);
   const nn::WholeKv kv = attention_.gather_ahead(scope, saved.attention);
   // The gradient of x + attention(h1). norm2 makes it; with a parallel residual it is that of y, before a norm adds to its
   // memory.
-  nn::LinearOperand gsum = attention_.output().gradient(scope, gy.values);
-  if (parallel_) gsum.codes = {};  // it exists already, so the linear quantises it itself
+  nn::Operand gsum = attention_.output().g().gradient(scope, gy.values);
+  if (parallel_) gsum.epilogue = {};  // it exists already, so the linear quantises it itself
   const Tensor gh2 = parallel_ ? allocate(scope.scratch, scope.dtype, wide) : Tensor{};
   with_feed_forward(saved, [&](const auto& layer, auto& of_layer) {
     const ArenaScope of_feed_forward(scope.scratch);
     const Tensor gh = parallel_ ? gh2 : allocate(scope.scratch, scope.dtype, wide);
     if (rebuild) {
-      const nn::LinearOperand h = layer.rebuild_input(scope, tokens);
-      norm2_.forward(scope, saved.x1, h, saved.statistics2);
-      layer.rebuild(scope, h, of_layer);
+      const nn::Operand h = layer.rebuild_input(again, tokens);
+      norm2_.forward(again, saved.x1, h, saved.statistics2);
+      layer.rebuild(again, h, of_layer);
     }
     layer.backward(scope, gy, of_layer, gh);
     if (!parallel_) norm2_.backward(scope, gh, saved.x1, saved.statistics2, gsum);
   });
   const Tensor gh1 = allocate(scope.scratch, scope.dtype, wide);
   if (rebuild) {
-    const nn::LinearOperand h = attention_.rebuild_input(scope, tokens);
-    norm1_.forward(scope, saved.x, h, saved.statistics1);
-    attention_.rebuild(scope, h, saved.attention);
+    const nn::Operand h = attention_.rebuild_input(again, tokens);
+    norm1_.forward(again, saved.x, h, saved.statistics1);
+    attention_.rebuild(again, h, saved.attention);
   }
   attention_.backward(scope, rope_table, gsum, saved.attention, kv, gh1, amid_attention);
   if (parallel_) norm2_.backward(scope, gh2, saved.x, saved.statistics2, {.values = gx.values});

@@ -28,7 +28,7 @@ struct DecoderModules {
 };
 
 // Holds what forward keeps for backward: a block's memory bill for one micro-batch. T is this rank's share of the tokens
-// (nn/tokens.h), D the model's dim.
+// (nn/sequence.h), D the model's dim.
 struct BlockSaved {
   Tensor x;            // [T, D], the caller's
   Tensor statistics1;  // of norm1 (nn/norm.h)
@@ -51,10 +51,10 @@ class Block {
   // gy: gradient of y, from output_gradient() of this block. gx: gradient of x, from output_gradient() of the block before; its
   // values [T, D] are gy's own, overwritten. `amid_attention` is called before the gradient of attention itself, behind dgrad of
   // its output linear (nn/attention.h).
-  void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::LinearOperand& gy, const nn::LinearOperand& gx,
-                BlockSaved& saved, const std::function<void()>& amid_attention) const;
-  // Returns the gradient of y, whose values are `g`, for its producer; `memory` as in nn::Linear::gradient.
-  nn::LinearOperand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const;
+  void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::Operand& gy, const nn::Operand& gx, BlockSaved& saved,
+                const std::function<void()>& amid_attention) const;
+  // Returns the gradient of y, whose values are `g`, for its producer; `memory` as in nn::Quantizer::gradient.
+  nn::Operand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const;
 
   // In the order of the forward pass.
   std::vector<nn::Linear*> linears();

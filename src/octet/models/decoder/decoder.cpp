@@ -3,7 +3,7 @@
 #include "octet/base/require.h"
 #include "octet/kernels/rope/rope.h"
 #include "octet/models/registry.h"
-#include "octet/nn/tokens.h"
+#include "octet/nn/sequence.h"
 #include "octet/parallel/context.h"
 #include "octet/recipes/registry.h"
 
@@ -145,11 +145,12 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   const Tensor g = allocate(scope.stash, scope.dtype, wide);
   // The gradient that passes from block to block: its values, and its codes in memory that every FP8 block uses in turn.
   Quantized memory;
-  for (std::size_t i = 0; i < blocks_.size() && !memory.rowwise; ++i) memory = blocks_[i].output_gradient(scope, g, nullptr).q;
+  for (std::size_t i = 0; i < blocks_.size() && !memory.rowwise; ++i)
+    memory = blocks_[i].output_gradient(scope, g, nullptr).codes;
   const auto gradient_of = [&](std::size_t i) {
     return blocks_[i].output_gradient(scope, g, memory.rowwise ? &memory : nullptr);
   };
-  nn::LinearOperand gy = gradient_of(blocks_.size() - 1);
+  nn::Operand gy = gradient_of(blocks_.size() - 1);
   const auto head_pass = [&] {
     const TraceRange range(scope.stream, "head");
     const ArenaScope temporaries(scope.scratch);
@@ -165,7 +166,7 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
   const auto block_passes = [&] {
     for (int layer = blocks; layer-- > 0;) {
       const auto i = static_cast<std::size_t>(layer);
-      const nn::LinearOperand gx = i > 0 ? gradient_of(i - 1) : nn::LinearOperand{.values = g};
+      const nn::Operand gx = i > 0 ? gradient_of(i - 1) : nn::Operand{.values = g};
       const Need again = units_->more_follow() ? Need{embedding_unit_, Use::forward} : Need{};
       const Need next = layer > 0 ? block_need(layer - 1, backward) : again;
       units_->with(scope.scratch, block_need(layer, backward), next, [&] {

@@ -1,4 +1,4 @@
-#include "octet/nn/tokens.h"
+#include "octet/nn/sequence.h"
 
 #include "octet/kernels/elementwise/elementwise.h"
 
@@ -17,7 +17,8 @@ Tensor gather_tokens(const Scope& scope, Arena& arena, const Tensor& x) {
   return all;
 }
 
-PartialSum::PartialSum(const Scope& scope, const Tensor& residual, const Tensor& y) : PartialSum(residual, y) {
+PartialSum::PartialSum(const Scope& scope, const Tensor& residual, const Tensor& y)
+    : c(residual), d(y), residual_(residual), y_(y) {
   if (scope.tensor.size() == 1) return;
   c = {};
   d = allocate(scope.scratch, y.dtype, {scope.tensor.size() * y.rows(), y.cols()});

@@ -1,5 +1,5 @@
 // Tests what happens at the edges of layers that the tensor axis cuts. The ranks are threads.
-#include "octet/nn/tokens.h"
+#include "octet/nn/sequence.h"
 
 #include "nn/layer_fixture.h"
 #include "octet/nn/head_loss.h"

@@ -1,0 +1,97 @@
+// Operands of a linear's GEMMs, and how they come to be: X, which fprop and wgrad read, and G, which dgrad and wgrad read.
+//
+// Quantizing is fused into the op that makes the values (a norm, SwiGLU, RoPE, ...) unless somebody also needs the values. So an
+// operand is made in three steps:
+//     Operand x = quantizer.allocate(scope, kept, rows, reads);  // memory, and an epilogue for the producer
+//     ... the producer writes x.values, or codes through x.epilogue ...
+//     x = quantizer.complete(scope, x, kept, reads);             // gathers and quantizes what is left to do
+// An operand whose values exist already is Operand{.values = ...}; complete() then does the rest.
+// On the t ranks of the tensor axis an operand may be shared: each rank's producer makes a share [T / t, C] of the tokens, and
+// complete() gathers all T (nn/sequence.h). Codes and scales are then those of all tokens. If one scale per tensor is known to
+// all ranks, each casts its share and the codes are gathered. Finer tiles run along the tokens in one direction, so values are
+// gathered and then quantized.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "octet/kernels/quantize/quantize.h"
+#include "octet/nn/scope.h"
+#include "octet/recipes/scaler.h"
+
+namespace octet::nn {
+
+// What a GEMM reads: values of a linear in BF16 or FP32, codes of a linear in FP8.
+struct Operand {
+  Tensor values;                            // [T, C]; absent if its producer writes codes instead
+  Quantized codes = {};                     // of all T tokens
+  kernels::QuantizeEpilogue epilogue = {};  // for the producer; without parts if complete() quantizes the values
+};
+
+// The GEMMs that will read X.
+enum class Reads : std::uint8_t {
+  fprop,            // no backward pass follows, or it makes X again
+  fprop_and_wgrad,  // X is kept from forward to backward
+  wgrad,            // X is made again, bit for bit, in the backward pass
+};
+
+// The GEMMs that will read an X of this forward pass.
+Reads forward_reads(const Scope& scope);
+
+class Quantizer {
+ public:
+  struct Options {
+    std::string linear;            // its name, for a watch
+    Role role = Role::activation;  // or gradient
+    std::int64_t cols = 0;         // C, of this rank
+    bool fp8 = false;              // false: GEMMs read values
+    bool shared = false;           // producers make a share of the tokens
+    bool sums_values = false;      // the gradient of a bias is summed from the values
+    int slot = -1;                 // in `scales`, with delayed scaling
+  };
+  // `scales` outlives the quantizer.
+  Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales);
+
+  // Whether wgrad reads X's values, which the caller must then keep alive, and not its columnwise codes.
+  bool keeps_values() const { return !options_.fp8 || recipe_.wgrad_bf16; }
+
+  // Allocates X for a producer of `rows` tokens (a share of them if the operand is shared). What wgrad will read lies in `kept`,
+  // the rest in scope.scratch. An epilogue records the amax if scope.record says so.
+  Operand allocate(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads) const;
+  // G for a producer that writes `values`, or uses their memory while it writes codes. Codes lie in `memory` if it is given (that
+  // of another linear of the same recipe and width), otherwise in scope.scratch.
+  Operand gradient(const Scope& scope, const Tensor& values, const Quantized* memory = nullptr) const;
+
+  // Returns the operand of all tokens, ready for the GEMMs. scope.watch sees it.
+  Operand complete(const Scope& scope, const Operand& operand, Arena& kept, Reads reads) const;
+  Operand complete_gradient(const Scope& scope, const Operand& g) const;
+
+ private:
+  bool gathers(const Scope& scope) const { return options_.shared && scope.tensor.size() > 1; }
+  bool gathers_codes(const Scope& scope) const;
+  bool producer_casts_share(const Scope& scope) const;
+  QuantSpec spec(const Scope& scope) const;
+  Quantized empty(const Scope& scope) const;
+  kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out) const;
+  Quantized own_rows(const Scope& scope, const Quantized& whole) const;
+  void add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q) const;
+  void add_columnwise(Arena& arena, std::int64_t rows, Quantized& q) const;
+  Quantized allocate_codes(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads) const;
+  Quantized allocate_gradient_codes(const Scope& scope, std::int64_t rows) const;
+  void quantize(const Scope& scope, const Operand& operand) const;
+  void quantize_share(const Scope& scope, const kernels::QuantizeEpilogue& to, const Tensor& values) const;
+  Operand gather(const Scope& scope, const Operand& share, const Quantized& whole, Arena& arena) const;
+  void show(const Scope& scope, const Operand& operand) const;
+
+  Options options_;
+  Recipe recipe_;
+  const recipes::ScaleState* scales_;
+};
+
+// T of a completed operand that fprop reads.
+std::int64_t tokens_of(const Operand& x);
+
+// What wgrad reads of a completed X, and a caller keeps from forward to backward.
+Operand for_wgrad(const Quantizer& quantizer, const Operand& x);
+
+}  // namespace octet::nn

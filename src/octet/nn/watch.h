@@ -1,0 +1,33 @@
+// Sees what the layers of a watched step compute: health samples and dumps.
+#pragma once
+
+#include <string_view>
+
+#include "octet/kernels/gemm/gemm.h"
+#include "octet/numerics/recipe.h"
+#include "octet/tensor/quantized.h"
+#include "octet/tensor/tensor.h"
+
+namespace octet::nn {
+
+struct Scope;
+
+// Called in stream order. Tensors are valid during the call.
+class Watch {
+ public:
+  virtual ~Watch() = default;
+  // An operand of an FP8 linear. `source` is what was quantized: BF16 values, or the weight's primary copy. A weight of which
+  // this rank holds a shard is not seen in a pass; train::Engine::observe_weights shows it. The backward pass calls again, with
+  // scope.record = nothing, for an X that it has made again.
+  virtual void operand(const Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) = 0;
+  // A GEMM of an FP8 linear, which has run. `which` is "y", "gx" or "gw". `gemm` has the same operands, no C, and a D without
+  // memory, in F32: the product without residual or accumulation. A watch that wants it calls run_alone().
+  virtual void product(const Scope& scope, std::string_view linear, std::string_view which, const kernels::Gemm& gemm) = 0;
+  // `lse` [H, T] F32, or F64 on a device that computes in F64: the log-sum-exp of this rank's heads and tokens.
+  virtual void attention(const Scope& scope, std::string_view layer, const Tensor& lse) = 0;
+};
+
+// Runs a watched GEMM once more. Returns the product, in scope.scratch.
+Tensor run_alone(const Scope& scope, const kernels::Gemm& gemm);
+
+}  // namespace octet::nn
