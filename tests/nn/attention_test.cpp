@@ -39,21 +39,34 @@ struct AttentionLayer : testing::LayerTest {
   Scope attention_scope() {
     Scope result = scope();
     result.batch = kBatch;
+    result.rope_table = table;
     result.positions = positions;
     result.first_keys = first_keys;
     return result;
+  }
+  // The parts of a block, in its order.
+  static void forward(const Attention& layer, const Scope& s, const Operand& h, const Tensor& residual, const Tensor& y,
+                      AttentionSaved& saved) {
+    layer.forward_qkv(s, h, kTokens, saved);
+    layer.forward_attention(s, layer.gather_keys(s, saved), saved);
+    if (y) layer.forward_output(s, residual, y, saved);
+  }
+  static void backward(const Attention& layer, const Scope& s, const Operand& gy, const AttentionSaved& saved, const Tensor& gh) {
+    const ArenaScope temporaries(s.scratch);
+    AttentionBackward work;
+    layer.backward_output(s, gy, work);
+    layer.backward_output_wgrad(s, saved, work);
+    layer.backward_attention(s, saved, work);
+    layer.backward_qkv(s, saved, work, gh);
   }
   void forward() {
     stash.release_to(0);
     scratch.release_to(0);
     const Scope s = attention_scope();
-    attention->forward(s, table, made(attention->input(s, kTokens), h), residual, y, saved, [] {});
+    forward(*attention, s, made(attention->input(s, kTokens), h), residual, y, saved);
   }
 
-  void backward(const Tensor& gy) {
-    const Scope s = attention_scope();
-    attention->backward(s, table, {.values = gy}, saved, attention->gather_ahead(s, saved), gh, [] {});
-  }
+  void backward(const Tensor& gy) { backward(*attention, attention_scope(), {.values = gy}, saved, gh); }
 
   // Checks the derivatives of the output with respect to the input, both weights and their biases, if there are any.
   void expect_derivative() {
@@ -185,13 +198,14 @@ TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
     const auto gradients = [&](Way way) {
       const Checkpointing mode = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
       Scope s = attention_scope();
+      s.rope_table = angles;
       s.checkpointing = mode;
       s.dtype = dtype();
       stash.release_to(0);
       scratch.release_to(0);
       for (Linear* linear : {&layer.qkv(), &layer.output()}) linear->weight().grad_is_stale = true;
       AttentionSaved state;
-      layer.forward(s, angles, made(layer.input(s, kTokens), x), x, way == Way::without_y ? Tensor{} : out, state, [] {});
+      forward(layer, s, made(layer.input(s, kTokens), x), x, way == Way::without_y ? Tensor{} : out, state);
       if (mode == Checkpointing::selective) {
         const Scope again = without_record(s);
         layer.rebuild(again, made(layer.rebuild_input(again, kTokens), x), state);
@@ -207,8 +221,7 @@ TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
         linear_backward(layer.output(), s, {.values = gy}, o, {});
         return Gradients{.output_weight = copy(layer.output().weight().grad)};
       }
-      layer.backward(s, angles, made(layer.output().g().gradient(s, gy), gy), state, layer.gather_ahead(s, state), result.h,
-                     [] {});
+      backward(layer, s, made(layer.output().g().gradient(s, gy), gy), state, result.h);
       result.qkv_weight = copy(layer.qkv().weight().grad);
       result.output_weight = copy(layer.output().weight().grad);
       return result;

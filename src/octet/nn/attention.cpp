@@ -40,30 +40,36 @@ kernels::AttentionShape Attention::shape(const Scope& scope) const {
           .deterministic = scope.deterministic};
 }
 
-void Attention::forward(const Scope& scope, const Tensor& rope_table, const Operand& h, const Tensor& residual, const Tensor& y,
-                        AttentionSaved& saved, const std::function<void()>& between) const {
-  const std::int64_t tokens = scope.tensor.size() * residual.rows(), q = q_cols(), kv = kv_cols();
+void Attention::forward_qkv(const Scope& scope, const Operand& h, std::int64_t tokens, AttentionSaved& saved) const {
+  const std::int64_t all = scope.tensor.size() * tokens, q = q_cols(), kv = kv_cols();
   const Reads reads = forward_reads(scope);
-  saved.qkv = allocate(scope.stash, scope.dtype, {tokens, q + 2 * kv});
-  saved.o = allocate(scope.stash, scope.dtype, {tokens, q});
-  saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, tokens});
-  {
-    const ArenaScope temporaries(scope.scratch);
-    const Operand x = qkv_.x().complete(scope, h, scope.stash, reads);
-    qkv_.fprop(scope, x, {}, saved.qkv);
-    qkv_.add_bias(scope, saved.qkv);
-    if (reads != Reads::fprop) saved.qkv_in = for_wgrad(qkv_.x(), x);
-  }
+  saved.qkv = allocate(scope.stash, scope.dtype, {all, q + 2 * kv});
+  saved.o = allocate(scope.stash, scope.dtype, {all, q});
+  saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, all});
+  const ArenaScope temporaries(scope.scratch);
+  const Operand x = qkv_.x().complete(scope, h, scope.stash, reads);
+  qkv_.fprop(scope, x, {}, saved.qkv);
+  qkv_.add_bias(scope, saved.qkv);
+  if (reads != Reads::fprop) saved.qkv_in = for_wgrad(qkv_.x(), x);
   kernels::rope(scope.stream, scope.scratch,
                 {.x = saved.qkv,
                  .rotated = q + kv,
                  .head_dim = options_.head_dim,
                  .rotary_dim = options_.rotary_dim,
-                 .table = rope_table,
+                 .table = scope.rope_table,
                  .positions = scope.positions});
-  context_attention_forward(scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse}, between);
+}
+
+Tensor Attention::gather_keys(const Scope& scope, const AttentionSaved& saved) const {
+  return nn::gather_keys(scope, shape(scope), saved.qkv);
+}
+
+void Attention::forward_attention(const Scope& scope, const Tensor& keys, AttentionSaved& saved) const {
+  context_attention_forward(scope, {.shape = shape(scope), .qkv = saved.qkv, .keys = keys, .o = saved.o, .lse = saved.lse});
   if (scope.watch) scope.watch->attention(scope, options_.name, saved.lse);
-  if (!y) return;
+}
+
+void Attention::forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const {
   const ArenaScope temporaries(scope.scratch);
   const Operand o = output_.x().complete(scope, {.values = saved.o}, scope.scratch, Reads::fprop);
   const PartialSum sum(scope, residual, y);
@@ -72,36 +78,54 @@ void Attention::forward(const Scope& scope, const Tensor& rope_table, const Oper
   output_.add_bias(scope, y);
 }
 
-WholeKv Attention::gather_ahead(const Scope& scope, const AttentionSaved& saved) const {
-  return nn::gather_ahead(scope, shape(scope), saved.qkv);
+ContextAttentionBackward Attention::backward_op(const Scope& scope, const AttentionSaved& saved,
+                                                const AttentionBackward& work) const {
+  return {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = work.go, .gqkv = work.gqkv};
 }
 
-void Attention::backward(const Scope& scope, const Tensor& rope_table, const Operand& gy, const AttentionSaved& saved,
-                         const WholeKv& kv, const Tensor& gh, const std::function<void()>& between) const {
-  const std::int64_t tokens = scope.tensor.size() * gh.rows(), q = q_cols();
-  const ArenaScope temporaries(scope.scratch);
+void Attention::gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
+  work.keys = nn::gather_keys_ahead(scope, shape(scope), saved.qkv);
+}
+
+void Attention::backward_output(const Scope& scope, const Operand& gy, AttentionBackward& work) const {
   output_.add_bias_gradient(scope, gy.values);
-  const Operand gy_of_all = output_.g().complete_gradient(scope, gy);
-  const auto output_wgrad = [&] {
-    const ArenaScope of_wgrad(scope.scratch);
-    const Operand o = output_.x().complete(without_record(scope), {.values = saved.o}, scope.scratch, Reads::wgrad);
-    output_.wgrad(scope, gy_of_all, o);
-  };
-  const Tensor go = allocate(scope.scratch, scope.dtype, {tokens, q});
-  output_.dgrad(scope, gy_of_all, go);
-  if (scope.context.size() == 1) output_wgrad();
-  between();
-  const Tensor gqkv = allocate(scope.scratch, scope.dtype, {tokens, q + 2 * kv_cols()});
-  context_attention_backward(
-      scope, {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = go, .gqkv = gqkv, .kv = kv},
-      output_wgrad);
-  Operand g = qkv_.g().gradient(scope, gqkv);
+  work.gy = output_.g().complete_gradient(scope, gy);
+  work.go = allocate(scope.scratch, scope.dtype, {tokens_of(work.gy), q_cols()});
+  output_.dgrad(scope, work.gy, work.go);
+}
+
+void Attention::backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
+  work.gqkv = allocate(scope.scratch, scope.dtype, {saved.qkv.rows(), q_cols() + 2 * kv_cols()});
+  context_attention_backward_own(scope, backward_op(scope, saved, work));
+}
+
+void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
+  work.before_key_gradients = scope.scratch.used();
+  work.key_gradients.tensor = context_attention_backward_rest(scope, backward_op(scope, saved, work), work.keys);
+}
+
+void Attention::sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
+  work.key_gradients = nn::sum_key_gradients(scope, backward_op(scope, saved, work), work.key_gradients.tensor);
+}
+
+void Attention::backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
+  const ArenaScope temporaries(scope.scratch);
+  const Operand o = output_.x().complete(without_record(scope), {.values = saved.o}, scope.scratch, Reads::wgrad);
+  output_.wgrad(scope, work.gy, o);
+}
+
+void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const {
+  if (work.key_gradients.ready) {
+    take_key_gradients(scope, backward_op(scope, saved, work), work.key_gradients);
+    scope.scratch.release_to(work.before_key_gradients);
+  }
+  Operand g = qkv_.g().gradient(scope, work.gqkv);
   kernels::rope(scope.stream, scope.scratch,
-                {.x = gqkv,
-                 .rotated = q + kv_cols(),
+                {.x = work.gqkv,
+                 .rotated = q_cols() + kv_cols(),
                  .head_dim = options_.head_dim,
                  .rotary_dim = options_.rotary_dim,
-                 .table = rope_table,
+                 .table = scope.rope_table,
                  .positions = scope.positions,
                  .direction = kernels::Rope::Direction::backward,
                  .codes = g.epilogue});

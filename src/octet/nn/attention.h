@@ -1,8 +1,8 @@
 // Self-attention with rotary positions: QKV in one linear, grouped-query attention, output linear. Tokens are this rank's part of
-// each sequence; attention alone sees what the other ranks of scope.context hold (context_attention.h).
+// each sequence; only attention itself sees those of the other ranks of scope.context (context_attention.h). Forward and backward
+// come in parts, so that exchanges of other layers can be placed between them.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,13 +11,21 @@
 
 namespace octet::nn {
 
-// D model, H query heads, G key/value heads, K head dim. On the t ranks of the tensor axis H and G are of this rank, each of
-// which sees all T tokens; h, y, residual and their gradients are its share of them, [T / t, D].
+// D model, H query heads, G key/value heads, K head dim. On the t ranks of the tensor axis H and G are this rank's heads, which
+// see all T tokens; h, y, residual and their gradients are its share of the tokens, [T / t, D].
 struct AttentionSaved {
   Operand qkv_in;
   Tensor qkv;  // [T, (H + 2G) K], rotated
-  Tensor o;    // [T, H K], of which backward makes what the output linear's wgrad multiplies
-  Tensor lse;  // [H, T], as context_attention.h lays it out
+  Tensor o;    // [T, H K]; backward makes what the output linear's wgrad reads from it
+  Tensor lse;  // [H, T], in the layout of context_attention.h
+};
+
+// What the parts of a backward pass hand on to each other, in the scratch.
+struct AttentionBackward {
+  Operand gy;  // of all tokens, completed
+  Tensor go, gqkv;
+  Arriving keys, key_gradients;          // of a context axis
+  std::size_t before_key_gradients = 0;  // what the scratch held before them
 };
 
 class Attention {
@@ -38,24 +46,38 @@ class Attention {
   Operand input(const Scope& scope, std::int64_t tokens) const {
     return qkv_.x().allocate(scope, scope.stash, tokens, forward_reads(scope));
   }
-  // y = attention(h) + residual; y is overwritten, what backward needs goes to the stash. `rope_table` [positions, R] F32, R
-  // being the dims that are rotated. An absent y is not computed: a recompute needs `saved` alone. `between` is called when all
-  // keys and values are there, before attention itself.
-  void forward(const Scope& scope, const Tensor& rope_table, const Operand& h, const Tensor& residual, const Tensor& y,
-               AttentionSaved& saved, const std::function<void()>& between) const;
-  // Makes again what selective checkpointing left out: first h, for its producer, then the rest. scope.record must be nothing.
+  // Makes h again where selective checkpointing left it out: first h, for its producer, then the rest. scope.record must be
+  // nothing.
   Operand rebuild_input(const Scope& scope, std::int64_t tokens) const {
     return qkv_.x().allocate(scope, scope.scratch, tokens, Reads::wgrad);
   }
   void rebuild(const Scope& scope, const Operand& h, AttentionSaved& saved) const {
     saved.qkv_in = qkv_.x().complete(scope, h, scope.scratch, Reads::wgrad);
   }
-  // K and V of the ranks of scope.context, for backward, from which much may be enqueued before. Takes scratch.
-  WholeKv gather_ahead(const Scope& scope, const AttentionSaved& saved) const;
-  // gh [T, D] is overwritten. gy comes from output().g().gradient(). `between` is called before the gradient of attention itself,
-  // behind the products of the output linear; with context behind dgrad alone: wgrad hides what ranks exchange afterwards.
-  void backward(const Scope& scope, const Tensor& rope_table, const Operand& gy, const AttentionSaved& saved, const WholeKv& kv,
-                const Tensor& gh, const std::function<void()>& between) const;
+
+  // The parts of forward, in this order. Each overwrites what it names in `saved`, which lies in the stash.
+  // Q, K and V of h, rotated. `tokens`: T / t.
+  void forward_qkv(const Scope& scope, const Operand& h, std::int64_t tokens, AttentionSaved& saved) const;
+  // Keys and values of all ranks of scope.context, in the scratch; absent on one rank.
+  Tensor gather_keys(const Scope& scope, const AttentionSaved& saved) const;
+  void forward_attention(const Scope& scope, const Tensor& keys, AttentionSaved& saved) const;
+  // y = o Wᵀ + residual; y is overwritten.
+  void forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const;
+
+  // The parts of backward, in this order; those marked * only with a context axis.
+  // * Fetches K and V of the other ranks beside what follows.
+  void gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
+  // dgrad of the output linear. gy comes from output().g().gradient().
+  void backward_output(const Scope& scope, const Operand& gy, AttentionBackward& work) const;
+  // Attention itself: what needs no keys of other ranks, then * the rest.
+  void backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
+  void backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
+  // * Sums the gradients of keys over the ranks beside what follows.
+  void sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
+  // wgrad of the output linear. May run anywhere between backward_output and backward_qkv: it hides what ranks exchange.
+  void backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
+  // The rest: RoPE and the QKV linear. Overwrites gh [T / t, D].
+  void backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const;
 
   Linear& qkv() { return qkv_; }
   Linear& output() { return output_; }
@@ -63,6 +85,7 @@ class Attention {
 
  private:
   kernels::AttentionShape shape(const Scope& scope) const;
+  ContextAttentionBackward backward_op(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
   std::int64_t q_cols() const { return heads_ * options_.head_dim; }
   std::int64_t kv_cols() const { return kv_heads_ * options_.head_dim; }
 

@@ -243,29 +243,33 @@ bool keeps_keys_in_order(const kernels::AttentionShape& shape, std::int64_t seq_
   return false;
 }
 
-void context_attention_forward(const Scope& scope, const ContextAttentionForward& op, const std::function<void()>& gathered) {
+Tensor gather_keys(const Scope& scope, const kernels::AttentionShape& shape, const Tensor& qkv) {
+  if (scope.context.size() == 1) return {};
+  const Layout layout(scope, shape, qkv.rows());
+  const Tensor kv = Columns(shape).kv_of(qkv);
+  const Tensor keys = layout.allocate_keys(scope.scratch, kv, layout.ordered ? layout.seq_len / 2 : layout.chunk);
+  gather(scope, scope.stream, layout, kv, keys);
+  return keys;
+}
+
+void context_attention_forward(const Scope& scope, const ContextAttentionForward& op) {
   const Columns columns(op.shape);
-  const Tensor own_kv = columns.kv_of(op.qkv);
   if (scope.context.size() == 1) {
-    gathered();
+    const Tensor kv = columns.kv_of(op.qkv);
     return kernels::attention_forward(scope.stream, scope.scratch,
                                       {.shape = op.shape,
                                        .q = columns.q_of(op.qkv),
-                                       .k = columns.k_of(own_kv),
-                                       .v = columns.v_of(own_kv),
+                                       .k = columns.k_of(kv),
+                                       .v = columns.v_of(kv),
                                        .first_keys = scope.first_keys,
                                        .documents = scope.documents,
                                        .o = op.o,
                                        .lse = by_calls(op.lse, op.qkv.rows() / op.shape.batch)});
   }
   const Layout layout(scope, op.shape, op.qkv.rows());
-  const ArenaScope temporaries(scope.scratch);
-  const Tensor keys = layout.allocate_keys(scope.scratch, own_kv, layout.ordered ? layout.seq_len / 2 : layout.chunk);
-  gather(scope, scope.stream, layout, own_kv, keys);
-  gathered();
   for (std::int64_t i = 0; i < layout.batch; ++i) {
-    const Tensor kv = layout.of_sequence(keys, i);
-    // The own keys of a range stand behind those before it, for a causal mask.
+    const Tensor kv = layout.of_sequence(op.keys, i);
+    // A causal mask wants a range's own keys behind those before it.
     if (!layout.ordered) copy_rows(scope.stream, layout.own(layout.second_half(kv)), layout.room(kv));
     const std::array<Call, 2> calls = layout.calls(i);
     for (int range = 0; range < 2; ++range) {
@@ -287,68 +291,78 @@ void context_attention_forward(const Scope& scope, const ContextAttentionForward
   }
 }
 
-WholeKv gather_ahead(const Scope& scope, const kernels::AttentionShape& shape, const Tensor& qkv) {
+Arriving gather_keys_ahead(const Scope& scope, const kernels::AttentionShape& shape, const Tensor& qkv) {
   if (scope.context.size() == 1) return {};
   const Layout layout(scope, shape, qkv.rows());
   const Tensor kv = Columns(shape).kv_of(qkv);
-  WholeKv result{layout.allocate_keys(scope.scratch, kv, layout.ordered ? layout.seq_len / 2 : 0), nullptr};
-  Stream& params = scope.params_stream ? *scope.params_stream : scope.stream;
-  params.wait(*scope.stream.record());  // whose memory this was
+  Arriving result{layout.allocate_keys(scope.scratch, kv, layout.ordered ? layout.seq_len / 2 : 0), nullptr};
+  Stream& stream = scope.params_stream ? *scope.params_stream : scope.stream;
+  stream.wait(*scope.stream.record());  // behind whoever used this memory before
   if (scope.context.reaches(kv)) {
-    fetch(scope, params, layout, kv, result.keys);
+    fetch(scope, stream, layout, kv, result.tensor);
   } else {
-    gather(scope, params, layout, kv, result.keys);
+    gather(scope, stream, layout, kv, result.tensor);
   }
-  result.ready = params.record();
+  result.ready = stream.record();
   return result;
 }
 
-void context_attention_backward(const Scope& scope, const ContextAttentionBackward& op, const std::function<void()>& meanwhile) {
+void context_attention_backward_own(const Scope& scope, const ContextAttentionBackward& op) {
   const Columns columns(op.shape);
-  const Tensor own_kv = columns.kv_of(op.qkv), own_gkv = columns.kv_of(op.gqkv);
   if (scope.context.size() == 1) {
+    const Tensor kv = columns.kv_of(op.qkv), gkv = columns.kv_of(op.gqkv);
     return kernels::attention_backward(scope.stream, scope.scratch,
                                        {.shape = op.shape,
                                         .q = columns.q_of(op.qkv),
-                                        .k = columns.k_of(own_kv),
-                                        .v = columns.v_of(own_kv),
+                                        .k = columns.k_of(kv),
+                                        .v = columns.v_of(kv),
                                         .first_keys = scope.first_keys,
                                         .documents = scope.documents,
                                         .o = op.o,
                                         .lse = by_calls(op.lse, op.qkv.rows() / op.shape.batch),
                                         .go = op.go,
                                         .gq = columns.q_of(op.gqkv),
-                                        .gk = columns.k_of(own_gkv),
-                                        .gv = columns.v_of(own_gkv)});
+                                        .gk = columns.k_of(gkv),
+                                        .gv = columns.v_of(gkv)});
   }
   const Layout layout(scope, op.shape, op.qkv.rows());
   if (!layout.ordered) backward_in_ranges(scope, layout, op);
-  scope.stream.wait_for_ranks(*op.kv.ready);
-  const ArenaScope temporaries(scope.scratch);
-  // The room behind a sequence's gradients is where those of the next are written afterwards.
+}
+
+Tensor context_attention_backward_rest(const Scope& scope, const ContextAttentionBackward& op, const Arriving& keys) {
+  const Layout layout(scope, op.shape, op.qkv.rows());
+  scope.stream.wait_for_ranks(*keys.ready);
+  // The rows behind a sequence's gradients are where those of the next are written afterwards.
   const std::int64_t rows = layout.batch * layout.seq_len, room = layout.ordered ? layout.seq_len / 2 : 0;
-  const Tensor memory = allocate(scope.scratch, own_kv.dtype, {rows + room, own_kv.cols()}),
-               gradients = memory.slice_rows(0, rows);
+  const Tensor memory = allocate(scope.scratch, op.gqkv.dtype, {rows + room, Columns(op.shape).kv_of(op.gqkv).cols()});
   for (std::int64_t i = 0; i < layout.batch; ++i) {
     const TraceRange range(scope.stream, "gradients of keys");
     const auto backward = layout.ordered ? backward_by_range : backward_before_ranges;
     const Tensor gkv = memory.slice_rows(i * layout.seq_len, (i + 1) * layout.seq_len + room);
-    backward(scope, layout, op, layout.calls(i), layout.of_sequence(op.kv.keys, i), gkv);
+    backward(scope, layout, op, layout.calls(i), layout.of_sequence(keys.tensor, i), gkv);
   }
-  Stream& params = scope.context_stream ? *scope.context_stream : scope.stream;
-  params.wait(*scope.stream.record());
+  return memory.slice_rows(0, rows);
+}
+
+Arriving sum_key_gradients(const Scope& scope, const ContextAttentionBackward& op, const Tensor& gradients) {
+  const Layout layout(scope, op.shape, op.qkv.rows());
+  Stream& stream = scope.context_stream ? *scope.context_stream : scope.stream;
+  stream.wait(*scope.stream.record());
   {
-    const TraceRange range(params, "sum gradients of keys");
-    const comm::Batch batch(scope.context, params);
-    layout.each_half(own_gkv, gradients, [&](const Tensor&, const Tensor& half) {
-      scope.context.reduce_scatter(params, scope.scratch, {.x = half, .y = layout.own(half)});
+    const TraceRange range(stream, "sum gradients of keys");
+    const comm::Batch batch(scope.context, stream);
+    layout.each_half(Columns(op.shape).kv_of(op.gqkv), gradients, [&](const Tensor&, const Tensor& half) {
+      scope.context.reduce_scatter(stream, scope.scratch, {.x = half, .y = layout.own(half)});
     });
   }
-  const std::unique_ptr<Event> summed = params.record();
-  meanwhile();
-  scope.stream.wait_for_ranks(*summed);
+  return {gradients, stream.record()};
+}
+
+void take_key_gradients(const Scope& scope, const ContextAttentionBackward& op, const Arriving& sums) {
+  const Layout layout(scope, op.shape, op.qkv.rows());
+  scope.stream.wait_for_ranks(*sums.ready);
   const TraceRange range(scope.stream, "take summed gradients of keys");
-  layout.each_half(own_gkv, gradients, [&](const Tensor& to, const Tensor& half) {
+  layout.each_half(Columns(op.shape).kv_of(op.gqkv), sums.tensor, [&](const Tensor& to, const Tensor& half) {
     if (layout.ordered) {
       kernels::cast(scope.stream, {.x = layout.own(half), .y = to});
     } else {

@@ -30,7 +30,7 @@ enum class Checkpointing : std::uint8_t {
 };
 
 struct Scope {
-  Stream& stream;
+  Stream& stream;             // of the computation
   Arena& stash;               // lives from forward to backward
   Arena& scratch;             // lives within an op or a block
   DType dtype = DType::bf16;  // of activations
@@ -38,20 +38,23 @@ struct Scope {
   Pass pass = Pass::training;
   Checkpointing checkpointing = Checkpointing::none;
   Watch* watch = nullptr;
-  bool deterministic = false;      // CUDA: ops that would not give the same bits every time take their slower way that does
-  comm::Group& context;            // ranks that hold the other parts of the same sequences
-  comm::Group& tensor;             // ranks that hold the other parts of the same layers, and other tokens between them (tokens.h)
-  comm::Group& expert;             // ranks that hold the other experts of the same layers, and other tokens
-  double* router_total = nullptr;  // [2] device, or absent: the router's losses are added (kernels/router)
-  Stream* params_stream = nullptr;   // what is exchanged beside the computation; absent: `stream`, and nothing is beside it
-  Stream* context_stream = nullptr;  // the same, of what does not wait for gradients of parameters (parallel/units.h)
-  std::int64_t batch = 1;            // sequences; T = batch * sequence length / ranks of `context`
-  Tensor positions;                  // [T] I32, of each token in its sequence
-  Tensor first_keys;           // [T] I32, where the document of each token begins in its sequence; or absent: it sees all before
+  bool deterministic = false;      // CUDA: ops that would not give the same bits every time take a slower way that does
+  comm::Group& context;            // ranks that have the other parts of the same sequences
+  comm::Group& tensor;             // ranks that have the other parts of the same layers, and share the tokens (nn/sequence.h)
+  comm::Group& expert;             // ranks that have the other experts of the same layers, and other tokens
+  double* router_total = nullptr;  // [2] device, optional: the router's losses are added (kernels/router)
+  // Where ranks exchange beside the computation: parameters and what may wait for them, and what must not wait for gradients of
+  // parameters (parallel/units.h). Absent: `stream`, and nothing runs beside it.
+  Stream* params_stream = nullptr;
+  Stream* context_stream = nullptr;
+  std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`
+  Tensor rope_table;           // [positions, R] F32; R dims of a head are rotated
+  Tensor positions;            // [T] I32: the position of each token in its sequence
+  Tensor first_keys;           // [T] I32, optional: where the document of each token begins in its sequence
   std::int64_t documents = 0;  // with first_keys: how many the sequences have together
 };
 
-// The scope of a pass that makes again, bit for bit, what has been recorded before.
+// The scope of a pass that makes again, bit for bit, what was recorded before.
 inline Scope without_record(const Scope& scope) {
   Scope again = scope;
   again.record = Record::nothing;

@@ -66,62 +66,131 @@ nn::Operand Block::output_gradient(const nn::Scope& scope, const Tensor& g, cons
   return moe_ ? moe_->gradient(scope, g, memory) : mlp_->gradient(scope, g, memory);
 }
 
-void Block::forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y, BlockSaved& saved,
-                    const std::function<void()>& amid_attention) const {
-  const Shape wide{x.rows(), dim_};
-  saved = {.x = x};
-  saved.statistics1 = norm1_.allocate_statistics(scope, scope.stash, x.rows());
-  saved.x1 = parallel_ ? x : allocate(scope.stash, scope.dtype, wide);
-  saved.statistics2 = norm2_.allocate_statistics(scope, scope.stash, x.rows());
-  const ArenaScope until_summed(scope.scratch);
-  // x + attention(h1). Backward reads it unless the residual is parallel; then only y needs it.
-  const Tensor sum = !parallel_ ? saved.x1 : y ? allocate(scope.scratch, scope.dtype, wide) : Tensor{};
-  {
-    const ArenaScope temporaries(scope.scratch);
-    const nn::Operand h = attention_.input(scope, x.rows());
-    norm1_.forward(scope, x, h, saved.statistics1);
-    attention_.forward(scope, rope_table, h, x, sum, saved.attention, amid_attention);
-  }
+std::span<const Block::Part<BlockForward>> Block::forward_parts(bool context) {
+  static constexpr Part<BlockForward> kQkv{"qkv", Beside::nothing, &Block::qkv};
+  static constexpr Part<BlockForward> kFeed{"feed", Beside::nothing, &Block::feed_forward};
+  static constexpr Part<BlockForward> kAlone[] = {kQkv, {"attention", Beside::nothing, &Block::attention}, kFeed};
+  // Keys and parameters use the same links. Attention waits for the keys, so they come first.
+  static constexpr Part<BlockForward> kTogether[] = {
+      kQkv, {"keys", Beside::nothing, &Block::keys}, {"attention", Beside::gather, &Block::attention}, kFeed};
+  return context ? std::span<const Part<BlockForward>>(kTogether) : kAlone;
+}
+
+std::span<const Block::Part<BlockBackward>> Block::backward_parts(bool context) {
+  static constexpr Part<BlockBackward> kFeed{"feed", Beside::nothing, &Block::feed_backward};
+  static constexpr Part<BlockBackward> kOutput{"output", Beside::nothing, &Block::output_backward};
+  static constexpr Part<BlockBackward> kOutputWgrad{"output_wgrad", Beside::nothing, &Block::output_wgrad};
+  static constexpr Part<BlockBackward> kAttention{"attention", Beside::reduce, &Block::attention_backward};
+  static constexpr Part<BlockBackward> kQkv{"qkv", Beside::nothing, &Block::qkv_backward};
+  static constexpr Part<BlockBackward> kAlone[] = {kFeed, kOutput, kOutputWgrad, kAttention, kQkv};
+  // The output linear's wgrad hides the sums of the gradients of keys.
+  static constexpr Part<BlockBackward> kTogether[] = {{"keys", Beside::nothing, &Block::fetch_keys},
+                                                      kFeed,
+                                                      kOutput,
+                                                      kAttention,
+                                                      {"attention_rest", Beside::nothing, &Block::attention_rest},
+                                                      {"key_sums", Beside::nothing, &Block::sum_keys},
+                                                      kOutputWgrad,
+                                                      kQkv};
+  return context ? std::span<const Part<BlockBackward>>(kTogether) : kAlone;
+}
+
+void Block::qkv(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+  const std::int64_t tokens = work.x.rows();
+  const Shape wide{tokens, dim_};
+  saved = {.x = work.x};
+  saved.statistics1 = norm1_.allocate_statistics(scope, scope.stash, tokens);
+  saved.x1 = parallel_ ? work.x : allocate(scope.stash, scope.dtype, wide);
+  saved.statistics2 = norm2_.allocate_statistics(scope, scope.stash, tokens);
+  // Backward reads the sum, unless the residual is parallel; then only y needs it.
+  work.sum = !parallel_ ? saved.x1 : work.y ? allocate(scope.scratch, scope.dtype, wide) : Tensor{};
+  const ArenaScope temporaries(scope.scratch);
+  const nn::Operand h = attention_.input(scope, tokens);
+  norm1_.forward(scope, work.x, h, saved.statistics1);
+  attention_.forward_qkv(scope, h, tokens, saved.attention);
+}
+
+void Block::keys(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+  work.before_keys = scope.scratch.used();
+  work.keys = attention_.gather_keys(scope, saved.attention);
+}
+
+void Block::attention(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+  attention_.forward_attention(scope, work.keys, saved.attention);
+  if (work.keys) scope.scratch.release_to(work.before_keys);
+  if (work.sum) attention_.forward_output(scope, work.x, work.sum, saved.attention);
+}
+
+void Block::feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
   with_feed_forward(saved, [&](const auto& layer, auto& of_layer) {
-    const nn::Operand h = layer.input(scope, x.rows());
+    const nn::Operand h = layer.input(scope, work.x.rows());
     norm2_.forward(scope, saved.x1, h, saved.statistics2);
-    layer.forward(scope, h, sum ? sum : x, y, of_layer);
+    layer.forward(scope, h, work.sum ? work.sum : work.x, work.y, of_layer);
   });
 }
 
-void Block::backward(const nn::Scope& scope, const Tensor& rope_table, const nn::Operand& gy, const nn::Operand& gx,
-                     BlockSaved& saved, const std::function<void()>& amid_attention) const {
-  const std::int64_t tokens = gy.values.rows();
+void Block::fetch_keys(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  attention_.gather_keys_ahead(scope, saved.attention, work.attention);
+}
+
+void Block::feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  const std::int64_t tokens = work.gy.values.rows();
   const Shape wide{tokens, dim_};
-  const bool rebuild = scope.checkpointing == nn::Checkpointing::selective;
-  const nn::Scope again = nn::without_record(scope);
-  const ArenaScope temporaries(scope.scratch);
-  const nn::WholeKv kv = attention_.gather_ahead(scope, saved.attention);
   // The gradient of x + attention(h1). norm2 makes it; with a parallel residual it is that of y, before a norm adds to its
   // memory.
-  nn::Operand gsum = attention_.output().g().gradient(scope, gy.values);
-  if (parallel_) gsum.epilogue = {};  // it exists already, so the linear quantises it itself
-  const Tensor gh2 = parallel_ ? allocate(scope.scratch, scope.dtype, wide) : Tensor{};
+  work.gsum = attention_.output().g().gradient(scope, work.gy.values);
+  if (parallel_) {
+    work.gsum.epilogue = {};  // the values exist already, so the linear quantizes them itself
+    work.gh2 = allocate(scope.scratch, scope.dtype, wide);
+  }
   with_feed_forward(saved, [&](const auto& layer, auto& of_layer) {
-    const ArenaScope of_feed_forward(scope.scratch);
-    const Tensor gh = parallel_ ? gh2 : allocate(scope.scratch, scope.dtype, wide);
-    if (rebuild) {
+    const ArenaScope temporaries(scope.scratch);
+    const Tensor gh = parallel_ ? work.gh2 : allocate(scope.scratch, scope.dtype, wide);
+    if (scope.checkpointing == nn::Checkpointing::selective) {
+      const nn::Scope again = nn::without_record(scope);
       const nn::Operand h = layer.rebuild_input(again, tokens);
       norm2_.forward(again, saved.x1, h, saved.statistics2);
       layer.rebuild(again, h, of_layer);
     }
-    layer.backward(scope, gy, of_layer, gh);
-    if (!parallel_) norm2_.backward(scope, gh, saved.x1, saved.statistics2, gsum);
+    layer.backward(scope, work.gy, of_layer, gh);
+    if (!parallel_) norm2_.backward(scope, gh, saved.x1, saved.statistics2, work.gsum);
   });
-  const Tensor gh1 = allocate(scope.scratch, scope.dtype, wide);
-  if (rebuild) {
+}
+
+void Block::output_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  const std::int64_t tokens = work.gy.values.rows();
+  work.gh1 = allocate(scope.scratch, scope.dtype, {tokens, dim_});
+  if (scope.checkpointing == nn::Checkpointing::selective) {
+    const nn::Scope again = nn::without_record(scope);
     const nn::Operand h = attention_.rebuild_input(again, tokens);
     norm1_.forward(again, saved.x, h, saved.statistics1);
     attention_.rebuild(again, h, saved.attention);
   }
-  attention_.backward(scope, rope_table, gsum, saved.attention, kv, gh1, amid_attention);
-  if (parallel_) norm2_.backward(scope, gh2, saved.x, saved.statistics2, {.values = gx.values});
-  norm1_.backward(scope, gh1, saved.x, saved.statistics1, gx);
+  work.before_attention = scope.scratch.used();
+  attention_.backward_output(scope, work.gsum, work.attention);
+}
+
+void Block::attention_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  attention_.backward_attention(scope, saved.attention, work.attention);
+}
+
+void Block::attention_rest(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  attention_.backward_attention_rest(scope, saved.attention, work.attention);
+}
+
+void Block::sum_keys(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  attention_.sum_key_gradients(scope, saved.attention, work.attention);
+}
+
+void Block::output_wgrad(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  attention_.backward_output_wgrad(scope, saved.attention, work.attention);
+}
+
+void Block::qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  attention_.backward_qkv(scope, saved.attention, work.attention, work.gh1);
+  scope.scratch.release_to(work.before_attention);
+  if (parallel_) norm2_.backward(scope, work.gh2, saved.x, saved.statistics2, {.values = work.gx.values});
+  norm1_.backward(scope, work.gh1, saved.x, saved.statistics1, work.gx);
 }
 
 }  // namespace octet::models

@@ -1,11 +1,12 @@
 // A block of a decoder, between the embedding and the final norm. With h1 = norm1(x):
 //   one after another   x1 = x + attention(h1),  y = x1 + feed_forward(norm2(x1))    (Llama, Mistral, Mixtral, some GPT-NeoX)
 //   parallel residual   y = x + attention(h1) + feed_forward(norm2(x))               (GPT-NeoX)
-// The feed-forward layer is an Mlp or a mixture of them.
+// The feed-forward layer is an Mlp or a mixture of them. Forward and backward are lists of parts: whoever runs a block decides
+// what other streams do between them (models/decoder/decoder.h).
 #pragma once
 
-#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ struct DecoderModules {
   std::string output = "o_proj", down = "down_proj";
 };
 
-// Holds what forward keeps for backward: a block's memory bill for one micro-batch. T is this rank's share of the tokens
+// What forward keeps for backward: a block's memory bill for one micro-batch. T is this rank's share of the tokens
 // (nn/sequence.h), D the model's dim.
 struct BlockSaved {
   Tensor x;            // [T, D], the caller's
@@ -39,20 +40,42 @@ struct BlockSaved {
   nn::MoeSaved moe;    // that is used
 };
 
+// What the parts of a block hand on to each other, in the scratch. Both directions begin with what the caller gives.
+struct BlockForward {
+  Tensor x, y;                  // [T, D]; an absent y is not computed (a recompute for backward)
+  Tensor sum;                   // x + attention(h1); absent if nobody reads it
+  Tensor keys;                  // of a context axis
+  std::size_t before_keys = 0;  // what the scratch held before them
+};
+struct BlockBackward {
+  nn::Operand gy;  // gradient of y, from output_gradient() of this block
+  nn::Operand gx;  // gradient of x, from output_gradient() of the block before; its values are gy's own, overwritten
+  nn::Operand gsum;
+  Tensor gh1, gh2;
+  nn::AttentionBackward attention;
+  std::size_t before_attention = 0;  // what the scratch held before its temporaries
+};
+
+// What may be enqueued on the params stream before a part, to run beside it. Products count on all multiprocessors and would wait
+// for those that a collective holds; attention has many more blocks of threads than there are, and loses only what is held.
+enum class Beside : std::uint8_t { nothing, gather, reduce };
+
 class Block {
  public:
+  // A part ends where another stream may come in, and nowhere else.
+  template <class Work>
+  struct Part {
+    const char* name;
+    Beside beside;
+    void (Block::*run)(const nn::Scope&, BlockSaved&, Work&) const;
+  };
+  // In the order in which they run, on one rank or several of the context axis.
+  static std::span<const Part<BlockForward>> forward_parts(bool context);
+  static std::span<const Part<BlockBackward>> backward_parts(bool context);
+
   Block(const DecoderConfig& config, const DecoderModules& modules, std::int64_t layer, const Recipe& recipe,
         parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  // Overwrites y [T, D] and `saved`, whose tensors lie in the stash. An absent y is not computed (a recompute for backward).
-  // `amid_attention` is called when all keys and values are there, before attention itself.
-  void forward(const nn::Scope& scope, const Tensor& rope_table, const Tensor& x, const Tensor& y, BlockSaved& saved,
-               const std::function<void()>& amid_attention) const;
-  // gy: gradient of y, from output_gradient() of this block. gx: gradient of x, from output_gradient() of the block before; its
-  // values [T, D] are gy's own, overwritten. `amid_attention` is called before the gradient of attention itself, behind dgrad of
-  // its output linear (nn/attention.h).
-  void backward(const nn::Scope& scope, const Tensor& rope_table, const nn::Operand& gy, const nn::Operand& gx, BlockSaved& saved,
-                const std::function<void()>& amid_attention) const;
   // Returns the gradient of y, whose values are `g`, for its producer; `memory` as in nn::Quantizer::gradient.
   nn::Operand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const;
 
@@ -60,6 +83,21 @@ class Block {
   std::vector<nn::Linear*> linears();
 
  private:
+  // Forward. What backward needs goes to `saved`, whose tensors lie in the stash.
+  void qkv(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
+  void keys(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
+  void attention(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
+  void feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
+  // Backward.
+  void fetch_keys(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void output_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void attention_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void attention_rest(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void sum_keys(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void output_wgrad(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+
   // body(feed-forward layer, what it saves)
   template <class Body>
   auto with_feed_forward(BlockSaved& saved, Body body) const {
@@ -73,7 +111,7 @@ class Block {
   nn::Attention attention_;
   nn::Norm norm2_;
   std::unique_ptr<nn::Mlp> mlp_;
-  std::unique_ptr<nn::Moe> moe_;  // in place of mlp_
+  std::unique_ptr<nn::Moe> moe_;  // instead of mlp_
 };
 
 }  // namespace octet::models

@@ -80,6 +80,7 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   result.documents = batch.documents;
   result.params_stream = &units_->params_stream();
   result.context_stream = &units_->context_stream();
+  result.rope_table = rope_table_;
   result.positions = allocate(scope.stash, DType::i32, {batch.tokens.rows()});
   std::int64_t at = 0;
   for (std::int64_t i = 0; i < batch.batch; ++i) {
@@ -99,6 +100,26 @@ nn::Scope Decoder::scope_of_evaluation(const nn::Scope& scope, const Batch& batc
   result.record = nn::Record::nothing;
   result.pass = nn::Pass::evaluation;
   return result;
+}
+
+void Decoder::run_forward(const nn::Scope& scope, const Block& block, const Tensor& x, const Tensor& y, BlockSaved& saved,
+                          Need next) {
+  const ArenaScope temporaries(scope.scratch);
+  BlockForward work{.x = x, .y = y};
+  for (const Block::Part<BlockForward>& part : Block::forward_parts(scope.context.size() > 1)) {
+    if (part.beside == Beside::gather && next.unit >= 0) units_->gather_behind(scope.scratch, next);
+    (block.*part.run)(scope, saved, work);
+  }
+}
+
+void Decoder::run_backward(const nn::Scope& scope, const Block& block, const nn::Operand& gy, const nn::Operand& gx,
+                           BlockSaved& saved) {
+  const ArenaScope temporaries(scope.scratch);
+  BlockBackward work{.gy = gy, .gx = gx};
+  for (const Block::Part<BlockBackward>& part : Block::backward_parts(scope.context.size() > 1)) {
+    if (part.beside == Beside::reduce) units_->reduce_now(scope.scratch);
+    (block.*part.run)(scope, saved, work);
+  }
 }
 
 void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, double* total) {
@@ -124,18 +145,15 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
     const auto i = static_cast<std::size_t>(layer);
     const Tensor y = allocate(scope.stash, scope.dtype, wide);
     const Need next = layer + 1 < blocks ? block_need(layer + 1, Use::forward) : head_need;
-    // What other ranks hold of the keys comes first: attention waits for it.
-    const bool keys_first = scope.context.size() > 1;
-    const auto amid_attention = [&] {
-      if (keys_first) units_->gather_behind(scope.scratch, next);
-    };
-    units_->with(scope.scratch, block_need(layer, Use::forward), keys_first ? Need{} : next, [&] {
+    // With a context axis the next unit is gathered behind the keys, on which attention waits.
+    const bool behind_keys = scope.context.size() > 1;
+    units_->with(scope.scratch, block_need(layer, Use::forward), behind_keys ? Need{} : next, [&] {
       const TraceRange range(scope.stream, concat("layer ", i, " forward"));
       if (full) {
         const ArenaScope forgotten(scope.stash);
-        blocks_[i].forward(first, rope_table_, x, y, saved[i], amid_attention);
+        run_forward(first, blocks_[i], x, y, saved[i], next);
       } else {
-        blocks_[i].forward(scope, rope_table_, x, y, saved[i], amid_attention);
+        run_forward(scope, blocks_[i], x, y, saved[i], next);
       }
     });
     x = y;
@@ -172,8 +190,8 @@ void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, doubl
       units_->with(scope.scratch, block_need(layer, backward), next, [&] {
         const TraceRange range(scope.stream, concat("layer ", i, " backward"));
         const ArenaScope rebuilt(scope.stash);
-        if (full) blocks_[i].forward(recompute, rope_table_, Tensor(saved[i].x), {}, saved[i], [] {});
-        blocks_[i].backward(scope, rope_table_, gy, gx, saved[i], [&] { units_->reduce_now(scope.scratch); });
+        if (full) run_forward(recompute, blocks_[i], Tensor(saved[i].x), {}, saved[i], {});
+        run_backward(scope, blocks_[i], gy, gx, saved[i]);
       });
       gy = gx;
     }
@@ -204,7 +222,7 @@ Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
     units_->with(scope.scratch, block_need(i), block_need(i + 1), [&] {
       const ArenaScope forgotten(scope.stash);
       BlockSaved unread;
-      blocks_[static_cast<std::size_t>(i)].forward(scope, rope_table_, x, y, unread, [] {});
+      run_forward(scope, blocks_[static_cast<std::size_t>(i)], x, y, unread, {});
     });
     std::swap(x, y);
   }

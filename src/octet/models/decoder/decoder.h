@@ -54,6 +54,10 @@ class Decoder {
   std::vector<nn::Linear*> linears();
 
  private:
+  // Run the parts of a block; `next` (none: unit -1) is gathered beside them where a part allows it.
+  void run_forward(const nn::Scope& scope, const Block& block, const Tensor& x, const Tensor& y, BlockSaved& saved,
+                   parallel::Need next);
+  void run_backward(const nn::Scope& scope, const Block& block, const nn::Operand& gy, const nn::Operand& gx, BlockSaved& saved);
   // Final hidden states before the final norm, for passes without backward: x and y alternate.
   Tensor hidden(const nn::Scope& scope, const Batch& batch);
   nn::Scope scope_of(const nn::Scope& scope, const Batch& batch) const;
