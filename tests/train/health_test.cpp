@@ -23,6 +23,7 @@ class Witness final : public nn::Watch {
 
   void operand(const nn::Scope& scope, std::string_view linear, Role role, const Tensor& source, const Quantized& q) override {
     health_.operand(scope, linear, role, source, q);
+    if (scope.record == nn::Record::nothing) return;  // made again: measured before
     const HostQuantized host = to_host(scope.stream, q, source.rows(), source.cols());
     const std::vector<double> values = values_of(source), codes = values_of(host.codes.view());
     const Tensor scales = host.scale_inv.view();

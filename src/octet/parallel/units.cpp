@@ -60,24 +60,25 @@ void in_batches(Stream& stream, const std::vector<Item>& items, const GroupOf& g
 
 }  // namespace
 
-// Units that are held one after the other take turns in two slots, those at the edges in a third.
+// Units that are used one after the other take turns in two slots, those at the edges use a third.
 template <class Bytes>
-Units::Slots Units::make_slots(Keep keep, const std::vector<int>& edges, MemoryCategory category, Bytes bytes_of_unit) {
-  Slots result;
+Units::SlotMemory Units::make_slots(Keep keep, const std::vector<int>& edges, MemoryCategory category, Bytes bytes_of_unit) {
+  SlotMemory result;
   const std::size_t count = units_.size();
   if (keep == Keep::all) {
     result.slots.resize(count);
-    for (std::size_t i = 0; i < count; ++i) result.index.push_back(i);
+    for (std::size_t i = 0; i < count; ++i) result.index.push_back(static_cast<int>(i));
     return result;
   }
-  std::size_t bytes[kSlots] = {}, turn = 0;
+  std::size_t bytes[kSlots] = {};
+  int turn = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const bool edge = std::find(edges.begin(), edges.end(), static_cast<int>(i)) != edges.end();
     result.index.push_back(edge ? 2 : turn++ % 2);
-    bytes[result.index.back()] = std::max(bytes[result.index.back()], bytes_of_unit(i));
+    std::size_t& most = bytes[result.index.back()];
+    most = std::max(most, bytes_of_unit(i));
   }
-  result.slots.resize(kSlots);
-  for (std::size_t i = 0; i < kSlots; ++i) result.slots[i].memory = compute_.device().allocate(bytes[i], category);
+  for (const std::size_t size : bytes) result.slots.push_back(compute_.device().allocate(size, category));
   return result;
 }
 
@@ -99,17 +100,20 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
                    [&](const Parameter* p) { return p->parts() > 1 && p->shards == group; });
     }
   }
-  fresh_.assign(units_.size(), 1);
-  reduced_.resize(units_.size());
+  events_.resize(units_.size());
   const Storage& storage = store.storage();
-  weights_ = make_slots(layout.weights == Weights::kept || parts() == 1 ? Keep::all : Keep::held, edges, MemoryCategory::weights,
-                        [&](std::size_t i) {
+  weights_ = make_slots(layout.weights == Weights::kept || parts() == 1 ? Keep::all : Keep::in_use, edges,
+                        MemoryCategory::weights, [&](std::size_t i) {
                           Pieces pieces(nullptr);
                           for (const Parameter* p : cut_[i]) whole_in(pieces, *p, storage.compute);
                           return pieces.bytes();
                         });
   first_ = first_units();
-  if (!storage.training) return;
+  if (!storage.training) {
+    gradients_ = make_slots(Keep::all, edges, MemoryCategory::gradients, [](std::size_t) { return std::size_t{0}; });
+    slots_ = Slots(shape());
+    return;
+  }
   const bool sharded = gradients() == Gradients::sharded;
   const auto bytes_of_wholes = [&](std::size_t i) {
     Pieces pieces(nullptr);
@@ -123,7 +127,8 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
     }
     return pieces.bytes();
   };
-  gradients_ = make_slots(sharded ? Keep::held : Keep::all, edges, MemoryCategory::gradients, bytes_of_wholes);
+  gradients_ = make_slots(sharded ? Keep::in_use : Keep::all, edges, MemoryCategory::gradients, bytes_of_wholes);
+  slots_ = Slots(shape());
   if (storage.grad == layout.reduce) return;
   std::size_t most = 0;
   for (std::size_t i = 0; i < units_.size(); ++i) {
@@ -160,20 +165,18 @@ void Units::begin_step(std::int64_t micro_batches) {
   require(micro_batches >= 1, "a step of ", micro_batches, " micro-batches");
   micro_batches_ = micro_batches;
   seen_ = 0;
-  fresh_.assign(units_.size(), 1);
+  std::fill(slots_.fresh.begin(), slots_.fresh.end(), char{1});
   store_.zero_gradients(compute_);
 }
 
-void Units::begin_micro_batch() { ++seen_; }
-
-// Those that can be gathered beside each other, as many as slots: the embedding and two blocks, whose forward pass hides what is
-// cast and gathered next. One rank hides nothing.
+// The first units that can be gathered beside each other, as many as there are slots: the embedding and two blocks. Their forward
+// pass hides what is cast and gathered next. One rank hides nothing.
 UnitRange Units::first_units() const {
   if (params_stream_ == &compute_) return store_.all_units();
-  const auto slots = weights_.index.begin(), most = slots + static_cast<std::ptrdiff_t>(std::min(kSlots, weights_.index.size()));
-  auto end = slots;
-  while (end != most && std::find(slots, end, *end) == end) ++end;
-  return {0, static_cast<int>(end - slots)};
+  const auto begin = weights_.index.begin(), most = begin + static_cast<std::ptrdiff_t>(std::min(kSlots, weights_.index.size()));
+  auto end = begin;
+  while (end != most && std::find(begin, end, *end) == end) ++end;
+  return {0, static_cast<int>(end - begin)};
 }
 
 std::vector<UnitRange> Units::forward_order() const {
@@ -188,11 +191,14 @@ std::vector<UnitRange> Units::backward_order() const {
 }
 
 void Units::finish_gradients(Arena& scratch, UnitRange units) {
-  if (released_ >= 0) reduce_released(scratch, *complete_);
+  const StepShape shape = this->shape();
+  ScheduleBuilder builder(shape, slots_, true);
+  builder.reduce_pending();
+  run(scratch, builder.take());
   require(seen_ == micro_batches_ || params_stream_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ",
           seen_);
   for (int unit = units.begin; unit < units.end; ++unit) {
-    if (const auto& reduced = reduced_[static_cast<std::size_t>(unit)]) compute_.wait_for_ranks(*reduced);
+    if (const auto& reduced = event_of(unit, Signal::reduced)) compute_.wait_for_ranks(*reduced);
   }
   sum_over_holders(scratch, units);
 }
@@ -249,52 +255,117 @@ void Units::refresh_codes(Arena& scratch, UnitRange units) {
   renew(scratch, units);
 }
 
-// The parts of these units have changed: what was gathered of them is stale, and each rank may fetch them when all have theirs.
+// The shards of these units have changed. What was gathered of them is stale, and a rank may fetch them when all ranks have
+// theirs.
 void Units::renew(Arena& scratch, UnitRange units) {
-  for (Slot& slot : weights_.slots) {
-    if (units.contains(slot.unit)) slot.forward = slot.backward = false;
+  for (Slots::Weights& slot : slots_.weights) {
+    if (units.contains(slot.unit)) slot.rowwise = slot.columnwise = false;
   }
   for (comm::Group* group : groups_.all_shards()) group->fence(*params_stream_);
+  const StepShape shape = this->shape();
+  ScheduleBuilder builder(shape, slots_, false);
   for (int unit = first_.begin; unit < first_.end; ++unit) {
-    if (units.contains(unit)) gather(scratch, {unit, Use::forward});
+    if (units.contains(unit)) builder.gather({unit, Use::forward});
+  }
+  run(scratch, builder.take());
+}
+
+StepShape Units::shape() const {
+  StepShape result;
+  describe(result);
+  return result;
+}
+
+void Units::describe(StepShape& shape) const {
+  shape.sharded = parts() > 1;
+  shape.resharded = parts() > 1 && layout_.weights == Weights::resharded;
+  shape.reduced = params_stream_ != &compute_;
+  shape.sharded_gradients = gradients() == Gradients::sharded;
+  shape.weight_slot = weights_.index;
+  shape.gradient_slot = gradients_.index;
+  shape.two_copies.clear();
+  for (const std::vector<Parameter*>& unit : units_) {
+    shape.two_copies.push_back(
+        std::any_of(unit.begin(), unit.end(), [](const Parameter* p) { return p->column_codes_part.data != nullptr; }));
+  }
+}
+
+std::unique_ptr<Event>& Units::event_of(int unit, Signal signal) {
+  return events_[static_cast<std::size_t>(unit)][static_cast<std::size_t>(signal)];
+}
+
+void Units::wait_before(const Task& task) {
+  const bool computes = task.stream == StreamId::compute;
+  if (task.here) params_after_compute();
+  for (const Task::Wait& wait : task.waits) {
+    if (wait.signal == Signal::none || wait.unit < 0) continue;
+    const std::unique_ptr<Event>& event = event_of(wait.unit, wait.signal);
+    require(event != nullptr, "a task waits for what unit ", wait.unit, " has not signalled");
+    if (computes) {
+      compute_.wait_for_ranks(*event);
+    } else {
+      params_stream_->wait(*event);
+    }
+  }
+}
+
+void Units::signal_after(const Task& task) {
+  if (task.signals == Signal::none || params_stream_ == &compute_) return;
+  event_of(task.index, task.signals) = (task.stream == StreamId::compute ? compute_ : *params_stream_).record();
+}
+
+void Units::run(Arena& scratch, const Task& task) {
+  switch (task.kind) {
+    case Kind::gather:
+      return gather(scratch, task);
+    case Kind::open:
+      return open(task);
+    case Kind::close:
+      return close(task);
+    case Kind::reduce:
+      return reduce(scratch, task);
+    default:
+      require(false, "a task of the computation is not one of units");
+  }
+}
+
+void Units::run(Arena& scratch, const std::vector<Task>& tasks) {
+  for (const Task& task : tasks) {
+    wait_before(task);
+    run(scratch, task);
+    signal_after(task);
   }
 }
 
 void Units::with(Arena& scratch, Need now, Need next, const std::function<void()>& body) {
-  hold(scratch, now);
-  if (next.unit >= 0) gather(scratch, next);
+  const StepShape shape = this->shape();
+  ScheduleBuilder before(shape, slots_, seen_ == micro_batches_), after = before;
+  before.open(now);
+  before.gather(next);
+  run(scratch, before.take());
   body();
-  release(scratch, now);
+  after.close(now);
+  run(scratch, after.take());
 }
 
-void Units::gather_behind(Arena& scratch, Need need) {
-  params_after_compute();
-  gather(scratch, need);
+void Units::reduce_now(Arena& scratch) {
+  const StepShape shape = this->shape();
+  ScheduleBuilder builder(shape, slots_, seen_ == micro_batches_);
+  builder.reduce_pending(true);
+  run(scratch, builder.take());
 }
 
-void Units::gather(Arena& scratch, Need need) {
-  if (parts() == 1 || need.use == Use::gradients) return;
-  Slot& slot = weights_.of(need.unit);
-  const bool there = slot.unit == need.unit;
-  const bool one_copy = std::none_of(unit(need.unit).begin(), unit(need.unit).end(),
-                                     [](const Parameter* p) { return static_cast<bool>(p->column_codes_part); });
-  const bool forward = (one_copy || reads_forward(need.use)) && !(there && slot.forward);
-  const bool backward = (one_copy || reads_backward(need.use)) && !(there && slot.backward);
-  if (!forward && !backward) return;
-  if (slot.held && !there) return;  // when it is free
-  if (slot.free) params_stream_->wait(*slot.free);
-  const bool values = !there || !(slot.forward || slot.backward);
-  if (!there) slot.forward = slot.backward = false;
-  slot.unit = need.unit;
-  const TraceRange range(*params_stream_, concat("gather unit ", need.unit));
-  Pieces pieces(slot.memory.data());
+void Units::gather(Arena& scratch, const Task& task) {
+  const TraceRange range(*params_stream_, concat("gather unit ", task.index));
+  const bool in_slot = weights_.bytes_of(task.index) > 0;
+  Pieces pieces(weights_.of(task.index));
   const auto group_of = [](const Parameter* p) { return p->shards; };
-  in_batches(*params_stream_, cut(need.unit), group_of, [&](const Parameter* p, comm::Group& group) {
+  in_batches(*params_stream_, cut(task.index), group_of, [&](const Parameter* p, comm::Group& group) {
     const auto all_gather = [&](const Tensor& part, const Tensor& whole) {
       group.all_gather(*params_stream_, scratch, {.x = padded(part, p->stride), .y = whole});
     };
     Whole whole;
-    if (slot.memory.bytes() > 0) {
+    if (in_slot) {
       whole = whole_in(pieces, *p, store_.storage().compute);
     } else {
       whole = {.value = padded(p->value, p->parts() * p->stride),
@@ -302,32 +373,22 @@ void Units::gather(Arena& scratch, Need need) {
                .column_codes = padded(p->column_codes, p->parts() * p->stride)};
     }
     const bool square = !p->column_codes_part;
-    if (values && p->reads_values()) all_gather(p->value_part, whole.value);
-    if (p->spec.quant && (square ? values : forward)) all_gather(p->codes_part, whole.codes);
-    if (p->spec.quant && !square && backward) all_gather(p->column_codes_part, whole.column_codes);
+    if (task.values && p->reads_values()) all_gather(p->value_part, whole.value);
+    if (p->spec.quant && (square ? task.values : task.rowwise)) all_gather(p->codes_part, whole.codes);
+    if (p->spec.quant && !square && task.columnwise) all_gather(p->column_codes_part, whole.column_codes);
   });
-  for (const Parameter* p : unit(need.unit)) {
+  for (const Parameter* p : unit(task.index)) {
     Quantized q = p->codes;
-    if (!q.columnwise || !(p->column_codes ? backward : values)) continue;
+    if (!q.columnwise || !(p->column_codes ? task.columnwise : task.values)) continue;
     if (p->column_codes) q.rowwise = p->column_codes;
     kernels::transpose_codes(*params_stream_, q);
   }
-  slot.forward = slot.forward || forward;
-  slot.backward = slot.backward || backward;
-  slot.ready = params_stream_->record();
 }
 
-void Units::hold(Arena& scratch, Need need) {
-  if (parts() == 1) return;
-  if (need.use != Use::gradients) {
-    gather(scratch, need);
-    Slot& slot = weights_.of(need.unit);
-    require(slot.unit == need.unit, "unit ", need.unit, " cannot be held beside unit ", slot.unit);
-    compute_.wait_for_ranks(*slot.ready);
-    slot.held = true;
-    Pieces pieces(slot.memory.data());
-    for (Parameter* p : cut(need.unit)) {
-      if (slot.memory.bytes() == 0) break;
+void Units::open(const Task& task) {
+  if (task.use != Use::gradients && weights_.bytes_of(task.index) > 0) {
+    Pieces pieces(weights_.of(task.index));
+    for (Parameter* p : cut(task.index)) {
       const Whole whole = whole_in(pieces, *p, store_.storage().compute);
       const auto shaped = [&](const Tensor& x) { return x ? Tensor(x.data, x.dtype, p->spec.shape) : Tensor{}; };
       p->value = shaped(whole.value);
@@ -335,76 +396,41 @@ void Units::hold(Arena& scratch, Need need) {
       p->column_codes = shaped(whole.column_codes);
     }
   }
-  if (!writes_gradients(need.use) || gradients() == Gradients::whole) return;
-  Slot& slot = gradients_.of(need.unit);
-  if (released_ >= 0 && &gradients_.of(released_) == &slot) reduce_released(scratch, *complete_);
-  if (slot.free) compute_.wait_for_ranks(*slot.free);
-  Pieces pieces(slot.memory.data());
-  for (Parameter* p : cut(need.unit)) {
+  if (!writes_gradients(task.use) || gradients() == Gradients::whole) return;
+  Pieces pieces(gradients_.of(task.index));
+  for (Parameter* p : cut(task.index)) {
     p->grad = {pieces.next(layout_.reduce, p->parts() * p->stride).data, layout_.reduce, p->spec.shape};
     p->grad_is_stale = p->spec.grad_from_product;
     if (!p->grad_is_stale) compute_.zero(p->grad.data, p->grad.bytes());
   }
 }
 
-void Units::release(Arena& scratch, Need need) {
-  if (writes_gradients(need.use)) {
-    finish_stale_gradients(need.unit);
-    reduce_later(scratch, need.unit);
-  }
-  if (parts() == 1) return;
-  if (need.use != Use::gradients) {
-    Slot& slot = weights_.of(need.unit);
-    slot.held = false;
-    if (slot.memory.bytes() > 0) slot.free = compute_.record();
-  }
-}
-
-// A gradient that a product was to begin, and none has: of this micro-batch where it is about to be reduced and forgotten, of all
-// of them where it is kept.
-void Units::finish_stale_gradients(int index) {
-  for (Parameter* p : unit(index)) {
-    const bool goes = gradients() == Gradients::sharded && p->parts() > 1;
-    if (!p->grad_is_stale || !(goes || seen_ == micro_batches_)) continue;
+// Zeroes a gradient that a product was to begin, and none has (an expert to which no token came): in each micro-batch if it is
+// reduced and forgotten, otherwise in the last one.
+void Units::close(const Task& task) {
+  if (!writes_gradients(task.use)) return;
+  for (Parameter* p : unit(task.index)) {
+    const bool forgotten = gradients() == Gradients::sharded && p->parts() > 1;
+    if (!p->grad_is_stale || !(forgotten || task.last)) continue;
     compute_.zero(p->grad.data, p->grad.bytes());
     p->grad_is_stale = false;
   }
 }
 
-void Units::reduce_later(Arena& scratch, int unit) {
-  if (released_ >= 0) reduce_released(scratch, *complete_);
-  const bool last = seen_ == micro_batches_;
-  if (params_stream_ == &compute_ || !(last || gradients() == Gradients::sharded)) return;
-  released_ = unit;
-  complete_ = compute_.record();
-}
-
-void Units::reduce_now(Arena& scratch) {
-  if (released_ >= 0) reduce_released(scratch, *compute_.record());
-}
-
-void Units::reduce_released(Arena& scratch, const Event& after) {
-  params_stream_->wait(after);
-  reduce(scratch, released_);
-  if (gradients() == Gradients::sharded) {
-    gradients_.of(released_).free = params_stream_->record();
-    for (Parameter* p : cut(released_)) p->grad = {};  // whose memory is the next unit's
+void Units::reduce(Arena& scratch, const Task& task) {
+  {
+    const TraceRange range(*params_stream_, concat("reduce unit ", task.index));
+    if (parts() > 1) reduce_over_shards(scratch, task.index, task.first);
+    if (groups_.replicas->size() > 1 && task.last) reduce_over_replicas(scratch, task.index);
   }
-  reduced_[static_cast<std::size_t>(released_)] = params_stream_->record();
-  released_ = -1;
-}
-
-void Units::reduce(Arena& scratch, int index) {
-  const TraceRange range(*params_stream_, concat("reduce unit ", index));
-  if (parts() > 1) reduce_over_shards(scratch, index);
-  if (groups_.replicas->size() > 1 && seen_ == micro_batches_) reduce_over_replicas(scratch, index);
+  if (gradients() == Gradients::whole) return;
+  for (Parameter* p : cut(task.index)) p->grad = {};  // the memory is the next unit's
 }
 
 // Sharded gradients are written in the dtype that crosses, whole ones are cast to it. A part that is kept in it, and is a step's
 // first, is reduced where it stays.
-void Units::reduce_over_shards(Arena& scratch, int index) {
+void Units::reduce_over_shards(Arena& scratch, int index, bool fresh) {
   const bool sharded = gradients() == Gradients::sharded, casts = !sharded && store_.storage().grad != layout_.reduce;
-  const bool fresh = std::exchange(fresh_[static_cast<std::size_t>(index)], char{0}) != 0;
   require(fresh || layout_.accumulates || compute_.kind() == DeviceKind::meta,
           "a second micro-batch of a layout of steps of one");
   struct Crossing {

@@ -1,14 +1,13 @@
-// Units: what is gathered, used and reduced together, usually a block of the model. On ranks that hold parts of parameters a unit
-// is put together before it is used and, where the layout says so, dropped afterwards; gradients are added up over the ranks and
-// cut into parts (Zhao et al., PyTorch FSDP, 2023; Rajbhandari et al., ZeRO, 2020). All of it runs on a stream of its own beside
-// the computation, which waits for what it needs:
-//   weights    all_gather over shard x context of codes (one byte an element) and of values that are read as such
-//   gradients  reduce_scatter over shard x context, then, after a step's last micro-batch, all_reduce over replicate
-// Of an expert it is the ranks of shard x context that hold it (experts.h); where that is one, its weights are always there.
-// What several ranks of the tensor axis hold alike (norms) is small: its gradient is summed over them once a step.
-// Order of the exchanges is that of the calls, the same on all ranks. One rank exchanges nothing.
+// Runs what a schedule says of units (parallel/schedule.h): gathers weights, reduces gradients, and casts and gathers after the
+// optimizer. Exchanges run on the params stream beside the computation:
+//   weights    all-gather over shard x context of codes (one byte an element) and of values that are read as such
+//   gradients  reduce-scatter over shard x context, then, after a step's last micro-batch, all-reduce over replicate
+// An expert's group are the ranks of shard x context that hold it (experts.h); if that is one rank, its weights are always there.
+// What several ranks of the tensor axis hold alike (norms) is small: its gradient is summed over them once a step. The exchanges
+// come in the order of the calls, which is the same on all ranks. One rank exchanges nothing.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,48 +17,37 @@
 #include "octet/device/device.h"
 #include "octet/parallel/groups.h"
 #include "octet/parallel/parameter.h"
+#include "octet/parallel/schedule.h"
 
 namespace octet::parallel {
 
-// What a pass needs of a unit. With `backward` on, its gradients are to be written.
-enum class Use : std::uint8_t {
-  forward,   // weights as the forward products read them
-  backward,  // as dgrad reads them
-  both,
-  gradients,  // no weights
-};
-constexpr bool reads_forward(Use use) { return use == Use::forward || use == Use::both; }
-constexpr bool reads_backward(Use use) { return use == Use::backward || use == Use::both; }
-constexpr bool writes_gradients(Use use) { return use != Use::forward; }
-
-struct Need {
-  int unit = -1;  // -1: none
-  Use use = Use::forward;
-};
-
 class Units {
  public:
-  // Of a store that is materialised over these groups and outlives this, as do stream and groups. Takes the memory that units
-  // lie in while they are held. `edges`: units that are held before and after the others and never together; the rest are
-  // held one at a time, the next one being gathered.
+  // Takes the memory that units lie in while they are in use. `store` is materialised over these groups. It outlives this, as do
+  // stream and groups. `edges`: units that are used before and after the others, and never together; the others are used one at a
+  // time, while the next one is gathered.
   Units(Stream& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges);
 
-  // A step of `micro_batches` passes with gradients begins; all gradients are nothing.
-  void begin_step(std::int64_t micro_batches);
-  // One of them begins.
-  void begin_micro_batch();
-  // Whether another one follows with the same weights.
-  bool more_follow() const { return seen_ < micro_batches_; }
+  // Says what of this rank's units a schedule depends on. The rest of the shape is left as it is.
+  void describe(StepShape& shape) const;
+  // What the slots hold: the start of the next list.
+  Slots& slots() { return slots_; }
 
-  // Holds `now` during body(); `next`, which is held after it, is gathered meanwhile. Gradients are reduced afterwards: when the
-  // next unit's body says so, or at the latest when that is released; what no body has written (of an expert that no token came
-  // to) is zero. Units may be held within one another.
+  // Begins a step of `micro_batches` passes with gradients. All gradients are nothing.
+  void begin_step(std::int64_t micro_batches);
+  // Begins one of them. Returns whether it is the last one.
+  bool begin_micro_batch() { return ++seen_ >= micro_batches_; }
+
+  // Enqueue what a task must wait for, the task if it is one of a unit, and the event that it leaves behind.
+  void wait_before(const Task& task);
+  void run(Arena& scratch, const Task& task);
+  void signal_after(const Task& task);
+  // All three, for tasks of units.
+  void run(Arena& scratch, const std::vector<Task>& tasks);
+
+  // body() with a unit open, while `next` is gathered; and the reduction of what is pending, behind all that is enqueued. For
+  // passes that are no list.
   void with(Arena& scratch, Need now, Need next, const std::function<void()>& body);
-  // Gathers it behind what the computation has enqueued so far, which is to have the links for itself.
-  void gather_behind(Arena& scratch, Need need);
-  // A good moment for the reduction of the unit before: what is enqueued next leaves it room. The kernels of a reduction hold
-  // multiprocessors, for which a product would wait that counts on all of them; attention has many more blocks of threads than
-  // there are, and loses what is held and no more.
   void reduce_now(Arena& scratch);
 
   // All units in the order in which forward uses them, and in that in which backward is done with them, for the optimizer. Of
@@ -91,22 +79,18 @@ class Units {
   Stream& context_stream() { return own_context_stream_ ? *own_context_stream_ : *params_stream_; }
 
  private:
-  // Memory that units lie in, one at a time; without memory of its own where the store keeps the unit for ever.
-  struct Slot {
-    Buffer memory;
-    int unit = -1;
-    bool forward = false, backward = false;  // weights: what of them is there or on its way
-    bool held = false;
-    std::unique_ptr<Event> ready, free;
+  // Memory in which units lie one at a time, or none if the store keeps all of them.
+  struct SlotMemory {
+    std::vector<Buffer> slots;
+    std::vector<int> index;  // of each unit
+    void* of(int unit) const { return slots[static_cast<std::size_t>(index[static_cast<std::size_t>(unit)])].data(); }
+    std::size_t bytes_of(int unit) const {
+      return slots[static_cast<std::size_t>(index[static_cast<std::size_t>(unit)])].bytes();
+    }
   };
-  struct Slots {
-    std::vector<Slot> slots;
-    std::vector<std::size_t> index;  // of each unit
-    Slot& of(int unit) { return slots[index[static_cast<std::size_t>(unit)]]; }
-  };
-  enum class Keep : std::uint8_t { all, held };
+  enum class Keep : std::uint8_t { all, in_use };
   template <class Bytes>
-  Slots make_slots(Keep keep, const std::vector<int>& edges, MemoryCategory category, Bytes bytes_of_unit);
+  SlotMemory make_slots(Keep keep, const std::vector<int>& edges, MemoryCategory category, Bytes bytes_of_unit);
 
   int parts() const { return store_.parts(); }
   Gradients gradients() const { return parts() > 1 ? layout_.gradients : Gradients::whole; }
@@ -115,14 +99,13 @@ class Units {
   const std::vector<Parameter*>& cut(int index) const { return cut_[static_cast<std::size_t>(index)]; }
   UnitRange first_units() const;
   void renew(Arena& scratch, UnitRange units);
-  void gather(Arena& scratch, Need need);
-  void hold(Arena& scratch, Need need);
-  void release(Arena& scratch, Need need);
-  void finish_stale_gradients(int unit);
-  void reduce_later(Arena& scratch, int unit);
-  void reduce_released(Arena& scratch, const Event& after);
-  void reduce(Arena& scratch, int unit);
-  void reduce_over_shards(Arena& scratch, int unit);
+  StepShape shape() const;
+  std::unique_ptr<Event>& event_of(int unit, Signal signal);
+  void gather(Arena& scratch, const Task& task);
+  void open(const Task& task);
+  void close(const Task& task);
+  void reduce(Arena& scratch, const Task& task);
+  void reduce_over_shards(Arena& scratch, int unit, bool first);
   void reduce_over_replicas(Arena& scratch, int unit);
   void sum_over_holders(Arena& scratch, UnitRange units);
   void params_after_compute();
@@ -135,13 +118,11 @@ class Units {
   std::unique_ptr<Stream> own_params_stream_, own_context_stream_;
   Stream* params_stream_;
   std::vector<std::vector<Parameter*>> units_, cut_;
-  Slots weights_, gradients_;
+  SlotMemory weights_, gradients_;
+  Slots slots_;
   UnitRange first_;
-  std::vector<std::unique_ptr<Event>> reduced_;  // of each unit: the end of its last reduction
-  std::vector<char> fresh_;                      // of each unit: no micro-batch of this step has reduced its gradient
-  Buffer cast_;                                  // a unit's gradients in layout.reduce, where they are of another dtype
-  int released_ = -1;                            // a unit whose gradient is complete and not yet reduced, ...
-  std::unique_ptr<Event> complete_;              // ... after this
+  std::vector<std::array<std::unique_ptr<Event>, 4>> events_;  // of each unit, by Signal
+  Buffer cast_;  // a unit's gradients in layout.reduce, where they are of another dtype
   std::int64_t micro_batches_ = 1, seen_ = 0;
 };
 

@@ -1,6 +1,9 @@
 #include "octet/models/decoder/block.h"
 
 namespace octet::models {
+
+using parallel::Beside;
+
 namespace {
 
 std::string block_name(const DecoderModules& modules, std::int64_t layer) { return concat(modules.blocks, ".", layer); }

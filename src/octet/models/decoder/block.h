@@ -15,6 +15,7 @@
 #include "octet/nn/mlp.h"
 #include "octet/nn/moe.h"
 #include "octet/nn/norm.h"
+#include "octet/parallel/schedule.h"
 
 namespace octet::models {
 
@@ -56,17 +57,13 @@ struct BlockBackward {
   std::size_t before_attention = 0;  // what the scratch held before its temporaries
 };
 
-// What may be enqueued on the params stream before a part, to run beside it. Products count on all multiprocessors and would wait
-// for those that a collective holds; attention has many more blocks of threads than there are, and loses only what is held.
-enum class Beside : std::uint8_t { nothing, gather, reduce };
-
 class Block {
  public:
   // A part ends where another stream may come in, and nowhere else.
   template <class Work>
   struct Part {
     const char* name;
-    Beside beside;
+    parallel::Beside beside;
     void (Block::*run)(const nn::Scope&, BlockSaved&, Work&) const;
   };
   // In the order in which they run, on one rank or several of the context axis.

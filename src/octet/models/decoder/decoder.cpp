@@ -9,22 +9,42 @@
 
 namespace octet::models {
 
-using parallel::Need;
-using parallel::Use;
+using parallel::Kind;
+using parallel::Task;
+
+// What a pass keeps from forward to backward lies in the stash: it belongs to this micro-batch alone.
+struct Decoder::Pass {
+  nn::Scope scope;
+  const Batch& batch;
+  double* total = nullptr;  // the loss is added here
+  Tensor logits = {};       // or these are computed
+  bool trains = false;
+  Tensor x;           // the residual stream, [T / t, D]
+  Tensor spare = {};  // without backward x and this take turns
+  std::vector<BlockSaved> saved = {};
+  Tensor g = {};                 // the gradient of the residual stream
+  Quantized g_codes = {};        // its codes, in memory that every FP8 block uses in turn
+  nn::Operand gy = {}, gx = {};  // the gradients of a block's output and input
+  // The block under way, and what the arenas held before it.
+  Tensor y = {};
+  BlockForward forward = {};
+  BlockBackward backward = {};
+  std::size_t stash = 0, scratch = 0;
+};
 
 Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place,
                  parallel::ExpertPlace expert_place)
     : config_(config), recipe_(recipe), parameters_(place, expert_place), scales_(recipe) {
   const Family& family = family_of(config.family, "model");
-  embedding_unit_ = parameters_.begin_unit();
+  shape_.embedding = parameters_.begin_unit();
   embedding_ = std::make_unique<nn::Embedding>(family.modules.embedding, config.vocab, config.dim, config.init_std, parameters_);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const int unit = parameters_.begin_unit();
-    if (layer == 0) first_block_unit_ = unit;
+    if (layer == 0) shape_.first_block = unit;
     blocks_.emplace_back(config_, family.modules, layer, recipe_, parameters_, scales_);
   }
-  if (config.tied_head) parameters_.resume_unit(embedding_unit_);
-  head_unit_ = config.tied_head ? embedding_unit_ : parameters_.begin_unit();
+  if (config.tied_head) parameters_.resume_unit(shape_.embedding);
+  shape_.head = config.tied_head ? shape_.embedding : parameters_.begin_unit();
   final_norm_.emplace(config.norm, family.modules.final_norm, config.dim, config.norm_epsilon, parameters_);
   head_ = std::make_unique<nn::HeadLoss>(nn::HeadLoss::Options{.name = family.modules.head,
                                                                .vocab = config.vocab,
@@ -52,7 +72,15 @@ std::vector<nn::Linear*> Decoder::linears() {
 void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std::int64_t max_seq_len,
                           const parallel::Groups& groups, const parallel::Layout& layout) {
   parameters_.materialise(stream.device(), storage, groups, layout);
-  units_ = std::make_unique<parallel::Units>(stream, parameters_, groups, layout, std::vector<int>{embedding_unit_, head_unit_});
+  units_ =
+      std::make_unique<parallel::Units>(stream, parameters_, groups, layout, std::vector<int>{shape_.embedding, shape_.head});
+  shape_.blocks = static_cast<int>(blocks_.size());
+  units_->describe(shape_);
+  const bool context = groups.context->size() > 1;
+  shape_.forward_parts.clear();
+  shape_.backward_parts.clear();
+  for (const auto& part : Block::forward_parts(context)) shape_.forward_parts.push_back(part.beside);
+  for (const auto& part : Block::backward_parts(context)) shape_.backward_parts.push_back(part.beside);
   scales_.materialise(stream);
   for (nn::Linear* linear : linears()) linear->bind();
   const std::int64_t rotary_dim = config_.rotary_dim == 0 ? config_.head_dim : config_.rotary_dim;
@@ -102,157 +130,158 @@ nn::Scope Decoder::scope_of_evaluation(const nn::Scope& scope, const Batch& batc
   return result;
 }
 
-void Decoder::run_forward(const nn::Scope& scope, const Block& block, const Tensor& x, const Tensor& y, BlockSaved& saved,
-                          Need next) {
-  const ArenaScope temporaries(scope.scratch);
-  BlockForward work{.x = x, .y = y};
-  for (const Block::Part<BlockForward>& part : Block::forward_parts(scope.context.size() > 1)) {
-    if (part.beside == Beside::gather && next.unit >= 0) units_->gather_behind(scope.scratch, next);
-    (block.*part.run)(scope, saved, work);
-  }
-}
-
-void Decoder::run_backward(const nn::Scope& scope, const Block& block, const nn::Operand& gy, const nn::Operand& gx,
-                           BlockSaved& saved) {
-  const ArenaScope temporaries(scope.scratch);
-  BlockBackward work{.gy = gy, .gx = gx};
-  for (const Block::Part<BlockBackward>& part : Block::backward_parts(scope.context.size() > 1)) {
-    if (part.beside == Beside::reduce) units_->reduce_now(scope.scratch);
-    (block.*part.run)(scope, saved, work);
-  }
-}
-
 void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, double* total) {
-  const ArenaScope step(outer.stash);
-  const nn::Scope scope = scope_of(outer, batch);
-  const bool full = scope.checkpointing == nn::Checkpointing::full;
-  nn::Scope first = scope, recompute = scope;
-  if (full) first.checkpointing = nn::Checkpointing::selective;  // nothing of it stays: keep the least
-  recompute.record = nn::Record::nothing;
-  recompute.router_total = nullptr;
-  const std::int64_t tokens = nn::share_of_tokens(scope, batch.tokens.rows());
-  const Shape wide{tokens, config_.dim};
-
-  Tensor x = allocate(scope.stash, scope.dtype, wide);
-  units_->begin_micro_batch();
-  const int blocks = static_cast<int>(blocks_.size());
-  std::vector<BlockSaved> saved(blocks_.size());
-  const auto block_need = [&](int i, Use use) { return Need{first_block_unit_ + i, use}; };
-  const Need head_need{head_unit_, Use::both};
-  units_->with(scope.scratch, {embedding_unit_, Use::forward}, block_need(0, Use::forward),
-               [&] { embedding_->forward(scope, batch.tokens, x); });
-  for (int layer = 0; layer < blocks; ++layer) {
-    const auto i = static_cast<std::size_t>(layer);
-    const Tensor y = allocate(scope.stash, scope.dtype, wide);
-    const Need next = layer + 1 < blocks ? block_need(layer + 1, Use::forward) : head_need;
-    // With a context axis the next unit is gathered behind the keys, on which attention waits.
-    const bool behind_keys = scope.context.size() > 1;
-    units_->with(scope.scratch, block_need(layer, Use::forward), behind_keys ? Need{} : next, [&] {
-      const TraceRange range(scope.stream, concat("layer ", i, " forward"));
-      if (full) {
-        const ArenaScope forgotten(scope.stash);
-        run_forward(first, blocks_[i], x, y, saved[i], next);
-      } else {
-        run_forward(scope, blocks_[i], x, y, saved[i], next);
-      }
-    });
-    x = y;
-  }
-
-  const ArenaScope gradients(scope.scratch);
-  const Tensor g = allocate(scope.stash, scope.dtype, wide);
-  // The gradient that passes from block to block: its values, and its codes in memory that every FP8 block uses in turn.
-  Quantized memory;
-  for (std::size_t i = 0; i < blocks_.size() && !memory.rowwise; ++i)
-    memory = blocks_[i].output_gradient(scope, g, nullptr).codes;
-  const auto gradient_of = [&](std::size_t i) {
-    return blocks_[i].output_gradient(scope, g, memory.rowwise ? &memory : nullptr);
-  };
-  nn::Operand gy = gradient_of(blocks_.size() - 1);
-  const auto head_pass = [&] {
-    const TraceRange range(scope.stream, "head");
-    const ArenaScope temporaries(scope.scratch);
-    const Tensor h = allocate(scope.scratch, scope.dtype, wide);
-    const Tensor gh = allocate(scope.scratch, scope.dtype, wide);
-    const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, tokens);
-    final_norm_->forward(scope, x, {.values = h}, statistics);
-    head_->loss_and_gradient(scope, h, batch.targets, total, gh);
-    scope.stream.zero(g.data, g.bytes());
-    final_norm_->backward(scope, gh, x, statistics, gy);
-  };
-  const Use backward = full ? Use::both : Use::backward;
-  const auto block_passes = [&] {
-    for (int layer = blocks; layer-- > 0;) {
-      const auto i = static_cast<std::size_t>(layer);
-      const nn::Operand gx = i > 0 ? gradient_of(i - 1) : nn::Operand{.values = g};
-      const Need again = units_->more_follow() ? Need{embedding_unit_, Use::forward} : Need{};
-      const Need next = layer > 0 ? block_need(layer - 1, backward) : again;
-      units_->with(scope.scratch, block_need(layer, backward), next, [&] {
-        const TraceRange range(scope.stream, concat("layer ", i, " backward"));
-        const ArenaScope rebuilt(scope.stash);
-        if (full) run_forward(recompute, blocks_[i], Tensor(saved[i].x), {}, saved[i], {});
-        run_backward(scope, blocks_[i], gy, gx, saved[i]);
-      });
-      gy = gx;
-    }
-  };
-  const auto embedding_pass = [&] { embedding_->backward(scope, batch.tokens, g); };
-  if (head_unit_ == embedding_unit_) {  // one gradient, which the head begins and the embedding completes
-    units_->with(scope.scratch, head_need, block_need(blocks - 1, backward), [&] {
-      head_pass();
-      block_passes();
-      embedding_pass();
-    });
-  } else {
-    units_->with(scope.scratch, head_need, block_need(blocks - 1, backward), head_pass);
-    block_passes();
-    units_->with(scope.scratch, {embedding_unit_, Use::gradients}, {}, embedding_pass);
-  }
-  units_->reduce_now(scope.scratch);
-}
-
-Tensor Decoder::hidden(const nn::Scope& scope, const Batch& batch) {
-  const Shape wide{nn::share_of_tokens(scope, batch.tokens.rows()), config_.dim};
-  Tensor x = allocate(scope.stash, scope.dtype, wide);
-  Tensor y = allocate(scope.stash, scope.dtype, wide);
-  const int blocks = static_cast<int>(blocks_.size());
-  const auto block_need = [&](int i) { return i < blocks ? Need{first_block_unit_ + i} : Need{head_unit_}; };
-  units_->with(scope.scratch, {embedding_unit_}, block_need(0), [&] { embedding_->forward(scope, batch.tokens, x); });
-  for (int i = 0; i < blocks; ++i) {
-    units_->with(scope.scratch, block_need(i), block_need(i + 1), [&] {
-      const ArenaScope forgotten(scope.stash);
-      BlockSaved unread;
-      run_forward(scope, blocks_[static_cast<std::size_t>(i)], x, y, unread, {});
-    });
-    std::swap(x, y);
-  }
-  return x;
+  const ArenaScope step(outer.stash), gradients(outer.scratch);
+  Pass pass{.scope = scope_of(outer, batch), .batch = batch, .total = total, .trains = true};
+  pass.saved.resize(blocks_.size());
+  shape_.full_recompute = pass.scope.checkpointing == nn::Checkpointing::full;
+  run(pass, parallel::build_micro_batch(shape_, units_->slots(), units_->begin_micro_batch()));
 }
 
 void Decoder::evaluate(const nn::Scope& outer, const Batch& batch, double* total) {
   const ArenaScope step(outer.stash);
-  const nn::Scope scope = scope_of_evaluation(outer, batch);
-  const Tensor x = hidden(scope, batch);
-  const ArenaScope temporaries(scope.scratch);
-  const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);
-  const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, x.rows());
-  units_->with(scope.scratch, {head_unit_}, {}, [&] {
-    final_norm_->forward(scope, x, {.values = h}, statistics);
-    head_->loss(scope, h, batch.targets, total);
-  });
+  Pass pass{.scope = scope_of_evaluation(outer, batch), .batch = batch, .total = total};
+  pass.saved.resize(1);
+  run(pass, parallel::build_evaluation(shape_, units_->slots()));
 }
 
 void Decoder::logits(const nn::Scope& outer, const Batch& batch, const Tensor& logits) {
   const ArenaScope step(outer.stash);
-  const nn::Scope scope = scope_of_evaluation(outer, batch);
-  const Tensor x = hidden(scope, batch);
+  Pass pass{.scope = scope_of_evaluation(outer, batch), .batch = batch, .logits = logits};
+  pass.saved.resize(1);
+  run(pass, parallel::build_evaluation(shape_, units_->slots()));
+}
+
+void Decoder::run(Pass& pass, const std::vector<Task>& tasks) {
+  for (const Task& task : tasks) {
+    units_->wait_before(task);
+    run(pass, task);
+    units_->signal_after(task);
+  }
+}
+
+void Decoder::run(Pass& pass, const Task& task) {
+  switch (task.kind) {
+    case Kind::gather:
+    case Kind::open:
+    case Kind::close:
+    case Kind::reduce:
+      return units_->run(pass.scope.scratch, task);
+    case Kind::embed:
+      return embed(pass);
+    case Kind::forward:
+      return forward(pass, task);
+    case Kind::recompute:
+      return recompute(pass, task.index);
+    case Kind::head:
+      return pass.trains ? head_backward(pass) : head_forward(pass);
+    case Kind::backward:
+      return backward(pass, task);
+    case Kind::embed_backward:
+      return embedding_->backward(pass.scope, pass.batch.tokens, pass.g);
+  }
+}
+
+void Decoder::embed(Pass& pass) {
+  const nn::Scope& scope = pass.scope;
+  const Shape wide{nn::share_of_tokens(scope, pass.batch.tokens.rows()), config_.dim};
+  pass.x = allocate(scope.stash, scope.dtype, wide);
+  if (!pass.trains) pass.spare = allocate(scope.stash, scope.dtype, wide);
+  embedding_->forward(scope, pass.batch.tokens, pass.x);
+}
+
+void Decoder::forward(Pass& pass, const Task& task) {
+  const nn::Scope& scope = pass.scope;
+  const bool full = pass.trains && scope.checkpointing == nn::Checkpointing::full;
+  if (task.first) {
+    scope.stream.begin_range(concat("layer ", task.index, " forward"));
+    pass.y = pass.trains ? allocate(scope.stash, scope.dtype, pass.x.shape) : pass.spare;
+    pass.stash = scope.stash.used();
+    pass.scratch = scope.scratch.used();
+    pass.forward = {.x = pass.x, .y = pass.y};
+  }
+  nn::Scope least = scope;
+  if (full) least.checkpointing = nn::Checkpointing::selective;  // nothing of it stays: keep the least
+  const auto part = Block::forward_parts(scope.context.size() > 1)[static_cast<std::size_t>(task.part)];
+  BlockSaved& saved = pass.saved[pass.trains ? static_cast<std::size_t>(task.index) : 0];
+  (blocks_[static_cast<std::size_t>(task.index)].*part.run)(least, saved, pass.forward);
+  if (!task.last) return;
+  scope.scratch.release_to(pass.scratch);
+  if (full || !pass.trains) scope.stash.release_to(pass.stash);
+  pass.spare = std::exchange(pass.x, pass.y);
+  scope.stream.end_range();
+}
+
+void Decoder::begin_backward(Pass& pass, int block) {
+  const nn::Scope& scope = pass.scope;
+  scope.stream.begin_range(concat("layer ", block, " backward"));
+  pass.gx = block > 0 ? gradient_of(pass, block - 1) : nn::Operand{.values = pass.g};
+  pass.stash = scope.stash.used();
+}
+
+void Decoder::recompute(Pass& pass, int block) {
+  begin_backward(pass, block);
+  nn::Scope scope = nn::without_record(pass.scope);
+  scope.router_total = nullptr;
   const ArenaScope temporaries(scope.scratch);
-  const Tensor h = allocate(scope.scratch, scope.dtype, x.shape);
-  const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, x.rows());
-  units_->with(scope.scratch, {head_unit_}, {}, [&] {
-    final_norm_->forward(scope, x, {.values = h}, statistics);
-    head_->logits(scope, h, logits);
-  });
+  BlockSaved& saved = pass.saved[static_cast<std::size_t>(block)];
+  BlockForward work{.x = saved.x};
+  for (const auto& part : Block::forward_parts(scope.context.size() > 1)) {
+    (blocks_[static_cast<std::size_t>(block)].*part.run)(scope, saved, work);
+  }
+}
+
+void Decoder::backward(Pass& pass, const Task& task) {
+  const nn::Scope& scope = pass.scope;
+  if (task.first) {
+    if (scope.checkpointing != nn::Checkpointing::full) begin_backward(pass, task.index);
+    pass.scratch = scope.scratch.used();
+    pass.backward = {.gy = pass.gy, .gx = pass.gx};
+  }
+  const auto part = Block::backward_parts(scope.context.size() > 1)[static_cast<std::size_t>(task.part)];
+  const auto block = static_cast<std::size_t>(task.index);
+  (blocks_[block].*part.run)(scope, pass.saved[block], pass.backward);
+  if (!task.last) return;
+  scope.scratch.release_to(pass.scratch);
+  scope.stash.release_to(pass.stash);
+  pass.gy = pass.gx;
+  scope.stream.end_range();
+}
+
+nn::Operand Decoder::gradient_of(Pass& pass, int block) {
+  return blocks_[static_cast<std::size_t>(block)].output_gradient(pass.scope, pass.g,
+                                                                  pass.g_codes.rowwise ? &pass.g_codes : nullptr);
+}
+
+void Decoder::head_backward(Pass& pass) {
+  const nn::Scope& scope = pass.scope;
+  pass.g = allocate(scope.stash, scope.dtype, pass.x.shape);
+  for (std::size_t i = 0; i < blocks_.size() && !pass.g_codes.rowwise; ++i) {
+    pass.g_codes = blocks_[i].output_gradient(scope, pass.g, nullptr).codes;
+  }
+  pass.gy = gradient_of(pass, shape_.blocks - 1);
+  const TraceRange range(scope.stream, "head");
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor h = allocate(scope.scratch, scope.dtype, pass.x.shape);
+  const Tensor gh = allocate(scope.scratch, scope.dtype, pass.x.shape);
+  const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, pass.x.rows());
+  final_norm_->forward(scope, pass.x, {.values = h}, statistics);
+  head_->loss_and_gradient(scope, h, pass.batch.targets, pass.total, gh);
+  scope.stream.zero(pass.g.data, pass.g.bytes());
+  final_norm_->backward(scope, gh, pass.x, statistics, pass.gy);
+}
+
+void Decoder::head_forward(Pass& pass) {
+  const nn::Scope& scope = pass.scope;
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor h = allocate(scope.scratch, scope.dtype, pass.x.shape);
+  const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, pass.x.rows());
+  final_norm_->forward(scope, pass.x, {.values = h}, statistics);
+  if (pass.logits) {
+    head_->logits(scope, h, pass.logits);
+  } else {
+    head_->loss(scope, h, pass.batch.targets, pass.total);
+  }
 }
 
 }  // namespace octet::models

@@ -54,12 +54,19 @@ class Decoder {
   std::vector<nn::Linear*> linears();
 
  private:
-  // Run the parts of a block; `next` (none: unit -1) is gathered beside them where a part allows it.
-  void run_forward(const nn::Scope& scope, const Block& block, const Tensor& x, const Tensor& y, BlockSaved& saved,
-                   parallel::Need next);
-  void run_backward(const nn::Scope& scope, const Block& block, const nn::Operand& gy, const nn::Operand& gx, BlockSaved& saved);
-  // Final hidden states before the final norm, for passes without backward: x and y alternate.
-  Tensor hidden(const nn::Scope& scope, const Batch& batch);
+  // A pass over one micro-batch, and what its tasks hand on to each other.
+  struct Pass;
+  void run(Pass& pass, const std::vector<parallel::Task>& tasks);
+  void run(Pass& pass, const parallel::Task& task);
+  void embed(Pass& pass);
+  void forward(Pass& pass, const parallel::Task& task);
+  void recompute(Pass& pass, int block);
+  void head_backward(Pass& pass);
+  void head_forward(Pass& pass);
+  void backward(Pass& pass, const parallel::Task& task);
+  void begin_backward(Pass& pass, int block);
+  // Returns the gradient of a block's output, for its producer.
+  nn::Operand gradient_of(Pass& pass, int block);
   nn::Scope scope_of(const nn::Scope& scope, const Batch& batch) const;
   nn::Scope scope_of_evaluation(const nn::Scope& scope, const Batch& batch) const;
 
@@ -68,7 +75,7 @@ class Decoder {
   parallel::ParameterStore parameters_;
   recipes::ScaleState scales_;
   std::unique_ptr<parallel::Units> units_;
-  int embedding_unit_ = 0, first_block_unit_ = 0, head_unit_ = 0;
+  parallel::StepShape shape_;
   std::unique_ptr<nn::Embedding> embedding_;
   std::deque<Block> blocks_;
   std::optional<nn::Norm> final_norm_;

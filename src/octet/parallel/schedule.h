@@ -1,0 +1,143 @@
+// The order of a micro-batch, as data: which unit is gathered, used and reduced when, on which stream, and what waits for what.
+//
+// A unit is what is gathered, used and reduced together: the embedding, a block, the final norm with the head (a tied head
+// belongs to the embedding's unit). On ranks that hold shards of parameters a unit is gathered before it is used and, if the
+// layout says so, dropped afterwards. Gradients are summed over the ranks (Zhao et al., PyTorch FSDP, 2023; Rajbhandari et al.,
+// ZeRO, 2020).
+//
+// build_micro_batch() and build_evaluation() are pure functions of the shape of the model and of what the slots hold at the
+// start. All ranks build the same list, so all issue their exchanges in the same order. models::Decoder runs the list, task by
+// task.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace octet::parallel {
+
+enum class StreamId : std::uint8_t { compute, params };
+
+// What a pass needs of a unit.
+enum class Use : std::uint8_t {
+  forward,    // weights as the forward GEMMs read them
+  backward,   // weights as dgrad reads them; gradients are written
+  both,       // weights as both read them; gradients are written
+  gradients,  // no weights; gradients are written
+};
+constexpr bool reads_forward(Use use) { return use == Use::forward || use == Use::both; }
+constexpr bool reads_backward(Use use) { return use == Use::backward || use == Use::both; }
+constexpr bool writes_gradients(Use use) { return use != Use::forward; }
+
+struct Need {
+  int unit = -1;  // -1: none
+  Use use = Use::forward;
+};
+
+// What may be enqueued on the params stream just before a part of a block, to run beside it. GEMMs count on all multiprocessors
+// and would wait for those that a collective holds; attention has many more blocks of threads than there are multiprocessors, and
+// loses only what is held.
+enum class Beside : std::uint8_t { nothing, gather, reduce };
+
+enum class Kind : std::uint8_t {
+  // Of a unit:
+  gather,  // all-gathers its weights over the shards
+  open,    // makes it usable: its weights are there, and its gradient slot is begun
+  close,   // ends its use: a gradient that no product has begun is zeroed
+  reduce,  // sums its gradients over the ranks
+  // Of the computation; the parts of a block are those of models::Block:
+  embed,
+  forward,
+  recompute,  // all forward parts of a block, for backward
+  head,
+  backward,
+  embed_backward,
+};
+
+// What a task leaves behind for tasks of the other stream. A unit has one event of each.
+enum class Signal : std::uint8_t { none, gathered, closed, reduced };
+
+struct Task {
+  Kind kind = Kind::open;
+  StreamId stream = StreamId::compute;
+  int index = 0;                                             // of a unit or a block
+  int part = 0;                                              // of a block
+  Use use = Use::forward;                                    // open, close
+  bool values = false, rowwise = false, columnwise = false;  // gather: which copies
+  bool first = false;                                        // reduce: of the step; forward, backward: of the block
+  bool last = false;  // reduce: the step's last micro-batch; forward, backward: of the block
+  bool here = false;  // waits for all that the computation has enqueued so far
+  struct Wait {
+    Signal signal = Signal::none;
+    int unit = -1;
+  };
+  std::array<Wait, 2> waits = {};
+  Signal signals = Signal::none;
+};
+
+// What of a model and a layout the order depends on.
+struct StepShape {
+  int embedding = 0, first_block = 0, blocks = 0, head = 0;  // units; a tied head is the embedding's
+  bool sharded = false;                                      // several ranks hold shards of parameters
+  bool resharded = false;                                    // units are dropped after their use
+  bool reduced = false;                                      // gradients are summed over several ranks
+  bool sharded_gradients = false;  // a unit's gradient is reduced after each micro-batch, and its memory used again
+  bool full_recompute = false;     // blocks keep only their input
+  std::vector<Beside> forward_parts, backward_parts;  // of a block
+  // Of each unit: the slots in which its weights and gradients lie, one unit at a time, and whether its rowwise and columnwise
+  // codes are gathered separately (row and MX tiles).
+  std::vector<int> weight_slot, gradient_slot;
+  std::vector<char> two_copies;
+};
+
+// What is where between two lists. Changed as a list is built.
+struct Slots {
+  struct Weights {
+    int unit = -1;
+    bool rowwise = false, columnwise = false;  // what of it is there or on its way
+    bool open = false;
+    int closed = -1;  // the unit that was used here last
+  };
+  std::vector<Weights> weights;
+  std::vector<int> gradient_user;  // of each gradient slot: the unit that was reduced from it last, or -1
+  std::vector<char> fresh;         // of each unit: no micro-batch of this step has reduced its gradient
+  int pending = -1;                // a unit whose gradient is complete and not yet reduced, or -1
+
+  explicit Slots(const StepShape& shape = {});
+};
+
+// Appends tasks to a list, and keeps account of the slots.
+class ScheduleBuilder {
+ public:
+  // `last`: of the micro-batches of a step.
+  ScheduleBuilder(const StepShape& shape, Slots& slots, bool last) : s_(shape), slots_(slots), last_(last) {}
+
+  void add(Kind kind, int index = 0) { tasks_.push_back({.kind = kind, .index = index}); }
+  // Gathers what of a unit is not there. Nothing if its slot is in use by another unit: open() gathers it then.
+  void gather(Need need, bool here = false);
+  void open(Need need);
+  void close(Need need);
+  // Reduces the pending unit, if there is one: behind its use, or behind all that the computation has enqueued so far.
+  void reduce_pending(bool here = false);
+  // Adds the parts of a block; `next` is gathered beside them.
+  void add_parts(Kind kind, int block, Need next);
+
+  std::vector<Task> take() { return std::move(tasks_); }
+
+ private:
+  const StepShape& s_;
+  Slots& slots_;
+  bool last_;
+  std::vector<Task> tasks_;
+};
+
+// Forward and backward of a micro-batch. `last`: of its step; otherwise another one follows with the same weights.
+std::vector<Task> build_micro_batch(const StepShape& shape, Slots& slots, bool last);
+// Forward alone; `head` then computes losses or logits.
+std::vector<Task> build_evaluation(const StepShape& shape, Slots& slots);
+
+// A line for each task: its number, stream, what it does, and the events that it waits for.
+std::string text_of(const std::vector<Task>& tasks);
+
+}  // namespace octet::parallel
