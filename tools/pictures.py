@@ -269,6 +269,8 @@ def timeline():
     head = next(i for i, line in enumerate(lines) if line.startswith("stream "))
     ranges = []
     for line in lines[head + 1:]:
+        if not line:
+            break
         stream, begin, end, name = line.split(None, 3)
         ranges.append((stream, float(begin), float(end), name))
     names = ["compute", *sorted({r[0] for r in ranges} - {"compute"})]

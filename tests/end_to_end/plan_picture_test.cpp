@@ -85,7 +85,7 @@ std::vector<Range> ranges_of(const std::string& text) {
   std::istringstream lines(text.substr(text.find("stream ")));
   std::string line;
   std::getline(lines, line);
-  while (std::getline(lines, line)) {
+  while (std::getline(lines, line) && !line.empty()) {
     std::istringstream words(line);
     Range range;
     words >> range.stream >> range.begin >> range.end >> std::ws;

@@ -50,6 +50,8 @@ struct PlannedRun {
   std::vector<Exchange> exchanges;
   std::vector<OpTime> ops;  // of the computation, with their predicted seconds in a step
   std::vector<train::StepRange> ranges;
+  std::vector<parallel::TimedTask> tasks;
+  parallel::StepShape shape;
 
   std::size_t needed() const { return memory.total() + overhead.total(); }
   bool fits() const { return needed() <= cluster.gpu.memory_bytes; }

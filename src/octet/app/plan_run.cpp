@@ -176,7 +176,9 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
                  .has_rates = recipes::multiplies(recipes::kHopper, c.options.recipe),
                  .exchanges = {},
                  .ops = {},
-                 .ranges = c.count.ranges};
+                 .ranges = c.count.ranges,
+                 .tasks = c.count.tasks,
+                 .shape = c.count.shape};
   run.exchanges = exchanges_of(c.count, run.micro_batches < 3 ? c.count_step(cluster, 3).each : c.count.each, c.spans);
   for (const OpTime& op : c.count.compute) {
     if (op.work.group.empty()) run.ops.push_back(op);

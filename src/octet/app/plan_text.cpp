@@ -149,8 +149,9 @@ std::string plan_text(const PlannedRun& run) {
   text += fmt::format("  over NVLink         {:>10}\n", format_bytes(static_cast<std::uint64_t>(step.sent.nvlink_bytes)));
   text += fmt::format("  over the network    {:>10}\n", format_bytes(static_cast<std::uint64_t>(step.sent.network_bytes)));
   if (!run.has_rates) {
-    return text + fmt::format("\nno prediction: an {} has no instructions for {} and emulates it. The emulation's rate is not known.\n",
-                              run.cluster.gpu.name, run.recipe);
+    return text +
+           fmt::format("\nno prediction: an {} has no instructions for {} and emulates it. The emulation's rate is not known.\n",
+                       run.cluster.gpu.name, run.recipe);
   }
   text += "\npredicted, not measured (docs/plan.md)\n";
   const auto time = [&](const char* name, double seconds, const std::string& note) {
@@ -166,13 +167,17 @@ std::string plan_text(const PlannedRun& run) {
 }
 
 std::string schedule_text(const PlannedRun& run) {
-  std::string text = fmt::format("{}: {}, on {}; predicted, not measured (docs/plan.md)\n", run.run, run.recipe, cluster_text(run.cluster));
+  std::string text =
+      fmt::format("{}: {}, on {}; predicted, not measured (docs/plan.md)\n", run.run, run.recipe, cluster_text(run.cluster));
   text += fmt::format("{}; {}\n", plan::mesh_text(run.layout.mesh), plan::keeps_text(run.layout));
   if (run.micro_batches > 3) text += fmt::format("the first, a middle and the last of {} micro-batches\n", run.micro_batches);
   text += fmt::format("{:<14} {:>11} {:>11}\n", "stream", "begin, ms", "end, ms");
   for (const train::StepRange& range : run.ranges) {
     text += fmt::format("{:<14} {:>11.3f} {:>11.3f}  {}\n", range.stream, 1e3 * range.begin, 1e3 * range.end, range.name);
   }
+  text += "\nThe first micro-batch as each rank enqueues it (docs/walk.md):\n";
+  text += fmt::format("{:>5} {:>10} {:>10}  {:<8} task\n", "", "begin, ms", "end, ms", "stream");
+  text += parallel::text_of(run.shape, run.tasks);
   return text;
 }
 

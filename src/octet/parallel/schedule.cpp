@@ -1,6 +1,7 @@
 #include "octet/parallel/schedule.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "octet/base/require.h"
 
@@ -85,11 +86,11 @@ void ScheduleBuilder::reduce_pending(bool here) {
 }
 
 void ScheduleBuilder::add_parts(Kind kind, int block, Need next) {
-  const std::vector<Beside>& parts = kind == Kind::forward ? s_.forward_parts : s_.backward_parts;
+  const std::vector<Part>& parts = kind == Kind::forward ? s_.forward_parts : s_.backward_parts;
   const int count = static_cast<int>(parts.size());
   for (int part = 0; part < count; ++part) {
-    if (parts[at(part)] == Beside::gather) gather(next, true);
-    if (parts[at(part)] == Beside::reduce) reduce_pending(true);
+    if (parts[at(part)].beside == Beside::gather) gather(next, true);
+    if (parts[at(part)].beside == Beside::reduce) reduce_pending(true);
     tasks_.push_back({.kind = kind, .index = block, .part = part, .first = part == 0, .last = part + 1 == count});
   }
 }
@@ -100,7 +101,8 @@ namespace {
 void add_forward(const StepShape& s, ScheduleBuilder& b, Need head) {
   const auto block = [&](int i) { return i < s.blocks ? Need{s.first_block + i} : head; };
   // A part beside which units may be gathered comes behind the exchange of keys, which uses the same links.
-  const bool beside = std::find(s.forward_parts.begin(), s.forward_parts.end(), Beside::gather) != s.forward_parts.end();
+  const bool beside =
+      std::any_of(s.forward_parts.begin(), s.forward_parts.end(), [](const Part& part) { return part.beside == Beside::gather; });
   const Need embedding{s.embedding};
   b.open(embedding);
   b.gather(block(0));
@@ -145,7 +147,7 @@ std::vector<Task> build_micro_batch(const StepShape& s, Slots& slots, bool last)
 
 std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   StepShape forward = s;
-  std::fill(forward.forward_parts.begin(), forward.forward_parts.end(), Beside::nothing);
+  for (Part& part : forward.forward_parts) part.beside = Beside::nothing;
   ScheduleBuilder b(forward, slots, false);
   const Need head{s.head};
   add_forward(forward, b, head);
@@ -155,25 +157,80 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   return b.take();
 }
 
-std::string text_of(const std::vector<Task>& tasks) {
-  constexpr const char* kKinds[] = {"gather",  "open",      "close", "reduce",   "embed",
-                                    "forward", "recompute", "head",  "backward", "embed_backward"};
-  constexpr const char* kSignals[] = {"", "gathered", "closed", "reduced"};
+namespace {
+
+constexpr int kShown = 2;  // blocks at either end of a long model
+
+std::string unit_name(const StepShape& s, int unit) {
+  if (unit == s.embedding) return s.head == s.embedding ? "embedding and head" : "embedding";
+  return unit == s.head ? "head" : concat("block ", unit - s.first_block);
+}
+
+std::string what(const StepShape& s, const Task& task) {
+  const std::string unit = unit_name(s, task.index), block = concat("block ", task.index);
+  switch (task.kind) {
+    case Kind::gather:
+      return "gather " + unit + (task.rowwise && task.columnwise ? "" : task.rowwise ? ", rowwise" : ", columnwise");
+    case Kind::open:
+      return "open " + unit;
+    case Kind::close:
+      return "close " + unit;
+    case Kind::reduce:
+      return "reduce " + unit;
+    case Kind::embed:
+      return "embed";
+    case Kind::forward:
+      return concat(block, " forward: ", s.forward_parts[at(task.part)].name);
+    case Kind::recompute:
+      return block + " recompute";
+    case Kind::head:
+      return "head: loss and its gradient";
+    case Kind::backward:
+      return concat(block, " backward: ", s.backward_parts[at(task.part)].name);
+    case Kind::embed_backward:
+      return "embedding backward";
+  }
+  return {};
+}
+
+// The block of a task, or -1.
+int block_of(const StepShape& s, const Task& task) {
+  if (task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward) return task.index;
+  return task.kind <= Kind::reduce && task.index != s.embedding && task.index != s.head ? task.index - s.first_block : -1;
+}
+
+constexpr const char* kSignals[] = {"", "gathered", "closed", "reduced"};
+
+std::string waits_of(const StepShape& s, const std::vector<TimedTask>& tasks, std::size_t i) {
   std::string text;
+  if (tasks[i].task.here) text += " all of compute above";
+  for (const Task::Wait& wait : tasks[i].task.waits) {
+    if (wait.signal == Signal::none || wait.unit < 0) continue;
+    std::size_t before = i;
+    while (before > 0 && (tasks[before - 1].task.signals != wait.signal || tasks[before - 1].task.index != wait.unit)) --before;
+    text += before > 0 ? concat(text.empty() ? " " : ", ", before - 1, " ", what(s, tasks[before - 1].task))
+                       : concat(text.empty() ? " " : ", ", unit_name(s, wait.unit), ", ",
+                                kSignals[static_cast<std::size_t>(wait.signal)], " before");
+  }
+  return text.empty() ? text : "  waits for" + text;
+}
+
+}  // namespace
+
+std::string text_of(const StepShape& s, const std::vector<TimedTask>& tasks) {
+  std::string text;
+  bool left_out = false;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const Task& task = tasks[i];
-    const bool of_unit = task.kind <= Kind::reduce;
-    const bool of_block = task.kind == Kind::forward || task.kind == Kind::backward || task.kind == Kind::recompute;
-    text += concat(i, task.stream == StreamId::params ? " params  " : " compute ", kKinds[static_cast<std::size_t>(task.kind)]);
-    if (of_unit) text += concat(" unit ", task.index);
-    if (of_block) text += concat(" block ", task.index);
-    if (of_block && task.kind != Kind::recompute) text += concat(" part ", task.part);
-    if (task.here) text += ", waits for what is enqueued";
-    for (const Task::Wait& wait : task.waits) {
-      if (wait.signal != Signal::none && wait.unit >= 0)
-        text += concat(", waits for unit ", wait.unit, " ", kSignals[static_cast<std::size_t>(wait.signal)]);
-    }
-    text += "\n";
+    const Task& task = tasks[i].task;
+    const int block = block_of(s, task);
+    const bool shown = block < kShown || block >= s.blocks - kShown;
+    if (!shown && !left_out) text += concat("    ... blocks ", kShown, " to ", s.blocks - kShown - 1, " alike\n");
+    left_out = !shown;
+    if (!shown) continue;
+    char line[64];
+    std::snprintf(line, sizeof line, "%5zu %10.3f %10.3f  %-8s ", i, 1e3 * tasks[i].begin, 1e3 * tasks[i].end,
+                  task.stream == StreamId::params ? "params" : "compute");
+    text += line + what(s, task) + waits_of(s, tasks, i) + "\n";
   }
   return text;
 }

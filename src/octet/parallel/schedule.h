@@ -40,6 +40,12 @@ struct Need {
 // loses only what is held.
 enum class Beside : std::uint8_t { nothing, gather, reduce };
 
+// A part of a block ends where another stream may come in, and nowhere else.
+struct Part {
+  const char* name;
+  Beside beside;
+};
+
 enum class Kind : std::uint8_t {
   // Of a unit:
   gather,  // all-gathers its weights over the shards
@@ -84,7 +90,7 @@ struct StepShape {
   bool reduced = false;                                      // gradients are summed over several ranks
   bool sharded_gradients = false;  // a unit's gradient is reduced after each micro-batch, and its memory used again
   bool full_recompute = false;     // blocks keep only their input
-  std::vector<Beside> forward_parts, backward_parts;  // of a block
+  std::vector<Part> forward_parts, backward_parts;  // of a block
   // Of each unit: the slots in which its weights and gradients lie, one unit at a time, and whether its rowwise and columnwise
   // codes are gathered separately (row and MX tiles).
   std::vector<int> weight_slot, gradient_slot;
@@ -137,7 +143,13 @@ std::vector<Task> build_micro_batch(const StepShape& shape, Slots& slots, bool l
 // Forward alone; `head` then computes losses or logits.
 std::vector<Task> build_evaluation(const StepShape& shape, Slots& slots);
 
-// A line for each task: its number, stream, what it does, and the events that it waits for.
-std::string text_of(const std::vector<Task>& tasks);
+// A task on a stream that keeps time, in seconds.
+struct TimedTask {
+  Task task;
+  double begin = 0, end = 0;
+};
+// A line for each task: its number, its times in milliseconds, its stream, what it does, and the numbers of the tasks that it
+// waits for. Long models leave out blocks in the middle.
+std::string text_of(const StepShape& shape, const std::vector<TimedTask>& tasks);
 
 }  // namespace octet::parallel

@@ -311,7 +311,7 @@ void Units::wait_before(const Task& task) {
 
 void Units::signal_after(const Task& task) {
   if (task.signals == Signal::none || params_stream_ == &compute_) return;
-  event_of(task.index, task.signals) = (task.stream == StreamId::compute ? compute_ : *params_stream_).record();
+  event_of(task.index, task.signals) = stream_of(task).record();
 }
 
 void Units::run(Arena& scratch, const Task& task) {

@@ -38,6 +38,7 @@ class Units {
   // Begins one of them. Returns whether it is the last one.
   bool begin_micro_batch() { return ++seen_ >= micro_batches_; }
 
+  Stream& stream_of(const Task& task) { return task.stream == StreamId::compute ? compute_ : *params_stream_; }
   // Enqueue what a task must wait for, the task if it is one of a unit, and the event that it leaves behind.
   void wait_before(const Task& task);
   void run(Arena& scratch, const Task& task);

@@ -72,7 +72,9 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     const bool middle = run == 3 && i == 1;
     const auto profiles = part(middle ? static_cast<double>(micro_batches - 2) : 1.0, [&] {
       if (i == 0) engine.zero_gradients(run);
+      if (i == 0) engine.model().time_tasks(&count.tasks);
       micro_batch();
+      engine.model().time_tasks(nullptr);
     });
     if (!middle) continue;
     for (const auto& profile : profiles) {
@@ -86,6 +88,11 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     const char* stream = range.stream == &compute ? "compute" : range.stream == &params ? "communication" : "context";
     count.ranges.push_back({stream, std::move(range.name), range.begin - begin, range.end - begin});
   }
+  for (parallel::TimedTask& task : count.tasks) {
+    task.begin -= begin;
+    task.end -= begin;
+  }
+  count.shape = engine.model().shape();
   std::stable_sort(count.ranges.begin(), count.ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   return count;
 }

@@ -21,7 +21,9 @@ struct StepCount {
   std::vector<OpTime> compute, params;
   std::vector<OpTime> each;       // the collectives that each additional micro-batch adds; empty if there are fewer than three
   std::vector<StepRange> ranges;  // of the micro-batches that were run and of the optimizer, in the order in which they begin
-  double seconds = 0;             // from the end of the step before to the end of this step, on the computation stream
+  std::vector<parallel::TimedTask> tasks;  // of the first micro-batch, in the order in which they are enqueued
+  parallel::StepShape shape;
+  double seconds = 0;  // from the end of the step before to the end of this step, on the computation stream
 };
 
 // Counts a step of `micro_batches` micro-batches on a GPU. `groups` are silent groups of options.rank; the result refers to their

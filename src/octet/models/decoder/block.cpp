@@ -70,29 +70,29 @@ nn::Operand Block::output_gradient(const nn::Scope& scope, const Tensor& g, cons
 }
 
 std::span<const Block::Part<BlockForward>> Block::forward_parts(bool context) {
-  static constexpr Part<BlockForward> kQkv{"qkv", Beside::nothing, &Block::qkv};
-  static constexpr Part<BlockForward> kFeed{"feed", Beside::nothing, &Block::feed_forward};
-  static constexpr Part<BlockForward> kAlone[] = {kQkv, {"attention", Beside::nothing, &Block::attention}, kFeed};
+  static constexpr Part<BlockForward> kQkv{{"qkv", Beside::nothing}, &Block::qkv};
+  static constexpr Part<BlockForward> kFeed{{"feed", Beside::nothing}, &Block::feed_forward};
+  static constexpr Part<BlockForward> kAlone[] = {kQkv, {{"attention", Beside::nothing}, &Block::attention}, kFeed};
   // Keys and parameters use the same links. Attention waits for the keys, so they come first.
   static constexpr Part<BlockForward> kTogether[] = {
-      kQkv, {"keys", Beside::nothing, &Block::keys}, {"attention", Beside::gather, &Block::attention}, kFeed};
+      kQkv, {{"keys", Beside::nothing}, &Block::keys}, {{"attention", Beside::gather}, &Block::attention}, kFeed};
   return context ? std::span<const Part<BlockForward>>(kTogether) : kAlone;
 }
 
 std::span<const Block::Part<BlockBackward>> Block::backward_parts(bool context) {
-  static constexpr Part<BlockBackward> kFeed{"feed", Beside::nothing, &Block::feed_backward};
-  static constexpr Part<BlockBackward> kOutput{"output", Beside::nothing, &Block::output_backward};
-  static constexpr Part<BlockBackward> kOutputWgrad{"output_wgrad", Beside::nothing, &Block::output_wgrad};
-  static constexpr Part<BlockBackward> kAttention{"attention", Beside::reduce, &Block::attention_backward};
-  static constexpr Part<BlockBackward> kQkv{"qkv", Beside::nothing, &Block::qkv_backward};
+  static constexpr Part<BlockBackward> kFeed{{"feed", Beside::nothing}, &Block::feed_backward};
+  static constexpr Part<BlockBackward> kOutput{{"output", Beside::nothing}, &Block::output_backward};
+  static constexpr Part<BlockBackward> kOutputWgrad{{"output_wgrad", Beside::nothing}, &Block::output_wgrad};
+  static constexpr Part<BlockBackward> kAttention{{"attention", Beside::reduce}, &Block::attention_backward};
+  static constexpr Part<BlockBackward> kQkv{{"qkv", Beside::nothing}, &Block::qkv_backward};
   static constexpr Part<BlockBackward> kAlone[] = {kFeed, kOutput, kOutputWgrad, kAttention, kQkv};
   // The output linear's wgrad hides the sums of the gradients of keys.
-  static constexpr Part<BlockBackward> kTogether[] = {{"keys", Beside::nothing, &Block::fetch_keys},
+  static constexpr Part<BlockBackward> kTogether[] = {{{"keys", Beside::nothing}, &Block::fetch_keys},
                                                       kFeed,
                                                       kOutput,
                                                       kAttention,
-                                                      {"attention_rest", Beside::nothing, &Block::attention_rest},
-                                                      {"key_sums", Beside::nothing, &Block::sum_keys},
+                                                      {{"attention_rest", Beside::nothing}, &Block::attention_rest},
+                                                      {{"key_sums", Beside::nothing}, &Block::sum_keys},
                                                       kOutputWgrad,
                                                       kQkv};
   return context ? std::span<const Part<BlockBackward>>(kTogether) : kAlone;

@@ -59,11 +59,9 @@ struct BlockBackward {
 
 class Block {
  public:
-  // A part ends where another stream may come in, and nowhere else.
   template <class Work>
   struct Part {
-    const char* name;
-    parallel::Beside beside;
+    parallel::Part part;
     void (Block::*run)(const nn::Scope&, BlockSaved&, Work&) const;
   };
   // In the order in which they run, on one rank or several of the context axis.

@@ -79,8 +79,8 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
   const bool context = groups.context->size() > 1;
   shape_.forward_parts.clear();
   shape_.backward_parts.clear();
-  for (const auto& part : Block::forward_parts(context)) shape_.forward_parts.push_back(part.beside);
-  for (const auto& part : Block::backward_parts(context)) shape_.backward_parts.push_back(part.beside);
+  for (const auto& part : Block::forward_parts(context)) shape_.forward_parts.push_back(part.part);
+  for (const auto& part : Block::backward_parts(context)) shape_.backward_parts.push_back(part.part);
   scales_.materialise(stream);
   for (nn::Linear* linear : linears()) linear->bind();
   const std::int64_t rotary_dim = config_.rotary_dim == 0 ? config_.head_dim : config_.rotary_dim;
@@ -153,9 +153,11 @@ void Decoder::logits(const nn::Scope& outer, const Batch& batch, const Tensor& l
 }
 
 void Decoder::run(Pass& pass, const std::vector<Task>& tasks) {
-  for (const Task& task : tasks) {
+  for (const Task& task : arrange_ ? arrange_(tasks) : tasks) {
     units_->wait_before(task);
+    const double begin = times_ ? units_->stream_of(task).record()->seconds() : 0;
     run(pass, task);
+    if (times_) times_->push_back({task, begin, units_->stream_of(task).record()->seconds()});
     units_->signal_after(task);
   }
 }

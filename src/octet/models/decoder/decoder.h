@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -50,6 +51,12 @@ class Decoder {
   // The embedding, each block, the final norm with the head (a tied head's with the embedding) are a unit.
   parallel::Units& units() { return *units_; }
   recipes::ScaleState& scales() { return scales_; }
+  // Lets a test change the order of a list's tasks, within what their waits permit.
+  using Arrange = std::function<std::vector<parallel::Task>(const std::vector<parallel::Task>&)>;
+  void arrange(Arrange arrange) { arrange_ = std::move(arrange); }
+  // Adds each task that runs from here on to `times` (null: no more), with its times on a device whose streams keep time.
+  void time_tasks(std::vector<parallel::TimedTask>* times) { times_ = times; }
+  const parallel::StepShape& shape() const { return shape_; }
   // Every linear in the order of the forward pass, the head last.
   std::vector<nn::Linear*> linears();
 
@@ -76,6 +83,8 @@ class Decoder {
   recipes::ScaleState scales_;
   std::unique_ptr<parallel::Units> units_;
   parallel::StepShape shape_;
+  Arrange arrange_;
+  std::vector<parallel::TimedTask>* times_ = nullptr;
   std::unique_ptr<nn::Embedding> embedding_;
   std::deque<Block> blocks_;
   std::optional<nn::Norm> final_norm_;

@@ -1,0 +1,220 @@
+// The lists of tasks: what they look like, and that no task reads or overwrites what another stream may still be at.
+#include "octet/parallel/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "octet/base/require.h"
+
+namespace octet::parallel {
+namespace {
+
+// Units: the embedding (0), `blocks` blocks, the head. Blocks take turns in two slots, the edges use a third.
+StepShape shape_of(int blocks, bool tied) {
+  StepShape s;
+  s.embedding = 0;
+  s.first_block = 1;
+  s.blocks = blocks;
+  s.head = tied ? 0 : blocks + 1;
+  s.forward_parts = {{"qkv", Beside::nothing}, {"attention", Beside::nothing}, {"feed", Beside::nothing}};
+  s.backward_parts = {{"feed", Beside::nothing}, {"attention", Beside::reduce}, {"qkv", Beside::nothing}};
+  for (int unit = 0; unit <= (tied ? blocks : blocks + 1); ++unit) {
+    const bool edge = unit == 0 || unit == blocks + 1;
+    s.weight_slot.push_back(edge ? 2 : (unit + 1) % 2);
+    s.gradient_slot.push_back(s.weight_slot.back());
+    s.two_copies.push_back(0);
+  }
+  return s;
+}
+
+std::string text_of(const StepShape& shape, const std::vector<Task>& tasks) {
+  std::vector<TimedTask> timed;
+  for (const Task& task : tasks) timed.push_back({task});
+  std::string text;
+  std::istringstream lines(text_of(shape, timed));
+  for (std::string line; std::getline(lines, line);) text += line.substr(0, 5) + line.substr(27) + "\n";  // without times
+  return text;
+}
+
+TEST(Schedule, ReadsFromTopToBottom) {
+  StepShape s = shape_of(2, false);
+  s.sharded = s.resharded = s.reduced = s.sharded_gradients = true;
+  Slots slots(s);
+  EXPECT_EQ(text_of(s, build_micro_batch(s, slots, true)),
+            "    0  params   gather embedding\n"
+            "    1  compute  open embedding  waits for 0 gather embedding\n"
+            "    2  params   gather block 0\n"
+            "    3  compute  embed\n"
+            "    4  compute  close embedding\n"
+            "    5  compute  open block 0  waits for 2 gather block 0\n"
+            "    6  params   gather block 1\n"
+            "    7  compute  block 0 forward: qkv\n"
+            "    8  compute  block 0 forward: attention\n"
+            "    9  compute  block 0 forward: feed\n"
+            "   10  compute  close block 0\n"
+            "   11  compute  open block 1  waits for 6 gather block 1\n"
+            "   12  params   gather head  waits for 4 close embedding\n"
+            "   13  compute  block 1 forward: qkv\n"
+            "   14  compute  block 1 forward: attention\n"
+            "   15  compute  block 1 forward: feed\n"
+            "   16  compute  close block 1\n"
+            "   17  compute  open head  waits for 12 gather head\n"
+            "   18  compute  head: loss and its gradient\n"
+            "   19  compute  close head\n"
+            "   20  compute  open block 1  waits for 6 gather block 1\n"
+            "   21  compute  block 1 backward: feed\n"
+            "   22  params   reduce head  waits for all of compute above\n"
+            "   23  compute  block 1 backward: attention\n"
+            "   24  compute  block 1 backward: qkv\n"
+            "   25  compute  close block 1\n"
+            "   26  compute  open block 0  waits for 2 gather block 0\n"
+            "   27  compute  block 0 backward: feed\n"
+            "   28  params   reduce block 1  waits for all of compute above\n"
+            "   29  compute  block 0 backward: attention\n"
+            "   30  compute  block 0 backward: qkv\n"
+            "   31  compute  close block 0\n"
+            "   32  compute  open embedding  waits for 22 reduce head\n"
+            "   33  compute  embedding backward\n"
+            "   34  params   reduce block 0  waits for 31 close block 0\n"
+            "   35  compute  close embedding\n"
+            "   36  params   reduce embedding  waits for all of compute above\n");
+}
+
+// What must have ended before a task begins: the tasks before it on its stream, those that it waits for, and what these waited
+// for.
+std::vector<std::set<std::size_t>> ended_before(const std::vector<Task>& tasks) {
+  std::vector<std::set<std::size_t>> ended(tasks.size());
+  const auto add = [&](std::size_t i, std::size_t before) {
+    ended[i].insert(ended[before].begin(), ended[before].end());
+    ended[i].insert(before);
+  };
+  const auto latest = [&](std::size_t i, const auto& holds) {
+    for (std::size_t before = i; before-- > 0;) {
+      if (!holds(tasks[before])) continue;
+      add(i, before);
+      return;
+    }
+  };
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    latest(i, [&](const Task& t) { return t.stream == tasks[i].stream; });
+    if (tasks[i].here) latest(i, [](const Task& t) { return t.stream == StreamId::compute; });
+    for (const Task::Wait& wait : tasks[i].waits) {
+      if (wait.signal == Signal::none || wait.unit < 0) continue;
+      latest(i, [&](const Task& t) { return t.signals == wait.signal && t.index == wait.unit; });
+    }
+  }
+  return ended;
+}
+
+class Hazards {
+ public:
+  Hazards(const StepShape& shape, const std::vector<Task>& tasks) : s_(shape), tasks_(tasks), ended_(ended_before(tasks)) {}
+
+  void expect_none() const {
+    for (std::size_t i = 0; i < tasks_.size(); ++i) {
+      const Task& task = tasks_[i];
+      if (task.kind == Kind::open && task.use != Use::gradients) {
+        if (reads_forward(task.use)) expect_gathered(i, &Task::rowwise);
+        if (reads_backward(task.use)) expect_gathered(i, &Task::columnwise);
+      }
+      if (task.kind == Kind::gather && s_.resharded) {
+        expect_after(i, [&](const Task& t) { return t.kind == Kind::close && other_in(s_.weight_slot, t.index, task.index); });
+      }
+      if (task.kind == Kind::open && writes_gradients(task.use) && s_.sharded_gradients) {
+        expect_after(i, [&](const Task& t) { return t.kind == Kind::reduce && same(s_.gradient_slot, t.index, task.index); });
+      }
+      if (task.kind == Kind::reduce) {
+        expect_after(i, [&](const Task& t) { return t.kind == Kind::close && t.index == task.index; });
+      }
+    }
+  }
+
+ private:
+  static bool same(const std::vector<int>& slots, int a, int b) {
+    return slots[static_cast<std::size_t>(a)] == slots[static_cast<std::size_t>(b)];
+  }
+  static bool other_in(const std::vector<int>& slots, int a, int b) { return a != b && same(slots, a, b); }
+  // The last task before i of which this holds has ended when i begins.
+  template <class Holds>
+  void expect_after(std::size_t i, const Holds& holds) const {
+    for (std::size_t before = i; before-- > 0;) {
+      if (!holds(tasks_[before])) continue;
+      EXPECT_TRUE(ended_[i].contains(before)) << i << " need not wait for " << before;
+      return;
+    }
+  }
+  // The copy was gathered, and nothing else has come to its slot since.
+  void expect_gathered(std::size_t i, bool Task::*copy) const {
+    for (std::size_t before = i; before-- > 0;) {
+      const Task& task = tasks_[before];
+      if (task.kind != Kind::gather || !same(s_.weight_slot, task.index, tasks_[i].index)) continue;
+      ASSERT_EQ(task.index, tasks_[i].index) << i << " opens a unit whose slot holds another";
+      if (!(task.*copy)) continue;
+      EXPECT_TRUE(ended_[i].contains(before)) << i << " need not wait for " << before;
+      return;
+    }
+    FAIL() << i << " opens a unit that was not gathered";
+  }
+
+  const StepShape& s_;
+  const std::vector<Task>& tasks_;
+  std::vector<std::set<std::size_t>> ended_;
+};
+
+// Every shape, in steps of three micro-batches with an evaluation in between.
+TEST(Schedule, StreamsWaitForWhatTheyReadAndOverwrite) {
+  int shapes = 0;
+  for (int bits = 0; bits < 1 << 6; ++bits) {
+    const auto bit = [&](int i) { return (bits >> i & 1) != 0; };
+    for (const int blocks : {1, 2, 3, 6}) {
+      StepShape s = shape_of(blocks, bit(0));
+      s.sharded = s.reduced = true;
+      s.resharded = bit(1);
+      s.sharded_gradients = bit(2);
+      s.full_recompute = bit(3);
+      if (bit(4)) s.forward_parts[1].beside = Beside::gather;
+      if (bit(5)) s.two_copies.assign(s.two_copies.size(), 1);
+      if (!s.resharded) {
+        for (std::size_t unit = 0; unit < s.weight_slot.size(); ++unit) s.weight_slot[unit] = static_cast<int>(unit);
+      }
+      SCOPED_TRACE(concat(blocks, " blocks, bits ", bits));
+      Slots slots(s);
+      std::vector<Task> tasks;
+      const auto append = [&](const std::vector<Task>& more) { tasks.insert(tasks.end(), more.begin(), more.end()); };
+      std::vector<int> reduced(s.weight_slot.size(), 0), first(reduced), last(reduced);
+      for (int micro = 0; micro < 3; ++micro) append(build_micro_batch(s, slots, micro == 2));
+      for (const Task& task : tasks) {
+        if (task.kind != Kind::reduce) continue;
+        const auto unit = static_cast<std::size_t>(task.index);
+        ++reduced[unit];
+        first[unit] += task.first;
+        last[unit] += task.last;
+      }
+      for (std::size_t unit = 0; unit < reduced.size(); ++unit) {
+        EXPECT_EQ(reduced[unit], s.sharded_gradients ? 3 : 1) << "unit " << unit;
+        EXPECT_EQ(first[unit], 1) << "unit " << unit;
+        EXPECT_EQ(last[unit], 1) << "unit " << unit;
+      }
+      append(build_evaluation(s, slots));
+      append(build_micro_batch(s, slots, true));
+      Hazards(s, tasks).expect_none();
+      EXPECT_EQ(slots.pending, -1);
+      ++shapes;
+    }
+  }
+  EXPECT_EQ(shapes, 256);
+}
+
+// One rank gathers and reduces nothing; it only ends gradients that no product has begun.
+TEST(Schedule, OfOneRankComputesAlone) {
+  const StepShape s = shape_of(3, false);
+  Slots slots(s);
+  for (const Task& task : build_micro_batch(s, slots, true)) {
+    EXPECT_EQ(task.stream, StreamId::compute);
+    EXPECT_TRUE(task.kind == Kind::close || task.kind > Kind::reduce);
+  }
+}
+
+}  // namespace
+}  // namespace octet::parallel
