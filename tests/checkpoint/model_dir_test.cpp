@@ -20,16 +20,16 @@ struct SmallModel {
     fused.spec = {.name = "q", .shape = {10, 4}};
     fused.cut = parallel::TensorCut({10, 4});
     fused.first_element = first;
-    fused.value_part = memory.tensor(dtype, first == 0 && last == 40 ? Shape{10, 4} : Shape{last - first});
+    fused.value_shard = memory.tensor(dtype, first == 0 && last == 40 ? Shape{10, 4} : Shape{last - first});
     norm.spec = {.name = "norm", .shape = {4}};
     norm.cut = parallel::TensorCut({4});
-    norm.value_part = memory.tensor(dtype, {4});
+    norm.value_shard = memory.tensor(dtype, {4});
     table = {
         {"q.weight", &fused, {{0, 6}}, {6, 4}}, {"k.weight", &fused, {{6, 10}}, {4, 4}}, {"norm.weight", &norm, {{0, 4}}, {4}}};
   }
   void count() {
     float next = 1.0f;
-    for (const Tensor& tensor : {fused.value_part, norm.value_part}) {
+    for (const Tensor& tensor : {fused.value_shard, norm.value_shard}) {
       visit_float(tensor.dtype, [&]<class T>() {
         for (std::int64_t i = 0; i < tensor.elements(); ++i, next += 1.0f) tensor.as<T>()[i] = static_cast<T>(next * 0.37f);
       });
@@ -71,10 +71,10 @@ TEST(ModelDir, LoadsEveryFloatIntoEveryPrimary) {
     SmallModel model(dtype);
     load_weights(model.memory.stream(), ModelWeights::open(folder.path()), model.table);
     visit_float(dtype, [&]<class T>() {
-      for (int i = 0; i < 24; ++i) EXPECT_EQ(static_cast<float>(model.fused.value_part.as<T>()[i]), static_cast<float>(i + 1));
+      for (int i = 0; i < 24; ++i) EXPECT_EQ(static_cast<float>(model.fused.value_shard.as<T>()[i]), static_cast<float>(i + 1));
       for (int i = 0; i < 16; ++i)
-        EXPECT_EQ(static_cast<float>(model.fused.value_part.as<T>()[24 + i]), static_cast<float>(i + 1));
-      for (int i = 0; i < 4; ++i) EXPECT_EQ(static_cast<float>(model.norm.value_part.as<T>()[i]), static_cast<float>(i + 1));
+        EXPECT_EQ(static_cast<float>(model.fused.value_shard.as<T>()[24 + i]), static_cast<float>(i + 1));
+      for (int i = 0; i < 4; ++i) EXPECT_EQ(static_cast<float>(model.norm.value_shard.as<T>()[i]), static_cast<float>(i + 1));
     });
   };
   const auto check_all = [&] {
@@ -96,14 +96,14 @@ TEST(ModelDir, RoundsToNearestEven) {
   Parameter parameter;
   parameter.spec = {.name = "w", .shape = {4}};
   parameter.cut = parallel::TensorCut({4});
-  parameter.value_part = memory.tensor(DType::bf16, {4});
+  parameter.value_shard = memory.tensor(DType::bf16, {4});
   const Tensor source = memory.tensor(DType::f32, {4});
   const float values[] = {1.00390625f, 1.01171875f, 3.4e38f, -0.0f};  // two ties, an overflow and a signed zero
   std::memcpy(source.data, values, sizeof values);
   write_safetensors(folder / "model.safetensors", {{"w", source}});
   load_weights(memory.stream(), ModelWeights::open(folder.path()), {{"w", &parameter, {{0, 4}}, {4}}});
   const std::uint16_t expected[] = {0x3F80, 0x3F82, 0x7F80, 0x8000};
-  EXPECT_EQ(std::memcmp(parameter.value_part.data, expected, sizeof expected), 0);
+  EXPECT_EQ(std::memcmp(parameter.value_shard.data, expected, sizeof expected), 0);
 }
 
 TEST(ModelDir, ARankReadsItsOwnElements) {
@@ -113,7 +113,7 @@ TEST(ModelDir, ARankReadsItsOwnElements) {
     SmallModel model(DType::f32, first, last);
     load_weights(model.memory.stream(), ModelWeights::open(folder.path()), model.table);
     for (int i = first; i < last; ++i) {
-      EXPECT_EQ(model.fused.value_part.as<float>()[i - first], static_cast<float>(i < 24 ? i + 1 : i - 23)) << i;
+      EXPECT_EQ(model.fused.value_shard.as<float>()[i - first], static_cast<float>(i < 24 ? i + 1 : i - 23)) << i;
     }
   }
 }
@@ -134,10 +134,10 @@ TEST(ModelDir, FlatShardsLoadAndSave) {
       auto& shard = *shards.emplace_back(std::make_unique<SmallModel>(DType::f32, first, last));
       // The vector is sharded too. Its row range is a range of elements.
       shard.norm.first_element = std::min(rank, 4);
-      shard.norm.value_part = shard.memory.tensor(DType::f32, {rank >= 4 ? 0 : rank == ranks - 1 ? 4 - rank : 1});
+      shard.norm.value_shard = shard.memory.tensor(DType::f32, {rank >= 4 ? 0 : rank == ranks - 1 ? 4 - rank : 1});
       load_weights(shard.memory.stream(), weights, shard.table);
       const auto expect_part = [&](const Parameter& part, const Parameter& of) {
-        EXPECT_EQ(std::memcmp(part.value_part.data, of.value_part.as<float>() + part.first_element, part.value_part.bytes()), 0)
+        EXPECT_EQ(std::memcmp(part.value_shard.data, of.value_shard.as<float>() + part.first_element, part.value_shard.bytes()), 0)
             << part.spec.name << " of rank " << rank << " of " << ranks;
       };
       expect_part(shard.fused, whole.fused);
@@ -151,7 +151,7 @@ TEST(ModelDir, FlatShardsLoadAndSave) {
       const Tensor all = memory.tensor(DType::f32, {parameter.elements()});
       for (const auto& shard : shards) {
         const Parameter& part = parameter.spec.name == "q" ? shard->fused : shard->norm;
-        std::memcpy(all.as<float>() + part.first_element, part.value_part.data, part.value_part.bytes());
+        std::memcpy(all.as<float>() + part.first_element, part.value_shard.data, part.value_shard.bytes());
       }
       return all;
     };
@@ -184,17 +184,17 @@ TEST(ModelDir, RunsOfRowsLoadAndSave) {
     w.spec = {.name = "w", .shape = {8, 3}};
     w.cut = parallel::TensorCut({8, 3});
     w.first_element = first;
-    w.value_part = memory.tensor(DType::f32, last - first == 24 ? Shape{8, 3} : Shape{last - first});
+    w.value_shard = memory.tensor(DType::f32, last - first == 24 ? Shape{8, 3} : Shape{last - first});
     b.spec = {.name = "b", .shape = {8}};
     b.cut = parallel::TensorCut({8});
-    b.value_part = memory.tensor(DType::f32, {8});
+    b.value_shard = memory.tensor(DType::f32, {8});
     const NameTable table = {{"b", &b, rows, {8}}, {"w", &w, rows, {8, 3}}};
     load_weights(memory.stream(), weights, table);
     for (int at = 0; at < 8; ++at) {
       const int row = order[static_cast<std::size_t>(at)];
-      EXPECT_EQ(b.value_part.as<float>()[row], bias.as<float>()[at]) << row;
+      EXPECT_EQ(b.value_shard.as<float>()[row], bias.as<float>()[at]) << row;
       for (int element = std::max(first, row * 3); element < std::min(last, row * 3 + 3); ++element) {
-        EXPECT_EQ(w.value_part.as<float>()[element - first], source.as<float>()[at * 3 + element - row * 3]) << element;
+        EXPECT_EQ(w.value_shard.as<float>()[element - first], source.as<float>()[at * 3 + element - row * 3]) << element;
       }
     }
     if (last - first < 24) continue;
@@ -204,7 +204,7 @@ TEST(ModelDir, RunsOfRowsLoadAndSave) {
   Parameter w;
   w.spec = {.name = "w", .shape = {8, 3}};
   w.cut = parallel::TensorCut({8, 3});
-  w.value_part = memory.tensor(DType::f32, {8, 3});
+  w.value_shard = memory.tensor(DType::f32, {8, 3});
   const auto refusal = [&](std::vector<parallel::RowRun> runs) {
     return error_of(ExitCode::internal, [&] {
       load_weights(memory.stream(), weights, {{"w", &w, std::move(runs), {8, 3}}}, {"b"});
@@ -222,22 +222,22 @@ TEST(ModelDir, AsksForAParameterOnceHoweverManyPiecesItIsWrittenIn) {
   Parameter large, small;
   large.spec = {.name = "large", .shape = {kElements}};
   large.cut = parallel::TensorCut({kElements});
-  large.value_part = memory.tensor(DType::f32, {kElements});
-  for (std::int64_t i = 0; i < kElements; ++i) large.value_part.as<float>()[i] = static_cast<float>(i);
+  large.value_shard = memory.tensor(DType::f32, {kElements});
+  for (std::int64_t i = 0; i < kElements; ++i) large.value_shard.as<float>()[i] = static_cast<float>(i);
   small.spec = {.name = "small", .shape = {2}};
   small.cut = parallel::TensorCut({2});
-  small.value_part = memory.tensor(DType::f32, {2});
+  small.value_shard = memory.tensor(DType::f32, {2});
   const NameTable table = {{"large", &large, {{0, kElements}}, {kElements}}, {"small", &small, {{0, 2}}, {2}}};
   std::vector<std::string> asked;
   save_weights(folder.path(), table, {.dtype = DType::f32}, [&](const Parameter& parameter) {
     asked.push_back(parameter.spec.name);
-    return parameter.value_part;
+    return parameter.value_shard;
   });
   EXPECT_EQ(asked, (std::vector<std::string>{"large", "small"}));
   const ModelWeights weights = ModelWeights::open(folder.path());
   std::vector<float> read(static_cast<std::size_t>(kElements));
   WeightReader(weights, "large").read(0, kElements, DType::f32, read.data());
-  EXPECT_EQ(std::memcmp(read.data(), large.value_part.data, large.value_part.bytes()), 0);
+  EXPECT_EQ(std::memcmp(read.data(), large.value_shard.data, large.value_shard.bytes()), 0);
 }
 
 TEST(ModelDir, AFailureToWriteLeavesNobodyWaiting) {
@@ -249,7 +249,7 @@ TEST(ModelDir, AFailureToWriteLeavesNobodyWaiting) {
   const WholeParameter whole = [&](const Parameter& parameter) {
     asked.push_back(parameter.spec.name);
     demand(!lost, ExitCode::peer, "rank 1 is lost");
-    return parameter.value_part;
+    return parameter.value_shard;
   };
   error_of(ExitCode::internal, [&] { save_weights(folder / "file", model.table, {.dtype = DType::f32}, whole); });
   EXPECT_EQ(asked, (std::vector<std::string>{"q", "norm"}));
@@ -362,14 +362,14 @@ TEST(ModelDir, OfTheFilesARankReadsItsOwnBytes) {
     const bool flat = along == parallel::Cut::none;
     parameter.cut = parallel::TensorCut(shape, {.along = along}, flat ? parallel::TensorPlace{} : parallel::TensorPlace{3, 8});
     parameter.first_element = flat ? 3 * count / 8 : 0;
-    parameter.value_part = memory.tensor(DType::bf16, {count / 8});
+    parameter.value_shard = memory.tensor(DType::bf16, {count / 8});
     const std::uint64_t before = bytes_read();
     load_weights(memory.stream(), ModelWeights::open(folder.path()), {{"w", &parameter, {{0, 4096}}, shape}});
     const auto read = static_cast<std::int64_t>(bytes_read() - before);
     EXPECT_GE(read, whole / 8);
     EXPECT_LE(read, whole / 8 + 4096) << "the header and the like";
     const std::int64_t last = along == parallel::Cut::columns ? 4095 * 4096 + 2047 : 4 * count / 8 - 1;
-    EXPECT_EQ(parameter.value_part.as<BFloat16>()[count / 8 - 1], BFloat16(static_cast<float>(last)));
+    EXPECT_EQ(parameter.value_shard.as<BFloat16>()[count / 8 - 1], BFloat16(static_cast<float>(last)));
   }
 }
 
@@ -382,8 +382,8 @@ TEST(ModelDir, WhatIsSavedIsLoadedFromAnyNumberOfShards) {
     const ModelWeights weights = ModelWeights::open(folder / "model");
     EXPECT_EQ(weights.names(), (std::vector<std::string>{"k.weight", "norm.weight", "q.weight"}));
     load_weights(other.memory.stream(), weights, other.table);
-    EXPECT_EQ(std::memcmp(model.fused.value_part.data, other.fused.value_part.data, 160), 0);
-    EXPECT_EQ(std::memcmp(model.norm.value_part.data, other.norm.value_part.data, 16), 0);
+    EXPECT_EQ(std::memcmp(model.fused.value_shard.data, other.fused.value_shard.data, 160), 0);
+    EXPECT_EQ(std::memcmp(model.norm.value_shard.data, other.norm.value_shard.data, 16), 0);
   }
 }
 

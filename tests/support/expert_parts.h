@@ -133,7 +133,7 @@ class ExpertParts {
         shared.globals.add(p.spec.name + suffix, p, p.pieces(), p.first_element, part.as_bytes(), size_of(part.dtype));
       };
       add("", p.primary());
-      add(".gradient", p.grad_part);
+      add(".gradient", p.grad_shard);
       add(".moment1", p.moment1);
       add(".moment2", p.moment2);
     }

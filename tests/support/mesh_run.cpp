@@ -49,7 +49,7 @@ std::array<double, 2> evaluate_a_row(train::Engine& engine) {
 
 void RunState::add(train::Engine& engine, const Taken& of_rank) {
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
-    gradients.add(p, values_on(engine, p.grad_part));
+    gradients.add(p, values_on(engine, p.grad_shard));
     weights.add(p, bytes_on(engine, p.primary()), size_of(p.primary().dtype));
   }
   for (const auto& [name, tensor, held] : engine.model().scales().tensors()) {

@@ -103,7 +103,7 @@ TEST_F(Calibration, ChangesNothingButScales) {
   const auto state = [](train::Engine& engine) {
     std::map<std::string, std::vector<std::uint8_t>> result;
     for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
-      for (const auto& [what, tensor] : {std::pair("primary", p.primary()), std::pair("gradient", p.grad_part),
+      for (const auto& [what, tensor] : {std::pair("primary", p.primary()), std::pair("gradient", p.grad_shard),
                                          std::pair("moment 1", p.moment1), std::pair("moment 2", p.moment2)}) {
         result[concat(p.spec.name, " ", what)] = bytes_of_tensor(tensor);
       }

@@ -30,7 +30,7 @@ Outcome outcome_of(const train::EngineOptions& options, const Tokens& tokens) {
   engine->forward_backward(tokens.batch(), nullptr);
   Outcome outcome{};
   for (const parallel::Parameter& p : engine->model().parameters().parameters())
-    outcome.gradients.push_back(values_of(p.grad_part));
+    outcome.gradients.push_back(values_of(p.grad_shard));
   outcome.loss = engine->optimizer().loss_total()[0];
   return outcome;
 }

@@ -130,7 +130,7 @@ void set_biases(train::Engine& engine) {
   for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
     if (!p.spec.name.ends_with(".bias")) continue;
     for (const parallel::TensorPiece& piece : p.pieces()) {
-      kernels::fill_normal(engine.stream(), {.x = p.of_part(p.primary(), piece),
+      kernels::fill_normal(engine.stream(), {.x = p.of_shard(p.primary(), piece),
                                              .deviation = 0.5,
                                              .seed = 5,
                                              .subject = name_id(p.spec.name),
@@ -176,7 +176,7 @@ TEST_P(Rounding, IsHardlyMoreThanOneRanks) {
     Wholes<double> values;
     const auto read = [&](train::Engine& engine) {
       for (const parallel::Parameter& p : engine.model().parameters().parameters())
-        values.add(p, values_of(p.value_part ? p.value_part : p.primary()));
+        values.add(p, values_of(p.value_shard ? p.value_shard : p.primary()));
     };
     const train::EngineOptions options = GetParam().options_of(recipe);
     const RunState one = run_mesh(options, kAlone, {}, {.before = read});

@@ -180,7 +180,7 @@ class GlooGroup final : public Group {
     const Tensor flat = op.x.reshape({count}), mine = flat.slice_rows(begin_of(rank()), begin_of(rank() + 1));
     attempt("all_reduce", [&] { exchange_versions(flat, part, parts); });
     reduce_parts(parts, size(), mine, op.reduction);
-    const Parts all = in_turn(bytes_of_parts(flat, part));
+    const Parts all = in_turn(bytes_of_shards(flat, part));
     attempt("all_reduce", [&] { exchange(flat, Parts(ranks(), all[static_cast<std::size_t>(rank())]), flat, all); });
   }
   void run(Stream&, const AllToAll& op) override {
@@ -218,7 +218,7 @@ class GlooGroup final : public Group {
     return parts;
   }
   // The sizes in bytes of the ranks' shards of x: `part` elements each, or what remains of x.
-  std::vector<std::size_t> bytes_of_parts(const Tensor& x, std::int64_t part) const {
+  std::vector<std::size_t> bytes_of_shards(const Tensor& x, std::int64_t part) const {
     std::vector<std::size_t> bytes;
     const std::int64_t count = x.elements();
     for (int r = 0; r < size(); ++r) {
@@ -229,7 +229,7 @@ class GlooGroup final : public Group {
   }
   // Sends shard r of x to rank r. Row r of `versions` becomes rank r's version of this rank's shard.
   void exchange_versions(const Tensor& x, std::int64_t part, const Tensor& versions) {
-    const std::vector<std::size_t> bytes = bytes_of_parts(x, part);
+    const std::vector<std::size_t> bytes = bytes_of_shards(x, part);
     exchange(x, in_turn(bytes), versions, in_turn(std::vector(ranks(), bytes[static_cast<std::size_t>(rank())])));
   }
 

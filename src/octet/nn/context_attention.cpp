@@ -36,10 +36,10 @@ struct Call {
   }
 };
 
-// Where tokens are, and the keys of all ranks, or their gradients, [B n, 2 G K]: of each sequence its second half with the chunks
-// backwards, its first half, and room for what is to follow that. Rank r holds the r-th chunk of either half. What is before its
-// earlier range are the first r chunks of the first half; before its later one, all of the second half behind the chunk that it
-// holds itself and all of the first: one piece, in which the order of keys is nothing where no mask is among them.
+// The layout of tokens, and of the keys of all ranks or their gradients, [B n, 2 G K]. Each sequence has its second half with the
+// chunks backwards, its first half, and room for what follows it. Rank r holds the r-th chunk of either half. Before its earlier
+// range come the first r chunks of the first half. Before its later range comes all of the second half behind the chunk that it
+// holds itself, and all of the first half: one stretch. Without a mask the order of keys in it means nothing.
 struct Layout {
   const comm::Group& group;
   kernels::AttentionShape shape;
@@ -62,7 +62,7 @@ struct Layout {
     const std::int64_t rows = keys.rows() / batch;
     return keys.slice_rows(i * rows, (i + 1) * rows);
   }
-  // Of one sequence's keys.
+  // Stretches of one sequence's keys.
   Tensor first_half(const Tensor& keys) const { return keys.slice_rows(seq_len / 2, seq_len); }
   Tensor second_half(const Tensor& keys) const { return keys.slice_rows(0, seq_len / 2); }
   Tensor room(const Tensor& keys) const { return keys.slice_rows(seq_len, keys.rows()); }
@@ -118,8 +118,8 @@ void gather(const Scope& scope, Stream& stream, const Layout& layout, const Tens
   }
 }
 
-// The same where every rank's own K and V are within reach; with layout.ordered in the order of the sequence alone. Those of
-// forward have long been there.
+// Fetches the same directly from the other ranks' memory, where their forward pass has left it long ago. With layout.ordered only
+// in the order of the sequence.
 void fetch(const Scope& scope, Stream& stream, const Layout& layout, const Tensor& kv, const Tensor& keys) {
   const int ranks = layout.group.size();
   for (std::int64_t part = 0; part < 2 * layout.batch; ++part) {
@@ -217,7 +217,7 @@ void backward_by_range(const Scope& scope, const Layout& layout, const ContextAt
                                  .gk = columns.k_of(gseen),
                                  .gv = columns.v_of(gseen)});
   };
-  // Who writes and who adds: as without a mask.
+  // The later range writes and the earlier one adds, as without a mask.
   const auto& [earlier, later] = calls;
   backward(later, rows_of(gkeys, later.keys));
   for (const Tensor& unseen : {gkeys.slice_rows(0, later.keys.begin), gkeys.slice_rows(later.keys.end, gkeys.rows())})

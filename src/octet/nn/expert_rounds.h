@@ -1,7 +1,7 @@
-// Which rows of tokens the ranks of an expert group exchange. Every rank knows how many of its rows each rank has for each
-// expert. Experts are dealt out to the ranks in runs, so a rank's rows, which stand in the order of the experts, go out in runs,
-// too. Where a rank has more rows for another than `quota`, they go in several rounds: all arrive, through memory that was
-// planned for one.
+// The rows of tokens that the ranks of an expert group exchange. Every rank knows how many rows each rank has for each expert.
+// Experts are dealt out to the ranks in runs, and a rank's rows are in the order of the experts, so they go out in runs too. A
+// rank that has more than `quota` rows for another sends them in several rounds: all arrive, through memory that was planned for
+// one round.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 namespace octet::nn {
 namespace {
 
-// On another stream, with another stash and other groups: what an Mlp reads of a scope.
+// Returns what an Mlp reads of a scope, on another stream, with another stash and other groups.
 Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& tensor, comm::Group& expert) {
   return {.stream = stream,
           .stash = stash,
@@ -31,12 +31,12 @@ Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& te
           .expert = expert};
 }
 
-// Experts see whole rows of all ranks of the tensor axis, so none is gathered for them or scattered after them.
+// Experts see whole rows of all ranks of the tensor axis, so nothing is gathered before them or scattered behind them.
 Scope expert_scope(const Scope& scope, comm::Group& alone) {
   return scope_on(scope, scope.stream, scope.stash, alone, scope.expert);
 }
 
-// On the meta device: where nothing is counted.
+// A scope of the meta device in which nothing is counted.
 struct Uncounted {
   std::unique_ptr<Stream> stream;
   std::unique_ptr<comm::Group> expert;
@@ -48,7 +48,7 @@ struct Uncounted {
   Scope scope(const Scope& of, Arena& where) { return scope_on(of, *stream, where, of.tensor, *expert); }
 };
 
-// Runs `usual`, and makes what the arena then holds as much as `most` would have it hold.
+// Runs `usual`, and then fills the arena up to what `most` would have left in it.
 template <class Most, class Usual>
 void at_least(Arena& arena, Most most, Usual usual) {
   const std::size_t before = arena.used();
@@ -59,7 +59,7 @@ void at_least(Arena& arena, Most most, Usual usual) {
   if (arena.used() < wanted) arena.allocate(wanted - arena.used());
 }
 
-// Of x in the dtype of the router's arithmetic.
+// Returns x in the dtype in which the router computes.
 Tensor for_router(const Scope& scope, const Tensor& x) {
   if (x.dtype == statistics_dtype(scope.dtype)) return x;
   const Tensor result = allocate(scope.scratch, statistics_dtype(scope.dtype), x.shape);
@@ -97,7 +97,7 @@ std::vector<Linear*> Moe::linears() {
   return result;
 }
 
-// Where the tokens of several ranks are gathered, all of them are kept in place of this share.
+// If the tokens of several ranks are gathered, all of them are kept and not this share.
 Operand Moe::input(const Scope& scope, std::int64_t tokens) const {
   const bool kept = scope.tensor.size() == 1 && scope.checkpointing != Checkpointing::selective;
   return {.values = allocate(kept ? scope.stash : scope.scratch, scope.dtype, {tokens, options_.dim})};
@@ -107,7 +107,7 @@ Operand Moe::rebuild_input(const Scope& scope, std::int64_t tokens) const {
   return {.values = allocate(scope.scratch, scope.dtype, {tokens, options_.dim})};
 }
 
-// Logits, experts and weights, where the rows stand, and what the losses need of whole sequences.
+// Computes logits, experts and weights, the places of the rows, and what the losses need of whole sequences.
 void Moe::route(const Scope& scope, MoeSaved& saved) const {
   const std::int64_t tokens = saved.h.rows(), k = options_.top_k;
   const DType dtype = statistics_dtype(scope.dtype);
@@ -128,7 +128,7 @@ void Moe::route(const Scope& scope, MoeSaved& saved) const {
       {.statistics = saved.statistics, .seq_len = tokens / scope.batch * scope.context.size(), .total = scope.router_total});
 }
 
-// Rows that a rank may have for another in one round.
+// Returns the number of rows that a rank may have for another one in a round.
 std::int64_t Moe::quota(const Scope& scope, std::int64_t tokens) const {
   const std::int64_t all = tokens * options_.top_k;
   return std::min(all, ceil_div(2 * all, std::int64_t{scope.expert.size()}));
@@ -138,7 +138,7 @@ ExpertRound Moe::fullest(const Scope& scope, std::int64_t tokens) const {
   return fullest_round(quota(scope, tokens), tokens, scope.expert.size(), own_count());
 }
 
-// The numbers of rows are the one thing that the host waits for.
+// The host waits for nothing but the numbers of rows.
 std::vector<ExpertRound> Moe::count_rounds(const Scope& scope, const MoeSaved& saved) const {
   const ArenaScope temporaries(scope.scratch);
   const int ranks = scope.expert.size();
@@ -157,7 +157,7 @@ std::vector<ExpertRound> Moe::count_rounds(const Scope& scope, const MoeSaved& s
   return expert_rounds(host, ranks, scope.expert.rank(), quota(scope, tokens));
 }
 
-// With one rank rows stand where its experts multiply them.
+// With one rank, rows already have the order in which its experts multiply them.
 std::int64_t Moe::rows_sent(const Scope& scope, const MoeSaved& saved, const ExpertRound& round) const {
   return scope.expert.size() > 1 ? saved.rows.elements() : round.total();
 }
@@ -232,7 +232,7 @@ void Moe::rebuild_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSa
   });
 }
 
-// Several rounds are made again by backward, one by one.
+// If there are several rounds, backward makes them again one by one.
 void Moe::rebuild(const Scope& outer, const Operand& h, MoeSaved& saved) const {
   saved.h = gather_tokens(outer, outer.scratch, h.values);
   if (saved.rounds.size() > 1) return;
@@ -253,7 +253,7 @@ Tensor Moe::backward_round(const Scope& scope, const MoeSaved& saved, ExpertRoun
   return g;
 }
 
-// Of all rows [S, D], in the scratch.
+// Returns the gradients of all rows [S, D], in the scratch.
 Tensor Moe::run_backward(const Scope& scope, const MoeSaved& saved, std::vector<ExpertRoundSaved>& rounds, const Tensor& gy,
                          bool again) const {
   if (scope.expert.size() == 1) return backward_round(scope, saved, rounds.front(), gy);
@@ -269,7 +269,8 @@ Tensor Moe::run_backward(const Scope& scope, const MoeSaved& saved, std::vector<
   return result;
 }
 
-// gh = what the router's logits give. Ranks of the tensor axis have parts of `gweights`, and so of all that follows from them.
+// Overwrites gh with what the router's logits give. Each rank of the tensor axis has a part of `gweights`, and so a part of what
+// follows from them.
 void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const {
   const ArenaScope temporaries(scope.scratch);
   const Tensor glogits = allocate(scope.scratch, saved.logits.dtype, saved.logits.shape);

@@ -24,7 +24,7 @@ State* state_of(const Buffer& buffer) { return static_cast<State*>(buffer.data()
 Optimizer::Optimizer(Device& device, parallel::ParameterStore& store, const OptimizerOptions& options)
     : store_(store), options_(options), state_(device.allocate(sizeof(State), MemoryCategory::state)) {
   for (const parallel::Parameter& p : store_.parameters()) {
-    require(!p.held || (p.grad_part && p.moment1 && p.moment2), "optimizer: ", p.spec.name, " has no gradient or no moments");
+    require(!p.held || (p.grad_shard && p.moment1 && p.moment2), "optimizer: ", p.spec.name, " has no gradient or no moments");
   }
 }
 
@@ -47,7 +47,7 @@ void Optimizer::add_squares(Stream& stream, Arena& scratch, parallel::UnitRange 
   std::vector<Tensor> gradients;
   for (const parallel::Parameter& p : store_.parameters()) {
     if (!units.contains(p.unit)) continue;
-    for (const parallel::TensorPiece& piece : p.own_pieces()) gradients.push_back(p.of_part(p.grad_part, piece));
+    for (const parallel::TensorPiece& piece : p.own_pieces()) gradients.push_back(p.of_shard(p.grad_shard, piece));
   }
   kernels::sum_squares(stream, scratch, {.x = gradients, .total = &state_of(state_)->sum_squares});
 }
@@ -70,12 +70,12 @@ void Optimizer::update(Stream& stream, parallel::UnitRange units) {
   for (const parallel::Parameter& p : store_.parameters()) {
     if (!units.contains(p.unit)) continue;
     for (const parallel::TensorPiece& piece : p.pieces()) {
-      const bool copies = p.master && p.value_part;
-      kernels::adamw(stream, {.grad = p.of_part(p.grad_part, piece),
-                              .weight = p.of_part(p.primary(), piece),
-                              .moment1 = p.of_part(p.moment1, piece),
-                              .moment2 = p.of_part(p.moment2, piece),
-                              .value = copies ? p.of_part(p.value_part, piece) : Tensor{},
+      const bool copies = p.master && p.value_shard;
+      kernels::adamw(stream, {.grad = p.of_shard(p.grad_shard, piece),
+                              .weight = p.of_shard(p.primary(), piece),
+                              .moment1 = p.of_shard(p.moment1, piece),
+                              .moment2 = p.of_shard(p.moment2, piece),
+                              .value = copies ? p.of_shard(p.value_shard, piece) : Tensor{},
                               .beta1 = options_.beta1,
                               .beta2 = options_.beta2,
                               .epsilon = options_.epsilon,

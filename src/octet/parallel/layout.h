@@ -1,4 +1,4 @@
-// How a model lies on the ranks of a mesh.
+// How a model is laid out on the ranks of a mesh.
 #pragma once
 
 #include <array>
@@ -9,17 +9,18 @@
 
 namespace octet::parallel {
 
-// What ranks of shard x context keep of weights that they do not update.
+// What ranks of shard x context keep of the weights that they do not update.
 enum class Weights : std::uint8_t {
-  kept,       // all: gathered once after each optimizer step
-  resharded,  // nothing: a unit is gathered before it is used, forward and backward, and dropped
+  kept,       // everything: weights are gathered once after each optimizer step
+  resharded,  // nothing: a unit is gathered before its use, forward and backward, and then dropped
 };
-// And of gradients.
+// What they keep of gradients.
 enum class Gradients : std::uint8_t {
-  whole,    // all: reduced once, after the last micro-batch
-  sharded,  // a rank's part: a unit's gradient, in the dtype that crosses the wire, is reduced after its backward in every
-            // micro-batch. What several products of a micro-batch add to is added up in that dtype, too: the head, which is
-            // computed in chunks of tokens, and a tied embedding
+  whole,  // everything: gradients are reduced once, after the last micro-batch
+  // A shard: a unit's gradient is reduced after its backward in every micro-batch, in the dtype in which ranks exchange it. What
+  // several GEMMs of a micro-batch add up is added in that dtype, too: the head, which is computed in chunks of tokens, and a
+  // tied embedding.
+  sharded,
 };
 
 struct Kept {
@@ -27,9 +28,9 @@ struct Kept {
   Gradients gradients;
   bool operator==(const Kept&) const = default;
 };
-// Both, in the order in which they are tried where parameters lie in `parts` and a step has so many micro-batches: the first that
-// fits is the fastest, as who keeps more sends less. In steps of one, whole gradients are sent no less often; they take more memory
-// (of more than a few layers) and, where they cross in another dtype, a cast.
+// Returns what may be kept, in the order in which a search tries it, if parameters have `parts` shards. The first that fits is
+// the fastest, because ranks that keep more send less. In steps of one micro-batch whole gradients are sent as often as sharded
+// ones; they take more memory (with more than a few layers) and, if they are exchanged in another dtype, a cast.
 constexpr std::array<Kept, 4> kept_order(int parts, std::int64_t micro_batches) {
   constexpr Kept kBoth{Weights::kept, Gradients::whole}, kWeights{Weights::kept, Gradients::sharded},
       kNone{Weights::resharded, Gradients::sharded}, kGradients{Weights::resharded, Gradients::whole};
@@ -41,9 +42,9 @@ struct Layout {
   Mesh mesh = {};
   Weights weights = Weights::kept;
   Gradients gradients = Gradients::whole;
-  DType reduce = DType::f32;  // what gradients cross the wire in
-  // False: steps are of one micro-batch, and parts of sharded gradients stay as they came, which loses nothing. (Not on a tensor
-  // axis, whose ranks add up what several hold.)
+  DType reduce = DType::f32;  // in which ranks exchange gradients
+  // False: every step has one micro-batch, so shards of gradients stay in the dtype in which they came, which loses nothing. (Not
+  // on a tensor axis, whose ranks add up what several of them hold.)
   bool accumulates = true;
 };
 

@@ -39,8 +39,8 @@ std::int64_t ParameterStore::elements() const {
   return sum;
 }
 
-Tensor part_of(const Parameter& p, const Tensor& padded, int rank) {
-  return padded.slice_rows(rank * p.stride, rank * p.stride + p.part_elements);
+Tensor shard_of(const Parameter& p, const Tensor& padded, int rank) {
+  return padded.slice_rows(rank * p.stride, rank * p.stride + p.shard_elements);
 }
 
 Tensor ParameterStore::allocate(Device& device, MemoryCategory category, DType dtype, Shape shape) {
@@ -48,27 +48,27 @@ Tensor ParameterStore::allocate(Device& device, MemoryCategory category, DType d
   return view(buffers_.back(), dtype, shape);
 }
 
-Tensor ParameterStore::allocate_part(Device& device, MemoryCategory category, DType dtype, const Parameter& p) {
-  if (p.parts() == 1) return allocate(device, category, dtype, p.spec.shape);
-  return allocate(device, category, dtype, {p.stride}).slice_rows(0, p.part_elements);
+Tensor ParameterStore::allocate_shard(Device& device, MemoryCategory category, DType dtype, const Parameter& p) {
+  if (p.shard_count() == 1) return allocate(device, category, dtype, p.spec.shape);
+  return allocate(device, category, dtype, {p.stride}).slice_rows(0, p.shard_elements);
 }
 
-Tensor ParameterStore::gathered_part(DType dtype, const Parameter& p) {
+Tensor ParameterStore::gathered_shard(DType dtype, const Parameter& p) {
   Gathered& gathered = gathered_[group_of(p)];
-  const Tensor part(behind(gathered.parts.data(), gathered.used), dtype, {p.part_elements});
+  const Tensor part(behind(gathered.parts.data(), gathered.used), dtype, {p.shard_elements});
   gathered.used += round_up(bytes_of(dtype, {p.stride}), Device::kAlignment);
   return part;
 }
 
-void ParameterStore::materialise_gathered_parts(Device& device) {
+void ParameterStore::materialise_gathered_shards(Device& device) {
   const auto place = [&] {
     for (Gathered& gathered : gathered_) gathered.used = 0;
     for (Parameter& p : parameters_) {
-      if (p.parts() == 1) continue;
-      if (p.reads_values()) p.value_part = gathered_part(storage_.compute, p);
+      if (p.shard_count() == 1) continue;
+      if (p.reads_values()) p.value_shard = gathered_shard(storage_.compute, p);
       if (!p.spec.quant) continue;
-      p.codes_part = gathered_part(dtype_of(p.spec.quant->format), p);
-      if (!kernels::is_square(p.spec.quant->tile)) p.column_codes_part = gathered_part(p.codes_part.dtype, p);
+      p.rowwise_shard = gathered_shard(dtype_of(p.spec.quant->format), p);
+      if (!kernels::is_square(p.spec.quant->tile)) p.columnwise_shard = gathered_shard(p.rowwise_shard.dtype, p);
     }
   };
   place();
@@ -78,13 +78,13 @@ void ParameterStore::materialise_gathered_parts(Device& device) {
 
 void ParameterStore::allocate_whole(Device& device, MemoryCategory category, DType dtype, const Parameter& p, Tensor& whole,
                                     Tensor& part) {
-  if (p.parts() == 1) {
+  if (p.shard_count() == 1) {
     whole = part = allocate(device, category, dtype, p.spec.shape);
     return;
   }
-  const Tensor padded = allocate(device, category, dtype, {p.parts() * p.stride});
+  const Tensor padded = allocate(device, category, dtype, {p.shard_count() * p.stride});
   whole = {padded.data, dtype, p.spec.shape};
-  part = part_of(p, padded, p.shards->rank());
+  part = shard_of(p, padded, p.shards->rank());
 }
 
 void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights weights) {
@@ -96,30 +96,30 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights wei
   q.format = spec.format;
   q.tile = spec.tile;
   q.rowwise_scale_inv = allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
-  // Between parts of the axis and those of a layer only Units transposes, what it keeps.
-  const bool keeps = p.spec.keeps_transpose && (!casts_parts() || (parts() > 1 && weights == Weights::kept));
-  if (keeps || (casts_parts() && !square)) {
+  // With shards, or parts on the tensor axis, only Units transposes codes, and only those that it keeps.
+  const bool keeps = p.spec.keeps_transpose && (!casts_shards() || (shard_count() > 1 && weights == Weights::kept));
+  if (keeps || (casts_shards() && !square)) {
     q.columnwise_scale_inv = spec.tile == ScaleTile::tensor ? q.rowwise_scale_inv
                                                             : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile),
                                                                        scale_shape(spec.tile, cols, rows));
   }
   if (keeps) q.columnwise = allocate(device, MemoryCategory::weights, dtype, {cols, rows});
-  if (p.parts() == 1 && casts_parts()) {
+  if (p.shard_count() == 1 && casts_shards()) {
     const auto whole_part = [&](Tensor& whole, Tensor& part) {
       whole = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
       part = whole.reshape({p.elements()});
     };
-    whole_part(q.rowwise, p.codes_part);
-    if (!square) whole_part(p.column_codes, p.column_codes_part);
+    whole_part(q.rowwise, p.rowwise_shard);
+    if (!square) whole_part(p.column_codes, p.columnwise_shard);
     return;
   }
-  if (p.parts() == 1) {
+  if (p.shard_count() == 1) {
     q.rowwise = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
     return;
   }
   if (weights == Weights::kept) {
-    allocate_whole(device, MemoryCategory::weights, dtype, p, q.rowwise, p.codes_part);
-    if (!square) allocate_whole(device, MemoryCategory::weights, dtype, p, p.column_codes, p.column_codes_part);
+    allocate_whole(device, MemoryCategory::weights, dtype, p, q.rowwise, p.rowwise_shard);
+    if (!square) allocate_whole(device, MemoryCategory::weights, dtype, p, p.column_codes, p.columnwise_shard);
   }
 }
 
@@ -133,7 +133,7 @@ void ParameterStore::place(Parameter& p) const {
   }
   p.shards = parts > 1 ? group : nullptr;
   p.first_element = std::min(p.elements(), rank * p.stride);
-  p.part_elements = std::min(p.elements(), p.first_element + p.stride) - p.first_element;
+  p.shard_elements = std::min(p.elements(), p.first_element + p.stride) - p.first_element;
 }
 
 void ParameterStore::materialise(Device& device, const Storage& storage, const Groups* groups, const Layout& layout) {
@@ -148,33 +148,33 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
   for (Parameter& p : parameters_) {
     place(p);
     if (!p.held) {
-      p.value_part = {nullptr, master ? DType::f32 : storage.compute, {0}};
+      p.value_shard = {nullptr, master ? DType::f32 : storage.compute, {0}};
       if (storage.training) {
-        p.grad_part = {nullptr, storage.grad, {0}};
+        p.grad_shard = {nullptr, storage.grad, {0}};
         p.moment1 = p.moment2 = {nullptr, storage.moments, {0}};
       }
       continue;
     }
-    if (master) p.master = allocate_part(device, MemoryCategory::master_weights, DType::f32, p);
+    if (master) p.master = allocate_shard(device, MemoryCategory::master_weights, DType::f32, p);
     const bool read = p.reads_values(), primary = !master;
-    if ((read && kept) || ((read || primary) && p.parts() == 1)) {
-      allocate_whole(device, MemoryCategory::weights, storage.compute, p, p.value, p.value_part);
+    if ((read && kept) || ((read || primary) && p.shard_count() == 1)) {
+      allocate_whole(device, MemoryCategory::weights, storage.compute, p, p.value, p.value_shard);
     } else if (!read && primary) {
-      p.value_part = allocate_part(device, MemoryCategory::weights, storage.compute, p);
+      p.value_shard = allocate_shard(device, MemoryCategory::weights, storage.compute, p);
     }
     if (p.spec.quant) materialise_codes(device, p, layout.weights);
-    if (p.spec.quant && casts_parts()) amax_grids(p, amax_count_);
+    if (p.spec.quant && casts_shards()) amax_grids(p, amax_count_);
     if (storage.training) {
-      if (layout.gradients == Gradients::whole || p.parts() == 1) {
-        allocate_whole(device, MemoryCategory::gradients, storage.grad, p, p.grad, p.grad_part);
+      if (layout.gradients == Gradients::whole || p.shard_count() == 1) {
+        allocate_whole(device, MemoryCategory::gradients, storage.grad, p, p.grad, p.grad_shard);
       } else {
-        p.grad_part = allocate_part(device, MemoryCategory::gradients, as_they_came ? layout.reduce : storage.grad, p);
+        p.grad_shard = allocate_shard(device, MemoryCategory::gradients, as_they_came ? layout.reduce : storage.grad, p);
       }
-      p.moment1 = allocate_part(device, MemoryCategory::moments, storage.moments, p);
-      p.moment2 = allocate_part(device, MemoryCategory::moments, storage.moments, p);
+      p.moment1 = allocate_shard(device, MemoryCategory::moments, storage.moments, p);
+      p.moment2 = allocate_shard(device, MemoryCategory::moments, storage.moments, p);
     }
   }
-  if (parts() > 1 && !kept) materialise_gathered_parts(device);
+  if (shard_count() > 1 && !kept) materialise_gathered_shards(device);
   const std::int64_t amaxes = amax_count_[0].all() + amax_count_[1].all();
   if (amaxes > 0) amaxes_ = allocate(device, MemoryCategory::state, DType::f32, {amaxes});
 }
@@ -183,7 +183,7 @@ void ParameterStore::initialise(Stream& stream, std::uint64_t seed) {
   for (const Parameter& p : parameters_) {
     const bool ones = p.spec.init == Init::ones;
     for (const TensorPiece& piece : p.pieces()) {
-      kernels::fill_normal(stream, {.x = p.of_part(p.primary(), piece),
+      kernels::fill_normal(stream, {.x = p.of_shard(p.primary(), piece),
                                     .mean = ones ? 1.0 : 0.0,
                                     .deviation = ones ? 0.0 : p.spec.init_std,
                                     .seed = seed,
@@ -195,7 +195,7 @@ void ParameterStore::initialise(Stream& stream, std::uint64_t seed) {
 
 void ParameterStore::refresh(Stream& stream, Arena& scratch) {
   for (Parameter& p : parameters_) {
-    if (p.master && p.value_part) kernels::cast(stream, {.x = p.master, .y = p.value_part});
+    if (p.master && p.value_shard) kernels::cast(stream, {.x = p.master, .y = p.value_shard});
   }
   refresh_codes(stream, scratch, all_units());
 }
@@ -205,7 +205,7 @@ void ParameterStore::refresh_codes(Stream& stream, Arena& scratch, UnitRange uni
   for (Parameter& p : parameters_) {
     if (is_cast(p) && p.scale_slot.amax) stream.zero(p.scale_slot.amax, sizeof(float));
   }
-  if (casts_parts()) return cast_parts(stream, scratch, units);
+  if (casts_shards()) return cast_shards(stream, scratch, units);
   for (Parameter& p : parameters_) {
     if (!is_cast(p)) continue;
     kernels::quantize(
@@ -214,10 +214,10 @@ void ParameterStore::refresh_codes(Stream& stream, Arena& scratch, UnitRange uni
   }
 }
 
-// The grids of a weight in amaxes_, each section of which is laid out in the order of the parameters: those from `at` on, which
-// moves past them. A group's two sections are neighbours, and so are those of both that the tensor axis shares. None where scales
-// come from history. What the ranks of the tensor axis cut through are the one tile of a tensor, its rows where columns are cut,
-// and its columns where rows are; blocks are those of what a rank holds.
+// Returns the grids of a weight in amaxes_, and moves `at` past them. Every section lists its grids in the order of the
+// parameters; `at` counts those before this weight. A group's two sections are neighbours, and so are the sections of both groups
+// that the tensor axis shares. A weight whose scale comes from a history has none. The ranks of the tensor axis share the one
+// tile of a whole tensor, the tiles of rows if columns are cut, and those of columns if rows are cut. Blocks belong to one rank.
 ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, AmaxCounts& at) const {
   const QuantSpec& spec = *p.spec.quant;
   if (spec.source == ScaleSource::history) return {};
@@ -242,7 +242,7 @@ std::int64_t ParameterStore::amax_place(std::size_t group, bool shared, std::int
   return count + amax_count_[0].all() + (shared ? 0 : amax_count_[1].shared);
 }
 
-// Of each section the stretch from the first grid of these units to the last.
+// Reduces, in each section, the stretch from the first grid of these units to the last one.
 void ParameterStore::reduce_amaxes(Stream& stream, Arena& scratch, UnitRange units) {
   AmaxCounts at, end;
   std::optional<AmaxCounts> begin;
@@ -272,15 +272,15 @@ void ParameterStore::reduce_amaxes(Stream& stream, Arena& scratch, UnitRange uni
   reduce(*groups_->tensor, {stretch(0, true), stretch(1, true)});
 }
 
-// Each rank finds the amaxes of its parts, one exchange makes them those of the whole weights, and each casts its parts.
-void ParameterStore::cast_parts(Stream& stream, Arena& scratch, UnitRange units) {
+// Each rank finds the amaxes of its shards, one exchange makes them those of the whole weights, and each casts its shards.
+void ParameterStore::cast_shards(Stream& stream, Arena& scratch, UnitRange units) {
   const auto each = [&](auto&& visit) {
     AmaxCounts at;
     for (const Parameter& p : parameters_) {
       if (!p.held || !p.spec.quant) continue;
       const AmaxGrids grids = amax_grids(p, at);
       if (!units.contains(p.unit)) continue;
-      const Tensor part = p.primary().reshape({p.part_elements});
+      const Tensor part = p.primary().reshape({p.shard_elements});
       visit(p, *p.spec.quant, Shard{.x = part, .first = p.first_element, .whole = p.spec.shape}, grids);
     }
   };
@@ -295,7 +295,7 @@ void ParameterStore::cast_parts(Stream& stream, Arena& scratch, UnitRange units)
     if (spec.source == ScaleSource::history) {
       kernels::cast_shard(stream, {.shard = shard,
                                    .spec = spec,
-                                   .codes = p.codes_part,
+                                   .codes = p.rowwise_shard,
                                    .multipliers = {},
                                    .column_codes = {},
                                    .column_multipliers = {},
@@ -313,9 +313,9 @@ void ParameterStore::cast_parts(Stream& stream, Arena& scratch, UnitRange units)
     if (amax.columns) scales(amax.columns, Along::columns, p.codes.columnwise_scale_inv);
     kernels::cast_shard(stream, {.shard = shard,
                                  .spec = spec,
-                                 .codes = p.codes_part,
+                                 .codes = p.rowwise_shard,
                                  .multipliers = amax.rows,
-                                 .column_codes = p.column_codes_part,
+                                 .column_codes = p.columnwise_shard,
                                  .column_multipliers = amax.columns,
                                  .scale_inv = {}});
   });

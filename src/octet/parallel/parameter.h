@@ -1,15 +1,14 @@
-// Parameters: what a model is made of, how it is stored, and its quantised copies. A model is described first (names and shapes,
+// Parameters: what a model is made of, how it is stored, and its quantized copies. A model is described first (names and shapes,
 // no memory) and materialised afterwards on a device, which may be the meta device (delayed initialisation).
 //
-// A rank of the tensor axis holds some rows or columns of a parameter (tensor_cut.h), which for all that follows is the
-// parameter. That is cut flat over the ranks of a group: rank r of n holds elements [r s, (r + 1) s) of its row-major order,
-// where s = ceil(elements / n) rounded up to kShardMultiple; the last ranks may hold less, or nothing. A rank updates its part
-// alone. What layers read and write is the whole parameter, which parallel/units.h puts together and takes apart. One rank's part
-// is the whole.
+// A rank of the tensor axis holds some rows or columns of a parameter (tensor_cut.h). Everything below calls these the parameter.
+// It is cut flat into shards over the ranks of a group: rank r of n holds elements [r s, (r + 1) s) of its row-major order, where
+// s = ceil(elements / n) rounded up to kShardMultiple. The last ranks may hold less, or nothing. A rank updates only its shard.
+// Layers read and write the whole parameter, which parallel/units.h gathers and reduces. On one rank the shard is the whole.
 //
-// The group of a dense parameter is shard x context; that of an expert's is those of it that hold the expert (experts.h). Every
-// rank knows all parameters by name and shape, which checkpoints and model files need; of an expert that other ranks hold it has
-// nothing else.
+// The group of a dense parameter is shard x context. The group of an expert's parameter are those of these ranks that hold the
+// expert (experts.h). Every rank knows all parameters by name and shape, because checkpoints and model files need them; of an
+// expert that other ranks hold it has nothing else.
 #pragma once
 
 #include <array>
@@ -33,17 +32,17 @@ namespace octet::parallel {
 enum class Init : std::uint8_t { ones, normal };
 
 struct ParameterSpec {
-  std::string name;    // Hugging Face name; of a fused linear "model.layers.0.self_attn.q_proj.fused.weight"
-  Shape shape;         // global as it is added, then what a rank of the tensor axis holds
+  std::string name;    // Hugging Face name; a fused linear has "model.layers.0.self_attn.q_proj.fused.weight"
+  Shape shape;         // of the whole model when it is added, then of what a rank of the tensor axis holds
   CutRule cut = {};    // on the tensor axis
-  Expert expert = {};  // whose it is
+  Expert expert = {};  // the expert to which it belongs, if any
   Init init = Init::normal;
   double init_std = 0.02;
   bool decay = true;               // weight decay: matrices yes, norms no
-  std::optional<QuantSpec> quant;  // as operand W of an FP8 linear
-  bool grad_from_product = false;  // the first product of a step writes the gradient, so nobody needs to zero it
-  bool keeps_transpose = true;     // false: codes have no transposed part; a reader makes it with kernels::transpose_codes
-  bool read_as_values = false;     // read as values even though it is quantised: a tied embedding under an FP8 head
+  std::optional<QuantSpec> quant;  // how it is quantized as operand W of an FP8 linear
+  bool grad_from_product = false;  // the first GEMM of a step writes the gradient, so nobody needs to zero it
+  bool keeps_transpose = true;     // false: there are no columnwise codes; a reader makes them with kernels::transpose_codes
+  bool read_as_values = false;     // its values are read although it is quantized: a tied embedding under an FP8 head
 };
 
 // How parameters are stored.
@@ -55,48 +54,50 @@ struct Storage {
   DType moments = DType::f32;
 };
 
-// Parts have the shape of the parameter on one rank and are flat, [part_elements], on several. Where this rank does not hold the
-// parameter, there is no tensor; those of parts have no elements, but their dtype.
+// A shard has the shape of the parameter on one rank, and is flat, [shard_elements], on several. If this rank does not hold the
+// parameter, there is no tensor; shards then have a dtype and no elements.
 struct Parameter {
   ParameterSpec spec;
-  TensorCut cut;  // where the elements of spec.shape stand in the global tensor
+  TensorCut cut;  // where the elements of spec.shape belong in the global tensor
   int unit = 0;
-  bool held = true;               // false: it is an expert's of other ranks
-  comm::Group* shards = nullptr;  // ranks that hold its parts; absent where that is one
-  // This rank's part: index of its first element in the row-major order of spec.shape, and how many there are.
-  std::int64_t first_element = 0, part_elements = 0;
-  std::int64_t stride = 0;   // elements of a part and its padding: the whole lies in n x stride of them, padding last
-  Tensor master;             // part, F32; absent without master weights or when compute is not BF16
-  Tensor value_part;         // compute dtype; absent when a master exists and every reader wants codes
-  Tensor codes_part;         // of the quantised: this rank's codes, on several ranks
-  Tensor column_codes_part;  // the same scaled along columns, of row and MX tiles
-  Tensor grad_part, moment1, moment2;
+  bool held = true;               // false: it belongs to an expert of other ranks
+  comm::Group* shards = nullptr;  // the ranks that hold its shards; null if that is one rank
+  // This rank's shard: the index of its first element in the row-major order of spec.shape, and the number of its elements.
+  std::int64_t first_element = 0, shard_elements = 0;
+  std::int64_t stride = 0;  // elements of a shard with its padding; the whole takes n x stride of them, with the padding last
+  // Shards.
+  Tensor master;            // F32; absent without master weights, or if values are not BF16
+  Tensor value_shard;       // in the compute dtype; absent if a master exists and every reader wants codes
+  Tensor rowwise_shard;     // codes of a quantized parameter, on several ranks
+  Tensor columnwise_shard;  // with row and MX tiles, codes scaled along columns, in the order of rows
+  Tensor grad_shard, moment1, moment2;
 
-  // Whole, [spec.shape]. On several ranks present while the unit is held, or always (Weights::kept, Gradients::whole).
-  Tensor value;         // absent when every reader wants codes
-  Quantized codes;      // present when spec.quant is; columnwise where spec.keeps_transpose and weights are kept
-  Tensor column_codes;  // row and MX tiles on several ranks, of the tensor axis, too: codes scaled along columns, in the order of
-                        // rows
+  // The whole, [spec.shape]. On several ranks it is there while its unit is open, or always (Weights::kept, Gradients::whole).
+  Tensor value;         // absent if every reader wants codes
+  Quantized codes;      // of a quantized parameter; columnwise if spec.keeps_transpose and weights are kept
+  Tensor column_codes;  // with row and MX tiles on several ranks, of the tensor axis too: the whole of columnwise_shard
   Tensor grad;
-  bool grad_is_stale = false;  // of the step before: to be overwritten, not added to
+  bool grad_is_stale = false;  // it is of the step before, to be overwritten and not added to
   ScaleSlot scale_slot;
 
-  // What the optimizer updates and checkpoints keep: a part.
-  const Tensor& primary() const { return master ? master : value_part; }
+  // The shard that the optimizer updates and checkpoints keep.
+  const Tensor& primary() const { return master ? master : value_shard; }
   std::int64_t elements() const { return spec.shape.elements(); }
-  int parts() const { return shards ? shards->size() : 1; }
-  // This rank's part in the global tensor; none where the parameter is not held, else one at least.
-  std::vector<TensorPiece> pieces() const { return held ? cut.pieces(first_element, part_elements) : std::vector<TensorPiece>{}; }
-  // Those that no rank before this one on the tensor axis holds as well: what it writes, and counts in a norm.
+  int shard_count() const { return shards ? shards->size() : 1; }
+  // The pieces of the global tensor that this rank's shard consists of: at least one, or none if the parameter is not held.
+  std::vector<TensorPiece> pieces() const {
+    return held ? cut.pieces(first_element, shard_elements) : std::vector<TensorPiece>{};
+  }
+  // The pieces that this rank writes, and counts in a norm: without those that a rank before it on the tensor axis holds too.
   std::vector<TensorPiece> own_pieces() const {
     std::vector<TensorPiece> result = pieces();
     std::erase_if(result, [](const TensorPiece& piece) { return piece.holder > 0; });
     return result;
   }
-  // The elements of a piece of it in a tensor that holds this rank's part.
-  Tensor of_part(const Tensor& part, const TensorPiece& piece) const {
+  // The elements of one of these pieces in a tensor that holds this rank's shard.
+  Tensor of_shard(const Tensor& shard, const TensorPiece& piece) const {
     const std::int64_t begin = piece.local - first_element;
-    return part.reshape({part.elements()}).slice_rows(begin, begin + piece.elements());
+    return shard.reshape({shard.elements()}).slice_rows(begin, begin + piece.elements());
   }
   bool reads_values() const { return !spec.quant || spec.read_as_values; }
 };
@@ -108,86 +109,87 @@ struct UnitRange {
   bool contains(int unit) const { return begin <= unit && unit < end; }
 };
 
-// Owns the memory of all parameters of a model; references to parameters stay valid.
+// Owns the memory of all parameters of a model. References to parameters stay valid.
 class ParameterStore {
  public:
   ParameterStore() = default;
-  // Of a rank at these places on the tensor axis and among the ranks that hold different experts.
+  // The places of this rank on the tensor axis and among the ranks that hold different experts.
   explicit ParameterStore(TensorPlace place, ExpertPlace expert_place = {}) : place_(place), expert_place_(expert_place) {}
   TensorPlace place() const { return place_; }
   ExpertPlace expert_place() const { return expert_place_; }
 
-  // Parameters that are added from here on form a unit: they are gathered and reduced together. Returns its index; without a
+  // Begins a unit: the parameters that are added from here on are gathered and reduced together. Returns its index. Without a
   // call there is one unit. resume_unit adds to one that was begun before.
   int begin_unit();
   void resume_unit(int unit) { unit_ = unit; }
   int unit_count() const { return units_; }
   UnitRange all_units() const { return {0, units_}; }
-  // Parameter::held says whether the rank holds it. All ranks add the same, experts of others included, in the same order.
+  // All ranks add the same parameters in the same order, experts of other ranks included; Parameter::held says whether this rank
+  // holds it.
   Parameter& add(ParameterSpec spec);
   std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
   std::int64_t elements() const;
 
-  // Allocates everything but what units.h gathers and reduces in passing. Values are zero until initialised or loaded. `groups`
-  // outlive the store. The first is for one rank.
+  // Allocates everything but the slots of units.h. Values are zero until they are initialised or loaded. `groups` outlive the
+  // store; without them there is one rank.
   void materialise(Device& device, const Storage& storage) { materialise(device, storage, nullptr, {}); }
   void materialise(Device& device, const Storage& storage, const Groups& groups, const Layout& layout) {
     materialise(device, storage, &groups, layout);
   }
   const Storage& storage() const { return storage_; }
-  // Of a dense parameter: the most.
-  int parts() const { return groups_ ? groups_->shards->size() : 1; }
-  // Where the parts lie that are gathered again and again over Groups::all_shards()[i] (Weights::resharded), for
+  // The most shards of any dense parameter.
+  int shard_count() const { return groups_ ? groups_->shards->size() : 1; }
+  // The memory of the shards that are gathered again and again over Groups::all_shards()[i] (Weights::resharded), for
   // comm::Group::share; empty otherwise.
-  const Buffer& gathered_parts(std::size_t i) const { return gathered_[i].parts; }
+  const Buffer& gathered_shards(std::size_t i) const { return gathered_[i].parts; }
 
   // Fills the primaries: a pure function of (seed, name, element), equal on any mesh and device.
   void initialise(Stream& stream, std::uint64_t seed);
 
-  // Makes the parts of values and codes from the primaries, with each weight's current scale. Whenever a primary or a weight's
-  // scale has moved, codes are stale until this runs. All ranks call together.
+  // Makes the shards of values and codes from the primaries, with each weight's present scale. After a primary or a weight's
+  // scale has changed, codes are stale until this runs. All ranks call it together.
   void refresh(Stream& stream, Arena& scratch);
-  // The codes alone, of these units: after the optimizer, which makes the values itself.
+  // Makes only the codes, of these units: after the optimizer, which makes the values itself.
   void refresh_codes(Stream& stream, Arena& scratch, UnitRange units);
 
-  // Begins gradients that exist whole: zero, or stale where a product writes them.
+  // Begins the gradients that exist whole: they are zero, or stale if a GEMM will write them.
   void zero_gradients(Stream& stream);
 
  private:
-  // A dense parameter's group, or the other one that some experts have.
+  // The group of dense parameters, and the other one that some experts have.
   static constexpr std::size_t kGroups = 2;
   std::size_t group_of(const Parameter& p) const { return p.spec.expert && groups_ && groups_->apart ? 1 : 0; }
 
   void materialise(Device& device, const Storage& storage, const Groups* groups, const Layout& layout);
-  // Which part of it this rank has, and how large parts are.
+  // Says which shard of p this rank has, and how large shards are.
   void place(Parameter& p) const;
   Tensor allocate(Device& device, MemoryCategory category, DType dtype, Shape shape);
-  // A part [p.part_elements] with room for p.stride, or the whole's shape on one rank.
-  Tensor allocate_part(Device& device, MemoryCategory category, DType dtype, const Parameter& p);
-  // All of `whole`, whose memory has room for the padding, and this rank's part of it.
-  void allocate_whole(Device& device, MemoryCategory category, DType dtype, const Parameter& p, Tensor& whole, Tensor& part);
-  // The same in gathered_, which is measured first: bytes alone are counted while it is empty.
-  Tensor gathered_part(DType dtype, const Parameter& p);
-  void materialise_gathered_parts(Device& device);
+  // Returns a shard [p.shard_elements] with room for p.stride, or on one rank the shape of the parameter.
+  Tensor allocate_shard(Device& device, MemoryCategory category, DType dtype, const Parameter& p);
+  // Allocates the whole with room for its padding; `shard` is this rank's shard of it.
+  void allocate_whole(Device& device, MemoryCategory category, DType dtype, const Parameter& p, Tensor& whole, Tensor& shard);
+  // Returns a shard in gathered_. While that is empty, this only counts bytes.
+  Tensor gathered_shard(DType dtype, const Parameter& p);
+  void materialise_gathered_shards(Device& device);
   void materialise_codes(Device& device, Parameter& p, Weights weights);
-  void cast_parts(Stream& stream, Arena& scratch, UnitRange units);
+  void cast_shards(Stream& stream, Arena& scratch, UnitRange units);
   struct AmaxGrids {
     Tensor rows, columns;
   };
-  // Elements of sections of amaxes_, two of each group: of tiles that several ranks of the tensor axis hold a part of, and of the
-  // others.
+  // The number of elements of a group's two sections of amaxes_: tiles that several ranks of the tensor axis hold a part of, and
+  // the other tiles.
   struct AmaxCount {
     std::int64_t shared = 0, own = 0;
     std::int64_t all() const { return shared + own; }
   };
   using AmaxCounts = std::array<AmaxCount, kGroups>;
   AmaxGrids amax_grids(const Parameter& p, AmaxCounts& at) const;
-  // Where the grid of `group` that `count` others of its section stand before begins in amaxes_.
+  // Returns the place in amaxes_ at which element `count` of a section begins.
   std::int64_t amax_place(std::size_t group, bool shared, std::int64_t count) const;
   void reduce_amaxes(Stream& stream, Arena& scratch, UnitRange units);
-  // Whether weights are cast piece by piece, with amaxes of all ranks.
-  bool casts_parts() const { return parts() > 1 || place_.size > 1; }
+  // Whether ranks cast their shards, or their parts on the tensor axis, with the amaxes of all ranks.
+  bool casts_shards() const { return shard_count() > 1 || place_.size > 1; }
 
   TensorPlace place_;
   ExpertPlace expert_place_;
@@ -201,19 +203,18 @@ class ParameterStore {
     std::size_t used = 0;
   };
   std::array<Gathered, kGroups> gathered_;
-  Tensor amaxes_;  // [n] F32: of all weights whose scales are made of this very tensor, on several ranks
+  Tensor amaxes_;  // [n] F32, on several ranks: of all weights whose scales are made from this very tensor
   AmaxCounts amax_count_;
 };
 
-// What a rank holds of whole memory [ranks x p.stride]: [p.part_elements], flat.
-Tensor part_of(const Parameter& p, const Tensor& padded, int rank);
+// Returns the shard of a rank, [p.shard_elements], in the memory of the whole, [ranks x p.stride].
+Tensor shard_of(const Parameter& p, const Tensor& padded, int rank);
 
-// Rows [begin, end) of a global parameter; of a vector, elements.
+// Rows [begin, end) of a global parameter, or elements of a vector.
 struct RowRun {
   std::int64_t begin = 0, end = 0;
 };
-// One tensor of a Hugging Face model directory and where it lives in ours: runs of rows of a global parameter, which one below
-// the other are that tensor.
+// A tensor of a Hugging Face model directory, and the runs of rows of a global parameter that it consists of, from top to bottom.
 struct NameEntry {
   std::string external;
   Parameter* parameter = nullptr;

@@ -1,5 +1,5 @@
 // The tensor axis: its t ranks hold the parts of each layer (Shoeybi et al., Megatron-LM, 2019). A rank holds some rows or some
-// columns of a weight as a weight of its own, and what lies on the other axes is cut from that.
+// columns of a weight, as a weight of its own; the other axes cut that.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace octet::parallel {
 
 enum class Cut : std::uint8_t {
   none,     // every rank holds the same: norms
-  rows,     // linears whose outputs are cut, and the vocabulary of embedding and head; of a vector, elements: their biases
+  rows,     // linears whose outputs are cut, and their biases; the vocabulary of embedding and head
   columns,  // linears whose inputs are cut
 };
 
 // How a tensor is cut into t parts, whose sizes must divide.
 struct CutRule {
   Cut along = Cut::none;
-  std::vector<std::int64_t> part_rows = {};  // of a fused linear: a rank takes its share of the rows of each; empty: one part
-  std::int64_t least_rows = 1;               // of a share: where there are fewer of these than ranks, neighbours hold the same
+  std::vector<std::int64_t> part_rows = {};  // of a fused linear: a rank takes its share of the rows of each part; empty: one part
+  std::int64_t least_rows = 1;  // of a share; if there are fewer of these than ranks, neighbours hold the same
 };
 
 // A rank's place on the tensor axis.
@@ -28,13 +28,13 @@ struct TensorPlace {
   int rank = 0, size = 1;
 };
 
-// Elements [begin, end) of the row-major order of the box [start, stop) of a global tensor: elements from `local` on of what the
-// rank holds.
+// Elements [begin, end) of the row-major order of the box [start, stop) of a global tensor. In what the rank holds they are the
+// elements from `local` on.
 struct TensorPiece {
   Shape start, stop;
   std::int64_t begin = 0, end = 0;
   std::int64_t local = 0;
-  int holder = 0, holders = 1;  // which of how many neighbours on the axis that hold the same
+  int holder = 0, holders = 1;  // this rank's number among the neighbours on the axis that hold the same, and how many they are
 
   std::int64_t elements() const { return end - begin; }
   kernels::GlobalElements global_elements(const Shape& global) const;
@@ -43,14 +43,15 @@ struct TensorPiece {
 class TensorCut {
  public:
   TensorCut() = default;
-  // All of it.
+  // The whole tensor.
   explicit TensorCut(const Shape& global) : TensorCut(global, {}, {}) {}
-  // What the rank at `place` holds of a tensor: of a fused one its share of the first part, below it that of the second, ...
+  // What the rank at `place` holds of a tensor. Of a fused one it has its share of the first part, below it its share of the
+  // second, and so on.
   TensorCut(const Shape& global, const CutRule& rule, TensorPlace place);
 
   const Shape& global() const { return global_; }
   const Shape& local() const { return local_; }
-  // Elements [first, first + count) of the row-major order of what the rank holds, in that order; one piece at least.
+  // Returns the pieces of elements [first, first + count) of what the rank holds, in row-major order; at least one.
   std::vector<TensorPiece> pieces(std::int64_t first, std::int64_t count) const;
 
  private:
@@ -60,7 +61,7 @@ class TensorCut {
     std::int64_t elements() const;
   };
   Shape global_, local_;
-  std::vector<Box> boxes_;  // which are the local tensor, one below the other
+  std::vector<Box> boxes_;  // one below the other they are the local tensor
 };
 
 // Calls visit(index in the global tensor, index in the local one, count) for each run of consecutive elements of a piece.

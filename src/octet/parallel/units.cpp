@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kSlots = 3;
 
-// Where the pieces of a unit stand in a slot.
+// Lays out the pieces of a unit in a slot.
 class Pieces {
  public:
   explicit Pieces(void* memory) : memory_(memory) {}
@@ -36,19 +36,19 @@ struct Whole {
 };
 Whole whole_in(Pieces& pieces, const Parameter& p, DType compute) {
   Whole whole;
-  if (p.reads_values()) whole.value = pieces.next(compute, p.parts() * p.stride);
+  if (p.reads_values()) whole.value = pieces.next(compute, p.shard_count() * p.stride);
   if (p.spec.quant) {
-    whole.codes = pieces.next(dtype_of(p.codes.format), p.parts() * p.stride);
-    if (p.column_codes_part) whole.column_codes = pieces.next(whole.codes.dtype, p.parts() * p.stride);
+    whole.codes = pieces.next(dtype_of(p.codes.format), p.shard_count() * p.stride);
+    if (p.columnwise_shard) whole.column_codes = pieces.next(whole.codes.dtype, p.shard_count() * p.stride);
   }
   return whole;
 }
 
-// A part with its padding, and the whole that the part belongs to with its own.
+// A shard, or a whole, with its padding.
 Tensor padded(const Tensor& x, std::int64_t elements) { return {x.data, x.dtype, {elements}}; }
 Tensor flat(const Tensor& x) { return x.reshape({x.elements()}); }
 
-// exchange(item, group) for each of `items`, which lie in the order of their groups: one batch for each group.
+// Calls exchange(item, group) for each of `items`, which are ordered by group, in one batch for each group.
 template <class Item, class GroupOf, class Exchange>
 void in_batches(Stream& stream, const std::vector<Item>& items, const GroupOf& group_of, const Exchange& exchange) {
   for (auto at = items.begin(); at != items.end();) {
@@ -97,12 +97,12 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
   for (comm::Group* group : groups.all_shards()) {
     for (std::size_t i = 0; i < units_.size(); ++i) {
       std::copy_if(units_[i].begin(), units_[i].end(), std::back_inserter(cut_[i]),
-                   [&](const Parameter* p) { return p->parts() > 1 && p->shards == group; });
+                   [&](const Parameter* p) { return p->shard_count() > 1 && p->shards == group; });
     }
   }
   events_.resize(units_.size());
   const Storage& storage = store.storage();
-  weights_ = make_slots(layout.weights == Weights::kept || parts() == 1 ? Keep::all : Keep::in_use, edges,
+  weights_ = make_slots(layout.weights == Weights::kept || shard_count() == 1 ? Keep::all : Keep::in_use, edges,
                         MemoryCategory::weights, [&](std::size_t i) {
                           Pieces pieces(nullptr);
                           for (const Parameter* p : cut_[i]) whole_in(pieces, *p, storage.compute);
@@ -117,13 +117,13 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
   const bool sharded = gradients() == Gradients::sharded;
   const auto bytes_of_wholes = [&](std::size_t i) {
     Pieces pieces(nullptr);
-    for (const Parameter* p : cut_[i]) pieces.next(layout_.reduce, p->parts() * p->stride);
+    for (const Parameter* p : cut_[i]) pieces.next(layout_.reduce, p->shard_count() * p->stride);
     return pieces.bytes();
   };
-  const auto bytes_of_parts = [&](std::size_t i) {
+  const auto bytes_of_shards = [&](std::size_t i) {
     Pieces pieces(nullptr);
     for (const Parameter* p : units_[i]) {
-      if (p->grad_part.dtype != layout_.reduce) pieces.next(layout_.reduce, p->stride);
+      if (p->grad_shard.dtype != layout_.reduce) pieces.next(layout_.reduce, p->stride);
     }
     return pieces.bytes();
   };
@@ -133,7 +133,7 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
   std::size_t most = 0;
   for (std::size_t i = 0; i < units_.size(); ++i) {
     if (!sharded) most = std::max(most, bytes_of_wholes(i));
-    if (groups.replicas->size() > 1) most = std::max(most, bytes_of_parts(i));
+    if (groups.replicas->size() > 1) most = std::max(most, bytes_of_shards(i));
   }
   if (most > 0) cast_ = compute.device().allocate(most, MemoryCategory::gradients);
 }
@@ -203,9 +203,9 @@ void Units::finish_gradients(Arena& scratch, UnitRange units) {
   sum_over_holders(scratch, units);
 }
 
-// Each rank of the tensor axis knows what its own tokens, or its own heads, say of a piece that others hold as well. Where these
-// are a part of the axis, every set of holders has a row of its own in what is summed over all. On the stream of the computation,
-// as all that the group does in a micro-batch.
+// If several ranks of the tensor axis hold the same piece, each knows only the gradient from its own tokens or heads. If they are
+// some of the axis and not all of it, every set of holders has a row of its own in what is summed over all. On the computation's
+// stream, like everything else that this group does in a micro-batch.
 void Units::sum_over_holders(Arena& scratch, UnitRange units) {
   comm::Group& tensor = *groups_.tensor;
   if (tensor.size() == 1) return;
@@ -218,7 +218,7 @@ void Units::sum_over_holders(Arena& scratch, UnitRange units) {
     if (!units.contains(p.unit)) continue;
     for (const TensorPiece& piece : p.pieces()) {
       if (piece.holders == 1 || piece.elements() == 0) continue;
-      const Tensor mine = p.of_part(p.grad_part, piece);
+      const Tensor mine = p.of_shard(p.grad_shard, piece);
       const std::int64_t sets = tensor.size() / piece.holders, set = tensor.rank() / piece.holders, count = piece.elements();
       if (sets == 1) {
         sums.push_back({mine, mine, mine});
@@ -240,16 +240,16 @@ void Units::sum_over_holders(Arena& scratch, UnitRange units) {
   }
 }
 
-// On several parts casts follow the optimizer beside the computation, and gathers follow them.
+// With shards on several ranks, casts run beside the computation behind the optimizer, and gathers follow them.
 void Units::refresh(Arena& scratch) {
-  if (parts() == 1) return store_.refresh(compute_, scratch);
+  if (shard_count() == 1) return store_.refresh(compute_, scratch);
   params_after_compute();
   store_.refresh(*params_stream_, scratch);
   renew(scratch, store_.all_units());
 }
 
 void Units::refresh_codes(Arena& scratch, UnitRange units) {
-  if (parts() == 1) return store_.refresh_codes(compute_, scratch, units);
+  if (shard_count() == 1) return store_.refresh_codes(compute_, scratch, units);
   params_after_compute();
   store_.refresh_codes(*params_stream_, scratch, units);
   renew(scratch, units);
@@ -277,8 +277,8 @@ StepShape Units::shape() const {
 }
 
 void Units::describe(StepShape& shape) const {
-  shape.sharded = parts() > 1;
-  shape.resharded = parts() > 1 && layout_.weights == Weights::resharded;
+  shape.sharded = shard_count() > 1;
+  shape.resharded = shard_count() > 1 && layout_.weights == Weights::resharded;
   shape.reduced = params_stream_ != &compute_;
   shape.sharded_gradients = gradients() == Gradients::sharded;
   shape.weight_slot = weights_.index;
@@ -286,7 +286,7 @@ void Units::describe(StepShape& shape) const {
   shape.two_copies.clear();
   for (const std::vector<Parameter*>& unit : units_) {
     shape.two_copies.push_back(
-        std::any_of(unit.begin(), unit.end(), [](const Parameter* p) { return p->column_codes_part.data != nullptr; }));
+        std::any_of(unit.begin(), unit.end(), [](const Parameter* p) { return p->columnwise_shard.data != nullptr; }));
   }
 }
 
@@ -368,14 +368,14 @@ void Units::gather(Arena& scratch, const Task& task) {
     if (in_slot) {
       whole = whole_in(pieces, *p, store_.storage().compute);
     } else {
-      whole = {.value = padded(p->value, p->parts() * p->stride),
-               .codes = padded(p->codes.rowwise, p->parts() * p->stride),
-               .column_codes = padded(p->column_codes, p->parts() * p->stride)};
+      whole = {.value = padded(p->value, p->shard_count() * p->stride),
+               .codes = padded(p->codes.rowwise, p->shard_count() * p->stride),
+               .column_codes = padded(p->column_codes, p->shard_count() * p->stride)};
     }
-    const bool square = !p->column_codes_part;
-    if (task.values && p->reads_values()) all_gather(p->value_part, whole.value);
-    if (p->spec.quant && (square ? task.values : task.rowwise)) all_gather(p->codes_part, whole.codes);
-    if (p->spec.quant && !square && task.columnwise) all_gather(p->column_codes_part, whole.column_codes);
+    const bool square = !p->columnwise_shard;
+    if (task.values && p->reads_values()) all_gather(p->value_shard, whole.value);
+    if (p->spec.quant && (square ? task.values : task.rowwise)) all_gather(p->rowwise_shard, whole.codes);
+    if (p->spec.quant && !square && task.columnwise) all_gather(p->columnwise_shard, whole.column_codes);
   });
   for (const Parameter* p : unit(task.index)) {
     Quantized q = p->codes;
@@ -399,18 +399,18 @@ void Units::open(const Task& task) {
   if (!writes_gradients(task.use) || gradients() == Gradients::whole) return;
   Pieces pieces(gradients_.of(task.index));
   for (Parameter* p : cut(task.index)) {
-    p->grad = {pieces.next(layout_.reduce, p->parts() * p->stride).data, layout_.reduce, p->spec.shape};
+    p->grad = {pieces.next(layout_.reduce, p->shard_count() * p->stride).data, layout_.reduce, p->spec.shape};
     p->grad_is_stale = p->spec.grad_from_product;
     if (!p->grad_is_stale) compute_.zero(p->grad.data, p->grad.bytes());
   }
 }
 
-// Zeroes a gradient that a product was to begin, and none has (an expert to which no token came): in each micro-batch if it is
-// reduced and forgotten, otherwise in the last one.
+// Zeroes a gradient that a GEMM was to begin and none has, because no token came to an expert: in each micro-batch if the
+// gradient is reduced and forgotten, otherwise in the last one.
 void Units::close(const Task& task) {
   if (!writes_gradients(task.use)) return;
   for (Parameter* p : unit(task.index)) {
-    const bool forgotten = gradients() == Gradients::sharded && p->parts() > 1;
+    const bool forgotten = gradients() == Gradients::sharded && p->shard_count() > 1;
     if (!p->grad_is_stale || !(forgotten || task.last)) continue;
     compute_.zero(p->grad.data, p->grad.bytes());
     p->grad_is_stale = false;
@@ -420,15 +420,15 @@ void Units::close(const Task& task) {
 void Units::reduce(Arena& scratch, const Task& task) {
   {
     const TraceRange range(*params_stream_, concat("reduce unit ", task.index));
-    if (parts() > 1) reduce_over_shards(scratch, task.index, task.first);
+    if (shard_count() > 1) reduce_over_shards(scratch, task.index, task.first);
     if (groups_.replicas->size() > 1 && task.last) reduce_over_replicas(scratch, task.index);
   }
   if (gradients() == Gradients::whole) return;
   for (Parameter* p : cut(task.index)) p->grad = {};  // the memory is the next unit's
 }
 
-// Sharded gradients are written in the dtype that crosses, whole ones are cast to it. A part that is kept in it, and is a step's
-// first, is reduced where it stays.
+// Sharded gradients are written in the dtype in which ranks exchange them, whole ones are cast to it. A shard that is kept in
+// this dtype is reduced where it stays, if it is the first of the step.
 void Units::reduce_over_shards(Arena& scratch, int index, bool fresh) {
   const bool sharded = gradients() == Gradients::sharded, casts = !sharded && store_.storage().grad != layout_.reduce;
   require(fresh || layout_.accumulates || compute_.kind() == DeviceKind::meta,
@@ -440,11 +440,11 @@ void Units::reduce_over_shards(Arena& scratch, int index, bool fresh) {
   std::vector<Crossing> all;
   Pieces pieces(cast_.data());
   for (const Parameter* p : cut(index)) {
-    const std::int64_t elements = p->parts() * p->stride;
+    const std::int64_t elements = p->shard_count() * p->stride;
     const Tensor whole = casts ? pieces.next(layout_.reduce, elements) : padded(p->grad, elements);
-    const bool in_place = sharded && fresh && p->grad_part.dtype == layout_.reduce;
+    const bool in_place = sharded && fresh && p->grad_shard.dtype == layout_.reduce;
     const std::int64_t first = p->shards->rank() * p->stride;
-    all.push_back({p, whole, in_place ? padded(p->grad_part, p->stride) : whole.slice_rows(first, first + p->stride)});
+    all.push_back({p, whole, in_place ? padded(p->grad_shard, p->stride) : whole.slice_rows(first, first + p->stride)});
     if (casts) kernels::cast(*params_stream_, {.x = flat(p->grad), .y = whole.slice_rows(0, p->elements())});
   }
   const auto group_of = [](const Crossing& c) { return c.p->shards; };
@@ -452,12 +452,12 @@ void Units::reduce_over_shards(Arena& scratch, int index, bool fresh) {
     group.reduce_scatter(*params_stream_, scratch, {.x = c.whole, .y = c.part});
   });
   for (const Crossing& c : all) {
-    const Tensor part = c.part.slice_rows(0, c.p->part_elements);
-    if (part.data == c.p->grad_part.data) continue;
+    const Tensor part = c.part.slice_rows(0, c.p->shard_elements);
+    if (part.data == c.p->grad_shard.data) continue;
     if (fresh || !sharded) {
-      kernels::cast(*params_stream_, {.x = part, .y = c.p->grad_part});
+      kernels::cast(*params_stream_, {.x = part, .y = c.p->grad_shard});
     } else {
-      kernels::add(*params_stream_, {.x = part, .y = c.p->grad_part});
+      kernels::add(*params_stream_, {.x = part, .y = c.p->grad_shard});
     }
   }
 }
@@ -469,9 +469,9 @@ void Units::reduce_over_replicas(Arena& scratch, int index) {
   std::vector<Crossing> all;
   Pieces pieces(cast_.data());
   for (const Parameter* p : unit(index)) {
-    const Tensor part = flat(p->grad_part);
+    const Tensor part = flat(p->grad_shard);
     const bool casts = part.dtype != layout_.reduce;
-    all.push_back({part, casts ? pieces.next(layout_.reduce, p->stride).slice_rows(0, p->part_elements) : part});
+    all.push_back({part, casts ? pieces.next(layout_.reduce, p->stride).slice_rows(0, p->shard_elements) : part});
     if (casts) kernels::cast(*params_stream_, {.x = part, .y = all.back().x});
   }
   {

@@ -30,53 +30,55 @@ class Units {
 
   // Says what of this rank's units a schedule depends on. The rest of the shape is left as it is.
   void describe(StepShape& shape) const;
-  // What the slots hold: the start of the next list.
+  // Returns what the slots hold: the next list is built from it.
   Slots& slots() { return slots_; }
 
-  // Begins a step of `micro_batches` passes with gradients. All gradients are nothing.
+  // Begins a step of `micro_batches` passes with gradients. All gradients begin anew.
   void begin_step(std::int64_t micro_batches);
   // Begins one of them. Returns whether it is the last one.
   bool begin_micro_batch() { return ++seen_ >= micro_batches_; }
 
   Stream& stream_of(const Task& task) { return task.stream == StreamId::compute ? compute_ : *params_stream_; }
-  // Enqueue what a task must wait for, the task if it is one of a unit, and the event that it leaves behind.
+  // Enqueue what a task must wait for, the task itself if it is a unit's, and the event that it leaves behind.
   void wait_before(const Task& task);
   void run(Arena& scratch, const Task& task);
   void signal_after(const Task& task);
-  // All three, for tasks of units.
+  // Does all three, for tasks of units.
   void run(Arena& scratch, const std::vector<Task>& tasks);
 
-  // body() with a unit open, while `next` is gathered; and the reduction of what is pending, behind all that is enqueued. For
-  // passes that are no list.
+  // Calls body() with a unit open, while `next` is gathered. For passes that have no list.
   void with(Arena& scratch, Need now, Need next, const std::function<void()>& body);
+  // Reduces the pending unit, if there is one, behind all that the computation has enqueued so far.
   void reduce_now(Arena& scratch);
 
-  // All units in the order in which forward uses them, and in that in which backward is done with them, for the optimizer. Of
-  // several ranks these are two ranges, the first units and the others: gradients of the others are read while those of the first
-  // are on the wire, and the first are gathered for the next step while the others are updated.
+  // Return all units in the order in which forward uses them, and in the order in which backward is done with them, for the
+  // optimizer. On several ranks these are two ranges: the first units, and the others. While the gradients of the first units are
+  // still reduced, those of the others are read; while the others are updated, the first are gathered for the next step.
   std::vector<UnitRange> forward_order() const;
   std::vector<UnitRange> backward_order() const;
 
-  // The parts of these units' gradients are complete, for the stream of the computation. All micro-batches must have run.
+  // Lets the computation wait until the shards of these units' gradients are complete. All micro-batches must have run.
   void finish_gradients(Arena& scratch, UnitRange units);
 
-  // exchange(stream) with what the computation has enqueued so far behind it and what it enqueues later before it.
+  // Calls exchange(stream) on the params stream, behind all that the computation has enqueued so far. The computation waits for
+  // it.
   void exchange(const std::function<void(Stream&)>& exchange);
 
-  // After loading or initialising, and after the optimizer: ParameterStore::refresh and refresh_codes; what was gathered is
-  // stale, and the first units are gathered anew for the next forward pass.
+  // Make values and codes from the primaries (ParameterStore::refresh and refresh_codes): after loading, initialising, or the
+  // optimizer. What was gathered before is stale; the first units are gathered again for the next forward pass.
   void refresh(Arena& scratch);
   void refresh_codes(Arena& scratch, UnitRange units);
 
-  // Times what the computation waits for other ranks, from here until take_waits(), which returns the seconds and waits for it:
-  // the communication that nothing hides. On the CPU streams run in the order of the program, so that is all communication.
+  // Measures how long the computation waits for other ranks, from here until take_waits(), which waits for the stream and returns
+  // the seconds: the communication that nothing hides. On the CPU the streams run in the order of the program, so this is all
+  // communication.
   void start_waits();
   double take_waits();
 
-  // What is enqueued beside the computation; the computation's own where there is one rank.
+  // Returns the stream on which ranks exchange beside the computation: the computation's own if there is one rank.
   Stream& params_stream() { return *params_stream_; }
-  // What ranks of the context axis exchange beside the computation and must not come behind gradients; the wire where streams run
-  // in the order of the program.
+  // Returns the stream for exchanges of the context axis, which must not wait for gradients. Where streams run in the order of
+  // the program it is the params stream.
   Stream& context_stream() { return own_context_stream_ ? *own_context_stream_ : *params_stream_; }
 
  private:
@@ -93,9 +95,9 @@ class Units {
   template <class Bytes>
   SlotMemory make_slots(Keep keep, const std::vector<int>& edges, MemoryCategory category, Bytes bytes_of_unit);
 
-  int parts() const { return store_.parts(); }
-  Gradients gradients() const { return parts() > 1 ? layout_.gradients : Gradients::whole; }
-  // What this rank holds of a unit, and what of that lies in parts, those of one group together.
+  int shard_count() const { return store_.shard_count(); }
+  Gradients gradients() const { return shard_count() > 1 ? layout_.gradients : Gradients::whole; }
+  // Return the parameters of a unit that this rank holds, and those of them that are sharded, group by group.
   const std::vector<Parameter*>& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
   const std::vector<Parameter*>& cut(int index) const { return cut_[static_cast<std::size_t>(index)]; }
   UnitRange first_units() const;
@@ -123,7 +125,7 @@ class Units {
   Slots slots_;
   UnitRange first_;
   std::vector<std::array<std::unique_ptr<Event>, 4>> events_;  // of each unit, by Signal
-  Buffer cast_;  // a unit's gradients in layout.reduce, where they are of another dtype
+  Buffer cast_;                                                // a unit's gradients in layout.reduce, if they have another dtype
   std::int64_t micro_batches_ = 1, seen_ = 0;
 };
 

@@ -6,12 +6,12 @@
 namespace octet::parallel {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements of a rank's part, so that no device has to hold it all
+constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements of a shard at a time, so that no device has to hold all of it
 
 }  // namespace
 
-// [t, n, count]: of ranks of the tensor axis, each with those that share its own out. Of an expert its ranks tell each other, and
-// they tell those that they exchange tokens with: rank 0 is among these somewhere.
+// Returns [t, n, count]: the shards of the n ranks of each of the t ranks of the tensor axis. The ranks of an expert gather them
+// and tell those with which they exchange tokens; rank 0 is among these.
 Tensor Wholes::gather(const Parameter& p, const Tensor& part, Arena& scratch) {
   comm::Group &ranks = groups_.shards_of(p.spec.expert), &tensor = *groups_.tensor;
   const auto all_gather = [&](comm::Group& group, const Tensor& x, const Tensor& y) {
@@ -32,7 +32,7 @@ Tensor Wholes::gather(const Parameter& p, const Tensor& part, Arena& scratch) {
   return all;
 }
 
-// Elements [begin, begin + count) of all parts, which lie in staging_, to where they belong.
+// Copies elements [begin, begin + count) of all shards from staging_ to where they belong.
 void Wholes::place(const Parameter& p, std::int64_t begin, std::int64_t count, std::size_t width) {
   const Shape& global = p.cut.global();
   const int ranks = groups_.shards_of(p.spec.expert).size(), tensor = groups_.tensor->size();

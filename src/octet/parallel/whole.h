@@ -1,4 +1,4 @@
-// Whole parameters in host memory, put together from the parts of all ranks: for model files.
+// Assembles whole parameters in host memory from the shards of all ranks, for model files.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ namespace octet::parallel {
 
 class Wholes {
  public:
-  // On the first rank alone (`first`) anything is put together. All outlive this.
+  // Only the first rank (`first`) assembles anything. Everything that is passed outlives this.
   Wholes(Stream& stream, const ParameterStore& store, Units& units, const Groups& groups, bool first)
       : stream_(stream), store_(store), units_(units), groups_(groups), first_(first) {}
 
-  // All of a global parameter's primary, that stays as it is until the next call; empty on ranks other than the first, and on the
-  // meta device. All ranks call together, those that hold nothing of an expert, too. Throws Error{peer} where a rank is gone.
+  // Returns all of a global parameter's primary. It is valid until the next call, and empty on ranks other than the first and on
+  // the meta device. All ranks call it together, those that hold nothing of an expert too. Throws Error{peer} if a rank is gone.
   Tensor of(const Parameter& p, Arena& scratch);
 
  private:

@@ -83,10 +83,10 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   wholes_ = std::make_unique<parallel::Wholes>(*stream_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
   stash_ = std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash);
   scratch_ = std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch);
-  const std::vector<comm::Group*> groups_of_parts = groups_.all_shards();
-  for (std::size_t i = 0; i < groups_of_parts.size(); ++i) {
-    const Buffer& parts = model_->parameters().gathered_parts(i);
-    if (parts.bytes() > 0) groups_of_parts[i]->share(model_->units().params_stream(), *scratch_, parts.data(), parts.bytes());
+  const std::vector<comm::Group*> groups_of_shards = groups_.all_shards();
+  for (std::size_t i = 0; i < groups_of_shards.size(); ++i) {
+    const Buffer& parts = model_->parameters().gathered_shards(i);
+    if (parts.bytes() > 0) groups_of_shards[i]->share(model_->units().params_stream(), *scratch_, parts.data(), parts.bytes());
   }
   // K and V, where they lie in one place on all ranks. Rows of experts are as many as tokens have chosen them, and what a rank
   // keeps of one layer moves what it keeps of the next, unless that is computed again.
@@ -95,7 +95,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
     groups_.context->share(model_->units().params_stream(), *scratch_, stash_->memory(), stash_->capacity());
 }
 
-// One of everything that a run does, on the meta device.
+// Does everything that a run does once, on the meta device.
 void Engine::dry_run() {
   const auto tokens = static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len);
   const std::vector<std::int32_t> ids(tokens);
@@ -152,7 +152,7 @@ nn::Scope Engine::scope(nn::Watch* watch) {
           .expert = *groups_.expert};
 }
 
-// Of each token, where in its sequence its document begins.
+// Returns, for each token, where in its sequence its document begins.
 std::vector<std::int32_t> Engine::first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const {
   if (!options_.document_mask) return {};
   std::vector<std::int32_t> first_keys(tokens, 0);
@@ -286,13 +286,13 @@ void Engine::observe_weights(nn::Watch& watch) {
   parallel::Units& units = model_->units();
   for (const nn::Linear* linear : model_->linears()) {
     const parallel::Parameter& p = linear->weight();
-    if (!linear->is_fp8() || p.parts() == 1) continue;
+    if (!linear->is_fp8() || p.shard_count() == 1) continue;
     comm::Group& shards = *p.shards;
     units.with(*scratch_, {.unit = p.unit, .use = parallel::Use::forward}, {}, [&] {
       const ArenaScope temporaries(*scratch_);
       const Tensor whole = allocate(*scratch_, compute_dtype(options_.recipe), {shards.size() * p.stride});
       const Tensor part = whole.slice_rows(shards.rank() * p.stride, (shards.rank() + 1) * p.stride);
-      kernels::cast(*stream_, {.x = p.primary(), .y = part.slice_rows(0, p.part_elements)});
+      kernels::cast(*stream_, {.x = p.primary(), .y = part.slice_rows(0, p.shard_elements)});
       units.exchange([&](Stream& params) { shards.all_gather(params, *scratch_, {.x = part, .y = whole}); });
       watch.operand(scope(&watch), linear->name(), Role::weight, {whole.data, whole.dtype, p.spec.shape}, p.codes);
     });

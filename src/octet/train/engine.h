@@ -1,5 +1,5 @@
-// Everything one rank computes with: device, model, optimizer and the memory of a step, which is measured on the meta device
-// first.
+// Everything with which one rank computes: device, model, optimizer and the memory of a step, which is measured on the meta
+// device first.
 #pragma once
 
 #include <array>
@@ -30,17 +30,17 @@ struct EngineOptions {
   nn::Checkpointing checkpointing = nn::Checkpointing::none;
   bool deterministic = false;  // the same bits every time on a GPU, too
   optim::OptimizerOptions optimizer;
-  nn::Watch* watch = nullptr;    // whose memory the plan must hold: the one that will watch some of the steps
+  nn::Watch* watch = nullptr;    // will watch some of the steps; the plan holds its memory
   parallel::Layout layout = {};  // of the mesh of all ranks; this is `rank`
   int rank = 0;
   bool document_mask = false;  // no token sees another document; on CUDA not with `deterministic`
   bool whole_logits = false;   // room for the logits of a micro-batch (probe, generate)
 };
 
-// Bytes by category, to the byte what an Engine with these options takes of its device.
+// Bytes by category: to the byte what an Engine with these options takes from its device.
 struct MemoryPlan {
   std::array<std::size_t, kMemoryCategories> bytes{};
-  std::size_t snapshot = 0;   // host memory: what this rank adds to a checkpoint
+  std::size_t snapshot = 0;   // host memory for what this rank adds to a checkpoint
   std::size_t total() const;  // of `bytes`
   Work step;                  // of one micro-batch, forward and backward, and one optimizer step
 };
@@ -49,71 +49,72 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device);
 
 class Engine {
  public:
-  // Of one rank, or on the meta device. Takes all memory now. Parameters are zero: initialise or load them, then call refresh().
+  // Makes an engine of one rank, or on the meta device. Takes all memory now. Parameters are zero: initialise or load them, then
+  // call refresh().
   Engine(const EngineOptions& options, DeviceKind device);
-  // On a device that outlives the engine, as this rank's groups on the mesh do.
+  // The same on a device and with this rank's groups on the mesh, which outlive the engine.
   Engine(const EngineOptions& options, Device& device, const parallel::Groups& groups);
 
-  // All ranks of context and tensor groups are given the same, whole sequences, of which each takes its part.
-  // The gradient of one micro-batch is added to the parameters', its loss to the optimizer's total.
+  // All ranks of context and tensor groups are given the same whole sequences, and each takes its part. Adds the gradient of one
+  // micro-batch to the parameters', and its loss to the optimizer's total.
   void forward_backward(const data::Batch& batch, nn::Watch* watch);
-  // The rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
-  // `asks_to_stop`: this rank does; stop_asked() then says so to all ranks. `before_update` is called once, when only the work
+  // Does the rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
+  // `asks_to_stop`: this rank asks; stop_asked() then says so on all ranks. `before_update` is called once, when only the work
   // that changes parameters and moments remains to be enqueued. It may wait for whoever still reads them.
   void apply(double learning_rate, std::uint32_t step, bool asks_to_stop = false,
              const std::function<void()>& before_update = {});
-  // Begins a step of so many micro-batches on this rank; on one rank the number does not matter.
+  // Begins a step of so many micro-batches on this rank. On one rank the number does not matter.
   void zero_gradients(std::int64_t micro_batches = 1);
 
-  // Sets the scales of delayed scaling, which must be new, before the first step (docs/numerics.md, "Calibration"): those of
-  // weights from the weights, the others from this rank's `micro_batches` of next(), which the ranks run together. On an engine
-  // that does not train only forward, which leaves the scales of gradients as they are. Changes nothing else that outlives the
+  // Sets the scales of delayed scaling before the first step, when they are new (docs/numerics.md, "Calibration"): the scales of
+  // weights from the weights, the others from this rank's `micro_batches` of next(), which the ranks run together. An engine that
+  // does not train runs forward only, which leaves the scales of gradients as they are. Nothing else changes that outlives the
   // start of a step.
   void calibrate(std::int64_t micro_batches, const std::function<data::Batch()>& next);
 
-  // Shows the FP8 weights that ranks hold parts of, whole and in BF16, as they are cast, one at a time: the first micro-batch of
-  // a watched step shows everything else. All ranks call together.
+  // Shows the FP8 weights of which ranks hold shards, one at a time, whole and in BF16, as they are cast. The first micro-batch
+  // of a watched step shows everything else. All ranks call it together.
   void observe_weights(nn::Watch& watch);
 
-  // Between steps each rank knows the amax of its own part of a weight; this makes scales and histories those of all ranks, as a
-  // checkpoint holds them. Waits.
+  // Makes scales and histories those of all ranks, as a checkpoint holds them: between steps each rank knows only the amax of its
+  // own shard of a weight. Waits.
   void settle_scales();
-  // All of a global parameter's primary, in host memory that stays as it is until the next call; empty on ranks other than the
-  // first. All ranks call together.
+  // Returns all of a global parameter's primary in host memory. It is valid until the next call, and empty on ranks other than
+  // the first. All ranks call it together.
   Tensor whole(const parallel::Parameter& p);
 
-  // Before an engine on other ranks' groups goes while they go on: all ranks call together. Nothing runs on it afterwards.
+  // Must be called, by all ranks together, before an engine is destroyed whose groups live on. Nothing runs on it afterwards.
   void close();
 
-  // After the stream was synchronised and before results are kept: throws Error{peer} if a rank is gone.
+  // Throws Error{peer} if a rank is gone. Call it after the stream was synchronised, before results are kept.
   void check_ranks() const { groups_.check(); }
 
-  // Whether any rank asked to stop in the last apply(). Waits.
+  // Returns whether any rank asked to stop in the last apply(). Waits.
   bool stop_asked() { return optimizer_->stop_asked(*stream_); }
 
-  // Every pass has the one shape that the memory was measured for: a whole micro-batch.
-  // {sum of losses, tokens} of all ranks, each data coordinate with at most a micro-batch of whole rows of its own; records
-  // nothing. Targets that are kernels::kIgnoredTarget count nothing. `document_starts` as in data::Batch; empty: every row is one
-  // document.
+  // Every pass has the one shape for which the memory was measured: a whole micro-batch. Returns {sum of losses, tokens} of all
+  // ranks, each data coordinate with at most a micro-batch of whole rows of its own. Records nothing. A target that is
+  // kernels::kIgnoredTarget counts nothing. `document_starts` as in data::Batch; empty: every row is one document.
   std::array<double, 2> evaluate(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                                  std::span<const std::int32_t> document_starts = {});
-  // Of a mixture of experts: the router's two losses, without their coefficients, summed over the tokens and the layers of the
-  // last step, of all ranks after apply(), or of the last evaluate() on this rank (on the first of the context axis). Waits.
+  // The two losses of the router of a mixture of experts, without their coefficients, summed over tokens and layers: of the last
+  // step, of all ranks after apply(); or of the last evaluate() on this rank, on the first one of the context axis. Waits.
   struct RouterLosses {
     double balance = 0, z = 0;
   };
   RouterLosses router_losses_of_step() { return read_router_losses(0); }
   RouterLosses router_losses_of_evaluation() { return read_router_losses(2); }
-  // logits [tokens, V] in device memory until the next call; of whole rows, or of the beginning of one. Refused where the
-  // context or the tensor axis has several ranks.
+  // Returns logits [tokens, V] in device memory, valid until the next call, of whole rows or of the beginning of one. Refused if
+  // the context or the tensor axis has several ranks.
   Tensor logits(std::span<const std::int32_t> tokens);
 
-  // On a GPU: gives every product of a step its fastest algorithm, the one of `tuning`'s file where it is known. Runs a
-  // micro-batch that leaves no trace. Before the first step. Elsewhere nothing, nor in deterministic mode: what was fastest today
-  // need not be so when the run is resumed, so products then keep the library's own choice, a function of shape, GPU and version.
+  // On a GPU, gives every GEMM of a step its fastest algorithm, or the one that `tuning`'s file knows. Runs a micro-batch that
+  // leaves no trace. Call it before the first step. Does nothing elsewhere, nor in deterministic mode: what was fastest today
+  // need not be so when the run is resumed, so GEMMs then keep the library's own choice, which is a function of shape, GPU and
+  // version.
   void tune(const kernels::GemmTuning& tuning);
 
-  // After parameters or scales were loaded.
+  // Call it after parameters or scales were loaded.
   void refresh() { model_->units().refresh(*scratch_); }
 
   Device& device() { return *device_; }
@@ -140,7 +141,7 @@ class Engine {
   }
   nn::Scope scope(nn::Watch* watch);
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
-  // `first_keys`: of whole sequences, as tokens; empty without a document mask.
+  // `first_keys` are those of whole sequences, like the tokens; empty without a document mask.
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
                        std::span<const std::int32_t> first_keys);
 
@@ -151,14 +152,14 @@ class Engine {
   std::unique_ptr<models::Decoder> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<Arena> stash_, scratch_;
-  parallel::Groups silent_;  // stand for the groups that were not given
+  parallel::Groups silent_;  // used instead of groups that were not given
   const parallel::Groups& groups_;
   Buffer batch_, evaluation_total_, logits_;
-  Buffer router_total_;  // [4] F64: of the step, of the last evaluation
+  Buffer router_total_;  // [4] F64: two of the step, two of the last evaluation
   std::unique_ptr<parallel::Wholes> wholes_;
 };
 
-// Of activations and of parameters' values.
+// Returns the dtype of activations and of parameters' values.
 DType compute_dtype(const Recipe& recipe);
 
 }  // namespace octet::train

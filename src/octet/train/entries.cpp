@@ -25,7 +25,7 @@ void add_pieces(std::vector<Entry>& entries, const Parameter& p, const char* suf
     Slice slice = Slice::box(piece.start, piece.stop);
     slice.begin = piece.begin;
     slice.end = piece.end;
-    entries.push_back({.name = name, .tensor = p.of_part(part, piece), .global = p.cut.global(), .slice = slice, .steady = true});
+    entries.push_back({.name = name, .tensor = p.of_shard(part, piece), .global = p.cut.global(), .slice = slice, .steady = true});
   }
 }
 

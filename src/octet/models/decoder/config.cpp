@@ -10,7 +10,7 @@ namespace octet::models {
 
 namespace {
 
-// Weights of a layer's matrices; of a mixture those of so many experts, and the router's.
+// Returns the number of weights in a layer's matrices; of a mixture, those of so many experts and of the router.
 std::int64_t matrices(const DecoderConfig& c, std::int64_t experts) {
   const std::int64_t mlp = (c.gelu ? 2 : 3) * c.dim * c.ffn;
   return c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads) + (c.experts > 0 ? experts * mlp + c.experts * c.dim : mlp);

@@ -38,11 +38,12 @@ struct DecoderConfig {
   bool output_router_logits = false;        // transformers adds the first of them to its loss when this is set
   double init_std = 0.02;  // of the normal distribution that matrices start from
   std::string tokenizer;   // "byte", or empty: files beside config.json
-  // Ids of the tokens that stand before a text and may end it, for programs that generate; absent, empty: not known.
+  // Ids of the tokens that precede a text and may end it, for programs that generate; empty if they are not known.
   std::optional<std::int64_t> bos;
   std::vector<std::int64_t> eos;
 
-  // Of the linears that write to the residual stream: smaller, so that its variance does not grow with depth (GPT-2).
+  // The init of the linears that write to the residual stream. It is smaller, so that the stream's variance does not grow with
+  // depth (GPT-2).
   double output_init_std() const;
   // Trained numbers, of all experts.
   std::int64_t parameters() const;

@@ -1,4 +1,4 @@
-// What the config.json of every family has in common: typed reading, and the keys that describe a DecoderConfig.
+// What the config.json files of all families have in common: typed reading, and the keys that describe a DecoderConfig.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +32,11 @@ class JsonReader {
   const std::string& source_;
 };
 
-// The scaling under `key`, which is there; none for type "default".
+// Returns the scaling under `key`, which exists; none for type "default".
 std::optional<kernels::RopeScalingLlama3> parse_rope_scaling(const JsonReader& parent, const char* key);
 nlohmann::ordered_json write_rope_scaling(const kernels::RopeScalingLlama3& scaling);
 
-// What a family's class in transformers takes where its config.json says nothing.
+// The defaults of a family's class in transformers, for what its config.json does not say.
 struct JsonDefaults {
   std::int64_t kv_heads = 0;  // 0: as many as heads
   std::int64_t max_position = 0;

@@ -18,31 +18,31 @@ namespace octet::models {
 // One micro-batch in device memory: B sequences of S tokens, of which this rank holds T = B S / ranks of scope.context.
 struct Batch {
   std::int64_t batch = 1, seq_len = 0;
-  Tensor tokens;      // [T] I32, as parallel::context_part cuts them
+  Tensor tokens;      // [T] I32: this rank's part (parallel::context_part)
   Tensor targets;     // [T] I32, -100 is ignored
-  Tensor first_keys;  // [T] I32, where the document of each token begins in its sequence; absent: documents see each other
+  Tensor first_keys;  // [T] I32: where the document of each token begins in its sequence; absent: documents see each other
   std::int64_t documents = 0;  // with first_keys: how many the sequences have together
 };
 
 class Decoder {
  public:
-  // The part of a rank at these places on the tensor axis and among the ranks that hold different experts.
+  // Makes the part of a rank at these places on the tensor axis and among the ranks that hold different experts.
   Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place = {},
           parallel::ExpertPlace expert_place = {});
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  // Allocates this rank's parts of parameters, scales and tables for sequences up to `max_seq_len`. Parameters are zero until
-  // initialised or loaded; call units().refresh() after that. `groups` outlive the decoder.
+  // Allocates this rank's shards of parameters, scales and tables for sequences up to `max_seq_len`. Parameters are zero until
+  // they are initialised or loaded; call units().refresh() after that. `groups` outlive the decoder.
   void materialise(Stream& stream, const parallel::Storage& storage, std::int64_t max_seq_len, const parallel::Groups& groups,
                    const parallel::Layout& layout);
 
-  // total[0] += sum of token losses, total[1] += tokens that count (device scalars); gradients of the sum are added to the
-  // parameters'. Stash and scratch are as before when it returns.
+  // Forward and backward of a micro-batch: total[0] += sum of token losses, total[1] += tokens that count (device scalars). The
+  // gradients of the sum are added to the parameters'. Stash and scratch are as before when it returns.
   void forward_backward(const nn::Scope& scope, const Batch& batch, double* total);
-  // The loss alone; records nothing, unless scope.pass is calibration.
+  // Computes only the loss, and records nothing, unless scope.pass is calibration.
   void evaluate(const nn::Scope& scope, const Batch& batch, double* total);
-  // logits [T, V] of the activations' dtype, overwritten; records nothing. On one rank of the tensor axis.
+  // Overwrites logits [T, V], of the activations' dtype, and records nothing. For one rank of the tensor axis.
   void logits(const nn::Scope& scope, const Batch& batch, const Tensor& logits);
 
   const DecoderConfig& config() const { return config_; }
@@ -57,7 +57,7 @@ class Decoder {
   // Adds each task that runs from here on to `times` (null: no more), with its times on a device whose streams keep time.
   void time_tasks(std::vector<parallel::TimedTask>* times) { times_ = times; }
   const parallel::StepShape& shape() const { return shape_; }
-  // Every linear in the order of the forward pass, the head last.
+  // Returns every linear in the order of the forward pass, the head last.
   std::vector<nn::Linear*> linears();
 
  private:

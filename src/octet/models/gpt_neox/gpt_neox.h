@@ -9,7 +9,8 @@ namespace octet::models {
 
 Family gpt_neox_family();
 
-// query_key_value has the rows [H, 3, K], query, key and value of head after head; ours those of all queries, keys, values.
+// query_key_value has the rows [H, 3, K]: query, key and value of one head after the other. Ours has all queries, then all keys,
+// then all values.
 parallel::NameTable gpt_neox_names(Decoder& model);
 
 }  // namespace octet::models
