@@ -41,8 +41,9 @@ void RendezvousClient::await_ready() {
   std::unique_lock lock(mutex_);
   const auto deadline = Clock::now() + std::chrono::milliseconds(join_timeout_ms_) + seconds(kGraceSeconds);
   changed_.wait_until(lock, deadline, [this] { return ready_ || !ended_.empty(); });
+  if (ready_) return;  // if a rank has ended since, the next request says so
   demand(ended_.empty(), ExitCode::peer, "rank ", rank_, " cannot join: ", ended_);
-  demand(ready_, ExitCode::peer, "rank ", rank_, " cannot join: rank 0 has not answered within ", join_timeout_ms_ / 1e3, " s");
+  fail(ExitCode::peer, "rank ", rank_, " cannot join: rank 0 has not answered within ", join_timeout_ms_ / 1e3, " s");
 }
 
 void RendezvousClient::post(Frame frame) {
