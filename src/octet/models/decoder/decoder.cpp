@@ -12,8 +12,8 @@ namespace octet::models {
 using parallel::Kind;
 using parallel::Task;
 
-// What a pass keeps from forward to backward lies in the stash: it belongs to this micro-batch alone.
-struct Decoder::Pass {
+// A micro-batch under way. What it keeps from forward to backward lies in the stash and belongs to it alone.
+struct Decoder::Flight {
   nn::Scope scope;
   const Batch& batch;
   double* total = nullptr;  // the loss is added here
@@ -132,157 +132,157 @@ nn::Scope Decoder::scope_of_evaluation(const nn::Scope& scope, const Batch& batc
 
 void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, double* total) {
   const ArenaScope step(outer.stash), gradients(outer.scratch);
-  Pass pass{.scope = scope_of(outer, batch), .batch = batch, .total = total, .trains = true};
-  pass.saved.resize(blocks_.size());
-  shape_.full_recompute = pass.scope.checkpointing == nn::Checkpointing::full;
-  run(pass, parallel::build_micro_batch(shape_, units_->slots(), units_->begin_micro_batch()));
+  Flight flight{.scope = scope_of(outer, batch), .batch = batch, .total = total, .trains = true};
+  flight.saved.resize(blocks_.size());
+  shape_.full_recompute = flight.scope.checkpointing == nn::Checkpointing::full;
+  run(flight, parallel::build_micro_batch(shape_, units_->slots(), units_->begin_micro_batch()));
 }
 
 void Decoder::evaluate(const nn::Scope& outer, const Batch& batch, double* total) {
   const ArenaScope step(outer.stash);
-  Pass pass{.scope = scope_of_evaluation(outer, batch), .batch = batch, .total = total};
-  pass.saved.resize(1);
-  run(pass, parallel::build_evaluation(shape_, units_->slots()));
+  Flight flight{.scope = scope_of_evaluation(outer, batch), .batch = batch, .total = total};
+  flight.saved.resize(1);
+  run(flight, parallel::build_evaluation(shape_, units_->slots()));
 }
 
 void Decoder::logits(const nn::Scope& outer, const Batch& batch, const Tensor& logits) {
   const ArenaScope step(outer.stash);
-  Pass pass{.scope = scope_of_evaluation(outer, batch), .batch = batch, .logits = logits};
-  pass.saved.resize(1);
-  run(pass, parallel::build_evaluation(shape_, units_->slots()));
+  Flight flight{.scope = scope_of_evaluation(outer, batch), .batch = batch, .logits = logits};
+  flight.saved.resize(1);
+  run(flight, parallel::build_evaluation(shape_, units_->slots()));
 }
 
-void Decoder::run(Pass& pass, const std::vector<Task>& tasks) {
+void Decoder::run(Flight& flight, const std::vector<Task>& tasks) {
   for (const Task& task : arrange_ ? arrange_(tasks) : tasks) {
     units_->wait_before(task);
     const double begin = times_ ? units_->stream_of(task).record()->seconds() : 0;
-    run(pass, task);
+    run(flight, task);
     if (times_) times_->push_back({task, begin, units_->stream_of(task).record()->seconds()});
     units_->signal_after(task);
   }
 }
 
-void Decoder::run(Pass& pass, const Task& task) {
+void Decoder::run(Flight& flight, const Task& task) {
   switch (task.kind) {
     case Kind::gather:
     case Kind::open:
     case Kind::close:
     case Kind::reduce:
-      return units_->run(pass.scope.scratch, task);
+      return units_->run(flight.scope.scratch, task);
     case Kind::embed:
-      return embed(pass);
+      return embed(flight);
     case Kind::forward:
-      return forward(pass, task);
+      return forward(flight, task);
     case Kind::recompute:
-      return recompute(pass, task.index);
+      return recompute(flight, task.index);
     case Kind::head:
-      return pass.trains ? head_backward(pass) : head_forward(pass);
+      return flight.trains ? head_backward(flight) : head_forward(flight);
     case Kind::backward:
-      return backward(pass, task);
+      return backward(flight, task);
     case Kind::embed_backward:
-      return embedding_->backward(pass.scope, pass.batch.tokens, pass.g);
+      return embedding_->backward(flight.scope, flight.batch.tokens, flight.g);
   }
 }
 
-void Decoder::embed(Pass& pass) {
-  const nn::Scope& scope = pass.scope;
-  const Shape wide{nn::share_of_tokens(scope, pass.batch.tokens.rows()), config_.dim};
-  pass.x = allocate(scope.stash, scope.dtype, wide);
-  if (!pass.trains) pass.spare = allocate(scope.stash, scope.dtype, wide);
-  embedding_->forward(scope, pass.batch.tokens, pass.x);
+void Decoder::embed(Flight& flight) {
+  const nn::Scope& scope = flight.scope;
+  const Shape wide{nn::share_of_tokens(scope, flight.batch.tokens.rows()), config_.dim};
+  flight.x = allocate(scope.stash, scope.dtype, wide);
+  if (!flight.trains) flight.spare = allocate(scope.stash, scope.dtype, wide);
+  embedding_->forward(scope, flight.batch.tokens, flight.x);
 }
 
-void Decoder::forward(Pass& pass, const Task& task) {
-  const nn::Scope& scope = pass.scope;
-  const bool full = pass.trains && scope.checkpointing == nn::Checkpointing::full;
+void Decoder::forward(Flight& flight, const Task& task) {
+  const nn::Scope& scope = flight.scope;
+  const bool full = flight.trains && scope.checkpointing == nn::Checkpointing::full;
   if (task.first) {
     scope.stream.begin_range(concat("layer ", task.index, " forward"));
-    pass.y = pass.trains ? allocate(scope.stash, scope.dtype, pass.x.shape) : pass.spare;
-    pass.stash = scope.stash.used();
-    pass.scratch = scope.scratch.used();
-    pass.forward = {.x = pass.x, .y = pass.y};
+    flight.y = flight.trains ? allocate(scope.stash, scope.dtype, flight.x.shape) : flight.spare;
+    flight.stash = scope.stash.used();
+    flight.scratch = scope.scratch.used();
+    flight.forward = {.x = flight.x, .y = flight.y};
   }
   nn::Scope least = scope;
   if (full) least.checkpointing = nn::Checkpointing::selective;  // nothing of it stays: keep the least
   const auto part = Block::forward_parts(scope.context.size() > 1)[static_cast<std::size_t>(task.part)];
-  BlockSaved& saved = pass.saved[pass.trains ? static_cast<std::size_t>(task.index) : 0];
-  (blocks_[static_cast<std::size_t>(task.index)].*part.run)(least, saved, pass.forward);
+  BlockSaved& saved = flight.saved[flight.trains ? static_cast<std::size_t>(task.index) : 0];
+  (blocks_[static_cast<std::size_t>(task.index)].*part.run)(least, saved, flight.forward);
   if (!task.last) return;
-  scope.scratch.release_to(pass.scratch);
-  if (full || !pass.trains) scope.stash.release_to(pass.stash);
-  pass.spare = std::exchange(pass.x, pass.y);
+  scope.scratch.release_to(flight.scratch);
+  if (full || !flight.trains) scope.stash.release_to(flight.stash);
+  flight.spare = std::exchange(flight.x, flight.y);
   scope.stream.end_range();
 }
 
-void Decoder::begin_backward(Pass& pass, int block) {
-  const nn::Scope& scope = pass.scope;
+void Decoder::begin_backward(Flight& flight, int block) {
+  const nn::Scope& scope = flight.scope;
   scope.stream.begin_range(concat("layer ", block, " backward"));
-  pass.gx = block > 0 ? gradient_of(pass, block - 1) : nn::Operand{.values = pass.g};
-  pass.stash = scope.stash.used();
+  flight.gx = block > 0 ? gradient_of(flight, block - 1) : nn::Operand{.values = flight.g};
+  flight.stash = scope.stash.used();
 }
 
-void Decoder::recompute(Pass& pass, int block) {
-  begin_backward(pass, block);
-  nn::Scope scope = nn::without_record(pass.scope);
+void Decoder::recompute(Flight& flight, int block) {
+  begin_backward(flight, block);
+  nn::Scope scope = nn::without_record(flight.scope);
   scope.router_total = nullptr;
   const ArenaScope temporaries(scope.scratch);
-  BlockSaved& saved = pass.saved[static_cast<std::size_t>(block)];
+  BlockSaved& saved = flight.saved[static_cast<std::size_t>(block)];
   BlockForward work{.x = saved.x};
   for (const auto& part : Block::forward_parts(scope.context.size() > 1)) {
     (blocks_[static_cast<std::size_t>(block)].*part.run)(scope, saved, work);
   }
 }
 
-void Decoder::backward(Pass& pass, const Task& task) {
-  const nn::Scope& scope = pass.scope;
+void Decoder::backward(Flight& flight, const Task& task) {
+  const nn::Scope& scope = flight.scope;
   if (task.first) {
-    if (scope.checkpointing != nn::Checkpointing::full) begin_backward(pass, task.index);
-    pass.scratch = scope.scratch.used();
-    pass.backward = {.gy = pass.gy, .gx = pass.gx};
+    if (scope.checkpointing != nn::Checkpointing::full) begin_backward(flight, task.index);
+    flight.scratch = scope.scratch.used();
+    flight.backward = {.gy = flight.gy, .gx = flight.gx};
   }
   const auto part = Block::backward_parts(scope.context.size() > 1)[static_cast<std::size_t>(task.part)];
   const auto block = static_cast<std::size_t>(task.index);
-  (blocks_[block].*part.run)(scope, pass.saved[block], pass.backward);
+  (blocks_[block].*part.run)(scope, flight.saved[block], flight.backward);
   if (!task.last) return;
-  scope.scratch.release_to(pass.scratch);
-  scope.stash.release_to(pass.stash);
-  pass.gy = pass.gx;
+  scope.scratch.release_to(flight.scratch);
+  scope.stash.release_to(flight.stash);
+  flight.gy = flight.gx;
   scope.stream.end_range();
 }
 
-nn::Operand Decoder::gradient_of(Pass& pass, int block) {
-  return blocks_[static_cast<std::size_t>(block)].output_gradient(pass.scope, pass.g,
-                                                                  pass.g_codes.rowwise ? &pass.g_codes : nullptr);
+nn::Operand Decoder::gradient_of(Flight& flight, int block) {
+  return blocks_[static_cast<std::size_t>(block)].output_gradient(flight.scope, flight.g,
+                                                                  flight.g_codes.rowwise ? &flight.g_codes : nullptr);
 }
 
-void Decoder::head_backward(Pass& pass) {
-  const nn::Scope& scope = pass.scope;
-  pass.g = allocate(scope.stash, scope.dtype, pass.x.shape);
-  for (std::size_t i = 0; i < blocks_.size() && !pass.g_codes.rowwise; ++i) {
-    pass.g_codes = blocks_[i].output_gradient(scope, pass.g, nullptr).codes;
+void Decoder::head_backward(Flight& flight) {
+  const nn::Scope& scope = flight.scope;
+  flight.g = allocate(scope.stash, scope.dtype, flight.x.shape);
+  for (std::size_t i = 0; i < blocks_.size() && !flight.g_codes.rowwise; ++i) {
+    flight.g_codes = blocks_[i].output_gradient(scope, flight.g, nullptr).codes;
   }
-  pass.gy = gradient_of(pass, shape_.blocks - 1);
+  flight.gy = gradient_of(flight, shape_.blocks - 1);
   const TraceRange range(scope.stream, "head");
   const ArenaScope temporaries(scope.scratch);
-  const Tensor h = allocate(scope.scratch, scope.dtype, pass.x.shape);
-  const Tensor gh = allocate(scope.scratch, scope.dtype, pass.x.shape);
-  const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, pass.x.rows());
-  final_norm_->forward(scope, pass.x, {.values = h}, statistics);
-  head_->loss_and_gradient(scope, h, pass.batch.targets, pass.total, gh);
-  scope.stream.zero(pass.g.data, pass.g.bytes());
-  final_norm_->backward(scope, gh, pass.x, statistics, pass.gy);
+  const Tensor h = allocate(scope.scratch, scope.dtype, flight.x.shape);
+  const Tensor gh = allocate(scope.scratch, scope.dtype, flight.x.shape);
+  const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, flight.x.rows());
+  final_norm_->forward(scope, flight.x, {.values = h}, statistics);
+  head_->loss_and_gradient(scope, h, flight.batch.targets, flight.total, gh);
+  scope.stream.zero(flight.g.data, flight.g.bytes());
+  final_norm_->backward(scope, gh, flight.x, statistics, flight.gy);
 }
 
-void Decoder::head_forward(Pass& pass) {
-  const nn::Scope& scope = pass.scope;
+void Decoder::head_forward(Flight& flight) {
+  const nn::Scope& scope = flight.scope;
   const ArenaScope temporaries(scope.scratch);
-  const Tensor h = allocate(scope.scratch, scope.dtype, pass.x.shape);
-  const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, pass.x.rows());
-  final_norm_->forward(scope, pass.x, {.values = h}, statistics);
-  if (pass.logits) {
-    head_->logits(scope, h, pass.logits);
+  const Tensor h = allocate(scope.scratch, scope.dtype, flight.x.shape);
+  const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, flight.x.rows());
+  final_norm_->forward(scope, flight.x, {.values = h}, statistics);
+  if (flight.logits) {
+    head_->logits(scope, h, flight.logits);
   } else {
-    head_->loss(scope, h, pass.batch.targets, pass.total);
+    head_->loss(scope, h, flight.batch.targets, flight.total);
   }
 }
 

@@ -57,23 +57,23 @@ class Decoder {
   // Adds each task that runs from here on to `times` (null: no more), with its times on a device whose streams keep time.
   void time_tasks(std::vector<parallel::TimedTask>* times) { times_ = times; }
   const parallel::StepShape& shape() const { return shape_; }
-  // Returns every linear in the order of the forward pass, the head last.
+  // Returns every linear in the order of the forward flight, the head last.
   std::vector<nn::Linear*> linears();
 
  private:
-  // A pass over one micro-batch, and what its tasks hand on to each other.
-  struct Pass;
-  void run(Pass& pass, const std::vector<parallel::Task>& tasks);
-  void run(Pass& pass, const parallel::Task& task);
-  void embed(Pass& pass);
-  void forward(Pass& pass, const parallel::Task& task);
-  void recompute(Pass& pass, int block);
-  void head_backward(Pass& pass);
-  void head_forward(Pass& pass);
-  void backward(Pass& pass, const parallel::Task& task);
-  void begin_backward(Pass& pass, int block);
+  // A micro-batch under way: what its tasks hand on to each other.
+  struct Flight;
+  void run(Flight& flight, const std::vector<parallel::Task>& tasks);
+  void run(Flight& flight, const parallel::Task& task);
+  void embed(Flight& flight);
+  void forward(Flight& flight, const parallel::Task& task);
+  void recompute(Flight& flight, int block);
+  void head_backward(Flight& flight);
+  void head_forward(Flight& flight);
+  void backward(Flight& flight, const parallel::Task& task);
+  void begin_backward(Flight& flight, int block);
   // Returns the gradient of a block's output, for its producer.
-  nn::Operand gradient_of(Pass& pass, int block);
+  nn::Operand gradient_of(Flight& flight, int block);
   nn::Scope scope_of(const nn::Scope& scope, const Batch& batch) const;
   nn::Scope scope_of_evaluation(const nn::Scope& scope, const Batch& batch) const;
 
