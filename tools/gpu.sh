@@ -139,7 +139,7 @@ run_mesh() {
 }
 # Two ranks must write the same model however they keep weights and gradients, whether NCCL or copy engines gather.
 # Two runs that divide sequences among all GPUs must write the same model. If a copy came too early, no two runs would be equal. Their loss
-# must be that of one GPU within half a per cent. Rounding in another order moved it by 0.013 % after 40 steps. Losing a part of a
+# must be that of one GPU within half a per cent. Rounding in another order moved it by 0.013% after 40 steps. Losing a part of a
 # sequence, or seeing it twice, would change a large part of the gradient.
 same_model() {
   local corpus="$out/same-corpus" gpus status=0 train name

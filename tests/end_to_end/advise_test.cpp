@@ -99,7 +99,7 @@ TEST_F(Advise, HealthNamesLayersToKeepInBf16) {
 
   const ProgramResult result = advise(options + "/fp8_health.jsonl");
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_NE(result.out.find("keep " + qkv + " in BF16: flushed to zero of its g is 40.0 %, the limit 10.0 %"), std::string::npos)
+  EXPECT_NE(result.out.find("keep " + qkv + " in BF16: flushed to zero of its g is 40.0%, the limit 10.0%"), std::string::npos)
       << result.out;
   // The printed TOML can be pasted into a configuration.
   const std::size_t toml = result.out.find("[precision]");

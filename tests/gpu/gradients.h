@@ -33,7 +33,7 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
 }
 
 // Trains both engines for 20 steps on the same micro-batch. Expects that the loss falls, and that the engines' last losses differ
-// by at most 5 % of the fall.
+// by at most 5% of the fall.
 inline void expect_to_learn_alike(train::Engine& cpu, train::Engine& gpu, const Tokens& tokens) {
   double loss[2] = {}, first = 0;
   for (std::uint32_t step = 1; step <= 20; ++step) {

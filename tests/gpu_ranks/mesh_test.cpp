@@ -139,7 +139,7 @@ TEST_P(GpuMesh, HoldsPartsOfSequences) {
 class GpuMixtures : public GpuMesh {};
 
 // Tokens travel between the ranks that hold the experts. In per-tensor recipes every token goes to all experts. If the tokens
-// chose, different rounding would now and then choose another expert; such curves differed by up to 1.4 %.
+// chose, different rounding would now and then choose another expert; such curves differed by up to 1.4%.
 TEST_P(GpuMixtures, SharesExpertsOut) {
   train::EngineOptions options = options_of(GetParam());
   options.model.init_std = 0.1;

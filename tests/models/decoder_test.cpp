@@ -199,7 +199,7 @@ TEST_P(EveryRecipe, GradientsAreThoseOfFp32UpToTheRoundingOfOperands) {
   const auto exact = make_engine(exact_options);
   gradients(*exact, tokens);
   // The errors are norm-wise and grow over the layers of this model. BF16 errs by about 2^-8 in each operation, and a product of
-  // E4M3 and E5M2 operands by 3 % to 7 %. A gradient that misses a term or a factor is off by far more.
+  // E4M3 and E5M2 operands by 3% to 7%. A gradient that misses a term or a factor is off by far more.
   const double limit = options.recipe.is_fp8() ? 0.35 : 0.05;
   for (std::size_t i = 0; i < engine->model().parameters().parameters().size(); ++i) {
     const parallel::Parameter& p = engine->model().parameters().parameters()[i];

@@ -50,9 +50,9 @@ TEST(Advice, RecommendsTheFastest) {
       recommend(kKinds, {kBf16, fp8("a", {0.5, 0.6}, {2, 1}), fp8("b", {0.5, 0.5}, {2, 0.5})}, {"model.layers.0.*"}, {});
   EXPECT_EQ(advice.recipe, "b");
   EXPECT_EQ(advice.toml, "[precision]\nrecipe = \"b\"\nskip = [\"model.layers.0.*\"]\n");
-  // 60 / 35 - 1 is 71.4 %.
+  // 60 / 35 - 1 is 71.4%.
   EXPECT_EQ(advice.reason,
-            "b, because it makes the linears 71.4 % faster than bf16, the most of the FP8 recipes, with 2.00 MiB more memory");
+            "b, because it makes the linears 71.4% faster than bf16, the most of the FP8 recipes, with 2.00 MiB more memory");
 }
 
 TEST(Advice, NamesWhatToSkip) {
@@ -75,10 +75,10 @@ TEST(Advice, SaysWhenBf16IsTheFaster) {
   EXPECT_EQ(advice.recipe, "bf16");
   EXPECT_EQ(advice.toml, "[precision]\nrecipe = \"bf16\"\n");
   EXPECT_NE(advice.reason.find("FP8 makes no linear faster"), std::string::npos) << advice.reason;
-  // A gain of 60 / 58 - 1 = 3.4 % is not worth it. A gain of 60 / 57 - 1 = 5.3 % is.
+  // A gain of 60 / 58 - 1 = 3.4% is not worth it. A gain of 60 / 57 - 1 = 5.3% is.
   advice = recommend(kKinds, {kBf16, fp8("a", {1, 0.5}, {3.8, 0.5})}, {}, {});
   EXPECT_EQ(advice.recipe, "bf16");
-  EXPECT_NE(advice.reason.find("only 3.4 % faster"), std::string::npos) << advice.reason;
+  EXPECT_NE(advice.reason.find("only 3.4% faster"), std::string::npos) << advice.reason;
   EXPECT_EQ(recommend(kKinds, {kBf16, fp8("a", {1, 0.5}, {3.7, 0.5})}, {}, {}).recipe, "a");
   EXPECT_EQ(recommend(kKinds, {kBf16}, {}, {}).reason, "bf16, because no FP8 recipe takes this model");
 }

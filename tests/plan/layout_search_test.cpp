@@ -144,14 +144,14 @@ TEST(LayoutSearch, SharesExpertsOutByWhatDividesThemAndTheShards) {
   EXPECT_EQ(found, expected);
   EXPECT_EQ(
       why_first({all[0], *std::find_if(all.begin(), all.end(), [](const Found& f) { return f.choice.mesh.expert() > 1; })}),
-      "shard 8 with weights kept, gradients whole, checkpointing none is 1.1 % faster than shard 8, expert 2 with weights kept, "
+      "shard 8 with weights kept, gradients whole, checkpointing none is 1.1% faster than shard 8, expert 2 with weights kept, "
       "gradients whole, checkpointing none, most of all because exchanges that are not hidden take 125.00 us a token less");
 }
 
 TEST(LayoutSearch, SaysWhyTheFirstIsFirst) {
   EXPECT_EQ(
       why_first(search_layouts(search(1000))),
-      "shard 8 with weights kept, gradients whole, checkpointing none is 0.1 % faster than replicate 2 x shard 4 with weights "
+      "shard 8 with weights kept, gradients whole, checkpointing none is 0.1% faster than replicate 2 x shard 4 with weights "
       "kept, gradients whole, checkpointing none, most of all because exchanges that are not hidden take 10.00 us a token "
       "less");
   std::vector<Found> one = search_layouts(search(1000));

@@ -73,9 +73,9 @@ std::vector<report::Run> six_runs() {
 TEST(Html, ShowsTheNumbersOfTheComparison) {
   const std::string html = render(six_runs());
   EXPECT_EQ(markup_fault(html), "");
-  EXPECT_NE(html.find("All 4 recipes end within 0.40 % of bf16"), std::string::npos);
-  EXPECT_NE(html.find("bf16 itself moves by 0.05 %"), std::string::npos);
-  EXPECT_NE(html.find("+0.10 %"), std::string::npos);
+  EXPECT_NE(html.find("All 4 recipes end within 0.40% of bf16"), std::string::npos);
+  EXPECT_NE(html.find("bf16 itself moves by 0.05%"), std::string::npos);
+  EXPECT_NE(html.find("+0.10%"), std::string::npos);
   EXPECT_NE(html.find("Distance from bf16"), std::string::npos);
   EXPECT_EQ(count_of(html, "<details open>"), 4u);
   EXPECT_EQ(html.find("nan"), std::string::npos);
@@ -154,7 +154,7 @@ TEST(Html, ShowsTheLossBeforeStep1OfRunsThatGoOnFromWeights) {
   const std::string html = render(runs);
   EXPECT_EQ(markup_fault(html), "");
   EXPECT_NE(html.find("<th>before<br>step 1</th>"), std::string::npos);
-  EXPECT_NE(html.find("<td data-column=\"before step 1\">4.0200<small class=\"\">+0.50 %</small></td>"), std::string::npos);
+  EXPECT_NE(html.find("<td data-column=\"before step 1\">4.0200<small class=\"\">+0.50%</small></td>"), std::string::npos);
   EXPECT_NE(html.find("Before step 1: the held-out loss"), std::string::npos);
   EXPECT_NE(render({runs[1]}).find(">4.0200<small"), std::string::npos) << "a run alone";
 }
@@ -166,7 +166,7 @@ TEST(Html, ShowsExposedCommunicationWhereThereAreRanks) {
   runs[1].info.processes = 2;
   const std::string html = render(runs);
   EXPECT_NE(html.find("<th>exposed<br>communication</th>"), std::string::npos);
-  EXPECT_EQ(count_of(html, ">12.5 %</td>"), 1u);
+  EXPECT_EQ(count_of(html, ">12.5%</td>"), 1u);
 }
 
 // On a phone each row becomes a card that shows the columns' names, so every cell but the first must have one.

@@ -22,7 +22,7 @@ TEST(Picture, HoldsTheTableOfTheComparison) {
   const std::vector<report::Run> runs = pictured_runs();
   const std::string svg = render_picture("BF16 and FP8", runs, compare(runs), Theme::light);
   for (const char* text : {">BF16 and FP8<", ">379 M parameters, 300 steps of 1,000 tokens, NVIDIA H200<", ">fp8_delayed<",
-                           ">1,430<", ">+43.0 %<", ">+0.20 %<", ">% above bf16<", "per GPU"}) {
+                           ">1,430<", ">+43.0%<", ">+0.20%<", ">% above bf16<", "per GPU"}) {
     EXPECT_TRUE(has(svg, text)) << text;
   }
   EXPECT_TRUE(has(svg, "0.10\u00a0%.")) << "the spread of the baseline, in the note";

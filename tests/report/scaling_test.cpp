@@ -79,9 +79,9 @@ TEST(Scaling, TheTable) {
             "GPUs  recipe       tok/s/gpu  decrease   faster    loss   higher  TFLOPS     MFU    memory  exposed\n"
             "---------------------------------------------------------------------------------------------------\n"
             "8     bf16             9,350         -        -  2.0314        -       -       -  1.50 GiB        -\n"
-            "8     fp8_delayed     11,000         -  +17.6 %  2.0335  +0.10 %       -       -  1.50 GiB        -\n"
-            "256   bf16             8,500     9.1 %        -  1.8283        -       -       -  1.50 GiB        -\n"
-            "256   fp8_delayed      9,700    11.8 %  +14.1 %  1.8466  +1.00 %     432  43.7 %  1.50 GiB    5.0 %\n"
+            "8     fp8_delayed     11,000         -  +17.6%  2.0335  +0.10%       -       -  1.50 GiB        -\n"
+            "256   bf16             8,500     9.1%        -  1.8283        -       -       -  1.50 GiB        -\n"
+            "256   fp8_delayed      9,700    11.8%  +14.1%  1.8466  +1.00%     432  43.7%  1.50 GiB    5.0%\n"
             "Loss: mean over the last tenth of the steps. Decrease: of tokens/s/GPU, from the same recipe's on the fewest GPUs. "
             "Faster, and loss higher: than bf16 on the same number.\n");
   for (report::Run& run : runs) run.info.device = "cpu";
@@ -92,8 +92,8 @@ TEST(Scaling, ThePageSaysAndDrawsIt) {
   const std::vector<report::Run> runs = published();
   const Comparison comparison = compare(runs);
   const std::string html = render_html("Scaling", runs, comparison);
-  EXPECT_NE(html.find("From 8 to 256 GPUs, fp8_delayed loses 11.8 %</strong> of its tokens/s/GPU; there it is 14 % faster than "
-                      "bf16 and its loss 1.00 % higher."),
+  EXPECT_NE(html.find("From 8 to 256 GPUs, fp8_delayed loses 11.8%</strong> of its tokens/s/GPU; there it is 14% faster than "
+                      "bf16 and its loss 1.00% higher."),
             std::string::npos);
   EXPECT_NE(html.find("aria-label=\"throughput over the number of ranks\""), std::string::npos);
   EXPECT_NE(html.find("aria-label=\"loss over the number of ranks\""), std::string::npos);

@@ -89,10 +89,10 @@ TEST(RenderText, TheTable) {
             "recipe         tok/s/gpu   faster  final loss   higher  last tenth   higher  held-out   higher\n"
             "----------------------------------------------------------------------------------------------\n"
             "bf16                 100        -      2.0300        -      2.0314        -    2.2330        -\n"
-            "fp8_delayed          150  +50.0 %      2.0341  +0.20 %      2.0355  +0.20 %    2.2375  +0.20 %\n"
-            "bf16 (repeat)         90  -10.0 %      2.0280  -0.10 %      2.0294  -0.10 %    2.2308  -0.10 %\n"
-            "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10 % in mean loss over the "
-            "last tenth and by 0.10 % on held-out text.\n");
+            "fp8_delayed          150  +50.0%      2.0341  +0.20%      2.0355  +0.20%    2.2375  +0.20%\n"
+            "bf16 (repeat)         90  -10.0%      2.0280  -0.10%      2.0294  -0.10%    2.2308  -0.10%\n"
+            "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10% in mean loss over the "
+            "last tenth and by 0.10% on held-out text.\n");
 }
 
 // Two runs that start from given weights, and one that does not.
@@ -121,11 +121,11 @@ TEST(RenderText, TheTableOfRunsThatGoOnFromWeights) {
             "recipe         tok/s/gpu   faster  final loss   higher  last tenth   higher  held-out   higher  before step 1   higher\n"
             "----------------------------------------------------------------------------------------------------------------------\n"
             "bf16                 100        -      2.0300        -      2.0314        -    2.2330        -         4.0000        -\n"
-            "fp8_delayed          150  +50.0 %      2.0341  +0.20 %      2.0355  +0.20 %    2.2375  +0.20 %         4.0200  +0.50 %\n"
-            "bf16 (repeat)         90  -10.0 %      2.0280  -0.10 %      2.0294  -0.10 %    2.2308  -0.10 %              -        -\n"
+            "fp8_delayed          150  +50.0%      2.0341  +0.20%      2.0355  +0.20%    2.2375  +0.20%         4.0200  +0.50%\n"
+            "bf16 (repeat)         90  -10.0%      2.0280  -0.10%      2.0294  -0.10%    2.2308  -0.10%              -        -\n"
             "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n"
-            "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10 % in mean loss over the "
-            "last tenth and by 0.10 % on held-out text.\n");
+            "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10% in mean loss over the "
+            "last tenth and by 0.10% on held-out text.\n");
 }
 
 TEST(RenderJson, LossesBeforeStep1) {

@@ -119,8 +119,8 @@ void expect_scales_of_one(const RunState& actual, const RunState& one, std::int6
 // holds them. Returns the number of elements with equal gradients for each parameter.
 std::map<std::string, std::size_t> expect_weights_of_same_gradients(const RunState& actual, const RunState& one);
 
-// Expects the loss curve of one rank within 1 %. Codes differ if the scales come from a rank's own operands. With an init_std of
-// 0.1 the weights are small enough that FP8's rounding parts two runs by less than 1 %.
+// Expects the loss curve of one rank within 1%. Codes differ if the scales come from a rank's own operands. With an init_std of
+// 0.1 the weights are small enough that FP8's rounding parts two runs by less than 1%.
 void expect_same_curve(const RunState& actual, const RunState& one);
 
 // A fixture that gives kernels one thread, because its ranks are threads themselves.

@@ -30,7 +30,7 @@ bool has_row(const plan::LinearKind& kind, const AdvisedRecipe& recipe) {
 }
 
 std::string cost_text(const Cost& cost) {
-  return fmt::format("{:>10.1f}{:>8.1f}{:>10.1f}{:>+8.1f} %", cost.products_s * 1e6, cost.casts_s * 1e6, cost.total_s * 1e6,
+  return fmt::format("{:>10.1f}{:>8.1f}{:>10.1f}{:>+9.1f}%", cost.products_s * 1e6, cost.casts_s * 1e6, cost.total_s * 1e6,
                      cost.gain_pct);
 }
 
@@ -71,7 +71,7 @@ std::string recipes_text(const Advice& advice) {
       continue;
     }
     const plan::Outcome outcome = outcome_of(advice, recipe);
-    text += fmt::format("{:<13}{:>20.3f}{:>+10.1f} %{:>20.3f}{:>+10.1f} %{:>12}", recipe.name, outcome.as_is.seconds * 1e3,
+    text += fmt::format("{:<13}{:>20.3f}{:>+11.1f}%{:>20.3f}{:>+11.1f}%{:>12}", recipe.name, outcome.as_is.seconds * 1e3,
                         outcome.as_is.gain_pct, outcome.advised.seconds * 1e3, outcome.advised.gain_pct,
                         telemetry::format_bytes(recipe.memory_bytes));
     if (recipe.memory_bytes > advice.gpu_memory_bytes) {

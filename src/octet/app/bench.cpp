@@ -30,7 +30,7 @@ void show_bench(const std::vector<BenchRow>& rows, const std::filesystem::path& 
   for (const BenchRow& row : rows) {
     const double share = row.ceiling > 0 ? row.rate / row.ceiling : 0;
     fmt::print("{:<{}} {:>12.1f} us {:>10.1f} {:<8}", row.name, width, row.seconds * 1e6, row.rate, row.unit);
-    if (row.ceiling > 0) fmt::print(" {:>5.0f} % of {} ({:.1f})", 100 * share, row.against, row.ceiling);
+    if (row.ceiling > 0) fmt::print(" {:>6.0f}% of {} ({:.1f})", 100 * share, row.against, row.ceiling);
     fmt::print("\n");
     Json object = {{"name", row.name}, {"seconds", row.seconds}, {"rate", row.rate}, {"unit", row.unit}};
     if (row.ceiling > 0) {

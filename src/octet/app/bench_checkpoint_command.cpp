@@ -196,11 +196,11 @@ int run_bench_checkpoint(const BenchArgs& args) {
     fmt::print("  {:<44} {:>10.2f} ms{}\n", name, 1e3 * seconds, note);
   };
   const auto rate = [&](double seconds) { return fmt::format("  {:.2f} GB/s", 1e-9 * bytes / seconds); };
-  const auto of_step = [&](double seconds) { return fmt::format("  {:.2f} % of a step", 100 * seconds / step); };
+  const auto of_step = [&](double seconds) { return fmt::format("  {:.2f}% of a step", 100 * seconds / step); };
   line("a step without a save", step, "");
   line("training stands still, copy beside the step", still, of_step(still));
   line("training stands still, if it waits for the copy", still_before, of_step(still_before));
-  line("the step beside copy and write", step_beside, fmt::format("  {:+.1f} %", 100 * (step_beside / step - 1)));
+  line("the step beside copy and write", step_beside, fmt::format("  {:+.1f}%", 100 * (step_beside / step - 1)));
   line("copy to host memory, nothing beside it", copy, rate(copy));
   line("write to the disk, nothing beside it", write, rate(write));
   if (!args.json.empty()) {

@@ -100,7 +100,7 @@ int run_bench_loader(const BenchArgs& args) {
                .ceiling = kRanks * kRankRate,
                .against = fmt::format("{} ranks x {:.0f} tok/s", kRanks, kRankRate)}},
              args.json);
-  fmt::print("at that speed a rank waits {:.3f} % of its time\n", 100 * waited);
+  fmt::print("at that speed a rank waits {:.3f}% of its time\n", 100 * waited);
   return 0;
 }
 

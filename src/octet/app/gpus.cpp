@@ -10,7 +10,7 @@
 namespace octet::app {
 namespace {
 
-// Of a DGX or HGX: 400 Gbit/s a GPU, of which large messages get 80 %. An estimate: no run of ours has crossed a network.
+// Of a DGX or HGX: 400 Gbit/s a GPU, of which large messages get 80%. An estimate: no run of ours has crossed a network.
 constexpr double kNetworkBytesPerSecond = 0.8 * 50e9;
 constexpr int kGpusOfANode = 8;
 constexpr int kMostGpus = 1 << 16;

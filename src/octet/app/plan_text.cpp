@@ -195,7 +195,7 @@ std::string search_text(const std::vector<PlannedRun>& best, std::size_t found, 
   for (const PlannedRun& run : best) {
     const Json layout = layout_json(run);
     const parallel::Mesh& mesh = run.layout.mesh;
-    text += fmt::format("{:>9} {:>6} {:>8} {:>7}{}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>5.1f}% {:>8.1f} %  {}\n",
+    text += fmt::format("{:>9} {:>6} {:>8} {:>7}{}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>5.1f}% {:>9.1f}%  {}\n",
                         mesh.size(Axis::replicate), mesh.size(Axis::shard), mesh.size(Axis::context), mesh.size(Axis::tensor),
                         expert(mesh.expert()), layout["weights"].get<std::string>(), layout["gradients"].get<std::string>(),
                         layout["activation_checkpoint"].get<std::string>(), run.layout.micro_batch, format_bytes(run.needed()),

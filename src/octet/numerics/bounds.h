@@ -57,7 +57,7 @@ struct Band {
 // error is uniform in [-d/2, d/2]. Its mean square is d^2 / 12 = 4^(e+1-p) / 12; the mean square of the values lies between 4^e
 // and 4^(e+1). The ratio of the two lies between 4^-p / 12 and 4^(1-p) / 12 in every binade, hence in any mixture of binades:
 //   2^-p / sqrt(12) <= relative RMS error <= 2^(1-p) / sqrt(12)
-// E4M3 (p = 4): 1.8 % to 3.6 %; E5M2 (p = 3): 3.6 % to 7.2 %; BF16 (p = 8): 0.11 % to 0.23 %. A uniform density within a binade
+// E4M3 (p = 4): 1.8% to 3.6%; E5M2 (p = 3): 3.6% to 7.2%; BF16 (p = 8): 0.11% to 0.23%. A uniform density within a binade
 // gives 2^(1-p) / sqrt(28). The lower bound does not hold for values that the format represents exactly (zeros, powers of two).
 inline Band rounding_noise(double unit_roundoff) {
   return {unit_roundoff / std::sqrt(12.0), 2.0 * unit_roundoff / std::sqrt(12.0)};

@@ -90,7 +90,7 @@ Recommendation recommend(const std::vector<LinearKind>& kinds, const std::vector
     result.reason = "bf16, because FP8 makes no linear faster: its casts cost as much time as its products save";
   } else if (outcome.advised.gain_pct < kWorthwhileGainPct) {
     result.reason = fmt::format(
-        "bf16, because {}, the fastest FP8 recipe, makes the linears only {:.1f} % faster, and a gain below {} % does not "
+        "bf16, because {}, the fastest FP8 recipe, makes the linears only {:.1f}% faster, and a gain below {}% does not "
         "outweigh the higher loss",
         best->recipe, outcome.advised.gain_pct, kWorthwhileGainPct);
   } else {
@@ -99,7 +99,7 @@ Recommendation recommend(const std::vector<LinearKind>& kinds, const std::vector
     result.recipe = best->recipe;
     result.skip = joined(kinds, patterns, keep);
     result.reason =
-        fmt::format("{}, because it makes the linears {:.1f} % faster than bf16, the most of the FP8 recipes, with {}",
+        fmt::format("{}, because it makes the linears {:.1f}% faster than bf16, the most of the FP8 recipes, with {}",
                     best->recipe, outcome.advised.gain_pct, compared_memory(best->memory_bytes, bf16.memory_bytes));
     if (!outcome.slower.empty()) result.reason += "; linears that FP8 makes slower stay in BF16";
     if (!keep.empty()) result.reason += fmt::format("; {} stay in BF16 for their health", keep.size());

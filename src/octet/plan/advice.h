@@ -11,7 +11,7 @@
 
 namespace octet::plan {
 
-// The smallest gain over all linears for which FP8 is recommended. In our measurements FP8 increased the loss by up to 0.3 %, and
+// The smallest gain over all linears for which FP8 is recommended. In our measurements FP8 increased the loss by up to 0.3%, and
 // predicted times are wrong by some percent, so a smaller gain does not justify a change of precision.
 inline constexpr double kWorthwhileGainPct = 5;
 

@@ -13,10 +13,10 @@ namespace octet::plan {
 // decide.
 //
 // The largest healthy percentage of saturated elements. In a healthy run (quickstart), recipes with one scale for each tensor saturate at
-// most 0.006 % of a tensor. Saturated elements are the largest and matter most; above this limit the scale does not follow its tensor.
+// most 0.006% of a tensor. Saturated elements are the largest and matter most; above this limit the scale does not follow its tensor.
 inline constexpr double kMaxSaturatedPct = 0.1;
-// The largest healthy percentage of non-zero elements that are flushed to zero. Healthy tensors lose up to 6 % in the first steps and
-// 0.5 % later, always the smallest elements. Above this limit, a tenth of a tensor never reaches the products.
+// The largest healthy percentage of non-zero elements that are flushed to zero. Healthy tensors lose up to 6% in the first steps and
+// 0.5% later, always the smallest elements. Above this limit, a tenth of a tensor never reaches the products.
 inline constexpr double kMaxFlushedPct = 10;
 // How far a tensor's signal-to-noise ratio may be below the median of the tensors with the same role. The format fixes the ratio of a
 // well-scaled tensor to within 1 dB (31.5 dB in E4M3, 25.5 dB in E5M2). A ratio 6 dB lower means twice the noise amplitude.

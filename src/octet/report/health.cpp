@@ -48,8 +48,8 @@ struct Look {
 const Look& look(HealthMetric metric) {
   static const Look kAmax{"largest magnitude", {}, ""};
   static const Look kScale{"scale", {}, ""};
-  static const Look kSaturated{"saturated", {1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1, 5}, " %"};
-  static const Look kFlushed{"flushed to zero", {1e-2, 0.1, 0.3, 1, 3, 10, 25, 50}, " %"};
+  static const Look kSaturated{"saturated", {1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1, 5}, "%"};
+  static const Look kFlushed{"flushed to zero", {1e-2, 0.1, 0.3, 1, 3, 10, 25, 50}, "%"};
   // Rounding alone gives about 31 dB in E4M3 and about 25 dB in E5M2.
   static const Look kSqnr{"signal to noise", {30, 28, 26, 24, 22, 19, 16, 12}, " dB"};
   switch (metric) {

@@ -66,16 +66,16 @@ std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) 
   const std::string base = escape(comparison.baseline);
   if (compared == 1) {
     put(out, "<strong>{} ends {} {} {}</strong> in mean loss over the last tenth. ", escape(farthest->summary.name),
-        fmt::format("{:.2f} %", std::abs(farthest->mean_loss_pct)), farthest->mean_loss_pct < 0 ? "below" : "above", base);
+        fmt::format("{:.2f}%", std::abs(farthest->mean_loss_pct)), farthest->mean_loss_pct < 0 ? "below" : "above", base);
   } else if (compared > 1) {
-    put(out, "<strong>{} recipes end within {:.2f} % of {}</strong> in mean loss over the last tenth; the farthest is {}. ",
+    put(out, "<strong>{} recipes end within {:.2f}% of {}</strong> in mean loss over the last tenth; the farthest is {}. ",
         compared == 2 ? "Both" : fmt::format("All {}", compared), std::abs(farthest->mean_loss_pct), base, escape(farthest->summary.name));
   }
   if (comparison.spread && std::isfinite(comparison.spread->mean_loss_pct)) {
-    put(out, "{} itself moves by {:.2f} % when it is trained twice. ", base, comparison.spread->mean_loss_pct);
+    put(out, "{} itself moves by {:.2f}% when it is trained twice. ", base, comparison.spread->mean_loss_pct);
   }
   if (fastest && fastest->faster_pct > 0) {
-    put(out, "<strong>{} is the fastest, {:.0f} % faster than {}.</strong> ", escape(fastest->summary.name), fastest->faster_pct, base);
+    put(out, "<strong>{} is the fastest, {:.0f}% faster than {}.</strong> ", escape(fastest->summary.name), fastest->faster_pct, base);
   }
   if (fastest && !on_gpu(shown)) out += "On a CPU, FP8 is emulated: what this run shows is the loss, not the speed of a GPU.";
   if (out.empty() && shown.size() == 1) {
@@ -108,7 +108,7 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
   std::string out = "<section><table class=\"cards\"><thead><tr><th>recipe</th>";
   put(out, "<th>{}{}</th><th>final loss</th><th>mean of the<br>last tenth</th><th>held-out<br>loss</th>{}", per_process(shown),
       compared ? "<br>% faster" : "", initial ? "<th>before<br>step 1</th>" : "");
-  if (compared) put(out, "<th class=\"middle\">gap to {}<br>−{:g} % to +{:g} %</th>", escape(comparison.baseline), limit, limit);
+  if (compared) put(out, "<th class=\"middle\">gap to {}<br>−{:g}% to +{:g}%</th>", escape(comparison.baseline), limit, limit);
   // A run of one process waits for nobody, so the column appears only if some run has several processes.
   const bool together = std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.row->summary.processes > 1; });
   put(out, "<th>peak<br>memory</th>{}{}<th>time</th></tr></thead><tbody>", on_gpu(shown) ? "<th>TFLOPS<br>MFU</th>" : "",
@@ -128,7 +128,7 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
     }
     out += cell("peak memory", gib_or_dash(sum.memory_peak_gib));
     if (on_gpu(shown)) {
-      const std::string mfu = std::isfinite(sum.mfu) ? fmt::format("{:.1f} %", 100 * sum.mfu) : "";
+      const std::string mfu = std::isfinite(sum.mfu) ? fmt::format("{:.1f}%", 100 * sum.mfu) : "";
       out += cell("TFLOPS, MFU", fmt::format("{}<small>{}</small>", number(sum.tflops_per_process, 0), mfu));
     }
     if (together) out += cell("exposed communication", share_or_dash(sum.exposed_pct));

@@ -78,7 +78,7 @@ std::string draw(const MemoryBar& bar) {
     put(out,
         "<text text-anchor=\"end\" x=\"590\" y=\"{0:.0f}\">{1:.2f}</text><text class=\"soft\" text-anchor=\"end\" x=\"690\" "
         "y=\"{0:.0f}\">"
-        "{2:.1f} %</text>\n",
+        "{2:.1f}%</text>\n",
         y, gib(bytes), 100 * gib(bytes) / gib(bar.gpu_bytes));
   };
   for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -14,13 +14,13 @@ std::string count_or_dash(double value) { return std::isfinite(value) ? telemetr
 
 std::string gib_or_dash(double gib) { return std::isfinite(gib) && gib >= 0 ? telemetry::format_gib(gib) : "–"; }
 
-std::string share_or_dash(double pct) { return std::isfinite(pct) ? fmt::format("{:.1f} %", pct) : "–"; }
+std::string share_or_dash(double pct) { return std::isfinite(pct) ? fmt::format("{:.1f}%", pct) : "–"; }
 
 std::string percent(double value, int decimals) {
   if (!std::isfinite(value)) return "";
   const std::string digits = fmt::format("{:.{}f}", std::abs(value), decimals);
   const bool zero = digits.find_first_not_of("0.") == std::string::npos;
-  return (zero ? "±" : value < 0 ? "−" : "+") + digits + " %";
+  return (zero ? "±" : value < 0 ? "−" : "+") + digits + "%";
 }
 
 std::string cell(std::string_view column, std::string_view content, const char* css_class) {

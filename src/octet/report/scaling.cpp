@@ -29,7 +29,7 @@ std::vector<std::size_t> by_ranks(const Comparison& comparison) {
   return order;
 }
 
-std::string unsigned_percent(double value) { return std::isfinite(value) ? fmt::format("{:.1f} %", value) : "-"; }
+std::string unsigned_percent(double value) { return std::isfinite(value) ? fmt::format("{:.1f}%", value) : "-"; }
 
 std::string what_is_compared(const Comparison& comparison) {
   std::string text =
@@ -107,7 +107,7 @@ std::string table(const Comparison& comparison, std::span<const std::string> col
     out += cell("% decrease", number(row.decrease_pct, 1));
     out += compared_cell("loss", number(s.mean_loss, 4), row.mean_loss_pct, 2, -1, 0.5);
     out += cell("TFLOPS, MFU", fmt::format("{}<small>{}</small>", std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "–",
-                                           std::isfinite(s.mfu) ? fmt::format("{:.1f} %", 100 * s.mfu) : "&nbsp;"));
+                                           std::isfinite(s.mfu) ? fmt::format("{:.1f}%", 100 * s.mfu) : "&nbsp;"));
     out += cell("peak memory", gib_or_dash(s.memory_peak_gib)) + cell("exposed communication", share_or_dash(s.exposed_pct)) + "</tr>";
   }
   return out + "</tbody></table>";
@@ -138,13 +138,13 @@ std::string scaling_lead(const Comparison& comparison) {
     const Row& last = *line.rows.back();
     const std::string name = escape(line.name), most = fmt::format("{} {}", last.summary.processes, ranks_word(comparison));
     if (std::isfinite(last.decrease_pct)) {
-      put(out, "<strong>From {} to {}, {} {} {:.1f} %</strong> of its {}", line.rows.front()->summary.processes, most, name,
+      put(out, "<strong>From {} to {}, {} {} {:.1f}%</strong> of its {}", line.rows.front()->summary.processes, most, name,
           last.decrease_pct < 0 ? "gains" : "loses", std::abs(last.decrease_pct), speed_word(comparison));
     } else {
       put(out, "<strong>{} on {}</strong>", name, most);
     }
     if (std::isfinite(last.faster_pct) && std::isfinite(last.mean_loss_pct)) {
-      put(out, "; there it is {:.0f} % {} than {} and its loss {:.2f} % {}", std::abs(last.faster_pct),
+      put(out, "; there it is {:.0f}% {} than {} and its loss {:.2f}% {}", std::abs(last.faster_pct),
           last.faster_pct < 0 ? "slower" : "faster", escape(comparison.baseline), std::abs(last.mean_loss_pct),
           last.mean_loss_pct < 0 ? "lower" : "higher");
     }

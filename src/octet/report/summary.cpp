@@ -174,11 +174,11 @@ bool has_initial_losses(const Comparison& comparison) {
 
 std::string spread_sentence(const Comparison& comparison) {
   if (!comparison.spread || !std::isfinite(comparison.spread->mean_loss_pct)) return "";
-  std::string sentence = fmt::format("{} trained twice on the same batches, summed in another order, differs from itself by {:.2f} % "
+  std::string sentence = fmt::format("{} trained twice on the same batches, summed in another order, differs from itself by {:.2f}% "
                                      "in mean loss over the last tenth",
                                      comparison.spread->of, comparison.spread->mean_loss_pct);
   if (std::isfinite(comparison.spread->eval_loss_pct)) {
-    sentence += fmt::format(" and by {:.2f} % on held-out text", comparison.spread->eval_loss_pct);
+    sentence += fmt::format(" and by {:.2f}% on held-out text", comparison.spread->eval_loss_pct);
   }
   return sentence + ".";
 }

@@ -13,7 +13,7 @@ std::string text_number(double value, int decimals) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : "-";
 }
 std::string text_percent(double value, int decimals) {
-  return std::isfinite(value) ? fmt::format("{:+.{}f} %", value, decimals) : "-";
+  return std::isfinite(value) ? fmt::format("{:+.{}f}%", value, decimals) : "-";
 }
 std::string text_count(double value) { return std::isfinite(value) ? telemetry::format_count(value) : "-"; }
 

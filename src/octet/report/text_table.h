@@ -7,7 +7,7 @@
 namespace octet::report {
 
 std::string text_number(double value, int decimals);
-std::string text_percent(double value, int decimals);  // "+1.2 %"
+std::string text_percent(double value, int decimals);  // "+1.2%"
 std::string text_count(double value);                  // "12,345"
 
 // Formats lines of cells. The first line is the head, with a rule below it. The first `words` columns are left-aligned and the others

@@ -15,7 +15,7 @@ namespace octet::train {
 //   off     there are none
 //   factor  a loss above `factor` times their median
 //   auto    kSpikeSteps losses in a row above median + kSpreads x spread, where spread is the distance from the median to the 90th
-//           percentile, at least 1 % of the median. A single high loss may be due to its batch; several in a row are due to the model.
+//           percentile, at least 1% of the median. A single high loss may be due to its batch; several in a row are due to the model.
 struct SpikeRule {
   enum class Kind : std::uint8_t { automatic, off, factor };
   Kind kind = Kind::automatic;

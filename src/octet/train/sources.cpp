@@ -49,7 +49,7 @@ void check_sources(const data::Dataset& dataset, const nlohmann::json& recorded,
 
 std::string TrainingSource::text() const {
   const std::string known = corpus.contains("tokens") ? " (" + text_of(corpus) + ")" : "";
-  return concat(corpus.at("path").get<std::string>(), known, ", weight ", weight, ", ", share * 100, " % of it");
+  return concat(corpus.at("path").get<std::string>(), known, ", weight ", weight, ", ", share * 100, "% of it");
 }
 
 std::vector<TrainingSource> training_sources(const nlohmann::json& data, const nlohmann::json& sources) {

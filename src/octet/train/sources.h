@@ -23,7 +23,7 @@ struct TrainingSource {
   std::size_t number = 0;
   double weight = 1, share = 1;
   nlohmann::json corpus;
-  // "corpus (24 documents, 14,000 tokens), weight 1, 98 % of it"
+  // "corpus (24 documents, 14,000 tokens), weight 1, 98% of it"
   std::string text() const;
 };
 std::vector<TrainingSource> training_sources(const nlohmann::json& data, const nlohmann::json& sources);

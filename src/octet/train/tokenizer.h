@@ -17,7 +17,7 @@ namespace octet::train {
 std::string tokenizer_of_run(const Config& config, const models::DecoderConfig& model);
 // Compares the run's tokenizer with the tokenizer that the corpora were prepared with. Throws Error{data} if they certainly differ: only
 // one of them is `byte`, or more than half of the common ids stand for different texts. If the corpora's tokenizer can no longer be read,
-// throws if the vocabularies differ by more than 10 % in size. Warns if the tokenizers may differ. Does nothing if either is unknown.
+// throws if the vocabularies differ by more than 10% in size. Warns if the tokenizers may differ. Does nothing if either is unknown.
 void check_tokenizer(const data::Dataset& dataset, const std::string& tokenizer);
 // Copies the tokenizer's files and generation_config.json of model.init_from to checkpoints/tokenizer/ in run.output_dir, because the
 // model directory may be deleted before the run ends. If it has been deleted, an earlier copy stays.

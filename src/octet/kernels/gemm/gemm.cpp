@@ -80,7 +80,7 @@ std::int64_t floor_power_of_2(std::int64_t x) {
 }
 
 // Divides D into about tiles(...) tiles. OpenBLAS packs both operands again for each tile, which
-// costs about 5 % at 512x256 elements, 10 % at 256x256 and 20 % at 128x128, so tiles are large.
+// costs about 5% at 512x256 elements, 10% at 256x256 and 20% at 128x128, so tiles are large.
 // But there are up to eight tiles if they can have 128x128 elements, so that small GEMMs use
 // several cores, and at least two if a GEMM has enough work to be worth waking a second thread.
 void cut_tiles(GemmPlan& plan) {

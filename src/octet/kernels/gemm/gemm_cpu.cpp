@@ -90,7 +90,7 @@ struct Tile {
 };
 
 // T is the type that is multiplied, Out the type of D. The sums are computed in separate memory, not in D. D's stride is often a
-// power of 2, so that rows of D would evict each other from the caches; separate memory is about 10 % faster (measured).
+// power of 2, so that rows of D would evict each other from the caches; separate memory is about 10% faster (measured).
 template <class T, class Out>
 void multiply_tile(const Gemm& op, const GemmPlan& plan, const Tile& tile, T* memory) {
   T* const a_memory = memory;
