@@ -8,6 +8,7 @@
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/block_cuda.h"
+#include "octet/kernels/copy_async_cuda.cuh"
 #include "octet/kernels/cross_entropy/cross_entropy_cuda.h"
 
 namespace octet::kernels::cuda {
@@ -133,11 +134,6 @@ struct Row {
   }
 };
 
-__device__ void copy_async(Eight<BFloat16>* to, const BFloat16* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
-               : "memory");
-}
-
 template <bool kWrites>
 __device__ void ignore_row(const Row& row, float* loss) {
   if (row.block == 0 && threadIdx.x == 0) *loss = 0;
@@ -192,13 +188,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         const int i = first + b * kThreads;
         if (i < row.count) copy_async(cache + i, row.vector(i));
       }
-      asm volatile("cp.async.commit_group;" ::: "memory");
+      end_copies();
     }
     for (int first = thread; first < min(row.count, kCacheVectors); first += kBatchVectors) {
       if (first < kBatchVectors) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(kCacheVectors / kBatchVectors - 1) : "memory");
+        wait_for_copies<kCacheVectors / kBatchVectors - 1>();
       } else {
-        asm volatile("cp.async.wait_group 0;" ::: "memory");
+        wait_for_copies<0>();
       }
       Eight<BFloat16> batch[kBatch];
       for (int b = 0; b < kBatch; ++b) {

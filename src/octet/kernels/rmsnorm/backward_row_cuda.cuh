@@ -57,16 +57,4 @@ __device__ inline void add_gradient(const Chunk& gy, const Chunk& x, const Chunk
   gx = pack(before);
 }
 
-// Starts an asynchronous copy to shared memory. It is complete after wait_for_copies.
-__device__ inline void copy_async(Chunk* to, const std::uint16_t* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
-               : "memory");
-}
-__device__ inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most kPending groups of this thread's copies are in flight.
-template <int kPending>
-__device__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
 }  // namespace octet::kernels::cuda

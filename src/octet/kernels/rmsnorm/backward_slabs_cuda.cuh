@@ -7,6 +7,7 @@
 
 #include <cooperative_groups.h>
 
+#include "octet/kernels/copy_async_cuda.cuh"
 #include "octet/kernels/quantize/tails_cuda.cuh"
 #include "octet/kernels/rmsnorm/backward_row_cuda.cuh"
 

@@ -1,4 +1,5 @@
 #include "octet/kernels/column_sums/column_sums_cuda.h"
+#include "octet/kernels/copy_async_cuda.cuh"
 #include "octet/kernels/quantize/tails_cuda.cuh"
 #include "octet/kernels/rmsnorm/backward_slabs_cuda.cuh"
 #include "octet/kernels/rmsnorm/rmsnorm_cuda.h"

@@ -1,3 +1,4 @@
+#include "octet/kernels/copy_async_cuda.cuh"
 #include "octet/kernels/quantize/tails_cuda.cuh"
 #include "octet/kernels/rope/rope_cuda.h"
 
@@ -95,18 +96,18 @@ __global__ void __launch_bounds__(kTileThreads, 2) rope_tiles(const WideRopeSour
 #pragma unroll
     for (int i = 0; i < kTileRows; ++i) {
       if (row_of(i) < rows_left && col < end) {
-        const auto to = static_cast<unsigned>(__cvta_generic_to_shared(rows + row_of(i) * kTileChunks + tile.chunk()));
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(x + row_of(i) * op.stride + col) : "memory");
+        Chunk* const to = rows + row_of(i) * kTileChunks + tile.chunk();
+        copy_async(to, x + row_of(i) * op.stride + col);
       }
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    end_copies();
   };
   fetch(tile.col());
   const typename Tail::State state = tail.begin();
   const Turns turns(op, tile);
 #pragma unroll 1
   for (; tile.col0 < end; tile.col0 += kTile) {
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    wait_for_copies<0>();
     __syncwarp();
     Chunk made[kTileRows];
 #pragma unroll
