@@ -5,7 +5,7 @@
 #include "octet/kernels/column_sums/column_sums_cuda.h"
 #include "octet/kernels/layernorm/layernorm_cpu.h"
 #include "octet/kernels/layernorm/layernorm_cuda.h"
-#include "octet/kernels/quantize/quantize_cuda.h"
+#include "octet/kernels/quantize/fusion.h"
 
 namespace octet::kernels {
 namespace {
@@ -30,24 +30,22 @@ void check_operands(const char* name, const Tensor& x, const Tensor& weight, con
 void layernorm_forward(Stream& stream, Arena& scratch, const LayerNormForward& op) {
   check_operands("layernorm_forward", op.x, op.weight, op.mean, op.rstd);
   check_tensor("layernorm_forward", "bias", op.bias, op.weight.shape, op.x.dtype);
-  const bool fused = stream.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
+  const Fusion fused(stream, op.codes);
   if (op.codes && !fused) {
-    const ArenaScope scope(scratch);
-    LayerNormForward plain = op;
-    if (!plain.y) plain.y = allocate(scratch, op.x.dtype, op.x.shape);
-    plain.codes = {};
-    layernorm_forward(stream, scratch, plain);
-    quantize(stream, scratch, op.codes.of(plain.y));
-    return;
+    return write_then_quantize(stream, scratch, op.codes, op.y, op.x.dtype, op.x.shape, [&](const Tensor& y) {
+      LayerNormForward plain = op;
+      plain.y = y;
+      plain.codes = {};
+      layernorm_forward(stream, scratch, plain);
+    });
   }
   if (!fused) check_tensor("layernorm_forward", "y", op.y, op.x.shape, op.x.dtype);
-  const int reads = fused ? (needs_amax_first(op.codes.spec) ? 3 : 2) : 1;  // one read is for the statistics
+  const int reads = fused ? (fused.needs_amax_pass() ? 3 : 2) : 1;  // one read is for the statistics
   stream.count("layernorm_forward", {.flops = 8.0 * static_cast<double>(op.x.elements()),
-                                     .bytes = reads * static_cast<double>(op.x.bytes()) +
-                                              static_cast<double>(fused ? written_bytes(op.codes) : op.y.bytes()) +
+                                     .bytes = reads * static_cast<double>(op.x.bytes()) + fused.result_bytes(op.y) +
                                               static_cast<double>(2 * op.weight.bytes() + 2 * op.rstd.bytes())});
   const ArenaScope scope(scratch);
-  float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, op.x.rows(), op.x.cols()) : nullptr;
+  float* const amaxes = fused.allocate_amaxes(scratch, op.x.rows(), op.x.cols());
   if (stream.kind() == DeviceKind::cpu) cpu::layernorm_forward(op);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::layernorm_forward(stream, op, amaxes);
@@ -63,19 +61,18 @@ void layernorm_backward(Stream& stream, Arena& scratch, const LayerNormBackward&
   check_tensor("layernorm_backward", "gbias", op.gbias, op.weight.shape, op.gweight.dtype);
   const ArenaScope scope(scratch);
   const bool on_gpu = stream.target() == DeviceKind::cuda;
-  const bool fused = on_gpu && op.codes && fuses_on_cuda(op.codes);
+  const Fusion fused(stream, op.codes);
   const std::int64_t rows = op.x.rows(), cols = op.x.cols();
   const std::int64_t parts = on_gpu ? cuda::column_partials(rows) : cpu::column_partials(rows);
   const Tensor weight_partials = allocate(scratch, op.rstd.dtype, {parts, cols});
   const Tensor bias_partials = allocate(scratch, op.rstd.dtype, {parts, cols});
-  const std::size_t reads = fused ? (needs_amax_first(op.codes.spec) ? 2 : 1) : 0;  // reads of the new gx for its codes
-  stream.count(
-      "layernorm_backward",
-      {.flops = 16.0 * static_cast<double>(op.x.elements()),
-       .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + 2 * op.rstd.bytes() +
-                                    op.weight.bytes() + 4 * op.gweight.bytes() + (fused ? written_bytes(op.codes) : 0))});
+  const std::size_t reads = fused ? (fused.needs_amax_pass() ? 2 : 1) : 0;  // reads of the new gx for its codes
+  stream.count("layernorm_backward",
+               {.flops = 16.0 * static_cast<double>(op.x.elements()),
+                .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + 2 * op.rstd.bytes() +
+                                             op.weight.bytes() + 4 * op.gweight.bytes() + fused.code_bytes())});
   if (stream.kind() == DeviceKind::cpu) cpu::layernorm_backward(op, weight_partials, bias_partials);
-  float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, rows, cols) : nullptr;
+  float* const amaxes = fused.allocate_amaxes(scratch, rows, cols);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) {
       LayerNormBackward kernels = op;

@@ -3,7 +3,7 @@
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/column_sums/column_sums_cpu.h"
 #include "octet/kernels/column_sums/column_sums_cuda.h"
-#include "octet/kernels/quantize/quantize_cuda.h"
+#include "octet/kernels/quantize/fusion.h"
 #include "octet/kernels/rmsnorm/rmsnorm_cpu.h"
 #include "octet/kernels/rmsnorm/rmsnorm_cuda.h"
 
@@ -30,24 +30,22 @@ void check_like_x(const char* name, const char* operand, const Tensor& tensor, c
 
 void rmsnorm_forward(Stream& stream, Arena& scratch, const RmsNormForward& op) {
   check_operands("rmsnorm_forward", op.x, op.weight, op.rstd);
-  const bool fused = stream.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
+  const Fusion fused(stream, op.codes);
   if (op.codes && !fused) {
-    const ArenaScope scope(scratch);
-    RmsNormForward plain = op;
-    if (!plain.y) plain.y = allocate(scratch, op.x.dtype, op.x.shape);
-    plain.codes = {};
-    rmsnorm_forward(stream, scratch, plain);
-    quantize(stream, scratch, op.codes.of(plain.y));
-    return;
+    return write_then_quantize(stream, scratch, op.codes, op.y, op.x.dtype, op.x.shape, [&](const Tensor& y) {
+      RmsNormForward plain = op;
+      plain.y = y;
+      plain.codes = {};
+      rmsnorm_forward(stream, scratch, plain);
+    });
   }
   if (!fused) check_like_x("rmsnorm_forward", "y", op.y, op.x);
-  const int reads = fused && needs_amax_first(op.codes.spec) ? 2 : 1;
+  const int reads = fused.needs_amax_pass() ? 2 : 1;
   stream.count("rmsnorm_forward", {.flops = 4.0 * static_cast<double>(op.x.elements()),
-                                   .bytes = reads * static_cast<double>(op.x.bytes()) +
-                                            static_cast<double>(fused ? written_bytes(op.codes) : op.y.bytes()) +
+                                   .bytes = reads * static_cast<double>(op.x.bytes()) + fused.result_bytes(op.y) +
                                             static_cast<double>(op.weight.bytes() + op.rstd.bytes())});
   const ArenaScope scope(scratch);
-  float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, op.x.rows(), op.x.cols()) : nullptr;
+  float* const amaxes = fused.allocate_amaxes(scratch, op.x.rows(), op.x.cols());
   if (stream.kind() == DeviceKind::cpu) cpu::rmsnorm_forward(op);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::rmsnorm_forward(stream, op, amaxes);
@@ -61,18 +59,18 @@ void rmsnorm_backward(Stream& stream, Arena& scratch, const RmsNormBackward& op)
   require(op.gweight.shape == op.weight.shape, "rmsnorm_backward: gweight must be ", op.weight.shape, ", got ", op.gweight.shape);
   const ArenaScope scope(scratch);
   const bool on_gpu = stream.target() == DeviceKind::cuda;
-  const bool fused = on_gpu && op.codes && fuses_on_cuda(op.codes);
+  const Fusion fused(stream, op.codes);
   const std::int64_t rows = op.x.rows(), cols = op.x.cols();
   const std::int64_t parts = on_gpu ? cuda::column_partials(rows) : cpu::column_partials(rows);
   const Tensor partials = allocate(scratch, op.rstd.dtype, {parts, cols});
   // If the scales need the amax of the whole new gx, gx is read once more for the codes.
-  const std::size_t reads = fused && needs_amax_first(op.codes.spec) ? 1 : 0;
-  stream.count("rmsnorm_backward", {.flops = 12.0 * static_cast<double>(op.x.elements()),
-                                    .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() +
-                                                                 op.rstd.bytes() + op.weight.bytes() + 2 * op.gweight.bytes() +
-                                                                 (fused ? written_bytes(op.codes) : 0))});
+  const std::size_t reads = fused.needs_amax_pass() ? 1 : 0;
+  stream.count("rmsnorm_backward",
+               {.flops = 12.0 * static_cast<double>(op.x.elements()),
+                .bytes = static_cast<double>(op.gy.bytes() + op.x.bytes() + (2 + reads) * op.gx.bytes() + op.rstd.bytes() +
+                                             op.weight.bytes() + 2 * op.gweight.bytes() + fused.code_bytes())});
   if (stream.kind() == DeviceKind::cpu) cpu::rmsnorm_backward(op, partials);
-  float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, rows, cols) : nullptr;
+  float* const amaxes = fused.allocate_amaxes(scratch, rows, cols);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) {
       RmsNormBackward kernels = op;

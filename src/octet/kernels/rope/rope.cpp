@@ -1,7 +1,7 @@
 #include "octet/kernels/rope/rope.h"
 
 #include "octet/device/cuda/cuda_device.h"
-#include "octet/kernels/quantize/quantize_cuda.h"
+#include "octet/kernels/quantize/fusion.h"
 #include "octet/kernels/rope/rope_cpu.h"
 #include "octet/kernels/rope/rope_cuda.h"
 
@@ -22,16 +22,16 @@ void rope(Stream& stream, Arena& scratch, const Rope& whole) {
           "rope: table must be F32 [positions, ", op.rotary_dim, "], got ", name_of(op.table.dtype), " ", op.table.shape);
   require(op.positions.dtype == DType::i32 && op.positions.shape == Shape{op.x.rows()}, "rope: positions must be I32 [",
           op.x.rows(), "], got ", name_of(op.positions.dtype), " ", op.positions.shape);
-  const bool fused = stream.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
+  const Fusion fused(stream, whole.codes);
   if (!fused && op.rotated < op.x.cols()) op.x = op.x.slice_cols(0, op.rotated);
-  const int reads = fused && needs_amax_first(op.codes.spec) ? 2 : 1;
-  stream.count("rope", {.flops = 3.0 * static_cast<double>(op.x.rows() * (op.rotated / op.head_dim) * op.rotary_dim),
-                        .bytes = reads * static_cast<double>(op.x.bytes()) +
-                                 static_cast<double>((fused ? written_bytes(op.codes) : op.x.bytes()) + op.positions.bytes()) +
-                                 4.0 * static_cast<double>(op.x.rows() * op.rotary_dim)});
+  const int reads = fused.needs_amax_pass() ? 2 : 1;
+  stream.count("rope",
+               {.flops = 3.0 * static_cast<double>(op.x.rows() * (op.rotated / op.head_dim) * op.rotary_dim),
+                .bytes = reads * static_cast<double>(op.x.bytes()) + fused.result_bytes(op.x) +
+                         static_cast<double>(op.positions.bytes()) + 4.0 * static_cast<double>(op.x.rows() * op.rotary_dim)});
   if (!fused) op.codes = {};
   const ArenaScope scope(scratch);
-  float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, op.x.rows(), op.x.cols()) : nullptr;
+  float* const amaxes = fused.allocate_amaxes(scratch, op.x.rows(), op.x.cols());
   if (stream.kind() == DeviceKind::cpu) cpu::rope(op);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::rope(stream, op, amaxes);

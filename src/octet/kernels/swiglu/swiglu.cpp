@@ -1,7 +1,7 @@
 #include "octet/kernels/swiglu/swiglu.h"
 
 #include "octet/device/cuda/cuda_device.h"
-#include "octet/kernels/quantize/quantize_cuda.h"
+#include "octet/kernels/quantize/fusion.h"
 #include "octet/kernels/swiglu/swiglu_cpu.h"
 #include "octet/kernels/swiglu/swiglu_cuda.h"
 
@@ -20,21 +20,17 @@ void check_operands(const char* name, const Tensor& gate_up, const char* product
 }  // namespace
 
 void swiglu_forward(Stream& stream, Arena& scratch, const SwigluForward& op) {
-  const bool fused = stream.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes);
+  const Fusion fused(stream, op.codes);
   if (op.codes && !fused) {
-    const ArenaScope scope(scratch);
-    const Tensor y = op.y ? op.y : allocate(scratch, op.gate_up.dtype, {op.gate_up.rows(), op.gate_up.cols() / 2});
-    swiglu_forward(stream, scratch, {.gate_up = op.gate_up, .y = y});
-    quantize(stream, scratch, op.codes.of(y));
-    return;
+    return write_then_quantize(stream, scratch, op.codes, op.y, op.gate_up.dtype, {op.gate_up.rows(), op.gate_up.cols() / 2},
+                               [&](const Tensor& y) { swiglu_forward(stream, scratch, {.gate_up = op.gate_up, .y = y}); });
   }
   if (!fused) check_operands("swiglu_forward", op.gate_up, "y", op.y);
-  const int reads = fused && needs_amax_first(op.codes.spec) ? 2 : 1;
+  const int reads = fused.needs_amax_pass() ? 2 : 1;
   stream.count("swiglu_forward", {.flops = 2.5 * static_cast<double>(op.gate_up.elements()),
-                                  .bytes = reads * static_cast<double>(op.gate_up.bytes()) +
-                                           static_cast<double>(fused ? written_bytes(op.codes) : op.y.bytes())});
+                                  .bytes = reads * static_cast<double>(op.gate_up.bytes()) + fused.result_bytes(op.y)});
   const ArenaScope scope(scratch);
-  float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, op.gate_up.rows(), op.gate_up.cols() / 2) : nullptr;
+  float* const amaxes = fused.allocate_amaxes(scratch, op.gate_up.rows(), op.gate_up.cols() / 2);
   if (stream.kind() == DeviceKind::cpu) cpu::swiglu_forward(op);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::swiglu_forward(stream, op, amaxes);
@@ -45,21 +41,20 @@ void swiglu_backward(Stream& stream, Arena& scratch, const SwigluBackward& op) {
   check_operands("swiglu_backward", op.gate_up, "gy", op.gy);
   // The kernel computes both halves together, so a tile must not extend over both.
   const bool whole_tiles = !is_block(op.codes.spec.tile) || op.gy.cols() % 128 == 0;
-  const bool fused = stream.target() == DeviceKind::cuda && op.codes && fuses_on_cuda(op.codes) && whole_tiles;
+  const Fusion fused = whole_tiles ? Fusion(stream, op.codes) : Fusion();
   if (op.codes && !fused) {
-    const ArenaScope scope(scratch);
-    const Tensor ggate_up = op.ggate_up ? op.ggate_up : allocate(scratch, op.gate_up.dtype, op.gate_up.shape);
-    swiglu_backward(stream, scratch, {.gate_up = op.gate_up, .gy = op.gy, .ggate_up = ggate_up});
-    quantize(stream, scratch, op.codes.of(ggate_up));
-    return;
+    return write_then_quantize(stream, scratch, op.codes, op.ggate_up, op.gate_up.dtype, op.gate_up.shape,
+                               [&](const Tensor& ggate_up) {
+                                 swiglu_backward(stream, scratch, {.gate_up = op.gate_up, .gy = op.gy, .ggate_up = ggate_up});
+                               });
   }
   if (!fused) check_operands("swiglu_backward", op.ggate_up, "gy", op.gy);
-  const int reads = fused && needs_amax_first(op.codes.spec) ? 2 : 1;
-  stream.count("swiglu_backward", {.flops = 10.0 * static_cast<double>(op.gy.elements()),
-                                   .bytes = reads * static_cast<double>(op.gate_up.bytes() + op.gy.bytes()) +
-                                            static_cast<double>(fused ? written_bytes(op.codes) : op.ggate_up.bytes())});
+  const int reads = fused.needs_amax_pass() ? 2 : 1;
+  stream.count("swiglu_backward",
+               {.flops = 10.0 * static_cast<double>(op.gy.elements()),
+                .bytes = reads * static_cast<double>(op.gate_up.bytes() + op.gy.bytes()) + fused.result_bytes(op.ggate_up)});
   const ArenaScope scope(scratch);
-  float* const amaxes = fused ? cuda::allocate_amaxes(scratch, op.codes.spec, op.gate_up.rows(), op.gate_up.cols()) : nullptr;
+  float* const amaxes = fused.allocate_amaxes(scratch, op.gate_up.rows(), op.gate_up.cols());
   if (stream.kind() == DeviceKind::cpu) cpu::swiglu_backward(op);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::swiglu_backward(stream, op, amaxes);
