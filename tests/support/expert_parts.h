@@ -232,7 +232,8 @@ class ExpertParts {
 
   void add_forward(Globals& globals, const parallel::Parameter& p) {
     const auto pieces = p.cut.pieces(0, p.elements());
-    if (p.reads_values()) globals.add(p.spec.name + ".value", p, pieces, 0, p.value.as_bytes(), size_of(p.value.dtype));
+    if (!p.spec.quant || p.spec.read_as_values)
+      globals.add(p.spec.name + ".value", p, pieces, 0, p.value.as_bytes(), size_of(p.value.dtype));
     if (!p.spec.quant) return;
     globals.add(p.spec.name + ".codes", p, pieces, 0, p.codes.rowwise.as_bytes());
     if (p.codes.tile == ScaleTile::tensor) add_whole(globals, p.spec.name + ".scale_inv", p.codes.rowwise_scale_inv);

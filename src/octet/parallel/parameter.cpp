@@ -64,11 +64,12 @@ void ParameterStore::materialise_gathered_shards(Device& device) {
   const auto place = [&] {
     for (Gathered& gathered : gathered_) gathered.used = 0;
     for (Parameter& p : parameters_) {
-      if (p.shard_count() == 1) continue;
-      if (p.reads_values()) p.value_shard = gathered_shard(storage_.compute, p);
-      if (!p.spec.quant) continue;
-      p.rowwise_shard = gathered_shard(dtype_of(p.spec.quant->format), p);
-      if (!kernels::is_square(p.spec.quant->tile)) p.columnwise_shard = gathered_shard(p.rowwise_shard.dtype, p);
+      const auto shard = [&](Copy copy, Tensor& tensor) {
+        if (p.copy(copy).place == Place::slot) tensor = gathered_shard(p.copy(copy).dtype, p);
+      };
+      shard(Copy::values, p.value_shard);
+      shard(Copy::rowwise, p.rowwise_shard);
+      shard(Copy::row_order, p.columnwise_shard);
     }
   };
   place();
@@ -87,40 +88,27 @@ void ParameterStore::allocate_whole(Device& device, MemoryCategory category, DTy
   part = shard_of(p, padded, p.shards->rank());
 }
 
-void ParameterStore::materialise_codes(Device& device, Parameter& p, Weights weights) {
+void ParameterStore::materialise_codes(Device& device, Parameter& p) {
   const QuantSpec& spec = *p.spec.quant;
   const std::int64_t rows = p.spec.shape[0], cols = p.spec.shape[1];
-  const DType dtype = dtype_of(spec.format);
-  const bool square = kernels::is_square(spec.tile);
   Quantized& q = p.codes;
   q.format = spec.format;
   q.tile = spec.tile;
   q.rowwise_scale_inv = allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
-  // With shards, or parts on the tensor axis, only Units transposes codes, and only those that it keeps.
-  const bool keeps = p.spec.keeps_transpose && (!casts_shards() || (shard_count() > 1 && weights == Weights::kept));
-  if (keeps || (casts_shards() && !square)) {
+  const Held& columnwise = p.copy(Copy::columnwise);
+  if (columnwise.has_whole() || p.copy(Copy::row_order).has_whole()) {
     q.columnwise_scale_inv = spec.tile == ScaleTile::tensor ? q.rowwise_scale_inv
                                                             : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile),
                                                                        scale_shape(spec.tile, cols, rows));
   }
-  if (keeps) q.columnwise = allocate(device, MemoryCategory::weights, dtype, {cols, rows});
-  if (p.shard_count() == 1 && casts_shards()) {
-    const auto whole_part = [&](Tensor& whole, Tensor& part) {
-      whole = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
-      part = whole.reshape({p.elements()});
-    };
-    whole_part(q.rowwise, p.rowwise_shard);
-    if (!square) whole_part(p.column_codes, p.columnwise_shard);
-    return;
-  }
-  if (p.shard_count() == 1) {
-    q.rowwise = allocate(device, MemoryCategory::weights, dtype, p.spec.shape);
-    return;
-  }
-  if (weights == Weights::kept) {
-    allocate_whole(device, MemoryCategory::weights, dtype, p, q.rowwise, p.rowwise_shard);
-    if (!square) allocate_whole(device, MemoryCategory::weights, dtype, p, p.column_codes, p.columnwise_shard);
-  }
+  if (columnwise.has_whole()) q.columnwise = allocate(device, MemoryCategory::weights, columnwise.dtype, {cols, rows});
+  const auto codes = [&](Copy copy, Tensor& whole, Tensor& shard) {
+    if (p.copy(copy).place != Place::whole) return;
+    allocate_whole(device, MemoryCategory::weights, p.copy(copy).dtype, p, whole, shard);
+    shard = shard.reshape({p.shard_elements});
+  };
+  codes(Copy::rowwise, q.rowwise, p.rowwise_shard);
+  codes(Copy::row_order, p.column_codes, p.columnwise_shard);
 }
 
 void ParameterStore::place(Parameter& p) const {
@@ -142,12 +130,14 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
   groups_ = groups;
   require((groups ? groups->tensor->size() : 1) == place_.size, "parameters of a tensor axis of ", place_.size, " ranks");
   require((groups ? groups->expert->size() : 1) == expert_place_.size, "parameters of experts on ", expert_place_.size, " ranks");
-  const bool master = storage.compute == DType::bf16 && storage.master_weights;
-  const bool kept = layout.weights == Weights::kept;
-  const bool as_they_came = !layout.accumulates && place_.size == 1 && storage.grad == DType::f32 && layout.reduce == DType::bf16;
   for (Parameter& p : parameters_) {
     place(p);
+    const Division division{.held = p.held, .shards = p.shard_count(), .dense_shards = shard_count(), .tensor = place_.size};
+    for (std::size_t i = 0; i < kCopies; ++i) {
+      p.copies[i] = residency(static_cast<Copy>(i), p.spec, storage, layout, division);
+    }
     if (!p.held) {
+      const bool master = storage.compute == DType::bf16 && storage.master_weights;
       p.value_shard = {nullptr, master ? DType::f32 : storage.compute, {0}};
       if (storage.training) {
         p.grad_shard = {nullptr, storage.grad, {0}};
@@ -155,26 +145,27 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
       }
       continue;
     }
-    if (master) p.master = allocate_shard(device, MemoryCategory::master_weights, DType::f32, p);
-    const bool read = p.reads_values(), primary = !master;
-    if ((read && kept) || ((read || primary) && p.shard_count() == 1)) {
-      allocate_whole(device, MemoryCategory::weights, storage.compute, p, p.value, p.value_shard);
-    } else if (!read && primary) {
-      p.value_shard = allocate_shard(device, MemoryCategory::weights, storage.compute, p);
+    const auto shard = [&](Copy copy, MemoryCategory category, Tensor& tensor) {
+      if (p.copy(copy).place != Place::absent) tensor = allocate_shard(device, category, p.copy(copy).dtype, p);
+    };
+    shard(Copy::master, MemoryCategory::master_weights, p.master);
+    const Held& values = p.copy(Copy::values);
+    if (values.place == Place::whole) {
+      allocate_whole(device, MemoryCategory::weights, values.dtype, p, p.value, p.value_shard);
+    } else if (values.place == Place::shard) {
+      p.value_shard = allocate_shard(device, MemoryCategory::weights, values.dtype, p);
     }
-    if (p.spec.quant) materialise_codes(device, p, layout.weights);
+    if (p.spec.quant) materialise_codes(device, p);
     if (p.spec.quant && casts_shards()) amax_grids(p, amax_count_);
-    if (storage.training) {
-      if (layout.gradients == Gradients::whole || p.shard_count() == 1) {
-        allocate_whole(device, MemoryCategory::gradients, storage.grad, p, p.grad, p.grad_shard);
-      } else {
-        p.grad_shard = allocate_shard(device, MemoryCategory::gradients, as_they_came ? layout.reduce : storage.grad, p);
-      }
-      p.moment1 = allocate_shard(device, MemoryCategory::moments, storage.moments, p);
-      p.moment2 = allocate_shard(device, MemoryCategory::moments, storage.moments, p);
+    if (p.copy(Copy::gradient).place == Place::whole) {
+      allocate_whole(device, MemoryCategory::gradients, p.copy(Copy::gradient).dtype, p, p.grad, p.grad_shard);
+    } else {
+      shard(Copy::gradient, MemoryCategory::gradients, p.grad_shard);
     }
+    shard(Copy::moment1, MemoryCategory::moments, p.moment1);
+    shard(Copy::moment2, MemoryCategory::moments, p.moment2);
   }
-  if (shard_count() > 1 && !kept) materialise_gathered_shards(device);
+  if (shard_count() > 1 && layout.weights == Weights::resharded) materialise_gathered_shards(device);
   const std::int64_t amaxes = amax_count_[0].all() + amax_count_[1].all();
   if (amaxes > 0) amaxes_ = allocate(device, MemoryCategory::state, DType::f32, {amaxes});
 }

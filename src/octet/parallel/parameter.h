@@ -23,6 +23,7 @@
 #include "octet/numerics/recipe.h"
 #include "octet/parallel/groups.h"
 #include "octet/parallel/layout.h"
+#include "octet/parallel/residency.h"
 #include "octet/parallel/tensor_cut.h"
 #include "octet/tensor/quantized.h"
 #include "octet/tensor/tensor.h"
@@ -54,28 +55,30 @@ struct Storage {
   DType moments = DType::f32;
 };
 
-// A shard has the shape of the parameter on one rank, and is flat, [shard_elements], on several. If this rank does not hold the
-// parameter, there is no tensor; shards then have a dtype and no elements.
+// residency.h says which of these tensors exist. A shard has the shape of the parameter on one rank, and is flat,
+// [shard_elements], on several. If this rank does not hold the parameter, there is no tensor; shards then have a dtype and no
+// elements.
 struct Parameter {
   ParameterSpec spec;
   TensorCut cut;  // where the elements of spec.shape belong in the global tensor
   int unit = 0;
-  bool held = true;               // false: it belongs to an expert of other ranks
-  comm::Group* shards = nullptr;  // the ranks that hold its shards; null if that is one rank
+  bool held = true;                       // false: it belongs to an expert of other ranks
+  comm::Group* shards = nullptr;          // the ranks that hold its shards; null if that is one rank
+  std::array<Held, kCopies> copies = {};  // what residency() says of each copy; set by materialise
   // This rank's shard: the index of its first element in the row-major order of spec.shape, and the number of its elements.
   std::int64_t first_element = 0, shard_elements = 0;
   std::int64_t stride = 0;  // elements of a shard with its padding; the whole takes n x stride of them, with the padding last
   // Shards.
-  Tensor master;            // F32; absent without master weights, or if values are not BF16
-  Tensor value_shard;       // in the compute dtype; absent if a master exists and every reader wants codes
-  Tensor rowwise_shard;     // codes of a quantized parameter, on several ranks
-  Tensor columnwise_shard;  // with row and MX tiles, codes scaled along columns, in the order of rows
+  Tensor master;            // F32
+  Tensor value_shard;       // in the compute dtype
+  Tensor rowwise_shard;     // codes of a quantized parameter
+  Tensor columnwise_shard;  // this rank's shard of Copy::row_order
   Tensor grad_shard, moment1, moment2;
 
   // The whole, [spec.shape]. On several ranks it is there while its unit is open, or always (Weights::kept, Gradients::whole).
-  Tensor value;         // absent if every reader wants codes
-  Quantized codes;      // of a quantized parameter; columnwise if spec.keeps_transpose and weights are kept
-  Tensor column_codes;  // with row and MX tiles on several ranks, of the tensor axis too: the whole of columnwise_shard
+  Tensor value;
+  Quantized codes;      // of a quantized parameter
+  Tensor column_codes;  // the whole of Copy::row_order
   Tensor grad;
   bool grad_is_stale = false;  // it is of the step before, to be overwritten and not added to
   ScaleSlot scale_slot;
@@ -99,7 +102,7 @@ struct Parameter {
     const std::int64_t begin = piece.local - first_element;
     return shard.reshape({shard.elements()}).slice_rows(begin, begin + piece.elements());
   }
-  bool reads_values() const { return !spec.quant || spec.read_as_values; }
+  const Held& copy(Copy copy) const { return copies[static_cast<std::size_t>(copy)]; }
 };
 inline constexpr std::int64_t kShardMultiple = 128;
 
@@ -172,7 +175,7 @@ class ParameterStore {
   // Returns a shard in gathered_. While that is empty, this only counts bytes.
   Tensor gathered_shard(DType dtype, const Parameter& p);
   void materialise_gathered_shards(Device& device);
-  void materialise_codes(Device& device, Parameter& p, Weights weights);
+  void materialise_codes(Device& device, Parameter& p);
   void cast_shards(Stream& stream, Arena& scratch, UnitRange units);
   struct AmaxGrids {
     Tensor rows, columns;

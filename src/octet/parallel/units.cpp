@@ -36,10 +36,10 @@ struct Whole {
 };
 Whole whole_in(Pieces& pieces, const Parameter& p, DType compute) {
   Whole whole;
-  if (p.reads_values()) whole.value = pieces.next(compute, p.shard_count() * p.stride);
+  if (p.copy(Copy::values).has_whole()) whole.value = pieces.next(compute, p.shard_count() * p.stride);
   if (p.spec.quant) {
     whole.codes = pieces.next(dtype_of(p.codes.format), p.shard_count() * p.stride);
-    if (p.columnwise_shard) whole.column_codes = pieces.next(whole.codes.dtype, p.shard_count() * p.stride);
+    if (p.copy(Copy::row_order).has_whole()) whole.column_codes = pieces.next(whole.codes.dtype, p.shard_count() * p.stride);
   }
   return whole;
 }
@@ -286,7 +286,7 @@ void Units::describe(StepShape& shape) const {
   shape.two_copies.clear();
   for (const std::vector<Parameter*>& unit : units_) {
     shape.two_copies.push_back(
-        std::any_of(unit.begin(), unit.end(), [](const Parameter* p) { return p->columnwise_shard.data != nullptr; }));
+        std::any_of(unit.begin(), unit.end(), [](const Parameter* p) { return p->copy(Copy::row_order).has_whole(); }));
   }
 }
 
@@ -372,8 +372,8 @@ void Units::gather(Arena& scratch, const Task& task) {
                .codes = padded(p->codes.rowwise, p->shard_count() * p->stride),
                .column_codes = padded(p->column_codes, p->shard_count() * p->stride)};
     }
-    const bool square = !p->columnwise_shard;
-    if (task.values && p->reads_values()) all_gather(p->value_shard, whole.value);
+    const bool square = !p->copy(Copy::row_order).has_whole();
+    if (task.values && p->copy(Copy::values).has_whole()) all_gather(p->value_shard, whole.value);
     if (p->spec.quant && (square ? task.values : task.rowwise)) all_gather(p->rowwise_shard, whole.codes);
     if (p->spec.quant && !square && task.columnwise) all_gather(p->columnwise_shard, whole.column_codes);
   });

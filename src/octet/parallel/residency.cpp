@@ -1,0 +1,48 @@
+#include "octet/parallel/residency.h"
+
+#include "octet/kernels/quantize/quantize.h"
+#include "octet/parallel/parameter.h"
+
+namespace octet::parallel {
+
+Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, const Layout& layout, const Division& division) {
+  const bool one = division.shards == 1, kept = layout.weights == Weights::kept;
+  const bool has_master = storage.compute == DType::bf16 && storage.master_weights;
+  const Place updated = one ? Place::whole : Place::shard;      // where a copy lives that only the optimizer touches
+  const Place read = one || kept ? Place::whole : Place::slot;  // where a copy lives that layers read
+  const auto held = [&](bool exists, Place place, DType dtype) {
+    return Held{division.held && exists ? place : Place::absent, dtype};
+  };
+  switch (copy) {
+    case Copy::master:
+      return held(has_master, updated, DType::f32);
+    case Copy::values: {
+      const bool is_read = !spec.quant || spec.read_as_values;
+      return held(is_read || !has_master, is_read ? read : updated, storage.compute);
+    }
+    case Copy::gradient: {
+      const bool whole = one || layout.gradients == Gradients::whole;
+      // A step of one micro-batch adds nothing to a shard, so the shard keeps the dtype in which it came.
+      const bool as_it_came =
+          !whole && !layout.accumulates && division.tensor == 1 && storage.grad == DType::f32 && layout.reduce == DType::bf16;
+      return held(storage.training, whole ? Place::whole : Place::slot, as_it_came ? layout.reduce : storage.grad);
+    }
+    case Copy::moment1:
+    case Copy::moment2:
+      return held(storage.training, updated, storage.moments);
+    case Copy::rowwise:
+    case Copy::columnwise:
+    case Copy::row_order:
+      break;
+  }
+  if (!spec.quant) return {};
+  const DType codes = dtype_of(spec.quant->format);
+  if (copy == Copy::rowwise) return held(true, read, codes);
+  if (copy == Copy::row_order) return held(division.casts_shards() && !kernels::is_square(spec.quant->tile), read, codes);
+  // Codes that ranks cast in shards are transposed after a gather, and stay only where gathered weights stay. A tensor axis
+  // alone gathers nothing.
+  const bool stays = !division.casts_shards() || (division.dense_shards > 1 && kept);
+  return held(spec.keeps_transpose && stays, Place::whole, codes);
+}
+
+}  // namespace octet::parallel

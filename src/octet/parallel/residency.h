@@ -1,0 +1,67 @@
+// The residency table: which copies of a parameter exist on a rank, and where each copy lives. Nothing else in Octet decides
+// that.
+//
+// Copy        on one rank                            on n ranks, kept                       on n ranks, resharded
+// master      whole, if values are BF16              shard                                  shard
+// values      whole if read or primary               whole if read; shard if only primary   slot if read; shard if only primary
+// rowwise     whole                                  whole                                  slot
+// columnwise  whole if the recipe caches it          the same                               absent: made at use
+// row_order   absent; whole on a tensor axis         whole                                  slot
+// gradient    whole                                  whole, or slot if sharded              whole, or slot if sharded
+// moments     whole                                  shard                                  shard
+//
+// Only quantized parameters have rowwise, columnwise and row_order, and only tiles that are not square have row_order. Ranks that
+// do not hold an expert have no copy of its parameters. Without training there are no gradients and no moments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "octet/parallel/layout.h"
+#include "octet/tensor/dtype.h"
+
+namespace octet::parallel {
+
+struct ParameterSpec;
+struct Storage;
+
+enum class Copy : std::uint8_t {
+  master,      // F32, which the optimizer updates
+  values,      // in the compute dtype; the primary if there is no master
+  rowwise,     // FP8 codes, scaled along rows
+  columnwise,  // FP8 codes, scaled along columns and transposed, which dgrad reads
+  row_order,   // FP8 codes, scaled along columns but not transposed; ranks exchange them in this order
+  gradient,
+  moment1,
+  moment2,
+};
+inline constexpr std::size_t kCopies = 8;
+
+enum class Place : std::uint8_t {
+  absent,
+  whole,  // All elements stay on this rank. With several shards, this rank's shard lies inside the whole.
+  shard,  // Only this rank's shard exists.
+  slot,   // This rank's shard stays. The whole exists while the unit of the parameter is open.
+};
+
+// The ranks among which a parameter is divided.
+struct Division {
+  bool held = true;      // false: the parameter belongs to an expert of other ranks
+  int shards = 1;        // the number of shards of this parameter
+  int dense_shards = 1;  // the number of shards of dense parameters, at least `shards`
+  int tensor = 1;        // the size of the tensor axis
+  // True if ranks cast their own elements to FP8, with the amaxes of all ranks.
+  bool casts_shards() const { return dense_shards > 1 || tensor > 1; }
+};
+
+struct Held {
+  Place place = Place::absent;
+  DType dtype = DType::f32;  // of the shard, or of a whole that stays; a gradient's slot has Layout::reduce
+  bool has_whole() const { return place == Place::whole || place == Place::slot; }
+  bool operator==(const Held&) const = default;
+};
+
+// Returns the place and dtype of a copy. An absent copy has the dtype that the copy would have; codes that cannot exist have F32.
+Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, const Layout& layout, const Division& division);
+
+}  // namespace octet::parallel
