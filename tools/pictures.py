@@ -247,7 +247,7 @@ def scaling():
             svg.line([(over(g), up(g * points[g])) for g in sorted(points)], "line s" + css)
             for gpus, each in points.items():
                 svg.dot(over(gpus), up(gpus * each), css)
-                kept = f"{100 * each / points[1]:.1f} %"
+                kept = f"{100 * each / points[1]:.1f}%"
                 if gpus > 1 and css == "a":
                     svg.text(over(gpus) - 10, up(gpus * each) - 7, kept, "fine", "end")
                 elif gpus > 1:

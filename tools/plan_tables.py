@@ -49,7 +49,7 @@ def measured():
         run = plan(f"configs/{row['preset']}.toml --gpus {row['gpus']}x{row['gpu']} {row['settings']}")
         seen = float(row["tokens_per_s_per_gpu"])
         used = "" if row["used"] == "-" else row["used"]
-        rows.append([row["name"], f"{row['gpus']} {row['gpu']}", cell(run), f"{seen:,.0f}", f"{100 * (speed(run) / seen - 1):+.1f} %", used])
+        rows.append([row["name"], f"{row['gpus']} {row['gpu']}", cell(run), f"{seen:,.0f}", f"{100 * (speed(run) / seen - 1):+.1f}%", used])
     return table(["row", "GPUs", "predicted", "measured", "", "gave"], rows)
 
 

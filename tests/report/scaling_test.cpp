@@ -76,12 +76,12 @@ TEST(Scaling, TheTable) {
     m.comm_exposed_s = 0.025;  // of steps of half a second
   }
   EXPECT_EQ(render_text(compare(runs)),
-            "GPUs  recipe       tok/s/gpu  decrease   faster    loss   higher  TFLOPS     MFU    memory  exposed\n"
-            "---------------------------------------------------------------------------------------------------\n"
-            "8     bf16             9,350         -        -  2.0314        -       -       -  1.50 GiB        -\n"
-            "8     fp8_delayed     11,000         -  +17.6%  2.0335  +0.10%       -       -  1.50 GiB        -\n"
-            "256   bf16             8,500     9.1%        -  1.8283        -       -       -  1.50 GiB        -\n"
-            "256   fp8_delayed      9,700    11.8%  +14.1%  1.8466  +1.00%     432  43.7%  1.50 GiB    5.0%\n"
+            "GPUs  recipe       tok/s/gpu  decrease  faster    loss  higher  TFLOPS    MFU    memory  exposed\n"
+            "------------------------------------------------------------------------------------------------\n"
+            "8     bf16             9,350         -       -  2.0314       -       -      -  1.50 GiB        -\n"
+            "8     fp8_delayed     11,000         -  +17.6%  2.0335  +0.10%       -      -  1.50 GiB        -\n"
+            "256   bf16             8,500      9.1%       -  1.8283       -       -      -  1.50 GiB        -\n"
+            "256   fp8_delayed      9,700     11.8%  +14.1%  1.8466  +1.00%     432  43.7%  1.50 GiB     5.0%\n"
             "Loss: mean over the last tenth of the steps. Decrease: of tokens/s/GPU, from the same recipe's on the fewest GPUs. "
             "Faster, and loss higher: than bf16 on the same number.\n");
   for (report::Run& run : runs) run.info.device = "cpu";

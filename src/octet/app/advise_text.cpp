@@ -101,8 +101,10 @@ std::string health_text(const Advice& advice) {
   if (!advice.health) return "";
   std::string text = fmt::format("\nhealth, medians of {}\n", *advice.health);
   for (const plan::HealthFinding& f : advice.findings) {
-    text += fmt::format("  keep {} in BF16: {} of its {} is {} {}, the limit {} {}\n", f.layer, f.figure, f.operand,
-                        telemetry::format_significant(f.value, 3), f.unit, telemetry::format_significant(f.limit, 3), f.unit);
+    const char* const space = f.unit[0] == '%' ? "" : " ";
+    text += fmt::format("  keep {} in BF16: {} of its {} is {}{}{}, the limit {}{}{}\n", f.layer, f.figure, f.operand,
+                        telemetry::format_significant(f.value, 3), space, f.unit, telemetry::format_significant(f.limit, 3),
+                        space, f.unit);
   }
   return advice.findings.empty() ? text + "  every layer is well represented\n" : text;
 }

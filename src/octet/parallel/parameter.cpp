@@ -105,7 +105,7 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p) {
   const auto codes = [&](Copy copy, Tensor& whole, Tensor& shard) {
     if (p.copy(copy).place != Place::whole) return;
     allocate_whole(device, MemoryCategory::weights, p.copy(copy).dtype, p, whole, shard);
-    shard = shard.reshape({p.shard_elements});
+    shard = casts_shards() ? shard.reshape({p.shard_elements}) : Tensor{};
   };
   codes(Copy::rowwise, q.rowwise, p.rowwise_shard);
   codes(Copy::row_order, p.column_codes, p.columnwise_shard);
