@@ -41,17 +41,17 @@ class FusedTest : public TwinTest {
       ASSERT_TRUE(kernels::fuses_on_cuda(to(direct, second)));
       fused(to(direct, second));
       const std::string part = what + ", tile " + std::to_string(static_cast<int>(spec.tile)) + " ";
-      expect_equal(direct.codes, composed.codes, part + "codes");
+      expect_equal(direct.rowwise, composed.rowwise, part + "codes");
       expect_equal(direct.columnwise, composed.columnwise, part + "codes_t");
-      expect_equal(direct.scale_inv, composed.scale_inv, part + "scale_inv");
+      expect_equal(direct.rowwise_scale_inv, composed.rowwise_scale_inv, part + "scale_inv");
       expect_equal(direct.columnwise_scale_inv, composed.columnwise_scale_inv, part + "scale_inv_t");
       expect_equal(second.gpu, first.gpu, part + "amax");
       Quantized rows_only = quantized(spec, rows, cols).gpu, columns_only = quantized(spec, rows, cols).gpu;
       rows_only.columnwise = {};
-      columns_only.codes = {};
+      columns_only.rowwise = {};
       fused(to(rows_only, second));
       fused(to(columns_only, second));
-      expect_equal(rows_only.codes, composed.codes, part + "codes alone");
+      expect_equal(rows_only.rowwise, composed.rowwise, part + "codes alone");
       expect_equal(columns_only.columnwise, composed.columnwise, part + "codes_t alone");
     }
   }

@@ -32,7 +32,7 @@ struct QuantizeGpuTest : testing::TwinTest {
     QuantizedTwin out = quantized(spec, rows, cols);
     for (Quantized* side : {&out.cpu, &out.gpu}) {
       if (parts == Parts::rows) side->columnwise = side->columnwise_scale_inv = {};
-      if (parts == Parts::columns) side->codes = side->scale_inv = {};
+      if (parts == Parts::columns) side->rowwise = side->rowwise_scale_inv = {};
       if (parts == Parts::rows || !tight) continue;
       side->columnwise = Tensor(side->columnwise.data, side->columnwise.dtype, {cols, rows});
       if (spec.tile == ScaleTile::mx_1x32) {
@@ -60,9 +60,9 @@ struct QuantizeGpuTest : testing::TwinTest {
     const auto expect = [&](const Tensor& expected, const Tensor& actual, const char* part) {
       if (expected) expect_same_bytes(expected, actual, what + " " + part);
     };
-    expect(out.cpu.codes, out.gpu.codes, "codes");
+    expect(out.cpu.rowwise, out.gpu.rowwise, "codes");
     expect(out.cpu.columnwise, out.gpu.columnwise, "codes_t");
-    expect(out.cpu.scale_inv, out.gpu.scale_inv, "scale_inv");
+    expect(out.cpu.rowwise_scale_inv, out.gpu.rowwise_scale_inv, "scale_inv");
     expect(out.cpu.columnwise_scale_inv, out.gpu.columnwise_scale_inv, "scale_inv_t");
     if (history) expect(amax.cpu, amax.gpu, "amax");
   }

@@ -105,8 +105,8 @@ struct ShardGpuTest : testing::TwinTest {
     on_both([&](Stream& stream, auto side) {
       transpose_codes(stream, {.format = spec.format,
                                .tile = spec.tile,
-                               .codes = side(column_codes).reshape(whole),
-                               .scale_inv = {},
+                               .rowwise = side(column_codes).reshape(whole),
+                               .rowwise_scale_inv = {},
                                .columnwise = side(columnwise),
                                .columnwise_scale_inv = side(columns.scale_inv)});
     });

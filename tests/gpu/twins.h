@@ -75,8 +75,8 @@ class TwinTest : public ::testing::Test {
     const auto side = [&](auto part) {
       return Quantized{.format = spec.format,
                        .tile = spec.tile,
-                       .codes = part(codes),
-                       .scale_inv = part(scale_inv),
+                       .rowwise = part(codes),
+                       .rowwise_scale_inv = part(scale_inv),
                        .columnwise = part(columnwise),
                        .columnwise_scale_inv = part(columnwise_scale_inv)};
     };
@@ -98,9 +98,9 @@ class TwinTest : public ::testing::Test {
   }
   void expect_same_bytes(const Twin& t, const std::string& what) { expect_same_bytes(t.cpu, t.gpu, what); }
   void expect_same_bytes(const QuantizedTwin& q, const std::string& what) {
-    expect_same_bytes(q.cpu.codes, q.gpu.codes, what + " codes");
+    expect_same_bytes(q.cpu.rowwise, q.gpu.rowwise, what + " codes");
     expect_same_bytes(q.cpu.columnwise, q.gpu.columnwise, what + " codes_t");
-    expect_same_bytes(q.cpu.scale_inv, q.gpu.scale_inv, what + " scale_inv");
+    expect_same_bytes(q.cpu.rowwise_scale_inv, q.gpu.rowwise_scale_inv, what + " scale_inv");
     if (q.cpu.tile != ScaleTile::tensor)
       expect_same_bytes(q.cpu.columnwise_scale_inv, q.gpu.columnwise_scale_inv, what + " scale_inv_t");
   }
