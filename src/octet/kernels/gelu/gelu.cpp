@@ -3,7 +3,7 @@
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/gelu/gelu_cpu.h"
 #include "octet/kernels/gelu/gelu_cuda.h"
-#include "octet/kernels/quantize/fusion.h"
+#include "octet/kernels/quantize/fusion_cuda.h"
 
 namespace octet::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include "octet/kernels/column_sums/column_sums_cuda.h"
 #include "octet/kernels/layernorm/layernorm_cpu.h"
 #include "octet/kernels/layernorm/layernorm_cuda.h"
-#include "octet/kernels/quantize/fusion.h"
+#include "octet/kernels/quantize/fusion_cuda.h"
 
 namespace octet::kernels {
 namespace {

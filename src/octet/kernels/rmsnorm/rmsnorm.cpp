@@ -3,7 +3,7 @@
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/column_sums/column_sums_cpu.h"
 #include "octet/kernels/column_sums/column_sums_cuda.h"
-#include "octet/kernels/quantize/fusion.h"
+#include "octet/kernels/quantize/fusion_cuda.h"
 #include "octet/kernels/rmsnorm/rmsnorm_cpu.h"
 #include "octet/kernels/rmsnorm/rmsnorm_cuda.h"
 

@@ -1,7 +1,7 @@
 #include "octet/kernels/rope/rope.h"
 
 #include "octet/device/cuda/cuda_device.h"
-#include "octet/kernels/quantize/fusion.h"
+#include "octet/kernels/quantize/fusion_cuda.h"
 #include "octet/kernels/rope/rope_cpu.h"
 #include "octet/kernels/rope/rope_cuda.h"
 

@@ -1,7 +1,7 @@
 #include "octet/kernels/swiglu/swiglu.h"
 
 #include "octet/device/cuda/cuda_device.h"
-#include "octet/kernels/quantize/fusion.h"
+#include "octet/kernels/quantize/fusion_cuda.h"
 #include "octet/kernels/swiglu/swiglu_cpu.h"
 #include "octet/kernels/swiglu/swiglu_cuda.h"
 
