@@ -10,13 +10,15 @@
 namespace octet::app {
 namespace {
 
-// Of a DGX or HGX: 400 Gbit/s a GPU, of which large messages get 80%. An estimate: no run of ours has crossed a network.
+// The network of a DGX or HGX: 400 Gbit/s a GPU, of which large messages get 80%. An estimate: no run of ours has crossed a
+// network.
 constexpr double kNetworkBytesPerSecond = 0.8 * 50e9;
 constexpr int kGpusOfANode = 8;
 constexpr int kMostGpus = 1 << 16;
 
-// Both have 132 multiprocessors and 700 W, and under a step's load it is the watts that set the clock (docs/measurements/h100-80gb.md), so
-// the H100's products are taken to run at the rates measured on an H200. Memory is what CUDA reports, cut to tenths.
+// Both have 132 multiprocessors and 700 W, and under a step's load it is the watts that set the clock
+// (docs/measurements/h100-80gb.md), so the H100's products are taken to run at the rates measured on an H200. Memory is what CUDA
+// reports, cut to tenths.
 std::vector<plan::Gpu> known_gpus() {
   const auto gpu = [](const char* name, double memory_gib, double copy_bytes_per_s) {
     return plan::Gpu{.name = name,

@@ -20,7 +20,7 @@ struct AttentionSaved {
   Tensor lse;  // [H, T], in the layout of context_attention.h
 };
 
-// What the parts of a backward pass hand on to each other, in the scratch.
+// The temporaries that the parts of a backward pass hand on to each other, in the scratch.
 struct AttentionBackward {
   Operand gy;  // of all tokens, completed
   Tensor go, gqkv;

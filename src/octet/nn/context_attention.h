@@ -40,7 +40,7 @@ struct ContextAttentionForward {
 };
 void context_attention_forward(const Scope& scope, const ContextAttentionForward& op);
 
-// What a communication stream makes: `ready` is behind it.
+// A tensor that a communication stream is making; the event `ready` is behind it.
 struct Arriving {
   Tensor tensor;
   std::unique_ptr<Event> ready;

@@ -23,8 +23,8 @@ struct ExpertRoundSaved {
   std::vector<MlpSaved> experts;  // those of this rank
 };
 
-// What forward keeps. T tokens of this rank of the context axis, all ranks of the tensor axis together, with k experts each; this
-// rank sends S rows.
+// Everything that forward keeps for backward. This rank of the context axis has T tokens, together with the ranks of the tensor
+// axis, with k experts each, and sends S rows.
 struct MoeSaved {
   Tensor h;           // [T, D]
   Tensor logits;      // [T, E]

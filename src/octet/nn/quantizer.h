@@ -21,7 +21,7 @@
 
 namespace octet::nn {
 
-// What a GEMM reads: values of a linear in BF16 or FP32, codes of a linear in FP8.
+// An operand of a GEMM: values if the linear computes in BF16 or FP32, codes if it computes in FP8.
 struct Operand {
   Tensor values;                            // [T, C]; absent if its producer writes codes instead
   Quantized codes = {};                     // of all T tokens
@@ -91,7 +91,7 @@ class Quantizer {
 // T of a completed operand that fprop reads.
 std::int64_t tokens_of(const Operand& x);
 
-// What wgrad reads of a completed X, and a caller keeps from forward to backward.
+// Returns the part of a completed X that wgrad reads, and that a caller keeps from forward to backward.
 Operand for_wgrad(const Quantizer& quantizer, const Operand& x);
 
 }  // namespace octet::nn

@@ -43,8 +43,8 @@ struct Scope {
   comm::Group& tensor;             // ranks that have the other parts of the same layers, and share the tokens (nn/sequence.h)
   comm::Group& expert;             // ranks that have the other experts of the same layers, and other tokens
   double* router_total = nullptr;  // [2] device, optional: the router's losses are added (kernels/router)
-  // Where ranks exchange beside the computation: parameters and what may wait for them, and what must not wait for gradients of
-  // parameters (parallel/units.h). Absent: `stream`, and nothing runs beside it.
+  // The streams on which ranks exchange beside the computation: one for parameters and their gradients, one for what must not
+  // wait for these (parallel/units.h). Absent: `stream`, and nothing runs beside it.
   Stream* params_stream = nullptr;
   Stream* context_stream = nullptr;
   std::int64_t batch = 1;      // sequences; T = batch * sequence length / ranks of `context`

@@ -9,12 +9,12 @@
 
 namespace octet::parallel {
 
-// What ranks of shard x context keep of the weights that they do not update.
+// How much ranks of shard x context keep of the weights that they do not update.
 enum class Weights : std::uint8_t {
   kept,       // everything: weights are gathered once after each optimizer step
   resharded,  // nothing: a unit is gathered before its use, forward and backward, and then dropped
 };
-// What they keep of gradients.
+// How much they keep of gradients.
 enum class Gradients : std::uint8_t {
   whole,  // everything: gradients are reduced once, after the last micro-batch
   // A shard: a unit's gradient is reduced after its backward in every micro-batch, in the dtype in which ranks exchange it. What

@@ -19,7 +19,7 @@ namespace octet::parallel {
 
 enum class StreamId : std::uint8_t { compute, params };
 
-// What a pass needs of a unit.
+// The way in which a pass uses a unit.
 enum class Use : std::uint8_t {
   forward,    // weights as the forward GEMMs read them
   backward,   // weights as dgrad reads them; gradients are written
@@ -47,12 +47,12 @@ struct Part {
 };
 
 enum class Kind : std::uint8_t {
-  // Of a unit:
+  // Tasks of a unit:
   gather,  // all-gathers its weights over the shards
   open,    // makes it usable: its weights are there, and its gradient slot is begun
   close,   // ends its use: a gradient that no product has begun is zeroed
   reduce,  // sums its gradients over the ranks
-  // Of the computation; the parts of a block are those of models::Block:
+  // Tasks of the computation. The parts of a block are those of models::Block.
   embed,
   forward,
   recompute,  // all forward parts of a block, for backward
@@ -61,7 +61,7 @@ enum class Kind : std::uint8_t {
   embed_backward,
 };
 
-// What a task leaves behind for tasks of the other stream. A unit has one event of each.
+// The event that a task leaves behind for tasks of the other stream. A unit has one of each kind.
 enum class Signal : std::uint8_t { none, gathered, closed, reduced };
 
 struct Task {
@@ -82,7 +82,7 @@ struct Task {
   Signal signals = Signal::none;
 };
 
-// What of a model and a layout the order depends on.
+// The properties of a model and a layout on which the order depends.
 struct StepShape {
   int embedding = 0, first_block = 0, blocks = 0, head = 0;  // units; a tied head is the embedding's
   bool sharded = false;                                      // several ranks hold shards of parameters
@@ -91,13 +91,13 @@ struct StepShape {
   bool sharded_gradients = false;  // a unit's gradient is reduced after each micro-batch, and its memory used again
   bool full_recompute = false;     // blocks keep only their input
   std::vector<Part> forward_parts, backward_parts;  // of a block
-  // Of each unit: the slots in which its weights and gradients lie, one unit at a time, and whether its rowwise and columnwise
-  // codes are gathered separately (row and MX tiles).
+  // The slots of each unit's weights and gradients, which units use one at a time; and whether its rowwise and columnwise codes
+  // are gathered separately (row and MX tiles).
   std::vector<int> weight_slot, gradient_slot;
   std::vector<char> two_copies;
 };
 
-// What is where between two lists. Changed as a list is built.
+// The contents of the slots between two lists. Building a list changes them.
 struct Slots {
   struct Weights {
     int unit = -1;

@@ -19,7 +19,8 @@ enum class Cut : std::uint8_t {
 // How a tensor is cut into t parts, whose sizes must divide.
 struct CutRule {
   Cut along = Cut::none;
-  std::vector<std::int64_t> part_rows = {};  // of a fused linear: a rank takes its share of the rows of each part; empty: one part
+  std::vector<std::int64_t> part_rows =
+      {};                       // of a fused linear: a rank takes its share of the rows of each part; empty: one part
   std::int64_t least_rows = 1;  // of a share; if there are fewer of these than ranks, neighbours hold the same
 };
 
@@ -45,8 +46,8 @@ class TensorCut {
   TensorCut() = default;
   // The whole tensor.
   explicit TensorCut(const Shape& global) : TensorCut(global, {}, {}) {}
-  // What the rank at `place` holds of a tensor. Of a fused one it has its share of the first part, below it its share of the
-  // second, and so on.
+  // The part of a tensor that the rank at `place` holds. Of a fused tensor it has its share of the first part, below it its share
+  // of the second, and so on.
   TensorCut(const Shape& global, const CutRule& rule, TensorPlace place);
 
   const Shape& global() const { return global_; }

@@ -29,8 +29,8 @@ struct DecoderModules {
   std::string output = "o_proj", down = "down_proj";
 };
 
-// What forward keeps for backward: a block's memory bill for one micro-batch. T is this rank's share of the tokens
-// (nn/sequence.h), D the model's dim.
+// Everything that forward keeps for backward: the memory that a micro-batch takes of a block. T is this rank's share of the
+// tokens (nn/sequence.h), D the model's dim.
 struct BlockSaved {
   Tensor x;            // [T, D], the caller's
   Tensor statistics1;  // of norm1 (nn/norm.h)
@@ -41,7 +41,7 @@ struct BlockSaved {
   nn::MoeSaved moe;    // that is used
 };
 
-// What the parts of a block hand on to each other, in the scratch. Both directions begin with what the caller gives.
+// The temporaries that the parts of a block hand on to each other, in the scratch. The caller sets the first members of both.
 struct BlockForward {
   Tensor x, y;                  // [T, D]; an absent y is not computed (a recompute for backward)
   Tensor sum;                   // x + attention(h1); absent if nobody reads it
