@@ -19,8 +19,7 @@ enum class Cut : std::uint8_t {
 // How a tensor is cut into t parts, whose sizes must divide.
 struct CutRule {
   Cut along = Cut::none;
-  std::vector<std::int64_t> part_rows =
-      {};                       // of a fused linear: a rank takes its share of the rows of each part; empty: one part
+  std::vector<std::int64_t> part_rows = {};  // of a fused linear, whose parts are shared out one by one; empty: one part
   std::int64_t least_rows = 1;  // of a share; if there are fewer of these than ranks, neighbours hold the same
 };
 
