@@ -66,6 +66,35 @@ TEST(Ranks, RefuseExpertsThatCannotBeSharedOut) {
   EXPECT_NE(refused(six + "--parallel.expert=3").find("parallel.expert = 3: must divide parallel.shard = 4"), std::string::npos);
 }
 
+// Stages write what other stages read, and a mesh without stages goes on from it.
+TEST(Ranks, PassMicroBatchesThroughStagesAndResumeWithOthers) {
+  const std::string deep = " --model.num_hidden_layers=4 --training.micro_batch_size=1";
+  expect_a_run_from_mesh_to_mesh(
+      deep,
+      {on_mesh(4, "--parallel.pipeline=2 --parallel.reshard_after_forward=true --parallel.gradients=sharded"),
+       on_mesh(4, "--parallel.pipeline=4"), "train run.toml",
+       on_mesh(2, "--parallel.pipeline=2 --parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2")},
+      expect_export_of_checkpoint);
+}
+
+TEST(Ranks, RefuseStagesThatCannotBe) {
+  const TinyRun run;
+  const auto refused = [&](const std::string& options) {
+    const ProgramResult result = run.run("plan run.toml --gpus 4xH100 --training.micro_batch_size=1 --model.num_hidden_layers=4 " + options);
+    EXPECT_EQ(result.code, static_cast<int>(ExitCode::config)) << options << "\n" << result.err;
+    return result.err;
+  };
+  const auto expect = [](const std::string& actual, const char* part) { EXPECT_NE(actual.find(part), std::string::npos) << actual; };
+  const std::string chunks = "--parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2 ";
+  expect(refused("--parallel.pipeline=4 --model.num_hidden_layers=2"), "parallel.pipeline = 4: the model has 2 blocks");
+  expect(refused("--parallel.pipeline=4 --model.num_hidden_layers=7"), "parallel.pipeline = 4: must divide the 7 blocks, or 9,");
+  expect(refused("--parallel.pipeline=2 --model.tie_word_embeddings=true"), "the model's head is tied to its embedding");
+  expect(refused("--parallel.pipeline_schedule=interleaved --parallel.pipeline=2"), "parallel.pipeline_chunks = 1");
+  expect(refused("--parallel.pipeline_chunks=2 --parallel.pipeline=2"), "parallel.pipeline_chunks = 2");
+  expect(refused(chunks + "--parallel.pipeline=4 --training.global_batch_size=6"), "must be a multiple of parallel.pipeline = 4");
+  expect(refused(chunks), "there is one stage");
+}
+
 // However a mesh keeps its weights and gradients, it computes the same and writes the same model. The feed-forward layer is so
 // wide that it is written in pieces.
 TEST(Ranks, WriteTheModelOfTheirParts) {
@@ -140,6 +169,21 @@ TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
   EXPECT_NE(result.err.find("octet: rank 0: all_reduce of group replicate of ranks 0, 1, 2 failed: step "), std::string::npos)
       << result.err;
   EXPECT_NE(result.err.find(": rank 2 closed its connection"), std::string::npos) << result.err;
+}
+
+TEST(Ranks, AStageThatIsKilledEndsTheOthersByName) {
+  const TinyRun run;
+  Process process(together(2, "--parallel.pipeline=2 --training.micro_batch_size=1 --training.steps=100000 --checkpoint.interval=0"),
+                  run.path());
+  ASSERT_TRUE(process.read_to_step(3));
+  const pid_t victim = run.pid_of_rank(1);
+  ASSERT_GT(victim, 1);
+  ::kill(victim, SIGKILL);
+  const ProgramResult result = process.wait();
+  EXPECT_EQ(result.code, 128 + SIGKILL);
+  EXPECT_NE(result.err.find("octet launch: rank 1 was killed by signal 9 (SIGKILL)\n"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(" of ranks 0, 1 failed: step "), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find(": rank 1 closed its connection"), std::string::npos) << result.err;
 }
 
 // A stopped rank is like one that hangs: its connections stay open.

@@ -28,6 +28,13 @@ StepShape shape_of(int blocks, bool tied) {
   return s;
 }
 
+// Forward and backward of a micro-batch, the last one of its step or not.
+std::vector<Task> build_micro_batch(const StepShape& s, Slots& slots, bool last) {
+  const int count = last ? 1 : 2;
+  const std::vector<Visit> visits = visits_of(s.stages, s.stage, count);
+  return build_visits(s, slots, visits, 0, 2, count);
+}
+
 std::string text_of(const StepShape& shape, const std::vector<Task>& tasks) {
   std::vector<TimedTask> timed;
   for (const Task& task : tasks) timed.push_back({task});
@@ -42,43 +49,44 @@ TEST(Schedule, ReadsFromTopToBottom) {
   s.sharded = s.resharded = s.reduced = s.sharded_gradients = true;
   Slots slots(s);
   EXPECT_EQ(text_of(s, build_micro_batch(s, slots, true)),
-            "    0  params   gather embedding\n"
-            "    1  compute  open embedding  waits for 0 gather embedding\n"
-            "    2  params   gather block 0\n"
-            "    3  compute  embed\n"
-            "    4  compute  close embedding\n"
-            "    5  compute  open block 0  waits for 2 gather block 0\n"
-            "    6  params   gather block 1\n"
-            "    7  compute  block 0 forward: qkv\n"
-            "    8  compute  block 0 forward: attention\n"
-            "    9  compute  block 0 forward: feed\n"
-            "   10  compute  close block 0\n"
-            "   11  compute  open block 1  waits for 6 gather block 1\n"
-            "   12  params   gather head  waits for 4 close embedding\n"
-            "   13  compute  block 1 forward: qkv\n"
-            "   14  compute  block 1 forward: attention\n"
-            "   15  compute  block 1 forward: feed\n"
-            "   16  compute  close block 1\n"
-            "   17  compute  open head  waits for 12 gather head\n"
-            "   18  compute  head: loss and its gradient\n"
-            "   19  compute  close head\n"
-            "   20  compute  open block 1  waits for 6 gather block 1\n"
-            "   21  compute  block 1 backward: feed\n"
-            "   22  params   reduce head  waits for all of compute above\n"
-            "   23  compute  block 1 backward: attention\n"
-            "   24  compute  block 1 backward: qkv\n"
-            "   25  compute  close block 1\n"
-            "   26  compute  open block 0  waits for 2 gather block 0\n"
-            "   27  compute  block 0 backward: feed\n"
-            "   28  params   reduce block 1  waits for all of compute above\n"
-            "   29  compute  block 0 backward: attention\n"
-            "   30  compute  block 0 backward: qkv\n"
-            "   31  compute  close block 0\n"
-            "   32  compute  open embedding  waits for 22 reduce head\n"
-            "   33  compute  embedding backward\n"
-            "   34  params   reduce block 0  waits for 31 close block 0\n"
-            "   35  compute  close embedding\n"
-            "   36  params   reduce embedding  waits for all of compute above\n");
+            "    0  compute  load\n"
+            "    1  params   gather embedding\n"
+            "    2  compute  open embedding  waits for 1 gather embedding\n"
+            "    3  params   gather block 0\n"
+            "    4  compute  embed\n"
+            "    5  compute  close embedding\n"
+            "    6  compute  open block 0  waits for 3 gather block 0\n"
+            "    7  params   gather block 1\n"
+            "    8  compute  block 0 forward: qkv\n"
+            "    9  compute  block 0 forward: attention\n"
+            "   10  compute  block 0 forward: feed\n"
+            "   11  compute  close block 0\n"
+            "   12  compute  open block 1  waits for 7 gather block 1\n"
+            "   13  params   gather head  waits for 5 close embedding\n"
+            "   14  compute  block 1 forward: qkv\n"
+            "   15  compute  block 1 forward: attention\n"
+            "   16  compute  block 1 forward: feed\n"
+            "   17  compute  close block 1\n"
+            "   18  compute  open head  waits for 13 gather head\n"
+            "   19  compute  head: loss and its gradient\n"
+            "   20  compute  close head\n"
+            "   21  compute  open block 1  waits for 7 gather block 1\n"
+            "   22  compute  block 1 backward: feed\n"
+            "   23  params   reduce head  waits for all of compute above\n"
+            "   24  compute  block 1 backward: attention\n"
+            "   25  compute  block 1 backward: qkv\n"
+            "   26  compute  close block 1\n"
+            "   27  compute  open block 0  waits for 3 gather block 0\n"
+            "   28  compute  block 0 backward: feed\n"
+            "   29  params   reduce block 1  waits for all of compute above\n"
+            "   30  compute  block 0 backward: attention\n"
+            "   31  compute  block 0 backward: qkv\n"
+            "   32  compute  close block 0\n"
+            "   33  compute  open embedding  waits for 23 reduce head\n"
+            "   34  compute  embedding backward\n"
+            "   35  params   reduce block 0  waits for 32 close block 0\n"
+            "   36  compute  close embedding\n"
+            "   37  params   reduce embedding  waits for all of compute above\n");
 }
 
 // What must have ended before a task begins: the tasks before it on its stream, those that it waits for, and what these waited
@@ -100,8 +108,8 @@ std::vector<std::set<std::size_t>> ended_before(const std::vector<Task>& tasks) 
     latest(i, [&](const Task& t) { return t.stream == tasks[i].stream; });
     if (tasks[i].here) latest(i, [](const Task& t) { return t.stream == StreamId::compute; });
     for (const Task::Wait& wait : tasks[i].waits) {
-      if (wait.signal == Signal::none || wait.unit < 0) continue;
-      latest(i, [&](const Task& t) { return t.signals == wait.signal && t.index == wait.unit; });
+      if (wait.signal == Signal::none || wait.index < 0) continue;
+      latest(i, [&](const Task& t) { return t.signals == wait.signal && t.index == wait.index; });
     }
   }
   return ended;

@@ -11,9 +11,9 @@ namespace octet::testing {
 
 // The tasks of each stream stay in order. A task comes after those that it waits for: the last one before it in the list that
 // leaves the signal behind, or all of the computation before it (`here`). If both streams could go on, the params stream does
-// with probability `params_first`; 0 delays exchanges as long as possible. One seed gives all ranks the same order.
+// with probability `others_first`; 0 delays exchanges as long as possible. One seed gives all ranks the same order.
 inline std::vector<parallel::Task> shuffled(const std::vector<parallel::Task>& tasks, std::mt19937_64& random,
-                                            double params_first) {
+                                            double others_first) {
   using parallel::StreamId;
   const auto may_run = [&](std::size_t i, const std::vector<char>& done) {
     for (std::size_t before = 0; before < i; ++before) {
@@ -22,9 +22,9 @@ inline std::vector<parallel::Task> shuffled(const std::vector<parallel::Task>& t
         return false;
     }
     for (const parallel::Task::Wait& wait : tasks[i].waits) {
-      if (wait.signal == parallel::Signal::none || wait.unit < 0) continue;
+      if (wait.signal == parallel::Signal::none || wait.index < 0) continue;
       for (std::size_t before = i; before-- > 0;) {
-        if (tasks[before].signals != wait.signal || tasks[before].index != wait.unit) continue;
+        if (tasks[before].signals != wait.signal || tasks[before].index != wait.index) continue;
         if (!done[before]) return false;
         break;
       }
@@ -38,9 +38,14 @@ inline std::vector<parallel::Task> shuffled(const std::vector<parallel::Task>& t
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       if (!done[i] && may_run(i, done)) ready.push_back(i);
     }
-    const bool params = std::uniform_real_distribution<double>()(random) < params_first;
-    std::size_t next = ready.front();
-    if (ready.size() > 1 && (tasks[next].stream == StreamId::params) != params) next = ready.back();
+    const bool others = std::uniform_real_distribution<double>()(random) < others_first;
+    std::vector<std::size_t> chosen = ready;
+    std::erase_if(chosen, [&](std::size_t i) { return (tasks[i].stream != StreamId::compute) != others; });
+    if (chosen.empty()) chosen = ready;
+    std::size_t next = chosen[std::uniform_int_distribution<std::size_t>(0, chosen.size() - 1)(random)];
+    for (const std::size_t i : ready) {
+      if (tasks[i].kind == parallel::Kind::send) next = i;
+    }
     done[next] = 1;
     result.push_back(tasks[next]);
   }

@@ -4,6 +4,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "octet/base/require.h"
@@ -40,6 +43,33 @@ class ThreadMeeting {
     const std::uint8_t* bytes = nullptr;
     const std::vector<std::size_t>* offsets = nullptr;
   };
+  // Messages from one rank to another, in their order. A message ends when the receiver has copied it.
+  struct Message {
+    const std::uint8_t* bytes = nullptr;
+    bool taken = false;
+  };
+  using Route = std::pair<int, int>;  // from, to
+  std::shared_ptr<Message> send(Route route, const std::uint8_t* bytes) {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+    return messages_[route].emplace_back(std::make_shared<Message>(Message{.bytes = bytes}));
+  }
+  void finish_send(const std::string& group, const Message& message) {
+    std::unique_lock lock(mutex_);
+    demand(changed_.wait_for(lock, kTimeout, [&] { return message.taken || left_; }) && message.taken, ExitCode::peer, "group ",
+           group, ": nobody receives a message");
+  }
+  void receive(const std::string& group, Route route, std::uint8_t* to, std::size_t bytes) {
+    std::unique_lock lock(mutex_);
+    auto& messages = messages_[route];
+    demand(changed_.wait_for(lock, kTimeout, [&] { return !messages.empty() || left_; }) && !messages.empty(), ExitCode::peer,
+           "group ", group, ": no message comes");
+    std::memcpy(to, messages.front()->bytes, bytes);
+    messages.front()->taken = true;
+    messages.pop_front();
+    changed_.notify_all();
+  }
+
   // By rank. Each rank writes its own entry before a barrier and reads the others' after it.
   std::vector<Shown> shown;
   std::vector<std::uint8_t*> shared;
@@ -51,6 +81,7 @@ class ThreadMeeting {
   int waiting_ = 0;
   std::uint64_t round_ = 0;
   bool left_ = false;
+  std::map<Route, std::deque<std::shared_ptr<Message>>> messages_;
 };
 
 std::shared_ptr<ThreadMeeting> ThreadMeetings::of(const std::string& group, int size) {
@@ -144,6 +175,14 @@ class ThreadGroup final : public comm::Group {
       }
       ++fetched_;
     }
+  }
+  void run(Stream& stream, const comm::Send& op) override {
+    stream.finish_later([this, message = meeting_->send({rank(), op.to}, op.x.as_bytes())] {
+      meeting_->finish_send(name(), *message);
+    });
+  }
+  void run(Stream& stream, const comm::Receive& op) override {
+    stream.finish_later([this, op] { meeting_->receive(name(), {op.from, rank()}, op.y.as_bytes(), op.y.bytes()); });
   }
   void run_barrier(Stream&) override { wait(); }
   void run_fence(Stream&) override {

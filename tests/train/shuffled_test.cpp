@@ -15,20 +15,20 @@ class Shuffled : public MeshTest {
     SCOPED_TRACE(text(layout));
     const Steps steps{.count = 2, .micro_batches = 2 * layout.mesh.data_coordinates()};
     const RunState expected = run_mesh(options, layout, steps);
-    for (const double params_first : {0.0, 0.1, 0.5, 1.0}) {
+    for (const double others_first : {0.0, 0.1, 0.5, 1.0}) {
       std::atomic<int> moved = 0;
       const auto shuffle = [&](train::Engine& engine) {
         engine.model().arrange(
-            [&moved, params_first, random = std::mt19937_64(1)](const std::vector<parallel::Task>& tasks) mutable {
-              std::vector<parallel::Task> result = shuffled(tasks, random, params_first);
+            [&moved, others_first, random = std::mt19937_64(1)](const std::vector<parallel::Task>& tasks) mutable {
+              std::vector<parallel::Task> result = shuffled(tasks, random, others_first);
               for (std::size_t i = 0; i < tasks.size(); ++i)
                 moved += tasks[i].kind != result[i].kind || tasks[i].index != result[i].index;
               return result;
             });
       };
       const RunState actual = run_mesh(options, layout, steps, {.before = shuffle});
-      EXPECT_GT(moved, 0) << params_first;
-      SCOPED_TRACE(params_first);
+      EXPECT_GT(moved, 0) << others_first;
+      SCOPED_TRACE(others_first);
       expect_same_bits(actual, expected);
     }
   }
@@ -54,13 +54,19 @@ TEST_F(Shuffled, GiveTheSameBitsOnEveryAxis) {
   train::EngineOptions tied = context_options("fp8_rowwise");
   tied.model.tied_head = true;
   expect_same_bits_in_any_order(tied, resharded);
-  Layout context = resharded, tensor = resharded, experts = resharded;
+  Layout context = resharded, tensor = resharded, experts = resharded, stages = resharded, chunks = resharded;
   context.mesh = Mesh({1, 1, 4, 1});
   tensor.mesh = Mesh({1, 2, 1, 2});
   experts.mesh = Mesh({1, 4, 1, 1}, 2);
   expect_same_bits_in_any_order(context_options("fp8_delayed"), context);
   expect_same_bits_in_any_order(tensor_options("fp8_current"), tensor);
   expect_same_bits_in_any_order(mixture_options("fp8_delayed"), experts);
+  train::EngineOptions deep = context_options("fp8_delayed");
+  deep.model.layers = 4;
+  stages.mesh = Mesh({1, 2, 1, 1}, 1, {.count = 2});
+  chunks.mesh = Mesh({1, 1, 2, 1}, 1, {.count = 2, .chunks = 2});
+  expect_same_bits_in_any_order(deep, stages);
+  expect_same_bits_in_any_order(deep, chunks);
 }
 
 }  // namespace

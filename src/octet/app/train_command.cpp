@@ -33,9 +33,10 @@ int train_beside(const TrainArgs& args, train::Config config, const comm::RankEn
 std::string mesh_text(const parallel::Mesh& mesh, const train::Config& config) {
   std::string text;
   for (const parallel::Axis axis :
-       {parallel::Axis::replicate, parallel::Axis::shard, parallel::Axis::context, parallel::Axis::tensor}) {
+       {parallel::Axis::pipeline, parallel::Axis::replicate, parallel::Axis::shard, parallel::Axis::context, parallel::Axis::tensor}) {
     if (mesh.size(axis) > 1) text += concat(text.empty() ? "" : " x ", name_of(axis), " ", mesh.size(axis));
   }
+  if (mesh.stages().chunks > 1) text += concat(", ", mesh.stages().chunks, " chunks on each stage");
   if (mesh.expert() > 1) text += concat(", expert ", mesh.expert());
   if (mesh.size({parallel::Axis::shard, parallel::Axis::context}) > 1) {
     text += concat(", gradients ", config.parallel.gradients, ", weights ",

@@ -198,6 +198,23 @@ class GlooGroup final : public Group {
     if (op.root == rank()) sent.assign(ranks(), whole);
     attempt("broadcast", [&] { exchange(op.x, sent, op.x, received); });
   }
+  // The n-th message to a rank has slot n from the upper half of the slots, which exchange() does not reach.
+  void run(Stream& stream, const Send& op) override {
+    const std::shared_ptr out = context_->createUnboundBuffer(op.x.as_bytes(), op.x.bytes());
+    attempt("send", [&] { out->send(op.to, kMessages + sent_[static_cast<std::size_t>(op.to)]++); });
+    stream.finish_later([this, out] {
+      const Wait wait(*this, nullptr, out.get());
+      attempt("send", [&] { demand_done(out->waitSend()); });
+    });
+  }
+  void run(Stream& stream, const Receive& op) override {
+    const std::shared_ptr in = context_->createUnboundBuffer(op.y.as_bytes(), op.y.bytes());
+    attempt("receive", [&] { in->recv(op.from, kMessages + received_[static_cast<std::size_t>(op.from)]++); });
+    stream.finish_later([this, in] {
+      const Wait wait(*this, in.get(), nullptr);
+      attempt("receive", [&] { demand_done(in->waitRecv()); });
+    });
+  }
   void run_barrier(Stream&) override {
     std::vector<Byte> sign(1), signs(ranks());
     attempt("barrier", [&] {
@@ -243,7 +260,7 @@ class GlooGroup final : public Group {
 
     const auto out = context_->createUnboundBuffer(x.as_bytes(), x.bytes());
     const auto in = context_->createUnboundBuffer(y.as_bytes(), y.bytes());
-    const Wait wait(*this, *in, *out);
+    const Wait wait(*this, in.get(), out.get());
     const std::uint64_t slot = next_slot_++;
     for (int i = 1; i < size(); ++i) {  // each rank starts with a different rank
       const int receiver = (rank() + i) % size(), sender = (rank() + size() - i) % size();
@@ -253,9 +270,13 @@ class GlooGroup final : public Group {
     }
     for (std::size_t r = 0; r < ranks(); ++r) {
       if (r == own) continue;
-      const bool done = (received[r].bytes == 0 || in->waitRecv()) && (sent[r].bytes == 0 || out->waitSend());
-      if (!done) throw gloo::IoException("aborted");
+      demand_done((received[r].bytes == 0 || in->waitRecv()) && (sent[r].bytes == 0 || out->waitSend()));
     }
+  }
+
+  // The result of a wait: whether watch() has not aborted it.
+  static void demand_done(bool done) {
+    if (!done) throw gloo::IoException("aborted");
   }
 
   // A Gloo context cannot be used after its first error, so the whole group fails.
@@ -277,13 +298,13 @@ class GlooGroup final : public Group {
     return text.empty() || text.front() != '[' || bracket == std::string::npos ? text : text.substr(bracket + 2);
   }
 
-  // Registers the buffers that exchange() waits for, so that watch() can abort the wait.
+  // Registers the buffers that this rank waits for, so that watch() can abort the wait. Either may be null.
   class Wait {
    public:
-    Wait(GlooGroup& group, gloo::transport::UnboundBuffer& in, gloo::transport::UnboundBuffer& out) : group_(group) {
+    Wait(GlooGroup& group, gloo::transport::UnboundBuffer* in, gloo::transport::UnboundBuffer* out) : group_(group) {
       const std::lock_guard lock(group_.mutex_);
-      group_.in_ = &in;
-      group_.out_ = &out;
+      group_.in_ = in;
+      group_.out_ = out;
     }
     ~Wait() {
       const std::lock_guard lock(group_.mutex_);
@@ -322,7 +343,9 @@ class GlooGroup final : public Group {
 
   const GroupOptions options_;
   std::shared_ptr<gloo::Context> context_;
+  static constexpr std::uint64_t kMessages = std::uint64_t{1} << 48;
   std::uint64_t next_slot_ = 0;
+  std::vector<std::uint64_t> sent_ = std::vector<std::uint64_t>(ranks()), received_ = sent_;  // messages, by rank
   bool failed_ = false;
   std::mutex mutex_;  // guards the next three members
   std::condition_variable changed_;

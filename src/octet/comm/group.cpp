@@ -35,6 +35,8 @@ class SilentGroup final : public Group {
   void run(Stream&, const AllReduce&, const Tensor&) override { refuse(); }
   void run(Stream&, const AllToAll&) override { refuse(); }
   void run(Stream&, const Broadcast&) override { refuse(); }
+  void run(Stream&, const Send&) override { refuse(); }
+  void run(Stream&, const Receive&) override { refuse(); }
   void run_barrier(Stream&) override { refuse(); }
 };
 
@@ -54,7 +56,7 @@ bool Group::begin(Stream& stream, const char* op, double bytes) {
 }
 
 template <class... Operands>
-void Group::send(Stream& stream, const Operands&... operands) {
+void Group::exchange(Stream& stream, const Operands&... operands) {
   stream.begin_wait();
   run(stream, operands...);
   stream.end_wait();
@@ -71,7 +73,7 @@ void Group::all_gather(Stream& stream, Arena&, const AllGather& op) {
   check_flat("all_gather", "y", op.y);
   check_parts("all_gather", op.x, op.y, size_);
   const bool sends = begin(stream, "all_gather", static_cast<double>(op.y.bytes() - op.x.bytes()));
-  if (sends) return send(stream, op);
+  if (sends) return exchange(stream, op);
   if (size_ == 1 && op.y.data != op.x.data) stream.copy(op.y.data, op.x.data, op.x.bytes());
 }
 
@@ -82,7 +84,7 @@ void Group::reduce_scatter(Stream& stream, Arena& scratch, const ReduceScatter& 
   const ArenaScope scope(scratch);
   const Tensor parts = parts_for(scratch, stream, op.x);
   const bool sends = begin(stream, "reduce_scatter", static_cast<double>(op.x.bytes() - op.y.bytes()));
-  if (sends) return send(stream, op, parts);
+  if (sends) return exchange(stream, op, parts);
   if (size_ == 1 && op.y.data != op.x.data) stream.copy(op.y.data, op.x.data, op.x.bytes());
 }
 
@@ -90,7 +92,7 @@ void Group::all_reduce(Stream& stream, Arena& scratch, const AllReduce& op) {
   check_reducible("all_reduce", op.x);
   const ArenaScope scope(scratch);
   const Tensor parts = parts_for(scratch, stream, op.x);
-  if (begin(stream, "all_reduce", 2.0 * (size_ - 1) / size_ * static_cast<double>(op.x.bytes()))) send(stream, op, parts);
+  if (begin(stream, "all_reduce", 2.0 * (size_ - 1) / size_ * static_cast<double>(op.x.bytes()))) exchange(stream, op, parts);
 }
 
 void Group::all_to_all(Stream& stream, Arena&, const AllToAll& op) {
@@ -113,14 +115,14 @@ void Group::all_to_all(Stream& stream, Arena&, const AllToAll& op) {
   require(whole.sent[self] == whole.received[self], "all_to_all: ", whole.sent[self], " elements to itself, ",
           whole.received[self], " from itself");
   const double bytes = static_cast<double>(op.x.elements() - whole.sent[self]) * static_cast<double>(size_of(op.x.dtype));
-  if (begin(stream, "all_to_all", bytes)) return send(stream, whole);
+  if (begin(stream, "all_to_all", bytes)) return exchange(stream, whole);
   if (size_ == 1) stream.copy(op.y.data, op.x.data, op.x.bytes());
 }
 
 void Group::broadcast(Stream& stream, const Broadcast& op) {
   check_flat("broadcast", "x", op.x);
   require(op.root >= 0 && op.root < size_, "broadcast from rank ", op.root, " of ", size_);
-  if (begin(stream, "broadcast", op.root == rank_ ? (size_ - 1) * static_cast<double>(op.x.bytes()) : 0)) send(stream, op);
+  if (begin(stream, "broadcast", op.root == rank_ ? (size_ - 1) * static_cast<double>(op.x.bytes()) : 0)) exchange(stream, op);
 }
 
 void Group::fetch(Stream& stream, const Fetch& op) {
@@ -130,7 +132,19 @@ void Group::fetch(Stream& stream, const Fetch& op) {
     require(y.dtype == op.x.dtype && y.rows() == op.x.rows() && y.cols() == op.x.cols(), "fetch: ", name_of(op.x.dtype),
             op.x.shape, " into ", name_of(y.dtype), y.shape);
   }
-  if (begin(stream, "fetch", (size_ - 1) * static_cast<double>(op.x.bytes()))) send(stream, op);
+  if (begin(stream, "fetch", (size_ - 1) * static_cast<double>(op.x.bytes()))) exchange(stream, op);
+}
+
+void Group::send(Stream& stream, const Send& op) {
+  check_flat("send", "x", op.x);
+  require(op.to >= 0 && op.to < size_ && op.to != rank_, "send to rank ", op.to, " of ", size_, " by rank ", rank_);
+  if (begin(stream, "send", static_cast<double>(op.x.bytes()))) exchange(stream, op);
+}
+
+void Group::receive(Stream& stream, const Receive& op) {
+  check_flat("receive", "y", op.y);
+  require(op.from >= 0 && op.from < size_ && op.from != rank_, "receive from rank ", op.from, " of ", size_, " by rank ", rank_);
+  if (begin(stream, "receive", 0)) exchange(stream, op);
 }
 
 // By default, groups send and need no shared memory.

@@ -6,7 +6,9 @@
 //   all_reduce      x [n] = reduction over the ranks of x
 //   all_to_all      y = shard `rank` of rank 0's x, of rank 1's x, ...
 //   broadcast       x = x of rank `root`
+//   send, receive   y of rank `from` of a receive = x of the send that names this rank, in their order between these two ranks
 //   fetch           y of each rank = x of that rank, read from shared memory (see share()) without that rank's help
+// A send and a receive may each be alone. On the CPU they end when somebody waits for an event of the stream behind them.
 // On the CPU, a reduction combines the ranks in their order; BF16 is reduced in FP32 and rounded once. Its bits depend only on
 // the size of the group. On GPUs, NCCL chooses the order and rounds BF16 at every hop; all ranks of an all_reduce get the same
 // bits. After a failure or a timeout, the group can no longer be used and operations throw Error{peer} that names the operation
@@ -50,13 +52,21 @@ struct Fetch {
   Tensor x;               // [m, n] any dtype, in shared memory (see reaches()); rows may be strided
   std::vector<Tensor> y;  // one per rank, including this one, [m, n]; overwritten; rows may be strided
 };
+struct Send {
+  Tensor x;  // any dtype; must not change before the send has ended
+  int to = 0;
+};
+struct Receive {
+  Tensor y;  // overwritten
+  int from = 0;
+};
 struct Broadcast {
   Tensor x;  // any dtype; overwritten on all ranks except root
   int root = 0;
 };
 
 // What this rank has sent. The bytes are those of the algorithms that send least: (size - 1) n elements for all_gather, fetch and
-// reduce_scatter, 2 (size - 1) / size of all_reduce's x, what all_to_all sends to other ranks, (size - 1) n by broadcast's root.
+// reduce_scatter, 2 (size - 1) / size of all_reduce's x, what all_to_all and send send to other ranks, (size - 1) n by broadcast's root.
 struct Traffic {
   double bytes = 0;
   std::int64_t messages = 0;  // number of operations
@@ -80,6 +90,8 @@ class Group {
   void all_to_all(Stream& stream, Arena& scratch, const AllToAll& op);
   void broadcast(Stream& stream, const Broadcast& op);
   void fetch(Stream& stream, const Fetch& op);
+  void send(Stream& stream, const Send& op);
+  void receive(Stream& stream, const Receive& op);
   // Also blocks the host until all ranks have reached the barrier and the stream is empty.
   void barrier(Stream& stream);
 
@@ -113,6 +125,8 @@ class Group {
   virtual void run(Stream& stream, const AllToAll& op) = 0;
   virtual void run(Stream& stream, const Broadcast& op) = 0;
   virtual void run(Stream&, const Fetch&) { fail(ExitCode::internal, "group ", name(), ": no memory is shared"); }
+  virtual void run(Stream& stream, const Send& op) = 0;
+  virtual void run(Stream& stream, const Receive& op) = 0;
   virtual void run_barrier(Stream& stream) = 0;
   virtual void run_fence(Stream&) {}
   // These implement Batch.
@@ -126,7 +140,7 @@ class Group {
   bool begin(Stream& stream, const char* op, double bytes);
   // Calls run(stream, operands...) and counts it as a wait of the stream.
   template <class... Operands>
-  void send(Stream& stream, const Operands&... operands);
+  void exchange(Stream& stream, const Operands&... operands);
   Tensor parts_for(Arena& scratch, Stream& stream, const Tensor& x) const;
 
   std::string name_;

@@ -120,6 +120,9 @@ class Stream {
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* device, std::size_t bytes) = 0;
+  // Takes a function that ends work which has begun and goes on by itself, such as a message on its way. On the CPU it is called when
+  // somebody waits for an event behind this point, or for the stream. Elsewhere it is called now.
+  virtual void finish_later(std::function<void()> finish) { finish(); }
 
   // Names the work that is enqueued until end_range(), for profilers that show ranges (NVTX). Ranges nest. See TraceRange.
   virtual void begin_range(const std::string&) {}

@@ -100,7 +100,7 @@ std::vector<Linear*> Moe::linears() {
 // If the tokens of several ranks are gathered, all of them are kept and not this share.
 Operand Moe::input(const Scope& scope, std::int64_t tokens) const {
   const bool kept = scope.tensor.size() == 1 && scope.checkpointing != Checkpointing::selective;
-  return {.values = allocate(kept ? scope.stash : scope.scratch, scope.dtype, {tokens, options_.dim})};
+  return {.values = allocate(kept ? scope.stash.get() : scope.scratch, scope.dtype, {tokens, options_.dim})};
 }
 
 Operand Moe::rebuild_input(const Scope& scope, std::int64_t tokens) const {
@@ -180,7 +180,7 @@ Tensor Moe::received(const Scope& scope, Arena& arena, const MoeSaved& saved, co
 void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round, const Tensor& returned) const {
   const ArenaScope temporaries(scope.scratch);
   const bool alone = scope.expert.size() == 1;
-  const Tensor x = received(scope, keeps_rows(scope) ? scope.stash : scope.scratch, saved, round.plan, saved.h, {});
+  const Tensor x = received(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round.plan, saved.h, {});
   const Tensor made = alone ? returned : allocate(scope.scratch, scope.dtype, x.shape);
   round.experts.assign(round.plan.rows.size(), {});
   for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
@@ -204,7 +204,7 @@ void Moe::run_forward(const Scope& scope, MoeSaved& saved, std::vector<ExpertRou
 void Moe::forward(const Scope& outer, const Operand& h, const Tensor& residual, const Tensor& y, MoeSaved& saved) const {
   const bool keep = outer.checkpointing != Checkpointing::selective;
   saved = {};
-  saved.h = outer.tensor.size() == 1 ? h.values : gather_tokens(outer, keep ? outer.stash : outer.scratch, h.values);
+  saved.h = outer.tensor.size() == 1 ? h.values : gather_tokens(outer, keep ? outer.stash.get() : outer.scratch, h.values);
   route(outer, saved);
   const Scope scope = expert_scope(outer, *alone_);
   for (ExpertRound& round : count_rounds(scope, saved)) saved.rounds.push_back({.plan = std::move(round), .experts = {}});

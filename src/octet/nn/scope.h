@@ -1,6 +1,8 @@
 // What every layer receives: where it runs, where its memory comes from, how it computes and who watches.
 #pragma once
 
+#include <functional>
+
 #include "octet/comm/group.h"
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
@@ -31,7 +33,7 @@ enum class Checkpointing : std::uint8_t {
 
 struct Scope {
   Stream& stream;             // of the computation
-  Arena& stash;               // lives from forward to backward
+  std::reference_wrapper<Arena> stash;  // lives from forward to backward
   Arena& scratch;             // lives within an op or a block
   DType dtype = DType::bf16;  // of activations
   Record record = Record::amax;

@@ -20,12 +20,26 @@ Groups make_groups(const Mesh& mesh, int rank,
     if (ranks.size() == 1) return comm::make_silent_group(axes);
     return make(group_name(axes, ranks), ranks);
   };
-  return {.replicas = group("replicate", mesh.group({Axis::replicate}, rank)),
-          .shards = group("shard x context", mesh.group({Axis::shard, Axis::context}, rank)),
-          .context = group("context", mesh.group({Axis::context}, rank)),
-          .tensor = group("tensor", mesh.group({Axis::tensor}, rank)),
-          .expert = group("expert", mesh.expert_group(rank)),
-          .apart = mesh.expert() > 1 ? group("expert shards", mesh.expert_shards(rank)) : nullptr};
+  const std::vector<int> stages = mesh.group({Axis::pipeline}, rank);
+  Groups groups{.replicas = group("replicate", mesh.group({Axis::replicate}, rank)),
+                .shards = group("shard x context", mesh.group({Axis::shard, Axis::context}, rank)),
+                .context = group("context", mesh.group({Axis::context}, rank)),
+                .tensor = group("tensor", mesh.group({Axis::tensor}, rank)),
+                .expert = group("expert", mesh.expert_group(rank)),
+                .apart = mesh.expert() > 1 ? group("expert shards", mesh.expert_shards(rank)) : nullptr,
+                .stages = group("pipeline", stages)};
+  if (stages.size() == 1) return groups;
+  // Links in the order of their stages. In that order no rank waits for one that waits for it. With one chunk nothing goes from the
+  // last stage to the first.
+  const std::size_t count = stages.size(), links = mesh.stages().chunks > 1 ? count : count - 1;
+  for (std::size_t i = 0; i < links; ++i) {
+    const std::vector<int> ends = {stages[i], stages[(i + 1) % count]};
+    if (rank != ends[0] && rank != ends[1]) continue;
+    auto& link = rank == ends[0] ? groups.behind : groups.before;
+    link[0] = group(concat("activations from stage ", i).c_str(), ends);
+    link[1] = group(concat("gradients to stage ", i).c_str(), ends);
+  }
+  return groups;
 }
 
 Groups silent_groups(const Mesh& mesh, int rank) {

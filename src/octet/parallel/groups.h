@@ -1,6 +1,7 @@
 // The groups of one rank on the mesh.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,6 +13,10 @@
 
 namespace octet::parallel {
 
+// The messages between neighbouring stages of a pipeline.
+enum class Message : std::uint8_t { activations, gradients };
+inline constexpr std::size_t kMessages = 2;
+
 struct Groups {
   std::unique_ptr<comm::Group> replicas;  // replicate: the ranks that hold the same
   std::unique_ptr<comm::Group> shards;    // shard x context: the ranks that hold the shards of a parameter
@@ -22,6 +27,11 @@ struct Groups {
   // of GPUs takes memory; expert_shards() returns whichever it is.
   std::unique_ptr<comm::Group> apart;
 
+  std::unique_ptr<comm::Group> stages;  // pipeline: the ranks that hold the same part of each stage
+  // Two ranks each: this one and its counterparts on the stage before and on the one behind, in a ring. Each kind of message has
+  // groups of its own, so that none waits for another. Null if there is one stage.
+  std::array<std::unique_ptr<comm::Group>, kMessages> before, behind;
+
   comm::Group& expert_shards() const { return apart ? *apart : *shards; }
   // Returns the ranks that hold the shards of a parameter.
   comm::Group& shards_of(Expert expert) const { return expert ? expert_shards() : *shards; }
@@ -31,14 +41,15 @@ struct Groups {
   }
 
   // Return the groups from the fastest axis to the slowest. What is reduced over each of them is reduced over all ranks, or over
-  // all ranks that hold the same experts.
-  std::vector<comm::Group*> all() const { return {tensor.get(), shards.get(), replicas.get()}; }
+  // all ranks of this stage that hold the same experts.
+  std::vector<comm::Group*> all() const { return {tensor.get(), shards.get(), replicas.get(), stages.get()}; }
   std::vector<comm::Group*> all_of_experts() const { return {tensor.get(), &expert_shards(), replicas.get()}; }
 
   // Throws Error{peer} if one of them has failed: see comm::Group::check().
   void check() const {
-    for (comm::Group* group : {replicas.get(), shards.get(), context.get(), tensor.get(), expert.get(), &expert_shards()}) {
-      group->check();
+    for (comm::Group* group : {replicas.get(), shards.get(), context.get(), tensor.get(), expert.get(), &expert_shards(),
+                               stages.get(), before[0].get(), before[1].get(), behind[0].get(), behind[1].get()}) {
+      if (group) group->check();
     }
   }
 };

@@ -9,12 +9,14 @@
 namespace octet::parallel {
 
 const char* name_of(Axis axis) {
-  constexpr const char* kNames[] = {"replicate", "shard", "context", "tensor"};
+  constexpr const char* kNames[] = {"pipeline", "replicate", "shard", "context", "tensor"};
   return kNames[static_cast<std::size_t>(axis)];
 }
 
-Mesh::Mesh(const std::array<int, kAxes>& sizes, int expert) : sizes_(sizes), expert_(expert) {
-  for (std::size_t i = 0; i < kAxes; ++i) require(sizes[i] >= 1, "a mesh of ", sizes[i], " on axis ", name_of(Axis(i)));
+Mesh::Mesh(const std::array<int, kAxes - 1>& sizes, int expert, Stages stages)
+    : sizes_{stages.count, sizes[0], sizes[1], sizes[2], sizes[3]}, chunks_(stages.chunks), expert_(expert) {
+  for (std::size_t i = 0; i < kAxes; ++i) require(sizes_[i] >= 1, "a mesh of ", sizes_[i], " on axis ", name_of(Axis(i)));
+  require(chunks_ >= 1, "a mesh of ", chunks_, " chunks on each stage");
   require(expert >= 1 && size(Axis::shard) % expert == 0, "a mesh of ", size(Axis::shard), " on axis shard, expert ", expert);
 }
 

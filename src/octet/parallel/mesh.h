@@ -1,5 +1,5 @@
 // The mesh: every rank has a coordinate on each of the named axes. Axis lists them from the slowest to the fastest: ranks that
-// differ only on the tensor axis are neighbours, those of different replicas are farthest apart.
+// differ only on the tensor axis are neighbours, those of different pipeline stages are farthest apart.
 //
 // `expert` is no axis and no factor of the number of ranks: it divides shard. A rank's expert coordinate is its shard coordinate
 // modulo expert. Ranks with the same shard coordinate divided by expert, and all other coordinates equal, exchange tokens: they
@@ -15,19 +15,25 @@
 namespace octet::parallel {
 
 enum class Axis : std::uint8_t {
+  pipeline,   // stages: runs of consecutive blocks (parallel/pipeline.h)
   replicate,  // copies of everything, which see other data
   shard,      // shards of parameters, gradients and states; the ranks see other data
   context,    // parts of each sequence; parameters are sharded over shard x context
   tensor,     // parts of each layer
 };
-inline constexpr std::size_t kAxes = 4;
+inline constexpr std::size_t kAxes = 5;
 const char* name_of(Axis axis);
+
+// The size of the pipeline axis, and the number of model chunks (virtual stages) that each stage holds.
+struct Stages {
+  int count = 1, chunks = 1;
+};
 
 class Mesh {
  public:
   Mesh() : Mesh({1, 1, 1, 1}) {}
-  // Sizes in the order of Axis; each at least 1.
-  explicit Mesh(const std::array<int, kAxes>& sizes, int expert = 1);
+  // The sizes of replicate, shard, context and tensor; each at least 1.
+  explicit Mesh(const std::array<int, kAxes - 1>& sizes, int expert = 1, Stages stages = {});
 
   int ranks() const;
   int size(Axis axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
@@ -36,6 +42,7 @@ class Mesh {
   // Returns the group of `rank` on these axes: the ranks that differ from it on no other axis, in the order of their numbers.
   std::vector<int> group(std::initializer_list<Axis> axes, int rank) const;
 
+  Stages stages() const { return {.count = size(Axis::pipeline), .chunks = chunks_}; }
   int expert() const { return expert_; }
   int expert_coordinate(int rank) const { return coordinate(Axis::shard, rank) % expert_; }
   // Returns the ranks that exchange tokens with `rank`, in the order of their coordinates.
@@ -44,7 +51,7 @@ class Mesh {
   std::vector<int> expert_shards(int rank) const;
 
   // Data coordinates number the ranks of replicate x shard. Each has data of its own; all ranks with the same coordinate train on
-  // the same sequences.
+  // the same sequences, stage by stage.
   int data_coordinates() const { return size({Axis::replicate, Axis::shard}); }
   int data_coordinate(int rank) const {
     return coordinate(Axis::replicate, rank) * size(Axis::shard) + coordinate(Axis::shard, rank);
@@ -52,7 +59,7 @@ class Mesh {
 
  private:
   std::array<int, kAxes> sizes_;
-  int expert_;
+  int chunks_, expert_;
 };
 
 }  // namespace octet::parallel

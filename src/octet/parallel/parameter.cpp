@@ -15,7 +15,10 @@ namespace octet::parallel {
 using kernels::Along;
 using kernels::Shard;
 
-int ParameterStore::begin_unit() { return unit_ = units_++; }
+int ParameterStore::begin_unit(int stage) {
+  stage_of_unit_ = stage;
+  return unit_ = units_++;
+}
 
 Parameter& ParameterStore::add(ParameterSpec spec) {
   if (units_ == 0) begin_unit();
@@ -25,7 +28,8 @@ Parameter& ParameterStore::add(ParameterSpec spec) {
     require(spec.expert.index >= 0 && spec.expert.index < spec.expert.count && spec.expert.count % expert_place_.size == 0,
             spec.name, ": expert ", spec.expert.index, " of ", spec.expert.count, " among ", expert_place_.size, " ranks");
   }
-  p.held = expert_place_.holds(spec.expert);
+  p.stage = stage_of_unit_;
+  p.held = p.stage == stage_ && expert_place_.holds(spec.expert);
   p.cut = TensorCut(spec.shape, spec.cut, place_);
   p.spec = std::move(spec);
   p.spec.shape = p.cut.local();

@@ -8,7 +8,7 @@
 //
 // The group of a dense parameter is shard x context. The group of an expert's parameter are those of these ranks that hold the
 // expert (experts.h). Every rank knows all parameters by name and shape, because checkpoints and model files need them; of an
-// expert that other ranks hold it has nothing else.
+// expert that other ranks hold, or of another pipeline stage, it has nothing else.
 #pragma once
 
 #include <array>
@@ -62,7 +62,8 @@ struct Parameter {
   ParameterSpec spec;
   TensorCut cut;  // where the elements of spec.shape belong in the global tensor
   int unit = 0;
-  bool held = true;                       // false: it belongs to an expert of other ranks
+  int stage = 0;                          // the pipeline stage that holds it
+  bool held = true;                       // false: it belongs to another stage, or to an expert of other ranks
   comm::Group* shards = nullptr;          // the ranks that hold its shards; null if that is one rank
   std::array<Held, kCopies> copies = {};  // what residency() says of each copy; set by materialise
   // This rank's shard: the index of its first element in the row-major order of spec.shape, and the number of its elements.
@@ -116,18 +117,19 @@ struct UnitRange {
 class ParameterStore {
  public:
   ParameterStore() = default;
-  // The places of this rank on the tensor axis and among the ranks that hold different experts.
-  explicit ParameterStore(TensorPlace place, ExpertPlace expert_place = {}) : place_(place), expert_place_(expert_place) {}
+  // The places of this rank on the tensor axis and among the ranks that hold different experts, and its pipeline stage.
+  explicit ParameterStore(TensorPlace place, ExpertPlace expert_place = {}, int stage = 0)
+      : place_(place), expert_place_(expert_place), stage_(stage) {}
   TensorPlace place() const { return place_; }
   ExpertPlace expert_place() const { return expert_place_; }
 
-  // Begins a unit: the parameters that are added from here on are gathered and reduced together. Returns its index. Without a
-  // call there is one unit. resume_unit adds to one that was begun before.
-  int begin_unit();
+  // Begins a unit of a pipeline stage: the parameters that are added from here on are gathered and reduced together. Returns its
+  // index. Without a call there is one unit. resume_unit adds to one that was begun before, on the same stage.
+  int begin_unit(int stage = 0);
   void resume_unit(int unit) { unit_ = unit; }
   int unit_count() const { return units_; }
   UnitRange all_units() const { return {0, units_}; }
-  // All ranks add the same parameters in the same order, experts of other ranks included; Parameter::held says whether this rank
+  // All ranks add the same parameters in the same order, those of other ranks included; Parameter::held says whether this rank
   // holds it.
   Parameter& add(ParameterSpec spec);
   std::deque<Parameter>& parameters() { return parameters_; }
@@ -196,8 +198,10 @@ class ParameterStore {
 
   TensorPlace place_;
   ExpertPlace expert_place_;
+  int stage_ = 0;
   std::deque<Parameter> parameters_;
   int units_ = 0, unit_ = 0;
+  int stage_of_unit_ = 0;
   std::vector<Buffer> buffers_;
   Storage storage_;
   const Groups* groups_ = nullptr;

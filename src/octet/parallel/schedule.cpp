@@ -10,6 +10,9 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+// Of a flight that nobody uses.
+constexpr Visit kNoVisit{.backward = false, .micro_batch = -1, .chunk = -1};
+
 int slots_in(const std::vector<int>& slot_of_unit) {
   return slot_of_unit.empty() ? 0 : 1 + *std::max_element(slot_of_unit.begin(), slot_of_unit.end());
 }
@@ -91,57 +94,149 @@ void ScheduleBuilder::add_parts(Kind kind, int block, Need next) {
   for (int part = 0; part < count; ++part) {
     if (parts[at(part)].beside == Beside::gather) gather(next, true);
     if (parts[at(part)].beside == Beside::reduce) reduce_pending(true);
-    tasks_.push_back({.kind = kind, .index = block, .part = part, .first = part == 0, .last = part + 1 == count});
+    add(kind, block);
+    tasks_.back().part = part;
+    tasks_.back().first = part == 0;
+    tasks_.back().last = part + 1 == count;
   }
+}
+
+void ScheduleBuilder::receive(Message message) {
+  const auto m = static_cast<std::size_t>(message);
+  if (std::exchange(slots_.receiving[m], true)) return;
+  tasks_.push_back({.kind = Kind::receive,
+                    .stream = message == Message::activations ? StreamId::receive_activations : StreamId::receive_gradients,
+                    .index = static_cast<int>(m),
+                    .waits = {{{slots_.taken[m] ? Signal::taken : Signal::none, static_cast<int>(m)}}},
+                    .signals = Signal::received});
+}
+
+void ScheduleBuilder::take(Message message, bool more) {
+  const auto m = static_cast<std::size_t>(message);
+  receive(message);
+  add(Kind::take, static_cast<int>(m));
+  tasks_.back().waits[0] = {Signal::received, static_cast<int>(m)};
+  tasks_.back().signals = Signal::taken;
+  slots_.taken[m] = true;
+  slots_.receiving[m] = false;
+  if (more) receive(message);
+}
+
+void ScheduleBuilder::send(Message message) {
+  const auto m = static_cast<std::size_t>(message);
+  add(Kind::give, static_cast<int>(m));
+  if (std::exchange(slots_.sent[m], true)) tasks_.back().waits[0] = {Signal::sent, static_cast<int>(m)};
+  tasks_.back().signals = Signal::given;
+  tasks_.push_back({.kind = Kind::send,
+                    .stream = message == Message::activations ? StreamId::send_activations : StreamId::send_gradients,
+                    .index = static_cast<int>(m),
+                    .waits = {{{Signal::given, static_cast<int>(m)}}},
+                    .signals = Signal::sent});
 }
 
 namespace {
 
-// The embedding and the blocks, forward; then `head` is gathered.
-void add_forward(const StepShape& s, ScheduleBuilder& b, Need head) {
-  const auto block = [&](int i) { return i < s.blocks ? Need{s.first_block + i} : head; };
-  // A part beside which units may be gathered comes behind the exchange of keys, which uses the same links.
-  const bool beside =
-      std::any_of(s.forward_parts.begin(), s.forward_parts.end(), [](const Part& part) { return part.beside == Beside::gather; });
-  const Need embedding{s.embedding};
-  b.open(embedding);
-  b.gather(block(0));
-  b.add(Kind::embed);
-  b.close(embedding);
-  for (int i = 0; i < s.blocks; ++i) {
-    b.open(block(i));
-    if (!beside) b.gather(block(i + 1));
-    b.add_parts(Kind::forward, i, block(i + 1));
-    b.close(block(i));
+// A pass of a stage through one of its chunks, and which ends of the model the chunk has.
+struct ChunkPass {
+  ChunkPass(const StepShape& s, const Visit& visit) : visit(visit), forward(!visit.backward) {
+    const int chunk = visit.chunk * s.stages.count + s.stage;
+    blocks = blocks_of(s.blocks, s.stages, chunk);
+    has_embedding = chunk == 0;
+    has_head = chunk + 1 == s.stages.count * s.stages.chunks;
   }
+  bool takes(Message message) const {
+    return message == Message::activations ? forward && !has_embedding : !forward && !has_head;
+  }
+  // The units that it reads, in their order.
+  std::vector<Need> needs(const StepShape& s, Use head) const {
+    std::vector<Need> units;
+    const Use use = forward ? Use::forward : s.full_recompute ? Use::both : Use::backward;
+    if (forward && has_embedding) units.push_back({s.embedding});
+    if (!forward && has_head) units.push_back({s.head, head});
+    for (int i = blocks.begin; i < blocks.end; ++i) {
+      units.push_back({s.first_block + (forward ? i : blocks.end - 1 - (i - blocks.begin)), use});
+    }
+    return units;
+  }
+
+  Visit visit;
+  bool forward;
+  BlockRange blocks;
+  bool has_embedding, has_head;
+};
+
+// Adds a pass. `behind`: the unit that is read after it. `more`: which messages come after it.
+void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, Need behind, std::array<bool, kMessages> more) {
+  const std::vector<Need> needs = pass.needs(s, Use::both);
+  std::size_t i = 0;
+  const auto next = [&] { return i + 1 < needs.size() ? needs[i + 1] : behind; };
+  const bool tied = s.head == s.embedding;
+  // A part beside which units may be gathered comes behind the exchange of keys, which uses the same links.
+  const bool beside = pass.forward && std::any_of(s.forward_parts.begin(), s.forward_parts.end(),
+                                                  [](const Part& part) { return part.beside == Beside::gather; });
+  if (pass.forward) b.add(Kind::load, pass.visit.chunk);
+  for (const Message message : {Message::activations, Message::gradients}) {
+    if (pass.takes(message)) b.take(message, more[static_cast<std::size_t>(message)]);
+  }
+  for (; i < needs.size(); ++i) {
+    b.open(needs[i]);
+    if (!beside || needs[i].unit == s.embedding) b.gather(next());
+    const int block = needs[i].unit - s.first_block;
+    if (pass.forward && pass.has_embedding && i == 0) {
+      b.add(Kind::embed);
+    } else if (!pass.forward && pass.has_head && i == 0) {
+      b.add(Kind::head);
+      if (tied) continue;  // a tied head begins a gradient that the embedding completes
+    } else if (pass.forward) {
+      b.add_parts(Kind::forward, block, next());
+    } else {
+      if (s.full_recompute) b.add(Kind::recompute, block);
+      b.add_parts(Kind::backward, block, {});
+    }
+    b.close(needs[i]);
+  }
+  if (pass.forward) {
+    if (!pass.has_head) b.send(Message::activations);
+    return;
+  }
+  if (pass.has_embedding) {
+    const Need embedding{s.embedding, Use::gradients};
+    if (!tied) b.open(embedding);
+    b.add(Kind::embed_backward);
+    b.close(tied ? needs.front() : embedding);
+  } else {
+    b.send(Message::gradients);
+  }
+  b.reduce_pending(true);
 }
 
 }  // namespace
 
-std::vector<Task> build_micro_batch(const StepShape& s, Slots& slots, bool last) {
-  ScheduleBuilder b(s, slots, last);
-  const Use use = s.full_recompute ? Use::both : Use::backward;
-  const Need head{s.head, Use::both}, again = last ? Need{} : Need{s.embedding};
-  const bool tied = s.head == s.embedding;
-  const auto block = [&](int i) { return i >= 0 ? Need{s.first_block + i, use} : again; };
-  add_forward(s, b, head);
-
-  b.open(head);
-  b.gather(block(s.blocks - 1));
-  b.add(Kind::head);
-  if (!tied) b.close(head);  // a tied head begins a gradient that the embedding completes
-  for (int i = s.blocks; i-- > 0;) {
-    b.open(block(i));
-    b.gather(block(i - 1));
-    if (s.full_recompute) b.add(Kind::recompute, i);
-    b.add_parts(Kind::backward, i, {});
-    b.close(block(i));
+std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const Visit> visits, std::size_t begin,
+                               std::size_t end, int micro_batches) {
+  ScheduleBuilder b(s, slots, false);
+  const auto behind = [&](std::size_t i) {
+    const std::vector<Need> needs = i + 1 < visits.size() ? ChunkPass(s, visits[i + 1]).needs(s, Use::both) : std::vector<Need>{};
+    return needs.empty() ? Need{} : needs.front();
+  };
+  for (std::size_t i = begin; i < end; ++i) {
+    const ChunkPass pass(s, visits[i]);
+    const Visit owner{.backward = true, .micro_batch = visits[i].micro_batch, .chunk = visits[i].chunk};  // who ends the flight
+    auto flight = std::find(slots.flights.begin(), slots.flights.end(), pass.forward ? kNoVisit : owner);
+    if (pass.forward && flight == slots.flights.end()) flight = slots.flights.insert(flight, owner);
+    require(flight != slots.flights.end(), "micro-batch ", owner.micro_batch, " goes backward without forward");
+    *flight = pass.forward ? owner : kNoVisit;
+    b.begin(owner.micro_batch, static_cast<int>(flight - slots.flights.begin()),
+            visits[i].backward && visits[i].micro_batch + 1 >= micro_batches);
+    std::array<bool, kMessages> more = {};
+    for (std::size_t later = i + 1; later < visits.size(); ++later) {
+      for (const Message message : {Message::activations, Message::gradients}) {
+        if (ChunkPass(s, visits[later]).takes(message)) more[static_cast<std::size_t>(message)] = true;
+      }
+      if (more[0] && more[1]) break;
+    }
+    add_pass(s, b, pass, behind(i), more);
   }
-  const Need embedding{s.embedding, Use::gradients};
-  if (!tied) b.open(embedding);
-  b.add(Kind::embed_backward);
-  b.close(tied ? head : embedding);
-  b.reduce_pending(true);
   return b.take();
 }
 
@@ -150,10 +245,14 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   for (Part& part : forward.forward_parts) part.beside = Beside::nothing;
   ScheduleBuilder b(forward, slots, false);
   const Need head{s.head};
-  add_forward(forward, b, head);
-  b.open(head);
-  b.add(Kind::head);
-  b.close(head);
+  for (int chunk = 0; chunk < s.stages.chunks; ++chunk) {
+    const ChunkPass pass(s, {.backward = false, .micro_batch = 0, .chunk = chunk});
+    add_pass(forward, b, pass, pass.has_head ? head : Need{}, {});
+    if (!pass.has_head) continue;
+    b.open(head);
+    b.add(Kind::head);
+    b.close(head);
+  }
   return b.take();
 }
 
@@ -167,7 +266,10 @@ std::string unit_name(const StepShape& s, int unit) {
 }
 
 std::string what(const StepShape& s, const Task& task) {
-  const std::string unit = unit_name(s, task.index), block = concat("block ", task.index);
+  // With several stages micro-batches are under way beside each other.
+  const std::string of = s.stages.count > 1 ? concat(" m", task.micro_batch) : "";
+  const std::string unit = unit_name(s, task.index), block = concat("block ", task.index, of);
+  const std::string message = task.index == static_cast<int>(Message::activations) ? "activations" : "gradients";
   switch (task.kind) {
     case Kind::gather:
       return "gather " + unit + (task.rowwise && task.columnwise ? "" : task.rowwise ? ", rowwise" : ", columnwise");
@@ -177,18 +279,28 @@ std::string what(const StepShape& s, const Task& task) {
       return "close " + unit;
     case Kind::reduce:
       return "reduce " + unit;
+    case Kind::receive:
+      return "receive " + message;
+    case Kind::take:
+      return "take " + message + of;
+    case Kind::give:
+      return "give " + message + of;
+    case Kind::send:
+      return "send " + message;
+    case Kind::load:
+      return "load" + of;
     case Kind::embed:
-      return "embed";
+      return "embed" + of;
     case Kind::forward:
       return concat(block, " forward: ", s.forward_parts[at(task.part)].name);
     case Kind::recompute:
       return block + " recompute";
     case Kind::head:
-      return "head: loss and its gradient";
+      return "head" + of + ": loss and its gradient";
     case Kind::backward:
       return concat(block, " backward: ", s.backward_parts[at(task.part)].name);
     case Kind::embed_backward:
-      return "embedding backward";
+      return "embedding backward" + of;
   }
   return {};
 }
@@ -199,18 +311,23 @@ int block_of(const StepShape& s, const Task& task) {
   return task.kind <= Kind::reduce && task.index != s.embedding && task.index != s.head ? task.index - s.first_block : -1;
 }
 
-constexpr const char* kSignals[] = {"", "gathered", "closed", "reduced"};
+constexpr std::array<const char*, kSignals> kDone = {"", "gathered", "closed", "reduced", "received", "taken", "given", "sent"};
+
+const char* name_of(StreamId stream) {
+  if (stream == StreamId::compute) return "compute";
+  return stream == StreamId::params ? "params" : "pipeline";
+}
 
 std::string waits_of(const StepShape& s, const std::vector<TimedTask>& tasks, std::size_t i) {
   std::string text;
   if (tasks[i].task.here) text += " all of compute above";
   for (const Task::Wait& wait : tasks[i].task.waits) {
-    if (wait.signal == Signal::none || wait.unit < 0) continue;
+    if (wait.signal == Signal::none || wait.index < 0) continue;
     std::size_t before = i;
-    while (before > 0 && (tasks[before - 1].task.signals != wait.signal || tasks[before - 1].task.index != wait.unit)) --before;
+    while (before > 0 && (tasks[before - 1].task.signals != wait.signal || tasks[before - 1].task.index != wait.index)) --before;
     text += before > 0 ? concat(text.empty() ? " " : ", ", before - 1, " ", what(s, tasks[before - 1].task))
-                       : concat(text.empty() ? " " : ", ", unit_name(s, wait.unit), ", ",
-                                kSignals[static_cast<std::size_t>(wait.signal)], " before");
+                       : concat(text.empty() ? " " : ", ", wait.signal < Signal::received ? unit_name(s, wait.index) : "messages",
+                                ", ", kDone[static_cast<std::size_t>(wait.signal)], " before");
   }
   return text.empty() ? text : "  waits for" + text;
 }
@@ -229,7 +346,7 @@ std::string text_of(const StepShape& s, const std::vector<TimedTask>& tasks) {
     if (!shown) continue;
     char line[64];
     std::snprintf(line, sizeof line, "%5zu %10.3f %10.3f  %-8s ", i, 1e3 * tasks[i].begin, 1e3 * tasks[i].end,
-                  task.stream == StreamId::params ? "params" : "compute");
+                  name_of(task.stream));
     text += line + what(s, task) + waits_of(s, tasks, i) + "\n";
   }
   return text;

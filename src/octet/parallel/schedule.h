@@ -1,23 +1,33 @@
-// The order of a micro-batch, as data: which unit is gathered, used and reduced when, on which stream, and what waits for what.
+// The order of a step, as data: which unit is gathered, used and reduced when, on which stream, and what waits for what.
 //
 // A unit is what is gathered, used and reduced together: the embedding, a block, the final norm with the head (a tied head
 // belongs to the embedding's unit). On ranks that hold shards of parameters a unit is gathered before it is used and, if the
 // layout says so, dropped afterwards. Gradients are summed over the ranks (Zhao et al., PyTorch FSDP, 2023; Rajbhandari et al.,
 // ZeRO, 2020).
 //
-// build_micro_batch() and build_evaluation() are pure functions of the shape of the model and of what the slots hold at the
-// start. All ranks build the same list, so all issue their exchanges in the same order. models::Decoder runs the list, task by
+// Between pipeline stages activations and their gradients travel as messages. A message is received beside the computation, then
+// taken into the memory of its micro-batch; what is to be sent is given to memory of its own, and the computation goes on.
+//
+// build_visits() and build_evaluation() are pure functions of the shape of the model and of what the slots hold at the start. All
+// ranks of a stage build the same list, so all issue their exchanges in the same order. models::Decoder runs the list, task by
 // task.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "octet/parallel/groups.h"
+#include "octet/parallel/pipeline.h"
 
 namespace octet::parallel {
 
-enum class StreamId : std::uint8_t { compute, params };
+// Each kind of message has a stream in each direction, in the order of Message.
+enum class StreamId : std::uint8_t { compute, params, receive_activations, receive_gradients, send_activations, send_gradients };
+inline constexpr std::size_t kStreams = 6;
 
 // The way in which a pass uses a unit.
 enum class Use : std::uint8_t {
@@ -52,7 +62,13 @@ enum class Kind : std::uint8_t {
   open,    // makes it usable: its weights are there, and its gradient slot is begun
   close,   // ends its use: a gradient that no product has begun is zeroed
   reduce,  // sums its gradients over the ranks
+  // Tasks of messages:
+  receive,  // from a neighbouring stage
+  take,     // copies what was received into the memory of its micro-batch
+  give,     // copies what is to be sent out of it
+  send,     // to a neighbouring stage
   // Tasks of the computation. The parts of a block are those of models::Block.
+  load,  // begins a micro-batch's pass through a chunk
   embed,
   forward,
   recompute,  // all forward parts of a block, for backward
@@ -61,22 +77,25 @@ enum class Kind : std::uint8_t {
   embed_backward,
 };
 
-// The event that a task leaves behind for tasks of the other stream. A unit has one of each kind.
-enum class Signal : std::uint8_t { none, gathered, closed, reduced };
+// The event that a task leaves behind for tasks of other streams. A unit has one of each of the first kinds, and a message one of
+// each of the others.
+enum class Signal : std::uint8_t { none, gathered, closed, reduced, received, taken, given, sent };
+inline constexpr std::size_t kSignals = 8;
 
 struct Task {
   Kind kind = Kind::open;
   StreamId stream = StreamId::compute;
-  int index = 0;                                             // of a unit or a block
+  int index = 0;                                             // of a unit, a block or a Message; load: of a chunk
   int part = 0;                                              // of a block
   Use use = Use::forward;                                    // open, close
   bool values = false, rowwise = false, columnwise = false;  // gather: which copies
   bool first = false;                                        // reduce: of the step; forward, backward: of the block
   bool last = false;  // reduce: the step's last micro-batch; forward, backward: of the block
   bool here = false;  // waits for all that the computation has enqueued so far
+  int micro_batch = 0, flight = 0;  // tasks of the computation, take and give
   struct Wait {
     Signal signal = Signal::none;
-    int unit = -1;
+    int index = -1;  // of a unit or a Message
   };
   std::array<Wait, 2> waits = {};
   Signal signals = Signal::none;
@@ -85,6 +104,8 @@ struct Task {
 // The properties of a model and a layout on which the order depends.
 struct StepShape {
   int embedding = 0, first_block = 0, blocks = 0, head = 0;  // units; a tied head is the embedding's
+  Stages stages = {};                                        // of the pipeline
+  int stage = 0;                                             // of this rank
   bool sharded = false;                                      // several ranks hold shards of parameters
   bool resharded = false;                                    // units are dropped after their use
   bool reduced = false;                                      // gradients are summed over several ranks
@@ -109,6 +130,10 @@ struct Slots {
   std::vector<int> gradient_user;  // of each gradient slot: the unit that was reduced from it last, or -1
   std::vector<char> fresh;         // of each unit: no micro-batch of this step has reduced its gradient
   int pending = -1;                // a unit whose gradient is complete and not yet reduced, or -1
+  // Of each kind of message: whether the next one is being received, and whether there was one before.
+  std::array<bool, kMessages> receiving = {}, taken = {}, sent = {};
+  // The memory of micro-batches between forward and backward. The pass through a chunk that holds it, or none.
+  std::vector<Visit> flights;
 
   explicit Slots(const StepShape& shape = {});
 };
@@ -119,7 +144,19 @@ class ScheduleBuilder {
   // `last`: of the micro-batches of a step.
   ScheduleBuilder(const StepShape& shape, Slots& slots, bool last) : s_(shape), slots_(slots), last_(last) {}
 
-  void add(Kind kind, int index = 0) { tasks_.push_back({.kind = kind, .index = index}); }
+  // Says to which micro-batch, and to which of the flights, the tasks of the computation belong from here on.
+  void begin(int micro_batch, int flight, bool last) {
+    micro_batch_ = micro_batch;
+    flight_ = flight;
+    last_ = last;
+  }
+  void add(Kind kind, int index = 0) {
+    tasks_.push_back({.kind = kind, .index = index, .micro_batch = micro_batch_, .flight = flight_});
+  }
+  void receive(Message message);
+  // Takes a message. `more`: another one comes, which is received from here on.
+  void take(Message message, bool more);
+  void send(Message message);
   // Gathers what of a unit is not there. Nothing if its slot is in use by another unit: open() gathers it then.
   void gather(Need need, bool here = false);
   void open(Need need);
@@ -135,12 +172,15 @@ class ScheduleBuilder {
   const StepShape& s_;
   Slots& slots_;
   bool last_;
+  int micro_batch_ = 0, flight_ = 0;
   std::vector<Task> tasks_;
 };
 
-// Forward and backward of a micro-batch. `last`: of its step; otherwise another one follows with the same weights.
-std::vector<Task> build_micro_batch(const StepShape& shape, Slots& slots, bool last);
-// Forward alone; `head` then computes losses or logits.
+// The passes [begin, end) of a step's visits on this stage. `micro_batches`: of the step. The gradients are reduced behind the last
+// one.
+std::vector<Task> build_visits(const StepShape& shape, Slots& slots, std::span<const Visit> visits, std::size_t begin,
+                               std::size_t end, int micro_batches);
+// Forward of a micro-batch alone; `head` then computes losses or logits.
 std::vector<Task> build_evaluation(const StepShape& shape, Slots& slots);
 
 // A task on a stream that keeps time, in seconds.

@@ -100,7 +100,9 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
                    [&](const Parameter* p) { return p->shard_count() > 1 && p->shards == group; });
     }
   }
-  events_.resize(units_.size());
+  add_stream(StreamId::compute, compute_);
+  add_stream(StreamId::params, *params_stream_);
+  events_.resize(std::max(units_.size(), kMessages));
   const Storage& storage = store.storage();
   weights_ = make_slots(layout.weights == Weights::kept || shard_count() == 1 ? Keep::all : Keep::in_use, edges,
                         MemoryCategory::weights, [&](std::size_t i) {
@@ -161,8 +163,9 @@ double Units::take_waits() {
          (params_stream_ != &compute_ && params_stream_->kind() == DeviceKind::cpu ? params_stream_->take_waits() : 0.0);
 }
 
-void Units::begin_step(std::int64_t micro_batches) {
+void Units::begin_step(std::int64_t micro_batches, bool reduces) {
   require(micro_batches >= 1, "a step of ", micro_batches, " micro-batches");
+  reduces_ = reduces;
   micro_batches_ = micro_batches;
   seen_ = 0;
   std::fill(slots_.fresh.begin(), slots_.fresh.end(), char{1});
@@ -170,13 +173,15 @@ void Units::begin_step(std::int64_t micro_batches) {
 }
 
 // The first units that can be gathered beside each other, as many as there are slots: the embedding and two blocks. Their forward
-// pass hides what is cast and gathered next. One rank hides nothing.
+// pass hides what is cast and gathered next. On a later pipeline stage they are its first blocks. One rank hides nothing.
 UnitRange Units::first_units() const {
   if (params_stream_ == &compute_) return store_.all_units();
-  const auto begin = weights_.index.begin(), most = begin + static_cast<std::ptrdiff_t>(std::min(kSlots, weights_.index.size()));
+  const auto held = std::find_if(units_.begin(), units_.end(), [](const auto& unit) { return !unit.empty(); }) - units_.begin();
+  const auto begin = weights_.index.begin() + held;
+  const auto most = begin + std::min(static_cast<std::ptrdiff_t>(kSlots), weights_.index.end() - begin);
   auto end = begin;
   while (end != most && std::find(begin, end, *end) == end) ++end;
-  return {0, static_cast<int>(end - begin)};
+  return {static_cast<int>(held), static_cast<int>(end - weights_.index.begin())};
 }
 
 std::vector<UnitRange> Units::forward_order() const {
@@ -290,27 +295,27 @@ void Units::describe(StepShape& shape) const {
   }
 }
 
-std::unique_ptr<Event>& Units::event_of(int unit, Signal signal) {
-  return events_[static_cast<std::size_t>(unit)][static_cast<std::size_t>(signal)];
+std::unique_ptr<Event>& Units::event_of(int index, Signal signal) {
+  return events_[static_cast<std::size_t>(index)][static_cast<std::size_t>(signal)];
 }
 
 void Units::wait_before(const Task& task) {
   const bool computes = task.stream == StreamId::compute;
   if (task.here) params_after_compute();
   for (const Task::Wait& wait : task.waits) {
-    if (wait.signal == Signal::none || wait.unit < 0) continue;
-    const std::unique_ptr<Event>& event = event_of(wait.unit, wait.signal);
-    require(event != nullptr, "a task waits for what unit ", wait.unit, " has not signalled");
+    if (wait.signal == Signal::none || wait.index < 0) continue;
+    const std::unique_ptr<Event>& event = event_of(wait.index, wait.signal);
+    require(event != nullptr, "a task waits for what unit or message ", wait.index, " has not signalled");
     if (computes) {
       compute_.wait_for_ranks(*event);
     } else {
-      params_stream_->wait(*event);
+      stream_of(task).wait(*event);
     }
   }
 }
 
 void Units::signal_after(const Task& task) {
-  if (task.signals == Signal::none || params_stream_ == &compute_) return;
+  if (task.signals == Signal::none || (params_stream_ == &compute_ && task.signals < Signal::received)) return;
   event_of(task.index, task.signals) = stream_of(task).record();
 }
 
@@ -339,7 +344,7 @@ void Units::run(Arena& scratch, const std::vector<Task>& tasks) {
 
 void Units::with(Arena& scratch, Need now, Need next, const std::function<void()>& body) {
   const StepShape shape = this->shape();
-  ScheduleBuilder before(shape, slots_, seen_ == micro_batches_), after = before;
+  ScheduleBuilder before(shape, slots_, reduces_ && seen_ == micro_batches_), after = before;
   before.open(now);
   before.gather(next);
   run(scratch, before.take());
@@ -350,7 +355,7 @@ void Units::with(Arena& scratch, Need now, Need next, const std::function<void()
 
 void Units::reduce_now(Arena& scratch) {
   const StepShape shape = this->shape();
-  ScheduleBuilder builder(shape, slots_, seen_ == micro_batches_);
+  ScheduleBuilder builder(shape, slots_, reduces_ && seen_ == micro_batches_);
   builder.reduce_pending(true);
   run(scratch, builder.take());
 }

@@ -33,12 +33,18 @@ class Units {
   // Returns what the slots hold: the next list is built from it.
   Slots& slots() { return slots_; }
 
-  // Begins a step of `micro_batches` passes with gradients. All gradients begin anew.
-  void begin_step(std::int64_t micro_batches);
-  // Begins one of them. Returns whether it is the last one.
-  bool begin_micro_batch() { return ++seen_ >= micro_batches_; }
+  // Begins a step of `micro_batches` passes with gradients. All gradients begin anew. Without `reduces` nobody will read them.
+  void begin_step(std::int64_t micro_batches, bool reduces = true);
+  // Begins one of them. Returns its number.
+  int begin_micro_batch() { return static_cast<int>(seen_++); }
+  std::int64_t micro_batches() const { return micro_batches_; }
+  std::int64_t begun() const { return seen_; }
+  bool reduces() const { return reduces_; }
 
-  Stream& stream_of(const Task& task) { return task.stream == StreamId::compute ? compute_ : *params_stream_; }
+  // Lets tasks run on a stream of messages, which outlives this.
+  void add_stream(StreamId id, Stream& stream) { streams_[static_cast<std::size_t>(id)] = &stream; }
+  Stream& compute() const { return compute_; }
+  Stream& stream_of(const Task& task) { return *streams_[static_cast<std::size_t>(task.stream)]; }
   // Enqueue what a task must wait for, the task itself if it is a unit's, and the event that it leaves behind.
   void wait_before(const Task& task);
   void run(Arena& scratch, const Task& task);
@@ -103,7 +109,7 @@ class Units {
   UnitRange first_units() const;
   void renew(Arena& scratch, UnitRange units);
   StepShape shape() const;
-  std::unique_ptr<Event>& event_of(int unit, Signal signal);
+  std::unique_ptr<Event>& event_of(int index, Signal signal);
   void gather(Arena& scratch, const Task& task);
   void open(const Task& task);
   void close(const Task& task);
@@ -124,9 +130,11 @@ class Units {
   SlotMemory weights_, gradients_;
   Slots slots_;
   UnitRange first_;
-  std::vector<std::array<std::unique_ptr<Event>, 4>> events_;  // of each unit, by Signal
+  std::array<Stream*, kStreams> streams_ = {};
+  std::vector<std::array<std::unique_ptr<Event>, kSignals>> events_;  // of each unit or message, by Signal
   Buffer cast_;                                                // a unit's gradients in layout.reduce, if they have another dtype
   std::int64_t micro_batches_ = 1, seen_ = 0;
+  bool reduces_ = true;
 };
 
 }  // namespace octet::parallel

@@ -11,7 +11,7 @@ constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements of a shard a
 }  // namespace
 
 // Returns [t, n, count]: the shards of the n ranks of each of the t ranks of the tensor axis. The ranks of an expert gather them
-// and tell those with which they exchange tokens; rank 0 is among these.
+// and tell those with which they exchange tokens, then a stage tells the others; rank 0 is among these.
 Tensor Wholes::gather(const Parameter& p, const Tensor& part, Arena& scratch) {
   comm::Group &ranks = groups_.shards_of(p.spec.expert), &tensor = *groups_.tensor;
   const auto all_gather = [&](comm::Group& group, const Tensor& x, const Tensor& y) {
@@ -22,9 +22,13 @@ Tensor Wholes::gather(const Parameter& p, const Tensor& part, Arena& scratch) {
     parts = allocate(scratch, part.dtype, {ranks.size() * part.rows()});
     if (p.held) all_gather(ranks, part, parts);
   }
-  if (p.spec.expert) {
+  const bool own_stage = groups_.stages->rank() == p.stage;
+  if (p.spec.expert && own_stage) {
     const int holder = store_.expert_place().holder(p.spec.expert);
     units_.exchange([&](Stream& params) { groups_.expert->broadcast(params, {.x = parts, .root = holder}); });
+  }
+  if (groups_.stages->size() > 1) {
+    units_.exchange([&](Stream& params) { groups_.stages->broadcast(params, {.x = parts, .root = p.stage}); });
   }
   if (tensor.size() == 1) return parts;
   const Tensor all = allocate(scratch, part.dtype, {tensor.size() * parts.rows()});

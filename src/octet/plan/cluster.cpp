@@ -33,6 +33,14 @@ Spans spans_of(const parallel::Mesh& mesh, const parallel::Groups& groups, int r
   add(*groups.tensor, mesh.group({Axis::tensor}, rank));
   add(*groups.expert, mesh.expert_group(rank));
   if (groups.apart) add(*groups.apart, mesh.expert_shards(rank));
+  const std::vector<int> stages = mesh.group({Axis::pipeline}, rank);
+  add(*groups.stages, stages);
+  const auto stage = static_cast<std::size_t>(mesh.coordinate(Axis::pipeline, rank));
+  const auto beside = [&](std::size_t distance) { return std::vector<int>{rank, stages[(stage + distance) % stages.size()]}; };
+  for (std::size_t m = 0; m < parallel::kMessages; ++m) {
+    if (groups.behind[m]) add(*groups.behind[m], beside(1));
+    if (groups.before[m]) add(*groups.before[m], beside(stages.size() - 1));
+  }
   return spans;
 }
 

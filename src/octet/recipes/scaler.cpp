@@ -58,7 +58,7 @@ ScaleSlot ScaleState::slot(int index) const {
 
 void ScaleState::reduce(Stream& stream, Arena& scratch, const std::vector<comm::Group*>& groups,
                         const std::vector<comm::Group*>& groups_of_some) {
-  require(groups.size() == groups_of_some.size(), "amaxes over ", groups.size(), " groups, those of some ranks over ",
+  require(groups.size() >= groups_of_some.size(), "amaxes over ", groups.size(), " groups, those of some ranks over ",
           groups_of_some.size());
   const auto alone = [](const std::vector<comm::Group*>& all) {
     return std::all_of(all.begin(), all.end(), [](const comm::Group* group) { return group->size() == 1; });
@@ -72,9 +72,10 @@ void ScaleState::reduce(Stream& stream, Arena& scratch, const std::vector<comm::
     group.all_reduce(stream, scratch, {.x = packed.slice_rows(begin, end), .reduction = comm::Reduction::max});
   };
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const bool same = groups[i] == groups_of_some[i];
+    comm::Group* const of_some = i < groups_of_some.size() ? groups_of_some[i] : nullptr;
+    const bool same = groups[i] == of_some;
     exchange(*groups[i], 0, same ? packed.rows() : rows_of_all_);
-    if (!same) exchange(*groups_of_some[i], rows_of_all_, packed.rows());
+    if (of_some && !same) exchange(*of_some, rows_of_all_, packed.rows());
   }
   kernels::cast(stream, {.x = packed, .y = now});
 }

@@ -37,8 +37,9 @@ class ScaleState {
   // The scale and the history of an operand; an empty slot if this rank does not hold it.
   ScaleSlot slot(int index) const;
   // All-reduces this step's amaxes (column 0 of the histories) with max, so that all ranks compute the same scales. Operands of
-  // HeldBy::all are reduced over each of `groups`, operands of HeldBy::some over each of `groups_of_some`. Both lists have the
-  // same length. If groups[i] and groups_of_some[i] are the same group, a single all-reduce serves both. Call it before update().
+  // HeldBy::all are reduced over each of `groups`, operands of HeldBy::some over each of `groups_of_some`. The
+  // first list may be longer. If groups[i] and groups_of_some[i] are the same group, a single all-reduce serves both. Call it before
+  // update().
   void reduce(Stream& stream, Arena& scratch, const std::vector<comm::Group*>& groups,
               const std::vector<comm::Group*>& groups_of_some);
   void reduce(Stream& stream, Arena& scratch, const std::vector<comm::Group*>& groups) {

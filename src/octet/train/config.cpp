@@ -124,8 +124,8 @@ void check_config(const Config& config, std::int64_t ranks) {
 
   const ParallelConfig& parallel = config.parallel;
   std::int64_t others = 1;
-  for (const auto& [axis, size] : {std::pair("replicate", parallel.replicate), std::pair("context", parallel.context),
-                                   std::pair("tensor", parallel.tensor)}) {
+  for (const auto& [axis, size] : {std::pair("pipeline", parallel.pipeline), std::pair("replicate", parallel.replicate),
+                                   std::pair("context", parallel.context), std::pair("tensor", parallel.tensor)}) {
     const std::int64_t left = ranks / others;
     check(size <= left && left % size == 0, "parallel.", axis, " = ", size, ": must divide ",
           others == 1 ? concat("the number of ranks, ", ranks) : concat(left, ", what the axes before it leave of ", ranks, " ranks"));
@@ -149,6 +149,13 @@ void check_config(const Config& config, std::int64_t ranks) {
         coordinates == 1 ? "" : concat(" times ", coordinates, " data-parallel ranks"), ": give --training.global_batch_size=",
         round_up(training.global_batch_size, at_once),
         coordinates == 1 ? "" : ", or a layout with fewer of them: `octet plan` with --search finds the fastest");
+  const bool interleaved = parallel.pipeline_schedule == "interleaved";
+  check(interleaved == (parallel.pipeline_chunks > 1), "parallel.pipeline_chunks = ", parallel.pipeline_chunks,
+        " with parallel.pipeline_schedule = \"", parallel.pipeline_schedule, "\": must be ", interleaved ? "at least 2" : "1");
+  check(!interleaved || parallel.pipeline > 1, "parallel.pipeline_schedule = \"interleaved\" with parallel.pipeline = 1: there is one stage");
+  const std::int64_t micro_batches = training.global_batch_size / at_once;
+  check(!interleaved || micro_batches % parallel.pipeline == 0, "parallel.pipeline_schedule = \"interleaved\" with ", micro_batches,
+        " micro-batches a step on each rank: must be a multiple of parallel.pipeline = ", parallel.pipeline);
   const std::string& token = config.comm.token;
   check(token.empty() || token == "none",
         "comm.token: must be \"\" or \"none\". A token does not belong in a configuration, which is copied into the run folder: give it in "

@@ -336,6 +336,9 @@ struct ParallelConfig {
   std::int64_t context = 1;
   std::int64_t tensor = 1;
   std::int64_t expert = 1;
+  std::int64_t pipeline = 1;
+  std::string pipeline_schedule = "1f1b";
+  std::int64_t pipeline_chunks = 1;
   std::string reshard_after_forward = "auto";
   std::string gradients = "auto";
 };
@@ -360,6 +363,18 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Ranks of shard that share the experts of a layer; must divide shard and the number of experts.",
               .value = "ranks", .range = kAtLeastOne},
         c.expert);
+  visit(Field{.name = "pipeline",
+              .help = "Stages that share the blocks of the model; micro-batches pass through them one behind the other.",
+              .value = "stages", .range = kAtLeastOne},
+        c.pipeline);
+  visit(Field{.name = "pipeline_schedule",
+              .help = "Order of forward and backward on a stage; interleaved needs pipeline_chunks.",
+              .choices = "1f1b | interleaved"},
+        c.pipeline_schedule);
+  visit(Field{.name = "pipeline_chunks",
+              .help = "Runs of consecutive blocks on each stage: 1 with 1f1b, at least 2 with interleaved.",
+              .value = "chunks", .range = kAtLeastOne},
+        c.pipeline_chunks);
   visit(Field{.name = "reshard_after_forward",
               .help = "Gathers weights for each use (true) or keeps them for a step (false); auto keeps them if they fit.",
               .choices = "auto | true | false"},

@@ -116,6 +116,9 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       {"tensor_model_parallel_size", "parallel.tensor"},
       {"tensor_parallel_size", "parallel.tensor"},
       {"context_parallel_size", "parallel.context"},
+      {"pipeline_model_parallel_size", "parallel.pipeline"},
+      {"num_layers_per_virtual_pipeline_stage", "parallel.pipeline_chunks"},
+      {"virtual_pipeline_model_parallel_size", "parallel.pipeline_chunks"},
       {"expert_model_parallel_size", "parallel.expert"},
       {"reset_attention_mask", "data.document_mask"},
       // torchtitan and nanoGPT
@@ -133,6 +136,7 @@ const std::map<std::string, std::string, std::less<>>& foreign_names() {
       {"data_parallel_replicate_degree", "parallel.replicate"},
       {"tensor_parallel_degree", "parallel.tensor"},
       {"context_parallel_degree", "parallel.context"},
+      {"pipeline_parallel_degree", "parallel.pipeline"},
       {"expert_parallel_degree", "parallel.expert"},
       {"n_layer", "model.num_hidden_layers"},
       {"n_layers", "model.num_hidden_layers"},

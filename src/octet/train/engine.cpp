@@ -56,7 +56,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
           options_.layout.mesh.ranks(), " ranks has no groups");
   require(groups_.replicas->size() == silent_.replicas->size() && groups_.shards->size() == silent_.shards->size() &&
               groups_.context->size() == silent_.context->size() && groups_.tensor->size() == silent_.tensor->size() &&
-              groups_.expert->size() == silent_.expert->size(),
+              groups_.expert->size() == silent_.expert->size() && groups_.stages->size() == silent_.stages->size(),
           "groups of another mesh");
   demand(
       !options_.document_mask || !options_.deterministic || stream_->target() != DeviceKind::cuda, ExitCode::config,
@@ -69,11 +69,15 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
          " on each rank: must be a multiple of ", multiple);
   model_ = std::make_unique<models::Decoder>(options_.model, options_.recipe,
                                              parallel::TensorPlace{groups_.tensor->rank(), groups_.tensor->size()},
-                                             parallel::ExpertPlace{groups_.expert->rank(), groups_.expert->size()});
+                                             parallel::ExpertPlace{groups_.expert->rank(), groups_.expert->size()},
+                                             options_.layout.mesh.stages(), groups_.stages->rank());
   if (options_.recipe.compute == Compute::fp64) options_.layout.reduce = DType::f64;
   model_->materialise(*stream_, storage_of(options_), options_.seq_len, groups_, options_.layout);
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
-  batch_ = device_->allocate((options_.document_mask ? 3 : 2) * bytes_of(DType::i32, {tokens}), MemoryCategory::workspace);
+  // The most passes that a stage ever has under way: more micro-batches than these do not change it.
+  const parallel::Stages stages = options_.layout.mesh.stages();
+  in_flight_ = parallel::in_flight(parallel::visits_of(stages, groups_.stages->rank(), 4 * stages.count));
+  batch_ = device_->allocate(static_cast<std::size_t>(in_flight_.micro_batches) * bytes_of_batch(), MemoryCategory::workspace);
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
   if (options_.model.experts > 0) router_total_ = device_->allocate(4 * sizeof(double), MemoryCategory::state);
   if (options_.whole_logits) {
@@ -81,7 +85,9 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
         device_->allocate(bytes_of(compute_dtype(options_.recipe), {tokens, options_.model.vocab}), MemoryCategory::workspace);
   }
   wholes_ = std::make_unique<parallel::Wholes>(*stream_, model_->parameters(), model_->units(), groups_, options_.rank == 0);
-  stash_ = std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash);
+  for (int i = 0; i < in_flight_.passes; ++i)
+    stashes_.push_back(std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash));
+  if (stages.count > 1) start_pipeline(capacity);
   scratch_ = std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch);
   const std::vector<comm::Group*> groups_of_shards = groups_.all_shards();
   for (std::size_t i = 0; i < groups_of_shards.size(); ++i) {
@@ -91,8 +97,30 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   // K and V, where they lie in one place on all ranks. Rows of experts are as many as tokens have chosen them, and what a rank
   // keeps of one layer moves what it keeps of the next, unless that is computed again.
   const bool alike = options_.model.experts == 0 || options_.checkpointing == nn::Checkpointing::full;
-  if (options_.training && groups_.context->size() > 1 && alike)
-    groups_.context->share(model_->units().params_stream(), *scratch_, stash_->memory(), stash_->capacity());
+  if (options_.training && groups_.context->size() > 1 && alike && stashes_.size() == 1 && !backward_)
+    groups_.context->share(model_->units().params_stream(), *scratch_, stashes_.front()->memory(), stashes_.front()->capacity());
+}
+
+void Engine::start_pipeline(const Capacity& capacity) {
+  const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size() / groups_.tensor->size();
+  backward_ = std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.backward);
+  boundary_ = std::make_unique<parallel::Boundary>(*device_, groups_, model_->units(), compute_dtype(options_.recipe),
+                                                   Shape{tokens, options_.model.dim});
+  models::Decoder::FlightMemory memory{.backward = backward_.get(), .boundary = boundary_.get()};
+  for (const auto& stash : stashes_) memory.stashes.push_back(stash.get());
+  model_->use(std::move(memory));
+}
+
+std::size_t Engine::bytes_of_batch() const {
+  const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
+  return (options_.document_mask ? 3 : 2) * bytes_of(DType::i32, {tokens});
+}
+
+// What arenas must hold after a dry run.
+Engine::Capacity Engine::used() const {
+  Capacity used{.backward = backward_ ? backward_->high_water() : 0, .scratch = scratch_->high_water()};
+  for (const auto& stash : stashes_) used.stash = std::max(used.stash, stash->high_water());
+  return used;
 }
 
 // Does everything that a run does once, on the meta device.
@@ -106,7 +134,7 @@ void Engine::dry_run() {
   if (options_.calibrates) calibrate(1, [&] { return batch; });
   if (options_.training) {
     for (const parallel::Parameter& p : model_->parameters().parameters()) whole(p);
-    zero_gradients(2);
+    zero_gradients(1, false);
     forward_backward(batch, nullptr);  // steps that nobody watches gather codes in other memory than that of values
   }
   stream_->reset_work();
@@ -121,7 +149,7 @@ void Engine::dry_run() {
 Engine::Capacity Engine::capacity_of(const EngineOptions& options, DeviceKind device) {
   Engine meta(options, make_meta_device(device), nullptr, {}, nullptr);
   meta.dry_run();
-  return {.stash = meta.stash_->high_water(), .scratch = meta.scratch_->high_water()};
+  return meta.used();
 }
 
 MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
@@ -129,8 +157,9 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
   meta.dry_run();
   MemoryPlan plan;
   plan.bytes = meta.device().memory().bytes;
-  plan.bytes[static_cast<std::size_t>(MemoryCategory::activations)] += meta.stash_->high_water();
-  plan.bytes[static_cast<std::size_t>(MemoryCategory::workspace)] += meta.scratch_->high_water();
+  const auto used = meta.used();
+  plan.bytes[static_cast<std::size_t>(MemoryCategory::activations)] += meta.stashes_.size() * used.stash + used.backward;
+  plan.bytes[static_cast<std::size_t>(MemoryCategory::workspace)] += used.scratch;
   plan.step = meta.stream().work();
   if (!options.training) return plan;
   for (const checkpoint::Entry& entry :
@@ -141,7 +170,7 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
 
 nn::Scope Engine::scope(nn::Watch* watch) {
   return {.stream = *stream_,
-          .stash = *stash_,
+          .stash = *stashes_.front(),
           .scratch = *scratch_,
           .dtype = compute_dtype(options_.recipe),
           .checkpointing = options_.checkpointing,
@@ -175,7 +204,8 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
   require(first_keys.size() == (options_.document_mask ? tokens.size() : 0), "a micro-batch of ", first_keys.size(),
           " tokens with documents, of ", tokens.size());
   models::Batch result{.batch = options_.micro_batch_size, .seq_len = options_.seq_len};
-  auto* memory = static_cast<std::uint8_t*>(batch_.data());
+  const auto number = static_cast<std::size_t>(model_->units().begun() % in_flight_.micro_batches);
+  auto* memory = static_cast<std::uint8_t*>(batch_.data()) + number * bytes_of_batch();
   const auto place = [&](std::span<const std::int32_t> whole) {
     const std::vector<std::int32_t> own =
         parallel::context_part(whole, options_.seq_len, groups_.context->rank(), groups_.context->size());
@@ -208,20 +238,21 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
   if (options_.training) {
     nn::Scope traceless = scope(nullptr);
     traceless.record = nn::Record::nothing;
-    zero_gradients(2);  // not the last one: nothing is reduced
+    zero_gradients(1, false);
     model_->forward_backward(traceless, upload(ids, ids, first_keys_of({}, ids.size())), optimizer_->loss_total());
     zero_gradients();
   } else {
     evaluate(ids, ids);
   }
   // Between steps both arenas are empty: where the larger has room, choosing takes no other memory.
-  kernels::tune_gemms(*stream_, stash_->capacity() > scratch_->capacity() ? *stash_ : *scratch_, tuning);
+  Arena& stash = *stashes_.front();
+  kernels::tune_gemms(*stream_, stash.capacity() > scratch_->capacity() ? stash : *scratch_, tuning);
 }
 
-void Engine::zero_gradients(std::int64_t micro_batches) {
+void Engine::zero_gradients(std::int64_t micro_batches, bool reduces) {
   optimizer_->reset_sums(*stream_);
   if (double* const total = router_total(0)) stream_->zero(total, 2 * sizeof(double));
-  model_->units().begin_step(micro_batches);
+  model_->units().begin_step(micro_batches, reduces);
 }
 
 void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, const std::function<void()>& before_update) {
@@ -237,8 +268,9 @@ void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, 
     groups_.shards->all_reduce(params, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
     groups_.tensor->all_reduce(params, *scratch_, {.x = sums.slice_rows(0, 2)});    // which have seen the same tokens
     groups_.replicas->all_reduce(params, *scratch_, {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
+    groups_.stages->all_reduce(params, *scratch_, {.x = sums});                     // of which the last one knows the loss
     if (double* const total = router_total(0)) {
-      for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})
+      for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get(), groups_.stages.get()})
         group->all_reduce(params, *scratch_, {.x = {total, DType::f64, {2}}});
     }
     model_->scales().reduce(params, *scratch_, groups_.all(), groups_.all_of_experts());
@@ -262,8 +294,7 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
       if (p.scale_slot.amax) params.zero(p.scale_slot.amax, sizeof(float));
     }
   });
-  if (options_.training)
-    zero_gradients(micro_batches + 1);  // none is the last one: the gradients, which nobody reads, stay where they are
+  if (options_.training) zero_gradients(micro_batches, false);  // the gradients, which nobody reads, stay where they are
   nn::Scope calibration = scope(nullptr);
   calibration.pass = nn::Pass::calibration;
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
@@ -286,7 +317,7 @@ void Engine::observe_weights(nn::Watch& watch) {
   parallel::Units& units = model_->units();
   for (const nn::Linear* linear : model_->linears()) {
     const parallel::Parameter& p = linear->weight();
-    if (!linear->is_fp8() || p.shard_count() == 1) continue;
+    if (!linear->is_fp8() || p.shard_count() == 1 || !p.held) continue;
     comm::Group& shards = *p.shards;
     units.with(*scratch_, {.unit = p.unit, .use = parallel::Use::forward}, {}, [&] {
       const ArenaScope temporaries(*scratch_);
@@ -346,7 +377,7 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
   if (evaluation.router_total) stream_->zero(evaluation.router_total, 2 * sizeof(double));
   model_->evaluate(evaluation, upload(all_tokens, all_targets, first_keys), total);
   model_->units().exchange([&](Stream& params) {  // ranks of the tensor axis have all seen the same tokens
-    for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get()})
+    for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get(), groups_.stages.get()})
       group->all_reduce(params, *scratch_, {.x = {total, DType::f64, {2}}});
   });
   std::array<double, 2> result{};
@@ -359,6 +390,7 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
 Tensor Engine::logits(std::span<const std::int32_t> tokens) {
   // What follows the last token changes nothing before it: attention is causal.
   require(groups_.context->size() == 1, "logits of sequences that ", groups_.context->size(), " ranks hold in parts");
+  require(groups_.stages->size() == 1, "logits of a model that ", groups_.stages->size(), " stages hold in parts");
   require(groups_.tensor->size() == 1, "logits of a vocabulary that ", groups_.tensor->size(), " ranks hold in parts");
   const auto whole = static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len);
   require(!tokens.empty() && tokens.size() <= whole, "logits of ", tokens.size(), " tokens, but room for ", whole);

@@ -63,8 +63,9 @@ class Engine {
   // that changes parameters and moments remains to be enqueued. It may wait for whoever still reads them.
   void apply(double learning_rate, std::uint32_t step, bool asks_to_stop = false,
              const std::function<void()>& before_update = {});
-  // Begins a step of so many micro-batches on this rank. On one rank the number does not matter.
-  void zero_gradients(std::int64_t micro_batches = 1);
+  // Begins a step of so many micro-batches on this rank. On one rank the number does not matter. Without `reduces` the step ends
+  // without apply(), and nobody reads its gradients.
+  void zero_gradients(std::int64_t micro_batches = 1, bool reduces = true);
 
   // Sets the scales of delayed scaling before the first step, when they are new (docs/numerics.md, "Calibration"): the scales of
   // weights from the weights, the others from this rank's `micro_batches` of next(), which the ranks run together. An engine that
@@ -121,18 +122,21 @@ class Engine {
   Stream& stream() { return *stream_; }
   models::Decoder& model() { return *model_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
-  const Arena& stash() const { return *stash_; }
+  const Arena& stash() const { return *stashes_.front(); }
   const Arena& scratch() const { return *scratch_; }
   const EngineOptions& options() const { return options_; }
 
  private:
   friend MemoryPlan measure(const EngineOptions& options, DeviceKind device);
   struct Capacity {
-    std::size_t stash = 0, scratch = 0;
+    std::size_t stash = 0, backward = 0, scratch = 0;
   };
   Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device* device, Capacity capacity,
          const parallel::Groups* groups);
   static Capacity capacity_of(const EngineOptions& options, DeviceKind device);
+  Capacity used() const;
+  void start_pipeline(const Capacity& capacity);
+  std::size_t bytes_of_batch() const;
   void dry_run();
   RouterLosses read_router_losses(int first);
   void reduce_amaxes();
@@ -151,7 +155,11 @@ class Engine {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<models::Decoder> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  std::unique_ptr<Arena> stash_, scratch_;
+  parallel::InFlight in_flight_;
+  std::vector<std::unique_ptr<Arena>> stashes_;  // of each pass between forward and backward
+  std::unique_ptr<Arena> scratch_;
+  std::unique_ptr<Arena> backward_;  // of a pipeline stage: the stash of the backward pass under way
+  std::unique_ptr<parallel::Boundary> boundary_;
   parallel::Groups silent_;  // used instead of groups that were not given
   const parallel::Groups& groups_;
   Buffer batch_, evaluation_total_, logits_;

@@ -59,7 +59,8 @@ std::vector<Entry> written_entries(const parallel::ParameterStore& store, const 
   if (groups.replicas->rank() > 0) return entries;
   for (const Parameter& p : store.parameters()) add_parameter(entries, p, true, p.own_pieces());
   if (groups.tensor->rank() > 0) return entries;
-  const bool first = groups.shards->rank() == 0, first_of_experts = groups.expert_shards().rank() == 0;
+  const bool first = groups.shards->rank() == 0 && groups.stages->rank() == 0;  // all stages have the scales of all dense layers
+  const bool first_of_experts = groups.expert_shards().rank() == 0;
   for (const ScaleState::Named& state : scales.tensors()) {
     const bool writes = (state.held == HeldBy::all && first) || (state.held == HeldBy::some && first_of_experts);
     if (writes) entries.push_back(Entry::whole(state.name, state.tensor));

@@ -185,7 +185,8 @@ nlohmann::json Trainer::meta() const {
             {"shard", world_.mesh().size(parallel::Axis::shard)},
             {"context", world_.mesh().size(parallel::Axis::context)},
             {"tensor", world_.mesh().size(parallel::Axis::tensor)},
-            {"expert", world_.mesh().expert()}}},
+            {"expert", world_.mesh().expert()},
+            {"pipeline", world_.mesh().size(parallel::Axis::pipeline)}}},
           {"config", to_json(config_)},
           {"toml", print_config(config_)},
           {"model", models::config_json(engine_options_.model, compute_dtype(engine_options_.recipe))}};

@@ -43,6 +43,20 @@ void check_experts(const Config& config) {
          " experts of a layer");
 }
 
+// Checks that the stages have blocks enough.
+void check_stages(const Config& config) {
+  const models::DecoderConfig model = decoder_config(config);
+  const std::int64_t stages = config.parallel.pipeline, chunks = stages * config.parallel.pipeline_chunks;
+  demand(!model.tied_head, ExitCode::config, config.file, ": parallel.pipeline = ", stages,
+         ": the model's head is tied to its embedding, and the first and the last stage would both need it; use parallel.shard or "
+         "parallel.tensor, or model.tie_word_embeddings = false");
+  demand(stages <= model.layers, ExitCode::config, config.file, ": parallel.pipeline = ", stages, ": the model has ", model.layers,
+         " blocks, and every stage needs one");
+  demand(model.layers % chunks == 0 || (model.layers + 2) % chunks == 0, ExitCode::config, config.file,
+         ": parallel.pipeline = ", stages, config.parallel.pipeline_chunks > 1 ? concat(" x pipeline_chunks = ", config.parallel.pipeline_chunks) : "",
+         ": must divide the ", model.layers, " blocks, or ", model.layers + 2, ", which counts embedding and head");
+}
+
 std::string sum_of(const std::string& text) {
   RunningChecksum sum;
   sum.update(text);
@@ -53,12 +67,13 @@ std::string sum_of(const std::string& text) {
 
 parallel::Mesh mesh_of(const Config& config, int ranks) {
   const ParallelConfig& p = config.parallel;
-  const std::int64_t shard = p.shard == -1 ? ranks / (p.replicate * p.context * p.tensor) : p.shard;
+  const std::int64_t shard = p.shard == -1 ? ranks / (p.pipeline * p.replicate * p.context * p.tensor) : p.shard;
   if (p.tensor > 1) check_tensor_axis(config);
   if (p.expert > 1) check_experts(config);
+  if (p.pipeline > 1) check_stages(config);
   return parallel::Mesh(
       {static_cast<int>(p.replicate), static_cast<int>(shard), static_cast<int>(p.context), static_cast<int>(p.tensor)},
-      static_cast<int>(p.expert));
+      static_cast<int>(p.expert), {.count = static_cast<int>(p.pipeline), .chunks = static_cast<int>(p.pipeline_chunks)});
 }
 
 int gpu_of(const comm::RankEnvironment& where) {

@@ -114,6 +114,16 @@ class NcclGroup final : public Group {
               return ncclBroadcast(op.x.data, op.x.data, op.x.bytes(), ncclUint8, op.root, group, native);
             }});
   }
+  void run(Stream& stream, const Send& op) override {
+    const cudaStream_t native = cuda::native_stream(stream);
+    enqueue("send", native,
+            {[=](ncclComm_t group) { return ncclSend(op.x.data, op.x.bytes(), ncclUint8, op.to, group, native); }});
+  }
+  void run(Stream& stream, const Receive& op) override {
+    const cudaStream_t native = cuda::native_stream(stream);
+    enqueue("receive", native,
+            {[=](ncclComm_t group) { return ncclRecv(op.y.data, op.y.bytes(), ncclUint8, op.from, group, native); }});
+  }
   void run(Stream& stream, const Fetch& op) override { shared_->fetch(cuda::native_stream(stream), op); }
   void run_fence(Stream& stream) override {
     if (shared_) meet("fence", stream);

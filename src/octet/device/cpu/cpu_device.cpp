@@ -4,6 +4,9 @@
 
 #include <chrono>
 #include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
 #include <utility>
 
 #include "octet/base/require.h"
@@ -11,13 +14,38 @@
 namespace octet {
 namespace {
 
-// Ops run when they are called, so they run in program order and every event has already happened.
+// Functions that end work which goes on by itself, in the order of their stream.
+struct Unfinished {
+  std::deque<std::function<void()>> functions;
+  std::size_t finished = 0;
+  void finish(std::size_t count) {
+    for (; finished < count; ++finished) {
+      const std::function<void()> function = std::move(functions.front());
+      functions.pop_front();
+      function();
+    }
+  }
+  std::size_t count() const { return finished + functions.size(); }
+};
+
+class CpuEvent final : public Event {
+ public:
+  explicit CpuEvent(std::shared_ptr<Unfinished> unfinished) : unfinished_(std::move(unfinished)), count_(unfinished_->count()) {}
+  void wait() const { unfinished_->finish(count_); }
+
+ private:
+  std::shared_ptr<Unfinished> unfinished_;
+  std::size_t count_;
+};
+
+// Ops run when they are called, so they run in program order. Only messages go on after that.
 class CpuStream final : public Stream {
  public:
   using Stream::Stream;
-  std::unique_ptr<Event> record() override { return std::make_unique<Event>(); }
-  void wait(const Event&) override {}
-  void synchronize() override {}
+  std::unique_ptr<Event> record() override { return std::make_unique<CpuEvent>(unfinished_); }
+  void wait(const Event& event) override { static_cast<const CpuEvent&>(event).wait(); }
+  void synchronize() override { unfinished_->finish(unfinished_->count()); }
+  void finish_later(std::function<void()> finish) override { unfinished_->functions.push_back(std::move(finish)); }
   void copy_to_device(void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
   void copy_to_host(void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
   void copy(void* to, const void* from, std::size_t bytes) override {
@@ -35,6 +63,7 @@ class CpuStream final : public Stream {
 
  private:
   std::vector<double> stamps_;
+  std::shared_ptr<Unfinished> unfinished_ = std::make_shared<Unfinished>();
 };
 
 class CpuDevice final : public Device {

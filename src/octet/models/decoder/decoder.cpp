@@ -12,19 +12,29 @@ namespace octet::models {
 using parallel::Kind;
 using parallel::Task;
 
-// A micro-batch under way. What it keeps from forward to backward lies in the stash and belongs to it alone.
-struct Decoder::Flight {
+// What a call gave.
+struct Decoder::MicroBatch {
   nn::Scope scope;
-  const Batch& batch;
+  Batch batch;
   double* total = nullptr;  // the loss is added here
   Tensor logits = {};       // or these are computed
   bool trains = false;
-  Tensor x;           // the residual stream, [T / t, D]
-  Tensor spare = {};  // without backward x and this take turns
-  std::vector<BlockSaved> saved = {};
-  Tensor g = {};                 // the gradient of the residual stream
-  Quantized g_codes = {};        // its codes, in memory that every FP8 block uses in turn
-  nn::Operand gy = {}, gx = {};  // the gradients of a block's output and input
+};
+
+// A micro-batch's pass through a chunk. What it keeps from forward to backward lies in its stash and belongs to it alone.
+struct Decoder::Flight {
+  const MicroBatch& of;
+  nn::Scope scope;  // its stash is that of the flight in forward, and that of the backward pass under way afterwards
+  parallel::BlockRange blocks;
+  Arena& kept;      // the stash of the flight
+  std::size_t kept_before = 0;
+  Tensor x = {};                       // the residual stream, [T / t, D]
+  Tensor spare = {};                   // without backward x and this take turns
+  std::vector<BlockSaved> saved = {};  // of all blocks; without backward one
+  Tensor g = {};                       // the gradient of the residual stream
+  Quantized g_codes = {};              // its codes, in memory that every FP8 block uses in turn
+  nn::Operand gy = {}, gx = {};        // the gradients of a block's output and input
+  std::size_t backward_before = 0, scratch_before = 0;  // what the arenas held before the backward pass
   // The block under way, and what the arenas held before it.
   Tensor y = {};
   BlockForward forward = {};
@@ -32,19 +42,25 @@ struct Decoder::Flight {
   std::size_t stash = 0, scratch = 0;
 };
 
+Decoder::~Decoder() = default;
+
 Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place,
-                 parallel::ExpertPlace expert_place)
-    : config_(config), recipe_(recipe), parameters_(place, expert_place), scales_(recipe) {
+                 parallel::ExpertPlace expert_place, parallel::Stages stages, int stage)
+    : config_(config), recipe_(recipe), parameters_(place, expert_place, stage), scales_(recipe) {
   const Family& family = family_of(config.family, "model");
+  shape_.blocks = static_cast<int>(config.layers);
+  shape_.stages = stages;
+  shape_.stage = stage;
+  require(!config.tied_head || stages.count == 1, "a tied head on ", stages.count, " pipeline stages");
   shape_.embedding = parameters_.begin_unit();
   embedding_ = std::make_unique<nn::Embedding>(family.modules.embedding, config.vocab, config.dim, config.init_std, parameters_);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    const int unit = parameters_.begin_unit();
+    const int unit = parameters_.begin_unit(parallel::stage_of_block(shape_.blocks, stages, static_cast<int>(layer)));
     if (layer == 0) shape_.first_block = unit;
     blocks_.emplace_back(config_, family.modules, layer, recipe_, parameters_, scales_);
   }
   if (config.tied_head) parameters_.resume_unit(shape_.embedding);
-  shape_.head = config.tied_head ? shape_.embedding : parameters_.begin_unit();
+  shape_.head = config.tied_head ? shape_.embedding : parameters_.begin_unit(stages.count - 1);
   final_norm_.emplace(config.norm, family.modules.final_norm, config.dim, config.norm_epsilon, parameters_);
   head_ = std::make_unique<nn::HeadLoss>(nn::HeadLoss::Options{.name = family.modules.head,
                                                                .vocab = config.vocab,
@@ -74,7 +90,6 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
   parameters_.materialise(stream.device(), storage, groups, layout);
   units_ =
       std::make_unique<parallel::Units>(stream, parameters_, groups, layout, std::vector<int>{shape_.embedding, shape_.head});
-  shape_.blocks = static_cast<int>(blocks_.size());
   units_->describe(shape_);
   const bool context = groups.context->size() > 1;
   shape_.forward_parts.clear();
@@ -82,7 +97,9 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
   for (const auto& part : Block::forward_parts(context)) shape_.forward_parts.push_back(part.part);
   for (const auto& part : Block::backward_parts(context)) shape_.backward_parts.push_back(part.part);
   scales_.materialise(stream);
-  for (nn::Linear* linear : linears()) linear->bind();
+  for (nn::Linear* linear : linears()) {
+    if (linear->weight().held) linear->bind();
+  }
   const std::int64_t rotary_dim = config_.rotary_dim == 0 ? config_.head_dim : config_.rotary_dim;
   const Shape table_shape{max_seq_len, rotary_dim}, positions_shape{max_seq_len};
   rope_buffer_ = stream.device().allocate(bytes_of(DType::f32, table_shape), MemoryCategory::state);
@@ -121,108 +138,171 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   return result;
 }
 
-nn::Scope Decoder::scope_of_evaluation(const nn::Scope& scope, const Batch& batch) const {
-  nn::Scope result = scope_of(scope, batch);
-  result.checkpointing = nn::Checkpointing::selective;  // keeps the least
-  if (scope.pass == nn::Pass::calibration) return result;
-  result.record = nn::Record::nothing;
-  result.pass = nn::Pass::evaluation;
-  return result;
+void Decoder::forward_backward(const nn::Scope& scope, const Batch& batch, double* total) {
+  const int number = units_->begin_micro_batch();
+  const int count = std::max(static_cast<int>(units_->micro_batches()), number + 1);
+  const std::vector<parallel::Visit> visits = parallel::visits_of(shape_.stages, shape_.stage, count);
+  micro_batches_.resize(static_cast<std::size_t>(parallel::in_flight(visits).micro_batches));
+  micro_batches_[static_cast<std::size_t>(number) % micro_batches_.size()] =
+      std::make_unique<MicroBatch>(MicroBatch{scope, batch, total, {}, true});
+  shape_.full_recompute = scope.checkpointing == nn::Checkpointing::full;
+  const auto load = [&](int of) {
+    return static_cast<std::size_t>(std::find(visits.begin(), visits.end(), parallel::Visit{false, of, 0}) - visits.begin());
+  };
+  const int last = units_->reduces() ? static_cast<int>(units_->micro_batches()) : count + 1;
+  run(parallel::build_visits(shape_, units_->slots(), visits, load(number), load(number + 1), last));
 }
 
-void Decoder::forward_backward(const nn::Scope& outer, const Batch& batch, double* total) {
-  const ArenaScope step(outer.stash), gradients(outer.scratch);
-  Flight flight{.scope = scope_of(outer, batch), .batch = batch, .total = total, .trains = true};
-  flight.saved.resize(blocks_.size());
-  shape_.full_recompute = flight.scope.checkpointing == nn::Checkpointing::full;
-  run(flight, parallel::build_micro_batch(shape_, units_->slots(), units_->begin_micro_batch()));
+void Decoder::run_evaluation(const nn::Scope& outer, const Batch& batch, double* total, const Tensor& logits) {
+  nn::Scope scope = outer;
+  scope.checkpointing = nn::Checkpointing::selective;  // keeps the least
+  if (scope.pass != nn::Pass::calibration) {
+    scope.record = nn::Record::nothing;
+    scope.pass = nn::Pass::evaluation;
+  }
+  micro_batches_.clear();
+  micro_batches_.push_back(std::make_unique<MicroBatch>(MicroBatch{scope, batch, total, logits, false}));
+  run(parallel::build_evaluation(shape_, units_->slots()));
 }
 
-void Decoder::evaluate(const nn::Scope& outer, const Batch& batch, double* total) {
-  const ArenaScope step(outer.stash);
-  Flight flight{.scope = scope_of_evaluation(outer, batch), .batch = batch, .total = total};
-  flight.saved.resize(1);
-  run(flight, parallel::build_evaluation(shape_, units_->slots()));
+void Decoder::evaluate(const nn::Scope& scope, const Batch& batch, double* total) { run_evaluation(scope, batch, total, {}); }
+
+void Decoder::logits(const nn::Scope& scope, const Batch& batch, const Tensor& logits) {
+  run_evaluation(scope, batch, nullptr, logits);
 }
 
-void Decoder::logits(const nn::Scope& outer, const Batch& batch, const Tensor& logits) {
-  const ArenaScope step(outer.stash);
-  Flight flight{.scope = scope_of_evaluation(outer, batch), .batch = batch, .logits = logits};
-  flight.saved.resize(1);
-  run(flight, parallel::build_evaluation(shape_, units_->slots()));
-}
-
-void Decoder::run(Flight& flight, const std::vector<Task>& tasks) {
+void Decoder::run(const std::vector<Task>& tasks) {
   for (const Task& task : arrange_ ? arrange_(tasks) : tasks) {
     units_->wait_before(task);
     const double begin = times_ ? units_->stream_of(task).record()->seconds() : 0;
-    run(flight, task);
+    run(task);
     if (times_) times_->push_back({task, begin, units_->stream_of(task).record()->seconds()});
     units_->signal_after(task);
   }
 }
 
-void Decoder::run(Flight& flight, const Task& task) {
+void Decoder::run(const Task& task) {
   switch (task.kind) {
     case Kind::gather:
     case Kind::open:
     case Kind::close:
     case Kind::reduce:
-      return units_->run(flight.scope.scratch, task);
+      return units_->run(micro_batches_.front()->scope.scratch, task);
+    case Kind::receive:
+    case Kind::send:
+      return memory_.boundary->run(task, {});
+    case Kind::load:
+      return load(task);
+    default:
+      return run(*flights_[static_cast<std::size_t>(task.flight)], task);
+  }
+}
+
+void Decoder::run(Flight& flight, const Task& task) {
+  const bool gradients = task.index == static_cast<int>(parallel::Message::gradients);
+  switch (task.kind) {
+    case Kind::take:
+      if (!gradients) return memory_.boundary->run(task, flight.x);
+      begin_backward(flight);
+      flight.gy.epilogue = {};  // the values are there, so the block quantizes them itself
+      return memory_.boundary->run(task, flight.g);
+    case Kind::give:
+      memory_.boundary->run(task, gradients ? flight.g : flight.x);
+      return finish(flight, gradients || !flight.of.trains);
     case Kind::embed:
-      return embed(flight);
+      return embedding_->forward(flight.scope, flight.of.batch.tokens, flight.x);
     case Kind::forward:
       return forward(flight, task);
     case Kind::recompute:
       return recompute(flight, task.index);
     case Kind::head:
-      return flight.trains ? head_backward(flight) : head_forward(flight);
+      flight.of.trains ? head_backward(flight) : head_forward(flight);
+      return finish(flight, !flight.of.trains);
     case Kind::backward:
       return backward(flight, task);
     case Kind::embed_backward:
-      return embedding_->backward(flight.scope, flight.batch.tokens, flight.g);
+      embedding_->backward(flight.scope, flight.of.batch.tokens, flight.g);
+      return finish(flight, true);
+    default:
+      require(false, "a task that is not one of a micro-batch");
   }
 }
 
-void Decoder::embed(Flight& flight) {
+void Decoder::load(const Task& task) {
+  const MicroBatch& of = *micro_batches_[static_cast<std::size_t>(task.micro_batch) % micro_batches_.size()];
+  const auto number = static_cast<std::size_t>(task.flight);
+  nn::Scope scope = of.scope;
+  if (!memory_.stashes.empty()) scope.stash = *memory_.stashes.at(number);
+  Arena& stash = scope.stash;
+  const std::size_t before = stash.used();
+  if (flights_.size() <= number) flights_.resize(number + 1);
+  const int chunk = task.index * shape_.stages.count + shape_.stage;
+  flights_[number] = std::make_unique<Flight>(Flight{.of = of,
+                                                     .scope = scope_of(scope, of.batch),
+                                                     .blocks = parallel::blocks_of(shape_.blocks, shape_.stages, chunk),
+                                                     .kept = stash,
+                                                     .kept_before = before});
+  Flight& flight = *flights_[number];
+  const Shape wide{nn::share_of_tokens(scope, of.batch.tokens.rows()), config_.dim};
+  flight.x = allocate(stash, scope.dtype, wide);
+  if (!of.trains) flight.spare = allocate(stash, scope.dtype, wide);
+  flight.saved.resize(of.trains ? blocks_.size() : 1);
+}
+
+// Allocates the gradient of the residual stream, behind the last block of the chunk.
+void Decoder::begin_backward(Flight& flight) {
+  if (memory_.backward) flight.scope.stash = *memory_.backward;
   const nn::Scope& scope = flight.scope;
-  const Shape wide{nn::share_of_tokens(scope, flight.batch.tokens.rows()), config_.dim};
-  flight.x = allocate(scope.stash, scope.dtype, wide);
-  if (!flight.trains) flight.spare = allocate(scope.stash, scope.dtype, wide);
-  embedding_->forward(scope, flight.batch.tokens, flight.x);
+  flight.backward_before = scope.stash.get().used();
+  flight.scratch_before = scope.scratch.used();
+  flight.g = allocate(scope.stash, scope.dtype, flight.x.shape);
+  for (int i = flight.blocks.begin; i < flight.blocks.end && !flight.g_codes.rowwise; ++i) {
+    flight.g_codes = blocks_[static_cast<std::size_t>(i)].output_gradient(scope, flight.g, nullptr).codes;
+  }
+  flight.gy = gradient_of(flight, flight.blocks.end - 1);
+}
+
+// Gives the memory of a pass back, if it has ended.
+void Decoder::finish(Flight& flight, bool ended) {
+  if (!ended) return;
+  if (flight.of.trains) {
+    flight.scope.stash.get().release_to(flight.backward_before);
+    flight.scope.scratch.release_to(flight.scratch_before);
+  }
+  flight.kept.release_to(flight.kept_before);
 }
 
 void Decoder::forward(Flight& flight, const Task& task) {
   const nn::Scope& scope = flight.scope;
-  const bool full = flight.trains && scope.checkpointing == nn::Checkpointing::full;
+  const bool full = flight.of.trains && scope.checkpointing == nn::Checkpointing::full;
   if (task.first) {
     scope.stream.begin_range(concat("layer ", task.index, " forward"));
-    flight.y = flight.trains ? allocate(scope.stash, scope.dtype, flight.x.shape) : flight.spare;
-    flight.stash = scope.stash.used();
+    flight.y = flight.of.trains ? allocate(scope.stash, scope.dtype, flight.x.shape) : flight.spare;
+    flight.stash = scope.stash.get().used();
     flight.scratch = scope.scratch.used();
     flight.forward = {.x = flight.x, .y = flight.y};
   }
   nn::Scope least = scope;
   if (full) least.checkpointing = nn::Checkpointing::selective;  // nothing of it stays: keep the least
   const auto part = Block::forward_parts(scope.context.size() > 1)[static_cast<std::size_t>(task.part)];
-  BlockSaved& saved = flight.saved[flight.trains ? static_cast<std::size_t>(task.index) : 0];
+  BlockSaved& saved = flight.saved[flight.of.trains ? static_cast<std::size_t>(task.index) : 0];
   (blocks_[static_cast<std::size_t>(task.index)].*part.run)(least, saved, flight.forward);
   if (!task.last) return;
   scope.scratch.release_to(flight.scratch);
-  if (full || !flight.trains) scope.stash.release_to(flight.stash);
+  if (full || !flight.of.trains) scope.stash.get().release_to(flight.stash);
   flight.spare = std::exchange(flight.x, flight.y);
   scope.stream.end_range();
 }
 
-void Decoder::begin_backward(Flight& flight, int block) {
+void Decoder::begin_block_backward(Flight& flight, int block) {
   const nn::Scope& scope = flight.scope;
   scope.stream.begin_range(concat("layer ", block, " backward"));
-  flight.gx = block > 0 ? gradient_of(flight, block - 1) : nn::Operand{.values = flight.g};
-  flight.stash = scope.stash.used();
+  flight.gx = gradient_of(flight, block - 1);
+  flight.stash = scope.stash.get().used();
 }
 
 void Decoder::recompute(Flight& flight, int block) {
-  begin_backward(flight, block);
+  begin_block_backward(flight, block);
   nn::Scope scope = nn::without_record(flight.scope);
   scope.router_total = nullptr;
   const ArenaScope temporaries(scope.scratch);
@@ -236,7 +316,7 @@ void Decoder::recompute(Flight& flight, int block) {
 void Decoder::backward(Flight& flight, const Task& task) {
   const nn::Scope& scope = flight.scope;
   if (task.first) {
-    if (scope.checkpointing != nn::Checkpointing::full) begin_backward(flight, task.index);
+    if (scope.checkpointing != nn::Checkpointing::full) begin_block_backward(flight, task.index);
     flight.scratch = scope.scratch.used();
     flight.backward = {.gy = flight.gy, .gx = flight.gx};
   }
@@ -245,30 +325,28 @@ void Decoder::backward(Flight& flight, const Task& task) {
   (blocks_[block].*part.run)(scope, flight.saved[block], flight.backward);
   if (!task.last) return;
   scope.scratch.release_to(flight.scratch);
-  scope.stash.release_to(flight.stash);
+  scope.stash.get().release_to(flight.stash);
   flight.gy = flight.gx;
   scope.stream.end_range();
 }
 
+// Outside of the chunk the gradient is read as values: by the embedding, or by another stage.
 nn::Operand Decoder::gradient_of(Flight& flight, int block) {
+  if (block < flight.blocks.begin || block >= flight.blocks.end) return {.values = flight.g};
   return blocks_[static_cast<std::size_t>(block)].output_gradient(flight.scope, flight.g,
                                                                   flight.g_codes.rowwise ? &flight.g_codes : nullptr);
 }
 
 void Decoder::head_backward(Flight& flight) {
+  begin_backward(flight);
   const nn::Scope& scope = flight.scope;
-  flight.g = allocate(scope.stash, scope.dtype, flight.x.shape);
-  for (std::size_t i = 0; i < blocks_.size() && !flight.g_codes.rowwise; ++i) {
-    flight.g_codes = blocks_[i].output_gradient(scope, flight.g, nullptr).codes;
-  }
-  flight.gy = gradient_of(flight, shape_.blocks - 1);
   const TraceRange range(scope.stream, "head");
   const ArenaScope temporaries(scope.scratch);
   const Tensor h = allocate(scope.scratch, scope.dtype, flight.x.shape);
   const Tensor gh = allocate(scope.scratch, scope.dtype, flight.x.shape);
   const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, flight.x.rows());
   final_norm_->forward(scope, flight.x, {.values = h}, statistics);
-  head_->loss_and_gradient(scope, h, flight.batch.targets, flight.total, gh);
+  head_->loss_and_gradient(scope, h, flight.of.batch.targets, flight.of.total, gh);
   scope.stream.zero(flight.g.data, flight.g.bytes());
   final_norm_->backward(scope, gh, flight.x, statistics, flight.gy);
 }
@@ -279,10 +357,10 @@ void Decoder::head_forward(Flight& flight) {
   const Tensor h = allocate(scope.scratch, scope.dtype, flight.x.shape);
   const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, flight.x.rows());
   final_norm_->forward(scope, flight.x, {.values = h}, statistics);
-  if (flight.logits) {
-    head_->logits(scope, h, flight.logits);
+  if (flight.of.logits) {
+    head_->logits(scope, h, flight.of.logits);
   } else {
-    head_->loss(scope, h, flight.batch.targets, flight.total);
+    head_->loss(scope, h, flight.of.batch.targets, flight.of.total);
   }
 }
 

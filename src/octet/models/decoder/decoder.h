@@ -11,6 +11,7 @@
 #include "octet/nn/embedding.h"
 #include "octet/nn/head_loss.h"
 #include "octet/nn/norm.h"
+#include "octet/parallel/boundary.h"
 #include "octet/parallel/units.h"
 
 namespace octet::models {
@@ -26,9 +27,11 @@ struct Batch {
 
 class Decoder {
  public:
-  // Makes the part of a rank at these places on the tensor axis and among the ranks that hold different experts.
+  // Makes the part of a rank at these places on the tensor axis and among the ranks that hold different experts, of a pipeline
+  // stage.
   Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::TensorPlace place = {},
-          parallel::ExpertPlace expert_place = {});
+          parallel::ExpertPlace expert_place = {}, parallel::Stages stages = {}, int stage = 0);
+  ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
@@ -37,8 +40,19 @@ class Decoder {
   void materialise(Stream& stream, const parallel::Storage& storage, std::int64_t max_seq_len, const parallel::Groups& groups,
                    const parallel::Layout& layout);
 
+  // Gives a pipeline stage memory: a stash for each flight, another one for the backward pass under way, and messages. All of them
+  // outlive the decoder's steps. Without it there is one flight, in the scope's stash.
+  struct FlightMemory {
+    std::vector<Arena*> stashes;
+    Arena* backward = nullptr;
+    parallel::Boundary* boundary = nullptr;
+  };
+  void use(FlightMemory memory) { memory_ = std::move(memory); }
+
   // Forward and backward of a micro-batch: total[0] += sum of token losses, total[1] += tokens that count (device scalars). The
-  // gradients of the sum are added to the parameters'. Stash and scratch are as before when it returns.
+  // gradients of the sum are added to the parameters'. Stash and scratch are as before when it returns. A pipeline stage runs its
+  // visits up to the load of the next micro-batch, and after the step's last one all that are left; the tensors of a batch must stay
+  // for as many calls as micro-batches are under way (parallel::in_flight).
   void forward_backward(const nn::Scope& scope, const Batch& batch, double* total);
   // Computes only the loss, and records nothing, unless scope.pass is calibration.
   void evaluate(const nn::Scope& scope, const Batch& batch, double* total);
@@ -61,21 +75,25 @@ class Decoder {
   std::vector<nn::Linear*> linears();
 
  private:
-  // A micro-batch under way: what its tasks hand on to each other.
+  // A micro-batch, and its pass through a chunk: what the tasks of the pass hand on to each other.
+  struct MicroBatch;
   struct Flight;
-  void run(Flight& flight, const std::vector<parallel::Task>& tasks);
+  void run_evaluation(const nn::Scope& scope, const Batch& batch, double* total, const Tensor& logits);
+  void run(const std::vector<parallel::Task>& tasks);
+  void run(const parallel::Task& task);
   void run(Flight& flight, const parallel::Task& task);
-  void embed(Flight& flight);
+  void load(const parallel::Task& task);
+  void finish(Flight& flight, bool ended);
   void forward(Flight& flight, const parallel::Task& task);
   void recompute(Flight& flight, int block);
   void head_backward(Flight& flight);
   void head_forward(Flight& flight);
   void backward(Flight& flight, const parallel::Task& task);
-  void begin_backward(Flight& flight, int block);
+  void begin_backward(Flight& flight);
+  void begin_block_backward(Flight& flight, int block);
   // Returns the gradient of a block's output, for its producer.
   nn::Operand gradient_of(Flight& flight, int block);
   nn::Scope scope_of(const nn::Scope& scope, const Batch& batch) const;
-  nn::Scope scope_of_evaluation(const nn::Scope& scope, const Batch& batch) const;
 
   DecoderConfig config_;
   Recipe recipe_;
@@ -83,10 +101,13 @@ class Decoder {
   recipes::ScaleState scales_;
   std::unique_ptr<parallel::Units> units_;
   parallel::StepShape shape_;
+  FlightMemory memory_;
+  std::vector<std::unique_ptr<MicroBatch>> micro_batches_;  // under way, by number modulo their count
+  std::vector<std::unique_ptr<Flight>> flights_;
   Arrange arrange_;
   std::vector<parallel::TimedTask>* times_ = nullptr;
   std::unique_ptr<nn::Embedding> embedding_;
-  std::deque<Block> blocks_;
+  std::deque<Block> blocks_;  // of all stages
   std::optional<nn::Norm> final_norm_;
   std::unique_ptr<nn::HeadLoss> head_;
   Buffer rope_buffer_, positions_buffer_;

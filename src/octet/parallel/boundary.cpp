@@ -1,0 +1,44 @@
+#include "octet/parallel/boundary.h"
+
+#include "octet/base/require.h"
+
+namespace octet::parallel {
+
+Boundary::Boundary(Device& device, const Groups& groups, Units& units, DType dtype, const Shape& shape)
+    : units_(units), dtype_(dtype), shape_(shape) {
+  constexpr StreamId kReceive[] = {StreamId::receive_activations, StreamId::receive_gradients};
+  constexpr StreamId kSend[] = {StreamId::send_activations, StreamId::send_gradients};
+  for (std::size_t m = 0; m < kMessages; ++m) {
+    const auto open = [&](End& end, const std::unique_ptr<comm::Group>& group, StreamId id) {
+      if (!group) return;
+      end = {group.get(), device.allocate(bytes_of(dtype, shape), MemoryCategory::workspace), device.make_stream()};
+      units.add_stream(id, *end.stream);
+    };
+    const bool forward = static_cast<Message>(m) == Message::activations;
+    open(ends_[m].received, (forward ? groups.before : groups.behind)[m], kReceive[m]);
+    open(ends_[m].sent, (forward ? groups.behind : groups.before)[m], kSend[m]);
+  }
+}
+
+void Boundary::run(const Task& task, const Tensor& x) {
+  const auto m = static_cast<std::size_t>(task.index);
+  const bool arrives = task.kind == Kind::receive || task.kind == Kind::take;
+  End& end = arrives ? ends_[m].received : ends_[m].sent;
+  require(end.group != nullptr, "a message at the end of the model");
+  const Tensor message = view(end.memory, dtype_, shape_);
+  const int other = 1 - end.group->rank();
+  switch (task.kind) {
+    case Kind::receive:
+      return end.group->receive(*end.stream, {.y = message, .from = other});
+    case Kind::send:
+      return end.group->send(*end.stream, {.x = message, .to = other});
+    case Kind::take:
+      return units_.compute().copy(x.data, message.data, message.bytes());
+    case Kind::give:
+      return units_.compute().copy(message.data, x.data, message.bytes());
+    default:
+      require(false, "a task that is not one of messages");
+  }
+}
+
+}  // namespace octet::parallel

@@ -1,0 +1,40 @@
+// The messages of a pipeline stage: activations [T / t, D] from the stage before, and their gradients from the one behind. Each
+// kind has memory for one message that is received and for one that is sent, and a stream in each direction, so that messages travel
+// beside the computation. parallel/schedule.h says when.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "octet/device/device.h"
+#include "octet/parallel/groups.h"
+#include "octet/parallel/units.h"
+#include "octet/tensor/tensor.h"
+
+namespace octet::parallel {
+
+class Boundary {
+ public:
+  // Takes the memory, and adds the streams to `units`. `groups` and `units` outlive this.
+  Boundary(Device& device, const Groups& groups, Units& units, DType dtype, const Shape& shape);
+
+  // Enqueues a task of messages. `x`: the tensor of the micro-batch that take overwrites and give reads.
+  void run(const Task& task, const Tensor& x);
+
+ private:
+  // The group, memory and stream of a message in one direction. Absent at the ends of the model.
+  struct End {
+    comm::Group* group = nullptr;
+    Buffer memory;
+    std::unique_ptr<Stream> stream;
+  };
+  struct Ends {
+    End received, sent;
+  };
+  const Units& units_;
+  std::array<Ends, kMessages> ends_;
+  DType dtype_;
+  Shape shape_;
+};
+
+}  // namespace octet::parallel

@@ -1,0 +1,46 @@
+// Pipeline parallelism: which blocks a stage holds, and in which order it works on micro-batches (Huang et al., GPipe, 2019;
+// Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, 2021).
+//
+// The blocks of a model are divided into runs of consecutive blocks, called model chunks. Stage s of P holds the chunks s, s + P,
+// s + 2P and so on: one of them with the 1F1B schedule, several with the interleaved schedule. Here a chunk is numbered on its
+// stage, so its number in the model is chunk x P + stage. The first one of the model begins with the embedding, the last one ends
+// with the head.
+#pragma once
+
+#include <vector>
+
+#include "octet/parallel/mesh.h"
+
+namespace octet::parallel {
+
+// Blocks [begin, end).
+struct BlockRange {
+  int begin = 0, end = 0;
+  int count() const { return end - begin; }
+};
+
+// Returns the blocks of chunk number `chunk` of the model. Chunks have equally many; what does not divide goes to chunks in the
+// middle first, because the embedding is the work of the first one and the head that of the last one.
+BlockRange blocks_of(int blocks, Stages stages, int chunk);
+// Returns the stage that holds a block.
+int stage_of_block(int blocks, Stages stages, int block);
+
+// A stage's forward or backward pass of one micro-batch through one of its chunks.
+struct Visit {
+  bool backward = false;
+  int micro_batch = 0, chunk = 0;
+  bool operator==(const Visit&) const = default;
+};
+
+// Returns the visits of a step in their order. With one chunk on a stage this is 1F1B: the stage runs ahead as many forward passes
+// as there are stages behind it, then forward and backward take turns. With several chunks it is the interleaved schedule, if
+// the stages divide the micro-batches; otherwise the micro-batches come one after another.
+std::vector<Visit> visits_of(Stages stages, int stage, int micro_batches);
+
+// The most passes of a chunk between forward and backward at the same time, and the most micro-batches under way.
+struct InFlight {
+  int passes = 0, micro_batches = 0;
+};
+InFlight in_flight(const std::vector<Visit>& visits);
+
+}  // namespace octet::parallel

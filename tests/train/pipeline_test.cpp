@@ -1,0 +1,119 @@
+// Pipeline stages compute what one rank computes. Micro-batches reach every parameter in the same order, so losses, gradients, scales
+// and weights have the same bits; only the norm of the gradient is added up in another order.
+#include <gtest/gtest.h>
+
+#include "support/shuffle.h"
+#include "train/meshes.h"
+
+namespace octet::testing {
+namespace {
+
+using parallel::Stages;
+
+train::EngineOptions deep(train::EngineOptions options, std::int64_t layers = 4) {
+  options.model.layers = layers;
+  options.optimizer.max_grad_norm = 0;  // clipping would multiply all gradients by a factor from the norm
+  return options;
+}
+
+Layout with_stages(Layout layout, Stages stages) {
+  const Mesh& mesh = layout.mesh;
+  layout.mesh = Mesh({mesh.size(parallel::Axis::replicate), mesh.size(parallel::Axis::shard), mesh.size(parallel::Axis::context),
+                      mesh.size(parallel::Axis::tensor)},
+                     mesh.expert(), stages);
+  return layout;
+}
+
+class Pipeline : public MeshTest {
+ protected:
+  static void expect_bits_of_one_stage(const train::EngineOptions& options, const Layout& layout, Stages stages,
+                                       int micro_batches) {
+    SCOPED_TRACE(concat(stages.count, " stages of ", stages.chunks, " chunks, ", micro_batches, " micro-batches, ", text(layout)));
+    const Steps steps{.count = 2, .micro_batches = micro_batches * layout.mesh.data_coordinates()};
+    RunState expected = run_mesh(options, layout, steps), actual = run_mesh(options, with_stages(layout, stages), steps);
+    EXPECT_NEAR(actual.taken.norm, expected.taken.norm, 1e-12 * expected.taken.norm);
+    actual.taken.norm = expected.taken.norm;
+    expect_same_bits(actual, expected);
+  }
+};
+
+TEST_F(Pipeline, HasTheBitsOfOneRankInEveryRecipe) {
+  for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block"}) {
+    SCOPED_TRACE(recipe);
+    const train::EngineOptions options = deep(context_options(recipe));
+    expect_bits_of_one_stage(options, {}, {.count = 2}, 3);
+    expect_bits_of_one_stage(options, {}, {.count = 4}, 2);
+    expect_bits_of_one_stage(options, {}, {.count = 2, .chunks = 2}, 4);
+  }
+}
+
+TEST_F(Pipeline, HasTheBitsOfOneRankHoweverActivationsAreKept) {
+  for (const nn::Checkpointing mode : {nn::Checkpointing::selective, nn::Checkpointing::full}) {
+    train::EngineOptions options = deep(context_options("fp8_delayed"));
+    options.checkpointing = mode;
+    options.document_mask = true;
+    expect_bits_of_one_stage(options, {}, {.count = 2}, 1);  // fewer micro-batches than stages
+    expect_bits_of_one_stage(options, {}, {.count = 2, .chunks = 2}, 2);
+    expect_bits_of_one_stage(options, {}, {.count = 4}, 6);
+  }
+}
+
+// 6 blocks, embedding and head: the first and the last chunk have one block less, or none.
+TEST_F(Pipeline, GivesTheEndsOfTheModelLess) {
+  expect_bits_of_one_stage(deep(context_options("fp8_rowwise"), 6), {}, {.count = 4}, 3);
+  expect_bits_of_one_stage(deep(context_options("fp8_delayed"), 6), {}, {.count = 4, .chunks = 2}, 4);
+}
+
+TEST_F(Pipeline, JoinsEveryOtherAxis) {
+  const Layout resharded{.mesh = Mesh({1, 2, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded};
+  Layout replicas = resharded, context = resharded, tensor = resharded, experts = resharded;
+  replicas.mesh = Mesh({2, 2, 1, 1});
+  context.mesh = Mesh({1, 1, 2, 1});
+  tensor.mesh = Mesh({1, 1, 1, 2});
+  experts.mesh = Mesh({1, 2, 1, 1}, 2);
+  for (const Stages stages : {Stages{.count = 2}, Stages{.count = 2, .chunks = 2}}) {
+    expect_bits_of_one_stage(deep(context_options("fp8_delayed")), {.mesh = Mesh({1, 2, 1, 1})}, stages, 2);
+    expect_bits_of_one_stage(deep(context_options("fp8_rowwise")), resharded, stages, 2);
+    expect_bits_of_one_stage(deep(context_options("bf16")), replicas, stages, 2);
+    expect_bits_of_one_stage(deep(context_options("fp8_block")), context, stages, 4);
+    expect_bits_of_one_stage(deep(tensor_options("fp8_current")), tensor, stages, 2);
+    expect_bits_of_one_stage(deep(mixture_options("fp8_delayed")), experts, stages, 2);
+    expect_bits_of_one_stage(deep(gpt_neox_options("fp8_delayed", true)), resharded, stages, 2);
+  }
+}
+
+TEST_F(Pipeline, EvaluatesAndExportsWhatOneRankDoes) {
+  const train::EngineOptions options = deep(context_options("fp8_delayed"));
+  const Steps steps{.count = 2, .micro_batches = 4};
+  std::mutex mutex;
+  const auto results = [&](const Layout& layout) {
+    std::vector<std::array<double, 2>> losses;
+    ByName<std::uint8_t> weights;
+    on_engines(options, layout, [&](train::Engine& engine, const parallel::Groups&) {
+      take(engine, steps);
+      const std::array<double, 2> loss = evaluate_a_row(engine);
+      const ByName<std::uint8_t> exported = exported_weights(engine);
+      const std::lock_guard lock(mutex);
+      losses.push_back(loss);
+      weights.insert(exported.begin(), exported.end());
+    });
+    for (const auto& loss : losses) EXPECT_EQ(loss, losses.front());  // all ranks know it
+    return std::pair(losses.front(), weights);
+  };
+  const auto expected = results({});
+  for (const Stages stages : {Stages{.count = 2}, Stages{.count = 2, .chunks = 2}}) {
+    const auto actual = results(with_stages({}, stages));
+    EXPECT_EQ(actual.first, expected.first);
+    EXPECT_EQ(actual.second, expected.second);
+  }
+}
+
+TEST_F(Pipeline, RefusesATiedHead) {
+  train::EngineOptions options = deep(context_options("bf16"));
+  options.model.tied_head = true;
+  options.layout = with_stages({}, {.count = 2});
+  EXPECT_THROW(train::measure(options, DeviceKind::cpu), Error);
+}
+
+}  // namespace
+}  // namespace octet::testing
