@@ -173,7 +173,8 @@ TEST(Ranks, OneThatIsKilledEndsTheOthersByName) {
 
 TEST(Ranks, AStageThatIsKilledEndsTheOthersByName) {
   const TinyRun run;
-  Process process(together(2, "--parallel.pipeline=2 --training.micro_batch_size=1 --training.steps=100000 --checkpoint.interval=0"),
+  Process process("launch -n 2 -- train run.toml --parallel.pipeline=2 --training.micro_batch_size=1 --training.steps=100000 "
+                  "--checkpoint.interval=0",
                   run.path());
   ASSERT_TRUE(process.read_to_step(3));
   const pid_t victim = run.pid_of_rank(1);

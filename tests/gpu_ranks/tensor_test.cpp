@@ -61,7 +61,7 @@ class TensorOnGpus : public ::testing::TestWithParam<std::string> {
   State alone(int steps) const { return together({}, steps); }
   static std::vector<parallel::Mesh> meshes() {
     std::vector<parallel::Mesh> result;
-    for (const std::array<int, parallel::kAxes>& sizes :
+    for (const std::array<int, parallel::kAxes - 1>& sizes :
          {std::array{1, 1, 1, 2}, std::array{1, 1, 1, 4}, std::array{1, 2, 1, 2}, std::array{1, 2, 2, 2}}) {
       const parallel::Mesh mesh(sizes);
       if (mesh.ranks() <= cuda_device_count()) result.push_back(mesh);
