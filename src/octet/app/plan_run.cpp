@@ -6,6 +6,7 @@
 #include "octet/app/plan.h"
 #include "octet/kernels/attention/attention_workspace.h"
 #include "octet/nn/context_attention.h"
+#include "octet/plan/pipeline_time.h"
 #include "octet/recipes/registry.h"
 #include "octet/train/setup.h"
 #include "octet/train/step_count.h"
@@ -56,22 +57,40 @@ Overhead overhead_of(const parallel::Mesh& mesh) {
   using parallel::Axis;
   std::size_t communicators = 0;
   const int shards = mesh.size({Axis::shard, Axis::context}), expert = mesh.expert();
+  const parallel::Stages stages = mesh.stages();
   for (const int size : {mesh.size(Axis::replicate), shards, mesh.size(Axis::context), mesh.size(Axis::tensor), expert,
-                         expert > 1 ? shards / expert : 1}) {
+                         expert > 1 ? shards / expert : 1, stages.count}) {
     communicators += size > 1;
   }
+  // Two for each neighbour. With one chunk a stage between two others has the most.
+  if (stages.count > 1) communicators += parallel::kMessages * (stages.count > 2 || stages.chunks > 1 ? 2 : 1);
   return {.context = kContextBytes, .nccl = communicators * kCommunicatorBytes};
 }
 
 namespace {
 
+// The first ranks of the stages that differ: the first one has the embedding, the last one the head, and the second one stands for
+// all between them. Without a pipeline this is rank 0.
+std::vector<int> first_ranks(const parallel::Mesh& mesh) {
+  const int stages = mesh.stages().count, each = mesh.ranks() / stages;
+  std::vector<int> ranks = {0};
+  if (stages > 2) ranks.push_back(each);
+  if (stages > 1) ranks.push_back((stages - 1) * each);
+  return ranks;
+}
+
 // Ranks of a context group differ by the keys that their chunks see: the first or the last takes most.
 train::MemoryPlan most_memory(const train::Config& config, const parallel::Mesh& mesh) {
-  const train::MemoryPlan first = train::measure_run(config, mesh);
   const int last = mesh.size({parallel::Axis::context, parallel::Axis::tensor}) - 1;
-  if (last == 0) return first;
-  const train::MemoryPlan other = train::measure_run(config, mesh, last);
-  return other.total() > first.total() ? other : first;
+  train::MemoryPlan most;
+  for (const int first : first_ranks(mesh)) {
+    for (const int rank : {first, first + last}) {
+      const train::MemoryPlan plan = train::measure_run(config, mesh, rank);
+      if (plan.total() > most.total()) most = plan;
+      if (last == 0) break;
+    }
+  }
+  return most;
 }
 
 // The call of backward that takes the most.
@@ -118,7 +137,7 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
                                shape.batch, sq, sk, shape.deterministic ? ", deterministic" : "")};
 }
 
-// A step of rank 0, with all that its names refer to.
+// A step of a rank, with all that its names refer to.
 struct Counted {
   train::EngineOptions options;
   parallel::Groups groups;
@@ -132,17 +151,50 @@ struct Counted {
   }
 };
 
+Counted count_rank(const train::Config& config, const plan::Cluster& cluster, const parallel::Mesh& mesh, int rank) {
+  Counted c{.options = train::engine_options(config, train::recipe_of(config, DeviceKind::cuda, recipes::kHopper)),
+            .groups = parallel::silent_groups(mesh, rank)};
+  c.options.layout = train::layout_of(config, mesh);
+  c.options.rank = rank;
+  c.spans = plan::spans_of(mesh, c.groups, rank, cluster.per_node());
+  c.count = c.count_step(cluster, train::accumulation_of(config, mesh.data_coordinates()));
+  return c;
+}
+
+// The bubble of each of these ranks, which stand for their stages.
+std::vector<double> bubbles(const std::vector<Counted>& ranks, const plan::Cluster& cluster, std::int64_t micro_batches) {
+  const parallel::Mesh& mesh = ranks.front().options.layout.mesh;
+  const parallel::Stages stages = mesh.stages();
+  if (stages.count == 1) return {0};
+  std::vector<plan::PassTimes> times;
+  for (const Counted& c : ranks) times.push_back(plan::pass_times(c.count.tasks, stages.chunks));
+  const auto seconds = [&](int stage, const parallel::Visit& visit) {
+    return (stage == 0 ? times.front() : stage + 1 == stages.count ? times.back() : times[1]).of(visit);
+  };
+  const train::EngineOptions& options = ranks.front().options;
+  const std::int64_t tokens =
+      options.micro_batch_size * options.seq_len / mesh.size({parallel::Axis::context, parallel::Axis::tensor});
+  const double bytes = static_cast<double>(tokens * options.model.dim) * static_cast<double>(size_of(DType::bf16));
+  const plan::Span link = plan::find_span(ranks.front().spans, ranks.front().groups.behind.front()->name());
+  const plan::PipelineTime time = plan::pipeline_time(stages, static_cast<int>(micro_batches), seconds,
+                                                      plan::exchange_seconds(cluster.gpu, link, bytes, false));
+  std::vector<double> result;
+  for (const Counted& c : ranks) result.push_back(time.idle(mesh.coordinate(parallel::Axis::pipeline, c.options.rank)));
+  return result;
+}
+
+// The step of the stage that is busy longest.
 Counted count_run(const train::Config& config, const plan::Cluster& cluster) {
   const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
-  Counted c{.options = train::engine_options(config, train::recipe_of(config, DeviceKind::cuda, recipes::kHopper)),
-            .groups = parallel::silent_groups(mesh, 0)};
-  c.options.layout = train::layout_of(config, mesh);
-  c.spans = plan::spans_of(mesh, c.groups, 0, cluster.per_node());
-  c.count = c.count_step(cluster, train::accumulation_of(config, mesh.data_coordinates()));
+  std::vector<Counted> ranks;
+  for (const int rank : first_ranks(mesh)) ranks.push_back(count_rank(config, cluster, mesh, rank));
+  const std::vector<double> idle = bubbles(ranks, cluster, train::accumulation_of(config, mesh.data_coordinates()));
+  const auto slowest = static_cast<std::size_t>(std::min_element(idle.begin(), idle.end()) - idle.begin());
+  Counted c = std::move(ranks[slowest]);
   const double tokens =
       static_cast<double>(config.training.global_batch_size * c.options.seq_len) / static_cast<double>(cluster.gpus);
   c.step = plan::step_of(cluster, c.spans, c.count.compute, c.count.params, c.count.seconds, tokens,
-                         c.options.model.train_flops_per_token(c.options.seq_len));
+                         c.options.model.train_flops_per_token(c.options.seq_len), idle[slowest]);
   return c;
 }
 

@@ -161,6 +161,9 @@ std::string plan_text(const PlannedRun& run) {
   time("memory-bound ops", step.memory_s, "");
   time("exchanges, not hidden", step.exposed_s,
        fmt::format("  of {:.2f} ms; {:.2f} ms waited", 1e3 * step.wire_s, 1e3 * step.waited_s));
+  if (step.bubble_s > 0) {
+    time("bubble of the pipeline", step.bubble_s, fmt::format("  {} of a step", telemetry::format_share(step.bubble_s / step.seconds)));
+  }
   time("a step", step.seconds, fmt::format("  bound by {}", name_of(step.bound)));
   return text + fmt::format("  {}  {:.0f} TFLOPS  mfu {}\n", telemetry::format_rate(step.tokens_per_s, telemetry::Worker::gpu),
                             step.model_flops_per_s * 1e-12, telemetry::format_share(0.01 * mfu_pct(step)));

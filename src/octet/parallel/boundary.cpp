@@ -18,6 +18,21 @@ Boundary::Boundary(Device& device, const Groups& groups, Units& units, DType dty
     open(ends_[m].received, (forward ? groups.before : groups.behind)[m], kReceive[m]);
     open(ends_[m].sent, (forward ? groups.behind : groups.before)[m], kSend[m]);
   }
+  // In the order of the links (groups.cpp), in which no rank waits for one that waits for it.
+  const bool first = groups.stages->rank() == 0;
+  connect(!first);
+  connect(first);
+}
+
+// Sends or receives a message of each kind on the link to the stage before, or to the one behind.
+void Boundary::connect(bool before) {
+  for (std::size_t m = 0; m < kMessages; ++m) {
+    const bool receives = before == (static_cast<Message>(m) == Message::activations);
+    End& end = receives ? ends_[m].received : ends_[m].sent;
+    if (!end.group || units_.compute().kind() == DeviceKind::meta) continue;
+    run({.kind = receives ? Kind::receive : Kind::send, .index = static_cast<int>(m)}, {});
+    end.stream->synchronize();
+  }
 }
 
 void Boundary::run(const Task& task, const Tensor& x) {

@@ -15,7 +15,9 @@ namespace octet::parallel {
 
 class Boundary {
  public:
-  // Takes the memory, and adds the streams to `units`. `groups` and `units` outlive this.
+  // Takes the memory, adds the streams to `units`, and sends a first message over each link, for which all stages wait. NCCL connects
+  // two ranks in their first message, and hosts wait for each other then: in a step that could be for ever. `groups` and `units`
+  // outlive this.
   Boundary(Device& device, const Groups& groups, Units& units, DType dtype, const Shape& shape);
 
   // Enqueues a task of messages. `x`: the tensor of the micro-batch that take overwrites and give reads.
@@ -31,6 +33,8 @@ class Boundary {
   struct Ends {
     End received, sent;
   };
+  void connect(bool before);
+
   const Units& units_;
   std::array<Ends, kMessages> ends_;
   DType dtype_;

@@ -76,7 +76,7 @@ std::string_view name_of(Bound bound) {
 }
 
 Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime> compute, std::span<const OpTime> params,
-             double seconds, double tokens, double flops_per_token) {
+             double seconds, double tokens, double flops_per_token, double bubble_s) {
   Step step;
   double network_s = 0;
   const auto send = [&](const OpTime& op) {
@@ -107,7 +107,8 @@ Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime>
   }
   step.waited_s = std::max(0.0, seconds - step.compute_s - step.memory_s);
   step.exposed_s = step.waited_s + (1 - kOverlap) * std::max(0.0, step.wire_s - step.waited_s);
-  step.seconds = step.compute_s + step.memory_s + step.exposed_s;
+  step.bubble_s = bubble_s;
+  step.seconds = step.compute_s + step.memory_s + step.exposed_s + step.bubble_s;
   const double on_network = step.wire_s > 0 ? step.exposed_s * network_s / step.wire_s : 0;
   const std::array<double, 4> shares = {step.compute_s, step.memory_s, step.exposed_s - on_network, on_network};
   step.bound = static_cast<Bound>(std::max_element(shares.begin(), shares.end()) - shares.begin());

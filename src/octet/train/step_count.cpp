@@ -67,12 +67,14 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     engine.apply(0.0, 1);
   });
   const double begin = now();
-  const std::int64_t run = std::min<std::int64_t>(micro_batches, 3);
+  // Calls of a pipeline stage differ, so all of them are run.
+  const bool stages = options.layout.mesh.stages().count > 1;
+  const std::int64_t run = stages ? micro_batches : std::min<std::int64_t>(micro_batches, 3);
   for (std::int64_t i = 0; i < run; ++i) {
-    const bool middle = run == 3 && i == 1;
+    const bool middle = !stages && run == 3 && i == 1;
     const auto profiles = part(middle ? static_cast<double>(micro_batches - 2) : 1.0, [&] {
       if (i == 0) engine.zero_gradients(run);
-      if (i == 0) engine.model().time_tasks(&count.tasks);
+      if (i == 0 || stages) engine.model().time_tasks(&count.tasks);
       micro_batch();
       engine.model().time_tasks(nullptr);
     });

@@ -21,14 +21,15 @@ struct StepCount {
   std::vector<OpTime> compute, params;
   std::vector<OpTime> each;       // the collectives that each additional micro-batch adds; empty if there are fewer than three
   std::vector<StepRange> ranges;  // of the micro-batches that were run and of the optimizer, in the order in which they begin
-  std::vector<parallel::TimedTask> tasks;  // of the first micro-batch, in the order in which they are enqueued
+  // Of the first micro-batch, or of the whole step of a pipeline stage, in the order in which they are enqueued.
+  std::vector<parallel::TimedTask> tasks;
   parallel::StepShape shape;
   double seconds = 0;  // from the end of the step before to the end of this step, on the computation stream
 };
 
 // Counts a step of `micro_batches` micro-batches on a GPU. `groups` are silent groups of options.rank; the result refers to their
 // names. `seconds` gives the time of each op. If there are more than three micro-batches, only the first, the second and the last
-// are run, and the second stands for the others.
+// are run, and the second stands for the others. A pipeline stage does not wait for the others.
 StepCount count_step(const EngineOptions& options, const parallel::Groups& groups, const OpSeconds& seconds,
                      std::int64_t micro_batches);
 

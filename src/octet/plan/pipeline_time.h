@@ -1,0 +1,36 @@
+// The time that the stages of a pipeline take together for the passes of a step.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "octet/parallel/pipeline.h"
+#include "octet/parallel/schedule.h"
+
+namespace octet::plan {
+
+// The seconds of a stage's passes through each of its chunks.
+struct PassTimes {
+  std::vector<double> forward, backward;
+  double of(const parallel::Visit& visit) const {
+    return (visit.backward ? backward : forward)[static_cast<std::size_t>(visit.chunk)];
+  }
+};
+
+// Returns the mean times of the passes of a step from the times of its tasks on the computation's stream, including waits between
+// the tasks.
+PassTimes pass_times(const std::vector<parallel::TimedTask>& tasks, int chunks);
+
+struct PipelineTime {
+  double seconds = 0;        // from the first pass to the end of the last one
+  std::vector<double> busy;  // of each stage, in its passes
+  // The bubble of a stage: the time in which it has nothing to do.
+  double idle(int stage) const { return seconds - busy[static_cast<std::size_t>(stage)]; }
+};
+
+// Runs the visits of all stages. A pass begins when its stage is free and its message has arrived, `message_s` after the pass that
+// sends it has ended.
+PipelineTime pipeline_time(parallel::Stages stages, int micro_batches,
+                           const std::function<double(int stage, const parallel::Visit&)>& seconds, double message_s);
+
+}  // namespace octet::plan
