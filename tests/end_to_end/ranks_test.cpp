@@ -52,18 +52,19 @@ TEST(Ranks, ShareExpertsOutAndResumeWithOthers) {
       expect_export_of_checkpoint);
 }
 
-TEST(Ranks, RefuseExpertsThatCannotBeSharedOut) {
+// Expects that a plan for four GPUs is refused, with this text.
+void expect_refusal(const std::string& options, const std::string& text) {
   const TinyRun run;
-  const auto refused = [&](const std::string& options) {
-    const ProgramResult result = run.run("plan run.toml --gpus 4xH100 --training.micro_batch_size=1 " + options);
-    EXPECT_EQ(result.code, static_cast<int>(ExitCode::config)) << options << "\n" << result.err;
-    return result.err;
-  };
-  EXPECT_NE(refused("--parallel.expert=2").find("parallel.expert = 2: the model has no experts"), std::string::npos);
+  const ProgramResult result = run.run("plan run.toml --gpus 4xH100 --training.micro_batch_size=1 " + options);
+  EXPECT_EQ(result.code, static_cast<int>(ExitCode::config)) << options << "\n" << result.err;
+  EXPECT_NE(result.err.find(text), std::string::npos) << result.err;
+}
+
+TEST(Ranks, RefuseExpertsThatCannotBeSharedOut) {
+  expect_refusal("--parallel.expert=2", "parallel.expert = 2: the model has no experts");
   const std::string six = "--model.model_type=mixtral --model.num_local_experts=6 --model.num_experts_per_tok=2 ";
-  EXPECT_NE(refused(six + "--parallel.expert=4").find("parallel.expert = 4: must divide the 6 experts of a layer"),
-            std::string::npos);
-  EXPECT_NE(refused(six + "--parallel.expert=3").find("parallel.expert = 3: must divide parallel.shard = 4"), std::string::npos);
+  expect_refusal(six + "--parallel.expert=4", "parallel.expert = 4: must divide the 6 experts of a layer");
+  expect_refusal(six + "--parallel.expert=3", "parallel.expert = 3: must divide parallel.shard = 4");
 }
 
 // Stages write what other stages read, and a mesh without stages goes on from it.
@@ -78,21 +79,14 @@ TEST(Ranks, PassMicroBatchesThroughStagesAndResumeWithOthers) {
 }
 
 TEST(Ranks, RefuseStagesThatCannotBe) {
-  const TinyRun run;
-  const auto refused = [&](const std::string& options) {
-    const ProgramResult result = run.run("plan run.toml --gpus 4xH100 --training.micro_batch_size=1 --model.num_hidden_layers=4 " + options);
-    EXPECT_EQ(result.code, static_cast<int>(ExitCode::config)) << options << "\n" << result.err;
-    return result.err;
-  };
-  const auto expect = [](const std::string& actual, const char* part) { EXPECT_NE(actual.find(part), std::string::npos) << actual; };
-  const std::string chunks = "--parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2 ";
-  expect(refused("--parallel.pipeline=4 --model.num_hidden_layers=2"), "parallel.pipeline = 4: the model has 2 blocks");
-  expect(refused("--parallel.pipeline=4 --model.num_hidden_layers=7"), "parallel.pipeline = 4: must divide the 7 blocks, or 9,");
-  expect(refused("--parallel.pipeline=2 --model.tie_word_embeddings=true"), "the model's head is tied to its embedding");
-  expect(refused("--parallel.pipeline_schedule=interleaved --parallel.pipeline=2"), "parallel.pipeline_chunks = 1");
-  expect(refused("--parallel.pipeline_chunks=2 --parallel.pipeline=2"), "parallel.pipeline_chunks = 2");
-  expect(refused(chunks + "--parallel.pipeline=4 --training.global_batch_size=6"), "must be a multiple of parallel.pipeline = 4");
-  expect(refused(chunks), "there is one stage");
+  const std::string four = "--model.num_hidden_layers=4 ", chunks = "--parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2 ";
+  expect_refusal("--parallel.pipeline=4 --model.num_hidden_layers=2", "parallel.pipeline = 4: the model has 2 blocks");
+  expect_refusal("--parallel.pipeline=4 --model.num_hidden_layers=7", "parallel.pipeline = 4: must divide the 7 blocks, or 9,");
+  expect_refusal(four + "--parallel.pipeline=2 --model.tie_word_embeddings=true", "the model's head is tied to its embedding");
+  expect_refusal(four + "--parallel.pipeline_schedule=interleaved --parallel.pipeline=2", "parallel.pipeline_chunks = 1");
+  expect_refusal(four + "--parallel.pipeline_chunks=2 --parallel.pipeline=2", "parallel.pipeline_chunks = 2");
+  expect_refusal(four + chunks + "--parallel.pipeline=4 --training.global_batch_size=6", "must be a multiple of parallel.pipeline = 4");
+  expect_refusal(four + chunks, "there is one stage");
 }
 
 // However a mesh keeps its weights and gradients, it computes the same and writes the same model. The feed-forward layer is so

@@ -198,7 +198,7 @@ class GlooGroup final : public Group {
     if (op.root == rank()) sent.assign(ranks(), whole);
     attempt("broadcast", [&] { exchange(op.x, sent, op.x, received); });
   }
-  // The n-th message to a rank has slot n from the upper half of the slots, which exchange() does not reach.
+  // Messages have slots from kMessages on, which exchange() does not reach. Both ranks count the messages between them.
   void run(Stream& stream, const Send& op) override {
     const std::shared_ptr out = context_->createUnboundBuffer(op.x.as_bytes(), op.x.bytes());
     attempt("send", [&] { out->send(op.to, kMessages + sent_[static_cast<std::size_t>(op.to)]++); });

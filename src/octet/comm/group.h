@@ -6,9 +6,9 @@
 //   all_reduce      x [n] = reduction over the ranks of x
 //   all_to_all      y = shard `rank` of rank 0's x, of rank 1's x, ...
 //   broadcast       x = x of rank `root`
-//   send, receive   y of rank `from` of a receive = x of the send that names this rank, in their order between these two ranks
+//   send, receive   y of a receive = x of the matching send: the n-th receive from a rank matches its n-th send to this rank
 //   fetch           y of each rank = x of that rank, read from shared memory (see share()) without that rank's help
-// A send and a receive may each be alone. On the CPU they end when somebody waits for an event of the stream behind them.
+// Only the two ranks of a message call send and receive. On the CPU these end when somebody waits for an event behind them.
 // On the CPU, a reduction combines the ranks in their order; BF16 is reduced in FP32 and rounded once. Its bits depend only on
 // the size of the group. On GPUs, NCCL chooses the order and rounds BF16 at every hop; all ranks of an all_reduce get the same
 // bits. After a failure or a timeout, the group can no longer be used and operations throw Error{peer} that names the operation

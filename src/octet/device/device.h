@@ -120,8 +120,8 @@ class Stream {
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void zero(void* device, std::size_t bytes) = 0;
-  // Takes a function that ends work which has begun and goes on by itself, such as a message on its way. On the CPU it is called when
-  // somebody waits for an event behind this point, or for the stream. Elsewhere it is called now.
+  // Takes a function that waits for the end of work which the CPU has begun beside the program, such as a message. A CPU stream calls
+  // it when somebody waits for an event behind this point, or for the stream. Other streams call it at once.
   virtual void finish_later(std::function<void()> finish) { finish(); }
 
   // Names the work that is enqueued until end_range(), for profilers that show ranges (NVTX). Ranges nest. See TraceRange.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "octet/base/require.h"
 
@@ -10,7 +11,7 @@ namespace {
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-// Of a flight that nobody uses.
+// Marks a flight that is free.
 constexpr Visit kNoVisit{.backward = false, .micro_batch = -1, .chunk = -1};
 
 int slots_in(const std::vector<int>& slot_of_unit) {
@@ -144,8 +145,10 @@ struct ChunkPass {
     has_embedding = chunk == 0;
     has_head = chunk + 1 == s.stages.count * s.stages.chunks;
   }
-  bool takes(Message message) const {
-    return message == Message::activations ? forward && !has_embedding : !forward && !has_head;
+  // The message that it begins with, if any.
+  std::optional<Message> takes() const {
+    if (forward) return has_embedding ? std::nullopt : std::optional(Message::activations);
+    return has_head ? std::nullopt : std::optional(Message::gradients);
   }
   // The units that it reads, in their order.
   std::vector<Need> needs(const StepShape& s, Use head) const {
@@ -154,7 +157,7 @@ struct ChunkPass {
     if (forward && has_embedding) units.push_back({s.embedding});
     if (!forward && has_head) units.push_back({s.head, head});
     for (int i = blocks.begin; i < blocks.end; ++i) {
-      units.push_back({s.first_block + (forward ? i : blocks.end - 1 - (i - blocks.begin)), use});
+      units.push_back({s.first_block + (forward ? i : blocks.begin + blocks.end - 1 - i), use});
     }
     return units;
   }
@@ -165,8 +168,8 @@ struct ChunkPass {
   bool has_embedding, has_head;
 };
 
-// Adds a pass. `behind`: the unit that is read after it. `more`: which messages come after it.
-void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, Need behind, std::array<bool, kMessages> more) {
+// Adds a pass. `behind` is the unit that the next pass reads first. `more`: a later pass takes the same kind of message.
+void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, Need behind, bool more) {
   const std::vector<Need> needs = pass.needs(s, Use::both);
   std::size_t i = 0;
   const auto next = [&] { return i + 1 < needs.size() ? needs[i + 1] : behind; };
@@ -175,9 +178,7 @@ void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, Nee
   const bool beside = pass.forward && std::any_of(s.forward_parts.begin(), s.forward_parts.end(),
                                                   [](const Part& part) { return part.beside == Beside::gather; });
   if (pass.forward) b.add(Kind::load, pass.visit.chunk);
-  for (const Message message : {Message::activations, Message::gradients}) {
-    if (pass.takes(message)) b.take(message, more[static_cast<std::size_t>(message)]);
-  }
+  if (const auto message = pass.takes()) b.take(*message, more);
   for (; i < needs.size(); ++i) {
     b.open(needs[i]);
     if (!beside || needs[i].unit == s.embedding) b.gather(next());
@@ -228,13 +229,10 @@ std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const
     *flight = pass.forward ? owner : kNoVisit;
     b.begin(owner.micro_batch, static_cast<int>(flight - slots.flights.begin()),
             visits[i].backward && visits[i].micro_batch + 1 >= micro_batches);
-    std::array<bool, kMessages> more = {};
-    for (std::size_t later = i + 1; later < visits.size(); ++later) {
-      for (const Message message : {Message::activations, Message::gradients}) {
-        if (ChunkPass(s, visits[later]).takes(message)) more[static_cast<std::size_t>(message)] = true;
-      }
-      if (more[0] && more[1]) break;
-    }
+    // A pass that takes a message lets the next one of its kind be received, if a later pass takes one.
+    const std::optional<Message> taken = pass.takes();
+    const bool more = taken && std::any_of(visits.begin() + static_cast<std::ptrdiff_t>(i) + 1, visits.end(),
+                                           [&](const Visit& later) { return ChunkPass(s, later).takes() == taken; });
     add_pass(s, b, pass, behind(i), more);
   }
   return b.take();
@@ -247,7 +245,7 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   const Need head{s.head};
   for (int chunk = 0; chunk < s.stages.chunks; ++chunk) {
     const ChunkPass pass(s, {.backward = false, .micro_batch = 0, .chunk = chunk});
-    add_pass(forward, b, pass, pass.has_head ? head : Need{}, {});
+    add_pass(forward, b, pass, pass.has_head ? head : Need{}, false);
     if (!pass.has_head) continue;
     b.open(head);
     b.add(Kind::head);

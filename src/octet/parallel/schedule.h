@@ -5,8 +5,9 @@
 // layout says so, dropped afterwards. Gradients are summed over the ranks (Zhao et al., PyTorch FSDP, 2023; Rajbhandari et al.,
 // ZeRO, 2020).
 //
-// Between pipeline stages activations and their gradients travel as messages. A message is received beside the computation, then
-// taken into the memory of its micro-batch; what is to be sent is given to memory of its own, and the computation goes on.
+// Pipeline stages send each other activations and their gradients as messages. A message is received beside the computation, and then
+// copied to the memory of its micro-batch (take). Before it is sent, it is copied out of that memory (give), so that the computation
+// can go on.
 //
 // build_visits() and build_evaluation() are pure functions of the shape of the model and of what the slots hold at the start. All
 // ranks of a stage build the same list, so all issue their exchanges in the same order. models::Decoder runs the list, task by
@@ -77,8 +78,8 @@ enum class Kind : std::uint8_t {
   embed_backward,
 };
 
-// The event that a task leaves behind for tasks of other streams. A unit has one of each of the first kinds, and a message one of
-// each of the others.
+// The event that a task leaves behind for tasks of other streams. The first three kinds are events of a unit, the last four events of
+// a kind of message.
 enum class Signal : std::uint8_t { none, gathered, closed, reduced, received, taken, given, sent };
 inline constexpr std::size_t kSignals = 8;
 
@@ -130,9 +131,10 @@ struct Slots {
   std::vector<int> gradient_user;  // of each gradient slot: the unit that was reduced from it last, or -1
   std::vector<char> fresh;         // of each unit: no micro-batch of this step has reduced its gradient
   int pending = -1;                // a unit whose gradient is complete and not yet reduced, or -1
-  // Of each kind of message: whether the next one is being received, and whether there was one before.
+  // By kind of message: whether a receive has begun whose message nobody has taken yet, and whether one was ever taken or sent.
   std::array<bool, kMessages> receiving = {}, taken = {}, sent = {};
-  // The memory of micro-batches between forward and backward. The pass through a chunk that holds it, or none.
+  // A flight is the memory of a micro-batch between its forward and its backward pass through a chunk. This is the backward pass that
+  // will free it. A free flight has no micro-batch (-1).
   std::vector<Visit> flights;
 
   explicit Slots(const StepShape& shape = {});
@@ -144,7 +146,7 @@ class ScheduleBuilder {
   // `last`: of the micro-batches of a step.
   ScheduleBuilder(const StepShape& shape, Slots& slots, bool last) : s_(shape), slots_(slots), last_(last) {}
 
-  // Says to which micro-batch, and to which of the flights, the tasks of the computation belong from here on.
+  // Sets the micro-batch and the flight of the tasks that follow.
   void begin(int micro_batch, int flight, bool last) {
     micro_batch_ = micro_batch;
     flight_ = flight;
@@ -154,7 +156,7 @@ class ScheduleBuilder {
     tasks_.push_back({.kind = kind, .index = index, .micro_batch = micro_batch_, .flight = flight_});
   }
   void receive(Message message);
-  // Takes a message. `more`: another one comes, which is received from here on.
+  // Takes a message. If `more`, the receive of the next one begins behind it.
   void take(Message message, bool more);
   void send(Message message);
   // Gathers what of a unit is not there. Nothing if its slot is in use by another unit: open() gathers it then.
@@ -176,8 +178,8 @@ class ScheduleBuilder {
   std::vector<Task> tasks_;
 };
 
-// The passes [begin, end) of a step's visits on this stage. `micro_batches`: of the step. The gradients are reduced behind the last
-// one.
+// Builds the tasks of visits [begin, end) of this stage, of all visits in a step of `micro_batches` micro-batches. The last backward
+// pass through a chunk reduces the gradients of its units.
 std::vector<Task> build_visits(const StepShape& shape, Slots& slots, std::span<const Visit> visits, std::size_t begin,
                                std::size_t end, int micro_batches);
 // Forward of a micro-batch alone; `head` then computes losses or logits.

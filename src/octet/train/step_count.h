@@ -21,7 +21,7 @@ struct StepCount {
   std::vector<OpTime> compute, params;
   std::vector<OpTime> each;       // the collectives that each additional micro-batch adds; empty if there are fewer than three
   std::vector<StepRange> ranges;  // of the micro-batches that were run and of the optimizer, in the order in which they begin
-  // Of the first micro-batch, or of the whole step of a pipeline stage, in the order in which they are enqueued.
+  // The tasks of the first micro-batch, in the order in which they are enqueued. On a pipeline stage: the tasks of the whole step.
   std::vector<parallel::TimedTask> tasks;
   parallel::StepShape shape;
   double seconds = 0;  // from the end of the step before to the end of this step, on the computation stream

@@ -14,7 +14,7 @@
 namespace octet {
 namespace {
 
-// Functions that end work which goes on by itself, in the order of their stream.
+// The functions of Stream::finish_later, in the order of their stream.
 struct Unfinished {
   std::deque<std::function<void()>> functions;
   std::size_t finished = 0;
@@ -38,7 +38,7 @@ class CpuEvent final : public Event {
   std::size_t count_;
 };
 
-// Ops run when they are called, so they run in program order. Only messages go on after that.
+// Ops run when they are called, so they run in program order. Only messages may end later.
 class CpuStream final : public Stream {
  public:
   using Stream::Stream;

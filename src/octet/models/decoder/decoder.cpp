@@ -12,7 +12,7 @@ namespace octet::models {
 using parallel::Kind;
 using parallel::Task;
 
-// What a call gave.
+// The arguments of forward_backward, evaluate or logits.
 struct Decoder::MicroBatch {
   nn::Scope scope;
   Batch batch;
@@ -141,16 +141,19 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
 void Decoder::forward_backward(const nn::Scope& scope, const Batch& batch, double* total) {
   const int number = units_->begin_micro_batch();
   const int count = std::max(static_cast<int>(units_->micro_batches()), number + 1);
-  const std::vector<parallel::Visit> visits = parallel::visits_of(shape_.stages, shape_.stage, count);
-  micro_batches_.resize(static_cast<std::size_t>(parallel::in_flight(visits).micro_batches));
+  if (visits_.size() != static_cast<std::size_t>(2 * count * shape_.stages.chunks)) {
+    visits_ = parallel::visits_of(shape_.stages, shape_.stage, count);
+    under_way_ = static_cast<std::size_t>(parallel::in_flight(visits_).micro_batches);
+  }
+  micro_batches_.resize(under_way_);
   micro_batches_[static_cast<std::size_t>(number) % micro_batches_.size()] =
       std::make_unique<MicroBatch>(MicroBatch{scope, batch, total, {}, true});
   shape_.full_recompute = scope.checkpointing == nn::Checkpointing::full;
   const auto load = [&](int of) {
-    return static_cast<std::size_t>(std::find(visits.begin(), visits.end(), parallel::Visit{false, of, 0}) - visits.begin());
+    return static_cast<std::size_t>(std::find(visits_.begin(), visits_.end(), parallel::Visit{false, of, 0}) - visits_.begin());
   };
   const int last = units_->reduces() ? static_cast<int>(units_->micro_batches()) : count + 1;
-  run(parallel::build_visits(shape_, units_->slots(), visits, load(number), load(number + 1), last));
+  run(parallel::build_visits(shape_, units_->slots(), visits_, load(number), load(number + 1), last));
 }
 
 void Decoder::run_evaluation(const nn::Scope& outer, const Batch& batch, double* total, const Tensor& logits) {
@@ -208,7 +211,8 @@ void Decoder::run(Flight& flight, const Task& task) {
       return memory_.boundary->run(task, flight.g);
     case Kind::give:
       memory_.boundary->run(task, gradients ? flight.g : flight.x);
-      return finish(flight, gradients || !flight.of.trains);
+      if (gradients || !flight.of.trains) finish(flight);
+      return;
     case Kind::embed:
       return embedding_->forward(flight.scope, flight.of.batch.tokens, flight.x);
     case Kind::forward:
@@ -216,13 +220,14 @@ void Decoder::run(Flight& flight, const Task& task) {
     case Kind::recompute:
       return recompute(flight, task.index);
     case Kind::head:
-      flight.of.trains ? head_backward(flight) : head_forward(flight);
-      return finish(flight, !flight.of.trains);
+      if (flight.of.trains) return head_backward(flight);
+      head_forward(flight);
+      return finish(flight);
     case Kind::backward:
       return backward(flight, task);
     case Kind::embed_backward:
       embedding_->backward(flight.scope, flight.of.batch.tokens, flight.g);
-      return finish(flight, true);
+      return finish(flight);
     default:
       require(false, "a task that is not one of a micro-batch");
   }
@@ -262,9 +267,8 @@ void Decoder::begin_backward(Flight& flight) {
   flight.gy = gradient_of(flight, flight.blocks.end - 1);
 }
 
-// Gives the memory of a pass back, if it has ended.
-void Decoder::finish(Flight& flight, bool ended) {
-  if (!ended) return;
+// Gives the memory of a pass back.
+void Decoder::finish(Flight& flight) {
   if (flight.of.trains) {
     flight.scope.stash.get().release_to(flight.backward_before);
     flight.scope.scratch.release_to(flight.scratch_before);
@@ -330,7 +334,7 @@ void Decoder::backward(Flight& flight, const Task& task) {
   scope.stream.end_range();
 }
 
-// Outside of the chunk the gradient is read as values: by the embedding, or by another stage.
+// The gradient that leaves a chunk has values only, which the embedding or another stage reads.
 nn::Operand Decoder::gradient_of(Flight& flight, int block) {
   if (block < flight.blocks.begin || block >= flight.blocks.end) return {.values = flight.g};
   return blocks_[static_cast<std::size_t>(block)].output_gradient(flight.scope, flight.g,

@@ -40,8 +40,8 @@ class Decoder {
   void materialise(Stream& stream, const parallel::Storage& storage, std::int64_t max_seq_len, const parallel::Groups& groups,
                    const parallel::Layout& layout);
 
-  // Gives a pipeline stage memory: a stash for each flight, another one for the backward pass under way, and messages. All of them
-  // outlive the decoder's steps. Without it there is one flight, in the scope's stash.
+  // Gives a pipeline stage its memory: a stash for each flight, one for the backward pass under way, and the messages. They outlive
+  // the decoder's steps. Without this call there is one flight, and it uses the scope's stash.
   struct FlightMemory {
     std::vector<Arena*> stashes;
     Arena* backward = nullptr;
@@ -50,9 +50,10 @@ class Decoder {
   void use(FlightMemory memory) { memory_ = std::move(memory); }
 
   // Forward and backward of a micro-batch: total[0] += sum of token losses, total[1] += tokens that count (device scalars). The
-  // gradients of the sum are added to the parameters'. Stash and scratch are as before when it returns. A pipeline stage runs its
-  // visits up to the load of the next micro-batch, and after the step's last one all that are left; the tensors of a batch must stay
-  // for as many calls as micro-batches are under way (parallel::in_flight).
+  // gradients of the sum are added to the parameters'. With one stage, stash and scratch are as before when it returns. A pipeline
+  // stage runs its visits until the next one loads another micro-batch. The call with the step's last micro-batch runs all visits
+  // that are left. The tensors of a batch must not change in the next n - 1 calls of a step, if n micro-batches are under way at
+  // the same time (parallel::in_flight).
   void forward_backward(const nn::Scope& scope, const Batch& batch, double* total);
   // Computes only the loss, and records nothing, unless scope.pass is calibration.
   void evaluate(const nn::Scope& scope, const Batch& batch, double* total);
@@ -83,7 +84,7 @@ class Decoder {
   void run(const parallel::Task& task);
   void run(Flight& flight, const parallel::Task& task);
   void load(const parallel::Task& task);
-  void finish(Flight& flight, bool ended);
+  void finish(Flight& flight);
   void forward(Flight& flight, const parallel::Task& task);
   void recompute(Flight& flight, int block);
   void head_backward(Flight& flight);
@@ -102,6 +103,8 @@ class Decoder {
   std::unique_ptr<parallel::Units> units_;
   parallel::StepShape shape_;
   FlightMemory memory_;
+  std::vector<parallel::Visit> visits_;  // of the present step
+  std::size_t under_way_ = 0;            // the most micro-batches of it that are under way at the same time
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;  // under way, by number modulo their count
   std::vector<std::unique_ptr<Flight>> flights_;
   Arrange arrange_;
