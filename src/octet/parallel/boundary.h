@@ -15,9 +15,8 @@ namespace octet::parallel {
 
 class Boundary {
  public:
-  // Takes the memory, adds the streams to `units`, and sends a first message over each link, for which all stages wait. NCCL connects
-  // two ranks in their first message, and hosts wait for each other then: in a step that could be for ever. `groups` and `units`
-  // outlive this.
+  // Takes the memory, adds the streams to `units`, and sends a first message over each link: NCCL connects two ranks in their first
+  // message, and their hosts wait for each other. All stages call together. `groups` and `units` outlive this.
   Boundary(Device& device, const Groups& groups, Units& units, DType dtype, const Shape& shape);
 
   // Enqueues a task of messages. `x`: the tensor of the micro-batch that take overwrites and give reads.

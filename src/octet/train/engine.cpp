@@ -62,6 +62,9 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
       !options_.document_mask || !options_.deterministic || stream_->target() != DeviceKind::cuda, ExitCode::config,
       "data.document_mask = true with run.deterministic = true: on CUDA attention that keeps documents apart does not give the "
       "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
+  demand(options_.layout.mesh.stages().chunks == 1 || device_->kind() != DeviceKind::cuda, ExitCode::config,
+         "parallel.pipeline_schedule = \"interleaved\" on a GPU: its stages wait for each other for ever there "
+         "(docs/measurements/not-run.md); use \"1f1b\"");
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
   const std::int64_t multiple = recipes::token_multiple(options_.recipe);
   demand(stream_->target() != DeviceKind::cuda || tokens % multiple == 0, ExitCode::config, options_.recipe.name,
@@ -116,7 +119,7 @@ std::size_t Engine::bytes_of_batch() const {
   return (options_.document_mask ? 3 : 2) * bytes_of(DType::i32, {tokens});
 }
 
-// What arenas must hold after a dry run.
+// Returns the capacities that the arenas need, after a dry run.
 Engine::Capacity Engine::used() const {
   Capacity used{.backward = backward_ ? backward_->high_water() : 0, .scratch = scratch_->high_water()};
   for (const auto& stash : stashes_) used.stash = std::max(used.stash, stash->high_water());

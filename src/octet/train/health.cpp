@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "octet/base/log.h"
 #include "octet/kernels/quantize/quantize.h"
 
 namespace octet::train {
@@ -53,6 +54,11 @@ std::vector<telemetry::AttentionSample> HealthWatch::take_attention(std::int64_t
   }
   lse_.clear();
   return result;
+}
+
+void warn_of_hidden_layers(const parallel::Mesh& mesh) {
+  if (mesh.stages().count > 1)
+    log_warning("FP8 health is that of the first pipeline stage's layers; metrics.health_freq = 0 takes no samples");
 }
 
 }  // namespace octet::train

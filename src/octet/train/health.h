@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "octet/nn/scope.h"
+#include "octet/parallel/mesh.h"
 #include "octet/telemetry/metrics.h"
 #include "octet/tensor/host_tensor.h"
 
@@ -32,5 +33,8 @@ class HealthWatch final : public nn::Watch {
   std::deque<Sample> samples_;  // a deque, because copies to the samples may be running and their addresses must not change
   std::vector<std::pair<std::string, HostTensor>> lse_;  // by layer
 };
+
+// Warns if the first rank, which writes the samples, does not hold all layers.
+void warn_of_hidden_layers(const parallel::Mesh& mesh);
 
 }  // namespace octet::train

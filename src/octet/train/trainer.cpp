@@ -513,6 +513,7 @@ ExitCode Trainer::run() {
                                    .worker = telemetry::worker_of(name_of(device_))});
   if (world_.is_first()) {
     keep_tokenizer(config_, engine_options_.model);
+    if (engine_options_.watch) warn_of_hidden_layers(world_.mesh());
     info_ = run_info();
     recorder_->write_run_info(info_);
     peak_ = peak_of(info_.device_name);
