@@ -85,25 +85,43 @@ files() { git ls-files -co --exclude-standard -- "$@" | xargs -r -d '\n' sha256s
 # uses ROOM PATTERN: whether the sources of the room's tests match.
 uses() { grep -rqE "$2" "tests/$1"; }
 
+# program_of ROOM: prints a checksum of what a room's tests can reach in the program: for rooms of src/octet their own library and those
+# below, so that a change in one room runs its own tests and those of the rooms above; for app, end_to_end and docs the whole program.
+program_of() {
+  local room libraries=()
+  for room in $(awk -F '[()]' -v top="$1" '
+      /^octet_room/ { split($2, names, " "); lower[names[1]] = $2 }
+      function visit(room, n, i, list) {
+        if (seen[room]++) return
+        print room
+        n = split(lower[room], list, " ")
+        for (i = 2; i <= n; ++i) visit(list[i])
+      }
+      END { if (top in lower) visit(top) }' src/octet/CMakeLists.txt); do
+    if [ -e "build/release/src/octet/liboctet_$room.a" ]; then libraries+=("build/release/src/octet/liboctet_$room.a"); fi
+  done
+  case $1 in
+    app | end_to_end | docs) image build/release/octet ;;
+    *) sha256sum "${libraries[@]}" ;;
+  esac
+}
+
 # sum_of ROOM: prints one checksum of everything that the quick tests of a room run and read. The names that their sources use tell
-# whether they start the program or read the repository. "docs", "layers" and "script" are the tests that have no program of their own.
+# whether they start the program or read the repository. "docs" and "layers" are the tests that have no program of their own.
 sum_of() {
-  local room=$1 program=build/release/octet
+  local room=$1
   case $room in
     docs) # git's list is read because a page may name any file
-      image $program
+      program_of docs
       git ls-files
       files docs README.md quickstart run-tests Dockerfile configs examples tools tests/docs tests/fuzz/seeds
       ;;
     layers) files src docs/layers.md tools/check_layers.py ;;
-    script)
-      image $program
-      files 'tests/*.py' ':!tests/docs'
-      ;;
     *)
       image "build/release/tests/octet_test_$room"
-      if uses "$room" 'support/(program|terminal|tiny_run)\.h|program_path'; then
-        image $program
+      files "tests/$room/*.py"
+      if compgen -G "tests/$room/*_oracle.py" >/dev/null || uses "$room" 'support/(program|terminal|tiny_run)\.h|program_path'; then
+        program_of "$room"
         if [ -e build/release/octet_parquet.so ]; then image build/release/octet_parquet.so; fi
       fi
       if uses "$room" golden_dir; then files tests/golden; fi
@@ -116,7 +134,7 @@ sum_of() {
 
 # Prints name and checksum of each room that has quick tests.
 sums_of_tests() {
-  local program room rooms=(docs layers script)
+  local program room rooms=(docs layers)
   for program in build/release/tests/octet_test_*; do
     room=${program##*/octet_test_}
     case $room in *_slow | *_long | *.*) ;; *) rooms+=("$room") ;; esac
