@@ -18,6 +18,7 @@ void* Arena::allocate(std::size_t bytes) {
   require(rounded <= limit_ - used_, "arena: ", rounded, " bytes asked for, ", limit_ - used_, " of ", limit_, " left");
   void* result = static_cast<std::byte*>(buffer_.data()) + used_;
   used_ += rounded;
+  ++allocations_;
   high_water_ = std::max(high_water_, used_);
   return result;
 }

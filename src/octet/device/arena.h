@@ -19,6 +19,7 @@ class Arena {
   void* allocate(std::size_t bytes);
 
   std::size_t used() const { return used_; }
+  std::size_t allocations() const { return allocations_; }  // ever made
   std::size_t high_water() const { return high_water_; }
   void* memory() const { return buffer_.data(); }
   std::size_t capacity() const { return buffer_.bytes(); }
@@ -28,7 +29,7 @@ class Arena {
  private:
   Buffer buffer_;
   std::size_t limit_;
-  std::size_t used_ = 0, high_water_ = 0;
+  std::size_t used_ = 0, high_water_ = 0, allocations_ = 0;
 };
 
 // Frees, at the end of a scope, everything that was allocated within it.

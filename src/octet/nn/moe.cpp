@@ -48,14 +48,17 @@ struct Uncounted {
   Scope scope(const Scope& of, Arena& where) { return scope_on(of, *stream, where, of.tensor, *expert); }
 };
 
-// Runs `usual`, and then fills the arena up to what `most` would have left in it.
+// Runs `usual`, and then fills the arena up to what `most` would have left in it, if rows were dealt out so that every allocation of
+// `usual` loses most to alignment.
 template <class Most, class Usual>
 void at_least(Arena& arena, Most most, Usual usual) {
   const std::size_t before = arena.used();
   most();
-  const std::size_t wanted = arena.used();
+  std::size_t wanted = arena.used();
   arena.release_to(before);
+  const std::size_t allocations = arena.allocations();
   usual();
+  wanted += (arena.allocations() - allocations) * Device::kAlignment;
   if (arena.used() < wanted) arena.allocate(wanted - arena.used());
 }
 
