@@ -224,5 +224,69 @@ TEST(Schedule, OfOneRankComputesAlone) {
   }
 }
 
+// Hosts of pipeline stages that wait in every task of the computation until all messages that they have enqueued are through, as CUDA
+// does when it loads a kernel. A message is through once both ends are enqueued: the n-th send over a link meets its n-th receive.
+class WaitingHosts {
+ public:
+  WaitingHosts(Stages stages, int micro_batches) {
+    for (int stage = 0; stage < stages.count; ++stage) {
+      StepShape s = shape_of(8, false);
+      s.stages = stages;
+      s.stage = stage;
+      Slots slots(s);
+      const std::vector<Visit> visits = visits_of(stages, stage, micro_batches);
+      tasks_.push_back(build_visits(s, slots, visits, 0, visits.size(), micro_batches));
+    }
+    at_.resize(tasks_.size());
+    enqueued_.resize(tasks_.size());
+  }
+  // Whether all stages reach their ends.
+  bool end() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t stage = 0; stage < tasks_.size(); ++stage) {
+        for (; at_[stage] < tasks_[stage].size() && passes(stage, tasks_[stage][at_[stage]]); ++at_[stage]) moved = true;
+      }
+    }
+    for (std::size_t stage = 0; stage < tasks_.size(); ++stage) {
+      if (at_[stage] < tasks_[stage].size()) return false;
+    }
+    return true;
+  }
+
+ private:
+  // By kind of message: how many receives and sends a stage has enqueued.
+  struct Enqueued {
+    std::array<int, kMessages> received = {}, sent = {};
+  };
+  bool passes(std::size_t stage, const Task& task) {
+    if (task.kind == Kind::receive) ++enqueued_[stage].received[static_cast<std::size_t>(task.index)];
+    if (task.kind == Kind::send) ++enqueued_[stage].sent[static_cast<std::size_t>(task.index)];
+    if (task.stream != StreamId::compute || task.kind == Kind::take || task.kind == Kind::give) return true;
+    const std::size_t count = tasks_.size(), before = (stage + count - 1) % count, behind = (stage + 1) % count;
+    for (std::size_t m = 0; m < kMessages; ++m) {
+      const bool forward = static_cast<Message>(m) == Message::activations;
+      const Enqueued& source = enqueued_[forward ? before : behind];
+      const Enqueued& target = enqueued_[forward ? behind : before];
+      if (enqueued_[stage].received[m] > source.sent[m] || enqueued_[stage].sent[m] > target.received[m]) return false;
+    }
+    return true;
+  }
+
+  std::vector<std::vector<Task>> tasks_;
+  std::vector<std::size_t> at_;
+  std::vector<Enqueued> enqueued_;
+};
+
+TEST(Schedule, StagesOf1F1BEndIfTheirHostsWaitInEveryPass) {
+  for (int stages = 2; stages <= 8; ++stages) {
+    for (int micro_batches = 1; micro_batches <= 20; ++micro_batches) {
+      EXPECT_TRUE(WaitingHosts({.count = stages}, micro_batches).end()) << stages << " stages, " << micro_batches << " micro-batches";
+    }
+  }
+  // Here a stage sends before the next one can receive. That is why a GPU rehearses (Engine).
+  EXPECT_FALSE(WaitingHosts({.count = 2, .chunks = 2}, 4).end());
+}
+
 }  // namespace
 }  // namespace octet::parallel

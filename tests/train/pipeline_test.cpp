@@ -82,6 +82,18 @@ TEST_F(Pipeline, JoinsEveryOtherAxis) {
   }
 }
 
+TEST_F(Pipeline, ARehearsalLeavesNoTrace) {
+  const Steps steps{.count = 2, .micro_batches = 4};
+  const Beside rehearsed{.before = [](train::Engine& engine) { engine.rehearse(); }};
+  const Layout shards{.mesh = Mesh({1, 2, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded};
+  for (const Layout& layout : {Layout{}, shards, with_stages({}, {.count = 2}), with_stages(shards, {.count = 2, .chunks = 2})}) {
+    SCOPED_TRACE(text(layout));
+    for (const train::EngineOptions& options : {deep(context_options("fp8_delayed")), deep(mixture_options("fp8_block"))}) {
+      expect_same_bits(run_mesh(options, layout, steps, rehearsed), run_mesh(options, layout, steps));
+    }
+  }
+}
+
 TEST_F(Pipeline, EvaluatesAndExportsWhatOneRankDoes) {
   const train::EngineOptions options = deep(context_options("fp8_delayed"));
   const Steps steps{.count = 2, .micro_batches = 4};

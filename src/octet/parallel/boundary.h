@@ -19,6 +19,9 @@ class Boundary {
   // message, and their hosts wait for each other. All stages call together. `groups` and `units` outlive this.
   Boundary(Device& device, const Groups& groups, Units& units, DType dtype, const Shape& shape);
 
+  // While muted, nothing is sent or received, and every message that is taken is zero. So a stage can run a micro-batch alone.
+  void mute(bool muted) { muted_ = muted; }
+
   // Enqueues a task of messages. `x`: the tensor of the micro-batch that take overwrites and give reads.
   void run(const Task& task, const Tensor& x);
 
@@ -38,6 +41,7 @@ class Boundary {
   std::array<Ends, kMessages> ends_;
   DType dtype_;
   Shape shape_;
+  bool muted_ = false;
 };
 
 }  // namespace octet::parallel

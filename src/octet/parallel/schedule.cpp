@@ -102,25 +102,16 @@ void ScheduleBuilder::add_parts(Kind kind, int block, Need next) {
   }
 }
 
-void ScheduleBuilder::receive(Message message) {
+void ScheduleBuilder::take(Message message) {
   const auto m = static_cast<std::size_t>(message);
-  if (std::exchange(slots_.receiving[m], true)) return;
   tasks_.push_back({.kind = Kind::receive,
                     .stream = message == Message::activations ? StreamId::receive_activations : StreamId::receive_gradients,
                     .index = static_cast<int>(m),
-                    .waits = {{{slots_.taken[m] ? Signal::taken : Signal::none, static_cast<int>(m)}}},
                     .signals = Signal::received});
-}
-
-void ScheduleBuilder::take(Message message, bool more) {
-  const auto m = static_cast<std::size_t>(message);
-  receive(message);
+  if (std::exchange(slots_.taken[m], true)) tasks_.back().waits[0] = {Signal::taken, static_cast<int>(m)};
   add(Kind::take, static_cast<int>(m));
   tasks_.back().waits[0] = {Signal::received, static_cast<int>(m)};
   tasks_.back().signals = Signal::taken;
-  slots_.taken[m] = true;
-  slots_.receiving[m] = false;
-  if (more) receive(message);
 }
 
 void ScheduleBuilder::send(Message message) {
@@ -168,8 +159,8 @@ struct ChunkPass {
   bool has_embedding, has_head;
 };
 
-// Adds a pass. `behind` is the unit that the next pass reads first. `more`: a later pass takes the same kind of message.
-void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, Need behind, bool more) {
+// Adds a pass. `behind` is the unit that the next pass reads first.
+void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, Need behind) {
   const std::vector<Need> needs = pass.needs(s, Use::both);
   std::size_t i = 0;
   const auto next = [&] { return i + 1 < needs.size() ? needs[i + 1] : behind; };
@@ -178,7 +169,7 @@ void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, Nee
   const bool beside = pass.forward && std::any_of(s.forward_parts.begin(), s.forward_parts.end(),
                                                   [](const Part& part) { return part.beside == Beside::gather; });
   if (pass.forward) b.add(Kind::load, pass.visit.chunk);
-  if (const auto message = pass.takes()) b.take(*message, more);
+  if (const auto message = pass.takes()) b.take(*message);
   for (; i < needs.size(); ++i) {
     b.open(needs[i]);
     if (!beside || needs[i].unit == s.embedding) b.gather(next());
@@ -229,11 +220,7 @@ std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const
     *flight = pass.forward ? owner : kNoVisit;
     b.begin(owner.micro_batch, static_cast<int>(flight - slots.flights.begin()),
             visits[i].backward && visits[i].micro_batch + 1 >= micro_batches);
-    // A pass that takes a message lets the next one of its kind be received, if a later pass takes one.
-    const std::optional<Message> taken = pass.takes();
-    const bool more = taken && std::any_of(visits.begin() + static_cast<std::ptrdiff_t>(i) + 1, visits.end(),
-                                           [&](const Visit& later) { return ChunkPass(s, later).takes() == taken; });
-    add_pass(s, b, pass, behind(i), more);
+    add_pass(s, b, pass, behind(i));
   }
   return b.take();
 }
@@ -245,7 +232,7 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   const Need head{s.head};
   for (int chunk = 0; chunk < s.stages.chunks; ++chunk) {
     const ChunkPass pass(s, {.backward = false, .micro_batch = 0, .chunk = chunk});
-    add_pass(forward, b, pass, pass.has_head ? head : Need{}, false);
+    add_pass(forward, b, pass, pass.has_head ? head : Need{});
     if (!pass.has_head) continue;
     b.open(head);
     b.add(Kind::head);

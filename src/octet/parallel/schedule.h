@@ -131,8 +131,7 @@ struct Slots {
   std::vector<int> gradient_user;  // of each gradient slot: the unit that was reduced from it last, or -1
   std::vector<char> fresh;         // of each unit: no micro-batch of this step has reduced its gradient
   int pending = -1;                // a unit whose gradient is complete and not yet reduced, or -1
-  // By kind of message: whether a receive has begun whose message nobody has taken yet, and whether one was ever taken or sent.
-  std::array<bool, kMessages> receiving = {}, taken = {}, sent = {};
+  std::array<bool, kMessages> taken = {}, sent = {};  // whether a message of this kind ever was
   // A flight is the memory of a micro-batch between its forward and its backward pass through a chunk. This is the backward pass that
   // will free it. A free flight has no micro-batch (-1).
   std::vector<Visit> flights;
@@ -155,9 +154,7 @@ class ScheduleBuilder {
   void add(Kind kind, int index = 0) {
     tasks_.push_back({.kind = kind, .index = index, .micro_batch = micro_batch_, .flight = flight_});
   }
-  void receive(Message message);
-  // Takes a message. If `more`, the receive of the next one begins behind it.
-  void take(Message message, bool more);
+  void take(Message message);
   void send(Message message);
   // Gathers what of a unit is not there. Nothing if its slot is in use by another unit: open() gathers it then.
   void gather(Need need, bool here = false);

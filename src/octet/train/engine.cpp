@@ -62,9 +62,10 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
       !options_.document_mask || !options_.deterministic || stream_->target() != DeviceKind::cuda, ExitCode::config,
       "data.document_mask = true with run.deterministic = true: on CUDA attention that keeps documents apart does not give the "
       "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
-  demand(options_.layout.mesh.stages().chunks == 1 || device_->kind() != DeviceKind::cuda, ExitCode::config,
-         "parallel.pipeline_schedule = \"interleaved\" on a GPU: its stages wait for each other for ever there "
-         "(docs/measurements/not-run.md); use \"1f1b\"");
+  demand(options_.layout.mesh.stages().chunks == 1 || device_->kind() != DeviceKind::cuda || options_.model.experts == 0,
+         ExitCode::config,
+         "parallel.pipeline_schedule = \"interleaved\" with a mixture of experts on a GPU: its GEMMs have new shapes in every step, and "
+         "loading their kernels would let stages wait for each other for ever; use \"1f1b\"");
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size();
   const std::int64_t multiple = recipes::token_multiple(options_.recipe);
   demand(stream_->target() != DeviceKind::cuda || tokens % multiple == 0, ExitCode::config, options_.recipe.name,
@@ -102,6 +103,13 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   const bool alike = options_.model.experts == 0 || options_.checkpointing == nn::Checkpointing::full;
   if (options_.training && groups_.context->size() > 1 && alike && stashes_.size() == 1 && !backward_)
     groups_.context->share(model_->units().params_stream(), *scratch_, stashes_.front()->memory(), stashes_.front()->capacity());
+  if (loads_before_messages()) rehearse();
+}
+
+// CUDA loads a kernel when it is first called, and waits until its GPU has nothing else to do. A stage of an interleaved pipeline
+// then waits for messages whose other end waits for this stage (tests/parallel/schedule_test.cpp).
+bool Engine::loads_before_messages() const {
+  return options_.layout.mesh.stages().chunks > 1 && device_->kind() == DeviceKind::cuda;
 }
 
 void Engine::start_pipeline(const Capacity& capacity) {
@@ -235,21 +243,29 @@ void Engine::forward_backward(const data::Batch& batch, nn::Watch* watch) {
   model_->forward_backward(training, upload(batch.tokens, batch.targets, first_keys), optimizer_->loss_total());
 }
 
-void Engine::tune(const kernels::GemmTuning& tuning) {
-  if (device_->kind() != DeviceKind::cuda || options_.deterministic) return;
+void Engine::rehearse() {
+  if (boundary_) boundary_->mute(true);
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options_.micro_batch_size * options_.seq_len));
   if (options_.training) {
     nn::Scope traceless = scope(nullptr);
     traceless.record = nn::Record::nothing;
-    zero_gradients(1, false);
+    zero_gradients();
     model_->forward_backward(traceless, upload(ids, ids, first_keys_of({}, ids.size())), optimizer_->loss_total());
     zero_gradients();
   } else {
     evaluate(ids, ids);
   }
+  if (boundary_) boundary_->mute(false);
+  stream_->synchronize();
+}
+
+void Engine::tune(const kernels::GemmTuning& tuning) {
+  if (device_->kind() != DeviceKind::cuda || options_.deterministic) return;
+  rehearse();
   // Between steps both arenas are empty: where the larger has room, choosing takes no other memory.
   Arena& stash = *stashes_.front();
   kernels::tune_gemms(*stream_, stash.capacity() > scratch_->capacity() ? stash : *scratch_, tuning);
+  if (loads_before_messages()) rehearse();  // with the algorithms that were chosen
 }
 
 void Engine::zero_gradients(std::int64_t micro_batches, bool reduces) {

@@ -109,8 +109,11 @@ class Engine {
   // the context or the tensor axis has several ranks.
   Tensor logits(std::span<const std::int32_t> tokens);
 
-  // On a GPU, gives every GEMM of a step its fastest algorithm, or the one that `tuning`'s file knows. Runs a micro-batch that
-  // leaves no trace. Call it before the first step. Does nothing elsewhere, nor in deterministic mode: what was fastest today
+  // Runs a micro-batch of its own that leaves no trace. Pipeline stages run it alone, without messages.
+  void rehearse();
+
+  // On a GPU, gives every GEMM of a step its fastest algorithm, or the one that `tuning`'s file knows. Rehearses first. Call it
+  // before the first step. Does nothing elsewhere, nor in deterministic mode: what was fastest today
   // need not be so when the run is resumed, so GEMMs then keep the library's own choice, which is a function of shape, GPU and
   // version.
   void tune(const kernels::GemmTuning& tuning);
@@ -136,6 +139,7 @@ class Engine {
   static Capacity capacity_of(const EngineOptions& options, DeviceKind device);
   Capacity used() const;
   void start_pipeline(const Capacity& capacity);
+  bool loads_before_messages() const;
   std::size_t bytes_of_batch() const;
   void dry_run();
   RouterLosses read_router_losses(int first);
