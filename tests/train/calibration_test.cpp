@@ -188,5 +188,26 @@ TEST_F(Calibration, NeedsNoBackward) {
   }
 }
 
+// Alignment takes more of the memory where every expert has some rows than where one has them all, and calibration has the most small
+// tensors.
+TEST_F(Calibration, HasMemoryForEveryDistributionOfAMixturesRows) {
+  train::EngineOptions options = mixture_options("fp8_delayed");
+  options.calibrates = true;
+  options.model.layers = 2;
+  options.model.dim = 192;
+  options.model.heads = 6;
+  options.model.kv_heads = 2;
+  options.model.head_dim = 32;
+  options.model.ffn = 512;
+  options.seq_len = 128;
+  options.micro_batch_size = 4;
+  for (const Layout& layout : {Layout{}, Layout{.mesh = Mesh({1, 1, 1, 1}, 1, {.count = 2})}}) {
+    on_engines(options, layout, [](train::Engine& engine, const parallel::Groups&) {
+      calibrate(engine, 4);
+      take(engine, {.micro_batches = 4});
+    });
+  }
+}
+
 }  // namespace
 }  // namespace octet::testing

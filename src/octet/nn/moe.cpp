@@ -48,8 +48,8 @@ struct Uncounted {
   Scope scope(const Scope& of, Arena& where) { return scope_on(of, *stream, where, of.tensor, *expert); }
 };
 
-// Runs `usual`, and then fills the arena up to what `most` would have left in it, if rows were dealt out so that every allocation of
-// `usual` loses most to alignment.
+// Runs `usual`, and then fills the arena up to what any other distribution of rows could leave in it: the bytes of `most`, which gives
+// one expert all that it can get, and for each allocation what alignment can add when every expert has some rows.
 template <class Most, class Usual>
 void at_least(Arena& arena, Most most, Usual usual) {
   const std::size_t before = arena.used();
