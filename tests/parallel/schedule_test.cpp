@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "octet/base/require.h"
@@ -228,14 +229,16 @@ TEST(Schedule, OfOneRankComputesAlone) {
 // does when it loads a kernel. A message is through once both ends are enqueued: the n-th send over a link meets its n-th receive.
 class WaitingHosts {
  public:
+  // `micro_batches` of training, or an evaluation if there are none.
   WaitingHosts(Stages stages, int micro_batches) {
     for (int stage = 0; stage < stages.count; ++stage) {
-      StepShape s = shape_of(8, false);
+      StepShape s = shape_of(24, false);  // at least one block in each chunk
       s.stages = stages;
       s.stage = stage;
       Slots slots(s);
-      const std::vector<Visit> visits = visits_of(stages, stage, micro_batches);
-      tasks_.push_back(build_visits(s, slots, visits, 0, visits.size(), micro_batches));
+      const std::vector<Visit> visits = visits_of(stages, stage, std::max(1, micro_batches));
+      tasks_.push_back(micro_batches > 0 ? build_visits(s, slots, visits, 0, visits.size(), micro_batches)
+                                         : build_evaluation(s, slots));
     }
     at_.resize(tasks_.size());
     enqueued_.resize(tasks_.size());
@@ -280,11 +283,12 @@ class WaitingHosts {
 
 TEST(Schedule, StagesOf1F1BEndIfTheirHostsWaitInEveryPass) {
   for (int stages = 2; stages <= 8; ++stages) {
-    for (int micro_batches = 1; micro_batches <= 20; ++micro_batches) {
+    for (const int chunks : {2, 3}) EXPECT_TRUE(WaitingHosts({.count = stages, .chunks = chunks}, 0).end()) << "an evaluation";
+    for (int micro_batches = 0; micro_batches <= 20; ++micro_batches) {
       EXPECT_TRUE(WaitingHosts({.count = stages}, micro_batches).end()) << stages << " stages, " << micro_batches << " micro-batches";
     }
   }
-  // Here a stage sends before the next one can receive. That is why a GPU rehearses (Engine).
+  // Interleaved stages can wait for ever, so they load their kernels before the first step (train::Engine::rehearse).
   EXPECT_FALSE(WaitingHosts({.count = 2, .chunks = 2}, 4).end());
 }
 

@@ -62,7 +62,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
       !options_.document_mask || !options_.deterministic || stream_->target() != DeviceKind::cuda, ExitCode::config,
       "data.document_mask = true with run.deterministic = true: on CUDA attention that keeps documents apart does not give the "
       "same bits every time; run.device = \"cpu\" does, or one of the two must be false");
-  demand(options_.layout.mesh.stages().chunks == 1 || device_->kind() != DeviceKind::cuda || options_.model.experts == 0,
+  demand(options_.layout.mesh.stages().chunks == 1 || stream_->target() != DeviceKind::cuda || options_.model.experts == 0,
          ExitCode::config,
          "parallel.pipeline_schedule = \"interleaved\" with a mixture of experts on a GPU: its GEMMs have new shapes in every step, and "
          "loading their kernels would let stages wait for each other for ever; use \"1f1b\"");
@@ -249,8 +249,12 @@ void Engine::rehearse() {
   if (options_.training) {
     nn::Scope traceless = scope(nullptr);
     traceless.record = nn::Record::nothing;
-    zero_gradients();
-    model_->forward_backward(traceless, upload(ids, ids, first_keys_of({}, ids.size())), optimizer_->loss_total());
+    for (const nn::Pass pass : {nn::Pass::training, nn::Pass::calibration}) {
+      if (pass == nn::Pass::calibration && !options_.calibrates) continue;
+      traceless.pass = pass;
+      zero_gradients();
+      model_->forward_backward(traceless, upload(ids, ids, first_keys_of({}, ids.size())), optimizer_->loss_total());
+    }
     zero_gradients();
   } else {
     evaluate(ids, ids);

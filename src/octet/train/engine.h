@@ -109,13 +109,13 @@ class Engine {
   // the context or the tensor axis has several ranks.
   Tensor logits(std::span<const std::int32_t> tokens);
 
-  // Runs a micro-batch of its own that leaves no trace. Pipeline stages run it alone, without messages.
+  // Runs a micro-batch that leaves no trace, and one of calibration if this engine calibrates. Each pipeline stage runs them alone,
+  // without messages. Waits.
   void rehearse();
 
   // On a GPU, gives every GEMM of a step its fastest algorithm, or the one that `tuning`'s file knows. Rehearses first. Call it
-  // before the first step. Does nothing elsewhere, nor in deterministic mode: what was fastest today
-  // need not be so when the run is resumed, so GEMMs then keep the library's own choice, which is a function of shape, GPU and
-  // version.
+  // before the first step. Does nothing elsewhere, nor in deterministic mode: what was fastest today need not be so when the run is
+  // resumed, so GEMMs then keep the library's own choice, which is a function of shape, GPU and version.
   void tune(const kernels::GemmTuning& tuning);
 
   // Call it after parameters or scales were loaded.
