@@ -29,8 +29,7 @@ DecoderConfig config_of(bool tied) {
   return config;
 }
 
-// Traces steps of two micro-batches on a mesh of four shards by default. From the second step on, a made-up optimizer updates
-// units first.
+// Traces steps of two micro-batches on a mesh of four shards by default. A made-up optimizer updates units after each step but the last.
 Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients gradients, bool tied = false,
                      const parallel::Mesh& mesh = parallel::Mesh({1, 4, 1, 1}), int rank = 0) {
   Trace trace;
@@ -53,14 +52,16 @@ Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients g
   double total[2];
   model.units().refresh(scratch);
   for (int step = 0; step < steps; ++step) {
-    for (const parallel::UnitRange units : model.units().forward_order()) {
-      if (step == 0) break;
-      { const TraceRange range(*stream, concat("update unit ", units.begin)); }
-      model.units().refresh_codes(scratch, units);
-    }
     model.units().begin_step(2);
     for (int micro = 0; micro < 2; ++micro) model.forward_backward(scope, batch, total);
-    for (const parallel::UnitRange units : model.units().backward_order()) model.units().finish_gradients(scratch, units);
+    model.units().executor().run(model.units().update_tasks(), [&](const parallel::Task& task) {
+      const bool last = step + 1 == steps;
+      if (task.kind == parallel::Kind::update && !last) {
+        const TraceRange range(*stream, concat("update unit ", task.units.begin));
+      } else if (task.kind == parallel::Kind::reduce || ((task.kind == parallel::Kind::gather || task.kind == parallel::Kind::cast) && !last)) {
+        model.units().run(scratch, task);
+      }
+    });
   }
   return trace;
 }
@@ -182,7 +183,8 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
   units.begin_micro_batch();
   units.with(scratch, {0, parallel::Use::both}, {1, parallel::Use::both}, use("first"));
   units.with(scratch, {1, parallel::Use::both}, {}, use("second"));
-  EXPECT_THROW(units.finish_gradients(scratch, store.all_units()), Error) << "a micro-batch is missing";
+  units.reduce_now(scratch);
+  EXPECT_THROW(units.update_tasks(), Error) << "a micro-batch is missing";
   EXPECT_THROW(units.begin_step(0), Error);
   EXPECT_EQ(trace.log, (Log{"gather unit 0", "first", "gather unit 1", "reduce unit 0", "second", "reduce unit 1"}));
   for (const parallel::Parameter& p : store.parameters()) EXPECT_FALSE(p.grad) << p.spec.name << ": others use its memory";

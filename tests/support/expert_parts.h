@@ -101,23 +101,28 @@ class ExpertParts {
     optimizer_->reset_sums(*stream_);
     units_->begin_step(kSources / ranks);
     for (int micro = 0; micro < kSources / ranks; ++micro) micro_batch(number, micro * ranks, seen);
-    for (const parallel::UnitRange range : units_->backward_order()) {
-      units_->finish_gradients(scratch_, range);
-      optimizer_->add_squares(*stream_, scratch_, range);
-    }
-    const Tensor sums = optimizer_->sums();
-    units_->exchange([&](Stream& params) {
-      groups_.shards->all_reduce(params, scratch_, {.x = sums});
-      groups_.tensor->all_reduce(params, scratch_, {.x = sums.slice_rows(0, 2)});
-      groups_.replicas->all_reduce(params, scratch_, {.x = sums.slice_rows(1, 4)});
+    units_->executor().run(units_->update_tasks(), [&](const parallel::Task& task) {
+      switch (task.kind) {
+        case parallel::Kind::squares:
+          units_->sum_over_holders(scratch_, task.units);
+          return optimizer_->add_squares(*stream_, scratch_, task.units);
+        case parallel::Kind::sums: {
+          Stream& params = units_->executor().stream(task.stream);
+          const Tensor sums = optimizer_->sums();
+          groups_.shards->all_reduce(params, scratch_, {.x = sums});
+          groups_.tensor->all_reduce(params, scratch_, {.x = sums.slice_rows(0, 2)});
+          groups_.replicas->all_reduce(params, scratch_, {.x = sums.slice_rows(1, 4)});
+          return scales_.reduce(params, scratch_, groups_.all(), groups_.all_of_experts());
+        }
+        case parallel::Kind::scales:
+          optimizer_->prepare(*stream_, {.learning_rate = 0.01, .step = number});
+          return scales_.update(*stream_, optimizer_->found_inf());
+        case parallel::Kind::update:
+          return optimizer_->update(*stream_, task.units);
+        default:
+          return units_->run(scratch_, task);
+      }
     });
-    settle_scales();
-    optimizer_->prepare(*stream_, {.learning_rate = 0.01, .step = number});
-    scales_.update(*stream_, optimizer_->found_inf());
-    for (const parallel::UnitRange range : units_->forward_order()) {
-      optimizer_->update(*stream_, range);
-      units_->refresh_codes(scratch_, range);
-    }
     if (seen) add_to(*seen);
   }
   void settle_scales() {

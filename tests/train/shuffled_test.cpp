@@ -18,7 +18,7 @@ class Shuffled : public MeshTest {
     for (const double others_first : {0.0, 0.1, 0.5, 1.0}) {
       std::atomic<int> moved = 0;
       const auto shuffle = [&](train::Engine& engine) {
-        engine.model().arrange(
+        engine.model().units().executor().arrange(
             [&moved, others_first, random = std::mt19937_64(1)](const std::vector<parallel::Task>& tasks) mutable {
               std::vector<parallel::Task> result = shuffled(tasks, random, others_first);
               for (std::size_t i = 0; i < tasks.size(); ++i)

@@ -12,7 +12,7 @@ Boundary::Boundary(Device& device, const Groups& groups, Units& units, DType dty
     const auto open = [&](End& end, const std::unique_ptr<comm::Group>& group, StreamId id) {
       if (!group) return;
       end = {group.get(), device.allocate(bytes_of(dtype, shape), MemoryCategory::workspace), device.make_stream()};
-      units.add_stream(id, *end.stream);
+      units.executor().add(id, *end.stream);
     };
     const bool forward = static_cast<Message>(m) == Message::activations;
     open(ends_[m].received, (forward ? groups.before : groups.behind)[m], kReceive[m]);

@@ -9,6 +9,12 @@
 
 namespace octet::parallel {
 
+// Units [begin, end): parameters that are gathered and reduced together (schedule.h).
+struct UnitRange {
+  int begin = 0, end = 0;
+  bool contains(int unit) const { return begin <= unit && unit < end; }
+};
+
 // How much ranks of shard x context keep of the weights that they do not update.
 enum class Weights : std::uint8_t {
   kept,       // everything: weights are gathered once after each optimizer step

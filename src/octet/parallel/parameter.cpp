@@ -188,11 +188,10 @@ void ParameterStore::initialise(Stream& stream, std::uint64_t seed) {
   }
 }
 
-void ParameterStore::refresh(Stream& stream, Arena& scratch) {
+void ParameterStore::refresh_values(Stream& stream) {
   for (Parameter& p : parameters_) {
     if (p.master && p.value_shard) kernels::cast(stream, {.x = p.master, .y = p.value_shard});
   }
-  refresh_codes(stream, scratch, all_units());
 }
 
 void ParameterStore::refresh_codes(Stream& stream, Arena& scratch, UnitRange units) {

@@ -107,12 +107,6 @@ struct Parameter {
 };
 inline constexpr std::int64_t kShardMultiple = 128;
 
-// Units [begin, end).
-struct UnitRange {
-  int begin = 0, end = 0;
-  bool contains(int unit) const { return begin <= unit && unit < end; }
-};
-
 // Owns the memory of all parameters of a model. References to parameters stay valid.
 class ParameterStore {
  public:
@@ -152,10 +146,14 @@ class ParameterStore {
   // Fills the primaries: a pure function of (seed, name, element), equal on any mesh and device.
   void initialise(Stream& stream, std::uint64_t seed);
 
-  // Makes the shards of values and codes from the primaries, with each weight's present scale. After a primary or a weight's
-  // scale has changed, codes are stale until this runs. All ranks call it together.
-  void refresh(Stream& stream, Arena& scratch);
-  // Makes only the codes, of these units: after the optimizer, which makes the values itself.
+  // Make the shards of values and codes from the primaries. After a primary or a weight's scale has changed, they are stale until
+  // this runs. The optimizer makes values itself. All ranks cast the codes of the same units together, with each weight's present
+  // scale.
+  void refresh(Stream& stream, Arena& scratch) {
+    refresh_values(stream);
+    refresh_codes(stream, scratch, all_units());
+  }
+  void refresh_values(Stream& stream);
   void refresh_codes(Stream& stream, Arena& scratch, UnitRange units);
 
   // Begins the gradients that exist whole: they are zero, or stale if a GEMM will write them.

@@ -23,7 +23,7 @@ int slots_in(const std::vector<int>& slot_of_unit) {
 Slots::Slots(const StepShape& shape)
     : weights(at(slots_in(shape.weight_slot))),
       gradient_user(at(slots_in(shape.gradient_slot)), -1),
-      fresh(shape.weight_slot.size(), 1) {}
+      offloaded(at(shape.state_slots), 0) {}
 
 void ScheduleBuilder::gather(Need need, bool here) {
   if (!s_.sharded || need.unit < 0 || need.use == Use::gradients) return;
@@ -67,7 +67,11 @@ void ScheduleBuilder::open(Need need) {
 void ScheduleBuilder::close(Need need) {
   const bool reduces = writes_gradients(need.use) && s_.reduced && (last_ || s_.sharded_gradients);
   if (writes_gradients(need.use)) reduce_pending();
-  tasks_.push_back({.kind = Kind::close, .index = need.unit, .use = need.use, .last = last_, .signals = Signal::closed});
+  tasks_.push_back({.kind = Kind::close,
+                    .index = need.unit,
+                    .use = need.use,
+                    .last = last_,
+                    .signals = s_.reduced ? Signal::closed : Signal::none});
   if (reduces) slots_.pending = need.unit;
   if (!s_.sharded || need.use == Use::gradients) return;
   Slots::Weights& slot = slots_.weights[at(s_.weight_slot[at(need.unit)])];
@@ -78,10 +82,12 @@ void ScheduleBuilder::close(Need need) {
 void ScheduleBuilder::reduce_pending(bool here) {
   const int unit = std::exchange(slots_.pending, -1);
   if (unit < 0) return;
+  const bool first = std::erase(slots_.reduced, unit) == 0;
+  slots_.reduced.push_back(unit);
   tasks_.push_back({.kind = Kind::reduce,
                     .stream = StreamId::params,
                     .index = unit,
-                    .first = std::exchange(slots_.fresh[at(unit)], char{0}) != 0,
+                    .first = first,
                     .last = last_,
                     .here = here,
                     .waits = {{{here ? Signal::none : Signal::closed, unit}}},
@@ -124,6 +130,58 @@ void ScheduleBuilder::send(Message message) {
                     .index = static_cast<int>(m),
                     .waits = {{{Signal::given, static_cast<int>(m)}}},
                     .signals = Signal::sent});
+}
+
+// Reductions follow each other on one stream, so the last one of these units ends after the others.
+void ScheduleBuilder::add_squares(UnitRange units) {
+  const auto last = std::find_if(slots_.reduced.rbegin(), slots_.reduced.rend(), [&](int unit) { return units.contains(unit); });
+  tasks_.push_back({.kind = Kind::squares, .units = units});
+  if (last != slots_.reduced.rend()) tasks_.back().waits[0] = {Signal::reduced, *last};
+}
+
+void ScheduleBuilder::add_sums() {
+  tasks_.push_back({.kind = Kind::sums, .stream = s_.reduced ? StreamId::params : StreamId::compute, .here = s_.reduced});
+  if (s_.reduced) tasks_.back().signals = Signal::summed;
+  tasks_.push_back({.kind = Kind::scales});
+  if (s_.reduced) tasks_.back().waits[0] = {Signal::summed, 0};
+}
+
+void ScheduleBuilder::fetch(int piece) {
+  const int slot = piece % s_.state_slots;
+  tasks_.push_back({.kind = Kind::fetch, .stream = StreamId::fetch, .index = slot, .part = piece, .signals = Signal::fetched});
+  if (slots_.offloaded[at(slot)]) tasks_.back().waits[0] = {Signal::offloaded, slot};
+}
+
+void ScheduleBuilder::update(UnitRange units) {
+  if (s_.pieces.empty()) return tasks_.push_back({.kind = Kind::update, .part = -1, .units = units});
+  const int count = static_cast<int>(s_.pieces.size());
+  for (int piece = 0; piece < count; ++piece) {
+    if (!units.contains(s_.pieces[at(piece)])) continue;
+    const int slot = piece % s_.state_slots;
+    const Task::Wait fetched{Signal::fetched, slot}, updated{Signal::updated, slot};
+    tasks_.push_back({.kind = Kind::update, .index = slot, .part = piece, .waits = {{fetched}}, .signals = Signal::updated});
+    tasks_.push_back({.kind = Kind::offload,
+                      .stream = StreamId::offload,
+                      .index = slot,
+                      .part = piece,
+                      .waits = {{updated}},
+                      .signals = Signal::offloaded});
+    slots_.offloaded[at(slot)] = 1;
+    if (piece + s_.state_slots < count) fetch(piece + s_.state_slots);
+  }
+}
+
+void ScheduleBuilder::cast(UnitRange units) {
+  tasks_.push_back({.kind = Kind::cast,
+                    .stream = s_.sharded ? StreamId::params : StreamId::compute,
+                    .units = units,
+                    .here = s_.sharded});
+  for (Slots::Weights& slot : slots_.weights) {
+    if (units.contains(slot.unit)) slot.rowwise = slot.columnwise = false;
+  }
+  for (int unit = s_.first.begin; unit < s_.first.end; ++unit) {
+    if (units.contains(unit)) gather({unit, Use::forward});
+  }
 }
 
 namespace {
@@ -241,6 +299,28 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   return b.take();
 }
 
+std::vector<Task> build_update(const StepShape& s, Slots& slots) {
+  ScheduleBuilder b(s, slots, true);
+  b.reduce_pending();
+  for (int piece = 0; piece < std::min(s.state_slots, static_cast<int>(s.pieces.size())); ++piece) b.fetch(piece);
+  const UnitRange others{s.first.end, s.units()};
+  if (others.begin < others.end) b.add_squares(others);
+  b.add_squares(s.first);
+  b.add_sums();
+  b.update(s.first);
+  b.cast(s.first);
+  if (others.begin == others.end) return b.take();
+  b.update(others);
+  b.cast(others);
+  return b.take();
+}
+
+std::vector<Task> build_refresh(const StepShape& s, Slots& slots) {
+  ScheduleBuilder b(s, slots, false);
+  b.cast({0, s.units()});
+  return b.take();
+}
+
 namespace {
 
 constexpr int kShown = 2;  // blocks at either end of a long model
@@ -248,6 +328,17 @@ constexpr int kShown = 2;  // blocks at either end of a long model
 std::string unit_name(const StepShape& s, int unit) {
   if (unit == s.embedding) return s.head == s.embedding ? "embedding and head" : "embedding";
   return unit == s.head ? "head" : concat("block ", unit - s.first_block);
+}
+
+std::string range_name(const StepShape& s, UnitRange units) {
+  return unit_name(s, units.begin) + (units.end - units.begin > 1 ? " to " + unit_name(s, units.end - 1) : "");
+}
+
+// A piece of the states, numbered within its unit.
+std::string piece_name(const StepShape& s, int piece) {
+  const int unit = s.pieces[at(piece)];
+  const auto first = std::find(s.pieces.begin(), s.pieces.end(), unit) - s.pieces.begin();
+  return concat(unit_name(s, unit), " states ", piece - static_cast<int>(first));
 }
 
 std::string what(const StepShape& s, const Task& task) {
@@ -286,6 +377,20 @@ std::string what(const StepShape& s, const Task& task) {
       return concat(block, " backward: ", s.backward_parts[at(task.part)].name);
     case Kind::embed_backward:
       return "embedding backward" + of;
+    case Kind::squares:
+      return "squares of " + range_name(s, task.units);
+    case Kind::sums:
+      return "sums over ranks";
+    case Kind::scales:
+      return "scales";
+    case Kind::update:
+      return task.part < 0 ? "update " + range_name(s, task.units) : "update " + piece_name(s, task.part);
+    case Kind::cast:
+      return "cast " + range_name(s, task.units);
+    case Kind::fetch:
+      return "fetch " + piece_name(s, task.part);
+    case Kind::offload:
+      return "offload " + piece_name(s, task.part);
   }
   return {};
 }
@@ -293,14 +398,23 @@ std::string what(const StepShape& s, const Task& task) {
 // The block of a task, or -1.
 int block_of(const StepShape& s, const Task& task) {
   if (task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward) return task.index;
-  return task.kind <= Kind::reduce && task.index != s.embedding && task.index != s.head ? task.index - s.first_block : -1;
+  const bool piece = (task.kind == Kind::update || task.kind >= Kind::fetch) && task.part >= 0;
+  const int unit = piece ? s.pieces[at(task.part)] : task.kind <= Kind::reduce ? task.index : s.embedding;
+  return unit != s.embedding && unit != s.head ? unit - s.first_block : -1;
 }
 
-constexpr std::array<const char*, kSignals> kDone = {"", "gathered", "closed", "reduced", "received", "taken", "given", "sent"};
+constexpr std::array<const char*, kSignals> kDone = {"",      "gathered", "closed", "reduced", "summed",  "received",
+                                                     "taken", "given",    "sent",   "fetched", "updated", "offloaded"};
 
 const char* name_of(StreamId stream) {
-  if (stream == StreamId::compute) return "compute";
-  return stream == StreamId::params ? "params" : "pipeline";
+  constexpr std::array<const char*, kStreams> kNames = {"compute",  "params",   "pipeline", "pipeline",
+                                                        "pipeline", "pipeline", "fetch",    "offload"};
+  return kNames[static_cast<std::size_t>(stream)];
+}
+
+std::string owner_name(const StepShape& s, const Task::Wait& wait) {
+  if (wait.signal <= Signal::reduced) return unit_name(s, wait.index);
+  return wait.signal <= Signal::sent ? "messages" : concat("states' slot ", wait.index);
 }
 
 std::string waits_of(const StepShape& s, const std::vector<TimedTask>& tasks, std::size_t i) {
@@ -311,8 +425,8 @@ std::string waits_of(const StepShape& s, const std::vector<TimedTask>& tasks, st
     std::size_t before = i;
     while (before > 0 && (tasks[before - 1].task.signals != wait.signal || tasks[before - 1].task.index != wait.index)) --before;
     text += before > 0 ? concat(text.empty() ? " " : ", ", before - 1, " ", what(s, tasks[before - 1].task))
-                       : concat(text.empty() ? " " : ", ", wait.signal < Signal::received ? unit_name(s, wait.index) : "messages",
-                                ", ", kDone[static_cast<std::size_t>(wait.signal)], " before");
+                       : concat(text.empty() ? " " : ", ", owner_name(s, wait), ", ",
+                                kDone[static_cast<std::size_t>(wait.signal)], " before");
   }
   return text.empty() ? text : "  waits for" + text;
 }

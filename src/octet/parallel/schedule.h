@@ -9,9 +9,11 @@
 // copied to the memory of its micro-batch (take). Before it is sent, it is copied out of that memory (give), so that the computation
 // can go on.
 //
-// build_visits() and build_evaluation() are pure functions of the shape of the model and of what the slots hold at the start. All
-// ranks of a stage build the same list, so all issue their exchanges in the same order. models::Decoder runs the list, task by
-// task.
+// The optimizer's step is a list, too. With offload, the states that it updates (moments and master weights) lie in host memory. Pieces of
+// them are fetched into slots on the device, updated there, and copied back, beside the computation.
+//
+// The build functions are pure functions of the shape of the model and of what the slots hold at the start. All ranks of a stage
+// build the same list, so all issue their exchanges in the same order. executor.h runs the list, task by task.
 #pragma once
 
 #include <array>
@@ -22,13 +24,24 @@
 #include <vector>
 
 #include "octet/parallel/groups.h"
+#include "octet/parallel/layout.h"
 #include "octet/parallel/pipeline.h"
 
 namespace octet::parallel {
 
-// Each kind of message has a stream in each direction, in the order of Message.
-enum class StreamId : std::uint8_t { compute, params, receive_activations, receive_gradients, send_activations, send_gradients };
-inline constexpr std::size_t kStreams = 6;
+// Each kind of message has a stream in each direction, in the order of Message. States are fetched on one stream and copied back on
+// another, because a link between host and device carries both directions at once.
+enum class StreamId : std::uint8_t {
+  compute,
+  params,
+  receive_activations,
+  receive_gradients,
+  send_activations,
+  send_gradients,
+  fetch,
+  offload,
+};
+inline constexpr std::size_t kStreams = 8;
 
 // The way in which a pass uses a unit.
 enum class Use : std::uint8_t {
@@ -76,18 +89,40 @@ enum class Kind : std::uint8_t {
   head,
   backward,
   embed_backward,
+  // Tasks of the optimizer:
+  squares,  // adds the squares of units' gradients to the sum whose root is the gradient norm
+  sums,     // adds up over the ranks what the step counted: squares, losses, tokens; and takes the largest of their amaxes
+  scales,   // decides whether the step is skipped, and updates the scales of delayed scaling
+  update,   // AdamW, of all states of some units, or of the piece that lies in a slot
+  cast,     // makes the FP8 codes of units from their new weights
+  fetch,    // copies a piece of the states from host memory to a slot
+  offload,  // copies it back
 };
 
-// The event that a task leaves behind for tasks of other streams. The first three kinds are events of a unit, the last four events of
-// a kind of message.
-enum class Signal : std::uint8_t { none, gathered, closed, reduced, received, taken, given, sent };
-inline constexpr std::size_t kSignals = 8;
+// The event that a task leaves behind for tasks of other streams: of a unit (gathered, closed, reduced), of the step (summed), of a kind of
+// message (received, taken, given, sent), or of a slot for states (fetched, updated, offloaded).
+enum class Signal : std::uint8_t {
+  none,
+  gathered,
+  closed,
+  reduced,
+  summed,
+  received,
+  taken,
+  given,
+  sent,
+  fetched,
+  updated,
+  offloaded,
+};
+inline constexpr std::size_t kSignals = 12;
 
 struct Task {
   Kind kind = Kind::open;
   StreamId stream = StreamId::compute;
-  int index = 0;                                             // of a unit, a block or a Message; load: of a chunk
-  int part = 0;                                              // of a block
+  int index = 0;         // of a unit, a block, a Message or a slot for states; load: of a chunk
+  int part = 0;          // of a block; fetch, offload, update: the number of the piece among all pieces, -1 without offload
+  UnitRange units = {};  // squares, cast, and update without offload
   Use use = Use::forward;                                    // open, close
   bool values = false, rowwise = false, columnwise = false;  // gather: which copies
   bool first = false;                                        // reduce: of the step; forward, backward: of the block
@@ -96,7 +131,7 @@ struct Task {
   int micro_batch = 0, flight = 0;  // tasks of the computation, take and give
   struct Wait {
     Signal signal = Signal::none;
-    int index = -1;  // of a unit or a Message
+    int index = -1;  // as the index of the task that signals
   };
   std::array<Wait, 2> waits = {};
   Signal signals = Signal::none;
@@ -117,6 +152,13 @@ struct StepShape {
   // are gathered separately (row and MX tiles).
   std::vector<int> weight_slot, gradient_slot;
   std::vector<char> two_copies;
+  // The units that the optimizer updates first: forward uses them first, and while the others are updated they are gathered. The gradients
+  // of the others are complete first.
+  UnitRange first = {};
+  // With offload: the units of the pieces in which states are updated, in the order of the units; and the number of slots for them.
+  std::vector<int> pieces;
+  int state_slots = 0;
+  int units() const { return static_cast<int>(weight_slot.size()); }
 };
 
 // The contents of the slots between two lists. Building a list changes them.
@@ -129,8 +171,9 @@ struct Slots {
   };
   std::vector<Weights> weights;
   std::vector<int> gradient_user;  // of each gradient slot: the unit that was reduced from it last, or -1
-  std::vector<char> fresh;         // of each unit: no micro-batch of this step has reduced its gradient
+  std::vector<int> reduced;        // the units whose gradients this step has reduced, in their order
   int pending = -1;                // a unit whose gradient is complete and not yet reduced, or -1
+  std::vector<char> offloaded;     // of each slot for states: whether it was copied back before
   std::array<bool, kMessages> taken = {}, sent = {};  // whether a message of this kind ever was
   // A flight is the memory of a micro-batch between its forward and its backward pass through a chunk. This is the backward pass that
   // will free it. A free flight has no micro-batch (-1).
@@ -164,6 +207,15 @@ class ScheduleBuilder {
   void reduce_pending(bool here = false);
   // Adds the parts of a block; `next` is gathered beside them.
   void add_parts(Kind kind, int block, Need next);
+  // Add the squares of units' gradients, the exchange of what the step counted, and what follows from it.
+  void add_squares(UnitRange units);
+  void add_sums();
+  // Fetches a piece of the states into its slot.
+  void fetch(int piece);
+  // Updates units. With offload, every piece is fetched some pieces ahead.
+  void update(UnitRange units);
+  // Makes the codes of units, whose gathered copies are then stale, and gathers again those of them that forward uses first.
+  void cast(UnitRange units);
 
   std::vector<Task> take() { return std::move(tasks_); }
 
@@ -181,6 +233,11 @@ std::vector<Task> build_visits(const StepShape& shape, Slots& slots, std::span<c
                                std::size_t end, int micro_batches);
 // Forward of a micro-batch alone; `head` then computes losses or logits.
 std::vector<Task> build_evaluation(const StepShape& shape, Slots& slots);
+
+// Ends a step: reduces what is left, and updates all units.
+std::vector<Task> build_update(const StepShape& shape, Slots& slots);
+// Makes all codes again after weights have changed in another way.
+std::vector<Task> build_refresh(const StepShape& shape, Slots& slots);
 
 // A task on a stream that keeps time, in seconds.
 struct TimedTask {

@@ -83,7 +83,7 @@ Units::SlotMemory Units::make_slots(Keep keep, const std::vector<int>& edges, Me
 }
 
 Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges)
-    : compute_(compute), store_(store), groups_(groups), layout_(layout), params_stream_(&compute) {
+    : compute_(compute), store_(store), groups_(groups), layout_(layout), params_stream_(&compute), executor_(compute) {
   if (groups.shards->size() > 1 || groups.replicas->size() > 1) {
     own_params_stream_ = compute.device().make_stream();
     params_stream_ = own_params_stream_.get();
@@ -100,9 +100,7 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
                    [&](const Parameter* p) { return p->shard_count() > 1 && p->shards == group; });
     }
   }
-  add_stream(StreamId::compute, compute_);
-  add_stream(StreamId::params, *params_stream_);
-  events_.resize(std::max(units_.size(), kMessages));
+  executor_.add(StreamId::params, *params_stream_);
   const Storage& storage = store.storage();
   weights_ = make_slots(layout.weights == Weights::kept || shard_count() == 1 ? Keep::all : Keep::in_use, edges,
                         MemoryCategory::weights, [&](std::size_t i) {
@@ -140,17 +138,10 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
   if (most > 0) cast_ = compute.device().allocate(most, MemoryCategory::gradients);
 }
 
-void Units::params_after_compute() {
-  if (params_stream_ != &compute_) params_stream_->wait(*compute_.record());
-}
-void Units::compute_after_params() {
-  if (params_stream_ != &compute_) compute_.wait_for_ranks(*params_stream_->record());
-}
-
 void Units::exchange(const std::function<void(Stream&)>& exchange) {
-  params_after_compute();
+  if (params_stream_ != &compute_) params_stream_->wait(*compute_.record());
   exchange(*params_stream_);
-  compute_after_params();
+  if (params_stream_ != &compute_) compute_.wait_for_ranks(*params_stream_->record());
 }
 
 void Units::start_waits() {
@@ -168,7 +159,7 @@ void Units::begin_step(std::int64_t micro_batches, bool reduces) {
   reduces_ = reduces;
   micro_batches_ = micro_batches;
   seen_ = 0;
-  std::fill(slots_.fresh.begin(), slots_.fresh.end(), char{1});
+  slots_.reduced.clear();
   store_.zero_gradients(compute_);
 }
 
@@ -184,28 +175,9 @@ UnitRange Units::first_units() const {
   return {static_cast<int>(held), static_cast<int>(end - weights_.index.begin())};
 }
 
-std::vector<UnitRange> Units::forward_order() const {
-  const int end = store_.unit_count();
-  return first_.end < end ? std::vector<UnitRange>{first_, {first_.end, end}} : std::vector<UnitRange>{first_};
-}
-
-std::vector<UnitRange> Units::backward_order() const {
-  std::vector<UnitRange> order = forward_order();
-  std::reverse(order.begin(), order.end());
-  return order;
-}
-
-void Units::finish_gradients(Arena& scratch, UnitRange units) {
-  const StepShape shape = this->shape();
-  ScheduleBuilder builder(shape, slots_, true);
-  builder.reduce_pending();
-  run(scratch, builder.take());
-  require(seen_ == micro_batches_ || params_stream_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ",
-          seen_);
-  for (int unit = units.begin; unit < units.end; ++unit) {
-    if (const auto& reduced = event_of(unit, Signal::reduced)) compute_.wait_for_ranks(*reduced);
-  }
-  sum_over_holders(scratch, units);
+std::vector<Task> Units::update_tasks() {
+  require(seen_ == micro_batches_ || params_stream_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ", seen_);
+  return build_update(shape(), slots_);
 }
 
 // If several ranks of the tensor axis hold the same piece, each knows only the gradient from its own tokens or heads. If they are
@@ -245,34 +217,18 @@ void Units::sum_over_holders(Arena& scratch, UnitRange units) {
   }
 }
 
-// With shards on several ranks, casts run beside the computation behind the optimizer, and gathers follow them.
 void Units::refresh(Arena& scratch) {
-  if (shard_count() == 1) return store_.refresh(compute_, scratch);
-  params_after_compute();
-  store_.refresh(*params_stream_, scratch);
-  renew(scratch, store_.all_units());
+  Stream& stream = shard_count() > 1 ? *params_stream_ : compute_;
+  if (&stream != &compute_) stream.wait(*compute_.record());
+  store_.refresh_values(stream);
+  run(scratch, build_refresh(shape(), slots_));
 }
 
-void Units::refresh_codes(Arena& scratch, UnitRange units) {
-  if (shard_count() == 1) return store_.refresh_codes(compute_, scratch, units);
-  params_after_compute();
-  store_.refresh_codes(*params_stream_, scratch, units);
-  renew(scratch, units);
-}
-
-// The shards of these units have changed. What was gathered of them is stale, and a rank may fetch them when all ranks have
-// theirs.
-void Units::renew(Arena& scratch, UnitRange units) {
-  for (Slots::Weights& slot : slots_.weights) {
-    if (units.contains(slot.unit)) slot.rowwise = slot.columnwise = false;
-  }
+// With shards on several ranks, casts run beside the computation, and a rank may fetch the codes when all ranks have theirs.
+void Units::cast(Arena& scratch, UnitRange units) {
+  store_.refresh_codes(shard_count() > 1 ? *params_stream_ : compute_, scratch, units);
+  if (shard_count() == 1) return;
   for (comm::Group* group : groups_.all_shards()) group->fence(*params_stream_);
-  const StepShape shape = this->shape();
-  ScheduleBuilder builder(shape, slots_, false);
-  for (int unit = first_.begin; unit < first_.end; ++unit) {
-    if (units.contains(unit)) builder.gather({unit, Use::forward});
-  }
-  run(scratch, builder.take());
 }
 
 StepShape Units::shape() const {
@@ -286,6 +242,7 @@ void Units::describe(StepShape& shape) const {
   shape.resharded = shard_count() > 1 && layout_.weights == Weights::resharded;
   shape.reduced = params_stream_ != &compute_;
   shape.sharded_gradients = gradients() == Gradients::sharded;
+  shape.first = first_;
   shape.weight_slot = weights_.index;
   shape.gradient_slot = gradients_.index;
   shape.two_copies.clear();
@@ -293,30 +250,6 @@ void Units::describe(StepShape& shape) const {
     shape.two_copies.push_back(
         std::any_of(unit.begin(), unit.end(), [](const Parameter* p) { return p->copy(Copy::row_order).has_whole(); }));
   }
-}
-
-std::unique_ptr<Event>& Units::event_of(int index, Signal signal) {
-  return events_[static_cast<std::size_t>(index)][static_cast<std::size_t>(signal)];
-}
-
-void Units::wait_before(const Task& task) {
-  const bool computes = task.stream == StreamId::compute;
-  if (task.here) params_after_compute();
-  for (const Task::Wait& wait : task.waits) {
-    if (wait.signal == Signal::none || wait.index < 0) continue;
-    const std::unique_ptr<Event>& event = event_of(wait.index, wait.signal);
-    require(event != nullptr, "a task waits for what unit or message ", wait.index, " has not signalled");
-    if (computes) {
-      compute_.wait_for_ranks(*event);
-    } else {
-      stream_of(task).wait(*event);
-    }
-  }
-}
-
-void Units::signal_after(const Task& task) {
-  if (task.signals == Signal::none || (params_stream_ == &compute_ && task.signals < Signal::received)) return;
-  event_of(task.index, task.signals) = stream_of(task).record();
 }
 
 void Units::run(Arena& scratch, const Task& task) {
@@ -329,17 +262,15 @@ void Units::run(Arena& scratch, const Task& task) {
       return close(task);
     case Kind::reduce:
       return reduce(scratch, task);
+    case Kind::cast:
+      return cast(scratch, task.units);
     default:
-      require(false, "a task of the computation is not one of units");
+      require(false, "a task that is not one of units");
   }
 }
 
 void Units::run(Arena& scratch, const std::vector<Task>& tasks) {
-  for (const Task& task : tasks) {
-    wait_before(task);
-    run(scratch, task);
-    signal_after(task);
-  }
+  executor_.run(tasks, [&](const Task& task) { run(scratch, task); });
 }
 
 void Units::with(Arena& scratch, Need now, Need next, const std::function<void()>& body) {

@@ -1,5 +1,4 @@
-// Runs what a schedule says of units (parallel/schedule.h): gathers weights, reduces gradients, and casts and gathers after the
-// optimizer. Exchanges run on the params stream beside the computation:
+// The tasks of units (parallel/schedule.h): gathers weights, reduces gradients, and casts weights after the optimizer. Exchanges run on the params stream beside the computation:
 //   weights    all-gather over shard x context of codes (one byte an element) and of values that are read as such
 //   gradients  reduce-scatter over shard x context, then, after a step's last micro-batch, all-reduce over replicate
 // An expert's group are the ranks of shard x context that hold it (experts.h); if that is one rank, its weights are always there.
@@ -7,7 +6,6 @@
 // come in the order of the calls, which is the same on all ranks. One rank exchanges nothing.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +13,7 @@
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
+#include "octet/parallel/executor.h"
 #include "octet/parallel/groups.h"
 #include "octet/parallel/parameter.h"
 #include "octet/parallel/schedule.h"
@@ -40,40 +39,28 @@ class Units {
   std::int64_t micro_batches() const { return micro_batches_; }
   std::int64_t begun() const { return seen_; }
   bool reduces() const { return reduces_; }
+  // Returns the list that ends the step. All micro-batches must have begun.
+  std::vector<Task> update_tasks();
 
-  // Lets tasks run on a stream of messages, which outlives this.
-  void add_stream(StreamId id, Stream& stream) { streams_[static_cast<std::size_t>(id)] = &stream; }
+  Executor& executor() { return executor_; }
   Stream& compute() const { return compute_; }
-  Stream& stream_of(const Task& task) { return *streams_[static_cast<std::size_t>(task.stream)]; }
-  // Enqueue what a task must wait for, the task itself if it is a unit's, and the event that it leaves behind.
-  void wait_before(const Task& task);
+  // Enqueues a task of a unit, or a cast.
   void run(Arena& scratch, const Task& task);
-  void signal_after(const Task& task);
-  // Does all three, for tasks of units.
-  void run(Arena& scratch, const std::vector<Task>& tasks);
+  // Sums, over the ranks of the tensor axis that hold the same piece, the gradients of these units. They must be reduced.
+  void sum_over_holders(Arena& scratch, UnitRange units);
 
   // Calls body() with a unit open, while `next` is gathered. For passes that have no list.
   void with(Arena& scratch, Need now, Need next, const std::function<void()>& body);
   // Reduces the pending unit, if there is one, behind all that the computation has enqueued so far.
   void reduce_now(Arena& scratch);
 
-  // Return all units in the order in which forward uses them, and in the order in which backward is done with them, for the
-  // optimizer. On several ranks these are two ranges: the first units, and the others. While the gradients of the first units are
-  // still reduced, those of the others are read; while the others are updated, the first are gathered for the next step.
-  std::vector<UnitRange> forward_order() const;
-  std::vector<UnitRange> backward_order() const;
-
-  // Lets the computation wait until the shards of these units' gradients are complete. All micro-batches must have run.
-  void finish_gradients(Arena& scratch, UnitRange units);
-
   // Calls exchange(stream) on the params stream, behind all that the computation has enqueued so far. The computation waits for
   // it.
   void exchange(const std::function<void(Stream&)>& exchange);
 
-  // Make values and codes from the primaries (ParameterStore::refresh and refresh_codes): after loading, initialising, or the
-  // optimizer. What was gathered before is stale; the first units are gathered again for the next forward pass.
+  // Makes values and codes from the primaries after loading or initialising. What was gathered before is stale; the first units are
+  // gathered again for the next forward pass.
   void refresh(Arena& scratch);
-  void refresh_codes(Arena& scratch, UnitRange units);
 
   // Measures how long the computation waits for other ranks, from here until take_waits(), which waits for the stream and returns
   // the seconds: the communication that nothing hides. On the CPU the streams run in the order of the program, so this is all
@@ -107,18 +94,15 @@ class Units {
   const std::vector<Parameter*>& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
   const std::vector<Parameter*>& cut(int index) const { return cut_[static_cast<std::size_t>(index)]; }
   UnitRange first_units() const;
-  void renew(Arena& scratch, UnitRange units);
   StepShape shape() const;
-  std::unique_ptr<Event>& event_of(int index, Signal signal);
+  void run(Arena& scratch, const std::vector<Task>& tasks);
   void gather(Arena& scratch, const Task& task);
   void open(const Task& task);
   void close(const Task& task);
   void reduce(Arena& scratch, const Task& task);
+  void cast(Arena& scratch, UnitRange units);
   void reduce_over_shards(Arena& scratch, int unit, bool first);
   void reduce_over_replicas(Arena& scratch, int unit);
-  void sum_over_holders(Arena& scratch, UnitRange units);
-  void params_after_compute();
-  void compute_after_params();
 
   Stream& compute_;
   ParameterStore& store_;
@@ -130,8 +114,7 @@ class Units {
   SlotMemory weights_, gradients_;
   Slots slots_;
   UnitRange first_;
-  std::array<Stream*, kStreams> streams_ = {};
-  std::vector<std::array<std::unique_ptr<Event>, kSignals>> events_;  // of each unit or message, by Signal
+  Executor executor_;
   Buffer cast_;                                                // a unit's gradients in layout.reduce, if they have another dtype
   std::int64_t micro_batches_ = 1, seen_ = 0;
   bool reduces_ = true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "octet/kernels/cross_entropy/cross_entropy.h"
@@ -281,30 +282,39 @@ void Engine::zero_gradients(std::int64_t micro_batches, bool reduces) {
 void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, const std::function<void()>& before_update) {
   const TraceRange range(*stream_, "optimizer");
   parallel::Units& units = model_->units();
-  for (const parallel::UnitRange range : units.backward_order()) {
-    units.finish_gradients(*scratch_, range);
-    optimizer_->add_squares(*stream_, *scratch_, range);
-  }
+  bool updates = false;
   if (asks_to_stop) optimizer_->ask_to_stop(*stream_);
-  const Tensor sums = optimizer_->sums();
-  units.exchange([&](Stream& params) {
-    groups_.shards->all_reduce(params, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
-    groups_.tensor->all_reduce(params, *scratch_, {.x = sums.slice_rows(0, 2)});    // which have seen the same tokens
-    groups_.replicas->all_reduce(params, *scratch_, {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
-    groups_.stages->all_reduce(params, *scratch_, {.x = sums});                     // of which the last one knows the loss
-    if (double* const total = router_total(0)) {
-      for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get(), groups_.stages.get()})
-        group->all_reduce(params, *scratch_, {.x = {total, DType::f64, {2}}});
+  units.executor().run(units.update_tasks(), [&](const parallel::Task& task) {
+    switch (task.kind) {
+      case parallel::Kind::squares:
+        units.sum_over_holders(*scratch_, task.units);
+        return optimizer_->add_squares(*stream_, *scratch_, task.units);
+      case parallel::Kind::sums:
+        return add_up_ranks(units.executor().stream(task.stream));
+      case parallel::Kind::scales:
+        optimizer_->prepare(*stream_, {.learning_rate = learning_rate, .step = step});
+        return model_->scales().update(*stream_, optimizer_->found_inf());
+      case parallel::Kind::update:
+        if (!std::exchange(updates, true) && before_update) before_update();
+        return optimizer_->update(*stream_, task.units);
+      default:
+        return units.run(*scratch_, task);
     }
-    model_->scales().reduce(params, *scratch_, groups_.all(), groups_.all_of_experts());
   });
-  optimizer_->prepare(*stream_, {.learning_rate = learning_rate, .step = step});
-  model_->scales().update(*stream_, optimizer_->found_inf());
-  if (before_update) before_update();
-  for (const parallel::UnitRange range : units.forward_order()) {
-    optimizer_->update(*stream_, range);
-    units.refresh_codes(*scratch_, range);
+}
+
+// Adds up what the step counted, and takes the largest of the ranks' amaxes.
+void Engine::add_up_ranks(Stream& params) {
+  const Tensor sums = optimizer_->sums();
+  groups_.shards->all_reduce(params, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
+  groups_.tensor->all_reduce(params, *scratch_, {.x = sums.slice_rows(0, 2)});    // which have seen the same tokens
+  groups_.replicas->all_reduce(params, *scratch_, {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
+  groups_.stages->all_reduce(params, *scratch_, {.x = sums});                     // of which the last one knows the loss
+  if (double* const total = router_total(0)) {
+    for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get(), groups_.stages.get()})
+      group->all_reduce(params, *scratch_, {.x = {total, DType::f64, {2}}});
   }
+  model_->scales().reduce(params, *scratch_, groups_.all(), groups_.all_of_experts());
 }
 
 void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Batch()>& next) {

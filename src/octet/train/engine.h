@@ -143,6 +143,7 @@ class Engine {
   std::size_t bytes_of_batch() const;
   void dry_run();
   RouterLosses read_router_losses(int first);
+  void add_up_ranks(Stream& params);
   void reduce_amaxes();
   double* router_total(int first) {
     return options_.model.experts > 0 ? static_cast<double*>(router_total_.data()) + first : nullptr;

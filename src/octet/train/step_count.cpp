@@ -74,9 +74,9 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     const bool middle = !stages && run == 3 && i == 1;
     const auto profiles = part(middle ? static_cast<double>(micro_batches - 2) : 1.0, [&] {
       if (i == 0) engine.zero_gradients(run);
-      if (i == 0 || stages) engine.model().time_tasks(&count.tasks);
+      if (i == 0 || stages) engine.model().units().executor().time_tasks(&count.tasks);
       micro_batch();
-      engine.model().time_tasks(nullptr);
+      engine.model().units().executor().time_tasks(nullptr);
     });
     if (!middle) continue;
     for (const auto& profile : profiles) {

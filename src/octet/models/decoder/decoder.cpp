@@ -175,13 +175,7 @@ void Decoder::logits(const nn::Scope& scope, const Batch& batch, const Tensor& l
 }
 
 void Decoder::run(const std::vector<Task>& tasks) {
-  for (const Task& task : arrange_ ? arrange_(tasks) : tasks) {
-    units_->wait_before(task);
-    const double begin = times_ ? units_->stream_of(task).record()->seconds() : 0;
-    run(task);
-    if (times_) times_->push_back({task, begin, units_->stream_of(task).record()->seconds()});
-    units_->signal_after(task);
-  }
+  units_->executor().run(tasks, [this](const Task& task) { run(task); });
 }
 
 void Decoder::run(const Task& task) {

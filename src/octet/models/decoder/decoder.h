@@ -2,7 +2,6 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -66,11 +65,6 @@ class Decoder {
   // The embedding, each block, the final norm with the head (a tied head's with the embedding) are a unit.
   parallel::Units& units() { return *units_; }
   recipes::ScaleState& scales() { return scales_; }
-  // Lets a test change the order of a list's tasks, within what their waits permit.
-  using Arrange = std::function<std::vector<parallel::Task>(const std::vector<parallel::Task>&)>;
-  void arrange(Arrange arrange) { arrange_ = std::move(arrange); }
-  // Adds each task that runs from here on to `times` (null: no more), with its times on a device whose streams keep time.
-  void time_tasks(std::vector<parallel::TimedTask>* times) { times_ = times; }
   const parallel::StepShape& shape() const { return shape_; }
   // Returns every linear in the order of the forward flight, the head last.
   std::vector<nn::Linear*> linears();
@@ -107,8 +101,6 @@ class Decoder {
   std::size_t under_way_ = 0;            // the most micro-batches of it that are under way at the same time
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;  // under way, by number modulo their count
   std::vector<std::unique_ptr<Flight>> flights_;
-  Arrange arrange_;
-  std::vector<parallel::TimedTask>* times_ = nullptr;
   std::unique_ptr<nn::Embedding> embedding_;
   std::deque<Block> blocks_;  // of all stages
   std::optional<nn::Norm> final_norm_;

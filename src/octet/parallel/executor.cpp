@@ -1,0 +1,40 @@
+#include "octet/parallel/executor.h"
+
+#include "octet/base/require.h"
+
+namespace octet::parallel {
+
+void Executor::run(const std::vector<Task>& tasks, const Run& run) {
+  for (const Task& task : arrange_ ? arrange_(tasks) : tasks) {
+    Stream& stream = this->stream(task.stream);
+    wait_before(task);
+    const double begin = times_ ? stream.record()->seconds() : 0;
+    run(task);
+    if (times_) times_->push_back({task, begin, stream.record()->seconds()});
+    if (task.signals != Signal::none) event_of(task.index, task.signals) = stream.record();
+  }
+}
+
+void Executor::wait_before(const Task& task) {
+  Stream& stream = this->stream(task.stream);
+  Stream& compute = this->stream(StreamId::compute);
+  if (task.here && &stream != &compute) stream.wait(*compute.record());
+  for (const Task::Wait& wait : task.waits) {
+    if (wait.signal == Signal::none || wait.index < 0) continue;
+    const std::unique_ptr<Event>& event = event_of(wait.index, wait.signal);
+    require(event != nullptr, "a task waits for signal ", static_cast<int>(wait.signal), " of ", wait.index, ", which nobody has given");
+    if (&stream == &compute) {
+      compute.wait_for_ranks(*event);
+    } else {
+      stream.wait(*event);
+    }
+  }
+}
+
+std::unique_ptr<Event>& Executor::event_of(int index, Signal signal) {
+  const auto at = static_cast<std::size_t>(index);
+  if (events_.size() <= at) events_.resize(at + 1);
+  return events_[at][static_cast<std::size_t>(signal)];
+}
+
+}  // namespace octet::parallel

@@ -1,0 +1,42 @@
+// Runs lists of tasks (schedule.h) from top to bottom. For each task it enqueues the waits, then the work, then the event that tasks of
+// other streams wait for. It chooses nothing: the order is the list's.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "octet/device/device.h"
+#include "octet/parallel/schedule.h"
+
+namespace octet::parallel {
+
+class Executor {
+ public:
+  explicit Executor(Stream& compute) { add(StreamId::compute, compute); }
+  // Lets tasks run on this stream, which outlives the executor. Several ids may share a stream.
+  void add(StreamId id, Stream& stream) { streams_[static_cast<std::size_t>(id)] = &stream; }
+  Stream& stream(StreamId id) const { return *streams_[static_cast<std::size_t>(id)]; }
+
+  // `run` enqueues the work of a task on the task's stream.
+  using Run = std::function<void(const Task&)>;
+  void run(const std::vector<Task>& tasks, const Run& run);
+
+  // Lets a test change the order of each list's tasks, within what their waits permit.
+  using Arrange = std::function<std::vector<Task>(const std::vector<Task>&)>;
+  void arrange(Arrange arrange) { arrange_ = std::move(arrange); }
+  // Adds each task that runs from here on to `times` (null: no more), with its times on a device whose streams keep time.
+  void time_tasks(std::vector<TimedTask>* times) { times_ = times; }
+
+ private:
+  void wait_before(const Task& task);
+  std::unique_ptr<Event>& event_of(int index, Signal signal);
+
+  std::array<Stream*, kStreams> streams_ = {};
+  std::vector<std::array<std::unique_ptr<Event>, kSignals>> events_;  // [index], by Signal
+  Arrange arrange_;
+  std::vector<TimedTask>* times_ = nullptr;
+};
+
+}  // namespace octet::parallel
