@@ -21,6 +21,7 @@ INSTANTIATE_TEST_SUITE_P(Variants, Killed,
                                            Variant{"Bf16WrittenAtOnce", kNow + "--precision.recipe=bf16"},
                                            Variant{"Delayed", "--precision.recipe=fp8_delayed"},
                                            Variant{"DelayedWrittenAtOnce", kNow + "--precision.recipe=fp8_delayed"},
+                                           Variant{"DelayedOffloaded", "--optimizer.offload=true --precision.recipe=fp8_delayed"},
                                            Variant{"SmallStates", kSmallStates + "--precision.recipe=bf16"},
                                            Variant{"DelayedSmallStates", kNow + kSmallStates + "--precision.recipe=fp8_delayed"}),
                          [](const auto& param) { return param.param.name; });

@@ -42,7 +42,7 @@ RunState run(const train::EngineOptions& options, const Layout& layout, const St
       [&](train::Engine& engine, const parallel::Groups&) {
         if (prepare) prepare(engine);
         const Taken taken = take(engine, steps);
-        engine.settle_scales();
+        engine.settle();
         const std::lock_guard lock(mutex);
         state.add(engine, taken);
       },

@@ -28,7 +28,7 @@ class PipelineOnGpus : public ::testing::TestWithParam<std::string> {
         options, {.mesh = mesh},
         [&](train::Engine& engine, const parallel::Groups&) {
           const Taken taken = take(engine, {.count = 3, .micro_batches = 4});
-          engine.settle_scales();
+          engine.settle();
           const std::lock_guard lock(mutex);
           state.add(engine, taken);
         },

@@ -43,7 +43,7 @@ class TensorOnGpus : public ::testing::TestWithParam<std::string> {
         [&](train::Engine& engine, const parallel::Groups&) {
           const int rank = engine.options().rank;
           const Taken taken = take(engine, {.count = steps});
-          engine.settle_scales();
+          engine.settle();
           const std::array<double, 2> evaluation = evaluate_a_row(engine);
           const ByName<std::uint8_t> of_rank = exported_weights(engine);
           const std::lock_guard lock(mutex);

@@ -8,12 +8,12 @@
 namespace octet::parallel {
 namespace {
 
-// Returns one letter for each copy, in the order of Copy: a absent, w whole, p shard (a piece), s slot.
+// Returns one letter for each copy, in the order of Copy: a absent, w whole, p shard (a piece), s slot, h host.
 std::string places_of(const ParameterSpec& spec, const Storage& storage, const Layout& layout, const Division& division) {
   std::string places;
   for (std::size_t i = 0; i < kCopies; ++i) {
     const Held held = residency(static_cast<Copy>(i), spec, storage, layout, division);
-    places += "awps"[static_cast<std::size_t>(held.place)];
+    places += "awpsh"[static_cast<std::size_t>(held.place)];
   }
   return places;
 }
@@ -95,6 +95,12 @@ TEST(Residency, FollowsTheTable) {
       // Without training the last three columns are absent.
       expected.replace(5, 3, "aaa");
       EXPECT_EQ(places_of(spec, {.master_weights = master, .training = false}, layout, c.division), expected);
+      // With offload, masters and moments lie in the host, and codes are cast from values on the device.
+      std::string offloaded = master ? c.with_master : c.without;
+      if (c.division.held) offloaded.replace(6, 2, "hh");
+      if (c.division.held && master) offloaded[0] = 'h';
+      if (c.division.held && offloaded[1] == 'a') offloaded[1] = c.division.shards == 1 ? 'w' : 'p';
+      EXPECT_EQ(places_of(spec, {.master_weights = master, .offload_slot = 4096}, {.weights = c.weights}, c.division), offloaded);
       // Values of F32 and F64 are the primary themselves, whatever master_weights says.
       const std::string primary = std::string(c.without).substr(0, 5);
       for (const DType compute : {DType::f32, DType::f64}) {

@@ -215,6 +215,96 @@ TEST(Schedule, StreamsWaitForWhatTheyReadAndOverwrite) {
   EXPECT_EQ(shapes, 256);
 }
 
+StepShape sharded_shape() {
+  StepShape s = shape_of(2, false);
+  s.sharded = s.resharded = s.reduced = s.sharded_gradients = true;
+  s.first = {0, 3};
+  return s;
+}
+
+TEST(Schedule, EndsAStepFromTopToBottom) {
+  const StepShape s = sharded_shape();
+  Slots slots(s);
+  build_micro_batch(s, slots, true);
+  EXPECT_EQ(text_of(s, build_update(s, slots)),
+            "    0  compute  squares of head  waits for head, reduced before\n"
+            "    1  compute  squares of embedding to block 1  waits for embedding, reduced before\n"
+            "    2  params   sums over ranks  waits for all of compute above\n"
+            "    3  compute  scales  waits for 2 sums over ranks\n"
+            "    4  compute  update embedding to block 1\n"
+            "    5  params   cast embedding to block 1  waits for all of compute above\n"
+            "    6  params   gather embedding  waits for head, closed before\n"
+            "    7  params   gather block 0  waits for block 0, closed before\n"
+            "    8  params   gather block 1  waits for block 1, closed before\n"
+            "    9  compute  update head\n"
+            "   10  params   cast head  waits for all of compute above\n");
+}
+
+// Three slots for four pieces: the first three are fetched beside the last backward passes.
+TEST(Schedule, FetchesPiecesOfStatesAhead) {
+  StepShape s = shape_of(2, false);
+  s.first = {0, s.units()};
+  s.pieces = {0, 1, 1, 3};
+  s.state_slots = 3;
+  Slots slots(s);
+  EXPECT_EQ(text_of(s, build_update(s, slots)),
+            "    0  fetch    fetch embedding states 0\n"
+            "    1  fetch    fetch block 0 states 0\n"
+            "    2  fetch    fetch block 0 states 1\n"
+            "    3  compute  squares of embedding to head\n"
+            "    4  compute  sums over ranks\n"
+            "    5  compute  scales\n"
+            "    6  compute  update embedding states 0  waits for 0 fetch embedding states 0\n"
+            "    7  offload  offload embedding states 0  waits for 6 update embedding states 0\n"
+            "    8  fetch    fetch head states 0  waits for 7 offload embedding states 0\n"
+            "    9  compute  update block 0 states 0  waits for 1 fetch block 0 states 0\n"
+            "   10  offload  offload block 0 states 0  waits for 9 update block 0 states 0\n"
+            "   11  compute  update block 0 states 1  waits for 2 fetch block 0 states 1\n"
+            "   12  offload  offload block 0 states 1  waits for 11 update block 0 states 1\n"
+            "   13  compute  update head states 0  waits for 8 fetch head states 0\n"
+            "   14  offload  offload head states 0  waits for 13 update head states 0\n"
+            "   15  compute  cast embedding to head\n");
+}
+
+// Over several steps, with every number of pieces: a piece is updated after it was fetched, fetched after the step before has copied it back
+// and after its slot is free, and copied back after its update.
+TEST(Schedule, PiecesOfStatesWaitForTheirSlots) {
+  for (int pieces = 1; pieces <= 9; ++pieces) {
+    SCOPED_TRACE(pieces);
+    StepShape s = shape_of(2, false);
+    s.first = {0, 2};
+    for (int piece = 0; piece < pieces; ++piece) s.pieces.push_back(piece * s.units() / pieces);
+    s.state_slots = std::min(pieces, 3);
+    Slots slots(s);
+    std::vector<Task> tasks;
+    for (int step = 0; step < 3; ++step) {
+      for (const Task& task : build_update(s, slots)) tasks.push_back(task);
+    }
+    const std::vector<std::set<std::size_t>> ended = ended_before(tasks);
+    const auto expect_after = [&](std::size_t i, Kind kind, int Task::*same) {
+      for (std::size_t before = i; before-- > 0;) {
+        if (tasks[before].kind != kind || tasks[before].*same != tasks[i].*same) continue;
+        EXPECT_TRUE(ended[i].contains(before)) << i << " need not wait for " << before;
+        return true;
+      }
+      return false;
+    };
+    int updates = 0;
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      if (tasks[i].kind == Kind::update) {
+        ++updates;
+        EXPECT_TRUE(expect_after(i, Kind::fetch, &Task::part));
+      } else if (tasks[i].kind == Kind::offload) {
+        EXPECT_TRUE(expect_after(i, Kind::update, &Task::part));
+      } else if (tasks[i].kind == Kind::fetch) {
+        expect_after(i, Kind::offload, &Task::part);
+        expect_after(i, Kind::offload, &Task::index);
+      }
+    }
+    EXPECT_EQ(updates, 3 * pieces);
+  }
+}
+
 // One rank gathers and reduces nothing; it only ends gradients that no product has begun.
 TEST(Schedule, OfOneRankComputesAlone) {
   const StepShape s = shape_of(3, false);

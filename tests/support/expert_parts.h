@@ -118,7 +118,7 @@ class ExpertParts {
           optimizer_->prepare(*stream_, {.learning_rate = 0.01, .step = number});
           return scales_.update(*stream_, optimizer_->found_inf());
         case parallel::Kind::update:
-          return optimizer_->update(*stream_, task.units);
+          return optimizer_->update(*stream_, units_->states_of(task));
         default:
           return units_->run(scratch_, task);
       }

@@ -98,7 +98,7 @@ RunState run_mesh(const train::EngineOptions& options, const parallel::Layout& l
     const comm::Traffic context = groups.context->traffic(), tensor = groups.tensor->traffic();
     const Taken taken = take(engine, steps);
     const comm::Traffic over_context = groups.context->traffic(), over_tensor = groups.tensor->traffic();
-    engine.settle_scales();
+    engine.settle();
     if (beside.after) beside.after(engine);
     const std::lock_guard lock(mutex);
     state.add(engine, taken);

@@ -151,7 +151,7 @@ TEST_F(Calibration, ScalesAreTheSameOnEveryMesh) {
       SCOPED_TRACE(text(layout));
       on_engines(options, layout, [&](train::Engine& engine, const parallel::Groups&) {
         calibrate(engine);
-        engine.settle_scales();
+        engine.settle();
         for (const auto& [name, values] : scales_of(engine)) {
           const bool same =
               name.find(".w.") != std::string::npos || name.find("layers.0.self_attn.q_proj.fused.x.") != std::string::npos;

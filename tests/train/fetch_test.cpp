@@ -51,7 +51,7 @@ class Fetched : public MeshTest {
         taken.losses.push_back(scalars.loss_sum / scalars.token_count);
         taken.norm = scalars.grad_norm;
       }
-      engine.settle_scales();
+      engine.settle();
       engine.close();
       const std::lock_guard lock(mutex);
       state.add(engine, taken);

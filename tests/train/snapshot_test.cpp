@@ -71,7 +71,7 @@ Saved save_twice(const train::EngineOptions& options, const Layout& layout) {
         beside.wait_for_snapshot();
         EXPECT_TRUE(bytes_of_steady(engine, entries) == saved) << "rank " << rank << ", step " << step << ": changed too early";
       });
-      engine.settle_scales();
+      engine.settle();
       if (step > kSaves) break;
       entries = train::written_entries(engine.model().parameters(), engine.model().scales(), engine.optimizer(), groups);
       saved = bytes_of_steady(engine, entries);

@@ -38,9 +38,8 @@ class Run : public ::testing::Test {
 class RunOf : public Run, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(RunOf, TakesWhatThePlanSaysAndNothingAfterItsFirstMoment) {
-  for (const char* mode : {"none", "full"}) {
-    train::Trainer trainer({.config = config({"precision.emulate=true", "precision.recipe=" + GetParam(),
-                                              concat("activation_checkpoint.mode=", mode)}),
+  for (const char* setting : {"activation_checkpoint.mode=none", "activation_checkpoint.mode=full", "optimizer.offload=true"}) {
+    train::Trainer trainer({.config = config({"precision.emulate=true", "precision.recipe=" + GetParam(), setting}),
                             .resume = "none"});
     const std::size_t before = trainer.engine().device().memory().allocations;
     ASSERT_EQ(trainer.run(), ExitCode::done);  // includes evaluations, health samples and checkpoints

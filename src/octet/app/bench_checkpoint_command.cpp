@@ -142,7 +142,7 @@ class SavingRun {
     return train::written_entries(model.parameters(), model.scales(), engine_->optimizer(), groups_);
   }
   void begin_save() {
-    engine_->settle_scales();
+    engine_->settle();
     writer_.save(step_, engine_->stream(), entries(), nlohmann::json::object());
   }
 

@@ -28,12 +28,17 @@ std::size_t writers_here(const parallel::Mesh& mesh, const comm::RankEnvironment
   return writers;
 }
 
-// A run on GPUs keeps its snapshots in memory that nothing else of the plan counts.
-void check_snapshots(std::size_t snapshots) {
+// A run on GPUs keeps its snapshots, and with optimizer.offload its states, in memory that nothing else of the plan counts.
+void check_host(std::size_t states, std::size_t snapshots) {
   const HostMemory memory = host_memory();
   const std::size_t available = static_cast<std::size_t>(memory.available_bytes.value_or(0));
-  demand(available == 0 || snapshots <= available, ExitCode::does_not_fit, "this run needs ", telemetry::format_bytes(snapshots),
-         " of this machine's memory for the snapshots of its saves, and ", telemetry::format_bytes(available), " are left",
+  demand(available == 0 || states <= available, ExitCode::config, "optimizer.offload = true needs ", telemetry::format_bytes(states),
+         " of this machine's memory for the optimizer's states, and ", telemetry::format_bytes(available), " are left",
+         memory.limited_by.empty() ? "" : concat(" by ", memory.limited_by),
+         "; what helps: optimizer.state_dtype = \"bf16\", optimizer.master_weights = false, or fewer ranks a machine");
+  demand(available == 0 || states + snapshots <= available, ExitCode::does_not_fit, "this run needs ",
+         telemetry::format_bytes(states + snapshots), " of this machine's memory for ",
+         states > 0 ? "the optimizer's states and " : "", "the snapshots of its saves, and ", telemetry::format_bytes(available), " are left",
          memory.limited_by.empty() ? "" : concat(" by ", memory.limited_by),
          "; what helps: checkpoint.async = false, which needs no snapshot, or fewer ranks a machine");
 }
@@ -53,6 +58,7 @@ struct Needed {
     advice += ", precision.weight_transpose_cache = false";
   }
   if (options.moments_dtype == DType::f32) advice += ", optimizer.state_dtype = \"bf16\"";
+  if (device == DeviceKind::cuda && options.offload_slot == 0) advice += ", optimizer.offload = true";
   if (needed.snapshots > 0) advice += ", checkpoint.async = false";
   if (options.micro_batch_size > 1) advice += ", a smaller training.micro_batch_size";
   advice += ", more ranks in parallel.shard, or in parallel.context for long sequences";
@@ -77,9 +83,12 @@ train::Config fitting(const train::Config& config, const parallel::Mesh& mesh, c
   for (const train::Config& layout : train::layouts_allowed(config, mesh)) {
     plan = train::measure_run(layout, mesh);
     needed.plan = plan.total() * static_cast<std::size_t>(together);
-    if (device == DeviceKind::cpu) needed.snapshots = plan.snapshot * writers;
+    if (device == DeviceKind::cpu) {
+      needed.plan += plan.host() * static_cast<std::size_t>(together);
+      needed.snapshots = plan.snapshot * writers;
+    }
     if (available > 0 && needed.total() > available) continue;
-    if (device == DeviceKind::cuda && available > 0) check_snapshots(plan.snapshot * writers);
+    if (device == DeviceKind::cuda && available > 0) check_host(plan.host() * static_cast<std::size_t>(where.local_size), plan.snapshot * writers);
     return layout;
   }
   does_not_fit(plan, train::engine_options(config, train::recipe_of(config, device)), device, needed, available, together);

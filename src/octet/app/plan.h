@@ -50,7 +50,7 @@ struct PlannedRun {
   std::vector<Exchange> exchanges;
   std::vector<OpTime> ops;  // of the computation, with their predicted seconds in a step
   std::vector<train::StepRange> ranges;
-  std::vector<parallel::TimedTask> tasks;
+  std::vector<parallel::TimedTask> tasks, update;  // as in train::StepCount
   parallel::StepShape shape;
 
   std::size_t needed() const { return memory.total() + overhead.total(); }

@@ -60,6 +60,7 @@ bool divides(const train::Config& config, const plan::Cluster& cluster) {
   suggest("activation_checkpoint.mode = \"full\"", [](train::Config& c) { c.activation_checkpoint.mode = "full"; });
   suggest("precision.weight_transpose_cache = false", [](train::Config& c) { c.precision.weight_transpose_cache = false; });
   suggest("optimizer.state_dtype = \"bf16\"", [](train::Config& c) { c.optimizer.state_dtype = "bf16"; });
+  suggest("optimizer.offload = true", [](train::Config& c) { c.optimizer.offload = true; });
   suggest("half the micro-batch", [](train::Config& c) { c.training.micro_batch_size /= 2; });
   suggest("parallel.replicate = 1", [](train::Config& c) {
     c.parallel.replicate = 1;
@@ -166,7 +167,7 @@ int run_search(const train::Config& config, const plan::Cluster& cluster, bool j
   }
   demand(!best.empty(), ExitCode::does_not_fit, "no layout of ", cluster.gpus, " ", cluster.gpu.name,
          " fits and divides training.global_batch_size = ", config.training.global_batch_size,
-         "; what helps: more GPUs, a shorter training.seq_len, optimizer.state_dtype = \"bf16\"");
+         "; what helps: more GPUs, a shorter training.seq_len, optimizer.state_dtype = \"bf16\", optimizer.offload = true");
   const auto faster = [](const auto& a, const auto& b) { return a.step.tokens_per_s > b.step.tokens_per_s; };
   std::stable_sort(best.begin(), best.end(), faster);
   std::stable_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(best.size()), faster);

@@ -10,7 +10,7 @@ namespace octet::app {
 namespace {
 
 // By category.
-constexpr std::array<const char*, kMemoryCategories> kNotes = {
+constexpr std::array<const char*, kDeviceCategories> kNotes = {
     "what products and norms read: FP8 codes, BF16 values",
     "FP32 values that the optimizer updates",
     "AdamW's first and second moments",
@@ -31,7 +31,7 @@ std::string memory_picture(const PlannedRun& run) {
                         .parts = {},
                         .gpu = run.cluster.gpu.name,
                         .gpu_bytes = run.cluster.gpu.memory_bytes};
-  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+  for (std::size_t i = 0; i < kDeviceCategories; ++i) {
     bar.parts.push_back({std::string(name_of(static_cast<MemoryCategory>(i))), kNotes[i], run.memory.bytes[i]});
   }
   bar.parts.push_back({"CUDA", "its context and libraries", run.overhead.context});

@@ -6,6 +6,7 @@
 #include "octet/app/plan.h"
 #include "octet/kernels/attention/attention_workspace.h"
 #include "octet/nn/context_attention.h"
+#include "octet/plan/offload_time.h"
 #include "octet/plan/pipeline_time.h"
 #include "octet/recipes/registry.h"
 #include "octet/train/setup.h"
@@ -194,7 +195,8 @@ Counted count_run(const train::Config& config, const plan::Cluster& cluster) {
   const double tokens =
       static_cast<double>(config.training.global_batch_size * c.options.seq_len) / static_cast<double>(cluster.gpus);
   c.step = plan::step_of(cluster, c.spans, c.count.compute, c.count.params, c.count.seconds, tokens,
-                         c.options.model.train_flops_per_token(c.options.seq_len), idle[slowest]);
+                         c.options.model.train_flops_per_token(c.options.seq_len), idle[slowest],
+                         plan::state_copies(c.count.update).exposed_s);
   return c;
 }
 
@@ -230,6 +232,7 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
                  .ops = {},
                  .ranges = c.count.ranges,
                  .tasks = c.count.tasks,
+                 .update = c.count.update,
                  .shape = c.count.shape};
   run.exchanges = exchanges_of(c.count, run.micro_batches < 3 ? c.count_step(cluster, 3).each : c.count.each, c.spans);
   for (const OpTime& op : c.count.compute) {

@@ -4,6 +4,7 @@
 #include "octet/app/plan.h"
 #include "octet/base/json.h"
 #include "octet/plan/memory_table.h"
+#include "octet/plan/offload_time.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/peak.h"
 
@@ -34,6 +35,7 @@ std::string memory_text(const PlannedRun& run) {
   line("all", run.needed(),
        fmt::format("{} the {} of an {}", run.fits() ? "fits" : "does not fit", format_bytes(run.cluster.gpu.memory_bytes),
                    run.cluster.gpu.name));
+  if (run.memory.host() > 0) line("of the host, for optimizer states", run.memory.host(), "page-locked, not of the GPU");
   if (run.memory.snapshot > 0) line("of the host, for the snapshot of a save", run.memory.snapshot, "not of the GPU");
   return text;
 }
@@ -73,6 +75,7 @@ Json predicted_json(const plan::Step& step) {
           {"memory_s", step.memory_s},
           {"waited_s", step.waited_s},
           {"exposed_s", step.exposed_s},
+          {"copies_s", step.copies_s},
           {"wire_s", step.wire_s},
           {"tokens_per_s_per_gpu", step.tokens_per_s},
           {"tflops_per_gpu", step.model_flops_per_s * 1e-12},
@@ -82,7 +85,7 @@ Json predicted_json(const plan::Step& step) {
 
 Json run_json(const PlannedRun& run) {
   Json memory;
-  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+  for (std::size_t i = 0; i < kDeviceCategories; ++i) {
     memory[std::string(name_of(static_cast<MemoryCategory>(i)))] = run.memory.bytes[i];
   }
   memory["total"] = run.memory.total();
@@ -92,6 +95,7 @@ Json run_json(const PlannedRun& run) {
   memory["nccl"] = run.overhead.nccl;
   memory["needed"] = run.needed();
   memory["host_snapshot"] = run.memory.snapshot;
+  memory["host_states"] = run.memory.host();
   memory["of_gpu"] = run.cluster.gpu.memory_bytes;
   Json exchanges = Json::array();
   for (const Exchange& e : run.exchanges) {
@@ -164,6 +168,10 @@ std::string plan_text(const PlannedRun& run) {
   if (step.bubble_s > 0) {
     time("bubble of the pipeline", step.bubble_s, fmt::format("  {} of a step", telemetry::format_share(step.bubble_s / step.seconds)));
   }
+  if (run.memory.host() > 0) {
+    time("states, not hidden", step.copies_s,
+         fmt::format("  of {:.2f} ms to the GPU and back", 1e3 * plan::state_copies(run.update).seconds));
+  }
   time("a step", step.seconds, fmt::format("  bound by {}", name_of(step.bound)));
   return text + fmt::format("  {}  {:.0f} TFLOPS  mfu {}\n", telemetry::format_rate(step.tokens_per_s, telemetry::Worker::gpu),
                             step.model_flops_per_s * 1e-12, telemetry::format_share(0.01 * mfu_pct(step)));
@@ -181,6 +189,7 @@ std::string schedule_text(const PlannedRun& run) {
   text += "\nThe first micro-batch as each rank enqueues it (docs/walk.md):\n";
   text += fmt::format("{:>5} {:>10} {:>10}  {:<8} task\n", "", "begin, ms", "end, ms", "stream");
   text += parallel::text_of(run.shape, run.tasks);
+  text += "\nThe end of the step:\n" + parallel::text_of(run.shape, run.update);
   return text;
 }
 

@@ -25,14 +25,14 @@ std::string_view name_of(DeviceKind kind) {
 
 std::string_view name_of(MemoryCategory category) {
   constexpr std::array<std::string_view, kMemoryCategories> names = {"weights",     "master weights", "moments", "gradients",
-                                                                     "activations", "workspace",      "state"};
+                                                                     "activations", "workspace",      "state",   "host"};
   return names[static_cast<std::size_t>(category)];
 }
 
 void MemoryMeter::add(MemoryCategory category, std::size_t amount) {
   const auto i = static_cast<std::size_t>(category);
   bytes[i] += amount;
-  total += amount;
+  if (category != MemoryCategory::host) total += amount;
   peak[i] = std::max(peak[i], bytes[i]);
   total_peak = std::max(total_peak, total);
   ++allocations;
@@ -40,12 +40,12 @@ void MemoryMeter::add(MemoryCategory category, std::size_t amount) {
 
 void MemoryMeter::remove(MemoryCategory category, std::size_t amount) {
   bytes[static_cast<std::size_t>(category)] -= amount;
-  total -= amount;
+  if (category != MemoryCategory::host) total -= amount;
 }
 
 Buffer Device::allocate(std::size_t bytes, MemoryCategory category) {
   const std::size_t rounded = static_cast<std::size_t>(round_up(static_cast<std::int64_t>(bytes), kAlignment));
-  void* data = acquire(rounded);
+  void* data = category == MemoryCategory::host ? acquire_host(rounded) : acquire(rounded);
   memory_->add(category, rounded);
   return {*this, data, rounded, category};
 }
@@ -53,7 +53,11 @@ Buffer Device::allocate(std::size_t bytes, MemoryCategory category) {
 Buffer::~Buffer() {
   if (!device_) return;
   device_->memory_->remove(category_, bytes_);
-  device_->release(data_, bytes_);
+  if (category_ == MemoryCategory::host) {
+    device_->release_host(data_, bytes_);
+  } else {
+    device_->release(data_, bytes_);
+  }
 }
 
 Buffer::Buffer(Buffer&& other) noexcept

@@ -27,7 +27,8 @@ class Device {
   // The device kind for which the program decides what to do. For a meta device: the kind it stands for; otherwise kind().
   virtual DeviceKind target() const { return kind(); }
 
-  // Returns zero-filled memory aligned to kAlignment. It counts under `category` until the Buffer is destroyed.
+  // Returns zero-filled memory aligned to kAlignment. It counts under `category` until the Buffer is destroyed. Memory of
+  // MemoryCategory::host lies in the host; kernels can use it, too, as slowly as the link to the device.
   Buffer allocate(std::size_t bytes, MemoryCategory category);
   const MemoryMeter& memory() const { return *memory_; }
 
@@ -40,6 +41,9 @@ class Device {
   // Returns zero-filled memory. Throws Error{does_not_fit} if there is not enough.
   virtual void* acquire(std::size_t bytes) = 0;
   virtual void release(void* memory, std::size_t bytes) = 0;
+  // The same for memory of the host.
+  virtual void* acquire_host(std::size_t bytes) { return acquire(bytes); }
+  virtual void release_host(void* memory, std::size_t bytes) { release(memory, bytes); }
 
  private:
   std::unique_ptr<MemoryMeter> memory_ = std::make_unique<MemoryMeter>();
@@ -115,7 +119,8 @@ class Stream {
   virtual std::unique_ptr<Event> record() = 0;  // an event after all work enqueued so far
   virtual void wait(const Event& event) = 0;    // later work of this stream starts after `event`; the host does not wait
   virtual void synchronize() = 0;               // the host waits until the stream has executed everything
-  // These copy or zero bytes in stream order. Host memory must stay valid until the copy is done.
+  // These copy or zero bytes in stream order. Host memory must stay valid until the copy is done. Only copies of MemoryCategory::host
+  // never make the host wait.
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;

@@ -65,16 +65,16 @@ void Optimizer::prepare(Stream& stream, const StepInput& input) {
                                  .scalars = &state->scalars});
 }
 
-void Optimizer::update(Stream& stream, parallel::UnitRange units) {
-  const TraceRange range(stream, concat("update units ", units.begin, " to ", units.end - 1));
-  for (const parallel::Parameter& p : store_.parameters()) {
-    if (!units.contains(p.unit)) continue;
-    for (const parallel::TensorPiece& piece : p.pieces()) {
+void Optimizer::update(Stream& stream, std::span<const parallel::StatePiece> pieces) {
+  for (const parallel::StatePiece& state : pieces) {
+    const parallel::Parameter& p = *state.parameter;
+    for (const parallel::TensorPiece& piece : p.cut.pieces(state.first, state.elements)) {
       const bool copies = p.master && p.value_shard;
+      const std::int64_t begin = piece.local - state.first, end = begin + piece.elements();
       kernels::adamw(stream, {.grad = p.of_shard(p.grad_shard, piece),
-                              .weight = p.of_shard(p.primary(), piece),
-                              .moment1 = p.of_shard(p.moment1, piece),
-                              .moment2 = p.of_shard(p.moment2, piece),
+                              .weight = state.weight.slice_rows(begin, end),
+                              .moment1 = state.moment1.slice_rows(begin, end),
+                              .moment2 = state.moment2.slice_rows(begin, end),
                               .value = copies ? p.of_shard(p.value_shard, piece) : Tensor{},
                               .beta1 = options_.beta1,
                               .beta2 = options_.beta2,

@@ -6,11 +6,12 @@
 //     ... all-reduce sums() over the ranks ...
 //     optimizer.prepare(stream, {...});                  // norm, clip factor, found_inf, bias corrections
 //     ... update scales ...
-//     optimizer.update(stream, units);                   // for all units
+//     optimizer.update(stream, pieces);                  // of all parameters' shards
 // Only read() and stop_asked() wait for the device where noted below. No function allocates memory after construction.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
@@ -57,9 +58,9 @@ class Optimizer {
   void add_squares(Stream& stream, Arena& scratch, parallel::UnitRange units);
   // Computes scalars() from sums().
   void prepare(Stream& stream, const StepInput& input);
-  // Updates these units' parameters with AdamW and the scalars of prepare(). Values and codes are then stale, except BF16 copies
+  // Updates these pieces with AdamW and the scalars of prepare(). Values and codes are then stale, except BF16 copies
   // of master weights, which this function also writes.
-  void update(Stream& stream, parallel::UnitRange units);
+  void update(Stream& stream, std::span<const parallel::StatePiece> pieces);
 
   // Device scalar: not 0 if this step is skipped. Valid after prepare().
   const float* found_inf() const;

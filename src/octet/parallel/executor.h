@@ -18,6 +18,7 @@ class Executor {
   // Lets tasks run on this stream, which outlives the executor. Several ids may share a stream.
   void add(StreamId id, Stream& stream) { streams_[static_cast<std::size_t>(id)] = &stream; }
   Stream& stream(StreamId id) const { return *streams_[static_cast<std::size_t>(id)]; }
+  bool has(StreamId id) const { return streams_[static_cast<std::size_t>(id)] != nullptr; }
 
   // `run` enqueues the work of a task on the task's stream.
   using Run = std::function<void(const Task&)>;

@@ -150,6 +150,7 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
       continue;
     }
     const auto shard = [&](Copy copy, MemoryCategory category, Tensor& tensor) {
+      if (p.copy(copy).place == Place::host) category = MemoryCategory::host;
       if (p.copy(copy).place != Place::absent) tensor = allocate_shard(device, category, p.copy(copy).dtype, p);
     };
     shard(Copy::master, MemoryCategory::master_weights, p.master);
@@ -204,7 +205,7 @@ void ParameterStore::refresh_codes(Stream& stream, Arena& scratch, UnitRange uni
     if (!is_cast(p)) continue;
     kernels::quantize(
         stream, scratch,
-        {.x = p.primary(), .spec = *p.spec.quant, .out = p.codes, .scale = p.scale_slot.scale, .amax = p.scale_slot.amax});
+        {.x = p.cast_source(), .spec = *p.spec.quant, .out = p.codes, .scale = p.scale_slot.scale, .amax = p.scale_slot.amax});
   }
 }
 
@@ -274,7 +275,7 @@ void ParameterStore::cast_shards(Stream& stream, Arena& scratch, UnitRange units
       if (!p.held || !p.spec.quant) continue;
       const AmaxGrids grids = amax_grids(p, at);
       if (!units.contains(p.unit)) continue;
-      const Tensor part = p.primary().reshape({p.shard_elements});
+      const Tensor part = p.cast_source().reshape({p.shard_elements});
       visit(p, *p.spec.quant, Shard{.x = part, .first = p.first_element, .whole = p.spec.shape}, grids);
     }
   };
@@ -313,6 +314,21 @@ void ParameterStore::cast_shards(Stream& stream, Arena& scratch, UnitRange units
                                  .column_multipliers = amax.columns,
                                  .scale_inv = {}});
   });
+}
+
+std::vector<StatePiece> ParameterStore::states(UnitRange units) const {
+  std::vector<StatePiece> result;
+  for (const Parameter& p : parameters_) {
+    if (!units.contains(p.unit) || p.shard_elements == 0) continue;
+    const auto flat = [&](const Tensor& x) { return x.reshape({p.shard_elements}); };
+    result.push_back({.parameter = &p,
+                      .first = p.first_element,
+                      .elements = p.shard_elements,
+                      .weight = flat(p.primary()),
+                      .moment1 = flat(p.moment1),
+                      .moment2 = flat(p.moment2)});
+  }
+  return result;
 }
 
 void ParameterStore::zero_gradients(Stream& stream) {

@@ -46,6 +46,9 @@ struct ParameterSpec {
   bool read_as_values = false;     // its values are read although it is quantized: a tied embedding under an FP8 head
 };
 
+// A copy of 256 MiB between host and device takes 5 ms, much longer than its start; three slots of this size are little memory.
+inline constexpr std::size_t kOffloadSlotBytes = std::size_t{256} << 20;
+
 // How parameters are stored.
 struct Storage {
   DType compute = DType::bf16;  // BF16 for the BF16 and FP8 recipes, F32 for fp32, F64 for tests
@@ -53,6 +56,7 @@ struct Storage {
   bool training = true;         // gradients and moments
   DType grad = DType::f32;
   DType moments = DType::f32;
+  std::size_t offload_slot = 0;  // not 0: masters and moments lie in host memory, and slots of so many bytes on the device
 };
 
 // residency.h says which of these tensors exist. A shard has the shape of the parameter on one rank, and is flat,
@@ -88,6 +92,8 @@ struct Parameter {
   const Tensor& primary() const { return master ? master : value_shard; }
   std::int64_t elements() const { return spec.shape.elements(); }
   int shard_count() const { return shards ? shards->size() : 1; }
+  // The shard from which codes are made. A master in host memory is read through its rounded values.
+  const Tensor& cast_source() const { return copy(Copy::master).place == Place::host ? value_shard : primary(); }
   // The pieces of the global tensor that this rank's shard consists of: at least one, or none if the parameter is not held.
   std::vector<TensorPiece> pieces() const {
     return held ? cut.pieces(first_element, shard_elements) : std::vector<TensorPiece>{};
@@ -106,6 +112,13 @@ struct Parameter {
   const Held& copy(Copy copy) const { return copies[static_cast<std::size_t>(copy)]; }
 };
 inline constexpr std::int64_t kShardMultiple = 128;
+
+// A stretch of a parameter's shard, and the memory in which the optimizer updates the stretch.
+struct StatePiece {
+  const Parameter* parameter = nullptr;
+  std::int64_t first = 0, elements = 0;  // in the row-major order of spec.shape
+  Tensor weight, moment1, moment2;       // [elements]
+};
 
 // Owns the memory of all parameters of a model. References to parameters stay valid.
 class ParameterStore {
@@ -155,6 +168,9 @@ class ParameterStore {
   }
   void refresh_values(Stream& stream);
   void refresh_codes(Stream& stream, Arena& scratch, UnitRange units);
+
+  // Returns the shards of these units' parameters, each as one stretch.
+  std::vector<StatePiece> states(UnitRange units) const;
 
   // Begins the gradients that exist whole: they are zero, or stale if a GEMM will write them.
   void zero_gradients(Stream& stream);

@@ -8,7 +8,8 @@ namespace octet::parallel {
 Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, const Layout& layout, const Division& division) {
   const bool one = division.shards == 1, kept = layout.weights == Weights::kept;
   const bool has_master = storage.compute == DType::bf16 && storage.master_weights;
-  const Place updated = one ? Place::whole : Place::shard;      // where a copy lives that only the optimizer touches
+  const Place own = one ? Place::whole : Place::shard;                   // where a copy lives that layers do not read
+  const Place updated = storage.offload_slot > 0 ? Place::host : own;  // where a copy lives that only the optimizer touches
   const Place read = one || kept ? Place::whole : Place::slot;  // where a copy lives that layers read
   const auto held = [&](bool exists, Place place, DType dtype) {
     return Held{division.held && exists ? place : Place::absent, dtype};
@@ -18,7 +19,8 @@ Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, con
       return held(has_master, updated, DType::f32);
     case Copy::values: {
       const bool is_read = !spec.quant || spec.read_as_values;
-      return held(is_read || !has_master, is_read ? read : updated, storage.compute);
+      const bool is_cast = spec.quant && updated == Place::host;
+      return held(is_read || !has_master || is_cast, is_read ? read : own, storage.compute);
     }
     case Copy::gradient: {
       const bool whole = one || layout.gradients == Gradients::whole;

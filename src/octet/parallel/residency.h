@@ -10,6 +10,9 @@
 // gradient    whole                                  whole, or slot if sharded              whole, or slot if sharded
 // moments     whole                                  shard                                  shard
 //
+// With optimizer.offload, masters and moments lie in the host. The values of a quantized parameter then exist on the device, because
+// casts read them.
+//
 // Only quantized parameters have rowwise, columnwise and row_order, and only tiles that are not square have row_order. Ranks that
 // do not hold an expert have no copy of its parameters. Without training there are no gradients and no moments.
 #pragma once
@@ -42,6 +45,7 @@ enum class Place : std::uint8_t {
   whole,  // All elements stay on this rank. With several shards, this rank's shard lies inside the whole.
   shard,  // Only this rank's shard exists.
   slot,   // This rank's shard stays. The whole exists while the unit of the parameter is open.
+  host,   // This rank's shard lies in host memory (offload.h).
 };
 
 // The ranks among which a parameter is divided.

@@ -395,12 +395,16 @@ std::string what(const StepShape& s, const Task& task) {
   return {};
 }
 
-// The block of a task, or -1.
-int block_of(const StepShape& s, const Task& task) {
-  if (task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward) return task.index;
-  const bool piece = (task.kind == Kind::update || task.kind >= Kind::fetch) && task.part >= 0;
-  const int unit = piece ? s.pieces[at(task.part)] : task.kind <= Kind::reduce ? task.index : s.embedding;
-  return unit != s.embedding && unit != s.head ? unit - s.first_block : -1;
+bool in_the_middle(int i, int count) { return i >= kShown && i < count - kShown; }
+
+// What a long list leaves out: "" if the task is shown, else the name of the tasks to which it belongs.
+std::string left_out_with(const StepShape& s, const Task& task) {
+  const bool of_piece = (task.kind == Kind::update || task.kind == Kind::fetch || task.kind == Kind::offload) && task.part >= 0;
+  if (of_piece) return in_the_middle(task.part, static_cast<int>(s.pieces.size())) ? "pieces" : "";
+  const bool of_block = task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward;
+  const bool of_unit = task.kind <= Kind::reduce && task.index != s.embedding && task.index != s.head;
+  const int block = of_block ? task.index : of_unit ? task.index - s.first_block : -1;
+  return in_the_middle(block, s.blocks) ? concat("blocks ", kShown, " to ", s.blocks - kShown - 1) : "";
 }
 
 constexpr std::array<const char*, kSignals> kDone = {"",      "gathered", "closed", "reduced", "summed",  "received",
@@ -434,15 +438,13 @@ std::string waits_of(const StepShape& s, const std::vector<TimedTask>& tasks, st
 }  // namespace
 
 std::string text_of(const StepShape& s, const std::vector<TimedTask>& tasks) {
-  std::string text;
-  bool left_out = false;
+  std::string text, left_out;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const Task& task = tasks[i].task;
-    const int block = block_of(s, task);
-    const bool shown = block < kShown || block >= s.blocks - kShown;
-    if (!shown && !left_out) text += concat("    ... blocks ", kShown, " to ", s.blocks - kShown - 1, " alike\n");
-    left_out = !shown;
-    if (!shown) continue;
+    const std::string middle = left_out_with(s, task);
+    if (!middle.empty() && middle != left_out) text += "    ... " + middle + " alike\n";
+    left_out = middle;
+    if (!middle.empty()) continue;
     char line[64];
     std::snprintf(line, sizeof line, "%5zu %10.3f %10.3f  %-8s ", i, 1e3 * tasks[i].begin, 1e3 * tasks[i].end,
                   name_of(task.stream));

@@ -245,7 +245,7 @@ struct TimedTask {
   double begin = 0, end = 0;
 };
 // A line for each task: its number, its times in milliseconds, its stream, what it does, and the numbers of the tasks that it
-// waits for. Long models leave out blocks in the middle.
+// waits for. Long lists leave out blocks and pieces in the middle.
 std::string text_of(const StepShape& shape, const std::vector<TimedTask>& tasks);
 
 }  // namespace octet::parallel

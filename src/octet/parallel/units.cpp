@@ -102,6 +102,13 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
   }
   executor_.add(StreamId::params, *params_stream_);
   const Storage& storage = store.storage();
+  if (storage.training && storage.offload_slot > 0) {
+    offload_.emplace(compute.device(), store);
+    fetch_stream_ = compute.device().make_stream();
+    offload_stream_ = compute.device().make_stream();
+    executor_.add(StreamId::fetch, *fetch_stream_);
+    executor_.add(StreamId::offload, *offload_stream_);
+  }
   weights_ = make_slots(layout.weights == Weights::kept || shard_count() == 1 ? Keep::all : Keep::in_use, edges,
                         MemoryCategory::weights, [&](std::size_t i) {
                           Pieces pieces(nullptr);
@@ -222,6 +229,15 @@ void Units::refresh(Arena& scratch) {
   if (&stream != &compute_) stream.wait(*compute_.record());
   store_.refresh_values(stream);
   run(scratch, build_refresh(shape(), slots_));
+  if (offload_) fetch_stream_->wait(*compute_.record());  // masters and moments may have been loaded just now
+}
+
+void Units::wait_for_states(Stream& stream) {
+  if (offload_) stream.wait(*offload_stream_->record());
+}
+
+std::vector<StatePiece> Units::states_of(const Task& update) const {
+  return update.part < 0 ? store_.states(update.units) : offload_->piece(update.part);
 }
 
 // With shards on several ranks, casts run beside the computation, and a rank may fetch the codes when all ranks have theirs.
@@ -243,6 +259,7 @@ void Units::describe(StepShape& shape) const {
   shape.reduced = params_stream_ != &compute_;
   shape.sharded_gradients = gradients() == Gradients::sharded;
   shape.first = first_;
+  if (offload_) offload_->describe(shape);
   shape.weight_slot = weights_.index;
   shape.gradient_slot = gradients_.index;
   shape.two_copies.clear();
@@ -264,6 +281,9 @@ void Units::run(Arena& scratch, const Task& task) {
       return reduce(scratch, task);
     case Kind::cast:
       return cast(scratch, task.units);
+    case Kind::fetch:
+    case Kind::offload:
+      return offload_->run(executor_.stream(task.stream), task);
     default:
       require(false, "a task that is not one of units");
   }

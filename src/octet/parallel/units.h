@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "octet/device/arena.h"
 #include "octet/device/device.h"
 #include "octet/parallel/executor.h"
 #include "octet/parallel/groups.h"
+#include "octet/parallel/offload.h"
 #include "octet/parallel/parameter.h"
 #include "octet/parallel/schedule.h"
 
@@ -44,8 +46,12 @@ class Units {
 
   Executor& executor() { return executor_; }
   Stream& compute() const { return compute_; }
-  // Enqueues a task of a unit, or a cast.
+  // Enqueues a task of a unit, a cast, or a copy of states.
   void run(Arena& scratch, const Task& task);
+  // Returns what AdamW updates in a task of the list above.
+  std::vector<StatePiece> states_of(const Task& update) const;
+  // Lets a stream wait until all states have been copied back to host memory. Call it before they are read there.
+  void wait_for_states(Stream& stream);
   // Sums, over the ranks of the tensor axis that hold the same piece, the gradients of these units. They must be reduced.
   void sum_over_holders(Arena& scratch, UnitRange units);
 
@@ -108,13 +114,14 @@ class Units {
   ParameterStore& store_;
   const Groups& groups_;
   Layout layout_;
-  std::unique_ptr<Stream> own_params_stream_, own_context_stream_;
+  std::unique_ptr<Stream> own_params_stream_, own_context_stream_, fetch_stream_, offload_stream_;
   Stream* params_stream_;
   std::vector<std::vector<Parameter*>> units_, cut_;
   SlotMemory weights_, gradients_;
   Slots slots_;
   UnitRange first_;
   Executor executor_;
+  std::optional<Offload> offload_;
   Buffer cast_;                                                // a unit's gradients in layout.reduce, if they have another dtype
   std::int64_t micro_batches_ = 1, seen_ = 0;
   bool reduces_ = true;

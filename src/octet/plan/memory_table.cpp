@@ -13,11 +13,12 @@ std::string memory_table(const std::array<std::size_t, kMemoryCategories>& bytes
     table += fmt::format("  {:<15} {:>18} bytes  {:>10}\n", name, telemetry::format_count(static_cast<std::int64_t>(amount)),
                          telemetry::format_bytes(amount));
   };
-  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+  for (std::size_t i = 0; i < kDeviceCategories; ++i) {
     line(name_of(static_cast<MemoryCategory>(i)), bytes[i]);
     total += bytes[i];
   }
   line("total", total);
+  if (bytes.back() > 0) line("states (host)", bytes.back());
   if (snapshot > 0) line("snapshot (host)", snapshot);
   return table;
 }

@@ -57,6 +57,7 @@ double op_seconds(const Cluster& cluster, const Spans& spans, std::string_view o
   if (op == "wait for ranks") return 0;  // only a mark in profiles
   if (!work.group.empty()) return exchange_seconds(cluster.gpu, find_span(spans, work.group), work.bytes, work.joins);
   const Machine& machine = cluster.gpu.machine;
+  if (op == "fetch states" || op == "offload states") return work.bytes / machine.host_bytes_per_s;
   const Share share = share_of(op);
   const double copy_s = work.bytes / machine.copy_bytes_per_s;
   if (is_product(op) && machine.flops(op) > 0) {
@@ -76,7 +77,7 @@ std::string_view name_of(Bound bound) {
 }
 
 Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime> compute, std::span<const OpTime> params,
-             double seconds, double tokens, double flops_per_token, double bubble_s) {
+             double seconds, double tokens, double flops_per_token, double bubble_s, double copies_s) {
   Step step;
   double network_s = 0;
   const auto send = [&](const OpTime& op) {
@@ -105,10 +106,11 @@ Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime>
       send(op);
     }
   }
-  step.waited_s = std::max(0.0, seconds - step.compute_s - step.memory_s);
+  step.waited_s = std::max(0.0, seconds - copies_s - step.compute_s - step.memory_s);
   step.exposed_s = step.waited_s + (1 - kOverlap) * std::max(0.0, step.wire_s - step.waited_s);
   step.bubble_s = bubble_s;
-  step.seconds = step.compute_s + step.memory_s + step.exposed_s + step.bubble_s;
+  step.copies_s = copies_s;
+  step.seconds = step.compute_s + step.memory_s + step.exposed_s + step.bubble_s + step.copies_s;
   const double on_network = step.wire_s > 0 ? step.exposed_s * network_s / step.wire_s : 0;
   const std::array<double, 4> shares = {step.compute_s, step.memory_s, step.exposed_s - on_network, on_network};
   step.bound = static_cast<Bound>(std::max_element(shares.begin(), shares.end()) - shares.begin());

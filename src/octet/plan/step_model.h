@@ -32,6 +32,7 @@ struct Step {
   double waited_s = 0;   // the computation waits for collectives, or they run on its stream
   double exposed_s = 0;  // cost of collectives: waited_s + (1 - kOverlap) (wire_s - waited_s)
   double bubble_s = 0;   // a pipeline stage has nothing to do
+  double copies_s = 0;   // the computation waits for optimizer states from host memory
   double wire_s = 0;     // all collectives, including hidden ones
   double flops = 0, fp8_flops = 0, memory_bytes = 0;
   Sent sent;
@@ -42,8 +43,10 @@ struct Step {
 
 // Computes the prediction. `compute` and `wire` are the profiles of the computation and communication streams. `seconds` is the
 // time of the step when both streams run concurrently and each op takes op_seconds(). `tokens` is the number of tokens of this
-// GPU in the step, and `flops_per_token` the operations that MFU counts for each. `bubble_s` comes on top of `seconds`.
+// GPU in the step, and `flops_per_token` the operations that MFU counts for each. `bubble_s` comes on top of `seconds`, and `copies_s` is a
+// part of it.
 Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime> compute, std::span<const OpTime> params,
-             double seconds, double tokens, double flops_per_token, double bubble_s = 0);
+             double seconds, double tokens, double flops_per_token, double bubble_s = 0,
+             double copies_s = 0);
 
 }  // namespace octet::plan

@@ -18,7 +18,8 @@ struct Machine {
   double (*flops)(
       std::string_view op);  // operations per second of large products, by the op's name in profiles; 0: memory bounds the op
   double copy_bytes_per_s = 0;  // bytes read and written per second by a large copy
-  int multiprocessors = 132;    // of an H100 or H200 SXM
+  double host_bytes_per_s = 55e9;  // of a copy between page-locked host memory and the GPU, one way; measured on an H200
+  int multiprocessors = 132;       // of an H100 or H200 SXM
   // Seconds for the start and end of a kernel and the gap before the next. This is an estimate. It matters only for small products, which
   // a GPU can measure.
   double launch_s = 4e-6;

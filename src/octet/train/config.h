@@ -224,6 +224,7 @@ struct OptimizerConfig {
   double max_grad_norm = 1.0;
   std::string state_dtype = "fp32";
   bool master_weights = true;
+  bool offload = false;
 };
 template <FieldsOf<OptimizerConfig> C>
 void visit_fields(C& c, auto&& visit) {
@@ -240,6 +241,9 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "master_weights",
               .help = "Keeps FP32 weights; false keeps BF16 weights with stochastic rounding."},
         c.master_weights);
+  visit(Field{.name = "offload",
+              .help = "Keeps moments and master weights in host memory. An optimizer step fetches them and copies them back."},
+        c.offload);
 }
 
 struct LrSchedulerConfig {

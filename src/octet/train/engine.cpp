@@ -19,7 +19,8 @@ parallel::Storage storage_of(const EngineOptions& options) {
           .master_weights = options.master_weights,
           .training = options.training,
           .grad = options.recipe.compute == Compute::fp64 ? DType::f64 : options.grad_dtype,
-          .moments = options.recipe.compute == Compute::fp64 ? DType::f64 : options.moments_dtype};
+          .moments = options.recipe.compute == Compute::fp64 ? DType::f64 : options.moments_dtype,
+          .offload_slot = options.training ? options.offload_slot : 0};
 }
 
 }  // namespace
@@ -35,7 +36,9 @@ DType compute_dtype(const Recipe& recipe) {
   }
 }
 
-std::size_t MemoryPlan::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); }
+std::size_t MemoryPlan::total() const {
+  return std::accumulate(bytes.begin(), bytes.begin() + kDeviceCategories, std::size_t{0});
+}
 
 Engine::Engine(const EngineOptions& options, DeviceKind device)
     : Engine(options, make_device(device), nullptr, device == DeviceKind::meta ? Capacity{} : capacity_of(options, device),
@@ -155,7 +158,7 @@ void Engine::dry_run() {
   forward_backward(batch, options_.watch);
   if (options_.watch) observe_weights(*options_.watch);
   apply(0.0, 1);
-  settle_scales();
+  settle();
 }
 
 Engine::Capacity Engine::capacity_of(const EngineOptions& options, DeviceKind device) {
@@ -296,11 +299,17 @@ void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, 
         return model_->scales().update(*stream_, optimizer_->found_inf());
       case parallel::Kind::update:
         if (!std::exchange(updates, true) && before_update) before_update();
-        return optimizer_->update(*stream_, task.units);
+        return update(task);
       default:
         return units.run(*scratch_, task);
     }
   });
+}
+
+void Engine::update(const parallel::Task& task) {
+  const TraceRange range(*stream_, task.part < 0 ? concat("update units ", task.units.begin, " to ", task.units.end - 1)
+                                                 : concat("update states ", task.part));
+  optimizer_->update(*stream_, model_->units().states_of(task));
 }
 
 // Adds up what the step counted, and takes the largest of the ranks' amaxes.
@@ -348,6 +357,7 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
 void Engine::observe_weights(nn::Watch& watch) {
   if (groups_.shards->size() == 1) return;
   parallel::Units& units = model_->units();
+  units.wait_for_states(*stream_);
   for (const nn::Linear* linear : model_->linears()) {
     const parallel::Parameter& p = linear->weight();
     if (!linear->is_fp8() || p.shard_count() == 1 || !p.held) continue;
@@ -363,7 +373,10 @@ void Engine::observe_weights(nn::Watch& watch) {
   }
 }
 
-Tensor Engine::whole(const parallel::Parameter& p) { return wholes_->of(p, *scratch_); }
+Tensor Engine::whole(const parallel::Parameter& p) {
+  model_->units().wait_for_states(*stream_);
+  return wholes_->of(p, *scratch_);
+}
 
 Engine::RouterLosses Engine::read_router_losses(int first) {
   double total[2] = {};
@@ -378,7 +391,8 @@ void Engine::reduce_amaxes() {
       [&](Stream& params) { model_->scales().reduce(params, *scratch_, groups_.all(), groups_.all_of_experts()); });
 }
 
-void Engine::settle_scales() {
+void Engine::settle() {
+  model_->units().wait_for_states(*stream_);
   if (options_.layout.mesh.ranks() == 1) return;
   reduce_amaxes();
   stream_->synchronize();

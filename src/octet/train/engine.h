@@ -25,6 +25,7 @@ struct EngineOptions {
   bool master_weights = true;
   DType grad_dtype = DType::f32;
   DType moments_dtype = DType::f32;
+  std::size_t offload_slot = 0;  // not 0: moments and master weights lie in host memory (parallel/offload.h)
   std::int64_t seq_len = 0;
   std::int64_t micro_batch_size = 1;
   nn::Checkpointing checkpointing = nn::Checkpointing::none;
@@ -41,7 +42,8 @@ struct EngineOptions {
 struct MemoryPlan {
   std::array<std::size_t, kMemoryCategories> bytes{};
   std::size_t snapshot = 0;   // host memory for what this rank adds to a checkpoint
-  std::size_t total() const;  // of `bytes`
+  std::size_t total() const;  // of the device: without memory of the host
+  std::size_t host() const { return bytes[static_cast<std::size_t>(MemoryCategory::host)]; }
   Work step;                  // of one micro-batch, forward and backward, and one optimizer step
 };
 
@@ -77,9 +79,9 @@ class Engine {
   // of a watched step shows everything else. All ranks call it together.
   void observe_weights(nn::Watch& watch);
 
-  // Makes scales and histories those of all ranks, as a checkpoint holds them: between steps each rank knows only the amax of its
-  // own shard of a weight. Waits.
-  void settle_scales();
+  // Makes the state what a checkpoint holds. Scales and histories become those of all ranks: between steps each rank knows only the
+  // amax of its own shard of a weight. States of the optimizer arrive in host memory. Waits if there are several ranks.
+  void settle();
   // Returns all of a global parameter's primary in host memory. It is valid until the next call, and empty on ranks other than
   // the first. All ranks call it together.
   Tensor whole(const parallel::Parameter& p);
@@ -143,6 +145,7 @@ class Engine {
   std::size_t bytes_of_batch() const;
   void dry_run();
   RouterLosses read_router_losses(int first);
+  void update(const parallel::Task& task);
   void add_up_ranks(Stream& params);
   void reduce_amaxes();
   double* router_total(int first) {

@@ -85,6 +85,7 @@ EngineOptions optimizer_options(const Config& config, const Recipe& recipe) {
   options.master_weights = config.optimizer.master_weights;
   options.grad_dtype = dtype_of_name(config.training.grad_dtype);
   options.moments_dtype = dtype_of_name(config.optimizer.state_dtype);
+  options.offload_slot = config.optimizer.offload ? parallel::kOffloadSlotBytes : 0;
   options.checkpointing = checkpointing_of(config.activation_checkpoint.mode);
   options.optimizer = {.beta1 = config.optimizer.betas[0],
                        .beta2 = config.optimizer.betas[1],

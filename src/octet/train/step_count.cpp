@@ -37,6 +37,11 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len));
   engine.refresh();
 
+  std::vector<Stream*> copies;
+  for (const parallel::StreamId id : {parallel::StreamId::fetch, parallel::StreamId::offload}) {
+    if (engine.model().units().executor().has(id)) copies.push_back(&engine.model().units().executor().stream(id));
+  }
+
   const auto profile = [&](const auto& body) {
     std::array streams{&compute, &params, &context_stream};
     for (std::size_t i = 0; i < streams.size(); ++i) {
@@ -44,7 +49,9 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
         streams[i] = nullptr;  // the same stream as an earlier one
       if (streams[i]) streams[i]->start_profile();
     }
+    for (Stream* stream : copies) stream->start_profile();  // only streams with a profile keep time
     body();
+    for (Stream* stream : copies) stream->take_profile();
     std::array<std::vector<OpTime>, streams.size()> profiles;
     for (std::size_t i = 0; i < streams.size(); ++i) {
       if (streams[i]) profiles[i] = streams[i]->take_profile();
@@ -84,15 +91,21 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
                    [](const OpTime& op) { return !op.work.group.empty(); });
     }
   }
-  part(1, [&] { engine.apply(0.0, 2); });
+  part(1, [&] {
+    engine.model().units().executor().time_tasks(&count.update);
+    engine.apply(0.0, 2);
+    engine.model().units().executor().time_tasks(nullptr);
+  });
   for (TimedRange& range : timeline) {
     if (range.end <= begin) continue;  // of the step before
     const char* stream = range.stream == &compute ? "compute" : range.stream == &params ? "communication" : "context";
     count.ranges.push_back({stream, std::move(range.name), range.begin - begin, range.end - begin});
   }
-  for (parallel::TimedTask& task : count.tasks) {
-    task.begin -= begin;
-    task.end -= begin;
+  for (auto* list : {&count.tasks, &count.update}) {
+    for (parallel::TimedTask& task : *list) {
+      task.begin -= begin;
+      task.end -= begin;
+    }
   }
   count.shape = engine.model().shape();
   std::stable_sort(count.ranges.begin(), count.ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });

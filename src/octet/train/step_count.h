@@ -23,6 +23,7 @@ struct StepCount {
   std::vector<StepRange> ranges;  // of the micro-batches that were run and of the optimizer, in the order in which they begin
   // The tasks of the first micro-batch, in the order in which they are enqueued. On a pipeline stage: the tasks of the whole step.
   std::vector<parallel::TimedTask> tasks;
+  std::vector<parallel::TimedTask> update;  // the tasks that end the step
   parallel::StepShape shape;
   double seconds = 0;  // from the end of the step before to the end of this step, on the computation stream
 };

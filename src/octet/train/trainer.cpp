@@ -194,7 +194,7 @@ nlohmann::json Trainer::meta() const {
 
 void Trainer::save() {
   if (saved_step_ == step_) return;
-  engine_->settle_scales();
+  engine_->settle();
   models::Decoder& model = engine_->model();
   writer_->save(step_, engine_->stream(),
                 written_entries(model.parameters(), model.scales(), engine_->optimizer(), world_.groups()), meta());

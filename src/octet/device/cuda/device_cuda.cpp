@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "octet/base/math.h"
 #include "octet/base/threads.h"
 #include "octet/device/cuda/cuda.h"
 #include "octet/device/cuda/cuda_device.h"
@@ -59,7 +60,7 @@ class StagingRing {
       for (; filled < std::min(pieces, emptied + kSlots); ++filled) {
         cudaEvent_t const event = events_[slot_of(filled)];
         check(cudaEventSynchronize(event), "cudaEventSynchronize");
-        check(cudaMemcpyAsync(memory_of(filled), device + filled * kSlotBytes, size_of(filled), cudaMemcpyDeviceToHost, native),
+        check(cudaMemcpyAsync(memory_of(filled), device + filled * kSlotBytes, size_of(filled), cudaMemcpyDefault, native),
               "cudaMemcpyAsync");
         check(cudaEventRecord(event, native), "cudaEventRecord");
       }
@@ -90,6 +91,13 @@ class CudaEvent final : public Event {
  private:
   cudaEvent_t event_ = nullptr;
 };
+
+// Whether the memory is MemoryCategory::host, or other page-locked memory.
+bool is_page_locked(const void* memory) {
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
+  return attributes.type == cudaMemoryTypeHost;
+}
 
 struct HostCopy {
   void* to;
@@ -132,11 +140,12 @@ class CudaStream final : public Stream {
   void end_range() override { nvtxRangePop(); }
 
   void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    if (is_page_locked(host)) return copy(device, host, bytes);
     for (std::size_t done = 0; done < bytes; done += StagingRing::kSlotBytes) {
       const std::size_t piece = std::min(StagingRing::kSlotBytes, bytes - done);
       staging_.use(native_, [&](void* slot) {
         std::memcpy(slot, static_cast<const std::byte*>(host) + done, piece);
-        check(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, slot, piece, cudaMemcpyHostToDevice, native_),
+        check(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, slot, piece, cudaMemcpyDefault, native_),
               "cudaMemcpyAsync");
       });
     }
@@ -144,19 +153,20 @@ class CudaStream final : public Stream {
   // A copy that fits in a slot does not make the host wait. A larger copy is complete when the function returns.
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     if (bytes == 0) return;
+    if (is_page_locked(host)) return copy(host, device, bytes);
     const cudaStream_t at = native();  // a thread that only copies has not chosen a device yet
     if (bytes > StagingRing::kSlotBytes) {
       return staging_.drain(at, static_cast<std::byte*>(host), static_cast<const std::byte*>(device), bytes);
     }
     staging_.use(at, [&](void* slot) {
-      check(cudaMemcpyAsync(slot, device, bytes, cudaMemcpyDeviceToHost, native_), "cudaMemcpyAsync");
+      check(cudaMemcpyAsync(slot, device, bytes, cudaMemcpyDefault, native_), "cudaMemcpyAsync");
       auto copy = std::make_unique<HostCopy>(HostCopy{host, slot, bytes});
       check(cudaLaunchHostFunc(native_, finish_host_copy, copy.get()), "cudaLaunchHostFunc");
       copy.release();  // finish_host_copy owns it
     });
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
-    if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, native_), "cudaMemcpyAsync");
+    if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native()), "cudaMemcpyAsync");
   }
   void zero(void* device, std::size_t bytes) override {
     if (bytes == 0) return;
@@ -233,6 +243,24 @@ class CudaDevice final : public Device {
     return memory;
   }
   void release(void* memory, std::size_t) override { cudaFree(memory); }
+  void* acquire_host(std::size_t bytes) override {
+    if (bytes == 0) return nullptr;
+    enter();
+    void* memory = nullptr;
+    const cudaError_t code = cudaMallocHost(&memory, bytes);
+    if (code == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      fail(ExitCode::config, "optimizer.offload = true: this machine has no ", bytes,
+           " bytes of memory left that can be page-locked; `ulimit -l` may limit it");
+    }
+    check(code, "cudaMallocHost");
+    parallel_for(ceil_div(static_cast<std::int64_t>(bytes), std::int64_t{64} << 20), [&](std::int64_t i) {
+      const std::size_t begin = static_cast<std::size_t>(i) << 26;
+      std::memset(static_cast<std::byte*>(memory) + begin, 0, std::min(bytes - begin, std::size_t{1} << 26));
+    });
+    return memory;
+  }
+  void release_host(void* memory, std::size_t) override { cudaFreeHost(memory); }
 
  private:
   int index_;

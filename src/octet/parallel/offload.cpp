@@ -1,0 +1,74 @@
+#include "octet/parallel/offload.h"
+
+#include <algorithm>
+
+#include "octet/base/math.h"
+#include "octet/base/require.h"
+
+namespace octet::parallel {
+namespace {
+
+// While one piece is updated, another one arrives and a third one leaves.
+constexpr std::size_t kSlots = 3;
+
+}  // namespace
+
+Offload::Offload(Device& device, const ParameterStore& store) {
+  const std::size_t room = store.storage().offload_slot;
+  std::size_t used = 0;
+  for (const Parameter& p : store.parameters()) {
+    const Tensor* const states[] = {&p.master, &p.moment1, &p.moment2};
+    std::size_t bytes = 0, alignment = 0;  // of an element in all its states, and what aligning them can add
+    for (const Tensor* state : states) {
+      if (!*state) continue;
+      bytes += size_of(state->dtype);
+      alignment += Device::kAlignment;
+    }
+    require(room >= alignment + kShardMultiple * bytes, "slots of ", room, " bytes for optimizer states");
+    for (std::int64_t begin = 0; begin < p.shard_elements;) {
+      if (pieces_.empty() || pieces_.back().unit != p.unit || room - used < alignment + kShardMultiple * bytes) {
+        pieces_.push_back({.unit = p.unit, .states = {}, .copies = {}});
+        used = 0;
+      }
+      const std::int64_t most = round_down(static_cast<std::int64_t>((room - used - alignment) / bytes), kShardMultiple);
+      const std::int64_t end = std::min(p.shard_elements, begin + most);
+      Piece& piece = pieces_.back();
+      if (slots_.size() < std::min(pieces_.size(), kSlots)) slots_.push_back(device.allocate(room, MemoryCategory::moments));
+      void* const slot = slots_[(pieces_.size() - 1) % kSlots].data();
+      const auto stretch = [&](const Tensor& x) { return x.reshape({p.shard_elements}).slice_rows(begin, end); };
+      const auto fetched = [&](const Tensor& state) {
+        const Tensor in_slot(behind(slot, used), state.dtype, {end - begin});
+        piece.copies.push_back({stretch(state), in_slot});
+        used += round_up(in_slot.bytes(), Device::kAlignment);
+        return in_slot;
+      };
+      piece.states.push_back({.parameter = &p,
+                              .first = p.first_element + begin,
+                              .elements = end - begin,
+                              .weight = p.master ? fetched(p.master) : stretch(p.primary()),
+                              .moment1 = fetched(p.moment1),
+                              .moment2 = fetched(p.moment2)});
+      begin = end;
+    }
+  }
+}
+
+void Offload::describe(StepShape& shape) const {
+  shape.pieces.clear();
+  for (const Piece& piece : pieces_) shape.pieces.push_back(piece.unit);
+  shape.state_slots = static_cast<int>(slots_.size());
+}
+
+void Offload::run(Stream& stream, const Task& task) const {
+  const bool fetches = task.kind == Kind::fetch;
+  for (const auto& [host, slot] : pieces_[static_cast<std::size_t>(task.part)].copies) {
+    stream.count(fetches ? "fetch states" : "offload states", {.bytes = static_cast<double>(host.bytes())});
+    if (fetches) {
+      stream.copy_to_device(slot.data, host.data, host.bytes());
+    } else {
+      stream.copy_to_host(host.data, slot.data, host.bytes());
+    }
+  }
+}
+
+}  // namespace octet::parallel

@@ -1,0 +1,42 @@
+// Optimizer states in host memory: moments, and master weights if there are any (Ren et al., ZeRO-Offload, 2021). They are divided into
+// pieces. A piece is fetched into one of a few slots in device memory, updated there, and copied back, while other pieces travel
+// (schedule.h).
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "octet/device/device.h"
+#include "octet/parallel/parameter.h"
+#include "octet/parallel/schedule.h"
+
+namespace octet::parallel {
+
+class Offload {
+ public:
+  // Divides the states of `store`, which is materialised and outlives this, into pieces of one unit each that fit in
+  // storage().offload_slot bytes. Allocates the slots.
+  Offload(Device& device, const ParameterStore& store);
+
+  // Says of which units the pieces are, and how many slots there are.
+  void describe(StepShape& shape) const;
+  // Returns what the optimizer updates of a piece. The states lie in the piece's slot.
+  const std::vector<StatePiece>& piece(int number) const { return pieces_[static_cast<std::size_t>(number)].states; }
+  // Enqueues a task to fetch a piece or to copy it back.
+  void run(Stream& stream, const Task& task) const;
+
+ private:
+  struct Copy {
+    Tensor host, slot;
+  };
+  struct Piece {
+    int unit = 0;
+    std::vector<StatePiece> states;
+    std::vector<Copy> copies;
+  };
+
+  std::vector<Buffer> slots_;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace octet::parallel

@@ -1,0 +1,110 @@
+// Optimizer states in host memory change where a step computes, and nothing that it computes.
+#include <gtest/gtest.h>
+
+#include "support/shuffle.h"
+#include "train/meshes.h"
+
+namespace octet::testing {
+namespace {
+
+class OffloadTest : public MeshTest {
+ protected:
+  // A few kilobytes hold only a part of some parameters' states, and several other parameters.
+  static train::EngineOptions offloaded(train::EngineOptions options) {
+    options.offload_slot = 8192;
+    return options;
+  }
+  static std::size_t host_bytes(const train::EngineOptions& options, const Layout& layout) {
+    train::EngineOptions planned = options;
+    planned.layout = layout;
+    return train::measure(planned, DeviceKind::cpu).host();
+  }
+};
+
+const std::vector<Layout> kOffloaded = {
+    kAlone,
+    {.mesh = Mesh({2, 1, 1, 1})},
+    {.mesh = Mesh({1, 2, 1, 1})},
+    {.mesh = Mesh({1, 4, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded},
+    {.mesh = Mesh({2, 2, 1, 1}), .weights = Weights::resharded, .gradients = Gradients::sharded},
+    {.mesh = Mesh({1, 1, 1, 2})},
+    {.mesh = Mesh({1, 2, 2, 1}), .weights = Weights::kept, .gradients = Gradients::sharded}};
+
+// With master weights, moments in two types and without master weights, whose rounding is stochastic.
+TEST_F(OffloadTest, GivesTheSameBits) {
+  for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8"}) {
+    for (const bool narrow : {false, true}) {
+      train::EngineOptions options = tensor_options(recipe);
+      options.model.tied_head = recipe == "fp8_current";
+      options.master_weights = !narrow;
+      if (narrow) options.moments_dtype = DType::bf16;
+      for (const Layout& layout : kOffloaded) {
+        SCOPED_TRACE(concat(recipe, narrow ? ", BF16 states, " : ", ", text(layout)));
+        const Steps steps{.count = 2, .micro_batches = layout.mesh.data_coordinates()};
+        expect_same_bits(run_mesh(offloaded(options), layout, steps), run_mesh(options, layout, steps));
+      }
+    }
+  }
+}
+
+TEST_F(OffloadTest, GivesTheSameBitsWithExpertsAndStages) {
+  train::EngineOptions deep = context_options("fp8_delayed");
+  deep.model.layers = 4;
+  const std::pair<train::EngineOptions, Layout> cases[] = {
+      {mixture_options("fp8_delayed"), {.mesh = Mesh({1, 4, 1, 1}, 2), .weights = Weights::resharded, .gradients = Gradients::sharded}},
+      {deep, {.mesh = Mesh({1, 2, 1, 1}, 1, {.count = 2})}},
+      {deep, {.mesh = Mesh({1, 1, 1, 1}, 1, {.count = 2, .chunks = 2})}}};
+  for (const auto& [options, layout] : cases) {
+    SCOPED_TRACE(text(layout));
+    const Steps steps{.count = 2, .micro_batches = 2 * layout.mesh.data_coordinates()};
+    expect_same_bits(run_mesh(offloaded(options), layout, steps), run_mesh(options, layout, steps));
+  }
+}
+
+// Streams interleaved as far as the waits permit: a missing wait reads a slot too early or too late.
+TEST_F(OffloadTest, GivesTheSameBitsInAnyOrder) {
+  for (const Layout& layout : {kOffloaded[0], kOffloaded[3]}) {
+    SCOPED_TRACE(text(layout));
+    const train::EngineOptions options = offloaded(context_options("fp8_rowwise"));
+    const Steps steps{.count = 3, .micro_batches = layout.mesh.data_coordinates()};
+    const RunState expected = run_mesh(options, layout, steps);
+    for (const double others_first : {0.0, 0.5}) {
+      std::atomic<int> moved = 0;
+      const auto shuffle = [&](train::Engine& engine) {
+        engine.model().units().executor().arrange(
+            [&moved, others_first, random = std::mt19937_64(1)](const std::vector<parallel::Task>& tasks) mutable {
+              std::vector<parallel::Task> result = shuffled(tasks, random, others_first);
+              for (std::size_t i = 0; i < tasks.size(); ++i)
+                moved += tasks[i].kind != result[i].kind || tasks[i].part != result[i].part;
+              return result;
+            });
+      };
+      SCOPED_TRACE(others_first);
+      expect_same_bits(run_mesh(options, layout, steps, {.before = shuffle}), expected);
+      EXPECT_GT(moved, 0);
+    }
+  }
+}
+
+// Per parameter 12 bytes of FP32 states, and 4 bytes of BF16 moments without master weights. The device has three slots instead.
+TEST_F(OffloadTest, PutsAllStatesIntoHostMemory) {
+  train::EngineOptions options = offloaded(context_options("fp8_delayed"));
+  std::int64_t elements = 0, rounding = 0;
+  on_engines(options, kAlone, [&](train::Engine& engine, const parallel::Groups&) {
+    elements = engine.model().parameters().elements();
+    rounding = 3 * 256 * static_cast<std::int64_t>(engine.model().parameters().parameters().size());
+    EXPECT_EQ(engine.device().memory().peak[static_cast<std::size_t>(MemoryCategory::master_weights)], 0u);
+    EXPECT_EQ(engine.device().memory().peak[static_cast<std::size_t>(MemoryCategory::moments)], 3u * 8192u);
+  });
+  EXPECT_GE(host_bytes(options, kAlone), static_cast<std::size_t>(12 * elements));
+  EXPECT_LE(host_bytes(options, kAlone), static_cast<std::size_t>(12 * elements + rounding));
+  options.master_weights = false;
+  options.moments_dtype = DType::bf16;
+  EXPECT_GE(host_bytes(options, kAlone), static_cast<std::size_t>(4 * elements));
+  EXPECT_LE(host_bytes(options, kAlone), static_cast<std::size_t>(4 * elements + rounding));
+  options.training = false;
+  EXPECT_EQ(host_bytes(options, kAlone), 0u) << "without training there are no states";
+}
+
+}  // namespace
+}  // namespace octet::testing
