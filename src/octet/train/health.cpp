@@ -41,10 +41,11 @@ std::vector<telemetry::HealthSample> HealthWatch::take(std::int64_t step) {
 
 std::vector<telemetry::AttentionSample> HealthWatch::take_attention(std::int64_t step) {
   std::vector<telemetry::AttentionSample> result;
-  for (const auto& [layer, values] : lse_) {
+  for (const auto& of_layer : lse_) {
+    const auto& values = of_layer.second;
     const auto add = [&]<class T>(const T* first) {
       const auto [low, high] = std::minmax_element(first, first + values.shape().elements());
-      result.push_back({.step = step, .layer = layer, .lse_min = *low, .lse_max = *high});
+      result.push_back({.step = step, .layer = of_layer.first, .lse_min = *low, .lse_max = *high});
     };
     if (values.dtype() == DType::f64) {
       add(values.view().as<double>());
