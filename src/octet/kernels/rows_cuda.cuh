@@ -5,13 +5,13 @@
 
 namespace octet::kernels::cuda {
 
-// One block processes a row. It has up to 256 threads with 1, 2, 4 or 8 chunks each; for the longest rows, up to 512 threads.
-constexpr int kMostChunks = 8;
-constexpr int most_threads(int chunks) { return chunks == kMostChunks ? 512 : 256; }
+// One block processes a row. It has up to 256 threads with 1, 2, 4 or 8 vectors each; for the longest rows, up to 512 threads.
+constexpr int kMostVectors = 8;
+constexpr int most_threads(int vectors) { return vectors == kMostVectors ? 512 : 256; }
 
 // The sum of `value` over the block in a fixed order, for every thread. There must be a barrier between two calls.
 __device__ inline float block_total(float value) {
-  __shared__ float warps[most_threads(kMostChunks) / 32];
+  __shared__ float warps[most_threads(kMostVectors) / 32];
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -23,31 +23,31 @@ __device__ inline float block_total(float value) {
   return total;
 }
 
-// Rows of a BF16 matrix, read and written in chunks, or by element if 16-byte accesses are not possible.
+// Rows of a BF16 matrix, read and written in vectors, or by element if 16-byte accesses are not possible.
 struct Rows {
-  std::uint16_t* at;
+  BFloat16* at;
   std::int64_t stride;
   int cols;
   bool wide;
 
-  __device__ Chunk load(int row, int col) const {
-    const std::uint16_t* const from = at + row * stride + col;
-    if (wide) return col < cols ? load_chunk(from) : Chunk{};
-    Chunk chunk = {};
+  __device__ Bf16Vector load(int row, int col) const {
+    const BFloat16* const from = at + row * stride + col;
+    if (wide) return col < cols ? piece_at<kVector>(from) : Bf16Vector{};
+    Bf16Vector vector = {};
 #pragma unroll 1
-    for (int i = kChunk - 1; i >= 0; --i) chunk = push_front(chunk, col + i < cols ? from[i] : std::uint16_t{0});
-    return chunk;
+    for (int i = kVector - 1; i >= 0; --i) vector = push_front(vector, col + i < cols ? from[i].bits : std::uint16_t{0});
+    return vector;
   }
-  __device__ void store(int row, int col, Chunk chunk) const {
-    std::uint16_t* const to = at + row * stride + col;
+  __device__ void store(int row, int col, Bf16Vector vector) const {
+    BFloat16* const to = at + row * stride + col;
     if (wide) {
-      if (col < cols) *reinterpret_cast<Chunk*>(to) = chunk;
+      if (col < cols) store_vector(to, vector);
       return;
     }
 #pragma unroll 1
-    for (int i = 0; i < kChunk && col + i < cols; ++i) {
-      to[i] = static_cast<std::uint16_t>(chunk.x);
-      chunk = pop_front(chunk);
+    for (int i = 0; i < kVector && col + i < cols; ++i) {
+      to[i] = front(vector);
+      vector = pop_front(vector);
     }
   }
 };
@@ -58,28 +58,27 @@ Extent extent_of(const char* op, const Tensor& x, const Tensors&... others) {
   require(x.dtype == DType::bf16, op, ": activations on CUDA are BF16, got ", name_of(x.dtype));
   return {.rows = static_cast<int>(x.rows()),
           .cols = static_cast<int>(x.cols()),
-          .wide = is_wide(x) && (is_wide(others) && ...) && x.cols() % kChunk == 0};
+          .wide = rows_are_aligned(x) && (rows_are_aligned(others) && ...) && x.cols() % kVector == 0};
 }
 
 inline Tensor as_row(const Tensor& weight) { return weight.reshape({1, weight.shape[0]}); }
 
 inline Rows rows_of(const Tensor& x, bool wide) {
   if (!x) return {};
-  return {
-      .at = const_cast<std::uint16_t*>(bf16_bits(x)), .stride = x.row_stride, .cols = static_cast<int>(x.shape[1]), .wide = wide};
+  return {.at = x.as<BFloat16>(), .stride = x.row_stride, .cols = static_cast<int>(x.shape[1]), .wide = wide};
 }
 
-// Calls launch<kChunks>(threads) with the numbers for rows of `cols` elements.
+// Calls launch<kVectors>(threads) with the numbers for rows of `cols` elements.
 template <class Launch>
-void with_chunks(const char* op, int cols, Launch launch) {
-  const int chunks = std::max(1, (cols + kChunk - 1) / kChunk);
-  require(chunks <= kMostChunks * most_threads(kMostChunks), op, ": rows of ", cols,
+void with_vectors(const char* op, int cols, Launch launch) {
+  const int vectors = std::max(1, (cols + kVector - 1) / kVector);
+  require(vectors <= kMostVectors * most_threads(kMostVectors), op, ": rows of ", cols,
           " elements are too long for the CUDA kernel");
-  const auto threads = [&](int each) { return static_cast<unsigned>(((chunks + each - 1) / each + 31) / 32 * 32); };
+  const auto threads = [&](int each) { return static_cast<unsigned>(((vectors + each - 1) / each + 31) / 32 * 32); };
   if (threads(1) <= 256) return launch.template operator()<1>(threads(1));
   if (threads(2) <= 256) return launch.template operator()<2>(threads(2));
   if (threads(4) <= 256) return launch.template operator()<4>(threads(4));
-  launch.template operator()<kMostChunks>(threads(kMostChunks));
+  launch.template operator()<kMostVectors>(threads(kMostVectors));
 }
 
 }  // namespace octet::kernels::cuda

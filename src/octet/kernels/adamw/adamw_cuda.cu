@@ -8,7 +8,7 @@
 #include "octet/base/rng.h"
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/adamw/adamw_cuda.h"
-#include "octet/kernels/block_cuda.h"
+#include "octet/kernels/vector_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -46,7 +46,7 @@ struct Arguments {
   M *moment1, *moment2;
   BFloat16* value;  // may be null
   std::int64_t count;
-  // A group has kWidth *global* elements, those of one Philox block. The first group begins `skip` elements before element 0.
+  // A group has kVector *global* elements, those of one Philox block. The first group begins `skip` elements before element 0.
   std::int64_t skip, groups;
   std::uint64_t first_block;
   GlobalElements elements;  // used if kColumns
@@ -148,10 +148,10 @@ __device__ std::uint32_t stochastic_bits(float value, const Philox4& words, int 
 
 // The values in storage type T: FP32, or BF16 rounded with the half-words of the group's Philox block (stochastic_rounding.h).
 template <class T, class A>
-__device__ Eight<T> rounded(const float (&values)[kWidth], const A& a, std::uint64_t block, std::uint32_t step,
-                            const std::uint32_t (&keys)[Keys::kRounds]) {
+__device__ Vector<T> rounded(const float (&values)[kVector], const A& a, std::uint64_t block, std::uint32_t step,
+                             const std::uint32_t (&keys)[Keys::kRounds]) {
   if constexpr (std::is_same_v<T, float>) {
-    return narrow<T>(values);
+    return pack<T>(values);
   } else {
     const Philox4 words = random_words(block, step, a.subject, a.keys.first, keys);
     std::uint32_t pairs[4];
@@ -168,21 +168,21 @@ template <class A>
 __device__ bool update_group(const A& a, const Factors& factors, std::int64_t begin, std::uint64_t block, std::uint32_t step) {
   using W = std::remove_pointer_t<decltype(a.weight)>;
   using M = std::remove_pointer_t<decltype(a.moment1)>;
-  float g[kWidth], w[kWidth], m[kWidth], v[kWidth];
-  const auto grad = load_eight(a.grad + begin);
-  const auto weight = load_eight(a.weight + begin);
-  const auto moment1 = load_eight(a.moment1 + begin), moment2 = load_eight(a.moment2 + begin);
-  widen(g, grad);
-  widen(w, weight);
-  widen(m, moment1);
-  widen(v, moment2);
+  float g[kVector], w[kVector], m[kVector], v[kVector];
+  const auto grad = load_vector(a.grad + begin);
+  const auto weight = load_vector(a.weight + begin);
+  const auto moment1 = load_vector(a.moment1 + begin), moment2 = load_vector(a.moment2 + begin);
+  unpack(grad, g);
+  unpack(weight, w);
+  unpack(moment1, m);
+  unpack(moment2, v);
   bool fast = factors.fast;
-  for (int i = 0; i < kWidth; ++i) fast &= update_fast(g[i], w[i], m[i], v[i], factors);
+  for (int i = 0; i < kVector; ++i) fast &= update_fast(g[i], w[i], m[i], v[i], factors);
   if (!fast) return false;
-  store_eight(a.weight + begin, rounded<W>(w, a, block, step, a.keys.weight));
-  store_eight(a.moment1 + begin, rounded<M>(m, a, block, step, a.keys.moment1));
-  store_eight(a.moment2 + begin, rounded<M>(v, a, block, step, a.keys.moment2));
-  if (a.value != nullptr) store_eight(a.value + begin, narrow<BFloat16>(w));
+  store_vector_unsplit(a.weight + begin, rounded<W>(w, a, block, step, a.keys.weight));
+  store_vector_unsplit(a.moment1 + begin, rounded<M>(m, a, block, step, a.keys.moment1));
+  store_vector_unsplit(a.moment2 + begin, rounded<M>(v, a, block, step, a.keys.moment2));
+  if (a.value != nullptr) store_packed(a.value + begin, w);
   return true;
 }
 
@@ -204,7 +204,7 @@ __device__ __noinline__ void update_singly(const A& a, const Factors& factors, s
   };
   const Philox4 weight_words = words(a.keys.weight), words1 = words(a.keys.moment1), words2 = words(a.keys.moment2);
 #pragma unroll 1
-  for (int i = 0; i < kWidth; ++i) {
+  for (int i = 0; i < kVector; ++i) {
     const std::int64_t at = begin + i;
     if (at < 0 || at >= a.count) continue;
     auto w = static_cast<float>(a.weight[at]), m = static_cast<float>(a.moment1[at]), v = static_cast<float>(a.moment2[at]);
@@ -228,10 +228,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks<G, W, M>) adamw_kernel(const
   const std::int64_t stride = std::int64_t{gridDim.x} * kThreads;
 #pragma unroll 1
   for (std::int64_t group = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; group < a.groups; group += stride) {
-    const std::int64_t begin = group * kWidth - a.skip;
+    const std::int64_t begin = group * kVector - a.skip;
     const std::uint64_t block =
-        kColumns ? static_cast<std::uint64_t>(a.elements.at(begin)) / kWidth : a.first_block + static_cast<std::uint64_t>(group);
-    const bool whole = a.aligned && begin + kWidth <= a.count;
+        kColumns ? static_cast<std::uint64_t>(a.elements.at(begin)) / kVector : a.first_block + static_cast<std::uint64_t>(group);
+    const bool whole = a.aligned && begin + kVector <= a.count;
     if (!whole || !update_group(a, factors, begin, block, step)) update_singly(a, shared, begin, block, step);
   }
 }
@@ -266,7 +266,7 @@ void visit_state(const char* operand, DType dtype, F&& f) {
 
 template <class G, class W, class M>
 void launch(Stream& stream, const AdamW& op) {
-  const std::int64_t count = op.weight.elements(), skip = op.elements.first % kWidth;
+  const std::int64_t count = op.weight.elements(), skip = op.elements.first % kVector;
   Arguments<G, W, M> a{.grad = op.grad.as<G>(),
                        .weight = op.weight.as<W>(),
                        .moment1 = op.moment1.as<M>(),
@@ -274,8 +274,8 @@ void launch(Stream& stream, const AdamW& op) {
                        .value = op.value ? op.value.as<BFloat16>() : nullptr,
                        .count = count,
                        .skip = skip,
-                       .groups = ceil_div(count + skip, std::int64_t{kWidth}),
-                       .first_block = static_cast<std::uint64_t>(op.elements.first / kWidth),
+                       .groups = ceil_div(count + skip, std::int64_t{kVector}),
+                       .first_block = static_cast<std::uint64_t>(op.elements.first / kVector),
                        .elements = op.elements,
                        .aligned = false,
                        .beta1 = op.beta1,

@@ -7,9 +7,10 @@
 
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda.h"
-#include "octet/kernels/block_cuda.h"
+#include "octet/kernels/block_sum_cuda.cuh"
 #include "octet/kernels/copy_async_cuda.cuh"
 #include "octet/kernels/cross_entropy/cross_entropy_cuda.h"
+#include "octet/kernels/vector_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -46,21 +47,21 @@ __device__ float exp2_of(float x) {
 }
 __device__ float exp_of(float x) { return exp2_of(x * kLog2E); }
 
-__device__ __nv_bfloat162 max_of(const Eight<BFloat16>& x) {
+__device__ __nv_bfloat162 max_of(const Bf16Vector& x) {
   const auto pair = [](const std::uint32_t& word) { return reinterpret_cast<const __nv_bfloat162&>(word); };
   const uint4& p = x.parts[0];
   return __hmax2(__hmax2(pair(p.x), pair(p.y)), __hmax2(pair(p.z), pair(p.w)));
 }
 
 template <int N>
-__device__ void add(Softmax& s, const Eight<BFloat16> (&vectors)[N]) {
+__device__ void add(Softmax& s, const Bf16Vector (&vectors)[N]) {
   __nv_bfloat162 largest = max_of(vectors[0]);
   for (int i = 1; i < N; ++i) largest = __hmax2(largest, max_of(vectors[i]));
   const float top = fmaxf(s.top, fmaxf(__low2float(largest), __high2float(largest))), shift = shift_of(top);
   float sum = s.sum * exp_of(s.top - shift);
-  for (const Eight<BFloat16>& vector : vectors) {
-    float x[kWidth], part = 0;
-    widen(x, vector);
+  for (const Bf16Vector& vector : vectors) {
+    float x[kVector], part = 0;
+    unpack(vector, x);
     for (const float value : x) part += exp_of(value - shift);
     sum += part;
   }
@@ -114,23 +115,23 @@ struct Row {
   __device__ Row(BFloat16* first, int columns, int blocks) : logits(first), size(columns) {
     const int before = static_cast<int>((16 - reinterpret_cast<std::uintptr_t>(first) % 16) % 16 / sizeof(BFloat16));
     head = min(before, size);
-    vectors = (size - head) / kWidth;
+    vectors = (size - head) / kVector;
     block = static_cast<int>(blockIdx.x) % blocks;
     const int most = (vectors + blocks - 1) / blocks, begin = min(block * most, vectors);
-    share = logits + head + begin * kWidth;
+    share = logits + head + begin * kVector;
     count = min(most, vectors - begin);
   }
-  __device__ BFloat16* vector(int i) const { return share + i * kWidth; }
+  __device__ BFloat16* vector(int i) const { return share + i * kVector; }
   // The single logit of this thread, or null.
   __device__ BFloat16* single() const {
     const int i = static_cast<int>(threadIdx.x);
-    const int index = i < head ? i : i + vectors * kWidth;
+    const int index = i < head ? i : i + vectors * kVector;
     return block == 0 && index < size ? logits + index : nullptr;
   }
   __device__ bool has(int index) const {
     const BFloat16* at = logits + index;
-    const bool in_vectors = head <= index && index < head + vectors * kWidth;
-    return in_vectors ? share <= at && at < share + count * kWidth : block == 0;
+    const bool in_vectors = head <= index && index < head + vectors * kVector;
+    return in_vectors ? share <= at && at < share + count * kVector : block == 0;
   }
 };
 
@@ -138,12 +139,12 @@ template <bool kWrites>
 __device__ void ignore_row(const Row& row, float* loss) {
   if (row.block == 0 && threadIdx.x == 0) *loss = 0;
   if constexpr (kWrites) {
-    for (int i = static_cast<int>(threadIdx.x); i < row.count; i += kThreads) store_eight(row.vector(i), Eight<BFloat16>{});
+    for (int i = static_cast<int>(threadIdx.x); i < row.count; i += kThreads) store_vector_unsplit(row.vector(i), Bf16Vector{});
     if (BFloat16* single = row.single()) *single = BFloat16(0.0f);
   }
 }
 
-__device__ Eight<BFloat16> lowest() {
+__device__ Bf16Vector lowest() {
   constexpr std::uint32_t kLowest = 0xFF80FF80u;  // pairs of -inf, which contribute 0
   return {{{kLowest, kLowest, kLowest, kLowest}}};
 }
@@ -151,10 +152,10 @@ __device__ Eight<BFloat16> lowest() {
 // Adds this thread's vectors of the row from `first` on, and its single logit.
 __device__ void add_rest(Softmax& s, const Row& row, int first) {
   for (; first < row.count; first += kBatchVectors) {
-    Eight<BFloat16> batch[kBatch];
+    Bf16Vector batch[kBatch];
     for (int b = 0; b < kBatch; ++b) {
       const int i = first + b * kThreads;
-      batch[b] = i < row.count ? load_eight(row.vector(i)) : lowest();
+      batch[b] = i < row.count ? load_vector(row.vector(i)) : lowest();
     }
     add(s, batch);
   }
@@ -170,7 +171,7 @@ template <bool kWrites>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     cross_entropy_kernel(BFloat16* logits, std::int64_t row_stride, int vocabulary, const std::int32_t* targets, float* losses,
                          int blocks) {
-  extern __shared__ Eight<BFloat16> cache[];
+  extern __shared__ Bf16Vector cache[];
   const std::int64_t token = blockIdx.x / static_cast<unsigned>(blocks);
   const Row row(logits + token * row_stride, vocabulary, blocks);
   const std::int32_t target = targets[token];
@@ -196,7 +197,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       } else {
         wait_for_copies<0>();
       }
-      Eight<BFloat16> batch[kBatch];
+      Bf16Vector batch[kBatch];
       for (int b = 0; b < kBatch; ++b) {
         const int i = first + b * kThreads;
         batch[b] = i < row.count ? cache[i] : lowest();
@@ -211,21 +212,21 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   if constexpr (kWrites) {
     const auto probability = [top = s.top, scale = -log2f(s.sum)](float x) { return exp2_of(fmaf(x - top, kLog2E, scale)); };
     for (int first = thread; first < row.count; first += kBatchVectors) {
-      Eight<BFloat16> batch[kBatch];
+      Bf16Vector batch[kBatch];
       for (int b = 0; b < kBatch; ++b) {
         const int i = first + b * kThreads;
         if (first < kCacheVectors) {
           batch[b] = cache[i];
         } else if (i < row.count) {
-          batch[b] = load_eight(row.vector(i));
+          batch[b] = load_vector(row.vector(i));
         }
       }
       for (int b = 0; b < kBatch; ++b) {
         const int i = first + b * kThreads;
-        float x[kWidth];
-        widen(x, batch[b]);
+        float x[kVector];
+        unpack(batch[b], x);
         for (float& value : x) value = probability(value);
-        if (i < row.count) store_eight(row.vector(i), narrow<BFloat16>(x));
+        if (i < row.count) store_packed(row.vector(i), x);
       }
     }
     if (BFloat16* single = row.single()) *single = to_bf16(probability(static_cast<float>(*single)));
@@ -276,10 +277,10 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kWrites) {
     const auto probability = [top = s.top, scale = -log2f(s.sum)](float x) { return exp2_of(fmaf(x - top, kLog2E, scale)); };
     for (int i = thread; i < row.count; i += kThreads) {
-      float x[kWidth];
-      widen(x, load_eight(row.vector(i)));
+      float x[kVector];
+      unpack(load_vector(row.vector(i)), x);
       for (float& value : x) value = probability(value);
-      store_eight(row.vector(i), narrow<BFloat16>(x));
+      store_packed(row.vector(i), x);
     }
     if (BFloat16* single = row.single()) *single = to_bf16(probability(static_cast<float>(*single)));
     __syncthreads();
@@ -305,11 +306,11 @@ __global__ void __launch_bounds__(kSumThreads)
 
 template <bool kWrites>
 void launch(cudaStream_t native, const CrossEntropy& op) {
-  const std::int64_t vocabulary = op.logits.cols(), vectors = vocabulary / kWidth;
+  const std::int64_t vocabulary = op.logits.cols(), vectors = vocabulary / kVector;
   int blocks = 1;  // per row
   while (kWrites && blocks < kMostBlocksPerRow && vectors > std::int64_t{blocks} * kCacheVectors) blocks *= 2;
   const std::int64_t share = round_up(ceil_div(vectors, std::int64_t{blocks}), std::int64_t{kBatchVectors});
-  const std::size_t cache = kWrites ? std::min(share, std::int64_t{kCacheVectors}) * sizeof(Eight<BFloat16>) : 0;
+  const std::size_t cache = kWrites ? std::min(share, std::int64_t{kCacheVectors}) * sizeof(Bf16Vector) : 0;
   const auto kernel = cross_entropy_kernel<kWrites>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(cache)),
         "cudaFuncSetAttribute");

@@ -7,8 +7,8 @@
 
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda.h"
-#include "octet/kernels/block_cuda.h"
 #include "octet/kernels/embedding/embedding_cuda.h"
+#include "octet/kernels/vector_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -23,27 +23,21 @@ constexpr int kWarps = 4;  // per block of the backward kernel
 constexpr int kBatch = 8;  // rows of gy that a lane has in flight
 constexpr std::uint16_t kNan = 0x7FFF;
 
-// Accesses kLanes elements of BFloat16 at once: an Eight or a single element.
-template <int kLanes>
-using Piece = std::conditional_t<kLanes == kWidth, Eight<BFloat16>, BFloat16>;
-
-__device__ void widen(float (&out)[1], BFloat16 in) { out[0] = static_cast<float>(in); }
-
 // A token outside the vocabulary gives a row of NaN, which makes the loss NaN. A token of another shard gives zeros.
-template <int kLanes>
+template <int kElements>
 __global__ void __launch_bounds__(kForwardThreads)
     forward_kernel(const std::int32_t* tokens, const BFloat16* table, std::int64_t table_stride, std::int64_t rows,
                    std::int64_t first, std::int64_t vocabulary, BFloat16* y, std::int64_t y_stride, std::int64_t width) {
   const std::int64_t t = blockIdx.x, token = tokens[t], row = token - first;
   const bool known = 0 <= row && row < rows, elsewhere = 0 <= token && token < vocabulary;
-  const auto* from = reinterpret_cast<const Piece<kLanes>*>(table + row * table_stride);
-  auto* to = reinterpret_cast<Piece<kLanes>*>(y + t * y_stride);
-  const int pieces = static_cast<int>(width / kLanes);
+  const auto* from = reinterpret_cast<const Piece<kElements>*>(table + row * table_stride);
+  auto* to = reinterpret_cast<Piece<kElements>*>(y + t * y_stride);
+  const int pieces = static_cast<int>(width / kElements);
   for (int i = static_cast<int>(threadIdx.x); i < pieces; i += kForwardThreads) {
     if (known) {
       to[i] = from[i];
     } else {
-      for (int j = 0; j < kLanes; ++j) reinterpret_cast<BFloat16*>(to + i)[j] = BFloat16::from_bits(elsewhere ? 0 : kNan);
+      for (int j = 0; j < kElements; ++j) reinterpret_cast<BFloat16*>(to + i)[j] = BFloat16::from_bits(elsewhere ? 0 : kNan);
     }
   }
 }
@@ -71,44 +65,44 @@ struct Backward {
 };
 
 template <class G>
-__device__ void add_to(G* to, const float (&sums)[kWidth]) {
-  float row[kWidth];
-  widen(row, load_eight(to));
-  for (int i = 0; i < kWidth; ++i) row[i] += sums[i];
-  store_eight(to, narrow<G>(row));
+__device__ void add_to(G* to, const float (&sums)[kVector]) {
+  float row[kVector];
+  unpack(load_vector(to), row);
+  for (int i = 0; i < kVector; ++i) row[i] += sums[i];
+  store_packed(to, row);
 }
 __device__ void add_to(float* to, const float (&sum)[1]) { *to += sum[0]; }
 __device__ void add_to(BFloat16* to, const float (&sum)[1]) { *to = to_bf16(static_cast<float>(*to) + sum[0]); }
 
-// One warp for each position of `order` and each 32 * kLanes columns. A warp whose position is not the first of an id exits at
+// One warp for each position of `order` and each 32 * kElements columns. A warp whose position is not the first of an id exits at
 // once. The others look at 32 positions of their id at a time, load kBatch rows together and add them one after another.
-template <int kLanes, class G>
+template <int kElements, class G>
 __global__ void __launch_bounds__(32 * kWarps) backward_kernel(const Backward<G> a) {
   const std::int64_t start = blockIdx.x;
   const std::uint64_t id = a.order[start] >> 32;
   if (start > 0 && a.order[start - 1] >> 32 == id) return;
   if (id >= static_cast<std::uint64_t>(a.vocabulary)) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::int64_t column = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kLanes;
+  const std::int64_t column = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kElements;
   const bool active = column < a.width;
 
-  float sums[kLanes] = {};
+  float sums[kElements] = {};
   int run = 32;
   for (std::int64_t first = start; run == 32; first += 32) {
     const std::uint64_t entry = first + lane < a.count ? a.order[first + lane] : ~std::uint64_t{0};
     run = __popc(__ballot_sync(~0u, entry >> 32 == id));  // the entries are sorted, so these are the first `run` lanes
     const auto place = static_cast<std::uint32_t>(entry);
     for (int done = 0; done < run; done += kBatch) {
-      Piece<kLanes> rows[kBatch];
+      Piece<kElements> rows[kBatch];
       for (int b = 0; b < kBatch; ++b) {
         const std::int64_t t = __shfl_sync(~0u, place, done + b);
-        if (active && done + b < run) rows[b] = *reinterpret_cast<const Piece<kLanes>*>(a.gy + t * a.gy_stride + column);
+        if (active && done + b < run) rows[b] = piece_at<kElements>(a.gy + t * a.gy_stride + column);
       }
       for (int b = 0; b < kBatch; ++b) {
         if (!active || done + b >= run) continue;
-        float gy[kLanes];
-        widen(gy, rows[b]);
-        for (int i = 0; i < kLanes; ++i) sums[i] += gy[i];
+        float gy[kElements];
+        unpack(rows[b], gy);
+        for (int i = 0; i < kElements; ++i) sums[i] += gy[i];
       }
     }
   }
@@ -156,16 +150,14 @@ void launch_backward(cudaStream_t native, const EmbeddingBackward& op, const std
                       .gtable_stride = op.gtable.row_stride,
                       .vocabulary = op.gtable.rows(),
                       .width = op.gtable.cols()};
-  const bool vectors =
-      are_aligned(a.gy, a.gtable) && a.width % kWidth == 0 && a.gy_stride % kWidth == 0 && a.gtable_stride % kWidth == 0;
   const auto launch = [&](auto kernel, int lanes) {
     const dim3 blocks(static_cast<unsigned>(a.count),
                       static_cast<unsigned>(ceil_div(a.width, std::int64_t{32} * kWarps * lanes)));
     kernel<<<blocks, 32 * kWarps, 0, native>>>(a);
     check_launch("embedding_backward");
   };
-  if (vectors) {
-    launch(backward_kernel<kWidth, G>, kWidth);
+  if (in_vectors(op.gy) && in_vectors(op.gtable)) {
+    launch(backward_kernel<kVector, G>, kVector);
   } else {
     launch(backward_kernel<1, G>, 1);
   }
@@ -177,9 +169,7 @@ void embedding_forward(Stream& stream, const EmbeddingForward& op) {
   require(op.table.dtype == DType::bf16, "embedding_forward on CUDA: the table is ", name_of(op.table.dtype), ", not BF16");
   const std::int64_t count = op.tokens.rows(), width = op.table.cols();
   if (count == 0) return;
-  const bool vectors = are_aligned(op.table.as_bytes(), op.y.as_bytes()) && width % kWidth == 0 &&
-                       op.table.row_stride % kWidth == 0 && op.y.row_stride % kWidth == 0;
-  const auto kernel = vectors ? forward_kernel<kWidth> : forward_kernel<1>;
+  const auto kernel = in_vectors(op.table) && in_vectors(op.y) ? forward_kernel<kVector> : forward_kernel<1>;
   kernel<<<static_cast<unsigned>(count), kForwardThreads, 0, native_stream(stream)>>>(
       op.tokens.as<std::int32_t>(), op.table.as<BFloat16>(), op.table.row_stride, op.table.rows(), op.first, op.vocabulary,
       op.y.as<BFloat16>(), op.y.row_stride, width);

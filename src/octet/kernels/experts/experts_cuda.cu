@@ -5,8 +5,9 @@
 
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda.h"
-#include "octet/kernels/block_cuda.h"
+#include "octet/kernels/block_sum_cuda.cuh"
 #include "octet/kernels/experts/experts_cuda.h"
+#include "octet/kernels/vector_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -17,16 +18,11 @@ using octet::cuda::native_stream;
 constexpr int kOrderThreads = 1024;
 constexpr int kRowThreads = 128;
 
-// Accesses kLanes elements at once.
-template <int kLanes>
-using Piece = std::conditional_t<kLanes == kWidth, Eight<BFloat16>, BFloat16>;
-
-__device__ void widen(float (&out)[1], BFloat16 in) { out[0] = static_cast<float>(in); }
-__device__ void store(BFloat16* to, const float (&values)[kWidth]) { store_eight(to, narrow<BFloat16>(values)); }
+__device__ void store(BFloat16* to, const float (&values)[kVector]) { store_packed(to, values); }
 __device__ void store(BFloat16* to, const float (&value)[1]) { *to = to_bf16(value[0]); }
-template <int kLanes>
-__device__ void load(float (&out)[kLanes], const BFloat16* from) {
-  widen(out, *reinterpret_cast<const Piece<kLanes>*>(from));
+template <int kElements>
+__device__ void load(float (&out)[kElements], const BFloat16* from) {
+  unpack(piece_at<kElements>(from), out);
 }
 
 __global__ void __launch_bounds__(kOrderThreads)
@@ -69,44 +65,44 @@ struct Rows {
 };
 
 // One block per token.
-template <int kLanes>
+template <int kElements>
 __global__ void __launch_bounds__(kRowThreads) scatter_kernel(const Rows a) {
   const std::int64_t t = blockIdx.x;
-  for (int col = static_cast<int>(threadIdx.x) * kLanes; col < a.width; col += kRowThreads * kLanes) {
+  for (int col = static_cast<int>(threadIdx.x) * kElements; col < a.width; col += kRowThreads * kElements) {
     const BFloat16* const from = a.x + t * a.x_stride + col;
-    const auto piece = *reinterpret_cast<const Piece<kLanes>*>(from);
+    const auto piece = piece_at<kElements>(from);
     for (int s = 0; s < a.k; ++s) {
       BFloat16* const to = a.y + a.rows[t * a.k + s] * a.y_stride + col;
       if (!a.weights) {
-        *reinterpret_cast<Piece<kLanes>*>(to) = piece;
+        *reinterpret_cast<Piece<kElements>*>(to) = piece;
         continue;
       }
-      float values[kLanes];
-      widen(values, piece);
+      float values[kElements];
+      unpack(piece, values);
       for (float& value : values) value *= a.weights[t * a.k + s];
       store(to, values);
     }
   }
 }
 
-template <int kLanes>
+template <int kElements>
 __global__ void __launch_bounds__(kRowThreads) combine_kernel(const Rows a) {
   const std::int64_t t = blockIdx.x;
-  for (int col = static_cast<int>(threadIdx.x) * kLanes; col < a.width; col += kRowThreads * kLanes) {
-    float sums[kLanes] = {};
-    if (a.residual) load<kLanes>(sums, a.residual + t * a.residual_stride + col);
+  for (int col = static_cast<int>(threadIdx.x) * kElements; col < a.width; col += kRowThreads * kElements) {
+    float sums[kElements] = {};
+    if (a.residual) load<kElements>(sums, a.residual + t * a.residual_stride + col);
     for (int s = 0; s < a.k; ++s) {
-      float values[kLanes];
-      load<kLanes>(values, a.x + a.rows[t * a.k + s] * a.x_stride + col);
+      float values[kElements];
+      load<kElements>(values, a.x + a.rows[t * a.k + s] * a.x_stride + col);
       const float weight = a.weights ? a.weights[t * a.k + s] : 1.0f;
-      for (int i = 0; i < kLanes; ++i) sums[i] += weight * values[i];
+      for (int i = 0; i < kElements; ++i) sums[i] += weight * values[i];
     }
     store(a.y + t * a.y_stride + col, sums);
   }
 }
 
 // One block per assignment.
-template <int kLanes>
+template <int kElements>
 __global__ void __launch_bounds__(kRowThreads)
     dot_kernel(const BFloat16* gy, std::int64_t gy_stride, const BFloat16* x, std::int64_t x_stride, const std::int32_t* rows,
                int k, int width, float* gweights) {
@@ -114,17 +110,15 @@ __global__ void __launch_bounds__(kRowThreads)
   gy += i / k * gy_stride;
   x += rows[i] * x_stride;
   float sum = 0;
-  for (int col = static_cast<int>(threadIdx.x) * kLanes; col < width; col += kRowThreads * kLanes) {
-    float a[kLanes], b[kLanes];
-    load<kLanes>(a, gy + col);
-    load<kLanes>(b, x + col);
-    for (int j = 0; j < kLanes; ++j) sum += a[j] * b[j];
+  for (int col = static_cast<int>(threadIdx.x) * kElements; col < width; col += kRowThreads * kElements) {
+    float a[kElements], b[kElements];
+    load<kElements>(a, gy + col);
+    load<kElements>(b, x + col);
+    for (int j = 0; j < kElements; ++j) sum += a[j] * b[j];
   }
   sum = block_sum(sum);
   if (threadIdx.x == 0) gweights[i] = sum;
 }
-
-bool in_eights(const Tensor& x) { return are_aligned(x.as_bytes()) && x.row_stride % kWidth == 0 && x.cols() % kWidth == 0; }
 
 void require_bf16(const char* name, const Tensor& x) {
   require(x.dtype == DType::bf16, name, " on CUDA: ", name_of(x.dtype), ", not BF16");
@@ -156,7 +150,7 @@ void expert_scatter(Stream& stream, const ExpertScatter& op) {
                .y_stride = op.y.row_stride,
                .k = static_cast<int>(op.rows.cols()),
                .width = static_cast<int>(op.x.cols())};
-  const auto kernel = in_eights(op.x) && in_eights(op.y) ? scatter_kernel<kWidth> : scatter_kernel<1>;
+  const auto kernel = in_vectors(op.x) && in_vectors(op.y) ? scatter_kernel<kVector> : scatter_kernel<1>;
   kernel<<<static_cast<unsigned>(op.x.rows()), kRowThreads, 0, native_stream(stream)>>>(a);
   check_launch("expert_scatter");
 }
@@ -174,8 +168,8 @@ void expert_combine(Stream& stream, const ExpertCombine& op) {
                .y_stride = op.y.row_stride,
                .k = static_cast<int>(op.rows.cols()),
                .width = static_cast<int>(op.y.cols())};
-  const bool eights = in_eights(op.x) && in_eights(op.y) && (!op.residual || in_eights(op.residual));
-  const auto kernel = eights ? combine_kernel<kWidth> : combine_kernel<1>;
+  const bool vectors = in_vectors(op.x) && in_vectors(op.y) && in_vectors(op.residual);
+  const auto kernel = vectors ? combine_kernel<kVector> : combine_kernel<1>;
   kernel<<<static_cast<unsigned>(op.y.rows()), kRowThreads, 0, native_stream(stream)>>>(a);
   check_launch("expert_combine");
 }
@@ -183,7 +177,7 @@ void expert_combine(Stream& stream, const ExpertCombine& op) {
 void expert_dot(Stream& stream, const ExpertDot& op) {
   require_bf16("expert_dot", op.gy);
   if (op.rows.elements() == 0) return;
-  const auto kernel = in_eights(op.gy) && in_eights(op.x) ? dot_kernel<kWidth> : dot_kernel<1>;
+  const auto kernel = in_vectors(op.gy) && in_vectors(op.x) ? dot_kernel<kVector> : dot_kernel<1>;
   kernel<<<static_cast<unsigned>(op.rows.elements()), kRowThreads, 0, native_stream(stream)>>>(
       op.gy.as<BFloat16>(), op.gy.row_stride, op.x.as<BFloat16>(), op.x.row_stride, op.rows.as<std::int32_t>(),
       static_cast<int>(op.rows.cols()), static_cast<int>(op.gy.cols()), op.gweights.as<float>());

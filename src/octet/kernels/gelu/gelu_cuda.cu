@@ -1,5 +1,6 @@
 #include "octet/kernels/gelu/gelu_cuda.h"
-#include "octet/kernels/quantize/tails_cuda.cuh"
+#include "octet/kernels/quantize/quantize_epilogue_cuda.cuh"
+#include "octet/kernels/quantize/values_epilogue_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -22,22 +23,22 @@ __device__ float backward(Gelu kind, float x, float gy) {
 struct GeluForwardSource : Extent {
   static constexpr int kParts = 1, kAhead = 4, kBlocks = 3, kAcross = 1;
   struct Column {};
-  using Raw = Chunk;
+  using Raw = Bf16Vector;
   Gelu kind;
-  const std::uint16_t* x;
+  const BFloat16* x;
   std::int64_t stride;
 
   __device__ Column column(int) const { return {}; }
-  __device__ Raw fetch(int row, int col, Column) const { return load_chunk(x + row * stride + col); }
-  __device__ void make(const Raw& raw, Column, Chunk (&made)[1]) const {
-    float values[kChunk];
+  __device__ Raw fetch(int row, int col, Column) const { return load_vector(x + row * stride + col); }
+  __device__ void make(const Raw& raw, Column, Bf16Vector (&made)[1]) const {
+    float values[kVector];
     unpack(raw, values);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) values[i] = forward(kind, values[i]);
+    for (int i = 0; i < kVector; ++i) values[i] = forward(kind, values[i]);
     made[0] = pack(values);
   }
-  __device__ void element(int row, int col, std::uint16_t (&made)[1]) const {
-    made[0] = to_bf16(forward(kind, value_of(x[row * stride + col])));
+  __device__ void element(int row, int col, BFloat16 (&made)[1]) const {
+    made[0] = to_bf16(forward(kind, static_cast<float>(x[row * stride + col])));
   }
 };
 
@@ -45,49 +46,52 @@ struct GeluBackwardSource : Extent {
   static constexpr int kParts = 1, kAhead = 4, kBlocks = 3, kAcross = 1;
   struct Column {};
   struct Raw {
-    Chunk x, gy;
+    Bf16Vector x, gy;
   };
   Gelu kind;
-  const std::uint16_t* x;
+  const BFloat16* x;
   std::int64_t stride;
-  const std::uint16_t* gy;
+  const BFloat16* gy;
   std::int64_t gy_stride;
 
   __device__ Column column(int) const { return {}; }
   __device__ Raw fetch(int row, int col, Column) const {
-    return {load_chunk(x + row * stride + col), load_chunk(gy + row * gy_stride + col)};
+    return {load_vector(x + row * stride + col), load_vector(gy + row * gy_stride + col)};
   }
-  __device__ void make(const Raw& raw, Column, Chunk (&made)[1]) const {
-    float values[kChunk], g[kChunk];
+  __device__ void make(const Raw& raw, Column, Bf16Vector (&made)[1]) const {
+    float values[kVector], g[kVector];
     unpack(raw.x, values);
     unpack(raw.gy, g);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) values[i] = backward(kind, values[i], g[i]);
+    for (int i = 0; i < kVector; ++i) values[i] = backward(kind, values[i], g[i]);
     made[0] = pack(values);
   }
-  __device__ void element(int row, int col, std::uint16_t (&made)[1]) const {
-    made[0] = to_bf16(backward(kind, value_of(x[row * stride + col]), value_of(gy[row * gy_stride + col])));
+  __device__ void element(int row, int col, BFloat16 (&made)[1]) const {
+    made[0] = to_bf16(backward(kind, static_cast<float>(x[row * stride + col]), static_cast<float>(gy[row * gy_stride + col])));
   }
 };
 
 Extent extent_of(const Tensor& x) {
   require(x.dtype == DType::bf16, "gelu: activations on CUDA are BF16, got ", name_of(x.dtype));
-  return {.rows = static_cast<int>(x.rows()), .cols = static_cast<int>(x.cols()), .wide = is_wide(x) && x.cols() % kChunk == 0};
+  return {.rows = static_cast<int>(x.rows()),
+          .cols = static_cast<int>(x.cols()),
+          .wide = rows_are_aligned(x) && x.cols() % kVector == 0};
 }
 
 }  // namespace
 
 void gelu_forward(Stream& stream, const GeluForward& op, float* amaxes) {
-  const GeluForwardSource source{extent_of(op.x), op.kind, bf16_bits(op.x), op.x.row_stride};
+  const GeluForwardSource source{extent_of(op.x), op.kind, op.x.as<BFloat16>(), op.x.row_stride};
   if (op.codes) return write_codes(stream, source, source, op.codes, amaxes);
-  launch_tiles(stream, source, ValuesTail(op.y, source.cols));
+  launch_tiles(stream, source, ValuesEpilogue(op.y, source.cols));
 }
 
 void gelu_backward(Stream& stream, const GeluBackward& op, float* amaxes) {
-  GeluBackwardSource source{extent_of(op.x), op.kind, bf16_bits(op.x), op.x.row_stride, bf16_bits(op.gy), op.gy.row_stride};
-  source.wide = source.wide && is_wide(op.gy);
+  GeluBackwardSource source{extent_of(op.x),      op.kind,         op.x.as<BFloat16>(), op.x.row_stride,
+                            op.gy.as<BFloat16>(), op.gy.row_stride};
+  source.wide = source.wide && rows_are_aligned(op.gy);
   if (op.codes) return write_codes(stream, source, source, op.codes, amaxes);
-  launch_tiles(stream, source, ValuesTail(op.gx, source.cols));
+  launch_tiles(stream, source, ValuesEpilogue(op.gx, source.cols));
 }
 
 }  // namespace octet::kernels::cuda

@@ -4,6 +4,7 @@
 
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/gemm/gemm_mx_cuda.h"
+#include "octet/kernels/vector_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -13,12 +14,13 @@ constexpr int kGroup = 16;  // codes per thread: a 16-byte load, half of a scale
 
 // Each block of threads decodes a row.
 template <__nv_fp8_interpretation_t kFormat>
-__global__ void __launch_bounds__(kThreads) decode_rows(const std::uint8_t* codes, std::int64_t stride,
-                                                        const std::uint8_t* scales, std::int64_t k, bool aligned, uint4* out) {
+__global__ void __launch_bounds__(kThreads)
+    decode_rows(const std::uint8_t* codes, std::int64_t stride, const std::uint8_t* scales, std::int64_t k, bool aligned,
+                Bf16Vector* out) {
   const std::int64_t row = blockIdx.x, groups = ceil_div(k, kGroup);
   codes += row * stride;
   scales += row * ceil_div(k, 32);
-  out += row * groups * 2;
+  out += row * groups * (kGroup / kVector);
   for (std::int64_t group = threadIdx.x; group < groups; group += kThreads) {
     union {
       uint4 vector;
@@ -32,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) decode_rows(const std::uint8_t* code
       for (int i = 0; i < kGroup; ++i) in.bytes[i] = group * kGroup + i < k ? codes[group * kGroup + i] : std::uint8_t{0};
     }
     union Decoded {
-      uint4 vectors[2];
+      Bf16Vector vectors[kGroup / kVector];
       __nv_bfloat162 pairs[kGroup / 2];
       __device__ Decoded() {}
     } decoded;
@@ -66,10 +68,10 @@ __global__ void __launch_bounds__(kThreads)
 
 void decode_mx(Stream& stream, const GemmOperand& x, BFloat16* out) {
   const std::uint8_t* codes = x.values.as_bytes();
-  const bool aligned = reinterpret_cast<std::uintptr_t>(codes) % 16 == 0 && x.values.row_stride % 16 == 0;
+  const bool aligned = on_multiple(codes, 16) && x.values.row_stride % 16 == 0;
   const auto kernel = x.values.dtype == DType::f8_e4m3 ? decode_rows<__NV_E4M3> : decode_rows<__NV_E5M2>;
   kernel<<<static_cast<unsigned>(x.values.rows()), kThreads, 0, octet::cuda::native_stream(stream)>>>(
-      codes, x.values.row_stride, x.scale_inv.as_bytes(), x.values.cols(), aligned, reinterpret_cast<uint4*>(out));
+      codes, x.values.row_stride, x.scale_inv.as_bytes(), x.values.cols(), aligned, reinterpret_cast<Bf16Vector*>(out));
   octet::cuda::check_launch("decode_mx");
 }
 

@@ -1,9 +1,10 @@
 #include <cuda_runtime.h>
 
 #include "octet/device/cuda/cuda.h"
-#include "octet/kernels/block_cuda.h"
+#include "octet/kernels/block_sum_cuda.cuh"
 #include "octet/kernels/norm/norm_cpu.h"
 #include "octet/kernels/norm/norm_cuda.h"
+#include "octet/kernels/vector_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -32,16 +33,15 @@ struct Tensors {
 
 template <class T>
 __device__ double thread_sum(const T* piece, int size) {
-  const bool aligned = reinterpret_cast<std::uintptr_t>(piece) % 16 == 0;
-  const int vectors = aligned ? size / kWidth : 0;
+  const int vectors = are_aligned(piece) ? size / kVector : 0;
   double sum = 0;
 #pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x); i < vectors; i += kThreads) {
-    float values[kWidth];
-    widen(values, load_eight(piece + i * kWidth));
+    float values[kVector];
+    unpack(load_vector(piece + i * kVector), values);
     for (const float value : values) add_square(sum, value);
   }
-  for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < size; i += kThreads)
+  for (int i = vectors * kVector + static_cast<int>(threadIdx.x); i < size; i += kThreads)
     add_square(sum, static_cast<float>(piece[i]));
   return sum;
 }

@@ -1,5 +1,5 @@
 #include "octet/kernels/quantize/quantize_cuda.h"
-#include "octet/kernels/quantize/tails_cuda.cuh"
+#include "octet/kernels/quantize/quantize_epilogue_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -7,23 +7,19 @@ namespace {
 struct F32Source : Extent {
   static constexpr int kParts = 1, kAhead = 4, kBlocks = 4, kAcross = 1;
   struct Column {};
-  struct Raw {
-    float4 low, high;
-  };
+  using Raw = Vector<float>;
   const float* x;
   std::int64_t stride;
 
   __device__ Column column(int) const { return {}; }
-  __device__ Raw fetch(int row, int col, Column) const {
-    const auto* const at = reinterpret_cast<const float4*>(x + row * stride + col);
-    return {at[0], at[1]};
-  }
-  __device__ void make(const Raw& raw, Column, Chunk (&made)[1]) const { made[0] = round_like_cpu(raw.low, raw.high); }
-  __device__ void element(int row, int col, std::uint16_t (&made)[1]) const { made[0] = BFloat16(x[row * stride + col]).bits; }
+  __device__ Raw fetch(int row, int col, Column) const { return load_vector(x + row * stride + col); }
+  __device__ void make(const Raw& raw, Column, Bf16Vector (&made)[1]) const { made[0] = round_like_cpu(raw); }
+  __device__ void element(int row, int col, BFloat16 (&made)[1]) const { made[0] = BFloat16(x[row * stride + col]); }
 };
 
-struct MxTail {
-  static constexpr int kWidth = 32, kGroups = kTile / kWidth, kWarps = kTileThreads / 32 / kGroups;  // warps per group of rows
+// Writes codes with one scale per 32 values of a row and, columnwise, per 32 values of a column.
+struct MxEpilogue {
+  static constexpr int kBlock = 32, kGroups = kTile / kBlock, kWarps = kTileThreads / 32 / kGroups;  // warps per group of rows
   struct Shared {
     TransposedTile transposed;
     ColumnMagnitudes magnitudes;
@@ -31,32 +27,32 @@ struct MxTail {
   };
   struct State {};
   Codes codes;
-  std::uint8_t* scale_inv;
-  std::int64_t stride;
+  std::uint8_t* rowwise_scale_inv;
+  std::int64_t rowwise_scale_stride;
   std::uint8_t* columnwise_scale_inv;
-  std::int64_t stride_t;
-  int scales_t;  // scales per column, including padding
+  std::int64_t columnwise_scale_stride;
+  int columnwise_scales;  // scales of a column, including padding
 
   __device__ State begin() const { return {}; }
-  __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], const State&, Shared& shared) const {
-    if (codes.rows) rows(tile, values);
-    if (codes.columns) columns(tile, values, shared);
+  __device__ void finish(const Tile& tile, const Bf16Vector (&values)[kTileRows], const State&, Shared& shared) const {
+    if (codes.rowwise) write_rowwise(tile, values);
+    if (codes.columnwise) write_columnwise(tile, values, shared);
   }
 
  private:
-  __device__ void rows(const Tile& tile, const Chunk (&values)[kTileRows]) const {
+  __device__ void write_rowwise(const Tile& tile, const Bf16Vector (&values)[kTileRows]) const {
     unsigned pairs[kTileRows / 2];
-    row_magnitudes<kWidth / kChunk>(values, pairs);
+    row_magnitudes<kBlock / kVector>(values, pairs);
 #pragma unroll
     for (int i = 0; i < kTileRows; ++i) {
       const std::uint8_t code = mx_scale_code(magnitude_value(row_of_pairs(pairs, i)));
-      if (tile.col() % kWidth == 0 && tile.row(i) < tile.rows && tile.col() < tile.cols) {
-        scale_inv[tile.row(i) * stride + tile.col() / kWidth] = code;
+      if (tile.col() % kBlock == 0 && tile.row(i) < tile.rows && tile.col() < tile.cols) {
+        rowwise_scale_inv[tile.row(i) * rowwise_scale_stride + tile.col() / kBlock] = code;
       }
       codes.store_row(tile, i, encode<Fp8Format::e4m3>(values[i], e8m0_reciprocal(code)));
     }
   }
-  __device__ void columns(const Tile& tile, const Chunk (&values)[kTileRows], Shared& shared) const {
+  __device__ void write_columnwise(const Tile& tile, const Bf16Vector (&values)[kTileRows], Shared& shared) const {
     constexpr std::uint8_t kOne = 127;
     shared.magnitudes.put(tile, values);
     __syncthreads();
@@ -64,19 +60,21 @@ struct MxTail {
     for (int group = static_cast<int>(threadIdx.x) / kTile; group < kGroups; group += kTileThreads / kTile) {
       const std::uint8_t code = mx_scale_code(magnitude_value(shared.magnitudes.get<kWarps>(column, group * kWarps)));
       shared.scales[group][column] = e8m0_reciprocal(code);
-      const int row = tile.row0 + group * kWidth, at = row / kWidth;
-      if (col < tile.cols && at < scales_t) columnwise_scale_inv[col * stride_t + at] = row < tile.rows ? code : kOne;
+      const int row = tile.row0 + group * kBlock, at = row / kBlock;
+      if (col < tile.cols && at < columnwise_scales)
+        columnwise_scale_inv[col * columnwise_scale_stride + at] = row < tile.rows ? code : kOne;
     }
     __syncthreads();
-    write_columns<Fp8Format::e4m3>(tile, values, shared.scales[tile.warp() / kWarps], codes, shared.transposed);
+    write_columnwise_codes<Fp8Format::e4m3>(tile, values, shared.scales[tile.warp() / kWarps], codes, shared.transposed);
   }
 };
 
 template <class F>
 void with_source(const Tensor& x, F f) {
   if (x.dtype == DType::bf16) return f(Bf16Source(x));
-  const Extent extent{
-      .rows = static_cast<int>(x.rows()), .cols = static_cast<int>(x.shape[1]), .wide = is_wide(x) && x.shape[1] % kChunk == 0};
+  const Extent extent{.rows = static_cast<int>(x.rows()),
+                      .cols = static_cast<int>(x.shape[1]),
+                      .wide = rows_are_aligned(x) && x.shape[1] % kVector == 0};
   f(F32Source{extent, x.as<float>(), x.row_stride});
 }
 
@@ -84,19 +82,19 @@ template <class Source>
 void write_mx_codes(Stream& stream, const Source& source, const Quantized& out) {
   if (source.rows == 0 || source.cols == 0) return;
   launch_tiles(stream, source,
-               MxTail{.codes = {out, source.cols},
-                      .scale_inv = out.rowwise_scale_inv.as_bytes(),
-                      .stride = out.rowwise_scale_inv.row_stride,
-                      .columnwise_scale_inv = out.columnwise_scale_inv.as_bytes(),
-                      .stride_t = out.columnwise_scale_inv.row_stride,
-                      .scales_t = out.columnwise ? static_cast<int>(out.columnwise_scale_inv.shape[1]) : 0});
+               MxEpilogue{.codes = {out, source.cols},
+                          .rowwise_scale_inv = out.rowwise_scale_inv.as_bytes(),
+                          .rowwise_scale_stride = out.rowwise_scale_inv.row_stride,
+                          .columnwise_scale_inv = out.columnwise_scale_inv.as_bytes(),
+                          .columnwise_scale_stride = out.columnwise_scale_inv.row_stride,
+                          .columnwise_scales = out.columnwise ? static_cast<int>(out.columnwise_scale_inv.shape[1]) : 0});
 }
 
 }  // namespace
 
 void amax(Stream& stream, const Amax& op) {
   zero(stream, op.amax, 1);
-  with_source(op.x, [&](const auto& source) { launch_tiles(stream, source, AmaxTail{.whole = op.amax}); });
+  with_source(op.x, [&](const auto& source) { launch_tiles(stream, source, AmaxEpilogue{.whole = op.amax}); });
 }
 
 void quantize(Stream& stream, const Quantize& op, float* amaxes) {

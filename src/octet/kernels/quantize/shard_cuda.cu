@@ -1,7 +1,9 @@
 #include <limits>
 
+#include "octet/kernels/quantize/amax_epilogue_cuda.cuh"
+#include "octet/kernels/quantize/codes_cuda.cuh"
+#include "octet/kernels/quantize/magnitudes_cuda.cuh"
 #include "octet/kernels/quantize/shard_cuda.h"
-#include "octet/kernels/quantize/tails_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -9,27 +11,9 @@ namespace {
 constexpr int kBlock = 128, kMx = 32;
 constexpr int kThreads = 256;
 
-// A chunk as it is stored in memory.
-template <class T>
-struct RawChunk {
-  uint4 parts[sizeof(T) / 2];
-};
-template <class T>
-__device__ RawChunk<T> load_raw(const T* at) {
-  RawChunk<T> raw;
-#pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) raw.parts[i] = reinterpret_cast<const uint4*>(at)[i];
-  return raw;
-}
-__device__ inline Chunk rounded(const RawChunk<BFloat16>& raw) { return raw.parts[0]; }
-__device__ inline Chunk rounded(const RawChunk<float>& raw) {
-  const auto floats = [](const uint4& part) {
-    return float4{__uint_as_float(part.x), __uint_as_float(part.y), __uint_as_float(part.z), __uint_as_float(part.w)};
-  };
-  return round_like_cpu(floats(raw.parts[0]), floats(raw.parts[1]));
-}
-__device__ inline std::uint16_t rounded_bits(BFloat16 value) { return value.bits; }
-__device__ inline std::uint16_t rounded_bits(float value) { return BFloat16(value).bits; }
+// The values in BF16, rounded as on the CPU.
+__device__ inline Bf16Vector rounded(const Bf16Vector& values) { return values; }
+__device__ inline Bf16Vector rounded(const Vector<float>& values) { return round_like_cpu(values); }
 
 template <class F>
 void visit_source(DType dtype, F f) {
@@ -42,7 +26,7 @@ template <class T>
 struct ShardSource : Extent {
   static constexpr int kParts = 1, kAhead = sizeof(T) == 2 ? 8 : 4, kBlocks = 4, kAcross = 1;
   struct Column {};
-  using Raw = RawChunk<T>;
+  using Raw = Vector<T>;
   const T* x;
   std::int64_t first, count;  // of the shard, in elements after the first element of the extent
   std::int64_t first_row;
@@ -53,18 +37,18 @@ struct ShardSource : Extent {
     first = shard.first - first_row * width;
     rows = static_cast<int>(ceil_div(end, width) - first_row);
     cols = static_cast<int>(width);
-    wide = on_multiple(x, 16) && width % kChunk == 0;  // shards of such rows begin and end at whole chunks
+    wide = on_multiple(x, 16) && width % kVector == 0;  // shards of such rows begin and end at whole vectors
   }
 
   __device__ Column column(int) const { return {}; }
   __device__ Raw fetch(int row, int col, Column) const {
     const std::int64_t at = offset(row, col);
-    return at >= 0 && at < count ? load_raw(x + at) : Raw{};
+    return at >= 0 && at < count ? load_vector(x + at) : Raw{};
   }
-  __device__ void make(const Raw& raw, Column, Chunk (&made)[1]) const { made[0] = rounded(raw); }
-  __device__ void element(int row, int col, std::uint16_t (&made)[1]) const {
+  __device__ void make(const Raw& raw, Column, Bf16Vector (&made)[1]) const { made[0] = rounded(raw); }
+  __device__ void element(int row, int col, BFloat16 (&made)[1]) const {
     const std::int64_t at = offset(row, col);
-    made[0] = at >= 0 && at < count ? rounded_bits(x[at]) : std::uint16_t{0};
+    made[0].bits = at >= 0 && at < count ? BFloat16(x[at]).bits : std::uint16_t{0};
   }
 
  private:
@@ -72,21 +56,21 @@ struct ShardSource : Extent {
 };
 
 // Computes the amax of each 128x128 block.
-struct BlockAmaxTail {
+struct BlockAmaxEpilogue {
   struct Shared {};
   struct State {};
   float* amax;  // amax of the extent's first block
   std::int64_t stride;
 
   __device__ State begin() const { return {}; }
-  __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], State, Shared&) const {
+  __device__ void finish(const Tile& tile, const Bf16Vector (&values)[kTileRows], State, Shared&) const {
     const float largest = magnitude_value(warp_magnitude(values));
     if (tile.lane() == 0) raise(amax + tile.row0 / kBlock * stride + tile.col0 / kBlock, largest);
   }
 };
 
 // Computes the amaxes of 32 columns of a row and of 32 rows of a column. Each may be absent.
-struct MxAmaxTail {
+struct MxAmaxEpilogue {
   static constexpr int kGroups = kTile / kMx, kWarps = kTileThreads / 32 / kGroups;  // warps per group of rows
   using Shared = ColumnMagnitudes;
   struct State {};
@@ -96,10 +80,10 @@ struct MxAmaxTail {
   std::int64_t columns_stride;
 
   __device__ State begin() const { return {}; }
-  __device__ void finish(const Tile& tile, const Chunk (&values)[kTileRows], State, Shared& shared) const {
+  __device__ void finish(const Tile& tile, const Bf16Vector (&values)[kTileRows], State, Shared& shared) const {
     if (rows) {
       unsigned pairs[kTileRows / 2];
-      row_magnitudes<kMx / kChunk>(values, pairs);
+      row_magnitudes<kMx / kVector>(values, pairs);
 #pragma unroll
       for (int i = 0; i < kTileRows; ++i) {
         const int row = tile.row(i), col = tile.col();
@@ -150,11 +134,11 @@ __global__ void __launch_bounds__(kThreads) scales_kernel(const Scales op) {
   op.multipliers[from] = scale;
 }
 
-// Each thread casts chunks that are kThreads apart. If `wide`, chunks
+// Each thread casts vectors that are kThreads apart. If `wide`, vectors
 // are whole, aligned to their size, and do not cross rows of W.
 template <class T>
 struct Cast {
-  static constexpr int kAhead = sizeof(T) == 2 ? 4 : 2;  // chunks per thread, all of whose loads are in flight at once
+  static constexpr int kAhead = sizeof(T) == 2 ? 4 : 2;  // vectors per thread, all of whose loads are in flight at once
   const T* x;
   std::int64_t first, count, cols;
   ScaleTile tile;
@@ -185,14 +169,14 @@ struct Cast {
   }
 };
 
-// Casts the chunk at element `at` of the shard, which is chunk `chunk` of W.
+// Casts the vector at element `at` of the shard, which is vector `vector` of W.
 template <Fp8Format kFormat, class T>
-__device__ void cast_chunk(const Cast<T>& op, const Chunk& values, std::int64_t at, unsigned chunk) {
+__device__ void cast_vector(const Cast<T>& op, const Bf16Vector& values, std::int64_t at, unsigned vector) {
   unsigned row = 0, col = 0;
   if (op.tile != ScaleTile::tensor) {
-    const unsigned per_row = static_cast<unsigned>(op.cols) / kChunk;
-    row = chunk / per_row;
-    col = chunk % per_row * kChunk;
+    const unsigned per_row = static_cast<unsigned>(op.cols) / kVector;
+    row = vector / per_row;
+    col = vector % per_row * kVector;
   }
   if (op.codes) *reinterpret_cast<uint2*>(op.codes + at) = encode<kFormat>(values, __ldg(op.multipliers + op.by_rows(row, col)));
   if (op.column_codes) {
@@ -206,7 +190,7 @@ __device__ void cast_chunk(const Cast<T>& op, const Chunk& values, std::int64_t 
 template <Fp8Format kFormat, class T>
 __device__ unsigned cast_element(const Cast<T>& op, std::int64_t at) {
   const std::int64_t row = (op.first + at) / op.cols, col = (op.first + at) % op.cols;
-  const unsigned bits = rounded_bits(op.x[at]);
+  const unsigned bits = BFloat16(op.x[at]).bits;
   const auto code = [&](float scale) { return static_cast<std::uint8_t>(encode_pair<kFormat>(bits, scale, scale)); };
   if (op.codes) op.codes[at] = code(op.multipliers[op.by_rows(row, col)]);
   if (op.column_codes) op.column_codes[at] = code(op.column_multipliers[op.by_columns(row, col)]);
@@ -218,30 +202,30 @@ __global__ void __launch_bounds__(kThreads, 4) cast_kernel(const Cast<T> op) {
   constexpr int kAhead = Cast<T>::kAhead;
   if (op.scale_inv && blockIdx.x == 0 && threadIdx.x == 0) *op.scale_inv = 1.0f / *op.multipliers;
   const unsigned so_far = op.amax ? __float_as_uint(*op.amax) : 0u;  // avoids atomic operations by warps that cannot raise it
-  const std::int64_t begin = (std::int64_t{blockIdx.x} * kAhead * kThreads + threadIdx.x) * kChunk;
+  const std::int64_t begin = (std::int64_t{blockIdx.x} * kAhead * kThreads + threadIdx.x) * kVector;
   unsigned largest = 0;
   if (op.wide) {
-    RawChunk<T> raw[kAhead] = {};
+    Vector<T> raw[kAhead] = {};
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const std::int64_t at = begin + i * kThreads * kChunk;
-      if (at + kChunk <= op.count) raw[i] = load_raw(op.x + at);
+      const std::int64_t at = begin + i * kThreads * kVector;
+      if (at + kVector <= op.count) raw[i] = load_vector(op.x + at);
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const std::int64_t at = begin + i * kThreads * kChunk;
-      if (at + kChunk > op.count) continue;
-      const Chunk values = rounded(raw[i]);
+      const std::int64_t at = begin + i * kThreads * kVector;
+      if (at + kVector > op.count) continue;
+      const Bf16Vector values = rounded(raw[i]);
       largest = max_pair(largest, magnitudes(values));
-      cast_chunk<kFormat>(op, values, at, static_cast<unsigned>((op.first + at) / kChunk));
+      cast_vector<kFormat>(op, values, at, static_cast<unsigned>((op.first + at) / kVector));
     }
     largest = max(largest & 0xFFFFu, largest >> 16);
   }
 #pragma unroll 1
   for (int i = 0; i < kAhead; ++i) {
-    const std::int64_t at = begin + i * kThreads * kChunk,
-                       end = min(static_cast<long long>(at + kChunk), static_cast<long long>(op.count));
-    if (op.wide && at + kChunk <= op.count) continue;
+    const std::int64_t at = begin + i * kThreads * kVector,
+                       end = min(static_cast<long long>(at + kVector), static_cast<long long>(op.count));
+    if (op.wide && at + kVector <= op.count) continue;
     for (std::int64_t k = at; k < end; ++k) largest = max(largest, cast_element<kFormat>(op, k));
   }
   if (!op.amax) return;
@@ -259,17 +243,18 @@ void shard_amax(Stream& stream, const ShardAmax& op) {
     const std::int64_t stride = op.rows ? op.rows.cols() : 0, cols = op.shard.whole[1];
     switch (op.tile) {
       case ScaleTile::tensor:
-        return launch_tiles(stream, source, AmaxTail{.whole = rows});
+        return launch_tiles(stream, source, AmaxEpilogue{.whole = rows});
       case ScaleTile::row:
-        return launch_tiles(stream, source, AmaxTail{.rows = rows ? rows + source.first_row : nullptr, .columns = columns});
+        return launch_tiles(stream, source, AmaxEpilogue{.rows = rows ? rows + source.first_row : nullptr, .columns = columns});
       case ScaleTile::block_128x128:
-        return launch_tiles(stream, source, BlockAmaxTail{.amax = rows + source.first_row / kBlock * stride, .stride = stride});
+        return launch_tiles(stream, source,
+                            BlockAmaxEpilogue{.amax = rows + source.first_row / kBlock * stride, .stride = stride});
       default:  // MX
         launch_tiles(stream, source,
-                     MxAmaxTail{.rows = rows ? rows + source.first_row * stride : nullptr,
-                                .rows_stride = stride,
-                                .columns = columns ? columns + source.first_row / kMx * cols : nullptr,
-                                .columns_stride = cols});
+                     MxAmaxEpilogue{.rows = rows ? rows + source.first_row * stride : nullptr,
+                                    .rows_stride = stride,
+                                    .columns = columns ? columns + source.first_row / kMx * cols : nullptr,
+                                    .columns_stride = cols});
     }
   });
 }
@@ -295,8 +280,8 @@ void cast_shard(Stream& stream, const CastShard& op) {
   if (count == 0 && !op.scale) return;
   visit_source(op.shard.x.dtype, [&]<class T>() {
     const std::int64_t cols = op.shard.whole[1];
-    const bool rows_are_chunks = op.spec.tile == ScaleTile::tensor || cols % kChunk == 0;
-    const bool countable = op.shard.whole.elements() / kChunk <= std::numeric_limits<unsigned>::max();
+    const bool rows_are_vectors = op.spec.tile == ScaleTile::tensor || cols % kVector == 0;
+    const bool countable = op.shard.whole.elements() / kVector <= std::numeric_limits<unsigned>::max();
     const Cast<T> all{.x = op.shard.x.as<T>(),
                       .first = op.shard.first,
                       .count = count,
@@ -309,10 +294,10 @@ void cast_shard(Stream& stream, const CastShard& op) {
                       .column_multipliers = scales_of(op.column_multipliers),
                       .scale_inv = scales_of(op.scale_inv),
                       .amax = op.amax,
-                      .wide = rows_are_chunks && countable && on_multiple(op.shard.x.data, 16) &&
-                              on_multiple(op.codes.data, kChunk) && on_multiple(op.column_codes.data, kChunk) &&
+                      .wide = rows_are_vectors && countable && on_multiple(op.shard.x.data, 16) &&
+                              on_multiple(op.codes.data, kVector) && on_multiple(op.column_codes.data, kVector) &&
                               on_multiple(op.column_multipliers.data, 16)};
-    const auto blocks = static_cast<unsigned>(std::max<std::int64_t>(1, ceil_div(count, Cast<T>::kAhead * kThreads * kChunk)));
+    const auto blocks = static_cast<unsigned>(std::max<std::int64_t>(1, ceil_div(count, Cast<T>::kAhead * kThreads * kVector)));
     visit_format(op.spec.format, [&]<Fp8Format kFormat>() {
       cast_kernel<kFormat><<<blocks, kThreads, 0, octet::cuda::native_stream(stream)>>>(all);
     });

@@ -1,5 +1,5 @@
+#include "octet/kernels/quantize/codes_cuda.cuh"
 #include "octet/kernels/quantize/quantize_cuda.h"
-#include "octet/kernels/quantize/tails_cuda.cuh"
 
 namespace octet::kernels::cuda {
 namespace {
@@ -7,16 +7,17 @@ namespace {
 struct TransposeCodes : Extent {
   const std::uint8_t* codes;
   std::int64_t stride;
-  Codes out;  // its columns
+  Codes out;  // its columnwise codes
 
   __device__ uint2 load(int row, int col) const {
     if (row >= rows || col >= cols) return {};
     const std::uint8_t* const at = codes + row * stride + col;
     if (wide) return *reinterpret_cast<const uint2*>(at);
-    uint2 chunk = {};
+    uint2 vector = {};
 #pragma unroll 1
-    for (int i = min(kChunk, cols - col) - 1; i >= 0; --i) chunk = {chunk.x << 8 | at[i], __funnelshift_l(chunk.x, chunk.y, 8)};
-    return chunk;
+    for (int i = min(kVector, cols - col) - 1; i >= 0; --i)
+      vector = {vector.x << 8 | at[i], __funnelshift_l(vector.x, vector.y, 8)};
+    return vector;
   }
 };
 
@@ -47,7 +48,7 @@ void transpose_codes(Stream& stream, const Quantized& q) {
   const auto rows = static_cast<int>(q.rowwise.rows()), cols = static_cast<int>(q.rowwise.shape[1]);
   const cudaStream_t native = octet::cuda::native_stream(stream);
   const std::uint8_t* const codes = q.rowwise.as_bytes();
-  const bool wide = on_multiple(codes, kChunk) && q.rowwise.row_stride % kChunk == 0 && cols % kChunk == 0;
+  const bool wide = on_multiple(codes, kVector) && q.rowwise.row_stride % kVector == 0 && cols % kVector == 0;
   const TransposeCodes op{{.rows = rows, .cols = cols, .wide = wide}, codes, q.rowwise.row_stride, Codes(q, 0)};
   const dim3 grid(static_cast<unsigned>(ceil_div(cols, kTile)),
                   static_cast<unsigned>(ceil_div(static_cast<int>(q.columnwise.shape[1]), kTile)));

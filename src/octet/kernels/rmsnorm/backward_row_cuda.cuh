@@ -1,5 +1,5 @@
 // The part of RMSNorm's backward pass that processes a row. All variants use it and therefore give the same bits. The sum over a
-// row has one order: the columns of a chunk one after another, the 16 chunks of a tile in a tree, and the tiles of the row in a
+// row has one order: the columns of a vector one after another, the 16 vectors of a tile in a tree, and the tiles of the row in a
 // tree that is padded with zeros.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace octet::kernels::cuda {
 
-constexpr int kTileChunks = kTile / kChunk;
+constexpr int kTileVectors = kTile / kVector;
 
 // Adds neighbouring lanes, then neighbouring pairs, and so on, over kLanes lanes. Every lane gets the sum.
 template <int kLanes>
@@ -29,27 +29,27 @@ __device__ float tree_sum(const float (&values)[kCount]) {
   }
 }
 
-// The sum of gy * weight * n over a chunk, with n = x * rstd.
-__device__ inline float dot_of(const Chunk& gy, const Chunk& x, const Chunk& weight, float rstd) {
-  float g[kChunk], v[kChunk], w[kChunk], sum = 0.0f;
+// The sum of gy * weight * n over a vector, with n = x * rstd.
+__device__ inline float dot_of(const Bf16Vector& gy, const Bf16Vector& x, const Bf16Vector& weight, float rstd) {
+  float g[kVector], v[kVector], w[kVector], sum = 0.0f;
   unpack(gy, g);
   unpack(x, v);
   unpack(weight, w);
 #pragma unroll
-  for (int k = 0; k < kChunk; ++k) sum = fmaf(g[k] * w[k], v[k] * rstd, sum);
+  for (int k = 0; k < kVector; ++k) sum = fmaf(g[k] * w[k], v[k] * rstd, sum);
   return sum;
 }
 
 // Replaces gx by the new gx and adds gy * n to `shares`, the partial sums of gweight.
-__device__ inline void add_gradient(const Chunk& gy, const Chunk& x, const Chunk& weight, float rstd, float mean, Chunk& gx,
-                                    float (&shares)[kChunk]) {
-  float g[kChunk], v[kChunk], w[kChunk], before[kChunk];
+__device__ inline void add_gradient(const Bf16Vector& gy, const Bf16Vector& x, const Bf16Vector& weight, float rstd, float mean,
+                                    Bf16Vector& gx, float (&shares)[kVector]) {
+  float g[kVector], v[kVector], w[kVector], before[kVector];
   unpack(gy, g);
   unpack(x, v);
   unpack(weight, w);
   unpack(gx, before);
 #pragma unroll
-  for (int k = 0; k < kChunk; ++k) {
+  for (int k = 0; k < kVector; ++k) {
     const float n = v[k] * rstd;
     shares[k] = fmaf(g[k], n, shares[k]);
     before[k] += rstd * (g[k] * w[k] - n * mean);

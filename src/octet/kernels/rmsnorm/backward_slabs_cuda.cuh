@@ -1,6 +1,6 @@
 // RMSNorm's backward pass that also writes codes and moves every byte once. A cluster of blocks processes slabs of 128 rows.
 // Each block has several adjacent tiles of a slab. It keeps their new gx in shared memory until it writes the codes; gy and x
-// pass through a ring buffer. Each warp processes its rows on its own, with one or two chunks per lane. It sends its part of a
+// pass through a ring buffer. Each warp processes its rows on its own, with one or two vectors per lane. It sends its part of a
 // row's sum to the corresponding warps of the cluster's other blocks while it processes the row before. gy and x of the next
 // slab are loaded while codes are written.
 #pragma once
@@ -8,7 +8,7 @@
 #include <cooperative_groups.h>
 
 #include "octet/kernels/copy_async_cuda.cuh"
-#include "octet/kernels/quantize/tails_cuda.cuh"
+#include "octet/kernels/quantize/tiles_cuda.cuh"
 #include "octet/kernels/rmsnorm/backward_row_cuda.cuh"
 
 namespace octet::kernels::cuda {
@@ -41,18 +41,18 @@ struct Slabs : Extent {
   __device__ int col0() const { return rank() * tiles * kTile; }
 };
 
-// Rows that consist of whole chunks.
-struct ChunkRows {
-  std::uint16_t* at;
+// Rows that consist of whole vectors.
+struct VectorRows {
+  BFloat16* at;
   std::int64_t stride;
 
-  ChunkRows(const Tensor& x) : at(const_cast<std::uint16_t*>(bf16_bits(x))), stride(x.row_stride) {}
-  __device__ std::uint16_t* chunk(int row, int col) const { return at + row * stride + col; }
+  VectorRows(const Tensor& x) : at(x.as<BFloat16>()), stride(x.row_stride) {}
+  __device__ BFloat16* vector(int row, int col) const { return at + row * stride + col; }
 };
 
 struct RmsNormBackwardSlabs : Slabs {
   static constexpr int kParts = 1;
-  ChunkRows gy, x, weight, gx;
+  VectorRows gy, x, weight, gx;
   const float* rstd;
   float* partials;  // of gweight; one row per cluster
 };
@@ -64,9 +64,9 @@ constexpr int kTurns = 4;  // row r + 4 reuses the place of row r: no block is m
 
 template <int kTiles>
 struct BackwardShared {
-  static constexpr int kChunks = kTiles * kTileChunks;  // per row
-  Chunk gx[kTiles][kTile][kTileChunks];                 // the epilogue reuses the first tile's memory
-  Chunk ring[kRing][kSlabWarps][2][kChunks];            // gy, x
+  static constexpr int kVectors = kTiles * kTileVectors;  // per row
+  Bf16Vector gx[kTiles][kTile][kTileVectors];             // the epilogue reuses the first tile's memory
+  Bf16Vector ring[kRing][kSlabWarps][2][kVectors];        // gy, x
   float dots[kTurns][kSlabWarps][kMostSlabBlocks];
   std::uint64_t told[kTurns][kSlabWarps];
 };
@@ -104,11 +104,11 @@ __device__ inline void tell(int block, float* at, std::uint64_t* barrier, float 
       : "memory");
 }
 
-template <int kTiles, class Tail>
+template <int kTiles, class Epilogue>
 __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
-    backward_slabs(const RmsNormBackwardSlabs op, const Tail tail) {
+    backward_slabs(const RmsNormBackwardSlabs op, const Epilogue epilogue) {
   using Shared = BackwardShared<kTiles>;
-  constexpr int kEach = Shared::kChunks / 32;
+  constexpr int kEach = Shared::kVectors / 32;
   extern __shared__ __align__(128) unsigned char memory[];
   auto& shared = *reinterpret_cast<Shared*>(memory);
   const auto cluster = cooperative_groups::this_cluster();
@@ -124,22 +124,24 @@ __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
 
   // Row r of the warp is row warp + 8 r of the slab. Each lane loads the data that it reads itself, so no barrier is needed.
   const auto row_of = [&](int r) { return warp + r * kSlabWarps; };
-  const auto chunk_of = [&](int j) { return lane + j * 32; };
-  const auto has = [&](int r, int j) { return row0 + row_of(r) < op.rows && op.col0() + chunk_of(j) * kChunk < op.cols; };
-  const auto gx_of = [&](int r, int j) { return &shared.gx[chunk_of(j) / kTileChunks][row_of(r)][chunk_of(j) % kTileChunks]; };
+  const auto vector_of = [&](int j) { return lane + j * 32; };
+  const auto has = [&](int r, int j) { return row0 + row_of(r) < op.rows && op.col0() + vector_of(j) * kVector < op.cols; };
+  const auto gx_of = [&](int r, int j) {
+    return &shared.gx[vector_of(j) / kTileVectors][row_of(r)][vector_of(j) % kTileVectors];
+  };
   const auto fetch_ring = [&](int r) {
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
       if (!has(r, j)) continue;
-      const int row = row0 + row_of(r), col = op.col0() + chunk_of(j) * kChunk;
-      copy_async(&shared.ring[r % kRing][warp][0][chunk_of(j)], op.gy.chunk(row, col));
-      copy_async(&shared.ring[r % kRing][warp][1][chunk_of(j)], op.x.chunk(row, col));
+      const int row = row0 + row_of(r), col = op.col0() + vector_of(j) * kVector;
+      copy_async(&shared.ring[r % kRing][warp][0][vector_of(j)], op.gy.vector(row, col));
+      copy_async(&shared.ring[r % kRing][warp][1][vector_of(j)], op.x.vector(row, col));
     }
   };
   const auto fetch_gx = [&](int r) {
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-      if (has(r, j)) copy_async(gx_of(r, j), op.gx.chunk(row0 + row_of(r), op.col0() + chunk_of(j) * kChunk));
+      if (has(r, j)) copy_async(gx_of(r, j), op.gx.vector(row0 + row_of(r), op.col0() + vector_of(j) * kVector));
     }
   };
   float rstds;  // rstd of the warp's rows, one per lane
@@ -154,27 +156,27 @@ __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
   };
   begin_slab();
 
-  const typename Tail::State state = tail.begin();
-  Chunk weights[kEach];
-  float shares[kEach][kChunk] = {};
+  const typename Epilogue::State state = epilogue.begin();
+  Bf16Vector weights[kEach];
+  float shares[kEach][kVector] = {};
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
-    const int col = op.col0() + chunk_of(j) * kChunk;
-    weights[j] = col < op.cols ? load_chunk(op.weight.chunk(0, col)) : Chunk{};
+    const int col = op.col0() + vector_of(j) * kVector;
+    weights[j] = col < op.cols ? load_vector(op.weight.vector(0, col)) : Bf16Vector{};
   }
   cluster.barrier_wait();  // all blocks run and have initialised their barriers
 
-  const auto load = [&](int r, int j, Chunk& gy, Chunk& x) {
+  const auto load = [&](int r, int j, Bf16Vector& gy, Bf16Vector& x) {
     const bool there = has(r, j);
-    gy = there ? shared.ring[r % kRing][warp][0][chunk_of(j)] : Chunk{};
-    x = there ? shared.ring[r % kRing][warp][1][chunk_of(j)] : Chunk{};
+    gy = there ? shared.ring[r % kRing][warp][0][vector_of(j)] : Bf16Vector{};
+    x = there ? shared.ring[r % kRing][warp][1][vector_of(j)] : Bf16Vector{};
   };
   const auto tell_dot = [&](int r) {
     const float rstd = __shfl_sync(kAllLanes, rstds, r);
     float dots[kEach];
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
-      Chunk gy, x;
+      Bf16Vector gy, x;
       load(r, j, gy, x);
       dots[j] = tree_sum<32>(dot_of(gy, x, weights[j], rstd));
     }
@@ -201,14 +203,14 @@ __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
       if (r == 0) wait_for_copies<0>();
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
-        Chunk gy, x;
+        Bf16Vector gy, x;
         load(r, j, gy, x);
         if (!has(r, j)) continue;
-        Chunk* const gx = gx_of(r, j);
-        Chunk next = *gx;
+        Bf16Vector* const gx = gx_of(r, j);
+        Bf16Vector next = *gx;
         add_gradient(gy, x, weights[j], rstd, mean, next, shares[j]);
         *gx = next;
-        *reinterpret_cast<Chunk*>(op.gx.chunk(row0 + row_of(r), op.col0() + chunk_of(j) * kChunk)) = next;
+        store_vector(op.gx.vector(row0 + row_of(r), op.col0() + vector_of(j) * kVector), next);
       }
       if (r + kRing < kRowsOfWarp) {
         fetch_ring(r + kRing);
@@ -228,30 +230,30 @@ __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
       Tile tile = first;
       tile.col0 += t * kTile;
       if (tile.col0 >= op.cols) break;
-      Chunk made[kTileRows];
+      Bf16Vector made[kTileRows];
 #pragma unroll
       for (int i = 0; i < kTileRows; ++i) {
         const bool there = tile.row(i) < tile.rows && tile.col() < tile.cols;
-        made[i] = there ? shared.gx[t][tile.row(i) - tile.row0][tile.chunk()] : Chunk{};
+        made[i] = there ? shared.gx[t][tile.row(i) - tile.row0][tile.vector()] : Bf16Vector{};
       }
       __syncthreads();
-      static_assert(sizeof(typename Tail::Shared) <= sizeof(shared.gx[0]));
-      tail.finish(tile, made, state, *reinterpret_cast<typename Tail::Shared*>(shared.gx[0]));
+      static_assert(sizeof(typename Epilogue::Shared) <= sizeof(shared.gx[0]));
+      epilogue.finish(tile, made, state, *reinterpret_cast<typename Epilogue::Shared*>(shared.gx[0]));
     }
     __syncthreads();
     if (last) break;
   }
 
-  auto* const of_warps = reinterpret_cast<float(*)[Shared::kChunks * kChunk]>(shared.ring);
-  static_assert(sizeof(float) * kSlabWarps * Shared::kChunks * kChunk <= sizeof(shared.ring));
+  auto* const of_warps = reinterpret_cast<float(*)[Shared::kVectors * kVector]>(shared.ring);
+  static_assert(sizeof(float) * kSlabWarps * Shared::kVectors * kVector <= sizeof(shared.ring));
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
-    auto* const to = reinterpret_cast<float4*>(&of_warps[warp][chunk_of(j) * kChunk]);
+    auto* const to = reinterpret_cast<float4*>(&of_warps[warp][vector_of(j) * kVector]);
     to[0] = {shares[j][0], shares[j][1], shares[j][2], shares[j][3]};
     to[1] = {shares[j][4], shares[j][5], shares[j][6], shares[j][7]};
   }
   __syncthreads();
-  for (int i = thread; i < Shared::kChunks * kChunk; i += kTileThreads) {
+  for (int i = thread; i < Shared::kVectors * kVector; i += kTileThreads) {
     const int col = op.col0() + i;
     float sum = of_warps[0][i];
     for (int w = 1; w < kSlabWarps; ++w) sum += of_warps[w][i];
@@ -276,10 +278,10 @@ void launch_slabs(Stream& stream, const Slabs& slabs, Kernel* kernel, std::size_
   check(cudaLaunchKernelEx(&config, kernel, args...), "rmsnorm_backward");
 }
 
-template <class Tail>
-void launch_tiles(Stream& stream, const RmsNormBackwardSlabs& op, const Tail& tail) {
-  if (op.tiles == 2) return launch_slabs(stream, op, backward_slabs<2, Tail>, sizeof(BackwardShared<2>), op, tail);
-  launch_slabs(stream, op, backward_slabs<4, Tail>, sizeof(BackwardShared<4>), op, tail);
+template <class Epilogue>
+void launch_tiles(Stream& stream, const RmsNormBackwardSlabs& op, const Epilogue& epilogue) {
+  if (op.tiles == 2) return launch_slabs(stream, op, backward_slabs<2, Epilogue>, sizeof(BackwardShared<2>), op, epilogue);
+  launch_slabs(stream, op, backward_slabs<4, Epilogue>, sizeof(BackwardShared<4>), op, epilogue);
 }
 
 }  // namespace octet::kernels::cuda

@@ -1,5 +1,5 @@
 #include "octet/kernels/copy_async_cuda.cuh"
-#include "octet/kernels/quantize/tails_cuda.cuh"
+#include "octet/kernels/quantize/quantize_epilogue_cuda.cuh"
 #include "octet/kernels/rope/rope_cuda.h"
 
 namespace octet::kernels::cuda {
@@ -10,7 +10,7 @@ __device__ float turn(float mine, float other, float cos, float sin) { return mi
 
 struct RopeSource : Extent {
   static constexpr int kParts = 1, kBlocks = 3, kAcross = 1;
-  std::uint16_t* x;
+  BFloat16* x;
   std::int64_t stride;
   int rotated, head_dim, rotary_dim;
   const float* table;
@@ -19,13 +19,15 @@ struct RopeSource : Extent {
   float sign;  // sign of sin for the second half
 
   __device__ const float* cos_at(int position) const { return table + position * table_stride; }
-  __device__ void element(int row, int col, std::uint16_t (&made)[1]) const {
-    const std::uint16_t* const at = x + row * stride + col;
+  __device__ void element(int row, int col, BFloat16 (&made)[1]) const {
+    const BFloat16* const at = x + row * stride + col;
     const int half = rotary_dim / 2, in_head = col % head_dim, index = in_head % half;
     const float* const cos = cos_at(positions[row]) + index;
     const float sin = in_head < half ? -sign * cos[half] : sign * cos[half];
     const int other = in_head < half ? half : -half;
-    made[0] = col < rotated && in_head < rotary_dim ? to_bf16(turn(value_of(at[0]), value_of(at[other]), cos[0], sin)) : at[0];
+    made[0] = col < rotated && in_head < rotary_dim
+                  ? to_bf16(turn(static_cast<float>(at[0]), static_cast<float>(at[other]), cos[0], sin))
+                  : at[0];
   }
 };
 
@@ -40,25 +42,27 @@ __device__ void rotate(uint2& first, uint2& second, const float4& cos, const flo
 }
 __device__ float4 times(const float4& a, float b) { return {a.x * b, a.y * b, a.z * b, a.w * b}; }
 
-__device__ void gather(const RopeSource& op, const Tile& tile, Chunk (&made)[1][kTileRows]) { gather_elements(op, tile, made); }
+__device__ void gather(const RopeSource& op, const Tile& tile, Bf16Vector (&made)[1][kTileRows]) {
+  gather_elements(op, tile, made);
+}
 
 // Used if accesses are wide, heads are rotated completely, and tiles contain whole heads.
 struct WideRopeSource : RopeSource {};
 
-constexpr int kTileChunks = kTile / kChunk;
+constexpr int kTileVectors = kTile / kVector;
 constexpr int kAcross = 6;  // tiles per block
 
 // What a thread needs of the table for all tiles of its rows. The two halves of a head
-// are in different lanes. The lower lane rotates the first four columns of both chunks
+// are in different lanes. The lower lane rotates the first four columns of both vectors
 // and the upper lane the last four, so each lane needs only half of their cos and sin.
 struct Turns {
   float4 cos[kTileRows], sin[kTileRows];
   int lanes, from;  // distance to the lane of the other half; the thread's first columns, in units of 8 bytes
   bool upper;
 
-  __device__ Turns(const RopeSource& op, const Tile& tile) : lanes(op.head_dim / 2 / kChunk), upper(tile.chunk() & lanes) {
-    from = 2 * (tile.chunk() - (upper ? lanes : 0)) + upper;
-    const int index = tile.chunk() % lanes * kChunk + (upper ? kChunk / 2 : 0);
+  __device__ Turns(const RopeSource& op, const Tile& tile) : lanes(op.head_dim / 2 / kVector), upper(tile.vector() & lanes) {
+    from = 2 * (tile.vector() - (upper ? lanes : 0)) + upper;
+    const int index = tile.vector() % lanes * kVector + (upper ? kVector / 2 : 0);
 #pragma unroll
     for (int i = 0; i < kTileRows; ++i) {
       const float* const at = op.cos_at(tile.row(i) < op.rows ? op.positions[tile.row(i)] : 0) + index;
@@ -66,23 +70,23 @@ struct Turns {
       sin[i] = times(*reinterpret_cast<const float4*>(at + op.head_dim / 2), op.sign);
     }
   }
-  // The thread's chunk of a row in shared memory, rotated.
-  __device__ Chunk turned(const Chunk* row, int i) const {
+  // The thread's vector of a row in shared memory, rotated.
+  __device__ Bf16Vector turned(const Bf16Vector* row, int i) const {
     const auto* const at = reinterpret_cast<const uint2*>(row) + from;
     uint2 first = at[0], second = at[2 * lanes];
     rotate(first, second, cos[i], sin[i]);
     const uint2 sent = upper ? first : second;
     const uint2 got = {__shfl_xor_sync(kAllLanes, sent.x, lanes), __shfl_xor_sync(kAllLanes, sent.y, lanes)};
-    return upper ? Chunk{got.x, got.y, second.x, second.y} : Chunk{first.x, first.y, got.x, got.y};
+    return upper ? Bf16Vector{{{got.x, got.y, second.x, second.y}}} : Bf16Vector{{{first.x, first.y, got.x, got.y}}};
   }
 };
 
 // Each block processes kAcross adjacent tiles and loads the next tile to shared memory while it processes one. A warp reads only
 // rows that it has loaded itself.
-template <class Tail>
-__global__ void __launch_bounds__(kTileThreads, 2) rope_tiles(const WideRopeSource op, const Tail tail) {
-  extern __shared__ Chunk stage[];  // [kTile][kTileChunks]
-  __shared__ typename Tail::Shared shared;
+template <class Epilogue>
+__global__ void __launch_bounds__(kTileThreads, 2) rope_tiles(const WideRopeSource op, const Epilogue epilogue) {
+  extern __shared__ Bf16Vector stage[];  // [kTile][kTileVectors]
+  __shared__ typename Epilogue::Shared shared;
   // Starts with the last rows, which the previous kernel left in the cache.
   Tile tile{.row0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kTile,
             .col0 = static_cast<int>(blockIdx.x) * kAcross * kTile,
@@ -90,48 +94,48 @@ __global__ void __launch_bounds__(kTileThreads, 2) rope_tiles(const WideRopeSour
             .cols = op.cols};
   const int end = min(op.cols, tile.col0 + kAcross * kTile), rows_left = op.rows - tile.row(0);
   const auto row_of = [](int i) { return i / 4 * 8 + i % 4; };  // relative to the thread's first row
-  Chunk* const rows = stage + (tile.row(0) - tile.row0) * kTileChunks;
-  const std::uint16_t* const x = op.x + tile.row(0) * op.stride;
+  Bf16Vector* const rows = stage + (tile.row(0) - tile.row0) * kTileVectors;
+  const BFloat16* const x = op.x + tile.row(0) * op.stride;
   const auto fetch = [&](int col) {
 #pragma unroll
     for (int i = 0; i < kTileRows; ++i) {
       if (row_of(i) < rows_left && col < end) {
-        Chunk* const to = rows + row_of(i) * kTileChunks + tile.chunk();
+        Bf16Vector* const to = rows + row_of(i) * kTileVectors + tile.vector();
         copy_async(to, x + row_of(i) * op.stride + col);
       }
     }
     end_copies();
   };
   fetch(tile.col());
-  const typename Tail::State state = tail.begin();
+  const typename Epilogue::State state = epilogue.begin();
   const Turns turns(op, tile);
 #pragma unroll 1
   for (; tile.col0 < end; tile.col0 += kTile) {
     wait_for_copies<0>();
     __syncwarp();
-    Chunk made[kTileRows];
+    Bf16Vector made[kTileRows];
 #pragma unroll
     for (int i = 0; i < kTileRows; ++i) {
-      const Chunk* const row = rows + row_of(i) * kTileChunks;
-      made[i] = tile.col0 < op.rotated ? turns.turned(row, i) : Chunk{};
-      if (tile.col() >= op.rotated) made[i] = row[tile.chunk()];
+      const Bf16Vector* const row = rows + row_of(i) * kTileVectors;
+      made[i] = tile.col0 < op.rotated ? turns.turned(row, i) : Bf16Vector{};
+      if (tile.col() >= op.rotated) made[i] = row[tile.vector()];
       if (row_of(i) >= rows_left || tile.col() >= end) made[i] = {};
     }
     __syncwarp();
     fetch(tile.col() + kTile);
-    tail.finish(tile, made, state, shared);
+    epilogue.finish(tile, made, state, shared);
     __syncthreads();
   }
 }
 
-template <class Tail>
-void launch_tiles(Stream& stream, const WideRopeSource& op, const Tail& tail) {
-  constexpr std::size_t kBytes = kTile * kTileChunks * sizeof(Chunk);
+template <class Epilogue>
+void launch_tiles(Stream& stream, const WideRopeSource& op, const Epilogue& epilogue) {
+  constexpr std::size_t kBytes = kTile * kTileVectors * sizeof(Bf16Vector);
   const dim3 grid(static_cast<unsigned>(ceil_div(op.cols, kTile * kAcross)), static_cast<unsigned>(ceil_div(op.rows, kTile)));
   octet::cuda::check(
-      cudaFuncSetAttribute(rope_tiles<Tail>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)),
+      cudaFuncSetAttribute(rope_tiles<Epilogue>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes)),
       "cudaFuncSetAttribute");
-  rope_tiles<<<grid, kTileThreads, kBytes, octet::cuda::native_stream(stream)>>>(op, tail);
+  rope_tiles<<<grid, kTileThreads, kBytes, octet::cuda::native_stream(stream)>>>(op, epilogue);
   octet::cuda::check_launch("rope_tiles");
 }
 
@@ -141,22 +145,24 @@ constexpr int kThreads = 256, kRows = 4, kRowThreads = kThreads / kRows;
 __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeSource op) {
   const int row = static_cast<int>(blockIdx.x) * kRows + static_cast<int>(threadIdx.x) / kRowThreads;
   if (row >= op.rows) return;
-  const int half = op.rotary_dim / 2, width = op.wide ? kChunk : 1, per_head = half / width;
+  const int half = op.rotary_dim / 2, width = op.wide ? kVector : 1, per_head = half / width;
   const float* const cos = op.cos_at(op.positions[row]);
-  std::uint16_t* const x = op.x + row * op.stride;
+  BFloat16* const x = op.x + row * op.stride;
   for (int i = static_cast<int>(threadIdx.x) % kRowThreads; i < op.rotated / op.head_dim * per_head; i += kRowThreads) {
     const int index = i % per_head * width;
-    std::uint16_t* const at = x + i / per_head * op.head_dim + index;
+    BFloat16* const at = x + i / per_head * op.head_dim + index;
     if (op.wide) {
       const auto* const c = reinterpret_cast<const float4*>(cos + index);
       const auto* const s = reinterpret_cast<const float4*>(cos + half + index);
-      const Chunk a = load_chunk(at), b = load_chunk(at + half);
-      uint2 first[] = {{a.x, a.y}, {a.z, a.w}}, second[] = {{b.x, b.y}, {b.z, b.w}};
+      const Bf16Vector a = load_vector(at), b = load_vector(at + half);
+      uint2 first[] = {{a.parts[0].x, a.parts[0].y}, {a.parts[0].z, a.parts[0].w}},
+            second[] = {{b.parts[0].x, b.parts[0].y}, {b.parts[0].z, b.parts[0].w}};
       for (int k = 0; k < 2; ++k) rotate(first[k], second[k], c[k], times(s[k], op.sign));
-      *reinterpret_cast<Chunk*>(at) = {first[0].x, first[0].y, first[1].x, first[1].y};
-      *reinterpret_cast<Chunk*>(at + half) = {second[0].x, second[0].y, second[1].x, second[1].y};
+      store_vector(at, {{{first[0].x, first[0].y, first[1].x, first[1].y}}});
+      store_vector(at + half, {{{second[0].x, second[0].y, second[1].x, second[1].y}}});
     } else {
-      const float a = value_of(at[0]), b = value_of(at[half]), c = cos[index], s = op.sign * cos[half + index];
+      const float a = static_cast<float>(at[0]), b = static_cast<float>(at[half]), c = cos[index],
+                  s = op.sign * cos[half + index];
       at[0] = to_bf16(turn(a, b, c, -s));
       at[half] = to_bf16(turn(b, a, c, s));
     }
@@ -168,12 +174,12 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeSource op) {
 void rope(Stream& stream, const Rope& op, float* amaxes) {
   require(op.x.dtype == DType::bf16, "rope: activations on CUDA are BF16, got ", name_of(op.x.dtype));
   if (op.x.rows() == 0) return;
-  const Extent extent{
-      .rows = static_cast<int>(op.x.rows()),
-      .cols = static_cast<int>(op.x.cols()),
-      .wide = is_wide(op.x) && is_wide(op.table) && op.rotary_dim % (2 * kChunk) == 0 && op.head_dim % kChunk == 0};
+  const Extent extent{.rows = static_cast<int>(op.x.rows()),
+                      .cols = static_cast<int>(op.x.cols()),
+                      .wide = rows_are_aligned(op.x) && rows_are_aligned(op.table) && op.rotary_dim % (2 * kVector) == 0 &&
+                              op.head_dim % kVector == 0};
   RopeSource source{extent,
-                    reinterpret_cast<std::uint16_t*>(op.x.as<BFloat16>()),
+                    op.x.as<BFloat16>(),
                     op.x.row_stride,
                     static_cast<int>(op.rotated),
                     static_cast<int>(op.head_dim),

@@ -2,7 +2,7 @@
 
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda.h"
-#include "octet/kernels/block_cuda.h"
+#include "octet/kernels/block_sum_cuda.cuh"
 #include "octet/kernels/router/router_cuda.h"
 
 namespace octet::kernels::cuda {

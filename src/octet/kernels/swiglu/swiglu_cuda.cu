@@ -1,4 +1,5 @@
-#include "octet/kernels/quantize/tails_cuda.cuh"
+#include "octet/kernels/quantize/quantize_epilogue_cuda.cuh"
+#include "octet/kernels/quantize/values_epilogue_cuda.cuh"
 #include "octet/kernels/swiglu/swiglu_cuda.h"
 
 namespace octet::kernels::cuda {
@@ -25,27 +26,27 @@ struct SwigluForwardSource : Extent {
   static constexpr int kParts = 1, kAhead = 4, kBlocks = 3, kAcross = 1;
   struct Column {};
   struct Raw {
-    Chunk gate, up;
+    Bf16Vector gate, up;
   };
-  const std::uint16_t* gate_up;
+  const BFloat16* gate_up;
   std::int64_t stride;
 
   __device__ Column column(int) const { return {}; }
   __device__ Raw fetch(int row, int col, Column) const {
-    const std::uint16_t* const gate = gate_up + row * stride + col;
-    return {load_chunk(gate), load_chunk(gate + cols)};
+    const BFloat16* const gate = gate_up + row * stride + col;
+    return {load_vector(gate), load_vector(gate + cols)};
   }
-  __device__ void make(const Raw& raw, Column, Chunk (&made)[1]) const {
-    float gate[kChunk], up[kChunk];
+  __device__ void make(const Raw& raw, Column, Bf16Vector (&made)[1]) const {
+    float gate[kVector], up[kVector];
     unpack(raw.gate, gate);
     unpack(raw.up, up);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) gate[i] = forward(gate[i], up[i]);
+    for (int i = 0; i < kVector; ++i) gate[i] = forward(gate[i], up[i]);
     made[0] = pack(gate);
   }
-  __device__ void element(int row, int col, std::uint16_t (&made)[1]) const {
-    const std::uint16_t* const gate = gate_up + row * stride + col;
-    made[0] = to_bf16(forward(value_of(gate[0]), value_of(gate[cols])));
+  __device__ void element(int row, int col, BFloat16 (&made)[1]) const {
+    const BFloat16* const gate = gate_up + row * stride + col;
+    made[0] = to_bf16(forward(static_cast<float>(gate[0]), static_cast<float>(gate[cols])));
   }
 };
 
@@ -54,25 +55,25 @@ struct SwigluBackwardSource : Extent {
   static constexpr int kParts = 2, kAhead = 8, kBlocks = 2, kAcross = 1;
   struct Column {};
   struct Raw {
-    Chunk gate, up, gy;
+    Bf16Vector gate, up, gy;
   };
-  const std::uint16_t* gate_up;
+  const BFloat16* gate_up;
   std::int64_t stride;
-  const std::uint16_t* gy;
+  const BFloat16* gy;
   std::int64_t gy_stride;
 
   __device__ Column column(int) const { return {}; }
   __device__ Raw fetch(int row, int col, Column) const {
-    const std::uint16_t* const gate = gate_up + row * stride + col;
-    return {load_chunk(gate), load_chunk(gate + cols), load_chunk(gy + row * gy_stride + col)};
+    const BFloat16* const gate = gate_up + row * stride + col;
+    return {load_vector(gate), load_vector(gate + cols), load_vector(gy + row * gy_stride + col)};
   }
-  __device__ void make(const Raw& raw, Column, Chunk (&made)[2]) const {
-    float gate[kChunk], up[kChunk], g[kChunk];
+  __device__ void make(const Raw& raw, Column, Bf16Vector (&made)[2]) const {
+    float gate[kVector], up[kVector], g[kVector];
     unpack(raw.gate, gate);
     unpack(raw.up, up);
     unpack(raw.gy, g);
 #pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
+    for (int i = 0; i < kVector; ++i) {
       const Gradients gradients = backward(gate[i], up[i], g[i]);
       gate[i] = gradients.gate;
       up[i] = gradients.up;
@@ -80,9 +81,10 @@ struct SwigluBackwardSource : Extent {
     made[0] = pack(gate);
     made[1] = pack(up);
   }
-  __device__ void element(int row, int col, std::uint16_t (&made)[2]) const {
-    const std::uint16_t* const gate = gate_up + row * stride + col;
-    const Gradients gradients = backward(value_of(gate[0]), value_of(gate[cols]), value_of(gy[row * gy_stride + col]));
+  __device__ void element(int row, int col, BFloat16 (&made)[2]) const {
+    const BFloat16* const gate = gate_up + row * stride + col;
+    const Gradients gradients =
+        backward(static_cast<float>(gate[0]), static_cast<float>(gate[cols]), static_cast<float>(gy[row * gy_stride + col]));
     made[0] = to_bf16(gradients.gate);
     made[1] = to_bf16(gradients.up);
   }
@@ -90,8 +92,9 @@ struct SwigluBackwardSource : Extent {
 
 Extent extent_of(const Tensor& gate_up) {
   const std::int64_t cols = gate_up.cols() / 2;
-  return {
-      .rows = static_cast<int>(gate_up.rows()), .cols = static_cast<int>(cols), .wide = is_wide(gate_up) && cols % kChunk == 0};
+  return {.rows = static_cast<int>(gate_up.rows()),
+          .cols = static_cast<int>(cols),
+          .wide = rows_are_aligned(gate_up) && cols % kVector == 0};
 }
 
 void require_bf16(const Tensor& tensor) {
@@ -102,18 +105,18 @@ void require_bf16(const Tensor& tensor) {
 
 void swiglu_forward(Stream& stream, const SwigluForward& op, float* amaxes) {
   require_bf16(op.gate_up);
-  const SwigluForwardSource source{extent_of(op.gate_up), bf16_bits(op.gate_up), op.gate_up.row_stride};
+  const SwigluForwardSource source{extent_of(op.gate_up), op.gate_up.as<BFloat16>(), op.gate_up.row_stride};
   if (op.codes) return write_codes(stream, source, source, op.codes, amaxes);
-  launch_tiles(stream, source, ValuesTail(op.y, source.cols));
+  launch_tiles(stream, source, ValuesEpilogue(op.y, source.cols));
 }
 
 void swiglu_backward(Stream& stream, const SwigluBackward& op, float* amaxes) {
   require_bf16(op.gate_up);
-  SwigluBackwardSource source{extent_of(op.gate_up), bf16_bits(op.gate_up), op.gate_up.row_stride, bf16_bits(op.gy),
+  SwigluBackwardSource source{extent_of(op.gate_up), op.gate_up.as<BFloat16>(), op.gate_up.row_stride, op.gy.as<BFloat16>(),
                               op.gy.row_stride};
-  source.wide = source.wide && is_wide(op.gy);
+  source.wide = source.wide && rows_are_aligned(op.gy);
   if (op.codes) return write_codes(stream, source, source, op.codes, amaxes);
-  launch_tiles(stream, source, ValuesTail(op.ggate_up, source.cols));
+  launch_tiles(stream, source, ValuesEpilogue(op.ggate_up, source.cols));
 }
 
 }  // namespace octet::kernels::cuda
