@@ -8,6 +8,7 @@
 #include "octet/base/rng.h"
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/adamw/adamw_cuda.h"
+#include "octet/kernels/adamw/exact_math_cuda.cuh"
 #include "octet/kernels/vector_cuda.cuh"
 
 namespace octet::kernels::cuda {
@@ -57,9 +58,6 @@ struct Arguments {
   const StepScalars* scalars;
 };
 
-// update_fast computes its root and its quotient on values scaled by these factors.
-constexpr float kRootScale = 0x1p40f, kStepScale = 0x1p48f;
-
 struct Factors {
   float grad_scale, keep_weight, beta2, one_minus_beta1, one_minus_beta2, minus_step_size, sqrt_correction2, epsilon;
   float scaled_step, scaled_correction, inverse_correction;  // used by update_fast
@@ -96,38 +94,11 @@ __device__ void update(float g, float& weight, float& moment1, float& moment2, c
   weight = weight * f.keep_weight + __fdiv_rn(f.minus_step_size * moment1, denominator);
 }
 
-__device__ float approximate_rsqrt(float x) {
-  float result;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-__device__ float approximate_reciprocal(float x) {
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
-// Computes the same bits as update() without branches, provided that `f.fast` is true and this function returns true. The root
-// and the quotient are computed as __fsqrt_rn and __fdiv_rn do in the range where these need no special cases. The quotient by
-// the constant correction uses Markstein's method with a correctly rounded reciprocal. No special cases are needed because:
-// - The root is that of v 2^80, which is at least 2^-69 for any v > 0, so that adding 2^-126 has no effect. For v = 0 the root
-//   is below half a unit in the last place of epsilon. For v < 0, NaN or above 2^48 the result is NaN.
-// - The step is scaled by 2^48, so no remainder underflows unless the step is below 2^-126 before the division and below 2^-66
-//   after it. The bits of such a step have no effect on a weight of at least 2^-40. A step that overflows becomes NaN.
+// Computes the same bits as update() if `f.fast` is true and this function returns true (exact_math_cuda.cuh).
 __device__ bool update_fast(float g, float& weight, float& moment1, float& moment2, const Factors& f) {
   update_moments(g, moment1, moment2, f);
-  const float scaled = fmaf(moment2, kRootScale * kRootScale, 0x1p-126f);
-  const float rsqrt = approximate_rsqrt(scaled);
-  float root = scaled * rsqrt;
-  root = fmaf(fmaf(-root, root, scaled), 0.5f * rsqrt, root);
-  float corrected = root * f.inverse_correction;
-  corrected = fmaf(fmaf(-corrected, f.scaled_correction, root), f.inverse_correction, corrected);
-  const float denominator = corrected + f.epsilon;
-  float inverse = approximate_reciprocal(denominator);
-  inverse = fmaf(fmaf(-denominator, inverse, 1.0f), inverse, inverse);
-  const float numerator = f.scaled_step * moment1;
-  float step = numerator * inverse;
-  step = fmaf(fmaf(-denominator, step, numerator), inverse, step);
+  const float corrected = exact_quotient(exact_root(moment2), f.scaled_correction, f.inverse_correction);
+  const float step = exact_quotient(f.scaled_step * moment1, corrected + f.epsilon);
   weight = fmaf(step, 1.0f / kStepScale, weight * f.keep_weight);
   return fabsf(weight) >= 0x1p-40f;
 }
@@ -138,12 +109,6 @@ __device__ Philox4 random_words(std::uint64_t block, std::uint32_t step, std::ui
   Philox4 c{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step, subject};
   for (std::uint32_t round = 0; round < Keys::kRounds; ++round) philox_round(c[0], c[1], c[2], c[3], first[round], second[round]);
   return c;
-}
-
-// Returns bits whose upper half is BFloat16::stochastic(value, half `i` % 2 of word `i` / 2), for any value except NaN.
-__device__ std::uint32_t stochastic_bits(float value, const Philox4& words, int i) {
-  const std::uint32_t bits = __float_as_uint(value), word = words[i / 2];
-  return i % 2 == 0 ? __dp2a_lo(word, 1u, bits) : bits + (word >> 16);
 }
 
 // The values in storage type T: FP32, or BF16 rounded with the half-words of the group's Philox block (stochastic_rounding.h).
