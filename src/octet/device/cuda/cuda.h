@@ -1,5 +1,5 @@
-// Shared by the kernels of the CUDA backend: a stream's stream, error checks, and library handles that live as long as the
-// device. Included only by x_cuda.cpp and x_cuda.cu files.
+// Shared by the kernels of the CUDA backend: the cudaStream_t of a Stream, error checks, and library handles that live as long as
+// the device. Included only by x_cuda.cpp and x_cuda.cu files.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,6 +20,8 @@ inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel)
 
 // Makes the stream's device the current device of this thread, as kernel launches require, and returns its stream.
 cudaStream_t native_stream(Stream& stream);
+// The number of the GPU's multiprocessors. It may size a grid. It must not decide the order of a sum, because bits would then
+// depend on the GPU.
 int multiprocessors_of(Stream& stream);
 // The number of the GPU on this machine.
 int index_of(Device& device);

@@ -9,8 +9,13 @@
 
 namespace octet::kernels::cuda {
 
-// Rows per partial sum, so that there are about as many partial sums as three blocks on each multiprocessor of an H100 or H200.
-constexpr std::int64_t rows_per_partial(std::int64_t rows) { return std::max<std::int64_t>(4, ceil_div(rows, 396)); }
+// The most groups of rows that have a partial sum. This number fixes the order of the sum, so it is the same on every GPU and
+// must not become a question to the device: otherwise bits would depend on the GPU. It is three blocks for each of the 132
+// multiprocessors of an H100 or H200. Each group has its own block, so any other number of multiprocessors runs the same blocks
+// in more or fewer waves.
+constexpr std::int64_t kMostPartials = 3 * 132;
+constexpr std::int64_t rows_per_partial(std::int64_t rows) { return std::max<std::int64_t>(4, ceil_div(rows, kMostPartials)); }
+// The number of groups, each of rows_per_partial(rows) rows; the last one may be shorter.
 constexpr std::int64_t column_partials(std::int64_t rows) {
   return std::max<std::int64_t>(1, ceil_div(rows, rows_per_partial(rows)));
 }

@@ -15,8 +15,11 @@ namespace octet::kernels::cuda {
 
 constexpr int kMostSlabBlocks = 16;   // per cluster; more than 8 requires an attribute at launch
 constexpr int kFewestSlabBlocks = 8;  // shorter rows are faster in two kernels
-// The groups of multiprocessors within which a cluster must stay, and the multiprocessors per group. On an H200, seven groups
-// have 16 or more. Clusters beyond the available room would wait until the first ones end.
+// A cluster runs within one GPC, a group of multiprocessors. These two numbers fix how many clusters share the slabs, and with it
+// the order in which gweight is summed. They are therefore the same on every GPU and must not become a question to the device:
+// otherwise bits would depend on the GPU. They are those of an H100 or H200, of which seven GPCs have 16 multiprocessors or more.
+// On a GPU with less room, the clusters that do not fit start when others have ended. A GPU without a GPC that can hold a whole
+// cluster refuses the launch.
 constexpr int kGroups = 7, kGroupProcessors = 16;
 
 // How a matrix is divided among clusters and blocks.
@@ -34,7 +37,7 @@ struct Slabs : Extent {
   bool fit() const {
     return wide && kFewestSlabBlocks <= blocks && blocks <= kMostSlabBlocks && room() / blocks * blocks * 8 >= room() * 7;
   }
-  // The number of blocks that a group of multiprocessors can run.
+  // The number of blocks that a GPC can run at once.
   int room() const { return kGroupProcessors * (tiles == 2 ? 2 : 1); }
 
   __device__ int rank() const { return static_cast<int>(blockIdx.x) % blocks; }
