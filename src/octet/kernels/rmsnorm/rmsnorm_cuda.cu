@@ -112,6 +112,10 @@ struct Backward {
   __device__ float* partial() const { return partials + std::int64_t{blockIdx.x} * x.cols; }
 };
 
+// The backward pass without staging. It has the bits of staged_backward_kernel and serves the rows that the latter cannot:
+// - rows that do not consist of whole, aligned vectors, because cp.async copies nothing else, and
+// - rows of more than 4,096 elements. Three stages of them would leave room for one block on a multiprocessor, and above 12,900
+//   elements for none. Such rows have enough loads in flight without staging.
 template <int kVectors>
 __global__ void __launch_bounds__(most_threads(kVectors), kVectors <= 2   ? 4
                                                           : kVectors == 4 ? 2
@@ -134,8 +138,8 @@ __global__ void __launch_bounds__(most_threads(kVectors), kVectors <= 2   ? 4
   thread.store_shares(op.partial(), op.x.cols);
 }
 
-// The same for rows of whole vectors. Two rows are loaded to shared memory while one is processed. Without this, no loads would
-// be in flight while all threads wait for the sum over the row.
+// The same for rows of at most 4,096 elements that consist of whole, aligned vectors. Two rows are loaded to shared memory while
+// one is processed. Without this, no loads would be in flight while all threads wait for the sum over the row.
 constexpr int kStages = 3;
 
 constexpr std::size_t staged_bytes(std::int64_t cols) { return static_cast<std::size_t>(kStages * 3 * cols * 2); }
@@ -222,7 +226,7 @@ void launch_backward(Stream& stream, const RmsNormBackward& op, const Tensor& we
   with_vectors("rmsnorm", extent.cols, [&]<int kVectors>(unsigned threads) {
     const auto blocks = static_cast<unsigned>(partials.rows());
     const cudaStream_t native = octet::cuda::native_stream(stream);
-    if constexpr (kVectors <= 2) {  // longer rows have enough loads in flight without this
+    if constexpr (kVectors <= 2) {  // at most 4,096 elements
       if (extent.wide) {
         const std::size_t bytes = staged_bytes(extent.cols);
         octet::cuda::check(cudaFuncSetAttribute(staged_backward_kernel<kVectors>, cudaFuncAttributeMaxDynamicSharedMemorySize,
