@@ -189,7 +189,7 @@ TEST_F(AttentionTest, AgreesWithDenseMatrices) {
 }
 
 // Splits the keys in two parts: keys that all queries see, and the queries' own keys. Backward runs on each part with the o and
-// lse of both parts, as context_attention.h does.
+// lse of both parts, as context_attention.cpp does.
 TEST_F(AttentionTest, GradientsOfPartsOfTheKeysAreThoseOfAll) {
   const Sizes sizes{1, 32, 96, 4, 2, 16};
   const Operands whole = operands(DType::f64, sizes);

@@ -5,7 +5,7 @@
 
 #include "octet/app/plan.h"
 #include "octet/kernels/attention/attention_workspace.h"
-#include "octet/nn/context_attention.h"
+#include "octet/nn/attention.h"
 #include "octet/plan/offload_time.h"
 #include "octet/plan/pipeline_time.h"
 #include "octet/recipes/registry.h"
@@ -116,7 +116,7 @@ LibraryWorkspace attention_of(const train::EngineOptions& options) {
   }
   std::int64_t sk = seen;
   if (c > 1 && !nn::keeps_keys_in_order(shape, options.seq_len, static_cast<int>(c))) {
-    // nn/context_attention.h: chunks on their own keys; the first rank's last chunk, which has the most before it.
+    // nn/context_attention.cpp: chunks on their own keys; the first rank's last chunk, which has the most before it.
     struct Call {
       std::int64_t batch, sq, sk;
     };

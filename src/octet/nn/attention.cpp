@@ -60,15 +60,6 @@ void Attention::forward_qkv(const Scope& scope, const Operand& h, std::int64_t t
                  .positions = scope.positions});
 }
 
-Tensor Attention::gather_keys(const Scope& scope, const AttentionSaved& saved) const {
-  return nn::gather_keys(scope, shape(scope), saved.qkv);
-}
-
-void Attention::forward_attention(const Scope& scope, const Tensor& keys, AttentionSaved& saved) const {
-  context_attention_forward(scope, {.shape = shape(scope), .qkv = saved.qkv, .keys = keys, .o = saved.o, .lse = saved.lse});
-  if (scope.watch) scope.watch->attention(scope, options_.name, saved.lse);
-}
-
 void Attention::forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const {
   const ArenaScope temporaries(scope.scratch);
   const Operand o = output_.x().complete(scope, {.values = saved.o}, scope.scratch, Reads::fprop);
@@ -78,34 +69,11 @@ void Attention::forward_output(const Scope& scope, const Tensor& residual, const
   output_.add_bias(scope, y);
 }
 
-ContextAttentionBackward Attention::backward_op(const Scope& scope, const AttentionSaved& saved,
-                                                const AttentionBackward& work) const {
-  return {.shape = shape(scope), .qkv = saved.qkv, .o = saved.o, .lse = saved.lse, .go = work.go, .gqkv = work.gqkv};
-}
-
-void Attention::gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
-  work.keys = nn::gather_keys_ahead(scope, shape(scope), saved.qkv);
-}
-
 void Attention::backward_output(const Scope& scope, const Operand& gy, AttentionBackward& work) const {
   output_.add_bias_gradient(scope, gy.values);
   work.gy = output_.g().complete_gradient(scope, gy);
   work.go = allocate(scope.scratch, scope.dtype, {tokens_of(work.gy), q_cols()});
   output_.dgrad(scope, work.gy, work.go);
-}
-
-void Attention::backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
-  work.gqkv = allocate(scope.scratch, scope.dtype, {saved.qkv.rows(), q_cols() + 2 * kv_cols()});
-  context_attention_backward_own(scope, backward_op(scope, saved, work));
-}
-
-void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
-  work.before_key_gradients = scope.scratch.used();
-  work.key_gradients.tensor = context_attention_backward_rest(scope, backward_op(scope, saved, work), work.keys);
-}
-
-void Attention::sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
-  work.key_gradients = nn::sum_key_gradients(scope, backward_op(scope, saved, work), work.key_gradients.tensor);
 }
 
 void Attention::backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
@@ -116,7 +84,7 @@ void Attention::backward_output_wgrad(const Scope& scope, const AttentionSaved& 
 
 void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const {
   if (work.key_gradients.ready) {
-    take_key_gradients(scope, backward_op(scope, saved, work), work.key_gradients);
+    take_key_gradients(scope, work);
     scope.scratch.release_to(work.before_key_gradients);
   }
   Operand g = qkv_.g().gradient(scope, work.gqkv);

@@ -1,12 +1,13 @@
 // Self-attention with rotary positions: QKV in one linear, grouped-query attention, output linear. Tokens are this rank's part of
-// each sequence; only attention itself sees those of the other ranks of scope.context (context_attention.h). Forward and backward
-// come in parts, so that exchanges of other layers can be placed between them.
+// each sequence. Only attention itself sees the tokens of the other ranks of scope.context (context_attention.cpp). Forward and
+// backward come in parts, so that exchanges of other layers can be placed between them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "octet/nn/context_attention.h"
+#include "octet/kernels/attention/attention.h"
 #include "octet/nn/linear.h"
 
 namespace octet::nn {
@@ -17,14 +18,21 @@ struct AttentionSaved {
   Operand qkv_in;
   Tensor qkv;  // [T, (H + 2G) K], rotated
   Tensor o;    // [T, H K]; backward makes what the output linear's wgrad reads from it
-  Tensor lse;  // [H, T], in the layout of context_attention.h
+  Tensor lse;  // [H, T]; only backward can read it, because each sequence of a call of the kernels has a stretch of the memory
+};
+
+// A tensor that a communication stream is making; the event `ready` is behind it.
+struct Arriving {
+  Tensor tensor;
+  std::unique_ptr<Event> ready;
 };
 
 // The temporaries that the parts of a backward pass hand on to each other, in the scratch.
 struct AttentionBackward {
   Operand gy;  // of all tokens, completed
   Tensor go, gqkv;
-  Arriving keys, key_gradients;          // of a context axis
+  // Of a context axis:
+  Arriving keys, key_gradients;
   std::size_t before_key_gradients = 0;  // what the scratch held before them
 };
 
@@ -60,19 +68,21 @@ class Attention {
   void forward_qkv(const Scope& scope, const Operand& h, std::int64_t tokens, AttentionSaved& saved) const;
   // Keys and values of all ranks of scope.context, in the scratch; absent on one rank.
   Tensor gather_keys(const Scope& scope, const AttentionSaved& saved) const;
+  // May write to the spare rows of `keys`.
   void forward_attention(const Scope& scope, const Tensor& keys, AttentionSaved& saved) const;
   // y = o Wᵀ + residual; y is overwritten.
   void forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const;
 
   // The parts of backward, in this order; those marked * only with a context axis.
-  // * Fetches K and V of the other ranks beside what follows.
+  // * Fetches K and V of the other ranks beside what follows, on scope.params_stream. Comes before any rank overwrites its qkv.
+  // If the group reaches qkv's memory, qkv has the same place on all ranks.
   void gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   // dgrad of the output linear. gy comes from output().g().gradient().
   void backward_output(const Scope& scope, const Operand& gy, AttentionBackward& work) const;
   // Attention itself: what needs no keys of other ranks, then * the rest.
   void backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   void backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
-  // * Sums the gradients of keys over the ranks beside what follows.
+  // * Sums the gradients of keys over the ranks beside what follows, on scope.context_stream.
   void sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const;
   // wgrad of the output linear. May run anywhere between backward_output and backward_qkv: it hides what ranks exchange.
   void backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
@@ -85,7 +95,7 @@ class Attention {
 
  private:
   kernels::AttentionShape shape(const Scope& scope) const;
-  ContextAttentionBackward backward_op(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const;
+  void take_key_gradients(const Scope& scope, AttentionBackward& work) const;
   std::int64_t q_cols() const { return heads_ * options_.head_dim; }
   std::int64_t kv_cols() const { return kv_heads_ * options_.head_dim; }
 
@@ -93,5 +103,10 @@ class Attention {
   std::int64_t heads_, kv_heads_;  // of this rank
   Linear qkv_, output_;
 };
+
+// Whether the ranks of a context axis also keep keys in the order of the sequence, so that every call of the kernels has a mask.
+// That is so if a window hides keys before a range, or if a call without a mask would not be safe
+// (kernels::attention_is_safe_without_mask). Documents require it, too.
+bool keeps_keys_in_order(const kernels::AttentionShape& shape, std::int64_t seq_len, int ranks);
 
 }  // namespace octet::nn

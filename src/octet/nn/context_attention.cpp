@@ -1,9 +1,21 @@
-#include "octet/nn/context_attention.h"
-
+// The parts of Attention that look at other tokens: causal attention of packed, rotated QKV over sequences that the c ranks of
+// scope.context share (parallel/context.h). docs/parallelism.md explains what they exchange. On one rank these are
+// kernels::attention_forward and _backward.
+//
+// A rank has two ranges of each sequence. A range is one call on the keys up to its end, from the first that its window shows,
+// aligned to the bottom right. Backward without a window or documents is three calls instead: all ranges on their own keys, which
+// need not be gathered, and each range on the keys before it. cuDNN 9.19 works through a rectangle whose corner is masked as if
+// it were not: on an H100, chunks 3 and 4 of 8 of a sequence of 16,384 tokens take 3.06 ms as one call each. The gradients of the
+// two parts are rounded before they are added.
+//
+// Scratch beside that of the kernels, if a rank's K and V are n and those of whole sequences N = c n: forward N + n / 2; backward
+// 2 N, and while it runs less than N / 2 B and half of o of a sequence; with a window or documents 1.5 N, and 2.5 N and at most N
+// / B.
 #include <array>
-#include <vector>
 
+#include "octet/kernels/attention/attention.h"
 #include "octet/kernels/elementwise/elementwise.h"
+#include "octet/nn/attention.h"
 #include "octet/parallel/context.h"
 
 namespace octet::nn {
@@ -21,20 +33,57 @@ struct Columns {
   Tensor v_of(const Tensor& both) const { return both.slice_cols(kv, 2 * kv); }
 };
 
-// [calls H, tokens of a call]
-Tensor by_calls(const Tensor& lse, std::int64_t tokens) { return lse.reshape({lse.elements() / tokens, tokens}); }
-
 Tensor rows_of(const Tensor& x, const TokenRange& rows) { return x.slice_rows(rows.begin, rows.end); }
 
-// One range of one sequence: tokens [begin, end) of this rank, which see its tokens `keys`.
+// A call of the kernels: tokens [begin, end) of this rank, which are `count` sequences, or ranges of sequences, of equal length.
+// Each has a stretch of the memory of the lse.
 struct Call {
-  std::int64_t number, begin, end;
-  TokenRange keys;
+  std::int64_t number, count;  // of the first stretch; of stretches
+  std::int64_t begin, end;
+  std::int64_t keys_before = 0;  // keys of the sequence before the first that the call sees
+  TokenRange keys = {};          // the rows of a sequence's gathered keys that it sees; in backward without a mask not its own
   Tensor tokens(const Tensor& x) const { return x ? x.slice_rows(begin, end) : x; }
   Tensor statistics(const Tensor& lse) const {
-    return by_calls(lse, end - begin).slice_rows(number * lse.rows(), (number + 1) * lse.rows());
+    const std::int64_t length = (end - begin) / count;
+    return lse.reshape({lse.elements() / length, length}).slice_rows(number * lse.rows(), (number + count) * lse.rows());
   }
 };
+
+void attend(const Scope& scope, kernels::AttentionShape shape, const AttentionSaved& saved, const Call& call, const Tensor& kv) {
+  const Columns columns(shape);
+  shape.batch = call.count;
+  kernels::attention_forward(scope.stream, scope.scratch,
+                             {.shape = shape,
+                              .q = columns.q_of(call.tokens(saved.qkv)),
+                              .k = columns.k_of(kv),
+                              .v = columns.v_of(kv),
+                              .first_keys = call.tokens(scope.first_keys),
+                              .keys_before = call.keys_before,
+                              .documents = scope.documents,
+                              .o = call.tokens(saved.o),
+                              .lse = call.statistics(saved.lse)});
+}
+
+// Overwrites gq and gkv.
+void attend_backward(const Scope& scope, kernels::AttentionShape shape, const AttentionSaved& saved, const Tensor& go,
+                     const Call& call, const Tensor& kv, const Tensor& gq, const Tensor& gkv) {
+  const Columns columns(shape);
+  shape.batch = call.count;
+  kernels::attention_backward(scope.stream, scope.scratch,
+                              {.shape = shape,
+                               .q = columns.q_of(call.tokens(saved.qkv)),
+                               .k = columns.k_of(kv),
+                               .v = columns.v_of(kv),
+                               .first_keys = call.tokens(scope.first_keys),
+                               .keys_before = call.keys_before,
+                               .documents = scope.documents,
+                               .o = call.tokens(saved.o),
+                               .lse = call.statistics(saved.lse),
+                               .go = call.tokens(go),
+                               .gq = gq,
+                               .gk = columns.k_of(gkv),
+                               .gv = columns.v_of(gkv)});
+}
 
 // The layout of tokens, and of the keys of all ranks or their gradients, [B n, 2 G K]. Each sequence has its second half with the
 // chunks backwards, its first half, and room for what follows it. Rank r holds the r-th chunk of either half. Before its earlier
@@ -55,22 +104,18 @@ struct Layout {
         chunk(held / 2),
         ordered(scope.first_keys || keeps_keys_in_order(shape, seq_len, group.size())) {}
 
-  Tensor allocate_keys(Arena& arena, const Tensor& kv, std::int64_t room) const {
-    return allocate(arena, kv.dtype, {batch * (seq_len + room), kv.cols()});
+  // `spare`: rows behind each sequence if keys are not kept in order.
+  Tensor allocate_keys(Arena& arena, DType dtype, std::int64_t spare) const {
+    return allocate(arena, dtype, {batch * (seq_len + (ordered ? seq_len / 2 : spare)), 2 * Columns(shape).kv});
   }
   Tensor of_sequence(const Tensor& keys, std::int64_t i) const {
     const std::int64_t rows = keys.rows() / batch;
     return keys.slice_rows(i * rows, (i + 1) * rows);
   }
-  // Stretches of one sequence's keys.
+  // Stretches of one sequence's keys. In order they begin with the first half.
   Tensor first_half(const Tensor& keys) const { return keys.slice_rows(seq_len / 2, seq_len); }
   Tensor second_half(const Tensor& keys) const { return keys.slice_rows(0, seq_len / 2); }
   Tensor room(const Tensor& keys) const { return keys.slice_rows(seq_len, keys.rows()); }
-  Tensor in_order(const Tensor& keys) const { return keys.slice_rows(seq_len / 2, seq_len + seq_len / 2); }
-  TokenRange before(int range) const {
-    const std::int64_t rank = group.rank();
-    return range == 0 ? TokenRange{seq_len / 2, seq_len / 2 + rank * chunk} : TokenRange{(rank + 1) * chunk, seq_len};
-  }
   Tensor of_rank(const Tensor& half, int rank) const { return half.slice_rows(rank * chunk, (rank + 1) * chunk); }
   Tensor own(const Tensor& half) const { return of_rank(half, group.rank()); }
 
@@ -83,13 +128,20 @@ struct Layout {
       visit(own_rows.slice_rows(middle, first + held), second_half(of_sequence(keys, i)));
     }
   }
+  // The earlier and the later range of a sequence.
   std::array<Call, 2> calls(std::int64_t sequence) const {
-    const std::vector<TokenRange> ranges = parallel::zigzag_chunks(seq_len, group.rank(), group.size());
-    const std::int64_t first = sequence * held, middle = first + chunk;
-    const auto keys = [&](const TokenRange& range) {
-      return TokenRange{kernels::attention_unseen_keys(shape, range.count(), range.end), range.end};
+    const std::int64_t half = seq_len / 2, rank = group.rank();
+    const auto call = [&](std::int64_t range, std::int64_t end, const TokenRange& before) {
+      const std::int64_t begin = sequence * held + range * chunk, unseen = kernels::attention_unseen_keys(shape, chunk, end);
+      return Call{.number = 2 * sequence + range,
+                  .count = 1,
+                  .begin = begin,
+                  .end = begin + chunk,
+                  .keys_before = unseen,
+                  .keys = ordered ? TokenRange{half + unseen, half + end} : before};
     };
-    return {Call{2 * sequence, first, middle, keys(ranges[0])}, Call{2 * sequence + 1, middle, first + held, keys(ranges[1])}};
+    return {call(0, (rank + 1) * chunk, {half, half + rank * chunk}),
+            call(1, seq_len - rank * chunk, {(rank + 1) * chunk, seq_len})};
   }
 };
 
@@ -134,101 +186,39 @@ void fetch(const Scope& scope, Stream& stream, const Layout& layout, const Tenso
   }
 }
 
-kernels::AttentionShape of_one_sequence(kernels::AttentionShape shape) {
-  shape.batch = 1;
-  return shape;
-}
-
-// Backward without a mask. What the queries of a range see of its own keys, which are here.
-void backward_in_ranges(const Scope& scope, const Layout& layout, const ContextAttentionBackward& op) {
-  const Columns columns(op.shape);
-  kernels::AttentionShape shape = op.shape;
-  shape.batch = 2 * layout.batch;
-  const Tensor kv = columns.kv_of(op.qkv), gkv = columns.kv_of(op.gqkv);
-  kernels::attention_backward(scope.stream, scope.scratch,
-                              {.shape = shape,
-                               .q = columns.q_of(op.qkv),
-                               .k = columns.k_of(kv),
-                               .v = columns.v_of(kv),
-                               .o = op.o,
-                               .lse = by_calls(op.lse, layout.chunk),
-                               .go = op.go,
-                               .gq = columns.q_of(op.gqkv),
-                               .gk = columns.k_of(gkv),
-                               .gv = columns.v_of(gkv)});
-}
-
-// The rest: what the ranges of a sequence see before them. gq is added to; gkv, of its keys, overwritten.
-void backward_before_ranges(const Scope& scope, const Layout& layout, const ContextAttentionBackward& op,
-                            const std::array<Call, 2>& calls, const Tensor& kv, const Tensor& gkv) {
-  const Columns columns(op.shape);
-  kernels::AttentionShape shape = of_one_sequence(op.shape);
-  shape.window = 0;
-  shape.visible = kernels::Visible::all;
-  const auto backward = [&](const Call& call, const Tensor& seen, const Tensor& gseen) {
+// Backward of one sequence's ranges on the keys of all ranks. gkv of all its keys is overwritten. If keys are in order, gq is
+// overwritten; otherwise each range sees only the keys before it, and its share is added to gq.
+void backward_of_sequence(const Scope& scope, const Layout& layout, const AttentionSaved& saved, const AttentionBackward& work,
+                          const std::array<Call, 2>& calls, const Tensor& kv, const Tensor& gkv) {
+  kernels::AttentionShape shape = layout.shape;
+  if (!layout.ordered) {
+    shape.window = 0;
+    shape.visible = kernels::Visible::all;
+  }
+  const auto backward = [&](const Call& call, const Tensor& gseen) {
     const ArenaScope temporaries(scope.scratch);
-    const Tensor share = allocate(scope.scratch, op.gqkv.dtype, {call.end - call.begin, columns.q});
-    kernels::attention_backward(scope.stream, scope.scratch,
-                                {.shape = shape,
-                                 .q = columns.q_of(call.tokens(op.qkv)),
-                                 .k = columns.k_of(seen),
-                                 .v = columns.v_of(seen),
-                                 .o = call.tokens(op.o),
-                                 .lse = call.statistics(op.lse),
-                                 .go = call.tokens(op.go),
-                                 .gq = share,
-                                 .gk = columns.k_of(gseen),
-                                 .gv = columns.v_of(gseen)});
-    kernels::add(scope.stream, {.x = share, .y = columns.q_of(call.tokens(op.gqkv))});
+    const Tensor gq = Columns(shape).q_of(call.tokens(work.gqkv));
+    const Tensor share = layout.ordered ? gq : allocate(scope.scratch, gq.dtype, gq.shape);
+    attend_backward(scope, shape, saved, work.go, call, rows_of(kv, call.keys), share, gseen);
+    if (!layout.ordered) kernels::add(scope.stream, {.x = share, .y = gq});
+  };
+  const auto zero = [&](std::int64_t begin, std::int64_t end) {
+    const Tensor unseen = gkv.slice_rows(begin, end);
+    scope.stream.zero(unseen.data, unseen.bytes());
   };
   // The later range sees most keys: it writes, what it does not see is zero, and the other's share is added.
   const auto& [earlier, later] = calls;
-  const TokenRange before_earlier = layout.before(0), before_later = layout.before(1);
-  backward(later, rows_of(kv, before_later), rows_of(gkv, before_later));
-  const Tensor unseen = gkv.slice_rows(0, before_later.begin);
-  scope.stream.zero(unseen.data, unseen.bytes());
-  if (before_earlier.count() == 0) return;
-  const ArenaScope temporaries(scope.scratch);
-  const Tensor share = allocate(scope.scratch, gkv.dtype, {before_earlier.count(), gkv.cols()});
-  backward(earlier, rows_of(kv, before_earlier), share);
-  kernels::add(scope.stream, {.x = share, .y = rows_of(gkv, before_earlier)});
-}
-
-// Backward of one sequence with keys in its order, each range with all keys that it sees. gq in its columns of op.gqkv; gkv, of
-// its keys, overwritten.
-void backward_by_range(const Scope& scope, const Layout& layout, const ContextAttentionBackward& op,
-                       const std::array<Call, 2>& calls, const Tensor& kv, const Tensor& gkv) {
-  const Columns columns(op.shape);
-  const Tensor keys = layout.in_order(kv), gkeys = layout.in_order(gkv);
-  const auto backward = [&](const Call& call, const Tensor& gseen) {
-    const Tensor qkv = call.tokens(op.qkv), seen = rows_of(keys, call.keys);
-    kernels::attention_backward(scope.stream, scope.scratch,
-                                {.shape = of_one_sequence(op.shape),
-                                 .q = columns.q_of(qkv),
-                                 .k = columns.k_of(seen),
-                                 .v = columns.v_of(seen),
-                                 .first_keys = call.tokens(scope.first_keys),
-                                 .keys_before = call.keys.begin,
-                                 .documents = scope.documents,
-                                 .o = call.tokens(op.o),
-                                 .lse = call.statistics(op.lse),
-                                 .go = call.tokens(op.go),
-                                 .gq = columns.q_of(call.tokens(op.gqkv)),
-                                 .gk = columns.k_of(gseen),
-                                 .gv = columns.v_of(gseen)});
-  };
-  // The later range writes and the earlier one adds, as without a mask.
-  const auto& [earlier, later] = calls;
-  backward(later, rows_of(gkeys, later.keys));
-  for (const Tensor& unseen : {gkeys.slice_rows(0, later.keys.begin), gkeys.slice_rows(later.keys.end, gkeys.rows())})
-    scope.stream.zero(unseen.data, unseen.bytes());
+  backward(later, rows_of(gkv, later.keys));
+  zero(layout.ordered ? layout.seq_len / 2 : 0, later.keys.begin);
+  if (layout.ordered) zero(later.keys.end, gkv.rows());
+  if (earlier.keys.count() == 0) return;
   {
     const ArenaScope temporaries(scope.scratch);
     const Tensor share = allocate(scope.scratch, gkv.dtype, {earlier.keys.count(), gkv.cols()});
     backward(earlier, share);
-    kernels::add(scope.stream, {.x = share, .y = rows_of(gkeys, earlier.keys)});
+    kernels::add(scope.stream, {.x = share, .y = rows_of(gkv, earlier.keys)});
   }
-  copy_backwards(scope.stream, layout, layout.room(gkv), layout.second_half(gkv));
+  if (layout.ordered) copy_backwards(scope.stream, layout, layout.room(gkv), layout.second_half(gkv));
 }
 
 }  // namespace
@@ -243,126 +233,95 @@ bool keeps_keys_in_order(const kernels::AttentionShape& shape, std::int64_t seq_
   return false;
 }
 
-Tensor gather_keys(const Scope& scope, const kernels::AttentionShape& shape, const Tensor& qkv) {
+Tensor Attention::gather_keys(const Scope& scope, const AttentionSaved& saved) const {
   if (scope.context.size() == 1) return {};
-  const Layout layout(scope, shape, qkv.rows());
-  const Tensor kv = Columns(shape).kv_of(qkv);
-  const Tensor keys = layout.allocate_keys(scope.scratch, kv, layout.ordered ? layout.seq_len / 2 : layout.chunk);
-  gather(scope, scope.stream, layout, kv, keys);
+  const Layout layout(scope, shape(scope), saved.qkv.rows());
+  const Tensor keys = layout.allocate_keys(scope.scratch, scope.dtype, layout.chunk);
+  gather(scope, scope.stream, layout, Columns(layout.shape).kv_of(saved.qkv), keys);
   return keys;
 }
 
-void context_attention_forward(const Scope& scope, const ContextAttentionForward& op) {
-  const Columns columns(op.shape);
+void Attention::forward_attention(const Scope& scope, const Tensor& keys, AttentionSaved& saved) const {
+  const kernels::AttentionShape of_all = shape(scope);
   if (scope.context.size() == 1) {
-    const Tensor kv = columns.kv_of(op.qkv);
-    return kernels::attention_forward(scope.stream, scope.scratch,
-                                      {.shape = op.shape,
-                                       .q = columns.q_of(op.qkv),
-                                       .k = columns.k_of(kv),
-                                       .v = columns.v_of(kv),
-                                       .first_keys = scope.first_keys,
-                                       .documents = scope.documents,
-                                       .o = op.o,
-                                       .lse = by_calls(op.lse, op.qkv.rows() / op.shape.batch)});
-  }
-  const Layout layout(scope, op.shape, op.qkv.rows());
-  for (std::int64_t i = 0; i < layout.batch; ++i) {
-    const Tensor kv = layout.of_sequence(op.keys, i);
-    // A causal mask wants a range's own keys behind those before it.
-    if (!layout.ordered) copy_rows(scope.stream, layout.own(layout.second_half(kv)), layout.room(kv));
-    const std::array<Call, 2> calls = layout.calls(i);
-    for (int range = 0; range < 2; ++range) {
-      const Call& call = calls[static_cast<std::size_t>(range)];
-      const TokenRange before = layout.before(range);
-      const Tensor seen =
-          layout.ordered ? rows_of(layout.in_order(kv), call.keys) : kv.slice_rows(before.begin, before.end + layout.chunk);
-      kernels::attention_forward(scope.stream, scope.scratch,
-                                 {.shape = of_one_sequence(op.shape),
-                                  .q = columns.q_of(call.tokens(op.qkv)),
-                                  .k = columns.k_of(seen),
-                                  .v = columns.v_of(seen),
-                                  .first_keys = call.tokens(scope.first_keys),
-                                  .keys_before = call.keys.begin,
-                                  .documents = scope.documents,
-                                  .o = call.tokens(op.o),
-                                  .lse = call.statistics(op.lse)});
+    const Call all{.number = 0, .count = of_all.batch, .begin = 0, .end = saved.qkv.rows()};
+    attend(scope, of_all, saved, all, Columns(of_all).kv_of(saved.qkv));
+  } else {
+    const Layout layout(scope, of_all, saved.qkv.rows());
+    for (std::int64_t i = 0; i < layout.batch; ++i) {
+      const Tensor kv = layout.of_sequence(keys, i);
+      // A causal mask wants a range's own keys behind those before it.
+      if (!layout.ordered) copy_rows(scope.stream, layout.own(layout.second_half(kv)), layout.room(kv));
+      for (const Call& call : layout.calls(i)) {
+        attend(scope, of_all, saved, call, kv.slice_rows(call.keys.begin, call.keys.end + (layout.ordered ? 0 : layout.chunk)));
+      }
     }
   }
+  if (scope.watch) scope.watch->attention(scope, options_.name, saved.lse);
 }
 
-Arriving gather_keys_ahead(const Scope& scope, const kernels::AttentionShape& shape, const Tensor& qkv) {
-  if (scope.context.size() == 1) return {};
-  const Layout layout(scope, shape, qkv.rows());
-  const Tensor kv = Columns(shape).kv_of(qkv);
-  Arriving result{layout.allocate_keys(scope.scratch, kv, layout.ordered ? layout.seq_len / 2 : 0), nullptr};
+void Attention::gather_keys_ahead(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
+  const Layout layout(scope, shape(scope), saved.qkv.rows());
+  const Tensor kv = Columns(layout.shape).kv_of(saved.qkv);
   Stream& stream = scope.params_stream ? *scope.params_stream : scope.stream;
+  work.keys.tensor = layout.allocate_keys(scope.scratch, scope.dtype, 0);
   stream.wait(*scope.stream.record());  // behind whoever used this memory before
   if (scope.context.reaches(kv)) {
-    fetch(scope, stream, layout, kv, result.tensor);
+    fetch(scope, stream, layout, kv, work.keys.tensor);
   } else {
-    gather(scope, stream, layout, kv, result.tensor);
+    gather(scope, stream, layout, kv, work.keys.tensor);
   }
-  result.ready = stream.record();
-  return result;
+  work.keys.ready = stream.record();
 }
 
-void context_attention_backward_own(const Scope& scope, const ContextAttentionBackward& op) {
-  const Columns columns(op.shape);
-  if (scope.context.size() == 1) {
-    const Tensor kv = columns.kv_of(op.qkv), gkv = columns.kv_of(op.gqkv);
-    return kernels::attention_backward(scope.stream, scope.scratch,
-                                       {.shape = op.shape,
-                                        .q = columns.q_of(op.qkv),
-                                        .k = columns.k_of(kv),
-                                        .v = columns.v_of(kv),
-                                        .first_keys = scope.first_keys,
-                                        .documents = scope.documents,
-                                        .o = op.o,
-                                        .lse = by_calls(op.lse, op.qkv.rows() / op.shape.batch),
-                                        .go = op.go,
-                                        .gq = columns.q_of(op.gqkv),
-                                        .gk = columns.k_of(gkv),
-                                        .gv = columns.v_of(gkv)});
+void Attention::backward_attention(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
+  const kernels::AttentionShape of_all = shape(scope);
+  const Columns columns(of_all);
+  work.gqkv = allocate(scope.scratch, scope.dtype, saved.qkv.shape);
+  Call own{.number = 0, .count = of_all.batch, .begin = 0, .end = saved.qkv.rows()};
+  if (scope.context.size() > 1) {
+    if (Layout(scope, of_all, saved.qkv.rows()).ordered) return;
+    own.count *= 2;  // ranges
   }
-  const Layout layout(scope, op.shape, op.qkv.rows());
-  if (!layout.ordered) backward_in_ranges(scope, layout, op);
+  attend_backward(scope, of_all, saved, work.go, own, columns.kv_of(saved.qkv), columns.q_of(work.gqkv),
+                  columns.kv_of(work.gqkv));
 }
 
-Tensor context_attention_backward_rest(const Scope& scope, const ContextAttentionBackward& op, const Arriving& keys) {
-  const Layout layout(scope, op.shape, op.qkv.rows());
-  scope.stream.wait_for_ranks(*keys.ready);
+void Attention::backward_attention_rest(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
+  const Layout layout(scope, shape(scope), saved.qkv.rows());
+  work.before_key_gradients = scope.scratch.used();
+  scope.stream.wait_for_ranks(*work.keys.ready);
   // The rows behind a sequence's gradients are where those of the next are written afterwards.
   const std::int64_t rows = layout.batch * layout.seq_len, room = layout.ordered ? layout.seq_len / 2 : 0;
-  const Tensor memory = allocate(scope.scratch, op.gqkv.dtype, {rows + room, Columns(op.shape).kv_of(op.gqkv).cols()});
+  const Tensor memory = allocate(scope.scratch, scope.dtype, {rows + room, 2 * Columns(layout.shape).kv});
   for (std::int64_t i = 0; i < layout.batch; ++i) {
     const TraceRange range(scope.stream, "gradients of keys");
-    const auto backward = layout.ordered ? backward_by_range : backward_before_ranges;
     const Tensor gkv = memory.slice_rows(i * layout.seq_len, (i + 1) * layout.seq_len + room);
-    backward(scope, layout, op, layout.calls(i), layout.of_sequence(keys.tensor, i), gkv);
+    backward_of_sequence(scope, layout, saved, work, layout.calls(i), layout.of_sequence(work.keys.tensor, i), gkv);
   }
-  return memory.slice_rows(0, rows);
+  work.key_gradients.tensor = memory.slice_rows(0, rows);
 }
 
-Arriving sum_key_gradients(const Scope& scope, const ContextAttentionBackward& op, const Tensor& gradients) {
-  const Layout layout(scope, op.shape, op.qkv.rows());
+void Attention::sum_key_gradients(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work) const {
+  const Layout layout(scope, shape(scope), saved.qkv.rows());
   Stream& stream = scope.context_stream ? *scope.context_stream : scope.stream;
   stream.wait(*scope.stream.record());
   {
     const TraceRange range(stream, "sum gradients of keys");
     const comm::Batch batch(scope.context, stream);
-    layout.each_half(Columns(op.shape).kv_of(op.gqkv), gradients, [&](const Tensor&, const Tensor& half) {
+    layout.each_half(work.gqkv, work.key_gradients.tensor, [&](const Tensor&, const Tensor& half) {
       scope.context.reduce_scatter(stream, scope.scratch, {.x = half, .y = layout.own(half)});
     });
   }
-  return {gradients, stream.record()};
+  work.key_gradients.ready = stream.record();
 }
 
-void take_key_gradients(const Scope& scope, const ContextAttentionBackward& op, const Arriving& sums) {
-  const Layout layout(scope, op.shape, op.qkv.rows());
-  scope.stream.wait_for_ranks(*sums.ready);
+// Waits for the sums, and takes those of this rank's own keys to gqkv.
+void Attention::take_key_gradients(const Scope& scope, AttentionBackward& work) const {
+  const Layout layout(scope, shape(scope), work.gqkv.rows());
+  scope.stream.wait_for_ranks(*work.key_gradients.ready);
   const TraceRange range(scope.stream, "take summed gradients of keys");
-  layout.each_half(Columns(op.shape).kv_of(op.gqkv), sums.tensor, [&](const Tensor& to, const Tensor& half) {
+  layout.each_half(Columns(layout.shape).kv_of(work.gqkv), work.key_gradients.tensor, [&](const Tensor& to, const Tensor& half) {
     if (layout.ordered) {
       kernels::cast(scope.stream, {.x = layout.own(half), .y = to});
     } else {
