@@ -30,8 +30,8 @@ TEST_F(HeadLossLayer, TheGradientIsThatOfTheSum) {
     EXPECT_EQ(total[1], 6);
     return total[0];
   };
-  double total[2] = {100, 1000};  // loss_and_gradient() adds to these values
-  head->loss_and_gradient(scope(), h, targets, total, gh);
+  double total[2] = {100, 1000};  // loss() adds to these values
+  head->loss(scope(), h, targets, total, gh);
   EXPECT_NEAR(total[0] - 100, loss(), 1e-12 * loss());
   EXPECT_EQ(total[1], 1006);
   EXPECT_EQ(stash.used(), 0u);
@@ -39,7 +39,7 @@ TEST_F(HeadLossLayer, TheGradientIsThatOfTheSum) {
   expect_gradient("h", h, gh, loss);
   const Tensor& gw = head->head().weight().grad;
   expect_gradient("weight", head->head().weight().value, copy(gw), loss);
-  expect_doubled(gw, [&] { head->loss_and_gradient(scope(), h, targets, total, gh); });
+  expect_doubled(gw, [&] { head->loss(scope(), h, targets, total, gh); });
   for (std::int64_t i = 0; i < 10; ++i) {
     EXPECT_EQ(gh.as<double>()[2 * 10 + i], 0) << "an ignored target";
   }
@@ -75,7 +75,7 @@ TEST_F(HeadLossLayer, ChunksOfTokensAddUp) {
           .tensor = *alone,
           .expert = *alone};
   double total[2] = {0, 0};
-  head->loss_and_gradient(s, h, integers(ids), total, gh);
+  head->loss(s, h, integers(ids), total, gh);
   EXPECT_LT(room.high_water(), sizeof(float) * static_cast<std::size_t>(kVocab * kTokens)) << "the logits exist whole";
 
   const float* w = head->head().weight().value.as<float>();

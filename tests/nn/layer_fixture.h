@@ -8,6 +8,7 @@
 #include "kernels/op_fixture.h"
 #include "octet/nn/linear.h"
 #include "octet/nn/scope.h"
+#include "octet/nn/sequence.h"
 #include "octet/parallel/parameter.h"
 #include "octet/recipes/registry.h"
 #include "octet/recipes/scaler.h"
@@ -63,20 +64,14 @@ class LayerTest : public OpTest {
   // Overwrites y with linear(x) + residual, as a block does, and returns what wgrad reads of x.
   static nn::Operand linear_forward(const nn::Linear& linear, const nn::Scope& s, const nn::Operand& operand,
                                     const Tensor& residual, const Tensor& y) {
-    const ArenaScope temporaries(s.scratch);
-    const nn::Operand x = linear.x().complete(s, operand, s.stash, nn::Reads::fprop_and_wgrad);
-    linear.fprop(s, x, residual, y);
-    linear.add_bias(s, y);
-    return nn::for_wgrad(linear.x(), x);
+    return nn::linear_forward(s, linear, operand, nn::Reads::fprop_and_wgrad, residual, y);
   }
   // Overwrites gx, if there is one, and adds to the gradients of weight and bias.
   static void linear_backward(const nn::Linear& linear, const nn::Scope& s, const nn::Operand& gy, const nn::Operand& x,
                               const Tensor& gx) {
     const ArenaScope temporaries(s.scratch);
-    linear.add_bias_gradient(s, gy.values);
-    const nn::Operand g = linear.g().complete_gradient(s, gy);
-    if (gx) linear.dgrad(s, g, gx);
-    linear.wgrad(s, g, x);
+    const Tensor to = gx ? gx : allocate(s.scratch, s.dtype, {gy.values.rows(), linear.weight().spec.shape[1]});
+    nn::linear_backward(s, linear, gy, x, to);
   }
 
   static double dot(const Tensor& a, const Tensor& b) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "octet/kernels/rope/rope.h"
 #include "octet/nn/norm.h"
 #include "octet/nn/sequence.h"
 
@@ -40,39 +39,32 @@ kernels::AttentionShape Attention::shape(const Scope& scope) const {
           .deterministic = scope.deterministic};
 }
 
+kernels::Rope Attention::rope(const Scope& scope, const Tensor& x) const {
+  return {.x = x,
+          .rotated = q_cols() + kv_cols(),
+          .head_dim = options_.head_dim,
+          .rotary_dim = options_.rotary_dim,
+          .table = scope.rope_table,
+          .positions = scope.positions};
+}
+
 void Attention::forward_qkv(const Scope& scope, const Operand& h, std::int64_t tokens, AttentionSaved& saved) const {
-  const std::int64_t all = scope.tensor.size() * tokens, q = q_cols(), kv = kv_cols();
-  const Reads reads = forward_reads(scope);
-  saved.qkv = allocate(scope.stash, scope.dtype, {all, q + 2 * kv});
-  saved.o = allocate(scope.stash, scope.dtype, {all, q});
+  const std::int64_t all = scope.tensor.size() * tokens;
+  saved.qkv = allocate(scope.stash, scope.dtype, {all, q_cols() + 2 * kv_cols()});
+  saved.o = allocate(scope.stash, scope.dtype, {all, q_cols()});
   saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, all});
-  const ArenaScope temporaries(scope.scratch);
-  const Operand x = qkv_.x().complete(scope, h, scope.stash, reads);
-  qkv_.fprop(scope, x, {}, saved.qkv);
-  qkv_.add_bias(scope, saved.qkv);
-  if (reads != Reads::fprop) saved.qkv_in = for_wgrad(qkv_.x(), x);
-  kernels::rope(scope.stream, scope.scratch,
-                {.x = saved.qkv,
-                 .rotated = q + kv,
-                 .head_dim = options_.head_dim,
-                 .rotary_dim = options_.rotary_dim,
-                 .table = scope.rope_table,
-                 .positions = scope.positions});
+  saved.qkv_in = linear_forward(scope, qkv_, h, forward_reads(scope), {}, saved.qkv);
+  kernels::rope(scope.stream, scope.scratch, rope(scope, saved.qkv));
 }
 
 void Attention::forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const {
-  const ArenaScope temporaries(scope.scratch);
-  const Operand o = output_.x().complete(scope, {.values = saved.o}, scope.scratch, Reads::fprop);
-  const PartialSum sum(scope, residual, y);
-  output_.fprop(scope, o, sum.c, sum.d);
-  sum.finish(scope);
-  output_.add_bias(scope, y);
+  linear_forward(scope, output_, {.values = saved.o}, Reads::fprop, residual, y);
 }
 
 void Attention::backward_output(const Scope& scope, const Operand& gy, AttentionBackward& work) const {
-  output_.add_bias_gradient(scope, gy.values);
-  work.gy = output_.g().complete_gradient(scope, gy);
-  work.go = allocate(scope.scratch, scope.dtype, {tokens_of(work.gy), q_cols()});
+  const std::int64_t tokens = output_.g().tokens(scope, gy);
+  work.gy = output_.complete_gradient(scope, gy);
+  work.go = allocate(scope.scratch, scope.dtype, {tokens, q_cols()});
   output_.dgrad(scope, work.gy, work.go);
 }
 
@@ -87,25 +79,12 @@ void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, At
     take_key_gradients(scope, work);
     scope.scratch.release_to(work.before_key_gradients);
   }
-  Operand g = qkv_.g().gradient(scope, work.gqkv);
-  kernels::rope(scope.stream, scope.scratch,
-                {.x = work.gqkv,
-                 .rotated = q_cols() + kv_cols(),
-                 .head_dim = options_.head_dim,
-                 .rotary_dim = options_.rotary_dim,
-                 .table = scope.rope_table,
-                 .positions = scope.positions,
-                 .direction = kernels::Rope::Direction::backward,
-                 .codes = g.epilogue});
-  qkv_.add_bias_gradient(scope, g.values);
-  g = qkv_.g().complete_gradient(scope, g);
-  {
-    const ArenaScope of_sum(scope.scratch);
-    const PartialSum sum(scope, {}, gh);
-    qkv_.dgrad(scope, g, sum.d);
-    sum.finish(scope);
-  }
-  qkv_.wgrad(scope, g, saved.qkv_in);
+  const Operand g = qkv_.g().gradient(scope, work.gqkv);
+  kernels::Rope back = rope(scope, work.gqkv);
+  back.direction = kernels::Rope::Direction::backward;
+  back.codes = g.epilogue;
+  kernels::rope(scope.stream, scope.scratch, back);
+  linear_backward(scope, qkv_, g, saved.qkv_in, gh);
 }
 
 }  // namespace octet::nn

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "octet/kernels/attention/attention.h"
+#include "octet/kernels/rope/rope.h"
 #include "octet/nn/linear.h"
 
 namespace octet::nn {
@@ -95,6 +96,7 @@ class Attention {
 
  private:
   kernels::AttentionShape shape(const Scope& scope) const;
+  kernels::Rope rope(const Scope& scope, const Tensor& x) const;
   void take_key_gradients(const Scope& scope, AttentionBackward& work) const;
   std::int64_t q_cols() const { return heads_ * options_.head_dim; }
   std::int64_t kv_cols() const { return kv_heads_ * options_.head_dim; }

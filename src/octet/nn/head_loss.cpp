@@ -36,7 +36,7 @@ Recipe head_recipe(const Recipe& recipe) {
 }  // namespace
 
 HeadLoss::HeadLoss(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
-    : options_(options),
+    : vocab_(options.vocab),
       head_({.parts = {options.name},
              .out = options.vocab,
              .in = options.dim,
@@ -59,21 +59,16 @@ void HeadLoss::cross_entropy(const Scope& scope, const Tensor& logits, const Ten
   kernels::cross_entropy_of_part(scope.stream, {.logits = logits,
                                                 .targets = targets,
                                                 .first = first,
-                                                .vocabulary = options_.vocab,
+                                                .vocabulary = vocab_,
                                                 .statistics = all,
                                                 .loss = loss,
                                                 .gradient = gradient});
 }
 
-Operand HeadLoss::fprop(const Scope& scope, const Tensor& h, const Tensor& logits, Reads reads) const {
-  const ArenaScope temporaries(scope.scratch);
-  const Operand x = head_.x().complete(scope, {.values = h}, scope.stash, reads);
-  head_.fprop(scope, x, {}, logits);
-  return for_wgrad(head_.x(), x);
-}
-
-void HeadLoss::chunks(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const {
-  const std::int64_t tokens = h.rows(), step = chunk_tokens(scope.stream.target(), options_.vocab);
+void HeadLoss::loss(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const {
+  const std::int64_t tokens = h.rows(), step = chunk_tokens(scope.stream.target(), vocab_);
+  const Reads reads = gh ? Reads::fprop_and_wgrad : Reads::fprop;
+  const auto gradient = gh ? kernels::CrossEntropy::Gradient::in_place : kernels::CrossEntropy::Gradient::none;
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
     const std::int64_t end = std::min(tokens, begin + step);
     const ArenaScope kept(scope.stash);
@@ -82,31 +77,15 @@ void HeadLoss::chunks(const Scope& scope, const Tensor& h, const Tensor& targets
     const Tensor logits = allocate(scope.scratch, scope.dtype, {rows, head_.weight().spec.shape[0]});
     const Tensor loss = allocate(scope.scratch, statistics_dtype(scope.dtype), {rows});
     const Tensor chunk_targets = gather_targets(scope, targets, begin, end);
-    const Operand x = fprop(scope, h.slice_rows(begin, end), logits, gh ? Reads::fprop_and_wgrad : Reads::fprop);
-    cross_entropy(scope, logits, chunk_targets, loss,
-                  gh ? kernels::CrossEntropy::Gradient::in_place : kernels::CrossEntropy::Gradient::none);
+    const Operand x = linear_forward(scope, head_, {.values = h.slice_rows(begin, end)}, reads, {}, logits);
+    cross_entropy(scope, logits, chunk_targets, loss, gradient);
     kernels::loss_sum(scope.stream, {.loss = loss, .targets = chunk_targets, .total = total});
-    if (!gh) continue;
-    const Operand g = head_.g().complete_gradient(scope, {.values = logits});
-    {
-      const ArenaScope of_sum(scope.scratch);
-      const PartialSum sum(scope, {}, gh.slice_rows(begin, end));
-      head_.dgrad(scope, g, sum.d);
-      sum.finish(scope);
-    }
-    head_.wgrad(scope, g, x);
+    if (gh) linear_backward(scope, head_, {.values = logits}, x, gh.slice_rows(begin, end));
   }
 }
 
-void HeadLoss::loss(const Scope& scope, const Tensor& h, const Tensor& targets, double* total) const {
-  chunks(scope, h, targets, total, {});
+void HeadLoss::logits(const Scope& scope, const Tensor& h, const Tensor& logits) const {
+  linear_forward(scope, head_, {.values = h}, Reads::fprop, {}, logits);
 }
-
-void HeadLoss::loss_and_gradient(const Scope& scope, const Tensor& h, const Tensor& targets, double* total,
-                                 const Tensor& gh) const {
-  chunks(scope, h, targets, total, gh);
-}
-
-void HeadLoss::logits(const Scope& scope, const Tensor& h, const Tensor& logits) const { fprop(scope, h, logits, Reads::fprop); }
 
 }  // namespace octet::nn

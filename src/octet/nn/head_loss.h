@@ -20,10 +20,9 @@ class HeadLoss {
   // The head computes in the recipe's precision when it says so (head_fp8), else in BF16; in FP32 for the fp32 recipe.
   HeadLoss(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  // h [T / t, D], targets [T] I32. total[0] += sum of token losses, total[1] += tokens that count (device).
-  void loss(const Scope& scope, const Tensor& h, const Tensor& targets, double* total) const;
-  // The same, and gh [T / t, D] overwritten by, and the head's gradient increased by, the gradient of the *sum* of losses.
-  void loss_and_gradient(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const;
+  // h [T / t, D], targets [T] I32. total[0] += sum of token losses, total[1] += tokens that count (device). With gh [T / t, D]
+  // (optional), gh is overwritten with the gradient of the *sum* of losses, and the head's gradient grows by it.
+  void loss(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh = {}) const;
   // logits [T, V] of h's dtype, overwritten; on one rank of the tensor axis.
   void logits(const Scope& scope, const Tensor& h, const Tensor& logits) const;
 
@@ -33,11 +32,8 @@ class HeadLoss {
   // loss [T], and in `logits`, where `gradient` says so, the gradient.
   void cross_entropy(const Scope& scope, const Tensor& logits, const Tensor& targets, const Tensor& loss,
                      kernels::CrossEntropy::Gradient gradient) const;
-  // Overwrites the logits and returns what wgrad reads of h, if it will.
-  Operand fprop(const Scope& scope, const Tensor& h, const Tensor& logits, Reads reads) const;
-  void chunks(const Scope& scope, const Tensor& h, const Tensor& targets, double* total, const Tensor& gh) const;
 
-  Options options_;
+  std::int64_t vocab_;
   Linear head_;
 };
 

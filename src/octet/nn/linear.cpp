@@ -44,21 +44,21 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
                                  .decay = false})
                    : nullptr),
       scales_(&scales),
-      slots_(add_slots(o.expert)),
       x_({.linear = name_,
           .role = Role::activation,
           .cols = weight_->spec.shape[1],
           .fp8 = is_fp8(),
           .shared = o.cut.along == parallel::Cut::rows,
-          .slot = slots_.x},
+          .slot = add_slot(Role::activation, o.expert)},
          recipe, scales),
+      weight_slot_(add_slot(Role::weight, o.expert)),
       g_({.linear = name_,
           .role = Role::gradient,
           .cols = weight_->spec.shape[0],
           .fp8 = is_fp8(),
           .shared = o.cut.along == parallel::Cut::columns,
           .sums_values = o.bias && o.cut.along != parallel::Cut::columns,
-          .slot = slots_.g},
+          .slot = add_slot(Role::gradient, o.expert)},
          recipe, scales) {
   if (!is_fp8()) return;
   recipes::check_shape(recipe_, name_, weight_->spec.shape[0], weight_->spec.shape[1]);
@@ -67,17 +67,16 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
   weight_->spec.read_as_values = o.shared_weight != nullptr;
 }
 
-Linear::Slots Linear::add_slots(parallel::Expert expert) {
-  if (!is_fp8() || !recipe_.delayed()) return {};
-  const recipes::HeldBy held = !expert         ? recipes::HeldBy::all
-                               : weight_->held ? recipes::HeldBy::some
-                                               : recipes::HeldBy::elsewhere;
-  const int x = scales_->add(name_, Role::activation, held), w = scales_->add(name_, Role::weight, held);
-  return {.x = x, .w = w, .g = scales_->add(name_, Role::gradient, held)};
+int Linear::add_slot(Role role, parallel::Expert expert) {
+  if (!is_fp8() || !recipe_.delayed()) return -1;
+  return scales_->add(name_, role,
+                      !expert         ? recipes::HeldBy::all
+                      : weight_->held ? recipes::HeldBy::some
+                                      : recipes::HeldBy::elsewhere);
 }
 
 void Linear::bind() {
-  if (slots_.w >= 0) weight_->scale_slot = scales_->slot(slots_.w);
+  if (weight_slot_ >= 0) weight_->scale_slot = scales_->slot(weight_slot_);
 }
 
 void Linear::add_bias(const Scope& scope, const Tensor& y) const {
@@ -88,8 +87,9 @@ void Linear::add_bias(const Scope& scope, const Tensor& y) const {
   kernels::add(scope.stream, {.x = rows, .y = y});
 }
 
-void Linear::add_bias_gradient(const Scope& scope, const Tensor& g) const {
-  if (bias_) kernels::column_sums(scope.stream, scope.scratch, {.x = g, .y = bias_->grad});
+Operand Linear::complete_gradient(const Scope& scope, const Operand& g) const {
+  if (bias_) kernels::column_sums(scope.stream, scope.scratch, {.x = g.values, .y = bias_->grad});
+  return g_.complete(scope, g, scope.scratch, Reads::fprop_and_wgrad);
 }
 
 // A GEMM takes a scale for each row of both operands, or of neither.

@@ -1,14 +1,10 @@
 // A linear layer, Y = X Wᵀ + b, in the precision that its recipe says. It is three GEMMs and a bias, and knows nothing of other
-// ranks:
+// ranks, with which nn/sequence.h exchanges what a cut weight needs:
 //   fprop  Y[T, out]  = X[T, in]  · W[out, in]ᵀ (+ residual)
 //   dgrad  gX[T, in]  = G[T, out] · W[out, in]
 //   wgrad  gW[out, in] += Gᵀ[out, T] · X[T, in]
 // In FP8 the GEMMs read codes: rowwise if they sum over columns, columnwise if they sum over tokens.
 // parallel::ParameterStore::refresh quantizes W; x() and g() say how the others come to be (nn/quantizer.h).
-//
-// On the t ranks of the tensor axis a linear is cut by rows or by columns (parallel/tensor_cut.h). Cut by rows, X and gX are
-// shared: each rank has T / t tokens of all columns. X is gathered before fprop, gX is a partial sum. Cut by columns, Y and G are
-// shared: Y is a partial sum, G is gathered before dgrad. PartialSum (nn/sequence.h) scatters partial sums.
 #pragma once
 
 #include <string>
@@ -60,16 +56,14 @@ class Linear {
   // Adds gᵀ x to the weight's gradient, or overwrites a gradient of the step before.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
 
-  // y += b, and the bias's gradient += sum over the tokens of g; nothing without a bias. Cut by rows the bias is cut like the
-  // weight; cut by columns each rank adds all of it to its share of the tokens.
+  // y += b; nothing without a bias. Cut by rows, the bias is cut like the weight. Cut by columns, each rank adds all of it to its
+  // share of the tokens.
   void add_bias(const Scope& scope, const Tensor& y) const;
-  void add_bias_gradient(const Scope& scope, const Tensor& g) const;
+  // Adds the sum over the tokens of a produced G to the bias's gradient, and returns G completed.
+  Operand complete_gradient(const Scope& scope, const Operand& g) const;
 
  private:
-  struct Slots {
-    int x = -1, w = -1, g = -1;
-  };
-  Slots add_slots(parallel::Expert expert);
+  int add_slot(Role role, parallel::Expert expert);
   Quantized weight_beside(const Scope& scope, ScaleTile tile) const;
   Quantized weight_columnwise(const Scope& scope) const;
   void run(const Scope& scope, const char* which, const kernels::Gemm& gemm) const;
@@ -81,8 +75,9 @@ class Linear {
   parallel::Parameter* weight_;
   parallel::Parameter* bias_ = nullptr;
   recipes::ScaleState* scales_;
-  Slots slots_;  // of delayed scaling
-  Quantizer x_, g_;
+  Quantizer x_;
+  int weight_slot_;  // in `scales`, with delayed scaling; else -1
+  Quantizer g_;
 };
 
 }  // namespace octet::nn

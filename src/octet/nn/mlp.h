@@ -58,9 +58,9 @@ class Mlp {
   Linear& down() { return down_; }
 
  private:
-  void activate(const Scope& scope, const Tensor& x, const Operand& y) const;
-  // Makes the input of `down` from saved.up: its memory in `kept` if wgrad reads it.
-  Operand activation(const Scope& scope, Arena& kept, Reads reads, MlpSaved& saved) const;
+  // Makes the input of `down` from saved.up. Memory that wgrad reads lies in `kept`.
+  Operand activation(const Scope& scope, Arena& kept, Reads reads, const MlpSaved& saved) const;
+  void rebuild_down_input(const Scope& scope, Arena& kept, MlpSaved& saved) const;
 
   std::optional<kernels::Gelu> gelu_;
   std::int64_t ffn_;  // of this rank

@@ -32,7 +32,7 @@ kernels::QuantizeEpilogue Quantizer::epilogue(const Scope& scope, const Quantize
           .amax = scope.record == Record::amax ? slot.amax : nullptr};
 }
 
-// One scale per tensor serves both directions. It lives as long as the direction that was added first.
+// One scale per tensor serves both directions, and is kept with the columnwise codes if there are any.
 void Quantizer::add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q) const {
   q.rowwise = octet::allocate(scope.scratch, dtype_of(q.format), {rows, options_.cols});
   q.rowwise_scale_inv = q.columnwise && q.tile == ScaleTile::tensor
@@ -40,37 +40,22 @@ void Quantizer::add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q)
                             : octet::allocate(scope.scratch, scale_dtype(q.tile), scale_shape(q.tile, rows, options_.cols));
 }
 
-// The rows are the K of this direction's GEMM, so they are padded (tensor/quantized.h).
-void Quantizer::add_columnwise(Arena& arena, std::int64_t rows, Quantized& q) const {
-  const std::int64_t padded = padded_k(rows, q.tile);
-  q.columnwise = octet::allocate(arena, dtype_of(q.format), {options_.cols, padded});
-  q.columnwise_scale_inv = q.rowwise && q.tile == ScaleTile::tensor
-                               ? q.rowwise_scale_inv
-                               : octet::allocate(arena, scale_dtype(q.tile), scale_shape(q.tile, options_.cols, padded));
-}
-
-Quantized Quantizer::empty(const Scope& scope) const {
-  const QuantSpec how = spec(scope);
-  return {.format = how.format,
-          .tile = how.tile,
-          .rowwise = {},
-          .rowwise_scale_inv = {},
-          .columnwise = {},
-          .columnwise_scale_inv = {}};
-}
-
-// `kept` first: it may be scope.scratch itself, where what is kept must not lie above what is released.
+// `kept` comes first: it may be scope.scratch itself, where what is kept must not lie above what is released.
 Quantized Quantizer::allocate_codes(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads) const {
-  Quantized q = empty(scope);
-  if (reads != Reads::fprop && !keeps_values()) add_columnwise(kept, rows, q);
+  const QuantSpec how = spec(scope);
+  Quantized q{.format = how.format,
+              .tile = how.tile,
+              .rowwise = {},
+              .rowwise_scale_inv = {},
+              .columnwise = {},
+              .columnwise_scale_inv = {}};
+  if (reads != Reads::fprop && !keeps_values()) {
+    // The rows are the K of wgrad, so they are padded (tensor/quantized.h).
+    const std::int64_t padded = padded_k(rows, q.tile);
+    q.columnwise = octet::allocate(kept, dtype_of(q.format), {options_.cols, padded});
+    q.columnwise_scale_inv = octet::allocate(kept, scale_dtype(q.tile), scale_shape(q.tile, options_.cols, padded));
+  }
   if (reads != Reads::wgrad) add_rowwise(scope, rows, q);
-  return q;
-}
-
-Quantized Quantizer::allocate_gradient_codes(const Scope& scope, std::int64_t rows) const {
-  Quantized q = empty(scope);
-  add_rowwise(scope, rows, q);
-  if (!keeps_values()) add_columnwise(scope.scratch, rows, q);
   return q;
 }
 
@@ -91,81 +76,48 @@ Quantized Quantizer::own_rows(const Scope& scope, const Quantized& whole) const 
   return own;
 }
 
-Operand Quantizer::allocate(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads) const {
-  if (gathers(scope)) {
-    if (!producer_casts_share(scope)) return {.values = octet::allocate(scope.scratch, scope.dtype, {rows, options_.cols})};
-    Operand x{.values = {}, .codes = allocate_codes(scope, kept, scope.tensor.size() * rows, reads)};
-    if (!x.codes.rowwise) add_rowwise(scope, scope.tensor.size() * rows, x.codes);  // in which ranks gather
-    x.epilogue = epilogue(scope, own_rows(scope, x.codes));
-    return x;
+Operand Quantizer::allocate(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads, const Tensor& values,
+                            const Quantized* codes) const {
+  const bool shared = gathers(scope), keeps = reads != Reads::fprop && keeps_values();
+  const bool writes_values =
+      shared ? !producer_casts_share(scope) : keeps || !options_.fp8 || options_.sums_values || scope.watch != nullptr;
+  Operand x{.values = values};
+  if (writes_values && !values) {
+    x.values = octet::allocate(keeps && !shared ? kept : scope.scratch, scope.dtype, {rows, options_.cols});
   }
-  Operand x;
-  const bool kept_values = reads != Reads::fprop && keeps_values();
-  if (kept_values || !options_.fp8 || scope.watch) {
-    x.values = octet::allocate(kept_values || reads == Reads::wgrad ? kept : scope.scratch, scope.dtype, {rows, options_.cols});
-  }
-  if (options_.fp8) x.codes = allocate_codes(scope, kept, rows, reads);
-  if (!x.values) x.epilogue = epilogue(scope, x.codes);
+  if (!options_.fp8 || (shared && writes_values)) return x;
+  const std::int64_t all = shared ? scope.tensor.size() * rows : rows;
+  x.codes = codes ? *codes : allocate_codes(scope, kept, all, reads);
+  if (shared && !x.codes.rowwise) add_rowwise(scope, all, x.codes);  // in which ranks gather
+  if (!writes_values) x.epilogue = epilogue(scope, shared ? own_rows(scope, x.codes) : x.codes);
   return x;
-}
-
-Operand Quantizer::gradient(const Scope& scope, const Tensor& values, const Quantized* memory) const {
-  if (gathers(scope) && !producer_casts_share(scope)) return {.values = values};
-  Operand g{.values = values};
-  if (!options_.fp8) return g;
-  g.codes = memory ? *memory : allocate_gradient_codes(scope, (gathers(scope) ? scope.tensor.size() : 1) * values.rows());
-  if (gathers(scope)) {
-    g.epilogue = epilogue(scope, own_rows(scope, g.codes));
-  } else if (!keeps_values() && !scope.watch && !options_.sums_values) {
-    g.epilogue = epilogue(scope, g.codes);
-  }
-  return g;
 }
 
 Operand Quantizer::complete(const Scope& scope, const Operand& operand, Arena& kept, Reads reads) const {
   Operand x = operand;
-  if (gathers(scope)) {
-    const std::int64_t rows = scope.tensor.size() * operand.values.rows();
-    if (reads == Reads::wgrad && keeps_values()) return {.values = gather_tokens(scope, kept, operand.values)};
-    if (options_.fp8 && !x.codes.rowwise) x.codes = allocate_codes(scope, kept, rows, reads);
-    // Only wgrad's columnwise codes outlive this call if X is made again.
-    const std::size_t used = scope.scratch.used();
-    if (gathers_codes(scope) && !x.codes.rowwise) add_rowwise(scope, rows, x.codes);
-    x = gather(scope, operand, x.codes, reads != Reads::fprop && keeps_values() ? kept : scope.scratch);
-    if (reads == Reads::wgrad) {
-      quantize(scope, x);
-      show(scope, x);
-      scope.scratch.release_to(used);
-      return for_wgrad(*this, x);
-    }
+  const bool shared = gathers(scope);
+  const auto gather_values = [&] {
+    x.values = gather_tokens(scope, reads != Reads::fprop && keeps_values() ? kept : scope.scratch, x.values);
+  };
+  if (!options_.fp8 || (reads == Reads::wgrad && keeps_values())) {
+    if (shared) gather_values();
+    return x;
   }
-  if (!options_.fp8 || (reads == Reads::wgrad && keeps_values())) return x;
-  if (!x.codes.rowwise && !x.codes.columnwise) x.codes = allocate_codes(scope, kept, x.values.rows(), reads);
-  quantize(scope, x);
-  show(scope, x);
-  return x;
-}
-
-Operand Quantizer::complete_gradient(const Scope& scope, const Operand& operand) const {
-  Operand g = operand;
-  if (gathers(scope)) {
-    if (options_.fp8 && !g.codes.rowwise) g.codes = allocate_gradient_codes(scope, scope.tensor.size() * g.values.rows());
-    g = gather(scope, g, g.codes, scope.scratch);
+  const std::int64_t all = tokens(scope, x);
+  if (!x.codes.rowwise && !x.codes.columnwise) x.codes = allocate_codes(scope, kept, all, reads);
+  // Only wgrad's columnwise codes outlive this call if X is made again.
+  const std::size_t used = scope.scratch.used();
+  if (shared && gathers_codes(scope)) {
+    if (!x.codes.rowwise) add_rowwise(scope, all, x.codes);
+    gather_codes(scope, x);
+  } else {
+    if (shared) gather_values();
+    if (!x.epilogue) kernels::quantize(scope.stream, scope.scratch, epilogue(scope, x.codes).of(x.values));
   }
-  if (!options_.fp8) return g;
-  if (!g.codes.rowwise) g.codes = allocate_gradient_codes(scope, g.values.rows());
-  quantize(scope, g);
-  show(scope, g);
-  return g;
-}
-
-// Does what the producer has left to do.
-void Quantizer::quantize(const Scope& scope, const Operand& operand) const {
-  if (!operand.epilogue) kernels::quantize(scope.stream, scope.scratch, epilogue(scope, operand.codes).of(operand.values));
-}
-
-void Quantizer::show(const Scope& scope, const Operand& operand) const {
-  if (scope.watch) scope.watch->operand(scope, options_.linear, options_.role, operand.values, operand.codes);
+  if (scope.watch) scope.watch->operand(scope, options_.linear, options_.role, x.values, x.codes);
+  if (reads != Reads::wgrad) return x;
+  scope.scratch.release_to(used);
+  return for_wgrad(x);
 }
 
 // A scale that is made of this very tensor is made of the shares of all ranks.
@@ -184,20 +136,21 @@ void Quantizer::quantize_share(const Scope& scope, const kernels::QuantizeEpilog
   kernels::quantize(scope.stream, scope.scratch, cast);
 }
 
-// Returns the codes of all tokens in `whole`, or their values in `arena`, to be quantized to `whole`.
-Operand Quantizer::gather(const Scope& scope, const Operand& share, const Quantized& whole, Arena& arena) const {
-  if (!gathers_codes(scope)) return {.values = gather_tokens(scope, arena, share.values), .codes = whole};
-  const kernels::QuantizeEpilogue own = epilogue(scope, own_rows(scope, whole));
-  if (!share.epilogue) quantize_share(scope, own, share.values);
-  scope.tensor.all_gather(scope.stream, scope.scratch, {.x = own.out.rowwise, .y = whole.rowwise});
-  if (whole.columnwise) kernels::transpose_codes(scope.stream, whole);
-  return {.values = {}, .codes = whole, .epilogue = own};
+// Makes the codes of all tokens from each rank's codes or values of its share.
+void Quantizer::gather_codes(const Scope& scope, const Operand& x) const {
+  const kernels::QuantizeEpilogue own = epilogue(scope, own_rows(scope, x.codes));
+  if (!x.epilogue) quantize_share(scope, own, x.values);
+  scope.tensor.all_gather(scope.stream, scope.scratch, {.x = own.out.rowwise, .y = x.codes.rowwise});
+  if (x.codes.columnwise) kernels::transpose_codes(scope.stream, x.codes);
 }
 
-std::int64_t tokens_of(const Operand& x) { return x.values ? x.values.rows() : x.codes.rowwise.rows(); }
+std::int64_t Quantizer::tokens(const Scope& scope, const Operand& operand) const {
+  if (operand.codes.rowwise) return operand.codes.rowwise.rows();
+  return (gathers(scope) ? scope.tensor.size() : 1) * operand.values.rows();
+}
 
-Operand for_wgrad(const Quantizer& quantizer, const Operand& x) {
-  if (quantizer.keeps_values()) return {.values = x.values};
+Operand Quantizer::for_wgrad(const Operand& x) const {
+  if (keeps_values()) return {.values = x.values};
   Operand kept{.values = {}, .codes = x.codes};
   kept.codes.rowwise = kept.codes.rowwise_scale_inv = {};
   return kept;

@@ -28,7 +28,7 @@ struct Operand {
   kernels::QuantizeEpilogue epilogue = {};  // for the producer; without parts if complete() quantizes the values
 };
 
-// The GEMMs that will read X.
+// The GEMMs that will read an operand. For G, read dgrad instead of fprop.
 enum class Reads : std::uint8_t {
   fprop,            // no backward pass follows, or it makes X again
   fprop_and_wgrad,  // X is kept from forward to backward
@@ -55,43 +55,39 @@ class Quantizer {
   // Whether wgrad reads X's values, which the caller must then keep alive, and not its columnwise codes.
   bool keeps_values() const { return !options_.fp8 || recipe_.wgrad_bf16; }
 
-  // Allocates X for a producer of `rows` tokens (a share of them if the operand is shared). What wgrad will read lies in `kept`,
-  // the rest in scope.scratch. An epilogue records the amax if scope.record says so.
-  Operand allocate(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads) const;
-  // G for a producer that writes `values`, or uses their memory while it writes codes. Codes lie in `memory` if it is given (that
-  // of another linear of the same recipe and width), otherwise in scope.scratch.
-  Operand gradient(const Scope& scope, const Tensor& values, const Quantized* memory = nullptr) const;
+  // Allocates an operand for a producer of `rows` tokens (a share of them if the operand is shared). What wgrad will read lies in
+  // `kept`, the rest in scope.scratch. An epilogue records the amax if scope.record says so. Memory that exists already is passed
+  // in: `values`, which the producer writes, or which it may use while it writes codes, and `codes`.
+  Operand allocate(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads, const Tensor& values = {},
+                   const Quantized* codes = nullptr) const;
+  // Allocates G for a producer that has memory for its values, and perhaps for its codes: that of another linear of the same
+  // recipe and width.
+  Operand gradient(const Scope& scope, const Tensor& values, const Quantized* codes = nullptr) const {
+    return allocate(scope, scope.scratch, values.rows(), Reads::fprop_and_wgrad, values, codes);
+  }
 
-  // Returns the operand of all tokens, ready for the GEMMs. scope.watch sees it.
+  // Returns the operand of all tokens, ready for the GEMMs that read it. scope.watch sees it.
   Operand complete(const Scope& scope, const Operand& operand, Arena& kept, Reads reads) const;
-  Operand complete_gradient(const Scope& scope, const Operand& g) const;
+  // Returns T, the number of all tokens of an operand that its producer has made or will make.
+  std::int64_t tokens(const Scope& scope, const Operand& operand) const;
+  // Returns the part of a completed X that wgrad reads, and that a caller keeps from forward to backward.
+  Operand for_wgrad(const Operand& x) const;
 
  private:
   bool gathers(const Scope& scope) const { return options_.shared && scope.tensor.size() > 1; }
   bool gathers_codes(const Scope& scope) const;
   bool producer_casts_share(const Scope& scope) const;
   QuantSpec spec(const Scope& scope) const;
-  Quantized empty(const Scope& scope) const;
   kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out) const;
   Quantized own_rows(const Scope& scope, const Quantized& whole) const;
   void add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q) const;
-  void add_columnwise(Arena& arena, std::int64_t rows, Quantized& q) const;
   Quantized allocate_codes(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads) const;
-  Quantized allocate_gradient_codes(const Scope& scope, std::int64_t rows) const;
-  void quantize(const Scope& scope, const Operand& operand) const;
   void quantize_share(const Scope& scope, const kernels::QuantizeEpilogue& to, const Tensor& values) const;
-  Operand gather(const Scope& scope, const Operand& share, const Quantized& whole, Arena& arena) const;
-  void show(const Scope& scope, const Operand& operand) const;
+  void gather_codes(const Scope& scope, const Operand& x) const;
 
   Options options_;
   Recipe recipe_;
   const recipes::ScaleState* scales_;
 };
-
-// T of a completed operand that fprop reads.
-std::int64_t tokens_of(const Operand& x);
-
-// Returns the part of a completed X that wgrad reads, and that a caller keeps from forward to backward.
-Operand for_wgrad(const Quantizer& quantizer, const Operand& x);
 
 }  // namespace octet::nn

@@ -30,4 +30,33 @@ void PartialSum::finish(const Scope& scope) const {
   if (residual_) kernels::add(scope.stream, {.x = residual_, .y = y_});
 }
 
+Operand linear_forward(const Scope& scope, const Linear& linear, const Operand& input, Reads reads, const Tensor& residual,
+                       const Tensor& y) {
+  const ArenaScope temporaries(scope.scratch);
+  const Operand x = linear.x().complete(scope, input, scope.stash, reads);
+  if (linear.weight().spec.cut.along == parallel::Cut::columns) {
+    const PartialSum sum(scope, residual, y);
+    linear.fprop(scope, x, sum.c, sum.d);
+    sum.finish(scope);
+  } else {
+    linear.fprop(scope, x, residual, y);
+  }
+  linear.add_bias(scope, y);
+  return reads == Reads::fprop ? Operand{} : linear.x().for_wgrad(x);
+}
+
+void linear_backward(const Scope& scope, const Linear& linear, const Operand& produced, const Operand& x, const Tensor& gx) {
+  const ArenaScope temporaries(scope.scratch);
+  const Operand g = linear.complete_gradient(scope, produced);
+  if (linear.weight().spec.cut.along == parallel::Cut::rows) {
+    const ArenaScope of_sum(scope.scratch);
+    const PartialSum sum(scope, {}, gx);
+    linear.dgrad(scope, g, sum.d);
+    sum.finish(scope);
+  } else {
+    linear.dgrad(scope, g, gx);
+  }
+  linear.wgrad(scope, g, x);
+}
+
 }  // namespace octet::nn

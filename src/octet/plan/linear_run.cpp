@@ -6,6 +6,7 @@
 #include "octet/kernels/gelu/gelu.h"
 #include "octet/kernels/rope/rope.h"
 #include "octet/kernels/swiglu/swiglu.h"
+#include "octet/nn/sequence.h"
 
 namespace octet::plan {
 namespace {
@@ -124,10 +125,7 @@ nn::Operand LinearRun::forward(const nn::Scope& scope) {
   } else if (kind_.x == Producer::gelu) {
     kernels::gelu_forward(stream_, scratch_, {.kind = setting_.model.gelu.value(), .x = s.x, .y = x.values, .codes = x.epilogue});
   }
-  x = linear_.x().complete(scope, x, stash_, kReads);
-  linear_.fprop(scope, x, s.residual, s.y);
-  linear_.add_bias(scope, s.y);
-  return nn::for_wgrad(linear_.x(), x);
+  return nn::linear_forward(scope, linear_, x, kReads, s.residual, s.y);
 }
 
 void LinearRun::backward(const nn::Scope& scope, const nn::Operand& x) {
@@ -153,10 +151,7 @@ void LinearRun::backward(const nn::Scope& scope, const nn::Operand& x) {
                    .direction = kernels::Rope::Direction::backward,
                    .codes = g.epilogue});
   }
-  linear_.add_bias_gradient(scope, g.values);
-  g = linear_.g().complete_gradient(scope, g);
-  linear_.dgrad(scope, g, s.gx);
-  linear_.wgrad(scope, g, x);
+  nn::linear_backward(scope, linear_, g, x, s.gx);
 }
 
 void LinearRun::cast_weight() { parameters_.refresh_codes(stream_, scratch_, parameters_.all_units()); }

@@ -344,7 +344,7 @@ void Decoder::head_backward(Flight& flight) {
   const Tensor gh = allocate(scope.scratch, scope.dtype, flight.x.shape);
   const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, flight.x.rows());
   final_norm_->forward(scope, flight.x, {.values = h}, statistics);
-  head_->loss_and_gradient(scope, h, flight.of.batch.targets, flight.of.total, gh);
+  head_->loss(scope, h, flight.of.batch.targets, flight.of.total, gh);
   scope.stream.zero(flight.g.data, flight.g.bytes());
   final_norm_->backward(scope, gh, flight.x, statistics, flight.gy);
 }
