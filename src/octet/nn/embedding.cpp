@@ -8,17 +8,15 @@ namespace octet::nn {
 Embedding::Embedding(const std::string& name, std::int64_t vocab, std::int64_t dim, double init_std,
                      parallel::ParameterStore& store)
     : vocab_(vocab),
-      rank_(store.place().rank),
       weight_(&store.add(
-          {.name = name + ".weight", .shape = {vocab, dim}, .cut = {.along = parallel::Cut::rows}, .init_std = init_std})) {}
-
-std::int64_t Embedding::first() const { return rank_ * weight_->spec.shape[0]; }
+          {.name = name + ".weight", .shape = {vocab, dim}, .cut = {.along = parallel::Cut::rows}, .init_std = init_std})),
+      first_(store.place().rank * weight_->spec.shape[0]) {}
 
 void Embedding::forward(const Scope& scope, const Tensor& tokens, const Tensor& x) const {
   const ArenaScope temporaries(scope.scratch);
   const PartialSum sum(scope, {}, x);
   kernels::embedding_forward(scope.stream,
-                             {.tokens = tokens, .table = weight_->value, .y = sum.d, .first = first(), .vocabulary = vocab_});
+                             {.tokens = tokens, .table = weight_->value, .y = sum.d, .first = first_, .vocabulary = vocab_});
   sum.finish(scope);
 }
 
@@ -26,7 +24,7 @@ void Embedding::backward(const Scope& scope, const Tensor& tokens, const Tensor&
   const ArenaScope temporaries(scope.scratch);
   const Tensor g = gather_tokens(scope, scope.scratch, gx);
   kernels::embedding_backward(scope.stream, scope.scratch,
-                              {.tokens = tokens, .gy = g, .gtable = weight_->grad, .first = first(), .vocabulary = vocab_});
+                              {.tokens = tokens, .gy = g, .gtable = weight_->grad, .first = first_, .vocabulary = vocab_});
 }
 
 }  // namespace octet::nn

@@ -19,11 +19,9 @@ class Embedding {
   void backward(const Scope& scope, const Tensor& tokens, const Tensor& gx) const;
 
  private:
-  std::int64_t first() const;
-
   std::int64_t vocab_;
-  int rank_;
   parallel::Parameter* weight_;
+  std::int64_t first_;  // the first token of this rank's part
 };
 
 }  // namespace octet::nn

@@ -20,7 +20,7 @@ enum class Cut : std::uint8_t {
 struct CutRule {
   Cut along = Cut::none;
   std::vector<std::int64_t> part_rows = {};  // of a fused linear, whose parts are shared out one by one; empty: one part
-  std::int64_t least_rows = 1;  // of a share; if there are fewer of these than ranks, neighbours hold the same
+  std::int64_t least_rows = 1;               // of a share; if there are fewer of these than ranks, neighbours hold the same
 };
 
 // A rank's place on the tensor axis.
@@ -55,13 +55,8 @@ class TensorCut {
   std::vector<TensorPiece> pieces(std::int64_t first, std::int64_t count) const;
 
  private:
-  struct Box {
-    Shape start, stop;
-    int holder = 0, holders = 1;
-    std::int64_t elements() const;
-  };
   Shape global_, local_;
-  std::vector<Box> boxes_;  // one below the other they are the local tensor
+  std::vector<TensorPiece> pieces_;  // of all that the rank holds: whole boxes
 };
 
 // Calls visit(index in the global tensor, index in the local one, count) for each run of consecutive elements of a piece.
