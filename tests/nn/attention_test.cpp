@@ -47,7 +47,7 @@ struct AttentionLayer : testing::LayerTest {
   // The parts of a block, in its order.
   static void forward(const Attention& layer, const Scope& s, const Operand& h, const Tensor& residual, const Tensor& y,
                       AttentionSaved& saved) {
-    layer.forward_qkv(s, h, kTokens, saved);
+    layer.forward_qkv(s, h, saved);
     layer.forward_attention(s, layer.gather_keys(s, saved), saved);
     if (y) layer.forward_output(s, residual, y, saved);
   }

@@ -291,7 +291,7 @@ TEST_P(Fp8Linear, RebuildKeepsTheSameBits) {
   const Operand kept = linear_forward(*linear, scope(), {.values = x}, {}, y);
   std::vector<std::vector<double>> state;
   for (const auto& named : scales->tensors()) state.push_back(values_of(named.tensor));
-  const Operand rebuilt = linear->x().complete(without_record(scope()), {.values = x}, stash, Reads::wgrad);
+  const Operand rebuilt = linear->x().complete(rebuild_scope(scope()), {.values = x}, Reads::wgrad);
   for (std::size_t i = 0; i < state.size(); ++i) EXPECT_EQ(values_of(scales->tensors()[i].tensor), state[i]) << "recorded twice";
   EXPECT_EQ(kept.values.data, recipe.wgrad_bf16 ? x.data : nullptr) << "X is kept as values or as codes, never as both";
   EXPECT_EQ(static_cast<bool>(kept.codes.columnwise), !recipe.wgrad_bf16);

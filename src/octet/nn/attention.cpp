@@ -48,11 +48,11 @@ kernels::Rope Attention::rope(const Scope& scope, const Tensor& x) const {
           .positions = scope.positions};
 }
 
-void Attention::forward_qkv(const Scope& scope, const Operand& h, std::int64_t tokens, AttentionSaved& saved) const {
-  const std::int64_t all = scope.tensor.size() * tokens;
-  saved.qkv = allocate(scope.stash, scope.dtype, {all, q_cols() + 2 * kv_cols()});
-  saved.o = allocate(scope.stash, scope.dtype, {all, q_cols()});
-  saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, all});
+void Attention::forward_qkv(const Scope& scope, const Operand& h, AttentionSaved& saved) const {
+  const std::int64_t tokens = qkv_.x().tokens(scope, h);
+  saved.qkv = allocate(scope.stash, scope.dtype, {tokens, q_cols() + 2 * kv_cols()});
+  saved.o = allocate(scope.stash, scope.dtype, {tokens, q_cols()});
+  saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, tokens});
   saved.qkv_in = linear_forward(scope, qkv_, h, forward_reads(scope), {}, saved.qkv);
   kernels::rope(scope.stream, scope.scratch, rope(scope, saved.qkv));
 }
@@ -70,7 +70,7 @@ void Attention::backward_output(const Scope& scope, const Operand& gy, Attention
 
 void Attention::backward_output_wgrad(const Scope& scope, const AttentionSaved& saved, const AttentionBackward& work) const {
   const ArenaScope temporaries(scope.scratch);
-  const Operand o = output_.x().complete(without_record(scope), {.values = saved.o}, scope.scratch, Reads::wgrad);
+  const Operand o = output_.x().complete(rebuild_scope(scope), {.values = saved.o}, Reads::wgrad);
   output_.wgrad(scope, work.gy, o);
 }
 

@@ -52,21 +52,19 @@ class Attention {
   Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
   // Allocates h for its producer.
-  Operand input(const Scope& scope, std::int64_t tokens) const {
-    return qkv_.x().allocate(scope, scope.stash, tokens, forward_reads(scope));
-  }
-  // Makes h again where selective checkpointing left it out: first h, for its producer, then the rest. scope.record must be
-  // nothing.
+  Operand input(const Scope& scope, std::int64_t tokens) const { return qkv_.x().allocate(scope, tokens, forward_reads(scope)); }
+  // Makes h again where selective checkpointing left it out: first h, for its producer, then the rest. Nothing is
+  // recorded.
   Operand rebuild_input(const Scope& scope, std::int64_t tokens) const {
-    return qkv_.x().allocate(scope, scope.scratch, tokens, Reads::wgrad);
+    return qkv_.x().allocate(rebuild_scope(scope), tokens, Reads::wgrad);
   }
   void rebuild(const Scope& scope, const Operand& h, AttentionSaved& saved) const {
-    saved.qkv_in = qkv_.x().complete(scope, h, scope.scratch, Reads::wgrad);
+    saved.qkv_in = qkv_.x().complete(rebuild_scope(scope), h, Reads::wgrad);
   }
 
   // The parts of forward, in this order. Each overwrites what it names in `saved`, which lies in the stash.
-  // Q, K and V of h, rotated. `tokens`: T / t.
-  void forward_qkv(const Scope& scope, const Operand& h, std::int64_t tokens, AttentionSaved& saved) const;
+  // Q, K and V of h, rotated.
+  void forward_qkv(const Scope& scope, const Operand& h, AttentionSaved& saved) const;
   // Keys and values of all ranks of scope.context, in the scratch; absent on one rank.
   Tensor gather_keys(const Scope& scope, const AttentionSaved& saved) const;
   // May write to the spare rows of `keys`.

@@ -89,7 +89,7 @@ void Linear::add_bias(const Scope& scope, const Tensor& y) const {
 
 Operand Linear::complete_gradient(const Scope& scope, const Operand& g) const {
   if (bias_) kernels::column_sums(scope.stream, scope.scratch, {.x = g.values, .y = bias_->grad});
-  return g_.complete(scope, g, scope.scratch, Reads::fprop_and_wgrad);
+  return g_.complete(scope, g, Reads::fprop_and_wgrad);
 }
 
 // A GEMM takes a scale for each row of both operands, or of neither.

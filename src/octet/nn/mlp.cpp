@@ -27,8 +27,8 @@ Mlp::Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore&
   require(options.up.size() == (gelu_ ? 1 : 2), options.name, ": ", options.up.size(), " linears before the activation");
 }
 
-Operand Mlp::activation(const Scope& scope, Arena& kept, Reads reads, const MlpSaved& saved) const {
-  const Operand a = down_.x().allocate(scope, kept, saved.up.rows(), reads);
+Operand Mlp::activation(const Scope& scope, Reads reads, const MlpSaved& saved) const {
+  const Operand a = down_.x().allocate(scope, saved.up.rows(), reads);
   if (gelu_) {
     kernels::gelu_forward(scope.stream, scope.scratch, {.kind = *gelu_, .x = saved.up, .y = a.values, .codes = a.epilogue});
   } else {
@@ -43,19 +43,20 @@ void Mlp::forward(const Scope& scope, const Operand& h, const Tensor& residual, 
   saved.up_in = linear_forward(scope, up_, h, reads, {}, saved.up);
   const ArenaScope temporaries(scope.scratch);
   if (y) {
-    saved.down_in = linear_forward(scope, down_, activation(scope, scope.stash, reads, saved), reads, residual, y);
+    saved.down_in = linear_forward(scope, down_, activation(scope, reads, saved), reads, residual, y);
   } else {
-    rebuild_down_input(scope, scope.stash, saved);
+    rebuild_down_input(scope, saved);
   }
 }
 
-void Mlp::rebuild_down_input(const Scope& scope, Arena& kept, MlpSaved& saved) const {
-  saved.down_in = down_.x().complete(scope, activation(scope, kept, Reads::wgrad, saved), kept, Reads::wgrad);
+void Mlp::rebuild_down_input(const Scope& scope, MlpSaved& saved) const {
+  saved.down_in = down_.x().complete(scope, activation(scope, Reads::wgrad, saved), Reads::wgrad);
 }
 
 void Mlp::rebuild(const Scope& scope, const Operand& h, MlpSaved& saved) const {
-  saved.up_in = up_.x().complete(scope, h, scope.scratch, Reads::wgrad);
-  rebuild_down_input(scope, scope.scratch, saved);
+  const Scope again = rebuild_scope(scope);
+  saved.up_in = up_.x().complete(again, h, Reads::wgrad);
+  rebuild_down_input(again, saved);
 }
 
 void Mlp::backward(const Scope& scope, const Operand& gy, const MlpSaved& saved, const Tensor& gh) const {

@@ -35,15 +35,13 @@ class Mlp {
   Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
   // Allocates h for its producer.
-  Operand input(const Scope& scope, std::int64_t tokens) const {
-    return up_.x().allocate(scope, scope.stash, tokens, forward_reads(scope));
-  }
+  Operand input(const Scope& scope, std::int64_t tokens) const { return up_.x().allocate(scope, tokens, forward_reads(scope)); }
   // Overwrites y with mlp(h) + residual (optional). An absent y is not computed, because a recompute needs `saved` alone.
   void forward(const Scope& scope, const Operand& h, const Tensor& residual, const Tensor& y, MlpSaved& saved) const;
   // Makes again what selective checkpointing left out: first h, for its producer, then the rest, the activation's output
-  // included. scope.record must be nothing.
+  // included. Nothing is recorded.
   Operand rebuild_input(const Scope& scope, std::int64_t tokens) const {
-    return up_.x().allocate(scope, scope.scratch, tokens, Reads::wgrad);
+    return up_.x().allocate(rebuild_scope(scope), tokens, Reads::wgrad);
   }
   void rebuild(const Scope& scope, const Operand& h, MlpSaved& saved) const;
   // Overwrites gh [T, D], which may be the memory of gy's values.
@@ -58,9 +56,9 @@ class Mlp {
   Linear& down() { return down_; }
 
  private:
-  // Makes the input of `down` from saved.up. Memory that wgrad reads lies in `kept`.
-  Operand activation(const Scope& scope, Arena& kept, Reads reads, const MlpSaved& saved) const;
-  void rebuild_down_input(const Scope& scope, Arena& kept, MlpSaved& saved) const;
+  // Makes the input of `down` from saved.up.
+  Operand activation(const Scope& scope, Reads reads, const MlpSaved& saved) const;
+  void rebuild_down_input(const Scope& scope, MlpSaved& saved) const;
 
   std::optional<kernels::Gelu> gelu_;
   std::int64_t ffn_;  // of this rank

@@ -40,8 +40,8 @@ void Quantizer::add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q)
                             : octet::allocate(scope.scratch, scale_dtype(q.tile), scale_shape(q.tile, rows, options_.cols));
 }
 
-// `kept` comes first: it may be scope.scratch itself, where what is kept must not lie above what is released.
-Quantized Quantizer::allocate_codes(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads) const {
+// What wgrad reads comes first: it may lie in scope.scratch, too, where what is kept must not lie above what is released.
+Quantized Quantizer::allocate_codes(const Scope& scope, std::int64_t rows, Reads reads) const {
   const QuantSpec how = spec(scope);
   Quantized q{.format = how.format,
               .tile = how.tile,
@@ -52,8 +52,8 @@ Quantized Quantizer::allocate_codes(const Scope& scope, Arena& kept, std::int64_
   if (reads != Reads::fprop && !keeps_values()) {
     // The rows are the K of wgrad, so they are padded (tensor/quantized.h).
     const std::int64_t padded = padded_k(rows, q.tile);
-    q.columnwise = octet::allocate(kept, dtype_of(q.format), {options_.cols, padded});
-    q.columnwise_scale_inv = octet::allocate(kept, scale_dtype(q.tile), scale_shape(q.tile, options_.cols, padded));
+    q.columnwise = octet::allocate(kept(scope), dtype_of(q.format), {options_.cols, padded});
+    q.columnwise_scale_inv = octet::allocate(kept(scope), scale_dtype(q.tile), scale_shape(q.tile, options_.cols, padded));
   }
   if (reads != Reads::wgrad) add_rowwise(scope, rows, q);
   return q;
@@ -76,35 +76,35 @@ Quantized Quantizer::own_rows(const Scope& scope, const Quantized& whole) const 
   return own;
 }
 
-Operand Quantizer::allocate(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads, const Tensor& values,
+Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads reads, const Tensor& values,
                             const Quantized* codes) const {
   const bool shared = gathers(scope), keeps = reads != Reads::fprop && keeps_values();
   const bool writes_values =
       shared ? !producer_casts_share(scope) : keeps || !options_.fp8 || options_.sums_values || scope.watch != nullptr;
   Operand x{.values = values};
   if (writes_values && !values) {
-    x.values = octet::allocate(keeps && !shared ? kept : scope.scratch, scope.dtype, {rows, options_.cols});
+    x.values = octet::allocate(keeps && !shared ? kept(scope) : scope.scratch, scope.dtype, {rows, options_.cols});
   }
   if (!options_.fp8 || (shared && writes_values)) return x;
   const std::int64_t all = shared ? scope.tensor.size() * rows : rows;
-  x.codes = codes ? *codes : allocate_codes(scope, kept, all, reads);
+  x.codes = codes ? *codes : allocate_codes(scope, all, reads);
   if (shared && !x.codes.rowwise) add_rowwise(scope, all, x.codes);  // in which ranks gather
   if (!writes_values) x.epilogue = epilogue(scope, shared ? own_rows(scope, x.codes) : x.codes);
   return x;
 }
 
-Operand Quantizer::complete(const Scope& scope, const Operand& operand, Arena& kept, Reads reads) const {
+Operand Quantizer::complete(const Scope& scope, const Operand& operand, Reads reads) const {
   Operand x = operand;
   const bool shared = gathers(scope);
   const auto gather_values = [&] {
-    x.values = gather_tokens(scope, reads != Reads::fprop && keeps_values() ? kept : scope.scratch, x.values);
+    x.values = gather_tokens(scope, reads != Reads::fprop && keeps_values() ? kept(scope) : scope.scratch, x.values);
   };
   if (!options_.fp8 || (reads == Reads::wgrad && keeps_values())) {
     if (shared) gather_values();
     return x;
   }
   const std::int64_t all = tokens(scope, x);
-  if (!x.codes.rowwise && !x.codes.columnwise) x.codes = allocate_codes(scope, kept, all, reads);
+  if (!x.codes.rowwise && !x.codes.columnwise) x.codes = allocate_codes(scope, all, reads);
   // Only wgrad's columnwise codes outlive this call if X is made again.
   const std::size_t used = scope.scratch.used();
   if (shared && gathers_codes(scope)) {

@@ -2,9 +2,9 @@
 //
 // Quantizing is fused into the op that makes the values (a norm, SwiGLU, RoPE, ...) unless somebody also needs the values. So an
 // operand is made in three steps:
-//     Operand x = quantizer.allocate(scope, kept, rows, reads);  // memory, and an epilogue for the producer
+//     Operand x = quantizer.allocate(scope, rows, reads);  // memory, and an epilogue for the producer
 //     ... the producer writes x.values, or codes through x.epilogue ...
-//     x = quantizer.complete(scope, x, kept, reads);             // gathers and quantizes what is left to do
+//     x = quantizer.complete(scope, x, reads);             // gathers and quantizes what is left to do
 // An operand whose values exist already is Operand{.values = ...}; complete() then does the rest.
 // On the t ranks of the tensor axis an operand may be shared: each rank's producer makes a share [T / t, C] of the tokens, and
 // complete() gathers all T (nn/sequence.h). Codes and scales are then those of all tokens. If one scale per tensor is known to
@@ -55,25 +55,26 @@ class Quantizer {
   // Whether wgrad reads X's values, which the caller must then keep alive, and not its columnwise codes.
   bool keeps_values() const { return !options_.fp8 || recipe_.wgrad_bf16; }
 
-  // Allocates an operand for a producer of `rows` tokens (a share of them if the operand is shared). What wgrad will read lies in
-  // `kept`, the rest in scope.scratch. An epilogue records the amax if scope.record says so. Memory that exists already is passed
-  // in: `values`, which the producer writes, or which it may use while it writes codes, and `codes`.
-  Operand allocate(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads, const Tensor& values = {},
+  // Allocates an operand for a producer of `rows` tokens (a share of them if the operand is shared). What wgrad will read of X
+  // lies in scope.stash, the rest in scope.scratch. An epilogue records the amax if scope.record says so. Memory that exists
+  // already is passed in: `values`, which the producer writes, or which it may use while it writes codes, and `codes`.
+  Operand allocate(const Scope& scope, std::int64_t rows, Reads reads, const Tensor& values = {},
                    const Quantized* codes = nullptr) const;
   // Allocates G for a producer that has memory for its values, and perhaps for its codes: that of another linear of the same
   // recipe and width.
   Operand gradient(const Scope& scope, const Tensor& values, const Quantized* codes = nullptr) const {
-    return allocate(scope, scope.scratch, values.rows(), Reads::fprop_and_wgrad, values, codes);
+    return allocate(scope, values.rows(), Reads::fprop_and_wgrad, values, codes);
   }
 
   // Returns the operand of all tokens, ready for the GEMMs that read it. scope.watch sees it.
-  Operand complete(const Scope& scope, const Operand& operand, Arena& kept, Reads reads) const;
+  Operand complete(const Scope& scope, const Operand& operand, Reads reads) const;
   // Returns T, the number of all tokens of an operand that its producer has made or will make.
   std::int64_t tokens(const Scope& scope, const Operand& operand) const;
   // Returns the part of a completed X that wgrad reads, and that a caller keeps from forward to backward.
   Operand for_wgrad(const Operand& x) const;
 
  private:
+  Arena& kept(const Scope& scope) const { return options_.role == Role::gradient ? scope.scratch : scope.stash.get(); }
   bool gathers(const Scope& scope) const { return options_.shared && scope.tensor.size() > 1; }
   bool gathers_codes(const Scope& scope) const;
   bool producer_casts_share(const Scope& scope) const;
@@ -81,7 +82,7 @@ class Quantizer {
   kernels::QuantizeEpilogue epilogue(const Scope& scope, const Quantized& out) const;
   Quantized own_rows(const Scope& scope, const Quantized& whole) const;
   void add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q) const;
-  Quantized allocate_codes(const Scope& scope, Arena& kept, std::int64_t rows, Reads reads) const;
+  Quantized allocate_codes(const Scope& scope, std::int64_t rows, Reads reads) const;
   void quantize_share(const Scope& scope, const kernels::QuantizeEpilogue& to, const Tensor& values) const;
   void gather_codes(const Scope& scope, const Operand& x) const;
 

@@ -63,4 +63,11 @@ inline Scope without_record(const Scope& scope) {
   return again;
 }
 
+// The scope in which a backward pass makes operands again that forward did not keep. They live within the block.
+inline Scope rebuild_scope(const Scope& scope) {
+  Scope again = without_record(scope);
+  again.stash = scope.scratch;
+  return again;
+}
+
 }  // namespace octet::nn

@@ -117,7 +117,7 @@ nn::Operand LinearRun::forward(const nn::Scope& scope) {
   const Sources& s = sources_;
   constexpr auto kReads = nn::Reads::fprop_and_wgrad;
   nn::Operand x{.values = s.x};
-  if (kind_.x != Producer::none) x = linear_.x().allocate(scope, stash_, tokens_, kReads);
+  if (kind_.x != Producer::none) x = linear_.x().allocate(scope, tokens_, kReads);
   if (kind_.x == Producer::norm) {
     norm_x_.forward(scope, s.x, x, s.statistics_x);
   } else if (kind_.x == Producer::swiglu) {

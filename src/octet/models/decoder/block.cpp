@@ -110,7 +110,7 @@ void Block::qkv(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) c
   const ArenaScope temporaries(scope.scratch);
   const nn::Operand h = attention_.input(scope, tokens);
   norm1_.forward(scope, work.x, h, saved.statistics1);
-  attention_.forward_qkv(scope, h, tokens, saved.attention);
+  attention_.forward_qkv(scope, h, saved.attention);
 }
 
 void Block::keys(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
