@@ -227,15 +227,15 @@ TEST(Schedule, EndsAStepFromTopToBottom) {
   Slots slots(s);
   build_micro_batch(s, slots, true);
   EXPECT_EQ(text_of(s, build_update(s, slots)),
-            "    0  compute  squares of head  waits for head, reduced before\n"
-            "    1  compute  squares of embedding to block 1  waits for embedding, reduced before\n"
+            "    0  compute  squares of head  waits for head reduced before\n"
+            "    1  compute  squares of embedding to block 1  waits for embedding reduced before\n"
             "    2  params   sums over ranks  waits for all of compute above\n"
             "    3  compute  scales  waits for 2 sums over ranks\n"
             "    4  compute  update embedding to block 1\n"
             "    5  params   cast embedding to block 1  waits for all of compute above\n"
-            "    6  params   gather embedding  waits for head, closed before\n"
-            "    7  params   gather block 0  waits for block 0, closed before\n"
-            "    8  params   gather block 1  waits for block 1, closed before\n"
+            "    6  params   gather embedding  waits for head closed before\n"
+            "    7  params   gather block 0  waits for block 0 closed before\n"
+            "    8  params   gather block 1  waits for block 1 closed before\n"
             "    9  compute  update head\n"
             "   10  params   cast head  waits for all of compute above\n");
 }
@@ -306,6 +306,52 @@ TEST(Schedule, PiecesOfStatesWaitForTheirSlots) {
 }
 
 // One rank gathers and reduces nothing; it only ends gradients that no product has begun.
+// A stage's list shows both ends of each of its chunks.
+TEST(Schedule, LeavesOutBlocksOfLongChunks) {
+  StepShape s = shape_of(24, false);
+  const auto shown = [&] {
+    std::set<int> blocks;
+    for (int block = 0; block < s.blocks; ++block) {
+      if (left_out(s, {.kind = Kind::backward, .index = block}).empty()) blocks.insert(block);
+    }
+    return blocks;
+  };
+  EXPECT_EQ(shown(), (std::set<int>{0, 1, 22, 23}));
+  s.stages = {.count = 2, .chunks = 2};
+  EXPECT_EQ(shown(), (std::set<int>{0, 1, 4, 5, 6, 7, 10, 11, 12, 13, 16, 17, 18, 19, 22, 23}));
+  EXPECT_EQ(left_out(s, {.kind = Kind::gather, .index = 1 + 15}), "blocks 14 to 15");
+  EXPECT_EQ(left_out(s, {.kind = Kind::gather, .index = s.head}), "");
+  s.stage = 1;
+  Slots slots(s);
+  std::vector<TimedTask> tasks;
+  for (const Task& task : build_visits(s, slots, visits_of(s.stages, 1, 2), 0, 1, 2)) tasks.push_back({task});
+  const std::string text = text_of(s, tasks);
+  EXPECT_NE(text.find("  compute  close block 7\n    ... blocks 8 to 9 alike\n"), std::string::npos) << text;
+}
+
+// The names in a line and the numbers that a picture draws arrows from are those of the same tasks.
+TEST(Schedule, NamesWhatATaskWaitsFor) {
+  StepShape s = shape_of(4, false);
+  s.sharded = s.resharded = s.reduced = s.sharded_gradients = true;
+  Slots slots(s);
+  std::vector<TimedTask> tasks;
+  for (const Task& task : build_micro_batch(s, slots, true)) tasks.push_back({task});
+  std::size_t waits = 0;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    for (const std::size_t before : waits_for(tasks, i)) {
+      ASSERT_LT(before, i);
+      ++waits;
+      if (tasks[i].task.here && before == waits_for(tasks, i).back()) {
+        EXPECT_EQ(tasks[before].task.stream, StreamId::compute) << i;
+      } else {
+        EXPECT_NE(tasks[before].task.stream, tasks[i].task.stream) << i;
+        EXPECT_NE(waits_of(s, tasks, i).find(concat(before, " ", name_of(s, tasks[before].task))), std::string::npos) << i;
+      }
+    }
+  }
+  EXPECT_GT(waits, 10u);
+}
+
 TEST(Schedule, OfOneRankComputesAlone) {
   const StepShape s = shape_of(3, false);
   Slots slots(s);
