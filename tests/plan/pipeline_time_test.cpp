@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "octet/base/require.h"
 
 namespace octet::plan {
@@ -31,6 +33,25 @@ TEST(PipelineTime, WaitsForTheSlowestStageAndForMessages) {
   // Stage 1 of 2: F0 B0 F1 B1 in 8 s, behind the first forward pass and before the last backward pass of stage 0.
   EXPECT_DOUBLE_EQ(pipeline_time({.count = 2}, 2, slow, 0).seconds, 10);
   EXPECT_DOUBLE_EQ(pipeline_time({.count = 2}, 2, slow, 0.25).seconds, 10.5);
+}
+
+TEST(PipelineTime, SaysWhenEachPassRuns) {
+  const PipelineTime time = pipeline_time(
+      {.count = 2}, 2, [](int, const Visit& visit) { return visit.backward ? 2.0 : 1.0; }, 0.5);
+  ASSERT_EQ(time.passes.size(), 2u);
+  // Stage 0 runs ahead by one pass, then waits for gradients; stage 1 takes turns.
+  const std::vector<std::vector<std::array<double, 4>>> expected = {
+      {{0, 0, 0, 1}, {0, 1, 1, 2}, {1, 0, 5, 7}, {1, 1, 8, 10}},
+      {{0, 0, 1.5, 2.5}, {1, 0, 2.5, 4.5}, {0, 1, 4.5, 5.5}, {1, 1, 5.5, 7.5}}};
+  for (std::size_t stage = 0; stage < 2; ++stage) {
+    ASSERT_EQ(time.passes[stage].size(), 4u);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const TimedPass& pass = time.passes[stage][i];
+      const std::array<double, 4> seen = {pass.visit.backward ? 1.0 : 0.0, static_cast<double>(pass.visit.micro_batch),
+                                          pass.begin, pass.end};
+      EXPECT_EQ(seen, expected[stage][i]) << "stage " << stage << ", pass " << i;
+    }
+  }
 }
 
 TEST(PipelineTime, ReadsPassesFromTasks) {

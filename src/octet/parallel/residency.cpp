@@ -1,5 +1,7 @@
 #include "octet/parallel/residency.h"
 
+#include <array>
+
 #include "octet/kernels/quantize/quantize.h"
 #include "octet/parallel/parameter.h"
 
@@ -45,6 +47,28 @@ Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, con
   // alone gathers nothing.
   const bool stays = !division.casts_shards() || (division.dense_shards > 1 && kept);
   return held(spec.keeps_transpose && stays, Place::whole, codes);
+}
+
+std::string_view name_of(Copy copy) {
+  constexpr std::array<std::string_view, kCopies> kNames = {"master",    "values",   "rowwise", "columnwise",
+                                                            "row_order", "gradient", "moment1", "moment2"};
+  return kNames[static_cast<std::size_t>(copy)];
+}
+
+std::string_view name_of(Place place) {
+  switch (place) {
+    case Place::absent:
+      return "-";
+    case Place::whole:
+      return "whole";
+    case Place::shard:
+      return "shard";
+    case Place::slot:
+      return "slot";
+    case Place::host:
+      return "host";
+  }
+  return "";
 }
 
 }  // namespace octet::parallel

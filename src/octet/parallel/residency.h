@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "octet/parallel/layout.h"
 #include "octet/tensor/dtype.h"
@@ -39,6 +40,7 @@ enum class Copy : std::uint8_t {
   moment2,
 };
 inline constexpr std::size_t kCopies = 8;
+std::string_view name_of(Copy copy);
 
 enum class Place : std::uint8_t {
   absent,
@@ -47,6 +49,7 @@ enum class Place : std::uint8_t {
   slot,   // This rank's shard stays. The whole exists while the unit of the parameter is open.
   host,   // This rank's shard lies in host memory (offload.h).
 };
+std::string_view name_of(Place place);
 
 // The ranks among which a parameter is divided.
 struct Division {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "octet/base/math.h"
@@ -143,6 +144,17 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
     if (groups.replicas->size() > 1) most = std::max(most, bytes_of_shards(i));
   }
   if (most > 0) cast_ = compute.device().allocate(most, MemoryCategory::gradients);
+}
+
+std::size_t Units::SlotMemory::bytes() const {
+  return std::accumulate(slots.begin(), slots.end(), std::size_t{0},
+                         [](std::size_t sum, const Buffer& slot) { return sum + slot.bytes(); });
+}
+
+Units::SharedBytes Units::shared_bytes() const {
+  return {.weights = weights_.bytes(),
+          .gradients = gradients_.bytes() + cast_.bytes(),
+          .states = offload_ ? offload_->slot_bytes() : 0};
 }
 
 void Units::exchange(const std::function<void(Stream&)>& exchange) {

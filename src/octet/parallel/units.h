@@ -74,6 +74,13 @@ class Units {
   void start_waits();
   double take_waits();
 
+  // Returns the bytes that units use in turn: the slots of their weights, the slots of their gradients with the memory for casts,
+  // and the slots of offloaded states.
+  struct SharedBytes {
+    std::size_t weights = 0, gradients = 0, states = 0;
+  };
+  SharedBytes shared_bytes() const;
+
   // Returns the stream on which ranks exchange beside the computation: the computation's own if there is one rank.
   Stream& params_stream() { return *params_stream_; }
   // Returns the stream for exchanges of the context axis, which must not wait for gradients. Where streams run in the order of
@@ -85,6 +92,7 @@ class Units {
   struct SlotMemory {
     std::vector<Buffer> slots;
     std::vector<int> index;  // of each unit
+    std::size_t bytes() const;
     void* of(int unit) const { return slots[static_cast<std::size_t>(index[static_cast<std::size_t>(unit)])].data(); }
     std::size_t bytes_of(int unit) const {
       return slots[static_cast<std::size_t>(index[static_cast<std::size_t>(unit)])].bytes();

@@ -53,7 +53,7 @@ PipelineTime pipeline_time(parallel::Stages stages, int micro_batches,
   std::vector<std::vector<Visit>> visits;
   for (int stage = 0; stage < stages.count; ++stage) visits.push_back(parallel::visits_of(stages, stage, micro_batches));
   std::map<std::tuple<bool, int, int>, double> ended;  // by direction, micro-batch and chunk of the model
-  PipelineTime time{.seconds = 0, .busy = std::vector<double>(count)};
+  PipelineTime time{.seconds = 0, .busy = std::vector<double>(count), .passes = std::vector<std::vector<TimedPass>>(count)};
   std::vector<std::size_t> next(count);
   std::vector<double> free(count);
   for (bool moved = true; moved;) {
@@ -72,6 +72,7 @@ PipelineTime pipeline_time(parallel::Stages stages, int micro_batches,
         const double taken = seconds(stage, visit);
         free[s] = begin + taken;
         time.busy[s] += taken;
+        time.passes[s].push_back({visit, begin, free[s]});
         ended[{visit.backward, visit.micro_batch, chunk}] = free[s];
       }
     }

@@ -21,9 +21,15 @@ struct PassTimes {
 // the tasks.
 PassTimes pass_times(const std::vector<parallel::TimedTask>& tasks, int chunks);
 
+struct TimedPass {
+  parallel::Visit visit;
+  double begin = 0, end = 0;  // in seconds from the first pass of the step
+};
+
 struct PipelineTime {
   double seconds = 0;        // from the first pass to the end of the last one
   std::vector<double> busy;  // of each stage, in its passes
+  std::vector<std::vector<TimedPass>> passes;  // of each stage, in their order
   // The bubble of a stage: the time in which it has nothing to do.
   double idle(int stage) const { return seconds - busy[static_cast<std::size_t>(stage)]; }
 };
