@@ -1,6 +1,7 @@
 // `octet plan --picture` and `--schedule`, and the pictures of them in docs/.
 #include <regex>
 #include <sstream>
+#include <tuple>
 
 #include "support/paths.h"
 #include "support/tiny_run.h"
@@ -69,7 +70,8 @@ TEST_F(PlanPicture, ShowsARunThatDoesNotFit) {
 }
 
 TEST_F(PlanPicture, IsOfOneLayout) {
-  for (const std::string options : {"--search --picture memory.svg", "--search --schedule", "--json --schedule"}) {
+  for (const std::string options : {"--search --picture memory.svg", "--search --schedule", "--json --schedule",
+                                    "--search --parameters", "--search --stage 0", "--parameters --schedule"}) {
     EXPECT_EQ(plan(options).code, 2) << options;
   }
   EXPECT_FALSE(fs::exists(run_ / "memory.svg"));
@@ -133,6 +135,147 @@ TEST_F(PlanPicture, TheScheduleThatDocsShow) {
   ASSERT_EQ(result.code, 0) << result.err;
   const std::string golden = golden_dir() + "/plan/schedule.txt";
   EXPECT_EQ(result.out, read_file(golden)) << golden;
+}
+
+// The number, name and times of each task, as the lines of --schedule have them.
+struct Line {
+  std::string stream, name;
+  double begin = 0, end = 0;
+};
+std::map<std::string, Line> lines_of(const std::string& text, const std::string& heading) {
+  std::map<std::string, Line> lines;
+  const std::size_t at = text.find(heading);
+  EXPECT_NE(at, std::string::npos) << text;
+  std::istringstream rest(text.substr(at));
+  std::string line;
+  std::getline(rest, line);
+  std::getline(rest, line);
+  while (std::getline(rest, line) && !line.empty()) {
+    std::istringstream words(line);
+    std::string number;
+    Line task;
+    words >> number >> task.begin >> task.end >> task.stream >> std::ws;
+    std::getline(words, task.name);
+    task.name = task.name.substr(0, task.name.find("  waits for "));
+    if (number == "...") continue;
+    EXPECT_TRUE(lines.emplace(number, task).second) << line;
+  }
+  return lines;
+}
+
+// What the tips of the boxes say: "17 block 2 forward: qkv: 11.033 to 11.523 ms; waits for ...", by number.
+struct Box {
+  std::string name;
+  double x = 0, y = 0, width = 0, begin = 0, end = 0;
+};
+std::vector<Box> boxes_of(const std::string& svg) {
+  const std::regex form(
+      "<rect class=\"t\\d\" x=\"([0-9.]+)\" y=\"([0-9.]+)\" width=\"([0-9.]+)\" [^>]*><title>([^<]*): (-?[0-9.]+) to (-?[0-9.]+) "
+      "ms");
+  std::vector<Box> boxes;
+  for (std::sregex_iterator match(svg.begin(), svg.end(), form), end; match != end; ++match) {
+    const auto number = [&](std::size_t i) { return std::stod((*match)[i]); };
+    boxes.push_back({(*match)[4], number(1), number(2), number(3), number(5), number(6)});
+  }
+  return boxes;
+}
+
+void expect_no_overlap(std::vector<Box> boxes) {
+  std::sort(boxes.begin(), boxes.end(), [](const Box& a, const Box& b) { return std::tuple(a.y, a.x) < std::tuple(b.y, b.x); });
+  for (std::size_t i = 1; i < boxes.size(); ++i) {
+    if (boxes[i].y != boxes[i - 1].y) continue;
+    EXPECT_GE(boxes[i].x + 0.02, boxes[i - 1].x + boxes[i - 1].width) << boxes[i - 1].name << ", " << boxes[i].name;
+  }
+}
+
+// Every task of the list is drawn once, on the lane of its stream, with the times of its line.
+TEST_F(PlanPicture, DrawsEveryTaskOfTheList) {
+  const std::string options =
+      "--parallel.reshard_after_forward=true --parallel.gradients=sharded --training.reduce_dtype=bf16 "
+      "--model.num_hidden_layers=";
+  for (const std::string layers : {"3", "9"}) {
+    const ProgramResult result = plan(options + layers + " --schedule --picture list.svg");
+    ASSERT_EQ(result.code, 0) << result.err;
+    const std::map<std::string, Line> lines = lines_of(result.out, "The first micro-batch as each rank enqueues it");
+    const std::string svg = read_file(run_ / "list.svg");
+    const std::vector<Box> boxes = boxes_of(svg);
+    EXPECT_GT(lines.size(), 40u);
+    EXPECT_EQ(boxes.size(), lines.size());
+    std::map<std::string, double> lane_of;
+    std::vector<Box> with_time;
+    for (const Box& box : boxes) {
+      const std::string number = box.name.substr(0, box.name.find(' '));
+      ASSERT_TRUE(lines.contains(number)) << box.name;
+      const Line& line = lines.at(number);
+      EXPECT_EQ(box.name, number + " " + line.name);
+      EXPECT_EQ(std::pair(box.begin, box.end), std::pair(line.begin, line.end)) << box.name;
+      if (box.end <= box.begin) continue;
+      EXPECT_EQ(lane_of.emplace(line.stream, box.y).first->second, box.y) << box.name;
+      with_time.push_back(box);
+    }
+    EXPECT_EQ(lane_of.size(), 2u);
+    EXPECT_NE(lane_of["compute"], lane_of["params"]);
+    expect_no_overlap(with_time);
+    EXPECT_EQ(svg.find("blocks 2 to 6") != std::string::npos, layers == "9");
+  }
+}
+
+TEST_F(PlanPicture, DrawsThePassesOfAllStages) {
+  for (const std::string chunks : {"", " --parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2"}) {
+    const ProgramResult result = run_.run(
+        "plan run.toml --gpus 2xH100 --training.micro_batch_size=1 --training.global_batch_size=6 "
+        "--parallel.pipeline=2 --model.num_hidden_layers=4 --schedule --picture stages.svg" +
+        chunks);
+    ASSERT_EQ(result.code, 0) << result.err;
+    std::map<std::string, std::pair<double, double>> lines;
+    std::istringstream text(result.out.substr(result.out.find("The passes of all stages")));
+    std::string line;
+    std::getline(text, line);
+    std::getline(text, line);
+    while (std::getline(text, line) && !line.empty()) {
+      std::istringstream words(line);
+      std::string stage, name;
+      double begin = 0, end = 0;
+      words >> stage >> begin >> end >> std::ws;
+      std::getline(words, name);
+      EXPECT_TRUE(lines.emplace("stage " + stage + " " + name, std::pair(begin, end)).second) << line;
+    }
+    const std::vector<Box> boxes = boxes_of(read_file(run_ / "stages.svg"));
+    EXPECT_EQ(boxes.size(), 2u * 2 * 6 * (chunks.empty() ? 1 : 2));
+    EXPECT_EQ(boxes.size(), lines.size());
+    for (const Box& box : boxes) {
+      ASSERT_TRUE(lines.contains(box.name)) << box.name;
+      EXPECT_EQ(std::pair(box.begin, box.end), lines[box.name]) << box.name;
+    }
+    expect_no_overlap(boxes);
+  }
+}
+
+// Of many micro-batches the picture has the first and the last.
+TEST_F(PlanPicture, LeavesOutTheSteadyPartOfALongStep) {
+  const ProgramResult result = run_.run(
+      "plan run.toml --gpus 2xH100 --training.micro_batch_size=1 --training.global_batch_size=40 "
+      "--parallel.pipeline=2 --schedule --picture stages.svg");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::string svg = read_file(run_ / "stages.svg");
+  const std::vector<Box> boxes = boxes_of(svg);
+  EXPECT_LT(boxes.size(), 2u * 2 * 40 / 2);
+  EXPECT_GE(boxes.size(), 2u * 2 * 6);
+  for (const char* pass : {"stage 0 forward m0:", "stage 0 backward m39:", "stage 1 forward m39:", ">alike</text>"}) {
+    EXPECT_NE(svg.find(pass), std::string::npos) << pass;
+  }
+  EXPECT_EQ(svg.find("stage 0 forward m20:"), std::string::npos);
+  EXPECT_NE(result.out.find("forward m20\n"), std::string::npos) << "the text has all passes";
+}
+
+TEST_F(PlanPicture, TheStagesThatDocsShow) {
+  const ProgramResult result = run_program(
+      "plan configs/llama3.1-8b.toml --gpus 4xH100 --parallel.pipeline=4 --training.micro_batch_size=1 "
+      "--training.global_batch_size=8 --schedule --picture " +
+          (run_ / "pipeline.svg").string(),
+      source_dir());
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(read_file(run_ / "pipeline.svg"), read_file(fs::path(source_dir()) / "docs/pictures/pipeline.svg"));
 }
 
 TEST_F(PlanPicture, TheMemoryThatDocsShow) {

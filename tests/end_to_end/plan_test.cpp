@@ -98,6 +98,66 @@ TEST_F(Plan, IsJsonForPrograms) {
   EXPECT_EQ(plan_json("--gpus 1xH100")["nvlink_bytes"], 0.0);
 }
 
+// What parameters take is in the plan's categories to the byte, for every stage.
+TEST_F(Plan, ParametersAddUpToTheMemory) {
+  const std::string pipeline =
+      "configs/llama3.1-8b.toml --gpus 8xH100 --model.num_hidden_layers=4 --training.micro_batch_size=1 "
+      "--training.global_batch_size=8 "
+      "--parallel.pipeline=2 --parallel.tensor=2 --parallel.reshard_after_forward=true --parallel.gradients=sharded "
+      "--training.reduce_dtype=bf16 ";
+  const std::string mixture = "configs/mixtral-8x7b.toml --gpus 8xH100 --model.num_hidden_layers=2 --parallel.expert=4 ";
+  const auto json = [](const std::string& arguments) {
+    const ProgramResult result = plan_config(arguments + "--json");
+    EXPECT_EQ(result.code, 0) << result.err;
+    return json_of(result.out);
+  };
+  for (const std::string& options : {pipeline + "--stage 0 ", pipeline + "--stage 1 ", pipeline, mixture}) {
+    SCOPED_TRACE(options);
+    const Json memory = json(options)["memory_bytes"], parameters = json(options + "--parameters ");
+    ASSERT_EQ(parameters["bytes"].size(), 4u) << parameters["bytes"];
+    std::int64_t of_kinds = 0, of_categories = 0;
+    for (const auto& [category, bytes] : parameters["bytes"].items()) {
+      EXPECT_EQ(bytes["total"], memory[category]) << category;
+      of_categories += bytes["copies"].get<std::int64_t>() + bytes["scales"].get<std::int64_t>();
+    }
+    for (const Json& kind : parameters["kinds"]) {
+      std::int64_t sum = kind["scale_bytes"].get<std::int64_t>();
+      for (const Json& copy : kind["copies"]) sum += copy["bytes"].get<std::int64_t>();
+      EXPECT_EQ(kind["bytes"], sum) << kind["name"];
+      of_kinds += sum;
+    }
+    EXPECT_EQ(of_kinds, of_categories);
+  }
+  EXPECT_EQ(json(pipeline + "--parameters --stage 1 ")["stage"], 1);
+  const ProgramResult text = plan_config(pipeline + "--parameters --stage 1");
+  for (const char* part :
+       {"what rank 4 holds, of pipeline stage 1\n", "model.layers.2-3.mlp.down_proj ", "lm_head ", "slot E4M3"}) {
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
+  }
+  EXPECT_EQ(text.out.find("embed_tokens"), std::string::npos) << text.out;
+  const ProgramResult experts = plan_config(mixture + "--parameters");
+  EXPECT_NE(experts.out.find("model.layers.0-1.block_sparse_moe.experts.0-1.w2 "), std::string::npos) << experts.out;
+}
+
+// The plan of each stage; without --stage the memory is that of the fullest one.
+TEST_F(Plan, IsOfAStage) {
+  const std::string options =
+      "--gpus 4xH100 --training.micro_batch_size=1 --training.global_batch_size=8 --parallel.pipeline=4 "
+      "--model.num_hidden_layers=4 ";
+  std::vector<std::int64_t> totals;
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    totals.push_back(plan_json(options + "--stage " + stage)["memory_bytes"]["total"].get<std::int64_t>());
+    const ProgramResult schedule = plan(options + "--schedule --stage " + stage);
+    EXPECT_NE(schedule.out.find(concat("The micro-batches as each rank of stage ", stage, " enqueues them")), std::string::npos)
+        << schedule.out;
+    EXPECT_NE(schedule.out.find(concat("block ", stage, " m0 forward: qkv")), std::string::npos) << schedule.out;
+  }
+  EXPECT_EQ(plan_json(options)["memory_bytes"]["total"], *std::max_element(totals.begin(), totals.end()));
+  EXPECT_GT(totals[1], totals[2]) << "stage 1 has one micro-batch more under way";
+  EXPECT_TRUE(refused(plan(options + "--stage 4"), 2, "--stage 4: the run has 4 stages, numbers 0 to 3"));
+  EXPECT_TRUE(refused(plan("--gpus 1xH100 --stage 1"), 2, "--stage 1: the run has 1 stage, number 0"));
+}
+
 TEST_F(Plan, WhatDoesNotFitSaysWhatHelps) {
   const ProgramResult result = plan_config("configs/llama3-70b.toml --gpus 8xH100 --activation_checkpoint.mode=none");
   EXPECT_TRUE(refused(result, 3, "this run needs ",

@@ -253,13 +253,29 @@ void Octet::add_planning() {
   CLI::Option* search =
       flag(plan, {.name = "--search", .help = "Try every layout, checkpointing mode and micro-batch size, and print the best ten."},
            plan_.search);
-  option(plan, {.name = "--picture", .help = "Also draw the memory of a GPU as a stacked bar, to this SVG file.", .value = "FILE"},
+  option(plan,
+         {.name = "--picture",
+          .help = "Also draw the memory of a GPU as a stacked bar, or with --schedule the schedule, to this SVG file.",
+          .value = "FILE"},
          plan_.picture)
       ->excludes(search);
   CLI::Option* json = flag(plan, json_field(), plan_.json);
-  flag(plan, {.name = "--schedule", .help = "Print when each part of a step should run, stream by stream."}, plan_.schedule)
+  CLI::Option* schedule =
+      flag(plan, {.name = "--schedule", .help = "Print when each part of a step should run, stream by stream."}, plan_.schedule)
+          ->excludes(search)
+          ->excludes(json);
+  flag(plan, {.name = "--parameters", .help = "Print which copies of each parameter a rank holds, and what they take."},
+       plan_.parameters)
       ->excludes(search)
-      ->excludes(json);
+      ->excludes(schedule);
+  option(
+      plan,
+      {.name = "--stage",
+       .help = "Pipeline stage to plan. Default: the one that takes most memory, and the times of the one that is busy longest.",
+       .value = "N",
+       .range = {.min = 0}},
+      plan_.stage)
+      ->excludes(search);
 }
 
 // About the program itself.

@@ -73,6 +73,8 @@ struct PlanArgs {
   int nodes = 0;     // 0: of 8 GPUs
   bool search = false;
   bool schedule = false;
+  bool parameters = false;
+  std::optional<int> stage;       // of the pipeline
   std::filesystem::path picture;  // "": none
   bool json = false;
 };

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "octet/plan/layout_search.h"
+#include "octet/plan/parameter_table.h"
+#include "octet/plan/pipeline_time.h"
 #include "octet/train/config.h"
 #include "octet/train/engine.h"
 #include "octet/train/step_count.h"
@@ -42,7 +45,8 @@ struct PlannedRun {
   plan::Cluster cluster;
   plan::LayoutChoice layout;
   std::int64_t seq_len = 0, micro_batches = 0;  // of a step and data-parallel rank
-  train::MemoryPlan memory;                     // of the rank that takes most
+  train::MemoryPlan memory;                     // of memory_rank
+  int memory_rank = 0;                          // the one that takes most
   Overhead overhead;
   LibraryWorkspace attention;
   plan::Step step;
@@ -52,6 +56,8 @@ struct PlannedRun {
   std::vector<train::StepRange> ranges;
   std::vector<parallel::TimedTask> tasks, update;  // as in train::StepCount
   parallel::StepShape shape;
+  // Of a pipeline: the passes of each stage.
+  std::vector<std::vector<plan::TimedPass>> passes;
 
   std::size_t needed() const { return memory.total() + overhead.total(); }
   bool fits() const { return needed() <= cluster.gpu.memory_bytes; }
@@ -61,14 +67,26 @@ struct PlannedRun {
 // Of a GPU: the plan of the rank that takes most, and what is beside it.
 std::size_t memory_of(const train::Config& config, const plan::Cluster& cluster);
 plan::Step step_of(const train::Config& config, const plan::Cluster& cluster);
-PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster);
+// `stage`: the plan is that of this pipeline stage, and not of the one that takes most memory and the one that is busy longest.
+PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, std::optional<int> stage = {});
+// The parameters of a rank.
+plan::ParameterTable parameters_of(const train::Config& config, const plan::Cluster& cluster, int rank);
 
+// "64 H100 in 8 nodes of 8"
+std::string cluster_text(const plan::Cluster& cluster);
+// "forward m3"; with several chunks on a stage "forward m3 chunk 1"
+std::string pass_text(const parallel::Visit& visit, int chunks);
 std::string plan_text(const PlannedRun& run);
 std::string plan_json(const PlannedRun& run);
-// The predicted timeline of a step: a line for each named range with its stream, begin and end.
+// The predicted timeline of a step: a line for each named range with its stream, begin and end; the passes of all pipeline
+// stages; and the list of tasks.
 std::string schedule_text(const PlannedRun& run);
-// An SVG of the memory of a GPU, for --picture.
+// For --parameters: what each parameter of run.memory_rank takes.
+std::string parameters_text(const PlannedRun& run, const plan::ParameterTable& table);
+std::string parameters_json(const PlannedRun& run, const plan::ParameterTable& table);
+// SVGs for --picture: of the memory of a GPU; and with --schedule of the list's tasks, or of the passes of all pipeline stages.
 std::string memory_picture(const PlannedRun& run);
+std::string schedule_picture(const PlannedRun& run);
 // Full plans, best first, at most ten of `found` layouts that fit.
 std::string search_text(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why);
 std::string search_json(const std::vector<PlannedRun>& best, std::size_t found, const std::string& why);

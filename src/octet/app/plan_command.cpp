@@ -11,6 +11,7 @@
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/recipes/registry.h"
+#include "octet/report/lanes.h"
 #include "octet/report/memory_bar.h"
 #include "octet/telemetry/format.h"
 #include "octet/train/setup.h"
@@ -176,12 +177,20 @@ int run_search(const train::Config& config, const plan::Cluster& cluster, bool j
   return 0;
 }
 
+std::string parameters_said(const train::Config& config, const plan::Cluster& cluster, const PlannedRun& run, bool json) {
+  const plan::ParameterTable table = parameters_of(config, cluster, run.memory_rank);
+  return json ? parameters_json(run, table) : parameters_text(run, table);
+}
+
 }  // namespace
 
 int run_plan(const PlanArgs& args) {
   if (args.json) set_log(Log::warnings);
   const plan::Cluster cluster = parse_cluster(args.gpus, args.nodes);
-  if (!args.picture.empty()) check_picture(args.picture, report::is_memory_bar, "octet plan");
+  if (!args.picture.empty()) {
+    const auto is_ours = [](std::string_view begin) { return report::is_memory_bar(begin) || report::is_lanes(begin); };
+    check_picture(args.picture, is_ours, "octet plan");
+  }
   train::Config config = train::load_config(args.run.path, args.run.overrides);
   config.run.device = "cuda";
   demand((!args.search && !args.schedule) ||
@@ -192,10 +201,16 @@ int run_plan(const PlanArgs& args) {
   if (args.search) return run_search(config, cluster, args.json);
   train::check_config(config, cluster.gpus);
   config = settled(config, cluster);
-  const PlannedRun run = plan_run(config, cluster);
-  fmt::print("{}", args.json ? plan_json(run) : args.schedule ? schedule_text(run) : plan_text(run));
+  const int stages = train::mesh_of(config, cluster.gpus).stages().count;
+  demand(args.stage.value_or(0) < stages, ExitCode::config, "octet plan: --stage ", args.stage.value_or(0), ": the run has ",
+         stages, stages == 1 ? " stage, number 0" : concat(" stages, numbers 0 to ", stages - 1));
+  const PlannedRun run = plan_run(config, cluster, args.stage);
+  fmt::print("{}", args.parameters ? parameters_said(config, cluster, run, args.json)
+                   : args.json     ? plan_json(run)
+                   : args.schedule ? schedule_text(run)
+                                   : plan_text(run));
   std::fflush(stdout);
-  if (!args.picture.empty()) write_file_atomically(args.picture, memory_picture(run));
+  if (!args.picture.empty()) write_file_atomically(args.picture, args.schedule ? schedule_picture(run) : memory_picture(run));
   if (!run.fits()) does_not_fit(run, config, cluster);
   return 0;
 }

@@ -7,7 +7,6 @@
 #include "octet/kernels/attention/attention_workspace.h"
 #include "octet/nn/attention.h"
 #include "octet/plan/offload_time.h"
-#include "octet/plan/pipeline_time.h"
 #include "octet/recipes/registry.h"
 #include "octet/train/setup.h"
 #include "octet/train/step_count.h"
@@ -70,24 +69,35 @@ Overhead overhead_of(const parallel::Mesh& mesh) {
 
 namespace {
 
-// The first ranks of the stages that differ: the first one has the embedding, the last one the head, and the second one stands for
-// all between them. Without a pipeline this is rank 0.
-std::vector<int> first_ranks(const parallel::Mesh& mesh) {
+// The first ranks of the stages that differ: the first one has the embedding, the last one the head, and one stands for all
+// between them: `stage` if that is one of them. Without a pipeline this is rank 0.
+std::vector<int> first_ranks(const parallel::Mesh& mesh, std::optional<int> stage) {
   const int stages = mesh.stages().count, each = mesh.ranks() / stages;
   std::vector<int> ranks = {0};
-  if (stages > 2) ranks.push_back(each);
+  if (stages > 2) ranks.push_back(each * std::clamp(stage.value_or(1), 1, stages - 2));
   if (stages > 1) ranks.push_back((stages - 1) * each);
   return ranks;
 }
 
+bool is_of_stage(const parallel::Mesh& mesh, int rank, std::optional<int> stage) {
+  return !stage || mesh.coordinate(parallel::Axis::pipeline, rank) == *stage;
+}
+
+// The memory of the rank that takes most.
+struct RankMemory {
+  train::MemoryPlan plan;
+  int rank = 0;
+};
+
 // Ranks of a context group differ by the keys that their chunks see: the first or the last takes most.
-train::MemoryPlan most_memory(const train::Config& config, const parallel::Mesh& mesh) {
+RankMemory most_memory(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage) {
   const int last = mesh.size({parallel::Axis::context, parallel::Axis::tensor}) - 1;
-  train::MemoryPlan most;
-  for (const int first : first_ranks(mesh)) {
+  RankMemory most;
+  for (const int first : first_ranks(mesh, stage)) {
+    if (!is_of_stage(mesh, first, stage)) continue;
     for (const int rank : {first, first + last}) {
       const train::MemoryPlan plan = train::measure_run(config, mesh, rank);
-      if (plan.total() > most.total()) most = plan;
+      if (plan.total() > most.plan.total()) most = {plan, rank};
       if (last == 0) break;
     }
   }
@@ -145,6 +155,7 @@ struct Counted {
   plan::Spans spans;
   train::StepCount count;
   plan::Step step;
+  std::vector<std::vector<plan::TimedPass>> passes;  // of all stages of a pipeline
 
   train::StepCount count_step(const plan::Cluster& cluster, std::int64_t micro_batches) const {
     const auto seconds = [&](const char* op, const Work& work) { return plan::op_seconds(cluster, spans, op, work); };
@@ -152,21 +163,24 @@ struct Counted {
   }
 };
 
+train::EngineOptions options_of(const train::Config& config, const parallel::Mesh& mesh, int rank) {
+  train::EngineOptions options = train::engine_options(config, train::recipe_of(config, DeviceKind::cuda, recipes::kHopper));
+  options.layout = train::layout_of(config, mesh);
+  options.rank = rank;
+  return options;
+}
+
 Counted count_rank(const train::Config& config, const plan::Cluster& cluster, const parallel::Mesh& mesh, int rank) {
-  Counted c{.options = train::engine_options(config, train::recipe_of(config, DeviceKind::cuda, recipes::kHopper)),
-            .groups = parallel::silent_groups(mesh, rank)};
-  c.options.layout = train::layout_of(config, mesh);
-  c.options.rank = rank;
+  Counted c{.options = options_of(config, mesh, rank), .groups = parallel::silent_groups(mesh, rank)};
   c.spans = plan::spans_of(mesh, c.groups, rank, cluster.per_node());
   c.count = c.count_step(cluster, train::accumulation_of(config, mesh.data_coordinates()));
   return c;
 }
 
-// The bubble of each of these ranks, which stand for their stages.
-std::vector<double> bubbles(const std::vector<Counted>& ranks, const plan::Cluster& cluster, std::int64_t micro_batches) {
+// The time of all stages; these ranks stand for theirs.
+plan::PipelineTime pipeline_of(const std::vector<Counted>& ranks, const plan::Cluster& cluster, std::int64_t micro_batches) {
   const parallel::Mesh& mesh = ranks.front().options.layout.mesh;
   const parallel::Stages stages = mesh.stages();
-  if (stages.count == 1) return {0};
   std::vector<plan::PassTimes> times;
   for (const Counted& c : ranks) times.push_back(plan::pass_times(c.count.tasks, stages.chunks));
   const auto seconds = [&](int stage, const parallel::Visit& visit) {
@@ -177,21 +191,27 @@ std::vector<double> bubbles(const std::vector<Counted>& ranks, const plan::Clust
       options.micro_batch_size * options.seq_len / mesh.size({parallel::Axis::context, parallel::Axis::tensor});
   const double bytes = static_cast<double>(tokens * options.model.dim) * static_cast<double>(size_of(DType::bf16));
   const plan::Span link = plan::find_span(ranks.front().spans, ranks.front().groups.behind.front()->name());
-  const plan::PipelineTime time = plan::pipeline_time(stages, static_cast<int>(micro_batches), seconds,
-                                                      plan::exchange_seconds(cluster.gpu, link, bytes, false));
-  std::vector<double> result;
-  for (const Counted& c : ranks) result.push_back(time.idle(mesh.coordinate(parallel::Axis::pipeline, c.options.rank)));
-  return result;
+  return plan::pipeline_time(stages, static_cast<int>(micro_batches), seconds,
+                             plan::exchange_seconds(cluster.gpu, link, bytes, false));
 }
 
-// The step of the stage that is busy longest.
-Counted count_run(const train::Config& config, const plan::Cluster& cluster) {
+// The step of a rank of `stage`, or of the stage that is busy longest.
+Counted count_run(const train::Config& config, const plan::Cluster& cluster, std::optional<int> stage) {
   const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
   std::vector<Counted> ranks;
-  for (const int rank : first_ranks(mesh)) ranks.push_back(count_rank(config, cluster, mesh, rank));
-  const std::vector<double> idle = bubbles(ranks, cluster, train::accumulation_of(config, mesh.data_coordinates()));
+  for (const int rank : first_ranks(mesh, stage)) ranks.push_back(count_rank(config, cluster, mesh, rank));
+  plan::PipelineTime pipeline;
+  if (ranks.size() > 1) pipeline = pipeline_of(ranks, cluster, train::accumulation_of(config, mesh.data_coordinates()));
+  std::vector<double> idle;
+  std::vector<Counted> candidates;
+  for (Counted& c : ranks) {
+    if (!is_of_stage(mesh, c.options.rank, stage)) continue;
+    idle.push_back(ranks.size() > 1 ? pipeline.idle(mesh.coordinate(parallel::Axis::pipeline, c.options.rank)) : 0.0);
+    candidates.push_back(std::move(c));
+  }
   const auto slowest = static_cast<std::size_t>(std::min_element(idle.begin(), idle.end()) - idle.begin());
-  Counted c = std::move(ranks[slowest]);
+  Counted c = std::move(candidates[slowest]);
+  c.passes = std::move(pipeline.passes);
   const double tokens =
       static_cast<double>(config.training.global_batch_size * c.options.seq_len) / static_cast<double>(cluster.gpus);
   c.step = plan::step_of(cluster, c.spans, c.count.compute, c.count.params, c.count.seconds, tokens,
@@ -204,14 +224,15 @@ Counted count_run(const train::Config& config, const plan::Cluster& cluster) {
 
 std::size_t memory_of(const train::Config& config, const plan::Cluster& cluster) {
   const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
-  return most_memory(config, mesh).total() + overhead_of(mesh).total();
+  return most_memory(config, mesh, {}).plan.total() + overhead_of(mesh).total();
 }
 
-plan::Step step_of(const train::Config& config, const plan::Cluster& cluster) { return count_run(config, cluster).step; }
+plan::Step step_of(const train::Config& config, const plan::Cluster& cluster) { return count_run(config, cluster, {}).step; }
 
-PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
-  const Counted c = count_run(config, cluster);
+PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, std::optional<int> stage) {
+  const Counted c = count_run(config, cluster, stage);
   const parallel::Mesh& mesh = c.options.layout.mesh;
+  const RankMemory memory = most_memory(config, mesh, stage);
   PlannedRun run{.run = config.run.name,
                  .recipe = c.options.recipe.name,
                  .parameters = static_cast<double>(c.options.model.parameters()),
@@ -223,7 +244,8 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
                             .micro_batch = c.options.micro_batch_size},
                  .seq_len = c.options.seq_len,
                  .micro_batches = train::accumulation_of(config, mesh.data_coordinates()),
-                 .memory = most_memory(config, mesh),
+                 .memory = memory.plan,
+                 .memory_rank = memory.rank,
                  .overhead = overhead_of(mesh),
                  .attention = attention_of(c.options),
                  .step = c.step,
@@ -233,12 +255,21 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster) {
                  .ranges = c.count.ranges,
                  .tasks = c.count.tasks,
                  .update = c.count.update,
-                 .shape = c.count.shape};
+                 .shape = c.count.shape,
+                 .passes = c.passes};
   run.exchanges = exchanges_of(c.count, run.micro_batches < 3 ? c.count_step(cluster, 3).each : c.count.each, c.spans);
   for (const OpTime& op : c.count.compute) {
     if (op.work.group.empty()) run.ops.push_back(op);
   }
   return run;
+}
+
+plan::ParameterTable parameters_of(const train::Config& config, const plan::Cluster& cluster, int rank) {
+  const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
+  const parallel::Groups groups = parallel::silent_groups(mesh, rank);
+  const auto device = make_meta_device(DeviceKind::cuda);
+  train::Engine engine(options_of(config, mesh, rank), *device, groups);
+  return plan::parameter_table(engine.model().parameters(), engine.model().units());
 }
 
 }  // namespace octet::app

@@ -14,12 +14,6 @@ namespace {
 using parallel::Axis;
 using telemetry::format_bytes;
 
-// "64 H100 in 8 nodes of 8"
-std::string cluster_text(const plan::Cluster& cluster) {
-  if (cluster.nodes == 1) return fmt::format("{} {} in one node", cluster.gpus, cluster.gpu.name);
-  return fmt::format("{} {} in {} nodes of {}", cluster.gpus, cluster.gpu.name, cluster.nodes, cluster.per_node());
-}
-
 double mfu_pct(const plan::Step& step) { return 100 * step.model_flops_per_s / train::kHopperPeak.bf16_flops; }
 
 std::string memory_text(const PlannedRun& run) {
@@ -138,7 +132,30 @@ Json run_json(const PlannedRun& run) {
           {"predicted", run.has_rates ? predicted_json(step) : Json()}};
 }
 
+std::string passes_text(const PlannedRun& run) {
+  const int chunks = run.layout.mesh.stages().chunks;
+  std::string text = "\nThe passes of all stages (m0 is the first micro-batch):\n";
+  text += fmt::format("{:<14} {:>11} {:>11}\n", "stage", "begin, ms", "end, ms");
+  for (std::size_t stage = 0; stage < run.passes.size(); ++stage) {
+    for (const plan::TimedPass& pass : run.passes[stage]) {
+      text +=
+          fmt::format("{:<14} {:>11.3f} {:>11.3f}  {}\n", stage, 1e3 * pass.begin, 1e3 * pass.end, pass_text(pass.visit, chunks));
+    }
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string cluster_text(const plan::Cluster& cluster) {
+  if (cluster.nodes == 1) return fmt::format("{} {} in one node", cluster.gpus, cluster.gpu.name);
+  return fmt::format("{} {} in {} nodes of {}", cluster.gpus, cluster.gpu.name, cluster.nodes, cluster.per_node());
+}
+
+std::string pass_text(const parallel::Visit& visit, int chunks) {
+  return fmt::format("{} m{}{}", visit.backward ? "backward" : "forward", visit.micro_batch,
+                     chunks > 1 ? fmt::format(" chunk {}", visit.chunk) : "");
+}
 
 std::string plan_text(const PlannedRun& run) {
   const plan::Step& step = run.step;
@@ -181,12 +198,19 @@ std::string schedule_text(const PlannedRun& run) {
   std::string text =
       fmt::format("{}: {}, on {}; predicted, not measured (docs/plan.md)\n", run.run, run.recipe, cluster_text(run.cluster));
   text += fmt::format("{}; {}\n", plan::mesh_text(run.layout.mesh), plan::keeps_text(run.layout));
-  if (run.micro_batches > 3) text += fmt::format("the first, a middle and the last of {} micro-batches\n", run.micro_batches);
+  const bool stages = !run.passes.empty();
+  if (stages) {
+    text += passes_text(run);
+    text += fmt::format("\nThe streams of stage {} alone, which here waits for no other stage:\n", run.shape.stage);
+  } else if (run.micro_batches > 3) {
+    text += fmt::format("the first, a middle and the last of {} micro-batches\n", run.micro_batches);
+  }
   text += fmt::format("{:<14} {:>11} {:>11}\n", "stream", "begin, ms", "end, ms");
   for (const train::StepRange& range : run.ranges) {
     text += fmt::format("{:<14} {:>11.3f} {:>11.3f}  {}\n", range.stream, 1e3 * range.begin, 1e3 * range.end, range.name);
   }
-  text += "\nThe first micro-batch as each rank enqueues it (docs/walk.md):\n";
+  text += stages ? fmt::format("\nThe micro-batches as each rank of stage {} enqueues them (docs/walk.md):\n", run.shape.stage)
+                 : "\nThe first micro-batch as each rank enqueues it (docs/walk.md):\n";
   text += fmt::format("{:>5} {:>10} {:>10}  {:<8} task\n", "", "begin, ms", "end, ms", "stream");
   text += parallel::text_of(run.shape, run.tasks);
   text += "\nThe end of the step:\n" + parallel::text_of(run.shape, run.update);
