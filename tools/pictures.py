@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """tools/pictures.py [--check]: draws the pictures in docs/pictures/. With --check, writes nothing and fails if a picture differs from what
-this script draws. `octet plan --picture` draws docs/pictures/memory.svg, not this script."""
+this script draws. `octet plan --picture` draws memory.svg and pipeline.svg, which tests/end_to_end/plan_picture_test.cpp compares."""
 
 import argparse
 import pathlib
