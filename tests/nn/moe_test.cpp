@@ -38,6 +38,24 @@ struct MoeLayer : testing::LayerTest {
     residual = random(dtype(), {kMoeTokens, kMoeDim});
     gy = random(dtype(), {kMoeTokens, kMoeDim});
   }
+  // Run the parts of a pass in their order.
+  void forward(const Scope& s, const Operand& x, const Tensor& y, MoeSaved& saved) {
+    MoeWork work;
+    moe->route(s, x, saved);
+    moe->dispatch(s, saved, work);
+    moe->experts(s, saved);
+    moe->collect(s, saved, work);
+    moe->combine(s, residual, y, saved);
+  }
+  void backward(const Scope& s, MoeSaved& saved, const Tensor& gh) {
+    const ArenaScope temporaries(s.scratch);
+    MoeWork work;
+    moe->combine_backward(s, {.values = gy}, saved, work);
+    moe->dispatch_gradients(s, saved, work);
+    moe->experts_backward(s, saved, work);
+    moe->collect_gradients(s, saved, work);
+    moe->route_backward(s, saved, work, gh);
+  }
   enum class Way { forward, without_y, rebuilt };
   // Runs forward and backward. Returns y and gh.
   std::pair<Tensor, Tensor> run(Way way = Way::forward) {
@@ -48,12 +66,12 @@ struct MoeLayer : testing::LayerTest {
     s.checkpointing = way == Way::rebuilt ? Checkpointing::selective : Checkpointing::none;
     s.record = way == Way::without_y ? Record::nothing : Record::amax;
     const Tensor y = zeros(dtype(), {kMoeTokens, kMoeDim}), gh = zeros(dtype(), {kMoeTokens, kMoeDim});
-    moe->forward(s, made(moe->input(s, kMoeTokens), h), residual, way == Way::without_y ? Tensor{} : y, saved);
+    forward(s, made(moe->input(s, kMoeTokens), h), way == Way::without_y ? Tensor{} : y, saved);
     if (way == Way::rebuilt) {
       const Scope again = without_record(s);
       moe->rebuild(again, made(moe->rebuild_input(again, kMoeTokens), h), saved);
     }
-    moe->backward(s, {.values = gy}, saved, gh);
+    backward(s, saved, gh);
     return {y, gh};
   }
   // Makes all logits equal, so that all tokens go to the first experts.
@@ -72,11 +90,11 @@ TEST_F(MoeLayer, BackwardIsTheDerivative) {
     double total[2] = {};
     Scope s = scope();
     s.router_total = total;
-    moe->forward(s, made(moe->input(s, kMoeTokens), h), residual, y, saved);
+    forward(s, made(moe->input(s, kMoeTokens), h), y, saved);
     return dot(y, gy) + 0.7 * total[0] + 0.3 * total[1];
   };
   loss();
-  moe->backward(scope(), {.values = gy}, saved, gh);
+  backward(scope(), saved, gh);
   expect_gradient("h", h, gh, loss);
   expect_gradient("router", moe->router().value, copy(moe->router().grad), loss);
   for (Linear* linear : moe->linears())
@@ -154,14 +172,14 @@ TEST_F(MoeLayer, TakesNoMoreMemoryThanPlanned) {
           MoeSaved saved;
           const Operand x = moe->input(s, kMoeTokens);
           if (on.kind() == DeviceKind::cpu) on.copy(x.values.data, h.data, h.bytes());
-          moe->forward(s, x, residual, residual, saved);
+          forward(s, x, residual, saved);
           if (checkpointing == Checkpointing::selective) {
             const Scope again = without_record(s);
             const Operand rebuilt = moe->rebuild_input(again, kMoeTokens);
             if (on.kind() == DeviceKind::cpu) on.copy(rebuilt.values.data, h.data, h.bytes());
             moe->rebuild(again, rebuilt, saved);
           }
-          moe->backward(s, {.values = gy}, saved, gy);
+          backward(s, saved, gy);
         };
         const std::unique_ptr<Device> like_cpu = make_meta_device(DeviceKind::cpu);
         const std::unique_ptr<Stream> on_meta = like_cpu->make_stream();

@@ -36,6 +36,11 @@ Scope expert_scope(const Scope& scope, comm::Group& alone) {
   return scope_on(scope, scope.stream, scope.stash, alone, scope.expert);
 }
 
+// The scope of the exchanges between the ranks that hold experts.
+Scope exchange_scope(const Scope& scope) {
+  return scope_on(scope, scope.expert_stream ? *scope.expert_stream : scope.stream, scope.stash, scope.tensor, scope.expert);
+}
+
 // A scope of the meta device in which nothing is counted.
 struct Uncounted {
   std::unique_ptr<Stream> stream;
@@ -48,19 +53,27 @@ struct Uncounted {
   Scope scope(const Scope& of, Arena& where) { return scope_on(of, *stream, where, of.tensor, *expert); }
 };
 
-// Runs `usual`, and then fills the arena up to what any other distribution of rows could leave in it: the bytes of `most`, which gives
-// one expert all that it can get, and for each allocation what alignment can add when every expert has some rows.
-template <class Most, class Usual>
-void at_least(Arena& arena, Most most, Usual usual) {
-  const std::size_t before = arena.used();
-  most();
-  std::size_t wanted = arena.used();
-  arena.release_to(before);
-  const std::size_t allocations = arena.allocations();
-  usual();
-  wanted += (arena.allocations() - allocations) * Device::kAlignment;
-  if (arena.used() < wanted) arena.allocate(wanted - arena.used());
-}
+// Fills an arena of the meta device up to what any distribution of rows could leave in it: the bytes of the distribution that
+// gives one expert all that it can get, and for each allocation what alignment can add when every expert has some rows.
+class Headroom {
+ public:
+  // `alignment`: what an allocation can lose, or 0 if its size is a multiple of Device::kAlignment in all distributions.
+  Headroom(Arena& arena, std::size_t alignment) : arena_(arena), alignment_(alignment), before_(arena.used()) {}
+  // Ends the distribution that takes most. The usual one follows.
+  void begin_usual() {
+    most_ = arena_.used();
+    arena_.release_to(before_);
+    allocations_ = arena_.allocations();
+  }
+  void fill() {
+    const std::size_t wanted = most_ + (arena_.allocations() - allocations_) * alignment_;
+    if (arena_.used() < wanted) arena_.allocate(wanted - arena_.used());
+  }
+
+ private:
+  Arena& arena_;
+  std::size_t alignment_, before_, most_ = 0, allocations_ = 0;
+};
 
 // Returns x in the dtype in which the router computes.
 Tensor for_router(const Scope& scope, const Tensor& x) {
@@ -110,8 +123,11 @@ Operand Moe::rebuild_input(const Scope& scope, std::int64_t tokens) const {
   return {.values = allocate(scope.scratch, scope.dtype, {tokens, options_.dim})};
 }
 
-// Computes logits, experts and weights, the places of the rows, and what the losses need of whole sequences.
-void Moe::route(const Scope& scope, MoeSaved& saved) const {
+// Computes logits, experts and weights, and what the losses need of whole sequences.
+void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
+  const bool keep = scope.checkpointing != Checkpointing::selective;
+  saved = {};
+  saved.h = scope.tensor.size() == 1 ? h.values : gather_tokens(scope, keep ? scope.stash.get() : scope.scratch, h.values);
   const std::int64_t tokens = saved.h.rows(), k = options_.top_k;
   const DType dtype = statistics_dtype(scope.dtype);
   saved.logits = allocate(scope.stash, dtype, {tokens, options_.experts});
@@ -180,96 +196,153 @@ Tensor Moe::received(const Scope& scope, Arena& arena, const MoeSaved& saved, co
   return result;
 }
 
-void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round, const Tensor& returned) const {
-  const ArenaScope temporaries(scope.scratch);
-  const bool alone = scope.expert.size() == 1;
-  const Tensor x = received(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round.plan, saved.h, {});
-  const Tensor made = alone ? returned : allocate(scope.scratch, scope.dtype, x.shape);
+template <class Body>
+void Moe::with_rounds(const Scope& scope, MoeSaved& saved, std::size_t alignment, Body body) const {
+  if (scope.stream.kind() != DeviceKind::meta) return body(scope, saved.rounds);
+  Uncounted uncounted(scope);
+  Headroom stash(scope.stash, Device::kAlignment), scratch(scope.scratch, alignment);
+  body(uncounted.scope(scope, scope.stash), saved.fullest);
+  stash.begin_usual();
+  scratch.begin_usual();
+  body(scope, saved.rounds);
+  stash.fill();
+  scratch.fill();
+}
+
+void Moe::receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
+  round.in = received(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round.plan, saved.h, {});
+  round.out = scope.expert.size() == 1 ? saved.returned : Tensor{};
+}
+
+void Moe::run_experts(const Scope& scope, ExpertRoundSaved& round) const {
+  if (!round.out) round.out = allocate(scope.scratch, scope.dtype, round.in.shape);
   round.experts.assign(round.plan.rows.size(), {});
   for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
     const ArenaScope of_expert(scope.scratch);
-    own(e).forward(scope, {.values = x.slice_rows(begin, end)}, {}, made.slice_rows(begin, end), round.experts[e]);
+    own(e).forward(scope, {.values = round.in.slice_rows(begin, end)}, {}, round.out.slice_rows(begin, end), round.experts[e]);
   });
-  if (!alone) send_back(scope, round.plan, made, returned);
 }
 
-void Moe::run_forward(const Scope& scope, MoeSaved& saved, std::vector<ExpertRoundSaved>& rounds) const {
-  saved.returned = allocate(scope.stash, scope.dtype, {rows_sent(scope, saved, rounds.front().plan), options_.dim});
-  if (rounds.size() == 1) return run_round(scope, saved, rounds.front(), saved.returned);
-  Scope forgetful = scope;
-  forgetful.checkpointing = Checkpointing::selective;  // keeps the least
-  for (ExpertRoundSaved& round : rounds) {
-    const ArenaScope forgotten(scope.stash);
-    run_round(forgetful, saved, round, saved.returned);
-  }
+void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
+  const ArenaScope temporaries(scope.scratch);
+  receive(scope, saved, round);
+  run_experts(scope, round);
+  send_back(scope, round.plan, round.out, saved.returned);
 }
 
-void Moe::forward(const Scope& outer, const Operand& h, const Tensor& residual, const Tensor& y, MoeSaved& saved) const {
-  const bool keep = outer.checkpointing != Checkpointing::selective;
-  saved = {};
-  saved.h = outer.tensor.size() == 1 ? h.values : gather_tokens(outer, keep ? outer.stash.get() : outer.scratch, h.values);
-  route(outer, saved);
-  const Scope scope = expert_scope(outer, *alone_);
-  for (ExpertRound& round : count_rounds(scope, saved)) saved.rounds.push_back({.plan = std::move(round), .experts = {}});
-  if (scope.stream.kind() == DeviceKind::meta) {
-    Uncounted uncounted(scope);
-    saved.fullest.push_back({.plan = fullest(scope, saved.h.rows()), .experts = {}});
-    at_least(
-        scope.stash, [&] { run_forward(uncounted.scope(scope, scope.stash), saved, saved.fullest); },
-        [&] { run_forward(scope, saved, saved.rounds); });
-  } else {
-    run_forward(scope, saved, saved.rounds);
-  }
+void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
+  const Scope scope = exchange_scope(outer);
+  for (ExpertRound& round : count_rounds(scope, saved)) saved.rounds.push_back({.plan = std::move(round)});
+  if (scope.stream.kind() == DeviceKind::meta) saved.fullest.push_back({.plan = fullest(scope, saved.h.rows())});
+  work.before = scope.scratch.used();
+  with_rounds(scope, saved, 0, [&](const Scope& s, Rounds& rounds) {
+    saved.returned = allocate(s.stash, s.dtype, {rows_sent(s, saved, rounds.front().plan), options_.dim});
+    if (rounds.size() == 1) receive(s, saved, rounds.front());
+  });
+}
+
+void Moe::experts(const Scope& outer, MoeSaved& saved) const {
+  with_rounds(expert_scope(outer, *alone_), saved, 0, [&](const Scope& s, Rounds& rounds) {
+    if (rounds.size() == 1) return run_experts(s, rounds.front());
+    Scope forgetful = s;
+    forgetful.checkpointing = Checkpointing::selective;  // keeps the least
+    for (ExpertRoundSaved& round : rounds) {
+      const ArenaScope forgotten(s.stash);
+      run_round(forgetful, saved, round);
+    }
+  });
+}
+
+void Moe::collect(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {
+  with_rounds(exchange_scope(outer), saved, 0, [&](const Scope& s, Rounds& rounds) {
+    if (rounds.size() == 1 && s.expert.size() > 1) send_back(s, rounds.front().plan, rounds.front().out, saved.returned);
+  });
+  outer.scratch.release_to(work.before);
+}
+
+void Moe::combine(const Scope& scope, const Tensor& residual, const Tensor& y, const MoeSaved& saved) const {
   if (!y) return;
-  const ArenaScope temporaries(outer.scratch);
-  const PartialSum sum(outer, residual, y);
-  kernels::expert_combine(outer.stream,
+  const ArenaScope temporaries(scope.scratch);
+  const PartialSum sum(scope, residual, y);
+  kernels::expert_combine(scope.stream,
                           {.x = saved.returned, .rows = saved.rows, .weights = saved.weights, .residual = sum.c, .y = sum.d});
-  sum.finish(outer);
+  sum.finish(scope);
 }
 
-void Moe::rebuild_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
-  const Tensor x = received(scope, scope.scratch, saved, round.plan, saved.h, {});
+void Moe::rebuild(const Scope& scope, const Operand& h, MoeSaved& saved) const {
+  saved.h = gather_tokens(scope, scope.scratch, h.values);
+}
+
+void Moe::combine_backward(const Scope& scope, const Operand& share, const MoeSaved& saved, MoeWork& work) const {
+  work.gy = gather_tokens(scope, scope.scratch, share.values);
+  work.gweights = allocate(scope.scratch, saved.weights.dtype, saved.weights.shape);
+  kernels::expert_dot(scope.stream, {.gy = work.gy, .x = saved.returned, .rows = saved.rows, .gweights = work.gweights});
+}
+
+void Moe::rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const {
   for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
-    own(e).rebuild(scope, {.values = x.slice_rows(begin, end)}, round.experts[e]);
+    own(e).rebuild(scope, {.values = round.in.slice_rows(begin, end)}, round.experts[e]);
   });
 }
 
-// If there are several rounds, backward makes them again one by one.
-void Moe::rebuild(const Scope& outer, const Operand& h, MoeSaved& saved) const {
-  saved.h = gather_tokens(outer, outer.scratch, h.values);
-  if (saved.rounds.size() > 1) return;
-  const Scope scope = expert_scope(outer, *alone_);
-  if (scope.stream.kind() != DeviceKind::meta) return rebuild_round(scope, saved, saved.rounds.front());
-  Uncounted uncounted(scope);
-  at_least(
-      scope.scratch, [&] { rebuild_round(uncounted.scope(scope, scope.stash), saved, saved.fullest.front()); },
-      [&] { rebuild_round(scope, saved, saved.rounds.front()); });
-}
-
-Tensor Moe::backward_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round, const Tensor& gy) const {
-  const Tensor g = received(scope, scope.scratch, saved, round.plan, gy, saved.weights);
+void Moe::run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const {
   for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
-    const Tensor rows = g.slice_rows(begin, end);
+    const Tensor rows = round.out.slice_rows(begin, end);
     own(e).backward(scope, {.values = rows}, round.experts[e], rows);
   });
-  return g;
 }
 
-// Returns the gradients of all rows [S, D], in the scratch.
-Tensor Moe::run_backward(const Scope& scope, const MoeSaved& saved, std::vector<ExpertRoundSaved>& rounds, const Tensor& gy,
-                         bool again) const {
-  if (scope.expert.size() == 1) return backward_round(scope, saved, rounds.front(), gy);
-  const Tensor result = allocate(scope.scratch, scope.dtype, saved.returned.shape);
-  Scope recompute = scope;
-  recompute.record = Record::nothing;
+void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const {
+  Scope recompute = without_record(scope);
   recompute.checkpointing = Checkpointing::none;
   for (ExpertRoundSaved& round : rounds) {
     const ArenaScope temporaries(scope.scratch), remade(scope.stash);
-    if (again) run_round(recompute, saved, round, saved.returned);
-    send_back(scope, round.plan, backward_round(scope, saved, round, gy), result);
+    run_round(recompute, saved, round);
+    round.out = received(scope, scope.scratch, saved, round.plan, work.gy, saved.weights);
+    run_experts_backward(scope, round);
+    send_back(scope, round.plan, round.out, work.rows);
   }
-  return result;
+}
+
+void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
+  const Scope scope = exchange_scope(outer);
+  if (scope.expert.size() > 1) work.rows = allocate(scope.scratch, scope.dtype, saved.returned.shape);
+  work.before = scope.scratch.used();
+  if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 1) {  // the round that needs most may be one of several
+    const ArenaScope most(scope.scratch);
+    Uncounted uncounted(scope);
+    run_rounds_backward(uncounted.scope(expert_scope(outer, *alone_), uncounted.stash), saved, saved.fullest, work);
+  }
+  with_rounds(scope, saved, 0, [&](const Scope& s, Rounds& rounds) {
+    if (rounds.size() > 1) return;
+    ExpertRoundSaved& round = rounds.front();
+    if (s.checkpointing == Checkpointing::selective) round.in = received(s, s.scratch, saved, round.plan, saved.h, {});
+    round.out = received(s, s.scratch, saved, round.plan, work.gy, saved.weights);
+  });
+}
+
+void Moe::experts_backward(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {
+  const Scope scope = expert_scope(outer, *alone_);
+  if (scope.checkpointing == Checkpointing::selective) {
+    with_rounds(without_record(scope), saved, Device::kAlignment, [&](const Scope& s, Rounds& rounds) {
+      if (rounds.size() == 1) rebuild_experts(s, rounds.front());
+    });
+  }
+  with_rounds(scope, saved, 0, [&](const Scope& s, Rounds& rounds) {
+    if (rounds.size() == 1) return run_experts_backward(s, rounds.front());
+    run_rounds_backward(s, saved, rounds, work);
+  });
+}
+
+void Moe::collect_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
+  if (outer.expert.size() == 1) {
+    work.rows = saved.rounds.front().out;
+    return;
+  }
+  with_rounds(exchange_scope(outer), saved, 0, [&](const Scope& s, Rounds& rounds) {
+    if (rounds.size() == 1) send_back(s, rounds.front().plan, rounds.front().out, work.rows);
+  });
+  outer.scratch.release_to(work.before);
 }
 
 // Overwrites gh with what the router's logits give. Each rank of the tensor axis has a part of `gweights`, and so a part of what
@@ -303,22 +376,12 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
   kernels::add(scope.stream, {.x = gradient, .y = router_->grad});
 }
 
-void Moe::backward(const Scope& outer, const Operand& share, MoeSaved& saved, const Tensor& gh) const {
-  const ArenaScope temporaries(outer.scratch);
-  const Scope scope = expert_scope(outer, *alone_);
-  const Tensor gy = gather_tokens(outer, outer.scratch, share.values);
-  const Tensor gweights = allocate(outer.scratch, saved.weights.dtype, saved.weights.shape);
-  kernels::expert_dot(outer.stream, {.gy = gy, .x = saved.returned, .rows = saved.rows, .gweights = gweights});
-  if (scope.stream.kind() == DeviceKind::meta) {
-    const ArenaScope most(scope.scratch);
-    Uncounted uncounted(scope);
-    run_backward(uncounted.scope(scope, uncounted.stash), saved, saved.fullest, gy, true);
-  }
-  const Tensor rows = run_backward(scope, saved, saved.rounds, gy, saved.rounds.size() > 1);
-  const PartialSum sum(outer, {}, gh);
-  router_backward(outer, saved, gweights, sum.d);
-  kernels::expert_combine(outer.stream, {.x = rows, .rows = saved.rows, .weights = {}, .residual = sum.d, .y = sum.d});
-  sum.finish(outer);
+void Moe::route_backward(const Scope& scope, const MoeSaved& saved, const MoeWork& work, const Tensor& gh) const {
+  const ArenaScope temporaries(scope.scratch);
+  const PartialSum sum(scope, {}, gh);
+  router_backward(scope, saved, work.gweights, sum.d);
+  kernels::expert_combine(scope.stream, {.x = work.rows, .rows = saved.rows, .weights = {}, .residual = sum.d, .y = sum.d});
+  sum.finish(scope);
 }
 
 }  // namespace octet::nn

@@ -20,7 +20,10 @@ namespace octet::nn {
 // A round, and what its experts keep for backward.
 struct ExpertRoundSaved {
   ExpertRound plan;
-  std::vector<MlpSaved> experts;  // those of this rank
+  std::vector<MlpSaved> experts = {};  // those of this rank
+  // [R, D], between dispatch and collect: what the experts read and what they make. In backward `out` has the gradient of the
+  // results, which that of `in` overwrites; `in` is there if the experts make again what they have not kept.
+  Tensor in = {}, out = {};
 };
 
 // Everything that forward keeps for backward. This rank of the context axis has T tokens, together with the ranks of the tensor
@@ -37,6 +40,13 @@ struct MoeSaved {
   std::vector<ExpertRoundSaved> fullest;  // on the meta device: the round that needs the most memory
 };
 
+// What the parts of a pass hand on to each other, in the scratch.
+struct MoeWork {
+  Tensor gy, gweights;     // backward: the gradients of y, of all T tokens, and of the weights
+  Tensor rows;             // backward: [S, D], the gradients of the rows that were sent
+  std::size_t before = 0;  // what the scratch held before the rows of the experts
+};
+
 class Moe {
  public:
   struct Options {
@@ -51,15 +61,31 @@ class Moe {
 
   // Allocates h [tokens, D] for its producer.
   Operand input(const Scope& scope, std::int64_t tokens) const;
-  // Overwrites y with moe(h) + residual; an absent y is not computed. The router's losses of whole sequences are added to
-  // scope.router_total, on the first rank of the context axis.
-  void forward(const Scope& scope, const Operand& h, const Tensor& residual, const Tensor& y, MoeSaved& saved) const;
-  // Makes again what selective checkpointing left out: first h, for its producer, then the rest. scope.record must be nothing.
+
+  // The parts of forward, in this order: y = moe(h) + residual. Dispatch and collect are exchanges, on scope.expert_stream. If
+  // rows come in several rounds, both do nothing, and the experts run the rounds in turn. Chooses the experts of each token. The
+  // router's losses of whole sequences are added to scope.router_total, on the first rank of the context axis.
+  void route(const Scope& scope, const Operand& h, MoeSaved& saved) const;
+  // Counts the rows, for which the host waits, and sends them to their experts.
+  void dispatch(const Scope& scope, MoeSaved& saved, MoeWork& work) const;
+  void experts(const Scope& scope, MoeSaved& saved) const;
+  // Sends the results back.
+  void collect(const Scope& scope, MoeSaved& saved, const MoeWork& work) const;
+  // Overwrites y with the weighted sum of the results; an absent y is not computed.
+  void combine(const Scope& scope, const Tensor& residual, const Tensor& y, const MoeSaved& saved) const;
+
+  // The parts of backward, in this order. The gradient includes that of the router's losses. That of an expert without tokens is
+  // not touched: it stays stale, and parallel::Units zeroes it. With selective checkpointing h is made again before: first its
+  // memory, for its producer, then the rest.
   Operand rebuild_input(const Scope& scope, std::int64_t tokens) const;
   void rebuild(const Scope& scope, const Operand& h, MoeSaved& saved) const;
-  // Overwrites gh [T, D]. The gradient includes that of the router's losses. That of an expert without tokens is not touched: it
-  // stays stale, and parallel::Units zeroes it.
-  void backward(const Scope& scope, const Operand& gy, MoeSaved& saved, const Tensor& gh) const;
+  void combine_backward(const Scope& scope, const Operand& gy, const MoeSaved& saved, MoeWork& work) const;
+  void dispatch_gradients(const Scope& scope, MoeSaved& saved, MoeWork& work) const;
+  void experts_backward(const Scope& scope, MoeSaved& saved, const MoeWork& work) const;
+  void collect_gradients(const Scope& scope, MoeSaved& saved, MoeWork& work) const;
+  // Overwrites gh [T, D].
+  void route_backward(const Scope& scope, const MoeSaved& saved, const MoeWork& work, const Tensor& gh) const;
+
   // Returns the gradient of y for its producer, which writes values.
   Operand gradient(const Scope&, const Tensor& values, const Quantized* = nullptr) const { return {.values = values}; }
 
@@ -68,23 +94,27 @@ class Moe {
   parallel::Parameter& router() { return *router_; }
 
  private:
-  // Backward finds what it needs of a round in the stash. Temporaries lie in the scratch of the caller's scope.
-  void route(const Scope& scope, MoeSaved& saved) const;
+  using Rounds = std::vector<ExpertRoundSaved>;
   std::int64_t quota(const Scope& scope, std::int64_t tokens) const;
   ExpertRound fullest(const Scope& scope, std::int64_t tokens) const;
   std::vector<ExpertRound> count_rounds(const Scope& scope, const MoeSaved& saved) const;
   std::int64_t rows_sent(const Scope& scope, const MoeSaved& saved, const ExpertRound& round) const;
+  // Calls body(scope, rounds). On the meta device it first does so for the round that needs the most memory, without counting its
+  // work, and leaves the arenas as full as any rounds could: `alignment` is what that can cost each allocation in the scratch.
+  template <class Body>
+  void with_rounds(const Scope& scope, MoeSaved& saved, std::size_t alignment, Body body) const;
   // Returns x of all ranks' tokens as the experts of this rank receive it in a round, multiplied by the weights of the tokens if
   // they are given.
   Tensor received(const Scope& scope, Arena& arena, const MoeSaved& saved, const ExpertRound& round, const Tensor& x,
                   const Tensor& weights) const;
-  void run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round, const Tensor& returned) const;
-  void run_forward(const Scope& scope, MoeSaved& saved, std::vector<ExpertRoundSaved>& rounds) const;
-  void rebuild_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
-  Tensor backward_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round, const Tensor& gy) const;
-  // Runs rounds backward. With `again` they are recomputed first, because nothing was kept of them.
-  Tensor run_backward(const Scope& scope, const MoeSaved& saved, std::vector<ExpertRoundSaved>& rounds, const Tensor& gy,
-                      bool again) const;
+  // The steps of a round, and all of them.
+  void receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
+  void run_experts(const Scope& scope, ExpertRoundSaved& round) const;
+  void run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
+  void rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const;
+  void run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const;
+  // Recomputes the rounds, because nothing was kept of them, and runs them backward.
+  void run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const;
   void router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const;
   // Calls body(expert of this rank, its first row, its end) for the experts that have rows.
   template <class Body>

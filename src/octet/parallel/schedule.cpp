@@ -96,7 +96,7 @@ void ScheduleBuilder::reduce_pending(bool here) {
 }
 
 void ScheduleBuilder::add_parts(Kind kind, int block, Need next) {
-  const std::vector<Part>& parts = kind == Kind::forward ? s_.forward_parts : s_.backward_parts;
+  const std::vector<Part>& parts = kind == Kind::backward ? s_.backward_parts : s_.forward_parts;
   const int count = static_cast<int>(parts.size());
   for (int part = 0; part < count; ++part) {
     if (parts[at(part)].beside == Beside::gather) gather(next, true);
@@ -240,7 +240,7 @@ void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, Nee
     } else if (pass.forward) {
       b.add_parts(Kind::forward, block, next());
     } else {
-      if (s.full_recompute) b.add(Kind::recompute, block);
+      if (s.full_recompute) b.add_parts(Kind::recompute, block, {});
       b.add_parts(Kind::backward, block, {});
     }
     b.close(needs[i]);
@@ -396,7 +396,7 @@ std::string name_of(const StepShape& s, const Task& task) {
     case Kind::forward:
       return concat(block, " forward: ", s.forward_parts[at(task.part)].name);
     case Kind::recompute:
-      return block + " recompute";
+      return concat(block, " recompute: ", s.forward_parts[at(task.part)].name);
     case Kind::head:
       return "head" + of + ": loss and its gradient";
     case Kind::backward:

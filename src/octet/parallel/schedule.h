@@ -68,7 +68,7 @@ enum class Beside : std::uint8_t { nothing, gather, reduce };
 // A part of a block ends where another stream may come in, and nowhere else.
 struct Part {
   const char* name;
-  Beside beside;
+  Beside beside = Beside::nothing;
 };
 
 enum class Kind : std::uint8_t {
@@ -86,7 +86,7 @@ enum class Kind : std::uint8_t {
   load,  // begins a micro-batch's pass through a chunk
   embed,
   forward,
-  recompute,  // all forward parts of a block, for backward
+  recompute,  // a forward part again, for backward
   head,
   backward,
   embed_backward,

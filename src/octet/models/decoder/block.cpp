@@ -69,33 +69,45 @@ nn::Operand Block::output_gradient(const nn::Scope& scope, const Tensor& g, cons
   return moe_ ? moe_->gradient(scope, g, memory) : mlp_->gradient(scope, g, memory);
 }
 
-std::span<const Block::Part<BlockForward>> Block::forward_parts(bool context) {
-  static constexpr Part<BlockForward> kQkv{{"qkv", Beside::nothing}, &Block::qkv};
-  static constexpr Part<BlockForward> kFeed{{"feed", Beside::nothing}, &Block::feed_forward};
-  static constexpr Part<BlockForward> kAlone[] = {kQkv, {{"attention", Beside::nothing}, &Block::attention}, kFeed};
-  // Keys and parameters use the same links. Attention waits for the keys, so they come first.
-  static constexpr Part<BlockForward> kTogether[] = {
-      kQkv, {{"keys", Beside::nothing}, &Block::keys}, {{"attention", Beside::gather}, &Block::attention}, kFeed};
-  return context ? std::span<const Part<BlockForward>>(kTogether) : kAlone;
+// Keys and parameters use the same links. Attention waits for the keys, so they come first.
+std::vector<Block::Part<BlockForward>> Block::forward_parts(bool context, bool mixture) {
+  std::vector<Part<BlockForward>> parts = {{{"qkv"}, &Block::qkv}};
+  if (context) parts.push_back({{"keys"}, &Block::keys});
+  parts.push_back({{"attention", context ? Beside::gather : Beside::nothing}, &Block::attention});
+  if (mixture) {
+    parts.insert(parts.end(), {{{"route"}, &Block::route},
+                               {{"dispatch"}, &Block::dispatch},
+                               {{"experts"}, &Block::experts},
+                               {{"collect"}, &Block::collect},
+                               {{"combine"}, &Block::combine}});
+  } else {
+    parts.push_back({{"feed"}, &Block::feed_forward});
+  }
+  return parts;
 }
 
-std::span<const Block::Part<BlockBackward>> Block::backward_parts(bool context) {
-  static constexpr Part<BlockBackward> kFeed{{"feed", Beside::nothing}, &Block::feed_backward};
-  static constexpr Part<BlockBackward> kOutput{{"output", Beside::nothing}, &Block::output_backward};
-  static constexpr Part<BlockBackward> kOutputWgrad{{"output_wgrad", Beside::nothing}, &Block::output_wgrad};
-  static constexpr Part<BlockBackward> kAttention{{"attention", Beside::reduce}, &Block::attention_backward};
-  static constexpr Part<BlockBackward> kQkv{{"qkv", Beside::nothing}, &Block::qkv_backward};
-  static constexpr Part<BlockBackward> kAlone[] = {kFeed, kOutput, kOutputWgrad, kAttention, kQkv};
-  // The output linear's wgrad hides the sums of the gradients of keys.
-  static constexpr Part<BlockBackward> kTogether[] = {{{"keys", Beside::nothing}, &Block::fetch_keys},
-                                                      kFeed,
-                                                      kOutput,
-                                                      kAttention,
-                                                      {{"attention_rest", Beside::nothing}, &Block::attention_rest},
-                                                      {{"key_sums", Beside::nothing}, &Block::sum_keys},
-                                                      kOutputWgrad,
-                                                      kQkv};
-  return context ? std::span<const Part<BlockBackward>>(kTogether) : kAlone;
+std::vector<Block::Part<BlockBackward>> Block::backward_parts(bool context, bool mixture) {
+  std::vector<Part<BlockBackward>> parts;
+  if (context) parts.push_back({{"keys"}, &Block::fetch_keys});
+  if (mixture) {
+    parts.insert(parts.end(), {{{"combine"}, &Block::combine_backward},
+                               {{"dispatch"}, &Block::dispatch_gradients},
+                               {{"experts"}, &Block::experts_backward},
+                               {{"collect"}, &Block::collect_gradients},
+                               {{"route"}, &Block::route_backward}});
+  } else {
+    parts.push_back({{"feed"}, &Block::feed_backward});
+  }
+  parts.push_back({{"output"}, &Block::output_backward});
+  if (!context) parts.push_back({{"output_wgrad"}, &Block::output_wgrad});
+  parts.push_back({{"attention", Beside::reduce}, &Block::attention_backward});
+  if (context) {  // the output linear's wgrad hides the sums of the gradients of keys
+    parts.insert(parts.end(), {{{"attention_rest"}, &Block::attention_rest},
+                               {{"key_sums"}, &Block::sum_keys},
+                               {{"output_wgrad"}, &Block::output_wgrad}});
+  }
+  parts.push_back({{"qkv"}, &Block::qkv_backward});
+  return parts;
 }
 
 void Block::qkv(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
@@ -125,39 +137,87 @@ void Block::attention(const nn::Scope& scope, BlockSaved& saved, BlockForward& w
 }
 
 void Block::feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
-  with_feed_forward(saved, [&](const auto& layer, auto& of_layer) {
-    const nn::Operand h = layer.input(scope, work.x.rows());
-    norm2_.forward(scope, saved.x1, h, saved.statistics2);
-    layer.forward(scope, h, work.sum ? work.sum : work.x, work.y, of_layer);
-  });
+  const nn::Operand h = mlp_->input(scope, work.x.rows());
+  norm2_.forward(scope, saved.x1, h, saved.statistics2);
+  mlp_->forward(scope, h, work.sum ? work.sum : work.x, work.y, saved.mlp);
+}
+
+void Block::route(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+  const nn::Operand h = moe_->input(scope, work.x.rows());
+  norm2_.forward(scope, saved.x1, h, saved.statistics2);
+  moe_->route(scope, h, saved.moe);
+}
+
+void Block::dispatch(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+  moe_->dispatch(scope, saved.moe, work.moe);
+}
+
+void Block::experts(const nn::Scope& scope, BlockSaved& saved, BlockForward&) const { moe_->experts(scope, saved.moe); }
+
+void Block::collect(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+  moe_->collect(scope, saved.moe, work.moe);
+}
+
+void Block::combine(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const {
+  moe_->combine(scope, work.sum ? work.sum : work.x, work.y, saved.moe);
 }
 
 void Block::fetch_keys(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
   attention_.gather_keys_ahead(scope, saved.attention, work.attention);
 }
 
-void Block::feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
-  const std::int64_t tokens = work.gy.values.rows();
-  const Shape wide{tokens, dim_};
+void Block::begin_feed_backward(const nn::Scope& scope, BlockBackward& work) const {
   // The gradient of x + attention(h1). norm2 makes it; with a parallel residual it is that of y, before a norm adds to its
   // memory.
   work.gsum = attention_.output().g().gradient(scope, work.gy.values);
-  if (parallel_) {
-    work.gsum.epilogue = {};  // the values exist already, so the linear quantizes them itself
-    work.gh2 = allocate(scope.scratch, scope.dtype, wide);
+  if (!parallel_) return;
+  work.gsum.epilogue = {};  // the values exist already, so the linear quantizes them itself
+  work.gh2 = allocate(scope.scratch, scope.dtype, work.gy.values.shape);
+}
+
+void Block::feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  begin_feed_backward(scope, work);
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor gh = parallel_ ? work.gh2 : allocate(scope.scratch, scope.dtype, work.gy.values.shape);
+  if (scope.checkpointing == nn::Checkpointing::selective) {
+    const nn::Scope again = nn::without_record(scope);
+    const nn::Operand h = mlp_->rebuild_input(again, gh.rows());
+    norm2_.forward(again, saved.x1, h, saved.statistics2);
+    mlp_->rebuild(again, h, saved.mlp);
   }
-  with_feed_forward(saved, [&](const auto& layer, auto& of_layer) {
-    const ArenaScope temporaries(scope.scratch);
-    const Tensor gh = parallel_ ? work.gh2 : allocate(scope.scratch, scope.dtype, wide);
-    if (scope.checkpointing == nn::Checkpointing::selective) {
-      const nn::Scope again = nn::without_record(scope);
-      const nn::Operand h = layer.rebuild_input(again, tokens);
-      norm2_.forward(again, saved.x1, h, saved.statistics2);
-      layer.rebuild(again, h, of_layer);
-    }
-    layer.backward(scope, work.gy, of_layer, gh);
-    if (!parallel_) norm2_.backward(scope, gh, saved.x1, saved.statistics2, work.gsum);
-  });
+  mlp_->backward(scope, work.gy, saved.mlp, gh);
+  if (!parallel_) norm2_.backward(scope, gh, saved.x1, saved.statistics2, work.gsum);
+}
+
+void Block::combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  begin_feed_backward(scope, work);
+  work.before_moe = scope.scratch.used();
+  if (!parallel_) work.gh2 = allocate(scope.scratch, scope.dtype, work.gy.values.shape);
+  if (scope.checkpointing == nn::Checkpointing::selective) {
+    const nn::Scope again = nn::without_record(scope);
+    const nn::Operand h = moe_->rebuild_input(again, work.gy.values.rows());
+    norm2_.forward(again, saved.x1, h, saved.statistics2);
+    moe_->rebuild(again, h, saved.moe);
+  }
+  moe_->combine_backward(scope, work.gy, saved.moe, work.moe);
+}
+
+void Block::dispatch_gradients(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  moe_->dispatch_gradients(scope, saved.moe, work.moe);
+}
+
+void Block::experts_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  moe_->experts_backward(scope, saved.moe, work.moe);
+}
+
+void Block::collect_gradients(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  moe_->collect_gradients(scope, saved.moe, work.moe);
+}
+
+void Block::route_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {
+  moe_->route_backward(scope, saved.moe, work.moe, work.gh2);
+  if (!parallel_) norm2_.backward(scope, work.gh2, saved.x1, saved.statistics2, work.gsum);
+  scope.scratch.release_to(work.before_moe);
 }
 
 void Block::output_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const {

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -47,12 +46,15 @@ struct BlockForward {
   Tensor sum;                   // x + attention(h1); absent if nobody reads it
   Tensor keys;                  // of a context axis
   std::size_t before_keys = 0;  // what the scratch held before them
+  nn::MoeWork moe;
 };
 struct BlockBackward {
   nn::Operand gy;  // gradient of y, from output_gradient() of this block
   nn::Operand gx;  // gradient of x, from output_gradient() of the block before; its values are gy's own, overwritten
   nn::Operand gsum;
   Tensor gh1, gh2;
+  nn::MoeWork moe;
+  std::size_t before_moe = 0;  // what the scratch held before its temporaries
   nn::AttentionBackward attention;
   std::size_t before_attention = 0;  // what the scratch held before its temporaries
 };
@@ -64,9 +66,9 @@ class Block {
     parallel::Part part;
     void (Block::*run)(const nn::Scope&, BlockSaved&, Work&) const;
   };
-  // In the order in which they run, on one rank or several of the context axis.
-  static std::span<const Part<BlockForward>> forward_parts(bool context);
-  static std::span<const Part<BlockBackward>> backward_parts(bool context);
+  // In the order in which they run. `context`: several ranks share sequences. `mixture`: the feed-forward layer is one.
+  static std::vector<Part<BlockForward>> forward_parts(bool context, bool mixture);
+  static std::vector<Part<BlockBackward>> backward_parts(bool context, bool mixture);
 
   Block(const DecoderConfig& config, const DecoderModules& modules, std::int64_t layer, const Recipe& recipe,
         parallel::ParameterStore& store, recipes::ScaleState& scales);
@@ -83,9 +85,20 @@ class Block {
   void keys(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
   void attention(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
   void feed_forward(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
+  // The parts of a mixture instead (nn/moe.h).
+  void route(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
+  void dispatch(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
+  void experts(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
+  void collect(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
+  void combine(const nn::Scope& scope, BlockSaved& saved, BlockForward& work) const;
   // Backward.
   void fetch_keys(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
   void feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void dispatch_gradients(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void experts_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void collect_gradients(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
+  void route_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
   void output_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
   void attention_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
   void attention_rest(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
@@ -93,11 +106,8 @@ class Block {
   void output_wgrad(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
   void qkv_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackward& work) const;
 
-  // body(feed-forward layer, what it saves)
-  template <class Body>
-  auto with_feed_forward(BlockSaved& saved, Body body) const {
-    return moe_ ? body(*moe_, saved.moe) : body(*mlp_, saved.mlp);
-  }
+  // Allocates the gradients that the feed-forward layer and norm2 make.
+  void begin_feed_backward(const nn::Scope& scope, BlockBackward& work) const;
 
   std::int64_t dim_;
   bool parallel_;

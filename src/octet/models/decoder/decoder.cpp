@@ -92,10 +92,13 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
       std::make_unique<parallel::Units>(stream, parameters_, groups, layout, std::vector<int>{shape_.embedding, shape_.head});
   units_->describe(shape_);
   const bool context = groups.context->size() > 1;
+  const bool mixture = config_.experts > 0;
+  forward_parts_ = Block::forward_parts(context, mixture);
+  backward_parts_ = Block::backward_parts(context, mixture);
   shape_.forward_parts.clear();
   shape_.backward_parts.clear();
-  for (const auto& part : Block::forward_parts(context)) shape_.forward_parts.push_back(part.part);
-  for (const auto& part : Block::backward_parts(context)) shape_.backward_parts.push_back(part.part);
+  for (const auto& part : forward_parts_) shape_.forward_parts.push_back(part.part);
+  for (const auto& part : backward_parts_) shape_.backward_parts.push_back(part.part);
   scales_.materialise(stream);
   for (nn::Linear* linear : linears()) {
     if (linear->weight().held) linear->bind();
@@ -212,7 +215,7 @@ void Decoder::run(Flight& flight, const Task& task) {
     case Kind::forward:
       return forward(flight, task);
     case Kind::recompute:
-      return recompute(flight, task.index);
+      return recompute(flight, task);
     case Kind::head:
       if (flight.of.trains) return head_backward(flight);
       head_forward(flight);
@@ -282,7 +285,7 @@ void Decoder::forward(Flight& flight, const Task& task) {
   }
   nn::Scope least = scope;
   if (full) least.checkpointing = nn::Checkpointing::selective;  // nothing of it stays: keep the least
-  const auto part = Block::forward_parts(scope.context.size() > 1)[static_cast<std::size_t>(task.part)];
+  const auto part = forward_parts_[static_cast<std::size_t>(task.part)];
   BlockSaved& saved = flight.saved[flight.of.trains ? static_cast<std::size_t>(task.index) : 0];
   (blocks_[static_cast<std::size_t>(task.index)].*part.run)(least, saved, flight.forward);
   if (!task.last) return;
@@ -299,16 +302,18 @@ void Decoder::begin_block_backward(Flight& flight, int block) {
   flight.stash = scope.stash.get().used();
 }
 
-void Decoder::recompute(Flight& flight, int block) {
-  begin_block_backward(flight, block);
+void Decoder::recompute(Flight& flight, const Task& task) {
+  BlockSaved& saved = flight.saved[static_cast<std::size_t>(task.index)];
+  if (task.first) {
+    begin_block_backward(flight, task.index);
+    flight.scratch = flight.scope.scratch.used();
+    flight.forward = {.x = saved.x};
+  }
   nn::Scope scope = nn::without_record(flight.scope);
   scope.router_total = nullptr;
-  const ArenaScope temporaries(scope.scratch);
-  BlockSaved& saved = flight.saved[static_cast<std::size_t>(block)];
-  BlockForward work{.x = saved.x};
-  for (const auto& part : Block::forward_parts(scope.context.size() > 1)) {
-    (blocks_[static_cast<std::size_t>(block)].*part.run)(scope, saved, work);
-  }
+  const auto part = forward_parts_[static_cast<std::size_t>(task.part)];
+  (blocks_[static_cast<std::size_t>(task.index)].*part.run)(scope, saved, flight.forward);
+  if (task.last) scope.scratch.release_to(flight.scratch);
 }
 
 void Decoder::backward(Flight& flight, const Task& task) {
@@ -318,7 +323,7 @@ void Decoder::backward(Flight& flight, const Task& task) {
     flight.scratch = scope.scratch.used();
     flight.backward = {.gy = flight.gy, .gx = flight.gx};
   }
-  const auto part = Block::backward_parts(scope.context.size() > 1)[static_cast<std::size_t>(task.part)];
+  const auto part = backward_parts_[static_cast<std::size_t>(task.part)];
   const auto block = static_cast<std::size_t>(task.index);
   (blocks_[block].*part.run)(scope, flight.saved[block], flight.backward);
   if (!task.last) return;

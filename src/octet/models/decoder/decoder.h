@@ -80,7 +80,7 @@ class Decoder {
   void load(const parallel::Task& task);
   void finish(Flight& flight);
   void forward(Flight& flight, const parallel::Task& task);
-  void recompute(Flight& flight, int block);
+  void recompute(Flight& flight, const parallel::Task& task);
   void head_backward(Flight& flight);
   void head_forward(Flight& flight);
   void backward(Flight& flight, const parallel::Task& task);
@@ -103,6 +103,8 @@ class Decoder {
   std::vector<std::unique_ptr<Flight>> flights_;
   std::unique_ptr<nn::Embedding> embedding_;
   std::deque<Block> blocks_;  // of all stages
+  std::vector<Block::Part<BlockForward>> forward_parts_;  // of each of them
+  std::vector<Block::Part<BlockBackward>> backward_parts_;
   std::optional<nn::Norm> final_norm_;
   std::unique_ptr<nn::HeadLoss> head_;
   Buffer rope_buffer_, positions_buffer_;
