@@ -5,8 +5,8 @@
 #   rows, row:NAME       the speed table of docs/measurements/h200-one-gpu.md, or one of its rows
 #   checkpoint           the time that training stands still for a save, of a step that is longer than the copy of the state
 #   ranks                the tests between all GPUs of the machine
-#   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each; experts and experts-context, which train
-#                        a slice of Mixtral
+#   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each; and experts, experts-pair, experts-lanes
+#                        and experts-context, which train a slice of Mixtral
 #   wheel                WHEEL (default: the one in dist/) in a virtual environment of its own
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks come from OCTET_BIN (default build/release) and may have been built
 # elsewhere. cuBLAS, cuDNN and NCCL come from the system's folders or Python's nvidia/*/lib, and libraries that were copied along, such as
@@ -122,6 +122,9 @@ mesh_rows() {
     tensor) echo "$narrow $long --training.global_batch_size=8 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;
     tensor-each) echo "$narrow $long --training.global_batch_size=1 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;  # one sequence
     experts) echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$n --parallel.expert=$n" ;;
+    experts-pair) echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$two --parallel.expert=$n" ;;  # two micro-batches
+    experts-lanes)  # the same two micro-batches, in two lanes
+      echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$two --parallel.expert=$n --parallel.expert_lanes=2" ;;
     experts-context)  # experts are divided among shards, sequences between pairs
       echo "--model.num_hidden_layers=2 --training.seq_len=16384 --training.micro_batch_size=1 --training.reduce_dtype=bf16 \
         --training.global_batch_size=$((n / 2)) --parallel.context=2 --parallel.shard=$((n / 2)) --parallel.expert=$((n / 2))" ;;

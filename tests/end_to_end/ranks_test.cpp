@@ -47,8 +47,8 @@ TEST(Ranks, ShareExpertsOutAndResumeWithOthers) {
   expect_a_run_from_mesh_to_mesh(
       kOfMixtures,
       {on_mesh(4, "--parallel.expert=2 --parallel.gradients=sharded --parallel.reshard_after_forward=true"),
-       on_mesh(4, "--parallel.replicate=2 --parallel.expert=2"), "train run.toml",
-       on_mesh(4, "--parallel.context=2 --parallel.expert=2 --parallel.reshard_after_forward=true")},
+       on_mesh(4, "--parallel.replicate=2 --parallel.expert=2"), on_mesh(2, "--parallel.expert=2 --parallel.expert_lanes=2"),
+       "train run.toml", on_mesh(4, "--parallel.context=2 --parallel.expert=2 --parallel.reshard_after_forward=true")},
       expect_export_of_checkpoint);
 }
 
@@ -65,6 +65,10 @@ TEST(Ranks, RefuseExpertsThatCannotBeSharedOut) {
   const std::string six = "--model.model_type=mixtral --model.num_local_experts=6 --model.num_experts_per_tok=2 ";
   expect_refusal(six + "--parallel.expert=4", "parallel.expert = 4: must divide the 6 experts of a layer");
   expect_refusal(six + "--parallel.expert=3", "parallel.expert = 3: must divide parallel.shard = 4");
+  expect_refusal(six + "--parallel.expert_lanes=2",
+                 "parallel.expert_lanes = 2 with parallel.expert = 1: there is no exchange to hide");
+  expect_refusal(six + "--parallel.expert=2 --parallel.expert_lanes=2 --training.global_batch_size=4",
+                 "parallel.expert_lanes = 2 with 1 micro-batch a step on each rank: must be a multiple of 2");
 }
 
 // Stages write what other stages read, and a mesh without stages goes on from it.

@@ -27,6 +27,13 @@ TEST(Pipeline, RunsOneForwardAndOneBackwardInTurn) {
   EXPECT_EQ(text_of(visits_of({}, 0, 2)), "F0 B0 F1 B1");
 }
 
+TEST(Pipeline, RunsMicroBatchesOfTwoLanesTogether) {
+  const std::vector<Visit> visits = visits_of({}, 0, 5, 2);
+  EXPECT_EQ(text_of(visits), "F0 F1 B0 B1 F2 F3 B2 B3 F4 B4");
+  EXPECT_EQ(in_flight(visits).passes, 2);
+  EXPECT_EQ(in_flight(visits).micro_batches, 2);
+}
+
 TEST(Pipeline, HoldsAsManyPassesAsStagesFollow) {
   for (int stage = 0; stage < 4; ++stage) {
     const InFlight most = in_flight(visits_of({.count = 4}, stage, 16));

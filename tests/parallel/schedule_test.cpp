@@ -110,7 +110,7 @@ std::vector<std::set<std::size_t>> ended_before(const std::vector<Task>& tasks) 
     if (tasks[i].here) latest(i, [](const Task& t) { return t.stream == StreamId::compute; });
     for (const Task::Wait& wait : tasks[i].waits) {
       if (wait.signal == Signal::none || wait.index < 0) continue;
-      latest(i, [&](const Task& t) { return t.signals == wait.signal && t.index == wait.index; });
+      latest(i, [&](const Task& t) { return t.signals == wait.signal && t.signals_of() == wait.index; });
     }
   }
   return ended;
@@ -303,6 +303,112 @@ TEST(Schedule, PiecesOfStatesWaitForTheirSlots) {
     }
     EXPECT_EQ(updates, 3 * pieces);
   }
+}
+
+// A mixture of experts whose rows are exchanged beside the computation.
+StepShape shape_of_lanes(int blocks, bool tied) {
+  StepShape s = shape_of(blocks, tied);
+  s.lanes = 2;
+  s.sharded = s.reduced = true;
+  constexpr Beside kNothing = Beside::nothing;
+  s.forward_parts = {{"qkv"},     {"attention"},
+                     {"route"},   {"dispatch", kNothing, StreamId::experts},
+                     {"experts"}, {"collect", kNothing, StreamId::experts},
+                     {"combine"}};
+  s.backward_parts = {{"combine"}, {"dispatch", kNothing, StreamId::experts},
+                      {"experts"}, {"collect", kNothing, StreamId::experts},
+                      {"route"},   {"attention", Beside::reduce},
+                      {"qkv"}};
+  return s;
+}
+
+// While the rows of a lane are under way, the other lane computes. A unit is open as long as a lane uses it.
+TEST(Schedule, LanesTakeTurns) {
+  StepShape s = shape_of_lanes(3, false);
+  s.resharded = true;
+  Slots slots(s);
+  const std::vector<Visit> visits = visits_of({}, 0, 2, 2);
+  const std::string begin =
+      "    0  compute  load m0\n"
+      "    1  params   gather embedding\n"
+      "    2  compute  open embedding  waits for 1 gather embedding\n"
+      "    3  params   gather block 0\n"
+      "    4  compute  embed m0\n"
+      "    5  compute  open block 0  waits for 3 gather block 0\n"
+      "    6  params   gather block 1\n"
+      "    7  compute  block 0 m0 forward: qkv\n"
+      "    8  compute  block 0 m0 forward: attention\n"
+      "    9  compute  block 0 m0 forward: route\n"
+      "   10  compute  load m1\n"
+      "   11  compute  embed m1\n"
+      "   12  compute  close embedding\n"
+      "   13  compute  block 0 m1 forward: qkv\n"
+      "   14  compute  block 0 m1 forward: attention\n"
+      "   15  compute  block 0 m1 forward: route\n"
+      "   16  experts  block 0 m0 forward: dispatch  waits for 9 block 0 m0 forward: route\n"
+      "   17  compute  block 0 m0 forward: experts  waits for 16 block 0 m0 forward: dispatch\n"
+      "   18  experts  block 0 m1 forward: dispatch  waits for 15 block 0 m1 forward: route\n"
+      "   19  compute  block 0 m1 forward: experts  waits for 18 block 0 m1 forward: dispatch\n"
+      "   20  experts  block 0 m0 forward: collect  waits for 17 block 0 m0 forward: experts\n"
+      "   21  compute  block 0 m0 forward: combine  waits for 20 block 0 m0 forward: collect\n"
+      "   22  compute  open block 1  waits for 6 gather block 1\n"
+      "   23  compute  block 1 m0 forward: qkv\n"
+      "   24  compute  block 1 m0 forward: attention\n"
+      "   25  compute  block 1 m0 forward: route\n"
+      "   26  experts  block 0 m1 forward: collect  waits for 19 block 0 m1 forward: experts\n"
+      "   27  compute  block 0 m1 forward: combine  waits for 26 block 0 m1 forward: collect\n"
+      "   28  compute  close block 0\n"
+      "   29  params   gather block 2  waits for 28 close block 0\n"
+      "   30  compute  block 1 m1 forward: qkv\n"
+      "   31  compute  block 1 m1 forward: attention\n"
+      "   32  compute  block 1 m1 forward: route\n"
+      "   33  experts  block 1 m0 forward: dispatch  waits for 25 block 1 m0 forward: route\n"
+      "   34  compute  block 1 m0 forward: experts  waits for 33 block 1 m0 forward: dispatch\n";
+  EXPECT_EQ(text_of(s, build_visits(s, slots, visits, 0, 2, 2)).substr(0, begin.size()), begin);
+}
+
+// Of every shape, two pairs of micro-batches and one without a partner.
+TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
+  int shapes = 0;
+  for (int bits = 0; bits < 1 << 5; ++bits) {
+    const auto bit = [&](int i) { return (bits >> i & 1) != 0; };
+    for (const int blocks : {1, 2, 3, 6}) {
+      StepShape s = shape_of_lanes(blocks, bit(0));
+      s.resharded = bit(1);
+      s.sharded_gradients = bit(2);
+      s.full_recompute = bit(3);
+      if (bit(4)) s.forward_parts[1].beside = Beside::gather;
+      if (!s.resharded) {
+        for (std::size_t unit = 0; unit < s.weight_slot.size(); ++unit) s.weight_slot[unit] = static_cast<int>(unit);
+      }
+      SCOPED_TRACE(concat(blocks, " blocks, bits ", bits));
+      Slots slots(s);
+      const std::vector<Visit> visits = visits_of({}, 0, 5, 2);
+      const std::vector<Task> tasks = build_visits(s, slots, visits, 0, visits.size(), 5);
+      Hazards(s, tasks).expect_none();
+      const std::vector<std::set<std::size_t>> ended = ended_before(tasks);
+      std::array<int, 2> last = {-1, -1};  // of each lane
+      std::set<int> open;
+      std::vector<int> reduced(s.weight_slot.size(), 0);
+      for (std::size_t i = 0; i < tasks.size(); ++i) {
+        const Task& task = tasks[i];
+        if (task.kind == Kind::reduce) ++reduced[static_cast<std::size_t>(task.index)];
+        if (task.kind == Kind::open) open.insert(task.index);
+        if (task.kind == Kind::close) open.erase(task.index);
+        if (task.kind <= Kind::reduce) continue;
+        if (!s.parts_of(task.kind).empty()) EXPECT_TRUE(open.contains(s.first_block + task.index)) << i;
+        int& before = last[static_cast<std::size_t>(task.flight)];
+        if (before >= 0) EXPECT_TRUE(ended[i].contains(static_cast<std::size_t>(before))) << i << " is not behind " << before;
+        before = static_cast<int>(i);
+      }
+      for (std::size_t unit = 0; unit < reduced.size(); ++unit) {
+        EXPECT_EQ(reduced[unit], s.sharded_gradients ? 3 : 1) << "unit " << unit;
+      }
+      EXPECT_EQ(slots.pending, -1);
+      ++shapes;
+    }
+  }
+  EXPECT_EQ(shapes, 128);
 }
 
 // One rank gathers and reduces nothing; it only ends gradients that no product has begun.

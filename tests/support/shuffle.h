@@ -24,7 +24,7 @@ inline std::vector<parallel::Task> shuffled(const std::vector<parallel::Task>& t
     for (const parallel::Task::Wait& wait : tasks[i].waits) {
       if (wait.signal == parallel::Signal::none || wait.index < 0) continue;
       for (std::size_t before = i; before-- > 0;) {
-        if (tasks[before].signals != wait.signal || tasks[before].index != wait.index) continue;
+        if (tasks[before].signals != wait.signal || tasks[before].signals_of() != wait.index) continue;
         if (!done[before]) return false;
         break;
       }

@@ -54,8 +54,9 @@ TEST(Config, DefaultsAreTheContract) {
             R"("emulate":false})");
   EXPECT_EQ(at("/data"), R"({"document_mask":false,"split":[0.98,0.02],"split_by":"documents"})");
   EXPECT_EQ(at("/evaluation"), R"({"interval":100,"sequences":64})");
-  EXPECT_EQ(at("/parallel"),
-            R"({"replicate":1,"shard":-1,"context":1,"tensor":1,"expert":1,"pipeline":1,"pipeline_schedule":"1f1b","pipeline_chunks":1,"reshard_after_forward":"auto","gradients":"auto"})");
+  EXPECT_EQ(
+      at("/parallel"),
+      R"({"replicate":1,"shard":-1,"context":1,"tensor":1,"expert":1,"expert_lanes":1,"pipeline":1,"pipeline_schedule":"1f1b","pipeline_chunks":1,"reshard_after_forward":"auto","gradients":"auto"})");
   EXPECT_EQ(at("/activation_checkpoint"), R"({"mode":"none"})");
   EXPECT_EQ(at("/checkpoint"), R"({"interval":500,"keep_latest_k":3,"keep_every":0,"resume":"auto","allow":[],"async":true,"max_failed_saves":3,"retry_s":60.0})");
   EXPECT_EQ(at("/run/set_aside"), "false");
@@ -339,6 +340,15 @@ TEST(Config, AxesBeyondOneRankAreRefusedByName) {
   EXPECT_EQ(check_error(kWhole + "[parallel]\ncontext = 2\n"), "run.toml: parallel.context = 2: must divide the number of ranks, 1");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 8\n"), "run.toml: parallel.shard = 8: must be 1, the number of ranks, or -1");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nexpert = 2\n"), "run.toml: parallel.expert = 2: must divide parallel.shard = 1");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nexpert_lanes = 2\n"),
+            "run.toml: parallel.expert_lanes = 2 with parallel.expert = 1: there is no exchange to hide");
+  EXPECT_EQ(check_error(kWhole + "[parallel]\nexpert = 2\nexpert_lanes = 2\npipeline = 2\n", 4),
+            "run.toml: parallel.expert_lanes = 2 with parallel.pipeline = 2: pipeline stages run one micro-batch at a time; one "
+            "of the two must be 1");
+  EXPECT_EQ(check_error(kWhole + "[training]\nglobal_batch_size = 6\n[parallel]\nexpert = 2\nexpert_lanes = 2\n", 2),
+            "run.toml: parallel.expert_lanes = 2 with 3 micro-batches a step on each rank: must be a multiple of 2: give "
+            "--training.global_batch_size=8");
+  EXPECT_EQ(check_error(kWhole + "[training]\nglobal_batch_size = 8\n[parallel]\nexpert = 2\nexpert_lanes = 2\n", 2), "");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 0\n"), "run.toml: parallel.shard = 0: must be at least 1, or -1 for the ranks that remain");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nshard = 1\n"), "");
   EXPECT_EQ(check_error(kWhole + "[parallel]\nreplicate = 2\ntensor = 2\n", 8), "");

@@ -100,7 +100,7 @@ TEST_F(Fetched, KeysInOrderAndNot) {
   }
 }
 
-train::EngineOptions mixture_options() {
+train::EngineOptions fetched_mixture() {
   train::EngineOptions options = tiny_options("bf16");
   options.model.family = "mixtral";
   options.model.ffn = 64;
@@ -114,7 +114,7 @@ train::EngineOptions mixture_options() {
 // Otherwise the ranks gather.
 TEST_F(Fetched, OfAMixtureWhereRanksKeepThingsInTheSamePlaces) {
   for (const auto checkpointing : {Checkpointing::none, Checkpointing::selective, Checkpointing::full}) {
-    train::EngineOptions options = mixture_options();
+    train::EngineOptions options = fetched_mixture();
     options.model.max_position = options.seq_len = 512;
     options.model.layers = 3;
     options.micro_batch_size = 1;
@@ -128,7 +128,7 @@ TEST_F(Fetched, OfAMixtureWhereRanksKeepThingsInTheSamePlaces) {
 TEST_F(Fetched, PartsOfWeightsAndOfExperts) {
   for (const std::string recipe : {"bf16", "fp8_delayed", "fp8_rowwise"}) {
     for (const int expert : {1, 2}) {
-      train::EngineOptions options = mixture_options();
+      train::EngineOptions options = fetched_mixture();
       options.recipe = recipe_named(recipe);
       options.micro_batch_size = 1;
       SCOPED_TRACE(recipe + concat(", expert ", expert));

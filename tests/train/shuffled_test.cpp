@@ -13,7 +13,7 @@ class Shuffled : public MeshTest {
  protected:
   static void expect_same_bits_in_any_order(const train::EngineOptions& options, const Layout& layout) {
     SCOPED_TRACE(text(layout));
-    const Steps steps{.count = 2, .micro_batches = 2 * layout.mesh.data_coordinates()};
+    const Steps steps{.count = 2, .micro_batches = 2 * layout.lanes * layout.mesh.data_coordinates()};
     const RunState expected = run_mesh(options, layout, steps);
     for (const double others_first : {0.0, 0.1, 0.5, 1.0}) {
       std::atomic<int> moved = 0;
@@ -61,6 +61,15 @@ TEST_F(Shuffled, GiveTheSameBitsOnEveryAxis) {
   expect_same_bits_in_any_order(context_options("fp8_delayed"), context);
   expect_same_bits_in_any_order(tensor_options("fp8_current"), tensor);
   expect_same_bits_in_any_order(mixture_options("fp8_delayed"), experts);
+  Layout lanes = experts;
+  lanes.lanes = 2;
+  train::EngineOptions kept = mixture_options("bf16"), again = mixture_options("fp8_rowwise");
+  kept.checkpointing = nn::Checkpointing::selective;
+  again.checkpointing = nn::Checkpointing::full;
+  expect_same_bits_in_any_order(mixture_options("fp8_delayed"), lanes);
+  expect_same_bits_in_any_order(again, lanes);
+  lanes.mesh = Mesh({1, 2, 2, 1}, 2);
+  expect_same_bits_in_any_order(kept, lanes);
   train::EngineOptions deep = context_options("fp8_delayed");
   deep.model.layers = 4;
   stages.mesh = Mesh({1, 2, 1, 1}, 1, {.count = 2});

@@ -118,6 +118,35 @@ TEST(StepCount, ShardedGradientsAreReducedEveryMicroBatch) {
   }
 }
 
+// Two lanes send the same rows. While those of one lane are under way the other one computes, so that they cost nothing but at
+// the end of a pass.
+TEST(StepCount, LanesHideTheExchangesOfExperts) {
+  train::EngineOptions options = options_of({.mesh = Mesh({1, 2, 1, 1}, 2)});
+  options.model.family = "mixtral";
+  options.model.experts = 4;
+  options.model.experts_per_token = 2;
+  const auto counted = [&](int lanes, std::int64_t micro_batches, double wire_s) {
+    options.layout.lanes = lanes;
+    return count(options, micro_batches, wire_s);
+  };
+  constexpr double kWire = 2e-6;  // less than a part of a block computes
+  const Result one = counted(1, 6, kWire), two = counted(2, 6, kWire);
+  const comm::Traffic in_turn = one.sent(*one.groups.expert, "all_to_all"), beside = two.sent(*two.groups.expert, "all_to_all");
+  EXPECT_EQ(in_turn.messages, 4 * kLayers * 6);
+  EXPECT_EQ(beside.messages, in_turn.messages);
+  EXPECT_EQ(beside.bytes, in_turn.bytes);
+  EXPECT_LT(two.count.tasks.size(), 2 * one.count.tasks.size()) << "units are opened once for both lanes";
+  // The seconds that exchanges add to two micro-batches more.
+  const auto cost = [&](int lanes) {
+    const auto more = [&](double wire_s) {
+      return counted(lanes, 6, wire_s).count.seconds - counted(lanes, 4, wire_s).count.seconds;
+    };
+    return more(kWire) - more(0);
+  };
+  EXPECT_NEAR(cost(1), 2 * kLayers * (4 + 1) * kWire, 1e-9) << "rows to and fro, in both directions, and their counts";
+  EXPECT_LT(cost(2), 0.2 * cost(1));
+}
+
 // Where forward ends and backward begins, and where backward ends and the next forward begins, two blocks are still in their
 // slots and are not gathered again.
 TEST(StepCount, ReshardedWeightsAreGatheredForEachUse) {

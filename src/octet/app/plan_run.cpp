@@ -257,7 +257,10 @@ PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, s
                  .update = c.count.update,
                  .shape = c.count.shape,
                  .passes = c.passes};
-  run.exchanges = exchanges_of(c.count, run.micro_batches < 3 ? c.count_step(cluster, 3).each : c.count.each, c.spans);
+  run.exchanges = exchanges_of(
+      c.count,
+      run.micro_batches < 3 * c.options.layout.lanes ? c.count_step(cluster, 3 * c.options.layout.lanes).each : c.count.each,
+      c.spans);
   for (const OpTime& op : c.count.compute) {
     if (op.work.group.empty()) run.ops.push_back(op);
   }

@@ -11,7 +11,7 @@ void Executor::run(const std::vector<Task>& tasks, const Run& run) {
     const double begin = times_ ? stream.record()->seconds() : 0;
     run(task);
     if (times_) times_->push_back({task, begin, stream.record()->seconds()});
-    if (task.signals != Signal::none) event_of(task.index, task.signals) = stream.record();
+    if (task.signals != Signal::none) event_of(task.signals_of(), task.signals) = stream.record();
   }
 }
 

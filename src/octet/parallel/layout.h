@@ -52,6 +52,8 @@ struct Layout {
   // False: every step has one micro-batch, so shards of gradients stay in the dtype in which they came, which loses nothing. (Not
   // on a tensor axis, whose ranks add up what several of them hold.)
   bool accumulates = true;
+  // The micro-batches that a step computes in turn. With two, one computes while the other's rows of experts are under way.
+  int lanes = 1;
 };
 
 }  // namespace octet::parallel

@@ -55,8 +55,18 @@ std::vector<Visit> in_turn(const Passes& passes, int ahead) {
 
 }  // namespace
 
-std::vector<Visit> visits_of(Stages stages, int stage, int micro_batches) {
+std::vector<Visit> visits_of(Stages stages, int stage, int micro_batches, int lanes) {
   const int behind = stages.count - 1 - stage;
+  if (lanes > 1) {
+    std::vector<Visit> visits;
+    for (int first = 0; first < micro_batches; first += lanes) {
+      for (const bool backward : {false, true}) {
+        for (int m = first; m < std::min(first + lanes, micro_batches); ++m)
+          visits.push_back({.backward = backward, .micro_batch = m, .chunk = 0});
+      }
+    }
+    return visits;
+  }
   if (stages.chunks > 1 && micro_batches % stages.count == 0)
     return in_turn(interleaved_passes(stages, micro_batches), 2 * behind + (stages.chunks - 1) * stages.count);
   if (stages.chunks > 1) {

@@ -32,10 +32,11 @@ struct Visit {
   bool operator==(const Visit&) const = default;
 };
 
-// Returns the visits of a step in their order. With one chunk on a stage this is 1F1B: the stage runs ahead as many forward passes
-// as there are stages behind it, then forward and backward take turns. With several chunks it is the interleaved schedule, if
-// the stages divide the micro-batches; otherwise the micro-batches come one after another.
-std::vector<Visit> visits_of(Stages stages, int stage, int micro_batches);
+// Returns the visits of a step in their order. With one chunk on a stage this is 1F1B: the stage runs ahead as many forward
+// passes as there are stages behind it, then forward and backward take turns. With several chunks it is the interleaved schedule,
+// if the stages divide the micro-batches; otherwise the micro-batches come one after another. On one stage `lanes` micro-batches
+// may go through the model together: F0 F1 B0 B1.
+std::vector<Visit> visits_of(Stages stages, int stage, int micro_batches, int lanes = 1);
 
 // The most passes of a chunk between forward and backward at the same time, and the most micro-batches under way.
 struct InFlight {

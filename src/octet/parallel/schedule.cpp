@@ -25,6 +25,12 @@ Slots::Slots(const StepShape& shape)
       gradient_user(at(slots_in(shape.gradient_slot)), -1),
       offloaded(at(shape.state_slots), 0) {}
 
+const std::vector<Part>& StepShape::parts_of(Kind kind) const {
+  static const std::vector<Part> kNone;
+  if (kind == Kind::forward || kind == Kind::recompute) return forward_parts;
+  return kind == Kind::backward ? backward_parts : kNone;
+}
+
 void ScheduleBuilder::gather(Need need, bool here) {
   if (!s_.sharded || need.unit < 0 || need.use == Use::gradients) return;
   Slots::Weights& slot = slots_.weights[at(s_.weight_slot[at(need.unit)])];
@@ -95,17 +101,22 @@ void ScheduleBuilder::reduce_pending(bool here) {
   if (s_.sharded_gradients) slots_.gradient_user[at(s_.gradient_slot[at(unit)])] = unit;
 }
 
-void ScheduleBuilder::add_parts(Kind kind, int block, Need next) {
-  const std::vector<Part>& parts = kind == Kind::backward ? s_.backward_parts : s_.forward_parts;
+void ScheduleBuilder::add_part(Kind kind, int block, int part, Need next) {
+  const std::vector<Part>& parts = s_.parts_of(kind);
   const int count = static_cast<int>(parts.size());
-  for (int part = 0; part < count; ++part) {
-    if (parts[at(part)].beside == Beside::gather) gather(next, true);
-    if (parts[at(part)].beside == Beside::reduce) reduce_pending(true);
-    add(kind, block);
-    tasks_.back().part = part;
-    tasks_.back().first = part == 0;
-    tasks_.back().last = part + 1 == count;
-  }
+  if (parts[at(part)].beside == Beside::gather) gather(next, true);
+  if (parts[at(part)].beside == Beside::reduce) reduce_pending(true);
+  add(kind, block);
+  Task& task = tasks_.back();
+  task.stream = parts[at(part)].stream;
+  task.part = part;
+  task.first = part == 0;
+  task.last = part + 1 == count;
+  // The lane goes on to another stream and back.
+  const bool computes = task.stream == StreamId::compute;
+  const auto changes = [&](int other) { return other >= 0 && other < count && parts[at(other)].stream != task.stream; };
+  if (changes(part - 1)) task.waits[0] = {computes ? Signal::exchanged : Signal::computed, lane_.flight};
+  if (changes(part + 1)) task.signals = computes ? Signal::computed : Signal::exchanged;
 }
 
 void ScheduleBuilder::take(Message message) {
@@ -217,47 +228,101 @@ struct ChunkPass {
   bool has_embedding, has_head;
 };
 
-// Adds a pass. `behind` is the unit that the next pass reads first.
-void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, Need behind) {
-  const std::vector<Need> needs = pass.needs(s, Use::both);
-  std::size_t i = 0;
-  const auto next = [&] { return i + 1 < needs.size() ? needs[i + 1] : behind; };
-  const bool tied = s.head == s.embedding;
+// A task of a pass, and the unit that it uses: its place among those of the pass.
+struct Step {
+  Kind kind;
+  std::size_t unit = 0;
+  int part = 0;
+  bool opens = false, closes = false;  // begins or ends the use of the unit
+};
+
+// `units`: those that the pass reads; the embedding's backward comes behind them.
+std::vector<Step> steps_of(const StepShape& s, const ChunkPass& pass, std::size_t units) {
+  std::vector<Step> steps;
+  const auto add_parts = [&](Kind kind, std::size_t unit) {
+    for (std::size_t part = 0; part < s.parts_of(kind).size(); ++part) steps.push_back({kind, unit, static_cast<int>(part)});
+  };
+  if (pass.forward) steps.push_back({Kind::load});
+  if (pass.takes()) steps.push_back({Kind::take});
+  for (std::size_t unit = 0; unit < units; ++unit) {
+    const std::size_t first = steps.size();
+    if (unit == 0 && pass.forward && pass.has_embedding) {
+      steps.push_back({Kind::embed});
+    } else if (unit == 0 && !pass.forward && pass.has_head) {
+      steps.push_back({Kind::head});
+    } else if (pass.forward) {
+      add_parts(Kind::forward, unit);
+    } else {
+      if (s.full_recompute) add_parts(Kind::recompute, unit);
+      add_parts(Kind::backward, unit);
+    }
+    steps[first].opens = steps.back().closes = true;
+  }
+  if (!pass.forward && pass.has_embedding) {
+    const bool tied = s.head == s.embedding;  // a tied head begins a gradient that the embedding completes
+    if (tied) steps[0].closes = false;
+    steps.push_back({.kind = Kind::embed_backward, .unit = tied ? 0 : units, .opens = !tied, .closes = true});
+  } else if (!pass.forward || !pass.has_head) {
+    steps.push_back({Kind::give});
+  }
+  return steps;
+}
+
+// Returns where the turns of a pass end. A turn ends before an exchange of rows of experts: while they are under way, another
+// lane computes.
+std::vector<std::size_t> turns_of(const StepShape& s, const std::vector<Step>& steps) {
+  std::vector<std::size_t> ends;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::vector<Part>& parts = s.parts_of(steps[i].kind);
+    if (!parts.empty() && parts[at(steps[i].part)].stream == StreamId::experts) ends.push_back(i);
+  }
+  ends.push_back(steps.size());
+  return ends;
+}
+
+// Adds passes through a chunk, which take turns. The first one opens a unit, the last one closes it. `behind` is the unit that
+// the next pass reads first.
+void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, const std::vector<Lane>& lanes, Need behind) {
+  std::vector<Need> needs = pass.needs(s, Use::both);
+  const std::vector<Step> steps = steps_of(s, pass, needs.size());
+  needs.push_back(behind);  // which is gathered here, but not opened
+  const auto next = [&](std::size_t unit) { return unit + 1 < needs.size() ? needs[unit + 1] : Need{}; };
+  const auto need = [&](const Step& step) {
+    return step.unit + 1 < needs.size() ? needs[step.unit] : Need{s.embedding, Use::gradients};
+  };
   // A part beside which units may be gathered comes behind the exchange of keys, which uses the same links.
   const bool beside = pass.forward && std::any_of(s.forward_parts.begin(), s.forward_parts.end(),
                                                   [](const Part& part) { return part.beside == Beside::gather; });
-  if (pass.forward) b.add(Kind::load, pass.visit.chunk);
-  if (const auto message = pass.takes()) b.take(*message);
-  for (; i < needs.size(); ++i) {
-    b.open(needs[i]);
-    if (!beside || needs[i].unit == s.embedding) b.gather(next());
-    const int block = needs[i].unit - s.first_block;
-    if (pass.forward && pass.has_embedding && i == 0) {
-      b.add(Kind::embed);
-    } else if (!pass.forward && pass.has_head && i == 0) {
-      b.add(Kind::head);
-      if (tied) continue;  // a tied head begins a gradient that the embedding completes
-    } else if (pass.forward) {
-      b.add_parts(Kind::forward, block, next());
-    } else {
-      if (s.full_recompute) b.add_parts(Kind::recompute, block, {});
-      b.add_parts(Kind::backward, block, {});
+  const Message message = pass.forward ? Message::activations : Message::gradients;
+  std::size_t newest = 0;  // of the units that are open
+  const auto add = [&](const Step& step, bool first_lane, bool last_lane) {
+    if (step.opens && first_lane) {
+      b.open(need(step));
+      if (!beside || need(step).unit == s.embedding) b.gather(next(step.unit));
+      newest = step.unit;
     }
-    b.close(needs[i]);
+    if (step.kind == Kind::take) {
+      b.take(message);
+    } else if (step.kind == Kind::give) {
+      b.send(message);
+    } else if (s.parts_of(step.kind).empty()) {
+      b.add(step.kind, step.kind == Kind::load ? pass.visit.chunk : 0);
+    } else {
+      b.add_part(step.kind, need(step).unit - s.first_block, step.part, step.kind == Kind::forward ? next(step.unit) : Need{});
+    }
+    if (!step.closes || !last_lane) return;
+    b.close(need(step));
+    if (newest > step.unit) b.gather(next(newest));  // whose slot has just become free
+  };
+  std::size_t begin = 0;
+  for (const std::size_t end : turns_of(s, steps)) {
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      b.enter(lanes[lane]);
+      for (std::size_t i = begin; i < end; ++i) add(steps[i], lane == 0, lane + 1 == lanes.size());
+    }
+    begin = end;
   }
-  if (pass.forward) {
-    if (!pass.has_head) b.send(Message::activations);
-    return;
-  }
-  if (pass.has_embedding) {
-    const Need embedding{s.embedding, Use::gradients};
-    if (!tied) b.open(embedding);
-    b.add(Kind::embed_backward);
-    b.close(tied ? needs.front() : embedding);
-  } else {
-    b.send(Message::gradients);
-  }
-  b.reduce_pending(true);
+  if (!pass.forward) b.reduce_pending(true);
 }
 
 }  // namespace
@@ -269,16 +334,19 @@ std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const
     const std::vector<Need> needs = i + 1 < visits.size() ? ChunkPass(s, visits[i + 1]).needs(s, Use::both) : std::vector<Need>{};
     return needs.empty() ? Need{} : needs.front();
   };
-  for (std::size_t i = begin; i < end; ++i) {
+  for (std::size_t i = begin; i < end;) {
     const ChunkPass pass(s, visits[i]);
-    const Visit owner{.backward = true, .micro_batch = visits[i].micro_batch, .chunk = visits[i].chunk};  // who ends the flight
-    auto flight = std::find(slots.flights.begin(), slots.flights.end(), pass.forward ? kNoVisit : owner);
-    if (pass.forward && flight == slots.flights.end()) flight = slots.flights.insert(flight, owner);
-    require(flight != slots.flights.end(), "micro-batch ", owner.micro_batch, " goes backward without forward");
-    *flight = pass.forward ? owner : kNoVisit;
-    b.begin(owner.micro_batch, static_cast<int>(flight - slots.flights.begin()),
-            visits[i].backward && visits[i].micro_batch + 1 >= micro_batches);
-    add_pass(s, b, pass, behind(i));
+    std::vector<Lane> lanes;
+    for (; i < end && lanes.size() < at(s.lanes) && visits[i].backward == pass.visit.backward; ++i) {
+      const Visit owner{.backward = true, .micro_batch = visits[i].micro_batch, .chunk = visits[i].chunk};  // who ends the flight
+      auto flight = std::find(slots.flights.begin(), slots.flights.end(), pass.forward ? kNoVisit : owner);
+      if (pass.forward && flight == slots.flights.end()) flight = slots.flights.insert(flight, owner);
+      require(flight != slots.flights.end(), "micro-batch ", owner.micro_batch, " goes backward without forward");
+      *flight = pass.forward ? owner : kNoVisit;
+      lanes.push_back({owner.micro_batch, static_cast<int>(flight - slots.flights.begin())});
+    }
+    b.begin(!pass.forward && lanes.back().micro_batch + 1 >= micro_batches);
+    add_pass(s, b, pass, lanes, behind(i - 1));
   }
   return b.take();
 }
@@ -290,7 +358,7 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   const Need head{s.head};
   for (int chunk = 0; chunk < s.stages.chunks; ++chunk) {
     const ChunkPass pass(s, {.backward = false, .micro_batch = 0, .chunk = chunk});
-    add_pass(forward, b, pass, pass.has_head ? head : Need{});
+    add_pass(forward, b, pass, {{}}, pass.has_head ? head : Need{});
     if (!pass.has_head) continue;
     b.open(head);
     b.add(Kind::head);
@@ -347,8 +415,8 @@ int block_of(const StepShape& s, const Task& task) {
   return task.kind <= Kind::reduce && task.index != s.embedding && task.index != s.head ? task.index - s.first_block : -1;
 }
 
-constexpr std::array<const char*, kSignals> kDone = {"",      "gathered", "closed", "reduced", "summed",  "received",
-                                                     "taken", "given",    "sent",   "fetched", "updated", "offloaded"};
+constexpr std::array<const char*, kSignals> kDone = {"",      "gathered", "closed",  "reduced", "summed",    "received", "taken",
+                                                     "given", "sent",     "fetched", "updated", "offloaded", "computed", "exchanged"};
 
 std::string owner_name(const StepShape& s, const Task::Wait& wait) {
   if (wait.signal <= Signal::reduced) return unit_name(s, wait.index);
@@ -358,7 +426,7 @@ std::string owner_name(const StepShape& s, const Task::Wait& wait) {
 // The last task above number `i` that leaves the event of a wait.
 std::optional<std::size_t> signaller(const std::vector<TimedTask>& tasks, std::size_t i, const Task::Wait& wait) {
   while (i-- > 0) {
-    if (tasks[i].task.signals == wait.signal && tasks[i].task.index == wait.index) return i;
+    if (tasks[i].task.signals == wait.signal && tasks[i].task.signals_of() == wait.index) return i;
   }
   return std::nullopt;
 }
@@ -368,8 +436,8 @@ bool is_wait(const Task::Wait& wait) { return wait.signal != Signal::none && wai
 }  // namespace
 
 std::string name_of(const StepShape& s, const Task& task) {
-  // With several stages micro-batches are under way beside each other.
-  const std::string of = s.stages.count > 1 ? concat(" m", task.micro_batch) : "";
+  // With several stages or lanes micro-batches are under way beside each other.
+  const std::string of = s.stages.count > 1 || s.lanes > 1 ? concat(" m", task.micro_batch) : "";
   const std::string unit = unit_name(s, task.index), block = concat("block ", task.index, of);
   const std::string message = task.index == static_cast<int>(Message::activations) ? "activations" : "gradients";
   switch (task.kind) {
@@ -422,8 +490,8 @@ std::string name_of(const StepShape& s, const Task& task) {
 }
 
 std::string_view name_of(StreamId stream) {
-  constexpr std::array<std::string_view, kStreams> kNames = {"compute",  "params",   "pipeline", "pipeline",
-                                                             "pipeline", "pipeline", "fetch",    "offload"};
+  constexpr std::array<std::string_view, kStreams> kNames = {"compute",  "params", "pipeline", "pipeline", "pipeline",
+                                                             "pipeline", "fetch",  "offload",  "experts"};
   return kNames[static_cast<std::size_t>(stream)];
 }
 

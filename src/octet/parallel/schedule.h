@@ -9,6 +9,10 @@
 // copied to the memory of its micro-batch (take). Before it is sent, it is copied out of that memory (give), so that the computation
 // can go on.
 //
+// Two micro-batches may go through a model with a mixture of experts together, as two lanes that take turns: one computes while
+// the other's rows are on their way to the experts or back. A lane's tasks run one after another, on whatever streams, so its
+// memory needs no other waits.
+//
 // The optimizer's step is a list, too. With offload, the states that it updates (moments and master weights) lie in host memory. Pieces of
 // them are fetched into slots on the device, updated there, and copied back, beside the computation.
 //
@@ -31,7 +35,7 @@
 namespace octet::parallel {
 
 // Each kind of message has a stream in each direction, in the order of Message. States are fetched on one stream and copied back on
-// another, because a link between host and device carries both directions at once.
+// another, because a link between host and device carries both directions at once. Rows of experts have a stream if there are lanes.
 enum class StreamId : std::uint8_t {
   compute,
   params,
@@ -41,8 +45,9 @@ enum class StreamId : std::uint8_t {
   send_gradients,
   fetch,
   offload,
+  experts,
 };
-inline constexpr std::size_t kStreams = 8;
+inline constexpr std::size_t kStreams = 9;
 
 // The way in which a pass uses a unit.
 enum class Use : std::uint8_t {
@@ -69,6 +74,7 @@ enum class Beside : std::uint8_t { nothing, gather, reduce };
 struct Part {
   const char* name;
   Beside beside = Beside::nothing;
+  StreamId stream = StreamId::compute;
 };
 
 enum class Kind : std::uint8_t {
@@ -101,7 +107,8 @@ enum class Kind : std::uint8_t {
 };
 
 // The event that a task leaves behind for tasks of other streams: of a unit (gathered, closed, reduced), of the step (summed), of a kind of
-// message (received, taken, given, sent), or of a slot for states (fetched, updated, offloaded).
+// message (received, taken, given, sent), of a slot for states (fetched, updated, offloaded), or of a flight (a part was computed, rows of
+// experts were exchanged).
 enum class Signal : std::uint8_t {
   none,
   gathered,
@@ -115,8 +122,10 @@ enum class Signal : std::uint8_t {
   fetched,
   updated,
   offloaded,
+  computed,
+  exchanged,
 };
-inline constexpr std::size_t kSignals = 12;
+inline constexpr std::size_t kSignals = 14;
 
 struct Task {
   Kind kind = Kind::open;
@@ -132,10 +141,12 @@ struct Task {
   int micro_batch = 0, flight = 0;  // tasks of the computation, take and give
   struct Wait {
     Signal signal = Signal::none;
-    int index = -1;  // as the index of the task that signals
+    int index = -1;  // as signals_of() of the task that signals
   };
   std::array<Wait, 2> waits = {};
   Signal signals = Signal::none;
+  // What the event that it leaves behind belongs to: its flight, or what its index names.
+  int signals_of() const { return signals >= Signal::computed ? flight : index; }
 };
 
 // The properties of a model and a layout on which the order depends.
@@ -148,7 +159,10 @@ struct StepShape {
   bool reduced = false;                                      // gradients are summed over several ranks
   bool sharded_gradients = false;  // a unit's gradient is reduced after each micro-batch, and its memory used again
   bool full_recompute = false;     // blocks keep only their input
+  int lanes = 1;                   // the most passes that take turns
   std::vector<Part> forward_parts, backward_parts;  // of a block
+  // The parts of a task of a block; none for other kinds.
+  const std::vector<Part>& parts_of(Kind kind) const;
   // The slots of each unit's weights and gradients, which units use one at a time; and whether its rowwise and columnwise codes
   // are gathered separately (row and MX tiles).
   std::vector<int> weight_slot, gradient_slot;
@@ -183,20 +197,22 @@ struct Slots {
   explicit Slots(const StepShape& shape = {});
 };
 
+// A pass of a micro-batch that takes turns with others.
+struct Lane {
+  int micro_batch = 0, flight = 0;
+};
+
 // Appends tasks to a list, and keeps account of the slots.
 class ScheduleBuilder {
  public:
-  // `last`: of the micro-batches of a step.
+  // `last`: the last of a step's micro-batches.
   ScheduleBuilder(const StepShape& shape, Slots& slots, bool last) : s_(shape), slots_(slots), last_(last) {}
 
-  // Sets the micro-batch and the flight of the tasks that follow.
-  void begin(int micro_batch, int flight, bool last) {
-    micro_batch_ = micro_batch;
-    flight_ = flight;
-    last_ = last;
-  }
+  void begin(bool last) { last_ = last; }
+  // Sets the lane of the tasks that follow.
+  void enter(Lane lane) { lane_ = lane; }
   void add(Kind kind, int index = 0) {
-    tasks_.push_back({.kind = kind, .index = index, .micro_batch = micro_batch_, .flight = flight_});
+    tasks_.push_back({.kind = kind, .index = index, .micro_batch = lane_.micro_batch, .flight = lane_.flight});
   }
   void take(Message message);
   void send(Message message);
@@ -206,8 +222,8 @@ class ScheduleBuilder {
   void close(Need need);
   // Reduces the pending unit, if there is one: behind its use, or behind all that the computation has enqueued so far.
   void reduce_pending(bool here = false);
-  // Adds the parts of a block; `next` is gathered beside them.
-  void add_parts(Kind kind, int block, Need next);
+  // Adds a part of a block. `next` is gathered beside it if the part says so.
+  void add_part(Kind kind, int block, int part, Need next);
   // Add the squares of units' gradients, the exchange of what the step counted, and what follows from it.
   void add_squares(UnitRange units);
   void add_sums();
@@ -224,7 +240,7 @@ class ScheduleBuilder {
   const StepShape& s_;
   Slots& slots_;
   bool last_;
-  int micro_batch_ = 0, flight_ = 0;
+  Lane lane_;
   std::vector<Task> tasks_;
 };
 

@@ -90,6 +90,7 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
     params_stream_ = own_params_stream_.get();
     if (groups.context->size() > 1 && compute.kind() != DeviceKind::cpu) own_context_stream_ = compute.device().make_stream();
   }
+  if (layout.lanes > 1) expert_stream_ = compute.device().make_stream();
   units_.resize(static_cast<std::size_t>(store.unit_count()));
   cut_.resize(units_.size());
   for (Parameter& p : store.parameters()) {
@@ -102,6 +103,7 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
     }
   }
   executor_.add(StreamId::params, *params_stream_);
+  if (expert_stream_) executor_.add(StreamId::experts, *expert_stream_);
   const Storage& storage = store.storage();
   if (storage.training && storage.offload_slot > 0) {
     offload_.emplace(compute.device(), store);
@@ -163,14 +165,22 @@ void Units::exchange(const std::function<void(Stream&)>& exchange) {
   if (params_stream_ != &compute_) compute_.wait_for_ranks(*params_stream_->record());
 }
 
+std::vector<Stream*> Units::waiting_streams() const {
+  std::vector<Stream*> streams = {&compute_};
+  if (compute_.kind() != DeviceKind::cpu) return streams;
+  if (own_params_stream_) streams.push_back(own_params_stream_.get());
+  if (expert_stream_) streams.push_back(expert_stream_.get());
+  return streams;
+}
+
 void Units::start_waits() {
-  compute_.start_waits();
-  if (params_stream_ != &compute_ && params_stream_->kind() == DeviceKind::cpu) params_stream_->start_waits();
+  for (Stream* stream : waiting_streams()) stream->start_waits();
 }
 
 double Units::take_waits() {
-  return compute_.take_waits() +
-         (params_stream_ != &compute_ && params_stream_->kind() == DeviceKind::cpu ? params_stream_->take_waits() : 0.0);
+  double seconds = 0;
+  for (Stream* stream : waiting_streams()) seconds += stream->take_waits();
+  return seconds;
 }
 
 void Units::begin_step(std::int64_t micro_batches, bool reduces) {
@@ -272,6 +282,7 @@ void Units::describe(StepShape& shape) const {
   shape.sharded_gradients = gradients() == Gradients::sharded;
   shape.first = first_;
   if (offload_) offload_->describe(shape);
+  shape.lanes = layout_.lanes;
   shape.weight_slot = weights_.index;
   shape.gradient_slot = gradients_.index;
   shape.two_copies.clear();

@@ -86,6 +86,9 @@ class Units {
   // Returns the stream for exchanges of the context axis, which must not wait for gradients. Where streams run in the order of
   // the program it is the params stream.
   Stream& context_stream() { return own_context_stream_ ? *own_context_stream_ : *params_stream_; }
+  // Returns the stream for rows of experts, or null if they are exchanged on the computation's stream: nothing computes beside
+  // them.
+  Stream* expert_stream() { return expert_stream_.get(); }
 
  private:
   // Memory in which units lie one at a time, or none if the store keeps all of them.
@@ -117,12 +120,13 @@ class Units {
   void cast(Arena& scratch, UnitRange units);
   void reduce_over_shards(Arena& scratch, int unit, bool first);
   void reduce_over_replicas(Arena& scratch, int unit);
+  std::vector<Stream*> waiting_streams() const;
 
   Stream& compute_;
   ParameterStore& store_;
   const Groups& groups_;
   Layout layout_;
-  std::unique_ptr<Stream> own_params_stream_, own_context_stream_, fetch_stream_, offload_stream_;
+  std::unique_ptr<Stream> own_params_stream_, own_context_stream_, fetch_stream_, offload_stream_, expert_stream_;
   Stream* params_stream_;
   std::vector<std::vector<Parameter*>> units_, cut_;
   SlotMemory weights_, gradients_;

@@ -156,6 +156,14 @@ void check_config(const Config& config, std::int64_t ranks) {
   const std::int64_t micro_batches = training.global_batch_size / at_once;
   check(!interleaved || micro_batches % parallel.pipeline == 0, "parallel.pipeline_schedule = \"interleaved\" with ", micro_batches,
         " micro-batches a step on each rank: must be a multiple of parallel.pipeline = ", parallel.pipeline);
+  const std::string lanes = concat("parallel.expert_lanes = ", parallel.expert_lanes);
+  check(parallel.expert_lanes == 1 || parallel.expert > 1, lanes, " with parallel.expert = 1: there is no exchange to hide");
+  check(parallel.expert_lanes == 1 || parallel.pipeline == 1, lanes, " with parallel.pipeline = ", parallel.pipeline,
+        ": pipeline stages run one micro-batch at a time; one of the two must be 1");
+  check(micro_batches % parallel.expert_lanes == 0, lanes, " with ", micro_batches,
+        micro_batches == 1 ? " micro-batch" : " micro-batches",
+        " a step on each rank: must be a multiple of 2: give --training.global_batch_size=",
+        round_up(training.global_batch_size, 2 * at_once));
   const std::string& token = config.comm.token;
   check(token.empty() || token == "none",
         "comm.token: must be \"\" or \"none\". A token does not belong in a configuration, which is copied into the run folder: give it in "

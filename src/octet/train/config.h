@@ -340,6 +340,7 @@ struct ParallelConfig {
   std::int64_t context = 1;
   std::int64_t tensor = 1;
   std::int64_t expert = 1;
+  std::int64_t expert_lanes = 1;
   std::int64_t pipeline = 1;
   std::string pipeline_schedule = "1f1b";
   std::int64_t pipeline_chunks = 1;
@@ -367,6 +368,11 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Ranks of shard that share the experts of a layer; must divide shard and the number of experts.",
               .value = "ranks", .range = kAtLeastOne},
         c.expert);
+  visit(Field{.name = "expert_lanes",
+              .help = "2 runs micro-batches in pairs: one computes while the other's rows of experts are exchanged.",
+              .value = "lanes",
+              .range = {.min = 1, .max = 2}},
+        c.expert_lanes);
   visit(Field{.name = "pipeline",
               .help = "Stages that share the blocks of the model; micro-batches pass through them one behind the other.",
               .value = "stages", .range = kAtLeastOne},

@@ -62,6 +62,9 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
               groups_.context->size() == silent_.context->size() && groups_.tensor->size() == silent_.tensor->size() &&
               groups_.expert->size() == silent_.expert->size() && groups_.stages->size() == silent_.stages->size(),
           "groups of another mesh");
+  if (!options_.training) options_.layout.lanes = 1;
+  require(options_.layout.lanes == 1 || (groups_.expert->size() > 1 && groups_.stages->size() == 1), options_.layout.lanes,
+          " lanes of micro-batches");
   demand(
       !options_.document_mask || !options_.deterministic || stream_->target() != DeviceKind::cuda, ExitCode::config,
       "data.document_mask = true with run.deterministic = true: on CUDA attention that keeps documents apart does not give the "
@@ -84,7 +87,7 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   if (options_.training) optimizer_ = std::make_unique<optim::Optimizer>(*device_, model_->parameters(), options_.optimizer);
   // The most passes that a stage ever has under way: more micro-batches than these do not change it.
   const parallel::Stages stages = options_.layout.mesh.stages();
-  in_flight_ = parallel::in_flight(parallel::visits_of(stages, groups_.stages->rank(), 4 * stages.count));
+  in_flight_ = parallel::in_flight(parallel::visits_of(stages, groups_.stages->rank(), 4 * stages.count, options_.layout.lanes));
   batch_ = device_->allocate(static_cast<std::size_t>(in_flight_.micro_batches) * bytes_of_batch(), MemoryCategory::workspace);
   evaluation_total_ = device_->allocate(2 * sizeof(double), MemoryCategory::state);
   if (options_.model.experts > 0) router_total_ = device_->allocate(4 * sizeof(double), MemoryCategory::state);
@@ -97,6 +100,8 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
     stashes_.push_back(std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash));
   if (stages.count > 1) start_pipeline(capacity);
   scratch_ = std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch);
+  for (int lane = 1; lane < options_.layout.lanes; ++lane)
+    other_scratches_.push_back(std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch));
   const std::vector<comm::Group*> groups_of_shards = groups_.all_shards();
   for (std::size_t i = 0; i < groups_of_shards.size(); ++i) {
     const Buffer& parts = model_->parameters().gathered_shards(i);
@@ -135,6 +140,7 @@ std::size_t Engine::bytes_of_batch() const {
 Engine::Capacity Engine::used() const {
   Capacity used{.backward = backward_ ? backward_->high_water() : 0, .scratch = scratch_->high_water()};
   for (const auto& stash : stashes_) used.stash = std::max(used.stash, stash->high_water());
+  for (const auto& scratch : other_scratches_) used.scratch = std::max(used.scratch, scratch->high_water());
   return used;
 }
 
@@ -149,13 +155,13 @@ void Engine::dry_run() {
   if (options_.calibrates) calibrate(1, [&] { return batch; });
   if (options_.training) {
     for (const parallel::Parameter& p : model_->parameters().parameters()) whole(p);
-    zero_gradients(1, false);
-    forward_backward(batch, nullptr);  // steps that nobody watches gather codes in other memory than that of values
+    zero_gradients(options_.layout.lanes, false);  // steps that nobody watches gather codes in other memory than that of values
+    for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, nullptr);
   }
   stream_->reset_work();
   if (!options_.training) return;
-  zero_gradients();
-  forward_backward(batch, options_.watch);
+  zero_gradients(options_.layout.lanes);
+  for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, lane == 0 ? options_.watch : nullptr);
   if (options_.watch) observe_weights(*options_.watch);
   apply(0.0, 1);
   settle();
@@ -174,7 +180,7 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
   plan.bytes = meta.device().memory().bytes;
   const auto used = meta.used();
   plan.bytes[static_cast<std::size_t>(MemoryCategory::activations)] += meta.stashes_.size() * used.stash + used.backward;
-  plan.bytes[static_cast<std::size_t>(MemoryCategory::workspace)] += used.scratch;
+  plan.bytes[static_cast<std::size_t>(MemoryCategory::workspace)] += (1 + meta.other_scratches_.size()) * used.scratch;
   plan.step = meta.stream().work();
   if (!options.training) return plan;
   for (const checkpoint::Entry& entry :
@@ -183,10 +189,11 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
   return plan;
 }
 
-nn::Scope Engine::scope(nn::Watch* watch) {
+// A pipeline stage gives each pass its stash.
+nn::Scope Engine::scope(nn::Watch* watch, std::size_t lane) {
   return {.stream = *stream_,
-          .stash = *stashes_.front(),
-          .scratch = *scratch_,
+          .stash = *stashes_[lane],
+          .scratch = lane == 0 ? *scratch_ : *other_scratches_[lane - 1],
           .dtype = compute_dtype(options_.recipe),
           .checkpointing = options_.checkpointing,
           .watch = watch,
@@ -242,7 +249,7 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
 
 void Engine::forward_backward(const data::Batch& batch, nn::Watch* watch) {
   const std::vector<std::int32_t> first_keys = first_keys_of(batch.document_starts, batch.tokens.size());
-  nn::Scope training = scope(watch);
+  nn::Scope training = scope(watch, next_lane());
   training.router_total = router_total(0);
   model_->forward_backward(training, upload(batch.tokens, batch.targets, first_keys), optimizer_->loss_total());
 }
@@ -337,9 +344,9 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
     }
   });
   if (options_.training) zero_gradients(micro_batches, false);  // the gradients, which nobody reads, stay where they are
-  nn::Scope calibration = scope(nullptr);
-  calibration.pass = nn::Pass::calibration;
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+    nn::Scope calibration = scope(nullptr, options_.training ? next_lane() : 0);
+    calibration.pass = nn::Pass::calibration;
     const data::Batch batch = next();
     const models::Batch uploaded = upload(batch.tokens, batch.targets, first_keys_of(batch.document_starts, batch.tokens.size()));
     if (options_.training) {

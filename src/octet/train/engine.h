@@ -44,7 +44,7 @@ struct MemoryPlan {
   std::size_t snapshot = 0;   // host memory for what this rank adds to a checkpoint
   std::size_t total() const;  // of the device: without memory of the host
   std::size_t host() const { return bytes[static_cast<std::size_t>(MemoryCategory::host)]; }
-  Work step;                  // of one micro-batch, forward and backward, and one optimizer step
+  Work step;                  // of one micro-batch on each lane, forward and backward, and one optimizer step
 };
 
 MemoryPlan measure(const EngineOptions& options, DeviceKind device);
@@ -58,7 +58,8 @@ class Engine {
   Engine(const EngineOptions& options, Device& device, const parallel::Groups& groups);
 
   // All ranks of context and tensor groups are given the same whole sequences, and each takes its part. Adds the gradient of one
-  // micro-batch to the parameters', and its loss to the optimizer's total.
+  // micro-batch to the parameters', and its loss to the optimizer's total. With two lanes the second call of a pair does so for
+  // both.
   void forward_backward(const data::Batch& batch, nn::Watch* watch);
   // Does the rest of an optimizer step, in the order of docs/numerics.md: norm and found_inf, scales, AdamW, FP8 weights.
   // `asks_to_stop`: this rank asks; stop_asked() then says so on all ranks. `before_update` is called once, when only the work
@@ -151,7 +152,9 @@ class Engine {
   double* router_total(int first) {
     return options_.model.experts > 0 ? static_cast<double*>(router_total_.data()) + first : nullptr;
   }
-  nn::Scope scope(nn::Watch* watch);
+  nn::Scope scope(nn::Watch* watch, std::size_t lane = 0);
+  // The lane of the next micro-batch.
+  std::size_t next_lane() { return static_cast<std::size_t>(model_->units().begun() % options_.layout.lanes); }
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
   // `first_keys` are those of whole sequences, like the tokens; empty without a document mask.
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
@@ -166,6 +169,7 @@ class Engine {
   parallel::InFlight in_flight_;
   std::vector<std::unique_ptr<Arena>> stashes_;  // of each pass between forward and backward
   std::unique_ptr<Arena> scratch_;
+  std::vector<std::unique_ptr<Arena>> other_scratches_;  // of all lanes but the first
   std::unique_ptr<Arena> backward_;  // of a pipeline stage: the stash of the backward pass under way
   std::unique_ptr<parallel::Boundary> boundary_;
   parallel::Groups silent_;  // used instead of groups that were not given

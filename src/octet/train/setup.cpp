@@ -135,7 +135,8 @@ parallel::Layout layout_of(const Config& config, const parallel::Mesh& mesh) {
           .weights = first.reshard_after_forward == "true" ? parallel::Weights::resharded : parallel::Weights::kept,
           .gradients = first.gradients == "sharded" ? parallel::Gradients::sharded : parallel::Gradients::whole,
           .reduce = config.training.reduce_dtype == "bf16" ? DType::bf16 : DType::f32,
-          .accumulates = accumulation_of(config, mesh.data_coordinates()) > 1};
+          .accumulates = accumulation_of(config, mesh.data_coordinates()) > 1,
+          .lanes = static_cast<int>(config.parallel.expert_lanes)};
 }
 
 std::vector<Config> layouts_allowed(const Config& config, const parallel::Mesh& mesh) {

@@ -33,6 +33,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   Engine engine(options, *device, groups);
   Stream &compute = engine.stream(), &params = engine.model().units().params_stream();
   Stream& context_stream = engine.model().units().context_stream();
+  Stream* const expert_stream = engine.model().units().expert_stream();
   const auto now = [&] { return compute.record()->seconds(); };
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size * options.seq_len));
   engine.refresh();
@@ -43,7 +44,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
   }
 
   const auto profile = [&](const auto& body) {
-    std::array streams{&compute, &params, &context_stream};
+    std::array streams{&compute, &params, &context_stream, expert_stream};
     for (std::size_t i = 0; i < streams.size(); ++i) {
       if (std::find(streams.begin(), streams.begin() + i, streams[i]) != streams.begin() + i)
         streams[i] = nullptr;  // the same stream as an earlier one
@@ -63,26 +64,30 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
     const double begin = now();
     const auto profiles = profile(body);
     add(count.compute, profiles[0], times);
-    for (const auto* profile : {&profiles[1], &profiles[2]}) add(count.params, *profile, times);
+    for (std::size_t i = 1; i < profiles.size(); ++i) add(count.params, profiles[i], times);
     count.seconds += times * (now() - begin);
     return profiles;
   };
-  const auto micro_batch = [&] { engine.forward_backward({.tokens = ids, .targets = ids}, nullptr); };
+  // The micro-batches that run together.
+  const int lanes = options.layout.lanes;
+  const auto run_together = [&] {
+    for (int lane = 0; lane < lanes; ++lane) engine.forward_backward({.tokens = ids, .targets = ids}, nullptr);
+  };
   profile([&] {  // a step before, so that the counted step begins while communication of the last optimizer step still runs
-    engine.zero_gradients();
-    micro_batch();
+    engine.zero_gradients(lanes);
+    run_together();
     engine.apply(0.0, 1);
   });
   const double begin = now();
   // Calls of a pipeline stage differ, so all of them are run.
   const bool stages = options.layout.mesh.stages().count > 1;
-  const std::int64_t run = stages ? micro_batches : std::min<std::int64_t>(micro_batches, 3);
+  const std::int64_t calls = micro_batches / lanes, run = stages ? calls : std::min<std::int64_t>(calls, 3);
   for (std::int64_t i = 0; i < run; ++i) {
     const bool middle = !stages && run == 3 && i == 1;
-    const auto profiles = part(middle ? static_cast<double>(micro_batches - 2) : 1.0, [&] {
-      if (i == 0) engine.zero_gradients(run);
+    const auto profiles = part(middle ? static_cast<double>(calls - 2) : 1.0, [&] {
+      if (i == 0) engine.zero_gradients(run * lanes);
       if (i == 0 || stages) engine.model().units().executor().time_tasks(&count.tasks);
-      micro_batch();
+      run_together();
       engine.model().units().executor().time_tasks(nullptr);
     });
     if (!middle) continue;
@@ -90,6 +95,7 @@ StepCount count_step(const EngineOptions& options, const parallel::Groups& group
       std::copy_if(profile.begin(), profile.end(), std::back_inserter(count.each),
                    [](const OpTime& op) { return !op.work.group.empty(); });
     }
+    for (OpTime& op : count.each) op.work.bytes /= lanes;
   }
   part(1, [&] {
     engine.model().units().executor().time_tasks(&count.update);

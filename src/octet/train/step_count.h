@@ -21,7 +21,8 @@ struct StepCount {
   std::vector<OpTime> compute, params;
   std::vector<OpTime> each;       // the collectives that each additional micro-batch adds; empty if there are fewer than three
   std::vector<StepRange> ranges;  // of the micro-batches that were run and of the optimizer, in the order in which they begin
-  // The tasks of the first micro-batch, in the order in which they are enqueued. On a pipeline stage: the tasks of the whole step.
+  // The tasks of the first micro-batch, or pair of them with two lanes, in the order in which they are enqueued. On a pipeline
+  // stage: the tasks of the whole step.
   std::vector<parallel::TimedTask> tasks;
   std::vector<parallel::TimedTask> update;  // the tasks that end the step
   parallel::StepShape shape;
@@ -30,7 +31,7 @@ struct StepCount {
 
 // Counts a step of `micro_batches` micro-batches on a GPU. `groups` are silent groups of options.rank; the result refers to their
 // names. `seconds` gives the time of each op. If there are more than three micro-batches, only the first, the second and the last
-// are run, and the second stands for the others. A pipeline stage does not wait for the others.
+// are run, and the second stands for the others. With lanes these are pairs. A pipeline stage does not wait for the others.
 StepCount count_step(const EngineOptions& options, const parallel::Groups& groups, const OpSeconds& seconds,
                      std::int64_t micro_batches);
 

@@ -3,6 +3,7 @@
 namespace octet::models {
 
 using parallel::Beside;
+using parallel::StreamId;
 
 namespace {
 
@@ -76,9 +77,9 @@ std::vector<Block::Part<BlockForward>> Block::forward_parts(bool context, bool m
   parts.push_back({{"attention", context ? Beside::gather : Beside::nothing}, &Block::attention});
   if (mixture) {
     parts.insert(parts.end(), {{{"route"}, &Block::route},
-                               {{"dispatch"}, &Block::dispatch},
+                               {{"dispatch", Beside::nothing, StreamId::experts}, &Block::dispatch},
                                {{"experts"}, &Block::experts},
-                               {{"collect"}, &Block::collect},
+                               {{"collect", Beside::nothing, StreamId::experts}, &Block::collect},
                                {{"combine"}, &Block::combine}});
   } else {
     parts.push_back({{"feed"}, &Block::feed_forward});
@@ -91,9 +92,9 @@ std::vector<Block::Part<BlockBackward>> Block::backward_parts(bool context, bool
   if (context) parts.push_back({{"keys"}, &Block::fetch_keys});
   if (mixture) {
     parts.insert(parts.end(), {{{"combine"}, &Block::combine_backward},
-                               {{"dispatch"}, &Block::dispatch_gradients},
+                               {{"dispatch", Beside::nothing, StreamId::experts}, &Block::dispatch_gradients},
                                {{"experts"}, &Block::experts_backward},
-                               {{"collect"}, &Block::collect_gradients},
+                               {{"collect", Beside::nothing, StreamId::experts}, &Block::collect_gradients},
                                {{"route"}, &Block::route_backward}});
   } else {
     parts.push_back({{"feed"}, &Block::feed_backward});

@@ -95,10 +95,15 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
   const bool mixture = config_.experts > 0;
   forward_parts_ = Block::forward_parts(context, mixture);
   backward_parts_ = Block::backward_parts(context, mixture);
+  const auto part_of = [&](const auto& part) {
+    parallel::Part result = part.part;
+    if (!units_->expert_stream()) result.stream = parallel::StreamId::compute;
+    return result;
+  };
   shape_.forward_parts.clear();
   shape_.backward_parts.clear();
-  for (const auto& part : forward_parts_) shape_.forward_parts.push_back(part.part);
-  for (const auto& part : backward_parts_) shape_.backward_parts.push_back(part.part);
+  for (const auto& part : forward_parts_) shape_.forward_parts.push_back(part_of(part));
+  for (const auto& part : backward_parts_) shape_.backward_parts.push_back(part_of(part));
   scales_.materialise(stream);
   for (nn::Linear* linear : linears()) {
     if (linear->weight().held) linear->bind();
@@ -128,6 +133,7 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   result.documents = batch.documents;
   result.params_stream = &units_->params_stream();
   result.context_stream = &units_->context_stream();
+  result.expert_stream = units_->expert_stream();
   result.rope_table = rope_table_;
   result.positions = allocate(scope.stash, DType::i32, {batch.tokens.rows()});
   std::int64_t at = 0;
@@ -145,18 +151,21 @@ void Decoder::forward_backward(const nn::Scope& scope, const Batch& batch, doubl
   const int number = units_->begin_micro_batch();
   const int count = std::max(static_cast<int>(units_->micro_batches()), number + 1);
   if (visits_.size() != static_cast<std::size_t>(2 * count * shape_.stages.chunks)) {
-    visits_ = parallel::visits_of(shape_.stages, shape_.stage, count);
+    visits_ = parallel::visits_of(shape_.stages, shape_.stage, count, shape_.lanes);
     under_way_ = static_cast<std::size_t>(parallel::in_flight(visits_).micro_batches);
   }
   micro_batches_.resize(under_way_);
   micro_batches_[static_cast<std::size_t>(number) % micro_batches_.size()] =
       std::make_unique<MicroBatch>(MicroBatch{scope, batch, total, {}, true});
   shape_.full_recompute = scope.checkpointing == nn::Checkpointing::full;
-  const auto load = [&](int of) {
-    return static_cast<std::size_t>(std::find(visits_.begin(), visits_.end(), parallel::Visit{false, of, 0}) - visits_.begin());
+  // The visits of the first `of` micro-batches that can run without the others.
+  const auto visits_until = [&](int of) {
+    const int complete = of < count ? of / shape_.lanes * shape_.lanes : count;
+    const auto beyond = [&](const parallel::Visit& visit) { return visit.micro_batch >= complete; };
+    return static_cast<std::size_t>(std::find_if(visits_.begin(), visits_.end(), beyond) - visits_.begin());
   };
   const int last = units_->reduces() ? static_cast<int>(units_->micro_batches()) : count + 1;
-  run(parallel::build_visits(shape_, units_->slots(), visits_, load(number), load(number + 1), last));
+  run(parallel::build_visits(shape_, units_->slots(), visits_, visits_until(number), visits_until(number + 1), last));
 }
 
 void Decoder::run_evaluation(const nn::Scope& outer, const Batch& batch, double* total, const Tensor& logits) {

@@ -49,10 +49,11 @@ class Decoder {
   void use(FlightMemory memory) { memory_ = std::move(memory); }
 
   // Forward and backward of a micro-batch: total[0] += sum of token losses, total[1] += tokens that count (device scalars). The
-  // gradients of the sum are added to the parameters'. With one stage, stash and scratch are as before when it returns. A pipeline
-  // stage runs its visits until the next one loads another micro-batch. The call with the step's last micro-batch runs all visits
-  // that are left. The tensors of a batch must not change in the next n - 1 calls of a step, if n micro-batches are under way at
-  // the same time (parallel::in_flight).
+  // gradients of the sum are added to the parameters'. With one stage, stash and scratch are as before when it returns. A
+  // pipeline stage runs its visits until the next one loads another micro-batch. With lanes nothing runs until all micro-batches
+  // are there that run together, each with a stash and a scratch of its own. The call with the step's last micro-batch runs all
+  // visits that are left. The tensors of a batch must not change in the next n - 1 calls of a step, if n micro-batches are under
+  // way at the same time (parallel::in_flight).
   void forward_backward(const nn::Scope& scope, const Batch& batch, double* total);
   // Computes only the loss, and records nothing, unless scope.pass is calibration.
   void evaluate(const nn::Scope& scope, const Batch& batch, double* total);
