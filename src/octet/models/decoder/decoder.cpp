@@ -284,22 +284,25 @@ void Decoder::finish(Flight& flight) {
 
 void Decoder::forward(Flight& flight, const Task& task) {
   const nn::Scope& scope = flight.scope;
-  const bool full = flight.of.trains && scope.checkpointing == nn::Checkpointing::full;
+  const bool stays = flight.of.trains && scope.checkpointing != nn::Checkpointing::full;
+  nn::Scope least = scope;
+  if (!stays) {
+    least.checkpointing = nn::Checkpointing::selective;     // keeps the least
+    if (memory_.backward) least.stash = *memory_.backward;  // free now; of the other stashes there is one for each pass under way
+  }
   if (task.first) {
     scope.stream.begin_range(concat("layer ", task.index, " forward"));
     flight.y = flight.of.trains ? allocate(scope.stash, scope.dtype, flight.x.shape) : flight.spare;
-    flight.stash = scope.stash.get().used();
+    flight.stash = least.stash.get().used();
     flight.scratch = scope.scratch.used();
     flight.forward = {.x = flight.x, .y = flight.y};
   }
-  nn::Scope least = scope;
-  if (full) least.checkpointing = nn::Checkpointing::selective;  // nothing of it stays: keep the least
   const auto part = forward_parts_[static_cast<std::size_t>(task.part)];
   BlockSaved& saved = flight.saved[flight.of.trains ? static_cast<std::size_t>(task.index) : 0];
   (blocks_[static_cast<std::size_t>(task.index)].*part.run)(least, saved, flight.forward);
   if (!task.last) return;
   scope.scratch.release_to(flight.scratch);
-  if (full || !flight.of.trains) scope.stash.get().release_to(flight.stash);
+  if (!stays) least.stash.get().release_to(flight.stash);
   flight.spare = std::exchange(flight.x, flight.y);
   scope.stream.end_range();
 }
