@@ -6,7 +6,8 @@
 namespace octet::parallel {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements of a shard at a time, so that no device has to hold all of it
+// Elements at a time: of a shard, and of the shards of all ranks. No device has to hold a whole parameter.
+constexpr std::int64_t kOfShard = std::int64_t{1} << 20, kOfAll = std::int64_t{1} << 24;
 
 }  // namespace
 
@@ -61,11 +62,14 @@ Tensor Wholes::of(const Parameter& p, Arena& scratch) {
   const std::size_t width = size_of(primary.dtype);
   const bool first = first_ && stream_.kind() != DeviceKind::meta;
   if (first) whole_.resize(static_cast<std::size_t>(p.cut.global().elements()) * width);
-  for (std::int64_t begin = 0; begin < p.stride; begin += kPiece) {
+  const std::int64_t ranks = std::int64_t{groups_.shards_of(p.spec.expert).size()} * groups_.tensor->size();
+  const std::int64_t piece = std::clamp<std::int64_t>(kOfAll / ranks, 1, kOfShard);
+  for (std::int64_t begin = 0; begin < p.stride; begin += piece) {
     const ArenaScope scope(scratch);
-    const std::int64_t count = std::min(kPiece, p.stride - begin);
+    const std::int64_t count = std::min(piece, p.stride - begin);
     const Tensor part(behind(primary.data, static_cast<std::size_t>(begin) * width), primary.dtype, {count});
     const Tensor parts = gather(p, part, scratch);
+    if (stream_.kind() == DeviceKind::meta) break;  // the other pieces take as much
     if (!first) continue;
     staging_.resize(parts.bytes());
     stream_.copy_to_host(staging_.data(), parts.data, parts.bytes());
