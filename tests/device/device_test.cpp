@@ -236,7 +236,9 @@ TEST(Waits, AreAddedUpWhileTheyAreWatched) {
   stream.count("all_reduce", {.bytes = 1});
   stream.wait_for_ranks(*event);
   stream.end_wait();
-  EXPECT_EQ(stream.take_waits(), 4.5);
+  const Waits waits = stream.take_waits();
+  EXPECT_EQ(waits.all, 4.5);
+  EXPECT_EQ(waits.stages, 0);
   stream.begin_wait();
   stream.end_wait();
   EXPECT_EQ(stream.stamped, 4u);
@@ -246,7 +248,32 @@ TEST(Waits, AreAddedUpWhileTheyAreWatched) {
   stream.start_waits();
   stream.begin_wait();  // begins at 100
   stream.start_waits();
-  EXPECT_EQ(stream.take_waits(), 0);
+  EXPECT_EQ(stream.take_waits().all, 0);
+}
+
+TEST(Waits, ThoseForOtherStagesAreAPartOfAll) {
+  const auto device = make_device(DeviceKind::cpu);
+  ScriptedStream stream(*device, {1, 1.5, 10, 14, 20, 20.25, 30, 38});
+  const auto event = stream.record();
+  stream.start_waits();
+  stream.wait_for_ranks(*event);  // from 1 to 1.5
+  {
+    const StageWaits of_stages(stream);
+    stream.begin_wait();  // from 10 to 14
+    stream.wait_for_ranks(*event);
+    stream.end_wait();
+    { const StageWaits nested(stream); }
+    stream.wait_for_ranks(*event);  // from 20 to 20.25
+  }
+  stream.begin_wait();  // from 30 to 38: the outermost wait says for whom
+  {
+    const StageWaits of_stages(stream);
+    stream.wait_for_ranks(*event);
+  }
+  stream.end_wait();
+  const Waits waits = stream.take_waits();
+  EXPECT_EQ(waits.all, 12.75);
+  EXPECT_EQ(waits.stages, 4.25);
 }
 
 TEST(Waits, AProfileShowsThemAsAnOpAndIsNotTakenBesideThem) {

@@ -82,6 +82,24 @@ TEST(Ranks, PassMicroBatchesThroughStagesAndResumeWithOthers) {
       expect_export_of_checkpoint);
 }
 
+TEST(Ranks, SayHowLongStagesWaitForEachOther) {
+  const TinyRun run;
+  const std::string steps =
+      " --training.steps=4 --metrics.log_freq=2 --model.num_hidden_layers=4 --training.micro_batch_size=1 --run.output_dir=";
+  const ProgramResult two = run.run("launch -n 2 -- train run.toml --parallel.pipeline=2" + steps + "two");
+  ASSERT_EQ(two.code, 0) << two.err;
+  EXPECT_NE(two.out.find("  bubble "), std::string::npos) << two.out;
+  const auto lines = metrics_of(run / "two");
+  ASSERT_EQ(lines.size(), 3u) << "steps 1, 2 and 4";
+  for (const auto& [step, line] : lines) {
+    const double bubble = line["pipeline_bubble_s"];
+    EXPECT_GT(bubble, 0) << step;
+    EXPECT_GE(line["comm_exposed_s"].get<double>(), 0) << step;
+  }
+  ASSERT_EQ(run.run("train run.toml" + steps + "one").code, 0);
+  for (const auto& [step, line] : metrics_of(run / "one")) EXPECT_EQ(line["pipeline_bubble_s"], nullptr);
+}
+
 TEST(Ranks, RefuseStagesThatCannotBe) {
   const std::string four = "--model.num_hidden_layers=4 ", chunks = "--parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2 ";
   expect_refusal("--parallel.pipeline=4 --model.num_hidden_layers=2", "parallel.pipeline = 4: the model has 2 blocks");

@@ -169,6 +169,17 @@ TEST(Html, ShowsExposedCommunicationWhereThereAreRanks) {
   EXPECT_EQ(count_of(html, ">12.5%</td>"), 1u);
 }
 
+TEST(Html, ShowsTheBubbleOfRunsWithStages) {
+  std::vector<report::Run> runs{make_run("bf16", "bf16", 20, 1, 100), make_run("fp8_block", "fp8_block", 20, 1, 100)};
+  EXPECT_EQ(render(runs).find("bubble"), std::string::npos);
+  for (auto& m : runs[1].metrics) m.pipeline_bubble_s = m.step < 3 ? 0.25 : 0.0625;  // the first steps are left out
+  const std::string html = render(runs);
+  EXPECT_EQ(markup_fault(html), "");
+  EXPECT_NE(html.find("<th>pipeline<br>bubble</th>"), std::string::npos);
+  EXPECT_EQ(count_of(html, "<td data-column=\"pipeline bubble\">12.5%</td>"), 1u);
+  EXPECT_EQ(count_of(html, "<td data-column=\"pipeline bubble\">–</td>"), 1u);
+}
+
 // On a phone each row becomes a card that shows the columns' names, so every cell but the first must have one.
 TEST(Html, EveryCellNamesItsColumn) {
   const std::string html = render(six_runs());

@@ -84,6 +84,15 @@ TEST(Scaling, TheTable) {
             "256   fp8_delayed      9,700     11.8%  +14.1%  1.8466  +1.00%     432  43.7%  1.50 GiB     5.0%\n"
             "Loss: mean over the last tenth of the steps. Decrease: of tokens/s/GPU, from the same recipe's on the fewest GPUs. "
             "Faster, and loss higher: than bf16 on the same number.\n");
+  // With stages there is a column for their bubble.
+  for (auto& m : runs[3].metrics) m.pipeline_bubble_s = 0.0625;
+  const std::string staged = render_text(compare(runs));
+  EXPECT_NE(staged.find("memory  exposed  bubble\n"), std::string::npos) << staged;
+  EXPECT_NE(staged.find("1.50 GiB        -   12.5%\n"), std::string::npos) << staged;
+  EXPECT_NE(staged.find("1.50 GiB     5.0%       -\n"), std::string::npos) << staged;
+  const std::string section = scaling_section(compare(runs), std::vector<std::string>{"c0", "c1", "c2", "c3"});
+  EXPECT_NE(section.find("<th>pipeline<br>bubble</th>"), std::string::npos);
+  EXPECT_NE(section.find("<td data-column=\"pipeline bubble\">12.5%</td>"), std::string::npos);
   for (report::Run& run : runs) run.info.device = "cpu";
   EXPECT_EQ(render_text(compare(runs)).substr(0, 34), "ranks  recipe       tok/s/process ");
 }
@@ -120,6 +129,7 @@ TEST(Scaling, JsonHasItsColumns) {
   EXPECT_NEAR(json["rows"][2]["decrease_pct"].get<double>(), 11.818, 5e-4);
   EXPECT_EQ(json["rows"][0]["decrease_pct"], nullptr);
   EXPECT_EQ(json["rows"][0]["exposed_pct"], nullptr);
+  EXPECT_EQ(json["rows"][0]["bubble_pct"], nullptr);
 }
 
 }  // namespace

@@ -220,7 +220,7 @@ TEST_P(GroupCases, TheStreamKnowsWhatItWaited) {
     const auto waited = [&](const std::function<void()>& body) {
       at.stream->start_waits();
       body();
-      return at.stream->take_waits();
+      return at.stream->take_waits().all;
     };
     const auto reduce = [&] { at.group->all_reduce(*at.stream, at.scratch, {.x = x}); };
     const auto batch = [&] {

@@ -35,11 +35,13 @@ std::vector<std::int64_t> steps_in(const std::filesystem::path& path) {
 using Steps = std::vector<std::int64_t>;
 
 TEST(Jsonl, TheFieldsAreThoseOfTheContract) {
-  EXPECT_EQ(to_json_line(StepMetrics{.step = 3}),
-            R"({"step":3,"loss":null,"grad_norm":null,"lr":null,"tokens_seen":0,"step_time_s":null,"data_time_s":null,)"
-            R"("tokens_per_s":null,"tokens_per_s_per_gpu":null,"tflops_per_gpu":null,"mfu":null,"mfu_fp8":null,)"
-            R"("memory_peak_gib":null,"fp8_flop_share":0.0,"fp8_underflow_pct":null,"fp8_saturated_pct":null,)"
-            R"("skipped_steps":0,"samples_per_s":null,"comm_exposed_s":null,"expert_balance":null,"router_z":null,"eval_loss":null})");
+  EXPECT_EQ(
+      to_json_line(StepMetrics{.step = 3}),
+      R"({"step":3,"loss":null,"grad_norm":null,"lr":null,"tokens_seen":0,"step_time_s":null,"data_time_s":null,)"
+      R"("tokens_per_s":null,"tokens_per_s_per_gpu":null,"tflops_per_gpu":null,"mfu":null,"mfu_fp8":null,)"
+      R"("memory_peak_gib":null,"fp8_flop_share":0.0,"fp8_underflow_pct":null,"fp8_saturated_pct":null,)"
+      R"("skipped_steps":0,"samples_per_s":null,"comm_exposed_s":null,)"
+      R"("pipeline_bubble_s":null,"expert_balance":null,"router_z":null,"eval_loss":null})");
   EXPECT_EQ(to_json_line(HealthSample{.step = 1, .tensor = "a\"b.x", .amax = 2, .scale = 0.5, .saturated_pct = 0, .flushed_pct = 1.5}),
             R"({"step":1,"tensor":"a\"b.x","amax":2.0,"scale":0.5,"saturated_pct":0.0,"flushed_pct":1.5,"sqnr_db":null})");
 }
@@ -187,7 +189,7 @@ TEST(Fields, NamesAreUnique) {
       EXPECT_TRUE(tensorboard.insert(name.tensorboard).second) << name.tensorboard;
     }
   });
-  EXPECT_EQ(json.size(), 22u);
+  EXPECT_EQ(json.size(), 23u);
 }
 
 }  // namespace

@@ -43,6 +43,9 @@ TEST(Console, WhatIsUnknownIsLeftOut) {
   EXPECT_EQ(
       console_line(m, {.total_steps = 1000, .eta_s = kUnknown, .worker = Worker::process}),
       "step 120/1000  loss 4.812  grad 0.0012  lr 2.9e-04  17,012 tok/s/process  0.0471 TFLOPS  53.4 MiB  eval 4.700  skipped 2");
+  m.step_time_s = 2;
+  m.pipeline_bubble_s = 0.25;
+  EXPECT_NE(console_line(m, {.total_steps = 1000}).find("TFLOPS  bubble 12.5%  53.4 MiB"), std::string::npos);
   StepMetrics bad;
   bad.step = 1;
   EXPECT_EQ(console_line(bad, {.total_steps = 3}), "step 1/3  loss nan");

@@ -112,16 +112,21 @@ std::vector<OpTime> Stream::take_profile() {
 void Stream::start_waits() {
   require(!profile_, "cannot measure waits during a profile");
   take_stamps();
+  wait_is_for_stages_.clear();
   waits_ = true;
   depth_ = 0;
 }
 
-double Stream::take_waits() {
+Waits Stream::take_waits() {
   waits_ = false;
   synchronize();
   const std::vector<double> seconds = take_stamps();
-  double sum = 0;
-  for (std::size_t i = 0; i + 1 < seconds.size(); i += 2) sum += seconds[i + 1] - seconds[i];
+  Waits sum;
+  for (std::size_t i = 0; i + 1 < seconds.size(); i += 2) {
+    const double wait = seconds[i + 1] - seconds[i];
+    sum.all += wait;
+    if (wait_is_for_stages_[i / 2]) sum.stages += wait;
+  }
   return sum;
 }
 

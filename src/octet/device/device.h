@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "octet/device/buffer.h"
@@ -94,6 +95,12 @@ class Event {
   virtual double seconds() const { return 0; }
 };
 
+// Seconds in which a stream waited for other ranks.
+struct Waits {
+  double all = 0;
+  double stages = 0;  // the part of `all` that waited for other stages of a pipeline: see StageWaits
+};
+
 // A sequence of work that a device executes in order. The functions of
 // kernels/ enqueue ops. On the CPU, an op has run when its function returns.
 class Stream {
@@ -141,7 +148,9 @@ class Stream {
 
   // begin_wait and end_wait enclose work of this stream that only waits for other ranks. The pairs may be nested.
   void begin_wait() {
-    if (waits_ && depth_++ == 0) stamp();
+    if (!waits_ || depth_++ > 0) return;
+    stamp();
+    wait_is_for_stages_.push_back(for_stages_ ? 1 : 0);
   }
   void end_wait() {
     if (waits_ && --depth_ == 0) stamp();
@@ -155,8 +164,8 @@ class Stream {
   }
   // Measures the time of these waits until take_waits(). Not during a profile.
   void start_waits();
-  // Waits for the stream and returns the sum of the waits in seconds.
-  double take_waits();
+  // Waits for the stream and returns the sums of the waits.
+  Waits take_waits();
 
  protected:
   struct Mark {
@@ -171,13 +180,29 @@ class Stream {
   virtual std::vector<double> take_stamps() = 0;
 
  private:
+  friend class StageWaits;
   void mark(const char* op, const Work& work);
 
   Device& device_;
   Work work_;
   bool profile_ = false, waits_ = false;
   int depth_ = 0;  // nesting depth of begin_wait
+  bool for_stages_ = false;
+  std::vector<char> wait_is_for_stages_;  // of each wait since start_waits()
   std::vector<Mark> marks_;
+};
+
+// The waits that a stream begins during the lifetime of this object are for other stages of a pipeline.
+class StageWaits {
+ public:
+  explicit StageWaits(Stream& stream) : stream_(stream), before_(std::exchange(stream.for_stages_, true)) {}
+  ~StageWaits() { stream_.for_stages_ = before_; }
+  StageWaits(const StageWaits&) = delete;
+  StageWaits& operator=(const StageWaits&) = delete;
+
+ private:
+  Stream& stream_;
+  bool before_;
 };
 
 // Names the work that a stream receives during the lifetime of this object.

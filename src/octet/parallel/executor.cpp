@@ -23,10 +23,13 @@ void Executor::wait_before(const Task& task) {
     if (wait.signal == Signal::none || wait.index < 0) continue;
     const std::unique_ptr<Event>& event = event_of(wait.index, wait.signal);
     require(event != nullptr, "a task waits for signal ", static_cast<int>(wait.signal), " of ", wait.index, ", which nobody has given");
-    if (&stream == &compute) {
+    if (&stream != &compute) {
+      stream.wait(*event);
+    } else if (wait.signal == Signal::received || wait.signal == Signal::sent) {
+      const StageWaits waits(compute);
       compute.wait_for_ranks(*event);
     } else {
-      stream.wait(*event);
+      compute.wait_for_ranks(*event);
     }
   }
 }

@@ -162,6 +162,10 @@ Units::SharedBytes Units::shared_bytes() const {
 void Units::exchange(const std::function<void(Stream&)>& exchange) {
   if (params_stream_ != &compute_) params_stream_->wait(*compute_.record());
   exchange(*params_stream_);
+  wait_for_params();
+}
+
+void Units::wait_for_params() {
   if (params_stream_ != &compute_) compute_.wait_for_ranks(*params_stream_->record());
 }
 
@@ -173,14 +177,26 @@ std::vector<Stream*> Units::waiting_streams() const {
   return streams;
 }
 
+void Units::exchange_of_stages(const std::function<void()>& exchange) {
+  if (groups_.stages->size() == 1) return;
+  wait_for_params();  // what was enqueued before is a wait of its own
+  const StageWaits of_compute(compute_), of_params(*params_stream_);
+  exchange();
+  wait_for_params();
+}
+
 void Units::start_waits() {
   for (Stream* stream : waiting_streams()) stream->start_waits();
 }
 
-double Units::take_waits() {
-  double seconds = 0;
-  for (Stream* stream : waiting_streams()) seconds += stream->take_waits();
-  return seconds;
+Waits Units::take_waits() {
+  Waits sum;
+  for (Stream* stream : waiting_streams()) {
+    const Waits waits = stream->take_waits();
+    sum.all += waits.all;
+    sum.stages += waits.stages;
+  }
+  return sum;
 }
 
 void Units::begin_step(std::int64_t micro_batches, bool reduces) {

@@ -63,16 +63,19 @@ class Units {
   // Calls exchange(stream) on the params stream, behind all that the computation has enqueued so far. The computation waits for
   // it.
   void exchange(const std::function<void(Stream&)>& exchange);
+  // Calls a function that exchanges on the params stream with other pipeline stages: stages that are ready wait there for the
+  // others. Does nothing if there is one stage.
+  void exchange_of_stages(const std::function<void()>& exchange);
 
   // Makes values and codes from the primaries after loading or initialising. What was gathered before is stale; the first units are
   // gathered again for the next forward pass.
   void refresh(Arena& scratch);
 
-  // Measures how long the computation waits for other ranks, from here until take_waits(), which waits for the stream and returns
-  // the seconds: the communication that nothing hides. On the CPU the streams run in the order of the program, so this is all
-  // communication.
+  // Measures how long the computation waits for other ranks, from here until take_waits(), which waits for the stream: the
+  // communication that nothing hides, and the waits for other pipeline stages. On the CPU the streams run in the order of the
+  // program, so this is all communication.
   void start_waits();
-  double take_waits();
+  Waits take_waits();
 
   // Returns the bytes that units use in turn: the slots of their weights, the slots of their gradients with the memory for casts,
   // and the slots of offloaded states.
@@ -112,6 +115,7 @@ class Units {
   const std::vector<Parameter*>& cut(int index) const { return cut_[static_cast<std::size_t>(index)]; }
   UnitRange first_units() const;
   StepShape shape() const;
+  void wait_for_params();
   void run(Arena& scratch, const std::vector<Task>& tasks);
   void gather(Arena& scratch, const Task& task);
   void open(const Task& task);

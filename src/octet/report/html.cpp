@@ -111,8 +111,9 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
   if (compared) put(out, "<th class=\"middle\">gap to {}<br>−{:g}% to +{:g}%</th>", escape(comparison.baseline), limit, limit);
   // A run of one process waits for nobody, so the column appears only if some run has several processes.
   const bool together = std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.row->summary.processes > 1; });
-  put(out, "<th>peak<br>memory</th>{}{}<th>time</th></tr></thead><tbody>", on_gpu(shown) ? "<th>TFLOPS<br>MFU</th>" : "",
-      together ? "<th>exposed<br>communication</th>" : "");
+  const bool bubbles = has_bubbles(comparison);
+  put(out, "<th>peak<br>memory</th>{}{}{}<th>time</th></tr></thead><tbody>", on_gpu(shown) ? "<th>TFLOPS<br>MFU</th>" : "",
+      together ? "<th>exposed<br>communication</th>" : "", bubbles ? "<th>pipeline<br>bubble</th>" : "");
   for (const Shown& s : shown) {
     const Row& row = *s.row;
     const Summary& sum = row.summary;
@@ -132,6 +133,7 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
       out += cell("TFLOPS, MFU", fmt::format("{}<small>{}</small>", number(sum.tflops_per_process, 0), mfu));
     }
     if (together) out += cell("exposed communication", share_or_dash(sum.exposed_pct));
+    if (bubbles) out += cell("pipeline bubble", share_or_dash(sum.bubble_pct));
     out += cell("time", sum.train_time_s > 0 ? format_duration(sum.train_time_s) : "–") + "</tr>";
   }
   out += "</tbody></table><p class=\"hint\">";

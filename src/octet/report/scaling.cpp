@@ -91,12 +91,13 @@ std::string chart_over_ranks(const Comparison& comparison, const std::vector<Lin
 
 std::string table(const Comparison& comparison, std::span<const std::string> colours) {
   std::string out;
+  const bool bubbles = has_bubbles(comparison);
   put(out,
       "<table class=\"cards\"><thead><tr><th>{}</th><th class=\"words\">recipe</th><th>{}<br>% "
       "faster</th><th>%<br>decrease</th>"
       "<th>loss<br>% "
-      "higher</th><th>TFLOPS<br>MFU</th><th>peak<br>memory</th><th>exposed<br>communication</th></tr></thead><tbody>",
-      ranks_word(comparison), speed_word(comparison));
+      "higher</th><th>TFLOPS<br>MFU</th><th>peak<br>memory</th><th>exposed<br>communication</th>{}</tr></thead><tbody>",
+      ranks_word(comparison), speed_word(comparison), bubbles ? "<th>pipeline<br>bubble</th>" : "");
   for (const std::size_t i : by_ranks(comparison)) {
     const Row& row = comparison.rows[i];
     const Summary& s = row.summary;
@@ -108,7 +109,8 @@ std::string table(const Comparison& comparison, std::span<const std::string> col
     out += compared_cell("loss", number(s.mean_loss, 4), row.mean_loss_pct, 2, -1, 0.5);
     out += cell("TFLOPS, MFU", fmt::format("{}<small>{}</small>", std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "–",
                                            std::isfinite(s.mfu) ? fmt::format("{:.1f}%", 100 * s.mfu) : "&nbsp;"));
-    out += cell("peak memory", gib_or_dash(s.memory_peak_gib)) + cell("exposed communication", share_or_dash(s.exposed_pct)) + "</tr>";
+    out += cell("peak memory", gib_or_dash(s.memory_peak_gib)) + cell("exposed communication", share_or_dash(s.exposed_pct));
+    out += (bubbles ? cell("pipeline bubble", share_or_dash(s.bubble_pct)) : "") + "</tr>";
   }
   return out + "</tbody></table>";
 }
@@ -119,6 +121,8 @@ std::string render_scaling(const Comparison& comparison) {
   std::vector<std::vector<std::string>> lines{{ranks_word(comparison), "recipe",
                                                std::string(telemetry::rate_unit(worker_of(comparison))), "decrease", "faster",
                                                "loss", "higher", "TFLOPS", "MFU", "memory", "exposed"}};
+  const bool bubbles = has_bubbles(comparison);
+  if (bubbles) lines[0].push_back("bubble");
   for (const std::size_t i : by_ranks(comparison)) {
     const Row& row = comparison.rows[i];
     const Summary& s = row.summary;
@@ -128,6 +132,7 @@ std::string render_scaling(const Comparison& comparison) {
          std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "-",
          unsigned_percent(100 * s.mfu), std::isfinite(s.memory_peak_gib) ? telemetry::format_gib(s.memory_peak_gib) : "-",
          unsigned_percent(s.exposed_pct)});
+    if (bubbles) lines.back().push_back(unsigned_percent(s.bubble_pct));
   }
   return text_table(lines, 2) + what_is_compared(comparison) + "\n";
 }

@@ -120,6 +120,7 @@ Summary summarize(const Run& run) {
   summary.tflops_per_process = settled([](const StepMetrics& m) { return m.tflops_per_gpu; });
   summary.mfu = settled([](const StepMetrics& m) { return m.mfu.value_or(kUnknown); });
   summary.exposed_pct = settled([](const StepMetrics& m) { return 100 * m.comm_exposed_s.value_or(kUnknown) / m.step_time_s; });
+  summary.bubble_pct = settled([](const StepMetrics& m) { return 100 * m.pipeline_bubble_s.value_or(kUnknown) / m.step_time_s; });
   summary.mean_loss = mean(finite_values(run, 0.9 * steps, [](const StepMetrics& m) { return m.loss; }));
   summary.saturated_pct = mean(finite_values(run, -1, [](const StepMetrics& m) { return m.fp8_saturated_pct.value_or(kUnknown); }));
   summary.flushed_pct = mean(finite_values(run, -1, [](const StepMetrics& m) { return m.fp8_underflow_pct.value_or(kUnknown); }));
@@ -170,6 +171,11 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
 bool has_initial_losses(const Comparison& comparison) {
   return std::any_of(comparison.rows.begin(), comparison.rows.end(),
                      [](const Row& row) { return std::isfinite(row.summary.initial_eval_loss); });
+}
+
+bool has_bubbles(const Comparison& comparison) {
+  return std::any_of(comparison.rows.begin(), comparison.rows.end(),
+                     [](const Row& row) { return std::isfinite(row.summary.bubble_pct); });
 }
 
 std::string spread_sentence(const Comparison& comparison) {
@@ -239,6 +245,7 @@ std::string render_json(const Comparison& comparison) {
                     {"mfu", number(s.mfu)},
                     {"memory_peak_gib", number(s.memory_peak_gib)},
                     {"exposed_pct", number(s.exposed_pct)},
+                    {"bubble_pct", number(s.bubble_pct)},
                     {"saturated_pct", number(s.saturated_pct)},
                     {"flushed_pct", number(s.flushed_pct)},
                     {"train_time_s", number(s.train_time_s)}});

@@ -25,6 +25,7 @@ struct Summary {
   double mfu = 0;                          // median over the same lines
   double memory_peak_gib = 0;              // maximum
   double exposed_pct = 0;                  // percentage of a step in which the computation waits for communication; median as above
+  double bubble_pct = 0;                   // percentage of a step in which ranks wait for other pipeline stages; median as above
   double final_loss = 0;                   // loss of the last step logged
   double mean_loss = 0;                    // mean over the last tenth: lines with step > 0.9 * steps and a finite loss
   double eval_loss = 0;                    // the last held-out loss
@@ -78,6 +79,8 @@ std::string render_text(const Comparison& comparison);
 telemetry::Worker worker_of(const Comparison& comparison);
 // Returns report.json: {"baseline", "rows": [{the numbers of Summary and Row}], "spread"}. Unknown numbers are null.
 std::string render_json(const Comparison& comparison);
+// Whether some run has pipeline stages. Only then is the bubble shown.
+bool has_bubbles(const Comparison& comparison);
 // Whether some run has a held-out loss from before step 1. Only then are these losses shown.
 bool has_initial_losses(const Comparison& comparison);
 // Returns the sentence about the spread, or "" if it is unknown.

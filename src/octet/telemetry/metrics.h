@@ -35,6 +35,7 @@ struct StepMetrics {
   std::int64_t skipped_steps = 0;
   double samples_per_s = kUnknown;
   std::optional<double> comm_exposed_s{};
+  std::optional<double> pipeline_bubble_s{};
   std::optional<double> expert_balance{};
   std::optional<double> router_z{};
   std::optional<double> eval_loss{};
@@ -164,10 +165,21 @@ void visit_fields(Record& r, Visitor&& visit) {
                   .help = "Sequences per second of all ranks.",
                   .tensorboard = "throughput(samples/s)"},
         r.samples_per_s);
-  visit(FieldName{.json = "comm_exposed_s",
-                  .help = "Seconds of this step in which rank 0 waited for communication that computation did not hide; 0 on one rank.",
-                  .tensorboard = "time_metrics/comm_exposed(s)"},
-        r.comm_exposed_s);
+  visit(
+      FieldName{.json = "comm_exposed_s",
+                .help =
+                    "Seconds of this step in which rank 0 waited for communication that computation did not hide, apart from the "
+                    "pipeline's bubble; 0 on one rank.",
+                .tensorboard = "time_metrics/comm_exposed(s)"},
+      r.comm_exposed_s);
+  visit(
+      FieldName{
+          .json = "pipeline_bubble_s",
+          .help =
+              "Seconds of this step in which a rank waited for other pipeline stages, as a mean over all ranks; null with one "
+              "stage.",
+          .tensorboard = "time_metrics/pipeline_bubble(s)"},
+      r.pipeline_bubble_s);
   visit(FieldName{.json = "expert_balance",
                   .help = "Mixture of experts: mean balance over tokens and layers; 1 if all experts are chosen alike.",
                   .tensorboard = "experts/balance"},

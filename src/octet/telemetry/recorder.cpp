@@ -30,6 +30,7 @@ std::string console_line(const StepMetrics& metrics, const ConsoleContext& conte
   }
   if (!std::isnan(metrics.tflops_per_gpu)) line += fmt::format("  {} TFLOPS", format_significant(metrics.tflops_per_gpu, 3));
   if (metrics.mfu) line += "  mfu " + format_share(*metrics.mfu);
+  if (metrics.pipeline_bubble_s) line += "  bubble " + format_share(*metrics.pipeline_bubble_s / metrics.step_time_s);
   if (!std::isnan(metrics.memory_peak_gib)) line += "  " + format_gib(metrics.memory_peak_gib);
   if (!std::isnan(context.eta_s)) line += "  eta " + format_duration(context.eta_s);
   if (metrics.eval_loss) line += fmt::format("  eval {:.3f}", *metrics.eval_loss);

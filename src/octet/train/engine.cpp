@@ -325,7 +325,8 @@ void Engine::add_up_ranks(Stream& params) {
   groups_.shards->all_reduce(params, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
   groups_.tensor->all_reduce(params, *scratch_, {.x = sums.slice_rows(0, 2)});    // which have seen the same tokens
   groups_.replicas->all_reduce(params, *scratch_, {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
-  groups_.stages->all_reduce(params, *scratch_, {.x = sums});                     // of which the last one knows the loss
+  // Of the stages the last one knows the loss.
+  model_->units().exchange_of_stages([&] { groups_.stages->all_reduce(params, *scratch_, {.x = sums}); });
   if (double* const total = router_total(0)) {
     for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get(), groups_.stages.get()})
       group->all_reduce(params, *scratch_, {.x = {total, DType::f64, {2}}});
@@ -404,6 +405,18 @@ void Engine::settle() {
   reduce_amaxes();
   stream_->synchronize();
   check_ranks();
+}
+
+double Engine::mean_over_ranks(double value) {
+  auto* const total = static_cast<double*>(evaluation_total_.data());
+  stream_->copy_to_device(total, &value, sizeof value);
+  model_->units().exchange([&](Stream& params) {
+    for (comm::Group* group : groups_.all()) group->all_reduce(params, *scratch_, {.x = {total, DType::f64, {1}}});
+  });
+  stream_->copy_to_host(&value, total, sizeof value);
+  stream_->synchronize();
+  check_ranks();
+  return value / options_.layout.mesh.ranks();
 }
 
 void Engine::close() {

@@ -90,6 +90,9 @@ class Engine {
   // Must be called, by all ranks together, before an engine is destroyed whose groups live on. Nothing runs on it afterwards.
   void close();
 
+  // Returns the mean of a number over all ranks, which call it together. Waits.
+  double mean_over_ranks(double value);
+
   // Throws Error{peer} if a rank is gone. Call it after the stream was synchronised, before results are kept.
   void check_ranks() const { groups_.check(); }
 

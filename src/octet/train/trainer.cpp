@@ -362,7 +362,7 @@ kernels::StepScalars Trainer::step(Watch watch) {
                  StopSignals::requested() != nullptr, [this] { writer_->wait_for_snapshot(); });
   const kernels::StepScalars scalars = engine_->optimizer().read(engine_->stream());
   engine_->check_ranks();
-  if (watch.waits) waited_s_ = engine_->model().units().take_waits();  // the stream is empty
+  if (watch.waits) waits_ = engine_->model().units().take_waits();  // the stream is empty
   return scalars;
 }
 
@@ -388,7 +388,8 @@ void Trainer::log(const kernels::StepScalars& scalars, double eval_loss, bool sa
   m.memory_peak_gib = static_cast<double>(engine_->device().memory().total_peak) * 0x1p-30;
   m.skipped_steps = anomaly_.skipped_steps();
   m.samples_per_s = interval.samples_per_s;
-  m.comm_exposed_s = waited_s_;
+  m.comm_exposed_s = waits_.all - waits_.stages;
+  if (world_.mesh().stages().count > 1) m.pipeline_bubble_s = engine_->mean_over_ranks(waits_.stages);
   if (const models::DecoderConfig& model = engine_options_.model; model.experts > 0) {
     const Engine::RouterLosses router = engine_->router_losses_of_step();
     const auto terms = static_cast<double>(config_.training.global_batch_size * config_.training.seq_len * model.layers);
@@ -542,9 +543,8 @@ ExitCode Trainer::run() {
       }
     }
     if (anomaly_.forgives() && rollbacks_ > 0) --rollbacks_;
-    if (verdict == Anomaly::Verdict::skipped) {
+    if (verdict == Anomaly::Verdict::skipped)
       log_shared_warning(concat("step ", step_, ": loss or gradient not finite; skipped"));
-    }
 
     if (options_.progress) {
       options_.progress({.step = step_,

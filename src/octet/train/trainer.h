@@ -129,7 +129,7 @@ class Trainer {
   telemetry::RunInfo info_;        // on the first rank; after the first step the thread that writes checkpoints owns it
   double initial_loss_ = telemetry::kUnknown, initial_loss_bf16_ = telemetry::kUnknown;  // of the weights it goes on from
   std::optional<Peak> peak_;                                                             // on the first rank
-  double waited_s_ = 0;                         // for other ranks, in the last step whose waits were watched
+  Waits waits_;                                 // in the last step whose waits were watched
   std::unique_ptr<checkpoint::Writer> writer_;  // the last member, because its thread uses the others until it ends
 };
 
