@@ -227,7 +227,10 @@ TEST_F(Plan, SaysWhichBatchWouldDo) {
 
 // Returns the layout of a plan as options for `octet train`.
 std::string options_of(const Json& layout) {
-  return concat(" --parallel.replicate=", layout["replicate"], " --parallel.context=", layout["context"],
+  const std::int64_t chunks = layout["pipeline_chunks"].get<std::int64_t>();
+  return concat(" --parallel.pipeline=", layout["pipeline"], " --parallel.pipeline_chunks=", chunks,
+                " --parallel.pipeline_schedule=", chunks > 1 ? "interleaved" : "1f1b",
+                " --parallel.replicate=", layout["replicate"], " --parallel.context=", layout["context"],
                 " --parallel.tensor=", layout["tensor"], " --parallel.expert=", layout["expert"],
                 " --parallel.reshard_after_forward=", layout["weights"] == "kept" ? "false" : "true",
                 " --parallel.gradients=", layout["gradients"], " --activation_checkpoint.mode=", layout["activation_checkpoint"],
@@ -244,6 +247,7 @@ TEST_F(Plan, SearchRanksWhatFits) {
   EXPECT_GE(search["fitting"], 10);
   for (std::size_t i = 0; i < best.size(); ++i) {
     EXPECT_TRUE(best[i]["fits"]) << best[i]["layout"];
+    EXPECT_EQ(best[i]["layout"]["pipeline"], 1) << "a bubble gains nothing where all fits";
     if (i == 0) continue;
     EXPECT_LE(best[i]["predicted"]["tokens_per_s_per_gpu"].get<double>(),
               best[i - 1]["predicted"]["tokens_per_s_per_gpu"].get<double>());
@@ -256,6 +260,29 @@ TEST_F(Plan, SearchRanksWhatFits) {
                                          options_of(best[0]["layout"]));
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_EQ(json_of(plan.out)["predicted"], best[0]["predicted"]);
+}
+
+// Fourteen of 405B's blocks on eight nodes of one GPU: the gathered blocks and gradients of shards do not fit, stages do. `octet
+// plan` confirms each of them.
+TEST_F(Plan, SearchFindsTheStagesThatFit) {
+  const std::string command =
+      "configs/llama3.1-405b.toml --gpus 8xH200 --nodes 8 --model.num_hidden_layers=14 --training.global_batch_size=32 ";
+  const ProgramResult json = plan_config(command + "--search --json");
+  ASSERT_EQ(json.code, 0) << json.err;
+  const Json search = json_of(json.out);
+  for (const Json& run : search["best"]) {
+    EXPECT_TRUE(run["fits"]);
+    EXPECT_GT(run["layout"]["pipeline"].get<int>(), 1) << run["layout"];
+    EXPECT_GT(run["predicted"]["bubble_s"].get<double>(), 0);
+    const ProgramResult plan = plan_config(command + "--json" + options_of(run["layout"]));
+    ASSERT_EQ(plan.code, 0) << plan.err;
+    EXPECT_EQ(json_of(plan.out)["predicted"], run["predicted"]) << run["layout"];
+  }
+  const ProgramResult text = plan_config(command + "--search");
+  EXPECT_NE(text.out.find("pipeline replicate  shard "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find(" exposed bubble  bound\n"), std::string::npos) << text.out;
+  // The run refuses stages of a tied head, so there is nothing to find.
+  EXPECT_TRUE(refused(plan_config(command + "--search --model.tie_word_embeddings=true"), 3, "no layout of 8 H200 fits"));
 }
 
 // The search divides experts where that is faster, and a run accepts every layout that it offers.
@@ -292,8 +319,8 @@ TEST_F(Plan, SearchCutsLayersWhereTheRunAllowsIt) {
     for (const Json& run : search["best"]) {
       const Json& layout = run["layout"];
       sizes.insert(layout["tensor"].get<std::int64_t>());
-      EXPECT_EQ(layout["replicate"].get<int>() * layout["shard"].get<int>() * layout["context"].get<int>() *
-                    layout["tensor"].get<int>(),
+      EXPECT_EQ(layout["pipeline"].get<int>() * layout["replicate"].get<int>() * layout["shard"].get<int>() *
+                    layout["context"].get<int>() * layout["tensor"].get<int>(),
                 8);
     }
     return sizes;

@@ -148,6 +148,83 @@ TEST(LayoutSearch, SharesExpertsOutByWhatDividesThemAndTheShards) {
       "gradients whole, checkpointing none, most of all because exchanges that are not hidden take 125.00 us a token less");
 }
 
+// A model of four blocks. Stages divide weights and gradients, and what a rank gathers, which shards do not divide. A sequence
+// cannot be divided.
+Search staged_search(std::size_t memory_bytes) {
+  Search result = search(memory_bytes, 6);
+  result.blocks = 4;
+  result.divides = [divides = result.divides](const LayoutChoice& c) {
+    const parallel::Stages stages = c.mesh.stages();
+    return divides(c) && 4 % (stages.count * stages.chunks) == 0 &&
+           (stages.chunks == 1 || kGlobalBatch / (c.micro_batch * c.mesh.data_coordinates()) % stages.count == 0);
+  };
+  result.memory_of = [](const LayoutChoice& c) {
+    const double parts = c.mesh.size({Axis::shard, Axis::context}), stages = c.mesh.stages().count,
+                 tensor = c.mesh.size(Axis::tensor);
+    const double held = 100 / (c.weights == Weights::kept ? 1 : parts) + 100 / (c.gradients == Gradients::whole ? 1 : parts);
+    const double activations = c.checkpointing == Checkpointing::none ? 40 : 4;
+    return static_cast<std::size_t>((held / stages + activations + 20 / stages) / tensor);
+  };
+  result.step_of = [](const LayoutChoice& c) {
+    Step step = step_of(c);
+    const parallel::Stages stages = c.mesh.stages();
+    const auto micro_batches = static_cast<double>(kGlobalBatch / (c.micro_batch * c.mesh.data_coordinates()));
+    step.bubble_s = step.seconds * (stages.count - 1) / (stages.chunks * micro_batches);
+    step.seconds += step.bubble_s;
+    step.tokens_per_s = 1000 / step.seconds;
+    return step;
+  };
+  return result;
+}
+
+// With one stage a layout takes at least (25 + 25 + 4 + 20) / 2 bytes, or 12.5 + 12.5 + 4 + 20.
+TEST(LayoutSearch, FindsStagesWhereNothingElseFits) {
+  EXPECT_EQ(search_layouts(staged_search(37)).front().choice.mesh.stages().count, 1);
+  const std::vector<Found> tight = search_layouts(staged_search(36));
+  ASSERT_FALSE(tight.empty());
+  std::set<std::string> seen;
+  for (const Found& f : tight) {
+    EXPECT_GT(f.choice.mesh.stages().count, 1) << mesh_text(f.choice.mesh);
+    EXPECT_LE(f.memory_bytes, 36u);
+    EXPECT_EQ(f.choice.mesh.ranks(), 8);
+    EXPECT_TRUE(staged_search(36).divides(f.choice));
+    seen.insert(mesh_text(f.choice.mesh));
+  }
+  EXPECT_TRUE(seen.contains("pipeline 2 x shard 2 x tensor 2"));
+  // Two chunks make the bubble half as long, and take nothing here.
+  EXPECT_EQ(tight.front().choice.mesh.stages().chunks, 2) << mesh_text(tight.front().choice.mesh);
+  EXPECT_NE(mesh_text(tight.front().choice.mesh).find(", 2 chunks a stage"), std::string::npos);
+}
+
+// If ten layouts without stages are faster than all pipelines, whose messages take time here, nobody asks for a pipeline's
+// memory.
+TEST(LayoutSearch, AsksForNoStagesThatCannotWin) {
+  Search roomy = staged_search(1000);
+  roomy.step_of = [step_of = roomy.step_of](const LayoutChoice& c) {
+    Step step = step_of(c);
+    step.tokens_per_s *= c.mesh.stages().count > 1 ? 0.9 : 1;
+    return step;
+  };
+  int asked = 0;
+  roomy.memory_of = [&, memory_of = roomy.memory_of](const LayoutChoice& c) {
+    asked += c.mesh.stages().count > 1;
+    return memory_of(c);
+  };
+  const std::vector<Found> found = search_layouts(roomy);
+  ASSERT_GE(found.size(), kWanted);
+  for (std::size_t i = 0; i < kWanted; ++i) EXPECT_EQ(found[i].choice.mesh.stages().count, 1) << i;
+  EXPECT_EQ(asked, 0);
+}
+
+TEST(LayoutSearch, TakesOnlyStagesThatTheRunAccepts) {
+  Search tied = staged_search(36);
+  tied.divides = [divides = tied.divides](const LayoutChoice& c) { return c.mesh.stages().count == 1 && divides(c); };
+  EXPECT_TRUE(search_layouts(tied).empty());
+  Search shallow = staged_search(36);
+  shallow.blocks = 1;
+  EXPECT_TRUE(search_layouts(shallow).empty());
+}
+
 TEST(LayoutSearch, SaysWhyTheFirstIsFirst) {
   EXPECT_EQ(
       why_first(search_layouts(search(1000))),

@@ -66,6 +66,9 @@ struct PlannedRun {
 // These are of a configuration that was checked for the cluster, with a layout that is settled.
 // Of a GPU: the plan of the rank that takes most, and what is beside it.
 std::size_t memory_of(const train::Config& config, const plan::Cluster& cluster);
+// The memory of one rank, and the ranks of which one takes most.
+std::size_t memory_of_rank(const train::Config& config, const plan::Cluster& cluster, int rank);
+std::vector<int> largest_ranks(const parallel::Mesh& mesh, std::optional<int> stage = {});
 plan::Step step_of(const train::Config& config, const plan::Cluster& cluster);
 // `stage`: the plan is that of this pipeline stage, and not of the one that takes most memory and the one that is busy longest.
 PlannedRun plan_run(const train::Config& config, const plan::Cluster& cluster, std::optional<int> stage = {});

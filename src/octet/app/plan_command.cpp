@@ -10,6 +10,8 @@
 #include "octet/app/plan.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
+#include "octet/base/math.h"
+#include "octet/plan/pipeline_time.h"
 #include "octet/recipes/registry.h"
 #include "octet/report/lanes.h"
 #include "octet/report/memory_bar.h"
@@ -20,8 +22,6 @@
 
 namespace octet::app {
 namespace {
-
-constexpr std::size_t kShown = 10;
 
 // As `octet train` settles it: the first layout that fits. Where none does, the one that takes least.
 train::Config settled(const train::Config& given, const plan::Cluster& cluster) {
@@ -71,6 +71,10 @@ bool divides(const train::Config& config, const plan::Cluster& cluster) {
     c.parallel.context *= 2;
     c.parallel.shard = -1;
   });
+  suggest("twice the pipeline stages", [](train::Config& c) {
+    c.parallel.pipeline *= 2;
+    c.parallel.shard = -1;
+  });
   suggest("twice the tensor axis", [](train::Config& c) {
     c.parallel.tensor *= 2;
     c.parallel.shard = -1;
@@ -87,6 +91,9 @@ const char* mode_name(nn::Checkpointing mode) {
 train::Config config_of(const train::Config& config, const plan::LayoutChoice& choice) {
   using parallel::Axis;
   train::Config result = config;
+  result.parallel.pipeline = choice.mesh.size(Axis::pipeline);
+  result.parallel.pipeline_chunks = choice.mesh.stages().chunks;
+  result.parallel.pipeline_schedule = choice.mesh.stages().chunks > 1 ? "interleaved" : "1f1b";
   result.parallel.replicate = choice.mesh.size(Axis::replicate);
   result.parallel.shard = choice.mesh.size(Axis::shard);
   result.parallel.context = choice.mesh.size(Axis::context);
@@ -100,36 +107,90 @@ train::Config config_of(const train::Config& config, const plan::LayoutChoice& c
 }
 
 // Everything of a layout is a first part and an equal part for each layer, once there are a few; so that a search runs few
-// layers.
+// layers. A pipeline's chunks grow alike.
 class Slices {
  public:
   Slices(const train::Config& config, const plan::Cluster& cluster)
       : config_(config), cluster_(cluster), layers_(train::decoder_config(config).layers) {}
 
+  // Looks at one rank after another, until one does not fit. Returns more than any GPU has if only an engine knows that it cannot
+  // run the layout.
   std::size_t memory_of(const plan::LayoutChoice& choice) const {
-    const auto bytes = [&](std::int64_t layers) { return static_cast<double>(app::memory_of(slice(choice, layers), cluster_)); };
-    if (whole()) return app::memory_of(config_of(config_, choice), cluster_);
-    return static_cast<std::size_t>(at_depth(bytes(kFew), bytes(kMore)));
+    std::size_t most = least_of_stage(choice);
+    if (most > cluster_.gpu.memory_bytes) return most;
+    try {
+      for (const int rank : largest_ranks(choice.mesh)) {
+        most = std::max(most, memory_of_rank(choice, rank));
+        if (most > cluster_.gpu.memory_bytes) break;
+      }
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::config) throw;
+      return std::numeric_limits<std::size_t>::max();
+    }
+    return most;
   }
 
+  // A pipeline stage does what a model of its blocks and the head would do on the stage's part of the cluster, and waits for the
+  // other stages. This leaves messages out. It only chooses the pipelines that are planned whole.
   plan::Step step_of(const plan::LayoutChoice& choice) const {
-    if (whole()) return app::step_of(config_of(config_, choice), cluster_);
-    const plan::Step few = app::step_of(slice(choice, kFew), cluster_), more = app::step_of(slice(choice, kMore), cluster_);
-    plan::Step step = more;
-    for (double plan::Step::*part : {&plan::Step::seconds, &plan::Step::compute_s, &plan::Step::memory_s, &plan::Step::waited_s,
-                                     &plan::Step::exposed_s, &plan::Step::wire_s}) {
-      step.*part = at_depth(few.*part, more.*part);
-    }
-    step.tokens_per_s = more.tokens_per_s * more.seconds / step.seconds;
+    const parallel::Stages stages = choice.mesh.stages();
+    if (stages.count == 1 || skips()) return step_of(choice, cluster_, layers_);
+    std::int64_t blocks = 0;  // of the last stage
+    for (int chunk = stages.count - 1; chunk < stages.count * stages.chunks; chunk += stages.count)
+      blocks += parallel::blocks_of(static_cast<int>(layers_), stages, chunk).count();
+    plan::LayoutChoice alone = choice;
+    alone.mesh = choice.mesh.with(parallel::Stages{});
+    plan::Cluster part = cluster_;
+    part.gpus = alone.mesh.ranks();
+    part.nodes = static_cast<int>(ceil_div(part.gpus, cluster_.per_node()));
+    plan::Step step = step_of(alone, part, std::max<std::int64_t>(1, blocks));
+    const double tokens = step.tokens_per_s * step.seconds / stages.count;
+    step.bubble_s = step.seconds * plan::ideal_bubble(stages, train::accumulation_of(config_of(config_, choice),
+                                                                                     choice.mesh.data_coordinates()));
+    step.seconds += step.bubble_s;
+    step.tokens_per_s = tokens / step.seconds;
     return step;
   }
 
  private:
   static constexpr std::int64_t kFew = 4, kMore = 6;
   // Patterns of layers may match nothing in a slice.
-  bool whole() const { return layers_ <= kMore || !config_.precision.skip.empty(); }
-  double at_depth(double few, double more) const {
-    return more + (more - few) * static_cast<double>(layers_ - kMore) / static_cast<double>(kMore - kFew);
+  bool skips() const { return !config_.precision.skip.empty(); }
+  static double extrapolate(std::int64_t few, double at_few, std::int64_t more, double at_more, std::int64_t all) {
+    return at_more + (at_more - at_few) * static_cast<double>(all - more) / static_cast<double>(more - few);
+  }
+  // What some stage holds at least: a byte of each weight that is kept, and the whole gradients. Much faster than asking an
+  // engine.
+  std::size_t least_of_stage(const plan::LayoutChoice& choice) const {
+    const parallel::Mesh& mesh = choice.mesh;
+    const double weights = static_cast<double>(train::decoder_config(config_).parameters()) /
+                           (mesh.stages().count * mesh.size(parallel::Axis::tensor) * mesh.expert());
+    const double bytes =
+        (choice.weights == parallel::Weights::kept ? 1 : 0) + (choice.gradients == parallel::Gradients::whole ? 2 : 0);
+    return mesh.stages().count > 1 ? static_cast<std::size_t>(bytes * weights) : 0;
+  }
+  std::size_t memory_of_rank(const plan::LayoutChoice& choice, int rank) const {
+    const parallel::Stages stages = choice.mesh.stages();
+    const std::int64_t chunks = std::int64_t{stages.count} * stages.chunks;
+    const std::int64_t missing = layers_ % chunks == 0 ? 0 : 2;  // at the ends of the model
+    const auto bytes = [&](std::int64_t each) {
+      return static_cast<double>(app::memory_of_rank(slice(choice, each * chunks - missing), cluster_, rank));
+    };
+    const std::int64_t few = stages.chunks > 1 ? kFew / 2 : kFew, more = stages.chunks > 1 ? kMore / 2 : kMore;
+    const std::int64_t all = (layers_ + missing) / chunks;
+    if (skips() || all <= more) return app::memory_of_rank(config_of(config_, choice), cluster_, rank);
+    return static_cast<std::size_t>(extrapolate(few, bytes(few), more, bytes(more), all));
+  }
+  plan::Step step_of(const plan::LayoutChoice& choice, const plan::Cluster& cluster, std::int64_t layers) const {
+    if (skips() || layers <= kMore) return app::step_of(slice(choice, layers), cluster);
+    const plan::Step few = app::step_of(slice(choice, kFew), cluster), more = app::step_of(slice(choice, kMore), cluster);
+    plan::Step step = more;
+    for (double plan::Step::*part : {&plan::Step::seconds, &plan::Step::compute_s, &plan::Step::memory_s, &plan::Step::waited_s,
+                                     &plan::Step::exposed_s, &plan::Step::wire_s}) {
+      step.*part = extrapolate(kFew, few.*part, kMore, more.*part, layers);
+    }
+    step.tokens_per_s = more.tokens_per_s * more.seconds / step.seconds;
+    return step;
   }
   train::Config slice(const plan::LayoutChoice& choice, std::int64_t layers) const {
     train::Config result = config_of(config_, choice);
@@ -142,6 +203,27 @@ class Slices {
   std::int64_t layers_;
 };
 
+// Plans the fastest layouts whole, until as many as are wanted stand in the order of their whole plans. What does not fit after
+// all is erased.
+std::vector<PlannedRun> plan_fastest(const train::Config& config, const plan::Cluster& cluster, std::vector<plan::Found>& found) {
+  std::vector<PlannedRun> best;
+  std::size_t whole = 0;  // the first ones of `found`
+  const auto faster = [](const auto& a, const auto& b) { return a.step.tokens_per_s > b.step.tokens_per_s; };
+  while (whole < found.size() && (whole < plan::kWanted || faster(found[whole], best[plan::kWanted - 1]))) {
+    PlannedRun run = plan_run(config_of(config, found[whole].choice), cluster);
+    if (!run.fits()) {
+      found.erase(found.begin() + static_cast<std::ptrdiff_t>(whole));
+      continue;
+    }
+    found[whole++].step = run.step;
+    best.push_back(std::move(run));
+    std::stable_sort(best.begin(), best.end(), faster);
+    std::stable_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(whole), faster);
+  }
+  best.erase(best.begin() + static_cast<std::ptrdiff_t>(std::min(best.size(), plan::kWanted)), best.end());
+  return best;
+}
+
 int run_search(const train::Config& config, const plan::Cluster& cluster, bool json) {
   train::check_config(config_of(config, {}));  // what no layout would change
   const Slices slices(config, cluster);
@@ -150,28 +232,15 @@ int run_search(const train::Config& config, const plan::Cluster& cluster, bool j
        .seq_len = config.training.seq_len,
        .global_batch = config.training.global_batch_size,
        .experts = std::max<std::int64_t>(1, train::decoder_config(config).experts),
+       .blocks = train::decoder_config(config).layers,
        .memory_bytes = cluster.gpu.memory_bytes,
        .divides = [&](const plan::LayoutChoice& choice) { return divides(config_of(config, choice), cluster); },
        .memory_of = [&](const plan::LayoutChoice& choice) { return slices.memory_of(choice); },
        .step_of = [&](const plan::LayoutChoice& choice) { return slices.step_of(choice); }});
-  // The first ones whole, in the order that they have then.
-  std::vector<PlannedRun> best;
-  for (std::size_t i = 0; i < found.size() && best.size() < kShown;) {
-    const train::Config whole = config_of(config, found[i].choice);
-    PlannedRun run = plan_run(whole, cluster);
-    if (!run.fits()) {
-      found.erase(found.begin() + static_cast<std::ptrdiff_t>(i));
-      continue;
-    }
-    found[i++].step = run.step;
-    best.push_back(std::move(run));
-  }
+  const std::vector<PlannedRun> best = plan_fastest(config, cluster, found);
   demand(!best.empty(), ExitCode::does_not_fit, "no layout of ", cluster.gpus, " ", cluster.gpu.name,
          " fits and divides training.global_batch_size = ", config.training.global_batch_size,
          "; what helps: more GPUs, a shorter training.seq_len, optimizer.state_dtype = \"bf16\", optimizer.offload = true");
-  const auto faster = [](const auto& a, const auto& b) { return a.step.tokens_per_s > b.step.tokens_per_s; };
-  std::stable_sort(best.begin(), best.end(), faster);
-  std::stable_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(best.size()), faster);
   const std::string why = plan::why_first(found);
   fmt::print("{}", json ? search_json(best, found.size(), why) : search_text(best, found.size(), why));
   return 0;

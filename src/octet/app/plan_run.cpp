@@ -89,17 +89,11 @@ struct RankMemory {
   int rank = 0;
 };
 
-// Ranks of a context group differ by the keys that their chunks see: the first or the last takes most.
 RankMemory most_memory(const train::Config& config, const parallel::Mesh& mesh, std::optional<int> stage) {
-  const int last = mesh.size({parallel::Axis::context, parallel::Axis::tensor}) - 1;
   RankMemory most;
-  for (const int first : first_ranks(mesh, stage)) {
-    if (!is_of_stage(mesh, first, stage)) continue;
-    for (const int rank : {first, first + last}) {
-      const train::MemoryPlan plan = train::measure_run(config, mesh, rank);
-      if (plan.total() > most.plan.total()) most = {plan, rank};
-      if (last == 0) break;
-    }
+  for (const int rank : largest_ranks(mesh, stage)) {
+    const train::MemoryPlan plan = train::measure_run(config, mesh, rank);
+    if (plan.total() > most.plan.total()) most = {plan, rank};
   }
   return most;
 }
@@ -221,6 +215,23 @@ Counted count_run(const train::Config& config, const plan::Cluster& cluster, std
 }
 
 }  // namespace
+
+// Ranks of a context group differ by the keys that their chunks see: the first or the last takes most.
+std::vector<int> largest_ranks(const parallel::Mesh& mesh, std::optional<int> stage) {
+  const int last = mesh.size({parallel::Axis::context, parallel::Axis::tensor}) - 1;
+  std::vector<int> ranks;
+  for (const int first : first_ranks(mesh, stage)) {
+    if (!is_of_stage(mesh, first, stage)) continue;
+    ranks.push_back(first);
+    if (last > 0) ranks.push_back(first + last);
+  }
+  return ranks;
+}
+
+std::size_t memory_of_rank(const train::Config& config, const plan::Cluster& cluster, int rank) {
+  const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);
+  return train::measure_run(config, mesh, rank).total() + overhead_of(mesh).total();
+}
 
 std::size_t memory_of(const train::Config& config, const plan::Cluster& cluster) {
   const parallel::Mesh mesh = train::mesh_of(config, cluster.gpus);

@@ -52,6 +52,7 @@ Json layout_json(const PlannedRun& run) {
   const plan::LayoutChoice& layout = run.layout;
   Json axes;
   for (std::size_t i = 0; i < parallel::kAxes; ++i) axes[parallel::name_of(Axis(i))] = layout.mesh.size(Axis(i));
+  axes["pipeline_chunks"] = layout.mesh.stages().chunks;
   axes["expert"] = layout.mesh.expert();
   axes["weights"] = layout.weights == parallel::Weights::kept ? "kept" : "resharded";
   axes["gradients"] = layout.gradients == parallel::Gradients::whole ? "whole" : "sharded";
@@ -70,6 +71,7 @@ Json predicted_json(const plan::Step& step) {
           {"waited_s", step.waited_s},
           {"exposed_s", step.exposed_s},
           {"copies_s", step.copies_s},
+          {"bubble_s", step.bubble_s},
           {"wire_s", step.wire_s},
           {"tokens_per_s_per_gpu", step.tokens_per_s},
           {"tflops_per_gpu", step.model_flops_per_s * 1e-12},
@@ -223,21 +225,33 @@ std::string search_text(const std::vector<PlannedRun>& best, std::size_t found, 
   const PlannedRun& first = best.front();
   std::string text = fmt::format("{} on {}: {} layouts fit; predicted, not measured (docs/plan.md)\n", first.run,
                                  cluster_text(first.cluster), found);
-  const bool shared = std::any_of(best.begin(), best.end(), [](const PlannedRun& run) { return run.layout.mesh.expert() > 1; });
+  const auto some = [&](const auto& has) {
+    return std::any_of(best.begin(), best.end(), [&](const PlannedRun& run) { return has(run.layout.mesh); });
+  };
+  // Columns that only some clusters need.
+  const bool shared = some([](const parallel::Mesh& mesh) { return mesh.expert() > 1; });
+  const bool staged = some([](const parallel::Mesh& mesh) { return mesh.stages().count > 1; });
   const auto expert = [&](const auto& value) { return shared ? fmt::format(" {:>7}", value) : ""; };
-  text += fmt::format("{:>9} {:>6} {:>8} {:>7}{}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>6} {:>10}  {}\n", "replicate",
-                      "shard", "context", "tensor", expert("expert"), "weights", "grads", "checkpointing", "micro-batch",
-                      "memory", "tok/s", "mfu", "exposed", "bound");
+  const auto pipeline = [&](const std::string& value) { return staged ? fmt::format("{:>8} ", value) : ""; };
+  const auto bubble = [&](const std::string& value) { return staged ? fmt::format(" {:>6}", value) : ""; };
+  text += fmt::format("{}{:>9} {:>6} {:>8} {:>7}{}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>6} {:>10}{}  {}\n",
+                      pipeline("pipeline"), "replicate", "shard", "context", "tensor", expert("expert"), "weights", "grads",
+                      "checkpointing", "micro-batch", "memory", "tok/s", "mfu", "exposed", bubble("bubble"), "bound");
   for (const PlannedRun& run : best) {
     const Json layout = layout_json(run);
     const parallel::Mesh& mesh = run.layout.mesh;
-    text += fmt::format("{:>9} {:>6} {:>8} {:>7}{}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>5.1f}% {:>9.1f}%  {}\n",
-                        mesh.size(Axis::replicate), mesh.size(Axis::shard), mesh.size(Axis::context), mesh.size(Axis::tensor),
-                        expert(mesh.expert()), layout["weights"].get<std::string>(), layout["gradients"].get<std::string>(),
-                        layout["activation_checkpoint"].get<std::string>(), run.layout.micro_batch, format_bytes(run.needed()),
-                        telemetry::format_count(run.step.tokens_per_s), mfu_pct(run.step),
-                        100 * run.step.exposed_s / run.step.seconds, name_of(run.step.bound));
+    const parallel::Stages stages = mesh.stages();
+    const std::string of =
+        stages.chunks > 1 ? fmt::format("{} x {}", stages.count, stages.chunks) : fmt::format("{}", stages.count);
+    text += fmt::format("{}{:>9} {:>6} {:>8} {:>7}{}  {:<10} {:<8} {:<13} {:>11} {:>10} {:>8} {:>5.1f}% {:>9.1f}%{}  {}\n",
+                        pipeline(of), mesh.size(Axis::replicate), mesh.size(Axis::shard), mesh.size(Axis::context),
+                        mesh.size(Axis::tensor), expert(mesh.expert()), layout["weights"].get<std::string>(),
+                        layout["gradients"].get<std::string>(), layout["activation_checkpoint"].get<std::string>(),
+                        run.layout.micro_batch, format_bytes(run.needed()), telemetry::format_count(run.step.tokens_per_s),
+                        mfu_pct(run.step), 100 * run.step.exposed_s / run.step.seconds,
+                        bubble(fmt::format("{:.1f}%", 100 * run.step.bubble_s / run.step.seconds)), name_of(run.step.bound));
   }
+  if (staged) text += "pipeline: stages x the chunks of each, if there are several\n";
   return text + "\n" + why + "\n";
 }
 

@@ -42,6 +42,11 @@ class Mesh {
   // Returns the group of `rank` on these axes: the ranks that differ from it on no other axis, in the order of their numbers.
   std::vector<int> group(std::initializer_list<Axis> axes, int rank) const;
 
+  // Returns the mesh with other stages and the same sizes of all other axes.
+  Mesh with(Stages stages) const {
+    return Mesh({size(Axis::replicate), size(Axis::shard), size(Axis::context), size(Axis::tensor)}, expert_, stages);
+  }
+
   Stages stages() const { return {.count = size(Axis::pipeline), .chunks = chunks_}; }
   int expert() const { return expert_; }
   int expert_coordinate(int rank) const { return coordinate(Axis::shard, rank) % expert_; }

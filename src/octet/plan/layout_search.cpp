@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
+#include <queue>
 
 #include "octet/base/require.h"
+#include "octet/plan/pipeline_time.h"
 
 namespace octet::plan {
 namespace {
@@ -15,6 +19,7 @@ using nn::Checkpointing;
 using parallel::Axis;
 using parallel::Gradients;
 using parallel::Mesh;
+using parallel::Stages;
 using parallel::Weights;
 
 // The largest micro-batch of a GPU to try, in tokens. Products reach their full speed with far fewer.
@@ -28,17 +33,21 @@ std::vector<int> divisors(int size) {
   return result;
 }
 
-// All meshes whose context x tensor groups stay within a node. Whether a mesh divides the run also depends on the micro-batch, so it is
-// checked later.
-std::vector<Mesh> meshes_of(const Cluster& cluster, std::int64_t experts) {
+// All meshes with these stages whose context x tensor groups stay within a node. Whether a mesh divides the run also depends on
+// the micro-batch, so it is checked later. Stages cut parameters already, so with them the sizes of the replicate axis differ
+// little: the search takes the one that keeps least, and the one whose shards stay within a node.
+std::vector<Mesh> meshes_of(const Search& search, Stages stages) {
   std::vector<Mesh> meshes;
-  for (const int tensor : divisors(cluster.per_node())) {
-    for (const int context : divisors(cluster.per_node() / tensor)) {
-      const int coordinates = cluster.gpus / (context * tensor);
+  const int per_node = search.cluster.per_node();
+  for (const int tensor : divisors(per_node)) {
+    for (const int context : divisors(per_node / tensor)) {
+      if (search.cluster.gpus % (context * tensor * stages.count) != 0) continue;
+      const int coordinates = search.cluster.gpus / (context * tensor * stages.count);
       for (const int replicate : divisors(coordinates)) {
         const int shard = coordinates / replicate;
-        for (const int expert : divisors(static_cast<int>(std::gcd(std::int64_t{shard}, experts)))) {
-          meshes.emplace_back(std::array{replicate, shard, context, tensor}, expert);
+        if (stages.count > 1 && replicate > 1 && shard * context * tensor != per_node) continue;
+        for (const int expert : divisors(static_cast<int>(std::gcd(std::int64_t{shard}, search.experts)))) {
+          meshes.emplace_back(std::array{replicate, shard, context, tensor}, expert, stages);
         }
       }
     }
@@ -48,8 +57,12 @@ std::vector<Mesh> meshes_of(const Cluster& cluster, std::int64_t experts) {
 
 int parts_of(const Mesh& mesh) { return mesh.size({Axis::shard, Axis::context}); }
 
+std::int64_t micro_batches_of(const Search& search, const LayoutChoice& choice) {
+  return search.global_batch / (choice.micro_batch * choice.mesh.data_coordinates());
+}
+
 auto kept_order(const Search& search, const LayoutChoice& choice) {
-  return parallel::kept_order(parts_of(choice.mesh), search.global_batch / (choice.micro_batch * choice.mesh.data_coordinates()));
+  return parallel::kept_order(parts_of(choice.mesh), micro_batches_of(search, choice));
 }
 
 // The first choice of weights and gradients that fits, in an order that keeps less and less.
@@ -81,6 +94,111 @@ const char* name_of(Checkpointing mode) {
   return mode == Checkpointing::full ? "full" : mode == Checkpointing::selective ? "selective" : "none";
 }
 
+// Adds layouts with stages to those that were found without. Of all candidates the fastest is always next: if it does not fit,
+// those that keep less take its place. So memory, which takes long to find out, is asked for only where a layout would be wanted.
+class Pipelines {
+ public:
+  Pipelines(const Search& search, std::vector<Found>& found) : search_(search), found_(found) {}
+
+  void add() {
+    for (const int stages : divisors(search_.cluster.gpus)) {
+      if (stages == 1 || stages > search_.blocks) continue;
+      for (const Mesh& mesh : meshes_of(search_, {.count = stages})) {
+        const std::int64_t share = search_.global_batch / mesh.data_coordinates();
+        for (std::int64_t micro_batch = 1; micro_batch <= share; ++micro_batch) {
+          if (micro_batch > 1 && micro_batch * search_.seq_len / mesh.size(Axis::context) > kMostTokensOfStage) break;
+          if (share % micro_batch == 0) push_chunks({.mesh = mesh, .micro_batch = micro_batch});
+        }
+      }
+    }
+    while (!candidates_.empty()) {
+      const Candidate next = candidates_.top();
+      candidates_.pop();
+      if (next.step.tokens_per_s <= slowest_wanted()) return;
+      try_out(next);
+    }
+  }
+
+ private:
+  // Products are fast with so many tokens, and larger micro-batches are fewer, which makes the bubble longer.
+  static constexpr std::int64_t kMostTokensOfStage = kMostTokens / 4;
+  // More chunks are tried while the bubble is a larger share of the work than this. They cost messages and memory.
+  static constexpr double kShortBubble = 0.02;
+  // The share of the computation that full activation checkpointing does twice: one of the three passes, added to them.
+  static constexpr double kRecomputed = 0.25;
+
+  struct Candidate {
+    LayoutChoice choice;
+    std::size_t kept;  // the place of its weights and gradients in kept_order()
+    Step step;
+    bool operator<(const Candidate& other) const { return step.tokens_per_s < other.step.tokens_per_s; }
+  };
+
+  void push_chunks(LayoutChoice choice) {
+    const Mesh mesh = choice.mesh;
+    for (int chunks = 1; chunks <= search_.blocks / mesh.stages().count; ++chunks) {
+      choice.mesh = mesh.with({.count = mesh.stages().count, .chunks = chunks});
+      if (!search_.divides(choice)) continue;
+      const double bubble = ideal_bubble(choice.mesh.stages(), micro_batches_of(search_, choice));
+      if (most_tokens_per_s() / (1 + bubble) > slowest_wanted()) push(choice, 0);
+      if (bubble < kShortBubble) break;
+    }
+  }
+
+  void push(LayoutChoice choice, std::size_t kept) {
+    const auto order = kept_order(search_, choice);
+    if (kept >= (parts_of(choice.mesh) > 1 ? order.size() : 1)) return;
+    choice.weights = order[kept].weights;
+    choice.gradients = order[kept].gradients;
+    const Step step = search_.step_of(choice);
+    if (step.tokens_per_s > slowest_wanted()) candidates_.push({choice, kept, step});
+  }
+
+  void try_out(const Candidate& candidate) {
+    LayoutChoice choice = candidate.choice;
+    const bool first = candidate.kept == 0;
+    const std::size_t bytes = search_.memory_of(choice);
+    if (bytes <= search_.memory_bytes) return found_.push_back({choice, bytes, candidate.step});
+    if (first && choice.checkpointing == Checkpointing::none && search_.memory_of(least_of(choice)) > search_.memory_bytes)
+      return;
+    push(choice, candidate.kept + 1);
+    if (!first || choice.checkpointing == Checkpointing::full) return;
+    choice.checkpointing = choice.checkpointing == Checkpointing::none ? Checkpointing::selective : Checkpointing::full;
+    push(choice, 0);
+  }
+  static LayoutChoice least_of(LayoutChoice choice) {
+    choice.weights = Weights::resharded;
+    choice.gradients = Gradients::sharded;
+    choice.checkpointing = Checkpointing::full;
+    return choice;
+  }
+
+  // The speed that a layout must exceed, if enough others were found.
+  double slowest_wanted() const {
+    if (found_.size() < kWanted) return 0;
+    std::vector<double> speeds;
+    for (const Found& f : found_) speeds.push_back(f.step.tokens_per_s);
+    const auto last = speeds.begin() + kWanted - 1;
+    std::nth_element(speeds.begin(), last, speeds.end(), std::greater<>());
+    return *last;
+  }
+
+  // No stage is faster than the computation alone was in any layout without stages, less what that layout recomputed.
+  double most_tokens_per_s() const {
+    double most = found_.empty() ? std::numeric_limits<double>::infinity() : 0;
+    for (const Found& f : found_) {
+      const double busy = f.step.compute_s + f.step.memory_s;
+      const double once = f.choice.checkpointing == Checkpointing::full ? (1 - kRecomputed) * busy : busy;
+      most = std::max(most, f.step.tokens_per_s * f.step.seconds / once);
+    }
+    return most;
+  }
+
+  const Search& search_;
+  std::vector<Found>& found_;
+  std::priority_queue<Candidate> candidates_;
+};
+
 // Whether both layouts use the same axes, of any size, and keep the same weights, gradients and activations.
 bool same_kind(const LayoutChoice& a, const LayoutChoice& b) {
   for (std::size_t i = 0; i < parallel::kAxes; ++i) {
@@ -94,7 +212,7 @@ bool same_kind(const LayoutChoice& a, const LayoutChoice& b) {
 
 std::vector<Found> search_layouts(const Search& search) {
   std::vector<Found> found;
-  for (const Mesh& mesh : meshes_of(search.cluster, search.experts)) {
+  for (const Mesh& mesh : meshes_of(search, {})) {
     const std::int64_t share = search.global_batch / mesh.data_coordinates();
     for (std::int64_t micro_batch = 1; micro_batch <= share; ++micro_batch) {
       if (micro_batch > 1 && micro_batch * search.seq_len / mesh.size(Axis::context) > kMostTokens) break;
@@ -102,6 +220,7 @@ std::vector<Found> search_layouts(const Search& search) {
       if (!add_micro_batch(search, mesh, micro_batch, found)) break;
     }
   }
+  Pipelines(search, found).add();
   std::stable_sort(found.begin(), found.end(),
                    [](const Found& a, const Found& b) { return a.step.tokens_per_s > b.step.tokens_per_s; });
   return found;
@@ -113,6 +232,7 @@ std::string mesh_text(const Mesh& mesh) {
     const int size = mesh.size(Axis(i));
     if (size > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " x ", parallel::name_of(Axis(i)), size);
   }
+  if (mesh.stages().chunks > 1) text += fmt::format(", {} chunks a stage", mesh.stages().chunks);
   if (mesh.expert() > 1) text += fmt::format(", expert {}", mesh.expert());
   return text.empty() ? "one GPU" : text;
 }
@@ -139,7 +259,8 @@ std::string why_first(const std::vector<Found>& found) {
   };
   const Part parts[] = {{"products and attention", saved(&Step::compute_s)},
                         {"ops that memory bounds", saved(&Step::memory_s)},
-                        {"exchanges that are not hidden", saved(&Step::exposed_s)}};
+                        {"exchanges that are not hidden", saved(&Step::exposed_s)},
+                        {"bubbles", saved(&Step::bubble_s)}};
   const Part& most =
       *std::max_element(std::begin(parts), std::end(parts), [](const Part& a, const Part& b) { return a.saved < b.saved; });
   return fmt::format("{} is {:.1f}% faster than {} with {}, most of all because {} take {:.2f} us a token less", what,

@@ -29,15 +29,24 @@ struct Search {
   Cluster cluster;
   std::int64_t seq_len = 0, global_batch = 0;
   std::int64_t experts = 1;                          // experts of a layer; 1: no mixture of experts
+  std::int64_t blocks = 1;                           // of the model: there are at most so many pipeline stages
   std::size_t memory_bytes = 0;                      // memory of a GPU
   std::function<bool(const LayoutChoice&)> divides;  // whether a run would accept the layout
+  // The memory of a GPU, or a part of it that is more than memory_bytes.
   std::function<std::size_t(const LayoutChoice&)> memory_of;
   std::function<Step(const LayoutChoice&)> step_of;
 };
 
-// Returns the layouts, fastest first. The tensor and context axes stay within a node. The expert axis takes every size that divides both
-// the experts and the shard axis. On the same mesh, a layout that keeps more in memory is faster, so the search takes the first choice
-// of weights and gradients that fits, and tries activation checkpointing only if the best choice does not fit without it.
+// The number of layouts that a search is asked for.
+inline constexpr std::size_t kWanted = 10;
+
+// Returns the layouts, fastest first. The tensor and context axes stay within a node. The expert axis takes every size that
+// divides both the experts and the shard axis. On the same mesh, a layout that keeps more in memory is faster, so the search
+// takes the first choice of weights and gradients that fits, and tries activation checkpointing only if the best choice does not
+// fit without it.
+//
+// Pipelines come last, because a stage does nothing in the bubble. What the search knows by then bounds what a pipeline can gain,
+// so of most of them it does not ask for the memory. It does not find pipelines that are slower than kWanted other layouts.
 std::vector<Found> search_layouts(const Search& search);
 
 // Describes the mesh: "shard 8 x context 4", or "one GPU".

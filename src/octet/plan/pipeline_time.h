@@ -34,6 +34,11 @@ struct PipelineTime {
   double idle(int stage) const { return seconds - busy[static_cast<std::size_t>(stage)]; }
 };
 
+// Returns the bubble of equal stages as a share of the work of one of them, (P - 1) / (V M), without the time of messages.
+inline double ideal_bubble(parallel::Stages stages, std::int64_t micro_batches) {
+  return static_cast<double>(stages.count - 1) / static_cast<double>(stages.chunks * micro_batches);
+}
+
 // Runs the visits of all stages. A pass begins when its stage is free and its message has arrived, `message_s` after the pass that
 // sends it has ended.
 PipelineTime pipeline_time(parallel::Stages stages, int micro_batches,
