@@ -40,10 +40,6 @@ const ParameterKind& find(const ParameterTable& table, const std::string& name) 
   return *found;
 }
 
-std::size_t bytes_of(const ParameterTable& table, MemoryCategory category) {
-  return table.bytes[static_cast<std::size_t>(category)].total();
-}
-
 // The plan is what the meta device has given out. The table computes the same bytes from places, dtypes and shapes.
 void expect_bytes_of_plan(const train::EngineOptions& options) {
   const ParameterTable table = table_of(options);
