@@ -5,7 +5,7 @@
 #   rows, row:NAME       the speed table of docs/measurements/h200-one-gpu.md, or one of its rows
 #   checkpoint           the time that training stands still for a save, of a step that is longer than the copy of the state
 #   ranks                the tests between all GPUs of the machine
-#   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each; and experts, experts-pair, experts-lanes
+#   mesh:NAME:N          the rows of N GPUs: states, fsdp, fsdp32, context, tensor, tensor-each, stages, stages-interleaved; and experts, experts-pair, experts-lanes
 #                        and experts-context, which train a slice of Mixtral
 #   wheel                WHEEL (default: the one in dist/) in a virtual environment of its own
 # The programs octet, octet_test_gpu and octet_test_gpu_ranks come from OCTET_BIN (default build/release) and may have been built
@@ -121,6 +121,10 @@ mesh_rows() {
         --parallel.context=$n" ;;
     tensor) echo "$narrow $long --training.global_batch_size=8 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;
     tensor-each) echo "$narrow $long --training.global_batch_size=1 --training.reduce_dtype=bf16 --parallel.tensor=$n" ;;  # one sequence
+    stages) echo "$narrow $step --training.global_batch_size=$((8 * n)) --parallel.shard=1 --parallel.pipeline=$n" ;;
+    stages-interleaved)
+      echo "$narrow $step --training.global_batch_size=$((8 * n)) --parallel.shard=1 --parallel.pipeline=$n \
+        --parallel.pipeline_schedule=interleaved --parallel.pipeline_chunks=2" ;;
     experts) echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$n --parallel.expert=$n" ;;
     experts-pair) echo "--model.num_hidden_layers=2 $step --training.global_batch_size=$two --parallel.expert=$n" ;;  # two micro-batches
     experts-lanes)  # the same two micro-batches, in two lanes
