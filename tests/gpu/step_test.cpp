@@ -213,8 +213,11 @@ TEST_P(GpuStep, TakesThePlannedMemoryToTheByte) {
     for (std::size_t i = 0; i < kMemoryCategories; ++i) {
       EXPECT_EQ(gpu->device().memory().peak[i], plan.bytes[i]) << name_of(static_cast<MemoryCategory>(i));
     }
-    EXPECT_EQ(gpu->stash().high_water(), gpu->stash().capacity());
-    EXPECT_EQ(gpu->scratch().high_water(), gpu->scratch().capacity());
+    // The arenas of a mixture also have room for what alignment can add to each allocation if rows come in other numbers.
+    for (const Arena* arena : {&gpu->stash(), &gpu->scratch()}) {
+      EXPECT_LE(arena->high_water(), arena->capacity());
+      EXPECT_LE(arena->capacity() - arena->high_water(), GetParam().experts > 0 ? arena->allocations() * Device::kAlignment : 0);
+    }
   }
 }
 

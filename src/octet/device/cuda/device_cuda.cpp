@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -243,26 +244,35 @@ class CudaDevice final : public Device {
     return memory;
   }
   void release(void* memory, std::size_t) override { cudaFree(memory); }
+  // Threads touch huge pages before they are locked. That is many times as fast as cudaMallocHost, which locks small pages one by one.
   void* acquire_host(std::size_t bytes) override {
     if (bytes == 0) return nullptr;
     enter();
-    void* memory = nullptr;
-    const cudaError_t code = cudaMallocHost(&memory, bytes);
-    if (code == cudaErrorMemoryAllocation) {
-      cudaGetLastError();
-      fail(ExitCode::config, "optimizer.offload = true: this machine has no ", bytes,
-           " bytes of memory left that can be page-locked; `ulimit -l` may limit it");
-    }
-    check(code, "cudaMallocHost");
-    parallel_for(ceil_div(static_cast<std::int64_t>(bytes), std::int64_t{64} << 20), [&](std::int64_t i) {
-      const std::size_t begin = static_cast<std::size_t>(i) << 26;
-      std::memset(static_cast<std::byte*>(memory) + begin, 0, std::min(bytes - begin, std::size_t{1} << 26));
+    void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) refuse_host(bytes);
+    ::madvise(memory, bytes, MADV_HUGEPAGE);
+    constexpr std::size_t kStretch = std::size_t{64} << 20;
+    parallel_for(ceil_div(static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(kStretch)), [&](std::int64_t i) {
+      const std::size_t begin = static_cast<std::size_t>(i) * kStretch;
+      std::memset(static_cast<std::byte*>(memory) + begin, 0, std::min(bytes - begin, kStretch));
     });
-    return memory;
+    if (cudaHostRegister(memory, bytes, cudaHostRegisterDefault) == cudaSuccess) return memory;
+    cudaGetLastError();
+    ::munmap(memory, bytes);
+    refuse_host(bytes);
   }
-  void release_host(void* memory, std::size_t) override { cudaFreeHost(memory); }
+  void release_host(void* memory, std::size_t bytes) override {
+    if (!memory) return;
+    cudaHostUnregister(memory);
+    ::munmap(memory, bytes);
+  }
 
  private:
+  [[noreturn]] static void refuse_host(std::size_t bytes) {
+    fail(ExitCode::config, "optimizer.offload = true: this machine has no ", bytes,
+         " bytes of memory left that can be page-locked; `ulimit -l` may limit it");
+  }
+
   int index_;
   int multiprocessors_ = 0;
 };
