@@ -37,7 +37,7 @@ struct Model {
     norm.forward(scope, x, {.values = h}, rstd);
     mlp.forward(scope, {.values = h}, {}, y, saved);
     kernels::add(scope.stream, {.x = x, .y = y});
-    head.loss_and_gradient(scope, y, classes, total, gy);
+    head.loss(scope, y, classes, total, gy);
     mlp.backward(scope, {.values = gy}, saved, gh);
     norm.backward(scope, gh, x, rstd, {.values = gy});  // adds to gy, which holds the gradient of the residual branch
   }
@@ -85,7 +85,7 @@ void train(const char* name, DeviceKind kind) {
     optimizer.add_squares(*stream, scratch, store.all_units());
     optimizer.prepare(*stream, {.learning_rate = 3e-3, .step = static_cast<std::uint32_t>(step)});
     scales.update(*stream, optimizer.found_inf());
-    optimizer.update(*stream, store.all_units());
+    optimizer.update(*stream, store.states(store.all_units()));
     const kernels::StepScalars scalars = optimizer.read(*stream);
     if (step == 1 || step % 10 == 0) std::printf("%s step %d loss %.4f\n", name, step, scalars.loss_sum / scalars.token_count);
   }
