@@ -7,6 +7,7 @@
 #include <set>
 
 #include "octet/base/require.h"
+#include "octet/parallel/schedule_text.h"
 
 namespace octet::parallel {
 namespace {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "octet/app/plan.h"
+#include "octet/parallel/schedule_text.h"
 #include "octet/report/lanes.h"
 #include "octet/report/memory_bar.h"
 #include "octet/telemetry/format.h"

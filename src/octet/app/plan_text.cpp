@@ -3,6 +3,7 @@
 
 #include "octet/app/plan.h"
 #include "octet/base/json.h"
+#include "octet/parallel/schedule_text.h"
 #include "octet/plan/memory_table.h"
 #include "octet/plan/offload_time.h"
 #include "octet/telemetry/format.h"

@@ -1,0 +1,173 @@
+#include "octet/parallel/schedule_text.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <optional>
+
+#include "octet/base/require.h"
+
+namespace octet::parallel {
+namespace {
+
+constexpr int kShown = 2;  // blocks at either end of a long chunk
+
+std::string unit_name(const StepShape& s, int unit) {
+  if (unit == s.embedding) return s.head == s.embedding ? "embedding and head" : "embedding";
+  return unit == s.head ? "head" : concat("block ", unit - s.first_block);
+}
+
+std::string range_name(const StepShape& s, UnitRange units) {
+  return unit_name(s, units.begin) + (units.end - units.begin > 1 ? " to " + unit_name(s, units.end - 1) : "");
+}
+
+// A piece of the states, numbered within its unit.
+std::string piece_name(const StepShape& s, int piece) {
+  const int unit = s.pieces[static_cast<std::size_t>(piece)];
+  const auto first = std::find(s.pieces.begin(), s.pieces.end(), unit) - s.pieces.begin();
+  return concat(unit_name(s, unit), " states ", piece - static_cast<int>(first));
+}
+
+// The block of a task of a micro-batch, or -1.
+int block_of(const StepShape& s, const Task& task) {
+  if (task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward) return task.index;
+  return task.kind <= Kind::reduce && task.index != s.embedding && task.index != s.head ? task.index - s.first_block : -1;
+}
+
+constexpr std::array<const char*, kSignals> kDone = {"",      "gathered", "closed",  "reduced", "summed",    "received", "taken",
+                                                     "given", "sent",     "fetched", "updated", "offloaded", "computed", "exchanged"};
+
+std::string owner_name(const StepShape& s, const Task::Wait& wait) {
+  if (wait.signal <= Signal::reduced) return unit_name(s, wait.index);
+  return wait.signal <= Signal::sent ? "messages" : concat("states' slot ", wait.index);
+}
+
+// The last task above number `i` that leaves the event of a wait.
+std::optional<std::size_t> signaller(const std::vector<TimedTask>& tasks, std::size_t i, const Task::Wait& wait) {
+  while (i-- > 0) {
+    if (tasks[i].task.signals == wait.signal && tasks[i].task.signals_of() == wait.index) return i;
+  }
+  return std::nullopt;
+}
+
+bool is_wait(const Task::Wait& wait) { return wait.signal != Signal::none && wait.index >= 0; }
+
+}  // namespace
+
+std::string name_of(const StepShape& s, const Task& task) {
+  // With several stages or lanes micro-batches are under way beside each other.
+  const std::string of = s.stages.count > 1 || s.lanes > 1 ? concat(" m", task.micro_batch) : "";
+  const std::string unit = unit_name(s, task.index), block = concat("block ", task.index, of);
+  const std::string message = task.index == static_cast<int>(Message::activations) ? "activations" : "gradients";
+  switch (task.kind) {
+    case Kind::gather:
+      return "gather " + unit + (task.rowwise && task.columnwise ? "" : task.rowwise ? " rowwise" : " columnwise");
+    case Kind::open:
+      return "open " + unit;
+    case Kind::close:
+      return "close " + unit;
+    case Kind::reduce:
+      return "reduce " + unit;
+    case Kind::receive:
+      return "receive " + message;
+    case Kind::take:
+      return "take " + message + of;
+    case Kind::give:
+      return "give " + message + of;
+    case Kind::send:
+      return "send " + message;
+    case Kind::load:
+      return "load" + of;
+    case Kind::embed:
+      return "embed" + of;
+    case Kind::forward:
+      return concat(block, " forward: ", s.forward_parts[static_cast<std::size_t>(task.part)].name);
+    case Kind::recompute:
+      return concat(block, " recompute: ", s.forward_parts[static_cast<std::size_t>(task.part)].name);
+    case Kind::head:
+      return "head" + of + ": loss and its gradient";
+    case Kind::backward:
+      return concat(block, " backward: ", s.backward_parts[static_cast<std::size_t>(task.part)].name);
+    case Kind::embed_backward:
+      return "embedding backward" + of;
+    case Kind::squares:
+      return "squares of " + range_name(s, task.units);
+    case Kind::sums:
+      return "sums over ranks";
+    case Kind::scales:
+      return "scales";
+    case Kind::update:
+      return task.part < 0 ? "update " + range_name(s, task.units) : "update " + piece_name(s, task.part);
+    case Kind::cast:
+      return "cast " + range_name(s, task.units);
+    case Kind::fetch:
+      return "fetch " + piece_name(s, task.part);
+    case Kind::offload:
+      return "offload " + piece_name(s, task.part);
+  }
+  return {};
+}
+
+std::string_view name_of(StreamId stream) {
+  constexpr std::array<std::string_view, kStreams> kNames = {"compute",  "params", "pipeline", "pipeline", "pipeline",
+                                                             "pipeline", "fetch",  "offload",  "experts"};
+  return kNames[static_cast<std::size_t>(stream)];
+}
+
+std::vector<std::size_t> waits_for(const std::vector<TimedTask>& tasks, std::size_t i) {
+  std::vector<std::size_t> numbers;
+  for (const Task::Wait& wait : tasks[i].task.waits) {
+    if (!is_wait(wait)) continue;
+    if (const auto number = signaller(tasks, i, wait)) numbers.push_back(*number);
+  }
+  if (!tasks[i].task.here) return numbers;
+  std::size_t before = i;
+  while (before > 0 && tasks[before - 1].task.stream != StreamId::compute) --before;
+  if (before > 0) numbers.push_back(before - 1);
+  return numbers;
+}
+
+std::string waits_of(const StepShape& s, const std::vector<TimedTask>& tasks, std::size_t i) {
+  std::string text = tasks[i].task.here ? "all of compute above" : "";
+  for (const Task::Wait& wait : tasks[i].task.waits) {
+    if (!is_wait(wait)) continue;
+    const auto number = signaller(tasks, i, wait);
+    if (!text.empty()) text += ", ";
+    text += number ? concat(*number, " ", name_of(s, tasks[*number].task))
+                   : concat(owner_name(s, wait), " ", kDone[static_cast<std::size_t>(wait.signal)], " before");
+  }
+  return text;
+}
+
+std::string left_out(const StepShape& s, const Task& task) {
+  const auto in_the_middle = [](int i, BlockRange of) { return of.begin + kShown <= i && i < of.end - kShown; };
+  const bool of_piece = task.kind == Kind::update || task.kind == Kind::fetch || task.kind == Kind::offload;
+  if (of_piece) return in_the_middle(task.part, {0, static_cast<int>(s.pieces.size())}) ? "pieces" : "";
+  const int block = block_of(s, task);
+  if (block < 0) return "";
+  int chunk = 0;
+  while (blocks_of(s.blocks, s.stages, chunk).end <= block) ++chunk;
+  const BlockRange blocks = blocks_of(s.blocks, s.stages, chunk);
+  return in_the_middle(block, blocks) ? concat("blocks ", blocks.begin + kShown, " to ", blocks.end - kShown - 1) : "";
+}
+
+std::string text_of(const StepShape& s, const std::vector<TimedTask>& tasks) {
+  std::string text, said;  // what the computation has left out since one of its tasks was shown
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const Task& task = tasks[i].task;
+    const std::string middle = left_out(s, task);
+    if (task.stream == StreamId::compute && middle != said) {
+      if (!middle.empty()) text += "    ... " + middle + " alike\n";
+      said = middle;
+    }
+    if (!middle.empty()) continue;
+    char line[64];
+    std::snprintf(line, sizeof line, "%5zu %10.3f %10.3f  %-8s ", i, 1e3 * tasks[i].begin, 1e3 * tasks[i].end,
+                  name_of(task.stream).data());
+    const std::string waits = waits_of(s, tasks, i);
+    text += line + name_of(s, task) + (waits.empty() ? "" : "  waits for " + waits) + "\n";
+  }
+  return text;
+}
+
+}  // namespace octet::parallel
