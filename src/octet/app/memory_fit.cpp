@@ -32,14 +32,14 @@ std::size_t writers_here(const parallel::Mesh& mesh, const comm::RankEnvironment
 void check_host(std::size_t states, std::size_t snapshots) {
   const HostMemory memory = host_memory();
   const std::size_t available = static_cast<std::size_t>(memory.available_bytes.value_or(0));
-  demand(available == 0 || states <= available, ExitCode::config, "optimizer.offload = true needs ", telemetry::format_bytes(states),
-         " of this machine's memory for the optimizer's states, and ", telemetry::format_bytes(available), " are left",
-         memory.limited_by.empty() ? "" : concat(" by ", memory.limited_by),
+  demand(available == 0 || states <= available, ExitCode::config, "optimizer.offload = true needs ",
+         telemetry::format_bytes(states), " of this machine's memory for the optimizer's states, and ",
+         telemetry::format_bytes(available), " are left", memory.limited_by.empty() ? "" : concat(" by ", memory.limited_by),
          "; what helps: optimizer.state_dtype = \"bf16\", optimizer.master_weights = false, or fewer ranks a machine");
   demand(available == 0 || states + snapshots <= available, ExitCode::does_not_fit, "this run needs ",
          telemetry::format_bytes(states + snapshots), " of this machine's memory for ",
-         states > 0 ? "the optimizer's states and " : "", "the snapshots of its saves, and ", telemetry::format_bytes(available), " are left",
-         memory.limited_by.empty() ? "" : concat(" by ", memory.limited_by),
+         states > 0 ? "the optimizer's states and " : "", "the snapshots of its saves, and ", telemetry::format_bytes(available),
+         " are left", memory.limited_by.empty() ? "" : concat(" by ", memory.limited_by),
          "; what helps: checkpoint.async = false, which needs no snapshot, or fewer ranks a machine");
 }
 
@@ -88,7 +88,8 @@ train::Config fitting(const train::Config& config, const parallel::Mesh& mesh, c
       needed.snapshots = plan.snapshot * writers;
     }
     if (available > 0 && needed.total() > available) continue;
-    if (device == DeviceKind::cuda && available > 0) check_host(plan.host() * static_cast<std::size_t>(where.local_size), plan.snapshot * writers);
+    if (device == DeviceKind::cuda && available > 0)
+      check_host(plan.host() * static_cast<std::size_t>(where.local_size), plan.snapshot * writers);
     return layout;
   }
   does_not_fit(plan, train::engine_options(config, train::recipe_of(config, device)), device, needed, available, together);

@@ -22,7 +22,8 @@ void Executor::wait_before(const Task& task) {
   for (const Task::Wait& wait : task.waits) {
     if (wait.signal == Signal::none || wait.index < 0) continue;
     const std::unique_ptr<Event>& event = event_of(wait.index, wait.signal);
-    require(event != nullptr, "a task waits for signal ", static_cast<int>(wait.signal), " of ", wait.index, ", which nobody has given");
+    require(event != nullptr, "a task waits for signal ", static_cast<int>(wait.signal), " of ", wait.index,
+            ", which nobody has given");
     if (&stream != &compute) {
       stream.wait(*event);
     } else if (wait.signal == Signal::received || wait.signal == Signal::sent) {

@@ -1,5 +1,5 @@
-// Runs lists of tasks (schedule.h) from top to bottom. For each task it enqueues the waits, then the work, then the event that tasks of
-// other streams wait for. It chooses nothing: the order is the list's.
+// Runs lists of tasks (schedule.h) from top to bottom. For each task it enqueues the waits, then the work, then the event that
+// tasks of other streams wait for. It chooses nothing: the order is the list's.
 #pragma once
 
 #include <array>

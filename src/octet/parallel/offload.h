@@ -1,6 +1,6 @@
-// Optimizer states in host memory: moments, and master weights if there are any (Ren et al., ZeRO-Offload, 2021). They are divided into
-// pieces. A piece is fetched into one of a few slots in device memory, updated there, and copied back, while other pieces travel
-// (schedule.h).
+// Optimizer states in host memory: moments, and master weights if there are any (Ren et al., ZeRO-Offload, 2021). They are
+// divided into pieces. A piece is fetched into one of a few slots in device memory, updated there, and copied back, while other
+// pieces travel (schedule.h).
 #pragma once
 
 #include <cstddef>

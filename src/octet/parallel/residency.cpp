@@ -10,7 +10,7 @@ namespace octet::parallel {
 Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, const Layout& layout, const Division& division) {
   const bool one = division.shards == 1, kept = layout.weights == Weights::kept;
   const bool has_master = storage.compute == DType::bf16 && storage.master_weights;
-  const Place own = one ? Place::whole : Place::shard;                   // where a copy lives that layers do not read
+  const Place own = one ? Place::whole : Place::shard;                 // where a copy lives that layers do not read
   const Place updated = storage.offload_slot > 0 ? Place::host : own;  // where a copy lives that only the optimizer touches
   const Place read = one || kept ? Place::whole : Place::slot;  // where a copy lives that layers read
   const auto held = [&](bool exists, Place place, DType dtype) {

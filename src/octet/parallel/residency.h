@@ -10,8 +10,8 @@
 // gradient    whole                                  whole, or slot if sharded              whole, or slot if sharded
 // moments     whole                                  shard                                  shard
 //
-// With optimizer.offload, masters and moments lie in the host. The values of a quantized parameter then exist on the device, because
-// casts read them.
+// With optimizer.offload, masters and moments lie in the host. The values of a quantized parameter then exist on the device,
+// because casts read them.
 //
 // Only quantized parameters have rowwise, columnwise and row_order, and only tiles that are not square have row_order. Ranks that
 // do not hold an expert have no copy of its parameters. Without training there are no gradients and no moments.

@@ -182,10 +182,8 @@ void ScheduleBuilder::update(UnitRange units) {
 }
 
 void ScheduleBuilder::cast(UnitRange units) {
-  tasks_.push_back({.kind = Kind::cast,
-                    .stream = s_.sharded ? StreamId::params : StreamId::compute,
-                    .units = units,
-                    .here = s_.sharded});
+  tasks_.push_back(
+      {.kind = Kind::cast, .stream = s_.sharded ? StreamId::params : StreamId::compute, .units = units, .here = s_.sharded});
   for (Slots::Weights& slot : slots_.weights) {
     if (units.contains(slot.unit)) slot.rowwise = slot.columnwise = false;
   }

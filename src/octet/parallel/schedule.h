@@ -5,16 +5,16 @@
 // layout says so, dropped afterwards. Gradients are summed over the ranks (Zhao et al., PyTorch FSDP, 2023; Rajbhandari et al.,
 // ZeRO, 2020).
 //
-// Pipeline stages send each other activations and their gradients as messages. A message is received beside the computation, and then
-// copied to the memory of its micro-batch (take). Before it is sent, it is copied out of that memory (give), so that the computation
-// can go on.
+// Pipeline stages send each other activations and their gradients as messages. A message is received beside the computation, and
+// then copied to the memory of its micro-batch (take). Before it is sent, it is copied out of that memory (give), so that the
+// computation can go on.
 //
 // Two micro-batches may go through a model with a mixture of experts together, as two lanes that take turns: one computes while
 // the other's rows are on their way to the experts or back. A lane's tasks run one after another, on whatever streams, so its
 // memory needs no other waits.
 //
-// The optimizer's step is a list, too. With offload, the states that it updates (moments and master weights) lie in host memory. Pieces of
-// them are fetched into slots on the device, updated there, and copied back, beside the computation.
+// The optimizer's step is a list, too. With offload, the states that it updates (moments and master weights) lie in host memory.
+// Pieces of them are fetched into slots on the device, updated there, and copied back, beside the computation.
 //
 // The build functions are pure functions of the shape of the model and of what the slots hold at the start. All ranks of a stage
 // build the same list, so all issue their exchanges in the same order. executor.h runs the list, task by task.
@@ -32,8 +32,9 @@
 
 namespace octet::parallel {
 
-// Each kind of message has a stream in each direction, in the order of Message. States are fetched on one stream and copied back on
-// another, because a link between host and device carries both directions at once. Rows of experts have a stream if there are lanes.
+// Each kind of message has a stream in each direction, in the order of Message. States are fetched on one stream and copied back
+// on another, because a link between host and device carries both directions at once. Rows of experts have a stream if there are
+// lanes.
 enum class StreamId : std::uint8_t {
   compute,
   params,
@@ -104,9 +105,9 @@ enum class Kind : std::uint8_t {
   offload,  // copies it back
 };
 
-// The event that a task leaves behind for tasks of other streams: of a unit (gathered, closed, reduced), of the step (summed), of a kind of
-// message (received, taken, given, sent), of a slot for states (fetched, updated, offloaded), or of a flight (a part was computed, rows of
-// experts were exchanged).
+// The event that a task leaves behind for tasks of other streams: of a unit (gathered, closed, reduced), of the step (summed), of
+// a kind of message (received, taken, given, sent), of a slot for states (fetched, updated, offloaded), or of a flight (a part
+// was computed, rows of experts were exchanged).
 enum class Signal : std::uint8_t {
   none,
   gathered,
@@ -165,10 +166,11 @@ struct StepShape {
   // are gathered separately (row and MX tiles).
   std::vector<int> weight_slot, gradient_slot;
   std::vector<char> two_copies;
-  // The units that the optimizer updates first: forward uses them first, and while the others are updated they are gathered. The gradients
-  // of the others are complete first.
+  // The units that the optimizer updates first: forward uses them first, and while the others are updated they are gathered. The
+  // gradients of the others are complete first.
   UnitRange first = {};
-  // With offload: the units of the pieces in which states are updated, in the order of the units; and the number of slots for them.
+  // With offload: the units of the pieces in which states are updated, in the order of the units; and the number of slots for
+  // them.
   std::vector<int> pieces;
   int state_slots = 0;
   int units() const { return static_cast<int>(weight_slot.size()); }

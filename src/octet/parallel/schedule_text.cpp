@@ -34,8 +34,9 @@ int block_of(const StepShape& s, const Task& task) {
   return task.kind <= Kind::reduce && task.index != s.embedding && task.index != s.head ? task.index - s.first_block : -1;
 }
 
-constexpr std::array<const char*, kSignals> kDone = {"",      "gathered", "closed",  "reduced", "summed",    "received", "taken",
-                                                     "given", "sent",     "fetched", "updated", "offloaded", "computed", "exchanged"};
+constexpr std::array<const char*, kSignals> kDone = {"",         "gathered",  "closed",   "reduced",  "summed",
+                                                     "received", "taken",     "given",    "sent",     "fetched",
+                                                     "updated",  "offloaded", "computed", "exchanged"};
 
 std::string owner_name(const StepShape& s, const Task::Wait& wait) {
   if (wait.signal <= Signal::reduced) return unit_name(s, wait.index);

@@ -221,7 +221,8 @@ UnitRange Units::first_units() const {
 }
 
 std::vector<Task> Units::update_tasks() {
-  require(seen_ == micro_batches_ || params_stream_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ", seen_);
+  require(seen_ == micro_batches_ || params_stream_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ",
+          seen_);
   return build_update(shape(), slots_);
 }
 

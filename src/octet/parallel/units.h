@@ -1,4 +1,5 @@
-// The tasks of units (parallel/schedule.h): gathers weights, reduces gradients, and casts weights after the optimizer. Exchanges run on the params stream beside the computation:
+// The tasks of units (parallel/schedule.h): gathers weights, reduces gradients, and casts weights after the optimizer. Exchanges
+// run on the params stream beside the computation:
 //   weights    all-gather over shard x context of codes (one byte an element) and of values that are read as such
 //   gradients  reduce-scatter over shard x context, then, after a step's last micro-batch, all-reduce over replicate
 // An expert's group are the ranks of shard x context that hold it (experts.h); if that is one rank, its weights are always there.
@@ -67,8 +68,8 @@ class Units {
   // others. Does nothing if there is one stage.
   void exchange_of_stages(const std::function<void()>& exchange);
 
-  // Makes values and codes from the primaries after loading or initialising. What was gathered before is stale; the first units are
-  // gathered again for the next forward pass.
+  // Makes values and codes from the primaries after loading or initialising. What was gathered before is stale; the first units
+  // are gathered again for the next forward pass.
   void refresh(Arena& scratch);
 
   // Measures how long the computation waits for other ranks, from here until take_waits(), which waits for the stream: the

@@ -43,10 +43,9 @@ struct Step {
 
 // Computes the prediction. `compute` and `wire` are the profiles of the computation and communication streams. `seconds` is the
 // time of the step when both streams run concurrently and each op takes op_seconds(). `tokens` is the number of tokens of this
-// GPU in the step, and `flops_per_token` the operations that MFU counts for each. `bubble_s` comes on top of `seconds`, and `copies_s` is a
-// part of it.
+// GPU in the step, and `flops_per_token` the operations that MFU counts for each. `bubble_s` comes on top of `seconds`, and
+// `copies_s` is a part of it.
 Step step_of(const Cluster& cluster, const Spans& spans, std::span<const OpTime> compute, std::span<const OpTime> params,
-             double seconds, double tokens, double flops_per_token, double bubble_s = 0,
-             double copies_s = 0);
+             double seconds, double tokens, double flops_per_token, double bubble_s = 0, double copies_s = 0);
 
 }  // namespace octet::plan

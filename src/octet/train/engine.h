@@ -44,7 +44,7 @@ struct MemoryPlan {
   std::size_t snapshot = 0;   // host memory for what this rank adds to a checkpoint
   std::size_t total() const;  // of the device: without memory of the host
   std::size_t host() const { return bytes[static_cast<std::size_t>(MemoryCategory::host)]; }
-  Work step;                  // of one micro-batch on each lane, forward and backward, and one optimizer step
+  Work step;  // of one micro-batch on each lane, forward and backward, and one optimizer step
 };
 
 MemoryPlan measure(const EngineOptions& options, DeviceKind device);
@@ -80,8 +80,8 @@ class Engine {
   // of a watched step shows everything else. All ranks call it together.
   void observe_weights(nn::Watch& watch);
 
-  // Makes the state what a checkpoint holds. Scales and histories become those of all ranks: between steps each rank knows only the
-  // amax of its own shard of a weight. States of the optimizer arrive in host memory. Waits if there are several ranks.
+  // Makes the state what a checkpoint holds. Scales and histories become those of all ranks: between steps each rank knows only
+  // the amax of its own shard of a weight. States of the optimizer arrive in host memory. Waits if there are several ranks.
   void settle();
   // Returns all of a global parameter's primary in host memory. It is valid until the next call, and empty on ranks other than
   // the first. All ranks call it together.

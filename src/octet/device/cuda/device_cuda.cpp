@@ -244,7 +244,8 @@ class CudaDevice final : public Device {
     return memory;
   }
   void release(void* memory, std::size_t) override { cudaFree(memory); }
-  // Threads touch huge pages before they are locked. That is many times as fast as cudaMallocHost, which locks small pages one by one.
+  // Threads touch huge pages before they are locked. That is many times as fast as cudaMallocHost, which locks small pages one by
+  // one.
   void* acquire_host(std::size_t bytes) override {
     if (bytes == 0) return nullptr;
     enter();
