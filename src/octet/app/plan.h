@@ -56,7 +56,7 @@ struct PlannedRun {
   std::vector<train::StepRange> ranges;
   std::vector<parallel::TimedTask> tasks, update;  // as in train::StepCount
   parallel::StepShape shape;
-  // Of a pipeline: the passes of each stage.
+  // The passes of each pipeline stage; empty if there is one stage.
   std::vector<std::vector<plan::TimedPass>> passes;
 
   std::size_t needed() const { return memory.total() + overhead.total(); }

@@ -159,8 +159,8 @@ class Slices {
   static double extrapolate(std::int64_t few, double at_few, std::int64_t more, double at_more, std::int64_t all) {
     return at_more + (at_more - at_few) * static_cast<double>(all - more) / static_cast<double>(more - few);
   }
-  // What some stage holds at least: a byte of each weight that is kept, and the whole gradients. Much faster than asking an
-  // engine.
+  // Returns a lower bound of the bytes that the fullest stage takes: one byte for each weight that it keeps, and its whole
+  // gradients. Building an engine would take much longer.
   std::size_t least_of_stage(const plan::LayoutChoice& choice) const {
     const parallel::Mesh& mesh = choice.mesh;
     const double weights = static_cast<double>(train::decoder_config(config_).parameters()) /
@@ -203,8 +203,8 @@ class Slices {
   std::int64_t layers_;
 };
 
-// Plans the fastest layouts whole, until as many as are wanted stand in the order of their whole plans. What does not fit after
-// all is erased.
+// Makes whole plans of the fastest layouts, whose order may change by that. Stops when as many as are wanted are in their final
+// order. Erases layouts whose whole plan does not fit.
 std::vector<PlannedRun> plan_fastest(const train::Config& config, const plan::Cluster& cluster, std::vector<plan::Found>& found) {
   std::vector<PlannedRun> best;
   std::size_t whole = 0;  // the first ones of `found`

@@ -73,7 +73,8 @@ Tint tint_of(Kind kind) {
   }
 }
 
-// What a box has room for beside its colour: "attention" of "block 2 forward: attention", "block 2" of "gather block 2 rowwise".
+// Returns the short label of a task, for a box whose colour says the rest: "attention" for "block 2 forward: attention", "block 2"
+// for "gather block 2 rowwise".
 std::string label_of(const StepShape& shape, const Task& task) {
   const std::string name = parallel::name_of(shape, task);
   if (task.kind == Kind::forward || task.kind == Kind::backward) return name.substr(name.find(": ") + 2);
@@ -167,7 +168,8 @@ void link_messages(Lanes& lanes, const std::vector<std::vector<plan::TimedPass>>
   }
 }
 
-// Of a long step only the passes near its ends are drawn, as many as three micro-batches of each stage make.
+// Leaves the middle of a long step out of the picture. At either end it keeps as many passes as three micro-batches make on all
+// stages.
 void cut_steady_part(Lanes& lanes, const std::vector<std::vector<plan::TimedPass>>& passes, int chunks) {
   const std::size_t shown = 3 * passes.size() * static_cast<std::size_t>(chunks);
   if (passes.front().size() <= 3 * shown) return;

@@ -32,7 +32,7 @@ struct Arriving {
 struct AttentionBackward {
   Operand gy;  // of all tokens, completed
   Tensor go, gqkv;
-  // Of a context axis:
+  // These are used only if the context axis has several ranks.
   Arriving keys, key_gradients;
   std::size_t before_key_gradients = 0;  // what the scratch held before them
 };

@@ -40,7 +40,7 @@ struct MoeSaved {
   std::vector<ExpertRoundSaved> fullest;  // on the meta device: the round that needs the most memory
 };
 
-// What the parts of a pass hand on to each other, in the scratch.
+// The temporaries that the parts of a pass hand on to each other. They lie in the scratch.
 struct MoeWork {
   Tensor gy, gweights;     // backward: the gradients of y, of all T tokens, and of the weights
   Tensor rows;             // backward: [S, D], the gradients of the rows that were sent

@@ -144,7 +144,7 @@ struct Task {
   };
   std::array<Wait, 2> waits = {};
   Signal signals = Signal::none;
-  // What the event that it leaves behind belongs to: its flight, or what its index names.
+  // The owner of the event that the task leaves behind: the number of its flight, or its index.
   int signals_of() const { return signals >= Signal::computed ? flight : index; }
 };
 

@@ -45,8 +45,8 @@ inline constexpr std::size_t kWanted = 10;
 // takes the first choice of weights and gradients that fits, and tries activation checkpointing only if the best choice does not
 // fit without it.
 //
-// Pipelines come last, because a stage does nothing in the bubble. What the search knows by then bounds what a pipeline can gain,
-// so of most of them it does not ask for the memory. It does not find pipelines that are slower than kWanted other layouts.
+// The search tries pipelines last, because they lose the bubble. It estimates the speed of each, and asks for the memory only of
+// those that may be among the kWanted fastest layouts. It does not find slower pipelines.
 std::vector<Found> search_layouts(const Search& search);
 
 // Describes the mesh: "shard 8 x context 4", or "one GPU".

@@ -23,7 +23,7 @@ std::size_t rounded(std::size_t bytes) {
   return static_cast<std::size_t>(round_up(static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(Device::kAlignment)));
 }
 
-// Of a slot, this is the shard.
+// Returns the bytes of a copy that stay on this rank. If the copy lies in a slot, only its shard stays.
 std::size_t bytes_that_stay(const Parameter& p, Copy copy) {
   const Held& held = p.copy(copy);
   if (held.place == Place::absent) return 0;

@@ -1,4 +1,4 @@
-// What each parameter takes on a rank: parallel/residency.h applied to all parameters of a run.
+// A table of the memory that each parameter takes on a rank: parallel/residency.h applied to all parameters of a run.
 #pragma once
 
 #include <array>

@@ -325,7 +325,7 @@ void Engine::add_up_ranks(Stream& params) {
   groups_.shards->all_reduce(params, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
   groups_.tensor->all_reduce(params, *scratch_, {.x = sums.slice_rows(0, 2)});    // which have seen the same tokens
   groups_.replicas->all_reduce(params, *scratch_, {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
-  // Of the stages the last one knows the loss.
+  // Only the last stage knows the loss.
   model_->units().exchange_of_stages([&] { groups_.stages->all_reduce(params, *scratch_, {.x = sums}); });
   if (double* const total = router_total(0)) {
     for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get(), groups_.stages.get()})
