@@ -64,25 +64,8 @@ TEST_F(OffloadTest, GivesTheSameBitsWithExpertsAndStages) {
 // Streams interleaved as far as the waits permit: a missing wait reads a slot too early or too late.
 TEST_F(OffloadTest, GivesTheSameBitsInAnyOrder) {
   for (const Layout& layout : {kOffloaded[0], kOffloaded[3]}) {
-    SCOPED_TRACE(text(layout));
-    const train::EngineOptions options = offloaded(context_options("fp8_rowwise"));
     const Steps steps{.count = 3, .micro_batches = layout.mesh.data_coordinates()};
-    const RunState expected = run_mesh(options, layout, steps);
-    for (const double others_first : {0.0, 0.5}) {
-      std::atomic<int> moved = 0;
-      const auto shuffle = [&](train::Engine& engine) {
-        engine.model().units().executor().arrange(
-            [&moved, others_first, random = std::mt19937_64(1)](const std::vector<parallel::Task>& tasks) mutable {
-              std::vector<parallel::Task> result = shuffled(tasks, random, others_first);
-              for (std::size_t i = 0; i < tasks.size(); ++i)
-                moved += tasks[i].kind != result[i].kind || tasks[i].part != result[i].part;
-              return result;
-            });
-      };
-      SCOPED_TRACE(others_first);
-      expect_same_bits(run_mesh(options, layout, steps, {.before = shuffle}), expected);
-      EXPECT_GT(moved, 0);
-    }
+    expect_same_bits_in_any_order(offloaded(context_options("fp8_rowwise")), layout, steps, {0.0, 0.5});
   }
 }
 
@@ -94,7 +77,9 @@ TEST_F(OffloadTest, PutsAllStatesIntoHostMemory) {
     elements = engine.model().parameters().elements();
     rounding = 3 * 256 * static_cast<std::int64_t>(engine.model().parameters().parameters().size());
     EXPECT_EQ(engine.device().memory().peak[static_cast<std::size_t>(MemoryCategory::master_weights)], 0u);
-    EXPECT_EQ(engine.device().memory().peak[static_cast<std::size_t>(MemoryCategory::moments)], 3u * 8192u);
+    // Three slots are as large as the largest piece, which holds at least 512 elements of the embedding: 6144 bytes.
+    EXPECT_LE(engine.device().memory().peak[static_cast<std::size_t>(MemoryCategory::moments)], 3u * 8192u);
+    EXPECT_GE(engine.device().memory().peak[static_cast<std::size_t>(MemoryCategory::moments)], 3u * 6144u);
   });
   EXPECT_GE(host_bytes(options, kAlone), static_cast<std::size_t>(12 * elements));
   EXPECT_LE(host_bytes(options, kAlone), static_cast<std::size_t>(12 * elements + rounding));

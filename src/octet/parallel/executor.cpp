@@ -5,7 +5,9 @@
 namespace octet::parallel {
 
 void Executor::run(const std::vector<Task>& tasks, const Run& run) {
-  for (const Task& task : arrange_ ? arrange_(tasks) : tasks) {
+  std::vector<Task> arranged;
+  if (arrange_) arranged = arrange_(tasks);
+  for (const Task& task : arrange_ ? arranged : tasks) {
     Stream& stream = this->stream(task.stream);
     wait_before(task);
     const double begin = times_ ? stream.record()->seconds() : 0;
@@ -24,7 +26,7 @@ void Executor::wait_before(const Task& task) {
     const std::unique_ptr<Event>& event = event_of(wait.index, wait.signal);
     require(event != nullptr, "a task waits for signal ", static_cast<int>(wait.signal), " of ", wait.index,
             ", which nobody has given");
-    if (&stream != &compute) {
+    if (&stream != &compute || wait.signal == Signal::fetched) {  // states come from the host, not from other ranks
       stream.wait(*event);
     } else if (wait.signal == Signal::received || wait.signal == Signal::sent) {
       const StageWaits waits(compute);

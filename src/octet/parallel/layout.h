@@ -52,7 +52,7 @@ struct Layout {
   // False: every step has one micro-batch, so shards of gradients stay in the dtype in which they came, which loses nothing. (Not
   // on a tensor axis, whose ranks add up what several of them hold.)
   bool accumulates = true;
-  // The micro-batches that a step computes in turn. With two, one computes while the other's rows of experts are under way.
+  // The number of micro-batches that go through the model together and take turns (lanes, schedule.h).
   int lanes = 1;
 };
 

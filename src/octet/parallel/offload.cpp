@@ -13,9 +13,18 @@ constexpr std::size_t kSlots = 3;
 
 }  // namespace
 
+// The pieces are laid out twice, because the size of the slots, that of the largest piece, is known afterwards.
 Offload::Offload(Device& device, const ParameterStore& store) {
+  const std::size_t largest = lay_out(store);
+  for (std::size_t i = 0; i < std::min(pieces_.size(), kSlots); ++i)
+    slots_.push_back(device.allocate(largest, MemoryCategory::moments));
+  lay_out(store);
+}
+
+std::size_t Offload::lay_out(const ParameterStore& store) {
   const std::size_t room = store.storage().offload_slot;
-  std::size_t used = 0;
+  std::size_t used = 0, largest = 0;
+  pieces_.clear();
   for (const Parameter& p : store.parameters()) {
     const Tensor* const states[] = {&p.master, &p.moment1, &p.moment2};
     std::size_t bytes = 0, alignment = 0;  // of an element in all its states, and what aligning them can add
@@ -33,8 +42,7 @@ Offload::Offload(Device& device, const ParameterStore& store) {
       const std::int64_t most = round_down(static_cast<std::int64_t>((room - used - alignment) / bytes), kShardMultiple);
       const std::int64_t end = std::min(p.shard_elements, begin + most);
       Piece& piece = pieces_.back();
-      if (slots_.size() < std::min(pieces_.size(), kSlots)) slots_.push_back(device.allocate(room, MemoryCategory::moments));
-      void* const slot = slots_[(pieces_.size() - 1) % kSlots].data();
+      void* const slot = slots_.empty() ? nullptr : slots_[(pieces_.size() - 1) % kSlots].data();
       const auto stretch = [&](const Tensor& x) { return x.reshape({p.shard_elements}).slice_rows(begin, end); };
       const auto fetched = [&](const Tensor& state) {
         const Tensor in_slot(behind(slot, used), state.dtype, {end - begin});
@@ -48,9 +56,11 @@ Offload::Offload(Device& device, const ParameterStore& store) {
                               .weight = p.master ? fetched(p.master) : stretch(p.primary()),
                               .moment1 = fetched(p.moment1),
                               .moment2 = fetched(p.moment2)});
+      largest = std::max(largest, used);
       begin = end;
     }
   }
+  return largest;
 }
 
 void Offload::describe(StepShape& shape) const {

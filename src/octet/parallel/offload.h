@@ -14,8 +14,8 @@ namespace octet::parallel {
 
 class Offload {
  public:
-  // Divides the states of `store`, which is materialised and outlives this, into pieces of one unit each that fit in
-  // storage().offload_slot bytes. Allocates the slots.
+  // Divides the states of `store`, which is materialised and outlives this, into pieces of one unit each that take at most
+  // storage().offload_slot bytes. Allocates slots that are as large as the largest piece.
   Offload(Device& device, const ParameterStore& store);
 
   // Says of which units the pieces are, and how many slots there are.
@@ -36,6 +36,9 @@ class Offload {
     std::vector<StatePiece> states;
     std::vector<Copy> copies;
   };
+
+  // Makes the pieces, in the memory of the slots if they are there. Returns the bytes of the largest one.
+  std::size_t lay_out(const ParameterStore& store);
 
   std::vector<Buffer> slots_;
   std::vector<Piece> pieces_;

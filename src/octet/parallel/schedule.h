@@ -69,7 +69,7 @@ struct Need {
 // loses only what is held.
 enum class Beside : std::uint8_t { nothing, gather, reduce };
 
-// A part of a block ends where another stream may come in, and nowhere else.
+// A block is cut into parts only where work of another stream may be enqueued between two of them.
 struct Part {
   const char* name;
   Beside beside = Beside::nothing;

@@ -51,7 +51,7 @@ class Units {
   void run(Arena& scratch, const Task& task);
   // Returns what AdamW updates in a task of the list above.
   std::vector<StatePiece> states_of(const Task& update) const;
-  // Lets a stream wait until all states have been copied back to host memory. Call it before they are read there.
+  // Lets a stream wait until all states have been copied back to host memory. Call it before they are read or written there.
   void wait_for_states(Stream& stream);
   // Sums, over the ranks of the tensor axis that hold the same piece, the gradients of these units. They must be reduced.
   void sum_over_holders(Arena& scratch, UnitRange units);

@@ -155,7 +155,7 @@ void Engine::dry_run() {
   if (options_.calibrates) calibrate(1, [&] { return batch; });
   if (options_.training) {
     for (const parallel::Parameter& p : model_->parameters().parameters()) whole(p);
-    zero_gradients(options_.layout.lanes, false);  // steps that nobody watches gather codes in other memory than that of values
+    zero_gradients(options_.layout.lanes, false);  // without a watch, codes are gathered, which need other memory than values
     for (int lane = 0; lane < options_.layout.lanes; ++lane) forward_backward(batch, nullptr);
   }
   stream_->reset_work();
@@ -365,7 +365,6 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
 void Engine::observe_weights(nn::Watch& watch) {
   if (groups_.shards->size() == 1) return;
   parallel::Units& units = model_->units();
-  units.wait_for_states(*stream_);
   for (const nn::Linear* linear : model_->linears()) {
     const parallel::Parameter& p = linear->weight();
     if (!linear->is_fp8() || p.shard_count() == 1 || !p.held) continue;
@@ -374,7 +373,7 @@ void Engine::observe_weights(nn::Watch& watch) {
       const ArenaScope temporaries(*scratch_);
       const Tensor whole = allocate(*scratch_, compute_dtype(options_.recipe), {shards.size() * p.stride});
       const Tensor part = whole.slice_rows(shards.rank() * p.stride, (shards.rank() + 1) * p.stride);
-      kernels::cast(*stream_, {.x = p.primary(), .y = part.slice_rows(0, p.shard_elements)});
+      kernels::cast(*stream_, {.x = p.cast_source(), .y = part.slice_rows(0, p.shard_elements)});
       units.exchange([&](Stream& params) { shards.all_gather(params, *scratch_, {.x = part, .y = whole}); });
       watch.operand(scope(&watch), linear->name(), Role::weight, {whole.data, whole.dtype, p.spec.shape}, p.codes);
     });

@@ -28,7 +28,6 @@
 
 namespace octet::train {
 namespace {
-
 namespace fs = std::filesystem;
 
 optim::Schedule schedule_of(const Config& config, std::int64_t steps) {
@@ -256,6 +255,7 @@ void Trainer::load(const checkpoint::Reader& reader) {
   scales_are_new_ = changes_scales(changed);
   if (scales_are_new_) model.scales().reset(engine_->stream());
   const recipes::ScaleState none(engine_options_.recipe);
+  model.units().wait_for_states(engine_->stream());
   reader.load(engine_->stream(), read_entries(model.parameters(), scales_are_new_ ? none : model.scales(), &engine_->optimizer()),
               scales_are_new_ ? std::vector<std::string>{"fp8.*"} : std::vector<std::string>(),
               changes(changed, "recipe") ? checkpoint::OtherDtype::convert : checkpoint::OtherDtype::refuse);

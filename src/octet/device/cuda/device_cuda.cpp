@@ -141,21 +141,22 @@ class CudaStream final : public Stream {
   void end_range() override { nvtxRangePop(); }
 
   void copy_to_device(void* device, const void* host, std::size_t bytes) override {
+    if (bytes == 0) return;
+    const cudaStream_t at = native();  // a thread that only copies has not chosen a device yet
     if (is_page_locked(host)) return copy(device, host, bytes);
     for (std::size_t done = 0; done < bytes; done += StagingRing::kSlotBytes) {
       const std::size_t piece = std::min(StagingRing::kSlotBytes, bytes - done);
-      staging_.use(native_, [&](void* slot) {
+      staging_.use(at, [&](void* slot) {
         std::memcpy(slot, static_cast<const std::byte*>(host) + done, piece);
-        check(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, slot, piece, cudaMemcpyDefault, native_),
-              "cudaMemcpyAsync");
+        check(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, slot, piece, cudaMemcpyDefault, at), "cudaMemcpyAsync");
       });
     }
   }
   // A copy that fits in a slot does not make the host wait. A larger copy is complete when the function returns.
   void copy_to_host(void* host, const void* device, std::size_t bytes) override {
     if (bytes == 0) return;
-    if (is_page_locked(host)) return copy(host, device, bytes);
     const cudaStream_t at = native();  // a thread that only copies has not chosen a device yet
+    if (is_page_locked(host)) return copy(host, device, bytes);
     if (bytes > StagingRing::kSlotBytes) {
       return staging_.drain(at, static_cast<std::byte*>(host), static_cast<const std::byte*>(device), bytes);
     }
