@@ -48,8 +48,8 @@ template <class T>
 __device__ void store_vector(T* to, const Vector<T>& vector) {
   *reinterpret_cast<Vector<T>*>(to) = vector;
 }
-// The same in one instruction per 16 bytes. The compiler may split a plain store into smaller ones if it computes the words one
-// after another. On the other hand it moves no other access past this store.
+// Stores a vector with one instruction per 16 bytes. The compiler may split the store of store_vector() into smaller ones. It cannot
+// split this one, nor move other memory accesses past it, which may cost time.
 template <class T>
 __device__ void store_vector_unsplit(T* to, const Vector<T>& vector) {
   for (int i = 0; i < Vector<T>::kParts; ++i) {
@@ -103,7 +103,7 @@ __device__ Vector<T> pack(const float (&values)[kVector]) {
               to_bf16(values[6], values[7])}}};
   }
 }
-// Packs and stores, in one instruction per 16 bytes. It puts BF16 words together from their halves: with pack(), the compiler
+// Packs and stores, in one instruction per 16 bytes. Builds each word from its two BF16 halves, because with pack() the compiler
 // unrolls the loops of some callers further and then runs out of registers.
 template <class T>
 __device__ void store_packed(T* to, const float (&values)[kVector]) {

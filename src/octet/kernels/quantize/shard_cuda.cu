@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) scales_kernel(const Scales op) {
 }
 
 // Each thread casts vectors that are kThreads apart. If `wide`, vectors
-// are whole, aligned to their size, and do not cross rows of W.
+// are whole, aligned to 16 bytes, and do not cross rows of W.
 template <class T>
 struct Cast {
   static constexpr int kAhead = sizeof(T) == 2 ? 4 : 2;  // vectors per thread, all of whose loads are in flight at once

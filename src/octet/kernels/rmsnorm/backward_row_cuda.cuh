@@ -1,5 +1,5 @@
-// The part of RMSNorm's backward pass that processes a row. All variants use it and therefore give the same bits. The sum over a
-// row has one order: the columns of a vector one after another, the 16 vectors of a tile in a tree, and the tiles of the row in a
+// The part of RMSNorm's backward pass that processes a row. All variants use it and therefore give the same bits of gx; the order
+// in which they add up gweight differs. The sum over a row has one order: the columns of a vector one after another, the 16 vectors of a tile in a tree, and the tiles of the row in a
 // tree that is padded with zeros.
 #pragma once
 

@@ -52,7 +52,7 @@ struct WideRopeSource : RopeSource {};
 constexpr int kTileVectors = kTile / kVector;
 constexpr int kAcross = 6;  // tiles per block
 
-// What a thread needs of the table for all tiles of its rows. The two halves of a head
+// The part of the table that a thread needs for all tiles of its rows. The two halves of a head
 // are in different lanes. The lower lane rotates the first four columns of both vectors
 // and the upper lane the last four, so each lane needs only half of their cos and sin.
 struct Turns {
