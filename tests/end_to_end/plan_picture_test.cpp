@@ -251,7 +251,7 @@ TEST_F(PlanPicture, DrawsThePassesOfAllStages) {
   }
 }
 
-// Of many micro-batches the picture has the first and the last.
+// The picture of a long step shows only the first and the last micro-batches.
 TEST_F(PlanPicture, LeavesOutTheSteadyPartOfALongStep) {
   const ProgramResult result = run_.run(
       "plan run.toml --gpus 2xH100 --training.micro_batch_size=1 --training.global_batch_size=40 "

@@ -130,8 +130,7 @@ TEST_F(Plan, ParametersAddUpToTheMemory) {
   }
   EXPECT_EQ(json(pipeline + "--parameters --stage 1 ")["stage"], 1);
   const ProgramResult text = plan_config(pipeline + "--parameters --stage 1");
-  for (const char* part :
-       {"what rank 4 holds, of pipeline stage 1\n", "model.layers.2-3.mlp.down_proj ", "lm_head ", "slot E4M3"}) {
+  for (const char* part : {"held by rank 4, pipeline stage 1\n", "model.layers.2-3.mlp.down_proj ", "lm_head ", "slot E4M3"}) {
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
   }
   EXPECT_EQ(text.out.find("embed_tokens"), std::string::npos) << text.out;
@@ -154,8 +153,8 @@ TEST_F(Plan, IsOfAStage) {
   }
   EXPECT_EQ(plan_json(options)["memory_bytes"]["total"], *std::max_element(totals.begin(), totals.end()));
   EXPECT_GT(totals[1], totals[2]) << "stage 1 has one micro-batch more under way";
-  EXPECT_TRUE(refused(plan(options + "--stage 4"), 2, "--stage 4: the run has 4 stages, numbers 0 to 3"));
-  EXPECT_TRUE(refused(plan("--gpus 1xH100 --stage 1"), 2, "--stage 1: the run has 1 stage, number 0"));
+  EXPECT_TRUE(refused(plan(options + "--stage 4"), 2, "--stage 4: the run has 4 pipeline stages; their numbers are 0 to 3"));
+  EXPECT_TRUE(refused(plan("--gpus 1xH100 --stage 1"), 2, "--stage 1: the run has one pipeline stage; its number is 0"));
 }
 
 TEST_F(Plan, WhatDoesNotFitSaysWhatHelps) {

@@ -135,7 +135,7 @@ TEST(ParameterTable, HasARowForEachKind) {
   EXPECT_EQ(table.elsewhere, 2 * 6 + 2);
   const std::string text = text_of(table);
   for (const char* part :
-       {"slot E4M3", "shard F32", "No parameter has a copy columnwise, row_order.", "Other ranks hold 14 parameters"}) {
+       {"slot E4M3", "shard F32", "No parameter has these copies: columnwise, row_order.", "Other ranks hold 14 parameters"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
   // A block has two norms of 32 elements, whose shards have room for kShardMultiple.

@@ -268,13 +268,13 @@ void Octet::add_planning() {
        plan_.parameters)
       ->excludes(search)
       ->excludes(schedule);
-  option(
-      plan,
-      {.name = "--stage",
-       .help = "Pipeline stage to plan. Default: the one that takes most memory, and the times of the one that is busy longest.",
-       .value = "N",
-       .range = {.min = 0}},
-      plan_.stage)
+  option(plan,
+         {.name = "--stage",
+          .help =
+              "Pipeline stage to plan. By default memory is that of the fullest stage, and times are those of the busiest stage.",
+          .value = "N",
+          .range = {.min = 0}},
+         plan_.stage)
       ->excludes(search);
 }
 

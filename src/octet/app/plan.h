@@ -63,10 +63,10 @@ struct PlannedRun {
   bool fits() const { return needed() <= cluster.gpu.memory_bytes; }
 };
 
-// These are of a configuration that was checked for the cluster, with a layout that is settled.
-// Of a GPU: the plan of the rank that takes most, and what is beside it.
+// The functions below expect a configuration that was checked for the cluster, and whose layout is settled.
+// Returns the bytes that the fullest rank takes of its GPU, with those of CUDA and NCCL.
 std::size_t memory_of(const train::Config& config, const plan::Cluster& cluster);
-// The memory of one rank, and the ranks of which one takes most.
+// The same for one rank; and the ranks among which the fullest one is.
 std::size_t memory_of_rank(const train::Config& config, const plan::Cluster& cluster, int rank);
 std::vector<int> largest_ranks(const parallel::Mesh& mesh, std::optional<int> stage = {});
 plan::Step step_of(const train::Config& config, const plan::Cluster& cluster);

@@ -8,6 +8,7 @@
 #include "octet/app/gpus.h"
 #include "octet/app/picture_file.h"
 #include "octet/app/plan.h"
+#include "octet/base/directory.h"
 #include "octet/base/file.h"
 #include "octet/base/log.h"
 #include "octet/base/math.h"
@@ -113,8 +114,8 @@ class Slices {
   Slices(const train::Config& config, const plan::Cluster& cluster)
       : config_(config), cluster_(cluster), layers_(train::decoder_config(config).layers) {}
 
-  // Looks at one rank after another, until one does not fit. Returns more than any GPU has if only an engine knows that it cannot
-  // run the layout.
+  // Looks at one rank after another, until one does not fit. Returns the largest number if building the
+  // engine fails because it refuses the layout.
   std::size_t memory_of(const plan::LayoutChoice& choice) const {
     std::size_t most = least_of_stage(choice);
     if (most > cluster_.gpu.memory_bytes) return most;
@@ -271,14 +272,16 @@ int run_plan(const PlanArgs& args) {
   train::check_config(config, cluster.gpus);
   config = settled(config, cluster);
   const int stages = train::mesh_of(config, cluster.gpus).stages().count;
-  demand(args.stage.value_or(0) < stages, ExitCode::config, "octet plan: --stage ", args.stage.value_or(0), ": the run has ",
-         stages, stages == 1 ? " stage, number 0" : concat(" stages, numbers 0 to ", stages - 1));
+  demand(args.stage.value_or(0) < stages, ExitCode::config, "--stage ", args.stage.value_or(0), ": the run has ",
+         stages == 1 ? "one pipeline stage; its number is 0"
+                     : concat(stages, " pipeline stages; their numbers are 0 to ", stages - 1));
   const PlannedRun run = plan_run(config, cluster, args.stage);
   fmt::print("{}", args.parameters ? parameters_said(config, cluster, run, args.json)
                    : args.json     ? plan_json(run)
                    : args.schedule ? schedule_text(run)
                                    : plan_text(run));
   std::fflush(stdout);
+  if (args.picture.has_parent_path()) make_folders(args.picture.parent_path());
   if (!args.picture.empty()) write_file_atomically(args.picture, args.schedule ? schedule_picture(run) : memory_picture(run));
   if (!run.fits()) does_not_fit(run, config, cluster);
   return 0;

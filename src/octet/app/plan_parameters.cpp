@@ -9,10 +9,10 @@ namespace octet::app {
 std::string parameters_text(const PlannedRun& run, const plan::ParameterTable& table) {
   std::string text = fmt::format("{}: {}, on {}\n{}; {}\n", run.run, run.recipe, cluster_text(run.cluster),
                                  plan::mesh_text(run.layout.mesh), plan::keeps_text(run.layout));
-  if (run.layout.mesh.ranks() > 1) text += fmt::format("what rank {} holds", run.memory_rank);
+  if (run.layout.mesh.ranks() > 1) text += fmt::format("held by rank {}", run.memory_rank);
   const parallel::Stages stages = run.layout.mesh.stages();
   if (stages.count > 1)
-    text += fmt::format(", of pipeline stage {}", run.layout.mesh.coordinate(parallel::Axis::pipeline, run.memory_rank));
+    text += fmt::format(", pipeline stage {}", run.layout.mesh.coordinate(parallel::Axis::pipeline, run.memory_rank));
   return text + (run.layout.mesh.ranks() > 1 ? "\n\n" : "\n") + plan::text_of(table);
 }
 

@@ -73,8 +73,8 @@ Tint tint_of(Kind kind) {
   }
 }
 
-// Returns the short label of a task, for a box whose colour says the rest: "attention" for "block 2 forward: attention", "block 2"
-// for "gather block 2 rowwise".
+// Returns the short label of a task, for a box whose colour says the rest: "attention" for "block 2 forward: attention", "block
+// 2" for "gather block 2 rowwise".
 std::string label_of(const StepShape& shape, const Task& task) {
   const std::string name = parallel::name_of(shape, task);
   if (task.kind == Kind::forward || task.kind == Kind::backward) return name.substr(name.find(": ") + 2);
@@ -228,9 +228,7 @@ std::string schedule_picture(const PlannedRun& run) {
   lanes.lines = {fmt::format("{} on {}; {}", run.recipe, cluster_text(run.cluster), plan::mesh_text(run.layout.mesh)),
                  fmt::format("{}; {} micro-batch{} of {} x {} tokens in a step", plan::keeps_text(run.layout), run.micro_batches,
                              run.micro_batches == 1 ? "" : "es", run.layout.micro_batch, run.seq_len)};
-  if (!stages)
-    lanes.lines.push_back(
-        "Arrows lead from a task to one that waits for it; they are pale where the first had ended long before.");
+  if (!stages) lanes.lines.push_back("Arrows lead from a task to one that waits for it. A pale arrow cost no time.");
   return report::draw(lanes);
 }
 

@@ -30,7 +30,7 @@ std::string memory_text(const PlannedRun& run) {
   line("all", run.needed(),
        fmt::format("{} the {} of an {}", run.fits() ? "fits" : "does not fit", format_bytes(run.cluster.gpu.memory_bytes),
                    run.cluster.gpu.name));
-  if (run.memory.host() > 0) line("of the host, for optimizer states", run.memory.host(), "page-locked, not of the GPU");
+  if (run.memory.host() > 0) line("host memory for optimizer states", run.memory.host(), "page-locked, not of the GPU");
   if (run.memory.snapshot > 0) line("of the host, for the snapshot of a save", run.memory.snapshot, "not of the GPU");
   return text;
 }
@@ -204,7 +204,7 @@ std::string schedule_text(const PlannedRun& run) {
   const bool stages = !run.passes.empty();
   if (stages) {
     text += passes_text(run);
-    text += fmt::format("\nThe streams of stage {} alone, which here waits for no other stage:\n", run.shape.stage);
+    text += fmt::format("\nThe streams of stage {}, timed as if it never waited for another stage:\n", run.shape.stage);
   } else if (run.micro_batches > 3) {
     text += fmt::format("the first, a middle and the last of {} micro-batches\n", run.micro_batches);
   }

@@ -38,7 +38,8 @@ Tensor rows_of(const Tensor& x, const TokenRange& rows) { return x.slice_rows(ro
 // A call of the kernels: tokens [begin, end) of this rank, which are `count` sequences, or ranges of sequences, of equal length.
 // Each has a stretch of the memory of the lse.
 struct Call {
-  std::int64_t number, count;  // of the first stretch; of stretches
+  std::int64_t number;  // the index of the first of these stretches in the lse
+  std::int64_t count;   // how many stretches there are
   std::int64_t begin, end;
   std::int64_t keys_before = 0;  // keys of the sequence before the first that the call sees
   TokenRange keys = {};          // the rows of a sequence's gathered keys that it sees; in backward without a mask not its own
@@ -153,7 +154,7 @@ void copy_backwards(Stream& stream, const Layout& layout, const Tensor& from, co
   for (int rank = 0; rank < ranks; ++rank) copy_rows(stream, layout.of_rank(from, rank), layout.of_rank(to, ranks - 1 - rank));
 }
 
-// K and V of all ranks; with layout.ordered also in the order of the sequence.
+// Gathers K and V of all ranks into `keys`. If layout.ordered, copies them into the order of the sequence, too.
 void gather(const Scope& scope, Stream& stream, const Layout& layout, const Tensor& kv, const Tensor& keys) {
   const TraceRange range(stream, "gather keys");
   layout.each_half(kv, keys,

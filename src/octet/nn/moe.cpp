@@ -59,7 +59,8 @@ class Headroom {
  public:
   // `alignment`: what an allocation can lose, or 0 if its size is a multiple of Device::kAlignment in all distributions.
   Headroom(Arena& arena, std::size_t alignment) : arena_(arena), alignment_(alignment), before_(arena.used()) {}
-  // Ends the distribution that takes most. The usual one follows.
+  // Call it between the run of the distribution that needs most memory and the run of the usual one. Frees the first one's
+  // memory.
   void begin_usual() {
     most_ = arena_.used();
     arena_.release_to(before_);
@@ -308,7 +309,8 @@ void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work)
   const Scope scope = exchange_scope(outer);
   if (scope.expert.size() > 1) work.rows = allocate(scope.scratch, scope.dtype, saved.returned.shape);
   work.before = scope.scratch.used();
-  if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 1) {  // the round that needs most may be one of several
+  // If there are several rounds, backward recomputes each of them. This measures that for the largest round.
+  if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 1) {
     const ArenaScope most(scope.scratch);
     Uncounted uncounted(scope);
     run_rounds_backward(uncounted.scope(expert_scope(outer, *alone_), uncounted.stash), saved, saved.fullest, work);

@@ -63,8 +63,10 @@ class Moe {
   Operand input(const Scope& scope, std::int64_t tokens) const;
 
   // The parts of forward, in this order: y = moe(h) + residual. Dispatch and collect are exchanges, on scope.expert_stream. If
-  // rows come in several rounds, both do nothing, and the experts run the rounds in turn. Chooses the experts of each token. The
-  // router's losses of whole sequences are added to scope.router_total, on the first rank of the context axis.
+  // rows come in several rounds, both do nothing, and the experts run the rounds in turn.
+
+  // Chooses the experts of each token. Adds the router's losses of whole sequences to scope.router_total, on the first rank of
+  // the context axis.
   void route(const Scope& scope, const Operand& h, MoeSaved& saved) const;
   // Counts the rows, for which the host waits, and sends them to their experts.
   void dispatch(const Scope& scope, MoeSaved& saved, MoeWork& work) const;

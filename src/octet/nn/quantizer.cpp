@@ -40,8 +40,8 @@ void Quantizer::add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q)
                             : octet::allocate(scope.scratch, scale_dtype(q.tile), scale_shape(q.tile, rows, options_.cols));
 }
 
-// The columnwise codes come first. They may lie in scope.scratch like the rowwise ones, which are released earlier and must lie above
-// them.
+// The columnwise codes come first. They may lie in scope.scratch like the rowwise ones, which are released earlier and must lie
+// above them.
 Quantized Quantizer::allocate_codes(const Scope& scope, std::int64_t rows, Reads reads) const {
   const QuantSpec how = spec(scope);
   Quantized q{.format = how.format,

@@ -45,8 +45,9 @@ struct Scope {
   comm::Group& tensor;             // ranks that have the other parts of the same layers, and share the tokens (nn/sequence.h)
   comm::Group& expert;             // ranks that have the other experts of the same layers, and other tokens
   double* router_total = nullptr;  // [2] device, optional: the router's losses are added (kernels/router)
-  // The streams on which ranks exchange beside the computation: one for parameters and their gradients, and for what must not
-  // wait for these one for keys and one for rows of experts (parallel/units.h). Absent: `stream`, and nothing runs beside it.
+  // The streams on which ranks exchange beside the computation. One carries parameters and their gradients. Keys and rows of
+  // experts must not wait for these, so each has a stream of its own (parallel/units.h). If a stream is absent, `stream` is used
+  // instead.
   Stream* params_stream = nullptr;
   Stream* context_stream = nullptr;
   Stream* expert_stream = nullptr;

@@ -94,8 +94,9 @@ const char* name_of(Checkpointing mode) {
   return mode == Checkpointing::full ? "full" : mode == Checkpointing::selective ? "selective" : "none";
 }
 
-// Adds layouts with stages to those that were found without. Of all candidates the fastest is always next: if it does not fit,
-// those that keep less take its place. So memory, which takes long to find out, is asked for only where a layout would be wanted.
+// Adds layouts with stages to those that were found without. The search always tries the fastest candidate next. If it does
+// not fit, candidates that keep less replace it. So the search measures memory, which takes long, only for layouts that may be
+// wanted.
 class Pipelines {
  public:
   Pipelines(const Search& search, std::vector<Found>& found) : search_(search), found_(found) {}

@@ -190,10 +190,11 @@ std::string text_of(const ParameterTable& table) {
   text +=
       "\n  whole  all elements stay on this rank\n"
       "  shard  only this rank's shard exists\n"
-      "  slot   this rank's shard stays; the whole exists in shared memory while the unit of the parameter is open\n"
+      "  slot   this rank's shard stays; while the unit is open, a slot that units share holds the whole parameter\n"
       "  host   this rank's shard lies in host memory\n";
-  if (!absent.empty()) text += fmt::format("No parameter has a copy {}.\n", absent);
-  if (table.elsewhere > 0) text += fmt::format("Other ranks hold {} parameters: of other stages or experts.\n", table.elsewhere);
+  if (!absent.empty()) text += fmt::format("No parameter has these copies: {}.\n", absent);
+  if (table.elsewhere > 0)
+    text += fmt::format("Other ranks hold {} parameters that belong to other stages or experts.\n", table.elsewhere);
   text += fmt::format("\n{:<15} {:>18} {:>14} {:>18} {:>18}\n", "bytes", "copies, shards", "their scales", "slots and casts",
                       "all, as planned");
   for (std::size_t i = 0; i < kMemoryCategories; ++i) {

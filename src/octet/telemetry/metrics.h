@@ -176,8 +176,7 @@ void visit_fields(Record& r, Visitor&& visit) {
       FieldName{
           .json = "pipeline_bubble_s",
           .help =
-              "Seconds of this step in which a rank waited for other pipeline stages, as a mean over all ranks; null with one "
-              "stage.",
+              "Seconds of this step that a rank waited for other pipeline stages, the mean over all ranks; null with one stage.",
           .tensorboard = "time_metrics/pipeline_bubble(s)"},
       r.pipeline_bubble_s);
   visit(FieldName{.json = "expert_balance",

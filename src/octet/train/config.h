@@ -369,13 +369,14 @@ void visit_fields(C& c, auto&& visit) {
               .value = "ranks", .range = kAtLeastOne},
         c.expert);
   visit(Field{.name = "expert_lanes",
-              .help = "2 runs micro-batches in pairs: one computes while the other's rows of experts are exchanged.",
+              .help = "2 runs two micro-batches in turn: one computes while ranks exchange the tokens of the other for experts.",
               .value = "lanes",
               .range = {.min = 1, .max = 2}},
         c.expert_lanes);
   visit(Field{.name = "pipeline",
-              .help = "Stages that share the blocks of the model; micro-batches pass through them one behind the other.",
-              .value = "stages", .range = kAtLeastOne},
+              .help = "Stages that share the blocks of the model. Micro-batches pass through them in order.",
+              .value = "stages",
+              .range = kAtLeastOne},
         c.pipeline);
   visit(Field{.name = "pipeline_schedule",
               .help = "Order of forward and backward on a stage; interleaved needs pipeline_chunks.",

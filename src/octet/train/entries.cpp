@@ -16,7 +16,8 @@ Entry nothing_of(std::string name, DType dtype, const Shape& global) {
   return {.name = std::move(name), .tensor = {nullptr, dtype, {0}}, .global = global, .slice = Slice::flat(global, 0, 0)};
 }
 
-// Adds the pieces of this rank's shard of a parameter or of one of its moments. Only Optimizer::update() writes to them.
+// Adds the pieces of this rank's shard of a parameter or of one of its moments. Only Optimizer::update() changes them, and with
+// offload the copy back to host memory that follows it.
 void add_pieces(std::vector<Entry>& entries, const Parameter& p, const char* suffix, const Tensor& part,
                 const std::vector<parallel::TensorPiece>& pieces) {
   const std::string name = p.spec.name + suffix;
