@@ -14,6 +14,14 @@ std::string group_name(const char* axes, const std::vector<int>& ranks) {
 
 }  // namespace
 
+Groups::~Groups() {
+  const bool ring_begins = stages && stages->rank() == 0;  // the link behind this stage is the first, that before it the last
+  auto &first = ring_begins ? behind : before, &second = ring_begins ? before : behind;
+  for (auto* links : {&first, &second}) {
+    for (auto& link : *links) link.reset();
+  }
+}
+
 Groups make_groups(const Mesh& mesh, int rank,
                    const std::function<std::unique_ptr<comm::Group>(const std::string&, const std::vector<int>&)>& make) {
   const auto group = [&](const char* axes, const std::vector<int>& ranks) {
@@ -21,13 +29,14 @@ Groups make_groups(const Mesh& mesh, int rank,
     return make(group_name(axes, ranks), ranks);
   };
   const std::vector<int> stages = mesh.group({Axis::pipeline}, rank);
-  Groups groups{.replicas = group("replicate", mesh.group({Axis::replicate}, rank)),
-                .shards = group("shard x context", mesh.group({Axis::shard, Axis::context}, rank)),
-                .context = group("context", mesh.group({Axis::context}, rank)),
-                .tensor = group("tensor", mesh.group({Axis::tensor}, rank)),
-                .expert = group("expert", mesh.expert_group(rank)),
-                .apart = mesh.expert() > 1 ? group("expert shards", mesh.expert_shards(rank)) : nullptr,
-                .stages = group("pipeline", stages)};
+  Groups groups;
+  groups.replicas = group("replicate", mesh.group({Axis::replicate}, rank));
+  groups.shards = group("shard x context", mesh.group({Axis::shard, Axis::context}, rank));
+  groups.context = group("context", mesh.group({Axis::context}, rank));
+  groups.tensor = group("tensor", mesh.group({Axis::tensor}, rank));
+  groups.expert = group("expert", mesh.expert_group(rank));
+  if (mesh.expert() > 1) groups.apart = group("expert shards", mesh.expert_shards(rank));
+  groups.stages = group("pipeline", stages);
   if (stages.size() == 1) return groups;
   // Links in the order of their stages. In that order no rank waits for one that waits for it. With one chunk nothing goes from the
   // last stage to the first.

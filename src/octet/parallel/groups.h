@@ -18,6 +18,13 @@ enum class Message : std::uint8_t { activations, gradients };
 inline constexpr std::size_t kMessages = 2;
 
 struct Groups {
+  Groups() = default;
+  Groups(Groups&&) = default;
+  Groups& operator=(Groups&&) = default;
+  // Closes the links to other stages in the order of their stages. NCCL closes a group only when its other ranks do, so no rank
+  // may wait for one that waits for it.
+  ~Groups();
+
   std::unique_ptr<comm::Group> replicas;  // replicate: the ranks that hold the same
   std::unique_ptr<comm::Group> shards;    // shard x context: the ranks that hold the shards of a parameter
   std::unique_ptr<comm::Group> context;   // the ranks that hold the parts of a sequence
