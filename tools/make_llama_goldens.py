@@ -1,24 +1,26 @@
-"""Makes tests/golden/llama/, mistral/ and mixtral/: small random models with the logits, loss and gradients that transformers computes in
-FP32.
+"""Makes tests/golden/llama/, mistral/, mixtral/, qwen2/ and qwen3/: small random models with the logits, loss and gradients that
+transformers computes in FP32.
 
     pip install torch transformers safetensors
-    python tools/make_llama_goldens.py
+    python tools/make_llama_goldens.py [FAMILY/NAME...]
 
 Each folder FAMILY/NAME holds model/ (config.json, model.safetensors), tokens.safetensors and expected.safetensors, the input and the
 output of `octet probe --recipe fp32 --grads`.
 """
 import json
 import pathlib
+import sys
 
 import torch
 from safetensors.torch import save_file
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig,
-                          MixtralForCausalLM)
+                          MixtralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 BASE = dict(vocab_size=48, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
             max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=10000.0)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
 LLAMA = {
     "mha": dict(num_key_value_heads=4),
     "gqa": dict(num_key_value_heads=2, rms_norm_eps=1e-6),
@@ -28,6 +30,9 @@ LLAMA = {
     "head-dim-24": dict(num_key_value_heads=2, head_dim=24),
     "head-dim-80": dict(num_attention_heads=2, num_key_value_heads=1, head_dim=80, num_hidden_layers=1),
     "bf16-sharded": dict(num_key_value_heads=2),
+    "biases": dict(num_key_value_heads=2, attention_bias=True, mlp_bias=True),
+    "linear-rope": dict(num_key_value_heads=2, rope_scaling=dict(rope_type="linear", factor=4.0)),
+    "yarn-rope": dict(num_key_value_heads=2, head_dim=24, rope_scaling=YARN),
 }
 BATCH, LENGTH = 2, 45
 # Sliding windows that are shorter than the sequence, one token shorter, as long, and longer.
@@ -47,10 +52,22 @@ MIXTRAL = {
     "balance": dict(num_key_value_heads=2, num_local_experts=4, num_hidden_layers=1, output_router_logits=True,
                     router_aux_loss_coef=0.5),
 }
+QWEN2 = {
+    "gqa": dict(num_key_value_heads=2, rope_theta=1e6),
+    "tied-yarn": dict(num_key_value_heads=1, tie_word_embeddings=True, rope_scaling={**YARN, "beta_fast": 8.0, "attention_factor": 1.2}),
+    "windows": dict(num_key_value_heads=2, num_hidden_layers=3, use_sliding_window=True, sliding_window=8, max_window_layers=1),
+}
+QWEN3 = {
+    "head-dim-16": dict(num_key_value_heads=2, head_dim=16, rope_theta=1e6, rms_norm_eps=1e-6),
+    "tied": dict(num_key_value_heads=1, head_dim=12, tie_word_embeddings=True),
+    "bias-windows": dict(num_key_value_heads=4, head_dim=24, attention_bias=True, use_sliding_window=True, sliding_window=5, max_window_layers=1),
+}
 FAMILIES = {
     "llama": (LlamaConfig, LlamaForCausalLM, 1000, LLAMA),
     "mistral": (MistralConfig, MistralForCausalLM, 2000, MISTRAL),
     "mixtral": (MixtralConfig, MixtralForCausalLM, 3000, MIXTRAL),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, 4000, QWEN2),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, 5000, QWEN3),
 }
 
 
@@ -123,7 +140,8 @@ def main():
     out = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
     for family, (_, _, _, cases) in FAMILIES.items():
         for index, (name, overrides) in enumerate(cases.items()):
-            write(out / family, family, name, index, overrides)
+            if len(sys.argv) == 1 or f"{family}/{name}" in sys.argv[1:]:
+                write(out / family, family, name, index, overrides)
 
 
 main()

@@ -11,7 +11,7 @@ using testing::Twin;
 
 struct RopeGpuTest : testing::FusedTest {
   Twin table(std::int64_t head_dim, std::int64_t count) {
-    const std::vector<float> values = rope_table(rope_inverse_frequencies(head_dim, 10000.0, {}), count);
+    const std::vector<float> values = rope_table(head_dim, 10000.0, {}, count);
     return filled(DType::f32, {count, head_dim}, [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
   }
 };

@@ -54,9 +54,25 @@ TEST(RopeTable, PublishedModelsInEveryBit) {
   EXPECT_EQ(checksum(64, 32), 492273033647u);
 }
 
+// The same checksum of YaRN, from transformers 5.24: the factor that Qwen publishes, and a scaling with all its settings.
+TEST(RopeTable, YarnIsTransformersInEveryBit) {
+  const auto checksum = [](std::int64_t head_dim, double theta, const RopeScalingYarn& yarn) {
+    std::uint64_t sum = 0, i = 0;
+    for (const float f : rope_inverse_frequencies(head_dim, theta, yarn)) sum += ++i * std::bit_cast<std::uint32_t>(f);
+    return sum;
+  };
+  EXPECT_EQ(checksum(128, 5e5, {.factor = 4, .original_max_position = 32768}), 1974348538670u);
+  EXPECT_EQ(checksum(64, 1e4,
+                     {.factor = 8, .original_max_position = 4096, .beta_fast = 16, .beta_slow = 2, .truncate = false}),
+            515398122756u);
+  const std::vector<float> plain = rope_table(8, 10000.0, {}, 3), sharper = rope_table(8, 10000.0, RopeScalingYarn{.attention_factor = 1.5}, 3);
+  EXPECT_EQ(sharper.front(), 1.5f) << "cos 0";
+  EXPECT_EQ(sharper.size(), plain.size());
+}
+
 TEST(RopeTable, RowsAreCosThenSinOfTheFp32Angle) {
   const std::vector<float> frequencies = rope_inverse_frequencies(16, 10000.0, {});
-  const std::vector<float> table = rope_table(frequencies, 1001);
+  const std::vector<float> table = rope_table(16, 10000.0, {}, 1001);
   ASSERT_EQ(table.size(), 1001u * 16u);
   // The cosines at position 1000, from the same module. torch's cosine and Octet's are each within one ulp.
   const std::vector<float> cos_1000 = {0x1.1ff026p-1f,  -0x1.e8dbp-2f,   0x1.b981dcp-1f, 0x1.f515dcp-1f,
@@ -72,7 +88,7 @@ TEST(RopeTable, RowsAreCosThenSinOfTheFp32Angle) {
 
 struct RopeTest : testing::OpTest {
   Tensor table(std::int64_t head_dim, std::int64_t count) {
-    const std::vector<float> values = rope_table(rope_inverse_frequencies(head_dim, 10000.0, {}), count);
+    const std::vector<float> values = rope_table(head_dim, 10000.0, {}, count);
     const Tensor result = zeros(DType::f32, {count, head_dim});
     std::copy(values.begin(), values.end(), result.as<float>());
     return result;

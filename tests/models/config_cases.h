@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "octet/base/file.h"
+#include "octet/models/decoder/config_json.h"
 #include "octet/models/registry.h"
 #include "support/errors.h"
 #include "support/folder.h"
@@ -35,13 +36,10 @@ inline void expect_equal(const DecoderConfig& a, const DecoderConfig& b) {
                     c.router_z);
   };
   const auto kinds = [](const DecoderConfig& c) {
-    return std::tie(c.family, c.norm, c.gelu, c.attention_bias, c.parallel_residual, c.tied_head, c.output_router_logits,
+    return std::tie(c.family, c.norm, c.gelu, c.qkv_bias, c.output_bias, c.mlp_bias, c.head_norm, c.sees_all, c.parallel_residual, c.tied_head, c.output_router_logits,
                     c.tokenizer, c.bos, c.eos);
   };
-  const auto scaling = [](const DecoderConfig& c) {
-    const kernels::RopeScalingLlama3 s = c.rope_scaling.value_or(kernels::RopeScalingLlama3{});
-    return std::tuple(c.rope_scaling.has_value(), s.factor, s.low_freq_factor, s.high_freq_factor, s.original_max_position);
-  };
+  const auto scaling = [](const DecoderConfig& c) { return c.rope_scaling ? write_rope_scaling(*c.rope_scaling) : nlohmann::ordered_json(); };
   EXPECT_TRUE(numbers(a) == numbers(b) && kinds(a) == kinds(b) && scaling(a) == scaling(b))
       << config_json(a, DType::bf16).dump(1) << config_json(b, DType::bf16).dump(1);
 }

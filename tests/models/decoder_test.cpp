@@ -31,9 +31,12 @@ std::vector<NamedModel> models_to_differentiate() {
                                     {"Tied", tiny_config()},
                                     {"GptNeoxParallel", tiny_gpt_neox_config(true)},
                                     {"GptNeoxSequential", tiny_gpt_neox_config(false)},
-                                    {"GptNeoxTied", tiny_gpt_neox_config(true)}};
+                                    {"GptNeoxTied", tiny_gpt_neox_config(true)},
+                                    {"Qwen3", tiny_qwen3_config()},
+                                    {"LlamaWithBiases", tiny_config()}};
   result[1].config.tied_head = result[4].config.tied_head = true;
-  result[4].config.attention_bias = false;
+  result[4].config.qkv_bias = result[4].config.output_bias = false;
+  result[6].config.qkv_bias = result[6].config.output_bias = result[6].config.mlp_bias = true;
   return result;
 }
 

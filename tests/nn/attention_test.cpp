@@ -33,7 +33,7 @@ struct AttentionLayer : testing::LayerTest {
     materialise({&attention->qkv(), &attention->output()});
     const std::int64_t dims = options.rotary_dim == 0 ? kHeadDim : options.rotary_dim;
     table = zeros(DType::f32, {kLength, dims});
-    const std::vector<float> angles = kernels::rope_table(kernels::rope_inverse_frequencies(dims, 100.0, std::nullopt), kLength);
+    const std::vector<float> angles = kernels::rope_table(dims, 100.0, std::nullopt, kLength);
     stream->copy_to_device(table.data, angles.data(), table.bytes());
   }
   Scope attention_scope() {
@@ -178,7 +178,7 @@ TEST_F(AttentionLayer, KnowsWhereTokensAre) {
   positions = integers({0, 1, 2, 3, 4, 0, 1, 2, 3, 4});
   const Tensor shifted = table;
   const std::vector<float> angles =
-      kernels::rope_table(kernels::rope_inverse_frequencies(kHeadDim, 100.0, std::nullopt), kLength + 3);
+      kernels::rope_table(kHeadDim, 100.0, std::nullopt, kLength + 3);
   stream->copy_to_device(shifted.data, angles.data() + 3 * kHeadDim, shifted.bytes());
   forward();
   EXPECT_TRUE(testing::near_norm(values_of(y), before, 0x1p-20));

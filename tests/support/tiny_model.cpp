@@ -23,8 +23,19 @@ models::DecoderConfig tiny_gpt_neox_config(bool parallel_residual) {
   config.rotary_dim = parallel_residual ? 2 : config.head_dim;
   config.norm = nn::NormKind::layer;
   config.gelu = parallel_residual ? kernels::Gelu::exact : kernels::Gelu::tanh;
-  config.attention_bias = true;
+  config.qkv_bias = config.output_bias = config.mlp_bias = true;
   config.parallel_residual = parallel_residual;
+  return config;
+}
+
+models::DecoderConfig tiny_qwen3_config() {
+  models::DecoderConfig config = tiny_config();
+  config.family = "qwen3";
+  config.head_dim = 12;
+  config.head_norm = true;
+  config.qkv_bias = config.output_bias = true;
+  config.sliding_window = 7;
+  config.sees_all = {false, true};
   return config;
 }
 

@@ -426,9 +426,7 @@ TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
 
 // The published numbers of parameters, from the models' cards and config.json on Hugging Face.
 TEST(Presets, AreTheModelsThatTheyName) {
-  EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b",
-                                                       "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "pythia-1.4b", "quality-380m",
-                                                       "quickstart"}));
+  EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b", "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "pythia-1.4b", "quality-380m", "quickstart", "qwen2.5-7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-32b", "qwen3-8b"}));
   const std::vector<std::pair<std::string, std::int64_t>> sizes = {
       {"llama2-7b", 6738415616},
       {"llama3-70b", 70553706496},
@@ -438,7 +436,13 @@ TEST(Presets, AreTheModelsThatTheyName) {
       {"mistral-7b", 7248023552},
       {"mixtral-8x22b", 140620634112},
       {"mixtral-8x7b", 46702792704},
-      {"pythia-1.4b", 1414647808}};
+      {"pythia-1.4b", 1414647808},
+      // As transformers 5.24 counts them.
+      {"qwen2.5-7b", 7615616512},
+      {"qwen3-0.6b", 596049920},
+      {"qwen3-1.7b", 1720574976},
+      {"qwen3-8b", 8190735360},
+      {"qwen3-32b", 32762123264}};
   for (const auto& [name, parameters] : sizes) {
     Config c;
     c.model.config = name;
@@ -474,7 +478,7 @@ TEST(ModelConfig, KeysReplaceThoseOfAPreset) {
   EXPECT_EQ(model.layers, 2);
   EXPECT_EQ(model.dim, 4096);
   ASSERT_TRUE(model.rope_scaling);
-  EXPECT_EQ(model.rope_scaling->factor, 8.0);
+  EXPECT_EQ(std::get<kernels::RopeScalingLlama3>(*model.rope_scaling).factor, 8.0);
 }
 
 // A null in config.json becomes 0.
@@ -518,7 +522,7 @@ TEST(ModelConfig, AFamilyHasItsOwnKeys) {
   EXPECT_EQ(model.rotary_dim, 16);
   EXPECT_EQ(model.rope_theta, 700);
   EXPECT_FALSE(model.parallel_residual);
-  EXPECT_FALSE(model.attention_bias);
+  EXPECT_FALSE(model.qkv_bias);
   EXPECT_EQ(model.tokenizer, "byte");
   c.model.rms_norm_eps = 1e-5;
   EXPECT_EQ(error_of([&] { decoder_config(c); }), "run.toml: model.rms_norm_eps = 1e-05: gpt_neox has no such key");
@@ -534,7 +538,7 @@ TEST(ModelConfig, MistakesAreNamed) {
   c.file = "run.toml";
   c.model.config = "llama3.1-8";
   EXPECT_EQ(error_of([&] { decoder_config(c); }),
-            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, llama3.2-1b, mistral-7b, mixtral-8x22b, mixtral-8x7b, pythia-1.4b, quality-380m, quickstart), and not a .toml or "
+            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, llama3.2-1b, mistral-7b, mixtral-8x22b, mixtral-8x7b, pythia-1.4b, quality-380m, quickstart, qwen2.5-7b, qwen3-0.6b, qwen3-1.7b, qwen3-32b, qwen3-8b), and not a .toml or "
             ".json file (did you mean llama3.1-8b?)");
   c.model.config = "/tmp";
   EXPECT_EQ(error_of([&] { decoder_config(c); }), "model.config = \"/tmp\": this is a directory; use model.init_from");

@@ -88,6 +88,7 @@ std::vector<StepCase> sequences() {
       add(concat("ContextWindow", window), {kContexts[0], kContexts[1]},
           [&](train::EngineOptions& o) { o.model.sliding_window = window; });
     }
+    add("ContextQwen3", kContexts, [](train::EngineOptions& o) { o.model = tiny_qwen3_config(); });
     add("TensorWindow", kTensors, [](train::EngineOptions& o) {
       o.model = tensor_options("fp64").model;
       o.model.sliding_window = 5;
@@ -102,7 +103,14 @@ std::vector<StepCase> layers() {
   tied.name = "TensorTied";
   tied.options.model.tied_head = true;
   tied.options.micro_batch_size = 3;
-  return {plain, tied};
+  StepCase qwen = plain;
+  qwen.name = "TensorQwen3";
+  qwen.options.model = tiny_qwen3_config();
+  qwen.options.model.heads = plain.options.model.heads;
+  qwen.options.model.kv_heads = plain.options.model.kv_heads;
+  qwen.options.model.head_dim = 16;
+  qwen.options.model.ffn = plain.options.model.ffn;
+  return {plain, tied, qwen};
 }
 
 // Mixtures of experts. In the cases "InRounds", the routers send all tokens of all ranks to one rank's experts. That is more than

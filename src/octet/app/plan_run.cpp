@@ -102,11 +102,13 @@ RankMemory most_memory(const train::Config& config, const parallel::Mesh& mesh, 
 LibraryWorkspace attention_of(const train::EngineOptions& options) {
   using parallel::Axis;
   const std::int64_t tensor = options.layout.mesh.size(Axis::tensor), c = options.layout.mesh.size(Axis::context);
+  const std::vector<bool>& sees_all = options.model.sees_all;
+  const bool unmasked = std::find(sees_all.begin(), sees_all.end(), true) != sees_all.end();
   kernels::AttentionShape shape{.batch = c > 1 ? 1 : options.micro_batch_size,
                                 .heads = options.model.heads / tensor,
                                 .kv_heads = std::max<std::int64_t>(1, options.model.kv_heads / tensor),
                                 .head_dim = options.model.head_dim,
-                                .window = options.model.sliding_window,
+                                .window = unmasked ? 0 : options.model.sliding_window,
                                 .deterministic = options.deterministic};
   std::int64_t sq = c > 1 ? options.seq_len / (2 * c) : options.seq_len;
   // The last chunk of a sequence sees the most of it.

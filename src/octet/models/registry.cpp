@@ -9,11 +9,14 @@
 #include "octet/models/llama/llama.h"
 #include "octet/models/mistral/mistral.h"
 #include "octet/models/mixtral/mixtral.h"
+#include "octet/models/qwen2/qwen2.h"
+#include "octet/models/qwen3/qwen3.h"
 
 namespace octet::models {
 
 const Family& family_of(const std::string& model_type, const std::string& source) {
-  static const std::vector<Family> families = {llama_family(), mistral_family(), mixtral_family(), gpt_neox_family()};
+  static const std::vector<Family> families = {llama_family(), mistral_family(), mixtral_family(),
+                                               qwen2_family(), qwen3_family(),   gpt_neox_family()};
   std::vector<std::string> known;
   for (const Family& family : families) {
     if (family.model_type == model_type) return family;

@@ -7,6 +7,18 @@
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {
+namespace {
+
+parallel::Parameter* add_head_norm(const Attention::Options& options, const char* name, parallel::ParameterStore& store) {
+  if (!options.head_norm) return nullptr;
+  return &store.add({.name = concat(options.name, ".", name, ".weight"),
+                     .shape = {options.head_dim},
+                     .init = parallel::Init::ones,
+                     .decay = false});
+}
+
+}  // namespace
+
 Attention::Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
     : options_(options),
       heads_(options.heads / store.place().size),
@@ -19,14 +31,16 @@ Attention::Attention(const Options& options, const Recipe& recipe, parallel::Par
                                   options.kv_heads * options.head_dim},
                     .least_rows = options.head_dim},
             .init_std = options.init_std,
-            .bias = options.bias},
+            .bias = options.qkv_bias},
            recipe, store, scales),
+      q_norm_(add_head_norm(options, "q_norm", store)),
+      k_norm_(add_head_norm(options, "k_norm", store)),
       output_({.parts = {options.name + "." + options.output},
                .out = options.dim,
                .in = options.heads * options.head_dim,
                .cut = {.along = parallel::Cut::columns},
                .init_std = options.output_init_std,
-               .bias = options.bias},
+               .bias = options.output_bias},
               recipe, store, scales) {}
 
 kernels::AttentionShape Attention::shape(const Scope& scope) const {
@@ -48,12 +62,31 @@ kernels::Rope Attention::rope(const Scope& scope, const Tensor& x) const {
           .positions = scope.positions};
 }
 
+kernels::HeadNorm Attention::head_norm() const {
+  return {.head_dim = options_.head_dim,
+          .q_heads = heads_,
+          .k_heads = kv_heads_,
+          .q_weight = q_norm_->value,
+          .k_weight = k_norm_->value};
+}
+
 void Attention::forward_qkv(const Scope& scope, const Operand& h, AttentionSaved& saved) const {
   const std::int64_t tokens = qkv_.x().tokens(scope, h);
   saved.qkv = allocate(scope.stash, scope.dtype, {tokens, q_cols() + 2 * kv_cols()});
   saved.o = allocate(scope.stash, scope.dtype, {tokens, q_cols()});
   saved.lse = allocate(scope.stash, statistics_dtype(scope.dtype), {heads_, tokens});
+  if (options_.head_norm) {
+    saved.unnormed = allocate(scope.stash, scope.dtype, {tokens, q_cols() + kv_cols()});
+    saved.head_rstd = allocate(scope.stash, statistics_dtype(scope.dtype), {tokens, heads_ + kv_heads_});
+  }
   saved.qkv_in = linear_forward(scope, qkv_, h, forward_reads(scope), {}, saved.qkv);
+  if (options_.head_norm) {
+    kernels::head_norm_forward(scope.stream, {.norm = head_norm(),
+                                              .x = saved.qkv.slice_cols(0, q_cols() + kv_cols()),
+                                              .epsilon = *options_.head_norm,
+                                              .before = saved.unnormed,
+                                              .rstd = saved.head_rstd});
+  }
   kernels::rope(scope.stream, scope.scratch, rope(scope, saved.qkv));
 }
 
@@ -79,9 +112,20 @@ void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, At
     take_key_gradients(scope, work);
     scope.scratch.release_to(work.before_key_gradients);
   }
-  const Operand g = qkv_.g().gradient(scope, work.gqkv);
   kernels::Rope back = rope(scope, work.gqkv);
   back.direction = kernels::Rope::Direction::backward;
+  if (options_.head_norm) {
+    kernels::rope(scope.stream, scope.scratch, back);
+    kernels::head_norm_backward(scope.stream, scope.scratch,
+                                {.norm = head_norm(),
+                                 .before = saved.unnormed,
+                                 .rstd = saved.head_rstd,
+                                 .g = work.gqkv.slice_cols(0, q_cols() + kv_cols()),
+                                 .gq_weight = q_norm_->grad,
+                                 .gk_weight = k_norm_->grad});
+    return linear_backward(scope, qkv_, {.values = work.gqkv}, saved.qkv_in, gh);
+  }
+  const Operand g = qkv_.g().gradient(scope, work.gqkv);
   back.codes = g.epilogue;
   kernels::rope(scope.stream, scope.scratch, back);
   linear_backward(scope, qkv_, g, saved.qkv_in, gh);

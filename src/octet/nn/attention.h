@@ -4,10 +4,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "octet/kernels/attention/attention.h"
+#include "octet/kernels/head_norm/head_norm.h"
 #include "octet/kernels/rope/rope.h"
 #include "octet/nn/linear.h"
 
@@ -17,7 +19,9 @@ namespace octet::nn {
 // see all T tokens; h, y, residual and their gradients are its share of the tokens, [T / t, D].
 struct AttentionSaved {
   Operand qkv_in;
-  Tensor qkv;  // [T, (H + 2G) K], rotated
+  Tensor qkv;  // [T, (H + 2G) K], normed and rotated
+  Tensor unnormed;   // [T, (H + G) K]: Q and K before the norm of heads, if there is one
+  Tensor head_rstd;  // [T, H + G]: of that norm
   Tensor o;    // [T, H K]; backward makes what the output linear's wgrad reads from it
   Tensor lse;  // [H, T]; only backward can read it, because each sequence of a call of the kernels has a stretch of the memory
 };
@@ -46,7 +50,8 @@ class Attention {
     std::int64_t dim = 0, heads = 0, kv_heads = 0, head_dim = 0;  // of the whole layer
     std::int64_t window = 0;      // tokens that a token sees at most, itself among them; 0: all before it
     std::int64_t rotary_dim = 0;  // of each head, rotated (kernels/rope); 0: all
-    bool bias = false;            // of both linears
+    bool qkv_bias = false, output_bias = false;
+    std::optional<double> head_norm = {};  // the epsilon of the norm of each head of Q and K (kernels/head_norm); absent: no norm
     double init_std = 0.02, output_init_std = 0.02;
   };
   Attention(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
@@ -63,7 +68,7 @@ class Attention {
   }
 
   // The parts of forward, in this order. Each overwrites what it names in `saved`, which lies in the stash.
-  // Q, K and V of h, rotated.
+  // Q, K and V of h, normed if heads have a norm, and rotated.
   void forward_qkv(const Scope& scope, const Operand& h, AttentionSaved& saved) const;
   // Keys and values of all ranks of scope.context, in the scratch; absent on one rank.
   Tensor gather_keys(const Scope& scope, const AttentionSaved& saved) const;
@@ -95,13 +100,16 @@ class Attention {
  private:
   kernels::AttentionShape shape(const Scope& scope) const;
   kernels::Rope rope(const Scope& scope, const Tensor& x) const;
+  kernels::HeadNorm head_norm() const;
   void take_key_gradients(const Scope& scope, AttentionBackward& work) const;
   std::int64_t q_cols() const { return heads_ * options_.head_dim; }
   std::int64_t kv_cols() const { return kv_heads_ * options_.head_dim; }
 
   Options options_;
   std::int64_t heads_, kv_heads_;  // of this rank
-  Linear qkv_, output_;
+  Linear qkv_;
+  parallel::Parameter *q_norm_ = nullptr, *k_norm_ = nullptr;  // weights of the norm of heads
+  Linear output_;
 };
 
 // Whether the ranks of a context axis also keep keys in the order of the sequence, so that every call of the kernels has a mask.

@@ -54,22 +54,30 @@ void visit_fields(C& c, auto&& visit) {
 struct RopeScalingConfig {
   std::string rope_type = "llama3";
   double factor = 8.0;
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
-  std::int64_t original_max_position_embeddings = 8192;
+  std::optional<double> low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor;
+  std::optional<std::int64_t> original_max_position_embeddings;
 };
 template <FieldsOf<RopeScalingConfig> C>
 void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "rope_type", .help = "Law that stretches RoPE to longer sequences.", .choices = "llama3"}, c.rope_type);
-  visit(Field{.name = "factor", .help = "Factor by which low frequencies are stretched.", .range = kAtLeastOne}, c.factor);
+  visit(Field{.name = "rope_type", .help = "Law that stretches RoPE to longer sequences.", .choices = "llama3 | linear | yarn"}, c.rope_type);
+  visit(Field{.name = "factor", .help = "Factor by which wavelengths are stretched: long ones, or with linear all.", .range = kAtLeastOne}, c.factor);
   visit(Field{.name = "low_freq_factor",
-              .help = "Wavelengths above the original length divided by this are stretched in full.", .range = kPositive},
+              .help = "llama3: wavelengths above the original length divided by this are stretched in full.", .range = kPositive},
         c.low_freq_factor);
   visit(Field{.name = "high_freq_factor",
-              .help = "Wavelengths below the original length divided by this stay as they are.", .range = kPositive},
+              .help = "llama3: wavelengths below the original length divided by this stay as they are.", .range = kPositive},
         c.high_freq_factor);
+  visit(Field{.name = "beta_fast",
+              .help = "yarn: what turns more often within the original length stays as it is; 32 if not set.", .range = kPositive},
+        c.beta_fast);
+  visit(Field{.name = "beta_slow",
+              .help = "yarn: what turns less often within the original length is stretched in full; 1 if not set.", .range = kPositive},
+        c.beta_slow);
+  visit(Field{.name = "attention_factor",
+              .help = "yarn: cos and sin are multiplied by it; 0.1 ln(factor) + 1 if not set.", .range = kPositive},
+        c.attention_factor);
   visit(Field{.name = "original_max_position_embeddings",
-              .help = "Longest sequence before stretching.", .value = "tokens", .range = kAtLeastOne},
+              .help = "llama3 and yarn: longest sequence before stretching.", .value = "tokens", .range = kAtLeastOne},
         c.original_max_position_embeddings);
 }
 
@@ -81,12 +89,12 @@ struct ModelConfig {
   std::optional<std::string> model_type;
   std::optional<std::int64_t> vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
       num_key_value_heads, head_dim, max_position_embeddings, sliding_window, num_local_experts,
-      num_experts_per_tok;
+      num_experts_per_tok, max_window_layers;
   std::optional<double> rope_theta, rms_norm_eps, initializer_range, router_aux_loss_coef, router_z_loss_coef;
   std::optional<bool> tie_word_embeddings;
   std::optional<std::string> tokenizer, hidden_act;
   std::optional<double> layer_norm_eps, rotary_pct, rotary_emb_base;
-  std::optional<bool> use_parallel_residual, attention_bias;
+  std::optional<bool> use_parallel_residual, attention_bias, mlp_bias, use_sliding_window;
   std::optional<RopeScalingConfig> rope_scaling;
 };
 template <FieldsOf<ModelConfig> C>
@@ -97,7 +105,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "init_from",
               .help = "Hugging Face directory to start from; with config.json alone the weights start at random.", .value = "DIR"},
         c.init_from);
-  visit(Field{.name = "model_type", .help = "Family: llama (the default), mistral, mixtral or gpt_neox."}, c.model_type);
+  visit(Field{.name = "model_type", .help = "Family: llama (the default), mistral, mixtral, qwen2, qwen3 or gpt_neox."}, c.model_type);
   visit(Field{.name = "vocab_size", .help = "Number of token ids.", .value = "tokens", .range = kAtLeastOne}, c.vocab_size);
   visit(Field{.name = "hidden_size", .help = "Width of the residual stream.", .range = kAtLeastOne}, c.hidden_size);
   visit(Field{.name = "intermediate_size", .help = "Width inside the MLP.", .range = kAtLeastOne}, c.intermediate_size);
@@ -113,9 +121,13 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Longest sequence that the model allows.", .value = "tokens", .range = kAtLeastOne},
         c.max_position_embeddings);
   visit(Field{.name = "sliding_window",
-              .help = "Mistral: number of tokens that a token sees, itself included; 0 means all before it.",
+              .help = "Mistral, Qwen: number of tokens that a token sees, itself included; 0 means all before it.",
               .value = "tokens", .range = kNotNegative},
         c.sliding_window);
+  visit(Field{.name = "use_sliding_window", .help = "Qwen: some layers have the sliding window."}, c.use_sliding_window);
+  visit(Field{.name = "max_window_layers",
+              .help = "Qwen: the first of the layers that have the sliding window.", .range = kNotNegative},
+        c.max_window_layers);
   visit(Field{.name = "num_local_experts", .help = "Mixtral: number of experts in each layer.", .range = kAtLeastOne}, c.num_local_experts);
   visit(Field{.name = "num_experts_per_tok",
               .help = "Mixtral: number of experts that each token goes to.", .range = kAtLeastOne},
@@ -138,8 +150,9 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "rotary_pct", .help = "GPT-NeoX: share of each head that RoPE rotates.", .range = kPositive}, c.rotary_pct);
   visit(Field{.name = "rotary_emb_base", .help = "GPT-NeoX: base of the RoPE frequencies.", .range = kPositive}, c.rotary_emb_base);
   visit(Field{.name = "use_parallel_residual", .help = "GPT-NeoX: attention and MLP read the same input."}, c.use_parallel_residual);
-  visit(Field{.name = "attention_bias", .help = "GPT-NeoX: attention's linears have a bias."}, c.attention_bias);
-  visit(Field{.name = "rope_scaling", .help = "Llama 3.1's stretched RoPE."}, c.rope_scaling);
+  visit(Field{.name = "attention_bias", .help = "Llama, Qwen3, GPT-NeoX: attention's linears have a bias."}, c.attention_bias);
+  visit(Field{.name = "mlp_bias", .help = "Llama: the MLP's linears have a bias."}, c.mlp_bias);
+  visit(Field{.name = "rope_scaling", .help = "RoPE stretched to longer sequences."}, c.rope_scaling);
 }
 
 struct SourceConfig {

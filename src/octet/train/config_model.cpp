@@ -6,6 +6,7 @@
 #include "octet/base/names.h"
 #include "octet/base/require.h"
 #include "octet/checkpoint/reader.h"
+#include "octet/models/decoder/config_json.h"
 #include "octet/models/registry.h"
 #include "octet/train/config.h"
 #include "octet/train/config_presets.h"
@@ -19,6 +20,12 @@ Json architecture_keys(const ModelConfig& model) {
   keys.erase("config");
   keys.erase("init_from");
   if (model.sliding_window == 0) keys["sliding_window"] = nullptr;  // which TOML cannot say
+  if (model.rope_scaling && model.rope_scaling->rope_type == "llama3") {  // what is not set is as in Llama 3.1
+    const Json usual = models::write_rope_scaling(kernels::RopeScalingLlama3{});
+    for (const auto& [key, value] : usual.items()) {
+      if (!keys["rope_scaling"].contains(key)) keys["rope_scaling"][key] = value;
+    }
+  }
   return keys;
 }
 
@@ -38,9 +45,16 @@ Json model_section(std::string_view toml, const std::string& source) {
 void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, const std::string& file) {
   const nlohmann::ordered_json known = models::family_of(decoder.family, file).write(decoder);
   const Json keys = architecture_keys(model);
+  const std::string place = file.empty() ? "" : file + ": ";
+  if (keys.contains("rope_scaling") && known.contains("rope_scaling")) {
+    for (const auto& [key, value] : keys["rope_scaling"].items()) {
+      demand(known["rope_scaling"].contains(key), ExitCode::config, place, "model.rope_scaling.", key, " = ", shown(value), ": ",
+             keys["rope_scaling"]["rope_type"].get<std::string>(), " has no such key");
+    }
+  }
   for (const auto& [key, value] : keys.items()) {
     const bool has = known.contains(key) || key == "rope_scaling" || key == "tokenizer" || value.is_null();
-    demand(has, ExitCode::config, file.empty() ? "" : file + ": ", "model.", key, " = ", shown(value), ": ", decoder.family,
+    demand(has, ExitCode::config, place, "model.", key, " = ", shown(value), ": ", decoder.family,
            " has no such key");
   }
 }

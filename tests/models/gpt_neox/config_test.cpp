@@ -29,7 +29,7 @@ TEST(GptNeoxConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(c.init_std, 0.02);
   EXPECT_EQ(c.gelu, kernels::Gelu::exact);
   EXPECT_TRUE(c.parallel_residual);
-  EXPECT_TRUE(c.attention_bias);
+  EXPECT_TRUE(c.qkv_bias && c.output_bias && c.mlp_bias);
   EXPECT_FALSE(c.tied_head);
   EXPECT_FALSE(c.rope_scaling);
 }
@@ -43,11 +43,13 @@ TEST(GptNeoxConfig, WhatIsWrittenIsReadBack) {
     c.init_std = 0.1 + 0.2;
     c.tied_head = full;
     c.parallel_residual = !full;
-    c.attention_bias = !full;
+    c.qkv_bias = c.output_bias = !full;
+    c.mlp_bias = true;
     c.gelu = full ? kernels::Gelu::tanh : kernels::Gelu::exact;
     c.tokenizer = full ? "byte" : "";
     if (full) {
-      c.rope_scaling = {.factor = 32.0 / 3.0, .low_freq_factor = 1.1, .high_freq_factor = 4.2, .original_max_position = 8191};
+      c.rope_scaling = kernels::RopeScalingLlama3{
+          .factor = 32.0 / 3.0, .low_freq_factor = 1.1, .high_freq_factor = 4.2, .original_max_position = 8191};
     }
     const json written = written_and_read_back(c);
     EXPECT_EQ(written["architectures"], json({"GPTNeoXForCausalLM"}));
@@ -117,7 +119,8 @@ TEST(GptNeoxConfig, RefusesWhatOctetDoesNotCompute) {
             "attention_dropout = 0.1 is not supported: octet trains without dropout (0)");
   EXPECT_EQ(refusal(gpt_neox_with("hidden_dropout", 0.5)), "hidden_dropout = 0.5 is not supported: octet trains without dropout (0)");
   EXPECT_EQ(refusal(gpt_neox_with("attention_dropout", 0.0)), "");
-  EXPECT_EQ(refusal(gpt_neox_with("rope_scaling", {{"type", "yarn"}})), "rope_scaling: type \"yarn\" is not supported (default, llama3)");
+  EXPECT_EQ(refusal(gpt_neox_with("rope_scaling", {{"type", "dynamic"}})),
+            "rope_scaling: type \"dynamic\" is not supported (default, linear, llama3, yarn)");
 }
 
 TEST(GptNeoxConfig, RefusesWhatMakesNoModel) {

@@ -57,11 +57,14 @@ TEST(LlamaConfig, WhatIsWrittenIsReadBack) {
     if (full) {
       c.bos = 128000;
       c.eos = {128001, 128009};
-      c.rope_scaling = {.factor = 32.0 / 3.0, .low_freq_factor = 1.1, .high_freq_factor = 4.2, .original_max_position = 8191};
+      c.rope_scaling = kernels::RopeScalingLlama3{
+          .factor = 32.0 / 3.0, .low_freq_factor = 1.1, .high_freq_factor = 4.2, .original_max_position = 8191};
+      c.qkv_bias = c.output_bias = c.mlp_bias = true;
     }
     const json written = written_and_read_back(c);
     EXPECT_EQ(written["architectures"], json({"LlamaForCausalLM"}));
-    EXPECT_EQ(written["attention_bias"], false);
+    EXPECT_EQ(written["attention_bias"], full);
+    EXPECT_EQ(written["mlp_bias"], full);
     EXPECT_EQ(written.contains("eos_token_id"), true) << "transformers would take 2";
     EXPECT_EQ(written.contains("bos_token_id"), true);
   }
@@ -80,20 +83,22 @@ TEST(LlamaConfig, TokensThatBeginAndEndATextAreOneSeveralOrUnknown) {
   EXPECT_NE(refusal(llama_with("bos_token_id", {1, 2})), "");
 }
 
+kernels::RopeScalingLlama3 llama3_of(const DecoderConfig& c) { return std::get<kernels::RopeScalingLlama3>(c.rope_scaling.value()); }
+
 TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
   const json scaling = {{"rope_type", "llama3"},          {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
                         {"original_max_position_embeddings", 8192}};
-  EXPECT_EQ(parse_config(llama_with("rope_scaling", scaling), "x").rope_scaling->factor, 8.0);
+  EXPECT_EQ(llama3_of(parse_config(llama_with("rope_scaling", scaling), "x")).factor, 8.0);
   json old = scaling;
   old.erase("rope_type");
   old["type"] = "llama3";
-  EXPECT_EQ(parse_config(llama_with("rope_scaling", old), "x").rope_scaling->original_max_position, 8192);
+  EXPECT_EQ(llama3_of(parse_config(llama_with("rope_scaling", old), "x")).original_max_position, 8192);
   // transformers 5 writes one object, which includes theta.
   json parameters = scaling;
   parameters["rope_theta"] = 500000.0;
   const DecoderConfig c = parse_config(llama_with("rope_parameters", parameters), "x");
   EXPECT_EQ(c.rope_theta, 500000.0);
-  EXPECT_EQ(c.rope_scaling->high_freq_factor, 4.0);
+  EXPECT_EQ(llama3_of(c).high_freq_factor, 4.0);
   EXPECT_EQ(parse_config(llama_with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7.0}}), "x").rope_theta, 7.0);
   EXPECT_FALSE(parse_config(llama_with("rope_scaling", {{"rope_type", "default"}}), "x").rope_scaling);
 
@@ -102,10 +107,8 @@ TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
     incomplete.erase(missing);
     EXPECT_EQ(refusal(llama_with("rope_scaling", incomplete)), concat("rope_scaling: no ", missing));
   }
-  EXPECT_EQ(refusal(llama_with("rope_scaling", {{"type", "yarn"}, {"factor", 2}})),
-            "rope_scaling: type \"yarn\" is not supported (default, llama3)");
   EXPECT_EQ(refusal(llama_with("rope_parameters", {{"rope_type", "dynamic"}})),
-            "rope_parameters: type \"dynamic\" is not supported (default, llama3)");
+            "rope_parameters: type \"dynamic\" is not supported (default, linear, llama3, yarn)");
   EXPECT_EQ(refusal(llama_with("rope_scaling", 8)), "rope_scaling = 8: must be an object");
   EXPECT_EQ(refusal(llama_with("rope_parameters", "llama3")), "rope_parameters = \"llama3\": must be an object");
   EXPECT_EQ(refusal(llama_with("rope_scaling", {{"rope_type", 3}})), "rope_scaling: rope_type = 3: must be a string");
@@ -115,6 +118,31 @@ TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
     bad[key] = value;
     EXPECT_NE(refusal(llama_with("rope_scaling", bad)).find("must satisfy factor >= 1"), std::string::npos) << key;
   }
+}
+
+TEST(LlamaConfig, ReadsAndWritesLinearAndYarn) {
+  DecoderConfig c = parse_config(llama_with("rope_scaling", {{"type", "linear"}, {"factor", 2.5}}), "x");
+  EXPECT_EQ(std::get<kernels::RopeScalingLinear>(*c.rope_scaling).factor, 2.5);
+  written_and_read_back(c);
+  EXPECT_EQ(refusal(llama_with("rope_scaling", {{"type", "linear"}, {"factor", 0.5}})), "rope_scaling: factor = 0.5: must be at least 1");
+
+  json config = with(tiny_llama(), "max_position_embeddings", 4096);
+  const auto yarn_of = [&](const json& scaling) {
+    return std::get<kernels::RopeScalingYarn>(*parse_config(with(config, "rope_scaling", scaling), "x").rope_scaling);
+  };
+  const kernels::RopeScalingYarn usual = yarn_of({{"type", "yarn"}, {"factor", 4}});
+  EXPECT_EQ(usual.original_max_position, 4096) << "the model's own, if the scaling names none";
+  EXPECT_EQ(usual.attention_factor, 0.1 * std::log(4.0) + 1.0);
+  EXPECT_EQ(yarn_of({{"type", "yarn"}, {"original_max_position_embeddings", 1024}}).factor, 4.0) << "the ratio of the lengths";
+  EXPECT_EQ(yarn_of({{"type", "yarn"}, {"factor", 4}, {"mscale", 1.0}, {"mscale_all_dim", 1.0}}).attention_factor, 1.0);
+  c.rope_scaling = kernels::RopeScalingYarn{.factor = 3.5,
+                                            .original_max_position = 77,
+                                            .beta_fast = 31.5,
+                                            .beta_slow = 1.5,
+                                            .truncate = false,
+                                            .attention_factor = 1.25};
+  written_and_read_back(c);
+  EXPECT_NE(refusal(with(config, "rope_scaling", {{"type", "yarn"}, {"factor", 4}, {"beta_slow", 64}})), "");
 }
 
 TEST(LlamaConfig, RefusesWhatIsMissing) {
@@ -129,7 +157,7 @@ TEST(LlamaConfig, RefusesWhatIsMissing) {
   config.erase("model_type");
   EXPECT_EQ(refusal(config), "no model_type");
   EXPECT_EQ(refusal(llama_with("model_type", 3)), "no model_type");
-  EXPECT_EQ(refusal(llama_with("model_type", "lama")), "model_type = \"lama\": not a family that octet knows (llama, mistral, mixtral, gpt_neox) (did you mean llama?)");
+  EXPECT_EQ(refusal(llama_with("model_type", "lama")), "model_type = \"lama\": not a family that octet knows (llama, mistral, mixtral, qwen2, qwen3, gpt_neox) (did you mean llama?)");
   EXPECT_EQ(refusal(json::array()), "not a JSON object");
   EXPECT_EQ(refusal(json("llama")), "not a JSON object");
 }
@@ -155,8 +183,6 @@ TEST(LlamaConfig, RefusesWrongTypes) {
 
 TEST(LlamaConfig, RefusesWhatOctetDoesNotCompute) {
   EXPECT_EQ(refusal(llama_with("hidden_act", "gelu")), "hidden_act = \"gelu\" is not supported (silu)");
-  EXPECT_EQ(refusal(llama_with("attention_bias", true)), "attention_bias = true is not supported: octet's linears have no bias");
-  EXPECT_EQ(refusal(llama_with("mlp_bias", true)), "mlp_bias = true is not supported: octet's linears have no bias");
   EXPECT_EQ(refusal(llama_with("sliding_window", 4096)), "sliding_window = 4096: Llama has none; model_type = \"mistral\" has one");
 }
 

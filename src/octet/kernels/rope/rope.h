@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "octet/device/arena.h"
@@ -24,14 +25,31 @@ struct RopeScalingLlama3 {
   std::int64_t original_max_position = 8192;
 };
 
+// All frequencies are divided by `factor` (Chen et al., Position Interpolation, 2023).
+struct RopeScalingLinear {
+  double factor = 1.0;
+};
+
+// YaRN (Peng et al., 2023). A frequency that turns more than beta_fast times within the original length is kept, one that turns less
+// than beta_slow times is divided by `factor`, and between them the two are interpolated. All of cos and sin is multiplied by
+// attention_factor, which makes attention sharper.
+struct RopeScalingYarn {
+  double factor = 1.0;
+  std::int64_t original_max_position = 32768;
+  double beta_fast = 32.0, beta_slow = 1.0;
+  bool truncate = true;  // the first and the last interpolated frequency are rounded outwards to whole numbers
+  double attention_factor = 1.0;
+};
+
+using RopeScaling = std::variant<RopeScalingLlama3, RopeScalingLinear, RopeScalingYarn>;
+
 // inv_freq[i] = theta^(-2 i / R), scaled; R/2 values. Computed in FP32
 // in the way of Hugging Face transformers, so that angles agree.
-std::vector<float> rope_inverse_frequencies(std::int64_t rotary_dim, double theta,
-                                            const std::optional<RopeScalingLlama3>& scaling);
+std::vector<float> rope_inverse_frequencies(std::int64_t rotary_dim, double theta, const std::optional<RopeScaling>& scaling);
 
-// The table of cos and sin of position * inv_freq for positions [0, count): [count, R] F32, each row R/2 cos, then R/2 sin. The
-// product is computed in FP32.
-std::vector<float> rope_table(const std::vector<float>& inverse_frequencies, std::int64_t count);
+// The table of cos and sin of position * inv_freq for positions [0, count): [count, R] F32, each row R/2 cos, then R/2 sin, times
+// the attention factor of YaRN. The products are computed in FP32.
+std::vector<float> rope_table(std::int64_t rotary_dim, double theta, const std::optional<RopeScaling>& scaling, std::int64_t count);
 
 struct Rope {
   Tensor x;                     // [T, heads K] BF16, F32 or F64; rows may be strided; rotated in place. With `codes`, its content

@@ -22,18 +22,22 @@ double DecoderConfig::output_init_std() const { return init_std / std::sqrt(2.0 
 
 std::int64_t DecoderConfig::parameters() const {
   const std::int64_t a_norm = norm == nn::NormKind::layer ? 2 * dim : dim;
-  const std::int64_t biases = (attention_bias ? (heads + 2 * kv_heads) * head_dim + dim : 0) + (gelu ? ffn + dim : 0);
+  const std::int64_t biases = (qkv_bias ? (heads + 2 * kv_heads) * head_dim : 0) + (output_bias ? dim : 0) +
+                              (mlp_bias ? (gelu ? 1 : 2) * ffn + dim : 0) + (head_norm ? 2 * head_dim : 0);
   return layers * (matrices(*this, experts) + biases + 2 * a_norm) + a_norm + vocab * dim * (tied_head ? 1 : 2);
 }
 
 double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const {
   const std::int64_t weights = layers * matrices(*this, experts_per_token) + vocab * dim;
-  // Tokens that a token sees, on average: half the sequence, without the triangle of those behind its window.
+  // Tokens that a token sees in all layers, on average: half the sequence, without the triangle of those behind its window.
   const auto length = static_cast<double>(seq_len);
-  const double behind = sliding_window > 0 ? std::max(0.0, length - static_cast<double>(sliding_window)) : 0.0;
-  const double seen = 0.5 * (length - behind * behind / length);
+  double seen = 0;
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    const double behind = window(layer) > 0 ? std::max(0.0, length - static_cast<double>(window(layer))) : 0.0;
+    seen += 0.5 * (length - behind * behind / length);
+  }
   // Q Kᵀ and P V: 2 products of 2 H K operations per token and token seen forward, and twice that backward.
-  const double attention = 12.0 * static_cast<double>(layers * heads * head_dim) * seen;
+  const double attention = 12.0 * static_cast<double>(heads * head_dim) * seen;
   return 6.0 * static_cast<double>(weights) + attention;
 }
 
@@ -51,6 +55,8 @@ void check(const DecoderConfig& c, const std::string& source) {
   within("head_dim", c.head_dim, 1 << 12);
   within("max_position_embeddings", c.max_position, 1 << 30);
   if (c.sliding_window != 0) within("sliding_window", c.sliding_window, 1 << 30);
+  demand(c.sees_all.empty() || static_cast<std::int64_t>(c.sees_all.size()) == c.layers, ExitCode::data, source, ": layer_types has ",
+         c.sees_all.size(), " entries for num_hidden_layers = ", c.layers);
   if (c.experts != 0) {
     within("num_local_experts", c.experts, 1 << 12);
     within("num_experts_per_tok", c.experts_per_token, c.experts);

@@ -23,13 +23,16 @@ struct DecoderConfig {
   std::int64_t head_dim = 0;      // K
   std::int64_t max_position = 0;  // longest sequence
   std::int64_t sliding_window = 0;  // tokens that a token sees at most, itself among them; 0: all before it
+  std::vector<bool> sees_all = {};  // of each layer: whether the window does not apply to it; empty: it applies to all
   std::int64_t rotary_dim = 0;      // dims of each head that are rotated; 0: all
   double rope_theta = 10000.0;
-  std::optional<kernels::RopeScalingLlama3> rope_scaling;
+  std::optional<kernels::RopeScaling> rope_scaling;
   nn::NormKind norm = nn::NormKind::rms;
   double norm_epsilon = 1e-5;
-  std::optional<kernels::Gelu> gelu;  // of a feed-forward layer without a gate, with biases; absent: SwiGLU
-  bool attention_bias = false;
+  std::optional<kernels::Gelu> gelu;  // of a feed-forward layer without a gate; absent: SwiGLU
+  bool qkv_bias = false, output_bias = false;  // of attention's linears
+  bool mlp_bias = false;                       // of the linears of a dense feed-forward layer
+  bool head_norm = false;                      // Q and K of each head pass an RMSNorm before they are rotated
   bool parallel_residual = false;  // attention and feed-forward layer read the same x
   bool tied_head = false;
   std::int64_t experts = 0;  // E of a mixture; 0: a dense feed-forward layer
@@ -45,6 +48,10 @@ struct DecoderConfig {
   // The init of the linears that write to the residual stream. It is smaller, so that the stream's variance does not grow with
   // depth (GPT-2).
   double output_init_std() const;
+  // The window of a layer, as sliding_window.
+  std::int64_t window(std::int64_t layer) const {
+    return !sees_all.empty() && sees_all[static_cast<std::size_t>(layer)] ? 0 : sliding_window;
+  }
   // Trained numbers, of all experts.
   std::int64_t parameters() const;
   // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight that a token meets, and of attention

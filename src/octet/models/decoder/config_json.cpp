@@ -1,5 +1,6 @@
 #include "octet/models/decoder/config_json.h"
 
+#include <cmath>
 #include <limits>
 
 #include "octet/base/require.h"
@@ -40,14 +41,9 @@ std::string JsonReader::string(const char* key, const std::string& otherwise) co
   return object_[key].get<std::string>();
 }
 
-std::optional<kernels::RopeScalingLlama3> parse_rope_scaling(const JsonReader& parent, const char* key) {
-  const json& scaling = parent.object()[key];
-  const std::string where = parent.source() + ": " + key;
-  demand(scaling.is_object(), ExitCode::data, where, " = ", shown(scaling), ": must be an object");
-  const JsonReader read(scaling, where);
-  const std::string type = read.string("rope_type", read.string("type", "default"));
-  if (type == "default") return std::nullopt;
-  demand(type == "llama3", ExitCode::data, where, ": type \"", type, "\" is not supported (default, llama3)");
+namespace {
+
+kernels::RopeScalingLlama3 parse_llama3(const JsonReader& read) {
   kernels::RopeScalingLlama3 result;
   result.factor = read.number("factor");
   result.low_freq_factor = read.number("low_freq_factor");
@@ -55,18 +51,66 @@ std::optional<kernels::RopeScalingLlama3> parse_rope_scaling(const JsonReader& p
   result.original_max_position = read.integer("original_max_position_embeddings");
   demand(result.factor >= 1 && result.low_freq_factor > 0 && result.high_freq_factor > result.low_freq_factor &&
              result.original_max_position > 0,
-         ExitCode::data, where, " = ", shown(scaling),
+         ExitCode::data, read.source(), " = ", shown(read.object()),
          ": must satisfy factor >= 1, "
          "0 < low_freq_factor < high_freq_factor and original_max_position_embeddings > 0");
   return result;
 }
 
-nlohmann::ordered_json write_rope_scaling(const kernels::RopeScalingLlama3& scaling) {
+kernels::RopeScalingYarn parse_yarn(const JsonReader& read, std::int64_t max_position) {
+  kernels::RopeScalingYarn result;
+  result.original_max_position = read.integer("original_max_position_embeddings", max_position);
+  result.factor = read.number("factor", static_cast<double>(max_position) / static_cast<double>(result.original_max_position));
+  result.beta_fast = read.number("beta_fast", 32.0);
+  result.beta_slow = read.number("beta_slow", 1.0);
+  result.truncate = read.boolean("truncate", true);
+  const auto sharpened = [&](double by) { return result.factor <= 1 ? 1.0 : 0.1 * by * std::log(result.factor) + 1.0; };
+  const double mscale = read.number("mscale", 0.0), of_all_dims = read.number("mscale_all_dim", 0.0);
+  const double usual = mscale != 0 && of_all_dims != 0 ? sharpened(mscale) / sharpened(of_all_dims) : sharpened(1.0);
+  result.attention_factor = read.number("attention_factor", usual);
+  demand(result.factor >= 1 && result.original_max_position > 0 && result.beta_slow > 0 && result.beta_fast >= result.beta_slow &&
+             result.attention_factor > 0,
+         ExitCode::data, read.source(), " = ", shown(read.object()),
+         ": must satisfy factor >= 1, 0 < beta_slow <= beta_fast, attention_factor > 0 and original_max_position_embeddings > 0");
+  return result;
+}
+
+}  // namespace
+
+std::optional<kernels::RopeScaling> parse_rope_scaling(const JsonReader& parent, const char* key, std::int64_t max_position) {
+  const json& scaling = parent.object()[key];
+  const std::string where = parent.source() + ": " + key;
+  demand(scaling.is_object(), ExitCode::data, where, " = ", shown(scaling), ": must be an object");
+  const JsonReader read(scaling, where);
+  const std::string type = read.string("rope_type", read.string("type", "default"));
+  if (type == "default") return std::nullopt;
+  if (type == "llama3") return parse_llama3(read);
+  if (type == "yarn") return parse_yarn(read, max_position);
+  demand(type == "linear", ExitCode::data, where, ": type \"", type, "\" is not supported (default, linear, llama3, yarn)");
+  const double factor = read.number("factor");
+  demand(factor >= 1, ExitCode::data, where, ": factor = ", factor, ": must be at least 1");
+  return kernels::RopeScalingLinear{factor};
+}
+
+nlohmann::ordered_json write_rope_scaling(const kernels::RopeScaling& scaling) {
+  if (const auto* const s = std::get_if<kernels::RopeScalingLinear>(&scaling)) {
+    return {{"rope_type", "linear"}, {"factor", s->factor}};
+  }
+  if (const auto* const s = std::get_if<kernels::RopeScalingYarn>(&scaling)) {
+    return {{"rope_type", "yarn"},
+            {"factor", s->factor},
+            {"original_max_position_embeddings", s->original_max_position},
+            {"beta_fast", s->beta_fast},
+            {"beta_slow", s->beta_slow},
+            {"truncate", s->truncate},
+            {"attention_factor", s->attention_factor}};
+  }
+  const auto& s = std::get<kernels::RopeScalingLlama3>(scaling);
   return {{"rope_type", "llama3"},
-          {"factor", scaling.factor},
-          {"low_freq_factor", scaling.low_freq_factor},
-          {"high_freq_factor", scaling.high_freq_factor},
-          {"original_max_position_embeddings", scaling.original_max_position}};
+          {"factor", s.factor},
+          {"low_freq_factor", s.low_freq_factor},
+          {"high_freq_factor", s.high_freq_factor},
+          {"original_max_position_embeddings", s.original_max_position}};
 }
 
 DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, const JsonDefaults& defaults) {
@@ -80,19 +124,20 @@ DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, c
   c.heads = read.integer("num_attention_heads");
   const bool as_heads = defaults.kv_heads == 0 || read.has_null("num_key_value_heads");
   c.kv_heads = read.integer("num_key_value_heads", as_heads ? c.heads : defaults.kv_heads);
-  demand(read.has("head_dim") || (c.heads > 0 && c.dim % c.heads == 0), ExitCode::data, source, ": hidden_size = ", c.dim,
+  const bool has_head_dim = read.has("head_dim") || defaults.head_dim > 0;
+  demand(has_head_dim || (c.heads > 0 && c.dim % c.heads == 0), ExitCode::data, source, ": hidden_size = ", c.dim,
          " is not a multiple of num_attention_heads = ", c.heads, ", and there is no head_dim");
-  c.head_dim = read.has("head_dim") ? read.integer("head_dim") : c.dim / c.heads;
+  c.head_dim = has_head_dim ? read.integer("head_dim", defaults.head_dim) : c.dim / c.heads;
   c.max_position = read.integer("max_position_embeddings", defaults.max_position);
   c.norm_epsilon = read.number("rms_norm_eps", defaults.norm_epsilon);
   c.tied_head = read.boolean("tie_word_embeddings", false);
   c.init_std = read.number("initializer_range", 0.02);
   c.tokenizer = read.string("tokenizer", "");
   c.rope_theta = read.number("rope_theta", defaults.rope_theta);
-  if (read.has("rope_scaling")) c.rope_scaling = parse_rope_scaling(read, "rope_scaling");
+  if (read.has("rope_scaling")) c.rope_scaling = parse_rope_scaling(read, "rope_scaling", c.max_position);
   // transformers 5 keeps theta and scaling in one object.
   if (read.has("rope_parameters")) {
-    c.rope_scaling = parse_rope_scaling(read, "rope_parameters");
+    c.rope_scaling = parse_rope_scaling(read, "rope_parameters", c.max_position);
     const std::string where = source + ": rope_parameters";
     c.rope_theta = JsonReader(read.object()["rope_parameters"], where).number("rope_theta", c.rope_theta);
   }

@@ -32,13 +32,14 @@ class JsonReader {
   const std::string& source_;
 };
 
-// Returns the scaling under `key`, which exists; none for type "default".
-std::optional<kernels::RopeScalingLlama3> parse_rope_scaling(const JsonReader& parent, const char* key);
-nlohmann::ordered_json write_rope_scaling(const kernels::RopeScalingLlama3& scaling);
+// Returns the scaling under `key`, which exists; none for type "default". `max_position` is the model's.
+std::optional<kernels::RopeScaling> parse_rope_scaling(const JsonReader& parent, const char* key, std::int64_t max_position);
+nlohmann::ordered_json write_rope_scaling(const kernels::RopeScaling& scaling);
 
 // The defaults of a family's class in transformers, for what its config.json does not say.
 struct JsonDefaults {
   std::int64_t kv_heads = 0;  // 0: as many as heads
+  std::int64_t head_dim = 0;  // 0: hidden_size / heads
   std::int64_t max_position = 0;
   double rope_theta = 10000.0;
   double norm_epsilon = 1e-6;

@@ -35,14 +35,15 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   c.init_std = read.number("initializer_range", 0.02);
   c.tokenizer = read.string("tokenizer", "");
   c.parallel_residual = read.boolean("use_parallel_residual", true);
-  c.attention_bias = read.boolean("attention_bias", true);
+  c.qkv_bias = c.output_bias = read.boolean("attention_bias", true);
+  c.mlp_bias = true;
 
   double share = read.number("rotary_pct", 0.25);
   c.rope_theta = read.number("rotary_emb_base", 10000.0);
-  if (read.has("rope_scaling")) c.rope_scaling = parse_rope_scaling(read, "rope_scaling");
+  if (read.has("rope_scaling")) c.rope_scaling = parse_rope_scaling(read, "rope_scaling", c.max_position);
   // transformers 5 keeps all of it in one object.
   if (read.has("rope_parameters")) {
-    c.rope_scaling = parse_rope_scaling(read, "rope_parameters");
+    c.rope_scaling = parse_rope_scaling(read, "rope_parameters", c.max_position);
     const std::string where = source + ": rope_parameters";
     const JsonReader rope(object["rope_parameters"], where);
     c.rope_theta = rope.number("rope_theta", c.rope_theta);
@@ -90,7 +91,7 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
       {"rotary_emb_base", c.rope_theta},
       {"use_parallel_residual", c.parallel_residual},
       {"hidden_act", *c.gelu == kernels::Gelu::exact ? "gelu" : "gelu_pytorch_tanh"},
-      {"attention_bias", c.attention_bias},
+      {"attention_bias", c.qkv_bias},
       {"attention_dropout", 0.0},
       {"hidden_dropout", 0.0},
       {"tie_word_embeddings", c.tied_head},

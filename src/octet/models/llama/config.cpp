@@ -8,11 +8,9 @@ namespace {
 
 DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
-  const DecoderConfig c = parse_decoder(read, "llama", {.max_position = 2048});
-  for (const char* key : {"attention_bias", "mlp_bias"}) {
-    demand(!read.boolean(key, false), ExitCode::data, source, ": ", key,
-           " = true is not supported: octet's linears have no bias");
-  }
+  DecoderConfig c = parse_decoder(read, "llama", {.max_position = 2048});
+  c.qkv_bias = c.output_bias = read.boolean("attention_bias", false);
+  c.mlp_bias = read.boolean("mlp_bias", false);
   demand(!read.has("sliding_window"), ExitCode::data, source, ": sliding_window = ", read.integer("sliding_window", 0),
          ": Llama has none; model_type = \"mistral\" has one");
   check(c, source);
@@ -21,8 +19,8 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
 
 nlohmann::ordered_json write(const DecoderConfig& c) {
   nlohmann::ordered_json object = write_decoder(c, "LlamaForCausalLM");
-  object["attention_bias"] = false;
-  object["mlp_bias"] = false;
+  object["attention_bias"] = c.qkv_bias;
+  object["mlp_bias"] = c.mlp_bias;
   return object;
 }
 
