@@ -203,7 +203,6 @@ TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
       s.dtype = dtype();
       stash.release_to(0);
       scratch.release_to(0);
-      for (Linear* linear : {&layer.qkv(), &layer.output()}) linear->weight().grad_is_stale = true;
       AttentionSaved state;
       forward(layer, s, made(layer.input(s, kTokens), x), x, way == Way::without_y ? Tensor{} : out, state);
       if (mode == Checkpointing::selective) {

@@ -39,7 +39,7 @@ TEST_F(HeadLossLayer, TheGradientIsThatOfTheSum) {
   expect_gradient("h", h, gh, loss);
   const Tensor& gw = head->head().weight().grad;
   expect_gradient("weight", head->head().weight().value, copy(gw), loss);
-  expect_doubled(gw, [&] { head->loss(scope(), h, targets, total, gh); });
+  expect_doubled(gw, [&] { head->loss(adding(scope()), h, targets, total, gh); });
   for (std::int64_t i = 0; i < 10; ++i) {
     EXPECT_EQ(gh.as<double>()[2 * 10 + i], 0) << "an ignored target";
   }

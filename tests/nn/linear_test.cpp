@@ -30,8 +30,8 @@ TEST_F(LinearLayer, BackwardIsTheDerivative) {
   expect_gradient("x", x, gx, loss);
   expect_gradient("weight", linear.weight().value, copy(linear.weight().grad), loss);
   expect_gradient("residual", residual, gy, loss);
-  // Backward adds to the weight's gradient. Without a gx it computes nothing else.
-  expect_doubled(linear.weight().grad, [&] { linear_backward(linear, scope(), {.values = gy}, saved, {}); });
+  // A later backward pass adds to the weight's gradient. Without a gx it computes nothing else.
+  expect_doubled(linear.weight().grad, [&] { linear_backward(linear, adding(scope()), {.values = gy}, saved, {}); });
 }
 
 TEST_F(LinearLayer, ABiasIsAddedAndHasItsGradient) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "octet/base/require.h"
@@ -323,6 +324,41 @@ StepShape shape_of_lanes(int blocks, bool tied) {
                       {"route"},   {"attention", Beside::reduce},
                       {"qkv"}};
   return s;
+}
+
+// The first pass of a step through a block or through the head begins all its gradients. In a later micro-batch, the first pass
+// since the unit was opened begins those in slots. All other passes add.
+void expect_gradients_begin_once(const StepShape& s, const std::vector<Task>& tasks) {
+  std::map<int, int> owner;  // of each unit that is open: the micro-batch that was first
+  for (const Task& task : tasks) {
+    if (task.kind == Kind::open) owner.erase(task.index);
+    if (task.kind != Kind::head && task.kind != Kind::backward) continue;
+    const int unit = task.kind == Kind::head ? s.head : s.first_block + task.index;
+    const bool first = owner.emplace(unit, task.micro_batch).first->second == task.micro_batch;
+    const Begins expected = !first ? Begins::none : task.micro_batch == 0 ? Begins::all : Begins::slots;
+    EXPECT_EQ(task.begins, expected) << "unit " << unit << ", micro-batch " << task.micro_batch;
+  }
+}
+
+TEST(Schedule, GradientsBeginInTheFirstPass) {
+  for (const int lanes : {1, 2}) {
+    StepShape s = shape_of_lanes(3, false);
+    s.lanes = lanes;
+    Slots slots(s);
+    const std::vector<Visit> visits = visits_of({}, 0, 5, lanes);
+    expect_gradients_begin_once(s, build_visits(s, slots, visits, 0, visits.size(), 5));
+  }
+  for (const Stages stages : {Stages{2, 1}, Stages{2, 2}}) {
+    for (int stage = 0; stage < 2; ++stage) {
+      StepShape s = shape_of(6, false);
+      s.sharded = s.reduced = true;
+      s.stages = stages;
+      s.stage = stage;
+      Slots slots(s);
+      const std::vector<Visit> visits = visits_of(stages, stage, 4);
+      expect_gradients_begin_once(s, build_visits(s, slots, visits, 0, visits.size(), 4));
+    }
+  }
 }
 
 // While the rows of a lane are under way, the other lane computes. A unit is open as long as a lane uses it.

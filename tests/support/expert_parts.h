@@ -190,7 +190,8 @@ class ExpertParts {
       units_->with(scratch_, {unit, parallel::Use::backward}, {unit - 1, parallel::Use::backward}, [&] {
         see(unit, &ExpertParts::add_backward);
         for (parallel::Parameter& p : store_.parameters()) {
-          if (p.unit == unit && p.held) add_gradient(p, step, sources_of(p, first));
+          const parallel::Begins begins = first == 0 ? parallel::Begins::all : parallel::Begins::slots;
+          if (p.unit == unit && p.held) add_gradient(p, step, sources_of(p, first), p.grad_begins(begins));
         }
       });
     }
@@ -203,11 +204,10 @@ class ExpertParts {
     optimizer_->loss_total()[1] += 4;
   }
 
-  // Does what a linear's weight gradient does: overwrites a stale gradient, and does not run if there are no tokens. If several
-  // ranks of the tensor axis hold the same piece, only the lowest of them gets the sum; the others get zeros.
-  void add_gradient(parallel::Parameter& p, std::uint32_t step, const std::vector<int>& sources) {
-    if (sources.empty()) return;
-    const bool begins = std::exchange(p.grad_is_stale, false);
+  // Does what a linear's weight gradient does: overwrites a gradient that begins, and adds to any other. If several ranks of the
+  // tensor axis hold the same piece, only the lowest of them gets the sum; the others get zeros.
+  void add_gradient(parallel::Parameter& p, std::uint32_t step, const std::vector<int>& sources, bool begins) {
+    begins = begins && p.spec.grad_from_product;
     const Rng rng = words_of(p.spec.name, step);
     for (const parallel::TensorPiece& piece : p.cut.pieces(0, p.elements())) {
       parallel::for_runs(piece, p.cut.global(), [&](std::int64_t global, std::int64_t local, std::int64_t run) {

@@ -80,7 +80,7 @@ void HeadLoss::loss(const Scope& scope, const Tensor& h, const Tensor& targets, 
     const Operand x = linear_forward(scope, head_, {.values = h.slice_rows(begin, end)}, reads, {}, logits);
     cross_entropy(scope, logits, chunk_targets, loss, gradient);
     kernels::loss_sum(scope.stream, {.loss = loss, .targets = chunk_targets, .total = total});
-    if (gh) linear_backward(scope, head_, {.values = logits}, x, gh.slice_rows(begin, end));
+    if (gh) linear_backward(begin == 0 ? scope : adding(scope), head_, {.values = logits}, x, gh.slice_rows(begin, end));
   }
 }
 

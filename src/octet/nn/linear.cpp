@@ -1,7 +1,5 @@
 #include "octet/nn/linear.h"
 
-#include <utility>
-
 #include "octet/kernels/column_sums/column_sums.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/gemm/gemm.h"
@@ -158,10 +156,9 @@ void Linear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const
 void Linear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const {
   const ArenaScope temporaries(scope.scratch);
   const Tensor& gw = weight_->grad;
-  const Tensor before = std::exchange(weight_->grad_is_stale, false) ? Tensor{} : gw;
   Gemm gemm{.a = kernels::transposed_values(g.values),
             .b = kernels::transposed_values(x.values),
-            .c = before,
+            .c = weight_->grad_begins(scope.begins) ? Tensor{} : gw,
             .d = gw,
             .accumulation = recipe_.wgrad};
   if (!x_.keeps_values()) {
@@ -169,6 +166,10 @@ void Linear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const
     gemm.b = kernels::transposed_operand(x.codes);
   }
   run(scope, "gw", gemm);
+}
+
+void Linear::wgrad_of_nothing(const Scope& scope) const {
+  if (weight_->grad_begins(scope.begins)) scope.stream.zero(weight_->grad.data, weight_->grad.bytes());
 }
 
 }  // namespace octet::nn

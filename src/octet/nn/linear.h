@@ -53,8 +53,10 @@ class Linear {
   void fprop(const Scope& scope, const Operand& x, const Tensor& residual, const Tensor& y) const;
   // gx = g W; overwrites gx.
   void dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const;
-  // Adds gᵀ x to the weight's gradient, or overwrites a gradient of the step before.
+  // Overwrites the weight's gradient with gᵀ x if scope.begins says so, otherwise adds to it.
   void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
+  // The same without tokens: begins a gradient with zeros.
+  void wgrad_of_nothing(const Scope& scope) const;
 
   // y += b; nothing without a bias. Cut by rows, the bias is cut like the weight. Cut by columns, each rank adds all of it to its
   // share of the tokens.

@@ -24,6 +24,7 @@ Scope scope_on(const Scope& scope, Stream& stream, Arena& stash, comm::Group& te
           .record = scope.record,
           .pass = scope.pass,
           .checkpointing = scope.checkpointing,
+          .begins = scope.begins,
           .watch = scope.watch,
           .deterministic = scope.deterministic,
           .context = scope.context,
@@ -291,6 +292,10 @@ void Moe::run_experts_backward(const Scope& scope, ExpertRoundSaved& round) cons
     const Tensor rows = round.out.slice_rows(begin, end);
     own(e).backward(scope, {.values = rows}, round.experts[e], rows);
   });
+  for (std::size_t e = 0; e < round.plan.rows.size(); ++e) {
+    if (round.plan.rows[e] > 0) continue;
+    for (const Linear* linear : own(e).linears()) linear->wgrad_of_nothing(scope);
+  }
 }
 
 void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const {
@@ -300,7 +305,7 @@ void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds&
     const ArenaScope temporaries(scope.scratch), remade(scope.stash);
     run_round(recompute, saved, round);
     round.out = received(scope, scope.scratch, saved, round.plan, work.gy, saved.weights);
-    run_experts_backward(scope, round);
+    run_experts_backward(&round == &rounds.front() ? scope : adding(scope), round);
     send_back(scope, round.plan, round.out, work.rows);
   }
 }

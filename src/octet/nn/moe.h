@@ -76,9 +76,8 @@ class Moe {
   // Overwrites y with the weighted sum of the results; an absent y is not computed.
   void combine(const Scope& scope, const Tensor& residual, const Tensor& y, const MoeSaved& saved) const;
 
-  // The parts of backward, in this order. The gradient includes that of the router's losses. That of an expert without tokens is
-  // not touched: it stays stale, and parallel::Units zeroes it. With selective checkpointing h is made again before: first its
-  // memory, for its producer, then the rest.
+  // The parts of backward, in this order. The gradient includes that of the router's losses. With selective checkpointing h is
+  // made again before: first its memory, for its producer, then the rest.
   Operand rebuild_input(const Scope& scope, std::int64_t tokens) const;
   void rebuild(const Scope& scope, const Operand& h, MoeSaved& saved) const;
   void combine_backward(const Scope& scope, const Operand& gy, const MoeSaved& saved, MoeWork& work) const;

@@ -8,6 +8,7 @@
 #include "octet/device/device.h"
 #include "octet/nn/watch.h"
 #include "octet/numerics/recipe.h"
+#include "octet/parallel/layout.h"
 #include "octet/tensor/quantized.h"
 #include "octet/tensor/tensor.h"
 
@@ -39,6 +40,7 @@ struct Scope {
   Record record = Record::amax;
   Pass pass = Pass::training;
   Checkpointing checkpointing = Checkpointing::none;
+  parallel::Begins begins = parallel::Begins::all;  // backward: the gradients of weights that products write
   Watch* watch = nullptr;
   bool deterministic = false;      // CUDA: ops that would not give the same bits every time take a slower way that does
   comm::Group& context;            // ranks that have the other parts of the same sequences
@@ -63,6 +65,13 @@ inline Scope without_record(const Scope& scope) {
   Scope again = scope;
   again.record = Record::nothing;
   return again;
+}
+
+// The scope of products that follow others in a pass, and add to the gradients that those have begun.
+inline Scope adding(const Scope& scope) {
+  Scope later = scope;
+  later.begins = parallel::Begins::none;
+  return later;
 }
 
 // The scope in which a backward pass makes operands again that forward did not keep. They live within the block.

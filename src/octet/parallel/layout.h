@@ -29,6 +29,13 @@ enum class Gradients : std::uint8_t {
   sharded,
 };
 
+// Which gradients of weights a pass of a micro-batch begins. Products write a gradient that begins, and add to any other.
+enum class Begins : std::uint8_t {
+  all,    // the first micro-batch of a step
+  slots,  // a later one: only those in slots (Place::slot), whose memory other units have used since
+  none,   // a pass that takes turns with another one, which begins them
+};
+
 struct Kept {
   Weights weights;
   Gradients gradients;

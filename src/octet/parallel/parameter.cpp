@@ -333,9 +333,7 @@ std::vector<StatePiece> ParameterStore::states(UnitRange units) const {
 
 void ParameterStore::zero_gradients(Stream& stream) {
   for (Parameter& p : parameters_) {
-    if (!p.grad) continue;
-    p.grad_is_stale = p.spec.grad_from_product;
-    if (!p.grad_is_stale) stream.zero(p.grad.data, p.grad.bytes());
+    if (p.grad && !p.spec.grad_from_product) stream.zero(p.grad.data, p.grad.bytes());
   }
 }
 

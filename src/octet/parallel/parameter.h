@@ -41,7 +41,7 @@ struct ParameterSpec {
   double init_std = 0.02;
   bool decay = true;               // weight decay: matrices yes, norms no
   std::optional<QuantSpec> quant;  // how it is quantized as operand W of an FP8 linear
-  bool grad_from_product = false;  // the first GEMM of a step writes the gradient, so nobody needs to zero it
+  bool grad_from_product = false;  // a product begins the gradient (Begins), so nobody needs to zero it
   bool keeps_transpose = true;     // false: there are no columnwise codes; a reader makes them with kernels::transpose_codes
   bool read_as_values = false;     // its values are read although it is quantized: a tied embedding under an FP8 head
 };
@@ -85,7 +85,6 @@ struct Parameter {
   Quantized codes;      // of a quantized parameter
   Tensor column_codes;  // the whole of Copy::row_order
   Tensor grad;
-  bool grad_is_stale = false;  // it is of the step before, to be overwritten and not added to
   ScaleSlot scale_slot;
 
   // The shard that the optimizer updates and checkpoints keep.
@@ -110,6 +109,10 @@ struct Parameter {
     return shard.reshape({shard.elements()}).slice_rows(begin, begin + piece.elements());
   }
   const Held& copy(Copy copy) const { return copies[static_cast<std::size_t>(copy)]; }
+  // Whether the gradient begins in such a pass.
+  bool grad_begins(Begins begins) const {
+    return begins == Begins::all || (begins == Begins::slots && copy(Copy::gradient).place == Place::slot);
+  }
 };
 inline constexpr std::int64_t kShardMultiple = 128;
 
@@ -172,7 +175,7 @@ class ParameterStore {
   // Returns the shards of these units' parameters, each as one stretch.
   std::vector<StatePiece> states(UnitRange units) const;
 
-  // Begins the gradients that exist whole: they are zero, or stale if a GEMM will write them.
+  // Begins a step: zeroes the gradients that exist whole, unless products begin them.
   void zero_gradients(Stream& stream);
 
  private:

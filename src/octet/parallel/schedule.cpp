@@ -72,11 +72,8 @@ void ScheduleBuilder::open(Need need) {
 void ScheduleBuilder::close(Need need) {
   const bool reduces = writes_gradients(need.use) && s_.reduced && (last_ || s_.sharded_gradients);
   if (writes_gradients(need.use)) reduce_pending();
-  tasks_.push_back({.kind = Kind::close,
-                    .index = need.unit,
-                    .use = need.use,
-                    .last = last_,
-                    .signals = s_.reduced ? Signal::closed : Signal::none});
+  tasks_.push_back(
+      {.kind = Kind::close, .index = need.unit, .use = need.use, .signals = s_.reduced ? Signal::closed : Signal::none});
   if (reduces) slots_.pending = need.unit;
   if (!s_.sharded || need.use == Use::gradients) return;
   Slots::Weights& slot = slots_.weights[at(s_.weight_slot[at(need.unit)])];
@@ -340,7 +337,8 @@ std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const
       if (pass.forward && flight == slots.flights.end()) flight = slots.flights.insert(flight, owner);
       require(flight != slots.flights.end(), "micro-batch ", owner.micro_batch, " goes backward without forward");
       *flight = pass.forward ? owner : kNoVisit;
-      lanes.push_back({owner.micro_batch, static_cast<int>(flight - slots.flights.begin())});
+      const Begins begins = !lanes.empty() ? Begins::none : owner.micro_batch == 0 ? Begins::all : Begins::slots;
+      lanes.push_back({owner.micro_batch, static_cast<int>(flight - slots.flights.begin()), begins});
     }
     b.begin(!pass.forward && lanes.back().micro_batch + 1 >= micro_batches);
     add_pass(s, b, pass, lanes, behind(i - 1));

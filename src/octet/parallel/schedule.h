@@ -80,7 +80,7 @@ enum class Kind : std::uint8_t {
   // Tasks of a unit:
   gather,  // all-gathers its weights over the shards
   open,    // makes it usable: its weights are there, and its gradient slot is begun
-  close,   // ends its use: a gradient that no product has begun is zeroed
+  close,   // ends its use, for which other streams wait
   reduce,  // sums its gradients over the ranks
   // Tasks of messages:
   receive,  // from a neighbouring stage
@@ -138,6 +138,7 @@ struct Task {
   bool last = false;  // reduce: the step's last micro-batch; forward, backward: of the block
   bool here = false;  // waits for all that the computation has enqueued so far
   int micro_batch = 0, flight = 0;  // tasks of the computation, take and give
+  Begins begins = Begins::none;     // head, backward: which gradients their products begin
   struct Wait {
     Signal signal = Signal::none;
     int index = -1;  // as signals_of() of the task that signals
@@ -200,6 +201,7 @@ struct Slots {
 // A pass of a micro-batch that takes turns with others.
 struct Lane {
   int micro_batch = 0, flight = 0;
+  Begins begins = Begins::none;
 };
 
 // Appends tasks to a list, and keeps account of the slots.
@@ -212,7 +214,8 @@ class ScheduleBuilder {
   // Sets the lane of the tasks that follow.
   void enter(Lane lane) { lane_ = lane; }
   void add(Kind kind, int index = 0) {
-    tasks_.push_back({.kind = kind, .index = index, .micro_batch = lane_.micro_batch, .flight = lane_.flight});
+    tasks_.push_back(
+        {.kind = kind, .index = index, .micro_batch = lane_.micro_batch, .flight = lane_.flight, .begins = lane_.begins});
   }
   void take(Message message);
   void send(Message message);

@@ -316,7 +316,7 @@ void Units::run(Arena& scratch, const Task& task) {
     case Kind::open:
       return open(task);
     case Kind::close:
-      return close(task);
+      return;  // others only wait for the end of its use
     case Kind::reduce:
       return reduce(scratch, task);
     case Kind::cast:
@@ -396,20 +396,7 @@ void Units::open(const Task& task) {
   Pieces pieces(gradients_.of(task.index));
   for (Parameter* p : cut(task.index)) {
     p->grad = {pieces.next(layout_.reduce, p->shard_count() * p->stride).data, layout_.reduce, p->spec.shape};
-    p->grad_is_stale = p->spec.grad_from_product;
-    if (!p->grad_is_stale) compute_.zero(p->grad.data, p->grad.bytes());
-  }
-}
-
-// Zeroes a gradient that a GEMM was to begin and none has, because no token came to an expert: in each micro-batch if the
-// gradient is reduced and forgotten, otherwise in the last one.
-void Units::close(const Task& task) {
-  if (!writes_gradients(task.use)) return;
-  for (Parameter* p : unit(task.index)) {
-    const bool forgotten = gradients() == Gradients::sharded && p->shard_count() > 1;
-    if (!p->grad_is_stale || !(forgotten || task.last)) continue;
-    compute_.zero(p->grad.data, p->grad.bytes());
-    p->grad_is_stale = false;
+    if (!p->spec.grad_from_product) compute_.zero(p->grad.data, p->grad.bytes());
   }
 }
 

@@ -120,7 +120,6 @@ class Units {
   void run(Arena& scratch, const std::vector<Task>& tasks);
   void gather(Arena& scratch, const Task& task);
   void open(const Task& task);
-  void close(const Task& task);
   void reduce(Arena& scratch, const Task& task);
   void cast(Arena& scratch, UnitRange units);
   void reduce_over_shards(Arena& scratch, int unit, bool first);

@@ -106,10 +106,10 @@ void LinearRun::make_rope_table() {
 void LinearRun::micro_batch() {
   const ArenaScope kept(stash_);
   const ArenaScope temporaries(scratch_);
-  const nn::Scope scope = scope_of_run();
+  nn::Scope scope = scope_of_run();
   // The first micro-batch of a step overwrites the weight's gradient and the others add to it. With several micro-batches, this
   // one stands for the others.
-  linear_.weight().grad_is_stale = setting_.micro_batches == 1;
+  if (setting_.micro_batches > 1) scope.begins = parallel::Begins::none;
   backward(scope, forward(scope));
 }
 

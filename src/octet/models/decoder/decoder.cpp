@@ -203,7 +203,9 @@ void Decoder::run(const Task& task) {
     case Kind::load:
       return load(task);
     default:
-      return run(*flights_[static_cast<std::size_t>(task.flight)], task);
+      Flight& flight = *flights_[static_cast<std::size_t>(task.flight)];
+      flight.scope.begins = task.begins;
+      return run(flight, task);
   }
 }
 
