@@ -16,7 +16,7 @@ class Tensors : public MeshTest {};
 // Returns the column codes in the weight's row-major order.
 std::vector<std::uint8_t> column_codes_of(const parallel::Parameter& p) {
   if (p.columnwise_shard) return bytes_of_tensor(p.columnwise_shard);
-  if (!p.codes.columnwise || p.rowwise_shard) return {};
+  if (!p.codes.columnwise || p.shard_count() > 1) return {};
   std::vector<std::uint8_t> result;
   const Tensor& t = p.codes.columnwise;
   for (std::int64_t row = 0; row < p.spec.shape[0]; ++row) {
@@ -39,7 +39,7 @@ TEST_F(Tensors, WeightsAndCodesAreThoseOfOneRank) {
       for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
         held.weights.add(p, bytes_of_tensor(p.primary()), size_of(p.primary().dtype));
         if (!p.spec.quant) continue;
-        held.codes.add(p, bytes_of_tensor(p.rowwise_shard ? p.rowwise_shard : p.codes.rowwise));
+        held.codes.add(p, bytes_of_tensor(p.rowwise_shard));
         if (!column_codes_of(p).empty()) held.column_codes.add(p, column_codes_of(p));
       }
     });

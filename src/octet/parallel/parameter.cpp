@@ -7,13 +7,8 @@
 #include "octet/base/rng.h"
 #include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/fill/fill.h"
-#include "octet/kernels/quantize/quantize.h"
-#include "octet/kernels/quantize/shard.h"
 
 namespace octet::parallel {
-
-using kernels::Along;
-using kernels::Shard;
 
 int ParameterStore::begin_unit(int stage) {
   stage_of_unit_ = stage;
@@ -109,7 +104,7 @@ void ParameterStore::materialise_codes(Device& device, Parameter& p) {
   const auto codes = [&](Copy copy, Tensor& whole, Tensor& shard) {
     if (p.copy(copy).place != Place::whole) return;
     allocate_whole(device, MemoryCategory::weights, p.copy(copy).dtype, p, whole, shard);
-    shard = casts_shards() ? shard.reshape({p.shard_elements}) : Tensor{};
+    shard = shard.reshape({p.shard_elements});
   };
   codes(Copy::rowwise, q.rowwise, p.rowwise_shard);
   codes(Copy::row_order, p.column_codes, p.columnwise_shard);
@@ -161,7 +156,6 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
       p.value_shard = allocate_shard(device, MemoryCategory::weights, values.dtype, p);
     }
     if (p.spec.quant) materialise_codes(device, p);
-    if (p.spec.quant && casts_shards()) amax_grids(p, amax_count_);
     if (p.copy(Copy::gradient).place == Place::whole) {
       allocate_whole(device, MemoryCategory::gradients, p.copy(Copy::gradient).dtype, p, p.grad, p.grad_shard);
     } else {
@@ -171,8 +165,7 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
     shard(Copy::moment2, MemoryCategory::moments, p.moment2);
   }
   if (shard_count() > 1 && layout.weights == Weights::resharded) materialise_gathered_shards(device);
-  const std::int64_t amaxes = amax_count_[0].all() + amax_count_[1].all();
-  if (amaxes > 0) amaxes_ = allocate(device, MemoryCategory::state, DType::f32, {amaxes});
+  cast_.emplace(device, parameters_, groups);
 }
 
 void ParameterStore::initialise(Stream& stream, std::uint64_t seed) {
@@ -195,127 +188,6 @@ void ParameterStore::refresh_values(Stream& stream) {
   }
 }
 
-void ParameterStore::refresh_codes(Stream& stream, Arena& scratch, UnitRange units) {
-  const auto is_cast = [&](const Parameter& p) { return p.held && p.spec.quant && units.contains(p.unit); };
-  for (Parameter& p : parameters_) {
-    if (is_cast(p) && p.scale_slot.amax) stream.zero(p.scale_slot.amax, sizeof(float));
-  }
-  if (casts_shards()) return cast_shards(stream, scratch, units);
-  for (Parameter& p : parameters_) {
-    if (!is_cast(p)) continue;
-    kernels::quantize(
-        stream, scratch,
-        {.x = p.cast_source(), .spec = *p.spec.quant, .out = p.codes, .scale = p.scale_slot.scale, .amax = p.scale_slot.amax});
-  }
-}
-
-// Returns the grids of a weight in amaxes_, and moves `at` past them. Every section lists its grids in the order of the
-// parameters; `at` counts those before this weight. A group's two sections are neighbours, and so are the sections of both groups
-// that the tensor axis shares. A weight whose scale comes from a history has none. The ranks of the tensor axis share the one
-// tile of a whole tensor, the tiles of rows if columns are cut, and those of columns if rows are cut. Blocks belong to one rank.
-ParameterStore::AmaxGrids ParameterStore::amax_grids(const Parameter& p, AmaxCounts& at) const {
-  const QuantSpec& spec = *p.spec.quant;
-  if (spec.source == ScaleSource::history) return {};
-  const auto next = [&](Along along) {
-    const Shape shape = kernels::amax_shape(spec.tile, along, p.spec.shape);
-    const bool across = p.spec.cut.along == (along == Along::rows ? Cut::columns : Cut::rows);
-    const bool shared = spec.tile == ScaleTile::tensor || (spec.tile == ScaleTile::row && across);
-    const std::size_t group = group_of(p);
-    std::int64_t& count = shared ? at[group].shared : at[group].own;
-    const std::int64_t begin = amax_place(group, shared, count);
-    const Tensor grid = amaxes_ ? amaxes_.slice_rows(begin, begin + shape.elements()).reshape(shape) : Tensor{};
-    count += shape.elements();
-    return grid;
-  };
-  AmaxGrids grids{.rows = next(Along::rows), .columns = {}};
-  if (!kernels::is_square(spec.tile)) grids.columns = next(Along::columns);
-  return grids;
-}
-
-std::int64_t ParameterStore::amax_place(std::size_t group, bool shared, std::int64_t count) const {
-  if (group == 0) return count + (shared ? amax_count_[0].own : 0);
-  return count + amax_count_[0].all() + (shared ? 0 : amax_count_[1].shared);
-}
-
-// Reduces, in each section, the stretch from the first grid of these units to the last one.
-void ParameterStore::reduce_amaxes(Stream& stream, Arena& scratch, UnitRange units) {
-  AmaxCounts at, end;
-  std::optional<AmaxCounts> begin;
-  for (const Parameter& p : parameters_) {
-    if (!p.held || !p.spec.quant) continue;
-    const AmaxCounts before = at;
-    amax_grids(p, at);
-    if (!units.contains(p.unit)) continue;
-    if (!begin) begin = before;
-    end = at;
-  }
-  if (!begin) return;
-  const auto stretch = [&](std::size_t group, bool shared) {
-    const auto place = [&](const AmaxCounts& counts) {
-      return amax_place(group, shared, shared ? counts[group].shared : counts[group].own);
-    };
-    return amaxes_.slice_rows(place(*begin), place(end));
-  };
-  const auto reduce = [&](comm::Group& group, const std::array<Tensor, 2>& stretches) {
-    const comm::Batch batch(group, stream);
-    for (const Tensor& x : stretches) {
-      if (x.elements() > 0) group.all_reduce(stream, scratch, {.x = x, .reduction = comm::Reduction::max});
-    }
-  };
-  reduce(*groups_->shards, {stretch(0, false), stretch(0, true)});
-  reduce(groups_->expert_shards(), {stretch(1, false), stretch(1, true)});
-  reduce(*groups_->tensor, {stretch(0, true), stretch(1, true)});
-}
-
-// Each rank finds the amaxes of its shards, one exchange makes them those of the whole weights, and each casts its shards.
-void ParameterStore::cast_shards(Stream& stream, Arena& scratch, UnitRange units) {
-  const auto each = [&](auto&& visit) {
-    AmaxCounts at;
-    for (const Parameter& p : parameters_) {
-      if (!p.held || !p.spec.quant) continue;
-      const AmaxGrids grids = amax_grids(p, at);
-      if (!units.contains(p.unit)) continue;
-      const Tensor part = p.cast_source().reshape({p.shard_elements});
-      visit(p, *p.spec.quant, Shard{.x = part, .first = p.first_element, .whole = p.spec.shape}, grids);
-    }
-  };
-  if (amaxes_) {
-    stream.zero(amaxes_.data, amaxes_.bytes());
-    each([&](const Parameter&, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
-      kernels::shard_amax(stream, {.shard = shard, .tile = spec.tile, .rows = amax.rows, .columns = amax.columns});
-    });
-    reduce_amaxes(stream, scratch, units);
-  }
-  each([&](const Parameter& p, const QuantSpec& spec, const Shard& shard, const AmaxGrids& amax) {
-    if (spec.source == ScaleSource::history) {
-      kernels::cast_shard(stream, {.shard = shard,
-                                   .spec = spec,
-                                   .codes = p.rowwise_shard,
-                                   .multipliers = {},
-                                   .column_codes = {},
-                                   .column_multipliers = {},
-                                   .scale = p.scale_slot.scale,
-                                   .scale_inv = p.codes.rowwise_scale_inv,
-                                   .amax = p.scale_slot.amax});
-      return;
-    }
-    const auto scales = [&](const Tensor& grid, Along along, const Tensor& scale_inv) {
-      kernels::scales_from_amax(
-          stream,
-          {.amax = grid, .spec = spec, .along = along, .whole = p.spec.shape, .multipliers = grid, .scale_inv = scale_inv});
-    };
-    scales(amax.rows, Along::rows, p.codes.rowwise_scale_inv);
-    if (amax.columns) scales(amax.columns, Along::columns, p.codes.columnwise_scale_inv);
-    kernels::cast_shard(stream, {.shard = shard,
-                                 .spec = spec,
-                                 .codes = p.rowwise_shard,
-                                 .multipliers = amax.rows,
-                                 .column_codes = p.columnwise_shard,
-                                 .column_multipliers = amax.columns,
-                                 .scale_inv = {}});
-  });
-}
-
 std::vector<StatePiece> ParameterStore::states(UnitRange units) const {
   std::vector<StatePiece> result;
   for (const Parameter& p : parameters_) {
@@ -333,7 +205,8 @@ std::vector<StatePiece> ParameterStore::states(UnitRange units) const {
 
 void ParameterStore::zero_gradients(Stream& stream) {
   for (Parameter& p : parameters_) {
-    if (p.grad && !p.spec.grad_from_product) stream.zero(p.grad.data, p.grad.bytes());
+    const bool whole = p.copy(Copy::gradient).place == Place::whole;
+    if (whole && !p.spec.grad_from_product) stream.zero(p.grad.data, p.grad.bytes());
   }
 }
 

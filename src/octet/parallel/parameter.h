@@ -25,6 +25,7 @@
 #include "octet/parallel/layout.h"
 #include "octet/parallel/residency.h"
 #include "octet/parallel/tensor_cut.h"
+#include "octet/parallel/weight_cast.h"
 #include "octet/tensor/quantized.h"
 #include "octet/tensor/tensor.h"
 
@@ -170,7 +171,7 @@ class ParameterStore {
     refresh_codes(stream, scratch, all_units());
   }
   void refresh_values(Stream& stream);
-  void refresh_codes(Stream& stream, Arena& scratch, UnitRange units);
+  void refresh_codes(Stream& stream, Arena& scratch, UnitRange units) { cast_->run(stream, scratch, units); }
 
   // Returns the shards of these units' parameters, each as one stretch.
   std::vector<StatePiece> states(UnitRange units) const;
@@ -195,23 +196,6 @@ class ParameterStore {
   Tensor gathered_shard(DType dtype, const Parameter& p);
   void materialise_gathered_shards(Device& device);
   void materialise_codes(Device& device, Parameter& p);
-  void cast_shards(Stream& stream, Arena& scratch, UnitRange units);
-  struct AmaxGrids {
-    Tensor rows, columns;
-  };
-  // The number of elements of a group's two sections of amaxes_: tiles that several ranks of the tensor axis hold a part of, and
-  // the other tiles.
-  struct AmaxCount {
-    std::int64_t shared = 0, own = 0;
-    std::int64_t all() const { return shared + own; }
-  };
-  using AmaxCounts = std::array<AmaxCount, kGroups>;
-  AmaxGrids amax_grids(const Parameter& p, AmaxCounts& at) const;
-  // Returns the place in amaxes_ at which element `count` of a section begins.
-  std::int64_t amax_place(std::size_t group, bool shared, std::int64_t count) const;
-  void reduce_amaxes(Stream& stream, Arena& scratch, UnitRange units);
-  // Whether ranks cast their shards, or their parts on the tensor axis, with the amaxes of all ranks.
-  bool casts_shards() const { return shard_count() > 1 || place_.size > 1; }
 
   TensorPlace place_;
   ExpertPlace expert_place_;
@@ -227,8 +211,7 @@ class ParameterStore {
     std::size_t used = 0;
   };
   std::array<Gathered, kGroups> gathered_;
-  Tensor amaxes_;  // [n] F32, on several ranks: of all weights whose scales are made from this very tensor
-  AmaxCounts amax_count_;
+  std::optional<WeightCast> cast_;
 };
 
 // Returns the shard of a rank, [p.shard_elements], in the memory of the whole, [ranks x p.stride].
