@@ -52,9 +52,9 @@ Trace trace_of_steps(int steps, parallel::Weights weights, parallel::Gradients g
   double total[2];
   model.units().refresh(scratch);
   for (int step = 0; step < steps; ++step) {
-    model.units().begin_step(2);
+    model.begin_step(2);
     for (int micro = 0; micro < 2; ++micro) model.forward_backward(scope, batch, total);
-    model.units().executor().run(model.units().update_tasks(), [&](const parallel::Task& task) {
+    model.units().executor().run(model.update_tasks(), [&](const parallel::Task& task) {
       const bool last = step + 1 == steps;
       if (task.kind == parallel::Kind::update && !last) {
         const TraceRange range(*stream, concat("update unit ", task.units.begin));
@@ -176,18 +176,41 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
     store.add({.name = name, .shape = {64, 64}, .quant = {}});
   }
   store.materialise(device, {}, groups, layout);
-  parallel::Units units(*stream, store, groups, layout, {0, 1});
+  parallel::StepShape shape;
+  shape.head = 1;
+  parallel::Units units(*stream, store, groups, layout, shape);
   Arena scratch(device, MemoryCategory::workspace, 0);
-  const auto use = [&](const char* name) { return [&stream, name] { const TraceRange range(*stream, name); }; };
-  units.begin_step(2);
-  units.begin_micro_batch();
-  units.with(scratch, {0, parallel::Use::both}, {1, parallel::Use::both}, use("first"));
-  units.with(scratch, {1, parallel::Use::both}, {}, use("second"));
-  units.reduce_now(scratch);
-  EXPECT_THROW(units.update_tasks(), Error) << "a micro-batch is missing";
-  EXPECT_THROW(units.begin_step(0), Error);
+  units.begin_step();
+  parallel::ScheduleBuilder list(shape, units.slots(), false);
+  const parallel::Need first{0, parallel::Use::both}, second{1, parallel::Use::both};
+  const auto run = [&](const char* name) {
+    units.run(scratch, list.take());
+    const TraceRange range(*stream, name);
+  };
+  list.open(first);
+  list.gather(second);
+  run("first");
+  list.close(first);
+  list.open(second);
+  run("second");
+  list.close(second);
+  list.reduce_pending(true);
+  units.run(scratch, list.take());
   EXPECT_EQ(trace.log, (Log{"gather unit 0", "first", "gather unit 1", "reduce unit 0", "second", "reduce unit 1"}));
-  for (const parallel::Parameter& p : store.parameters()) EXPECT_FALSE(p.grad) << p.spec.name << ": others use its memory";
+  EXPECT_EQ(store.parameters()[0].value.data, store.parameters()[1].value.data) << "in turn";
+}
+
+TEST(UnitsOrder, AStepEndsAfterAllItsMicroBatches) {
+  Trace trace;
+  LoggingDevice device(trace);
+  const auto stream = device.make_stream();
+  const parallel::Layout layout{.mesh = parallel::Mesh({1, 4, 1, 1})};
+  const parallel::Groups groups = parallel::silent_groups(layout.mesh, 0);
+  Decoder model(config_of(false), recipes::make_recipe("fp8_delayed", {}));
+  model.materialise(*stream, {}, 64, groups, layout);
+  model.begin_step(1);
+  EXPECT_THROW(model.update_tasks(), Error) << "the micro-batch is missing";
+  EXPECT_THROW(model.begin_step(0), Error);
 }
 
 // Units share a slot if both are at the edges, if both are odd blocks, or if both are even blocks.

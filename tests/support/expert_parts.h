@@ -73,8 +73,8 @@ class ExpertParts {
     store_.begin_unit();
     linear("head", 32, 48, Cut::none);
     store_.materialise(device, options.storage, groups, options.layout);
-    units_ =
-        std::make_unique<parallel::Units>(*stream_, store_, groups, options.layout, std::vector<int>{0, store_.unit_count() - 1});
+    shape_.head = store_.unit_count() - 1;
+    units_ = std::make_unique<parallel::Units>(*stream_, store_, groups, options.layout, shape_);
     scales_.materialise(*stream_);
     for (const auto& l : linears_) l->bind();
     optimizer_ = std::make_unique<optim::Optimizer>(device, store_, options.optimizer);
@@ -99,9 +99,9 @@ class ExpertParts {
   void step(std::uint32_t number, SharedGlobals* seen = nullptr) {
     const int ranks = mesh_.ranks() / mesh_.size(parallel::Axis::tensor);
     optimizer_->reset_sums(*stream_);
-    units_->begin_step(kSources / ranks);
-    for (int micro = 0; micro < kSources / ranks; ++micro) micro_batch(number, micro * ranks, seen);
-    units_->executor().run(units_->update_tasks(), [&](const parallel::Task& task) {
+    units_->begin_step();
+    for (int source = 0; source < kSources; source += ranks) micro_batch(number, source, source + ranks == kSources, seen);
+    units_->executor().run(build_update(shape_, units_->slots()), [&](const parallel::Task& task) {
       switch (task.kind) {
         case parallel::Kind::squares:
           units_->sum_over_holders(scratch_, task.units);
@@ -173,8 +173,18 @@ class ExpertParts {
     return sources;
   }
 
-  void micro_batch(std::uint32_t step, int first, SharedGlobals* seen) {
-    units_->begin_micro_batch();
+  // Calls body() while a unit is open and the next one is gathered.
+  void use(parallel::ScheduleBuilder& list, parallel::Need now, parallel::Need next, const std::function<void()>& body) {
+    list.open(now);
+    list.gather(next);
+    units_->run(scratch_, list.take());
+    body();
+    list.close(now);
+    units_->run(scratch_, list.take());
+  }
+
+  void micro_batch(std::uint32_t step, int first, bool is_last, SharedGlobals* seen) {
+    parallel::ScheduleBuilder list(shape_, units_->slots(), is_last);
     const int last = store_.unit_count() - 1;
     const auto see = [&](int unit, auto add) {
       if (!seen) return;
@@ -184,10 +194,10 @@ class ExpertParts {
       }
     };
     for (int unit = 0; unit <= last; ++unit) {
-      units_->with(scratch_, {unit}, {unit == last ? -1 : unit + 1}, [&] { see(unit, &ExpertParts::add_forward); });
+      use(list, {unit}, {unit == last ? -1 : unit + 1}, [&] { see(unit, &ExpertParts::add_forward); });
     }
     for (int unit = last; unit >= 0; --unit) {
-      units_->with(scratch_, {unit, parallel::Use::backward}, {unit - 1, parallel::Use::backward}, [&] {
+      use(list, {unit, parallel::Use::backward}, {unit - 1, parallel::Use::backward}, [&] {
         see(unit, &ExpertParts::add_backward);
         for (parallel::Parameter& p : store_.parameters()) {
           const parallel::Begins begins = first == 0 ? parallel::Begins::all : parallel::Begins::slots;
@@ -195,7 +205,8 @@ class ExpertParts {
         }
       });
     }
-    units_->reduce_now(scratch_);
+    list.reduce_pending(true);
+    units_->run(scratch_, list.take());
     for (const auto& l : linears_) {
       if (l->weight().held) record_amaxes(*l, step, sources_of(l->weight(), first));
     }
@@ -265,6 +276,7 @@ class ExpertParts {
   parallel::ParameterStore store_;
   recipes::ScaleState scales_;
   std::vector<std::unique_ptr<nn::Linear>> linears_;
+  parallel::StepShape shape_;
   std::unique_ptr<parallel::Units> units_;
   std::unique_ptr<optim::Optimizer> optimizer_;
 };

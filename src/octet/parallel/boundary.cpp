@@ -4,15 +4,15 @@
 
 namespace octet::parallel {
 
-Boundary::Boundary(Device& device, const Groups& groups, Units& units, DType dtype, const Shape& shape)
-    : units_(units), dtype_(dtype), shape_(shape) {
+Boundary::Boundary(Device& device, const Groups& groups, Executor& executor, DType dtype, const Shape& shape)
+    : compute_(executor.stream(StreamId::compute)), dtype_(dtype), shape_(shape) {
   constexpr StreamId kReceive[] = {StreamId::receive_activations, StreamId::receive_gradients};
   constexpr StreamId kSend[] = {StreamId::send_activations, StreamId::send_gradients};
   for (std::size_t m = 0; m < kMessages; ++m) {
     const auto open = [&](End& end, const std::unique_ptr<comm::Group>& group, StreamId id) {
       if (!group) return;
       end = {group.get(), device.allocate(bytes_of(dtype, shape), MemoryCategory::workspace), device.make_stream()};
-      units.executor().add(id, *end.stream);
+      executor.add(id, *end.stream);
     };
     const bool forward = static_cast<Message>(m) == Message::activations;
     open(ends_[m].received, (forward ? groups.before : groups.behind)[m], kReceive[m]);
@@ -29,7 +29,7 @@ void Boundary::connect(bool before) {
   for (std::size_t m = 0; m < kMessages; ++m) {
     const bool receives = before == (static_cast<Message>(m) == Message::activations);
     End& end = receives ? ends_[m].received : ends_[m].sent;
-    if (!end.group || units_.compute().kind() == DeviceKind::meta) continue;
+    if (!end.group || compute_.kind() == DeviceKind::meta) continue;
     run({.kind = receives ? Kind::receive : Kind::send, .index = static_cast<int>(m)}, {});
     end.stream->synchronize();
   }
@@ -37,7 +37,7 @@ void Boundary::connect(bool before) {
 
 void Boundary::run(const Task& task, const Tensor& x) {
   if (muted_) {
-    if (task.kind == Kind::take) units_.compute().zero(x.data, x.bytes());
+    if (task.kind == Kind::take) compute_.zero(x.data, x.bytes());
     return;
   }
   const auto m = static_cast<std::size_t>(task.index);
@@ -52,9 +52,9 @@ void Boundary::run(const Task& task, const Tensor& x) {
     case Kind::send:
       return end.group->send(*end.stream, {.x = message, .to = other});
     case Kind::take:
-      return units_.compute().copy(x.data, message.data, message.bytes());
+      return compute_.copy(x.data, message.data, message.bytes());
     case Kind::give:
-      return units_.compute().copy(message.data, x.data, message.bytes());
+      return compute_.copy(message.data, x.data, message.bytes());
     default:
       require(false, "a task that is not one of messages");
   }

@@ -7,17 +7,17 @@
 #include <memory>
 
 #include "octet/device/device.h"
+#include "octet/parallel/executor.h"
 #include "octet/parallel/groups.h"
-#include "octet/parallel/units.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::parallel {
 
 class Boundary {
  public:
-  // Takes the memory, adds the streams to `units`, and sends a first message over each link: NCCL connects two ranks in their first
-  // message, and their hosts wait for each other. All stages call together. `groups` and `units` outlive this.
-  Boundary(Device& device, const Groups& groups, Units& units, DType dtype, const Shape& shape);
+  // Takes the memory, adds the streams to `executor`, and sends a first message over each link: NCCL connects two ranks in their
+  // first message, and their hosts wait for each other. All stages call together. `groups` and `executor` outlive this.
+  Boundary(Device& device, const Groups& groups, Executor& executor, DType dtype, const Shape& shape);
 
   // While muted, nothing is sent or received, and every message that is taken is zero. So a stage can run a micro-batch alone.
   void mute(bool muted) { muted_ = muted; }
@@ -37,7 +37,7 @@ class Boundary {
   };
   void connect(bool before);
 
-  const Units& units_;
+  Stream& compute_;
   std::array<Ends, kMessages> ends_;
   DType dtype_;
   Shape shape_;

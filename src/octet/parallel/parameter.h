@@ -81,7 +81,7 @@ struct Parameter {
   Tensor columnwise_shard;  // this rank's shard of Copy::row_order
   Tensor grad_shard, moment1, moment2;
 
-  // The whole, [spec.shape]. On several ranks it is there while its unit is open, or always (Weights::kept, Gradients::whole).
+  // The whole, [spec.shape]. In a slot it always has the same memory, which belongs to it while its unit is open.
   Tensor value;
   Quantized codes;      // of a quantized parameter
   Tensor column_codes;  // the whole of Copy::row_order

@@ -19,6 +19,25 @@ int slots_in(const std::vector<int>& slot_of_unit) {
 
 }  // namespace
 
+std::vector<int> slots_of_units(const StepShape& shape, int units, bool in_turn) {
+  std::vector<int> slots;
+  int turn = 0;
+  for (int unit = 0; unit < units; ++unit) {
+    const bool edge = unit == shape.embedding || unit == shape.head;
+    slots.push_back(!in_turn ? unit : edge ? 2 : turn++ % 2);
+  }
+  return slots;
+}
+
+UnitRange first_units(const StepShape& s) {
+  if (!s.reduced) return {0, s.units()};
+  const int begin = s.stage == 0 ? s.embedding : s.first_block + blocks_of(s.blocks, s.stages, s.stage).begin;
+  const auto slot = [&](int unit) { return s.weight_slot.begin() + unit; };
+  int end = begin;
+  while (end < std::min(begin + kUnitSlots, s.units()) && std::find(slot(begin), slot(end), *slot(end)) == slot(end)) ++end;
+  return {begin, end};
+}
+
 Slots::Slots(const StepShape& shape)
     : weights(at(slots_in(shape.weight_slot))),
       gradient_user(at(slots_in(shape.gradient_slot)), -1),

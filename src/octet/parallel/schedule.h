@@ -177,6 +177,14 @@ struct StepShape {
   int units() const { return static_cast<int>(weight_slot.size()); }
 };
 
+// Units that are used one at a time, while the next one is gathered, lie in one of these slots: blocks take turns in two, and the
+// units at the edges of the model use the third. Returns the slot of each of `units` units, or one of its own if they stay.
+inline constexpr int kUnitSlots = 3;
+std::vector<int> slots_of_units(const StepShape& shape, int units, bool in_turn);
+// Returns the units that this stage uses first and that can be gathered beside each other: for example the embedding and two
+// blocks. Their forward pass hides what is cast and gathered next. One rank hides nothing, so these are all units.
+UnitRange first_units(const StepShape& shape);
+
 // The contents of the slots between two lists. Building a list changes them.
 struct Slots {
   struct Weights {
@@ -237,7 +245,8 @@ class ScheduleBuilder {
   // Makes the codes of units, whose gathered copies are then stale, and gathers again those of them that forward uses first.
   void cast(UnitRange units);
 
-  std::vector<Task> take() { return std::move(tasks_); }
+  // Returns the list, and begins the next one.
+  std::vector<Task> take() { return std::exchange(tasks_, {}); }
 
  private:
   const StepShape& s_;

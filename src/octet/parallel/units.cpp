@@ -13,8 +13,6 @@
 namespace octet::parallel {
 namespace {
 
-constexpr std::size_t kSlots = 3;
-
 // Lays out the pieces of a unit in a slot.
 class Pieces {
  public:
@@ -30,20 +28,6 @@ class Pieces {
   void* memory_;
   std::size_t bytes_ = 0;
 };
-
-// A parameter's whole weights with their padding.
-struct Whole {
-  Tensor value, codes, column_codes;
-};
-Whole whole_in(Pieces& pieces, const Parameter& p, DType compute) {
-  Whole whole;
-  if (p.copy(Copy::values).has_whole()) whole.value = pieces.next(compute, p.shard_count() * p.stride);
-  if (p.spec.quant) {
-    whole.codes = pieces.next(dtype_of(p.codes.format), p.shard_count() * p.stride);
-    if (p.copy(Copy::row_order).has_whole()) whole.column_codes = pieces.next(whole.codes.dtype, p.shard_count() * p.stride);
-  }
-  return whole;
-}
 
 // A shard, or a whole, with its padding.
 Tensor padded(const Tensor& x, std::int64_t elements) { return {x.data, x.dtype, {elements}}; }
@@ -61,31 +45,20 @@ void in_batches(Stream& stream, const std::vector<Item>& items, const GroupOf& g
 
 }  // namespace
 
-// Units that are used one after the other take turns in two slots, those at the edges use a third.
-template <class Bytes>
-Units::SlotMemory Units::make_slots(Keep keep, const std::vector<int>& edges, MemoryCategory category, Bytes bytes_of_unit) {
-  SlotMemory result;
-  const std::size_t count = units_.size();
-  if (keep == Keep::all) {
-    result.slots.resize(count);
-    for (std::size_t i = 0; i < count; ++i) result.index.push_back(static_cast<int>(i));
-    return result;
-  }
-  std::size_t bytes[kSlots] = {};
-  int turn = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const bool edge = std::find(edges.begin(), edges.end(), static_cast<int>(i)) != edges.end();
-    result.index.push_back(edge ? 2 : turn++ % 2);
-    std::size_t& most = bytes[result.index.back()];
-    most = std::max(most, bytes_of_unit(i));
-  }
-  for (const std::size_t size : bytes) result.slots.push_back(compute_.device().allocate(size, category));
-  return result;
-}
-
-Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges)
-    : compute_(compute), store_(store), groups_(groups), layout_(layout), params_stream_(&compute), executor_(compute) {
-  if (groups.shards->size() > 1 || groups.replicas->size() > 1) {
+Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const Layout& layout, StepShape& shape)
+    : compute_(compute),
+      store_(store),
+      groups_(groups),
+      layout_(layout),
+      shape_(shape),
+      params_stream_(&compute),
+      executor_(compute) {
+  shape.sharded = store.shard_count() > 1;
+  shape.resharded = shape.sharded && layout.weights == Weights::resharded;
+  shape.reduced = shape.sharded || groups.replicas->size() > 1;
+  shape.sharded_gradients = shape.sharded && layout.gradients == Gradients::sharded;
+  shape.lanes = layout.lanes;
+  if (shape.reduced) {
     own_params_stream_ = compute.device().make_stream();
     params_stream_ = own_params_stream_.get();
     if (groups.context->size() > 1 && compute.kind() != DeviceKind::cpu) own_context_stream_ = compute.device().make_stream();
@@ -102,60 +75,99 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
                    [&](const Parameter* p) { return p->shard_count() > 1 && p->shards == group; });
     }
   }
+  for (const std::vector<Parameter*>& unit : units_) {
+    shape.two_copies.push_back(
+        std::any_of(unit.begin(), unit.end(), [](const Parameter* p) { return p->copy(Copy::row_order).has_whole(); }));
+  }
   executor_.add(StreamId::params, *params_stream_);
   if (expert_stream_) executor_.add(StreamId::experts, *expert_stream_);
   const Storage& storage = store.storage();
   if (storage.training && storage.offload_slot > 0) {
     offload_.emplace(compute.device(), store);
+    offload_->describe(shape);
     fetch_stream_ = compute.device().make_stream();
     offload_stream_ = compute.device().make_stream();
     executor_.add(StreamId::fetch, *fetch_stream_);
     executor_.add(StreamId::offload, *offload_stream_);
   }
-  weights_ = make_slots(layout.weights == Weights::kept || shard_count() == 1 ? Keep::all : Keep::in_use, edges,
-                        MemoryCategory::weights, [&](std::size_t i) {
-                          Pieces pieces(nullptr);
-                          for (const Parameter* p : cut_[i]) whole_in(pieces, *p, storage.compute);
-                          return pieces.bytes();
-                        });
-  first_ = first_units();
-  if (!storage.training) {
-    gradients_ = make_slots(Keep::all, edges, MemoryCategory::gradients, [](std::size_t) { return std::size_t{0}; });
-    slots_ = Slots(shape());
-    return;
+  const int count = store.unit_count();
+  shape.weight_slot = slots_of_units(shape, count, shape.resharded);
+  shape.gradient_slot = slots_of_units(shape, count, storage.training && shape.sharded_gradients);
+  shape.first = first_units(shape);
+  slots_ = Slots(shape);
+  if (shape.resharded) weight_slots_ = make_slots(shape.weight_slot, MemoryCategory::weights, &Units::place_weights);
+  if (!storage.training) return;
+  if (shape.sharded_gradients) {
+    gradient_slots_ = make_slots(shape.gradient_slot, MemoryCategory::gradients, &Units::place_gradients);
   }
-  const bool sharded = gradients() == Gradients::sharded;
-  const auto bytes_of_wholes = [&](std::size_t i) {
-    Pieces pieces(nullptr);
-    for (const Parameter* p : cut_[i]) pieces.next(layout_.reduce, p->shard_count() * p->stride);
-    return pieces.bytes();
-  };
-  const auto bytes_of_shards = [&](std::size_t i) {
-    Pieces pieces(nullptr);
-    for (const Parameter* p : units_[i]) {
-      if (p->grad_shard.dtype != layout_.reduce) pieces.next(layout_.reduce, p->stride);
-    }
-    return pieces.bytes();
-  };
-  gradients_ = make_slots(sharded ? Keep::in_use : Keep::all, edges, MemoryCategory::gradients, bytes_of_wholes);
-  slots_ = Slots(shape());
-  if (storage.grad == layout.reduce) return;
-  std::size_t most = 0;
-  for (std::size_t i = 0; i < units_.size(); ++i) {
-    if (!sharded) most = std::max(most, bytes_of_wholes(i));
-    if (groups.replicas->size() > 1) most = std::max(most, bytes_of_shards(i));
-  }
-  if (most > 0) cast_ = compute.device().allocate(most, MemoryCategory::gradients);
+  const std::size_t bytes = bytes_of_casts();
+  if (bytes > 0) cast_ = compute.device().allocate(bytes, MemoryCategory::gradients);
 }
 
-std::size_t Units::SlotMemory::bytes() const {
-  return std::accumulate(slots.begin(), slots.end(), std::size_t{0},
-                         [](std::size_t sum, const Buffer& slot) { return sum + slot.bytes(); });
+// The units are placed twice, because the size of a slot, that of its largest unit, is known afterwards.
+std::vector<Buffer> Units::make_slots(const std::vector<int>& slot_of_unit, MemoryCategory category,
+                                      std::size_t (Units::*place)(int unit, void* slot)) {
+  std::vector<std::size_t> bytes(kUnitSlots);
+  std::vector<Buffer> slots;
+  const auto each_unit = [&](auto&& visit) {
+    for (int unit = 0; unit < shape_.units(); ++unit)
+      visit(unit, static_cast<std::size_t>(slot_of_unit[static_cast<std::size_t>(unit)]));
+  };
+  each_unit([&](int unit, std::size_t slot) { bytes[slot] = std::max(bytes[slot], (this->*place)(unit, nullptr)); });
+  for (const std::size_t size : bytes) slots.push_back(compute_.device().allocate(size, category));
+  each_unit([&](int unit, std::size_t slot) { (this->*place)(unit, slots[slot].data()); });
+  return slots;
+}
+
+std::size_t Units::place_weights(int unit, void* slot) {
+  Pieces pieces(slot);
+  for (Parameter* p : cut(unit)) {
+    const auto place = [&](Copy copy, Tensor& whole) {
+      if (!p->copy(copy).has_whole()) return;
+      whole = {pieces.next(p->copy(copy).dtype, p->shard_count() * p->stride).data, p->copy(copy).dtype, p->spec.shape};
+    };
+    place(Copy::values, p->value);
+    place(Copy::rowwise, p->codes.rowwise);
+    place(Copy::row_order, p->column_codes);
+  }
+  return pieces.bytes();
+}
+
+std::size_t Units::place_gradients(int unit, void* slot) {
+  Pieces pieces(slot);
+  for (Parameter* p : cut(unit)) {
+    p->grad = {pieces.next(layout_.reduce, p->shard_count() * p->stride).data, layout_.reduce, p->spec.shape};
+  }
+  return pieces.bytes();
+}
+
+// Returns the most bytes that gradients of a unit take in the dtype in which ranks exchange them, if they are kept in another
+// one: whole gradients before they are reduced over shards, and shards before they are reduced over replicas.
+std::size_t Units::bytes_of_casts() const {
+  std::size_t most = 0;
+  if (store_.storage().grad == layout_.reduce) return most;
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    Pieces wholes(nullptr), shards(nullptr);
+    if (!shape_.sharded_gradients) {
+      for (const Parameter* p : cut_[i]) wholes.next(layout_.reduce, p->shard_count() * p->stride);
+    }
+    if (groups_.replicas->size() > 1) {
+      for (const Parameter* p : units_[i]) {
+        if (p->grad_shard.dtype != layout_.reduce) shards.next(layout_.reduce, p->stride);
+      }
+    }
+    most = std::max({most, wholes.bytes(), shards.bytes()});
+  }
+  return most;
 }
 
 Units::SharedBytes Units::shared_bytes() const {
-  return {.weights = weights_.bytes(),
-          .gradients = gradients_.bytes() + cast_.bytes(),
+  const auto sum = [](const std::vector<Buffer>& slots) {
+    return std::accumulate(slots.begin(), slots.end(), std::size_t{0},
+                           [](std::size_t bytes, const Buffer& slot) { return bytes + slot.bytes(); });
+  };
+  return {.weights = sum(weight_slots_),
+          .gradients = sum(gradient_slots_) + cast_.bytes(),
           .states = offload_ ? offload_->slot_bytes() : 0};
 }
 
@@ -199,31 +211,9 @@ Waits Units::take_waits() {
   return sum;
 }
 
-void Units::begin_step(std::int64_t micro_batches, bool reduces) {
-  require(micro_batches >= 1, "a step of ", micro_batches, " micro-batches");
-  reduces_ = reduces;
-  micro_batches_ = micro_batches;
-  seen_ = 0;
+void Units::begin_step() {
   slots_.reduced.clear();
   store_.zero_gradients(compute_);
-}
-
-// The first units that can be gathered beside each other, as many as there are slots: the embedding and two blocks. Their forward
-// pass hides what is cast and gathered next. On a later pipeline stage they are its first blocks. One rank hides nothing.
-UnitRange Units::first_units() const {
-  if (params_stream_ == &compute_) return store_.all_units();
-  const auto held = std::find_if(units_.begin(), units_.end(), [](const auto& unit) { return !unit.empty(); }) - units_.begin();
-  const auto begin = weights_.index.begin() + held;
-  const auto most = begin + std::min(static_cast<std::ptrdiff_t>(kSlots), weights_.index.end() - begin);
-  auto end = begin;
-  while (end != most && std::find(begin, end, *end) == end) ++end;
-  return {static_cast<int>(held), static_cast<int>(end - weights_.index.begin())};
-}
-
-std::vector<Task> Units::update_tasks() {
-  require(seen_ == micro_batches_ || params_stream_ == &compute_, "a step of ", micro_batches_, " micro-batches ends after ",
-          seen_);
-  return build_update(shape(), slots_);
 }
 
 // If several ranks of the tensor axis hold the same piece, each knows only the gradient from its own tokens or heads. If they are
@@ -264,10 +254,10 @@ void Units::sum_over_holders(Arena& scratch, UnitRange units) {
 }
 
 void Units::refresh(Arena& scratch) {
-  Stream& stream = shard_count() > 1 ? *params_stream_ : compute_;
+  Stream& stream = shape_.sharded ? *params_stream_ : compute_;
   if (&stream != &compute_) stream.wait(*compute_.record());
   store_.refresh_values(stream);
-  run(scratch, build_refresh(shape(), slots_));
+  run(scratch, build_refresh(shape_, slots_));
   if (offload_) fetch_stream_->wait(*compute_.record());  // masters and moments may have been loaded just now
 }
 
@@ -281,32 +271,9 @@ std::vector<StatePiece> Units::states_of(const Task& update) const {
 
 // With shards on several ranks, casts run beside the computation, and a rank may fetch the codes when all ranks have theirs.
 void Units::cast(Arena& scratch, UnitRange units) {
-  store_.refresh_codes(shard_count() > 1 ? *params_stream_ : compute_, scratch, units);
-  if (shard_count() == 1) return;
+  store_.refresh_codes(shape_.sharded ? *params_stream_ : compute_, scratch, units);
+  if (!shape_.sharded) return;
   for (comm::Group* group : groups_.all_shards()) group->fence(*params_stream_);
-}
-
-StepShape Units::shape() const {
-  StepShape result;
-  describe(result);
-  return result;
-}
-
-void Units::describe(StepShape& shape) const {
-  shape.sharded = shard_count() > 1;
-  shape.resharded = shard_count() > 1 && layout_.weights == Weights::resharded;
-  shape.reduced = params_stream_ != &compute_;
-  shape.sharded_gradients = gradients() == Gradients::sharded;
-  shape.first = first_;
-  if (offload_) offload_->describe(shape);
-  shape.lanes = layout_.lanes;
-  shape.weight_slot = weights_.index;
-  shape.gradient_slot = gradients_.index;
-  shape.two_copies.clear();
-  for (const std::vector<Parameter*>& unit : units_) {
-    shape.two_copies.push_back(
-        std::any_of(unit.begin(), unit.end(), [](const Parameter* p) { return p->copy(Copy::row_order).has_whole(); }));
-  }
 }
 
 void Units::run(Arena& scratch, const Task& task) {
@@ -333,45 +300,18 @@ void Units::run(Arena& scratch, const std::vector<Task>& tasks) {
   executor_.run(tasks, [&](const Task& task) { run(scratch, task); });
 }
 
-void Units::with(Arena& scratch, Need now, Need next, const std::function<void()>& body) {
-  const StepShape shape = this->shape();
-  ScheduleBuilder before(shape, slots_, reduces_ && seen_ == micro_batches_), after = before;
-  before.open(now);
-  before.gather(next);
-  run(scratch, before.take());
-  body();
-  after.close(now);
-  run(scratch, after.take());
-}
-
-void Units::reduce_now(Arena& scratch) {
-  const StepShape shape = this->shape();
-  ScheduleBuilder builder(shape, slots_, reduces_ && seen_ == micro_batches_);
-  builder.reduce_pending(true);
-  run(scratch, builder.take());
-}
-
 void Units::gather(Arena& scratch, const Task& task) {
   const TraceRange range(*params_stream_, concat("gather unit ", task.index));
-  const bool in_slot = weights_.bytes_of(task.index) > 0;
-  Pieces pieces(weights_.of(task.index));
   const auto group_of = [](const Parameter* p) { return p->shards; };
   in_batches(*params_stream_, cut(task.index), group_of, [&](const Parameter* p, comm::Group& group) {
-    const auto all_gather = [&](const Tensor& part, const Tensor& whole) {
-      group.all_gather(*params_stream_, scratch, {.x = padded(part, p->stride), .y = whole});
+    const auto all_gather = [&](const Tensor& shard, const Tensor& whole) {
+      group.all_gather(*params_stream_, scratch,
+                       {.x = padded(shard, p->stride), .y = padded(whole, p->shard_count() * p->stride)});
     };
-    Whole whole;
-    if (in_slot) {
-      whole = whole_in(pieces, *p, store_.storage().compute);
-    } else {
-      whole = {.value = padded(p->value, p->shard_count() * p->stride),
-               .codes = padded(p->codes.rowwise, p->shard_count() * p->stride),
-               .column_codes = padded(p->column_codes, p->shard_count() * p->stride)};
-    }
     const bool square = !p->copy(Copy::row_order).has_whole();
-    if (task.values && p->copy(Copy::values).has_whole()) all_gather(p->value_shard, whole.value);
-    if (p->spec.quant && (square ? task.values : task.rowwise)) all_gather(p->rowwise_shard, whole.codes);
-    if (p->spec.quant && !square && task.columnwise) all_gather(p->columnwise_shard, whole.column_codes);
+    if (task.values && p->copy(Copy::values).has_whole()) all_gather(p->value_shard, p->value);
+    if (p->spec.quant && (square ? task.values : task.rowwise)) all_gather(p->rowwise_shard, p->codes.rowwise);
+    if (p->spec.quant && !square && task.columnwise) all_gather(p->columnwise_shard, p->column_codes);
   });
   for (const Parameter* p : unit(task.index)) {
     Quantized q = p->codes;
@@ -381,39 +321,24 @@ void Units::gather(Arena& scratch, const Task& task) {
   }
 }
 
+// Zeroes the gradients in a slot that no product will write.
 void Units::open(const Task& task) {
-  if (task.use != Use::gradients && weights_.bytes_of(task.index) > 0) {
-    Pieces pieces(weights_.of(task.index));
-    for (Parameter* p : cut(task.index)) {
-      const Whole whole = whole_in(pieces, *p, store_.storage().compute);
-      const auto shaped = [&](const Tensor& x) { return x ? Tensor(x.data, x.dtype, p->spec.shape) : Tensor{}; };
-      p->value = shaped(whole.value);
-      p->codes.rowwise = shaped(whole.codes);
-      p->column_codes = shaped(whole.column_codes);
-    }
-  }
-  if (!writes_gradients(task.use) || gradients() == Gradients::whole) return;
-  Pieces pieces(gradients_.of(task.index));
-  for (Parameter* p : cut(task.index)) {
-    p->grad = {pieces.next(layout_.reduce, p->shard_count() * p->stride).data, layout_.reduce, p->spec.shape};
+  if (!shape_.sharded_gradients || !writes_gradients(task.use)) return;
+  for (const Parameter* p : cut(task.index)) {
     if (!p->spec.grad_from_product) compute_.zero(p->grad.data, p->grad.bytes());
   }
 }
 
 void Units::reduce(Arena& scratch, const Task& task) {
-  {
-    const TraceRange range(*params_stream_, concat("reduce unit ", task.index));
-    if (shard_count() > 1) reduce_over_shards(scratch, task.index, task.first);
-    if (groups_.replicas->size() > 1 && task.last) reduce_over_replicas(scratch, task.index);
-  }
-  if (gradients() == Gradients::whole) return;
-  for (Parameter* p : cut(task.index)) p->grad = {};  // the memory is the next unit's
+  const TraceRange range(*params_stream_, concat("reduce unit ", task.index));
+  if (shape_.sharded) reduce_over_shards(scratch, task.index, task.first);
+  if (groups_.replicas->size() > 1 && task.last) reduce_over_replicas(scratch, task.index);
 }
 
 // Sharded gradients are written in the dtype in which ranks exchange them, whole ones are cast to it. A shard that is kept in
 // this dtype is reduced where it stays, if it is the first of the step.
 void Units::reduce_over_shards(Arena& scratch, int index, bool fresh) {
-  const bool sharded = gradients() == Gradients::sharded, casts = !sharded && store_.storage().grad != layout_.reduce;
+  const bool sharded = shape_.sharded_gradients, casts = !sharded && store_.storage().grad != layout_.reduce;
   require(fresh || layout_.accumulates || compute_.kind() == DeviceKind::meta,
           "a second micro-batch of a layout of steps of one");
   struct Crossing {

@@ -25,41 +25,25 @@ namespace octet::parallel {
 
 class Units {
  public:
-  // Takes the memory that units lie in while they are in use. `store` is materialised over these groups. It outlives this, as do
-  // stream and groups. `edges`: units that are used before and after the others, and never together; the others are used one at a
-  // time, while the next one is gathered.
-  Units(Stream& compute, ParameterStore& store, const Groups& groups, const Layout& layout, const std::vector<int>& edges);
+  // Takes the memory that units lie in while they are in use. `store` is materialised over these groups. `shape` names the
+  // model's units; this adds how they are stored and exchanged. All of them outlive this, as does the stream.
+  Units(Stream& compute, ParameterStore& store, const Groups& groups, const Layout& layout, StepShape& shape);
 
-  // Says what of this rank's units a schedule depends on. The rest of the shape is left as it is.
-  void describe(StepShape& shape) const;
   // Returns what the slots hold: the next list is built from it.
   Slots& slots() { return slots_; }
-
-  // Begins a step of `micro_batches` passes with gradients. All gradients begin anew. Without `reduces` nobody will read them.
-  void begin_step(std::int64_t micro_batches, bool reduces = true);
-  // Begins one of them. Returns its number.
-  int begin_micro_batch() { return static_cast<int>(seen_++); }
-  std::int64_t micro_batches() const { return micro_batches_; }
-  std::int64_t begun() const { return seen_; }
-  bool reduces() const { return reduces_; }
-  // Returns the list that ends the step. All micro-batches must have begun.
-  std::vector<Task> update_tasks();
+  // Begins a step: all gradients begin anew.
+  void begin_step();
 
   Executor& executor() { return executor_; }
-  Stream& compute() const { return compute_; }
-  // Enqueues a task of a unit, a cast, or a copy of states.
+  // Enqueues a task of a unit, a cast, or a copy of states; or runs a list of these.
   void run(Arena& scratch, const Task& task);
-  // Returns what AdamW updates in a task of the list above.
+  void run(Arena& scratch, const std::vector<Task>& tasks);
+  // Returns what AdamW updates in a task that updates.
   std::vector<StatePiece> states_of(const Task& update) const;
   // Lets a stream wait until all states have been copied back to host memory. Call it before they are read or written there.
   void wait_for_states(Stream& stream);
   // Sums, over the ranks of the tensor axis that hold the same piece, the gradients of these units. They must be reduced.
   void sum_over_holders(Arena& scratch, UnitRange units);
-
-  // Calls body() with a unit open, while `next` is gathered. For passes that have no list.
-  void with(Arena& scratch, Need now, Need next, const std::function<void()>& body);
-  // Reduces the pending unit, if there is one, behind all that the computation has enqueued so far.
-  void reduce_now(Arena& scratch);
 
   // Calls exchange(stream) on the params stream, behind all that the computation has enqueued so far. The computation waits for
   // it.
@@ -95,29 +79,16 @@ class Units {
   Stream* expert_stream() { return expert_stream_.get(); }
 
  private:
-  // Memory in which units lie one at a time, or none if the store keeps all of them.
-  struct SlotMemory {
-    std::vector<Buffer> slots;
-    std::vector<int> index;  // of each unit
-    std::size_t bytes() const;
-    void* of(int unit) const { return slots[static_cast<std::size_t>(index[static_cast<std::size_t>(unit)])].data(); }
-    std::size_t bytes_of(int unit) const {
-      return slots[static_cast<std::size_t>(index[static_cast<std::size_t>(unit)])].bytes();
-    }
-  };
-  enum class Keep : std::uint8_t { all, in_use };
-  template <class Bytes>
-  SlotMemory make_slots(Keep keep, const std::vector<int>& edges, MemoryCategory category, Bytes bytes_of_unit);
-
-  int shard_count() const { return store_.shard_count(); }
-  Gradients gradients() const { return shard_count() > 1 ? layout_.gradients : Gradients::whole; }
   // Return the parameters of a unit that this rank holds, and those of them that are sharded, group by group.
   const std::vector<Parameter*>& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
   const std::vector<Parameter*>& cut(int index) const { return cut_[static_cast<std::size_t>(index)]; }
-  UnitRange first_units() const;
-  StepShape shape() const;
+  // Let the whole weights, or gradients, of a unit lie in this memory. Return the bytes that they take.
+  std::size_t place_weights(int unit, void* slot);
+  std::size_t place_gradients(int unit, void* slot);
+  std::vector<Buffer> make_slots(const std::vector<int>& slot_of_unit, MemoryCategory category,
+                                 std::size_t (Units::*place)(int unit, void* slot));
+  std::size_t bytes_of_casts() const;
   void wait_for_params();
-  void run(Arena& scratch, const std::vector<Task>& tasks);
   void gather(Arena& scratch, const Task& task);
   void open(const Task& task);
   void reduce(Arena& scratch, const Task& task);
@@ -130,17 +101,15 @@ class Units {
   ParameterStore& store_;
   const Groups& groups_;
   Layout layout_;
+  StepShape& shape_;
   std::unique_ptr<Stream> own_params_stream_, own_context_stream_, fetch_stream_, offload_stream_, expert_stream_;
   Stream* params_stream_;
   std::vector<std::vector<Parameter*>> units_, cut_;
-  SlotMemory weights_, gradients_;
+  std::vector<Buffer> weight_slots_, gradient_slots_;
   Slots slots_;
-  UnitRange first_;
   Executor executor_;
   std::optional<Offload> offload_;
-  Buffer cast_;                                                // a unit's gradients in layout.reduce, if they have another dtype
-  std::int64_t micro_batches_ = 1, seen_ = 0;
-  bool reduces_ = true;
+  Buffer cast_;  // a unit's gradients in layout.reduce, if they have another dtype
 };
 
 }  // namespace octet::parallel

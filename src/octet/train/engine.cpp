@@ -124,7 +124,7 @@ bool Engine::loads_before_messages() const {
 void Engine::start_pipeline(const Capacity& capacity) {
   const std::int64_t tokens = options_.micro_batch_size * options_.seq_len / groups_.context->size() / groups_.tensor->size();
   backward_ = std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.backward);
-  boundary_ = std::make_unique<parallel::Boundary>(*device_, groups_, model_->units(), compute_dtype(options_.recipe),
+  boundary_ = std::make_unique<parallel::Boundary>(*device_, groups_, model_->units().executor(), compute_dtype(options_.recipe),
                                                    Shape{tokens, options_.model.dim});
   models::Decoder::FlightMemory memory{.backward = backward_.get(), .boundary = boundary_.get()};
   for (const auto& stash : stashes_) memory.stashes.push_back(stash.get());
@@ -226,7 +226,7 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
   require(first_keys.size() == (options_.document_mask ? tokens.size() : 0), "a micro-batch of ", first_keys.size(),
           " tokens with documents, of ", tokens.size());
   models::Batch result{.batch = options_.micro_batch_size, .seq_len = options_.seq_len};
-  const auto number = static_cast<std::size_t>(model_->units().begun() % in_flight_.micro_batches);
+  const auto number = static_cast<std::size_t>(model_->begun() % in_flight_.micro_batches);
   auto* memory = static_cast<std::uint8_t*>(batch_.data()) + number * bytes_of_batch();
   const auto place = [&](std::span<const std::int32_t> whole) {
     const std::vector<std::int32_t> own =
@@ -286,7 +286,7 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
 void Engine::zero_gradients(std::int64_t micro_batches, bool reduces) {
   optimizer_->reset_sums(*stream_);
   if (double* const total = router_total(0)) stream_->zero(total, 2 * sizeof(double));
-  model_->units().begin_step(micro_batches, reduces);
+  model_->begin_step(micro_batches, reduces);
 }
 
 void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, const std::function<void()>& before_update) {
@@ -294,7 +294,7 @@ void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, 
   parallel::Units& units = model_->units();
   bool updates = false;
   if (asks_to_stop) optimizer_->ask_to_stop(*stream_);
-  units.executor().run(units.update_tasks(), [&](const parallel::Task& task) {
+  units.executor().run(model_->update_tasks(), [&](const parallel::Task& task) {
     switch (task.kind) {
       case parallel::Kind::squares:
         units.sum_over_holders(*scratch_, task.units);
@@ -365,18 +365,24 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
 void Engine::observe_weights(nn::Watch& watch) {
   if (groups_.shards->size() == 1) return;
   parallel::Units& units = model_->units();
+  parallel::ScheduleBuilder list(model_->shape(), units.slots(), false);
   for (const nn::Linear* linear : model_->linears()) {
     const parallel::Parameter& p = linear->weight();
     if (!linear->is_fp8() || p.shard_count() == 1 || !p.held) continue;
     comm::Group& shards = *p.shards;
-    units.with(*scratch_, {.unit = p.unit, .use = parallel::Use::forward}, {}, [&] {
+    const parallel::Need weights{.unit = p.unit, .use = parallel::Use::forward};
+    list.open(weights);
+    units.run(*scratch_, list.take());
+    {
       const ArenaScope temporaries(*scratch_);
       const Tensor whole = allocate(*scratch_, compute_dtype(options_.recipe), {shards.size() * p.stride});
       const Tensor part = whole.slice_rows(shards.rank() * p.stride, (shards.rank() + 1) * p.stride);
       kernels::cast(*stream_, {.x = p.cast_source(), .y = part.slice_rows(0, p.shard_elements)});
       units.exchange([&](Stream& params) { shards.all_gather(params, *scratch_, {.x = part, .y = whole}); });
       watch.operand(scope(&watch), linear->name(), Role::weight, {whole.data, whole.dtype, p.spec.shape}, p.codes);
-    });
+    }
+    list.close(weights);
+    units.run(*scratch_, list.take());
   }
 }
 

@@ -157,7 +157,7 @@ class Engine {
   }
   nn::Scope scope(nn::Watch* watch, std::size_t lane = 0);
   // The lane of the next micro-batch.
-  std::size_t next_lane() { return static_cast<std::size_t>(model_->units().begun() % options_.layout.lanes); }
+  std::size_t next_lane() { return static_cast<std::size_t>(model_->begun() % options_.layout.lanes); }
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
   // `first_keys` are those of whole sequences, like the tokens; empty without a document mask.
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,

@@ -88,9 +88,7 @@ std::vector<nn::Linear*> Decoder::linears() {
 void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std::int64_t max_seq_len,
                           const parallel::Groups& groups, const parallel::Layout& layout) {
   parameters_.materialise(stream.device(), storage, groups, layout);
-  units_ =
-      std::make_unique<parallel::Units>(stream, parameters_, groups, layout, std::vector<int>{shape_.embedding, shape_.head});
-  units_->describe(shape_);
+  units_ = std::make_unique<parallel::Units>(stream, parameters_, groups, layout, shape_);
   const bool context = groups.context->size() > 1;
   const bool mixture = config_.experts > 0;
   forward_parts_ = Block::forward_parts(context, mixture);
@@ -100,8 +98,6 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
     if (!units_->expert_stream()) result.stream = parallel::StreamId::compute;
     return result;
   };
-  shape_.forward_parts.clear();
-  shape_.backward_parts.clear();
   for (const auto& part : forward_parts_) shape_.forward_parts.push_back(part_of(part));
   for (const auto& part : backward_parts_) shape_.backward_parts.push_back(part_of(part));
   scales_.materialise(stream);
@@ -147,9 +143,23 @@ nn::Scope Decoder::scope_of(const nn::Scope& scope, const Batch& batch) const {
   return result;
 }
 
+void Decoder::begin_step(std::int64_t micro_batches, bool reduces) {
+  require(micro_batches >= 1, "a step of ", micro_batches, " micro-batches");
+  micro_batches_of_step_ = static_cast<int>(micro_batches);
+  reduces_ = reduces;
+  begun_ = 0;
+  units_->begin_step();
+}
+
+std::vector<Task> Decoder::update_tasks() {
+  require(begun_ == micro_batches_of_step_ || !shape_.reduced, "a step of ", micro_batches_of_step_, " micro-batches ends after ",
+          begun_);
+  return parallel::build_update(shape_, units_->slots());
+}
+
 void Decoder::forward_backward(const nn::Scope& scope, const Batch& batch, double* total) {
-  const int number = units_->begin_micro_batch();
-  const int count = std::max(static_cast<int>(units_->micro_batches()), number + 1);
+  const int number = begun_++;
+  const int count = std::max(micro_batches_of_step_, number + 1);
   if (visits_.size() != static_cast<std::size_t>(2 * count * shape_.stages.chunks)) {
     visits_ = parallel::visits_of(shape_.stages, shape_.stage, count, shape_.lanes);
     under_way_ = static_cast<std::size_t>(parallel::in_flight(visits_).micro_batches);
@@ -164,7 +174,7 @@ void Decoder::forward_backward(const nn::Scope& scope, const Batch& batch, doubl
     const auto beyond = [&](const parallel::Visit& visit) { return visit.micro_batch >= complete; };
     return static_cast<std::size_t>(std::find_if(visits_.begin(), visits_.end(), beyond) - visits_.begin());
   };
-  const int last = units_->reduces() ? static_cast<int>(units_->micro_batches()) : count + 1;
+  const int last = reduces_ ? micro_batches_of_step_ : count + 1;
   run(parallel::build_visits(shape_, units_->slots(), visits_, visits_until(number), visits_until(number + 1), last));
 }
 

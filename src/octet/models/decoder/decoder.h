@@ -48,6 +48,14 @@ class Decoder {
   };
   void use(FlightMemory memory) { memory_ = std::move(memory); }
 
+  // Begins a step of `micro_batches` calls of forward_backward. All gradients begin anew. Without `reduces` nobody will read
+  // them.
+  void begin_step(std::int64_t micro_batches, bool reduces = true);
+  // Returns the number of micro-batches of this step that have begun.
+  std::int64_t begun() const { return begun_; }
+  // Returns the list that ends the step. On several ranks all its micro-batches must have begun.
+  std::vector<parallel::Task> update_tasks();
+
   // Forward and backward of a micro-batch: total[0] += sum of token losses, total[1] += tokens that count (device scalars). The
   // gradients of the sum are added to the parameters'. With one stage, stash and scratch are as before when it returns. A
   // pipeline stage runs its visits until the next one loads another micro-batch. With lanes nothing runs until all micro-batches
@@ -98,7 +106,10 @@ class Decoder {
   std::unique_ptr<parallel::Units> units_;
   parallel::StepShape shape_;
   FlightMemory memory_;
-  std::vector<parallel::Visit> visits_;  // of the present step
+  // Of the present step:
+  int micro_batches_of_step_ = 1, begun_ = 0;
+  bool reduces_ = true;
+  std::vector<parallel::Visit> visits_;
   std::size_t under_way_ = 0;            // the most micro-batches of it that are under way at the same time
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;  // under way, by number modulo their count
   std::vector<std::unique_ptr<Flight>> flights_;
