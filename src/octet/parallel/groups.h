@@ -51,6 +51,8 @@ struct Groups {
   // all ranks of this stage that hold the same experts.
   std::vector<comm::Group*> all() const { return {tensor.get(), shards.get(), replicas.get(), stages.get()}; }
   std::vector<comm::Group*> all_of_experts() const { return {tensor.get(), &expert_shards(), replicas.get()}; }
+  // Returns those without the tensor axis, whose ranks have all seen the same tokens.
+  std::vector<comm::Group*> all_of_tokens() const { return {shards.get(), replicas.get(), stages.get()}; }
 
   // Throws Error{peer} if one of them has failed: see comm::Group::check().
   void check() const {

@@ -99,19 +99,18 @@ Engine::Engine(const EngineOptions& options, std::unique_ptr<Device> own, Device
   for (int i = 0; i < in_flight_.passes; ++i)
     stashes_.push_back(std::make_unique<Arena>(*device_, MemoryCategory::activations, capacity.stash));
   if (stages.count > 1) start_pipeline(capacity);
-  scratch_ = std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch);
-  for (int lane = 1; lane < options_.layout.lanes; ++lane)
-    other_scratches_.push_back(std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch));
+  for (int lane = 0; lane < options_.layout.lanes; ++lane)
+    scratches_.push_back(std::make_unique<Arena>(*device_, MemoryCategory::workspace, capacity.scratch));
   const std::vector<comm::Group*> groups_of_shards = groups_.all_shards();
   for (std::size_t i = 0; i < groups_of_shards.size(); ++i) {
     const Buffer& parts = model_->parameters().gathered_shards(i);
-    if (parts.bytes() > 0) groups_of_shards[i]->share(model_->units().params_stream(), *scratch_, parts.data(), parts.bytes());
+    if (parts.bytes() > 0) groups_of_shards[i]->share(model_->units().params_stream(), scratch(), parts.data(), parts.bytes());
   }
   // K and V, where they lie in one place on all ranks. Rows of experts are as many as tokens have chosen them, and what a rank
   // keeps of one layer moves what it keeps of the next, unless that is computed again.
   const bool alike = options_.model.experts == 0 || options_.checkpointing == nn::Checkpointing::full;
   if (options_.training && groups_.context->size() > 1 && alike && stashes_.size() == 1 && !backward_)
-    groups_.context->share(model_->units().params_stream(), *scratch_, stashes_.front()->memory(), stashes_.front()->capacity());
+    groups_.context->share(model_->units().params_stream(), scratch(), stashes_.front()->memory(), stashes_.front()->capacity());
   if (loads_before_messages()) rehearse();
 }
 
@@ -138,9 +137,9 @@ std::size_t Engine::bytes_of_batch() const {
 
 // Returns the capacities that the arenas need, after a dry run.
 Engine::Capacity Engine::used() const {
-  Capacity used{.backward = backward_ ? backward_->high_water() : 0, .scratch = scratch_->high_water()};
+  Capacity used{.backward = backward_ ? backward_->high_water() : 0};
   for (const auto& stash : stashes_) used.stash = std::max(used.stash, stash->high_water());
-  for (const auto& scratch : other_scratches_) used.scratch = std::max(used.scratch, scratch->high_water());
+  for (const auto& scratch : scratches_) used.scratch = std::max(used.scratch, scratch->high_water());
   return used;
 }
 
@@ -180,7 +179,7 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
   plan.bytes = meta.device().memory().bytes;
   const auto used = meta.used();
   plan.bytes[static_cast<std::size_t>(MemoryCategory::activations)] += meta.stashes_.size() * used.stash + used.backward;
-  plan.bytes[static_cast<std::size_t>(MemoryCategory::workspace)] += (1 + meta.other_scratches_.size()) * used.scratch;
+  plan.bytes[static_cast<std::size_t>(MemoryCategory::workspace)] += meta.scratches_.size() * used.scratch;
   plan.step = meta.stream().work();
   if (!options.training) return plan;
   for (const checkpoint::Entry& entry :
@@ -193,7 +192,7 @@ MemoryPlan measure(const EngineOptions& options, DeviceKind device) {
 nn::Scope Engine::scope(nn::Watch* watch, std::size_t lane) {
   return {.stream = *stream_,
           .stash = *stashes_[lane],
-          .scratch = lane == 0 ? *scratch_ : *other_scratches_[lane - 1],
+          .scratch = scratch(lane),
           .dtype = compute_dtype(options_.recipe),
           .checkpointing = options_.checkpointing,
           .watch = watch,
@@ -205,7 +204,6 @@ nn::Scope Engine::scope(nn::Watch* watch, std::size_t lane) {
 
 // Returns, for each token, where in its sequence its document begins.
 std::vector<std::int32_t> Engine::first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const {
-  if (!options_.document_mask) return {};
   std::vector<std::int32_t> first_keys(tokens, 0);
   const auto length = static_cast<std::size_t>(options_.seq_len);
   for (std::size_t d = 0; d < document_starts.size(); ++d) {
@@ -219,12 +217,10 @@ std::vector<std::int32_t> Engine::first_keys_of(std::span<const std::int32_t> do
 }
 
 models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
-                             std::span<const std::int32_t> first_keys) {
+                             std::span<const std::int32_t> document_starts) {
   const std::int64_t count = options_.micro_batch_size * options_.seq_len;
   require(static_cast<std::int64_t>(tokens.size()) == count && targets.size() == tokens.size(), "a micro-batch of ",
           tokens.size(), " tokens and ", targets.size(), " targets, not ", options_.micro_batch_size, " x ", options_.seq_len);
-  require(first_keys.size() == (options_.document_mask ? tokens.size() : 0), "a micro-batch of ", first_keys.size(),
-          " tokens with documents, of ", tokens.size());
   models::Batch result{.batch = options_.micro_batch_size, .seq_len = options_.seq_len};
   const auto number = static_cast<std::size_t>(model_->begun() % in_flight_.micro_batches);
   auto* memory = static_cast<std::uint8_t*>(batch_.data()) + number * bytes_of_batch();
@@ -239,6 +235,7 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
   result.tokens = place(tokens);
   result.targets = place(targets);
   if (!options_.document_mask) return result;
+  const std::vector<std::int32_t> first_keys = first_keys_of(document_starts, tokens.size());
   result.first_keys = place(first_keys);
   for (std::int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -248,10 +245,9 @@ models::Batch Engine::upload(std::span<const std::int32_t> tokens, std::span<con
 }
 
 void Engine::forward_backward(const data::Batch& batch, nn::Watch* watch) {
-  const std::vector<std::int32_t> first_keys = first_keys_of(batch.document_starts, batch.tokens.size());
   nn::Scope training = scope(watch, next_lane());
   training.router_total = router_total(0);
-  model_->forward_backward(training, upload(batch.tokens, batch.targets, first_keys), optimizer_->loss_total());
+  model_->forward_backward(training, upload(batch.tokens, batch.targets, batch.document_starts), optimizer_->loss_total());
 }
 
 void Engine::rehearse() {
@@ -264,7 +260,7 @@ void Engine::rehearse() {
       if (pass == nn::Pass::calibration && !options_.calibrates) continue;
       traceless.pass = pass;
       zero_gradients();
-      model_->forward_backward(traceless, upload(ids, ids, first_keys_of({}, ids.size())), optimizer_->loss_total());
+      model_->forward_backward(traceless, upload(ids, ids), optimizer_->loss_total());
     }
     zero_gradients();
   } else {
@@ -279,7 +275,7 @@ void Engine::tune(const kernels::GemmTuning& tuning) {
   rehearse();
   // Between steps both arenas are empty: where the larger has room, choosing takes no other memory.
   Arena& stash = *stashes_.front();
-  kernels::tune_gemms(*stream_, stash.capacity() > scratch_->capacity() ? stash : *scratch_, tuning);
+  kernels::tune_gemms(*stream_, stash.capacity() > scratch().capacity() ? stash : scratch(), tuning);
   if (loads_before_messages()) rehearse();  // with the algorithms that were chosen
 }
 
@@ -297,8 +293,8 @@ void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, 
   units.executor().run(model_->update_tasks(), [&](const parallel::Task& task) {
     switch (task.kind) {
       case parallel::Kind::squares:
-        units.sum_over_holders(*scratch_, task.units);
-        return optimizer_->add_squares(*stream_, *scratch_, task.units);
+        units.sum_over_holders(scratch(), task.units);
+        return optimizer_->add_squares(*stream_, scratch(), task.units);
       case parallel::Kind::sums:
         return add_up_ranks(units.executor().stream(task.stream));
       case parallel::Kind::scales:
@@ -308,7 +304,7 @@ void Engine::apply(double learning_rate, std::uint32_t step, bool asks_to_stop, 
         if (!std::exchange(updates, true) && before_update) before_update();
         return update(task);
       default:
-        return units.run(*scratch_, task);
+        return units.run(scratch(), task);
     }
   });
 }
@@ -322,16 +318,17 @@ void Engine::update(const parallel::Task& task) {
 // Adds up what the step counted, and takes the largest of the ranks' amaxes.
 void Engine::add_up_ranks(Stream& params) {
   const Tensor sums = optimizer_->sums();
-  groups_.shards->all_reduce(params, *scratch_, {.x = sums});  // also the fence after which parts that were gathered may change
-  groups_.tensor->all_reduce(params, *scratch_, {.x = sums.slice_rows(0, 2)});    // which have seen the same tokens
-  groups_.replicas->all_reduce(params, *scratch_, {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
+  groups_.shards->all_reduce(params, scratch(), {.x = sums});  // also the fence after which parts that were gathered may change
+  groups_.tensor->all_reduce(params, scratch(), {.x = sums.slice_rows(0, 2)});    // which have seen the same tokens
+  groups_.replicas->all_reduce(params, scratch(), {.x = sums.slice_rows(1, 4)});  // which hold the same gradients
   // Only the last stage knows the loss.
-  model_->units().exchange_of_stages([&] { groups_.stages->all_reduce(params, *scratch_, {.x = sums}); });
-  if (double* const total = router_total(0)) {
-    for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get(), groups_.stages.get()})
-      group->all_reduce(params, *scratch_, {.x = {total, DType::f64, {2}}});
-  }
-  model_->scales().reduce(params, *scratch_, groups_.all(), groups_.all_of_experts());
+  model_->units().exchange_of_stages([&] { groups_.stages->all_reduce(params, scratch(), {.x = sums}); });
+  if (double* const total = router_total(0)) all_reduce(params, groups_.all_of_tokens(), total, 2);
+  model_->scales().reduce(params, scratch(), groups_.all(), groups_.all_of_experts());
+}
+
+void Engine::all_reduce(Stream& params, const std::vector<comm::Group*>& groups, double* numbers, std::int64_t count) {
+  for (comm::Group* group : groups) group->all_reduce(params, scratch(), {.x = {numbers, DType::f64, {count}}});
 }
 
 void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Batch()>& next) {
@@ -349,7 +346,7 @@ void Engine::calibrate(std::int64_t micro_batches, const std::function<data::Bat
     nn::Scope calibration = scope(nullptr, options_.training ? next_lane() : 0);
     calibration.pass = nn::Pass::calibration;
     const data::Batch batch = next();
-    const models::Batch uploaded = upload(batch.tokens, batch.targets, first_keys_of(batch.document_starts, batch.tokens.size()));
+    const models::Batch uploaded = upload(batch.tokens, batch.targets, batch.document_starts);
     if (options_.training) {
       model_->forward_backward(calibration, uploaded, optimizer_->loss_total());
     } else {
@@ -372,23 +369,23 @@ void Engine::observe_weights(nn::Watch& watch) {
     comm::Group& shards = *p.shards;
     const parallel::Need weights{.unit = p.unit, .use = parallel::Use::forward};
     list.open(weights);
-    units.run(*scratch_, list.take());
+    units.run(scratch(), list.take());
     {
-      const ArenaScope temporaries(*scratch_);
-      const Tensor whole = allocate(*scratch_, compute_dtype(options_.recipe), {shards.size() * p.stride});
+      const ArenaScope temporaries(scratch());
+      const Tensor whole = allocate(scratch(), compute_dtype(options_.recipe), {shards.size() * p.stride});
       const Tensor part = whole.slice_rows(shards.rank() * p.stride, (shards.rank() + 1) * p.stride);
       kernels::cast(*stream_, {.x = p.cast_source(), .y = part.slice_rows(0, p.shard_elements)});
-      units.exchange([&](Stream& params) { shards.all_gather(params, *scratch_, {.x = part, .y = whole}); });
+      units.exchange([&](Stream& params) { shards.all_gather(params, scratch(), {.x = part, .y = whole}); });
       watch.operand(scope(&watch), linear->name(), Role::weight, {whole.data, whole.dtype, p.spec.shape}, p.codes);
     }
     list.close(weights);
-    units.run(*scratch_, list.take());
+    units.run(scratch(), list.take());
   }
 }
 
 Tensor Engine::whole(const parallel::Parameter& p) {
   model_->units().wait_for_states(*stream_);
-  return wholes_->of(p, *scratch_);
+  return wholes_->of(p, scratch());
 }
 
 Engine::RouterLosses Engine::read_router_losses(int first) {
@@ -401,7 +398,7 @@ Engine::RouterLosses Engine::read_router_losses(int first) {
 
 void Engine::reduce_amaxes() {
   model_->units().exchange(
-      [&](Stream& params) { model_->scales().reduce(params, *scratch_, groups_.all(), groups_.all_of_experts()); });
+      [&](Stream& params) { model_->scales().reduce(params, scratch(), groups_.all(), groups_.all_of_experts()); });
 }
 
 void Engine::settle() {
@@ -415,9 +412,7 @@ void Engine::settle() {
 double Engine::mean_over_ranks(double value) {
   auto* const total = static_cast<double*>(evaluation_total_.data());
   stream_->copy_to_device(total, &value, sizeof value);
-  model_->units().exchange([&](Stream& params) {
-    for (comm::Group* group : groups_.all()) group->all_reduce(params, *scratch_, {.x = {total, DType::f64, {1}}});
-  });
+  model_->units().exchange([&](Stream& params) { all_reduce(params, groups_.all(), total, 1); });
   stream_->copy_to_host(&value, total, sizeof value);
   stream_->synchronize();
   check_ranks();
@@ -437,21 +432,20 @@ std::array<double, 2> Engine::evaluate(std::span<const std::int32_t> tokens, std
   std::vector<std::int32_t> all_tokens(whole), all_targets(whole, kernels::kIgnoredTarget);
   for (std::size_t i = 0; i < whole; ++i) all_tokens[i] = tokens[i % tokens.size()];
   std::copy(targets.begin(), targets.end(), all_targets.begin());
-  std::vector<std::int32_t> first_keys = first_keys_of(document_starts, tokens.size());
-  const std::size_t known = first_keys.size();
-  if (known > 0) first_keys.resize(whole);
-  for (std::size_t i = known; i < first_keys.size(); ++i) first_keys[i] = first_keys[i % known];
+  std::vector<std::int32_t> starts;
+  for (std::size_t first = 0; first < whole; first += tokens.size()) {
+    for (const std::int32_t start : document_starts) {
+      if (first + static_cast<std::size_t>(start) < whole) starts.push_back(static_cast<std::int32_t>(first) + start);
+    }
+  }
 
   auto* total = static_cast<double*>(evaluation_total_.data());
   stream_->zero(total, 2 * sizeof(double));
   nn::Scope evaluation = scope(nullptr);
   evaluation.router_total = router_total(2);
   if (evaluation.router_total) stream_->zero(evaluation.router_total, 2 * sizeof(double));
-  model_->evaluate(evaluation, upload(all_tokens, all_targets, first_keys), total);
-  model_->units().exchange([&](Stream& params) {  // ranks of the tensor axis have all seen the same tokens
-    for (comm::Group* group : {groups_.shards.get(), groups_.replicas.get(), groups_.stages.get()})
-      group->all_reduce(params, *scratch_, {.x = {total, DType::f64, {2}}});
-  });
+  model_->evaluate(evaluation, upload(all_tokens, all_targets, starts), total);
+  model_->units().exchange([&](Stream& params) { all_reduce(params, groups_.all_of_tokens(), total, 2); });
   std::array<double, 2> result{};
   stream_->copy_to_host(result.data(), total, sizeof result);
   stream_->synchronize();
@@ -469,7 +463,7 @@ Tensor Engine::logits(std::span<const std::int32_t> tokens) {
   std::vector<std::int32_t> all(tokens.begin(), tokens.end());
   all.resize(whole, tokens.back());
   const Tensor result(logits_.data(), compute_dtype(options_.recipe), {static_cast<std::int64_t>(whole), options_.model.vocab});
-  model_->logits(scope(nullptr), upload(all, all, first_keys_of({}, all.size())), result);
+  model_->logits(scope(nullptr), upload(all, all), result);
   return result.slice_rows(0, static_cast<std::int64_t>(tokens.size()));
 }
 

@@ -125,14 +125,14 @@ class Engine {
   void tune(const kernels::GemmTuning& tuning);
 
   // Call it after parameters or scales were loaded.
-  void refresh() { model_->units().refresh(*scratch_); }
+  void refresh() { model_->units().refresh(scratch()); }
 
   Device& device() { return *device_; }
   Stream& stream() { return *stream_; }
   models::Decoder& model() { return *model_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
   const Arena& stash() const { return *stashes_.front(); }
-  const Arena& scratch() const { return *scratch_; }
+  Arena& scratch(std::size_t lane = 0) const { return *scratches_[lane]; }
   const EngineOptions& options() const { return options_; }
 
  private:
@@ -151,6 +151,7 @@ class Engine {
   RouterLosses read_router_losses(int first);
   void update(const parallel::Task& task);
   void add_up_ranks(Stream& params);
+  void all_reduce(Stream& params, const std::vector<comm::Group*>& groups, double* numbers, std::int64_t count);
   void reduce_amaxes();
   double* router_total(int first) {
     return options_.model.experts > 0 ? static_cast<double*>(router_total_.data()) + first : nullptr;
@@ -159,9 +160,9 @@ class Engine {
   // The lane of the next micro-batch.
   std::size_t next_lane() { return static_cast<std::size_t>(model_->begun() % options_.layout.lanes); }
   std::vector<std::int32_t> first_keys_of(std::span<const std::int32_t> document_starts, std::size_t tokens) const;
-  // `first_keys` are those of whole sequences, like the tokens; empty without a document mask.
+  // Copies this rank's part of whole sequences to the device.
   models::Batch upload(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets,
-                       std::span<const std::int32_t> first_keys);
+                       std::span<const std::int32_t> document_starts = {});
 
   EngineOptions options_;
   std::unique_ptr<Device> own_device_;
@@ -171,8 +172,7 @@ class Engine {
   std::unique_ptr<optim::Optimizer> optimizer_;
   parallel::InFlight in_flight_;
   std::vector<std::unique_ptr<Arena>> stashes_;  // of each pass between forward and backward
-  std::unique_ptr<Arena> scratch_;
-  std::vector<std::unique_ptr<Arena>> other_scratches_;  // of all lanes but the first
+  std::vector<std::unique_ptr<Arena>> scratches_;  // of each lane
   std::unique_ptr<Arena> backward_;  // of a pipeline stage: the stash of the backward pass under way
   std::unique_ptr<parallel::Boundary> boundary_;
   parallel::Groups silent_;  // used instead of groups that were not given

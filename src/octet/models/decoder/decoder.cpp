@@ -238,9 +238,9 @@ void Decoder::run(Flight& flight, const Task& task) {
     case Kind::recompute:
       return recompute(flight, task);
     case Kind::head:
-      if (flight.of.trains) return head_backward(flight);
-      head_forward(flight);
-      return finish(flight);
+      head(flight);
+      if (!flight.of.trains) finish(flight);
+      return;
     case Kind::backward:
       return backward(flight, task);
     case Kind::embed_backward:
@@ -364,31 +364,20 @@ nn::Operand Decoder::gradient_of(Flight& flight, int block) {
                                                                   flight.g_codes.rowwise ? &flight.g_codes : nullptr);
 }
 
-void Decoder::head_backward(Flight& flight) {
-  begin_backward(flight);
+void Decoder::head(Flight& flight) {
+  if (flight.of.trains) begin_backward(flight);
   const nn::Scope& scope = flight.scope;
   const TraceRange range(scope.stream, "head");
   const ArenaScope temporaries(scope.scratch);
   const Tensor h = allocate(scope.scratch, scope.dtype, flight.x.shape);
-  const Tensor gh = allocate(scope.scratch, scope.dtype, flight.x.shape);
+  const Tensor gh = flight.of.trains ? allocate(scope.scratch, scope.dtype, flight.x.shape) : Tensor{};
   const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, flight.x.rows());
   final_norm_->forward(scope, flight.x, {.values = h}, statistics);
+  if (flight.of.logits) return head_->logits(scope, h, flight.of.logits);
   head_->loss(scope, h, flight.of.batch.targets, flight.of.total, gh);
+  if (!flight.of.trains) return;
   scope.stream.zero(flight.g.data, flight.g.bytes());
   final_norm_->backward(scope, gh, flight.x, statistics, flight.gy);
-}
-
-void Decoder::head_forward(Flight& flight) {
-  const nn::Scope& scope = flight.scope;
-  const ArenaScope temporaries(scope.scratch);
-  const Tensor h = allocate(scope.scratch, scope.dtype, flight.x.shape);
-  const Tensor statistics = final_norm_->allocate_statistics(scope, scope.scratch, flight.x.rows());
-  final_norm_->forward(scope, flight.x, {.values = h}, statistics);
-  if (flight.of.logits) {
-    head_->logits(scope, h, flight.of.logits);
-  } else {
-    head_->loss(scope, h, flight.of.batch.targets, flight.of.total);
-  }
 }
 
 }  // namespace octet::models

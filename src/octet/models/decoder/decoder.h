@@ -90,8 +90,8 @@ class Decoder {
   void finish(Flight& flight);
   void forward(Flight& flight, const parallel::Task& task);
   void recompute(Flight& flight, const parallel::Task& task);
-  void head_backward(Flight& flight);
-  void head_forward(Flight& flight);
+  // Computes the loss, and its gradient in training; or logits.
+  void head(Flight& flight);
   void backward(Flight& flight, const parallel::Task& task);
   void begin_backward(Flight& flight);
   void begin_block_backward(Flight& flight, int block);
