@@ -9,6 +9,12 @@
 #include "octet/kernels/fill/fill.h"
 
 namespace octet::parallel {
+namespace {
+
+// Whether ranks gather the whole from shards again and again.
+bool is_gathered(const Parameter& p, Copy copy) { return p.copy(copy).place == Place::slot && copy != Copy::gradient; }
+
+}  // namespace
 
 int ParameterStore::begin_unit(int stage) {
   stage_of_unit_ = stage;
@@ -38,6 +44,18 @@ std::int64_t ParameterStore::elements() const {
   return sum;
 }
 
+CopyTensors tensors_of(Parameter& p, Copy copy) {
+  const std::array<CopyTensors, kCopies> tensors = {{{nullptr, &p.master},
+                                                     {&p.value, &p.value_shard},
+                                                     {&p.codes.rowwise, &p.rowwise_shard},
+                                                     {&p.codes.columnwise, nullptr},
+                                                     {&p.column_codes, &p.columnwise_shard},
+                                                     {&p.grad, &p.grad_shard},
+                                                     {nullptr, &p.moment1},
+                                                     {nullptr, &p.moment2}}};
+  return tensors[static_cast<std::size_t>(copy)];
+}
+
 Tensor shard_of(const Parameter& p, const Tensor& padded, int rank) {
   return padded.slice_rows(rank * p.stride, rank * p.stride + p.shard_elements);
 }
@@ -47,67 +65,52 @@ Tensor ParameterStore::allocate(Device& device, MemoryCategory category, DType d
   return view(buffers_.back(), dtype, shape);
 }
 
-Tensor ParameterStore::allocate_shard(Device& device, MemoryCategory category, DType dtype, const Parameter& p) {
-  if (p.shard_count() == 1) return allocate(device, category, dtype, p.spec.shape);
-  return allocate(device, category, dtype, {p.stride}).slice_rows(0, p.shard_elements);
-}
-
-Tensor ParameterStore::gathered_shard(DType dtype, const Parameter& p) {
-  Gathered& gathered = gathered_[group_of(p)];
-  const Tensor part(behind(gathered.parts.data(), gathered.used), dtype, {p.shard_elements});
-  gathered.used += round_up(bytes_of(dtype, {p.stride}), Device::kAlignment);
-  return part;
-}
-
-void ParameterStore::materialise_gathered_shards(Device& device) {
-  const auto place = [&] {
-    for (Gathered& gathered : gathered_) gathered.used = 0;
-    for (Parameter& p : parameters_) {
-      const auto shard = [&](Copy copy, Tensor& tensor) {
-        if (p.copy(copy).place == Place::slot) tensor = gathered_shard(p.copy(copy).dtype, p);
-      };
-      shard(Copy::values, p.value_shard);
-      shard(Copy::rowwise, p.rowwise_shard);
-      shard(Copy::row_order, p.columnwise_shard);
-    }
-  };
-  place();
-  for (Gathered& gathered : gathered_) gathered.parts = device.allocate(gathered.used, MemoryCategory::weights);
-  place();
-}
-
-void ParameterStore::allocate_whole(Device& device, MemoryCategory category, DType dtype, const Parameter& p, Tensor& whole,
-                                    Tensor& part) {
-  if (p.shard_count() == 1) {
-    whole = part = allocate(device, category, dtype, p.spec.shape);
-    return;
+// Allocates a copy, unless its shard is gathered again and again.
+void ParameterStore::allocate(Device& device, Parameter& p, Copy copy) {
+  const auto [place, dtype] = p.copy(copy);
+  const auto [whole, shard] = tensors_of(p, copy);
+  if (place == Place::absent || is_gathered(p, copy)) return;
+  const MemoryCategory category = category_of(copy, place);
+  const bool one = p.shard_count() == 1;
+  if (place != Place::whole || !whole) {
+    *shard = one ? allocate(device, category, dtype, p.spec.shape)
+                 : allocate(device, category, dtype, {p.stride}).slice_rows(0, p.shard_elements);
+  } else if (!shard) {
+    *whole = allocate(device, category, dtype, {p.spec.shape[1], p.spec.shape[0]});
+  } else if (one) {
+    *whole = *shard = allocate(device, category, dtype, p.spec.shape);
+  } else {
+    const Tensor padded = allocate(device, category, dtype, {p.shard_count() * p.stride});
+    *whole = {padded.data, dtype, p.spec.shape};
+    *shard = shard_of(p, padded, p.shards->rank());
   }
-  const Tensor padded = allocate(device, category, dtype, {p.shard_count() * p.stride});
-  whole = {padded.data, dtype, p.spec.shape};
-  part = shard_of(p, padded, p.shards->rank());
 }
 
-void ParameterStore::materialise_codes(Device& device, Parameter& p) {
-  const QuantSpec& spec = *p.spec.quant;
+void ParameterStore::allocate_scales(Device& device, Parameter& p) {
   const std::int64_t rows = p.spec.shape[0], cols = p.spec.shape[1];
   Quantized& q = p.codes;
-  q.format = spec.format;
-  q.tile = spec.tile;
-  q.rowwise_scale_inv = allocate(device, MemoryCategory::weights, scale_dtype(spec.tile), scale_shape(spec.tile, rows, cols));
-  const Held& columnwise = p.copy(Copy::columnwise);
-  if (columnwise.has_whole() || p.copy(Copy::row_order).has_whole()) {
-    q.columnwise_scale_inv = spec.tile == ScaleTile::tensor ? q.rowwise_scale_inv
-                                                            : allocate(device, MemoryCategory::weights, scale_dtype(spec.tile),
-                                                                       scale_shape(spec.tile, cols, rows));
-  }
-  if (columnwise.has_whole()) q.columnwise = allocate(device, MemoryCategory::weights, columnwise.dtype, {cols, rows});
-  const auto codes = [&](Copy copy, Tensor& whole, Tensor& shard) {
-    if (p.copy(copy).place != Place::whole) return;
-    allocate_whole(device, MemoryCategory::weights, p.copy(copy).dtype, p, whole, shard);
-    shard = shard.reshape({p.shard_elements});
+  q.format = p.spec.quant->format;
+  q.tile = p.spec.quant->tile;
+  const auto scales = [&](std::int64_t of_rows, std::int64_t of_cols) {
+    return allocate(device, MemoryCategory::weights, scale_dtype(q.tile), scale_shape(q.tile, of_rows, of_cols));
   };
-  codes(Copy::rowwise, q.rowwise, p.rowwise_shard);
-  codes(Copy::row_order, p.column_codes, p.columnwise_shard);
+  q.rowwise_scale_inv = scales(rows, cols);
+  if (!p.copy(Copy::columnwise).has_whole() && !p.copy(Copy::row_order).has_whole()) return;
+  q.columnwise_scale_inv = q.tile == ScaleTile::tensor ? q.rowwise_scale_inv : scales(cols, rows);
+}
+
+// Gives the shards that are gathered again and again their places, in memory that may be there only later.
+void ParameterStore::place_gathered_shards() {
+  for (Gathered& gathered : gathered_) gathered.used = 0;
+  for (Parameter& p : parameters_) {
+    Gathered& gathered = gathered_[group_of(p)];
+    for (const Copy copy : kAllCopies) {
+      if (!is_gathered(p, copy)) continue;
+      const DType dtype = p.copy(copy).dtype;
+      *tensors_of(p, copy).shard = {behind(gathered.shards.data(), gathered.used), dtype, {p.shard_elements}};
+      gathered.used += round_up(bytes_of(dtype, {p.stride}), Device::kAlignment);
+    }
+  }
 }
 
 void ParameterStore::place(Parameter& p) const {
@@ -132,8 +135,8 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
   for (Parameter& p : parameters_) {
     place(p);
     const Division division{.held = p.held, .shards = p.shard_count(), .dense_shards = shard_count(), .tensor = place_.size};
-    for (std::size_t i = 0; i < kCopies; ++i) {
-      p.copies[i] = residency(static_cast<Copy>(i), p.spec, storage, layout, division);
+    for (const Copy copy : kAllCopies) {
+      p.copies[static_cast<std::size_t>(copy)] = residency(copy, p.spec, storage, layout, division);
     }
     if (!p.held) {
       const bool master = storage.compute == DType::bf16 && storage.master_weights;
@@ -144,27 +147,14 @@ void ParameterStore::materialise(Device& device, const Storage& storage, const G
       }
       continue;
     }
-    const auto shard = [&](Copy copy, MemoryCategory category, Tensor& tensor) {
-      if (p.copy(copy).place == Place::host) category = MemoryCategory::host;
-      if (p.copy(copy).place != Place::absent) tensor = allocate_shard(device, category, p.copy(copy).dtype, p);
-    };
-    shard(Copy::master, MemoryCategory::master_weights, p.master);
-    const Held& values = p.copy(Copy::values);
-    if (values.place == Place::whole) {
-      allocate_whole(device, MemoryCategory::weights, values.dtype, p, p.value, p.value_shard);
-    } else if (values.place == Place::shard) {
-      p.value_shard = allocate_shard(device, MemoryCategory::weights, values.dtype, p);
-    }
-    if (p.spec.quant) materialise_codes(device, p);
-    if (p.copy(Copy::gradient).place == Place::whole) {
-      allocate_whole(device, MemoryCategory::gradients, p.copy(Copy::gradient).dtype, p, p.grad, p.grad_shard);
-    } else {
-      shard(Copy::gradient, MemoryCategory::gradients, p.grad_shard);
-    }
-    shard(Copy::moment1, MemoryCategory::moments, p.moment1);
-    shard(Copy::moment2, MemoryCategory::moments, p.moment2);
+    if (p.spec.quant) allocate_scales(device, p);
+    for (const Copy copy : kAllCopies) allocate(device, p, copy);
   }
-  if (shard_count() > 1 && layout.weights == Weights::resharded) materialise_gathered_shards(device);
+  place_gathered_shards();
+  for (Gathered& gathered : gathered_) {
+    if (gathered.used > 0) gathered.shards = device.allocate(gathered.used, MemoryCategory::weights);
+  }
+  place_gathered_shards();
   cast_.emplace(device, parameters_, groups);
 }
 

@@ -117,6 +117,13 @@ struct Parameter {
 };
 inline constexpr std::int64_t kShardMultiple = 128;
 
+// The tensors of a copy. A copy that layers do not read has no whole. Columnwise codes have no shard: they are made from others.
+struct CopyTensors {
+  Tensor* whole = nullptr;
+  Tensor* shard = nullptr;
+};
+CopyTensors tensors_of(Parameter& p, Copy copy);
+
 // A stretch of a parameter's shard, and the memory in which the optimizer updates the stretch.
 struct StatePiece {
   const Parameter* parameter = nullptr;
@@ -158,7 +165,7 @@ class ParameterStore {
   int shard_count() const { return groups_ ? groups_->shards->size() : 1; }
   // The memory of the shards that are gathered again and again over Groups::all_shards()[i] (Weights::resharded), for
   // comm::Group::share; empty otherwise.
-  const Buffer& gathered_shards(std::size_t i) const { return gathered_[i].parts; }
+  const Buffer& gathered_shards(std::size_t i) const { return gathered_[i].shards; }
 
   // Fills the primaries: a pure function of (seed, name, element), equal on any mesh and device.
   void initialise(Stream& stream, std::uint64_t seed);
@@ -188,14 +195,9 @@ class ParameterStore {
   // Says which shard of p this rank has, and how large shards are.
   void place(Parameter& p) const;
   Tensor allocate(Device& device, MemoryCategory category, DType dtype, Shape shape);
-  // Returns a shard [p.shard_elements] with room for p.stride, or on one rank the shape of the parameter.
-  Tensor allocate_shard(Device& device, MemoryCategory category, DType dtype, const Parameter& p);
-  // Allocates the whole with room for its padding; `shard` is this rank's shard of it.
-  void allocate_whole(Device& device, MemoryCategory category, DType dtype, const Parameter& p, Tensor& whole, Tensor& shard);
-  // Returns a shard in gathered_. While that is empty, this only counts bytes.
-  Tensor gathered_shard(DType dtype, const Parameter& p);
-  void materialise_gathered_shards(Device& device);
-  void materialise_codes(Device& device, Parameter& p);
+  void allocate(Device& device, Parameter& p, Copy copy);
+  void allocate_scales(Device& device, Parameter& p);
+  void place_gathered_shards();
 
   TensorPlace place_;
   ExpertPlace expert_place_;
@@ -207,7 +209,7 @@ class ParameterStore {
   Storage storage_;
   const Groups* groups_ = nullptr;
   struct Gathered {
-    Buffer parts;
+    Buffer shards;
     std::size_t used = 0;
   };
   std::array<Gathered, kGroups> gathered_;

@@ -49,6 +49,25 @@ Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, con
   return held(spec.keeps_transpose && stays, Place::whole, codes);
 }
 
+MemoryCategory category_of(Copy copy, Place place) {
+  if (place == Place::host) return MemoryCategory::host;
+  switch (copy) {
+    case Copy::master:
+      return MemoryCategory::master_weights;
+    case Copy::gradient:
+      return MemoryCategory::gradients;
+    case Copy::moment1:
+    case Copy::moment2:
+      return MemoryCategory::moments;
+    case Copy::values:
+    case Copy::rowwise:
+    case Copy::columnwise:
+    case Copy::row_order:
+      break;
+  }
+  return MemoryCategory::weights;
+}
+
 std::string_view name_of(Copy copy) {
   constexpr std::array<std::string_view, kCopies> kNames = {"master",    "values",   "rowwise", "columnwise",
                                                             "row_order", "gradient", "moment1", "moment2"};

@@ -17,10 +17,12 @@
 // do not hold an expert have no copy of its parameters. Without training there are no gradients and no moments.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
+#include "octet/device/device.h"
 #include "octet/parallel/layout.h"
 #include "octet/tensor/dtype.h"
 
@@ -39,7 +41,9 @@ enum class Copy : std::uint8_t {
   moment1,
   moment2,
 };
-inline constexpr std::size_t kCopies = 8;
+inline constexpr std::array kAllCopies = {Copy::master,    Copy::values,   Copy::rowwise, Copy::columnwise,
+                                          Copy::row_order, Copy::gradient, Copy::moment1, Copy::moment2};
+inline constexpr std::size_t kCopies = kAllCopies.size();
 std::string_view name_of(Copy copy);
 
 enum class Place : std::uint8_t {
@@ -70,5 +74,8 @@ struct Held {
 
 // Returns the place and dtype of a copy. An absent copy has the dtype that the copy would have; codes that cannot exist have F32.
 Held residency(Copy copy, const ParameterSpec& spec, const Storage& storage, const Layout& layout, const Division& division);
+
+// Returns the kind of memory that a copy takes.
+MemoryCategory category_of(Copy copy, Place place);
 
 }  // namespace octet::parallel

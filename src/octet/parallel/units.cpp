@@ -95,48 +95,34 @@ Units::Units(Stream& compute, ParameterStore& store, const Groups& groups, const
   shape.gradient_slot = slots_of_units(shape, count, storage.training && shape.sharded_gradients);
   shape.first = first_units(shape);
   slots_ = Slots(shape);
-  if (shape.resharded) weight_slots_ = make_slots(shape.weight_slot, MemoryCategory::weights, &Units::place_weights);
+  constexpr Copy kWeights[] = {Copy::values, Copy::rowwise, Copy::row_order}, kGradients[] = {Copy::gradient};
+  if (shape.resharded) weight_slots_ = make_slots(shape.weight_slot, kWeights, MemoryCategory::weights);
   if (!storage.training) return;
-  if (shape.sharded_gradients) {
-    gradient_slots_ = make_slots(shape.gradient_slot, MemoryCategory::gradients, &Units::place_gradients);
-  }
+  if (shape.sharded_gradients) gradient_slots_ = make_slots(shape.gradient_slot, kGradients, MemoryCategory::gradients);
   const std::size_t bytes = bytes_of_casts();
   if (bytes > 0) cast_ = compute.device().allocate(bytes, MemoryCategory::gradients);
 }
 
 // The units are placed twice, because the size of a slot, that of its largest unit, is known afterwards.
-std::vector<Buffer> Units::make_slots(const std::vector<int>& slot_of_unit, MemoryCategory category,
-                                      std::size_t (Units::*place)(int unit, void* slot)) {
+std::vector<Buffer> Units::make_slots(const std::vector<int>& slot_of_unit, std::span<const Copy> copies,
+                                      MemoryCategory category) {
   std::vector<std::size_t> bytes(kUnitSlots);
   std::vector<Buffer> slots;
-  const auto each_unit = [&](auto&& visit) {
-    for (int unit = 0; unit < shape_.units(); ++unit)
-      visit(unit, static_cast<std::size_t>(slot_of_unit[static_cast<std::size_t>(unit)]));
-  };
-  each_unit([&](int unit, std::size_t slot) { bytes[slot] = std::max(bytes[slot], (this->*place)(unit, nullptr)); });
+  const auto slot_of = [&](std::size_t unit) { return static_cast<std::size_t>(slot_of_unit[unit]); };
+  for (std::size_t i = 0; i < units_.size(); ++i) bytes[slot_of(i)] = std::max(bytes[slot_of(i)], place(i, copies, nullptr));
   for (const std::size_t size : bytes) slots.push_back(compute_.device().allocate(size, category));
-  each_unit([&](int unit, std::size_t slot) { (this->*place)(unit, slots[slot].data()); });
+  for (std::size_t i = 0; i < units_.size(); ++i) place(i, copies, slots[slot_of(i)].data());
   return slots;
 }
 
-std::size_t Units::place_weights(int unit, void* slot) {
+std::size_t Units::place(std::size_t unit, std::span<const Copy> copies, void* slot) {
   Pieces pieces(slot);
-  for (Parameter* p : cut(unit)) {
-    const auto place = [&](Copy copy, Tensor& whole) {
-      if (!p->copy(copy).has_whole()) return;
-      whole = {pieces.next(p->copy(copy).dtype, p->shard_count() * p->stride).data, p->copy(copy).dtype, p->spec.shape};
-    };
-    place(Copy::values, p->value);
-    place(Copy::rowwise, p->codes.rowwise);
-    place(Copy::row_order, p->column_codes);
-  }
-  return pieces.bytes();
-}
-
-std::size_t Units::place_gradients(int unit, void* slot) {
-  Pieces pieces(slot);
-  for (Parameter* p : cut(unit)) {
-    p->grad = {pieces.next(layout_.reduce, p->shard_count() * p->stride).data, layout_.reduce, p->spec.shape};
+  for (Parameter* p : cut_[unit]) {
+    for (const Copy copy : copies) {
+      if (p->copy(copy).place != Place::slot) continue;
+      const DType dtype = copy == Copy::gradient ? layout_.reduce : p->copy(copy).dtype;
+      *tensors_of(*p, copy).whole = {pieces.next(dtype, p->shard_count() * p->stride).data, dtype, p->spec.shape};
+    }
   }
   return pieces.bytes();
 }

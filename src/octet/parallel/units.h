@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "octet/device/arena.h"
@@ -82,11 +83,9 @@ class Units {
   // Return the parameters of a unit that this rank holds, and those of them that are sharded, group by group.
   const std::vector<Parameter*>& unit(int index) const { return units_[static_cast<std::size_t>(index)]; }
   const std::vector<Parameter*>& cut(int index) const { return cut_[static_cast<std::size_t>(index)]; }
-  // Let the whole weights, or gradients, of a unit lie in this memory. Return the bytes that they take.
-  std::size_t place_weights(int unit, void* slot);
-  std::size_t place_gradients(int unit, void* slot);
-  std::vector<Buffer> make_slots(const std::vector<int>& slot_of_unit, MemoryCategory category,
-                                 std::size_t (Units::*place)(int unit, void* slot));
+  std::vector<Buffer> make_slots(const std::vector<int>& slot_of_unit, std::span<const Copy> copies, MemoryCategory category);
+  // Lets the wholes of a unit's copies lie in this memory. Returns the bytes that they take.
+  std::size_t place(std::size_t unit, std::span<const Copy> copies, void* slot);
   std::size_t bytes_of_casts() const;
   void wait_for_params();
   void gather(Arena& scratch, const Task& task);

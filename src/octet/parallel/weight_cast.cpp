@@ -18,6 +18,8 @@ namespace {
 // experts, with or without the tensor axis.
 enum Section : int { dense, dense_across_tensor, experts_across_tensor, experts, kSections };
 
+Tensor flat_codes(const Tensor& x) { return x ? x.reshape({x.elements()}) : x; }
+
 Shard as_shard(const Parameter& p) {
   return {.x = p.cast_source().reshape({p.shard_elements}), .first = p.first_element, .whole = p.spec.shape};
 }
@@ -96,7 +98,7 @@ void WeightCast::reduce_amaxes(Stream& stream, Arena& scratch, UnitRange units) 
 void WeightCast::cast_shard(Stream& stream, const Weight& weight) const {
   const Parameter& p = *weight.parameter;
   const QuantSpec& spec = *p.spec.quant;
-  kernels::CastShard cast{.shard = as_shard(p), .spec = spec, .codes = p.rowwise_shard};
+  kernels::CastShard cast{.shard = as_shard(p), .spec = spec, .codes = flat_codes(p.rowwise_shard)};
   if (spec.source == ScaleSource::history) {
     cast.scale = p.scale_slot.scale;
     cast.scale_inv = p.codes.rowwise_scale_inv;
@@ -110,7 +112,7 @@ void WeightCast::cast_shard(Stream& stream, const Weight& weight) const {
   scales(weight.rows, Along::rows, p.codes.rowwise_scale_inv);
   if (weight.columns) scales(weight.columns, Along::columns, p.codes.columnwise_scale_inv);
   cast.multipliers = weight.rows;
-  cast.column_codes = p.columnwise_shard;
+  cast.column_codes = flat_codes(p.columnwise_shard);
   cast.column_multipliers = weight.columns;
   kernels::cast_shard(stream, cast);
 }

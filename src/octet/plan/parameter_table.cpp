@@ -110,25 +110,6 @@ std::string count_text(std::size_t count) { return telemetry::format_count(stati
 
 std::size_t ParameterKind::total() const { return std::accumulate(bytes.begin(), bytes.end(), scale_bytes); }
 
-MemoryCategory category_of(Copy copy, Place place) {
-  if (place == Place::host) return MemoryCategory::host;
-  switch (copy) {
-    case Copy::master:
-      return MemoryCategory::master_weights;
-    case Copy::gradient:
-      return MemoryCategory::gradients;
-    case Copy::moment1:
-    case Copy::moment2:
-      return MemoryCategory::moments;
-    case Copy::values:
-    case Copy::rowwise:
-    case Copy::columnwise:
-    case Copy::row_order:
-      break;
-  }
-  return MemoryCategory::weights;
-}
-
 ParameterTable parameter_table(const parallel::ParameterStore& store, const parallel::Units& units) {
   ParameterTable table;
   const auto sum = [&](MemoryCategory category) -> ParameterBytes& { return table.bytes[static_cast<std::size_t>(category)]; };

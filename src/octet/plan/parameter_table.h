@@ -39,8 +39,6 @@ struct ParameterTable {
   std::array<ParameterBytes, kMemoryCategories> bytes = {};
 };
 
-MemoryCategory category_of(parallel::Copy copy, parallel::Place place);
-
 ParameterTable parameter_table(const parallel::ParameterStore& store, const parallel::Units& units);
 // A row for each kind with a column for each copy that any parameter has, what the words mean, and the bytes by category.
 std::string text_of(const ParameterTable& table);
