@@ -1,4 +1,4 @@
-"""Makes tests/golden/llama/, mistral/, mixtral/, qwen2/ and qwen3/: small random models with the logits, loss and gradients that
+"""Makes tests/golden/llama/, mistral/, mixtral/, qwen2/, qwen3/ and qwen3_moe/: small random models with the logits, loss and gradients that
 transformers computes in FP32.
 
     pip install torch transformers safetensors
@@ -14,7 +14,8 @@ import sys
 import torch
 from safetensors.torch import save_file
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig,
-                          MixtralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+                          MixtralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
 BASE = dict(vocab_size=48, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -62,25 +63,35 @@ QWEN3 = {
     "tied": dict(num_key_value_heads=1, head_dim=12, tie_word_embeddings=True),
     "bias-windows": dict(num_key_value_heads=4, head_dim=24, attention_bias=True, use_sliding_window=True, sliding_window=5, max_window_layers=1),
 }
+QWEN3_MOE = {
+    "top-2-of-8": dict(num_key_value_heads=2, head_dim=12, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True),
+    "not-normalised": dict(num_key_value_heads=2, head_dim=16, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=False),
+    "sparse-step": dict(num_key_value_heads=4, head_dim=8, num_hidden_layers=4, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+                        norm_topk_prob=True, decoder_sparse_step=2, mlp_only_layers=[3]),
+    "balance": dict(num_key_value_heads=2, head_dim=8, num_hidden_layers=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+                    norm_topk_prob=False, decoder_sparse_step=2, output_router_logits=True, router_aux_loss_coef=0.5),
+}
 FAMILIES = {
     "llama": (LlamaConfig, LlamaForCausalLM, 1000, LLAMA),
     "mistral": (MistralConfig, MistralForCausalLM, 2000, MISTRAL),
     "mixtral": (MixtralConfig, MixtralForCausalLM, 3000, MIXTRAL),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, 4000, QWEN2),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, 5000, QWEN3),
+    "qwen3_moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM, 6000, QWEN3_MOE),
 }
 
 
-def on_disk(key, tensor):
+def on_disk(family, key, tensor):
     """Returns the tensors of a file for a parameter of transformers 5, which stores the experts of a layer in one parameter."""
+    module, gate, up, down = ("block_sparse_moe", "w1", "w3", "w2") if family == "mixtral" else ("mlp", "gate_proj", "up_proj", "down_proj")
     if ".mlp.experts." not in key:
-        yield key.replace(".mlp.gate.", ".block_sparse_moe.gate."), tensor
+        yield key.replace(".mlp.gate.", f".{module}.gate."), tensor
         return
     layer, kind = key.split(".mlp.experts.")
     for expert, matrix in enumerate(tensor):
-        parts = dict(zip(("w1", "w3"), matrix.chunk(2))) if kind == "gate_up_proj" else {"w2": matrix}
+        parts = dict(zip((gate, up), matrix.chunk(2))) if kind == "gate_up_proj" else {down: matrix}
         for name, part in parts.items():
-            yield f"{layer}.block_sparse_moe.experts.{expert}.{name}.weight", part.contiguous()
+            yield f"{layer}.{module}.experts.{expert}.{name}.weight", part.contiguous()
 
 
 def write(out, family, name, index, overrides):
@@ -108,13 +119,13 @@ def write(out, family, name, index, overrides):
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, config.vocab_size), targets.reshape(-1), ignore_index=-100)
     if balanced:
         loss = loss + config.router_aux_loss_coef * load_balancing_loss_func(
-            result.router_logits, config.num_local_experts, config.num_experts_per_tok)
+            result.router_logits, overrides.get("num_experts") or config.num_local_experts, config.num_experts_per_tok)
     loss.backward()
     expected = {"logits": logits.detach(), "loss": loss.detach().reshape(1)}
     weights = {}
     for key, parameter in model.named_parameters():
-        expected.update({"grad." + name: part for name, part in on_disk(key, parameter.grad)})
-        weights.update({name: part.clone() for name, part in on_disk(key, parameter.detach())})
+        expected.update({"grad." + name: part for name, part in on_disk(family, key, parameter.grad)})
+        weights.update({name: part.clone() for name, part in on_disk(family, key, parameter.detach())})
     hf = {"architectures": [make_model.__name__], "model_type": family, "hidden_act": "silu",
           "num_key_value_heads": 4, "tie_word_embeddings": False, **settings}
     (folder / "model" / "config.json").write_text(json.dumps(hf, indent=2) + "\n")

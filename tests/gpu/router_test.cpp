@@ -22,8 +22,11 @@ struct ExpertsGpuTest : testing::FusedTest {};
 TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
   struct Case {
     std::int64_t sequences, length, experts, k;
+    bool normalise = true;
   };
-  for (const auto& [sequences, length, experts, k] : {Case{1, 1, 1, 1}, {2, 300, 8, 2}, {3, 77, 64, 6}, {1, 2048, 16, 4}}) {
+  for (const Case& c : {Case{1, 1, 1, 1}, {2, 300, 8, 2}, {3, 77, 64, 6}, {1, 2048, 16, 4}, {2, 300, 128, 8, false}}) {
+    const auto& [sequences, length, experts, k, normalise] = c;
+    const bool adds_up = normalise;
     const std::int64_t tokens = sequences * length;
     const std::int64_t e_count = experts;
     const Twin logits = filled(DType::f32, {tokens, experts}, [&](std::int64_t i) {
@@ -37,15 +40,20 @@ TEST_F(ExpertsGpuTest, RoutesAsTheCpu) {
     const Twin gweights = random(DType::f32, {tokens, k}), glogits = poisoned(DType::f32, {tokens, experts});
     const auto run = [&](Stream& stream, Arena& scratch, auto side) {
       router_forward(stream, scratch,
-                     {.logits = side(logits), .experts = side(chosen), .weights = side(weights), .statistics = side(statistics)});
+                     {.logits = side(logits),
+                      .experts = side(chosen),
+                      .weights = side(weights),
+                      .statistics = side(statistics),
+                      .normalise = adds_up});
       router_backward(stream, {.logits = side(logits),
                                .experts = side(chosen),
                                .weights = side(weights),
                                .gweights = side(gweights),
                                .statistics = side(statistics),
-                               .seq_len = length,
+                               .seq_len = c.length,
                                .balance = 0.7,
                                .z = 0.3,
+                               .normalise = adds_up,
                                .glogits = side(glogits)});
     };
     run(*cpu_stream, cpu_scratch, [](const Twin& t) { return t.cpu; });

@@ -24,12 +24,13 @@ struct Routed {
 };
 
 struct RouterTest : testing::OpTest {
-  Routed route(const Tensor& logits, std::int64_t k, std::int64_t sequences) {
+  Routed route(const Tensor& logits, std::int64_t k, std::int64_t sequences, bool normalise = true) {
     const std::int64_t tokens = logits.rows();
     const Routed r{.experts = zeros(DType::i32, {tokens, k}),
                    .weights = zeros(logits.dtype, {tokens, k}),
                    .statistics = zeros(logits.dtype, {sequences, 2 * logits.cols() + 1})};
-    router_forward(*stream, scratch, {.logits = logits, .experts = r.experts, .weights = r.weights, .statistics = r.statistics});
+    router_forward(*stream, scratch,
+                   {.logits = logits, .experts = r.experts, .weights = r.weights, .statistics = r.statistics, .normalise = normalise});
     return r;
   }
 };
@@ -41,7 +42,7 @@ TEST_F(RouterTest, ForwardIsTheFormula) {
       const Tensor logits = random(dtype, {sequences * length, experts}, 2.0);
       const Routed r = route(logits, k, sequences);
       const auto l = values_of(logits);
-      std::vector<double> chosen, weights, statistics(static_cast<std::size_t>(sequences * (2 * experts + 1)));
+      std::vector<double> chosen, weights, probabilities, statistics(static_cast<std::size_t>(sequences * (2 * experts + 1)));
       for (std::int64_t t = 0; t < sequences * length; ++t) {
         const double* row = l.data() + t * experts;
         double* sums = statistics.data() + t / length * (2 * experts + 1);
@@ -55,6 +56,7 @@ TEST_F(RouterTest, ForwardIsTheFormula) {
           const int e = order[static_cast<std::size_t>(s)];
           chosen.push_back(e);
           weights.push_back(std::exp(row[e]) / best);
+          probabilities.push_back(std::exp(row[e]) / all);
           sums[e] += 1;
         }
         for (std::int64_t e = 0; e < experts; ++e) sums[experts + e] += std::exp(row[e]) / all;
@@ -66,6 +68,9 @@ TEST_F(RouterTest, ForwardIsTheFormula) {
       const double roundoff = gamma(2 * std::abs(spread) + 8 + static_cast<double>(experts), compute_roundoff(dtype));
       EXPECT_EQ(values_of(r.experts), chosen) << name_of(dtype) << " " << experts << " experts";
       EXPECT_TRUE(near(r.weights, weights, {.relative = roundoff})) << name_of(dtype) << " " << experts << " experts";
+      const Routed plain = route(logits, k, sequences, false);
+      EXPECT_EQ(values_of(plain.experts), chosen);
+      EXPECT_TRUE(near(plain.weights, probabilities, {.relative = 2 * roundoff})) << name_of(dtype) << " not normalised";
       EXPECT_TRUE(near(values_of(r.statistics), statistics, {.relative = 2 * roundoff})) << name_of(dtype) << " " << experts;
     }
   }
@@ -101,9 +106,10 @@ TEST_F(RouterTest, BackwardIsTheDerivative) {
     return 0.4 * static_cast<double>((5 * e + t) % experts) + 0.01 * static_cast<double>((3 * t + e) % 11);
   });
   const Tensor gweights = random(DType::f64, {sequences * length, k});
-  for (const bool losses : {false, true}) {
+  for (const auto& [losses, normalise] : {std::pair(false, true), {true, true}, {false, false}, {true, false}}) {
     const double balance = losses ? 0.7 : 0, z = losses ? 0.3 : 0;
-    const Routed r = route(logits, k, sequences);
+    const bool adds_up = normalise;
+    const Routed r = route(logits, k, sequences, normalise);
     const Tensor glogits = zeros(DType::f64, logits.shape);
     router_backward(*stream, {.logits = logits,
                               .experts = r.experts,
@@ -113,9 +119,10 @@ TEST_F(RouterTest, BackwardIsTheDerivative) {
                               .seq_len = length,
                               .balance = balance,
                               .z = z,
+                              .normalise = normalise,
                               .glogits = glogits});
     const auto f = [&] {
-      const Routed now = route(logits, k, sequences);
+      const Routed now = route(logits, k, sequences, adds_up);
       double total[2] = {}, sum = 0;
       router_losses(*stream, {.statistics = now.statistics, .seq_len = length, .total = total});
       for (std::int64_t i = 0; i < gweights.elements(); ++i) sum += gweights.as<double>()[i] * now.weights.as<double>()[i];
@@ -123,7 +130,7 @@ TEST_F(RouterTest, BackwardIsTheDerivative) {
     };
     EXPECT_TRUE(testing::gradient_agrees(
         {.name = "logits", .x = logits.as<double>(), .gradient = glogits.as<double>(), .count = logits.elements(), .f = f}))
-        << (losses ? "with losses" : "without");
+        << (losses ? "with losses" : "without") << (normalise ? "" : ", not normalised");
   }
 }
 

@@ -20,8 +20,8 @@ StepShape shape_of(int blocks, bool tied) {
   s.first_block = 1;
   s.blocks = blocks;
   s.head = tied ? 0 : blocks + 1;
-  s.forward_parts = {{"qkv", Beside::nothing}, {"attention", Beside::nothing}, {"feed", Beside::nothing}};
-  s.backward_parts = {{"feed", Beside::nothing}, {"attention", Beside::reduce}, {"qkv", Beside::nothing}};
+  s.block_kinds = {{.forward = {{"qkv", Beside::nothing}, {"attention", Beside::nothing}, {"feed", Beside::nothing}},
+                    .backward = {{"feed", Beside::nothing}, {"attention", Beside::reduce}, {"qkv", Beside::nothing}}}};
   for (int unit = 0; unit <= (tied ? blocks : blocks + 1); ++unit) {
     const bool edge = unit == 0 || unit == blocks + 1;
     s.weight_slot.push_back(edge ? 2 : (unit + 1) % 2);
@@ -184,7 +184,7 @@ TEST(Schedule, StreamsWaitForWhatTheyReadAndOverwrite) {
       s.resharded = bit(1);
       s.sharded_gradients = bit(2);
       s.full_recompute = bit(3);
-      if (bit(4)) s.forward_parts[1].beside = Beside::gather;
+      if (bit(4)) s.block_kinds[0].forward[1].beside = Beside::gather;
       if (bit(5)) s.two_copies.assign(s.two_copies.size(), 1);
       if (!s.resharded) {
         for (std::size_t unit = 0; unit < s.weight_slot.size(); ++unit) s.weight_slot[unit] = static_cast<int>(unit);
@@ -315,14 +315,14 @@ StepShape shape_of_lanes(int blocks, bool tied) {
   s.lanes = 2;
   s.sharded = s.reduced = true;
   constexpr Beside kNothing = Beside::nothing;
-  s.forward_parts = {{"qkv"},     {"attention"},
+  s.block_kinds = {{.forward = {{"qkv"},     {"attention"},
                      {"route"},   {"dispatch", kNothing, StreamId::experts},
                      {"experts"}, {"collect", kNothing, StreamId::experts},
-                     {"combine"}};
-  s.backward_parts = {{"combine"}, {"dispatch", kNothing, StreamId::experts},
+                     {"combine"}},
+                    .backward = {{"combine"}, {"dispatch", kNothing, StreamId::experts},
                       {"experts"}, {"collect", kNothing, StreamId::experts},
                       {"route"},   {"attention", Beside::reduce},
-                      {"qkv"}};
+                      {"qkv"}}}};
   return s;
 }
 
@@ -416,7 +416,7 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
       s.resharded = bit(1);
       s.sharded_gradients = bit(2);
       s.full_recompute = bit(3);
-      if (bit(4)) s.forward_parts[1].beside = Beside::gather;
+      if (bit(4)) s.block_kinds[0].forward[1].beside = Beside::gather;
       if (!s.resharded) {
         for (std::size_t unit = 0; unit < s.weight_slot.size(); ++unit) s.weight_slot[unit] = static_cast<int>(unit);
       }
@@ -435,7 +435,7 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
         if (task.kind == Kind::open) open.insert(task.index);
         if (task.kind == Kind::close) open.erase(task.index);
         if (task.kind <= Kind::reduce) continue;
-        if (!s.parts_of(task.kind).empty()) EXPECT_TRUE(open.contains(s.first_block + task.index)) << i;
+        if (task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward) EXPECT_TRUE(open.contains(s.first_block + task.index)) << i;
         int& before = last[static_cast<std::size_t>(task.flight)];
         if (before >= 0) EXPECT_TRUE(ended[i].contains(static_cast<std::size_t>(before))) << i << " is not behind " << before;
         before = static_cast<int>(i);

@@ -46,11 +46,14 @@ TEST_F(Shuffled, GiveTheSameBitsOnEveryAxis) {
   expect_same_bits(mixture_options("fp8_delayed"), experts);
   Layout lanes = experts;
   lanes.lanes = 2;
-  train::EngineOptions kept = mixture_options("bf16"), again = mixture_options("fp8_rowwise");
+  train::EngineOptions kept = mixture_options("bf16"), again = mixture_options("fp8_rowwise"), some = mixture_options("fp8_delayed");
+  some.model.layers = 3;
+  some.model.dense_layers = {true, false, true};
   kept.checkpointing = nn::Checkpointing::selective;
   again.checkpointing = nn::Checkpointing::full;
   expect_same_bits(mixture_options("fp8_delayed"), lanes);
   expect_same_bits(again, lanes);
+  expect_same_bits(some, lanes);
   lanes.mesh = Mesh({1, 2, 2, 1}, 2);
   expect_same_bits(kept, lanes);
   train::EngineOptions deep = context_options("fp8_delayed");

@@ -63,6 +63,21 @@ TEST_P(StepOfOneRank, IsTaken) {
   }
 }
 
+// Biases start at zero, which would hide a bias that is added twice.
+void set_biases(train::Engine& engine) {
+  for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
+    if (!p.spec.name.ends_with(".bias")) continue;
+    for (const parallel::TensorPiece& piece : p.pieces()) {
+      kernels::fill_normal(engine.stream(), {.x = p.of_shard(p.primary(), piece),
+                                             .deviation = 0.5,
+                                             .seed = 5,
+                                             .subject = name_id(p.spec.name),
+                                             .elements = piece.global_elements(p.cut.global())});
+    }
+  }
+  engine.refresh();
+}
+
 std::vector<StepCase> sequences() {
   std::vector<StepCase> cases;
   for (const bool documents : {false, true}) {
@@ -110,6 +125,7 @@ std::vector<StepCase> layers() {
   qwen.options.model.kv_heads = plain.options.model.kv_heads;
   qwen.options.model.head_dim = 16;
   qwen.options.model.ffn = plain.options.model.ffn;
+  qwen.before = set_biases;
   return {plain, tied, qwen};
 }
 
@@ -127,25 +143,18 @@ std::vector<StepCase> experts() {
     rounds.options.model.experts_per_token = 1;
     rounds.layouts = {{.mesh = Mesh({1, 4, 1, 1}, 4), .weights = Weights::resharded, .gradients = Gradients::sharded}};
     rounds.before = blind_routers;
+    // As Qwen3-MoE has them: some layers are dense, experts are smaller, and the weights of a token do not add up to one.
+    StepCase some = mixture;
+    some.name = concat("MixtureInSomeLayers", name);
+    some.options.model.layers = 3;
+    some.options.model.dense_layers = {false, true, false};
+    some.options.model.expert_ffn = 32;
+    some.options.model.router_normalise = false;
     cases.push_back(mixture);
     cases.push_back(rounds);
+    cases.push_back(some);
   }
   return cases;
-}
-
-// Biases start at zero, which would hide a bias that is added twice.
-void set_biases(train::Engine& engine) {
-  for (const parallel::Parameter& p : engine.model().parameters().parameters()) {
-    if (!p.spec.name.ends_with(".bias")) continue;
-    for (const parallel::TensorPiece& piece : p.pieces()) {
-      kernels::fill_normal(engine.stream(), {.x = p.of_shard(p.primary(), piece),
-                                             .deviation = 0.5,
-                                             .seed = 5,
-                                             .subject = name_id(p.spec.name),
-                                             .elements = piece.global_elements(p.cut.global())});
-    }
-  }
-  engine.refresh();
 }
 
 // GPT-NeoX has biases, layer norms and two forms of its block.

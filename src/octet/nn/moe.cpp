@@ -141,7 +141,11 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
                 {.a = {.values = saved.h}, .b = {.values = router_->value}, .c = {}, .d = saved.logits});
   kernels::router_forward(
       scope.stream, scope.scratch,
-      {.logits = saved.logits, .experts = saved.experts, .weights = saved.weights, .statistics = saved.statistics});
+      {.logits = saved.logits,
+       .experts = saved.experts,
+       .weights = saved.weights,
+       .statistics = saved.statistics,
+       .normalise = options_.normalise});
   if (scope.context.size() > 1) scope.context.all_reduce(scope.stream, scope.scratch, {.x = saved.statistics});
   if (!scope.router_total || scope.context.rank() > 0) return;  // whose other ranks have the statistics of the same sequences
   kernels::router_losses(
@@ -366,6 +370,7 @@ void Moe::router_backward(const Scope& scope, const MoeSaved& saved, const Tenso
                                           .seq_len = saved.h.rows() / scope.batch * scope.context.size(),
                                           .balance = options_.balance,
                                           .z = options_.z,
+                                          .normalise = options_.normalise,
                                           .glogits = glogits});
   // Both products in the router's dtype, and rounded where they go.
   {

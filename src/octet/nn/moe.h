@@ -54,6 +54,7 @@ class Moe {
     std::vector<std::string> up = {"w1", "w3"};  // modules of an expert
     std::string down = "w2";
     std::int64_t dim = 0, ffn = 0, experts = 0, top_k = 0;
+    bool normalise = true;  // the weights of a token's experts add up to 1
     double init_std = 0.02, output_init_std = 0.02;
     double balance = 0, z = 0;  // coefficients of the router's losses
   };

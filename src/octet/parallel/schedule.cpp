@@ -43,10 +43,9 @@ Slots::Slots(const StepShape& shape)
       gradient_user(at(slots_in(shape.gradient_slot)), -1),
       offloaded(at(shape.state_slots), 0) {}
 
-const std::vector<Part>& StepShape::parts_of(Kind kind) const {
-  static const std::vector<Part> kNone;
-  if (kind == Kind::forward || kind == Kind::recompute) return forward_parts;
-  return kind == Kind::backward ? backward_parts : kNone;
+const std::vector<Part>& StepShape::parts_of(Kind kind, int block) const {
+  const BlockParts& parts = block_kinds[kind_of_block.empty() ? 0 : at(kind_of_block[at(block)])];
+  return kind == Kind::backward ? parts.backward : parts.forward;
 }
 
 void ScheduleBuilder::gather(Need need, bool here) {
@@ -117,7 +116,7 @@ void ScheduleBuilder::reduce_pending(bool here) {
 }
 
 void ScheduleBuilder::add_part(Kind kind, int block, int part, Need next) {
-  const std::vector<Part>& parts = s_.parts_of(kind);
+  const std::vector<Part>& parts = s_.parts_of(kind, block);
   const int count = static_cast<int>(parts.size());
   if (parts[at(part)].beside == Beside::gather) gather(next, true);
   if (parts[at(part)].beside == Beside::reduce) reduce_pending(true);
@@ -245,15 +244,17 @@ struct ChunkPass {
 struct Step {
   Kind kind;
   std::size_t unit = 0;
-  int part = 0;
+  int block = -1, part = 0;            // of a task of a block
   bool opens = false, closes = false;  // begins or ends the use of the unit
 };
 
-// `units`: those that the pass reads; the embedding's backward comes behind them.
-std::vector<Step> steps_of(const StepShape& s, const ChunkPass& pass, std::size_t units) {
+// `needs`: the units that the pass reads; the embedding's backward comes behind them.
+std::vector<Step> steps_of(const StepShape& s, const ChunkPass& pass, const std::vector<Need>& needs) {
   std::vector<Step> steps;
+  const std::size_t units = needs.size();
   const auto add_parts = [&](Kind kind, std::size_t unit) {
-    for (std::size_t part = 0; part < s.parts_of(kind).size(); ++part) steps.push_back({kind, unit, static_cast<int>(part)});
+    const int block = needs[unit].unit - s.first_block, parts = static_cast<int>(s.parts_of(kind, block).size());
+    for (int part = 0; part < parts; ++part) steps.push_back({kind, unit, block, part});
   };
   if (pass.forward) steps.push_back({Kind::load});
   if (pass.takes()) steps.push_back({Kind::take});
@@ -286,8 +287,8 @@ std::vector<Step> steps_of(const StepShape& s, const ChunkPass& pass, std::size_
 std::vector<std::size_t> turns_of(const StepShape& s, const std::vector<Step>& steps) {
   std::vector<std::size_t> ends;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const std::vector<Part>& parts = s.parts_of(steps[i].kind);
-    if (!parts.empty() && parts[at(steps[i].part)].stream == StreamId::experts) ends.push_back(i);
+    const Step& step = steps[i];
+    if (step.block >= 0 && s.parts_of(step.kind, step.block)[at(step.part)].stream == StreamId::experts) ends.push_back(i);
   }
   ends.push_back(steps.size());
   return ends;
@@ -297,15 +298,16 @@ std::vector<std::size_t> turns_of(const StepShape& s, const std::vector<Step>& s
 // the next pass reads first.
 void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, const std::vector<Lane>& lanes, Need behind) {
   std::vector<Need> needs = pass.needs(s, Use::both);
-  const std::vector<Step> steps = steps_of(s, pass, needs.size());
+  const std::vector<Step> steps = steps_of(s, pass, needs);
   needs.push_back(behind);  // which is gathered here, but not opened
   const auto next = [&](std::size_t unit) { return unit + 1 < needs.size() ? needs[unit + 1] : Need{}; };
   const auto need = [&](const Step& step) {
     return step.unit + 1 < needs.size() ? needs[step.unit] : Need{s.embedding, Use::gradients};
   };
   // A part beside which units may be gathered comes behind the exchange of keys, which uses the same links.
-  const bool beside = pass.forward && std::any_of(s.forward_parts.begin(), s.forward_parts.end(),
-                                                  [](const Part& part) { return part.beside == Beside::gather; });
+  const std::vector<Part>& parts = s.block_kinds.front().forward;
+  const bool beside =
+      pass.forward && std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.beside == Beside::gather; });
   const Message message = pass.forward ? Message::activations : Message::gradients;
   std::size_t newest = 0;  // of the units that are open
   const auto add = [&](const Step& step, bool first_lane, bool last_lane) {
@@ -318,10 +320,10 @@ void add_pass(const StepShape& s, ScheduleBuilder& b, const ChunkPass& pass, con
       b.take(message);
     } else if (step.kind == Kind::give) {
       b.send(message);
-    } else if (s.parts_of(step.kind).empty()) {
+    } else if (step.block < 0) {
       b.add(step.kind, step.kind == Kind::load ? pass.visit.chunk : 0);
     } else {
-      b.add_part(step.kind, need(step).unit - s.first_block, step.part, step.kind == Kind::forward ? next(step.unit) : Need{});
+      b.add_part(step.kind, step.block, step.part, step.kind == Kind::forward ? next(step.unit) : Need{});
     }
     if (!step.closes || !last_lane) return;
     b.close(need(step));
@@ -367,7 +369,9 @@ std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const
 
 std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
   StepShape forward = s;
-  for (Part& part : forward.forward_parts) part.beside = Beside::nothing;
+  for (StepShape::BlockParts& parts : forward.block_kinds) {
+    for (Part& part : parts.forward) part.beside = Beside::nothing;
+  }
   ScheduleBuilder b(forward, slots, false);
   const Need head{s.head};
   for (int chunk = 0; chunk < s.stages.chunks; ++chunk) {

@@ -160,9 +160,14 @@ struct StepShape {
   bool sharded_gradients = false;  // a unit's gradient is reduced after each micro-batch, and its memory used again
   bool full_recompute = false;     // blocks keep only their input
   int lanes = 1;                   // the most passes that take turns
-  std::vector<Part> forward_parts, backward_parts;  // of a block
-  // The parts of a task of a block; none for other kinds.
-  const std::vector<Part>& parts_of(Kind kind) const;
+  // The parts of each kind of block: a model may have dense blocks beside those with a mixture of experts.
+  struct BlockParts {
+    std::vector<Part> forward, backward;
+  };
+  std::vector<BlockParts> block_kinds;
+  std::vector<int> kind_of_block;  // an index of these; empty: all blocks are of the first kind
+  // The parts of a task of a block.
+  const std::vector<Part>& parts_of(Kind kind, int block) const;
   // The slots of each unit's weights and gradients, which units use one at a time; and whether its rowwise and columnwise codes
   // are gathered separately (row and MX tiles).
   std::vector<int> weight_slot, gradient_slot;

@@ -82,13 +82,13 @@ std::string name_of(const StepShape& s, const Task& task) {
     case Kind::embed:
       return "embed" + of;
     case Kind::forward:
-      return concat(block, " forward: ", s.forward_parts[static_cast<std::size_t>(task.part)].name);
+      return concat(block, " forward: ", s.parts_of(task.kind, task.index)[static_cast<std::size_t>(task.part)].name);
     case Kind::recompute:
-      return concat(block, " recompute: ", s.forward_parts[static_cast<std::size_t>(task.part)].name);
+      return concat(block, " recompute: ", s.parts_of(task.kind, task.index)[static_cast<std::size_t>(task.part)].name);
     case Kind::head:
       return "head" + of + ": loss and its gradient";
     case Kind::backward:
-      return concat(block, " backward: ", s.backward_parts[static_cast<std::size_t>(task.part)].name);
+      return concat(block, " backward: ", s.parts_of(task.kind, task.index)[static_cast<std::size_t>(task.part)].name);
     case Kind::embed_backward:
       return "embedding backward" + of;
     case Kind::squares:

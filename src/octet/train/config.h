@@ -89,12 +89,12 @@ struct ModelConfig {
   std::optional<std::string> model_type;
   std::optional<std::int64_t> vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
       num_key_value_heads, head_dim, max_position_embeddings, sliding_window, num_local_experts,
-      num_experts_per_tok, max_window_layers;
+      num_experts_per_tok, max_window_layers, num_experts, moe_intermediate_size, decoder_sparse_step;
   std::optional<double> rope_theta, rms_norm_eps, initializer_range, router_aux_loss_coef, router_z_loss_coef;
   std::optional<bool> tie_word_embeddings;
   std::optional<std::string> tokenizer, hidden_act;
   std::optional<double> layer_norm_eps, rotary_pct, rotary_emb_base;
-  std::optional<bool> use_parallel_residual, attention_bias, mlp_bias, use_sliding_window;
+  std::optional<bool> norm_topk_prob, use_parallel_residual, attention_bias, mlp_bias, use_sliding_window;
   std::optional<RopeScalingConfig> rope_scaling;
 };
 template <FieldsOf<ModelConfig> C>
@@ -105,7 +105,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "init_from",
               .help = "Hugging Face directory to start from; with config.json alone the weights start at random.", .value = "DIR"},
         c.init_from);
-  visit(Field{.name = "model_type", .help = "Family: llama (the default), mistral, mixtral, qwen2, qwen3 or gpt_neox."}, c.model_type);
+  visit(Field{.name = "model_type", .help = "Family: llama (the default), mistral, mixtral, qwen2, qwen3, qwen3_moe or gpt_neox."}, c.model_type);
   visit(Field{.name = "vocab_size", .help = "Number of token ids.", .value = "tokens", .range = kAtLeastOne}, c.vocab_size);
   visit(Field{.name = "hidden_size", .help = "Width of the residual stream.", .range = kAtLeastOne}, c.hidden_size);
   visit(Field{.name = "intermediate_size", .help = "Width inside the MLP.", .range = kAtLeastOne}, c.intermediate_size);
@@ -130,13 +130,20 @@ void visit_fields(C& c, auto&& visit) {
         c.max_window_layers);
   visit(Field{.name = "num_local_experts", .help = "Mixtral: number of experts in each layer.", .range = kAtLeastOne}, c.num_local_experts);
   visit(Field{.name = "num_experts_per_tok",
-              .help = "Mixtral: number of experts that each token goes to.", .range = kAtLeastOne},
+              .help = "Mixtral, Qwen3-MoE: number of experts that each token goes to.", .range = kAtLeastOne},
         c.num_experts_per_tok);
+  visit(Field{.name = "num_experts", .help = "Qwen3-MoE: number of experts in a layer.", .range = kAtLeastOne}, c.num_experts);
+  visit(Field{.name = "moe_intermediate_size", .help = "Qwen3-MoE: width inside an expert.", .range = kAtLeastOne},
+        c.moe_intermediate_size);
+  visit(Field{.name = "norm_topk_prob", .help = "Qwen3-MoE: the weights of a token's experts add up to 1."}, c.norm_topk_prob);
+  visit(Field{.name = "decoder_sparse_step",
+              .help = "Qwen3-MoE: every so many layers have experts, the others are dense.", .range = kAtLeastOne},
+        c.decoder_sparse_step);
   visit(Field{.name = "router_aux_loss_coef",
-              .help = "Mixtral: weight of the loss that balances the experts.", .range = kNotNegative},
+              .help = "Mixtral, Qwen3-MoE: weight of the loss that balances the experts.", .range = kNotNegative},
         c.router_aux_loss_coef);
   visit(Field{.name = "router_z_loss_coef",
-              .help = "Mixtral: weight of the loss that keeps the router's logits small.", .range = kNotNegative},
+              .help = "Mixtral, Qwen3-MoE: weight of the loss that keeps the router's logits small.", .range = kNotNegative},
         c.router_z_loss_coef);
   visit(Field{.name = "rope_theta", .help = "Base of the RoPE frequencies.", .range = kPositive}, c.rope_theta);
   visit(Field{.name = "rms_norm_eps", .help = "Epsilon of RMSNorm.", .range = kPositive}, c.rms_norm_eps);

@@ -31,5 +31,45 @@ TEST(Qwen3Config, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(written["attention_bias"], true);
 }
 
+// Heads of 6 numbers: an odd width is refused.
+json tiny_moe() {
+  json config = tiny_qwen3();
+  config["model_type"] = "qwen3_moe";
+  config["num_attention_heads"] = 10;
+  config["num_key_value_heads"] = 2;
+  config["num_hidden_layers"] = 4;
+  return config;
+}
+json moe_with(const char* key, json value) { return models::with(tiny_moe(), key, std::move(value)); }
+
+// The defaults of Qwen3MoeConfig in transformers 5.
+TEST(Qwen3MoeConfig, DefaultsAreThoseOfTransformers) {
+  const DecoderConfig c = parse_config(tiny_moe(), "x");
+  EXPECT_EQ(c.head_dim, 6) << "hidden_size / heads, unlike Qwen3";
+  EXPECT_EQ(c.experts, 128);
+  EXPECT_EQ(c.experts_per_token, 8);
+  EXPECT_EQ(c.expert_ffn, 768);
+  EXPECT_FALSE(c.router_normalise);
+  EXPECT_EQ(c.router_balance, 0.001);
+  EXPECT_EQ(c.mixtures(), 4);
+}
+
+TEST(Qwen3MoeConfig, SomeLayersAreDense) {
+  json config = with(moe_with("decoder_sparse_step", 2), "head_dim", 8);
+  EXPECT_EQ(parse_config(config, "x").dense_layers, (std::vector<bool>{true, false, true, false}));
+  config["mlp_only_layers"] = {3};
+  config["norm_topk_prob"] = true;
+  config["moe_intermediate_size"] = 24;
+  const DecoderConfig c = parse_config(config, "x");
+  EXPECT_EQ(c.mixtures(), 1);
+  const json written = written_and_read_back(c);
+  EXPECT_EQ(written["mlp_only_layers"], (json{0, 2, 3}));
+  EXPECT_EQ(written["norm_topk_prob"], true);
+
+  EXPECT_EQ(refusal(moe_with("mlp_only_layers", {4})), "mlp_only_layers has 4: must be below num_hidden_layers = 4");
+  EXPECT_EQ(refusal(moe_with("mlp_only_layers", 1)), "mlp_only_layers = 1: must be a list");
+  EXPECT_EQ(refusal(moe_with("decoder_sparse_step", 0)), "decoder_sparse_step = 0: must be positive");
+}
+
 }  // namespace
 }  // namespace octet::models

@@ -1,6 +1,7 @@
 // Routing of tokens to experts. Each token goes to the k experts with the largest logits; among equal logits, to the first
 // (Shazeer et al., Outrageously Large Neural Networks, 2017; Jiang et al., Mixtral of Experts, 2024).
-//   p = softmax(logits),  lse = log sum exp logits,  w[t, s] = p[t, e_s] / sum over s of p[t, e_s]
+//   p = softmax(logits),  lse = log sum exp logits
+//   w[t, s] = p[t, e_s] / sum over s of p[t, e_s],  or w[t, s] = p[t, e_s] if weights are not normalised
 // Two auxiliary losses regularise the router. For each sequence of S tokens,
 // a loss is S times its mean, so that it can be added to token losses:
 //   balance  E * sum over e of f_e P_e. f_e is the fraction of the tokens that go to expert e (the fractions add up to k), and
@@ -22,6 +23,7 @@ struct RouterForward {
   Tensor experts;     // [T, k] I32, overwritten
   Tensor weights;     // [T, k] of the logits' dtype, overwritten
   Tensor statistics;  // [B, 2E + 1] of the logits' dtype, overwritten: assignments to each expert, sums of p, sum of lse^2
+  bool normalise = true;
 };
 void router_forward(Stream& stream, Arena& scratch, const RouterForward& op);
 
@@ -39,6 +41,7 @@ struct RouterBackward {
   Tensor statistics;                // of whole sequences; absent: neither loss is used
   std::int64_t seq_len = 0;
   double balance = 0, z = 0;  // coefficients of the two losses
+  bool normalise = true;      // as forward had it
   Tensor glogits;             // [T, E], overwritten
 };
 void router_backward(Stream& stream, const RouterBackward& op);

@@ -57,10 +57,12 @@ void router_forward(const RouterForward& op, double* lse) {
         std::int32_t* const experts = op.experts.as<std::int32_t>() + t * k;
         R* const weights = op.weights.as<R>() + t * k;
         choose(logits, count, experts, k);
+        lse[t] = log_sum_exp(logits, count);
         R sum = 0;
         for (std::int64_t s = 0; s < k; ++s) sum += weights[s] = std::exp(logits[experts[s]] - logits[experts[0]]);
+        // Of all experts' exponentials, if weights are not normalised.
+        if (!op.normalise) sum = static_cast<R>(std::exp(lse[t] - static_cast<double>(logits[experts[0]])));
         for (std::int64_t s = 0; s < k; ++s) weights[s] /= sum;
-        lse[t] = log_sum_exp(logits, count);
       }
     });
     parallel_for(op.statistics.rows(), [&](std::int64_t sequence) { count_sequence<R>(op, lse, sequence); });
@@ -109,7 +111,13 @@ void router_backward(const RouterBackward& op) {
         const R* const gw = op.gweights.as<R>() + t * k;
         R mean = 0;
         for (std::int64_t s = 0; s < k; ++s) mean += w[s] * gw[s];
-        for (std::int64_t s = 0; s < k; ++s) glogits[experts[s]] += w[s] * (gw[s] - mean);
+        if (op.normalise) {
+          for (std::int64_t s = 0; s < k; ++s) glogits[experts[s]] += w[s] * (gw[s] - mean);
+        } else {  // a weight then depends on the logits of all experts
+          const double lse = log_sum_exp(logits, count);
+          for (std::int64_t e = 0; e < count; ++e) glogits[e] -= static_cast<R>(std::exp(static_cast<double>(logits[e]) - lse)) * mean;
+          for (std::int64_t s = 0; s < k; ++s) glogits[experts[s]] += w[s] * gw[s];
+        }
       }
     });
   };

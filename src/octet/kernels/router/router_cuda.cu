@@ -29,7 +29,7 @@ __device__ bool among(int e, const std::int32_t* experts, int n) {
 }
 
 __global__ void __launch_bounds__(kTokenThreads) choose_kernel(const float* all_logits, std::int64_t tokens, int count, int k,
-                                                               std::int32_t* all_experts, float* all_weights, float* lse) {
+                                                               bool normalise, std::int32_t* all_experts, float* all_weights, float* lse) {
   const std::int64_t t = std::int64_t{blockIdx.x} * kTokenThreads + threadIdx.x;
   if (t >= tokens) return;
   const float* const logits = all_logits + t * count;
@@ -42,10 +42,11 @@ __global__ void __launch_bounds__(kTokenThreads) choose_kernel(const float* all_
     }
     experts[s] = best;
   }
+  lse[t] = log_sum_exp(logits, count);
   float sum = 0;
   for (int s = 0; s < k; ++s) sum += weights[s] = expf(logits[experts[s]] - logits[experts[0]]);
+  if (!normalise) sum = expf(lse[t] - logits[experts[0]]);  // of all experts' exponentials
   for (int s = 0; s < k; ++s) weights[s] /= sum;
-  lse[t] = log_sum_exp(logits, count);
 }
 
 // One block for each expert of each sequence. The last block sums lse^2.
@@ -89,6 +90,7 @@ struct Backward {
   std::int64_t rows, tokens;  // of all sequences; of one sequence
   int count, k;
   float balance, z;
+  bool normalise;
 };
 
 __global__ void __launch_bounds__(kTokenThreads) backward_kernel(const Backward a) {
@@ -109,6 +111,11 @@ __global__ void __launch_bounds__(kTokenThreads) backward_kernel(const Backward 
   const float *const w = a.weights + t * a.k, *const gw = a.gweights + t * a.k;
   float mean = 0;
   for (int s = 0; s < a.k; ++s) mean += w[s] * gw[s];
+  if (!a.normalise) {  // a weight depends on the logits of all experts
+    const float lse = log_sum_exp(logits, a.count);
+    for (int e = 0; e < a.count; ++e) glogits[e] -= expf(logits[e] - lse) * mean;
+    mean = 0;
+  }
   for (int s = 0; s < a.k; ++s) glogits[experts[s]] += w[s] * (gw[s] - mean);
 }
 
@@ -125,7 +132,7 @@ void router_forward(Stream& stream, const RouterForward& op, float* lse) {
   const std::int64_t tokens = op.logits.rows(), sequences = op.statistics.rows();
   const int count = static_cast<int>(op.logits.cols()), k = static_cast<int>(op.experts.cols());
   choose_kernel<<<blocks_of(tokens), kTokenThreads, 0, native_stream(stream)>>>(
-      op.logits.as<float>(), tokens, count, k, op.experts.as<std::int32_t>(), op.weights.as<float>(), lse);
+      op.logits.as<float>(), tokens, count, k, op.normalise, op.experts.as<std::int32_t>(), op.weights.as<float>(), lse);
   check_launch("router_forward");
   const dim3 blocks(static_cast<unsigned>(count + 1), static_cast<unsigned>(sequences));
   statistics_kernel<<<blocks, kSumThreads, 0, native_stream(stream)>>>(op.logits.as<float>(), op.experts.as<std::int32_t>(), lse,
@@ -155,7 +162,8 @@ void router_backward(Stream& stream, const RouterBackward& op) {
              .count = count,
              .k = static_cast<int>(op.experts.cols()),
              .balance = 0,
-             .z = static_cast<float>(op.z)};
+             .z = static_cast<float>(op.z),
+             .normalise = op.normalise};
   if (op.statistics) {
     a.statistics = op.statistics.as<float>();
     a.tokens = op.logits.rows() / op.statistics.rows();

@@ -33,15 +33,16 @@ Block::Block(const DecoderConfig& c, const DecoderModules& modules, std::int64_t
                  recipe, store, scales),
       norm2_(c.norm, block_name(modules, layer) + ".post_attention_layernorm", c.dim, c.norm_epsilon, store) {
   const std::string name = concat(block_name(modules, layer), ".", modules.feed_forward);
-  if (c.experts > 0) {
-    const auto layers = static_cast<double>(c.layers);
+  if (c.is_mixture(layer)) {
+    const auto layers = static_cast<double>(c.mixtures());
     moe_ = std::make_unique<nn::Moe>(nn::Moe::Options{.name = name,
                                                       .up = modules.up,
                                                       .down = modules.down,
                                                       .dim = c.dim,
-                                                      .ffn = c.ffn,
+                                                      .ffn = c.expert_ffn > 0 ? c.expert_ffn : c.ffn,
                                                       .experts = c.experts,
                                                       .top_k = c.experts_per_token,
+                                                      .normalise = c.router_normalise,
                                                       .init_std = c.init_std,
                                                       .output_init_std = c.output_init_std(),
                                                       .balance = c.router_balance / layers,

@@ -76,6 +76,7 @@ class Block {
   // Returns the gradient of y, whose values are `g`, for its producer; `memory` as in nn::Quantizer::gradient.
   nn::Operand output_gradient(const nn::Scope& scope, const Tensor& g, const Quantized* memory) const;
 
+  bool is_mixture() const { return moe_ != nullptr; }
   // In the order of the forward pass.
   std::vector<nn::Linear*> linears();
 

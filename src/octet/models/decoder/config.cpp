@@ -10,25 +10,31 @@ namespace octet::models {
 
 namespace {
 
-// Returns the number of weights in a layer's matrices; of a mixture, those of so many experts and of the router.
+// Returns the number of weights in the matrices of all layers; of a mixture, those of so many experts and of the router.
 std::int64_t matrices(const DecoderConfig& c, std::int64_t experts) {
-  const std::int64_t mlp = (c.gelu ? 2 : 3) * c.dim * c.ffn;
-  return c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads) + (c.experts > 0 ? experts * mlp + c.experts * c.dim : mlp);
+  const std::int64_t attention = c.dim * c.head_dim * (2 * c.heads + 2 * c.kv_heads);
+  const std::int64_t matrix = (c.gelu ? 2 : 3) * c.dim, mixtures = c.mixtures();
+  return c.layers * attention + (c.layers - mixtures) * matrix * c.ffn +
+         mixtures * (experts * matrix * (c.expert_ffn > 0 ? c.expert_ffn : c.ffn) + c.experts * c.dim);
 }
 
 }  // namespace
 
 double DecoderConfig::output_init_std() const { return init_std / std::sqrt(2.0 * static_cast<double>(layers)); }
 
+std::int64_t DecoderConfig::mixtures() const {
+  return experts == 0 ? 0 : layers - std::count(dense_layers.begin(), dense_layers.end(), true);
+}
+
 std::int64_t DecoderConfig::parameters() const {
   const std::int64_t a_norm = norm == nn::NormKind::layer ? 2 * dim : dim;
   const std::int64_t biases = (qkv_bias ? (heads + 2 * kv_heads) * head_dim : 0) + (output_bias ? dim : 0) +
                               (mlp_bias ? (gelu ? 1 : 2) * ffn + dim : 0) + (head_norm ? 2 * head_dim : 0);
-  return layers * (matrices(*this, experts) + biases + 2 * a_norm) + a_norm + vocab * dim * (tied_head ? 1 : 2);
+  return matrices(*this, experts) + layers * (biases + 2 * a_norm) + a_norm + vocab * dim * (tied_head ? 1 : 2);
 }
 
 double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const {
-  const std::int64_t weights = layers * matrices(*this, experts_per_token) + vocab * dim;
+  const std::int64_t weights = matrices(*this, experts_per_token) + vocab * dim;
   // Tokens that a token sees in all layers, on average: half the sequence, without the triangle of those behind its window.
   const auto length = static_cast<double>(seq_len);
   double seen = 0;
@@ -58,7 +64,9 @@ void check(const DecoderConfig& c, const std::string& source) {
   demand(c.sees_all.empty() || static_cast<std::int64_t>(c.sees_all.size()) == c.layers, ExitCode::data, source, ": layer_types has ",
          c.sees_all.size(), " entries for num_hidden_layers = ", c.layers);
   if (c.experts != 0) {
-    within("num_local_experts", c.experts, 1 << 12);
+    within("number of experts", c.experts, 1 << 12);
+    if (c.expert_ffn != 0) within("moe_intermediate_size", c.expert_ffn, 1 << 22);
+    demand(c.mixtures() > 0, ExitCode::data, source, ": no layer has experts");
     within("num_experts_per_tok", c.experts_per_token, c.experts);
     demand(c.router_balance >= 0, ExitCode::data, source, ": router_aux_loss_coef = ", c.router_balance, ": must not be negative");
     demand(c.router_z >= 0, ExitCode::data, source, ": router_z_loss_coef = ", c.router_z, ": must not be negative");

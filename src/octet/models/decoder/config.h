@@ -37,6 +37,9 @@ struct DecoderConfig {
   bool tied_head = false;
   std::int64_t experts = 0;  // E of a mixture; 0: a dense feed-forward layer
   std::int64_t experts_per_token = 0;
+  std::int64_t expert_ffn = 0;          // F of an expert; 0: ffn
+  bool router_normalise = true;         // the weights of a token's experts add up to 1 (kernels/router)
+  std::vector<bool> dense_layers = {};  // of each layer: whether it has no mixture; empty: all have one
   double router_balance = 0, router_z = 0;  // coefficients of the router's losses, of their mean over layers
   bool output_router_logits = false;        // transformers adds the first of them to its loss when this is set
   double init_std = 0.02;  // of the normal distribution that matrices start from
@@ -52,6 +55,11 @@ struct DecoderConfig {
   std::int64_t window(std::int64_t layer) const {
     return !sees_all.empty() && sees_all[static_cast<std::size_t>(layer)] ? 0 : sliding_window;
   }
+  bool is_mixture(std::int64_t layer) const {
+    return experts > 0 && (dense_layers.empty() || !dense_layers[static_cast<std::size_t>(layer)]);
+  }
+  // The number of layers with a mixture.
+  std::int64_t mixtures() const;
   // Trained numbers, of all experts.
   std::int64_t parameters() const;
   // Floating-point operations of forward and backward per token of a sequence of `seq_len`: 6 per matrix weight that a token meets, and of attention

@@ -90,16 +90,28 @@ void Decoder::materialise(Stream& stream, const parallel::Storage& storage, std:
   parameters_.materialise(stream.device(), storage, groups, layout);
   units_ = std::make_unique<parallel::Units>(stream, parameters_, groups, layout, shape_);
   const bool context = groups.context->size() > 1;
-  const bool mixture = config_.experts > 0;
-  forward_parts_ = Block::forward_parts(context, mixture);
-  backward_parts_ = Block::backward_parts(context, mixture);
   const auto part_of = [&](const auto& part) {
     parallel::Part result = part.part;
     if (!units_->expert_stream()) result.stream = parallel::StreamId::compute;
     return result;
   };
-  for (const auto& part : forward_parts_) shape_.forward_parts.push_back(part_of(part));
-  for (const auto& part : backward_parts_) shape_.backward_parts.push_back(part_of(part));
+  block_kinds_.clear();
+  shape_.block_kinds.clear();
+  shape_.kind_of_block.assign(blocks_.size(), 0);
+  for (const bool mixture : {false, true}) {
+    const auto kind = static_cast<int>(block_kinds_.size());
+    bool exists = false;
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if (blocks_[i].is_mixture() != mixture) continue;
+      shape_.kind_of_block[i] = kind;
+      exists = true;
+    }
+    if (!exists) continue;
+    block_kinds_.push_back({Block::forward_parts(context, mixture), Block::backward_parts(context, mixture)});
+    parallel::StepShape::BlockParts& parts = shape_.block_kinds.emplace_back();
+    for (const auto& part : block_kinds_.back().forward) parts.forward.push_back(part_of(part));
+    for (const auto& part : block_kinds_.back().backward) parts.backward.push_back(part_of(part));
+  }
   scales_.materialise(stream);
   for (nn::Linear* linear : linears()) {
     if (linear->weight().held) linear->bind();
@@ -309,7 +321,7 @@ void Decoder::forward(Flight& flight, const Task& task) {
     flight.scratch = scope.scratch.used();
     flight.forward = {.x = flight.x, .y = flight.y};
   }
-  const auto part = forward_parts_[static_cast<std::size_t>(task.part)];
+  const auto part = parts_of(task.index).forward[static_cast<std::size_t>(task.part)];
   BlockSaved& saved = flight.saved[flight.of.trains ? static_cast<std::size_t>(task.index) : 0];
   (blocks_[static_cast<std::size_t>(task.index)].*part.run)(least, saved, flight.forward);
   if (!task.last) return;
@@ -335,7 +347,7 @@ void Decoder::recompute(Flight& flight, const Task& task) {
   }
   nn::Scope scope = nn::without_record(flight.scope);
   scope.router_total = nullptr;
-  const auto part = forward_parts_[static_cast<std::size_t>(task.part)];
+  const auto part = parts_of(task.index).forward[static_cast<std::size_t>(task.part)];
   (blocks_[static_cast<std::size_t>(task.index)].*part.run)(scope, saved, flight.forward);
   if (task.last) scope.scratch.release_to(flight.scratch);
 }
@@ -347,7 +359,7 @@ void Decoder::backward(Flight& flight, const Task& task) {
     flight.scratch = scope.scratch.used();
     flight.backward = {.gy = flight.gy, .gx = flight.gx};
   }
-  const auto part = backward_parts_[static_cast<std::size_t>(task.part)];
+  const auto part = parts_of(task.index).backward[static_cast<std::size_t>(task.part)];
   const auto block = static_cast<std::size_t>(task.index);
   (blocks_[block].*part.run)(scope, flight.saved[block], flight.backward);
   if (!task.last) return;

@@ -115,8 +115,13 @@ class Decoder {
   std::vector<std::unique_ptr<Flight>> flights_;
   std::unique_ptr<nn::Embedding> embedding_;
   std::deque<Block> blocks_;  // of all stages
-  std::vector<Block::Part<BlockForward>> forward_parts_;  // of each of them
-  std::vector<Block::Part<BlockBackward>> backward_parts_;
+  // The parts of each kind of block (parallel::StepShape::block_kinds).
+  struct BlockParts {
+    std::vector<Block::Part<BlockForward>> forward;
+    std::vector<Block::Part<BlockBackward>> backward;
+  };
+  std::vector<BlockParts> block_kinds_;
+  const BlockParts& parts_of(int block) const { return block_kinds_[static_cast<std::size_t>(shape_.kind_of_block[static_cast<std::size_t>(block)])]; }
   std::optional<nn::Norm> final_norm_;
   std::unique_ptr<nn::HeadLoss> head_;
   Buffer rope_buffer_, positions_buffer_;

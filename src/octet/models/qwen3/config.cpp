@@ -1,3 +1,4 @@
+#include "octet/base/require.h"
 #include "octet/models/decoder/names.h"
 #include "octet/models/qwen2/qwen2.h"
 #include "octet/models/qwen3/qwen3.h"
@@ -5,20 +6,78 @@
 namespace octet::models {
 namespace {
 
-DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
-  const JsonReader read(object, source);
-  DecoderConfig c = parse_decoder(read, "qwen3", {.kv_heads = 32, .head_dim = 128, .max_position = 32768});
+DecoderConfig parse_qwen3(const JsonReader& read, const std::string& family, const JsonDefaults& defaults) {
+  DecoderConfig c = parse_decoder(read, family, defaults);
   c.head_norm = true;
   c.qkv_bias = c.output_bias = read.boolean("attention_bias", false);
   parse_qwen_windows(read, c);
+  return c;
+}
+
+nlohmann::ordered_json write_qwen3(const DecoderConfig& c, const std::string& architecture) {
+  nlohmann::ordered_json object = write_decoder(c, architecture);
+  object["attention_bias"] = c.qkv_bias;
+  write_qwen_windows(c, object);
+  return object;
+}
+
+DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
+  const JsonReader read(object, source);
+  const DecoderConfig c = parse_qwen3(read, "qwen3", {.kv_heads = 32, .head_dim = 128, .max_position = 32768});
   check(c, source);
   return c;
 }
 
-nlohmann::ordered_json write(const DecoderConfig& c) {
-  nlohmann::ordered_json object = write_decoder(c, "Qwen3ForCausalLM");
-  object["attention_bias"] = c.qkv_bias;
-  write_qwen_windows(c, object);
+nlohmann::ordered_json write(const DecoderConfig& c) { return write_qwen3(c, "Qwen3ForCausalLM"); }
+
+// A layer has a mixture if decoder_sparse_step divides its number, counted from one, and mlp_only_layers does not name it.
+std::vector<bool> dense_layers(const JsonReader& read, std::int64_t layers) {
+  const std::int64_t every = read.integer("decoder_sparse_step", 1);
+  demand(every > 0, ExitCode::data, read.source(), ": decoder_sparse_step = ", every, ": must be positive");
+  std::vector<bool> dense(static_cast<std::size_t>(layers));
+  for (std::int64_t i = 0; i < layers; ++i) dense[static_cast<std::size_t>(i)] = (i + 1) % every != 0;
+  if (!read.has("mlp_only_layers")) return dense;
+  const nlohmann::json& named = read.object()["mlp_only_layers"];
+  demand(named.is_array(), ExitCode::data, read.source(), ": mlp_only_layers = ", shown(named), ": must be a list");
+  for (const nlohmann::json& layer : named) {
+    demand(layer.is_number_integer() && layer >= 0 && layer < layers, ExitCode::data, read.source(), ": mlp_only_layers has ", shown(layer),
+           ": must be below num_hidden_layers = ", layers);
+    dense[layer.get<std::size_t>()] = true;
+  }
+  return dense;
+}
+
+DecoderConfig parse_moe(const nlohmann::json& object, const std::string& source) {
+  const JsonReader read(object, source);
+  DecoderConfig c = parse_qwen3(read, "qwen3_moe", {.kv_heads = 4, .max_position = 32768});
+  c.experts = read.integer("num_experts", 128);
+  c.experts_per_token = read.integer("num_experts_per_tok", 8);
+  c.expert_ffn = read.integer("moe_intermediate_size", 768);
+  c.router_normalise = read.boolean("norm_topk_prob", false);
+  c.router_balance = read.number("router_aux_loss_coef", 0.001);
+  c.router_z = read.number("router_z_loss_coef", 0.0);
+  c.output_router_logits = read.boolean("output_router_logits", false);
+  demand(c.experts > 0, ExitCode::data, source, ": num_experts = ", c.experts, ": must be positive");
+  demand(c.expert_ffn > 0, ExitCode::data, source, ": moe_intermediate_size = ", c.expert_ffn, ": must be positive");
+  c.dense_layers = dense_layers(read, c.layers);
+  check(c, source);
+  return c;
+}
+
+nlohmann::ordered_json write_moe(const DecoderConfig& c) {
+  nlohmann::ordered_json object = write_qwen3(c, "Qwen3MoeForCausalLM");
+  object["num_experts"] = c.experts;
+  object["num_experts_per_tok"] = c.experts_per_token;
+  object["moe_intermediate_size"] = c.expert_ffn;
+  object["norm_topk_prob"] = c.router_normalise;
+  object["decoder_sparse_step"] = 1;
+  object["mlp_only_layers"] = nlohmann::ordered_json::array();
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
+    if (!c.is_mixture(layer)) object["mlp_only_layers"].push_back(layer);
+  }
+  object["router_aux_loss_coef"] = c.router_balance;
+  if (c.router_z != 0) object["router_z_loss_coef"] = c.router_z;  // Octet's own
+  object["output_router_logits"] = c.output_router_logits;
   return object;
 }
 
@@ -26,6 +85,10 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 
 Family qwen3_family() {
   return {.model_type = "qwen3", .parse = parse, .write = write, .names = parameter_names};
+}
+
+Family qwen3_moe_family() {
+  return {.model_type = "qwen3_moe", .parse = parse_moe, .write = write_moe, .names = parameter_names};
 }
 
 }  // namespace octet::models
