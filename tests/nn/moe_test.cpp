@@ -70,7 +70,7 @@ struct MoeLayer : testing::LayerTest {
     forward(s, made(moe->input(s, kMoeTokens), h), way == Way::without_y ? Tensor{} : y, saved);
     if (way == Way::rebuilt) {
       const Scope again = without_record(s);
-      moe->rebuild(again, made(moe->rebuild_input(again, kMoeTokens), h), saved);
+      moe->rebuild(again, made(moe->input(again, kMoeTokens), h), saved);
     }
     backward(s, saved, gh);
     return {y, gh};
@@ -180,7 +180,7 @@ TEST_F(MoeLayer, TakesNoMoreMemoryThanPlanned) {
           forward(s, x, residual, saved);
           if (checkpointing == Checkpointing::selective) {
             const Scope again = without_record(s);
-            const Operand rebuilt = moe->rebuild_input(again, kMoeTokens);
+            const Operand rebuilt = moe->input(again, kMoeTokens);
             if (on.kind() == DeviceKind::cpu) on.copy(rebuilt.values.data, h.data, h.bytes());
             moe->rebuild(again, rebuilt, saved);
           }

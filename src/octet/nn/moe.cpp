@@ -121,10 +121,6 @@ Operand Moe::input(const Scope& scope, std::int64_t tokens) const {
   return {.values = allocate(kept ? scope.stash.get() : scope.scratch, scope.dtype, {tokens, options_.dim})};
 }
 
-Operand Moe::rebuild_input(const Scope& scope, std::int64_t tokens) const {
-  return {.values = allocate(scope.scratch, scope.dtype, {tokens, options_.dim})};
-}
-
 // Computes logits, experts and weights, and what the losses need of whole sequences.
 void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
   const bool keep = scope.checkpointing != Checkpointing::selective;

@@ -60,7 +60,7 @@ class Moe {
   };
   Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
 
-  // Allocates h [tokens, D] for its producer.
+  // Allocates h [tokens, D] for its producer, also in a rebuild.
   Operand input(const Scope& scope, std::int64_t tokens) const;
 
   // The parts of forward, in this order: y = moe(h) + residual. Dispatch and collect are exchanges, on scope.expert_stream. If
@@ -78,8 +78,7 @@ class Moe {
   void combine(const Scope& scope, const Tensor& residual, const Tensor& y, const MoeSaved& saved) const;
 
   // The parts of backward, in this order. The gradient includes that of the router's losses. With selective checkpointing h is
-  // made again before: first its memory, for its producer, then the rest.
-  Operand rebuild_input(const Scope& scope, std::int64_t tokens) const;
+  // made again before: input(), its producer, rebuild().
   void rebuild(const Scope& scope, const Operand& h, MoeSaved& saved) const;
   void combine_backward(const Scope& scope, const Operand& gy, const MoeSaved& saved, MoeWork& work) const;
   void dispatch_gradients(const Scope& scope, MoeSaved& saved, MoeWork& work) const;

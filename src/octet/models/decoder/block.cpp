@@ -199,7 +199,7 @@ void Block::combine_backward(const nn::Scope& scope, BlockSaved& saved, BlockBac
   if (!parallel_) work.gh2 = allocate(scope.scratch, scope.dtype, work.gy.values.shape);
   if (scope.checkpointing == nn::Checkpointing::selective) {
     const nn::Scope again = nn::without_record(scope);
-    const nn::Operand h = moe_->rebuild_input(again, work.gy.values.rows());
+    const nn::Operand h = moe_->input(again, work.gy.values.rows());
     norm2_.forward(again, saved.x1, h, saved.statistics2);
     moe_->rebuild(again, h, saved.moe);
   }
