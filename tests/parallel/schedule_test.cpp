@@ -111,8 +111,8 @@ std::vector<std::set<std::size_t>> ended_before(const std::vector<Task>& tasks) 
     latest(i, [&](const Task& t) { return t.stream == tasks[i].stream; });
     if (tasks[i].here) latest(i, [](const Task& t) { return t.stream == StreamId::compute; });
     for (const Task::Wait& wait : tasks[i].waits) {
-      if (wait.signal == Signal::none || wait.index < 0) continue;
-      latest(i, [&](const Task& t) { return t.signals == wait.signal && t.signals_of() == wait.index; });
+      if (wait.number < 0) continue;
+      latest(i, [&](const Task& t) { return t.leaves_event && t.kind == wait.kind && t.event() == wait.number; });
     }
   }
   return ended;

@@ -14,7 +14,7 @@
 namespace octet::testing {
 
 // The tasks of each stream stay in order. A task comes after those that it waits for: the last one before it in the list that
-// leaves the signal behind, or all of the computation before it (`here`). If the computation and another stream could
+// leaves the event behind, or all of the computation before it (`here`). If the computation and another stream could
 // both go on, the other one does with probability `others_first`; 0 delays exchanges as long as possible. One seed gives all
 // ranks the same order.
 inline std::vector<parallel::Task> shuffled(const std::vector<parallel::Task>& tasks, std::mt19937_64& random,
@@ -27,9 +27,10 @@ inline std::vector<parallel::Task> shuffled(const std::vector<parallel::Task>& t
         return false;
     }
     for (const parallel::Task::Wait& wait : tasks[i].waits) {
-      if (wait.signal == parallel::Signal::none || wait.index < 0) continue;
+      if (wait.number < 0) continue;
       for (std::size_t before = i; before-- > 0;) {
-        if (tasks[before].signals != wait.signal || tasks[before].signals_of() != wait.index) continue;
+        const parallel::Task& task = tasks[before];
+        if (!task.leaves_event || task.kind != wait.kind || task.event() != wait.number) continue;
         if (!done[before]) return false;
         break;
       }

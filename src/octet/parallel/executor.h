@@ -4,7 +4,9 @@
 
 #include <array>
 #include <functional>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "octet/device/device.h"
@@ -32,10 +34,9 @@ class Executor {
 
  private:
   void wait_before(const Task& task);
-  std::unique_ptr<Event>& event_of(int index, Signal signal);
 
   std::array<Stream*, kStreams> streams_ = {};
-  std::vector<std::array<std::unique_ptr<Event>, kSignals>> events_;  // [index], by Signal
+  std::map<std::pair<Kind, int>, std::unique_ptr<Event>> events_;  // by Task::event()
   Arrange arrange_;
   std::vector<TimedTask>* times_ = nullptr;
 };

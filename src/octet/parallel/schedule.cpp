@@ -62,8 +62,8 @@ void ScheduleBuilder::gather(Need need, bool here) {
                     .rowwise = rowwise,
                     .columnwise = columnwise,
                     .here = here,
-                    .waits = {{{Signal::closed, slot.closed}}},
-                    .signals = Signal::gathered});
+                    .waits = {{{Kind::close, slot.closed}}},
+                    .leaves_event = true});
   slot.rowwise = rowwise || (there && slot.rowwise);
   slot.columnwise = columnwise || (there && slot.columnwise);
   slot.unit = need.unit;
@@ -77,12 +77,12 @@ void ScheduleBuilder::open(Need need) {
     Slots::Weights& slot = slots_.weights[at(s_.weight_slot[at(need.unit)])];
     require(slot.unit == need.unit, "unit ", need.unit, " cannot be used beside unit ", slot.unit);
     slot.open = true;
-    task.waits[0] = {Signal::gathered, need.unit};
+    task.waits[0] = {Kind::gather, need.unit};
   }
   if (writes_gradients(need.use) && s_.sharded_gradients) {
     const int slot = s_.gradient_slot[at(need.unit)];
     if (slots_.pending >= 0 && s_.gradient_slot[at(slots_.pending)] == slot) reduce_pending();
-    task.waits[1] = {Signal::reduced, slots_.gradient_user[at(slot)]};
+    task.waits[1] = {Kind::reduce, slots_.gradient_user[at(slot)]};
   }
   tasks_.push_back(task);
 }
@@ -90,8 +90,7 @@ void ScheduleBuilder::open(Need need) {
 void ScheduleBuilder::close(Need need) {
   const bool reduces = writes_gradients(need.use) && s_.reduced && (last_ || s_.sharded_gradients);
   if (writes_gradients(need.use)) reduce_pending();
-  tasks_.push_back(
-      {.kind = Kind::close, .index = need.unit, .use = need.use, .signals = s_.reduced ? Signal::closed : Signal::none});
+  tasks_.push_back({.kind = Kind::close, .index = need.unit, .use = need.use, .leaves_event = s_.reduced});
   if (reduces) slots_.pending = need.unit;
   if (!s_.sharded || need.use == Use::gradients) return;
   Slots::Weights& slot = slots_.weights[at(s_.weight_slot[at(need.unit)])];
@@ -110,8 +109,8 @@ void ScheduleBuilder::reduce_pending(bool here) {
                     .first = first,
                     .last = last_,
                     .here = here,
-                    .waits = {{{here ? Signal::none : Signal::closed, unit}}},
-                    .signals = Signal::reduced});
+                    .waits = {{{Kind::close, here ? -1 : unit}}},
+                    .leaves_event = true});
   if (s_.sharded_gradients) slots_.gradient_user[at(s_.gradient_slot[at(unit)])] = unit;
 }
 
@@ -127,10 +126,9 @@ void ScheduleBuilder::add_part(Kind kind, int block, int part, Need next) {
   task.first = part == 0;
   task.last = part + 1 == count;
   // The lane goes on to another stream and back.
-  const bool computes = task.stream == StreamId::compute;
   const auto changes = [&](int other) { return other >= 0 && other < count && parts[at(other)].stream != task.stream; };
-  if (changes(part - 1)) task.waits[0] = {computes ? Signal::exchanged : Signal::computed, lane_.flight};
-  if (changes(part + 1)) task.signals = computes ? Signal::computed : Signal::exchanged;
+  if (changes(part - 1)) task.waits[0] = {kind, lane_.flight};
+  task.leaves_event = changes(part + 1);
 }
 
 void ScheduleBuilder::take(Message message) {
@@ -138,43 +136,45 @@ void ScheduleBuilder::take(Message message) {
   tasks_.push_back({.kind = Kind::receive,
                     .stream = message == Message::activations ? StreamId::receive_activations : StreamId::receive_gradients,
                     .index = static_cast<int>(m),
-                    .signals = Signal::received});
-  if (std::exchange(slots_.taken[m], true)) tasks_.back().waits[0] = {Signal::taken, static_cast<int>(m)};
+                    .leaves_event = true});
+  if (std::exchange(slots_.taken[m], true)) tasks_.back().waits[0] = {Kind::take, static_cast<int>(m)};
   add(Kind::take, static_cast<int>(m));
-  tasks_.back().waits[0] = {Signal::received, static_cast<int>(m)};
-  tasks_.back().signals = Signal::taken;
+  tasks_.back().waits[0] = {Kind::receive, static_cast<int>(m)};
+  tasks_.back().leaves_event = true;
 }
 
 void ScheduleBuilder::send(Message message) {
   const auto m = static_cast<std::size_t>(message);
   add(Kind::give, static_cast<int>(m));
-  if (std::exchange(slots_.sent[m], true)) tasks_.back().waits[0] = {Signal::sent, static_cast<int>(m)};
-  tasks_.back().signals = Signal::given;
+  if (std::exchange(slots_.sent[m], true)) tasks_.back().waits[0] = {Kind::send, static_cast<int>(m)};
+  tasks_.back().leaves_event = true;
   tasks_.push_back({.kind = Kind::send,
                     .stream = message == Message::activations ? StreamId::send_activations : StreamId::send_gradients,
                     .index = static_cast<int>(m),
-                    .waits = {{{Signal::given, static_cast<int>(m)}}},
-                    .signals = Signal::sent});
+                    .waits = {{{Kind::give, static_cast<int>(m)}}},
+                    .leaves_event = true});
 }
 
 // Reductions follow each other on one stream, so the last one of these units ends after the others.
 void ScheduleBuilder::add_squares(UnitRange units) {
   const auto last = std::find_if(slots_.reduced.rbegin(), slots_.reduced.rend(), [&](int unit) { return units.contains(unit); });
   tasks_.push_back({.kind = Kind::squares, .units = units});
-  if (last != slots_.reduced.rend()) tasks_.back().waits[0] = {Signal::reduced, *last};
+  if (last != slots_.reduced.rend()) tasks_.back().waits[0] = {Kind::reduce, *last};
 }
 
 void ScheduleBuilder::add_sums() {
-  tasks_.push_back({.kind = Kind::sums, .stream = s_.reduced ? StreamId::params : StreamId::compute, .here = s_.reduced});
-  if (s_.reduced) tasks_.back().signals = Signal::summed;
+  tasks_.push_back({.kind = Kind::sums,
+                    .stream = s_.reduced ? StreamId::params : StreamId::compute,
+                    .here = s_.reduced,
+                    .leaves_event = s_.reduced});
   tasks_.push_back({.kind = Kind::scales});
-  if (s_.reduced) tasks_.back().waits[0] = {Signal::summed, 0};
+  if (s_.reduced) tasks_.back().waits[0] = {Kind::sums, 0};
 }
 
 void ScheduleBuilder::fetch(int piece) {
   const int slot = piece % s_.state_slots;
-  tasks_.push_back({.kind = Kind::fetch, .stream = StreamId::fetch, .index = slot, .part = piece, .signals = Signal::fetched});
-  if (slots_.offloaded[at(slot)]) tasks_.back().waits[0] = {Signal::offloaded, slot};
+  tasks_.push_back({.kind = Kind::fetch, .stream = StreamId::fetch, .index = slot, .part = piece, .leaves_event = true});
+  if (slots_.offloaded[at(slot)]) tasks_.back().waits[0] = {Kind::offload, slot};
 }
 
 void ScheduleBuilder::update(UnitRange units) {
@@ -183,14 +183,14 @@ void ScheduleBuilder::update(UnitRange units) {
   for (int piece = 0; piece < count; ++piece) {
     if (!units.contains(s_.pieces[at(piece)])) continue;
     const int slot = piece % s_.state_slots;
-    const Task::Wait fetched{Signal::fetched, slot}, updated{Signal::updated, slot};
-    tasks_.push_back({.kind = Kind::update, .index = slot, .part = piece, .waits = {{fetched}}, .signals = Signal::updated});
+    const Task::Wait fetched{Kind::fetch, slot}, updated{Kind::update, slot};
+    tasks_.push_back({.kind = Kind::update, .index = slot, .part = piece, .waits = {{fetched}}, .leaves_event = true});
     tasks_.push_back({.kind = Kind::offload,
                       .stream = StreamId::offload,
                       .index = slot,
                       .part = piece,
                       .waits = {{updated}},
-                      .signals = Signal::offloaded});
+                      .leaves_event = true});
     slots_.offloaded[at(slot)] = 1;
     if (piece + s_.state_slots < count) fetch(piece + s_.state_slots);
   }

@@ -105,26 +105,7 @@ enum class Kind : std::uint8_t {
   offload,  // copies it back
 };
 
-// The event that a task leaves behind for tasks of other streams: of a unit (gathered, closed, reduced), of the step (summed), of
-// a kind of message (received, taken, given, sent), of a slot for states (fetched, updated, offloaded), or of a flight (a part
-// was computed, rows of experts were exchanged).
-enum class Signal : std::uint8_t {
-  none,
-  gathered,
-  closed,
-  reduced,
-  summed,
-  received,
-  taken,
-  given,
-  sent,
-  fetched,
-  updated,
-  offloaded,
-  computed,
-  exchanged,
-};
-inline constexpr std::size_t kSignals = 14;
+constexpr bool is_part(Kind kind) { return kind == Kind::forward || kind == Kind::recompute || kind == Kind::backward; }
 
 struct Task {
   Kind kind = Kind::open;
@@ -139,14 +120,15 @@ struct Task {
   bool here = false;  // waits for all that the computation has enqueued so far
   int micro_batch = 0, flight = 0;  // tasks of the computation, take and give
   Begins begins = Begins::none;     // head, backward: which gradients their products begin
+  // Waits for the event of the latest task of this kind that left one behind with this number, or for nothing if it is -1.
   struct Wait {
-    Signal signal = Signal::none;
-    int index = -1;  // as signals_of() of the task that signals
+    Kind kind = Kind::open;
+    int number = -1;
   };
   std::array<Wait, 2> waits = {};
-  Signal signals = Signal::none;
-  // The owner of the event that the task leaves behind: the number of its flight, or its index.
-  int signals_of() const { return signals >= Signal::computed ? flight : index; }
+  bool leaves_event = false;  // for tasks of other streams
+  // The number of the event: the index, or of a part of a block the flight.
+  int event() const { return is_part(kind) ? flight : index; }
 };
 
 // The properties of a model and a layout on which the order depends.

@@ -30,28 +30,26 @@ std::string piece_name(const StepShape& s, int piece) {
 
 // The block of a task of a micro-batch, or -1.
 int block_of(const StepShape& s, const Task& task) {
-  if (task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward) return task.index;
+  if (is_part(task.kind)) return task.index;
   return task.kind <= Kind::reduce && task.index != s.embedding && task.index != s.head ? task.index - s.first_block : -1;
 }
 
-constexpr std::array<const char*, kSignals> kDone = {"",         "gathered",  "closed",   "reduced",  "summed",
-                                                     "received", "taken",     "given",    "sent",     "fetched",
-                                                     "updated",  "offloaded", "computed", "exchanged"};
-
-std::string owner_name(const StepShape& s, const Task::Wait& wait) {
-  if (wait.signal <= Signal::reduced) return unit_name(s, wait.index);
-  return wait.signal <= Signal::sent ? "messages" : concat("states' slot ", wait.index);
+// A task of a list before this one.
+std::string earlier_name(const StepShape& s, const Task::Wait& wait) {
+  constexpr std::array kDone = {"gathered", "opened", "closed", "reduced", "received", "taken", "given", "sent"};
+  if (wait.kind > Kind::send) return concat("states' slot ", wait.number, " offloaded before");
+  const std::string of = wait.kind <= Kind::reduce ? unit_name(s, wait.number) : "messages";
+  return concat(of, " ", kDone[static_cast<std::size_t>(wait.kind)], " before");
 }
 
 // The last task above number `i` that leaves the event of a wait.
-std::optional<std::size_t> signaller(const std::vector<TimedTask>& tasks, std::size_t i, const Task::Wait& wait) {
+std::optional<std::size_t> find_event(const std::vector<TimedTask>& tasks, std::size_t i, const Task::Wait& wait) {
   while (i-- > 0) {
-    if (tasks[i].task.signals == wait.signal && tasks[i].task.signals_of() == wait.index) return i;
+    const Task& task = tasks[i].task;
+    if (task.leaves_event && task.kind == wait.kind && task.event() == wait.number) return i;
   }
   return std::nullopt;
 }
-
-bool is_wait(const Task::Wait& wait) { return wait.signal != Signal::none && wait.index >= 0; }
 
 }  // namespace
 
@@ -118,8 +116,8 @@ std::string_view name_of(StreamId stream) {
 std::vector<std::size_t> waits_for(const std::vector<TimedTask>& tasks, std::size_t i) {
   std::vector<std::size_t> numbers;
   for (const Task::Wait& wait : tasks[i].task.waits) {
-    if (!is_wait(wait)) continue;
-    if (const auto number = signaller(tasks, i, wait)) numbers.push_back(*number);
+    if (wait.number < 0) continue;
+    if (const auto number = find_event(tasks, i, wait)) numbers.push_back(*number);
   }
   if (!tasks[i].task.here) return numbers;
   std::size_t before = i;
@@ -131,11 +129,10 @@ std::vector<std::size_t> waits_for(const std::vector<TimedTask>& tasks, std::siz
 std::string waits_of(const StepShape& s, const std::vector<TimedTask>& tasks, std::size_t i) {
   std::string text = tasks[i].task.here ? "all of compute above" : "";
   for (const Task::Wait& wait : tasks[i].task.waits) {
-    if (!is_wait(wait)) continue;
-    const auto number = signaller(tasks, i, wait);
+    if (wait.number < 0) continue;
+    const auto number = find_event(tasks, i, wait);
     if (!text.empty()) text += ", ";
-    text += number ? concat(*number, " ", name_of(s, tasks[*number].task))
-                   : concat(owner_name(s, wait), " ", kDone[static_cast<std::size_t>(wait.signal)], " before");
+    text += number ? concat(*number, " ", name_of(s, tasks[*number].task)) : earlier_name(s, wait);
   }
   return text;
 }
