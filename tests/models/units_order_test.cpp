@@ -184,7 +184,7 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
   parallel::ScheduleBuilder list(shape, units.slots(), false);
   const parallel::Need first{0, parallel::Use::both}, second{1, parallel::Use::both};
   const auto run = [&](const char* name) {
-    units.run(scratch, list.take());
+    units.run(scratch, list.finish());
     const TraceRange range(*stream, name);
   };
   list.open(first);
@@ -195,7 +195,7 @@ TEST(UnitsOrder, AUnitIsGatheredAndWrittenWhenTheOneBeforeHasLeft) {
   run("second");
   list.close(second);
   list.reduce_pending(true);
-  units.run(scratch, list.take());
+  units.run(scratch, list.finish());
   EXPECT_EQ(trace.log, (Log{"gather unit 0", "first", "gather unit 1", "reduce unit 0", "second", "reduce unit 1"}));
   EXPECT_EQ(store.parameters()[0].value.data, store.parameters()[1].value.data) << "in turn";
 }

@@ -177,10 +177,10 @@ class ExpertParts {
   void use(parallel::ScheduleBuilder& list, parallel::Need now, parallel::Need next, const std::function<void()>& body) {
     list.open(now);
     list.gather(next);
-    units_->run(scratch_, list.take());
+    units_->run(scratch_, list.finish());
     body();
     list.close(now);
-    units_->run(scratch_, list.take());
+    units_->run(scratch_, list.finish());
   }
 
   void micro_batch(std::uint32_t step, int first, bool is_last, SharedGlobals* seen) {
@@ -206,7 +206,7 @@ class ExpertParts {
       });
     }
     list.reduce_pending(true);
-    units_->run(scratch_, list.take());
+    units_->run(scratch_, list.finish());
     for (const auto& l : linears_) {
       if (l->weight().held) record_amaxes(*l, step, sources_of(l->weight(), first));
     }

@@ -364,7 +364,7 @@ std::vector<Task> build_visits(const StepShape& s, Slots& slots, std::span<const
     b.begin(!pass.forward && lanes.back().micro_batch + 1 >= micro_batches);
     add_pass(s, b, pass, lanes, behind(i - 1));
   }
-  return b.take();
+  return b.finish();
 }
 
 std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
@@ -382,7 +382,7 @@ std::vector<Task> build_evaluation(const StepShape& s, Slots& slots) {
     b.add(Kind::head);
     b.close(head);
   }
-  return b.take();
+  return b.finish();
 }
 
 std::vector<Task> build_update(const StepShape& s, Slots& slots) {
@@ -395,16 +395,16 @@ std::vector<Task> build_update(const StepShape& s, Slots& slots) {
   b.add_sums();
   b.update(s.first);
   b.cast(s.first);
-  if (others.begin == others.end) return b.take();
+  if (others.begin == others.end) return b.finish();
   b.update(others);
   b.cast(others);
-  return b.take();
+  return b.finish();
 }
 
 std::vector<Task> build_refresh(const StepShape& s, Slots& slots) {
   ScheduleBuilder b(s, slots, false);
   b.cast({0, s.units()});
-  return b.take();
+  return b.finish();
 }
 
 }  // namespace octet::parallel

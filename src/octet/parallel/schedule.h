@@ -233,7 +233,7 @@ class ScheduleBuilder {
   void cast(UnitRange units);
 
   // Returns the list, and begins the next one.
-  std::vector<Task> take() { return std::exchange(tasks_, {}); }
+  std::vector<Task> finish() { return std::exchange(tasks_, {}); }
 
  private:
   const StepShape& s_;

@@ -369,7 +369,7 @@ void Engine::observe_weights(nn::Watch& watch) {
     comm::Group& shards = *p.shards;
     const parallel::Need weights{.unit = p.unit, .use = parallel::Use::forward};
     list.open(weights);
-    units.run(scratch(), list.take());
+    units.run(scratch(), list.finish());
     {
       const ArenaScope temporaries(scratch());
       const Tensor whole = allocate(scratch(), compute_dtype(options_.recipe), {shards.size() * p.stride});
@@ -379,7 +379,7 @@ void Engine::observe_weights(nn::Watch& watch) {
       watch.operand(scope(&watch), linear->name(), Role::weight, {whole.data, whole.dtype, p.spec.shape}, p.codes);
     }
     list.close(weights);
-    units.run(scratch(), list.take());
+    units.run(scratch(), list.finish());
   }
 }
 
