@@ -60,6 +60,15 @@ TEST_F(Compare, TrainsEachRecipeAndRepeatsTheBaseline) {
   EXPECT_NEAR(once, again, 0.02 * once);
   EXPECT_NEAR(report.at("spread").at("mean_loss_pct").get<double>(), 100 * std::abs(again / once - 1), 1e-9);
   EXPECT_NE(result.out.find("bf16 trained twice on the same batches"), std::string::npos) << result.out;
+  EXPECT_TRUE(rows["bf16"]["equal_loss"].is_null());
+  for (const char* name : {"bf16-repeat", "fp8_delayed", "fp8_block"}) {
+    const Json& equal = rows[name]["equal_loss"];
+    EXPECT_EQ(equal["noise_from"], "repeat") << equal;
+    EXPECT_GT(equal["speedup"].get<double>(), 0) << equal;
+    EXPECT_LE(equal["time_s"].get<double>(), rows[name]["train_time_s"].get<double>()) << equal;
+    EXPECT_LE(equal["baseline_time_s"].get<double>(), rows["bf16"]["train_time_s"].get<double>()) << equal;
+  }
+  EXPECT_NE(result.out.find("Equal loss: the training time of bf16 divided by"), std::string::npos) << result.out;
 
   const std::string html = read_file(run_ / "side/report.html");
   EXPECT_EQ(html.rfind("<!doctype html>", 0), 0u) << html.substr(0, 100);

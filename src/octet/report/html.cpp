@@ -76,6 +76,9 @@ std::string lead(const std::vector<Shown>& shown, const Comparison& comparison) 
   }
   if (fastest && fastest->faster_pct > 0) {
     put(out, "<strong>{} is the fastest, {:.0f}% faster than {}.</strong> ", escape(fastest->summary.name), fastest->faster_pct, base);
+    if (fastest->equal_loss && std::isfinite(fastest->equal_loss->speedup)) {
+      put(out, "It reaches equal loss in {:.0f}% of {}'s training time. ", 100 / fastest->equal_loss->speedup, base);
+    }
   }
   if (fastest && !on_gpu(shown)) out += "On a CPU, FP8 is emulated: what this run shows is the loss, not the speed of a GPU.";
   if (out.empty() && shown.size() == 1) {
@@ -106,8 +109,9 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
   const double noise = std::max(band, 0.5);
   const bool initial = has_initial_losses(comparison);
   std::string out = "<section><table class=\"cards\"><thead><tr><th>recipe</th>";
-  put(out, "<th>{}{}</th><th>final loss</th><th>mean of the<br>last tenth</th><th>held-out<br>loss</th>{}", per_process(shown),
-      compared ? "<br>% faster" : "", initial ? "<th>before<br>step 1</th>" : "");
+  const bool equal = has_equal_losses(comparison);
+  put(out, "<th>{}{}</th>{}<th>final loss</th><th>mean of the<br>last tenth</th><th>held-out<br>loss</th>{}", per_process(shown),
+      compared ? "<br>% faster" : "", equal ? "<th>speed-up at<br>equal loss</th>" : "", initial ? "<th>before<br>step 1</th>" : "");
   if (compared) put(out, "<th class=\"middle\">gap to {}<br>−{:g}% to +{:g}%</th>", escape(comparison.baseline), limit, limit);
   // A run of one process waits for nobody, so the column appears only if some run has several processes.
   const bool together = std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.row->summary.processes > 1; });
@@ -119,6 +123,7 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
     const Summary& sum = row.summary;
     put(out, "<tr{}><td class=\"name\">{}{}</td>", row.is_repeat ? " class=\"repeat\"" : "", swatch(s), escape(row.label));
     out += compared_cell(per_process(shown), count_or_dash(sum.tokens_per_s_per_process), row.is_repeat ? kUnknown : row.faster_pct, 1, 1, on_gpu(shown) ? 1 : INFINITY);
+    if (equal) out += speedup_cell(row.equal_loss);
     out += compared_cell("final loss", number(sum.final_loss, 4), row.final_loss_pct, 2, -1, noise);
     out += compared_cell("last tenth", number(sum.mean_loss, 4), row.mean_loss_pct, 2, -1, noise);
     out += compared_cell("held-out loss", number(sum.eval_loss, 4), row.eval_loss_pct, 2, -1, noise);
@@ -145,6 +150,7 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
     out += "Before step 1: the held-out loss of the weights that a run goes on from, and how much higher it is than that of the same "
            "weights in BF16. ";
   }
+  if (equal) put(out, "{} ", escape(equal_loss_sentences(comparison)));
   const std::string spread = spread_sentence(comparison);
   if (!spread.empty()) put(out, "{} That is the shaded band: a gap inside it is noise.", escape(spread));
   return out + "</p></section>";

@@ -34,4 +34,10 @@ std::string compared_cell(std::string_view column, const std::string& value, dou
   return cell(column, fmt::format("{}<small class=\"{}\">{}</small>", value, css_class, percent(pct, decimals)));
 }
 
+std::string speedup_cell(const std::optional<EqualLoss>& equal) {
+  const bool known = equal && std::isfinite(equal->speedup), noisy = known && std::isfinite(equal->noise_pct);
+  return cell("speed-up at equal loss", fmt::format("{}<small>{}</small>", known ? fmt::format("{:.2f}×", equal->speedup) : "–",
+                                                     noisy ? fmt::format("±{:.1f}%", equal->noise_pct) : "&nbsp;"));
+}
+
 }  // namespace octet::report

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "octet/report/equal_loss.h"
 
 namespace octet::report {
 
@@ -29,5 +32,8 @@ std::string cell(std::string_view column, std::string_view content, const char* 
 // A cell with a value and, below it, its difference from the baseline in per cent. `sign` is 1 if more is better and -1 if less is
 // better; it decides the colour. A difference within `noise` has no colour.
 std::string compared_cell(std::string_view column, const std::string& value, double pct, int decimals, double sign, double noise);
+
+// A cell with a speed-up at equal loss, "1.46×", and below it its noise, "±2.1%". The cell of a baseline has a dash.
+std::string speedup_cell(const std::optional<EqualLoss>& equal);
 
 }  // namespace octet::report

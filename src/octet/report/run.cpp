@@ -1,6 +1,7 @@
 #include "octet/report/run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <system_error>
 
 #include "octet/base/directory.h"
@@ -47,6 +48,19 @@ Run read_run(const std::filesystem::path& directory) {
   if (path_exists(info_path)) run.info = telemetry::read_run_info(info_path);
   if (run.info.name.empty()) run.info.name = folder_name(directory);
   return run;
+}
+
+std::vector<double> training_times(const Run& run) {
+  std::vector<double> times;
+  double time = 0;
+  std::int64_t previous = 0;
+  for (const telemetry::StepMetrics& line : run.metrics) {
+    // The time in a line is the mean over the steps since the line before.
+    if (std::isfinite(line.step_time_s)) time += line.step_time_s * static_cast<double>(line.step - previous);
+    previous = line.step;
+    times.push_back(time);
+  }
+  return times;
 }
 
 }  // namespace octet::report

@@ -38,6 +38,7 @@ std::string what_is_compared(const Comparison& comparison) {
   if (!comparison.baseline.empty()) {
     text += fmt::format(" Faster, and loss higher: than {} on the same number.", comparison.baseline);
   }
+  if (has_equal_losses(comparison)) text += " " + equal_loss_sentences(comparison);
   return text;
 }
 
@@ -91,13 +92,13 @@ std::string chart_over_ranks(const Comparison& comparison, const std::vector<Lin
 
 std::string table(const Comparison& comparison, std::span<const std::string> colours) {
   std::string out;
-  const bool bubbles = has_bubbles(comparison);
+  const bool bubbles = has_bubbles(comparison), equal = has_equal_losses(comparison);
   put(out,
       "<table class=\"cards\"><thead><tr><th>{}</th><th class=\"words\">recipe</th><th>{}<br>% "
-      "faster</th><th>%<br>decrease</th>"
+      "faster</th><th>%<br>decrease</th>{}"
       "<th>loss<br>% "
       "higher</th><th>TFLOPS<br>MFU</th><th>peak<br>memory</th><th>exposed<br>communication</th>{}</tr></thead><tbody>",
-      ranks_word(comparison), speed_word(comparison), bubbles ? "<th>pipeline<br>bubble</th>" : "");
+      ranks_word(comparison), speed_word(comparison), equal ? "<th>speed-up at<br>equal loss</th>" : "", bubbles ? "<th>pipeline<br>bubble</th>" : "");
   for (const std::size_t i : by_ranks(comparison)) {
     const Row& row = comparison.rows[i];
     const Summary& s = row.summary;
@@ -105,7 +106,7 @@ std::string table(const Comparison& comparison, std::span<const std::string> col
     put(out, "<td class=\"name words\"><span class=\"swatch {}\"></span>{}</td>", colours[i], escape(s.name));
     // A speed on a CPU and a gap in loss below half a percent get no colour, because they say nothing about the recipe.
     out += compared_cell(speed_word(comparison), count_or_dash(s.tokens_per_s_per_process), row.faster_pct, 1, 1, on_gpu(comparison) ? 1 : INFINITY);
-    out += cell("% decrease", number(row.decrease_pct, 1));
+    out += cell("% decrease", number(row.decrease_pct, 1)) + (equal ? speedup_cell(row.equal_loss) : "");
     out += compared_cell("loss", number(s.mean_loss, 4), row.mean_loss_pct, 2, -1, 0.5);
     out += cell("TFLOPS, MFU", fmt::format("{}<small>{}</small>", std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "–",
                                            std::isfinite(s.mfu) ? fmt::format("{:.1f}%", 100 * s.mfu) : "&nbsp;"));
@@ -119,16 +120,20 @@ std::string table(const Comparison& comparison, std::span<const std::string> col
 
 std::string render_scaling(const Comparison& comparison) {
   std::vector<std::vector<std::string>> lines{{ranks_word(comparison), "recipe",
-                                               std::string(telemetry::rate_unit(worker_of(comparison))), "decrease", "faster",
-                                               "loss", "higher", "TFLOPS", "MFU", "memory", "exposed"}};
-  const bool bubbles = has_bubbles(comparison);
+                                               std::string(telemetry::rate_unit(worker_of(comparison))), "decrease", "faster"}};
+  const bool bubbles = has_bubbles(comparison), equal = has_equal_losses(comparison);
+  if (equal) lines[0].insert(lines[0].end(), {"equal loss", "noise"});
+  lines[0].insert(lines[0].end(), {"loss", "higher", "TFLOPS", "MFU", "memory", "exposed"});
   if (bubbles) lines[0].push_back("bubble");
   for (const std::size_t i : by_ranks(comparison)) {
     const Row& row = comparison.rows[i];
     const Summary& s = row.summary;
-    lines.push_back(
-        {telemetry::format_count(s.processes), s.name, text_count(s.tokens_per_s_per_process), unsigned_percent(row.decrease_pct),
-         text_percent(row.faster_pct, 1), text_number(s.mean_loss, 4), text_percent(row.mean_loss_pct, 2),
+    lines.push_back({telemetry::format_count(s.processes), s.name, text_count(s.tokens_per_s_per_process),
+                     unsigned_percent(row.decrease_pct), text_percent(row.faster_pct, 1)});
+    if (equal) lines.back().insert(lines.back().end(), {text_speedup(row.equal_loss), text_noise(row.equal_loss)});
+    lines.back().insert(
+        lines.back().end(),
+        {text_number(s.mean_loss, 4), text_percent(row.mean_loss_pct, 2),
          std::isfinite(s.tflops_per_process) ? telemetry::format_significant(s.tflops_per_process, 3) : "-",
          unsigned_percent(100 * s.mfu), std::isfinite(s.memory_peak_gib) ? telemetry::format_gib(s.memory_peak_gib) : "-",
          unsigned_percent(s.exposed_pct)});

@@ -91,6 +91,29 @@ double decrease_pct(const std::vector<Row>& rows, const Row& row) {
   return -higher_pct(row.summary.tokens_per_s_per_process, fewest->summary.tokens_per_s_per_process);
 }
 
+// Row::equal_loss of a row that is compared.
+EqualLoss equal_loss_of(const std::vector<Row>& rows, const std::vector<LossCurve>& curves, std::size_t i) {
+  const std::size_t baseline = *rows[i].baseline;
+  const Summary& base = rows[baseline].summary;
+  if (rows[i].summary.processes != base.processes) return {.reason = "the baseline ran on another number of ranks"};
+  const auto repeat = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
+    return row.is_repeat && row.summary.repeat_of == base.name && row.summary.processes == base.processes;
+  });
+  const LossCurve* second = repeat == rows.end() ? nullptr : &curves[static_cast<std::size_t>(repeat - rows.begin())];
+  return equal_loss(curves[i], curves[baseline], second);
+}
+
+nlohmann::ordered_json to_json(const std::optional<EqualLoss>& equal) {
+  if (!equal) return nullptr;
+  return {{"loss", number(equal->loss)},
+          {"time_s", number(equal->time_s)},
+          {"baseline_time_s", number(equal->baseline_time_s)},
+          {"speedup", number(equal->speedup)},
+          {"noise_pct", number(equal->noise_pct)},
+          {"noise_from", equal->noise_from},
+          {"reason", equal->reason}};
+}
+
 }  // namespace
 
 Summary summarize(const Run& run) {
@@ -128,28 +151,28 @@ Summary summarize(const Run& run) {
   summary.eval_loss = evaluations.empty() ? kUnknown : evaluations.back();
   const auto memory = finite_values(run, -1, [](const StepMetrics& m) { return m.memory_peak_gib; });
   summary.memory_peak_gib = memory.empty() ? kUnknown : *std::max_element(memory.begin(), memory.end());
-  // The time in a line is the mean over the steps since the line before.
-  std::int64_t previous = 0;
-  for (const StepMetrics& line : run.metrics) {
-    if (std::isfinite(line.step_time_s)) summary.train_time_s += line.step_time_s * static_cast<double>(line.step - previous);
-    previous = line.step;
-  }
+  if (const std::vector<double> times = training_times(run); !times.empty()) summary.train_time_s = times.back();
   return summary;
 }
 
 Comparison compare(std::span<const Run> runs, std::string_view baseline) {
   Comparison comparison;
   std::vector<Row>& rows = comparison.rows;
-  for (const Run& run : runs) {
-    Row row;
-    row.summary = summarize(run);
-    row.is_repeat = !run.info.repeat_of.empty();
-    rows.push_back(std::move(row));
+  std::vector<LossCurve> curves;
+  for (const bool repeats : {false, true}) {
+    for (const Run& run : runs) {
+      if (run.info.repeat_of.empty() == repeats) continue;
+      Row row;
+      row.summary = summarize(run);
+      row.is_repeat = repeats;
+      rows.push_back(std::move(row));
+      curves.emplace_back(run);
+    }
   }
-  std::stable_partition(rows.begin(), rows.end(), [](const Row& row) { return !row.is_repeat; });
   comparison.scales = label_rows(rows);
   assign_baselines(rows, baseline);
-  for (Row& row : rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Row& row = rows[i];
     if (row.is_baseline) comparison.baseline = row.summary.name;
     const bool compared = row.baseline && !row.is_baseline;
     const auto against = [&](double Summary::*field) {
@@ -161,6 +184,7 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     row.eval_loss_pct = against(&Summary::eval_loss);
     row.initial_eval_loss_pct = higher_pct(row.summary.initial_eval_loss, row.summary.initial_eval_loss_bf16);
     row.decrease_pct = decrease_pct(rows, row);
+    if (compared) row.equal_loss = equal_loss_of(rows, curves, i);
     if (row.is_repeat && compared && row.summary.repeat_of == rows[*row.baseline].summary.name && !comparison.spread) {
       comparison.spread = Spread{rows[*row.baseline].summary.name, std::abs(row.mean_loss_pct), std::abs(row.eval_loss_pct)};
     }
@@ -176,6 +200,31 @@ bool has_initial_losses(const Comparison& comparison) {
 bool has_bubbles(const Comparison& comparison) {
   return std::any_of(comparison.rows.begin(), comparison.rows.end(),
                      [](const Row& row) { return std::isfinite(row.summary.bubble_pct); });
+}
+
+bool has_equal_losses(const Comparison& comparison) {
+  return std::any_of(comparison.rows.begin(), comparison.rows.end(), [](const Row& row) { return row.equal_loss.has_value(); });
+}
+
+std::string equal_loss_sentences(const Comparison& comparison) {
+  if (!has_equal_losses(comparison)) return "";
+  const auto noise_from = [&](std::string_view source) {
+    return std::any_of(comparison.rows.begin(), comparison.rows.end(),
+                       [&](const Row& row) { return row.equal_loss && row.equal_loss->noise_from == source; });
+  };
+  std::string text = fmt::format(
+      "Equal loss: the training time of {} divided by that of the run, up to the larger of their two last smoothed losses.",
+      comparison.baseline);
+  if (noise_from("repeat")) {
+    text += fmt::format(" Noise: its standard deviation, from {} trained twice.", comparison.baseline);
+  } else if (noise_from("scatter")) {
+    text += " Noise: its standard deviation, from the scatter of the losses around their smooth curves.";
+  }
+  for (const Row& row : comparison.rows) {
+    if (!row.equal_loss || row.equal_loss->reason.empty()) continue;
+    text += fmt::format(" {} has no time to equal loss: {}.", row.label, row.equal_loss->reason);
+  }
+  return text;
 }
 
 std::string spread_sentence(const Comparison& comparison) {
@@ -195,24 +244,36 @@ telemetry::Worker worker_of(const Comparison& comparison) {
   return on_gpu ? telemetry::Worker::gpu : telemetry::Worker::process;
 }
 
+std::string text_speedup(const std::optional<EqualLoss>& equal) {
+  return equal && std::isfinite(equal->speedup) ? fmt::format("{:.2f}x", equal->speedup) : "-";
+}
+
+std::string text_noise(const std::optional<EqualLoss>& equal) {
+  return equal && std::isfinite(equal->noise_pct) ? fmt::format("{:.1f}%", equal->noise_pct) : "-";
+}
+
 std::string render_text(const Comparison& comparison) {
   if (comparison.scales) return render_scaling(comparison);
-  std::vector<std::vector<std::string>> lines{{"recipe", std::string(telemetry::rate_unit(worker_of(comparison))), "faster",
-                                               "final loss", "higher", "last tenth", "higher", "held-out", "higher"}};
+  std::vector<std::vector<std::string>> lines{{"recipe", std::string(telemetry::rate_unit(worker_of(comparison))), "faster"}};
+  const bool equal = has_equal_losses(comparison);
+  if (equal) lines[0].insert(lines[0].end(), {"equal loss", "noise"});
+  lines[0].insert(lines[0].end(), {"final loss", "higher", "last tenth", "higher", "held-out", "higher"});
   const bool initial = has_initial_losses(comparison);
   if (initial) lines[0].insert(lines[0].end(), {"before step 1", "higher"});
   for (const Row& row : comparison.rows) {
     const Summary& s = row.summary;
-    lines.push_back({s.name, text_count(s.tokens_per_s_per_process), text_percent(row.faster_pct, 1), text_number(s.final_loss, 4),
-                     text_percent(row.final_loss_pct, 2), text_number(s.mean_loss, 4), text_percent(row.mean_loss_pct, 2),
-                     text_number(s.eval_loss, 4), text_percent(row.eval_loss_pct, 2)});
+    lines.push_back({s.name, text_count(s.tokens_per_s_per_process), text_percent(row.faster_pct, 1)});
+    if (equal) lines.back().insert(lines.back().end(), {text_speedup(row.equal_loss), text_noise(row.equal_loss)});
+    lines.back().insert(lines.back().end(), {text_number(s.final_loss, 4), text_percent(row.final_loss_pct, 2),
+                                             text_number(s.mean_loss, 4), text_percent(row.mean_loss_pct, 2),
+                                             text_number(s.eval_loss, 4), text_percent(row.eval_loss_pct, 2)});
     if (!initial) continue;
     lines.back().insert(lines.back().end(), {text_number(s.initial_eval_loss, 4), text_percent(row.initial_eval_loss_pct, 2)});
   }
-  const std::string spread = spread_sentence(comparison);
+  const std::string spread = spread_sentence(comparison), equal_loss = equal_loss_sentences(comparison);
   const char* const before =
       "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n";
-  return text_table(lines) + (initial ? before : "") + (spread.empty() ? "" : spread + "\n");
+  return text_table(lines) + (initial ? before : "") + (equal ? equal_loss + "\n" : "") + (spread.empty() ? "" : spread + "\n");
 }
 
 std::string render_json(const Comparison& comparison) {
@@ -232,6 +293,7 @@ std::string render_json(const Comparison& comparison) {
                     {"tokens_per_s_per_process", number(s.tokens_per_s_per_process)},
                     {"decrease_pct", number(row.decrease_pct)},
                     {"faster_pct", number(row.faster_pct)},
+                    {"equal_loss", to_json(row.equal_loss)},
                     {"final_loss", number(s.final_loss)},
                     {"final_loss_pct", number(row.final_loss_pct)},
                     {"mean_loss", number(s.mean_loss)},

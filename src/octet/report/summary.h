@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "octet/report/equal_loss.h"
 #include "octet/report/run.h"
 #include "octet/telemetry/format.h"
 
@@ -53,6 +54,7 @@ struct Row {
   // 100 * (1 - x / x_fewest) for x = tokens_per_s_per_process, where x_fewest belongs to the run with the same name on the fewest ranks.
   // NaN for that run itself.
   double decrease_pct = 0;
+  std::optional<EqualLoss> equal_loss{};  // against the baseline; nothing if the row is not compared
 };
 
 // How much the baseline differs from its repeat, which sees the same batches but sums in another order. The percentages are magnitudes.
@@ -77,12 +79,19 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline = "bf16"
 std::string render_text(const Comparison& comparison);
 // The process that the comparison's rates are stated for: a GPU if any run had one.
 telemetry::Worker worker_of(const Comparison& comparison);
-// Returns report.json: {"baseline", "rows": [{the numbers of Summary and Row}], "spread"}. Unknown numbers are null.
+// Returns report.json: {"baseline", "rows": [{the numbers of Summary and Row, and "equal_loss": {EqualLoss} or null}], "spread"}. Unknown numbers are null.
 std::string render_json(const Comparison& comparison);
 // Whether some run has pipeline stages. Only then is the bubble shown.
 bool has_bubbles(const Comparison& comparison);
 // Whether some run has a held-out loss from before step 1. Only then are these losses shown.
 bool has_initial_losses(const Comparison& comparison);
+// Whether some row has a time to equal loss, known or not. Only then is it shown.
+bool has_equal_losses(const Comparison& comparison);
+// Format the speed-up, "1.46x", and its noise, "2.1%". An unknown number is "-".
+std::string text_speedup(const std::optional<EqualLoss>& equal);
+std::string text_noise(const std::optional<EqualLoss>& equal);
+// Returns the sentences that say what the time to equal loss is and which rows have none, or "".
+std::string equal_loss_sentences(const Comparison& comparison);
 // Returns the sentence about the spread, or "" if it is unknown.
 std::string spread_sentence(const Comparison& comparison);
 

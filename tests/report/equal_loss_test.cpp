@@ -1,0 +1,261 @@
+#include "octet/report/equal_loss.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "octet/base/json.h"
+#include "octet/report/html.h"
+#include "octet/report/summary.h"
+#include "report/runs.h"
+
+namespace octet::report {
+namespace {
+
+// A run whose loss at step k is loss(k) and whose steps take `step_time_s`.
+report::Run run_of(std::int64_t steps, double step_time_s, const std::function<double(double)>& loss, std::int64_t log_freq = 1) {
+  report::Run run = make_run("run", "bf16", steps, 1, 100);
+  for (telemetry::StepMetrics& line : run.metrics) {
+    line.loss = loss(static_cast<double>(line.step));
+    line.step_time_s = step_time_s;
+  }
+  std::erase_if(run.metrics, [&](const auto& line) { return line.step % log_freq != 0; });
+  return run;
+}
+
+EqualLoss equal_loss_of(const report::Run& run, const report::Run& baseline) {
+  return equal_loss(LossCurve(run), LossCurve(baseline), nullptr);
+}
+
+// 2 + 5 exp(-k / tau) falls to 2 + 5 exp(-steps / tau_slow) of a slower run at step steps * tau / tau_slow.
+std::function<double(double)> exponential(double tau) {
+  return [tau](double step) { return 2 + 5 * std::exp(-step / tau); };
+}
+
+// The value of a weighted line is off by c h^2 S'' / 2, where c is 1 inside of a run and (m2^2 - m1 m3) / (m2 - m1^2) = -0.75 at
+// its end; m_i are the moments of half a Gaussian. In steps this is at most h^2 / (2 tau) for each of the two runs, because S'' =
+// -S' / tau.
+double step_error(double steps, double tau) { return 2 * (steps / 40) * (steps / 40) / (2 * tau); }
+
+TEST(EqualLoss, ExponentialsCrossWhereTheFormulaSays) {
+  for (const double tau : {300.0, 400.0, 600.0}) {
+    for (const double rate : {0.5, 1.0, 1.5}) {
+      constexpr double kSteps = 1000, kSlowTau = 700;
+      const report::Run slow = run_of(1000, 0.6, exponential(kSlowTau)), fast = run_of(1000, 0.6 / rate, exponential(tau));
+      const double crossing = kSteps * tau / kSlowTau, tolerance = step_error(kSteps, tau) / crossing;
+      const EqualLoss against_slow = equal_loss_of(fast, slow), against_fast = equal_loss_of(slow, fast);
+      EXPECT_NEAR(against_slow.loss, exponential(kSlowTau)(kSteps), step_error(kSteps, tau) * 5 / kSlowTau);
+      EXPECT_NEAR(against_slow.baseline_time_s, 600, 1e-9);
+      EXPECT_NEAR(against_slow.time_s, 0.6 / rate * crossing, 0.6 / rate * crossing * tolerance) << tau << " " << rate;
+      EXPECT_NEAR(against_slow.speedup, rate * kSlowTau / tau, rate * kSlowTau / tau * tolerance) << tau << " " << rate;
+      EXPECT_DOUBLE_EQ(against_fast.speedup, 1 / against_slow.speedup);
+      EXPECT_EQ(against_slow.reason, "");
+    }
+  }
+}
+
+TEST(EqualLoss, TheSameCurveTwiceIsTheRatioOfTheRates) {
+  const report::Run bf16 = run_of(400, 0.9, exponential(150)), fp8 = run_of(400, 0.6, exponential(150));
+  EXPECT_NEAR(equal_loss_of(fp8, bf16).speedup, 1.5, 1e-12);
+  EXPECT_NEAR(equal_loss_of(fp8, bf16).noise_pct, 0, 1e-6);
+}
+
+TEST(EqualLoss, LinesThatAreNotEveryStepAndOtherNumbersOfSteps) {
+  // A straight line has no smoothing error, so interpolation between the lines of every 20th step is exact.
+  const auto line = [](double slope) { return [slope](double step) { return 10 - slope * step; }; };
+  const report::Run slow = run_of(1000, 2, line(0.004)), fast = run_of(3000, 1, line(0.005), 20);
+  const EqualLoss equal = equal_loss_of(fast, slow);  // 6 is reached at step 1000 of the one and 800 of the other
+  EXPECT_NEAR(equal.loss, 6, 1e-9);
+  EXPECT_NEAR(equal.time_s, 800, 1e-6);
+  EXPECT_NEAR(equal.baseline_time_s, 2000, 1e-6);
+  EXPECT_NEAR(equal.speedup, 2.5, 1e-8);
+}
+
+// A run that was resumed is slower in its second half. The lines that it logged before the resume, after the checkpoint, were
+// written again.
+TEST(EqualLoss, ResumedRunsCountTheTimeOfEachStepOnce) {
+  const auto line = [](double slope) { return [slope](double step) { return 10 - slope * step; }; };
+  const report::Run slow = run_of(1000, 2, line(0.004));
+  report::Run fast = run_of(1000, 1, line(0.005));
+  for (telemetry::StepMetrics& m : fast.metrics) m.step_time_s = m.step > 600 ? 3 : 1;
+  EXPECT_NEAR(equal_loss_of(fast, slow).time_s, 600 + 200 * 3, 1e-6);
+  EXPECT_NEAR(equal_loss_of(fast, slow).speedup, 2000.0 / 1200, 1e-8);
+}
+
+TEST(EqualLoss, TheLastTimeThatTheLossComesDownCounts) {
+  // Falls below 6 at step 400, rises above it at step 500 and falls below it again at step 700.
+  const auto bump = [](double step) {
+    return step < 450 ? 10 - 0.01 * step : step < 550 ? 5.5 + 0.01 * (step - 450) : 6.5 - (step - 550) / 300;
+  };
+  const report::Run slow = run_of(1000, 1, [](double step) { return 10 - 0.004 * step; }), fast = run_of(1000, 1, bump);
+  EXPECT_NEAR(equal_loss_of(fast, slow).time_s, 700, 1);
+}
+
+std::string reason(const report::Run& run, const report::Run& baseline) {
+  const EqualLoss equal = equal_loss_of(run, baseline);
+  EXPECT_TRUE(std::isnan(equal.speedup) && std::isnan(equal.noise_pct));
+  EXPECT_EQ(equal.noise_from, "");
+  return equal.reason;
+}
+
+TEST(EqualLoss, SaysWhyThereIsNone) {
+  const report::Run good = run_of(100, 1, exponential(40));
+  report::Run lost = good, few = run_of(4, 1, exponential(40)), timeless = good;
+  for (telemetry::StepMetrics& line : lost.metrics) {
+    if (line.step > 90) line.loss = NAN;
+  }
+  for (telemetry::StepMetrics& line : timeless.metrics) line.step_time_s = NAN;
+  const report::Run high = run_of(100, 1, [](double step) { return 50 - 0.01 * step; });
+  const report::Run rises = run_of(100, 1, [](double step) { return 4 + std::abs(step - 20) / 50; });
+  EXPECT_EQ(reason(lost, good), "the last tenth of its steps has no finite loss");
+  EXPECT_EQ(reason(good, lost), "of the baseline: the last tenth of its steps has no finite loss");
+  EXPECT_EQ(reason(few, good), "it has logged fewer than 5 losses");
+  EXPECT_EQ(reason(timeless, good), "its step times are unknown");
+  EXPECT_EQ(reason(high, good), "the baseline is below the other's last loss from its first line on");
+  EXPECT_EQ(reason(good, high), "this run is below the other's last loss from its first line on");
+  EXPECT_EQ(reason(rises, good), "the loss of this run rose again to its last value");
+  EXPECT_EQ(reason(report::Run{}, good), "the last tenth of its steps has no finite loss");
+}
+
+TEST(EqualLoss, SkippedStepsAreLeftOutOfTheLossAndCountedInTheTime) {
+  const auto line = [](double slope) { return [slope](double step) { return 10 - slope * step; }; };
+  const report::Run slow = run_of(1000, 2, line(0.004));
+  report::Run fast = run_of(1000, 1, line(0.005));
+  for (const std::size_t skipped : {100, 101, 500, 794, 799, 800, 999}) fast.metrics[skipped].loss = NAN;
+  EXPECT_NEAR(equal_loss_of(fast, slow).time_s, 800, 1e-6);
+}
+
+enum class Batches { same, other };
+constexpr int kPairs = 200;
+
+// Makes pairs of runs whose losses have normal noise, and returns {the standard deviation of log(speedup), the noise that
+// equal_loss() says, as a root mean square}.
+std::pair<double, double> spread_of_many(Batches batches) {
+  std::mt19937_64 random(7);
+  std::normal_distribution<double> normal(0, 0.05), own(0, 0.01);
+  double sum = 0, squares = 0, said = 0;
+  for (int pair = 0; pair < kPairs; ++pair) {
+    std::vector<double> batch(201);
+    for (double& x : batch) x = normal(random);
+    const auto noisy = [&](double tau) {
+      return [&, tau](double step) {
+        const double shared = batches == Batches::same ? batch[static_cast<std::size_t>(step)] : normal(random);
+        return exponential(tau)(step) + shared + own(random);
+      };
+    };
+    const report::Run slow = run_of(200, 1, noisy(100)), fast = run_of(200, 1, noisy(99));
+    const EqualLoss equal = equal_loss_of(fast, slow);
+    EXPECT_EQ(equal.noise_from, "scatter");
+    const double log = std::log(equal.speedup);
+    sum += log;
+    squares += log * log;
+    said += std::pow(equal.noise_pct / 100, 2);
+  }
+  const double mean = sum / kPairs;
+  return {std::sqrt(squares / kPairs - mean * mean), std::sqrt(said / kPairs)};
+}
+
+// A standard deviation from N pairs is known to 1 / sqrt(2 N); the bounds are four of these. The scatter is larger than the
+// noise, because it is measured against a fit without the line: by up to 1 / (1 - w), where w is the weight of a line in its own
+// fit. At the end of a run w is 4 / (sqrt(2 pi) h) for the value of a line, or 0.32 with h = 5 steps.
+TEST(EqualLoss, TheScatterPredictsHowMuchTheSpeedUpVaries) {
+  const double known = 4 / std::sqrt(2.0 * kPairs);
+  const auto [same, same_said] = spread_of_many(Batches::same);
+  const auto [other, other_said] = spread_of_many(Batches::other);
+  for (const auto& [varies, says] : {std::pair(same, same_said), std::pair(other, other_said)}) {
+    EXPECT_GT(says, (1 - known) * varies);
+    EXPECT_LT(says, (1 + known) / (1 - 0.32) * varies);
+  }
+  // Runs that see the same batches scatter together.
+  EXPECT_LT(same, 0.7 * other);
+  EXPECT_LT(same_said, 0.7 * other_said);
+}
+
+// bf16, a repeat whose loss is higher by 0.01, and an FP8 recipe whose loss is higher by 0.02.
+std::vector<report::Run> with_repeat() {
+  const auto line = [](double above) { return [above](double step) { return 10 + above - 0.004 * step; }; };
+  std::vector<report::Run> runs{run_of(1000, 2, line(0)), run_of(1000, 2.5, line(0.01)), run_of(1000, 1, line(0.02))};
+  runs[0].info.name = "bf16";
+  runs[1].info.name = "bf16-repeat";
+  runs[1].info.repeat_of = "bf16";
+  runs[2].info.name = runs[2].info.recipe = "fp8_delayed";
+  return runs;
+}
+
+TEST(EqualLoss, TheRepeatSetsTheNoise) {
+  const Comparison c = compare(with_repeat());
+  EXPECT_FALSE(c.rows[0].equal_loss.has_value()) << "the baseline";
+  const EqualLoss& fp8 = *c.rows[1].equal_loss;
+  // fp8 ends at 6.02, which bf16 has at step 995. A loss of 0.01 is 2.5 steps.
+  EXPECT_NEAR(fp8.loss, 6.02, 1e-9);
+  EXPECT_NEAR(fp8.speedup, 2 * 0.995, 1e-8);
+  EXPECT_EQ(fp8.noise_from, "repeat");
+  EXPECT_NEAR(fp8.noise_pct, 100 * 2.5 / 995, 1e-6);
+  const EqualLoss& repeat = *c.rows[2].equal_loss;
+  EXPECT_NEAR(repeat.speedup, 0.8 * 0.9975, 1e-8);
+}
+
+TEST(EqualLoss, OtherNumbersOfRanksAreNotCompared) {
+  std::vector<report::Run> runs = with_repeat();
+  runs[2].info.processes = 4;
+  EXPECT_EQ(compare(runs).rows[1].equal_loss->reason, "the baseline ran on another number of ranks");
+}
+
+TEST(EqualLoss, IsInTableReportAndJson) {
+  std::vector<report::Run> runs = with_repeat();
+  runs.push_back(runs[2]);
+  runs.back().info.name = "lost";
+  for (telemetry::StepMetrics& line : runs.back().metrics) {
+    if (line.step > 900) line.loss = NAN;
+  }
+  const Comparison c = compare(runs);
+  const std::string text = render_text(c), html = render_html("Runs", runs, c);
+  EXPECT_TRUE(has(text, "recipe       tok/s/gpu  faster  equal loss  noise  final loss")) << text;
+  EXPECT_TRUE(has(text, "fp8_delayed        100   +0.0%       1.99x   0.3%      6.0200")) << text;
+  EXPECT_TRUE(has(text,
+                  "Equal loss: the training time of bf16 divided by that of the run, up to the larger of their two last smoothed "
+                  "losses. Noise: its standard deviation, from bf16 trained twice. lost has no time to equal loss: the last "
+                  "tenth of its steps has no finite loss.\n"))
+      << text;
+  EXPECT_TRUE(has(html, "<th>speed-up at<br>equal loss</th>"));
+  EXPECT_TRUE(has(html, "<td data-column=\"speed-up at equal loss\">1.99×<small>±0.3%</small></td>")) << html;
+  EXPECT_TRUE(has(html, "lost has no time to equal loss"));
+  const auto rows = nlohmann::json::parse(render_json(c))["rows"];
+  EXPECT_EQ(rows[0]["equal_loss"], nullptr);
+  EXPECT_NEAR(rows[1]["equal_loss"]["speedup"].get<double>(), 1.99, 1e-8);
+  EXPECT_NEAR(rows[1]["equal_loss"]["loss"].get<double>(), 6.02, 1e-9);
+  EXPECT_NEAR(rows[1]["equal_loss"]["baseline_time_s"].get<double>(), 1990, 1e-6);
+  EXPECT_EQ(rows[1]["equal_loss"]["noise_from"], "repeat");
+  EXPECT_EQ(rows[2]["equal_loss"]["speedup"], nullptr);
+  EXPECT_EQ(rows[2]["equal_loss"]["reason"], "the last tenth of its steps has no finite loss");
+}
+
+TEST(EqualLoss, IsInTheTableOfSeveralNumbersOfRanks) {
+  std::vector<report::Run> runs = with_repeat();
+  runs.erase(runs.begin() + 1);
+  for (const std::size_t i : {0, 1}) {
+    runs.push_back(runs[i]);
+    runs.back().info.processes = 2;
+    for (telemetry::StepMetrics& line : runs.back().metrics) line.step_time_s *= i == 0 ? 1 : 0.5;
+  }
+  const Comparison c = compare(runs);
+  ASSERT_TRUE(c.scales);
+  EXPECT_NEAR(c.rows[1].equal_loss->speedup, 1.99, 1e-8);
+  EXPECT_NEAR(c.rows[3].equal_loss->speedup, 3.98, 1e-8);
+  const std::string text = render_text(c), html = render_html("Runs", runs, c);
+  EXPECT_TRUE(has(text, "decrease  faster  equal loss  noise    loss")) << text;
+  EXPECT_TRUE(has(text, "3.98x")) << text;
+  EXPECT_TRUE(has(html, "3.98×"));
+}
+
+TEST(LossCurve, ManyLinesAreThinned) {
+  const report::Run slow = run_of(100000, 0.01, exponential(30000)), fast = run_of(100000, 0.01, exponential(20000));
+  EXPECT_EQ(LossCurve(slow).smoothed().size(), 1000u);
+  // The last point is the mean of 100 lines, so the crossing is up to 50 steps early: 0.05% of the run.
+  EXPECT_NEAR(equal_loss_of(fast, slow).speedup, 1.5, 1.5 * (0.0005 + step_error(100000, 20000) / 66667));
+}
+
+}  // namespace
+}  // namespace octet::report
