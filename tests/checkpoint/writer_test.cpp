@@ -221,6 +221,48 @@ TEST(Writer, KeepsEveryNthForEver) {
             (std::vector<std::string>{"step-00000020", "step-00000040", "step-00000060", "step-00000065"}));
 }
 
+TEST_P(BothModes, KeepsTheBestBesideTheLatest) {
+  const TemporaryFolder folder;
+  Memory memory;
+  const std::vector<Entry> entries = {Entry::whole("a", memory.counting({10}))};
+  Writer writer({.root = folder.path(), .keep_latest_k = 2, .mode = GetParam()});
+  const auto steps_after = [&](std::int64_t step, const BestCheckpoint& best) {
+    writer.save(step, memory.stream(), entries, Json::object(), best);
+    writer.wait();
+    std::vector<std::int64_t> steps;
+    for (const StepDirectory& found : find_checkpoints(folder.path())) steps.push_back(found.step);
+    return steps;
+  };
+  using Steps = std::vector<std::int64_t>;
+  EXPECT_EQ(steps_after(10, {}), (Steps{10}));
+  EXPECT_EQ(steps_after(20, {.steps = {20}}), (Steps{20, 10}));
+  EXPECT_EQ(steps_after(25, {.steps = {25, 20}, .extra = {25}}), (Steps{25, 20, 10})) << "25 is one more";
+  EXPECT_EQ(steps_after(30, {.steps = {25, 20}, .extra = {25}}), (Steps{30, 25, 20})) << "the latest two, and the best";
+  EXPECT_EQ(steps_after(35, {.steps = {35, 25, 20}, .extra = {25, 35}}), (Steps{35, 30, 20})) << "25 is not the best any more";
+  EXPECT_EQ(steps_after(40, {.steps = {35, 25, 20}, .extra = {25, 35}}), (Steps{40, 35, 30}));
+  EXPECT_EQ(steps_after(50, {.steps = {40, 35}, .extra = {35}}), (Steps{50, 40})) << "the best is among the latest";
+  EXPECT_EQ(steps_after(60, {.steps = {40, 35}, .extra = {35}}), (Steps{60, 50, 40}));
+  EXPECT_EQ(steps_after(70, {.steps = {40, 35}, .extra = {35}}), (Steps{70, 60, 40}));
+  // The save of the best at step 72 failed, so 40 is the best that there is.
+  EXPECT_EQ(steps_after(80, {.steps = {72, 40}, .extra = {72}}), (Steps{80, 70, 40}));
+}
+
+TEST(Writer, TheBestThatIsOneMoreGoesAlsoWhereAllAreKept) {
+  const TemporaryFolder folder;
+  Memory memory;
+  const std::vector<Entry> entries = {Entry::whole("a", memory.counting({2}))};
+  for (const std::int64_t keep_every : {0, 5}) {
+    Writer writer({.root = folder / std::to_string(keep_every), .keep_latest_k = 0, .keep_every = keep_every});
+    writer.save(10, memory.stream(), entries, Json::object());
+    writer.save(15, memory.stream(), entries, Json::object(), {.steps = {15}, .extra = {15}});
+    writer.save(17, memory.stream(), entries, Json::object(), {.steps = {17, 15}, .extra = {15, 17}});
+    writer.wait();
+    const std::vector<StepDirectory> found = find_checkpoints(folder / std::to_string(keep_every));
+    EXPECT_EQ(found.size(), keep_every == 0 ? 2u : 3u) << "step 15 is a multiple of 5";
+    EXPECT_EQ(found.front().step, 17);
+  }
+}
+
 TEST(Writer, ANumberOfCheckpointsAbove32BitsIsNotCut) {
   const TemporaryFolder folder;
   Memory memory;

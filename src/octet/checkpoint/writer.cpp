@@ -164,29 +164,41 @@ class UnfinishedFolder {
   fs::path path_;
 };
 
-// The new checkpoint is safe: what goes wrong here is a warning.
-void prune(const WriterOptions& options, std::int64_t written) {
-  if (options.keep_latest_k <= 0) return;
-  const auto stays = [&](std::int64_t step) {
-    return step == written || (options.keep_every > 0 && step % options.keep_every == 0);
-  };
+// One save, as this rank knows it.
+struct Save {
+  std::string key;  // what is said about it
+  std::int64_t step = 0;
+  BestCheckpoint best;
+  Part part;
+  std::string failure;  // of this rank
+};
+
+bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
+  return std::find(steps.begin(), steps.end(), step) != steps.end();
+}
+
+// Deletes what need not be kept. The new checkpoint is safe: what goes wrong here is a warning.
+void prune(const WriterOptions& options, const Save& save) {
+  if (options.keep_latest_k <= 0 && save.best.extra.empty()) return;
   try {
+    const std::vector<StepDirectory> found = find_checkpoints(options.root);
+    const auto exists = [&](std::int64_t step) {
+      return std::any_of(found.begin(), found.end(), [&](const StepDirectory& directory) { return directory.step == step; });
+    };
+    const auto best = std::find_if(save.best.steps.begin(), save.best.steps.end(), exists);
     std::int64_t newer = 0;
-    for (const StepDirectory& found : find_checkpoints(options.root)) {
-      if (newer++ >= options.keep_latest_k && !stays(found.step)) discard_checkpoint(found.path);
+    for (const StepDirectory& directory : found) {
+      const std::int64_t step = directory.step;
+      const bool for_ever = options.keep_every > 0 && step % options.keep_every == 0;
+      const bool extra = contains(save.best.extra, step) && !for_ever;
+      const bool surplus = extra || (options.keep_latest_k > 0 && newer++ >= options.keep_latest_k);
+      const bool stays = for_ever || step == save.step || (best != save.best.steps.end() && step == *best);
+      if (surplus && !stays) discard_checkpoint(directory.path);
     }
   } catch (const SystemError& error) {
     log_warning(concat(error.what(), "; no older checkpoint is deleted"));
   }
 }
-
-// One save, as this rank knows it.
-struct Save {
-  std::string key;  // what is said about it
-  std::int64_t step = 0;
-  Part part;
-  std::string failure;  // of this rank
-};
 
 // Does what may fail, unless something has failed before.
 void attempt(std::string& failure, const std::function<void()>& act) {
@@ -217,7 +229,7 @@ std::string lead(const WriterOptions& options, Save& save, const Source& source)
     if (options.may_publish) options.may_publish();
     replace_directory(folder->path(), final_path);
     if (options.published) options.published(save.step);
-    prune(options, save.step);
+    prune(options, save);
   });
   return failure;
 }
@@ -270,11 +282,12 @@ Writer::~Writer() {
   }
 }
 
-void Writer::save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta) {
+void Writer::save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta,
+                  const BestCheckpoint& best) {
   require(step >= 0 && meta.is_object(), "checkpoint: step ", step, ", meta must be an object");
   wait();
   if (stream.kind() == DeviceKind::meta) return;
-  Save save = {.key = concat("save ", saves_++), .step = step, .part = {}, .failure = ""};
+  Save save = {.key = concat("save ", saves_++), .step = step, .best = best, .part = {}, .failure = ""};
   // A failure here, too, is one of all ranks, which are about to wait for this one.
   attempt(save.failure, [&] {
     save.part = describe(options_.ranks.rank, step, entries, meta);

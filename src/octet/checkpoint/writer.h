@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "octet/checkpoint/manifest.h"
 #include "octet/checkpoint/ranks.h"
@@ -41,6 +42,14 @@ enum class WriteMode : std::uint8_t {
   now,     // save writes, and returns when the checkpoint is there
 };
 
+// What the deletion of old checkpoints must know about the best one.
+struct BestCheckpoint {
+  std::vector<std::int64_t> steps = {};  // best first; the first that exists stays, whatever else is kept
+  // Saved only because they were the best when they were saved. They do not count among keep_latest_k, and go when another one is
+  // the best.
+  std::vector<std::int64_t> extra = {};
+};
+
 struct WriterOptions {
   std::filesystem::path root;      // .../checkpoints, made if need be; on many ranks in a file system that all of them see
   std::int64_t keep_latest_k = 3;  // 0: all
@@ -54,9 +63,9 @@ struct WriterOptions {
 };
 
 // A checkpoint is written as step-00001000.tmp-TOKEN, synced, its manifest last, and renamed last; an older one of the same
-// step is exchanged for it. After that the checkpoints beyond the keep_latest_k highest steps go, except those of keep_every and
-// the one just written; whatever is deleted is renamed away first, and nothing is deleted if the folder cannot be listed. One
-// writer per root: RunLock sees to it.
+// step is exchanged for it. After that the checkpoints beyond the keep_latest_k highest steps go, except those of keep_every, the
+// best and the one just written; whatever is deleted is renamed away first, and nothing is deleted if the folder cannot be
+// listed. One writer per root: RunLock sees to it.
 //
 // Many ranks have a Writer each and make the same calls in the same order. Each writes the slices that it holds to a file of
 // its own; rank 0 makes the folder, writes the manifest when all ranks have said that their file is on the disk, renames,
@@ -77,9 +86,10 @@ class Writer {
   // failed checkpoint stays behind, the older ones stay, and training may go on. Only a complete checkpoint whose folder cannot
   // be flushed to the disk fails and stays: a power cut may take it. A failure of one rank is told on every rank, with its
   // number. When a rank is lost the error is the store's, Error{peer}, and what lies half-written may be left to the constructor
-  // of the next run. `entries` are the slices that this rank holds, perhaps none. `meta` must be an object; rank 0's is kept. On
-  // the meta device nothing happens.
-  void save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta);
+  // of the next run. `entries` are the slices that this rank holds, perhaps none. `meta` must be an object; rank 0's is kept, and
+  // so is its `best`. On the meta device nothing happens.
+  void save(std::int64_t step, Stream& stream, std::span<const Entry> entries, const nlohmann::json& meta,
+            const BestCheckpoint& best = {});
   // Returns when this rank's snapshot is complete, so that all entries of the last save may change. Throws nothing: if the copy
   // failed, the save fails.
   void wait_for_snapshot();
