@@ -35,13 +35,12 @@ std::vector<std::int64_t> steps_in(const std::filesystem::path& path) {
 using Steps = std::vector<std::int64_t>;
 
 TEST(Jsonl, TheFieldsAreThoseOfTheContract) {
-  EXPECT_EQ(
-      to_json_line(StepMetrics{.step = 3}),
-      R"({"step":3,"loss":null,"grad_norm":null,"lr":null,"tokens_seen":0,"step_time_s":null,"data_time_s":null,)"
-      R"("tokens_per_s":null,"tokens_per_s_per_gpu":null,"tflops_per_gpu":null,"mfu":null,"mfu_fp8":null,)"
-      R"("memory_peak_gib":null,"fp8_flop_share":0.0,"fp8_underflow_pct":null,"fp8_saturated_pct":null,)"
-      R"("skipped_steps":0,"samples_per_s":null,"comm_exposed_s":null,)"
-      R"("pipeline_bubble_s":null,"expert_balance":null,"router_z":null,"eval_loss":null})");
+  EXPECT_EQ(to_json_line(StepMetrics{.step = 3}),
+            R"({"step":3,"loss":null,"grad_norm":null,"lr":null,"tokens_seen":0,"step_time_s":null,"data_time_s":null,)"
+            R"("tokens_per_s":null,"tokens_per_s_per_gpu":null,"tflops_per_gpu":null,"mfu":null,"mfu_fp8":null,)"
+            R"("memory_peak_gib":null,"fp8_flop_share":0.0,"fp8_underflow_pct":null,"fp8_saturated_pct":null,)"
+            R"("skipped_steps":0,"samples_per_s":null,"comm_exposed_s":null,)"
+            R"("pipeline_bubble_s":null,"expert_balance":null,"router_z":null,"eval_loss":null,"eval_losses":null})");
   EXPECT_EQ(to_json_line(HealthSample{.step = 1, .tensor = "a\"b.x", .amax = 2, .scale = 0.5, .saturated_pct = 0, .flushed_pct = 1.5}),
             R"({"step":1,"tensor":"a\"b.x","amax":2.0,"scale":0.5,"saturated_pct":0.0,"flushed_pct":1.5,"sqnr_db":null})");
 }
@@ -54,6 +53,8 @@ TEST(Jsonl, EveryFieldSurvivesTheRoundTripBitwise) {
     next = next * 1.37 + 1.0 / 3.0;
     if constexpr (std::is_same_v<Field, std::int64_t>) {
       field = static_cast<std::int64_t>(next * 1e6);
+    } else if constexpr (std::is_same_v<Field, NamedNumbers>) {
+      field = {{"chat", next}, {"code", next / 3}};
     } else {
       field = next;
     }
@@ -63,8 +64,28 @@ TEST(Jsonl, EveryFieldSurvivesTheRoundTripBitwise) {
   ASSERT_TRUE(back.has_value());
   EXPECT_EQ(to_json_line(*back), to_json_line(m));
   EXPECT_EQ(back->eval_loss, m.eval_loss);
+  EXPECT_EQ(back->eval_losses, m.eval_losses);
   EXPECT_EQ(back->loss, m.loss);
   EXPECT_EQ(back->step, m.step);
+}
+
+TEST(Jsonl, NamedNumbersAreAnObject) {
+  StepMetrics m = line_at(4);
+  m.eval_losses = {{"z", 2.5}, {"a\"", kInfinity}};
+  const std::string line = to_json_line(m);
+  EXPECT_NE(line.find(R"("eval_losses":{"z":2.5,"a\"":null}})"), std::string::npos) << line;
+  const auto back = from_json_line<StepMetrics>(line);
+  ASSERT_TRUE(back.has_value());
+  ASSERT_EQ(back->eval_losses.size(), 2u);
+  EXPECT_EQ(back->eval_losses[0], (std::pair<std::string, double>("z", 2.5)));
+  EXPECT_EQ(back->eval_losses[1].first, "a\"");
+  EXPECT_TRUE(std::isnan(back->eval_losses[1].second));
+  // What follows the object is read, too.
+  EXPECT_EQ(from_json_line<StepMetrics>(R"({"eval_losses":{"a":1},"step":7,"loss":3})")->loss, 3);
+  EXPECT_EQ(from_json_line<StepMetrics>(R"({"step":7,"eval_losses":{}})")->eval_losses.size(), 0u);
+  for (const char* other : {"3", "[1]", "true", "\"a\"", R"({"a":"b"})", R"({"a":true})", R"({"a":{"b":1}})", R"({"a":[1]})"}) {
+    EXPECT_FALSE(from_json_line<StepMetrics>(std::string(R"({"step":7,"eval_losses":)") + other + "}").has_value()) << other;
+  }
 }
 
 TEST(Jsonl, NumbersThatAreNotFiniteAreNull) {
@@ -189,7 +210,7 @@ TEST(Fields, NamesAreUnique) {
       EXPECT_TRUE(tensorboard.insert(name.tensorboard).second) << name.tensorboard;
     }
   });
-  EXPECT_EQ(json.size(), 23u);
+  EXPECT_EQ(json.size(), 24u);
 }
 
 }  // namespace

@@ -51,6 +51,14 @@ TEST(Console, WhatIsUnknownIsLeftOut) {
   EXPECT_EQ(console_line(bad, {.total_steps = 3}), "step 1/3  loss nan");
 }
 
+TEST(Console, NamedHeldOutSetsTakeThePlaceOfTheOne) {
+  StepMetrics m;
+  m.step = 1;
+  m.loss = m.eval_loss.emplace(4.7);
+  m.eval_losses = {{"chat", 4.7}, {"code", 3.21}};
+  EXPECT_EQ(console_line(m, {.total_steps = 3}), "step 1/3  loss 4.700  eval chat 4.700, code 3.210");
+}
+
 TEST(Recorder, OneCallReachesEverySink) {
   const TemporaryFolder folder;
   std::vector<std::string> lines;

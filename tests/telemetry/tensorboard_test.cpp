@@ -54,6 +54,7 @@ StepMetrics events_at(std::int64_t step) {
   m.tokens_per_s_per_gpu = 17012;
   m.mfu = 0.885;
   if (step == 2) m.eval_loss = 4.5;
+  if (step == 2) m.eval_losses = {{"chat", 4.5}, {"my.code-2", 0.25}};
   return m;
 }
 
@@ -84,6 +85,8 @@ TEST(TensorBoard, ItsOwnReaderFindsEveryValue) {
   EXPECT_EQ(scalars.at("mfu(%)").at(1), static_cast<double>(static_cast<float>(88.5)));
   EXPECT_EQ(scalars.at("lr").at(1), static_cast<double>(2.9e-4f));
   EXPECT_EQ(scalars.at("validation_metrics/global_avg_loss"), (std::map<std::int64_t, double>{{2, 4.5}}));
+  EXPECT_EQ(scalars.at("validation_metrics/loss/chat"), (std::map<std::int64_t, double>{{2, 4.5}}));
+  EXPECT_EQ(scalars.at("validation_metrics/loss/my.code-2"), (std::map<std::int64_t, double>{{2, 0.25}}));
   EXPECT_EQ(scalars.count("fp8/underflow(%)"), 0u);
   EXPECT_TRUE(std::isnan(scalars.at("tflops").at(1)));
   EXPECT_EQ(scalars.at("infinite").at(std::int64_t{1} << 40), INFINITY);

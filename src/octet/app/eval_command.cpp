@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "octet/app/commands.h"
 #include "octet/app/threads.h"
 #include "octet/base/json.h"
+#include "octet/train/held_out.h"
 #include "octet/train/restore.h"
 #include "octet/train/setup.h"
 #include "octet/train/tokenizer.h"
@@ -21,22 +23,32 @@ int run_eval(const EvalArgs& args) {
   train::EngineOptions options = train::engine_options(config, train::recipe_of(config, device));
   options.training = false;
   train::Engine engine(options, device);
-  train::check_split(checkpoint::Reader::open(checkpoint), config);
+  if (config.evaluation.source.empty()) train::check_split(checkpoint::Reader::open(checkpoint), config);
   const std::int64_t step = train::restore_weights(engine, checkpoint);
   const data::Dataset dataset(train::dataset_options(config, options.model.vocab));
-  train::check_tokenizer(dataset, train::tokenizer_of_run(config, options.model));
-  const std::int64_t sequences = std::min(config.evaluation.sequences, dataset.held_out_samples());
-  demand(dataset.held_out_samples() > 0, ExitCode::data, checkpoint.string(),
-         ": no held-out text; set data.split, or give a data.source with split = \"validation\"");
-  demand(sequences > 0, ExitCode::config, checkpoint.string(), ": evaluation.sequences = 0: must be above 0 for a held-out loss");
-  const double loss = train::evaluate(engine, dataset, sequences);
-  demand(std::isfinite(loss), ExitCode::not_finite, checkpoint.string(), ": the held-out loss is not finite");
+  const train::HeldOut held_out(config, dataset);
+  const std::string tokenizer = train::tokenizer_of_run(config, options.model);
+  train::check_tokenizer(dataset, tokenizer);
+  held_out.check_tokenizers(tokenizer);
+  demand(held_out.deciding().held_out_samples() > 0, ExitCode::data, checkpoint.string(),
+         ": no held-out text; set data.split, give a data.source with split = \"validation\", or add [[evaluation.source]]");
+  demand(held_out.sequences() > 0, ExitCode::config, checkpoint.string(),
+         ": evaluation.sequences = 0: must be above 0 for a held-out loss");
+  const train::HeldOut::Losses losses = held_out.evaluate(engine);
+  demand(std::isfinite(losses.deciding), ExitCode::not_finite, checkpoint.string(), ": the held-out loss is not finite");
   if (args.json) {
-    fmt::print("{}\n", Json({{"checkpoint", checkpoint.string()}, {"step", step}, {"eval_loss", loss}}).dump());
-  } else {
-    fmt::print("{}: step {}, held-out loss {:.4f} over {} sequences (perplexity {:.3f})\n", checkpoint.string(), step, loss,
-               sequences, std::exp(loss));
+    Json result = {{"checkpoint", checkpoint.string()}, {"step", step}, {"eval_loss", losses.deciding}};
+    for (const auto& [name, loss] : losses.by_name) result["eval_losses"][name] = loss;
+    fmt::print("{}\n", result.dump());
+    return 0;
   }
+  const auto print = [&](const std::string& of, double loss, const data::Dataset& set) {
+    fmt::print("{}: step {}, held-out loss {}{:.4f} over {} sequences (perplexity {:.3f})\n", checkpoint.string(), step, of, loss,
+               std::min(held_out.sequences(), set.held_out_samples()), std::exp(loss));
+  };
+  if (losses.by_name.empty()) print("", losses.deciding, held_out.deciding());
+  for (std::size_t i = 0; i < losses.by_name.size(); ++i)
+    print("of " + losses.by_name[i].first + " ", losses.by_name[i].second, held_out.set(i));
   return 0;
 }
 

@@ -18,6 +18,11 @@ json to_value(const Field& field) {
 }
 json to_value(const std::optional<double>& field) { return field && std::isfinite(*field) ? json(*field) : json(nullptr); }
 json to_value(double field) { return std::isfinite(field) ? json(field) : json(nullptr); }
+nlohmann::ordered_json to_value(const NamedNumbers& field) {
+  nlohmann::ordered_json object;  // null until it has a key
+  for (const auto& [name, number] : field) object[name] = to_value(number);
+  return object;
+}
 
 template <class Record>
 std::string dump(const Record& record, int indent) {
@@ -41,14 +46,17 @@ class RecordReader : public nlohmann::json_sax<json> {
   bool has_required() const { return has_required_; }
 
   bool null() override {
+    if (within_) return name_number(kUnknown);
     return assign([](auto& field) {
       using Field = std::decay_t<decltype(field)>;
       if constexpr (std::is_same_v<Field, double>) field = kUnknown;
       if constexpr (std::is_same_v<Field, std::optional<double>>) field.reset();
-      return std::is_same_v<Field, double> || std::is_same_v<Field, std::optional<double>>;
+      if constexpr (std::is_same_v<Field, NamedNumbers>) field.clear();
+      return std::is_same_v<Field, double> || std::is_same_v<Field, std::optional<double>> || std::is_same_v<Field, NamedNumbers>;
     });
   }
   bool boolean(bool) override {
+    if (within_) return false;
     return assign([](auto&) { return false; });
   }
   bool number_integer(number_integer_t value) override { return number(value); }
@@ -58,6 +66,7 @@ class RecordReader : public nlohmann::json_sax<json> {
   }
   bool number_float(number_float_t value, const string_t&) override { return number(value); }
   bool string(string_t& value) override {
+    if (within_) return false;
     return assign([&](auto& field) {
       if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::string>) {
         field = value;
@@ -67,13 +76,17 @@ class RecordReader : public nlohmann::json_sax<json> {
     });
   }
   bool binary(binary_t&) override { return false; }
-  bool start_object(std::size_t) override { return open(); }
-  bool end_object() override { return --depth_, true; }
+  bool start_object(std::size_t) override { return open(/*object=*/true); }
+  bool end_object() override {
+    within_ = nullptr;
+    return --depth_, true;
+  }
   // A line that is itself an array opens depth 1 without a key.
-  bool start_array(std::size_t) override { return depth_ > 0 && open(); }
+  bool start_array(std::size_t) override { return depth_ > 0 && open(/*object=*/false); }
   bool end_array() override { return --depth_, true; }
   bool key(string_t& value) override {
     if (depth_ == 1) key_ = value;
+    if (within_) name_ = value;
     return true;
   }
   bool parse_error(std::size_t, const std::string&, const json::exception&) override { return false; }
@@ -81,6 +94,7 @@ class RecordReader : public nlohmann::json_sax<json> {
  private:
   template <class Value>
   bool number(Value value) {
+    if (within_) return name_number(static_cast<double>(value));
     return assign([&](auto& field) {
       using Field = std::decay_t<decltype(field)>;
       if constexpr (std::is_same_v<Field, double> || std::is_same_v<Field, std::optional<double>>) {
@@ -106,19 +120,32 @@ class RecordReader : public nlohmann::json_sax<json> {
     has_required_ |= key_ == required_;
     return fits;
   }
-  bool open() {
+  bool name_number(double value) {
+    within_->emplace_back(name_, value);
+    return true;
+  }
+  bool open(bool object) {
+    if (within_) return false;
     bool known = false;
     if (depth_ == 1) {
-      visit_fields(record_, [&](const FieldName& name, const auto&) { known |= key_ == name.json; });
+      visit_fields(record_, [&](const FieldName& name, auto& field) {
+        if (key_ != name.json) return;
+        known = true;
+        if constexpr (std::is_same_v<std::decay_t<decltype(field)>, NamedNumbers>) {
+          if (object) within_ = &field;
+        }
+      });
     }
     ++depth_;
-    return !known;
+    return !known || within_;
   }
 
   Record record_;
   std::string_view required_;
   bool has_required_ = false;
   std::string key_;
+  NamedNumbers* within_ = nullptr;  // the field whose object is being read
+  std::string name_;                // the last key in it
   int depth_ = 0;
 };
 

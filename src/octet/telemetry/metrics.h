@@ -8,10 +8,15 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace octet::telemetry {
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// Numbers with names that the user chose, in the user's order. In JSON an object, or null if there are none.
+using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
 // One logged step. Times and rates are means over the steps since the line before. A number that is not finite is written
 // as null and read back as NaN; an optional that is empty is written as null and read back empty.
@@ -39,6 +44,7 @@ struct StepMetrics {
   std::optional<double> expert_balance{};
   std::optional<double> router_z{};
   std::optional<double> eval_loss{};
+  NamedNumbers eval_losses{};
 };
 
 // One tensor of one sampled step. `tensor` is "<linear>.x" (input), "<linear>.w" (weight) or "<linear>.g" (output gradient).
@@ -87,6 +93,8 @@ struct RunInfo {
   std::string started{};
   std::string changes{};
   std::int64_t checkpoint_step = 0;
+  std::int64_t best_step = 0;
+  double best_eval_loss = kUnknown;
   std::int64_t lost_records = 0;
 };
 
@@ -94,7 +102,7 @@ struct RunInfo {
 struct FieldName {
   const char* json;
   const char* help;                 // one sentence with the unit, for docs/reference/files.md
-  const char* tensorboard = "";     // "": not in TensorBoard
+  const char* tensorboard = "";     // "": not in TensorBoard; of NamedNumbers: ends with NAME, which stands for each name
   double tensorboard_factor = 1;    // torchtitan counts in percent where the JSON has a fraction
 };
 
@@ -188,9 +196,17 @@ void visit_fields(Record& r, Visitor&& visit) {
                   .tensorboard = "experts/router_z"},
         r.router_z);
   visit(FieldName{.json = "eval_loss",
-                  .help = "Mean loss over the held-out tokens; null unless this step evaluated.",
+                  .help =
+                      "Mean loss over the held-out tokens; null unless this step evaluated. With several held-out sets, that of "
+                      "evaluation.decides.",
                   .tensorboard = "validation_metrics/global_avg_loss"},
         r.eval_loss);
+  visit(
+      FieldName{
+          .json = "eval_losses",
+          .help = "Mean loss over each [[evaluation.source]], by its name; null without these, and unless this step evaluated.",
+          .tensorboard = "validation_metrics/loss/NAME"},
+      r.eval_losses);
 }
 
 template <class Record, class Visitor>
@@ -248,6 +264,15 @@ void visit_fields(Record& r, Visitor&& visit) {
   visit(FieldName{.json = "checkpoint_step",
                   .help = "Step of the newest checkpoint in this folder; 0 if there is none yet. A later start looks for it."},
         r.checkpoint_step);
+  visit(
+      FieldName{
+          .json = "best_step",
+          .help =
+              "Step of the best evaluation up to the newest checkpoint; 0 before the first one. With evaluation.keep_best its "
+              "checkpoint is kept."},
+      r.best_step);
+  visit(FieldName{.json = "best_eval_loss", .help = "eval_loss of the best evaluation; null before the first one."},
+        r.best_eval_loss);
   visit(FieldName{.json = "lost_records", .help = "Records of metrics that could not be written, for example because the disk was full."},
         r.lost_records);
 }

@@ -33,7 +33,14 @@ std::string console_line(const StepMetrics& metrics, const ConsoleContext& conte
   if (metrics.pipeline_bubble_s) line += "  bubble " + format_share(*metrics.pipeline_bubble_s / metrics.step_time_s);
   if (!std::isnan(metrics.memory_peak_gib)) line += "  " + format_gib(metrics.memory_peak_gib);
   if (!std::isnan(context.eta_s)) line += "  eta " + format_duration(context.eta_s);
-  if (metrics.eval_loss) line += fmt::format("  eval {:.3f}", *metrics.eval_loss);
+  if (!metrics.eval_losses.empty()) {
+    line += "  eval";
+    for (const auto& [name, loss] : metrics.eval_losses) {
+      line += fmt::format("{} {} {:.3f}", &name == &metrics.eval_losses.front().first ? "" : ",", name, loss);
+    }
+  } else if (metrics.eval_loss) {
+    line += fmt::format("  eval {:.3f}", *metrics.eval_loss);
+  }
   if (metrics.skipped_steps > 0) line += fmt::format("  skipped {}", format_count(metrics.skipped_steps));
   return line;
 }

@@ -16,7 +16,8 @@
 namespace octet::telemetry {
 
 // Formats "step 120/1000  loss 4.812  grad 0.83  lr 2.9e-04  17,012 tok/s/gpu  875 TFLOPS  mfu 88.5%  61.2 GiB  eta 3m12s",
-// followed by "  eval 4.701" and "  skipped 2" if there are such values. Unknown values are omitted.
+// followed by "  eval 4.701", or "  eval chat 4.701, code 3.210", and "  skipped 2" if there are such values. Unknown values are
+// omitted.
 struct ConsoleContext {
   std::int64_t total_steps = 0;
   double eta_s = kUnknown;

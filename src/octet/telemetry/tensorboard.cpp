@@ -121,6 +121,11 @@ void TensorBoardWriter::write(const StepMetrics& metrics) {
     if (*name.tensorboard == '\0') return;
     if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::optional<double>>) {
       if (field) scalars.emplace_back(name.tensorboard, *field * name.tensorboard_factor);
+    } else if constexpr (std::is_same_v<std::decay_t<decltype(field)>, NamedNumbers>) {
+      const std::string_view tag = name.tensorboard;
+      for (const auto& [key, value] : field) {
+        scalars.emplace_back(std::string(tag.substr(0, tag.rfind("NAME"))) + key, value * name.tensorboard_factor);
+      }
     } else {
       scalars.emplace_back(name.tensorboard, static_cast<double>(field) * name.tensorboard_factor);
     }

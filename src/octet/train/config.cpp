@@ -13,6 +13,8 @@
 namespace octet::train {
 namespace {
 
+constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+
 bool gives(const TomlNode& root, const char* key) {
   const TomlNode* training = root.find("training");
   return training && training->find(key);
@@ -49,6 +51,30 @@ void walk(const std::string& path, const Json& before, const Json& now, std::vec
   for (const auto& [key, value] : before.items()) {
     if (!now.contains(key)) walk(join(key), value, Json(), out);
   }
+}
+
+void check_evaluation(const EvaluationConfig& evaluation, const std::string& where) {
+  const auto check = [&](bool holds, const auto&... parts) { demand(holds, ExitCode::config, where, parts...); };
+  std::string names;
+  for (std::size_t i = 0; i < evaluation.source.size(); ++i) {
+    const auto& [name, path] = evaluation.source[i];
+    check(!name.empty(), "an [[evaluation.source]] has no name");
+    check(name.find_first_not_of(kNameCharacters) == std::string::npos, "evaluation.source: name = ", in_quotes(name),
+          ": may have letters, digits, \"-\", \"_\" and \".\"");
+    check(!path.empty(), "evaluation.source ", name, " has no path; give the prefix of a corpus that `octet data prepare` made");
+    for (std::size_t other = 0; other < i; ++other)
+      check(evaluation.source[other].name != name, "evaluation.source: two sources have the name ", name);
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  const bool decides = evaluation.decides.empty() || std::any_of(evaluation.source.begin(), evaluation.source.end(),
+                                                                 [&](const auto& s) { return s.name == evaluation.decides; });
+  check(decides, "evaluation.decides = ", in_quotes(evaluation.decides), ": ",
+        names.empty() ? "there is no [[evaluation.source]]" : "no [[evaluation.source]] has this name; there are " + names);
+  const bool acts = evaluation.keep_best || evaluation.patience > 0;
+  const std::string key =
+      evaluation.keep_best ? "evaluation.keep_best = true" : concat("evaluation.patience = ", evaluation.patience);
+  check(!acts || evaluation.interval > 0, key, ": needs evaluation.interval above 0");
+  check(!acts || evaluation.sequences > 0, key, ": needs evaluation.sequences above 0");
 }
 
 }  // namespace
@@ -115,6 +141,8 @@ void check_config(const Config& config, std::int64_t ranks) {
   for (const SourceConfig& source : config.data.source) check(!source.path.empty(), "a [[data.source]] has no path");
   const auto [train_share, held_out_share] = config.data.split;
   check(std::abs(train_share + held_out_share - 1.0) < 1e-9, "data.split = [", train_share, ", ", held_out_share, "]: must add up to 1");
+
+  check_evaluation(config.evaluation, where);
 
   const TrainingConfig& training = config.training;
   check(training.steps > 0 || training.epochs > 0, "training.steps = 0: must be at least 1, or give training.epochs");

@@ -1,5 +1,5 @@
-// The whole run, as its TOML file says it. Every key is declared once, here: its default, its choices or range, and the sentence that
-// --print-config, docs/reference/configuration.md and shell completion show.
+// The whole run, as its TOML file says it. Every key is declared once, here and in config_evaluation.h: its default, its choices or
+// range, and the sentence that --print-config, docs/reference/configuration.md and shell completion show.
 //
 // Paths are relative to the current directory, not to the file.
 #pragma once
@@ -14,6 +14,7 @@
 
 #include "octet/base/fields.h"
 #include "octet/base/json.h"
+#include "octet/train/config_evaluation.h"
 
 namespace octet::models {
 struct DecoderConfig;
@@ -340,20 +341,6 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "emulate", .help = "Lets a recipe run slowly on a device that has no instructions for it."}, c.emulate);
 }
 
-struct EvaluationConfig {
-  std::int64_t interval = 100;
-  std::int64_t sequences = 64;
-};
-template <FieldsOf<EvaluationConfig> C>
-void visit_fields(C& c, auto&& visit) {
-  visit(Field{.name = "interval",
-              .help = "Steps between evaluations; 0 never evaluates.", .value = "steps", .range = kNotNegative},
-        c.interval);
-  visit(Field{.name = "sequences",
-              .help = "Held-out sequences in an evaluation.", .value = "sequences", .range = kNotNegative},
-        c.sequences);
-}
-
 struct ParallelConfig {
   std::int64_t replicate = 1;
   std::int64_t shard = -1;
@@ -557,7 +544,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "optimizer", .help = "AdamW."}, c.optimizer);
   visit(Field{.name = "lr_scheduler", .help = "Learning rate over the run."}, c.lr_scheduler);
   visit(Field{.name = "precision", .help = "FP8 recipe and its settings."}, c.precision);
-  visit(Field{.name = "evaluation", .help = "Held-out loss during the run."}, c.evaluation);
+  visit(Field{.name = "evaluation", .help = "Held-out loss during the run, and what it decides."}, c.evaluation);
   visit(Field{.name = "parallel", .help = "How ranks share weights, batch, sequences and experts."}, c.parallel);
   visit(Field{.name = "activation_checkpoint", .help = "Memory saved by computing activations again."}, c.activation_checkpoint);
   visit(Field{.name = "checkpoint", .help = "When to save, what to keep and how to resume."}, c.checkpoint);

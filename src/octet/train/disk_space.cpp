@@ -25,6 +25,7 @@ void check_space(const Config& config, std::uint64_t each, std::int64_t step, st
   // One more than are kept: the oldest goes after the newest is there.
   std::int64_t more = c.keep_latest_k == 0 ? saves : std::min(saves, std::max<std::int64_t>(1, c.keep_latest_k + 1 - there));
   if (c.keep_latest_k > 0 && c.keep_every > 0) more = std::min(saves, more + (steps - step) / std::max(c.keep_every, c.interval));
+  if (config.evaluation.keep_best) more += 2;  // the best one, and the one before it until the new one is there
   const double needed = static_cast<double>(more) * static_cast<double>(each);
   if (needed <= static_cast<double>(space.available)) return;
   log_warning(concat(folder.string(), ": up to ", more, " more checkpoints of ", text(each), " will be kept at a time, and ",

@@ -3,18 +3,17 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <map>
 
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
-#include "octet/base/retry.h"
 #include "octet/base/utc.h"
 #include "octet/checkpoint/model_dir.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/models/registry.h"
 #include "octet/optim/schedule.h"
 #include "octet/telemetry/format.h"
-#include "octet/telemetry/jsonl.h"
 #include "octet/train/disk_space.h"
 #include "octet/train/entries.h"
 #include "octet/train/initial_loss.h"
@@ -70,18 +69,25 @@ Trainer::Trainer(const TrainerOptions& options)
   plan_ = measure_run(config_, world_.mesh(), world_.rank());
   if (world_.is_first()) lock_.emplace(config_.run.output_dir, checkpoint::RunLockTimes{.retry_s = config_.checkpoint.retry_s});
   dataset_ = std::make_unique<data::Dataset>(dataset_options(config_, engine_options_.model.vocab));
+  held_out_ = std::make_unique<HeldOut>(config_, *dataset_);
+  best_.emplace(config_.evaluation, held_out_->measure());
+  demand(!best_->acts() || held_out_->any(), ExitCode::config, config_.file, ": evaluation.",
+         config_.evaluation.keep_best ? "keep_best" : "patience",
+         " needs held-out text; set data.split, or add [[evaluation.source]] with name and path");
   if (world_.rank() == 0) {  // which writes model directories
     const std::string tokenizer = tokenizer_of_run(config_, engine_options_.model);
     check_tokenizer(*dataset_, tokenizer);
+    held_out_->check_tokenizers(tokenizer);
     engine_options_.model = with_token_ids(engine_options_.model, tokenizer);
     dataset_->verify_once();
+    held_out_->verify_once();
   }
   world_.from_first("the corpus", "has been compared with its sums");
   accumulation_ = accumulation_of(config_, world_.mesh().data_coordinates());
   find_checkpoint();
   steps_ = steps_of(config_, *dataset_, continuation_);
   if (!resumed_ && has_initial_loss() && engine_options_.recipe.is_fp8()) {
-    initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), *dataset_,
+    initial_loss_bf16_ = initial_loss_in_bf16(engine_options_, world_.device(), world_.groups(), held_out_->deciding(),
                                               config_.model.init_from, config_.evaluation.sequences);
   }
   start_engine();
@@ -104,43 +110,6 @@ void Trainer::find_checkpoint() {
   if (resumed_) continuation_ = continue_from(*resumed_, config_, *dataset_);
 }
 
-void Trainer::judge_history() {
-  const fs::path folder = config_.run.output_dir, root = folder / "checkpoints", about = folder / "run.json";
-  const double retry_s = config_.checkpoint.retry_s;
-  const auto name = [&](const fs::path& path) { return retry(retry_s, [&] { return true_path(path); }); };
-  if (resumed_ && name(resumed_->path()).parent_path() == name(root)) kept_step_ = resumed_->step();
-  const bool automatic = options_.resume == "auto";
-  if (automatic && resumed_) return;
-  if (automatic) {
-    const std::int64_t recorded =
-        retry(retry_s, [&] { return path_exists(about) ? telemetry::read_run_info(about).checkpoint_step : 0; });
-    demand(recorded == 0, ExitCode::data, root.string(), ": no checkpoint is there, but ", about.string(),
-           " says that the one of step ", recorded,
-           " was saved. Is a file system not mounted? To begin anew, give another run.output_dir, or --resume none "
-           "--run.set_aside=true");
-  }
-  History history = history_of(folder, retry_s);
-  if (automatic && !history.has_model) return;  // a run that ended before its first checkpoint, whose steps are done again
-  const bool continued = kept_step_ && !history.checkpoints.empty() && *kept_step_ >= history.checkpoints.front();
-  if (history.empty() || continued) return;
-  demand(config_.run.set_aside, ExitCode::config, folder.string(), ": there is ", history.text(), ", and checkpoint.resume = \"",
-         options_.resume, "\" does not continue it. Give another run.output_dir, or --run.set_aside=true, which moves ",
-         kept_step_ ? concat("what is after step ", *kept_step_) : "it", " to ", (folder / "history").string());
-  const fs::path& from = config_.model.init_from;
-  demand(from.empty() || name(from) != name(folder / "model"), ExitCode::config, from.string(),
-         ": model.init_from is the model of the run that would be set aside; give another run.output_dir");
-  old_history_ = std::move(history);
-}
-
-// All ranks have read what they need.
-void Trainer::set_old_history_aside() {
-  world_.barrier("read");
-  if (!old_history_) return;
-  const fs::path folder = config_.run.output_dir;
-  log_info(
-      concat(folder.string(), ": ", old_history_->text(), " is now in ", set_aside(folder, *old_history_, kept_step_).string()));
-}
-
 void Trainer::start_engine() {
   if (engine_) engine_->close();
   engine_.reset();  // before its successor takes memory
@@ -160,10 +129,6 @@ bool Trainer::continues_weights() const {
   return !config_.model.init_from.empty() && checkpoint::has_weights(config_.model.init_from);
 }
 
-bool Trainer::has_initial_loss() const {
-  return continues_weights() && config_.evaluation.sequences > 0 && dataset_->held_out_samples() > 0;
-}
-
 nlohmann::json Trainer::meta() const {
   return {{"octet", kVersion},
           {"commit", commit()},
@@ -179,6 +144,7 @@ nlohmann::json Trainer::meta() const {
           {"anomaly", anomaly_.state()},
           {"initial_eval_loss", initial_loss_},
           {"initial_eval_loss_bf16", initial_loss_bf16_},
+          {"best", best_->state()},
           {"mesh",
            {{"replicate", world_.mesh().size(parallel::Axis::replicate)},
             {"shard", world_.mesh().size(parallel::Axis::shard)},
@@ -195,8 +161,14 @@ void Trainer::save() {
   if (saved_step_ == step_) return;
   engine_->settle();
   models::Decoder& model = engine_->model();
+  if (world_.is_first()) {  // the writer is idle
+    best_->forget_deleted([&](std::int64_t step) { return path_exists(checkpoint_folder(step)); });
+    info_.best_step = best_->step();
+    info_.best_eval_loss = best_->loss();
+  }
   writer_->save(step_, engine_->stream(),
-                written_entries(model.parameters(), model.scales(), engine_->optimizer(), world_.groups()), meta());
+                written_entries(model.parameters(), model.scales(), engine_->optimizer(), world_.groups()), meta(),
+                best_->checkpoint());
   saved_step_ = step_;
   save_pending_ = config_.checkpoint.async;
   if (!save_pending_) failed_saves_ = 0;
@@ -276,6 +248,7 @@ void Trainer::resume() {
   if (reader) load(*reader);
   set_old_history_aside();
   if (!reader) return;
+  restore_best(reader->meta());
   loader_->seek(continuation_.cursor);
   if (!continuation_.changes.empty()) anomaly_.begin_window();  // other losses are no spikes
   rollbacks_ = reader->meta().at("rollbacks").get<std::int64_t>();
@@ -296,15 +269,6 @@ void Trainer::resume() {
                     "run.output_dir, or --resume=none and --run.set_aside=true"));
   }
   for (const std::string& line : consequences(continuation_, *dataset_)) log_info("  " + line);
-}
-
-void Trainer::set_abandoned_steps_aside() {
-  world_.barrier("read");
-  if (!world_.is_first()) return;
-  recorder_->sync();
-  const fs::path folder = config_.run.output_dir;
-  const fs::path to = set_aside(folder, history_of(folder, config_.checkpoint.retry_s), step_);
-  log_info(concat("what was recorded after step ", step_, " is now in ", to.string()));
 }
 
 // The state goes back; the data does not: the batches that led here are not seen again.
@@ -340,6 +304,7 @@ void Trainer::roll_back(Anomaly::Verdict verdict) {
   anomaly_.begin_row();
   went_back_to_ = step_;
   set_abandoned_steps_aside();
+  restore_best(reader->meta());
   recorder_->rewind(step_);
   log_shared_warning(concat("step ", failed, ": ", reason, "; back to step ", step_, ", past the batches up to sample ",
                             loader_->position(), count));
@@ -366,7 +331,7 @@ kernels::StepScalars Trainer::step(Watch watch) {
   return scalars;
 }
 
-void Trainer::log(const kernels::StepScalars& scalars, double eval_loss, bool sampled) {
+void Trainer::log(const kernels::StepScalars& scalars, const HeldOut::Losses& held_out, bool sampled) {
   telemetry::StepMetrics m;
   const telemetry::StepMeter::Interval interval = meter_->take();
   m.step = step_;
@@ -396,7 +361,8 @@ void Trainer::log(const kernels::StepScalars& scalars, double eval_loss, bool sa
     m.expert_balance = router.balance / terms / static_cast<double>(model.experts_per_token);
     m.router_z = router.z / terms;
   }
-  if (eval_loss == eval_loss) m.eval_loss = eval_loss;
+  if (!std::isnan(held_out.deciding)) m.eval_loss = held_out.deciding;
+  m.eval_losses = held_out.by_name;
   if (sampled) {
     const std::vector<telemetry::HealthSample> samples = health_.take(step_);
     double flushed = 0, saturated = 0;
@@ -437,6 +403,8 @@ telemetry::RunInfo Trainer::run_info() const {
   for (const SourceConfig& source : config_.data.source) {
     info.data += (info.data.empty() ? "" : ", ") + source.path + (source.split == "auto" ? "" : " (" + source.split + ")");
   }
+  for (const EvaluationSourceConfig& source : config_.evaluation.source)
+    info.data += concat(", ", source.path, " (evaluation ", source.name, ")");
   info.initial_eval_loss = initial_loss_;
   info.initial_eval_loss_bf16 = initial_loss_bf16_;
   info.version = kVersion;
@@ -444,6 +412,8 @@ telemetry::RunInfo Trainer::run_info() const {
   info.started = utc_now();
   info.changes = text_of_record(continuation_.record);
   info.checkpoint_step = kept_step_.value_or(0);
+  info.best_step = best_->step();
+  info.best_eval_loss = best_->loss();
   return info;
 }
 
@@ -476,13 +446,6 @@ void Trainer::calibrate() {
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   log_info(fmt::format("scales calibrated in {:.2f} s, by step {}'s {} sequences, forward and backward", taken.count(), step_ + 1,
                        config_.training.global_batch_size));
-}
-
-void Trainer::evaluate_initial() {
-  initial_loss_ = evaluate(*engine_, *dataset_, config_.evaluation.sequences);
-  const std::string beside = engine_options_.recipe.is_fp8() ? fmt::format(" (in bf16: {:.6f})", initial_loss_bf16_) : "";
-  log_info(fmt::format("held-out loss of {} before step 1, in {}: {:.6f}{}", config_.model.init_from, engine_options_.recipe.name,
-                       initial_loss_, beside));
 }
 
 ExitCode Trainer::run() {
@@ -522,7 +485,7 @@ ExitCode Trainer::run() {
   meter_ = std::make_unique<telemetry::StepMeter>(
       telemetry::StepMeter::Options{.total_steps = steps_, .first_step = step_, .processes = world_.size()});
 
-  while (step_ < steps_) {
+  while (step_ < steps_ && !best_->is_stale()) {
     if (lock_) lock_->check();
     const std::int64_t next = step_ + 1;
     const bool sample = engine_options_.watch && (every(config_.metrics.health_freq, next) || next == 1);
@@ -555,18 +518,18 @@ ExitCode Trainer::run() {
                          .eta_s = meter_->eta_s()});
     }
 
-    double eval_loss = telemetry::kUnknown;
-    if (evaluates) {
-      const telemetry::PausedMeter paused(*meter_);
-      eval_loss = evaluate(*engine_, *dataset_, config_.evaluation.sequences);
-    }
-    if (logs) log(scalars, eval_loss, sample);
+    HeldOut::Losses held_out;
+    if (evaluates) held_out = evaluate_step();
+    if (logs) log(scalars, held_out, sample);
     // Several ranks stop after the same step: one of which they all know that a rank had been asked when its optimizer was
     // enqueued.
     const char* stop = StopSignals::requested();
     if (world_.size() > 1) stop = !engine_->stop_asked() ? nullptr : stop ? stop : "another rank was asked to stop";
-    if (every(config_.checkpoint.interval, step_) && step_ < steps_ && !stop) {
+    const bool saves = every(config_.checkpoint.interval, step_);
+    const bool saves_best = config_.evaluation.keep_best && best_->step() == step_;
+    if ((saves || saves_best) && step_ < steps_ && !stop) {
       const telemetry::PausedMeter paused(*meter_);
+      if (!saves) best_->save_extra();
       save_if_possible();
     }
     if (stop && step_ < steps_) {
@@ -578,6 +541,7 @@ ExitCode Trainer::run() {
       return ExitCode::preempted;
     }
   }
+  if (step_ < steps_) log_info(why_it_ends());
   save_for_good();
   const bool moved = anomaly_.skipped_steps() < step_;
   if (moved) {

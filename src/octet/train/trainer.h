@@ -13,10 +13,12 @@
 #include "octet/telemetry/meter.h"
 #include "octet/telemetry/recorder.h"
 #include "octet/train/anomaly.h"
+#include "octet/train/best.h"
 #include "octet/train/config.h"
 #include "octet/train/continuation.h"
 #include "octet/train/engine.h"
 #include "octet/train/health.h"
+#include "octet/train/held_out.h"
 #include "octet/train/history.h"
 #include "octet/train/peak.h"
 #include "octet/train/world.h"
@@ -52,8 +54,9 @@ class Trainer {
   // there, or if there is a history that neither checkpoint.resume continues nor run.set_aside allows to move.
   explicit Trainer(const TrainerOptions& options);
 
-  // Trains to the last step. `preempted` when a signal asked to stop: everything is saved. Throws Error{not_finite} when the
-  // rollbacks are used up, or when it ends and not one of its steps, those before a resume included, has been finite.
+  // Trains to the last step, or until evaluation.patience ends the run. `preempted` when a signal asked to stop: everything is
+  // saved. Throws Error{not_finite} when the rollbacks are used up, or when it ends and not one of its steps, those before a
+  // resume included, has been finite.
   ExitCode run();
 
   Engine& engine() { return *engine_; }
@@ -75,6 +78,14 @@ class Trainer {
   void calibrate();
   // The held-out loss of the weights that a run goes on from, before its first step.
   void evaluate_initial();
+  // The held-out losses after the present step, which best_ has then seen.
+  HeldOut::Losses evaluate_step();
+  // Sets best_ to what a checkpoint's meta says of it. Call it when run.output_dir holds the checkpoints that the run goes on
+  // with.
+  void restore_best(const nlohmann::json& meta);
+  std::filesystem::path checkpoint_folder(std::int64_t step) const;
+  // Says that evaluation.patience ends the run.
+  std::string why_it_ends() const;
   void resume();
   void load(const checkpoint::Reader& reader);
   void save();
@@ -91,7 +102,7 @@ class Trainer {
     bool health, waits;
   };
   kernels::StepScalars step(Watch watch);
-  void log(const kernels::StepScalars& scalars, double eval_loss, bool sampled);
+  void log(const kernels::StepScalars& scalars, const HeldOut::Losses& held_out, bool sampled);
   nlohmann::json meta() const;
   telemetry::RunInfo run_info() const;
   void record_checkpoint(std::int64_t step);
@@ -105,6 +116,8 @@ class Trainer {
   DeviceKind device_;
   MemoryPlan plan_;
   std::unique_ptr<data::Dataset> dataset_;
+  std::unique_ptr<HeldOut> held_out_;
+  std::optional<Best> best_;                   // always there after the constructor
   std::optional<checkpoint::RunLock> lock_;    // on the first rank
   std::optional<checkpoint::Reader> resumed_;  // until it is loaded
   Continuation continuation_;                  // of the checkpoint from which this process began

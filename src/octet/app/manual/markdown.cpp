@@ -111,6 +111,7 @@ std::string json_type(std::int64_t) { return "whole number"; }
 std::string json_type(double) { return "number or null"; }
 std::string json_type(const std::optional<double>&) { return "number or null"; }
 std::string json_type(const std::string&) { return "string"; }
+std::string json_type(const telemetry::NamedNumbers&) { return "object of numbers, or null"; }
 
 struct RecordFile {
   std::string name, help;

@@ -1,0 +1,53 @@
+// The best evaluation of a run so far: what evaluation.keep_best keeps, and when evaluation.patience ends the run.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "octet/base/json.h"
+#include "octet/checkpoint/writer.h"
+#include "octet/telemetry/metrics.h"
+#include "octet/train/config_evaluation.h"
+
+namespace octet::train {
+
+class Best {
+ public:
+  // `measure` says what the losses are means of (HeldOut::measure()).
+  Best(const EvaluationConfig& config, nlohmann::json measure) : config_(config), measure_(std::move(measure)) {}
+
+  // Records the loss of an evaluation after `step`. Returns whether it is the lowest so far. A loss that is not finite never is.
+  bool observe(std::int64_t step, double loss);
+  // Whether anything depends on what is best.
+  bool acts() const { return config_.keep_best || config_.patience > 0; }
+  // Whether evaluation.patience evaluations in a row were not the best.
+  bool is_stale() const { return config_.patience > 0 && waited_ >= config_.patience; }
+
+  std::int64_t step() const { return steps_.empty() ? 0 : steps_.front(); }  // 0 before the first evaluation
+  double loss() const { return loss_; }                                      // NaN before it
+  std::int64_t waited() const { return waited_; }                            // evaluations since the best one
+
+  // Says that the checkpoint of step() is saved only because it is the best.
+  void save_extra() { extra_.push_back(step()); }
+  // Drops the steps that need not be known any more. `exists` says whether there is a checkpoint of a step.
+  void forget_deleted(const std::function<bool(std::int64_t step)>& exists);
+  // For Writer::save(). Nothing unless evaluation.keep_best.
+  checkpoint::BestCheckpoint checkpoint() const;
+
+  nlohmann::json state() const;
+  // Goes on from a state(), which is null in checkpoints of earlier versions. Begins anew if the losses there were means of
+  // something else, or with evaluation.keep_best if the checkpoint of the best one is gone; returns why, or "".
+  std::string restore(const nlohmann::json& state, const std::function<bool(std::int64_t step)>& exists);
+
+ private:
+  EvaluationConfig config_;
+  nlohmann::json measure_;
+  double loss_ = telemetry::kUnknown;
+  std::int64_t waited_ = 0;
+  std::vector<std::int64_t> steps_;  // of the best evaluations, the last and best one first
+  std::vector<std::int64_t> extra_;  // of steps_, or that were: saved only because they were the best
+};
+
+}  // namespace octet::train

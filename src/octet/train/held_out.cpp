@@ -1,0 +1,68 @@
+#include "octet/train/held_out.h"
+
+#include "octet/base/require.h"
+#include "octet/train/restore.h"
+#include "octet/train/sources.h"
+#include "octet/train/tokenizer.h"
+
+namespace octet::train {
+namespace {
+
+// Throws unless the tokenizers of both are the same, as far as they are known.
+void check_same_tokenizer(const data::Corpus& trained, const data::Corpus& held_out) {
+  const auto &a = trained.info(), &b = held_out.info();
+  if (!a || !b || a->tokenizer.empty() || b->tokenizer.empty()) return;
+  demand(a->tokenizer_hash == b->tokenizer_hash, ExitCode::data, held_out.paths().json.string(), ": prepared with tokenizer ",
+         b->tokenizer, " (", b->tokenizer_hash, "), but ", trained.paths().json.string(), " with ", a->tokenizer, " (",
+         a->tokenizer_hash, ")");
+}
+
+}  // namespace
+
+HeldOut::HeldOut(const Config& config, const data::Dataset& dataset) : sequences_(config.evaluation.sequences) {
+  for (const EvaluationSourceConfig& source : config.evaluation.source) {
+    if (source.name == config.evaluation.decides) decides_ = sets_.size();
+    auto own =
+        std::make_unique<data::Dataset>(data::DatasetOptions{.sources = {{.path = source.path, .use = data::Use::validation}},
+                                                             .seq_len = dataset.seq_len(),
+                                                             .vocab_size = dataset.options().vocab_size});
+    for (std::int64_t s = 0; s < dataset.sources(); ++s) check_same_tokenizer(dataset.corpus(s), own->corpus(0));
+    const data::Dataset* set = own.get();
+    sets_.push_back({.name = source.name, .own = std::move(own), .dataset = set});
+  }
+  if (sets_.empty()) sets_.push_back({.name = "", .own = nullptr, .dataset = &dataset});
+}
+
+nlohmann::json HeldOut::measure() const {
+  nlohmann::json corpora = sources_json(deciding());
+  for (nlohmann::json& corpus : corpora) corpus.erase("path");  // a corpus may move
+  return {{"name", deciding_name()},
+          {"corpora", corpora},
+          {"held_out", deciding().held_out_samples()},
+          {"sequences", sequences_},
+          {"seq_len", deciding().seq_len()}};
+}
+
+void HeldOut::verify_once() const {
+  for (const Set& set : sets_) {
+    if (set.own) set.own->verify_once();
+  }
+}
+
+void HeldOut::check_tokenizers(const std::string& tokenizer) const {
+  for (const Set& set : sets_) {
+    if (set.own) check_tokenizer(*set.own, tokenizer);
+  }
+}
+
+HeldOut::Losses HeldOut::evaluate(Engine& engine) const {
+  Losses losses;
+  for (std::size_t i = 0; i < sets_.size(); ++i) {
+    const double loss = train::evaluate(engine, *sets_[i].dataset, sequences_);
+    if (i == decides_) losses.deciding = loss;
+    if (!sets_[i].name.empty()) losses.by_name.emplace_back(sets_[i].name, loss);
+  }
+  return losses;
+}
+
+}  // namespace octet::train

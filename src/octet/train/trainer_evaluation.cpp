@@ -1,0 +1,66 @@
+// What a run does with held-out text.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "octet/base/directory.h"
+#include "octet/base/log.h"
+#include "octet/checkpoint/steps.h"
+#include "octet/train/trainer.h"
+
+namespace octet::train {
+
+bool Trainer::has_initial_loss() const { return continues_weights() && held_out_->any(); }
+
+void Trainer::evaluate_initial() {
+  initial_loss_ = evaluate(*engine_, held_out_->deciding(), held_out_->sequences());
+  const std::string beside = engine_options_.recipe.is_fp8() ? fmt::format(" (in bf16: {:.6f})", initial_loss_bf16_) : "";
+  log_info(fmt::format("held-out loss of {} before step 1, in {}: {:.6f}{}", config_.model.init_from, engine_options_.recipe.name,
+                       initial_loss_, beside));
+}
+
+std::filesystem::path Trainer::checkpoint_folder(std::int64_t step) const {
+  return std::filesystem::path(config_.run.output_dir) / "checkpoints" / checkpoint::step_name(step);
+}
+
+HeldOut::Losses Trainer::evaluate_step() {
+  const telemetry::PausedMeter paused(*meter_);
+  HeldOut::Losses losses = held_out_->evaluate(*engine_);
+  if (!held_out_->any()) return losses;
+  double deciding = losses.deciding;
+  // All ranks must decide alike, and the last bits of their sums may differ.
+  if (best_->acts() && world_.size() > 1)
+    deciding = std::stod(world_.from_first(concat("the held-out loss after step ", step_), fmt::format("{}", deciding)));
+  best_->observe(step_, deciding);
+  return losses;
+}
+
+void Trainer::restore_best(const nlohmann::json& meta) {
+  const nlohmann::json state = meta.value("best", nlohmann::json());  // absent in checkpoints of earlier versions
+  nlohmann::json there = nlohmann::json::array();                     // as rank 0 sees the folder, so that all ranks agree
+  if (world_.is_first() && state.is_object()) {
+    for (const char* list : {"steps", "extra"}) {
+      for (const std::int64_t step : state.at(list).get<std::vector<std::int64_t>>()) {
+        if (path_exists(checkpoint_folder(step))) there.push_back(step);
+      }
+    }
+  }
+  const std::string said = world_.from_first(concat("checkpoints of the best evaluations up to step ", step_), there.dump());
+  const auto steps = parse_json(said, "the checkpoints of the best evaluations").get<std::vector<std::int64_t>>();
+  const std::string anew =
+      best_->restore(state, [&](std::int64_t step) { return std::find(steps.begin(), steps.end(), step) != steps.end(); });
+  if (!anew.empty()) log_info(anew);
+}
+
+std::string Trainer::why_it_ends() const {
+  const std::string set = held_out_->deciding_name();
+  const std::string kept = config_.evaluation.keep_best ? concat(" (", checkpoint_folder(best_->step()).string(), ")") : "";
+  return concat("ends early, after step ", step_, " of ", steps_, ": the last ", best_->waited(), " evaluations",
+                set.empty() ? "" : " of " + set, " found no lower loss than ", fmt::format("{:.4f}", best_->loss()), " at step ",
+                best_->step(), kept, ", and evaluation.patience = ", config_.evaluation.patience,
+                ". To train on, give the same command with a larger --evaluation.patience, or with 0");
+}
+
+}  // namespace octet::train

@@ -1,0 +1,58 @@
+// What a run does with what earlier runs left in its folder, and with what it abandons there itself.
+#include "octet/base/directory.h"
+#include "octet/base/log.h"
+#include "octet/base/retry.h"
+#include "octet/telemetry/jsonl.h"
+#include "octet/train/trainer.h"
+
+namespace octet::train {
+
+namespace fs = std::filesystem;
+
+void Trainer::judge_history() {
+  const fs::path folder = config_.run.output_dir, root = folder / "checkpoints", about = folder / "run.json";
+  const double retry_s = config_.checkpoint.retry_s;
+  const auto name = [&](const fs::path& path) { return retry(retry_s, [&] { return true_path(path); }); };
+  if (resumed_ && name(resumed_->path()).parent_path() == name(root)) kept_step_ = resumed_->step();
+  const bool automatic = options_.resume == "auto";
+  if (automatic && resumed_) return;
+  if (automatic) {
+    const std::int64_t recorded =
+        retry(retry_s, [&] { return path_exists(about) ? telemetry::read_run_info(about).checkpoint_step : 0; });
+    demand(recorded == 0, ExitCode::data, root.string(), ": no checkpoint is there, but ", about.string(),
+           " says that the one of step ", recorded,
+           " was saved. Is a file system not mounted? To begin anew, give another run.output_dir, or --resume none "
+           "--run.set_aside=true");
+  }
+  History history = history_of(folder, retry_s);
+  if (automatic && !history.has_model) return;  // a run that ended before its first checkpoint, whose steps are done again
+  const bool continued = kept_step_ && !history.checkpoints.empty() && *kept_step_ >= history.checkpoints.front();
+  if (history.empty() || continued) return;
+  demand(config_.run.set_aside, ExitCode::config, folder.string(), ": there is ", history.text(), ", and checkpoint.resume = \"",
+         options_.resume, "\" does not continue it. Give another run.output_dir, or --run.set_aside=true, which moves ",
+         kept_step_ ? concat("what is after step ", *kept_step_) : "it", " to ", (folder / "history").string());
+  const fs::path& from = config_.model.init_from;
+  demand(from.empty() || name(from) != name(folder / "model"), ExitCode::config, from.string(),
+         ": model.init_from is the model of the run that would be set aside; give another run.output_dir");
+  old_history_ = std::move(history);
+}
+
+// All ranks have read what they need.
+void Trainer::set_old_history_aside() {
+  world_.barrier("read");
+  if (!old_history_) return;
+  const fs::path folder = config_.run.output_dir;
+  log_info(
+      concat(folder.string(), ": ", old_history_->text(), " is now in ", set_aside(folder, *old_history_, kept_step_).string()));
+}
+
+void Trainer::set_abandoned_steps_aside() {
+  world_.barrier("read");
+  if (!world_.is_first()) return;
+  recorder_->sync();
+  const fs::path folder = config_.run.output_dir;
+  const fs::path to = set_aside(folder, history_of(folder, config_.checkpoint.retry_s), step_);
+  log_info(concat("what was recorded after step ", step_, " is now in ", to.string()));
+}
+
+}  // namespace octet::train
