@@ -75,17 +75,18 @@ TEST(Scaling, TheTable) {
     m.mfu = 0.4369;
     m.comm_exposed_s = 0.025;  // of steps of half a second
   }
-  EXPECT_EQ(render_text(compare(runs)),
-            "GPUs  recipe       tok/s/gpu  decrease  faster  equal loss  noise    loss  higher  TFLOPS    MFU    memory  exposed\n"
-            "-------------------------------------------------------------------------------------------------------------------\n"
-            "8     bf16             9,350         -       -           -      -  2.0314       -       -      -  1.50 GiB        -\n"
-            "8     fp8_delayed     11,000         -  +17.6%       0.94x   0.1%  2.0335  +0.10%       -      -  1.50 GiB        -\n"
-            "256   bf16             8,500      9.1%       -           -      -  1.8283       -       -      -  1.50 GiB        -\n"
-            "256   fp8_delayed      9,700     11.8%  +14.1%       0.60x   0.1%  1.8466  +1.00%     432  43.7%  1.50 GiB     5.0%\n"
-            "Loss: mean over the last tenth of the steps. Decrease: of tokens/s/GPU, from the same recipe's on the fewest GPUs. "
-            "Faster, and loss higher: than bf16 on the same number. Equal loss: the training time of bf16 divided by that of the run, "
-            "up to the larger of their two last smoothed losses. Noise: its standard deviation, from the scatter of the losses around "
-            "their smooth curves.\n");
+  EXPECT_EQ(
+      render_text(compare(runs)),
+      "GPUs  recipe       tok/s/gpu  decrease  faster  equal loss  noise    loss  higher  TFLOPS    MFU    memory  exposed\n"
+      "-------------------------------------------------------------------------------------------------------------------\n"
+      "8     bf16             9,350         -       -           -      -  2.0314       -       -      -  1.50 GiB        -\n"
+      "8     fp8_delayed     11,000         -  +17.6%       0.94x   0.1%  2.0335  +0.10%       -      -  1.50 GiB        -\n"
+      "256   bf16             8,500      9.1%       -           -      -  1.8283       -       -      -  1.50 GiB        -\n"
+      "256   fp8_delayed      9,700     11.8%  +14.1%       0.60x   0.1%  1.8466  +1.00%     432  43.7%  1.50 GiB     5.0%\n"
+      "Loss: mean over the last tenth of the steps. Decrease: of tokens/s/GPU, from the same recipe's on the fewest GPUs. "
+      "Faster, and loss higher: than bf16 on the same number. Equal loss: the training time of bf16 divided by that of the run, "
+      "up to the larger of their two last smoothed losses. Noise: its standard deviation, from the scatter of the losses around "
+      "their smooth curves.\n");
   // With stages there is a column for their bubble.
   for (auto& m : runs[3].metrics) m.pipeline_bubble_s = 0.0625;
   const std::string staged = render_text(compare(runs));

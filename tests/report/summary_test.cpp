@@ -85,16 +85,17 @@ TEST(Compare, WithoutABaseline) {
 }
 
 TEST(RenderText, TheTable) {
-  EXPECT_EQ(render_text(compare(three_runs())),
-            "recipe         tok/s/gpu  faster  equal loss  noise  final loss  higher  last tenth  higher  held-out  higher\n"
-            "-------------------------------------------------------------------------------------------------------------\n"
-            "bf16                 100       -           -      -      2.0300       -      2.0314       -    2.2330       -\n"
-            "fp8_delayed          150  +50.0%       0.88x   5.9%      2.0341  +0.20%      2.0355  +0.20%    2.2375  +0.20%\n"
-            "bf16 (repeat)         90  -10.0%       1.07x   6.1%      2.0280  -0.10%      2.0294  -0.10%    2.2308  -0.10%\n"
-            "Equal loss: the training time of bf16 divided by that of the run, up to the larger of their two last smoothed losses. "
-            "Noise: its standard deviation, from bf16 trained twice.\n"
-            "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10% in mean loss over the "
-            "last tenth and by 0.10% on held-out text.\n");
+  EXPECT_EQ(
+      render_text(compare(three_runs())),
+      "recipe         tok/s/gpu  faster  equal loss  noise  final loss  higher  last tenth  higher  held-out  higher\n"
+      "-------------------------------------------------------------------------------------------------------------\n"
+      "bf16                 100       -           -      -      2.0300       -      2.0314       -    2.2330       -\n"
+      "fp8_delayed          150  +50.0%       0.88x   5.9%      2.0341  +0.20%      2.0355  +0.20%    2.2375  +0.20%\n"
+      "bf16 (repeat)         90  -10.0%       1.07x   6.1%      2.0280  -0.10%      2.0294  -0.10%    2.2308  -0.10%\n"
+      "Equal loss: the training time of bf16 divided by that of the run, up to the larger of their two last smoothed losses. "
+      "Noise: its standard deviation, from bf16 trained twice.\n"
+      "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10% in mean loss over the "
+      "last tenth and by 0.10% on held-out text.\n");
 }
 
 // Two runs that start from given weights, and one that does not.
@@ -119,17 +120,23 @@ TEST(Compare, LossesBeforeStep1) {
 }
 
 TEST(RenderText, TheTableOfRunsThatGoOnFromWeights) {
-  EXPECT_EQ(render_text(compare(continued_runs())),
-            "recipe         tok/s/gpu  faster  equal loss  noise  final loss  higher  last tenth  higher  held-out  higher  before step 1  higher\n"
-            "------------------------------------------------------------------------------------------------------------------------------------\n"
-            "bf16                 100       -           -      -      2.0300       -      2.0314       -    2.2330       -         4.0000       -\n"
-            "fp8_delayed          150  +50.0%       0.88x   5.9%      2.0341  +0.20%      2.0355  +0.20%    2.2375  +0.20%         4.0200  +0.50%\n"
-            "bf16 (repeat)         90  -10.0%       1.07x   6.1%      2.0280  -0.10%      2.0294  -0.10%    2.2308  -0.10%              -       -\n"
-            "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n"
-            "Equal loss: the training time of bf16 divided by that of the run, up to the larger of their two last smoothed losses. "
-            "Noise: its standard deviation, from bf16 trained twice.\n"
-            "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10% in mean loss over the "
-            "last tenth and by 0.10% on held-out text.\n");
+  EXPECT_EQ(
+      render_text(compare(continued_runs())),
+      "recipe         tok/s/gpu  faster  equal loss  noise  final loss  higher  last tenth  higher  held-out  higher  before "
+      "step 1  higher\n"
+      "--------------------------------------------------------------------------------------------------------------------------"
+      "----------\n"
+      "bf16                 100       -           -      -      2.0300       -      2.0314       -    2.2330       -         "
+      "4.0000       -\n"
+      "fp8_delayed          150  +50.0%       0.88x   5.9%      2.0341  +0.20%      2.0355  +0.20%    2.2375  +0.20%         "
+      "4.0200  +0.50%\n"
+      "bf16 (repeat)         90  -10.0%       1.07x   6.1%      2.0280  -0.10%      2.0294  -0.10%    2.2308  -0.10%             "
+      " -       -\n"
+      "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n"
+      "Equal loss: the training time of bf16 divided by that of the run, up to the larger of their two last smoothed losses. "
+      "Noise: its standard deviation, from bf16 trained twice.\n"
+      "bf16 trained twice on the same batches, summed in another order, differs from itself by 0.10% in mean loss over the "
+      "last tenth and by 0.10% on held-out text.\n");
 }
 
 TEST(RenderJson, LossesBeforeStep1) {

@@ -13,6 +13,7 @@
 #include "octet/report/charts.h"
 #include "octet/report/curves.h"
 #include "octet/report/health.h"
+#include "octet/report/held_out.h"
 #include "octet/report/page.h"
 #include "octet/report/scaling.h"
 #include "octet/report/style.h"
@@ -111,7 +112,8 @@ std::string table_section(const std::vector<Shown>& shown, const Comparison& com
   std::string out = "<section><table class=\"cards\"><thead><tr><th>recipe</th>";
   const bool equal = has_equal_losses(comparison);
   put(out, "<th>{}{}</th>{}<th>final loss</th><th>mean of the<br>last tenth</th><th>held-out<br>loss</th>{}", per_process(shown),
-      compared ? "<br>% faster" : "", equal ? "<th>speed-up at<br>equal loss</th>" : "", initial ? "<th>before<br>step 1</th>" : "");
+      compared ? "<br>% faster" : "", equal ? "<th>speed-up at<br>equal loss</th>" : "",
+      initial ? "<th>before<br>step 1</th>" : "");
   if (compared) put(out, "<th class=\"middle\">gap to {}<br>−{:g}% to +{:g}%</th>", escape(comparison.baseline), limit, limit);
   // A run of one process waits for nobody, so the column appears only if some run has several processes.
   const bool together = std::any_of(shown.begin(), shown.end(), [](const Shown& s) { return s.row->summary.processes > 1; });
@@ -307,8 +309,9 @@ std::string render_html(std::string_view title, std::span<const Run> runs, const
   if (shown.empty() && extras.top.empty()) {
     out += "<section><p>No runs.</p></section>";
   } else if (!shown.empty()) {
-    for (const std::string& section : {scaling_section(comparison, colours), table_section(shown, comparison), loss_section(shown), gap_section(shown, comparison), speed_section(shown),
-                                       health_section(shown), facts_section(shown)}) {
+    for (const std::string& section : {scaling_section(comparison, colours), table_section(shown, comparison),
+                                       loss_section(shown), held_out_section(shown, comparison), gap_section(shown, comparison),
+                                       speed_section(shown), health_section(shown), facts_section(shown)}) {
       out += section;
       out += '\n';
     }

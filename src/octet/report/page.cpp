@@ -37,7 +37,7 @@ std::string compared_cell(std::string_view column, const std::string& value, dou
 std::string speedup_cell(const std::optional<EqualLoss>& equal) {
   const bool known = equal && std::isfinite(equal->speedup), noisy = known && std::isfinite(equal->noise_pct);
   return cell("speed-up at equal loss", fmt::format("{}<small>{}</small>", known ? fmt::format("{:.2f}×", equal->speedup) : "–",
-                                                     noisy ? fmt::format("±{:.1f}%", equal->noise_pct) : "&nbsp;"));
+                                                    noisy ? fmt::format("±{:.1f}%", equal->noise_pct) : "&nbsp;"));
 }
 
 }  // namespace octet::report

@@ -23,8 +23,8 @@ struct Run {
 // reason" if there is no metrics.jsonl or it holds no step.
 Run read_run(const std::filesystem::path& directory);
 
-// Returns the seconds of training up to each line of `run.metrics`: the sum of the step times. Evaluations, checkpoints, and steps that
-// were done again after a rollback or a resume are not in it.
+// Returns the seconds of training up to each line of `run.metrics`: the sum of the step times. Evaluations, checkpoints, and
+// steps that were done again after a rollback or a resume are not in it.
 std::vector<double> training_times(const Run& run);
 
 }  // namespace octet::report

@@ -98,7 +98,8 @@ std::string table(const Comparison& comparison, std::span<const std::string> col
       "faster</th><th>%<br>decrease</th>{}"
       "<th>loss<br>% "
       "higher</th><th>TFLOPS<br>MFU</th><th>peak<br>memory</th><th>exposed<br>communication</th>{}</tr></thead><tbody>",
-      ranks_word(comparison), speed_word(comparison), equal ? "<th>speed-up at<br>equal loss</th>" : "", bubbles ? "<th>pipeline<br>bubble</th>" : "");
+      ranks_word(comparison), speed_word(comparison), equal ? "<th>speed-up at<br>equal loss</th>" : "",
+      bubbles ? "<th>pipeline<br>bubble</th>" : "");
   for (const std::size_t i : by_ranks(comparison)) {
     const Row& row = comparison.rows[i];
     const Summary& s = row.summary;
@@ -119,8 +120,8 @@ std::string table(const Comparison& comparison, std::span<const std::string> col
 }  // namespace
 
 std::string render_scaling(const Comparison& comparison) {
-  std::vector<std::vector<std::string>> lines{{ranks_word(comparison), "recipe",
-                                               std::string(telemetry::rate_unit(worker_of(comparison))), "decrease", "faster"}};
+  std::vector<std::vector<std::string>> lines{
+      {ranks_word(comparison), "recipe", std::string(telemetry::rate_unit(worker_of(comparison))), "decrease", "faster"}};
   const bool bubbles = has_bubbles(comparison), equal = has_equal_losses(comparison);
   if (equal) lines[0].insert(lines[0].end(), {"equal loss", "noise"});
   lines[0].insert(lines[0].end(), {"loss", "higher", "TFLOPS", "MFU", "memory", "exposed"});

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "octet/base/json.h"
+#include "octet/report/held_out.h"
 #include "octet/report/scaling.h"
 #include "octet/report/text_table.h"
 
@@ -103,6 +104,12 @@ EqualLoss equal_loss_of(const std::vector<Row>& rows, const std::vector<LossCurv
   return equal_loss(curves[i], curves[baseline], second);
 }
 
+nlohmann::ordered_json to_json(const telemetry::NamedNumbers& numbers) {
+  nlohmann::ordered_json object;  // null until it has a key
+  for (const auto& [name, value] : numbers) object[name] = number(value);
+  return object;
+}
+
 nlohmann::ordered_json to_json(const std::optional<EqualLoss>& equal) {
   if (!equal) return nullptr;
   return {{"loss", number(equal->loss)},
@@ -149,6 +156,9 @@ Summary summarize(const Run& run) {
   summary.flushed_pct = mean(finite_values(run, -1, [](const StepMetrics& m) { return m.fp8_underflow_pct.value_or(kUnknown); }));
   const auto evaluations = finite_values(run, -1, [](const StepMetrics& m) { return m.eval_loss.value_or(kUnknown); });
   summary.eval_loss = evaluations.empty() ? kUnknown : evaluations.back();
+  for (const StepMetrics& line : run.metrics) {
+    if (!line.eval_losses.empty()) summary.eval_losses = line.eval_losses;
+  }
   const auto memory = finite_values(run, -1, [](const StepMetrics& m) { return m.memory_peak_gib; });
   summary.memory_peak_gib = memory.empty() ? kUnknown : *std::max_element(memory.begin(), memory.end());
   if (const std::vector<double> times = training_times(run); !times.empty()) summary.train_time_s = times.back();
@@ -182,6 +192,11 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     row.final_loss_pct = against(&Summary::final_loss);
     row.mean_loss_pct = against(&Summary::mean_loss);
     row.eval_loss_pct = against(&Summary::eval_loss);
+    for (const auto& [name, loss] : row.summary.eval_losses) {
+      if (!compared) break;
+      const double pct = higher_pct(loss, number_named(rows[*row.baseline].summary.eval_losses, name));
+      if (std::isfinite(pct)) row.eval_losses_pct.emplace_back(name, pct);
+    }
     row.initial_eval_loss_pct = higher_pct(row.summary.initial_eval_loss, row.summary.initial_eval_loss_bf16);
     row.decrease_pct = decrease_pct(rows, row);
     if (compared) row.equal_loss = equal_loss_of(rows, curves, i);
@@ -190,6 +205,11 @@ Comparison compare(std::span<const Run> runs, std::string_view baseline) {
     }
   }
   return comparison;
+}
+
+double number_named(const telemetry::NamedNumbers& numbers, std::string_view name) {
+  const auto found = std::find_if(numbers.begin(), numbers.end(), [&](const auto& entry) { return entry.first == name; });
+  return found == numbers.end() ? kUnknown : found->second;
 }
 
 bool has_initial_losses(const Comparison& comparison) {
@@ -253,7 +273,7 @@ std::string text_noise(const std::optional<EqualLoss>& equal) {
 }
 
 std::string render_text(const Comparison& comparison) {
-  if (comparison.scales) return render_scaling(comparison);
+  if (comparison.scales) return render_scaling(comparison) + render_held_out(comparison);
   std::vector<std::vector<std::string>> lines{{"recipe", std::string(telemetry::rate_unit(worker_of(comparison))), "faster"}};
   const bool equal = has_equal_losses(comparison);
   if (equal) lines[0].insert(lines[0].end(), {"equal loss", "noise"});
@@ -264,16 +284,18 @@ std::string render_text(const Comparison& comparison) {
     const Summary& s = row.summary;
     lines.push_back({s.name, text_count(s.tokens_per_s_per_process), text_percent(row.faster_pct, 1)});
     if (equal) lines.back().insert(lines.back().end(), {text_speedup(row.equal_loss), text_noise(row.equal_loss)});
-    lines.back().insert(lines.back().end(), {text_number(s.final_loss, 4), text_percent(row.final_loss_pct, 2),
-                                             text_number(s.mean_loss, 4), text_percent(row.mean_loss_pct, 2),
-                                             text_number(s.eval_loss, 4), text_percent(row.eval_loss_pct, 2)});
+    lines.back().insert(lines.back().end(),
+                        {text_number(s.final_loss, 4), text_percent(row.final_loss_pct, 2), text_number(s.mean_loss, 4),
+                         text_percent(row.mean_loss_pct, 2), text_number(s.eval_loss, 4), text_percent(row.eval_loss_pct, 2)});
     if (!initial) continue;
     lines.back().insert(lines.back().end(), {text_number(s.initial_eval_loss, 4), text_percent(row.initial_eval_loss_pct, 2)});
   }
   const std::string spread = spread_sentence(comparison), equal_loss = equal_loss_sentences(comparison);
   const char* const before =
       "before step 1: held-out loss of the weights that a run continues from; higher: compared with BF16.\n";
-  return text_table(lines) + (initial ? before : "") + (equal ? equal_loss + "\n" : "") + (spread.empty() ? "" : spread + "\n");
+  const std::string sets = render_held_out(comparison);
+  return text_table(lines) + (sets.empty() ? "" : "\n" + sets) + (initial ? before : "") + (equal ? equal_loss + "\n" : "") +
+         (spread.empty() ? "" : spread + "\n");
 }
 
 std::string render_json(const Comparison& comparison) {
@@ -300,6 +322,8 @@ std::string render_json(const Comparison& comparison) {
                     {"mean_loss_pct", number(row.mean_loss_pct)},
                     {"eval_loss", number(s.eval_loss)},
                     {"eval_loss_pct", number(row.eval_loss_pct)},
+                    {"eval_losses", to_json(s.eval_losses)},
+                    {"eval_losses_pct", to_json(row.eval_losses_pct)},
                     {"initial_eval_loss", number(s.initial_eval_loss)},
                     {"initial_eval_loss_bf16", number(s.initial_eval_loss_bf16)},
                     {"initial_eval_loss_pct", number(row.initial_eval_loss_pct)},

@@ -30,6 +30,7 @@ struct Summary {
   double final_loss = 0;                   // loss of the last step logged
   double mean_loss = 0;                    // mean over the last tenth: lines with step > 0.9 * steps and a finite loss
   double eval_loss = 0;                    // the last held-out loss
+  telemetry::NamedNumbers eval_losses{};   // of each named held-out set, the last one
   double initial_eval_loss = 0;            // held-out loss before step 1, if the run continues from existing weights
   double initial_eval_loss_bf16 = 0;       // held-out loss of the same weights in BF16, if the recipe is FP8
   double saturated_pct = 0, flushed_pct = 0;  // means over the sampled steps
@@ -50,6 +51,7 @@ struct Row {
   double final_loss_pct = 0;    // final_loss
   double mean_loss_pct = 0;     // mean_loss
   double eval_loss_pct = 0;     // eval_loss
+  telemetry::NamedNumbers eval_losses_pct{};  // eval_losses that both have; empty if the row is not compared
   double initial_eval_loss_pct = 0;  // initial_eval_loss against initial_eval_loss_bf16 of the same run
   // 100 * (1 - x / x_fewest) for x = tokens_per_s_per_process, where x_fewest belongs to the run with the same name on the fewest ranks.
   // NaN for that run itself.
@@ -74,12 +76,16 @@ struct Comparison {
 // the baseline gives the spread.
 Comparison compare(std::span<const Run> runs, std::string_view baseline = "bf16");
 
-// Returns the table for a terminal and the sentence about the spread. If the comparison scales, returns render_scaling() (scaling.h). Ends
-// with a newline.
+// The number with this name, or NaN.
+double number_named(const telemetry::NamedNumbers& numbers, std::string_view name);
+
+// Returns the table for a terminal, that of named held-out sets (held_out.h), and the sentence about the spread. If the
+// comparison scales, returns render_scaling() (scaling.h). Ends with a newline.
 std::string render_text(const Comparison& comparison);
 // The process that the comparison's rates are stated for: a GPU if any run had one.
 telemetry::Worker worker_of(const Comparison& comparison);
-// Returns report.json: {"baseline", "rows": [{the numbers of Summary and Row, and "equal_loss": {EqualLoss} or null}], "spread"}. Unknown numbers are null.
+// Returns report.json: {"baseline", "rows": [{the numbers of Summary and Row, and "equal_loss": {EqualLoss} or null}], "spread"}.
+// Unknown numbers are null.
 std::string render_json(const Comparison& comparison);
 // Whether some run has pipeline stages. Only then is the bubble shown.
 bool has_bubbles(const Comparison& comparison);
