@@ -19,6 +19,8 @@ find_path(OCTET_HIGHWAY_INCLUDE NAMES hwy/highway.h REQUIRED)
 find_path(OCTET_XXHASH_INCLUDE NAMES xxhash.h REQUIRED)
 find_library(OCTET_PCRE2 NAMES libpcre2-8.a REQUIRED DOC "libpcre2-dev")
 find_path(OCTET_PCRE2_INCLUDE NAMES pcre2.h REQUIRED)
+find_library(OCTET_UTF8PROC NAMES libutf8proc.a REQUIRED DOC "libutf8proc-dev")
+find_path(OCTET_UTF8PROC_INCLUDE NAMES utf8proc.h REQUIRED)
 
 # The token of a job: HMAC-SHA-256, comparison in constant time, random bytes.
 find_library(OCTET_SODIUM NAMES libsodium.a REQUIRED DOC "libsodium-dev")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """bench_tokenize.py OCTET [MEGABYTES]: compares the speed of `octet bench tokenize` with the Python package tokenizers
-(encode_batch_fast), on one core and on all cores, with the same tokenizers and the same documents. The script trains two tokenizers on
-text from this machine: one like Llama 3's and one like Llama 2's. Needs the packages of tests/requirements.txt."""
+(encode_batch_fast), on one core and on all cores, with the same tokenizers and the same documents. The script trains four
+tokenizers on text from this machine: like Llama 3's, Qwen 3's, GPT-NeoX's and Llama 2's. Needs the packages of tests/requirements.txt."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         texts, size = [], 0
-        for text in cases.found_texts():
+        for text in cases.found_texts(cases.found_paths()):
             texts.append(text)
             size += len(text.encode())
             if size > megabytes * 1e6:
@@ -49,7 +49,8 @@ def main():
         lines = folder / "documents.jsonl"
         lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
         training = cases.training_text(20_000_000)
-        for tokenizer in (cases.byte_level(folder / "b", training, 64_000)[0], cases.metaspace(folder / "m", training, 32_000, cases.SCRIPTS)[0]):
+        for tokenizer in (cases.byte_level(folder / "b", training, 64_000)[0], *cases.normalizing(folder / "n", training, 64_000),
+                          cases.metaspace(folder / "m", training, 32_000, cases.SCRIPTS)[0]):
             path = str(tokenizer / "tokenizer.json")
             subprocess.run([octet, "bench", "tokenize", "--tokenizer", path, "--input", lines, "--json", folder / "out.json"], check=True,
                            stdout=subprocess.DEVNULL)

@@ -2,7 +2,7 @@
 # Functions for `source`: install the Debian packages that are missing, and tell the user what to do if that fails.
 # The caller must define say (prints a line) and give_up (prints a line and exits).
 
-build_packages="g++ cmake ninja-build libopenblas-pthread-dev libgloo-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libhwy-dev libxxhash-dev libpcre2-dev libsodium-dev zlib1g-dev libzstd-dev"
+build_packages="g++ cmake ninja-build libopenblas-pthread-dev libgloo-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev libfmt-dev libhwy-dev libxxhash-dev libpcre2-dev libutf8proc-dev libsodium-dev zlib1g-dev libzstd-dev"
 
 missing_packages() {
   local package

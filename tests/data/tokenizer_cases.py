@@ -6,6 +6,7 @@ import json
 import pathlib
 import random
 import sysconfig
+import unicodedata
 
 import sentencepiece
 import tiktoken
@@ -36,11 +37,21 @@ def found_texts(paths):
             yield text[:400_000]
 
 
+def joining_text(rng, count):
+    """Makes text that NFC changes: marks in any order, jamo, characters without a composed form, marks of recent versions of Unicode."""
+    parts = [lambda: chr(rng.randrange(0x300, 0x370)), lambda: rng.choice("aeoOA\u00e9\u1ea5\u0915\u09c7\u0f40 "),
+             lambda: chr(rng.randrange(0x1100, 0x1200)), lambda: chr(0xAC00 + 28 * rng.randrange(399)), lambda: chr(rng.randrange(0xAC00, 0xD7A4)),
+             lambda: rng.choice("\ufb1d\u0958\u2126\u212b\u0344\u0f43\u0f71\u0f72\u0f74\u0f80\u09be\u3099\u302a\u05b0\uf900\U0002f800\U0001d15e"),
+             lambda: rng.choice("\u07fd\u0898\u1abf\u1ace\u1dfa\u11a7\u0c3c\U00011930\U00011935\U0001133b\U0001e136\U0001e2ec\u0897\U00016d67\U000113c2"),
+             lambda: unicodedata.normalize("NFD", chr(rng.randrange(0xC0, 0x2000))), lambda: rng.choice("\n \t")]
+    return "".join(rng.choice(parts)() for _ in range(3 * count))
+
+
 def odd_text(rng):
     """Makes text that tokenizers get wrong: rare characters, all kinds of white space, contractions, special tokens, joined emoji."""
     pieces = []
     for _ in range(rng.randrange(1, 60)):
-        kind = rng.randrange(13)
+        kind = rng.randrange(15)
         count = rng.randrange(1, 12)
         if kind == 0:
             pieces += [chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)])) for _ in range(count)]
@@ -62,6 +73,10 @@ def odd_text(rng):
             pieces.append(str(rng.randrange(10**rng.randrange(1, 15))))
         elif kind == 8:
             pieces.append("".join(rng.choice("e\u0301a\u0308\u0e33\u0939\u093f\ufb01\u00df\u0130") for _ in range(count)))
+        elif kind == 13:
+            pieces.append(joining_text(rng, count))
+        elif kind == 14:
+            pieces.append(rng.choice(FAMILY_TOKENS))
         elif kind == 9:
             pieces.append(rng.choice("ab=-*/.#") * rng.choice([1, 3, 60, 500]))
         elif kind == 10:
@@ -69,6 +84,15 @@ def odd_text(rng):
         else:
             pieces.append(" " + "".join(rng.choice("etaoinshrdlu") for _ in range(count)))
     return "".join(pieces)
+
+
+def every_join():
+    """Returns texts in which every character below U+20000 stands between marks and jamo, and every decomposition."""
+    points = [chr(c) for c in [*range(1, 0x3400), *range(0xA000, 0xAC40), *range(0xD7A0, 0xD800), *range(0xF900, 0x12000), *range(0x16000, 0x20000)]]
+    texts = ["".join(f"a{c}\u0327\u0334{c}\u0301{c} \u1100{c}\uac00{c}\u0345" for c in points[begin:begin + 4000])
+             for begin in range(0, len(points), 4000)]
+    apart = [unicodedata.normalize("NFD", chr(c)) for c in [*range(0xC0, 0xAC00), *range(0xF900, 0x30000)]]
+    return texts + ["\n".join(text for text in apart if len(text) > 1)]
 
 
 def every_character():
@@ -157,6 +181,51 @@ def byte_level(folder, texts, vocabulary=6000):
     return result
 
 
+QWEN_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|fim_prefix|>", "<tool_call>", "</tool_call>", "<think>", "</think>"]
+NEOX_TOKENS = ["<|endoftext|>", "<|padding|>"]
+FAMILY_TOKENS = QWEN_TOKENS + NEOX_TOKENS + [" " * count for count in range(2, 60)] + ["<caf\u00e9>", "<cafe\u0301>"]
+NEVER_IN_UTF8 = [0xC0, 0xC1, *range(0xF5, 0x100)]
+
+
+def added(number, content, special, normalized):
+    return {"id": number, "content": content, "single_word": False, "lstrip": False, "rstrip": False, "normalized": normalized,
+            "special": special}
+
+
+def normalizing(folder, texts, vocabulary=6000):
+    """Makes tokenizers in the form of Qwen's and of GPT-NeoX's, which normalize to NFC and have no template."""
+    tokenizer = Tokenizer(models.BPE(continuing_subword_prefix="", end_of_word_suffix=""))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(QWEN2), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    tokenizer.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet, show_progress=False))
+    qwen = json.loads(tokenizer.to_str())
+    size = len(qwen["model"]["vocab"])
+    qwen["added_tokens"] = [added(size + i, text, text.startswith("<|"), False) for i, text in enumerate(QWEN_TOKENS)]
+    result = [write(folder / "qwen3", qwen, "<|im_end|>")]
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel()
+    # As in the published file, there are no tokens for the bytes that UTF-8 never has.
+    written = bytes_as_characters()
+    alphabet = [character for character, byte in written.items() if byte not in NEVER_IN_UTF8]
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=vocabulary, initial_alphabet=alphabet, special_tokens=NEOX_TOKENS,
+                                                             show_progress=False))
+    neox = json.loads(tokenizer.to_str())
+    assert len([token for token in neox["model"]["vocab"] if len(token) == 1]) == 256 - len(NEVER_IN_UTF8)
+    size = len(neox["model"]["vocab"])
+    neox["added_tokens"] += [added(size + i, " " * (24 - i), False, True) for i in range(23)]
+    neox["added_tokens"].append(added(size + 23, "<cafe\u0301>", False, True))  # is found where the text has its normalized form
+    result.append(write(folder / "neox", neox, "<|endoftext|>"))
+    return result
+
+
 def edges(folder, byte_level_folder):
     """Makes a tokenizer whose ids show where words begin, and documents to check that. "a", "1" and a space join with the first byte of
     the next character if it belongs to the same word. The documents have every character after each of the three."""
@@ -225,13 +294,18 @@ def sentence_piece(folder, texts, vocabulary=6000):
     return folder / "tokenizer.model"
 
 
-def tiktoken_ranks(folder, hugging_face):
-    """Writes a byte-level tokenizer's tokens in the order of its merges as tiktoken's ranks. Also returns tiktoken's encoding."""
-    model = json.loads((hugging_face / "tokenizer.json").read_text())["model"]
+def bytes_as_characters():
     characters = {}
     for byte in range(256):
         printable = 33 <= byte <= 126 or 161 <= byte <= 172 or byte >= 174
         characters[chr(byte) if printable else chr(256 + len([c for c in characters if ord(c) >= 256]))] = byte
+    return characters
+
+
+def tiktoken_ranks(folder, hugging_face):
+    """Writes a byte-level tokenizer's tokens in the order of its merges as tiktoken's ranks. Also returns tiktoken's encoding."""
+    model = json.loads((hugging_face / "tokenizer.json").read_text())["model"]
+    characters = bytes_as_characters()
     ranks = {bytes([byte]): byte for byte in range(256)}
     for merge in model["merges"]:
         token = bytes(characters[c] for c in "".join(merge if isinstance(merge, list) else merge.split(" ")))

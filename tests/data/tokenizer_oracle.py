@@ -55,13 +55,23 @@ def check_samples(octet, folder, texts, before, after):
         assert sample["text"] == before + text + after, (sample["document"], sample["text"], text)
 
 
+def check_cuts(octet, folder, texts, tokenizer_folder, tokenizer, end):
+    """Checks a text file that `data prepare` cuts into tasks: the ids must not depend on where."""
+    folder.mkdir()
+    text = "".join(text.replace("\0", "") for text in texts)
+    (folder / "long.txt").write_text(text, newline="")
+    run(octet, "data", "prepare", "--input", folder / "long.txt", "--tokenizer", tokenizer_folder, "--output", folder / "corpus")
+    compare(f"{tokenizer_folder.name}, one text", [text], read_documents(folder / "corpus")[1], [tokenizer.encode(text).ids + [end]])
+
+
 def main():
     octet, megabytes = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 1.5
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         some = cases.documents(int(megabytes * 1e6))
         every = cases.every_character() + some
-        for part in ("some", "every"):
+        joining = every + cases.every_join()
+        for part in ("some", "every", "joining"):
             (folder / part).mkdir()
         training = cases.training_text(3_000_000)
         folders = cases.byte_level(folder / "byte_level", training)
@@ -79,6 +89,17 @@ def main():
                 before, after = ("<|begin_of_text|>", "<|end_of_text|>") if tokenizer_folder.name == "llama3" else ("<s>", "</s>")
                 there = texts if tokenizer_folder.name == "llama3" else [text.replace(cases.LINE, " ") for text in texts]
                 check_samples(octet, folder / part, there, before, after)
+
+        for tokenizer_folder in cases.normalizing(folder / "normalizing", training):
+            tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
+            end = tokenizer.token_to_id(json.loads((tokenizer_folder / "tokenizer_config.json").read_text())["eos_token"]["content"])
+            documents = prepare(octet, folder / "joining", joining, tokenizer_folder, "--workers", 4)
+            compare(tokenizer_folder.name, joining, documents, (encoding.ids + [end] for encoding in tokenizer.encode_batch_fast(joining)))
+            normalized = [tokenizer.normalizer.normalize_str(text) for text in joining]
+            if tokenizer_folder.name == "neox":  # a token is decoded to its text in the file
+                normalized = [text.replace("<caf\u00e9>", "<cafe\u0301>") for text in normalized]
+            check_samples(octet, folder / "joining", normalized, "", tokenizer.id_to_token(end))
+            check_cuts(octet, folder / tokenizer_folder.name, joining, tokenizer_folder, tokenizer, end)
 
         for byte_level in folders:
             tokenizer_folder, edge_texts = cases.edges(folder / "edges", byte_level)

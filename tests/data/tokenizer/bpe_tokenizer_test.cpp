@@ -25,6 +25,12 @@ const std::vector<std::string>& byte_parts() {
                                                  "<|end|>", "<|",     "\u180e", "ſ",  "\u00a0", "<|begin|>"};
   return parts;
 }
+// Letters, marks and jamo that NFC joins, and U+FB1D, a letter that it divides into a letter and a mark.
+const std::vector<std::string>& joining_parts() {
+  static const std::vector<std::string> parts = {"hello",  " world", " ",      "\n",     "e",      "\u0301",  "\u0327", "\u1112",
+                                                 "\u1161", "\u11ab", "\ud558", "\ufb1d", "\u05b0", "<|end|>", "\u09c7", "\u09be"};
+  return parts;
+}
 const std::vector<std::string>& metaspace_parts() {
   static const std::vector<std::string> parts = {"abc", " abc", "ab",   " ",   "   ", "a",  "c", "\n",
                                                  "é",   "😀",    "</s>", "<s>", "<",   "\t", "!"};
@@ -78,6 +84,17 @@ TEST(BpeTokenizer, ATextMayBeCutWhereItSays) {
   check(tokenizer_of(byte_level_json()), byte_parts());
   check(tokenizer_of(metaspace_json("first", false)), metaspace_parts());
   check(tokenizer_of(metaspace_json("always", true)), metaspace_parts());
+  Json normalizes = byte_level_json({"Ö °", "Ö° Ċ"});  // a mark and the line feed after it
+  normalizes["normalizer"] = {{"type", "NFC"}};
+  check(tokenizer_of(normalizes), joining_parts());
+}
+
+TEST(BpeTokenizer, CutsNothingWhereNfcPutsAMark) {
+  Json json = byte_level_json();
+  EXPECT_EQ(tokenizer_of(json).cut("\ufb1d\nx"), 3u);
+  json["normalizer"] = {{"type", "NFC"}};
+  EXPECT_EQ(tokenizer_of(json).cut("\ufb1d\nx"), 0u);
+  EXPECT_EQ(tokenizer_of(json).cut("\ud558\nx"), 3u);
 }
 
 TEST(BpeTokenizer, CutsNothingWhereItCannotKnow) {

@@ -39,6 +39,32 @@ TEST(HuggingFace, MergesAsPairsAndTheGpt2Pattern) {
   EXPECT_EQ(ids_of(tokenizer_of(json), "hello hello\n"), (Ids{259, 260, '\n'}));
 }
 
+TEST(HuggingFace, NfcBeforeWordsAndNormalizedTokens) {
+  Json json = byte_level_json({"Ã ©", "Ã© Ã©"});
+  const int size = static_cast<int>(json["model"]["vocab"].size());
+  json["added_tokens"].push_back(added_token("<e\u0301>", size + 2, true));
+  json["added_tokens"].push_back(added_token("<|e\u0301|>", size + 3));
+  EXPECT_EQ(ids_of(tokenizer_of(json), "e\u0301"), (Ids{'e', 0xCC, 0x81}));
+  json["normalizer"] = {{"type", "NFC"}};
+  const BpeTokenizer tokenizer = tokenizer_of(json);
+  EXPECT_EQ(ids_of(tokenizer, "e\u0301é"), (Ids{257}));
+  EXPECT_EQ(ids_of(tokenizer, "<é><e\u0301>"), (Ids{size + 2, size + 2}));           // compared in normalized form
+  EXPECT_EQ(ids_of(tokenizer, "<|e\u0301|>e\u0301"), (Ids{size + 3, 256}));          // compared as it stands
+  EXPECT_EQ(ids_of(tokenizer, "e<|end|>\u0301"), (Ids{'e', size + 1, 0xCC, 0x81}));  // nothing joins across a token
+  EXPECT_EQ(text_of(tokenizer, ids_of(tokenizer, "e\u0301")), "é");
+}
+
+TEST(HuggingFace, BytesThatUtf8NeverHasNeedNoToken) {
+  Json json = byte_level_json({});
+  json["added_tokens"] = Json::array();
+  json["post_processor"] = nullptr;
+  for (const int byte : {0xC0, 0xC1, 0xF5, 0xFF})
+    json["model"]["vocab"].erase(character_of_byte(static_cast<unsigned char>(byte)));
+  EXPECT_EQ(ids_of(tokenizer_of(json), "\xC0\xFF"), (Ids{0xEF, 0xBF, 0xBD, 0xEF, 0xBF, 0xBD}));
+  json["model"]["vocab"].erase(character_of_byte(0xF4));
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { tokenizer_of(json); }), "the token of byte 244"));
+}
+
 TEST(HuggingFace, MetaspaceInTheOldForm) {
   const BpeTokenizer tokenizer = tokenizer_of(metaspace_json());
   // ▁ 259, a 260, b 261, c 262, ab 263, ▁ab 264, abc 265, ▁▁ 266, ▁abc 267.
@@ -114,7 +140,7 @@ void expect_refused(const Json& base, ExitCode code, const std::vector<Change>& 
 
 TEST(HuggingFace, RefusesPartsByName) {
   expect_refused(byte_level_json(), ExitCode::config,
-                 {{"/normalizer", {{"type", "NFC"}}, "normalizer NFC"},
+                 {{"/normalizer", {{"type", "NFKC"}}, "normalizer NFKC"},
                   {"/truncation", {{"max_length", 9}}, "truncation"},
                   {"/padding", {{"strategy", "BatchLongest"}}, "padding"},
                   {"/model/type", "WordPiece", "model WordPiece"},
@@ -136,7 +162,7 @@ TEST(HuggingFace, RefusesPartsByName) {
   expect_refused(metaspace_json(), ExitCode::config,
                  {{"/normalizer/normalizers/0/prepend", "_", "Prepend"},
                   {"/normalizer/normalizers/1/content", "_", "Replace"},
-                  {"/normalizer/normalizers/2", {{"type", "NFKC"}}, "normalizer NFKC"},
+                  {"/normalizer/normalizers/2", {{"type", "NFC"}}, "normalizer NFC"},
                   {"/normalizer", nullptr, "without pre_tokenizer"},
                   {"/model/byte_fallback", false, "byte_fallback false"}});
   expect_refused(
@@ -203,7 +229,9 @@ TEST(HuggingFace, SaysWhatIsBroken) {
                   {"/post_processor/special_tokens", Json::object(), "special token"},
                   {"/post_processor/special_tokens/<|begin|>/ids/0", 9999, "no token has id 9999"},
                   {"/pre_tokenizer", "x", "pre_tokenizer"}});
-  const auto refusal = [](const std::string& text) { return error_of(ExitCode::data, [&] { read_hugging_face(text, "t.json"); }); };
+  const auto refusal = [](const std::string& text) {
+    return error_of(ExitCode::data, [&] { read_hugging_face(text, "t.json"); });
+  };
   EXPECT_EQ(refusal("[]"), "t.json: not a JSON object");
   for (const char* text : {"", "{", "{\"model\": \"\xFF\"}"}) {
     EXPECT_TRUE(contains(refusal(text), "t.json: line 1, column "));

@@ -4,6 +4,7 @@
 
 #include "octet/base/require.h"
 #include "octet/data/tokenizer/byte_characters.h"
+#include "octet/data/tokenizer/nfc.h"
 #include "octet/data/tokenizer/utf8.h"
 #include "octet/data/tokenizer/word_cache.h"
 
@@ -13,7 +14,7 @@ struct BpeTokenizer::Worker {
   WordCache cache;
   Bpe::Scratch scratch;
   SplitPattern::Matcher matcher;
-  std::string valid, piece, word;  // buffers for changed text: without invalid UTF-8, without "▁", with a space put before it
+  std::string valid, piece, word;  // buffers for changed text: without invalid UTF-8, normalized, with a space put before it
 };
 
 // Borrows a worker of the tokenizer for one call. A tokenizer keeps as many workers as it ever had calls at the same time.
@@ -53,7 +54,8 @@ BpeTokenizer::BpeTokenizer(BpeDefinition definition, std::string name, std::stri
       metaspace_(definition.metaspace),
       bpe_(definition.model),
       added_(definition.added),
-      normalized_(definition.normalized) {
+      normalized_(definition.normalized),
+      normalizer_(definition.normalizer) {
   if (!definition.pattern.empty()) pattern_.emplace(definition.pattern, definition.file);
   const Borrowed worker(*this);
   using Space = Metaspace::Space;
@@ -88,6 +90,7 @@ void BpeTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids)
 }
 
 void BpeTokenizer::encode_piece(std::string_view piece, bool first, Worker& worker, std::vector<std::int32_t>& ids) const {
+  if (normalizer_ == BpeDefinition::Normalizer::nfc) piece = nfc(piece, worker.piece);
   const bool normalizes = !pattern_ && metaspace_.space == Metaspace::Space::doubled;
   bool space = normalizes;
   const bool marks = !pattern_ && piece.find(kSpaceMark) != std::string_view::npos;
@@ -122,8 +125,8 @@ void BpeTokenizer::encode_split(std::string_view text, Worker& worker, std::vect
   for (std::string_view word; words.next(word);) encode_word(word, worker, ids);
 }
 
-// Divides the text where no merge can join the neighbours. The ids are the same as for the text as one word, and short words are more
-// often in the cache.
+// Divides the text where no merge can join the neighbours. The ids are the same as for the text as one word, and short words are
+// more often in the cache.
 void BpeTokenizer::encode_spaced(std::string_view text, bool space, Worker& worker, std::vector<std::int32_t>& ids) const {
   const bool always = metaspace_.words == Metaspace::Words::spaced;
   std::size_t begin = 0;
@@ -171,7 +174,15 @@ void BpeTokenizer::decode(std::span<const std::int32_t> ids, std::string& text) 
 }
 
 bool BpeTokenizer::may_cut(std::string_view text, std::size_t at, Worker& worker) const {
-  if (pattern_) return pattern_->ends_word(text, at, worker.matcher);
+  if (pattern_) {
+    if (!pattern_->ends_word(text, at, worker.matcher)) return false;
+    if (normalizer_ == BpeDefinition::Normalizer::none) return true;
+    // NFC changes neither a space or line feed nor what stands on its other side, but it may replace the letter by a letter and a
+    // mark.
+    const std::string_view normalized =
+        nfc(text.substr(character_before(text, at), at - character_before(text, at)), worker.piece);
+    return pattern_->ends_word(concat(normalized, text[at]), normalized.size(), worker.matcher);
+  }
   // Cuts only before a space: a rest without a leading space could get a space put before it.
   const char before = text[at - 1];
   return text[at] == ' ' && before != ' ' && (before & 0x80) == 0 &&

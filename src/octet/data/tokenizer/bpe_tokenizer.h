@@ -1,8 +1,9 @@
-// Tokenizers of the Llama and Mistral families. Encoding finds the added tokens, divides the text between them into words, and applies
-// byte-pair encoding to each word. The readers in this folder make a BpeDefinition from a tokenizer's files.
+// Tokenizers of the Llama, Mistral, Qwen and GPT-NeoX families. Encoding finds the added tokens, normalizes the text between them
+// if the definition says so, divides it into words, and applies byte-pair encoding to each word. The readers in this folder make
+// a BpeDefinition from a tokenizer's files.
 //
-// A metaspace vocabulary writes a space as "▁" (U+2581). The definition holds a plain space instead, and encode() treats "▁" in a text
-// as a space, because the vocabulary cannot tell the two apart.
+// A metaspace vocabulary writes a space as "▁" (U+2581). The definition holds a plain space instead, and encode() treats "▁" in a
+// text as a space, because the vocabulary cannot tell the two apart.
 #pragma once
 
 #include <memory>
@@ -37,9 +38,11 @@ struct BpeDefinition {
   std::vector<std::string> pieces;  // pieces[id]: the bytes that the token stands for
   BpeModel model;
   std::string pattern;  // the split pattern of a byte-level tokenizer; "" means metaspace
+  enum class Normalizer { none, nfc } normalizer = Normalizer::none;  // byte-level only
   Metaspace metaspace;
-  std::vector<AddedTokens::Token> added;       // found in the original text
-  std::vector<AddedTokens::Token> normalized;  // found in a piece after its space was put before it (metaspace only)
+  std::vector<AddedTokens::Token> added;  // found in the original text
+  std::vector<AddedTokens::Token>
+      normalized;  // found in a piece after it was normalized, or a space was put before it (metaspace)
   std::vector<std::int32_t> prefix;
   std::optional<std::int32_t> end_of_document;
 };
@@ -72,14 +75,16 @@ class BpeTokenizer final : public Tokenizer {
 
   std::string name_, hash_;
   std::vector<std::string> pieces_;
-  std::vector<bool> verbatim_;     // verbatim_[id]: the token is an added token
-  std::vector<bool> space_after_;  // space_after_[id]: the token is an added token, and encode() puts a space before the piece after it
+  std::vector<bool> verbatim_;  // verbatim_[id]: the token is an added token
+  std::vector<bool>
+      space_after_;  // space_after_[id]: the token is an added token, and encode() puts a space before the piece after it
   std::vector<std::int32_t> prefix_;
   std::optional<std::int32_t> end_of_document_;
   Metaspace metaspace_;
   Bpe bpe_;
   AddedTokens added_, normalized_;
   std::optional<SplitPattern> pattern_;
+  BpeDefinition::Normalizer normalizer_;
   bool can_cut_ = true;
 
   mutable std::mutex mutex_;

@@ -7,6 +7,7 @@
 
 #include "octet/base/require.h"
 #include "octet/data/tokenizer/byte_characters.h"
+#include "octet/data/tokenizer/nfc.h"
 #include "octet/data/tokenizer/tokenizer_json.h"
 
 namespace octet::data {
@@ -70,6 +71,10 @@ class Reader : TokenizerJson {
       read_metaspace(pre[0]);
       used = 1;
     } else {
+      if (!normalizers.empty() && normalizers[0].type == "NFC") {
+        definition_.normalizer = BpeDefinition::Normalizer::nfc;
+        used_normalizers = 1;
+      }
       if (pre[0].type == "Split") {
         read_split(pre[0]);
         used = 1;
@@ -195,13 +200,17 @@ class Reader : TokenizerJson {
     }
   }
 
-  // Demands a token for every byte. Without it, Hugging Face's library would drop characters or give an unknown token.
+  // Demands a token for every byte that occurs in UTF-8. Without it, Hugging Face's library would drop characters or give an
+  // unknown token. GPT-NeoX has no tokens for the bytes that never occur.
   void read_byte_ids() {
     is_byte_.resize(definition_.pieces.size());
+    definition_.model.byte_ids.fill(-1);
     for (int byte = 0; byte < 256; ++byte) {
       const std::string token =
           metaspace_ ? byte_token(static_cast<unsigned char>(byte)) : character_of_byte(static_cast<unsigned char>(byte));
       const auto found = ids_.find(token);
+      const bool occurs = metaspace_ || !(byte == 0xC0 || byte == 0xC1 || byte > 0xF4);
+      if (found == ids_.end() && !occurs) continue;
       if (found == ids_.end()) refuse(concat("a vocabulary without \"", token, "\", the token of byte ", byte));
       definition_.model.byte_ids[static_cast<std::size_t>(byte)] = found->second;
       is_byte_[static_cast<std::size_t>(found->second)] = true;
@@ -245,6 +254,9 @@ class Reader : TokenizerJson {
         definition_.normalized.push_back({" " + spaced(content), token_id});  // the normalizer changes its text too
       } else if (metaspace_ && spaced(content).find(' ') != std::string::npos) {
         refuse(where + " with normalized true and a space");
+      } else if (definition_.normalizer == BpeDefinition::Normalizer::nfc) {
+        std::string buffer;
+        definition_.normalized.push_back({std::string(nfc(content, buffer)), token_id});
       } else {
         definition_.normalized.push_back({content, token_id});
       }

@@ -159,8 +159,7 @@ bool SplitPattern::Words::next(std::string_view& word) {
 
 bool SplitPattern::ends_word(std::string_view text, std::size_t at, Matcher& matcher) const {
   if (text[at] != ' ' && text[at] != '\n') return false;
-  std::size_t begin = at - 1;
-  while (begin > 0 && at - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+  const std::size_t begin = character_before(text, at);
   const Utf8Char before = utf8_char(text, begin);
   if (!before.valid || begin + before.bytes != at) return false;
   return matcher.state_->match(compiled_->letter, text.substr(begin, before.bytes), 0);

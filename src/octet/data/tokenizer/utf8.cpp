@@ -34,6 +34,12 @@ Utf8Char utf8_char(std::string_view text, std::size_t at) {
   return {there, there == length};
 }
 
+std::size_t character_before(std::string_view text, std::size_t at) {
+  std::size_t begin = at - 1;
+  while (begin > 0 && at - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+  return begin;
+}
+
 std::size_t valid_utf8(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {

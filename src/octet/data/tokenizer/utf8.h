@@ -15,6 +15,9 @@ struct Utf8Char {
 // The character at text[at], at < text.size().
 Utf8Char utf8_char(std::string_view text, std::size_t at);
 
+// The place at which the character that ends before text[at] begins, at > 0.
+std::size_t character_before(std::string_view text, std::size_t at);
+
 // The number of bytes before the first invalid character.
 std::size_t valid_utf8(std::string_view text);
 
