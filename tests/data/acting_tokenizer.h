@@ -34,6 +34,11 @@ class ActingTokenizer final : public Tokenizer {
     if (--calls_ == 0) act_();
     tokenizer_.encode(text, ids);
   }
+  std::vector<std::size_t> encode_counting(std::string_view text, std::span<const std::size_t> places,
+                                           std::vector<std::int32_t>& ids) const override {
+    if (--calls_ == 0) act_();
+    return tokenizer_.encode_counting(text, places, ids);
+  }
   void decode(std::span<const std::int32_t> ids, std::string& text) const override { tokenizer_.decode(ids, text); }
   std::size_t cut(std::string_view text) const override { return tokenizer_.cut(text); }
 

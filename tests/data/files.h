@@ -105,6 +105,11 @@ class LetterTokenizer : public Tokenizer {
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const override {
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c) + 1);
   }
+  std::vector<std::size_t> encode_counting(std::string_view text, std::span<const std::size_t> places,
+                                           std::vector<std::int32_t>& ids) const override {
+    encode(text, ids);
+    return {places.begin(), places.end()};
+  }
   void decode(std::span<const std::int32_t> ids, std::string& text) const override {
     for (const auto id : ids) text.push_back(static_cast<char>(id - 1));
   }

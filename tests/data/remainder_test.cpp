@@ -18,6 +18,10 @@ class Numbers : public Tokenizer {
   std::int32_t vocab_size() const override { return 2 * kFirst; }
   std::optional<std::int32_t> end_of_document() const override { return std::nullopt; }
   void encode(std::string_view, std::vector<std::int32_t>&) const override {}
+  std::vector<std::size_t> encode_counting(std::string_view, std::span<const std::size_t>,
+                                           std::vector<std::int32_t>&) const override {
+    return {};
+  }
   void decode(std::span<const std::int32_t>, std::string&) const override {}
   std::size_t cut(std::string_view text) const override { return text.size(); }
 };

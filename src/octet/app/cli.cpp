@@ -91,6 +91,23 @@ void Octet::add_data() {
          prepare_.field)
       ->capture_default_str();
   option(prepare,
+         {.name = "--chat",
+          .help = "The inputs are conversations, written with this template: llama3, chatml, mistral, zephyr, or auto for the one beside the "
+                  "tokenizer.",
+          .value = "NAME"},
+         prepare_.chat);
+  option(prepare,
+         {.name = "--train-on", .help = "With --chat: the turns that are predicted with loss.", .choices = "all | assistant | last"},
+         prepare_.train_on)
+      ->capture_default_str();
+  option(prepare,
+         {.name = "--max-tokens",
+          .help = "With --chat: cut off the tokens of a conversation beyond this number; 0 cuts off none.",
+          .value = "N",
+          .range = kNotNegative},
+         prepare_.max_tokens)
+      ->capture_default_str();
+  option(prepare,
          {.name = "--duplicates",
           .help = "What to do with documents whose tokens were seen before; ignore saves 22 to 43 bytes of memory per document.",
           .choices = "count | drop | ignore"},

@@ -33,6 +33,13 @@ data::Duplicates duplicates_of(const std::string& name) {
   return name == "count" ? data::Duplicates::count : data::Duplicates::ignore;
 }
 
+data::TrainOn train_on_of(const std::string& name) {
+  for (const data::TrainOn train_on : {data::TrainOn::all, data::TrainOn::last}) {
+    if (name == data::train_on_name(train_on)) return train_on;
+  }
+  return data::TrainOn::assistant;
+}
+
 }  // namespace
 
 int run_data_prepare(const DataPrepareArgs& args) {
@@ -53,15 +60,27 @@ int run_data_prepare(const DataPrepareArgs& args) {
   if (!args.json) options.progress = [&](const data::PrepareProgress& progress) { console(progress); };
   const data::DocumentEnd end = args.append_eod ? data::DocumentEnd::token : data::DocumentEnd::none;
   const bool unknown = args.tokenizer.empty() && data::holds_tokens(options.format);
-  const data::PrepareSummary summary =
-      unknown ? data::prepare_tokens(options)
-              : data::prepare(options, *data::make_tokenizer(args.tokenizer.empty() ? "byte" : args.tokenizer, end));
+  demand(!args.chat.empty() || args.max_tokens == 0, ExitCode::config, "--max-tokens ", args.max_tokens, " needs --chat");
+  const auto tokenizer = unknown ? nullptr : data::make_tokenizer(args.tokenizer.empty() ? "byte" : args.tokenizer, end);
+  if (!args.chat.empty()) {
+    demand(tokenizer != nullptr, ExitCode::config, "--chat ", args.chat, ": the inputs are tokens, not conversations");
+    options.chat = data::chat_format(args.chat, train_on_of(args.train_on), *tokenizer);
+    options.max_tokens = args.max_tokens;
+    if (args.field == data::PrepareOptions{}.field) options.field.clear();
+  }
+  const data::PrepareSummary summary = unknown ? data::prepare_tokens(options) : data::prepare(options, *tokenizer);
   if (args.json) {
-    const Json object = {{"output", args.output.string()},         {"files", summary.files},
-                         {"skipped_files", summary.skipped_files}, {"empty_documents", summary.empty_documents},
-                         {"duplicates", summary.duplicates},       {"documents", summary.corpus.documents},
-                         {"tokens", summary.corpus.tokens},        {"input_bytes", summary.input_bytes},
-                         {"elapsed_s", summary.elapsed_s}};
+    Json object = {{"output", args.output.string()},         {"files", summary.files},
+                   {"skipped_files", summary.skipped_files}, {"empty_documents", summary.empty_documents},
+                   {"duplicates", summary.duplicates},       {"documents", summary.corpus.documents},
+                   {"tokens", summary.corpus.tokens},        {"input_bytes", summary.input_bytes},
+                   {"elapsed_s", summary.elapsed_s}};
+    if (summary.corpus.loss) object["trained_tokens"] = summary.corpus.loss->trained_tokens;
+    if (const auto& chat = summary.corpus.chat) {
+      object["cut_tokens"] = chat->cut_tokens;
+      object["no_answer"] = chat->no_answer;
+      object["answer_cut"] = chat->answer_cut;
+    }
     std::puts(object.dump().c_str());
   } else {
     std::fputs(data::to_text(summary).c_str(), stdout);

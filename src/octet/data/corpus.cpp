@@ -57,7 +57,21 @@ CorpusPaths::CorpusPaths(const std::filesystem::path& path)
       bin(with_suffix(prefix, ".bin")),
       idx(with_suffix(prefix, ".idx")),
       json(with_suffix(prefix, ".json")),
-      checked(with_suffix(prefix, ".checked")) {}
+      checked(with_suffix(prefix, ".checked")),
+      loss_bin(with_suffix(prefix, ".loss.bin")),
+      loss_idx(with_suffix(prefix, ".loss.idx")) {}
+
+std::string to_text(const ChatInfo& chat) {
+  std::string text;
+  const auto line = [&](std::int64_t count, const char* what) {
+    if (count > 0) text += telemetry::format_count(count) + what + "\n";
+  };
+  line(chat.cut_tokens, " tokens beyond --max-tokens are cut off");
+  line(chat.no_answer, " conversations are left out: the assistant says nothing in them");
+  line(chat.answer_cut, " conversations are left out: --max-tokens cuts off all their answers");
+  line(chat.duplicates, " conversations are left out: an earlier one is the same");
+  return text;
+}
 
 std::string to_json(const CorpusInfo& info) {
   nlohmann::ordered_json json;
@@ -74,6 +88,16 @@ std::string to_json(const CorpusInfo& info) {
   json["dtype"] = token_type_name(info.type);
   json["bin_xxh3"] = info.bin_xxh3;
   json["idx_xxh3"] = info.idx_xxh3;
+  if (info.loss) {
+    json["trained_tokens"] = info.loss->trained_tokens;
+    json["loss_bin_xxh3"] = info.loss->bin_xxh3;
+    json["loss_idx_xxh3"] = info.loss->idx_xxh3;
+  }
+  if (info.chat) {
+    const ChatInfo& chat = *info.chat;
+    json["chat"] = {{"template", chat.form},       {"train_on", chat.train_on},     {"cut_tokens", chat.cut_tokens},
+                    {"no_answer", chat.no_answer}, {"answer_cut", chat.answer_cut}, {"duplicates", chat.duplicates}};
+  }
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -81,18 +105,22 @@ CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
   const auto json = parse_json(text, name);
   demand(json.is_object() && json.value("format", nlohmann::json()) == kFormat, ExitCode::data, name,
          ": not the description of an octet corpus");
-  const auto field = [&](const char* key, bool (nlohmann::json::*is_type)() const noexcept) {
-    const auto found = json.find(key);
-    demand(found != json.end(), ExitCode::data, name, ": \"", key, "\" is missing");
+  const auto field = [&](const nlohmann::json& object, const char* key, bool (nlohmann::json::*is_type)() const noexcept) {
+    const auto found = object.find(key);
+    demand(found != object.end(), ExitCode::data, name, ": \"", key, "\" is missing");
     demand(((*found).*is_type)(), ExitCode::data, name, ": \"", key, "\" is ", shown(*found));
     return *found;
   };
-  const auto text_of = [&](const char* key) { return field(key, &nlohmann::json::is_string).get<std::string>(); };
-  const auto number_of = [&](const char* key) {
-    const auto value = field(key, &nlohmann::json::is_number_unsigned).get<std::uint64_t>();
+  const auto text_in = [&](const nlohmann::json& object, const char* key) {
+    return field(object, key, &nlohmann::json::is_string).get<std::string>();
+  };
+  const auto number_in = [&](const nlohmann::json& object, const char* key) {
+    const auto value = field(object, key, &nlohmann::json::is_number_unsigned).get<std::uint64_t>();
     demand(value <= INT64_MAX, ExitCode::data, name, ": \"", key, "\" is ", value);
     return static_cast<std::int64_t>(value);
   };
+  const auto text_of = [&](const char* key) { return text_in(json, key); };
+  const auto number_of = [&](const char* key) { return number_in(json, key); };
   const auto version = number_of("version");
   demand(version == kVersion, ExitCode::data, name, ": version ", version, " is not supported, only ", kVersion);
   CorpusInfo info;
@@ -119,6 +147,17 @@ CorpusInfo parse_corpus_info(std::string_view text, const std::string& name) {
   demand(known, ExitCode::data, name, ": \"dtype\" is \"", dtype, "\"");
   info.bin_xxh3 = text_of("bin_xxh3");
   info.idx_xxh3 = text_of("idx_xxh3");
+  if (json.contains("loss_bin_xxh3"))
+    info.loss = LossMaskInfo{number_of("trained_tokens"), text_of("loss_bin_xxh3"), text_of("loss_idx_xxh3")};
+  if (json.contains("chat")) {
+    const nlohmann::json chat = field(json, "chat", &nlohmann::json::is_object);
+    info.chat = ChatInfo{.form = text_in(chat, "template"),
+                         .train_on = text_in(chat, "train_on"),
+                         .cut_tokens = number_in(chat, "cut_tokens"),
+                         .no_answer = number_in(chat, "no_answer"),
+                         .answer_cut = number_in(chat, "answer_cut"),
+                         .duplicates = number_in(chat, "duplicates")};
+  }
   return info;
 }
 
@@ -133,7 +172,8 @@ Corpus::Corpus(const std::filesystem::path& prefix)
       idx_(open_index(paths_)),
       bin_(paths_.bin),
       index_(idx_.bytes(), bin_.size(), paths_.idx.string(), paths_.bin.string()),
-      info_(open_info(paths_)) {
+      info_(open_info(paths_)),
+      loss_(open_loss_mask()) {
   if (!info_) return;
   const auto check = [&](const char* what, auto said, auto found) {
     demand(said == found, ExitCode::data, paths_.json.string(), ": says ", said, " ", what, ", but ", paths_.idx.string(),
@@ -143,6 +183,29 @@ Corpus::Corpus(const std::filesystem::path& prefix)
   check("sequences", info_->sequences, sequences());
   check("tokens", info_->tokens, tokens());
   check("as dtype", token_type_name(info_->type), token_type_name(type()));
+}
+
+std::optional<Corpus::LossMask> Corpus::open_loss_mask() const {
+  const bool said = info_ && info_->loss;
+  if (!said && !path_exists(paths_.loss_idx)) return std::nullopt;
+  LossMask loss{MappedFile(paths_.loss_idx), FileReader(paths_.loss_bin)};
+  const CorpusIndex index(loss.idx.bytes(), loss.bin.size(), paths_.loss_idx.string(), paths_.loss_bin.string());
+  bool same = index.tokens() == tokens() && index.documents() == documents();
+  for (std::int64_t d = 0; same && d < documents(); ++d) same = index.document_start(d) == document_start(d);
+  demand(same && index.type() == TokenType::u8, ExitCode::data, paths_.loss_idx.string(), ": not the loss mask of ",
+         paths_.idx.string(), " (", index.documents(), " documents, ", index.tokens(), " entries of ",
+         token_type_name(index.type()), "; a mask has uint8 for each token of each document)");
+  return loss;
+}
+
+void Corpus::read_loss_mask(std::int64_t first, std::span<std::uint8_t> out) const {
+  const auto count = static_cast<std::int64_t>(out.size());
+  require(loss_ && first >= 0 && count <= tokens() && first <= tokens() - count, "corpus: mask of tokens ", first, " to ",
+          first + count, " of ", tokens());
+  loss_->bin.read_at(static_cast<std::size_t>(first), std::as_writable_bytes(out));
+  const auto wrong = std::find_if(out.begin(), out.end(), [](std::uint8_t value) { return value > 1; });
+  demand(wrong == out.end(), ExitCode::data, paths_.loss_bin.string(), ": ", wrong == out.end() ? 0 : int{*wrong},
+         " at position ", first + (wrong - out.begin()), " is neither 0 nor 1");
 }
 
 void Corpus::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab_size) const {
@@ -189,7 +252,10 @@ bool Corpus::verify_once() const {
   if (!info_) return false;
   namespace fs = std::filesystem;
   std::string now;
-  for (const auto& [path, sum] : {std::pair(paths_.bin, info_->bin_xxh3), std::pair(paths_.idx, info_->idx_xxh3)}) {
+  std::vector<std::pair<fs::path, std::string>> files = {{paths_.bin, info_->bin_xxh3}, {paths_.idx, info_->idx_xxh3}};
+  if (info_->loss)
+    files.insert(files.end(), {{paths_.loss_bin, info_->loss->bin_xxh3}, {paths_.loss_idx, info_->loss->idx_xxh3}});
+  for (const auto& [path, sum] : files) {
     std::error_code error;
     const auto time = fs::last_write_time(path, error);
     now +=
@@ -213,13 +279,17 @@ bool Corpus::verify_once() const {
 bool Corpus::verify() const {
   if (!info_) return false;
   const auto check = [&](const std::filesystem::path& path, const std::string& sum, const std::string& expected) {
-    demand(sum == expected, ExitCode::data, path.string(), ": damaged: its XXH3 is ", sum, ", but ", paths_.json.string(), " says ",
-           expected);
+    demand(sum == expected, ExitCode::data, path.string(), ": damaged: its XXH3 is ", sum, ", but ", paths_.json.string(),
+           " says ", expected);
   };
   check(paths_.bin, checksum_of(bin_), info_->bin_xxh3);
   RunningChecksum idx;
   idx.update(idx_.bytes());
   check(paths_.idx, idx.hex(), info_->idx_xxh3);
+  if (info_->loss) {
+    check(paths_.loss_bin, checksum_of(loss_->bin), info_->loss->bin_xxh3);
+    check(paths_.loss_idx, checksum_of(FileReader(paths_.loss_idx)), info_->loss->idx_xxh3);
+  }
   return true;
 }
 

@@ -2,6 +2,10 @@
 // Octet also writes PREFIX.json with the tokenizer and checksums. Corpora of Megatron-LM and NeMo have no PREFIX.json; Octet
 // opens them too.
 //
+// A corpus may have a loss mask, PREFIX.loss.bin and PREFIX.loss.idx: an indexed dataset of u8 with the same sequences and
+// documents. It holds 1 for each token that is predicted with loss, and 0 for the others. Without it, every token is predicted
+// with loss.
+//
 // The tokens of all documents form one stream, numbered from 0. A document is a range of this stream.
 #pragma once
 
@@ -16,6 +20,24 @@
 
 namespace octet::data {
 
+// What PREFIX.json says of a loss mask.
+struct LossMaskInfo {
+  std::int64_t trained_tokens = 0;
+  std::string bin_xxh3, idx_xxh3;  // of PREFIX.loss.bin and PREFIX.loss.idx
+};
+
+// What PREFIX.json says of a corpus of conversations.
+struct ChatInfo {
+  std::string form, train_on;   // names of the template, and of what is trained on
+  std::int64_t cut_tokens = 0;  // tokens beyond --max-tokens
+  std::int64_t no_answer = 0;   // conversations that were left out because the assistant says nothing
+  std::int64_t answer_cut = 0;  // conversations that were left out because --max-tokens cuts off every answer
+  std::int64_t duplicates = 0;  // conversations that were left out because an earlier one is the same
+};
+
+// What was cut off and left out: a line each, for the console.
+std::string to_text(const ChatInfo& chat);
+
 // The contents of PREFIX.json.
 struct CorpusInfo {
   std::string tokenizer;       // the `spec` given to make_tokenizer(); "" if the tokenizer is unknown
@@ -28,17 +50,18 @@ struct CorpusInfo {
   TokenType type = TokenType::u16;
   std::string bin_xxh3;  // XXH3-64 of PREFIX.bin, 16 hexadecimal digits
   std::string idx_xxh3;  // XXH3-64 of PREFIX.idx, 16 hexadecimal digits
+  std::optional<LossMaskInfo> loss = {};
+  std::optional<ChatInfo> chat = {};
 };
 
 std::string to_json(const CorpusInfo& info);
 // Parses the text of a PREFIX.json. Throws Error{data} "NAME: reason".
 CorpusInfo parse_corpus_info(std::string_view json, const std::string& name);
 
-// The files of a corpus: PREFIX.bin, PREFIX.idx, PREFIX.json and PREFIX.checked. `prefix` may also be the name of one of the first
-// three files.
+// The files of a corpus. `prefix` may also be the name of PREFIX.bin, PREFIX.idx or PREFIX.json.
 struct CorpusPaths {
   explicit CorpusPaths(const std::filesystem::path& prefix);
-  std::filesystem::path prefix, bin, idx, json, checked;
+  std::filesystem::path prefix, bin, idx, json, checked, loss_bin, loss_idx;
 };
 
 // Throws Error{data} if the files of a corpus are missing or cannot be opened, as Corpus() would, but reads nothing. For large
@@ -70,7 +93,11 @@ class Corpus {
   // [0, vocab_size), and where the .bin has become shorter.
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab_size) const;
 
-  // Reads both files whole and compares their checksums with PREFIX.json. Returns false if there is no PREFIX.json. Throws
+  bool has_loss_mask() const { return loss_.has_value(); }
+  // Reads the loss mask of tokens [first, first + out.size()). Throws Error{data} for other values than 0 and 1.
+  void read_loss_mask(std::int64_t first, std::span<std::uint8_t> out) const;
+
+  // Reads all files whole and compares their checksums with PREFIX.json. Returns false if there is no PREFIX.json. Throws
   // Error{data} if a checksum differs.
   bool verify() const;
   // Calls verify() unless PREFIX.checked records that files with these sizes, modification times and checksums passed before.
@@ -78,11 +105,18 @@ class Corpus {
   bool verify_once() const;
 
  private:
+  struct LossMask {
+    MappedFile idx;
+    FileReader bin;
+  };
+  std::optional<LossMask> open_loss_mask() const;
+
   CorpusPaths paths_;
   MappedFile idx_;
   FileReader bin_;
   CorpusIndex index_;
   std::optional<CorpusInfo> info_;
+  std::optional<LossMask> loss_;
 };
 
 }  // namespace octet::data

@@ -29,6 +29,8 @@ CorpusParts::CorpusParts(const fs::path& prefix)
     : finals_(prefix),
       bin_(part_of(finals_.bin)),
       idx_(part_of(finals_.idx)),
+      loss_bin_(part_of(finals_.loss_bin)),
+      loss_idx_(part_of(finals_.loss_idx)),
       seen_(part_of(finals_.prefix, ".seen")),
       journal_(part_of(finals_.json)),
       lock_(lock_of(finals_)) {}
@@ -37,7 +39,7 @@ void CorpusParts::remove() const {
   std::error_code ignored;
   // The temporary file of a journal that was being written when the program was killed.
   const std::string half_written = journal_.filename().string() + ".tmp-";
-  std::vector<fs::path> gone = {journal_, seen_, idx_, bin_};
+  std::vector<fs::path> gone = {journal_, seen_, idx_, bin_, loss_idx_, loss_bin_};
   for (const auto& entry : fs::directory_iterator(folder_of(bin_), ignored)) {
     if (entry.path().filename().string().compare(0, half_written.size(), half_written) == 0) gone.push_back(entry.path());
   }

@@ -1,5 +1,5 @@
-// The files of a corpus while it is written: PREFIX.bin.part, PREFIX.idx.part and so on. One process at a time owns them, until the
-// corpus has its final names. A killed process leaves them behind; the next run continues from them or starts over.
+// The files of a corpus while it is written: PREFIX.bin.part, PREFIX.idx.part and so on. One process at a time owns them, until
+// the corpus has its final names. A killed process leaves them behind; the next run continues from them or starts over.
 #pragma once
 
 #include <filesystem>
@@ -21,6 +21,8 @@ class CorpusParts {
   const CorpusPaths& finals() const { return finals_; }
   const std::filesystem::path& bin() const { return bin_; }
   const std::filesystem::path& idx() const { return idx_; }
+  const std::filesystem::path& loss_bin() const { return loss_bin_; }
+  const std::filesystem::path& loss_idx() const { return loss_idx_; }
   const std::filesystem::path& seen() const { return seen_; }        // checksums of the documents, to find duplicates
   const std::filesystem::path& journal() const { return journal_; }  // PrepareJournal
   // Deletes the part files.
@@ -28,7 +30,7 @@ class CorpusParts {
 
  private:
   CorpusPaths finals_;
-  std::filesystem::path bin_, idx_, seen_, journal_;
+  std::filesystem::path bin_, idx_, loss_bin_, loss_idx_, seen_, journal_;
   FileLock lock_;  // locks PREFIX.lock.part, because the other files are renamed one by one
 };
 

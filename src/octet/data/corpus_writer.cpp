@@ -59,6 +59,7 @@ void CorpusWriter::start() {
   bin_ = std::make_unique<FileWriter>(parts_.bin());
   idx_ = std::make_unique<FileWriter>(parts_.idx());
   if (options_.duplicates != Duplicates::ignore) seen_ = std::make_unique<FileWriter>(parts_.seen());
+  if (masks()) loss_ = std::make_unique<FileWriter>(parts_.loss_bin());
   // Reserves room for the header, which finish() writes. The lengths follow it.
   const std::array<std::byte, kIndexHeaderBytes> header{};
   idx_->write(header);
@@ -72,7 +73,8 @@ bool CorpusWriter::resume(const WriterState& state) {
   const std::int64_t seen_bytes = kSum * state.seen;
   const auto bin = open_part(parts_.bin(), bin_bytes), idx = open_part(parts_.idx(), idx_bytes);
   const auto seen = looks ? open_part(parts_.seen(), seen_bytes) : std::nullopt;
-  if (!bin || !idx || (looks && !seen)) return false;
+  const auto loss = masks() ? open_part(parts_.loss_bin(), state.tokens) : std::nullopt;
+  if (!bin || !idx || (looks && !seen) || (masks() && !loss)) return false;
 
   bin_sum_.update(bin->bytes().first(static_cast<std::size_t>(bin_bytes)));
   lengths_sum_.update(idx->bytes().first(static_cast<std::size_t>(idx_bytes)).subspan(kHeader));
@@ -81,11 +83,13 @@ bool CorpusWriter::resume(const WriterState& state) {
     std::memcpy(&sum, seen->bytes().data() + at, sizeof sum);
     documents_.insert(sum);
   }
-  const bool good =
-      bin_sum_.hex() == state.bin_xxh3 && lengths_sum_.hex() == state.lengths_xxh3 && (!looks || documents_.size() == state.seen);
+  if (loss) loss_sum_.update(loss->bytes().first(static_cast<std::size_t>(state.tokens)));
+  const bool good = bin_sum_.hex() == state.bin_xxh3 && lengths_sum_.hex() == state.lengths_xxh3 &&
+                    (!looks || documents_.size() == state.seen) && (!masks() || loss_sum_.hex() == state.loss_xxh3);
   if (!good) {
     bin_sum_.reset();
     lengths_sum_.reset();
+    loss_sum_.reset();
     documents_ = {};
     return false;
   }
@@ -94,16 +98,18 @@ bool CorpusWriter::resume(const WriterState& state) {
   info_.tokens = state.tokens;
   duplicates_ = state.duplicates;
   largest_token_ = state.largest_token;
+  trained_tokens_ = state.trained_tokens;
   continued_ = state.continued;
   bin_ = std::make_unique<FileWriter>(parts_.bin(), static_cast<std::size_t>(bin_bytes));
   idx_ = std::make_unique<FileWriter>(parts_.idx(), static_cast<std::size_t>(idx_bytes));
   if (looks) seen_ = std::make_unique<FileWriter>(parts_.seen(), static_cast<std::size_t>(seen_bytes));
+  if (masks()) loss_ = std::make_unique<FileWriter>(parts_.loss_bin(), static_cast<std::size_t>(state.tokens));
   begin_document();
   return true;
 }
 
 WriterState CorpusWriter::flush() {
-  for (const auto* file : {&bin_, &idx_, &seen_}) {
+  for (const auto* file : {&bin_, &idx_, &seen_, &loss_}) {
     if (*file) (*file)->flush();
   }
   WriterState state{.documents = info_.documents,
@@ -113,16 +119,23 @@ WriterState CorpusWriter::flush() {
                     .largest_token = largest_token_,
                     .seen = documents_.size(),
                     .bin_xxh3 = bin_sum_before_.hex(),
-                    .lengths_xxh3 = lengths_sum_before_.hex()};
+                    .lengths_xxh3 = lengths_sum_before_.hex(),
+                    .loss_xxh3 = masks() ? loss_sum_before_.hex() : "",
+                    .trained_tokens = trained_tokens_before_};
   for (const std::int64_t sequence : continued_) {
     if (sequence < first_sequence_) state.continued.push_back(sequence);
   }
   return state;
 }
 
-void CorpusWriter::append(std::span<const std::int32_t> ids) {
+void CorpusWriter::append(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained) {
+  require(trained.size() == (masks() ? ids.size() : 0), "corpus writer: ", ids.size(), " tokens, a mask of ", trained.size());
   if (document_tokens_ == 0 && !ids.empty()) put(prefix_);
   put(ids);
+  if (!masks()) return;
+  loss_->write(std::as_bytes(trained));
+  loss_sum_.update(std::as_bytes(trained));
+  trained_tokens_ += std::count(trained.begin(), trained.end(), std::uint8_t{1});
 }
 
 void CorpusWriter::put(std::span<const std::int32_t> ids) {
@@ -168,12 +181,15 @@ std::int64_t CorpusWriter::output_bytes() const {
   constexpr std::int64_t kSequence = 4 + 8, kDocument = 8;  // length and pointer; entry of the document index
   const auto header = static_cast<std::int64_t>(kIndexHeaderBytes);
   const std::int64_t open = in_document() ? 1 : 0;
-  return tokens() * width() + header + kSequence * (info_.sequences + open) + kDocument * (info_.documents + open + 1);
+  const std::int64_t mask =
+      masks() ? header + tokens() + kSequence * (info_.sequences + open) + kDocument * (info_.documents + open + 1) : 0;
+  return mask + tokens() * width() + header + kSequence * (info_.sequences + open) + kDocument * (info_.documents + open + 1);
 }
 
 std::int64_t CorpusWriter::unwritten_bytes() const {
   constexpr std::int64_t kBuffers = std::int64_t{3} << 20;  // of the .bin, the .idx and the sums of documents
-  return kBuffers + 8 * (info_.sequences + 1) + 8 * (info_.documents + 2);
+  const std::int64_t mask = masks() ? 12 * (info_.sequences + 1) + 8 * (info_.documents + 2) : 0;
+  return kBuffers + 8 * (info_.sequences + 1) + 8 * (info_.documents + 2) + mask;
 }
 
 CorpusWriter::Ended CorpusWriter::end_document() {
@@ -207,6 +223,9 @@ void CorpusWriter::take_document_back() {
   idx_->truncate(kIndexHeaderBytes + static_cast<std::size_t>(4 * first_sequence_));
   bin_sum_ = bin_sum_before_;
   lengths_sum_ = lengths_sum_before_;
+  if (masks()) loss_->truncate(static_cast<std::size_t>(info_.tokens));
+  loss_sum_ = loss_sum_before_;
+  trained_tokens_ = trained_tokens_before_;
   while (!continued_.empty() && continued_.back() > first_sequence_) continued_.pop_back();
   info_.sequences = first_sequence_;
   begin_document();
@@ -218,6 +237,8 @@ void CorpusWriter::begin_document() {
   if (options_.duplicates != Duplicates::ignore) document_sum_.reset();
   bin_sum_before_ = bin_sum_;
   lengths_sum_before_ = lengths_sum_;
+  loss_sum_before_ = loss_sum_;
+  trained_tokens_before_ = trained_tokens_;
 }
 
 // Appends the pointers and the document index to the lengths. Reads the lengths back from the file instead of keeping them in
@@ -257,8 +278,28 @@ void CorpusWriter::write_index() {
   idx_->write(bytes_of(info_.sequences));
 }
 
-CorpusInfo CorpusWriter::finish() {
+// Copies the finished .idx. Only the type and the byte offsets differ.
+void CorpusWriter::write_loss_index() {
+  const MappedFile idx(parts_.idx());
+  FileWriter out(parts_.loss_idx());
+  const auto pointers = kIndexHeaderBytes + 4 * static_cast<std::size_t>(info_.sequences);
+  std::vector<std::byte> header(idx.bytes().begin(), idx.bytes().begin() + kIndexHeaderBytes);
+  header[17] = static_cast<std::byte>(TokenType::u8);
+  out.write(header);
+  out.write(idx.bytes().subspan(kIndexHeaderBytes, pointers - kIndexHeaderBytes));
+  for (std::int64_t s = 0; s < info_.sequences; ++s) {
+    std::int64_t pointer = 0;
+    std::memcpy(&pointer, idx.bytes().data() + pointers + 8 * static_cast<std::size_t>(s), sizeof pointer);
+    pointer /= width();
+    out.write(bytes_of(pointer));
+  }
+  out.write(idx.bytes().subspan(pointers + 8 * static_cast<std::size_t>(info_.sequences)));
+  out.finish();
+}
+
+CorpusInfo CorpusWriter::finish(const std::optional<ChatInfo>& chat) {
   require(document_tokens_ == 0, "corpus writer: the last document was not ended");
+  info_.chat = chat;
   if (info_.tokenizer.empty()) info_.vocab_size = largest_token_ + 1;
   write_index();
   bin_->finish();
@@ -266,14 +307,23 @@ CorpusInfo CorpusWriter::finish() {
   seen_.reset();
   info_.bin_xxh3 = bin_sum_.hex();
   info_.idx_xxh3 = checksum_of(FileReader(parts_.idx()));
+  if (masks()) {
+    loss_->finish();
+    write_loss_index();
+    info_.loss = LossMaskInfo{trained_tokens_, loss_sum_.hex(), checksum_of(FileReader(parts_.loss_idx()))};
+  }
   const CorpusPaths& finals = parts_.finals();
   // Deletes the index of an earlier corpus first, so that an old index never stands beside a new .bin.
-  for (const fs::path& path : {finals.json, finals.idx}) {
+  for (const fs::path& path : {finals.json, finals.idx, finals.loss_idx, finals.loss_bin}) {
     std::error_code error;
     fs::remove(path, error);
     demand(!error, ExitCode::internal, path.string(), ": cannot replace: ", error.message());
   }
   rename_file(parts_.bin(), finals.bin);
+  if (masks()) {
+    rename_file(parts_.loss_bin(), finals.loss_bin);
+    rename_file(parts_.loss_idx(), finals.loss_idx);
+  }
   rename_file(parts_.idx(), finals.idx);
   finished_ = true;
   parts_.remove();

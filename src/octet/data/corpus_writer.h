@@ -30,15 +30,19 @@ struct WriterState {
   std::int64_t largest_token = 0;
   std::int64_t seen = 0;               // documents in the DocumentSet
   std::string bin_xxh3, lengths_xxh3;  // checksums of the .bin part and of the lengths in the .idx part, up to here
+  std::string loss_xxh3;               // checksum of the .loss.bin part, up to here; "" without a loss mask
+  std::int64_t trained_tokens = 0;
 };
 
 class CorpusWriter {
  public:
   enum class Ended { document, empty, duplicate };
+  enum class LossMask { none, written };
   struct Options {
     // A longer document is written as several sequences, because the index stores lengths in 32 bits. In tokens.
     std::int64_t max_sequence = std::numeric_limits<std::int32_t>::max();
     Duplicates duplicates = Duplicates::ignore;
+    LossMask loss_mask = LossMask::none;
     const WriterState* resume = nullptr;  // state of the part files that another writer left; nullptr: start anew
   };
 
@@ -54,14 +58,14 @@ class CorpusWriter {
   bool resumed() const { return resumed_; }
 
   // Appends tokens to the current document; each must be in [0, vocab_size). Writes the tokenizer's prefix before the first token of
-  // a document.
-  void append(std::span<const std::int32_t> ids);
+  // a document. With a loss mask, `trained` has 1 or 0 for each id; the tokenizer must then put nothing before or after a document.
+  void append(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained = {});
   // Ends the current document and writes the tokenizer's end-of-document token, if it has one. Returns `empty` if no token was
   // appended; no document is written then. Returns `duplicate` if an earlier document has the same tokens: Duplicates::drop removes
   // the document from the files, Duplicates::count keeps it.
   Ended end_document();
-  // Gives the files their final names and replaces an earlier corpus.
-  CorpusInfo finish();
+  // Gives the files their final names and replaces an earlier corpus. `chat` goes into PREFIX.json.
+  CorpusInfo finish(const std::optional<ChatInfo>& chat = {});
 
   // Flushes the part files and returns the state after the last whole document, from which another writer can resume.
   WriterState flush();
@@ -71,7 +75,7 @@ class CorpusWriter {
   const CorpusParts& parts() const { return parts_; }
   std::int64_t documents() const { return info_.documents; }
   std::int64_t duplicates() const { return duplicates_; }
-  // Size of .bin and .idx together if the corpus ended here.
+  // Size of .bin, .idx and the loss mask together if the corpus ended here.
   std::int64_t output_bytes() const;
   // Bytes that finish() has still to write, at most.
   std::int64_t unwritten_bytes() const;
@@ -85,6 +89,8 @@ class CorpusWriter {
   void put(std::span<const std::int32_t> ids);
   void end_sequence();
   void write_index();
+  void write_loss_index();
+  bool masks() const { return options_.loss_mask == LossMask::written; }
   bool is_duplicate();
   void take_document_back();
   void begin_document();
@@ -100,8 +106,10 @@ class CorpusWriter {
   // Checksums of the .bin, of the lengths in the .idx and of the current document. The last two hold the values that bin_sum_ and
   // lengths_sum_ had at the beginning of the current document.
   RunningChecksum bin_sum_, lengths_sum_, document_sum_, bin_sum_before_, lengths_sum_before_;
+  RunningChecksum loss_sum_, loss_sum_before_;                   // of the .loss.bin, likewise
+  std::int64_t trained_tokens_ = 0, trained_tokens_before_ = 0;  // likewise
   DocumentSet documents_;
-  std::unique_ptr<FileWriter> bin_, idx_, seen_;
+  std::unique_ptr<FileWriter> bin_, idx_, seen_, loss_;
   bool resumed_ = false, finished_ = false, kept_ = false;
 };
 

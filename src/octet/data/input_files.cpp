@@ -91,7 +91,8 @@ InputFiles::InputFiles(std::vector<fs::path> inputs, const CorpusPaths& output)
     : inputs_(without_patterns(inputs)),
       output_folder_(canonical_folder(output.bin.parent_path())),
       output_names_({output.bin.filename().string(), output.idx.filename().string(), output.json.filename().string(),
-                     output.checked.filename().string(), concat(output.prefix.filename().string(), ".seen", kPartSuffix),
+                     output.checked.filename().string(), output.loss_bin.filename().string(), output.loss_idx.filename().string(),
+                     concat(output.prefix.filename().string(), ".seen", kPartSuffix),
                      concat(output.prefix.filename().string(), ".lock", kPartSuffix)}) {
   demand(std::count(inputs_.begin(), inputs_.end(), "-") <= 1, ExitCode::config,
          "data prepare: standard input (-) is given twice");

@@ -30,12 +30,15 @@ struct Encoded {
     bool ends_document;
   };
   std::vector<std::int32_t> ids;
+  std::vector<std::uint8_t> trained;  // for each id, with PrepareOptions::chat
   std::vector<Piece> pieces;
+  std::int64_t cut_tokens = 0, no_answer = 0, answer_cut = 0;  // as in ChatInfo
   std::int64_t files = 0, skipped_files = 0, bytes_passed = 0, skipped_bytes = 0;
   InputPosition end;
 };
 
-// The tokenizer of inputs that already hold tokens. It adds no prefix and no end-of-document token.
+// The tokenizer of documents that are complete: it adds no prefix and no end-of-document token. Such are the documents of token
+// files and conversations.
 class GivenTokens final : public Tokenizer {
  public:
   explicit GivenTokens(std::int64_t limit) : limit_(static_cast<std::int32_t>(limit)) {}
@@ -45,6 +48,10 @@ class GivenTokens final : public Tokenizer {
   std::int32_t vocab_size() const override { return limit_; }
   std::optional<std::int32_t> end_of_document() const override { return std::nullopt; }
   void encode(std::string_view, std::vector<std::int32_t>&) const override {
+    fail(ExitCode::internal, "tokens need no encoding");
+  }
+  std::vector<std::size_t> encode_counting(std::string_view, std::span<const std::size_t>,
+                                           std::vector<std::int32_t>&) const override {
     fail(ExitCode::internal, "tokens need no encoding");
   }
   void decode(std::span<const std::int32_t>, std::string&) const override { fail(ExitCode::internal, "tokens stay as they are"); }
@@ -64,7 +71,42 @@ void read_tokens(const Task& task, const Tokenizer& tokenizer, Encoded& encoded)
   for (const std::size_t tokens : documents) encoded.pieces.push_back({tokens, true});
 }
 
-Encoded encode(const Task& task, const Tokenizer& tokenizer, const std::string& field) {
+// Encodes one conversation. A conversation without a token to train on becomes a piece without tokens.
+void encode_conversation(std::string_view json, const PrepareOptions& options, const Tokenizer& tokenizer, const Task& task,
+                         std::int64_t line, Encoded& encoded) {
+  const Conversation conversation = read_conversation(json, options.field, task.file, line);
+  const std::size_t before = encoded.ids.size();
+  try {
+    encode_chat(conversation, *options.chat, tokenizer, encoded.ids, encoded.trained);
+  } catch (const Error& error) {
+    fail(error.code(), task.file, ":", line, ": ", error.what());
+  }
+  const auto trains = [&] {
+    return std::find(encoded.trained.begin() + static_cast<std::ptrdiff_t>(before), encoded.trained.end(), 1) !=
+           encoded.trained.end();
+  };
+  bool leave_out = !trains();
+  if (leave_out) ++encoded.no_answer;
+  const auto most = before + static_cast<std::size_t>(options.max_tokens);
+  if (!leave_out && options.max_tokens > 0 && encoded.ids.size() > most) {
+    const std::size_t tokens = encoded.ids.size();
+    encoded.ids.resize(most);
+    encoded.trained.resize(most);
+    leave_out = !trains();
+    if (leave_out) {
+      ++encoded.answer_cut;
+    } else {
+      encoded.cut_tokens += static_cast<std::int64_t>(tokens - most);
+    }
+  }
+  if (leave_out) {
+    encoded.ids.resize(before);
+    encoded.trained.resize(before);
+  }
+}
+
+Encoded encode(const Task& task, const Tokenizer& tokenizer, const PrepareOptions& options) {
+  const std::string& field = options.field;
   Encoded encoded;
   encoded.files = task.files;
   encoded.skipped_files = task.skipped_files;
@@ -79,7 +121,11 @@ Encoded encode(const Task& task, const Tokenizer& tokenizer, const std::string& 
   for (const Segment& segment : task.segments) {
     const std::size_t before = encoded.ids.size();
     const std::string_view bytes = std::string_view(task.bytes).substr(segment.begin, segment.end - segment.begin);
-    if (task.format == InputFormat::jsonl) {
+    if (options.chat) {
+      demand(task.format != InputFormat::text, ExitCode::data, task.file,
+             ": a text; conversations are read from JSONL and Parquet");
+      encode_conversation(bytes, options, tokenizer, task, segment.line, encoded);
+    } else if (task.format == InputFormat::jsonl) {
       tokenizer.encode(jsonl_text(bytes, field, task.file, segment.line), encoded.ids);
     } else if (task.format == InputFormat::parquet) {
       const std::size_t good = valid_utf8(bytes);
@@ -109,7 +155,8 @@ std::string names_of(const std::vector<std::filesystem::path>& inputs) {
   return names;
 }
 
-PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
+// `writes` is what the writer knows of the tokenizer: which tokens it puts before and after a document.
+PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer, const Tokenizer& writes) {
   demand(!options.inputs.empty(), ExitCode::config, "data prepare: no input given");
   demand(options.workers >= 0, ExitCode::config, "data prepare: workers must not be negative, got ", options.workers);
   const auto start = Clock::now();
@@ -118,7 +165,11 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
   for (InputFiles counted = files; const auto file = counted.next();) {
     progress.bytes_total += file->bytes;
     progress.endless = progress.endless || file->is_standard_input();
-    if (input_format(file->path, options.format) == InputFormat::parquet) demand_parquet(file->name());
+    const InputFormat format = input_format(file->path, options.format);
+    if (format == InputFormat::parquet) demand_parquet(file->name());
+    demand(!options.chat || !file->named || format == InputFormat::jsonl || format == InputFormat::parquet, ExitCode::config,
+           file->name(),
+           ": not a file of conversations; --chat reads JSONL and Parquet (--format jsonl if the name does not say so)");
   }
 
   const std::string job = job_of(options, tokenizer, files);
@@ -128,8 +179,10 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
     log_info(concat(options.output.string(), ": the input files have changed since the interrupted run; starting over"));
     earlier.reset();
   }
-  CorpusWriter writer(std::move(parts), tokenizer,
-                      {.duplicates = options.duplicates, .resume = earlier ? &earlier->writer : nullptr});
+  CorpusWriter writer(std::move(parts), writes,
+                      {.duplicates = options.duplicates,
+                       .loss_mask = options.chat ? CorpusWriter::LossMask::written : CorpusWriter::LossMask::none,
+                       .resume = earlier ? &earlier->writer : nullptr});
   PrepareJournal journal{.job = job};
   if (writer.resumed()) {
     journal = *earlier;
@@ -138,8 +191,8 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
   } else if (earlier) {
     log_warning(concat(options.output.string(), ": the part files of the interrupted run are damaged; starting over"));
   }
-  // Saves the progress up to the last whole document. If a document is incomplete, it is the open text file, and the next run reads
-  // this file again from its beginning.
+  // Saves the progress up to the last whole document. If a document is incomplete, it is the open text file, and the next run
+  // reads this file again from its beginning.
   const auto save = [&] {
     PrepareJournal now = journal;
     now.writer = writer.flush();
@@ -168,15 +221,23 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
   };
 
   TaskReader reader(files, tokenizer,
-                    {.format = options.format, .field = options.field, .from = journal.position, .stop = options.stop});
+                    {.format = options.format,
+                     .field = options.chat && options.field.empty() ? kChatColumn : options.field,
+                     .from = journal.position,
+                     .stop = options.stop});
   double reported_s = 0, saved_s = 0;
   const auto write = [&](Encoded& encoded) {
     std::span<const std::int32_t> ids(encoded.ids);
+    std::span<const std::uint8_t> trained(encoded.trained);
     for (const Encoded::Piece& piece : encoded.pieces) {
-      writer.append(ids.first(piece.tokens));
+      writer.append(ids.first(piece.tokens), options.chat ? trained.first(piece.tokens) : trained);
       ids = ids.subspan(piece.tokens);
-      if (piece.ends_document && writer.end_document() == CorpusWriter::Ended::empty) ++journal.empty_documents;
+      if (options.chat) trained = trained.subspan(piece.tokens);
+      if (piece.ends_document && writer.end_document() == CorpusWriter::Ended::empty && !options.chat) ++journal.empty_documents;
     }
+    journal.cut_tokens += encoded.cut_tokens;
+    journal.no_answer += encoded.no_answer;
+    journal.answer_cut += encoded.answer_cut;
     journal.position = encoded.end;
     journal.files += encoded.files;
     journal.skipped_files += encoded.skipped_files;
@@ -206,14 +267,26 @@ PrepareSummary run(const PrepareOptions& options, const Tokenizer& tokenizer) {
   };
   const int workers = options.workers > 0 ? options.workers : available_cores();
   OrderedPipeline<Task, Encoded> pipeline({.read = [&](Task& task) { return reader.next(task); },
-                                           .work = [&](Task& task) { return encode(task, tokenizer, options.field); },
+                                           .work = [&](Task& task) { return encode(task, tokenizer, options); },
                                            .write = write},
                                           workers, 2 * workers + 2);
   pipeline.run();
 
+  demand(writer.documents() > 0 || !options.chat, ExitCode::data, names_of(options.inputs),
+         ": no conversation to train on here: ", journal.no_answer, " without an answer of the assistant, ", journal.answer_cut,
+         " whose answers --max-tokens cuts off");
   demand(writer.documents() > 0, ExitCode::data, names_of(options.inputs), ": no documents here: ", journal.files,
          " text files, ", journal.empty_documents, " empty documents, ", journal.skipped_files, " files that are not UTF-8 text");
-  PrepareSummary summary{.corpus = writer.finish(),
+  std::optional<ChatInfo> chat;
+  if (options.chat) {
+    chat = ChatInfo{.form = std::string(options.chat->form->name),
+                    .train_on = std::string(train_on_name(options.chat->train_on)),
+                    .cut_tokens = journal.cut_tokens,
+                    .no_answer = journal.no_answer,
+                    .answer_cut = journal.answer_cut,
+                    .duplicates = options.duplicates == Duplicates::drop ? writer.duplicates() : 0};
+  }
+  PrepareSummary summary{.corpus = writer.finish(chat),
                          .files = journal.files,
                          .skipped_files = journal.skipped_files,
                          .empty_documents = journal.empty_documents,
@@ -239,11 +312,15 @@ PrepareSummary prepare_tokens(const PrepareOptions& options) {
     demand(!file->is_standard_input(), ExitCode::config, "data prepare: tokens cannot come from standard input");
     limit = std::max(limit, token_file_of(*file, options.format).vocab_limit());
   }
-  return run(options, GivenTokens(limit));
+  const GivenTokens given(limit);
+  return run(options, given, given);
 }
 
 PrepareSummary prepare(const PrepareOptions& options, const Tokenizer& tokenizer) {
-  return holds_tokens(options.format) ? run(options, GivenTokens(tokenizer)) : run(options, tokenizer);
+  demand(!options.chat || !holds_tokens(options.format), ExitCode::config, "data prepare: --chat reads texts, not tokens");
+  const GivenTokens bare(tokenizer);  // a template writes all tokens of a conversation
+  if (holds_tokens(options.format)) return run(options, bare, bare);
+  return options.chat ? run(options, tokenizer, bare) : run(options, tokenizer, tokenizer);
 }
 
 std::string to_text(const PrepareSummary& summary) {
@@ -253,6 +330,11 @@ std::string to_text(const PrepareSummary& summary) {
       format_count(corpus.tokens), corpus.tokenizer.empty() ? "unknown" : corpus.tokenizer, format_count(corpus.vocab_size),
       token_type_name(corpus.type), format_count(summary.files), format_bytes(static_cast<std::uint64_t>(summary.input_bytes)),
       format_duration(summary.elapsed_s));
+  if (corpus.loss) {
+    text += fmt::format("{} tokens are trained on, {} are masked\n", format_count(corpus.loss->trained_tokens),
+                        format_count(corpus.tokens - corpus.loss->trained_tokens));
+  }
+  if (corpus.chat) text += to_text(*corpus.chat);
   if (summary.skipped_files > 0)
     text += fmt::format("skipped {} files that are not UTF-8 text\n", format_count(summary.skipped_files));
   if (summary.empty_documents > 0) text += fmt::format("left out {} empty documents\n", format_count(summary.empty_documents));

@@ -1,5 +1,5 @@
 // `octet data prepare`: makes a corpus from text, JSONL, Parquet or token files. A text file, a line of JSONL and a row of Parquet is
-// one document each.
+// one document each. With `chat`, a line or a row is a conversation, and the corpus has a loss mask.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "octet/data/chat/template.h"
 #include "octet/data/corpus.h"
 #include "octet/data/corpus_writer.h"
 #include "octet/data/input_files.h"
@@ -50,7 +51,11 @@ struct PrepareOptions {
   std::vector<std::filesystem::path> inputs;
   InputFormat format = InputFormat::automatic;
   std::filesystem::path output;  // prefix of the corpus
-  std::string field = "text";    // field of a JSONL line, or column of a Parquet file
+  // Field of a JSONL line, or column of a Parquet file. With `chat`: the field with the list of messages, or "" for the fields of
+  // read_conversation(); a column then holds the JSON text of a conversation.
+  std::string field = "text";
+  std::optional<ChatFormat> chat = {};
+  std::int64_t max_tokens = 0;  // with `chat`: the tokens of a conversation beyond this number are cut off; 0: none
   Duplicates duplicates = Duplicates::count;
   std::int64_t max_output_bytes = 0;                          // the corpus is never larger; 0: no limit
   int workers = 0;                                            // 0: one for each core; the output does not depend on it
@@ -71,6 +76,8 @@ struct PrepareSummary {
   std::int64_t input_bytes = 0;                    // bytes on disk of the files read
   double elapsed_s = 0;
 };
+
+inline constexpr const char* kChatColumn = "messages";  // of a Parquet file, if `field` is ""
 
 // Writes the corpus. Memory holds a bounded number of tasks (task_reader.h) and the checksums of the documents (document_set.h).
 //

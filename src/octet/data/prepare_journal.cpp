@@ -1,6 +1,5 @@
 #include "octet/data/prepare_journal.h"
 
-
 #include "octet/base/checksum.h"
 #include "octet/base/directory.h"
 #include "octet/base/json.h"
@@ -14,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Increase this when the same inputs would give a different corpus.
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 
 // Calls visit(name, member) for every number of the journal, so that writing and reading share one list.
 template <class Journal, class Visit>
@@ -36,6 +35,10 @@ void visit_numbers(Journal& j, Visit&& visit) {
   visit("empty_documents", j.empty_documents);
   visit("input_bytes", j.input_bytes);
   visit("bytes_done", j.bytes_done);
+  visit("cut_tokens", j.cut_tokens);
+  visit("no_answer", j.no_answer);
+  visit("answer_cut", j.answer_cut);
+  visit("trained_tokens", j.writer.trained_tokens);
 }
 
 }  // namespace
@@ -50,6 +53,13 @@ std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, In
   add(options.field);
   add(static_cast<int>(options.format));
   add(static_cast<int>(options.duplicates));
+  if (options.chat) {
+    add(options.chat->form->name);
+    add(options.chat->tokens.bos);
+    add(options.chat->tokens.eos);
+    add(train_on_name(options.chat->train_on));
+    add(options.max_tokens);
+  }
   while (const auto file = files.next()) {
     if (file->is_standard_input()) return "";
     std::error_code error;
@@ -69,6 +79,7 @@ void write_journal(const CorpusParts& parts, const PrepareJournal& journal) {
   json["continued"] = journal.writer.continued;
   json["bin_xxh3"] = journal.writer.bin_xxh3;
   json["lengths_xxh3"] = journal.writer.lengths_xxh3;
+  json["loss_xxh3"] = journal.writer.loss_xxh3;
   write_file_atomically(parts.journal(), json.dump() + "\n");
 }
 
@@ -90,6 +101,7 @@ std::optional<PrepareJournal> read_journal(const CorpusParts& parts, const std::
     journal.writer.continued = json.at("continued").get<std::vector<std::int64_t>>();
     journal.writer.bin_xxh3 = json.at("bin_xxh3").get<std::string>();
     journal.writer.lengths_xxh3 = json.at("lengths_xxh3").get<std::string>();
+    journal.writer.loss_xxh3 = json.at("loss_xxh3").get<std::string>();
     if (sensible) return journal;
     log_warning(concat(parts.journal().string(), ": not a journal of Octet; starting over"));
   } catch (const Json::exception&) {

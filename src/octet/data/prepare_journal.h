@@ -1,5 +1,5 @@
-// The progress of `octet data prepare`, stored in PREFIX.json.part. A run writes it every few seconds; when the same command is given
-// again, the next run reads it and continues.
+// The progress of `octet data prepare`, stored in PREFIX.json.part. A run writes it every few seconds; when the same command is
+// given again, the next run reads it and continues.
 #pragma once
 
 #include <optional>
@@ -17,10 +17,11 @@ struct PrepareJournal {
   WriterState writer;
   std::int64_t files = 0, skipped_files = 0, empty_documents = 0, input_bytes = 0;  // as in PrepareSummary
   std::int64_t bytes_done = 0;                                                      // as in PrepareProgress
+  std::int64_t cut_tokens = 0, no_answer = 0, answer_cut = 0;                       // as in ChatInfo
 };
 
-// Returns the XXH3 of the options that decide the corpus, the tokenizer, its end-of-document token, and the name, size and modification
-// time of every input file. Returns "" if an input is standard input, which cannot be read again.
+// Returns the XXH3 of the options that decide the corpus, the tokenizer, its end-of-document token, and the name, size and
+// modification time of every input file. Returns "" if an input is standard input, which cannot be read again.
 std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, InputFiles files);
 
 void write_journal(const CorpusParts& parts, const PrepareJournal& journal);

@@ -97,6 +97,51 @@ TEST(BpeTokenizer, CutsNothingWhereNfcPutsAMark) {
   EXPECT_EQ(tokenizer_of(json).cut("\ud558\nx"), 3u);
 }
 
+// Every text that is used here comes back from its ids, so the bytes of the ids before an id say where the id begins.
+TEST(BpeTokenizer, CountsTheIdsBeforeAPlace) {
+  std::mt19937 random(3);
+  const auto check = [&](const BpeTokenizer& tokenizer, const std::vector<std::string>& parts) {
+    for (int i = 0; i < 200; ++i) {
+      const std::string text = random_text(random, parts);
+      const Ids ids = ids_of(tokenizer, text);
+      std::vector<std::size_t> begins, places, expected;
+      for (std::size_t k = 0; k < ids.size(); ++k) begins.push_back(text_of(tokenizer, std::span(ids).first(k)).size());
+      for (std::size_t at = 0; at <= text.size(); ++at) {
+        places.push_back(at);
+        expected.push_back(static_cast<std::size_t>(std::lower_bound(begins.begin(), begins.end(), at) - begins.begin()));
+      }
+      Ids again = {7};
+      ASSERT_EQ(tokenizer.encode_counting(text, places, again), expected) << text;
+      again.erase(again.begin());
+      ASSERT_EQ(again, ids);
+    }
+  };
+  check(tokenizer_of(byte_level_json()), byte_parts());
+  check(tokenizer_of(metaspace_json()), metaspace_parts());
+  check(tokenizer_of(metaspace_json("first", false)), metaspace_parts());
+  check(tokenizer_of(metaspace_json("never", true)), metaspace_parts());
+}
+
+TEST(BpeTokenizer, CountsInTextsThatAreNormalized) {
+  Json json = byte_level_json({"Ã ©"});
+  json["normalizer"] = {{"type", "NFC"}};
+  Ids ids;
+  // é, \n, e, <|end|>, x
+  const std::string text = "e\u0301\ne<|end|>x";
+  EXPECT_EQ(tokenizer_of(json).encode_counting(text, std::vector<std::size_t>{0, 3, 4, 5, 6, 12, 13}, ids),
+            (std::vector<std::size_t>{0, 1, 2, 3, 4, 4, 5}));
+  EXPECT_EQ(ids, (Ids{256, '\n', 'e', 258, 'x'}));
+}
+
+TEST(BpeTokenizer, CountsTheSpaceThatBelongsToAToken) {
+  Json json = metaspace_json();
+  json["added_tokens"].push_back(added_token("<a b>", 268, true));
+  Ids ids;  // ▁ab, "▁<a▁b>", a
+  EXPECT_EQ(tokenizer_of(json).encode_counting("ab <a b>a", std::vector<std::size_t>{0, 1, 2, 3, 8, 9}, ids),
+            (std::vector<std::size_t>{0, 1, 1, 2, 2, 3}));
+  EXPECT_EQ(ids, (Ids{264, 268, 260}));
+}
+
 TEST(BpeTokenizer, CutsNothingWhereItCannotKnow) {
   EXPECT_EQ(tokenizer_of(metaspace_json()).cut("abc abc abc"), 0u);  // the text after the cut would get a space
   Json json = byte_level_json();

@@ -14,6 +14,9 @@ struct BpeTokenizer::Worker {
   WordCache cache;
   Bpe::Scratch scratch;
   SplitPattern::Matcher matcher;
+  // begins[i]: where id i of the last piece begins in it, after the changes of transformed(). Filled if `counts` is true.
+  std::vector<std::size_t> begins;
+  bool counts = false;
   std::string valid, piece, word;  // buffers for changed text: without invalid UTF-8, normalized, with a space put before it
 };
 
@@ -74,43 +77,88 @@ BpeTokenizer::BpeTokenizer(BpeDefinition definition, std::string name, std::stri
 BpeTokenizer::~BpeTokenizer() = default;
 
 void BpeTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
+  std::string valid;
+  if (valid_utf8(text) < text.size()) {
+    append_replacing_invalid(text, valid);
+    text = valid;
+  }
+  encode_counting(text, {}, ids);
+}
+
+std::vector<std::size_t> BpeTokenizer::encode_counting(std::string_view text, std::span<const std::size_t> places,
+                                                       std::vector<std::int32_t>& ids) const {
   const Borrowed borrowed(*this);
   Worker& worker = *borrowed;
-  if (valid_utf8(text) < text.size()) {
-    worker.valid.clear();
-    append_replacing_invalid(text, worker.valid);
-    text = worker.valid;
-  }
+  const std::size_t before = ids.size();
+  std::vector<std::size_t> counts;
+  worker.counts = !places.empty();
+  // Counts for the places up to `end`; these ids begin before all of them.
+  const auto count_to = [&](std::size_t end) {
+    while (counts.size() < places.size() && places[counts.size()] <= end) counts.push_back(ids.size() - before);
+  };
   for (std::size_t at = 0; at < text.size();) {
     const AddedTokens::Match match = added_.find(text, at);
-    if (match.begin > at) encode_piece(text.substr(at, match.begin - at), at == 0, worker, ids);
-    if (match.end > match.begin) ids.push_back(match.id);
+    count_to(at);
+    if (match.begin > at) {
+      const std::string_view piece = text.substr(at, match.begin - at);
+      const std::size_t piece_before = ids.size() - before;
+      encode_piece(piece, at == 0, worker, ids);
+      while (counts.size() < places.size() && places[counts.size()] < match.begin)
+        counts.push_back(piece_before + count_before(piece, places[counts.size()] - at, worker));
+    }
+    count_to(match.begin);
+    if (match.end > match.begin) {
+      ids.push_back(match.id);
+      count_to(match.end - 1);
+    }
     at = match.end;
   }
+  count_to(text.size());
+  return counts;
+}
+
+// The number of ids of the piece that was encoded last which begin before piece[place], place > 0.
+std::size_t BpeTokenizer::count_before(std::string_view piece, std::size_t place, Worker& worker) const {
+  const std::size_t end = transformed(piece.substr(0, place), worker).size();
+  return static_cast<std::size_t>(std::lower_bound(worker.begins.begin(), worker.begins.end(), end) - worker.begins.begin());
+}
+
+// The piece in which normalized tokens and words are found: in NFC, or with spaces for "▁" and, if there are normalized tokens,
+// with the space before it. May use worker.piece.
+std::string_view BpeTokenizer::transformed(std::string_view piece, Worker& worker) const {
+  if (normalizer_ == BpeDefinition::Normalizer::nfc) return nfc(piece, worker.piece);
+  const bool space = marks_spaces() && !normalized_.empty();
+  if (!space && (pattern_ || piece.find(kSpaceMark) == std::string_view::npos)) return piece;
+  worker.piece.assign(space ? " " : "");
+  append_spaced(piece, worker.piece);
+  return worker.piece;
 }
 
 void BpeTokenizer::encode_piece(std::string_view piece, bool first, Worker& worker, std::vector<std::int32_t>& ids) const {
-  if (normalizer_ == BpeDefinition::Normalizer::nfc) piece = nfc(piece, worker.piece);
-  const bool normalizes = !pattern_ && metaspace_.space == Metaspace::Space::doubled;
-  bool space = normalizes;
-  const bool marks = !pattern_ && piece.find(kSpaceMark) != std::string_view::npos;
-  if (marks || (normalizes && !normalized_.empty())) {
-    worker.piece.assign(normalizes && !normalized_.empty() ? " " : "");
-    append_spaced(piece, worker.piece);
-    if (!normalized_.empty()) space = false;  // worker.piece already begins with the space
-    piece = worker.piece;
-  }
+  piece = transformed(piece, worker);
+  worker.begins.clear();
   for (std::size_t at = 0; at < piece.size();) {
     const AddedTokens::Match match = normalized_.find(piece, at);
     if (match.begin > at) {
       const std::string_view section = piece.substr(at, match.begin - at);
+      const std::size_t before = ids.size();
+      // With normalized tokens, transformed() has put the space.
+      const bool space = marks_spaces() ? normalized_.empty() : !pattern_ && puts_space(section, first && at == 0);
       if (pattern_) {
         encode_split(section, worker, ids);
       } else {
-        encode_spaced(section, normalizes ? space : puts_space(section, first && at == 0), worker, ids);
+        encode_spaced(section, space, worker, ids);
+      }
+      std::size_t begin = at;
+      for (std::size_t i = before; worker.counts && i < ids.size(); ++i) {
+        worker.begins.push_back(begin);
+        begin += pieces_[static_cast<std::size_t>(ids[i])].size() - (space && i == before ? 1 : 0);
       }
     }
-    if (match.end > match.begin) ids.push_back(match.id);
+    if (match.end > match.begin) {
+      ids.push_back(match.id);
+      worker.begins.push_back(match.begin);
+    }
     at = match.end;
   }
 }

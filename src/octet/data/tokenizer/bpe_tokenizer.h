@@ -59,6 +59,8 @@ class BpeTokenizer final : public Tokenizer {
   std::optional<std::int32_t> end_of_document() const override { return end_of_document_; }
   std::span<const std::int32_t> prefix() const override { return prefix_; }
   void encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
+  std::vector<std::size_t> encode_counting(std::string_view text, std::span<const std::size_t> places,
+                                           std::vector<std::int32_t>& ids) const override;
   void decode(std::span<const std::int32_t> ids, std::string& text) const override;
   std::size_t cut(std::string_view text) const override;
 
@@ -67,6 +69,9 @@ class BpeTokenizer final : public Tokenizer {
   class Borrowed;
 
   void encode_piece(std::string_view piece, bool first, Worker& worker, std::vector<std::int32_t>& ids) const;
+  std::string_view transformed(std::string_view piece, Worker& worker) const;
+  std::size_t count_before(std::string_view piece, std::size_t place, Worker& worker) const;
+  bool marks_spaces() const { return !pattern_ && metaspace_.space == Metaspace::Space::doubled; }
   void encode_spaced(std::string_view text, bool space, Worker& worker, std::vector<std::int32_t>& ids) const;
   void encode_split(std::string_view text, Worker& worker, std::vector<std::int32_t>& ids) const;
   void encode_word(std::string_view word, Worker& worker, std::vector<std::int32_t>& ids) const;

@@ -32,6 +32,10 @@ class Tokenizer {
   // Appends the ids of `text`, without prefix() and end_of_document(). Treats invalid UTF-8 as U+FFFD; the `byte` tokenizer accepts any
   // bytes.
   virtual void encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
+  // Appends the same ids. Returns for each of the ascending `places` in [0, text.size()] how many of these ids begin before
+  // text[place]; a token that begins before a place may end behind it. `text` must be valid UTF-8.
+  virtual std::vector<std::size_t> encode_counting(std::string_view text, std::span<const std::size_t> places,
+                                                   std::vector<std::int32_t>& ids) const = 0;
   // Appends the bytes of `ids` to `text`. If `text` is empty, the ids are the beginning of a text: decode() then removes the space that
   // encode() put there, so that decode(encode(x)) is x. Throws Error{data} for an id outside the vocabulary.
   virtual void decode(std::span<const std::int32_t> ids, std::string& text) const = 0;

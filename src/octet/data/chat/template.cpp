@@ -1,0 +1,232 @@
+#include "octet/data/chat/template.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <optional>
+
+#include "octet/base/checksum.h"
+#include "octet/base/directory.h"
+#include "octet/base/file.h"
+#include "octet/base/json.h"
+#include "octet/base/names.h"
+#include "octet/base/require.h"
+#include "octet/data/tokenizer/files.h"
+#include "octet/data/tokenizer/utf8.h"
+
+namespace octet::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Templates that are known by the XXH3-64 of their text. The texts were compared with published SHA-256 sums of these models'
+// templates.
+struct Published {
+  std::string_view xxh3, name;
+};
+constexpr std::array<Published, 6> kPublished = {{{"9799ad6e2dea0594", "llama3"},    // Meta-Llama-3-8B-Instruct
+                                                  {"a04f41d813a07b13", "chatml"},    // the form without a system message
+                                                  {"d5d943bd0bd9082f", "chatml"},    // Qwen2-1.5B-Instruct
+                                                  {"639547fe4d33fa67", "chatml"},    // Qwen2.5-7B-Instruct
+                                                  {"d40f466f5b2860c8", "mistral"},   // Mixtral-8x7B-Instruct-v0.1
+                                                  {"1db34e9fc60441d8", "zephyr"}}};  // TinyLlama-1.1B-Chat-v1.0, zephyr-7b-beta
+
+bool is_python_space(std::string_view character) {
+  if (character.size() == 1)
+    return character == " " || (character >= "\t" && character <= "\r") || (character >= "\x1C" && character <= "\x1F");
+  constexpr std::array<std::string_view, 17> kOthers = {"\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002",
+                                                        "\u2003", "\u2004", "\u2005", "\u2006", "\u2007", "\u2008",
+                                                        "\u2009", "\u200a", "\u2028", "\u2029", "\u202f"};
+  return std::find(kOthers.begin(), kOthers.end(), character) != kOthers.end() || character == "\u205f" || character == "\u3000";
+}
+
+// What Jinja's filter `trim` leaves, which is Python's str.strip().
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t size = utf8_char(text, 0).bytes;
+    if (!is_python_space(text.substr(0, size))) break;
+    text.remove_prefix(size);
+  }
+  while (!text.empty()) {
+    const std::size_t last = character_before(text, text.size());
+    if (!is_python_space(text.substr(last))) break;
+    text.remove_suffix(text.size() - last);
+  }
+  return text;
+}
+
+// Appends `content` and `end`, and records them as a turn if the assistant speaks.
+void append_turn(const ChatMessage& message, std::string_view content, std::string_view end, RenderedChat& chat) {
+  const std::size_t begin = chat.text.size();
+  chat.text.append(content).append(end);
+  if (message.role == "assistant") chat.turns.push_back({begin, chat.text.size()});
+}
+
+RenderedChat render_llama3(const Conversation& conversation, const ChatTokens& tokens) {
+  RenderedChat chat{.text = tokens.bos, .turns = {}};
+  for (const ChatMessage& message : conversation) {
+    chat.text += concat("<|start_header_id|>", message.role, "<|end_header_id|>\n\n");
+    append_turn(message, trimmed(message.content), "<|eot_id|>", chat);
+  }
+  return chat;
+}
+
+RenderedChat render_chatml(const Conversation& conversation, const ChatTokens&) {
+  RenderedChat chat;
+  for (const ChatMessage& message : conversation) {
+    chat.text += concat("<|im_start|>", message.role, "\n");
+    append_turn(message, message.content, "<|im_end|>", chat);
+    chat.text += '\n';
+  }
+  return chat;
+}
+
+RenderedChat render_mistral(const Conversation& conversation, const ChatTokens& tokens) {
+  const bool system = conversation.front().role == "system";
+  RenderedChat chat{.text = tokens.bos, .turns = {}};
+  for (std::size_t i = system ? 1 : 0; i < conversation.size(); ++i) {
+    const ChatMessage& message = conversation[i];
+    const bool first = i == (system ? 1 : 0), asks = (i % 2 == 1) == system;
+    demand(message.role == (asks ? "user" : "assistant"), ExitCode::data, "message ", i + 1, " has role \"", message.role,
+           "\"; template mistral needs user and assistant in turns, behind at most one system message");
+    if (asks) {
+      chat.text += concat(" [INST] ", first && system ? conversation.front().content + "\n\n" : "", message.content, " [/INST]");
+    } else {
+      append_turn(message, " " + message.content, tokens.eos, chat);
+    }
+  }
+  demand(!system || conversation.size() > 1, ExitCode::data, "template mistral has no place for a system message alone");
+  return chat;
+}
+
+RenderedChat render_zephyr(const Conversation& conversation, const ChatTokens& tokens) {
+  RenderedChat chat;
+  for (const ChatMessage& message : conversation) {
+    demand(message.role != "tool", ExitCode::data, "role \"tool\" has no place in template zephyr");
+    chat.text += concat("<|", message.role, "|>\n");
+    append_turn(message, message.content, tokens.eos, chat);
+    chat.text += '\n';
+  }
+  return chat;
+}
+
+std::vector<std::string> template_names() {
+  std::vector<std::string> names = {"auto"};
+  for (const ChatTemplate& known : chat_templates()) names.emplace_back(known.name);
+  return names;
+}
+
+const ChatTemplate* find_template(std::string_view name) {
+  for (const ChatTemplate& known : chat_templates()) {
+    if (known.name == name) return &known;
+  }
+  return nullptr;
+}
+
+// A member of the JSON object in `file`, or null.
+nlohmann::json member(const fs::path& file, const char* key) {
+  if (!path_exists(file)) return {};
+  const auto json = read_json(file);
+  demand(json.is_object(), ExitCode::data, file.string(), ": not a JSON object");
+  return json.value(key, nlohmann::json());
+}
+
+// The text of a token such as "bos_token", or `otherwise` if the files in `folder` do not name it.
+std::string token_name(const fs::path& folder, const char* key, const std::string& otherwise) {
+  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    nlohmann::json token = member(folder / file, key);
+    if (token.is_object()) token = token.value("content", nlohmann::json());
+    if (token.is_string()) return token.get<std::string>();
+  }
+  return otherwise;
+}
+
+struct Found {
+  fs::path file;
+  std::string text;
+};
+// The Jinja template beside a tokenizer, in the order in which transformers looks for it.
+std::optional<Found> jinja_of(const fs::path& folder) {
+  if (const fs::path file = folder / "chat_template.jinja"; is_file(file)) return Found{file, read_file(file)};
+  const fs::path file = folder / "tokenizer_config.json";
+  nlohmann::json text = member(file, "chat_template");
+  if (text.is_array()) {  // several templates, by name
+    for (const auto& named : nlohmann::json(text)) {
+      if (named.is_object() && named.value("name", "") == "default") text = named.value("template", nlohmann::json());
+    }
+  }
+  return text.is_string() ? std::optional(Found{file, text.get<std::string>()}) : std::nullopt;
+}
+
+const ChatTemplate& template_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
+  const std::string advice = "give --chat with one of: llama3, chatml, mistral, zephyr";
+  const auto found = jinja_of(folder);
+  demand(found.has_value(), ExitCode::config, "--chat auto: no chat template beside tokenizer ", tokenizer.name(), "; ", advice);
+  RunningChecksum sum;
+  sum.update(found->text);
+  for (const Published& published : kPublished) {
+    if (published.xxh3 == sum.hex()) return *find_template(published.name);
+  }
+  fail(ExitCode::config, found->file.string(), ": its chat template (XXH3 ", sum.hex(), ") is not one that --chat auto knows; ",
+       advice);
+}
+
+}  // namespace
+
+std::span<const ChatTemplate> chat_templates() {
+  static const std::array<ChatTemplate, 4> kTemplates = {{
+      {"llama3",
+       {"<|begin_of_text|>", "<|end_of_text|>"},
+       {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+       true,
+       false,
+       render_llama3},
+      {"chatml", {"<|endoftext|>", "<|im_end|>"}, {"<|im_start|>", "<|im_end|>"}, false, false, render_chatml},
+      {"mistral", {"<s>", "</s>"}, {}, true, true, render_mistral},
+      {"zephyr", {"<s>", "</s>"}, {}, false, true, render_zephyr},
+  }};
+  return kTemplates;
+}
+
+std::string_view train_on_name(TrainOn train_on) {
+  return train_on == TrainOn::all ? "all" : train_on == TrainOn::last ? "last" : "assistant";
+}
+
+ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer& tokenizer) {
+  const auto file = tokenizer_file(tokenizer.name());
+  const fs::path folder = file ? file->parent_path() : fs::path(tokenizer.name());
+  const ChatTemplate* form = name == "auto" ? &template_of_model(folder, tokenizer) : find_template(name);
+  demand(form != nullptr, ExitCode::config, "--chat ", name, ": no such template", did_you_mean(name, template_names()),
+         "; known: auto, llama3, chatml, mistral, zephyr");
+  ChatFormat format{.form = form, .tokens = form->tokens, .train_on = train_on};
+  if (!file) return format;  // bytes: the names of tokens are text
+  format.tokens = {token_name(folder, "bos_token", form->tokens.bos), token_name(folder, "eos_token", form->tokens.eos)};
+  std::vector<std::string_view> needed = form->markers;
+  if (form->begins) needed.push_back(format.tokens.bos);
+  if (form->ends) needed.push_back(format.tokens.eos);
+  for (const std::string_view token : needed) {
+    std::vector<std::int32_t> ids;
+    tokenizer.encode(token, ids);
+    demand(ids.size() == 1, ExitCode::config, file->string(), ": ", token, " is no token here, and template ", form->name,
+           " needs it");
+  }
+  return format;
+}
+
+void encode_chat(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
+                 std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& trained) {
+  const RenderedChat chat = format.form->render(conversation, format.tokens);
+  std::vector<std::size_t> places;
+  for (const RenderedChat::Turn& turn : chat.turns) places.insert(places.end(), {turn.begin, turn.end});
+  const std::size_t before = ids.size();
+  const std::vector<std::size_t> counts = tokenizer.encode_counting(chat.text, places, ids);
+  trained.resize(ids.size(), format.train_on == TrainOn::all ? 1 : 0);
+  if (format.train_on == TrainOn::all) return;
+  const std::size_t first = format.train_on == TrainOn::last && !counts.empty() ? counts.size() - 2 : 0;
+  for (std::size_t i = first; i < counts.size(); i += 2) {
+    const auto at = trained.begin() + static_cast<std::ptrdiff_t>(before);
+    std::fill(at + static_cast<std::ptrdiff_t>(counts[i]), at + static_cast<std::ptrdiff_t>(counts[i + 1]), std::uint8_t{1});
+  }
+}
+
+}  // namespace octet::data

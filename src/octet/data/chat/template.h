@@ -1,0 +1,64 @@
+// The templates that turn a conversation into the text that a model was trained on. Each gives the text of a published Jinja
+// template:
+//   llama3   Meta-Llama-3-8B-Instruct (not Llama 3.1, which writes dates into a system message)
+//   chatml   Qwen 2 and 2.5, without the system message that these add to conversations that have none
+//   mistral  Mixtral-8x7B-Instruct-v0.1 and Mistral-7B-Instruct-v0.2
+//   zephyr   zephyr-7b-beta and TinyLlama-1.1B-Chat-v1.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "octet/data/chat/conversation.h"
+#include "octet/data/tokenizer/tokenizer.h"
+
+namespace octet::data {
+
+struct RenderedChat {
+  std::string text;
+  // The assistant's turns: text[begin, end), with the token that ends the turn.
+  struct Turn {
+    std::size_t begin, end;
+  };
+  std::vector<Turn> turns;
+};
+
+// The names of the tokens that begin and end a text, as tokenizer_config.json has them.
+struct ChatTokens {
+  std::string bos, eos;
+};
+
+struct ChatTemplate {
+  std::string_view name;
+  ChatTokens tokens;                      // if the tokenizer's files do not name them
+  std::vector<std::string_view> markers;  // tokens that the text holds, besides bos and eos
+  bool begins, ends;                      // whether the text holds bos, and eos
+  // Throws Error{data} with the reason only if the template has no place for a message.
+  RenderedChat (*render)(const Conversation&, const ChatTokens&);
+};
+
+std::span<const ChatTemplate> chat_templates();
+
+// How `data prepare` writes conversations.
+enum class TrainOn { all, assistant, last };
+std::string_view train_on_name(TrainOn train_on);
+struct ChatFormat {
+  const ChatTemplate* form = nullptr;
+  ChatTokens tokens;
+  TrainOn train_on = TrainOn::assistant;
+};
+
+// Makes a format. `name` is a template's name, or `auto`: the template in the files beside the tokenizer (chat_template.jinja or
+// tokenizer_config.json), which is known by the XXH3 of its text. Throws Error{config} for an unknown name or template, and if a
+// token that the template needs is no single token of the tokenizer (except for the byte tokenizer).
+ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer& tokenizer);
+
+// Appends the ids of a conversation and for each id 1 if it is trained on, else 0. A token that begins before the assistant's
+// turn and ends in it is not trained on. Throws what ChatTemplate::render throws.
+void encode_chat(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
+                 std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& trained);
+
+}  // namespace octet::data

@@ -1,0 +1,58 @@
+#include "octet/data/chat/conversation.h"
+
+#include "data/files.h"
+
+namespace octet::data {
+namespace {
+
+// "user: Hi | assistant: Hello"
+std::string shown_conversation(std::string_view json, const std::string& field = "") {
+  std::string text;
+  for (const ChatMessage& message : read_conversation(json, field, "talks.jsonl", 7))
+    text += (text.empty() ? "" : " | ") + message.role + ": " + message.content;
+  return text;
+}
+
+TEST(Conversation, ItsForms) {
+  const std::string expected = "system: Be kind. | user: Hi | assistant: Hello\n | tool: 7";
+  EXPECT_EQ(
+      shown_conversation(R"({"id": 3, "messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"},
+                                   {"role": "assistant", "content": "Hello\n", "tool_calls": []}, {"role": "tool", "content": "7", "name": "f"}]})"),
+      expected);
+  EXPECT_EQ(shown_conversation(R"({"conversations": [{"from": "system", "value": "Be kind."}, {"from": "human", "value": "Hi"},
+                                   {"from": "gpt", "value": "Hello\n", "weight": 1}, {"from": "observation", "value": "7"}]})"),
+            expected);
+  EXPECT_EQ(shown_conversation(R"([{"role": "user", "content": ""}])"), "user: ");
+  EXPECT_EQ(shown_conversation(R"({"talk": [{"role": "user", "content": "a"}], "messages": 3})", "talk"), "user: a");
+}
+
+TEST(Conversation, AlpacaIsAQuestionAndAnAnswer) {
+  EXPECT_EQ(shown_conversation(R"({"instruction": "Add.", "input": "1 2", "output": "3", "system": "s"})"),
+            "system: s | user: Add.\n\n1 2 | assistant: 3");
+  EXPECT_EQ(shown_conversation(R"({"instruction": "Add.", "input": "", "output": ""})"), "user: Add. | assistant: ");
+  EXPECT_EQ(shown_conversation(R"({"instruction": "Add.", "output": "3", "system": null})"), "user: Add. | assistant: 3");
+}
+
+TEST(Conversation, SaysWhatIsWrongAndWhere) {
+  const auto refusal = [](const char* json, const std::string& field = "") {
+    return error_of(ExitCode::data, [&] { shown_conversation(json, field); });
+  };
+  EXPECT_EQ(refusal(R"({"messages": []})"), "talks.jsonl:7: a conversation without messages");
+  EXPECT_EQ(refusal(R"({"messages": {"role": "user"}})"), "talks.jsonl:7: the messages are {\"role\":\"user\"}, not a list");
+  EXPECT_EQ(refusal(R"({"messages": ["Hi"]})"), "talks.jsonl:7: a message is \"Hi\", not an object");
+  EXPECT_EQ(refusal(R"({"messages": [{"role": "bot", "content": "Hi"}]})"),
+            "talks.jsonl:7: role \"bot\" is not known; known: system, user (human), assistant (gpt), tool (observation)");
+  EXPECT_EQ(refusal(R"({"messages": [{"content": "Hi"}]})"), "talks.jsonl:7: \"role\" is missing");
+  EXPECT_EQ(refusal(R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})"),
+            "talks.jsonl:7: \"content\" is [{\"type\":\"text\"}], not a string");
+  EXPECT_TRUE(contains(refusal(R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": 1}]}]})"),
+                       "talks.jsonl:7: \"tool_calls\" would be lost"));
+  EXPECT_TRUE(contains(refusal(R"({"text": "Hi"})"), "talks.jsonl:7: no conversation: none of \"messages\""));
+  EXPECT_EQ(refusal(R"({"instruction": "Add."})"), "talks.jsonl:7: \"output\" is missing");
+  EXPECT_EQ(refusal(R"({"messages": []})", "talk"), "talks.jsonl:7: no field \"talk\"");
+  EXPECT_EQ(refusal("7"), "talks.jsonl:7: neither a JSON object nor a list of messages");
+  EXPECT_TRUE(contains(refusal("{\"messages\": ["), "talks.jsonl:7: line 1, column "));
+}
+
+}  // namespace
+}  // namespace octet::data

@@ -1,0 +1,123 @@
+#include "octet/data/chat/template.h"
+
+#include "data/files.h"
+#include "data/tokenizer/definitions.h"
+
+namespace octet::data {
+namespace {
+
+const Conversation kTalk = {{"system", "Be kind."}, {"user", "Hi"}, {"assistant", " Hello\n"}, {"user", "?"}, {"assistant", "!"}};
+
+ChatFormat format_of_bytes(std::string_view name, TrainOn train_on = TrainOn::assistant) {
+  return chat_format(name, train_on, ByteTokenizer());
+}
+
+// The text of a conversation, with [ and ] around what is trained on.
+std::string marked(const Conversation& conversation, std::string_view name, TrainOn train_on = TrainOn::assistant) {
+  std::vector<std::int32_t> ids;
+  std::vector<std::uint8_t> trained;
+  encode_chat(conversation, format_of_bytes(name, train_on), ByteTokenizer(), ids, trained);
+  std::string text;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const bool before = i > 0 && trained[i - 1] == 1;
+    if (trained[i] == 1 && !before) text += '[';
+    if (trained[i] == 0 && before) text += ']';
+    text += static_cast<char>(ids[i]);
+  }
+  return text + (!trained.empty() && trained.back() == 1 ? "]" : "");
+}
+
+// Goldens: what transformers 5.24 gives for these models' templates. tests/data/chat_oracle.py compares many more conversations.
+TEST(ChatTemplate, Goldens) {
+  EXPECT_EQ(
+      marked(kTalk, "llama3"),
+      "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|>"
+      "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+      "<|start_header_id|>assistant<|end_header_id|>\n\n[Hello<|eot_id|>]"
+      "<|start_header_id|>user<|end_header_id|>\n\n?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n[!<|eot_id|>]");
+  EXPECT_EQ(
+      marked(kTalk, "chatml"),
+      "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n[ Hello\n<|im_end|>]\n"
+      "<|im_start|>user\n?<|im_end|>\n<|im_start|>assistant\n[!<|im_end|>]\n");
+  EXPECT_EQ(marked(kTalk, "mistral"), "<s> [INST] Be kind.\n\nHi [/INST][  Hello\n</s>] [INST] ? [/INST][ !</s>]");
+  EXPECT_EQ(
+      marked(kTalk, "zephyr"),
+      "<|system|>\nBe kind.</s>\n<|user|>\nHi</s>\n<|assistant|>\n[ Hello\n</s>]\n<|user|>\n?</s>\n<|assistant|>\n[!</s>]\n");
+}
+
+TEST(ChatTemplate, TrainsOnTheLastTurnOrOnAll) {
+  EXPECT_EQ(marked({kTalk.begin() + 1, kTalk.end()}, "mistral", TrainOn::last),
+            "<s> [INST] Hi [/INST]  Hello\n</s> [INST] ? [/INST][ !</s>]");
+  EXPECT_EQ(marked({{"user", "a"}}, "zephyr", TrainOn::all), "[<|user|>\na</s>\n]");
+  EXPECT_EQ(marked({{"user", "a"}}, "zephyr", TrainOn::last), "<|user|>\na</s>\n");
+  EXPECT_EQ(marked({{"user", "a"}, {"tool", "b"}, {"assistant", ""}}, "chatml"),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>tool\nb<|im_end|>\n<|im_start|>assistant\n[<|im_end|>]\n");
+}
+
+// Python's str.strip() removes these; other blanks, such as U+200B, stay.
+TEST(ChatTemplate, Llama3TrimsAsPythonDoes) {
+  EXPECT_EQ(marked({{"user", "\u3000\x1c\u00a0\t\u200b a\u200b\u0085\n"}}, "llama3"),
+            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n\u200b a\u200b<|eot_id|>");
+  EXPECT_EQ(marked({{"user", " \n"}}, "llama3"), "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n<|eot_id|>");
+}
+
+TEST(ChatTemplate, RefusesWhatWouldBeLost) {
+  EXPECT_EQ(error_of(ExitCode::data, [] { marked({{"tool", "7"}}, "zephyr"); }), "role \"tool\" has no place in template zephyr");
+  for (const Conversation& talk : {Conversation{{"assistant", "a"}}, Conversation{{"user", "a"}, {"user", "b"}},
+                                   Conversation{{"system", "a"}, {"system", "b"}}, Conversation{{"user", "a"}, {"tool", "b"}}}) {
+    EXPECT_TRUE(
+        contains(error_of(ExitCode::data, [&] { marked(talk, "mistral"); }), "\"; template mistral needs user and assistant"));
+  }
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [] { marked({{"system", "a"}}, "mistral"); }), "a system message alone"));
+}
+
+// The folder of a tokenizer whose added tokens are <|begin|>, <|end|> and `more`.
+struct ChatModel {
+  explicit ChatModel(const std::vector<std::string>& more, const Json& config) {
+    Json json = byte_level_json({"Ċ Ċ"});
+    for (const std::string& token : more)
+      json["added_tokens"].push_back(added_token(token, 257 + static_cast<int>(json["added_tokens"].size())));
+    folder.write("model/tokenizer.json", json.dump());
+    folder.write("model/tokenizer_config.json", config.dump());
+  }
+  std::unique_ptr<Tokenizer> tokenizer() const { return make_tokenizer((folder / "model").string()); }
+  TemporaryFolder folder;
+};
+
+TEST(ChatTemplate, TokensAreThoseOfTheTokenizersFiles) {
+  const ChatModel model({}, {{"eos_token", {{"content", "<|end|>"}}}, {"bos_token", "<|begin|>"}});
+  const auto tokenizer = model.tokenizer();
+  std::vector<std::int32_t> ids;
+  std::vector<std::uint8_t> trained;
+  encode_chat({{"user", "a"}, {"assistant", "b"}}, chat_format("mistral", TrainOn::assistant, *tokenizer), *tokenizer, ids,
+              trained);
+  EXPECT_EQ(text_of(*tokenizer, ids), "<|begin|> [INST] a [/INST] b<|end|>");
+  EXPECT_EQ(ids.front(), 257);
+  EXPECT_EQ(ids.back(), 258);
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { chat_format("chatml", TrainOn::all, *tokenizer); }),
+                       "tokenizer.json: <|im_start|> is no token here, and template chatml needs it"));
+}
+
+// "\n\n" is one token, which begins in the template's text.
+TEST(ChatTemplate, ATokenThatBeginsBeforeTheTurnIsNotTrainedOn) {
+  const ChatModel model({"<|im_start|>", "<|im_end|>"}, {{"eos_token", "<|im_end|>"}});
+  const auto tokenizer = model.tokenizer();
+  std::vector<std::int32_t> ids;
+  std::vector<std::uint8_t> trained;
+  encode_chat({{"assistant", "\nb"}}, chat_format("chatml", TrainOn::assistant, *tokenizer), *tokenizer, ids, trained);
+  EXPECT_EQ(std::vector<std::int32_t>(ids.end() - 4, ids.end()), (std::vector<std::int32_t>{256, 'b', 260, '\n'}));
+  EXPECT_EQ(std::vector<std::uint8_t>(trained.end() - 4, trained.end()), (std::vector<std::uint8_t>{0, 1, 1, 0}));
+}
+
+TEST(ChatTemplate, UnknownNamesAndTemplates) {
+  EXPECT_EQ(error_of(ExitCode::config, [] { format_of_bytes("chatlm"); }),
+            "--chat chatlm: no such template (did you mean chatml?); known: auto, llama3, chatml, mistral, zephyr");
+  EXPECT_TRUE(contains(error_of(ExitCode::config, [] { format_of_bytes("auto"); }), "no chat template beside tokenizer byte"));
+  const ChatModel model({}, {{"chat_template", "{{ messages }}"}, {"eos_token", "<|end|>"}});
+  const std::string error = error_of(ExitCode::config, [&] { chat_format("auto", TrainOn::all, *model.tokenizer()); });
+  EXPECT_TRUE(contains(error, "tokenizer_config.json: its chat template (XXH3 "));
+  EXPECT_TRUE(contains(error, "give --chat with one of: llama3"));
+}
+
+}  // namespace
+}  // namespace octet::data
