@@ -1,17 +1,18 @@
-"""Makes tests/golden/gpt_neox/: small random GPT-NeoX models with the logits, loss and gradients that transformers computes in FP32.
+"""Makes tests/golden/gpt_neox/ and gpt_neo/: small random models with the logits, loss and gradients that transformers computes in FP32.
 
     pip install torch transformers safetensors
-    python tools/make_gpt_neox_goldens.py
+    python tools/make_gpt_neox_goldens.py [FAMILY/NAME...]
 
 Each folder NAME holds model/ (config.json, model.safetensors), tokens.safetensors and expected.safetensors, the input and the
 output of `octet probe --recipe fp32 --grads`.
 """
 import json
 import pathlib
+import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+from transformers import GPTNeoConfig, GPTNeoForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM
 
 BASE = dict(vocab_size=48, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
             max_position_embeddings=256)
@@ -26,19 +27,27 @@ CASES = {
     "transformers5": dict(rope_parameters=dict(rope_type="default", rope_theta=700.0, partial_rotary_factor=0.5)),
     "old-buffers": dict(hidden_act="gelu_fast"),
 }
+NEO_BASE = dict(vocab_size=48, hidden_size=32, intermediate_size=48, num_layers=2, num_heads=4, max_position_embeddings=64)
+NEO_CASES = {
+    "window-8": dict(attention_types=[[["global", "local"], 1]], window_size=8),
+    "local-first": dict(attention_types=[[["local"], 1], [["global"], 2]], num_layers=3, window_size=44, activation_function="gelu"),
+    "untied": dict(attention_types=[[["local", "global"], 1]], window_size=16, tie_word_embeddings=False, intermediate_size=None,
+                   layer_norm_epsilon=1e-3),
+}
 BATCH, LENGTH = 2, 45
 
 
-def write(out, name, index, overrides):
+def write(out, family, name, index, overrides):
     folder = out / name
     (folder / "model").mkdir(parents=True, exist_ok=True)
-    settings = {**BASE, **overrides}
-    config = GPTNeoXConfig(**settings, attn_implementation="eager")
-    torch.manual_seed(2000 + index)
-    model = GPTNeoXForCausalLM(config).float()
+    neo = family == "gpt_neo"
+    settings = {**(NEO_BASE if neo else BASE), **overrides}
+    config = (GPTNeoConfig if neo else GPTNeoXConfig)(**settings, attn_implementation="eager")
+    torch.manual_seed((7000 if neo else 2000) + index)
+    model = (GPTNeoForCausalLM if neo else GPTNeoXForCausalLM)(config).float()
     with torch.no_grad():
         for key, parameter in model.named_parameters():  # larger than a usual initialization, so that no gradient is tiny
-            is_scale = parameter.dim() == 1 and "norm" in key and key.endswith(".weight")
+            is_scale = parameter.dim() == 1 and key.endswith(".weight")
             parameter.copy_(torch.randn_like(parameter) * 0.25 + is_scale)
     tokens = torch.randint(0, config.vocab_size, (BATCH, LENGTH))
     targets = torch.randint(0, config.vocab_size, (BATCH, LENGTH))
@@ -47,7 +56,7 @@ def write(out, name, index, overrides):
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, config.vocab_size), targets.reshape(-1), ignore_index=-100)
     loss.backward()
     expected = {"logits": logits.detach(), "loss": loss.detach().reshape(1)}
-    on_disk = {"lm_head.weight": "embed_out.weight"}  # transformers 5 renames the head when it reads and writes
+    on_disk = {} if neo else {"lm_head.weight": "embed_out.weight"}  # transformers 5 renames the head when it reads and writes
     parameters = {on_disk.get(key, key): parameter for key, parameter in model.named_parameters()}
     for key, parameter in parameters.items():
         expected["grad." + key] = parameter.grad
@@ -58,7 +67,7 @@ def write(out, name, index, overrides):
             weights[attention + "bias"] = torch.ones(1, 1, 8, 8, dtype=torch.bool).tril()
             weights[attention + "masked_bias"] = torch.tensor(-1e9)
             weights[attention + "rotary_emb.inv_freq"] = torch.ones(1)
-    hf = {"architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", **settings}
+    hf = {"architectures": [type(model).__name__], "model_type": family, **settings}
     (folder / "model" / "config.json").write_text(json.dumps(hf, indent=2) + "\n")
     save_file(weights, folder / "model" / "model.safetensors", metadata={"format": "pt"})
     save_file({"tokens": tokens, "targets": targets}, folder / "tokens.safetensors")
@@ -67,9 +76,11 @@ def write(out, name, index, overrides):
 
 
 def main():
-    out = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "gpt_neox"
-    for index, (name, overrides) in enumerate(CASES.items()):
-        write(out, name, index, overrides)
+    out = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
+    for family, cases in (("gpt_neox", CASES), ("gpt_neo", NEO_CASES)):
+        for index, (name, overrides) in enumerate(cases.items()):
+            if len(sys.argv) == 1 or f"{family}/{name}" in sys.argv[1:]:
+                write(out / family, family, name, index, overrides)
 
 
 main()

@@ -34,7 +34,8 @@ std::vector<NamedModel> models_to_differentiate() {
                                     {"GptNeoxTied", tiny_gpt_neox_config(true)},
                                     {"Qwen3", tiny_qwen3_config()},
                                     {"LlamaWithBiases", tiny_config()},
-                                    {"Qwen3Moe", tiny_qwen3_config()}};
+                                    {"Qwen3Moe", tiny_qwen3_config()},
+                                    {"GptNeo", tiny_gpt_neo_config()}};
   result[1].config.tied_head = result[4].config.tied_head = true;
   result[4].config.qkv_bias = result[4].config.output_bias = false;
   models::DecoderConfig& moe = result[7].config;

@@ -39,6 +39,19 @@ models::DecoderConfig tiny_qwen3_config() {
   return config;
 }
 
+models::DecoderConfig tiny_gpt_neo_config() {
+  models::DecoderConfig config = tiny_gpt_neox_config(false);
+  config.family = "gpt_neo";
+  config.rotary_dim = 0;
+  config.learned_positions = true;
+  config.attention_scale = 1.0;
+  config.sliding_window = 7;
+  config.sees_all = {true, false};
+  config.qkv_bias = false;
+  config.tied_head = true;
+  return config;
+}
+
 Recipe recipe_named(const std::string& name, const recipes::Options& options) {
   if (name != "fp64") return recipes::make_recipe(name, options);
   Recipe recipe;

@@ -15,6 +15,8 @@ models::DecoderConfig tiny_config();
 
 // A GPT-NeoX, which differs from Llama in its norm and feed-forward layer, has biases and rotates only a part of each head.
 models::DecoderConfig tiny_gpt_neox_config(bool parallel_residual);
+// One with learned positions, scores that are not scaled, a tied head, and a window in its second layer.
+models::DecoderConfig tiny_gpt_neo_config();
 // One with a norm of heads, biases of attention, heads wider than dim / heads, and a window in its first layer.
 models::DecoderConfig tiny_qwen3_config();
 

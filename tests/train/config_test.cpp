@@ -431,7 +431,7 @@ TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
 
 // The published numbers of parameters, from the models' cards and config.json on Hugging Face.
 TEST(Presets, AreTheModelsThatTheyName) {
-  EXPECT_EQ(preset_names(), (std::vector<std::string>{"llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b", "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "pythia-1.4b", "quality-380m", "quickstart", "qwen2.5-7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-30b-a3b", "qwen3-32b", "qwen3-8b"}));
+  EXPECT_EQ(preset_names(), (std::vector<std::string>{"gpt-neo-1.3b", "llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b", "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "pythia-1.4b", "quality-380m", "quickstart", "qwen2.5-7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-30b-a3b", "qwen3-32b", "qwen3-8b"}));
   const std::vector<std::pair<std::string, std::int64_t>> sizes = {
       {"llama2-7b", 6738415616},
       {"llama3-70b", 70553706496},
@@ -443,6 +443,7 @@ TEST(Presets, AreTheModelsThatTheyName) {
       {"mixtral-8x7b", 46702792704},
       {"pythia-1.4b", 1414647808},
       // As transformers 5.24 counts them.
+      {"gpt-neo-1.3b", 1315575808},
       {"qwen2.5-7b", 7615616512},
       {"qwen3-0.6b", 596049920},
       {"qwen3-1.7b", 1720574976},
@@ -544,7 +545,7 @@ TEST(ModelConfig, MistakesAreNamed) {
   c.file = "run.toml";
   c.model.config = "llama3.1-8";
   EXPECT_EQ(error_of([&] { decoder_config(c); }),
-            "model.config = \"llama3.1-8\": no such preset (llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, llama3.2-1b, mistral-7b, mixtral-8x22b, mixtral-8x7b, pythia-1.4b, quality-380m, quickstart, qwen2.5-7b, qwen3-0.6b, qwen3-1.7b, qwen3-30b-a3b, qwen3-32b, qwen3-8b), and not a .toml or "
+            "model.config = \"llama3.1-8\": no such preset (gpt-neo-1.3b, llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, llama3.2-1b, mistral-7b, mixtral-8x22b, mixtral-8x7b, pythia-1.4b, quality-380m, quickstart, qwen2.5-7b, qwen3-0.6b, qwen3-1.7b, qwen3-30b-a3b, qwen3-32b, qwen3-8b), and not a .toml or "
             ".json file (did you mean llama3.1-8b?)");
   c.model.config = "/tmp";
   EXPECT_EQ(error_of([&] { decoder_config(c); }), "model.config = \"/tmp\": this is a directory; use model.init_from");

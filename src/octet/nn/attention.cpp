@@ -48,7 +48,7 @@ kernels::AttentionShape Attention::shape(const Scope& scope) const {
           .heads = heads_,
           .kv_heads = kv_heads_,
           .head_dim = options_.head_dim,
-          .scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim)),
+          .scale = options_.scale != 0 ? options_.scale : 1.0 / std::sqrt(static_cast<double>(options_.head_dim)),
           .window = options_.window,
           .deterministic = scope.deterministic};
 }
@@ -87,7 +87,7 @@ void Attention::forward_qkv(const Scope& scope, const Operand& h, AttentionSaved
                                               .before = saved.unnormed,
                                               .rstd = saved.head_rstd});
   }
-  kernels::rope(scope.stream, scope.scratch, rope(scope, saved.qkv));
+  if (options_.rotary) kernels::rope(scope.stream, scope.scratch, rope(scope, saved.qkv));
 }
 
 void Attention::forward_output(const Scope& scope, const Tensor& residual, const Tensor& y, const AttentionSaved& saved) const {
@@ -107,15 +107,25 @@ void Attention::backward_output_wgrad(const Scope& scope, const AttentionSaved& 
   output_.wgrad(scope, work.gy, o);
 }
 
+void Attention::rotate_back(const Scope& scope, const Tensor& gqkv, const kernels::QuantizeEpilogue& codes) const {
+  kernels::Rope back = rope(scope, gqkv);
+  back.direction = kernels::Rope::Direction::backward;
+  back.codes = codes;
+  kernels::rope(scope.stream, scope.scratch, back);
+}
+
 void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, AttentionBackward& work, const Tensor& gh) const {
   if (work.key_gradients.ready) {
     take_key_gradients(scope, work);
     scope.scratch.release_to(work.before_key_gradients);
   }
-  kernels::Rope back = rope(scope, work.gqkv);
-  back.direction = kernels::Rope::Direction::backward;
+  if (options_.rotary && !options_.head_norm) {
+    const Operand g = qkv_.g().gradient(scope, work.gqkv);
+    rotate_back(scope, work.gqkv, g.epilogue);
+    return linear_backward(scope, qkv_, g, saved.qkv_in, gh);
+  }
+  if (options_.rotary) rotate_back(scope, work.gqkv, {});
   if (options_.head_norm) {
-    kernels::rope(scope.stream, scope.scratch, back);
     kernels::head_norm_backward(scope.stream, scope.scratch,
                                 {.norm = head_norm(),
                                  .before = saved.unnormed,
@@ -123,12 +133,8 @@ void Attention::backward_qkv(const Scope& scope, const AttentionSaved& saved, At
                                  .g = work.gqkv.slice_cols(0, q_cols() + kv_cols()),
                                  .gq_weight = q_norm_->grad,
                                  .gk_weight = k_norm_->grad});
-    return linear_backward(scope, qkv_, {.values = work.gqkv}, saved.qkv_in, gh);
   }
-  const Operand g = qkv_.g().gradient(scope, work.gqkv);
-  back.codes = g.epilogue;
-  kernels::rope(scope.stream, scope.scratch, back);
-  linear_backward(scope, qkv_, g, saved.qkv_in, gh);
+  linear_backward(scope, qkv_, {.values = work.gqkv}, saved.qkv_in, gh);
 }
 
 }  // namespace octet::nn

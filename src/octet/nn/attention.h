@@ -1,4 +1,4 @@
-// Self-attention with rotary positions: QKV in one linear, grouped-query attention, output linear. Tokens are this rank's part of
+// Self-attention, usually with rotary positions: QKV in one linear, grouped-query attention, output linear. Tokens are this rank's part of
 // each sequence. Only attention itself sees the tokens of the other ranks of scope.context (context_attention.cpp). Forward and
 // backward come in parts, so that exchanges of other layers can be placed between them.
 #pragma once
@@ -49,7 +49,9 @@ class Attention {
     std::string output = "o_proj";
     std::int64_t dim = 0, heads = 0, kv_heads = 0, head_dim = 0;  // of the whole layer
     std::int64_t window = 0;      // tokens that a token sees at most, itself among them; 0: all before it
-    std::int64_t rotary_dim = 0;  // of each head, rotated (kernels/rope); 0: all
+    bool rotary = true;           // Q and K are rotated (kernels/rope)
+    std::int64_t rotary_dim = 0;  // of each head; 0: all
+    double scale = 0;             // of the scores; 0: 1 / sqrt(head_dim)
     bool qkv_bias = false, output_bias = false;
     std::optional<double> head_norm = {};  // the epsilon of the norm of each head of Q and K (kernels/head_norm); absent: no norm
     double init_std = 0.02, output_init_std = 0.02;
@@ -100,6 +102,7 @@ class Attention {
  private:
   kernels::AttentionShape shape(const Scope& scope) const;
   kernels::Rope rope(const Scope& scope, const Tensor& x) const;
+  void rotate_back(const Scope& scope, const Tensor& gqkv, const kernels::QuantizeEpilogue& codes) const;
   kernels::HeadNorm head_norm() const;
   void take_key_gradients(const Scope& scope, AttentionBackward& work) const;
   std::int64_t q_cols() const { return heads_ * options_.head_dim; }

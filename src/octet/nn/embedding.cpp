@@ -1,5 +1,6 @@
 #include "octet/nn/embedding.h"
 
+#include "octet/kernels/elementwise/elementwise.h"
 #include "octet/kernels/embedding/embedding.h"
 #include "octet/nn/sequence.h"
 
@@ -25,6 +26,39 @@ void Embedding::backward(const Scope& scope, const Tensor& tokens, const Tensor&
   const Tensor g = gather_tokens(scope, scope.scratch, gx);
   kernels::embedding_backward(scope.stream, scope.scratch,
                               {.tokens = tokens, .gy = g, .gtable = weight_->grad, .first = first_, .vocabulary = vocab_});
+}
+
+PositionEmbedding::PositionEmbedding(const std::string& name, std::int64_t positions, std::int64_t dim, double init_std,
+                                     parallel::ParameterStore& store)
+    : positions_(positions),
+      weight_(&store.add({.name = name + ".weight", .shape = {positions, dim}, .init_std = init_std})) {}
+
+namespace {
+
+Tensor own_positions(const Scope& scope, std::int64_t share) {
+  return scope.positions.slice_rows(scope.tensor.rank() * share, (scope.tensor.rank() + 1) * share);
+}
+
+}  // namespace
+
+void PositionEmbedding::forward(const Scope& scope, const Tensor& x) const {
+  const ArenaScope temporaries(scope.scratch);
+  const Tensor vectors = allocate(scope.scratch, x.dtype, x.shape);
+  kernels::embedding_forward(scope.stream, {.tokens = own_positions(scope, x.rows()),
+                                            .table = weight_->value,
+                                            .y = vectors,
+                                            .first = 0,
+                                            .vocabulary = positions_});
+  kernels::add(scope.stream, {.x = vectors, .y = x});
+}
+
+void PositionEmbedding::backward(const Scope& scope, const Tensor& gx) const {
+  kernels::embedding_backward(scope.stream, scope.scratch,
+                              {.tokens = own_positions(scope, gx.rows()),
+                               .gy = gx,
+                               .gtable = weight_->grad,
+                               .first = 0,
+                               .vocabulary = positions_});
 }
 
 }  // namespace octet::nn

@@ -24,4 +24,20 @@ class Embedding {
   std::int64_t first_;  // the first token of this rank's part
 };
 
+// Learned positions (Vaswani et al., 2017): the vector of a token's position in its sequence is added to its embedding.
+class PositionEmbedding {
+ public:
+  PositionEmbedding(const std::string& name, std::int64_t positions, std::int64_t dim, double init_std,
+                    parallel::ParameterStore& store);
+
+  // Adds to x [T / t, D], this rank's share of the tokens of scope.positions.
+  void forward(const Scope& scope, const Tensor& x) const;
+  // The weight's gradient is added to. gx [T / t, D].
+  void backward(const Scope& scope, const Tensor& gx) const;
+
+ private:
+  std::int64_t positions_;
+  parallel::Parameter* weight_;
+};
+
 }  // namespace octet::nn

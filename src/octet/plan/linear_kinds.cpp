@@ -27,6 +27,10 @@ constexpr Role kRoles[] = {
     {".attention.dense", "o", Producer::none, Producer::norm_backward, true},
     {".mlp.dense_h_to_4h", "up", Producer::norm, Producer::gelu_backward, false},
     {".mlp.dense_4h_to_h", "down", Producer::gelu, Producer::norm_backward, true},
+    {".attn.attention.q_proj.fused", "qkv", Producer::norm, Producer::none, false},
+    {".attn.attention.out_proj", "o", Producer::none, Producer::norm_backward, true},
+    {".mlp.c_fc", "up", Producer::norm, Producer::gelu_backward, false},
+    {".mlp.c_proj", "down", Producer::gelu, Producer::norm_backward, true},
     {"embed_out", "head", Producer::none, Producer::none, false},
 };
 
@@ -50,13 +54,15 @@ std::vector<LinearKind> linear_kinds(models::Decoder& model) {
     // With a parallel residual, attention's output linear has the same gradient as the feed-forward layer's. The norm writes its codes
     // only once, for the feed-forward layer, so this linear casts the gradient itself.
     const bool shares_gradient = model.config().parallel_residual && role->name == std::string_view("o");
+    // The norm of heads comes between the rotation and the linear, and writes values.
+    const bool normed = model.config().head_norm && role->name == std::string_view("qkv");
     kinds.push_back({.name = role->name,
                      .pattern = pattern,
                      .out = shape[0],
                      .in = shape[1],
                      .layers = 1,
                      .x = role->x,
-                     .g = shares_gradient ? Producer::none : role->g,
+                     .g = shares_gradient || normed ? Producer::none : role->g,
                      .residual = role->residual,
                      .bias = linear->bias() != nullptr,
                      .quantisable = shape[0] % 16 == 0 && shape[1] % 16 == 0});

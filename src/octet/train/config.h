@@ -106,7 +106,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "init_from",
               .help = "Hugging Face directory to start from; with config.json alone the weights start at random.", .value = "DIR"},
         c.init_from);
-  visit(Field{.name = "model_type", .help = "Family: llama (the default), mistral, mixtral, qwen2, qwen3, qwen3_moe or gpt_neox."}, c.model_type);
+  visit(Field{.name = "model_type", .help = "Family: llama (the default), mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_neox or gpt_neo."}, c.model_type);
   visit(Field{.name = "vocab_size", .help = "Number of token ids.", .value = "tokens", .range = kAtLeastOne}, c.vocab_size);
   visit(Field{.name = "hidden_size", .help = "Width of the residual stream.", .range = kAtLeastOne}, c.hidden_size);
   visit(Field{.name = "intermediate_size", .help = "Width inside the MLP.", .range = kAtLeastOne}, c.intermediate_size);

@@ -15,7 +15,7 @@ Block::Block(const DecoderConfig& c, const DecoderModules& modules, std::int64_t
              parallel::ParameterStore& store, recipes::ScaleState& scales)
     : dim_(c.dim),
       parallel_(c.parallel_residual),
-      norm1_(c.norm, block_name(modules, layer) + ".input_layernorm", c.dim, c.norm_epsilon, store),
+      norm1_(c.norm, concat(block_name(modules, layer), ".", modules.norm1), c.dim, c.norm_epsilon, store),
       attention_({.name = concat(block_name(modules, layer), ".", modules.attention),
                   .qkv = modules.qkv,
                   .output = modules.output,
@@ -24,14 +24,16 @@ Block::Block(const DecoderConfig& c, const DecoderModules& modules, std::int64_t
                   .kv_heads = c.kv_heads,
                   .head_dim = c.head_dim,
                   .window = c.window(layer),
+                  .rotary = !c.learned_positions,
                   .rotary_dim = c.rotary_dim,
+                  .scale = c.attention_scale,
                   .qkv_bias = c.qkv_bias,
                   .output_bias = c.output_bias,
                   .head_norm = c.head_norm ? std::optional(c.norm_epsilon) : std::nullopt,
                   .init_std = c.init_std,
                   .output_init_std = c.output_init_std()},
                  recipe, store, scales),
-      norm2_(c.norm, block_name(modules, layer) + ".post_attention_layernorm", c.dim, c.norm_epsilon, store) {
+      norm2_(c.norm, concat(block_name(modules, layer), ".", modules.norm2), c.dim, c.norm_epsilon, store) {
   const std::string name = concat(block_name(modules, layer), ".", modules.feed_forward);
   if (c.is_mixture(layer)) {
     const auto layers = static_cast<double>(c.mixtures());

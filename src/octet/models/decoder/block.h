@@ -21,9 +21,11 @@ namespace octet::models {
 // A family's names of modules.
 struct DecoderModules {
   std::string embedding = "model.embed_tokens", final_norm = "model.norm", head = "lm_head";
+  std::string positions = {};  // of learned positions
   std::string blocks = "model.layers";
   // Within a block:
   std::string attention = "self_attn", feed_forward = "mlp";
+  std::string norm1 = "input_layernorm", norm2 = "post_attention_layernorm";
   std::vector<std::string> qkv = {"q_proj", "k_proj", "v_proj"}, up = {"gate_proj", "up_proj"};
   std::string output = "o_proj", down = "down_proj";
 };

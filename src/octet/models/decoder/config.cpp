@@ -30,7 +30,8 @@ std::int64_t DecoderConfig::parameters() const {
   const std::int64_t a_norm = norm == nn::NormKind::layer ? 2 * dim : dim;
   const std::int64_t biases = (qkv_bias ? (heads + 2 * kv_heads) * head_dim : 0) + (output_bias ? dim : 0) +
                               (mlp_bias ? (gelu ? 1 : 2) * ffn + dim : 0) + (head_norm ? 2 * head_dim : 0);
-  return matrices(*this, experts) + layers * (biases + 2 * a_norm) + a_norm + vocab * dim * (tied_head ? 1 : 2);
+  return matrices(*this, experts) + layers * (biases + 2 * a_norm) + a_norm + vocab * dim * (tied_head ? 1 : 2) +
+         (learned_positions ? max_position * dim : 0);
 }
 
 double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const {

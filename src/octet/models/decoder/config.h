@@ -25,6 +25,8 @@ struct DecoderConfig {
   std::int64_t sliding_window = 0;  // tokens that a token sees at most, itself among them; 0: all before it
   std::vector<bool> sees_all = {};  // of each layer: whether the window does not apply to it; empty: it applies to all
   std::int64_t rotary_dim = 0;      // dims of each head that are rotated; 0: all
+  bool learned_positions = false;   // a vector for each position is added to the embedding, and heads are not rotated
+  double attention_scale = 0;       // factor of the scores; 0: 1 / sqrt(head_dim)
   double rope_theta = 10000.0;
   std::optional<kernels::RopeScaling> rope_scaling;
   nn::NormKind norm = nn::NormKind::rms;

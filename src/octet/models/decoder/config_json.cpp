@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "octet/base/require.h"
 
@@ -111,6 +112,26 @@ nlohmann::ordered_json write_rope_scaling(const kernels::RopeScaling& scaling) {
           {"low_freq_factor", s.low_freq_factor},
           {"high_freq_factor", s.high_freq_factor},
           {"original_max_position_embeddings", s.original_max_position}};
+}
+
+kernels::Gelu parse_gelu(const JsonReader& read, const char* key, const std::string& otherwise) {
+  static const std::map<std::string, kernels::Gelu> known = {{"gelu", kernels::Gelu::exact},
+                                                             {"gelu_new", kernels::Gelu::tanh},
+                                                             {"gelu_fast", kernels::Gelu::tanh},
+                                                             {"gelu_pytorch_tanh", kernels::Gelu::tanh}};
+  const std::string activation = read.string(key, otherwise);
+  const auto gelu = known.find(activation);
+  if (gelu != known.end()) return gelu->second;
+  std::string list;
+  for (const auto& [name, kind] : known) list += (list.empty() ? "" : ", ") + name;
+  fail(ExitCode::data, read.source(), ": ", key, " = \"", activation, "\" is not supported (", list, ")");
+}
+
+void refuse_dropout(const JsonReader& read, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    demand(read.number(key, 0.0) == 0.0, ExitCode::data, read.source(), ": ", key, " = ", read.number(key, 0.0),
+           " is not supported: octet trains without dropout (0)");
+  }
 }
 
 DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, const JsonDefaults& defaults) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "octet/base/json.h"
@@ -35,6 +36,11 @@ class JsonReader {
 // Returns the scaling under `key`, which exists; none for type "default". `max_position` is the model's.
 std::optional<kernels::RopeScaling> parse_rope_scaling(const JsonReader& parent, const char* key, std::int64_t max_position);
 nlohmann::ordered_json write_rope_scaling(const kernels::RopeScaling& scaling);
+
+// Returns the GELU that `key` names.
+kernels::Gelu parse_gelu(const JsonReader& read, const char* key, const std::string& otherwise);
+// Refuses dropout under any of the keys.
+void refuse_dropout(const JsonReader& read, std::initializer_list<const char*> keys);
 
 // The defaults of a family's class in transformers, for what its config.json does not say.
 struct JsonDefaults {

@@ -54,6 +54,9 @@ Decoder::Decoder(const DecoderConfig& config, const Recipe& recipe, parallel::Te
   require(!config.tied_head || stages.count == 1, "a tied head on ", stages.count, " pipeline stages");
   shape_.embedding = parameters_.begin_unit();
   embedding_ = std::make_unique<nn::Embedding>(family.modules.embedding, config.vocab, config.dim, config.init_std, parameters_);
+  if (config.learned_positions) {
+    position_embedding_.emplace(family.modules.positions, config.max_position, config.dim, config.init_std, parameters_);
+  }
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const int unit = parameters_.begin_unit(parallel::stage_of_block(shape_.blocks, stages, static_cast<int>(layer)));
     if (layer == 0) shape_.first_block = unit;
@@ -244,7 +247,9 @@ void Decoder::run(Flight& flight, const Task& task) {
       if (gradients || !flight.of.trains) finish(flight);
       return;
     case Kind::embed:
-      return embedding_->forward(flight.scope, flight.of.batch.tokens, flight.x);
+      embedding_->forward(flight.scope, flight.of.batch.tokens, flight.x);
+      if (position_embedding_) position_embedding_->forward(flight.scope, flight.x);
+      return;
     case Kind::forward:
       return forward(flight, task);
     case Kind::recompute:
@@ -257,6 +262,7 @@ void Decoder::run(Flight& flight, const Task& task) {
       return backward(flight, task);
     case Kind::embed_backward:
       embedding_->backward(flight.scope, flight.of.batch.tokens, flight.g);
+      if (position_embedding_) position_embedding_->backward(flight.scope, flight.g);
       return finish(flight);
     default:
       require(false, "a task that is not one of a micro-batch");

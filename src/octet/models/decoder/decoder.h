@@ -114,6 +114,7 @@ class Decoder {
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;  // under way, by number modulo their count
   std::vector<std::unique_ptr<Flight>> flights_;
   std::unique_ptr<nn::Embedding> embedding_;
+  std::optional<nn::PositionEmbedding> position_embedding_;
   std::deque<Block> blocks_;  // of all stages
   // The parts of each kind of block (parallel::StepShape::block_kinds).
   struct BlockParts {

@@ -1,7 +1,7 @@
 #include "octet/models/decoder/names.h"
 
+#include <algorithm>
 #include <map>
-#include <string_view>
 
 namespace octet::models {
 
@@ -38,10 +38,9 @@ parallel::NameTable parameter_names(Decoder& model) {
 }
 
 std::string kind_pattern(const std::string& module) {
-  constexpr std::string_view kLayers = ".layers.";
-  const std::size_t at = module.find(kLayers);
-  if (at == std::string::npos) return module;
-  const std::size_t number = at + kLayers.size();
+  const std::size_t dot = std::min(module.find(".layers."), module.find(".h."));
+  if (dot == std::string::npos) return module;
+  const std::size_t number = module.find('.', dot + 1) + 1;
   return module.substr(0, number) + "*" + module.substr(module.find('.', number));
 }
 

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <map>
 
 #include "octet/base/require.h"
 #include "octet/models/decoder/config_json.h"
@@ -7,14 +6,6 @@
 
 namespace octet::models {
 namespace {
-
-const std::map<std::string, kernels::Gelu>& activations() {
-  static const std::map<std::string, kernels::Gelu> known = {{"gelu", kernels::Gelu::exact},
-                                                             {"gelu_new", kernels::Gelu::tanh},
-                                                             {"gelu_fast", kernels::Gelu::tanh},
-                                                             {"gelu_pytorch_tanh", kernels::Gelu::tanh}};
-  return known;
-}
 
 DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
@@ -53,18 +44,8 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   c.rotary_dim = static_cast<std::int64_t>(static_cast<double>(c.head_dim) * share);
   demand(c.rotary_dim > 0, ExitCode::data, source, ": rotary_pct = ", share, ": rotates nothing of heads of ", c.head_dim);
 
-  const std::string activation = read.string("hidden_act", "gelu");
-  const auto gelu = activations().find(activation);
-  if (gelu == activations().end()) {
-    std::string list;
-    for (const auto& [name, kind] : activations()) list += (list.empty() ? "" : ", ") + name;
-    fail(ExitCode::data, source, ": hidden_act = \"", activation, "\" is not supported (", list, ")");
-  }
-  c.gelu = gelu->second;
-  for (const char* key : {"attention_dropout", "hidden_dropout"}) {
-    demand(read.number(key, 0.0) == 0.0, ExitCode::data, source, ": ", key, " = ", read.number(key, 0.0),
-           " is not supported: octet trains without dropout (0)");
-  }
+  c.gelu = parse_gelu(read, "hidden_act", "gelu");
+  refuse_dropout(read, {"attention_dropout", "hidden_dropout"});
   check(c, source);
   return c;
 }
