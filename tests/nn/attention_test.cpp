@@ -122,7 +122,8 @@ TEST_F(AttentionLayer, BackwardIsTheDerivativeWithBiasesAndAPartRotated) {
         .kv_heads = kHeads,
         .head_dim = kHeadDim,
         .rotary_dim = 4,
-        .bias = true,
+        .qkv_bias = true,
+         .output_bias = true,
         .init_std = 0.5,
         .output_init_std = 0.5});
   EXPECT_EQ(attention->qkv().name(), "attn.query_key_value");
