@@ -1,5 +1,7 @@
 #include "octet/train/held_out.h"
 
+#include <utility>
+
 #include "octet/base/require.h"
 #include "octet/train/restore.h"
 #include "octet/train/sources.h"
@@ -22,10 +24,9 @@ void check_same_tokenizer(const data::Corpus& trained, const data::Corpus& held_
 HeldOut::HeldOut(const Config& config, const data::Dataset& dataset) : sequences_(config.evaluation.sequences) {
   for (const EvaluationSourceConfig& source : config.evaluation.source) {
     if (source.name == config.evaluation.decides) decides_ = sets_.size();
-    auto own =
-        std::make_unique<data::Dataset>(data::DatasetOptions{.sources = {{.path = source.path, .use = data::Use::validation}},
-                                                             .seq_len = dataset.seq_len(),
-                                                             .vocab_size = dataset.options().vocab_size});
+    data::DatasetOptions options = dataset.options();  // the set is read as the run's corpora are
+    options.sources = {{.path = source.path, .use = data::Use::validation}};
+    auto own = std::make_unique<data::Dataset>(std::move(options));
     for (std::int64_t s = 0; s < dataset.sources(); ++s) check_same_tokenizer(dataset.corpus(s), own->corpus(0));
     const data::Dataset* set = own.get();
     sets_.push_back({.name = source.name, .own = std::move(own), .dataset = set});
