@@ -86,6 +86,33 @@ TEST(Windows, AStreamLeavesDocumentsOut) {
   EXPECT_EQ(read(Windows(Stream(corpus, some), 7), 0).document_starts, (std::vector<std::int32_t>{0, 5, 6}));
 }
 
+TEST(Windows, TheLossMaskTakesTargetsAway) {
+  const TemporaryFolder folder;
+  {
+    CorpusWriter writer(folder / "c", ByteTokenizer(), {.loss_mask = CorpusWriter::LossMask::written});
+    for (const auto& [text, mask] : std::vector<std::pair<std::string, std::vector<std::uint8_t>>>{
+             {"abc", {0, 1, 0}}, {"defgh", {1, 0, 1, 1, 0}}, {"ijkl", {0, 0, 0, 1}}}) {
+      writer.append(ids_of(text), mask);
+      writer.end_document();
+    }
+    writer.finish();
+  }
+  const auto targets = [](const std::string& text) {  // - stands for no target
+    std::vector<std::int32_t> ids = ids_of(text);
+    std::replace(ids.begin(), ids.end(), std::int32_t{'-'}, kNoTarget);
+    return ids;
+  };
+  const Corpus corpus(folder / "c");
+  const Windows windows(Stream(corpus), 5);
+  EXPECT_EQ(read(windows, 0).tokens, ids_of("abcde"));
+  EXPECT_EQ(read(windows, 0).targets, targets("b-d-f"));
+  EXPECT_EQ(read(windows, 1).targets, targets("g----"));
+  const std::vector<Stream::Documents> some = {{0, 1}, {2, 3}};  // "abc", "ijkl"
+  EXPECT_EQ(read(Windows(Stream(corpus, some), 6), 0).targets, targets("b----l"));
+  const Corpus whole(folder / "c", Corpus::Mask::ignored);
+  EXPECT_EQ(read(Windows(Stream(whole), 5), 1).targets, ids_of("ghijk"));
+}
+
 TEST(Windows, EmptyDocumentsStartNothing) {
   const TemporaryFolder folder;
   folder.write("c.bin", "abcdef");

@@ -167,13 +167,13 @@ void demand_corpus(const std::filesystem::path& prefix) {
   const FileReader bin(paths.bin);
 }
 
-Corpus::Corpus(const std::filesystem::path& prefix)
+Corpus::Corpus(const std::filesystem::path& prefix, Mask mask)
     : paths_(prefix),
       idx_(open_index(paths_)),
       bin_(paths_.bin),
       index_(idx_.bytes(), bin_.size(), paths_.idx.string(), paths_.bin.string()),
       info_(open_info(paths_)),
-      loss_(open_loss_mask()) {
+      loss_(open_loss_mask(mask)) {
   if (!info_) return;
   const auto check = [&](const char* what, auto said, auto found) {
     demand(said == found, ExitCode::data, paths_.json.string(), ": says ", said, " ", what, ", but ", paths_.idx.string(),
@@ -185,7 +185,8 @@ Corpus::Corpus(const std::filesystem::path& prefix)
   check("as dtype", token_type_name(info_->type), token_type_name(type()));
 }
 
-std::optional<Corpus::LossMask> Corpus::open_loss_mask() const {
+std::optional<Corpus::LossMask> Corpus::open_loss_mask(Mask mask) const {
+  if (mask == Mask::ignored) return std::nullopt;
   const bool said = info_ && info_->loss;
   if (!said && !path_exists(paths_.loss_idx)) return std::nullopt;
   LossMask loss{MappedFile(paths_.loss_idx), FileReader(paths_.loss_bin)};
@@ -253,7 +254,7 @@ bool Corpus::verify_once() const {
   namespace fs = std::filesystem;
   std::string now;
   std::vector<std::pair<fs::path, std::string>> files = {{paths_.bin, info_->bin_xxh3}, {paths_.idx, info_->idx_xxh3}};
-  if (info_->loss)
+  if (loss_ && info_->loss)
     files.insert(files.end(), {{paths_.loss_bin, info_->loss->bin_xxh3}, {paths_.loss_idx, info_->loss->idx_xxh3}});
   for (const auto& [path, sum] : files) {
     std::error_code error;
@@ -286,7 +287,7 @@ bool Corpus::verify() const {
   RunningChecksum idx;
   idx.update(idx_.bytes());
   check(paths_.idx, idx.hex(), info_->idx_xxh3);
-  if (info_->loss) {
+  if (loss_ && info_->loss) {
     check(paths_.loss_bin, checksum_of(loss_->bin), info_->loss->bin_xxh3);
     check(paths_.loss_idx, checksum_of(FileReader(paths_.loss_idx)), info_->loss->idx_xxh3);
   }

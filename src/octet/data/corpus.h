@@ -73,8 +73,9 @@ void demand_corpus(const std::filesystem::path& prefix);
 class Corpus {
  public:
   // Checks the whole index against the size of the .bin, and the counts and the token type of PREFIX.json against the index. Does
-  // not read the tokens. Throws Error{data} "FILE: reason".
-  explicit Corpus(const std::filesystem::path& prefix);
+  // not read the tokens. Throws Error{data} "FILE: reason". `ignored` leaves a loss mask unread: the corpus then has none.
+  enum class Mask { read, ignored };
+  explicit Corpus(const std::filesystem::path& prefix, Mask mask = Mask::read);
 
   const CorpusPaths& paths() const { return paths_; }
   const std::optional<CorpusInfo>& info() const { return info_; }
@@ -109,7 +110,7 @@ class Corpus {
     MappedFile idx;
     FileReader bin;
   };
-  std::optional<LossMask> open_loss_mask() const;
+  std::optional<LossMask> open_loss_mask(Mask mask) const;
 
   CorpusPaths paths_;
   MappedFile idx_;

@@ -32,6 +32,7 @@ struct DatasetOptions {
                                                // Use::validation: then an unnamed source is trained on whole
   SplitBy split_by = SplitBy::documents;
   std::int64_t vocab_size = 0;  // of the model; reading a token outside it throws Error{data}
+  Corpus::Mask mask = Corpus::Mask::read;
 };
 
 // Samples that a run has used in another order: with another seq_len, or with another seed.

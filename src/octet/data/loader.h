@@ -21,7 +21,7 @@ namespace octet::data {
 struct Batch {
   std::int64_t first_sample = 0;                  // global number of the first sequence; the others are consecutive
   std::span<const std::int32_t> tokens;           // [B * L]
-  std::span<const std::int32_t> targets;          // [B * L], targets[i] follows tokens[i] in the corpus
+  std::span<const std::int32_t> targets;          // [B * L], targets[i] follows tokens[i] in the corpus, or is kNoTarget
   std::span<const std::int32_t> document_starts;  // ascending offsets into tokens at which a document, or the rest of a document,
                                                   // begins; every multiple of L is one of them
 };

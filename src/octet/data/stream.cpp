@@ -38,6 +38,12 @@ void Stream::read(std::int64_t first, std::span<std::int32_t> out, std::int64_t 
   });
 }
 
+void Stream::read_loss_mask(std::int64_t first, std::span<std::uint8_t> out) const {
+  each_piece(first, static_cast<std::int64_t>(out.size()), [&](std::int64_t offset, std::int64_t in_corpus, std::int64_t count) {
+    corpus_->read_loss_mask(in_corpus, out.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(count)));
+  });
+}
+
 void Stream::document_starts(std::int64_t first, std::int64_t count, std::int32_t base, std::vector<std::int32_t>& starts) const {
   each_piece(first, count, [&](std::int64_t offset, std::int64_t in_corpus, std::int64_t tokens) {
     starts.push_back(base + static_cast<std::int32_t>(offset));  // a piece begins with a document

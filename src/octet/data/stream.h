@@ -25,6 +25,8 @@ class Stream {
 
   // Reads tokens [first, first + out.size()). Throws like Corpus::read().
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab_size) const;
+  // The loss mask of these tokens; the corpus must have one.
+  void read_loss_mask(std::int64_t first, std::span<std::uint8_t> out) const;
   // Appends the ascending offsets in [0, count) at which a document with tokens begins in [first, first + count), each plus
   // `base`. The offset 0 is always the first, even in the middle of a document.
   void document_starts(std::int64_t first, std::int64_t count, std::int32_t base, std::vector<std::int32_t>& starts) const;

@@ -30,6 +30,12 @@ void Windows::read_tokens(std::int64_t first, std::int64_t vocab_size, Row row, 
   std::copy(row.tokens.begin() + 1, row.tokens.end(), row.targets.begin());
   stream_.read(first + count, row.targets.last(1), vocab_size);
   stream_.document_starts(first, count, base, document_starts);
+  if (!stream_.corpus().has_loss_mask()) return;
+  std::vector<std::uint8_t> trained(row.targets.size());
+  stream_.read_loss_mask(first + 1, trained);
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    if (trained[i] == 0) row.targets[i] = kNoTarget;
+  }
 }
 
 }  // namespace octet::data

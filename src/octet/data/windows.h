@@ -10,10 +10,14 @@
 
 namespace octet::data {
 
+// The target of a token after which nothing is predicted: kernels::kIgnoredTarget.
+inline constexpr std::int32_t kNoTarget = -100;
+
 // The destination of one sequence; L = seq_len.
 struct Row {
   std::span<std::int32_t> tokens;   // [L], the inputs
-  std::span<std::int32_t> targets;  // [L], targets[i] is the token after tokens[i]
+  std::span<std::int32_t>
+      targets;  // [L], targets[i] is the token after tokens[i], or kNoTarget if the corpus's loss mask has 0 for it
 };
 
 class Windows {

@@ -214,6 +214,7 @@ struct TrainingConfig {
   double epochs = 0;
   std::string grad_dtype = "fp32";
   std::string reduce_dtype = "fp32";
+  bool mask = true;
 };
 template <FieldsOf<TrainingConfig> C>
 void visit_fields(C& c, auto&& visit) {
@@ -235,6 +236,11 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Type in which weight gradients accumulate; sharded gradients have reduce_dtype.", .choices = "fp32 | bf16"},
         c.grad_dtype);
   visit(Field{.name = "reduce_dtype", .help = "Type in which gradients cross between ranks.", .choices = "fp32 | bf16"}, c.reduce_dtype);
+  visit(
+      Field{.name = "mask",
+            .help =
+                "Only tokens that a corpus's loss mask names are predicted with loss; corpora without one are trained on whole."},
+      c.mask);
 }
 
 struct OptimizerConfig {

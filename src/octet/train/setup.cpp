@@ -169,6 +169,7 @@ data::DatasetOptions dataset_options(const Config& config, std::int64_t vocab) {
   options.split = config.data.split;
   options.split_by = config.data.split_by == "windows" ? data::SplitBy::windows : data::SplitBy::documents;
   options.vocab_size = vocab;
+  options.mask = config.training.mask ? data::Corpus::Mask::read : data::Corpus::Mask::ignored;
   return options;
 }
 

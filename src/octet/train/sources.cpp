@@ -3,9 +3,13 @@
 #include <algorithm>
 
 #include "octet/base/require.h"
+#include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/train/config.h"
 
 namespace octet::train {
+
+static_assert(data::kNoTarget == kernels::kIgnoredTarget);
+
 namespace {
 
 nlohmann::json source_json(const data::Corpus& corpus) {
@@ -13,19 +17,22 @@ nlohmann::json source_json(const data::Corpus& corpus) {
                            {"documents", corpus.documents()},
                            {"tokens", corpus.tokens()}};
   if (corpus.info()) source["bin_xxh3"] = corpus.info()->bin_xxh3;
+  if (corpus.has_loss_mask())
+    source["loss_mask"] = corpus.info() && corpus.info()->loss ? corpus.info()->loss->bin_xxh3 : "unknown";
   return source;
 }
 
 // Compares the checksums only if both are known.
 bool same_source(const nlohmann::json& a, const nlohmann::json& b) {
   if (a.at("documents") != b.at("documents") || a.at("tokens") != b.at("tokens")) return false;
+  if (a.value("loss_mask", "") != b.value("loss_mask", "")) return false;
   return !a.contains("bin_xxh3") || !b.contains("bin_xxh3") || a.at("bin_xxh3") == b.at("bin_xxh3");
 }
 
 std::string text_of(const nlohmann::json& source) {
-  const std::string sum = source.value("bin_xxh3", "");
-  return concat(source.at("documents").dump(), " documents, ", source.at("tokens").dump(), " tokens", sum.empty() ? "" : ", XXH3 ",
-                sum);
+  const std::string sum = source.value("bin_xxh3", ""), mask = source.value("loss_mask", "");
+  return concat(source.at("documents").dump(), " documents, ", source.at("tokens").dump(), " tokens",
+                sum.empty() ? "" : ", XXH3 ", sum, mask.empty() ? "" : ", loss mask ", mask);
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 
 namespace octet::train {
 
-// Returns [{"path", "documents", "tokens", "bin_xxh3"}]. The checksum is there only if the corpus has a PREFIX.json.
+// Returns [{"path", "documents", "tokens", "bin_xxh3", "loss_mask"}]. The checksum is there only if the corpus has a PREFIX.json,
+// and `loss_mask`, the checksum of the mask, only if the run uses one.
 nlohmann::json sources_json(const data::Dataset& dataset);
 
 // Throws Error{data} if a source has a path that is in `recorded`, the list in a checkpoint, but is now a different corpus.

@@ -1,0 +1,95 @@
+// Runs on corpora with a loss mask.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+
+#include "octet/data/corpus_writer.h"
+#include "octet/data/tokenizer/byte.h"
+#include "support/tiny_run.h"
+
+namespace octet::testing {
+namespace {
+
+constexpr std::int64_t kTargets = 4 * 32;  // of the one batch that the corpus holds
+
+// Writes a corpus of four documents, which hold kTargets + 1 tokens together.
+void write_masked(const std::filesystem::path& prefix, const std::vector<std::uint8_t>& mask) {
+  std::string text = tiny_documents(1, 60).front();
+  ASSERT_GT(text.size(), mask.size());
+  text.resize(mask.size());
+  std::vector<std::int32_t> ids;
+  data::ByteTokenizer().encode(text, ids);
+  data::CorpusWriter writer(prefix, data::ByteTokenizer(), {.loss_mask = data::CorpusWriter::LossMask::written});
+  std::size_t begin = 0;
+  for (const std::size_t end : {std::size_t{20}, std::size_t{51}, std::size_t{100}, mask.size()}) {
+    writer.append(std::span(ids).subspan(begin, end - begin), std::span(mask).subspan(begin, end - begin));
+    writer.end_document();
+    begin = end;
+  }
+  writer.finish();
+}
+
+class LossMask : public ::testing::Test {
+ protected:
+  // The loss of the first step, whose batch is the whole corpus.
+  double first_loss(const std::string& options) const {
+    const ProgramResult result = run_.train(
+        "--resume none --data.split=[1.0,0.0] --run.set_aside=true --precision.recipe=fp32 --training.steps=1 " + options);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return metrics_of(run_ / "out").at(1).at("loss").get<double>();
+  }
+  TinyRun run_;
+};
+
+// Two masks share out the tokens among them. The mean over a step is one of all its tokens that are trained on, whatever
+// micro-batches they are in, so the two means add up to the mean of all tokens, weighted by their numbers.
+TEST_F(LossMask, TheMeanIsOverTheTrainedTokensOfTheWholeStep) {
+  std::mt19937 random(1);
+  std::array<std::vector<std::uint8_t>, 2> masks;
+  for (std::int64_t t = 0; t <= kTargets; ++t) {
+    const bool first = random() % 100 < (t < 40 ? 90u : 20u);  // the micro-batches differ in their number of trained tokens
+    masks[0].push_back(first ? 1 : 0);
+    masks[1].push_back(first ? 0 : 1);
+  }
+  write_masked(run_ / "corpus", masks[0]);
+  write_masked(run_ / "other", masks[1]);
+  for (const std::string& batch : {std::string("--training.micro_batch_size=1"), std::string("--training.micro_batch_size=4")}) {
+    const double all = first_loss(batch + " --training.mask=false") * kTargets;
+    double sum = 0;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto count = std::count(masks[i].begin() + 1, masks[i].end(), 1);  // the first token is nobody's target
+      const double loss = first_loss(batch + (i == 0 ? "" : " --data.source.0.path=other"));
+      EXPECT_GT(std::abs(loss - all / kTargets), 1e-4);
+      sum += loss * static_cast<double>(count);
+    }
+    EXPECT_NEAR(sum, all, 1e-5 * all) << batch;
+  }
+}
+
+TEST_F(LossMask, AMaskOfOnesChangesNoBit) {
+  write_masked(run_ / "corpus", std::vector<std::uint8_t>(kTargets + 1, 1));
+  const double with = first_loss("");
+  EXPECT_EQ(with, first_loss("--training.mask=false"));
+}
+
+// A run goes on with the mask that it began with.
+TEST_F(LossMask, AnotherMaskIsAnotherCorpus) {
+  std::vector<std::uint8_t> mask(kTargets + 1, 1);
+  mask[7] = 0;
+  write_masked(run_ / "corpus", mask);
+  first_loss("");
+  mask[8] = 0;
+  write_masked(run_ / "corpus", mask);
+  const std::string options = "--data.split=[1.0,0.0] --precision.recipe=fp32 --training.steps=2";
+  const ProgramResult other = run_.train(options);
+  EXPECT_EQ(other.code, 76) << other.err;
+  EXPECT_NE(other.err.find("loss mask "), std::string::npos) << other.err;
+  mask[8] = 1;
+  write_masked(run_ / "corpus", mask);
+  EXPECT_EQ(run_.train(options + " --training.mask=false").code, 76);
+  EXPECT_EQ(run_.train(options).code, 0);
+}
+
+}  // namespace
+}  // namespace octet::testing
