@@ -49,6 +49,37 @@ TEST(Inspect, CountsAndSamples) {
   EXPECT_EQ(json["histogram"].size(), 10u);
 }
 
+TEST(Inspect, TokensThatAreTrainedOn) {
+  const TemporaryFolder folder;
+  {
+    CorpusWriter writer(folder / "c", ByteTokenizer(), {.loss_mask = CorpusWriter::LossMask::written});
+    for (const auto& [text, mask] :
+         std::vector<std::pair<std::string, std::vector<std::uint8_t>>>{{"a\nb\x1b", {0, 1, 1, 0}}, {"cd", {1, 1}}}) {
+      writer.append(ids_of(text), mask);
+      writer.end_document();
+    }
+    writer.finish(
+        ChatInfo{.form = "zephyr", .train_on = "last", .cut_tokens = 5, .no_answer = 6, .answer_cut = 7, .duplicates = 8});
+  }
+  const CorpusReport report = inspect(folder / "c", {.show = InspectOptions::Show::tokens});
+  EXPECT_EQ(report.trained_tokens, 4);
+  const std::string text = to_text(report);
+  EXPECT_TRUE(contains(text, "  trained on    4 tokens (66.7%), 2 are masked\n"));
+  EXPECT_TRUE(contains(text, "  conversations template zephyr, trained on: last\n  cut           5 tokens\n"));
+  EXPECT_TRUE(contains(text, "  left out      6 without an answer, 7 whose answers were cut off, 8 duplicates\n"));
+  EXPECT_TRUE(contains(text, "\n    a⟦\n    b⟧\\x1b\n"));
+  EXPECT_TRUE(contains(text, "\n    ⟦cd⟧\n"));
+  EXPECT_TRUE(contains(to_text(report, Marks::colour), "a\x1b[32m\n    b\x1b[0m\\x1b\n"));
+  EXPECT_FALSE(contains(to_text(inspect(folder / "c")), "⟦"));
+  const auto json = nlohmann::json::parse(to_json(report));
+  EXPECT_EQ(json["trained_tokens"], 4);
+  EXPECT_EQ(json["chat"]["no_answer"], 6);
+  EXPECT_EQ(json["samples"][0]["stretches"][1], (nlohmann::json{{"trained", true}, {"text", "\nb"}}));
+
+  write_corpus(folder / "all", {"ef"});
+  EXPECT_TRUE(contains(to_text(inspect(folder / "all", {.show = InspectOptions::Show::tokens})), "\n    ⟦ef⟧\n"));
+}
+
 TEST(Inspect, CutCharactersAndUnknownTokenizers) {
   const TemporaryFolder folder;
   write_corpus(folder / "c", {"\xE2\x82\xAC"});

@@ -131,6 +131,11 @@ void Octet::add_data() {
       ->required();
   option(inspect, {.name = "--samples", .help = "Number of documents to show.", .value = "N", .range = kNotNegative}, inspect_.samples)
       ->capture_default_str();
+  flag(inspect,
+       {.name = "--tokens",
+        .help =
+            "Show these documents whole, up to 8,192 tokens, with the tokens that are trained on in green, or between ⟦ and ⟧."},
+       inspect_.tokens);
   flag(inspect, json_field(), inspect_.json);
 }
 

@@ -43,6 +43,7 @@ int run_data_prepare(const DataPrepareArgs& args);
 struct DataInspectArgs {
   std::filesystem::path prefix;
   std::int64_t samples = 3;
+  bool tokens = false;  // the documents whole, with marks for what is trained on
   bool json = false;
 };
 int run_data_inspect(const DataInspectArgs& args);

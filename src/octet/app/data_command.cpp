@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -89,8 +91,14 @@ int run_data_prepare(const DataPrepareArgs& args) {
 }
 
 int run_data_inspect(const DataInspectArgs& args) {
-  const data::CorpusReport report = data::inspect(args.prefix, {.samples = args.samples});
-  std::fputs((args.json ? data::to_json(report) : data::to_text(report)).c_str(), stdout);
+  data::InspectOptions options{.samples = args.samples};
+  if (args.tokens) {
+    options.show = data::InspectOptions::Show::tokens;
+    options.sample_tokens = 8192;
+  }
+  const data::CorpusReport report = data::inspect(args.prefix, options);
+  const data::Marks marks = ::isatty(STDOUT_FILENO) == 1 ? data::Marks::colour : data::Marks::brackets;
+  std::fputs((args.json ? data::to_json(report) : data::to_text(report, marks)).c_str(), stdout);
   if (args.json) std::fputc('\n', stdout);
   return 0;
 }

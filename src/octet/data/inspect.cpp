@@ -58,6 +58,56 @@ void measure_lengths(const Corpus& corpus, CorpusReport& report) {
   }
 }
 
+std::optional<std::int64_t> trained_tokens(const Corpus& corpus) {
+  if (!corpus.has_loss_mask()) return std::nullopt;
+  std::int64_t trained = 0;
+  std::vector<std::uint8_t> some;
+  for (std::int64_t first = 0; first < corpus.tokens(); first += kReadTokens) {
+    some.resize(static_cast<std::size_t>(std::min(kReadTokens, corpus.tokens() - first)));
+    corpus.read_loss_mask(first, some);
+    trained += std::count(some.begin(), some.end(), std::uint8_t{1});
+  }
+  return trained;
+}
+
+// The text of tokens inside a document: a space at its beginning stays.
+std::string text_inside(std::span<const std::int32_t> ids, const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return fmt::format("{} ", fmt::join(ids, " "));
+  std::string text = "x";
+  tokenizer->decode(ids, text);
+  return text.substr(1);
+}
+
+std::vector<DocumentSample::Stretch> stretches_of(const Corpus& corpus, std::int64_t first, const std::vector<std::int32_t>& ids,
+                                                  const Tokenizer* tokenizer) {
+  std::vector<std::uint8_t> trained(ids.size(), 1);
+  if (corpus.has_loss_mask()) corpus.read_loss_mask(first, trained);
+  std::vector<DocumentSample::Stretch> stretches;
+  for (std::size_t begin = 0; begin < ids.size();) {
+    std::size_t end = begin;
+    while (end < ids.size() && trained[end] == trained[begin]) ++end;
+    stretches.push_back({trained[begin] == 1, text_inside(std::span(ids).subspan(begin, end - begin), tokenizer)});
+    begin = end;
+  }
+  return stretches;
+}
+
+// The tokens of a sample, with line breaks as they are.
+std::string marked(const DocumentSample& sample, Marks marks) {
+  const bool colour = marks == Marks::colour;
+  std::string text;
+  for (const DocumentSample::Stretch& stretch : sample.stretches) {
+    VisibleText visible;
+    std::string shown = visible.feed(stretch.text);
+    if (stretch.trained) shown = (colour ? "\x1b[32m" : "⟦") + shown + (colour ? "\x1b[0m" : "⟧");
+    text += shown;
+  }
+  if (text.ends_with('\n')) text.pop_back();
+  std::string indented;
+  for (const char c : text) indented += c == '\n' ? std::string("\n    ") : std::string(1, c);
+  return indented;
+}
+
 // The tokenizer that PREFIX.json names, or nullptr if it cannot be loaded or has changed.
 std::unique_ptr<Tokenizer> tokenizer_of(const Corpus& corpus) {
   if (!corpus.info() || corpus.info()->tokenizer.empty()) return nullptr;
@@ -83,6 +133,7 @@ CorpusReport inspect(const std::filesystem::path& prefix, const InspectOptions& 
   report.bin_bytes = corpus.bin_bytes();
   report.info = corpus.info();
   report.largest_token = largest_token(corpus);
+  report.trained_tokens = trained_tokens(corpus);
   measure_lengths(corpus, report);
 
   const auto tokenizer = tokenizer_of(corpus);
@@ -95,12 +146,13 @@ CorpusReport inspect(const std::filesystem::path& prefix, const InspectOptions& 
     sample.ids.resize(static_cast<std::size_t>(std::min(sample.tokens, options.sample_tokens)));
     corpus.read(first, sample.ids, std::int64_t{INT32_MAX} + 1);
     if (tokenizer) tokenizer->decode(sample.ids, sample.text.emplace());
+    if (options.show == InspectOptions::Show::tokens) sample.stretches = stretches_of(corpus, first, sample.ids, tokenizer.get());
     report.samples.push_back(std::move(sample));
   }
   return report;
 }
 
-std::string to_text(const CorpusReport& report) {
+std::string to_text(const CorpusReport& report, Marks marks) {
   std::string text = fmt::format("{}\n", report.prefix);
   const auto line = [&](std::string_view name, const std::string& value) { text += fmt::format("  {:<14}{}\n", name, value); };
   line("documents", format_count(report.documents));
@@ -121,6 +173,19 @@ std::string to_text(const CorpusReport& report) {
   line("length", fmt::format("{} to {} tokens, median at least {}", format_count(report.shortest), format_count(report.longest),
                              format_count(report.median)));
 
+  if (report.trained_tokens) {
+    const double share = report.tokens > 0 ? static_cast<double>(*report.trained_tokens) / static_cast<double>(report.tokens) : 0;
+    line("trained on", fmt::format("{} tokens ({:.1f}%), {} are masked", format_count(*report.trained_tokens), 100 * share,
+                                   format_count(report.tokens - *report.trained_tokens)));
+  }
+  if (report.info && report.info->chat) {
+    const ChatInfo& chat = *report.info->chat;
+    line("conversations", fmt::format("template {}, trained on: {}", printable(chat.form), printable(chat.train_on)));
+    line("cut", fmt::format("{} tokens", format_count(chat.cut_tokens)));
+    line("left out", fmt::format("{} without an answer, {} whose answers were cut off, {} duplicates",
+                                 format_count(chat.no_answer), format_count(chat.answer_cut), format_count(chat.duplicates)));
+  }
+
   std::int64_t most = 1;
   for (const LengthBucket& bucket : report.histogram) most = std::max(most, bucket.documents);
   if (!report.histogram.empty()) text += "\n  tokens in a document     documents\n";
@@ -133,7 +198,11 @@ std::string to_text(const CorpusReport& report) {
   }
   for (const DocumentSample& sample : report.samples) {
     text += fmt::format("\n  document {} ({} tokens)\n    ", format_count(sample.document), format_count(sample.tokens));
-    text += sample.text ? printable(*sample.text) : fmt::format("{}", fmt::join(sample.ids, " "));
+    if (!sample.stretches.empty()) {
+      text += marked(sample, marks);
+    } else {
+      text += sample.text ? printable(*sample.text) : fmt::format("{}", fmt::join(sample.ids, " "));
+    }
     text += static_cast<std::int64_t>(sample.ids.size()) < sample.tokens ? " ...\n" : "\n";
   }
   return text;
@@ -158,12 +227,20 @@ std::string to_json(const CorpusReport& report) {
     json["histogram"].push_back(
         {{"from", bucket.from}, {"to", bucket.to}, {"documents", bucket.documents}, {"tokens", bucket.tokens}});
   }
+  if (report.trained_tokens) json["trained_tokens"] = *report.trained_tokens;
+  if (report.info && report.info->chat) {
+    const ChatInfo& chat = *report.info->chat;
+    json["chat"] = {{"template", chat.form},       {"train_on", chat.train_on},     {"cut_tokens", chat.cut_tokens},
+                    {"no_answer", chat.no_answer}, {"answer_cut", chat.answer_cut}, {"duplicates", chat.duplicates}};
+  }
   json["samples"] = Json::array();
   for (const DocumentSample& sample : report.samples) {
     json["samples"].push_back({{"document", sample.document},
                                {"tokens", sample.tokens},
                                {"ids", sample.ids},
                                {"text", sample.text ? Json(*sample.text) : Json(nullptr)}});
+    for (const DocumentSample::Stretch& stretch : sample.stretches)
+      json["samples"].back()["stretches"].push_back({{"trained", stretch.trained}, {"text", stretch.text}});
   }
   // Replaces invalid UTF-8 by U+FFFD: a sample may end inside a character.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -20,6 +20,12 @@ struct DocumentSample {
   std::int64_t document = 0, tokens = 0;  // number of the document and its length in tokens
   std::vector<std::int32_t> ids;          // the first tokens, at most InspectOptions::sample_tokens
   std::optional<std::string> text;        // the decoded `ids`; nothing if the tokenizer cannot be loaded
+  // With InspectOptions::Show::tokens: stretches of `ids` that are all trained on, or all masked, each with its text or its ids.
+  struct Stretch {
+    bool trained;
+    std::string text;
+  };
+  std::vector<Stretch> stretches;
 };
 
 struct CorpusReport {
@@ -31,18 +37,22 @@ struct CorpusReport {
   std::vector<LengthBucket> histogram;                 // from the first to the last bucket that is not empty
   std::vector<DocumentSample> samples;                 // evenly spaced over the corpus
   std::optional<CorpusInfo> info;                      // PREFIX.json, if there is one
+  std::optional<std::int64_t> trained_tokens;          // by the loss mask, if there is one
 };
 
 struct InspectOptions {
   std::int64_t samples = 3;
   std::int64_t sample_tokens = 160;
+  enum class Show { beginnings, tokens } show = Show::beginnings;
 };
 
 // Reads the whole corpus. If there is a PREFIX.json, checks the checksums and that every token is in the vocabulary; otherwise checks
 // that tokens are not negative and fit in 31 bits. Throws Error{data}.
 CorpusReport inspect(const std::filesystem::path& prefix, const InspectOptions& options = {});
 
-std::string to_text(const CorpusReport& report);
+// How text shows which tokens are trained on: in colour, or between ⟦ and ⟧.
+enum class Marks { colour, brackets };
+std::string to_text(const CorpusReport& report, Marks marks = Marks::brackets);
 std::string to_json(const CorpusReport& report);
 
 }  // namespace octet::data
