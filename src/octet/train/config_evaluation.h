@@ -1,4 +1,4 @@
-// [evaluation]: held-out loss during a run, and what it decides. Part of config.h, which is full.
+// [evaluation]: held-out loss during a run, and what it decides. Part of config.h.
 #pragma once
 
 #include <cstdint>
