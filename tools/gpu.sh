@@ -104,6 +104,8 @@ rows=(
   "8b-2k-block llama3.1-8b $narrow $two_k $lean --precision.recipe=fp8_block"
   "8b-2k-bf16 llama3.1-8b $narrow $two_k --precision.recipe=bf16"
   "8b-offload-delayed llama3.1-8b $long $lean --activation_checkpoint.mode=selective --optimizer.offload=true --training.grad_dtype=bf16 --precision.recipe=fp8_delayed"
+  "qwen3-8b-delayed qwen3-8b $narrow $two_k $lean --precision.recipe=fp8_delayed"
+  "qwen3-8b-bf16 qwen3-8b $narrow $two_k --precision.recipe=bf16"
   "1b-delayed llama3.2-1b $narrow $small --precision.recipe=fp8_delayed"
   "1b-bf16 llama3.2-1b $narrow $small --precision.recipe=bf16"
 )

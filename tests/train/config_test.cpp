@@ -44,7 +44,7 @@ TEST(Config, DefaultsAreTheContract) {
   EXPECT_EQ(at("/run/deterministic"), "false");
   EXPECT_EQ(at("/run/threads"), "0");
   EXPECT_EQ(at("/training"),
-            R"({"seq_len":8192,"micro_batch_size":1,"global_batch_size":64,"steps":1000,"epochs":0.0,"grad_dtype":"fp32","reduce_dtype":"fp32"})");
+            R"({"seq_len":8192,"micro_batch_size":1,"global_batch_size":64,"steps":1000,"epochs":0.0,"grad_dtype":"fp32","reduce_dtype":"fp32","mask":true})");
   EXPECT_EQ(at("/optimizer"),
             R"({"lr":0.0003,"betas":[0.9,0.95],"eps":1e-08,"weight_decay":0.1,"max_grad_norm":1.0,"state_dtype":"fp32","master_weights":true,"offload":false})");
   EXPECT_EQ(at("/lr_scheduler"), R"({"warmup_steps":100,"decay":"cosine","min_lr_factor":0.1})");
