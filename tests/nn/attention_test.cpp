@@ -207,8 +207,8 @@ TEST_F(AttentionLayer, AllWaysToBackwardGiveTheSameBits) {
       AttentionSaved state;
       forward(layer, s, made(layer.input(s, kTokens), x), x, way == Way::without_y ? Tensor{} : out, state);
       if (mode == Checkpointing::selective) {
-        const Scope again = without_record(s);
-        layer.rebuild(again, made(layer.rebuild_input(again, kTokens), x), state);
+        const Scope again = rebuild_scope(s);
+        layer.rebuild(again, made(layer.input(again, kTokens), x), state);
       }
       Gradients result{.h = zeros(DType::bf16, {kTokens, 32})};
       const auto copy = [&](const Tensor& from) {

@@ -91,8 +91,8 @@ TYPED_TEST(MlpLayer, AllWaysToBackwardGiveTheSameBits) {
         mlp.forward(s, this->made(mlp.input(s, kMlpTokens), this->h), this->residual, way == Way::without_y ? Tensor{} : y,
                     saved);
         if (way == Way::rebuilt) {
-          const Scope again = without_record(s);
-          mlp.rebuild(again, this->made(mlp.rebuild_input(again, kMlpTokens), this->h), saved);
+          const Scope again = rebuild_scope(s);
+          mlp.rebuild(again, this->made(mlp.input(again, kMlpTokens), this->h), saved);
         }
         std::vector<Tensor> result = {this->zeros(this->dtype(), {kMlpTokens, kMlpDim})};
         for (const Linear* linear : this->linears) {

@@ -60,13 +60,9 @@ class Attention {
 
   // Allocates h for its producer.
   Operand input(const Scope& scope, std::int64_t tokens) const { return qkv_.x().allocate(scope, tokens, forward_reads(scope)); }
-  // Makes h again where selective checkpointing left it out: first h, for its producer, then the rest. Nothing is
-  // recorded.
-  Operand rebuild_input(const Scope& scope, std::int64_t tokens) const {
-    return qkv_.x().allocate(rebuild_scope(scope), tokens, Reads::wgrad);
-  }
+  // Completes an h that was made again in a rebuild scope, because selective checkpointing left it out.
   void rebuild(const Scope& scope, const Operand& h, AttentionSaved& saved) const {
-    saved.qkv_in = qkv_.x().complete(rebuild_scope(scope), h, Reads::wgrad);
+    saved.qkv_in = qkv_.x().complete(scope, h, forward_reads(scope));
   }
 
   // The parts of forward, in this order. Each overwrites what it names in `saved`, which lies in the stash.

@@ -54,9 +54,8 @@ void Mlp::rebuild_down_input(const Scope& scope, MlpSaved& saved) const {
 }
 
 void Mlp::rebuild(const Scope& scope, const Operand& h, MlpSaved& saved) const {
-  const Scope again = rebuild_scope(scope);
-  saved.up_in = up_.x().complete(again, h, Reads::wgrad);
-  rebuild_down_input(again, saved);
+  saved.up_in = up_.x().complete(scope, h, forward_reads(scope));
+  rebuild_down_input(scope, saved);
 }
 
 void Mlp::backward(const Scope& scope, const Operand& gy, const MlpSaved& saved, const Tensor& gh) const {

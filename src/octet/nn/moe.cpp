@@ -282,8 +282,9 @@ void Moe::combine_backward(const Scope& scope, const Operand& share, const MoeSa
 }
 
 void Moe::rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const {
+  const Scope again = rebuild_scope(scope);
   for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
-    own(e).rebuild(scope, {.values = round.in.slice_rows(begin, end)}, round.experts[e]);
+    own(e).rebuild(again, {.values = round.in.slice_rows(begin, end)}, round.experts[e]);
   });
 }
 

@@ -6,6 +6,7 @@
 namespace octet::nn {
 
 Reads forward_reads(const Scope& scope) {
+  if (scope.rebuilds) return Reads::wgrad;
   return scope.checkpointing == Checkpointing::selective ? Reads::fprop : Reads::fprop_and_wgrad;
 }
 

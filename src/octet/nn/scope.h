@@ -38,6 +38,7 @@ struct Scope {
   Arena& scratch;             // lives within an op or a block
   DType dtype = DType::bf16;  // of activations
   Record record = Record::amax;
+  bool rebuilds = false;  // a backward pass makes operands again that forward did not keep
   Pass pass = Pass::training;
   Checkpointing checkpointing = Checkpointing::none;
   parallel::Begins begins = parallel::Begins::all;  // backward: the gradients of weights that products write
@@ -77,6 +78,7 @@ inline Scope adding(const Scope& scope) {
 // The scope in which a backward pass makes operands again that forward did not keep. They live within the block.
 inline Scope rebuild_scope(const Scope& scope) {
   Scope again = without_record(scope);
+  again.rebuilds = true;
   again.stash = scope.scratch;
   return again;
 }

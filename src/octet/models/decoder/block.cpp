@@ -186,8 +186,8 @@ void Block::feed_backward(const nn::Scope& scope, BlockSaved& saved, BlockBackwa
   const ArenaScope temporaries(scope.scratch);
   const Tensor gh = parallel_ ? work.gh2 : allocate(scope.scratch, scope.dtype, work.gy.values.shape);
   if (scope.checkpointing == nn::Checkpointing::selective) {
-    const nn::Scope again = nn::without_record(scope);
-    const nn::Operand h = mlp_->rebuild_input(again, gh.rows());
+    const nn::Scope again = nn::rebuild_scope(scope);
+    const nn::Operand h = mlp_->input(again, gh.rows());
     norm2_.forward(again, saved.x1, h, saved.statistics2);
     mlp_->rebuild(again, h, saved.mlp);
   }
@@ -230,8 +230,8 @@ void Block::output_backward(const nn::Scope& scope, BlockSaved& saved, BlockBack
   const std::int64_t tokens = work.gy.values.rows();
   work.gh1 = allocate(scope.scratch, scope.dtype, {tokens, dim_});
   if (scope.checkpointing == nn::Checkpointing::selective) {
-    const nn::Scope again = nn::without_record(scope);
-    const nn::Operand h = attention_.rebuild_input(again, tokens);
+    const nn::Scope again = nn::rebuild_scope(scope);
+    const nn::Operand h = attention_.input(again, tokens);
     norm1_.forward(again, saved.x, h, saved.statistics1);
     attention_.rebuild(again, h, saved.attention);
   }
