@@ -110,11 +110,11 @@ TEST(EqualLoss, SaysWhyThereIsNone) {
   const report::Run high = run_of(100, 1, [](double step) { return 50 - 0.01 * step; });
   const report::Run rises = run_of(100, 1, [](double step) { return 4 + std::abs(step - 20) / 50; });
   EXPECT_EQ(reason(lost, good), "the last tenth of its steps has no finite loss");
-  EXPECT_EQ(reason(good, lost), "of the baseline: the last tenth of its steps has no finite loss");
+  EXPECT_EQ(reason(good, lost), "the baseline cannot be compared: the last tenth of its steps has no finite loss");
   EXPECT_EQ(reason(few, good), "it has logged fewer than 5 losses");
   EXPECT_EQ(reason(timeless, good), "its step times are unknown");
-  EXPECT_EQ(reason(high, good), "the baseline is below the other's last loss from its first line on");
-  EXPECT_EQ(reason(good, high), "this run is below the other's last loss from its first line on");
+  EXPECT_EQ(reason(high, good), "the baseline begins below the last loss of the other one");
+  EXPECT_EQ(reason(good, high), "this run begins below the last loss of the other one");
   EXPECT_EQ(reason(rises, good), "the loss of this run rose again to its last value");
   EXPECT_EQ(reason(report::Run{}, good), "the last tenth of its steps has no finite loss");
 }

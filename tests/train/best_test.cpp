@@ -87,14 +87,46 @@ TEST(Best, GoesOnFromItsState) {
   EXPECT_FALSE(after.observe(30, 0.1 + 0.2));
 }
 
+// The save of the best one failed, so the one before it is the best that can be kept.
+TEST(Best, FallsBackToTheLastEvaluationWhoseCheckpointExists) {
+  Best before = make_best(3);
+  before.observe(10, 3);
+  before.observe(20, 2);
+  before.observe(30, 4);
+  Best after = make_best(3);
+  EXPECT_EQ(after.restore(before.state(), [](std::int64_t step) { return step == 10; }), "");
+  EXPECT_EQ(after.step(), 10);
+  EXPECT_EQ(after.loss(), 3);
+  EXPECT_EQ(after.waited(), 1);
+}
+
+// What was saved for an evaluation that counts no more is kept as other checkpoints are.
+TEST(Best, DeletesNothingWhenItBeginsAnew) {
+  Best before = make_best(3);
+  before.observe(10, 3);
+  before.save_extra();
+  Best after = make_best(3, true, "code");
+  EXPECT_NE(after.restore(before.state(), exists_always), "");
+  EXPECT_TRUE(after.checkpoint().extra.empty());
+}
+
+TEST(Best, WaitsOnIfNoEvaluationWasFinite) {
+  Best before = make_best(3);
+  before.observe(10, telemetry::kUnknown);
+  before.observe(20, telemetry::kUnknown);
+  Best after = make_best(3);
+  EXPECT_EQ(after.restore(before.state(), exists_always), "");
+  EXPECT_EQ(after.waited(), 2);
+}
+
 TEST(Best, BeginsAnewWhereTheOldOneSaysNothing) {
   Best before = make_best(3);
   before.observe(10, 2);
   before.observe(20, 5);
   const std::string begins = "; the next evaluation is the best again";
   Best other = make_best(3, true, "code"), gone = make_best(3), first = make_best(3);
-  EXPECT_EQ(other.restore(before.state(), exists_always), "the best evaluation, of step 10, was of other held-out text" + begins);
-  EXPECT_EQ(gone.restore(before.state(), exists_never), "the checkpoint of the best evaluation, of step 10, is gone" + begins);
+  EXPECT_EQ(other.restore(before.state(), exists_always), "the best evaluation, of step 10, was of other held-out sequences" + begins);
+  EXPECT_EQ(gone.restore(before.state(), exists_never), "there is no checkpoint of the best evaluation, of step 10" + begins);
   EXPECT_EQ(first.restore(nlohmann::json(), exists_always), "") << "a checkpoint of an earlier version";
   EXPECT_EQ(first.restore(make_best(3).state(), exists_never), "") << "saved before the first evaluation";
   for (Best* best : {&other, &gone, &first}) {

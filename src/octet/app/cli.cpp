@@ -87,13 +87,16 @@ void Octet::add_data() {
           .choices = "auto | text | jsonl | llmc | nanogpt"},
          prepare_.format)
       ->capture_default_str();
-  option(prepare, {.name = "--field", .help = "Field of a JSONL line, or column of a Parquet file, that holds the text.", .value = "NAME"},
-         prepare_.field)
-      ->capture_default_str();
+  option(prepare,
+         {.name = "--field",
+          .help = "Field of a JSONL line, or column of a Parquet file, that holds the text; text if not given. With --chat it holds "
+                  "the conversation.",
+          .value = "NAME"},
+         prepare_.field);
   option(prepare,
          {.name = "--chat",
-          .help = "The inputs are conversations, written with this template: llama3, chatml, mistral, zephyr, or auto for the one beside the "
-                  "tokenizer.",
+          .help = "The inputs are conversations, written with this template: llama3, chatml, mistral, zephyr, or auto for the "
+                  "one beside the tokenizer.",
           .value = "NAME"},
          prepare_.chat);
   option(prepare,
@@ -134,7 +137,7 @@ void Octet::add_data() {
   flag(inspect,
        {.name = "--tokens",
         .help =
-            "Show these documents whole, up to 8,192 tokens, with the tokens that are trained on in green, or between ⟦ and ⟧."},
+            "Show the first 8,192 tokens of each sample, with the trained ones in green on a terminal and between ⟦ and ⟧ elsewhere."},
        inspect_.tokens);
   flag(inspect, json_field(), inspect_.json);
 }

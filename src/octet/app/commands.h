@@ -29,7 +29,7 @@ struct DataPrepareArgs {
   bool append_eod = true;  // where the tokenizer has an end-of-document token
   std::filesystem::path output;
   std::string format = "auto";  // auto | text | jsonl | llmc | nanogpt
-  std::string field = "text";   // of a JSONL line
+  std::string field;            // of a JSONL line; "": text, or with `chat` one of the usual ones
   std::string chat;                     // a template's name or "auto"; "": the inputs are no conversations
   std::string train_on = "assistant";   // all | assistant | last; with `chat`
   std::int64_t max_tokens = 0;          // of a conversation; 0: no limit

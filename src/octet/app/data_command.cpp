@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "octet/app/commands.h"
+#include "octet/base/directory.h"
 #include "octet/base/json.h"
 #include "octet/base/require.h"
 #include "octet/base/start_thread.h"
@@ -51,7 +52,7 @@ int run_data_prepare(const DataPrepareArgs& args) {
   data::PrepareOptions options{.inputs = args.inputs,
                                .format = format_of(args.format),
                                .output = args.output,
-                               .field = args.field,
+                               .field = args.field.empty() && args.chat.empty() ? "text" : args.field,
                                .duplicates = duplicates_of(args.duplicates),
                                .max_output_bytes = args.max_output,
                                .workers = args.workers};
@@ -63,12 +64,19 @@ int run_data_prepare(const DataPrepareArgs& args) {
   const data::DocumentEnd end = args.append_eod ? data::DocumentEnd::token : data::DocumentEnd::none;
   const bool unknown = args.tokenizer.empty() && data::holds_tokens(options.format);
   demand(!args.chat.empty() || args.max_tokens == 0, ExitCode::config, "--max-tokens ", args.max_tokens, " needs --chat");
+  demand(!args.chat.empty() || args.train_on == DataPrepareArgs{}.train_on, ExitCode::config, "--train-on ", args.train_on,
+         " needs --chat");
+  demand(args.chat.empty() || !args.append_eod, ExitCode::config,
+         "--append-eod with --chat: the template says what ends a conversation");
+  const std::string prefix = args.output.string(), mask = prefix + ".loss.json";
+  demand(!prefix.ends_with(".loss"), ExitCode::config, "--output ", prefix, ": the corpus would have the name of another one's loss mask");
+  demand(!path_exists(mask), ExitCode::config, "--output ", prefix, ": ", mask,
+         " is there, so a corpus has the name of this one's loss mask; move it or choose another name");
   const auto tokenizer = unknown ? nullptr : data::make_tokenizer(args.tokenizer.empty() ? "byte" : args.tokenizer, end);
   if (!args.chat.empty()) {
     demand(tokenizer != nullptr, ExitCode::config, "--chat ", args.chat, ": the inputs are tokens, not conversations");
     options.chat = data::chat_format(args.chat, train_on_of(args.train_on), *tokenizer);
     options.max_tokens = args.max_tokens;
-    if (args.field == data::PrepareOptions{}.field) options.field.clear();
   }
   const data::PrepareSummary summary = unknown ? data::prepare_tokens(options) : data::prepare(options, *tokenizer);
   if (args.json) {

@@ -63,13 +63,16 @@ CorpusPaths::CorpusPaths(const std::filesystem::path& path)
 
 std::string to_text(const ChatInfo& chat) {
   std::string text;
-  const auto line = [&](std::int64_t count, const char* what) {
+  const auto line = [&](std::int64_t count, const std::string& what) {
     if (count > 0) text += telemetry::format_count(count) + what + "\n";
   };
+  const auto left_out = [&](std::int64_t count, const char* why) {
+    line(count, concat(count == 1 ? " conversation is" : " conversations are", " left out: ", why));
+  };
   line(chat.cut_tokens, " tokens beyond --max-tokens are cut off");
-  line(chat.no_answer, " conversations are left out: the assistant says nothing in them");
-  line(chat.answer_cut, " conversations are left out: --max-tokens cuts off all their answers");
-  line(chat.duplicates, " conversations are left out: an earlier one is the same");
+  left_out(chat.no_answer, "no message of the assistant");
+  left_out(chat.answer_cut, "--max-tokens cuts off all answers");
+  left_out(chat.duplicates, "an earlier one is the same");
   return text;
 }
 

@@ -73,6 +73,8 @@ LossCurve::LossCurve(const Run& run) {
     flaw_ = concat("it has logged fewer than ", kFewestLines, " losses");
   } else if (!(times_.back().y > 0)) {
     flaw_ = "its step times are unknown";
+  } else if (std::any_of(losses_.begin(), losses_.end(), [](const Point& p) { return std::abs(p.y) > 1e100; })) {
+    flaw_ = "its losses are too large to compare";
   }
   losses_ = thin(losses_, kMostFits);
   if (!flaw_.empty()) return;
@@ -128,7 +130,7 @@ double LossCurve::scatter(std::size_t i) const {
 EqualLoss equal_loss(const LossCurve& run, const LossCurve& baseline, const LossCurve* repeat) {
   EqualLoss result;
   if (!run.flaw().empty() || !baseline.flaw().empty()) {
-    result.reason = run.flaw().empty() ? "of the baseline: " + baseline.flaw() : run.flaw();
+    result.reason = run.flaw().empty() ? "the baseline cannot be compared: " + baseline.flaw() : run.flaw();
     return result;
   }
   const bool run_is_slower = run.last_loss() > baseline.last_loss();
@@ -140,7 +142,7 @@ EqualLoss equal_loss(const LossCurve& run, const LossCurve& baseline, const Loss
     return result;
   }
   if (std::isnan(of_faster)) {
-    result.reason = concat(run_is_slower ? "the baseline" : "this run", " is below the other's last loss from its first line on");
+    result.reason = concat(run_is_slower ? "the baseline" : "this run", " begins below the last loss of the other one");
     return result;
   }
   result.time_s = run.time_at(run_is_slower ? of_slower : of_faster);

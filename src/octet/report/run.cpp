@@ -56,7 +56,7 @@ std::vector<double> training_times(const Run& run) {
   std::int64_t previous = 0;
   for (const telemetry::StepMetrics& line : run.metrics) {
     // The time in a line is the mean over the steps since the line before.
-    if (std::isfinite(line.step_time_s)) time += line.step_time_s * static_cast<double>(line.step - previous);
+    time += line.step_time_s * static_cast<double>(line.step - previous);  // unknown from the first line on that has none
     previous = line.step;
     times.push_back(time);
   }

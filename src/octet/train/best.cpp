@@ -9,11 +9,10 @@
 namespace octet::train {
 
 bool Best::observe(std::int64_t step, double loss) {
-  const bool best = std::isfinite(loss) && !(loss >= loss_);
+  const bool best = std::isfinite(loss) && !(loss >= this->loss());
   if (best) {
-    loss_ = loss;
     waited_ = 0;
-    steps_.insert(steps_.begin(), step);
+    found_.insert(found_.begin(), {step, loss});
   } else {
     ++waited_;
   }
@@ -22,37 +21,48 @@ bool Best::observe(std::int64_t step, double loss) {
 
 void Best::forget_deleted(const std::function<bool(std::int64_t)>& exists) {
   std::erase_if(extra_, [&](std::int64_t step) { return step != this->step() && !exists(step); });
-  if (!config_.keep_best && steps_.size() > 1) steps_.resize(1);
+  if (!config_.keep_best && found_.size() > 1) found_.resize(1);
   // The best one may not have been saved yet. Until it is, the first of the others that exists stays.
-  const auto kept = std::find_if(steps_.begin() + (steps_.empty() ? 0 : 1), steps_.end(), exists);
-  if (kept != steps_.end()) steps_.erase(kept + 1, steps_.end());
+  const auto kept = std::find_if(found_.begin() + (found_.empty() ? 0 : 1), found_.end(),
+                                 [&](const Evaluation& evaluation) { return exists(evaluation.step); });
+  if (kept != found_.end()) found_.erase(kept + 1, found_.end());
 }
 
 checkpoint::BestCheckpoint Best::checkpoint() const {
   if (!config_.keep_best) return {};
-  return {.steps = steps_, .extra = extra_};
+  checkpoint::BestCheckpoint result{.steps = {}, .extra = extra_};
+  for (const Evaluation& evaluation : found_) result.steps.push_back(evaluation.step);
+  return result;
 }
 
 nlohmann::json Best::state() const {
-  return {{"measure", measure_}, {"loss", loss_}, {"waited", waited_}, {"steps", steps_}, {"extra", extra_}};
+  nlohmann::json steps = nlohmann::json::array(), losses = nlohmann::json::array();
+  for (const Evaluation& evaluation : found_) {
+    steps.push_back(evaluation.step);
+    losses.push_back(evaluation.loss);
+  }
+  return {{"measure", measure_}, {"waited", waited_}, {"steps", steps}, {"losses", losses}, {"extra", extra_}};
 }
 
 std::string Best::restore(const nlohmann::json& state, const std::function<bool(std::int64_t)>& exists) {
   *this = Best(config_, std::move(measure_));
   if (!state.is_object()) return "";
+  const auto steps = state.at("steps").get<std::vector<std::int64_t>>();
+  const auto losses = state.at("losses").get<std::vector<double>>();
+  require(steps.size() == losses.size(), "the best evaluations: ", steps.size(), " steps and ", losses.size(), " losses");
+  const std::string begins = "; the next evaluation is the best again";
+  // What was saved for an evaluation that counts no more stays, as checkpoints of other steps do.
+  if (state.at("measure") != measure_) {
+    return steps.empty() ? "" : concat("the best evaluation, of step ", steps.front(), ", was of other held-out sequences", begins);
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (!config_.keep_best || exists(steps[i])) found_.push_back({steps[i], losses[i]});
+  }
+  if (!steps.empty() && found_.empty()) {
+    return concat("there is no checkpoint of the best evaluation, of step ", steps.front(), begins);
+  }
   extra_ = state.at("extra").get<std::vector<std::int64_t>>();
   std::erase_if(extra_, [&](std::int64_t step) { return !exists(step); });
-  const auto steps = state.at("steps").get<std::vector<std::int64_t>>();
-  if (steps.empty()) return "";
-  const std::string begins = "; the next evaluation is the best again";
-  if (state.at("measure") != measure_) {
-    return concat("the best evaluation, of step ", steps.front(), ", was of other held-out text", begins);
-  }
-  if (config_.keep_best && !exists(steps.front())) {
-    return concat("the checkpoint of the best evaluation, of step ", steps.front(), ", is gone", begins);
-  }
-  steps_ = steps;
-  loss_ = state.at("loss").get<double>();
   waited_ = state.at("waited").get<std::int64_t>();
   return "";
 }

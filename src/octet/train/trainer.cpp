@@ -496,7 +496,10 @@ ExitCode Trainer::run() {
     meter_->add_data_time(loader_->take_wait_s());
     meter_->add_step(tokens_seen_ - tokens_before, config_.training.global_batch_size);
 
-    const Anomaly::Verdict verdict = anomaly_.observe(scalars.loss_sum / scalars.token_count, scalars.found_inf != 0.0f);
+    const bool masked = scalars.token_count == 0;  // the optimizer changed nothing, and there is no loss to judge
+    const Anomaly::Verdict verdict =
+        masked ? Anomaly::Verdict::fine : anomaly_.observe(scalars.loss_sum / scalars.token_count, scalars.found_inf != 0.0f);
+    if (masked) log_shared_warning(concat("step ", step_, ": no token of its batch is trained on; skipped"));
     if (verdict == Anomaly::Verdict::spike || verdict == Anomaly::Verdict::not_finite) {
       const telemetry::PausedMeter paused(*meter_);
       roll_back(verdict);

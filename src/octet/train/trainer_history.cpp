@@ -1,4 +1,4 @@
-// What a run does with what earlier runs left in its folder, and with what it abandons there itself.
+// Moves old or abandoned checkpoints and metrics to history/.
 #include "octet/base/directory.h"
 #include "octet/base/log.h"
 #include "octet/base/retry.h"

@@ -79,7 +79,7 @@ TEST(PrepareChat, CountsWhatIsCutAndLeftOut) {
   EXPECT_EQ(chat.no_answer, 1);
   EXPECT_EQ(chat.answer_cut, 1);
   EXPECT_EQ(chat.duplicates, 1);
-  EXPECT_TRUE(contains(to_text(summary), "1 conversations are left out: the assistant says nothing in them\n"));
+  EXPECT_TRUE(contains(to_text(summary), "1 conversation is left out: no message of the assistant\n"));
 }
 
 TEST(PrepareChat, NothingToTrainOnIsAnError) {
@@ -103,7 +103,7 @@ TEST(PrepareChat, SaysFileAndLine) {
   PrepareOptions options = chat_options(folder, good);
   folder.write("in/talks.txt", "a: b");
   EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { prepare(options, ByteTokenizer()); }),
-                       "a text; conversations are read from JSONL"));
+                       "conversations are read from JSONL"));
   options.inputs = {folder / "in/talks.txt"};
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { prepare(options, ByteTokenizer()); }),
                        "in/talks.txt: not a file of conversations"));

@@ -95,7 +95,7 @@ TEST(ChatTemplate, TokensAreThoseOfTheTokenizersFiles) {
   EXPECT_EQ(ids.front(), 257);
   EXPECT_EQ(ids.back(), 258);
   EXPECT_TRUE(contains(error_of(ExitCode::config, [&] { chat_format("chatml", TrainOn::all, *tokenizer); }),
-                       "tokenizer.json: <|im_start|> is no token here, and template chatml needs it"));
+                       "tokenizer.json: the tokenizer has no token \"<|im_start|>\", which template chatml needs"));
 }
 
 // "\n\n" is one token, which begins in the template's text.

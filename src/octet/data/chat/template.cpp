@@ -152,7 +152,7 @@ std::optional<Found> jinja_of(const fs::path& folder) {
   nlohmann::json text = member(file, "chat_template");
   if (text.is_array()) {  // several templates, by name
     for (const auto& named : nlohmann::json(text)) {
-      if (named.is_object() && named.value("name", "") == "default") text = named.value("template", nlohmann::json());
+      if (named.is_object() && named.value("name", nlohmann::json()) == "default") text = named.value("template", nlohmann::json());
     }
   }
   return text.is_string() ? std::optional(Found{file, text.get<std::string>()}) : std::nullopt;
@@ -207,8 +207,8 @@ ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer&
   for (const std::string_view token : needed) {
     std::vector<std::int32_t> ids;
     tokenizer.encode(token, ids);
-    demand(ids.size() == 1, ExitCode::config, file->string(), ": ", token, " is no token here, and template ", form->name,
-           " needs it");
+    demand(ids.size() == 1, ExitCode::config, file->string(), ": the tokenizer has no token \"", token, "\", which template ",
+           form->name, " needs");
   }
   return format;
 }
