@@ -161,7 +161,8 @@ TEST_F(HeldOutSets, AnotherSetOrALostCheckpointBeginsAnew) {
   ASSERT_LT(best, 8);
   fs::remove_all(run_ / "out/checkpoints" / checkpoint::step_name(best));
   const ProgramResult lost = train(kRises + "--training.steps=12");
-  EXPECT_NE(lost.err.find(concat("there is no checkpoint of the best evaluation, of step ", best, "; the next evaluation is the best again")),
+  EXPECT_NE(lost.err.find(concat("there is no checkpoint of the best evaluation, of step ", best,
+                                 "; the next evaluation is the best again")),
             std::string::npos)
       << lost.err;
   EXPECT_GT(json_of(read_file(run_ / "out/run.json"))["best_step"], 8);

@@ -79,9 +79,9 @@ TEST_F(LossMask, StepsWithoutATrainedTokenAreSkipped) {
   std::vector<std::uint8_t> mask(kTargets + 1, 0);
   mask.back() = 1;
   write_masked(run_ / "corpus", mask);
-  const ProgramResult result =
-      run_.train("--data.split=[1.0,0.0] --precision.recipe=fp32 --training.seq_len=8 --training.micro_batch_size=1 "
-                 "--training.global_batch_size=1 --training.steps=40 --training.epochs=0");
+  const ProgramResult result = run_.train(
+      "--data.split=[1.0,0.0] --precision.recipe=fp32 --training.seq_len=8 --training.micro_batch_size=1 "
+      "--training.global_batch_size=1 --training.steps=40 --training.epochs=0");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.err.find("no token of its batch is trained on; skipped"), std::string::npos) << result.err;
   EXPECT_EQ(result.err.find("not finite"), std::string::npos) << result.err;

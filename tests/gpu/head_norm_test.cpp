@@ -17,7 +17,7 @@ struct HeadNormSize {
   std::int64_t rows, head_dim, q_heads, k_heads;
 };
 // Heads of less than a warp's width to the widest; more heads than warps, and rows that are not whole groups.
-constexpr HeadNormSize kHeadNormSizes[] = {{1, 2, 1, 1},   {37, 24, 3, 2},   {130, 64, 9, 3},  {300, 128, 32, 8},
+constexpr HeadNormSize kHeadNormSizes[] = {{1, 2, 1, 1},   {37, 24, 3, 2},    {130, 64, 9, 3},  {300, 128, 32, 8},
                                            {33, 80, 4, 1}, {1700, 128, 4, 4}, {70, 192, 11, 1}, {65, 256, 8, 2}};
 
 struct HeadNormGpuTest : testing::TwinTest {
@@ -71,8 +71,8 @@ TEST_F(HeadNormGpuTest, ForwardAgreesWithTheCpu) {
   }
 }
 
-// Terms of sums are at most as large as those that the test adds up in FP64; each side errs by gamma of their number, and rounds once
-// when it stores.
+// Terms of sums are at most as large as those that the test adds up in FP64; each side errs by gamma of their number, and rounds
+// once when it stores.
 TEST_F(HeadNormGpuTest, BackwardAgreesWithTheCpu) {
   for (const HeadNormSize& s : kHeadNormSizes) {
     for (const DType grad : {DType::f32, DType::bf16}) {
@@ -116,7 +116,9 @@ TEST_F(HeadNormGpuTest, BackwardAgreesWithTheCpu) {
         const double sums = gamma(terms, kUnitRoundoffF32);
         EXPECT_TRUE(near(
             values_of(fetch(t.gpu).view()), expected,
-            [&](std::size_t i) { return 2 * (sums * size[i] + storage * (std::abs(expected[i]) + 2 * sums * size[i])) / (1 - storage); },
+            [&](std::size_t i) {
+              return 2 * (sums * size[i] + storage * (std::abs(expected[i]) + 2 * sums * size[i])) / (1 - storage);
+            },
             t.cpu.cols()))
             << what << ", " << s.rows << " rows of " << heads << " heads of " << d;
       };

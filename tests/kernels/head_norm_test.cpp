@@ -98,9 +98,12 @@ TEST_F(HeadNormTest, BackwardAgreesWithFiniteDifferences) {
   };
   const auto agrees = [&](const char* name, double* x, const Tensor& gradient) {
     std::vector<double> values = values_of(gradient);
-    EXPECT_TRUE(testing::gradient_agrees(
-        {.name = name, .x = x, .gradient = values.data(), .count = static_cast<std::int64_t>(values.size()), .f = f,
-         .magnitude = static_cast<double>(kRows)}));
+    EXPECT_TRUE(testing::gradient_agrees({.name = name,
+                                          .x = x,
+                                          .gradient = values.data(),
+                                          .count = static_cast<std::int64_t>(values.size()),
+                                          .f = f,
+                                          .magnitude = static_cast<double>(kRows)}));
   };
   agrees("x", inputs.data(), g);
   agrees("q_weight", o.norm.q_weight.as<double>(), gq);

@@ -62,10 +62,10 @@ TEST(RopeTable, YarnIsTransformersInEveryBit) {
     return sum;
   };
   EXPECT_EQ(checksum(128, 5e5, {.factor = 4, .original_max_position = 32768}), 1974348538670u);
-  EXPECT_EQ(checksum(64, 1e4,
-                     {.factor = 8, .original_max_position = 4096, .beta_fast = 16, .beta_slow = 2, .truncate = false}),
+  EXPECT_EQ(checksum(64, 1e4, {.factor = 8, .original_max_position = 4096, .beta_fast = 16, .beta_slow = 2, .truncate = false}),
             515398122756u);
-  const std::vector<float> plain = rope_table(8, 10000.0, {}, 3), sharper = rope_table(8, 10000.0, RopeScalingYarn{.attention_factor = 1.5}, 3);
+  const std::vector<float> plain = rope_table(8, 10000.0, {}, 3),
+                           sharper = rope_table(8, 10000.0, RopeScalingYarn{.attention_factor = 1.5}, 3);
   EXPECT_EQ(sharper.front(), 1.5f) << "cos 0";
   EXPECT_EQ(sharper.size(), plain.size());
 }

@@ -29,8 +29,9 @@ struct RouterTest : testing::OpTest {
     const Routed r{.experts = zeros(DType::i32, {tokens, k}),
                    .weights = zeros(logits.dtype, {tokens, k}),
                    .statistics = zeros(logits.dtype, {sequences, 2 * logits.cols() + 1})};
-    router_forward(*stream, scratch,
-                   {.logits = logits, .experts = r.experts, .weights = r.weights, .statistics = r.statistics, .normalise = normalise});
+    router_forward(
+        *stream, scratch,
+        {.logits = logits, .experts = r.experts, .weights = r.weights, .statistics = r.statistics, .normalise = normalise});
     return r;
   }
 };

@@ -123,7 +123,7 @@ TEST_F(AttentionLayer, BackwardIsTheDerivativeWithBiasesAndAPartRotated) {
         .head_dim = kHeadDim,
         .rotary_dim = 4,
         .qkv_bias = true,
-         .output_bias = true,
+        .output_bias = true,
         .init_std = 0.5,
         .output_init_std = 0.5});
   EXPECT_EQ(attention->qkv().name(), "attn.query_key_value");
@@ -178,8 +178,7 @@ TEST_F(AttentionLayer, KnowsWhereTokensAre) {
   // A shifted sequence gives the same result, except for the rounding of the FP32 angles in the table.
   positions = integers({0, 1, 2, 3, 4, 0, 1, 2, 3, 4});
   const Tensor shifted = table;
-  const std::vector<float> angles =
-      kernels::rope_table(kHeadDim, 100.0, std::nullopt, kLength + 3);
+  const std::vector<float> angles = kernels::rope_table(kHeadDim, 100.0, std::nullopt, kLength + 3);
   stream->copy_to_device(shifted.data, angles.data() + 3 * kHeadDim, shifted.bytes());
   forward();
   EXPECT_TRUE(testing::near_norm(values_of(y), before, 0x1p-20));

@@ -1,4 +1,6 @@
 // The order in which ranks open and close their groups. NCCL opens and closes a group only when all its ranks are there.
+#include "octet/parallel/groups.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,8 +8,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "octet/parallel/groups.h"
 
 namespace octet::parallel {
 namespace {

@@ -315,14 +315,20 @@ StepShape shape_of_lanes(int blocks, bool tied) {
   s.lanes = 2;
   s.sharded = s.reduced = true;
   constexpr Beside kNothing = Beside::nothing;
-  s.block_kinds = {{.forward = {{"qkv"},     {"attention"},
-                     {"route"},   {"dispatch", kNothing, StreamId::experts},
-                     {"experts"}, {"collect", kNothing, StreamId::experts},
-                     {"combine"}},
-                    .backward = {{"combine"}, {"dispatch", kNothing, StreamId::experts},
-                      {"experts"}, {"collect", kNothing, StreamId::experts},
-                      {"route"},   {"attention", Beside::reduce},
-                      {"qkv"}}}};
+  s.block_kinds = {{.forward = {{"qkv"},
+                                {"attention"},
+                                {"route"},
+                                {"dispatch", kNothing, StreamId::experts},
+                                {"experts"},
+                                {"collect", kNothing, StreamId::experts},
+                                {"combine"}},
+                    .backward = {{"combine"},
+                                 {"dispatch", kNothing, StreamId::experts},
+                                 {"experts"},
+                                 {"collect", kNothing, StreamId::experts},
+                                 {"route"},
+                                 {"attention", Beside::reduce},
+                                 {"qkv"}}}};
   return s;
 }
 
@@ -435,7 +441,8 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
         if (task.kind == Kind::open) open.insert(task.index);
         if (task.kind == Kind::close) open.erase(task.index);
         if (task.kind <= Kind::reduce) continue;
-        if (task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward) EXPECT_TRUE(open.contains(s.first_block + task.index)) << i;
+        if (task.kind == Kind::forward || task.kind == Kind::recompute || task.kind == Kind::backward)
+          EXPECT_TRUE(open.contains(s.first_block + task.index)) << i;
         int& before = last[static_cast<std::size_t>(task.flight)];
         if (before >= 0) EXPECT_TRUE(ended[i].contains(static_cast<std::size_t>(before))) << i << " is not behind " << before;
         before = static_cast<int>(i);

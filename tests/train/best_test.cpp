@@ -125,7 +125,8 @@ TEST(Best, BeginsAnewWhereTheOldOneSaysNothing) {
   before.observe(20, 5);
   const std::string begins = "; the next evaluation is the best again";
   Best other = make_best(3, true, "code"), gone = make_best(3), first = make_best(3);
-  EXPECT_EQ(other.restore(before.state(), exists_always), "the best evaluation, of step 10, was of other held-out sequences" + begins);
+  EXPECT_EQ(other.restore(before.state(), exists_always),
+            "the best evaluation, of step 10, was of other held-out sequences" + begins);
   EXPECT_EQ(gone.restore(before.state(), exists_never), "there is no checkpoint of the best evaluation, of step 10" + begins);
   EXPECT_EQ(first.restore(nlohmann::json(), exists_always), "") << "a checkpoint of an earlier version";
   EXPECT_EQ(first.restore(make_best(3).state(), exists_never), "") << "saved before the first evaluation";

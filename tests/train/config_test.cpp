@@ -43,8 +43,9 @@ TEST(Config, DefaultsAreTheContract) {
   EXPECT_EQ(at("/run/device"), "\"auto\"");
   EXPECT_EQ(at("/run/deterministic"), "false");
   EXPECT_EQ(at("/run/threads"), "0");
-  EXPECT_EQ(at("/training"),
-            R"({"seq_len":8192,"micro_batch_size":1,"global_batch_size":64,"steps":1000,"epochs":0.0,"grad_dtype":"fp32","reduce_dtype":"fp32","mask":true})");
+  EXPECT_EQ(
+      at("/training"),
+      R"({"seq_len":8192,"micro_batch_size":1,"global_batch_size":64,"steps":1000,"epochs":0.0,"grad_dtype":"fp32","reduce_dtype":"fp32","mask":true})");
   EXPECT_EQ(at("/optimizer"),
             R"({"lr":0.0003,"betas":[0.9,0.95],"eps":1e-08,"weight_decay":0.1,"max_grad_norm":1.0,"state_dtype":"fp32","master_weights":true,"offload":false})");
   EXPECT_EQ(at("/lr_scheduler"), R"({"warmup_steps":100,"decay":"cosine","min_lr_factor":0.1})");
@@ -431,25 +432,27 @@ TEST(Config, FilesAreReadAndTheirAbsenceIsAConfigurationError) {
 
 // The published numbers of parameters, from the models' cards and config.json on Hugging Face.
 TEST(Presets, AreTheModelsThatTheyName) {
-  EXPECT_EQ(preset_names(), (std::vector<std::string>{"gpt-neo-1.3b", "llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b", "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "pythia-1.4b", "quality-380m", "quickstart", "qwen2.5-7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-30b-a3b", "qwen3-32b", "qwen3-8b"}));
-  const std::vector<std::pair<std::string, std::int64_t>> sizes = {
-      {"llama2-7b", 6738415616},
-      {"llama3-70b", 70553706496},
-      {"llama3.1-405b", 405853388800},
-      {"llama3.1-8b", 8030261248},
-      {"llama3.2-1b", 1235814400},
-      {"mistral-7b", 7248023552},
-      {"mixtral-8x22b", 140620634112},
-      {"mixtral-8x7b", 46702792704},
-      {"pythia-1.4b", 1414647808},
-      // As transformers 5.24 counts them.
-      {"gpt-neo-1.3b", 1315575808},
-      {"qwen2.5-7b", 7615616512},
-      {"qwen3-0.6b", 596049920},
-      {"qwen3-1.7b", 1720574976},
-      {"qwen3-8b", 8190735360},
-      {"qwen3-30b-a3b", 30532122624},
-      {"qwen3-32b", 32762123264}};
+  EXPECT_EQ(preset_names(),
+            (std::vector<std::string>{"gpt-neo-1.3b", "llama2-7b", "llama3-70b", "llama3.1-405b", "llama3.1-8b", "llama3.2-1b",
+                                      "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "pythia-1.4b", "quality-380m", "quickstart",
+                                      "qwen2.5-7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-30b-a3b", "qwen3-32b", "qwen3-8b"}));
+  const std::vector<std::pair<std::string, std::int64_t>> sizes = {{"llama2-7b", 6738415616},
+                                                                   {"llama3-70b", 70553706496},
+                                                                   {"llama3.1-405b", 405853388800},
+                                                                   {"llama3.1-8b", 8030261248},
+                                                                   {"llama3.2-1b", 1235814400},
+                                                                   {"mistral-7b", 7248023552},
+                                                                   {"mixtral-8x22b", 140620634112},
+                                                                   {"mixtral-8x7b", 46702792704},
+                                                                   {"pythia-1.4b", 1414647808},
+                                                                   // As transformers 5.24 counts them.
+                                                                   {"gpt-neo-1.3b", 1315575808},
+                                                                   {"qwen2.5-7b", 7615616512},
+                                                                   {"qwen3-0.6b", 596049920},
+                                                                   {"qwen3-1.7b", 1720574976},
+                                                                   {"qwen3-8b", 8190735360},
+                                                                   {"qwen3-30b-a3b", 30532122624},
+                                                                   {"qwen3-32b", 32762123264}};
   for (const auto& [name, parameters] : sizes) {
     Config c;
     c.model.config = name;
@@ -545,7 +548,9 @@ TEST(ModelConfig, MistakesAreNamed) {
   c.file = "run.toml";
   c.model.config = "llama3.1-8";
   EXPECT_EQ(error_of([&] { decoder_config(c); }),
-            "model.config = \"llama3.1-8\": no such preset (gpt-neo-1.3b, llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, llama3.2-1b, mistral-7b, mixtral-8x22b, mixtral-8x7b, pythia-1.4b, quality-380m, quickstart, qwen2.5-7b, qwen3-0.6b, qwen3-1.7b, qwen3-30b-a3b, qwen3-32b, qwen3-8b), and not a .toml or "
+            "model.config = \"llama3.1-8\": no such preset (gpt-neo-1.3b, llama2-7b, llama3-70b, llama3.1-405b, llama3.1-8b, "
+            "llama3.2-1b, mistral-7b, mixtral-8x22b, mixtral-8x7b, pythia-1.4b, quality-380m, quickstart, qwen2.5-7b, "
+            "qwen3-0.6b, qwen3-1.7b, qwen3-30b-a3b, qwen3-32b, qwen3-8b), and not a .toml or "
             ".json file (did you mean llama3.1-8b?)");
   c.model.config = "/tmp";
   EXPECT_EQ(error_of([&] { decoder_config(c); }), "model.config = \"/tmp\": this is a directory; use model.init_from");

@@ -46,7 +46,8 @@ TEST_F(Shuffled, GiveTheSameBitsOnEveryAxis) {
   expect_same_bits(mixture_options("fp8_delayed"), experts);
   Layout lanes = experts;
   lanes.lanes = 2;
-  train::EngineOptions kept = mixture_options("bf16"), again = mixture_options("fp8_rowwise"), some = mixture_options("fp8_delayed");
+  train::EngineOptions kept = mixture_options("bf16"), again = mixture_options("fp8_rowwise"),
+                       some = mixture_options("fp8_delayed");
   some.model.layers = 3;
   some.model.dense_layers = {true, false, true};
   kept.checkpointing = nn::Checkpointing::selective;

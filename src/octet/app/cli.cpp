@@ -87,21 +87,23 @@ void Octet::add_data() {
           .choices = "auto | text | jsonl | llmc | nanogpt"},
          prepare_.format)
       ->capture_default_str();
-  option(prepare,
-         {.name = "--field",
-          .help = "Field of a JSONL line, or column of a Parquet file, that holds the text; text if not given. With --chat it holds "
-                  "the conversation.",
-          .value = "NAME"},
-         prepare_.field);
+  option(
+      prepare,
+      {.name = "--field",
+       .help = "Field of a JSONL line, or column of a Parquet file, that holds the text; text if not given. With --chat it holds "
+               "the conversation.",
+       .value = "NAME"},
+      prepare_.field);
   option(prepare,
          {.name = "--chat",
           .help = "The inputs are conversations, written with this template: llama3, chatml, mistral, zephyr, or auto for the "
                   "one beside the tokenizer.",
           .value = "NAME"},
          prepare_.chat);
-  option(prepare,
-         {.name = "--train-on", .help = "With --chat: the turns that are predicted with loss.", .choices = "all | assistant | last"},
-         prepare_.train_on)
+  option(
+      prepare,
+      {.name = "--train-on", .help = "With --chat: the turns that are predicted with loss.", .choices = "all | assistant | last"},
+      prepare_.train_on)
       ->capture_default_str();
   option(prepare,
          {.name = "--max-tokens",
@@ -136,8 +138,8 @@ void Octet::add_data() {
       ->capture_default_str();
   flag(inspect,
        {.name = "--tokens",
-        .help =
-            "Show the first 8,192 tokens of each sample, with the trained ones in green on a terminal and between ⟦ and ⟧ elsewhere."},
+        .help = "Show the first 8,192 tokens of each sample, with the trained ones in green on a terminal and between ⟦ and ⟧ "
+                "elsewhere."},
        inspect_.tokens);
   flag(inspect, json_field(), inspect_.json);
 }

@@ -30,9 +30,9 @@ struct DataPrepareArgs {
   std::filesystem::path output;
   std::string format = "auto";  // auto | text | jsonl | llmc | nanogpt
   std::string field;            // of a JSONL line; "": text, or with `chat` one of the usual ones
-  std::string chat;                     // a template's name or "auto"; "": the inputs are no conversations
-  std::string train_on = "assistant";   // all | assistant | last; with `chat`
-  std::int64_t max_tokens = 0;          // of a conversation; 0: no limit
+  std::string chat;             // a template's name or "auto"; "": the inputs are no conversations
+  std::string train_on = "assistant";  // all | assistant | last; with `chat`
+  std::int64_t max_tokens = 0;         // of a conversation; 0: no limit
   std::string duplicates = "count";  // count | drop | ignore
   std::int64_t max_output = 0;       // bytes; 0: no limit
   int workers = 0;                   // 0: one per core

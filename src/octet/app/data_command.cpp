@@ -69,7 +69,8 @@ int run_data_prepare(const DataPrepareArgs& args) {
   demand(args.chat.empty() || !args.append_eod, ExitCode::config,
          "--append-eod with --chat: the template says what ends a conversation");
   const std::string prefix = args.output.string(), mask = prefix + ".loss.json";
-  demand(!prefix.ends_with(".loss"), ExitCode::config, "--output ", prefix, ": the corpus would have the name of another one's loss mask");
+  demand(!prefix.ends_with(".loss"), ExitCode::config, "--output ", prefix,
+         ": the corpus would have the name of another one's loss mask");
   demand(!path_exists(mask), ExitCode::config, "--output ", prefix, ": ", mask,
          " is there, so a corpus has the name of this one's loss mask; move it or choose another name");
   const auto tokenizer = unknown ? nullptr : data::make_tokenizer(args.tokenizer.empty() ? "byte" : args.tokenizer, end);

@@ -57,8 +57,9 @@ class CorpusWriter {
   // True if this writer continues the part files: their checksums match Options::resume. Otherwise it starts anew.
   bool resumed() const { return resumed_; }
 
-  // Appends tokens to the current document; each must be in [0, vocab_size). Writes the tokenizer's prefix before the first token of
-  // a document. With a loss mask, `trained` has 1 or 0 for each id; the tokenizer must then put nothing before or after a document.
+  // Appends tokens to the current document; each must be in [0, vocab_size). Writes the tokenizer's prefix before the first token
+  // of a document. With a loss mask, `trained` has 1 or 0 for each id; the tokenizer must then put nothing before or after a
+  // document.
   void append(std::span<const std::int32_t> ids, std::span<const std::uint8_t> trained = {});
   // Ends the current document and writes the tokenizer's end-of-document token, if it has one. Returns `empty` if no token was
   // appended; no document is written then. Returns `duplicate` if an earlier document has the same tokens: Duplicates::drop removes

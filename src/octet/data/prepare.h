@@ -1,5 +1,5 @@
-// `octet data prepare`: makes a corpus from text, JSONL, Parquet or token files. A text file, a line of JSONL and a row of Parquet is
-// one document each. With `chat`, a line or a row is a conversation, and the corpus has a loss mask.
+// `octet data prepare`: makes a corpus from text, JSONL, Parquet or token files. A text file, a line of JSONL and a row of
+// Parquet is one document each. With `chat`, a line or a row is a conversation, and the corpus has a loss mask.
 #pragma once
 
 #include <atomic>

@@ -16,9 +16,8 @@
 namespace octet::models {
 
 const Family& family_of(const std::string& model_type, const std::string& source) {
-  static const std::vector<Family> families = {llama_family(), mistral_family(), mixtral_family(),
-                                               qwen2_family(), qwen3_family(),   qwen3_moe_family(), gpt_neox_family(),
-                                               gpt_neo_family()};
+  static const std::vector<Family> families = {llama_family(), mistral_family(),   mixtral_family(),  qwen2_family(),
+                                               qwen3_family(), qwen3_moe_family(), gpt_neox_family(), gpt_neo_family()};
   std::vector<std::string> known;
   for (const Family& family : families) {
     if (family.model_type == model_type) return family;

@@ -1,6 +1,6 @@
-// Self-attention, usually with rotary positions: QKV in one linear, grouped-query attention, output linear. Tokens are this rank's part of
-// each sequence. Only attention itself sees the tokens of the other ranks of scope.context (context_attention.cpp). Forward and
-// backward come in parts, so that exchanges of other layers can be placed between them.
+// Self-attention, usually with rotary positions: QKV in one linear, grouped-query attention, output linear. Tokens are this
+// rank's part of each sequence. Only attention itself sees the tokens of the other ranks of scope.context
+// (context_attention.cpp). Forward and backward come in parts, so that exchanges of other layers can be placed between them.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ namespace octet::nn {
 // see all T tokens; h, y, residual and their gradients are its share of the tokens, [T / t, D].
 struct AttentionSaved {
   Operand qkv_in;
-  Tensor qkv;  // [T, (H + 2G) K], normed and rotated
+  Tensor qkv;        // [T, (H + 2G) K], normed and rotated
   Tensor unnormed;   // [T, (H + G) K]: Q and K before the norm of heads, if there is one
   Tensor head_rstd;  // [T, H + G]: of that norm
   Tensor o;    // [T, H K]; backward makes what the output linear's wgrad reads from it

@@ -30,8 +30,7 @@ void Embedding::backward(const Scope& scope, const Tensor& tokens, const Tensor&
 
 PositionEmbedding::PositionEmbedding(const std::string& name, std::int64_t positions, std::int64_t dim, double init_std,
                                      parallel::ParameterStore& store)
-    : positions_(positions),
-      weight_(&store.add({.name = name + ".weight", .shape = {positions, dim}, .init_std = init_std})) {}
+    : positions_(positions), weight_(&store.add({.name = name + ".weight", .shape = {positions, dim}, .init_std = init_std})) {}
 
 namespace {
 
@@ -44,21 +43,16 @@ Tensor own_positions(const Scope& scope, std::int64_t share) {
 void PositionEmbedding::forward(const Scope& scope, const Tensor& x) const {
   const ArenaScope temporaries(scope.scratch);
   const Tensor vectors = allocate(scope.scratch, x.dtype, x.shape);
-  kernels::embedding_forward(scope.stream, {.tokens = own_positions(scope, x.rows()),
-                                            .table = weight_->value,
-                                            .y = vectors,
-                                            .first = 0,
-                                            .vocabulary = positions_});
+  kernels::embedding_forward(
+      scope.stream,
+      {.tokens = own_positions(scope, x.rows()), .table = weight_->value, .y = vectors, .first = 0, .vocabulary = positions_});
   kernels::add(scope.stream, {.x = vectors, .y = x});
 }
 
 void PositionEmbedding::backward(const Scope& scope, const Tensor& gx) const {
-  kernels::embedding_backward(scope.stream, scope.scratch,
-                              {.tokens = own_positions(scope, gx.rows()),
-                               .gy = gx,
-                               .gtable = weight_->grad,
-                               .first = 0,
-                               .vocabulary = positions_});
+  kernels::embedding_backward(
+      scope.stream, scope.scratch,
+      {.tokens = own_positions(scope, gx.rows()), .gy = gx, .gtable = weight_->grad, .first = 0, .vocabulary = positions_});
 }
 
 }  // namespace octet::nn

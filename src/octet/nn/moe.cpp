@@ -135,13 +135,12 @@ void Moe::route(const Scope& scope, const Operand& h, MoeSaved& saved) const {
   saved.rows = allocate(scope.stash, DType::i32, {tokens, k});
   kernels::gemm(scope.stream, scope.scratch,
                 {.a = {.values = saved.h}, .b = {.values = router_->value}, .c = {}, .d = saved.logits});
-  kernels::router_forward(
-      scope.stream, scope.scratch,
-      {.logits = saved.logits,
-       .experts = saved.experts,
-       .weights = saved.weights,
-       .statistics = saved.statistics,
-       .normalise = options_.normalise});
+  kernels::router_forward(scope.stream, scope.scratch,
+                          {.logits = saved.logits,
+                           .experts = saved.experts,
+                           .weights = saved.weights,
+                           .statistics = saved.statistics,
+                           .normalise = options_.normalise});
   if (scope.context.size() > 1) scope.context.all_reduce(scope.stream, scope.scratch, {.x = saved.statistics});
   if (!scope.router_total || scope.context.rank() > 0) return;  // whose other ranks have the statistics of the same sequences
   kernels::router_losses(

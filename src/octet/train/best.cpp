@@ -53,7 +53,8 @@ std::string Best::restore(const nlohmann::json& state, const std::function<bool(
   const std::string begins = "; the next evaluation is the best again";
   // What was saved for an evaluation that counts no more stays, as checkpoints of other steps do.
   if (state.at("measure") != measure_) {
-    return steps.empty() ? "" : concat("the best evaluation, of step ", steps.front(), ", was of other held-out sequences", begins);
+    return steps.empty() ? ""
+                         : concat("the best evaluation, of step ", steps.front(), ", was of other held-out sequences", begins);
   }
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (!config_.keep_best || exists(steps[i])) found_.push_back({steps[i], losses[i]});

@@ -25,9 +25,9 @@ class Best {
   // Whether evaluation.patience evaluations in a row were not the best.
   bool is_stale() const { return config_.patience > 0 && waited_ >= config_.patience; }
 
-  std::int64_t step() const { return found_.empty() ? 0 : found_.front().step; }  // 0 before the first finite loss
+  std::int64_t step() const { return found_.empty() ? 0 : found_.front().step; }              // 0 before the first finite loss
   double loss() const { return found_.empty() ? telemetry::kUnknown : found_.front().loss; }  // NaN before it
-  std::int64_t waited() const { return waited_; }                            // evaluations since the best one
+  std::int64_t waited() const { return waited_; }                                             // evaluations since the best one
 
   // Says that the checkpoint of step() is saved only because it is the best.
   void save_extra() { extra_.push_back(step()); }
@@ -37,9 +37,9 @@ class Best {
   checkpoint::BestCheckpoint checkpoint() const;
 
   nlohmann::json state() const;
-  // Goes on from a state(), which is null in checkpoints of earlier versions. With evaluation.keep_best the best evaluation is the
-  // last one whose checkpoint exists. Begins anew if there is none, or if the losses there were means of something else; returns
-  // why, or "".
+  // Goes on from a state(), which is null in checkpoints of earlier versions. With evaluation.keep_best the best evaluation is
+  // the last one whose checkpoint exists. Begins anew if there is none, or if the losses there were means of something else;
+  // returns why, or "".
   std::string restore(const nlohmann::json& state, const std::function<bool(std::int64_t step)>& exists);
 
  private:
@@ -50,8 +50,9 @@ class Best {
     std::int64_t step = 0;
     double loss = 0;
   };
-  std::vector<Evaluation> found_;    // the best evaluations, the last and best one first
-  std::vector<std::int64_t> extra_;  // steps whose checkpoints were saved only because they were the best; some are no longer in found_
+  std::vector<Evaluation> found_;  // the best evaluations, the last and best one first
+  std::vector<std::int64_t>
+      extra_;  // steps whose checkpoints were saved only because they were the best; some are no longer in found_
 };
 
 }  // namespace octet::train

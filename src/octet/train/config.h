@@ -1,5 +1,6 @@
-// The whole run, as its TOML file says it. Every key is declared once, here or in config_architecture.h and config_evaluation.h: its
-// default, its choices or range, and the sentence that --print-config, docs/reference/configuration.md and shell completion show.
+// The whole run, as its TOML file says it. Every key is declared once, here or in config_architecture.h and config_evaluation.h:
+// its default, its choices or range, and the sentence that --print-config, docs/reference/configuration.md and shell completion
+// show.
 //
 // Paths are relative to the current directory, not to the file.
 #pragma once

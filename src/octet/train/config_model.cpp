@@ -54,8 +54,7 @@ void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, 
   }
   for (const auto& [key, value] : keys.items()) {
     const bool has = known.contains(key) || key == "rope_scaling" || key == "tokenizer" || value.is_null();
-    demand(has, ExitCode::config, place, "model.", key, " = ", shown(value), ": ", decoder.family,
-           " has no such key");
+    demand(has, ExitCode::config, place, "model.", key, " = ", shown(value), ": ", decoder.family, " has no such key");
   }
 }
 

@@ -182,7 +182,8 @@ std::map<std::string, HostTensor> model_outputs(Engine& engine, const ProbeInput
     const Engine::RouterLosses router = engine.router_losses_of_evaluation();
     const models::DecoderConfig& c = engine.options().model;
     total[0] += loss_and_count[0];
-    if (c.experts > 0) total[0] += (c.router_balance * router.balance + c.router_z * router.z) / static_cast<double>(c.mixtures());
+    if (c.experts > 0)
+      total[0] += (c.router_balance * router.balance + c.router_z * router.z) / static_cast<double>(c.mixtures());
     total[1] += loss_and_count[1];
   }
   demand(total[1] > 0, ExitCode::data, source, ": no target counts, so there is no loss");

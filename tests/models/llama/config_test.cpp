@@ -83,7 +83,9 @@ TEST(LlamaConfig, TokensThatBeginAndEndATextAreOneSeveralOrUnknown) {
   EXPECT_NE(refusal(llama_with("bos_token_id", {1, 2})), "");
 }
 
-kernels::RopeScalingLlama3 llama3_of(const DecoderConfig& c) { return std::get<kernels::RopeScalingLlama3>(c.rope_scaling.value()); }
+kernels::RopeScalingLlama3 llama3_of(const DecoderConfig& c) {
+  return std::get<kernels::RopeScalingLlama3>(c.rope_scaling.value());
+}
 
 TEST(LlamaConfig, ReadsRopeScalingWhereverTransformersPutIt) {
   const json scaling = {{"rope_type", "llama3"},          {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
@@ -124,7 +126,8 @@ TEST(LlamaConfig, ReadsAndWritesLinearAndYarn) {
   DecoderConfig c = parse_config(llama_with("rope_scaling", {{"type", "linear"}, {"factor", 2.5}}), "x");
   EXPECT_EQ(std::get<kernels::RopeScalingLinear>(*c.rope_scaling).factor, 2.5);
   written_and_read_back(c);
-  EXPECT_EQ(refusal(llama_with("rope_scaling", {{"type", "linear"}, {"factor", 0.5}})), "rope_scaling: factor = 0.5: must be at least 1");
+  EXPECT_EQ(refusal(llama_with("rope_scaling", {{"type", "linear"}, {"factor", 0.5}})),
+            "rope_scaling: factor = 0.5: must be at least 1");
 
   json config = with(tiny_llama(), "max_position_embeddings", 4096);
   const auto yarn_of = [&](const json& scaling) {
@@ -157,7 +160,9 @@ TEST(LlamaConfig, RefusesWhatIsMissing) {
   config.erase("model_type");
   EXPECT_EQ(refusal(config), "no model_type");
   EXPECT_EQ(refusal(llama_with("model_type", 3)), "no model_type");
-  EXPECT_EQ(refusal(llama_with("model_type", "lama")), "model_type = \"lama\": not a family that octet knows (llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_neox, gpt_neo) (did you mean llama?)");
+  EXPECT_EQ(refusal(llama_with("model_type", "lama")),
+            "model_type = \"lama\": not a family that octet knows (llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gpt_neox, "
+            "gpt_neo) (did you mean llama?)");
   EXPECT_EQ(refusal(json::array()), "not a JSON object");
   EXPECT_EQ(refusal(json("llama")), "not a JSON object");
 }

@@ -152,7 +152,8 @@ std::optional<Found> jinja_of(const fs::path& folder) {
   nlohmann::json text = member(file, "chat_template");
   if (text.is_array()) {  // several templates, by name
     for (const auto& named : nlohmann::json(text)) {
-      if (named.is_object() && named.value("name", nlohmann::json()) == "default") text = named.value("template", nlohmann::json());
+      if (named.is_object() && named.value("name", nlohmann::json()) == "default")
+        text = named.value("template", nlohmann::json());
     }
   }
   return text.is_string() ? std::optional(Found{file, text.get<std::string>()}) : std::nullopt;

@@ -11,9 +11,9 @@ constexpr int kMostPairs = 4;  // pairs of elements that a lane has of a head
 
 // A warp has a head, and lane l its pairs l, l + 32, ...
 struct Heads {
-  unsigned* x;            // pairs of BF16
-  std::int64_t stride;    // of a row, in pairs
-  unsigned* before;       // rows are contiguous
+  unsigned* x;          // pairs of BF16
+  std::int64_t stride;  // of a row, in pairs
+  unsigned* before;     // rows are contiguous
   float* rstd;
   const unsigned *q_weight, *k_weight;
   int rows, q_heads, heads, pairs;  // pairs of a head
@@ -60,9 +60,10 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const Heads op, float
   });
 }
 
-// A block has `rows_per_block` rows, and writes the sums of gweight over them to row blockIdx.x of the partial sums. Each warp adds
-// up its own heads in their order, then the warps are added in theirs.
-__global__ void __launch_bounds__(kThreads) backward_kernel(const Heads op, int rows_per_block, float* q_partials, float* k_partials) {
+// A block has `rows_per_block` rows, and writes the sums of gweight over them to row blockIdx.x of the partial sums. Each warp
+// adds up its own heads in their order, then the warps are added in theirs.
+__global__ void __launch_bounds__(kThreads)
+    backward_kernel(const Heads op, int rows_per_block, float* q_partials, float* k_partials) {
   __shared__ float2 shares[kWarps][32 * kMostPairs];
   const int begin = static_cast<int>(blockIdx.x) * rows_per_block, end = min(op.rows, begin + rows_per_block);
   const int warp = static_cast<int>(threadIdx.x) / 32;

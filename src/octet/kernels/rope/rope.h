@@ -30,9 +30,9 @@ struct RopeScalingLinear {
   double factor = 1.0;
 };
 
-// YaRN (Peng et al., 2023). A frequency that turns more than beta_fast times within the original length is kept, one that turns less
-// than beta_slow times is divided by `factor`, and between them the two are interpolated. All of cos and sin is multiplied by
-// attention_factor, which makes attention sharper.
+// YaRN (Peng et al., 2023). A frequency that turns more than beta_fast times within the original length is kept, one that turns
+// less than beta_slow times is divided by `factor`, and between them the two are interpolated. All of cos and sin is multiplied
+// by attention_factor, which makes attention sharper.
 struct RopeScalingYarn {
   double factor = 1.0;
   std::int64_t original_max_position = 32768;
@@ -49,7 +49,8 @@ std::vector<float> rope_inverse_frequencies(std::int64_t rotary_dim, double thet
 
 // The table of cos and sin of position * inv_freq for positions [0, count): [count, R] F32, each row R/2 cos, then R/2 sin, times
 // the attention factor of YaRN. The products are computed in FP32.
-std::vector<float> rope_table(std::int64_t rotary_dim, double theta, const std::optional<RopeScaling>& scaling, std::int64_t count);
+std::vector<float> rope_table(std::int64_t rotary_dim, double theta, const std::optional<RopeScaling>& scaling,
+                              std::int64_t count);
 
 struct Rope {
   Tensor x;                     // [T, heads K] BF16, F32 or F64; rows may be strided; rotated in place. With `codes`, its content

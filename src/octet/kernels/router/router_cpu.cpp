@@ -115,7 +115,8 @@ void router_backward(const RouterBackward& op) {
           for (std::int64_t s = 0; s < k; ++s) glogits[experts[s]] += w[s] * (gw[s] - mean);
         } else {  // a weight then depends on the logits of all experts
           const double lse = log_sum_exp(logits, count);
-          for (std::int64_t e = 0; e < count; ++e) glogits[e] -= static_cast<R>(std::exp(static_cast<double>(logits[e]) - lse)) * mean;
+          for (std::int64_t e = 0; e < count; ++e)
+            glogits[e] -= static_cast<R>(std::exp(static_cast<double>(logits[e]) - lse)) * mean;
           for (std::int64_t s = 0; s < k; ++s) glogits[experts[s]] += w[s] * gw[s];
         }
       }

@@ -28,8 +28,9 @@ __device__ bool among(int e, const std::int32_t* experts, int n) {
   return false;
 }
 
-__global__ void __launch_bounds__(kTokenThreads) choose_kernel(const float* all_logits, std::int64_t tokens, int count, int k,
-                                                               bool normalise, std::int32_t* all_experts, float* all_weights, float* lse) {
+__global__ void __launch_bounds__(kTokenThreads)
+    choose_kernel(const float* all_logits, std::int64_t tokens, int count, int k, bool normalise, std::int32_t* all_experts,
+                  float* all_weights, float* lse) {
   const std::int64_t t = std::int64_t{blockIdx.x} * kTokenThreads + threadIdx.x;
   if (t >= tokens) return;
   const float* const logits = all_logits + t * count;

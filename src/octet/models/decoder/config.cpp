@@ -62,8 +62,8 @@ void check(const DecoderConfig& c, const std::string& source) {
   within("head_dim", c.head_dim, 1 << 12);
   within("max_position_embeddings", c.max_position, 1 << 30);
   if (c.sliding_window != 0) within("sliding_window", c.sliding_window, 1 << 30);
-  demand(c.sees_all.empty() || static_cast<std::int64_t>(c.sees_all.size()) == c.layers, ExitCode::data, source, ": layer_types has ",
-         c.sees_all.size(), " entries for num_hidden_layers = ", c.layers);
+  demand(c.sees_all.empty() || static_cast<std::int64_t>(c.sees_all.size()) == c.layers, ExitCode::data, source,
+         ": layer_types has ", c.sees_all.size(), " entries for num_hidden_layers = ", c.layers);
   if (c.experts != 0) {
     within("number of experts", c.experts, 1 << 12);
     if (c.expert_ffn != 0) within("moe_intermediate_size", c.expert_ffn, 1 << 22);

@@ -31,7 +31,7 @@ struct DecoderConfig {
   std::optional<kernels::RopeScaling> rope_scaling;
   nn::NormKind norm = nn::NormKind::rms;
   double norm_epsilon = 1e-5;
-  std::optional<kernels::Gelu> gelu;  // of a feed-forward layer without a gate; absent: SwiGLU
+  std::optional<kernels::Gelu> gelu;           // of a feed-forward layer without a gate; absent: SwiGLU
   bool qkv_bias = false, output_bias = false;  // of attention's linears
   bool mlp_bias = false;                       // of the linears of a dense feed-forward layer
   bool head_norm = false;                      // Q and K of each head pass an RMSNorm before they are rotated
@@ -39,9 +39,9 @@ struct DecoderConfig {
   bool tied_head = false;
   std::int64_t experts = 0;  // E of a mixture; 0: a dense feed-forward layer
   std::int64_t experts_per_token = 0;
-  std::int64_t expert_ffn = 0;          // F of an expert; 0: ffn
-  bool router_normalise = true;         // the weights of a token's experts add up to 1 (kernels/router)
-  std::vector<bool> dense_layers = {};  // of each layer: whether it has no mixture; empty: all have one
+  std::int64_t expert_ffn = 0;              // F of an expert; 0: ffn
+  bool router_normalise = true;             // the weights of a token's experts add up to 1 (kernels/router)
+  std::vector<bool> dense_layers = {};      // of each layer: whether it has no mixture; empty: all have one
   double router_balance = 0, router_z = 0;  // coefficients of the router's losses, of their mean over layers
   bool output_router_logits = false;        // transformers adds the first of them to its loss when this is set
   double init_std = 0.02;  // of the normal distribution that matrices start from

@@ -122,7 +122,9 @@ class Decoder {
     std::vector<Block::Part<BlockBackward>> backward;
   };
   std::vector<BlockParts> block_kinds_;
-  const BlockParts& parts_of(int block) const { return block_kinds_[static_cast<std::size_t>(shape_.kind_of_block[static_cast<std::size_t>(block)])]; }
+  const BlockParts& parts_of(int block) const {
+    return block_kinds_[static_cast<std::size_t>(shape_.kind_of_block[static_cast<std::size_t>(block)])];
+  }
   std::optional<nn::Norm> final_norm_;
   std::unique_ptr<nn::HeadLoss> head_;
   Buffer rope_buffer_, positions_buffer_;

@@ -58,8 +58,8 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   c.attention_scale = 1.0;
   c.sliding_window = read.integer("window_size", 256);
   demand(c.sliding_window > 0, ExitCode::data, source, ": window_size = ", c.sliding_window, ": must be positive");
-  demand(c.layers > 0 && c.layers <= 1 << 13, ExitCode::data, source, ": num_layers = ", c.layers,
-         ": must be between 1 and ", 1 << 13);
+  demand(c.layers > 0 && c.layers <= 1 << 13, ExitCode::data, source, ": num_layers = ", c.layers, ": must be between 1 and ",
+         1 << 13);
   c.sees_all = layers_that_see_all(read, c.layers);
   c.norm = nn::NormKind::layer;
   c.norm_epsilon = read.number("layer_norm_epsilon", 1e-5);

@@ -16,8 +16,8 @@ void parse_qwen_windows(const JsonReader& read, DecoderConfig& c) {
   const nlohmann::json& types = read.object()["layer_types"];
   demand(types.is_array(), ExitCode::data, read.source(), ": layer_types = ", shown(types), ": must be a list");
   for (const nlohmann::json& type : types) {
-    demand(type == "full_attention" || type == "sliding_attention", ExitCode::data, read.source(), ": layer_types has ", shown(type),
-           ": must be \"full_attention\" or \"sliding_attention\"");
+    demand(type == "full_attention" || type == "sliding_attention", ExitCode::data, read.source(), ": layer_types has ",
+           shown(type), ": must be \"full_attention\" or \"sliding_attention\"");
     c.sees_all.push_back(type == "full_attention");
   }
 }
@@ -52,8 +52,6 @@ nlohmann::ordered_json write(const DecoderConfig& c) {
 
 }  // namespace
 
-Family qwen2_family() {
-  return {.model_type = "qwen2", .parse = parse, .write = write, .names = parameter_names};
-}
+Family qwen2_family() { return {.model_type = "qwen2", .parse = parse, .write = write, .names = parameter_names}; }
 
 }  // namespace octet::models

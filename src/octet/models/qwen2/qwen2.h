@@ -1,5 +1,5 @@
-// Qwen2 and Qwen2.5 (Yang et al., 2024), as transformers' Qwen2ForCausalLM has them: Llama, whose tensors' names they share, with a
-// bias on Q, K and V. Some layers may have a sliding window; the published models do not use it.
+// Qwen2 and Qwen2.5 (Yang et al., 2024), as transformers' Qwen2ForCausalLM has them: Llama, whose tensors' names they share, with
+// a bias on Q, K and V. Some layers may have a sliding window; the published models do not use it.
 #pragma once
 
 #include "octet/models/decoder/config_json.h"

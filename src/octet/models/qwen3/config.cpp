@@ -40,8 +40,8 @@ std::vector<bool> dense_layers(const JsonReader& read, std::int64_t layers) {
   const nlohmann::json& named = read.object()["mlp_only_layers"];
   demand(named.is_array(), ExitCode::data, read.source(), ": mlp_only_layers = ", shown(named), ": must be a list");
   for (const nlohmann::json& layer : named) {
-    demand(layer.is_number_integer() && layer >= 0 && layer < layers, ExitCode::data, read.source(), ": mlp_only_layers has ", shown(layer),
-           ": must be below num_hidden_layers = ", layers);
+    demand(layer.is_number_integer() && layer >= 0 && layer < layers, ExitCode::data, read.source(), ": mlp_only_layers has ",
+           shown(layer), ": must be below num_hidden_layers = ", layers);
     dense[layer.get<std::size_t>()] = true;
   }
   return dense;
@@ -83,9 +83,7 @@ nlohmann::ordered_json write_moe(const DecoderConfig& c) {
 
 }  // namespace
 
-Family qwen3_family() {
-  return {.model_type = "qwen3", .parse = parse, .write = write, .names = parameter_names};
-}
+Family qwen3_family() { return {.model_type = "qwen3", .parse = parse, .write = write, .names = parameter_names}; }
 
 Family qwen3_moe_family() {
   return {.model_type = "qwen3_moe", .parse = parse_moe, .write = write_moe, .names = parameter_names};
