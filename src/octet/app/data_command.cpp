@@ -66,8 +66,6 @@ int run_data_prepare(const DataPrepareArgs& args) {
   demand(!args.chat.empty() || args.max_tokens == 0, ExitCode::config, "--max-tokens ", args.max_tokens, " needs --chat");
   demand(!args.chat.empty() || args.train_on == DataPrepareArgs{}.train_on, ExitCode::config, "--train-on ", args.train_on,
          " needs --chat");
-  demand(args.chat.empty() || !args.append_eod, ExitCode::config,
-         "--append-eod with --chat: the template says what ends a conversation");
   const std::string prefix = args.output.string(), mask = prefix + ".loss.json";
   demand(!prefix.ends_with(".loss"), ExitCode::config, "--output ", prefix,
          ": the corpus would have the name of another one's loss mask");
