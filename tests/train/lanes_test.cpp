@@ -57,6 +57,22 @@ TEST_F(Lanes, ReduceTheGradientsOfAPairTogether) {
   }
 }
 
+// Blocks between mixtures share slots with those before them, so a lane may not run ahead through several of them.
+TEST_F(Lanes, GiveTheBitsOfOneLaneIfSomeLayersAreDense) {
+  Layout sharded{.mesh = Mesh({1, 4, 1, 1}, 2), .weights = Weights::kept, .gradients = Gradients::sharded}, whole = sharded;
+  whole.gradients = Gradients::whole;
+  Layout resharded = whole;
+  resharded.weights = Weights::resharded;
+  for (const std::vector<bool>& dense :
+       {std::vector<bool>{false, true, false}, {true, false, true}, {true, true, false}, {false, true, true}}) {
+    train::EngineOptions options = mixture_options("fp8_delayed");
+    options.model.layers = 3;
+    options.model.dense_layers = dense;
+    expect_bits_of_one_lane(options, resharded, 2);
+    expect_same_bits(run(options, sharded, 2, 2), run(options, whole, 1, 2));
+  }
+}
+
 // A micro-batch without a partner, as in a rehearsal, runs alone.
 TEST_F(Lanes, LeaveAnOddMicroBatchAlone) { expect_bits_of_one_lane(mixture_options("fp8_current"), kTwo, 3); }
 

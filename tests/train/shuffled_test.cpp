@@ -55,6 +55,15 @@ TEST_F(Shuffled, GiveTheSameBitsOnEveryAxis) {
   expect_same_bits(mixture_options("fp8_delayed"), lanes);
   expect_same_bits(again, lanes);
   expect_same_bits(some, lanes);
+  // Dense blocks between mixtures, whose units share slots: dropped weights, then sharded gradients.
+  Layout slots = lanes;
+  slots.weights = Weights::kept;
+  slots.gradients = Gradients::sharded;
+  for (const std::vector<bool>& dense : {std::vector<bool>{false, true, false}, {true, true, false}}) {
+    some.model.dense_layers = dense;
+    expect_same_bits(some, lanes);
+    expect_same_bits(some, slots);
+  }
   lanes.mesh = Mesh({1, 2, 2, 1}, 2);
   expect_same_bits(kept, lanes);
   train::EngineOptions deep = context_options("fp8_delayed");

@@ -283,12 +283,19 @@ std::vector<Step> steps_of(const StepShape& s, const ChunkPass& pass, const std:
 }
 
 // Returns where the turns of a pass end. A turn ends before an exchange of rows of experts: while they are under way, another
-// lane computes.
+// lane computes. It also ends before it would open a second block: the next lane must first close the one that shares its slot.
 std::vector<std::size_t> turns_of(const StepShape& s, const std::vector<Step>& steps) {
   std::vector<std::size_t> ends;
+  bool opened = false;  // whether this turn has opened a block
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const Step& step = steps[i];
-    if (step.block >= 0 && s.parts_of(step.kind, step.block)[at(step.part)].stream == StreamId::experts) ends.push_back(i);
+    if (step.block < 0) continue;
+    const bool exchanges = s.parts_of(step.kind, step.block)[at(step.part)].stream == StreamId::experts;
+    if (exchanges || (step.opens && opened)) {
+      ends.push_back(i);
+      opened = false;
+    }
+    opened = opened || step.opens;
   }
   ends.push_back(steps.size());
   return ends;
