@@ -58,6 +58,7 @@ std::string job_of(const PrepareOptions& options, const Tokenizer& tokenizer, In
     add(options.chat->tokens.bos);
     add(options.chat->tokens.eos);
     add(train_on_name(options.chat->train_on));
+    add(options.chat->system);
     add(options.max_tokens);
   }
   while (const auto file = files.next()) {

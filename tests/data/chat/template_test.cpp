@@ -109,6 +109,25 @@ TEST(ChatTemplate, ATokenThatBeginsBeforeTheTurnIsNotTrainedOn) {
   EXPECT_EQ(std::vector<std::uint8_t>(trained.end() - 4, trained.end()), (std::vector<std::uint8_t>{0, 1, 1, 0}));
 }
 
+// As Qwen's own templates, which --chat auto knows: a default system message, and no place for tools.
+TEST(ChatTemplate, ADefaultSystemMessageBeginsConversationsThatHaveNone) {
+  ChatFormat format = format_of_bytes("chatml");
+  const auto text_of = [&](const Conversation& conversation) {
+    std::vector<std::int32_t> ids;
+    std::vector<std::uint8_t> trained;
+    encode_chat(conversation, format, ByteTokenizer(), ids, trained);
+    return std::string(ids.begin(), ids.end());
+  };
+  const Conversation own = {{"system", "s"}, {"user", "a"}, {"assistant", "b"}}, none = {{"user", "a"}, {"assistant", "b"}};
+  const std::string plain = text_of(own);
+  format.system = "s";
+  EXPECT_EQ(text_of(none), plain);
+  EXPECT_EQ(text_of(own), plain);
+  format.refuses_tools = true;
+  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { text_of({{"user", "a"}, {"tool", "1"}, {"assistant", "b"}}); }),
+                       "writes a message of a tool in a way"));
+}
+
 TEST(ChatTemplate, UnknownNamesAndTemplates) {
   EXPECT_EQ(error_of(ExitCode::config, [] { format_of_bytes("chatlm"); }),
             "--chat chatlm: no such template (did you mean chatml?); known: auto, llama3, chatml, mistral, zephyr");

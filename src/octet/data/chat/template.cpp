@@ -23,11 +23,17 @@ namespace fs = std::filesystem;
 // templates.
 struct Published {
   std::string_view xxh3, name;
+  // What a model's own template does and `chatml` does not: it begins a conversation that has no system message with this one, and it
+  // writes what tools say in another way.
+  std::string_view system = {};
+  bool wraps_tools = false;
 };
+constexpr std::string_view kQwen2System = "You are a helpful assistant.";
+constexpr std::string_view kQwen25System = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
 constexpr std::array<Published, 6> kPublished = {{{"9799ad6e2dea0594", "llama3"},    // Meta-Llama-3-8B-Instruct
                                                   {"a04f41d813a07b13", "chatml"},    // the form without a system message
-                                                  {"d5d943bd0bd9082f", "chatml"},    // Qwen2-1.5B-Instruct
-                                                  {"639547fe4d33fa67", "chatml"},    // Qwen2.5-7B-Instruct
+                                                  {"d5d943bd0bd9082f", "chatml", kQwen2System},    // Qwen2-1.5B-Instruct
+                                                  {"639547fe4d33fa67", "chatml", kQwen25System, true},    // Qwen2.5-7B-Instruct
                                                   {"d40f466f5b2860c8", "mistral"},   // Mixtral-8x7B-Instruct-v0.1
                                                   {"1db34e9fc60441d8", "zephyr"}}};  // TinyLlama-1.1B-Chat-v1.0, zephyr-7b-beta
 
@@ -159,14 +165,14 @@ std::optional<Found> jinja_of(const fs::path& folder) {
   return text.is_string() ? std::optional(Found{file, text.get<std::string>()}) : std::nullopt;
 }
 
-const ChatTemplate& template_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
+const Published& published_of_model(const fs::path& folder, const Tokenizer& tokenizer) {
   const std::string advice = "give --chat with one of: llama3, chatml, mistral, zephyr";
   const auto found = jinja_of(folder);
   demand(found.has_value(), ExitCode::config, "--chat auto: no chat template beside tokenizer ", tokenizer.name(), "; ", advice);
   RunningChecksum sum;
   sum.update(found->text);
   for (const Published& published : kPublished) {
-    if (published.xxh3 == sum.hex()) return *find_template(published.name);
+    if (published.xxh3 == sum.hex()) return published;
   }
   fail(ExitCode::config, found->file.string(), ": its chat template (XXH3 ", sum.hex(), ") is not one that --chat auto knows; ",
        advice);
@@ -196,10 +202,15 @@ std::string_view train_on_name(TrainOn train_on) {
 ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer& tokenizer) {
   const auto file = tokenizer_file(tokenizer.name());
   const fs::path folder = file ? file->parent_path() : fs::path(tokenizer.name());
-  const ChatTemplate* form = name == "auto" ? &template_of_model(folder, tokenizer) : find_template(name);
+  const Published* published = name == "auto" ? &published_of_model(folder, tokenizer) : nullptr;
+  const ChatTemplate* form = find_template(published ? published->name : name);
   demand(form != nullptr, ExitCode::config, "--chat ", name, ": no such template", did_you_mean(name, template_names()),
          "; known: auto, llama3, chatml, mistral, zephyr");
   ChatFormat format{.form = form, .tokens = form->tokens, .train_on = train_on};
+  if (published) {
+    format.system = published->system;
+    format.refuses_tools = published->wraps_tools;
+  }
   if (!file) return format;  // bytes: the names of tokens are text
   format.tokens = {token_name(folder, "bos_token", form->tokens.bos), token_name(folder, "eos_token", form->tokens.eos)};
   std::vector<std::string_view> needed = form->markers;
@@ -216,7 +227,12 @@ ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer&
 
 void encode_chat(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
                  std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& trained) {
-  const RenderedChat chat = format.form->render(conversation, format.tokens);
+  demand(!format.refuses_tools || std::none_of(conversation.begin(), conversation.end(), [](const ChatMessage& m) { return m.role == "tool"; }),
+         ExitCode::data, "--chat auto: this model's template writes a message of a tool in a way that octet does not know; --chat chatml "
+         "writes it as a turn of its own");
+  Conversation whole = conversation;
+  if (!format.system.empty() && conversation.front().role != "system") whole.insert(whole.begin(), {"system", format.system});
+  const RenderedChat chat = format.form->render(whole, format.tokens);
   std::vector<std::size_t> places;
   for (const RenderedChat::Turn& turn : chat.turns) places.insert(places.end(), {turn.begin, turn.end});
   const std::size_t before = ids.size();
