@@ -4,6 +4,7 @@
 #include <array>
 #include <random>
 
+#include "octet/base/file.h"
 #include "octet/data/corpus_writer.h"
 #include "octet/data/tokenizer/byte.h"
 #include "support/tiny_run.h"
@@ -69,8 +70,19 @@ TEST_F(LossMask, TheMeanIsOverTheTrainedTokensOfTheWholeStep) {
 
 TEST_F(LossMask, AMaskOfOnesChangesNoBit) {
   write_masked(run_ / "corpus", std::vector<std::uint8_t>(kTargets + 1, 1));
-  const double with = first_loss("");
-  EXPECT_EQ(with, first_loss("--training.mask=false"));
+  const std::string options = "--resume none --data.split=[1.0,0.0] --precision.recipe=fp32 --training.steps=2 ";
+  ASSERT_EQ(run_.train(options + "--run.output_dir=with").code, 0);
+  ASSERT_EQ(run_.train(options + "--run.output_dir=without --training.mask=false").code, 0);
+  EXPECT_EQ(read_file(run_ / "with/model/model.safetensors"), read_file(run_ / "without/model/model.safetensors"));
+}
+
+TEST_F(LossMask, HeldOutTextWithoutATrainedTokenIsRefused) {
+  write_masked(run_ / "corpus", std::vector<std::uint8_t>(kTargets + 1, 1));
+  write_masked(run_ / "masked", std::vector<std::uint8_t>(kTargets + 1, 0));
+  const ProgramResult result =
+      run_.train("--data.split=[1.0,0.0] --training.steps=1 --evaluation.source=[{name=\"m\",path=\"masked\"}]");
+  EXPECT_EQ(result.code, 76) << result.err;
+  EXPECT_NE(result.err.find("held-out sequences has a token that is trained on"), std::string::npos) << result.err;
 }
 
 // A prompt may fill whole batches. Their steps change nothing, and they are no reason to end the run or to roll it back, however

@@ -1,8 +1,11 @@
 #include "octet/train/held_out.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "octet/base/require.h"
+#include "octet/kernels/cross_entropy/cross_entropy.h"
 #include "octet/train/restore.h"
 #include "octet/train/sources.h"
 #include "octet/train/tokenizer.h"
@@ -19,6 +22,20 @@ void check_same_tokenizer(const data::Corpus& trained, const data::Corpus& held_
          a->tokenizer_hash, ")");
 }
 
+// Throws if the sequences that are evaluated exist and a loss mask leaves no target in them: their loss would be 0 / 0.
+void check_targets(const data::Dataset& dataset, std::int64_t sequences) {
+  const std::int64_t count = std::min(sequences, dataset.held_out_samples());
+  const auto length = static_cast<std::size_t>(dataset.seq_len());
+  std::vector<std::int32_t> tokens(length), targets(length), starts;
+  for (std::int64_t i = 0; i < count; ++i) {
+    starts.clear();
+    dataset.held_out_sample(i, {.tokens = tokens, .targets = targets}, starts, 0);
+    if (std::any_of(targets.begin(), targets.end(), [](std::int32_t target) { return target != kernels::kIgnoredTarget; })) return;
+  }
+  demand(count == 0, ExitCode::data, dataset.corpus(0).paths().bin.string(), ": none of the ", count,
+         " held-out sequences has a token that is trained on");
+}
+
 }  // namespace
 
 HeldOut::HeldOut(const Config& config, const data::Dataset& dataset) : sequences_(config.evaluation.sequences) {
@@ -32,6 +49,7 @@ HeldOut::HeldOut(const Config& config, const data::Dataset& dataset) : sequences
     sets_.push_back({.name = source.name, .own = std::move(own), .dataset = set});
   }
   if (sets_.empty()) sets_.push_back({.name = "", .own = nullptr, .dataset = &dataset});
+  for (const Set& set : sets_) check_targets(*set.dataset, sequences_);
 }
 
 nlohmann::json HeldOut::measure() const {

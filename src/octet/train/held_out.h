@@ -17,7 +17,7 @@ namespace octet::train {
 class HeldOut {
  public:
   // `dataset` is the run's, and must outlive this object. Throws Error{data} if a named set cannot be read or has another
-  // tokenizer than the run's corpora.
+  // tokenizer than the run's corpora, and if nothing in the evaluated sequences of a set is trained on.
   HeldOut(const Config& config, const data::Dataset& dataset);
 
   // Whether there is text to evaluate. The held-out part of data.source may be empty; a named set never is.
