@@ -68,6 +68,10 @@ QWEN3_MOE = {
     "not-normalised": dict(num_key_value_heads=2, head_dim=16, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=False),
     "sparse-step": dict(num_key_value_heads=4, head_dim=8, num_hidden_layers=4, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
                         norm_topk_prob=True, decoder_sparse_step=2, mlp_only_layers=[3]),
+    # The config.json that transformers 5 writes: other names, and the window, which all layers have.
+    "transformers5": dict(num_key_value_heads=2, head_dim=8, num_hidden_layers=2, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+                          norm_topk_prob=True, use_sliding_window=True, sliding_window=8,
+                          rope_parameters=dict(rope_type="default", rope_theta=700.0)),
     "balance": dict(num_key_value_heads=2, head_dim=8, num_hidden_layers=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
                     norm_topk_prob=False, decoder_sparse_step=2, output_router_logits=True, router_aux_loss_coef=0.5),
 }
@@ -99,6 +103,8 @@ def write(out, family, name, index, overrides):
     folder = out / name
     (folder / "model").mkdir(parents=True, exist_ok=True)
     settings = {**BASE, **overrides}
+    if "rope_parameters" in settings:
+        del settings["rope_theta"]
     config = make_config(**settings, attn_implementation="eager")
     torch.manual_seed(seed + index)
     model = make_model(config).float()
@@ -128,6 +134,8 @@ def write(out, family, name, index, overrides):
         weights.update({name: part.clone() for name, part in on_disk(family, key, parameter.detach())})
     hf = {"architectures": [make_model.__name__], "model_type": family, "hidden_act": "silu",
           "num_key_value_heads": 4, "tie_word_embeddings": False, **settings}
+    if name == "transformers5":
+        hf = config.to_dict()
     (folder / "model" / "config.json").write_text(json.dumps(hf, indent=2) + "\n")
     if name == "bf16-sharded":
         weights = {key: value.bfloat16() for key, value in weights.items()}

@@ -37,8 +37,8 @@ constexpr Role kRoles[] = {
 }  // namespace
 
 std::vector<LinearKind> linear_kinds(models::Decoder& model) {
-  demand(model.config().experts == 0, ExitCode::config, "octet advise does not support mixtures of experts (num_local_experts = ",
-         model.config().experts, "). Use `octet compare` to measure recipes for this model");
+  demand(model.config().experts == 0, ExitCode::config, "octet advise does not support mixtures of experts, and the model has ",
+         model.config().experts, " experts. Use `octet compare` to measure recipes for this model");
   std::vector<LinearKind> kinds;
   for (const nn::Linear* linear : model.linears()) {
     const std::string pattern = models::kind_pattern(linear->name());

@@ -29,7 +29,8 @@ void check_tensor_axis(const Config& config) {
   demand(model.kv_heads % ranks == 0 || ranks % model.kv_heads == 0, ExitCode::config, config.file,
          ": num_key_value_heads = ", model.kv_heads, ": must be a multiple of parallel.tensor = ", ranks, ", or divide it");
   divides("num_attention_heads x head_dim", model.heads * model.head_dim, 16);
-  divides("intermediate_size", model.ffn, 16);
+  if (model.mixtures() < model.layers || model.expert_ffn == 0) divides("intermediate_size", model.ffn, 16);
+  if (model.expert_ffn > 0) divides("moe_intermediate_size", model.expert_ffn, 16);
   divides("vocab_size", model.vocab);
   divides("training.micro_batch_size x training.seq_len / parallel.context",
           config.training.micro_batch_size * config.training.seq_len / config.parallel.context);

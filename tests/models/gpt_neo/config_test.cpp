@@ -8,7 +8,7 @@ json tiny_gpt_neo() {
 }
 json gpt_neo_with(const char* key, json value) { return models::with(tiny_gpt_neo(), key, std::move(value)); }
 
-// The defaults of GPTNeoConfig in transformers 5.
+// The defaults of GPTNeoConfig in transformers 5, where layers take turns, too; it has that default only for 24 layers.
 TEST(GptNeoConfig, DefaultsAreThoseOfTransformers) {
   const DecoderConfig c = parse_config(tiny_gpt_neo(), "x");
   EXPECT_EQ(c.layers, 4);
@@ -38,11 +38,13 @@ TEST(GptNeoConfig, WhatIsWrittenIsReadBack) {
 }
 
 TEST(GptNeoConfig, RefusesWhatMakesNoModel) {
-  EXPECT_EQ(refusal(gpt_neo_with("attention_layers", {"global"})), "attention_types names 1 layers, and num_layers = 4");
+  EXPECT_EQ(refusal(gpt_neo_with("attention_layers", {"global"})), "attention_layers names 1 layers, and num_layers = 4");
   EXPECT_EQ(refusal(gpt_neo_with("attention_layers", {"global", "local", "dense", "local"})),
-            "attention_types has \"dense\": must be \"global\" or \"local\"");
+            "attention_layers has \"dense\": must be \"global\" or \"local\"");
   EXPECT_EQ(refusal(gpt_neo_with("attention_types", {"global"})),
             "attention_types has \"global\": must be a list of kinds and a number");
+  EXPECT_EQ(refusal(gpt_neo_with("layer_norm_epsilon", 0)), "layer_norm_epsilon = 0: must be positive");
+  EXPECT_EQ(refusal(gpt_neo_with("num_layers", -1)), "num_layers = -1: must be between 1 and 8192");
   EXPECT_EQ(refusal(gpt_neo_with("window_size", 0)), "window_size = 0: must be positive");
   EXPECT_EQ(refusal(gpt_neo_with("resid_dropout", 0.1)),
             "resid_dropout = 0.1 is not supported: octet trains without dropout (0)");

@@ -29,6 +29,19 @@ TEST(Qwen2Config, AWindowThatIsNotUsedIsNone) {
   EXPECT_EQ(parse_config(config, "x").sliding_window, 0);
 }
 
+// As in transformers.
+TEST(Qwen2Config, ANullIsNoWindow) {
+  EXPECT_EQ(parse_config(with(qwen2_with("use_sliding_window", true), "sliding_window", nullptr), "x").sliding_window, 0);
+  EXPECT_EQ(parse_config(qwen2_with("use_sliding_window", true), "x").sliding_window, 4096);
+}
+
+TEST(Qwen2Config, RefusesNumbersOfLayersThatNoListCouldHold) {
+  for (const std::int64_t layers : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{1} << 40}) {
+    const json config = with(qwen2_with("use_sliding_window", true), "num_hidden_layers", layers);
+    EXPECT_EQ(refusal(config), concat("num_hidden_layers = ", layers, ": must be between 1 and 8192"));
+  }
+}
+
 TEST(Qwen2Config, LaterLayersHaveTheWindow) {
   json config = qwen2_with("use_sliding_window", true);
   config["sliding_window"] = 8;

@@ -54,6 +54,20 @@ TEST(Qwen3MoeConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(c.mixtures(), 4);
 }
 
+TEST(Qwen3MoeConfig, AllLayersHaveTheWindow) {
+  const json config = with(moe_with("use_sliding_window", true), "sliding_window", 8);
+  const DecoderConfig c = parse_config(with(config, "max_window_layers", 3), "x");
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) EXPECT_EQ(c.window(layer), 8);
+  const json written = written_and_read_back(c);
+  EXPECT_FALSE(written.contains("max_window_layers") || written.contains("layer_types"));
+}
+
+// transformers 5 writes the number of experts under Mixtral's name.
+TEST(Qwen3MoeConfig, ReadsTheNumberOfExpertsUnderBothNames) {
+  EXPECT_EQ(parse_config(moe_with("num_local_experts", 16), "x").experts, 16);
+  EXPECT_EQ(parse_config(with(moe_with("num_local_experts", 16), "num_experts", 32), "x").experts, 32);
+}
+
 TEST(Qwen3MoeConfig, SomeLayersAreDense) {
   json config = with(moe_with("decoder_sparse_step", 2), "head_dim", 8);
   EXPECT_EQ(parse_config(config, "x").dense_layers, (std::vector<bool>{true, false, true, false}));
@@ -68,6 +82,7 @@ TEST(Qwen3MoeConfig, SomeLayersAreDense) {
 
   EXPECT_EQ(refusal(moe_with("mlp_only_layers", {4})), "mlp_only_layers has 4: must be below num_hidden_layers = 4");
   EXPECT_EQ(refusal(moe_with("mlp_only_layers", 1)), "mlp_only_layers = 1: must be a list");
+  EXPECT_EQ(refusal(moe_with("num_hidden_layers", -1)), "num_hidden_layers = -1: must be between 1 and 8192");
   EXPECT_EQ(refusal(moe_with("decoder_sparse_step", 0)), "decoder_sparse_step = 0: must be positive");
 }
 

@@ -48,15 +48,23 @@ double DecoderConfig::train_flops_per_token(std::int64_t seq_len) const {
   return 6.0 * static_cast<double>(weights) + attention;
 }
 
+namespace {
+
+void check_range(const char* key, std::int64_t value, std::int64_t largest, const std::string& source) {
+  demand(value > 0 && value <= largest, ExitCode::data, source, ": ", key, " = ", value, ": must be between 1 and ", largest);
+}
+
+}  // namespace
+
+void check_layers(std::int64_t layers, const char* key, const std::string& source) { check_range(key, layers, 1 << 13, source); }
+
 void check(const DecoderConfig& c, const std::string& source) {
   // Far beyond any model, and small enough that no size computed from them overflows.
-  const auto within = [&](const char* name, std::int64_t value, std::int64_t largest) {
-    demand(value > 0 && value <= largest, ExitCode::data, source, ": ", name, " = ", value, ": must be between 1 and ", largest);
-  };
+  const auto within = [&](const char* name, std::int64_t value, std::int64_t largest) { check_range(name, value, largest, source); };
   within("vocab_size", c.vocab, 1 << 24);
   within("hidden_size", c.dim, 1 << 20);
   within("intermediate_size", c.ffn, 1 << 22);
-  within("num_hidden_layers", c.layers, 1 << 13);
+  check_layers(c.layers, "num_hidden_layers", source);
   within("num_attention_heads", c.heads, 1 << 12);
   within("num_key_value_heads", c.kv_heads, 1 << 12);
   within("head_dim", c.head_dim, 1 << 12);

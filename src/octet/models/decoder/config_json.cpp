@@ -142,6 +142,7 @@ DecoderConfig parse_decoder(const JsonReader& read, const std::string& family, c
   c.dim = read.integer("hidden_size");
   c.ffn = read.integer("intermediate_size");
   c.layers = read.integer("num_hidden_layers");
+  check_layers(c.layers, "num_hidden_layers", source);
   c.heads = read.integer("num_attention_heads");
   const bool as_heads = defaults.kv_heads == 0 || read.has_null("num_key_value_heads");
   c.kv_heads = read.integer("num_key_value_heads", as_heads ? c.heads : defaults.kv_heads);

@@ -106,12 +106,12 @@ class Decoder {
   std::unique_ptr<parallel::Units> units_;
   parallel::StepShape shape_;
   FlightMemory memory_;
-  // Of the present step:
+  // The step under way: its micro-batches, how many of them have begun, and whether their gradients are reduced.
   int micro_batches_of_step_ = 1, begun_ = 0;
   bool reduces_ = true;
   std::vector<parallel::Visit> visits_;
-  std::size_t under_way_ = 0;            // the most micro-batches of it that are under way at the same time
-  std::vector<std::unique_ptr<MicroBatch>> micro_batches_;  // under way, by number modulo their count
+  std::size_t under_way_ = 0;            // the most micro-batches between forward and backward at the same time
+  std::vector<std::unique_ptr<MicroBatch>> micro_batches_;  // by number modulo under_way_
   std::vector<std::unique_ptr<Flight>> flights_;
   std::unique_ptr<nn::Embedding> embedding_;
   std::optional<nn::PositionEmbedding> position_embedding_;

@@ -6,8 +6,8 @@
 namespace octet::models {
 namespace {
 
-bool sees_all(const nlohmann::json& kind, const JsonReader& read) {
-  demand(kind == "global" || kind == "local", ExitCode::data, read.source(), ": attention_types has ", shown(kind),
+bool sees_all(const nlohmann::json& kind, const char* key, const JsonReader& read) {
+  demand(kind == "global" || kind == "local", ExitCode::data, read.source(), ": ", key, " has ", shown(kind),
          ": must be \"global\" or \"local\"");
   return kind == "global";
 }
@@ -16,26 +16,27 @@ bool sees_all(const nlohmann::json& kind, const JsonReader& read) {
 // and local layers take turns.
 std::vector<bool> layers_that_see_all(const JsonReader& read, std::int64_t layers) {
   std::vector<bool> result;
+  const char* const key = read.has("attention_layers") ? "attention_layers" : "attention_types";
   const auto list_of = [&](const char* key) -> const nlohmann::json& {
     const nlohmann::json& list = read.object()[key];
     demand(list.is_array(), ExitCode::data, read.source(), ": ", key, " = ", shown(list), ": must be a list");
     return list;
   };
   if (read.has("attention_layers")) {
-    for (const nlohmann::json& kind : list_of("attention_layers")) result.push_back(sees_all(kind, read));
+    for (const nlohmann::json& kind : list_of(key)) result.push_back(sees_all(kind, key, read));
   } else if (read.has("attention_types")) {
-    for (const nlohmann::json& entry : list_of("attention_types")) {
+    for (const nlohmann::json& entry : list_of(key)) {
       demand(entry.is_array() && entry.size() == 2 && entry[0].is_array() && entry[1].is_number_integer() && entry[1] > 0 &&
                  entry[1] <= layers,
              ExitCode::data, read.source(), ": attention_types has ", shown(entry), ": must be a list of kinds and a number");
       for (std::int64_t i = 0; i < entry[1].get<std::int64_t>(); ++i) {
-        for (const nlohmann::json& kind : entry[0]) result.push_back(sees_all(kind, read));
+        for (const nlohmann::json& kind : entry[0]) result.push_back(sees_all(kind, key, read));
       }
     }
   } else {
     for (std::int64_t layer = 0; layer < layers; ++layer) result.push_back(layer % 2 == 0);
   }
-  demand(static_cast<std::int64_t>(result.size()) == layers, ExitCode::data, read.source(), ": attention_types names ",
+  demand(static_cast<std::int64_t>(result.size()) == layers, ExitCode::data, read.source(), ": ", key, " names ",
          result.size(), " layers, and num_layers = ", layers);
   return result;
 }
@@ -58,11 +59,11 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   c.attention_scale = 1.0;
   c.sliding_window = read.integer("window_size", 256);
   demand(c.sliding_window > 0, ExitCode::data, source, ": window_size = ", c.sliding_window, ": must be positive");
-  demand(c.layers > 0 && c.layers <= 1 << 13, ExitCode::data, source, ": num_layers = ", c.layers, ": must be between 1 and ",
-         1 << 13);
+  check_layers(c.layers, "num_layers", source);
   c.sees_all = layers_that_see_all(read, c.layers);
   c.norm = nn::NormKind::layer;
   c.norm_epsilon = read.number("layer_norm_epsilon", 1e-5);
+  demand(c.norm_epsilon > 0, ExitCode::data, source, ": layer_norm_epsilon = ", c.norm_epsilon, ": must be positive");
   c.output_bias = c.mlp_bias = true;
   c.gelu = parse_gelu(read, "activation_function", "gelu_new");
   c.tied_head = read.boolean("tie_word_embeddings", true);

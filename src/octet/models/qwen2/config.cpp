@@ -4,10 +4,14 @@
 
 namespace octet::models {
 
-void parse_qwen_windows(const JsonReader& read, DecoderConfig& c) {
-  if (!read.boolean("use_sliding_window", false)) return;
+void parse_qwen_window(const JsonReader& read, DecoderConfig& c) {
+  if (!read.boolean("use_sliding_window", false) || read.has_null("sliding_window")) return;
   c.sliding_window = read.integer("sliding_window", 4096);
   demand(c.sliding_window > 0, ExitCode::data, read.source(), ": sliding_window = ", c.sliding_window, ": must be positive");
+}
+
+void parse_qwen_window_layers(const JsonReader& read, DecoderConfig& c) {
+  if (c.sliding_window == 0) return;
   if (!read.has("layer_types")) {  // the first layers see all tokens
     const std::int64_t first = read.integer("max_window_layers", 28);
     for (std::int64_t layer = 0; layer < c.layers; ++layer) c.sees_all.push_back(layer < first);
@@ -22,9 +26,12 @@ void parse_qwen_windows(const JsonReader& read, DecoderConfig& c) {
   }
 }
 
-void write_qwen_windows(const DecoderConfig& c, nlohmann::ordered_json& object) {
+void write_qwen_window(const DecoderConfig& c, nlohmann::ordered_json& object) {
   object["use_sliding_window"] = c.sliding_window > 0;
   object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nlohmann::ordered_json();
+}
+
+void write_qwen_window_layers(const DecoderConfig& c, nlohmann::ordered_json& object) {
   std::int64_t first = 0;
   while (first < c.layers && c.window(first) == 0) ++first;
   object["max_window_layers"] = first;
@@ -39,14 +46,16 @@ DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
   DecoderConfig c = parse_decoder(read, "qwen2", {.kv_heads = 32, .max_position = 32768});
   c.qkv_bias = true;
-  parse_qwen_windows(read, c);
+  parse_qwen_window(read, c);
+  parse_qwen_window_layers(read, c);
   check(c, source);
   return c;
 }
 
 nlohmann::ordered_json write(const DecoderConfig& c) {
   nlohmann::ordered_json object = write_decoder(c, "Qwen2ForCausalLM");
-  write_qwen_windows(c, object);
+  write_qwen_window(c, object);
+  write_qwen_window_layers(c, object);
   return object;
 }
 

@@ -9,8 +9,10 @@ namespace octet::models {
 
 Family qwen2_family();
 
-// Reads and writes the layers' windows, in the way that Qwen2 and Qwen3 share.
-void parse_qwen_windows(const JsonReader& read, DecoderConfig& config);
-void write_qwen_windows(const DecoderConfig& config, nlohmann::ordered_json& object);
+// Read and write the window that all Qwen families may have, and which layers of Qwen2 and Qwen3 have it.
+void parse_qwen_window(const JsonReader& read, DecoderConfig& config);
+void parse_qwen_window_layers(const JsonReader& read, DecoderConfig& config);
+void write_qwen_window(const DecoderConfig& config, nlohmann::ordered_json& object);
+void write_qwen_window_layers(const DecoderConfig& config, nlohmann::ordered_json& object);
 
 }  // namespace octet::models

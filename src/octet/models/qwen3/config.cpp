@@ -10,25 +10,30 @@ DecoderConfig parse_qwen3(const JsonReader& read, const std::string& family, con
   DecoderConfig c = parse_decoder(read, family, defaults);
   c.head_norm = true;
   c.qkv_bias = c.output_bias = read.boolean("attention_bias", false);
-  parse_qwen_windows(read, c);
+  parse_qwen_window(read, c);
   return c;
 }
 
 nlohmann::ordered_json write_qwen3(const DecoderConfig& c, const std::string& architecture) {
   nlohmann::ordered_json object = write_decoder(c, architecture);
   object["attention_bias"] = c.qkv_bias;
-  write_qwen_windows(c, object);
+  write_qwen_window(c, object);
   return object;
 }
 
 DecoderConfig parse(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
-  const DecoderConfig c = parse_qwen3(read, "qwen3", {.kv_heads = 32, .head_dim = 128, .max_position = 32768});
+  DecoderConfig c = parse_qwen3(read, "qwen3", {.kv_heads = 32, .head_dim = 128, .max_position = 32768});
+  parse_qwen_window_layers(read, c);
   check(c, source);
   return c;
 }
 
-nlohmann::ordered_json write(const DecoderConfig& c) { return write_qwen3(c, "Qwen3ForCausalLM"); }
+nlohmann::ordered_json write(const DecoderConfig& c) {
+  nlohmann::ordered_json object = write_qwen3(c, "Qwen3ForCausalLM");
+  write_qwen_window_layers(c, object);
+  return object;
+}
 
 // A layer has a mixture if decoder_sparse_step divides its number, counted from one, and mlp_only_layers does not name it.
 std::vector<bool> dense_layers(const JsonReader& read, std::int64_t layers) {
@@ -50,7 +55,7 @@ std::vector<bool> dense_layers(const JsonReader& read, std::int64_t layers) {
 DecoderConfig parse_moe(const nlohmann::json& object, const std::string& source) {
   const JsonReader read(object, source);
   DecoderConfig c = parse_qwen3(read, "qwen3_moe", {.kv_heads = 4, .max_position = 32768});
-  c.experts = read.integer("num_experts", 128);
+  c.experts = read.integer("num_experts", read.integer("num_local_experts", 128));  // transformers 5 writes the latter
   c.experts_per_token = read.integer("num_experts_per_tok", 8);
   c.expert_ffn = read.integer("moe_intermediate_size", 768);
   c.router_normalise = read.boolean("norm_topk_prob", false);
