@@ -10,6 +10,7 @@
 #include "octet/models/decoder/config.h"
 #include "octet/recipes/registry.h"
 #include "support/errors.h"
+#include "support/folder.h"
 #include "support/paths.h"
 
 namespace octet::train {
@@ -489,6 +490,39 @@ TEST(ModelConfig, KeysReplaceThoseOfAPreset) {
   EXPECT_EQ(model.dim, 4096);
   ASSERT_TRUE(model.rope_scaling);
   EXPECT_EQ(std::get<kernels::RopeScalingLlama3>(*model.rope_scaling).factor, 8.0);
+}
+
+// transformers 5 writes theta and scaling into rope_parameters, which must not hide the run's own.
+TEST(ModelConfig, KeysReplaceThoseOfAFileOfTransformers5) {
+  const testing::TemporaryFolder folder;
+  write_file_atomically(folder / "config.json", R"({"model_type":"qwen3","vocab_size":96,"hidden_size":64,"intermediate_size":96,
+    "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":4096,
+    "rope_parameters":{"rope_type":"default","rope_theta":5000.0}})");
+  Config c;
+  c.model.config = (folder / "config.json").string();
+  EXPECT_EQ(decoder_config(c).rope_theta, 5000.0);
+  c.model.rope_scaling = RopeScalingConfig{.rope_type = "yarn", .original_max_position_embeddings = 1024};
+  EXPECT_EQ(decoder_config(c).rope_theta, 5000.0) << "stays";
+  EXPECT_EQ(std::get<kernels::RopeScalingYarn>(decoder_config(c).rope_scaling.value()).factor, 4.0) << "the ratio of the lengths";
+  c.model.rope_theta = 700.0;
+  EXPECT_EQ(decoder_config(c).rope_theta, 700.0);
+  c.model.rope_scaling = RopeScalingConfig{.rope_type = "linear"};
+  EXPECT_THROW(decoder_config(c), Error) << "a factor of its own, not Llama's";
+}
+
+TEST(ModelConfig, KeysThatWouldChangeNothingAreRefused) {
+  const auto refusal = [](const std::string& toml) {
+    return error_of([&] { decoder_config(parse_config("[model]\n" + toml, "run.toml")); });
+  };
+  EXPECT_EQ(refusal("config = \"qwen3-0.6b\"\nsliding_window = 1024\n"),
+            "run.toml: model.sliding_window = 1024: needs model.use_sliding_window = true");
+  EXPECT_EQ(refusal("config = \"qwen3-0.6b\"\nmax_window_layers = 4\n"),
+            "run.toml: model.max_window_layers = 4: needs model.use_sliding_window = true");
+  EXPECT_EQ(refusal("config = \"gpt-neo-1.3b\"\nrope_scaling = { factor = 2.0 }\n").substr(0, 29), "run.toml: model.rope_scaling ");
+  EXPECT_EQ(refusal("config = \"llama3.1-8b\"\nrope_scaling = { rope_type = \"linear\", factor = 2.0, beta_fast = 3.0 }\n"),
+            "run.toml: model.rope_scaling.beta_fast = 3.0: linear has no such key");
+  EXPECT_EQ(decoder_config(parse_config("[model]\nconfig = \"qwen3-0.6b\"\nuse_sliding_window = true\nsliding_window = 0\n", "x")).sliding_window, 0)
+      << "0 is no window";
 }
 
 // A null in config.json becomes 0.

@@ -11,8 +11,7 @@ namespace octet::train {
 
 struct RopeScalingConfig {
   std::string rope_type = "llama3";
-  double factor = 8.0;
-  std::optional<double> low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor;
+  std::optional<double> factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow, attention_factor;
   std::optional<std::int64_t> original_max_position_embeddings;
 };
 template <FieldsOf<RopeScalingConfig> C>
@@ -20,7 +19,7 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "rope_type", .help = "Law that stretches RoPE to longer sequences.", .choices = "llama3 | linear | yarn"},
         c.rope_type);
   visit(Field{.name = "factor",
-              .help = "Factor by which wavelengths are stretched: long ones, or with linear all.",
+              .help = "Factor by which wavelengths are stretched: long ones, or with linear all. If not set: llama3 8, yarn the ratio of the lengths.",
               .range = kAtLeastOne},
         c.factor);
   visit(Field{.name = "low_freq_factor",
@@ -32,11 +31,11 @@ void visit_fields(C& c, auto&& visit) {
               .range = kPositive},
         c.high_freq_factor);
   visit(Field{.name = "beta_fast",
-              .help = "yarn: what turns more often within the original length stays as it is; 32 if not set.",
+              .help = "yarn: frequencies that turn more often within the original length are kept; 32 if not set.",
               .range = kPositive},
         c.beta_fast);
   visit(Field{.name = "beta_slow",
-              .help = "yarn: what turns less often within the original length is stretched in full; 1 if not set.",
+              .help = "yarn: frequencies that turn less often within the original length are stretched in full; 1 if not set.",
               .range = kPositive},
         c.beta_slow);
   visit(Field{.name = "attention_factor",
@@ -85,10 +84,10 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "num_hidden_layers", .help = "Number of blocks.", .range = kAtLeastOne}, c.num_hidden_layers);
   visit(Field{.name = "num_attention_heads", .help = "Number of query heads.", .range = kAtLeastOne}, c.num_attention_heads);
   visit(Field{.name = "num_key_value_heads",
-              .help = "Number of key and value heads; as many as query heads if not set.",
+              .help = "Number of key and value heads. If not set: as many as query heads; qwen2 and qwen3 32; qwen3_moe 4.",
               .range = kAtLeastOne},
         c.num_key_value_heads);
-  visit(Field{.name = "head_dim", .help = "Width of a head; hidden_size / num_attention_heads if not set.", .range = kAtLeastOne},
+  visit(Field{.name = "head_dim", .help = "Width of a head. If not set: hidden_size / num_attention_heads; qwen3 128.", .range = kAtLeastOne},
         c.head_dim);
   visit(Field{.name = "max_position_embeddings",
               .help = "Longest sequence that the model allows.",
@@ -116,7 +115,7 @@ void visit_fields(C& c, auto&& visit) {
         c.moe_intermediate_size);
   visit(Field{.name = "norm_topk_prob", .help = "Qwen3-MoE: the weights of a token's experts add up to 1."}, c.norm_topk_prob);
   visit(Field{.name = "decoder_sparse_step",
-              .help = "Qwen3-MoE: every so many layers have experts, the others are dense.",
+              .help = "Qwen3-MoE: every n-th layer has experts, and the others are dense.",
               .range = kAtLeastOne},
         c.decoder_sparse_step);
   visit(Field{.name = "router_aux_loss_coef",

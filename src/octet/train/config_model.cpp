@@ -40,8 +40,28 @@ Json model_section(std::string_view toml, const std::string& source) {
   return architecture_keys(model);
 }
 
-// Refuses a key of [model] that the family does not have: it would change nothing. All families have the optional keys; null stands for
-// a key that is not there.
+// Puts the run's keys in place of an object's. transformers 5 keeps theta, scaling and the rotated share in one object, which would
+// hide the run's own.
+void put_keys(Json& object, const ModelConfig& model) {
+  const Json keys = architecture_keys(model);
+  if (const auto found = object.find("rope_parameters"); found != object.end() && found->is_object()) {
+    Json& rope = *found;
+    if (keys.contains("rope_scaling")) {
+      Json own = keys["rope_scaling"];
+      for (const char* kept : {"rope_theta", "partial_rotary_factor"}) {
+        if (rope.contains(kept)) own[kept] = rope[kept];
+      }
+      rope = own;
+    }
+    if (model.rope_theta) rope["rope_theta"] = *model.rope_theta;
+    if (model.rotary_emb_base) rope["rope_theta"] = *model.rotary_emb_base;
+    if (model.rotary_pct) rope["partial_rotary_factor"] = *model.rotary_pct;
+  }
+  object.update(keys);
+}
+
+// Refuses a key of [model] that the family does not have: it would change nothing. Families with RoPE have rope_scaling, and all
+// have a tokenizer, though neither is always written. Null stands for a key that is not there.
 void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, const std::string& file) {
   const nlohmann::ordered_json known = models::family_of(decoder.family, file).write(decoder);
   const Json keys = architecture_keys(model);
@@ -53,8 +73,14 @@ void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, 
     }
   }
   for (const auto& [key, value] : keys.items()) {
-    const bool has = known.contains(key) || key == "rope_scaling" || key == "tokenizer" || value.is_null();
+    const bool has = known.contains(key) || (key == "rope_scaling" && !decoder.learned_positions) || key == "tokenizer" || value.is_null();
     demand(has, ExitCode::config, place, "model.", key, " = ", shown(value), ": ", decoder.family, " has no such key");
+  }
+  const bool unused = known.contains("use_sliding_window") && decoder.sliding_window == 0;
+  for (const char* key : {"sliding_window", "max_window_layers"}) {
+    const Json value = keys.value(key, Json());
+    demand(!unused || value.is_null(), ExitCode::config, place, "model.", key, " = ", shown(value),
+           ": needs model.use_sliding_window = true");
   }
 }
 
@@ -114,7 +140,7 @@ std::vector<std::string> preset_names() {
 models::DecoderConfig decoder_config(const Config& config) {
   const ModelConfig& model = config.model;
   const auto parse = [&](Json object, const std::string& source) {
-    object.update(architecture_keys(model));
+    put_keys(object, model);
     if (!object.contains("model_type")) object["model_type"] = "llama";
     const models::DecoderConfig decoder = models::parse_config(nlohmann::json(object), source);
     check_keys(decoder, model, config.file);
