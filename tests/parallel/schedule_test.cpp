@@ -412,17 +412,21 @@ TEST(Schedule, LanesTakeTurns) {
   EXPECT_EQ(text_of(s, build_visits(s, slots, visits, 0, 2, 2)).substr(0, begin.size()), begin);
 }
 
-// Runs two pairs of micro-batches and one without a partner, in every shape.
+// Runs two pairs of micro-batches and one without a partner, in every shape. With bits 5 and 6 some blocks are dense.
 TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
   int shapes = 0;
-  for (int bits = 0; bits < 1 << 5; ++bits) {
+  for (int bits = 0; bits < 1 << 7; ++bits) {
     const auto bit = [&](int i) { return (bits >> i & 1) != 0; };
     for (const int blocks : {1, 2, 3, 6}) {
       StepShape s = shape_of_lanes(blocks, bit(0));
       s.resharded = bit(1);
       s.sharded_gradients = bit(2);
       s.full_recompute = bit(3);
-      if (bit(4)) s.block_kinds[0].forward[1].beside = Beside::gather;
+      s.block_kinds.push_back(shape_of(blocks, bit(0)).block_kinds.front());  // dense
+      for (int block = 0; block < blocks; ++block) s.kind_of_block.push_back(bit(5 + block % 2));
+      if (bit(4)) {
+        for (StepShape::BlockParts& kind : s.block_kinds) kind.forward[1].beside = Beside::gather;
+      }
       if (!s.resharded) {
         for (std::size_t unit = 0; unit < s.weight_slot.size(); ++unit) s.weight_slot[unit] = static_cast<int>(unit);
       }
@@ -438,6 +442,15 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
       for (std::size_t i = 0; i < tasks.size(); ++i) {
         const Task& task = tasks[i];
         if (task.kind == Kind::reduce) ++reduced[static_cast<std::size_t>(task.index)];
+        if (task.kind == Kind::open && task.use != Use::gradients) {
+          for (const int other : open) {
+            if (other == task.index) continue;
+            const auto a = static_cast<std::size_t>(other), b = static_cast<std::size_t>(task.index);
+            EXPECT_TRUE(!s.resharded || s.weight_slot[a] != s.weight_slot[b]) << "weights of " << a << " and " << b;
+            const bool writes = s.sharded_gradients && writes_gradients(task.use);
+            EXPECT_TRUE(!writes || s.gradient_slot[a] != s.gradient_slot[b]) << "gradients of " << a << " and " << b;
+          }
+        }
         if (task.kind == Kind::open) open.insert(task.index);
         if (task.kind == Kind::close) open.erase(task.index);
         if (task.kind <= Kind::reduce) continue;
@@ -454,7 +467,7 @@ TEST(Schedule, LanesRunInOrderAndReduceEachUnitOnce) {
       ++shapes;
     }
   }
-  EXPECT_EQ(shapes, 128);
+  EXPECT_EQ(shapes, 512);
 }
 
 // A stage's list shows both ends of each of its chunks.

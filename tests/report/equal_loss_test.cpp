@@ -6,10 +6,13 @@
 #include <functional>
 #include <random>
 
+#include "octet/base/file.h"
 #include "octet/base/json.h"
+#include "octet/base/require.h"
 #include "octet/report/html.h"
 #include "octet/report/summary.h"
 #include "report/runs.h"
+#include "support/folder.h"
 
 namespace octet::report {
 namespace {
@@ -73,15 +76,21 @@ TEST(EqualLoss, LinesThatAreNotEveryStepAndOtherNumbersOfSteps) {
   EXPECT_NEAR(equal.speedup, 2.5, 1e-8);
 }
 
-// A run that was resumed is slower in its second half. The lines that it logged before the resume, after the checkpoint, were
-// written again.
+// A run that was killed after step 60 and went on from step 40, more slowly: steps 41 to 60 stand in its metrics twice.
 TEST(EqualLoss, ResumedRunsCountTheTimeOfEachStepOnce) {
-  const auto line = [](double slope) { return [slope](double step) { return 10 - slope * step; }; };
-  const report::Run slow = run_of(1000, 2, line(0.004));
-  report::Run fast = run_of(1000, 1, line(0.005));
-  for (telemetry::StepMetrics& m : fast.metrics) m.step_time_s = m.step > 600 ? 3 : 1;
-  EXPECT_NEAR(equal_loss_of(fast, slow).time_s, 600 + 200 * 3, 1e-6);
-  EXPECT_NEAR(equal_loss_of(fast, slow).speedup, 2000.0 / 1200, 1e-8);
+  const testing::TemporaryFolder folder;
+  std::string lines;
+  const auto log = [&](int begin, int end, int seconds) {
+    for (int step = begin; step <= end; ++step)
+      lines += concat("{\"step\":", step, ",\"loss\":", 10 - 0.05 * step, ",\"step_time_s\":", seconds, "}\n");
+  };
+  log(1, 60, 1);
+  log(41, 100, 3);
+  write_file_atomically(folder / "metrics.jsonl", lines);
+  const report::Run resumed = read_run(folder.path());
+  const report::Run slow = run_of(100, 5, [](double step) { return 10 - 0.04 * step; });
+  // The baseline ends at 6, which the resumed run reaches at step 80: 40 steps of a second and 40 of three.
+  EXPECT_NEAR(equal_loss_of(resumed, slow).time_s, 40 + 40 * 3, 1e-6);
 }
 
 TEST(EqualLoss, TheLastTimeThatTheLossComesDownCounts) {
