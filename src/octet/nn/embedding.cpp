@@ -5,6 +5,14 @@
 #include "octet/nn/sequence.h"
 
 namespace octet::nn {
+namespace {
+
+// The positions of this rank's share of the tokens.
+Tensor own_positions(const Scope& scope, std::int64_t share) {
+  return scope.positions.slice_rows(scope.tensor.rank() * share, (scope.tensor.rank() + 1) * share);
+}
+
+}  // namespace
 
 Embedding::Embedding(const std::string& name, std::int64_t vocab, std::int64_t dim, double init_std,
                      parallel::ParameterStore& store)
@@ -31,14 +39,6 @@ void Embedding::backward(const Scope& scope, const Tensor& tokens, const Tensor&
 PositionEmbedding::PositionEmbedding(const std::string& name, std::int64_t positions, std::int64_t dim, double init_std,
                                      parallel::ParameterStore& store)
     : positions_(positions), weight_(&store.add({.name = name + ".weight", .shape = {positions, dim}, .init_std = init_std})) {}
-
-namespace {
-
-Tensor own_positions(const Scope& scope, std::int64_t share) {
-  return scope.positions.slice_rows(scope.tensor.rank() * share, (scope.tensor.rank() + 1) * share);
-}
-
-}  // namespace
 
 void PositionEmbedding::forward(const Scope& scope, const Tensor& x) const {
   const ArenaScope temporaries(scope.scratch);

@@ -10,7 +10,7 @@
 
 namespace octet::kernels {
 
-// `rows` hold packed heads: q_heads of Q, then those of K. The last columns of packed QKV are V, and are not part of them.
+// A row of x holds q_heads heads of Q, then k_heads heads of K. V, the last columns of packed QKV, is not passed.
 struct HeadNorm {
   std::int64_t head_dim = 0, q_heads = 0, k_heads = 0;
   Tensor q_weight, k_weight;  // [K] of x's dtype

@@ -7,9 +7,9 @@ namespace octet::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kMostPairs = 4;  // pairs of elements that a lane has of a head
+constexpr int kMostPairs = 4;  // the most pairs of elements of a head that one lane holds
 
-// A warp has a head, and lane l its pairs l, l + 32, ...
+// Each warp normalises one head at a time. Lane l computes the pairs l, l + 32, ...
 struct Heads {
   unsigned* x;          // pairs of BF16
   std::int64_t stride;  // of a row, in pairs

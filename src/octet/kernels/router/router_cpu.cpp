@@ -60,7 +60,7 @@ void router_forward(const RouterForward& op, double* lse) {
         lse[t] = log_sum_exp(logits, count);
         R sum = 0;
         for (std::int64_t s = 0; s < k; ++s) sum += weights[s] = std::exp(logits[experts[s]] - logits[experts[0]]);
-        // Of all experts' exponentials, if weights are not normalised.
+        // Weights that are not normalised are divided by the sum over all experts.
         if (!op.normalise) sum = static_cast<R>(std::exp(lse[t] - static_cast<double>(logits[experts[0]])));
         for (std::int64_t s = 0; s < k; ++s) weights[s] /= sum;
       }

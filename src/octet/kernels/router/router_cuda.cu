@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kTokenThreads)
   lse[t] = log_sum_exp(logits, count);
   float sum = 0;
   for (int s = 0; s < k; ++s) sum += weights[s] = expf(logits[experts[s]] - logits[experts[0]]);
-  if (!normalise) sum = expf(lse[t] - logits[experts[0]]);  // of all experts' exponentials
+  if (!normalise) sum = expf(lse[t] - logits[experts[0]]);  // over all experts
   for (int s = 0; s < k; ++s) weights[s] /= sum;
 }
 
