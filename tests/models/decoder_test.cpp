@@ -41,8 +41,8 @@ std::vector<NamedModel> models_to_differentiate() {
   models::DecoderConfig& moe = result[7].config;
   moe.family = "qwen3_moe";
   moe.experts = 4;
-  // All experts are chosen, because a choice that changes has no derivative. The weights then add up to one in any case: those that
-  // do not are in tests/kernels/router_test.cpp and in the goldens.
+  // All experts are chosen, because a choice that changes has no derivative. The weights then add up to one in any case: those
+  // that do not are in tests/kernels/router_test.cpp and in the goldens.
   moe.experts_per_token = 4;
   moe.expert_ffn = 16;
   moe.router_normalise = false;

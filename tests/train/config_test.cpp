@@ -518,10 +518,13 @@ TEST(ModelConfig, KeysThatWouldChangeNothingAreRefused) {
             "run.toml: model.sliding_window = 1024: needs model.use_sliding_window = true");
   EXPECT_EQ(refusal("config = \"qwen3-0.6b\"\nmax_window_layers = 4\n"),
             "run.toml: model.max_window_layers = 4: needs model.use_sliding_window = true");
-  EXPECT_EQ(refusal("config = \"gpt-neo-1.3b\"\nrope_scaling = { factor = 2.0 }\n").substr(0, 29), "run.toml: model.rope_scaling ");
+  EXPECT_EQ(refusal("config = \"gpt-neo-1.3b\"\nrope_scaling = { factor = 2.0 }\n").substr(0, 29),
+            "run.toml: model.rope_scaling ");
   EXPECT_EQ(refusal("config = \"llama3.1-8b\"\nrope_scaling = { rope_type = \"linear\", factor = 2.0, beta_fast = 3.0 }\n"),
             "run.toml: model.rope_scaling.beta_fast = 3.0: linear has no such key");
-  EXPECT_EQ(decoder_config(parse_config("[model]\nconfig = \"qwen3-0.6b\"\nuse_sliding_window = true\nsliding_window = 0\n", "x")).sliding_window, 0)
+  EXPECT_EQ(decoder_config(parse_config("[model]\nconfig = \"qwen3-0.6b\"\nuse_sliding_window = true\nsliding_window = 0\n", "x"))
+                .sliding_window,
+            0)
       << "0 is no window";
 }
 

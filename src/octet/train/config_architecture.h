@@ -19,7 +19,8 @@ void visit_fields(C& c, auto&& visit) {
   visit(Field{.name = "rope_type", .help = "Law that stretches RoPE to longer sequences.", .choices = "llama3 | linear | yarn"},
         c.rope_type);
   visit(Field{.name = "factor",
-              .help = "Factor by which wavelengths are stretched: long ones, or with linear all. If not set: llama3 8, yarn the ratio of the lengths.",
+              .help = "Factor by which wavelengths are stretched: long ones, or with linear all. If not set: llama3 8, yarn the "
+                      "ratio of the lengths.",
               .range = kAtLeastOne},
         c.factor);
   visit(Field{.name = "low_freq_factor",
@@ -87,7 +88,9 @@ void visit_fields(C& c, auto&& visit) {
               .help = "Number of key and value heads. If not set: as many as query heads; qwen2 and qwen3 32; qwen3_moe 4.",
               .range = kAtLeastOne},
         c.num_key_value_heads);
-  visit(Field{.name = "head_dim", .help = "Width of a head. If not set: hidden_size / num_attention_heads; qwen3 128.", .range = kAtLeastOne},
+  visit(Field{.name = "head_dim",
+              .help = "Width of a head. If not set: hidden_size / num_attention_heads; qwen3 128.",
+              .range = kAtLeastOne},
         c.head_dim);
   visit(Field{.name = "max_position_embeddings",
               .help = "Longest sequence that the model allows.",

@@ -40,8 +40,8 @@ Json model_section(std::string_view toml, const std::string& source) {
   return architecture_keys(model);
 }
 
-// Puts the run's keys in place of an object's. transformers 5 keeps theta, scaling and the rotated share in one object, which would
-// hide the run's own.
+// Puts the run's keys in place of an object's. transformers 5 keeps theta, scaling and the rotated share in one object, which
+// would hide the run's own.
 void put_keys(Json& object, const ModelConfig& model) {
   const Json keys = architecture_keys(model);
   if (const auto found = object.find("rope_parameters"); found != object.end() && found->is_object()) {
@@ -73,7 +73,8 @@ void check_keys(const models::DecoderConfig& decoder, const ModelConfig& model, 
     }
   }
   for (const auto& [key, value] : keys.items()) {
-    const bool has = known.contains(key) || (key == "rope_scaling" && !decoder.learned_positions) || key == "tokenizer" || value.is_null();
+    const bool has =
+        known.contains(key) || (key == "rope_scaling" && !decoder.learned_positions) || key == "tokenizer" || value.is_null();
     demand(has, ExitCode::config, place, "model.", key, " = ", shown(value), ": ", decoder.family, " has no such key");
   }
   const bool unused = known.contains("use_sliding_window") && decoder.sliding_window == 0;

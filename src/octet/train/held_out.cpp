@@ -30,7 +30,8 @@ void check_targets(const data::Dataset& dataset, std::int64_t sequences) {
   for (std::int64_t i = 0; i < count; ++i) {
     starts.clear();
     dataset.held_out_sample(i, {.tokens = tokens, .targets = targets}, starts, 0);
-    if (std::any_of(targets.begin(), targets.end(), [](std::int32_t target) { return target != kernels::kIgnoredTarget; })) return;
+    if (std::any_of(targets.begin(), targets.end(), [](std::int32_t target) { return target != kernels::kIgnoredTarget; }))
+      return;
   }
   demand(count == 0, ExitCode::data, dataset.corpus(0).paths().bin.string(), ": none of the ", count,
          " held-out sequences has a token that is trained on");

@@ -124,7 +124,10 @@ TEST(ChatTemplate, ADefaultSystemMessageBeginsConversationsThatHaveNone) {
   EXPECT_EQ(text_of(none), plain);
   EXPECT_EQ(text_of(own), plain);
   format.refuses_tools = true;
-  EXPECT_TRUE(contains(error_of(ExitCode::data, [&] { text_of({{"user", "a"}, {"tool", "1"}, {"assistant", "b"}}); }),
+  EXPECT_TRUE(contains(error_of(ExitCode::data,
+                                [&] {
+                                  text_of({{"user", "a"}, {"tool", "1"}, {"assistant", "b"}});
+                                }),
                        "writes a message of a tool in a way"));
 }
 

@@ -23,17 +23,17 @@ namespace fs = std::filesystem;
 // templates.
 struct Published {
   std::string_view xxh3, name;
-  // What a model's own template does and `chatml` does not: it begins a conversation that has no system message with this one, and it
-  // writes what tools say in another way.
+  // What a model's own template does and `chatml` does not: it begins a conversation that has no system message with this one,
+  // and it writes what tools say in another way.
   std::string_view system = {};
   bool wraps_tools = false;
 };
 constexpr std::string_view kQwen2System = "You are a helpful assistant.";
 constexpr std::string_view kQwen25System = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
-constexpr std::array<Published, 6> kPublished = {{{"9799ad6e2dea0594", "llama3"},    // Meta-Llama-3-8B-Instruct
-                                                  {"a04f41d813a07b13", "chatml"},    // the form without a system message
-                                                  {"d5d943bd0bd9082f", "chatml", kQwen2System},    // Qwen2-1.5B-Instruct
-                                                  {"639547fe4d33fa67", "chatml", kQwen25System, true},    // Qwen2.5-7B-Instruct
+constexpr std::array<Published, 6> kPublished = {{{"9799ad6e2dea0594", "llama3"},  // Meta-Llama-3-8B-Instruct
+                                                  {"a04f41d813a07b13", "chatml"},  // the form without a system message
+                                                  {"d5d943bd0bd9082f", "chatml", kQwen2System},         // Qwen2-1.5B-Instruct
+                                                  {"639547fe4d33fa67", "chatml", kQwen25System, true},  // Qwen2.5-7B-Instruct
                                                   {"d40f466f5b2860c8", "mistral"},   // Mixtral-8x7B-Instruct-v0.1
                                                   {"1db34e9fc60441d8", "zephyr"}}};  // TinyLlama-1.1B-Chat-v1.0, zephyr-7b-beta
 
@@ -227,8 +227,10 @@ ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer&
 
 void encode_chat(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
                  std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& trained) {
-  demand(!format.refuses_tools || std::none_of(conversation.begin(), conversation.end(), [](const ChatMessage& m) { return m.role == "tool"; }),
-         ExitCode::data, "--chat auto: this model's template writes a message of a tool in a way that octet does not know; --chat chatml "
+  demand(!format.refuses_tools ||
+             std::none_of(conversation.begin(), conversation.end(), [](const ChatMessage& m) { return m.role == "tool"; }),
+         ExitCode::data,
+         "--chat auto: this model's template writes a message of a tool in a way that octet does not know; --chat chatml "
          "writes it as a turn of its own");
   Conversation whole = conversation;
   if (!format.system.empty() && conversation.front().role != "system") whole.insert(whole.begin(), {"system", format.system});

@@ -58,8 +58,8 @@ struct ChatFormat {
 // token that the template needs is no single token of the tokenizer (except for the byte tokenizer).
 ChatFormat chat_format(std::string_view name, TrainOn train_on, const Tokenizer& tokenizer);
 
-// Appends the ids of a conversation, which is not empty, and for each id 1 if it is trained on, else 0. A token that begins before the assistant's
-// turn and ends in it is not trained on. Throws what ChatTemplate::render throws.
+// Appends the ids of a conversation, which is not empty, and for each id 1 if it is trained on, else 0. A token that begins
+// before the assistant's turn and ends in it is not trained on. Throws what ChatTemplate::render throws.
 void encode_chat(const Conversation& conversation, const ChatFormat& format, const Tokenizer& tokenizer,
                  std::vector<std::int32_t>& ids, std::vector<std::uint8_t>& trained);
 

@@ -7,8 +7,8 @@
 namespace octet::kernels {
 
 // Every step is rounded to FP32 where Hugging Face transformers has FP32 tensors. torch's pow, cos and sin are reproduced by F64
-// functions that are rounded once. pow agrees in every bit for the thetas of Llama; for theta = 1e6 one of 64 powers differs by an
-// ulp. cos and sin agree to within 0.6 ulp.
+// functions that are rounded once. pow agrees in every bit for the thetas of Llama; for theta = 1e6 one of 64 powers differs by
+// an ulp. cos and sin agree to within 0.6 ulp.
 namespace {
 
 void scale(const RopeScalingLlama3& scaling, const std::vector<float>&, double, std::vector<float>& frequencies) {

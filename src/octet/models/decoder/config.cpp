@@ -60,7 +60,9 @@ void check_layers(std::int64_t layers, const char* key, const std::string& sourc
 
 void check(const DecoderConfig& c, const std::string& source) {
   // Far beyond any model, and small enough that no size computed from them overflows.
-  const auto within = [&](const char* name, std::int64_t value, std::int64_t largest) { check_range(name, value, largest, source); };
+  const auto within = [&](const char* name, std::int64_t value, std::int64_t largest) {
+    check_range(name, value, largest, source);
+  };
   within("vocab_size", c.vocab, 1 << 24);
   within("hidden_size", c.dim, 1 << 20);
   within("intermediate_size", c.ffn, 1 << 22);

@@ -69,8 +69,8 @@ struct DecoderConfig {
   double train_flops_per_token(std::int64_t seq_len) const;
 };
 
-// Throws Error{data} for a number of layers, read under `key`, that makes no model. Families call it before they make lists with an
-// entry for each layer.
+// Throws Error{data} for a number of layers, read under `key`, that makes no model. Families call it before they make lists with
+// an entry for each layer.
 void check_layers(std::int64_t layers, const char* key, const std::string& source);
 // Throws Error{data} naming `source` for sizes that make no model (a head count that the key/value heads do not divide, an odd
 // head_dim, ...).

@@ -110,7 +110,7 @@ class Decoder {
   int micro_batches_of_step_ = 1, begun_ = 0;
   bool reduces_ = true;
   std::vector<parallel::Visit> visits_;
-  std::size_t under_way_ = 0;            // the most micro-batches between forward and backward at the same time
+  std::size_t under_way_ = 0;  // the most micro-batches between forward and backward at the same time
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;  // by number modulo under_way_
   std::vector<std::unique_ptr<Flight>> flights_;
   std::unique_ptr<nn::Embedding> embedding_;

@@ -36,8 +36,8 @@ std::vector<bool> layers_that_see_all(const JsonReader& read, std::int64_t layer
   } else {
     for (std::int64_t layer = 0; layer < layers; ++layer) result.push_back(layer % 2 == 0);
   }
-  demand(static_cast<std::int64_t>(result.size()) == layers, ExitCode::data, read.source(), ": ", key, " names ",
-         result.size(), " layers, and num_layers = ", layers);
+  demand(static_cast<std::int64_t>(result.size()) == layers, ExitCode::data, read.source(), ": ", key, " names ", result.size(),
+         " layers, and num_layers = ", layers);
   return result;
 }
 
