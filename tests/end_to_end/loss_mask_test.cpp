@@ -79,8 +79,9 @@ TEST_F(LossMask, AMaskOfOnesChangesNoBit) {
 TEST_F(LossMask, HeldOutTextWithoutATrainedTokenIsRefused) {
   write_masked(run_ / "corpus", std::vector<std::uint8_t>(kTargets + 1, 1));
   write_masked(run_ / "masked", std::vector<std::uint8_t>(kTargets + 1, 0));
-  const ProgramResult result =
-      run_.train("--data.split=[1.0,0.0] --training.steps=1 --evaluation.source=[{name=\"m\",path=\"masked\"}]");
+  write_file_atomically(run_ / "held_out.toml",
+                        read_file(run_ / "run.toml") + "[[evaluation.source]]\nname = \"m\"\npath = \"masked\"\n");
+  const ProgramResult result = run_.run("train held_out.toml --data.split=[1.0,0.0] --training.steps=1");
   EXPECT_EQ(result.code, 76) << result.err;
   EXPECT_NE(result.err.find("held-out sequences has a token that is trained on"), std::string::npos) << result.err;
 }
