@@ -22,7 +22,7 @@ target_link_libraries(octet_flags INTERFACE Threads::Threads octet_cuda)
 
 # octet_room(name LOWER...): makes a static library of all sources in the folder `name`. It sees only the rooms LOWER... and what these
 # link. x_cuda.cpp and x_cuda.cu belong to the CUDA backend; without it, cuda/absent.cpp replaces them. x_plugin.cpp is built elsewhere,
-# as a library of its own.
+# as a library of its own. x_hopper_cuda.cu has instructions that Hopper alone has, and is compiled for sm_90a.
 function(octet_room name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
   list(FILTER sources EXCLUDE REGEX "_plugin\\.cpp$")
@@ -30,6 +30,15 @@ function(octet_room name)
     list(FILTER sources EXCLUDE REGEX "/cuda/absent\\.cpp$")
   else()
     list(FILTER sources EXCLUDE REGEX "_cuda\\.(cpp|cu)$")
+  endif()
+  set(hopper ${sources})
+  list(FILTER hopper INCLUDE REGEX "_hopper_cuda\\.cu$")
+  if(hopper)
+    list(REMOVE_ITEM sources ${hopper})
+    add_library(octet_${name}_hopper OBJECT ${hopper})
+    set_target_properties(octet_${name}_hopper PROPERTIES CUDA_ARCHITECTURES 90a-real)
+    target_link_libraries(octet_${name}_hopper PRIVATE octet_flags)
+    list(APPEND sources $<TARGET_OBJECTS:octet_${name}_hopper>)
   endif()
   if(sources)
     add_library(octet_${name} STATIC ${sources})

@@ -42,6 +42,29 @@ void expert_order(Stream& stream, const ExpertOrder& op) {
   }
 }
 
+void group_rows(Stream& stream, const GroupRows& op) {
+  const RowGroups& g = op.groups;
+  for (const Tensor* x : {&g.counts, &g.first, &g.tiles})
+    require(x->dtype == DType::i32 && x->shape.rank() == 1, "group_rows: numbers are I32 [n], got ", x->shape);
+  require(g.first.rows() == g.size() + 1, "group_rows: ", g.size(), " groups begin at ", g.first.shape);
+  stream.count("group_rows", {.bytes = static_cast<double>(g.counts.bytes() + g.first.bytes() + g.tiles.bytes())});
+  if (stream.kind() == DeviceKind::cpu) cpu::group_rows(op);
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda) cuda::group_rows(stream, op);
+  }
+}
+
+void clear_gaps(Stream& stream, const ClearGaps& op) {
+  require(op.x.shape.rank() == 2 && op.x.rows() == op.groups.rows() && op.x.contiguous(), "clear_gaps: x ", op.x.shape, " of ",
+          op.groups.rows(), " rows in groups");
+  const std::int64_t gaps = op.groups.size() * kGroupRows / 2;  // what groups of random sizes have on average
+  stream.count("clear_gaps", {.bytes = bytes_of_rows(op.x, std::min(gaps, op.x.rows()))});
+  if (stream.kind() == DeviceKind::cpu) cpu::clear_gaps(op);
+  if constexpr (kCudaBackend) {
+    if (stream.kind() == DeviceKind::cuda) cuda::clear_gaps(stream, op);
+  }
+}
+
 void expert_scatter(Stream& stream, const ExpertScatter& op) {
   constexpr const char* kName = "expert_scatter";
   check_rows(kName, op.x, op.rows, op.y);

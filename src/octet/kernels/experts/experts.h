@@ -3,6 +3,7 @@
 #pragma once
 
 #include "octet/device/device.h"
+#include "octet/tensor/row_groups.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::kernels {
@@ -15,6 +16,19 @@ struct ExpertOrder {
   Tensor rows;    // [T, k] I32, overwritten: the row of each assignment
 };
 void expert_order(Stream& stream, const ExpertOrder& op);
+
+// Computes where groups begin and which tile of rows belongs to which group, from groups.counts.
+struct GroupRows {
+  RowGroups groups;  // first and tiles are overwritten
+};
+void group_rows(Stream& stream, const GroupRows& op);
+
+// Writes zeros behind the rows of each group, up to the next group.
+struct ClearGaps {
+  RowGroups groups;
+  Tensor x;  // [R, D] BF16, F32 or F64; other rows keep their values
+};
+void clear_gaps(Stream& stream, const ClearGaps& op);
 
 // y[rows[t, s]] = weights[t, s] x[t], rounded once. Without weights, they are 1. Other rows of y keep their values.
 struct ExpertScatter {

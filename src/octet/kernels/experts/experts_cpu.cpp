@@ -1,6 +1,7 @@
 #include "octet/kernels/experts/experts_cpu.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "octet/base/math.h"
@@ -44,6 +45,28 @@ void expert_order(const ExpertOrder& op) {
   }
   for (std::int64_t i = 0; i < assignments; ++i)
     op.rows.as<std::int32_t>()[i] = static_cast<std::int32_t>(next[static_cast<std::size_t>(expert[i])]++);
+}
+
+void group_rows(const GroupRows& op) {
+  std::int32_t* const first = op.groups.first.as<std::int32_t>();
+  std::int32_t* const tiles = op.groups.tiles.as<std::int32_t>();
+  std::int64_t end = 0;
+  for (const GroupPart& part : parts_of(op.groups)) {
+    end = part.first + part.padded();
+    require(end <= op.groups.rows(), "group_rows: groups of ", end, " rows in ", op.groups.rows());
+    first[part.group] = static_cast<std::int32_t>(part.first);
+    std::fill(tiles + part.first / kGroupRows, tiles + end / kGroupRows, static_cast<std::int32_t>(part.group));
+  }
+  first[op.groups.size()] = static_cast<std::int32_t>(end);
+  std::fill(tiles + end / kGroupRows, tiles + op.groups.tiles.rows(), -1);
+}
+
+void clear_gaps(const ClearGaps& op) {
+  const std::size_t row_bytes = static_cast<std::size_t>(op.x.cols()) * size_of(op.x.dtype);
+  for (const GroupPart& part : parts_of(op.groups)) {
+    const Tensor gap = op.x.slice_rows(part.first + part.count, part.first + part.padded());
+    std::memset(gap.data, 0, static_cast<std::size_t>(gap.rows()) * row_bytes);
+  }
 }
 
 void expert_scatter(const ExpertScatter& op) {

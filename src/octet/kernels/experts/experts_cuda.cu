@@ -52,6 +52,47 @@ __global__ void __launch_bounds__(kOrderThreads) order_kernel(const std::int32_t
   }
 }
 
+// One block writes all numbers. There are a few hundred groups and tiles.
+__global__ void __launch_bounds__(kOrderThreads)
+    group_rows_kernel(const std::int32_t* counts, int groups, std::int32_t* first, std::int32_t* tiles, int tile_count) {
+  constexpr int kRows = static_cast<int>(kGroupRows);
+  if (threadIdx.x == 0) {
+    int end = 0;
+    for (int g = 0; g < groups; ++g) {
+      first[g] = end;
+      end += (counts[g] + kRows - 1) / kRows * kRows;
+    }
+    first[groups] = end;
+  }
+  __syncthreads();
+  const int used = first[groups] / kRows;
+  for (int tile = static_cast<int>(threadIdx.x); tile < tile_count; tile += kOrderThreads) {
+    int group = -1;
+    if (tile < used) {
+      int low = 0, high = groups - 1;  // the last group that begins at the tile or before it, and is not empty
+      while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (first[middle] <= tile * kRows) {
+          low = middle;
+        } else {
+          high = middle - 1;
+        }
+      }
+      group = low;
+    }
+    tiles[tile] = group;
+  }
+}
+
+// One block per row that a gap could have, for all groups.
+__global__ void __launch_bounds__(kRowThreads)
+    clear_gaps_kernel(const std::int32_t* counts, const std::int32_t* first, std::uint32_t* x, std::int64_t words) {
+  const int group = static_cast<int>(blockIdx.x);
+  const std::int64_t row = first[group] + counts[group] + static_cast<std::int64_t>(blockIdx.y);
+  if (row >= first[group + 1]) return;
+  for (std::int64_t i = threadIdx.x; i < words; i += kRowThreads) x[row * words + i] = 0;
+}
+
 struct Rows {
   const BFloat16* x;
   std::int64_t x_stride;
@@ -135,6 +176,23 @@ void expert_order(Stream& stream, const ExpertOrder& op) {
   order_kernel<<<experts, kOrderThreads, 0, native_stream(stream)>>>(op.experts.as<std::int32_t>(), assignments, counts,
                                                                      static_cast<int>(op.multiple), op.rows.as<std::int32_t>());
   check_launch("expert_order");
+}
+
+void group_rows(Stream& stream, const GroupRows& op) {
+  group_rows_kernel<<<1, kOrderThreads, 0, native_stream(stream)>>>(
+      op.groups.counts.as<std::int32_t>(), static_cast<int>(op.groups.size()), op.groups.first.as<std::int32_t>(),
+      op.groups.tiles.as<std::int32_t>(), static_cast<int>(op.groups.tiles.rows()));
+  check_launch("group_rows");
+}
+
+void clear_gaps(Stream& stream, const ClearGaps& op) {
+  require_bf16("clear_gaps", op.x);
+  require(op.x.cols() % 2 == 0, "clear_gaps on CUDA: ", op.x.cols(), " columns");
+  const dim3 grid(static_cast<unsigned>(op.groups.size()), static_cast<unsigned>(kGroupRows - 1));
+  clear_gaps_kernel<<<grid, kRowThreads, 0, native_stream(stream)>>>(
+      op.groups.counts.as<std::int32_t>(), op.groups.first.as<std::int32_t>(),
+      reinterpret_cast<std::uint32_t*>(op.x.as<BFloat16>()), op.x.cols() / 2);
+  check_launch("clear_gaps");
 }
 
 void expert_scatter(Stream& stream, const ExpertScatter& op) {

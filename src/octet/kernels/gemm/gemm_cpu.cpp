@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <type_traits>
+#include <vector>
 
 #include "octet/base/math.h"
 #include "octet/base/threads.h"
@@ -22,16 +23,16 @@ struct Part {
 // Decodes a part of an FP8 operand to FP32 [rows, length]. For tensor and row tiles, scales are not applied.
 template <Fp8Format kFormat>
 void decode_fp8(const GemmOperand& x, const Part& part, float* out) {
-  const std::int64_t all_rows = x.values.shape[0], blocks = ceil_div(x.values.shape[1], std::max(1, tile_width(x.tile)));
+  const std::int64_t stride = x.scale_inv.row_stride;
   const auto* scales = static_cast<const float*>(x.scale_inv.data);
   const auto scale_of = [&](std::int64_t row, std::int64_t block) {
     switch (x.tile) {
       case ScaleTile::block_1x128:
-        return scales[block * all_rows + row];
+        return scales[block * stride + row];
       case ScaleTile::block_128x128:
-        return scales[row / 128 * blocks + block];
+        return scales[row / 128 * stride + block];
       default:
-        return decode_e8m0(x.scale_inv.as_bytes()[row * blocks + block]);
+        return decode_e8m0(x.scale_inv.as_bytes()[row * stride + block]);
     }
   };
   for (std::int64_t row = part.row; row < part.row + part.rows; ++row, out += part.length) {
@@ -128,30 +129,41 @@ void multiply_tile(const Gemm& op, const GemmPlan& plan, const Tile& tile, T* me
 }
 
 template <class T, class Out>
-void multiply_tiles(const Gemm& op, const GemmPlan& plan, std::int64_t lanes, T* memory) {
-  const std::int64_t across = ceil_div(plan.n, plan.tile_n);
-  for_each_task(lanes, plan.tiles(), [&](std::int64_t lane, std::int64_t i) {
+void multiply_tiles(std::span<const Gemm> ops, std::span<const GemmPlan> plans, std::int64_t lanes, T* memory) {
+  std::vector<std::int64_t> first = {0};  // of each product, among the tiles of all
+  std::int64_t lane_elements = 0;
+  for (const GemmPlan& plan : plans) {
+    first.push_back(first.back() + plan.tiles());
+    lane_elements = std::max(lane_elements, plan.lane_elements());
+  }
+  for_each_task(lanes, first.back(), [&](std::int64_t lane, std::int64_t task) {
+    const auto which = static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), task) - first.begin()) - 1;
+    const GemmPlan& plan = plans[which];
+    const std::int64_t i = task - first[which], across = ceil_div(plan.n, plan.tile_n);
     const std::int64_t row = i / across * plan.tile_m, column = i % across * plan.tile_n;
     const Tile tile{row, std::min(plan.tile_m, plan.m - row), column, std::min(plan.tile_n, plan.n - column)};
-    multiply_tile<T, Out>(op, plan, tile, memory + lane * plan.lane_elements());
+    multiply_tile<T, Out>(ops[which], plan, tile, memory + lane * lane_elements);
   });
 }
 
 }  // namespace
 
-void gemm(const Gemm& op, const GemmPlan& plan, std::int64_t lanes, void* memory) {
-  constexpr double kWorthThreads = 5e5;  // multiply-adds; a smaller GEMM is finished before another thread has woken up
-  const double macs = static_cast<double>(plan.m) * static_cast<double>(plan.n) * static_cast<double>(plan.k);
+void gemms(std::span<const Gemm> ops, std::span<const GemmPlan> plans, std::int64_t lanes, void* memory) {
+  if (ops.empty()) return;
+  constexpr double kWorthThreads = 5e5;  // multiply-adds; less work is finished before another thread has woken up
+  double macs = 0;
+  for (const GemmPlan& plan : plans)
+    macs += static_cast<double>(plan.m) * static_cast<double>(plan.n) * static_cast<double>(plan.k);
   if (macs < kWorthThreads) lanes = 1;
-  switch (op.d.dtype) {
+  switch (ops.front().d.dtype) {
     case DType::f64:
-      multiply_tiles<double, double>(op, plan, lanes, static_cast<double*>(memory));
+      multiply_tiles<double, double>(ops, plans, lanes, static_cast<double*>(memory));
       break;
     case DType::f32:
-      multiply_tiles<float, float>(op, plan, lanes, static_cast<float*>(memory));
+      multiply_tiles<float, float>(ops, plans, lanes, static_cast<float*>(memory));
       break;
     default:
-      multiply_tiles<float, BFloat16>(op, plan, lanes, static_cast<float*>(memory));
+      multiply_tiles<float, BFloat16>(ops, plans, lanes, static_cast<float*>(memory));
       break;
   }
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "octet/kernels/gemm/gemm.h"
 
@@ -23,8 +24,9 @@ GemmPlan plan_gemm(const Gemm& op);
 const char* name_of(ScaleTile tile);  // for messages
 
 namespace cpu {
-// `memory` has room for `lanes` times lane_elements() elements.
-void gemm(const Gemm& op, const GemmPlan& plan, std::int64_t lanes, void* memory);
+// Computes the tiles of all products, which have the same dtypes, in one parallel loop. `memory` has room for `lanes` times the
+// most lane_elements() of a plan.
+void gemms(std::span<const Gemm> ops, std::span<const GemmPlan> plans, std::int64_t lanes, void* memory);
 }  // namespace cpu
 
 }  // namespace octet::kernels

@@ -24,7 +24,7 @@ class Fusion {
   double result_bytes(const Tensor& values) const { return static_cast<double>(to_ ? code_bytes() : values.bytes()); }
   // Device memory for the amaxes of a result [rows, cols], as cuda::allocate_amaxes; null if not fused.
   float* allocate_amaxes(Arena& scratch, std::int64_t rows, std::int64_t cols) const {
-    return to_ ? cuda::allocate_amaxes(scratch, to_->spec, rows, cols) : nullptr;
+    return to_ ? cuda::allocate_amaxes(scratch, to_->spec, rows, cols, to_->groups.size()) : nullptr;
   }
 
  private:

@@ -1,5 +1,7 @@
 #include "octet/kernels/quantize/quantize.h"
 
+#include <algorithm>
+
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda_device.h"
 #include "octet/kernels/quantize/quantize_cpu.h"
@@ -14,10 +16,13 @@ void check_source(const char* op, const Tensor& x) {
   require(x.dtype == DType::bf16 || x.dtype == DType::f32, op, ": x must be BF16 or F32, got ", name_of(x.dtype));
 }
 
-void check_scales(const char* what, const Tensor& scales, ScaleTile tile, std::int64_t rows, std::int64_t k) {
+void check_scales(const char* what, const Tensor& scales, ScaleTile tile, const Shape& expected) {
   require(static_cast<bool>(scales), "quantize: ", what, " is missing");
-  require(scales.dtype == scale_dtype(tile) && scales.shape == scale_shape(tile, rows, k), "quantize: ", what, " must be ",
-          name_of(scale_dtype(tile)), " ", scale_shape(tile, rows, k), ", got ", name_of(scales.dtype), " ", scales.shape);
+  require(scales.dtype == scale_dtype(tile) && scales.shape == expected, "quantize: ", what, " must be ",
+          name_of(scale_dtype(tile)), " ", expected, ", got ", name_of(scales.dtype), " ", scales.shape);
+}
+void check_scales(const char* what, const Tensor& scales, ScaleTile tile, std::int64_t rows, std::int64_t k) {
+  check_scales(what, scales, tile, scale_shape(tile, rows, k));
 }
 
 void check(const Quantize& op) {
@@ -34,10 +39,12 @@ void check(const Quantize& op) {
   require(op.spec.tile == ScaleTile::tensor || op.spec.source == ScaleSource::tensor,
           "quantize: only a per-tensor tile has a history");
   require(out.rowwise || out.columnwise || op.x.elements() == 0, "quantize: neither codes nor codes_t is asked for");
+  const std::int64_t groups = op.groups.size();
+  require(groups == 0 || (rows == op.groups.rows() && op.spec.tile != ScaleTile::block_128x128), "quantize: ", rows,
+          " rows in groups of ", groups == 0 ? 0 : op.groups.rows());
   if (out.rowwise) {
     require(out.rowwise.shape == op.x.shape && out.rowwise.dtype == dtype_of(out.format), "quantize: codes must be ",
             name_of(dtype_of(out.format)), " ", op.x.shape, ", got ", name_of(out.rowwise.dtype), " ", out.rowwise.shape);
-    if (!per_tensor) check_scales("scale_inv", out.rowwise_scale_inv, out.tile, rows, cols);
   }
   if (out.columnwise) {
     const Shape& shape = out.columnwise.shape;
@@ -45,13 +52,21 @@ void check(const Quantize& op) {
                 out.columnwise.dtype == dtype_of(out.format),
             "quantize: codes_t must be ", name_of(dtype_of(out.format)), " [", cols, ", ", rows, " to ", padded_k(rows, out.tile),
             "], got ", name_of(out.columnwise.dtype), " ", shape);
-    if (!per_tensor) check_scales("scale_inv_t", out.columnwise_scale_inv, out.tile, cols, shape[1]);
   }
-  if (per_tensor) {
-    require(out.rowwise_scale_inv || out.columnwise_scale_inv, "quantize: scale_inv is missing");
-    if (out.rowwise_scale_inv) check_scales("scale_inv", out.rowwise_scale_inv, out.tile, rows, cols);
-    if (out.columnwise_scale_inv) check_scales("scale_inv_t", out.columnwise_scale_inv, out.tile, cols, rows);
+  // With one scale, either direction may hold it.
+  const bool either = per_tensor && (out.rowwise_scale_inv || out.columnwise_scale_inv);
+  if (either ? static_cast<bool>(out.rowwise_scale_inv) : static_cast<bool>(out.rowwise))
+    check_scales("scale_inv", out.rowwise_scale_inv, out.tile, rowwise_scale_shape(out.tile, rows, cols, groups));
+  if (either ? static_cast<bool>(out.columnwise_scale_inv) : static_cast<bool>(out.columnwise)) {
+    const std::int64_t width = out.columnwise ? out.columnwise.shape[1] : rows;
+    check_scales("scale_inv_t", out.columnwise_scale_inv, out.tile, columnwise_scale_shape(out.tile, width, cols, groups));
   }
+  require(either || !per_tensor, "quantize: scale_inv is missing");
+}
+
+// Rows in groups that a plan expects, as a share of all.
+double share_of_groups(const Quantize& op) {
+  return op.groups ? static_cast<double>(op.groups.expected) / static_cast<double>(std::max<std::int64_t>(1, op.x.rows())) : 1;
 }
 
 // x is read once, or twice if its amax must be known before the cast.
@@ -59,10 +74,24 @@ Work work_of(const Quantize& op) {
   double bytes = static_cast<double>(op.x.bytes()) * (needs_amax_first(op.spec) ? 2 : 1);
   if (op.out.rowwise) bytes += static_cast<double>(op.out.rowwise.bytes() + op.out.rowwise_scale_inv.bytes());
   if (op.out.columnwise) bytes += static_cast<double>(op.out.columnwise.bytes() + op.out.columnwise_scale_inv.bytes());
-  return {.flops = 0, .fp8_flops = 0, .bytes = bytes};
+  return {.flops = 0, .fp8_flops = 0, .bytes = bytes * share_of_groups(op)};
 }
 
 void run_cpu(const Quantize& op, float* current_amax) {
+  if (op.groups) {
+    for (const GroupPart& part : parts_of(op.groups)) {
+      if (part.count == 0) continue;
+      Quantize one = op;
+      one.groups = {};
+      one.x = op.x.slice_rows(part.first, part.first + part.padded());
+      one.out = group_of(op.out, part, part.padded());
+      const auto group = static_cast<std::int64_t>(part.group);
+      if (op.scale) one.scale = op.scale + group * op.scale_stride;
+      if (op.amax) one.amax = op.amax + group * op.amax_stride;
+      run_cpu(one, current_amax);
+    }
+    return;
+  }
   switch (op.spec.tile) {
     case ScaleTile::tensor:
       if (op.spec.source == ScaleSource::history) {
@@ -93,7 +122,7 @@ void quantize(Stream& stream, Arena& scratch, const Quantize& op) {
   const ArenaScope scope(scratch);
   // The CPU computes row scales one after another and needs no amaxes in advance.
   const bool ahead = op.spec.tile == ScaleTile::tensor || stream.target() == DeviceKind::cuda;
-  float* const amaxes = ahead ? cuda::allocate_amaxes(scratch, op.spec, op.x.rows(), op.x.shape[1]) : nullptr;
+  float* const amaxes = ahead ? cuda::allocate_amaxes(scratch, op.spec, op.x.rows(), op.x.shape[1], op.groups.size()) : nullptr;
   if (stream.kind() == DeviceKind::cpu) run_cpu(op, amaxes);
   if constexpr (kCudaBackend) {
     if (stream.kind() == DeviceKind::cuda) cuda::quantize(stream, op, amaxes);

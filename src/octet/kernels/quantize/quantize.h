@@ -6,6 +6,7 @@
 #include "octet/device/device.h"
 #include "octet/numerics/recipe.h"
 #include "octet/tensor/quantized.h"
+#include "octet/tensor/row_groups.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::kernels {
@@ -20,6 +21,10 @@ struct Quantize {
                   // of such columns get scale 1.
   const float* scale = nullptr;  // device scalar, for the per-tensor tile with ScaleSource::history only: the scale to cast with
   float* amax = nullptr;  // device scalar, optional, for the per-tensor tile: becomes max(*amax, amax of x); NaN propagates
+  // Rows in groups are quantised as a tensor each (the shapes of scales: tensor/row_groups.h). x has zeros between groups. The
+  // scale and the amax of a group lie so many floats behind those of the group before it.
+  RowGroups groups = {};
+  std::int64_t scale_stride = 0, amax_stride = 0;
 };
 // For row, 1x128 and MX tiles, the transposed part is quantised from x itself, with scales along R.
 void quantize(Stream& stream, Arena& scratch, const Quantize& op);
@@ -41,9 +46,20 @@ struct QuantizeEpilogue {
   Quantized out;  // no parts: no codes are wanted
   const float* scale = nullptr;
   float* amax = nullptr;
+  RowGroups groups = {};  // also without parts: y's rows of these groups alone are computed
+  std::int64_t scale_stride = 0, amax_stride = 0;
 
   explicit operator bool() const { return out.rowwise || out.columnwise; }
-  Quantize of(const Tensor& x) const { return {.x = x, .spec = spec, .out = out, .scale = scale, .amax = amax}; }
+  Quantize of(const Tensor& x) const {
+    return {.x = x,
+            .spec = spec,
+            .out = out,
+            .scale = scale,
+            .amax = amax,
+            .groups = groups,
+            .scale_stride = scale_stride,
+            .amax_stride = amax_stride};
+  }
 };
 // Whether the CUDA kernels of ops can write these codes without y. They can except for MX.
 bool fuses_on_cuda(const QuantizeEpilogue& to);

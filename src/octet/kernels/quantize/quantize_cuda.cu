@@ -33,7 +33,7 @@ struct MxEpilogue {
   std::int64_t columnwise_scale_stride;
   int columnwise_scales;  // scales of a column, including padding
 
-  __device__ State begin() const { return {}; }
+  __device__ State begin(int) const { return {}; }
   __device__ void finish(const Tile& tile, const Bf16Vector (&values)[kTileRows], const State&, Shared& shared) const {
     if (codes.rowwise) write_rowwise(tile, values);
     if (codes.columnwise) write_columnwise(tile, values, shared);
@@ -70,11 +70,12 @@ struct MxEpilogue {
 };
 
 template <class F>
-void with_source(const Tensor& x, F f) {
-  if (x.dtype == DType::bf16) return f(Bf16Source(x));
+void with_source(const Tensor& x, const RowGroups& groups, F f) {
+  if (x.dtype == DType::bf16) return f(Bf16Source(x, groups));
   const Extent extent{.rows = static_cast<int>(x.rows()),
                       .cols = static_cast<int>(x.shape[1]),
-                      .wide = rows_are_aligned(x) && x.shape[1] % kVector == 0};
+                      .wide = rows_are_aligned(x) && x.shape[1] % kVector == 0,
+                      .groups = groups_of(groups)};
   f(F32Source{extent, x.as<float>(), x.row_stride});
 }
 
@@ -94,12 +95,18 @@ void write_mx_codes(Stream& stream, const Source& source, const Quantized& out) 
 
 void amax(Stream& stream, const Amax& op) {
   zero(stream, op.amax, 1);
-  with_source(op.x, [&](const auto& source) { launch_tiles(stream, source, AmaxEpilogue{.whole = op.amax}); });
+  with_source(op.x, {}, [&](const auto& source) { launch_tiles(stream, source, AmaxEpilogue{.whole = op.amax}); });
 }
 
 void quantize(Stream& stream, const Quantize& op, float* amaxes) {
-  const QuantizeEpilogue to{.spec = op.spec, .out = op.out, .scale = op.scale, .amax = op.amax};
-  with_source(op.x, [&](const auto& source) {
+  const QuantizeEpilogue to{.spec = op.spec,
+                            .out = op.out,
+                            .scale = op.scale,
+                            .amax = op.amax,
+                            .groups = op.groups,
+                            .scale_stride = op.scale_stride,
+                            .amax_stride = op.amax_stride};
+  with_source(op.x, op.groups, [&](const auto& source) {
     if (op.spec.tile == ScaleTile::mx_1x32) {
       write_mx_codes(stream, source, op.out);
     } else {

@@ -1,16 +1,20 @@
 // The CUDA backend of quantize.h. quantize.cpp checks the shapes, counts the work and allocates the scratch.
 #pragma once
 
+#include <algorithm>
+
 #include "octet/kernels/quantize/quantize.h"
 #include "octet/kernels/quantize/quantize_cpu.h"
 
 namespace octet::kernels::cuda {
 
 // Allocates device memory for the amaxes of a tensor [rows, cols] that must be known before the cast: one for the tensor, or one
-// for each row followed by one for each column. Returns null for a recipe that needs none.
-inline float* allocate_amaxes(Arena& scratch, const QuantSpec& spec, std::int64_t rows, std::int64_t cols) {
+// for each row followed by one for each column. With groups of rows, each has one for itself or for each column. Returns null for
+// a recipe that needs none.
+inline float* allocate_amaxes(Arena& scratch, const QuantSpec& spec, std::int64_t rows, std::int64_t cols, std::int64_t groups) {
   if (!needs_amax_first(spec)) return nullptr;
-  const std::int64_t count = spec.tile == ScaleTile::tensor ? 1 : rows + cols;
+  const std::int64_t tensors = std::max<std::int64_t>(1, groups);
+  const std::int64_t count = spec.tile == ScaleTile::tensor ? tensors : rows + tensors * cols;
   return static_cast<float*>(scratch.allocate(static_cast<std::size_t>(count) * sizeof(float)));
 }
 void quantize(Stream& stream, const Quantize& op, float* amaxes);

@@ -2,6 +2,8 @@
 // launches.
 #pragma once
 
+#include <algorithm>
+
 #include "octet/kernels/quantize/amax_epilogue_cuda.cuh"
 #include "octet/kernels/quantize/codes_cuda.cuh"
 #include "octet/kernels/quantize/magnitudes_cuda.cuh"
@@ -9,7 +11,7 @@
 
 namespace octet::kernels::cuda {
 
-// Writes codes with one scale for the whole tensor: `scale`, or the scale of `current_amax`.
+// Writes codes with one scale for the whole tensor, or for each group of rows: `scale`, or the scale of `current_amax`.
 template <Fp8Format kFormat>
 struct TensorEpilogue {
   using Shared = TransposedTile;
@@ -24,19 +26,22 @@ struct TensorEpilogue {
   float* amax;
   float* rowwise_scale_inv;
   float* columnwise_scale_inv;
+  const std::int32_t* first;               // the first row of each group, or null
+  std::int64_t scale_stride, amax_stride;  // from a group to the next
 
-  __device__ State begin() const {
-    return {.scale_or_amax = scale ? *scale : *current_amax, .amax = amax ? __float_as_uint(*amax) : 0u};
+  __device__ State begin(int group) const {
+    return {.scale_or_amax = scale ? scale[group * scale_stride] : current_amax[group],
+            .amax = amax ? __float_as_uint(amax[group * amax_stride]) : 0u};
   }
   __device__ void finish(const Tile& tile, const Bf16Vector (&values)[kTileRows], const State& state, Shared& shared) const {
     const float factor = scale ? state.scale_or_amax : device_scale(state.scale_or_amax, spec);
-    if (tile.row0 == 0 && tile.col0 == 0 && threadIdx.x == 0) {
-      if (rowwise_scale_inv) *rowwise_scale_inv = 1.0f / factor;
-      if (columnwise_scale_inv) *columnwise_scale_inv = 1.0f / factor;
+    if (threadIdx.x == 0 && tile.col0 == 0 && tile.row0 == (first ? first[tile.group] : 0)) {
+      if (rowwise_scale_inv) rowwise_scale_inv[tile.group] = 1.0f / factor;
+      if (columnwise_scale_inv) columnwise_scale_inv[tile.group] = 1.0f / factor;
     }
     if (amax) {
       const unsigned largest = warp_magnitude(values) << 16;
-      if (tile.lane() == 0 && largest > state.amax) raise(amax, __uint_as_float(largest));
+      if (tile.lane() == 0 && largest > state.amax) raise(amax + tile.group * amax_stride, __uint_as_float(largest));
     }
     write_codes<kFormat>(tile, values, factor, codes, shared);
   }
@@ -57,7 +62,7 @@ struct BlockEpilogue {
   float* columnwise_scale_inv;
   std::int64_t columnwise_scale_stride;
 
-  __device__ State begin() const { return {}; }
+  __device__ State begin(int) const { return {}; }
   __device__ void finish(const Tile& tile, const Bf16Vector (&values)[kTileRows], const State&, Shared& shared) const {
     const unsigned of_warp = warp_magnitude(values);
     if (tile.lane() == 0) shared.warps[tile.warp()] = of_warp;
@@ -93,8 +98,9 @@ struct LineEpilogue {
   std::int64_t rowwise_scale_stride;  // from the scales of a column of tiles to those of the next; 0 if a row has one scale
   float* columnwise_scale_inv;
   std::int64_t columnwise_scale_stride;
+  std::int64_t group_columns;  // from a group's columns to those of the next, in column_amax and the scales of whole columns
 
-  __device__ State begin() const { return {}; }
+  __device__ State begin(int) const { return {}; }
   __device__ void finish(const Tile& tile, const Bf16Vector (&values)[kTileRows], const State&, Shared& shared) const {
     if (codes.columnwise) column_scales(tile, values, shared);
     if (codes.rowwise) write_rowwise(tile, values);  // meanwhile, half of the warps compute the columns' scales
@@ -141,11 +147,13 @@ struct LineEpilogue {
       if (!column_amax) {
         amax = magnitude_value(shared.magnitudes.template get<kTileThreads / 32>(column));
       } else if (col < tile.cols) {
-        amax = column_amax[col];
+        amax = column_amax[tile.group * group_columns + col];
       }
       const float scale = device_scale(amax, spec);
       shared.scales[column] = scale;
-      if (col < tile.cols) columnwise_scale_inv[tile.row0 / kTile * columnwise_scale_stride + col] = 1.0f / scale;
+      if (col < tile.cols) {
+        columnwise_scale_inv[tile.row0 / kTile * columnwise_scale_stride + tile.group * group_columns + col] = 1.0f / scale;
+      }
     }
   }
 };
@@ -161,7 +169,10 @@ void write_tensor_codes(Stream& stream, const Source& source, const QuantizeEpil
                                          .current_amax = current_amax,
                                          .amax = to.amax,
                                          .rowwise_scale_inv = scales_of(to.out.rowwise_scale_inv),
-                                         .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv)});
+                                         .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv),
+                                         .first = to.groups ? to.groups.first.as<std::int32_t>() : nullptr,
+                                         .scale_stride = to.scale_stride,
+                                         .amax_stride = to.amax_stride});
   });
 }
 
@@ -180,7 +191,8 @@ void write_line_codes(Stream& stream, const Source& source, const QuantizeEpilog
                                        .rowwise_scale_inv = scales_of(to.out.rowwise_scale_inv),
                                        .rowwise_scale_stride = blocks ? to.out.rowwise_scale_inv.row_stride : 0,
                                        .columnwise_scale_inv = scales_of(to.out.columnwise_scale_inv),
-                                       .columnwise_scale_stride = blocks ? to.out.columnwise_scale_inv.row_stride : 0});
+                                       .columnwise_scale_stride = blocks ? to.out.columnwise_scale_inv.row_stride : 0,
+                                       .group_columns = blocks ? 0 : to.out.columnwise_scale_inv.cols()});
   });
 }
 
@@ -205,14 +217,17 @@ void write_codes(Stream& stream, const First& first, const Second& second, const
   switch (to.spec.tile) {
     case ScaleTile::tensor:
       if (to.scale) return write_tensor_codes(stream, first, to, nullptr);
-      zero(stream, amaxes, 1);
+      zero(stream, amaxes, std::max<std::int64_t>(1, to.groups.size()));
       launch_tiles(stream, first, AmaxEpilogue{.whole = amaxes});
       return write_tensor_codes(stream, second, to, amaxes);
     case ScaleTile::row: {
       float* const columns = amaxes + first.rows;
-      zero(stream, amaxes, first.rows + first.cols * First::kParts);
+      const std::int64_t cols = std::int64_t{first.cols} * First::kParts;
+      zero(stream, amaxes, first.rows + std::max<std::int64_t>(1, to.groups.size()) * cols);
       launch_tiles(stream, first,
-                   AmaxEpilogue{.rows = to.out.rowwise ? amaxes : nullptr, .columns = to.out.columnwise ? columns : nullptr});
+                   AmaxEpilogue{.rows = to.out.rowwise ? amaxes : nullptr,
+                                .columns = to.out.columnwise ? columns : nullptr,
+                                .group_columns = cols});
       return write_line_codes(stream, second, to, amaxes, columns);
     }
     case ScaleTile::block_1x128:

@@ -62,7 +62,7 @@ struct BlockAmaxEpilogue {
   float* amax;  // amax of the extent's first block
   std::int64_t stride;
 
-  __device__ State begin() const { return {}; }
+  __device__ State begin(int) const { return {}; }
   __device__ void finish(const Tile& tile, const Bf16Vector (&values)[kTileRows], State, Shared&) const {
     const float largest = magnitude_value(warp_magnitude(values));
     if (tile.lane() == 0) raise(amax + tile.row0 / kBlock * stride + tile.col0 / kBlock, largest);
@@ -79,7 +79,7 @@ struct MxAmaxEpilogue {
   float* columns;
   std::int64_t columns_stride;
 
-  __device__ State begin() const { return {}; }
+  __device__ State begin(int) const { return {}; }
   __device__ void finish(const Tile& tile, const Bf16Vector (&values)[kTileRows], State, Shared& shared) const {
     if (rows) {
       unsigned pairs[kTileRows / 2];

@@ -28,6 +28,7 @@
 #include "octet/base/math.h"
 #include "octet/device/cuda/cuda.h"
 #include "octet/kernels/vector_cuda.cuh"
+#include "octet/tensor/row_groups.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::kernels::cuda {
@@ -41,6 +42,7 @@ constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 struct Extent {
   int rows = 0, cols = 0;
   bool wide = false;  // all vectors are whole and aligned
+  const std::int32_t* groups = nullptr;  // the group of each row of tiles, or -1 for none (tensor/row_groups.h); null: one tensor
 };
 
 // Rounds as the CPU does, including the payload of NaN, which amax makes visible. pack() gives every NaN the same payload.
@@ -59,6 +61,7 @@ __device__ inline Bf16Vector round_like_cpu(const Vector<float>& vector) {
 struct Tile {
   int row0, col0;  // of the tile in the result
   int rows, cols;  // size of the result
+  int group = 0;   // of rows
   __device__ int warp() const { return static_cast<int>(threadIdx.x) / 32; }
   __device__ int lane() const { return static_cast<int>(threadIdx.x) % 32; }
   __device__ int vector() const { return static_cast<int>(threadIdx.x) % 16; }
@@ -120,20 +123,23 @@ __device__ void gather(const Source& source, const Tile& tile, Bf16Vector (&made
 //   struct Epilogue {
 //     struct Shared;                 // shared memory
 //     struct State;                  // what a thread reads from global memory once, before the prologue
-//     State begin() const;
+//     State begin(int group) const;
 //     void finish(const Tile&, const Bf16Vector (&values)[kTileRows], const State&, Shared&) const;
 //   };
 template <class Source, class Epilogue>
 __global__ void __launch_bounds__(kTileThreads, Source::kBlocks) produce_tiles(const Source source, const Epilogue epilogue) {
   __shared__ typename Epilogue::Shared shared;
-  const typename Epilogue::State state = epilogue.begin();
+  // Starts with the last rows, which the previous kernel left in the cache.
+  const int down = static_cast<int>(gridDim.y - 1 - blockIdx.y), group = source.groups ? source.groups[down] : 0;
+  if (group < 0) return;
+  const typename Epilogue::State state = epilogue.begin(group);
 #pragma unroll 1
   for (int across = 0; across < Source::kAcross; ++across) {
-    // Starts with the last rows, which the previous kernel left in the cache.
-    Tile tile{.row0 = static_cast<int>(gridDim.y - 1 - blockIdx.y) * kTile,
+    Tile tile{.row0 = down * kTile,
               .col0 = (static_cast<int>(blockIdx.x) * Source::kAcross + across) * kTile,
               .rows = source.rows,
-              .cols = source.cols};
+              .cols = source.cols,
+              .group = group};
     if (across > 0 && tile.col0 >= tile.cols) break;
     if (across > 0) __syncthreads();
     Bf16Vector made[Source::kParts][kTileRows] = {};
@@ -159,6 +165,8 @@ void launch_tiles(Stream& stream, const Source& source, const Epilogue& epilogue
   octet::cuda::check_launch("produce_tiles");
 }
 
+inline const std::int32_t* groups_of(const RowGroups& groups) { return groups ? groups.tiles.as<std::int32_t>() : nullptr; }
+
 // Reads a BF16 tensor.
 struct Bf16Source : Extent {
   static constexpr int kParts = 1, kAhead = 8, kBlocks = 4, kAcross = 1;
@@ -167,10 +175,11 @@ struct Bf16Source : Extent {
   const BFloat16* x;
   std::int64_t stride;
 
-  explicit Bf16Source(const Tensor& tensor)
+  explicit Bf16Source(const Tensor& tensor, const RowGroups& groups = {})
       : Extent{.rows = static_cast<int>(tensor.rows()),
                .cols = static_cast<int>(tensor.shape[1]),
-               .wide = rows_are_aligned(tensor) && tensor.shape[1] % kVector == 0},
+               .wide = rows_are_aligned(tensor) && tensor.shape[1] % kVector == 0,
+               .groups = groups_of(groups)},
         x(tensor.as<BFloat16>()),
         stride(tensor.row_stride) {}
 

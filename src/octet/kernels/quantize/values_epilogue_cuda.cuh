@@ -16,7 +16,7 @@ struct ValuesEpilogue {
   ValuesEpilogue(const Tensor& to, int part_cols)
       : out(to.as<BFloat16>()), stride(to.row_stride), wide(rows_are_aligned(to) && part_cols % kVector == 0) {}
 
-  __device__ State begin() const { return {}; }
+  __device__ State begin(int) const { return {}; }
   __device__ void finish(const Tile& tile, const Bf16Vector (&values)[kTileRows], State, Shared&) const { store(tile, values); }
   __device__ void store(const Tile& tile, const Bf16Vector (&values)[kTileRows]) const {
     const int col = tile.col();

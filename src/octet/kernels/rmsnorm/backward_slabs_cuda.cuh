@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kTileThreads, kTiles == 2 ? 2 : 1)
   };
   begin_slab();
 
-  const typename Epilogue::State state = epilogue.begin();
+  const typename Epilogue::State state = epilogue.begin(0);
   Bf16Vector weights[kEach];
   float shares[kEach][kVector] = {};
 #pragma unroll

@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) rope_tiles(const WideRopeSour
     end_copies();
   };
   fetch(tile.col());
-  const typename Epilogue::State state = epilogue.begin();
+  const typename Epilogue::State state = epilogue.begin(0);
   const Turns turns(op, tile);
 #pragma unroll 1
   for (; tile.col0 < end; tile.col0 += kTile) {

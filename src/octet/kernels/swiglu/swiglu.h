@@ -1,4 +1,5 @@
-// SwiGLU (Shazeer, 2020):  y = silu(gate) * up,  silu(z) = z / (1 + exp(-z)). Computed in FP32 (F64 for F64).
+// SwiGLU (Shazeer, 2020):  y = silu(gate) * up,  silu(z) = z / (1 + exp(-z)). Computed in FP32 (F64 for F64). With codes.groups,
+// rows of no group keep what they had, with or without codes.
 #pragma once
 
 #include "octet/device/arena.h"

@@ -90,11 +90,12 @@ struct SwigluBackwardSource : Extent {
   }
 };
 
-Extent extent_of(const Tensor& gate_up) {
+Extent extent_of(const Tensor& gate_up, const RowGroups& groups) {
   const std::int64_t cols = gate_up.cols() / 2;
   return {.rows = static_cast<int>(gate_up.rows()),
           .cols = static_cast<int>(cols),
-          .wide = rows_are_aligned(gate_up) && cols % kVector == 0};
+          .wide = rows_are_aligned(gate_up) && cols % kVector == 0,
+          .groups = groups_of(groups)};
 }
 
 void require_bf16(const Tensor& tensor) {
@@ -105,14 +106,14 @@ void require_bf16(const Tensor& tensor) {
 
 void swiglu_forward(Stream& stream, const SwigluForward& op, float* amaxes) {
   require_bf16(op.gate_up);
-  const SwigluForwardSource source{extent_of(op.gate_up), op.gate_up.as<BFloat16>(), op.gate_up.row_stride};
+  const SwigluForwardSource source{extent_of(op.gate_up, op.codes.groups), op.gate_up.as<BFloat16>(), op.gate_up.row_stride};
   if (op.codes) return write_codes(stream, source, source, op.codes, amaxes);
   launch_tiles(stream, source, ValuesEpilogue(op.y, source.cols));
 }
 
 void swiglu_backward(Stream& stream, const SwigluBackward& op, float* amaxes) {
   require_bf16(op.gate_up);
-  SwigluBackwardSource source{extent_of(op.gate_up), op.gate_up.as<BFloat16>(), op.gate_up.row_stride, op.gy.as<BFloat16>(),
+  SwigluBackwardSource source{extent_of(op.gate_up, op.codes.groups), op.gate_up.as<BFloat16>(), op.gate_up.row_stride, op.gy.as<BFloat16>(),
                               op.gy.row_stride};
   source.wide = source.wide && rows_are_aligned(op.gy);
   if (op.codes) return write_codes(stream, source, source, op.codes, amaxes);

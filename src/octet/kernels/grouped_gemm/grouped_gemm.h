@@ -1,0 +1,35 @@
+// Products of many groups of rows (tensor/row_groups.h) in one launch. They are those of kernels/gemm, group by group:
+//   along M   D[rows of g] = A[rows of g] · B_gᵀ                 fprop and dgrad of experts
+//   along K   D_g = A[rows of g]ᵀ · B[rows of g] (+ D_g)         wgrad of experts
+// The names are those of DeepGEMM.
+#pragma once
+
+#include <vector>
+
+#include "octet/kernels/gemm/gemm.h"
+#include "octet/tensor/row_groups.h"
+
+namespace octet::kernels {
+
+// All B_g have one shape, dtype, layout and tile.
+struct GroupedGemmM {
+  RowGroups groups;
+  GemmOperand a;               // [R, K]; the tensor tile has scales [G]
+  std::vector<GemmOperand> b;  // [N, K] of each group; the tensor tile may stand beside rows of A that have a scale each
+  Tensor d;                    // [R, N] BF16, F32 or F64; the rows of all groups are overwritten, and zeros follow them
+  Accumulation accumulation = Accumulation::precise;
+};
+void grouped_gemm(Stream& stream, Arena& scratch, const GroupedGemmM& op);
+
+// A group without rows has the product 0.
+struct GroupedGemmK {
+  RowGroups groups;
+  GemmOperand a, b;  // [M, R] and [N, R]: columnwise codes, or values [R, M] and [R, N] with K first. Scales: the tensor tile
+                     // has [G], the row tile [G, M] and [G, N], finer tiles those of columnwise codes of all R rows
+  std::vector<Tensor> d;    // [M, N] of each group, BF16, F32 or F64
+  bool accumulate = false;  // adds to D, which otherwise is overwritten
+  Accumulation accumulation = Accumulation::precise;
+};
+void grouped_gemm(Stream& stream, Arena& scratch, const GroupedGemmK& op);
+
+}  // namespace octet::kernels

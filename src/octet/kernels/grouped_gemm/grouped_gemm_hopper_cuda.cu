@@ -1,0 +1,523 @@
+// Grouped products on Hopper (sm_90a), in the form that CUTLASS calls persistent and warp-specialised: a producer warp copies
+// tiles of both operands to shared memory with TMA, and two warpgroups multiply them with wgmma (PTX ISA 8.x, "Asynchronous
+// Warpgroup Level Matrix Instructions"). Which rows belong to a group is read from device memory.
+//
+// A block of threads computes tiles of D of 128 x kN. K is summed in steps of 128 bytes. Precise accumulation adds the sum of
+// each step in FP32 registers, because Hopper's tensor cores keep fewer bits of an FP8 sum (DeepSeek-AI, DeepSeek-V3 Technical
+// Report, 2024, section 3.3.2). Scales of blocks are applied to the same sums.
+#include <cuda.h>
+#include <cuda_bf16.h>
+
+#include <type_traits>
+
+#include "octet/device/cuda/cuda.h"
+#include "octet/kernels/grouped_gemm/grouped_gemm_cuda.h"
+#include "octet/kernels/grouped_gemm/tensor_maps_cuda.h"
+#include "octet/kernels/grouped_gemm/wgmma_cuda.cuh"
+
+namespace octet::kernels::cuda {
+namespace {
+
+constexpr int kM = 128;                    // rows of a tile of D
+constexpr int kStepBytes = kSwizzleBytes;  // of K that are copied at a time: the width of the swizzled tile of shared memory
+constexpr int kWarpgroup = 128;            // threads
+constexpr int kConsumers = 2;              // warpgroups, with kM / 2 rows each
+constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+
+enum class Scaling : std::uint8_t {
+  none,    // BF16
+  tensor,  // one scale of A and of B for each group
+  rows,    // one for each row of A, and of B
+  blocks,  // one for each row of A, and of B or 128 rows of B, and 128 of K
+};
+
+template <Kind kOperands, bool kAlongM, bool kBFirstDim, Scaling kScales, bool kIsPrecise, class Result>
+struct Variant {
+  static constexpr Kind kKind = kOperands;
+  static constexpr bool kGroupsAlongM = kAlongM;
+  // Whether M (or N) comes first in memory, and not K.
+  static constexpr bool kAFirst = kOperands == Kind::bf16 && !kAlongM, kBFirst = kBFirstDim;
+  static constexpr Scaling kScaling = kScales;
+  static constexpr bool kPrecise = kIsPrecise;
+  using Out = Result;
+  static constexpr int kN = kIsPrecise ? 128 : 256;
+  static constexpr int kHalves = kN / 128;
+  static constexpr int kElement = kOperands == Kind::bf16 ? 2 : 1;
+  static constexpr int kStep = kStepBytes / kElement;
+  static constexpr int kInstruction = 32 / kElement;  // K of a wgmma
+  static constexpr int kABytes = kM * kStepBytes, kBBytes = kN * kStepBytes;
+  static constexpr int kStages = kIsPrecise ? 6 : 4;
+};
+
+struct Product {
+  CUtensorMap a, b;           // b: along K
+  const CUtensorMap* maps_b;  // along M: of each group
+  void* const* results;       // along K: of each group
+  const float* const* scales_b;
+  const float* scales_a;
+  const float* scales_b_along_k;
+  void* d;  // along M
+  std::int64_t d_stride;
+  const std::int32_t *counts, *first, *tiles;
+  int groups, m, n, k;  // along K: k is not used
+  int rows;             // R
+  bool accumulate;
+  bool scalar_b;  // one scale for all of B_g, with Scaling::rows
+};
+
+// A tile of D.
+struct Place {
+  int group, row, column;  // row and column in D, or along M in the D of all rows
+  int k, steps;            // the first row of the group along K; steps of K
+};
+
+template <class V>
+__device__ int tiles_of(const Product& p) {
+  const int across = (p.n + V::kN - 1) / V::kN;
+  if constexpr (V::kGroupsAlongM) return p.first[p.groups] / kM * across;
+  return p.groups * ((p.m + kM - 1) / kM) * across;
+}
+
+template <class V>
+__device__ Place place_of(const Product& p, int tile) {
+  const int across = (p.n + V::kN - 1) / V::kN;
+  Place place{.group = 0, .row = tile / across * kM, .column = tile % across * V::kN, .k = 0, .steps = 0};
+  if constexpr (V::kGroupsAlongM) {
+    place.group = p.tiles[tile / across];
+    place.steps = (p.k + V::kStep - 1) / V::kStep;
+  } else {
+    const int down = (p.m + kM - 1) / kM;
+    place.group = tile / across / down;
+    place.row = tile / across % down * kM;
+    place.k = p.first[place.group];
+    place.steps = (p.counts[place.group] + V::kStep - 1) / V::kStep;
+  }
+  return place;
+}
+
+template <class V>
+struct Shared {
+  alignas(1024) std::uint8_t a[V::kStages][V::kABytes];
+  alignas(1024) std::uint8_t b[V::kStages][V::kBBytes];
+  Barrier full[V::kStages], empty[V::kStages];
+};
+
+// The stage of a step, and how often its barriers have been used before.
+template <class V>
+struct Ring {
+  int stage = 0, phase = 0;
+  __device__ void advance() {
+    if (++stage == V::kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// Copies a tile of `kRows` rows (of M or N) and kStepBytes of K. If the rows come first in memory, it is a stack of boxes of 64
+// rows and kStep of K.
+template <class V, bool kFirst, int kRows>
+__device__ void copy_tile(std::uint8_t* to, const CUtensorMap* map, int row, int k, Barrier& barrier) {
+  if constexpr (kFirst) {
+#pragma unroll
+    for (int i = 0; i < kRows / 64; ++i) copy_box(to + i * 64 * kStepBytes, map, row + i * 64, k, barrier);
+  } else {
+    copy_box(to, map, k, row, barrier);
+  }
+}
+
+template <class V>
+__device__ void produce(const Product& p, Shared<V>& shared) {
+  Ring<V> ring;
+  for (int tile = blockIdx.x; tile < tiles_of<V>(p); tile += gridDim.x) {
+    const Place place = place_of<V>(p, tile);
+    const CUtensorMap* const b = V::kGroupsAlongM ? p.maps_b + place.group : &p.b;
+    for (int step = 0; step < place.steps; ++step, ring.advance()) {
+      shared.empty[ring.stage].wait(ring.phase ^ 1);
+      Barrier& full = shared.full[ring.stage];
+      full.arrive_and_expect(V::kABytes + V::kBBytes);
+      const int k = place.k + step * V::kStep;
+      copy_tile<V, V::kAFirst, kM>(shared.a[ring.stage], &p.a, place.row, k, full);
+      copy_tile<V, V::kBFirst, V::kN>(shared.b[ring.stage], b, place.column, k, full);
+    }
+  }
+}
+
+// What a thread holds of a tile: rows `row` and row + 8, and in each half of 128 columns the pairs at 8 j + 2 (lane % 4).
+struct Lane {
+  int row, column;  // in the tile
+  __device__ Lane() {
+    const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+    row = warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4;
+    column = thread % 4 * 2;
+  }
+};
+
+// Multiplies one step: the sums of the step begin with it if `add` is 0.
+template <class V>
+__device__ void multiply_step(const Shared<V>& shared, int stage, float (&sums)[V::kHalves][64], int add) {
+  const int warpgroup = static_cast<int>(threadIdx.x) / kWarpgroup - 1;
+  constexpr int kBox = 64 * kStepBytes;
+  const std::uint32_t a = shared_address(shared.a[stage]) + static_cast<std::uint32_t>(warpgroup * kBox);
+  const std::uint32_t b = shared_address(shared.b[stage]);
+#pragma unroll
+  for (int half = 0; half < V::kHalves; ++half) fence_sums(sums[half]);
+  begin_products();
+#pragma unroll
+  for (int i = 0; i < kStepBytes / 32; ++i) {
+    // K comes first: 32 bytes further in each row. Otherwise as many rows of 128 bytes.
+    const std::uint32_t of_a = a + static_cast<std::uint32_t>(V::kAFirst ? i * V::kInstruction * kStepBytes : i * 32);
+    const std::uint32_t of_b = b + static_cast<std::uint32_t>(V::kBFirst ? i * V::kInstruction * kStepBytes : i * 32);
+#pragma unroll
+    for (int half = 0; half < V::kHalves; ++half) {
+      multiply_add<V::kKind, V::kAFirst, V::kBFirst>(
+          sums[half], descriptor(of_a, kBox), descriptor(of_b + static_cast<std::uint32_t>(half * 2 * kBox), kBox), add || i > 0);
+    }
+  }
+  commit_products();
+#pragma unroll
+  for (int half = 0; half < V::kHalves; ++half) fence_sums(sums[half]);
+}
+
+// totals += sums of a step, multiplied by the scales of its blocks.
+template <class V>
+__device__ void add_step(const Product& p, const Place& place, int step, const Lane& lane, const float (&sums)[64],
+                         float (&totals)[64]) {
+  if constexpr (V::kScaling == Scaling::blocks) {
+    const int block = (place.k + step * V::kStep) / 128, row = place.row + lane.row;
+    const std::int64_t rows = V::kGroupsAlongM ? p.rows : p.m;
+    const float* const a = p.scales_a + block * rows;
+    const float of_rows[2] = {row < rows ? a[row] : 0.0f, row + 8 < rows ? a[row + 8] : 0.0f};
+    if constexpr (V::kGroupsAlongM) {
+      const float b = p.scales_b[place.group][place.column / 128 * ((p.k + 127) / 128) + block];
+#pragma unroll
+      for (int i = 0; i < 64; ++i) totals[i] = __fmaf_rn(sums[i], of_rows[i / 2 % 2] * b, totals[i]);
+    } else {
+      const float* const b = p.scales_b_along_k + block * std::int64_t{p.n} + place.column + lane.column;
+#pragma unroll
+      for (int j = 0; j < 16; ++j) {
+        const bool inside = place.column + lane.column + j * 8 < p.n;  // N is a multiple of 16
+        const float2 of_columns = inside ? *reinterpret_cast<const float2*>(b + j * 8) : float2{0.0f, 0.0f};
+        totals[4 * j] = __fmaf_rn(sums[4 * j], of_rows[0] * of_columns.x, totals[4 * j]);
+        totals[4 * j + 1] = __fmaf_rn(sums[4 * j + 1], of_rows[0] * of_columns.y, totals[4 * j + 1]);
+        totals[4 * j + 2] = __fmaf_rn(sums[4 * j + 2], of_rows[1] * of_columns.x, totals[4 * j + 2]);
+        totals[4 * j + 3] = __fmaf_rn(sums[4 * j + 3], of_rows[1] * of_columns.y, totals[4 * j + 3]);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 64; ++i) totals[i] += sums[i];
+  }
+}
+
+// The scales of a thread's two rows and of its pairs of columns, for tiles that span all of K.
+template <class V>
+struct Scales {
+  float of_rows[2] = {1.0f, 1.0f};
+  const float* of_columns = nullptr;
+  float2 same = {1.0f, 1.0f};
+
+  __device__ Scales(const Product& p, const Place& place, int row) {
+    if (place.steps == 0) return;  // a group without rows has no scales
+    if constexpr (V::kScaling == Scaling::tensor) {
+      of_rows[0] = of_rows[1] = p.scales_a[place.group];
+      same.x = same.y = V::kGroupsAlongM ? *p.scales_b[place.group] : p.scales_b_along_k[place.group];
+    } else if constexpr (V::kScaling == Scaling::rows) {
+      const int rows = V::kGroupsAlongM ? p.rows : p.m;
+      const float* const a = p.scales_a + (V::kGroupsAlongM ? 0 : place.group * std::int64_t{p.m});
+      of_rows[0] = row < rows ? a[row] : 0.0f;
+      of_rows[1] = row + 8 < rows ? a[row + 8] : 0.0f;
+      of_columns = V::kGroupsAlongM ? p.scales_b[place.group] : p.scales_b_along_k + place.group * std::int64_t{p.n};
+      if (p.scalar_b) {
+        same.x = same.y = *of_columns;
+        of_columns = nullptr;
+      }
+    }
+  }
+  // Multiplies row i's pair at this column.
+  __device__ float2 apply(int i, int column, float x, float y) const {
+    if constexpr (V::kScaling == Scaling::tensor || V::kScaling == Scaling::rows) {
+      const float2 b = of_columns ? *reinterpret_cast<const float2*>(of_columns + column) : same;
+      return {x * of_rows[i] * b.x, y * of_rows[i] * b.y};
+    }
+    return {x, y};
+  }
+};
+
+// Word t of lane l becomes word l of lane t, within four lanes.
+__device__ void transpose_words(unsigned (&words)[4]) {
+  const int lane = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+  for (int step = 1; step <= 2; ++step) {
+    const bool upper = lane & step;
+    const int other = step == 1 ? 2 : 1;  // the distance between the two words that are exchanged
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      unsigned& low = words[i * other];
+      unsigned& high = words[i * other + step];
+      const unsigned received = __shfl_xor_sync(0xFFFFFFFFu, upper ? low : high, step);
+      (upper ? low : high) = received;
+    }
+  }
+}
+
+__device__ float2 load_pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
+__device__ float2 load_pair(const __nv_bfloat16* at) { return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(at)); }
+__device__ void store_pair(float* at, float2 x) { *reinterpret_cast<float2*>(at) = x; }
+__device__ void store_pair(__nv_bfloat16* at, float2 x) {
+  *reinterpret_cast<__nv_bfloat162*>(at) = __floats2bfloat162_rn(x.x, x.y);
+}
+
+// Applies the scales and writes 128 columns of a tile.
+template <class V>
+__device__ void store_half(const Product& p, const Place& place, const Lane& lane, int column, const float (&totals)[64]) {
+  using Out = typename V::Out;
+  constexpr int kPairs = 16;
+  const int row = place.row + lane.row, rows = V::kGroupsAlongM ? p.rows : p.m;
+  Out* const d = static_cast<Out*>(V::kGroupsAlongM ? p.d : p.results[place.group]);
+  const Scales<V> scales(p, place, row);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const bool inside = row + 8 * i < rows;
+    Out* const at = d + (row + 8 * i) * p.d_stride;
+    const auto pair = [&](int j) {
+      const int place_of_pair = min(column + lane.column + j * 8, p.n - 2);
+      return scales.apply(i, place_of_pair, totals[4 * j + 2 * i], totals[4 * j + 2 * i + 1]);
+    };
+    if (std::is_same_v<Out, __nv_bfloat16> && !p.accumulate) {
+      // Four lanes exchange pairs, so that each stores 16 bytes.
+#pragma unroll
+      for (int first = 0; first < kPairs; first += 4) {
+        unsigned words[4];
+#pragma unroll
+        for (int t = 0; t < 4; ++t) {
+          const float2 x = pair(first + t);
+          const __nv_bfloat162 packed = __floats2bfloat162_rn(x.x, x.y);
+          words[t] = *reinterpret_cast<const unsigned*>(&packed);
+        }
+        transpose_words(words);
+        const int col = column + (first + static_cast<int>(threadIdx.x) % 4) * 8;
+        if (inside && col < p.n) *reinterpret_cast<uint4*>(at + col) = {words[0], words[1], words[2], words[3]};
+      }
+      continue;
+    }
+    // All loads come before the first store, so that they are under way together.
+    float2 before[kPairs] = {};
+    if (p.accumulate && inside) {
+#pragma unroll
+      for (int j = 0; j < kPairs; ++j) {
+        const int col = column + lane.column + j * 8;
+        if (col < p.n) before[j] = load_pair(at + col);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j) {
+      const int col = column + lane.column + j * 8;
+      const float2 x = pair(j);
+      if (inside && col < p.n) store_pair(at + col, {before[j].x + x.x, before[j].y + x.y});
+    }
+  }
+}
+
+template <class V>
+__device__ void consume(const Product& p, Shared<V>& shared) {
+  const Lane lane;
+  const bool elected = threadIdx.x % kWarpgroup == 0;
+  Ring<V> ring;
+  for (int tile = blockIdx.x; tile < tiles_of<V>(p); tile += gridDim.x) {
+    const Place place = place_of<V>(p, tile);
+    float sums[V::kHalves][64];
+    if constexpr (V::kPrecise) {
+      float totals[64] = {};
+      for (int step = 0; step < place.steps; ++step, ring.advance()) {
+        shared.full[ring.stage].wait(ring.phase);
+        multiply_step<V>(shared, ring.stage, sums, 0);
+        wait_for_products<0>();
+        fence_sums(sums[0]);
+        if (elected) shared.empty[ring.stage].arrive();
+        add_step<V>(p, place, step, lane, sums[0], totals);
+      }
+      store_half<V>(p, place, lane, place.column, totals);
+    } else {
+      if (place.steps == 0) {
+#pragma unroll
+        for (int half = 0; half < V::kHalves; ++half) {
+          for (float& value : sums[half]) value = 0.0f;
+        }
+      }
+      for (int step = 0; step < place.steps; ++step) {
+        shared.full[ring.stage].wait(ring.phase);
+        multiply_step<V>(shared, ring.stage, sums, step > 0);
+        const int before = (ring.stage + V::kStages - 1) % V::kStages;
+        wait_for_products<1>();  // those of the step before have ended
+        if (step > 0 && elected) shared.empty[before].arrive();
+        ring.advance();
+      }
+      wait_for_products<0>();
+      if (place.steps > 0 && elected) shared.empty[(ring.stage + V::kStages - 1) % V::kStages].arrive();
+#pragma unroll
+      for (int half = 0; half < V::kHalves; ++half) {
+        fence_sums(sums[half]);
+        store_half<V>(p, place, lane, place.column + half * 128, sums[half]);
+      }
+    }
+  }
+}
+
+template <class V>
+__global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_constant__ Product p) {
+  extern __shared__ std::uint8_t memory[];
+  Shared<V>& shared = *reinterpret_cast<Shared<V>*>((reinterpret_cast<std::uintptr_t>(memory) + 1023) / 1024 * 1024);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < V::kStages; ++i) {
+      shared.full[i].init(1);
+      shared.empty[i].init(kConsumers);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+  if (threadIdx.x < kWarpgroup) {
+    give_registers<40>();
+    if (threadIdx.x == 0) produce<V>(p, shared);
+  } else {
+    take_registers<232>();
+    consume<V>(p, shared);
+  }
+}
+
+template <class V>
+void launch(Stream& stream, const Product& p) {
+  constexpr int kBytes = static_cast<int>(sizeof(Shared<V>)) + 1024;
+  const cudaStream_t native = octet::cuda::native_stream(stream);
+  octet::cuda::check(cudaFuncSetAttribute(grouped_product<V>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+                     "cudaFuncSetAttribute");
+  grouped_product<V><<<static_cast<unsigned>(octet::cuda::multiprocessors_of(stream)), kThreads, kBytes, native>>>(p);
+  octet::cuda::check_launch("grouped_product");
+}
+
+// ---- What is launched ----
+
+// Calls f.template operator()<Variant>() for the variant that these operands ask for.
+template <bool kAlongM, class Out, class F>
+void with_variant(const GemmOperand& a, const GemmOperand& b, Accumulation accumulation, F f) {
+  const bool precise = accumulation == Accumulation::precise;
+  const auto fp8 = [&]<Kind kKind>() {
+    if (is_block(a.tile)) return f.template operator()<Variant<kKind, kAlongM, false, Scaling::blocks, true, Out>>();
+    const auto scaled = [&]<Scaling kScaling>() {
+      if (precise) return f.template operator()<Variant<kKind, kAlongM, false, kScaling, true, Out>>();
+      f.template operator()<Variant<kKind, kAlongM, false, kScaling, false, Out>>();
+    };
+    if (a.tile == ScaleTile::row) return scaled.template operator()<Scaling::rows>();
+    scaled.template operator()<Scaling::tensor>();
+  };
+  switch (a.values.dtype) {
+    case DType::f8_e4m3:
+      return fp8.template operator()<Kind::e4m3>();
+    case DType::f8_e5m2:
+      return fp8.template operator()<Kind::e5m2>();
+    default:
+      break;
+  }
+  if (kAlongM && b.layout == GemmOperand::Layout::k_last) {
+    f.template operator()<Variant<Kind::bf16, kAlongM, false, Scaling::none, false, Out>>();
+  } else {
+    f.template operator()<Variant<Kind::bf16, kAlongM, true, Scaling::none, false, Out>>();
+  }
+}
+
+// The map of an operand of which boxes of `rows` (of M or N) and kStepBytes of K are copied.
+CUtensorMap map_of(const GemmOperand& x, int rows) {
+  const int step = kStepBytes / static_cast<int>(size_of(x.values.dtype));
+  return x.layout == GemmOperand::Layout::k_last ? tensor_map(x.values, step, rows) : tensor_map(x.values, 64, step);
+}
+
+const float* scales_of(const GemmOperand& x) { return x.scale_inv ? x.scale_inv.as<float>() : nullptr; }
+
+Product product_of(const RowGroups& groups) {
+  Product p{};
+  p.counts = groups.counts.as<std::int32_t>();
+  p.first = groups.first.as<std::int32_t>();
+  p.tiles = groups.tiles.as<std::int32_t>();
+  p.groups = static_cast<int>(groups.size());
+  p.rows = static_cast<int>(groups.rows());
+  return p;
+}
+
+// What is read of a group along M, in device memory: maps of all, then pointers to their scales.
+struct TablesM {
+  const CUtensorMap* maps;
+  const float* const* scales;
+};
+TablesM tables_of(Stream& stream, const std::vector<GemmOperand>& b, int rows) {
+  std::vector<std::uint64_t> key = {std::uint64_t(rows), std::uint64_t(b.front().layout), std::uint64_t(b.front().values.dtype),
+                                    std::uint64_t(b.front().values.shape[0]), std::uint64_t(b.front().values.shape[1])};
+  for (const GemmOperand& x : b) {
+    key.push_back(reinterpret_cast<std::uint64_t>(x.values.data));
+    key.push_back(reinterpret_cast<std::uint64_t>(x.scale_inv.data));
+  }
+  const void* const table =
+      octet::cuda::extension<DeviceTables>(stream).get(stream, std::move(key), [&](std::vector<std::byte>& bytes) {
+        for (const GemmOperand& x : b) append(bytes, map_of(x, rows));
+        for (const GemmOperand& x : b) append(bytes, scales_of(x));
+      });
+  const auto* const maps = static_cast<const CUtensorMap*>(table);
+  return {maps, reinterpret_cast<const float* const*>(maps + b.size())};
+}
+
+void* const* results_of(Stream& stream, const std::vector<Tensor>& d) {
+  std::vector<std::uint64_t> key;
+  for (const Tensor& x : d) key.push_back(reinterpret_cast<std::uint64_t>(x.data));
+  return static_cast<void* const*>(
+      octet::cuda::extension<DeviceTables>(stream).get(stream, std::move(key), [&](std::vector<std::byte>& bytes) {
+        for (const Tensor& x : d) append(bytes, x.data);
+      }));
+}
+
+template <class F>
+void with_result(DType dtype, F f) {
+  if (dtype == DType::f32) return f.template operator()<float>();
+  f.template operator()<__nv_bfloat16>();
+}
+
+}  // namespace
+
+void grouped_gemm_on_hopper(Stream& stream, const GroupedGemmM& op) {
+  Product p = product_of(op.groups);
+  const GemmOperand& b = op.b.front();
+  p.n = static_cast<int>(b.rows());
+  p.k = static_cast<int>(b.k());
+  p.a = map_of(op.a, kM);
+  p.scales_a = scales_of(op.a);
+  p.scalar_b = b.tile == ScaleTile::tensor;
+  p.d = op.d.data;
+  p.d_stride = op.d.row_stride;
+  with_result(op.d.dtype, [&]<class Out>() {
+    with_variant<true, Out>(op.a, b, op.accumulation, [&]<class V>() {
+      const TablesM tables = tables_of(stream, op.b, V::kN);
+      p.maps_b = tables.maps;
+      p.scales_b = tables.scales;
+      launch<V>(stream, p);
+    });
+  });
+}
+
+void grouped_gemm_on_hopper(Stream& stream, const GroupedGemmK& op) {
+  Product p = product_of(op.groups);
+  p.m = static_cast<int>(op.a.rows());
+  p.n = static_cast<int>(op.b.rows());
+  p.a = map_of(op.a, kM);
+  p.scales_a = scales_of(op.a);
+  p.scales_b_along_k = scales_of(op.b);
+  p.results = results_of(stream, op.d);
+  p.d_stride = op.d.front().row_stride;
+  p.accumulate = op.accumulate;
+  with_result(op.d.front().dtype, [&]<class Out>() {
+    with_variant<false, Out>(op.a, op.b, op.accumulation, [&]<class V>() {
+      p.b = map_of(op.b, V::kN);
+      launch<V>(stream, p);
+    });
+  });
+}
+
+}  // namespace octet::kernels::cuda
