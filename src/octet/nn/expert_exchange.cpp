@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "octet/kernels/experts/experts.h"
+
 namespace octet::nn {
 namespace {
 
@@ -19,25 +21,6 @@ void copy_rows(const Scope& scope, const Tensor& from, std::int64_t first, const
   scope.stream.copy(to.slice_rows(at, at + count).data, part.data, part.bytes());
 }
 
-// body(first row among those that arrive, first row among the experts', count) for what each rank sends to each expert: they
-// arrive by rank and stand by expert.
-template <class Body>
-void for_parts(const ExpertRound& round, Body body) {
-  std::vector<std::int64_t> next(round.rows.size());
-  std::exclusive_scan(round.rows.begin(), round.rows.end(), next.begin(), std::int64_t{0});
-  std::int64_t at = 0;
-  for (const std::vector<std::int64_t>& part : round.parts) {
-    for (std::size_t e = 0; e < part.size(); ++e) {
-      body(at, next[e], part[e]);
-      at += part[e];
-      next[e] += part[e];
-    }
-  }
-}
-
-// Whether this rank's rows all go at once: they then stand as they leave, for ranks stand in their order, and as they come back.
-bool goes_whole(const ExpertRound& round, const Tensor& rows) { return sum(round.sent) == rows.rows(); }
-
 // body(first row among those that leave, first row among this rank's, count) for each rank.
 template <class Body>
 void for_ranks(const ExpertRound& round, Body body) {
@@ -50,13 +33,13 @@ void for_ranks(const ExpertRound& round, Body body) {
 
 }  // namespace
 
-void send_to_experts(const Scope& scope, const ExpertRound& round, const Tensor& rows, const Tensor& received) {
+void send_to_experts(const Scope& scope, const ExchangePlan& plan, const Tensor& rows, const Tensor& received) {
   const ArenaScope temporaries(scope.scratch);
-  const std::int64_t width = rows.cols();
-  const bool whole = goes_whole(round, rows);
-  const Tensor leaving = whole ? rows : allocate(scope.scratch, rows.dtype, {sum(round.sent), width});
-  const Tensor arriving = allocate(scope.scratch, rows.dtype, {sum(round.received), width});
-  if (!whole) {
+  const ExpertRound& round = *plan.round;
+  const std::int64_t width = rows.cols(), arrive = sum(round.received);
+  const Tensor leaving = round.whole ? rows : allocate(scope.scratch, rows.dtype, rows.shape).slice_rows(0, sum(round.sent));
+  const Tensor arriving = allocate(scope.scratch, rows.dtype, {plan.places.rows(), width}).slice_rows(0, arrive);
+  if (!round.whole) {
     for_ranks(round, [&](std::int64_t at, std::int64_t first, std::int64_t count) {
       copy_rows(scope, rows, first, leaving, at, count);
     });
@@ -64,38 +47,29 @@ void send_to_experts(const Scope& scope, const ExpertRound& round, const Tensor&
   scope.expert.all_to_all(
       scope.stream, scope.scratch,
       {.x = leaving, .y = arriving, .sent = in_elements(round.sent, width), .received = in_elements(round.received, width)});
-  for_parts(round, [&](std::int64_t at, std::int64_t place, std::int64_t count) {
-    copy_rows(scope, arriving, at, received, place, count);
-  });
-  fill_up(scope, round, received);
+  if (arrive > 0) {
+    kernels::expert_scatter(scope.stream,
+                            {.x = arriving, .rows = plan.places.slice_rows(0, arrive), .weights = {}, .y = received});
+  }
+  kernels::clear_gaps(scope.stream, {plan.groups, received});
 }
 
-void send_back(const Scope& scope, const ExpertRound& round, const Tensor& made, const Tensor& rows) {
+void send_back(const Scope& scope, const ExchangePlan& plan, const Tensor& made, const Tensor& rows) {
   const ArenaScope temporaries(scope.scratch);
-  const std::int64_t width = rows.cols();
-  const bool whole = goes_whole(round, rows);
-  const Tensor leaving = allocate(scope.scratch, rows.dtype, {sum(round.received), width});
-  const Tensor arriving = whole ? rows : allocate(scope.scratch, rows.dtype, {sum(round.sent), width});
-  for_parts(round,
-            [&](std::int64_t at, std::int64_t place, std::int64_t count) { copy_rows(scope, made, place, leaving, at, count); });
+  const ExpertRound& round = *plan.round;
+  const std::int64_t width = rows.cols(), leave = sum(round.received);
+  const Tensor leaving = allocate(scope.scratch, rows.dtype, {plan.places.rows(), width}).slice_rows(0, leave);
+  const Tensor arriving = round.whole ? rows : allocate(scope.scratch, rows.dtype, rows.shape).slice_rows(0, sum(round.sent));
+  if (leave > 0) {
+    kernels::expert_combine(scope.stream,
+                            {.x = made, .rows = plan.places.slice_rows(0, leave), .weights = {}, .residual = {}, .y = leaving});
+  }
   scope.expert.all_to_all(
       scope.stream, scope.scratch,
       {.x = leaving, .y = arriving, .sent = in_elements(round.received, width), .received = in_elements(round.sent, width)});
-  if (whole) return;
+  if (round.whole) return;
   for_ranks(round,
             [&](std::int64_t at, std::int64_t first, std::int64_t count) { copy_rows(scope, arriving, at, rows, first, count); });
-}
-
-void fill_up(const Scope& scope, const ExpertRound& round, const Tensor& received) {
-  std::int64_t end = 0;
-  for (std::size_t e = 0; e < round.rows.size(); ++e) {
-    end += round.rows[e];
-    std::int64_t empty = round.rows[e];
-    for (const std::vector<std::int64_t>& part : round.parts) empty -= part[e];
-    if (empty <= 0) continue;
-    const Tensor fill = received.slice_rows(end - empty, end);
-    scope.stream.zero(fill.data, fill.bytes());
-  }
 }
 
 }  // namespace octet::nn

@@ -5,6 +5,7 @@
 
 #include "octet/base/math.h"
 #include "octet/base/require.h"
+#include "octet/tensor/row_groups.h"
 
 namespace octet::nn {
 namespace {
@@ -21,9 +22,23 @@ std::vector<std::int64_t> cut_runs(std::span<const std::int32_t> counts, std::in
   return result;
 }
 
-}  // namespace
+// Fills in where rows stand that arrive by rank and by expert: `parts` [ranks][experts] are their numbers. Among the experts'
+// rows, those of an expert stand by rank.
+void place_rows(ExpertRound& round, const std::vector<std::vector<std::int64_t>>& parts) {
+  round.counts.assign(parts.front().size(), 0);
+  for (const std::vector<std::int64_t>& part : parts) {
+    for (std::size_t e = 0; e < part.size(); ++e) round.counts[e] += static_cast<std::int32_t>(part[e]);
+  }
+  std::vector<std::int64_t> next;
+  for (const GroupPart& part : parts_of(round.counts)) next.push_back(part.first);
+  for (const std::vector<std::int64_t>& part : parts) {
+    for (std::size_t e = 0; e < part.size(); ++e) {
+      for (std::int64_t i = 0; i < part[e]; ++i) round.places.push_back(static_cast<std::int32_t>(next[e]++));
+    }
+  }
+}
 
-std::int64_t ExpertRound::total() const { return std::accumulate(rows.begin(), rows.end(), std::int64_t{0}); }
+}  // namespace
 
 std::vector<ExpertRound> expert_rounds(std::span<const std::int32_t> counts, int ranks, int rank, std::int64_t quota) {
   const auto n = static_cast<std::size_t>(ranks), self = static_cast<std::size_t>(rank), experts = counts.size() / n;
@@ -42,44 +57,33 @@ std::vector<ExpertRound> expert_rounds(std::span<const std::int32_t> counts, int
     ExpertRound& round = rounds[r];
     const std::int64_t begin = static_cast<std::int64_t>(r) * quota;
     std::int64_t at = 0;
-    round.rows.assign(own, 0);
+    round.whole = rounds.size() == 1;
+    std::vector<std::vector<std::int64_t>> parts;
     for (std::size_t other = 0; other < n; ++other) {
       const std::int64_t to_other = sum(of_pair(self, other)), from_other = sum(of_pair(other, self));
       round.first.push_back(at + std::min(begin, to_other));
       round.sent.push_back(std::clamp<std::int64_t>(to_other - begin, 0, quota));
       round.received.push_back(std::clamp<std::int64_t>(from_other - begin, 0, quota));
-      round.parts.push_back(cut_runs(of_pair(other, self), begin, begin + quota));
-      for (std::size_t e = 0; e < own; ++e) round.rows[e] += round.parts.back()[e];
+      parts.push_back(cut_runs(of_pair(other, self), begin, begin + quota));
       at += to_other;
     }
-    for (std::int64_t& rows : round.rows) rows = round_up(rows, kExpertRows);
+    place_rows(round, parts);
   }
   return rounds;
 }
 
 ExpertRound even_round(std::int64_t rows, int ranks, std::int64_t experts) {
-  const auto n = static_cast<std::size_t>(ranks);
+  const auto n = static_cast<std::size_t>(ranks), own = static_cast<std::size_t>(experts);
+  const std::int64_t each = ceil_div(rows, std::int64_t{ranks});
   ExpertRound round;
-  round.first.assign(n, 0);
-  round.sent.assign(n, rows);
-  round.received.assign(n, rows);
-  round.parts.assign(n, std::vector<std::int64_t>(static_cast<std::size_t>(experts), rows / experts));
-  round.rows.assign(static_cast<std::size_t>(experts), round_up(ceil_div(ranks * rows, experts), kExpertRows));
-  return round;
-}
-
-ExpertRound fullest_round(std::int64_t rows, std::int64_t rows_of_one, int ranks, std::int64_t experts) {
-  ExpertRound round = even_round(rows, ranks, experts);
-  std::int64_t tiles = (ranks * rows + experts * (kExpertRows - 1)) / kExpertRows;
-  const std::int64_t most = ceil_div(std::min(rows, rows_of_one) * ranks, kExpertRows);
-  std::int64_t left = rows;  // of each rank's
-  for (std::size_t e = 0; e < round.rows.size(); ++e) {
-    const std::int64_t here = std::min(tiles, most), part = std::min(left, here * kExpertRows / ranks);
-    round.rows[e] = here * kExpertRows;
-    for (std::vector<std::int64_t>& parts : round.parts) parts[e] = part;
-    tiles -= here;
-    left -= part;
+  for (std::int64_t left = rows; round.sent.size() < n; left -= round.sent.back()) {
+    round.first.push_back(rows - left);
+    round.sent.push_back(std::min(each, left));
   }
+  round.received.assign(n, each);
+  std::vector<std::int64_t> part(own, each / experts);
+  for (std::size_t e = 0; e < static_cast<std::size_t>(each % experts); ++e) ++part[e];
+  place_rows(round, std::vector<std::vector<std::int64_t>>(n, part));
   return round;
 }
 

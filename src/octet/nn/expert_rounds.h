@@ -10,27 +10,20 @@
 
 namespace octet::nn {
 
-// Rows of an expert are rounded up to a multiple of this: the tile of products and of scales along tokens, so that the memory of
-// rows depends on how many there are alone, not on how they are shared out to experts.
-inline constexpr std::int64_t kExpertRows = 128;
-
 // One rank's part of one round.
 struct ExpertRound {
-  std::vector<std::int64_t> first;               // [ranks] of this rank's rows, the first that goes to each rank
-  std::vector<std::int64_t> sent, received;      // [ranks] rows to and from each
-  std::vector<std::vector<std::int64_t>> parts;  // [ranks][own experts] of what is received, rows for each expert
-  std::vector<std::int64_t> rows;                // [own experts] received from all, rounded up
-
-  std::int64_t total() const;  // of `rows`
+  std::vector<std::int64_t> first;           // [ranks] of this rank's rows, the first that goes to each rank
+  std::vector<std::int64_t> sent, received;  // [ranks] rows to and from each
+  bool whole = true;                         // the only round: this rank's rows leave as they stand
+  std::vector<std::int32_t> counts;          // [own experts] rows received from all ranks
+  std::vector<std::int32_t> places;          // of each row that arrives, by rank and expert: its row among those of the experts
 };
 
 // `counts` [ranks, E]: rows that each rank has for each expert; E is a multiple of the ranks. At least one round, the same number
 // on all ranks.
 std::vector<ExpertRound> expert_rounds(std::span<const std::int32_t> counts, int ranks, int rank, std::int64_t quota);
 
-// Rounds that nobody has counted, for the meta device: `rows` from every rank, dealt out evenly to `experts`; and the most that a
-// round may hold, with as much for one expert as there can be.
+// A round that nobody has counted, for the meta device: each rank's `rows`, dealt out evenly to the `experts` of each.
 ExpertRound even_round(std::int64_t rows, int ranks, std::int64_t experts);
-ExpertRound fullest_round(std::int64_t rows, std::int64_t rows_of_one, int ranks, std::int64_t experts);
 
 }  // namespace octet::nn

@@ -42,21 +42,21 @@ Linear::Linear(const Options& o, const Recipe& recipe, parallel::ParameterStore&
                                  .decay = false})
                    : nullptr),
       scales_(&scales),
-      x_({.linear = name_,
+      x_({.linears = {name_},
           .role = Role::activation,
           .cols = weight_->spec.shape[1],
           .fp8 = is_fp8(),
           .shared = o.cut.along == parallel::Cut::rows,
-          .slot = add_slot(Role::activation, o.expert)},
+          .slots = {add_slot(Role::activation, o.expert)}},
          recipe, scales),
       weight_slot_(add_slot(Role::weight, o.expert)),
-      g_({.linear = name_,
+      g_({.linears = {name_},
           .role = Role::gradient,
           .cols = weight_->spec.shape[0],
           .fp8 = is_fp8(),
           .shared = o.cut.along == parallel::Cut::columns,
           .sums_values = o.bias && o.cut.along != parallel::Cut::columns,
-          .slot = add_slot(Role::gradient, o.expert)},
+          .slots = {add_slot(Role::gradient, o.expert)}},
          recipe, scales) {
   if (!is_fp8()) return;
   recipes::check_shape(recipe_, name_, weight_->spec.shape[0], weight_->spec.shape[1]);
@@ -91,9 +91,10 @@ Operand Linear::complete_gradient(const Scope& scope, const Operand& g) const {
 }
 
 // A GEMM takes a scale for each row of both operands, or of neither.
-Quantized Linear::weight_beside(const Scope& scope, ScaleTile tile) const {
+kernels::GemmOperand Linear::fprop_weight(const Scope& scope, ScaleTile tile) const {
+  if (!is_fp8()) return {.values = weight_->value};
   Quantized w = weight_->codes;
-  if (tile != ScaleTile::row || w.tile != ScaleTile::tensor) return w;
+  if (tile != ScaleTile::row || w.tile != ScaleTile::tensor) return kernels::row_operand(w);
   const std::int64_t out = weight_->spec.shape[0];
   Tensor same = w.rowwise_scale_inv.reshape({1, 1});
   same.shape[0] = out;
@@ -101,7 +102,11 @@ Quantized Linear::weight_beside(const Scope& scope, ScaleTile tile) const {
   w.tile = tile;
   w.rowwise_scale_inv = allocate(scope.scratch, w.rowwise_scale_inv.dtype, {out});
   kernels::cast(scope.stream, {.x = same, .y = w.rowwise_scale_inv.reshape({out, 1})});
-  return w;
+  return kernels::row_operand(w);
+}
+
+kernels::GemmOperand Linear::dgrad_weight(const Scope& scope) const {
+  return is_fp8() ? kernels::transposed_operand(weight_columnwise(scope)) : kernels::transposed_values(weight_->value);
 }
 
 // Makes columnwise codes in the scratch if the parameter does not keep them.
@@ -132,12 +137,11 @@ void Linear::run(const Scope& scope, const char* which, const Gemm& gemm) const 
 
 void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual, const Tensor& y) const {
   const ArenaScope temporaries(scope.scratch);
-  Gemm gemm{.a = {.values = x.values}, .b = {.values = weight_->value}, .c = residual, .d = y};
+  Gemm gemm{.a = {.values = x.values}, .b = fprop_weight(scope, x.codes.tile), .c = residual, .d = y};
   if (is_fp8()) {
     const bool whole = weight_->primary().shape == weight_->spec.shape;
     if (scope.watch && whole) scope.watch->operand(scope, name_, Role::weight, weight_->primary(), weight_->codes);
     gemm.a = kernels::row_operand(x.codes);
-    gemm.b = kernels::row_operand(weight_beside(scope, x.codes.tile));
     gemm.accumulation = recipe_.fprop;
   }
   run(scope, "y", gemm);
@@ -145,11 +149,8 @@ void Linear::fprop(const Scope& scope, const Operand& x, const Tensor& residual,
 
 void Linear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const {
   const ArenaScope temporaries(scope.scratch);
-  Gemm gemm{.a = {.values = g.values}, .b = kernels::transposed_values(weight_->value), .d = gx, .accumulation = recipe_.dgrad};
-  if (is_fp8()) {
-    gemm.a = kernels::row_operand(g.codes);
-    gemm.b = kernels::transposed_operand(weight_columnwise(scope));
-  }
+  Gemm gemm{.a = {.values = g.values}, .b = dgrad_weight(scope), .d = gx, .accumulation = recipe_.dgrad};
+  if (is_fp8()) gemm.a = kernels::row_operand(g.codes);
   run(scope, "gx", gemm);
 }
 

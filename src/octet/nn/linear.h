@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "octet/kernels/gemm/gemm.h"
 #include "octet/nn/quantizer.h"
 #include "octet/nn/scope.h"
 #include "octet/parallel/parameter.h"
@@ -39,7 +40,8 @@ class Linear {
   const std::string& name() const { return name_; }
   const std::vector<std::string>& parts() const { return parts_; }
   parallel::Parameter& weight() const { return *weight_; }
-  parallel::Parameter* bias() const { return bias_; }  // or null
+  std::int64_t out() const { return weight_->spec.shape[0]; }  // rows that this rank holds of the weight
+  parallel::Parameter* bias() const { return bias_; }          // or null
   bool is_fp8() const { return compute_ == Compute::fp8; }
   Compute compute() const { return compute_; }
   // Gives the weight its scale. Call it when scales and parameters are materialised.
@@ -58,6 +60,12 @@ class Linear {
   // The same without tokens: begins a gradient with zeros.
   void wgrad_of_nothing(const Scope& scope) const;
 
+  // The weight as an operand of fprop, beside codes with scales of this tile, and of dgrad. What is made at use lies in the
+  // scratch.
+  kernels::GemmOperand fprop_weight(const Scope& scope, ScaleTile tile) const;
+  kernels::GemmOperand dgrad_weight(const Scope& scope) const;
+  const Recipe& recipe() const { return recipe_; }
+
   // y += b; nothing without a bias. Cut by rows, the bias is cut like the weight. Cut by columns, each rank adds all of it to its
   // share of the tokens.
   void add_bias(const Scope& scope, const Tensor& y) const;
@@ -66,7 +74,6 @@ class Linear {
 
  private:
   int add_slot(Role role, parallel::Expert expert);
-  Quantized weight_beside(const Scope& scope, ScaleTile tile) const;
   Quantized weight_columnwise(const Scope& scope) const;
   void run(const Scope& scope, const char* which, const kernels::Gemm& gemm) const;
 

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "octet/kernels/gelu/gelu.h"
@@ -20,19 +21,11 @@ struct MlpSaved {
   Operand down_in;
 };
 
-class Mlp {
+// What the layer computes, for linears of one weight (Linear) and of many experts (ExpertLinear).
+template <class L>
+class FeedForward {
  public:
-  struct Options {
-    std::string name;                                        // "model.layers.0.mlp"
-    std::vector<std::string> up = {"gate_proj", "up_proj"};  // its modules; one if `gelu` is set
-    std::string down = "down_proj";
-    std::int64_t dim = 0, ffn = 0;           // of the whole layer
-    std::optional<kernels::Gelu> gelu = {};  // absent: gated
-    bool bias = false;                       // of both linears
-    double init_std = 0.02, output_init_std = 0.02;
-    parallel::Expert expert = {};
-  };
-  Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales);
+  FeedForward(L up, L down, std::optional<kernels::Gelu> gelu) : up_(std::move(up)), down_(std::move(down)), gelu_(gelu) {}
 
   // Allocates h for its producer.
   Operand input(const Scope& scope, std::int64_t tokens) const { return up_.x().allocate(scope, tokens, forward_reads(scope)); }
@@ -48,18 +41,40 @@ class Mlp {
     return down_.g().gradient(scope, values, memory);
   }
 
-  std::vector<Linear*> linears() { return {&up_, &down_}; }  // in the order of the forward pass
-  Linear& up() { return up_; }
-  Linear& down() { return down_; }
+  L& up() { return up_; }
+  const L& up() const { return up_; }
+  L& down() { return down_; }
 
  private:
   // Makes the input of `down` from saved.up.
   Operand activation(const Scope& scope, Reads reads, const MlpSaved& saved) const;
   void rebuild_down_input(const Scope& scope, MlpSaved& saved) const;
 
+  L up_, down_;
   std::optional<kernels::Gelu> gelu_;
-  std::int64_t ffn_;  // of this rank
-  Linear up_, down_;
+};
+
+struct MlpOptions {
+  std::string name;                                        // "model.layers.0.mlp"
+  std::vector<std::string> up = {"gate_proj", "up_proj"};  // its modules; one if `gelu` is set
+  std::string down = "down_proj";
+  std::int64_t dim = 0, ffn = 0;           // of the whole layer
+  std::optional<kernels::Gelu> gelu = {};  // absent: gated
+  bool bias = false;                       // of both linears
+  double init_std = 0.02, output_init_std = 0.02;
+  parallel::Expert expert = {};
+};
+Linear::Options up_options(const MlpOptions& options);
+Linear::Options down_options(const MlpOptions& options);
+
+class Mlp : public FeedForward<Linear> {
+ public:
+  using Options = MlpOptions;
+  Mlp(const Options& options, const Recipe& recipe, parallel::ParameterStore& store, recipes::ScaleState& scales)
+      : FeedForward{Linear(up_options(options), recipe, store, scales), Linear(down_options(options), recipe, store, scales),
+                    options.gelu} {}  // braces: parameters are added in this order
+
+  std::vector<Linear*> linears() { return {&up(), &down()}; }  // in the order of the forward pass
 };
 
 }  // namespace octet::nn

@@ -42,40 +42,12 @@ Scope exchange_scope(const Scope& scope) {
   return scope_on(scope, scope.expert_stream ? *scope.expert_stream : scope.stream, scope.stash, scope.tensor, scope.expert);
 }
 
-// A scope of the meta device in which nothing is counted.
-struct Uncounted {
-  std::unique_ptr<Stream> stream;
-  std::unique_ptr<comm::Group> expert;
-  Arena stash;
-  explicit Uncounted(const Scope& scope)
-      : stream(scope.stream.device().make_stream()),
-        expert(comm::make_silent_group("uncounted", scope.expert.rank(), scope.expert.size())),
-        stash(scope.stream.device(), MemoryCategory::activations, 0) {}
-  Scope scope(const Scope& of, Arena& where) { return scope_on(of, *stream, where, of.tensor, *expert); }
-};
-
-// Fills an arena of the meta device up to what any distribution of rows could leave in it: the bytes of the distribution that
-// gives one expert all that it can get, and for each allocation what alignment can add when every expert has some rows.
-class Headroom {
- public:
-  // `alignment`: what an allocation can lose, or 0 if its size is a multiple of Device::kAlignment in all distributions.
-  Headroom(Arena& arena, std::size_t alignment) : arena_(arena), alignment_(alignment), before_(arena.used()) {}
-  // Call it between the run of the distribution that needs most memory and the run of the usual one. Frees the first one's
-  // memory.
-  void begin_usual() {
-    most_ = arena_.used();
-    arena_.release_to(before_);
-    allocations_ = arena_.allocations();
-  }
-  void fill() {
-    const std::size_t wanted = most_ + (arena_.allocations() - allocations_) * alignment_;
-    if (arena_.used() < wanted) arena_.allocate(wanted - arena_.used());
-  }
-
- private:
-  Arena& arena_;
-  std::size_t alignment_, before_, most_ = 0, allocations_ = 0;
-};
+// The scope of the experts' linears in a round.
+Scope in_groups(const Scope& scope, const ExpertRoundSaved& round) {
+  Scope result = scope;
+  result.groups = &round.groups;
+  return result;
+}
 
 // Returns x in the dtype in which the router computes.
 Tensor for_router(const Scope& scope, const Tensor& x) {
@@ -93,24 +65,30 @@ Moe::Moe(const Options& options, const Recipe& recipe, parallel::ParameterStore&
       router_(&store.add(
           {.name = options.name + ".gate.weight", .shape = {options.experts, options.dim}, .init_std = options.init_std})),
       alone_(comm::make_silent_group("one expert")) {
+  std::vector<std::unique_ptr<Linear>> up, down;
   for (std::int64_t e = 0; e < options.experts; ++e) {
-    experts_.push_back(std::make_unique<Mlp>(Mlp::Options{.name = concat(options.name, ".experts.", e),
-                                                          .up = options.up,
-                                                          .down = options.down,
-                                                          .dim = options.dim,
-                                                          .ffn = options.ffn,
-                                                          .init_std = options.init_std,
-                                                          .output_init_std = options.output_init_std,
-                                                          .expert = {e, options.experts}},
-                                             recipe, store, scales));
+    const MlpOptions expert{.name = concat(options.name, ".experts.", e),
+                            .up = options.up,
+                            .down = options.down,
+                            .dim = options.dim,
+                            .ffn = options.ffn,
+                            .init_std = options.init_std,
+                            .output_init_std = options.output_init_std,
+                            .expert = {e, options.experts}};
+    up.push_back(std::make_unique<Linear>(up_options(expert), recipe, store, scales));
+    down.push_back(std::make_unique<Linear>(down_options(expert), recipe, store, scales));
   }
+  const auto first = static_cast<std::size_t>(place_.begin(options.experts)), count = static_cast<std::size_t>(own_count());
+  experts_ =
+      std::make_unique<FeedForward<ExpertLinear>>(ExpertLinear(std::move(up), first, count, recipe, scales),
+                                                  ExpertLinear(std::move(down), first, count, recipe, scales), std::nullopt);
 }
 
 std::vector<Linear*> Moe::linears() {
   std::vector<Linear*> result;
-  for (const auto& expert : experts_) {
-    result.push_back(&expert->up());
-    result.push_back(&expert->down());
+  for (std::size_t e = 0; e < experts_->up().expert_count(); ++e) {
+    result.push_back(&experts_->up().expert(e));
+    result.push_back(&experts_->down().expert(e));
   }
   return result;
 }
@@ -154,110 +132,116 @@ std::int64_t Moe::quota(const Scope& scope, std::int64_t tokens) const {
   return std::min(all, ceil_div(2 * all, std::int64_t{scope.expert.size()}));
 }
 
-ExpertRound Moe::fullest(const Scope& scope, std::int64_t tokens) const {
-  return fullest_round(quota(scope, tokens), tokens, scope.expert.size(), own_count());
+RowGroups Moe::make_groups(const Scope& scope, std::int64_t rows, std::int64_t expected) const {
+  const std::int64_t own = own_count();
+  const auto numbers = [&](std::int64_t n) { return allocate(scope.stash, DType::i32, {n}); };
+  // A plan takes all experts to be chosen equally often, which fills whole tiles.
+  return {.counts = numbers(own),
+          .first = numbers(own + 1),
+          .tiles = numbers(grouped_rows(rows, own) / kGroupRows),
+          .expected = own * round_up(ceil_div(expected, own), kGroupRows)};
 }
 
-// The host waits for nothing but the numbers of rows.
-std::vector<ExpertRound> Moe::count_rounds(const Scope& scope, const MoeSaved& saved) const {
+// On one rank, rows have the order in which its experts multiply them, and the host waits for nothing.
+void Moe::count_rows(const Scope& scope, MoeSaved& saved) const {
+  const bool alone = scope.expert.size() == 1;
+  const std::int64_t rows = saved.rows.elements();
+  if (alone) saved.rounds.push_back({.groups = make_groups(scope, rows, rows)});
+  const Tensor counts = alone ? saved.rounds.front().groups.counts : allocate(scope.scratch, DType::i32, {options_.experts});
+  kernels::expert_order(scope.stream,
+                        {.experts = saved.experts, .multiple = alone ? kGroupRows : 1, .counts = counts, .rows = saved.rows});
+  if (!alone) return count_rounds(scope, counts, saved);
+  kernels::group_rows(scope.stream, {saved.rounds.front().groups});
+}
+
+void Moe::count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const {
   const ArenaScope temporaries(scope.scratch);
   const int ranks = scope.expert.size();
-  const std::int64_t tokens = saved.h.rows();
-  const Tensor counts = allocate(scope.scratch, DType::i32, {options_.experts});
   const Tensor all = allocate(scope.scratch, DType::i32, {ranks * options_.experts});
-  kernels::expert_order(
-      scope.stream, {.experts = saved.experts, .multiple = ranks > 1 ? 1 : kExpertRows, .counts = counts, .rows = saved.rows});
   scope.expert.all_gather(scope.stream, scope.scratch, {.x = counts, .y = all});
-  if (scope.stream.kind() == DeviceKind::meta)
-    return {even_round(ceil_div(tokens * options_.top_k, std::int64_t{ranks}), ranks, own_count())};
-  std::vector<std::int32_t> host(static_cast<std::size_t>(all.elements()));
-  scope.stream.copy_to_host(host.data(), all.data, all.bytes());
-  scope.stream.synchronize();
-  scope.expert.check();
-  return expert_rounds(host, ranks, scope.expert.rank(), quota(scope, tokens));
+  const std::int64_t most = quota(scope, saved.h.rows());
+  std::vector<ExpertRound> rounds = {even_round(saved.rows.elements(), ranks, own_count())};
+  if (scope.stream.kind() != DeviceKind::meta) {
+    std::vector<std::int32_t> host(static_cast<std::size_t>(all.elements()));
+    scope.stream.copy_to_host(host.data(), all.data, all.bytes());
+    scope.stream.synchronize();
+    scope.expert.check();
+    rounds = expert_rounds(host, ranks, scope.expert.rank(), most);
+  }
+  const Tensor places = allocate(scope.stash, DType::i32, {ranks * most, 1});
+  const RowGroups groups = make_groups(scope, ranks * most, saved.rows.elements());
+  for (ExpertRound& plan : rounds) saved.rounds.push_back({.plan = std::move(plan), .places = places, .groups = groups});
+  if (saved.rounds.size() == 1) announce(scope, saved.rounds.front());
 }
 
-// With one rank, rows already have the order in which its experts multiply them.
-std::int64_t Moe::rows_sent(const Scope& scope, const MoeSaved& saved, const ExpertRound& round) const {
-  return scope.expert.size() > 1 ? saved.rows.elements() : round.total();
+void Moe::announce(const Scope& scope, const ExpertRoundSaved& round) const {
+  const std::vector<std::int32_t>& places = round.plan.places;
+  scope.stream.copy_to_device(round.places.data, places.data(), places.size() * sizeof places.front());
+  scope.stream.copy_to_device(round.groups.counts.data, round.plan.counts.data(), round.groups.counts.bytes());
+  kernels::group_rows(scope.stream, {round.groups});
 }
 
-Tensor Moe::received(const Scope& scope, Arena& arena, const MoeSaved& saved, const ExpertRound& round, const Tensor& x,
+Tensor Moe::received(const Scope& scope, Arena& arena, const MoeSaved& saved, const ExpertRoundSaved& round, const Tensor& x,
                      const Tensor& weights) const {
-  const Tensor result = allocate(arena, scope.dtype, {round.total(), options_.dim});
+  const Tensor result = allocate(arena, scope.dtype, {round.groups.rows(), options_.dim});
   if (scope.expert.size() == 1) {
     kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = result});
-    fill_up(scope, round, result);
+    kernels::clear_gaps(scope.stream, {round.groups, result});
     return result;
   }
   const ArenaScope temporaries(scope.scratch);
   const Tensor rows = allocate(scope.scratch, scope.dtype, {saved.rows.elements(), options_.dim});
   kernels::expert_scatter(scope.stream, {.x = x, .rows = saved.rows, .weights = weights, .y = rows});
-  send_to_experts(scope, round, rows, result);
+  send_to_experts(scope, round.exchange(), rows, result);
   return result;
 }
 
-template <class Body>
-void Moe::with_rounds(const Scope& scope, MoeSaved& saved, std::size_t alignment, Body body) const {
-  if (scope.stream.kind() != DeviceKind::meta) return body(scope, saved.rounds);
-  Uncounted uncounted(scope);
-  Headroom stash(scope.stash, Device::kAlignment), scratch(scope.scratch, alignment);
-  body(uncounted.scope(scope, scope.stash), saved.fullest);
-  stash.begin_usual();
-  scratch.begin_usual();
-  body(scope, saved.rounds);
-  stash.fill();
-  scratch.fill();
-}
-
 void Moe::receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
-  round.in = received(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round.plan, saved.h, {});
+  round.in = received(scope, keeps_rows(scope) ? scope.stash.get() : scope.scratch, saved, round, saved.h, {});
   round.out = scope.expert.size() == 1 ? saved.returned : Tensor{};
 }
 
-void Moe::run_experts(const Scope& scope, ExpertRoundSaved& round) const {
-  if (!round.out) round.out = allocate(scope.scratch, scope.dtype, round.in.shape);
-  round.experts.assign(round.plan.rows.size(), {});
-  for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
-    const ArenaScope of_expert(scope.scratch);
-    own(e).forward(scope, {.values = round.in.slice_rows(begin, end)}, {}, round.out.slice_rows(begin, end), round.experts[e]);
-  });
+void Moe::run_experts(const Scope& outer, ExpertRoundSaved& round) const {
+  if (!round.out) round.out = allocate(outer.scratch, outer.dtype, round.in.shape);
+  const ArenaScope temporaries(outer.scratch);
+  experts_->forward(in_groups(outer, round), {.values = round.in}, {}, round.out, round.experts);
 }
 
 void Moe::run_round(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const {
   const ArenaScope temporaries(scope.scratch);
+  announce(scope, round);
   receive(scope, saved, round);
   run_experts(scope, round);
-  send_back(scope, round.plan, round.out, saved.returned);
+  send_back(scope, round.exchange(), round.out, saved.returned);
 }
 
 void Moe::dispatch(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   const Scope scope = exchange_scope(outer);
-  for (ExpertRound& round : count_rounds(scope, saved)) saved.rounds.push_back({.plan = std::move(round)});
-  if (scope.stream.kind() == DeviceKind::meta) saved.fullest.push_back({.plan = fullest(scope, saved.h.rows())});
+  {
+    const ArenaScope temporaries(scope.scratch);
+    count_rows(scope, saved);
+  }
   work.before = scope.scratch.used();
-  with_rounds(scope, saved, 0, [&](const Scope& s, Rounds& rounds) {
-    saved.returned = allocate(s.stash, s.dtype, {rows_sent(s, saved, rounds.front().plan), options_.dim});
-    if (rounds.size() == 1) receive(s, saved, rounds.front());
-  });
+  const std::int64_t rows = scope.expert.size() > 1 ? saved.rows.elements() : saved.rounds.front().groups.rows();
+  saved.returned = allocate(scope.stash, scope.dtype, {rows, options_.dim});
+  if (saved.rounds.size() == 1) receive(scope, saved, saved.rounds.front());
 }
 
 void Moe::experts(const Scope& outer, MoeSaved& saved) const {
-  with_rounds(expert_scope(outer, *alone_), saved, 0, [&](const Scope& s, Rounds& rounds) {
-    if (rounds.size() == 1) return run_experts(s, rounds.front());
-    Scope forgetful = s;
-    forgetful.checkpointing = Checkpointing::selective;  // keeps the least
-    for (ExpertRoundSaved& round : rounds) {
-      const ArenaScope forgotten(s.stash);
-      run_round(forgetful, saved, round);
-    }
-  });
+  const Scope scope = expert_scope(outer, *alone_);
+  if (saved.rounds.size() == 1) return run_experts(scope, saved.rounds.front());
+  Scope forgetful = scope;
+  forgetful.checkpointing = Checkpointing::selective;  // keeps the least
+  for (ExpertRoundSaved& round : saved.rounds) {
+    const ArenaScope forgotten(scope.stash);
+    run_round(forgetful, saved, round);
+  }
 }
 
 void Moe::collect(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {
-  with_rounds(exchange_scope(outer), saved, 0, [&](const Scope& s, Rounds& rounds) {
-    if (rounds.size() == 1 && s.expert.size() > 1) send_back(s, rounds.front().plan, rounds.front().out, saved.returned);
-  });
+  const Scope scope = exchange_scope(outer);
+  const ExpertRoundSaved& round = saved.rounds.front();
+  if (saved.rounds.size() == 1 && scope.expert.size() > 1) send_back(scope, round.exchange(), round.out, saved.returned);
   outer.scratch.release_to(work.before);
 }
 
@@ -281,21 +265,11 @@ void Moe::combine_backward(const Scope& scope, const Operand& share, const MoeSa
 }
 
 void Moe::rebuild_experts(const Scope& scope, ExpertRoundSaved& round) const {
-  const Scope again = rebuild_scope(scope);
-  for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
-    own(e).rebuild(again, {.values = round.in.slice_rows(begin, end)}, round.experts[e]);
-  });
+  experts_->rebuild(in_groups(rebuild_scope(scope), round), {.values = round.in}, round.experts);
 }
 
 void Moe::run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const {
-  for_experts(round.plan, [&](std::size_t e, std::int64_t begin, std::int64_t end) {
-    const Tensor rows = round.out.slice_rows(begin, end);
-    own(e).backward(scope, {.values = rows}, round.experts[e], rows);
-  });
-  for (std::size_t e = 0; e < round.plan.rows.size(); ++e) {
-    if (round.plan.rows[e] > 0) continue;
-    for (const Linear* linear : own(e).linears()) linear->wgrad_of_nothing(scope);
-  }
+  experts_->backward(in_groups(scope, round), {.values = round.out}, round.experts, round.out);
 }
 
 void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const {
@@ -304,41 +278,40 @@ void Moe::run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds&
   for (ExpertRoundSaved& round : rounds) {
     const ArenaScope temporaries(scope.scratch), remade(scope.stash);
     run_round(recompute, saved, round);
-    round.out = received(scope, scope.scratch, saved, round.plan, work.gy, saved.weights);
+    round.out = received(scope, scope.scratch, saved, round, work.gy, saved.weights);
     run_experts_backward(&round == &rounds.front() ? scope : adding(scope), round);
-    send_back(scope, round.plan, round.out, work.rows);
+    send_back(scope, round.exchange(), round.out, work.rows);
   }
+}
+
+// On the meta device: runs what backward does if there are several rounds, so that the scratch is planned for it. The work of
+// that is not counted, because a plan expects one round.
+void Moe::measure_rounds(const Scope& scope, const MoeSaved& saved, const MoeWork& work) const {
+  const ArenaScope temporaries(scope.scratch);
+  const std::unique_ptr<Stream> uncounted = scope.stream.device().make_stream();
+  const std::unique_ptr<comm::Group> silent = comm::make_silent_group("uncounted", scope.expert.rank(), scope.expert.size());
+  Arena stash(scope.stream.device(), MemoryCategory::activations, 0);
+  Rounds rounds = {saved.rounds.front()};
+  rounds.front().plan.whole = false;
+  run_rounds_backward(scope_on(scope, *uncounted, stash, *alone_, *silent), saved, rounds, work);
 }
 
 void Moe::dispatch_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
   const Scope scope = exchange_scope(outer);
   if (scope.expert.size() > 1) work.rows = allocate(scope.scratch, scope.dtype, saved.returned.shape);
   work.before = scope.scratch.used();
-  // If there are several rounds, backward recomputes each of them. This measures that for the largest round.
-  if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 1) {
-    const ArenaScope most(scope.scratch);
-    Uncounted uncounted(scope);
-    run_rounds_backward(uncounted.scope(expert_scope(outer, *alone_), uncounted.stash), saved, saved.fullest, work);
-  }
-  with_rounds(scope, saved, 0, [&](const Scope& s, Rounds& rounds) {
-    if (rounds.size() > 1) return;
-    ExpertRoundSaved& round = rounds.front();
-    if (s.checkpointing == Checkpointing::selective) round.in = received(s, s.scratch, saved, round.plan, saved.h, {});
-    round.out = received(s, s.scratch, saved, round.plan, work.gy, saved.weights);
-  });
+  if (scope.stream.kind() == DeviceKind::meta && scope.expert.size() > 1) measure_rounds(scope, saved, work);
+  if (saved.rounds.size() > 1) return;
+  ExpertRoundSaved& round = saved.rounds.front();
+  if (scope.checkpointing == Checkpointing::selective) round.in = received(scope, scope.scratch, saved, round, saved.h, {});
+  round.out = received(scope, scope.scratch, saved, round, work.gy, saved.weights);
 }
 
 void Moe::experts_backward(const Scope& outer, MoeSaved& saved, const MoeWork& work) const {
   const Scope scope = expert_scope(outer, *alone_);
-  if (scope.checkpointing == Checkpointing::selective) {
-    with_rounds(without_record(scope), saved, Device::kAlignment, [&](const Scope& s, Rounds& rounds) {
-      if (rounds.size() == 1) rebuild_experts(s, rounds.front());
-    });
-  }
-  with_rounds(scope, saved, 0, [&](const Scope& s, Rounds& rounds) {
-    if (rounds.size() == 1) return run_experts_backward(s, rounds.front());
-    run_rounds_backward(s, saved, rounds, work);
-  });
+  if (saved.rounds.size() > 1) return run_rounds_backward(scope, saved, saved.rounds, work);
+  if (scope.checkpointing == Checkpointing::selective) rebuild_experts(without_record(scope), saved.rounds.front());
+  run_experts_backward(scope, saved.rounds.front());
 }
 
 void Moe::collect_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) const {
@@ -346,9 +319,8 @@ void Moe::collect_gradients(const Scope& outer, MoeSaved& saved, MoeWork& work) 
     work.rows = saved.rounds.front().out;
     return;
   }
-  with_rounds(exchange_scope(outer), saved, 0, [&](const Scope& s, Rounds& rounds) {
-    if (rounds.size() == 1) send_back(s, rounds.front().plan, rounds.front().out, work.rows);
-  });
+  const ExpertRoundSaved& round = saved.rounds.front();
+  if (saved.rounds.size() == 1) send_back(exchange_scope(outer), round.exchange(), round.out, work.rows);
   outer.scratch.release_to(work.before);
 }
 

@@ -2,28 +2,36 @@
 // The router, logits = h Wgᵀ in FP32, is kernels/router. Every token goes to all its experts; none is dropped. An expert is an
 // Mlp on the rows that chose it, in the precision of the recipe. The rows that fill up its tiles are zero and change nothing.
 //
+// The rows of all experts of a rank lie in one matrix, in groups (tensor/row_groups.h). It has room for all rows however they are
+// shared out, and only the device knows how many each expert has.
+//
 // The e ranks of scope.expert hold E / e experts each and exchange rows (expert_rounds.h). Memory is planned for twice as many
 // rows as come to a rank if all experts are chosen equally often. If more come, they come in several rounds, of which nothing is
-// kept: backward sends the tokens again and recomputes. Only the GPU knows how many rows go where, so forward waits for E numbers
-// of each rank.
+// kept: backward sends the tokens again and recomputes. What ranks send each other depends on the tokens, so with several ranks
+// forward waits for E numbers of each.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "octet/nn/expert_rounds.h"
+#include "octet/nn/expert_exchange.h"
+#include "octet/nn/expert_linear.h"
 #include "octet/nn/mlp.h"
 
 namespace octet::nn {
 
 // A round, and what its experts keep for backward.
 struct ExpertRoundSaved {
-  ExpertRound plan;
-  std::vector<MlpSaved> experts = {};  // those of this rank
+  ExpertRound plan;  // with several ranks
+  Tensor places;     // its places on the device
+  RowGroups groups;  // [R] rows of this rank's experts
+  MlpSaved experts = {};
   // [R, D], between dispatch and collect: what the experts read and what they make. In backward `out` has the gradient of the
   // results, which that of `in` overwrites; `in` is there if the experts make again what they have not kept.
   Tensor in = {}, out = {};
+
+  ExchangePlan exchange() const { return {&plan, groups, places}; }
 };
 
 // Everything that forward keeps for backward. This rank of the context axis has T tokens, together with the ranks of the tensor
@@ -37,7 +45,6 @@ struct MoeSaved {
   Tensor rows;        // [T, k] I32: the place of each among the S rows
   Tensor returned;    // [S, D]: the results of the experts
   std::vector<ExpertRoundSaved> rounds;
-  std::vector<ExpertRoundSaved> fullest;  // on the meta device: the round that needs the most memory
 };
 
 // The temporaries that the parts of a pass hand on to each other. They lie in the scratch.
@@ -97,16 +104,15 @@ class Moe {
  private:
   using Rounds = std::vector<ExpertRoundSaved>;
   std::int64_t quota(const Scope& scope, std::int64_t tokens) const;
-  ExpertRound fullest(const Scope& scope, std::int64_t tokens) const;
-  std::vector<ExpertRound> count_rounds(const Scope& scope, const MoeSaved& saved) const;
-  std::int64_t rows_sent(const Scope& scope, const MoeSaved& saved, const ExpertRound& round) const;
-  // Calls body(scope, rounds). On the meta device it first does so for the round that needs the most memory, without counting its
-  // work, and leaves the arenas as full as any rounds could: `alignment` is what that can cost each allocation in the scratch.
-  template <class Body>
-  void with_rounds(const Scope& scope, MoeSaved& saved, std::size_t alignment, Body body) const;
+  // Allocates the groups of R rows, whose counts the caller fills in before group_rows().
+  RowGroups make_groups(const Scope& scope, std::int64_t rows, std::int64_t expected) const;
+  void count_rows(const Scope& scope, MoeSaved& saved) const;
+  void count_rounds(const Scope& scope, const Tensor& counts, MoeSaved& saved) const;
+  // Copies the plan of a round to the device. Several rounds share the memory of their plans there.
+  void announce(const Scope& scope, const ExpertRoundSaved& round) const;
   // Returns x of all ranks' tokens as the experts of this rank receive it in a round, multiplied by the weights of the tokens if
   // they are given.
-  Tensor received(const Scope& scope, Arena& arena, const MoeSaved& saved, const ExpertRound& round, const Tensor& x,
+  Tensor received(const Scope& scope, Arena& arena, const MoeSaved& saved, const ExpertRoundSaved& round, const Tensor& x,
                   const Tensor& weights) const;
   // The steps of a round, and all of them.
   void receive(const Scope& scope, const MoeSaved& saved, ExpertRoundSaved& round) const;
@@ -116,26 +122,18 @@ class Moe {
   void run_experts_backward(const Scope& scope, ExpertRoundSaved& round) const;
   // Recomputes the rounds, because nothing was kept of them, and runs them backward.
   void run_rounds_backward(const Scope& scope, const MoeSaved& saved, Rounds& rounds, const MoeWork& work) const;
+  void measure_rounds(const Scope& scope, const MoeSaved& saved, const MoeWork& work) const;
   void router_backward(const Scope& scope, const MoeSaved& saved, const Tensor& gweights, const Tensor& gh) const;
-  // Calls body(expert of this rank, its first row, its end) for the experts that have rows.
-  template <class Body>
-  void for_experts(const ExpertRound& round, Body body) const {
-    std::int64_t at = 0;
-    for (std::size_t e = 0; e < round.rows.size(); at += round.rows[e++]) {
-      if (round.rows[e] > 0) body(e, at, at + round.rows[e]);
-    }
-  }
 
   bool keeps_rows(const Scope& scope) const {
-    return scope.checkpointing != Checkpointing::selective && own(0).up().x().keeps_values();
+    return scope.checkpointing != Checkpointing::selective && experts_->up().x().keeps_values();
   }
   std::int64_t own_count() const { return options_.experts / place_.size; }
-  Mlp& own(std::size_t i) const { return *experts_[static_cast<std::size_t>(place_.begin(options_.experts)) + i]; }
 
   Options options_;
   parallel::ExpertPlace place_;
   parallel::Parameter* router_;
-  std::vector<std::unique_ptr<Mlp>> experts_;
+  std::unique_ptr<FeedForward<ExpertLinear>> experts_;
   std::unique_ptr<comm::Group> alone_;  // instead of the tensor axis: experts see the rows of all its ranks
 };
 

@@ -10,8 +10,8 @@ Reads forward_reads(const Scope& scope) {
   return scope.checkpointing == Checkpointing::selective ? Reads::fprop : Reads::fprop_and_wgrad;
 }
 
-Quantizer::Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales)
-    : options_(options), recipe_(recipe), scales_(&scales) {}
+Quantizer::Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales, bool grouped)
+    : options_(options), recipe_(recipe), scales_(&scales), grouped_(grouped) {}
 
 // How the operand is scaled in this pass.
 QuantSpec Quantizer::spec(const Scope& scope) const {
@@ -25,20 +25,29 @@ QuantSpec Quantizer::spec(const Scope& scope) const {
 }
 
 kernels::QuantizeEpilogue Quantizer::epilogue(const Scope& scope, const Quantized& out) const {
-  const ScaleSlot slot = scales_->slot(options_.slot);
+  const ScaleSlot slot = options_.slots.empty() ? ScaleSlot{} : scales_->slot(options_.slots.front());
   const QuantSpec how = spec(scope);
-  return {.spec = how,
-          .out = out,
-          .scale = how.source == ScaleSource::history ? slot.scale : nullptr,
-          .amax = scope.record == Record::amax ? slot.amax : nullptr};
+  kernels::QuantizeEpilogue to{.spec = how,
+                               .out = out,
+                               .scale = how.source == ScaleSource::history ? slot.scale : nullptr,
+                               .amax = scope.record == Record::amax ? slot.amax : nullptr};
+  if (!grouped_) return to;
+  to.groups = *scope.groups;
+  if (options_.slots.size() > 1) {  // experts register their slots one after another, so these lie at equal distances
+    const ScaleSlot next = scales_->slot(options_.slots[1]);
+    to.scale_stride = next.scale - slot.scale;
+    to.amax_stride = next.amax - slot.amax;
+  }
+  return to;
 }
 
 // One scale per tensor serves both directions, and is kept with the columnwise codes if there are any.
 void Quantizer::add_rowwise(const Scope& scope, std::int64_t rows, Quantized& q) const {
   q.rowwise = octet::allocate(scope.scratch, dtype_of(q.format), {rows, options_.cols});
-  q.rowwise_scale_inv = q.columnwise && q.tile == ScaleTile::tensor
-                            ? q.columnwise_scale_inv
-                            : octet::allocate(scope.scratch, scale_dtype(q.tile), scale_shape(q.tile, rows, options_.cols));
+  q.rowwise_scale_inv =
+      q.columnwise && q.tile == ScaleTile::tensor
+          ? q.columnwise_scale_inv
+          : octet::allocate(scope.scratch, scale_dtype(q.tile), rowwise_scale_shape(q.tile, rows, options_.cols, group_count()));
 }
 
 // The columnwise codes come first. They may lie in scope.scratch like the rowwise ones, which are released earlier and must lie
@@ -55,7 +64,8 @@ Quantized Quantizer::allocate_codes(const Scope& scope, std::int64_t rows, Reads
     // The rows are the K of wgrad, so they are padded (tensor/quantized.h).
     const std::int64_t padded = padded_k(rows, q.tile);
     q.columnwise = octet::allocate(kept(scope), dtype_of(q.format), {options_.cols, padded});
-    q.columnwise_scale_inv = octet::allocate(kept(scope), scale_dtype(q.tile), scale_shape(q.tile, options_.cols, padded));
+    q.columnwise_scale_inv =
+        octet::allocate(kept(scope), scale_dtype(q.tile), columnwise_scale_shape(q.tile, padded, options_.cols, group_count()));
   }
   if (reads != Reads::wgrad) add_rowwise(scope, rows, q);
   return q;
@@ -84,6 +94,7 @@ Operand Quantizer::allocate(const Scope& scope, std::int64_t rows, Reads reads, 
   const bool writes_values =
       shared ? !producer_casts_share(scope) : keeps || !options_.fp8 || options_.sums_values || scope.watch != nullptr;
   Operand x{.values = values};
+  if (grouped_) x.epilogue.groups = *scope.groups;
   if (writes_values && !values) {
     x.values = octet::allocate(keeps && !shared ? kept(scope) : scope.scratch, scope.dtype, {rows, options_.cols});
   }
@@ -116,10 +127,20 @@ Operand Quantizer::complete(const Scope& scope, const Operand& operand, Reads re
     if (shared) gather_values();
     if (!x.epilogue) kernels::quantize(scope.stream, scope.scratch, epilogue(scope, x.codes).of(x.values));
   }
-  if (scope.watch) scope.watch->operand(scope, options_.linear, options_.role, x.values, x.codes);
+  if (scope.watch) watch(scope, x);
   if (reads != Reads::wgrad) return x;
   scope.scratch.release_to(used);
   return for_wgrad(x);
+}
+
+void Quantizer::watch(const Scope& scope, const Operand& x) const {
+  if (!grouped_) return scope.watch->operand(scope, options_.linears.front(), options_.role, x.values, x.codes);
+  for (const GroupPart& part : watched_groups(scope)) {
+    if (part.count == 0) continue;
+    const ArenaScope temporaries(scope.scratch);
+    scope.watch->operand(scope, options_.linears[part.group], options_.role,
+                         x.values.slice_rows(part.first, part.first + part.padded()), watched_codes(scope, x.codes, part));
+  }
 }
 
 // A scale that is made of this very tensor is made of the shares of all ranks.

@@ -10,10 +10,13 @@
 // complete() gathers all T (nn/sequence.h). Codes and scales are then those of all tokens. If one scale per tensor is known to
 // all ranks, each casts its share and the codes are gathered. Finer tiles run along the tokens in one direction, so values are
 // gathered and then quantized.
+//
+// The operand of a linear of many experts has the rows of scope.groups. It is quantized in one launch, as a tensor for each.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "octet/kernels/quantize/quantize.h"
 #include "octet/nn/scope.h"
@@ -41,17 +44,18 @@ Reads forward_reads(const Scope& scope);
 class Quantizer {
  public:
   struct Options {
-    std::string linear;            // its name, for a watch
-    Role role = Role::activation;  // or gradient
-    std::int64_t cols = 0;         // C, of this rank
-    bool fp8 = false;              // false: GEMMs read values
-    bool shared = false;           // producers make a share of the tokens
-    bool sums_values = false;      // the gradient of a bias is summed from the values
-    int slot = -1;                 // in `scales`, with delayed scaling
+    std::vector<std::string> linears;  // their names, for a watch: one, or one for each expert
+    Role role = Role::activation;      // or gradient
+    std::int64_t cols = 0;             // C, of this rank
+    bool fp8 = false;                  // false: GEMMs read values
+    bool shared = false;               // producers make a share of the tokens
+    bool sums_values = false;          // the gradient of a bias is summed from the values
+    std::vector<int> slots = {};       // of each in `scales`, with delayed scaling
   };
-  // `scales` outlives the quantizer.
-  Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales);
+  // `scales` outlives the quantizer. A grouped one quantizes the rows of scope.groups.
+  Quantizer(const Options& options, const Recipe& recipe, const recipes::ScaleState& scales, bool grouped = false);
 
+  const Options& options() const { return options_; }
   // Whether wgrad reads X's values, which the caller must then keep alive, and not its columnwise codes.
   bool keeps_values() const { return !options_.fp8 || recipe_.wgrad_bf16; }
 
@@ -86,9 +90,13 @@ class Quantizer {
   void quantize_share(const Scope& scope, const kernels::QuantizeEpilogue& to, const Tensor& values) const;
   void gather_codes(const Scope& scope, const Operand& x) const;
 
+  std::int64_t group_count() const { return grouped_ ? static_cast<std::int64_t>(options_.linears.size()) : 0; }
+  void watch(const Scope& scope, const Operand& x) const;
+
   Options options_;
   Recipe recipe_;
   const recipes::ScaleState* scales_;
+  bool grouped_;
 };
 
 }  // namespace octet::nn

@@ -10,6 +10,7 @@
 #include "octet/numerics/recipe.h"
 #include "octet/parallel/layout.h"
 #include "octet/tensor/quantized.h"
+#include "octet/tensor/row_groups.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::nn {
@@ -59,6 +60,7 @@ struct Scope {
   Tensor positions;            // [T] I32: the position of each token in its sequence
   Tensor first_keys;           // [T] I32, optional: where the document of each token begins in its sequence
   std::int64_t documents = 0;  // with first_keys: how many the sequences have together
+  const RowGroups* groups = nullptr;  // within a mixture: the rows of this rank's experts
 };
 
 // The scope of a pass that makes again, bit for bit, what was recorded before.

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "octet/kernels/gemm/gemm.h"
 #include "octet/numerics/recipe.h"
 #include "octet/tensor/quantized.h"
+#include "octet/tensor/row_groups.h"
 #include "octet/tensor/tensor.h"
 
 namespace octet::nn {
@@ -29,5 +31,11 @@ class Watch {
 
 // Runs a watched GEMM once more. Returns the product, in scope.scratch.
 Tensor run_alone(const Scope& scope, const kernels::Gemm& gemm);
+
+// The groups of scope.groups, for a watch, which sees the operands of one expert after another. The host waits for their rows.
+// The meta device takes all to be equal.
+std::vector<GroupPart> watched_groups(const Scope& scope);
+// The codes of a group, with scales that are contiguous, in scope.scratch if they must be copied.
+Quantized watched_codes(const Scope& scope, const Quantized& q, const GroupPart& part);
 
 }  // namespace octet::nn

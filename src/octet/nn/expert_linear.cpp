@@ -1,0 +1,120 @@
+#include "octet/nn/expert_linear.h"
+
+#include <utility>
+
+namespace octet::nn {
+
+using kernels::Gemm;
+using kernels::GroupedGemmK;
+using kernels::GroupedGemmM;
+
+ExpertLinear::ExpertLinear(std::vector<std::unique_ptr<Linear>> experts, std::size_t first, std::size_t count,
+                           const Recipe& recipe, const recipes::ScaleState& scales)
+    : experts_(std::move(experts)),
+      first_(first),
+      count_(count),
+      x_(options_of(&Linear::x), recipe, scales, true),
+      g_(options_of(&Linear::g), recipe, scales, true) {
+  for (std::size_t i = 0; i < count_; ++i) {
+    require(own(i).is_fp8() == is_fp8(), own(i).name(), ": the experts of a layer have one precision, and ", own(0).name(),
+            " has another");
+  }
+}
+
+Quantizer::Options ExpertLinear::options_of(const Quantizer& (Linear::*operand)() const) const {
+  Quantizer::Options options = (own(0).*operand)().options();
+  for (std::size_t i = 1; i < count_; ++i) {
+    const Quantizer::Options& other = (own(i).*operand)().options();
+    options.linears.push_back(other.linears.front());
+    options.slots.push_back(other.slots.front());
+  }
+  return options;
+}
+
+void ExpertLinear::watch_weights(const Scope& scope) const {
+  for (std::size_t i = 0; i < count_; ++i) {
+    const parallel::Parameter& w = own(i).weight();
+    if (w.primary().shape == w.spec.shape) scope.watch->operand(scope, own(i).name(), Role::weight, w.primary(), w.codes);
+  }
+}
+
+void ExpertLinear::watch_product(const Scope& scope, const char* which, const GroupedGemmM& op, const Quantized& a) const {
+  for (const GroupPart& part : watched_groups(scope)) {
+    if (part.count == 0) continue;
+    const ArenaScope temporaries(scope.scratch);
+    Gemm alone{.a = kernels::row_operand(watched_codes(scope, a, part)), .b = op.b[part.group], .accumulation = op.accumulation};
+    if (alone.a.tile == ScaleTile::row) alone.b = own(part.group).fprop_weight(scope, alone.a.tile);
+    alone.d = {nullptr, DType::f32, {alone.a.rows(), alone.b.rows()}};
+    scope.watch->product(scope, own(part.group).name(), which, alone);
+  }
+}
+
+void ExpertLinear::watch_product(const Scope& scope, const char* which, const Quantized& g, const Quantized& x) const {
+  for (const GroupPart& part : watched_groups(scope)) {
+    if (part.count == 0) continue;
+    const ArenaScope temporaries(scope.scratch);
+    Gemm alone{.a = kernels::transposed_operand(watched_codes(scope, g, part)),
+               .b = kernels::transposed_operand(watched_codes(scope, x, part)),
+               .accumulation = own(0).recipe().wgrad};
+    alone.d = {nullptr, DType::f32, {alone.a.rows(), alone.b.rows()}};
+    scope.watch->product(scope, own(part.group).name(), which, alone);
+  }
+}
+
+void ExpertLinear::fprop(const Scope& scope, const Operand& x, const Tensor& y) const {
+  const ArenaScope temporaries(scope.scratch);
+  GroupedGemmM op{.groups = *scope.groups, .a = {.values = x.values}, .d = y};
+  if (is_fp8()) {
+    if (scope.watch) watch_weights(scope);
+    op.a = kernels::row_operand(x.codes);
+    op.accumulation = own(0).recipe().fprop;
+  }
+  // A grouped product takes a weight with one scale beside rows that have a scale each.
+  for (std::size_t i = 0; i < count_; ++i) op.b.push_back(own(i).fprop_weight(scope, ScaleTile::tensor));
+  kernels::grouped_gemm(scope.stream, scope.scratch, op);
+  if (is_fp8() && scope.watch) watch_product(scope, "y", op, x.codes);
+}
+
+void ExpertLinear::dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const {
+  const ArenaScope temporaries(scope.scratch);
+  GroupedGemmM op{.groups = *scope.groups, .a = {.values = g.values}, .d = gx, .accumulation = own(0).recipe().dgrad};
+  if (is_fp8()) op.a = kernels::row_operand(g.codes);
+  for (std::size_t i = 0; i < count_; ++i) op.b.push_back(own(i).dgrad_weight(scope));
+  kernels::grouped_gemm(scope.stream, scope.scratch, op);
+  if (is_fp8() && scope.watch) watch_product(scope, "gx", op, g.codes);
+}
+
+void ExpertLinear::wgrad(const Scope& scope, const Operand& g, const Operand& x) const {
+  const ArenaScope temporaries(scope.scratch);
+  GroupedGemmK op{.groups = *scope.groups,
+                  .a = kernels::transposed_values(g.values),
+                  .b = kernels::transposed_values(x.values),
+                  .accumulate = !own(0).weight().grad_begins(scope.begins),
+                  .accumulation = own(0).recipe().wgrad};
+  if (!x_.keeps_values()) {
+    op.a = kernels::transposed_operand(g.codes);
+    op.b = kernels::transposed_operand(x.codes);
+  }
+  for (std::size_t i = 0; i < count_; ++i) op.d.push_back(own(i).weight().grad);
+  kernels::grouped_gemm(scope.stream, scope.scratch, op);
+  if (is_fp8() && scope.watch && !x_.keeps_values()) watch_product(scope, "gw", g.codes, x.codes);
+}
+
+Operand linear_forward(const Scope& scope, const ExpertLinear& linear, const Operand& input, Reads reads, const Tensor& residual,
+                       const Tensor& y) {
+  require(!residual, "experts add no residual");
+  const ArenaScope temporaries(scope.scratch);
+  const Operand x = linear.x().complete(scope, input, reads);
+  linear.fprop(scope, x, y);
+  return reads == Reads::fprop ? Operand{} : linear.x().for_wgrad(x);
+}
+
+void linear_backward(const Scope& scope, const ExpertLinear& linear, const Operand& produced, const Operand& x,
+                     const Tensor& gx) {
+  const ArenaScope temporaries(scope.scratch);
+  const Operand g = linear.g().complete(scope, produced, Reads::fprop_and_wgrad);
+  linear.dgrad(scope, g, gx);
+  linear.wgrad(scope, g, x);
+}
+
+}  // namespace octet::nn

@@ -1,0 +1,53 @@
+// The same linear of all experts of a mixture (nn/linear.h). An expert has a weight and scales of its own, with the names that a
+// model file gives them. Operands have the rows of all experts of this rank, scope.groups, and each of the three GEMMs is one
+// grouped product (kernels/grouped_gemm), so that the number of launches does not depend on the number of experts.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "octet/kernels/grouped_gemm/grouped_gemm.h"
+#include "octet/nn/linear.h"
+
+namespace octet::nn {
+
+class ExpertLinear {
+ public:
+  // `experts` are all, in their order. This rank holds `count` of them from `first` on.
+  ExpertLinear(std::vector<std::unique_ptr<Linear>> experts, std::size_t first, std::size_t count, const Recipe& recipe,
+               const recipes::ScaleState& scales);
+
+  Linear& expert(std::size_t e) const { return *experts_[e]; }
+  std::size_t expert_count() const { return experts_.size(); }
+  std::int64_t out() const { return own(0).out(); }
+  // Of the operands of all experts.
+  const Quantizer& x() const { return x_; }
+  const Quantizer& g() const { return g_; }
+
+  // y = x Wᵀ of each expert; overwrites the rows of scope.groups.
+  void fprop(const Scope& scope, const Operand& x, const Tensor& y) const;
+  // gx = g W; overwrites the rows of scope.groups.
+  void dgrad(const Scope& scope, const Operand& g, const Tensor& gx) const;
+  // Overwrites each weight's gradient with gᵀ x if scope.begins says so, otherwise adds to it.
+  void wgrad(const Scope& scope, const Operand& g, const Operand& x) const;
+
+ private:
+  Linear& own(std::size_t i) const { return *experts_[first_ + i]; }
+  bool is_fp8() const { return own(0).is_fp8(); }
+  Quantizer::Options options_of(const Quantizer& (Linear::*operand)() const) const;
+  void watch_weights(const Scope& scope) const;
+  void watch_product(const Scope& scope, const char* which, const kernels::GroupedGemmM& op, const Quantized& a) const;
+  void watch_product(const Scope& scope, const char* which, const Quantized& g, const Quantized& x) const;
+
+  std::vector<std::unique_ptr<Linear>> experts_;
+  std::size_t first_, count_;
+  Quantizer x_, g_;
+};
+
+// What nn/sequence.h does for a linear of one weight. Experts have no bias, and whole rows, so nothing is exchanged; `residual`
+// is absent.
+Operand linear_forward(const Scope& scope, const ExpertLinear& linear, const Operand& x, Reads reads, const Tensor& residual,
+                       const Tensor& y);
+void linear_backward(const Scope& scope, const ExpertLinear& linear, const Operand& g, const Operand& x, const Tensor& gx);
+
+}  // namespace octet::nn
